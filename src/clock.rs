@@ -1,11 +1,10 @@
-//! Time as a parameter, and the one parser and printer of duration texts.
+//! The clock as a parameter, and the parsing and formatting of durations.
 //!
-//! Everything that asks for the time takes a [`Clock`]; tests give it one that they move by hand.
+//! Everything that needs the time takes a [`Clock`]; tests use one that they move by hand.
 //!
-//! A clock may have a reference: the clock of a database that others use too. What expires, and what is dated, is
-//! decided by one's own clock; one that is far from the reference decides nothing ([`Clock::require_agreed`]). The
-//! reference is asked now and then ([`Clock::compared`]); in between it goes on by the monotonic clock, which no
-//! step of the time moves, so a step is seen by whoever looks next.
+//! A clock may have a reference: the clock of a shared database. Expiry and dates are decided by the local clock, but
+//! only while it agrees with the reference ([`Clock::require_agreed`]). Between two comparisons ([`Clock::compared`])
+//! the reference advances by the monotonic clock, so a step of the local clock is detected by the next check.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -18,24 +17,22 @@ use crate::error::{Error, Kind, Result};
 /// A point in time, UTC, with nanosecond resolution.
 pub type Time = time::OffsetDateTime;
 
-/// Where the time comes from. Clones are the same clock.
+/// The source of the current time. Clones share one clock.
 #[derive(Clone, Default)]
 pub struct Clock {
-    /// Where it stands, when it is moved by hand.
     manual: Option<Arc<Mutex<Time>>>,
     reference: Arc<Reference>,
 }
 
-/// A clock that counts for others too.
+/// The reference clock, extrapolated from its last comparison.
 struct Reference {
     began: Instant,
-    /// What it showed at `began`, nanoseconds since the epoch; [`NOWHERE`] without one.
+    /// The reference time at `began`, in nanoseconds since the epoch; [`NOWHERE`] without a reference.
     at_begin: AtomicI64,
-    /// Largest difference at which ours may be used, nanoseconds.
+    /// Largest accepted difference, in nanoseconds.
     limit: AtomicI64,
 }
 
-/// No reference.
 const NOWHERE: i64 = i64::MIN;
 
 impl Default for Reference {
@@ -50,12 +47,12 @@ impl Clock {
         Self::default()
     }
 
-    /// A clock that stands at `now` until [`Clock::advance`] or [`Clock::set`] moves it.
+    /// A clock that shows `now` until [`Clock::advance`] or [`Clock::set`] moves it.
     pub fn manual(now: Time) -> Self {
         Self { manual: Some(Arc::new(Mutex::new(now))), ..Self::default() }
     }
 
-    /// Notes that it was `ahead` of the reference at `now`, which was just read, and how far it may be.
+    /// Records the difference from the reference at `now`, which must be fresh, and the largest accepted one.
     pub fn compared(&self, now: Time, ahead: time::Duration, limit: Duration) {
         let shown = (now - ahead).unix_timestamp_nanos() - nanoseconds(self.reference.began.elapsed());
         let narrow = |number: i128| i64::try_from(number).unwrap_or(i64::MAX);
@@ -63,7 +60,7 @@ impl Clock {
         self.reference.at_begin.store(narrow(shown), Ordering::Relaxed);
     }
 
-    /// Whether `now`, just read, is as near to the reference as it must be, or there is none.
+    /// `true` if `now`, which must be fresh, is within the limit of the reference, or there is none.
     fn agrees(&self, now: Time) -> bool {
         let at_begin = self.reference.at_begin.load(Ordering::Relaxed);
         if at_begin == NOWHERE {
@@ -74,15 +71,15 @@ impl Clock {
         (now.unix_timestamp_nanos() - there).abs() <= i128::from(limit)
     }
 
-    /// Whether it is as near to its reference as it must be, or has none.
+    /// `true` if this clock is within the limit of its reference, or has none.
     pub fn is_agreed(&self) -> bool {
         self.agrees(self.now())
     }
 
-    /// That it may decide what has expired and date what is signed.
+    /// Checks that this clock may decide expiry and date signed objects.
     ///
     /// # Errors
-    /// `Unavailable` when it is too far from its reference.
+    /// `Unavailable` when the clock is too far from its reference.
     pub fn require_agreed(&self) -> Result<()> {
         self.agreed_now().map(drop)
     }
@@ -96,7 +93,7 @@ impl Clock {
         }
     }
 
-    /// The current time, for whoever dates what is signed by it, or removes what has ended.
+    /// The current time, for dating signed objects and removing expired ones.
     ///
     /// # Errors
     /// As [`Clock::require_agreed`].
@@ -105,12 +102,12 @@ impl Clock {
         self.agrees(now).then_some(now).ok_or_else(too_far)
     }
 
-    /// Moves a manual clock forward; the system's clock stays as it is.
+    /// Moves a manual clock forward; no effect on the system clock.
     pub fn advance(&self, by: Duration) {
         self.set(self.now() + by);
     }
 
-    /// Sets a manual clock; the system's clock stays as it is.
+    /// Sets a manual clock; no effect on the system clock.
     pub fn set(&self, to: Time) {
         if let Some(at) = &self.manual {
             *at.lock().unwrap_or_else(|e| e.into_inner()) = to;
@@ -126,45 +123,43 @@ fn nanoseconds(duration: Duration) -> i128 {
     i128::try_from(duration.as_nanos()).unwrap_or(i128::MAX)
 }
 
-/// RFC 3339 in UTC, with a fraction only where there is one.
+/// Formats a time as RFC 3339 in UTC, with a fraction only if it is not zero.
 pub fn rfc3339(at: Time) -> String {
     at.to_offset(time::UtcOffset::UTC).format(&Rfc3339).unwrap_or_default()
 }
 
-/// As [`rfc3339`], at the end of `out`.
+/// Appends what [`rfc3339`] returns to `out`.
 pub fn push_rfc3339(out: &mut Vec<u8>, at: Time) {
-    // To memory nothing fails to be written.
+    // Writing to memory cannot fail.
     let _ = at.to_offset(time::UtcOffset::UTC).format_into(out, &Rfc3339);
 }
 
-/// Reads RFC 3339 with a zone; the error names `field`.
+/// Parses RFC 3339 with a zone; the error names `field`.
 pub fn parse_rfc3339(field: &str, text: &str) -> Result<Time> {
     Time::parse(text, &Rfc3339)
         .ok()
-        // A zone may push the last day of the year 9999 out of the range.
+        // The zone may move the last day of the year 9999 out of range.
         .and_then(|t| t.checked_to_offset(time::UtcOffset::UTC))
         .ok_or_else(|| Error::invalid(format!("{field}: not an RFC 3339 time with zone, such as 2030-01-02T03:04:05Z")))
 }
 
-/// Longest text of a duration that is kept as it was written.
+/// Maximum length in bytes of a duration text that is stored as written.
 pub const MAX_DURATION_TEXT: usize = 64;
 
-/// Longest duration taken: 10,000 years keep every later sum inside the range of [`Time`] checks.
+/// Maximum duration in seconds: 10,000 years, which keeps later sums inside the range of [`Time`].
 const MAX_SECONDS: f64 = 315_576_000_000.0;
 
-/// Reads a duration text: `""` (zero), bare seconds (`"90"`), or a sum of numbers with the units
-/// `ns us µs ms s m h d w` (`"1h30m"`, `"1.5h"`, `"1w"`). `None` when it is negative, has no or an
-/// unknown unit, or is too long.
+/// Parses a duration: `""` (zero), bare seconds (`"90"`), or a sum of numbers with the units `ns us µs ms s m h d w`
+/// (`"1h30m"`, `"1.5h"`, `"1w"`). Returns `None` when it is negative, too long, or lacks a known unit.
 pub fn parse_duration(text: &str) -> Option<Duration> {
     read_duration(text).ok()
 }
 
-/// Why a text that [`parse_duration`] does not read is none; `form` is what the caller takes.
+/// Returns the rule that a text rejected by [`parse_duration`] violates: the maximum, or else `form`.
 pub fn no_duration<'a>(text: &str, form: &'a str) -> &'a str {
     if read_duration(text) == Err(NoDuration::TooLong) { "at most 10000 years (87660000h)" } else { form }
 }
 
-/// Why a text is no duration that is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NoDuration {
     Malformed,
@@ -188,7 +183,7 @@ fn read_duration(text: &str) -> std::result::Result<Duration, NoDuration> {
         let (number, tail) = rest.split_at(number_end);
         let unit_end = tail.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(tail.len());
         let (unit, tail) = tail.split_at(unit_end);
-        // What follows may still be malformed.
+        // The rest of the text may still be malformed.
         match one_term(number, unit) {
             Ok(term) => total = total.saturating_add(term),
             Err(NoDuration::TooLong) => too_long = true,
@@ -219,10 +214,10 @@ fn one_term(number: &str, unit: &str) -> std::result::Result<Duration, NoDuratio
     if whole.is_empty() && fraction.is_empty() || fraction.contains('.') {
         return Err(NoDuration::Malformed);
     }
-    // Digits alone: what is no number of 64 bits is a larger one.
+    // Only digits are left, so a parse failure means overflow.
     let whole: u64 = if whole.is_empty() { 0 } else { whole.parse().map_err(|_| NoDuration::TooLong)? };
     let nanos = u128::from(whole) * u128::from(unit_nanos);
-    // Nine digits resolve to a nanosecond of a second; more cannot matter.
+    // Nine digits give nanosecond resolution of a second; further digits are ignored.
     let digits: String = fraction.chars().take(9).collect();
     let part = if digits.is_empty() {
         0
@@ -235,7 +230,7 @@ fn one_term(number: &str, unit: &str) -> std::result::Result<Duration, NoDuratio
     Ok(Duration::new(seconds, (nanos % 1_000_000_000) as u32))
 }
 
-/// The compact text of whole seconds, in the largest unit that divides them: `6h`, `90m`, `45s`, `0s`.
+/// Formats whole seconds in the largest of h, m and s that divides them: `6h`, `90m`, `45s`, `0s`.
 pub fn compact(duration: Duration) -> String {
     match duration.as_secs() {
         0 => "0s".to_owned(),

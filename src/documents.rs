@@ -1,9 +1,8 @@
-//! Cold configuration as versioned documents: mounts, policies, roles, issuers, keys, settings.
+//! Configuration stored as versioned documents: mounts, policies, roles, issuers, keys, settings.
 //!
-//! A document is a body (JSON) under (mount, kind, name) with a version. Writes are compare-and-set
-//! on the version, so two writers never overwrite each other unseen. The storage layer seals every
-//! body with (mount, kind, name, version) as associated data: that keeps private keys secret and
-//! proves that no row was altered, moved or rolled to another version.
+//! A document is a JSON body under (mount, kind, name) with a version. Writes are compare-and-set on the version, so
+//! concurrent writers never overwrite each other unnoticed. The storage layer seals every body with these four values
+//! as associated data: private keys stay secret, and a row that was altered, moved or rolled back does not open.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -13,7 +12,7 @@ use serde_json::error::Category;
 
 use crate::error::{Error, Kind, Result};
 
-/// A mount in storage: a random positive number, never used again. [`SYSTEM`] is the server itself.
+/// Id of a mount in storage: a random positive number, never reused. [`SYSTEM`] is the server itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MountId(pub i64);
 
@@ -30,13 +29,13 @@ impl MountId {
 /// A stored path prefix to search for leases, and the mount that must own them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathScope {
-    /// Only what belongs to this mount; `None` for any, but for `left_out`.
+    /// The mount that must own a lease; `None` for any mount, subject to `left_out`.
     pub mount: Option<MountId>,
-    /// The path under which they are stored, without a trailing `/`.
+    /// The stored path prefix of the leases, without a trailing `/`.
     pub stored: String,
-    /// Where the stored path lies today, relative to the path that was asked for; `""` at that path.
+    /// The current location of the stored path, relative to the requested path; `""` if they are the same.
     pub shown: String,
-    /// Mounts that have moved, each with a path below `stored` that leads to another place today.
+    /// Mounts that were moved, each with a path below `stored` that no longer belongs to the scope.
     pub left_out: Vec<(MountId, String)>,
 }
 
@@ -55,8 +54,8 @@ impl PathScope {
             && !self.left_out.iter().any(is_left_out)
     }
 
-    /// The part of a stored path that follows the path that was asked for, as it is today, without a leading `/`; `None`
-    /// for a path outside.
+    /// Returns the rest of a stored path relative to the requested path, at its current location and without a leading
+    /// `/`. Returns `None` for a path outside the scope.
     pub fn relative(&self, path: &str) -> Option<String> {
         Some(match (&self.shown[..], path_below(&self.stored, path)?) {
             ("", rest) | (rest, "") => rest.to_owned(),
@@ -65,8 +64,8 @@ impl PathScope {
     }
 }
 
-/// The part of `path` that follows `prefix`, without a leading `/`; `None` when it is not at or below `prefix`. A
-/// prefix ends at a segment.
+/// Returns the part of `path` after `prefix`, without a leading `/`, or `None` when `path` is not at or below `prefix`.
+/// A prefix matches whole segments only.
 pub fn path_below<'p>(prefix: &str, path: &'p str) -> Option<&'p str> {
     let rest = path.strip_prefix(prefix)?;
     match rest.strip_prefix('/') {
@@ -76,31 +75,30 @@ pub fn path_below<'p>(prefix: &str, path: &'p str) -> Option<&'p str> {
     }
 }
 
-/// Where a document lives.
+/// The key of a document.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct DocumentKey {
     /// The mount, or [`SYSTEM`].
     pub mount: MountId,
-    /// What it is, from a closed set of words: `mount`, `policy`, `role`, `role-id`, `issuer`, `key`,
-    /// `config`.
+    /// The kind, from a closed set of words such as `mount`, `policy`, `role`, `issuer`, `key`, `config`.
     pub kind: &'static str,
-    /// Its name within the kind.
+    /// The name, unique within mount and kind.
     pub name: String,
 }
 
-/// A stored document, opened.
+/// A stored document with its decrypted body.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Document {
-    /// Where it lives.
+    /// The key under which it is stored.
     pub key: DocumentKey,
-    /// 1 for a new document, one more with every write.
+    /// The version: 1 for a new document, incremented by every write.
     pub version: u64,
     /// The body; may hold secrets, so this type has no `Debug`.
     pub body: Vec<u8>,
 }
 
 impl Document {
-    /// The body as the value that it is.
+    /// Deserializes the JSON body.
     ///
     /// # Errors
     /// [`Document::unreadable`].
@@ -108,25 +106,25 @@ impl Document {
         serde_json::from_slice(&self.body).map_err(|error| self.unreadable(error))
     }
 
-    /// The error of a document whose body means nothing to this program. It names the document, and nothing of the body.
+    /// Error for a document with an unusable body. Its text names the document and quotes nothing of the body.
     pub fn unreadable(&self, problem: impl Into<BodyProblem>) -> Error {
         let Self { key: DocumentKey { mount, kind, name }, .. } = self;
         unreadable(*mount, kind, name, &problem.into().0)
     }
 }
 
-/// Problem of the body of a stored document. Quotes no value of the body, which may be secret.
+/// The problem with the body of a stored document. Quotes no value of the body, which may be secret.
 pub struct BodyProblem(String);
 
 impl From<serde_json::Error> for BodyProblem {
-    /// Only the category and the place: the error's own text quotes values.
+    /// Takes only the category and the position, because the error's own text quotes values.
     fn from(error: serde_json::Error) -> Self {
         Self::of_json(&error)
     }
 }
 
 impl From<Error> for BodyProblem {
-    /// The text, or the place where the body is no JSON.
+    /// Takes the text of the error, or the position if its cause is a JSON error.
     fn from(error: Error) -> Self {
         match std::error::Error::source(&error) {
             None => Self(error.to_string()),
@@ -149,37 +147,37 @@ impl BodyProblem {
     }
 }
 
-/// The error of a stored document that cannot be used; callers of requests hear nothing of it.
+/// Error for an unusable stored document. Its kind is `Internal`, so the text does not reach callers of requests.
 pub(crate) fn unreadable(mount: MountId, kind: &str, name: &str, problem: &str) -> Error {
     let of = if mount == SYSTEM { String::new() } else { format!(" of the mount with the id {}", mount.0) };
     Error::new(Kind::Internal, format!("storage: the document {kind} {name:?}{of} cannot be read: {problem}"))
 }
 
-/// A change of one document.
+/// A compare-and-set write of one document.
 #[derive(Clone, PartialEq, Eq)]
 pub struct DocumentWrite {
-    /// Where it lives.
+    /// The key under which it is stored.
     pub key: DocumentKey,
-    /// The version that must be stored now; 0 when there must be none.
+    /// The version that must be stored at present; 0 if there must be none.
     pub expected: u64,
-    /// The new body (stored as version `expected + 1`), or `None` to delete.
+    /// The new body, stored as version `expected + 1`, or `None` to delete.
     pub body: Option<Vec<u8>>,
 }
 
-/// Times that a change is tried before its caller is told that others were always first.
+/// Maximum number of attempts for a change that conflicts with concurrent changes.
 pub const TRIES: usize = 8;
 
-/// Text of the refusal when too many changes of one caller wait.
+/// Text of the rejection when too many changes of one caller are queued.
 pub const TOO_MANY_CHANGES: &str = "too many changes of this caller wait, try again shortly";
 
-/// The longest wait before the second try, some commits long, and how often it doubles.
+/// Longest delay before the second attempt, about the time of a few commits, and how often it doubles.
 const ASIDE: Duration = Duration::from_millis(8);
 const MOST_DOUBLINGS: usize = 5;
 
-/// Tries a change of `what` again while others change the same at that moment; each attempt reads anew.
+/// Retries a change of `what` on version conflicts. Each attempt must read the current state again.
 ///
 /// # Errors
-/// Those of the attempts; `Busy` for the last `Conflict`: the same request may be sent again.
+/// The errors of the attempts, except `Conflict`: `Busy` when the last attempt still conflicts.
 pub async fn repeated<T>(what: impl Display, attempt: impl AsyncFn() -> Result<T>) -> Result<T> {
     for tried in 0..TRIES {
         step_aside(tried).await;
@@ -191,8 +189,7 @@ pub async fn repeated<T>(what: impl Display, attempt: impl AsyncFn() -> Result<T
     Err(overtaken(what))
 }
 
-/// Leaves others the time to be done, who were first so many times: a random part of what doubles with each time, so
-/// that those who met once do not go on meeting.
+/// Waits a random part of a delay that doubles with each attempt, so that conflicting callers drift apart.
 pub async fn step_aside(times: usize) {
     if times > 0 {
         let part = f64::from(u16::from_be_bytes(crate::random::unlike())) / f64::from(u16::MAX);
@@ -200,7 +197,7 @@ pub async fn step_aside(times: usize) {
     }
 }
 
-/// What a caller hears when others were always first.
+/// Error after the last attempt that conflicted with concurrent changes.
 pub fn overtaken(what: impl Display) -> Error {
     Error::new(Kind::Busy, format!("{what}: others change the same at this moment; try again"))
 }

@@ -1,9 +1,8 @@
-//! The one error type of the program.
+//! The error type of the program.
 //!
-//! An [`Error`] says what went wrong ([`Kind`]), what the caller may know (the public text: field,
-//! problem, rule), and keeps the cause for the log. It knows nothing of HTTP: each wire maps the
-//! kinds to its own statuses with an exhaustive match. The public text never holds a secret, and the
-//! cause is never shown to a caller. What a caller is told beside an answer are [`Warnings`].
+//! An [`Error`] has a [`Kind`], a public text for the caller (field, problem, rule) and a cause for the log. The text
+//! never contains a secret, and callers never see the cause. The type is independent of HTTP: each API maps the kinds
+//! to its own status codes with an exhaustive match. Notes that accompany a successful response are [`Warnings`].
 
 mod warnings;
 
@@ -16,45 +15,45 @@ use std::time::Duration;
 
 pub use self::warnings::Warnings;
 
-/// What kind of thing went wrong. Each wire maps every kind to one status.
+/// The kind of an error. Each API maps every kind to one status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// Not readable at all: not JSON, a bad page or sort.
+    /// Syntactically unreadable: not JSON, a bad page or sort parameter.
     Malformed,
-    /// Readable, but of the wrong JSON kind or against a rule.
+    /// Readable, but of the wrong type or against a rule.
     Invalid,
-    /// No credential, or one that is not known.
+    /// No credential, or an unknown one.
     Unauthenticated,
-    /// A known caller without the right.
+    /// A known caller that lacks the permission.
     Forbidden,
     /// Absent, or hidden from this caller.
     NotFound,
-    /// Against the state of something that exists.
+    /// In conflict with the state of something that exists.
     Conflict,
-    /// An `If-Match` that does not hold.
+    /// An `If-Match` condition that is not met.
     Precondition,
     /// A body above the limit.
     TooLarge,
     /// A header block above the limit.
     HeadersTooLarge,
-    /// A backend refused our own credential.
+    /// A backend rejected the server's own credential.
     BadGateway,
-    /// A media type that the operation does not take.
+    /// A media type that the operation does not accept.
     UnsupportedMedia,
-    /// A method that the path does not implement.
+    /// A method that the path does not support.
     UnsupportedMethod,
-    /// A full queue: the caller may try again shortly.
+    /// A full queue; the caller may retry shortly.
     Busy,
-    /// A quota of the caller is used up.
+    /// An exhausted quota of the caller.
     Quota,
-    /// Storage, module or provider out of reach, or the server is stopping.
+    /// Storage, module or provider unreachable, or the server is stopping.
     Unavailable,
-    /// A defect; answered with one fixed text.
+    /// A defect in the server; reported to callers with one fixed text.
     Internal,
 }
 
 impl Kind {
-    /// What it is, for people.
+    /// Returns the name of the kind, for messages.
     pub fn words(self) -> &'static str {
         match self {
             Self::Malformed => "malformed",
@@ -77,8 +76,8 @@ impl Kind {
     }
 }
 
-/// What the system says of a file, for people: it calls one that is not there an entity, and a name that is too long
-/// invalid.
+/// Describes an I/O error of a file. Replaces the system's wording for a missing file ("entity not found") and for a
+/// file name that is too long ("invalid filename").
 pub fn io_words(kind: std::io::ErrorKind) -> String {
     match kind {
         std::io::ErrorKind::NotFound => "no such file or folder".to_owned(),
@@ -89,14 +88,13 @@ pub fn io_words(kind: std::io::ErrorKind) -> String {
 
 type Source = Box<dyn std::error::Error + Send + Sync>;
 
-/// An error with a text for the caller and a cause for the log. Clones share the cause, so that everybody who
-/// waited for the same work hears the same.
+/// An error with a text for the caller and a cause for the log. Clones share the cause.
 #[derive(Clone, Debug)]
 pub struct Error {
     kind: Kind,
     text: Cow<'static, str>,
     source: Option<Arc<dyn std::error::Error + Send + Sync>>,
-    /// Seconds; kept short, because every `Result` is as large as its error.
+    /// Seconds. A small type, because it adds to the size of every `Result`.
     retry_after: Option<NonZeroU32>,
 }
 
@@ -104,12 +102,12 @@ pub struct Error {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// An error of `kind` with a public `text`: the field, the value's problem, the rule.
+    /// An error of `kind` with a public `text`: field, problem, rule.
     pub fn new(kind: Kind, text: impl Into<Cow<'static, str>>) -> Self {
         Self { kind, text: text.into(), source: None, retry_after: None }
     }
 
-    /// [`Kind::Invalid`] with a text that names field and rule.
+    /// [`Kind::Invalid`] with a text that names the field and the rule.
     pub fn invalid(text: impl Into<Cow<'static, str>>) -> Self {
         Self::new(Kind::Invalid, text)
     }
@@ -119,12 +117,12 @@ impl Error {
         Self::new(Kind::Malformed, text)
     }
 
-    /// [`Kind::NotFound`] without a text: `/v1` answers it with an empty error list.
+    /// [`Kind::NotFound`] without a text; `/v1` renders it as an empty error list.
     pub fn not_found() -> Self {
         Self::new(Kind::NotFound, "")
     }
 
-    /// [`Kind::Forbidden`] with the one text that all refusals share.
+    /// [`Kind::Forbidden`] with the text that all denials share.
     pub fn forbidden() -> Self {
         Self::new(Kind::Forbidden, "permission denied")
     }
@@ -134,15 +132,14 @@ impl Error {
         Self { source: Some(Arc::from(source.into())), ..Self::new(Kind::Unavailable, text) }
     }
 
-    /// [`Kind::Internal`]: `source` goes to the log, callers get a fixed text.
+    /// [`Kind::Internal`]: `source` is logged, callers get a fixed text.
     pub fn internal(source: impl Into<Source>) -> Self {
         Self { source: Some(Arc::from(source.into())), ..Self::new(Kind::Internal, "internal error") }
     }
 
-    /// The error for a file that cannot be used. `named_by` is the flag, variable, setting or field that names the file;
-    /// `action` is a past participle such as `read`.
+    /// Error for a file that cannot be used: [`Kind::Invalid`] if it is missing, else [`Kind::Unavailable`].
     ///
-    /// A missing file is [`Kind::Invalid`], every other problem [`Kind::Unavailable`].
+    /// `named_by` is the flag, variable, setting or field that names the file; `action` is a participle such as `read`.
     pub fn of_file(named_by: &str, file: &Path, action: &str, error: std::io::Error) -> Self {
         let path = file.display();
         match error.kind() {
@@ -151,32 +148,31 @@ impl Error {
         }
     }
 
-    /// The same error, of another kind.
+    /// Returns the same error with another kind.
     #[must_use]
     pub fn as_kind(self, kind: Kind) -> Self {
         Self { kind, ..self }
     }
 
-    /// The same error, its text behind what was being done or the field that was read.
+    /// Prefixes the text with `what`: the operation or the field.
     #[must_use]
     pub fn within(self, what: &str) -> Self {
         Self { text: format!("{what}: {}", self.text).into(), ..self }
     }
 
-    /// The same error for a caller who is to come back no earlier than after this time, rounded up to seconds.
+    /// Adds the minimum delay before a retry, rounded up to seconds.
     #[must_use]
     pub fn with_retry_after(self, pause: Duration) -> Self {
         let seconds = u32::try_from(pause.as_millis().div_ceil(1000)).unwrap_or(u32::MAX);
         Self { retry_after: NonZeroU32::new(seconds), ..self }
     }
 
-    /// The time before which a retry is of no use, where it is known.
+    /// The minimum delay before a retry, if known.
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after.map(|seconds| Duration::from_secs(seconds.get().into()))
     }
 
-    /// The same error behind something that is stored, which its text says at the end. No mistake of the caller any more:
-    /// whoever hears of one takes it that nothing was done.
+    /// Appends a note about stored changes. Kinds that imply "nothing was done" become [`Kind::Unavailable`].
     #[must_use]
     pub fn although(self, what: &str) -> Self {
         let kind = match self.kind {
@@ -186,12 +182,12 @@ impl Error {
         Self { kind, text: format!("{}; {what}", self.text).into(), ..self }
     }
 
-    /// The kind, for the wire's status.
+    /// The kind, from which each API derives its status.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// The text that the caller may see; may be empty.
+    /// The text that callers may see; may be empty.
     pub fn text(&self) -> &str {
         &self.text
     }

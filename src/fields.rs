@@ -1,12 +1,11 @@
-//! The members of a request body, decoded leniently: the one module for all of it.
+//! Lenient decoding of the members of a request body.
 //!
-//! Clients of this kind of server send booleans as `"true"`, numbers as text and lists as
-//! comma-separated strings, so every field is read through [`Fields`] by the kind that the endpoint
-//! wants. `null` counts as absent. A value that cannot be read gives an error that names the field,
-//! and never quotes the value.
+//! Clients send booleans as `"true"`, numbers as text and lists as comma-separated strings. Therefore every field is
+//! read through [`Fields`] as the type that the endpoint needs. `null` counts as absent. A value that cannot be read
+//! gives an error that names the field and never quotes the value.
 //!
-//! A body is counted while it is read ([`Fields::parse`]); what a text holds is counted by whoever reads
-//! it as a list ([`Cap`]), so a list costs no more in the one form than in the other.
+//! The values of a body are counted while it is parsed ([`Fields::parse`]). Lists inside of texts are limited when they
+//! are read ([`Cap`]), so both forms of a list have the same limit.
 
 mod list;
 mod similar;
@@ -27,14 +26,14 @@ use crate::secret::Secret;
 pub use list::Cap;
 pub use similar::closest;
 
-/// Deepest nesting of a body.
+/// Maximum nesting depth of a body.
 pub const MAX_DEPTH: usize = 64;
-/// Longest text of a body in bytes, but for requests that bring whole lists of certificates.
+/// Maximum length in bytes of a text in a body, except in requests that carry lists of certificates.
 pub const MAX_TEXT: usize = 1 << 20;
-/// Most values (members and list items, all levels) of a body.
+/// Maximum number of values in a body: members and list items of all levels.
 pub const MAX_VALUES: usize = 10_000;
 
-/// The members of a body (or query), by name. Clones share them until one of the clones is changed.
+/// The members of a body or query, by name. Clones share them until one clone is changed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Fields(Arc<Map<String, Value>>);
 
@@ -45,9 +44,8 @@ impl Serialize for Fields {
 }
 
 impl Fields {
-    /// Reads a body: one JSON object or `null`, at most [`MAX_DEPTH`] deep with at most
-    /// [`MAX_VALUES`] values and no text longer than [`MAX_TEXT`]; an empty body is an empty object. Of a
-    /// repeated key the last one counts.
+    /// Parses a body: one JSON object or `null`, with at most [`MAX_DEPTH`] levels, [`MAX_VALUES`] values and
+    /// [`MAX_TEXT`] bytes per text. An empty body is an empty object. The last of repeated keys wins.
     ///
     /// # Errors
     /// `Malformed`, with a text that never quotes the input.
@@ -70,7 +68,7 @@ impl Fields {
         }
     }
 
-    /// Fields made of name/value texts (a form body, a query); a repeated name becomes a list.
+    /// Builds fields from name/value texts (a form body, a query); a repeated name becomes a list.
     pub fn from_pairs(pairs: impl IntoIterator<Item = (String, String)>) -> Self {
         let mut members = Map::new();
         for (name, value) in pairs {
@@ -83,37 +81,37 @@ impl Fields {
         Self(Arc::new(members))
     }
 
-    /// The raw value of a field; `None` when absent or null.
+    /// Returns the raw value of a field; `None` when absent or null.
     pub fn value(&self, name: &str) -> Option<&Value> {
         self.0.get(name).filter(|v| !v.is_null())
     }
 
-    /// Whether the body has the field with an explicit `null` (PATCH gives that a meaning).
+    /// `true` if the field is an explicit `null`, which has a meaning in PATCH.
     pub fn is_null(&self, name: &str) -> bool {
         self.0.get(name).is_some_and(Value::is_null)
     }
 
-    /// Whether the body has the field, with any value but null.
+    /// `true` if the field is present and not null.
     pub fn has(&self, name: &str) -> bool {
         self.value(name).is_some()
     }
 
-    /// Whether there is no field at all.
+    /// `true` if there are no fields.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Names and values, nulls included.
+    /// Iterates over names and values, nulls included.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value))
     }
 
-    /// All of them, as they came.
+    /// Returns all members as they were sent.
     pub fn into_members(self) -> Map<String, Value> {
         Arc::unwrap_or_clone(self.0)
     }
 
-    /// The names that are not in `known`.
+    /// Iterates over the names that are not in `known`.
     pub fn unknown<'a>(&'a self, known: &'a [&str]) -> impl Iterator<Item = &'a str> {
         self.0.keys().map(String::as_str).filter(move |name| !known.contains(name))
     }
@@ -123,19 +121,19 @@ impl Fields {
         Arc::make_mut(&mut self.0).insert(name.to_owned(), value.into());
     }
 
-    /// A text. Numbers and booleans are taken as their text.
+    /// Reads a text. Numbers and booleans are converted to text.
     pub fn text(&self, name: &str) -> Result<Option<String>> {
         self.value(name).map(|v| scalar(v).ok_or_else(|| wrong(name, "a string"))).transpose()
     }
 
-    /// A text borrowed from the body, for large ones (`csr`): strings only.
+    /// Borrows a text from the body, for large values such as `csr`. Accepts strings only.
     pub fn str(&self, name: &str) -> Result<Option<&str>> {
         self.value(name).map(|v| v.as_str().ok_or_else(|| wrong(name, "a string"))).transpose()
     }
 
-    /// Takes a secret text out of the body: strings only. It is overwritten when the caller lets go of it.
+    /// Takes a secret text out of the body. Accepts strings only. Dropping the [`Secret`] overwrites the text.
     pub fn take_secret(&mut self, name: &str) -> Result<Option<Secret>> {
-        // A body that others hold is copied only for a field that is there.
+        // A shared body is copied only if the field exists.
         if !self.0.contains_key(name) {
             return Ok(None);
         }
@@ -146,8 +144,7 @@ impl Fields {
         }
     }
 
-    /// A boolean: JSON, the words `1 t T TRUE true True 0 f F FALSE false False`, the numbers 0 and 1,
-    /// and the empty text for false.
+    /// Reads a boolean: JSON, one of the words of [`bool_word`], the numbers 0 and 1, or the empty text for false.
     pub fn bool(&self, name: &str) -> Result<Option<bool>> {
         let Some(value) = self.value(name) else { return Ok(None) };
         let read = match value {
@@ -164,13 +161,13 @@ impl Fields {
         read.map(Some).ok_or_else(|| wrong(name, "a boolean"))
     }
 
-    /// A whole number: JSON (a zero fraction is taken), a decimal text, the empty text for 0.
+    /// Reads a whole number: JSON (also with a zero fraction), a decimal text, or the empty text for 0.
     pub fn int(&self, name: &str) -> Result<Option<i64>> {
         let Some(value) = self.value(name) else { return Ok(None) };
         whole(value).map(Some).ok_or_else(|| wrong(name, "an integer"))
     }
 
-    /// A duration: whole seconds, or a text for [`parse_duration`]. `Some(ZERO)` for an explicit `""` or `0`.
+    /// Reads a duration: whole seconds, or a text for [`parse_duration`]. `Some(ZERO)` for an explicit `""` or `0`.
     pub fn duration(&self, name: &str) -> Result<Option<Duration>> {
         let Some(value) = self.value(name) else { return Ok(None) };
         let text = match value {
@@ -184,7 +181,7 @@ impl Fields {
         text.and_then(parse_duration).map(Some).ok_or_else(rule)
     }
 
-    /// A text of at most so many bytes.
+    /// Reads a text of at most `bytes` bytes.
     pub fn text_within(&self, name: &str, bytes: usize) -> Result<Option<String>> {
         match self.text(name)? {
             Some(text) if text.len() > bytes => Err(Error::invalid(format!("{name}: longer than {bytes} bytes"))),
@@ -192,19 +189,18 @@ impl Fields {
         }
     }
 
-    /// A comma list: a JSON list of scalars, a text that is a JSON list, or a text split at commas;
-    /// items are trimmed and empty ones dropped. At most [`Cap::LIST`].
+    /// Reads a list: a JSON list of scalars, a text that contains a JSON list, or a comma-separated text. Items are
+    /// trimmed, and empty ones dropped. The limit is [`Cap::LIST`].
     pub fn list(&self, name: &str) -> Result<Option<Vec<String>>> {
         self.list_within(name, Cap::LIST)
     }
 
-    /// As [`Fields::list`], with another cap.
+    /// As [`Fields::list`], with another limit.
     pub fn list_within(&self, name: &str, cap: Cap) -> Result<Option<Vec<String>>> {
         self.list_of(name, true, cap)
     }
 
-    /// A list of texts: a JSON list of scalars, a text that is a JSON list, or one text as one item. They
-    /// may be of any length.
+    /// Reads a list of texts of any length: a JSON list of scalars, a text with such a list, or a single text.
     pub fn strings(&self, name: &str) -> Result<Option<Vec<String>>> {
         self.list_of(name, false, Cap { bytes: usize::MAX, ..Cap::LIST })
     }
@@ -214,13 +210,13 @@ impl Fields {
         list::list(value, split, cap).map(Some).map_err(|problem| problem.of(name, "a list of strings", cap))
     }
 
-    /// A map of texts: a JSON object of scalars, a list of `k=v` texts, a text of `k=v` pairs joined
-    /// by commas, or a text that is a JSON object. At most [`Cap::LIST`].
+    /// Reads a map of texts: a JSON object of scalars, a list of `k=v` texts, a comma-separated text of `k=v` pairs, or
+    /// a text that contains a JSON object. The limit is [`Cap::LIST`].
     pub fn map(&self, name: &str) -> Result<Option<BTreeMap<String, String>>> {
         self.map_within(name, Cap::LIST)
     }
 
-    /// As [`Fields::map`], with another cap.
+    /// As [`Fields::map`], with another limit.
     pub fn map_within(&self, name: &str, cap: Cap) -> Result<Option<BTreeMap<String, String>>> {
         let Some(value) = self.value(name) else { return Ok(None) };
         list::map(value, cap).map(Some).map_err(|problem| problem.of(name, "a map of strings", cap))
@@ -231,7 +227,7 @@ fn wrong(name: &str, wanted: &str) -> Error {
     Error::invalid(format!("field validation failed: error converting input for field \"{name}\": must be {wanted}"))
 }
 
-/// The boolean words that clients of this kind send.
+/// Parses the boolean words that clients send: `1 t T TRUE true True` and `0 f F FALSE false False`.
 pub fn bool_word(text: &str) -> Option<bool> {
     match text {
         "1" | "t" | "T" | "TRUE" | "true" | "True" => Some(true),
@@ -240,11 +236,11 @@ pub fn bool_word(text: &str) -> Option<bool> {
     }
 }
 
-/// Longest generic name.
+/// Maximum length of a generic name.
 pub const MAX_NAME: usize = 128;
 
-/// Whether `text` has the form of a generic name: letters, digits and `_`, inside also `-` and `.`.
-/// Its length ([`MAX_NAME`]) is a rule apart.
+/// `true` if `text` has the form of a generic name: letters, digits and `_`, and inside also `-` and `.`. The length
+/// ([`MAX_NAME`]) is checked separately.
 pub fn is_name(text: &str) -> bool {
     let word = |b: &u8| b.is_ascii_alphanumeric() || *b == b'_';
     let bytes = text.as_bytes();
@@ -253,8 +249,8 @@ pub fn is_name(text: &str) -> bool {
         && bytes.iter().all(|b| word(b) || matches!(b, b'-' | b'.'))
 }
 
-/// Whether a character is a control, a blank other than the ordinary one, shows as nothing, reorders text, or is no
-/// character: none of them may be in a name, because two names must not look alike.
+/// `true` for characters that names must not contain, because two names must not look alike: controls, blanks other
+/// than the ASCII space, invisible characters, bidirectional formatting, and unassigned or private code points.
 pub fn is_invisible(c: char) -> bool {
     use GeneralCategory::{Control, Format, LineSeparator, ParagraphSeparator, PrivateUse, SpaceSeparator, Unassigned};
     if c.is_ascii() {
@@ -266,19 +262,19 @@ pub fn is_invisible(c: char) -> bool {
     ) || IGNORED.iter().any(|ignored| ignored.contains(&c))
 }
 
-/// Returns `true` if a text has characters that no name chosen by an operator may have; see [`is_invisible`].
+/// `true` if a text contains characters that operator-chosen names must not contain; see [`is_invisible`].
 pub fn has_invisible(text: &str) -> bool {
     text.chars().any(is_invisible)
 }
 
-/// Returns `true` for a control character, or one that changes the direction of text.
+/// `true` for a control character, or one that changes the direction of text.
 pub fn is_control_or_bidi(c: char) -> bool {
     let changes_direction =
         matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     c.is_control() || changes_direction
 }
 
-/// Letters and marks that show as nothing (Default_Ignorable_Code_Point of Unicode, beside those of other categories).
+/// Invisible letters and marks: Unicode's Default_Ignorable_Code_Point, except categories that [`is_invisible`] covers.
 const IGNORED: [RangeInclusive<char>; 8] = [
     '\u{34f}'..='\u{34f}',
     '\u{115f}'..='\u{1160}',
@@ -290,7 +286,7 @@ const IGNORED: [RangeInclusive<char>; 8] = [
     '\u{e0100}'..='\u{e01ef}',
 ];
 
-/// The JSON of a text that holds some, of at most so many values; `None` when it is no such JSON.
+/// Parses the JSON in a text, with at most `values` values; `None` when it is not such JSON.
 pub fn json_in(text: &str, values: usize) -> Option<Value> {
     let budget = std::cell::Cell::new(values);
     let mut json = serde_json::Deserializer::from_str(text);
@@ -319,8 +315,8 @@ fn whole(value: &Value) -> Option<i64> {
     }
 }
 
-/// Reads one JSON value: at most [`MAX_DEPTH`] deep with at most [`MAX_VALUES`] values, counted while it is
-/// parsed, and no text longer than `longest` bytes. Of a repeated key the last one counts.
+/// Parses one JSON value with at most [`MAX_DEPTH`] levels, [`MAX_VALUES`] values, counted while parsing, and `longest`
+/// bytes per text. The last of repeated keys wins.
 ///
 /// # Errors
 /// `Malformed`, with a text that never quotes the input.
@@ -328,11 +324,11 @@ pub fn bounded(body: &[u8], longest: usize) -> Result<Value> {
     bounded_with_lists(body, longest, MAX_VALUES)
 }
 
-/// As [`bounded`], where no list that is of use has more than `most` elements. Longer ones are read like others, and
-/// counted by whoever they are for; but where the values run out inside of one, the list is what is too long.
+/// As [`bounded`], for a body whose lists should have at most `most` elements. Longer lists are parsed as well; their
+/// reader checks the length. But if [`MAX_VALUES`] is exceeded inside of such a list, the error is about the list.
 ///
 /// # Errors
-/// As [`bounded`]; `Invalid` for such a list.
+/// As [`bounded`]; `Invalid` if the values run out in a list that is too long.
 pub fn bounded_with_lists(body: &[u8], longest: usize, most: usize) -> Result<Value> {
     let budget = std::cell::Cell::new(MAX_VALUES);
     let mut json = serde_json::Deserializer::from_slice(body);
@@ -364,7 +360,7 @@ const TOO_MANY: &str = "too many values";
 const LONG_LIST: &str = "a list with too many values";
 const TOO_LONG: &str = "too long";
 
-/// Builds a [`Value`] while counting depth, values and the bytes of texts.
+/// A [`Value`] deserializer that limits depth, values and the length of texts.
 #[derive(Clone, Copy)]
 struct Bounded<'a> {
     depth: usize,
@@ -379,7 +375,7 @@ impl Bounded<'_> {
         Ok(Self { depth, ..self })
     }
 
-    /// An error inside of a list that has so many elements already.
+    /// Maps "too many values" to an error about the list, if the list already has more than `most` elements.
     fn in_list<E: serde::de::Error>(self, error: E, elements: usize) -> E {
         if elements > self.most && error.to_string().starts_with(TOO_MANY) { E::custom(LONG_LIST) } else { error }
     }
@@ -457,7 +453,7 @@ impl<'de> Visitor<'de> for Bounded<'_> {
     }
 }
 
-/// An error about a text that is too long names the member that it is in, the outermost one at last.
+/// Adds the member name to an error about a text that is too long. The outermost member is added last.
 fn in_member<E: serde::de::Error>(error: E, name: &str) -> E {
     if !error.to_string().starts_with(TOO_LONG) {
         return error;
@@ -578,7 +574,6 @@ mod tests {
         let long = read(&ids(4000)).unwrap_err();
         assert_eq!(long, "request body: a list may have at most 1000 elements");
         assert!(read(&format!("[{}0]", "0,".repeat(20_000))).unwrap_err().contains("a list may have"));
-        // Many values in a short list, and in several.
         let members = (0..20_000).map(|n| format!("\"{n}\":0")).collect::<Vec<_>>().join(",");
         let short = format!("{}[0]", "[0,0],".repeat(900));
         for body in [format!("[{{{members}}}]"), vec![format!("[{short}]"); 20].join(","), "[".repeat(100)] {

@@ -1,35 +1,35 @@
-//! Random bytes and the identifiers made of them, all from the system's generator through aws-lc.
+//! Random bytes and identifiers, all from aws-lc's generator.
 
 use std::cell::RefCell;
 
-/// The digits of base 62, in the order of their octets.
+/// The base 62 digits in ASCII order.
 pub(crate) const BASE62: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
 /// Fills `out` with random bytes.
 ///
 /// # Panics
-/// When the system has no randomness to give: nothing safe can be done then.
+/// Panics when the generator fails: nothing can be done safely without randomness.
 pub fn fill(out: &mut [u8]) {
     aws_lc_rs::rand::fill(out).expect("the system's random generator works");
 }
 
-/// `N` random bytes.
+/// Returns `N` random bytes.
 pub fn bytes<const N: usize>() -> [u8; N] {
     let mut out = [0; N];
     fill(&mut out);
     out
 }
 
-/// `N` random bytes for what is no secret and need only be like nothing else: from a stock of this thread, because to
-/// ask the generator costs more than what it gives.
+/// Returns `N` random bytes for values that are unique but not secret. They come from a thread-local stock, because one
+/// call of the generator costs more than the bytes.
 pub fn unlike<const N: usize>() -> [u8; N] {
     const STOCK: usize = 1024;
     const { assert!(N <= STOCK) };
     thread_local! {
-        /// Octets, and how many of them are left, at the beginning.
+        /// Bytes, and how many of them are unused, at the beginning of the array.
         static LEFT: RefCell<([u8; STOCK], usize)> = const { RefCell::new(([0; STOCK], 0)) };
     }
-    // A thread that ends has no stock any more.
+    // The thread-local is gone while the thread exits.
     let from_stock = LEFT.try_with(|stock| {
         let (stock, left) = &mut *stock.borrow_mut();
         if *left < N {
@@ -42,12 +42,12 @@ pub fn unlike<const N: usize>() -> [u8; N] {
     from_stock.unwrap_or_else(|_| bytes())
 }
 
-/// `len` uniform characters of `[0-9A-Za-z]` (5.95 bits each).
+/// Returns `len` uniformly random characters of `[0-9A-Za-z]` (5.95 bits each).
 pub fn base62(len: usize) -> String {
     base62_of(len, bytes::<64>)
 }
 
-/// As [`base62`], of what [`unlike`] gives.
+/// As [`base62`], with the bytes of [`unlike`].
 pub fn base62_unlike(len: usize) -> String {
     base62_of(len, unlike::<32>)
 }
@@ -65,7 +65,7 @@ fn base62_of<const N: usize>(len: usize, draw: impl Fn() -> [u8; N]) -> String {
     text
 }
 
-/// A random UUID, version 4, in its text form (RFC 9562).
+/// Returns a random UUID (version 4, RFC 9562) in its text form.
 pub fn uuid() -> String {
     uuid::Builder::from_random_bytes(bytes()).into_uuid().to_string()
 }

@@ -1,26 +1,25 @@
-//! Bytes that must not leave by accident: private keys, tokens, PINs.
+//! Secret bytes that must not leak: private keys, tokens, PINs.
 //!
-//! [`Secret`] has neither `Debug` nor `Display`, so it cannot reach a log line or an error text
-//! through formatting, and it is overwritten when dropped. [`PartlySecret`] is a text in the making of
-//! which some is secret: an answer with a private key in it. What storage seals is read and written
-//! through [`sealed`].
+//! [`Secret`] has neither `Debug` nor `Display`, so formatting cannot put it into a log line or an error text, and it
+//! is overwritten when dropped. [`PartlySecret`] is a buffer for a text with some secret parts, such as a response with
+//! a private key. Documents that storage seals contain secrets through [`sealed`].
 
 use std::fs::Metadata;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt as _;
 
-/// The rule of [`is_private`].
+/// The rule that [`is_private`] checks, for messages.
 pub const PRIVATE_FILE: &str = "must not be open to group or others (set its mode to 0600, or 0640 when it is root's)";
 
-/// `true` for a file of a secret that is closed to group and others. A group may read root's file: that is how libpq takes
-/// keys, and how Kubernetes mounts a Secret for a user.
+/// `true` if a secret file is closed to group and others. Root's files may be readable for their group: libpq accepts
+/// such key files, and Kubernetes mounts a Secret like this for a non-root user.
 pub fn is_private(file: &Metadata) -> bool {
     let forbidden = if file.uid() == 0 { 0o037 } else { 0o077 };
     file.mode() & forbidden == 0
 }
 
-/// Overwrites bytes all at once, even where nobody reads them afterwards.
+/// Zeroes bytes; the compiler cannot optimize the write away.
 fn overwrite(bytes: &mut [u8]) {
     bytes.fill(0);
     zeroize::optimization_barrier(bytes);
@@ -36,12 +35,12 @@ impl Secret {
         Self(bytes.into())
     }
 
-    /// The bytes, for the one place that needs them.
+    /// Exposes the bytes.
     pub fn expose(&self) -> &[u8] {
         &self.0
     }
 
-    /// The bytes as text; `None` when they are none.
+    /// Exposes the bytes as text; `None` if they are not UTF-8.
     pub fn expose_text(&self) -> Option<&str> {
         std::str::from_utf8(&self.0).ok()
     }
@@ -49,15 +48,15 @@ impl Secret {
 
 impl Drop for Secret {
     fn drop(&mut self) {
-        // What it may have held before, too.
+        // Covers spare capacity, which may contain earlier content.
         self.0.clear();
         self.0.resize(self.0.capacity(), 0);
         overwrite(&mut self.0);
     }
 }
 
-/// Bytes in the making, some of them secret. From the first secret one to the last they are overwritten on
-/// drop, and wherever they stood before they had to move to a larger place.
+/// A byte buffer with some secret parts. Everything from the first secret byte to the last is overwritten on drop, and
+/// in the old allocation whenever the buffer grows.
 #[derive(Default)]
 pub struct PartlySecret {
     bytes: Vec<u8>,
@@ -65,27 +64,27 @@ pub struct PartlySecret {
 }
 
 impl PartlySecret {
-    /// Empty, with room for `octets`.
+    /// Creates an empty buffer of this capacity in bytes.
     pub fn with_capacity(octets: usize) -> Self {
         Self { bytes: Vec::with_capacity(octets), secret: 0..0 }
     }
 
-    /// The bytes, for the one place that needs them.
+    /// Exposes the bytes.
     pub fn expose(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Octets so far.
+    /// The number of bytes.
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Whether there are none yet.
+    /// `true` if there are no bytes.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// Appends what is no secret.
+    /// Appends bytes that are not secret.
     #[inline]
     pub fn push(&mut self, bytes: &[u8]) {
         if self.bytes.capacity() - self.bytes.len() < bytes.len() {
@@ -94,7 +93,7 @@ impl PartlySecret {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Takes the last octet away, which is no secret.
+    /// Removes the last byte, which must not be secret.
     pub fn pop(&mut self) {
         self.bytes.pop();
     }
@@ -104,7 +103,7 @@ impl PartlySecret {
         self.secretly(|own| own.push(secret));
     }
 
-    /// Appends what another one holds, its secrets as secrets.
+    /// Appends another buffer; its secret parts stay secret.
     pub fn append(&mut self, other: &Self) {
         let from = self.len();
         self.push(&other.bytes);
@@ -113,9 +112,9 @@ impl PartlySecret {
         }
     }
 
-    /// What `write` appends is secret.
+    /// Runs `write`; everything that it appends is secret.
     pub fn secretly<T>(&mut self, write: impl FnOnce(&mut Self) -> T) -> T {
-        // Marked before, and not only afterwards: it may have to move in the middle.
+        // Marked before the write as well, because the buffer may grow in the middle of it.
         let (from, before) = (self.len(), self.secret.clone());
         self.mark(from..usize::MAX);
         let written = write(self);
@@ -124,7 +123,7 @@ impl PartlySecret {
         written
     }
 
-    /// Hands the bytes over to whoever writes them last.
+    /// Returns the bytes, which are no longer overwritten on drop.
     pub fn into_bytes(mut self) -> Vec<u8> {
         self.secret = 0..0;
         std::mem::take(&mut self.bytes)
@@ -138,8 +137,7 @@ impl PartlySecret {
         };
     }
 
-    /// Moves to a place with room for `more`. Gives the place before, which is overwritten as far as it was
-    /// secret.
+    /// Moves to an allocation with capacity for `more` bytes. Returns the old one, with its secret range overwritten.
     #[cold]
     fn make_room(&mut self, more: usize) -> Vec<u8> {
         let mut larger = Vec::with_capacity((self.bytes.len() + more).max(2 * self.bytes.capacity()));
@@ -148,7 +146,7 @@ impl PartlySecret {
         std::mem::replace(&mut self.bytes, larger)
     }
 
-    /// What is left of it when it was dropped.
+    /// Returns the bytes as drop leaves them.
     #[cfg(test)]
     pub(crate) fn remains(mut self) -> Vec<u8> {
         self.overwrite();
@@ -180,7 +178,6 @@ impl io::Write for PartlySecret {
 }
 
 impl From<String> for PartlySecret {
-    /// A text without secrets.
     fn from(text: String) -> Self {
         Self { bytes: text.into_bytes(), secret: 0..0 }
     }
@@ -192,8 +189,7 @@ impl Drop for PartlySecret {
     }
 }
 
-/// A [`Secret`] text as a member of what storage seals: for `#[serde(with = "secret::sealed")]`, and
-/// for nothing that leaves.
+/// Serde for a [`Secret`] text in sealed documents only, as `#[serde(with = "secret::sealed")]`.
 pub mod sealed {
     use std::fmt;
 
@@ -202,19 +198,19 @@ pub mod sealed {
 
     use crate::secret::Secret;
 
-    /// Writes it.
+    /// Serializes the secret as text.
     ///
     /// # Errors
-    /// Those of the serialiser, and when it is not text.
+    /// The errors of the serializer, and an error when the secret is not UTF-8.
     pub fn serialize<S: Serializer>(secret: &Secret, serializer: S) -> Result<S::Ok, S::Error> {
         let text = secret.expose_text().ok_or_else(|| S::Error::custom("a secret that is no text"))?;
         serializer.serialize_str(text)
     }
 
-    /// Reads it.
+    /// Deserializes a text.
     ///
     /// # Errors
-    /// Those of the deserialiser.
+    /// The errors of the deserializer.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Secret, D::Error> {
         struct Text;
         impl Visitor<'_> for Text {
@@ -252,7 +248,6 @@ mod tests {
         assert_eq!(text.expose(), b"openhunter2");
         text.push(b"after");
         text.secretly(|text| text.write_all(b"swordfish")).unwrap();
-        // Everything from the first secret to the last.
         let before = text.make_room(1000);
         assert_eq!((&before[..4], before.iter().filter(|octet| **octet == 0).count()), (&b"open"[..], 21));
         assert_eq!(text.expose(), b"openhunter2afterswordfish");

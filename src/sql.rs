@@ -1,18 +1,9 @@
-//! A session of a relational store: SQL for both engines, spoken by a domain's own rules.
+//! SQL sessions of the store, for domains that write their own SQL.
 //!
-//! A piece of [`Work`] runs inside one session of the store and speaks SQL to it, for domains whose rules and
-//! rows belong together; one text serves both engines. What a text may use is what PostgreSQL and
-//! SQLite share (`$1` numbered by first use, RETURNING, ON CONFLICT, `IS NOT DISTINCT FROM`), and two
-//! forms that the embedded engine reads its own way: `= ANY($n)` over a list, and ` FOR UPDATE` at the end
-//! of a text, or ` FOR UPDATE OF` and one of its tables, or ` FOR SHARE`, which mean nothing where there is one writer.
-//! `CAST(sum(…) AS bigint)` for sums.
-//!
-//! Work on a writing session is one transaction: it is stored whole when it ends well, and not at all
-//! otherwise. It may run more than once (two transactions got in each other's way), so it changes nothing
-//! but its session.
-//!
-//! Named by the domains that work this way and by `storage`, which implements [`Session`]; refuses nothing by
-//! itself.
+//! A unit of [`Work`] runs inside one session; the same SQL serves PostgreSQL and SQLite. The embedded engine rewrites
+//! `= ANY($n)` over a list, and ignores ` FOR UPDATE`, ` FOR UPDATE OF table` and ` FOR SHARE` at the end of a
+//! statement, because it has only one writer. Work on a writing session is one transaction. It may run several times
+//! after serialization conflicts, so it must have no effect outside of its session.
 
 use std::sync::Arc;
 
@@ -20,24 +11,24 @@ use futures_util::future::LocalBoxFuture;
 
 use crate::error::Error;
 
-/// A value of a row, or one that a text asks for.
+/// A value of a row or a statement parameter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
     /// NULL.
     Null,
-    /// A whole number.
+    /// An integer.
     Int(i64),
-    /// A truth value; rows give it as 0 or 1.
+    /// A boolean; rows of SQLite return it as [`Value::Int`].
     Bool(bool),
     /// A text.
     Text(String),
     /// Bytes.
     Bytes(Vec<u8>),
-    /// A list of whole numbers, for `= ANY($n)`; never in a row.
+    /// A list of integers, for `= ANY($n)`; never in a row.
     Ints(Vec<i64>),
     /// A list of texts, for `= ANY($n)`; never in a row.
     Texts(Vec<String>),
-    /// A list of bytes; never in a row, and for PostgreSQL alone.
+    /// A list of byte strings, for PostgreSQL only; never in a row.
     Octets(Vec<Vec<u8>>),
 }
 
@@ -89,28 +80,28 @@ impl<T: Into<Self>> From<Option<T>> for Value {
     }
 }
 
-/// One row, read from left to right.
+/// A row, read from left to right.
 #[derive(Debug)]
 pub struct Row(std::vec::IntoIter<Value>);
 
 impl Row {
-    /// A row of these values.
+    /// Creates a row with these values.
     pub fn new(values: Vec<Value>) -> Self {
         Self(values.into_iter())
     }
 
-    /// The next column, of whatever kind.
+    /// Reads the next column as a raw value.
     ///
     /// # Errors
-    /// `Engine` when there is none.
+    /// `Engine` when there are no more columns.
     pub fn value(&mut self) -> Result<Value, Failure> {
         self.0.next().ok_or_else(|| unreadable("a column is missing"))
     }
 
-    /// The next column as any type that reads it.
+    /// Reads the next column as `T`.
     ///
     /// # Errors
-    /// `Engine` when there is none, or one of another kind.
+    /// `Engine` when there are no more columns, or the column has another type.
     pub fn get<T: Column>(&mut self) -> Result<T, Failure> {
         T::read(self.value()?).ok_or_else(|| unreadable("a column is of another kind"))
     }
@@ -120,9 +111,9 @@ fn unreadable(what: &'static str) -> Failure {
     Failure::Engine(Error::internal(what))
 }
 
-/// What a column reads as.
+/// A type that columns can be read as.
 pub trait Column: Sized {
-    /// The value, when it is of this kind.
+    /// Converts a value; `None` if it has another type.
     fn read(value: Value) -> Option<Self>;
 }
 
@@ -163,34 +154,33 @@ impl<T: Column> Column for Option<T> {
     }
 }
 
-/// Why work on a session ended early.
+/// The reason why work on a session ended early.
 #[derive(Debug)]
 pub enum Failure {
-    /// The work itself refused, and keeps the reason. Nothing of it is stored.
+    /// The work itself rejected the request and recorded the reason. Nothing is stored.
     Refused,
-    /// A constraint does not hold: the name it has in the schema, `foreign_key` where the engine does not
-    /// tell which one.
+    /// A violated constraint, by its name in the schema, or `foreign_key` where the engine does not name it.
     Constraint(String),
-    /// A statement ran out of time.
+    /// A statement that exceeded its time limit.
     TooLong,
-    /// Two transactions got in each other's way; the store has tried again in vain.
+    /// A serialization conflict that persisted after the store's retries.
     Clash,
-    /// The engine failed, or is out of reach.
+    /// A failed or unreachable engine.
     Engine(Error),
 }
 
-/// One session of the store.
+/// A session of the store.
 pub trait Session {
-    /// All rows of a text.
+    /// Runs a query and returns all rows.
     fn query<'s>(&'s mut self, sql: &'s str, values: &'s [Value]) -> LocalBoxFuture<'s, Result<Vec<Row>, Failure>>;
 
-    /// From here on the session's texts are planned for their values, where the engine would otherwise plan
-    /// once for all values: worth it for lists, whose values differ by orders of magnitude.
+    /// Plans the session's later statements for their actual values instead of once for all values. Worth it for lists,
+    /// whose selectivity differs by orders of magnitude.
     fn fit(&mut self);
 
-    /// How many rows a text changed.
+    /// Runs a statement and returns the number of changed rows.
     fn execute<'s>(&'s mut self, sql: &'s str, values: &'s [Value]) -> LocalBoxFuture<'s, Result<u64, Failure>>;
 }
 
-/// Work for one session.
+/// A unit of work for one session.
 pub type Work = Arc<dyn for<'s> Fn(&'s mut dyn Session) -> LocalBoxFuture<'s, Result<(), Failure>> + Send + Sync>;

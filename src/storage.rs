@@ -1,49 +1,10 @@
-//! The store of one server: implements what the domains' `store.rs` modules ask for.
+//! The store of one server: the implementation of the domains' `store.rs` traits.
 //!
-//! [`open`] is the front door; it gives every domain its own handle ([`Stores`]). A domain's writes are one enum,
-//! its reads one trait. A unit of writes is sealed where it holds a body (`pki`, `auth`, `managed_keys`), goes through the commit
-//! actor ([`commit`]) and is answered when the batch that carries it is on disk; a read goes to the backend's own
-//! connections and is opened on the way back (`store`, which every engine shares). The engines are behind
-//! `backend`: the embedded one is SQLite, one file in the data folder; the other is PostgreSQL, for any
-//! number of nodes. What was answered as written outlives a crash of this process, of the database
-//! and of the machine. What was answered as `Unavailable` because the disk or the database went away was
-//! not released to anyone, but a crash right after may leave it stored: a write is safe to repeat.
-//! Only the composition root and the commands name this module. Copies are made and put back in [`backup`], looked
-//! through in [`verify`], carried to the other engine in [`transfer`].
-//!
-//! Refuses: a data folder that another process uses, a database written by a newer program, a
-//! database whose durability is off, the wrong seal key.
-//!
-//! # Which path a new table takes
-//!
-//! | what it holds | path |
-//! |---|---|
-//! | configuration: few, read whole at start and kept in memory, secret perhaps, changed rarely and never unseen by another writer | **a sealed document**: no table. A new `kind` of [`DocumentKey`](crate::documents::DocumentKey); compare-and-set on its version; other nodes follow it by the change log |
-//! | records: one row or more for every request, millions of them, read by key or in pages, stored in the same commit as what they belong to | **a row**: a table of its own, and a variant of its domain's write enum. Shares the group commit; a column that is secret is a sealed body |
-//! | resources: related to each other, listed by many filters, held together by constraints and by rights that are read in the same transaction | **a session of SQL** ([`crate::sql`]): tables of its own, and the domain writes the SQL. A transaction for each request, which the group commit carries on SQLite only; nothing is sealed |
-//!
-//! When in doubt: what a signature waits for is a row; what a signature is made from is a document; what is
-//! neither, and asks for a JOIN, is a session. Nothing that is on the way of `issue` is a session.
-//!
-//! A row, file by file (from 2 on to 5 the compiler asks for what is missing):
-//!
-//! 1. `migrations/sqlite/NNNN_*.sql` and `migrations/postgres/NNNN_*.sql`, and their lines in both `schema.rs`.
-//!    What was released is never changed.
-//! 2. The domain's `store.rs`: the row, a variant of the write enum for each write, a method of the trait for each
-//!    read, and an outcome where none fits.
-//! 3. Here, `<domain>.rs`: whether a write holds a body that is sealed, and to what; and in `sealed.rs` the table, if it
-//!    does, which a later data key seals again (a test finds what was forgotten).
-//! 4. `embedded/<table>.rs`: the table's SQL, a function for each read and each write; `embedded/<domain>.rs`: an
-//!    arm of the one match over the writes, a line for each read.
-//! 5. `postgres/<table>.rs` and `postgres/<domain>.rs`: the same. Rows that every request writes are gathered
-//!    (`postgres/gathered.rs`), so that a batch sends one statement for all of them.
-//! 6. `statements.rs`: what both engines take as it is, under the table's name; and what removes the rows with
-//!    their mount (a test finds what was forgotten).
-//! 7. `contract/`: what must hold of it, once for both engines.
-//!
-//! A new domain adds: its `store.rs`; a variant of `Unit` and of `Outcomes` (`backend`) with their arm in each
-//! engine's `batch.rs`; the three files named `<domain>.rs`; its handle in [`Stores`]. A domain that speaks SQL
-//! itself needs its trait, an `impl` of two methods in each engine, and its handle.
+//! [`open`] returns a [`Storage`] with a handle for each domain ([`Stores`]). The engines behind `backend` are SQLite
+//! (one file in the data folder) and PostgreSQL (any number of nodes). Writes are sealed, pass the commit actor
+//! ([`commit`]) and return when their batch is durable; reads use other connections. A write that failed with
+//! `Unavailable` may still be stored after a crash, so every write must be safe to repeat. Backups are in [`backup`],
+//! checks in [`verify`], and the copy to another engine in [`transfer`].
 
 mod api_tokens;
 mod auth;
@@ -100,52 +61,52 @@ use seal::{About, Question, SealKey};
 use session::Sessions;
 use store::Store;
 
-/// How long the last note of what was sealed may take.
+/// Timeout for recording data key usage at shutdown.
 const NOTE: Duration = Duration::from_millis(300);
 
-/// What a store needs to open.
+/// Options for opening a store.
 pub struct Options {
-    /// Where the data is.
+    /// The location of the data.
     pub database: Database,
-    /// The key that opens the store.
+    /// The key that unseals the store.
     pub seal_key: SealKey,
-    /// The time, for renewals of tokens.
+    /// The clock, for the renewal of tokens and the age of data keys.
     pub clock: Clock,
-    /// Most units of writes under way at a time; beyond it a write is `Busy`.
+    /// Maximum number of write units in progress; more are rejected as `Busy`.
     pub queue: usize,
-    /// What becomes of a store that is not there.
+    /// Handling of a missing store.
     pub absent: Absent,
 }
 
-/// What becomes of a store that is not there: where its volume is not mounted, one that is made takes its place.
+/// Handling of a missing store. Creating one would hide that its volume is not mounted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Absent {
-    /// It is made.
+    /// A new store is created.
     Made,
-    /// It is missed, and nothing is made: for whatever is done with a store that somebody has.
+    /// An error is returned: for commands that need an existing store.
     Missed,
 }
 
-/// A store, as each domain sees it.
+/// The handles of a store, one for each domain.
 #[derive(Clone)]
 pub struct Stores {
-    /// The certificate authority engine's.
+    /// Handle of the certificate authority engine.
     pub pki: Arc<dyn PkiStore>,
-    /// Authentication's.
+    /// Handle of authentication.
     pub auth: Arc<dyn AuthStore>,
-    /// What other nodes change, where there can be others.
+    /// Changes made by other nodes; `None` if the engine has only one node.
     pub changes: Option<Arc<dyn ChangeLog>>,
-    /// The projects API's.
+    /// Handle of the projects API.
     pub projects: Arc<dyn ProjectStore>,
-    /// The registry's of managed keys.
+    /// Handle of the registry of managed keys.
     pub managed_keys: Arc<dyn KeyStore>,
-    /// The keyring's.
+    /// Handle of the keyring.
     pub keyring: Arc<dyn KeyringStore>,
     /// The seal of the projects API's tokens.
     pub token_seal: Arc<dyn TokenSeal>,
 }
 
-/// An open store; clones are the same store.
+/// An open store. Clones share it.
 #[derive(Clone)]
 pub struct Storage {
     stores: Stores,
@@ -156,12 +117,12 @@ pub struct Storage {
     api_tokens: Arc<ApiTokens>,
 }
 
-/// Opens the store, or makes it. The runtime that this is called on must live as long as the store.
+/// Opens or creates the store. The current runtime must live as long as the store.
 ///
 /// # Errors
-/// `NotFound` when there is none, and none is to be made; `Invalid` for the wrong seal key, a database of a newer program,
-/// or one whose durability is off or does not switch on; `Conflict` when another process uses the folder; `Unavailable`
-/// when it cannot be reached, read or written.
+/// `NotFound` when it is missing and must not be created; `Conflict` when another process uses the folder;
+/// `Unavailable` when it cannot be reached, read or written. `Invalid` for the wrong seal key, a database of a newer
+/// version, or one whose durability cannot be switched on.
 pub async fn open(options: Options) -> Result<Storage> {
     let Options { database, seal_key, clock, queue, absent } = options;
     if absent == Absent::Missed {
@@ -184,12 +145,11 @@ pub async fn open(options: Options) -> Result<Storage> {
     }
 }
 
-/// That the server of a database is there, takes writes and is fit for them; an embedded store has none. For whoever
-/// starts beside the server and may be the first to be ready.
+/// Checks that the database server is reachable, writable and suitable; an embedded store has no server. For a start at
+/// the same time as the database server.
 ///
 /// # Errors
-/// `Unavailable` when it cannot be reached at present; `Invalid` when it must not be used, or its URL names a file that
-/// cannot be.
+/// `Unavailable` when it cannot be reached at present; `Invalid` when it is unsuitable, or its URL names a bad file.
 pub async fn reach(database: &Database) -> Result<()> {
     match database {
         Database::Embedded(_) => Ok(()),
@@ -198,7 +158,6 @@ pub async fn reach(database: &Database) -> Result<()> {
 }
 
 impl Storage {
-    /// Gives each domain its handle.
     fn new<R: Reader + Clone>(store: Arc<Store<R>>, changes: Option<Arc<dyn ChangeLog>>) -> Self
     where
         Store<R>: PkiStore + AuthStore + ProjectStore + 'static,
@@ -219,15 +178,15 @@ impl Storage {
         Self { stores, commits: store.commits.clone(), reader, keys: store.keys.clone(), data_keys, api_tokens }
     }
 
-    /// Does what an upgrade leaves to the first node that has the keys; ends the store when that fails.
+    /// Completes a schema upgrade that needs the data keys. Closes the store when that fails.
     async fn ready(self) -> Result<Self> {
-        // Sessions stay on their thread, and stores are opened on any.
+        // A session is bound to its thread, but `open` may run on any.
         let (tokens, runtime) = (Arc::clone(&self.api_tokens), tokio::runtime::Handle::current());
         let sealed = tokio::task::spawn_blocking(move || runtime.block_on(tokens.seal_bare())).await;
         match sealed.map_err(Error::internal).and_then(|sealed| sealed) {
             Ok(()) => Ok(self),
             Err(error) => {
-                // Lets go of the folder, so that the next attempt finds it free.
+                // Releases the folder, so that the next attempt finds it free.
                 self.reader.close();
                 let _ = self.commits.stop().await;
                 Err(error)
@@ -235,27 +194,27 @@ impl Storage {
         }
     }
 
-    /// The store, as each domain sees it.
+    /// The handles of all domains.
     pub fn stores(&self) -> Stores {
         self.stores.clone()
     }
 
-    /// The store as the certificate authority engine sees it.
+    /// The handle of the certificate authority engine.
     pub fn pki(&self) -> Arc<dyn PkiStore> {
         self.stores.pki.clone()
     }
 
-    /// The store as authentication sees it.
+    /// The handle of authentication.
     pub fn auth(&self) -> Arc<dyn AuthStore> {
         self.stores.auth.clone()
     }
 
-    /// What other nodes change; `None` when there are no others.
+    /// Changes made by other nodes; `None` if the engine has only one node.
     pub fn changes(&self) -> Option<Arc<dyn ChangeLog>> {
         self.stores.changes.clone()
     }
 
-    /// The store as the projects API sees it.
+    /// The handle of the projects API.
     pub fn projects(&self) -> Arc<dyn ProjectStore> {
         self.stores.projects.clone()
     }
@@ -265,12 +224,12 @@ impl Storage {
         self.stores.token_seal.clone()
     }
 
-    /// The store as the keyring sees it.
+    /// The handle of the keyring.
     pub fn keyring(&self) -> Arc<dyn KeyringStore> {
         self.stores.keyring.clone()
     }
 
-    /// By what the store is sealed.
+    /// Describes the current seal of the store.
     ///
     /// # Errors
     /// `Unavailable` from the store.
@@ -278,8 +237,7 @@ impl Storage {
         self.keys.seal_status().await
     }
 
-    /// A question that whoever has the seal of the store can answer ([`SealKey::answer`](seal::SealKey::answer)), and
-    /// its answer.
+    /// Creates a challenge for holders of the seal key ([`SealKey::answer`](seal::SealKey::answer)), and its response.
     ///
     /// # Errors
     /// `Unavailable` from the store.
@@ -287,7 +245,7 @@ impl Storage {
         self.keys.seal_question().await
     }
 
-    /// How many stored values are sealed with earlier data keys than the one in use, counted now, in small reads.
+    /// Counts the stored values that are sealed with earlier data keys, in small reads.
     ///
     /// # Errors
     /// `Unavailable` from the store.
@@ -295,22 +253,21 @@ impl Storage {
         self.data_keys.count_older().await
     }
 
-    /// Seals the store by another key. Everything stays readable, here and on nodes that run; the one before opens
-    /// nothing any more but copies that were made before.
+    /// Seals the store with another key. All data stays readable, here and on running nodes. The previous key then
+    /// opens only copies that were made before.
     ///
     /// # Errors
-    /// `Busy` with several nodes, while a data key is so new that not all of them may know it; those of a device that
-    /// holds the key; `Unavailable` from the store. Nothing was changed then, unless the
-    /// store was lost in the middle: then the one or the other key opens it.
+    /// `Busy` while a node may not know the newest data key; `Conflict` when concurrent changes of the keys persist;
+    /// the errors of a device that has the key; `Unavailable` from the store. Nothing is changed then, unless the
+    /// connection is lost during the commit: then one of the two keys opens the store.
     pub async fn change_seal(&self, seal: &SealKey) -> Result<About> {
         self.keys.change_seal(seal).await
     }
 
-    /// Keeps the database file of an embedded store as it is, until what this gives is dropped: whoever copies it
-    /// copies one state. Commits go on.
+    /// Pauses checkpoints of the embedded database until the result is dropped: for copies of its file.
     ///
     /// # Errors
-    /// `Conflict` when the store is no embedded one; `Unavailable` when its disk has no room for a log that grows.
+    /// `Conflict` when the store is not embedded; `Unavailable` when its disk lacks space for a growing log.
     pub(crate) async fn hold_file(&self) -> Result<Held> {
         let Some(file) = self.reader.file_hold() else {
             return Err(Error::new(Kind::Conflict, "backup: the store is no embedded one"));
@@ -318,16 +275,15 @@ impl Storage {
         tokio::task::spawn_blocking(move || file.hold()).await.map_err(Error::internal)?
     }
 
-    /// Notes that the store was restored: CRL numbers are above `now` and all that are known from here on.
+    /// Records that the store was restored at `now`, so that new CRL numbers are above all earlier ones.
     ///
     /// # Errors
-    /// `Invalid` when a CRL was published later than that, or there are no higher numbers; `Unavailable`.
+    /// `Invalid` when a CRL is dated after `now`, or no higher number exists; `Unavailable`.
     async fn note_restore(&self, now: Time) -> Result<()> {
         let noted = self.restored(now).await?;
         self.commits.submit(Unit::Facts(vec![FactWrite::new(noted)])).outcome().await.map(drop)
     }
 
-    /// The fact that what this store holds is restored at `now`.
     async fn restored(&self, now: Time) -> Result<Fact> {
         let mut found = scan::rows(&*self.stores.projects, restored::PUBLISHED, Vec::new()).await?;
         let row = found.first_mut().ok_or_else(|| Error::internal("a maximum has a row"))?;
@@ -335,26 +291,24 @@ impl Storage {
         restored::restored(now, published, &self.reader.meta().await?)
     }
 
-    /// How many commits ran since the store was opened.
+    /// The number of commits since the store was opened.
     pub fn commits(&self) -> u64 {
         self.commits.commits()
     }
 
-    /// Refuses new work, writes what was admitted, brings the log into the data file and closes it.
-    /// Safe to repeat.
+    /// Rejects new work, commits admitted units, merges the log into the database file and closes it. Safe to repeat.
     ///
     /// # Errors
-    /// `Unavailable` when the last steps fail; what was answered as written is on disk all the same.
+    /// `Unavailable` when closing fails; committed writes are durable nevertheless.
     pub async fn shutdown(&self) -> Result<()> {
-        // What is not noted is lost to the count, and nothing else: it is not waited for when the store is away.
+        // A failure only makes the usage count too low, so an unreachable store must not delay the shutdown.
         let _ = tokio::time::timeout(NOTE, self.data_keys.note_use()).await;
         self.reader.close();
         self.commits.stop().await
     }
 }
 
-/// What the database itself said, where that is the cause of an error and not in its text: for the terminal of who runs
-/// a command, and for no caller.
+/// Returns the database's own message if it causes an error and is not in its text. Not for API callers.
 pub fn said(error: &Error) -> Option<String> {
     let causes = std::iter::successors(std::error::Error::source(error), |cause| cause.source());
     let said = |cause| postgres::said(cause).map(str::to_owned).or_else(|| embedded::said(cause));

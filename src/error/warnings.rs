@@ -1,12 +1,11 @@
-//! What a caller is told beside an answer.
+//! Warnings that accompany a successful response.
 
-/// Warnings, in the order in which they came up: each a text for the caller that names the field where there
-/// is one, without secrets.
+/// Warnings in the order of their creation: texts for the caller, without secrets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Warnings(Vec<String>);
 
 impl Warnings {
-    /// Adds one.
+    /// Appends a warning.
     pub fn add(&mut self, text: impl Into<String>) {
         self.0.push(text.into());
     }

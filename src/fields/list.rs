@@ -1,8 +1,7 @@
-//! Lists and maps in the forms that clients send, counted before anything is made of them.
+//! Lists and maps in the forms that clients send, limited before they are built.
 //!
-//! A text that is a list costs its sender a byte per entry and a server dozens, so it has the same bound
-//! as a JSON list: commas are counted before the text is split, and JSON inside of a text is read with
-//! the counting reader of bodies, one level deep.
+//! An entry in a text costs the sender one byte and the server dozens. So texts have the same limit as JSON lists:
+//! commas are counted before a text is split, and JSON inside of a text is parsed with the counting deserializer.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -13,37 +12,35 @@ use serde_json::{Map, Value};
 use super::{Bounded, MAX_VALUES, TOO_DEEP, TOO_MANY, scalar, wrong};
 use crate::error::Error;
 
-/// The most that is taken of a list or a map.
+/// Limits of a list or map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cap {
-    /// Entries, empty ones included.
+    /// Maximum number of entries, empty ones included.
     pub entries: usize,
-    /// Bytes of one entry; of a map's, name and value together.
+    /// Maximum bytes per entry; for a map, name and value together.
     pub bytes: usize,
-    /// Whether entries that are all empty are refused, see [`Cap::limiting`].
+    /// `true` if a list of only empty entries is rejected, see [`Cap::limiting`].
     pub limits: bool,
 }
 
 impl Cap {
-    /// Where a field names no other: 1,000 entries of at most 4 KiB.
+    /// The default: 1,000 entries of at most 4 KiB.
     pub const LIST: Self = Self::new(1_000, 4 << 10);
-    /// As many entries as a body may have values, of any length: for whoever must see what any other
-    /// reader might.
+    /// The entries of a body, of any length: policies must see every value that another reader might accept.
     pub const WIDEST: Self = Self::new(MAX_VALUES, usize::MAX);
 
-    /// A cap.
+    /// A cap on the number of entries and the bytes of each.
     pub const fn new(entries: usize, bytes: usize) -> Self {
         Self { entries, bytes, limits: false }
     }
 
-    /// Of a list that limits something, and that limits nothing when it is empty. In such a list entries that are all
-    /// empty, which is what a variable without a value leaves behind, are refused: to drop them would lift the limit.
+    /// For a list that restricts something and that restricts nothing when it is empty. Such a list of only empty
+    /// entries, as an unset variable produces it, is rejected: dropping the entries would lift the restriction.
     pub const fn limiting(self) -> Self {
         Self { limits: true, ..self }
     }
 }
 
-/// Why a value is no list or map.
 pub(super) enum Problem {
     Kind,
     Many,
@@ -52,7 +49,7 @@ pub(super) enum Problem {
 }
 
 impl Problem {
-    /// The refusal, naming the field and its rule.
+    /// Builds the error with the field name and the violated limit.
     pub(super) fn of(self, name: &str, wanted: &str, cap: Cap) -> Error {
         match self {
             Self::Kind => wrong(name, wanted),
@@ -63,8 +60,8 @@ impl Problem {
     }
 }
 
-/// A list: JSON, JSON in a text, or a text, `split` at its commas or as the one entry. Entries are
-/// trimmed and empty ones dropped.
+/// Reads a list from JSON, from JSON in a text, or from a text. The text is `split` at commas, or is the only entry.
+/// Entries are trimmed, and empty ones dropped.
 pub(super) fn list(value: &Value, split: bool, cap: Cap) -> Result<Vec<String>, Problem> {
     match value {
         Value::Array(items) => scalars(items, cap),
@@ -78,7 +75,7 @@ pub(super) fn list(value: &Value, split: bool, cap: Cap) -> Result<Vec<String>, 
     }
 }
 
-/// A map: JSON, a list of `k=v` texts, JSON in a text, or a text of `k=v` pairs joined by commas.
+/// Reads a map from JSON, a list of `k=v` texts, JSON in a text, or a comma-separated text of `k=v` pairs.
 pub(super) fn map(value: &Value, cap: Cap) -> Result<BTreeMap<String, String>, Problem> {
     match value {
         Value::Object(members) => object(members, cap),
@@ -92,12 +89,12 @@ pub(super) fn map(value: &Value, cap: Cap) -> Result<BTreeMap<String, String>, P
     }
 }
 
-/// The JSON in a text that begins like some; `None` for a text that only begins so.
+/// Parses the JSON in a text that begins with `begin`; `None` if the text is not JSON after all.
 fn embedded(text: &str, begin: char, cap: Cap) -> Result<Option<Value>, Problem> {
     if !text.trim_start().starts_with(begin) {
         return Ok(None);
     }
-    // The outermost value counts too.
+    // The outermost value counts as well.
     let budget = Cell::new(cap.entries + 1);
     let mut json = serde_json::Deserializer::from_str(text);
     match (Bounded { depth: 1, budget: &budget, longest: usize::MAX, most: usize::MAX }).deserialize(&mut json) {

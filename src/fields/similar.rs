@@ -1,19 +1,19 @@
 //! Suggests a known name for a misspelt one.
 
-/// The known name closest to a misspelt one: it differs in case and separators only, or in at most one of four characters.
+/// Returns the closest known name to a misspelt one. It may differ in case, separators and a quarter of its characters.
 pub fn closest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
     let plain = plain(name);
     let limit = plain.len() / 4;
     let similar = known.iter().filter_map(|known| {
         let other = self::plain(known);
-        // A difference in length is a lower bound that costs nothing.
+        // The difference in length is a cheap lower bound of the distance.
         let near = plain.len().abs_diff(other.len()) <= limit;
         near.then(|| (strsim::osa_distance(&plain, &other), *known)).filter(|(distance, _)| *distance <= limit)
     });
     similar.min_by_key(|(distance, _)| *distance).map(|(_, known)| known)
 }
 
-/// A name without case and separators.
+/// Removes case and separators from a name.
 fn plain(name: &str) -> String {
     name.chars().filter(|c| !matches!(c, '_' | '-' | '.' | ' ')).flat_map(char::to_lowercase).collect()
 }

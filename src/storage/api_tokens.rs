@@ -1,10 +1,10 @@
-//! The seal of API tokens: a body without content, sealed to the columns that make the token ([`BoundToken`]). A row that
-//! was written past the API does not open, and its token is refused.
+//! The seal of API tokens: an empty body, sealed to the columns that define the token ([`BoundToken`]). A token row
+//! that was written without the server does not open and is rejected.
 //!
-//! Tokens of versions before schema 14 have no body. They are sealed once, when a version that seals opens the store
-//! for the first time. Where nodes of an earlier version may still run, tokens that those make are sealed until a node
-//! of this version has run for [`GRACE`]. That this is over is kept in the wrapping of the data keys
-//! ([`Wrapping`](crate::storage::seal::Wrapping)): a database writer who removes it removes what opens the store.
+//! Tokens of versions before schema 14 have no body. They are sealed when a newer version opens the store for the first
+//! time, and with several nodes again for [`GRACE`], while old nodes may still run. The end of that upgrade is recorded
+//! in the wrapping of the data keys ([`Wrapping`](crate::storage::seal::Wrapping)), which a database writer cannot
+//! revert without losing access to the store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,26 +21,24 @@ use crate::storage::keys::Keys;
 use crate::storage::seal::api_token_context;
 use crate::storage::session::Sessions;
 
-/// How long after an upgrade nodes of the version before may make tokens that are accepted.
+/// Time after an upgrade during which tokens of old nodes are still accepted.
 const GRACE: Duration = Duration::from_secs(3600);
-/// Tokens that are sealed in one transaction.
+/// Tokens per transaction.
 const PAGE: i64 = 500;
 
 const BARE: &str = "SELECT id, lookup, secret_sha256, user_id, team_id, org_id, kind, expired_at FROM api_tokens
     WHERE body IS NULL AND id > $1 ORDER BY id LIMIT $2";
 const SEAL: &str = "UPDATE api_tokens SET body = $1 WHERE id = $2 AND body IS NULL";
 
-/// The seal of the tokens of a store.
 pub(super) struct ApiTokens {
     keys: Arc<Keys>,
     sessions: Sessions,
-    /// Whether other nodes use the same store.
+    /// `true` if other nodes use the same store.
     shared: bool,
-    /// When this process opened the store.
     opened_at: Time,
 }
 
-/// Columns of a token without a seal.
+/// The columns of a token without a seal.
 struct Bare {
     id: i64,
     lookup: String,
@@ -58,16 +56,15 @@ impl ApiTokens {
         Self { keys, sessions, shared, opened_at }
     }
 
-    /// Seals the tokens of versions before schema 14, once for each store. Safe on several nodes at the same time, and
-    /// after a start that ended in the middle.
+    /// Seals the tokens of versions before schema 14, once per store. Resumes after an interruption.
     ///
     /// # Errors
-    /// Those of the store; what is left then is sealed the next time.
+    /// The errors of the store; the remaining tokens are sealed by the next call.
     pub(super) async fn seal_bare(&self) -> Result<()> {
         if self.keys.are_tokens_sealed() {
             return Ok(());
         }
-        // Another node may have come to the end.
+        // Another node may have completed it.
         self.keys.learn().await?;
         if self.keys.are_tokens_sealed() {
             return Ok(());
@@ -82,7 +79,7 @@ impl ApiTokens {
         self.keys.end_token_upgrade().await
     }
 
-    /// Seals every token without a seal; how many there were.
+    /// Seals all unsealed tokens and returns their number.
     async fn seal_all(&self) -> Result<u64> {
         let (mut after, mut sealed) = (0, 0);
         loop {
@@ -152,7 +149,7 @@ impl TokenSeal for ApiTokens {
 
     fn is_sealed<'s>(&'s self, token: BoundToken<'s>, body: &'s [u8]) -> LocalBoxFuture<'s, Result<bool>> {
         async move {
-            // An embedded store has one node, which knows all keys.
+            // An embedded store has a single node, which knows all keys.
             if self.shared {
                 self.keys.follow(std::iter::once(body)).await?;
             }
@@ -163,7 +160,7 @@ impl TokenSeal for ApiTokens {
 
     fn keep(&self) -> LocalBoxFuture<'_, Result<()>> {
         async move {
-            // Only other nodes make tokens without a seal.
+            // Only other nodes can create unsealed tokens.
             if self.shared { self.seal_bare().await } else { Ok(()) }
         }
         .boxed_local()

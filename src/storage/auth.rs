@@ -1,5 +1,4 @@
-//! The writes of authentication on their way into a store: the bodies of tokens, entities and aliases are sealed here,
-//! and those of entities and aliases opened on their way out.
+//! Sealing of authentication writes (tokens, entities, aliases and others), and unsealing of identities.
 
 use std::sync::Arc;
 
@@ -49,7 +48,7 @@ impl DomainWrite for AuthWrite {
                 row.updated_at = as_stored(row.updated_at);
                 row.seal(keys)
             }
-            // None of these has a body, or a time that is stored.
+            // These have neither a body nor a stored time.
             Self::MountCreate(_)
             | Self::MountDrop(_)
             | Self::TokenSpend(_)
@@ -124,14 +123,13 @@ impl SealedRow for AliasRow {
     }
 }
 
-/// Octets of a trial: more than a certificate takes with its indexes, so that one has room where this had.
+/// Bytes of a trial write: more than a certificate needs with its indexes, so that one fits where this did.
 const TRIAL: usize = 32 << 10;
 
 impl<R: Reader + Clone> Store<R> {
-    /// Writes a document that nobody reads and removes it in the same commit. A write that changes nothing would not
-    /// reach the disk.
+    /// Tests writing, with a document that one commit writes and removes: an empty commit would not reach the disk.
     pub(super) fn try_writing(&self) -> BoxFuture<'static, Result<()>> {
-        // Nodes that try at the same moment do not meet.
+        // A random name avoids conflicts between nodes.
         let name = u64::from_ne_bytes(random::bytes()).to_string();
         let key = DocumentKey { mount: SYSTEM, kind: "trial", name };
         let written = self.submit(vec![
@@ -142,7 +140,7 @@ impl<R: Reader + Clone> Store<R> {
         async move { written.await.map(|_| commits.write_again()) }.boxed()
     }
 
-    /// The entity that a read finds, with its aliases, and all bodies opened.
+    /// Unseals the entity and the aliases that a read returns.
     pub(super) fn open_identity(
         &self,
         found: BoxFuture<'static, Result<Option<IdentityRows>>>,

@@ -1,9 +1,8 @@
-//! The seam between the store and a database engine: units of writes, what became of them, and the few reads
-//! that the store itself needs of every engine. What a domain reads is that domain's own trait.
+//! The interface between the store and a database engine: units of writes, their outcomes, and the reads that the store
+//! itself needs. The reads of a domain are in its own trait.
 //!
-//! A [`Backend`] is the single writer; the commit actor owns it and feeds it whole batches. Reads run beside
-//! it, so that a read never queues behind a commit. Bodies of documents, tokens and attachments are sealed
-//! before they come here and opened after they leave: no engine ever sees a plain one.
+//! A [`Backend`] is the single writer. The commit actor owns it and passes it whole batches. Reads run on other
+//! connections, so they never wait for a commit. Engines only see sealed bodies.
 
 use std::time::Duration;
 
@@ -18,29 +17,28 @@ use crate::sql::Work;
 use crate::storage::file_hold::FileHold;
 use crate::turns::Asker;
 
-/// Writes that happen together or not at all. They are of one domain, with their bodies sealed.
+/// Writes of one domain that are committed together or not at all. Their bodies are sealed.
 pub(crate) enum Unit {
-    /// The certificate authority engine's.
+    /// Writes of the certificate authority engine.
     Pki(Vec<PkiWrite>),
-    /// Authentication's.
+    /// Writes of authentication.
     Auth {
         /// The writes.
         writes: Vec<AuthWrite>,
-        /// When they were asked for: a token that has ended by then is not renewed.
+        /// The time of the request; tokens that have expired by then are not renewed.
         now: Time,
     },
-    /// System documents, of a domain that has nothing else.
+    /// System documents of a domain that has no other writes.
     Documents(Vec<DocumentWrite>),
-    /// Changes of the installation's facts; `Conflict` when one of them is not as it was read. Two such units take
-    /// turns.
+    /// Changes of installation facts, never concurrent; `Conflict` if one differs from its expected value.
     Facts(Vec<FactWrite>),
-    /// Work of a session of SQL, where the engine has no sessions of its own for it. What it refuses it
-    /// undoes, and tells on its own way. Of several each asker's are done in turn.
+    /// Work of a SQL session, for engines without separate write sessions. Work that fails is rolled back and reports
+    /// its failure itself. The commit queue is fair between callers.
     Work(Asker, Work),
 }
 
 impl Unit {
-    /// `true` for a unit that writes nothing, as that of a health probe, which asks whether the store can be reached.
+    /// `true` for a unit without writes, such as a health probe of the store's connection.
     pub(crate) fn is_empty(&self) -> bool {
         match self {
             Self::Pki(writes) => writes.is_empty(),
@@ -51,13 +49,13 @@ impl Unit {
         }
     }
 
-    /// Whether it ends a mount: its rows are then background work.
+    /// `true` if the unit drops a mount, whose rows are then removed in the background.
     pub(crate) fn drops_mount(&self) -> bool {
         let drops = |write: &AuthWrite| matches!(write, AuthWrite::MountDrop(_));
         if let Self::Auth { writes, .. } = self { writes.iter().any(drops) } else { false }
     }
 
-    /// What is answered when a serial of it is taken, and so nothing of it was stored.
+    /// The result for a unit that was not stored because a serial number is taken.
     pub(crate) fn serial_taken(&self) -> Result<Outcomes> {
         match self {
             Self::Pki(writes) => Ok(Outcomes::Pki(writes.iter().map(|_| PkiOutcome::SerialTaken).collect())),
@@ -66,65 +64,65 @@ impl Unit {
     }
 }
 
-/// What became of a unit: an outcome for each write, in order.
+/// The outcomes of a unit: one for each write, in order.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Outcomes {
-    /// Of [`Unit::Pki`].
+    /// Outcomes of [`Unit::Pki`].
     Pki(Vec<PkiOutcome>),
-    /// Of [`Unit::Auth`].
+    /// Outcomes of [`Unit::Auth`].
     Auth(Vec<AuthOutcome>),
-    /// Of a unit that has nothing to tell.
+    /// A unit without individual outcomes.
     Done,
 }
 
-/// The one writer of a store.
+/// The single writer of a store.
 pub(crate) trait Backend: Send + Unpin + 'static {
-    /// Makes a batch durable in one commit and answers each unit in order. A unit that fails leaves
-    /// nothing behind and does not touch the others: the backend replays the units singly then.
+    /// Commits a batch and returns one result per unit, in order. A unit that fails leaves no trace and does not affect
+    /// the others: the backend then retries the units one by one.
     fn apply(&mut self, units: Vec<Unit>) -> BoxFuture<'_, Vec<Result<Outcomes>>>;
 
-    /// How long the work of sessions took in the last batch, the commit not counted.
+    /// Duration of session work in the last batch, without the commit.
     fn worked(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// Whether background work (rows of dropped mounts) is left to do.
+    /// `true` if background work (removing rows of dropped mounts) is left.
     fn has_chores(&self) -> bool;
 
-    /// One short step of the background work.
+    /// Runs one short step of the background work.
     fn chore(&mut self) -> BoxFuture<'_, ()>;
 
-    /// Brings everything into the main store and lets go of it.
+    /// Merges the log into the main database and releases it.
     fn close(self) -> BoxFuture<'static, Result<()>>;
 }
 
-/// One of the installation's own facts (its id, a wrapped data key): name and value.
+/// An installation fact, such as the installation id or a wrapped data key: name and value.
 pub(crate) type Fact = (String, Vec<u8>);
 
-/// A change of a fact, or the condition that it is as it was.
+/// A compare-and-set change of a fact, or only a comparison.
 pub(crate) struct FactWrite {
-    /// Its name.
+    /// The fact's name.
     pub(crate) name: String,
-    /// What must be stored; `None` when it must not be there.
+    /// The required current value; `None` if the fact must be absent.
     pub(crate) expected: Option<Vec<u8>>,
-    /// What is stored then; `None` leaves it as it is.
+    /// The new value; `None` leaves the fact unchanged.
     pub(crate) value: Option<Vec<u8>>,
 }
 
 impl FactWrite {
-    /// A fact that is not there yet.
+    /// Inserts a fact that must be absent.
     pub(crate) fn new((name, value): Fact) -> Self {
         Self { name, expected: None, value: Some(value) }
     }
 
-    /// That a fact is as it was read, and another value for it if there is one.
+    /// Requires that a fact is unchanged since `facts` was read, and sets a new value if there is one.
     pub(crate) fn over(facts: &[Fact], name: &str, value: Option<Vec<u8>>) -> Self {
         let expected = facts.iter().find(|(found, _)| found == name).map(|(_, value)| value.clone());
         Self { name: name.to_owned(), expected, value }
     }
 }
 
-/// A document as stored.
+/// A document as stored, with its sealed body.
 pub(crate) struct SealedDocument {
     pub(crate) kind: String,
     pub(crate) name: String,
@@ -132,41 +130,40 @@ pub(crate) struct SealedDocument {
     pub(crate) body: Vec<u8>,
 }
 
-/// What the store itself reads, of whatever engine. Each read, as those of the domains, sees everything that
-/// was answered as committed before it began.
+/// The reads of the store itself. All reads, also of the domains, see every write committed before they began.
 pub(crate) trait Reader: Send + Sync + 'static {
-    /// All of the installation's own facts.
+    /// Reads all installation facts.
     fn meta(&self) -> BoxFuture<'static, Result<Vec<Fact>>>;
 
-    /// The documents of a mount, of one kind or of all.
+    /// Reads the documents of a mount, of one kind or all.
     fn documents(&self, mount: MountId, kind: Option<&'static str>) -> BoxFuture<'static, Result<Vec<SealedDocument>>>;
 
-    /// What keeps the database file as it is, where the engine has one.
+    /// The control over checkpoints, if the engine has a database file.
     fn file_hold(&self) -> Option<FileHold> {
         None
     }
 
-    /// Refuses all later reads, the domains' too, and lets go of the store.
+    /// Rejects later reads, including those of the domains, and releases the store.
     fn close(&self);
 }
 
-/// Epoch microseconds, rounded down: the resolution of stored times.
+/// Converts to epoch microseconds, the resolution of stored times. Rounds down.
 pub(crate) fn micros(at: Time) -> i64 {
-    // Years up to 9999 are 2.6e17 µs: far inside the range.
+    // The year 9999 is 2.6e17 µs, well within the range.
     at.unix_timestamp_nanos().div_euclid(1000) as i64
 }
 
-/// Epoch microseconds: of what ended before, every node has heard by `now`.
+/// Epoch microseconds, ten minutes before `now`: every node knows of anything that ended before.
 pub(crate) fn forgotten_before(now: Time) -> i64 {
     micros(now).saturating_sub(600_000_000)
 }
 
-/// The time of epoch microseconds; `None` outside the range of [`Time`].
+/// Converts from epoch microseconds; `None` outside the range of [`Time`].
 pub(crate) fn from_micros(micros: i64) -> Option<Time> {
     Time::from_unix_timestamp_nanos(i128::from(micros) * 1000).ok()
 }
 
-/// `at` as it will be read back.
+/// Rounds a time to the resolution of storage.
 pub(crate) fn as_stored(at: Time) -> Time {
     from_micros(micros(at)).unwrap_or(at)
 }

@@ -1,7 +1,7 @@
-//! Copies of an embedded store, for the commands: taken beside a server that holds its file still
-//! ([`Storage::hold_file`](super::Storage)) or of one that does not run, and put back.
+//! Copies of an embedded store, for the commands: taken from a server that pauses checkpoints
+//! ([`Storage::hold_file`](super::Storage)) or from a stopped one, and restored.
 //!
-//! Of a PostgreSQL database its own tools make copies; [`note_restore`] is what a restored one is told.
+//! PostgreSQL databases are copied with PostgreSQL's own tools; [`note_restore`] must follow their restore.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -16,18 +16,18 @@ use super::{Database, Options, Progress, keys, look, open, postgres};
 use crate::clock::Time;
 use crate::error::{Error, Result};
 
-/// A copy that has all that was stored when it was begun, and no name yet. Dropping it removes it.
+/// A complete copy that does not have its final name yet. Dropping it removes it.
 pub struct Partial(copy::Partial);
 
-/// A data folder whose server does not run, nor starts while this lives.
+/// A locked data folder: no server runs on it or can start while this exists.
 pub struct Locked(#[expect(dead_code, reason = "it is what holds the lock")] File);
 
-/// The database of a data folder.
+/// The path of the database file in a data folder.
 pub fn database(folder: &Path) -> PathBuf {
     folder.join(copy::NAME)
 }
 
-/// Takes the data folder of a server that does not run.
+/// Locks the data folder of a stopped server.
 ///
 /// # Errors
 /// `NotFound` when there is no store; `Conflict` when a process uses it.
@@ -35,43 +35,39 @@ pub fn lock(folder: &Path) -> Result<Locked> {
     copy::lock(folder).map(Locked)
 }
 
-/// Copies the store of a data folder to `to`, or what will become `to`. Its file must be held until this has ended, or
-/// the folder be [locked](lock). Ends soon after `stop` is set. Blocks.
+/// Copies the store of a data folder to a temporary file next to `to`. Checkpoints must be paused until this returns,
+/// or the folder be [locked](lock). Ends soon after `stop` is set. Blocks.
 ///
 /// # Errors
-/// `NotFound` when there is no store; `Conflict` when `to` exists; `Unavailable` from the disks, and when it was
-/// stopped.
+/// `NotFound` when there is no store; `Conflict` when `to` exists; `Unavailable` from the disks, and when stopped.
 pub fn copy(folder: &Path, to: &Path, pace: Pace, stop: &AtomicBool, progress: &Progress) -> Result<Partial> {
     copy::Partial::of_folder(folder, to, pace, stop, progress).map(Partial)
 }
 
 impl Partial {
-    /// Makes one file of it that is known as a copy, waits until the disk has it, and gives it its name; how many octets
-    /// it has. Blocks.
+    /// Merges the copy into one file, marks it, syncs it and renames it. Returns its size in bytes. Blocks.
     ///
     /// # Errors
-    /// `Invalid` when it is no store that this program knows; `Conflict` when the name was taken meanwhile;
-    /// `Unavailable` from the disk.
+    /// `Invalid` for a store of no known version; `Conflict` when the name is taken; `Unavailable` from the disk.
     pub fn finish(self, now: Time) -> Result<u64> {
         self.0.finish(now)
     }
 }
 
-/// Puts a copy into a data folder that has no store. The first server that opens it makes a store of it: its CRL numbers
-/// are above all that may have been published since the copy was taken. Blocks.
+/// Restores a copy into a data folder without a store and returns its size in bytes. The first server that opens it
+/// completes the restore: its CRL numbers are above all that may have been published since the copy. Blocks.
 ///
 /// # Errors
-/// `Conflict` when the folder has a store or is in use; `Invalid` when the file is no store that this program knows;
-/// `Unavailable` from the disks.
+/// `Conflict` when the folder has a store or is in use; `Invalid` for a file of no known version; `Unavailable`.
 pub fn restore(copy: &Path, folder: &Path, now: Time, progress: &Progress) -> Result<u64> {
     copy::restore(copy, folder, now, progress)
 }
 
-/// That a seal key opens a copy, of this program's version or of an older one. Nothing is written.
+/// Checks that a seal key opens a copy of this or an older version. Writes nothing.
 ///
 /// # Errors
-/// `Invalid` when it does not, or the file is no store that this program knows; `Unavailable` when it cannot be read;
-/// those of a device that holds the key.
+/// `Invalid` when it does not, or the file is not a store of a known version; `Unavailable` when it cannot be read; the
+/// errors of a device that has the key.
 pub async fn require_opened(copy: &Path, seal_key: &SealKey) -> Result<()> {
     let path = copy.to_owned();
     let opened = tokio::task::spawn_blocking(move || whole::open_known(&path)).await;
@@ -79,12 +75,12 @@ pub async fn require_opened(copy: &Path, seal_key: &SealKey) -> Result<()> {
     keys::about(seal_key, &facts).await.map(drop)
 }
 
-/// Tells a store that it was restored from a copy that does not know it: one of PostgreSQL's tools, of the disk, of the
-/// machine. No node may run. None is ever made: it would be told that it goes on from nothing.
+/// Records a restore in a store that was restored without the program: by PostgreSQL's tools, or from a disk or machine
+/// image. All nodes must be stopped. Never creates a store. Also takes back [`note_moved`].
 ///
 /// # Errors
-/// `NotFound` when there is no store; `Conflict` when a node runs; those of opening the store, `Invalid` when this
-/// machine's clock is behind what the store has seen, and `Unavailable`.
+/// `NotFound` when there is no store; `Conflict` when a node runs; `Invalid` when this machine's clock is behind the
+/// store; `Unavailable`; the errors of [`open`].
 pub async fn note_restore(options: Options) -> Result<()> {
     let clock = options.clock.clone();
     look::require(&options.database).await?;
@@ -112,8 +108,7 @@ pub async fn note_restore(options: Options) -> Result<()> {
     noted
 }
 
-/// Notes that the store of a data folder was carried over to a database: no server starts on it from here on, until it is
-/// told that it goes on ([`note_restore`]). The folder must be [locked](lock). Blocks.
+/// Records a copy into a database: no server starts on the store until [`note_restore`]. Needs a [`lock`]. Blocks.
 ///
 /// # Errors
 /// `Unavailable` from the disk.
@@ -121,7 +116,7 @@ pub fn note_moved(folder: &Path, now: Time) -> Result<()> {
     copy::note_moved(folder, now)
 }
 
-/// Whether there is such a note. The folder must be [locked](lock). Blocks.
+/// `true` if [`note_moved`] was recorded. The folder must be [locked](lock). Blocks.
 ///
 /// # Errors
 /// `Unavailable` from the disk.
@@ -129,7 +124,7 @@ pub fn is_moved(folder: &Path) -> Result<bool> {
     copy::is_moved(folder)
 }
 
-/// Takes such a note away, so that the store opens; whether there was one. The folder must be [locked](lock). Blocks.
+/// Removes the record of [`note_moved`]; returns `true` if there was one. The folder must be [locked](lock). Blocks.
 ///
 /// # Errors
 /// `Unavailable` from the disk.
@@ -161,7 +156,7 @@ mod tests {
         let refused = async || open(options(&key)).await.err().map(|error| error.kind());
         assert_eq!(refused().await, Some(Kind::Conflict));
         assert_eq!(look(Database::Embedded(data.clone()), &key).await.err().unwrap().kind(), Kind::Conflict);
-        // Who cannot open it lets nobody else.
+        // A failed attempt leaves the store marked as moved.
         assert!(note_restore(options(&SealKey::random())).await.is_err());
         assert_eq!(refused().await, Some(Kind::Conflict));
         note_restore(options(&key)).await.unwrap();

@@ -1,13 +1,8 @@
-//! The group commit: one writer, no timer. Whatever arrived while the last commit ran leaves in the
-//! next one, at most 512 units at a time.
+//! Group commit with a single writer and no timer: units that arrive during a commit share the next one.
 //!
-//! Owns the admission limit and the queue in front of the backend. The limit is a semaphore held by
-//! the `Handle`: a unit takes a permit when it is submitted and gives it back with its answer, so a
-//! full queue is `Busy` at once and nothing waits unseen in a mailbox. A unit that was admitted is
-//! written whether or not its caller still waits. The actor itself is in `actor`: it runs on a thread
-//! of its own, because an embedded backend blocks while the disk works.
-//!
-//! Called by the storage front door. Refuses nothing but by the limit, and everything once stopped.
+//! The number of units in progress is limited by a semaphore in `Handle`. A unit holds a permit from its submission to
+//! its result, so a full queue is reported as `Busy` immediately. An admitted unit is written even if its caller no
+//! longer waits. The actor (`actor`) runs on its own thread, because an embedded backend blocks while the disk works.
 
 mod actor;
 mod job;
@@ -26,7 +21,7 @@ use crate::telemetry;
 use job::{Job, Place};
 use seen::Seen;
 
-/// The way to the commit actor; clones share the admission limit.
+/// Handle of the commit actor. Clones share the admission limit.
 #[derive(Clone)]
 pub(crate) struct Handle {
     link: actor::Link,
@@ -35,21 +30,21 @@ pub(crate) struct Handle {
     seen: Arc<Seen>,
 }
 
-/// A submitted unit; its outcome may be waited for, or not.
+/// A submitted unit. Its outcome can be awaited or ignored.
 pub(crate) struct Submitted(Result<oneshot::Receiver<Result<Outcomes>>>);
 
 impl Handle {
-    /// Starts the actor of `backend` with room for `queue` units.
+    /// Starts the actor of `backend` with a limit of `queue` units.
     ///
     /// # Errors
-    /// `Unavailable` when no thread can be had.
+    /// `Unavailable` when no thread can be started.
     pub(crate) fn start(backend: impl Backend, queue: usize) -> Result<Self> {
         let seen = Arc::new(Seen::default());
         let link = actor::start(backend, seen.clone())?;
         Ok(Self { link, places: Arc::new(Semaphore::new(queue)), admitted: gauge!(telemetry::COMMIT_QUEUE), seen })
     }
 
-    /// Hands over one unit. It counts from here: dropping the result does not take it back.
+    /// Submits a unit. Dropping the result does not cancel it.
     pub(crate) fn submit(&self, unit: Unit) -> Submitted {
         let place = match self.places.clone().try_acquire_owned() {
             Ok(permit) => Place::take(permit, &self.admitted),
@@ -61,31 +56,31 @@ impl Handle {
         Submitted(Ok(outcome))
     }
 
-    /// That a unit would find room at this moment, for whoever has a lot to do before there is a unit.
+    /// Checks that the queue is not full, before expensive preparations of a unit.
     ///
     /// # Errors
-    /// `Busy` when it would not.
+    /// `Busy` when it is full.
     pub(crate) fn require_room(&self) -> Result<()> {
         if self.places.available_permits() == 0 && !self.places.is_closed() { Err(full()) } else { Ok(()) }
     }
 
-    /// How many commits ran so far.
+    /// The number of commits so far.
     pub(crate) fn commits(&self) -> u64 {
         self.seen.commits.load(Ordering::Relaxed)
     }
 
-    /// Whether the store did not take a write, from then on until [`Self::write_again`]. A unit that went well does not
-    /// say that it did: perhaps it had nothing to write.
+    /// `true` from a write that the store failed to take until [`Self::write_again`]. A successful unit does not reset
+    /// it, because it may have had nothing to write.
     pub(crate) fn fails(&self) -> bool {
         self.seen.failing.load(Ordering::Relaxed)
     }
 
-    /// Says that the store has taken a write.
+    /// Records that the store took a write.
     pub(crate) fn write_again(&self) {
         self.seen.failing.store(false, Ordering::Relaxed);
     }
 
-    /// Refuses new units, writes the admitted ones, and closes the backend. Safe to repeat.
+    /// Rejects new units, commits the admitted ones, and closes the backend. Safe to repeat.
     pub(crate) async fn stop(&self) -> Result<()> {
         self.places.close();
         self.link.stop().await
@@ -116,7 +111,7 @@ mod tests {
     use std::sync::Mutex;
     use std::sync::mpsc::{Receiver, channel};
 
-    /// Waits for the gate before each batch, records batch sizes, panics on the fact 13 and has no room for the fact 14.
+    /// A backend that waits for the gate before each batch, records batch sizes, panics on fact 13 and fails fact 14.
     struct Gated {
         gate: Receiver<()>,
         sizes: Arc<Mutex<Vec<usize>>>,

@@ -1,5 +1,4 @@
-//! What every engine must hold, as one suite: generic over a [`Fixture`], run against each engine at
-//! the end of this file.
+//! Contract tests for every engine, generic over a [`Fixture`]. The end of this file runs them against each engine.
 
 mod answered;
 mod api_tokens;
@@ -27,7 +26,6 @@ use crate::storage::Storage;
 use crate::storage::seal::SealKey;
 use crate::x509::serial::Serial;
 
-/// One engine with one database of its own.
 pub(super) trait Fixture {
     fn new() -> Self;
     fn clock(&self) -> &Clock;
@@ -36,17 +34,15 @@ pub(super) trait Fixture {
     }
     fn seal_key(&self) -> SealKey;
     fn open_with(&self, seal_key: SealKey, queue: usize) -> BoxFuture<'_, Result<Storage>>;
-    /// The number that a query answers.
     fn number(&self, sql: &str) -> i64;
-    /// The octets that a query answers.
     fn octets(&self, sql: &str) -> Vec<u8>;
-    /// Runs a statement whose `$1`, `$2` … are octets; returns how many rows it changed.
+    /// Runs a statement with blobs as `$1`, `$2`, …, and returns the number of changed rows.
     fn change(&self, sql: &str, octets: &[&[u8]]) -> usize;
-    /// Every octet that the engine keeps on disk.
+    /// The names and contents of all files that the engine stores on disk.
     fn files(&self) -> Vec<(String, Vec<u8>)>;
 }
 
-/// Two people and the teams of two organizations, of which the first person is in all, as schema 12 has them.
+/// Two users and the teams of two organizations, in schema 12. The first user is a member of every team.
 pub(super) const TEAM_MEMBERSHIPS: &str =
     "INSERT INTO users (ext_id, username, username_lc, email, email_lc, created_at) VALUES
         ('user-1', 'one', 'one', 'one@a.test', 'one@a.test', 0), ('user-2', 'two', 'two', 'two@a.test', 'two@a.test', 0);
@@ -63,7 +59,7 @@ pub(super) fn now() -> Time {
     Time::from_unix_timestamp(NOW).unwrap()
 }
 
-/// A serial that is `n`, so that its place in a list is known.
+/// A serial that sorts like `n`.
 fn serial(n: u32) -> Serial {
     Serial::from_octets(&[&[1][..], &n.to_be_bytes()].concat()).unwrap()
 }
@@ -112,7 +108,6 @@ fn document(mount: MountId, name: &str, expected: u64, body: Option<&str>) -> Do
     DocumentWrite { key, expected, body: body.map(|b| b.as_bytes().to_vec()) }
 }
 
-/// The store's two faces and a mount to work in.
 struct World {
     storage: Storage,
     pki: Arc<dyn PkiStore>,
@@ -140,13 +135,11 @@ impl World {
         self.pki.commit(unit).await.unwrap();
     }
 
-    /// The kind of error that a unit is refused with.
     async fn refusal(&self, unit: Vec<PkiWrite>) -> Kind {
         self.pki.commit(unit).await.unwrap_err().kind()
     }
 }
 
-/// Runs every case of the suite against one engine.
 macro_rules! contract_suite {
     ($engine:ident, $fixture:ty, $($area:ident :: $case:ident),+ $(,)?) => {
         mod $engine {

@@ -1,20 +1,20 @@
-//! Which store is meant.
+//! The location of a store.
 
 use std::path::PathBuf;
 
 use super::postgres::PostgresUrl;
 
-/// Where a store keeps its data.
+/// The location of a store.
 #[derive(Clone)]
 pub enum Database {
-    /// SQLite in this folder, which is made with mode 0700 when it is not there.
+    /// SQLite in this folder, which is created with mode 0700 if it is missing.
     Embedded(PathBuf),
-    /// A database of a PostgreSQL server.
+    /// A PostgreSQL database.
     Postgres(PostgresUrl),
 }
 
 impl Database {
-    /// The engine's name, as clients know it (`storage_type` of `sys/seal-status`).
+    /// The engine's name in the API (`storage_type` of `sys/seal-status`).
     pub fn engine(&self) -> &'static str {
         match self {
             Self::Embedded(_) => "embedded",

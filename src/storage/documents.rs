@@ -1,4 +1,4 @@
-//! Sealing of configuration documents on their way in, opening on their way out.
+//! Sealing and unsealing of configuration documents.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,7 +9,7 @@ use crate::storage::backend::SealedDocument;
 use crate::storage::keys::Keys;
 use crate::storage::seal::{Ring, document_context};
 
-/// Seals the body of a write for the version that it will be stored as.
+/// Seals the body of a write, bound to the version that it will be stored as.
 pub(super) fn seal(write: &mut DocumentWrite, keys: &Arc<Keys>) -> Result<()> {
     let DocumentWrite { key, expected, body } = write;
     let context = document_context(key.mount, key.kind, &key.name, expected.saturating_add(1));
@@ -17,13 +17,13 @@ pub(super) fn seal(write: &mut DocumentWrite, keys: &Arc<Keys>) -> Result<()> {
     Ok(())
 }
 
-/// The documents of a mount, opened; an error when one of them does not open.
+/// Unseals the documents of a mount; fails if one of them does not open.
 pub(super) async fn open(keys: &Keys, mount: MountId, sealed: Vec<SealedDocument>) -> Result<Vec<Document>> {
     keys.follow(sealed.iter().map(|document| &document.body[..])).await?;
     open_with(keys.ring(), mount, sealed)
 }
 
-/// The same, with the keys that are known.
+/// As [`open`], with the keys that are already known.
 pub(super) fn open_with(ring: &Ring, mount: MountId, sealed: Vec<SealedDocument>) -> Result<Vec<Document>> {
     sealed.into_iter().map(|document| open_one(ring, mount, document)).collect()
 }
@@ -36,8 +36,7 @@ fn open_one(ring: &Ring, mount: MountId, sealed: SealedDocument) -> Result<Docum
     Ok(Document { key: DocumentKey { mount, kind: word(&kind), name }, version, body })
 }
 
-/// The static text of a kind. Called only with a kind that a sealed body vouches for, and those are
-/// static words of the program: the set is small and closed.
+/// Interns the text of a kind. Only called for kinds that a sealed body vouches for, so the set is small and closed.
 fn word(kind: &str) -> &'static str {
     static WORDS: Mutex<Option<HashSet<&'static str>>> = Mutex::new(None);
     let mut words = WORDS.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,23 +1,9 @@
 //! The embedded engine: SQLite, one file `signet.db` in the data folder.
 //!
-//! WAL with `synchronous=FULL`: a commit is on disk when it returns. One connection writes, on the
-//! commit actor's thread; a small pool reads; a third kind only checkpoints, so that no commit ever
-//! pays for it. One process at a time: the lock is held on `signet.lock` as long as a writer or a
-//! reader is open.
-//!
-//! When a sync fails, nobody knows what the disk has of what was written before it, and no later sync
-//! tells. Three rules follow, for the three places where that would matter:
-//!
-//! - A commit that fails is undone and answered as failed; the next one writes over the same part of
-//!   the log, so it never builds on bytes that were given up (SQLite's own way).
-//! - A log that is found when the store opens is written and synced once more before anything is added
-//!   to it (`log`).
-//! - After a sync failed in a checkpoint nothing is moved and the log does not start over, until every
-//!   connection was closed and opened again: then all of the log is moved once more (`writer`).
-//!
-//! Floors, each naming only what is below: `writer` → `batch` → the domains (`pki`, `auth`, `projects`: each its
-//! store trait and the match over its writes) → `reader`, and the tables, a file for each → `query`,
-//! `connection`. SQL that PostgreSQL would take too is written so that it does (`$1`, RETURNING, ON CONFLICT).
+//! WAL with `synchronous=FULL`: a commit is durable when it returns. One connection writes, on the commit actor's
+//! thread; a small pool reads; another connection only runs checkpoints, so that no commit pays for them. A lock on
+//! `signet.lock` excludes other processes. After a failed sync, the state of the disk is unknown. `log` and `writer`
+//! make sure that no later commit depends on data that may be missing.
 
 mod access;
 mod answered;
@@ -64,13 +50,13 @@ pub(super) use fixture::Embedded;
 use reader::Pool;
 use writer::Writer;
 
-/// What the engine itself said, where this is that.
+/// Returns the engine's own message, if the error is from SQLite.
 pub(super) fn said(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
     cause.downcast_ref::<rusqlite::Error>().map(ToString::to_string)
 }
 
-/// Opens the folder's database, brings its schema up to date, makes a store of it at `now` when it is a copy, and returns
-/// its writer and its readers. Where there is none it is made, but not in the place of one that is being restored.
+/// Opens or creates the database of a folder, upgrades its schema, completes a restore at `now` if it is a copy, and
+/// returns writer and readers. Does not create a database next to an interrupted restore.
 pub(super) fn open(folder: &Path, now: Time) -> Result<(Writer, Pool)> {
     let failed = |e: std::io::Error| {
         Error::unavailable(format!("data folder {}: cannot be used ({})", folder.display(), io_words(e.kind())), e)
@@ -80,7 +66,7 @@ pub(super) fn open(folder: &Path, now: Time) -> Result<(Writer, Pool)> {
     let lock = Arc::new(connection::lock(folder)?);
     let path = folder.join("signet.db");
     look::require_or_new(folder)?;
-    // SQLite gives its side files the mode of the main one.
+    // SQLite creates its other files with the mode of the database.
     OpenOptions::new().create(true).append(true).mode(0o600).open(&path).map_err(failed)?;
     File::open(folder).and_then(|f| f.sync_all()).map_err(failed)?;
     log::write_again(&path).map_err(failed)?;

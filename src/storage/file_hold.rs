@@ -1,7 +1,4 @@
-//! Keeping the embedded store's database file as it is while somebody copies it: no checkpoint moves the log
-//! meanwhile. Commits go on into the log; whoever writes there is not touched by this.
-//!
-//! Asked by the storage front door; the checkpointer works through it.
+//! Pausing of checkpoints of the embedded database while its file is copied. Commits continue into the log.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,30 +6,30 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::room;
 use crate::error::{Error, Kind, Result};
 
-/// The least room that must be left on the disk while the log only grows.
+/// Minimum free bytes on the disk while the log only grows.
 const ROOM: u64 = 512 << 20;
 
-/// Who moves the log, and who keeps it from being moved.
+/// The lock between checkpoints and copies of the database file.
 #[derive(Clone)]
 pub(crate) struct FileHold {
-    /// How many hold the file; locked while the log is moved.
+    /// Number of copies in progress; the mutex is held during a checkpoint.
     holders: Arc<Mutex<u32>>,
     folder: PathBuf,
 }
 
-/// The file stays as it is until this is dropped.
+/// Pauses checkpoints until it is dropped.
 pub(crate) struct Held(FileHold);
 
 impl FileHold {
-    /// Of the database in this folder.
+    /// Creates the lock for the database in this folder.
     pub(crate) fn new(folder: PathBuf) -> Self {
         Self { holders: Arc::default(), folder }
     }
 
-    /// Holds the file. Blocks while the log is being moved.
+    /// Pauses checkpoints. Blocks while one runs.
     ///
     /// # Errors
-    /// `Unavailable` when the disk has no room for a log that only grows.
+    /// `Unavailable` when the disk lacks space for a log that only grows.
     pub(crate) fn hold(&self) -> Result<Held> {
         *self.holders.lock().unwrap_or_else(PoisonError::into_inner) += 1;
         let held = Held(self.clone());
@@ -40,7 +37,7 @@ impl FileHold {
         Ok(held)
     }
 
-    /// Runs what changes the file, unless somebody holds it.
+    /// Runs a change of the file, unless a copy is in progress.
     pub(crate) fn unless_held<T>(&self, change: impl FnOnce() -> T) -> Option<T> {
         let holders = self.holders.lock().unwrap_or_else(PoisonError::into_inner);
         (*holders == 0).then(change)
@@ -48,10 +45,10 @@ impl FileHold {
 }
 
 impl Held {
-    /// That the disk has room left for the log.
+    /// Checks that the disk still has space for the log.
     ///
     /// # Errors
-    /// `Unavailable` when it has not, or does not tell.
+    /// `Unavailable` when it has not, or the free space is unknown.
     pub(crate) fn require_room(&self) -> Result<()> {
         let free = room::free(&self.0.folder).map_err(|e| Error::unavailable("the disk does not tell", e))?;
         if free >= ROOM {

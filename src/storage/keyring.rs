@@ -1,4 +1,4 @@
-//! The keyring's store: the data keys in use, how much they have sealed, and what earlier ones sealed.
+//! The keyring's store: the data keys, the number of values that each has sealed, and the resealing of older values.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -19,16 +19,15 @@ const NOTED: &str = "SELECT sealed FROM data_key_use WHERE term = $1";
 const ADD: &str = "INSERT INTO data_key_use (term, sealed) VALUES ($1, $2)
     ON CONFLICT (term) DO UPDATE SET sealed = data_key_use.sealed + excluded.sealed RETURNING sealed";
 
-/// The data keys of a store, as the keyring sees them.
 pub(super) struct DataKeys {
     keys: Arc<Keys>,
     sessions: Sessions,
     documents: Arc<dyn KeyStore>,
-    /// Whether other nodes use the same store.
+    /// `true` if other nodes use the same store.
     shared: bool,
-    /// The term for which this process has tried.
+    /// The term whose older values this process has tried to reseal at least once.
     tried: AtomicU32,
-    /// And the one for which nothing came of it: what is left does not open.
+    /// The term for which it gave up, because the remaining values do not open.
     given_up: AtomicU32,
 }
 
@@ -37,10 +36,10 @@ impl DataKeys {
         Self { keys, sessions, documents, shared, tried: AtomicU32::new(0), given_up: AtomicU32::new(0) }
     }
 
-    /// How many stored values are sealed with earlier keys, counted now.
+    /// Counts the stored values that are sealed with earlier keys.
     ///
     /// # Errors
-    /// Those of the store.
+    /// The errors of the store.
     pub(super) async fn count_older(&self) -> Result<u64> {
         let (term, _, _) = self.keys.status().await?;
         reseal::count(&self.sessions, term).await
@@ -56,11 +55,11 @@ impl DataKeys {
         }
         let stored = reseal::progress(&self.sessions).await?;
         let Some(progress) = stored.as_deref().and_then(Progress::read).filter(|progress| progress.term == term) else {
-            // What is said to be sealed with the newest key is not to be had with an earlier one, by no way.
+            // Values sealed with the newest key must not be reachable with an earlier one, so the handover ends first.
             if !self.keys.end_handover().await? {
                 return Ok(Step::Later);
             }
-            // Of several nodes one counts.
+            // With several nodes, only one of them succeeds here and counts.
             reseal::store(&self.sessions, stored, Progress::new(term)).await?;
             return Ok(Step::More);
         };
@@ -78,8 +77,7 @@ impl DataKeys {
         }
     }
 
-    /// Counts on, over what is stored of that; behind the last table sealing begins if there is anything to do: for the
-    /// first time, or once more after a run that left something.
+    /// Counts another page. After the last table, a pass of resealing begins if anything is left.
     async fn count(&self, progress: Progress, stored: Vec<u8>) -> Result<Step> {
         let (term, is_again) = (progress.term, progress.left.is_some());
         let progress = reseal::count_page(&self.sessions, progress).await?;
@@ -102,12 +100,12 @@ impl DataKeys {
             self.given_up.store(term, Ordering::Relaxed);
             return Ok(Step::Done);
         }
-        // Others are at what is left.
+        // Other transactions hold the rows that are left.
         Ok(if came_to_nothing && progress.passed > 0 { Step::Later } else { Step::More })
     }
 }
 
-/// The number that a text answers; 0 without one.
+/// Runs a query for a single number; 0 without a row.
 fn one<'s>(
     session: &'s mut dyn Session,
     sql: &'static str,
@@ -136,7 +134,7 @@ impl KeyringStore for DataKeys {
         self.keys.rotate(from).boxed_local()
     }
 
-    /// Takes over what the others have noted, too; writes when there is something to add.
+    /// Adds the local usage to the stored total, and reads the usage of other nodes. Writes only a change.
     fn note_use(&self) -> LocalBoxFuture<'_, Result<()>> {
         async move {
             let ring = self.keys.ring();

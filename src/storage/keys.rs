@@ -1,5 +1,4 @@
-//! The data keys of an open store: made when it is new, found when it is not, and changed when one is worn; and the
-//! change of the seal around them.
+//! The data keys of an open store: their creation, loading and rotation, and the change of the seal key.
 
 mod again;
 
@@ -15,52 +14,48 @@ use crate::storage::seal::{self, About, HANDOVER, Question, Ring, Root, SealKey,
 use crate::telemetry;
 use again::Again;
 
-/// How often a change of the keys is begun again because others changed them meanwhile.
+/// Attempts at a change of the keys that conflicts with concurrent changes.
 const AGAIN: usize = 5;
-/// With several nodes, the age of a data key at which all of them know it: what they read of the change log is never older
-/// than seconds, and no write of theirs is longer under way than this.
+/// Age at which all nodes know a data key. They read the change log every few seconds; no write of theirs takes longer.
 pub(super) const KNOWN: Duration = Duration::from_secs(30);
-/// With several nodes, the age of a seal at which all that run have taken its root key over: they look every ten seconds.
+/// Age of a seal at which all running nodes have taken over its root key: they check every ten seconds.
 const TAKEN: Duration = Duration::from_secs(60);
-/// What a node says that knows no key of what the store has by now.
+/// Error of a node that knows no current key of the store.
 const LOST: &str = "seal: the store was sealed anew while this node was away, and the seal of its configuration does not \
                     open it so far; give the node the one that the store has now";
 
-/// A store's data keys, and where they are kept.
 pub(super) struct Keys {
     ring: Arc<Ring>,
     commits: commit::Handle,
     reader: Arc<dyn Reader>,
     clock: Clock,
-    /// The seal that the store was opened with.
+    /// The seal with which the store was opened.
     about: About,
-    /// The same, or what is in its place by now.
+    /// Reads the current seal from the same source.
     again: Again,
-    /// Whether other nodes may use the same store.
+    /// `true` if other nodes may use the same store.
     shared: bool,
 }
 
-/// The name of the fact that says when a term was made.
 fn made_name(term: u32) -> String {
     format!("data-key-made/{term}")
 }
 
-/// That fact: epoch seconds, as text.
+/// The fact that records when a term was created: epoch seconds as text.
 fn made(term: u32, at: Time) -> Fact {
     (made_name(term), at.unix_timestamp().to_string().into_bytes())
 }
 
-/// When a term was made, if that was noted.
 fn made_at(facts: &[Fact], term: u32) -> Option<Time> {
     let (_, noted) = facts.iter().find(|(name, _)| *name == made_name(term))?;
     Time::from_unix_timestamp(std::str::from_utf8(noted).ok()?.parse().ok()?).ok()
 }
 
 impl Keys {
-    /// The keys of a store; a new store gets its first ones.
+    /// Loads the keys of a store, or creates the first ones of a new store.
     ///
     /// # Errors
-    /// `Invalid` for the wrong seal key, those of a device that holds it, and those of the store.
+    /// `Invalid` for the wrong seal key; the errors of its device and of the store.
     pub(super) async fn load(
         commits: commit::Handle,
         reader: Arc<dyn Reader>,
@@ -76,7 +71,7 @@ impl Keys {
                 let facts = facts.into_iter().map(FactWrite::new).collect();
                 match commits.submit(Unit::Facts(facts)).outcome().await {
                     Ok(_) => ring,
-                    // Another node made the first keys at the same time: those count.
+                    // Another node has created the first keys concurrently, which are used instead.
                     Err(error) if error.kind() == Kind::Conflict => {
                         open(seal_key, &reader.meta().await?).await?.ok_or(error)?
                     }
@@ -88,11 +83,11 @@ impl Keys {
         Ok(Self { ring, commits, reader, clock, about, again, shared })
     }
 
-    /// The key that seals at present: its term, when it was made, and how much it has sealed as far as is known here.
-    /// When the making was not noted it is noted now.
+    /// The current data key: its term, creation time, and the number of values that it has sealed as far as known. A
+    /// missing creation time is recorded as now.
     ///
     /// # Errors
-    /// Those of the store.
+    /// The errors of the store.
     pub(super) async fn status(&self) -> Result<(u32, Time, u64)> {
         let (facts, _) = self.read().await?;
         let (term, sealed) = self.ring.current();
@@ -101,40 +96,38 @@ impl Keys {
         }
         let made_at = self.clock.now();
         match self.change(vec![FactWrite::new(made(term, made_at))]).await {
-            // Another node was first, by a moment.
+            // Another node recorded it first.
             Err(error) if error.kind() == Kind::Conflict => Ok((term, made_at, sealed)),
             other => other.map(|()| (term, made_at, sealed)),
         }
     }
 
-    /// The seal of the store.
+    /// The current seal of the store.
     ///
     /// # Errors
-    /// Those of the store.
+    /// The errors of the store.
     pub(super) async fn seal_status(&self) -> Result<About> {
         Ok(root::stored(&self.reader.meta().await?)?.unwrap_or_else(|| self.about.clone()))
     }
 
-    /// A question that whoever has the seal can answer, and its answer.
+    /// Creates a challenge that only a holder of the seal key can answer, and its response.
     ///
     /// # Errors
-    /// Those of the store.
+    /// The errors of the store.
     pub(super) async fn seal_question(&self) -> Result<(Question, Secret)> {
         let (facts, root) = self.read().await?;
         self.ring.question(&root, &facts)
     }
 
-    /// The ring, for those who count.
     pub(super) fn ring(&self) -> &Ring {
         &self.ring
     }
 
-    /// The time.
     pub(super) fn now(&self) -> Time {
         self.clock.now()
     }
 
-    /// Seals a body for the row that `context` names. A key that is worn is changed meanwhile.
+    /// Seals a body for the row that `context` identifies. Rotates a worn data key in the background.
     pub(super) fn seal(self: &Arc<Self>, context: &[u8], body: Vec<u8>) -> Result<Vec<u8>> {
         if self.ring.asks_for_rotation()
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
@@ -150,31 +143,30 @@ impl Keys {
         self.ring.seal(context, body)
     }
 
-    /// Opens what was sealed for the row that `context` names, by a key that is known here.
+    /// Opens a value of the row that `context` identifies, with a known key.
     pub(super) fn open(&self, context: &[u8], sealed: &[u8]) -> Result<Vec<u8>> {
         self.ring.open(context, sealed)
     }
 
-    /// Looks for new data keys when one of the values is sealed with a key that is not known here: another
-    /// node has rotated.
+    /// Loads new data keys if one of the values is sealed with an unknown key, because another node has rotated.
     pub(super) async fn follow(&self, mut sealed: impl Iterator<Item = &[u8]>) -> Result<()> {
         if sealed.any(|body| !self.ring.has_key_of(body)) { self.learn().await } else { Ok(()) }
     }
 
-    /// Takes over the data keys that are stored by now.
+    /// Loads the data keys that are stored now.
     ///
     /// # Errors
-    /// Those of the store; `Unavailable` when this node does not know the root key any more, and has no seal for it.
+    /// The errors of the store; `Unavailable` when the root key has changed and this node's seal does not open it.
     pub(super) async fn learn(&self) -> Result<()> {
         self.read().await.map(drop)
     }
 
-    /// As [`Keys::learn`], of a store that has lost what was stored last.
+    /// As [`Keys::learn`], for a store that has lost its latest writes.
     pub(super) async fn learn_anew(&self) -> Result<()> {
         self.read_by(Ring::learn_anew).await.map(drop)
     }
 
-    /// The facts of the store, and the root key that they are wrapped by; what is new in them is taken over.
+    /// Reads the facts of the store, and returns them with the root key that wraps their data keys. Loads new keys.
     async fn read(&self) -> Result<(Vec<Fact>, Arc<Root>)> {
         self.read_by(Ring::learn).await
     }
@@ -184,25 +176,25 @@ impl Keys {
         if let Ok(root) = learn(&self.ring, &facts) {
             return Ok((facts, root));
         }
-        // They may be from before a change of the seal that was learned of meanwhile.
+        // The facts may predate a change of the seal that this node has learned of since.
         let facts = self.reader.meta().await?;
         match learn(&self.ring, &facts) {
             Ok(root) => return Ok((facts, root)),
             Err(error) if error.kind() != Kind::Invalid => return Err(error),
             Err(_) => {}
         }
-        // The seal was changed, and what was left for this node is gone: it was away for too long.
+        // The seal was changed while this node was away, and the handover for it has ended.
         let opened = self.again.open(&self.ring, &facts).await;
-        // Nobody's request is wrong.
+        // Not `Invalid`, because the request is not at fault.
         let root = opened.and_then(|()| learn(&self.ring, &facts)).map_err(|error| Error::unavailable(LOST, error))?;
         Ok((facts, root))
     }
 
-    /// Adds a data key after that of the term `from`, which seals everything from now on; returns its term, or that of
-    /// a later one which others have added. Needs no seal: the root key is here.
+    /// Adds a data key after the term `from`, which seals all later values. Returns its term, or a later one that
+    /// another node has added. Uses the root key in memory, not the seal.
     ///
     /// # Errors
-    /// `Busy` when others change the keys all the time; those of the store.
+    /// `Busy` when concurrent changes of the keys persist; the errors of the store.
     pub(super) async fn rotate(&self, from: u32) -> Result<u32> {
         for _ in 0..AGAIN {
             let (facts, root) = self.read().await?;
@@ -212,14 +204,14 @@ impl Keys {
             }
             let new = self.ring.new_term(&root, term)?;
             let unchanged = FactWrite::over(&facts, root::SEAL, None);
-            // Wrapped as the one before, which may be changed by `end_token_upgrade` at the same moment.
+            // `end_token_upgrade` may change the wrapping concurrently, and the new key must have the same.
             let wrapped_alike = FactWrite::over(&facts, &seal::term_name(term.into()), None);
             let made = made(new.term, self.clock.now());
             let mut writes = vec![unchanged, wrapped_alike, FactWrite::new(new.fact.clone()), FactWrite::new(made)];
             writes.extend(self.handover_ends(&facts)?);
             match self.change(writes).await {
                 Ok(()) => return Ok(self.ring.adopt(new)),
-                // Another key was added, or the seal was changed.
+                // A key was added, or the seal was changed.
                 Err(error) if error.kind() == Kind::Conflict => {}
                 Err(error) => return Err(error),
             }
@@ -227,11 +219,10 @@ impl Keys {
         Err(Error::new(Kind::Busy, "data keys: others change them all the time; try again"))
     }
 
-    /// Takes away the root key that was left for nodes that run, once they have had the time to take it over; whether
-    /// there is none any more.
+    /// Removes the root key handed over to running nodes, once they had time to take it. `true` if none is left.
     ///
     /// # Errors
-    /// `Conflict` when others changed the keys meanwhile; those of the store.
+    /// `Conflict` for a concurrent change of the keys; the errors of the store.
     pub(super) async fn end_handover(&self) -> Result<bool> {
         let facts = self.reader.meta().await?;
         if !seal::is_handed_over(&facts) {
@@ -242,22 +233,21 @@ impl Keys {
         Ok(true)
     }
 
-    /// What takes the root key away that was left for nodes that run, if it may go.
+    /// The write that ends the handover of the root key, if it may end.
     fn handover_ends(&self, facts: &[Fact]) -> Result<Option<FactWrite>> {
         let since = root::stored(facts)?.and_then(|seal| seal.since);
-        // One of the future is of a clock that was wrong.
+        // A time in the future was written by a wrong clock.
         let is_new = since.is_some_and(|since| (self.clock.now() - since).unsigned_abs() < TAKEN);
         let ends = seal::is_handed_over(facts) && !(self.shared && is_new);
         Ok(ends.then(|| FactWrite::over(facts, HANDOVER, Some(Vec::new()))))
     }
 
-    /// Seals the store by another key: a new root key that the seal wraps, and with it all data keys wrapped anew.
-    /// Data keys do not change, so nodes that run go on. They take the root key over when they look next: it is left for
-    /// them under the data key in use, which all of them know.
+    /// Changes the seal key: creates a new root key and wraps all data keys with it. The data keys stay the same, so
+    /// running nodes continue. The new root key is left for them under the current data key, which all of them know.
     ///
     /// # Errors
-    /// `Busy` while a data key is so new that a node may not know it; those of a device, and of the store. Nothing was
-    /// changed then.
+    /// `Busy` while a node may not know the newest data key; `Conflict` when concurrent changes of the keys persist;
+    /// the errors of device and store. Nothing is changed then.
     pub(super) async fn change_seal(&self, seal: &SealKey) -> Result<About> {
         for _ in 0..AGAIN {
             match self.change_seal_once(seal).await {
@@ -276,10 +266,10 @@ impl Keys {
         let record = root::wrapped(seal, self.ring.installation(), &root, self.clock.now(), generation).await?;
         let mut writes = vec![
             FactWrite::over(&facts, root::SEAL, Some(record)),
-            // Without a newer one, which would be wrapped by the root key before.
+            // A newer data key would still be wrapped with the previous root key.
             FactWrite { name: seal::term_name(u64::from(term) + 1), expected: None, value: None },
         ];
-        // Who has the data key can open it, so it is there only where somebody needs it.
+        // Any holder of the data key can open the handover, so it exists only if other nodes need it.
         if self.shared {
             let handover = self.ring.seal(HANDOVER.as_bytes(), root.expose().to_vec())?;
             writes.push(FactWrite::over(&facts, HANDOVER, Some(handover)));
@@ -293,28 +283,28 @@ impl Keys {
         self.seal_status().await
     }
 
-    /// The writes that wrap the data keys by `to`, in this way.
+    /// The writes that wrap the data keys with `to`, in the given way.
     fn rewrapped(&self, from: &Root, to: &Root, wrapping: Wrapping, facts: &[Fact]) -> Result<Vec<FactWrite>> {
         let rewrapped = self.ring.rewrapped(from, to, wrapping, facts)?.into_iter();
         let write = |(name, before, after)| FactWrite { name, expected: Some(before), value: Some(after) };
         Ok(rewrapped.map(write).collect())
     }
 
-    /// Returns `true` if API tokens without a seal are refused for good, as far as is known here.
+    /// `true` if API tokens without a seal are rejected, as far as this node knows.
     pub(super) fn are_tokens_sealed(&self) -> bool {
         self.ring.wrapping() == Wrapping::TokensSealed
     }
 
-    /// Records that the API tokens of earlier versions are sealed: from now on those without a seal are refused. It is
-    /// recorded in the wrapping of the data keys, which cannot be changed without the seal.
+    /// Records that the API tokens of earlier versions are sealed: tokens without a seal are rejected from now on. The
+    /// record is part of the wrapping of the data keys, which cannot be changed without the seal.
     ///
     /// # Errors
-    /// `Conflict` when others change the keys all the time; those of the store.
+    /// `Conflict` when concurrent changes of the keys persist; the errors of the store.
     pub(super) async fn end_token_upgrade(&self) -> Result<()> {
         self.wrap_in(Wrapping::TokensSealed).await
     }
 
-    /// As a version before schema 14 leaves the data keys.
+    /// Restores the state that a version before schema 14 leaves.
     #[cfg(test)]
     pub(super) async fn begin_token_upgrade(&self) -> Result<()> {
         self.wrap_in(Wrapping::TokensMayBeBare).await
@@ -339,8 +329,8 @@ impl Keys {
         Err(Error::new(Kind::Conflict, "data keys: other nodes changed them at each attempt; try again"))
     }
 
-    /// That every node knows the data key of this term, under which the next root key is left for it. The first one is
-    /// as old as the store.
+    /// Rejects a change of the seal while a node may not know the data key of this term, under which the next root key
+    /// is handed over. The first key is as old as the store.
     fn refuse_unknown(&self, facts: &[Fact], term: u32) -> Result<()> {
         let age = made_at(facts, term).map(|made_at| (self.clock.now() - made_at).unsigned_abs());
         match age {
@@ -360,7 +350,6 @@ impl Keys {
     }
 }
 
-/// The ring of a store that has one.
 async fn open(seal_key: &SealKey, facts: &[Fact]) -> Result<Option<Ring>> {
     let Some(installation) = seal::installation(facts)? else { return Ok(None) };
     let root = root::opened(seal_key, &installation, facts).await;
@@ -369,17 +358,15 @@ async fn open(seal_key: &SealKey, facts: &[Fact]) -> Result<Option<Ring>> {
         .map_err(|error| seal::unopened(seal_key, error))
 }
 
-/// The seal of a store whose facts these are, and its data keys, when `seal_key` opens them; `None` for a store without
-/// any.
+/// Opens the data keys in these facts with `seal_key`, and describes the seal; `None` for a new store.
 ///
 /// # Errors
-/// `Invalid` when it does not, and those of a device.
+/// `Invalid` when the key does not open them; the errors of a device.
 pub(super) async fn about(seal_key: &SealKey, facts: &[Fact]) -> Result<Option<(About, Ring)>> {
     let Some(ring) = open(seal_key, facts).await? else { return Ok(None) };
     Ok(Some((root::stored(facts)?.unwrap_or_else(|| seal_key.about()), ring)))
 }
 
-/// The ring of a new store, and the facts that it begins with.
 async fn create(seal_key: &SealKey, now: Time) -> Result<(Ring, Vec<Fact>)> {
     let installation = crate::random::uuid();
     let (root, record): (Secret, _) = match seal_key.bytes() {
@@ -408,7 +395,7 @@ mod tests {
     use crate::storage::backend::SealedDocument;
     use crate::storage::embedded;
 
-    /// Gives facts that were read earlier, while it has some.
+    /// Returns queued outdated facts first.
     struct Late<R> {
         reader: R,
         facts: Mutex<Vec<Vec<Fact>>>,
@@ -446,10 +433,10 @@ mod tests {
         let other = Keys::load(commits.clone(), Arc::new(pool.clone()), &seal, clock.clone(), true).await.unwrap();
         let before = pool.meta().await.unwrap();
         other.change_seal(&next).await.unwrap();
-        // Read before the change, and written after it.
+        // Facts from before the change, used for a write after it.
         late.facts.lock().unwrap().push(before.clone());
         assert_eq!(slow.rotate(1).await.unwrap(), 2);
-        // Read before what has been learned since.
+        // Facts from before the keys that the node has learned since.
         late.facts.lock().unwrap().push(before);
         assert_eq!(slow.rotate(2).await.unwrap(), 3);
         assert_eq!(other.rotate(1).await.unwrap(), 3, "there is a later one");

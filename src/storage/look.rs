@@ -1,7 +1,5 @@
-//! Looking at a store before a server starts on it: whether it can be reached, what version its schema has, and whether the
-//! seal key opens it. Nothing is written, made or brought up to date.
-//!
-//! Called by `signet check`, and by whatever works on a store that somebody has ([`Absent`](super::Absent)).
+//! Inspection of a store before a server starts on it: reachability, schema version, and whether the seal key opens it.
+//! Writes nothing, and does not upgrade the schema.
 
 use super::backend::Reader;
 use super::database::Database;
@@ -12,30 +10,30 @@ use crate::error::{Error, Kind, Result};
 use crate::keys::store::MANAGED_KEYS;
 use crate::storage::restored::require_unmoved;
 
-/// What was found of a store.
+/// The state of a store.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Found {
-    /// There is none yet; `serve` makes it.
+    /// No store exists; `serve` creates it.
     Nothing,
-    /// A process works on it, and keeps everybody else out.
+    /// A process uses the store exclusively.
     InUse,
-    /// The seal key opens it.
+    /// The seal key opens the store.
     Opened {
         /// Its seal.
         seal: About,
         /// The version of its schema.
         schema: usize,
-        /// The version that a start of this program brings it to.
+        /// The schema version to which this program upgrades it.
         newest: usize,
-        /// The managed keys. None of a schema that a start changes.
+        /// The managed keys; empty if the schema must be upgraded first.
         managed_keys: Vec<Document>,
     },
 }
 
-/// Whether there is a store. It need not be whole, nor the seal key's.
+/// `true` if a store exists. It may be damaged, or sealed with another key.
 ///
 /// # Errors
-/// `Unavailable` when it cannot be reached; `Invalid` for a database that a newer program wrote, or that must not be used.
+/// `Unavailable` when it cannot be reached; `Invalid` for a database of a newer version, or an unsuitable one.
 pub async fn is_there(database: &Database) -> Result<bool> {
     match database {
         Database::Embedded(folder) => embedded::look::is_there(folder),
@@ -43,10 +41,10 @@ pub async fn is_there(database: &Database) -> Result<bool> {
     }
 }
 
-/// That there is a store.
+/// Checks that a store exists.
 ///
 /// # Errors
-/// `NotFound` when there is none; those of [`is_there`].
+/// `NotFound` when there is none; the errors of [`is_there`].
 pub(super) async fn require(database: &Database) -> Result<()> {
     if is_there(database).await? {
         return Ok(());
@@ -58,12 +56,11 @@ pub(super) async fn require(database: &Database) -> Result<()> {
     Err(Error::new(Kind::NotFound, format!("{text} A new one is made by signet operator init")))
 }
 
-/// Looks at the store, and opens its data keys by the seal key.
+/// Inspects the store and opens its data keys with the seal key.
 ///
 /// # Errors
-/// `Conflict` for a store that was carried over to a database; `Invalid` for the wrong seal key, damaged data keys, a schema
-/// of a newer program and a database that is not fit for a store; `Unavailable` when it cannot be reached or read; those of
-/// a device that holds the seal key.
+/// `Conflict` for a store that was moved to a database; `Invalid` for the wrong seal key, damaged data keys, a newer
+/// schema or an unsuitable database; `Unavailable`; the errors of a device that has the seal key.
 pub async fn look(database: Database, seal_key: &SealKey) -> Result<Found> {
     let (schema, newest, reader): (_, _, Box<dyn Reader>) = match database {
         Database::Embedded(folder) => match embedded::look::look(folder).await? {

@@ -1,4 +1,4 @@
-//! What the registry of managed keys reads and writes: sealed system documents, of whatever engine.
+//! Storage of the registry of managed keys: sealed system documents.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The writes of the certificate authority engine on their way into a store: attachments are sealed here.
+//! Sealing of the certificate authority engine's writes.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ impl DomainWrite for PkiWrite {
                 row.revoked_at = as_stored(row.revoked_at);
                 Ok(())
             }
-            // None of these has a body that is secret, or a time of finer resolution than seconds.
+            // These have neither a secret body nor a time finer than seconds.
             Self::Certificate(_)
             | Self::Answered(_)
             | Self::AnsweredSweep { .. }

@@ -1,8 +1,8 @@
-//! The progress of long work on a store, for a display on another thread.
+//! Progress of long work on a store, for a display on another thread.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counters of one piece of work, in bytes, rows or whatever the work consists of.
+/// Progress counters of one task, in bytes, rows or other units.
 #[derive(Debug, Default)]
 pub struct Progress {
     done: AtomicU64,
@@ -10,22 +10,22 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Adds to the total, once a part of it is known.
+    /// Adds to the expected total.
     pub fn expect(&self, more: u64) {
         self.total.fetch_add(more, Ordering::Relaxed);
     }
 
-    /// Adds to what is done.
+    /// Adds to the completed units.
     pub fn add(&self, more: u64) {
         self.done.fetch_add(more, Ordering::Relaxed);
     }
 
-    /// The units that are done.
+    /// The completed units.
     pub fn done(&self) -> u64 {
         self.done.load(Ordering::Relaxed)
     }
 
-    /// The total, where it is known.
+    /// The total, if known.
     pub fn total(&self) -> Option<u64> {
         Some(self.total.load(Ordering::Relaxed)).filter(|total| *total > 0)
     }

@@ -1,11 +1,9 @@
-//! Sealing again what earlier data keys sealed: every table with sealed bodies ([`TABLES`]), in pages by primary key.
+//! Resealing: values sealed with earlier data keys are sealed with the current one, table by table ([`TABLES`]).
 //!
-//! What there is to do is counted first. Then a page reads a few rows beside everything else, seals the old ones of them
-//! with the key in use, and writes those whose body is still the one that was read, so that no newer write is lost. A row
-//! that another transaction holds is passed over, so that nobody waits here while others wait for him. How far the count
-//! and the sealing have come is a fact of the store that each page compares and sets in the same transaction: a process
-//! that ends in the middle leaves the rest to the next one, and of two nodes with the same page one is too late. After
-//! the last table what is left is counted, and as long as that is something, begun again.
+//! The old values are counted first. A page then reads some rows, reseals the old ones, and writes those whose body is
+//! unchanged, so no concurrent write is lost. Locked rows are skipped. The progress is a fact that each page updates by
+//! compare-and-set in its own transaction. So the work survives restarts, and of two nodes with the same page only one
+//! succeeds. After the last table, another pass reseals the remaining values.
 
 use std::sync::Arc;
 
@@ -19,47 +17,44 @@ use crate::storage::keys::Keys;
 use crate::storage::sealed::{Sealed, TABLES};
 use crate::storage::session::Sessions;
 
-/// Rows that are counted at a time.
+/// Rows per page of the count.
 const COUNTED: i64 = 512;
 
-/// How far it has come: the fact.
+/// Statements for the fact with the progress.
 const READ: &str = "SELECT value FROM meta WHERE name = 're-seal'";
 const BEGIN: &str = "INSERT INTO meta (name, value) VALUES ('re-seal', $1) ON CONFLICT (name) DO NOTHING";
 const MOVE: &str = "UPDATE meta SET value = $1 WHERE name = 're-seal' AND value = $2";
 
-/// How far sealing with the key of a term has come.
+/// The progress of resealing with the key of a term.
 #[derive(Clone, Serialize, Deserialize)]
 pub(super) struct Progress {
-    /// The term of the key.
     pub(super) term: u32,
-    /// How many values are left, as they were counted and sealed again since; `None` before they were counted.
+    /// Number of values that are left; `None` before they were counted.
     pub(super) left: Option<u64>,
-    /// While it counts, how many it has found.
+    /// Number of values found by the count in progress.
     #[serde(default)]
     counting: Option<u64>,
-    /// How many were sealed again since they were counted.
+    /// Number of values resealed since the count.
     pub(super) sealed: u64,
-    /// How many others were at since they were counted.
+    /// Number of values skipped since the count, because others had locked or changed them.
     #[serde(default)]
     pub(super) passed: u64,
-    /// The table it is at, by its place.
+    /// Index of the current table in [`TABLES`].
     table: usize,
-    /// The primary key it has come to there.
+    /// The last primary key that was processed in that table.
     after: Vec<Mark>,
 }
 
-/// What comes next.
+/// The next step.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// Nothing: all is sealed with the key of the term.
+    /// Nothing: all values are sealed with the key of the term.
     Nothing,
-    /// A page of the count.
     Count,
-    /// A page of sealing.
     Seal,
 }
 
-/// A value of a primary key, as it is noted.
+/// A primary key value in the stored progress.
 #[derive(Clone, Serialize, Deserialize)]
 enum Mark {
     Int(i64),
@@ -68,43 +63,42 @@ enum Mark {
 }
 
 impl Progress {
-    /// Before the count for a term.
+    /// The state before the count for a term.
     pub(super) fn new(term: u32) -> Self {
         let (left, counting) = (None, Some(0));
         Self { term, left, counting, sealed: 0, passed: 0, table: 0, after: Vec::new() }
     }
 
-    /// Of the stored fact; what does not read is as if it were not there.
+    /// Parses the stored fact; an unreadable one counts as missing.
     pub(super) fn read(fact: &[u8]) -> Option<Self> {
         serde_json::from_slice(fact).ok()
     }
 
-    /// What comes next.
     pub(super) fn next(&self) -> Next {
         match self.left {
             Some(0) => Next::Nothing,
-            // Behind the last table there is only the count that tells whether anything is left.
+            // After the last table, only the count can show whether anything is left.
             _ if self.counting.is_some() || self.table >= TABLES.len() => Next::Count,
             _ => Next::Seal,
         }
     }
 
-    /// How many were counted, when that has come to its end.
+    /// The number of counted values, once the count is complete.
     pub(super) fn counted(&self) -> Option<u64> {
         self.counting.filter(|_| self.table >= TABLES.len())
     }
 
-    /// After the count: that so many are left, and sealing begins at the first table.
+    /// The state after the count: `left` values remain, and resealing begins at the first table.
     pub(super) fn begun(&self, left: u64) -> Self {
         Self { left: Some(left), counting: None, ..Self::new(self.term) }
     }
 
-    /// After the count: that so many are left, and nothing is to be done about it.
+    /// The state after the count if the `left` remaining values cannot be resealed.
     pub(super) fn ended(&self, left: u64) -> Self {
         Self { table: TABLES.len(), ..self.begun(left) }
     }
 
-    /// To the row behind this key, or to the next table.
+    /// Continues after this key, or with the next table.
     fn go_on(&mut self, after: Option<&[Value]>) {
         match after {
             Some(key) => self.after = key.iter().filter_map(Mark::of).collect(),
@@ -113,14 +107,14 @@ impl Progress {
     }
 }
 
-/// A row of a page: its primary key, and if its body is sealed with an earlier key, that and what it is sealed to, as far
-/// as its columns tell.
+/// A row of a page: its primary key and, if the body is sealed with an earlier key, the body and its associated data.
+/// The associated data is `None` if the columns are invalid.
 struct Old {
     key: Vec<Value>,
     body: Option<(Vec<u8>, Option<Vec<u8>>)>,
 }
 
-/// A body that was sealed again: the primary key of its row, the body as it was read, and the new one.
+/// A resealed body: the primary key of its row, the body that was read, and the new one.
 struct Change {
     key: Vec<Value>,
     was: Vec<u8>,
@@ -128,17 +122,16 @@ struct Change {
 }
 
 impl Sealed {
-    /// The text of a page of rows; `$1` is the first octets of the bodies of the term, then the key to go on after, then
-    /// how many rows.
+    /// The query for a page. Parameters: the first bytes of bodies of the term, the key to start after, the limit.
     fn page(&self, goes_on: bool) -> String {
         let (key, columns) = (self.key.join(", "), self.columns().join(", "));
-        // The rows first, whatever they are sealed with: so a page is short however few of them are old.
+        // The subquery limits the rows before the filter, so that a page is short even if few of them are old.
         let rows = self.rows(&format!("{columns}, body"), 2, goes_on);
         format!("SELECT {columns}, CASE WHEN body < $1 THEN body END FROM ({rows}) AS page ORDER BY {key}")
     }
 
-    /// The text of a page of the count, asked with as the other: keys, and whether the body is an old one. No body is
-    /// read whole. One that is not there is none.
+    /// The query for a page of the count, with the same parameters: keys, and whether the body is old. It reads only a
+    /// prefix of each body; a missing body is not old.
     fn counted(&self, goes_on: bool) -> String {
         self.rows(&format!("{}, COALESCE(substr(body, 1, 4) < $1, FALSE)", self.key.join(", ")), 2, goes_on)
     }
@@ -149,7 +142,7 @@ impl Sealed {
         Ok(Old { key: columns[..self.key.len()].to_vec(), body })
     }
 
-    /// What writes new bodies over the ones that were read: for each row a text.
+    /// The statements that replace bodies that are still unchanged, one per row.
     fn updates(&self, changes: Vec<Change>) -> Vec<(String, Vec<Value>)> {
         let is = self.key.iter().zip(3..).map(|(column, n)| format!(" AND {column} = ${n}")).collect::<String>();
         let text = format!("UPDATE {} SET body = $1 WHERE body = $2{is}", self.table);
@@ -157,8 +150,7 @@ impl Sealed {
         changes.into_iter().map(|change| (text.clone(), values(change))).collect()
     }
 
-    /// The same where several transactions write at a time: one text for all rows, which passes over those that others
-    /// hold.
+    /// As [`Self::updates`], for concurrent writers: one statement for all rows, which skips locked ones.
     fn update_of_all(&self, changes: Vec<Change>) -> (String, Vec<Value>) {
         let (mut keys, mut was, mut sealed) = (vec![Vec::new(); self.key.len()], Vec::new(), Vec::new());
         for change in changes {
@@ -188,7 +180,7 @@ impl Sealed {
     }
 }
 
-/// A column of values as a list, and what the engine calls that. Primary keys are of these kinds.
+/// Converts a column to a list parameter, and names its SQL type. Primary keys have only these types.
 fn list(column: Vec<Value>) -> (&'static str, Value) {
     match column.first() {
         Some(Value::Int(_)) => {
@@ -206,7 +198,7 @@ fn list(column: Vec<Value>) -> (&'static str, Value) {
     }
 }
 
-/// The fact that says how far it has come, as it is stored.
+/// Reads the fact with the progress, as stored.
 pub(super) async fn progress(sessions: &Sessions) -> Result<Option<Vec<u8>>> {
     let read = sessions.read("re_seal", |session| {
         async move { session.query(READ, &[]).await?.into_iter().next().map(|mut row| row.get()).transpose() }
@@ -215,10 +207,10 @@ pub(super) async fn progress(sessions: &Sessions) -> Result<Option<Vec<u8>>> {
     read.await
 }
 
-/// Notes how far it has come, over what was read of that.
+/// Replaces the stored progress by compare-and-set.
 ///
 /// # Errors
-/// `Conflict` when somebody else was faster.
+/// `Conflict` for a concurrent change.
 pub(super) async fn store(sessions: &Sessions, stored: Option<Vec<u8>>, progress: Progress) -> Result<()> {
     let fact = serde_json::to_vec(&progress).map_err(Error::internal)?;
     sessions.write("re_seal", move |session| note(session, stored.clone(), fact.clone())).await
@@ -235,11 +227,10 @@ fn note(session: &mut dyn Session, stored: Option<Vec<u8>>, fact: Vec<u8>) -> Lo
     .boxed_local()
 }
 
-/// How many values are sealed with keys before that of `term`, page by page: a value that is written meanwhile is
-/// counted or not.
+/// Counts the values that are sealed with keys before `term`, page by page. A concurrent write may be counted or not.
 ///
 /// # Errors
-/// Those of the store.
+/// The errors of the store.
 pub(super) async fn count(sessions: &Sessions, term: u32) -> Result<u64> {
     let mut progress = Progress::new(term);
     loop {
@@ -250,10 +241,10 @@ pub(super) async fn count(sessions: &Sessions, term: u32) -> Result<u64> {
     }
 }
 
-/// Counts one page. The count begins at the first table if it has not yet.
+/// Counts one page; starts at the first table if no count is in progress.
 ///
 /// # Errors
-/// Those of the store.
+/// The errors of the store.
 pub(super) async fn count_page(sessions: &Sessions, mut progress: Progress) -> Result<Progress> {
     if progress.counting.is_none() {
         (progress.table, progress.after) = (0, Vec::new());
@@ -277,11 +268,11 @@ pub(super) async fn count_page(sessions: &Sessions, mut progress: Progress) -> R
     Ok(Progress { counting: Some(found), ..progress })
 }
 
-/// One page: seals its old values again and moves `progress` on, over what is `stored` of it. Returns how many
-/// values it was. `shared` says whether others write to the store at the same time.
+/// Reseals the old values of one page, replaces the `stored` progress, and returns the number of values. `shared` is
+/// `true` if others write to the store concurrently.
 ///
 /// # Errors
-/// `Conflict` when another node was faster; those of the store.
+/// `Conflict` when another node was faster; the errors of the store.
 pub(super) async fn page(
     keys: &Arc<Keys>,
     sessions: &Sessions,
@@ -308,7 +299,7 @@ pub(super) async fn page(
             for (text, values) in updates.iter() {
                 changed += session.execute(text, values).await?;
             }
-            // 0 is for what was counted: it is not said before.
+            // Only a count may set 0.
             let left = progress.left.map(|left| left.saturating_sub(changed).max(1));
             let (sealed, passed) = (progress.sealed + changed, progress.passed + tried.saturating_sub(changed));
             let fact = serde_json::to_vec(&Progress { left, sealed, passed, ..progress });
@@ -320,7 +311,6 @@ pub(super) async fn page(
     written.await
 }
 
-/// What a page is asked with.
 fn values(progress: &Progress, rows: i64) -> Vec<Value> {
     let after = progress.after.iter().cloned().map(Value::from);
     let first = Value::from(progress.term.to_be_bytes().to_vec());
@@ -340,7 +330,7 @@ fn key(table: &Sealed, row: &mut Row) -> Result<Vec<Value>, Failure> {
     table.key.iter().map(|_| row.value()).collect()
 }
 
-/// The old values that open, sealed with the key in use.
+/// Opens the old values and seals them with the current key. Skips values that do not open.
 async fn sealed_again(keys: &Arc<Keys>, table: &Sealed, rows: Vec<Old>) -> Result<Vec<Change>> {
     keys.follow(rows.iter().filter_map(|row| row.body.as_ref()).map(|(body, _)| &body[..])).await?;
     let mut changes = Vec::new();

@@ -1,20 +1,20 @@
-//! How much room the disk of a data folder has.
+//! Free space on the disk of a data folder.
 
 use std::path::Path;
 
-/// Less than this is too little: the database's log and its index have no room to grow, or none to be made.
+/// Minimum free bytes. With less, the database's log and its index cannot grow or be created.
 pub const LEAST: u64 = 4 << 20;
 
-/// Octets that this user may still write there.
+/// Returns the bytes that this user may still write to the folder's file system.
 ///
 /// # Errors
-/// What the system says when it does not tell.
+/// The error of the system call.
 pub fn free(folder: &Path) -> std::io::Result<u64> {
     let disk = rustix::fs::statvfs(folder)?;
     Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
-/// How much there is where that is [too little](LEAST). A disk that does not tell has enough.
+/// Returns the free bytes if they are [too few](LEAST). An unknown amount counts as enough.
 pub fn lacking(folder: &Path) -> Option<u64> {
     free(folder).ok().filter(|free| *free < LEAST)
 }

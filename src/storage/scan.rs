@@ -1,5 +1,4 @@
-//! Reading through a store from outside of its domains: a text at a time, each in a session of its own, in pages where
-//! there can be many rows. For what looks at a store as a whole: its check, its copy into another one.
+//! Reads of a store as a whole, for its check and its copy into another store. Each query has its own session.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,10 +8,10 @@ use crate::error::{Error, Kind, Result};
 use crate::projects::store::{ITSELF, ProjectStore};
 use crate::sql::{Failure, Row, Value, Work};
 
-/// All rows of a text.
+/// Returns all rows of a query.
 ///
 /// # Errors
-/// `Unavailable` when the store cannot be read, `Internal` when it does not take the text.
+/// `Unavailable` when the store cannot be read; `Internal` for an invalid query.
 pub(super) async fn rows(store: &dyn ProjectStore, sql: &str, values: Vec<Value>) -> Result<Vec<Row>> {
     let found = Arc::new(Mutex::new(Vec::new()));
     let (slot, sql) = (Arc::clone(&found), sql.to_owned());
@@ -29,7 +28,6 @@ pub(super) async fn rows(store: &dyn ProjectStore, sql: &str, values: Vec<Value>
     Ok(std::mem::take(&mut *found.lock().unwrap_or_else(PoisonError::into_inner)))
 }
 
-/// What a failure is to those who read.
 pub(super) fn error(failure: Failure) -> Error {
     match failure {
         Failure::Engine(error) => error,

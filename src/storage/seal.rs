@@ -1,22 +1,9 @@
-//! Sealing of bodies at rest: AES-256-GCM under a ring of data keys, wrapped by a root key, which the seal key wraps.
+//! Sealing of bodies at rest with AES-256-GCM. A root key wraps the data keys, and the seal key wraps the root key.
 //!
-//! A sealed value is term (4 octets, big endian) ‖ version (1) ‖ nonce (12, random) ‖ ciphertext ‖
-//! tag (16). The term picks the data key, so that rotation only adds a key and old values stay
-//! readable. The associated data names the row the value belongs to: a value that was altered, or
-//! moved to another row, does not open. Random nonces are good for 2^32 values of one key (NIST SP
-//! 800-38D 8.3): the ring counts what it sealed, and asks for the next term before that by itself when nobody else
-//! made one.
-//!
-//! The seal key ([`SealKey`]) is needed when a store is opened and when its seal is changed (`root`). Such a change makes
-//! another root key. Where other nodes may run it is also left sealed under the data key in use: they take it over and
-//! go on without the new seal. Whoever has that data key can take it, too, so it goes when the next data key is made.
-//! A node that was away for so long takes the seal of its configuration once more.
-//!
-//! The wrapping of the data keys also says whether the API tokens of versions before schema 14 have been sealed
-//! (`Wrapping`). No database writer can take that back alone: without its data keys a store does not open.
-//!
-//! Called by the storage front door only; engines see sealed bodies. Keys are overwritten when they
-//! go, and no type here has `Debug`.
+//! A sealed value is term (4 bytes, big endian) ‖ version (1) ‖ nonce (12, random) ‖ ciphertext ‖ tag (16). The term
+//! selects the data key, so old values stay readable after a rotation. The associated data identifies the row, so an
+//! altered or moved value does not open. With random nonces, a key may seal 2^32 values (NIST SP 800-38D, section 8.3);
+//! the ring counts them and requests a rotation in time. No type here has `Debug`, and keys are zeroed on drop.
 
 mod cipher;
 mod key;
@@ -51,19 +38,19 @@ pub use root::About;
 
 const VERSION: u8 = 1;
 const HEADER_LEN: usize = 5;
-/// How often a worn term asks again.
+/// Number of values after which a worn term requests its rotation again.
 const ASK_EVERY: u64 = 1 << 12;
 const INSTALLATION: &str = "installation";
 const DATA_KEY: &str = "data-key/";
-/// The fact that holds the root key for nodes that run with the one before; empty when it holds none.
+/// Fact with the new root key for running nodes that still have the previous one; empty when there is none.
 pub(crate) const HANDOVER: &str = "root-key-handover";
 
-/// How a data key is wrapped: part of the associated data.
+/// How a data key is wrapped. Part of the associated data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wrapping {
     /// API tokens without a seal may be left from a version before schema 14.
     TokensMayBeBare,
-    /// Every API token has a seal; a token without one is refused for good.
+    /// Every API token has a seal; a token without one is always rejected.
     TokensSealed,
 }
 
@@ -78,22 +65,22 @@ impl Wrapping {
 
 /// The data keys of one installation, and the root key that wraps them.
 pub(crate) struct Ring {
-    /// The newest one that was met.
+    /// The newest known root key.
     root: ArcSwap<Root>,
     installation: String,
     keys: ArcSwap<Keys>,
-    /// How much the key in use has sealed: here, and not noted in the store yet.
+    /// Number of values that the current key has sealed in this process and that are not recorded in the store.
     unnoted: AtomicU64,
-    /// And how much is noted there, as it was last seen.
+    /// Number of values recorded in the store for the current key, as of the last read.
     noted: AtomicU64,
-    /// `true` once a data key with [`Wrapping::TokensSealed`] was read. Never goes back to `false`.
+    /// `true` once a data key with [`Wrapping::TokensSealed`] was read. Never reset.
     tokens_sealed: AtomicBool,
 }
 
 /// A root key, ready for use.
 pub(crate) struct Root {
     key: LessSafeKey,
-    /// Which one of the store's it is: later ones have higher numbers.
+    /// The number of the root key within the store; later ones have higher numbers.
     generation: u64,
 }
 
@@ -103,20 +90,20 @@ struct Keys {
     by_term: BTreeMap<u32, Arc<LessSafeKey>>,
 }
 
-/// A wrapped data key: the name of its fact, how it is wrapped, and how it will be.
+/// A rewrapped data key: the name of its fact, the stored value, and the new one.
 type Rewrapped = (String, Vec<u8>, Vec<u8>);
 
-/// A term that was made but is not in use yet: it must be stored first.
+/// A new term, which must be stored before it is used.
 pub(crate) struct NewTerm {
     /// Its number.
     pub(crate) term: u32,
     key: LessSafeKey,
-    /// What to store before [`Ring::adopt`].
+    /// The fact to store before [`Ring::adopt`].
     pub(crate) fact: Fact,
 }
 
 impl Ring {
-    /// The ring of a new installation, and the facts that must be stored before it is used.
+    /// Creates the ring of a new installation, and the facts to store before it is used.
     pub(crate) fn create(root: &Secret, installation: String) -> Result<(Self, Vec<Fact>)> {
         let ring = Self::with(Root::new(root, 0)?, installation);
         ring.tokens_sealed.store(true, Ordering::Release);
@@ -126,7 +113,7 @@ impl Ring {
         Ok((ring, facts))
     }
 
-    /// The ring in the facts of the store of an installation.
+    /// Loads the ring of an installation from the facts of its store.
     ///
     /// # Errors
     /// `Invalid` when the root key does not open the data keys, or facts are missing or damaged.
@@ -143,14 +130,14 @@ impl Ring {
         Self { root, installation, keys, unnoted, noted, tokens_sealed: AtomicBool::new(false) }
     }
 
-    /// Whether the key that a value says it is sealed with is here; another node may have added it.
+    /// `true` if the key that sealed a value is known. Otherwise another node may have added it.
     pub(crate) fn has_key_of(&self, sealed: &[u8]) -> bool {
         term_of(sealed).is_some_and(|term| self.keys.load().by_term.contains_key(&term))
     }
 
-    /// Takes over the terms that are stored by now, and seals with the newest; takes over the root key, too, when
-    /// the seal was changed. Gives the root key that wraps the data keys in these facts: facts that were read before
-    /// others were learned may have an earlier one, and what is to stand beside them is wrapped by that.
+    /// Loads the stored terms and seals with the newest from now on. Loads the root key as well if the seal was
+    /// changed. Returns the root key that wraps the data keys in these facts. Outdated facts may have an earlier root
+    /// key, and a data key that is stored next to them must be wrapped with that one.
     ///
     /// # Errors
     /// As [`Ring::load`].
@@ -158,17 +145,15 @@ impl Ring {
         self.take_over(facts, u32::max)
     }
 
-    /// As [`Ring::learn`], of a store that has lost what was stored last: from now on nothing is sealed with a key that
-    /// it does not have.
+    /// As [`Ring::learn`], for a store that has lost its latest writes: stops using a key that the store does not have.
     pub(crate) fn learn_anew(&self, facts: &[Fact]) -> Result<Arc<Root>> {
         self.take_over(facts, |current, newest| if newest == 0 { current } else { newest })
     }
 
-    /// Takes this root key, which the seal of the store has opened, in the place of the one that is known: the next
-    /// [`Ring::learn`] begins with it.
+    /// Replaces the root key with one that the seal key has opened, for the next [`Ring::learn`].
     ///
     /// # Errors
-    /// As [`Ring::load`]; the one that is known stays then.
+    /// As [`Ring::load`]; the known root key stays.
     pub(crate) fn unseal(&self, root: &Secret, facts: &[Fact]) -> Result<()> {
         let root = Root::new(root, root::generation(facts)?)?;
         unwrap_all(&root.key, &self.installation, facts)?;
@@ -176,7 +161,7 @@ impl Ring {
         Ok(())
     }
 
-    /// Takes over what is stored; `in_use` says of the key in use and the newest stored one which seals from now on.
+    /// Loads the stored terms; `in_use` selects the sealing term from the current and the newest stored one.
     fn take_over(&self, facts: &[Fact], in_use: impl Fn(u32, u32) -> u32) -> Result<Arc<Root>> {
         let known = self.root.load_full();
         let (root, stored) = match unwrap_all(&known.key, &self.installation, facts) {
@@ -205,26 +190,25 @@ impl Ring {
         Ok(root)
     }
 
-    /// How the data keys of this store are wrapped, as far as is known here.
+    /// How the data keys of this store are wrapped, as far as known.
     pub(crate) fn wrapping(&self) -> Wrapping {
         let tokens_sealed = self.tokens_sealed.load(Ordering::Acquire);
         if tokens_sealed { Wrapping::TokensSealed } else { Wrapping::TokensMayBeBare }
     }
 
-    /// Looks with this root key first from now on, unless a later one was met before.
+    /// Uses this root key from now on, unless a later one is known.
     pub(crate) fn meet(&self, root: &Arc<Root>) {
         self.root.rcu(|known| if known.generation <= root.generation { Arc::clone(root) } else { Arc::clone(known) });
     }
 
-    /// The root key that was left for this node when the seal was changed.
+    /// The root key that was handed over when the seal was changed.
     fn handed_over(&self, facts: &[Fact]) -> Result<Option<Root>> {
         let sealed = facts.iter().find(|(name, _)| name == HANDOVER);
         let opened = sealed.and_then(|(_, sealed)| self.try_open(HANDOVER.as_bytes(), sealed)).map(Secret::new);
         opened.map(|root| Root::new(&root, root::generation(facts)?)).transpose()
     }
 
-    /// The data keys in the facts of the store, which `from` wraps, wrapped by `to` in this way: names, what is stored,
-    /// what is to be.
+    /// Rewraps the data keys in the facts of the store from one root key to another, in the given way.
     ///
     /// # Errors
     /// As [`Ring::load`].
@@ -246,24 +230,22 @@ impl Ring {
         stored.keys.into_iter().map(rewrap).collect()
     }
 
-    /// A question that whoever has the seal of this store can answer, by its facts and the root key that wraps the data
-    /// keys in them; the answer beside it.
+    /// Creates a challenge for holders of the seal key, and its response. `root` must wrap the data keys in `facts`.
     pub(crate) fn question(&self, root: &Root, facts: &[Fact]) -> Result<(Question, Secret)> {
         Question::new(&root.key, &self.installation, facts)
     }
 
-    /// Which installation's it is.
+    /// The installation id.
     pub(crate) fn installation(&self) -> &str {
         &self.installation
     }
 
-    /// The term that seals, and how much it has sealed as far as is known here.
+    /// The current term, and the number of values that it has sealed as far as known.
     pub(crate) fn current(&self) -> (u32, u64) {
         (self.keys.load().current, self.noted.load(Ordering::Relaxed) + self.unnoted.load(Ordering::Relaxed))
     }
 
-    /// Makes the term after `after`, wrapped by `root`. It seals nothing until its fact is stored and [`Ring::adopt`]
-    /// takes it.
+    /// Creates the term after `after`, wrapped with `root`. Its fact must be stored before [`Ring::adopt`].
     pub(crate) fn new_term(&self, root: &Root, after: u32) -> Result<NewTerm> {
         let term = after.checked_add(1).ok_or_else(|| Error::internal("data key terms used up"))?;
         let mut bytes: [u8; 32] = crate::random::bytes();
@@ -274,7 +256,7 @@ impl Ring {
         Ok(NewTerm { term, key, fact: (term_name(term.into()), wrapped) })
     }
 
-    /// Seals everything from now on with `new`; returns its term.
+    /// Seals with `new` from now on, and returns its term.
     pub(crate) fn adopt(&self, new: NewTerm) -> u32 {
         let key = Arc::new(new.key);
         self.keys.rcu(|keys| {
@@ -287,17 +269,17 @@ impl Ring {
         new.term
     }
 
-    /// What the key in use sealed here and is not noted in the store: its term, and how much.
+    /// The current term, and the number of values that it has sealed here and that are not recorded in the store.
     pub(crate) fn unnoted(&self) -> (u32, u64) {
         (self.keys.load().current, self.unnoted.load(Ordering::Relaxed))
     }
 
-    /// How much is noted of a term by now, and how much of that was added for what was sealed here.
+    /// Sets the recorded number of a term, of which `added` were sealed here.
     pub(crate) fn set_noted(&self, term: u32, noted: u64, added: u64) {
         if term != self.keys.load().current {
             return;
         }
-        // In this order what is told in between is too much rather than too little.
+        // In this order, a concurrent reader sees a number that is too high rather than too low.
         self.noted.store(noted, Ordering::Relaxed);
         let less = |unnoted: u64| Some(unnoted.saturating_sub(added));
         let _ = self.unnoted.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
@@ -308,13 +290,13 @@ impl Ring {
         self.noted.store(0, Ordering::Relaxed);
     }
 
-    /// Whether the term in use has sealed as much as it may; says so now and then until there is another one.
+    /// `true` if the current term has sealed its maximum; repeated at intervals until it is replaced.
     pub(crate) fn asks_for_rotation(&self) -> bool {
         let unnoted = self.unnoted.load(Ordering::Relaxed);
         unnoted.is_multiple_of(ASK_EVERY) && self.noted.load(Ordering::Relaxed) + unnoted >= MOST_OPERATIONS
     }
 
-    /// Seals `body` for the row that `context` names; the plain body is overwritten.
+    /// Seals `body` for the row that `context` identifies. Overwrites the plaintext.
     pub(crate) fn seal(&self, context: &[u8], body: Vec<u8>) -> Result<Vec<u8>> {
         let body = Secret::new(body);
         let body = body.expose();
@@ -327,10 +309,10 @@ impl Ring {
         seal_with(key, context, body, header)
     }
 
-    /// Opens a sealed value of the row that `context` names.
+    /// Opens a sealed value of the row that `context` identifies.
     ///
     /// # Errors
-    /// `Internal` when it was altered, moved, cut, or sealed by a key that this ring does not have.
+    /// `Internal` when it was altered, moved or truncated, or the key is unknown.
     pub(crate) fn open(&self, context: &[u8], sealed: &[u8]) -> Result<Vec<u8>> {
         self.try_open(context, sealed)
             .ok_or_else(|| Error::internal("a sealed value does not open: the row was altered, moved or damaged"))
@@ -346,10 +328,10 @@ impl Ring {
 }
 
 impl Root {
-    /// The root key of these bytes.
+    /// Creates a root key from 32 bytes.
     ///
     /// # Errors
-    /// `Internal` when they are not 32.
+    /// `Internal` for another length.
     pub(crate) fn new(bytes: &Secret, generation: u64) -> Result<Self> {
         Ok(Self { key: aead_key(bytes.expose())?, generation })
     }
@@ -361,12 +343,12 @@ pub(crate) fn newest_term(facts: &[Fact]) -> u32 {
     terms.max().unwrap_or(0)
 }
 
-/// The name of the fact that a term is stored as.
+/// The name of the fact with a term.
 pub(crate) fn term_name(term: u64) -> String {
     format!("{DATA_KEY}{term}")
 }
 
-/// Whether a root key is left for nodes that run.
+/// `true` if a root key is handed over to running nodes.
 pub(crate) fn is_handed_over(facts: &[Fact]) -> bool {
     facts.iter().any(|(name, sealed)| name == HANDOVER && !sealed.is_empty())
 }
@@ -375,7 +357,7 @@ fn term_of(sealed: &[u8]) -> Option<u32> {
     Some(u32::from_be_bytes(*sealed.first_chunk()?))
 }
 
-/// The installation that the facts of a store are of; `None` when the store is new.
+/// The installation id in the facts of a store; `None` for a new store.
 ///
 /// # Errors
 /// `Invalid` when it is damaged.
@@ -391,15 +373,14 @@ fn damaged() -> Error {
     Error::invalid("storage: the data keys of this store are missing or damaged")
 }
 
-/// The data keys of a store, opened.
+/// The unwrapped data keys of a store.
 struct Unwrapped {
-    /// By their terms, ready for use and as they are.
+    /// By term: the key ready for use, and its bytes.
     keys: BTreeMap<u32, (Arc<LessSafeKey>, Secret)>,
-    /// [`Wrapping::TokensSealed`] when one of them is wrapped so.
+    /// [`Wrapping::TokensSealed`] if one of the keys has it.
     wrapping: Wrapping,
 }
 
-/// Every data key in the facts of a store.
 fn unwrap_all(root: &LessSafeKey, installation: &str, facts: &[Fact]) -> Result<Unwrapped> {
     let mut unwrapped = Unwrapped { keys: BTreeMap::new(), wrapping: Wrapping::TokensMayBeBare };
     for (name, value) in facts {
@@ -420,7 +401,7 @@ fn unwrap_all(root: &LessSafeKey, installation: &str, facts: &[Fact]) -> Result<
     Ok(unwrapped)
 }
 
-/// The associated data of a document's body: mount, kind, name and version, each of known length.
+/// Associated data of a document's body: mount, kind, name and version, with the lengths of the texts.
 pub(crate) fn document_context(mount: MountId, kind: &str, name: &str, version: u64) -> Vec<u8> {
     let mut context = b"document".to_vec();
     context.extend_from_slice(&mount.0.to_be_bytes());
@@ -432,8 +413,7 @@ pub(crate) fn document_context(mount: MountId, kind: &str, name: &str, version: 
     context
 }
 
-/// The associated data of a token's body: its hash, and its end, so that nobody who can write to the
-/// database prolongs a token.
+/// Associated data of a token's body: its hash and its expiry, so that a database writer cannot prolong a token.
 pub(crate) fn token_context(hash: &TokenHash, expires_at: Option<Time>) -> Vec<u8> {
     let mut context = b"token".to_vec();
     context.extend_from_slice(hash);
@@ -443,17 +423,17 @@ pub(crate) fn token_context(hash: &TokenHash, expires_at: Option<Time>) -> Vec<u
     context
 }
 
-/// The associated data of what a token keeps: the token's hash and the path.
+/// Associated data of a cubbyhole entry: the token's hash and the path.
 pub(crate) fn cubbyhole_context(token: &TokenHash, path: &str) -> Vec<u8> {
     [b"cubbyhole", &token[..], path.as_bytes()].concat()
 }
 
-/// The associated data of what is sealed to be given away.
+/// Associated data of a value that is sealed for a client and not stored.
 pub(crate) fn held_context(what: &str) -> Vec<u8> {
     [b"held:", what.as_bytes()].concat()
 }
 
-/// The associated data of an entity's or alias's body: everything that it is found by, and its version.
+/// Associated data of the body of an entity or alias: all columns that it is found by, and its version.
 pub(crate) fn identity_context(table: &str, columns: &[&str], version: u64) -> Vec<u8> {
     let mut context = table.as_bytes().to_vec();
     for column in columns {
@@ -464,7 +444,7 @@ pub(crate) fn identity_context(table: &str, columns: &[&str], version: u64) -> V
     context
 }
 
-/// The associated data of what is attached to a certificate: mount, end of validity and serial.
+/// Associated data of certificate metadata: mount, end of validity and serial.
 pub(crate) fn metadata_context(mount: MountId, serial: Serial, not_after: i64) -> Vec<u8> {
     let mut context = b"metadata".to_vec();
     context.extend_from_slice(&mount.0.to_be_bytes());
@@ -473,7 +453,7 @@ pub(crate) fn metadata_context(mount: MountId, serial: Serial, not_after: i64) -
     context
 }
 
-/// The associated data of a secret id's body: everything of its row that does not change, its end above all.
+/// Associated data of a secret id's body: the constant columns of its row, above all its expiry.
 pub(crate) fn secret_id_context(row: &SecretIdRow) -> Vec<u8> {
     let mut context = b"secret-id".to_vec();
     context.extend_from_slice(&row.mount.0.to_be_bytes());
@@ -484,8 +464,8 @@ pub(crate) fn secret_id_context(row: &SecretIdRow) -> Vec<u8> {
     context
 }
 
-/// The associated data of an API token's body: what it is recognised by, whose it is and its end, so that nobody who can
-/// write to the database makes a token or prolongs one. The holder is a user, a team or an organization.
+/// Associated data of an API token's body: lookup value, secret hash, holder (user, team or organization), kind and
+/// expiry. So a database writer can neither create nor prolong a token.
 pub(crate) fn api_token_context(
     lookup: &str,
     secret_sha256: &[u8],
@@ -526,7 +506,7 @@ mod tests {
         Ring::create(&root(), "one".to_owned()).unwrap().0
     }
 
-    /// The next term, wrapped by the root key that was met last.
+    /// The next term, wrapped with the latest root key.
     fn next(ring: &Ring) -> NewTerm {
         ring.new_term(&ring.root.load(), ring.current().0).unwrap()
     }
@@ -625,7 +605,7 @@ mod tests {
         assert!(load(&root, &one[..1]).is_err(), "no data key");
     }
 
-    /// Facts after the seal was changed: from a root key to another one, which is handed over.
+    /// Facts after a change of the seal from one root key to another, which is handed over.
     async fn after_a_change(ring: &Ring, from: &Secret, to: &Secret, facts: &[Fact]) -> Vec<Fact> {
         let mut facts = facts.to_vec();
         let generation = root::generation(&facts).unwrap() + 1;
@@ -669,7 +649,6 @@ mod tests {
         let early = after_a_change(&ring, &first, &second, &facts).await;
         let mut late = after_a_change(&ring, &second, &third, &early).await;
         ring.learn(&late).unwrap();
-        // As one who has read them before, and comes with them only now.
         let of_early = ring.learn(&early).unwrap();
         late.push(next(&ring).fact);
         assert!(load(&third, &late).is_ok(), "the root key that is kept is the latest");
@@ -688,7 +667,6 @@ mod tests {
         earlier[1].1 = new.rewrapped(&key, &key, Wrapping::TokensMayBeBare, &facts).unwrap().remove(0).2;
         let ring = load(&root, &earlier).unwrap();
         assert_eq!(ring.wrapping(), Wrapping::TokensMayBeBare);
-        // A new term is wrapped alike.
         let mut two = earlier.clone();
         two.push(next(&ring).fact);
         assert_eq!(load(&root, &two).unwrap().wrapping(), Wrapping::TokensMayBeBare);

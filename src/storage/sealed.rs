@@ -1,5 +1,4 @@
-//! The tables with sealed bodies, and what each body is sealed to: one list for what seals bodies again (`reseal`) and
-//! for what looks through them (`verify`). A test holds it to the schemas.
+//! The tables with sealed bodies and the associated data of each. A test compares the list with the schemas.
 
 use crate::auth::store::SecretIdRow;
 use crate::clock::Time;
@@ -12,20 +11,20 @@ use crate::storage::seal::{
 };
 use crate::x509::serial::Serial;
 
-/// A table with a column `body` that is sealed.
+/// A table with a sealed column `body`.
 pub(super) struct Sealed {
     pub(super) table: &'static str,
-    /// Its primary key.
+    /// The primary key.
     pub(super) key: &'static [&'static str],
-    /// What else the body is sealed to.
+    /// Other columns that are part of the associated data.
     bound: &'static [&'static str],
-    /// The associated data, of the values of both, in their order.
+    /// Builds the associated data from the values of `key` and `bound`, in this order.
     context: fn(&Columns<'_>) -> Option<Vec<u8>>,
-    /// Bodies that are sealed again at a time: fewer where one can be large.
+    /// Number of bodies per page of resealing: fewer if bodies may be large.
     pub(super) few: i64,
 }
 
-/// All of them. How far sealing again has come is noted by the place in this list: a new one is put at the end.
+/// All tables with sealed bodies. The progress of resealing stores an index into this list, so new tables are appended.
 pub(super) static TABLES: [Sealed; 8] = [
     Sealed {
         table: "document",
@@ -92,18 +91,17 @@ pub(super) static TABLES: [Sealed; 8] = [
 ];
 
 impl Sealed {
-    /// The columns of the key, and of what else is bound.
     pub(super) fn columns(&self) -> Vec<&'static str> {
         [self.key, self.bound].concat()
     }
 
-    /// What the body of a row with these columns is sealed to; `None` when they cannot be those of such a row.
+    /// The associated data of a row with these columns; `None` if they are not valid for the table.
     pub(super) fn context(&self, columns: &[Value]) -> Option<Vec<u8>> {
         (self.context)(&Columns(columns))
     }
 
-    /// The text that reads `columns` of the rows behind a key, or of the first ones, in the order of the key. The key is
-    /// asked with from `$first` on, and then how many rows.
+    /// The query for `columns` of the rows after a key, or of the first rows, in the order of the key. Parameters,
+    /// starting at `$first`: the key, the limit.
     pub(super) fn rows(&self, columns: &str, first: usize, goes_on: bool) -> String {
         let key = self.key.join(", ");
         let places: Vec<_> = (first..).take(self.key.len()).map(|n| format!("${n}")).collect();
@@ -129,7 +127,6 @@ fn secret_id(c: &Columns<'_>) -> Option<Vec<u8>> {
     Some(secret_id_context(&row))
 }
 
-/// The columns of a row, in the order of the table's lists.
 struct Columns<'r>(&'r [Value]);
 
 impl Columns<'_> {
@@ -149,12 +146,12 @@ impl Columns<'_> {
         self.bytes(n)?.try_into().ok()
     }
 
-    /// A number that may be none.
+    /// A nullable number.
     fn number(&self, n: usize) -> Option<Option<i64>> {
         if *self.0.get(n)? == Value::Null { Some(None) } else { self.int(n).map(Some) }
     }
 
-    /// A time that may be none.
+    /// A nullable time.
     fn end(&self, n: usize) -> Option<Option<Time>> {
         if *self.0.get(n)? == Value::Null { Some(None) } else { from_micros(self.int(n)?).map(Some) }
     }
@@ -164,7 +161,7 @@ impl Columns<'_> {
 mod tests {
     use super::*;
 
-    /// Every table of both schemas that has a column `body`, but for those whose body is no sealed one: none so far.
+    /// Finds every table with a column `body` in both schemas. So far, all of them are sealed.
     #[test]
     fn every_table_with_a_sealed_body_is_known() {
         for engine in ["sqlite", "postgres"] {

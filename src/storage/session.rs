@@ -1,4 +1,4 @@
-//! What the store itself does in sessions of SQL ([`crate::sql`]), one text for both engines.
+//! SQL sessions ([`crate::sql`]) of the store itself, with the same SQL for both engines.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,7 +9,6 @@ use crate::error::{Error, Kind, Result};
 use crate::projects::store::{ITSELF, ProjectStore};
 use crate::sql::{Failure, Session, Work};
 
-/// Sessions of one store.
 #[derive(Clone)]
 pub(super) struct Sessions(Arc<dyn ProjectStore>);
 
@@ -18,7 +17,7 @@ impl Sessions {
         Self(store)
     }
 
-    /// What work that only reads finds. `name` is what the metrics call it.
+    /// Runs read-only work and returns its result. `name` identifies it in the metrics.
     pub(super) async fn read<T: Send + 'static>(
         &self,
         name: &'static str,
@@ -28,10 +27,10 @@ impl Sessions {
         told(self.0.read(name, ITSELF, work).await, &found)
     }
 
-    /// What becomes of work that writes; all of it is stored, or nothing.
+    /// Runs work in one write transaction and returns its result.
     ///
     /// # Errors
-    /// Those of the store; `Conflict` when the work refuses.
+    /// The errors of the store; `Conflict` when the work is refused.
     pub(super) async fn write<T: Send + 'static>(
         &self,
         name: &'static str,
@@ -44,7 +43,7 @@ impl Sessions {
 
 type Slot<T> = Arc<Mutex<Option<T>>>;
 
-/// Work whose outcome is kept.
+/// Wraps work so that its result is stored in a slot.
 fn kept<T: Send + 'static>(
     work: impl for<'s> Fn(&'s mut dyn Session) -> LocalBoxFuture<'s, Result<T, Failure>> + Send + Sync + 'static,
 ) -> (Work, Slot<T>) {

@@ -1,14 +1,14 @@
-//! The statements that both engines take as they are, by table; what an engine says in its own way is
-//! in that engine's file of the table.
+//! SQL statements that both engines share, by table. Statements that differ are in the engine's file of the table.
 //!
-//! They keep to what SQLite and PostgreSQL share: `$1` in order of first appearance, RETURNING, ON
-//! CONFLICT, 64-bit numbers, octets compared as octets.
+//! They use only syntax that SQLite and PostgreSQL have in common: `$1` in order of first appearance, RETURNING, ON
+//! CONFLICT, 64-bit integers, and bytewise comparison of blobs.
 
-/// What goes with a mount at once, before the mount itself, to which it refers: few rows.
+/// Statements that remove the few rows of a mount in the transaction that drops it. They run before the mount is
+/// deleted, because the rows refer to it.
 pub(super) const DROP_PARTS: [&str; 5] =
     [documents::OF_MOUNT, crls::OF_MOUNT, tidy::OF_MOUNT, mounts::COUNTERS_OF_MOUNT, secret_ids::ROLES_OF_MOUNT];
 
-/// What goes with a mount in steps of at most `$2` rows: perhaps millions.
+/// Statements that remove the many rows of a mount in steps of at most `$2` rows.
 pub(super) const REMOVE_SOME: [&str; 5] = [
     certificates::SOME_OF_MOUNT,
     revocations::SOME_OF_MOUNT,
@@ -17,14 +17,13 @@ pub(super) const REMOVE_SOME: [&str; 5] = [
     secret_ids::SOME_OF_MOUNT,
 ];
 
-/// Issued certificates.
 pub(super) mod certificates {
     pub(crate) const GET: &str =
         "SELECT c.issuer, c.role, c.common_name, c.not_before, c.not_after, c.issued_at, c.requester, c.der,
             r.seq, r.serial, r.issuer, r.revoked_at_micros, r.not_after, r.reason, r.invalidity_date
         FROM certificate c LEFT JOIN revocation r ON r.mount = c.mount AND r.serial = c.serial
         WHERE c.mount = $1 AND c.serial = $2 AND EXISTS (SELECT 1 FROM mount WHERE id = $1)";
-    /// Without the certificate itself, and of a serial whose certificate is gone as well.
+    /// Without the certificate itself. Also finds a serial whose certificate was removed.
     pub(crate) const STATUS: &str = "SELECT c.issuer,
             r.seq, r.serial, r.issuer, r.revoked_at_micros, r.not_after, r.reason, r.invalidity_date
         FROM (SELECT id FROM mount WHERE id = $1) m
@@ -34,7 +33,7 @@ pub(super) mod certificates {
         WHERE mount = $1 AND serial > $2 AND EXISTS (SELECT 1 FROM mount WHERE id = $1) ORDER BY serial LIMIT $3";
     pub(crate) const PAGE: &str = "SELECT serial, der FROM certificate
         WHERE mount = $1 AND serial > $2 AND EXISTS (SELECT 1 FROM mount WHERE id = $1) ORDER BY serial LIMIT $3";
-    /// By the index of ends.
+    /// Uses the index on `not_after`.
     pub(crate) const ENDING: &str = "SELECT serial, der FROM certificate
         WHERE mount = $1 AND not_after >= $2 AND EXISTS (SELECT 1 FROM mount WHERE id = $1)
         ORDER BY not_after, serial LIMIT $3";
@@ -42,7 +41,6 @@ pub(super) mod certificates {
         (SELECT serial FROM certificate WHERE mount = $1 ORDER BY serial LIMIT $2)";
 }
 
-/// Revocations.
 pub(super) mod revocations {
     pub(crate) const SET_ISSUER: &str = "UPDATE revocation SET issuer = $1 WHERE mount = $2 AND serial = $3";
     pub(crate) const SERIALS: &str = "SELECT serial FROM revocation
@@ -54,7 +52,7 @@ pub(super) mod revocations {
         (SELECT serial FROM revocation WHERE mount = $1 ORDER BY serial LIMIT $2)";
 }
 
-/// Leases. Those that are shown are not being revoked, their token lives and their mount exists.
+/// Leases. The read statements skip leases that are being revoked or whose token or mount is gone.
 pub(super) mod leases {
     pub(crate) const GET: &str = "SELECT id, mount, serial, token, issued_at, expires_at FROM lease
         WHERE id = $1 AND ending = 0 AND NOT EXISTS (SELECT 1 FROM ended_token WHERE hash = lease.token)
@@ -68,7 +66,7 @@ pub(super) mod leases {
     pub(crate) const ENDING: &str = "SELECT id, mount, serial, token, issued_at, expires_at FROM lease
         WHERE ending = 1 AND id > $1 AND id < $2 AND EXISTS (SELECT 1 FROM mount WHERE mount.id = lease.mount)
         ORDER BY id LIMIT $3";
-    /// Marks leases of ended tokens, then lets go of the tokens that have no other lease left.
+    /// Marks leases of ended tokens; then [`FORGET_ENDED`] removes the tokens that have no other lease left.
     pub(crate) const MARK_ENDED: &str = "UPDATE lease SET ending = 1 WHERE id IN
         (SELECT lease.id FROM ended_token JOIN lease ON lease.token = ended_token.hash AND lease.ending = 0 LIMIT $1)";
     pub(crate) const FORGET_ENDED: &str = "DELETE FROM ended_token WHERE NOT EXISTS
@@ -79,7 +77,7 @@ pub(super) mod leases {
         (SELECT serial FROM lease WHERE mount = $1 ORDER BY serial LIMIT $2)";
 }
 
-/// What callers attached to certificates.
+/// Metadata that callers attached to certificates.
 pub(super) mod metadata {
     pub(crate) const GET: &str = "SELECT not_after, body FROM certificate_metadata
         WHERE mount = $1 AND serial = $2 AND EXISTS (SELECT 1 FROM mount WHERE id = $1)";
@@ -89,14 +87,13 @@ pub(super) mod metadata {
         (SELECT serial FROM certificate_metadata WHERE mount = $1 ORDER BY serial LIMIT $2)";
 }
 
-/// Requests that may be sent again.
+/// Completed requests that may be repeated.
 pub(super) mod answered {
     pub(crate) const GET: &str = "SELECT request, serial, lease, expires_at FROM answered_request WHERE key = $1";
     pub(crate) const SWEEP: &str = "DELETE FROM answered_request WHERE key IN
         (SELECT key FROM answered_request WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2)";
 }
 
-/// Runs of tidy, and what they remove.
 pub(super) mod tidy {
     pub(crate) const GET: &str = "SELECT run, valid_until, cancelled, report FROM tidy WHERE mount = $1";
     pub(crate) const BEGIN: &str =
@@ -107,16 +104,16 @@ pub(super) mod tidy {
     pub(crate) const KEEP: &str = "UPDATE tidy SET valid_until = $1, report = $2 WHERE mount = $3 AND run = $4
         RETURNING cancelled";
     pub(crate) const CANCEL: &str = "UPDATE tidy SET cancelled = 1 WHERE mount = $1 AND valid_until > $2";
-    /// Ended certificates in the order of their end, and whether they are revoked.
+    /// Expired certificates in the order of their expiry, and whether they are revoked.
     pub(crate) const CERTIFICATES: &str = "SELECT serial, not_after, CAST(CASE WHEN EXISTS (SELECT 1 FROM revocation
             WHERE revocation.mount = certificate.mount AND revocation.serial = certificate.serial)
             THEN 1 ELSE 0 END AS BIGINT)
         FROM certificate WHERE mount = $1 AND not_after < $2 AND (not_after, serial) > ($3, $4)
         ORDER BY not_after, serial LIMIT $5";
-    /// By the end, not by the sequence: `+` keeps that from being looked up.
+    /// Uses the index on `not_after`: `+` prevents the use of the one on `seq`.
     pub(crate) const REVOCATIONS: &str = "SELECT serial FROM revocation
         WHERE mount = $1 AND not_after < $2 AND +seq <= $3 ORDER BY not_after LIMIT $4";
-    /// That one of those that ended is on no list that was issued since, or on none at all.
+    /// Finds a row if an expired revocation is on no CRL issued since, or on none at all.
     pub(crate) const TO_LIST: &str = "SELECT 1 FROM revocation WHERE mount = $1 AND not_after < $2 AND not_after >= $3
         UNION ALL SELECT 1 FROM revocation WHERE mount = $1 AND seq > $4 AND +not_after < $2 LIMIT 1";
     pub(crate) const METADATA: &str = "DELETE FROM certificate_metadata WHERE mount = $1 AND serial IN
@@ -124,7 +121,6 @@ pub(super) mod tidy {
     pub(crate) const OF_MOUNT: &str = "DELETE FROM tidy WHERE mount = $1";
 }
 
-/// Sealed configuration: compare-and-set on the version.
 pub(super) mod documents {
     pub(crate) const INSERT: &str = "INSERT INTO document (mount, kind, name, version, body) VALUES ($1, $2, $3, 1, $4)
         ON CONFLICT (mount, kind, name) DO NOTHING";
@@ -139,7 +135,6 @@ pub(super) mod documents {
     pub(crate) const OF_MOUNT: &str = "DELETE FROM document WHERE mount = $1";
 }
 
-/// Published CRLs.
 pub(super) mod crls {
     pub(crate) const PUBLISH: &str = "INSERT INTO crl (mount, grp, number, covers, this_update, next_update, signature)
         VALUES ($1, $2, $3, $4, $5, $6, $7)
@@ -151,7 +146,6 @@ pub(super) mod crls {
     pub(crate) const OF_MOUNT: &str = "DELETE FROM crl WHERE mount = $1";
 }
 
-/// Mounts, their end, and the counters.
 pub(super) mod mounts {
     pub(crate) const EXISTS: &str = "SELECT 1 FROM mount WHERE id = $1";
     pub(crate) const CREATE: &str = "INSERT INTO mount (id) VALUES ($1) ON CONFLICT (id) DO NOTHING";
@@ -171,7 +165,6 @@ pub(super) mod mounts {
     pub(crate) const COUNTERS_OF_MOUNT: &str = "DELETE FROM counter WHERE mount = $1";
 }
 
-/// Tokens.
 pub(super) mod tokens {
     pub(crate) const INSERT: &str =
         "INSERT INTO token (hash, accessor_hash, parent, expires_at_micros, uses, mount, entity, body)
@@ -192,15 +185,15 @@ pub(super) mod tokens {
         FROM token WHERE accessor_hash > $1
             AND (mount IS NULL OR EXISTS (SELECT 1 FROM mount WHERE mount.id = token.mount))
         ORDER BY accessor_hash LIMIT $2";
-    /// Some of those that end with a mount; with their descendants, which are the mount's too.
+    /// Some tokens of a removed mount, which are removed together with their descendants.
     pub(crate) const SOME_OF_MOUNT: &str = "SELECT hash FROM token WHERE mount = $1 LIMIT $2";
 }
 
-/// What tokens keep for themselves. It goes with the token by the foreign key.
+/// Cubbyholes. The foreign key removes them together with their token.
 pub(super) mod cubbyhole {
     pub(crate) const PUT: &str = "INSERT INTO cubbyhole (token, path, body) VALUES ($1, $2, $3)
         ON CONFLICT (token, path) DO UPDATE SET body = excluded.body";
-    /// Of the others than the one at a path.
+    /// The size of all entries except the one at a path.
     pub(crate) const SIZE: &str = "SELECT COUNT(*), CAST(COALESCE(SUM(LENGTH(body)), 0) AS BIGINT)
         FROM cubbyhole WHERE token = $1 AND path <> $2";
     pub(crate) const DELETE: &str = "DELETE FROM cubbyhole WHERE token = $1 AND path = $2";
@@ -208,9 +201,8 @@ pub(super) mod cubbyhole {
     pub(crate) const PATHS: &str = "SELECT path FROM cubbyhole WHERE token = $1 AND path <> '' ORDER BY path";
 }
 
-/// Entities and their aliases.
 pub(super) mod entities {
-    /// An entity with its aliases, one row for each and one without any.
+    /// An entity with its aliases: one row per alias, or one row without any.
     macro_rules! identity {
         ($found:literal) => {
             concat!(
@@ -248,14 +240,13 @@ pub(super) mod entities {
         WHERE id = $6 AND version = $7 AND NOT EXISTS (SELECT 1 FROM entity_alias o
             WHERE o.id <> $6 AND o.accessor = $1 AND (o.name = $2 OR o.entity = $3))";
     pub(crate) const EXISTS: &str = "SELECT 1 FROM entity WHERE id = $1";
-    /// What has no such time stays for good.
+    /// An entity without such a time is kept permanently.
     pub(crate) const KEEP: &str = "UPDATE entity SET kept_until_micros = $1 WHERE id = $2 AND kept_until_micros < $1";
     pub(crate) const DROP: &str = "DELETE FROM entity WHERE id = $1";
     pub(crate) const DROP_ALIASES: &str = "DELETE FROM entity_alias WHERE entity = $1";
     pub(crate) const DROP_ALIAS: &str = "DELETE FROM entity_alias WHERE id = $1";
 }
 
-/// Secret ids of the method `approle`.
 pub(super) mod secret_ids {
     pub(crate) const ROLE_HAS_ENDED: &str = "SELECT 1 FROM ended_role WHERE mount = $1 AND role = $2";
     pub(crate) const ROLE_STANDS: &str = "SELECT 1 FROM mount
@@ -275,7 +266,7 @@ pub(super) mod secret_ids {
     pub(crate) const SWEEP_ENDED: &str = "DELETE FROM secret_id WHERE (mount, hash) IN
         (SELECT of_role.mount, of_role.hash FROM ended_role
             JOIN secret_id of_role ON of_role.mount = ended_role.mount AND of_role.role = ended_role.role LIMIT $1)";
-    /// Of roles whose end every node has heard of, and that have nothing left.
+    /// Removes ended roles that every node knows of and that have no secret ids left.
     pub(crate) const FORGET_ROLES: &str = "DELETE FROM ended_role WHERE ended_at_micros <= $1 AND NOT EXISTS
         (SELECT 1 FROM secret_id WHERE secret_id.mount = ended_role.mount AND secret_id.role = ended_role.role)";
     pub(crate) const BY_HASH: &str =
@@ -293,7 +284,7 @@ pub(super) mod secret_ids {
         (SELECT hash FROM secret_id WHERE mount = $1 ORDER BY hash LIMIT $2)";
 }
 
-/// The installation's own facts.
+/// Installation facts.
 pub(super) mod meta {
     pub(crate) const INSERT: &str = "INSERT INTO meta (name, value) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING";
     pub(crate) const UPDATE: &str = "UPDATE meta SET value = $1 WHERE name = $2 AND value = $3";
@@ -304,7 +295,7 @@ pub(super) mod meta {
         ON CONFLICT (name) DO UPDATE SET value = excluded.value";
 }
 
-/// What the caller of a refused write hears, whichever engine refused it.
+/// Messages of rejected writes, the same for both engines.
 pub(super) mod conflict {
     pub(crate) const MOUNT_GONE: &str = "storage: the mount is gone";
     pub(crate) const MOUNT_EXISTS: &str = "storage: the mount exists";

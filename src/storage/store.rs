@@ -1,5 +1,5 @@
-//! One open store, of whatever engine: the way of a domain's writes to the commit actor, and of what is sealed
-//! back out. An engine implements the domains' own store traits for the [`Store`] that holds its reader.
+//! An open store of any engine: passes the writes of domains to the commit actor, and unseals what is read. An engine
+//! implements the domains' store traits for the [`Store`] with its reader.
 
 use std::sync::Arc;
 
@@ -15,39 +15,35 @@ use crate::storage::restored::crl_floor;
 use crate::storage::seal::{SealKey, held_context};
 use crate::storage::{commit, documents};
 
-/// An engine's reader beside the commit actor of its writer, and the data keys of both.
+/// The reader of an engine, the commit actor of its writer, and the data keys.
 pub(super) struct Store<R> {
-    /// Reads, which never queue behind a commit.
     pub(super) reader: R,
     pub(super) commits: commit::Handle,
     pub(super) keys: Arc<Keys>,
     clock: Clock,
 }
 
-/// A write of a domain: what is done to it before it is stored, and how a unit of them travels.
+/// A write of a domain: its preparation, and its conversion to a unit.
 pub(super) trait DomainWrite: Sized {
-    /// What becomes of one.
+    /// The outcome of one write.
     type Outcome: Send + 'static;
 
-    /// Brings it into the form that is stored: bodies sealed, times as they will be read back.
+    /// Converts the write to its stored form: seals bodies and rounds times.
     fn prepare(&mut self, keys: &Arc<Keys>) -> Result<()>;
 
-    /// A unit of them.
     fn unit(writes: Vec<Self>, clock: &Clock) -> Unit;
 
-    /// What became of a unit of them; `None` when that is another domain's.
+    /// Extracts the outcomes of a unit; `None` if they belong to another domain.
     fn outcomes(outcomes: Outcomes) -> Option<Vec<Self::Outcome>>;
 }
 
-/// A row with a body that is sealed to what else is in the row.
+/// A row with a body that is sealed to its other columns.
 pub(super) trait SealedRow: Send + 'static {
-    /// The associated data: what the body belongs to.
+    /// The associated data of the body.
     fn context(&self) -> Vec<u8>;
 
-    /// The body.
     fn body(&mut self) -> &mut Vec<u8>;
 
-    /// Seals the body.
     fn seal(&mut self, keys: &Arc<Keys>) -> Result<()> {
         let context = self.context();
         let plain = std::mem::take(self.body());
@@ -55,7 +51,6 @@ pub(super) trait SealedRow: Send + 'static {
         Ok(())
     }
 
-    /// Opens the body, by a key that is known here.
     fn open(&mut self, keys: &Keys) -> Result<()> {
         let context = self.context();
         let sealed = std::mem::take(self.body());
@@ -65,11 +60,11 @@ pub(super) trait SealedRow: Send + 'static {
 }
 
 impl<R: Reader + Clone> Store<R> {
-    /// Starts the commit actor of a writer, with room for `queue` units, and loads the data keys. `shared` says whether
-    /// other nodes may use the same store.
+    /// Starts the commit actor of a writer with a limit of `queue` units, and loads the data keys. `shared` is `true`
+    /// if other nodes may use the same store.
     ///
     /// # Errors
-    /// `Unavailable` when no thread can be had, and those of [`Keys::load`].
+    /// `Unavailable` when no thread can be started; the errors of [`Keys::load`].
     pub(super) async fn open(
         writer: impl Backend,
         reader: R,
@@ -82,7 +77,7 @@ impl<R: Reader + Clone> Store<R> {
         match Keys::load(commits.clone(), Arc::new(reader.clone()), seal_key, clock.clone(), shared).await {
             Ok(keys) => Ok(Self { reader, commits, keys: Arc::new(keys), clock }),
             Err(error) => {
-                // Lets go of the folder, so that the next attempt finds it free.
+                // Releases the folder, so that the next attempt finds it free.
                 reader.close();
                 let _ = commits.stop().await;
                 Err(error)
@@ -90,8 +85,7 @@ impl<R: Reader + Clone> Store<R> {
         }
     }
 
-    /// Commits a unit. It is submitted by the call itself: whoever drops the future later does not take it
-    /// back.
+    /// Commits a unit. The call itself submits it, so dropping the future does not cancel it.
     pub(super) fn submit<W: DomainWrite>(&self, mut writes: Vec<W>) -> BoxFuture<'static, Result<Vec<W::Outcome>>> {
         if let Err(error) = writes.iter_mut().try_for_each(|write| write.prepare(&self.keys)) {
             return ready(Err(error)).boxed();
@@ -104,7 +98,6 @@ impl<R: Reader + Clone> Store<R> {
         .boxed()
     }
 
-    /// The documents of a mount, of one kind or of all, opened.
     pub(super) fn open_documents(
         &self,
         mount: MountId,
@@ -114,18 +107,18 @@ impl<R: Reader + Clone> Store<R> {
         async move { documents::open(&keys, mount, found.await?).await }.boxed()
     }
 
-    /// The CRL number of the last restore.
+    /// The number above which CRL numbers must be since the last restore.
     pub(super) fn restored_crl_floor(&self) -> BoxFuture<'static, Result<u64>> {
         let facts = self.reader.meta();
         async move { Ok(crl_floor(&facts.await?)) }.boxed()
     }
 
-    /// Seals what is given away and not kept.
+    /// Seals a value that is handed out instead of stored.
     pub(super) fn seal_held(&self, what: &'static str, plain: Vec<u8>) -> Result<Vec<u8>> {
         self.keys.seal(&held_context(what), plain)
     }
 
-    /// Opens what was sealed so; `None` for what was not.
+    /// Opens a value of [`Self::seal_held`]; `None` for any other.
     pub(super) fn open_held(&self, what: &'static str, sealed: Vec<u8>) -> BoxFuture<'static, Result<Option<Vec<u8>>>> {
         let keys = self.keys.clone();
         async move {
@@ -135,7 +128,7 @@ impl<R: Reader + Clone> Store<R> {
         .boxed()
     }
 
-    /// The rows that a read finds, with their bodies opened; a row whose body does not open has an empty body.
+    /// Unseals the rows that a read returns; a body that does not open becomes empty.
     pub(super) fn open_readable_rows<T: SealedRow>(
         &self,
         found: BoxFuture<'static, Result<Vec<T>>>,
@@ -145,7 +138,6 @@ impl<R: Reader + Clone> Store<R> {
             let mut rows = found.await?;
             for row in &mut rows {
                 keys.follow(std::iter::once(&row.body()[..])).await?;
-                // A body that does not open stays empty.
                 let _ = row.open(&keys);
             }
             Ok(rows)
@@ -153,7 +145,7 @@ impl<R: Reader + Clone> Store<R> {
         .boxed()
     }
 
-    /// The row that a read finds, with its body opened.
+    /// Unseals the row that a read returns.
     pub(super) fn open_row<T: SealedRow>(
         &self,
         found: BoxFuture<'static, Result<Option<T>>>,

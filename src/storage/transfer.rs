@@ -1,9 +1,8 @@
-//! Carrying an embedded store over to PostgreSQL: every row of every table as it is, sealed under the same keys.
+//! Copy of an embedded store into a PostgreSQL database: every row of every table as it is, sealed with the same keys.
 //!
-//! The source is a store that nobody works on, opened as [`verify`](super::verify) opens one. Tables and columns are
-//! those that the source says it has: a table that is added later comes along, and one that the target lacks is an
-//! error. The target counts as restored at the time of the copy, so that its CRL numbers are above those of a server
-//! that went on with the source by mistake.
+//! The source is an unused store, opened as by [`verify`](super::verify). Tables and columns are read from its schema,
+//! so new ones are included, and one that the target lacks is an error. The target counts as restored at the time of
+//! the copy. So its CRL numbers are above those of a server that continues on the source by mistake.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -17,36 +16,34 @@ use crate::projects::store::ProjectStore;
 use crate::sql::{Failure, Row, Value};
 use crate::storage::restored::{COPIED, MOVED};
 
-/// Rows at a time. The widest table has some twenty columns, and a statement 65,535 places.
+/// Rows per statement. The widest table has some twenty columns, and a statement at most 65,535 parameters.
 const PAGE: usize = 250;
 const TABLES: &str = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%' ORDER BY name";
 const COLUMNS: &str = "SELECT name FROM pragma_table_info($1) ORDER BY cid";
-/// The last number that was given out in each table, of rows that are gone too.
+/// The highest id ever assigned in each table, including removed rows.
 const SEQUENCES: &str = "SELECT name, seq FROM sqlite_sequence";
-/// Where an installation's own facts are; some of them are of the database and not of what it holds.
+/// The table of installation facts, some of which describe the database itself.
 const FACTS: &str = "meta";
-/// What the rows of a table are in the order of: a table without rowids has its key.
+/// The column by which a table is ordered: its key if it has no rowids.
 const KEY: &str = "SELECT CASE wr WHEN 1 THEN (SELECT name FROM pragma_table_info($1) WHERE pk = 1) ELSE 'rowid' END
     FROM pragma_table_list WHERE schema = 'main' AND name = $1";
 
-/// How often a database is asked what became of a copy, and how long apart: one that starts again takes its time.
+/// How often, and in which interval, a database is asked for the outcome of a copy; it may be restarting.
 const QUESTIONS: u32 = 5;
 const APART: Duration = Duration::from_secs(1);
 
-/// What became of a copy.
+/// The outcome of a copy.
 pub enum Outcome {
-    /// The database has all of it.
+    /// The database has all rows.
     Whole,
-    /// The database has all of it or nothing: the connection was lost at the last step, and nobody could be asked since.
+    /// The database has all rows or none: the connection was lost during the commit, and not restored since.
     Unknown(Error),
 }
 
-/// Copies all of a store into an empty database, which is up to date afterwards. `told` hears of each table that is
-/// whole, with the number of its rows.
+/// Copies a complete store into an empty database and upgrades its schema. Reports each table with its number of rows.
 ///
-/// # Errors
-/// `Conflict` when the database is not empty; `Invalid` when this machine's clock is behind what the source has seen;
-/// `Unavailable` when one of them fails: the database stays empty then.
+/// `Conflict` when the database is not empty; `Invalid` when this machine's clock is behind the source; `Unavailable`
+/// when one of them fails. The database stays empty then.
 pub async fn copy(
     source: &Storage,
     to: &PostgresUrl,
@@ -81,7 +78,7 @@ pub async fn copy(
     }
 }
 
-/// What became of a copy whose last step was not answered: the database, which was empty, has this fact by it, or not.
+/// Determines the outcome of a commit without a response: this fact exists only if the copy succeeded.
 async fn settled(to: &PostgresUrl, fact: &str, lost: Error) -> Result<Outcome> {
     for _ in 0..QUESTIONS {
         match filling::has(to, fact).await {
@@ -95,7 +92,7 @@ async fn settled(to: &PostgresUrl, fact: &str, lost: Error) -> Result<Outcome> {
     Ok(Outcome::Unknown(lost))
 }
 
-/// Copies the rows of a table; how many there are.
+/// Copies the rows of a table and returns their number.
 async fn rows(
     store: &dyn ProjectStore,
     target: &Filling,
@@ -107,7 +104,7 @@ async fn rows(
     let key = texts(store, KEY, vec![table.into()]).await?;
     let key = key.first().ok_or_else(|| Error::internal(format!("{table} has no key")))?;
     let text = format!("SELECT {key}, {} FROM {table} WHERE {key} > $1 ORDER BY {key} LIMIT $2", names.join(", "));
-    // Numbers come before everything else that a key may be.
+    // Integers sort before all other types of keys.
     let (mut after, mut copied) = (Value::from(i64::MIN), 0);
     loop {
         let found = scan::rows(store, &text, vec![after, (PAGE as i64).into()]).await?;
@@ -132,13 +129,12 @@ async fn rows(
     }
 }
 
-/// The version of its schema, that it is a copy, and that it was carried over before: the target has its own.
+/// `true` for facts about the database itself, of which the target has its own: schema version, copied, moved.
 fn is_of_the_database(table: &str, values: &[Value]) -> bool {
     let of = |name: &str| matches!(values.first(), Some(Value::Text(fact)) if fact == name);
     table == FACTS && (of("schema") || of(COPIED) || of(MOVED))
 }
 
-/// That the target has them all.
 async fn require_all(target: &Filling, table: &str, copied: i64) -> Result<()> {
     let there = target.count(table).await? - i64::from(table == FACTS);
     if there == copied {

@@ -1,8 +1,6 @@
-//! Looking through a store that nobody works on: a copy, or a database that was restored elsewhere. Whether its file is
-//! whole, every sealed value opens, and rows agree with each other. What the rows mean is looked at by whoever called
-//! (`server/verify.rs`), through the same read-only store.
-//!
-//! Nothing is written, mended or brought up to date: a schema of another version than this program's is a finding.
+//! Check of a store that is not in use: a copy, or a database that was restored elsewhere. Checks that the file is
+//! intact, every sealed value opens, and rows are consistent. The caller (`server/verify.rs`) checks the content of
+//! rows through the same read-only store. Nothing is written or upgraded: another schema version is a finding.
 
 mod findings;
 mod read_only;
@@ -21,25 +19,25 @@ pub use findings::Findings;
 use read_only::ReadOnly;
 pub use records::{Named, Recorded};
 
-/// What is looked through.
+/// The store to check.
 #[derive(Clone)]
 pub enum Subject {
-    /// A copy of the embedded store.
+    /// A copy of an embedded store.
     File(PathBuf),
-    /// A database.
+    /// A PostgreSQL database.
     Postgres(PostgresUrl),
 }
 
-/// Looks at the file of a copy, as far as there is one; whether it can be opened at all.
+/// Checks the file of a copy, if there is one. Returns `true` if the store can be opened.
 ///
 /// # Errors
-/// `Unavailable` when the file cannot be read for a reason that is not in it.
+/// `Unavailable` when the file cannot be read for a reason outside of it.
 pub async fn file(subject: &Subject, findings: &mut Findings) -> Result<bool> {
     let Subject::File(file) = subject else { return Ok(true) };
     look(file, embedded::whole::look, findings).await
 }
 
-/// The same of a copy that is to be put back, which may be of an older version than this program.
+/// As [`file`], for a copy to be restored, which may have an older schema version.
 ///
 /// # Errors
 /// As [`file`].
@@ -55,10 +53,10 @@ async fn look(file: &Path, look: fn(&Path) -> Result<Vec<String>>, findings: &mu
     Ok(sound)
 }
 
-/// That a server can bring its schema up to date, of this version or of the next.
+/// Checks that a server may upgrade the schema, now or with a later version.
 ///
 /// # Errors
-/// `Invalid` when the user of a database may not; `Unavailable` when it cannot be reached.
+/// `Invalid` when the database user lacks the permission; `Unavailable` when the database cannot be reached.
 pub async fn right(subject: &Subject) -> Result<()> {
     match subject {
         Subject::File(_) => Ok(()),
@@ -66,11 +64,10 @@ pub async fn right(subject: &Subject) -> Result<()> {
     }
 }
 
-/// Opens it for reading only.
+/// Opens the store read-only.
 ///
 /// # Errors
-/// `Invalid` for the wrong seal key, damaged data keys or a schema of another version; `Unavailable` when it cannot be
-/// reached or read.
+/// `Invalid` for the wrong seal key, damaged data keys or another schema version; `Unavailable` when it cannot be read.
 pub async fn open(subject: Subject, seal_key: SealKey, clock: Clock) -> Result<Storage> {
     match subject {
         Subject::File(file) => {
@@ -88,7 +85,7 @@ pub async fn open(subject: Subject, seal_key: SealKey, clock: Clock) -> Result<S
 }
 
 impl Subject {
-    /// What a copy of this store's database is.
+    /// The database of this store, if it is a PostgreSQL database; `None` for an embedded store.
     pub fn of(options: &Options) -> Option<Self> {
         match &options.database {
             super::Database::Embedded(_) => None,
@@ -97,26 +94,25 @@ impl Subject {
     }
 }
 
-/// Holds the rows of a store against each other and opens every sealed value; the mounts that there are, and whom their
-/// certificates name as issuers.
+/// Checks the consistency of rows and opens every sealed value. Returns the mounts with their issuers.
 ///
 /// # Errors
-/// `Unavailable` when it cannot be read.
+/// `Unavailable` when the store cannot be read.
 pub async fn rows(storage: &Storage, findings: &mut Findings) -> Result<Vec<Named>> {
     let store = &*storage.stores.projects;
     seals::open_all(store, &storage.keys, findings).await?;
     records::agree(store, findings).await
 }
 
-/// Reads something that every store has.
+/// Checks that the store can still be read.
 ///
 /// # Errors
-/// `Unavailable` when it cannot be read.
+/// `Unavailable` when it cannot.
 pub async fn reach(storage: &Storage) -> Result<()> {
     scan::rows(&*storage.stores.projects, "SELECT 1 FROM meta LIMIT 1", Vec::new()).await.map(drop)
 }
 
-/// At most `limit` certificates of a mount, with the issuers that their rows name, whose serials are after these octets.
+/// Reads at most `limit` certificates of a mount with serials above `after`, and the issuers that their rows name.
 ///
 /// # Errors
 /// `Unavailable` when they cannot be read.

@@ -1,15 +1,10 @@
-//! The commit actor's shell: the units that wait, and the backend it lends to one batch at a time.
+//! The commit actor: the queue of waiting units, and the backend that one batch at a time uses.
 //!
-//! It lives on a thread and an actix system of its own, so that it neither needs one from its caller
-//! nor blocks a worker. While a batch runs the backend is away in a future; its return starts the
-//! next batch.
+//! It runs on its own thread and actix system, so that it does not block a worker. Session work may delay all units of
+//! its commit. So a commit takes all short units, but only as much session work as recently stayed fast, fairly between
+//! callers. Background work pauses after each step for as long as the step took.
 //!
-//! Work of sessions may take long, and whoever shares its commit waits for it. So a commit takes all that is short, and of
-//! that work as much as took no longer the last time, of each asker in turn. Background work rests as long as it has
-//! worked, so that it takes half of the time at most.
-//!
-//! Units wait in a queue beside the mailbox. A message goes to the actor only when it is idle: one that is
-//! at work looks into the queue when it is done, and need not be woken by every unit until then.
+//! Units wait in a queue next to the mailbox. Only an idle actor is sent a message; a busy one checks the queue itself.
 
 use std::collections::VecDeque;
 use std::future::ready;
@@ -30,22 +25,21 @@ use crate::storage::backend::{Backend, Unit};
 use crate::telemetry;
 use crate::turns::Turns;
 
-/// Most units in one commit: beyond it a row costs no less and the last caller waits longer.
+/// Maximum number of short units per commit: larger batches do not make a row cheaper, but delay the last caller.
 const MAX_BATCH: usize = 512;
 
-/// Sessions' work in one commit: as much as there may be, and as there always is.
+/// Maximum and minimum number of session works per commit.
 const MOST_WORK: usize = 64;
 const LEAST_WORK: usize = 2;
-/// Work of one commit that took longer together is too much; where it took half as long there may be more.
+/// Session work of a commit above this duration halves the number; below half of it, the number doubles.
 const LONG: Duration = Duration::from_millis(20);
 
-/// Shortest rest of background work.
+/// Minimum pause of background work.
 const LEAST_REST: Duration = Duration::from_millis(5);
 
-/// How often others may go first before a commit. The first time brings most.
+/// Maximum number of yields to other threads before a commit. The first one brings most units.
 const MOST_YIELDS: usize = 3;
 
-/// The way to a running actor: its queue and its addresses.
 #[derive(Clone)]
 pub(super) struct Link {
     queue: Arc<Queue>,
@@ -54,15 +48,14 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// Never refuses, and waits for nothing but the moment in which another is put there or a batch is
-    /// taken: the handle's permits bound what can be under way.
+    /// Submits a job without blocking, except for the queue's mutex. The permits of the handle limit the queue.
     pub(super) fn submit(&self, job: Job) {
         if self.queue.push(job) {
             self.wake.do_send(Wake);
         }
     }
 
-    /// Resolves when the backend is closed; at once when the actor is gone already.
+    /// Returns when the backend is closed; immediately if the actor has already ended.
     pub(super) async fn stop(&self) -> Result<()> {
         let (done, closed) = oneshot::channel();
         self.stop.do_send(Stop(done));
@@ -70,13 +63,12 @@ impl Link {
     }
 }
 
-/// Starts the actor on a thread of its own.
 pub(super) fn start<B: Backend>(backend: B, seen: Arc<Seen>) -> Result<Link> {
     let failed = |e: std::io::Error| Error::unavailable("storage: the commit thread does not start", e);
     let (send_link, link) = std::sync::mpsc::channel();
     let body = move || {
         System::new().block_on(async move {
-            // Dropped with the actor: that ends the thread.
+            // Dropped with the actor, which ends the thread.
             let (alive, ended) = oneshot::channel::<()>();
             let queue = Arc::new(Queue::default());
             let actor = Committer {
@@ -96,20 +88,19 @@ pub(super) fn start<B: Backend>(backend: B, seen: Arc<Seen>) -> Result<Link> {
     link.recv().map_err(|e| Error::unavailable("storage: the commit thread does not start", e))
 }
 
-/// Units that wait for the next batch, and whether the actor comes for them without being called.
 #[derive(Default)]
 struct Queue(Mutex<Waiting>);
 
 struct Waiting {
-    /// What is short.
+    /// Short units.
     jobs: VecDeque<Job>,
-    /// Work of sessions.
+    /// Session work.
     work: Turns<Job>,
-    /// How much of it a commit takes.
+    /// Maximum amount of session work per commit.
     most_work: usize,
-    /// A turn of the actor is scheduled or running.
+    /// `true` if a run of the actor is scheduled or in progress.
     coming: bool,
-    /// The actor has ended, and takes nothing any more.
+    /// `true` if the actor has ended and takes no more units.
     closed: bool,
 }
 
@@ -138,8 +129,7 @@ impl Queue {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts a unit at the end; whether the actor must be woken for it. Drops it, and with it the way to
-    /// its caller, when the actor has ended.
+    /// Queues a unit; `true` if the actor must be woken. If the actor has ended, drops the unit with its reply channel.
     fn push(&self, job: Job) -> bool {
         let mut waiting = self.lock();
         if waiting.closed {
@@ -152,8 +142,8 @@ impl Queue {
         !std::mem::replace(&mut waiting.coming, true)
     }
 
-    /// Lets whoever waits for this processor go first, again while that brings units: they share the commit. So there are
-    /// fewer and larger ones when the machine is busy, and it costs nothing when it is not.
+    /// Yields to other threads while that brings more units, which then share the commit. This makes fewer and larger
+    /// commits on a busy machine, and costs nothing on an idle one.
     fn gather(&self) {
         let mut waiting = 0;
         for _ in 0..MOST_YIELDS {
@@ -165,8 +155,8 @@ impl Queue {
         }
     }
 
-    /// The next batch; `None`, and nothing ever again, when no unit waits and the actor is `stopping`. Empty units have
-    /// batches of their own: with the writes of others, a full disk would fail them, too.
+    /// Takes the next batch. Returns `None`, and closes the queue, if it is empty and the actor is `stopping`. Units
+    /// without writes get their own batches, because a full disk would fail them together with the writes of others.
     fn take(&self, stopping: bool) -> Option<Vec<Job>> {
         let mut waiting = self.lock();
         waiting.closed = stopping && waiting.len() == 0;
@@ -187,7 +177,7 @@ impl Queue {
         Some(batch)
     }
 
-    /// Says how long it took to do so much work of sessions.
+    /// Adjusts the amount of session work per commit to the duration of the last one.
     fn took(&self, work: usize, time: Duration) {
         let mut waiting = self.lock();
         let most = waiting.most_work;
@@ -198,12 +188,12 @@ impl Queue {
         }
     }
 
-    /// Says that a turn is coming; whether none was before.
+    /// Marks a run as scheduled; `true` if none was before.
     fn come(&self) -> bool {
         !std::mem::replace(&mut self.lock().coming, true)
     }
 
-    /// After a turn: whether another follows because units wait, or because the actor has work of its own.
+    /// Ends a run; `true` if another one must follow because units wait or the actor is `busy`.
     fn again(&self, busy: bool) -> bool {
         let mut waiting = self.lock();
         waiting.coming = busy || waiting.len() > 0;
@@ -211,7 +201,6 @@ impl Queue {
     }
 }
 
-/// There is something in the queue of an actor that was idle.
 #[derive(Message)]
 #[rtype(result = "()")]
 struct Wake;
@@ -221,12 +210,11 @@ struct Wake;
 struct Stop(oneshot::Sender<Result<()>>);
 
 struct Committer<B> {
-    /// Away while a batch runs.
+    /// `None` while a batch runs.
     backend: Option<B>,
     queue: Arc<Queue>,
     stopping: Vec<oneshot::Sender<Result<()>>>,
     seen: Arc<Seen>,
-    /// When background work goes on.
     rests_until: Instant,
     _alive: oneshot::Sender<()>,
 }
@@ -234,7 +222,7 @@ struct Committer<B> {
 impl<B: Backend> Actor for Committer<B> {
     type Context = Context<Self>;
 
-    /// Background work may be left from before.
+    /// Background work may be left from an earlier process.
     fn started(&mut self, ctx: &mut Self::Context) {
         self.come(ctx);
     }
@@ -243,7 +231,7 @@ impl<B: Backend> Actor for Committer<B> {
 impl<B: Backend> Handler<Wake> for Committer<B> {
     type Result = ();
 
-    /// Who sent it has said already that a turn is coming.
+    /// The sender has already marked the run as scheduled.
     fn handle(&mut self, _: Wake, ctx: &mut Self::Context) {
         self.schedule(ctx);
     }
@@ -259,14 +247,14 @@ impl<B: Backend> Handler<Stop> for Committer<B> {
 }
 
 impl<B: Backend> Committer<B> {
-    /// Starts a turn unless one is under way.
+    /// Schedules a run unless one is scheduled or in progress.
     fn come(&mut self, ctx: &mut Context<Self>) {
         if self.queue.come() {
             self.schedule(ctx);
         }
     }
 
-    /// The batch is taken only when the turn runs: so all that has arrived shares the commit.
+    /// Takes the batch only when the run starts, so that everything that has arrived by then shares the commit.
     fn schedule(&mut self, ctx: &mut Context<Self>) {
         ctx.spawn(ready(()).into_actor(self).map(|(), actor, ctx| actor.turn(ctx)));
     }
@@ -287,7 +275,7 @@ impl<B: Backend> Committer<B> {
                 actor.rests_until = Instant::now() + rest;
                 ctx.run_later(rest, |actor, ctx| actor.come(ctx));
             }
-            // A rest that has ended meanwhile has called for nobody.
+            // A pause that ended during the batch has not scheduled a run.
             let rested = backend.has_chores() && actor.rests_until <= Instant::now();
             actor.backend = Some(backend);
             if actor.queue.again(rested || !actor.stopping.is_empty()) {
@@ -307,8 +295,7 @@ impl<B: Backend> Committer<B> {
     }
 }
 
-/// One turn: a batch, if any waits, and one short step of background work, so that neither starves
-/// the other; how long that step took, if there was one.
+/// Runs a batch and a step of background work, so that neither starves the other. Returns the step's duration.
 async fn run<B: Backend>(
     mut backend: B,
     batch: Vec<Job>,
@@ -348,9 +335,9 @@ async fn commit(backend: &mut impl Backend, batch: Vec<Job>, seen: &Seen) {
         Vec::new()
     });
     histogram!(telemetry::COMMIT_SECONDS).record(start.elapsed());
-    // A backend that panicked has no answer for anyone.
+    // A backend that panicked has returned no results.
     answers.resize_with(callers.len(), || Err(Error::internal("the storage backend gave no answer")));
-    // Whoever is answered finds it noted.
+    // Set before the replies, so that a caller with a result already sees it.
     if answers.iter().map(count_failure).fold(false, |any, fails| any | fails) {
         seen.failing.store(true, Ordering::Relaxed);
     }
@@ -422,11 +409,11 @@ mod tests {
         }
         queue.push(work(2));
         queue.push(job().0);
-        // Whoever has sent much has half of the places, and what is short goes before all of it.
+        // The caller with many units gets half of the slots, and the short unit is not delayed.
         let (askers, size) = take();
         assert_eq!((askers.len(), size), (9, 10));
         assert_eq!(askers.iter().filter(|asker| **asker == 2).count(), 1);
-        // Long ones are fewer from then on, down to two, and short ones more.
+        // Slow work reduces the number, down to two; fast work increases it.
         (0..9).for_each(|_| queue.took(1, LONG * 2));
         assert_eq!(take().1, 1, "half of two");
         (0..9).for_each(|_| queue.took(64, LONG / 4));

@@ -1,4 +1,4 @@
-//! A unit on its way through the queue: from its admission to its answer.
+//! A unit in the commit queue, from its admission to its result.
 
 use std::time::Instant;
 
@@ -10,10 +10,9 @@ use crate::pki::store::PkiOutcome;
 use crate::storage::backend::{Outcomes, Unit};
 use crate::telemetry;
 
-/// Why a unit is not stored that the store does not take.
+/// Metric label of units that the store failed to write.
 const UNAVAILABLE: &str = "unavailable";
 
-/// An admitted unit on its way.
 pub(super) struct Job {
     pub(super) unit: Unit,
     pub(super) arrived: Instant,
@@ -21,8 +20,8 @@ pub(super) struct Job {
     pub(super) place: Place,
 }
 
-/// A unit's place in the queue, counted from its admission to its answer: the actor's thread cannot
-/// count while the store hangs.
+/// A slot in the commit queue, held until the result is sent. The gauge is updated here, because the actor's thread
+/// cannot do it while the store hangs.
 pub(super) struct Place {
     _permit: OwnedSemaphorePermit,
     admitted: Gauge,
@@ -41,7 +40,7 @@ impl Drop for Place {
     }
 }
 
-/// Counts an answer that says that nothing was stored; whether that is the store's doing.
+/// Counts a failed result; `true` if the store caused the failure.
 pub(super) fn count_failure(answer: &Result<Outcomes>) -> bool {
     let reason = match answer {
         Ok(Outcomes::Pki(outcomes)) if outcomes.contains(&PkiOutcome::SerialTaken) => "serial_taken",

@@ -1,4 +1,4 @@
-//! Requests that may be sent again.
+//! Completed requests that may be repeated.
 
 use futures_util::future::join_all;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::pki::store::{AnsweredRow, PkiOutcome};
 
 fn key(n: u32) -> [u8; 32] {
-    // In no order.
+    // Spread, so that the order of keys differs from that of `n`.
     let mut key = [n as u8; 32];
     key[..4].copy_from_slice(&n.wrapping_mul(0x9e37_79b1).to_be_bytes());
     key
@@ -41,11 +41,9 @@ pub(super) async fn a_key_is_taken_by_one_unit_until_it_expires(fixture: &impl F
     for (n, of) in [(1, 10), (2, 11)] {
         assert_eq!(w.pki.answered(key(n)).await.unwrap(), Some(row(n, of, NOW)));
     }
-    // Its day is over, swept or not.
     let later = NOW + AnsweredRow::LIFE;
     assert!(!w.pki.commit(unit(&w, 1, 13, later)).await.unwrap().contains(&PkiOutcome::SerialTaken));
     assert_eq!(w.pki.answered(key(1)).await.unwrap(), Some(row(1, 13, later)));
-    // A serial that is taken takes no key.
     assert!(w.pki.commit(unit(&w, 3, 13, NOW)).await.unwrap().contains(&PkiOutcome::SerialTaken));
     assert_eq!(w.pki.answered(key(3)).await.unwrap(), None);
     assert_eq!(w.pki.counts(w.mount).await.unwrap(), (3, 0));
@@ -57,7 +55,7 @@ pub(super) async fn a_key_is_taken_by_one_unit_until_it_expires(fixture: &impl F
 pub(super) async fn of_many_units_with_one_key_one_is_stored(fixture: &impl Fixture) {
     let w = World::new(fixture).await;
     for round in 0..5 {
-        // Sixteen of each key, and others beside them that have none.
+        // 16 units for each key, and others without a key.
         let units = (0..64).map(|n| {
             let of = round * 1_000 + n;
             let plain = vec![PkiWrite::Certificate(certificate(w.mount, of))];
@@ -90,7 +88,7 @@ pub(super) async fn answered_requests_are_swept_by_their_end(fixture: &impl Fixt
     assert_eq!(fixture.number("SELECT COUNT(*) FROM answered_request"), 2);
     assert!(w.pki.answered(key(5)).await.unwrap().is_some());
     assert_eq!(w.pki.counts(w.mount).await.unwrap(), (7, 0), "their certificates stay");
-    // What they hold goes with a mount when its day is over; nobody asks for it before.
+    // Rows of a removed mount stay until they expire.
     w.auth.commit(vec![AuthWrite::MountDrop(w.mount)]).await.unwrap();
     assert_eq!(w.pki.sweep_answered(end(9), 10).await.unwrap(), 2);
 }

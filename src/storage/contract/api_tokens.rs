@@ -7,7 +7,7 @@ use super::*;
 const USER: &str = "INSERT INTO users (ext_id, username, username_lc, email, email_lc, created_at)
     VALUES ('user-1', 'one', 'one', 'one@a.test', 'one@a.test', 0)";
 
-/// Inserts a token as a version before schema 14 does, or a database writer.
+/// Inserts a token as a version before schema 14 does, or as a database writer.
 fn insert_bare(fixture: &impl Fixture, name: &str) {
     let sql = format!(
         "INSERT INTO api_tokens (ext_id, lookup, secret_sha256, user_id, created_by, created_at)
@@ -25,7 +25,7 @@ async fn restarted(w: World, fixture: &impl Fixture) -> World {
     World::again(fixture, w.mount).await
 }
 
-/// Removes every fact that a store opens without.
+/// Removes all facts except those that a store needs to open.
 fn remove_facts(fixture: &impl Fixture) {
     let sql = "DELETE FROM meta WHERE name NOT IN ('schema', 'installation') AND name NOT LIKE 'data-key/%'";
     fixture.change(sql, &[]);
@@ -38,7 +38,7 @@ pub(super) async fn tokens_of_an_earlier_version_are_sealed_once(fixture: &impl 
     insert_bare(fixture, "one");
     let w = restarted(w, fixture).await;
     assert_eq!(count_bare(fixture), 0, "sealed at the start");
-    // Nodes of the earlier version run for a while, where there can be others.
+    // Nodes of the earlier version may still run, if the store is shared.
     let shared = w.storage.changes().is_some();
     insert_bare(fixture, "two");
     w.storage.token_seal().keep().await.unwrap();
@@ -51,7 +51,7 @@ pub(super) async fn tokens_of_an_earlier_version_are_sealed_once(fixture: &impl 
     let w = restarted(w, fixture).await;
     w.storage.token_seal().keep().await.unwrap();
     assert_eq!(count_bare(fixture), 2, "the upgrade has ended, whatever a database writer removes");
-    // And it stays so with the next data key, and another seal key.
+    // The next data key and another seal key do not change this.
     w.storage.keyring().rotate(1).await.unwrap();
     fixture.clock().advance(Duration::from_secs(61));
     let next = SealKey::random();

@@ -1,5 +1,3 @@
-//! Tokens and system documents.
-
 use std::time::Duration;
 
 use super::*;
@@ -102,7 +100,7 @@ pub(super) async fn revoking_removes_all_descendants_of_a_10000_deep_chain(fixtu
     assert_eq!(one(&w, AuthWrite::TokenRevoke(vec![hash(2)])).await, AuthOutcome::Revoked(Revoked::default()));
 }
 
-/// Revokes a token in as many steps as it takes, each of which must have an end.
+/// Revokes a token in as many steps as needed, and checks the size of each.
 async fn revoked(w: &World, n: u32) -> Vec<TokenHash> {
     let (mut all, mut left) = (Vec::new(), vec![hash(n)]);
     while !left.is_empty() {
@@ -115,7 +113,7 @@ async fn revoked(w: &World, n: u32) -> Vec<TokenHash> {
     all
 }
 
-/// Sweeps until nothing is left to do, without going on with what a step has left.
+/// Sweeps until nothing is left, without continuing unfinished revocations.
 async fn swept(w: &World) {
     for _ in 0..1_000 {
         let Revoked { gone, left, .. } = w.auth.sweep_tokens(now(), 100).await.unwrap();
@@ -130,7 +128,7 @@ pub(super) async fn many_descendants_end_in_steps_of_which_each_is_short(fixture
     let w = World::new(fixture).await;
     insert(&w, token(1, None)).await;
     insert(&w, token(2, Some(1))).await;
-    // Some with many children, each of which has some.
+    // Some tokens with many children, which have children as well.
     let parents = (10..15).chain([1]);
     let children = parents.clone().flat_map(|parent| (0..700).map(move |n| (parent, 1_000 * parent + n)));
     let all = (10..15).map(|n| (2, n)).chain(children).chain((0..150).map(|n| (10_003, 100_000 + n)));
@@ -154,7 +152,7 @@ pub(super) async fn who_revokes_ends_what_others_did_not_go_on_with(fixture: &im
             |parent: u32| (0..300).map(move |n| AuthWrite::TokenInsert(token(1_000 * parent + n, Some(parent))));
         w.auth.commit(below(2).collect()).await.unwrap();
         w.auth.commit((2_100..2_105).flat_map(below).collect()).await.unwrap();
-        // Two steps of somebody who does not go on.
+        // One step of a revocation that is not continued.
         let step = w.auth.commit(vec![AuthWrite::TokenRevoke(vec![hash(2)])]).await.unwrap();
         let [AuthOutcome::Revoked(Revoked { left, .. })] = &step[..] else { panic!() };
         assert!(left.contains(&hash(2)));
@@ -221,7 +219,7 @@ pub(super) async fn a_child_of_a_token_that_is_gone_is_refused(fixture: &impl Fi
     let w = World::new(fixture).await;
     let error = w.auth.commit(vec![AuthWrite::TokenInsert(token(2, Some(1)))]).await.unwrap_err();
     assert_eq!(error.kind(), Kind::Conflict);
-    // Both in one batch, in either order: never a child without a parent.
+    // Both in the same batch, in either order: a child never remains without its parent.
     insert(&w, token(1, None)).await;
     let revoke = w.auth.commit(vec![AuthWrite::TokenRevoke(vec![hash(1)])]);
     let child = w.auth.commit(vec![AuthWrite::TokenInsert(token(2, Some(1)))]);
@@ -274,7 +272,7 @@ pub(super) async fn the_tokens_of_a_dropped_mount_are_gone_at_once(fixture: &imp
     let method = MountId::random();
     w.auth.commit(vec![AuthWrite::MountCreate(method)]).await.unwrap();
     let of_mount = |n, parent| TokenRow { mount: Some(method), ..token(n, parent) };
-    // More than one step of the removal.
+    // More tokens than one step removes.
     w.auth.commit((2..=1_500).map(|n| AuthWrite::TokenInsert(of_mount(n, None))).collect()).await.unwrap();
     insert(&w, of_mount(2_000, Some(2))).await;
     insert(&w, token(2_001, Some(2_000))).await;

@@ -1,4 +1,4 @@
-//! Units, batches, admission, and what a restart finds.
+//! Units, batches, admission, and the state after a restart.
 
 use futures_util::future::join_all;
 
@@ -66,7 +66,7 @@ pub(super) async fn a_full_queue_is_busy(fixture: &impl Fixture) {
     let storage = fixture.open(1).await.unwrap();
     let (auth, mount) = (storage.auth(), MountId::random());
     auth.commit(vec![AuthWrite::MountCreate(mount)]).await.unwrap();
-    // A unit that takes long enough for the ones behind it to be submitted meanwhile.
+    // A unit that takes long enough for the next ones to be submitted before it ends.
     let long = (0..20_000).map(|n| PkiWrite::Certificate(certificate(mount, n))).collect();
     let first = storage.pki().commit(long);
     let second = storage.pki().commit(vec![PkiWrite::Certificate(certificate(mount, 50_000))]);

@@ -1,4 +1,4 @@
-//! What tokens keep for themselves.
+//! Cubbyholes.
 
 use super::auth::{hash, token};
 use super::*;
@@ -69,7 +69,6 @@ pub(super) async fn a_token_is_taken_once_and_only_with_a_use_left(fixture: &imp
     for n in [1, 2, 3, 4] {
         assert_eq!(take(n).await.unwrap_err().kind(), Kind::Conflict, "{n}");
     }
-    // What comes with it is not stored then.
     let unit = vec![AuthWrite::TokenTake(hash(1)), AuthWrite::TokenInsert(token(9, None))];
     assert!(w.auth.commit(unit).await.is_err());
     assert!(w.auth.token(hash(9)).await.unwrap().is_none() && w.auth.token(hash(2)).await.unwrap().is_some());

@@ -1,4 +1,4 @@
-//! Data keys: their change, the count of what they seal, the sealing again of what earlier ones sealed, and the seal.
+//! Data keys: rotation, usage counts, resealing of older values, and the seal.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ use crate::auth::store::{
 use crate::keyring::store::{DataKey, Step};
 use crate::pki::store::MetadataRow;
 
-/// Every table with sealed bodies, and the columns of its primary key.
+/// Tables with sealed bodies that these tests cover.
 const TABLES: [&str; 7] =
     ["document", "token", "cubbyhole", "entity", "entity_alias", "secret_id", "certificate_metadata"];
 const ROLE: i64 = 7;
 
-/// Writes number `n` into every one of these tables; the body is `n` and a word.
+/// Writes row `n` into each of these tables, with a body that contains `n`.
 async fn put_all(w: &World, n: u32) {
     let body = format!("\"plain-{n}\"").into_bytes();
     let metadata = MetadataRow { mount: w.mount, serial: serial(n), not_after: NOW + 60, body: body.clone() };
@@ -56,7 +56,6 @@ async fn put_all(w: &World, n: u32) {
     assert!(w.auth.commit(unit).await.unwrap().iter().all(|outcome| *outcome == AuthOutcome::Done));
 }
 
-/// What number `n` of a table reads as.
 async fn read(w: &World, table: &str, n: u32) -> Result<Vec<u8>> {
     Ok(match table {
         "document" => {
@@ -80,12 +79,12 @@ async fn all_read(w: &World, numbers: std::ops::Range<u32>) {
     }
 }
 
-/// How many bodies of all tables are sealed with this term or a later one, and how many are not.
+/// Counts the bodies that are sealed with this term or a later one, and the others.
 fn sealed(fixture: &impl Fixture, term: u32) -> (i64, i64) {
     let first = term.to_be_bytes();
     let count = |is: &str| {
         let of = |table: &str| {
-            // What both engines take with octets is a change.
+            // An update is the only fixture operation with a blob parameter.
             fixture.change(&format!("UPDATE {table} SET body = body WHERE body {is} $1"), &[&first]) as i64
         };
         TABLES.iter().map(|table| of(table)).sum::<i64>()
@@ -97,12 +96,11 @@ async fn status(w: &World) -> DataKey {
     w.storage.keyring().status().await.unwrap()
 }
 
-/// Adds a data key after the one in use; its term.
 async fn rotate(w: &World) -> u32 {
     w.storage.keyring().rotate(status(w).await.term).await.unwrap()
 }
 
-/// Steps until there is nothing to do; how many.
+/// Reseals until nothing is left, and returns the number of steps.
 async fn re_seal(w: &World) -> usize {
     let keyring = w.storage.keyring();
     for steps in 1..1000 {
@@ -115,7 +113,7 @@ async fn re_seal(w: &World) -> usize {
     panic!("it does not end");
 }
 
-/// The vector E3.
+/// A sealed value must not open with any bit flipped, in another row, with an unknown version or truncated.
 pub(super) async fn e3_every_bit_flip_swap_and_unknown_version_of_a_sealed_value_is_an_error(fixture: &impl Fixture) {
     let w = World::new(fixture).await;
     for n in 1..3 {
@@ -128,7 +126,7 @@ pub(super) async fn e3_every_bit_flip_swap_and_unknown_version_of_a_sealed_value
             "entity" => format!("id = 'e{n}'"),
             _ => format!("id = 'a{n}'"),
         };
-        // Of tables whose keys are octets: by the body, which differs.
+        // Rows of tables with binary keys are selected by their body.
         let bodies = [1, 2].map(|n| match which(n).as_str() {
             "" => {
                 let by = if n == 1 { "ASC" } else { "DESC" };
@@ -141,7 +139,7 @@ pub(super) async fn e3_every_bit_flip_swap_and_unknown_version_of_a_sealed_value
         };
         let is_refused = async || read(&w, table, 1).await.is_err() || read(&w, table, 2).await.is_err();
         let mut stored = bodies[0].clone();
-        // All of them of the first table, one of each octet of the others.
+        // Every bit in the first table, one bit per byte in the others.
         let bits = if table == "document" { 8 } else { 1 };
         for bit in 0..stored.len() * bits {
             let (octet, bit) = (bit / bits, if bits == 8 { bit % 8 } else { bit % 7 });
@@ -168,7 +166,7 @@ pub(super) async fn e3_every_bit_flip_swap_and_unknown_version_of_a_sealed_value
     all_read(&w, 1..3).await;
 }
 
-/// The vector E4, of one node; that of two is the engine's.
+/// On a single node; the tests of PostgreSQL cover two nodes.
 pub(super) async fn e4_old_values_stay_readable_and_new_ones_have_the_new_term(fixture: &impl Fixture) {
     let w = World::new(fixture).await;
     put_all(&w, 1).await;
@@ -182,14 +180,13 @@ pub(super) async fn e4_old_values_stay_readable_and_new_ones_have_the_new_term(f
 
 pub(super) async fn what_a_key_has_sealed_is_counted_across_restarts(fixture: &impl Fixture) {
     let w = World::new(fixture).await;
-    // Opening a store seals something, too.
+    // Opening a store seals a value as well.
     let opened = status(&w).await.sealed;
     put_all(&w, 1).await;
     assert_eq!(status(&w).await.sealed, opened + 7);
     w.storage.keyring().note_use().await.unwrap();
     put_all(&w, 2).await;
     assert_eq!(status(&w).await.sealed, opened + 14);
-    // The rest is noted at the end.
     w.storage.shutdown().await.unwrap();
     let w = World::again(fixture, w.mount).await;
     w.storage.keyring().note_use().await.unwrap();
@@ -226,7 +223,7 @@ pub(super) async fn re_sealing_goes_on_after_a_restart_where_it_was(fixture: &im
     }
     rotate(&w).await;
     fixture.clock().advance(Duration::from_secs(31));
-    // Taken up, then counted, then sealed.
+    // The first step starts the run, later ones count and reseal.
     assert_eq!(w.storage.keyring().re_seal().await.unwrap(), Step::More);
     assert_eq!(status(&w).await.older, None);
     let (before, steps) = until_some_are_sealed(&w).await;
@@ -234,7 +231,7 @@ pub(super) async fn re_sealing_goes_on_after_a_restart_where_it_was(fixture: &im
     w.storage.shutdown().await.unwrap();
     let w = World::again(fixture, w.mount).await;
     assert_eq!(status(&w).await.older, Some(before));
-    // Newer than half of what is left: nothing is counted or sealed twice.
+    // The new run continues: nothing is counted or resealed twice.
     let steps = re_seal(&w).await;
     assert_eq!((status(&w).await.older, sealed(fixture, 2)), (Some(0), (700, 0)));
     rotate(&w).await;
@@ -244,7 +241,7 @@ pub(super) async fn re_sealing_goes_on_after_a_restart_where_it_was(fixture: &im
     all_read(&w, 1..101).await;
 }
 
-/// Steps until some of 700 values are sealed again; how many are left, and how many steps it took.
+/// Runs steps until some of 700 values are resealed. Returns the number that is left, and the number of steps.
 async fn until_some_are_sealed(w: &World) -> (u64, usize) {
     for steps in 1..100 {
         assert_eq!(w.storage.keyring().re_seal().await.unwrap(), Step::More);
@@ -295,7 +292,6 @@ pub(super) async fn a_value_that_does_not_open_stays_as_it_is_and_holds_nothing_
     assert!(fixture.octets("SELECT body FROM entity WHERE id = 'e1'") == damaged);
     fixture.change("UPDATE entity SET body = $1 WHERE body = $2", &[&body, &damaged]);
     w.storage.shutdown().await.unwrap();
-    // The next process tries once more.
     let w = World::again(fixture, w.mount).await;
     re_seal(&w).await;
     assert_eq!((status(&w).await.older, sealed(fixture, 2)), (Some(0), (14, 0)));
@@ -316,7 +312,7 @@ pub(super) async fn a_row_whose_columns_do_not_read_stays_as_it_is_and_holds_not
     assert_eq!(w.storage.count_older().await.unwrap(), 1);
 }
 
-/// Whether a root key is kept beside the sealed ones.
+/// `true` if the store contains a root key for other nodes.
 fn is_handed_over(fixture: &impl Fixture) -> bool {
     fixture.number("SELECT COUNT(*) FROM meta WHERE name = 'root-key-handover' AND length(value) > 0") > 0
 }
@@ -338,7 +334,7 @@ pub(super) async fn a_store_that_is_not_shared_keeps_no_root_key_for_others(fixt
     re_seal(&w).await;
     assert!(!is_handed_over(fixture), "what the key before opens is gone when nothing is sealed with it any more");
     assert_eq!(status(&w).await.older, Some(0));
-    // Late enough it goes with the next data key.
+    // After a minute, the next data key ends the handover.
     w.storage.change_seal(&SealKey::random()).await.unwrap();
     assert_eq!(is_handed_over(fixture), is_shared);
     fixture.clock().advance(Duration::from_secs(60));

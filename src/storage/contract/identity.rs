@@ -1,5 +1,3 @@
-//! Entities and their aliases.
-
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -102,7 +100,6 @@ pub(super) async fn names_and_places_are_taken_once(fixture: &impl Fixture) {
     for moved in [AliasRow { name: "Bob".into(), ..other.clone() }, AliasRow { entity: "e1".into(), ..other.clone() }] {
         refused(&w, AuthWrite::AliasPut(AliasRow { version: 2, ..moved })).await;
     }
-    // A refusal leaves nothing of its unit.
     let unit = vec![AuthWrite::EntityPut(entity(5)), AuthWrite::AliasPut(alias(1, 5))];
     assert_eq!(w.auth.commit(unit).await.unwrap_err().kind(), Kind::Conflict);
     assert_eq!(found(&w, by_id(5)).await, None);
@@ -139,7 +136,6 @@ pub(super) async fn an_entity_goes_with_its_aliases(fixture: &impl Fixture) {
 pub(super) async fn pages_of_entities_and_aliases_are_whole(fixture: &impl Fixture) {
     let w = World::new(fixture).await;
     for n in 1..=5 {
-        // Ids rise, names fall.
         put(&w, vec![AuthWrite::EntityPut(EntityRow { name: format!("n{}", 9 - n), ..entity(n) })]).await;
     }
     put(&w, vec![AuthWrite::AliasPut(alias(2, 3)), AuthWrite::AliasPut(alias(1, 3)), AuthWrite::AliasPut(alias(3, 4))])
@@ -168,7 +164,7 @@ pub(super) async fn an_entity_is_swept_when_no_token_is_its(fixture: &impl Fixtu
         let row = EntityRow { kept_until: kept.map(at), ..entity(n) };
         put(&w, vec![AuthWrite::EntityPut(row), AuthWrite::AliasPut(alias(n, n))]).await;
     }
-    // Tokens of 5 end at 3,600, and one of 6 has no end.
+    // The token of entity 5 expires after 3,600 s, the one of 6 never.
     let of = |n, entity: &str| AuthWrite::TokenInsert(TokenRow { entity: Some(entity.into()), ..token(n, None) });
     put(&w, vec![of(1, "e5"), of(2, "e6")]).await;
     let sweep = async |now, limit| {

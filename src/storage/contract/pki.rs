@@ -1,4 +1,4 @@
-//! Documents, certificates, revocations, CRLs, counters, mounts.
+//! Documents, certificates, revocations, CRLs, counters and mounts.
 
 use std::collections::HashSet;
 
@@ -28,7 +28,6 @@ pub(super) async fn documents_are_compare_and_set_on_the_version(fixture: &impl 
     w.put(write(2, None)).await;
     assert!(w.pki.documents(m).await.unwrap().is_empty());
 
-    // Two writers of one version: one of them wins.
     w.put(write(0, Some("one"))).await;
     let both = join_all((0..2).map(|_| w.pki.commit(write(1, Some("two"))))).await;
     assert_eq!(both.iter().filter(|r| r.is_ok()).count(), 1);
@@ -78,7 +77,7 @@ pub(super) async fn a_compromise_replaces_another_reason_once_and_moves_to_the_n
         let (stands, fresh) = commit(later(n, reason, Some(NOW - 1))).await;
         assert!(!fresh && stands.row.invalidity_date != Some(NOW - 1), "{n} {reason:?}");
     }
-    // Whoever has read three of them hears of what changed, and nobody finds two.
+    // A reader that knows three revocations gets exactly the changed ones.
     let read = async |after| -> Vec<_> {
         let page = w.pki.revocations(w.mount, after, 10).await.unwrap();
         page.iter().map(|r| (r.sequence, r.row.serial, r.row.reason)).collect()
@@ -87,7 +86,6 @@ pub(super) async fn a_compromise_replaces_another_reason_once_and_moves_to_the_n
     assert_eq!(read(3).await, changed);
     assert_eq!(read(0).await, [&[(3, serial(3), Some(1))][..], &changed].concat());
     assert_eq!(w.pki.counts(w.mount).await.unwrap(), (0, 3));
-    // Both in one batch, and in one unit.
     let unit = vec![PkiWrite::Revocation(row(4, Some(5), None)), PkiWrite::Revocation(later(4, Some(1), None))];
     let batch = join_all([w.pki.commit(unit), w.pki.commit(vec![PkiWrite::Revocation(later(4, Some(1), None))])]).await;
     assert!(batch.iter().all(Result::is_ok));
@@ -105,7 +103,7 @@ pub(super) async fn the_status_of_a_serial_is_of_its_certificate_and_its_revocat
     assert_eq!(status(1).await, SerialStatus { issuer: Some(row.issuer.clone()), revocation: None });
     let (stored, _) = revoked(w.pki.commit(vec![PkiWrite::Revocation(revocation(w.mount, 1))]).await.unwrap());
     assert_eq!(status(1).await, SerialStatus { issuer: Some(row.issuer), revocation: Some(stored) });
-    // Revoked, and not stored (any more).
+    // Revoked, but the certificate is not stored.
     let (alone, _) = revoked(w.pki.commit(vec![PkiWrite::Revocation(revocation(w.mount, 2))]).await.unwrap());
     assert_eq!(status(2).await, SerialStatus { issuer: None, revocation: Some(alone) });
     let other = MountId::random();
@@ -146,7 +144,7 @@ pub(super) async fn revocation_sequences_have_no_gaps_under_8_tasks(fixture: &im
             for n in 0..25 {
                 let mut unit = vec![PkiWrite::Revocation(revocation(m, task * 100 + n))];
                 if n % 5 == 4 {
-                    // A unit that fails after it took a number.
+                    // A unit that fails after it took a sequence number.
                     unit.push(PkiWrite::Document(document(m, "absent", 9, None)));
                     assert_eq!(pki.commit(unit).await.unwrap_err().kind(), Kind::Conflict);
                     continue;
@@ -196,7 +194,7 @@ pub(super) async fn counters_equal_a_full_scan_after_random_writes(fixture: &imp
 pub(super) async fn keyset_pages_are_complete_and_do_not_overlap(fixture: &impl Fixture) {
     let w = World::new(fixture).await;
     let m = w.mount;
-    // Serials of all lengths: the order is by octets, as `Serial` has it.
+    // Serials of all lengths, ordered bytewise like `Serial`.
     let mut serials: Vec<Serial> = (1..=20usize)
         .flat_map(|len| (1..=5u8).map(move |first| Serial::from_octets(&vec![first; len]).unwrap()))
         .collect();
@@ -251,7 +249,6 @@ pub(super) async fn a_certificate_reads_back_with_its_revocation(fixture: &impl 
         let stored = StoredRevocation { row: revocation(m, n), sequence: u64::from(n) + 1 };
         assert_eq!((found.row, found.revocation), (certificate(m, n), Some(stored)));
     }
-    // Of a certificate that is not stored.
     w.put(vec![PkiWrite::Revocation(revocation(m, 77))]).await;
     assert!(w.pki.certificate(m, serial(77)).await.unwrap().is_none());
     assert!(w.pki.certificate(MountId::random(), serial(1)).await.unwrap().is_none());
@@ -268,7 +265,6 @@ pub(super) async fn dropping_a_mount_removes_everything_of_that_mount_only(fixtu
     }
     let auth = &w.auth;
     auth.commit(vec![AuthWrite::MountDrop(gone)]).await.unwrap();
-    // At once, as far as anyone can see.
     assert_eq!(w.pki.counts(gone).await.unwrap(), (0, 0));
     assert_eq!((w.pki.has_mount(gone).await.unwrap(), w.pki.has_mount(kept).await.unwrap()), (false, true));
     assert!(w.pki.serials(gone, None, 10).await.unwrap().is_empty());
@@ -277,7 +273,6 @@ pub(super) async fn dropping_a_mount_removes_everything_of_that_mount_only(fixtu
     assert!(w.pki.certificate(gone, serial(1)).await.unwrap().is_none());
     assert!(w.pki.crls(gone).await.unwrap().is_empty());
     assert!(w.pki.documents(gone).await.unwrap().is_empty());
-    // And soon in the tables.
     let left = "SELECT (SELECT COUNT(*) FROM certificate) + (SELECT COUNT(*) FROM revocation)
         + (SELECT COUNT(*) FROM document) + (SELECT COUNT(*) FROM crl) + (SELECT COUNT(*) FROM dropped_mount)";
     for _ in 0..500 {
@@ -308,7 +303,7 @@ pub(super) async fn writes_to_a_mount_that_is_gone_are_refused(fixture: &impl Fi
     ] {
         assert_eq!(w.refusal(vec![write]).await, Kind::Conflict);
     }
-    // A whole life in one batch leaves no trace.
+    // A mount that is created and dropped in one batch leaves no rows.
     let ids: HashSet<MountId> = (0..10).map(|_| MountId::random()).collect();
     join_all(ids.iter().flat_map(|&id| [AuthWrite::MountCreate(id), AuthWrite::MountDrop(id)]).map(auth)).await;
     assert_eq!(fixture.number("SELECT COUNT(*) FROM mount"), 1, "the server's own");

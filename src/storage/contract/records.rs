@@ -1,4 +1,4 @@
-//! What belongs to certificates: leases, and what callers attach.
+//! Records that belong to certificates: leases and attached metadata.
 
 use futures_util::future::join_all;
 
@@ -7,7 +7,7 @@ use super::*;
 use crate::auth::store::TokenRow;
 use crate::pki::store::{LeaseRange, LeaseRow, MetadataRow, PkiOutcome};
 
-/// Above all ids of these tests.
+/// Sorts after all ids in these tests.
 const END: &str = "~";
 
 fn lease(mount: MountId, n: u32, of: u32) -> LeaseRow {
@@ -33,13 +33,13 @@ async fn tokens(w: &World, rows: impl IntoIterator<Item = TokenRow>) {
     w.auth.commit(rows.into_iter().map(AuthWrite::TokenInsert).collect()).await.unwrap();
 }
 
-/// The ids of all leases that are shown.
+/// The ids of all active leases.
 async fn shown(w: &World) -> Vec<String> {
     let range = LeaseRange { mount: None, without: Vec::new(), after: String::new(), below: END.into() };
     w.pki.lease_ids(range, 10_000).await.unwrap()
 }
 
-/// The serials of all leases that wait for their revocation, once those of ended tokens are marked.
+/// The serials of all leases that await revocation, after those of ended tokens are marked.
 async fn ending(w: &World) -> Vec<Serial> {
     while w.pki.mark_ended(2).await.unwrap() == 2 {}
     let mut rows = w.pki.ending_leases(String::new(), END.into(), 10_000).await.unwrap();
@@ -51,7 +51,7 @@ pub(super) async fn a_lease_is_stored_with_its_certificate_or_neither_is(fixture
     let w = World::new(fixture).await;
     let m = w.mount;
     tokens(&w, [token(1, None)]).await;
-    // Many at a time share transactions; one of them meets a taken serial.
+    // Concurrent units share transactions; the serial of one of them is taken.
     w.put(vec![PkiWrite::Certificate(certificate(m, 7))]).await;
     let outcomes = join_all((0..20).map(|n| w.pki.commit(leased(m, n, 1)))).await;
     for (n, outcome) in (0..20).zip(outcomes) {
@@ -60,7 +60,7 @@ pub(super) async fn a_lease_is_stored_with_its_certificate_or_neither_is(fixture
         let found = w.pki.lease(lease(m, n, 1).id).await.unwrap();
         assert_eq!(found, (n != 7).then(|| lease(m, n, 1)), "{n}");
     }
-    // The lease itself is what is there already: the certificate is not stored either.
+    // The lease exists already, so the certificate is not stored either.
     let unit = vec![PkiWrite::Certificate(certificate(m, 30)), PkiWrite::Lease(lease(m, 3, 1))];
     assert!(w.pki.commit(unit).await.unwrap().iter().all(|o| *o == PkiOutcome::SerialTaken));
     assert!(w.pki.certificate(m, serial(30)).await.unwrap().is_none());
@@ -78,7 +78,6 @@ pub(super) async fn a_lease_of_a_token_that_is_gone_or_used_up_is_refused(fixtur
     w.auth.commit(vec![AuthWrite::TokenSpend(hash(1))]).await.unwrap();
     w.auth.commit(vec![AuthWrite::TokenRevoke(vec![hash(2)])]).await.unwrap();
     for of in [1, 2, 3] {
-        // Beside a good one of the same batch.
         let bad = w.pki.commit(leased(w.mount, 10 + of, of));
         let good = w.pki.commit(vec![PkiWrite::Certificate(certificate(w.mount, 100 + of))]);
         assert_eq!(bad.await.unwrap_err().kind(), Kind::Conflict, "{of}");
@@ -100,7 +99,7 @@ pub(super) async fn units_of_a_mount_that_is_gone_fail_alone_in_their_batch(fixt
         2 => vec![PkiWrite::Certificate(certificate(of(n), n)), PkiWrite::Metadata(metadata(of(n), n))],
         _ => vec![PkiWrite::Certificate(certificate(of(n), n)), PkiWrite::Revocation(revocation(of(n), n))],
     };
-    // With revocations and without them, and with a token whose end waits for the leases before it.
+    // Without and with revocations, and with the end of a token that must follow the leases before it.
     for range in [0..60, 60..120] {
         let without = range.start == 0;
         let units: Vec<u32> = range.filter(|n| !without || n % 4 != 3).collect();
@@ -130,7 +129,7 @@ pub(super) async fn units_of_a_mount_that_is_gone_fail_alone_in_their_batch(fixt
 pub(super) async fn the_leases_of_a_token_that_ends_end_with_it(fixture: &impl Fixture) {
     let w = World::new(fixture).await;
     let m = w.mount;
-    // 1 → 2 → 3, and 4 alone; 5 is swept.
+    // Tokens 1 → 2 → 3 are a chain, 4 is single, and 5 expires.
     let expires_at = Some(now() + std::time::Duration::from_secs(10));
     tokens(&w, [token(1, None), token(2, Some(1)), token(3, Some(2)), token(4, None)]).await;
     tokens(&w, [TokenRow { expires_at, ..token(5, None) }]).await;
@@ -138,7 +137,7 @@ pub(super) async fn the_leases_of_a_token_that_ends_end_with_it(fixture: &impl F
         w.put(leased(m, n, n % 5 + 1)).await;
     }
     w.auth.commit(vec![AuthWrite::TokenRevoke(vec![hash(2)])]).await.unwrap();
-    // Word of it is in the same commit: nothing is shown even before anything is marked.
+    // The end of the token takes effect in the same commit, before any lease is marked.
     let left: Vec<_> = [0, 3, 4, 5, 8, 9].map(|n| lease(m, n, 0).id).to_vec();
     let mut found = shown(&w).await;
     found.sort_by_key(|id| id.rsplit_once('/').unwrap().1.to_owned());
@@ -150,7 +149,7 @@ pub(super) async fn the_leases_of_a_token_that_ends_end_with_it(fixture: &impl F
     assert_eq!(fixture.number("SELECT COUNT(*) FROM ended_token"), 0);
     w.auth.sweep_tokens(now() + std::time::Duration::from_secs(20), 10).await.unwrap();
     assert_eq!(ending(&w).await, [1, 2, 4, 6, 7, 9].map(serial));
-    // A token without leases leaves no word.
+    // A token without leases is not recorded.
     w.auth.commit(vec![AuthWrite::TokenRevoke(vec![hash(1)])]).await.unwrap();
     tokens(&w, [token(6, None)]).await;
     w.auth.commit(vec![AuthWrite::TokenRevoke(vec![hash(6)])]).await.unwrap();
@@ -224,7 +223,6 @@ pub(super) async fn a_lease_and_the_end_of_its_token_in_one_batch(fixture: &impl
 pub(super) async fn metadata_reads_back_by_serial_and_in_pages(fixture: &impl Fixture) {
     let w = World::new(fixture).await;
     let m = w.mount;
-    // With its certificate, and alone.
     let unit = |n: u32| {
         let certificate = n.is_multiple_of(2).then(|| PkiWrite::Certificate(certificate(m, n)));
         certificate.into_iter().chain([PkiWrite::Metadata(metadata(m, n))]).collect()
@@ -244,7 +242,6 @@ pub(super) async fn metadata_reads_back_by_serial_and_in_pages(fixture: &impl Fi
         serials.extend(page);
     }
     assert_eq!(serials, (0..10).map(serial).collect::<Vec<_>>());
-    // Nothing of a unit that fails.
     let unit = vec![PkiWrite::Certificate(certificate(m, 20)), PkiWrite::Metadata(metadata(m, 3))];
     w.pki.commit(unit).await.unwrap();
     assert!(w.pki.certificate(m, serial(20)).await.unwrap().is_none());
@@ -287,7 +284,6 @@ pub(super) async fn dropping_a_mount_removes_its_records(fixture: &impl Fixture)
     }
     w.put(vec![PkiWrite::LeasesMark(vec![lease(gone, 5, 1).id])]).await;
     w.auth.commit(vec![AuthWrite::MountDrop(gone)]).await.unwrap();
-    // At once, as far as anyone can see.
     assert_eq!(shown(&w).await.len(), 300);
     assert!(w.pki.lease(lease(gone, 1, 1).id).await.unwrap().is_none());
     assert!(ending(&w).await.is_empty());
@@ -296,7 +292,6 @@ pub(super) async fn dropping_a_mount_removes_its_records(fixture: &impl Fixture)
     for write in [PkiWrite::Lease(lease(gone, 900, 1)), PkiWrite::Metadata(metadata(gone, 900))] {
         assert_eq!(w.refusal(vec![write]).await, Kind::Conflict);
     }
-    // And soon in the tables.
     let left = "SELECT (SELECT COUNT(*) FROM lease) + (SELECT COUNT(*) FROM certificate_metadata)
         + (SELECT COUNT(*) FROM dropped_mount)";
     for _ in 0..500 {

@@ -1,4 +1,4 @@
-//! Sealing, seen from the tables and the files.
+//! Sealing, checked through the tables and the files.
 
 use super::auth::{hash, token};
 use super::*;
@@ -114,7 +114,7 @@ pub(super) async fn the_key_that_seals_is_told_with_the_time_of_its_making(fixtu
     fixture.clock().advance(minute);
     let w = World::again(fixture, w.mount).await;
     assert_eq!(told(&w).await, (2, now() + minute));
-    // Of a store from before there was such a note it begins now, and stays.
+    // A store without a recorded creation time records the current time, once.
     fixture.change("DELETE FROM meta WHERE name LIKE 'data-key-made/%'", &[]);
     assert_eq!(told(&w).await, (2, now() + 2 * minute));
     fixture.clock().advance(minute);

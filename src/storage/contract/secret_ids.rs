@@ -1,4 +1,4 @@
-//! Secret ids of the method `approle`.
+//! Secret ids of the `approle` method.
 
 use std::time::Duration;
 
@@ -128,7 +128,7 @@ pub(super) async fn secret_ids_end_with_their_mount_and_are_sealed_to_their_row(
     for (name, bytes) in fixture.files() {
         assert!(!bytes.windows(20).any(|text| text == b"plain-secret-id-body"), "{name}");
     }
-    // Nobody who can write to the database prolongs one.
+    // A database writer cannot prolong a secret id.
     assert_eq!(fixture.change("UPDATE secret_id SET expires_at_micros = NULL WHERE hash = $1", &[&[1; 32]]), 1);
     assert!(w.auth.secret_id(w.mount, ROLE, SecretIdKey::Hash([1; 32])).await.is_err());
     one(&w, SecretIdWrite::EndRole { mount: w.mount, role: 9 }).await.unwrap();

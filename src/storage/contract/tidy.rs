@@ -1,4 +1,4 @@
-//! Tidy: whose turn it is, and what its steps remove.
+//! Tidy: mutual exclusion of runs, and the rows that its steps remove.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,6 @@ use futures_util::future::join_all;
 use super::*;
 use crate::pki::store::{Listed, MetadataRow, PkiOutcome, Removal, Removed, TidyRow};
 
-/// The rows of serial `n`, ending at `not_after`.
 fn ending(mount: MountId, n: u32, not_after: i64) -> (CertificateRow, RevocationRow, MetadataRow) {
     (
         CertificateRow { not_after, ..certificate(mount, n) },
@@ -16,12 +15,10 @@ fn ending(mount: MountId, n: u32, not_after: i64) -> (CertificateRow, Revocation
     )
 }
 
-/// Every revocation of what ended before this.
 fn ended_before(before: i64) -> Listed {
     Listed { before, ..Listed::ALL }
 }
 
-/// One step of at most `limit` rows.
 async fn step(w: &World, what: Removal, limit: u32) -> Removed {
     let outcomes = w.pki.commit(vec![PkiWrite::Remove { mount: w.mount, what, limit }]).await.unwrap();
     match outcomes.into_iter().next() {
@@ -30,7 +27,7 @@ async fn step(w: &World, what: Removal, limit: u32) -> Removed {
     }
 }
 
-/// Steps until there is no more; what went, in sum, and in how many steps.
+/// Runs steps until none is left. Returns the number of removed rows by type, and the number of steps.
 async fn steps(w: &World, limit: u32, what: impl Fn(Option<(i64, Serial)>) -> Removal) -> ([u32; 3], usize) {
     let (mut sum, mut last, mut count) = ([0; 3], None, 0);
     loop {
@@ -46,7 +43,6 @@ async fn steps(w: &World, limit: u32, what: impl Fn(Option<(i64, Serial)>) -> Re
     }
 }
 
-/// That the counters are what a full scan finds.
 async fn assert_counted(w: &World, fixture: &impl Fixture) {
     let (certificates, revocations) = w.pki.counts(w.mount).await.unwrap();
     let rows = |table: &str| {
@@ -60,7 +56,7 @@ pub(super) async fn tidy_removes_expired_certificates_in_steps(fixture: &impl Fi
     let w = World::new(fixture).await;
     let (m, other) = (w.mount, MountId::random());
     w.create(other).await;
-    // Many end in one second; every fourth is revoked.
+    // Many expire in the same second; every fourth is revoked.
     for n in 0..100 {
         let end = if n < 60 { NOW - 500 } else { NOW - 100 + i64::from(n) };
         for mount in [m, other] {
@@ -72,14 +68,14 @@ pub(super) async fn tidy_removes_expired_certificates_in_steps(fixture: &impl Fi
         }
     }
     let ended = |revoked_before| move |after| Removal::Certificates { before: NOW - 10, revoked_before, after };
-    // 90 have ended; 23 of them are revoked and stay, and the steps go past them.
+    // 90 have expired. 23 of them are revoked and stay; the steps skip them.
     let (gone, count) = steps(&w, 7, ended(i64::MIN)).await;
     assert_eq!((gone, count), ([67, 0, 0], 13));
     assert_eq!(w.pki.counts(m).await.unwrap(), (33, 25));
     assert_counted(&w, fixture).await;
-    // Again, and without the place where it was: nothing is left to do.
+    // Again from the beginning: nothing is left to do.
     assert_eq!(steps(&w, 7, ended(i64::MIN)).await.0, [0, 0, 0]);
-    // Their own buffer is past for those of the one second.
+    // The buffer for revoked certificates is over for those of that second.
     assert_eq!(steps(&w, 500, ended(NOW - 400)).await, ([15, 0, 0], 1));
     assert_eq!(w.pki.counts(m).await.unwrap(), (18, 25), "their revocations stay");
     assert_counted(&w, fixture).await;
@@ -92,7 +88,7 @@ pub(super) async fn tidy_removes_expired_revocations_with_their_certificates(fix
     let m = w.mount;
     for n in 0..30 {
         let (certificate, revocation, _) = ending(m, n, NOW + i64::from(n));
-        // Some were revoked without being stored.
+        // Some certificates were revoked without being stored.
         if n % 3 != 0 {
             w.put(vec![PkiWrite::Certificate(certificate)]).await;
         }
@@ -104,11 +100,10 @@ pub(super) async fn tidy_removes_expired_revocations_with_their_certificates(fix
     assert_counted(&w, fixture).await;
     let left: Vec<u64> = w.pki.revocations(m, 0, 100).await.unwrap().iter().map(|r| r.sequence).collect();
     assert_eq!(left, (21..=30).collect::<Vec<_>>());
-    // The sequence goes on where it was, even when its end went.
+    // The sequence continues, even after its last rows were removed.
     steps(&w, 500, |_| Removal::Revocations(ended_before(NOW + 999))).await;
     let outcomes = w.pki.commit(vec![PkiWrite::Revocation(revocation(m, 99))]).await.unwrap();
     assert!(matches!(&outcomes[0], PkiOutcome::Revoked { stored, fresh: true } if stored.sequence == 31));
-    // A CRL that covers them all is taken.
     let covering = |number, covers| PkiWrite::Crl(CrlRow { covers, ..crl(m, "g", number) });
     w.put(vec![covering(1, 30)]).await;
     w.put(vec![covering(2, 31)]).await;
@@ -118,7 +113,7 @@ pub(super) async fn tidy_removes_expired_revocations_with_their_certificates(fix
 pub(super) async fn tidy_finds_revocations_that_are_to_be_listed_first(fixture: &impl Fixture) {
     let w = World::new(fixture).await;
     let m = w.mount;
-    // The later ones of the sequence end first.
+    // Those with a higher sequence number expire earlier.
     for n in 0..10 {
         w.put(vec![PkiWrite::Revocation(ending(m, n, NOW + 10 - i64::from(n)).1)]).await;
     }
@@ -154,7 +149,7 @@ pub(super) async fn tidy_removes_attachments_and_what_is_named(fixture: &impl Fi
     }
     assert_eq!(steps(&w, 5, |_| Removal::Metadata { before: NOW + 12 }).await, ([0, 0, 12], 3));
     assert_eq!(w.pki.metadata_serials(m, None, 100).await.unwrap(), (12..20).map(serial).collect::<Vec<_>>());
-    // Of those that are revoked only what ended before.
+    // Revoked certificates are removed only if they expired before the limit.
     let serials = (0..20).map(serial).chain([serial(999)]).collect();
     let removed = step(&w, Removal::Named { serials, revoked_before: NOW + 10 }, 100).await;
     assert_eq!((removed.certificates, removed.revocations), (18, 0));
@@ -167,7 +162,7 @@ pub(super) async fn tidy_removes_attachments_and_what_is_named(fixture: &impl Fi
 pub(super) async fn certificates_are_found_in_the_order_of_their_ends(fixture: &impl Fixture) {
     let w = World::new(fixture).await;
     let m = w.mount;
-    // Those with a higher serial end sooner; two end together.
+    // Those with a higher serial expire earlier; two expire together.
     for (n, end) in [(0, 50), (1, 40), (2, 30), (3, 30), (4, 20), (5, 10)] {
         let (certificate, revocation, _) = ending(m, n, NOW + end);
         w.put(vec![PkiWrite::Certificate(certificate)]).await;
@@ -186,7 +181,7 @@ fn turn(mount: MountId, run: i64, valid_until: i64) -> TidyRow {
     TidyRow { mount, run, valid_until, cancelled: false, report: vec![run as u8] }
 }
 
-/// Whether a run begins.
+/// Starts a run; `true` if the store admits it.
 async fn begins(w: &World, row: TidyRow, seen: i64, now: i64) -> bool {
     w.pki.commit(vec![PkiWrite::TidyBegin { row, seen, now }]).await.unwrap() == [PkiOutcome::Changed(1)]
 }
@@ -203,7 +198,6 @@ pub(super) async fn tidy_is_one_run_at_a_time(fixture: &impl Fixture) {
     assert!(begins(&w, turn(m, 1, NOW + 60), 0, NOW).await);
     assert_eq!(w.pki.tidy(m).await.unwrap(), Some(turn(m, 1, NOW + 60)));
     assert!(!begins(&w, turn(m, 2, NOW + 60), 1, NOW + 59).await, "one is under way");
-    // A step of the run, and the removal that goes with it.
     w.put(vec![PkiWrite::Certificate(ending(m, 1, NOW - 5).0)]).await;
     let what = || Removal::Certificates { before: NOW, revoked_before: NOW, after: None };
     let removal = || PkiWrite::Remove { mount: m, what: what(), limit: 10 };
@@ -215,7 +209,7 @@ pub(super) async fn tidy_is_one_run_at_a_time(fixture: &impl Fixture) {
     );
     assert_eq!(cancel(NOW + 99).await.unwrap(), [PkiOutcome::Changed(1)]);
     assert_eq!(w.pki.commit(vec![keep(m, 1, NOW + 100)]).await.unwrap(), [PkiOutcome::Kept { cancelled: true }]);
-    // Its time lapses: another one begins, if it knows of this one, and the first one has lost its turn.
+    // After the run has lapsed, a run that knows of it may start; the first one can no longer continue.
     assert!(!begins(&w, turn(m, 3, NOW + 200), 0, NOW + 100).await, "seen none");
     assert!(begins(&w, turn(m, 3, NOW + 200), 1, NOW + 100).await);
     w.put(vec![PkiWrite::Certificate(ending(m, 2, NOW - 5).0)]).await;
@@ -225,20 +219,17 @@ pub(super) async fn tidy_is_one_run_at_a_time(fixture: &impl Fixture) {
     assert_counted(&w, fixture).await;
     let row = w.pki.tidy(m).await.unwrap().unwrap();
     assert_eq!(row, turn(m, 3, NOW + 200), "and nobody asked the new one to end");
-    // It ends.
     w.put(vec![keep(m, 3, 0)]).await;
     assert!(begins(&w, turn(m, 4, NOW + 200), 3, NOW).await);
-    // Of several that begin, one does.
     w.put(vec![keep(m, 4, 0)]).await;
     let all = join_all((10..20).map(|run| begins(&w, turn(m, run, NOW + 200), 4, NOW))).await;
     assert_eq!(all.into_iter().filter(|began| *began).count(), 1);
-    // It goes with its mount.
     w.auth.commit(vec![AuthWrite::MountDrop(m)]).await.unwrap();
     assert_eq!(w.pki.tidy(m).await.unwrap(), None);
     assert_eq!(w.refusal(vec![removal()]).await, Kind::Conflict);
 }
 
-/// What the store must hold, as plainly as it can be said: ends by serial.
+/// A model of the expected contents: expiry times by serial.
 #[derive(Default)]
 struct Model {
     certificates: BTreeMap<u32, i64>,
@@ -263,7 +254,7 @@ pub(super) async fn tidy_agrees_with_a_plain_model(fixture: &impl Fixture) {
     let mut w = World::new(fixture).await;
     let m = w.mount;
     let mut model = Model::default();
-    // Everything that was ever revoked, with its end: none of it may go before that.
+    // The expiry of every certificate that was ever revoked; no revocation may be removed before it.
     let mut revoked: BTreeMap<u32, i64> = BTreeMap::new();
     let mut next = 0;
     for round in 0..60 {
@@ -295,7 +286,7 @@ pub(super) async fn tidy_agrees_with_a_plain_model(fixture: &impl Fixture) {
         match kind % 3 {
             0 => {
                 let what = |after| Removal::Certificates { before, revoked_before, after };
-                // Cut short now and then: the next one begins anew.
+                // Sometimes a run is interrupted, and the next one starts from the beginning.
                 if chance.is_multiple_of(4) {
                     step(&w, what(None), limit).await;
                 }

@@ -1,8 +1,7 @@
-//! Whether this process may write a store, and no other user of the machine: its folder and every file of it.
+//! Access checks for a store: this process must be able to write its folder and files, and other users must not.
 //!
-//! SQLite says of a folder or of a file beside the database that it may not write only that the database is read-only, and
-//! gives the files that it makes the mode of the database. So all of it is asked for first, by name, before a server opens
-//! the store and where one is only looked at. Nothing is written and nothing made.
+//! SQLite reports a folder or file without write permission only as a read-only database, and creates its files with
+//! the mode of the database. So all paths are checked first, with errors that name them. Nothing is written or created.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
@@ -12,16 +11,14 @@ use rustix::io::Errno;
 
 use crate::error::{Error, Result, io_words};
 
-/// What may be in the folder of a store.
 const FILES: [&str; 4] = ["signet.lock", "signet.db", "signet.db-wal", "signet.db-shm"];
 
-/// Write permission for others.
 const OTHERS_WRITE: u32 = 0o002;
 
-/// That files can be made in a folder, and those of a store in it be written, and not by every user of the machine.
+/// Checks that the folder and its files are writable for this process, and not for every user.
 ///
 /// # Errors
-/// `Unavailable` naming the first that cannot; `Invalid` naming the first that everybody may write.
+/// `Unavailable` for the first path that is not writable; `Invalid` for the first that every user may write.
 pub(super) fn require(folder: &Path) -> Result<()> {
     require_own(folder)?;
     FILES.iter().try_for_each(|name| require_own(&folder.join(name)))?;
@@ -29,7 +26,7 @@ pub(super) fn require(folder: &Path) -> Result<()> {
     FILES.iter().try_for_each(|name| require_of(&folder.join(name), Access::READ_OK | Access::WRITE_OK))
 }
 
-/// The same of a folder that need not be there: then it can be made.
+/// As [`require`], for a folder that may be missing and then must be creatable.
 ///
 /// # Errors
 /// As [`require`].
@@ -41,10 +38,10 @@ pub(super) fn require_for_new(folder: &Path) -> Result<()> {
     require_of(above, Access::WRITE_OK | Access::EXEC_OK)
 }
 
-/// That not every user of the machine may write a folder or a file of it.
+/// Checks that not every user of the machine may write a folder or file.
 ///
 /// # Errors
-/// `Invalid` naming it.
+/// `Invalid` when every user may.
 pub(super) fn require_own(path: &Path) -> Result<()> {
     match path.metadata() {
         Ok(found) if found.mode() & OTHERS_WRITE != 0 => Err(Error::invalid(format!(

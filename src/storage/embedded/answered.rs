@@ -1,4 +1,4 @@
-//! SQL of requests that may be sent again.
+//! SQL of completed requests that may be repeated.
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 

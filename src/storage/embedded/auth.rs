@@ -1,5 +1,4 @@
-//! What authentication reads and writes, on SQLite: each read and each write goes from here to the file of its
-//! table.
+//! Reads and writes of authentication on SQLite, dispatched to the file of each table.
 
 use futures_util::future::BoxFuture;
 use rusqlite::Connection;
@@ -17,7 +16,6 @@ use crate::documents::{Document, MountId};
 use crate::error::Result;
 use crate::storage::store::Store;
 
-/// One write, in the transaction of its batch.
 pub(super) fn write(
     db: &Connection,
     touched: &mut Touched,

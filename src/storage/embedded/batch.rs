@@ -1,4 +1,4 @@
-//! A unit inside the transaction of a batch: each write goes to its domain, whatever domain that is.
+//! Dispatch of the writes of a unit to their domains.
 
 use rusqlite::Connection;
 
@@ -7,8 +7,7 @@ use super::query::Failure;
 use super::{auth, documents, meta, pki, session};
 use crate::storage::backend::{Outcomes, Unit};
 
-/// Runs the writes of a unit in order. After a failure the caller undoes what it wrote, and what `touched`
-/// counted.
+/// Runs the writes of a unit in order. After a failure the caller must undo the writes and restore `touched`.
 pub(super) fn unit(db: &Connection, touched: &mut Touched, unit: &Unit) -> Result<Outcomes, Failure> {
     match unit {
         Unit::Pki(writes) => {

@@ -1,15 +1,9 @@
-//! Moves the log into the database file, away from the commit path: a thread of low priority with a
-//! connection of its own.
+//! Checkpoints of the write-ahead log into the database file, on a low-priority thread with its own connection.
 //!
-//! A passive checkpoint blocks nobody, but under steady writes it never catches the end of the log,
-//! and the log can only start over when all of it is moved. So beyond a second limit the rest, short
-//! by then, is moved while the writer waits. What was moved before is synced as soon as it is moved, while nobody
-//! waits, so that the sync which ends the log has little left to write.
-//!
-//! SQLite counts what a passive checkpoint moved as moved before it is synced; the sync comes with the
-//! end of the log. When that sync fails, a second attempt would move and sync the rest only, and the
-//! log would start over while the disk may lack what was moved before. So a failed sync halts this
-//! thread; the writer opens everything again, which makes SQLite count from nothing, and lets it go on.
+//! A passive checkpoint blocks nothing, but under steady writes never reaches the end of the log, and only a fully
+//! moved log can start over. So above a second limit the short rest is moved while the writer waits. SQLite counts
+//! pages as moved before they are synced. After a failed sync, a retry would sync only later pages. So the thread halts
+//! until the writer has reopened all connections, which makes SQLite move the whole log again.
 
 use std::fs::File;
 use std::io;
@@ -28,16 +22,16 @@ use crate::error::{Error, Result};
 use crate::storage::file_hold::FileHold;
 
 const TICK: Duration = Duration::from_millis(200);
-/// How long the short rest may wait for readers and hold back the writer.
+/// Maximum time that a full checkpoint waits for readers and blocks the writer.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// 16 MiB in pages of 4 KiB: what the disk has to write at once while commits want it too.
+/// 16 MiB in pages of 4 KiB: limits the amount that a sync writes while commits need the disk.
 const PASSIVE_PAGES: i64 = 4 * 1024;
 /// 256 MiB.
 const FULL_PAGES: i64 = 64 * 1024;
-/// As the RSA key generators: work that may wait.
+/// The same as of the RSA key generators: this work can wait.
 const NICE: i32 = 15;
 
-/// The checkpointing thread; dropping it ends the thread.
+/// The checkpointing thread, which ends when this is dropped.
 pub(super) struct Checkpointer {
     alive: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -45,14 +39,14 @@ pub(super) struct Checkpointer {
 }
 
 impl Checkpointer {
-    /// `database` is the database's file, which whoever opened it keeps open as long as any connection: closing it would
-    /// take SQLite's locks on it away (`fcntl(2)`).
+    /// Starts the thread. `database` is the open database file. The caller must keep it open as long as any connection,
+    /// because closing it would release SQLite's locks on the file (`fcntl(2)`).
     pub(super) fn start(path: PathBuf, database: Arc<File>, file: FileHold) -> Result<Self> {
         let (alive, ended) = channel::<()>();
         let halted = Arc::new(AtomicBool::new(false));
         let halt = halted.clone();
         let body = move || {
-            // Without the right to lower its priority it works at the usual one.
+            // Without this permission the thread runs at normal priority.
             let _ = rustix::process::setpriority_process(None, NICE);
             let mut log = Mover { path, database, db: None };
             let mut failing = false;
@@ -60,7 +54,7 @@ impl Checkpointer {
                 if halt.load(Ordering::Acquire) {
                     continue;
                 }
-                // While somebody copies the file the log only grows.
+                // While the file is copied, the log only grows.
                 let moved = file.unless_held(|| log.tick());
                 if let Some(Ok(_)) = moved
                     && std::mem::take(&mut failing)
@@ -71,7 +65,7 @@ impl Checkpointer {
                     if !std::mem::replace(&mut failing, true) {
                         tracing::warn!(%error, "checkpoint failed; the log keeps growing until one succeeds");
                     }
-                    // Closed before anyone hears of the halt: the log is read anew when nobody has it open.
+                    // Closed before the halt is visible: SQLite rereads the log only when all connections are closed.
                     log.db = None;
                     halt.store(is_failed_sync(&error), Ordering::Release);
                 }
@@ -84,17 +78,17 @@ impl Checkpointer {
         Ok(Self { alive: Some(alive), thread: Some(thread), halted })
     }
 
-    /// Whether a sync has failed, and nothing is moved until [`Self::resume`].
+    /// `true` after a failed sync, until [`Self::resume`].
     pub(super) fn halted(&self) -> bool {
         self.halted.load(Ordering::Acquire)
     }
 
-    /// Goes on after every connection was closed.
+    /// Continues after every connection was closed.
     pub(super) fn resume(&self) {
         self.halted.store(false, Ordering::Release);
     }
 
-    /// Ends the thread; whether it was halted.
+    /// Ends the thread; `true` if it was halted.
     pub(super) fn end(mut self) -> bool {
         self.join();
         self.halted()
@@ -107,7 +101,6 @@ impl Checkpointer {
         }
     }
 
-    /// As after a failed sync.
     #[cfg(test)]
     pub(super) fn halt(&self) {
         self.halted.store(true, Ordering::Release);
@@ -120,17 +113,16 @@ impl Drop for Checkpointer {
     }
 }
 
-/// What moves the log.
 struct Mover {
     path: PathBuf,
     database: Arc<File>,
-    /// Opened when there is something to move.
+    /// Opened on first use.
     db: Option<Connection>,
 }
 
 impl Mover {
     fn tick(&mut self) -> rusqlite::Result<()> {
-        // The log is never made shorter than what is in it, so its size rules out most ticks for free.
+        // The log file never shrinks below its content, so its size cheaply rules out most ticks.
         let size = std::fs::metadata(log::path_of(&self.path)).map_or(0, |m| m.len());
         if size < PASSIVE_PAGES as u64 * 4096 {
             return Ok(());
@@ -163,30 +155,30 @@ fn is_failed_sync(error: &rusqlite::Error) -> bool {
     matches!(code, Some(ffi::SQLITE_IOERR_FSYNC | ffi::SQLITE_IOERR_DIR_FSYNC))
 }
 
-/// A sync of ours that failed, as one of SQLite's would: the disk may lack what counts as moved.
+/// Converts a failed sync of ours to SQLite's error: pages that count as moved may be missing on the disk.
 fn failed_sync(error: io::Error) -> rusqlite::Error {
     rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_IOERR_FSYNC), Some(error.to_string()))
 }
 
-/// Runs a checkpoint; returns how many pages of the log are not yet in the database file.
+/// Runs a checkpoint and returns the number of log pages that are not yet in the database file.
 pub(super) fn checkpoint(db: &Connection, mode: &str) -> rusqlite::Result<i64> {
     let (log, moved) = pages(db, mode)?;
     Ok(log - moved)
 }
 
-/// How many frames of the log count.
+/// The number of valid frames in the log.
 pub(super) fn frames(db: &Connection) -> rusqlite::Result<u64> {
     Ok(pages(db, "NOOP")?.0.unsigned_abs())
 }
 
-/// Whether the log is so long that only what somebody waits for may make it longer.
+/// `true` if the log has passed the length above which background work must not extend it.
 pub(super) fn is_behind(db: &Connection) -> rusqlite::Result<bool> {
     Ok(in_log(db)? > 2 * FULL_PAGES)
 }
 
 fn in_log(db: &Connection) -> rusqlite::Result<i64> {
     let (log, moved) = pages(db, "NOOP")?;
-    // A log that is moved whole starts over with the next commit, whatever its length.
+    // A fully moved log starts over with the next commit, however long it is.
     Ok(if log == moved { 0 } else { log })
 }
 
@@ -198,7 +190,7 @@ fn pages(db: &Connection, mode: &str) -> rusqlite::Result<(i64, i64)> {
 mod tests {
     use super::*;
 
-    /// A database whose log takes what is written, and what moves it.
+    /// A database with automatic checkpoints off, and its mover.
     fn database(folder: &Path) -> (Connection, Mover) {
         let path = folder.join("x.db");
         let writer = Connection::open(&path).unwrap();
@@ -234,7 +226,7 @@ mod tests {
     fn what_was_moved_and_cannot_be_synced_is_told_as_a_failed_sync() {
         let dir = tempfile::tempdir().unwrap();
         let (writer, mover) = database(dir.path());
-        // Nothing of this can be synced.
+        // This file cannot be synced.
         let mut mover = Mover { database: Arc::new(File::open("/dev/null").unwrap()), ..mover };
         grow(&writer, 10);
         mover.tick().unwrap();

@@ -1,4 +1,4 @@
-//! The connections of a database: what they are set to, the lock on its folder, and what must hold of it.
+//! The connections of a database and their settings, the lock on its folder, and the check of its durability.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::ffi::OsStrExt as _;
@@ -13,22 +13,21 @@ use rustix::fs::FlockOperation;
 use crate::error::{Error, Kind, Result, io_words};
 use crate::storage::room;
 
-/// Longest wait of a write for the end of a checkpoint that needs the writer's place.
+/// Maximum time that a write waits for a checkpoint with the writer lock.
 const WRITER_WAIT: Duration = Duration::from_secs(30);
-/// Longest wait of a read for the start of the database's log.
+/// Maximum time that a read waits while the log is recovered.
 const READER_WAIT: Duration = Duration::from_secs(5);
-/// Octets that a log keeps when it starts over after it was longer, as it is after a backup that took its time: somewhat
-/// more than the checkpointer lets it come to, so that the usual log is never cut.
+/// Maximum size in bytes of a log file that starts over after it had grown, as during a long backup. Above the normal
+/// maximum of the checkpointer, so that the usual log is never truncated.
 const LONGEST_LOG: u64 = 320 << 20;
-/// How a connection that reads is opened.
 const READ: OpenFlags = OpenFlags::SQLITE_OPEN_READ_ONLY.union(OpenFlags::SQLITE_OPEN_NO_MUTEX);
-/// Room for every statement of this engine.
+/// Capacity for all statements of this engine.
 const STATEMENTS: usize = 256;
 
-/// Takes the folder for this process, for as long as the file is open.
+/// Locks the folder for this process, as long as the file is open.
 ///
 /// # Errors
-/// `Conflict` when another process has it.
+/// `Conflict` when another process has the lock.
 pub(super) fn lock(folder: &Path) -> Result<File> {
     let path = folder.join("signet.lock");
     let failed = |e: std::io::Error| {
@@ -42,7 +41,6 @@ pub(super) fn lock(folder: &Path) -> Result<File> {
     Ok(file)
 }
 
-/// The connection that writes.
 pub(super) fn writer(path: &Path) -> Result<Connection> {
     let failed = |e: rusqlite::Error| {
         Error::unavailable(format!("{}: cannot be opened ({})", path.display(), why_not(path, &e)), e)
@@ -51,8 +49,8 @@ pub(super) fn writer(path: &Path) -> Result<Connection> {
         .map_err(failed)?;
     keep_statements(&db).map_err(failed)?;
     db.busy_timeout(WRITER_WAIT).map_err(failed)?;
-    // 16 MiB hold the upper levels of the serial index, which serials that are random hit everywhere. A larger
-    // cache costs more than it saves: a commit that split a page walks the cache's whole hash table.
+    // 16 MiB contain the upper levels of the index of serials, which random serials access everywhere. A larger cache
+    // costs more than it saves: a commit that splits a page walks the whole hash table of the cache.
     db.execute_batch(
         "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0;
          PRAGMA foreign_keys = ON; PRAGMA temp_store = MEMORY; PRAGMA cache_size = -16384;",
@@ -64,8 +62,7 @@ pub(super) fn writer(path: &Path) -> Result<Connection> {
     Ok(db)
 }
 
-/// Why something is not done with a database: SQLite calls a disk that is full one that fails, where it makes or grows
-/// the index of a log.
+/// Describes a database error. SQLite reports a full disk as an I/O error when it grows the index of the log.
 fn why_not(path: &Path, e: &rusqlite::Error) -> String {
     let is_of_disk = matches!(e.sqlite_error_code(), Some(ErrorCode::SystemIoFailure | ErrorCode::DiskFull));
     match path.parent().and_then(room::lacking) {
@@ -74,12 +71,11 @@ fn why_not(path: &Path, e: &rusqlite::Error) -> String {
     }
 }
 
-/// A connection that reads.
 pub(super) fn reader(path: &Path) -> rusqlite::Result<Connection> {
     reading(Connection::open_with_flags(path, READ)?)
 }
 
-/// The same of a file that has no log and that nobody changes: no file is made beside it.
+/// As [`reader`], for a file without a log that does not change: creates no other files.
 pub(super) fn reader_of_still(path: &Path) -> rusqlite::Result<Connection> {
     let mut uri = "file:".to_owned();
     for &octet in path.as_os_str().as_bytes() {
@@ -99,14 +95,14 @@ fn reading(db: Connection) -> rusqlite::Result<Connection> {
     Ok(db)
 }
 
-/// Makes statements stay prepared, whatever is bound to them. Otherwise SQLite plans some of them anew for every value,
-/// which costs ten times what the look for a row does; there are no statistics here from which it could learn anything.
+/// Prevents SQLite from preparing statements again for new parameter values. That costs ten times as much as the lookup
+/// of a row, and cannot improve plans because there are no statistics.
 fn keep_statements(db: &Connection) -> rusqlite::Result<()> {
     db.set_prepared_statement_cache_capacity(STATEMENTS);
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map(drop)
 }
 
-/// Refuses a database that would lose what was answered as written.
+/// Rejects a database that could lose committed writes.
 fn require_durable(db: &Connection, path: &Path) -> Result<()> {
     let failed = |e: rusqlite::Error| Error::unavailable(format!("{}: cannot be read ({e})", path.display()), e);
     let mode: String = db.query_row("PRAGMA journal_mode", [], |row| row.get(0)).map_err(failed)?;
@@ -120,14 +116,12 @@ fn require_durable(db: &Connection, path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Whether closing the connection leaves the log alone. Otherwise SQLite moves it and removes it, even
-/// when an earlier sync has failed.
+/// Sets whether closing leaves the log alone. Otherwise SQLite moves and deletes it, even after a failed sync.
 pub(super) fn keep_log_on_close(db: &Connection, keep: bool) -> rusqlite::Result<()> {
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, keep).map(drop)
 }
 
-/// How long the file of a log is at most once it has started over. Looked at by the commit that starts it over, and by no
-/// other.
+/// Sets the maximum size of the log file after it has started over. The commit that starts it over truncates it.
 fn cut_log_to(db: &Connection, octets: u64) -> rusqlite::Result<()> {
     db.pragma_update_and_check(None, "journal_size_limit", octets as i64, |_| Ok(()))
 }

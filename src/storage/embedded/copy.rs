@@ -1,17 +1,9 @@
-//! Copies of the data file: made beside a server or without one, put into a new data folder, and known as such.
+//! Copies of the database file: created while the server runs or not, and restored into a new data folder.
 //!
-//! The database file does not change while nobody moves the log into it, which a server that runs is asked to keep
-//! from (`file_hold`). Then the file and the log, as long as it was when the copy began, are a state that a crash could
-//! have left: SQLite recovers it to the last commit that is whole in that log, so that everything is there that was
-//! answered before the copy began. What comes into the log while it is copied is left out, or a copy that takes its
-//! time would never reach the end. Both are read as plain files: a connection to the database would share its memory
-//! with the server, which wants to be alone with it when a sync fails.
-//!
-//! Only the start of the log over again could mix two logs in what is read. It happens once at most while the file is
-//! held, for a log that had been moved whole; the header tells, and the log is read again.
-//!
-//! A copy has one file, for its owner only, and appears under its name when it is whole and on disk, or not at all. A
-//! name that exists is never taken.
+//! While checkpoints are paused (`file_hold`), the file and the log up to its length at the start are a state as after
+//! a crash, from which SQLite recovers every commit before the copy. Later log content is ignored, so that the copy
+//! ends. Plain file reads are used, because a database connection would block the writer's recovery from a failed sync.
+//! A copy appears under its name only when it is complete and synced, and never replaces a file.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Result as IoResult, Seek as _};
@@ -34,30 +26,30 @@ use crate::storage::progress::Progress;
 use crate::storage::restored::{self, COPIED, PUBLISHED, copied, crl_floor, restored};
 use crate::storage::statements::meta as sql;
 
-/// The database's name in a data folder.
+/// Name of the database file in a data folder.
 pub(crate) const NAME: &str = "signet.db";
-/// What comes behind the name of a copy in that of the folder in which it is made.
+/// Suffix of the temporary folder in which a copy is created, before random characters.
 pub const PARTIAL: &str = ".partial-";
-/// What the names of a database's side files end with.
+/// Suffixes of SQLite's other files.
 const SIDES: [&str; 3] = ["-wal", "-shm", "-journal"];
-/// Octets at the begin of a log that change when it starts over.
+/// Bytes at the beginning of a log that change when it starts over.
 const HEADER: u64 = 32;
-/// Longest rest after a slice, so that one that hung does not let the file be held for minutes.
+/// Maximum pause after a slice, so that a slow slice does not prolong the pause of checkpoints by minutes.
 const LONGEST_REST: Duration = Duration::from_secs(1);
-/// How often the log is read at most; it starts over once.
+/// Maximum attempts at reading the log, which starts over at most once.
 const TRIES: usize = 3;
 
-/// How fast a copy is made.
+/// The speed of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
-    /// As fast as the disk can: nobody else needs it.
+    /// As fast as possible: the disk is not shared.
     Full,
-    /// Beside a server that works on the same disk: four fifths of the time are left to it.
+    /// For a disk shared with a running server: pauses for four fifths of the time.
     Shared,
 }
 
 impl Pace {
-    /// Octets copied at a time, and then waited for: the disk never owes so much that a commit waits behind it.
+    /// Bytes per slice. Each slice is synced, so that commits never wait for much unwritten data.
     const fn slice(self) -> u64 {
         match self {
             Self::Full => 16 << 20,
@@ -65,7 +57,7 @@ impl Pace {
         }
     }
 
-    /// How long nothing is done after work of such a time.
+    /// The pause after a slice that took `worked`.
     fn rest(self, worked: Duration) -> Duration {
         match self {
             Self::Full => Duration::ZERO,
@@ -74,7 +66,7 @@ impl Pace {
     }
 }
 
-/// A copy that is not whole yet, in a folder of its own beside the name that it will have. Dropping it removes it.
+/// An incomplete copy, in its own folder next to the target. Dropping it removes it.
 pub(crate) struct Partial {
     folder: PathBuf,
     part: PathBuf,
@@ -82,12 +74,11 @@ pub(crate) struct Partial {
 }
 
 impl Partial {
-    /// Copies the database of a folder, file and log. The file must be held, or nobody be there who changes it. Ends
-    /// within a slice and a rest after `stop` is set.
+    /// Copies the database file and log of a folder. Checkpoints must be paused, or the folder unused. Ends within one
+    /// slice and pause after `stop` is set.
     ///
     /// # Errors
-    /// `NotFound` when the folder has no database; `Conflict` when `to` exists; `Unavailable` from the disk, and when it
-    /// was stopped.
+    /// `NotFound` when the folder has no database; `Conflict` when `to` exists; `Unavailable`, also when stopped.
     pub(crate) fn of_folder(
         folder: &Path,
         to: &Path,
@@ -107,7 +98,6 @@ impl Partial {
         Ok(partial)
     }
 
-    /// Copies a file that is a copy.
     fn of_file(from: &Path, to: &Path, progress: &Progress) -> Result<Self> {
         let failed = |e| uncopied(from, to, e);
         let file = File::open(from).map_err(failed)?;
@@ -117,7 +107,7 @@ impl Partial {
         Ok(partial)
     }
 
-    /// Nobody else puts anything into its folder, whoever may write beside it.
+    /// Creates the folder, in which only this user may create files, even if others can write next to it.
     fn beside(to: &Path) -> Result<Self> {
         if to.symlink_metadata().is_ok() {
             return Err(taken(to));
@@ -127,24 +117,23 @@ impl Partial {
         Ok(Self { part: folder.join(NAME), folder, to: to.to_owned() })
     }
 
-    /// A file of it, which is not there yet: the database, or what its name ends with besides.
+    /// Creates a file of the copy: the database, or another file by its suffix.
     fn create(&self, end: &str) -> Result<File> {
         let path = with_end(&self.part, end);
         let created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
         created.map_err(|e| unmade(&path, e))
     }
 
-    /// Brings the log into the file, marks it as a copy, and gives it its name. How many octets it has.
+    /// Merges the log into the file, marks it as a copy, and renames it to its final name. Returns its size in bytes.
     ///
     /// # Errors
-    /// `Invalid` when it is no store that this program knows; `Conflict` when the name is taken by now; `Unavailable`
-    /// from the disk.
+    /// `Invalid` when it is not a store of a known version; `Conflict` when the name is taken; `Unavailable`.
     pub(crate) fn finish(self, now: Time) -> Result<u64> {
         let failed = |e: rusqlite::Error| {
             Error::unavailable(format!("{}: the copy cannot be finished ({e})", self.part.display()), e)
         };
         let db = Connection::open_with_flags(&self.part, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(failed)?;
-        // It is synced below, once.
+        // Synced below, only once.
         db.execute_batch("PRAGMA synchronous = OFF").map_err(failed)?;
         let left: i64 = db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0)).map_err(failed)?;
         let mode: String = db.query_row("PRAGMA journal_mode = DELETE", [], |row| row.get(0)).map_err(failed)?;
@@ -165,7 +154,7 @@ impl Partial {
         let file = File::open(&self.part)?;
         file.sync_all()?;
         match renameat_with(CWD, &self.part, CWD, &self.to, RenameFlags::NOREPLACE) {
-            // A file system without this: a second name is never given over an old one either.
+            // For file systems without this flag. A hard link does not replace a file either.
             Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => std::fs::hard_link(&self.part, &self.to)?,
             renamed => renamed?,
         }
@@ -177,7 +166,7 @@ impl Partial {
 
 impl Drop for Partial {
     fn drop(&mut self) {
-        // The file is not there any more when it was given its name.
+        // Missing if it was renamed.
         let _ = std::fs::remove_file(&self.part);
         for side in SIDES {
             let _ = std::fs::remove_file(with_end(&self.part, side));
@@ -186,7 +175,7 @@ impl Drop for Partial {
     }
 }
 
-/// Takes a folder whose server does not run, so that none is started while its files are copied.
+/// Locks a folder, so that no server starts while its files are copied.
 ///
 /// # Errors
 /// `NotFound` when the folder has no database; `Conflict` when a process uses it.
@@ -195,7 +184,7 @@ pub(crate) fn lock(folder: &Path) -> Result<File> {
     connection::lock(folder)
 }
 
-/// What restores that were killed have left in a data folder.
+/// Lists the temporary folders of interrupted restores in a data folder.
 fn left_by_restores(folder: &Path) -> Vec<PathBuf> {
     let beginning = format!("{NAME}{PARTIAL}");
     let is_left =
@@ -204,10 +193,10 @@ fn left_by_restores(folder: &Path) -> Vec<PathBuf> {
     entries.map(|entry| entry.path()).filter(is_left).collect()
 }
 
-/// That no restore was begun in a folder that has no store. A new one would be taken for the one that was to come back.
+/// Checks a folder without a store for an interrupted restore. A new store would be mistaken for the restored one.
 ///
 /// # Errors
-/// `Conflict` naming what is left of it.
+/// `Conflict` naming the remains of the restore.
 pub(super) fn require_not_begun(folder: &Path) -> Result<()> {
     let Some(left) = left_by_restores(folder).into_iter().next() else { return Ok(()) };
     let text = format!(
@@ -219,12 +208,11 @@ pub(super) fn require_not_begun(folder: &Path) -> Result<()> {
     Err(Error::new(Kind::Conflict, text))
 }
 
-/// Puts a copy into a data folder that has no database: the next start works with it. What earlier attempts have left
-/// goes then.
+/// Restores a copy into a data folder without a database. Removes the remains of earlier attempts.
 ///
 /// # Errors
-/// `Conflict` when the folder has a database, or what is left of one, or is in use; `Invalid` when the file is no store
-/// that this program knows; `Unavailable` from the disk.
+/// `Conflict` when the folder has files of a database or is in use; `Invalid` when the file is not a store of a known
+/// version; `Unavailable` from the disk.
 pub(crate) fn restore(copy: &Path, folder: &Path, now: Time, progress: &Progress) -> Result<u64> {
     let failed = |e: io::Error| {
         Error::unavailable(format!("data folder {}: cannot be used ({})", folder.display(), io_words(e.kind())), e)
@@ -233,7 +221,7 @@ pub(crate) fn restore(copy: &Path, folder: &Path, now: Time, progress: &Progress
     access::require_own(folder)?;
     let _lock = connection::lock(folder)?;
     let database = folder.join(NAME);
-    // The log of another database would be read into this one.
+    // The log of another database would be applied to this one.
     let names = SIDES.iter().map(|side| with_end(&database, side)).chain([database.clone()]);
     if let Some(there) = names.into_iter().find(|name| name.symlink_metadata().is_ok()) {
         let text = format!(
@@ -251,10 +239,10 @@ pub(crate) fn restore(copy: &Path, folder: &Path, now: Time, progress: &Progress
     Ok(octets)
 }
 
-/// Makes a store of a copy that is opened for work: from here on CRL numbers are above all that were ever used.
+/// Converts a copy into a regular store: later CRL numbers are above all earlier ones. No effect on other stores.
 ///
 /// # Errors
-/// `Invalid` when the clock is behind what the copy has seen, or no numbers are left; `Unavailable` from the disk.
+/// `Invalid` when the clock is behind the copy, or no higher numbers exist; `Unavailable` from the disk.
 pub(super) fn adopt(db: &mut Connection, now: Time) -> Result<()> {
     let failed = |e| Error::unavailable("storage: the copy cannot be made a store", e);
     let fact = "SELECT 1 FROM meta WHERE name = $1";
@@ -272,7 +260,7 @@ pub(super) fn adopt(db: &mut Connection, now: Time) -> Result<()> {
     Ok(())
 }
 
-/// That the store was not carried over to a database.
+/// Checks that the store was not copied into a database.
 ///
 /// # Errors
 /// `Conflict` when it was.
@@ -281,8 +269,7 @@ pub(super) fn require_unmoved(db: &Connection) -> Result<()> {
     restored::require_unmoved(&super::meta::all(db).map_err(failed)?)
 }
 
-/// Notes that the store of a folder was carried over to a database: no server starts on it until it is
-/// [taken back](take_back). The folder must be [locked](lock).
+/// Records that the store was copied into a database; no server starts on it until [`take_back`]. Needs a [`lock`].
 ///
 /// # Errors
 /// `Unavailable` from the disk.
@@ -291,7 +278,7 @@ pub(crate) fn note_moved(folder: &Path, now: Time) -> Result<()> {
     change_facts(folder, |db| db.execute(sql::INSERT, params![name, value])).map(drop)
 }
 
-/// Whether there is such a note. The folder must be [locked](lock).
+/// `true` if [`note_moved`] was recorded. The folder must be [locked](lock).
 ///
 /// # Errors
 /// `Unavailable` from the disk.
@@ -303,7 +290,7 @@ pub(crate) fn is_moved(folder: &Path) -> Result<bool> {
     Ok(found > 0)
 }
 
-/// Takes such a note away; whether there was one. The folder must be [locked](lock).
+/// Removes the record of [`note_moved`]; `true` if there was one. The folder must be [locked](lock).
 ///
 /// # Errors
 /// `Unavailable` from the disk.
@@ -312,7 +299,7 @@ pub(crate) fn take_back(folder: &Path) -> Result<bool> {
     Ok(taken > 0)
 }
 
-/// Changes facts of a store that nobody has open, or looks at them; how many.
+/// Opens an unused store, runs `change` on its facts, and returns its result; 0 for an empty database.
 fn change_facts(folder: &Path, change: impl FnOnce(&Connection) -> rusqlite::Result<usize>) -> Result<usize> {
     let path = folder.join(NAME);
     super::log::write_again(&path).map_err(|e| {
@@ -343,7 +330,7 @@ fn open_database(folder: &Path) -> Result<File> {
     })
 }
 
-/// Which of the two a copy failed at: where there is no room is where it goes.
+/// Error of a copy. Names the target when its disk is full, else the source.
 fn uncopied(from: &Path, to: &Path, error: io::Error) -> Error {
     use ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     let (path, what) = match error.kind() {
@@ -361,14 +348,14 @@ fn unmade(path: &Path, error: io::Error) -> Error {
     Error::unavailable(format!("{}: cannot be made ({})", path.display(), io_words(error.kind())), error)
 }
 
-/// The log of a database, as it was when its copy began.
+/// The log of a database, with its size at the start of the copy.
 struct Log {
     file: File,
     octets: u64,
 }
 
 impl Log {
-    /// None where the database has no log.
+    /// Opens the log; `None` if there is none.
     fn open(path: &Path) -> IoResult<Option<Self>> {
         let file = match File::open(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -391,7 +378,7 @@ impl Log {
         Err(io::Error::other("the log starts over again and again"))
     }
 
-    /// Its first octets; it is read on from its begin.
+    /// Reads the header, and seeks back to the beginning.
     fn header(&mut self) -> IoResult<Vec<u8>> {
         let mut header = Vec::new();
         self.file.rewind()?;
@@ -401,7 +388,7 @@ impl Log {
     }
 }
 
-/// All that is left to read, by the system's own means where it has such.
+/// Copies the rest of `from` in slices. `io::copy` uses the kernel's copy functions if possible.
 fn copy(mut from: impl Read, mut to: &File, pace: Pace, stop: &AtomicBool, progress: &Progress) -> IoResult<()> {
     while !stop.load(Ordering::Acquire) {
         let begun = Instant::now();
@@ -463,7 +450,7 @@ mod tests {
                 assert!(writer.apply(fact(round * 100 + name)).await[0].is_ok());
             }
             checkpoint(mode);
-            // Some of it is behind what was moved.
+            // Some of the log is not in the file.
             assert!(writer.apply(fact(round * 100 + 50)).await[0].is_ok());
             partial(&folder, &file).unwrap().finish(at(1)).unwrap();
             assert_eq!(facts(&file), (round as i64 + 1) * 21, "{mode}");
@@ -518,7 +505,7 @@ mod tests {
         let (folder, file) = (dir.path().join("data"), dir.path().join("copy.db"));
         let (mut writer, _pool) = super::super::open(&folder, at(0)).unwrap();
         assert!(writer.apply(fact(1)).await[0].is_ok());
-        // Whoever may write beside a copy.
+        // Other users may write next to the copy.
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
         std::fs::set_permissions(dir.path(), open).unwrap();
         let partial = partial(&folder, &file).unwrap();
@@ -532,7 +519,6 @@ mod tests {
             std::fs::read_dir(made.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         within.sort();
         assert_eq!(within, ["signet.db", "signet.db-wal"]);
-        // A file that is there is never taken for its own.
         assert!(partial.create("-wal").unwrap_err().to_string().ends_with("cannot be made (entity already exists)"));
         partial.finish(at(1)).unwrap();
         assert_eq!(facts(&file), 1);
@@ -568,7 +554,7 @@ mod tests {
         adopt(&mut db, at(100)).unwrap();
         adopt(&mut db, at(150)).unwrap();
         assert_eq!(restores(&db), ["restored/100000000"]);
-        // A copy of that, with a list that a wrong clock has numbered.
+        // A copy of the restored store, with a CRL number from a wrong clock.
         let (name, value) = copied(at(3));
         db.execute(sql::INSERT, params![name, value]).unwrap();
         db.execute("UPDATE crl SET number = 900000000", []).unwrap();
@@ -583,7 +569,7 @@ mod tests {
         let [folder, new, file] = ["data", "new", "copy.db"].map(|name| dir.path().join(name));
         drop(super::super::open(&folder, at(0)).unwrap());
         partial(&folder, &file).unwrap().finish(at(1)).unwrap();
-        // As a restore leaves it that was killed.
+        // As an interrupted restore leaves it.
         let left = new.join("signet.db.partial-0123abcd");
         std::fs::create_dir_all(&left).unwrap();
         for name in ["signet.db", "signet.db-wal"] {
@@ -595,7 +581,6 @@ mod tests {
             assert!(error.text().contains(part), "{part}: {error}");
         }
         assert!(!new.join(NAME).exists());
-        // One that fails leaves it, and one that goes through does not.
         assert!(restore(&dir.path().join("absent"), &new, at(2), &Progress::default()).is_err());
         assert!(left.exists());
         restore(&file, &new, at(2), &Progress::default()).unwrap();

@@ -1,4 +1,4 @@
-//! SQL of what tokens keep for themselves.
+//! SQL of cubbyholes.
 
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 

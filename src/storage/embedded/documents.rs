@@ -1,4 +1,4 @@
-//! SQL of the sealed configuration documents: compare-and-set on the version.
+//! SQL of sealed documents, with compare-and-set on the version.
 
 use rusqlite::{Connection, Row, params};
 
@@ -13,7 +13,7 @@ pub(super) fn write(db: &Connection, write: &DocumentWrite) -> Result<(), Failur
     let holds = match (expected, body) {
         (0, Some(body)) => prepared(db, sql::INSERT)?.execute(params![mount, kind, name, body])? == 1,
         (_, Some(body)) => prepared(db, sql::UPDATE)?.execute(params![body, mount, kind, name, *expected as i64])? == 1,
-        // Deleting what must not exist: only the condition is left of it.
+        // Deleting a document that must be absent only checks the condition.
         (0, None) => !prepared(db, sql::EXISTS)?.exists(params![mount, kind, name])?,
         (_, None) => prepared(db, sql::DELETE)?.execute(params![mount, kind, name, *expected as i64])? == 1,
     };

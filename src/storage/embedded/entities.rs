@@ -9,7 +9,7 @@ use crate::storage::backend::micros;
 use crate::storage::statements::{conflict, entities as sql};
 
 const ENDED: &str = "SELECT id FROM entity WHERE kept_until_micros <= $1 ORDER BY kept_until_micros LIMIT $2";
-/// The end of an entity's last token; `$1` for one without an end.
+/// The expiry of an entity's last token; `$1` if one has no expiry.
 const LAST_END: &str = "SELECT MAX(COALESCE(expires_at_micros, $1)) FROM token WHERE entity = $2";
 
 pub(super) fn put(db: &Connection, row: &EntityRow) -> Result<(), Failure> {
@@ -38,25 +38,25 @@ pub(super) fn put_alias(db: &Connection, row: &AliasRow) -> Result<(), Failure> 
     if stored == 0 { Err(Failure::Conflict(conflict::ALIAS_CHANGED)) } else { Ok(()) }
 }
 
-/// Whether there is such an entity.
+/// Returns `true` if the entity exists.
 pub(super) fn keep(db: &Connection, id: &str, until: Time) -> rusqlite::Result<bool> {
     let kept = prepared(db, sql::KEEP)?.execute(params![micros(until), id])? > 0;
     Ok(kept || prepared(db, sql::EXISTS)?.exists([id])?)
 }
 
-/// Whether there was such an entity.
+/// Returns `true` if the entity existed.
 pub(super) fn drop_entity(db: &Connection, id: &str) -> rusqlite::Result<bool> {
     let found = prepared(db, sql::DROP)?.execute([id])? > 0;
     prepared(db, sql::DROP_ALIASES)?.execute([id])?;
     Ok(found)
 }
 
-/// Whether there was such an alias.
+/// Returns `true` if the alias existed.
 pub(super) fn drop_alias(db: &Connection, id: &str) -> rusqlite::Result<bool> {
     Ok(prepared(db, sql::DROP_ALIAS)?.execute([id])? > 0)
 }
 
-/// How many entities it looked at.
+/// Returns the number of entities that were examined.
 pub(super) fn sweep(db: &Connection, now: Time, again: Time, limit: u32) -> Result<u32, Failure> {
     let ended: Vec<String> = prepared(db, ENDED)?
         .query_map(params![micros(now), limit], |row| row.get(0))?

@@ -1,4 +1,4 @@
-//! The embedded engine as the contract suite's subject.
+//! The embedded engine as a fixture of the contract tests.
 
 use futures_util::future::BoxFuture;
 use rusqlite::Connection;
@@ -24,7 +24,7 @@ impl Embedded {
     }
 }
 
-/// The steps in which SQLite would run a statement, whatever is bound to it.
+/// The query plan of a statement, for any parameters.
 pub(super) fn plan(db: &Connection, sql: &str) -> Vec<String> {
     let mut statement = db.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
     let binds = vec![1i64; statement.parameter_count()];

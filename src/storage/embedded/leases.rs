@@ -1,4 +1,4 @@
-//! SQL of leases, and of the tokens that ended with some.
+//! SQL of leases, and of ended tokens with leases.
 
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
@@ -18,7 +18,7 @@ const TOKEN_ENDED: &str = "INSERT INTO ended_token (hash)
     ON CONFLICT (hash) DO NOTHING";
 
 pub(super) fn insert(db: &Connection, row: &LeaseRow) -> Result<(), Failure> {
-    // A lease made while its token was being revoked would live on without one.
+    // A lease created while its token is revoked would never be revoked.
     if !prepared(db, TOKEN)?.exists([row.token])? {
         return Err(Failure::Conflict(conflict::TOKEN_GONE));
     }
@@ -43,7 +43,7 @@ fn each(db: &Connection, sql: &str, ids: &[String]) -> rusqlite::Result<u32> {
     Ok(changed)
 }
 
-/// Remembers a token that ended while it had leases.
+/// Records a token that ended while it had leases.
 pub(super) fn token_ended(db: &Connection, hash: &TokenHash) -> rusqlite::Result<()> {
     prepared(db, TOKEN_ENDED)?.execute([hash]).map(drop)
 }

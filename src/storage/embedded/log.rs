@@ -1,39 +1,31 @@
-//! The write-ahead log as a file, for the two moments when SQLite's own care is not enough.
+//! The write-ahead log as a file, for two cases that SQLite does not cover.
 //!
-//! A sync that failed is reported once. The kernel then counts the pages as clean although the disk
-//! does not have them, and reads go on to see them. SQLite in a running process is right all the same:
-//! it undoes the transaction, and the next one writes over the same frames. But a process that starts
-//! after a crash finds those frames in the kernel's memory, takes them for committed, and what it adds
-//! behind them would not outlive a power failure, however well it is synced: the log ends where its
-//! chain of checksums breaks. So a log that is found is first written and synced once more
-//! ([`write_again`]); called when the store opens.
-//!
-//! The other moment is a log that is to be read from its beginning in a running process
-//! (`writer`): what an undone transaction left behind its end is cut off before ([`cut`]), for its
-//! callers were told that nothing was stored.
+//! After a failed sync the kernel reports the pages as clean, although the disk lacks them. A process that starts after
+//! a crash reads them from the page cache, takes them for committed, and appends commits that a power failure would
+//! lose. So an existing log is rewritten and synced when the store opens ([`write_again`]). Before a running process
+//! reads the log from its beginning (`writer`), the rest of an undone transaction is cut off ([`cut`]).
 
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Result};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// Sizes of the log's header and of a frame's (SQLite's file format, section 4.1).
+/// Size in bytes of the log header and of a frame header (SQLite file format, section 4.1).
 const HEADER: usize = 32;
 const FRAME_HEADER: usize = 24;
-/// Frames that are moved at a time.
+/// Frames per read and write.
 const FRAMES: usize = 256;
 
-/// The log of the database at `path`.
 pub(super) fn path_of(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push("-wal");
     PathBuf::from(name)
 }
 
-/// Writes the used part of the log again, byte for byte, and waits until the disk has it.
+/// Rewrites the used part of the log with the same bytes, and syncs it.
 ///
 /// # Errors
-/// Those of the file system: then nothing may build on the log.
+/// The errors of the file system; the log must not be used then.
 pub(super) fn write_again(path: &Path) -> Result<()> {
     let file = match OpenOptions::new().read(true).write(true).open(path_of(path)) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
@@ -53,7 +45,7 @@ pub(super) fn write_again(path: &Path) -> Result<()> {
         let current = buffer[..read].chunks_exact(frame).take_while(|f| f[8..16] == header[16..24]).count();
         file.write_all_at(&buffer[..current * frame], at)?;
         at += (current * frame) as u64;
-        // Frames of an earlier round of the log follow, or nothing.
+        // Followed by frames of an earlier round of the log, or none.
         if current < FRAMES {
             break;
         }
@@ -61,7 +53,7 @@ pub(super) fn write_again(path: &Path) -> Result<()> {
     file.sync_all()
 }
 
-/// Ends the log after `frames` frames. Nobody may be writing.
+/// Truncates the log after `frames` frames. Must not run concurrently with a writer.
 pub(super) fn cut(path: &Path, frames: u64) -> Result<()> {
     let file = OpenOptions::new().read(true).write(true).open(path_of(path))?;
     let mut header = [0; HEADER];
@@ -70,11 +62,11 @@ pub(super) fn cut(path: &Path, frames: u64) -> Result<()> {
         Some(frame) if held == HEADER && frames > 0 => HEADER as u64 + frames * frame as u64,
         _ => 0,
     };
-    // Never longer: a log that has lost frames is not for us to fill up.
+    // Never extends it: missing frames cannot be replaced.
     if file.metadata()?.len() > len { file.set_len(len) } else { Ok(()) }
 }
 
-/// Length of a frame with its header; `None` when the log is not one that SQLite would read.
+/// Length of a frame with its header; `None` if SQLite would not read the log.
 fn frame_len(header: &[u8; HEADER]) -> Option<usize> {
     let page = u32::from_be_bytes([header[8], header[9], header[10], header[11]]);
     let is_one = page.is_power_of_two() && (512..=65_536).contains(&page);
@@ -111,7 +103,6 @@ mod tests {
         Connection::open(path).unwrap().query_row("SELECT count(*) FROM t", [], |row| row.get(0)).unwrap()
     }
 
-    /// Database and log, as a crash leaves them.
     fn crashed(db: &Path, to: &Path) {
         std::fs::copy(db, to).unwrap();
         std::fs::copy(path_of(db), path_of(to)).unwrap();
@@ -125,7 +116,7 @@ mod tests {
         assert!(!path_of(&path).exists(), "no log is made");
         let db = logged(&path, 700);
         db.execute_batch("PRAGMA wal_checkpoint(RESTART)").unwrap();
-        // A second round over the first one's frames.
+        // A second round over the frames of the first one.
         db.execute("DELETE FROM t WHERE rowid <= 100", []).unwrap();
         let before = std::fs::read(path_of(&path)).unwrap();
         write_again(&path).unwrap();

@@ -1,4 +1,4 @@
-//! A look at the folder of a store: whether one is there, and whether a process has it.
+//! Inspection of a store's folder: whether it contains a store, and whether a process uses it.
 
 use std::fs::{File, OpenOptions};
 use std::io::ErrorKind;
@@ -11,36 +11,35 @@ use super::reader::Pool;
 use super::{access, connection, copy, log, schema};
 use crate::error::{Error, Result, io_words};
 
-/// What a folder has.
+/// The contents of a folder.
 pub(crate) enum Found {
     /// No store.
     Nothing,
-    /// One that a process works on.
+    /// A store that a process uses.
     InUse,
-    /// A store, and what reads it; nobody else has the folder meanwhile.
+    /// An unused store. The folder is locked while the reader exists.
     Facts {
         /// The version of its schema.
         schema: usize,
-        /// The newest version that this program knows.
+        /// The newest version that this program supports.
         newest: usize,
-        /// What reads it.
+        /// The reader of the store.
         reader: Pool,
     },
 }
 
-/// Looks into a folder.
+/// Inspects a folder.
 ///
 /// # Errors
-/// `Invalid` when a newer program wrote the store, `Unavailable` when it cannot be read, or this process could not write
-/// it.
+/// `Invalid` when a newer version wrote the store; `Unavailable` when this process could not read or write it.
 pub(crate) async fn look(folder: PathBuf) -> Result<Found> {
     tokio::task::spawn_blocking(move || look_into(&folder)).await.map_err(Error::internal)?
 }
 
-/// Whether there is a store. An empty file is none: it is what is left where one was about to be made.
+/// `true` if there is a store. An empty file does not count: an interrupted creation leaves it.
 ///
 /// # Errors
-/// `Conflict` when there is none, and what is left of a restore; `Unavailable` when the folder cannot be read.
+/// `Conflict` when there is no store, but an interrupted restore; `Unavailable` when the folder cannot be read.
 pub(crate) fn is_there(folder: &Path) -> Result<bool> {
     let path = folder.join("signet.db");
     let is_there = match std::fs::metadata(&path) {
@@ -57,10 +56,10 @@ pub(crate) fn is_there(folder: &Path) -> Result<bool> {
     Ok(is_there)
 }
 
-/// That there is a store, or that one may be made.
+/// Checks that there is a store, or that one may be created.
 ///
 /// # Errors
-/// Those of [`is_there`].
+/// The errors of [`is_there`].
 pub(super) fn require_or_new(folder: &Path) -> Result<()> {
     is_there(folder).map(drop)
 }
@@ -79,7 +78,7 @@ fn look_into(folder: &Path) -> Result<Found> {
         }
         Err(e) => return Err(failed(&path, e)),
     }
-    // Nothing is made here: a store that no server ever opened has no such file.
+    // Must not create files. A store that no server has opened has no lock file.
     let lock_path = folder.join("signet.lock");
     let lock = match OpenOptions::new().read(true).open(&lock_path) {
         Ok(lock) => lock,
@@ -89,11 +88,10 @@ fn look_into(folder: &Path) -> Result<Found> {
     if rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
         return Ok(Found::InUse);
     }
-    // A server would not start on what it cannot write.
+    // A server would not start on a store that it cannot write.
     access::require(folder)?;
     let unreadable = |e| Error::unavailable(format!("{}: cannot be read as a database", path.display()), e);
-    // Without a log the file is all there is, and is read as it is: SQLite makes a log and its index to read one that
-    // may change. Nobody changes it meanwhile.
+    // Without a log, the file is read as immutable: otherwise SQLite would create files. The lock prevents changes.
     let has_log = std::fs::metadata(log::path_of(&path)).is_ok_and(|log| log.len() > 0);
     let open = if has_log { connection::reader } else { connection::reader_of_still };
     let db = open(&path).map_err(unreadable)?;

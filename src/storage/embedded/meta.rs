@@ -1,4 +1,4 @@
-//! The installation's own facts: its id, its wrapped keys, and how far they are in use.
+//! Installation facts: the installation id, the wrapped keys, and their usage.
 
 use rusqlite::{Connection, params};
 

@@ -1,4 +1,4 @@
-//! SQL of what is attached to certificates.
+//! SQL of certificate metadata.
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 

@@ -1,9 +1,8 @@
-//! SQL of mounts, of their end, and of the counters.
+//! SQL of mounts, their removal, and the counters.
 //!
-//! A mount that is dropped is gone at once: its documents, CRLs and counters go in the dropping
-//! transaction, and no read finds rows of a mount that does not exist. Its certificates, revocations and tokens,
-//! perhaps millions, follow in steps of a few milliseconds between commits; the first step of the tokens is taken
-//! at once, so that the leases of few do not wait.
+//! A dropped mount disappears immediately: the same transaction removes its documents, CRLs and counters, and reads
+//! skip rows of missing mounts. Certificates, revocations and tokens, perhaps millions, are removed in short steps
+//! between commits. The first step for tokens is part of the drop, so that a few leases end without delay.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -15,24 +14,24 @@ use super::tokens;
 use crate::documents::{MountId, SYSTEM};
 use crate::storage::statements::{DROP_PARTS, REMOVE_SOME, conflict, mounts as sql};
 
-/// The one node of an embedded store.
+/// The node id of an embedded store.
 const NODE: i64 = 0;
-/// Rows that one step removes.
+/// Rows per step.
 const STEP: i64 = 200;
 
-/// Rows that a transaction inserted into a mount, less those that it removed.
+/// Net number of rows that a transaction inserted into a mount.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Inserted {
     pub(super) certificates: i64,
     pub(super) revocations: i64,
 }
 
-/// What a transaction knows of the mounts that it writes to: that they exist, and what it inserted.
+/// The existing mounts that a transaction writes to, and the rows that it inserted.
 #[derive(Clone, Default)]
 pub(super) struct Touched(HashMap<MountId, Inserted>);
 
 impl Touched {
-    /// A mount that exists, asked of the database once in a transaction.
+    /// Checks that a mount exists, with one query per transaction, and returns its counts.
     pub(super) fn mount(&mut self, db: &Connection, mount: MountId) -> Result<&mut Inserted, Failure> {
         match self.0.entry(mount) {
             Entry::Occupied(known) => Ok(known.into_mut()),
@@ -41,7 +40,7 @@ impl Touched {
         }
     }
 
-    /// A mount that ends in this transaction.
+    /// Removes a mount that is dropped in this transaction.
     pub(super) fn forget(&mut self, mount: MountId) {
         self.0.remove(&mount);
     }
@@ -84,7 +83,7 @@ pub(super) fn any_dropped(db: &Connection) -> rusqlite::Result<bool> {
     prepared(db, sql::ANY_DROPPED)?.exists([])
 }
 
-/// Removes a few rows of a dropped mount; whether there is more to remove.
+/// Removes a few rows of a dropped mount; returns `true` if more are left.
 pub(super) fn remove_some_dropped(db: &Connection) -> rusqlite::Result<bool> {
     let next = prepared(db, sql::NEXT_DROPPED)?.query_row([], |row| row.get::<_, i64>(0)).optional()?;
     let Some(mount) = next else { return Ok(false) };
@@ -104,7 +103,7 @@ fn count(db: &Connection, mount: MountId, inserted: Inserted) -> rusqlite::Resul
     prepared(db, sql::COUNT)?.execute(params![mount.0, NODE, inserted.certificates, inserted.revocations]).map(drop)
 }
 
-/// Stored certificates and revocations.
+/// The numbers of stored certificates and revocations.
 pub(super) fn counts(db: &Connection, mount: MountId) -> rusqlite::Result<(u64, u64)> {
     prepared(db, sql::COUNTS)?
         .query_row([mount.0], |row| Ok((row.get::<_, i64>(0)? as u64, row.get::<_, i64>(1)? as u64)))
@@ -124,7 +123,7 @@ mod tests {
             db.prepare(of_mounts).unwrap().query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
         assert!(tables.len() >= 8, "{tables:?}");
         let emptied = |table: &String| {
-            // Tokens end one by one, with their leases.
+            // Tokens are removed individually, with their leases.
             if table == "token" {
                 return true;
             }

@@ -1,5 +1,4 @@
-//! What the certificate authority engine reads and writes, on SQLite: each read and each write goes from here to
-//! the file of its table.
+//! Reads and writes of the certificate authority engine on SQLite, dispatched to the file of each table.
 
 use futures_util::future::BoxFuture;
 use rusqlite::Connection;
@@ -17,7 +16,6 @@ use crate::pki::store::{
 use crate::storage::store::Store;
 use crate::x509::serial::Serial;
 
-/// One write, in the transaction of its batch.
 pub(super) fn write(db: &Connection, touched: &mut Touched, write: &PkiWrite) -> Result<PkiOutcome, Failure> {
     Ok(match write {
         PkiWrite::Document(write) => {

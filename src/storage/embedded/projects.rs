@@ -1,5 +1,4 @@
-//! The projects API's store on SQLite: work that writes travels with the group commit, so that one writer stays
-//! one writer; work that only reads has a connection of its own.
+//! The projects API's store on SQLite: writing work is part of the group commit, other work uses a reading connection.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -20,7 +19,7 @@ impl ProjectStore for Store<Pool> {
     }
 
     fn write(&self, _: &'static str, asker: Asker, work: Work) -> LocalBoxFuture<'static, Result<(), Failure>> {
-        // What the work says of itself does not pass through the commit, which knows no such failures.
+        // The commit cannot transport the outcome of the work, so it is returned through a slot.
         let told = Arc::new(Mutex::new(None));
         let slot = Arc::clone(&told);
         let told_work: Work = Arc::new(move |session| {

@@ -1,4 +1,4 @@
-//! What the file of every table needs: statements, why they fail, and the columns of types of our own.
+//! Helpers for the files of the tables: statements, failures, and column types.
 
 use rusqlite::types::Type;
 use rusqlite::{CachedStatement, Connection, Row, StatementStatus, params};
@@ -9,13 +9,10 @@ use crate::error::Kind;
 use crate::storage::backend::from_micros;
 use crate::x509::serial::Serial;
 
-/// Why one unit was not stored.
 pub(super) enum Failure {
-    /// A certificate's serial is taken.
     SerialTaken,
-    /// What the unit builds on has changed.
+    /// A precondition of the unit does not hold.
     Conflict(&'static str),
-    /// The engine failed.
     Engine(rusqlite::Error),
 }
 
@@ -25,10 +22,9 @@ impl From<rusqlite::Error> for Failure {
     }
 }
 
-/// The statement, from the connection's cache.
 pub(super) fn prepared<'c>(db: &'c Connection, sql: &str) -> rusqlite::Result<CachedStatement<'c>> {
     let statement = db.prepare_cached(sql)?;
-    // SQLite numbers `$n` by first appearance: only in that order is it what PostgreSQL understands.
+    // SQLite numbers `$n` by first appearance, PostgreSQL by `n`: they agree only in this order.
     debug_assert!(
         (1..=statement.parameter_count()).all(|i| statement.parameter_name(i) == Some(&format!("${i}"))),
         "parameters out of order: {sql}"
@@ -37,7 +33,7 @@ pub(super) fn prepared<'c>(db: &'c Connection, sql: &str) -> rusqlite::Result<Ca
     Ok(statement)
 }
 
-/// A keyset page of serials; no serial is as small as the empty octet string.
+/// Reads a page of serials after `after`. The empty string sorts before every serial.
 pub(super) fn page(
     db: &Connection,
     sql: &str,
@@ -49,7 +45,6 @@ pub(super) fn page(
     prepared(db, sql)?.query_map(params![mount.0, after, limit], |row| serial(row, 0))?.collect()
 }
 
-/// The serial in a column.
 pub(super) fn serial(row: &Row<'_>, column: usize) -> rusqlite::Result<Serial> {
     let octets = row.get_ref(column)?.as_blob()?;
     Serial::from_octets(octets).map_err(|e| {
@@ -58,14 +53,13 @@ pub(super) fn serial(row: &Row<'_>, column: usize) -> rusqlite::Result<Serial> {
     })
 }
 
-/// The time in a column of epoch microseconds.
+/// Reads a time from a column of epoch microseconds.
 pub(super) fn time(row: &Row<'_>, column: usize) -> rusqlite::Result<Time> {
     let micros = row.get(column)?;
     from_micros(micros)
         .ok_or_else(|| rusqlite::Error::FromSqlConversionFailure(column, Type::Integer, "a time out of range".into()))
 }
 
-/// A number of rows, as the domains count them.
 pub(super) fn count(rows: usize) -> u32 {
     u32::try_from(rows).unwrap_or(u32::MAX)
 }

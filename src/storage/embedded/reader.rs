@@ -1,4 +1,4 @@
-//! The reading connections: a small pool with threads of its own, and a bounded wait.
+//! The reading connections: a small pool with its own threads and a limited wait.
 
 mod line;
 
@@ -26,15 +26,14 @@ use crate::turns::Caller;
 
 use line::{CONNECTIONS, Job, Line, Refused};
 
-/// Longest wait for a free connection.
+/// Maximum wait for a free connection.
 const WAIT: Duration = Duration::from_secs(5);
-/// Longest time of work that reads in a session.
+/// Maximum duration of a read-only session.
 const SESSION: Duration = Duration::from_secs(5);
 
-/// Opens a connection for reading.
 type Open = fn(&Path) -> rusqlite::Result<Connection>;
 
-/// The reading connections of one database. They are closed with the last of these.
+/// The reading connections of a database. They are closed when the last clone is dropped.
 #[derive(Clone)]
 pub(crate) struct Pool(Arc<Readers>);
 
@@ -54,7 +53,7 @@ impl Pool {
         Self::open_by(connection::reader, path, lock)
     }
 
-    /// As [`Pool::open`], with connections of another kind; they are not opened again.
+    /// As [`Pool::open`], with another function for the connections, which cannot be reopened after a pause.
     pub(super) fn open_by(open: Open, path: &Path, lock: Arc<File>) -> Result<Self> {
         let failed = |e| Error::unavailable(format!("{}: cannot be opened for reading", path.display()), e);
         let connections = connect_all(open, path).map_err(failed)?;
@@ -63,20 +62,17 @@ impl Pool {
         Ok(Self(Arc::new(Readers { line, file })))
     }
 
-    /// Who may change the database file, and who keeps it as it is.
     pub(super) fn file_hold(&self) -> &FileHold {
         &self.0.file
     }
 
-    /// Waits for the reads under way, closes every connection, and holds up later reads until the
-    /// result is dropped.
+    /// Waits for the reads in progress, closes all connections, and delays later reads until the result is dropped.
     pub(super) async fn pause(&self) -> Result<Paused> {
         self.0.line.pause().await.map_err(refusal)?;
         Ok(Paused { line: self.0.line.clone(), connections: Vec::new() })
     }
 
-    /// Runs `work` on a connection, on a thread that may block. What nobody waits for any more when its turn comes is
-    /// left out.
+    /// Runs `work` with a connection on a thread of the pool. Skips it if the caller has gone before it starts.
     pub(super) fn read<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
@@ -108,8 +104,7 @@ impl Pool {
         .boxed()
     }
 
-    /// Runs work that only reads, all of it in one snapshot, in the turn of who asks. It is interrupted when it
-    /// takes too long.
+    /// Runs read-only work in one snapshot, queued fairly between callers. Interrupts it when it takes too long.
     pub(super) fn session(&self, asker: Asker, work: Work) -> BoxFuture<'static, Result<Result<(), Failure>>> {
         let line = self.0.line.clone();
         async move {
@@ -122,7 +117,7 @@ impl Pool {
                 if begins.send(()).is_ok() {
                     let _ = result.send(in_snapshot(db, &work));
                 }
-                // From here on an interrupt would end the work of somebody else.
+                // A later interrupt would hit the next job of this connection.
                 set(&runs, None);
             };
             line.join(Job::Session(asker, Box::new(job))).map_err(refusal)?;
@@ -152,14 +147,13 @@ fn in_snapshot(db: &Connection, work: &Work) -> Result<Result<(), Failure>> {
     Ok(outcome)
 }
 
-/// A pool without connections; reads wait.
+/// A pool without connections, in which reads wait.
 pub(super) struct Paused {
     line: Arc<Line>,
     connections: Vec<Connection>,
 }
 
 impl Paused {
-    /// Opens the connections again.
     pub(super) fn resume(mut self, path: &Path) -> rusqlite::Result<()> {
         self.connections = connect_all(connection::reader, path)?;
         Ok(())
@@ -228,7 +222,7 @@ mod tests {
         db.query_row("SELECT COUNT(*) FROM meta WHERE name LIKE 'fact%'", [], |row| row.get(0))
     }
 
-    /// Keeps every connection busy until what is returned is dropped.
+    /// Keeps every connection busy until the result is dropped.
     async fn keep_busy(pool: &Pool) -> mpsc::SyncSender<()> {
         let (free, busy) = mpsc::sync_channel(0);
         let busy = Arc::new(Mutex::new(busy));
@@ -328,7 +322,6 @@ mod tests {
         assert!(pool.read(facts).await.unwrap_err().to_string().contains("stopped"));
         assert!(pool.pause().await.is_err());
         drop((busy, pool));
-        // Without being closed, too.
         for _ in 0..2 {
             let (writer, pool) = open(dir.path(), Time::from_unix_timestamp(0).unwrap()).unwrap();
             assert_eq!(pool.read(facts).await.unwrap(), 0);
@@ -362,7 +355,6 @@ mod tests {
         let busy = keep_busy(&pool).await;
         let here = tokio::spawn(pool.read(facts));
         tokio::task::yield_now().await;
-        // Each leaves at once.
         let left = (0..20_000).filter_map(|_| pool.read(facts).now_or_never());
         let refused = left.filter(|read| read.as_ref().is_err_and(|error| error.kind() == Kind::Busy)).count();
         assert!((1..10_000).contains(&refused), "{refused}");
@@ -371,7 +363,7 @@ mod tests {
         assert_eq!(pool.read(facts).await.unwrap(), 0);
     }
 
-    /// A session of an asker that says when it begins, and lasts until what it waits for is gone.
+    /// Starts a session that reports its start and lasts until the sender of `busy` is dropped.
     fn held(
         pool: &Pool,
         asker: Asker,
@@ -403,7 +395,7 @@ mod tests {
             assert_eq!(read.expect("a connection is left").unwrap(), 0);
         }
         assert!(begun.try_recv().is_err());
-        // One ends: it is the turn of who has had none.
+        // When a session ends, the caller without any gets the connection.
         free.send(()).unwrap();
         assert_eq!(begun.recv().await, Some(3));
         drop(free);

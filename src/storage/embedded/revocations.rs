@@ -1,4 +1,4 @@
-//! SQL of revocations: idempotent, numbered in order.
+//! SQL of revocations, which are idempotent and numbered without gaps.
 
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
@@ -18,9 +18,8 @@ const INSERT: &str = "INSERT INTO revocation
 const AMEND: &str =
     "UPDATE revocation SET seq = $1, reason = $2, invalidity_date = $3 WHERE mount = $4 AND serial = $5";
 
-/// The revocation that stands, and whether this call made it. The number comes from the mount's row
-/// inside the same transaction: a transaction that fails gives it back, and a lower number never
-/// appears after a higher one.
+/// Inserts a revocation, and returns the stored one and whether it is new. The sequence number comes from the mount's
+/// row in the same transaction. So a failed transaction returns it, and numbers become visible in ascending order.
 pub(super) fn insert(db: &Connection, row: &RevocationRow) -> Result<(StoredRevocation, bool), Failure> {
     let key = params![row.mount.0, row.serial.octets()];
     if let Some(stored) = prepared(db, GET)?.query_row(key, |found| read(row.mount, found, 0)).optional()? {
@@ -41,7 +40,7 @@ pub(super) fn insert(db: &Connection, row: &RevocationRow) -> Result<(StoredRevo
     Ok((StoredRevocation { row: row.clone(), sequence: sequence as u64 }, true))
 }
 
-/// Gives a revocation its other reason, and the next number.
+/// Gives a revocation another reason and the next sequence number.
 fn amend(db: &Connection, row: RevocationRow) -> rusqlite::Result<StoredRevocation> {
     let sequence = next(db, row.mount)?;
     let key = (row.mount.0, row.serial.octets());
@@ -53,7 +52,7 @@ fn next(db: &Connection, mount: MountId) -> rusqlite::Result<i64> {
     prepared(db, NEXT)?.query_row([mount.0], |row| row.get(0))
 }
 
-/// Gives a revocation another issuer; how many there were.
+/// Gives a revocation another issuer; returns the number of changed rows.
 pub(super) fn set_issuer(db: &Connection, mount: MountId, serial: &Serial, issuer: &str) -> rusqlite::Result<u32> {
     prepared(db, sql::SET_ISSUER)?.execute(params![issuer, mount.0, serial.octets()]).map(count)
 }
@@ -77,8 +76,7 @@ pub(super) fn by_sequence(
     prepared(db, sql::PAGE)?.query_map(params![mount.0, after, limit], |row| read(mount, row, 0))?.collect()
 }
 
-/// Reads the columns seq, serial, issuer, revoked_at_micros, not_after, reason, invalidity_date from
-/// `first` on.
+/// Reads seq, serial, issuer, revoked_at_micros, not_after, reason and invalidity_date, from column `first` on.
 pub(super) fn read(mount: MountId, row: &Row<'_>, first: usize) -> rusqlite::Result<StoredRevocation> {
     Ok(StoredRevocation {
         sequence: row.get::<_, i64>(first)? as u64,

@@ -11,7 +11,7 @@ struct Migration {
     sql: &'static str,
 }
 
-/// All of them; the place in the list, from 1, is the schema version.
+/// All migrations. The schema version is the position in the list, starting at 1.
 const MIGRATIONS: &[Migration] = &[
     Migration { name: "0001_init", sql: include_str!("../../../migrations/sqlite/0001_init.sql") },
     Migration { name: "0002_records", sql: include_str!("../../../migrations/sqlite/0002_records.sql") },
@@ -45,10 +45,10 @@ const MIGRATIONS: &[Migration] = &[
     },
 ];
 
-/// That a database is a store, and no newer than this program.
+/// Checks that a database is a store, and not of a newer version.
 ///
 /// # Errors
-/// `Invalid` when it is neither.
+/// `Invalid` when it is not.
 pub(super) fn require_known(db: &Connection) -> Result<()> {
     match version(db).map_err(|e| Error::unavailable("storage: the schema cannot be read", e))? {
         0 => Err(Error::invalid("storage: the file is no store")),
@@ -57,7 +57,7 @@ pub(super) fn require_known(db: &Connection) -> Result<()> {
     }
 }
 
-/// That a database has the schema of this program.
+/// Checks that a database has exactly this program's schema version.
 ///
 /// # Errors
 /// `Invalid` when it has another one.
@@ -66,10 +66,10 @@ pub(super) fn require_equal(db: &Connection) -> Result<()> {
     if found == MIGRATIONS.len() { Ok(()) } else { Err(other_version(found, MIGRATIONS.len())) }
 }
 
-/// The version of a database and the newest that there is; `None` for an empty one.
+/// The schema version of a database and the newest supported one; `None` for an empty database.
 ///
 /// # Errors
-/// `Invalid` when a newer program wrote it.
+/// `Invalid` when a newer version wrote it.
 pub(super) fn known(db: &Connection) -> Result<Option<(usize, usize)>> {
     let found = version(db).map_err(|e| Error::unavailable("storage: the schema cannot be read", e))?;
     match found {
@@ -86,10 +86,10 @@ fn too_new(found: usize) -> Error {
     ))
 }
 
-/// Brings the schema up to date.
+/// Upgrades the schema.
 ///
 /// # Errors
-/// `Invalid` when a newer program wrote the database.
+/// `Invalid` when a newer version wrote the database.
 pub(super) fn migrate(db: &mut Connection) -> Result<()> {
     let failed = |e| Error::unavailable("storage: the schema cannot be read or brought up to date", e);
     let found = version(db).map_err(failed)?;
@@ -110,13 +110,13 @@ fn apply(db: &mut Connection, migration: &Migration, to: usize) -> rusqlite::Res
     tx.commit()
 }
 
-/// 0 for an empty database.
+/// The schema version; 0 for an empty database.
 fn version(db: &Connection) -> rusqlite::Result<usize> {
     if !db.table_exists(None, "meta")? {
         return Ok(0);
     }
     let value: Option<Vec<u8>> = db.query_row(sql::SCHEMA, [], |row| row.get(0)).optional()?;
-    // A version that does not read is not ours: refuse it as if it were newer.
+    // An unreadable version is rejected like a newer one.
     Ok(value.map_or(0, |v| std::str::from_utf8(&v).ok().and_then(|t| t.parse().ok()).unwrap_or(usize::MAX)))
 }
 
@@ -148,7 +148,7 @@ mod tests {
         }
         db.execute_batch(crate::storage::contract::TEAM_MEMBERSHIPS).unwrap();
         apply(&mut db, &MIGRATIONS[12], 13).unwrap();
-        // As the version before puts it in.
+        // As the previous version inserts it.
         db.execute_batch("INSERT INTO team_memberships (team_id, user_id) VALUES (3, 2)").unwrap();
         let text = "SELECT group_concat(team_id || ' ' || user_id || ' ' || org_id) FROM
             (SELECT * FROM team_memberships ORDER BY team_id, user_id)";

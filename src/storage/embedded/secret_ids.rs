@@ -10,7 +10,6 @@ use crate::documents::MountId;
 use crate::storage::backend::{forgotten_before, micros};
 use crate::storage::statements::{conflict, secret_ids as sql};
 
-/// One write, in the transaction of its batch.
 pub(super) fn write(
     db: &Connection,
     touched: &mut Touched,

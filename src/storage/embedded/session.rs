@@ -1,4 +1,4 @@
-//! Sessions of SQL on SQLite: one text at a time on a connection that the caller owns.
+//! SQL sessions on SQLite: one statement at a time on a connection of the caller.
 
 use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,11 +12,9 @@ use super::query::prepared;
 use crate::error::Error;
 use crate::sql::{Failure, Row, Session, Value, Work};
 
-/// A connection as a session. Every answer is there at once.
 struct Local<'c>(&'c Connection);
 
-/// Runs work on a connection; what it does belongs to the transaction that the connection is in. A panic is a
-/// failure of this work alone: others may share the transaction.
+/// Runs work in the connection's current transaction. A panic fails only this work, not the transaction.
 pub(super) fn run(db: &Connection, work: &Work) -> Result<(), Failure> {
     let defect = |what: &'static str| Err(Failure::Engine(Error::internal(what)));
     match catch_unwind(AssertUnwindSafe(|| work(&mut Local(db)).now_or_never())) {
@@ -25,11 +23,11 @@ pub(super) fn run(db: &Connection, work: &Work) -> Result<(), Failure> {
     }
 }
 
-/// Runs work that tells its failures itself: what it did is undone then, and nothing else of the batch fails.
+/// Runs work that reports its failures itself. A failure rolls back its changes, but not the rest of the batch.
 pub(super) fn in_savepoint(db: &Connection, work: &Work) -> rusqlite::Result<()> {
     db.execute_batch("SAVEPOINT work")?;
     if run(db, work).is_err() {
-        // Fails when the engine gave up the whole transaction: then nothing is stored.
+        // Fails if SQLite has rolled back the whole transaction; then nothing is stored.
         db.execute_batch("ROLLBACK TO work")?;
     }
     db.execute_batch("RELEASE work")
@@ -40,7 +38,7 @@ impl Session for Local<'_> {
         ready(rows(self.0, sql, values).map_err(failure)).boxed_local()
     }
 
-    /// Plans do not depend on values here.
+    /// Plans do not depend on values in SQLite.
     fn fit(&mut self) {}
 
     fn execute<'s>(&'s mut self, sql: &'s str, values: &'s [Value]) -> LocalBoxFuture<'s, Result<u64, Failure>> {
@@ -62,7 +60,7 @@ fn value(found: ValueRef<'_>) -> Value {
     match found {
         ValueRef::Null => Value::Null,
         ValueRef::Integer(number) => Value::Int(number),
-        // No column is of this kind.
+        // No column has this type.
         ValueRef::Real(number) => Value::Int(number as i64),
         ValueRef::Text(text) => Value::Text(String::from_utf8_lossy(text).into_owned()),
         ValueRef::Blob(bytes) => Value::Bytes(bytes.to_vec()),
@@ -89,7 +87,7 @@ impl ToSql for Value {
     }
 }
 
-/// A shared text as SQLite reads it: a list is one JSON parameter, and there is nobody to lock out.
+/// Rewrites shared SQL for SQLite: a list becomes one JSON parameter, and row locks are removed.
 fn own(sql: &str) -> Cow<'_, str> {
     const ANY: &str = "= ANY(";
     let lock = [" FOR UPDATE", " FOR SHARE"].into_iter().find_map(|lock| sql.split_once(lock));
@@ -122,7 +120,7 @@ fn engine(error: rusqlite::Error) -> Failure {
     Failure::Engine(Error::unavailable("storage: the database failed", error))
 }
 
-/// The constraint's name in the schema: columns that must be unique are named `<table>_<columns>_key`.
+/// Returns the constraint's name in the schema; unique columns are named `<table>_<columns>_key`.
 fn constraint(message: &str) -> String {
     if let Some(columns) = message.strip_prefix("UNIQUE constraint failed: ") {
         let table = columns.split('.').next().unwrap_or_default();

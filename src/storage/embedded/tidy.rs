@@ -1,6 +1,6 @@
-//! SQL of tidy: whose turn it is, and the removal of expired rows in steps of bounded size.
+//! SQL of tidy: mutual exclusion of runs, and the removal of expired rows in steps of limited size.
 //!
-//! Every statement goes by an index: rows are found in the order of their end, and go by their key.
+//! Every statement uses an index: rows are found in the order of their expiry and deleted by their key.
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 
@@ -17,7 +17,7 @@ const NAMED: &str = "DELETE FROM certificate WHERE mount = $1 AND serial = $2 AN
         AND revocation.not_after >= $3)";
 const FREE: &str = "UPDATE tidy SET valid_until = 0";
 
-/// No other process uses the store: a run that counts as under way when it is opened is none.
+/// Ends all runs when the store opens. No other process can own one.
 pub(super) fn free(db: &Connection) -> rusqlite::Result<()> {
     db.execute(FREE, []).map(drop)
 }
@@ -36,7 +36,7 @@ pub(super) fn begin(db: &Connection, row: &TidyRow, seen: i64, now: i64) -> rusq
     prepared(db, sql::BEGIN)?.execute(values).map(count)
 }
 
-/// A run goes on; whether somebody asked it to end.
+/// Extends a run; returns `true` if it was cancelled.
 pub(super) fn keep(
     db: &Connection,
     mount: MountId,
@@ -90,7 +90,7 @@ fn certificates(
     Ok(Removed { certificates, looked: count(page.len()), last, ..Removed::default() })
 }
 
-/// Whether a revocation of what ended before `before` has not been listed since.
+/// Returns `true` if a revocation of a certificate that expired before `before` is missing on a CRL that must list it.
 pub(super) fn unlisted(db: &Connection, mount: MountId, before: i64, listed: Listed) -> rusqlite::Result<bool> {
     prepared(db, sql::TO_LIST)?.exists(params![mount.0, before, listed.before, listed.last()])
 }
@@ -108,7 +108,7 @@ fn revocations(db: &Connection, mount: MountId, listed: Listed, limit: u32) -> r
     Ok(Removed { certificates, revocations, looked: count(serials.len()), ..Removed::default() })
 }
 
-/// Runs a removal for each of these serials; how many rows went.
+/// Runs a removal for each serial; returns the number of removed rows.
 fn each(db: &Connection, sql: &str, mount: MountId, serials: &[Serial], before: i64) -> rusqlite::Result<u32> {
     let mut statement = prepared(db, sql)?;
     let mut gone = 0;

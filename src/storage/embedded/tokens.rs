@@ -10,7 +10,7 @@ use crate::documents::MountId;
 use crate::storage::backend::micros;
 use crate::storage::statements::{conflict, tokens as sql};
 
-/// Takes their parent from some.
+/// Removes the parent from some tokens.
 const ORPHAN: &str = "UPDATE token SET parent = NULL WHERE hash IN (SELECT hash FROM token WHERE parent = $1 LIMIT $2)";
 const STANDS: &str = "SELECT 1 FROM token WHERE hash = $1 AND uses IS NOT 0";
 const END: &str = "UPDATE token SET uses = 0 WHERE hash = $1";
@@ -18,14 +18,14 @@ const END_CHILDREN: &str = "UPDATE token SET uses = 0
     WHERE hash IN (SELECT hash FROM token WHERE parent = $1 AND uses IS NOT 0 LIMIT $2) RETURNING hash";
 const CHILDREN_OF: &str = "SELECT hash FROM token WHERE parent = $1";
 const USED_UP: &str = "SELECT hash FROM token WHERE uses = 0 LIMIT $1";
-/// Mount by mount, and those of none, as their one index has them; what is of a mount that was dropped goes with it.
+/// Searched per mount, because the index starts with it. Tokens of a dropped mount are removed with it.
 const ENDED: &str = "SELECT token.hash FROM (SELECT id FROM mount UNION ALL SELECT NULL) m
     CROSS JOIN token ON token.mount IS m.id AND token.expires_at_micros <= $1 LIMIT $2";
-/// Children of one token that end at once.
+/// Number of children of a token that are ended per statement.
 const CHILDREN: i64 = 100;
 
 pub(super) fn insert(db: &Connection, row: &TokenRow) -> Result<(), Failure> {
-    // A child made while its parent was being revoked would live on without one.
+    // A child created while its parent is revoked would never be revoked.
     if let Some(parent) = &row.parent
         && !prepared(db, STANDS)?.exists([parent])?
     {
@@ -40,7 +40,7 @@ pub(super) fn insert(db: &Connection, row: &TokenRow) -> Result<(), Failure> {
     }
 }
 
-/// Renews a token; whether there is one that has not ended.
+/// Renews a token; returns `true` if there is one that has not expired.
 pub(super) fn update(
     db: &Connection,
     hash: &TokenHash,
@@ -52,7 +52,7 @@ pub(super) fn update(
     Ok(changed > 0)
 }
 
-/// Takes one use; how many are left, unless there was none.
+/// Takes one use; returns the remaining number, or `None` if there was no use to take.
 pub(super) fn spend(db: &Connection, hash: &TokenHash) -> rusqlite::Result<Option<u32>> {
     let left = prepared(db, sql::SPEND)?.query_row([hash], |row| row.get(0)).optional()?;
     if left == Some(0) {
@@ -61,7 +61,7 @@ pub(super) fn spend(db: &Connection, hash: &TokenHash) -> rusqlite::Result<Optio
     Ok(left)
 }
 
-/// Removes a token that has a use left.
+/// Removes a token that has uses left.
 pub(super) fn take(db: &Connection, hash: &TokenHash) -> Result<(), Failure> {
     match prepared(db, sql::TAKE)?.execute([hash])? {
         0 => Err(Failure::Conflict(conflict::TOKEN_TAKEN)),
@@ -69,9 +69,9 @@ pub(super) fn take(db: &Connection, hash: &TokenHash) -> Result<(), Failure> {
     }
 }
 
-/// Ends tokens and their descendants, a few children of one after the other, depth first: a row goes when none of its
-/// children has a use left. So neither depth nor a loop in the data can do harm, and nobody is lost when this is not
-/// gone on with. Children that had none before are somebody's who did not go on.
+/// Revokes tokens and their descendants depth-first, some children at a time. First it sets the uses of children to 0;
+/// a row is removed only when none of its children has uses left. So deep or cyclic data is harmless, and an
+/// interrupted revocation loses no descendant. Children without uses were left by a revocation that was not continued.
 pub(super) fn revoke(db: &Connection, hashes: &[TokenHash]) -> rusqlite::Result<Revoked> {
     let (mut end_children, mut children_of) = (prepared(db, END_CHILDREN)?, prepared(db, CHILDREN_OF)?);
     let mut delete = prepared(db, sql::DELETE)?;
@@ -99,8 +99,8 @@ pub(super) fn revoke(db: &Connection, hashes: &[TokenHash]) -> rusqlite::Result<
     Ok(Revoked { gone, left, met })
 }
 
-/// Removes a token, whose children have no parent then, or takes it from as many of them as one step does; not one that
-/// has ended, whose children end, too.
+/// Removes a token and detaches its children, or detaches as many of them as fit into one step. Skips a revoked token,
+/// because its children are revoked as well.
 pub(super) fn revoke_alone(db: &Connection, hash: &TokenHash) -> rusqlite::Result<Revoked> {
     if !prepared(db, STANDS)?.exists([hash])? {
         return Ok(Revoked::default());
@@ -119,14 +119,13 @@ pub(super) fn sweep(db: &Connection, now: Time, limit: u32) -> rusqlite::Result<
     revoke(db, &some)
 }
 
-/// Ends at most so many tokens of a mount, with their descendants; whether there was one.
+/// Revokes at most `limit` tokens of a mount, with their descendants; returns `true` if there were any.
 pub(super) fn end_of_mount(db: &Connection, mount: i64, limit: i64) -> rusqlite::Result<bool> {
     let some = found(db, sql::SOME_OF_MOUNT, params![mount, limit])?;
     revoke(db, &some)?;
     Ok(!some.is_empty())
 }
 
-/// The tokens that a statement finds.
 fn found(db: &Connection, statement: &str, values: &[&dyn ToSql]) -> rusqlite::Result<Vec<TokenHash>> {
     all(prepared(db, statement)?.query_map(values, |row| row.get(0))?)
 }
@@ -143,7 +142,7 @@ pub(super) fn by_accessor(db: &Connection, hash: &TokenHash) -> rusqlite::Result
     prepared(db, sql::BY_ACCESSOR)?.query_row([hash], read).optional()
 }
 
-/// Tokens behind this hash of an accessor, in their order.
+/// Reads the tokens after this accessor hash, in order.
 pub(super) fn page(db: &Connection, after: &TokenHash, limit: u32) -> rusqlite::Result<Vec<TokenRow>> {
     prepared(db, sql::PAGE)?.query_map(params![after, limit], read)?.collect()
 }

@@ -1,4 +1,4 @@
-//! A copy as a file: whether SQLite finds it whole, and its opening for reading only.
+//! Opening of a copy as a file: its integrity check, and read-only access.
 
 use std::fs::File;
 use std::path::Path;
@@ -10,18 +10,18 @@ use super::reader::Pool;
 use super::schema;
 use crate::error::{Error, Kind, Result};
 
-/// Most faults that SQLite tells of.
+/// Maximum number of defects that SQLite reports.
 const FAULTS: usize = 50;
 
-/// What is wrong with a file: nothing for one that can be opened.
+/// Checks a file and returns its defects; none if it can be opened.
 ///
 /// # Errors
-/// `Unavailable` when there is no such file, or no right to it.
+/// `Unavailable` when the file is missing or not readable.
 pub(crate) fn look(file: &Path) -> Result<Vec<String>> {
     look_with(file, schema::require_equal)
 }
 
-/// As [`look`], of one that may be of an older version than this program.
+/// As [`look`], for a file that may have an older schema version.
 ///
 /// # Errors
 /// As [`look`].
@@ -30,7 +30,7 @@ pub(crate) fn look_known(file: &Path) -> Result<Vec<String>> {
 }
 
 fn look_with(file: &Path, require: impl Fn(&Connection) -> Result<()>) -> Result<Vec<String>> {
-    // What cannot be opened here is no finding about its content.
+    // An inaccessible file is an error, not a finding.
     File::open(file).map_err(|e| unreadable(file, e))?;
     let found = connect(file).and_then(|db| Ok((faults(&db)?, require(&db))));
     Ok(match found {
@@ -59,15 +59,15 @@ fn unreadable(file: &Path, error: std::io::Error) -> Error {
 /// Opens a copy.
 ///
 /// # Errors
-/// `Invalid` when its schema is not this program's; `Unavailable` when it cannot be read.
+/// `Invalid` when it has another schema version; `Unavailable` when it cannot be read.
 pub(crate) fn open(file: &Path) -> Result<Pool> {
     open_with(file, schema::require_equal)
 }
 
-/// Opens a copy of this program's version or of an older one, whose facts alone are read.
+/// Opens a copy of this or an older schema version, of which only facts may be read.
 ///
 /// # Errors
-/// `Invalid` when it is no store that this program knows; `Unavailable` when it cannot be read.
+/// `Invalid` when it is not a store of a known version; `Unavailable` when it cannot be read.
 pub(crate) fn open_known(file: &Path) -> Result<Pool> {
     open_with(file, schema::require_known)
 }

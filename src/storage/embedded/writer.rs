@@ -1,7 +1,6 @@
 //! The single writer: batches of units in one transaction, with exact counters.
 //!
-//! It also closes and opens every connection of the database after a sync failed in a checkpoint
-//! (`checkpoint` says why): nothing but itself can be writing then.
+//! It also reopens all connections after a failed sync (see `checkpoint`), as only it can exclude other writes.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -22,18 +21,16 @@ use crate::error::{Error, Kind, Result};
 use crate::storage::backend::{Backend, Outcomes, Unit};
 use crate::telemetry;
 
-/// The writing connection, and what must live as long as it.
+/// The writing connection with its dependencies.
 pub(crate) struct Writer {
-    /// Gone only while it cannot be opened again.
+    /// `None` only if the database could not be reopened.
     db: Option<Connection>,
     path: PathBuf,
     readers: Pool,
     checkpoints: Checkpointer,
-    /// The database's own file, for the checkpoints.
     file: Arc<File>,
     lock: Arc<File>,
     dropped_mounts: bool,
-    /// How long the work of sessions took in the last batch.
     worked: Duration,
 }
 
@@ -47,15 +44,14 @@ impl Writer {
         Ok(Self { db: Some(db), path, readers, checkpoints, file, lock, dropped_mounts, worked: Duration::ZERO })
     }
 
-    /// Closes every connection and opens them again, so that SQLite reads the log from its beginning
-    /// and counts nothing of it as moved. When that fails the checkpoints stay halted, and the next
-    /// batch tries again.
+    /// Reopens all connections, so that SQLite reads the log from its beginning and moves all of it again. On failure
+    /// the checkpoints stay halted, and the next batch tries again.
     async fn start_over(&mut self) -> Result<()> {
         let reads = self.readers.pause().await?;
         if let Some(db) = self.db.take() {
             let ended = undo(&db).and_then(|()| frames(&db)).map_err(failed);
             if let Err(error) = ended.and_then(|frames| log::cut(&self.path, frames).map_err(failed)) {
-                // Nothing was closed that writes: it goes on as it is.
+                // The writing connection is still open and continues.
                 self.db = Some(db);
                 reads.resume(&self.path).map_err(failed)?;
                 return Err(error);
@@ -82,7 +78,7 @@ impl Writer {
         answers
     }
 
-    /// The usual way: no unit fails, so nothing is spent on undoing one.
+    /// Runs a batch without savepoints, for the usual case that no unit fails.
     fn together(&mut self, units: &[Unit]) -> Result<Vec<Outcomes>, Failure> {
         let tx = self.begin()?;
         let (mut touched, mut worked) = (Touched::default(), Duration::ZERO);
@@ -94,7 +90,7 @@ impl Writer {
         Ok(outcomes)
     }
 
-    /// After a failure: each unit behind a savepoint of its own, still in one commit.
+    /// Runs a batch after a failure: each unit with its own savepoint, still in one commit.
     fn singly(&mut self, units: &[Unit]) -> rusqlite::Result<Vec<Result<Outcomes>>> {
         let mut tx = self.begin()?;
         let (mut touched, mut worked) = (Touched::default(), Duration::ZERO);
@@ -105,7 +101,7 @@ impl Writer {
             match timed(&mut worked, unit, || batch::unit(&savepoint, &mut touched, unit)) {
                 Ok(outcomes) => answers.push(Ok(outcomes)),
                 Err(failure) => {
-                    // Fails when the engine gave up the whole transaction: then nothing is stored.
+                    // Fails if SQLite has rolled back the whole transaction; then nothing is stored.
                     savepoint.rollback()?;
                     touched = before;
                     answers.push(answer(failure, unit));
@@ -133,7 +129,7 @@ impl Writer {
     }
 }
 
-/// Does a unit; adds what it took when it is work of a session.
+/// Runs a unit, and adds its duration to `worked` if it is session work.
 fn timed<T>(worked: &mut Duration, unit: &Unit, apply: impl FnOnce() -> T) -> T {
     let begun = matches!(unit, Unit::Work(..)).then(Instant::now);
     let outcome = apply();
@@ -141,7 +137,7 @@ fn timed<T>(worked: &mut Duration, unit: &Unit, apply: impl FnOnce() -> T) -> T 
     outcome
 }
 
-/// Ends a transaction that is still open: only after a rollback that itself failed.
+/// Ends a transaction left open by a failed rollback.
 fn undo(db: &Connection) -> rusqlite::Result<()> {
     if db.is_autocommit() { Ok(()) } else { db.execute_batch("ROLLBACK") }
 }
@@ -150,7 +146,6 @@ fn failed(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error 
     Error::unavailable("storage: the write failed", source)
 }
 
-/// What the caller of a unit that was not stored hears.
 fn answer(failure: Failure, unit: &Unit) -> Result<Outcomes> {
     match failure {
         Failure::SerialTaken => unit.serial_taken(),
@@ -185,7 +180,7 @@ impl Backend for Writer {
             if self.db.as_ref().is_some_and(|db| is_behind(db).unwrap_or(false)) {
                 return;
             }
-            // After a failure the rest waits for the next drop or start, rather than failing in a loop.
+            // After a failure the rest waits for the next drop or start, instead of failing in a loop.
             self.dropped_mounts = self.remove_dropped().unwrap_or_else(|error| {
                 tracing::warn!(%error, "rows of a dropped mount could not be removed");
                 false
@@ -209,7 +204,7 @@ impl Backend for Writer {
                     .map_err(|e| Error::unavailable("storage: the last checkpoint failed", e))
             };
             let closed = db.close().map_err(|(_, e)| Error::unavailable("storage: the database does not close", e));
-            // After the connection: closing it takes SQLite's locks away.
+            // Closed after the connection, because closing the file releases SQLite's locks.
             drop(file);
             drop(lock);
             result.and(closed)
@@ -233,7 +228,7 @@ mod tests {
         }
     }
 
-    /// Takes back what a file was given since, as a disk that never wrote it.
+    /// Restores an old content of a file, like a disk that never wrote the new one.
     fn forget(path: &std::path::Path, old: &[u8]) {
         use std::os::unix::fs::FileExt as _;
         let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
@@ -250,7 +245,7 @@ mod tests {
         let old = std::fs::read(&path).unwrap();
         store(&mut writer, 0..50).await;
         {
-            // A reader holds the end of what can be moved back, so that SQLite does not sync it.
+            // A reader prevents a complete checkpoint, so that SQLite does not sync it.
             let reader = Connection::open(&path).unwrap();
             reader.execute_batch("BEGIN; SELECT count(*) FROM meta").unwrap();
             store(&mut writer, 50..100).await;

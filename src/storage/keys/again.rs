@@ -1,9 +1,8 @@
-//! The seal once more, while a store is open.
+//! Reading the seal key again while a store is open.
 //!
-//! A node that was away while others changed the seal, and the data key after it, knows no key of what the store has: what
-//! was left for it is gone by then. The seal of its configuration may open the store all the same. It may be the one that
-//! the store had before, which wraps another root key now, or the new one, which is in the file by now. One try runs
-//! at a time and one that came to nothing holds for a moment, so that many requests cost a device nothing.
+//! A node that was away during a change of the seal and the end of its handover knows no current key of the store. The
+//! seal of its configuration may still open it: a key file may contain the new key by now. Only one attempt runs at a
+//! time, and a failed one is not repeated for [`HOLDS`], so that many requests do not load a device.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,12 +14,11 @@ use crate::error::{Error, Kind, Result};
 use crate::storage::backend::Fact;
 use crate::storage::seal::{Ring, Source, root};
 
-/// How long a try that came to nothing holds.
+/// Time after a failed attempt during which its result is reused.
 const HOLDS: Duration = Duration::from_secs(2);
-/// How long a try is waited for; it goes on behind that.
+/// Maximum time that a caller waits for an attempt; the attempt itself continues.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The seal of the configuration, and the last try of it.
 pub(super) struct Again {
     source: Arc<Source>,
     last: Mutex<Option<Try>>,
@@ -37,31 +35,31 @@ impl Again {
         Self { source: Arc::new(source), last: Mutex::default() }
     }
 
-    /// Opens the root key in these facts by the seal, and gives it to the ring; or waits for somebody else's try.
+    /// Opens the root key in these facts with the seal and adds it to the ring. Joins an attempt that is in progress.
     ///
     /// # Errors
-    /// `Invalid` when the store is sealed by another one; those of the file or device; `Unavailable` when it takes long.
+    /// `Invalid` when the store has another seal; the errors of the file or device; `Unavailable` on timeout.
     pub(super) async fn open(&self, ring: &Arc<Ring>, facts: &[Fact]) -> Result<()> {
         let outcome = self.attempt(ring, facts).outcome;
         let answer = tokio::time::timeout(PATIENCE, outcome).await;
         answer.unwrap_or_else(|late| Err(Error::unavailable("seal: takes too long to open the root key", late)))
     }
 
-    /// The try under way, or the last one while it holds; else a new one.
+    /// Returns the attempt in progress, or a recent failed one; else starts a new one.
     fn attempt(&self, ring: &Arc<Ring>, facts: &[Fact]) -> Try {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(attempt) = &*last {
             let holds = match attempt.outcome.peek() {
                 None => true,
                 Some(Ok(())) => false,
-                // A token locks itself after a few PINs that are wrong.
+                // A token locks itself after a few wrong PINs, so a rejection is never retried.
                 Some(Err(error)) => error.kind() == Kind::BadGateway || attempt.started.elapsed() < HOLDS,
             };
             if holds {
                 return attempt.clone();
             }
         }
-        // A task of its own: it goes on when the request that started it ends.
+        // A separate task, so that it continues when the request ends.
         let task = tokio::spawn(unseal(Arc::clone(&self.source), Arc::clone(ring), facts.to_vec()));
         let outcome = async move { task.await.unwrap_or_else(|error| Err(Error::internal(error))) }.boxed().shared();
         last.insert(Try { started: Instant::now(), outcome }).clone()
@@ -89,7 +87,7 @@ mod tests {
     use crate::secret::Secret;
     use crate::storage::seal::SealKey;
 
-    /// A device that is asked for a root key, and says so when it is let.
+    /// A device that unwraps a root key when the semaphore permits it.
     struct Device {
         asked: AtomicUsize,
         let_go: Arc<Semaphore>,
@@ -134,7 +132,7 @@ mod tests {
         }
     }
 
-    /// A ring that knows an earlier root key than the facts, which this device opens.
+    /// A ring with an outdated root key, and facts that the device can open.
     async fn lost(device: &Arc<Device>) -> (Again, Arc<Ring>, Vec<Fact>) {
         let seal = SealKey::in_device(device.clone());
         let [before, after] = [root::new(), root::new()];

@@ -1,4 +1,4 @@
-//! SQL of requests that may be sent again.
+//! SQL of completed requests that may be repeated.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,7 +7,7 @@ use crate::pki::store::{AnsweredRow, PkiWrite};
 use crate::storage::backend::Unit;
 use crate::storage::statements::answered as sql;
 
-/// Another node's row of the same key is waited for.
+/// Waits for an uncommitted row of another node with the same key.
 const INSERT: &str = "INSERT INTO answered_request (key, request, serial, lease, expires_at)
     SELECT UNNEST($1::BYTEA[]), UNNEST($2::BYTEA[]), UNNEST($3::BYTEA[]), UNNEST($4::TEXT[]), UNNEST($5::BIGINT[])
     ON CONFLICT (key) DO UPDATE SET request = excluded.request, serial = excluded.serial, lease = excluded.lease,
@@ -16,9 +16,8 @@ const INSERT: &str = "INSERT INTO answered_request (key, request, serial, lease,
 
 const STANDING: &str = "SELECT key, expires_at FROM answered_request WHERE key = ANY($1)";
 
-/// The units with a key that stands already, or that an earlier one of them has: whoever sends a request twice has a
-/// refusal of that unit, and the others of the batch stay in one statement. Asks nothing when there are no keys. What
-/// another node stores after this look is found by [`insert_all`].
+/// Finds the units whose key is already stored, or used by an earlier unit of the batch. Only these are rejected, and
+/// the others stay in one statement. Keys that another node stores later are found by [`insert_all`].
 pub(super) async fn repeats(db: &Session, units: &[Unit]) -> Result<HashSet<usize>, Failure> {
     let keyed: Vec<(usize, &AnsweredRow)> =
         units.iter().enumerate().flat_map(|(at, unit)| of_unit(unit).map(move |row| (at, row))).collect();
@@ -45,13 +44,13 @@ fn of_unit(unit: &Unit) -> impl Iterator<Item = &AnsweredRow> {
     writes.iter().filter_map(|write| if let PkiWrite::Answered(row) = write { Some(row) } else { None })
 }
 
-/// Stores all of them in one statement, or says that a key is taken, perhaps by another one of them: then the caller
-/// must undo the transaction, or the part of it behind a savepoint.
+/// Inserts all rows in one statement. `SerialTaken` if a key is taken, perhaps twice in `all`; the caller must then
+/// roll back to its savepoint or the whole transaction.
 pub(super) async fn insert_all(db: &Session, all: &[&AnsweredRow]) -> Result<(), Failure> {
     fn column<'a, T>(all: &[&'a AnsweredRow], of: impl Fn(&'a AnsweredRow) -> T) -> Vec<T> {
         all.iter().map(|row| of(row)).collect()
     }
-    // In one order everywhere, so that two nodes do not wait for each other.
+    // Sorted, so that two nodes cannot deadlock.
     let mut all = all.to_vec();
     all.sort_unstable_by_key(|row| row.key);
     if all.windows(2).any(|pair| pair[0].key == pair[1].key) {
@@ -128,17 +127,17 @@ mod tests {
         let mount = MountId::random();
         let made = Unit::Auth { writes: vec![AuthWrite::MountCreate(mount)], now: crate::clock::Time::UNIX_EPOCH };
         assert!(writer.apply(vec![made]).await[0].is_ok());
-        // Each subtransaction would have a number of its own.
+        // Every subtransaction would have its own id.
         let numbers = || fixture.number("SELECT COUNT(DISTINCT xmin::text) FROM certificate");
         let end = NOW + AnsweredRow::LIFE;
-        /// A key and when it is used.
+        /// A key and the time of its use.
         type Keyed = Option<(u8, i64)>;
         let batches: [(&[Keyed], &[bool]); 3] = [
-            // Two of one key, and others.
+            // Two units with the same key, and others.
             (&[None, Some((1, NOW)), None, Some((1, NOW)), Some((2, NOW))], &[true, true, true, false, true]),
-            // One that stands, until its last second.
+            // A stored key, until its last second.
             (&[None, Some((1, NOW)), Some((3, NOW)), Some((1, end - 1))], &[true, false, true, false]),
-            // Its day is over.
+            // The key has expired.
             (&[Some((1, end)), None, Some((1, end)), Some((2, NOW))], &[true, true, false, false]),
         ];
         let mut stored = 0;

@@ -1,5 +1,4 @@
-//! What authentication reads and writes, on PostgreSQL: each read and each write goes from here to the file of its
-//! table.
+//! Reads and writes of authentication on PostgreSQL, dispatched to the file of each table.
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
@@ -18,7 +17,7 @@ use crate::documents::{Document, MountId};
 use crate::error::Result;
 use crate::storage::store::Store;
 
-/// When a write is sent.
+/// Returns when a write is sent.
 pub(super) fn turn(write: &AuthWrite) -> Turn {
     match write {
         AuthWrite::MountDrop(_) => Turn::AfterAll,
@@ -31,7 +30,6 @@ pub(super) fn turn(write: &AuthWrite) -> Turn {
     }
 }
 
-/// One write, in the transaction of its batch.
 pub(super) async fn write(tx: &mut Transaction<'_>, write: &AuthWrite, now: Time) -> Result<AuthOutcome, Failure> {
     let db = tx.db;
     Ok(match write {
@@ -45,7 +43,6 @@ pub(super) async fn write(tx: &mut Transaction<'_>, write: &AuthWrite, now: Time
         }
         AuthWrite::MountDrop(mount) => {
             tx.forget_mount(*mount);
-            // Its tokens go with it.
             tx.forget_tokens();
             mounts::drop_mount(db, *mount).await?;
             AuthOutcome::Done
@@ -68,7 +65,7 @@ pub(super) async fn write(tx: &mut Transaction<'_>, write: &AuthWrite, now: Time
             tokens::spend(db, hash).await?.map_or(AuthOutcome::Absent, AuthOutcome::UsesLeft)
         }
         AuthWrite::TokenRevoke(hashes) => {
-            // Its descendants go with it: nobody counts as held any more.
+            // Its descendants are revoked as well, so no lock on a token counts any more.
             tx.forget_tokens();
             AuthOutcome::Revoked(tokens::revoke(db, hashes).await?)
         }

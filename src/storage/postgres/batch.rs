@@ -1,11 +1,9 @@
-//! The units of one transaction of the writer, in order, each to the domain of its writes; certificates, what
-//! belongs to them, and revocations are gathered into one statement each at the end, counters last. Their mounts
-//! are held in the same flight.
+//! The units of one transaction, in order, dispatched to their domains. Certificates with their records, and
+//! revocations, are collected and sent in one statement each at the end, followed by the counters.
 //!
-//! A unit that can fail half-way runs behind a savepoint. A request that is repeated, which any caller can do, is
-//! found before anything is sent (`answered`). A failure that shows only at the end (a taken serial, a mount that is
-//! gone, a key that another node took at the same moment) gives up the transaction, and the writer comes again with
-//! every unit behind a savepoint.
+//! A unit that can fail half-way runs inside a savepoint. Repeated requests, which any caller can send, are found
+//! before anything is sent (`answered`). Other failures appear only at the end, such as a taken serial or a missing
+//! mount. Then the transaction is rolled back, and repeated with a savepoint for every unit.
 
 use super::gathered::{Place, Turn};
 use super::query::{Failure, Session};
@@ -16,13 +14,11 @@ use crate::error::Result;
 use crate::pki::store::{PkiOutcome, StoredRevocation};
 use crate::storage::backend::{Outcomes, Unit};
 
-/// What became of each unit.
 pub(super) type Answers = Vec<Result<Outcomes>>;
 
-/// The units of a transaction under way.
 pub(super) struct Batch<'a> {
     tx: Transaction<'a>,
-    /// Every unit behind a savepoint of its own.
+    /// `true` if every unit gets a savepoint.
     careful: bool,
     answers: Answers,
 }
@@ -32,7 +28,7 @@ impl<'a> Batch<'a> {
         Self { tx: Transaction::new(db, node, counter), careful, answers: Vec::new() }
     }
 
-    /// Everything between BEGIN and COMMIT.
+    /// Runs everything between BEGIN and COMMIT.
     pub(super) async fn run(mut self, units: &'a [Unit]) -> Result<Answers, Failure> {
         let repeats = answered::repeats(self.tx.db, units).await?;
         for (at, unit) in units.iter().enumerate() {
@@ -50,7 +46,7 @@ impl<'a> Batch<'a> {
         Ok(answers)
     }
 
-    /// A unit that, when it fails, has sent nothing that must be undone.
+    /// Runs a unit that leaves nothing to undo when it fails.
     async fn plain(&mut self, unit: &'a Unit) -> Result<Result<Outcomes>, Failure> {
         if any(unit, |turn| self.tx.gathered.holds_up(turn)) {
             self.tx.flush().await?;
@@ -66,7 +62,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// A unit behind a savepoint. Nothing gathered from earlier units may be sent inside it.
+    /// Runs a unit inside a savepoint. Collected rows of earlier units must be sent before it.
     async fn guarded(&mut self, unit: &'a Unit) -> Result<Result<Outcomes>, Failure> {
         let flushes = self.careful || any(unit, |turn| self.tx.gathered.holds_up(turn));
         if flushes {
@@ -90,7 +86,6 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// The writes of a unit, in order.
     async fn unit(&mut self, unit: &'a Unit) -> Result<Outcomes, Failure> {
         let (index, tx) = (self.answers.len(), &mut self.tx);
         match unit {
@@ -119,22 +114,22 @@ impl<'a> Batch<'a> {
             }
             Unit::Facts(facts) => {
                 meta::write(tx.db, facts).await?;
-                // The other nodes look at the keys when something of the server's own has changed.
+                // Other nodes read the data keys again when the system scope has changed.
                 tx.marks(SYSTEM).documents = true;
                 Ok(Outcomes::Done)
             }
-            // It has sessions of its own here.
+            // Session work has its own connections in this engine.
             Unit::Work(..) => Err(Failure::Unreadable("work of another engine")),
         }
     }
 }
 
-/// Sends what is gathered when a write looks at it.
+/// Sends the collected rows if a write depends on them.
 async fn wait(tx: &mut Transaction<'_>, turn: Turn) -> Result<(), Failure> {
     if tx.gathered.holds_up(turn) { tx.flush().await } else { Ok(()) }
 }
 
-/// Puts the revocations that stand in the places of their writes; a unit that was refused has none.
+/// Puts the stored revocations into the outcomes of their writes; a rejected unit has none.
 fn put_in_place(revoked: Vec<(Place, StoredRevocation, bool)>, answers: &mut Answers) {
     for (Place(unit, at), stored, fresh) in revoked {
         if let Some(Ok(Outcomes::Pki(outcomes))) = answers.get_mut(unit)
@@ -145,7 +140,6 @@ fn put_in_place(revoked: Vec<(Place, StoredRevocation, bool)>, answers: &mut Ans
     }
 }
 
-/// The answer of a unit that was not stored.
 fn refusal(failure: Failure, unit: &Unit) -> Result<Outcomes> {
     match failure {
         Failure::SerialTaken => unit.serial_taken(),
@@ -153,7 +147,7 @@ fn refusal(failure: Failure, unit: &Unit) -> Result<Outcomes> {
     }
 }
 
-/// Whether any write of a unit has such a turn.
+/// Returns `true` if `is` holds for any write of a unit.
 fn any(unit: &Unit, is: impl Fn(Turn) -> bool) -> bool {
     match unit {
         Unit::Pki(writes) => writes.iter().any(|write| is(pki::turn(write))),
@@ -162,9 +156,8 @@ fn any(unit: &Unit, is: impl Fn(Turn) -> bool) -> bool {
     }
 }
 
-/// Whether a write of the unit may have to be undone because a later one fails. Certificates, what belongs
-/// to them and revocations are only gathered, and a single write leaves nothing behind when its condition fails,
-/// unless it is of several steps.
+/// Returns `true` if a write of the unit may have to be undone because a later one fails. Collected rows are not sent
+/// yet, and a single write leaves nothing behind when its condition fails, unless it has several steps.
 fn fails_half_way(unit: &Unit) -> bool {
     let several = match unit {
         Unit::Pki(writes) => writes.len() > 1,

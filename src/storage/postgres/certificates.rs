@@ -20,8 +20,8 @@ const KNOWN: &str = "SELECT c.issuer, c.not_after, r.issuer
         LEFT JOIN revocation r ON r.mount = $1 AND r.serial = asked.serial
     ORDER BY asked.place";
 
-/// Stores all of them in one statement, or says that a serial is taken: then the caller must undo the
-/// transaction, or the part of it behind a savepoint.
+/// Inserts all rows in one statement. `SerialTaken` if a serial is taken; the caller must then roll back to its
+/// savepoint or the whole transaction.
 pub(super) async fn insert_all(db: &Session, all: &[&CertificateRow]) -> Result<(), Failure> {
     fn column<'a, T>(all: &[&'a CertificateRow], of: impl Fn(&'a CertificateRow) -> T) -> Vec<T> {
         all.iter().map(|row| of(row)).collect()

@@ -1,12 +1,9 @@
-//! SQL of the change log, and the connection that listens for other nodes.
+//! SQL of the change log, and the connection that listens for changes of other nodes.
 //!
-//! Every commit that changes documents, revokes, or publishes a CRL marks its mount's row with its own
-//! transaction. A reader gets the rows marked by transactions that were not over when it asked the last
-//! time: a number that is given out early and committed late is not passed over. The numbers are the server's, and
-//! one that crashed, or took over as a standby, may give out again those of transactions that were never committed:
-//! a point that was read before a connection was made means nothing to it, and everything is read again. Where the
-//! server's timeline is another one by then, what was seen may have been lost, too. NOTIFY goes with configuration and
-//! revocations only, since it makes commits take turns; it only wakes readers up.
+//! Every commit that changes documents, revokes, or publishes a CRL marks its mount's row with its transaction id. A
+//! reader gets the rows marked by transactions that were not finished at its last read, so late commits are not missed.
+//! After a crash or failover, a server may reuse ids of uncommitted transactions; so a new connection reads everything
+//! again. NOTIFY only wakes readers up; it serializes commits, so it is not sent for certificates and CRLs.
 
 use std::future::poll_fn;
 use std::sync::Weak;
@@ -24,7 +21,7 @@ use crate::error::{Error, Kind, Result};
 use crate::nodes::store::{Change, Changes, Course, Point};
 use crate::telemetry;
 
-/// Sets what every change of a row sets, `changed_by` and `changed_at_micros`.
+/// Assignments for every change of a mount's row: `changed_by` and `changed_at_micros`.
 macro_rules! marked {
     () => {
         "changed_by = pg_current_xact_id()::text::bigint,
@@ -33,7 +30,7 @@ macro_rules! marked {
 }
 pub(super) use marked;
 
-/// `$2` and `$3` are 1 for changed documents and for published CRLs, `$4` is the node.
+/// `$2` and `$3` are 1 for changed documents and published CRLs; `$4` is the node.
 const MARK: &str = concat!(
     "UPDATE mount SET version = version + $2,
         writer_from = CASE WHEN $2 = 0 OR writer = $4 THEN writer_from ELSE version + 1 END,
@@ -47,40 +44,40 @@ const SINCE: &str =
     FROM (SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS point,
             (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS at) AS asked
     LEFT JOIN mount ON changed_by >= $1";
-/// The timeline is the one that is written, which a checkpoint tells of later.
+/// The timeline of the current write position; `pg_control_checkpoint()` would report it later.
 const COURSE: &str = "SELECT system_identifier,
         ('x' || lpad(substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8), 16, '0'))::bit(64)::bigint
     FROM pg_control_system()";
 const NOTIFY: &str = "NOTIFY signet_change";
-/// Who listens is a node, and has its lock as long as the connection is there.
+/// A listening connection holds a lock that marks it as a node.
 const LISTEN: &str = "LISTEN signet_change; SELECT pg_advisory_lock_shared(1936287598, 2)";
-/// The sessions of those who have it.
+/// The sessions that hold that lock.
 const NODES: &str = "SELECT COUNT(*), COALESCE(string_agg(pid::text, ', ' ORDER BY pid), '') FROM pg_locks
     WHERE locktype = 'advisory' AND classid = 1936287598 AND objid = 2 AND objsubid = 2 AND granted
         AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
 
-/// Between two attempts to listen again.
+/// Delay between attempts to listen.
 const AGAIN: Duration = Duration::from_millis(500);
 
-/// What a transaction changed in a mount, besides its revocations.
+/// Changes of a mount in a transaction, except revocations.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Marks {
     pub(super) documents: bool,
     pub(super) crls: bool,
 }
 
-/// Marks a mount's row; a mount that is gone has none.
+/// Marks a mount's row; no effect if the mount is gone.
 pub(super) async fn mark(db: &Session, mount: MountId, marks: Marks, node: i64) -> Result<(), Failure> {
     let (documents, crls) = (i64::from(marks.documents), i64::from(marks.crls));
     execute(db, MARK, &[&mount.0, &documents, &crls, &node]).await.map(drop)
 }
 
-/// Tells the other nodes, when the transaction is committed.
+/// Notifies the other nodes when the transaction is committed.
 pub(super) async fn notify(db: &Session) -> Result<(), Failure> {
     Ok(db.batch_execute(NOTIFY).await?)
 }
 
-/// What changed since a point, as `node` sees it on a connection made at `made`.
+/// Reads the changes since a point, for `node`, on a connection created at `made`.
 pub(super) async fn since(db: &Session, made: Instant, point: Point, node: i64) -> Result<Changes, Failure> {
     let asked = Instant::now();
     let known = point.read_at.is_some_and(|read_at| read_at >= made);
@@ -108,21 +105,21 @@ pub(super) async fn since(db: &Session, made: Instant, point: Point, node: i64) 
     Ok(Changes { point, at, mounts, is_other_course })
 }
 
-/// The course of events that a server writes; `None` of one that does not tell.
+/// Identifies the history of a server; `None` if the server does not provide it.
 async fn course(db: &Session) -> Result<Option<Course>, Failure> {
     match row(db, COURSE, &[]).await {
         Ok(Some(row)) => Ok(Some(Course { system: row.try_get(0)?, timeline: row.try_get(1)? })),
         Ok(None) => Ok(None),
         Err(failure) if failure.is_gone() => Err(failure),
-        // Servers of some providers have no such functions.
+        // Some providers' servers lack these functions.
         Err(_) => Ok(None),
     }
 }
 
-/// That no node runs on the database.
+/// Checks that no node runs on the database.
 ///
 /// # Errors
-/// `Conflict` when one does; `Unavailable` from the server.
+/// `Conflict` when one runs; `Unavailable` from the server.
 pub(super) async fn require_no_node(db: &Session) -> Result<()> {
     let failed = |e: Failure| e.public("storage: the nodes on the database cannot be counted");
     let found = row(db, NODES, &[]).await.map_err(failed)?;
@@ -143,7 +140,7 @@ pub(super) async fn require_no_node(db: &Session) -> Result<()> {
     ))
 }
 
-/// Listens on a connection of its own until nobody wants to be told any more; one that ends is replaced.
+/// Listens on its own connection until the receiver is dropped. Replaces a lost connection.
 pub(super) async fn listen(url: PostgresUrl, told: Weak<Notify>) {
     while told.strong_count() > 0 {
         if let Err(error) = listen_once(&url, &told).await {
@@ -171,7 +168,7 @@ async fn listen_once(url: &PostgresUrl, told: &Weak<Notify>) -> Result<()> {
     };
     let listening = async {
         client.batch_execute(LISTEN).await.map_err(connect::lost)?;
-        // What was changed while nobody listened.
+        // For changes made before the connection listened.
         tell();
         std::future::pending::<Result<()>>().await
     };

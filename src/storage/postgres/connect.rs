@@ -1,8 +1,7 @@
-//! Connections: how one is made, what a session is set to, and what a server must be.
+//! Connections: their creation and settings, and the requirements for a server.
 //!
-//! The hosts of a URL are tried all at once, each for a limited time, and the first that takes writes is the one:
-//! one that is gone, or hangs, or has become a standby, costs nothing. Readers go there too, since what they read
-//! must hold what was written.
+//! All hosts of a URL are tried concurrently, and the first that takes writes is used. So an unreachable host, or one
+//! that has become a standby, causes no delay. Reads use the same server, as they must see all committed writes.
 
 use std::io;
 
@@ -18,32 +17,30 @@ use super::url::{ATTEMPT, PLACE, PostgresUrl, Server};
 use crate::error::{Error, Kind, Result};
 use crate::telemetry;
 
-/// Oldest server that is tested: 13.
+/// The oldest server version that is tested: 13.
 const OLDEST: u32 = 130_000;
 
-/// What every session is set to, whatever the server's and the role's defaults are. The lock timeout is
-/// the shorter one: who waits for another node's lock holds locks of its own. A node that stands still in
-/// the middle of a transaction loses it and its locks before those who wait for them give up; it begins
-/// again when it goes on.
+/// Settings of every session, independent of the defaults of server and role. The lock timeout is shorter than the
+/// statement timeout, because a waiting transaction holds other locks. A node that stalls inside a transaction loses
+/// it, and its locks, before other nodes time out; it starts the transaction again when it continues.
 const SETTINGS: &str = "SET statement_timeout = '10s'; SET lock_timeout = '3s';
     SET idle_in_transaction_session_timeout = '2s'; SET default_transaction_isolation = 'read committed';
     SET client_min_messages = 'warning'; SET jit = off; SET DateStyle = 'ISO'";
-/// What durability depends on.
+/// The settings on which durability depends.
 const FACTS: &str = "SELECT current_setting('fsync'), current_setting('full_page_writes'),
     current_setting('synchronous_commit'), current_setting('server_encoding'), current_setting('server_version_num')";
 
-/// Tells a connection of the server from every other one.
+/// Identifies a server connection.
 const BACKEND: &str = "SELECT pid || ' ' || backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()";
-/// How often it is looked whether a pooler lends the connection to another client: one that is busy may lend another.
+/// Number of probes for a pooler that shares the connection: a busy one may pick another connection.
 const PROBES: usize = 3;
 const POOLED: &str = "storage: the database is behind a pooler in transaction or statement mode, which loses LISTEN, \
     advisory locks and prepared statements between transactions: set pool_mode = session, or connect to the server itself";
 
-/// A connection that nobody drives yet, to the server that takes writes.
+/// Connects to the server that takes writes. The caller must drive the returned connection.
 ///
 /// # Errors
-/// `Invalid` when a file that the URL names cannot be used, `Unavailable` when no server is to be had; the text says
-/// why for each of them.
+/// `Invalid` when a file in the URL cannot be used; `Unavailable` when no server is reachable, with all reasons.
 pub(super) async fn connect(url: &PostgresUrl) -> Result<(Client, Connection<Socket, Stream>)> {
     let (servers, connector) = prepared(url).await?;
     let alone = servers.len() == 1;
@@ -71,7 +68,7 @@ pub(super) async fn connect(url: &PostgresUrl) -> Result<(Client, Connection<Soc
     Err(Error::new(Kind::Unavailable, format!("storage: the database is out of reach ({})", reasons.join("; "))))
 }
 
-/// The servers and what TLS is made with, off this thread: files are read.
+/// Prepares servers and TLS on a blocking thread, because files are read.
 async fn prepared(url: &PostgresUrl) -> Result<(Vec<Server>, Connector)> {
     let url = url.clone();
     let prepare = move || {
@@ -81,7 +78,7 @@ async fn prepared(url: &PostgresUrl) -> Result<(Vec<Server>, Connector)> {
     tokio::task::spawn_blocking(prepare).await.map_err(Error::internal)?
 }
 
-/// A connection set up as every one of ours, and the task that drives it on the current runtime.
+/// Connects with [`SETTINGS`], and drives the connection with a task on the current runtime.
 pub(super) async fn client(url: &PostgresUrl) -> Result<(Client, JoinHandle<()>)> {
     let (client, connection) = connect(url).await?;
     let driver = tokio::spawn(async move {
@@ -94,11 +91,10 @@ pub(super) async fn client(url: &PostgresUrl) -> Result<(Client, JoinHandle<()>)
     Ok((client, driver))
 }
 
-/// A connection for writes, to a server that is fit for them.
+/// Connects to a server that is suitable for writes.
 ///
 /// # Errors
-/// `Unavailable` when the server cannot be reached or takes no writes; `Invalid` when it would lose what was
-/// answered as written.
+/// `Unavailable` when the server is unreachable or takes no writes; `Invalid` when it could lose committed writes.
 pub(super) async fn session(url: &PostgresUrl) -> Result<Session> {
     let (client, driver) = client(url).await?;
     let session = Session::new(client, driver);
@@ -107,8 +103,8 @@ pub(super) async fn session(url: &PostgresUrl) -> Result<Session> {
     Ok(session)
 }
 
-/// As [`session`], and one that keeps its connection of the server. LISTEN, advisory locks, prepared statements and
-/// settings belong to that connection; a pooler that lends it to another client between two transactions loses them.
+/// As [`session`], and checks that the session has its own server connection. LISTEN, advisory locks, prepared
+/// statements and settings belong to that connection. A pooler that shares it between transactions loses them.
 ///
 /// # Errors
 /// As [`session`]; `Invalid` behind such a pooler.
@@ -117,7 +113,7 @@ pub(super) async fn dedicated_session(url: &PostgresUrl) -> Result<Session> {
     let (other, driver) = client(url).await?;
     for _ in 0..PROBES {
         let before = backend(&session).await?;
-        // A pooler lends the connection that was given back last.
+        // Poolers pick the connection that was returned last.
         other.batch_execute("BEGIN").await.map_err(|error| match error.code() {
             Some(code) if takes_no_transactions(code) => Error::invalid(POOLED),
             _ => lost(error),
@@ -130,35 +126,34 @@ pub(super) async fn dedicated_session(url: &PostgresUrl) -> Result<Session> {
         }
     }
     drop(other);
-    // It ends with its client.
+    // The driver ends together with its client.
     let _ = driver.await;
     Ok(session)
 }
 
-/// Returns `true` if this code of a refused BEGIN means a pooler in statement mode, which takes no
-/// transactions (PgBouncer: 08P01). Every other error is the server's, and may pass: it shuts down, or lacks memory.
+/// `true` if a rejected BEGIN with this code means a pooler in statement mode, which rejects transactions (PgBouncer:
+/// 08P01). Other errors come from the server and may be temporary, such as a shutdown or a lack of memory.
 fn takes_no_transactions(code: &SqlState) -> bool {
     [&SqlState::PROTOCOL_VIOLATION, &SqlState::FEATURE_NOT_SUPPORTED, &SqlState::SYNTAX_ERROR].contains(&code)
 }
 
-/// What tells the connections of a server apart.
+/// Identifies the server connection of a client.
 async fn backend(client: &Client) -> Result<String> {
     let answer = client.simple_query(BACKEND).await.map_err(lost)?;
     Ok(column(&answer, 0).to_owned())
 }
 
-/// A column of the first row.
 fn column(answer: &[SimpleQueryMessage], n: usize) -> &str {
     answer.iter().find_map(|m| if let SimpleQueryMessage::Row(row) = m { row.get(n) } else { None }).unwrap_or_default()
 }
 
-/// A connection that failed when it was just made.
+/// Error of a connection that failed during its setup.
 pub(super) fn lost(error: tokio_postgres::Error) -> Error {
     Error::unavailable(format!("storage: the database is out of reach ({})", reason(&error, false)), error)
 }
 
-/// For whoever starts the program: what the server says (no such user or database, a wrong password, no client
-/// certificate), what TLS says, or what the system says. None of them quotes a password.
+/// The reason why a connection failed, for the operator: the message of the server (such as an unknown user or a wrong
+/// password), of TLS, or of the system. It never contains a password.
 fn reason(error: &tokio_postgres::Error, shows_certificate: bool) -> String {
     if let Some(answer) = error.as_db_error() {
         return answer.message().to_owned();
@@ -166,11 +161,11 @@ fn reason(error: &tokio_postgres::Error, shows_certificate: bool) -> String {
     let Some(cause) = std::error::Error::source(error) else { return error.to_string() };
     let Some(cause) = cause.downcast_ref::<io::Error>() else { return cause.to_string() };
     match cause.kind() {
-        // The one way in which tokio-postgres tells it.
+        // The only indication that tokio-postgres gives.
         io::ErrorKind::PermissionDenied if cause.to_string() == "database does not allow writes" => {
             "it takes no writes: a standby, or default_transaction_read_only is on".to_owned()
         }
-        // A server that refuses a client certificate may be gone before what it says of it is read.
+        // A server that rejects a client certificate may close the connection before its alert is read.
         io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof
             if shows_certificate =>
         {

@@ -1,10 +1,10 @@
-//! SQL of what tokens keep for themselves.
+//! SQL of cubbyholes.
 
 use super::query::{Failure, Session, execute, exists, row, rows};
 use crate::auth::store::{CubbyholeRow, TokenHash};
 use crate::storage::statements::{conflict, cubbyhole as sql};
 
-/// Holds the token: it does not end meanwhile, and what other nodes put in at this moment counts.
+/// Locks the token, so that it cannot end, and the size includes concurrent writes of other nodes.
 const HOLD: &str = "SELECT 1 FROM token WHERE hash = $1 FOR NO KEY UPDATE";
 
 pub(super) async fn put(db: &Session, new: &CubbyholeRow) -> Result<(), Failure> {

@@ -1,4 +1,4 @@
-//! SQL of the sealed configuration documents: compare-and-set on the version.
+//! SQL of sealed documents, with compare-and-set on the version.
 
 use super::query::{Failure, Session, execute, exists, rows};
 use crate::documents::{DocumentWrite, MountId};
@@ -11,7 +11,7 @@ pub(super) async fn write(db: &Session, write: &DocumentWrite) -> Result<(), Fai
     let holds = match (expected, body) {
         (0, Some(body)) => execute(db, sql::INSERT, &[&mount, &kind, name, body]).await? == 1,
         (_, Some(body)) => execute(db, sql::UPDATE, &[body, &mount, &kind, name, &version]).await? == 1,
-        // Deleting what must not exist: only the condition is left of it.
+        // Deleting a document that must be absent only checks the condition.
         (0, None) => !exists(db, sql::EXISTS, &[&mount, &kind, name]).await?,
         (_, None) => execute(db, sql::DELETE, &[&mount, &kind, name, &version]).await? == 1,
     };

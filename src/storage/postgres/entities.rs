@@ -9,12 +9,12 @@ use crate::clock::Time;
 use crate::storage::backend::micros;
 use crate::storage::statements::{conflict, entities as sql};
 
-/// Holds an entity until its alias is committed: a removal elsewhere waits, and then finds the alias.
+/// Locks an entity until its alias is committed: a concurrent removal waits, and then finds the alias.
 const HOLD: &str = "SELECT 1 FROM entity WHERE id = $1 FOR KEY SHARE";
-/// Nodes that sweep at the same time take different entities.
+/// Concurrent sweeps of several nodes take different entities.
 const ENDED: &str = "SELECT id FROM entity WHERE kept_until_micros <= $1 ORDER BY kept_until_micros LIMIT $2
     FOR UPDATE SKIP LOCKED";
-/// The end of the last token of each entity that has one; `$1` for one without an end.
+/// The expiry of the last token of each entity that has one; `$1` if one has no expiry.
 const LAST_ENDS: &str = "SELECT entity, MAX(COALESCE(expires_at_micros, $1)) FROM token
     WHERE entity = ANY($2) GROUP BY entity";
 const KEEP_ALL: &str = "UPDATE entity SET kept_until_micros = kept.until
@@ -48,24 +48,24 @@ pub(super) async fn put_alias(db: &Session, row: &AliasRow) -> Result<(), Failur
     if stored == 0 { Err(Failure::Conflict(conflict::ALIAS_CHANGED)) } else { Ok(()) }
 }
 
-/// Whether there is such an entity.
+/// Returns `true` if the entity exists.
 pub(super) async fn keep(db: &Session, id: &str, until: Time) -> Result<bool, Failure> {
     Ok(execute(db, sql::KEEP, &[&micros(until), &id]).await? > 0 || exists(db, sql::EXISTS, &[&id]).await?)
 }
 
-/// Whether there was such an entity. It goes first: an alias that another node is about to add waits for it.
+/// Returns `true` if the entity existed. Removed before its aliases, so that an insert of an alias waits for it.
 pub(super) async fn drop_entity(db: &Session, id: &str) -> Result<bool, Failure> {
     let found = execute(db, sql::DROP, &[&id]).await? > 0;
     execute(db, sql::DROP_ALIASES, &[&id]).await?;
     Ok(found)
 }
 
-/// Whether there was such an alias.
+/// Returns `true` if the alias existed.
 pub(super) async fn drop_alias(db: &Session, id: &str) -> Result<bool, Failure> {
     Ok(execute(db, sql::DROP_ALIAS, &[&id]).await? > 0)
 }
 
-/// How many entities it looked at.
+/// Returns the number of entities that were examined.
 pub(super) async fn sweep(db: &Session, now: Time, again: Time, limit: u32) -> Result<u32, Failure> {
     let ended = rows(db, ENDED, &[&micros(now), &i64::from(limit)]).await?;
     let ended: Vec<String> = ended.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;

@@ -1,8 +1,7 @@
-//! Filling an empty database with the rows of another store, in one transaction: all of it is there afterwards, or the
-//! database is as empty as before.
+//! Copying of another store's rows into an empty database, in one transaction: all or nothing.
 //!
-//! Foreign keys go first and come back last, because rows name each other in circles; when they come back every row is
-//! held against them. Numbers that the server gives out go on above those that were brought.
+//! Foreign keys are dropped first and restored at the end, because rows refer to each other in cycles; restoring them
+//! checks every row. Sequences continue above the copied ids.
 
 use tokio_postgres::types::ToSql;
 
@@ -13,11 +12,11 @@ use super::url::PostgresUrl;
 use crate::error::{Error, Kind, Result};
 use crate::sql::Value;
 
-/// The transaction may stand still while the other store is read, and its statements take their time.
+/// The transaction is idle while the other store is read, and its statements may take long.
 const BEGIN: &str = "BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = '10s';
     SET LOCAL idle_in_transaction_session_timeout = '10min'";
-/// Every table but the system's, whoever owns it and in whatever schema: how it is written, its name where the store's own
-/// tables are, and whether its rows can be seen. Those of a foreign table are elsewhere.
+/// All user tables of all owners and schemas: their SQL name, their name if they are in the store's own schema, and
+/// whether their rows are visible. The rows of foreign tables are not visible.
 const TABLES: &str = "SELECT c.oid::regclass::text, CASE WHEN n.nspname = current_schema() THEN c.relname::text END,
         c.relkind <> 'f' AND has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT')
             AND NOT row_security_active(c.oid)
@@ -29,24 +28,24 @@ const COLUMNS: &str = "SELECT column_name::text, udt_name::text, is_identity = '
     WHERE table_schema = current_schema() AND table_name::text = $1::text";
 const FOREIGN_KEYS: &str = "SELECT conrelid::regclass::text, quote_ident(conname), pg_get_constraintdef(oid)
     FROM pg_constraint WHERE contype = 'f' AND connamespace = current_schema()::regnamespace";
-/// What a database has that was never used.
+/// The rows of a store that was never used.
 const NEW: &[(&str, &str)] = &[("meta", "name = 'schema'"), ("mount", "id = 0")];
 
-/// What became of a database that was filled.
+/// The outcome of the commit.
 pub(crate) enum Committed {
-    /// It has all of it.
+    /// All rows are stored.
     Yes,
-    /// It has all of it or nothing: the connection was lost before the server answered.
+    /// All rows are stored, or none: the connection was lost before the response.
     Unknown(Error),
 }
 
-/// An empty database that is being filled.
+/// An empty database during the copy.
 pub(crate) struct Filling {
     db: Session,
     foreign_keys: Vec<[String; 3]>,
 }
 
-/// A column of a table here.
+/// A column of the target.
 pub(crate) struct Column {
     pub(crate) name: String,
     kind: String,
@@ -54,13 +53,13 @@ pub(crate) struct Column {
 }
 
 impl Filling {
-    /// Brings the schema up to date and begins.
+    /// Upgrades the schema and begins the transaction.
     ///
     /// # Errors
-    /// `Conflict` when the database is not empty, which stays as it is then, and those of connecting.
+    /// `Conflict` when the database is not empty, which stays unchanged then; the errors of connecting.
     pub(crate) async fn begin(url: &PostgresUrl) -> Result<Self> {
         let mut db = connect::dedicated_session(url).await?;
-        // What is somebody's is not brought up to date either.
+        // Checked before the upgrade as well: a database with other content must stay unchanged.
         require_empty(&db).await?;
         schema::migrate(&mut db).await?;
         let filling = Self::begin_in(db).await.map_err(failed)?;
@@ -79,7 +78,7 @@ impl Filling {
         Ok(Self { db, foreign_keys })
     }
 
-    /// The columns of a table.
+    /// Reads the columns of a table.
     ///
     /// # Errors
     /// `Unavailable` from the server.
@@ -91,10 +90,10 @@ impl Filling {
         found.iter().map(column).collect::<Result<_, Failure>>().map_err(failed)
     }
 
-    /// Inserts rows, whose values are in the order of the columns. A row of a new database stays as it is.
+    /// Inserts rows with values in the order of the columns. Skips rows that a new database already has.
     ///
     /// # Errors
-    /// `Unavailable` from the server, for rows that it does not take as well.
+    /// `Unavailable` from the server, also for rows that it rejects.
     pub(crate) async fn insert(&self, table: &str, columns: &[&Column], rows: Vec<Vec<Value>>) -> Result<()> {
         let names: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
         let mut place = 0;
@@ -117,7 +116,7 @@ impl Filling {
         super::query::execute(&self.db, &text, &values).await.map(drop).map_err(failed)
     }
 
-    /// How many rows a table has.
+    /// Counts the rows of a table.
     ///
     /// # Errors
     /// `Unavailable` from the server.
@@ -127,7 +126,7 @@ impl Filling {
         found.first().and_then(|row| row.try_get(0).ok()).ok_or_else(|| Error::internal("a count has a row"))
     }
 
-    /// The numbers that the server gives out for a table go on above `last`.
+    /// Lets the sequence of a table continue above `last`.
     ///
     /// # Errors
     /// `Unavailable` from the server.
@@ -139,17 +138,17 @@ impl Filling {
         Ok(())
     }
 
-    /// Holds all rows against the foreign keys, and keeps them.
+    /// Restores the foreign keys, which checks all rows, and commits.
     ///
     /// # Errors
-    /// `Unavailable` from the server; nothing is kept then.
+    /// `Unavailable` from the server; nothing is stored then.
     pub(crate) async fn commit(self) -> Result<Committed> {
         for [table, name, definition] in &self.foreign_keys {
             self.run(&format!("ALTER TABLE {table} ADD CONSTRAINT {name} {definition}")).await?;
         }
         match self.db.batch_execute("COMMIT").await.map_err(Failure::from) {
             Ok(()) => Ok(Committed::Yes),
-            // What a server refuses it has not done. One that ends the session, or is gone, says nothing of it.
+            // An error response means that nothing was committed. If the session ends, the outcome is unknown.
             Err(failure) if failure.code().is_some() && !failure.is_gone() => Err(failed(failure)),
             Err(failure) => Ok(Committed::Unknown(failed(failure))),
         }
@@ -161,7 +160,7 @@ impl Filling {
 }
 
 impl Column {
-    /// A value of the embedded store, which has no truth values of their own.
+    /// Converts a value of the embedded store, which has no booleans.
     fn fit(&self, value: Value) -> Value {
         match value {
             Value::Int(flag) if self.kind == "bool" => Value::Bool(flag != 0),
@@ -170,16 +169,15 @@ impl Column {
     }
 }
 
-/// Whether a database has a fact, as it is when no transaction that has written facts is left.
+/// Returns `true` if a database has a fact, after waiting for all transactions that write facts.
 ///
 /// # Errors
-/// `Unavailable` when it cannot be asked, or such a transaction goes on for longer than a lock is waited for; those of
-/// connecting.
+/// `Unavailable` when the database is unreachable, or such a transaction exceeds the lock timeout.
 pub(crate) async fn has(url: &PostgresUrl, fact: &str) -> Result<bool> {
     let db = connect::session(url).await?;
     let asked = async {
         db.batch_execute(BEGIN).await?;
-        // Whatever became of the connection of one: the server may still work on its COMMIT.
+        // The server may still process the COMMIT of a lost connection.
         db.batch_execute("LOCK TABLE meta IN SHARE MODE").await?;
         exists(&db, "SELECT 1 FROM meta WHERE name = $1", &[&fact]).await
     };
@@ -203,7 +201,7 @@ async fn require_empty(db: &Session) -> Result<()> {
     Ok(())
 }
 
-/// With what the server says: the operator reads it who copies.
+/// Error with the server's message, for the operator who runs the copy.
 fn failed(failure: Failure) -> Error {
     let said = match &failure {
         Failure::Engine(error) => error.as_db_error().map(|answer| answer.message().to_owned()),

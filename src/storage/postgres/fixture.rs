@@ -1,4 +1,4 @@
-//! The PostgreSQL engine as the contract suite's subject.
+//! The PostgreSQL engine as a fixture of the contract tests.
 
 use std::sync::Mutex;
 
@@ -16,7 +16,7 @@ use crate::storage::{Absent, Database, Options, Storage, open};
 #[path = "../../../tests/it/cluster.rs"]
 pub(super) mod cluster;
 
-/// A database of its own in the test run's cluster.
+/// A separate database in the cluster of the test run.
 pub(crate) struct Postgres {
     pub(super) database: cluster::Database,
     onlooker: Onlooker,
@@ -30,7 +30,7 @@ impl Postgres {
     }
 }
 
-/// A connection of the test itself, with a thread for its waits: the suite asks from inside a runtime.
+/// A connection of the test itself with its own runtime and thread, because tests call it from inside a runtime.
 struct Onlooker(Mutex<Option<(tokio::runtime::Runtime, tokio_postgres::Client)>>);
 
 impl Onlooker {
@@ -89,14 +89,14 @@ impl Fixture for Postgres {
         self.onlooker.ask(self.url(), async |client| client.execute(sql, &values).await.unwrap()) as usize
     }
 
-    /// The files of this database, and the log of the whole cluster.
+    /// Returns the files of this database, and the write-ahead log of the cluster.
     fn files(&self) -> Vec<(String, Vec<u8>)> {
         let oid = self.number("SELECT oid::BIGINT FROM pg_database WHERE datname = current_database()");
         self.database.psql("CHECKPOINT");
         let data = cluster::shared().folder().join("data");
         let folders = [data.join(format!("base/{oid}")), data.join("pg_wal")];
         let files = folders.iter().flat_map(|folder| std::fs::read_dir(folder).unwrap()).map(|file| file.unwrap());
-        // A segment of the log may go while it is looked for, and one entry is a folder.
+        // A log segment may be removed concurrently, and one entry is a folder.
         files.filter_map(|f| Some((f.file_name().into_string().unwrap(), std::fs::read(f.path()).ok()?))).collect()
     }
 }

@@ -1,5 +1,4 @@
-//! Rows that wait to be sent together: certificates, what belongs to them, and revocations, each kind in one
-//! statement.
+//! Rows that are collected and sent in one statement per kind: certificates with their records, and revocations.
 
 use std::collections::BTreeSet;
 
@@ -8,24 +7,23 @@ use super::{answered, certificates, leases, metadata};
 use crate::documents::MountId;
 use crate::pki::store::{AnsweredRow, CertificateRow, LeaseRow, MetadataRow, RevocationRow};
 
-/// When a write is sent, as against the rows that are gathered.
+/// When a write is sent, relative to the collected rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// It is gathered itself, and sent with the others.
+    /// Collected itself, and sent with the others.
     Gathered,
-    /// At once: it looks at nothing that is gathered.
+    /// Immediately: independent of collected rows.
     AtOnce,
-    /// After the gathered leases, which it looks at.
+    /// After the collected leases, on which it depends.
     AfterLeases,
-    /// After everything that is gathered.
+    /// After all collected rows.
     AfterAll,
 }
 
-/// Where an outcome belongs: unit and write.
+/// The position of an outcome: unit and write.
 #[derive(Clone, Copy)]
 pub(super) struct Place(pub(super) usize, pub(super) usize);
 
-/// What waits to be sent together.
 #[derive(Default)]
 pub(super) struct Gathered<'a> {
     pub(super) certificates: Vec<&'a CertificateRow>,
@@ -35,18 +33,16 @@ pub(super) struct Gathered<'a> {
     pub(super) revocations: Vec<(Place, &'a RevocationRow)>,
 }
 
-/// How much is gathered of each kind.
 #[derive(Clone, Copy)]
 pub(super) struct Mark([usize; 5]);
 
 impl Gathered<'_> {
-    /// How much is gathered by now.
     pub(super) fn mark(&self) -> Mark {
         let Self { certificates, leases, metadata, answered, revocations } = self;
         Mark([certificates.len(), leases.len(), metadata.len(), answered.len(), revocations.len()])
     }
 
-    /// Takes back everything since [`Gathered::mark`].
+    /// Drops all rows collected since [`Gathered::mark`].
     pub(super) fn back_to(&mut self, Mark([certificates, leases, metadata, answered, revocations]): Mark) {
         self.certificates.truncate(certificates);
         self.leases.truncate(leases);
@@ -55,7 +51,7 @@ impl Gathered<'_> {
         self.revocations.truncate(revocations);
     }
 
-    /// Whether a write has to wait until what is gathered is sent.
+    /// Returns `true` if a write must wait until the collected rows are sent.
     pub(super) fn holds_up(&self, turn: Turn) -> bool {
         match turn {
             Turn::AfterAll => true,
@@ -64,14 +60,14 @@ impl Gathered<'_> {
         }
     }
 
-    /// The mounts of its rows; that of an answered request is its certificate's.
+    /// The mounts of the rows. A completed request has the mount of its certificate.
     pub(super) fn mounts(&self) -> BTreeSet<MountId> {
         let certificates = self.certificates.iter().map(|row| row.mount);
         let attached = self.leases.iter().map(|row| row.mount).chain(self.metadata.iter().map(|row| row.mount));
         certificates.chain(attached).chain(self.revocations.iter().map(|(_, row)| row.mount)).collect()
     }
 
-    /// Inserts everything but revocations, or says that a serial or a key is taken: then the caller undoes it.
+    /// Inserts all rows except revocations. `SerialTaken` if a serial or key is taken; the caller must then roll back.
     pub(super) async fn send(&self, db: &Session) -> Result<(), Failure> {
         if !self.answered.is_empty() {
             answered::insert_all(db, &self.answered).await?;

@@ -1,4 +1,4 @@
-//! SQL of leases, and of the tokens that ended with some.
+//! SQL of leases, and of ended tokens with leases.
 
 use tokio_postgres::Row;
 
@@ -8,8 +8,7 @@ use crate::documents::MountId;
 use crate::pki::store::{LeaseRange, LeaseRow};
 use crate::storage::statements::leases as sql;
 
-/// Holds a live token until its lease is committed: a revocation or last use elsewhere waits, and then
-/// finds the lease.
+/// Locks a live token until its lease is committed: a concurrent revocation or last use waits and finds the lease.
 const HOLD: &str = "SELECT 1 FROM token WHERE hash = $1 AND (uses IS NULL OR uses > 0) FOR SHARE";
 const INSERT: &str = "INSERT INTO lease (id, mount, serial, token, issued_at, expires_at)
     SELECT UNNEST($1::TEXT[]), UNNEST($2::BIGINT[]), UNNEST($3::BYTEA[]), UNNEST($4::BYTEA[]), UNNEST($5::BIGINT[]),
@@ -21,13 +20,13 @@ const TOKENS_ENDED: &str = "INSERT INTO ended_token (hash)
     WHERE EXISTS (SELECT 1 FROM lease WHERE lease.token = gone.hash AND lease.ending = 0)
     ON CONFLICT (hash) DO NOTHING";
 
-/// That a token lives and stays to the end of the transaction.
+/// Returns `true` if a token is live, and locks it until the end of the transaction.
 pub(super) async fn hold_token(db: &Session, token: &TokenHash) -> Result<bool, Failure> {
     exists(db, HOLD, &[&&token[..]]).await
 }
 
-/// Stores all of them in one statement, or says that a serial is taken: then the caller must undo the
-/// transaction, or the part of it behind a savepoint. Their tokens are held.
+/// Inserts all rows in one statement. `SerialTaken` if a serial is taken; the caller must then roll back to its
+/// savepoint or the whole transaction. The tokens must be locked.
 pub(super) async fn insert_all(db: &Session, all: &[&LeaseRow]) -> Result<(), Failure> {
     fn column<'a, T>(all: &[&'a LeaseRow], of: impl Fn(&'a LeaseRow) -> T) -> Vec<T> {
         all.iter().map(|row| of(row)).collect()
@@ -55,7 +54,7 @@ pub(super) async fn end(db: &Session, ids: &[String]) -> Result<u32, Failure> {
     execute(db, END, &[&ids]).await.map(count)
 }
 
-/// Remembers which of these tokens ended while they had leases.
+/// Records those of these tokens that ended while they had leases.
 pub(super) async fn tokens_ended(db: &Session, hashes: &[&[u8]]) -> Result<(), Failure> {
     execute(db, TOKENS_ENDED, &[&hashes]).await.map(drop)
 }

@@ -1,10 +1,10 @@
-//! The installation's own facts: its id, its wrapped keys, and how far they are in use.
+//! Installation facts: the installation id, the wrapped keys, and their usage.
 
 use super::query::{Failure, Session, execute, exists, rows};
 use crate::storage::backend::{Fact, FactWrite};
 use crate::storage::statements::{conflict, meta as sql};
 
-/// Changes of facts are made one after the other, so that what one finds is not changed by another before it ends.
+/// Serializes changes of facts, so that concurrent transactions cannot invalidate the conditions of each other.
 const LOCK: &str = "UPDATE meta SET value = value WHERE name = 'installation'";
 
 pub(super) async fn write(db: &Session, facts: &[FactWrite]) -> Result<(), Failure> {

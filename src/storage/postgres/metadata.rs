@@ -1,4 +1,4 @@
-//! SQL of what is attached to certificates.
+//! SQL of certificate metadata.
 
 use super::query::{Failure, Session, insert, page, row};
 use crate::documents::MountId;
@@ -9,8 +9,8 @@ use crate::x509::serial::Serial;
 const INSERT: &str = "INSERT INTO certificate_metadata (mount, serial, not_after, body)
     SELECT UNNEST($1::BIGINT[]), UNNEST($2::BYTEA[]), UNNEST($3::BIGINT[]), UNNEST($4::BYTEA[])";
 
-/// Stores all of them in one statement, or says that a serial is taken: then the caller must undo the
-/// transaction, or the part of it behind a savepoint.
+/// Inserts all rows in one statement. `SerialTaken` if a serial is taken; the caller must then roll back to its
+/// savepoint or the whole transaction.
 pub(super) async fn insert_all(db: &Session, all: &[&MetadataRow]) -> Result<(), Failure> {
     fn column<'a, T>(all: &[&'a MetadataRow], of: impl Fn(&'a MetadataRow) -> T) -> Vec<T> {
         all.iter().map(|row| of(row)).collect()

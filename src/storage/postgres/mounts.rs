@@ -1,10 +1,9 @@
-//! SQL of mounts, of their end, and of the counters.
+//! SQL of mounts, their removal, and the counters.
 //!
-//! A mount that is dropped is gone at once: its documents, CRLs and counters go in the dropping
-//! transaction, and no read finds rows of a mount that does not exist. Its certificates, revocations and tokens,
-//! perhaps millions, follow in steps of a few milliseconds between commits; the first step of the tokens is taken
-//! at once, so that the leases of few do not wait. A batch that writes to a mount holds it by a shared advisory lock, which a drop waits for: unlike a lock on the
-//! mount's row it writes nothing.
+//! A dropped mount disappears immediately: the same transaction removes its documents, CRLs and counters, and reads
+//! skip rows of missing mounts. Certificates, revocations and tokens, perhaps millions, are removed in short steps
+//! between commits. The first step for tokens is part of the drop, so that a few leases end without delay. A batch
+//! holds a shared advisory lock on its mounts, for which a drop waits. Unlike a row lock, it writes nothing.
 
 use futures_util::future::try_join;
 use tokio_postgres::types::ToSql;
@@ -14,14 +13,14 @@ use super::tokens;
 use crate::documents::{MountId, SYSTEM};
 use crate::storage::statements::{DROP_PARTS, REMOVE_SOME, conflict, mounts as sql};
 
-/// Rows that one step removes.
+/// Rows per step.
 const STEP: i64 = 500;
 
 const HOLD: &str = "SELECT pg_advisory_xact_lock_shared(UNNEST($1::BIGINT[]))";
 const ALL_EXIST: &str = "SELECT COUNT(*) = CARDINALITY($1::BIGINT[]) FROM mount WHERE id = ANY($1)";
 const HOLD_ALONE: &str = "SELECT pg_advisory_xact_lock($1)";
 
-/// Rows that a transaction inserted into a mount, less those that it removed.
+/// Net number of rows that a transaction inserted into a mount.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Inserted {
     pub(super) certificates: i64,
@@ -35,15 +34,15 @@ pub(super) async fn create(db: &Session, mount: MountId) -> Result<(), Failure> 
     Ok(())
 }
 
-/// Keeps mounts, each named once, from being dropped until the transaction ends. The look is a statement of
-/// its own, so that it sees a drop that the lock waited for; both are sent at once, the lock first, and the
-/// server runs them in turn. Rows may be sent before the answer, as long as COMMIT is not.
+/// Protects distinct mounts from being dropped until the transaction ends, and checks that they exist. The check is a
+/// separate statement after the lock, so that it sees a drop that the lock waited for. Both are pipelined. The caller
+/// may send rows before the response, but not COMMIT.
 pub(super) async fn hold(db: &Session, mounts: &[MountId]) -> Result<(), Failure> {
     let ids: Vec<i64> = mounts.iter().filter(|mount| **mount != SYSTEM).map(|mount| mount.0).collect();
     if ids.is_empty() {
         return Ok(());
     }
-    // Prepared before either is sent: a statement that must be prepared first would fall behind.
+    // Both are prepared first, because preparing one in between would break the order.
     let (lock, look) = (db.prepare_cached(HOLD).await?, db.prepare_cached(ALL_EXIST).await?);
     let ids: [&(dyn ToSql + Sync); 1] = [&ids];
     let (_, found) = try_join(db.query(&lock, &ids), db.query_one(&look, &ids)).await?;
@@ -71,7 +70,7 @@ pub(super) async fn any_dropped(db: &Session) -> Result<bool, Failure> {
     exists(db, sql::ANY_DROPPED, &[]).await
 }
 
-/// Removes a few rows of a dropped mount; whether there is more to remove.
+/// Removes a few rows of a dropped mount; returns `true` if more are left.
 pub(super) async fn remove_some_dropped(db: &Session) -> Result<bool, Failure> {
     let Some(next) = row(db, sql::NEXT_DROPPED, &[]).await? else { return Ok(false) };
     let mount: i64 = next.try_get(0)?;
@@ -91,12 +90,11 @@ pub(super) async fn count(db: &Session, mount: MountId, node: i64, inserted: Ins
     execute(db, sql::COUNT, &[&mount.0, &node, &inserted.certificates, &inserted.revocations]).await.map(drop)
 }
 
-/// Whether a mount exists.
 pub(super) async fn is_there(db: &Session, mount: MountId) -> Result<bool, Failure> {
     exists(db, sql::EXISTS, &[&mount.0]).await
 }
 
-/// Stored certificates and revocations.
+/// The numbers of stored certificates and revocations.
 pub(super) async fn counts(db: &Session, mount: MountId) -> Result<(u64, u64), Failure> {
     let sums = row(db, sql::COUNTS, &[&mount.0]).await?.ok_or(Failure::Unreadable("the counters"))?;
     Ok((sums.try_get::<_, i64>(0)? as u64, sums.try_get::<_, i64>(1)? as u64))

@@ -1,4 +1,4 @@
-//! What following other nodes reads, on PostgreSQL, and the listener's start.
+//! The change log on PostgreSQL, and the start of its listener.
 
 use std::sync::Arc;
 
@@ -21,11 +21,11 @@ impl ChangeLog for Store<Pool> {
         async move {
             let changes = found.await?;
             if changes.is_other_course {
-                // The key in use may be among what was lost: what it seals would be lost with this process.
+                // The current key may have been lost with the previous server, and later all values sealed with it.
                 keys.learn_anew().await?;
                 return Ok(changes);
             }
-            // It may be a data key. Without it this node goes on, until it meets a value that it sealed.
+            // It may be a new data key. On failure the node loads the key when it reads a value sealed with it.
             if changes.mounts.iter().any(|change| change.mount == SYSTEM)
                 && let Err(error) = keys.learn().await
             {

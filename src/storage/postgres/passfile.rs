@@ -1,5 +1,5 @@
-//! Passwords in a file of libpq's form (`.pgpass`): a line `host:port:database:user:password` for each, `*` for
-//! whatever it is, `\` before a colon or a backslash that is meant; the first line that fits counts.
+//! Passwords in libpq's file format (`.pgpass`): lines `host:port:database:user:password`, with `*` as a wildcard and
+//! `\` before a literal colon or backslash. The first matching line counts.
 
 use std::fs::File;
 use std::io::Read;
@@ -11,10 +11,10 @@ use tokio_postgres::config::Host;
 use crate::error::{Error, Kind, Result};
 use crate::secret::{PRIVATE_FILE, Secret, is_private};
 
-/// Folders of unix sockets that the name `localhost` stands for too.
+/// Folders of unix sockets that `localhost` matches as well, as in libpq.
 const SOCKETS: [&str; 3] = ["/run/postgresql", "/var/run/postgresql", "/tmp"];
 
-/// Reads a file that nobody else has a right to.
+/// Reads a password file, which must be private.
 ///
 /// # Errors
 /// `Invalid` naming the file and the rule.
@@ -22,7 +22,7 @@ pub(super) fn read(path: &Path) -> Result<Secret> {
     let refused = |rule: &str| Error::invalid(format!("passfile: {}: {rule}", path.display()));
     let unreadable = |error| Error::of_file("passfile", path, "read", error).as_kind(Kind::Invalid);
     let mut file = File::open(path).map_err(unreadable)?;
-    // Asked of the open file, so that no other file can take its place after the check.
+    // Checks the open file, so that it cannot be replaced after the check.
     if !is_private(&file.metadata().map_err(unreadable)?) {
         return Err(refused(PRIVATE_FILE));
     }
@@ -33,7 +33,7 @@ pub(super) fn read(path: &Path) -> Result<Secret> {
     Ok(content)
 }
 
-/// The password for the one server of `config`, which names its user.
+/// Finds the password for the single server of `config`.
 pub(super) fn password(content: &Secret, config: &Config) -> Option<Secret> {
     let port = config.get_ports().first().copied().unwrap_or(5432).to_string();
     let user = config.get_user().unwrap_or_default();
@@ -58,7 +58,7 @@ pub(super) fn password(content: &Secret, config: &Config) -> Option<Secret> {
     })
 }
 
-/// The text up to a colon that ends a field, and what follows the colon.
+/// Splits a text at the first unescaped colon.
 fn field(text: &str) -> Option<(&str, &str)> {
     let mut escaped = false;
     let end = text.bytes().position(|byte| {
@@ -108,7 +108,7 @@ mod unit_tests {
         assert_eq!(found("db:5432:signet:signet", "postgres://signet@db/signet"), None);
         assert_eq!(found("db:5432:signet:signet:", "postgres://signet@db/signet"), None);
         assert_eq!(found("a\\:b:*:*:*:x", "host=a:b user=u").as_deref(), Some("x"));
-        // The database is called as the user is when it has no name.
+        // Without a database name, the user's name is used.
         assert_eq!(found("*:*:u:u:x", "postgres://u@db").as_deref(), Some("x"));
         for (line, fits) in [("localhost", true), ("/run/postgresql", true), ("/elsewhere", false)] {
             let found = found(&format!("{line}:*:*:*:x"), "host=/run/postgresql user=u");

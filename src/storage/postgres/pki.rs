@@ -1,5 +1,4 @@
-//! What the certificate authority engine reads and writes, on PostgreSQL: each read and each write goes from here
-//! to the file of its table, or is gathered.
+//! Reads and writes of the certificate authority engine on PostgreSQL, dispatched by table or collected.
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
@@ -18,7 +17,7 @@ use crate::pki::store::{
 use crate::storage::store::Store;
 use crate::x509::serial::Serial;
 
-/// When a write is sent.
+/// Returns when a write is sent.
 pub(super) fn turn(write: &PkiWrite) -> Turn {
     match write {
         PkiWrite::Certificate(_)
@@ -30,13 +29,12 @@ pub(super) fn turn(write: &PkiWrite) -> Turn {
         | PkiWrite::LeasesEnd(_)
         | PkiWrite::LeasesMarkEnded { .. }
         | PkiWrite::LeasesSweep { .. } => Turn::AfterLeases,
-        // What is only gathered yet is none of the business of a removal: it has hardly expired.
+        // Removals need not see collected rows, which can hardly have expired.
         _ => Turn::AtOnce,
     }
 }
 
-/// One write, in the transaction of its batch. The outcome of a revocation is known once it is sent, and
-/// takes its place then.
+/// Runs one write in the transaction of its batch. The outcome of a revocation is filled in when it is sent.
 pub(super) async fn write<'a>(
     tx: &mut Transaction<'a>,
     place: Place,

@@ -1,4 +1,4 @@
-//! The projects API's store on PostgreSQL: its work has sessions of its own, whether it writes or not.
+//! The projects API's store on PostgreSQL: all of its work uses separate sessions.
 
 use futures_util::FutureExt as _;
 use futures_util::future::LocalBoxFuture;

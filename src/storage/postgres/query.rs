@@ -1,4 +1,4 @@
-//! What the file of every table needs: statements, why they fail, and the columns of types of our own.
+//! Helpers for the files of the tables: statements, failures, and column types.
 
 use deadpool_postgres::ClientWrapper;
 use tokio_postgres::Row;
@@ -14,15 +14,12 @@ use crate::x509::serial::Serial;
 /// A connection with its prepared statements.
 pub(super) type Session = ClientWrapper;
 
-/// Why something was not stored or read.
 pub(super) enum Failure {
-    /// A certificate's serial is taken.
     SerialTaken,
-    /// What the unit builds on has changed.
+    /// A precondition of the unit does not hold.
     Conflict(&'static str),
-    /// A stored value is not one of ours.
+    /// A stored value is invalid.
     Unreadable(&'static str),
-    /// The engine failed.
     Engine(tokio_postgres::Error),
 }
 
@@ -33,17 +30,17 @@ impl From<tokio_postgres::Error> for Failure {
 }
 
 impl Failure {
-    /// What the server calls it, where it is the server that says it.
+    /// The SQLSTATE code, if the server reported the failure.
     pub(super) fn code(&self) -> Option<&SqlState> {
         if let Self::Engine(error) = self { error.code() } else { None }
     }
 
-    /// Two transactions got in each other's way: the same again will do.
+    /// `true` for a conflict between transactions, which can be retried.
     pub(super) fn is_clash(&self) -> bool {
         matches!(self.code(), Some(&SqlState::T_R_SERIALIZATION_FAILURE | &SqlState::T_R_DEADLOCK_DETECTED))
     }
 
-    /// The connection is gone.
+    /// `true` if the connection is lost.
     pub(super) fn is_gone(&self) -> bool {
         let Self::Engine(error) = self else { return false };
         match error.as_db_error() {
@@ -54,9 +51,9 @@ impl Failure {
         }
     }
 
-    /// It came of what one unit holds, so that other units may fare better without it: a condition that
-    /// does not hold, a value that the engine does not take (classes 22, 23 and 54), a lock that another
-    /// node keeps. A statement that came after the one that failed, in the same flight, may be heard first.
+    /// `true` if the failure concerns one unit, so that the other units may succeed without it: a violated condition,
+    /// an invalid value (classes 22, 23 and 54), or a lock of another node. With pipelining, the failure of a later
+    /// statement of the same unit may be reported first.
     pub(super) fn is_of_one_unit(&self) -> bool {
         match self {
             Self::SerialTaken | Self::Conflict(_) => true,
@@ -90,7 +87,7 @@ impl Failure {
     }
 }
 
-/// What the server itself said, where this is that: its message, without details, which hold values.
+/// The server's message, if the error is from the server. Excludes its details, which contain values.
 pub(crate) fn said<'e>(cause: &'e (dyn std::error::Error + 'static)) -> Option<&'e str> {
     cause.downcast_ref::<DbError>().map(DbError::message)
 }
@@ -100,8 +97,8 @@ fn is_value(code: &SqlState) -> bool {
     code.code().starts_with("22") || code.code().starts_with("54")
 }
 
-/// Classes 08 (connection exception) and 57P (the server ends the session), a transaction that was left open for
-/// too long, and a server that takes no writes any more: another one does.
+/// Classes 08 (connection exception) and 57P (the server ends the session), an idle transaction that timed out, and a
+/// server that no longer takes writes.
 fn ends_connection(code: &SqlState) -> bool {
     code.code().starts_with("08")
         || code.code().starts_with("57P")
@@ -115,8 +112,7 @@ pub(super) async fn execute(db: &Session, sql: &str, parameters: Parameters<'_>)
     Ok(db.execute(&statement, parameters).await?)
 }
 
-/// Inserts rows of which none may be there yet. A plain INSERT: with ON CONFLICT every row would be looked
-/// for first and logged twice, and what is taken is as good as never.
+/// Inserts rows that must be new. ON CONFLICT would look for every row first and log it twice, and conflicts are rare.
 pub(super) async fn insert(db: &Session, sql: &str, parameters: Parameters<'_>) -> Result<(), Failure> {
     match execute(db, sql, parameters).await {
         Err(failure) if failure.code() == Some(&SqlState::UNIQUE_VIOLATION) => Err(Failure::SerialTaken),
@@ -138,7 +134,7 @@ pub(super) async fn exists(db: &Session, sql: &str, parameters: Parameters<'_>) 
     Ok(row(db, sql, parameters).await?.is_some())
 }
 
-/// A keyset page of serials; no serial is as small as the empty octet string.
+/// Reads a page of serials after `after`. The empty string sorts before every serial.
 pub(super) async fn page(
     db: &Session,
     sql: &str,
@@ -151,17 +147,14 @@ pub(super) async fn page(
     found.iter().map(|row| serial(row, 0)).collect()
 }
 
-/// The serial in a column.
 pub(super) fn serial(row: &Row, column: usize) -> Result<Serial, Failure> {
     Serial::from_octets(row.try_get(column)?).map_err(|_| Failure::Unreadable("a stored serial"))
 }
 
-/// The time of stored epoch microseconds.
 pub(super) fn time(micros: i64) -> Result<Time, Failure> {
     from_micros(micros).ok_or(Failure::Unreadable("a stored time"))
 }
 
-/// A number of rows, as the domains count them.
 pub(super) fn count(rows: u64) -> u32 {
     u32::try_from(rows).unwrap_or(u32::MAX)
 }

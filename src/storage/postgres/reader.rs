@@ -1,7 +1,6 @@
-//! The reading connections: a small pool with a bounded wait and a deadline for each read.
+//! The reading connections: a small pool with a limited wait and a deadline for each read.
 //!
-//! They are driven by the runtime that opened the store, not by the one that happens to read first: a
-//! worker that ends, or is busy signing, must not hold up the others' reads.
+//! The runtime that opened the store drives them, because a worker that ends or is busy must not block other reads.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -25,57 +24,57 @@ use crate::telemetry;
 use crate::turns::{Asker, Entrance, Place};
 
 const CONNECTIONS: usize = 4;
-/// Connections for sessions.
+/// Number of connections for sessions.
 const SESSIONS: usize = 8;
-/// A list that scans too much ends early, so that it does not hold up the others. A wait for a lock ends
-/// before that: it says something else, and is tried again.
+/// A list query that scans too much ends early, so that it does not delay others. The lock timeout is shorter, because
+/// it has its own error and is retried.
 const SESSION_SETTINGS: &str = "SET statement_timeout = '3s'; SET lock_timeout = '1s'";
-/// Longest wait for a free connection, and longest time to make one: longer than an attempt to reach a server.
+/// Maximum wait for a free connection, and maximum time to create one. Longer than one connection attempt
+/// ([`ATTEMPT`](super::url::ATTEMPT)).
 const WAIT: Duration = Duration::from_secs(5);
-/// Longest time of one read, beyond the server's own limit: for a server that does not answer at all.
+/// Maximum duration of a read, above the server's own limit: for a server that does not respond at all.
 pub(super) const DEADLINE: Duration = Duration::from_secs(12);
 
-/// The reading connections of one database.
+/// The reading connections of a database.
 #[derive(Clone)]
 pub(crate) struct Pool {
     connections: managed::Pool<AtHome>,
-    /// For sessions, whose reads and transactions take longer.
+    /// Connections for sessions, whose reads and transactions take longer.
     pub(super) sessions: managed::Pool<AtHome>,
     entrance: Entrance,
     pub(super) home: Handle,
     pub(super) url: PostgresUrl,
-    /// Who we are in the change log.
+    /// This node's id in the change log.
     pub(super) node: i64,
     pub(super) listener: Arc<OnceLock<Listener>>,
 }
 
-/// The connection that listens for other nodes, and who is told.
+/// The task that listens for other nodes, and the signal that it sends.
 pub(super) struct Listener {
     pub(super) task: AbortHandle,
     pub(super) told: Arc<Notify>,
 }
 
-/// A connection on loan for one read.
+/// A connection borrowed for one read.
 pub(super) struct Loan {
     pub(super) db: Option<Object<AtHome>>,
     home: Handle,
 }
 
 impl Loan {
-    /// Gives back a connection that has answered.
+    /// Returns a connection that is idle.
     pub(super) fn answered(mut self) {
         drop(self.db.take());
     }
 
-    /// Closes a connection that is dead or does not answer.
+    /// Closes a connection that is lost or does not respond.
     pub(super) fn close(mut self) {
         self.db.take().map(Object::take);
     }
 }
 
 impl Drop for Loan {
-    /// The caller left in the middle of a read. The connection may be one that hangs: it goes back only
-    /// when it answers, so that the next caller does not wait for it, and without a transaction.
+    /// Cleans up after a cancelled read. The connection may hang, so it returns to the pool only after a ROLLBACK.
     fn drop(&mut self) {
         let Some(db) = self.db.take() else { return };
         self.home.spawn(async move {
@@ -86,12 +85,12 @@ impl Drop for Loan {
     }
 }
 
-/// Makes connections on the runtime that opened the store.
+/// Creates connections on the runtime that opened the store.
 pub(super) struct AtHome {
     url: PostgresUrl,
     home: Handle,
     use_for: Use,
-    /// One that was made for somebody who did not wait so long: the next one takes it, however slow the way is.
+    /// A connection completed after its caller had timed out, for the next caller, so that slow networks work as well.
     spare: Arc<Mutex<Option<Session>>>,
 }
 
@@ -101,12 +100,11 @@ impl AtHome {
     }
 }
 
-/// What connections are for.
 #[derive(Clone, Copy)]
 enum Use {
-    /// Statements that read.
+    /// Read-only statements.
     Reads,
-    /// Sessions, which write too.
+    /// Sessions, which may write.
     Sessions,
 }
 
@@ -147,7 +145,7 @@ impl Manager for AtHome {
 }
 
 impl Pool {
-    /// Must be called on the runtime that is to drive the connections.
+    /// Must be called on the runtime that will drive the connections.
     pub(super) fn new(url: &PostgresUrl, node: i64) -> Result<Self> {
         let home = Handle::try_current().map_err(Error::internal)?;
         let connections = connections(url, &home, CONNECTIONS, Use::Reads)?;
@@ -156,8 +154,8 @@ impl Pool {
         Ok(Self { connections, sessions, entrance, home, url: url.clone(), node, listener: Arc::default() })
     }
 
-    /// Runs `work` on a connection. One that turns out to be dead is replaced once: a read is safe to
-    /// repeat, and after a restart of the server every idle connection is dead.
+    /// Runs `work` on a connection. A lost connection is replaced once: reads are safe to repeat, and after a restart
+    /// of the server all idle connections are lost.
     pub(super) fn read<T: Send + 'static>(
         &self,
         name: &'static str,
@@ -166,7 +164,7 @@ impl Pool {
         self.read_knowing(name, move |db, _| work(db))
     }
 
-    /// As [`Pool::read`], for work that depends on when its connection was made.
+    /// As [`Pool::read`], for work that needs the creation time of its connection.
     pub(super) fn read_knowing<T: Send + 'static>(
         &self,
         name: &'static str,
@@ -205,14 +203,14 @@ impl Pool {
         self.lend_of(&self.connections, Instant::now()).await
     }
 
-    /// A connection for a session, in the turn of who asks.
+    /// Borrows a connection for a session, queued fairly between callers.
     pub(super) async fn lend_session(&self, asker: Asker) -> Result<(Place, Loan)> {
         let started = Instant::now();
         let place = tokio::time::timeout(WAIT, self.entrance.enter(asker)).await.map_err(|_| too_many())?;
         Ok((place, self.lend_of(&self.sessions, started).await?))
     }
 
-    /// A connection of one of the pools, for somebody who has waited since `started`.
+    /// Borrows a connection from a pool, for a caller that has waited since `started`.
     async fn lend_of(&self, pool: &managed::Pool<AtHome>, started: Instant) -> Result<Loan> {
         let db = pool.get().await;
         histogram!(telemetry::POSTGRES_READ_WAIT_SECONDS).record(started.elapsed());
@@ -245,7 +243,6 @@ impl Reader for Pool {
     }
 }
 
-/// A pool of at most `size` connections.
 fn connections(url: &PostgresUrl, home: &Handle, size: usize, use_for: Use) -> Result<managed::Pool<AtHome>> {
     managed::Pool::builder(AtHome { url: url.clone(), home: home.clone(), use_for, spare: Arc::default() })
         .max_size(size)

@@ -1,4 +1,4 @@
-//! SQL of revocations: idempotent, numbered in order.
+//! SQL of revocations, which are idempotent and numbered without gaps.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,8 +12,8 @@ use crate::storage::backend::micros;
 use crate::storage::statements::{conflict, revocations as sql};
 use crate::x509::serial::Serial;
 
-/// Revocations of a mount take turns from here on, before they look for earlier ones: so no other node
-/// can come between the look and the insert. Batches of certificates do not touch this row.
+/// Serializes the revocations of a mount before the lookup of existing ones, so that no other node can insert one in
+/// between. Batches of certificates do not use this lock.
 const LOCK: &str = "SELECT rev_seq FROM mount WHERE id = $1 FOR NO KEY UPDATE";
 const EXISTING: &str = "SELECT seq, serial, issuer, revoked_at_micros, not_after, reason, invalidity_date
     FROM revocation WHERE mount = $1 AND serial = ANY($2)";
@@ -26,16 +26,15 @@ const AMEND: &str = "UPDATE revocation SET seq = new.seq, reason = new.reason, i
     FROM UNNEST($2::BYTEA[], $3::BIGINT[], $4::BIGINT[], $5::BIGINT[]) AS new (serial, seq, reason, invalidity_date)
     WHERE revocation.mount = $1 AND revocation.serial = new.serial";
 
-/// A revocation that stands after a call.
 pub(super) struct Standing {
     pub(super) stored: StoredRevocation,
-    /// The call made it.
+    /// `true` if the call created it.
     pub(super) fresh: bool,
 }
 
-/// The revocations of one mount that stand, in the order given, and which of them this call made; and whether
-/// anything changed. The numbers come from the mount's row inside the same transaction: a transaction that fails
-/// gives them back, and a lower number never appears after a higher one.
+/// Inserts revocations of one mount. Returns the stored ones in the given order, and whether anything changed. The
+/// sequence numbers come from the mount's row in the same transaction. So a failed transaction returns them, and
+/// numbers become visible in ascending order.
 pub(super) async fn insert_all(
     db: &Session,
     mount: MountId,
@@ -58,13 +57,13 @@ pub(super) async fn insert_all(
     standing.extend(fresh.into_iter().chain(amended).map(|stored| (stored.row.serial, stored)));
     let stand = |row: &&RevocationRow| {
         let stored = standing.get(&row.serial).cloned().ok_or(Failure::Unreadable("a revocation just made"))?;
-        // Repeated in the same batch, only the first one made it.
+        // If a serial occurs twice in the batch, only the first occurrence is fresh.
         Ok(Standing { stored, fresh: new.remove(&row.serial) })
     };
     Ok((all.iter().map(stand).collect::<Result<_, Failure>>()?, changed))
 }
 
-/// Those that do not stand yet, and those that do with another reason: each serial once, as it is after all of them.
+/// Splits into new revocations and amended ones. Each serial occurs once, in its final state.
 fn sorted_out(
     all: &[&RevocationRow],
     standing: &HashMap<Serial, StoredRevocation>,
@@ -91,7 +90,7 @@ fn sorted_out(
     changed.into_iter().partition(|row| !standing.contains_key(&row.serial))
 }
 
-/// The same with the next numbers of the mount.
+/// Assigns the next sequence numbers of the mount.
 async fn number(
     db: &Session,
     mount: MountId,
@@ -137,7 +136,6 @@ async fn insert(db: &Session, mount: MountId, all: &[StoredRevocation]) -> Resul
     .map(drop)
 }
 
-/// Gives revocations their other reasons, and the numbers that go with them.
 async fn amend(db: &Session, mount: MountId, all: &[StoredRevocation]) -> Result<(), Failure> {
     if all.is_empty() {
         return Ok(());
@@ -157,7 +155,7 @@ async fn amend(db: &Session, mount: MountId, all: &[StoredRevocation]) -> Result
     .map(drop)
 }
 
-/// Gives a revocation another issuer; how many there were.
+/// Gives a revocation another issuer; returns the number of changed rows.
 pub(super) async fn set_issuer(db: &Session, mount: MountId, serial: &Serial, issuer: &str) -> Result<u32, Failure> {
     execute(db, sql::SET_ISSUER, &[&issuer, &mount.0, &serial.octets()]).await.map(count)
 }
@@ -182,8 +180,7 @@ pub(super) async fn by_sequence(
     found.iter().map(|row| read(mount, row, 0)).collect()
 }
 
-/// Reads the columns seq, serial, issuer, revoked_at_micros, not_after, reason, invalidity_date from
-/// `first` on.
+/// Reads seq, serial, issuer, revoked_at_micros, not_after, reason and invalidity_date, from column `first` on.
 pub(super) fn read(mount: MountId, row: &Row, first: usize) -> Result<StoredRevocation, Failure> {
     let reason = row.try_get::<_, Option<i64>>(first + 5)?;
     let reason = reason.map(u8::try_from).transpose().map_err(|_| Failure::Unreadable("a stored reason"))?;

@@ -1,6 +1,5 @@
-//! Migrations of the PostgreSQL database: append-only files, applied in order, all in one transaction.
-//!
-//! Nodes that start at the same time take turns by an advisory lock; the second finds the work done.
+//! Migrations of the PostgreSQL database: append-only files, applied in order, all in one transaction. An advisory lock
+//! serializes nodes that start concurrently; the second one finds the work done.
 
 use super::query::{Failure, Session, row};
 use crate::error::{Error, Result};
@@ -12,7 +11,7 @@ struct Migration {
     sql: &'static str,
 }
 
-/// All of them; the place in the list, from 1, is the schema version.
+/// All migrations. The schema version is the position in the list, starting at 1.
 const MIGRATIONS: &[Migration] = &[
     Migration { name: "0001_init", sql: include_str!("../../../migrations/postgres/0001_init.sql") },
     Migration { name: "0002_records", sql: include_str!("../../../migrations/postgres/0002_records.sql") },
@@ -46,18 +45,17 @@ const MIGRATIONS: &[Migration] = &[
     },
 ];
 
-/// A migration may take its time, and another node's too. The pair of numbers is another space than
-/// the single numbers that lock mounts.
+/// A migration may take long, also on another node. Two-part lock keys differ from the one-part keys of mounts.
 const LOCK: &str = "SET LOCAL statement_timeout = '10min'; SET LOCAL lock_timeout = '10min';
     SELECT pg_advisory_xact_lock(1936287598, 1)";
-/// Whether the user may make tables where a migration makes them, and the names of who and where.
+/// Queries the permission to create tables in the schema of the migrations, and the names of user, database and schema.
 const RIGHT: &str = "SELECT COALESCE(has_schema_privilege(current_schema(), 'CREATE'), FALSE),
     quote_ident(current_user), quote_ident(current_database()), quote_ident(COALESCE(current_schema(), 'public'))";
 
-/// Brings the schema up to date.
+/// Upgrades the schema.
 ///
 /// # Errors
-/// `Invalid` when a newer program wrote the database, or its user may not change the schema.
+/// `Invalid` when a newer version wrote the database, or its user may not change the schema.
 pub(super) async fn migrate(db: &mut Session) -> Result<()> {
     let failed = |e: Failure| e.public("storage: the schema cannot be read or brought up to date");
     db.batch_execute("BEGIN").await.map_err(|e| failed(e.into()))?;
@@ -87,17 +85,17 @@ fn require_known(found: usize) -> Result<()> {
     )))
 }
 
-/// The version of a database and the newest that there is; `None` for an empty one.
+/// The schema version of a database and the newest supported one; `None` for an empty database.
 ///
 /// # Errors
-/// `Invalid` when a newer program wrote it.
+/// `Invalid` when a newer version wrote it.
 pub(super) async fn known(db: &Session) -> Result<Option<(usize, usize)>> {
     let found = version(db).await.map_err(|e| e.public("storage: the schema cannot be read"))?;
     require_known(found)?;
     Ok((found > 0).then_some((found, MIGRATIONS.len())))
 }
 
-/// That a database has the schema of this program.
+/// Checks that a database has exactly this program's schema version.
 ///
 /// # Errors
 /// `Invalid` when it has another one.
@@ -106,10 +104,10 @@ pub(super) async fn require_equal(db: &Session) -> Result<()> {
     if found == MIGRATIONS.len() { Ok(()) } else { Err(other_version(found, MIGRATIONS.len())) }
 }
 
-/// That the user who is connected may bring the schema up to date, of this version or of the next.
+/// Checks that the connected user may upgrade the schema, now or with a later version.
 ///
 /// # Errors
-/// `Invalid` saying what gives the right.
+/// `Invalid` with the statement that grants the permission.
 pub(super) async fn require_right(db: &Session) -> Result<()> {
     let failed = |e: Failure| e.public("storage: the rights in the database cannot be read");
     let found = row(db, RIGHT, &[]).await.map_err(failed)?;
@@ -132,14 +130,14 @@ async fn apply(db: &Session, migration: &Migration, to: usize) -> Result<(), Fai
     Ok(())
 }
 
-/// 0 for an empty database.
+/// The schema version; 0 for an empty database.
 async fn version(db: &Session) -> Result<usize, Failure> {
     if row(db, "SELECT 1 WHERE to_regclass('meta') IS NOT NULL", &[]).await?.is_none() {
         return Ok(0);
     }
     let Some(stored) = row(db, sql::SCHEMA, &[]).await? else { return Ok(0) };
     let value: Vec<u8> = stored.try_get(0)?;
-    // A version that does not read is not ours: refuse it as if it were newer.
+    // An unreadable version is rejected like a newer one.
     Ok(std::str::from_utf8(&value).ok().and_then(|t| t.parse().ok()).unwrap_or(usize::MAX))
 }
 
@@ -165,7 +163,7 @@ mod unit_tests {
         }
         database.psql(contract::TEAM_MEMBERSHIPS);
         database.psql(MIGRATIONS[12].sql);
-        // As the version before puts it in.
+        // As the previous version inserts it.
         database.psql("INSERT INTO team_memberships (team_id, user_id) VALUES (3, 2)");
         let text = "SELECT string_agg(team_id || ' ' || user_id || ' ' || org_id, ',' ORDER BY team_id, user_id)
             FROM team_memberships";

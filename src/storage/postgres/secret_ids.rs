@@ -10,7 +10,6 @@ use crate::documents::MountId;
 use crate::storage::backend::{forgotten_before, micros};
 use crate::storage::statements::{conflict, secret_ids as sql};
 
-/// One write, in the transaction of its batch.
 pub(super) async fn write(tx: &mut Transaction<'_>, write: &SecretIdWrite, now: Time) -> Result<AuthOutcome, Failure> {
     let db = tx.db;
     Ok(match write {
@@ -20,7 +19,7 @@ pub(super) async fn write(tx: &mut Transaction<'_>, write: &SecretIdWrite, now: 
         }
         SecretIdWrite::Spend { mount, hash, now } => {
             let hash = &hash[..];
-            // Another node's use of the same one is waited for, and then this finds what it left.
+            // Waits for a concurrent use on another node, and then sees its result.
             let Some(spent) = row(db, sql::SPEND, &[&micros(*now), &mount.0, &hash]).await? else {
                 return Ok(AuthOutcome::Absent);
             };

@@ -1,7 +1,6 @@
-//! Sessions of SQL on PostgreSQL: each work has a connection, and a transaction when it
-//! writes. A deadlock, a serialization failure or a lock that is not to be had is tried again; a connection
-//! that is dead, or of a server that takes no writes any more, is replaced once; when COMMIT has no answer nobody
-//! knows, and the work is `Unavailable`.
+//! SQL sessions on PostgreSQL: each work has its own connection, and a transaction if it writes. A deadlock, a
+//! serialization failure or a lock timeout is retried. A connection that is lost, or whose server no longer takes
+//! writes, is replaced once. Without a response to COMMIT the outcome is unknown, and the work is `Unavailable`.
 
 use std::time::{Duration, Instant};
 
@@ -19,25 +18,24 @@ use crate::sql::{Failure, Row, Session, Value, Work};
 use crate::telemetry;
 use crate::turns::Asker;
 
-/// How often work is begun again after a clash.
+/// Maximum number of retries after a conflict.
 const AGAIN: u32 = 3;
 
 /// See [`Session::fit`].
 const FIT: &str = "SET LOCAL plan_cache_mode = force_custom_plan";
 
-/// A connection as a session.
 struct Remote<'c> {
     db: &'c Connection,
-    /// Its work writes.
+    /// `true` if its work writes.
     writes: bool,
-    /// It ended, or its server takes no writes any more.
+    /// `true` if the connection is lost, or its server no longer takes writes.
     gone: bool,
-    /// Statements are to be planned for their values, which the database is told with the next one.
+    /// `true` if later statements must be planned for their values; [`FIT`] is sent with the next statement.
     fit: bool,
 }
 
 impl Remote<'_> {
-    /// What a statement gives, and what is to be said before it in the same breath.
+    /// Runs a statement, with [`FIT`] pipelined before it if needed.
     async fn ask<T>(
         &mut self,
         statement: impl Future<Output = Result<T, tokio_postgres::Error>>,
@@ -91,7 +89,7 @@ fn row(found: &tokio_postgres::Row) -> Result<Row, tokio_postgres::Error> {
     (0..found.len()).map(|n| found.try_get(n)).collect::<Result<_, _>>().map(Row::new)
 }
 
-/// Every column that the schema has reads as a value.
+/// Reads the column types of the schema.
 impl<'r> FromSql<'r> for Value {
     fn from_sql(kind: &Type, raw: &'r [u8]) -> Result<Self, Box<dyn std::error::Error + Sync + Send>> {
         Ok(match *kind {
@@ -134,7 +132,7 @@ impl ToSql for Value {
     to_sql_checked!();
 }
 
-/// Whether the connection is of no use any more, and what the engine says, as work sees it that `writes` or reads.
+/// Converts an error for work that `writes` or reads, and returns whether the connection is unusable.
 fn failure(error: tokio_postgres::Error, writes: bool) -> (bool, Failure) {
     let answer = error.as_db_error();
     let constraint = answer.and_then(|answer| answer.constraint()).map(str::to_owned);
@@ -156,16 +154,14 @@ fn failure(error: tokio_postgres::Error, writes: bool) -> (bool, Failure) {
     (false, said)
 }
 
-/// How one attempt ended.
 enum Attempt {
-    /// As the work says.
     Ended(Result<(), Failure>),
-    /// The connection was dead, or of no use, before COMMIT was sent: nothing is stored.
+    /// The connection was lost or unusable before COMMIT was sent: nothing is stored.
     Dead(Failure),
 }
 
 impl Pool {
-    /// Runs work in the turn of who asks, in a transaction that is stored when it `writes` and ends well.
+    /// Runs work, queued fairly between callers. Work that `writes` is committed if it succeeds.
     pub(super) async fn run(self, name: &'static str, asker: Asker, work: Work, writes: bool) -> Result<(), Failure> {
         let (mut clashes, mut replaced) = (0, false);
         loop {
@@ -196,13 +192,13 @@ async fn attempt(loan: Loan, work: &Work, writes: bool) -> Attempt {
     let Some(db) = &loan.db else { return Attempt::Ended(Err(Failure::Engine(Error::internal("no connection")))) };
     let mut remote = Remote { db, writes, gone: false, fit: false };
     let (begun, outcome) = if writes {
-        // Nothing follows before it has begun: a statement without a transaction would be one by itself.
+        // Not pipelined: if BEGIN failed, a statement would be a transaction of its own.
         match db.batch_execute("BEGIN").await {
             Ok(()) => (Ok(()), work(&mut remote).await),
             Err(error) => (Err(error), Ok(())),
         }
     } else {
-        // Sent together with the first statement. A read is of one moment: what a list counts is what it shows.
+        // Pipelined with the first statement. A read uses one snapshot, so that the count and the rows of a list agree.
         let begin = db.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY");
         join(begin, work(&mut remote)).await
     };
@@ -220,7 +216,6 @@ async fn attempt(loan: Loan, work: &Work, writes: bool) -> Attempt {
     }
 }
 
-/// Ends the transaction of work that has ended.
 async fn end(loan: Loan, outcome: Result<(), Failure>, writes: bool) -> Attempt {
     let Some(db) = &loan.db else { return Attempt::Ended(outcome) };
     let end = if outcome.is_ok() && writes { "COMMIT" } else { "ROLLBACK" };

@@ -1,4 +1,4 @@
-//! What the contract suite cannot ask of every engine: outages, locks of others, and several nodes.
+//! Tests beyond the contract tests: outages, locks of other sessions, and several nodes.
 
 mod servers;
 
@@ -26,7 +26,6 @@ use crate::storage::statements as sql;
 use crate::storage::{Absent, Database, Options, Storage};
 use crate::x509::serial::Serial;
 
-/// A database, one node on it, and a mount.
 async fn node() -> (Postgres, Storage, MountId) {
     let fixture = Postgres::new();
     let storage = fixture.open(1000).await.unwrap();
@@ -94,7 +93,7 @@ async fn a_server_that_counts_anew_after_an_outage_hides_no_change() {
     let (fixture, storage, mount) = node().await;
     storage.pki().commit(document(mount, "a")).await.unwrap();
     let (point, _) = changes(&storage, Point::default()).await;
-    // As if transactions had had numbers that were lost with the server.
+    // As if the ids of transactions were lost with the server.
     let ahead = Point { place: point.place + 1_000_000, ..point };
     assert_eq!(changes(&storage, ahead).await.1, []);
     fixture.database.end_connections();
@@ -108,10 +107,10 @@ async fn what_no_synchronous_standby_has_is_not_answered_as_stored() {
     let cluster = cluster::Cluster::new();
     let database = cluster.database();
     let (writer, reader) = open(PostgresUrl::parse(&database.url()).unwrap()).await.unwrap();
-    // Longer than the server's own limit for a statement.
+    // Longer than the server's own statement limit.
     let mut writer = writer.with_deadline(Duration::from_secs(12));
     cluster.set(&["synchronous_standby_names = 'absent'"]);
-    // The process by which commits wait hears of it in its own time: until one waits, which is this one's last.
+    // The server applies the setting asynchronously. Write until a commit waits for the standby.
     let probed = database.on(&cluster);
     let probes = std::thread::spawn(move || {
         let names = (0..).map(|n| format!("probe{n}"));
@@ -155,7 +154,7 @@ async fn a_server_that_takes_no_writes_any_more_is_left_for_one_that_does() {
     assert!(writer.apply(unit("one")).await[0].is_ok());
     assert!(reader.clone().run("test", ITSELF, work("two"), true).await.is_ok());
     let names = |cluster| database.on(cluster).psql("SELECT string_agg(name, ' ' ORDER BY name) FROM meta");
-    // At first the standby has not even the table.
+    // At first the standby does not even have the table.
     while database.on(&standby).psql("SELECT to_regclass('meta') IS NULL").contains('t') {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
@@ -173,7 +172,7 @@ async fn a_server_that_takes_no_writes_any_more_is_left_for_one_that_does() {
 async fn a_server_that_hangs_keeps_nobody_from_another() {
     let primary = cluster::Cluster::new();
     let database = primary.database();
-    // It takes connections and says nothing.
+    // It accepts connections and sends nothing.
     let folder = tempfile::tempdir().unwrap();
     let _mute = std::os::unix::net::UnixListener::bind(folder.path().join(".s.PGSQL.5432")).unwrap();
     let mute = folder.path().display();
@@ -203,7 +202,6 @@ async fn the_log_tells_own_changes_from_those_of_others() {
     let (by_a, by_b) = (seen(&a).await, seen(&b).await);
     assert_eq!((by_a.version, by_a.own_from, by_b.version, by_b.own_from), (5, Some(5), 5, None));
     assert!(by_a.is_news(2) && by_a.is_news(3) && !by_a.is_news(4) && by_b.is_news(4));
-    // Neither certificates nor writes that are refused change anything.
     a.pki().commit(issue(mount)).await.unwrap();
     assert!(b.pki().commit(document(mount, "0")).await.is_err());
     assert_eq!(seen(&b).await, by_b);
@@ -218,7 +216,6 @@ async fn documents_and_revocations_wake_other_nodes_and_certificates_do_not() {
     let b = fixture.open(1000).await.unwrap();
     let woken = b.changes().unwrap().listen();
     let told = async || tokio::time::timeout(Duration::from_secs(10), woken.notified()).await.unwrap();
-    // That it listens.
     told().await;
     let pki = a.pki();
     pki.commit(issue(mount)).await.unwrap();
@@ -226,7 +223,7 @@ async fn documents_and_revocations_wake_other_nodes_and_certificates_do_not() {
     told().await;
     pki.commit(revoke(mount, Serial::random())).await.unwrap();
     told().await;
-    // Two wakings for two changes: the certificate had none.
+    // Two notifications for two changes, and none for the certificate.
     pki.commit(issue(mount)).await.unwrap();
     assert!(tokio::time::timeout(Duration::from_millis(200), woken.notified()).await.is_err());
 }
@@ -295,7 +292,7 @@ async fn a_reader_that_leaves_a_connection_that_hangs_does_not_leave_it_to_the_n
     pki.counts(mount).await.unwrap();
     fixture.database.signal_connections("STOP");
     let hung = tokio::time::timeout(Duration::from_millis(200), pki.counts(mount)).await;
-    // On a connection of its own, while the first one still hangs.
+    // On another connection, while the first one still hangs.
     let next = tokio::time::timeout(Duration::from_secs(10), pki.counts(mount)).await;
     fixture.database.signal_connections("CONT");
     assert!(hung.is_err());
@@ -358,7 +355,6 @@ async fn two_nodes_count_number_and_revoke_once() {
 async fn two_nodes_start_on_an_empty_database_at_the_same_time() {
     let fixture = Postgres::new();
     let (first, second) = futures_util::future::join(fixture.open(10), fixture.open(10)).await;
-    // They seal with the same keys.
     let (mount, key) = (MountId::random(), |mount| DocumentKey { mount, kind: "role", name: "web".into() });
     let write = DocumentWrite { key: key(mount), expected: 0, body: Some(b"body".to_vec()) };
     let unit = vec![AuthWrite::MountCreate(mount), AuthWrite::Document(write)];
@@ -374,7 +370,7 @@ fn term(fixture: &Postgres, name: &str) -> Vec<u8> {
     fixture.octets(&format!("SELECT body FROM document WHERE name = '{name}'"))[..4].to_vec()
 }
 
-/// The vector E4, of two nodes.
+/// On two nodes: the one with outdated data keys loads the new key once.
 #[tokio::test]
 async fn e4_a_node_with_a_stale_ring_reads_the_keys_once() {
     let (fixture, first, mount) = node().await;
@@ -383,13 +379,13 @@ async fn e4_a_node_with_a_stale_ring_reads_the_keys_once() {
     assert_eq!(first.keyring().rotate(1).await.unwrap(), 2);
     write(&first, mount, "b").await;
     assert_eq!(second.pki().documents(mount).await.unwrap().len(), 2, "one is sealed with a key it had not seen");
-    // From now on there is nothing to read them from.
+    // From now on, keys cannot be loaded any more.
     fixture.change("DELETE FROM meta WHERE name LIKE 'data-key/%'", &[]);
     write(&first, mount, "c").await;
     assert_eq!(second.pki().documents(mount).await.unwrap().len(), 3);
     write(&second, mount, "d").await;
     assert_eq!((term(&fixture, "a"), term(&fixture, "d")), (vec![0, 0, 0, 1], vec![0, 0, 0, 2]));
-    // A key that nobody has.
+    // An unknown key.
     fixture.change("UPDATE document SET body = $1 || substr(body, 5) WHERE name = 'd'", &[&[0, 0, 0, 9]]);
     assert!(second.pki().documents(mount).await.is_err());
 }
@@ -404,7 +400,6 @@ async fn a_node_that_follows_the_others_seals_with_their_new_key() {
     assert!(changed.iter().any(|change| change.mount == crate::documents::SYSTEM && change.own_from.is_none()));
     write(&second, mount, "a").await;
     assert_eq!(term(&fixture, "a"), [0, 0, 0, 2]);
-    // Two that rotate at the same moment make one key.
     let (one, other) = futures_util::future::join(first.keyring().rotate(2), second.keyring().rotate(2)).await;
     assert_eq!((one.unwrap(), other.unwrap()), (3, 3));
     assert_eq!(fixture.number("SELECT COUNT(*) FROM meta WHERE name LIKE 'data-key/%'"), 3);
@@ -453,7 +448,7 @@ async fn the_seal_is_not_changed_while_a_node_may_not_know_the_data_key() {
     assert_eq!(second.pki().documents(mount).await.unwrap().len(), 1);
 }
 
-/// Seals the store anew while other nodes are away, makes a data key when nothing is left for them, and writes with it.
+/// Changes the seal while other nodes are away, creates a data key after the end of the handover, and writes with it.
 async fn seal_anew(fixture: &Postgres, node: &Storage, mount: MountId, seal: &SealKey) {
     fixture.clock().advance(Duration::from_secs(31));
     node.change_seal(seal).await.unwrap();
@@ -554,7 +549,7 @@ async fn sealing_again_waits_for_nobody_who_holds_a_row() {
     }
     storage.keyring().rotate(1).await.unwrap();
     fixture.clock().advance(Duration::from_secs(31));
-    // As a commit holds the tokens of its leases.
+    // As a commit locks the tokens of its leases.
     let (client, _driver) = connect::client(&fixture.url()).await.unwrap();
     client.batch_execute("SET idle_in_transaction_session_timeout = 0").await.unwrap();
     client.batch_execute("BEGIN; SELECT 1 FROM token WHERE get_byte(hash, 0) IN (3, 7) FOR SHARE").await.unwrap();
@@ -589,7 +584,7 @@ async fn nodes_count_what_is_left_together_and_in_steps() {
     first.keyring().rotate(1).await.unwrap();
     fixture.clock().advance(Duration::from_secs(31));
     let nodes = [first.keyring(), second.keyring()];
-    // It is taken up, and then a step counts each of the eight tables, whoever takes it.
+    // One step starts the run, then one step counts each of the eight tables, on either node.
     for step in 0..9 {
         assert_eq!(nodes[0].status().await.unwrap().older, None, "step {step}");
         assert_eq!(nodes[step % 2].re_seal().await.unwrap(), Step::More);
@@ -661,7 +656,7 @@ async fn a_token_revoked_on_one_node_leaves_no_lease_of_another() {
         let lease = LeaseRow { id, mount, serial: row.serial, token: [n; 32], issued_at: 0, expires_at: 9 };
         vec![PkiWrite::Certificate(row), PkiWrite::Lease(lease)]
     };
-    // A few leases of each token on one node, and its end (revoked, or used up) on the other meanwhile.
+    // Some leases of each token on one node, and concurrently its end (revoked or used up) on the other.
     let leasing = join_all((0..40).flat_map(|n| [n; 3]).map(|n| second.pki().commit(leased(n))));
     let ending = join_all((0..40).map(|n: u8| {
         let end =
@@ -725,7 +720,7 @@ async fn a_deadlock_between_nodes_is_tried_again() {
     let other = MountId::random();
     storage.auth().commit(vec![AuthWrite::MountCreate(other)]).await.unwrap();
     let (low, high) = (mount.min(other), mount.max(other));
-    // Someone who locks the rows the other way round, and lets the server find the deadlock.
+    // A client that locks the rows in the opposite order, and lets the server detect the deadlock.
     let (client, _driver) = connect::client(&fixture.url()).await.unwrap();
     client.batch_execute("SET deadlock_timeout = '2500ms'; BEGIN").await.unwrap();
     let lock = |mount: MountId| format!("SELECT FROM mount WHERE id = {} FOR UPDATE", mount.0);
@@ -782,7 +777,7 @@ async fn a_user_who_may_not_change_the_schema_is_told_what_mends_it() {
     refused(look(url()).await.err());
     refused(require_right(&url()).await.err());
     refused(require_alone(&url()).await.err());
-    // Who has nothing to bring up to date needs no right to.
+    // Without migrations to run, no permission is needed.
     assert!(open(url()).await.is_ok());
     fixture.change("UPDATE meta SET value = $1 WHERE name = 'schema'", &[b"1"]);
     refused(open(url()).await.err());
@@ -809,7 +804,7 @@ async fn a_database_is_told_that_it_was_restored_when_no_node_runs_on_it() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    // Whoever has the store open for a command is no node, and keeps nobody from it.
+    // A command with an open store is not a node and does not block the restore.
     wait("noted").await;
     let told = [node.changes().unwrap().listen(), another.changes().unwrap().listen()];
     let text = wait("2 nodes run on the database (pid ").await;
@@ -844,7 +839,7 @@ async fn what_has_expired_is_found_by_an_index_and_in_its_order() {
     ] {
         let values = [("$1", "7"), ("$2", "9"), ("$3", "1"), ("$4", fourth), ("$5", "250")];
         let sql = values.iter().fold(sql.to_owned(), |sql, (name, value)| sql.replace(name, value));
-        // An empty table is read whole, unless that is forbidden.
+        // Without these settings, PostgreSQL scans an empty table.
         let plan =
             fixture.database.psql(&format!("SET enable_seqscan = off; SET enable_bitmapscan = off; EXPLAIN {sql}"));
         assert!(plan.contains(&format!("using {index} on")), "{plan}");

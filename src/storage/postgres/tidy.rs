@@ -1,6 +1,6 @@
-//! SQL of tidy: whose turn it is, and the removal of expired rows in steps of bounded size.
+//! SQL of tidy: mutual exclusion of runs, and the removal of expired rows in steps of limited size.
 //!
-//! Every statement goes by an index: rows are found in the order of their end, and go by their key.
+//! Every statement uses an index: rows are found in the order of their expiry and deleted by their key.
 
 use super::query::{Failure, Session, count, execute, exists, row, rows, serial};
 use crate::documents::MountId;
@@ -25,7 +25,7 @@ pub(super) async fn begin(db: &Session, row: &TidyRow, seen: i64, now: i64) -> R
     execute(db, sql::BEGIN, &[&mount.0, run, valid_until, report, &now, &seen]).await.map(count)
 }
 
-/// A run goes on; whether somebody asked it to end.
+/// Extends a run; returns `true` if it was cancelled.
 pub(super) async fn keep(
     db: &Session,
     mount: MountId,
@@ -82,7 +82,7 @@ async fn certificates(
     Ok(Removed { certificates, looked: count(page.len() as u64), last, ..Removed::default() })
 }
 
-/// Whether a revocation of what ended before `before` has not been listed since.
+/// Returns `true` if a revocation of a certificate that expired before `before` is missing on a CRL that must list it.
 pub(super) async fn unlisted(db: &Session, mount: MountId, before: i64, listed: Listed) -> Result<bool, Failure> {
     exists(db, sql::TO_LIST, &[&mount.0, &before, &listed.before, &listed.last()]).await
 }

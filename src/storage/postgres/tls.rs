@@ -1,9 +1,8 @@
-//! TLS to a server: whom to trust, what to show, and what is said when the two do not agree.
+//! TLS to the database server: trusted certificates, the client certificate, and error messages.
 //!
-//! TLS 1.2 and 1.3 by rustls on aws-lc-rs. The files are read for every connection, so that a certificate that was
-//! renewed is used without a restart. The name of a server must be among the alternative names of its
-//! certificate; its subject is not looked at. A certificate that is itself in the file of authorities is trusted
-//! as it stands: servers are often given one that they made themselves.
+//! TLS 1.2 and 1.3 with rustls on aws-lc-rs. The files are read for every connection, so a renewed certificate needs no
+//! restart. A server's name must be among the subject alternative names of its certificate; its subject is ignored. A
+//! server certificate in the file of authorities is trusted directly, because servers often have self-signed ones.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -31,35 +30,31 @@ use crate::secret::{PRIVATE_FILE, Secret, is_private};
 use crate::x509::certificate::Certificate;
 use crate::x509::pem;
 
-/// The protocol in ALPN, which a server may ask for.
+/// The ALPN protocol name, which a server may require.
 const PROTOCOL: &[u8] = b"postgresql";
 
-/// What the server must prove.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verify {
-    /// Nothing: whoever is in between may be it.
+    /// None: a man in the middle is not detected.
     Nothing,
-    /// That an authority of ours signed its certificate.
+    /// A trusted authority must have signed the certificate.
     Chain,
-    /// And that it is the server that was asked for.
+    /// The certificate must also be valid for the server's name.
     ChainAndName,
 }
 
-/// The authorities.
 #[derive(Clone)]
 pub(super) enum Roots {
     System,
     File(PathBuf),
 }
 
-/// What a server is shown.
 #[derive(Clone)]
 pub(super) struct Own {
     pub(super) certificate: PathBuf,
     pub(super) key: PathBuf,
 }
 
-/// What TLS is made from.
 #[derive(Clone)]
 pub(super) struct TlsFiles {
     pub(super) verify: Verify,
@@ -68,10 +63,10 @@ pub(super) struct TlsFiles {
 }
 
 impl TlsFiles {
-    /// Reads the files: not for threads that must not wait.
+    /// Reads the files. Blocks.
     ///
     /// # Errors
-    /// `Invalid` naming the parameter, the file and the rule, never quoting what is in it.
+    /// `Invalid` naming the parameter, the file and the rule, never quoting the file's content.
     pub(super) fn connector(&self) -> Result<Connector> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let given = match &self.roots {
@@ -111,7 +106,6 @@ fn certificates(parameter: &str, path: &Path) -> Result<Vec<CertificateDer<'stat
     Ok(found.into_iter().map(CertificateDer::from).collect())
 }
 
-/// The certificate to be shown, with its key.
 fn certified(own: &Own, provider: &CryptoProvider) -> Result<CertifiedKey> {
     let chain = certificates("sslcert", &own.certificate)?;
     let of_key = |rule: &str| refused("sslkey", &own.key, rule);
@@ -140,12 +134,11 @@ fn key_file(path: &Path) -> Result<Secret> {
     Ok(content)
 }
 
-/// Decides about the certificate that a server shows.
 #[derive(Debug)]
 struct Trust {
     verify: Verify,
     roots: RootCertStore,
-    /// What is in `roots`, as it was given.
+    /// The certificates in `roots`, in DER.
     given: Vec<CertificateDer<'static>>,
     provider: Arc<CryptoProvider>,
 }
@@ -164,7 +157,7 @@ impl Trust {
         let algorithms = self.provider.signature_verification_algorithms.all;
         let found = verify_server_cert_signed_by_trust_anchor(certificate, &self.roots, intermediates, now, algorithms);
         found.map_err(|error| match error {
-            // That it is the certificate of an authority is not what is wrong with it.
+            // For a self-signed certificate, the unknown issuer is the actual problem, not that it is a CA certificate.
             rustls::Error::InvalidCertificate(CertificateError::Other(_)) if is_self_made(shown) => {
                 CertificateError::UnknownIssuer.into()
             }
@@ -228,18 +221,16 @@ impl ServerCertVerifier for Trust {
     }
 }
 
-/// Makes connections secret; or, without TLS, is never asked to.
+/// A TLS connector, or a placeholder for connections without TLS.
 #[derive(Clone)]
 pub(super) struct Connector(Option<TlsConnector>);
 
 impl Connector {
-    /// For servers without TLS.
     pub(super) fn none() -> Self {
         Self(None)
     }
 }
 
-/// A connector and the name of the server.
 pub(super) struct Handshake {
     connector: Option<TlsConnector>,
     host: String,
@@ -270,7 +261,6 @@ impl TlsConnect<Socket> for Handshake {
     }
 }
 
-/// A connection under TLS.
 pub(super) struct Stream(tokio_rustls::client::TlsStream<Socket>);
 
 impl TlsStream for Stream {
@@ -280,8 +270,8 @@ impl TlsStream for Stream {
     }
 }
 
-/// `tls-server-end-point` (RFC 5929, 4.1): the hash of the certificate, by the hash of its signature. Signatures
-/// without one, and those that this server accepts nowhere, have no such binding.
+/// The `tls-server-end-point` channel binding (RFC 5929, section 4.1): a hash of the certificate with the hash function
+/// of its signature. `None` for signatures without one, or with an unsupported one.
 fn end_point(shown: &[u8]) -> Option<Vec<u8>> {
     let hash = Certificate::submitted(shown).ok()?.signature_algorithm()?.hash()?;
     Some(hash.digest(shown).as_ref().to_vec())
@@ -307,7 +297,7 @@ impl AsyncWrite for Stream {
     }
 }
 
-/// Why TLS failed, when it was TLS that failed.
+/// Describes a TLS failure; `None` for other errors.
 pub(super) fn reason(error: &io::Error) -> Option<String> {
     let error = error.get_ref()?.downcast_ref::<rustls::Error>()?;
     Some(match error {
@@ -336,7 +326,7 @@ fn of_certificate(problem: &CertificateError) -> String {
     }
 }
 
-/// What a server says that does not like the certificate it was shown, or TLS as such.
+/// Describes an alert with which a server rejects the client certificate, or TLS itself.
 fn of_alert(alert: AlertDescription) -> String {
     let because = match alert {
         AlertDescription::CertificateRequired => "it wants one, see sslcert",

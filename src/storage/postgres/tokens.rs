@@ -11,13 +11,13 @@ use crate::documents::MountId;
 use crate::storage::backend::micros;
 use crate::storage::statements::{conflict, tokens as sql};
 
-/// Holds the parent until the child is committed: a revocation elsewhere waits, and then finds the child.
+/// Locks the parent until the child is committed: a concurrent revocation waits, and then finds the child.
 const HOLD: &str = "SELECT 1 FROM token WHERE hash = $1 AND uses IS DISTINCT FROM 0 FOR KEY SHARE";
-/// In one order, so that two nodes do not wait for each other; and nobody sweeps these meanwhile.
+/// Locks in a fixed order, so that two nodes cannot deadlock, and sweeps skip the tokens.
 const LOCK: &str = "SELECT 1 FROM token WHERE hash = ANY($1) ORDER BY hash FOR UPDATE";
 const END: &str = "UPDATE token SET uses = 0 WHERE hash = ANY($1) AND uses IS DISTINCT FROM 0";
-/// Locked below the limit: what another node removes meanwhile does not count. The order is that of the index, so that
-/// no plan looks through the table for children where there are none.
+/// Locks below the limit, so that rows which another node removes concurrently do not count. The order matches the
+/// index, so that no plan scans the table if there are no children.
 const END_CHILDREN: &str = "UPDATE token SET uses = 0 WHERE hash = ANY (ARRAY (
         SELECT child.hash FROM UNNEST($1::bytea[]) AS p (hash) CROSS JOIN LATERAL (
             SELECT hash FROM token WHERE parent BETWEEN p.hash AND p.hash AND uses IS DISTINCT FROM 0
@@ -25,20 +25,20 @@ const END_CHILDREN: &str = "UPDATE token SET uses = 0 WHERE hash = ANY (ARRAY (
         LIMIT 200))
     RETURNING hash";
 const CHILDREN_OF: &str = "SELECT hash FROM token WHERE parent = ANY($1)";
-/// Takes their parent from some, which nobody ends meanwhile; by the index, however few have another one.
+/// Removes the parent from some children, which are locked. Uses the index, even if few rows have another parent.
 const ORPHAN: &str = "UPDATE token SET parent = NULL WHERE hash = ANY (ARRAY (
         SELECT hash FROM token WHERE parent BETWEEN $1 AND $1 ORDER BY parent LIMIT $2 FOR UPDATE))";
 const STANDS: &str = "SELECT 1 FROM token WHERE hash = $1 AND uses IS DISTINCT FROM 0 FOR UPDATE";
 const DELETE_ALL: &str = "DELETE FROM token WHERE hash = ANY($1) RETURNING hash";
-/// Nodes that sweep at the same time take different tokens.
+/// Concurrent sweeps of several nodes take different tokens.
 const USED_UP: &str = "SELECT hash FROM token WHERE uses = 0 LIMIT $1 FOR UPDATE SKIP LOCKED";
 const ENDED: &str = "SELECT hash FROM token WHERE expires_at_micros <= $1 ORDER BY expires_at_micros LIMIT $2
     FOR UPDATE SKIP LOCKED";
-/// Tokens that are looked at together, and children of theirs that [end at once](END_CHILDREN).
+/// Number of tokens per step, and maximum number of their children that [one statement](END_CHILDREN) ends.
 const TOGETHER: usize = 200;
 
 pub(super) async fn insert(db: &Session, row: &TokenRow) -> Result<(), Failure> {
-    // A child made while its parent was being revoked would live on without one.
+    // A child created while its parent is revoked would never be revoked.
     if let Some(parent) = &row.parent
         && !exists(db, HOLD, &[&&parent[..]]).await?
     {
@@ -55,7 +55,7 @@ pub(super) async fn insert(db: &Session, row: &TokenRow) -> Result<(), Failure> 
     }
 }
 
-/// Renews a token; whether there is one that has not ended.
+/// Renews a token; returns `true` if there is one that has not expired.
 pub(super) async fn update(
     db: &Session,
     hash: &TokenHash,
@@ -67,7 +67,7 @@ pub(super) async fn update(
     Ok(changed > 0)
 }
 
-/// Takes one use; how many are left, unless there was none.
+/// Takes one use; returns the remaining number, or `None` if there was no use to take.
 pub(super) async fn spend(db: &Session, hash: &TokenHash) -> Result<Option<u32>, Failure> {
     let Some(spent) = row(db, sql::SPEND, &[&&hash[..]]).await? else { return Ok(None) };
     let left = uses(spent.try_get(0)?)?;
@@ -77,7 +77,7 @@ pub(super) async fn spend(db: &Session, hash: &TokenHash) -> Result<Option<u32>,
     Ok(Some(left))
 }
 
-/// Removes a token that has a use left.
+/// Removes a token that has uses left.
 pub(super) async fn take(db: &Session, hash: &TokenHash) -> Result<(), Failure> {
     match execute(db, sql::TAKE, &[&&hash[..]]).await? {
         0 => Err(Failure::Conflict(conflict::TOKEN_TAKEN)),
@@ -85,10 +85,10 @@ pub(super) async fn take(db: &Session, hash: &TokenHash) -> Result<(), Failure> 
     }
 }
 
-/// Ends tokens and their descendants, so many at a time, depth first: rows go when none of their children has a use
-/// left. So neither depth nor a loop in the data can do harm, and nobody is lost when this is not gone on with. Children
-/// that had none before are somebody's who did not go on. Of a token that is locked or without use there are no new
-/// children: one that another node is about to commit is waited for.
+/// Revokes tokens and their descendants depth-first, [`TOGETHER`] at a time. First it sets the uses of children to 0;
+/// rows are removed only when none of their children has uses left. So deep or cyclic data is harmless, and an
+/// interrupted revocation loses no descendant. Children without uses were left by a revocation that was not continued.
+/// A token that is locked or has no uses gets no new children; a concurrent insert is waited for.
 pub(super) async fn revoke(db: &Session, hashes: &[TokenHash]) -> Result<Revoked, Failure> {
     rows(db, LOCK, &[&octets(hashes)]).await?;
     let (mut gone, mut left, mut looked_at) = (Vec::new(), hashes.to_vec(), 0);
@@ -116,9 +116,8 @@ pub(super) async fn revoke(db: &Session, hashes: &[TokenHash]) -> Result<Revoked
     Ok(Revoked { gone, left, met })
 }
 
-/// Removes a token, whose children have no parent then, or takes it from as many of them as one step does; not one that
-/// has ended, whose children end, too. A child that another node commits while the row is waited for is seen by the
-/// statements after that.
+/// Removes a token and detaches its children, or detaches as many as fit into one step. Skips a revoked token, because
+/// its children are revoked as well. Later statements see a child that another node commits before the lock is granted.
 pub(super) async fn revoke_alone(db: &Session, hash: &TokenHash) -> Result<Revoked, Failure> {
     if row(db, STANDS, &[&&hash[..]]).await?.is_none() {
         return Ok(Revoked::default());
@@ -138,7 +137,7 @@ pub(super) async fn sweep(db: &Session, now: Time, limit: u32) -> Result<Revoked
     revoke(db, &some).await
 }
 
-/// Ends at most so many tokens of a mount, with their descendants; whether there was one.
+/// Revokes at most `limit` tokens of a mount, with their descendants; returns `true` if there were any.
 pub(super) async fn end_of_mount(db: &Session, mount: i64, limit: i64) -> Result<bool, Failure> {
     let some = hashes_of(&rows(db, sql::SOME_OF_MOUNT, &[&mount, &limit]).await?)?;
     revoke(db, &some).await?;
@@ -157,7 +156,7 @@ pub(super) async fn by_accessor(db: &Session, hash: TokenHash) -> Result<Option<
     row(db, sql::BY_ACCESSOR, &[&&hash[..]]).await?.as_ref().map(read).transpose()
 }
 
-/// Tokens behind this hash of an accessor, in their order.
+/// Reads the tokens after this accessor hash, in order.
 pub(super) async fn page(db: &Session, after: TokenHash, limit: u32) -> Result<Vec<TokenRow>, Failure> {
     rows(db, sql::PAGE, &[&&after[..], &i64::from(limit)]).await?.iter().map(read).collect()
 }

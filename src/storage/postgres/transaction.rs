@@ -1,5 +1,5 @@
-//! What one transaction of the writer knows and has still to send: mounts and tokens that it holds, rows that are
-//! gathered, revocations that stand, and what its end writes: the counters, and the marks of the change log.
+//! State of a transaction of the writer: locked mounts and tokens, collected rows, sent revocations, and the counters
+//! and change log marks to write at its end.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -16,33 +16,30 @@ use crate::documents::{DocumentWrite, MountId};
 use crate::pki::store::{RevocationRow, StoredRevocation};
 use crate::storage::statements::conflict;
 
-/// A transaction under way.
 pub(super) struct Transaction<'a> {
     pub(super) db: &'a Session,
-    /// What is sent together, later.
     pub(super) gathered: Gathered<'a>,
-    /// Who we are in the change log.
+    /// This node's id in the change log.
     node: i64,
-    /// The row of the counters that is ours.
+    /// The row of the counters that this node updates.
     counter: i64,
     known: Known,
-    /// Revocations that were sent, in their places.
+    /// The revocations that were sent, with the positions of their writes.
     revoked: Vec<(Place, StoredRevocation, bool)>,
 }
 
-/// What it knows of the database, and what it still has to say there.
+/// The part of the state that a savepoint restores.
 #[derive(Clone, Default)]
 struct Known {
     mounts: HashMap<MountId, Inserted>,
-    /// Tokens that live and stay to the end.
+    /// Live tokens, locked until the end.
     tokens: HashSet<TokenHash>,
-    /// Mounts whose rows are marked at the end: in their order, so that two nodes do not wait for each other.
+    /// Mounts to mark at the end, sorted so that two nodes cannot deadlock.
     marks: BTreeMap<MountId, Marks>,
-    /// There is a revocation, or a reason of one, that other nodes do not know.
+    /// `true` if a revocation was added or amended, of which other nodes must be notified.
     revoked: bool,
 }
 
-/// A point to which a transaction can go back.
 pub(super) struct Savepoint {
     known: Known,
     gathered: Mark,
@@ -55,7 +52,6 @@ impl<'a> Transaction<'a> {
         Self { db, gathered, node, counter, known, revoked: Vec::new() }
     }
 
-    /// Begins what can be undone by [`Transaction::undo`].
     pub(super) async fn savepoint(&mut self) -> Result<Savepoint, Failure> {
         let point =
             Savepoint { known: self.known.clone(), gathered: self.gathered.mark(), revoked: self.revoked.len() };
@@ -63,12 +59,11 @@ impl<'a> Transaction<'a> {
         Ok(point)
     }
 
-    /// Keeps what was done since the last savepoint.
     pub(super) async fn keep(&mut self) -> Result<(), Failure> {
         Ok(self.db.batch_execute("RELEASE SAVEPOINT unit").await?)
     }
 
-    /// Undoes everything since the last savepoint. Its locks go with it: what it knew of mounts holds no longer.
+    /// Rolls back to the last savepoint, which releases its locks; so the known mounts and tokens are restored as well.
     pub(super) async fn undo(&mut self, point: Savepoint) -> Result<(), Failure> {
         self.db.batch_execute("ROLLBACK TO SAVEPOINT unit; RELEASE SAVEPOINT unit").await?;
         self.known = point.known;
@@ -77,7 +72,7 @@ impl<'a> Transaction<'a> {
         Ok(())
     }
 
-    /// A document, with its mark in the change log.
+    /// Writes a document, with its mark in the change log.
     pub(super) async fn document(&mut self, write: &DocumentWrite) -> Result<(), Failure> {
         self.hold(write.key.mount).await?;
         documents::write(self.db, write).await?;
@@ -85,7 +80,7 @@ impl<'a> Transaction<'a> {
         Ok(())
     }
 
-    /// That a mount exists and stays to the end, asked of the database once in a transaction.
+    /// Checks that a mount exists and locks it until the end, with one query per transaction.
     pub(super) async fn hold(&mut self, mount: MountId) -> Result<(), Failure> {
         if !self.known.mounts.contains_key(&mount) {
             mounts::hold(self.db, &[mount]).await?;
@@ -94,7 +89,7 @@ impl<'a> Transaction<'a> {
         Ok(())
     }
 
-    /// That a token lives and stays to the end, asked of the database once in a transaction.
+    /// Checks that a token is live and locks it until the end, with one query per transaction.
     pub(super) async fn hold_token(&mut self, token: TokenHash) -> Result<(), Failure> {
         if !self.known.tokens.contains(&token) {
             if !leases::hold_token(self.db, &token).await? {
@@ -105,39 +100,38 @@ impl<'a> Transaction<'a> {
         Ok(())
     }
 
-    /// A mount that ends in this transaction.
+    /// Removes a mount that is dropped in this transaction.
     pub(super) fn forget_mount(&mut self, mount: MountId) {
         self.known.mounts.remove(&mount);
     }
 
-    /// A token that may end in this transaction.
+    /// Removes a token that may end in this transaction.
     pub(super) fn forget_token(&mut self, token: &TokenHash) {
         self.known.tokens.remove(token);
     }
 
-    /// Any token may end in this transaction.
+    /// Removes all tokens, because any of them may end in this transaction.
     pub(super) fn forget_tokens(&mut self) {
         self.known.tokens.clear();
     }
 
-    /// What is counted for a mount when the transaction ends.
+    /// The counts of a mount, written at the end.
     pub(super) fn inserted(&mut self, mount: MountId) -> &mut Inserted {
         self.known.mounts.entry(mount).or_default()
     }
 
-    /// What the change log is told of a mount when the transaction ends.
+    /// The change log marks of a mount, written at the end.
     pub(super) fn marks(&mut self, mount: MountId) -> &mut Marks {
         self.known.marks.entry(mount).or_default()
     }
 
-    /// Sends what was gathered.
     pub(super) async fn flush(&mut self) -> Result<(), Failure> {
         let gathered = std::mem::take(&mut self.gathered);
         let new = self.not_held(&gathered);
         try_join(mounts::hold(self.db, &new), gathered.send(self.db)).await?;
         self.known.mounts.extend(new.into_iter().map(|mount| (mount, Inserted::default())));
         self.count(&gathered);
-        // In the order of the mounts, so that two nodes do not wait for each other.
+        // Sorted by mount, so that two nodes cannot deadlock.
         let mut by_mount: BTreeMap<MountId, (Vec<Place>, Vec<&RevocationRow>)> = BTreeMap::new();
         for (place, row) in gathered.revocations {
             let (places, rows) = by_mount.entry(row.mount).or_default();
@@ -155,16 +149,16 @@ impl<'a> Transaction<'a> {
         Ok(())
     }
 
-    /// What comes before COMMIT: what is still gathered, the counters, and the change log. The revocations that
-    /// stand, and whether this transaction made them.
+    /// Does the work before COMMIT: sends collected rows, counters and change log marks. Returns the sent revocations,
+    /// and whether this transaction created them.
     pub(super) async fn finish(mut self) -> Result<Vec<(Place, StoredRevocation, bool)>, Failure> {
         self.send_rest().await?;
         self.mark().await?;
         Ok(self.revoked)
     }
 
-    /// What is still gathered, and the counters. Only the insertion of revocations tells how many are new;
-    /// without any the counts are known, and everything is sent at once.
+    /// Sends the remaining collected rows and the counters. Only the insertion of revocations shows how many are new;
+    /// without any, the counts are known and everything is pipelined.
     async fn send_rest(&mut self) -> Result<(), Failure> {
         if !self.gathered.revocations.is_empty() {
             self.flush().await?;
@@ -177,7 +171,7 @@ impl<'a> Transaction<'a> {
         try_join(mounts::hold(self.db, &new), stored).await.map(drop)
     }
 
-    /// Says in the change log what changed; nothing after certificates.
+    /// Marks the changed mounts, and notifies other nodes, except of certificates and CRLs.
     async fn mark(&self) -> Result<(), Failure> {
         for (mount, marks) in &self.known.marks {
             changes::mark(self.db, *mount, *marks, self.node).await?;
@@ -188,7 +182,6 @@ impl<'a> Transaction<'a> {
         Ok(())
     }
 
-    /// Mounts of gathered rows that are not held yet.
     fn not_held(&self, gathered: &Gathered<'_>) -> Vec<MountId> {
         gathered.mounts().into_iter().filter(|mount| !self.known.mounts.contains_key(mount)).collect()
     }

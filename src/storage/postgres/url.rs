@@ -1,8 +1,7 @@
-//! The URL of a database: what stands in it, and what of that is refused.
+//! The URL of a database: its parameters and its validation.
 //!
-//! The parameters are libpq's, with its names and meanings. Those of TLS, `passfile`, `target_session_attrs` and
-//! `tcp_user_timeout` are read here, all others by tokio-postgres. Each host becomes a [`Server`], which is tried by
-//! itself.
+//! The parameters have libpq's names and meanings. Those of TLS, `passfile`, `target_session_attrs` and
+//! `tcp_user_timeout` are parsed here, all others by tokio-postgres. Each host becomes a separate [`Server`].
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -18,22 +17,21 @@ use super::passfile;
 use super::tls::{Own, Roots, TlsFiles, Verify};
 use crate::error::{Error, Result};
 
-/// Longest time to become a session of one server.
+/// Maximum duration of the creation of a session with one server.
 pub(super) const ATTEMPT: Duration = Duration::from_secs(4);
-/// Longest time to reach one address of a server, where nothing else is said: long enough for a packet that is lost
-/// and sent again, and of a name with several addresses the dead ones take less than whoever waits for the others has.
+/// Default connect timeout per address: long enough for a retransmission of a lost packet, and short enough that
+/// several dead addresses of a name leave time for the others.
 const CONNECT: Duration = Duration::from_millis(1_200);
-/// How long what was sent may be without an acknowledgement, and how long a connection may be silent before
-/// it is asked whether the other end is there: a server that is cut off says nothing by itself.
+/// Maximum time without an acknowledgement for sent data, and idle time before keepalive probes.
 const SILENCE: Duration = Duration::from_secs(10);
-/// Most hosts of a URL: all of them are tried at once.
+/// Maximum number of hosts in a URL, all of which are tried concurrently.
 const MAX_HOSTS: usize = 16;
 
-/// The parameters that are read here.
+/// The parameters that are parsed here.
 const OWN: [&str; 7] =
     ["sslmode", "sslrootcert", "sslcert", "sslkey", "passfile", "target_session_attrs", "tcp_user_timeout"];
 
-/// Where a database is, and who we are there. May hold a password, so it has no `Debug`.
+/// The location of a database and the credentials. May contain a password, so it has no `Debug`.
 #[derive(Clone)]
 pub struct PostgresUrl(Arc<Inner>);
 
@@ -43,33 +41,30 @@ struct Inner {
     passfile: Option<PathBuf>,
 }
 
-/// One of the hosts of a URL.
 #[derive(Clone)]
 pub(super) struct Server {
-    /// Everything about it but what is read from files.
+    /// All of its settings, except those read from files.
     pub(super) config: Config,
-    /// Host and port, for errors.
+    /// Host and port, for error messages.
     pub(super) name: String,
-    /// Whether it is shown a certificate of ours.
+    /// `true` if a client certificate is sent to it.
     pub(super) shows_certificate: bool,
 }
 
 impl PostgresUrl {
-    /// Reads `postgres://user:password@host:port/database?option=value`, or the same as
-    /// `key=value` pairs. A folder as host (`?host=/run/postgresql`) is a unix socket. Of several hosts the
-    /// one that takes writes is used. No file is read here.
+    /// Parses `postgres://user:password@host:port/database?option=value`, or the same as `key=value` pairs. A folder as
+    /// host (`?host=/run/postgresql`) is a unix socket. Of several hosts, the one that takes writes is used.
     ///
     /// # Errors
-    /// `Invalid` when it does not read, has a parameter that is not known or a value that is none of its own, or
-    /// names a host off this machine without saying what `sslmode` is. The text names the parameter and never
-    /// quotes the URL.
+    /// `Invalid` when it is malformed, has an unknown parameter or an invalid value, or names a remote host without
+    /// `sslmode`. The text names the parameter and never quotes the URL.
     pub fn parse(text: &str) -> Result<Self> {
         let (rest, own) = split(text);
         let all: Config = rest.parse().map_err(|error| unreadable(&error))?;
         let addresses = addresses(&all)?;
         let mode = Mode::of(&own)?;
         if all.get_ssl_mode() != SslMode::Prefer || all.get_target_session_attrs() != TargetSessionAttrs::Any {
-            // Only text that is not split here as tokio-postgres splits it comes to this.
+            // Reached only if the text was split differently here than by tokio-postgres.
             return Err(refused("must be of the form postgres://user:password@host:5432/database"));
         }
         if own.get("target_session_attrs").is_some_and(|text| !TARGETS.contains(&text)) {
@@ -92,15 +87,14 @@ impl PostgresUrl {
         Ok(Self(Arc::new(Inner { servers, tls, passfile: own.get("passfile").map(PathBuf::from) })))
     }
 
-    /// What its TLS is made from; `None` without TLS.
     pub(super) fn tls(&self) -> Option<&TlsFiles> {
         self.0.tls.as_ref()
     }
 
-    /// The servers, with their passwords. Reads a file: not for threads that must not wait.
+    /// The servers, with their passwords. Reads the password file, so it blocks.
     ///
     /// # Errors
-    /// `Invalid` when the file of passwords cannot be used.
+    /// `Invalid` when the password file cannot be used.
     pub(super) fn servers(&self) -> Result<Vec<Server>> {
         let mut servers = self.0.servers.clone();
         let Some(file) = &self.0.passfile else { return Ok(servers) };
@@ -114,18 +108,18 @@ impl PostgresUrl {
     }
 }
 
-/// What errors begin with.
+/// Prefix of error messages.
 pub(super) const PLACE: &str = "database URL";
 
-/// Servers that a node can work with all take writes, so these say the same.
+/// Equivalent values: every server that a node can use takes writes.
 const TARGETS: [&str; 3] = ["read-write", "primary", "any"];
 
 fn refused(rule: &str) -> Error {
     Error::invalid(format!("{PLACE}: {rule}"))
 }
 
-/// What tokio-postgres says of a text that it does not take. It quotes no value, and a name only when it is one:
-/// what is left of a password that was not escaped may stand in its place.
+/// Converts a parse error of tokio-postgres. It quotes no value, and a parameter name only if it looks like one: the
+/// rest of a password that was not escaped may appear in its place.
 fn unreadable(error: &tokio_postgres::Error) -> Error {
     let said = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
     let quoted = |begin: &str| said.strip_prefix(begin)?.strip_suffix('`');
@@ -141,7 +135,7 @@ fn unreadable(error: &tokio_postgres::Error) -> Error {
     }
 }
 
-/// The parameters that are read here, the last of each name.
+/// The parameters that are parsed here. The last value of each name counts.
 #[derive(Default)]
 struct Parameters(Vec<(&'static str, String)>);
 
@@ -150,7 +144,7 @@ impl Parameters {
         self.0.iter().rev().find(|(own, _)| *own == name).map(|(_, value)| value.as_str())
     }
 
-    /// Whether it was one of ours.
+    /// Takes a parameter that is parsed here; `false` for any other.
     fn take(&mut self, name: &str, value: &str) -> bool {
         let own = OWN.iter().find(|own| **own == name);
         self.0.extend(own.map(|own| (*own, value.to_owned())));
@@ -158,7 +152,7 @@ impl Parameters {
     }
 }
 
-/// What tokio-postgres is to read, and what it does not.
+/// Splits the text into the part for tokio-postgres and the parameters that are parsed here.
 fn split(text: &str) -> (String, Parameters) {
     let mut own = Parameters::default();
     let Some(at) =
@@ -167,18 +161,18 @@ fn split(text: &str) -> (String, Parameters) {
         let rest: Vec<&str> = words(text).filter(|word| !is_own_word(word, &mut own)).collect();
         return (rest.join(" "), own);
     };
-    // A password may hold question marks.
+    // A password may contain question marks.
     let host = text[at..].find('@').map_or(at, |found| at + found);
     let Some((before, options)) = text[host..].split_once('?') else { return (text.to_owned(), own) };
     let (mut rest, mut mark) = (text[..host + before.len()].to_owned(), '?');
     for pair in options.split('&').filter(|pair| !pair.is_empty()) {
-        // As libpq reads it, a plus is a plus.
+        // As in libpq, a plus is not a space.
         let plus = pair.replace('+', "%2B");
         if form_urlencoded::parse(plus.as_bytes()).next().is_some_and(|(name, value)| own.take(&name, &value)) {
             continue;
         }
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        // Several in one, which tokio-postgres takes apart in the other places only.
+        // tokio-postgres does not split several hosts in this position.
         for value in value.split(',').filter(|_| name == "host").chain(Some(value).filter(|_| name != "host")) {
             let _ = write!(rest, "{mark}{name}={value}");
             mark = '&';
@@ -187,12 +181,12 @@ fn split(text: &str) -> (String, Parameters) {
     (rest, own)
 }
 
-/// `key=value` pairs, each with its quotes and backslashes.
+/// Splits `key=value` pairs, keeping their quotes and backslashes.
 fn words(text: &str) -> impl Iterator<Item = &str> {
     let (mut quoted, mut escaped, mut before) = (false, false, ' ');
     text.split(move |c: char| {
         let ends = c.is_whitespace() && !quoted && !escaped;
-        // A quote inside of a value that did not begin with one is a letter like any other.
+        // A quote inside of an unquoted value is an ordinary character.
         quoted ^= c == '\'' && !escaped && (quoted || before == '=');
         escaped = c == '\\' && !escaped;
         before = c;
@@ -201,7 +195,6 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     .filter(|word| !word.is_empty())
 }
 
-/// Takes a pair that is read here.
 fn is_own_word(word: &str, own: &mut Parameters) -> bool {
     let Some((name, value)) = word.split_once('=') else { return false };
     let value = value.strip_prefix('\'').and_then(|value| value.strip_suffix('\'')).unwrap_or(value);
@@ -215,19 +208,17 @@ fn is_own_word(word: &str, own: &mut Parameters) -> bool {
     own.take(name, &plain)
 }
 
-/// What `sslmode` says.
 #[derive(Clone, Copy, PartialEq)]
 enum Mode {
-    /// Nothing, or that it does not matter: right where nobody else listens.
+    /// Missing, `prefer` or `allow`: permitted only for local servers.
     Unsaid,
-    /// No TLS, wherever the server is.
+    /// No TLS, for any server.
     Disable,
     Tls(Verify),
 }
 
 impl Mode {
-    /// libpq's rules: `require` with authorities is `verify-ca`, and with the system's authorities, which sign for
-    /// everybody, only the name says who a server is.
+    /// Follows libpq: `require` with authorities means `verify-ca`, and the system's authorities need `verify-full`.
     fn of(own: &Parameters) -> Result<Self> {
         let (mode, roots) = (own.get("sslmode"), own.get("sslrootcert"));
         if roots == Some("system") && !matches!(mode, None | Some("verify-full")) {
@@ -245,7 +236,6 @@ impl Mode {
     }
 }
 
-/// What TLS is made from.
 fn files(mode: Mode, own: &Parameters) -> Result<Option<TlsFiles>> {
     let file = |name| own.get(name).filter(|value: &&str| !value.is_empty());
     let Mode::Tls(verify) = mode else {
@@ -274,7 +264,7 @@ fn files(mode: Mode, own: &Parameters) -> Result<Option<TlsFiles>> {
     Ok(Some(TlsFiles { verify, roots, own }))
 }
 
-/// One host, with its number where that is given too.
+/// A host, with its numeric address if that is given as well.
 struct Address<'c> {
     host: Option<&'c Host>,
     number: Option<IpAddr>,
@@ -301,7 +291,7 @@ fn addresses(all: &Config) -> Result<Vec<Address<'_>>> {
 }
 
 impl Address<'_> {
-    /// Whether it is a unix socket or on the loopback.
+    /// `true` for a unix socket or a loopback address.
     fn stays_here(&self) -> bool {
         match (self.number, self.host) {
             (Some(number), _) => number.is_loopback(),
@@ -335,7 +325,7 @@ impl Address<'_> {
     }
 }
 
-/// That every host can be reached in the way that is asked for.
+/// Checks that every host can be used with the requested `sslmode`.
 fn hold(addresses: &[Address<'_>], tls: bool, mode: Mode) -> Result<()> {
     for address in addresses {
         match address.host {
@@ -353,7 +343,7 @@ fn hold(addresses: &[Address<'_>], tls: bool, mode: Mode) -> Result<()> {
     Ok(())
 }
 
-/// How long what was sent may be without an acknowledgement: milliseconds, as libpq reads them; 0 is the system's rule.
+/// The value of `tcp_user_timeout` in milliseconds, as in libpq; 0 means the system default.
 fn silence(own: &Parameters) -> Result<Duration> {
     let Some(text) = own.get("tcp_user_timeout") else { return Ok(SILENCE) };
     let millis =
@@ -361,7 +351,7 @@ fn silence(own: &Parameters) -> Result<Duration> {
     Ok(Duration::from_millis(u64::try_from(millis).unwrap_or(0)))
 }
 
-/// What holds for every server of the URL.
+/// The settings that all servers of the URL share.
 fn common(all: &Config, tls: bool, silence: Duration) -> Config {
     let mut config = Config::new();
     config

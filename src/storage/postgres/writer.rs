@@ -1,9 +1,8 @@
 //! The single writer of this node: batches of units, each in one transaction on one connection.
 //!
-//! Owns the connection, made when the first batch needs it, on the runtime that runs the batches. What
-//! two nodes do to each other (a deadlock, a serialization failure) is tried again; a connection that
-//! is found dead before COMMIT was sent is replaced and the batch tried again, since nothing of it was
-//! stored. When COMMIT itself has no answer nobody knows: the batch is `Unavailable`.
+//! It creates the connection for the first batch, on the runtime of the batches. Deadlocks and serialization failures
+//! between nodes are retried. If the connection is lost before COMMIT is sent, nothing was stored, so it is replaced
+//! and the batch is retried. Without a response to COMMIT the outcome is unknown, and the batch is `Unavailable`.
 
 use std::time::{Duration, Instant};
 
@@ -20,14 +19,13 @@ use crate::error::{Error, Kind, Result};
 use crate::storage::backend::{Backend, Outcomes, Unit};
 use crate::telemetry;
 
-/// Longest time for one batch with everything that is tried for it.
+/// Maximum time for a batch, including retries.
 const DEADLINE: Duration = Duration::from_secs(20);
-/// After a connection could not be made: no other attempt within this time, the queue is answered.
+/// Pause after a failed connection attempt, during which batches are rejected without another attempt.
 const PAUSE: Duration = Duration::from_millis(250);
-/// How often a batch is begun again.
+/// Maximum number of attempts at a batch.
 const AGAIN: u32 = 5;
-/// Rows of counters that the nodes share by chance: two on one row only queue, and the number of rows
-/// stays small however often nodes start.
+/// Number of counter rows. Nodes pick one at random, and queue if they share one.
 const NODES: u8 = 64;
 
 /// The writing side of one node.
@@ -35,21 +33,18 @@ pub(crate) struct Writer {
     url: PostgresUrl,
     session: Option<Session>,
     not_before: Option<Instant>,
-    /// The row of the counters that is ours.
+    /// The row of the counters that this node updates.
     counter: i64,
-    /// Who we are in the change log.
+    /// This node's id in the change log.
     node: i64,
     dropped_mounts: bool,
     deadline: Duration,
 }
 
-/// How an attempt ended that stored nothing, or perhaps nothing.
 enum Broken {
-    /// No connection.
     Unreachable(Error),
-    /// Nothing was stored.
     Undone(Failure),
-    /// COMMIT was sent and not answered.
+    /// COMMIT was sent without a response; the outcome is unknown.
     Unknown(Failure),
 }
 
@@ -99,12 +94,12 @@ impl Writer {
     async fn attempt(&mut self, units: &[Unit], careful: bool) -> Result<Answers, Broken> {
         let (node, counter) = (self.node, self.counter);
         let db = self.session().await.map_err(Broken::Unreachable)?;
-        // Sent together: the server runs them in turn, and a connection that cannot begin cannot go on.
+        // Pipelined: the server runs them in order, and after a failed BEGIN the connection is unusable.
         let begin = async { Ok(db.batch_execute("BEGIN").await?) };
         match try_join(begin, Batch::new(db, node, counter, careful).run(units)).await {
             Ok(((), answers)) => match db.batch_execute("COMMIT").await.map_err(Failure::from) {
                 Ok(()) => Ok(answers),
-                // An answer with a code of its own says that the transaction was undone.
+                // An error code of the transaction means that it was rolled back.
                 Err(failure) if !failure.is_gone() => Err(Broken::Undone(failure)),
                 Err(failure) => {
                     self.session = None;
@@ -120,7 +115,7 @@ impl Writer {
         }
     }
 
-    /// The connection; a new one when there is none or it is dead.
+    /// Returns the connection, or replaces a missing or lost one.
     async fn session(&mut self) -> Result<&Session> {
         if self.session.as_ref().is_none_or(|session| session.is_closed()) {
             self.session = None;
@@ -133,7 +128,7 @@ impl Writer {
                     telemetry::not_done("no connection for writes", &error);
                     counter!(telemetry::POSTGRES_CONNECT_FAILURES).increment(1);
                     self.not_before = Some(Instant::now() + PAUSE);
-                    // The reason is for the log: it is not the caller's doing, nor theirs to know.
+                    // The reason is only logged, because callers must not see it.
                     return Err(Error::unavailable("storage: the database is out of reach", error));
                 }
             }
@@ -153,13 +148,13 @@ impl Writer {
         let more = more.await.map_err(Failure::of_write);
         histogram!(telemetry::POSTGRES_TRANSACTION_SECONDS, "name" => "drop").record(started.elapsed());
         if more.is_err() {
-            // It may be in the middle of the transaction.
+            // It may be inside the transaction.
             self.session = None;
         }
         more
     }
 
-    /// Whatever does not end in time loses its connection: it may be in the middle of anything.
+    /// Runs work with the deadline. On timeout the connection is dropped, because its state is unknown.
     async fn in_time<T>(&mut self, work: impl AsyncFnOnce(&mut Self) -> T) -> Result<T> {
         let deadline = self.deadline;
         let done = tokio::time::timeout(deadline, work(self)).await;
@@ -170,7 +165,7 @@ impl Writer {
     }
 }
 
-/// The same answer for everyone; only the first carries the cause to the log.
+/// Returns the same error for all units; only the first has the cause for the log.
 fn all(units: &[Unit], error: Error) -> Answers {
     let again: Vec<_> = units.iter().skip(1).map(|_| Err(Error::new(error.kind(), error.text().to_owned()))).collect();
     std::iter::once(Err(error)).chain(again).take(units.len()).collect()
@@ -196,7 +191,7 @@ impl Backend for Writer {
     fn chore(&mut self) -> BoxFuture<'_, ()> {
         async move {
             let more = self.in_time(async |writer| writer.remove_dropped().await).await;
-            // After a failure the rest waits for the next drop or start, rather than failing in a loop.
+            // After a failure the rest waits for the next drop or start, instead of failing in a loop.
             self.dropped_mounts = more.and_then(|more| more).unwrap_or_else(|error| {
                 telemetry::not_done("rows of a dropped mount could not be removed", &error);
                 false
@@ -206,7 +201,7 @@ impl Backend for Writer {
     }
 
     fn close(self) -> BoxFuture<'static, Result<()>> {
-        // Everything answered is stored; the server notices that the connection ends.
+        // All committed batches are stored; the server notices the end of the connection.
         async move {
             drop(self);
             Ok(())

@@ -4,10 +4,8 @@ use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKe
 
 use crate::error::{Error, Result};
 
-/// Octets of a tag.
 pub(super) const TAG_LEN: usize = 16;
 
-/// A key for AES-256-GCM.
 pub(super) fn aead_key(bytes: &[u8]) -> Result<LessSafeKey> {
     let key = UnboundKey::new(&AES_256_GCM, bytes).map_err(|_| Error::internal("a data key is not 32 bytes"))?;
     Ok(LessSafeKey::new(key))
@@ -15,7 +13,7 @@ pub(super) fn aead_key(bytes: &[u8]) -> Result<LessSafeKey> {
 
 /// Appends nonce ‖ ciphertext ‖ tag to `out`.
 pub(super) fn seal_with(key: &LessSafeKey, context: &[u8], plain: &[u8], mut out: Vec<u8>) -> Result<Vec<u8>> {
-    // Reserved at once: growing later would leave a copy of the plain text behind.
+    // Reserved in full: a later reallocation would leave a copy of the plaintext behind.
     out.reserve_exact(NONCE_LEN + plain.len() + TAG_LEN);
     let nonce: [u8; NONCE_LEN] = crate::random::bytes();
     out.extend_from_slice(&nonce);
@@ -28,7 +26,7 @@ pub(super) fn seal_with(key: &LessSafeKey, context: &[u8], plain: &[u8], mut out
     Ok(out)
 }
 
-/// Opens nonce ‖ ciphertext ‖ tag; `None` when it was altered or is another row's.
+/// Opens nonce ‖ ciphertext ‖ tag; `None` if it was altered or belongs to another row.
 pub(super) fn open_with(key: &LessSafeKey, context: &[u8], sealed: &[u8]) -> Option<Vec<u8>> {
     let (nonce, rest) = sealed.split_at_checked(NONCE_LEN)?;
     let mut body = rest.to_vec();

@@ -1,4 +1,4 @@
-//! The seal key: where it is, and what a file that holds it must look like.
+//! The seal key: its location, and the format of a key file.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
@@ -16,7 +16,7 @@ use crate::keys::store::SealDevice;
 use crate::secret::{PRIVATE_FILE, Secret, is_private};
 
 const LEN: usize = 32;
-/// Longer than any form of a key; a larger file is no key file.
+/// Maximum size of a key file in bytes, more than any form of a key needs.
 const MAX_FILE: u64 = 256;
 
 const BASE64: GeneralPurpose = GeneralPurpose::new(
@@ -24,7 +24,7 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// What opens a store: 32 bytes, or a key that is in a device. Whoever has it and the store can read everything.
+/// The key that opens a store: 32 bytes, or a key in a device. With it, the whole store can be read.
 #[derive(Clone)]
 pub struct SealKey {
     pub(super) place: Place,
@@ -32,26 +32,25 @@ pub struct SealKey {
     file: Option<PathBuf>,
 }
 
-/// Where a seal key is.
+/// The location of a seal key.
 #[derive(Clone)]
 pub(super) enum Place {
-    /// Here: these are its bytes.
+    /// Key bytes in memory.
     Here(Secret),
-    /// In a device or service.
+    /// A key in a device or service.
     There(Arc<dyn SealDevice>),
 }
 
-/// Where a seal key is to be had again. Of one in a file no more is kept than the name of the file: who changes the seal
-/// puts the new key there.
+/// The source of a seal key, to read it again. Of a file only the name is stored, because its content may change.
 pub(crate) enum Source {
-    /// In this file.
+    /// A key file.
     File(PathBuf),
-    /// In the environment or a device, as it was.
+    /// A key from the environment or a device, which stays the same.
     Kept(SealKey),
 }
 
 impl Source {
-    /// The seal key, as it is by now. Blocks on a file.
+    /// Reads the current seal key. Blocks for a file.
     ///
     /// # Errors
     /// As [`SealKey::from_file`].
@@ -64,7 +63,7 @@ impl Source {
 }
 
 impl SealKey {
-    /// A new random key.
+    /// Creates a random key.
     pub fn random() -> Self {
         let mut bytes: [u8; LEN] = crate::random::bytes();
         let key = Self::of_bytes(Secret::new(bytes));
@@ -72,7 +71,7 @@ impl SealKey {
         key
     }
 
-    /// A key in a device or service.
+    /// Creates a key in a device or service.
     pub fn in_device(device: Arc<dyn SealDevice>) -> Self {
         Self { place: Place::There(device), file: None }
     }
@@ -81,7 +80,7 @@ impl SealKey {
         Self { place: Place::Here(bytes), file: None }
     }
 
-    /// Reads 64 hexadecimal digits or base64 of 32 bytes (an environment variable, the content of a file).
+    /// Parses 64 hexadecimal digits or base64 of 32 bytes (from the environment or a file).
     ///
     /// # Errors
     /// `Invalid` for anything else; the text never quotes the value.
@@ -94,14 +93,14 @@ impl SealKey {
             .ok_or_else(|| Error::invalid("seal key: must be 64 hexadecimal digits or base64 of 32 bytes"))
     }
 
-    /// Reads a key file: a text as [`SealKey::from_text`] takes it, or exactly 32 raw bytes.
+    /// Reads a key file: 32 raw bytes, or a text for [`SealKey::from_text`].
     ///
     /// # Errors
-    /// `Invalid` when it is [not private](is_private) or holds no key; `Unavailable` when it cannot be read.
+    /// `Invalid` when it is [not private](is_private) or contains no key; `Unavailable` when it cannot be read.
     pub fn from_file(path: &Path) -> Result<Self> {
         let failed = |e| unreadable(path, e);
         let file = File::open(path).map_err(failed)?;
-        // Asked of the open file, so that no other file can take its place after the check.
+        // Checks the open file, so that it cannot be replaced after the check.
         if !is_private(&file.metadata().map_err(failed)?) {
             return Err(Error::invalid(format!("seal key file {}: {PRIVATE_FILE}", path.display())));
         }
@@ -118,15 +117,15 @@ impl SealKey {
         })
     }
 
-    /// Makes a new key and writes it, hexadecimal, to a new file of mode 0600.
+    /// Creates a random key and writes it in hexadecimal to a new file of mode 0600.
     ///
     /// # Errors
-    /// `Conflict` when the file exists: it is never overwritten. `Unavailable` when it cannot be written.
+    /// `Conflict` when the file exists, which is never overwritten; `Unavailable` when it cannot be written.
     pub fn create_file(path: &Path) -> Result<Self> {
         Self::create(path, None)
     }
 
-    /// As [`SealKey::create_file`], for another owner.
+    /// As [`SealKey::create_file`], with another owner.
     pub(super) fn create_owned_file(path: &Path, owner: Owner) -> Result<Self> {
         Self::create(path, Some(owner))
     }
@@ -142,17 +141,16 @@ impl SealKey {
         Ok(key)
     }
 
-    /// Its bytes; `None` for one in a device.
+    /// The key bytes; `None` for a key in a device.
     pub(crate) fn bytes(&self) -> Option<&Secret> {
         if let Place::Here(bytes) = &self.place { Some(bytes) } else { None }
     }
 
-    /// The file that it was read from.
     pub(super) fn file(&self) -> Option<&Path> {
         self.file.as_deref()
     }
 
-    /// Where it is to be had again.
+    /// The source from which the key can be read again.
     pub(crate) fn source(&self) -> Source {
         self.file.clone().map_or_else(|| Source::Kept(self.clone()), Source::File)
     }
@@ -162,7 +160,6 @@ fn unreadable(path: &Path, error: std::io::Error) -> Error {
     Error::of_file("seal key file", path, "read", error).as_kind(Kind::Unavailable)
 }
 
-/// Whose a file is.
 #[derive(Clone, Copy)]
 pub(super) struct Owner {
     user: u32,
@@ -170,13 +167,11 @@ pub(super) struct Owner {
 }
 
 impl Owner {
-    /// The owner of a file.
     pub(super) fn of(path: &Path) -> Result<Self> {
         let found = std::fs::metadata(path).map_err(|e| unreadable(path, e))?;
         Ok(Self { user: found.uid(), group: found.gid() })
     }
 
-    /// Gives a file to them.
     pub(super) fn give(self, file: &File, path: &Path) -> Result<()> {
         std::os::unix::fs::fchown(file, Some(self.user), Some(self.group)).map_err(|e| {
             let text = format!(
@@ -190,7 +185,7 @@ impl Owner {
     }
 }
 
-/// Writes a new file of mode 0600 and brings it to the disk; there is none when that fails.
+/// Writes a new file of mode 0600 and syncs it; removes it on failure.
 pub(super) fn write_new(path: &Path, owner: Option<Owner>, content: &[u8]) -> Result<()> {
     write_new_with(path, owner, |file| file.write_all(content).and_then(|()| file.sync_all()))
 }
@@ -211,14 +206,14 @@ fn write_new_with(
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(failed)?;
     let given = owner.map_or(Ok(()), |owner| owner.give(&file, path));
     let written = given.and_then(|()| write(&mut file).map_err(failed)).and_then(|()| {
-        // A key file that a power cut forgets would leave a store that nobody can open.
+        // Without this, a power failure could lose the only key of a store.
         match path.parent().filter(|p| !p.as_os_str().is_empty()) {
             Some(folder) => File::open(folder).and_then(|f| f.sync_all()).map_err(failed),
             None => Ok(()),
         }
     });
     if written.is_err() {
-        // What is half a key would be in the way of the next attempt.
+        // An incomplete file would block the next attempt.
         let _ = std::fs::remove_file(path);
     }
     written
@@ -265,7 +260,6 @@ mod tests {
         let full = |file: &mut File| file.write_all(b"5a5a").and(Err(ErrorKind::StorageFull.into()));
         assert_eq!(write_new_with(&path, None, full).unwrap_err().kind(), Kind::Unavailable);
         assert!(!path.exists());
-        // One that was there stays.
         SealKey::create_file(&path).unwrap();
         assert_eq!(write_new_with(&path, None, full).unwrap_err().kind(), Kind::Conflict);
         assert!(SealKey::from_file(&path).is_ok());
@@ -293,7 +287,7 @@ mod tests {
         }
         set_mode(&path, 0o400);
         assert!(SealKey::from_file(&path).is_ok());
-        // Root's file may be read by the group of a service.
+        // The group of a service may read root's file.
         set_mode(&path, 0o440);
         let is_of_root = std::fs::metadata(&path).unwrap().uid() == 0;
         assert_eq!(SealKey::from_file(&path).is_ok(), is_of_root);

@@ -1,8 +1,8 @@
-//! That somebody has the seal of a store, proved without showing it.
+//! Proof of possession of the seal key, without revealing it.
 //!
-//! Who has the store open has its root key: it seals some random bytes by it, and who has the seal key, here or in a
-//! device, opens the root key as a start of the server would, and with it those bytes. Nothing that opens anything
-//! crosses the way between the two, and an answer is good for its question alone.
+//! The server, which has the root key, seals random bytes with it (the challenge). A holder of the seal key unwraps the
+//! root key as a starting server does, and opens the bytes (the response). Neither message contains an unprotected key,
+//! and a response is valid only for its challenge.
 
 use aws_lc_rs::aead::LessSafeKey;
 use base64::Engine as _;
@@ -18,18 +18,18 @@ use crate::storage::backend::Fact;
 
 const LEN: usize = 32;
 
-/// What is asked; it travels as JSON.
+/// A challenge, sent as JSON.
 #[derive(Serialize, Deserialize)]
 pub struct Question {
     installation: String,
-    /// The record of the seal, where the store has one; base64.
+    /// The record of the seal in base64, if the store has one.
     seal: Option<String>,
-    /// The bytes that are asked for, sealed by the root key; base64.
+    /// The expected bytes, sealed with the root key, in base64.
     sealed: String,
 }
 
 impl Question {
-    /// A question about the seal of a store, and the answer.
+    /// Creates a challenge for the seal of a store, and its response.
     pub(super) fn new(root: &LessSafeKey, installation: &str, facts: &[Fact]) -> Result<(Self, Secret)> {
         let answer: [u8; LEN] = crate::random::bytes();
         let sealed = seal_with(root, context(installation).as_bytes(), &answer, Vec::new())?;
@@ -40,10 +40,10 @@ impl Question {
 }
 
 impl SealKey {
-    /// The answer to a question.
+    /// Answers a challenge.
     ///
     /// # Errors
-    /// `Invalid` when the store that asks is sealed by another key; those of a device.
+    /// `Invalid` when the store has another seal key; the errors of a device.
     pub async fn answer(&self, question: &Question) -> Result<Secret> {
         let damaged = |_| Error::invalid("seal: the question cannot be read");
         let record = question.seal.as_ref().map(|record| STANDARD.decode(record)).transpose().map_err(damaged)?;
@@ -71,7 +71,7 @@ mod tests {
         let root_key = root::new();
         let record = root::wrapped(&seal, "one", &root_key, Time::UNIX_EPOCH, 1).await.unwrap();
         let of_record = vec![(SEAL.to_owned(), record)];
-        // With a record of the seal, and as a store has it that was never given another.
+        // With a record of the seal, and without one, for a store whose seal was never changed.
         let bytes = seal.bytes().unwrap().clone();
         for (root_key, facts) in [(root_key, of_record), (bytes, Vec::new())] {
             let root_key = aead_key(root_key.expose()).unwrap();

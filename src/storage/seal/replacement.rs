@@ -1,6 +1,5 @@
-//! Another key for the place of the one in a file. What can fail is done before the store takes the new key: both are
-//! on disk then, the new one for whoever owns the one before. What comes after is one rename. Whatever ends it in the
-//! middle, done again it goes on.
+//! Replacement of the key in a seal key file. All steps that may fail run before the store takes the new key: both keys
+//! are then on disk and belong to the owner of the file. The last step is a rename. A repetition continues.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -11,10 +10,10 @@ use super::key::{Owner, SealKey, write_new};
 use crate::error::{Error, Kind, Result, io_words};
 use crate::secret::{Secret, is_private};
 
-/// Shortest text of a key, but for 32 raw octets: base64 without its padding.
+/// Minimum length in bytes of a key as text: base64 without padding.
 const SHORTEST: u64 = 43;
 
-/// A key that is to take the place of the one in a file.
+/// A key that replaces the one in a file.
 pub struct Replacement {
     file: PathBuf,
     fresh: PathBuf,
@@ -23,17 +22,15 @@ pub struct Replacement {
 }
 
 impl Replacement {
-    /// Makes a new key beside the file (`….new`), or takes the one that an earlier attempt left, and gives the one before
-    /// another name besides its own (`….old-NAME`).
+    /// Creates a new key next to the file (`….new`), or reuses an earlier one, and names the previous key `….old-NAME`.
     ///
-    /// # Errors
-    /// Those of the key file; `Unavailable` when one cannot be written, or cannot be given to the owner of the one before:
-    /// the server could not read it. `Conflict` when another key has the name.
+    /// The errors of the key file; `Conflict` when another key has the name; `Unavailable` when a file cannot be
+    /// written or given to the owner of the previous one, because then the server could not read it.
     pub fn prepare(file: &Path) -> Result<Self> {
         Self::prepare_with(file, hard_link)
     }
 
-    /// What an attempt left that came so far that the store may have taken its key.
+    /// Continues an earlier attempt whose key the store may have taken, if there is one.
     ///
     /// # Errors
     /// As [`Replacement::prepare`].
@@ -47,7 +44,7 @@ impl Replacement {
         let (fresh, old) = (beside(file, "new"), beside(file, &format!("old-{}", before.about().key)));
         let key = match left(&fresh)? {
             Some(key) => {
-                // Perhaps it was never brought to the disk, and made by another user.
+                // The earlier attempt may not have synced it, or another user may have made it.
                 let opened = File::open(&fresh).map_err(|e| cannot(&fresh, "read", e))?;
                 owner.give(&opened, &fresh)?;
                 opened.sync_all().map_err(|e| cannot(&fresh, "written", e))?;
@@ -60,7 +57,7 @@ impl Replacement {
             Some(_) => {
                 return Err(Error::new(Kind::Conflict, format!("{}: is there, and holds another key", old.display())));
             }
-            // Not every file system has links.
+            // Some file systems have no hard links.
             None if link(file, &old).is_ok() => {}
             None => {
                 let content = Secret::new(std::fs::read(file).map_err(|e| cannot(file, "read", e))?);
@@ -72,33 +69,32 @@ impl Replacement {
         Ok(prepared)
     }
 
-    /// The new key.
+    /// Returns the new seal key.
     pub fn key(&self) -> &SealKey {
         &self.key
     }
 
-    /// Where the key before is.
+    /// The file with the previous key.
     pub fn old(&self) -> &Path {
         &self.old
     }
 
-    /// Puts the new key into its place, once the store has taken it. At every moment there is a whole key of the name.
+    /// Renames the new key over the previous one, once the store has taken it. The file always contains a complete key.
     ///
     /// # Errors
-    /// `Unavailable` when it cannot be renamed: both keys are there then.
+    /// `Unavailable` when it cannot be renamed: both keys still exist then.
     pub fn finish(&self) -> Result<()> {
         std::fs::rename(&self.fresh, &self.file).map_err(|e| cannot(&self.file, "replaced", e))?;
         self.sync()
     }
 
-    /// Brings the names to the disk.
     fn sync(&self) -> Result<()> {
         let folder = self.file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         File::open(folder).and_then(|folder| folder.sync_all()).map_err(|e| cannot(folder, "written", e))
     }
 }
 
-/// An error of a store that this key does not open, with the other keys that are beside its file.
+/// Adds other key files next to the seal key file to an error about a key that does not open the store.
 pub(crate) fn unopened(key: &SealKey, error: Error) -> Error {
     let is_of_key = error.kind() == Kind::Invalid && error.text().starts_with("seal key");
     match key.file().filter(|_| is_of_key).and_then(|file| other_keys(file, key)) {
@@ -107,8 +103,7 @@ pub(crate) fn unopened(key: &SealKey, error: Error) -> Error {
     }
 }
 
-/// What there is beside a key file that holds another key, of a replacement that was done or begun. `None` when there is
-/// nothing, or nothing can be read.
+/// Lists the files of a complete or interrupted replacement with another key; `None` if there are none.
 fn other_keys(file: &Path, key: &SealKey) -> Option<String> {
     let (name, fresh) = (file.file_name()?.to_str()?, beside(file, "new"));
     let is_ours = |path: &PathBuf| {
@@ -117,7 +112,7 @@ fn other_keys(file: &Path, key: &SealKey) -> Option<String> {
     };
     let holds_another = |path: &PathBuf| SealKey::from_file(path).is_ok_and(|other| other.bytes() != key.bytes());
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    // As `beside` spells it.
+    // Spelled like the path of the key file, for the comparison with `fresh`.
     let names = std::fs::read_dir(folder).ok()?.filter_map(|entry| Some(file.with_file_name(entry.ok()?.file_name())));
     let mut others: Vec<PathBuf> = names.filter(is_ours).filter(holds_another).collect();
     others.sort();
@@ -129,8 +124,7 @@ fn other_keys(file: &Path, key: &SealKey) -> Option<String> {
     (!told.is_empty()).then(|| told.join(", "))
 }
 
-/// The key in a file that an earlier attempt may have left. One that ended while it wrote left too little for a key, which
-/// nobody has used: that is removed.
+/// Returns the key of an earlier attempt. Removes an incomplete file, whose key cannot have been used.
 fn left(file: &Path) -> Result<Option<SealKey>> {
     let metadata = match std::fs::metadata(file) {
         Ok(metadata) => metadata,
@@ -138,7 +132,7 @@ fn left(file: &Path) -> Result<Option<SealKey>> {
         Err(error) => return Err(cannot(file, "read", error)),
     };
     match SealKey::from_file(file) {
-        // A file that others can read says nothing of its content.
+        // A file that others can read is rejected without a look at its content, so it may contain a key.
         Err(error) if error.kind() == Kind::Invalid && is_private(&metadata) && metadata.len() < SHORTEST => {
             std::fs::remove_file(file).map_err(|e| cannot(file, "removed", e))?;
             Ok(None)
@@ -158,7 +152,7 @@ fn cannot(file: &Path, what: &str, error: io::Error) -> Error {
     )
 }
 
-/// The file with another word behind its name.
+/// Appends another extension to the file name.
 fn beside(file: &Path, word: &str) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
     name.push(format!(".{word}"));
@@ -201,7 +195,6 @@ mod tests {
         let old = format!("seal.key.old-{}", before.about().key);
         assert_eq!(names(&dir), ["seal.key", "seal.key.new", &old]);
         assert!(is(&file, &before) && is(first.old(), &before) && is(&dir.path().join("seal.key.new"), first.key()));
-        // As after an end in the middle.
         let second = Replacement::left(&file).unwrap().unwrap();
         assert!(second.key().bytes() == first.key().bytes());
         second.finish().unwrap();
@@ -217,7 +210,7 @@ mod tests {
             let found = std::fs::metadata(file).unwrap();
             (found.uid(), found.gid(), found.mode() & 0o777)
         };
-        // Whoever runs this as another user than root owns both.
+        // Only root can change owners; other users own both files.
         if owner(&file).0 == 0 {
             std::os::unix::fs::chown(&file, Some(4711), Some(4712)).unwrap();
         }
@@ -232,7 +225,6 @@ mod tests {
             replacement.finish().unwrap();
             assert_eq!(owner(&file), expected);
         }
-        // One that an earlier attempt left as root.
         SealKey::create_file(&beside(&file, "new")).unwrap();
         Replacement::prepare(&file).unwrap().finish().unwrap();
         assert_eq!(owner(&file), expected);
@@ -243,7 +235,7 @@ mod tests {
         let (_dir, file) = folder();
         let before = SealKey::from_file(&file).unwrap();
         let no_links = |_: &Path, _: &Path| Err(ErrorKind::PermissionDenied.into());
-        // And what is left of a copy that was cut is no copy.
+        // An incomplete copy from an earlier attempt is replaced.
         torn(&beside(&file, &format!("old-{}", before.about().key)), "5a5a");
         for _ in 0..2 {
             let replacement = Replacement::prepare_with(&file, no_links).unwrap();

@@ -1,10 +1,9 @@
 //! The root key: it wraps the data keys, and the seal key wraps it.
 //!
-//! What the store keeps of the seal is one fact: its type, how it wraps, what the key is called, when it was wrapped,
-//! and the wrapped root key. A store that was made with a key in a file or the environment has no such fact, and its
-//! root key is that key itself, until its seal is changed for the first time: that makes another root key, as every
-//! change does, so that an old seal key opens nothing of the store any more. What it opens are copies from before, and the
-//! data keys in them: they go on being in use until the next one is made and everything is sealed again with that.
+//! The store records the seal in one fact ([`SEAL`]) with the wrapped root key. A store created with a key in a file or
+//! the environment has no such fact until its seal is changed: its root key is that key itself. Every change creates a
+//! new root key, so a previous seal key opens only copies from before, and the data keys in them. Those stay in use
+//! until the next data key is created and everything is resealed.
 
 use aws_lc_rs::digest;
 use base64::Engine as _;
@@ -18,21 +17,21 @@ use crate::error::{Error, Result};
 use crate::secret::Secret;
 use crate::storage::backend::Fact;
 
-/// The fact that says by what the root key is wrapped, and holds it.
+/// Fact with the wrapped root key and a description of its seal.
 pub(crate) const SEAL: &str = "seal";
 const LEN: usize = 32;
 const KEY_NAME: &[u8] = b"signet/seal-key-name/v1";
 
-/// A seal, as people are told of it.
+/// Description of a seal, for display.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct About {
-    /// `file` (the environment, too), `pkcs11` or `cloudakms`.
+    /// `file` (also for the environment), `pkcs11` or `cloudakms`.
     pub kind: String,
-    /// How it wraps.
+    /// The wrapping mechanism.
     pub mechanism: String,
-    /// What the key is called; for one in a file some digits that depend on it.
+    /// The name of the key; for a key in a file, digits derived from it.
     pub key: String,
-    /// When the root key was wrapped by it; `None` for the one that the store was made with.
+    /// The time at which it wrapped the root key; `None` for the original seal of the store.
     pub since: Option<Time>,
 }
 
@@ -42,7 +41,7 @@ impl std::fmt::Display for About {
     }
 }
 
-/// The fact, as it is stored.
+/// The stored fact.
 #[derive(Serialize, Deserialize)]
 struct Record {
     #[serde(rename = "type")]
@@ -51,15 +50,15 @@ struct Record {
     key: String,
     /// Epoch seconds.
     wrapped_at: i64,
-    /// Base64.
+    /// The wrapped root key in base64.
     root: String,
-    /// Which root key of the store it is; each change has the next number.
+    /// The number of the root key within the store, incremented by each change of the seal.
     #[serde(default)]
     generation: u64,
 }
 
 impl SealKey {
-    /// `file` (the environment, too), or the type of the device.
+    /// `file` (also for the environment), or the type of the device.
     pub fn kind(&self) -> &'static str {
         match &self.place {
             Place::Here(_) => "file",
@@ -67,7 +66,7 @@ impl SealKey {
         }
     }
 
-    /// What people are told of it.
+    /// Describes the key for display.
     pub fn about(&self) -> About {
         let (mechanism, key) = match &self.place {
             Place::Here(bytes) => ("AES-GCM", name_of(bytes)),
@@ -93,19 +92,18 @@ impl SealKey {
     }
 }
 
-/// A new root key.
+/// Creates a root key.
 pub(crate) fn new() -> Secret {
-    // Made where it stays: an array would leave a copy behind.
+    // Filled in place: an array on the stack would leave a copy behind.
     let mut bytes = vec![0; LEN];
     crate::random::fill(&mut bytes);
     Secret::new(bytes)
 }
 
-/// What is stored of the seal after a root key, the `generation`th, was wrapped by it. That it opens again is tried
-/// first.
+/// Wraps root key number `generation` with the seal, checks that it can be unwrapped, and returns the record to store.
 ///
 /// # Errors
-/// Those of a device.
+/// The errors of a device.
 pub(crate) async fn wrapped(
     seal: &SealKey,
     installation: &str,
@@ -124,10 +122,10 @@ pub(crate) async fn wrapped(
     serde_json::to_vec(&record).map_err(Error::internal)
 }
 
-/// The root key of a store, by its seal.
+/// Unwraps the root key of a store.
 ///
 /// # Errors
-/// `Invalid` when the store is sealed by another one, or the record is damaged; those of a device.
+/// `Invalid` when the store has another seal, or the record is damaged; the errors of a device.
 pub(crate) async fn opened(seal: &SealKey, installation: &str, facts: &[Fact]) -> Result<Secret> {
     let own = seal.about();
     let Some(record) = record(facts)? else {
@@ -155,15 +153,15 @@ pub(crate) async fn opened(seal: &SealKey, installation: &str, facts: &[Fact]) -
     if root.expose().len() == LEN { Ok(root) } else { Err(damaged()) }
 }
 
-/// The seal of a store, as far as there is a record of it.
+/// Describes the seal of a store; `None` if there is no record of it.
 ///
 /// # Errors
-/// `Invalid` when it is damaged.
+/// `Invalid` when the record is damaged.
 pub(crate) fn stored(facts: &[Fact]) -> Result<Option<About>> {
     Ok(record(facts)?.as_ref().map(about))
 }
 
-/// Which root key wraps the data keys in these facts: the number of changes of the seal before them.
+/// The number of the root key that wraps the data keys in these facts.
 ///
 /// # Errors
 /// `Invalid` when the record is damaged.
@@ -193,7 +191,7 @@ fn context(installation: &str) -> String {
     format!("signet/root-key/v1/{installation}")
 }
 
-/// Digits that tell keys apart and say nothing of them.
+/// Digits that distinguish keys and reveal nothing about them.
 fn name_of(bytes: &Secret) -> String {
     let mut context = digest::Context::new(&digest::SHA256);
     context.update(KEY_NAME);

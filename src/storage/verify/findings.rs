@@ -1,9 +1,9 @@
-//! What was found wrong with a store, a line each.
+//! Findings about a store, one line each.
 
-/// Lines that are kept; a store that is broken throughout says so often enough with these.
+/// Maximum number of stored lines, enough to show that a store is damaged throughout.
 const MOST: usize = 200;
 
-/// What is wrong with a store, and what else there is to say of it.
+/// Defects of a store, and notes.
 #[derive(Default)]
 pub struct Findings {
     lines: Vec<String>,
@@ -13,7 +13,7 @@ pub struct Findings {
 }
 
 impl Findings {
-    /// Adds a line.
+    /// Adds a finding.
     pub fn add(&mut self, line: impl Into<String>) {
         if self.lines.len() < MOST {
             self.lines.push(line.into());
@@ -22,31 +22,31 @@ impl Findings {
         }
     }
 
-    /// Adds a line about what has a harmless cause, too.
+    /// Adds a finding that may also have a harmless cause.
     pub fn add_doubtful(&mut self, line: impl Into<String>) {
         self.doubtful += 1;
         self.add(line);
     }
 
-    /// Adds a line that is no finding: what could not be looked at.
+    /// Adds a note, which is not a finding: something that could not be checked.
     pub fn note(&mut self, line: impl Into<String>) {
         if self.notes.len() < MOST {
             self.notes.push(format!("note: {}", line.into()));
         }
     }
 
-    /// The lines, one that says how many there would be besides, and the notes.
+    /// The lines, a line with the number of omitted ones, and the notes.
     pub fn lines(&self) -> impl Iterator<Item = String> {
         let more = (self.more > 0).then(|| format!("and {} more", self.more));
         self.lines.iter().cloned().chain(more).chain(self.notes.iter().cloned())
     }
 
-    /// How many findings there are.
+    /// The number of findings.
     pub fn count(&self) -> usize {
         self.lines.len() + self.more
     }
 
-    /// How many of them have no harmless cause.
+    /// The number of findings without a harmless explanation.
     pub fn count_certain(&self) -> usize {
         self.count() - self.doubtful
     }

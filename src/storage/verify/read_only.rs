@@ -1,4 +1,4 @@
-//! The writer of a store that is only read: it takes nothing.
+//! The writer of a read-only store, which rejects all writes.
 
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, ready};
@@ -6,7 +6,6 @@ use futures_util::future::{BoxFuture, ready};
 use crate::error::{Error, Result};
 use crate::storage::backend::{Backend, Outcomes, Unit};
 
-/// Refuses every write.
 pub(super) struct ReadOnly;
 
 impl Backend for ReadOnly {

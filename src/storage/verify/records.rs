@@ -1,5 +1,5 @@
-//! Whether the rows of a store agree: certificates with what stands beside them, revocations with their sequence, the
-//! counters with a full scan, published CRLs with what they say that they cover.
+//! Consistency of the rows of a store: certificates with their columns, revocations with their sequence numbers,
+//! counters with a full scan, and published CRLs with the number of revocations that they cover.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,6 @@ use crate::storage::verify::seals::named;
 use crate::x509::certificate::Certificate;
 use crate::x509::serial::Serial;
 
-/// Rows at a time.
 const PAGE: usize = 500;
 
 const MOUNTS: &str = "SELECT m.id, m.rev_seq, CAST(COALESCE(SUM(c.certificates), 0) AS BIGINT),
@@ -27,7 +26,7 @@ const REVOCATIONS: &str = "SELECT mount, seq, serial FROM revocation
     WHERE (mount, seq) > ($1, $2) ORDER BY mount, seq LIMIT $3";
 const CRLS: &str = "SELECT mount, grp, number, covers, this_update, next_update FROM crl ORDER BY mount, grp";
 
-/// What a mount's rows come to, and what is written of them.
+/// Totals of a mount: the recorded ones, and those found by the scan.
 #[derive(Default)]
 struct Sums {
     sequence: i64,
@@ -36,20 +35,20 @@ struct Sums {
     issuers: BTreeSet<String>,
 }
 
-/// A mount, and the issuers that its certificates name.
+/// A mount, and the issuers named by its certificates.
 pub type Named = (MountId, BTreeSet<String>);
 
-/// A certificate as its row has it.
+/// A certificate as stored in its row.
 pub struct Recorded {
-    /// Its serial number, octets.
+    /// The bytes of its serial number.
     pub serial: Vec<u8>,
-    /// The issuer that it names.
+    /// The issuer that the row names.
     pub issuer: String,
-    /// The certificate.
+    /// The certificate in DER.
     pub der: Vec<u8>,
 }
 
-/// At most `limit` certificates of a mount whose serials are after these octets, ascending by them.
+/// Reads at most `limit` certificates of a mount with serials above `after`, in ascending order.
 pub(super) async fn of_mount(
     store: &dyn ProjectStore,
     mount: MountId,
@@ -62,7 +61,7 @@ pub(super) async fn of_mount(
     rows.into_iter().map(recorded).collect::<Result<_, Failure>>().map_err(scan::error)
 }
 
-/// Holds all of them against each other; the mounts that there are, and whom their certificates name as issuers.
+/// Checks all rows. Returns the mounts, and the issuers named by their certificates.
 pub(super) async fn agree(store: &dyn ProjectStore, findings: &mut Findings) -> Result<Vec<Named>> {
     let mut sums = BTreeMap::new();
     for mut row in scan::rows(store, MOUNTS, Vec::new()).await? {
@@ -88,7 +87,7 @@ fn mount(row: &mut Row) -> Result<(i64, Sums), Failure> {
     Ok((id, Sums { sequence: row.get()?, counted: [row.get()?, row.get()?], ..Sums::default() }))
 }
 
-/// Each is read, and is what its columns say.
+/// Checks that each certificate can be parsed and matches its columns.
 async fn certificates(store: &dyn ProjectStore, sums: &mut BTreeMap<i64, Sums>, findings: &mut Findings) -> Result<()> {
     let mut after: (i64, Vec<u8>) = (-1, Vec::new());
     loop {
@@ -121,7 +120,7 @@ fn certificate(row: &mut Row) -> Result<CertificateColumns, Failure> {
     Ok((row.get()?, row.get()?, row.get()?, (row.get()?, row.get()?), row.get()?))
 }
 
-/// Sequences are given out once, and none beyond the last one.
+/// Checks that every sequence number was assigned and every serial is valid.
 async fn revocations(store: &dyn ProjectStore, sums: &mut BTreeMap<i64, Sums>, findings: &mut Findings) -> Result<()> {
     let mut after = (-1, -1);
     loop {
@@ -148,7 +147,7 @@ fn revocation(row: &mut Row) -> Result<(i64, i64, Vec<u8>), Failure> {
     Ok((row.get()?, row.get()?, row.get()?))
 }
 
-/// A published list covers what there is, and a delta CRL is not older than its complete one.
+/// Checks that no CRL covers revocations that do not exist, and no delta CRL is older than its complete CRL.
 async fn crls(store: &dyn ProjectStore, sums: &BTreeMap<i64, Sums>, findings: &mut Findings) -> Result<()> {
     let mut complete: BTreeMap<(i64, String), i64> = BTreeMap::new();
     for mut row in scan::rows(store, CRLS, Vec::new()).await? {

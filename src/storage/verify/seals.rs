@@ -1,5 +1,5 @@
-//! Every sealed value of a store: each is opened as the row that it stands in says. One that was altered, moved to
-//! another row or put back from another time does not open.
+//! Check of every sealed value: each is opened with the associated data of its row. A value that was altered, moved to
+//! another row or rolled back does not open.
 
 use crate::error::Result;
 use crate::projects::store::ProjectStore;
@@ -9,10 +9,8 @@ use crate::storage::scan;
 use crate::storage::sealed::{Sealed, TABLES};
 use crate::storage::verify::findings::Findings;
 
-/// Rows at a time.
 const PAGE: usize = 500;
 
-/// Opens all of them.
 pub(super) async fn open_all(store: &dyn ProjectStore, keys: &Keys, findings: &mut Findings) -> Result<()> {
     for table in &TABLES {
         let mut columns = table.columns();
@@ -45,7 +43,7 @@ fn opens(keys: &Keys, table: &Sealed, row: &[Value]) -> bool {
     table.context(columns).is_some_and(|context| keys.open(&context, body).is_ok())
 }
 
-/// A key, as a finding names it: nothing of it is secret.
+/// Formats a primary key for a finding. Keys contain no secrets.
 pub(super) fn named(key: &[Value]) -> String {
     let one = |value: &Value| match value {
         Value::Int(number) => number.to_string(),

@@ -1,12 +1,9 @@
-//! The line of reads, and the threads that work it off.
+//! The queue of reads and the threads that process it.
 //!
-//! Waking a thread and beginning a transaction cost more than most reads do. So nobody is woken while somebody who was
-//! woken is still on the way, and a thread takes all its share of the line at once and reads it in one transaction. That
-//! begins when all of these reads are in the line already: each of them sees everything that was stored before it was
-//! asked for.
-//!
-//! Callers take turns. Sessions, which may look through a whole table, wait in a line of their own and never have all threads; of those that
-//! they have one asker never has all.
+//! Waking a thread and starting a transaction cost more than most reads. So only one thread is woken at a time, and a
+//! thread takes a batch of reads and runs them in one transaction. The transaction starts after all of these reads were
+//! queued, so each sees everything that was stored before its request. The queue is fair between callers. Sessions may
+//! scan whole tables. They have their own queue and never occupy all threads, nor one caller all threads of sessions.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -18,32 +15,32 @@ use tokio::sync::Notify;
 
 use crate::turns::{Asker, Turns};
 
-/// Connections for reading, each with a thread.
+/// Number of reading connections, each with a thread.
 pub(super) const CONNECTIONS: usize = 4;
-/// Sessions at once: the other connections are for the short reads of everybody.
+/// Maximum number of concurrent sessions; the other connections are reserved for short reads.
 const SESSIONS: usize = CONNECTIONS - 1;
-/// Sessions at once of one asker.
+/// Maximum number of concurrent sessions per caller.
 const SESSIONS_OF_ONE: usize = SESSIONS - 1;
-/// Reads that share a transaction at most: the last of them waits for the others.
+/// Maximum number of reads per transaction: the last one waits for the others.
 const TOGETHER: usize = 8;
-/// Longest line, of each kind. Whoever left while it stood still is in it, too.
+/// Maximum length of each queue, including jobs whose callers have gone.
 const LONGEST: usize = 16_384;
 
-/// Work on a connection. It tells its result itself, and dropped it tells that there is none. It does not panic.
+/// Work on a connection. It reports its result itself; dropping it reports that it did not run. It must not panic.
 type Work = Box<dyn FnOnce(&Connection) + Send>;
 
 pub(super) enum Job {
-    /// Reads, perhaps in a transaction with others.
+    /// A short read, which may share a transaction with others.
     Read(Asker, Work),
-    /// Begins and ends a transaction itself, and may take long.
+    /// Work that manages its own transaction and may take long.
     Session(Asker, Work),
 }
 
-/// Reads that wait, and connections for them.
+/// The queues of reads, and the connections.
 pub(super) struct Line {
     state: Mutex<State>,
     work: Condvar,
-    /// A paused line has come to rest.
+    /// Signals that a paused queue has no more jobs in progress.
     rested: Notify,
 }
 
@@ -51,29 +48,27 @@ struct State {
     reads: Turns<Work>,
     sessions: Turns<Work>,
     connections: Vec<Connection>,
-    /// The lock on the folder; given up when the line is closed.
+    /// The lock on the folder; `None` once the queue is closed.
     lock: Option<Arc<File>>,
     paused: bool,
-    /// Threads that have a connection.
+    /// Threads with a connection.
     at_work: usize,
-    /// Threads that sleep and were not woken.
+    /// Threads that sleep and have not been woken.
     asleep: usize,
-    /// A thread was woken and has not looked at the line yet.
+    /// `true` if a thread was woken and has not checked the queue yet.
     coming: bool,
 }
 
-/// Why no read is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refused {
     Closed,
     /// There are no connections.
     NotOpen,
-    /// The line is too long.
     Full,
 }
 
 impl Line {
-    /// A line and its threads, which end when it is closed.
+    /// Starts the threads, which end when the queue is closed.
     pub(super) fn start(connections: Vec<Connection>, lock: Arc<File>) -> std::io::Result<Arc<Self>> {
         let line = Arc::new(Self {
             state: Mutex::new(State {
@@ -100,7 +95,6 @@ impl Line {
         Ok(line)
     }
 
-    /// Puts a job at the end.
     pub(super) fn join(&self, job: Job) -> Result<(), Refused> {
         let mut state = self.state();
         if let Some(refused) = state.refused() {
@@ -115,12 +109,12 @@ impl Line {
         Ok(())
     }
 
-    /// Why a job that was in the line was dropped.
+    /// The reason why a queued job was dropped.
     pub(super) fn refused(&self) -> Refused {
         self.state().refused().unwrap_or(Refused::NotOpen)
     }
 
-    /// Waits for the jobs under way, closes every connection, and holds up the others until [`Self::resume`].
+    /// Waits for the jobs in progress, closes all connections, and delays the other jobs until [`Self::resume`].
     pub(super) async fn pause(&self) -> Result<(), Refused> {
         loop {
             let rested = self.rested.notified();
@@ -139,7 +133,7 @@ impl Line {
         }
     }
 
-    /// Goes on, with these connections. Without any, jobs are refused.
+    /// Continues with these connections. Without any, jobs are rejected.
     pub(super) fn resume(&self, connections: Vec<Connection>) {
         let mut state = self.state();
         state.paused = false;
@@ -152,7 +146,7 @@ impl Line {
         drop(dropped);
     }
 
-    /// Ends the threads when they have done what is under way; everything else is dropped.
+    /// Ends the threads after their current jobs and drops all queued ones.
     pub(super) fn close(&self) {
         let mut state = self.state();
         state.lock = None;
@@ -170,7 +164,7 @@ impl Line {
         }
     }
 
-    /// Gives a connection back, and waits for the next share of the line; `None` when it is closed.
+    /// Returns a connection and waits for the next batch; `None` when the queue is closed.
     fn next(&self, done: Option<(Done, Connection)>) -> Option<(Connection, Share)> {
         let mut state = self.state();
         if let Some((done, db)) = done {
@@ -204,7 +198,7 @@ impl Line {
             if state.coming {
                 state.coming = false;
             } else {
-                // Woken by nobody, or with everybody.
+                // A spurious wake-up, or `notify_all`.
                 state.asleep -= 1;
             }
         }
@@ -231,12 +225,12 @@ impl State {
         (!self.paused && self.at_work == 0 && self.connections.is_empty()).then_some(Refused::NotOpen)
     }
 
-    /// Whether a thread would find something to do.
+    /// `true` if a thread would find a job.
     fn has_work(&self) -> bool {
         self.reads.waiting() > 0 || self.sessions.has_one()
     }
 
-    /// What one thread takes: a session alone, or so many reads that something is left for the others.
+    /// Takes a batch for one thread: a single session, or some of the reads, leaving others for the other threads.
     fn share(&mut self) -> Share {
         if let Some((asker, session)) = self.sessions.take() {
             return Share::Session(asker, session);
@@ -245,19 +239,16 @@ impl State {
         Share::Reads(std::iter::from_fn(|| self.reads.take_next()).take(most).collect())
     }
 
-    /// Takes everything that waits.
     fn clear(&mut self) -> Vec<VecDeque<Work>> {
         self.sessions.clear().into_iter().chain(self.reads.clear()).collect()
     }
 }
 
-/// What one thread takes of the line.
 enum Share {
     Reads(Vec<Work>),
     Session(Asker, Work),
 }
 
-/// What a thread has done.
 enum Done {
     Reads,
     Session(Asker),
@@ -271,12 +262,12 @@ fn run(db: &Connection, share: Share) -> Done {
         }
         Share::Reads(reads) => reads,
     };
-    // Without it each read is a transaction of its own, which is as good.
+    // If this fails, each read has its own transaction, which is correct as well.
     let together = reads.len() > 1 && execute(db, "BEGIN");
     for work in reads {
         work(db);
     }
-    // The engine may have ended it when a read failed.
+    // SQLite may have ended the transaction when a read failed.
     if together && !db.is_autocommit() && !execute(db, "COMMIT") {
         execute(db, "ROLLBACK");
     }

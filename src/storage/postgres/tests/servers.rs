@@ -1,4 +1,4 @@
-//! Servers that take the place of others, and ways to them that are slow.
+//! Servers that replace others, and slow connections to them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,7 +9,7 @@ use crate::nodes::store::Course;
 use crate::projects::store::ITSELF;
 use crate::storage::backend::Reader as _;
 
-/// A way to the server of a database that is as slow as it is told, milliseconds for each connection.
+/// A proxy to the database server with a configurable delay in milliseconds for each connection.
 fn slow_way(fixture: &Postgres) -> (tempfile::TempDir, PostgresUrl, Arc<AtomicU64>) {
     let (folder, delay) = (tempfile::tempdir().unwrap(), Arc::new(AtomicU64::new(0)));
     let listener = UnixListener::bind(folder.path().join(".s.PGSQL.5432")).unwrap();
@@ -37,7 +37,7 @@ async fn a_connection_that_takes_longer_than_its_caller_waits_is_there_for_the_n
     let (_writer, reader) = open(url).await.unwrap();
     delay.store(2_500, Ordering::Relaxed);
     let read = |patience| tokio::time::timeout(Duration::from_millis(patience), reader.meta());
-    // As the follower of other nodes waits.
+    // The timeout of the task that follows other nodes.
     assert!(read(2_000).await.is_err());
     tokio::time::sleep(Duration::from_millis(1_000)).await;
     assert!(read(1_000).await.expect("on the connection that was made meanwhile").is_ok());
@@ -91,7 +91,7 @@ async fn a_session_writes_on_no_server_that_the_writer_refuses() {
         Arc::new(move |session| async move { session.execute(sql, &[name.into()]).await.map(drop) }.boxed_local())
     };
     assert!(reader.clone().run("test", ITSELF, work("one"), true).await.is_ok());
-    // As a server does that took over with other settings.
+    // As after a failover to a server with other settings.
     let name = &fixture.database.name;
     fixture.database.psql(&format!("ALTER DATABASE {name} SET synchronous_commit = off"));
     fixture.database.end_connections();
