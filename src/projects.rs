@@ -1,18 +1,11 @@
-//! The projects API: organizations, users, teams and their tokens; projects, workspaces and who may do
-//! what with them.
+//! The projects API: organizations, users, teams and their tokens, projects, workspaces and access rights.
 //!
-//! [`Projects`] is the front door: it runs work in a session of the store, as many at once as there are
-//! places ([`admission`]). A request is one session: the caller's rights are read where the rows are changed, so
-//! that nothing is checked in one state and done in another. Work takes and gives values of this module; nothing
-//! is read or rendered for a wire in a session. Rules and the SQL of a resource stand in one file; the session is
-//! the seam to the store ([`store`]).
+//! [`Projects`] runs each request in one session of the store. The caller's rights are read in the transaction
+//! that changes the rows, so a check cannot be outdated when the change is made. Rules and SQL of a resource
+//! are in the same file; [`store`] is the interface to storage.
 //!
-//! From below: what everything is made of ([`refusal`], [`tx`], [`attributes`], [`page`], [`rights`],
-//! [`project_access`]), who asks ([`token`], [`caller`], [`member`]), the resources, and above those of teams what
-//! holds between them ([`escalation`]). No two files name each other.
-//!
-//! Refuses by [`refusal::Refusal`]: everything that is wrong at once, each fault with its place. Called by
-//! the wire (`http::jsonapi`) and by the commands that prepare a server.
+//! Rejections are [`refusal::Refusal`]s, which list every fault of a request with its position. Callers are
+//! `http::jsonapi` and the commands that prepare a server.
 
 pub mod access_words;
 pub mod admission;
@@ -63,16 +56,16 @@ use refusal::{Outcome, Refusal, Stop};
 use store::{Asker, ITSELF, ProjectStore, TokenSeal};
 pub use tx::Tx;
 
-/// What work does to the store.
+/// The access to the store that a session needs, and the caller whose queue it joins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// It only reads, in the turn of whoever asks.
+    /// Read-only work.
     Read(Asker),
-    /// It may write, in the turn of whoever asks.
+    /// Work that may write.
     Write(Asker),
 }
 
-/// The projects API of one server; clones are the same.
+/// The projects API of one server. Clones share state.
 #[derive(Clone)]
 pub struct Projects {
     admission: Admission,
@@ -82,7 +75,6 @@ pub struct Projects {
 }
 
 impl Access {
-    /// Whose turn it is.
     fn asker(self) -> Asker {
         let (Self::Read(asker) | Self::Write(asker)) = self;
         asker
@@ -90,13 +82,12 @@ impl Access {
 }
 
 impl Projects {
-    /// The API on a store.
+    /// Creates the API on a store.
     pub fn start(store: Arc<dyn ProjectStore>, token_seal: Arc<dyn TokenSeal>, clock: Clock) -> Self {
         Self { admission: Admission::new(store), token_seal, clock, noted: Noted::default() }
     }
 
-    /// Notes that a caller's token is in use, beside the request. What cannot be written now is written a
-    /// minute later.
+    /// Records in the background that a caller's token is in use. The next attempt is a minute later.
     pub fn note_use(&self, caller: &Caller) {
         if !self.noted.begins(caller, self.clock.now()) {
             return;
@@ -113,10 +104,10 @@ impl Projects {
         });
     }
 
-    /// Removes what is left of an ended organization, as far as that takes few sessions: what was deleted counts nowhere
-    /// any more when its deletion is answered. The rest, and what cannot be removed now, is [`Projects::sweep`]'s.
+    /// Removes rows of a deleted organization in at most 20 sessions. The rows are already invisible to
+    /// requests. [`Projects::sweep`] removes the remaining rows.
     pub async fn clear(&self, organization: i64, access: Access) {
-        /// Sessions, each of `tx::PARTS_AT_ONCE` rows at most.
+        /// Each session removes at most `tx::PARTS_AT_ONCE` rows.
         const FEW: usize = 20;
         for _ in 0..FEW {
             let step = self.run("organization_ending", access, move |mut tx| {
@@ -130,12 +121,12 @@ impl Projects {
         }
     }
 
-    /// Seals tokens that nodes of the version before have made, for as long as that is allowed. Then removes what is
-    /// left of deleted organizations, in short transactions with pauses as long as each: other writers have at least
-    /// half of the store's time.
+    /// Seals tokens stored by nodes of the previous version, while that is allowed, and removes the rows of
+    /// deleted organizations. Removal uses short transactions and pauses after each for its duration: other
+    /// writers have at least half of the store's time.
     ///
     /// # Errors
-    /// Those of the store; what is left then is found the next time.
+    /// Those of the store. The next sweep continues.
     pub async fn sweep(&self) -> crate::error::Result<()> {
         self.token_seal.keep().await?;
         loop {
@@ -150,12 +141,12 @@ impl Projects {
         }
     }
 
-    /// Runs `work` in one session, begun on this thread ([`admission`] says where it runs). `name` is what the
-    /// metrics call it. It may run more than once, so it changes nothing but its session.
+    /// Runs `work` in one session, started on this thread (see [`admission`]). `name` is the metrics label.
+    /// `work` may run more than once, so it must have no side effects outside its session.
     ///
     /// # Errors
-    /// What the work refuses; what the store refuses, by the constraint that would be violated; `Busy`, `Quota` and
-    /// `Unavailable` on the way there.
+    /// Refusals of the work; violated constraints, as refusals; `Busy`, `Quota` and `Unavailable` from
+    /// admission and the store.
     pub async fn run<T: Send + 'static>(
         &self,
         name: &'static str,

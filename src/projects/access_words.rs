@@ -1,26 +1,26 @@
-//! The words of a key of a team's access, from the least to the most.
+//! Ordered value lists of access keys.
 
 use serde_json::Value;
 
-/// The words that a key may have, from the least to the most. Those of a flag are truth values in documents.
+/// The values of an access key, in ascending order. The values of a flag are booleans in documents.
 #[derive(Clone, Copy, Debug)]
 pub struct Words(pub &'static [&'static str]);
 
 impl Words {
-    /// The words of a truth value.
+    /// The values of a flag.
     pub const FLAG: Self = Self(&["false", "true"]);
 
     fn is_flag(self) -> bool {
         self.0 == Self::FLAG.0
     }
 
-    /// How far a word goes, when it is one of these.
+    /// Returns the rank of a value, if it is valid.
     pub fn rank(self, word: &str) -> Option<u8> {
-        // A handful of words each.
+        // The lists have at most four entries.
         self.0.iter().position(|known| *known == word).map(|place| place as u8)
     }
 
-    /// How far a value of a document goes, when it is one of these.
+    /// Returns the rank of a value in a document, if it is valid.
     pub fn rank_of(self, value: &Value) -> Option<u8> {
         match value {
             Value::Bool(flag) if self.is_flag() => Some(u8::from(*flag)),
@@ -29,7 +29,7 @@ impl Words {
         }
     }
 
-    /// A word as documents show it, by how far it goes.
+    /// Returns the value for a rank, as documents show it.
     pub fn value(self, rank: u8) -> Value {
         match self.is_flag() {
             true => (rank > 0).into(),

@@ -1,15 +1,11 @@
-//! The way of requests to the store: how many may be there, waiting ones included, and where their work runs.
+//! Admission of requests to the store: limits of concurrent requests, and the thread that runs their work.
 //!
-//! Who asks for much at once is refused before others are: nobody has more places than a quarter of those that are left to
-//! the others ([`crate::budget`]).
+//! One caller gets at most a quarter of the capacity that is left to the others ([`crate::budget`]), so a busy
+//! caller is rejected before others are.
 //!
-//! A request's part at the store is a task of the thread that asks for it, which is the worker that took the
-//! request: with PostgreSQL rules run and rows are read on every worker, and only the number of sessions is
-//! shared. The embedded engine, whose connections block, runs the work beside its connections instead: reads on
-//! threads that may block, writes with the group commit on its one thread.
-//!
-//! A request that was begun runs to its end, whether or not its caller still waits, so that no session is
-//! left in the middle of a transaction.
+//! Work runs as a local task of the HTTP worker that received the request. The embedded store runs it elsewhere
+//! because its connections block. A started request runs to completion even if its client disconnects, so that
+//! no session is abandoned within a transaction.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -23,17 +19,17 @@ use crate::error::{Error, Kind, Result};
 use crate::telemetry;
 use crate::turns::Caller;
 
-/// Most requests at the store, waiting ones included.
+/// Maximum number of concurrent requests at the store, including waiting ones.
 const ADMITTED: usize = 512;
 
-/// The way to the store; clones share the limit.
+/// Access to the store. Clones share the limit.
 #[derive(Clone)]
 pub struct Admission {
     store: Arc<dyn ProjectStore>,
     places: Budget<Asker>,
 }
 
-/// One request's place at the store, given back when this is dropped.
+/// The slot of one request, returned on drop.
 struct Place {
     _room: Room<Asker>,
     queue: metrics::Gauge,
@@ -46,17 +42,17 @@ impl Drop for Place {
 }
 
 impl Admission {
-    /// To this store.
+    /// Creates the admission of a store.
     pub fn new(store: Arc<dyn ProjectStore>) -> Self {
         Self { store, places: Budget::new(ADMITTED) }
     }
 
-    /// Runs `job` of `asker` with the store and gives what it gives. It is a task of this thread, whose runtime must be
-    /// one with local tasks, such as that of every HTTP worker.
+    /// Runs `job` and returns its result. It runs as a local task of this thread, so the runtime must support local
+    /// tasks, as HTTP workers do.
     ///
     /// # Errors
-    /// At once `Quota` when too many requests of the asker are at the store, `Busy` when too many are; `Internal` when
-    /// the job panics.
+    /// `Quota` when the caller has too many requests at the store, `Busy` when there are too many in total,
+    /// both without waiting; `Internal` when the job panics.
     pub async fn run<T: 'static>(
         &self,
         asker: Asker,
@@ -103,7 +99,7 @@ mod tests {
     use super::*;
     use crate::sql::{Failure, Work};
 
-    /// A store that nobody asks.
+    /// A store that the tests never call.
     struct Unasked;
 
     impl ProjectStore for Unasked {

@@ -1,7 +1,7 @@
-//! Agent pools: what workspaces of the mode `agent` name. They are kept as data: no agents join them here.
+//! Agent pools, which workspaces with the execution mode `agent` name. They are data only: no agents connect.
 //!
-//! A pool is used only within its scope ([`agent_scope`](super::agent_scope)), and the scope is not narrowed below what
-//! uses the pool.
+//! A pool is usable within its scope only ([`agent_scope`](super::agent_scope)). The scope cannot be narrowed to
+//! exclude present users of the pool.
 
 use std::collections::{HashMap, HashSet};
 
@@ -21,46 +21,43 @@ use super::workspace::{self, Workspace, WorkspaceRights};
 use crate::clock::Time;
 use crate::sql::{Row, Value};
 
-/// Longest name, characters.
+/// Maximum length of a name, in characters.
 const LONGEST_NAME: usize = 90;
-/// Most workspaces that are shown of one pool, and most that are included in one answer.
+/// Maximum number of workspaces that are listed of one pool, and that one response includes.
 const MOST_SHOWN: i64 = 100;
-/// Longest list of what a pool is for or not for, whoever has named its parts.
+/// Maximum number of elements of an `allowed-` or `excluded-` list, including those that the caller cannot see.
 pub const LONGEST_LIST: usize = 1000;
-/// Most resources that the lists of several pools in one answer name, added up: each is looked up, with the rights to it.
+/// Maximum number of resources in the lists of all pools of one response. Each is looked up with the caller's rights.
 const MOST_NAMED: usize = 20_000;
 
 /// An agent pool as stored.
 #[derive(Clone, Debug)]
 pub struct Pool {
-    /// Row.
+    /// Row id.
     pub id: i64,
     /// External id.
     pub ext_id: String,
-    /// Its name, as it was written.
+    /// The name, in its original case.
     pub name: String,
-    /// Whether it is for the whole organization.
+    /// `true` if the pool serves the whole organization.
     pub organization_scoped: bool,
-    /// For and not for which resources, as stored.
     scope: Scope,
-    /// The same, as far as the caller sees them.
+    /// The part of the scope that the caller sees.
     pub seen: Scope,
-    /// When it was made.
+    /// Creation time.
     pub created_at: Time,
-    /// External ids of workspaces that name it, those that the caller sees; the first ones where there are
-    /// many.
+    /// External ids of the workspaces that name the pool and that the caller sees, at most 100.
     pub workspaces: Vec<String>,
 }
 
-/// What a create or an update gives.
+/// The attributes of a pool after a create or an update.
 pub struct Fields {
     name: String,
     organization_scoped: bool,
     scope: Scope,
 }
 
-/// The lists of a request, each of which is `None` when it is absent: elements as they were sent, counted
-/// before.
+/// The lists of a request, unparsed; their lengths are already checked. `None` for an absent list.
 pub struct Lists<'a> {
     /// `excluded-workspaces`
     pub excluded_workspaces: Option<&'a [Json]>,
@@ -71,8 +68,7 @@ pub struct Lists<'a> {
 }
 
 impl Fields {
-    /// Reads and checks what a request gives over `stored`, or over the defaults on a create. Faults are
-    /// left in `attributes`.
+    /// Validates a request over `stored`, or over the defaults for a create. Faults are added to `attributes`.
     ///
     /// # Errors
     /// Those of the store.
@@ -95,7 +91,7 @@ impl Fields {
             if let Some(elements) = given {
                 let mut named = read_list(tx, member, attributes, name, kind, elements).await?;
                 let most = list.len().max(LONGEST_LIST);
-                // What the member does not see is not theirs to take away.
+                // Elements that are hidden from the member stay in the list.
                 named.extend(kind.hidden(tx, member, std::mem::take(list)).await?);
                 if named.len() > most {
                     let rule = format!("{name} may have at most {LONGEST_LIST} elements, those of others included");
@@ -112,7 +108,6 @@ impl Fields {
     }
 }
 
-/// The ids of a list, each of a resource that the member sees.
 async fn read_list(
     tx: &mut Tx<'_>,
     member: &Member,
@@ -138,7 +133,6 @@ async fn read_list(
     Ok(kept)
 }
 
-/// What pools are for, or not for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Workspaces,
@@ -153,19 +147,19 @@ impl Kind {
         }
     }
 
-    /// Those of `ids` that are in the organization and that the member sees, looked up by id and not among all of its
-    /// own.
+    /// Returns those of `ids` that are in the organization and that the member sees. Looks up the given ids only, not
+    /// all resources of the organization.
     async fn seen(self, tx: &mut Tx<'_>, member: &Member, mut ids: Vec<String>) -> Outcome<HashSet<String>> {
         if ids.is_empty() {
             return Ok(HashSet::new());
         }
-        // Pools of one organization name the same ones.
+        // Pools of one organization often name the same resources.
         ids.sort_unstable();
         ids.dedup();
         self.seen_where(tx, member, "+org_id = $1 AND ext_id = ANY($2)", ids.into()).await
     }
 
-    /// Those of `ids` that are in the organization and that the member does not see, in their order.
+    /// Returns those of `ids` that are in the organization and hidden from the member, in their order.
     async fn hidden(self, tx: &mut Tx<'_>, member: &Member, mut ids: Vec<String>) -> Outcome<Vec<String>> {
         if ids.is_empty() {
             return Ok(ids);
@@ -178,8 +172,8 @@ impl Kind {
         Ok(ids)
     }
 
-    /// The external ids of those that meet a condition, with the organization as `$1` and a value as `$2`, and that the
-    /// member sees.
+    /// Returns the external ids of the resources that match `condition` and that the member sees. The parameter `$1`
+    /// is the organization, `$2` is `value`.
     async fn seen_where(
         self,
         tx: &mut Tx<'_>,
@@ -214,7 +208,7 @@ impl Kind {
     }
 }
 
-/// Whether the member may make, change and delete pools.
+/// Checks that the member may create, change and delete pools.
 ///
 /// # Errors
 /// `NotFound`.
@@ -222,7 +216,7 @@ pub fn may_manage(member: &Member) -> Outcome<()> {
     Refusal::hidden_unless(member.rights.has(Flag::ManageAgentPools))
 }
 
-/// Makes a pool in the member's organization; its row.
+/// Creates a pool in the member's organization and returns its row id.
 ///
 /// # Errors
 /// `Invalid` when the name is taken.
@@ -244,7 +238,7 @@ pub async fn create(tx: &mut Tx<'_>, member: &Member, given: Fields) -> Outcome<
 /// Changes a pool.
 ///
 /// # Errors
-/// `Invalid` when the name is taken; `Conflict` when something uses it that it would not be for any more.
+/// `Invalid` when the name is taken; `Conflict` when the new scope excludes a present user of the pool.
 pub async fn change(tx: &mut Tx<'_>, member: &Member, pool: &Pool, given: Fields) -> Outcome<()> {
     if given.organization_scoped != pool.organization_scoped || given.scope != pool.scope {
         refuse_use_outside(tx, member, pool, &given).await?;
@@ -261,7 +255,7 @@ pub async fn change(tx: &mut Tx<'_>, member: &Member, pool: &Pool, given: Fields
     Ok(())
 }
 
-/// Refuses a scope outside of which the pool is in use. The pool is held: nothing begins to use it meanwhile.
+/// Rejects a scope that excludes a present user of the pool. The pool is locked, so no new use can start.
 async fn refuse_use_outside(tx: &mut Tx<'_>, member: &Member, pool: &Pool, given: &Fields) -> Outcome<()> {
     let refused = |user: &str| {
         let detail = format!("the agent pool is in use by {user}, which it would not be for any more");
@@ -288,7 +282,7 @@ async fn refuse_use_outside(tx: &mut Tx<'_>, member: &Member, pool: &Pool, given
     let before = &pool.scope.excluded_workspaces;
     let excluded =
         given.scope.excluded_workspaces.iter().filter(|id| !before.contains(id)).cloned().collect::<Vec<_>>();
-    // Also where the workspace's project or organization names the pool.
+    // Includes workspaces that inherit the pool from their project or organization.
     let workspace = "SELECT 1 FROM workspaces w JOIN projects p ON p.id = w.project_id WHERE w.ext_id = ANY($1)
         AND (w.agent_pool_id = $2 OR (w.execution_mode IS NULL
         AND (p.agent_pool_id = $2 OR (p.execution_mode IS NULL AND $3)))) LIMIT 1";
@@ -298,20 +292,20 @@ async fn refuse_use_outside(tx: &mut Tx<'_>, member: &Member, pool: &Pool, given
     }
 }
 
-/// Deletes a pool that nothing names.
+/// Deletes a pool that is not in use.
 ///
 /// # Errors
-/// `Conflict` by the constraints of what names it: the organization, projects, workspaces.
+/// `Conflict`, by the foreign keys of organizations, projects and workspaces that name it.
 pub async fn delete(tx: &mut Tx<'_>, row: i64) -> Outcome<()> {
     tx.execute("DELETE FROM agent_pools WHERE id = $1", &[row.into()]).await?;
     Ok(())
 }
 
-/// A pool by its external id, with its organization as the caller's: every member sees the pools. Held until
-/// the end of the session when [`Tx::hold`] was called.
+/// Returns a pool and the caller's membership in its organization. Every member sees the pools. The pool is locked
+/// until the end of the session after [`Tx::hold`].
 ///
 /// # Errors
-/// `NotFound` when it is absent, or the caller is an outsider.
+/// `NotFound` when it is absent or the caller is not a member.
 pub async fn visible(tx: &mut Tx<'_>, caller: &Caller, ext_id: &str) -> Outcome<(Member, Pool)> {
     let found = tx.row("SELECT id, org_id FROM agent_pools WHERE ext_id = $1", &[ext_id.into()]).await?;
     let mut found = found.ok_or_else(Refusal::not_found)?;
@@ -325,7 +319,7 @@ pub async fn visible(tx: &mut Tx<'_>, caller: &Caller, ext_id: &str) -> Outcome<
     Ok((member, pool))
 }
 
-/// The pool of a row.
+/// Returns the pool with a row id.
 ///
 /// # Errors
 /// `NotFound` when there is none.
@@ -346,10 +340,10 @@ fn read(row: &mut Row) -> Outcome<Pool> {
     })
 }
 
-/// The pools of rows, in the order of the rows, naming only what is still there and the member sees.
+/// Returns pools in the order of `rows`. `seen` and `workspaces` contain only what exists and the member sees.
 ///
 /// # Errors
-/// `Malformed` for several pools that name more than `MOST_NAMED` resources, added up.
+/// `Malformed` when several pools name more than `MOST_NAMED` resources in total.
 async fn these(tx: &mut Tx<'_>, member: &Member, rows: Vec<i64>) -> Outcome<Vec<Pool>> {
     if rows.is_empty() {
         return Ok(Vec::new());
@@ -373,8 +367,7 @@ async fn these(tx: &mut Tx<'_>, member: &Member, rows: Vec<i64>) -> Outcome<Vec<
     Ok(found)
 }
 
-/// How many resources the lists of pools name, added up, counted where they are stored: each is in quotes, and so are the
-/// names of the three lists.
+/// Counts the resources that pools name, in the store. Ids and the names of the three lists are in quotes.
 async fn named_in_all(tx: &mut Tx<'_>, rows: &[i64]) -> Outcome<usize> {
     let sql = r#"SELECT CAST(sum(length(scope) - length(replace(scope, '"', ''))) AS bigint) FROM agent_pools
         WHERE id = ANY($1)"#;
@@ -383,11 +376,10 @@ async fn named_in_all(tx: &mut Tx<'_>, rows: &[i64]) -> Outcome<usize> {
     Ok(texts.saturating_sub(3 * rows.len()))
 }
 
-/// The workspaces that name these pools, as far as the member sees them.
 async fn named_by(tx: &mut Tx<'_>, member: &Member, pools: Vec<i64>) -> Outcome<HashMap<i64, Vec<String>>> {
     let mut naming: HashMap<i64, Vec<String>> = HashMap::new();
     let Some(seen) = workspace::seen(tx, member).await? else { return Ok(naming) };
-    // One pool after the other: the index of each ends at the last one that is shown.
+    // One query per pool: each ends its index scan at the limit.
     for pool in pools {
         let mut filter = seen.filter.clone();
         filter.and("w.agent_pool_id = {}", pool);
@@ -399,7 +391,7 @@ async fn named_by(tx: &mut Tx<'_>, member: &Member, pools: Vec<i64>) -> Outcome<
     Ok(naming)
 }
 
-/// The workspaces that pools show, each once; the first ones where there are many.
+/// Returns the workspaces that the pools list, without duplicates, at most 100.
 ///
 /// # Errors
 /// Those of the store.
@@ -410,12 +402,12 @@ pub async fn workspaces(tx: &mut Tx<'_>, member: &Member, pools: &[Pool]) -> Out
     workspace::these(tx, member, &rows).await
 }
 
-/// What a list is asked for.
+/// The filters and the order of a list.
 #[derive(Clone, Debug, Default)]
 pub struct PoolFilter {
-    /// Part of the name, without case.
+    /// Part of the name, case-insensitive.
     pub q: Option<String>,
-    /// Name of a workspace: pools that are for it, and those for the whole organization.
+    /// Name of a workspace: selects pools that allow it and organization-scoped ones.
     pub for_workspace: Option<String>,
     /// Name of a project, likewise.
     pub for_project: Option<String>,
@@ -426,14 +418,14 @@ pub struct PoolFilter {
 /// The order of a list of pools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
-    /// When they were made.
+    /// By creation time.
     Age {
         /// Newest first.
         backwards: bool,
     },
-    /// Their names.
+    /// By name.
     Name {
-        /// From the last to the first.
+        /// Descending.
         backwards: bool,
     },
 }
@@ -444,10 +436,10 @@ impl Default for By {
     }
 }
 
-/// A page of the organization's pools.
+/// Returns a page of the organization's pools.
 ///
 /// # Errors
-/// `Malformed` for pools that name too many resources.
+/// `Malformed` when the pools name too many resources.
 pub async fn list(tx: &mut Tx<'_>, member: &Member, wanted: &PoolFilter, page: Page) -> Outcome<Listed<Pool>> {
     let mut filter = Filter::new("a.org_id = {}", member.organization.id);
     if let Some(q) = &wanted.q {
@@ -458,7 +450,7 @@ pub async fn list(tx: &mut Tx<'_>, member: &Member, wanted: &PoolFilter, page: P
         (Kind::Projects, "allowed-projects", &wanted.for_project),
     ] {
         let Some(name) = name else { continue };
-        // There is one at most.
+        // Names are unique in an organization.
         match kind
             .seen_where(tx, member, "org_id = $1 AND name_lc = $2", name.to_lowercase().into())
             .await?

@@ -1,7 +1,8 @@
-//! The scope of agent pools: which projects and workspaces may use one.
+//! The scope of agent pools: the projects and workspaces that may use a pool.
 //!
-//! A workspace may use a pool that is for the whole organization, or for it or its project, and from which it is not
-//! excluded. A project may use one that is for the organization or for it; an organization, one that is for all of it.
+//! A workspace may use a pool that is organization-scoped or allows the workspace or its project, unless the
+//! pool excludes the workspace. A project may use a pool that is organization-scoped or allows the project. An
+//! organization may use organization-scoped pools only.
 
 use std::collections::HashSet;
 
@@ -11,31 +12,31 @@ use super::refusal::Outcome;
 use super::tx::Tx;
 use crate::sql::{Row, Value};
 
-/// External ids of the resources that a pool is for, or not for.
+/// External ids of the resources that a pool allows or excludes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scope {
-    /// Workspaces that it is not for.
+    /// Excluded workspaces.
     pub excluded_workspaces: Vec<String>,
-    /// Projects that it is for.
+    /// Allowed projects.
     pub allowed_projects: Vec<String>,
-    /// Workspaces that it is for.
+    /// Allowed workspaces.
     pub allowed_workspaces: Vec<String>,
 }
 
-/// A resource that names a pool, by external ids.
+/// A resource that uses a pool, by external id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PoolUser<'u> {
-    /// An organization, for everything in it.
+    /// An organization, as the default of everything in it.
     Organization,
-    /// A project, for the workspaces in it; one that is being created has no id yet.
+    /// A project, as the default of its workspaces. `None` while it is being created.
     Project(Option<&'u str>),
-    /// A workspace and its project; one that is being created has no id yet.
+    /// A workspace (`None` while it is being created) and its project.
     Workspace(Option<&'u str>, &'u str),
 }
 
-/// A pool as far as its use goes.
+/// A pool with its scope.
 pub struct UsablePool {
-    /// Row.
+    /// Row id.
     pub id: i64,
     organization_scoped: bool,
     scope: Scope,
@@ -55,8 +56,8 @@ impl Scope {
         }
     }
 
-    /// To be stored: the excluded ones first, so that what follows the name of a list of allowed ones is
-    /// allowed (see [`naming`]).
+    /// Returns the stored form. The excluded list comes first, so that every id after the name of an allowed
+    /// list is in an allowed list ([`naming`] depends on it).
     pub(super) fn text(&self) -> String {
         let Self { excluded_workspaces, allowed_projects, allowed_workspaces } = self;
         let (excluded, projects, workspaces) =
@@ -76,7 +77,7 @@ impl Scope {
     }
 }
 
-/// The pattern of stored scopes that name a resource in a list of allowed ones.
+/// Returns the LIKE pattern of stored scopes that contain a resource in an allowed list.
 pub(super) fn naming(list: &str, ext_id: &str) -> String {
     format!(r#"%"{list}":[%"{ext_id}"%"#)
 }
@@ -91,7 +92,7 @@ impl UsablePool {
         Ok(Self { id, organization_scoped, scope: Scope::parse(&row.get::<String>()?) })
     }
 
-    /// Whether a resource may name it.
+    /// `true` if a resource may use the pool.
     pub fn admits(&self, user: PoolUser<'_>) -> bool {
         let names = |list: &[String], id: Option<&str>| id.is_some_and(|id| list.iter().any(|one| one == id));
         match user {
@@ -106,8 +107,10 @@ impl UsablePool {
         }
     }
 
-    /// `true` if a workspace is excluded that has no execution mode of its own in the project, or in a project of the
-    /// organization that has none either: the pool would be its pool when the `user` names it.
+    /// `true` if setting the pool on `user` would make a workspace inherit a pool that excludes it.
+    ///
+    /// Heirs are excluded workspaces without an execution mode of their own; for an organization, their project
+    /// has none either.
     ///
     /// # Errors
     /// Those of the store.
@@ -127,13 +130,14 @@ impl UsablePool {
         Ok(tx.row(&format!("{HEIRS} AND {of_user} LIMIT 1"), &values).await?.is_some())
     }
 
-    /// Whether a workspace is excluded: it may not use the pool where its project or organization names it either.
+    /// `true` if a workspace is excluded. An excluded workspace may not inherit the pool either.
     pub fn excludes(&self, workspace: Option<&str>) -> bool {
         workspace.is_some_and(|id| self.scope.excluded_workspaces.iter().any(|one| one == id))
     }
 }
 
-/// A pool of an organization by its external id. Its scope does not change until the end of the transaction.
+/// Returns a pool of an organization by external id. The row is locked in share mode, so its scope does not
+/// change before the end of the transaction.
 ///
 /// # Errors
 /// Those of the store.
@@ -153,7 +157,7 @@ mod tests {
         ids.iter().map(|id| (*id).to_owned()).collect()
     }
 
-    /// LIKE, as far as `%` goes.
+    /// A LIKE match that supports `%` only.
     fn like(text: &str, pattern: &str) -> bool {
         let mut parts = pattern.split('%').filter(|part| !part.is_empty());
         parts.try_fold(text, |rest, part| rest.split_once(part).map(|(_, rest)| rest)).is_some()

@@ -1,7 +1,7 @@
-//! Stored tokens: of users, teams and organizations; who may make, see and revoke them.
+//! API tokens of users, teams and organizations: creation, lookup, revocation.
 //!
-//! The secret is in what [`create`] gives and nowhere else. A token counts until its row is gone or it has
-//! expired; nothing is kept in memory, so a revoked one is refused by the next request on any node.
+//! The secret is returned by [`create`] only. Tokens are not cached: a revoked token is rejected by the next
+//! request on any node.
 
 use super::attributes::{Attributes, Given};
 use super::caller::{Caller, Subject};
@@ -16,31 +16,31 @@ use crate::clock::Time;
 use crate::secret::Secret;
 use crate::sql::{Row, Value};
 
-/// Longest description, characters.
+/// Maximum length of a description, in characters.
 const DESCRIPTION: usize = 256;
 
-/// Whose token it is, by row.
+/// The owner of a token, by row id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holder {
-    /// A user's.
+    /// A user.
     User(i64),
-    /// A team's.
+    /// A team.
     Team(i64),
-    /// An organization's: one of each kind.
+    /// An organization, with one token of each kind.
     Organization(i64, Kind),
 }
 
-/// The kinds of an organization's tokens.
+/// The kinds of organization tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Acts as an owner.
     Standard,
-    /// May do nothing in this API.
+    /// Has no rights in this API.
     AuditTrails,
 }
 
 impl Kind {
-    /// As stored and as callers name it.
+    /// Returns the name, as stored and in documents.
     pub fn word(self) -> &'static str {
         match self {
             Self::Standard => "standard",
@@ -52,28 +52,28 @@ impl Kind {
 /// A token as stored.
 #[derive(Clone, Debug)]
 pub struct Token {
-    /// Row.
+    /// Row id.
     pub id: i64,
     /// External id.
     pub ext_id: String,
-    /// Whose it is.
+    /// The owner.
     pub holder: Holder,
-    /// External id of the team, when it is a team's.
+    /// External id of the team, for a team token.
     pub team: Option<String>,
-    /// What it is for.
+    /// The description.
     pub description: Option<String>,
-    /// Type and id of its maker, as documents name them; `None` for a team that the caller does not know of.
+    /// Type and id of the creator, as documents show them. `None` for a team that is hidden from the caller.
     pub created_by: Option<(String, String)>,
-    /// When it was made.
+    /// Creation time.
     pub created_at: Time,
-    /// When it was last used, to the minute.
+    /// When it was last used, at a resolution of one minute.
     pub last_used_at: Option<Time>,
-    /// When it ends; `None` is never.
+    /// The expiry; `None` for never.
     pub expired_at: Option<Time>,
 }
 
-/// The columns that [`Token::read`] takes. The maker is named as of now where that is an organization,
-/// whose id in documents is its name; it is looked up by the id that follows `organizations/`.
+/// The columns that [`Token::read`] takes. For a creator that is an organization, `o.name` is its present name,
+/// which is its id in documents. `substr` skips the prefix `organizations/`.
 pub const COLUMNS: &str =
     "t.id, t.ext_id, t.user_id, t.team_id, t.org_id, t.kind, m.ext_id, t.description, t.created_by,
     o.name, t.created_at, t.last_used_at, t.expired_at FROM api_tokens t LEFT JOIN teams m ON m.id = t.team_id
@@ -99,17 +99,17 @@ impl Token {
     }
 }
 
-/// What a create asks for.
+/// The attributes of a create.
 pub struct ApiTokenRequest {
-    /// What the token is for.
+    /// The description.
     pub description: Option<String>,
-    /// When it ends; `None` is never.
+    /// The expiry; `None` for never.
     pub expired_at: Option<Time>,
 }
 
 impl ApiTokenRequest {
-    /// Reads and checks the attributes of a create at `now`. A token of which no end is said ends after two
-    /// calendar years; null is never.
+    /// Reads and validates the attributes at `now`. Without `expired-at` the token expires after two calendar
+    /// years; with null it never expires.
     pub fn read(attributes: &mut Attributes<'_>, now: Time) -> Self {
         let description = attributes.short_text("description", DESCRIPTION).value();
         let expired_at = match attributes.time("expired-at") {
@@ -126,7 +126,7 @@ impl ApiTokenRequest {
     }
 }
 
-/// Hides the makers of tokens that are teams which the member does not know of.
+/// Removes creators that are teams hidden from the member.
 ///
 /// # Errors
 /// Those of the store.
@@ -142,10 +142,10 @@ pub async fn hide_makers(tx: &mut Tx<'_>, member: &Member, tokens: &mut [Token])
     Ok(())
 }
 
-/// Makes a token: what is stored and the secret.
+/// Creates a token. Returns the row and the secret.
 ///
 /// # Errors
-/// `Invalid` when the description is taken in a team.
+/// `Invalid` when another token of the team has the description.
 pub async fn create(
     tx: &mut Tx<'_>,
     caller: &Caller,
@@ -172,8 +172,8 @@ pub async fn create(
     Ok((stored.ok_or_else(Refusal::not_found)?, text))
 }
 
-/// Makes the one token of a slot: of a team the one without a description, of an organization the one of
-/// its kind. The one before it is gone. One maker after the other.
+/// Replaces the token of a slot: a team's token without a description, or an organization's token of a kind.
+/// The previous token is deleted. Concurrent replacements are serialized.
 ///
 /// # Errors
 /// Those of the store.
@@ -190,7 +190,7 @@ pub async fn replace(
     create(tx, caller, holder, wanted).await
 }
 
-/// Takes the row of a holder until the end of the transaction: what changes its slot begins with it.
+/// Locks the row of the owner until the end of the transaction. Every change of a slot starts with this.
 async fn lock(tx: &mut Tx<'_>, holder: Holder) -> Outcome<()> {
     let (lock, row) = match holder {
         Holder::User(user) => ("SELECT id FROM users WHERE id = $1 FOR UPDATE", user),
@@ -202,7 +202,7 @@ async fn lock(tx: &mut Tx<'_>, holder: Holder) -> Outcome<()> {
     tx.row(lock, &[row.into()]).await?.map(drop).ok_or_else(|| Refusal::not_found().into())
 }
 
-/// The token of a slot. Held until the end of the session when [`Tx::hold`] was called.
+/// Returns the token of a slot, locked until the end of the session after [`Tx::hold`].
 ///
 /// # Errors
 /// `NotFound` when there is none.
@@ -221,7 +221,7 @@ pub async fn delete_of_slot(tx: &mut Tx<'_>, holder: Holder) -> Outcome<()> {
     delete(tx, &token).await
 }
 
-/// The token as it is once it is held, where [`Tx::hold`] was called. Its holder is held before it.
+/// Locks the token and reads it again, after [`Tx::hold`]. The owner's row is locked before.
 async fn held(tx: &mut Tx<'_>, token: Token) -> Outcome<Token> {
     if !tx.holds() {
         return Ok(token);
@@ -232,7 +232,7 @@ async fn held(tx: &mut Tx<'_>, token: Token) -> Outcome<Token> {
 
 async fn in_slot(tx: &mut Tx<'_>, holder: Holder) -> Outcome<Option<Token>> {
     match holder {
-        // A user has no slot.
+        // Users have no slots.
         Holder::User(_) => Ok(None),
         Holder::Team(team) => where_is(tx, "t.team_id = $1 AND t.description IS NULL", &[team.into()]).await,
         Holder::Organization(org, kind) => {
@@ -248,11 +248,10 @@ async fn where_is(tx: &mut Tx<'_>, condition: &str, values: &[Value]) -> Outcome
     }
 }
 
-/// A token of any kind that the caller may manage: a user's own, a team's, an organization's. Held until the end of the
-/// session when [`Tx::hold`] was called.
+/// Returns a token that the caller may manage, locked until the end of the session after [`Tx::hold`].
 ///
 /// # Errors
-/// `NotFound` when it is absent or not the caller's to manage.
+/// `NotFound` when it is absent or the caller may not manage it.
 pub async fn manageable(tx: &mut Tx<'_>, caller: &Caller, ext_id: &str) -> Outcome<Token> {
     let token = where_is(tx, "t.ext_id = $1", &[ext_id.into()]).await?.ok_or_else(Refusal::not_found)?;
     let mut of = None;
@@ -274,7 +273,7 @@ pub async fn manageable(tx: &mut Tx<'_>, caller: &Caller, ext_id: &str) -> Outco
     Ok(token)
 }
 
-/// A page of the tokens of a user or a team, newest first.
+/// Returns a page of the tokens of an owner, newest first.
 ///
 /// # Errors
 /// Those of the store.
@@ -292,30 +291,30 @@ pub async fn list(tx: &mut Tx<'_>, holder: Holder, page: Page) -> Outcome<Listed
     Ok(Listed { items, matching })
 }
 
-/// What a list of the tokens of all teams is asked for.
+/// The filters of the list of all team tokens.
 #[derive(Clone, Debug, Default)]
 pub struct TeamTokenFilter {
-    /// Part of the team's name, without case.
+    /// Part of the team's name, case-insensitive.
     pub q: Option<String>,
-    /// When they end, any of them; all where there is none.
+    /// Expiry classes to match, any of them; empty for all.
     pub ends: Vec<Expiry>,
 }
 
-/// When a token ends, seen from now.
+/// The expiry of a token, relative to now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expiry {
-    /// It has not ended.
+    /// Not expired.
     Active,
-    /// Within so many days.
+    /// Expires within this number of days.
     Within(i64),
-    /// It has ended.
+    /// Expired.
     Expired,
-    /// At no time.
+    /// Never expires.
     Never,
 }
 
 impl Expiry {
-    /// What a query calls it.
+    /// Parses the value of the query parameter.
     pub fn of(word: &str) -> Option<Self> {
         Some(match word {
             "active" => Self::Active,
@@ -341,10 +340,10 @@ impl Expiry {
     }
 }
 
-/// A page of the tokens of the teams that the member may manage, newest first.
+/// Returns a page of the tokens of the teams that the member may manage, newest first.
 ///
 /// # Errors
-/// `NotFound` when the member manages no teams.
+/// `NotFound` when the member may not manage teams.
 pub async fn list_of_teams(
     tx: &mut Tx<'_>,
     member: &Member,
@@ -376,15 +375,15 @@ pub async fn list_of_teams(
 /// Revokes a token.
 ///
 /// # Errors
-/// `NotFound` when it has gone meanwhile.
+/// `NotFound` when it was deleted concurrently.
 pub async fn delete(tx: &mut Tx<'_>, token: &Token) -> Outcome<()> {
     Refusal::hidden_unless(remove(tx, token).await?)
 }
 
-/// Revokes tokens of teams of the member's organization, by their external ids: all of them, or none.
+/// Revokes all of these tokens of teams of the member's organization, or none.
 ///
 /// # Errors
-/// `NotFound` when one of them is absent, is no team's of the organization, or is not the caller's to manage.
+/// `NotFound` when a token is absent, belongs to no team of the organization, or is not manageable by the caller.
 pub async fn delete_of_teams(tx: &mut Tx<'_>, caller: &Caller, member: &Member, mut ids: Vec<String>) -> Outcome<()> {
     ids.sort_unstable();
     ids.dedup();
@@ -408,7 +407,6 @@ pub async fn delete_of_teams(tx: &mut Tx<'_>, caller: &Caller, member: &Member, 
     Refusal::hidden_unless(gone == wanted)
 }
 
-/// Removes a token that may be gone; whether it was there.
 async fn remove(tx: &mut Tx<'_>, token: &Token) -> Outcome<bool> {
     Ok(tx.execute("DELETE FROM api_tokens WHERE id = $1", &[token.id.into()]).await? > 0)
 }

@@ -1,7 +1,6 @@
-//! Reading the attributes of a request: what is absent, what is null, what is of the wrong kind.
+//! Reads the attributes of a request and distinguishes absent, null and wrongly typed values.
 //!
-//! Every fault is collected, so that a caller hears of all of them at once, in the order in which the
-//! attributes are read.
+//! Faults are collected in the order of reading, so that one response reports all of them.
 
 use serde_json::{Map, Value};
 
@@ -9,34 +8,34 @@ use super::refusal::{Fault, Faults, Outcome};
 use crate::clock::Time;
 use crate::error::Kind;
 
-/// A member of a document.
+/// The value of a member of a JSON object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Given<T> {
-    /// Not there: unchanged on an update, the default on a create.
+    /// Absent: unchanged by an update, the default of a create.
     Absent,
     /// Null.
     Null,
-    /// A value.
+    /// Present and not null.
     Value(T),
 }
 
 impl<T> Given<T> {
-    /// The value, if there is one.
+    /// Returns the value, if there is one.
     pub fn value(self) -> Option<T> {
         if let Self::Value(value) = self { Some(value) } else { None }
     }
 
-    /// The value, if there is one.
+    /// Returns the value, if there is one.
     pub fn as_value(&self) -> Option<&T> {
         if let Self::Value(value) = self { Some(value) } else { None }
     }
 
-    /// Whether the member is there at all.
+    /// `true` if the member is present, even if null.
     pub fn is_given(&self) -> bool {
         !matches!(self, Self::Absent)
     }
 
-    /// What an update makes of `stored`.
+    /// Returns the value after an update of `stored`.
     pub fn over(self, stored: Option<T>) -> Option<T> {
         match self {
             Self::Absent => stored,
@@ -46,29 +45,29 @@ impl<T> Given<T> {
     }
 }
 
-/// The attributes of one request and what was wrong with them so far.
+/// The attributes of one request, with the faults found so far.
 pub struct Attributes<'a> {
     members: &'a Map<String, Value>,
     faults: Faults,
 }
 
 impl<'a> Attributes<'a> {
-    /// Reads `members`.
+    /// Creates a reader of `members`.
     pub fn new(members: &'a Map<String, Value>) -> Self {
         Self { members, faults: Faults::default() }
     }
 
-    /// The value of an attribute as it was sent.
+    /// Returns the unparsed value of an attribute.
     pub fn value(&self, name: &str) -> Option<&'a Value> {
         self.members.get(name)
     }
 
-    /// Whether a member is there, null or not.
+    /// `true` if an attribute is present, even if null.
     pub fn has(&self, name: &str) -> bool {
         self.members.contains_key(name)
     }
 
-    /// A text. The character NUL is in none: not every store can keep it.
+    /// Reads a string. NUL characters are rejected because not every store can store them.
     pub fn text(&mut self, name: &str) -> Given<String> {
         let text = self.read(name, "a string", |value| value.as_str().map(str::to_owned));
         if text.as_value().is_some_and(|text| text.contains('\0')) {
@@ -78,27 +77,28 @@ impl<'a> Attributes<'a> {
         text
     }
 
-    /// A text of at most `longest` characters.
+    /// Reads a string of at most `longest` characters.
     pub fn short_text(&mut self, name: &str, longest: usize) -> Given<String> {
         let text = self.text(name);
         self.at_most(name, &text, longest);
         text
     }
 
-    /// Adds a fault for a text of more than `longest` characters.
+    /// Adds a fault for a string of more than `longest` characters.
     pub fn at_most(&mut self, name: &str, text: &Given<String>, longest: usize) {
         if text.as_value().is_some_and(|text| text.chars().count() > longest) {
             self.fault(name, format!("{} is too long (maximum is {longest} characters)", label(name)));
         }
     }
 
-    /// The name of a resource: not blank, and there when it is required. One that is refused reads as absent.
+    /// Reads the name of a resource, which must not be blank, and not be absent if `required`. A rejected name is
+    /// returned as absent.
     pub fn name(&mut self, required: bool) -> Given<String> {
         let name = self.text("name");
         let blank = match &name {
             Given::Value(text) => text.trim().is_empty(),
             Given::Null => true,
-            // One of the wrong kind was refused already.
+            // A name of the wrong type already has a fault.
             Given::Absent => required && !self.has("name"),
         };
         if blank {
@@ -108,17 +108,18 @@ impl<'a> Attributes<'a> {
         name
     }
 
-    /// A truth value.
+    /// Reads a boolean.
     pub fn flag(&mut self, name: &str) -> Given<bool> {
         self.read(name, "a boolean", Value::as_bool)
     }
 
-    /// A whole number.
+    /// Reads an integer.
     pub fn number(&mut self, name: &str) -> Given<i64> {
         self.read(name, "an integer", Value::as_i64)
     }
 
-    /// A list of at most `most` texts of at most `longest` characters; counted before it is read.
+    /// Reads an array of at most `most` strings of at most `longest` characters. The length is checked before the
+    /// elements are read.
     pub fn texts(&mut self, name: &str, most: usize, longest: usize) -> Given<Vec<String>> {
         let text = |one: &Value| one.as_str().filter(|text| !text.contains('\0')).map(str::to_owned);
         let texts = |value: &Value| value.as_array()?.iter().map(text).collect();
@@ -133,7 +134,7 @@ impl<'a> Attributes<'a> {
         texts
     }
 
-    /// An object.
+    /// Reads an object.
     pub fn object(&mut self, name: &str) -> Given<&'a Map<String, Value>> {
         let members: &'a Map<String, Value> = self.members;
         match members.get(name) {
@@ -147,12 +148,12 @@ impl<'a> Attributes<'a> {
         }
     }
 
-    /// A point in time, RFC 3339, that can be stored and shown as it is.
+    /// Reads an RFC 3339 time that is stored without loss of precision (microseconds).
     pub fn time(&mut self, name: &str) -> Given<Time> {
         let time = self.read(name, "a time of the form 2030-01-02T03:04:05Z", |value| {
             crate::clock::parse_rfc3339("", value.as_str()?).ok()
         });
-        // A leap second reads as the last nanosecond before it.
+        // A leap second parses as the last nanosecond of the previous second.
         if time.as_value().is_some_and(|time| time.nanosecond() % 1000 != 0) {
             let rule = "may have at most 6 digits after the point of its seconds, and be in no leap second";
             self.fault(name, format!("{} {rule}", label(name)));
@@ -166,17 +167,17 @@ impl<'a> Attributes<'a> {
         self.faults.push(Fault::attribute(name, detail));
     }
 
-    /// Adds a fault of any place.
+    /// Adds a fault at any position.
     pub fn push(&mut self, fault: Fault) {
         self.faults.push(fault);
     }
 
-    /// Whether nothing was wrong so far.
+    /// `true` if there is no fault so far.
     pub fn is_sound(&self) -> bool {
         self.faults.is_empty()
     }
 
-    /// Refuses with everything that was wrong.
+    /// Rejects with all faults.
     ///
     /// # Errors
     /// `Invalid` with all faults.
@@ -199,7 +200,7 @@ impl<'a> Attributes<'a> {
     }
 }
 
-/// An attribute's name for people: `agent-pool-id` is "Agent pool id".
+/// Returns the display form of an attribute name: `agent-pool-id` becomes "Agent pool id".
 pub fn label(name: &str) -> String {
     let words = name.replace('-', " ");
     let mut letters = words.chars();

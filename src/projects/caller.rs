@@ -1,4 +1,4 @@
-//! Who asks: the subject behind a token. What it is in an organization stands in [`member`](super::member).
+//! The caller of a request: the subject of its token. [`member`](super::member) has its rights in an organization.
 
 use super::refusal::{Outcome, Refusal};
 use super::store::BoundToken;
@@ -8,46 +8,46 @@ use crate::clock::Time;
 use crate::error::Kind;
 use crate::sql::Failure;
 
-/// Whose token it is.
+/// The owner of a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Subject {
-    /// A user's: it acts as the user, with the union of their teams.
+    /// A user: the token has the union of the rights of the user's teams.
     User {
-        /// Row.
+        /// Row id.
         id: i64,
         /// External id.
         ext_id: String,
-        /// The name.
+        /// Username.
         username: String,
     },
-    /// A team's: it acts as the team.
+    /// A team: the token has the team's rights.
     Team {
-        /// Row.
+        /// Row id.
         id: i64,
         /// External id.
         ext_id: String,
-        /// The organization's row.
+        /// Row id of the organization.
         org_id: i64,
     },
-    /// An organization's: it acts as an owner there, and may not act as a person.
+    /// An organization: the token acts as an owner, without a user account.
     Organization {
-        /// Row.
+        /// Row id.
         id: i64,
         /// External id.
         ext_id: String,
-        /// Of the kind `audit-trails`: it is an outsider everywhere in this API.
+        /// `true` for the kind `audit-trails`, which has no access to this API.
         audit: bool,
     },
 }
 
-/// A caller with a token that stands.
+/// A caller with a valid token.
 #[derive(Clone, Debug)]
 pub struct Caller {
-    /// Row of the token.
+    /// Row id of the token.
     pub token: i64,
-    /// Whose it is.
+    /// The owner of the token.
     pub subject: Subject,
-    /// When it was last noted that the token is in use.
+    /// When the use of the token was last recorded.
     pub last_used: Option<Time>,
 }
 
@@ -56,13 +56,13 @@ const IDENTIFY: &str = "SELECT t.id, t.secret_sha256, t.expired_at, t.last_used_
     LEFT JOIN users u ON u.id = t.user_id LEFT JOIN teams m ON m.id = t.team_id
     LEFT JOIN organizations o ON o.id = coalesce(t.org_id, m.org_id) WHERE t.lookup = $1 AND o.ended_at IS NULL";
 
-/// Still there, by the row that [`IDENTIFY`] found.
+/// Finds a token that is still valid, by the row id that [`IDENTIFY`] returned.
 const STANDS: &str = "SELECT t.expired_at FROM api_tokens t LEFT JOIN teams m ON m.id = t.team_id
     LEFT JOIN organizations o ON o.id = coalesce(t.org_id, m.org_id) WHERE t.id = $1 AND o.ended_at IS NULL";
 
 impl Caller {
-    /// Who it is, as rows name who made them: `users/user-…`, `teams/team-…`, `organizations/org-…`. That
-    /// outlives its subject.
+    /// Returns the reference that rows store for their creator: `users/user-…`, `teams/team-…` or
+    /// `organizations/org-…`. Rows keep it after the subject is deleted.
     pub fn reference(&self) -> String {
         match &self.subject {
             Subject::User { ext_id, .. } => format!("users/{ext_id}"),
@@ -71,7 +71,7 @@ impl Caller {
         }
     }
 
-    /// Who it is, for people: a user by the name.
+    /// Returns the display name: the username of a user, the reference of other subjects.
     pub fn name(&self) -> String {
         match &self.subject {
             Subject::User { username, .. } => username.clone(),
@@ -79,11 +79,11 @@ impl Caller {
         }
     }
 
-    /// The caller behind a presented token.
+    /// Returns the caller of a presented token.
     ///
     /// # Errors
-    /// `Unauthenticated`, always with the same text, when it is not of the form, unknown, has expired, or was stored by
-    /// something else than a node of this installation.
+    /// `Unauthenticated`, always with the same text, when the token is malformed, unknown or expired, or its
+    /// seal is invalid.
     pub async fn identify(tx: &mut Tx<'_>, presented: &str) -> Outcome<Self> {
         let (lookup, hash) = token::split(presented).ok_or_else(refused)?;
         let mut row = tx.row(IDENTIFY, &[lookup[..].into()]).await?.ok_or_else(refused)?;
@@ -97,7 +97,7 @@ impl Caller {
         let organization: (Option<i64>, Option<String>) = (row.get()?, row.get()?);
         let kind: String = row.get()?;
         let body: Option<Vec<u8>> = row.get()?;
-        // Team and organization as the row names them: a team's token has no organization of its own.
+        // A team's token has no organization column of its own.
         let bound = BoundToken {
             lookup: &lookup,
             secret_sha256: &stored,
@@ -123,10 +123,10 @@ impl Caller {
         Ok(Self { token: id, subject, last_used })
     }
 
-    /// Lets pass a caller whose token still stands: what was found out before a body came may not be so behind it.
+    /// Checks that the token is still valid. A token may be deleted while the request body is being received.
     ///
     /// # Errors
-    /// `Unauthenticated` when the token is gone, with its team or organization or without, or has expired.
+    /// `Unauthenticated` when the token was deleted (alone or with its team or organization) or has expired.
     pub async fn must_stand(&self, tx: &mut Tx<'_>) -> Outcome<()> {
         let mut row = tx.row(STANDS, &[self.token.into()]).await?.ok_or_else(refused)?;
         let ends: Option<Time> = row.get()?;

@@ -1,9 +1,9 @@
-//! Nobody gets a right through a team that they do not have.
+//! Prevents privilege escalation through teams.
 //!
-//! Whoever may make a team's tokens, choose its members, or say what it may do, could act as the team; so the
-//! rights to manage teams, memberships and access reach only as far as the manager's own rights, in the
-//! organization ([`team::access`](super::team::access)), on each project and on each workspace. Owners have every
-//! right. Taking rights away needs none of them.
+//! A member who creates a team's tokens, changes its members or grants it access could act as the team. These actions
+//! are therefore limited to teams and access within the member's own rights, in the organization
+//! ([`team::access`](super::team::access)), on projects and on workspaces. Owners have all rights. Revoking access
+//! needs no such rights.
 
 use std::collections::{HashMap, HashSet};
 
@@ -16,11 +16,11 @@ use super::team::Team;
 use super::tx::Tx;
 use super::workspace;
 
-/// Most access to projects and workspaces that is compared, of all teams of a request together: comparing must not hold
-/// up other changes. Owners, whoever manages all projects, and a team's own members need no comparing.
+/// Maximum number of grants on projects and workspaces that one request compares. It bounds the time that other
+/// changes wait. Owners, members who manage all projects, and members of the team need no comparison.
 const MOST: i64 = 1000;
 
-/// Refuses to let the member act as a team that may do more than the member.
+/// Rejects actions on behalf of a team that has rights which the member lacks.
 ///
 /// # Errors
 /// `Forbidden`.
@@ -31,7 +31,7 @@ pub async fn refuse_stronger(tx: &mut Tx<'_>, member: &Member, team: &Team) -> O
     Err(Refusal::forbidden("the team may do more than you: only those who may do all of that give it away").into())
 }
 
-/// Rows of those of the teams that may do nothing which the member may not do.
+/// Returns the row ids of the teams whose rights the member has all.
 ///
 /// # Errors
 /// Those of the store.
@@ -56,7 +56,7 @@ pub async fn covered(tx: &mut Tx<'_>, member: &Member, teams: &[Team]) -> Outcom
         given.push((team, project, is_default, stored(&row.get::<String>()?, row.get()?)));
     }
     if given.len() as i64 > MOST {
-        // Too much to compare: not known to be within.
+        // Too many grants to compare: these teams count as not covered.
         covered.retain(|team| !unknown.contains(team));
         return Ok(covered);
     }
@@ -82,7 +82,7 @@ pub async fn covered(tx: &mut Tx<'_>, member: &Member, teams: &[Team]) -> Outcom
     Ok(covered)
 }
 
-/// What the member's teams were given on projects, added up by the project's row.
+/// Returns the access of the member's teams to projects, united by project row id.
 async fn held(tx: &mut Tx<'_>, member: &Member, mut projects: Vec<i64>) -> Outcome<HashMap<i64, Extent>> {
     let mut held: HashMap<i64, Extent> = HashMap::new();
     projects.sort_unstable();
@@ -105,8 +105,7 @@ fn stored(level: &str, custom: Option<String>) -> Extent {
     Extent::stored(level, custom.as_deref())
 }
 
-/// Refuses access to a project that goes further than the member's own. What the team has `before` stays as it
-/// is, whoever changes something else.
+/// Rejects access to a project beyond the member's own. Access that the team has `before` may stay.
 ///
 /// # Errors
 /// `Forbidden`.

@@ -1,7 +1,6 @@
-//! Grants: what the teams of a member were given on projects, one by one. Rights add up over the teams.
+//! Rights on single projects that the member's teams were granted. The rights of all teams are united.
 //!
-//! Lists read all of them first ([`all`]), where there are not too many; whoever looks at projects that are
-//! known reads those on them ([`on`]).
+//! Lists load all grants ([`all`]) unless there are too many. Other requests load those on known projects ([`on`]).
 
 use super::member::Member;
 use super::refusal::{Outcome, Stop};
@@ -10,17 +9,17 @@ use super::tx::Tx;
 use crate::error::Error;
 use crate::sql::{Failure, Value};
 
-/// Most grants that are read one by one.
+/// Maximum number of grants that [`all`] loads.
 const FEW: usize = 10_000;
 
-/// Rights by project's row, each row once and in ascending order.
+/// Rights by project row id, sorted, without duplicates.
 #[derive(Debug, Default)]
 pub struct Grants(Vec<(i64, ProjectRights)>);
 
 impl Grants {
-    /// Adds up what is granted on the same project.
+    /// Unites the rights on each project.
     fn add_up(mut grants: Vec<(i64, ProjectRights)>) -> Self {
-        // Stable, because that finds what is in order already: what one team has.
+        // The stable sort detects presorted runs; the grants of one team are sorted already.
         grants.sort_by_key(|(project, _)| *project);
         grants.dedup_by(|next, kept| {
             let same = next.0 == kept.0;
@@ -32,28 +31,28 @@ impl Grants {
         Self(grants)
     }
 
-    /// These and one more.
+    /// Adds one grant.
     #[must_use]
     pub fn and(mut self, project: i64, rights: ProjectRights) -> Self {
         self.0.push((project, rights));
         Self::add_up(self.0)
     }
 
-    /// What is granted on a project.
+    /// Returns the rights on a project.
     pub fn on(&self, project: i64) -> ProjectRights {
         let found = self.0.binary_search_by_key(&project, |(row, _)| *row);
         found.map_or(ProjectRights::NONE, |at| self.0[at].1)
     }
 
-    /// Rows of the projects on which all of `needed` is granted, the newest first.
+    /// Returns the row ids of the projects on which all of `needed` is granted, newest first.
     pub fn newest_with(&self, needed: ProjectRights) -> Vec<i64> {
         self.0.iter().rev().filter(|(_, rights)| rights.has(needed)).map(|(project, _)| *project).collect()
     }
 }
 
-/// The condition that a grant `a` is on a project of the organization that is the parameter `org`: a project that was
-/// deleted is in another one until it is removed. Nothing is looked up for each grant unless something is being removed:
-/// a join with the projects costs many times as much as the grants.
+/// Returns the condition that grant `a` is on a project of the organization in parameter `org`. A deleted project is
+/// moved to another organization until its rows are removed. The per-grant lookup runs only while an ended
+/// organization exists, because a join with the projects costs many times as much as reading the grants.
 pub(super) fn on_standing(org: &str) -> String {
     format!(
         "(NOT EXISTS (SELECT 1 FROM organizations WHERE ended_at IS NOT NULL)
@@ -61,7 +60,7 @@ pub(super) fn on_standing(org: &str) -> String {
     )
 }
 
-/// What the member's teams have; `None` when that is more than `FEW` grants.
+/// Returns the grants of the member's teams, or `None` for more than `FEW`.
 ///
 /// # Errors
 /// Those of the store.
@@ -69,8 +68,8 @@ pub async fn all(tx: &mut Tx<'_>, member: &Member) -> Outcome<Option<Grants>> {
     if member.teams.is_empty() {
         return Ok(Some(Grants::default()));
     }
-    // One text: a row for each grant takes longer to carry than to find. In the order of the index that
-    // finds them: no plan is cheaper than that one.
+    // One aggregated text, because transferring a row per grant takes longer than finding it. The order is that of
+    // the index, so that the planner uses it.
     let sql = format!(
         "SELECT string_agg(project_id || ' ' || perm_bits, ',') FROM
         (SELECT a.project_id, a.perm_bits FROM team_project_access a WHERE a.team_id = ANY($1) AND {}
@@ -93,7 +92,7 @@ fn garbled() -> Stop {
     Failure::Engine(Error::internal("grants are not told as pairs of numbers")).into()
 }
 
-/// What the member's teams have on these projects. Owners need no grants.
+/// Returns the grants of the member's teams on these projects. Owners need no grants.
 ///
 /// # Errors
 /// Those of the store.

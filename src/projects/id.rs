@@ -1,21 +1,21 @@
-//! External ids: a prefix and 16 characters of base 58, drawn evenly.
+//! External ids: a prefix and 16 uniformly random base-58 characters.
 
 /// Base 58: digits and letters without `0`, `I`, `O` and `l`.
 const ALPHABET: &[u8; 58] = b"123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz";
-/// Characters after the prefix: 58^16 are 1.6e28.
+/// Characters after the prefix: 58^16 is about 1.6e28.
 const LENGTH: usize = 16;
 
-/// A new id, such as `prj-WsVcWRr7SfxRci1v`.
+/// Creates an id, such as `prj-WsVcWRr7SfxRci1v`.
 pub fn new(prefix: &str) -> String {
     format!("{prefix}-{}", base58(LENGTH))
 }
 
-/// `len` even characters of base 58 (5.86 bits each).
+/// Returns `len` uniformly random base-58 characters (5.86 bits each).
 pub fn base58(len: usize) -> String {
     let mut text = String::with_capacity(len);
     while text.len() < len {
         for byte in crate::random::bytes::<32>() {
-            // 232 = 4 × 58: larger values would favour the first characters.
+            // 232 = 4 × 58: accepting larger bytes would bias towards the first characters.
             if byte < 232 && text.len() < len {
                 text.push(char::from(ALPHABET[usize::from(byte % 58)]));
             }

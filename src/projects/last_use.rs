@@ -1,7 +1,7 @@
-//! When tokens were last used, and who came for the first time.
+//! The last use of tokens, and the activation of invited users.
 //!
-//! Written beside the request that says so, never in it, and at most once a minute for each token on each
-//! node. The first request of an invited user makes the invitation a membership.
+//! Uses are recorded in a session of their own, at most once a minute per token and node. The first request of
+//! an invited user activates its memberships.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,17 +13,17 @@ use crate::clock::Time;
 use crate::projects::refusal::Outcome;
 use crate::sql::Value;
 
-/// Between two notes of one token.
+/// Minimum interval between two records of one token.
 const BETWEEN: Duration = Duration::from_secs(60);
-/// Notes are looked through for old ones when there are this many.
+/// Number of entries at which outdated ones are removed.
 const MANY: usize = 10_000;
 
-/// What this node has noted already: one request notes, and those beside it do not.
+/// Tokens whose use this node recorded recently, so that one of several concurrent requests records it.
 #[derive(Clone, Default)]
 pub struct Noted(Arc<Mutex<HashMap<i64, Time>>>);
 
 impl Noted {
-    /// Whether it is to be noted that a caller's token is in use at `now`.
+    /// Returns `true`, and marks the token as recorded, if its use at `now` must be recorded.
     pub fn begins(&self, caller: &Caller, now: Time) -> bool {
         self.begins_for(caller.token, caller.last_used, now)
     }

@@ -1,5 +1,6 @@
-//! A caller in an organization: what the caller's teams grant there, and how the organizations that a caller
-//! belongs to are found. To outsiders an organization looks as if it were not there.
+//! Membership: the rights of a caller in an organization, united over the caller's teams.
+//!
+//! To callers who are not members, an organization looks as if it did not exist.
 
 use super::caller::{Caller, Subject};
 use super::organization::{Organization, STANDING};
@@ -13,13 +14,13 @@ use crate::sql::Value;
 /// A caller in an organization.
 #[derive(Clone, Debug)]
 pub struct Member {
-    /// Whether the caller is an owner: everything is granted then.
+    /// `true` if the caller is an owner, who has all rights.
     pub owner: bool,
-    /// What the caller's teams may do in the whole organization.
+    /// The united organization-wide rights of the caller's teams.
     pub rights: OrganizationRights,
-    /// Rows of the caller's teams.
+    /// Row ids of the caller's teams.
     pub teams: Vec<i64>,
-    /// Where.
+    /// The organization.
     pub organization: Organization,
 }
 
@@ -28,38 +29,37 @@ impl Member {
         Self { owner: false, rights: OrganizationRights::NONE, teams: Vec::new(), organization }
     }
 
-    /// Adds what one of the caller's teams grants.
     fn joins(&mut self, team: i64, is_owners: bool, access: i64) {
         self.teams.push(team);
         self.owner |= is_owners;
         self.rights |= if is_owners { OrganizationRights::ALL } else { OrganizationRights::from_bits(access) };
     }
 
-    /// What is granted on a project, given what the caller's teams have on that project alone.
+    /// Returns the rights on a project. `of_teams` are the grants of the caller's teams on that project.
     pub fn on_project(&self, is_default: bool, of_teams: ProjectRights) -> ProjectRights {
         let on_default = if is_default { self.rights.on_default_project() } else { ProjectRights::NONE };
         of_teams | self.rights.on_projects() | on_default
     }
 
-    /// Lets nobody but owners pass.
+    /// Checks that the caller is an owner.
     ///
     /// # Errors
-    /// `NotFound` for everybody else.
+    /// `NotFound` for other callers.
     pub fn must_own(&self) -> Outcome<()> {
         Refusal::hidden_unless(self.owner)
     }
 }
 
-/// The organization of a name, in any case, as the caller's.
+/// Returns the caller's membership in an organization, found by its name in any case.
 ///
 /// # Errors
-/// `NotFound` when it is absent or the caller is an outsider: both look the same. `Unauthenticated` for a user's
-/// token where the organization has switched those off.
+/// `NotFound` when the organization is absent or the caller is not a member. `Unauthenticated` for a user token if
+/// the organization has disabled those.
 pub async fn named(tx: &mut Tx<'_>, caller: &Caller, name: &str) -> Outcome<Member> {
     found(tx, caller, "o.name_lc", name.to_lowercase().into()).await
 }
 
-/// The organization of a row, as the caller's.
+/// Returns the caller's membership in the organization with a row id.
 ///
 /// # Errors
 /// As [`named`].
@@ -72,7 +72,6 @@ async fn found(tx: &mut Tx<'_>, caller: &Caller, column: &str, value: Value) -> 
     of(tx, caller, organization).await
 }
 
-/// What the caller is in an organization.
 async fn of(tx: &mut Tx<'_>, caller: &Caller, organization: Organization) -> Outcome<Member> {
     let org_id = organization.id;
     let rows = match &caller.subject {
@@ -87,7 +86,7 @@ async fn of(tx: &mut Tx<'_>, caller: &Caller, organization: Organization) -> Out
         }
         Subject::Team { .. } => return Err(Refusal::not_found().into()),
         Subject::User { id, .. } => {
-            // A row for each team, or one without a team; a team that was deleted is a row without one, too.
+            // One row per team, or one without a team. A deleted team also yields a row without a team.
             let teams = "SELECT t.id, t.is_owners, t.org_access FROM organization_memberships m
                 LEFT JOIN team_memberships x ON x.user_id = m.user_id AND x.org_id = m.org_id
                 LEFT JOIN teams t ON t.id = x.team_id AND t.org_id = m.org_id
@@ -111,7 +110,7 @@ async fn of(tx: &mut Tx<'_>, caller: &Caller, organization: Organization) -> Out
     Ok(member)
 }
 
-/// What the caller is in organizations of which they are known to be a member.
+/// Returns the caller's memberships in organizations that the caller is known to belong to.
 ///
 /// # Errors
 /// As [`named`].
@@ -137,19 +136,19 @@ pub async fn of_all(tx: &mut Tx<'_>, caller: &Caller, organizations: Vec<Organiz
     Ok(members)
 }
 
-/// What a list of organizations is asked for; without case.
+/// The filters of a list of organizations, case-insensitive.
 #[derive(Clone, Debug, Default)]
 pub struct OrganizationFilter {
-    /// Part of the name or of the address; wins over the others.
+    /// Part of the name or of the email address. Takes precedence over the other filters.
     pub q: Option<String>,
     /// Part of the name.
     pub name: Option<String>,
-    /// Part of the address.
+    /// Part of the email address.
     pub email: Option<String>,
 }
 
-/// A page of the organizations that the caller belongs to, newest first. Where tokens of users are switched off, they do
-/// not find the organization either.
+/// Returns a page of the caller's organizations, newest first. With a user token, organizations that have disabled
+/// those are omitted.
 ///
 /// # Errors
 /// Those of the store.

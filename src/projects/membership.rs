@@ -1,7 +1,7 @@
-//! Memberships: who belongs to an organization, and in which of its teams.
+//! Memberships of users in organizations and their teams.
 //!
-//! An address that is not known yet makes a user. The memberships of a user who has made no request yet are
-//! `invited`, in every organization, until the first request ([`super::last_use`]).
+//! Inviting an unknown email address creates a user. Memberships of a user without any request yet are `invited`; the
+//! first request activates them in all organizations ([`super::last_use`]).
 
 use std::collections::{HashMap, HashSet};
 
@@ -19,17 +19,17 @@ use crate::clock::Time;
 use crate::error::Kind;
 use crate::sql::{Row, Value};
 
-/// Whether a member has come yet.
+/// The status of a membership.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// Has made a request.
+    /// The user has made a request.
     Active,
-    /// Has made none.
+    /// The user has not made a request yet.
     Invited,
 }
 
 impl Status {
-    /// As stored and as documents show it.
+    /// Returns the name, as stored and in documents.
     pub fn word(self) -> &'static str {
         match self {
             Self::Active => "active",
@@ -38,24 +38,23 @@ impl Status {
     }
 }
 
-/// A membership as stored, with the teams that the caller knows of.
+/// A membership as stored, with the teams that the caller sees.
 #[derive(Clone, Debug)]
 pub struct Membership {
-    /// Row.
+    /// Row id.
     pub id: i64,
     /// External id.
     pub ext_id: String,
-    /// Whether the user has come yet.
+    /// The status.
     pub status: Status,
-    /// When it was made.
+    /// Creation time.
     pub created_at: Time,
-    /// Who.
+    /// The user.
     pub user: User,
-    /// Rows and external ids of the user's teams, by name.
+    /// Row ids and external ids of the user's teams, sorted by name.
     pub teams: Vec<(i64, String)>,
 }
 
-/// What the queries go through.
 const FROM: &str = "organization_memberships m JOIN users u ON u.id = m.user_id";
 
 impl Membership {
@@ -66,14 +65,14 @@ impl Membership {
     }
 }
 
-/// Most places in teams that an answer tells of several members: each costs as much as a small document.
+/// Maximum number of team memberships in one response for several members. Each costs as much as a small document.
 const MOST_PLACES: usize = 20_000;
 
-/// The memberships of rows in the member's organization, in the order of the rows; with the users' teams where there is a
-/// parameter `by` that says how many are asked for.
+/// Returns the memberships in the order of `ids`. The users' teams are included if `by` is the query parameter that
+/// limits the number of memberships, to name it in a fault.
 ///
 /// # Errors
-/// `Malformed` for several members who are in more than `MOST_PLACES` teams, added up.
+/// `Malformed` when several members are in more than `MOST_PLACES` teams in total.
 async fn these(tx: &mut Tx<'_>, member: &Member, ids: &[i64], by: Option<&'static str>) -> Outcome<Vec<Membership>> {
     if ids.is_empty() {
         return Ok(Vec::new());
@@ -98,7 +97,7 @@ async fn one(tx: &mut Tx<'_>, member: &Member, row: i64) -> Outcome<Membership> 
     these(tx, member, &[row], Some("page[size]")).await?.pop().ok_or_else(|| Refusal::not_found().into())
 }
 
-/// The teams of users in the member's organization that the member knows of.
+/// Returns the teams of users in the member's organization that the member sees, by user row id.
 async fn teams_of(
     tx: &mut Tx<'_>,
     member: &Member,
@@ -110,7 +109,7 @@ async fn teams_of(
     filter.and("x.user_id = ANY({})", users);
     filter.and("x.org_id = {}", member.organization.id);
     team::seen(member, &mut filter);
-    // Counted before they are sorted.
+    // The limit applies before sorting.
     let (condition, limit) = (filter.text().to_owned(), filter.parameter(most as i64 + 1));
     let sql = format!(
         "SELECT user_id, id, ext_id FROM (SELECT x.user_id, t.id, t.ext_id, t.name_lc FROM team_memberships x
@@ -129,10 +128,10 @@ async fn teams_of(
     Ok(teams)
 }
 
-/// The memberships of users in the member's organization, by the user's row, with their teams or without.
+/// Returns the memberships of users in the member's organization, with or without their teams.
 ///
 /// # Errors
-/// `Malformed` for several users who are in too many teams.
+/// `Malformed` when several users are in too many teams.
 pub async fn of_users(tx: &mut Tx<'_>, member: &Member, users: &[i64], with_teams: bool) -> Outcome<Vec<Membership>> {
     if users.is_empty() {
         return Ok(Vec::new());
@@ -142,22 +141,22 @@ pub async fn of_users(tx: &mut Tx<'_>, member: &Member, users: &[i64], with_team
     these(tx, member, &ids, with_teams.then_some("include")).await
 }
 
-/// What a list is asked for.
+/// The filters and the order of a list.
 #[derive(Clone, Debug, Default)]
 pub struct MembershipFilter {
-    /// Addresses, any of them, without case.
+    /// Email addresses to match, any of them, case-insensitive; empty for all.
     pub emails: Vec<String>,
     /// `active` or `invited`.
     pub status: Option<String>,
-    /// Part of the address or the name, without case.
+    /// Part of the email address or of the username, case-insensitive.
     pub q: Option<String>,
-    /// Row of a team that they are in.
+    /// Row id of a team that the user is in.
     pub team: Option<i64>,
-    /// By their status and not by their age: active ones first, or, when this is true, invited ones.
+    /// Sort by status instead of age: `false` puts active memberships first, `true` invited ones.
     pub by_status: Option<bool>,
 }
 
-/// A page of the memberships of the member's organization, newest first unless they are sorted by their status.
+/// Returns a page of the memberships of the member's organization, newest first by default.
 ///
 /// # Errors
 /// Those of the store.
@@ -168,7 +167,7 @@ pub async fn list(
     page: Page,
 ) -> Outcome<Listed<Membership>> {
     const MEMBERSHIPS: Source = Source { id: "m.id", from: FROM };
-    // Numbers of rows are far below the middle of their range.
+    // Row ids are far below 2^62, so the sum neither overflows nor mixes the two groups.
     const STATUS: &str = "(m.id + CASE m.status WHEN 'active' THEN 0 ELSE 4611686018427387904 END)";
     let order = match wanted.by_status {
         None => Order { column: "m.id", descending: true },
@@ -192,8 +191,8 @@ pub async fn list(
     Ok(Listed { items: these(tx, member, &ids, Some("page[size]")).await?, matching })
 }
 
-/// A page of the caller's own memberships, newest first, each with the caller in its organization. Where tokens of users
-/// are switched off, they do not find it.
+/// Returns a page of the caller's own memberships, newest first, each with the caller's rights in the organization.
+/// Organizations that have disabled user tokens are omitted.
 ///
 /// # Errors
 /// `Malformed` when the caller is in too many teams.
@@ -242,11 +241,11 @@ pub async fn own(tx: &mut Tx<'_>, caller: &Caller, page: Page) -> Outcome<Listed
     Ok(Listed { items, matching })
 }
 
-/// A membership by its external id, with its organization as the caller's. Held until the end of the session when
-/// [`Tx::hold`] was called.
+/// Returns a membership and the caller's own membership in the organization. It is locked until the end of the
+/// session after [`Tx::hold`].
 ///
 /// # Errors
-/// `NotFound` when it is absent or the caller is an outsider.
+/// `NotFound` when it is absent or the caller is not a member.
 pub async fn visible(tx: &mut Tx<'_>, caller: &Caller, ext_id: &str) -> Outcome<(Member, Membership)> {
     let found = tx.row("SELECT id, org_id FROM organization_memberships WHERE ext_id = $1", &[ext_id.into()]).await?;
     let mut found = found.ok_or_else(Refusal::not_found)?;
@@ -259,7 +258,7 @@ pub async fn visible(tx: &mut Tx<'_>, caller: &Caller, ext_id: &str) -> Outcome<
     Ok((member, membership))
 }
 
-/// Whether the member may invite and remove people.
+/// Checks that the member may invite and remove users.
 ///
 /// # Errors
 /// `NotFound` otherwise.
@@ -267,10 +266,10 @@ pub fn may_manage(member: &Member) -> Outcome<()> {
     Refusal::hidden_unless(member.owner || member.rights.has(Flag::ManageMembership))
 }
 
-/// Makes whoever has this address a member, in these teams.
+/// Adds the user with this email address to the organization and to these teams. Creates the user if necessary.
 ///
 /// # Errors
-/// `Invalid` when they are one already, or a team is not one that the member may change.
+/// `Invalid` when the user is a member already, or the member may not add people to a team.
 pub async fn create(tx: &mut Tx<'_>, member: &Member, email: &str, teams: &[String]) -> Outcome<Membership> {
     let teams = joinable(tx, member, teams).await?;
     let (user, is_new) = user::of_address(tx, email).await?;
@@ -284,14 +283,14 @@ pub async fn create(tx: &mut Tx<'_>, member: &Member, email: &str, teams: &[Stri
     one(tx, member, row).await
 }
 
-/// Whether a user has made a request: then there is a membership that is active, or a token that was used.
+/// `true` if the user has made a request: a membership is active, or a token has been used.
 async fn has_come(tx: &mut Tx<'_>, user: i64) -> Outcome<bool> {
     let sql = "SELECT 1 FROM organization_memberships WHERE user_id = $1 AND status = 'active'
         UNION ALL SELECT 1 FROM api_tokens WHERE user_id = $1 AND last_used_at IS NOT NULL LIMIT 1";
     Ok(tx.row(sql, &[user.into()]).await?.is_some())
 }
 
-/// Rows of teams, by external id, that the member may put people into, in the order of the rows.
+/// Returns the row ids of the named teams, sorted. The member must be allowed to add people to each.
 async fn joinable(tx: &mut Tx<'_>, member: &Member, teams: &[String]) -> Outcome<Vec<i64>> {
     let mut rows = Vec::new();
     if !teams.is_empty() {
@@ -314,11 +313,11 @@ async fn joinable(tx: &mut Tx<'_>, member: &Member, teams: &[String]) -> Outcome
     Ok(rows)
 }
 
-/// Ends a membership, and with it the user's place in the organization's teams.
+/// Deletes a membership and removes the user from the organization's teams.
 ///
 /// # Errors
-/// `Forbidden` for owners who remove themselves; `NotFound` for an owner whom the member may not remove, and when it has
-/// gone meanwhile; `Conflict` when the owners team would be empty.
+/// `Forbidden` for owners who remove themselves; `NotFound` when the member may not remove an owner, or the
+/// membership was deleted concurrently; `Conflict` when the owners team would become empty.
 pub async fn delete(tx: &mut Tx<'_>, caller: &Caller, member: &Member, membership: &Membership) -> Outcome<()> {
     let user = membership.user.id;
     let owners = "SELECT 1 FROM teams t JOIN team_memberships x ON x.team_id = t.id
@@ -332,7 +331,7 @@ pub async fn delete(tx: &mut Tx<'_>, caller: &Caller, member: &Member, membershi
         return Err(Refusal::not_found().into());
     }
     let gone = tx.execute("DELETE FROM organization_memberships WHERE id = $1", &[membership.id.into()]).await?;
-    // They may be a member anew, by another row.
+    // The user may have become a member again, with another row.
     Refusal::hidden_unless(gone > 0)?;
     people::remove_everywhere(tx, member.organization.id, user).await
 }

@@ -1,47 +1,40 @@
-//! Execution modes: where a mode is set, what a request may say about it, and what it inherits.
+//! Execution modes: attributes, inheritance, and validation, for organizations, projects and workspaces.
 //!
-//! Organizations, projects and workspaces read their modes by the same rules ([`read`]); they differ in the
-//! names of the attributes ([`Level`]). A mode comes with its agent pool or not at all: what is inherited
-//! is always the pair.
+//! All levels use the same rules ([`read`]) and differ in attribute names ([`Level`]). A mode and its agent pool are
+//! always inherited as a pair.
 //!
-//! Documents are written back as they were read: what is inherited is shown beside `setting-overwrites` of false, which
-//! win over it, and a member that says what holds already is no order to change it.
-//!
-//! Refuses `agent` without a pool, a pool without `agent`, a pool of another organization or out of its scope, and
-//! `setting-overwrites` that say both things at once.
+//! Clients write documents back as they read them. Inherited values next to `setting-overwrites` of `false` are
+//! ignored, and a value that repeats the present one changes nothing.
 
 use super::agent_scope::{self, PoolUser};
 use super::attributes::{Attributes, Given, label};
 use super::refusal::{Fault, Outcome};
 use super::tx::Tx;
 
-/// An execution mode with the agent pool that it needs.
+/// An execution mode with its agent pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mode {
     /// `remote`, `local` or `agent`.
     pub name: String,
-    /// External id of the agent pool; there for `agent`, and only then.
+    /// External id of the agent pool: `Some` exactly for `agent`.
     pub pool: Option<String>,
 }
 
-/// The modes there are.
 const MODES: [&str; 3] = ["remote", "local", "agent"];
 
-/// How the mode is named at one level.
+/// The attribute names and features of one level.
 pub struct Level {
-    /// The attribute of the mode.
     mode: &'static str,
-    /// The flag of the pool in `setting-overwrites`, and what people call the pool.
+    /// The name of the pool, in `setting-overwrites` and in messages.
     pool: &'static str,
-    /// What names the pool: an attribute, or a relationship.
+    /// `true` if an attribute names the pool, `false` if a relationship does.
     by_attribute: bool,
-    /// Whether the level inherits, and has `setting-overwrites`.
     inherits: bool,
-    /// Whether the older attribute `operations` is known.
+    /// `true` if the older attribute `operations` is supported.
     operations: bool,
 }
 
-/// Organizations have a mode of their own always; the pool is a relationship.
+/// Organizations always have a mode of their own. A relationship names the pool.
 pub const ORGANIZATION: Level = Level {
     mode: "default-execution-mode",
     pool: "default-agent-pool",
@@ -55,28 +48,27 @@ pub const PROJECT: Level = Level { by_attribute: true, inherits: true, ..ORGANIZ
 pub const WORKSPACE: Level =
     Level { mode: "execution-mode", pool: "agent-pool", by_attribute: true, inherits: true, operations: true };
 
-/// What a request makes of the mode.
+/// The change that a request makes to the mode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ModeChange {
-    /// It stays as it is; on a create, it is inherited.
+    /// No change; on a create, the mode is inherited.
     Unchanged,
-    /// It is inherited from now on.
+    /// Inherit from the parent level.
     Inherit,
-    /// It is this one.
+    /// Set this mode.
     Own(Mode),
 }
 
 /// The columns `execution_mode` and `agent_pool_id` after a change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Columns {
-    /// The mode; `None` inherits.
+    /// The mode; `None` to inherit.
     pub mode: Option<String>,
-    /// Row of the agent pool.
+    /// Row id of the agent pool.
     pub pool: Option<i64>,
 }
 
 impl Level {
-    /// Where the pool is named in a request.
     fn pool_attribute(&self) -> String {
         format!("{}-id", self.pool)
     }
@@ -94,23 +86,22 @@ impl Level {
     }
 }
 
-/// The modes of a level so far; none on a create.
+/// The present modes of a level; both are `None` on a create.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Before<'m> {
-    /// Its own.
+    /// The level's own mode.
     pub own: Option<&'m Mode>,
-    /// The one that counts, which documents show: its own or the inherited one.
+    /// The effective mode, own or inherited, which documents show.
     pub shown: Option<&'m Mode>,
 }
 
-/// A pool as a request names it.
 struct NamedPool {
     given: Given<String>,
-    /// By the relationship of documents, where the level takes it from an attribute: for a mode that needs a pool.
+    /// Named by the relationship at a level that uses an attribute. It counts only for a mode that needs a pool.
     related: Option<String>,
 }
 
-/// Reads what a request says about the mode. `related` is the relationship to the pool.
+/// Reads the mode of a request. `related` is the relationship to the pool.
 pub fn read(attributes: &mut Attributes<'_>, level: &Level, related: Given<String>, before: Before<'_>) -> ModeChange {
     let mode = read_mode(attributes, level, before.shown);
     let overwrites = if level.inherits { read_overwrites(attributes, level) } else { Ok(None) };
@@ -118,7 +109,7 @@ pub fn read(attributes: &mut Attributes<'_>, level: &Level, related: Given<Strin
         true => (attributes.text(&level.pool_attribute()), related.value()),
         false => (related, None),
     };
-    // An empty text names no pool.
+    // An empty string names no pool.
     let given = if given.as_value().is_some_and(String::is_empty) { Given::Null } else { given };
     let (Ok(mode), Ok(overwrites)) = (mode, overwrites) else { return ModeChange::Unchanged };
     decide(level, mode, overwrites, NamedPool { given, related }, before.own).unwrap_or_else(|fault| {
@@ -127,8 +118,8 @@ pub fn read(attributes: &mut Attributes<'_>, level: &Level, related: Given<Strin
     })
 }
 
-/// The mode that is named, in either form; null names none. Of two forms that differ, the one counts that is not what
-/// documents show already.
+/// Reads the mode from either attribute; null means absent. If the two contradict each other, the one that differs
+/// from the shown mode counts.
 fn read_mode(attributes: &mut Attributes<'_>, level: &Level, shown: Option<&Mode>) -> Result<Option<String>, ()> {
     let mode = attributes.text(level.mode).value();
     let operations = if level.operations { attributes.flag("operations").value() } else { None };
@@ -153,7 +144,7 @@ fn read_mode(attributes: &mut Attributes<'_>, level: &Level, shown: Option<&Mode
     }
 }
 
-/// The one value of both flags; a flag that is null is not named.
+/// Reads `setting-overwrites`, whose two flags must be equal. A null flag counts as absent.
 fn read_overwrites(attributes: &mut Attributes<'_>, level: &Level) -> Result<Option<bool>, ()> {
     const NAME: &str = "setting-overwrites";
     let Given::Value(flags) = attributes.object(NAME) else { return Ok(None) };
@@ -200,7 +191,7 @@ fn decide(
             _ => Ok(ModeChange::Unchanged),
         };
     }
-    // Named again without a pool, it keeps the one it has.
+    // Without a named pool, `agent` keeps the stored pool.
     match pool.over(related.or_else(|| stored_pool.cloned())) {
         Some(pool) => Ok(ModeChange::Own(Mode { name, pool: Some(pool) })),
         None => Err(level.pool_fault("must be specified when using 'agent' execution mode")),
@@ -208,8 +199,8 @@ fn decide(
 }
 
 impl ModeChange {
-    /// The columns to store; `None` leaves them as they are. A pool that the organization does not have is a fault, and
-    /// one that is not for the `user`, unless it is the `stored` one.
+    /// Returns the columns to store, or `None` for no change. Adds a fault if the pool is not of the organization, or
+    /// not usable by `user` and not the `stored` one.
     ///
     /// # Errors
     /// Those of the store.
@@ -243,10 +234,10 @@ impl ModeChange {
     }
 }
 
-/// The rule that a pool breaks which a workspace would inherit that it excludes.
+/// The fault for a pool that excludes a workspace which would inherit it.
 pub(super) const EXCLUDES_HEIR: &str = "must not exclude a workspace that would inherit it";
 
-/// The rule that a pool breaks which is not for the one that names it.
+/// Returns the fault for a pool whose scope does not include its user.
 pub(super) fn out_of_scope(user: PoolUser<'_>) -> &'static str {
     match user {
         PoolUser::Organization => "must be scoped to the organization",
@@ -399,7 +390,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is asked for, what comes out of it has a pool with `agent`, and only then.
+        /// For any input, the resulting mode has a pool exactly if it is `agent`.
         #[test]
         fn a_pool_goes_with_agent(
             named in prop::option::of(prop::sample::select(MODES.to_vec())),

@@ -1,5 +1,7 @@
-//! Organizations: everything else belongs to one. [`change`] has their rules, [`settings`] the attributes
-//! without effect; what a caller is in one, [`member`](super::member); what is left of a deleted one, [`ending`].
+//! Organizations, which own all other resources.
+//!
+//! [`change`] validates their attributes, [`settings`] has the attributes without effect, and [`ending`] removes
+//! deleted ones. [`member`](super::member) has the rights of a caller.
 
 pub mod change;
 pub mod ending;
@@ -19,27 +21,27 @@ use crate::sql::{Row, Value};
 /// An organization as stored.
 #[derive(Clone, Debug)]
 pub struct Organization {
-    /// Row.
+    /// Row id.
     pub id: i64,
-    /// External id: the id of documents is the name.
+    /// External id. Documents use the name as their id.
     pub ext_id: String,
-    /// Its name, as it was written.
+    /// The name, in its original case.
     pub name: String,
-    /// Where it can be reached.
+    /// Contact email address.
     pub email: String,
-    /// What its projects and workspaces inherit.
+    /// The execution mode that projects and workspaces inherit.
     pub mode: Mode,
-    /// Whether tokens of users count here.
+    /// `true` if user tokens are accepted in this organization.
     pub user_tokens_enabled: bool,
-    /// Whether workspaces that hold state may be deleted by their admins.
+    /// `true` if administrators of a workspace may delete it even if it holds state.
     pub allow_force_delete: bool,
-    /// The attributes without effect, a JSON object.
+    /// The attributes without effect, as a JSON object.
     pub settings: String,
-    /// How many projects it has.
+    /// Number of projects.
     pub projects: i64,
-    /// How many workspaces it has.
+    /// Number of workspaces.
     pub workspaces: i64,
-    /// When it was made.
+    /// Creation time.
     pub created_at: Time,
 }
 
@@ -48,7 +50,6 @@ const COLUMNS: &str = "o.id, o.ext_id, o.name, o.email, o.execution_mode, a.ext_
     o.allow_force_delete, o.settings, o.project_count, o.workspace_count, o.created_at
     FROM organizations o LEFT JOIN agent_pools a ON a.id = o.agent_pool_id";
 
-/// Of those, the ones that were not deleted.
 pub(super) const STANDING: &str = "o.ended_at IS NULL";
 
 impl Organization {
@@ -68,8 +69,8 @@ impl Organization {
         })
     }
 
-    /// The organization whose `column` has this value, whoever asks. Held until the end of the session when
-    /// [`Tx::hold_with_organization`] was called.
+    /// Returns the organization with this column value, without checking the caller's rights. It is locked until the
+    /// end of the session after [`Tx::hold_with_organization`].
     ///
     /// # Errors
     /// `NotFound` when it is absent.
@@ -82,7 +83,7 @@ impl Organization {
         Self::read(&mut row)
     }
 
-    /// The organizations of rows, in the order of the rows, whoever asks.
+    /// Returns the organizations in the order of `ids`, without checking the caller's rights.
     ///
     /// # Errors
     /// Those of the store.
@@ -92,7 +93,7 @@ impl Organization {
     }
 }
 
-/// The organization of a row, whoever asks.
+/// Returns the organization with a row id, without checking the caller's rights.
 ///
 /// # Errors
 /// `NotFound` when it is absent.
@@ -100,8 +101,7 @@ pub async fn at_row(tx: &mut Tx<'_>, id: i64) -> Outcome<Organization> {
     Organization::stored(tx, "o.id", id.into()).await
 }
 
-/// Makes an organization with its owners team, of which `owner` is the first member, and its default
-/// project.
+/// Creates an organization, its owners team with `owner` as the first member, and its default project.
 ///
 /// # Errors
 /// `Invalid` when the name is taken.
@@ -126,11 +126,10 @@ pub async fn create(tx: &mut Tx<'_>, owner: i64, name: &str, email: &str, settin
     Ok(org)
 }
 
-/// Takes the organization's row until the end of the transaction: what must not happen beside each other in
-/// one organization begins with it.
+/// Locks the organization's row until the end of the transaction, to serialize changes within one organization.
 ///
 /// # Errors
-/// `NotFound` when it is gone.
+/// `NotFound` when it is deleted.
 pub async fn lock(tx: &mut Tx<'_>, id: i64) -> Outcome<()> {
     lock_where(tx, "o.id", id.into()).await
 }
@@ -140,7 +139,7 @@ async fn lock_where(tx: &mut Tx<'_>, column: &str, value: Value) -> Outcome<()> 
     tx.row(&sql, &[value]).await?.map(drop).ok_or_else(|| Refusal::not_found().into())
 }
 
-/// External id of the default project of an organization.
+/// Returns the external id of an organization's default project.
 ///
 /// # Errors
 /// Those of the store.
@@ -148,7 +147,7 @@ pub async fn default_project(tx: &mut Tx<'_>, id: i64) -> Outcome<Option<String>
     Ok(default_projects(tx, vec![id]).await?.remove(&id))
 }
 
-/// External ids of the default projects of organizations, by the organization's row.
+/// Returns the external ids of default projects by organization row id.
 ///
 /// # Errors
 /// Those of the store.
@@ -161,14 +160,15 @@ pub async fn default_projects(tx: &mut Tx<'_>, organizations: Vec<i64>) -> Outco
     Ok(projects)
 }
 
-/// Deletes an organization: from here on it is not there, nor what belongs to it, and its name is free. Its people
-/// stay. What it had is removed by [`ending`].
+/// Deletes an organization. It and its resources are invisible from now on and its name is free. Users remain.
+/// [`ending`] removes the rows.
 ///
 /// # Errors
-/// `NotFound` when it is gone.
+/// `NotFound` when it is already deleted.
 pub async fn delete(tx: &mut Tx<'_>, id: i64) -> Outcome<()> {
     lock(tx, id).await?;
-    // No name has a slash. The pool goes before the organization does.
+    // Names contain no slash, so this key is never that of another organization. Agent pools are deleted before the
+    // organization, so the reference must be cleared.
     let end = "UPDATE organizations SET ended_at = $1, name_lc = '/' || ext_id, execution_mode = 'remote',
         agent_pool_id = NULL WHERE id = $2";
     tx.execute(end, &[tx.now.into(), id.into()]).await?;

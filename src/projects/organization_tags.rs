@@ -1,4 +1,4 @@
-//! The flat tags of an organization: those of its workspaces, each once.
+//! The flat tags of all workspaces of an organization, without duplicates.
 
 use super::member::Member;
 use super::page::{Listed, Page, containing};
@@ -9,25 +9,25 @@ use super::workspace;
 /// A flat tag.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OrganizationTag {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// How many workspaces have it, of those that the member sees.
+    /// Number of workspaces with the tag that the member sees.
     pub workspaces: i64,
 }
 
-/// What a list is asked for.
+/// The filters of a list.
 #[derive(Clone, Debug, Default)]
 pub struct OrganizationTagFilter {
-    /// Part of the name, without case.
+    /// Part of the name, case-insensitive.
     pub q: Option<String>,
-    /// External id of a workspace whose tags are left out.
+    /// External id of a workspace whose tags are excluded.
     pub not_of: Option<String>,
 }
 
-/// A page of the tags of the workspaces that the member sees, by name.
+/// Returns a page of the tags of the workspaces that the member sees, sorted by name.
 ///
 /// # Errors
-/// Those of the store; `Unavailable` when too much must be looked at.
+/// Those of the store; `Unavailable` when the query takes too long.
 pub async fn list(
     tx: &mut Tx<'_>,
     member: &Member,
@@ -38,7 +38,7 @@ pub async fn list(
     let Some(seen) = workspace::seen(tx, member).await? else { return Ok(Listed::none()) };
     let mut filter = seen.filter;
     if let Some(excluded) = &wanted.not_of {
-        // One that the caller does not see leaves nothing out, or the list would say which tags it has.
+        // A workspace hidden from the caller excludes nothing: otherwise the list would reveal its tags.
         let mut visible = filter.clone();
         visible.and("w.ext_id = {}", &excluded[..]);
         let sql = format!("SELECT w.id FROM workspaces w WHERE {}", visible.text());

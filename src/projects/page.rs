@@ -1,7 +1,7 @@
-//! Pages of lists: which rows, under which condition, in which order.
+//! Pagination and filters of lists.
 //!
-//! A page far from the beginning is read from the end, in the reverse order: what a page costs grows with
-//! its distance from the nearer end.
+//! A page closer to the end is read from the end in reverse order, so that the cost of a page grows with its distance
+//! from the nearer end.
 
 use std::collections::HashMap;
 
@@ -9,46 +9,45 @@ use super::refusal::Outcome;
 use super::tx::Tx;
 use crate::sql::{Row, Value};
 
-/// Rows that are skipped from the beginning whatever the other end is like: a few rows to skip cost nothing,
-/// and a page that is read from the beginning is the usual case.
+/// Rows up to this offset are skipped from the beginning without comparing both ends. Skipping few rows is cheap, and
+/// pages near the beginning are the usual case.
 const NEAR: i64 = 1000;
 
-/// Which page is asked for.
+/// The page that a request selects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Page {
-    /// From 1.
+    /// Page number, starting at 1.
     pub number: i64,
-    /// Most items, 1 to 100.
+    /// Page size, 1 to 100.
     pub size: i64,
 }
 
 impl Page {
-    /// Items before it.
+    /// Returns the number of items before the page.
     pub fn offset(self) -> i64 {
         (self.number - 1).saturating_mul(self.size)
     }
 }
 
-/// What a list goes through.
+/// The rows of a list.
 #[derive(Clone, Copy, Debug)]
 pub struct Source {
-    /// The column of the rows' ids: `t.id`.
+    /// The id column, such as `t.id`.
     pub id: &'static str,
-    /// What follows FROM: `teams t`.
+    /// The FROM clause, such as `teams t`.
     pub from: &'static str,
 }
 
 /// The order of a list.
 #[derive(Clone, Copy, Debug)]
 pub struct Order {
-    /// The column, with its table's letter. Its values are different in all rows of the list, so that the
-    /// order is the same every time.
+    /// The column, with its table alias. Its values must be unique within the list, so that the order is stable.
     pub column: &'static str,
-    /// From the largest to the smallest.
+    /// Largest value first.
     pub descending: bool,
 }
 
-/// The rows of a page, counted from one end.
+/// A range of rows, counted from one end of the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Span {
     offset: i64,
@@ -57,14 +56,14 @@ struct Span {
 }
 
 impl Page {
-    /// The items of the page in a list that is known one by one.
+    /// Returns the items of the page from a list in memory.
     pub fn of<T: Clone>(self, all: &[T]) -> Vec<T> {
         let from = usize::try_from(self.offset()).unwrap_or(usize::MAX).min(all.len());
         let size = usize::try_from(self.size).unwrap_or_default();
         all[from..].iter().take(size).cloned().collect()
     }
 
-    /// The rows of the page in a list of `matching` ones; `None` when it has none.
+    /// Returns the range of the page in a list of `matching` rows, or `None` if it is empty.
     fn span(self, matching: i64) -> Option<Span> {
         let (offset, left) = (self.offset(), matching.saturating_sub(self.offset()));
         if left <= 0 {
@@ -78,7 +77,7 @@ impl Page {
     }
 }
 
-/// The ids of a page, and how many rows `filter` lets through. A first page that is not full tells that itself.
+/// Returns the ids of a page and the number of matching rows. An incomplete first page needs no count query.
 ///
 /// # Errors
 /// Those of the store.
@@ -100,7 +99,7 @@ pub async fn counted_ids(
     Ok((ids, matching))
 }
 
-/// How many rows `filter` lets through.
+/// Returns the number of rows that match `filter`.
 ///
 /// # Errors
 /// Those of the store.
@@ -109,7 +108,7 @@ pub async fn count(tx: &mut Tx<'_>, source: Source, filter: &Filter) -> Outcome<
     Ok(tx.one(&sql, &filter.values).await?.get()?)
 }
 
-/// What `sql` finds by the list of `ids`, its only parameter, in their order. Without ids nothing is asked.
+/// Returns the rows of `sql`, whose only parameter is `ids`, in the order of `ids`. Without ids, runs no query.
 ///
 /// # Errors
 /// Those of the store.
@@ -126,7 +125,7 @@ pub async fn these<T>(
     in_order(tx, sql, ids, &[ids.to_vec().into()], read, id).await
 }
 
-/// As [`these`], where `sql` asks for an organization's row by its second parameter.
+/// As [`these`], with the row id of an organization as the second parameter of `sql`.
 ///
 /// # Errors
 /// Those of the store.
@@ -161,7 +160,7 @@ async fn in_order<T>(
     Ok(found)
 }
 
-/// The row ids of a page; `matching` is how many rows `filter` lets through.
+/// Returns the row ids of a page; `matching` is the number of rows that match `filter`.
 ///
 /// # Errors
 /// Those of the store.
@@ -186,45 +185,45 @@ pub async fn ids(
     Ok(ids)
 }
 
-/// One page of a list, and how long the list is.
+/// One page of a list, with the length of the list.
 #[derive(Debug)]
 pub struct Listed<T> {
-    /// The items.
+    /// The items of the page.
     pub items: Vec<T>,
-    /// Items on all pages.
+    /// Number of items on all pages.
     pub matching: i64,
 }
 
 impl<T> Listed<T> {
-    /// The list of nothing.
+    /// Returns an empty list.
     pub fn none() -> Self {
         Self { items: Vec::new(), matching: 0 }
     }
 }
 
-/// The condition of a list, put together from parts whose parameters are numbered as they come.
+/// The condition of a list, built from parts with numbered parameters.
 #[derive(Clone)]
 pub struct Filter {
     text: String,
-    /// The parameters so far.
+    /// The parameter values so far.
     pub values: Vec<Value>,
 }
 
 impl Filter {
-    /// Begins with a condition on one parameter, written with `{}` in its place.
+    /// Creates a filter with one condition. `{}` is replaced by its parameter.
     pub fn new(condition: &str, value: impl Into<Value>) -> Self {
         let mut filter = Self { text: String::new(), values: Vec::new() };
         filter.and(condition, value);
         filter
     }
 
-    /// One more condition, with `{}` in the place of its parameter.
+    /// Adds a condition. `{}` is replaced by its parameter.
     pub fn and(&mut self, condition: &str, value: impl Into<Value>) {
         let place = self.parameter(value);
         self.join(&condition.replace("{}", &place));
     }
 
-    /// One more condition without a parameter.
+    /// Adds a condition without a parameter.
     pub fn join(&mut self, condition: &str) {
         if !self.text.is_empty() {
             self.text.push_str(" AND ");
@@ -232,29 +231,29 @@ impl Filter {
         self.text.push_str(condition);
     }
 
-    /// Has rows found by another condition than that on a column: by their ids, where these are known and few. The
-    /// embedded engine would walk through all that have the column's value.
+    /// Prevents the use of an index on `column`, for queries that also select few rows by id. The embedded engine
+    /// would otherwise scan all rows with the column's value.
     pub fn not_by(&mut self, column: &str) {
         self.text = self.text.replace(&format!("{column} = "), &format!("+{column} = "));
     }
 
-    /// The place of one more parameter. Parameters must be used in the order in which they are added.
+    /// Adds a parameter and returns its placeholder. Placeholders must be used in the order in which they are added.
     pub fn parameter(&mut self, value: impl Into<Value>) -> String {
         self.values.push(value.into());
         format!("${}", self.values.len())
     }
 
-    /// The whole condition.
+    /// Returns the condition.
     pub fn text(&self) -> &str {
         &self.text
     }
 }
 
-/// Most characters of a pattern: more than any text has that is looked through, so that nothing is found by
-/// fewer of them that is not found by all. Engines have limits of their own for patterns.
+/// Maximum length of a LIKE pattern, in characters, which engines limit. Stored texts are shorter, so cutting the
+/// pattern does not change the result.
 const PATTERN: usize = 1000;
 
-/// `text` as a pattern of LIKE … ESCAPE '\' that finds it anywhere, without case.
+/// Returns a pattern for LIKE … ESCAPE '\' that finds `text` anywhere, case-insensitive.
 pub fn containing(text: &str) -> String {
     let mut pattern = String::from("%");
     for c in text.to_lowercase().chars().take(PATTERN) {

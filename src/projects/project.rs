@@ -1,5 +1,6 @@
-//! Projects: their rules and rows. What a request gives stands in `fields`, lists in `list`, moves
-//! in `moves`.
+//! Projects: creation, lookup, change and deletion.
+//!
+//! `fields` validates attributes, `list` has the lists, `moves` moves workspaces between projects.
 
 mod fields;
 mod list;
@@ -22,34 +23,33 @@ pub use fields::{Fields, read_duration};
 pub use list::{ProjectFilter, list};
 pub use moves::move_workspaces;
 
-/// A project as stored, with what the caller may do with it.
+/// A project as stored, with the caller's rights on it.
 #[derive(Clone, Debug)]
 pub struct Project {
-    /// Row.
+    /// Row id.
     pub id: i64,
     /// External id.
     pub ext_id: String,
-    /// Its name, as it was written.
+    /// The name, in its original case.
     pub name: String,
-    /// What it is for.
+    /// The description.
     pub description: Option<String>,
-    /// After how long without activity its workspaces destroy what they manage: `14d`, `24h`.
+    /// The inactivity after which its workspaces destroy their resources, such as `14d` or `24h`.
     pub auto_destroy: Option<String>,
-    /// Its own execution mode; `None` takes the organization's.
+    /// Its own execution mode; `None` to inherit that of the organization.
     pub own_mode: Option<Mode>,
-    /// Whether it is the organization's default project.
+    /// `true` if it is the organization's default project.
     pub is_default: bool,
-    /// How many workspaces it has.
+    /// Number of workspaces.
     pub workspaces: i64,
-    /// How many teams were given access to it.
+    /// Number of teams with access.
     pub teams: i64,
-    /// When it was made.
+    /// Creation time.
     pub created_at: Time,
-    /// What the caller may do with it.
+    /// The caller's rights.
     pub rights: ProjectRights,
 }
 
-/// The columns that [`Project::read`] takes, from `projects p` with its pool `a`.
 const COLUMNS: &str = "p.id, p.ext_id, p.name, p.description, p.auto_destroy, p.execution_mode, a.ext_id,
     p.is_default, p.workspace_count, p.team_count, p.created_at
     FROM projects p LEFT JOIN agent_pools a ON a.id = p.agent_pool_id";
@@ -74,19 +74,19 @@ impl Project {
         })
     }
 
-    /// The mode that counts: its own, or the organization's.
+    /// Returns the effective execution mode: its own, or the organization's.
     pub fn mode<'m>(&'m self, member: &'m Member) -> &'m Mode {
         self.own_mode.as_ref().unwrap_or(&member.organization.mode)
     }
 }
 
-/// Makes a project in the member's organization.
+/// Creates a project in the member's organization.
 ///
 /// # Errors
 /// `Invalid` when the name is taken.
 pub async fn create(tx: &mut Tx<'_>, member: &Member, given: Fields) -> Outcome<Project> {
     let org_id = member.organization.id;
-    // Held until the end of the transaction: projects of one organization are made one after the other.
+    // The update locks the organization's row, which serializes the creation of projects.
     let count = "UPDATE organizations SET project_count = project_count + 1 WHERE id = $1 AND ended_at IS NULL";
     Refusal::hidden_unless(tx.execute(count, &[org_id.into()]).await? > 0)?;
     let insert = "INSERT INTO projects (ext_id, org_id, name, name_lc, description, auto_destroy, created_at)
@@ -106,7 +106,6 @@ pub async fn create(tx: &mut Tx<'_>, member: &Member, given: Fields) -> Outcome<
     at(tx, member, row).await
 }
 
-/// Sets the mode and the tags of a project, as far as they were given.
 async fn set(tx: &mut Tx<'_>, row: i64, mode: Option<Columns>, tags: Option<Vec<Tag>>) -> Outcome<()> {
     if let Some(Columns { mode, pool }) = mode {
         let update = "UPDATE projects SET execution_mode = $1, agent_pool_id = $2 WHERE id = $3";
@@ -118,7 +117,7 @@ async fn set(tx: &mut Tx<'_>, row: i64, mode: Option<Columns>, tags: Option<Vec<
     }
 }
 
-/// Changes what was given of a project that is held, and leaves the rest as it is.
+/// Changes the given attributes of a locked project.
 ///
 /// # Errors
 /// `Invalid` when the name is taken.
@@ -137,11 +136,10 @@ pub async fn change(tx: &mut Tx<'_>, member: &Member, project: Project, given: F
     at(tx, member, project.id).await
 }
 
-/// Whether the member may make projects.
+/// Checks that the member may create projects.
 ///
 /// # Errors
-/// `Forbidden`: a member hears so. An answer of 404 would make known clients put what belongs into the
-/// project somewhere else.
+/// `Forbidden`, because known clients react to 404 by placing the contents of the project elsewhere.
 pub fn may_create(member: &Member) -> Outcome<()> {
     if member.owner || member.rights.has(Flag::ManageProjects) {
         return Ok(());
@@ -149,12 +147,11 @@ pub fn may_create(member: &Member) -> Outcome<()> {
     Err(Refusal::forbidden("you may not create projects in this organization").into())
 }
 
-/// A project by its external id, with its organization as the caller's; the caller has `needed` on it. Held
-/// until the end of the session when [`Tx::hold`] was called: nobody else changes it, or what it counts,
-/// meanwhile.
+/// Returns a project on which the caller has `needed`, and the caller's membership in its organization. The project's
+/// row is locked until the end of the session after [`Tx::hold`], including its counters.
 ///
 /// # Errors
-/// `NotFound` when it is absent, hidden, or `needed` is not granted.
+/// `NotFound` when it is absent or hidden, or `needed` is not granted.
 pub async fn visible(
     tx: &mut Tx<'_>,
     caller: &Caller,
@@ -166,16 +163,16 @@ pub async fn visible(
     if !tx.holds() {
         return Ok((member, project));
     }
-    // Who may not act on it never gets here, and holds up nobody.
+    // The rights are checked before locking, so that callers without access cannot block others.
     tx.take("projects", project.id).await?;
     let held = granted(at(tx, &member, project.id).await?, needed)?;
     Ok((member, held))
 }
 
-/// A project by its external id, with its organization as the caller's, whether or not the caller sees it.
+/// Returns a project and the caller's membership in its organization, even if the project is hidden from the caller.
 ///
 /// # Errors
-/// `NotFound` when it is absent or the caller is an outsider of its organization.
+/// `NotFound` when it is absent or the caller is not a member of its organization.
 pub async fn of(tx: &mut Tx<'_>, caller: &Caller, ext_id: &str) -> Outcome<(Member, Project)> {
     let found = tx.row("SELECT id, org_id FROM projects WHERE ext_id = $1", &[ext_id.into()]).await?;
     let mut found = found.ok_or_else(Refusal::not_found)?;
@@ -185,10 +182,10 @@ pub async fn of(tx: &mut Tx<'_>, caller: &Caller, ext_id: &str) -> Outcome<(Memb
     Ok((member, project))
 }
 
-/// A project of the member's organization by its external id; the member has `needed` on it.
+/// Returns a project of the member's organization on which the member has `needed`.
 ///
 /// # Errors
-/// `NotFound` when it is absent, of another organization, hidden, or `needed` is not granted.
+/// `NotFound` when it is absent, hidden or of another organization, or `needed` is not granted.
 pub async fn of_member(tx: &mut Tx<'_>, member: &Member, ext_id: &str, needed: ProjectRights) -> Outcome<Project> {
     let sql = "SELECT id FROM projects WHERE ext_id = $1 AND org_id = $2";
     let found = tx.row(sql, &[ext_id.into(), member.organization.id.into()]).await?;
@@ -196,19 +193,17 @@ pub async fn of_member(tx: &mut Tx<'_>, member: &Member, ext_id: &str, needed: P
     granted(project, needed)
 }
 
-/// A project on which what is needed is granted; its rights say so.
 fn granted(project: Project, needed: ProjectRights) -> Outcome<Project> {
     Refusal::hidden_unless(project.rights.has(ProjectRights::READ | needed))?;
     Ok(project)
 }
 
-/// The project of a row that is there.
 async fn at(tx: &mut Tx<'_>, member: &Member, row: i64) -> Outcome<Project> {
     let found = these(tx, member, &[row]).await?.into_iter().next();
     Ok(found.ok_or_else(Refusal::not_found)?)
 }
 
-/// The projects of rows, in the order of the rows, with what the member may do with each; that may be nothing.
+/// Returns the projects in the order of `rows`, with the member's rights on each, which may be none.
 ///
 /// # Errors
 /// Those of the store.
@@ -217,9 +212,8 @@ pub async fn these(tx: &mut Tx<'_>, member: &Member, rows: &[i64]) -> Outcome<Ve
     with_grants(tx, member, rows, &granted).await
 }
 
-/// As [`these`], given what the member's teams have on them.
 async fn with_grants(tx: &mut Tx<'_>, member: &Member, rows: &[i64], granted: &Grants) -> Outcome<Vec<Project>> {
-    // Not those that were deleted since, which are of no organization that stands.
+    // Excludes projects deleted since, which are in an ended organization.
     let sql = format!("SELECT {COLUMNS} WHERE p.id = ANY($1) AND +p.org_id = $2");
     let read = |row: &mut Row| {
         let mut project = Project::read(row)?;
@@ -229,17 +223,17 @@ async fn with_grants(tx: &mut Tx<'_>, member: &Member, rows: &[i64], granted: &G
     page::these_of(tx, &sql, rows, member.organization.id, read, |project| project.id).await
 }
 
-/// Deletes an empty project that is not the default one, with the teams' access to it and its tags. Where many teams have
-/// access it is gone at once, too, and what belongs to it goes after that ([`ending`]).
+/// Deletes an empty project that is not the default one, with its tags and team access. With many access rows it
+/// becomes invisible immediately and [`ending`] removes the rows later.
 ///
-/// `may_empty` says whether the member may delete the workspaces in it.
+/// `may_empty` is `true` if the member may delete the project's workspaces.
 ///
 /// # Errors
-/// `Invalid` when it holds workspaces, `Forbidden` when these are not the member's to delete either; `Conflict` for the
-/// default project; `NotFound` when it has gone meanwhile.
+/// `Invalid` when it contains workspaces, `Forbidden` when the member may not delete those either; `Conflict` for the
+/// default project; `NotFound` when it was deleted concurrently.
 pub async fn delete(tx: &mut Tx<'_>, member: &Member, project: &Project, may_empty: bool) -> Outcome<()> {
     let (row, org_id): (Value, Value) = (project.id.into(), member.organization.id.into());
-    // Held until the end of the transaction: this is the order in which everything here is locked.
+    // Locks the organization before the project, as all sessions do.
     let count = "UPDATE organizations SET project_count = project_count - 1 WHERE id = $1";
     tx.execute(count, std::slice::from_ref(&org_id)).await?;
     let lock = "SELECT workspace_count, team_count FROM projects WHERE id = $1 AND org_id = $2 FOR UPDATE";
@@ -259,7 +253,7 @@ pub async fn delete(tx: &mut Tx<'_>, member: &Member, project: &Project, may_emp
         tx.execute("DELETE FROM projects WHERE id = $1", &[row]).await?;
         return Ok(());
     }
-    // The pool is the organization's.
+    // The agent pool belongs to the original organization, so the reference must be cleared.
     let leave = "UPDATE projects SET execution_mode = NULL, agent_pool_id = NULL WHERE id = $1";
     tx.execute(leave, &[row]).await?;
     ending::bury(tx, "projects", project.id).await

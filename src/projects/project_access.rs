@@ -1,25 +1,26 @@
-//! How much a team may do with a project: a level, or key by key ([`keys`]), and how far that goes
-//! ([`extent`]). What the rows say and who may change them stands in [`team_access`](super::team_access).
+//! The access of a team to a project: a level or single keys ([`keys`]), and comparison of access ([`extent`]).
+//!
+//! [`team_access`](super::team_access) stores it and checks changes.
 
 pub mod extent;
 pub mod keys;
 
-/// How much a team may do with a project.
+/// The level of a team's access to a project.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
     /// See the project and read its workspaces.
     Read,
-    /// Run what is in its workspaces.
+    /// Execute runs in its workspaces.
     Write,
-    /// Make workspaces and administer them.
+    /// Create and administer workspaces.
     Maintain,
-    /// Everything.
+    /// All rights.
     Admin,
-    /// Key by key.
+    /// Keys are set individually.
     Custom,
 }
 
-/// The levels, in the order of the columns of the table of keys.
+/// The levels, in the order of the columns in the table of keys.
 const LEVELS: [(&str, Level); 5] = [
     ("read", Level::Read),
     ("write", Level::Write),
@@ -29,17 +30,16 @@ const LEVELS: [(&str, Level); 5] = [
 ];
 
 impl Level {
-    /// The level of a word.
+    /// Parses the name of a level.
     pub fn of(word: &str) -> Option<Self> {
         LEVELS.iter().find(|(name, _)| *name == word).map(|(_, level)| *level)
     }
 
-    /// As stored and as documents show it.
+    /// Returns the name, as stored and in documents.
     pub fn word(self) -> &'static str {
         LEVELS[self.column()].0
     }
 
-    /// Its place among the levels.
     fn column(self) -> usize {
         LEVELS.iter().position(|(_, level)| *level == self).unwrap_or_default()
     }

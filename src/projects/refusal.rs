@@ -1,4 +1,4 @@
-//! Why a request of the projects API is refused: one kind, and a fault for everything that is wrong.
+//! Rejections of the projects API: a kind, and one fault for each problem of the request.
 
 use std::borrow::Cow;
 
@@ -6,78 +6,78 @@ use crate::error::{Error, Kind};
 use crate::sql::Failure;
 use crate::telemetry::outage;
 
-/// Where a fault lies.
+/// The position of a fault in the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     /// A JSON pointer into the body (RFC 6901).
     Pointer(Cow<'static, str>),
-    /// A parameter of the query.
+    /// A query parameter.
     Parameter(Cow<'static, str>),
 }
 
-/// One fault.
+/// One problem of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// The title, where it is not that of the kind.
+    /// The title, if it differs from that of the kind.
     pub title: Option<&'static str>,
-    /// What is wrong: the field, the value's problem, the rule.
+    /// The text: field, problem, rule.
     pub detail: Cow<'static, str>,
-    /// Where, if anywhere in the request.
+    /// The position, if the fault has one.
     pub source: Option<Source>,
 }
 
 impl Fault {
-    /// A fault of an attribute, by its hyphenated name.
+    /// Creates a fault of an attribute, named in its hyphenated form.
     pub fn attribute(name: &str, detail: impl Into<Cow<'static, str>>) -> Self {
         Self::at(format!("/data/attributes/{name}"), detail)
     }
 
-    /// A fault of a parameter of the query.
+    /// Creates a fault of a query parameter.
     pub fn parameter(name: impl Into<Cow<'static, str>>, detail: impl Into<Cow<'static, str>>) -> Self {
         Self { title: None, detail: detail.into(), source: Some(Source::Parameter(name.into())) }
     }
 
-    /// A fault of the request as a whole.
+    /// Creates a fault of the request as a whole.
     pub fn whole(detail: impl Into<Cow<'static, str>>) -> Self {
         Self { title: None, detail: detail.into(), source: None }
     }
 
-    /// A fault at a place of the body.
+    /// Creates a fault at a JSON pointer of the body.
     pub fn at(pointer: impl Into<Cow<'static, str>>, detail: impl Into<Cow<'static, str>>) -> Self {
         Self { title: None, detail: detail.into(), source: Some(Source::Pointer(pointer.into())) }
     }
 }
 
-/// Most faults that one answer tells.
+/// Maximum number of faults that one response reports.
 const MOST: usize = 100;
 
-/// Faults as they are found. The first `MOST` are kept: what is told does not grow with what was sent.
+/// A collector of faults. It keeps the first `MOST`, so that the response does not grow with the request.
 #[derive(Debug, Default)]
 pub struct Faults(Vec<Fault>);
 
 impl Faults {
-    /// One more.
+    /// Adds a fault.
     pub fn push(&mut self, fault: Fault) {
         if self.0.len() < MOST {
             self.0.push(fault);
         }
     }
 
-    /// Whether there is none so far.
+    /// `true` if there is no fault so far.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Refuses with all of them.
+    /// Rejects with all faults.
     ///
     /// # Errors
-    /// Of this kind, unless there is no fault.
+    /// A refusal of this kind, if there is any fault.
     pub fn finish(self, kind: Kind) -> Outcome<()> {
         if self.0.is_empty() { Ok(()) } else { Err(Refusal::of(kind, self.0).into()) }
     }
 }
 
-/// What a refusal repeats of a text that somebody sent: its begin.
+/// Returns the first 64 characters of a client's text, for messages.
 pub fn quoted(text: &str) -> String {
     const LONGEST: usize = 64;
     match text.char_indices().nth(LONGEST) {
@@ -86,31 +86,31 @@ pub fn quoted(text: &str) -> String {
     }
 }
 
-/// A refusal. Its faults are never empty.
+/// A rejection. `faults` is never empty.
 #[derive(Debug)]
 pub struct Refusal {
-    /// The kind, for the status.
+    /// The kind, which determines the status.
     pub kind: Kind,
-    /// What is wrong, in the order of the rules.
+    /// The faults, in the order of the rules.
     pub faults: Vec<Fault>,
-    /// Wait this long before trying again, seconds.
+    /// Seconds to wait before a retry.
     pub retry_after: Option<f64>,
-    /// The cause, for the log; never shown.
+    /// The cause, for the log. It is never sent to the client.
     pub cause: Option<Error>,
 }
 
 impl Refusal {
-    /// A refusal with one text.
+    /// Creates a refusal with one fault.
     pub fn new(kind: Kind, detail: impl Into<Cow<'static, str>>) -> Self {
         Self::of(kind, vec![Fault::whole(detail)])
     }
 
-    /// A refusal with these faults.
+    /// Creates a refusal with these faults.
     pub fn of(kind: Kind, faults: Vec<Fault>) -> Self {
         Self { kind, faults, retry_after: None, cause: None }
     }
 
-    /// What is to be logged of it; nothing of a failure of the store, which is told by itself.
+    /// Returns the text to log, or `None` for store outages, which are logged separately.
     pub fn told(&self) -> Option<String> {
         match &self.cause {
             Some(cause) => outage::told(cause),
@@ -121,12 +121,12 @@ impl Refusal {
         }
     }
 
-    /// What is absent, or hidden from the caller: both look the same.
+    /// The refusal for resources that are absent or hidden from the caller, which must look the same.
     pub fn not_found() -> Self {
         Self::new(Kind::NotFound, "the resource does not exist, or you may not act on it")
     }
 
-    /// Lets pass what is granted; what is not looks as if the resource were not there.
+    /// Rejects with "not found" unless `granted`.
     ///
     /// # Errors
     /// `NotFound` unless `granted`.
@@ -134,32 +134,32 @@ impl Refusal {
         if granted { Ok(()) } else { Err(Self::not_found().into()) }
     }
 
-    /// What a caller may see and not do.
+    /// The refusal for an action that the caller may not take on a resource that it may see.
     pub fn forbidden(detail: impl Into<Cow<'static, str>>) -> Self {
         Self::new(Kind::Forbidden, detail)
     }
 
-    /// Against the state of something.
+    /// The refusal for a request that conflicts with the state of a resource.
     pub fn conflict(detail: impl Into<Cow<'static, str>>) -> Self {
         Self::new(Kind::Conflict, detail)
     }
 
-    /// Against the state of something, in the words that known clients print: of no place in the request.
+    /// A conflict with the state of a resource, in the form that known clients print: without a position.
     pub fn state(detail: impl Into<Cow<'static, str>>) -> Self {
         Self::of(Kind::Invalid, vec![Fault { title: Some("invalid attribute"), ..Fault::whole(detail) }])
     }
 
-    /// One attribute, by its hyphenated name, breaks its rule.
+    /// The refusal for one invalid attribute, named in its hyphenated form.
     pub fn attribute(name: &str, detail: impl Into<Cow<'static, str>>) -> Self {
         Self::of(Kind::Invalid, vec![Fault::attribute(name, detail)])
     }
 
-    /// One place of the body breaks its rule.
+    /// The refusal for one invalid position of the body.
     pub fn at(pointer: impl Into<Cow<'static, str>>, detail: impl Into<Cow<'static, str>>) -> Self {
         Self::of(Kind::Invalid, vec![Fault::at(pointer, detail)])
     }
 
-    /// A parameter of the query that does not read.
+    /// The refusal for a query parameter that cannot be parsed.
     pub fn parameter(name: impl Into<Cow<'static, str>>, detail: impl Into<Cow<'static, str>>) -> Self {
         Self::of(Kind::Malformed, vec![Fault::parameter(name, detail)])
     }
@@ -173,7 +173,7 @@ impl From<Error> for Refusal {
 }
 
 impl From<Refusal> for Error {
-    /// For callers that are no clients of this API: the first fault.
+    /// The first fault, for callers outside this API.
     fn from(refusal: Refusal) -> Self {
         let text = refusal.faults.into_iter().next().map(|fault| fault.detail);
         refusal.cause.unwrap_or_else(|| Self::new(refusal.kind, text.unwrap_or_default()))
@@ -187,12 +187,12 @@ impl Refusal {
     }
 }
 
-/// Why work stopped: refused by a rule, or by the store.
+/// The reason why work stopped.
 #[derive(Debug)]
 pub enum Stop {
-    /// By a rule.
+    /// Rejected by a rule.
     Refused(Refusal),
-    /// By the store.
+    /// Failed in the store.
     Store(Failure),
 }
 
@@ -225,8 +225,8 @@ impl From<Failure> for Refusal {
     }
 }
 
-/// What a violated constraint means to a caller. Nothing is checked first and trusted: the write decides,
-/// whatever other nodes do meanwhile.
+/// Translates a violated constraint. Uniqueness and references are enforced by the write alone, so concurrent
+/// changes of other nodes cannot invalidate an earlier check.
 fn of_constraint(name: &str) -> Refusal {
     match name {
         "organizations_name_lc_key"
@@ -254,7 +254,7 @@ fn of_constraint(name: &str) -> Refusal {
         "projects_agent_pool_fk" | "workspaces_agent_pool_fk" | "organizations_agent_pool_fk" => {
             Refusal::conflict("the agent pool is in use, or is gone")
         }
-        // PostgreSQL's own names of foreign keys without one; SQLite tells no name.
+        // PostgreSQL generates these names for unnamed foreign keys; SQLite reports no name.
         name if name == "foreign_key" || name.ends_with("_fkey") => {
             Refusal::conflict("the resource is in use, or something that it names is gone")
         }

@@ -1,56 +1,55 @@
-//! Who may do what: the bits of a project, the flags of an organization, and what a team's grants add up
-//! to.
+//! Rights on a project and in an organization.
 //!
-//! Rights only add up: the union over all teams of the caller and all levels counts.
+//! Rights are only added: a caller has the union of the rights of all its teams at all levels.
 
 use std::ops::{BitOr, BitOrAssign};
 
-/// Told to whoever gives a team a right that they do not have.
+/// Message for a member who grants a team a right that the member lacks.
 pub const BEYOND: &str = "you may not give a team what you may not do yourself";
 
-/// What a caller may do with one project.
+/// The rights of a caller on one project.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProjectRights(i64);
 
 impl ProjectRights {
-    /// Nothing, not even to know of it.
+    /// No rights. The project is hidden from the caller.
     pub const NONE: Self = Self(0);
-    /// To see it.
+    /// See the project.
     pub const READ: Self = Self(1);
-    /// To change its settings.
+    /// Change its settings.
     pub const UPDATE: Self = Self(2);
-    /// To delete it.
+    /// Delete it.
     pub const DESTROY: Self = Self(4);
-    /// To create workspaces in it.
+    /// Create workspaces in it.
     pub const CREATE_WORKSPACE: Self = Self(8);
-    /// To move workspaces in and out.
+    /// Move workspaces into it and out of it.
     pub const MOVE_WORKSPACE: Self = Self(16);
-    /// To manage the teams' access to it.
+    /// Manage the access of teams to it.
     pub const MANAGE_TEAMS: Self = Self(32);
-    /// Everything.
+    /// All rights.
     pub const ALL: Self = Self(63);
 
-    /// As stored.
+    /// Returns the stored bits.
     pub const fn bits(self) -> i64 {
         self.0
     }
 
-    /// Of stored bits.
+    /// Reads stored bits.
     pub const fn from_bits(bits: i64) -> Self {
         Self(bits & Self::ALL.0)
     }
 
-    /// Whether all of `needed` is granted.
+    /// `true` if all of `needed` is granted.
     pub const fn has(self, needed: Self) -> bool {
         self.0 & needed.0 == needed.0
     }
 
-    /// The rights one by one.
+    /// Iterates over the single rights.
     pub fn each(self) -> impl Iterator<Item = Self> {
         (0..6).map(move |place| Self(self.0 & 1 << place)).filter(|right| *right != Self::NONE)
     }
 
-    /// Both together, in constants.
+    /// Union, usable in constants.
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
@@ -70,45 +69,45 @@ impl BitOrAssign for ProjectRights {
     }
 }
 
-/// A flag of `organization-access`; its place is the stored bit.
+/// A flag of `organization-access`. Its discriminant is the number of the stored bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flag {
-    /// Policies.
+    /// Manage policies.
     ManagePolicies,
-    /// Overriding policies.
+    /// Override policies.
     ManagePolicyOverrides,
-    /// Letting others override policies.
+    /// Let others override policies.
     DelegatePolicyOverrides,
-    /// Every workspace.
+    /// Manage all workspaces.
     ManageWorkspaces,
-    /// Settings of version control.
+    /// Manage settings of version control.
     ManageVcsSettings,
-    /// Providers.
+    /// Manage providers.
     ManageProviders,
-    /// Modules.
+    /// Manage modules.
     ManageModules,
-    /// Run tasks.
+    /// Manage run tasks.
     ManageRunTasks,
-    /// Every project, and the workspaces in it.
+    /// Manage all projects and the workspaces in them.
     ManageProjects,
-    /// Seeing every workspace.
+    /// See all workspaces.
     ReadWorkspaces,
-    /// Seeing every project.
+    /// See all projects.
     ReadProjects,
-    /// People, and who is in which team.
+    /// Manage memberships in the organization and its teams.
     ManageMembership,
-    /// Teams.
+    /// Manage teams.
     ManageTeams,
-    /// What teams may do in the organization.
+    /// Manage the rights of teams in the organization.
     ManageOrganizationAccess,
-    /// Knowing of secret teams.
+    /// See secret teams.
     AccessSecretTeams,
-    /// Agent pools.
+    /// Manage agent pools.
     ManageAgentPools,
 }
 
 impl Flag {
-    /// Every flag.
+    /// All flags.
     pub const ALL: [Self; 16] = [
         Self::ManagePolicies,
         Self::ManagePolicyOverrides,
@@ -128,7 +127,7 @@ impl Flag {
         Self::ManageAgentPools,
     ];
 
-    /// As documents name it.
+    /// Returns the name of the flag in documents.
     pub const fn word(self) -> &'static str {
         match self {
             Self::ManagePolicies => "manage-policies",
@@ -155,38 +154,38 @@ impl Flag {
     }
 }
 
-/// What teams may do in an organization.
+/// The organization-wide rights of teams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OrganizationRights(i64);
 
 impl OrganizationRights {
-    /// Nothing.
+    /// No rights.
     pub const NONE: Self = Self(0);
-    /// Every flag.
+    /// All flags.
     pub const ALL: Self = Self((1 << Flag::ALL.len()) - 1);
 
-    /// As stored.
+    /// Returns the stored bits.
     pub const fn bits(self) -> i64 {
         self.0
     }
 
-    /// Of stored bits.
+    /// Reads stored bits.
     pub const fn from_bits(bits: i64) -> Self {
         Self(bits & Self::ALL.0)
     }
 
-    /// Whether a flag is granted.
+    /// `true` if the flag is granted.
     pub const fn has(self, flag: Flag) -> bool {
         self.0 & flag.bit() != 0
     }
 
-    /// With a flag granted or not.
+    /// Returns the rights with a flag set or cleared.
     #[must_use]
     pub const fn with(self, flag: Flag, granted: bool) -> Self {
         if granted { Self(self.0 | flag.bit()) } else { Self(self.0 & !flag.bit()) }
     }
 
-    /// With what follows from them: whoever manages projects manages and reads everything in them.
+    /// Adds implied flags: for example, `manage-projects` implies managing and reading all workspaces.
     fn meant(self) -> Self {
         let reads_all =
             self.has(Flag::ManageProjects) || self.has(Flag::ReadProjects) || self.has(Flag::ManageWorkspaces);
@@ -197,18 +196,18 @@ impl OrganizationRights {
         meant
     }
 
-    /// Whether they mean all that `other` means.
+    /// `true` if these rights, with implied flags, include those of `other`.
     pub fn covers(self, other: Self) -> bool {
         self.missing(Self::NONE, other).next().is_none()
     }
 
-    /// The flags of `given` that neither these rights nor `before` mean.
+    /// Returns the flags of `given` that are implied neither by these rights nor by `before`.
     pub fn missing(self, before: Self, given: Self) -> impl Iterator<Item = Flag> {
         let (own, before) = (self.meant(), before.meant());
         Flag::ALL.into_iter().filter(move |flag| given.has(*flag) && !own.has(*flag) && !before.has(*flag))
     }
 
-    /// What they mean for every project of the organization.
+    /// Returns the rights on every project of the organization.
     pub fn on_projects(self) -> ProjectRights {
         if self.has(Flag::ManageProjects) {
             ProjectRights::ALL
@@ -219,7 +218,7 @@ impl OrganizationRights {
         }
     }
 
-    /// What they mean for the default project beside that.
+    /// Returns the additional rights on the default project.
     pub fn on_default_project(self) -> ProjectRights {
         if self.manages_workspaces() {
             ProjectRights::READ.and(ProjectRights::CREATE_WORKSPACE)
@@ -228,12 +227,12 @@ impl OrganizationRights {
         }
     }
 
-    /// Whether every workspace may be managed: `manage-projects` implies it.
+    /// `true` if all workspaces may be managed, which `manage-projects` implies.
     pub fn manages_workspaces(self) -> bool {
         self.has(Flag::ManageWorkspaces) || self.has(Flag::ManageProjects)
     }
 
-    /// Whether every workspace may be read.
+    /// `true` if all workspaces may be read.
     pub fn reads_workspaces(self) -> bool {
         self.manages_workspaces() || self.has(Flag::ReadWorkspaces) || self.has(Flag::ReadProjects)
     }
@@ -251,7 +250,7 @@ mod tests {
 
     #[test]
     fn flags_keep_their_bits() {
-        // Stored: a flag may be added at the end, never moved.
+        // Bits are stored: new flags may be appended, existing ones must keep their position.
         for (place, flag) in Flag::ALL.into_iter().enumerate() {
             assert_eq!(OrganizationRights::NONE.with(flag, true).bits(), 1 << place, "{}", flag.word());
         }

@@ -1,5 +1,6 @@
-//! What a command prepares before anybody has a token: an organization that is there when a server is.
-//! The first user of an installation is [`user::bootstrap`].
+//! Prepares the organization that a new server starts with, before any token exists.
+//!
+//! [`user::bootstrap`] creates the first user of an installation.
 
 use super::refusal::Outcome;
 use super::team::people;
@@ -7,11 +8,11 @@ use super::token::NewToken;
 use super::tx::Tx;
 use super::{id, organization, user};
 
-/// Sees to it that there is an organization of this name with an owner of the same name, and that the owner's
-/// one token of that description is `token`, which does not end.
+/// Creates the organization and an owner of the same name, if they do not exist. `token`, which never expires,
+/// replaces the owner's tokens with that name as description.
 ///
 /// # Errors
-/// `Conflict` when the text of the token is that of another one.
+/// `Conflict` when the text of the token equals that of another token.
 pub async fn organization(tx: &mut Tx<'_>, name: &str, email: &str, token: &NewToken) -> Outcome<()> {
     let user: i64 = match tx.row("SELECT id FROM users WHERE username_lc = $1", &[name.into()]).await? {
         Some(mut row) => row.get()?,

@@ -1,19 +1,19 @@
-//! What the projects API needs of storage: sessions that speak SQL ([`crate::sql`]). Implemented by `storage`.
+//! The storage interface of the projects API: SQL sessions ([`crate::sql`]), implemented by `storage`.
 
 use futures_util::future::LocalBoxFuture;
 
 use crate::clock::Time;
 use crate::error::Result;
 use crate::sql::{Failure, Work};
-/// Whose a session is. A store that can do only so much at once gives each its turn.
+/// The caller that a session belongs to. Stores with limited concurrency queue sessions fairly by caller.
 pub use crate::turns::Asker;
 
-/// The server itself.
+/// The caller id of the server itself.
 pub const ITSELF: Asker = 0;
 
 /// The store of the projects API.
 pub trait ProjectStore: Send + Sync {
-    /// Runs work that only reads. `name` is what the metrics call it.
+    /// Runs read-only work. `name` is the metrics label.
     fn read(
         &self,
         name: &'static str,
@@ -21,7 +21,7 @@ pub trait ProjectStore: Send + Sync {
         work: Work,
     ) -> LocalBoxFuture<'static, std::result::Result<(), Failure>>;
 
-    /// Runs work in one transaction; answered when that is durable.
+    /// Runs work in one transaction and returns when it is durable.
     fn write(
         &self,
         name: &'static str,
@@ -30,40 +30,40 @@ pub trait ProjectStore: Send + Sync {
     ) -> LocalBoxFuture<'static, std::result::Result<(), Failure>>;
 }
 
-/// The columns of a token that its seal binds: what it is recognised by, whose it is, and its end.
+/// The columns of a token that its seal authenticates.
 #[derive(Clone, Copy, Debug)]
 pub struct BoundToken<'t> {
-    /// The public part.
+    /// The public part, by which the token is found.
     pub lookup: &'t str,
     /// SHA-256 of the secret part.
     pub secret_sha256: &'t [u8],
-    /// Row of the user that it is of.
+    /// Row id of the user, for a user token.
     pub user: Option<i64>,
-    /// Row of the team.
+    /// Row id of the team, for a team token.
     pub team: Option<i64>,
-    /// Row of the organization.
+    /// Row id of the organization, for an organization token.
     pub org: Option<i64>,
     /// `standard` or `audit-trails`.
     pub kind: &'t str,
-    /// When it ends.
+    /// The expiry.
     pub expired_at: Option<Time>,
 }
 
-/// The seal of tokens: a token counts only if a node of this installation stored it as it is.
+/// Seals of tokens. A token is valid only with the seal that a node of this installation stored with it.
 pub trait TokenSeal: Send + Sync {
-    /// What is stored beside a token.
+    /// Returns the seal to store with a token.
     ///
     /// # Errors
     /// `Internal` when there is no key.
     fn seal(&self, token: &BoundToken<'_>) -> Result<Vec<u8>>;
 
-    /// Whether this was stored beside the token.
+    /// `true` if `body` is a valid seal of the token.
     ///
     /// # Errors
-    /// Those of the store, where a key is looked for that another node has made.
+    /// Those of the store, which is read for keys that other nodes created.
     fn is_sealed<'s>(&'s self, token: BoundToken<'s>, body: &'s [u8]) -> LocalBoxFuture<'s, Result<bool>>;
 
-    /// Seals what nodes of the version before have stored, for a while after the upgrade.
+    /// Seals tokens that nodes of the previous version stored without a seal, for a limited time after the upgrade.
     ///
     /// # Errors
     /// Those of the store.

@@ -1,10 +1,8 @@
-//! Tags of projects and workspaces: pairs of a key and a value, bound to what they describe.
+//! Tags of projects and workspaces: bindings of a key and a value to a resource.
 //!
-//! A binding has an id of its own and keeps its place: bindings are listed in the order in which their
-//! keys were first set. A flat tag is a binding whose value is empty; its name has no case and is stored in lower
-//! case. What binds to a project holds for its workspaces too; a workspace's own binding of the same key wins.
-//!
-//! Refuses keys and values of the wrong length, and more than [`MOST`] bindings of one resource.
+//! Bindings are listed in the order in which their keys were first set. A flat tag is a binding with an empty value;
+//! its name is case-insensitive and stored in lower case. Workspaces inherit the bindings of their project unless
+//! they have one with the same key.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
@@ -19,26 +17,26 @@ use super::tx::Tx;
 use crate::error::Kind;
 use crate::sql::Value;
 
-/// Most bindings of one resource, where bindings are set.
+/// Maximum number of bindings of a resource when bindings are set.
 pub const MOST: usize = 10;
-/// Most bindings of one resource, flat ones that were added to it included: all of them are read with it.
+/// Maximum number of bindings of a resource, including added flat tags. All of them are loaded with the resource.
 const MOST_BOUND: usize = 1000;
-/// Most elements of a list of tags as it is sent: as many flat tags may be added at once, and of a repeated
-/// key the last value counts.
+/// Maximum number of elements of a list of tags in a request. It exceeds [`MOST`] because flat tags are added in
+/// bulk, and a repeated key counts once.
 pub const MOST_SENT: usize = 100;
-/// Longest key, characters.
+/// Maximum length of a key, in characters.
 const LONGEST_KEY: usize = 128;
-/// Longest value, characters.
+/// Maximum length of a value, in characters.
 const LONGEST_VALUE: usize = 256;
 
-/// Longest name of a flat tag, characters.
+/// Maximum length of the name of a flat tag, in characters.
 const LONGEST_FLAT: usize = 255;
-/// Longest id of a tag or of a binding, characters.
+/// Maximum length of the id of a tag or of a binding, in characters.
 const LONGEST_ID: usize = FLAT_ID.len() + LONGEST_FLAT;
-/// How the id of a flat tag begins; its name follows.
+/// Prefix of the id of a flat tag. Its name follows.
 const FLAT_ID: &str = "tag-";
 
-/// What bindings bind to.
+/// The resources that have bindings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holder {
     /// A project.
@@ -63,21 +61,21 @@ impl Holder {
     }
 }
 
-/// A tag as asked for.
+/// A tag to be bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tag {
     /// The key.
     pub key: String,
-    /// The value; empty for none.
+    /// The value; empty for a flat tag.
     pub value: String,
 }
 
-/// A tag that a list is filtered by. What is absent matches any; one of the two is there.
+/// A tag that a list is filtered by. An absent key or value matches any; at least one is present.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TagFilter {
-    /// The key, in its case.
+    /// The key, case-sensitive.
     pub key: Option<String>,
-    /// The value, in its case.
+    /// The value, case-sensitive.
     pub value: Option<String>,
 }
 
@@ -88,12 +86,12 @@ pub struct Binding {
     pub ext_id: String,
     /// The key.
     pub key: String,
-    /// The value; empty for none.
+    /// The value; empty for a flat tag.
     pub value: String,
 }
 
-/// Reads the elements of a relationship or list `tag-bindings`, at most [`MOST_SENT`]; `place` is the pointer of
-/// the array. Of a repeated key the last value counts. Faults go to `attributes`.
+/// Reads the elements of a relationship or list `tag-bindings`, at most [`MOST_SENT`]. `place` is the JSON pointer of
+/// the array. The last value of a repeated key counts. Faults are added to `attributes`.
 pub fn read(attributes: &mut Attributes<'_>, elements: &[Json], place: &str) -> Vec<Tag> {
     let mut tags = Tags::default();
     for (n, element) in elements.iter().enumerate() {
@@ -120,7 +118,7 @@ pub fn read(attributes: &mut Attributes<'_>, elements: &[Json], place: &str) -> 
     tags.list
 }
 
-/// Reads the elements of a relationship or list `tags`, at most [`MOST_SENT`]: flat tags by name.
+/// Reads the elements of a relationship or list `tags`, at most [`MOST_SENT`]: names of flat tags.
 pub fn read_flat(attributes: &mut Attributes<'_>, elements: &[Json], place: &str) -> Vec<Tag> {
     let mut tags = Tags::default();
     for (n, element) in elements.iter().enumerate() {
@@ -133,7 +131,6 @@ pub fn read_flat(attributes: &mut Attributes<'_>, elements: &[Json], place: &str
     tags.list
 }
 
-/// The rule of a flat tag's name.
 const FLAT_RULE: &str = "Name must have 1 to 255 letters, numbers, colons, hyphens and underscores, and begin and end \
     with a letter or a number";
 
@@ -146,27 +143,27 @@ fn is_flat(name: &str) -> bool {
         && is_edge(name.chars().next_back())
 }
 
-/// The id of a flat tag: the same in every workspace of an organization.
+/// Returns the id of a flat tag, which is the same in every workspace of an organization.
 pub fn flat_id(name: &str) -> String {
     format!("{FLAT_ID}{name}")
 }
 
-/// A name as it was sent and as a flat tag is stored.
+/// Returns a name as sent, and as a flat tag is stored.
 fn spellings(name: &str) -> Vec<String> {
     let mut spellings = vec![name.to_owned(), name.to_ascii_lowercase()];
     spellings.dedup();
     spellings
 }
 
-/// Flat tags that are to be taken away, by their ids or their names.
+/// Flat tags to remove, by id or by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Named {
     ids: Vec<String>,
     keys: Vec<String>,
 }
 
-/// Reads the elements of a list of tags that are there already, at most [`MOST_SENT`]. Each is named by its id or its
-/// name, of which an empty one is none; known clients send both.
+/// Reads the elements of a list of existing tags, at most [`MOST_SENT`]. Each has an id or a name; known clients send
+/// both. An empty id or name counts as absent.
 pub fn read_named<'j>(attributes: &mut Attributes<'_>, elements: &'j [Json], place: &str) -> Named {
     let mut named = Named::default();
     for (n, element) in elements.iter().enumerate() {
@@ -189,7 +186,6 @@ fn is_text(text: &str, letters: std::ops::RangeInclusive<usize>) -> bool {
     letters.contains(&text.chars().count()) && !text.contains('\0')
 }
 
-/// Tags in the order in which their keys come first.
 #[derive(Default)]
 struct Tags {
     list: Vec<Tag>,
@@ -212,17 +208,16 @@ fn too_many(place: &str, most: usize) -> Fault {
     Fault::at(place.to_owned(), format!("at most {most} tags can be bound to one resource"))
 }
 
-/// Sets the tags of a resource that has none yet, or more of them: other keys stay as they are.
+/// Adds or replaces tags of a resource. Tags with other keys remain.
 ///
 /// # Errors
-/// `Invalid` when the resource would have more than [`MOST`].
+/// `Invalid` when the resource would have more than [`MOST`] tags.
 pub async fn merge(tx: &mut Tx<'_>, holder: Holder, row: i64, tags: &[Tag]) -> Outcome<()> {
     lock(tx, holder, row).await?;
     put_all(tx, holder, row, tags, "DO UPDATE SET value = excluded.value").await?;
     refuse_more(tx, holder, row, MOST).await
 }
 
-/// Refuses more than `most` bindings of a resource.
 async fn refuse_more(tx: &mut Tx<'_>, holder: Holder, row: i64, most: usize) -> Outcome<()> {
     let column = holder.column();
     let count = format!("SELECT count(*) FROM tag_bindings WHERE {column} = $1");
@@ -233,7 +228,7 @@ async fn refuse_more(tx: &mut Tx<'_>, holder: Holder, row: i64, most: usize) -> 
     Ok(())
 }
 
-/// Sets the tags of a resource to exactly these; what stays keeps its id and place.
+/// Sets the tags of a resource to exactly these. Remaining tags keep their id and position.
 ///
 /// # Errors
 /// Those of the store.
@@ -246,10 +241,10 @@ pub async fn replace(tx: &mut Tx<'_>, holder: Holder, row: i64, tags: &[Tag]) ->
     put_all(tx, holder, row, tags, "DO UPDATE SET value = excluded.value").await
 }
 
-/// Adds flat tags; a key that has a value keeps it.
+/// Adds flat tags. An existing tag with the same key keeps its value.
 ///
 /// # Errors
-/// `Invalid` when the resource would have more than `MOST_BOUND`.
+/// `Invalid` when the resource would have more than `MOST_BOUND` tags.
 pub async fn add_flat(tx: &mut Tx<'_>, holder: Holder, row: i64, tags: &[Tag]) -> Outcome<()> {
     if tags.is_empty() {
         return Ok(());
@@ -259,7 +254,7 @@ pub async fn add_flat(tx: &mut Tx<'_>, holder: Holder, row: i64, tags: &[Tag]) -
     refuse_more(tx, holder, row, MOST_BOUND).await
 }
 
-/// Takes flat tags away. One that is not there is no error, and what has a value is no flat tag: it stays.
+/// Removes flat tags. Absent tags are ignored, and tags with a value remain.
 ///
 /// # Errors
 /// Those of the store.
@@ -272,10 +267,10 @@ pub async fn remove_flat(tx: &mut Tx<'_>, holder: Holder, row: i64, named: Named
     Ok(())
 }
 
-/// Changes of one resource's tags come one after the other, so that their number is what was counted.
+/// Locks the resource, so that concurrent changes of its tags cannot exceed the limit.
 ///
 /// # Errors
-/// `NotFound` when the resource is gone.
+/// `NotFound` when the resource was deleted.
 async fn lock(tx: &mut Tx<'_>, holder: Holder, row: i64) -> Outcome<()> {
     tx.take(holder.table(), row).await
 }
@@ -293,7 +288,7 @@ async fn put_all(tx: &mut Tx<'_>, holder: Holder, row: i64, tags: &[Tag], on_con
     Ok(())
 }
 
-/// The bindings of several resources of one kind, each in its order, by the resource's row.
+/// Returns the bindings of several resources of one kind, by row id, each list in order.
 ///
 /// # Errors
 /// Those of the store.
@@ -309,7 +304,7 @@ pub async fn of(tx: &mut Tx<'_>, holder: Holder, rows: Vec<i64>) -> Outcome<Hash
     Ok(bindings)
 }
 
-/// The bindings of one resource, in their order.
+/// Returns the bindings of one resource, in order.
 ///
 /// # Errors
 /// Those of the store.
@@ -317,14 +312,14 @@ pub async fn of_one(tx: &mut Tx<'_>, holder: Holder, row: i64) -> Outcome<Vec<Bi
     Ok(of(tx, holder, vec![row]).await?.remove(&row).unwrap_or_default())
 }
 
-/// What holds for a workspace: its own bindings, then those of its project whose keys it has not itself.
-/// Each says whether it is inherited.
+/// Returns the effective bindings of a workspace: its own, then those of its project with other keys. The flag is
+/// `true` for inherited bindings.
 pub fn effective<'b>(own: &'b [Binding], project: &'b [Binding]) -> Vec<(&'b Binding, bool)> {
     let inherited = project.iter().filter(|binding| own.iter().all(|own| own.key != binding.key));
     own.iter().map(|binding| (binding, false)).chain(inherited.map(|binding| (binding, true))).collect()
 }
 
-/// Narrows a list of `projects p` to those that have all of these tags.
+/// Restricts a list of `projects p` to those with all of these tags.
 pub fn narrow_projects(filter: &mut Filter, tagged: &[TagFilter]) {
     for term in terms(&[], tagged) {
         let matches = term.matches(filter);
@@ -332,24 +327,24 @@ pub fn narrow_projects(filter: &mut Filter, tagged: &[TagFilter]) {
     }
 }
 
-/// How many tags the text of a condition asks for.
+/// Numbers of terms that a condition may have.
 const TERMS: [usize; 7] = [0, 1, 2, 4, 8, 20, 40];
 
-/// The terms of a condition, the last one again and again up to the next of [`TERMS`]: stores keep what they
-/// have made of each text, and so there are few of them.
+/// Pads the terms of a condition to the next number in [`TERMS`] by repeating the last one. Stores cache prepared
+/// statements by text, so few distinct texts should occur.
 fn padded<T>(terms: &[T]) -> impl Iterator<Item = &T> {
     let most = TERMS.into_iter().find(|most| *most >= terms.len()).unwrap_or(terms.len());
     terms.iter().chain(std::iter::repeat(terms.last()).flatten()).take(most)
 }
 
-/// A tag that a condition asks for: any of these spellings of its key, or any key where there is none; and its value.
+/// One tag in a condition: any of these keys (any key if empty), and the value.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Term {
     keys: Vec<String>,
     value: Option<String>,
 }
 
-/// The terms of flat tags and of pairs: each once, those with a key first, and both kinds [`padded`].
+/// Returns the terms for flat tags and for pairs, without duplicates, those with a key first, each group [`padded`].
 fn terms(flat: &[String], tagged: &[TagFilter]) -> Vec<Term> {
     let flat = flat.iter().map(|name| Term { keys: spellings(name), value: None });
     let pair = |pair: &TagFilter| Term { keys: pair.key.iter().cloned().collect(), value: pair.value.clone() };
@@ -359,7 +354,6 @@ fn terms(flat: &[String], tagged: &[TagFilter]) -> Vec<Term> {
 }
 
 impl Term {
-    /// The condition that a binding `b` is such a tag.
     fn matches(&self, filter: &mut Filter) -> String {
         let key = if self.keys.is_empty() {
             String::new()
@@ -371,11 +365,11 @@ impl Term {
     }
 }
 
-/// Narrows a list of `workspaces w` to those for which all of these tags hold, own or inherited.
+/// Restricts a list of `workspaces w` to those that have all of these tags, own or inherited.
 pub fn narrow_workspaces(filter: &mut Filter, flat: &[String], tagged: &[TagFilter]) {
     for term in terms(flat, tagged) {
         let matches = term.matches(filter);
-        // Bound to it, or to its project where it has not the key itself.
+        // An inherited binding counts only if the workspace has no binding with that key.
         filter.join(&format!(
             "(EXISTS (SELECT 1 FROM tag_bindings b WHERE b.workspace_id = w.id AND {matches})
              OR EXISTS (SELECT 1 FROM tag_bindings b WHERE b.project_id = w.project_id AND {matches}
@@ -384,11 +378,11 @@ pub fn narrow_workspaces(filter: &mut Filter, flat: &[String], tagged: &[TagFilt
     }
 }
 
-/// Most resources with a tag that a list is looked for among. Where a tag has more, every few of a list have it.
+/// Maximum number of resources with a rare tag. Scanning the list finds matches of more common tags quickly.
 const FEW: usize = 500;
 
-/// Rows of resources of an organization among which are all that have these tags, where one of the tags is seldom: a
-/// list is then looked for among them, and costs what it finds. `None` where each tag has more than [`FEW`].
+/// Returns row ids of resources of an organization that include all those with these tags, if one of the tags is
+/// rare. The list is then searched among these rows only. Returns `None` if each tag has more than [`FEW`].
 ///
 /// # Errors
 /// Those of the store.
@@ -400,7 +394,7 @@ pub async fn few(
     tagged: &[TagFilter],
 ) -> Outcome<Option<Vec<i64>>> {
     let all: BTreeSet<Term> = terms(flat, tagged).into_iter().collect();
-    // Those with a key first: they are found by it.
+    // Starts with terms that have a key, which the index finds.
     for term in all.into_iter().rev() {
         let mut filter = Filter::new("b.org_id = {}", org_id);
         let matches = term.matches(&mut filter);
@@ -426,12 +420,12 @@ pub async fn few(
     Ok(None)
 }
 
-/// Narrows a list of `workspaces w` to those for which none of these keys holds.
+/// Restricts a list of `workspaces w` to those that have none of these keys.
 pub fn exclude_workspaces(filter: &mut Filter, keys: &[String]) {
     if keys.is_empty() {
         return;
     }
-    // Own or inherited: whichever of the two counts for a key, the workspace has that key.
+    // Own and inherited bindings are both checked: a key counts either way.
     let keys = filter.parameter(keys.iter().flat_map(|key| spellings(key)).collect::<Vec<_>>());
     for place in ["b.workspace_id = w.id", "b.project_id = w.project_id"] {
         filter.join(&format!("NOT EXISTS (SELECT 1 FROM tag_bindings b WHERE {place} AND b.key = ANY({keys}))"));
@@ -551,7 +545,6 @@ mod tests {
         let texts = |narrow: Narrow, most: usize| {
             let text = |terms: usize| {
                 let mut filter = Filter::new("w.org_id = {}", 7);
-                // With and without values.
                 let value = |n: usize| n.is_multiple_of(2).then(|| n.to_string());
                 let tagged = |n: usize| TagFilter { key: Some(format!("k{n}")), value: value(n) };
                 narrow(&mut filter, &(0..terms).map(tagged).collect::<Vec<_>>());

@@ -1,8 +1,8 @@
-//! Teams: their rules and rows, and who may see and change them. [`access`] has the flags of
-//! `organization-access`, [`people`] the members.
+//! Teams: visibility, permissions to change them, and rows. [`access`] has the flags of `organization-access`,
+//! [`people`] the members.
 //!
-//! A secret team is known to its members, to owners, and to those who hold `access-secret-teams`. The owners
-//! team is an owner's matter, whatever else is granted.
+//! A secret team is visible to its members, to owners, and to holders of `access-secret-teams`. Only owners may
+//! change the owners team.
 
 pub mod access;
 pub mod people;
@@ -21,17 +21,17 @@ use super::tx::{PARTS_AT_ONCE, Tx};
 use crate::sql::{Row, Value};
 use access::Flags;
 
-/// How stored references name a team: before its external id.
+/// Prefix of stored references to a team. Its external id follows.
 const REFERENCE: &str = "teams/";
-/// Longest description, characters.
+/// Maximum length of a description, in characters.
 const LONGEST_DESCRIPTION: usize = 256;
-/// Longest id at an identity provider, characters.
+/// Maximum length of an id at an identity provider, in characters.
 const LONGEST_SSO_ID: usize = 256;
 
-/// Who knows of a team.
+/// The members of the organization that see a team.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Visibility {
-    /// Its members, owners, and those who hold `access-secret-teams`.
+    /// The team's members, owners, and holders of `access-secret-teams`.
     #[default]
     Secret,
     /// Every member of the organization.
@@ -39,12 +39,11 @@ pub enum Visibility {
 }
 
 impl Visibility {
-    /// The visibility of a word.
     fn of(word: &str) -> Option<Self> {
         [Self::Secret, Self::Organization].into_iter().find(|one| one.word() == word)
     }
 
-    /// As stored and as documents show it.
+    /// Returns the name, as stored and in documents.
     pub fn word(self) -> &'static str {
         match self {
             Self::Secret => "secret",
@@ -56,31 +55,30 @@ impl Visibility {
 /// A team as stored.
 #[derive(Clone, Debug)]
 pub struct Team {
-    /// Row.
+    /// Row id.
     pub id: i64,
     /// External id.
     pub ext_id: String,
-    /// Row of its organization.
+    /// Row id of the organization.
     pub org_id: i64,
-    /// Its name, as it was written.
+    /// The name, in its original case.
     pub name: String,
-    /// Whether it is the organization's owners team.
+    /// `true` if it is the organization's owners team.
     pub is_owners: bool,
-    /// Who knows of it.
+    /// The visibility.
     pub visibility: Visibility,
-    /// What it may do in the whole organization.
+    /// The organization-wide rights.
     pub access: OrganizationRights,
-    /// What it is for.
+    /// The description.
     pub description: Option<String>,
-    /// Its id at an identity provider; without effect.
+    /// The id at an identity provider, which has no effect.
     pub sso_team_id: Option<String>,
-    /// Whether its members may manage its tokens.
+    /// `true` if its members may manage its tokens.
     pub member_tokens: bool,
-    /// How many members it has.
+    /// Number of members.
     pub users: i64,
 }
 
-/// The columns that [`Team::read`] takes.
 const COLUMNS: &str =
     "t.id, t.ext_id, t.org_id, t.name, t.is_owners, t.visibility, t.org_access, t.description, t.sso_team_id,
     t.member_tokens, t.user_count FROM teams t";
@@ -103,17 +101,16 @@ impl Team {
     }
 }
 
-/// Whether the member knows of every team, secret ones too.
 fn sees_all(member: &Member) -> bool {
     member.owner || member.rights.has(Flag::AccessSecretTeams)
 }
 
-/// Whether the member knows of a team.
+/// `true` if the member sees the team.
 pub fn sees(member: &Member, team: &Team) -> bool {
     sees_all(member) || team.visibility == Visibility::Organization || member.teams.contains(&team.id)
 }
 
-/// Whether the member knows of the team of a row in their organization.
+/// `true` if the team with this row id is in the member's organization and visible to the member.
 ///
 /// # Errors
 /// Those of the store.
@@ -122,7 +119,7 @@ pub(super) async fn sees_row(tx: &mut Tx<'_>, member: &Member, row: i64) -> Outc
     Ok(found.iter().any(|team| team.org_id == member.organization.id && sees(member, team)))
 }
 
-/// References `teams/team-…` among `references` whose team the member does not know of, or that is gone.
+/// Returns those `references` of the form `teams/team-…` whose team is deleted or hidden from the member.
 ///
 /// # Errors
 /// Those of the store.
@@ -151,25 +148,25 @@ pub(super) async fn hidden_references(
     Ok(named)
 }
 
-/// Whether the member may change and delete a team that they see.
+/// `true` if the member may change and delete a visible team.
 pub fn may_manage(member: &Member, team: &Team) -> bool {
     member.owner || (member.rights.has(Flag::ManageTeams) && !team.is_owners)
 }
 
-/// Whether the member may change who is in a team that they see.
+/// `true` if the member may change the members of a visible team.
 pub fn may_change_people(member: &Member, team: &Team) -> bool {
     member.owner || (member.rights.has(Flag::ManageMembership) && !team.is_owners)
 }
 
-/// Whether the caller may manage the tokens of a team that they see: whoever manages the team, and its
-/// members where the team lets them. A token of a team makes others only where the team manages teams.
+/// `true` if the caller may manage the tokens of a visible team: members who manage the team, and users in the team
+/// if the team allows it. A team token may create others only if the team has the right to manage teams.
 pub fn may_manage_tokens(caller: &Caller, member: &Member, team: &Team) -> bool {
     let of_it = matches!(caller.subject, Subject::User { .. }) && member.teams.contains(&team.id);
     may_manage(member, team) || (of_it && team.member_tokens)
 }
 
-/// A team by its external id, with its organization as the caller's. Held until the end of the session when
-/// [`Tx::hold`] was called.
+/// Returns a team and the caller's membership in its organization. The team is locked until the end of the session
+/// after [`Tx::hold`].
 ///
 /// # Errors
 /// `NotFound` when it is absent or hidden from the caller.
@@ -179,7 +176,7 @@ pub async fn visible(tx: &mut Tx<'_>, caller: &Caller, ext_id: &str) -> Outcome<
     at(tx, caller, row).await
 }
 
-/// As [`visible`], by the row.
+/// As [`visible`], by row id.
 ///
 /// # Errors
 /// As [`visible`].
@@ -188,7 +185,7 @@ pub async fn at(tx: &mut Tx<'_>, caller: &Caller, row: i64) -> Outcome<(Member, 
     if !tx.holds() {
         return Ok(found);
     }
-    // Who does not know of it holds up nobody.
+    // Visibility is checked before locking, so that callers who do not see the team cannot block others.
     tx.take("teams", row).await?;
     known(tx, caller, row).await
 }
@@ -200,10 +197,10 @@ async fn known(tx: &mut Tx<'_>, caller: &Caller, row: i64) -> Outcome<(Member, T
     Ok((member, team))
 }
 
-/// A team by its external id that the caller sees and on which `may` holds.
+/// Returns a visible team for which `may` returns `true`.
 ///
 /// # Errors
-/// `NotFound` otherwise: what may not be done looks the same as what is not there.
+/// `NotFound` otherwise: a forbidden action looks like an absent team.
 pub async fn granted(
     tx: &mut Tx<'_>,
     caller: &Caller,
@@ -215,7 +212,7 @@ pub async fn granted(
     Ok((member, team))
 }
 
-/// The teams of rows, in the order of the rows.
+/// Returns the teams in the order of `ids`.
 ///
 /// # Errors
 /// Those of the store.
@@ -223,16 +220,16 @@ pub async fn these(tx: &mut Tx<'_>, ids: &[i64]) -> Outcome<Vec<Team>> {
     page::these(tx, &format!("SELECT {COLUMNS} WHERE t.id = ANY($1)"), ids, Team::read, |team| team.id).await
 }
 
-/// What a list is asked for.
+/// The filters of a list.
 #[derive(Clone, Debug, Default)]
 pub struct TeamFilter {
-    /// Names, any of them, without case.
+    /// Names to match, any of them, case-insensitive; empty for all.
     pub names: Vec<String>,
-    /// Part of the name, without case.
+    /// Part of the name, case-insensitive.
     pub q: Option<String>,
 }
 
-/// A page of the teams that the member knows of, by name.
+/// Returns a page of the teams that the member sees, sorted by name.
 ///
 /// # Errors
 /// Those of the store.
@@ -252,14 +249,14 @@ pub async fn list(tx: &mut Tx<'_>, member: &Member, wanted: &TeamFilter, page: P
     Ok(Listed { items: these(tx, &ids).await?, matching })
 }
 
-/// Narrows a filter on `teams t` to what the member knows of.
+/// Restricts a filter on `teams t` to the teams that the member sees.
 pub(super) fn seen(member: &Member, filter: &mut Filter) {
     if !sees_all(member) {
         filter.and("(t.visibility = 'organization' OR t.id = ANY({}))", member.teams.clone());
     }
 }
 
-/// What a create or an update says; what is absent stays.
+/// The attributes of a create or an update. Absent values stay as they are.
 pub struct TeamChange {
     name: Option<String>,
     visibility: Option<Visibility>,
@@ -270,7 +267,7 @@ pub struct TeamChange {
 }
 
 impl TeamChange {
-    /// Reads and checks the attributes; the flags are checked against those of the team later.
+    /// Reads and validates the attributes. The flags are checked later against those of the team.
     pub fn read(attributes: &mut Attributes<'_>) -> Self {
         let name = attributes.text("name");
         match &name {
@@ -293,7 +290,7 @@ impl TeamChange {
         }
     }
 
-    /// As [`TeamChange::read`], with the name that a create needs.
+    /// As [`TeamChange::read`], and requires a name.
     pub fn read_new(attributes: &mut Attributes<'_>) -> Self {
         if !attributes.has("name") {
             attributes.fault("name", "Name can't be blank");
@@ -301,11 +298,11 @@ impl TeamChange {
         Self::read(attributes)
     }
 
-    /// What the team's flags become: those of `before` with those that are named.
+    /// Returns the flags of the team after this change of `before`.
     ///
     /// # Errors
-    /// `Forbidden` when the member may not change them, or does not have what the team would get; `Invalid` when
-    /// they do not go together.
+    /// `Forbidden` when the member may not change the flags, or lacks a right that the team would get; `Invalid` when
+    /// the flags contradict each other.
     fn access(&self, member: &Member, before: OrganizationRights) -> Outcome<OrganizationRights> {
         if self.flags.is_empty() {
             return Ok(before);
@@ -335,7 +332,7 @@ fn check_name(attributes: &mut Attributes<'_>, name: &str) {
     }
 }
 
-/// Whether the member may make teams.
+/// Checks that the member may create teams.
 ///
 /// # Errors
 /// `NotFound` otherwise.
@@ -343,11 +340,10 @@ pub fn may_create(member: &Member) -> Outcome<()> {
     Refusal::hidden_unless(member.owner || member.rights.has(Flag::ManageTeams))
 }
 
-/// Makes a team in the member's organization.
+/// Creates a team in the member's organization.
 ///
 /// # Errors
-/// `Invalid` when the name is taken or the flags do not go together; `Forbidden` for flags that the member
-/// may not grant.
+/// `Invalid` when the name is taken or flags contradict each other; `Forbidden` for flags that the member lacks.
 pub async fn create(tx: &mut Tx<'_>, member: &Member, new: TeamChange) -> Outcome<Team> {
     let access = new.access(member, OrganizationRights::NONE)?;
     let name = new.name.unwrap_or_default();
@@ -371,13 +367,13 @@ pub async fn create(tx: &mut Tx<'_>, member: &Member, new: TeamChange) -> Outcom
 /// Changes a team.
 ///
 /// # Errors
-/// As [`create`]; `Conflict` for another name or fewer rights of the owners team.
+/// As [`create`]; `Conflict` for a change of the name or the rights of the owners team.
 pub async fn update(tx: &mut Tx<'_>, member: &Member, team: &Team, change: TeamChange) -> Outcome<Team> {
-    // Flags are changed one request after the other: each keeps what it does not name.
+    // Concurrent changes of flags are serialized, because each keeps the flags that it does not set.
     let sql = format!("SELECT {COLUMNS} WHERE t.id = $1 FOR UPDATE");
     let mut row = tx.row(&sql, &[team.id.into()]).await?.ok_or_else(Refusal::not_found)?;
     let before = Team::read(&mut row)?;
-    // Another organization has it when it was deleted meanwhile.
+    // A concurrent deletion moves the team to another organization.
     Refusal::hidden_unless(before.org_id == team.org_id)?;
     let access = change.access(member, before.access)?;
     let name = change.name.unwrap_or_else(|| before.name.clone());
@@ -401,16 +397,16 @@ pub async fn update(tx: &mut Tx<'_>, member: &Member, team: &Team, change: TeamC
     these(tx, &[team.id]).await?.pop().ok_or_else(|| Refusal::not_found().into())
 }
 
-/// Deletes a team with its tokens, its people and its access to projects and workspaces. Where much belongs to it, it
-/// is gone at once, too, and that goes after it ([`ending`]).
+/// Deletes a team with its tokens, memberships and access. With many dependent rows it becomes invisible immediately
+/// and [`ending`] removes the rows later.
 ///
 /// # Errors
-/// `Conflict` for the owners team; `NotFound` when it has gone meanwhile.
+/// `Conflict` for the owners team; `NotFound` when it was deleted concurrently.
 pub async fn delete(tx: &mut Tx<'_>, team: &Team) -> Outcome<()> {
     if team.is_owners {
         return Err(Refusal::conflict("the owners team of an organization cannot be deleted").into());
     }
-    // Nobody gives the team access to another project meanwhile: that takes the organization's row too.
+    // Granting the team access locks the organization's row too, so no access can be added after this.
     organization::lock(tx, team.org_id).await?;
     let row: Value = team.id.into();
     let lock = "SELECT user_count FROM teams WHERE id = $1 AND org_id = $2 FOR UPDATE";
@@ -421,7 +417,7 @@ pub async fn delete(tx: &mut Tx<'_>, team: &Team) -> Outcome<()> {
     let some = "SELECT count(*) FROM (SELECT 1 FROM team_workspace_access WHERE team_id = $1 LIMIT $2) a";
     let workspaces: i64 = tx.one(some, &[row.clone(), (PARTS_AT_ONCE + 1).into()]).await?.get()?;
     if users.max(projects.len() as i64).max(workspaces) > PARTS_AT_ONCE {
-        // Nodes of older versions take them for as long as they are there.
+        // Nodes of older versions accept tokens as long as the rows exist.
         tx.execute("DELETE FROM api_tokens WHERE team_id = $1", &[row]).await?;
         return ending::bury(tx, "teams", team.id).await;
     }

@@ -1,8 +1,7 @@
-//! The access of teams to projects: a level, or custom access key by key
-//! ([`project_access`](super::project_access)).
+//! The access of teams to projects: a level, or custom access by key ([`project_access`](super::project_access)).
 //!
-//! Every key has a value at every level. What a project's rights amount to is stored beside the level, so
-//! that lists ask the store for them.
+//! Every key has a value at every level. The resulting project rights are stored with the level, so that lists can
+//! filter by them in SQL.
 
 use super::attributes::Attributes;
 use super::caller::Caller;
@@ -22,11 +21,11 @@ use crate::sql::{Row, Value};
 /// A team's access to a project, as stored.
 #[derive(Clone, Debug)]
 pub struct Access {
-    /// Row.
+    /// Row id.
     pub id: i64,
     /// External id.
     pub ext_id: String,
-    /// Row of the team.
+    /// Row id of the team.
     pub team_id: i64,
     /// External id of the team.
     pub team: String,
@@ -38,8 +37,7 @@ pub struct Access {
     pub settings: Settings,
 }
 
-/// What the queries go through.
-/// What was deleted and is not removed yet is in another organization than what it had to do with.
+/// Deleted teams and projects whose rows remain are in another organization, so the join excludes them.
 const FROM: &str = "team_project_access a JOIN teams t ON t.id = a.team_id
     JOIN projects p ON p.id = a.project_id AND p.org_id = t.org_id";
 
@@ -53,18 +51,17 @@ impl Access {
     }
 }
 
-/// The access of rows, in the order of the rows.
 async fn these(tx: &mut Tx<'_>, ids: &[i64]) -> Outcome<Vec<Access>> {
     let sql =
         format!("SELECT a.id, a.ext_id, t.id, t.ext_id, p.ext_id, a.access, a.custom FROM {FROM} WHERE a.id = ANY($1)");
     page::these(tx, &sql, ids, Access::read, |access| access.id).await
 }
 
-/// A row of access that the caller may see, with the project it is for; both are held until the end of the session when
-/// [`Tx::hold`] was called, the project first, as everywhere.
+/// Returns access that the caller may see, with its project. Both are locked until the end of the session after
+/// [`Tx::hold`], the project first.
 ///
 /// # Errors
-/// `NotFound` when it is absent or hidden, or `needed` on the project is not granted.
+/// `NotFound` when it is absent or hidden, or `needed` is not granted on the project.
 pub async fn visible(
     tx: &mut Tx<'_>,
     caller: &Caller,
@@ -86,9 +83,9 @@ pub async fn visible(
     Ok((member, project, access))
 }
 
-/// Whether the member sees the access of other teams to a project: members who manage it, and teams whose custom
-/// access lets them read it. The other members see that of their own teams. Access of a secret team is visible only
-/// to members who see the team ([`team::sees`]).
+/// `true` if the member sees the access of all teams to a project: members who manage the access, and teams whose
+/// custom access lets them read it. Other members see that of their own teams. The access of a secret team is visible
+/// only to members who see the team ([`team::sees`]).
 async fn sees_all(tx: &mut Tx<'_>, member: &Member, project: &Project) -> Outcome<bool> {
     if project.rights.has(ProjectRights::MANAGE_TEAMS) {
         return Ok(true);
@@ -104,7 +101,7 @@ async fn sees_all(tx: &mut Tx<'_>, member: &Member, project: &Project) -> Outcom
     Ok(false)
 }
 
-/// A page of the access to a project that the member may see, newest first.
+/// Returns a page of the access to a project that the member sees, newest first.
 ///
 /// # Errors
 /// Those of the store.
@@ -121,14 +118,14 @@ pub async fn list(tx: &mut Tx<'_>, member: &Member, project: &Project, page: Pag
     Ok(Listed { items: these(tx, &ids).await?, matching })
 }
 
-/// What a create or an update says.
+/// The attributes of a create or an update.
 pub struct TeamAccessChange {
     level: Option<Level>,
     named: Named,
 }
 
 impl TeamAccessChange {
-    /// Reads the attributes; whether keys may be named shows with the level.
+    /// Reads the attributes. The level determines later if keys may be set.
     pub fn read(attributes: &mut Attributes<'_>) -> Self {
         let word = attributes.text("access").value();
         let level = word.as_deref().and_then(Level::of);
@@ -138,7 +135,7 @@ impl TeamAccessChange {
         Self { level, named: Named::read(attributes) }
     }
 
-    /// As [`TeamAccessChange::read`], with the level that a create needs.
+    /// As [`TeamAccessChange::read`], and requires a level.
     pub fn read_new(attributes: &mut Attributes<'_>) -> Self {
         let change = Self::read(attributes);
         if change.level.is_none() && attributes.is_sound() {
@@ -148,11 +145,11 @@ impl TeamAccessChange {
     }
 }
 
-/// Gives a team access to a project.
+/// Grants a team access to a project.
 ///
 /// # Errors
-/// `Invalid` when it has some already, or keys are named beside a level that has its own; `Forbidden` when it goes
-/// further than that of the member; `NotFound` when the team or the project has gone meanwhile.
+/// `Invalid` when the team has access already, or keys are set with a predefined level; `Forbidden` for access beyond
+/// the member's own; `NotFound` when the team or the project was deleted concurrently.
 pub async fn create(
     tx: &mut Tx<'_>,
     member: &Member,
@@ -163,7 +160,7 @@ pub async fn create(
     let level = new.level.unwrap_or(Level::Custom);
     let settings = new.named.over(level, Settings::of(level), None)?;
     escalation::refuse_access(tx, member, project, Extent::NONE, Extent::of(level, &settings)).await?;
-    // A team is not deleted meanwhile: that takes the organization's row too. Before, it may have been.
+    // Deleting a team locks the organization's row too, so the team cannot be deleted after this check.
     let org_id: Value = member.organization.id.into();
     organization::lock(tx, member.organization.id).await?;
     let standing = "SELECT 1 FROM teams WHERE id = $1 AND org_id = $2";
@@ -185,12 +182,11 @@ pub async fn create(
     these(tx, &[row]).await?.pop().ok_or_else(|| Refusal::not_found().into())
 }
 
-/// Changes a team's access: another level begins with the values of that level, the same one with what is
-/// stored.
+/// Changes a team's access. A new level starts with its default values, an unchanged one with the stored values.
 ///
 /// # Errors
-/// `Invalid` when keys are named beside a level that has its own; `Forbidden` when it goes further than before, and
-/// further than that of the member.
+/// `Invalid` when keys are set with a predefined level; `Forbidden` for access beyond both the previous access and
+/// the member's own.
 pub async fn update(
     tx: &mut Tx<'_>,
     member: &Member,
@@ -215,10 +211,10 @@ pub async fn update(
     these(tx, &[access.id]).await?.pop().ok_or_else(|| Refusal::not_found().into())
 }
 
-/// Takes a team's access away.
+/// Revokes a team's access.
 ///
 /// # Errors
-/// `NotFound` when it has gone meanwhile.
+/// `NotFound` when it was revoked concurrently.
 pub async fn delete(tx: &mut Tx<'_>, project: &Project, access: &Access) -> Outcome<()> {
     let lock = "SELECT id FROM projects WHERE id = $1 FOR UPDATE";
     tx.row(lock, &[project.id.into()]).await?.ok_or_else(Refusal::not_found)?;
@@ -229,7 +225,7 @@ pub async fn delete(tx: &mut Tx<'_>, project: &Project, access: &Access) -> Outc
     Ok(())
 }
 
-/// The team of a new access, by its external id, in the member's organization.
+/// Returns the team of a new access, which must be in the member's organization.
 ///
 /// # Errors
 /// `NotFound` when it is absent or hidden from the member.

@@ -1,9 +1,8 @@
-//! The form of API tokens, how one is recognised, and how one is stored; [`api_token`](super::api_token) has the rows.
+//! The format and storage of API tokens. [`api_token`](super::api_token) manages the rows.
 //!
-//! `<14 characters of base 58>.pjv1.<43 characters of base64url>`: the first part is public and is looked
-//! up, the last one is 256 random bits, of which only the SHA-256 is stored. Full entropy needs no slow
-//! hash. A token whose text was given from outside (a container's environment) is looked up by a hash of
-//! its own.
+//! A token is `<14 characters of base 58>.pjv1.<43 characters of base64url>`. The public first part is the lookup
+//! key. The last part is 256 random bits, of which only the SHA-256 is stored: full entropy needs no slow hash. A
+//! token with a predefined text, such as one from a container's environment, is looked up by a hash of the text.
 
 use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine as _;
@@ -17,19 +16,18 @@ use crate::clock::Time;
 use crate::secret::Secret;
 use crate::sql::{Failure, Value};
 
-/// Between the parts of a token.
 const MARK: &str = ".pjv1.";
-/// Characters of the public part.
+/// Length of the public part, in characters.
 const LOOKUP: usize = 14;
-/// Characters of the secret part.
+/// Length of the secret part, in characters.
 const SECRET: usize = 43;
-/// Longest text that is taken for a token.
+/// Maximum length of a presented token, in bytes.
 const LONGEST: usize = 512;
 
-/// A new token: its text, shown once, and what is stored of it.
+/// A new token: its text, which is shown once, and the values to store.
 #[derive(Clone)]
 pub struct NewToken {
-    /// The whole token.
+    /// The text of the token.
     pub text: Secret,
     /// The public part.
     pub lookup: String,
@@ -37,7 +35,7 @@ pub struct NewToken {
     pub hash: Vec<u8>,
 }
 
-/// Draws a token.
+/// Generates a random token.
 pub fn draw() -> NewToken {
     let lookup = base58(LOOKUP);
     let secret = Secret::new(URL_SAFE_NO_PAD.encode(crate::random::bytes::<32>()));
@@ -46,13 +44,13 @@ pub fn draw() -> NewToken {
     NewToken { text: Secret::new(text), hash: hash(secret.expose()), lookup }
 }
 
-/// A token whose text somebody chose. It is as strong as that text: whoever takes one asks for a long one.
+/// Creates a token with a predefined text. Its strength is that of the text, so callers must require a long one.
 pub fn given(text: &str) -> Option<NewToken> {
     let (lookup, hash) = split(text)?;
     Some(NewToken { text: Secret::new(text), lookup, hash })
 }
 
-/// Stores a token with its seal; `maker` is the type and id of who made it. Returns its row.
+/// Stores a token with its seal and returns its row id. `maker` is type and id of the creator.
 ///
 /// # Errors
 /// Those of the store.
@@ -83,7 +81,7 @@ pub(super) async fn insert(
     Ok(tx.one(insert, &values).await?.get()?)
 }
 
-/// What a presented token is looked up by, and the hash of its secret part; `None` for what no token is.
+/// Returns the lookup key and the hash of the secret part of a presented token, or `None` if it cannot be a token.
 pub fn split(presented: &str) -> Option<(String, Vec<u8>)> {
     if let Some((lookup, secret)) = presented.split_once(MARK)
         && (lookup.len(), secret.len()) == (LOOKUP, SECRET)
@@ -93,7 +91,7 @@ pub fn split(presented: &str) -> Option<(String, Vec<u8>)> {
     if !(1..=LONGEST).contains(&presented.len()) {
         return None;
     }
-    // Not base 58, so it is never that of a drawn token.
+    // Contains a `-`, which base 58 does not, so it differs from the lookup key of every generated token.
     let lookup = URL_SAFE_NO_PAD.encode(hash(format!("lookup {presented}").as_bytes()));
     Some((format!("given-{lookup}"), hash(presented.as_bytes())))
 }
@@ -102,8 +100,8 @@ fn hash(secret: &[u8]) -> Vec<u8> {
     digest(&SHA256, secret).as_ref().to_vec()
 }
 
-/// When a token ends whose maker does not say otherwise: at the same time of the calendar two years later, 1 March for
-/// 29 February; to the millisecond, as documents show when a token was made.
+/// Returns the default expiry: the same calendar time two years later, 1 March for 29 February, truncated to
+/// milliseconds like the creation time in documents.
 pub fn two_years_after(now: Time) -> Time {
     let now = now.replace_millisecond(now.millisecond()).unwrap_or(now);
     let year = now.year() + 2;
@@ -112,7 +110,7 @@ pub fn two_years_after(now: Time) -> Time {
     later.or_else(march).unwrap_or(now)
 }
 
-/// Compares hashes in constant time.
+/// Compares two hashes in constant time.
 pub fn same(one: &[u8], other: &[u8]) -> bool {
     aws_lc_rs::constant_time::verify_slices_are_equal(one, other).is_ok()
 }

@@ -1,4 +1,4 @@
-//! A session at work: what rules and rows of this API speak to the store through.
+//! A running session of the store, with the time and the locking mode of the request.
 
 use std::sync::Arc;
 
@@ -8,14 +8,14 @@ use crate::clock::Time;
 use crate::error::Error;
 use crate::sql::{Column, Failure, Row, Session, Value};
 
-/// Rows that belong to what is deleted, as many as one session removes: a million in one would hold up every other.
+/// Maximum number of rows that one session removes. A transaction with a million rows would block all other writers.
 pub(super) const PARTS_AT_ONCE: i64 = 500;
 
-/// A session at work, at one point in time.
+/// A running session, at a fixed point in time.
 pub struct Tx<'s> {
     session: &'s mut dyn Session,
     seal: Arc<dyn TokenSeal>,
-    /// The time that everything in this session happens at.
+    /// The time of every event in this session.
     pub now: Time,
     holds: bool,
     holds_organization: bool,
@@ -24,72 +24,70 @@ pub struct Tx<'s> {
 }
 
 impl<'s> Tx<'s> {
-    /// Work in `session` at `now`.
     pub(super) fn new(session: &'s mut dyn Session, seal: Arc<dyn TokenSeal>, now: Time) -> Self {
         Self { session, seal, now, holds: false, holds_organization: false, read: 0, buried: None }
     }
 }
 
 impl Tx<'_> {
-    /// From here on a resource that is looked up to be changed is locked at once, so that what is then read
-    /// of it still holds when it is changed. Only in sessions that write.
+    /// Makes later lookups lock the resources that they return, so that the values read still apply when they
+    /// are changed. Only for sessions that write.
     pub fn hold(&mut self) {
         self.holds = true;
     }
 
-    /// As [`Tx::hold`], and the row of the organization before that of the resource: who takes both takes them in this
-    /// order, and whatever is changed under a condition in one organization is changed one after the other.
+    /// As [`Tx::hold`], and locks the organization's row before that of the resource. All sessions that lock
+    /// both use this order. Conditional changes within one organization are serialized this way.
     pub fn hold_with_organization(&mut self) {
         self.holds = true;
         self.holds_organization = true;
     }
 
-    /// Whether what is looked up is to be locked.
+    /// `true` if lookups lock what they return.
     pub fn holds(&self) -> bool {
         self.holds
     }
 
-    /// Whether the organization of what is looked up is to be locked before it.
+    /// `true` if lookups also lock the organization.
     pub(super) fn holds_organization(&self) -> bool {
         self.holds_organization
     }
 
-    /// Takes a row until the end of the session: whoever else would take or change it waits. What was read of it before
-    /// is to be read again.
+    /// Locks a row until the end of the session. Values of it that were read before must be read again.
     ///
     /// # Errors
-    /// `NotFound` when it has gone meanwhile.
+    /// `NotFound` when the row was deleted concurrently.
     pub(super) async fn take(&mut self, table: &str, row: i64) -> Outcome<()> {
         let lock = format!("SELECT id FROM {table} WHERE id = $1 FOR UPDATE");
         self.row(&lock, &[row.into()]).await?.map(drop).ok_or_else(|| Refusal::not_found().into())
     }
 
-    /// Has the texts that follow planned for their values, as lists need it ([`Session::fit`]).
+    /// Has later statements planned for their parameter values, as lists need ([`Session::fit`]).
     pub fn fit(&mut self) {
         self.session.fit();
     }
 
-    /// The seal of tokens.
     pub(super) fn token_seal(&self) -> Arc<dyn TokenSeal> {
         Arc::clone(&self.seal)
     }
 
-    /// How many rows this session has read so far.
+    /// Number of rows that this session has read so far.
     pub fn read(&self) -> usize {
         self.read
     }
 
-    /// Says that this session has put what it deleted into an ended organization, whose row this is.
+    /// Records that this session moved deleted rows into an ended organization with this row id.
     pub(super) fn buries(&mut self, organization: i64) {
         self.buried = Some(organization);
     }
 
-    /// Where what this session deleted waits to be removed, if it does.
+    /// Row id of the ended organization whose rows still have to be removed, if any.
     pub fn buried(&self) -> Option<i64> {
         self.buried
     }
 
-    /// Removes some rows of a table that a condition finds, by their key; how many, and whether there are more.
+    /// Removes up to [`PARTS_AT_ONCE`] matching rows of a table by their key. Returns the count, and `true` if
+    /// more rows match.
     ///
     /// # Errors
     /// Those of the store.
@@ -104,11 +102,11 @@ impl Tx<'_> {
         );
         let gone = self.execute(&delete, values).await? as i64;
         let more = format!("SELECT 1 FROM {table} WHERE {condition} LIMIT 1");
-        // Others may have removed some of the same.
+        // A concurrent session may have removed some of the same rows.
         Ok((gone, gone > 0 && self.row(&more, values).await?.is_some()))
     }
 
-    /// All rows of a text.
+    /// Returns all rows of a query.
     ///
     /// # Errors
     /// Those of the store.
@@ -118,7 +116,7 @@ impl Tx<'_> {
         Ok(rows)
     }
 
-    /// The first column of all rows of a text.
+    /// Returns the first column of all rows of a query.
     ///
     /// # Errors
     /// Those of the store.
@@ -127,7 +125,7 @@ impl Tx<'_> {
         rows.into_iter().map(|mut row| row.get().map_err(Into::into)).collect()
     }
 
-    /// The first row of a text, if there is one.
+    /// Returns the first row of a query, if any.
     ///
     /// # Errors
     /// Those of the store.
@@ -135,7 +133,7 @@ impl Tx<'_> {
         Ok(self.rows(sql, values).await?.into_iter().next())
     }
 
-    /// The one row of a text that always has one.
+    /// Returns the row of a query that always yields one.
     ///
     /// # Errors
     /// Those of the store; `Internal` when there is none.
@@ -144,7 +142,7 @@ impl Tx<'_> {
         row.ok_or_else(|| Failure::Engine(Error::internal("a row is missing that is always there")).into())
     }
 
-    /// Runs a text that gives no rows; how many rows it changed.
+    /// Executes a statement and returns the number of changed rows.
     ///
     /// # Errors
     /// Those of the store.
@@ -154,9 +152,9 @@ impl Tx<'_> {
 }
 
 impl From<Time> for Value {
-    /// Epoch microseconds, rounded down.
+    /// Microseconds since the epoch, rounded down.
     fn from(at: Time) -> Self {
-        // Years up to 9999 are 2.6e17 µs: far inside the range.
+        // Years up to 9999 are at most 2.6e17 µs, within the range of i64.
         Self::Int(at.unix_timestamp_nanos().div_euclid(1000) as i64)
     }
 }

@@ -1,4 +1,4 @@
-//! People: their names and addresses, the first one of an installation, and the tokens that an installation gives.
+//! Users: lookup, change of the username, the first user of an installation, and tokens that the installation issues.
 
 use super::attributes::{Attributes, Given};
 use super::caller::{Caller, Subject};
@@ -15,13 +15,13 @@ use crate::sql::{Row, Value};
 /// A user as stored.
 #[derive(Clone, Debug)]
 pub struct User {
-    /// Row.
+    /// Row id.
     pub id: i64,
     /// External id.
     pub ext_id: String,
-    /// The name.
+    /// Username.
     pub username: String,
-    /// The address.
+    /// Email address.
     pub email: String,
 }
 
@@ -29,13 +29,13 @@ impl User {
     /// Reads the columns `id, ext_id, username, email`.
     ///
     /// # Errors
-    /// `Internal` when a column is not what the schema says.
+    /// `Internal` when a column has an unexpected type.
     pub fn read(row: &mut Row) -> Outcome<Self> {
         Ok(Self { id: row.get()?, ext_id: row.get()?, username: row.get()?, email: row.get()? })
     }
 }
 
-/// The users of rows, in the order of the rows.
+/// Returns the users in the order of `ids`.
 ///
 /// # Errors
 /// Those of the store.
@@ -44,11 +44,10 @@ pub async fn these(tx: &mut Tx<'_>, ids: &[i64]) -> Outcome<Vec<User>> {
     page::these(tx, sql, ids, User::read, |user| user.id).await
 }
 
-/// A user by the external id, as far as the caller may know of them: the caller, and members of organizations that the
-/// caller is in.
+/// Returns a user that the caller may see: the caller's own, or members of its organizations.
 ///
 /// # Errors
-/// `NotFound` when they are absent or unknown to the caller.
+/// `NotFound` when the user is absent or hidden from the caller.
 pub async fn visible(tx: &mut Tx<'_>, caller: &Caller, ext_id: &str) -> Outcome<User> {
     let found = tx.row("SELECT id FROM users WHERE ext_id = $1", &[ext_id.into()]).await?;
     let row: i64 = found.ok_or_else(Refusal::not_found)?.get()?;
@@ -68,10 +67,10 @@ pub async fn visible(tx: &mut Tx<'_>, caller: &Caller, ext_id: &str) -> Outcome<
     Ok(these(tx, &[row]).await?.pop().ok_or_else(Refusal::not_found)?)
 }
 
-/// The caller's own account, which only users have. Held until the end of the session when [`Tx::hold`] was called.
+/// Returns the account of a user caller, locked until the end of the session after [`Tx::hold`].
 ///
 /// # Errors
-/// `NotFound` for every other caller.
+/// `NotFound` for callers that are not users.
 pub async fn account(tx: &mut Tx<'_>, caller: &Caller) -> Outcome<User> {
     let Subject::User { id, .. } = &caller.subject else { return Err(Refusal::not_found().into()) };
     if tx.holds() {
@@ -80,8 +79,8 @@ pub async fn account(tx: &mut Tx<'_>, caller: &Caller) -> Outcome<User> {
     Ok(these(tx, &[*id]).await?.pop().ok_or_else(Refusal::not_found)?)
 }
 
-/// Reads the attributes of a change of an account; the name that it gives. The address stays: nothing here confirms
-/// another one, and invitations go by it.
+/// Reads the attributes of an account update and returns the new username. The email address cannot change:
+/// invitations use it, and no mechanism verifies a new one.
 pub fn read_change(attributes: &mut Attributes<'_>, stored: &User) -> String {
     let email = attributes.text("email");
     if email.as_value().is_some_and(|email| !email.eq_ignore_ascii_case(&stored.email)) {
@@ -103,12 +102,12 @@ pub fn read_change(attributes: &mut Attributes<'_>, stored: &User) -> String {
     }
 }
 
-/// Changes the name of a user who is held.
+/// Changes the username of a locked user.
 ///
 /// # Errors
 /// `Invalid` when the name is taken.
 pub async fn rename(tx: &mut Tx<'_>, user: &User, username: &str) -> Outcome<User> {
-    // No name of a user is the address of another one.
+    // No username may equal the email address of another user.
     let taken = "SELECT 1 FROM users WHERE email_lc = $1 AND id <> $2";
     let lowered: Value = username.to_lowercase().into();
     if tx.row(taken, &[lowered.clone(), user.id.into()]).await?.is_some() {
@@ -124,10 +123,10 @@ fn is_username(name: &str) -> bool {
     (1..=60).contains(&name.len()) && name.chars().all(legal)
 }
 
-/// The user of an address, and whether they were made just now: then they are called by the address.
+/// Returns the user with an email address, and `true` if it was created now, with the address as username.
 ///
 /// # Errors
-/// `Invalid` when somebody else is called by that address.
+/// `Invalid` when another user has the address as username.
 pub async fn of_address(tx: &mut Tx<'_>, email: &str) -> Outcome<(i64, bool)> {
     const OF: &str = "SELECT id FROM users WHERE email_lc = $1";
     let lowered: [Value; 1] = [email.to_lowercase().into()];
@@ -139,7 +138,7 @@ pub async fn of_address(tx: &mut Tx<'_>, email: &str) -> Outcome<(i64, bool)> {
     if let Some(mut row) = tx.row(&insert, &values).await? {
         return Ok((row.get()?, true));
     }
-    // Somebody else made them meanwhile, and every text sees what was stored before it.
+    // A concurrent session created the user; this statement sees the committed row.
     match tx.row(OF, &lowered).await? {
         Some(mut row) => Ok((row.get()?, false)),
         None => Err(Refusal::attribute("email", "Email is what somebody else is called").into()),
@@ -160,7 +159,7 @@ fn columns(tx: &Tx<'_>, username: &str, email: &str) -> [Value; 6] {
     ]
 }
 
-/// Makes a user.
+/// Creates a user.
 ///
 /// # Errors
 /// `Invalid` when the name or the address is taken.
@@ -169,10 +168,10 @@ pub async fn create(tx: &mut Tx<'_>, username: &str, email: &str) -> Outcome<i64
     Ok(tx.one(&format!("{INSERT} RETURNING id"), &values).await?.get()?)
 }
 
-/// Makes the first user of an installation with this token, which does not end.
+/// Creates the first user of an installation, with this token, which never expires.
 ///
 /// # Errors
-/// `Conflict` when there is any user; `Invalid` when name or address are not of their form.
+/// `Conflict` when a user exists; `Invalid` when the username or the email address is malformed.
 pub async fn bootstrap(tx: &mut Tx<'_>, username: &str, email: &str, token: &NewToken) -> Outcome<()> {
     if !is_username(username) {
         let rule = "Username must be 1 to 60 letters, numbers, -, _, . and @";
@@ -188,12 +187,12 @@ pub async fn bootstrap(tx: &mut Tx<'_>, username: &str, email: &str, token: &New
     give(tx, user, None, token, None).await
 }
 
-/// Gives the user of that name or address a token, made by the installation itself, that ends after the usual time.
+/// Stores a token for the user with this username or email address. It has the default expiry.
 ///
 /// # Errors
 /// `NotFound` when there is no such user.
 pub async fn give_another(tx: &mut Tx<'_>, name: &str, token: &NewToken) -> Outcome<()> {
-    // No name of a user is the address of another one.
+    // No username equals the email address of another user, so at most one row matches.
     let named = "SELECT id FROM users WHERE username_lc = $1 OR email_lc = $1";
     let Some(mut row) = tx.row(named, &[name.to_lowercase().into()]).await? else {
         let text = format!("user: nobody in the projects API has the name or the address {name:?}");
@@ -203,7 +202,7 @@ pub async fn give_another(tx: &mut Tx<'_>, name: &str, token: &NewToken) -> Outc
     give(tx, row.get()?, None, token, Some(ends)).await
 }
 
-/// Takes a token back that nobody has; `lookup` is its public part.
+/// Deletes a user token that was never handed out. `lookup` is its public part.
 ///
 /// # Errors
 /// Those of the store.
@@ -212,7 +211,7 @@ pub async fn take_back(tx: &mut Tx<'_>, lookup: &str) -> Outcome<()> {
     Ok(())
 }
 
-/// Gives a user a token, made by the installation itself; without an end it ends at no time.
+/// Stores a token for a user, with the user as creator. Without `ends` it never expires.
 ///
 /// # Errors
 /// Those of the store.
@@ -237,7 +236,7 @@ pub async fn give(
     Ok(())
 }
 
-/// Something, `@`, something with a dot inside; no spaces.
+/// `true` for `local@domain`: no white space, at most 254 bytes, no dot at either end of the domain.
 pub fn is_address(text: &str) -> bool {
     let Some((name, domain)) = text.rsplit_once('@') else { return false };
     let plain = |part: &str| !part.is_empty() && !part.contains(|c: char| c.is_whitespace() || c.is_control());

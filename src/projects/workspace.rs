@@ -1,8 +1,8 @@
-//! Workspaces: their rules and rows. What a caller may do with one stands in `rights`, its attributes in
-//! `fields` and `settings`, lists in `list`, locks in `lock`.
+//! Workspaces: lookup, creation, change, move and deletion.
 //!
-//! What a workspace inherits from its project and organization is joined when it is read, so that a
-//! change above costs one row, however many workspaces are below.
+//! `rights` computes the caller's rights; `fields` and `settings` validate attributes; `list` has the lists and
+//! `lock` the locks. Values inherited from project and organization are joined on reading, so that a change at a
+//! higher level updates one row.
 
 mod fields;
 mod list;
@@ -30,52 +30,50 @@ pub use rights::WorkspaceRights;
 pub(super) use rights::{given as access_given, of_workspaces as rights_of};
 pub use settings::Settings;
 
-/// A workspace as stored, with what it inherits and what the caller may do with it.
+/// A workspace as stored, with inherited values and the caller's rights.
 #[derive(Clone, Debug)]
 pub struct Workspace {
-    /// Row.
+    /// Row id.
     pub id: i64,
     /// External id.
     pub ext_id: String,
-    /// Its name, as it was written.
+    /// The name, in its original case.
     pub name: String,
-    /// What it is for.
+    /// The description.
     pub description: Option<String>,
-    /// Row of its project.
+    /// Row id of the project.
     pub project: i64,
-    /// External id of its project.
+    /// External id of the project.
     pub project_ext_id: String,
-    /// Whether the duration is the project's.
+    /// `true` if the auto-destroy duration is inherited from the project.
     pub inherits_auto_destroy: bool,
-    /// The duration that counts: its own, or the project's.
+    /// The effective auto-destroy duration.
     pub auto_destroy: Option<String>,
-    /// The duration of its project.
+    /// The project's auto-destroy duration.
     project_auto_destroy: Option<String>,
-    /// When it destroys what it manages, as it was set.
+    /// The time at which its resources are to be destroyed, if it was set explicitly.
     pub auto_destroy_at: Option<Time>,
     /// Its own execution mode.
     pub own_mode: Option<Mode>,
-    /// The project's own mode.
     project_mode: Option<Mode>,
-    /// A version of Terraform, as it was written.
+    /// The Terraform version, as it was set.
     pub terraform_version: String,
     /// The attributes without effect.
     pub settings: Settings,
     /// The holder of the lock: `users/user-…` or `teams/team-…`.
     pub locked_by: Option<String>,
-    /// Whether the holder is a team that the caller does not know of.
+    /// `true` if the holder is a team that is hidden from the caller.
     pub holder_is_hidden: bool,
-    /// When it was made.
+    /// Creation time.
     pub created_at: Time,
-    /// When it was last changed.
+    /// Time of the last change.
     pub updated_at: Time,
     /// Its own tags.
     pub tags: Vec<Binding>,
-    /// What the caller may do with it.
+    /// The caller's rights.
     pub rights: WorkspaceRights,
 }
 
-/// The columns that [`Workspace::read`] takes.
 const COLUMNS: &str = "w.id, w.ext_id, w.name, w.description, w.project_id, p.ext_id, w.inherits_auto_destroy,
     CASE WHEN w.inherits_auto_destroy THEN p.auto_destroy ELSE w.own_auto_destroy END, p.auto_destroy,
     w.auto_destroy_at,
@@ -115,18 +113,18 @@ impl Workspace {
         })
     }
 
-    /// The mode that counts: its own, the project's, or the organization's.
+    /// Returns the effective execution mode: its own, the project's, or the organization's.
     pub fn mode<'m>(&'m self, member: &'m Member) -> &'m Mode {
         self.own_mode.as_ref().or(self.project_mode.as_ref()).unwrap_or(&member.organization.mode)
     }
 }
 
-/// What a request names a workspace by.
+/// The way in which a request identifies a workspace.
 #[derive(Clone, Copy, Debug)]
 pub enum Key<'k> {
     /// Its external id.
     Id(&'k str),
-    /// Its name in an organization, both in any case.
+    /// Its name in an organization, both case-insensitive.
     Name {
         /// The organization's name.
         organization: &'k str,
@@ -135,11 +133,11 @@ pub enum Key<'k> {
     },
 }
 
-/// The workspace that a request names, with its organization as the caller's; the caller has `needed` on
-/// it. Held until the end of the session when [`Tx::hold`] was called.
+/// Returns a workspace on which the caller has `needed`, and the caller's membership in its organization. The
+/// workspace is locked until the end of the session after [`Tx::hold`].
 ///
 /// # Errors
-/// `NotFound` when it is absent, hidden, or `needed` is not granted.
+/// `NotFound` when it is absent or hidden, or `needed` is not granted.
 pub async fn visible(
     tx: &mut Tx<'_>,
     caller: &Caller,
@@ -169,10 +167,10 @@ pub async fn visible(
     Ok((member, workspace))
 }
 
-/// The workspace of a row, which nobody else changes until the end of the session.
+/// Locks a workspace until the end of the session and reads it.
 ///
 /// # Errors
-/// `NotFound` when it is gone, or `needed` is not granted any more.
+/// `NotFound` when it is deleted, or `needed` is not granted any more.
 pub async fn held(tx: &mut Tx<'_>, member: &Member, row: i64, needed: WorkspaceRights) -> Outcome<Workspace> {
     tx.take("workspaces", row).await?;
     at(tx, member, row, needed).await
@@ -184,7 +182,7 @@ async fn at(tx: &mut Tx<'_>, member: &Member, row: i64, needed: WorkspaceRights)
     Ok(found.filter(granted).ok_or_else(Refusal::not_found)?)
 }
 
-/// The workspaces of rows, in the order of the rows, with their tags and what the member may do with each.
+/// Returns the workspaces in the order of `rows`, with tags and the member's rights on each.
 ///
 /// # Errors
 /// Those of the store.
@@ -207,10 +205,10 @@ pub async fn these(tx: &mut Tx<'_>, member: &Member, rows: &[i64]) -> Outcome<Ve
     Ok(found)
 }
 
-/// The project that a new workspace goes into: the one that is named, or the default one.
+/// Returns the project of a new workspace: the named project, or the default one.
 ///
 /// # Errors
-/// `NotFound` when it is absent, hidden, or the member may not create workspaces in it.
+/// `NotFound` when it is absent or hidden, or the member may not create workspaces in it.
 pub async fn destination(tx: &mut Tx<'_>, member: &Member, named: Option<String>) -> Outcome<Project> {
     let ext_id = match named {
         Some(ext_id) => ext_id,
@@ -222,13 +220,13 @@ pub async fn destination(tx: &mut Tx<'_>, member: &Member, named: Option<String>
     project::of_member(tx, member, &ext_id, ProjectRights::CREATE_WORKSPACE).await
 }
 
-/// Makes a workspace in a project of the member's organization; its row.
+/// Creates a workspace in a project of the member's organization and returns its row id.
 ///
 /// # Errors
-/// `Invalid` when the name is taken; `NotFound` when the project has gone meanwhile.
+/// `NotFound` when the project was deleted concurrently; `Invalid` when the name is taken.
 pub async fn create(tx: &mut Tx<'_>, member: &Member, project: &Project, given: Fields) -> Outcome<i64> {
     let org_id = member.organization.id;
-    // The counts first: this is the order in which everything here is locked.
+    // The counters are updated first: all sessions lock the row of the organization before that of the project.
     let count = "UPDATE organizations SET workspace_count = workspace_count + 1 WHERE id = $1 AND ended_at IS NULL";
     Refusal::hidden_unless(tx.execute(count, &[org_id.into()]).await? > 0)?;
     let count = "UPDATE projects SET workspace_count = workspace_count + 1 WHERE id = $1 AND org_id = $2";
@@ -258,7 +256,7 @@ pub async fn create(tx: &mut Tx<'_>, member: &Member, project: &Project, given: 
     Ok(tx.one(insert, &values).await?.get()?)
 }
 
-/// Changes a workspace that is [`held`].
+/// Changes a workspace that is locked ([`held`]).
 ///
 /// # Errors
 /// `Invalid` when the name is taken.
@@ -286,7 +284,7 @@ pub async fn change(tx: &mut Tx<'_>, row: i64, given: Fields) -> Outcome<()> {
     Ok(())
 }
 
-/// Whether the member may delete the workspaces of a project.
+/// `true` if the member may delete the workspaces of a project.
 ///
 /// # Errors
 /// Those of the store.
@@ -295,7 +293,7 @@ pub async fn may_delete_all(tx: &mut Tx<'_>, member: &Member, project: &Project)
     Ok(rights.get(&project.id).is_some_and(|rights| rights.has(WorkspaceRights::DESTROY)))
 }
 
-/// Whether the member may move workspaces out of the workspace's project.
+/// `true` if the member may move workspaces out of the workspace's project.
 ///
 /// # Errors
 /// Those of the store.
@@ -307,18 +305,17 @@ pub async fn may_leave(tx: &mut Tx<'_>, member: &Member, workspace: &Workspace) 
 /// Moves a workspace into another project of its organization.
 ///
 /// # Errors
-/// `NotFound` when the member may not move workspaces into that project, or it is absent; `Forbidden` when
-/// the member may not move them out of the present one.
+/// `NotFound` when the destination is absent or the member may not move workspaces into it; `Forbidden` when the
+/// member may not move them out of their present project.
 pub async fn carry(tx: &mut Tx<'_>, member: &Member, workspace: &Workspace, project: &str) -> Outcome<()> {
     let destination = project::of_member(tx, member, project, ProjectRights::MOVE_WORKSPACE).await?;
     project::move_workspaces(tx, member, &destination, std::slice::from_ref(&workspace.ext_id)).await
 }
 
-/// Deletes a workspace. A locked one is spared when the delete is to be safe. Workspaces hold no state
-/// here, so nothing else speaks against it.
+/// Deletes a workspace. With `safely`, a locked one is not deleted. Workspaces hold no state to check for.
 ///
 /// # Errors
-/// `Forbidden` when the member may delete it safely, but not by force; `Conflict` when it is locked.
+/// `Forbidden` when the member may delete it safely only; `Conflict` when it is locked.
 pub async fn delete(tx: &mut Tx<'_>, member: &Member, workspace: &Workspace, safely: bool) -> Outcome<()> {
     if !safely && !workspace.rights.has(WorkspaceRights::ADMIN) {
         return Err(

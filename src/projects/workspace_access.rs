@@ -1,7 +1,7 @@
-//! The access of teams to single workspaces: a level, or custom access key by key ([`super::workspace_keys`]). It
-//! adds to what the teams may do by the workspace's project and in the whole organization.
+//! The access of teams to single workspaces: a level, or custom access by key ([`super::workspace_keys`]).
 //!
-//! Administrators of a workspace manage the access to it. A member gives a team at most their own rights.
+//! It adds to the rights on the workspace's project and in the organization. Administrators of a workspace manage the
+//! access to it. A member can grant at most the member's own rights.
 
 use super::attributes::Attributes;
 use super::caller::Caller;
@@ -19,11 +19,11 @@ use crate::sql::{Row, Value};
 /// A team's access to a workspace, as stored.
 #[derive(Clone, Debug)]
 pub struct WorkspaceAccess {
-    /// Row.
+    /// Row id.
     pub id: i64,
     /// External id.
     pub ext_id: String,
-    /// Row of the team.
+    /// Row id of the team.
     pub team_id: i64,
     /// External id of the team.
     pub team: String,
@@ -35,7 +35,7 @@ pub struct WorkspaceAccess {
     pub settings: WorkspaceSettings,
 }
 
-/// The source of the queries. A team or a workspace that was deleted and is not removed yet is in another organization.
+/// Deleted teams and workspaces whose rows remain are in another organization, so the join excludes them.
 const FROM: &str = "team_workspace_access a JOIN teams t ON t.id = a.team_id
     JOIN workspaces w ON w.id = a.workspace_id AND w.org_id = t.org_id";
 
@@ -53,7 +53,6 @@ impl WorkspaceAccess {
     }
 }
 
-/// The access of rows, in the order of the rows.
 async fn these(tx: &mut Tx<'_>, ids: &[i64]) -> Outcome<Vec<WorkspaceAccess>> {
     let sql =
         format!("SELECT a.id, a.ext_id, t.id, t.ext_id, w.ext_id, a.access, a.custom FROM {FROM} WHERE a.id = ANY($1)");
@@ -64,11 +63,11 @@ async fn at(tx: &mut Tx<'_>, row: i64) -> Outcome<WorkspaceAccess> {
     these(tx, &[row]).await?.pop().ok_or_else(|| Refusal::not_found().into())
 }
 
-/// A row of access that the caller may see, with the workspace it is for; both are held until the end of the session
-/// when [`Tx::hold`] was called, the workspace first.
+/// Returns access that the caller may see, with its workspace. Both are locked until the end of the session after
+/// [`Tx::hold`], the workspace first.
 ///
 /// # Errors
-/// `NotFound` when it is absent or hidden, or `needed` on the workspace is not granted.
+/// `NotFound` when it is absent or hidden, or `needed` is not granted on the workspace.
 pub async fn visible(
     tx: &mut Tx<'_>,
     caller: &Caller,
@@ -90,13 +89,12 @@ pub async fn visible(
     Ok((member, workspace, access))
 }
 
-/// True when the caller sees the access of other teams to a workspace, limited to the teams they know ([`team::sees`]).
+/// `true` if the caller sees the access of all teams that it sees ([`team::sees`]).
 fn sees_all(workspace: &Workspace) -> bool {
     workspace.rights.has(WorkspaceRights::ADMIN)
 }
 
-/// A page of the access to a workspace that the member may see, newest first; that of one team by its external id,
-/// where that is given.
+/// Returns a page of the access to a workspace that the member sees, newest first; `team` selects one by external id.
 ///
 /// # Errors
 /// Those of the store.
@@ -129,7 +127,7 @@ pub struct WorkspaceAccessChange {
 }
 
 impl WorkspaceAccessChange {
-    /// Reads the attributes; whether keys may be named depends on the level.
+    /// Reads the attributes. The level determines later if keys may be set.
     pub fn read(attributes: &mut Attributes<'_>) -> Self {
         let word = attributes.text("access").value();
         let level = word.as_deref().and_then(WorkspaceLevel::of);
@@ -139,7 +137,7 @@ impl WorkspaceAccessChange {
         Self { level, named: NamedKeys::read(attributes) }
     }
 
-    /// As [`WorkspaceAccessChange::read`], with the level that a create needs.
+    /// As [`WorkspaceAccessChange::read`], and requires a level.
     pub fn read_new(attributes: &mut Attributes<'_>) -> Self {
         let change = Self::read(attributes);
         if change.level.is_none() && attributes.is_sound() {
@@ -149,7 +147,7 @@ impl WorkspaceAccessChange {
     }
 }
 
-/// Refuses access that goes further than the member's own and than the access that the team has `before`.
+/// Rejects access beyond both the member's own and the team's access `before`.
 fn refuse_more(
     member: &Member,
     workspace: &Workspace,
@@ -160,11 +158,11 @@ fn refuse_more(
     if is_within { Ok(()) } else { Err(Refusal::forbidden(BEYOND)) }
 }
 
-/// Gives a team access to a workspace.
+/// Grants a team access to a workspace.
 ///
 /// # Errors
-/// `Invalid` when it has some already, or keys are named with a level that has values of its own; `Forbidden` when it
-/// goes further than that of the member; `NotFound` when the team or the workspace has gone meanwhile.
+/// `Invalid` when the team has access already, or keys are set with a predefined level; `Forbidden` for access beyond
+/// the member's own; `NotFound` when the team or the workspace was deleted concurrently.
 pub async fn create(
     tx: &mut Tx<'_>,
     member: &Member,
@@ -175,7 +173,7 @@ pub async fn create(
     let level = new.level.unwrap_or(WorkspaceLevel::Custom);
     let settings = new.named.over(level, WorkspaceSettings::of(level), None)?;
     refuse_more(member, workspace, WorkspaceRights::NONE, WorkspaceRights::of_access(level, &settings))?;
-    // A deletion of the team takes this row as well, so the team stays until the end of the transaction.
+    // Deleting a team locks the organization's row too, so the team cannot be deleted after this check.
     let org_id = member.organization.id;
     organization::lock(tx, org_id).await?;
     let standing = "SELECT 1 FROM teams WHERE id = $1 AND org_id = $2";
@@ -194,12 +192,11 @@ pub async fn create(
     at(tx, row).await
 }
 
-/// Changes a team's access: another level begins with the values of that level, the same one with those that are
-/// stored.
+/// Changes a team's access. A new level starts with its default values, an unchanged one with the stored values.
 ///
 /// # Errors
-/// `Invalid` when keys are named with a level that has values of its own; `Forbidden` when it goes further than before,
-/// and further than that of the member.
+/// `Invalid` when keys are set with a predefined level; `Forbidden` for access beyond both the previous access and
+/// the member's own.
 pub async fn update(
     tx: &mut Tx<'_>,
     member: &Member,
@@ -220,10 +217,10 @@ pub async fn update(
     at(tx, access.id).await
 }
 
-/// Takes a team's access away.
+/// Revokes a team's access.
 ///
 /// # Errors
-/// `NotFound` when it was removed by another request.
+/// `NotFound` when it was revoked concurrently.
 pub async fn delete(tx: &mut Tx<'_>, access: &WorkspaceAccess) -> Outcome<()> {
     let gone = tx.execute("DELETE FROM team_workspace_access WHERE id = $1", &[access.id.into()]).await?;
     Refusal::hidden_unless(gone > 0)

@@ -1,5 +1,4 @@
-//! How much a team may do with a single workspace: a level, or key by key. The rows are in
-//! [`workspace_access`](super::workspace_access).
+//! A level or single keys of access to a workspace; stored by [`workspace_access`](super::workspace_access).
 
 use serde_json::{Map, Value};
 
@@ -8,7 +7,7 @@ use super::attributes::Attributes;
 use super::refusal::{Fault, Faults, Outcome};
 use crate::error::Kind;
 
-/// How much a team may do with a workspace.
+/// The level of a team's access to a workspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkspaceLevel {
     /// See the workspace.
@@ -17,13 +16,13 @@ pub enum WorkspaceLevel {
     Plan,
     /// Queue applies, lock it, change its variables.
     Write,
-    /// Everything.
+    /// All rights.
     Admin,
-    /// Key by key.
+    /// Keys are set individually.
     Custom,
 }
 
-/// The levels, in the order of the columns of the table of keys.
+/// The levels, in the order of the columns in the table of keys.
 const LEVELS: [(&str, WorkspaceLevel); 5] = [
     ("read", WorkspaceLevel::Read),
     ("plan", WorkspaceLevel::Plan),
@@ -33,12 +32,12 @@ const LEVELS: [(&str, WorkspaceLevel); 5] = [
 ];
 
 impl WorkspaceLevel {
-    /// The level of a word.
+    /// Parses the name of a level.
     pub fn of(word: &str) -> Option<Self> {
         LEVELS.iter().find(|(name, _)| *name == word).map(|(_, level)| *level)
     }
 
-    /// As stored and as documents show it.
+    /// Returns the name, as stored and in documents.
     pub fn word(self) -> &'static str {
         LEVELS[self.column()].0
     }
@@ -48,10 +47,9 @@ impl WorkspaceLevel {
     }
 }
 
-/// A row of the table of keys: the attribute, its words, and its word at each level.
+/// A row of the table of keys: attribute, values in ascending order, and the value at each level.
 struct Form(&'static str, Words, [&'static str; 5]);
 
-/// How many keys there are.
 const PLACES: usize = 7;
 
 const FORMS: [Form; PLACES] = {
@@ -71,47 +69,47 @@ const FORMS: [Form; PLACES] = {
     ]
 };
 
-/// That a key goes so far at least: its place among the keys, and that of the word among its words.
+/// A minimum rank of a key: the index of the key, and the rank of the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkspaceReach(usize, u8);
 
 impl WorkspaceReach {
-    /// Plans may be queued.
+    /// Queue plans.
     pub const PLAN: Self = Self(0, 1);
-    /// Applies may be queued.
+    /// Queue applies.
     pub const APPLY: Self = Self(0, 2);
-    /// Variables are read.
+    /// Read variables.
     pub const READ_VARIABLES: Self = Self(1, 1);
-    /// Variables are changed.
+    /// Change variables.
     pub const WRITE_VARIABLES: Self = Self(1, 2);
-    /// The outputs of states are read.
+    /// Read outputs of states.
     pub const READ_OUTPUTS: Self = Self(2, 1);
-    /// Whole states are read.
+    /// Read whole states.
     pub const READ_STATE: Self = Self(2, 2);
-    /// States are written.
+    /// Write states.
     pub const WRITE_STATE: Self = Self(2, 3);
-    /// Mocks for policies are read.
+    /// Read mocks for policies.
     pub const READ_MOCKS: Self = Self(3, 1);
-    /// The workspace is locked and unlocked.
+    /// Lock and unlock the workspace.
     pub const LOCK: Self = Self(4, 1);
-    /// Run tasks are managed.
+    /// Manage run tasks.
     pub const RUN_TASKS: Self = Self(5, 1);
-    /// Policies are overridden.
+    /// Override policies.
     pub const OVERRIDE_POLICIES: Self = Self(6, 1);
 }
 
-/// For every key how far its word goes.
+/// The rank of every key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkspaceSettings([u8; PLACES]);
 
 impl WorkspaceSettings {
-    /// Those of a level; of the custom one, the values that a key has which is not named.
+    /// Returns the values of a level; for the custom level, the initial values.
     pub fn of(level: WorkspaceLevel) -> Self {
         let rank = |form: &Form| form.1.rank(form.2[level.column()]).unwrap_or_default();
         Self(std::array::from_fn(|place| rank(&FORMS[place])))
     }
 
-    /// Those that are stored with a level. A key that is not there has the value of the level.
+    /// Reads stored values. An absent key has the value of the level.
     pub fn stored(level: WorkspaceLevel, custom: Option<&str>) -> Self {
         let mut settings = Self::of(level);
         let Some(Ok(stored)) = custom.map(serde_json::from_str::<Value>) else { return settings };
@@ -121,28 +119,28 @@ impl WorkspaceSettings {
         settings
     }
 
-    /// The keys of a custom level as they are stored; nothing for a level that has values of its own.
+    /// Returns the stored form of a custom level, `None` for predefined levels.
     pub fn to_store(&self, level: WorkspaceLevel) -> Option<String> {
         (level == WorkspaceLevel::Custom).then(|| Value::Object(self.attributes()).to_string())
     }
 
-    /// The attributes of documents: every key.
+    /// Returns the attributes of documents, with all keys.
     pub fn attributes(&self) -> Map<String, Value> {
         FORMS.iter().zip(self.0).map(|(form, rank)| (form.0.to_owned(), form.1.value(rank))).collect()
     }
 
-    /// Returns `true` if a key allows this.
+    /// `true` if a key has at least this rank.
     pub fn go(&self, reach: WorkspaceReach) -> bool {
         self.0[reach.0] >= reach.1
     }
 }
 
-/// The keys that a request names, by their place, and how far.
+/// The keys that a request sets, by index, with their ranks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NamedKeys(Vec<(usize, u8)>);
 
 impl NamedKeys {
-    /// Reads the attributes; null names nothing.
+    /// Reads the attributes. Null values are ignored.
     pub fn read(attributes: &mut Attributes<'_>) -> Self {
         let mut named = Vec::new();
         for (place, Form(name, words, _)) in FORMS.iter().enumerate() {
@@ -155,11 +153,11 @@ impl NamedKeys {
         Self(named)
     }
 
-    /// These keys over `base`, which are those of the level or, of a custom one, those that are stored. `before` has
-    /// the values that documents have shown so far: a key that repeats one of them changes nothing.
+    /// Applies these keys to `base`: the values of the level, or the stored values of a custom one. `before` are the
+    /// values that documents have shown so far; repeating one of them changes nothing.
     ///
     /// # Errors
-    /// `Invalid` for each key that is to have another value than the one of its level.
+    /// `Invalid` for each key that differs from its value at a predefined level.
     pub fn over(
         &self,
         level: WorkspaceLevel,

@@ -1,4 +1,4 @@
-//! What a request makes of an organization: its rules, and the update.
+//! Validates and stores the attributes of an organization.
 
 use super::super::agent_scope::PoolUser;
 use super::super::attributes::{Attributes, Given};
@@ -10,7 +10,7 @@ use super::settings::Named;
 use super::{Organization, at_row};
 use crate::sql::Value;
 
-/// What a create or an update says; what is absent stays.
+/// The attributes of a create or an update. Absent values stay as they are.
 pub struct OrganizationChange {
     name: Option<String>,
     email: Option<String>,
@@ -23,8 +23,7 @@ pub struct OrganizationChange {
 }
 
 impl OrganizationChange {
-    /// Reads and checks the attributes of an update of `stored`; `pool` is the relationship
-    /// `default-agent-pool`.
+    /// Reads and validates the attributes of an update of `stored`. `pool` is the relationship `default-agent-pool`.
     pub fn read(attributes: &mut Attributes<'_>, pool: Given<String>, stored: Option<&Organization>) -> Self {
         let name = attributes.text("name");
         match &name {
@@ -52,7 +51,7 @@ impl OrganizationChange {
         }
     }
 
-    /// As [`OrganizationChange::read`], with the name and the address that a create needs.
+    /// As [`OrganizationChange::read`], and requires the name and the email address.
     pub fn read_new(attributes: &mut Attributes<'_>, pool: Given<String>) -> Self {
         for (name, detail) in [("name", "Name can't be blank"), ("email", "Email can't be blank")] {
             if !attributes.has(name) {
@@ -62,16 +61,16 @@ impl OrganizationChange {
         Self::read(attributes, pool, None)
     }
 
-    /// Name and address of a create.
+    /// Returns name and email address of a create.
     pub fn name_and_email(&self) -> (&str, &str) {
         (self.name.as_deref().unwrap_or_default(), self.email.as_deref().unwrap_or_default())
     }
 
-    /// Ends the reading: finds the agent pool that is named among those of organization `id` (0 before a
-    /// create, which has none).
+    /// Completes validation by looking up the agent pool in the organization with row id `id` (0 for a create, which
+    /// has no pools).
     ///
     /// # Errors
-    /// `Invalid` with everything that was wrong.
+    /// `Invalid` with all faults.
     pub async fn checked(mut self, tx: &mut Tx<'_>, id: i64, mut attributes: Attributes<'_>) -> Outcome<Self> {
         let mode = std::mem::replace(&mut self.mode, mode::ModeChange::Unchanged);
         self.columns = mode
@@ -81,7 +80,7 @@ impl OrganizationChange {
         Ok(self)
     }
 
-    /// Stores the change over an organization whose row is locked.
+    /// Stores the change of an organization whose row is locked.
     ///
     /// # Errors
     /// `Invalid` when the name is taken.

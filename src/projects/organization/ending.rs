@@ -1,25 +1,24 @@
-//! What is left of deleted organizations, removed some rows at a time: nobody can ask for it any more, and a million
-//! rows in one transaction would hold up every other.
+//! Removes deleted organizations, a limited number of rows per transaction, so that other writers do not wait.
 //!
-//! A team or a project to which much belongs ends the same way: it is put into an ended organization that is there for
-//! nothing else ([`bury`]), in the transaction that decides about it. It is nowhere to be seen from then on, its name is
-//! free, and whatever becomes of the request or the server, a sweep finds it.
+//! A team or project with many dependent rows is deleted the same way: its transaction moves it to an ended
+//! organization created for it ([`bury`]). It is invisible from then on and its name is free. A periodic sweep
+//! removes the rows even if the request or the server fails.
 
 use super::super::id;
 use super::super::refusal::Outcome;
 use super::super::tx::{PARTS_AT_ONCE, Tx};
 
-/// Rows of a table of an organization's own that one step takes on.
+/// Maximum number of rows of one table that a step processes.
 const AT_ONCE: i64 = 100;
 
-/// A table with rows of an organization, and where the rows are that belong to those: a table, its key, and the column
-/// that names the owner.
+/// A table with rows of an organization, and the tables with their dependent rows: table, key columns, owner column.
 struct Owned {
     table: &'static str,
     parts: &'static [(&'static str, &'static str, &'static str)],
 }
 
-/// Whatever names a row goes before it, and tokens first of all: an older node still takes them.
+/// Dependent rows are deleted before the rows that they reference. Tokens come first because nodes of older versions
+/// still accept them.
 const OWNED: &[Owned] = &[
     Owned {
         table: "teams",
@@ -41,8 +40,7 @@ const OWNED: &[Owned] = &[
     Owned { table: "organization_memberships", parts: &[] },
 ];
 
-/// Puts a row of a table of an organization's own where it is gone: into an organization that has ended. Nothing but its
-/// parts names it any more.
+/// Moves a row to a new organization that has already ended. Only the row's dependent rows reference it from now on.
 ///
 /// # Errors
 /// Those of the store.
@@ -58,7 +56,7 @@ pub async fn bury(tx: &mut Tx<'_>, table: &str, row: i64) -> Outcome<()> {
     Ok(())
 }
 
-/// Removes some of what a deleted organization had, and at last the organization; whether there was anything left.
+/// Removes some rows of a deleted organization, and finally the organization. Returns `true` if there was one.
 ///
 /// # Errors
 /// Those of the store.
@@ -70,7 +68,7 @@ pub async fn step(tx: &mut Tx<'_>) -> Outcome<bool> {
     }
 }
 
-/// As [`step`], of one organization that has ended: whether something is left of it.
+/// As [`step`], for one ended organization. Returns `true` if rows are left.
 ///
 /// # Errors
 /// Those of the store.
@@ -97,8 +95,9 @@ pub async fn step_of(tx: &mut Tx<'_>, id: i64) -> Outcome<bool> {
     Ok(false)
 }
 
-/// Removes some of the access of an ended organization's teams to projects; whether there may be more. Projects elsewhere
-/// count it no more: they are those of a team that was buried, one to an organization, so each has one.
+/// Removes some of the project access of an ended organization's teams. Returns `true` if there may be more. Projects
+/// in other organizations are only found for a team that was moved ([`bury`]); their team count decreases by one,
+/// because such an ended organization has no other team.
 async fn access_of(tx: &mut Tx<'_>, org_id: i64, teams: &[i64]) -> Outcome<bool> {
     let some = "SELECT id, project_id FROM team_project_access WHERE team_id = ANY($1) LIMIT $2";
     let (mut access, mut projects) = (Vec::<i64>::new(), Vec::<i64>::new());
@@ -112,7 +111,7 @@ async fn access_of(tx: &mut Tx<'_>, org_id: i64, teams: &[i64]) -> Outcome<bool>
     let may_be_more = access.len() as i64 == PARTS_AT_ONCE;
     let lock = "SELECT id FROM projects WHERE id = ANY($1) AND org_id <> $2 ORDER BY id FOR UPDATE";
     tx.rows(lock, &[projects.into(), org_id.into()]).await?;
-    // Others may have removed some of the same.
+    // A concurrent session may have removed some of the same rows.
     let delete = "DELETE FROM team_project_access WHERE id = ANY($1) RETURNING project_id";
     let gone: Vec<i64> = tx.column(delete, &[access.into()]).await?;
     let count = "UPDATE projects SET team_count = team_count - 1 WHERE id = ANY($1) AND org_id <> $2";

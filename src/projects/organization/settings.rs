@@ -1,16 +1,15 @@
-//! The attributes of an organization that are stored and returned without effect.
+//! The attributes of an organization that are stored and returned, but have no effect.
 
 use serde_json::{Map, Value};
 
 use super::super::attributes::{Attributes, Given, label};
 
-/// What an attribute may be, and what it is at first.
 enum Form {
     Flag(bool),
     Word(&'static str),
-    /// Minutes, or null.
+    /// Minutes, nullable.
     Minutes,
-    /// A text, or null.
+    /// A string, nullable.
     Text,
 }
 
@@ -30,15 +29,15 @@ const SETTINGS: &[(&str, Form)] = &[
     ("owners-team-saml-role-id", Form::Text),
 ];
 
-/// Longest text among them, characters.
+/// Maximum length of a string attribute, in characters.
 const LONGEST: usize = 256;
 
-/// What a request says of them.
+/// The attributes that a request sets.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Named(Map<String, Value>);
 
 impl Named {
-    /// Reads the attributes. Null empties those that may be empty, and says nothing of the others.
+    /// Reads the attributes. Null clears nullable attributes and leaves others unchanged.
     pub fn read(attributes: &mut Attributes<'_>) -> Self {
         let mut named = Map::new();
         for (name, form) in SETTINGS {
@@ -58,7 +57,7 @@ impl Named {
         Self(named)
     }
 
-    /// These over the stored ones, as stored: a JSON object.
+    /// Returns the stored JSON object with these attributes replaced.
     pub fn over(self, stored: &str) -> String {
         let mut all = parsed(stored);
         all.extend(self.0);
@@ -70,7 +69,7 @@ fn nullable<T: Into<Value>>(given: Given<T>) -> Option<Value> {
     given.is_given().then(|| given.value().map_or(Value::Null, Into::into))
 }
 
-/// Every attribute with its value, of what is stored.
+/// Returns every attribute with its stored or default value.
 pub fn all(stored: &str) -> Map<String, Value> {
     let mut stored = parsed(stored);
     let with_default = |(name, form): &(&str, Form)| {

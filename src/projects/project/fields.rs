@@ -1,4 +1,4 @@
-//! What a create or an update gives of a project, and its rules.
+//! Validates the attributes of a project.
 
 use super::super::agent_scope::{self, PoolUser};
 use super::super::attributes::{Attributes, Given};
@@ -6,7 +6,7 @@ use super::super::mode::{self, Before, Columns, EXCLUDES_HEIR, ModeChange};
 use super::super::tag::Tag;
 use super::{Member, Outcome, Project, Tx};
 
-/// Most characters of a description.
+/// Maximum length of a description, in characters.
 const LONGEST: usize = 256;
 
 /// The attributes of a create or an update.
@@ -15,17 +15,17 @@ pub struct Fields {
     pub name: Given<String>,
     /// At most 256 characters.
     pub description: Given<String>,
-    /// As [`read_duration`].
+    /// The inactivity duration, see [`read_duration`].
     pub auto_destroy: Given<String>,
-    /// Its own execution mode; `None` leaves it.
+    /// Its own execution mode; `None` for no change.
     pub mode: Option<Columns>,
-    /// All of its tags; `None` leaves them.
+    /// All tags; `None` for no change.
     pub tags: Option<Vec<Tag>>,
 }
 
 impl Fields {
-    /// Reads and checks attributes, in the order name, description, duration, mode. `pool` is the relationship to the
-    /// agent pool. `stored` is what is updated; a create, which has none, must give a name. Faults go to `attributes`.
+    /// Reads and validates attributes, in the order name, description, duration, mode. `pool` is the relationship to
+    /// the agent pool. A create has no `stored` project and requires a name. Faults are added to `attributes`.
     ///
     /// # Errors
     /// Those of the store.
@@ -73,8 +73,7 @@ fn read_name(attributes: &mut Attributes<'_>, required: bool) -> Given<String> {
     name
 }
 
-/// The attribute `auto-destroy-activity-duration` of projects and workspaces: one to four digits that are
-/// not all zero, then `d` or `h`.
+/// Reads `auto-destroy-activity-duration`: one to four digits, not all zero, then `d` or `h`.
 pub fn read_duration(attributes: &mut Attributes<'_>) -> Given<String> {
     const NAME: &str = "auto-destroy-activity-duration";
     let duration = attributes.text(NAME);

@@ -1,46 +1,44 @@
-//! Lists of projects: only what the caller sees, found by the caller's grants where these are few.
+//! Lists of the projects that the caller sees.
 //!
-//! Who sees the whole organization is served from its indexes, and its projects are counted when they come
-//! and go. For others the grants of their teams are read first: where these can be read one by one, they name
-//! the projects, which costs the same however many projects there are, and wherever in the order they stand.
-//! With more grants than that, every few projects looked at is one of the caller's.
+//! Callers who see all projects are served from the organization's indexes, with a stored count. For other callers
+//! the grants of their teams are read first. If there are few, they select the projects, at a cost independent of the
+//! organization's size. With many grants, scanning the list finds visible projects quickly.
 
 use super::super::grants::{self, Grants};
 use super::super::page::{self, Filter, Listed, Order, Page, Source, containing};
 use super::super::tag::{self, Holder, TagFilter};
 use super::{Member, Outcome, Project, ProjectRights, Tx, these, with_grants};
 
-/// Most projects with a part of a name that are sorted here.
+/// Maximum number of matches of a name search that are sorted here.
 const FOUND: usize = 500;
 
 const PROJECTS: Source = Source { id: "p.id", from: "projects p" };
 
-/// What a list is asked for.
+/// The filters and the order of a list.
 #[derive(Clone, Debug, Default)]
 pub struct ProjectFilter {
-    /// Names, any of them, without case; wins over `q`.
+    /// Names to match, any of them, case-insensitive. Takes precedence over `q`.
     pub names: Vec<String>,
-    /// Part of the name, without case.
+    /// Part of the name, case-insensitive.
     pub q: Option<String>,
-    /// Only projects on which all of this is granted.
+    /// Rights that the caller must have on a project.
     pub granted: ProjectRights,
-    /// Tags, all of them.
+    /// Tags that a project must have.
     pub tagged: Vec<TagFilter>,
-    /// By name, and whether backwards; newest first otherwise.
+    /// Sort by name, descending if `true`. `None` sorts newest first.
     pub by_name: Option<bool>,
 }
 
 impl ProjectFilter {
-    /// Whether only some of what the caller sees is asked for, by what it is.
     fn narrows(&self) -> bool {
         !self.names.is_empty() || self.q.is_some() || !self.tagged.is_empty()
     }
 }
 
-/// A page of the projects that the member sees, and how many the member sees without any filter.
+/// Returns a page of the projects that the member sees, and the number of visible projects without any filter.
 ///
 /// # Errors
-/// Those of the store; `Unavailable` when too much must be looked at.
+/// Those of the store; `Unavailable` when the query takes too long.
 pub async fn list(
     tx: &mut Tx<'_>,
     member: &Member,
@@ -83,13 +81,13 @@ pub async fn list(
     Ok((Listed { items, matching }, total))
 }
 
-/// What the member has on projects beside what is granted in the whole organization.
+/// The member's grants on projects, in addition to organization-wide rights.
 enum Has {
-    /// Nothing that counts.
+    /// No relevant grants.
     None,
-    /// This, by project.
+    /// All grants, by project.
     Few(Grants),
-    /// More grants than are read one by one, and what is granted on the default project beside them.
+    /// Too many grants to load, and the rights on the default project.
     Many(Option<(i64, ProjectRights)>),
 }
 
@@ -109,15 +107,15 @@ impl Has {
     }
 }
 
-/// The projects of a list: a condition on `projects p`, and how many there are when that is known.
+/// The projects of a list: a condition on `projects p`, and their number if it is known.
 struct Seen {
     filter: Filter,
     known: Option<i64>,
-    /// All of them, newest first, where they are known one by one.
+    /// The row ids of all projects, newest first, if they are known.
     newest: Option<Vec<i64>>,
 }
 
-/// The projects on which the member has all of `needed`.
+/// Returns the projects on which the member has all of `needed`.
 async fn seen(tx: &mut Tx<'_>, member: &Member, grants: &Has, needed: ProjectRights) -> Outcome<Seen> {
     let everywhere = member.rights.on_projects();
     let missing = ProjectRights::from_bits(needed.bits() & !everywhere.bits());
@@ -139,8 +137,7 @@ async fn seen(tx: &mut Tx<'_>, member: &Member, grants: &Has, needed: ProjectRig
     })
 }
 
-/// How many projects the member has a right on, counted over the grants: `None` when it is about several
-/// rights, which may come from several grants.
+/// Counts the projects with one right. Returns `None` for several rights, which may come from different grants.
 async fn granted(
     tx: &mut Tx<'_>,
     member: &Member,
@@ -162,12 +159,12 @@ async fn granted(
     Ok(Some(counted + i64::from(default.is_some())))
 }
 
-/// The condition of a member with many grants: each project is looked up among them.
+/// Returns a condition that checks the grants for each project.
 fn by_looking(member: &Member, missing: ProjectRights) -> Filter {
     let mut filter = Filter::new("p.org_id = {}", member.organization.id);
     let teams = filter.parameter(member.teams.clone());
     let by_default = member.rights.on_default_project();
-    // Rights add up over all of the caller's teams, so each is looked for by itself.
+    // Rights of different teams add up, so each right is checked separately.
     for right in missing.each() {
         let bit = right.bits();
         let granted = format!(
@@ -180,12 +177,11 @@ fn by_looking(member: &Member, missing: ProjectRights) -> Filter {
 }
 
 impl Seen {
-    /// Lets through only what has the name and the tags that are asked for.
     fn narrow(&mut self, org_id: i64, wanted: &ProjectFilter) {
         let before = self.filter.values.len();
         if !wanted.names.is_empty() {
             let names: Vec<String> = wanted.names.iter().map(|name| name.to_lowercase()).collect();
-            // With the organization, so that they are found by their names where grants name the projects.
+            // Includes the organization, so that the planner uses the index on names instead of the granted ids.
             self.filter.and("p.org_id = {}", org_id);
             self.filter.and("p.name_lc = ANY({})", names);
         } else if let Some(q) = &wanted.q {
@@ -197,8 +193,8 @@ impl Seen {
         }
     }
 
-    /// Knows them one by one where they are few, by one text in place of one that counts and one that sorts:
-    /// a part of a name that is found seldom.
+    /// Loads the row ids if there are at most [`FOUND`]: one query instead of a count and a sort, for rare name
+    /// parts.
     async fn look_for_few(&mut self, tx: &mut Tx<'_>) -> Outcome<()> {
         let mut values = self.filter.values.clone();
         values.push((FOUND as i64 + 1).into());
@@ -212,7 +208,6 @@ impl Seen {
         Ok(())
     }
 
-    /// Looks among the projects of a tag that few have.
     async fn look_for_tagged(&mut self, tx: &mut Tx<'_>, org_id: i64, wanted: &ProjectFilter) -> Outcome<()> {
         let few = tag::few(tx, Holder::Project, org_id, &[], &wanted.tagged).await?;
         if let Some(few) = few {

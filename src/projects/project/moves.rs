@@ -1,23 +1,21 @@
-//! Moving workspaces into a project: all of them or none.
+//! Moves workspaces into a project, all of them or none.
 //!
-//! The workspaces are locked in the order of their rows, then the projects in the order of theirs, so that
-//! moves in opposite directions wait for each other and never lock each other out. Called for the
-//! relationship of a project, and for a workspace that names another project.
+//! Workspaces are locked in row order, then projects in row order, so that concurrent moves cannot deadlock.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::super::agent_scope::{self, PoolUser, UsablePool};
 use super::{Member, Outcome, Project, ProjectRights, Refusal, Tx, Value, these};
 
-/// Moves workspaces, named by their external ids, into a project of the member's organization. Naming one
-/// twice is naming it once; one that is there already stays as it is.
+/// Moves workspaces into a project of the member's organization. Duplicates, and workspaces that are in the project
+/// already, are ignored.
 ///
-/// The caller has seen to it that the member may move workspaces into `destination`.
+/// The caller must have checked that the member may move workspaces into `destination`.
 ///
 /// # Errors
-/// `Forbidden`, naming every workspace that is absent, of another organization, or that the member may not
-/// take out of its project; `Invalid`, naming every workspace that may not use its agent pool there; `NotFound` when the
-/// destination has gone meanwhile.
+/// `Forbidden`, naming every workspace that is absent, of another organization, or not movable out of its project by
+/// the member; `Invalid`, naming every workspace that may not use its agent pool in the destination; `NotFound` when
+/// the destination was deleted concurrently.
 pub async fn move_workspaces(tx: &mut Tx<'_>, member: &Member, destination: &Project, ids: &[String]) -> Outcome<()> {
     let found = locked(tx, member, ids).await?;
     let mut projects: Vec<i64> = found.values().map(|workspace| workspace.project).collect();
@@ -26,7 +24,7 @@ pub async fn move_workspaces(tx: &mut Tx<'_>, member: &Member, destination: &Pro
     projects.dedup();
     let lock = "SELECT id FROM projects WHERE id = ANY($1) AND +org_id = $2 ORDER BY id FOR UPDATE";
     if tx.rows(lock, &[projects.clone().into(), member.organization.id.into()]).await?.len() < projects.len() {
-        // Only the destination can be gone: the others hold workspaces that are locked.
+        // The other projects contain locked workspaces, so only the destination can be absent.
         return Err(Refusal::not_found().into());
     }
     let movable = |project: &Project| project.rights.has(ProjectRights::READ | ProjectRights::MOVE_WORKSPACE);
@@ -42,7 +40,7 @@ pub async fn move_workspaces(tx: &mut Tx<'_>, member: &Member, destination: &Pro
     carry(tx, destination, moved).await
 }
 
-/// Refuses to move workspaces to where they may not use their agent pool: their own, or the one that they inherit there.
+/// Rejects workspaces that may not use their own or inherited agent pool in the destination.
 async fn refuse_pools(tx: &mut Tx<'_>, member: &Member, destination: &Project, moved: &[Workspace]) -> Outcome<()> {
     let rows: Vec<i64> = moved.iter().map(|workspace| workspace.row).collect();
     if rows.is_empty() {
@@ -72,14 +70,13 @@ async fn refuse_pools(tx: &mut Tx<'_>, member: &Member, destination: &Project, m
     Err(Refusal::state(detail).into())
 }
 
-/// A workspace and the project that it is in.
 struct Workspace {
     row: i64,
     project: i64,
 }
 
-/// The workspaces of the member's organization, locked, by their external ids. They are looked up by these: with
-/// `org_id` as it stands the embedded store would walk through the organization for each request.
+/// Locks workspaces of the member's organization and returns them by external id. The `+` keeps the embedded store
+/// from scanning the organization's index.
 async fn locked(tx: &mut Tx<'_>, member: &Member, ids: &[String]) -> Outcome<HashMap<String, Workspace>> {
     let sql = "SELECT ext_id, id, project_id FROM workspaces WHERE +org_id = $1 AND ext_id = ANY($2)
         ORDER BY id FOR UPDATE";
@@ -90,7 +87,7 @@ async fn locked(tx: &mut Tx<'_>, member: &Member, ids: &[String]) -> Outcome<Has
     Ok(found)
 }
 
-/// Names every id that may not be moved, once, in the order of the request.
+/// Rejects all ids that may not be moved, in the order of the request, without duplicates.
 fn refuse_others(ids: &[String], may: impl Fn(&str) -> bool) -> Outcome<()> {
     let mut seen = HashSet::new();
     let refused: Vec<&str> = ids.iter().map(String::as_str).filter(|id| !may(id) && seen.insert(*id)).collect();
@@ -101,7 +98,7 @@ fn refuse_others(ids: &[String], may: impl Fn(&str) -> bool) -> Outcome<()> {
         .into())
 }
 
-/// Moves locked workspaces between locked projects and their counts with them.
+/// Moves locked workspaces between locked projects and updates the counters.
 async fn carry(tx: &mut Tx<'_>, destination: &Project, moved: Vec<Workspace>) -> Outcome<()> {
     if moved.is_empty() {
         return Ok(());
@@ -110,7 +107,7 @@ async fn carry(tx: &mut Tx<'_>, destination: &Project, moved: Vec<Workspace>) ->
     for workspace in &moved {
         *losses.entry(workspace.project).or_default() += 1;
     }
-    // A statement for each size of a loss: few, however many projects lose something.
+    // One statement per size of the change, independent of the number of projects.
     let mut changes: BTreeMap<i64, Vec<i64>> = BTreeMap::new();
     changes.insert(moved.len() as i64, vec![destination.id]);
     for (project, loss) in losses {

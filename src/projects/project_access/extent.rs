@@ -1,24 +1,23 @@
-//! How far access to a project goes, so that it can be compared: nobody gives more than they have.
+//! Comparison of access to projects, so that a member cannot grant more than the member has.
 
 use super::super::rights::{Flag, OrganizationRights};
 use super::Level;
 use super::keys::{Block, Key, PLACES, Settings, keys_of};
 
-/// The project is seen, and its workspaces.
+/// Index of the flag "sees the project and its workspaces".
 const READS: usize = PLACES;
-/// Its workspaces are administered: the levels `maintain` and `admin` do that, and no key says so.
+/// Index of the flag "administers the workspaces", which the levels `maintain` and `admin` imply. It has no key.
 const ADMINISTERS: usize = PLACES + 1;
 
-/// For each key how far its word goes, then whether the project is seen and its workspaces are administered.
-/// Access adds up over teams, so that the further word of each key counts.
+/// The rank of each key, and the two flags above. Access of several teams is united by the maximum of each element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent([u8; PLACES + 2]);
 
 impl Extent {
-    /// No access at all.
+    /// No access.
     pub const NONE: Self = Self([0; PLACES + 2]);
 
-    /// That of a team which was given a level with these values.
+    /// Returns the access of a team with a level and these values.
     pub fn of(level: Level, settings: &Settings) -> Self {
         let mut extent = Self::NONE;
         extent.0[..PLACES].copy_from_slice(&settings.ranks());
@@ -27,12 +26,12 @@ impl Extent {
         extent
     }
 
-    /// As stored: the level's word, and the keys of a custom one.
+    /// Reads stored access: the name of the level, and the keys of a custom one.
     pub fn stored(level: &str, custom: Option<&str>) -> Self {
         Level::of(level).map_or(Self::NONE, |level| Self::of(level, &Settings::stored(level, custom)))
     }
 
-    /// What rights in the whole organization mean on one of its projects.
+    /// Returns the access to a project that organization-wide rights imply.
     pub fn of_organization(rights: OrganizationRights, is_default: bool) -> Self {
         let admin = Self::of(Level::Admin, &Settings::of(Level::Admin));
         if rights.has(Flag::ManageProjects) {
@@ -42,7 +41,7 @@ impl Extent {
         let workspaces = |of: Self| keys_of(Block::Workspace).map(move |key| (key, of.0[key.place()]));
         if rights.manages_workspaces() {
             extent.0[ADMINISTERS] = 1;
-            // Making and moving workspaces are rights on the project.
+            // Creating and moving workspaces are project rights, except for creation in the default project.
             for (key, rank) in workspaces(admin).filter(|(key, _)| !matches!(key, Key::Create | Key::Move)) {
                 extent.0[key.place()] = rank;
             }
@@ -58,7 +57,7 @@ impl Extent {
         extent
     }
 
-    /// Both together.
+    /// Returns the union.
     #[must_use]
     pub fn and(mut self, other: Self) -> Self {
         for (own, other) in self.0.iter_mut().zip(other.0) {
@@ -67,7 +66,7 @@ impl Extent {
         self
     }
 
-    /// Whether `other` goes no further anywhere.
+    /// `true` if `other` is not greater in any element.
     pub fn covers(self, other: Self) -> bool {
         self.0.iter().zip(other.0).all(|(own, other)| *own >= other)
     }
@@ -149,7 +148,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is covered gives no right, on the project or on its workspaces, that the other does not give.
+        /// Covered access grants no right, on the project or its workspaces, beyond those of the covering access.
         #[test]
         fn what_is_covered_gives_nothing_more(own in any_access(), other in any_access()) {
             let extent = |(level, keys): &(&str, Option<String>)| Extent::stored(level, keys.as_deref());

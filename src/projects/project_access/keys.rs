@@ -1,4 +1,4 @@
-//! The keys of a team's access to a project: what each may say, and what each level has for it.
+//! The keys of a team's access to a project, with their valid values and their value at each level.
 
 use serde_json::{Value, json};
 
@@ -9,19 +9,18 @@ use super::super::rights::ProjectRights;
 use super::Level;
 use crate::error::Kind;
 
-/// What keys are about: the attributes of the two blocks.
+/// The attribute that a key belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Block {
-    /// The project itself.
+    /// `project-access`: the project itself.
     Project,
-    /// Its workspaces.
+    /// `workspace-access`: its workspaces.
     Workspace,
 }
 
 impl Block {
     const ALL: [Self; 2] = [Self::Project, Self::Workspace];
 
-    /// The attribute.
     fn word(self) -> &'static str {
         match self {
             Self::Project => "project-access",
@@ -30,14 +29,14 @@ impl Block {
     }
 }
 
-/// One key; the place among the keys is that of its row in the table.
+/// A key. The discriminant is the index of its row in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Key {
     /// The project's settings.
     Settings,
     /// The teams' access to the project.
     Teams,
-    /// Sets of variables.
+    /// Variable sets.
     VariableSets,
     /// Runs of workspaces.
     Runs,
@@ -47,25 +46,23 @@ pub enum Key {
     StateVersions,
     /// Variables.
     Variables,
-    /// Making workspaces.
+    /// Creating workspaces.
     Create,
-    /// Locking and unlocking them.
+    /// Locking and unlocking workspaces.
     Locking,
-    /// Deleting them.
+    /// Deleting workspaces.
     Delete,
-    /// Moving them in and out.
+    /// Moving workspaces into and out of the project.
     Move,
-    /// Their run tasks.
+    /// Run tasks.
     RunTasks,
     /// Overriding policies.
     PolicyOverrides,
 }
 
-/// A row of the table: the key, its block, its name, what it may say from the least to the most, and its word at
-/// each level.
+/// A row of the table: key, block, name, values in ascending order, and the value at each level.
 struct Form(Key, Block, &'static str, Words, [&'static str; 5]);
 
-/// The words of a truth value.
 const FLAG: Words = Words::FLAG;
 
 const FORMS: [Form; PLACES] = {
@@ -113,21 +110,20 @@ const FORMS: [Form; PLACES] = {
     ]
 };
 
-/// How many keys there are.
+/// Number of keys.
 pub const PLACES: usize = 13;
 
-/// The keys of a block.
+/// Returns the keys of a block.
 pub fn keys_of(block: Block) -> impl Iterator<Item = Key> {
     FORMS.iter().filter(move |form| form.1 == block).map(|form| form.0)
 }
 
 impl Key {
-    /// Its place among the keys.
+    /// Returns the index of the key.
     pub const fn place(self) -> usize {
         self as usize
     }
 
-    /// The attribute that names it, below `/data/attributes`.
     fn attribute(self) -> String {
         let Form(_, block, name, ..) = &FORMS[self.place()];
         format!("{}/{name}", block.word())
@@ -135,66 +131,65 @@ impl Key {
 }
 
 impl Form {
-    /// How far its word at a level goes.
     fn at(&self, level: Level) -> u8 {
         self.3.rank(self.4[level.column()]).unwrap_or_default()
     }
 }
 
-/// That a key goes so far at least.
+/// A minimum rank of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reach(Key, u8);
 
 impl Reach {
-    /// The project's settings may be changed.
+    /// Change the project's settings.
     pub const UPDATE: Self = Self(Key::Settings, 1);
-    /// The project may be deleted.
+    /// Delete the project.
     pub const DELETE_PROJECT: Self = Self(Key::Settings, 2);
-    /// The access of other teams is seen.
+    /// See the access of other teams.
     pub const READ_TEAMS: Self = Self(Key::Teams, 1);
-    /// The access of other teams is managed.
+    /// Manage the access of other teams.
     pub const MANAGE_TEAMS: Self = Self(Key::Teams, 2);
-    /// Plans may be queued.
+    /// Queue plans.
     pub const PLAN: Self = Self(Key::Runs, 1);
-    /// Applies may be queued.
+    /// Queue applies.
     pub const APPLY: Self = Self(Key::Runs, 2);
-    /// The outputs of states are read.
+    /// Read outputs of states.
     pub const READ_OUTPUTS: Self = Self(Key::StateVersions, 1);
-    /// Whole states are read, and not their outputs alone.
+    /// Read whole states.
     pub const READ_STATE: Self = Self(Key::StateVersions, 2);
-    /// States are written.
+    /// Write states.
     pub const WRITE_STATE: Self = Self(Key::StateVersions, 3);
-    /// Mocks for policies are read.
+    /// Read mocks for policies.
     pub const READ_MOCKS: Self = Self(Key::SentinelMocks, 1);
-    /// Variables are read.
+    /// Read variables.
     pub const READ_VARIABLES: Self = Self(Key::Variables, 1);
-    /// Variables are changed.
+    /// Change variables.
     pub const WRITE_VARIABLES: Self = Self(Key::Variables, 2);
-    /// Workspaces are made.
+    /// Create workspaces.
     pub const CREATE: Self = Self(Key::Create, 1);
-    /// Workspaces are locked and unlocked.
+    /// Lock and unlock workspaces.
     pub const LOCK: Self = Self(Key::Locking, 1);
-    /// Workspaces are deleted.
+    /// Delete workspaces.
     pub const DELETE: Self = Self(Key::Delete, 1);
-    /// Workspaces are moved in and out.
+    /// Move workspaces into and out of the project.
     pub const MOVE: Self = Self(Key::Move, 1);
-    /// Run tasks are managed.
+    /// Manage run tasks.
     pub const RUN_TASKS: Self = Self(Key::RunTasks, 1);
-    /// Policies are overridden.
+    /// Override policies.
     pub const OVERRIDE_POLICIES: Self = Self(Key::PolicyOverrides, 1);
 }
 
-/// For every key how far its word goes.
+/// The rank of every key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings([u8; PLACES]);
 
 impl Settings {
-    /// Those of a level; of the custom one, where it begins.
+    /// Returns the values of a level; for the custom level, the initial values.
     pub fn of(level: Level) -> Self {
         Self(std::array::from_fn(|place| FORMS[place].at(level)))
     }
 
-    /// Those that are stored beside a level. A key that is not there has what its level says.
+    /// Reads stored values. An absent key has the value of the level.
     pub fn stored(level: Level, custom: Option<&str>) -> Self {
         let mut settings = Self::of(level);
         let Some(Ok(stored)) = custom.map(serde_json::from_str::<Value>) else { return settings };
@@ -204,7 +199,7 @@ impl Settings {
         settings
     }
 
-    /// What is stored: both blocks of a custom level, nothing for one that has its own values.
+    /// Returns the stored form: both blocks for the custom level, `None` for predefined levels.
     pub fn to_store(&self, level: Level) -> Option<String> {
         (level == Level::Custom).then(|| {
             let (project, workspace) = self.blocks();
@@ -212,7 +207,7 @@ impl Settings {
         })
     }
 
-    /// The blocks `project-access` and `workspace-access` with every key.
+    /// Returns the blocks `project-access` and `workspace-access` with all keys.
     pub fn blocks(&self) -> (Value, Value) {
         let block = |block| {
             let keys = FORMS.iter().zip(self.0).filter(|(form, _)| form.1 == block);
@@ -221,7 +216,7 @@ impl Settings {
         (block(Block::Project), block(Block::Workspace))
     }
 
-    /// What they amount to for the project.
+    /// Returns the resulting rights on the project.
     pub fn rights(&self) -> ProjectRights {
         let mut rights = ProjectRights::READ;
         for (reach, right) in [
@@ -238,23 +233,23 @@ impl Settings {
         rights
     }
 
-    /// Whether a key goes so far.
+    /// `true` if a key has at least this rank.
     pub fn go(&self, reach: Reach) -> bool {
         self.0[reach.0.place()] >= reach.1
     }
 
-    /// How far each key goes: the place of its word among those it may say.
+    /// Returns the rank of each key.
     pub fn ranks(&self) -> [u8; PLACES] {
         self.0
     }
 }
 
-/// The keys that a request names, and how far.
+/// The keys that a request sets, with their ranks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Named(Vec<(Key, u8)>);
 
 impl Named {
-    /// Reads both blocks. Names that are no key are ignored, null names nothing.
+    /// Reads both blocks. Unknown keys and null values are ignored.
     pub fn read(attributes: &mut Attributes<'_>) -> Self {
         let mut named = Vec::new();
         for block in Block::ALL {
@@ -274,11 +269,11 @@ impl Named {
         Self(named)
     }
 
-    /// These keys over `base`, which are those of the level or, of a custom one, what is stored. `before` is what
-    /// documents have shown so far: a key that says the same is no order.
+    /// Applies these keys to `base`: the values of the level, or the stored values of a custom one. `before` are the
+    /// values that documents have shown so far; repeating one of them changes nothing.
     ///
     /// # Errors
-    /// `Invalid` for each key that is to have another value than the one of its level.
+    /// `Invalid` for each key that differs from its value at a predefined level.
     pub fn over(&self, level: Level, mut base: Settings, before: Option<&Settings>) -> Outcome<Settings> {
         if level != Level::Custom {
             let is_said = |key: Key, rank| {
@@ -307,7 +302,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Whatever is stored or sent, each key has one of its words.
+        /// For any stored or sent value, each key has one of its valid values.
         #[test]
         fn keys_never_have_another_value(key in 0..PLACES, word in "[a-z-]{0,12}", flag: Option<bool>) {
             let Form(_, block, name, words, _) = &FORMS[key];

@@ -1,8 +1,7 @@
-//! The flags of `organization-access`: which of them need others, and who gives them.
+//! The flags of `organization-access`, their dependencies, and the check of granted flags.
 //!
-//! A flag that another one needs is raised with it, unless the request says that it shall not be there:
-//! then the request contradicts itself. Nobody gives a flag that they do not have ([`escalation`] has the rest of
-//! that rule).
+//! Setting a flag also sets the flags that it needs. A request that clears a needed flag at the same time is invalid.
+//! A member cannot grant flags that the member lacks (see [`escalation`] for other rights).
 //!
 //! [`escalation`]: super::super::escalation
 
@@ -12,10 +11,9 @@ use super::super::refusal::{Fault, Outcome, Refusal};
 use super::super::rights::{BEYOND, Flag, OrganizationRights};
 use crate::error::Kind;
 
-/// The attribute.
 const NAME: &str = "organization-access";
 
-/// A flag and what it needs, what needs others first.
+/// Flags and the flags that they need. A flag precedes the flags that it needs, so one pass is enough.
 const NEEDS: &[(Flag, &[Flag])] = &[
     (Flag::ManageOrganizationAccess, &[Flag::ManageTeams, Flag::ManageMembership]),
     (Flag::ManageTeams, &[Flag::ManageMembership]),
@@ -23,15 +21,15 @@ const NEEDS: &[(Flag, &[Flag])] = &[
     (Flag::ReadProjects, &[Flag::ReadWorkspaces]),
 ];
 
-/// What `access-secret-teams` needs one of.
+/// The flags of which `access-secret-teams` needs one.
 const TEAM_FLAGS: [Flag; 3] = [Flag::ManageMembership, Flag::ManageTeams, Flag::ManageOrganizationAccess];
 
-/// The flags that a request names.
+/// The flags that a request sets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Flags(Vec<(Flag, bool)>);
 
 impl Flags {
-    /// Reads the flags; names that are none are ignored, null names nothing.
+    /// Reads the flags. Unknown names and null values are ignored.
     pub fn read(attributes: &mut Attributes<'_>) -> Self {
         let mut flags = Vec::new();
         let Some(members) = attributes.object(NAME).value() else { return Self::default() };
@@ -46,15 +44,15 @@ impl Flags {
         Self(flags)
     }
 
-    /// Whether none is named.
+    /// `true` if the request sets no flag.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The flags of `before` with these over them, and with those that they need.
+    /// Returns `before` with these flags applied, and the flags that they need.
     ///
     /// # Errors
-    /// `Invalid` when a needed flag is named as not granted.
+    /// `Invalid` when the request clears a needed flag.
     pub fn over(&self, before: OrganizationRights) -> Outcome<OrganizationRights> {
         let mut rights = self.0.iter().fold(before, |rights, (flag, granted)| rights.with(*flag, *granted));
         let refused = |flag: Flag| self.0.contains(&(flag, false));
@@ -82,10 +80,10 @@ impl Flags {
     }
 }
 
-/// Refuses rights in the organization that a team gets over those `before` and the member does not have.
+/// Rejects granted rights that are neither in `before` nor among the member's own.
 ///
 /// # Errors
-/// `Forbidden`, naming them.
+/// `Forbidden`, naming the rights.
 pub fn refuse_beyond(member: &Member, before: OrganizationRights, given: OrganizationRights) -> Outcome<()> {
     let own = if member.owner { OrganizationRights::ALL } else { member.rights };
     let beyond: Vec<_> = own.missing(before, given).map(Flag::word).collect();

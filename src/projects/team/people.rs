@@ -1,7 +1,7 @@
-//! Who is in which team.
+//! Members of teams.
 //!
-//! A team's row is locked before its people change, several teams in the order of their rows; that keeps
-//! the counters true and the owners team from losing its last member to two requests at once.
+//! A team's row is locked before its members change; several teams are locked in row order. This keeps the counters
+//! correct, and the owners team from losing its last members to concurrent requests.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,7 +10,7 @@ use super::super::tx::Tx;
 use super::Team;
 use crate::error::Kind;
 
-/// The users of teams, in the order in which they are known to the installation.
+/// Returns the users of teams, ordered by user row id.
 ///
 /// # Errors
 /// Those of the store.
@@ -27,12 +27,12 @@ pub async fn of_teams(tx: &mut Tx<'_>, teams: &[i64]) -> Outcome<HashMap<i64, Ve
     Ok(users)
 }
 
-/// Rows of the members of an organization that have these names. They stay members until the end of the
-/// transaction. The memberships alone are locked: users are members of other organizations too, whose requests would
-/// wait, and each lock them in an order of its own.
+/// Returns the row ids of the organization's members with these usernames. Their memberships are locked, so they
+/// remain members until the end of the transaction. The users are not locked: they also belong to other
+/// organizations, whose requests would wait or deadlock.
 ///
 /// # Errors
-/// `Malformed`, with a fault for everyone who is not a member.
+/// `Malformed`, with a fault for each name that is not a member.
 pub async fn named(tx: &mut Tx<'_>, org_id: i64, names: &[String]) -> Outcome<Vec<i64>> {
     let sql = "SELECT u.username_lc, u.id FROM users u JOIN organization_memberships m ON m.user_id = u.id
         WHERE u.username_lc = ANY($1) AND +m.org_id = $2 ORDER BY m.id FOR UPDATE OF m";
@@ -40,7 +40,7 @@ pub async fn named(tx: &mut Tx<'_>, org_id: i64, names: &[String]) -> Outcome<Ve
     found(tx, sql, lowered, org_id, (names, "a member")).await
 }
 
-/// Rows of the users behind memberships of an organization.
+/// Returns the row ids of the users of memberships in an organization.
 ///
 /// # Errors
 /// As [`named`].
@@ -66,7 +66,7 @@ async fn found(
         match rows.get(key) {
             Some(user) => drop(users.insert(*user)),
             None => {
-                // One text whether or not there is such a user elsewhere.
+                // The text does not reveal users outside the organization.
                 let detail = format!("{} is not {kind} of the organization", quoted(given));
                 faults.push(Fault::at(format!("/data/{n}/id"), detail));
             }
@@ -76,10 +76,10 @@ async fn found(
     Ok(users.into_iter().collect())
 }
 
-/// Adds users to a team; who is in it already stays.
+/// Adds users to a team. Present members are ignored.
 ///
 /// # Errors
-/// `NotFound` when the team has gone meanwhile.
+/// `NotFound` when the team was deleted concurrently.
 pub async fn add(tx: &mut Tx<'_>, team: i64, users: &[i64]) -> Outcome<()> {
     tx.take("teams", team).await?;
     let join = "INSERT INTO team_memberships (team_id, user_id) SELECT $1, id FROM users WHERE id = ANY($2)
@@ -103,10 +103,10 @@ pub async fn add_to_all(tx: &mut Tx<'_>, teams: &[i64], user: i64) -> Outcome<()
     Ok(())
 }
 
-/// Takes users out of a team; who is not in it does not matter.
+/// Removes users from a team. Users who are not in it are ignored.
 ///
 /// # Errors
-/// `Conflict` when the owners team would be empty; `NotFound` when the team has gone meanwhile.
+/// `Conflict` when the owners team would become empty; `NotFound` when the team was deleted concurrently.
 pub async fn remove(tx: &mut Tx<'_>, team: &Team, users: &[i64]) -> Outcome<()> {
     tx.take("teams", team.id).await?;
     let leave = "DELETE FROM team_memberships WHERE team_id = $1 AND user_id = ANY($2)";
@@ -114,7 +114,7 @@ pub async fn remove(tx: &mut Tx<'_>, team: &Team, users: &[i64]) -> Outcome<()> 
     count_down(tx, team.id, left).await
 }
 
-/// Takes a user out of all teams of an organization.
+/// Removes a user from all teams of an organization.
 ///
 /// # Errors
 /// As [`remove`].

@@ -1,4 +1,4 @@
-//! What a create or an update gives of a workspace, and its rules.
+//! Validates the attributes of a workspace.
 
 use super::super::agent_scope::{self, PoolUser};
 use super::super::attributes::{Attributes, Given};
@@ -9,32 +9,32 @@ use super::settings::{self, Settings};
 use super::{Member, Outcome, Workspace};
 use crate::clock::Time;
 
-/// Longest name, characters.
+/// Maximum length of a name, in characters.
 const LONGEST_NAME: usize = 90;
 
-/// A workspace's attributes after a create or an update.
+/// The attributes of a workspace after a create or an update.
 pub struct Fields {
     /// 1 to 90 letters, digits, `-`, `_`.
     pub name: String,
-    /// What it is for.
+    /// The description.
     pub description: Option<String>,
-    /// Whether the duration is the project's.
+    /// `true` if the auto-destroy duration is inherited from the project.
     pub inherits_auto_destroy: bool,
-    /// Its own duration; `None` beside `false` is "never".
+    /// Its own auto-destroy duration. `None` means "never" unless the duration is inherited.
     pub own_auto_destroy: Option<String>,
-    /// When it destroys what it manages.
+    /// The time at which its resources are to be destroyed.
     pub auto_destroy_at: Option<Time>,
-    /// `latest`, a version, or constraints of versions.
+    /// `latest`, a version, or version constraints.
     pub terraform_version: String,
     /// The attributes without effect.
     pub settings: Settings,
-    /// The execution mode; `None` leaves it as it is.
+    /// The execution mode; `None` for no change.
     pub mode: Option<Columns>,
 }
 
 impl Fields {
-    /// Reads and checks attributes over those that are stored, or over the defaults on a create. `pool` is the
-    /// relationship to the agent pool. Faults are left in `attributes`.
+    /// Reads and validates attributes over the stored values, or over the defaults for a create. `pool` is the
+    /// relationship to the agent pool. Faults are added to `attributes`.
     ///
     /// # Errors
     /// Those of the store.
@@ -74,12 +74,12 @@ impl Fields {
     }
 }
 
-/// What attributes are read for.
+/// The target of the attributes.
 #[derive(Clone, Copy)]
 pub enum Of<'w> {
-    /// A workspace that is made in a project.
+    /// A new workspace in this project.
     New(&'w Project),
-    /// One that is changed.
+    /// An existing workspace.
     Stored(&'w Workspace),
 }
 
@@ -95,7 +95,6 @@ impl<'w> Of<'w> {
         }
     }
 
-    /// Whether documents show this duration: that of the workspace, or that of its project.
     fn shows(self, duration: &str) -> bool {
         let shown = match self {
             Self::New(project) => [project.auto_destroy.as_deref(), None],
@@ -105,7 +104,6 @@ impl<'w> Of<'w> {
     }
 }
 
-/// Adds a fault when a workspace would inherit a pool from which it is excluded.
 async fn refuse_inherited_pool(
     tx: &mut Tx<'_>,
     member: &Member,
@@ -133,10 +131,10 @@ fn read_name(attributes: &mut Attributes<'_>, required: bool) -> Given<String> {
     name
 }
 
-/// The duration of a workspace: whether it is the project's, and its own one.
+/// Reads the auto-destroy duration. Returns `true` if it is inherited, and the workspace's own duration.
 ///
-/// Naming one makes it the workspace's own; null makes "never" its own, unless it is to inherit. Beside that, the one
-/// that documents show already is no order.
+/// A value sets the workspace's own duration; null sets "never", unless the request asks to inherit. When it does, a
+/// value that documents already show is ignored.
 fn read_auto_destroy(attributes: &mut Attributes<'_>, of: Of<'_>) -> (bool, Option<String>) {
     let stored = of.stored();
     let duration = project::read_duration(attributes);
@@ -156,7 +154,6 @@ fn read_auto_destroy(attributes: &mut Attributes<'_>, of: Of<'_>) -> (bool, Opti
     }
 }
 
-/// The duration that is the workspace's own so far.
 fn own_duration(stored: Option<&Workspace>) -> Option<String> {
     stored.filter(|stored| !stored.inherits_auto_destroy).and_then(|stored| stored.auto_destroy.clone())
 }

@@ -1,8 +1,7 @@
-//! Lists of workspaces: only what the caller sees, by name.
+//! Lists of the workspaces that the caller sees, sorted by name.
 //!
-//! Who sees every workspace of the organization is served from its indexes, and the counts are kept where
-//! workspaces come and go. For others the projects of their teams' grants are read first, and the workspaces that the
-//! teams have access to by themselves, where there are not too many.
+//! Callers who see all workspaces are served from the organization's indexes, with a stored count. For other callers,
+//! the grants of their teams on projects and workspaces are loaded first, if there are few.
 
 use super::super::grants;
 use super::super::page::{self, Filter, Listed, Order, Page, Source, containing};
@@ -11,31 +10,31 @@ use super::super::tag::{self, Holder, TagFilter};
 use super::rights::{self, WorkspaceRights};
 use super::{Member, Outcome, Tx, Workspace, these};
 
-/// What a list is asked for.
+/// The filters and the order of a list.
 #[derive(Clone, Debug, Default)]
 pub struct WorkspaceFilter {
-    /// Part of the name, without case.
+    /// Part of the name, case-insensitive.
     pub name: Option<String>,
-    /// The whole name, where `*` stands for anything, without case.
+    /// Pattern of the whole name, case-insensitive, with `*` for any characters.
     pub wildcard: Option<String>,
-    /// Keys of tags, all of which hold.
+    /// Keys of tags that a workspace must all have.
     pub tags: Vec<String>,
-    /// Keys of tags, none of which holds.
+    /// Keys of tags of which a workspace must have none.
     pub without_tags: Vec<String>,
-    /// Tags, all of which hold.
+    /// Tags that a workspace must all have.
     pub tagged: Vec<TagFilter>,
-    /// External ids of projects, any of them.
+    /// External ids of projects to match, any of them; empty for all.
     pub projects: Vec<String>,
-    /// Backwards by name.
+    /// Sort in descending order.
     pub backwards: bool,
 }
 
 const WORKSPACES: Source = Source { id: "w.id", from: "workspaces w" };
 
-/// A page of the workspaces that the member sees.
+/// Returns a page of the workspaces that the member sees.
 ///
 /// # Errors
-/// Those of the store; `Unavailable` when too much must be looked at.
+/// Those of the store; `Unavailable` when the query takes too long.
 pub async fn list(
     tx: &mut Tx<'_>,
     member: &Member,
@@ -66,7 +65,7 @@ pub async fn list(
     let matching = match everything.known {
         Some(known) if filter.values.len() == before => known,
         _ => {
-            // What is looked for decides how: a plan for any value would go through them all.
+            // A generic plan would scan all workspaces of the organization.
             tx.fit();
             page::count(tx, WORKSPACES, &filter).await?
         }
@@ -76,21 +75,20 @@ pub async fn list(
     Ok(Listed { items: these(tx, member, &rows).await?, matching })
 }
 
-/// What a member sees: a condition on `workspaces w`, and how many there are when that is known.
+/// The workspaces that a member sees: a condition on `workspaces w`, and their number if it is known.
 pub struct Seen {
     /// The condition.
     pub filter: Filter,
     known: Option<i64>,
 }
 
-/// Most workspaces to which teams have access of their own that are named one by one.
+/// Maximum number of workspaces with individual team access that are listed by row id.
 const FEW: usize = 1_000;
 
-/// Workspaces to which the member's teams have access of their own, in addition to those of projects.
 enum Direct {
-    /// Their rows.
+    /// Their row ids.
     Few(Vec<i64>),
-    /// Too many to be named one by one.
+    /// Too many to list.
     Many,
 }
 
@@ -108,7 +106,6 @@ impl Direct {
         matches!(self, Self::Few(rows) if rows.is_empty())
     }
 
-    /// The condition on `workspaces w` that `other` or this holds.
     fn or(self, other: Option<String>, member: &Member, filter: &mut Filter) -> String {
         let own = match self {
             Self::Few(rows) if rows.is_empty() => return other.unwrap_or_else(|| "FALSE".to_owned()),
@@ -122,7 +119,7 @@ impl Direct {
     }
 }
 
-/// The workspaces of the organization that the member sees; `None` for none at all.
+/// Returns the workspaces of the organization that the member sees, or `None` if there are none.
 ///
 /// # Errors
 /// Those of the store.
@@ -157,7 +154,6 @@ pub async fn seen(tx: &mut Tx<'_>, member: &Member) -> Outcome<Option<Seen>> {
     Ok(Some(Seen { filter, known: Some(known) }))
 }
 
-/// The workspaces of projects, of those whose workspaces the member sees.
 async fn of_projects(tx: &mut Tx<'_>, member: &Member, projects: &[String]) -> Outcome<Option<Seen>> {
     let sql = "SELECT id, workspace_count FROM projects WHERE ext_id = ANY($1) AND +org_id = $2";
     let mut counts: Vec<(i64, i64)> = Vec::new();
@@ -200,7 +196,7 @@ fn narrow(filter: &mut Filter, wanted: &WorkspaceFilter) {
     tag::exclude_workspaces(filter, &wanted.without_tags);
 }
 
-/// A wildcard as a pattern of LIKE … ESCAPE '\': `*` is anything, all else is itself.
+/// Converts a wildcard into a pattern for LIKE … ESCAPE '\': `*` matches anything, other characters are literal.
 fn pattern(wildcard: &str) -> String {
     let parts: Vec<String> = wildcard.split('*').map(containing).collect();
     parts

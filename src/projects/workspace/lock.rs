@@ -1,5 +1,5 @@
-//! Locks of workspaces: one holder at a time, a user or a team. Each change is one statement with its
-//! condition, so that of two at once one is refused.
+//! Locks of workspaces, each held by one user or team. A change is one conditional statement, so of two concurrent
+//! changes one fails.
 
 use super::super::caller::{Caller, Subject};
 use super::super::team;
@@ -8,7 +8,7 @@ use super::{Member, Outcome, Refusal, Tx, Workspace};
 /// Locks a workspace for the caller.
 ///
 /// # Errors
-/// `Conflict` when it is locked, by whomever; `NotFound` when it has gone meanwhile.
+/// `Conflict` when it is already locked, even by the caller; `NotFound` when it was deleted concurrently.
 pub async fn lock(tx: &mut Tx<'_>, caller: &Caller, member: &Member, workspace: &Workspace) -> Outcome<()> {
     let holder = holder(tx, caller, member).await?;
     let sql = "UPDATE workspaces SET locked_by = $1 WHERE id = $2 AND locked_by IS NULL";
@@ -19,10 +19,10 @@ pub async fn lock(tx: &mut Tx<'_>, caller: &Caller, member: &Member, workspace: 
     Err(Refusal::conflict("the workspace is already locked").into())
 }
 
-/// Takes the caller's own lock away.
+/// Releases the caller's own lock.
 ///
 /// # Errors
-/// `Conflict` when somebody else holds the lock, or nobody. Clients tell the two by these words.
+/// `Conflict` when another user or team holds the lock, or it is not locked. Clients distinguish the two by the text.
 pub async fn unlock(tx: &mut Tx<'_>, caller: &Caller, member: &Member, workspace: &Workspace) -> Outcome<()> {
     let holder = holder(tx, caller, member).await?;
     let sql = "UPDATE workspaces SET locked_by = NULL WHERE id = $1 AND locked_by = $2";
@@ -43,10 +43,10 @@ pub async fn unlock(tx: &mut Tx<'_>, caller: &Caller, member: &Member, workspace
     .into())
 }
 
-/// Takes the lock away, whoever holds it.
+/// Releases the lock of any holder.
 ///
 /// # Errors
-/// `Conflict` when nobody does; `NotFound` when it has gone meanwhile.
+/// `Conflict` when it is not locked; `NotFound` when it was deleted concurrently.
 pub async fn unlock_by_force(tx: &mut Tx<'_>, workspace: &Workspace) -> Outcome<()> {
     let sql = "UPDATE workspaces SET locked_by = NULL WHERE id = $1 AND locked_by IS NOT NULL";
     if tx.execute(sql, &[workspace.id.into()]).await? == 1 {
@@ -56,7 +56,6 @@ pub async fn unlock_by_force(tx: &mut Tx<'_>, workspace: &Workspace) -> Outcome<
     Err(not_locked().into())
 }
 
-/// Whether the holder of a lock is a team that the member does not know of.
 async fn is_hidden(tx: &mut Tx<'_>, member: &Member, holder: &Option<String>) -> Outcome<bool> {
     Ok(!team::hidden_references(tx, member, holder.as_deref().into_iter()).await?.is_empty())
 }
@@ -65,7 +64,7 @@ fn not_locked() -> Refusal {
     Refusal::conflict("the workspace is not locked")
 }
 
-/// Whom a lock of the caller belongs to. An organization's token acts as an owner, and locks as the owners.
+/// Returns the holder of a lock that the caller takes. For an organization token this is the owners team.
 async fn holder(tx: &mut Tx<'_>, caller: &Caller, member: &Member) -> Outcome<String> {
     if !matches!(caller.subject, Subject::Organization { .. }) {
         return Ok(caller.reference());

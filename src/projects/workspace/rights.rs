@@ -1,5 +1,5 @@
-//! What a caller may do with a workspace: by the level that the caller's teams have on its project or on the workspace
-//! itself, and by what they have in the whole organization. Rights only add up.
+//! The rights of a caller on a workspace: the union of the access of the caller's teams to the workspace and its
+//! project, and of organization-wide rights.
 
 use std::collections::HashMap;
 use std::ops::{BitOr, BitOrAssign};
@@ -11,50 +11,50 @@ use super::super::refusal::Outcome;
 use super::super::tx::Tx;
 use super::super::workspace_keys::{WorkspaceLevel, WorkspaceReach, WorkspaceSettings};
 
-/// What a caller may do with one workspace.
+/// The rights of a caller on one workspace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WorkspaceRights(u32);
 
 impl WorkspaceRights {
-    /// Nothing, not even to know of it.
+    /// No rights. The workspace is hidden from the caller.
     pub const NONE: Self = Self(0);
-    /// To see it and its settings.
+    /// See it and its settings.
     pub const READ: Self = Self(1);
-    /// To change its settings, to take a lock away from others, to delete it whatever it holds.
+    /// Change its settings, release locks of others, delete it unconditionally.
     pub const ADMIN: Self = Self(1 << 1);
-    /// To delete it when nothing speaks against that.
+    /// Delete it safely.
     pub const DESTROY: Self = Self(1 << 2);
-    /// To lock it and to unlock it again.
+    /// Lock it, and release the own lock.
     pub const LOCK: Self = Self(1 << 3);
-    /// To manage its run tasks.
+    /// Manage its run tasks.
     pub const RUN_TASKS: Self = Self(1 << 4);
-    /// To queue plans.
+    /// Queue plans.
     pub const PLAN: Self = Self(1 << 5);
-    /// To queue applies.
+    /// Queue applies.
     pub const APPLY: Self = Self(1 << 6);
-    /// To read variables.
+    /// Read variables.
     pub const READ_VARIABLES: Self = Self(1 << 7);
-    /// To change variables.
+    /// Change variables.
     pub const WRITE_VARIABLES: Self = Self(1 << 8);
-    /// To read state versions.
+    /// Read state versions.
     pub const READ_STATE: Self = Self(1 << 9);
-    /// To read the outputs of states.
+    /// Read outputs of states.
     pub const READ_OUTPUTS: Self = Self(1 << 10);
-    /// To write states.
+    /// Write states.
     pub const WRITE_STATE: Self = Self(1 << 11);
-    /// To read mocks for policies.
+    /// Read mocks for policies.
     pub const READ_MOCKS: Self = Self(1 << 12);
-    /// To override policies.
+    /// Override policies.
     pub const OVERRIDE_POLICIES: Self = Self(1 << 13);
-    /// Everything.
+    /// All rights.
     pub const ALL: Self = Self((1 << 14) - 1);
 
-    /// Whether all of `needed` is granted.
+    /// `true` if all of `needed` is granted.
     pub const fn has(self, needed: Self) -> bool {
         self.0 & needed.0 == needed.0
     }
 
-    /// What a team's level on a project means for the workspaces in it; `custom` are its stored keys.
+    /// Returns the rights on a project's workspaces that a team's level implies. `custom` are the stored keys.
     pub fn of_level(level: &str, custom: Option<&str>) -> Self {
         let Some(level) = Level::of(level) else { return Self::NONE };
         let keys = Settings::stored(level, custom);
@@ -81,7 +81,7 @@ impl WorkspaceRights {
         rights
     }
 
-    /// The rights of a team's access to a single workspace. Only administrators delete it.
+    /// Returns the rights of a team's access to a single workspace. Only the level `admin` allows deletion.
     pub fn of_access(level: WorkspaceLevel, keys: &WorkspaceSettings) -> Self {
         if level == WorkspaceLevel::Admin {
             return Self::ALL;
@@ -104,7 +104,7 @@ impl WorkspaceRights {
         .fold(Self::READ, |rights, (_, right)| rights | right)
     }
 
-    /// As [`WorkspaceRights::of_access`], of a stored row.
+    /// As [`WorkspaceRights::of_access`], for stored values.
     fn of_stored_access(level: &str, custom: Option<&str>) -> Self {
         let level = WorkspaceLevel::of(level);
         level.map_or(Self::NONE, |level| Self::of_access(level, &WorkspaceSettings::stored(level, custom)))
@@ -125,10 +125,10 @@ impl BitOrAssign for WorkspaceRights {
     }
 }
 
-/// What the member may do with every workspace of the organization.
+/// Returns the member's rights on every workspace of the organization.
 pub(crate) fn everywhere(member: &Member) -> WorkspaceRights {
     if member.owner && member.teams.is_empty() {
-        // The organization itself, by its token: it owns everything and runs nothing.
+        // An organization token owns everything but cannot start runs.
         WorkspaceRights(WorkspaceRights::ALL.0 & !(WorkspaceRights::PLAN.0 | WorkspaceRights::APPLY.0))
     } else if member.rights.manages_workspaces() {
         WorkspaceRights::ALL
@@ -139,7 +139,7 @@ pub(crate) fn everywhere(member: &Member) -> WorkspaceRights {
     }
 }
 
-/// What the member may do with the workspaces of each of these projects.
+/// Returns the member's rights on the workspaces of each of these projects, by project row id.
 ///
 /// # Errors
 /// Those of the store.
@@ -164,7 +164,7 @@ pub(crate) async fn by_project(
     Ok(rights)
 }
 
-/// What the member may do with each of these workspaces, by their rows; each is given with the row of its project.
+/// Returns the member's rights on each of these workspaces, given as pairs of workspace and project row id.
 ///
 /// # Errors
 /// Those of the store.
@@ -195,17 +195,17 @@ pub(crate) async fn of_workspaces(
 
 /// A team's access to a workspace.
 pub(crate) struct Given {
-    /// Row of the team.
+    /// Row id of the team.
     pub(crate) team: i64,
-    /// Row of the workspace.
+    /// Row id of the workspace.
     pub(crate) workspace: i64,
-    /// Row of its project.
+    /// Row id of the project.
     pub(crate) project: i64,
     /// The rights of the access.
     pub(crate) rights: WorkspaceRights,
 }
 
-/// The access of teams to single workspaces of their organizations, at most `limit` rows.
+/// Returns the access of teams to single workspaces of their organizations, at most `limit` rows.
 ///
 /// # Errors
 /// Those of the store.

@@ -1,11 +1,10 @@
-//! The attributes of a workspace that are stored and shown and have no effect here, and the version of
-//! Terraform, which has none either but must read as one.
+//! The attributes of a workspace that are stored and returned without effect, and the Terraform version, which is
+//! validated but has no effect either.
 
 use serde_json::{Map, Value, json};
 
 use super::super::attributes::{Attributes, Given, label};
 
-/// What a setting may be, and what it is when nobody set it.
 enum Form {
     Flag(bool),
     Text(Option<&'static str>),
@@ -34,29 +33,29 @@ const PROJECT_STATE: &str = "project-remote-state";
 const PREFIXES: &str = "trigger-prefixes";
 const PATTERNS: &str = "trigger-patterns";
 
-/// Longest text of a setting, characters.
+/// Maximum length of a text of a setting, in characters.
 const LONGEST: usize = 4096;
-/// Most texts of a list.
+/// Maximum number of elements of a list.
 const MOST: usize = 256;
-/// Most characters of all texts of a list: a page shows the lists of a hundred workspaces.
+/// Maximum total length of a list, in characters. A page shows the lists of up to a hundred workspaces.
 const TOGETHER: usize = 1 << 16;
 
-/// The settings of a workspace; only those that somebody set.
+/// The settings that were explicitly set for a workspace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings(Map<String, Value>);
 
 impl Settings {
-    /// As stored.
+    /// Parses the stored form.
     pub fn parse(text: &str) -> Self {
         Self(serde_json::from_str(text).unwrap_or_default())
     }
 
-    /// To be stored.
+    /// Returns the stored form.
     pub fn text(&self) -> String {
         Value::from(self.0.clone()).to_string()
     }
 
-    /// Every setting with its value.
+    /// Returns every setting with its value or default.
     pub fn all(&self) -> Map<String, Value> {
         let usual = |form: &Form| match form {
             Form::Flag(flag) => json!(flag),
@@ -67,8 +66,8 @@ impl Settings {
         SETTINGS.iter().map(|(name, form)| ((*name).to_owned(), value(name, form))).collect()
     }
 
-    /// With what a request sets; null is the default again. Prefixes take the place of patterns, and patterns
-    /// that of prefixes: a request may not fill both.
+    /// Returns the settings after a request. Null resets to the default. Setting prefixes clears patterns and vice
+    /// versa; a request may not set both.
     pub fn changed(&self, attributes: &mut Attributes<'_>) -> Self {
         let mut settings = self.0.clone();
         let mut filled = Vec::new();
@@ -109,12 +108,10 @@ fn json_of<T: Into<Value>>(given: Given<T>) -> Given<Value> {
     }
 }
 
-/// A text of at most [`LONGEST`] characters.
 pub(crate) fn short(attributes: &mut Attributes<'_>, name: &str) -> Given<String> {
     attributes.short_text(name, LONGEST)
 }
 
-/// A list of at most [`MOST`] texts.
 fn few(attributes: &mut Attributes<'_>, name: &str) -> Given<Vec<String>> {
     let texts = attributes.texts(name, MOST, LONGEST);
     let together = texts.as_value().map_or(0, |texts| texts.iter().map(|text| text.chars().count()).sum());
@@ -124,10 +121,10 @@ fn few(attributes: &mut Attributes<'_>, name: &str) -> Given<Vec<String>> {
     texts
 }
 
-/// The version that is used when none is named.
+/// The default version.
 pub(crate) const LATEST: &str = "latest";
 
-/// The attribute `terraform-version`: `latest`, a version, or constraints of versions.
+/// Reads `terraform-version`: `latest`, a version, or version constraints.
 pub(crate) fn read_version(attributes: &mut Attributes<'_>) -> Given<String> {
     const NAME: &str = "terraform-version";
     let version = attributes.text(NAME);
@@ -138,7 +135,7 @@ pub(crate) fn read_version(attributes: &mut Attributes<'_>) -> Given<String> {
     version
 }
 
-/// Constraints joined by commas: an operator, or none, and a version.
+/// `true` for comma-separated constraints, each an optional operator and a version.
 fn is_constraint(text: &str) -> bool {
     const OPERATORS: [&str; 7] = ["~>", ">=", "<=", "!=", "=", ">", "<"];
     let one = |part: &str| {
@@ -148,7 +145,7 @@ fn is_constraint(text: &str) -> bool {
     text.len() <= 256 && text.split(',').all(one)
 }
 
-/// One to three numbers, then perhaps a prerelease after `-` and build metadata after `+`.
+/// `true` for one to three numbers, with an optional prerelease after `-` and build metadata after `+`.
 fn is_version(text: &str) -> bool {
     let (text, metadata) = text.split_once('+').map_or((text, None), |(text, rest)| (text, Some(rest)));
     let (numbers, prerelease) = text.split_once('-').map_or((text, None), |(text, rest)| (text, Some(rest)));
