@@ -1,15 +1,9 @@
-//! X.509: the only place that knows ASN.1.
+//! X.509 encoding and decoding. No other module knows ASN.1.
 //!
-//! Certificates, certification requests and CRLs are written from pre-encoded [`pieces`] with a small DER
-//! [`writer`] and read with a strict zero-copy [`reader`]; names, keys and copied extensions stay the
-//! bytes they were. Nothing here decides a policy and nothing here signs: callers encode a
-//! to-be-signed structure ([`tbs`], [`crl`], [`csr`]), have it signed wherever the key lives, and join
-//! both with [`tbs::signed`].
-//!
-//! What others made and this server signs is read to its end ([`profile`]) before.
-//!
-//! Refused wherever something is read: bytes after the structure, lengths that are indefinite or not
-//! minimal, duplicate extensions, unknown key types, signatures over SHA-1 or MD5.
+//! Certificates, requests and CRLs are written from pre-encoded [`pieces`] with a DER [`writer`], and read with a
+//! strict zero-copy [`reader`]. Names, keys and copied extensions keep their original bytes. This module neither
+//! decides policy nor signs: callers encode a to-be-signed structure ([`tbs`], [`crl`], [`csr`]), have it signed, and
+//! join both with [`tbs::signed`]. [`profile`] validates foreign content before it is signed.
 
 pub mod algorithm;
 pub mod certificate;

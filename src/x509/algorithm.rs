@@ -1,7 +1,7 @@
-//! Key kinds and signature algorithms: their names, their DER, and which goes with which key.
+//! Key kinds and signature algorithms: names, DER, and which algorithm fits which key.
 //!
-//! Refused by name: SHA-1 and MD5 signatures, RSASSA-PSS with mixed hashes or a salt that is not as
-//! long as the digest, and P-224 as a signing key.
+//! Rejected: SHA-1 and MD5 signatures, RSASSA-PSS with mixed hashes or a salt length other than the digest length,
+//! and P-224 as a signing key.
 
 use aws_lc_rs::digest;
 
@@ -22,7 +22,7 @@ pub enum Hash {
 }
 
 impl Hash {
-    /// Digest length in octets.
+    /// Digest length in bytes.
     pub fn octets(self) -> u32 {
         match self {
             Self::Sha256 => 32,
@@ -31,19 +31,18 @@ impl Hash {
         }
     }
 
-    /// The digest of `message`.
+    /// Returns the digest of `message`.
     pub fn digest(self, message: &[u8]) -> digest::Digest {
         digest::digest(self.algorithm(), message)
     }
 
-    /// The digest of a message in pieces.
+    /// Returns the digest of a message in pieces.
     pub fn digest_pieces<'m>(self, pieces: impl Iterator<Item = &'m [u8]>) -> digest::Digest {
         let mut context = digest::Context::new(self.algorithm());
         pieces.for_each(|piece| context.update(piece));
         context.finish()
     }
 
-    /// The crypto library's name of it.
     pub(crate) fn algorithm(self) -> &'static digest::Algorithm {
         match self {
             Self::Sha256 => &digest::SHA256,
@@ -76,7 +75,7 @@ impl Curve {
     /// All curves.
     pub const ALL: [Self; 4] = [Self::P224, Self::P256, Self::P384, Self::P521];
 
-    /// Size of the field in bits.
+    /// Size of the field, in bits.
     pub fn bits(self) -> u32 {
         match self {
             Self::P224 => 224,
@@ -86,7 +85,7 @@ impl Curve {
         }
     }
 
-    /// The curve's identifier, DER content octets.
+    /// The curve's OID, DER content bytes.
     pub fn oid(self) -> &'static [u8] {
         match self {
             Self::P224 => oid::P224,
@@ -96,17 +95,17 @@ impl Curve {
         }
     }
 
-    /// The curve with this identifier.
+    /// Returns the curve with this OID (DER content bytes).
     pub fn from_oid(content: &[u8]) -> Option<Self> {
         Self::ALL.into_iter().find(|curve| curve.oid() == content)
     }
 
-    /// Octets of one coordinate or scalar.
+    /// Size of a coordinate or scalar, in bytes.
     pub fn octets(self) -> usize {
         self.bits().div_ceil(8) as usize
     }
 
-    /// The hash that goes with keys on this curve.
+    /// The hash used with keys on this curve.
     pub fn hash(self) -> Hash {
         match self {
             Self::P224 | Self::P256 => Hash::Sha256,
@@ -121,7 +120,7 @@ impl Curve {
 pub enum KeyKind {
     /// RSA with a modulus of `bits`.
     Rsa {
-        /// Bits of the modulus.
+        /// Size of the modulus, in bits.
         bits: u32,
     },
     /// Elliptic curve.
@@ -131,7 +130,7 @@ pub enum KeyKind {
 }
 
 impl KeyKind {
-    /// The word that requests and answers use: `rsa`, `ec`, `ed25519`.
+    /// The name in requests and responses: `rsa`, `ec` or `ed25519`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Rsa { .. } => "rsa",
@@ -140,7 +139,7 @@ impl KeyKind {
         }
     }
 
-    /// Size in bits; 0 for Ed25519, which has only one.
+    /// Size in bits; 0 for Ed25519, which has one size only.
     pub fn bits(self) -> u32 {
         match self {
             Self::Rsa { bits } => bits,
@@ -150,12 +149,12 @@ impl KeyKind {
     }
 }
 
-/// A signature algorithm that this server makes and accepts.
+/// A signature algorithm that this server creates and accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SignatureAlgorithm {
     /// RSASSA-PKCS1-v1_5.
     RsaPkcs1(Hash),
-    /// RSASSA-PSS, MGF1 with the same hash, salt as long as the digest, trailer 1.
+    /// RSASSA-PSS with MGF1 over the same hash, a salt as long as the digest, and trailer 1.
     RsaPss(Hash),
     /// ECDSA.
     Ecdsa(Hash),
@@ -163,7 +162,6 @@ pub enum SignatureAlgorithm {
     Ed25519,
 }
 
-/// Every algorithm with its name and its whole AlgorithmIdentifier.
 const TABLE: [(SignatureAlgorithm, &str, &[u8]); 10] = {
     use Hash::{Sha256, Sha384, Sha512};
     use SignatureAlgorithm::{Ecdsa, Ed25519, RsaPkcs1, RsaPss};
@@ -206,13 +204,13 @@ const fn pss(hash_arc: u8, salt: u8) -> [u8; 67] {
 }
 
 impl SignatureAlgorithm {
-    /// The whole AlgorithmIdentifier: PKCS #1 with NULL parameters, PSS with all its parameters,
-    /// ECDSA and Ed25519 without.
+    /// The AlgorithmIdentifier: with NULL parameters for PKCS #1, with all parameters for PSS, and without parameters
+    /// for ECDSA and Ed25519.
     pub fn der(self) -> &'static [u8] {
         self.row().2
     }
 
-    /// The name that configuration and answers use, such as `SHA256WithRSAPSS`.
+    /// The name in configuration and responses, such as `SHA256WithRSAPSS`.
     pub fn name(self) -> &'static str {
         self.row().1
     }
@@ -221,7 +219,7 @@ impl SignatureAlgorithm {
         TABLE.iter().find(|row| row.0 == self).expect("the table has a row for every algorithm")
     }
 
-    /// Reads a name in any letter case; `PureEd25519` is another name of `Ed25519`.
+    /// Parses a name in any letter case. `PureEd25519` is an alias of `Ed25519`.
     pub fn parse_name(text: &str) -> Option<Self> {
         if text.eq_ignore_ascii_case("PureEd25519") {
             return Some(Self::Ed25519);
@@ -229,11 +227,11 @@ impl SignatureAlgorithm {
         TABLE.iter().find(|row| row.1.eq_ignore_ascii_case(text)).map(|row| row.0)
     }
 
-    /// Reads a whole AlgorithmIdentifier of a signature.
+    /// Reads the AlgorithmIdentifier of a signature.
     ///
     /// # Errors
-    /// `Invalid`, naming the rule, for SHA-1 and MD5, unknown algorithms, and PSS parameters other
-    /// than one SHA-2 hash throughout, a salt as long as the digest, and trailer 1.
+    /// `Invalid`, naming the rule, for SHA-1, MD5, unknown algorithms, and PSS parameters other than one SHA-2 hash,
+    /// a salt as long as the digest, and trailer 1.
     pub fn from_der(alg_id: &[u8]) -> Result<Self> {
         if let Some(row) = TABLE.iter().find(|row| row.2 == alg_id) {
             return Ok(row.0);
@@ -241,11 +239,11 @@ impl SignatureAlgorithm {
         read_algorithm(alg_id).map_err(|e| e.of("signature algorithm"))
     }
 
-    /// The algorithm an issuer signs with: an RSA issuer follows `signature_bits` (0 means 256) and
-    /// `use_pss`, every other key has exactly one algorithm.
+    /// Returns the algorithm of an issuer. RSA issuers use `signature_bits` (0 means 256) and `use_pss`; other keys
+    /// have exactly one algorithm.
     ///
     /// # Errors
-    /// `Invalid` for bits other than 0, 256, 384, 512, and for a P-224 issuer.
+    /// `Invalid` for bits other than 0, 256, 384 and 512, and for a P-224 issuer.
     pub fn for_issuer(issuer: KeyKind, signature_bits: u32, use_pss: bool) -> Result<Self> {
         let hash = match signature_bits {
             0 | 256 => Hash::Sha256,
@@ -262,12 +260,12 @@ impl SignatureAlgorithm {
         }
     }
 
-    /// The algorithms that a key of this kind may sign certificates with, the preferred ones first.
+    /// Returns the algorithms that a key of this kind may sign certificates with, preferred ones first.
     pub fn all_for(kind: KeyKind) -> impl Iterator<Item = Self> {
         TABLE.iter().map(|row| row.0).filter(move |algorithm| algorithm.is_usual_for(kind))
     }
 
-    /// The hash of the message that is signed; Ed25519 has none of its own.
+    /// The hash of the signed message. `None` for Ed25519, which hashes internally.
     pub fn hash(self) -> Option<Hash> {
         match self {
             Self::RsaPkcs1(hash) | Self::RsaPss(hash) | Self::Ecdsa(hash) => Some(hash),
@@ -275,8 +273,7 @@ impl SignatureAlgorithm {
         }
     }
 
-    /// Whether a local key of `kind` can sign with this algorithm: RSA with any hash and scheme, EC with any
-    /// hash.
+    /// `true` if a local key of `kind` can sign with this algorithm: RSA with any hash and scheme, EC with any hash.
     pub fn fits(self, kind: KeyKind) -> bool {
         matches!(
             (self, kind),
@@ -286,8 +283,8 @@ impl SignatureAlgorithm {
         )
     }
 
-    /// Whether a key of `kind` signs certificates with this algorithm: as [`Self::fits`], but EC with the
-    /// curve's own hash only.
+    /// `true` if keys of `kind` sign certificates with this algorithm: as [`Self::fits`], but EC keys with the hash
+    /// of their curve only.
     pub fn is_usual_for(self, kind: KeyKind) -> bool {
         match (self, kind) {
             (Self::Ecdsa(hash), KeyKind::Ec(curve)) => hash == curve.hash(),
@@ -296,8 +293,8 @@ impl SignatureAlgorithm {
     }
 }
 
-/// A signature algorithm over SHA-1. Signatures that exist already are verified with it where little rests on them; no
-/// new signature is made or accepted with it.
+/// A signature algorithm over SHA-1, for verification of existing signatures where little depends on them. New
+/// signatures with SHA-1 are neither created nor accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sha1Algorithm {
     /// RSASSA-PKCS1-v1_5.
@@ -307,7 +304,7 @@ pub enum Sha1Algorithm {
 }
 
 impl Sha1Algorithm {
-    /// Reads a whole AlgorithmIdentifier; `None` for every other algorithm.
+    /// Reads an AlgorithmIdentifier; `None` for any other algorithm.
     pub fn from_der(alg_id: &[u8]) -> Option<Self> {
         let mut reader = Reader::only(alg_id, SEQUENCE).ok()?.reader();
         let algorithm = match reader.oid().ok()? {
@@ -321,8 +318,7 @@ impl Sha1Algorithm {
     }
 }
 
-/// Reads encodings that differ from ours and are usual (NULL that is absent for RSA or present for ECDSA), and names the
-/// reason of a refusal.
+/// Accepts common non-standard encodings (absent NULL for RSA, NULL for ECDSA), and names the reason of a rejection.
 fn read_algorithm(alg_id: &[u8]) -> Read<SignatureAlgorithm> {
     let mut reader = Reader::only(alg_id, SEQUENCE)?.reader();
     let algorithm = reader.oid()?;
@@ -348,7 +344,7 @@ fn read_algorithm(alg_id: &[u8]) -> Read<SignatureAlgorithm> {
     let known = known.into_iter().find(|(known, _)| *known == algorithm).map(|(_, algorithm)| algorithm);
     match known {
         Some(SignatureAlgorithm::Ecdsa(_)) => {
-            // RFC 5758 3.2 leaves the parameters out; key stores of devices write NULL.
+            // RFC 5758 3.2 omits the parameters; some hardware key stores write NULL.
             optional_null(&mut reader)?;
             reader.done().map_err(|_| DerError("ECDSA parameters must be absent (RFC 5758 3.2)"))?;
         }
@@ -364,7 +360,7 @@ fn read_algorithm(alg_id: &[u8]) -> Read<SignatureAlgorithm> {
 
 fn read_pss(parameters: &mut Reader<'_>) -> Read<SignatureAlgorithm> {
     const SHA1: DerError = DerError("RSASSA-PSS must use SHA-256, SHA-384 or SHA-512");
-    // The defaults of these fields are SHA-1 and a salt of 20 octets, so none may be absent.
+    // The defaults of these fields are SHA-1 and a 20-byte salt, so none of them may be absent.
     let mut hash_field = parameters.optional(context_constructed(0))?.ok_or(SHA1)?.reader();
     let hash = read_hash(&mut hash_field)?.ok_or(SHA1)?;
     hash_field.done()?;
@@ -395,7 +391,7 @@ fn only_small(der: &[u8]) -> Read<u32> {
     Reader::new(Reader::only(der, INTEGER)?.raw).small()
 }
 
-/// A hash AlgorithmIdentifier; its NULL may be absent (RFC 4055 2.1).
+/// Reads a hash AlgorithmIdentifier. Its NULL may be absent (RFC 4055 2.1).
 fn read_hash(reader: &mut Reader<'_>) -> Read<Option<Hash>> {
     let mut identifier = reader.sequence()?;
     let hash = Hash::from_oid(identifier.oid()?);
@@ -404,7 +400,7 @@ fn read_hash(reader: &mut Reader<'_>) -> Read<Option<Hash>> {
     Ok(hash)
 }
 
-/// Parameters that are NULL or absent.
+/// Reads parameters that are NULL or absent.
 pub(super) fn optional_null(reader: &mut Reader<'_>) -> Read<()> {
     match reader.optional(NULL)? {
         Some(null) if !null.content.is_empty() => Err(DerError("NULL must be empty")),

@@ -1,5 +1,4 @@
-//! Certificates as they are read (RFC 5280 4.1): issuers that are imported, certificates that are
-//! revoked, chains that are built. The bytes stay what they were.
+//! Parsed certificates (RFC 5280 4.1): imported issuers, certificates to revoke, and chains. Original bytes are kept.
 
 mod fields;
 
@@ -20,7 +19,7 @@ use super::writer::{SEQUENCE, build};
 use crate::error::{Error, Result};
 pub use fields::CertificateFields;
 
-/// One certificate. Its signature is not verified by reading it; see [`Certificate::is_signed_by`].
+/// A parsed certificate. Parsing does not verify the signature; see [`Certificate::is_signed_by`].
 #[derive(Clone, Debug)]
 pub struct Certificate {
     der: Vec<u8>,
@@ -40,27 +39,26 @@ pub struct Certificate {
     subject_key_id: Option<Vec<u8>>,
     authority_key_id: Option<Vec<u8>>,
     algorithm: Option<SignatureAlgorithm>,
-    /// The AlgorithmIdentifier that says so, accepted or not.
+    /// The AlgorithmIdentifier of the signature, even if it is not accepted.
     algorithm_id: Vec<u8>,
     signature: Vec<u8>,
 }
 
 impl Certificate {
-    /// Reads exactly one certificate in DER.
+    /// Reads one certificate in DER.
     ///
     /// # Errors
-    /// `Invalid`, naming `certificate` and the rule: not DER, bytes after the structure, an unsupported
-    /// public key, a duplicate extension, a serial number that is negative or above 20 octets, two
-    /// different signature algorithms. An algorithm that this server does not accept is no error here.
+    /// `Invalid`, naming the rule, for malformed DER, an unsupported public key, a duplicate extension, an invalid
+    /// serial number, and two different signature algorithms. An unaccepted signature algorithm is no error here.
     pub fn parse(der: &[u8]) -> Result<Self> {
         Self::read(der, RawExtension::read_all)
     }
 
-    /// As [`Certificate::parse`], of a certificate that somebody brings: it has a size that is read at once.
+    /// As [`Certificate::parse`], for a certificate from a request, with limits on its size.
     ///
     /// # Errors
-    /// `Invalid` also when it is longer than [`pem::MAX_DER`] or has more than
-    /// [`MAX_EXTENSIONS`](raw_extension::MAX_EXTENSIONS) extensions, which are counted before they are read.
+    /// `Invalid` also above [`pem::MAX_DER`] bytes or [`MAX_EXTENSIONS`](raw_extension::MAX_EXTENSIONS) extensions,
+    /// which are counted before they are read.
     pub fn submitted(der: &[u8]) -> Result<Self> {
         if der.len() > pem::MAX_DER {
             return Err(Error::invalid("certificate: longer than 64 KiB of PEM"));
@@ -97,12 +95,12 @@ impl Certificate {
         })
     }
 
-    /// The whole certificate.
+    /// The certificate in DER.
     pub fn der(&self) -> &[u8] {
         &self.der
     }
 
-    /// The signed part, byte for byte.
+    /// The original bytes of the TBSCertificate.
     pub fn tbs(&self) -> &[u8] {
         &self.tbs
     }
@@ -112,12 +110,12 @@ impl Certificate {
         self.serial
     }
 
-    /// The subject, byte for byte.
+    /// The subject, with its original bytes.
     pub fn subject(&self) -> &Name {
         &self.subject
     }
 
-    /// The issuer, byte for byte.
+    /// The issuer, with its original bytes.
     pub fn issuer(&self) -> &Name {
         &self.issuer
     }
@@ -137,32 +135,32 @@ impl Certificate {
         self.not_after
     }
 
-    /// From start to end, both inclusive, epoch seconds.
+    /// The validity, inclusive, in epoch seconds.
     pub fn span(&self) -> RangeInclusive<i64> {
         self.not_before()..=self.not_after()
     }
 
-    /// The subject key identifier, of whatever length, where the certificate has one.
+    /// The subject key identifier, of any length.
     pub fn subject_key_id(&self) -> Option<&[u8]> {
         self.subject_key_id.as_deref()
     }
 
-    /// The key identifier of the authority key identifier, where the certificate has one.
+    /// The key identifier in authorityKeyIdentifier.
     pub fn authority_key_id(&self) -> Option<Vec<u8>> {
         self.authority_key_id.clone()
     }
 
-    /// Whether basicConstraints say cA TRUE. Certificates of versions 1 and 2 have none.
+    /// `true` if basicConstraints has cA TRUE. Certificates of versions 1 and 2 have no basicConstraints.
     pub fn is_ca(&self) -> bool {
         self.basic_constraints.ca
     }
 
-    /// How many further authorities may follow below this one; `None` is any number.
+    /// Number of further authorities allowed below this one; `None` for no limit.
     pub fn path_length(&self) -> Option<u32> {
         self.basic_constraints.path_length
     }
 
-    /// The key usage; `None` without that extension, which allows every use.
+    /// The key usage; `None` if the extension is absent, which allows all usages.
     pub fn key_usage(&self) -> Option<KeyUsage> {
         self.key_usage
     }
@@ -172,15 +170,15 @@ impl Certificate {
         &self.extensions
     }
 
-    /// The extension with this identifier (DER content octets).
+    /// The extension with this OID (DER content bytes).
     pub fn extension(&self, oid: &[u8]) -> Option<&RawExtension> {
         raw_extension::find(&self.extensions, oid)
     }
 
-    /// The subject alternative names; empty without that extension.
+    /// Returns the subject alternative names; empty if the extension is absent.
     ///
     /// # Errors
-    /// `Invalid` when they cannot be read.
+    /// `Invalid` when the names are malformed.
     pub fn sans(&self) -> Result<CsrSans> {
         match self.extension(oid::SUBJECT_ALT_NAME) {
             Some(extension) => CsrSans::read(&extension.value).map_err(|e| e.of("certificate")),
@@ -188,26 +186,26 @@ impl Certificate {
         }
     }
 
-    /// What it is signed with; `None` for an algorithm that is not accepted (SHA-1, MD5, unknown).
+    /// The signature algorithm; `None` if it is not accepted (SHA-1, MD5, unknown).
     pub fn signature_algorithm(&self) -> Option<SignatureAlgorithm> {
         self.algorithm
     }
 
-    /// Refuses a certificate whose signature could never be verified here.
+    /// Rejects a certificate whose signature algorithm is not accepted.
     ///
     /// # Errors
-    /// `Invalid` naming the rule: SHA-1, MD5, unknown algorithms and parameters.
+    /// `Invalid`, naming the rule, for SHA-1, MD5, unknown algorithms and parameters.
     pub fn check_algorithm(&self) -> Result<()> {
         SignatureAlgorithm::from_der(&self.algorithm_id).map(drop)
     }
 
-    /// Whether `key` made the signature, with an algorithm that is accepted.
+    /// `true` if the signature is valid under `key`, with an accepted algorithm.
     pub fn is_signed_by(&self, key: &PublicKey) -> bool {
         self.algorithm.is_some_and(|algorithm| key.verify(algorithm, &self.tbs, &self.signature).is_ok())
     }
 
-    /// As [`Certificate::is_signed_by`], also with SHA-1: for signatures of the past on which no trust rests, such as that
-    /// of a root.
+    /// As [`Certificate::is_signed_by`], also with SHA-1: for existing signatures that no trust depends on, such as
+    /// that of a root.
     pub fn was_signed_by(&self, key: &PublicKey) -> bool {
         match Sha1Algorithm::from_der(&self.algorithm_id) {
             Some(algorithm) => key.verifies_sha1(algorithm, &self.tbs, &self.signature),
@@ -215,26 +213,26 @@ impl Certificate {
         }
     }
 
-    /// Whether this server can verify a signature of its algorithm, accepted or not.
+    /// `true` if this server can verify signatures of this algorithm, including SHA-1.
     pub fn has_verifiable_signature(&self) -> bool {
         self.algorithm.is_some() || Sha1Algorithm::from_der(&self.algorithm_id).is_some()
     }
 
-    /// Whether subject and issuer are the same, and the authority key identifier, where there is one, is its own.
+    /// `true` if subject and issuer are equal, and an authority key identifier, if present, is its own.
     pub fn is_own_issuer(&self) -> bool {
         let names_another = self.authority_key_id.is_some() && self.authority_key_id != self.subject_key_id;
         self.issuer.matches(&self.subject) && !names_another
     }
 
-    /// Whether the certificate is its own issuer, by its names and its signature. A signature whose algorithm cannot be
-    /// verified here counts as its own: nobody relies on the signature of a root.
+    /// `true` if the certificate is its own issuer by names and signature. A signature that cannot be verified here
+    /// counts as valid, because the signature of a root is not relied on.
     pub fn certifies_itself(&self) -> bool {
         let unverifiable = || !self.has_verifiable_signature() && self.is_own_issuer();
         self.issuer.matches(&self.subject) && (self.was_signed_by(&self.key) || unverifiable())
     }
 
-    /// Whether the certificate names itself as its issuer: authority and subject key identifiers are
-    /// equal, or without an authority key identifier the names are equal and it verifies itself.
+    /// `true` if the certificate names itself as issuer: its key identifiers are equal, or it has no authority key
+    /// identifier and certifies itself.
     pub fn is_self_signed(&self) -> bool {
         match (&self.authority_key_id, &self.subject_key_id) {
             (Some(authority), Some(subject)) => authority == subject,
@@ -243,12 +241,12 @@ impl Certificate {
         }
     }
 
-    /// Whether it has an issuerUniqueID or a subjectUniqueID.
+    /// `true` if it has an issuerUniqueID or a subjectUniqueID.
     pub fn has_unique_ids(&self) -> bool {
         !self.unique_ids.is_empty()
     }
 
-    /// Holds the unique identifiers to what a BIT STRING is in DER (X.690 8.6.2, 11.2.1).
+    /// Checks that the unique identifiers are DER BIT STRINGs (X.690 8.6.2, 11.2.1).
     pub(crate) fn check_unique_ids(&self) -> Read<()> {
         let mut ids = Reader::new(&self.unique_ids);
         while !ids.is_empty() {
@@ -257,14 +255,13 @@ impl Certificate {
         Ok(())
     }
 
-    /// The subject's common name; empty without.
+    /// The subject's common name, or an empty string.
     pub fn common_name(&self) -> String {
         self.subject.common_name()
     }
 
-    /// The bytes to sign for the same certificate under another issuer: version, serial number,
-    /// validity, subject, key and unique identifiers keep their bytes, issuer, algorithm and extensions are
-    /// the ones given.
+    /// Returns the bytes to sign for the same certificate under another issuer. Version, serial number, validity,
+    /// subject, key and unique identifiers keep their bytes; issuer, algorithm and extensions are replaced.
     pub fn reissue_tbs(&self, algorithm: SignatureAlgorithm, issuer: &Name, extensions: &Extensions) -> Vec<u8> {
         build(SEQUENCE, self.tbs.len() + issuer.as_der().len() + 160, |w| {
             w.raw(&self.version);
@@ -280,7 +277,6 @@ impl Certificate {
     }
 }
 
-/// Slices of a certificate.
 struct Parts<'a> {
     tbs: &'a [u8],
     fields: CertificateFields<'a>,

@@ -1,5 +1,5 @@
-//! Certificate revocation lists, version 2 (RFC 5280 5). Entries are encoded once, when a certificate is
-//! revoked; a list shares their bytes and puts its own head and tail around them.
+//! Certificate revocation lists, version 2 (RFC 5280 5). Entries are encoded once, when a certificate is revoked. A
+//! list shares their bytes between its own head and tail.
 
 use bytes::Bytes;
 
@@ -18,25 +18,24 @@ use super::writer::{
 };
 use crate::error::Result;
 
-/// One element of revokedCertificates: when (epoch seconds), and where they are known the reason (code
-/// of RFC 5280 5.3.1; 0, unspecified, is left out as the RFC advises) and the invalidity date (epoch
-/// seconds).
+/// Encodes an element of revokedCertificates. Times are epoch seconds. Reason codes are those of RFC 5280 5.3.1; 0
+/// (unspecified) is omitted, as the RFC advises.
 pub fn entry(serial: &Serial, revoked_at: i64, reason: Option<u8>, invalidity_date: Option<i64>) -> Vec<u8> {
     let mut out = Vec::with_capacity(EntryWriter::ROOM);
     EntryWriter::default().write(&mut out, serial, revoked_at, reason, invalidity_date);
     out
 }
 
-/// Writes many [`entry`]s: those that were revoked on one day share the work on the date.
+/// Encodes many [`entry`]s. Consecutive entries of one day share the date conversion.
 ///
-/// Every piece goes to its place at once and as a whole. To put an entry together elsewhere and to copy it
-/// then takes several times as long: the processor would wait for what it has just written.
+/// Fields are written directly to the output. Assembling an entry in a temporary buffer is several times slower,
+/// because the copy waits for the preceding stores.
 #[derive(Default)]
 pub struct EntryWriter(Times);
 
 impl EntryWriter {
-    /// Octets that are touched at most: those of the longest entry (a serial number of 20 octets after a
-    /// zero, GeneralizedTime, both extensions) and one behind them.
+    /// Maximum number of bytes that one entry needs: a 20-byte serial number with a leading zero, GeneralizedTime,
+    /// both extensions, and one byte that `put` writes beyond the end.
     pub const ROOM: usize = 2 + 23 + 17 + 2 + 12 + 26 + 1;
 
     /// Appends an [`entry`].
@@ -87,15 +86,15 @@ fn write_extensions_of_entry(out: &mut Vec<u8>, reason: Option<u8>, invalidity_d
     }
 }
 
-/// Appends so many octets of `piece`. All of it is written: that its length is known here makes this a few
-/// instructions.
+/// Appends the first `used` bytes of `piece`. It copies the whole array first, because a copy of constant length
+/// takes a few instructions.
 fn put<const N: usize>(out: &mut Vec<u8>, piece: &[u8; N], used: usize) {
     let end = out.len() + used;
     out.extend_from_slice(piece);
     out.truncate(end);
 }
 
-/// One element of revokedCertificates with these extensions; without any the field is absent.
+/// Encodes an element of revokedCertificates with these extensions.
 pub fn entry_with_extensions(serial: &Serial, revoked_at: i64, extensions: &Extensions) -> Vec<u8> {
     build(SEQUENCE, 40, |w| {
         w.unsigned(serial.octets());
@@ -108,21 +107,21 @@ pub fn entry_with_extensions(serial: &Serial, revoked_at: i64, extensions: &Exte
 
 /// A revocation list to be signed (RFC 5280 5.1.2), without its entries.
 pub struct CrlTbs<'a> {
-    /// What it will be signed with.
+    /// The signature algorithm.
     pub algorithm: SignatureAlgorithm,
-    /// The issuer certificate's subject, byte for byte.
+    /// The issuer certificate's subject, with its original bytes.
     pub issuer: &'a Name,
-    /// When the list is made, epoch seconds.
+    /// thisUpdate, epoch seconds.
     pub this_update: i64,
-    /// When the next one will be there at the latest, epoch seconds.
+    /// nextUpdate, epoch seconds.
     pub next_update: i64,
-    /// In their order; empty ones are skipped.
+    /// The extensions, in order. Empty ones are skipped.
     pub extensions: &'a [&'a Extensions],
 }
 
 impl CrlTbs<'_> {
-    /// The bytes to sign. `entries` are pieces of [`entry`]s, joined and ascending by serial number;
-    /// without any the field is absent. They are shared, not copied.
+    /// Returns the bytes to sign. `entries` are concatenated [`entry`]s in ascending order of serial numbers. They
+    /// are shared, not copied. Without entries the field is absent.
     pub fn encode(&self, entries: Vec<Bytes>) -> EncodedTbs {
         let mut fields = Writer::with_capacity(self.issuer.as_der().len() + 128);
         fields.integer(1);
@@ -146,7 +145,7 @@ impl CrlTbs<'_> {
     }
 }
 
-/// The bytes of a TBSCertList in pieces: a list of a million entries is never in one buffer.
+/// An encoded TBSCertList in pieces, so that a list of a million entries is never copied to one buffer.
 pub struct EncodedTbs {
     head: Vec<u8>,
     entries: Vec<Bytes>,
@@ -155,35 +154,35 @@ pub struct EncodedTbs {
 }
 
 impl EncodedTbs {
-    /// Of parts that may not fit together, for tests of the checks.
+    /// Creates one from parts that may not fit together, to test the checks.
     #[cfg(test)]
     pub(crate) fn of_parts(head: &[u8], entries: &[u8], tail: &[u8]) -> Self {
         let len = head.len() + entries.len() + tail.len();
         Self { head: head.to_vec(), entries: vec![Bytes::copy_from_slice(entries)], tail: tail.to_vec(), len }
     }
 
-    /// What stands before the entries, with the header of their list.
+    /// The bytes before the entries, including the header of their list.
     pub fn head(&self) -> &[u8] {
         &self.head
     }
 
-    /// What stands after the entries.
+    /// The bytes after the entries.
     pub fn tail(&self) -> &[u8] {
         &self.tail
     }
 
-    /// Octets of all entries.
+    /// Total length of the entries, in bytes.
     pub fn entries_len(&self) -> usize {
         self.len - self.head.len() - self.tail.len()
     }
 
-    /// All bytes, in order.
+    /// Iterates over all bytes, in order.
     pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
         let entries = self.entries.iter().map(|piece| &piece[..]);
         [&self.head[..]].into_iter().chain(entries).chain([&self.tail[..]])
     }
 
-    /// The signed list (RFC 5280 5.1.1).
+    /// Returns the signed list (RFC 5280 5.1.1).
     pub fn signed(self, algorithm: SignatureAlgorithm, signature: &[u8]) -> Vec<Bytes> {
         let algorithm = algorithm.der();
         let len = self.len + algorithm.len() + tlv_len(signature.len() + 1);
@@ -204,8 +203,7 @@ impl EncodedTbs {
     }
 }
 
-/// Octets of the serial number (as [`Serial::octets`]) and bytes of every [`entry`] of a joined list, in
-/// order.
+/// Iterates over concatenated [`entry`]s: the serial number without leading zeros, and the encoded entry.
 pub fn listed(mut entries: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     std::iter::from_fn(move || {
         let (serial, len) = first(entries)?;
@@ -215,8 +213,8 @@ pub fn listed(mut entries: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     })
 }
 
-/// Octets of the serial number of the first [`entry`] of a joined list, and the length of that entry. This
-/// reads what was written here, millions of times: what is no entry gives nothing or nonsense, not a panic.
+/// Returns the serial number of the first [`entry`], and the length of that entry. It reads own encodings, millions
+/// of times: for invalid input the result is `None` or meaningless, but it does not panic.
 pub fn first(entries: &[u8]) -> Option<(&[u8], usize)> {
     let (header, content) = match *entries.get(1)? {
         short @ ..0x80 => (2, usize::from(short)),
@@ -226,12 +224,12 @@ pub fn first(entries: &[u8]) -> Option<(&[u8], usize)> {
         }
     };
     let serial = entries.get(header + 2..)?.get(..usize::from(*entries.get(header + 1)?))?;
-    // DER puts a zero in front of a number whose first bit is set.
+    // DER adds a leading zero to a number whose first bit is set.
     let serial = if serial.len() > 1 && serial[0] == 0 { &serial[1..] } else { serial };
     Some((serial, content.saturating_add(header)))
 }
 
-/// A revocation list as it is read.
+/// A parsed revocation list.
 #[derive(Clone, Debug)]
 pub struct Crl {
     tbs: Vec<u8>,
@@ -245,19 +243,19 @@ pub struct Crl {
     signature: Vec<u8>,
 }
 
-/// One entry of a list that was read.
+/// An entry of a parsed list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CrlEntry {
     /// The revoked serial number.
     pub serial: Serial,
     /// When it was revoked, epoch seconds.
     pub revoked_at: i64,
-    /// Whether the entry has extensions.
+    /// `true` if the entry has extensions.
     pub has_extensions: bool,
 }
 
 impl Crl {
-    /// Reads exactly one list in DER.
+    /// Reads one list in DER.
     ///
     /// # Errors
     /// `Invalid`, naming `crl` and the rule.
@@ -305,17 +303,17 @@ impl Crl {
         })
     }
 
-    /// The issuer, byte for byte.
+    /// The issuer, with its original bytes.
     pub fn issuer(&self) -> &Name {
         &self.issuer
     }
 
-    /// When the list was made, epoch seconds.
+    /// thisUpdate, epoch seconds.
     pub fn this_update(&self) -> i64 {
         self.this_update
     }
 
-    /// When the next one is due, epoch seconds.
+    /// nextUpdate, epoch seconds.
     pub fn next_update(&self) -> Option<i64> {
         self.next_update
     }
@@ -325,22 +323,21 @@ impl Crl {
         &self.entries
     }
 
-    /// The list's own extensions, in order.
+    /// The extensions of the list, in order.
     pub fn extensions(&self) -> &[RawExtension] {
         &self.extensions
     }
 
-    /// Whether it leaves out some certificates of its issuer.
+    /// `true` if the list does not cover all certificates of its issuer.
     ///
     /// # Errors
-    /// `Invalid`, naming `crl` and the rule, when its entries are no revocations of its issuer's certificates, or nobody
-    /// knows whether they are: removals, entries of other issuers or of attribute certificates, and critical extensions
-    /// that are not known here (RFC 5280 5.2, 5.3).
+    /// `Invalid`, naming the rule, when entries may not be revocations of the issuer's certificates: removals,
+    /// entries of other issuers or of attribute certificates, and unknown critical extensions (RFC 5280 5.2, 5.3).
     pub fn is_partial(&self) -> Result<bool> {
         self.scope.clone()
     }
 
-    /// Whether `key` made the signature, with an algorithm that is accepted or over SHA-1: what it lists was revoked.
+    /// `true` if the signature is valid under `key`. SHA-1 is accepted, because the list only adds revocations.
     pub fn is_signed_by(&self, key: &PublicKey) -> bool {
         if let Some(algorithm) = Sha1Algorithm::from_der(&self.algorithm) {
             return key.verifies_sha1(algorithm, &self.tbs, &self.signature);
@@ -355,7 +352,7 @@ fn is_time(fields: &Reader<'_>) -> bool {
     ahead.any().is_ok_and(|value| matches!(value.tag, UTC_TIME | GENERALIZED_TIME))
 }
 
-/// Reads the entries, and whether all of them are revocations of the issuer's own certificates.
+/// Reads the entries. The inner result is an error if an entry is not a revocation of the issuer's own certificates.
 fn read_entries(mut list: Reader<'_>) -> Read<(Vec<CrlEntry>, Result<()>)> {
     let (mut entries, mut held) = (Vec::new(), Ok(()));
     while !list.is_empty() {

@@ -1,7 +1,7 @@
-//! Certification requests (PKCS #10, RFC 2986): read strictly, subject, key and extensions kept byte
-//! for byte, every text checked, the self-signature verified last and apart.
+//! Certification requests (PKCS #10, RFC 2986). Strings are validated; subject, key and extension values are kept.
 //!
-//! A request is input, never authority: what of it reaches a certificate is the caller's rule.
+//! The signature is verified separately, after all cheaper checks. The caller decides what of a request is copied
+//! into a certificate.
 
 use std::ops::Range;
 
@@ -18,23 +18,22 @@ use super::writer::{SEQUENCE, SET, build, context_constructed};
 use super::{extension, general_name, oid, pem};
 use crate::error::{Error, Result};
 
-/// Most attributes of a request.
 const MAX_ATTRIBUTES: usize = 100;
 
-/// A certification request whose self-signature is not verified yet ([`Csr::verify`]).
+/// A parsed request. Parsing does not verify its signature; see [`Csr::verify`].
 #[derive(Clone, Debug)]
 pub struct Csr {
-    /// The subject, byte for byte.
+    /// The subject, with its original bytes.
     pub subject: Name,
-    /// The public key, with its bytes.
+    /// The public key, with its original bytes.
     pub key: PublicKey,
-    /// The extensions of the extensionRequest attribute, in order. `raw` is the request's bytes, but
-    /// for an explicit `critical FALSE`, which is left out because it is not DER.
+    /// The extensions of the extensionRequest attribute, in order. They are encoded again as DER, which omits an
+    /// explicit `critical FALSE`.
     pub extensions: Vec<RawExtension>,
-    /// The identifiers (DER content octets) of the other attributes, each once, in order: nothing reads their values.
+    /// OIDs (DER content bytes) of the other attributes, in order, without duplicates. Their values are ignored.
     pub other_attributes: Vec<Vec<u8>>,
     der: Vec<u8>,
-    /// The signed part, CertificationRequestInfo.
+    /// The position of the CertificationRequestInfo, which is signed.
     info: Range<usize>,
     algorithm: Vec<u8>,
     signature: Vec<u8>,
@@ -47,10 +46,9 @@ impl Csr {
     /// Reads the first PEM block of `text`, labelled `CERTIFICATE REQUEST` or `NEW CERTIFICATE REQUEST`.
     ///
     /// # Errors
-    /// `Invalid`, naming `csr` and the rule: empty, above 64 KiB, no such block, not DER, bytes after the
-    /// structure, an unsupported public key, a duplicate extension or extensionRequest attribute, more
-    /// attributes, extensions or names than anybody asks for, names outside of their string type or with
-    /// control characters. Key sizes are the caller's rule.
+    /// `Invalid`, naming the rule: no PEM block, malformed DER, an unsupported public key, duplicate extensions,
+    /// invalid characters in names. Also above the limits on text (64 KiB), attributes, extensions and names. Key
+    /// sizes are not checked.
     pub fn from_pem(text: &str) -> Result<Self> {
         if text.trim().is_empty() {
             return Err(Error::invalid("csr: must not be empty"));
@@ -68,7 +66,7 @@ impl Csr {
         }
     }
 
-    /// Reads a whole request in DER.
+    /// Reads one request in DER.
     ///
     /// # Errors
     /// As [`Csr::from_pem`].
@@ -101,56 +99,55 @@ impl Csr {
         })
     }
 
-    /// Verifies the self-signature: the costly step, so it comes after every cheap check.
+    /// Verifies the self-signature. This is the most expensive check, so it runs last.
     ///
     /// # Errors
-    /// `Invalid` with "request signature invalid" when it is wrong or uses an algorithm that is not
-    /// accepted (SHA-1, MD5, PSS with a salt that is not as long as the digest).
+    /// `Invalid` when the signature is wrong or its algorithm is not accepted.
     pub fn verify(&self) -> Result<()> {
         SignatureAlgorithm::from_der(&self.algorithm)
             .and_then(|algorithm| self.key.verify(algorithm, &self.der[self.info.clone()], &self.signature))
             .map_err(|e| Error::invalid(format!("csr: request signature invalid: {}", e.text())))
     }
 
-    /// The whole request.
+    /// The request in DER.
     pub fn der(&self) -> &[u8] {
         &self.der
     }
 
-    /// The subject alternative names; empty without that extension.
+    /// Returns the subject alternative names; empty if the extension is absent.
     ///
     /// # Errors
-    /// None today: they are checked when the request is read.
+    /// Never: names are validated when the request is read.
     pub fn sans(&self) -> Result<CsrSans> {
         Ok(self.sans.clone())
     }
 
-    /// The basicConstraints extension, where the request has one.
+    /// The basicConstraints extension.
     pub fn basic_constraints(&self) -> Option<BasicConstraints> {
         self.basic_constraints
     }
 
-    /// Whether the request asks for a CA certificate: basicConstraints with cA TRUE.
+    /// `true` if the request asks for a CA certificate (basicConstraints with cA TRUE).
     pub fn is_ca_request(&self) -> bool {
         self.basic_constraints.is_some_and(|constraints| constraints.ca)
     }
 
-    /// The keyUsage extension, where the request has one.
+    /// The keyUsage extension.
     pub fn key_usage(&self) -> Option<KeyUsage> {
         self.key_usage
     }
 
-    /// The extension with this identifier (DER content octets).
+    /// The extension with this OID (DER content bytes).
     pub fn extension(&self, oid: &[u8]) -> Option<&RawExtension> {
         find(&self.extensions, oid)
     }
 
-    /// The subject's common name, the last one where there are several; empty without.
+    /// The subject's common name, the last one if there are several, or an empty string.
     pub fn common_name(&self) -> String {
         self.subject.common_name()
     }
 
-    /// All values of a subject attribute, in order.
+    /// Returns all values of a subject attribute, in order.
     ///
     /// # Errors
     /// `Invalid` when a value is not a character string.
@@ -163,7 +160,6 @@ fn of_csr(e: DerError) -> Error {
     e.of("csr")
 }
 
-/// Slices of a request.
 struct Parts<'a> {
     info: &'a [u8],
     subject: &'a [u8],
@@ -185,14 +181,14 @@ impl<'a> Parts<'a> {
         }
         let subject = fields.expect(SEQUENCE)?.raw;
         let spki = fields.expect(SEQUENCE)?.raw;
-        // RFC 2986 wants the set of attributes even when it is empty; some clients leave it out.
+        // RFC 2986 requires the attributes even if empty; some clients omit them.
         let attributes = fields.optional(context_constructed(0))?.map_or(Reader::new(&[]), |set| set.reader());
         fields.done()?;
         Ok(Self { info: info.raw, subject, spki, attributes, algorithm, signature })
     }
 
-    /// The extensions of the one extensionRequest attribute (RFC 2985 5.4.2), and the identifiers of other attributes,
-    /// such as a challenge password or Microsoft's own variants, which have no effect.
+    /// Returns the extensions of the extensionRequest attribute (RFC 2985 5.4.2), and the OIDs of other attributes,
+    /// such as a challenge password, which are ignored.
     fn attributes(&self) -> Read<(Vec<RawExtension>, Vec<Vec<u8>>)> {
         let mut attributes = self.attributes;
         let mut others: Vec<Vec<u8>> = Vec::new();
@@ -221,14 +217,14 @@ impl<'a> Parts<'a> {
             }
         }
         let mut all = RawExtension::read_few(found.unwrap_or(Reader::new(&[])))?;
-        // What a request brings may be copied into a certificate, which has to be DER throughout.
+        // The extensions may be copied into a certificate, which must be DER.
         all.iter_mut().for_each(|e| e.raw = extension::extension(&e.oid, e.critical, &e.value));
         Ok((all, others))
     }
 }
 
-/// A CertificationRequestInfo to be signed (RFC 2986 4.1); `spki` is a whole SubjectPublicKeyInfo. Join it with
-/// its signature by [`super::tbs::signed`].
+/// Encodes a CertificationRequestInfo to be signed (RFC 2986 4.1). `spki` is an encoded SubjectPublicKeyInfo.
+/// [`super::tbs::signed`] adds the signature.
 pub fn request_info(subject: &Name, spki: &[u8], extensions: &Extensions) -> Vec<u8> {
     let (subject, requested) = (subject.as_der(), extensions.as_der());
     build(SEQUENCE, subject.len() + spki.len() + requested.len() + 52, |w| {

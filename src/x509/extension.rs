@@ -1,9 +1,7 @@
-//! Encoders of certificate and CRL extensions. Each gives one whole `Extension` SEQUENCE, with the
-//! criticality of the profile that this server issues, or none at all when it is asked to encode
-//! an empty list; an empty piece disappears when a certificate is put together.
+//! Encoders of certificate and CRL extensions. Each returns an `Extension` with the criticality of this server's
+//! profile, or an empty piece for an empty list.
 //!
-//! Texts that become IA5String (URLs, host names, mailboxes) must be ASCII: the rules that accept them
-//! see to that.
+//! Callers must validate that strings for IA5String (URLs, host names, mailboxes) are ASCII.
 
 use ipnet::IpNet;
 
@@ -19,8 +17,8 @@ use super::writer::{
     context_constructed,
 };
 
-/// Any extension (RFC 5280 4.2): `oid` as DER content octets, `value` as the bytes inside of the OCTET
-/// STRING. FALSE is the default of `critical` and not written.
+/// Encodes an extension (RFC 5280 4.2). `oid` has DER content bytes, `value` is the content of extnValue. `critical`
+/// is omitted if FALSE, which is its default.
 pub fn extension(oid: &[u8], critical: bool, value: &[u8]) -> Extensions {
     with(oid, critical, value.len() + 24, |w| w.raw(value))
 }
@@ -35,7 +33,7 @@ fn with(oid: &[u8], critical: bool, capacity: usize, value: impl FnOnce(&mut Wri
     }))
 }
 
-/// keyUsage (RFC 5280 4.2.1.3), critical. Empty for no usage.
+/// keyUsage (RFC 5280 4.2.1.3), critical. Empty if no usage is set.
 pub fn key_usage(bits: KeyUsage) -> Extensions {
     if bits.is_empty() {
         return Extensions::default();
@@ -44,8 +42,8 @@ pub fn key_usage(bits: KeyUsage) -> Extensions {
     with(oid::KEY_USAGE, true, 24, |w| w.tlv(BIT_STRING, &content[..len]))
 }
 
-/// extKeyUsage (RFC 5280 4.2.1.12) of identifiers as DER content octets: critical for id-kp-timeStamping alone, as
-/// RFC 3161 2.3 requires, and not critical for others. Empty for none.
+/// extKeyUsage (RFC 5280 4.2.1.12) of OIDs as DER content bytes. It is critical for id-kp-timeStamping alone, as RFC
+/// 3161 2.3 requires, otherwise not critical. Empty without OIDs.
 pub fn ext_key_usage(oids: &[Vec<u8>]) -> Extensions {
     if oids.is_empty() {
         return Extensions::default();
@@ -55,8 +53,8 @@ pub fn ext_key_usage(oids: &[Vec<u8>]) -> Extensions {
     })
 }
 
-/// basicConstraints (RFC 5280 4.2.1.9), critical. The empty SEQUENCE when `ca` is false; the path length
-/// is written only for a CA.
+/// basicConstraints (RFC 5280 4.2.1.9), critical. An empty SEQUENCE if `ca` is false; the path length is written for
+/// a CA only.
 pub fn basic_constraints(ca: bool, path_length: Option<u32>) -> Extensions {
     with(oid::BASIC_CONSTRAINTS, true, 24, |w| {
         w.nest(SEQUENCE, |w| {
@@ -76,13 +74,12 @@ pub fn subject_key_id(id: &[u8]) -> Extensions {
     with(oid::SUBJECT_KEY_ID, false, id.len() + 16, |w| w.tlv(OCTET_STRING, id))
 }
 
-/// authorityKeyIdentifier (RFC 5280 4.2.1.1), not critical: keyIdentifier alone, no issuer and serial.
+/// authorityKeyIdentifier (RFC 5280 4.2.1.1), not critical, with keyIdentifier only.
 pub fn authority_key_id(id: &[u8]) -> Extensions {
     with(oid::AUTHORITY_KEY_ID, false, id.len() + 16, |w| w.nest(SEQUENCE, |w| w.tlv(context(0), id)))
 }
 
-/// authorityInfoAccess (RFC 5280 4.2.2.1), not critical: OCSP responders, then issuer certificates, each
-/// in the order given. Empty for none.
+/// authorityInfoAccess (RFC 5280 4.2.2.1), not critical: OCSP responders, then issuers. Empty without URLs.
 pub fn authority_info_access(ocsp: &[String], ca_issuers: &[String]) -> Extensions {
     if ocsp.is_empty() && ca_issuers.is_empty() {
         return Extensions::default();
@@ -102,14 +99,12 @@ pub fn authority_info_access(ocsp: &[String], ca_issuers: &[String]) -> Extensio
     })
 }
 
-/// cRLDistributionPoints (RFC 5280 4.2.1.13), not critical: one point per URL, each with one full name.
-/// Empty for none.
+/// cRLDistributionPoints (RFC 5280 4.2.1.13), not critical, with one point per URL. Empty without URLs.
 pub fn crl_distribution_points(urls: &[String]) -> Extensions {
     distribution_points(oid::CRL_DISTRIBUTION_POINTS, urls)
 }
 
-/// freshestCRL (RFC 5280 4.2.1.15 and 5.2.6), not critical, in the shape of
-/// [`crl_distribution_points`]. Empty for none.
+/// freshestCRL (RFC 5280 4.2.1.15, 5.2.6), not critical, like [`crl_distribution_points`]. Empty without URLs.
 pub fn freshest_crl(urls: &[String]) -> Extensions {
     distribution_points(oid::FRESHEST_CRL, urls)
 }
@@ -132,8 +127,8 @@ fn distribution_points(oid: &[u8], urls: &[String]) -> Extensions {
     })
 }
 
-/// subjectAltName (RFC 5280 4.2.1.6): otherName, DNS, e-mail, IP, URI. It must be critical when the
-/// subject is empty. Empty for no names.
+/// subjectAltName (RFC 5280 4.2.1.6): otherName, DNS, e-mail, IP, URI. It must be critical if the subject is empty.
+/// Empty without names.
 pub fn subject_alt_name(names: &SubjectAltNames, critical: bool) -> Extensions {
     if names.is_empty() {
         return Extensions::default();
@@ -141,18 +136,18 @@ pub fn subject_alt_name(names: &SubjectAltNames, critical: bool) -> Extensions {
     with(oid::SUBJECT_ALT_NAME, critical, 128, |w| w.nest(SEQUENCE, |w| names.write(w)))
 }
 
-/// One certificate policy.
+/// A certificate policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// The policy's identifier, DER content octets.
+    /// The policy's OID, DER content bytes.
     pub oid: Vec<u8>,
-    /// Where its practice statement is: a URI, ASCII.
+    /// The URI of its practice statement, in ASCII.
     pub cps: Option<String>,
-    /// A text for people that rely on the certificate.
+    /// A text for relying parties.
     pub notice: Option<String>,
 }
 
-/// certificatePolicies (RFC 5280 4.2.1.4), not critical. Empty for none.
+/// certificatePolicies (RFC 5280 4.2.1.4), not critical. Empty without policies.
 pub fn certificate_policies(policies: &[Policy]) -> Extensions {
     if policies.is_empty() {
         return Extensions::default();
@@ -183,13 +178,13 @@ fn write_policy(w: &mut Writer, policy: &Policy) {
     });
 }
 
-/// Most subtrees of name constraints, of each side and of each list that names some.
+/// Maximum number of subtrees of each side of name constraints, and of each list that configures them.
 pub const MAX_SUBTREES: usize = 1000;
 
-/// Names that a constraint permits or excludes.
+/// The names that a constraint permits or excludes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Subtrees {
-    /// DNS names; a leading dot means subdomains alone.
+    /// DNS names; a leading dot includes subdomains only.
     pub dns: Vec<String>,
     /// Mailboxes, hosts, or domains with a leading dot.
     pub emails: Vec<String>,
@@ -204,7 +199,7 @@ impl Subtrees {
         self.dns.is_empty() && self.emails.is_empty() && self.ips.is_empty() && self.uris.is_empty()
     }
 
-    /// GeneralSubtrees: minimum has its default 0 and is not written.
+    /// Writes GeneralSubtrees. `minimum` is omitted because it has its default 0.
     fn write(&self, w: &mut Writer, tag: u8) {
         if self.is_empty() {
             return;
@@ -220,7 +215,6 @@ impl Subtrees {
     }
 }
 
-/// Address and mask, 8 or 32 octets.
 fn write_network(w: &mut Writer, network: &IpNet) {
     match network {
         IpNet::V4(v4) => {
@@ -237,20 +231,20 @@ fn write_network(w: &mut Writer, network: &IpNet) {
 /// The name constraints of a CA certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NameConstraints {
-    /// Names below it may have; kinds without an entry stay free.
+    /// Permitted names. Kinds of names without an entry are unrestricted.
     pub permitted: Subtrees,
-    /// Names below it must not have.
+    /// Excluded names.
     pub excluded: Subtrees,
 }
 
 impl NameConstraints {
-    /// Whether nothing is constrained.
+    /// `true` if there is no constraint.
     pub fn is_empty(&self) -> bool {
         self.permitted.is_empty() && self.excluded.is_empty()
     }
 }
 
-/// nameConstraints (RFC 5280 4.2.1.10), critical. Empty for none.
+/// nameConstraints (RFC 5280 4.2.1.10), critical. Empty without constraints.
 pub fn name_constraints(constraints: &NameConstraints) -> Extensions {
     if constraints.is_empty() {
         return Extensions::default();
@@ -268,7 +262,7 @@ pub fn crl_number(number: u64) -> Extensions {
     with(oid::CRL_NUMBER, false, 24, |w| w.integer(number))
 }
 
-/// deltaCRLIndicator (RFC 5280 5.2.4), critical: the number of the complete CRL that a delta builds on.
+/// deltaCRLIndicator (RFC 5280 5.2.4), critical: the number of the base CRL of a delta.
 pub fn delta_crl_indicator(base_number: u64) -> Extensions {
     with(oid::DELTA_CRL_INDICATOR, true, 24, |w| w.integer(base_number))
 }

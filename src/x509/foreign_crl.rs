@@ -1,9 +1,9 @@
-//! CRLs that were made elsewhere, read whole (RFC 5280 5): what an authority has revoked before it came here.
+//! CRLs of other systems (RFC 5280 5), to import the revocations of an authority.
 //!
-//! A list may have millions of entries: it is held once, as it came, and its entries are read in pages, so that nobody
-//! waits for all of them. Refused is what cannot be taken over as a fact about the issuer's own certificates: delta CRLs,
-//! indirect ones, those for some reasons only or of attribute certificates, and critical extensions that are not known here
-//! (5.2, 5.3). Lists of version 1, lists without a number and signatures over SHA-1 are read: authorities published them.
+//! A list may have millions of entries. It is kept as received, and entries are read in pages. Rejected are lists
+//! that cannot be interpreted as revocations of the issuer's own certificates: delta and indirect CRLs, CRLs for some
+//! reasons or of attribute certificates, and unknown critical extensions (5.2, 5.3). Version 1, missing CRL numbers
+//! and SHA-1 signatures are accepted, because authorities have published such lists.
 
 use std::ops::Range;
 
@@ -18,14 +18,14 @@ use super::time;
 use super::writer::{ENUMERATED, GENERALIZED_TIME, INTEGER, SEQUENCE, UTC_TIME, context, context_constructed};
 use crate::error::{Error, Result};
 
-/// CRL numbers that are not below this one leave no room for those that follow.
+/// Exclusive upper limit of imported CRL numbers, which leaves enough numbers for later lists.
 pub const MOST_NUMBER: u64 = 1 << 62;
 /// The reason certificateHold (5.3.1).
 pub const ON_HOLD: u8 = 6;
-/// The reason removeFromCRL, which delta CRLs have.
+/// The reason removeFromCRL, which only delta CRLs have.
 const REMOVED: u8 = 8;
 
-/// A list that was made elsewhere.
+/// A CRL of another system.
 #[derive(Debug)]
 pub struct ForeignCrl {
     der: Vec<u8>,
@@ -34,17 +34,16 @@ pub struct ForeignCrl {
     issuer: Name,
     algorithm: Signed,
     signature: Vec<u8>,
-    /// When it was made, epoch seconds.
+    /// thisUpdate, epoch seconds.
     pub this_update: i64,
-    /// When the next one is due, epoch seconds.
+    /// nextUpdate, epoch seconds.
     pub next_update: Option<i64>,
-    /// Its number (5.2.3), where it has one.
+    /// The CRL number (5.2.3), if present.
     pub number: Option<u64>,
-    /// Whether it says of itself that it does not list all certificates of its issuer (5.2.5).
+    /// `true` if issuingDistributionPoint (5.2.5) states that the list does not cover all certificates of its issuer.
     pub is_partial: bool,
 }
 
-/// What a list is signed with.
 #[derive(Clone, Copy, Debug)]
 enum Signed {
     Accepted(SignatureAlgorithm),
@@ -65,18 +64,18 @@ impl Signed {
 /// One revoked certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForeignEntry {
-    /// Its serial number.
+    /// The serial number.
     pub serial: Serial,
-    /// When it was revoked, epoch seconds.
+    /// Time of the revocation, epoch seconds.
     pub revoked_at: i64,
-    /// Why (5.3.1); `None` is unspecified.
+    /// The reason (5.3.1); `None` for unspecified.
     pub reason: Option<u8>,
-    /// From when on it was not to be trusted (5.3.2), epoch seconds.
+    /// The invalidity date (5.3.2), epoch seconds.
     pub invalidity_date: Option<i64>,
 }
 
 impl ForeignCrl {
-    /// Reads everything of a list but its entries.
+    /// Reads a list except for its entries.
     ///
     /// # Errors
     /// `Invalid`, naming `crl` and the rule.
@@ -101,12 +100,12 @@ impl ForeignCrl {
         })
     }
 
-    /// The issuer, byte for byte.
+    /// The issuer, with its original bytes.
     pub fn issuer(&self) -> &Name {
         &self.issuer
     }
 
-    /// Whether `key` made the signature. As long as the list is.
+    /// `true` if the signature is valid under `key`. Takes time proportional to the length of the list.
     pub fn is_signed_by(&self, key: &PublicKey) -> bool {
         let tbs = &self.der[self.tbs.clone()];
         match self.algorithm {
@@ -115,15 +114,16 @@ impl ForeignCrl {
         }
     }
 
-    /// Whether the signature is over SHA-1.
+    /// `true` if the signature algorithm uses SHA-1.
     pub fn is_signed_over_sha1(&self) -> bool {
         matches!(self.algorithm, Signed::Sha1(_))
     }
 
-    /// At most `most` entries from octet `at` of their list on, and where the next one begins; none at the end.
+    /// Returns up to `most` entries from byte offset `at` of the entry list, and the offset of the next entry. The
+    /// page is empty at the end.
     ///
     /// # Errors
-    /// `Invalid`, naming the entry by its serial number where it has one, and the rule.
+    /// `Invalid`, naming the rule and, if known, the serial number of the entry.
     pub fn page(&self, at: usize, most: usize) -> Result<(Vec<ForeignEntry>, usize)> {
         let list = &self.der[self.entries.clone()];
         let mut rest = Reader::new(list.get(at..).unwrap_or_default());
@@ -139,7 +139,7 @@ fn of_crl(error: DerError) -> Error {
     error.of("crl")
 }
 
-/// What is signed, the algorithm and the signature of a CertificateList.
+/// Returns the TBSCertList, the AlgorithmIdentifier and the signature of a CertificateList.
 fn parts(der: &[u8]) -> Read<(Tlv<'_>, &[u8], &[u8])> {
     let mut outer = Reader::only(der, SEQUENCE)?.reader();
     let parts = (outer.expect(SEQUENCE)?, outer.expect(SEQUENCE)?.raw, outer.bit_string()?);
@@ -147,13 +147,12 @@ fn parts(der: &[u8]) -> Read<(Tlv<'_>, &[u8], &[u8])> {
     Ok(parts)
 }
 
-/// Where a part of the whole is.
+/// Returns the position of a subslice.
 fn place(whole: &[u8], part: &[u8]) -> Range<usize> {
     let start = (part.as_ptr() as usize).saturating_sub(whole.as_ptr() as usize);
     start..start + part.len()
 }
 
-/// The fields of a TBSCertList.
 struct Head<'a> {
     issuer: Name,
     this_update: i64,
@@ -176,7 +175,7 @@ impl<'a> Head<'a> {
         let this_update = time::read(&mut fields)?;
         let is_time = fields.rest().first().is_some_and(|tag| matches!(*tag, UTC_TIME | GENERALIZED_TIME));
         let next_update = if is_time { Some(time::read(&mut fields)?) } else { None };
-        // Where the list begins is needed of an empty one as well: an empty end of what is there.
+        // An empty list also needs a position, so this is an empty slice of the input.
         let here = &fields.rest()[..0];
         let entries = fields.optional(SEQUENCE)?.map_or(here, |list| list.content);
         let extensions = match fields.optional(context_constructed(0))? {
@@ -188,7 +187,6 @@ impl<'a> Head<'a> {
     }
 }
 
-/// What the extensions of a list say.
 struct Extended {
     number: Option<u64>,
     is_partial: bool,
@@ -204,11 +202,11 @@ impl Extended {
     }
 }
 
-/// Whether a list with these extensions leaves out some certificates of its issuer.
+/// `true` if a list with these extensions does not cover all certificates of its issuer.
 ///
 /// # Errors
-/// `Invalid`, naming `crl` and the rule, when it is of other certificates or for some reasons, or has a critical
-/// extension that is not known here.
+/// `Invalid`, naming the rule, for a list of other certificates or of some reasons only, and unknown critical
+/// extensions.
 pub(super) fn partial(extensions: &[RawExtension]) -> Result<bool> {
     let known = [oid::CRL_NUMBER, oid::ISSUING_DISTRIBUTION_POINT, oid::DELTA_CRL_INDICATOR];
     let unknown = extensions.iter().find(|extension| extension.critical && !known.contains(&&extension.oid[..]));
@@ -231,7 +229,7 @@ fn read_number(value: &[u8]) -> Result<u64> {
     Ok(number)
 }
 
-/// Reads issuingDistributionPoint (5.2.5): whether it leaves out some certificates of the issuer.
+/// Reads issuingDistributionPoint (5.2.5). Returns `true` if the list does not cover all certificates of the issuer.
 fn is_partial(value: &[u8]) -> Read<bool> {
     let mut fields = Reader::only(value, SEQUENCE)?.reader();
     let named = fields.optional(context_constructed(0))?.is_some();
@@ -312,10 +310,8 @@ impl ForeignEntry {
     }
 }
 
-/// Most extensions of an entry.
 const MOST_EXTENSIONS: usize = 16;
 
-/// Why an extension of an entry is not taken.
 enum Problem {
     Rule(&'static str),
     Unknown,
@@ -327,7 +323,7 @@ impl From<DerError> for Problem {
     }
 }
 
-/// Reads reasonCode; unspecified is none.
+/// Reads reasonCode; `None` for unspecified.
 fn reason(value: &[u8]) -> std::result::Result<Option<u8>, Problem> {
     match Reader::only(value, ENUMERATED)?.content {
         [0] => Ok(None),

@@ -1,33 +1,32 @@
-//! GeneralNames (RFC 5280 4.2.1.6): subject alternative names, written in one fixed order and read
-//! with every text checked.
+//! GeneralNames (RFC 5280 4.2.1.6): subject alternative names. They are written in a fixed order and fully validated.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::reader::{DerError, Read, Reader};
 use super::writer::{IA5_STRING, SEQUENCE, UTF8_STRING, Writer, context, context_constructed};
 
-/// Most names of a subjectAltName that somebody brings, and of everything that is signed.
+/// Maximum number of names in the subjectAltName of a request, and of anything that is signed.
 pub const MAX_NAMES: usize = 1000;
-/// Longest of them, in octets.
+/// Maximum length of a name, in bytes.
 pub const MAX_NAME: usize = 4096;
 
-/// Names for a subjectAltName extension, each kind in the order given.
+/// The names of a subjectAltName extension. Each kind keeps its order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SubjectAltNames {
-    /// DNS names: ASCII.
+    /// DNS names, in ASCII.
     pub dns: Vec<String>,
-    /// Mailboxes: ASCII.
+    /// Mailboxes, in ASCII.
     pub emails: Vec<String>,
-    /// Addresses; an IPv4-mapped IPv6 address is written as IPv4.
+    /// IP addresses. IPv4-mapped IPv6 addresses are written as IPv4.
     pub ips: Vec<IpAddr>,
-    /// URIs: ASCII.
+    /// URIs, in ASCII.
     pub uris: Vec<String>,
-    /// otherNames: type identifier (DER content octets) and text, a UTF8String where the type asks for no other.
+    /// otherNames: type OID (DER content bytes) and text, a UTF8String unless the type requires another encoding.
     pub other: Vec<(Vec<u8>, String)>,
 }
 
 impl SubjectAltNames {
-    /// Whether there is no name at all.
+    /// `true` if there are no names.
     pub fn is_empty(&self) -> bool {
         self.dns.is_empty()
             && self.emails.is_empty()
@@ -51,9 +50,9 @@ impl SubjectAltNames {
     }
 }
 
-/// SmtpUTF8Mailbox among otherNames (RFC 9598), 1.3.6.1.5.5.7.8.9.
+/// OID of the otherName SmtpUTF8Mailbox (RFC 9598), 1.3.6.1.5.5.7.8.9.
 pub(crate) const SMTP_UTF8_MAILBOX: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 8, 9];
-/// SRVName among otherNames (RFC 4985), 1.3.6.1.5.5.7.8.7.
+/// OID of the otherName SRVName (RFC 4985), 1.3.6.1.5.5.7.8.7.
 pub(crate) const SRV_NAME: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 8, 7];
 /// Tag of otherName.
 pub(crate) const OTHER: u8 = context_constructed(0);
@@ -74,12 +73,12 @@ pub(crate) const URI: u8 = context(6);
 /// Tag of iPAddress.
 pub(crate) const IP: u8 = context(7);
 
-/// Whether an octet of a URI is one of unreserved, sub-delims, `:` and `@` (RFC 3986 3.3), or the escape sign.
+/// `true` if a byte of a URI is unreserved, a sub-delim, `:` or `@` (RFC 3986 3.3), or `%`.
 pub(crate) fn is_pchar(b: u8) -> bool {
     b.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@%".contains(&b)
 }
 
-/// What is behind the authority of a URI, as it is encoded: octets that have no place there as `%` and two digits.
+/// Percent-encodes the bytes that are not allowed after the authority of a URI.
 pub(crate) fn escaped(tail: &str) -> String {
     let mut out = String::with_capacity(tail.len());
     let mut in_fragment = false;
@@ -102,13 +101,13 @@ fn with_octets(ip: IpAddr, each: impl FnOnce(&[u8])) {
     }
 }
 
-/// The IPv4 address that stands in the 16 octets of an IPv6 address (RFC 4291 2.5.5.2).
+/// Returns the IPv4 address of an IPv4-mapped IPv6 address (RFC 4291 2.5.5.2).
 pub(crate) fn mapped(octets: &[u8]) -> Option<[u8; 4]> {
     let octets = <[u8; 16]>::try_from(octets).ok()?;
     Ipv6Addr::from(octets).to_ipv4_mapped().map(|v4| v4.octets())
 }
 
-/// The type of the text of an otherName: an IA5String of an SRVName (RFC 4985 2), else a UTF8String.
+/// The string type of an otherName: IA5String for an SRVName (RFC 4985 2), else UTF8String.
 fn type_of(oid: &[u8]) -> u8 {
     if oid == SRV_NAME { IA5_STRING } else { UTF8_STRING }
 }
@@ -118,25 +117,24 @@ fn type_of(oid: &[u8]) -> u8 {
 pub enum OtherValue {
     /// A text.
     Text(String),
-    /// Any other type.
+    /// A value of any other type.
     Other,
 }
 
-/// The subject alternative names of a request, or of a certificate that was stored.
+/// The subject alternative names of a request or of a stored certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CsrSans {
-    /// DNS names, as they are.
+    /// DNS names, unchanged.
     pub dns: Vec<String>,
-    /// Mailboxes, as they are.
+    /// Mailboxes, unchanged.
     pub emails: Vec<String>,
-    /// Addresses; IPv4-mapped IPv6 addresses are reduced to IPv4.
+    /// IP addresses. IPv4-mapped IPv6 addresses are converted to IPv4.
     pub ips: Vec<IpAddr>,
-    /// URIs, as they are.
+    /// URIs, unchanged.
     pub uris: Vec<String>,
-    /// otherNames: type identifier (DER content octets) and value.
+    /// otherNames: type OID (DER content bytes) and value.
     pub other: Vec<(Vec<u8>, OtherValue)>,
-    /// What else is there, of kinds that no rule of this server allows: directoryName, registeredID,
-    /// x400Address or ediPartyName, the first of them.
+    /// The first name of a kind that no rule allows: directoryName, registeredID, x400Address or ediPartyName.
     pub unruled: Option<&'static str>,
 }
 
@@ -163,7 +161,6 @@ impl CsrSans {
     }
 }
 
-/// The kinds that this server never makes by rule.
 fn unruled(tag: u8) -> Read<&'static str> {
     match tag {
         X400 => Ok("x400Address"),
@@ -174,11 +171,10 @@ fn unruled(tag: u8) -> Read<&'static str> {
     }
 }
 
-/// Refuses the value of a subjectAltName with more than [`MAX_NAMES`], or one above [`MAX_NAME`] octets,
-/// without reading the names.
+/// Rejects more than [`MAX_NAMES`] names, or a name above [`MAX_NAME`] bytes, without parsing the names.
 ///
 /// # Errors
-/// The limit, or the rule of DER that is broken.
+/// The limit, or the violated DER rule.
 pub(crate) fn check_size(value: &[u8]) -> Read<()> {
     let mut names = Reader::only(value, SEQUENCE)?.reader();
     let mut count = 0;
@@ -194,7 +190,7 @@ pub(crate) fn check_size(value: &[u8]) -> Read<()> {
     Ok(())
 }
 
-/// IA5String content: ASCII without control characters.
+/// Reads the content of an IA5String: ASCII without control characters.
 fn ia5(content: &[u8]) -> Read<String> {
     check_ia5(content)?;
     String::from_utf8(content.to_vec()).map_err(|_| DerError("an IA5String name holds octets above 0x7F"))

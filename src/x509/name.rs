@@ -1,7 +1,6 @@
-//! Distinguished names (RFC 5280 4.1.2.4): encoded RDN by RDN, read back attribute by attribute.
+//! Distinguished names (RFC 5280 4.1.2.4): encoding by RDN, and reading of attributes.
 //!
-//! A role's fixed attributes can be encoded once and joined per certificate; an issuer's name is never
-//! decoded at all, only spliced.
+//! RDNs can be encoded once and joined for each certificate. An issuer's name is copied without decoding.
 
 use std::collections::HashSet;
 
@@ -13,7 +12,7 @@ use crate::error::Result;
 
 const NUMERIC_STRING: u8 = 0x12;
 
-/// Most attributes of a subject that somebody brings, and of everything that is signed.
+/// Maximum number of attributes in the subject of a request, and of any name that is signed.
 pub const MAX_ATTRIBUTES: usize = 1000;
 
 /// An attribute type of a distinguished name.
@@ -52,7 +51,7 @@ pub enum Attribute {
 }
 
 impl Attribute {
-    /// The attribute's identifier, DER content octets.
+    /// The attribute type's OID, DER content bytes.
     pub fn oid(self) -> &'static [u8] {
         match self {
             Self::CommonName => &[0x55, 4, 3],
@@ -73,7 +72,7 @@ impl Attribute {
         }
     }
 
-    /// The string type that a value has when it is encoded here.
+    /// The string type in which this server encodes a value.
     pub(crate) fn string_tag(self, value: &str) -> u8 {
         match self {
             Self::DomainComponent | Self::EmailAddress if value.is_ascii() => IA5_STRING,
@@ -83,15 +82,14 @@ impl Attribute {
     }
 }
 
-/// The PrintableString repertoire (X.680 41.4).
+/// `true` for characters of a PrintableString (X.680 41.4).
 pub(crate) fn is_printable(b: u8) -> bool {
     b.is_ascii_alphanumeric() || b" '()+,-./:=?".contains(&b)
 }
 
-/// One RelativeDistinguishedName with all `values`: PrintableString where the repertoire allows it,
-/// else UTF8String. Repeated and empty values are left out (a DirectoryString has at least one
-/// character); several values form one SET OF in DER order. Without values the result is empty, and
-/// disappears when it is joined.
+/// Encodes one RelativeDistinguishedName with all `values`, as PrintableString if possible, else as UTF8String.
+/// Repeated and empty values are omitted. Several values are sorted as a DER SET OF requires. Without values the
+/// result is empty.
 pub fn rdn(attribute: Attribute, values: &[String]) -> Rdns {
     match values {
         [] => Rdns::default(),
@@ -101,7 +99,7 @@ pub fn rdn(attribute: Attribute, values: &[String]) -> Rdns {
     }
 }
 
-/// As [`rdn`]; with `separate` one RelativeDistinguishedName for each value, in their order.
+/// As [`rdn`]; with `separate`, one RelativeDistinguishedName for each value, in order.
 pub fn rdns(attribute: Attribute, values: &[String], separate: bool) -> Rdns {
     if !separate {
         return rdn(attribute, values);
@@ -137,7 +135,7 @@ fn several(attribute: Attribute, values: &[String]) -> Rdns {
     Rdns::encoded(build(SET, len, |w| encoded.iter().for_each(|pair| w.raw(pair))))
 }
 
-/// A whole Name of already encoded RDNs, in their order.
+/// Joins encoded RDNs to a Name.
 pub fn name(rdns: &[&Rdns]) -> Name {
     of_encoded(rdns.iter().map(|rdns| rdns.as_der()))
 }
@@ -148,16 +146,16 @@ fn of_encoded<'a>(rdns: impl Iterator<Item = &'a [u8]> + Clone) -> Name {
 }
 
 impl Name {
-    /// The name with more RDNs at its end; its own bytes stay.
+    /// Returns the name with RDNs appended. Its own bytes are kept.
     ///
     /// # Errors
-    /// None today: a name is one whole SEQUENCE.
+    /// Never: a name is always one SEQUENCE.
     pub fn appended(&self, rdns: &Rdns) -> Result<Self> {
         let own = Reader::only(self.as_der(), SEQUENCE).map_err(|e| e.of("subject"))?.content;
         Ok(of_encoded([own, rdns.as_der()].into_iter()))
     }
 
-    /// All values of `attribute`, in order of appearance.
+    /// Returns all values of `attribute`, in order.
     ///
     /// # Errors
     /// Those of [`values`].
@@ -165,24 +163,23 @@ impl Name {
         values(self.as_der(), attribute)
     }
 
-    /// The common name: the last one where there are several, the empty text where there is none or it
-    /// cannot be read.
+    /// The common name: the last one if there are several. An empty string if it is absent or unreadable.
     pub fn common_name(&self) -> String {
         self.values(Attribute::CommonName).ok().and_then(|mut all| all.pop()).unwrap_or_default()
     }
 
-    /// Whether the name has no RDN.
+    /// `true` if the name has no RDN.
     pub fn is_empty(&self) -> bool {
         is_empty(self.as_der())
     }
 
-    /// Whether the name says nothing, as [`is_nameless`] has it.
+    /// `true` if the name has no value with a character, see [`is_nameless`].
     pub fn is_nameless(&self) -> bool {
         is_nameless(self.as_der())
     }
 
-    /// The types of attributes with a value that `other` does not have, each once, as [`Name::display`] writes them.
-    /// Values are compared without their string types and the blanks around them.
+    /// Returns the types of attributes with a value that `other` lacks, without duplicates, formatted as in
+    /// [`Name::display`]. Values are compared without string types and surrounding white space.
     pub(crate) fn missing_in(&self, other: &Self) -> Vec<String> {
         if self.as_der() == other.as_der() {
             return Vec::new();
@@ -203,7 +200,7 @@ impl Name {
             }
             Ok(())
         });
-        // Both were read before; a name that cannot be read says nothing.
+        // Both names were validated before; for a name that cannot be read nothing is reported.
         if read.and(compared).is_err() {
             return Vec::new();
         }
@@ -212,7 +209,7 @@ impl Name {
         missing
     }
 
-    /// Whether an attribute has a value without a character.
+    /// `true` if an attribute value is empty.
     pub(crate) fn has_empty_value(&self) -> bool {
         let mut some = false;
         let read = walk(self.as_der(), |_, _, content| {
@@ -222,8 +219,8 @@ impl Name {
         read.is_ok() && some
     }
 
-    /// The name as one line for people and logs, in order of appearance: `C=DE, O=Example, CN=a.example`.
-    /// Commas inside of values are escaped (RFC 4514 2.4); unreadable values are shown as `?`.
+    /// Formats the name for messages and logs, in order: `C=DE, O=Example, CN=a.example`. Commas in values are
+    /// escaped (RFC 4514 2.4); unreadable values become `?`.
     pub fn display(&self) -> String {
         let mut parts = Vec::new();
         let read = walk(self.as_der(), |oid, tag, content| {
@@ -239,7 +236,7 @@ impl Name {
     }
 }
 
-/// All values of `attribute`, in order of appearance.
+/// Returns all values of `attribute`, in order.
 ///
 /// # Errors
 /// `Invalid` when the name is not DER or a value of this attribute is not a readable string.
@@ -251,7 +248,7 @@ pub fn values(name_der: &[u8], attribute: Attribute) -> Result<Vec<String>> {
     all.map_err(|e: DerError| e.of("subject"))
 }
 
-/// All values of `attribute`, in order of appearance: tags and content octets.
+/// Returns all values of `attribute`, in order, as tags and content bytes.
 pub(crate) fn tagged_values(name_der: &[u8], attribute: Attribute) -> Read<Vec<(u8, Vec<u8>)>> {
     let mut found = Vec::new();
     walk(name_der, |oid, tag, content| {
@@ -263,13 +260,12 @@ pub(crate) fn tagged_values(name_der: &[u8], attribute: Attribute) -> Read<Vec<(
     Ok(found)
 }
 
-/// Whether the name has no RDN.
+/// `true` if the name has no RDN.
 pub fn is_empty(name_der: &[u8]) -> bool {
     name_der == [SEQUENCE, 0]
 }
 
-/// Whether the name says nothing: it has no RDN, or no value of it has a character. What is no name says
-/// nothing either.
+/// `true` if the name has no value with a character, or is not a valid name.
 pub fn is_nameless(name_der: &[u8]) -> bool {
     let mut says = false;
     let read = walk(name_der, |_, _, content| {
@@ -279,8 +275,7 @@ pub fn is_nameless(name_der: &[u8]) -> bool {
     read.is_err() || !says
 }
 
-/// A name in the form in which names are looked up: two that match by RFC 5280 7.1 are equal. A name that cannot be read
-/// matches its own bytes alone.
+/// A name in canonical form: equal for names that match by RFC 5280 7.1. An unreadable name matches only itself.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CanonicalName(Canonical);
 
@@ -291,36 +286,35 @@ enum Canonical {
 }
 
 impl Name {
-    /// The name in the form in which names are looked up.
+    /// Returns the canonical form.
     pub fn canonical(&self) -> CanonicalName {
         let readable = comparable(self.as_der(), Letters::Every).map(Canonical::Readable);
         CanonicalName(readable.unwrap_or_else(|_| Canonical::Unreadable(self.as_der().to_vec())))
     }
 
-    /// Whether two names are the same by RFC 5280 7.1: string types, letter case and repeated blanks do not count.
+    /// `true` if two names match by RFC 5280 7.1, ignoring string types, letter case and repeated spaces.
     pub fn matches(&self, other: &Self) -> bool {
         self == other || self.canonical() == other.canonical()
     }
 }
 
-/// Which letters are the same in upper and lower case.
+/// The letters whose case is ignored in comparisons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Letters {
-    /// Those of ASCII: names that every relying party takes for equal.
+    /// ASCII letters: for names that every relying party considers equal.
     Ascii,
-    /// Those of every script: names that some relying party may take for equal.
+    /// Letters of all scripts: for names that some relying party may consider equal.
     Every,
 }
 
 /// The attributes of one RDN: types and comparable values.
 pub(crate) type ComparableRdn = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// The name in a form in which two that mean the same are equal (RFC 5280 7.1, simplified): per RDN the
-/// attributes in the order of their types, strings of any type in lower case with blanks compressed,
-/// other values as they are.
+/// Returns the name in a form that is equal for matching names (RFC 5280 7.1, simplified): for each RDN the
+/// attributes sorted by type; strings in lower case with spaces compressed, other values unchanged.
 ///
 /// # Errors
-/// The rule of DER that is broken.
+/// The violated DER rule.
 pub(crate) fn comparable(name_der: &[u8], letters: Letters) -> Read<Vec<ComparableRdn>> {
     let mut rdns = Reader::only(name_der, SEQUENCE)?.reader();
     let mut all = Vec::new();
@@ -330,7 +324,7 @@ pub(crate) fn comparable(name_der: &[u8], letters: Letters) -> Read<Vec<Comparab
         walk(&build(SEQUENCE, one.len() + 4, |w| w.raw(one)), |oid, tag, content| {
             let value = match (string(tag, content)?, letters) {
                 (Some(text), Letters::Every) => words(text.split_whitespace()).to_lowercase().into_bytes(),
-                // Not every relying party counts a NumericString among the strings.
+                // Not every relying party compares NumericStrings as strings.
                 (Some(text), Letters::Ascii) if tag != NUMERIC_STRING => {
                     words(text.split_ascii_whitespace()).to_ascii_lowercase().into_bytes()
                 }
@@ -349,9 +343,8 @@ fn words<'a>(words: impl Iterator<Item = &'a str>) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// Refuses a name of more than [`MAX_ATTRIBUTES`], or with a value that cannot be read as characters of its
-/// string type, or that holds NUL or another control character. Values that are no strings at all are left
-/// alone.
+/// Rejects a name with more than [`MAX_ATTRIBUTES`] attributes, with a value that is invalid in its string type, or
+/// with control characters. Values that are not strings are ignored.
 pub(crate) fn check(name_der: &[u8]) -> Read<()> {
     let mut count = 0;
     walk(name_der, |_, tag, content| {
@@ -384,19 +377,19 @@ fn walk(name_der: &[u8], mut each: impl FnMut(&[u8], u8, &[u8]) -> Read<()>) -> 
     Ok(())
 }
 
-/// A character string of any of the types that names use; `None` for other tags.
+/// Decodes a string of any type that names use; `None` for other tags.
 fn string(tag: u8, content: &[u8]) -> Read<Option<String>> {
     const WRONG: DerError = DerError("a character string holds octets outside of its type");
     let ascii =
         |bytes: &[u8]| if bytes.is_ascii() { String::from_utf8(bytes.to_vec()).map_err(|_| WRONG) } else { Err(WRONG) };
     let text = match tag {
         UTF8_STRING => String::from_utf8(content.to_vec()).map_err(|_| WRONG),
-        // The last is VisibleString. Repertoires narrower than ASCII are
-        // widely ignored ('*', '@' and '&' in PrintableString), so reading does not insist.
+        // 0x1a is VisibleString. Characters outside PrintableString, such as '*', '@' and '&', are common in it, so
+        // any ASCII is accepted.
         NUMERIC_STRING | PRINTABLE_STRING | IA5_STRING | 0x1a => ascii(content),
-        // TeletexString: every issuer that used it meant Latin-1.
+        // TeletexString, which issuers use for Latin-1.
         0x14 => Ok(content.iter().map(|&b| char::from(b)).collect()),
-        // UniversalString, BMPString.
+        // UniversalString and BMPString.
         0x1c if content.len().is_multiple_of(4) => content
             .chunks_exact(4)
             .map(|c| char::from_u32(u32::from_be_bytes([c[0], c[1], c[2], c[3]])).ok_or(WRONG))

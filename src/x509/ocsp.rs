@@ -1,9 +1,7 @@
-//! Online certificate status (RFC 6960): requests as they are read, answers as they are written.
+//! Online certificate status (RFC 6960): parsing of requests and encoding of responses.
 //!
-//! A [`Request`] is a set of slices of its DER and costs one small list; what breaks a rule is refused
-//! with that rule. An answer is written in the same two steps as everything that is signed:
-//! [`ResponseData`] to be signed, then [`successful`] around it. [`failure`] is an answer without a
-//! signature. Nothing here decides a status.
+//! A [`Request`] consists of slices of its DER. A response is encoded in two steps: [`ResponseData`] to be signed,
+//! then [`successful`] around it. [`failure`] is an unsigned response. This module does not determine a status.
 
 pub mod request;
 pub mod response;
@@ -17,28 +15,28 @@ use aws_lc_rs::digest;
 pub use request::Request;
 pub use response::{ResponseData, SingleResponse, Status, failure, successful};
 
-/// Requests are shorter than this, in octets.
+/// Exclusive upper limit of the length of a request, in bytes.
 pub const MAX_REQUEST: usize = 2048;
-/// Most certificates of one request.
+/// Maximum number of certificates in a request.
 pub const MAX_CERTIFICATES: usize = 32;
-/// Octets that a nonce may have (RFC 9654 2.1).
+/// Valid lengths of a nonce, in bytes (RFC 9654 2.1).
 pub const NONCE: std::ops::RangeInclusive<usize> = 1..=128;
 
-/// What a certificate's issuer is identified with. SHA-1 finds it here; it proves nothing.
+/// The hash that identifies the issuer in a CertID. SHA-1 is only used for lookup here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum IdHash {
-    /// SHA-1, as RFC 5019 2.1.1 has it.
+    /// SHA-1 (RFC 5019 2.1.1).
     Sha1,
-    /// One of the SHA-2 family (RFC 6960 4.3).
+    /// A hash of the SHA-2 family (RFC 6960 4.3).
     Sha2(Hash),
 }
 
 impl IdHash {
-    /// All of them.
+    /// All hashes.
     pub const ALL: [Self; 4] =
         [Self::Sha1, Self::Sha2(Hash::Sha256), Self::Sha2(Hash::Sha384), Self::Sha2(Hash::Sha512)];
 
-    /// Digest length in octets.
+    /// Digest length in bytes.
     pub fn octets(self) -> usize {
         match self {
             Self::Sha1 => 20,
@@ -46,7 +44,7 @@ impl IdHash {
         }
     }
 
-    /// The digest of `message`.
+    /// Returns the digest of `message`.
     pub fn digest(self, message: &[u8]) -> digest::Digest {
         match self {
             Self::Sha1 => digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, message),
@@ -54,7 +52,7 @@ impl IdHash {
         }
     }
 
-    /// The identifier, DER content octets.
+    /// The hash's OID, DER content bytes.
     pub fn oid(self) -> &'static [u8] {
         match self {
             Self::Sha1 => oid::SHA1,
@@ -64,19 +62,19 @@ impl IdHash {
         }
     }
 
-    /// The two hashes of a CertID: of an issuer's whole Name and of the content of its key's BIT STRING
-    /// (RFC 6960 4.1.1), joined.
+    /// Returns the concatenated hashes of a CertID: of the issuer's Name, and of the content of its key's BIT STRING
+    /// (RFC 6960 4.1.1).
     pub fn of_issuer(self, name: &[u8], key: &[u8]) -> Vec<u8> {
         [self.digest(name).as_ref(), self.digest(key).as_ref()].concat()
     }
 }
 
-/// A CertID (RFC 6960 4.1.1): which certificate is meant.
+/// A CertID (RFC 6960 4.1.1), which identifies a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CertId<'a> {
-    /// The whole CertID, byte for byte: the answer repeats it.
+    /// The encoded CertID, which the response repeats.
     pub raw: &'a [u8],
-    /// What the issuer is identified with.
+    /// The hash algorithm.
     pub hash: IdHash,
     /// The hash of the issuer's name.
     pub name_hash: &'a [u8],
@@ -87,10 +85,10 @@ pub struct CertId<'a> {
 }
 
 impl<'a> CertId<'a> {
-    /// Reads the next value.
+    /// Reads the next CertID.
     ///
     /// # Errors
-    /// The rule that is broken.
+    /// The violated rule.
     pub fn next(fields: &mut Reader<'a>) -> Read<Self> {
         let whole = fields.expect(super::writer::SEQUENCE)?;
         let mut fields = whole.reader();
@@ -110,28 +108,28 @@ impl<'a> CertId<'a> {
         Ok(Self { raw: whole.raw, hash, name_hash, key_hash, serial })
     }
 
-    /// As [`IdHash::of_issuer`].
+    /// Returns the two hashes in the form of [`IdHash::of_issuer`].
     pub fn issuer(&self) -> Vec<u8> {
         [self.name_hash, self.key_hash].concat()
     }
 }
 
-/// How requests name an issuer: for every hash of a CertID the hashes of its name and its key.
+/// The hashes of an issuer's name and key, for every hash algorithm of a CertID.
 pub struct IssuerHashes([Vec<u8>; IdHash::ALL.len()]);
 
 impl IssuerHashes {
-    /// From the issuer's name, and the content of its key's BIT STRING.
+    /// Computes the hashes. `key` is the content of the key's BIT STRING.
     pub fn new(name: &Name, key: &[u8]) -> Self {
         Self(IdHash::ALL.map(|hash| hash.of_issuer(name.as_der(), key)))
     }
 
-    /// Name and key under one hash, joined.
+    /// Returns the concatenated hashes of name and key.
     pub fn of(&self, hash: IdHash) -> &[u8] {
         let at = IdHash::ALL.iter().position(|known| *known == hash);
         at.map_or(&[], |at| &self.0[at])
     }
 
-    /// Whether `name` is the issuer's whole Name.
+    /// `true` if `name` is the issuer's encoded Name.
     pub fn are_of_name(&self, name: &[u8]) -> bool {
         let hash = IdHash::Sha2(Hash::Sha256);
         self.of(hash)[..hash.octets()] == *hash.digest(name).as_ref()

@@ -1,4 +1,4 @@
-//! Object identifiers: the ones this server knows, as DER content octets, and the dotted form.
+//! Object identifiers as DER content bytes, and conversion from and to dotted text.
 
 use super::reader::{DerError, Read, check_oid};
 
@@ -21,11 +21,11 @@ oids! {
     SHA384_WITH_RSA = [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 12];
     /// sha512WithRSAEncryption.
     SHA512_WITH_RSA = [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 13];
-    /// md5WithRSAEncryption: known only to be refused by name.
+    /// md5WithRSAEncryption, which is rejected by name.
     MD5_WITH_RSA = [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 4];
-    /// sha1WithRSAEncryption: known only to be refused by name.
+    /// sha1WithRSAEncryption.
     SHA1_WITH_RSA = [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 5];
-    /// ecdsa-with-SHA1: known only to be refused by name.
+    /// ecdsa-with-SHA1.
     ECDSA_WITH_SHA1 = [0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 1];
     /// ecdsa-with-SHA256 (RFC 5758 3.2).
     ECDSA_WITH_SHA256 = [0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, 2];
@@ -35,7 +35,7 @@ oids! {
     ECDSA_WITH_SHA512 = [0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, 4];
     /// id-Ed25519 (RFC 8410 3).
     ED25519 = [0x2b, 0x65, 0x70];
-    /// id-sha1, 1.3.14.3.2.26: for identifiers alone.
+    /// id-sha1, 1.3.14.3.2.26.
     SHA1 = [0x2b, 0x0e, 3, 2, 0x1a];
     /// id-sha256.
     SHA256 = [0x60, 0x86, 0x48, 1, 0x65, 3, 4, 2, 1];
@@ -111,13 +111,13 @@ oids! {
     AUTHORITY_INFO_ACCESS = [0x2b, 6, 1, 5, 5, 7, 1, 1];
     /// subjectInfoAccess, 1.3.6.1.5.5.7.1.11.
     SUBJECT_INFO_ACCESS = [0x2b, 6, 1, 5, 5, 7, 1, 11];
-    /// id-pe-ipAddrBlocks, 1.3.6.1.5.5.7.1.7 (RFC 3779 2.2.1): known only to be refused by name.
+    /// id-pe-ipAddrBlocks, 1.3.6.1.5.5.7.1.7 (RFC 3779 2.2.1), which is rejected by name.
     IP_ADDR_BLOCKS = [0x2b, 6, 1, 5, 5, 7, 1, 7];
-    /// id-pe-autonomousSysIds, 1.3.6.1.5.5.7.1.8 (RFC 3779 3.2.1): known only to be refused by name.
+    /// id-pe-autonomousSysIds, 1.3.6.1.5.5.7.1.8 (RFC 3779 3.2.1), which is rejected by name.
     AUTONOMOUS_SYS_IDS = [0x2b, 6, 1, 5, 5, 7, 1, 8];
-    /// id-pe-proxyCertInfo, 1.3.6.1.5.5.7.1.14 (RFC 3820 3.8): known only to be refused by name.
+    /// id-pe-proxyCertInfo, 1.3.6.1.5.5.7.1.14 (RFC 3820 3.8), which is rejected by name.
     PROXY_CERT_INFO = [0x2b, 6, 1, 5, 5, 7, 1, 14];
-    /// nsCertType, 2.16.840.1.113730.1.1: the netscape-cert-type of old.
+    /// nsCertType, 2.16.840.1.113730.1.1, the former netscape-cert-type.
     NS_CERT_TYPE = [0x60, 0x86, 0x48, 1, 0x86, 0xf8, 0x42, 1, 1];
     /// id-pe-tlsfeature, 1.3.6.1.5.5.7.1.24 (RFC 7633).
     TLS_FEATURE = [0x2b, 6, 1, 5, 5, 7, 1, 24];
@@ -145,12 +145,11 @@ oids! {
     ACCESS_CA_ISSUERS = [0x2b, 6, 1, 5, 5, 7, 48, 2];
 }
 
-/// Longest dotted text taken.
+/// Maximum length of a dotted text, in bytes.
 const MAX_TEXT: usize = 256;
 
-/// Reads a dotted identifier (`1.2.840`) into DER content octets. `None` unless it has at least two
-/// arcs of plain decimal digits without leading zeros, the first 0 to 2, the second below 40 under the
-/// first two, none above 2¹²⁸ − 1.
+/// Parses a dotted OID (`1.2.840`) into DER content bytes. Returns `None` unless it has at least two arcs in decimal
+/// without leading zeros, a first arc of 0 to 2, a second arc below 40 after 0 and 1, and no arc above 2¹²⁸ − 1.
 pub fn parse_oid(dotted: &str) -> Option<Vec<u8>> {
     if dotted.len() > MAX_TEXT {
         return None;
@@ -182,25 +181,24 @@ fn push_arc(content: &mut Vec<u8>, arc: u128) {
     }
 }
 
-/// Most arcs, and octets of one after the first two, that are signed (RFC 5280 Appendix B).
+/// Maximum number of arcs of a signed OID, and of bytes per arc after the first two (RFC 5280 Appendix B).
 const MAX_ARCS: usize = 20;
 const MAX_ARC_OCTETS: usize = 4;
-/// Longest identifier that is signed, in octets. Appendix B's 100 characters are 50 octets at most; readers
-/// of certificates stop at 63.
+/// Maximum length of a signed OID, in bytes. The 100 characters of Appendix B are at most 50 bytes; certificate
+/// readers accept at most 63.
 const MAX_OCTETS: usize = 63;
 
-/// Refuses DER content octets that not every reader of certificates can take: RFC 5280 Appendix B bounds the
-/// arcs.
+/// Rejects DER content bytes that some certificate readers cannot process: RFC 5280 Appendix B limits the arcs.
 ///
 /// # Errors
-/// The rule that is broken.
+/// The violated rule.
 pub(crate) fn check_size(content: &[u8]) -> Read<()> {
     const LARGE: DerError = DerError("an object identifier has an arc of 2^28 or above (RFC 5280 Appendix B)");
     const LONG: DerError = DerError("an object identifier has more than 20 arcs or 63 octets (RFC 5280 Appendix B)");
     if content.len() > MAX_OCTETS {
         return Err(LONG);
     }
-    // The first octets are two arcs.
+    // The first sub-identifier contains two arcs.
     let (mut arcs, mut octets) = (1, 0);
     for &b in content {
         octets += 1;
@@ -214,8 +212,7 @@ pub(crate) fn check_size(content: &[u8]) -> Read<()> {
     if arcs > MAX_ARCS { Err(LONG) } else { Ok(()) }
 }
 
-/// The dotted text of DER content octets; octets that are not a dotted identifier this server could
-/// write are shown as `0x` and their hex digits.
+/// Returns the dotted text of DER content bytes. For bytes that have no such text, returns `0x` and hex digits.
 pub fn oid_text(content: &[u8]) -> String {
     dotted(content).unwrap_or_else(|| {
         let digits = content.iter().flat_map(|b| [b >> 4, b & 0xf]);

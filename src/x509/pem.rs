@@ -1,4 +1,4 @@
-//! PEM texts (RFC 7468): written in 64 columns, read with the leniency that people's files need.
+//! PEM (RFC 7468): written with 64 columns, and read leniently, as user-supplied files require.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -7,24 +7,24 @@ use zeroize::{Zeroize, Zeroizing};
 
 use crate::error::{Error, Result};
 
-/// Longest text of one certificate, certification request or private key that is taken, in octets.
+/// Maximum length of the PEM text of a certificate, request or private key, in bytes.
 pub const MAX_TEXT: usize = 64 * 1024;
-/// Longest DER that fits into such a text.
+/// Maximum length of DER in such a text, in bytes.
 pub const MAX_DER: usize = MAX_TEXT / 4 * 3;
-/// Most blocks of a text.
+/// Maximum number of blocks in a text.
 pub const MAX_BLOCKS: usize = 100;
 
 /// The label of CRLs (RFC 7468 section 6).
 pub const CRL: &str = "X509 CRL";
-/// Octets of one line.
+/// Bytes per line.
 const LINE: usize = 48;
-/// Characters of one line.
+/// Characters per line.
 const COLUMNS: usize = 64;
 
 /// The label and the decoded content of a block.
 pub type Block = (String, Vec<u8>);
 
-/// The PEM text of `der`: 64 columns, LF between lines, no newline at the end.
+/// Returns the PEM text of `der`, with 64 columns, LF line ends, and no final newline.
 pub fn encode(label: &str, der: &[u8]) -> String {
     let mut text = Vec::with_capacity(2 * label.len() + 32 + der.len().div_ceil(LINE) * (COLUMNS + 1));
     text.extend_from_slice(begin(label).as_bytes());
@@ -45,7 +45,7 @@ fn end(label: &str) -> String {
 fn lines(text: &mut Vec<u8>, der: &[u8], newline: &str) {
     for chunk in der.chunks(LINE) {
         let mut line = [0; COLUMNS];
-        // A chunk of 48 octets has exactly 64 characters, so the line always has room.
+        // 48 bytes are encoded as exactly 64 characters, so the buffer is always large enough.
         let len = STANDARD.encode_slice(chunk, &mut line).unwrap_or(0);
         text.extend_from_slice(&line[..len]);
         text.extend_from_slice(newline.as_bytes());
@@ -53,8 +53,8 @@ fn lines(text: &mut Vec<u8>, der: &[u8], newline: &str) {
     }
 }
 
-/// As [`encode`], of `len` octets in pieces and into pieces, each encoded when it is asked for: a large
-/// list is never there twice. `newline` is written between lines (inside of JSON it is an escape).
+/// As [`encode`], for `len` bytes in pieces. The pieces are encoded lazily, so that a large list is not duplicated in
+/// memory. `newline` separates lines; in JSON it is an escape sequence.
 pub fn encode_pieces<P: Iterator<Item = Bytes>>(
     label: &str,
     len: usize,
@@ -69,9 +69,9 @@ pub fn encode_pieces<P: Iterator<Item = Bytes>>(
 }
 
 struct PieceLines<P> {
-    /// `None` when they are at their end.
+    /// `None` at the end.
     pieces: Option<P>,
-    /// Octets that do not fill a line yet.
+    /// Bytes of an incomplete line.
     carried: Vec<u8>,
     newline: &'static str,
 }
@@ -101,32 +101,30 @@ impl<P: Iterator<Item = Bytes>> Iterator for PieceLines<P> {
     }
 }
 
-/// [`encode`] as the whole of a file: a newline at its end, so that files can be joined.
+/// As [`encode`], with a final newline, so that files can be concatenated.
 pub fn encode_file(label: &str, der: &[u8]) -> String {
     encode(label, der) + "\n"
 }
 
-/// Every block of a text, in order: label and decoded content. Skipped are text around blocks, byte order marks, blanks
-/// around lines and RFC 1421 headers. Lines end with LF or CRLF, the last one with neither; a BEGIN line may follow an END
-/// line directly.
+/// Returns label and decoded content of all blocks, in order. Text around blocks, byte order marks, white space
+/// around lines, and RFC 1421 headers are skipped. Lines end with LF or CRLF. A BEGIN line may directly follow END.
 ///
 /// # Errors
-/// `Invalid` for a text of anything but blanks without a block; for a block that is cut, mislabelled, encrypted or not
-/// base64; for a line outside of blocks that looks like the damaged line of one; and for more than [`MAX_BLOCKS`]. The error
-/// counts blocks from 0.
+/// `Invalid` for non-blank text without a block; for a truncated, mislabelled, encrypted or non-base64 block; for a
+/// damaged BEGIN or END line outside of a block; and for more than [`MAX_BLOCKS`]. The error counts blocks from 0.
 pub fn blocks(text: &str) -> Result<Vec<Block>> {
     read_all(text, MAX_BLOCKS, is_blank_or_after_a_block)
 }
 
-/// As [`blocks`], of a text that ends with its last block.
+/// As [`blocks`], and rejects text after the last block.
 ///
 /// # Errors
-/// `Invalid` also for anything but blanks after the last block.
+/// `Invalid` also for non-blank text after the last block.
 pub fn blocks_alone(text: &str) -> Result<Vec<Block>> {
     read_all(text, MAX_BLOCKS, |_, rest| is_blank(rest))
 }
 
-/// As [`blocks`], of a file of this machine: as many as it holds, whatever the encoding of the text around them.
+/// As [`blocks`], for a local file: without a limit on blocks, and with text in any encoding around them.
 ///
 /// # Errors
 /// As [`blocks`].
@@ -134,7 +132,7 @@ pub fn blocks_of_file(file: &[u8]) -> Result<Vec<(String, Zeroizing<Vec<u8>>)>> 
     let blocks = match std::str::from_utf8(file) {
         Ok(text) => read_all(text, usize::MAX, is_blank_or_after_a_block)?,
         Err(_) => {
-            // It may hold a private key.
+            // The text may contain a private key.
             let text = Zeroizing::new(String::from_utf8_lossy(file).into_owned());
             read_all(&text, usize::MAX, is_blank_or_after_a_block)?
         }
@@ -142,10 +140,10 @@ pub fn blocks_of_file(file: &[u8]) -> Result<Vec<(String, Zeroizing<Vec<u8>>)>> 
     Ok(blocks.into_iter().map(|(label, content)| (label, Zeroizing::new(content))).collect())
 }
 
-/// The certificates of a file of this machine, in order.
+/// Returns the certificates of a local file, in order.
 ///
 /// # Errors
-/// `Invalid` when it holds none, or as [`blocks_of_file`].
+/// `Invalid` when it contains none, or as [`blocks_of_file`].
 pub fn certificates_of_file(file: &[u8]) -> Result<Vec<Vec<u8>>> {
     let refuse = |why: &str| Error::invalid(format!("must hold PEM certificates{why}"));
     let blocks = blocks_of_file(file).map_err(|error| refuse(&format!(": {}", error.text())))?;
@@ -154,17 +152,17 @@ pub fn certificates_of_file(file: &[u8]) -> Result<Vec<Vec<u8>>> {
     if certificates.is_empty() { Err(refuse("")) } else { Ok(certificates) }
 }
 
-/// The first private key of a file of this machine, PKCS #8, PKCS #1 or SEC 1.
+/// Returns the first private key of a local file: PKCS #8, PKCS #1 or SEC 1.
 ///
 /// # Errors
-/// `Invalid` when it holds none that is not encrypted, or as [`blocks_of_file`].
+/// `Invalid` when it contains no unencrypted key, or as [`blocks_of_file`].
 pub fn private_key_of_file(file: &[u8]) -> Result<Zeroizing<Vec<u8>>> {
     let refuse = |why: &str| Error::invalid(format!("must hold a private key as PEM, not encrypted{why}"));
     let blocks = blocks_of_file(file).map_err(|error| refuse(&format!(": {}", error.text())))?;
     blocks.into_iter().find(|(label, _)| is_private_key(label)).map(|(_, der)| der).ok_or_else(|| refuse(""))
 }
 
-/// Returns `true` if blocks with this label are private keys that are not encrypted: PKCS #8, PKCS #1 and SEC 1.
+/// `true` for the labels of unencrypted private keys: PKCS #8, PKCS #1 and SEC 1.
 pub fn is_private_key(label: &str) -> bool {
     matches!(label, "PRIVATE KEY" | "RSA PRIVATE KEY" | "EC PRIVATE KEY")
 }
@@ -173,7 +171,7 @@ fn is_blank_or_after_a_block(found: usize, rest: &str) -> bool {
     found > 0 || is_blank(rest)
 }
 
-/// The blocks of a text of which `may_end` takes the number of blocks and the text after the last one.
+/// Reads all blocks. `may_end` accepts the number of blocks and the text after the last one.
 fn read_all(text: &str, max: usize, may_end: fn(usize, &str) -> bool) -> Result<Vec<Block>> {
     let mut found = Vec::new();
     let mut rest = text;
@@ -189,15 +187,15 @@ fn read_all(text: &str, max: usize, may_end: fn(usize, &str) -> bool) -> Result<
             Err(problem) => break at(found.len(), problem),
         }
     };
-    // They may be private keys.
+    // The blocks may contain private keys.
     found.iter_mut().for_each(|(_, content)| content.zeroize());
     Err(problem)
 }
 
-/// The first block of a text; whatever follows is not looked at. `None` when there is none.
+/// Returns the first block and ignores the remaining text. `None` if there is none.
 ///
 /// # Errors
-/// `Invalid` when the first block is broken, as in [`blocks`].
+/// `Invalid` when the first block is malformed, as in [`blocks`].
 pub fn first(text: &str) -> Result<Option<(String, Vec<u8>)>> {
     Ok(next(text).map_err(|problem| at(0, problem))?.map(|(block, _)| block))
 }
@@ -213,7 +211,7 @@ fn next(text: &str) -> Result<Option<(Block, &str)>, &'static str> {
         if let Some(label) = line.strip_prefix("-----BEGIN ") {
             break label.strip_suffix("-----").ok_or("the BEGIN line does not end with five hyphens")?;
         }
-        // Skipping it would lose the block that it belongs to.
+        // Skipping the line would lose the block that it belongs to.
         if line.contains("BEGIN") {
             return Err("a line has BEGIN in it and is no BEGIN line: five hyphens, BEGIN, a label, five hyphens");
         }
@@ -224,7 +222,7 @@ fn next(text: &str) -> Result<Option<(Block, &str)>, &'static str> {
     if label.is_empty() || label.len() > 64 || !label.bytes().all(|b| (b' '..=b'~').contains(&b) && b != b'-') {
         return Err("the label is not a PEM label");
     }
-    // Sized beforehand: a text that grows leaves parts of a private key behind.
+    // The capacity is set in advance: a reallocation would leave a copy of private key data in memory.
     let mut body = String::with_capacity(lines.rest.find("-----END ").unwrap_or(0));
     let mut headers = true;
     for line in lines.by_ref() {
@@ -252,13 +250,13 @@ fn next(text: &str) -> Result<Option<(Block, &str)>, &'static str> {
     Err("the END line is missing")
 }
 
-/// The end of `text` that begins with `part`, a piece of it.
+/// Returns the end of `text` that starts with its substring `part`.
 fn from<'a>(text: &'a str, part: &'a str) -> &'a str {
     let start = (part.as_ptr() as usize).saturating_sub(text.as_ptr() as usize);
     text.get(start..).unwrap_or(part)
 }
 
-/// Whether a character stands for nothing: a blank, or a byte order mark.
+/// `true` for white space and byte order marks.
 fn is_filler(character: char) -> bool {
     character.is_whitespace() || character == '\u{feff}'
 }
@@ -267,7 +265,7 @@ fn is_blank(text: &str) -> bool {
     text.chars().all(is_filler)
 }
 
-/// Lines without blanks and byte order marks around them, and what is left after the last one taken.
+/// Iterates over lines, trimmed of white space and byte order marks. `rest` is the text after the last line.
 struct Lines<'a> {
     rest: &'a str,
 }

@@ -1,70 +1,65 @@
-//! The encoded pieces that certificates, CRLs and requests are put together from, each a type of its own: a
-//! list of extensions cannot stand where a name belongs. They come from the encoders in [`name`](super::name)
-//! and [`extension`](super::extension) or from what was read, and from then on they are only copied.
+//! The encoded pieces of certificates, CRLs and requests. Each kind has its own type, so that extensions cannot be
+//! used in place of a name.
 //!
-//! The type says which values a piece consists of (SEQUENCEs, SETs), and that they are whole. What is inside of
-//! them is checked where everything is that is signed.
+//! Pieces come from the encoders in [`name`](super::name) and [`extension`](super::extension), or from parsed input.
+//! A type guarantees complete SEQUENCE or SET values; their content is validated before signing.
 
 use super::reader::{Read, Reader};
 use super::writer::{SEQUENCE, SET};
 
-/// A whole Name: the SEQUENCE of its RelativeDistinguishedNames, byte for byte (RFC 5280 4.1.2.4 and
-/// 4.1.2.6). It may be empty, as a subject may. What it says is read by the methods in [`name`](super::name).
+/// An encoded Name, possibly empty (RFC 5280 4.1.2.4, 4.1.2.6). [`name`](super::name) has methods to read it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Name(Vec<u8>);
 
 impl Name {
-    /// From what an encoder wrote.
     pub(super) fn encoded(der: Vec<u8>) -> Self {
         Self(der)
     }
 
-    /// A name that was read. Its RDNs are not looked at.
+    /// Creates a name from DER. Its RDNs are not validated.
     ///
     /// # Errors
-    /// The rule of DER that is broken when this is not one whole SEQUENCE.
+    /// The violated DER rule when it is not one SEQUENCE.
     pub fn from_der(der: &[u8]) -> Read<Self> {
         Reader::only(der, SEQUENCE)?;
         Ok(Self(der.to_vec()))
     }
 
-    /// The whole encoding.
+    /// The encoded Name.
     pub fn as_der(&self) -> &[u8] {
         &self.0
     }
 }
 
-/// RelativeDistinguishedNames (RFC 5280 4.1.2.4), whole SETs one after another, possibly none: part of a
-/// [`Name`] to be.
+/// Encoded RelativeDistinguishedNames (RFC 5280 4.1.2.4), any number of SETs: a part of a [`Name`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rdns(Vec<u8>);
 
 impl Rdns {
-    /// From what an encoder wrote.
     pub(super) fn encoded(der: Vec<u8>) -> Self {
         Self(der)
     }
 
-    /// RDNs that were encoded elsewhere. Their attributes are not looked at.
+    /// Creates RDNs from DER. Their attributes are not validated.
     ///
     /// # Errors
-    /// The rule of DER that is broken when these are not whole SETs.
+    /// The violated DER rule when these are not complete SETs.
     pub fn from_der(der: &[u8]) -> Read<Self> {
         whole(der, SET).map(Self)
     }
 
-    /// Whether there is none.
+    /// `true` if there are no RDNs.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The encodings, one after another.
+    /// The concatenated SETs.
     pub fn as_der(&self) -> &[u8] {
         &self.0
     }
 }
 
-/// All RDNs of the pieces, in their order.
+/// Joins the RDNs of all pieces, in order.
 impl FromIterator<Self> for Rdns {
     fn from_iter<I: IntoIterator<Item = Self>>(pieces: I) -> Self {
         let mut all = Vec::new();
@@ -73,50 +68,48 @@ impl FromIterator<Self> for Rdns {
     }
 }
 
-/// `Extension` SEQUENCEs (RFC 5280 4.1 and 4.2, of CRLs and their entries 5.2 and 5.3), whole, one after
-/// another, possibly none: one, some or all elements of an `Extensions`, without the SEQUENCE around them.
-/// An empty piece disappears when it is joined.
+/// Encoded `Extension` SEQUENCEs of certificates (RFC 5280 4.1, 4.2), CRLs (5.2) or their entries (5.3): any number
+/// of elements of an `Extensions`, without the enclosing SEQUENCE.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Extensions(Vec<u8>);
 
 impl Extensions {
-    /// From what an encoder wrote.
     pub(super) fn encoded(der: Vec<u8>) -> Self {
         Self(der)
     }
 
-    /// Extensions that were read. Their fields are not looked at.
+    /// Creates extensions from DER. Their fields are not validated.
     ///
     /// # Errors
-    /// The rule of DER that is broken when these are not whole SEQUENCEs.
+    /// The violated DER rule when these are not complete SEQUENCEs.
     pub fn from_der(der: &[u8]) -> Read<Self> {
         whole(der, SEQUENCE).map(Self)
     }
 
-    /// All extensions of the pieces, in their order.
+    /// Joins the extensions of all pieces, in order.
     pub fn joined(pieces: &[&Self]) -> Self {
         let mut all = Vec::with_capacity(pieces.iter().map(|piece| piece.0.len()).sum());
         pieces.iter().for_each(|piece| all.extend_from_slice(&piece.0));
         Self(all)
     }
 
-    /// Puts more of them at the end.
+    /// Appends extensions.
     pub fn extend(&mut self, more: &Self) {
         self.0.extend_from_slice(&more.0);
     }
 
-    /// Whether there is none.
+    /// `true` if there are no extensions.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The encodings, one after another.
+    /// The concatenated SEQUENCEs.
     pub fn as_der(&self) -> &[u8] {
         &self.0
     }
 }
 
-/// The bytes, where they are whole values with this tag, one after another.
+/// Copies the bytes if they are complete values with this tag.
 fn whole(der: &[u8], tag: u8) -> Read<Vec<u8>> {
     let mut values = Reader::new(der);
     while !values.is_empty() {

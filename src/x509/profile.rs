@@ -1,10 +1,9 @@
-//! The profile of RFC 5280: what a certificate or a list may hold to be signed, read to its end. What this
-//! server encodes fits it already; what it copies from requests, templates and other authorities has to.
+//! The RFC 5280 profile: validation of everything that is signed, including content copied from requests, templates
+//! and other authorities.
 //!
-//! Each extension that RFC 5280 or a reader of certificates knows has one reader here, which refuses what
-//! relying parties would: Go, `cryptography` and openssl each read a part of it. The value of an extension
-//! that nobody here knows is copied as it is: private ones that are no DER exist, and every reader skips
-//! them. Called where to-be-signed bytes are read back; refuses by rule, the caller names the extension.
+//! Each extension that RFC 5280 or common certificate readers know has a reader here. It rejects what relying parties
+//! would reject: Go, `cryptography` and OpenSSL each validate a part. Values of unknown extensions are copied
+//! unchanged, because private extensions need not be DER and every reader skips them.
 
 mod admission;
 mod general_name;
@@ -29,11 +28,11 @@ use super::writer::{
 use super::{general_name as names_of, raw_extension};
 use crate::error::Result;
 
-/// What the profile says of `critical`.
+/// The rule of the profile for `critical`.
 enum Critical {
-    /// It must be TRUE.
+    /// Must be TRUE.
     Always,
-    /// It must not.
+    /// Must be FALSE.
     Never,
     /// Either, or it depends on the kind of certificate.
     Either,
@@ -41,29 +40,28 @@ enum Critical {
 
 /// An extension that has a reader.
 pub(crate) struct Known {
-    /// As RFC 5280 and the others spell it.
     name: &'static str,
     critical: Critical,
     read: fn(&[u8]) -> Read<()>,
 }
 
 impl Known {
-    /// The extension's name, as RFC 5280 and the others spell it.
+    /// The extension's name, as spelled in its specification.
     pub(crate) fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Holds `critical` against the profile, and reads the bytes inside of the OCTET STRING. `field` names what
-    /// the extension stands in.
+    /// Validates `critical` and the value, which is the content of extnValue. `field` names the container of the
+    /// extension in errors.
     ///
     /// # Errors
-    /// `Invalid` naming field, extension and rule.
+    /// `Invalid`, naming field, extension and rule.
     pub(crate) fn hold(&self, field: &str, critical: bool, value: &[u8]) -> Result<()> {
         self.hold_critical(field, critical)?;
         self.hold_value(field, value)
     }
 
-    /// As [`Known::hold`], of `critical` alone.
+    /// As [`Known::hold`], for `critical` only.
     pub(crate) fn hold_critical(&self, field: &str, critical: bool) -> Result<()> {
         self.of(
             field,
@@ -75,18 +73,18 @@ impl Known {
         )
     }
 
-    /// As [`Known::hold`], of the value alone.
+    /// As [`Known::hold`], for the value only.
     pub(crate) fn hold_value(&self, field: &str, value: &[u8]) -> Result<()> {
         self.of(field, (self.read)(value))
     }
 
-    /// What does not hold, with the names of field and extension.
+    /// Adds the names of field and extension to an error.
     pub(crate) fn of<T>(&self, field: &str, held: Read<T>) -> Result<T> {
         held.map_err(|e| e.of(&format!("{field}: {}", self.name)))
     }
 }
 
-/// Extensions of a certificate (RFC 5280 4.2), and those of other documents that readers of certificates know.
+/// Returns the profile of a certificate extension (RFC 5280 4.2 and other specifications).
 pub(crate) fn of_certificate(oid: &[u8]) -> Option<Known> {
     use Critical::{Always, Either, Never};
     let known = |name, critical, read| Some(Known { name, critical, read });
@@ -127,7 +125,7 @@ pub(crate) fn of_certificate(oid: &[u8]) -> Option<Known> {
     }
 }
 
-/// Extensions of a list (RFC 5280 5.2).
+/// Returns the profile of a CRL extension (RFC 5280 5.2).
 pub(crate) fn of_list(oid: &[u8]) -> Option<Known> {
     let known = |name, critical, read| Some(Known { name, critical, read });
     match oid {
@@ -142,7 +140,6 @@ pub(crate) fn of_list(oid: &[u8]) -> Option<Known> {
     }
 }
 
-/// Extensions of certificates and lists.
 fn of_both(oid: &[u8]) -> Option<Known> {
     let known = |name, read| Some(Known { name, critical: Critical::Never, read });
     match oid {
@@ -152,7 +149,7 @@ fn of_both(oid: &[u8]) -> Option<Known> {
     }
 }
 
-/// Extensions of an entry of a list (RFC 5280 5.3).
+/// Returns the profile of a CRL entry extension (RFC 5280 5.3).
 pub(crate) fn of_entry(oid: &[u8]) -> Option<Known> {
     let known = |name, critical, read| Some(Known { name, critical, read });
     match oid {
@@ -167,21 +164,21 @@ fn rule(holds: bool, text: &'static str) -> Read<()> {
     if holds { Ok(()) } else { Err(DerError(text)) }
 }
 
-/// An identifier of a size that every reader can take.
+/// Reads an OID of a size that every reader supports.
 fn identifier<'a>(fields: &mut Reader<'a>) -> Read<&'a [u8]> {
     let oid = fields.oid()?;
     check_size(oid)?;
     Ok(oid)
 }
 
-/// The elements of a SEQUENCE OF that must have one.
+/// Reads a SEQUENCE OF that must not be empty.
 fn elements<'a>(value: &'a [u8], none: &'static str) -> Read<Reader<'a>> {
     let list = Reader::only(value, SEQUENCE)?;
     rule(!list.content.is_empty(), none)?;
     Ok(list.reader())
 }
 
-/// RFC 5280 4.2.1.1: the key identifier, issuer and serial number together, or all three.
+/// RFC 5280 4.2.1.1: a key identifier, and issuer and serial number either both or not at all.
 fn authority_key_id(value: &[u8]) -> Read<()> {
     let mut fields = Reader::only(value, SEQUENCE)?.reader();
     let id = fields.optional(context(0))?;
@@ -194,14 +191,13 @@ fn authority_key_id(value: &[u8]) -> Read<()> {
     issuer.map_or(Ok(()), |issuer| names(issuer.reader()))
 }
 
-/// RFC 5280 4.2.1.2.
 fn subject_key_id(value: &[u8]) -> Read<()> {
     let id = Reader::only(value, OCTET_STRING)?.content;
     rule(!id.is_empty(), "must not be empty (RFC 5280 4.2.1.2)")
 }
 
-/// RFC 5280 4.2.1.3: at least one of nine bits, and no zero bit at the end. Two of them say something of
-/// keyAgreement, and without it nothing.
+/// RFC 5280 4.2.1.3: at least one of nine bits, without trailing zero bits. encipherOnly and decipherOnly are only
+/// defined together with keyAgreement.
 fn key_usage(value: &[u8]) -> Read<()> {
     let usage = raw_extension::read_key_usage(value)?;
     rule(!usage.is_empty(), "must have at least one bit (RFC 5280 4.2.1.3)")?;
@@ -211,7 +207,7 @@ fn key_usage(value: &[u8]) -> Read<()> {
     named_bits(Reader::only(value, BIT_STRING)?.content)
 }
 
-/// The content of a BIT STRING with up to nine names: the last bit is a one (X.690 11.2.2).
+/// Checks the content of a BIT STRING with up to nine named bits. The last bit must be 1 (X.690 11.2.2).
 fn named_bits(content: &[u8]) -> Read<()> {
     match content {
         [0] => Ok(()),
@@ -229,7 +225,7 @@ fn alt_names(value: &[u8]) -> Read<()> {
     names(elements(value, "must not be empty (RFC 5280 4.2.1.6)")?)
 }
 
-/// RFC 5280 4.2.1.9, whether it is an authority's or not.
+/// RFC 5280 4.2.1.9, for CA and end-entity certificates.
 fn basic_constraints(value: &[u8]) -> Read<()> {
     let mut fields = Reader::only(value, SEQUENCE)?.reader();
     rule(fields.optional_boolean()? != Some(false), "cA FALSE is written out (X.690 11.5)")?;
@@ -248,14 +244,14 @@ fn purposes(value: &[u8]) -> Read<()> {
     Ok(())
 }
 
-/// RFC 5280 4.2.1.14: an INTEGER that is not negative, and that programs can count to.
+/// RFC 5280 4.2.1.14: a non-negative INTEGER of at most 32 bits.
 fn skip_certificates(value: &[u8]) -> Read<()> {
     let mut value = Reader::new(value);
     value.small()?;
     value.done()
 }
 
-/// RFC 5280 5.2.3: not negative, at most 20 octets.
+/// RFC 5280 5.2.3: non-negative, at most 20 bytes.
 fn number(value: &[u8]) -> Read<()> {
     let mut value = Reader::new(value);
     let octets = value.unsigned()?;
@@ -263,13 +259,13 @@ fn number(value: &[u8]) -> Read<()> {
     value.done()
 }
 
-/// The content of an INTEGER, whatever its sign.
+/// Checks the content of an INTEGER of any sign.
 fn integer(content: &[u8]) -> Read<()> {
     let whole = !matches!(content, [] | [0, 0..=0x7f, ..] | [0xff, 0x80..=0xff, ..]);
     rule(whole, "INTEGER is not minimal")
 }
 
-/// RFC 5280 4.2.1.8: attributes of at least one value, of types that only their readers know.
+/// RFC 5280 4.2.1.8: attributes with at least one value each, of arbitrary types.
 fn directory_attributes(value: &[u8]) -> Read<()> {
     let mut attributes = elements(value, "must not be empty (RFC 5280 4.2.1.8)")?;
     while !attributes.is_empty() {
@@ -294,14 +290,14 @@ fn period(value: &[u8]) -> Read<()> {
     rule(start.zip(end).is_none_or(|(start, end)| start <= end), "ends before it starts (RFC 3280 4.2.1.4)")
 }
 
-/// The content of a GeneralizedTime, as epoch seconds.
+/// Reads the content of a GeneralizedTime as epoch seconds.
 fn generalized(content: &[u8]) -> Read<i64> {
     let mut whole = Writer::with_capacity(content.len() + 4);
     whole.tlv(GENERALIZED_TIME, content);
     time::read(&mut Reader::new(&whole.finish()))
 }
 
-/// RFC 7633: extensions of TLS by their numbers. Two are used, and readers know no others.
+/// RFC 7633: numbers of TLS extensions. Readers support only the two that are in use.
 fn tls_features(value: &[u8]) -> Read<()> {
     let mut features = elements(value, "must not be empty (RFC 7633 4.1)")?;
     while !features.is_empty() {
@@ -311,12 +307,12 @@ fn tls_features(value: &[u8]) -> Read<()> {
     Ok(())
 }
 
-/// A BIT STRING of whatever bits.
+/// A BIT STRING with arbitrary bits.
 fn bits(value: &[u8]) -> Read<()> {
     check_bits(Reader::only(value, BIT_STRING)?.content)
 }
 
-/// RFC 3779 2.3 and 3.3: the issuer has what it gives, and nothing here holds one against the other.
+/// RFC 3779 2.3 and 3.3 require the resources to be among the issuer's, which is not checked here.
 fn resources(_: &[u8]) -> Read<()> {
     Err(DerError("is not supported: resources are not held against the issuer's (RFC 3779 2.3, 3.3)"))
 }
@@ -333,7 +329,7 @@ fn null(value: &[u8]) -> Read<()> {
     rule(value == [NULL, 0], "must hold NULL")
 }
 
-/// Microsoft's CertificateTemplateOID: an identifier and up to two version numbers.
+/// Microsoft's CertificateTemplateOID: an OID and up to two version numbers.
 fn template(value: &[u8]) -> Read<()> {
     let mut fields = Reader::only(value, SEQUENCE)?.reader();
     identifier(&mut fields)?;

@@ -1,8 +1,8 @@
-//! Public keys: SubjectPublicKeyInfo, checked when read, and the one place that verifies signatures.
+//! Public keys: validation of SubjectPublicKeyInfo, and verification of signatures.
 //!
-//! Accepted are rsaEncryption, id-ecPublicKey on the four named curves with an uncompressed point on
-//! the curve, and Ed25519. RSA keys above 8192 bits, or with an exponent that is even, below 3 or above
-//! 2³³, are refused before any arithmetic. Minimum sizes are the caller's rule.
+//! Supported are rsaEncryption, id-ecPublicKey on the four named curves with an uncompressed point on the curve, and
+//! Ed25519. RSA keys above 8192 bits, and exponents that are even, below 3 or above 2³³, are rejected before any
+//! arithmetic. Callers check minimum sizes.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -21,23 +21,23 @@ const MAX_RSA_BITS: u32 = 8192;
 const MAX_RSA_EXPONENT: u64 = 1 << 33;
 const UNSUPPORTED: DerError = DerError("unsupported public key");
 
-/// A public key, with the bytes it came in.
+/// A public key, with its original encoding.
 #[derive(Clone)]
 pub struct PublicKey {
     spki: Vec<u8>,
-    /// Where the contents of the BIT STRING start; they reach to the end of `spki`.
+    /// Start of the content of the BIT STRING, which extends to the end of `spki`.
     bits_at: usize,
     kind: KeyKind,
-    /// The key as the crypto library holds it, bound to one algorithm: the usual one of its kind, for RSA the first
-    /// that a digest was verified with.
+    /// The key as parsed by the crypto library, bound to one algorithm: the usual one of its kind, or for RSA the
+    /// algorithm of the first verified digest.
     parsed: OnceLock<(SignatureAlgorithm, ParsedPublicKey)>,
 }
 
 impl PublicKey {
-    /// Reads and checks a whole SubjectPublicKeyInfo (RFC 5280 4.1.2.7).
+    /// Reads and validates a SubjectPublicKeyInfo (RFC 5280 4.1.2.7).
     ///
     /// # Errors
-    /// `Invalid` with "unsupported public key" for other algorithms, else naming the rule.
+    /// `Invalid` with "unsupported public key" for other algorithms, else with the violated rule.
     pub fn parse(spki_der: &[u8]) -> Result<Self> {
         Self::read(spki_der).map_err(|e| e.of("public key"))
     }
@@ -70,7 +70,7 @@ impl PublicKey {
         Ok(Self { spki: spki_der.to_vec(), bits_at: spki_der.len() - bits.len(), kind, parsed })
     }
 
-    /// From the BIT STRING contents of a key that this process made or has loaded: nothing is checked.
+    /// Creates a key from the BIT STRING content of a key that this process generated or loaded, without validation.
     pub(crate) fn trusted(kind: KeyKind, bits: &[u8]) -> Self {
         let spki = build(SEQUENCE, bits.len() + 40, |w| {
             w.raw(&algorithm_identifier(kind));
@@ -79,8 +79,8 @@ impl PublicKey {
         Self { bits_at: spki.len() - bits.len(), spki, kind, parsed: OnceLock::new() }
     }
 
-    /// A key of this kind and size that nobody has: it stands where a key is not made before it is known that the rest
-    /// passes. It verifies nothing.
+    /// Creates a placeholder of this kind and size, to validate a request before its key is generated. Verifies
+    /// nothing.
     pub(crate) fn stand_in(kind: KeyKind) -> Self {
         let bits = match kind {
             KeyKind::Rsa { bits } => build(SEQUENCE, 0, |w| {
@@ -93,22 +93,22 @@ impl PublicKey {
         Self::trusted(kind, &bits)
     }
 
-    /// Kind and size.
+    /// The kind and size.
     pub fn kind(&self) -> KeyKind {
         self.kind
     }
 
-    /// The whole SubjectPublicKeyInfo, byte for byte as it came in.
+    /// The SubjectPublicKeyInfo, with its original bytes.
     pub fn spki(&self) -> &[u8] {
         &self.spki
     }
 
-    /// The contents of the BIT STRING: an RSAPublicKey, an EC point, or the 32 octets of Ed25519.
+    /// The content of the BIT STRING: an RSAPublicKey, an EC point, or the 32 bytes of an Ed25519 key.
     pub fn bits(&self) -> &[u8] {
         &self.spki[self.bits_at..]
     }
 
-    /// SHA-1 over the BIT STRING contents (RFC 5280 4.2.1.2 method 1): an identifier, not a signature.
+    /// The key identifier: SHA-1 of the BIT STRING content (RFC 5280 4.2.1.2, method 1).
     pub fn key_id(&self) -> [u8; 20] {
         let digest = digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, self.bits());
         let mut id = [0; 20];
@@ -116,10 +116,10 @@ impl PublicKey {
         id
     }
 
-    /// Verifies a signature (ECDSA as DER). RSA keys below 2048 bits never verify.
+    /// Verifies a signature (DER for ECDSA). Signatures of RSA keys below 2048 bits are always invalid.
     ///
     /// # Errors
-    /// `Invalid` when the algorithm does not go with the key, or the signature is wrong.
+    /// `Invalid` when the algorithm does not fit the key, or the signature is wrong.
     pub fn verify(&self, algorithm: SignatureAlgorithm, message: &[u8], signature: &[u8]) -> Result<()> {
         let wrong = || Error::invalid("signature does not verify");
         if let (KeyKind::Ec(Curve::P224), SignatureAlgorithm::Ecdsa(hash)) = (self.kind, algorithm) {
@@ -133,8 +133,8 @@ impl PublicKey {
         .map_err(|_| wrong())
     }
 
-    /// As [`PublicKey::verify`], for a message in pieces: it is hashed as it comes. Ed25519 and P-224 join
-    /// the pieces.
+    /// As [`PublicKey::verify`], for a message in pieces, which is hashed incrementally. For Ed25519 and P-224 the
+    /// pieces are joined.
     ///
     /// # Errors
     /// As [`PublicKey::verify`].
@@ -158,10 +158,10 @@ impl PublicKey {
         verified.map_err(|_| Error::invalid("signature does not verify"))
     }
 
-    /// As [`PublicKey::verify`], by the digest of the message. Ed25519 has no such way.
+    /// As [`PublicKey::verify`], for the digest of a message. Not supported by Ed25519.
     ///
     /// # Errors
-    /// As [`PublicKey::verify`], and `Invalid` for a digest of another length than the algorithm's.
+    /// As [`PublicKey::verify`], and `Invalid` for a digest of the wrong length.
     pub fn verify_digest(&self, algorithm: SignatureAlgorithm, digest: &[u8], signature: &[u8]) -> Result<()> {
         let wrong = || Error::invalid("signature does not verify");
         let hash = algorithm.hash().ok_or_else(|| Error::invalid("Ed25519 signs no digests"))?;
@@ -171,7 +171,7 @@ impl PublicKey {
             return verify_p224(self.bits(), digest.as_ref(), signature).ok_or_else(wrong);
         }
         let verifier = self.verifier(algorithm)?;
-        // Whose digests are verified signs again and again: reading an RSA key is a good part of a verification.
+        // Keys that verify digests usually do so repeatedly, and parsing an RSA key takes a significant time.
         if self.parsed.get().is_none() {
             let parsed = ParsedPublicKey::new(verifier, self.bits()).map_err(|_| wrong())?;
             let _ = self.parsed.set((algorithm, parsed));
@@ -183,7 +183,7 @@ impl PublicKey {
         .map_err(|_| wrong())
     }
 
-    /// Whether the key made a signature over SHA-1 (ECDSA as DER). RSA keys below 2048 bits never verify.
+    /// `true` if a SHA-1 signature (DER for ECDSA) is valid. Those of RSA keys below 2048 bits are always invalid.
     pub fn verifies_sha1(&self, algorithm: Sha1Algorithm, message: &[u8], signature: &[u8]) -> bool {
         let digest = digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, message);
         match (self.kind, algorithm) {
@@ -191,7 +191,7 @@ impl PublicKey {
                 let verifier = &signature::RSA_PKCS1_2048_8192_SHA1_FOR_LEGACY_USE_ONLY;
                 UnparsedPublicKey::new(verifier, self.bits()).verify_digest(&digest, signature).is_ok()
             }
-            // ECDSA takes the digest as a number (FIPS 186-5 6.4): zeros in front of it change nothing.
+            // ECDSA interprets the digest as a number (FIPS 186-5 6.4), so leading zeros do not change it.
             (KeyKind::Ec(Curve::P224), Sha1Algorithm::Ecdsa) => {
                 verify_p224(self.bits(), &leading_zeros::<28>(digest.as_ref()), signature).is_some()
             }
@@ -237,7 +237,7 @@ impl fmt::Debug for PublicKey {
     }
 }
 
-/// The AlgorithmIdentifier of a key (RFC 3279 2.3.1, RFC 5480 2.1.1, RFC 8410 3).
+/// Returns the AlgorithmIdentifier of a key (RFC 3279 2.3.1, RFC 5480 2.1.1, RFC 8410 3).
 pub(crate) fn algorithm_identifier(kind: KeyKind) -> Vec<u8> {
     build(SEQUENCE, 24, |w| match kind {
         KeyKind::Rsa { .. } => {
@@ -264,7 +264,7 @@ fn read_kind(algorithm: &mut Reader<'_>, bits: &[u8]) -> Read<KeyKind> {
         return Ok(KeyKind::Rsa { bits });
     }
     if identifier == oid::EC_PUBLIC_KEY {
-        // Explicit curve parameters and implicit curves are not named curves (RFC 5480 2.1.1).
+        // Explicit parameters and implicit curves are not named curves (RFC 5480 2.1.1).
         let curve = algorithm.oid().ok().and_then(Curve::from_oid).ok_or(UNSUPPORTED)?;
         if bits.first() != Some(&4) || bits.len() != 1 + 2 * curve.octets() {
             return Err(DerError("the EC point must be uncompressed"));
@@ -277,7 +277,7 @@ fn read_kind(algorithm: &mut Reader<'_>, bits: &[u8]) -> Read<KeyKind> {
     Err(UNSUPPORTED)
 }
 
-/// The RSA key of a modulus and an exponent, both big-endian; zeros in front of them do not count.
+/// Creates an RSA key from a big-endian modulus and exponent, ignoring leading zeros.
 ///
 /// # Errors
 /// As [`PublicKey::parse`].
@@ -286,12 +286,12 @@ pub(crate) fn rsa(modulus: &[u8], exponent: &[u8]) -> Result<PublicKey> {
         w.unsigned(modulus);
         w.unsigned(exponent);
     });
-    // Put together from what somebody says, and read as if it came from anywhere.
+    // The numbers are untrusted, so the key is validated.
     PublicKey::parse(PublicKey::trusted(KeyKind::Rsa { bits: 0 }, &bits).spki())
 }
 
-/// Checks modulus and exponent, both without leading zeros, by their bits alone; gives the bits of the
-/// modulus. Verification cost grows with both, so the limits come before any arithmetic.
+/// Checks modulus and exponent, both without leading zeros, and returns the size of the modulus in bits. The cost of
+/// verification grows with both, so the limits apply before any arithmetic.
 pub(crate) fn check_rsa(modulus: &[u8], exponent: &[u8]) -> Read<u32> {
     if modulus.len() > MAX_RSA_BITS as usize / 8 {
         return Err(DerError("RSA keys above 8192 bits are not supported"));
@@ -322,7 +322,7 @@ fn ecdsa_verifier(curve: Curve, hash: Hash) -> Option<&'static dyn VerificationA
     })
 }
 
-/// A number of `LEN` octets with the value of `octets`, which are fewer.
+/// Left-pads a number with zeros to `LEN` bytes.
 fn leading_zeros<const LEN: usize>(octets: &[u8]) -> [u8; LEN] {
     let mut number = [0; LEN];
     if let Some(end) = LEN.checked_sub(octets.len()).and_then(|start| number.get_mut(start..)) {
@@ -337,7 +337,7 @@ fn verify_p224(point: &[u8], digest: &[u8], signature: &[u8]) -> Option<()> {
     key.verify_prehash(digest, &signature).ok()
 }
 
-/// A SubjectPublicKeyInfo with an RSA key of these numbers, for tests of the limits.
+/// Encodes a SubjectPublicKeyInfo with this RSA key, to test the limits.
 #[cfg(test)]
 pub(crate) fn rsa_spki(modulus: &[u8], exponent: &[u8]) -> Vec<u8> {
     let key = build(SEQUENCE, 0, |w| {

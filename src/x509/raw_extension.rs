@@ -1,4 +1,4 @@
-//! Extensions as they are read: raw bytes first, and the few values this server has to understand.
+//! Parsed extensions: raw bytes, and the few values that this server interprets.
 
 use std::collections::HashSet;
 
@@ -8,19 +8,19 @@ use super::reader::{DerError, Read, Reader};
 use super::usage::{KeyUsage, OCSP_SIGNING};
 use super::writer::{BIT_STRING, SEQUENCE, context};
 
-/// Most extensions of a certificate, CRL or request that somebody brings, and of everything that is signed.
+/// Maximum number of extensions of received certificates, CRLs and requests, and of anything that is signed.
 pub const MAX_EXTENSIONS: usize = 100;
 
 /// One extension of a certificate, CRL or request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RawExtension {
-    /// Identifier, DER content octets.
+    /// The OID, DER content bytes.
     pub oid: Vec<u8>,
-    /// Whether it is marked critical.
+    /// `true` if it is critical.
     pub critical: bool,
-    /// The bytes inside of the OCTET STRING.
+    /// The content of extnValue.
     pub value: Vec<u8>,
-    /// All of it, byte for byte.
+    /// The encoded `Extension`.
     pub raw: Extensions,
 }
 
@@ -40,8 +40,7 @@ impl RawExtension {
         Self::read_all(extensions)
     }
 
-    /// Reads the elements of an `Extensions` SEQUENCE, in order. One identifier may appear once only
-    /// (RFC 5280 4.2).
+    /// Reads the elements of an `Extensions` SEQUENCE, in order. Duplicate OIDs are rejected (RFC 5280 4.2).
     pub(crate) fn read_all(mut extensions: Reader<'_>) -> Read<Vec<Self>> {
         let mut all: Vec<Self> = Vec::with_capacity(8);
         let mut seen = HashSet::with_capacity(8);
@@ -51,32 +50,31 @@ impl RawExtension {
                 return Err(DerError("an extension appears twice (RFC 5280 4.2)"));
             }
             let ExtensionRef { oid, critical, value, raw } = next;
-            // An explicit FALSE is not DER, but old authorities wrote it, and their certificates live.
+            // Explicit FALSE is not DER, but occurs in valid certificates of old authorities.
             let critical = critical.unwrap_or(false);
             all.push(Self { oid: oid.to_vec(), critical, value: value.to_vec(), raw: Extensions::from_der(raw)? });
         }
         Ok(all)
     }
 
-    /// The dotted identifier, for texts.
+    /// The dotted OID, for messages.
     pub fn oid_text(&self) -> String {
         oid_text(&self.oid)
     }
 }
 
-/// What is said of more than [`MAX_EXTENSIONS`].
 pub(crate) const TOO_MANY: DerError = DerError("more than 100 extensions");
 
-/// One extension, as slices of what it was read from.
+/// An extension as slices of its encoding.
 #[derive(Clone, Copy)]
 pub struct ExtensionRef<'a> {
-    /// Identifier, DER content octets.
+    /// The OID, DER content bytes.
     pub oid: &'a [u8],
-    /// `critical` as it is written; `None` is the default, FALSE.
+    /// The encoded `critical`; `None` if it is absent, which means FALSE.
     pub critical: Option<bool>,
-    /// The bytes inside of the OCTET STRING.
+    /// The content of extnValue.
     pub value: &'a [u8],
-    /// The whole `Extension` SEQUENCE.
+    /// The encoded `Extension`.
     pub raw: &'a [u8],
 }
 
@@ -84,7 +82,7 @@ impl<'a> ExtensionRef<'a> {
     /// Reads the next element of an `Extensions` SEQUENCE.
     ///
     /// # Errors
-    /// The rule of DER that is broken.
+    /// The violated DER rule.
     pub fn next(extensions: &mut Reader<'a>) -> Read<Self> {
         let whole = extensions.expect(SEQUENCE)?;
         let mut fields = whole.reader();
@@ -96,13 +94,13 @@ impl<'a> ExtensionRef<'a> {
     }
 }
 
-/// The extension with identifier `oid`.
+/// Returns the extension with this OID.
 pub fn find<'a>(extensions: &'a [RawExtension], oid: &[u8]) -> Option<&'a RawExtension> {
     extensions.iter().find(|extension| extension.oid == oid)
 }
 
-/// Whether extensions grant OCSPSigning (RFC 6960 4.2.2.2): answers that are signed with such a certificate are as good as
-/// those of its issuer.
+/// `true` if extensions grant OCSPSigning (RFC 6960 4.2.2.2). Responses signed with such a certificate are as valid
+/// as those of its issuer.
 pub fn grants_ocsp_signing(extensions: &[RawExtension]) -> bool {
     let usage = find(extensions, oid::EXT_KEY_USAGE).and_then(|usage| read_ext_key_usage(&usage.value).ok());
     usage.is_some_and(|purposes| purposes.contains(&OCSP_SIGNING))
@@ -111,18 +109,17 @@ pub fn grants_ocsp_signing(extensions: &[RawExtension]) -> bool {
 /// The value of a basicConstraints extension.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BasicConstraints {
-    /// Whether the subject is a certificate authority.
+    /// `true` if the subject is a certificate authority.
     pub ca: bool,
-    /// How many further authorities may follow below it.
+    /// Number of further authorities allowed below it; `None` for no limit.
     pub path_length: Option<u32>,
 }
 
-/// Reads basicConstraints where it is present (RFC 5280 4.2.1.9).
+/// Reads basicConstraints, if present (RFC 5280 4.2.1.9).
 pub(crate) fn basic_constraints(extensions: &[RawExtension]) -> Read<Option<BasicConstraints>> {
     find(extensions, oid::BASIC_CONSTRAINTS).map(|e| read_basic_constraints(&e.value)).transpose()
 }
 
-/// Reads the value of basicConstraints.
 pub(crate) fn read_basic_constraints(value: &[u8]) -> Read<BasicConstraints> {
     let mut fields = Reader::only(value, SEQUENCE)?.reader();
     let ca = fields.optional_boolean()?.unwrap_or(false);
@@ -131,18 +128,17 @@ pub(crate) fn read_basic_constraints(value: &[u8]) -> Read<BasicConstraints> {
     Ok(BasicConstraints { ca, path_length })
 }
 
-/// Reads keyUsage where it is present (RFC 5280 4.2.1.3).
+/// Reads keyUsage, if present (RFC 5280 4.2.1.3).
 pub(crate) fn key_usage(extensions: &[RawExtension]) -> Read<Option<KeyUsage>> {
     find(extensions, oid::KEY_USAGE).map(|e| read_key_usage(&e.value)).transpose()
 }
 
-/// Reads the value of keyUsage.
 pub(crate) fn read_key_usage(value: &[u8]) -> Read<KeyUsage> {
     let content = Reader::only(value, BIT_STRING)?.content;
     KeyUsage::from_bit_string_content(content).ok_or(DerError("malformed keyUsage"))
 }
 
-/// Reads the value of extKeyUsage: the identifiers, DER content octets.
+/// Reads the value of extKeyUsage and returns the OIDs as DER content bytes.
 pub(crate) fn read_ext_key_usage(value: &[u8]) -> Read<Vec<&[u8]>> {
     let mut purposes = Reader::only(value, SEQUENCE)?.reader();
     let mut all = Vec::new();
@@ -152,7 +148,7 @@ pub(crate) fn read_ext_key_usage(value: &[u8]) -> Read<Vec<&[u8]>> {
     Ok(all)
 }
 
-/// Reads subjectKeyIdentifier where it is present (RFC 5280 4.2.1.2).
+/// Reads subjectKeyIdentifier, if present (RFC 5280 4.2.1.2).
 pub(crate) fn subject_key_id(extensions: &[RawExtension]) -> Read<Option<Vec<u8>>> {
     let Some(extension) = find(extensions, oid::SUBJECT_KEY_ID) else { return Ok(None) };
     let mut value = Reader::new(&extension.value);
@@ -161,7 +157,7 @@ pub(crate) fn subject_key_id(extensions: &[RawExtension]) -> Read<Option<Vec<u8>
     Ok(Some(id))
 }
 
-/// Reads the keyIdentifier of authorityKeyIdentifier where it is present (RFC 5280 4.2.1.1).
+/// Reads keyIdentifier of authorityKeyIdentifier, if present (RFC 5280 4.2.1.1).
 pub(crate) fn authority_key_id(extensions: &[RawExtension]) -> Read<Option<Vec<u8>>> {
     let Some(extension) = find(extensions, oid::AUTHORITY_KEY_ID) else { return Ok(None) };
     let mut fields = Reader::only(&extension.value, SEQUENCE)?.reader();
@@ -209,7 +205,7 @@ mod tests {
         let many = |count: usize| (0..count).flat_map(|n| of(n).as_der().to_vec()).collect::<Vec<u8>>();
         assert_eq!(RawExtension::read_few(Reader::new(&many(MAX_EXTENSIONS))).unwrap().len(), MAX_EXTENSIONS);
         assert_eq!(RawExtension::read_few(Reader::new(&many(MAX_EXTENSIONS + 1))), Err(TOO_MANY));
-        // What comes after the last one that is counted is not looked at.
+        // Data after the counted elements is not read.
         let broken = [many(MAX_EXTENSIONS), vec![0x30, 0x80]].concat();
         assert_eq!(RawExtension::read_few(Reader::new(&broken)), Err(TOO_MANY));
         assert_eq!(RawExtension::read_all(Reader::new(&many(10_000))).unwrap().len(), 10_000, "what is stored is read");

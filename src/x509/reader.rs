@@ -1,57 +1,56 @@
-//! A strict, zero-copy DER reader (ITU-T X.690): every slice it hands out is a slice of its input.
+//! A strict, zero-copy DER reader (ITU-T X.690). All results are slices of the input.
 //!
-//! It refuses indefinite and non-minimal lengths, multi-octet tags, non-minimal integers, BOOLEANs
-//! other than 0x00 and 0xFF, and content that runs over the end. It never recurses, so nested input
-//! costs no stack.
+//! It rejects indefinite and non-minimal lengths, multi-byte tags, non-minimal integers, BOOLEANs other than 0x00 and
+//! 0xFF, and truncated content. It does not recurse, so nested input cannot exhaust the stack.
 
 use super::writer::{BIT_STRING, BOOLEAN, ENUMERATED, INTEGER, NULL, OCTET_STRING, OID, SEQUENCE, SET};
 use crate::error::Error;
 
-/// What is wrong with the encoding: the rule, without the field.
+/// A violated encoding rule, without the name of the field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DerError(pub &'static str);
 
 impl DerError {
-    /// The public error: `field`, then the rule.
+    /// Converts it to a public error that names `field`.
     pub fn of(self, field: &str) -> Error {
         Error::invalid(format!("{field}: {}", self.0))
     }
 }
 
-/// The result of reading a piece of DER.
+/// The result of reading DER.
 pub type Read<T> = Result<T, DerError>;
 
-/// One value: tag, content, and the whole encoding.
+/// One DER value: tag, content, and encoding.
 #[derive(Clone, Copy, Debug)]
 pub struct Tlv<'a> {
-    /// The tag octet, with class and constructed bit.
+    /// The tag byte, with class and constructed bit.
     pub tag: u8,
-    /// The content octets.
+    /// The content bytes.
     pub content: &'a [u8],
     /// Tag, length and content.
     pub raw: &'a [u8],
 }
 
 impl<'a> Tlv<'a> {
-    /// A reader over the content.
+    /// Returns a reader of the content.
     pub fn reader(&self) -> Reader<'a> {
         Reader::new(self.content)
     }
 }
 
-/// Reads values one after the other.
+/// Reads consecutive values.
 #[derive(Clone, Copy)]
 pub struct Reader<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Reader<'a> {
-    /// A reader over concatenated values.
+    /// Creates a reader of concatenated values.
     pub fn new(rest: &'a [u8]) -> Self {
         Self { rest }
     }
 
-    /// The one value of tag `tag` that `der` holds, and nothing after it.
+    /// Reads the only value of `der`, which must have this tag.
     pub fn only(der: &'a [u8], tag: u8) -> Read<Tlv<'a>> {
         let mut reader = Self::new(der);
         let value = reader.expect(tag)?;
@@ -59,17 +58,17 @@ impl<'a> Reader<'a> {
         Ok(value)
     }
 
-    /// Whether everything was read.
+    /// `true` if everything was read.
     pub fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
 
-    /// Ends the reading: refuses what is left over.
+    /// Rejects unread data.
     pub fn done(self) -> Read<()> {
         if self.rest.is_empty() { Ok(()) } else { Err(DerError("trailing data after the DER structure")) }
     }
 
-    /// The next value, whatever its tag.
+    /// Reads the next value, of any tag.
     pub fn any(&mut self) -> Read<Tlv<'a>> {
         const CUT: DerError = DerError("truncated DER");
         let (&tag, after_tag) = self.rest.split_first().ok_or(CUT)?;
@@ -91,8 +90,7 @@ impl<'a> Reader<'a> {
         Ok(Tlv { tag, content: &raw[header..], raw })
     }
 
-    /// Tag `tag` and a length, without the content, which need not be there: the length, and a reader over
-    /// whatever follows.
+    /// Reads a tag and a length without requiring the content. Returns the length and a reader of the remaining data.
     pub fn open(der: &'a [u8], tag: u8) -> Read<(usize, Self)> {
         let rest = match der {
             [first, rest @ ..] if *first == tag => rest,
@@ -104,12 +102,12 @@ impl<'a> Reader<'a> {
         Ok((len, Self::new(rest)))
     }
 
-    /// What was not read yet.
+    /// The unread data.
     pub fn rest(&self) -> &'a [u8] {
         self.rest
     }
 
-    /// The next value, which must have tag `tag`.
+    /// Reads the next value, which must have this tag.
     pub fn expect(&mut self, tag: u8) -> Read<Tlv<'a>> {
         match self.optional(tag)? {
             Some(value) => Ok(value),
@@ -118,25 +116,24 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The next value if it has tag `tag`.
+    /// Reads the next value if it has this tag.
     pub fn optional(&mut self, tag: u8) -> Read<Option<Tlv<'a>>> {
         if self.rest.first() == Some(&tag) { self.any().map(Some) } else { Ok(None) }
     }
 
-    /// A reader over the content of the next value, a SEQUENCE.
+    /// Reads a SEQUENCE and returns a reader of its content.
     pub fn sequence(&mut self) -> Read<Reader<'a>> {
         Ok(self.expect(SEQUENCE)?.reader())
     }
 
-    /// The content octets of the next value, an OBJECT IDENTIFIER.
+    /// Reads an OBJECT IDENTIFIER and returns its content bytes.
     pub fn oid(&mut self) -> Read<&'a [u8]> {
         let content = self.expect(OID)?.content;
         check_oid(content)?;
         Ok(content)
     }
 
-    /// The octets of the next value, an INTEGER that is not negative, without a leading zero octet
-    /// (zero itself is one zero octet).
+    /// Reads a non-negative INTEGER and returns its bytes without leading zeros (one zero byte for zero).
     pub fn unsigned(&mut self) -> Read<&'a [u8]> {
         match self.expect(INTEGER)?.content {
             [] => Err(DerError("empty INTEGER")),
@@ -148,7 +145,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The next value, an INTEGER in `0..=u32::MAX`.
+    /// Reads an INTEGER in `0..=u32::MAX`.
     pub fn small(&mut self) -> Read<u32> {
         let octets = self.unsigned()?;
         if octets.len() > 4 {
@@ -157,7 +154,7 @@ impl<'a> Reader<'a> {
         Ok(octets.iter().fold(0, |n, &b| n << 8 | u32::from(b)))
     }
 
-    /// The next value if it is a BOOLEAN.
+    /// Reads the next value if it is a BOOLEAN.
     pub fn optional_boolean(&mut self) -> Read<Option<bool>> {
         match self.optional(BOOLEAN)?.map(|v| v.content) {
             None => Ok(None),
@@ -167,7 +164,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The octets of the next value, a BIT STRING of whole octets.
+    /// Reads a BIT STRING of whole bytes.
     pub fn bit_string(&mut self) -> Read<&'a [u8]> {
         match self.expect(BIT_STRING)?.content {
             [0, octets @ ..] => Ok(octets),
@@ -175,7 +172,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The octets of the next value, an OCTET STRING.
+    /// Reads an OCTET STRING.
     pub fn octet_string(&mut self) -> Read<&'a [u8]> {
         Ok(self.expect(OCTET_STRING)?.content)
     }
@@ -185,7 +182,7 @@ fn long_length(count: usize, octets: &[u8]) -> Read<(usize, &[u8])> {
     if count == 0 {
         return Err(DerError("indefinite length is not DER"));
     }
-    // Four octets reach 4 GiB, more than any input limit lets in.
+    // Four length bytes allow 4 GiB, which is more than any input limit.
     if count > 4 || octets.len() < count {
         return Err(DerError("truncated DER"));
     }
@@ -197,21 +194,21 @@ fn long_length(count: usize, octets: &[u8]) -> Read<(usize, &[u8])> {
     Ok((value, rest))
 }
 
-/// Checks content octets of an OBJECT IDENTIFIER: whole, minimal sub-identifiers (X.690 8.19.2).
+/// Checks the content of an OBJECT IDENTIFIER: complete, minimal sub-identifiers (X.690 8.19.2).
 pub fn check_oid(content: &[u8]) -> Read<()> {
     let whole = content.last().is_some_and(|&b| b < 0x80);
     let minimal = content.first() != Some(&0x80) && content.windows(2).all(|w| w[0] >= 0x80 || w[1] != 0x80);
     if whole && minimal { Ok(()) } else { Err(DerError("malformed OBJECT IDENTIFIER")) }
 }
 
-/// Deepest nesting of a value whose type is not known.
+/// Maximum nesting depth of a value of unknown type.
 const MAX_DEPTH: usize = 32;
 
-/// Refuses a value of a type that is not known when it is not DER all the way down: lengths, strings in
-/// pieces (X.690 10.2), and the content of those universal types that have one form.
+/// Checks that a value of unknown type is DER at all levels: lengths, no segmented strings (X.690 10.2), and the
+/// content of universal types that have a canonical form.
 ///
 /// # Errors
-/// The rule that is broken.
+/// The violated rule.
 pub(crate) fn check_der(value: &[u8]) -> Read<()> {
     let mut open = vec![Reader::new(value)];
     while let Some(innermost) = open.last_mut() {
@@ -235,7 +232,7 @@ const CONSTRUCTED: u8 = 0x20;
 
 fn check_universal(value: &Tlv<'_>) -> Read<()> {
     match (value.tag, value.content) {
-        // EXTERNAL and EMBEDDED PDV are the others.
+        // 0x28 is EXTERNAL and 0x2b is EMBEDDED PDV.
         (SEQUENCE | SET | 0x28 | 0x2b, _) => Ok(()),
         (0x20..=0x3f, _) => Err(DerError("a string in pieces is not DER (X.690 10.2)")),
         (0x10 | 0x11, _) => Err(DerError("a SEQUENCE or SET is not constructed (X.690 8.9)")),
@@ -248,7 +245,7 @@ fn check_universal(value: &Tlv<'_>) -> Read<()> {
         (NULL, [_, ..]) => Err(DerError("NULL has a content")),
         (OID, content) => check_oid(content),
         (BIT_STRING, content) => check_bits(content),
-        // BMPString and UniversalString.
+        // BMPString; below, UniversalString.
         (0x1e, content) if content.len() % 2 != 0 => {
             Err(DerError("a BMPString is cut within a character (X.690 8.23)"))
         }
@@ -259,8 +256,7 @@ fn check_universal(value: &Tlv<'_>) -> Read<()> {
     }
 }
 
-/// Checks content octets of a BIT STRING: how many bits of the last octet are unused (X.690 8.6.2), which are
-/// zero (11.2.1).
+/// Checks the content of a BIT STRING: the number of unused bits (X.690 8.6.2), which must be zero (11.2.1).
 pub(crate) fn check_bits(content: &[u8]) -> Read<()> {
     match content {
         [unused @ 0..=7, .., last] if last & ((1_u8 << unused) - 1) != 0 => {

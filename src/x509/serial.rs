@@ -1,5 +1,7 @@
-//! Certificate serial numbers (RFC 5280 4.1.2.2): at most 20 octets, positive. Other authorities have given out numbers
-//! of 20 octets whose first bit is set, which are 21 in DER: such a certificate can still be revoked here.
+//! Certificate serial numbers (RFC 5280 4.1.2.2): positive, at most 20 bytes.
+//!
+//! Other authorities have issued 20-byte numbers whose first bit is set, which take 21 bytes in DER. Such
+//! certificates can still be revoked here.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -8,29 +10,27 @@ use crate::error::{Error, Result};
 
 const MAX_OCTETS: usize = 20;
 
-/// A serial number: the octets of the unsigned big-endian integer without leading zeros (zero itself
-/// is one zero octet). Ordered by octets, as storage orders them.
+/// A serial number: an unsigned big-endian integer without leading zeros (one zero byte for zero). Ordered by bytes,
+/// as in storage.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Serial {
     octets: [u8; MAX_OCTETS],
     len: u8,
 }
 
-/// Leading octets of a serial that begins with a time.
 const OF_TIME: usize = 6;
-/// The times that such a serial can begin with, milliseconds since 1970: from 2004, so that there is no leading
-/// zero and every one has 20 octets, to the year 6429, so that none is negative.
+/// The times that a time-based serial can start with, in milliseconds since 1970. From 2004, there is no leading
+/// zero, so all have 20 bytes; until 6429, the first bit is not set.
 const TIMES: RangeInclusive<u64> = 1 << 40..=(1 << 47) - 1;
 
 impl Serial {
-    /// Random octets of a serial that begins with a time: 112 bits, where CA/B BR 7.1 asks for 64.
+    /// Random bytes of a time-based serial. 112 bits exceed the 64 bits that CA/B BR 7.1 requires.
     pub const RANDOM: usize = MAX_OCTETS - OF_TIME;
 
-    /// One of full length, of no certificate.
+    /// A placeholder of maximum length that no certificate uses.
     pub(crate) const STAND_IN: Self = Self { octets: [1; MAX_OCTETS], len: MAX_OCTETS as u8 };
 
-    /// A serial that begins with a time (milliseconds since 1970) and goes on with `random`. A time before
-    /// 2004 or after 6429 counts as the nearest that can be told.
+    /// Creates a serial of a time (milliseconds since 1970, clamped to the years 2004 to 6429) followed by `random`.
     pub fn at(millis: u64, random: [u8; Self::RANDOM]) -> Self {
         let millis = millis.clamp(*TIMES.start(), *TIMES.end());
         let mut octets = [0; MAX_OCTETS];
@@ -39,8 +39,8 @@ impl Serial {
         Self { octets, len: MAX_OCTETS as u8 }
     }
 
-    /// A uniform random serial in `[1, 2^159)`: at least 64 bits of entropy (CA/B BR 7.1), never
-    /// negative in DER, at most 20 octets.
+    /// Creates a uniformly random serial in `[1, 2^159)`: more than 64 bits of entropy (CA/B BR 7.1), positive in
+    /// DER, at most 20 bytes.
     pub fn random() -> Self {
         loop {
             let mut octets: [u8; MAX_OCTETS] = crate::random::bytes();
@@ -51,10 +51,10 @@ impl Serial {
         }
     }
 
-    /// From the octets of an unsigned big-endian integer.
+    /// Reads an unsigned big-endian integer.
     ///
     /// # Errors
-    /// `Invalid` when empty or longer than 20 octets without leading zeros.
+    /// `Invalid` when empty or longer than 20 bytes without leading zeros.
     pub fn from_octets(octets: &[u8]) -> Result<Self> {
         let start = octets.iter().position(|&b| b != 0).unwrap_or(octets.len().saturating_sub(1));
         let octets = &octets[start..];
@@ -72,8 +72,7 @@ impl Serial {
         Self { octets: all, len: kept.len() as u8 }
     }
 
-    /// Reads a hexadecimal number, in any letter case, with or without `0x`: digits, or octets joined by `:`, `-` or
-    /// blanks.
+    /// Parses a hexadecimal number, with or without `0x`: digits, or bytes separated by `:`, `-` or spaces.
     ///
     /// # Errors
     /// `Invalid` for anything else.
@@ -83,13 +82,13 @@ impl Serial {
         })?)
     }
 
-    /// The last serial whose text does not sort above `text`; `None` when all do.
+    /// Returns the greatest serial whose text does not sort after `text`; `None` if all do.
     pub fn last_up_to(text: &str) -> Option<Self> {
         let mut octets = Vec::with_capacity(MAX_OCTETS);
         let mut prefix = String::new();
         while octets.len() < MAX_OCTETS {
             let colon = if prefix.is_empty() { "" } else { ":" };
-            // Texts of octets sort like the octets. Without leading zeros the first one is not zero.
+            // The text form sorts like the bytes. The first byte is not zero.
             let first = u8::from(octets.is_empty());
             let Some(octet) = (first..=u8::MAX).rev().find(|octet| *format!("{prefix}{colon}{octet:02x}") <= *text)
             else {
@@ -101,26 +100,25 @@ impl Serial {
         Self::from_octets(&octets).ok()
     }
 
-    /// The octets, without leading zeros.
+    /// The bytes without leading zeros.
     pub fn octets(&self) -> &[u8] {
         &self.octets[..usize::from(self.len)]
     }
 
-    /// Whether its INTEGER has more octets in DER than that of a certificate may have (RFC 5280 4.1.2.2).
+    /// `true` if its INTEGER exceeds the 20 bytes of DER that a certificate may have (RFC 5280 4.1.2.2).
     pub fn is_too_long(&self) -> bool {
         usize::from(self.len) == MAX_OCTETS && self.octets[0] >= 0x80
     }
 
-    /// The octets with zeros behind them, and how many they are.
+    /// The bytes followed by zeros, and their number without these.
     pub(super) fn padded(&self) -> (&[u8; MAX_OCTETS], usize) {
         (&self.octets, usize::from(self.len))
     }
 }
 
-/// Longest text of a serial number, bytes: 20 octets with separators, and leading zeros.
+/// Maximum length of a serial number's text, in bytes: 20 bytes with separators, and leading zeros.
 pub(crate) const MAX_TEXT: usize = 128;
 
-/// The octets of a serial number's text.
 fn read_octets(text: &str) -> Option<Vec<u8>> {
     let digits = without_prefix(text.trim());
     if digits.len() > MAX_TEXT {
@@ -133,15 +131,12 @@ fn read_octets(text: &str) -> Option<Vec<u8>> {
     digits.split(SEPARATORS).map(|pair| octet(pair.as_bytes())).collect()
 }
 
-/// What may stand between the octets of a serial number.
 const SEPARATORS: [char; 3] = [':', '-', ' '];
 
-/// A serial number's text without the prefix of hexadecimal numbers.
 pub(crate) fn without_prefix(text: &str) -> &str {
     text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")).unwrap_or(text)
 }
 
-/// Two hexadecimal digits.
 fn octet(pair: &[u8]) -> Option<u8> {
     let value = |digit: u8| char::from(digit).to_digit(16);
     match pair {
@@ -162,10 +157,10 @@ impl Ord for Serial {
     }
 }
 
-/// Lower-case hex octets joined by colons, as every answer shows a serial.
+/// Lower-case hex bytes separated by colons, as in every response.
 impl fmt::Display for Serial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Every answer has one: three characters an octet, written at once.
+        // Written in one call, because every response contains a serial.
         const HEX: &[u8; 16] = b"0123456789abcdef";
         let mut text = [b':'; MAX_OCTETS * 3];
         for (i, octet) in self.octets().iter().enumerate() {

@@ -1,5 +1,5 @@
-//! Putting a certificate together: pieces → to-be-signed bytes → (a signature from wherever the key
-//! lives) → the certificate. Nothing is parsed or encoded twice on the way.
+//! Assembly of certificates: pieces are joined to the to-be-signed bytes, signed elsewhere, and joined with the
+//! signature. Nothing is parsed or encoded twice.
 
 use super::algorithm::SignatureAlgorithm;
 use super::pieces::{Extensions, Name};
@@ -12,9 +12,9 @@ use crate::clock::Time;
 pub struct CertificateTbs<'a> {
     /// The certificate's serial number.
     pub serial: &'a Serial,
-    /// What it will be signed with.
+    /// The signature algorithm.
     pub algorithm: SignatureAlgorithm,
-    /// The issuer certificate's subject, byte for byte.
+    /// The issuer certificate's subject, with its original bytes.
     pub issuer: &'a Name,
     /// Start of validity.
     pub not_before: Time,
@@ -22,9 +22,9 @@ pub struct CertificateTbs<'a> {
     pub not_after: Time,
     /// The subject.
     pub subject: &'a Name,
-    /// The whole SubjectPublicKeyInfo.
+    /// The encoded SubjectPublicKeyInfo.
     pub spki: &'a [u8],
-    /// In their order; empty ones are skipped.
+    /// The extensions, in order. Empty ones are skipped.
     pub extensions: &'a [&'a Extensions],
 }
 
@@ -32,7 +32,7 @@ pub struct CertificateTbs<'a> {
 const VERSION_3: [u8; 5] = [0xa0, 3, 2, 1, 2];
 
 impl CertificateTbs<'_> {
-    /// The bytes to sign.
+    /// Returns the bytes to sign.
     pub fn encode(&self) -> Vec<u8> {
         let (issuer, subject) = (self.issuer.as_der(), self.subject.as_der());
         let fixed = issuer.len() + subject.len() + self.spki.len();
@@ -64,8 +64,7 @@ pub(crate) fn write_extensions(w: &mut Writer, tag: u8, extensions: &[&Extension
     extensions.iter().for_each(|extension| w.raw(extension.as_der()));
 }
 
-/// `SEQUENCE { tbs, algorithm, BIT STRING signature }`: the outer shape of certificates, CRLs and
-/// requests alike.
+/// Encodes `SEQUENCE { tbs, algorithm, BIT STRING signature }`, the structure of certificates, CRLs and requests.
 pub fn signed(tbs: &[u8], algorithm: SignatureAlgorithm, signature: &[u8]) -> Vec<u8> {
     let algorithm = algorithm.der();
     let len = tbs.len() + algorithm.len() + tlv_len(signature.len() + 1);

@@ -1,4 +1,4 @@
-//! The `openssl` command as a foreign reader and writer in tests.
+//! The `openssl` command as an independent reader and writer for tests.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -13,7 +13,7 @@ use super::tbs::{CertificateTbs, signed};
 use super::time::from_epoch;
 use crate::keys::{KeySpec, PrivateKey};
 
-/// `openssl genpkey` arguments for every kind of key.
+/// `openssl genpkey` arguments for all kinds of keys.
 pub(crate) const KEYS: &[(&[&str], KeyKind)] = &[
     (&["-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048"], KeyKind::Rsa { bits: 2048 }),
     (&["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"], KeyKind::Ec(Curve::P256)),
@@ -23,7 +23,7 @@ pub(crate) const KEYS: &[(&[&str], KeyKind)] = &[
     (&["-algorithm", "ED25519"], KeyKind::Ed25519),
 ];
 
-/// A folder of its own in which commands run.
+/// A temporary directory in which commands run.
 pub(crate) struct OpenSsl(tempfile::TempDir);
 
 impl OpenSsl {
@@ -31,42 +31,41 @@ impl OpenSsl {
         Self(tempfile::tempdir().unwrap())
     }
 
-    /// The path of `name` in the folder.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
-    /// Writes a file and gives its name.
+    /// Writes a file and returns its name.
     pub(crate) fn file(&self, name: &str, content: impl AsRef<[u8]>) -> String {
         std::fs::write(self.path(name), content).unwrap();
         name.to_owned()
     }
 
-    /// Runs the command, successful or not.
+    /// Runs the command and returns its output, even if it fails.
     pub(crate) fn try_run(&self, arguments: &[&str]) -> Output {
         Command::new("openssl").args(arguments).current_dir(self.0.path()).output().unwrap()
     }
 
-    /// Runs the command, which must succeed, and gives its standard output.
+    /// Runs the command, which must succeed, and returns its standard output.
     pub(crate) fn run(&self, arguments: &[&str]) -> Vec<u8> {
         let output = self.try_run(arguments);
         assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
         output.stdout
     }
 
-    /// [`OpenSsl::run`] with the output as text.
+    /// As [`OpenSsl::run`], with the output as text.
     pub(crate) fn text(&self, arguments: &[&str]) -> String {
         String::from_utf8(self.run(arguments)).unwrap()
     }
 
-    /// Generates a private key into the file `name` and gives the name.
+    /// Generates a private key in the file `name` and returns the name.
     pub(crate) fn key(&self, name: &str, arguments: &[&str]) -> String {
         self.run(&[&["genpkey", "-out", name], arguments].concat());
         name.to_owned()
     }
 }
 
-/// Every kind of issuer key, as requests name it.
+/// All kinds of issuer keys, as requests name them.
 pub(crate) const KINDS: &[(&str, i64)] = &[("rsa", 2048), ("ec", 256), ("ec", 384), ("ec", 521), ("ed25519", 0)];
 
 /// A self-signed root, valid from 2023 to 2049, with its key.

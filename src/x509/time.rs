@@ -1,5 +1,5 @@
-//! Times of certificates and CRLs (RFC 5280 4.1.2.5): UTCTime for the years 1950 to 2049, else
-//! GeneralizedTime, both in whole seconds and Zulu.
+//! Times of certificates and CRLs (RFC 5280 4.1.2.5): UTCTime for the years 1950 to 2049, otherwise GeneralizedTime,
+//! in whole seconds and UTC.
 
 use time::{Date, Month, OffsetDateTime, UtcOffset};
 
@@ -7,22 +7,21 @@ use super::reader::{DerError, Read, Reader};
 use super::writer::{GENERALIZED_TIME, UTC_TIME, Writer};
 use crate::clock::Time;
 
-/// 9999-12-31T23:59:59Z, the end of GeneralizedTime and "no well-defined expiration" (RFC 5280
-/// 4.1.2.5).
+/// 9999-12-31T23:59:59Z, the end of GeneralizedTime and "no well-defined expiration" (RFC 5280 4.1.2.5).
 pub const MAX_EPOCH: i64 = 253_402_300_799;
 
-/// 0001-01-01T00:00:00Z: not every reader has a year 0.
+/// 0001-01-01T00:00:00Z. Some readers do not support the year 0.
 const MIN_EPOCH: i64 = -62_135_596_800;
 
-/// 1950-01-01T00:00:00Z, the first UTCTime: what is dated by RFC 5280 is not before (4.1.2.5).
+/// 1950-01-01T00:00:00Z, the earliest UTCTime and the earliest time that RFC 5280 4.1.2.5 provides for.
 pub const FIRST_UTC: i64 = -631_152_000;
 
-/// A time from epoch seconds, held within what others can read.
+/// Converts epoch seconds, clamped to the supported range.
 pub fn from_epoch(seconds: i64) -> Time {
     OffsetDateTime::from_unix_timestamp(seconds.clamp(MIN_EPOCH, MAX_EPOCH)).unwrap_or(OffsetDateTime::UNIX_EPOCH)
 }
 
-/// Appends `at`, fractions of a second cut off.
+/// Appends `at`, truncated to seconds.
 pub(crate) fn write(w: &mut Writer, at: Time) {
     let (text, year) = digits(at);
     if is_utc(year) {
@@ -32,7 +31,7 @@ pub(crate) fn write(w: &mut Writer, at: Time) {
     }
 }
 
-/// Appends `at` as GeneralizedTime whatever the year, as invalidityDate wants it (RFC 5280 5.3.2).
+/// Appends `at` as GeneralizedTime for any year, as invalidityDate requires (RFC 5280 5.3.2).
 pub(crate) fn write_generalized(w: &mut Writer, at: Time) {
     w.tlv(GENERALIZED_TIME, &digits(at).0);
 }
@@ -41,26 +40,26 @@ fn is_utc(year: i32) -> bool {
     (1950..2050).contains(&year)
 }
 
-/// The text of a Time in two halves.
+/// The text of a time, in two parts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct TimeText {
-    /// Whether it is a UTCTime, which begins with the third digit.
+    /// `true` for a UTCTime, which omits the first two digits.
     pub(crate) is_utc: bool,
     /// `YYYYMMDD`.
     pub(crate) date: [u8; 8],
-    /// `HHMMSSZ`, and one octet more.
+    /// `HHMMSSZ` and one unused byte.
     pub(crate) clock: [u8; 8],
 }
 
-/// Texts of many times: those of one day share the work on their date.
+/// Formats times. Consecutive times of one day share the date conversion.
 #[derive(Default)]
 pub(crate) struct Times {
-    /// Of the last time: days since 1970, its date, and whether that makes it a UTCTime.
+    /// The last day (days since 1970), its date, and `true` if it is in the range of UTCTime.
     last: Option<(i64, [u8; 8], bool)>,
 }
 
 impl Times {
-    /// The time at these epoch seconds, held within what others can read.
+    /// Formats epoch seconds, clamped to the supported range.
     pub(crate) fn text(&mut self, seconds: i64) -> TimeText {
         let seconds = seconds.clamp(MIN_EPOCH, MAX_EPOCH);
         let day = seconds.div_euclid(DAY);
@@ -74,7 +73,7 @@ impl Times {
         };
         let of_day = seconds.rem_euclid(DAY) as u32;
         let fields = [of_day / 3600, of_day / 60 % 60, of_day % 60];
-        // In one register, so that it is written at once.
+        // The digits are computed in one register and written by one store.
         let [hour, minute, second] =
             fields.map(|field| u64::from(b'0') * 0x101 + u64::from((field / 10) | ((field % 10) << 8)));
         let clock = hour | minute << 16 | second << 32 | u64::from(b'Z') << 48;
@@ -82,10 +81,9 @@ impl Times {
     }
 }
 
-/// Seconds of a day.
 const DAY: i64 = 86_400;
 
-/// `YYYYMMDDHHMMSSZ` and the year.
+/// Returns `YYYYMMDDHHMMSSZ` and the year.
 fn digits(at: Time) -> ([u8; 15], i32) {
     let at = at.to_offset(UtcOffset::UTC);
     let (year, month, day) = at.to_calendar_date();
@@ -100,13 +98,13 @@ fn digits(at: Time) -> ([u8; 15], i32) {
     (text, year)
 }
 
-/// Reads a Time (UTCTime or GeneralizedTime) as epoch seconds, from the year 1 on.
+/// Reads a UTCTime or GeneralizedTime as epoch seconds, from the year 1.
 pub(crate) fn read(reader: &mut Reader<'_>) -> Read<i64> {
     let value = reader.any()?;
     let (year, rest) = match (value.tag, value.content.len()) {
         (UTC_TIME, 13) => {
             let year = i32::from(two(&value.content[..2])?);
-            // RFC 5280 4.1.2.5.1: 50 and above is the twentieth century.
+            // RFC 5280 4.1.2.5.1: 50 and above means 19YY.
             (if year >= 50 { 1900 + year } else { 2000 + year }, &value.content[2..])
         }
         (GENERALIZED_TIME, 15) => {

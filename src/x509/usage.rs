@@ -3,11 +3,11 @@
 use super::oid::{oid_text, parse_oid};
 use crate::error::{Error, Result};
 
-/// A set of key usage bits; bit n of RFC 5280 4.2.1.3 is `1 << n`.
+/// A set of key usages. Bit n of RFC 5280 4.2.1.3 is `1 << n`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct KeyUsage(pub(crate) u16);
 
-/// Names, in any letter case, with or without the prefix `KeyUsage`.
+/// Names in lower case, without the optional prefix `KeyUsage`.
 const KEY_USAGES: [(&str, KeyUsage); 11] = [
     ("digitalsignature", KeyUsage::DIGITAL_SIGNATURE),
     ("contentcommitment", KeyUsage::CONTENT_COMMITMENT),
@@ -25,7 +25,7 @@ const KEY_USAGES: [(&str, KeyUsage); 11] = [
 impl KeyUsage {
     /// digitalSignature.
     pub const DIGITAL_SIGNATURE: Self = Self(1);
-    /// nonRepudiation, by its newer name contentCommitment.
+    /// nonRepudiation, renamed contentCommitment.
     pub const CONTENT_COMMITMENT: Self = Self(1 << 1);
     /// keyEncipherment.
     pub const KEY_ENCIPHERMENT: Self = Self(1 << 2);
@@ -44,15 +44,15 @@ impl KeyUsage {
 
     /// keyEncipherment and dataEncipherment.
     pub const ENCIPHERMENT: Self = Self::KEY_ENCIPHERMENT.union(Self::DATA_ENCIPHERMENT);
-    /// keyAgreement, and the two that say what is agreed on.
+    /// keyAgreement and the two usages that restrict it.
     pub const AGREEMENT: Self = Self::KEY_AGREEMENT.union(Self::ENCIPHER_ONLY).union(Self::DECIPHER_ONLY);
 
-    /// The usages named; unknown names, which [`KeyUsage::unknown`] finds, are ignored.
+    /// Returns the named usages. Unknown names are ignored, see [`KeyUsage::unknown`].
     pub fn from_names(names: &[String]) -> Self {
         names.iter().filter_map(|name| Self::named(name)).fold(Self::default(), Self::union)
     }
 
-    /// Where the first of `names` is that is no usage's.
+    /// Returns the index of the first unknown name.
     pub fn unknown(names: &[String]) -> Option<usize> {
         names.iter().position(|name| Self::named(name).is_none())
     }
@@ -63,17 +63,17 @@ impl KeyUsage {
         KEY_USAGES.iter().find(|(known, _)| *known == name).map(|(_, usage)| *usage)
     }
 
-    /// Whether every bit of `other` is in this set.
+    /// `true` if this set contains every usage of `other`.
     pub fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Both sets together.
+    /// Returns the union.
     pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// The usages that are in this set and not in `other`, by their names in RFC 5280 4.2.1.3.
+    /// Returns the usages in this set but not in `other`, by their names in RFC 5280 4.2.1.3.
     pub(crate) fn names_beyond(self, other: Self) -> Vec<&'static str> {
         const NAMES: [&str; 9] = [
             "digitalSignature",
@@ -90,15 +90,15 @@ impl KeyUsage {
         NAMES.iter().enumerate().filter(|(bit, _)| is_missing(*bit)).map(|(_, name)| *name).collect()
     }
 
-    /// Whether no usage is in the set.
+    /// `true` if the set is empty.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// The contents of the BIT STRING: count of unused bits, then octets without trailing zero bits
-    /// (X.690 11.2.2).
+    /// Returns the content of the BIT STRING and its length: the number of unused bits, then bytes without trailing
+    /// zero bits (X.690 11.2.2).
     pub(crate) fn bit_string_content(self) -> ([u8; 3], usize) {
-        // Bit 0 of the set is the most significant bit of the first octet.
+        // Bit 0 of the set is the most significant bit of the first byte.
         let bits = self.0.reverse_bits();
         let [first, second] = bits.to_be_bytes();
         let used = 16 - bits.trailing_zeros() as usize;
@@ -106,7 +106,7 @@ impl KeyUsage {
         ([(octets * 8 - used) as u8, first, second], 1 + octets)
     }
 
-    /// Reads the contents of a BIT STRING; `None` when it is malformed.
+    /// Reads the content of a BIT STRING; `None` if it is malformed.
     pub(crate) fn from_bit_string_content(content: &[u8]) -> Option<Self> {
         let (&unused, octets) = content.split_first()?;
         if unused > 7 || octets.len() > 2 || (octets.is_empty() && unused != 0) {
@@ -125,7 +125,7 @@ const CLIENT_AUTH: &str = "clientauth";
 const CODE_SIGNING: &str = "codesigning";
 const EMAIL_PROTECTION: &str = "emailprotection";
 
-/// Names and identifiers of extended key usages, in the order in which they are written.
+/// Names and OIDs of extended key usages, in the order of encoding.
 const EXT_KEY_USAGES: [(&str, &[u8]); 12] = [
     ("any", &[0x55, 0x1d, 37, 0]),
     (SERVER_AUTH, &pkix(1)),
@@ -143,7 +143,7 @@ const EXT_KEY_USAGES: [(&str, &[u8]); 12] = [
     ("netscapeservergatedcrypto", &[0x60, 0x86, 0x48, 1, 0x86, 0xf8, 0x42, 4, 1]),
 ];
 
-/// The identifier of OCSPSigning (RFC 6960 4.2.2.2).
+/// The OID of OCSPSigning (RFC 6960 4.2.2.2), DER content bytes.
 pub const OCSP_SIGNING: &[u8] = &pkix(9);
 
 /// 1.3.6.1.5.5.7.3.n
@@ -151,12 +151,12 @@ const fn pkix(n: u8) -> [u8; 8] {
     [0x2b, 6, 1, 5, 5, 7, 3, n]
 }
 
-/// The identifiers of an extKeyUsage extension as DER content octets: what `names` (any letter case,
-/// with or without the prefix `ExtKeyUsage`; unknown names are ignored) and the four flags ask for in
-/// one fixed order, then the dotted identifiers of `extra` in theirs. Nothing appears twice.
+/// Returns the OIDs of an extKeyUsage extension as DER content bytes, without duplicates. The usages of `names` and
+/// of the four flags come first, in a fixed order, then the dotted OIDs of `extra`. Names may have any letter case
+/// and the prefix `ExtKeyUsage`; unknown names are ignored.
 ///
 /// # Errors
-/// `Invalid`, naming `ext_key_usage_oids`, for an `extra` that is not a dotted identifier.
+/// `Invalid`, naming `ext_key_usage_oids`, for an invalid dotted OID in `extra`.
 pub fn eku_oids(
     names: &[String],
     server: bool,
@@ -191,7 +191,7 @@ pub fn eku_oids(
     Ok(oids)
 }
 
-/// An extended key usage for people: its name where it has one, and its dotted identifier.
+/// Formats an extended key usage for messages: its name, if known, and its dotted OID.
 pub(crate) fn eku_text(oid: &[u8]) -> String {
     let dotted = oid_text(oid);
     match EXT_KEY_USAGES.iter().find(|(_, known)| *known == oid) {
@@ -200,7 +200,7 @@ pub(crate) fn eku_text(oid: &[u8]) -> String {
     }
 }
 
-/// Where the first of `names` is that is no extended key usage's.
+/// Returns the index of the first unknown extended key usage.
 pub fn unknown_eku(names: &[String]) -> Option<usize> {
     let known = |name: &str| {
         let name = name.trim().to_ascii_lowercase();

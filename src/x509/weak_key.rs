@@ -1,5 +1,5 @@
-//! Public keys whose shape gives the private key away: nobody who checks would trust what is signed for
-//! them. Asked of every subject key that comes from outside, never of stored ones.
+//! Rejection of public keys whose private key can be computed. Checked for every subject key that is received, not
+//! for stored keys.
 
 mod factors;
 
@@ -12,12 +12,12 @@ use super::reader::{Read, Reader};
 use super::writer::SEQUENCE;
 use crate::error::{Error, Result};
 
-/// Refuses a key that is weak by its shape. `what` is the field that it came in.
+/// Rejects a weak key. `what` is the name of the field in errors.
 ///
 /// # Errors
-/// `Invalid`, naming the field and the rule: an Ed25519 key that is a point of small order or not in its
-/// canonical form, an RSA modulus of two primes of the form that CVE-2017-15361 describes, or one that a small
-/// factor, a root or Fermat's method takes apart, an RSA exponent that not every reader takes.
+/// `Invalid`, naming field and rule, for an Ed25519 key that is a point of small order or not canonical; for an RSA
+/// modulus vulnerable to CVE-2017-15361, or factored by small primes, a root or Fermat's method; and for an RSA
+/// exponent that some readers do not support.
 pub fn refuse(what: &str, key: &PublicKey) -> Result<()> {
     let rule = match key.kind() {
         KeyKind::Ed25519 if !is_sound_point(key.bits()) => {
@@ -29,10 +29,10 @@ pub fn refuse(what: &str, key: &PublicKey) -> Result<()> {
     rule.map_or(Ok(()), |rule| Err(Error::invalid(format!("{what}: {rule}"))))
 }
 
-/// The largest exponent that every reader takes: Go's has 32 bits and a sign.
+/// The largest exponent that every reader supports: Go uses a signed 32-bit integer.
 const MAX_EXPONENT: [u8; 4] = [0x7f, 0xff, 0xff, 0xff];
 
-/// The rule that an RSA key breaks, of its modulus and exponent, both big-endian without leading zeros.
+/// Returns the rule that an RSA key violates. Modulus and exponent are big-endian without leading zeros.
 fn rsa_rule(modulus: &[u8], exponent: &[u8]) -> Option<&'static str> {
     if (exponent.len(), exponent) > (MAX_EXPONENT.len(), &MAX_EXPONENT) {
         return Some("the RSA public exponent is above 2^31 - 1, which not every reader takes");
@@ -44,7 +44,7 @@ fn rsa_rule(modulus: &[u8], exponent: &[u8]) -> Option<&'static str> {
     factors::rule(&modulus)
 }
 
-/// The field of Curve25519, 2^255 − 19, little-endian.
+/// The prime of Curve25519, 2^255 − 19, little-endian.
 const FIELD: [u8; 32] = field_minus(0);
 
 const fn field_minus(n: u8) -> [u8; 32] {
@@ -54,8 +54,8 @@ const fn field_minus(n: u8) -> [u8; 32] {
     octets
 }
 
-/// The y of the eight points whose order divides 8, little-endian: 1 (the identity), −1, 0, and the two of
-/// order 8.
+/// The y coordinates of the eight points whose order divides 8, little-endian: 1 (the identity), −1, 0, and the two
+/// of order 8.
 const SMALL_ORDERS: [[u8; 32]; 5] = {
     let (zero, mut one) = ([0; 32], [0; 32]);
     one[0] = 1;
@@ -74,7 +74,7 @@ const SMALL_ORDERS: [[u8; 32]; 5] = {
     ]
 };
 
-/// Whether the y of an encoded point is below the field's prime and that of no point of small order.
+/// `true` if the y coordinate is below the field prime and not that of a point of small order.
 fn is_sound_point(encoded: &[u8]) -> bool {
     let Ok(mut y) = <[u8; 32]>::try_from(encoded) else { return false };
     y[31] &= 0x7f;
@@ -86,18 +86,20 @@ fn rsa_numbers(bits: &[u8]) -> Read<(&[u8], &[u8])> {
     Ok((numbers.unsigned()?, numbers.unsigned()?))
 }
 
-/// The odd ones of the first 39 primes. The smallest moduli of the kind are built with these, larger ones
-/// with more. Those that tell most apart come first, 3, 5 and 7 tell by themselves nothing.
+/// The odd ones of the first 39 primes, of which the smallest vulnerable moduli are built; larger moduli use more.
+/// The most selective ones come first; 3, 5 and 7 alone exclude nothing.
 const PRIMES: [u64; 38] = [
     11, 37, 13, 17, 19, 61, 71, 73, 79, 97, 103, 107, 109, 127, 151, 157, 53, 23, 29, 31, 41, 43, 47, 59, 67, 83, 89,
     101, 113, 131, 137, 139, 149, 163, 167, 3, 5, 7,
 ];
 const GENERATOR: u64 = 65537;
 
-/// Whether a modulus has the fingerprint of CVE-2017-15361 (Nemec et al., "The Return of Coppersmith's
-/// Attack", 2017, 2.2): primes `k·M + (65537^a mod M)` with `M` a product of the first primes leave a modulus
-/// that is a power of 65537 modulo `M`. It is when it is one modulo each prime, and the exponents fit
-/// together. Other moduli have it once in 2^150 or less, and most fail at the first prime.
+/// `true` if a modulus has the fingerprint of CVE-2017-15361 (Nemec et al., "The Return of Coppersmith's Attack",
+/// 2.2).
+///
+/// Primes of the form `k·M + (65537^a mod M)`, with `M` a product of the first primes, produce a modulus that is a
+/// power of 65537 modulo `M`. This holds if it is a power modulo each prime and the exponents are compatible. At most
+/// 1 in 2^150 other moduli has the fingerprint, and most fail at the first prime.
 fn has_guessable_primes(modulus: &BigUint) -> bool {
     let mut exponents: Vec<(u64, u64)> = Vec::new();
     for prime in PRIMES {
@@ -108,7 +110,7 @@ fn has_guessable_primes(modulus: &BigUint) -> bool {
     exponents.iter().enumerate().all(|(at, &one)| exponents[..at].iter().all(|&other| fit(one, other)))
 }
 
-/// The exponent of 65537 that gives `value` modulo `prime`, and the order of 65537.
+/// Returns the exponent of 65537 that yields `value` modulo `prime`, and the order of 65537.
 fn logarithm(value: u64, prime: u64) -> Option<(u64, u64)> {
     let (mut power, mut order, mut found) = (1, 0, None);
     loop {
@@ -136,7 +138,7 @@ mod tests {
     #[test]
     fn points_of_small_order_and_other_spellings_are_no_keys() {
         let mut refused: Vec<[u8; 32]> = SMALL_ORDERS.to_vec();
-        // The prime, and what is above it up to 2^255.
+        // The prime, and all values above it up to 2^255.
         refused.extend((0..19).map(|n| {
             let mut above = FIELD;
             above[0] += n;
@@ -185,7 +187,7 @@ mod tests {
         for (modulus, exponent, refused) in [
             (sound, &[0x80, 0, 0, 1][..], "csr: the RSA public exponent is above 2^31 - 1"),
             (sound, &[1, 0, 0, 0, 1], "csr: the RSA public exponent is above 2^31 - 1"),
-            // Of the prime 1000003: 751 times it, its square, its cube, its fifth and seventh power; and 1000003 · 1000033.
+            // The prime 1000003: 751 times it, its square, cube, fifth and seventh power; and 1000003 · 1000033.
             ("2cc3628d", &[3], "csr: the RSA modulus has a factor below 752"),
             ("e8d5009d89", &[3], "csr: the RSA modulus is the power"),
             ("0de0bee322cd8cdb", &[3], "csr: the RSA modulus is the power"),
@@ -200,7 +202,7 @@ mod tests {
 
     #[test]
     fn powers_whose_exponents_do_not_fit_together_are_no_fingerprint() {
-        // 2 modulo 3, an odd power; 1 modulo every other prime, an even one where the order is even.
+        // 2 modulo 3, an odd power; 1 modulo every other prime, an even power where the order is even.
         #[rustfmt::skip]
         let number = BigUint::from_bytes_be(&[
             0x03, 0x0c, 0x43, 0xe2, 0x3a, 0x33, 0x4a, 0x8a, 0xd6, 0xc6, 0x7f, 0xe4, 0x41, 0xc3, 0x18, 0x4a, 0x59, 0x61, 0x48, 0xac, 0x19, 0xd9, 0x8e, 0xa0, 0x4f, 0x47, 0xc9, 0x43

@@ -1,6 +1,5 @@
-//! A small DER writer (ITU-T X.690): appends to one buffer and patches lengths in afterwards, so that
-//! a certificate costs one allocation and no second pass. It writes what it is told; the encoders of
-//! this module are its only callers.
+//! A DER writer (ITU-T X.690). It appends to one buffer and patches lengths afterwards, so that a certificate costs
+//! one allocation. It does not validate its input.
 
 /// BOOLEAN.
 pub const BOOLEAN: u8 = 0x01;
@@ -31,12 +30,12 @@ pub const SEQUENCE: u8 = 0x30;
 /// SET and SET OF.
 pub const SET: u8 = 0x31;
 
-/// A context-specific tag `[n]` over a primitive value.
+/// Returns the context-specific tag `[n]` of a primitive value.
 pub const fn context(n: u8) -> u8 {
     0x80 | n
 }
 
-/// A context-specific tag `[n]` over a constructed value (always so when EXPLICIT).
+/// Returns the context-specific tag `[n]` of a constructed value, which EXPLICIT tags always have.
 pub const fn context_constructed(n: u8) -> u8 {
     0xa0 | n
 }
@@ -46,17 +45,17 @@ pub const fn context_constructed(n: u8) -> u8 {
 pub struct Writer(Vec<u8>);
 
 impl Writer {
-    /// An empty writer with room for `octets`.
+    /// Creates a writer with a capacity in bytes.
     pub fn with_capacity(octets: usize) -> Self {
         Self(Vec::with_capacity(octets))
     }
 
-    /// Appends bytes that are DER already.
+    /// Appends bytes that are already DER.
     pub fn raw(&mut self, der: &[u8]) {
         self.0.extend_from_slice(der);
     }
 
-    /// Appends tag and length of a value of `len` octets that the caller appends next.
+    /// Appends tag and length of a value. The caller appends the `len` content bytes next.
     pub fn header(&mut self, tag: u8, len: usize) {
         self.0.push(tag);
         if len < 0x80 {
@@ -69,14 +68,14 @@ impl Writer {
         }
     }
 
-    /// Appends a whole value.
+    /// Appends a value.
     pub fn tlv(&mut self, tag: u8, content: &[u8]) {
         self.header(tag, content.len());
         self.raw(content);
     }
 
-    /// Appends a value whose content `body` writes. The content is moved by a few octets when it
-    /// turns out longer than 127; very long content goes through [`Writer::header`] instead.
+    /// Appends a value whose content `body` writes. Content above 127 bytes is moved by the additional length bytes;
+    /// use [`Writer::header`] for very long content.
     pub fn nest(&mut self, tag: u8, body: impl FnOnce(&mut Self)) {
         let start = self.0.len() + 2;
         self.0.extend_from_slice(&[tag, 0]);
@@ -95,8 +94,8 @@ impl Writer {
         self.0[start..start + used.len()].copy_from_slice(used);
     }
 
-    /// Appends an INTEGER from the octets of an unsigned big-endian number; a zero octet is put in
-    /// front where the sign bit would be set, superfluous ones are dropped.
+    /// Appends an INTEGER from an unsigned big-endian number. Superfluous leading zeros are dropped, and one is added
+    /// if the sign bit would be set.
     pub fn unsigned(&mut self, octets: &[u8]) {
         let start = octets.iter().position(|&b| b != 0).unwrap_or(octets.len());
         let octets = &octets[start..];
@@ -113,31 +112,31 @@ impl Writer {
         self.unsigned(&value.to_be_bytes());
     }
 
-    /// Appends an OBJECT IDENTIFIER from its content octets.
+    /// Appends an OBJECT IDENTIFIER from its content bytes.
     pub fn oid(&mut self, content: &[u8]) {
         self.tlv(OID, content);
     }
 
-    /// Appends a BIT STRING of whole octets.
+    /// Appends a BIT STRING of whole bytes.
     pub fn bit_string(&mut self, octets: &[u8]) {
         self.header(BIT_STRING, octets.len() + 1);
         self.0.push(0);
         self.raw(octets);
     }
 
-    /// The finished bytes.
+    /// Returns the written bytes.
     pub fn finish(self) -> Vec<u8> {
         self.0
     }
 }
 
-/// The length of a whole value with `content` octets of content.
+/// Returns the encoded length of a value with this content length, in bytes.
 pub fn tlv_len(content: usize) -> usize {
     let length_octets = if content < 0x80 { 1 } else { 1 + size_of::<usize>() - content.leading_zeros() as usize / 8 };
     1 + length_octets + content
 }
 
-/// One whole value whose content `body` writes.
+/// Returns a value whose content `body` writes.
 pub fn build(tag: u8, capacity: usize, body: impl FnOnce(&mut Writer)) -> Vec<u8> {
     let mut writer = Writer::with_capacity(capacity);
     writer.nest(tag, body);

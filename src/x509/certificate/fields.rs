@@ -1,35 +1,35 @@
-//! The fields of a certificate's signed part (RFC 5280 4.1.2), as slices of it. Certificates that come in
-//! are read this way, and those that go out are read back before they are signed.
+//! The fields of a TBSCertificate (RFC 5280 4.1.2) as slices. Received certificates are read this way, and issued
+//! ones are read back before they are signed.
 
 use crate::x509::reader::{Read, Reader, Tlv};
 use crate::x509::time;
 use crate::x509::writer::{INTEGER, SEQUENCE, context, context_constructed};
 
-/// A TBSCertificate, taken apart; nothing of it is judged but its shape.
+/// The fields of a TBSCertificate. Only the structure is validated.
 pub struct CertificateFields<'a> {
-    /// The explicit version, whole; empty where it has its default.
+    /// The encoded explicit version; empty for the default.
     pub version: &'a [u8],
-    /// The number of the version: 0 is version 1, 2 is version 3.
+    /// The version number: 0 is version 1, 2 is version 3.
     pub version_number: u32,
-    /// The serial number's octets.
+    /// The serial number, without leading zeros.
     pub serial: &'a [u8],
-    /// The whole AlgorithmIdentifier.
+    /// The encoded AlgorithmIdentifier.
     pub algorithm: &'a [u8],
-    /// The whole Name of the issuer.
+    /// The encoded issuer Name.
     pub issuer: &'a [u8],
-    /// The two times.
+    /// The encoded Validity.
     pub validity: Tlv<'a>,
     /// Start of validity, epoch seconds.
     pub not_before: i64,
     /// End of validity, inclusive, epoch seconds.
     pub not_after: i64,
-    /// The whole Name of the subject.
+    /// The encoded subject Name.
     pub subject: &'a [u8],
-    /// The whole SubjectPublicKeyInfo.
+    /// The encoded SubjectPublicKeyInfo.
     pub spki: &'a [u8],
-    /// issuerUniqueID and subjectUniqueID, whole, in that order.
+    /// The encoded issuerUniqueID and subjectUniqueID, in this order; empty if absent.
     pub unique_ids: [&'a [u8]; 2],
-    /// The elements of the Extensions; `None` where the field is absent.
+    /// The elements of the Extensions; `None` if the field is absent.
     pub extensions: Option<Reader<'a>>,
 }
 
@@ -37,7 +37,7 @@ impl<'a> CertificateFields<'a> {
     /// Reads the content of a TBSCertificate.
     ///
     /// # Errors
-    /// The rule of DER that is broken.
+    /// The violated rule.
     pub fn read(mut fields: Reader<'a>) -> Read<Self> {
         let version = fields.optional(context_constructed(0))?;
         let version_number = version.map_or(Ok(0), |v| Reader::new(Reader::only(v.content, INTEGER)?.raw).small())?;

@@ -1,4 +1,4 @@
-//! Certificates made here, judged by `openssl`, and certificates by `openssl`, read here.
+//! Certificates encoded here and read by `openssl`, and certificates of `openssl` read here.
 
 use std::sync::LazyLock;
 
@@ -18,7 +18,7 @@ fn text_list(values: &[&str]) -> Vec<String> {
     values.iter().map(|&v| v.to_owned()).collect()
 }
 
-/// Every extension of a leaf, in the order of the profile.
+/// All extensions of a leaf, in the order of the profile.
 fn leaf_extensions(leaf: &PublicKey, issuer: &Certificate) -> Vec<Extensions> {
     let names = SubjectAltNames {
         dns: text_list(&["a.example", "*.b.example"]),
@@ -213,7 +213,7 @@ fn certificates_of_openssl_are_read() {
         let read = Certificate::parse(&der).unwrap();
         assert_eq!(read.key().kind(), *kind);
         assert!(read.is_signed_by(read.key()) && read.is_ca() && read.is_self_signed());
-        // openssl reads the clock for each of the two.
+        // `openssl` reads the clock separately for each of the two times.
         assert!((0..=1).contains(&(read.not_after() - read.not_before() - 9 * 86_400)));
         let mut trailing = der.clone();
         trailing.push(0);

@@ -1,4 +1,4 @@
-//! Requests by `openssl` and by hand.
+//! Requests of `openssl` and hand-written ones.
 
 use std::sync::LazyLock;
 
@@ -145,7 +145,7 @@ fn texts_that_are_no_request_are_refused_with_a_reason() {
     }
 }
 
-/// A request made here, of a P-256 key, with the attributes that `attributes` writes.
+/// Encodes a request for a P-256 key, with the attributes that `attributes` writes.
 fn own(subject: &Name, attributes: impl FnOnce(&mut Writer)) -> Vec<u8> {
     let key = PrivateKey::generate(KeySpec::new("ec", 256).unwrap()).unwrap();
     let info = build(SEQUENCE, 0, |w| {

@@ -1,9 +1,8 @@
-//! OCSPRequest (RFC 6960 4.1.1), read strictly.
+//! OCSPRequest (RFC 6960 4.1.1), with strict parsing.
 //!
-//! Refused: versions above 1, no certificate or too many, hashes that are not known, nonces out of
-//! their bounds, extensions that are critical and not understood, anything twice, anything behind the
-//! end. A requestor's name and signature are of no use to a responder that answers everyone; only
-//! their form is looked at.
+//! Rejected: versions above 1, no or too many certificates, unknown hashes, nonces of invalid length, unknown
+//! critical extensions, duplicates and trailing data. The requestor's name and signature are parsed but ignored,
+//! because the responder serves everyone.
 
 use super::{CertId, MAX_CERTIFICATES, MAX_REQUEST, NONCE};
 use crate::error::Result;
@@ -12,17 +11,17 @@ use crate::x509::raw_extension::ExtensionRef;
 use crate::x509::reader::{DerError, Read, Reader};
 use crate::x509::writer::{INTEGER, OCTET_STRING, SEQUENCE, context_constructed};
 
-/// A request as it is read.
+/// A parsed request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request<'a> {
-    /// The certificates, in their order; at least one.
+    /// The requested certificates, in order; at least one.
     pub certificates: Vec<CertId<'a>>,
-    /// The nonce's octets (RFC 9654 2.1).
+    /// The nonce (RFC 9654 2.1).
     pub nonce: Option<&'a [u8]>,
 }
 
 impl<'a> Request<'a> {
-    /// Reads exactly one request in DER.
+    /// Reads one request in DER.
     ///
     /// # Errors
     /// `Invalid`, naming the rule.
@@ -40,7 +39,7 @@ impl<'a> Request<'a> {
             Reader::only(signature.content, SEQUENCE)?;
         }
         outer.done()?;
-        // RFC 6960 4.1.1: version 1 is the default, and some write it out.
+        // Version 1 is the default (RFC 6960 4.1.1); some clients encode it explicitly.
         if let Some(version) = fields.optional(context_constructed(0))?
             && Reader::only(version.content, INTEGER)?.content != [0]
         {
@@ -97,8 +96,8 @@ fn read_nonce(extensions: &[u8]) -> Read<Option<&[u8]>> {
     Ok(nonce)
 }
 
-/// Reads an `Extensions` SEQUENCE: each one at most once (RFC 5280 4.2); what `take` does not know may be
-/// left aside unless it is critical (RFC 6960 4.4).
+/// Reads an `Extensions` SEQUENCE without duplicates (RFC 5280 4.2). Extensions for which `take` returns `false` are
+/// ignored, or rejected if critical (RFC 6960 4.4).
 fn understood<'a>(extensions: &'a [u8], mut take: impl FnMut(&ExtensionRef<'a>) -> Read<bool>) -> Read<()> {
     let mut list = Reader::only(extensions, SEQUENCE)?.reader();
     if list.is_empty() {

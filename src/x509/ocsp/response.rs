@@ -1,7 +1,7 @@
-//! OCSPResponse and BasicOCSPResponse (RFC 6960 4.2.1), written.
+//! Encoding of OCSPResponse and BasicOCSPResponse (RFC 6960 4.2.1).
 //!
-//! The responder is named by its subject and sends no certificates, because the issuer itself signs. Some verifiers, GnuTLS
-//! among them, find a signer in their list of authorities by its subject only.
+//! The responder is identified by its subject, because some verifiers, such as GnuTLS, find the signer by subject
+//! only. The response contains no certificates, because the issuer itself signs.
 
 use crate::x509::extension::extension;
 use crate::x509::oid;
@@ -10,46 +10,46 @@ use crate::x509::tbs::write_extensions;
 use crate::x509::time;
 use crate::x509::writer::{ENUMERATED, OCTET_STRING, SEQUENCE, Writer, build, context, context_constructed, tlv_len};
 
-/// What is known of a certificate (CertStatus, RFC 6960 4.2.1).
+/// The status of a certificate (CertStatus, RFC 6960 4.2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// Issued, and not revoked.
+    /// Issued and not revoked.
     Good,
     /// Revoked.
     Revoked {
-        /// When, epoch seconds.
+        /// Time of the revocation, epoch seconds.
         at: i64,
-        /// Reason code of RFC 5280 5.3.1; `None` is unspecified.
+        /// Reason code (RFC 5280 5.3.1); `None` for unspecified.
         reason: Option<u8>,
     },
-    /// Not known here.
+    /// Unknown to this server.
     Unknown,
 }
 
-/// What is said of one certificate.
+/// The status of one requested certificate.
 pub struct SingleResponse<'a> {
-    /// The CertID of the request, byte for byte.
+    /// The CertID of the request, with its original bytes.
     pub cert_id: &'a [u8],
-    /// What is known of it.
+    /// The status.
     pub status: Status,
 }
 
-/// An answer to be signed (ResponseData, RFC 6960 4.2.1).
+/// A response to be signed (ResponseData, RFC 6960 4.2.1).
 pub struct ResponseData<'a> {
     /// The subject of the signer.
     pub responder: &'a Name,
     /// producedAt, and thisUpdate of every certificate: epoch seconds.
     pub produced_at: i64,
-    /// When newer information will be there at the latest; `None`: at any time.
+    /// nextUpdate, epoch seconds; `None` if newer information is always available.
     pub next_update: Option<i64>,
-    /// In the order of the request.
+    /// The statuses, in the order of the request.
     pub responses: &'a [SingleResponse<'a>],
     /// The nonce of the request (RFC 9654 2.1).
     pub nonce: Option<&'a [u8]>,
 }
 
 impl ResponseData<'_> {
-    /// The bytes to sign.
+    /// Returns the bytes to sign.
     pub fn encode(&self) -> Vec<u8> {
         let ids: usize = self.responses.iter().map(|r| r.cert_id.len() + 96).sum();
         build(SEQUENCE, ids + self.responder.as_der().len() + 256, |w| {
@@ -72,7 +72,7 @@ impl ResponseData<'_> {
                 Status::Unknown => w.tlv(context(2), &[]),
                 Status::Revoked { at, reason } => w.nest(context_constructed(1), |w| {
                     generalized(w, at);
-                    // RFC 5280 5.3.1: unspecified is not written.
+                    // RFC 5280 5.3.1: the reason unspecified is omitted.
                     if let Some(code) = reason.filter(|&code| code != 0) {
                         w.nest(context_constructed(0), |w| w.tlv(ENUMERATED, &[code]));
                     }
@@ -90,8 +90,7 @@ fn generalized(w: &mut Writer, at: i64) {
     time::write_generalized(w, time::from_epoch(at));
 }
 
-/// The whole answer around a BasicOCSPResponse ([`ResponseData`] with its
-/// [signature](crate::x509::tbs::signed)): OCSPResponse, successful, of type basic.
+/// Wraps a BasicOCSPResponse, which is a [signed](crate::x509::tbs::signed) [`ResponseData`], in an OCSPResponse.
 pub fn successful(basic: &[u8]) -> Vec<u8> {
     build(SEQUENCE, tlv_len(basic.len()) + 32, |w| {
         w.tlv(ENUMERATED, &[0]);
@@ -104,7 +103,7 @@ pub fn successful(basic: &[u8]) -> Vec<u8> {
     })
 }
 
-/// An answer that is nothing but its OCSPResponseStatus (RFC 6960 4.2.1): never `successful`.
+/// Encodes an OCSPResponse that has only a status (RFC 6960 4.2.1), which must not be `successful`.
 pub fn failure(status: u8) -> [u8; 5] {
     [SEQUENCE, 3, ENUMERATED, 1, status]
 }

@@ -1,4 +1,4 @@
-//! Requests of every form, and bytes that are none.
+//! Valid requests in all forms, and invalid ones.
 
 use proptest::prelude::*;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::x509::extension::extension;
 use crate::x509::writer::{BOOLEAN, INTEGER, NULL, OCTET_STRING, SEQUENCE, Writer, build, context_constructed};
 
-/// A request under construction; each part can be replaced by what a client should not send.
+/// The parts of a request, each of which a test can replace with invalid data.
 #[derive(Clone)]
 struct Parts {
     before_list: Vec<u8>,
@@ -72,7 +72,7 @@ fn nonce(octets: usize) -> Vec<u8> {
     one(oid::OCSP_NONCE, false, &build(OCTET_STRING, octets, |w| w.raw(&vec![5; octets])))
 }
 
-/// An extension that nobody knows.
+/// An unknown extension.
 fn other(critical: bool) -> Vec<u8> {
     one(&[0x2a, 3, 4], critical, &[5, 0])
 }
@@ -151,7 +151,7 @@ fn what_breaks_a_rule_is_refused_by_name() {
     }
     let boolean = [vec![OCTET_STRING, 0], vec![BOOLEAN, 1, 1]].concat();
     assert!(Request::parse(&ask(|p| p.extensions = boolean)).is_err());
-    // As many as fit by their size are taken.
+    // As many certificates as the size limit allows are accepted.
     let fits = (1..=MAX_CERTIFICATES).rfind(|&count| ask(small(count)).len() < MAX_REQUEST).unwrap();
     assert_eq!(Request::parse(&ask(small(fits))).unwrap().certificates.len(), fits);
 }
@@ -187,7 +187,7 @@ proptest! {
         number.unsigned(serial.octets());
         let mut parts = Parts::of(IdHash::ALL[hash]);
         (parts.serials, parts.extensions) = (vec![number.finish()], nonce(octets));
-        // 20 octets with the first bit set take 21 in DER, and are still 20.
+        // 20 bytes with the first bit set take 21 in DER, but still count as 20.
         let der = parts.encode();
         let request = Request::parse(&der).unwrap();
         prop_assert_eq!(request.certificates[0].serial, serial);

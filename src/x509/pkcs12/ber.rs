@@ -1,27 +1,26 @@
-//! BER made DER as far as PKCS #12 files of other programs need it: lengths become definite, octet strings in pieces whole.
+//! Conversion of BER to DER for PKCS #12 files: lengths become definite, and segmented strings primitive.
 
 use zeroize::Zeroizing;
 
 use crate::x509::reader::{DerError, Read, Reader};
 use crate::x509::writer::{OCTET_STRING, Writer};
 
-/// Deepest nesting of a file.
+/// Maximum nesting depth of a file.
 const MAX_DEPTH: usize = 16;
 const CONSTRUCTED: u8 = 0x20;
 const CUT: DerError = DerError("truncated BER");
 
-/// The first value of `ber` with definite lengths, and the rest behind it. The result is not longer than `ber` by more
-/// than the length octets that became necessary.
+/// Converts the first value of `ber` to definite lengths and returns the remaining input. The result exceeds `ber` by
+/// the additional length bytes at most.
 ///
 /// # Errors
-/// The rule that is broken.
+/// The violated rule.
 pub(super) fn definite(ber: &[u8]) -> Read<(Vec<u8>, &[u8])> {
     let mut writer = Writer::with_capacity(ber.len());
     let rest = convert(ber, &mut writer, MAX_DEPTH)?;
     Ok((writer.finish(), rest))
 }
 
-/// Writes the first value of `ber`, and returns the rest behind it.
 fn convert<'a>(ber: &'a [u8], out: &mut Writer, depth: usize) -> Read<&'a [u8]> {
     let depth = depth.checked_sub(1).ok_or(DerError("values are nested deeper than 16"))?;
     let (&tag, rest) = ber.split_first().ok_or(CUT)?;
@@ -35,7 +34,7 @@ fn convert<'a>(ber: &'a [u8], out: &mut Writer, depth: usize) -> Read<&'a [u8]> 
         out.tlv(tag, content);
         return Ok(rest);
     }
-    // It may hold a private key: no part of it stays behind where it grew.
+    // It may include a private key: a reallocation would leave a copy in memory, so the capacity is set in advance.
     let mut content = Writer::with_capacity(length.unwrap_or(rest.len()).min(rest.len()) + 16);
     let rest = match length {
         Some(length) => {
@@ -64,7 +63,7 @@ fn convert<'a>(ber: &'a [u8], out: &mut Writer, depth: usize) -> Read<&'a [u8]> 
     Ok(rest)
 }
 
-/// The content of an octet string from its pieces, which are octet strings.
+/// Joins the segments of a segmented string.
 pub(super) fn joined(pieces: &[u8]) -> Read<Vec<u8>> {
     let mut reader = Reader::new(pieces);
     let mut whole = Vec::with_capacity(pieces.len());
@@ -74,7 +73,7 @@ pub(super) fn joined(pieces: &[u8]) -> Read<Vec<u8>> {
     Ok(whole)
 }
 
-/// A length, `None` for an indefinite one, and what follows it.
+/// Reads a length, `None` for the indefinite form, and returns the remaining input.
 fn length(octets: &[u8]) -> Read<(Option<usize>, &[u8])> {
     let (&first, rest) = octets.split_first().ok_or(CUT)?;
     match first {

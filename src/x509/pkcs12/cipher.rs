@@ -1,4 +1,4 @@
-//! Decryption by the password-based schemes of PKCS #5 and PKCS #12.
+//! Decryption with the password-based schemes of PKCS #5 and PKCS #12.
 
 use aws_lc_rs::cipher::{
     AES_128, AES_192, AES_256, Algorithm, DecryptionContext, PaddedBlockDecryptingKey, UnboundCipherKey,
@@ -11,24 +11,24 @@ use super::kdf::{Budget, Digest, Password, Purpose, pbkdf2, pkcs12};
 use crate::x509::reader::{DerError, Read, Reader};
 use crate::x509::writer::{INTEGER, SEQUENCE};
 
-/// Triple DES with three keys, to read files of programs that write it by default.
+/// Three-key Triple DES, to read files of programs that use it by default.
 #[allow(deprecated)]
 const TRIPLE_DES: &Algorithm = &aws_lc_rs::cipher::DES_EDE3_FOR_LEGACY_USE_ONLY;
-/// Longest salt, octets.
+/// Maximum length of a salt, in bytes.
 pub(super) const MAX_SALT: usize = 256;
-/// The last octet of pbeWithSHAAnd3-KeyTripleDES-CBC (RFC 7292 appendix C).
+/// The last byte of pbeWithSHAAnd3-KeyTripleDES-CBC (RFC 7292 appendix C).
 const PBE_TRIPLE_DES: u8 = 3;
-/// Advice for a file of an algorithm that is not supported.
+/// Advice for files with an unsupported algorithm.
 const CONVERT: &str = "convert the file with `openssl pkcs12 -legacy -in OLD -nodes | openssl pkcs12 -export -out NEW`";
 
 fn rule(error: DerError) -> String {
     error.0.to_owned()
 }
 
-/// Decrypts `data` by the `algorithm`, the content of an AlgorithmIdentifier.
+/// Decrypts `data` with `algorithm`, the content of an AlgorithmIdentifier.
 ///
 /// # Errors
-/// The rule that is broken: an algorithm that is not supported, or data that the password does not open.
+/// The violated rule: an unsupported algorithm, or data that the password does not decrypt.
 pub(super) fn decrypt(
     algorithm: Reader<'_>,
     password: &Password,
@@ -45,7 +45,6 @@ pub(super) fn decrypt(
     Ok(data)
 }
 
-/// An encryption scheme with its parameters.
 struct Scheme<'a> {
     cipher: &'static Algorithm,
     salt: &'a [u8],
@@ -59,7 +58,7 @@ enum Derivation<'a> {
 }
 
 impl<'a> Scheme<'a> {
-    /// The outer error is of the encoding, the inner one of an algorithm.
+    /// The outer error is a violated encoding rule, the inner one an unsupported algorithm.
     fn read(mut algorithm: Reader<'a>) -> Read<Result<Self, String>> {
         let scheme = algorithm.oid()?;
         let mut parameters = algorithm.sequence()?;
@@ -89,7 +88,7 @@ impl<'a> Scheme<'a> {
         derivation.done()?;
         let salt = bounded_salt(pbkdf2.octet_string()?)?;
         let iterations = pbkdf2.small()?;
-        // keyLength: the cipher says it as well.
+        // keyLength is ignored, because the cipher determines the key length.
         pbkdf2.optional(INTEGER)?;
         let digest = match pbkdf2.optional(SEQUENCE)? {
             Some(function) => Digest::of_hmac(function.reader().oid()?),
@@ -116,14 +115,14 @@ impl<'a> Scheme<'a> {
         Ok(match self.derivation {
             Derivation::Pbes2 { digest, .. } => pbkdf2(password, digest, self.salt, iterations, length),
             Derivation::Pkcs12 => {
-                // The vector takes as many iterations again.
+                // Derives the initialization vector, which takes the same number of iterations.
                 budget.take(self.iterations)?;
                 pkcs12(password, Digest::Sha1, Purpose::Encryption, self.salt, iterations, length)
             }
         })
     }
 
-    /// The initialization vector. Called after [`Self::key`], which takes its iterations from the budget.
+    /// Returns the initialization vector. Call [`Self::key`] first, which subtracts its iterations from the budget.
     fn context(&self, password: &Password) -> Result<DecryptionContext, String> {
         let wrong = |_| "its initialization vector has the wrong length".to_owned();
         match self.derivation {
@@ -148,7 +147,7 @@ fn key_length(cipher: &'static Algorithm) -> usize {
     }
 }
 
-/// A salt that is not longer than [`MAX_SALT`].
+/// Checks that a salt is at most [`MAX_SALT`] bytes long.
 pub(super) fn bounded_salt(salt: &[u8]) -> Read<&[u8]> {
     if salt.len() > MAX_SALT { Err(DerError("a salt is longer than 256 octets")) } else { Ok(salt) }
 }

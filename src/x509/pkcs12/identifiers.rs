@@ -1,6 +1,6 @@
-//! Identifiers in PKCS #12 files: algorithms, contents, attributes and bags.
+//! Identifiers in PKCS #12 files: algorithms, content types, attributes and bag types.
 
-/// Object identifiers of PKCS #5, #7, #9 and #12, as DER content octets.
+/// Object identifiers of PKCS #5, #7, #9 and #12, as DER content bytes.
 pub(super) mod oid {
     /// id-data, 1.2.840.113549.1.7.1.
     pub(in crate::x509::pkcs12) const DATA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 7, 1];
@@ -14,9 +14,9 @@ pub(super) mod oid {
     pub(in crate::x509::pkcs12) const X509_CERTIFICATE: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 22, 1];
     /// x509Crl, 1.2.840.113549.1.9.23.1.
     pub(in crate::x509::pkcs12) const X509_CRL: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 23, 1];
-    /// bagtypes, 1.2.840.113549.1.12.10.1; the type of a bag is the octet behind it.
+    /// bagtypes, 1.2.840.113549.1.12.10.1, followed by one byte for the type of a bag.
     pub(in crate::x509::pkcs12) const BAG_TYPES: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 12, 10, 1];
-    /// pkcs-12PbeIds, 1.2.840.113549.1.12.1; the algorithm is the octet behind it.
+    /// pkcs-12PbeIds, 1.2.840.113549.1.12.1, followed by one byte for the algorithm.
     pub(in crate::x509::pkcs12) const PKCS12_PBE: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 12, 1];
     /// id-PBES2, 1.2.840.113549.1.5.13.
     pub(in crate::x509::pkcs12) const PBES2: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 5, 13];
@@ -38,7 +38,7 @@ pub(super) mod oid {
     pub(in crate::x509::pkcs12) const AES256_CBC: &[u8] = &[0x60, 0x86, 0x48, 1, 0x65, 3, 4, 1, 42];
 }
 
-/// The last octet of a bag's type (RFC 7292 appendix D).
+/// The last byte of a bag type (RFC 7292 appendix D).
 pub(super) mod bag {
     pub(in crate::x509::pkcs12) const KEY: u8 = 1;
     pub(in crate::x509::pkcs12) const ENCRYPTED_KEY: u8 = 2;

@@ -1,4 +1,4 @@
-//! Keys from passwords: PBKDF2 (RFC 8018 section 5.2) and the function of PKCS #12 (RFC 7292 appendix B).
+//! Key derivation from passwords: PBKDF2 (RFC 8018 section 5.2) and the PKCS #12 function (RFC 7292 appendix B).
 
 use std::num::NonZeroU32;
 
@@ -10,21 +10,21 @@ use super::identifiers::oid;
 use crate::error::{Error, Result};
 use crate::x509;
 
-/// Longest password of a file that is read, bytes.
+/// Maximum length of the password of a file that is read, in bytes.
 const MAX_PASSWORD_LENGTH: usize = 1024;
-/// Longest password of a file that is written, characters.
+/// Maximum length of the password of a file that is written, in characters.
 const MAX_WRITTEN_PASSWORD_LENGTH: usize = 128;
-/// Iterations of all key derivations of a file that is read: about a second of CPU. GnuTLS writes 1,800,000.
+/// Maximum number of iterations per file that is read, about a second of CPU time. GnuTLS writes 1,800,000.
 const MAX_ITERATIONS: u32 = 3_000_000;
 
-/// The password of a file that is written: printable ASCII, because programs differ in the encoding of other characters.
+/// The password of a file to be written: printable ASCII, because programs encode other characters differently.
 pub struct WrittenPassword(Password);
 
 impl WrittenPassword {
     /// Validates the password in `field`.
     ///
     /// # Errors
-    /// `Invalid` for a password that is empty, too long or has other characters.
+    /// `Invalid` for a password that is empty, too long, or not printable ASCII.
     pub fn new(field: &str, text: &[u8]) -> Result<Self> {
         let is_printable = text.iter().all(|byte| (b' '..=b'~').contains(byte));
         if !(1..=MAX_WRITTEN_PASSWORD_LENGTH).contains(&text.len()) || !is_printable {
@@ -39,19 +39,19 @@ impl WrittenPassword {
     }
 }
 
-/// A password in both encodings that PKCS #12 has for it.
+/// A password in both encodings that PKCS #12 uses.
 pub(super) struct Password {
-    /// For PBKDF2.
+    /// UTF-8, for PBKDF2.
     utf8: Zeroizing<Vec<u8>>,
-    /// For the function of PKCS #12: UTF-16, big-endian, with two zero octets behind it.
+    /// Big-endian UTF-16 with two trailing zero bytes, for the PKCS #12 function.
     utf16: Zeroizing<Vec<u8>>,
 }
 
 impl Password {
-    /// The password in `field`.
+    /// Validates the password in `field`.
     ///
     /// # Errors
-    /// `Invalid` for a password that is too long.
+    /// `Invalid` for a password that is too long or not UTF-8.
     pub(super) fn new(field: &str, text: &[u8]) -> Result<Self> {
         let text = std::str::from_utf8(text).ok().filter(|text| text.len() <= MAX_PASSWORD_LENGTH);
         let rule = || Error::invalid(format!("{field}: must be a text of at most {MAX_PASSWORD_LENGTH} bytes"));
@@ -62,7 +62,7 @@ impl Password {
     }
 }
 
-/// The iterations that the key derivations of one file may still take.
+/// The remaining iterations of the key derivations of one file.
 pub(super) struct Budget(u32);
 
 impl Budget {
@@ -70,7 +70,7 @@ impl Budget {
         Self(MAX_ITERATIONS)
     }
 
-    /// Takes the iterations of one derivation.
+    /// Subtracts the iterations of one derivation.
     pub(super) fn take(&mut self, iterations: u32) -> Result<NonZeroU32, String> {
         let count = NonZeroU32::new(iterations).ok_or("an iteration count is 0")?;
         self.0 = self
@@ -81,7 +81,6 @@ impl Budget {
     }
 }
 
-/// A digest of the MAC or of a key derivation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Digest {
     Sha1,
@@ -91,7 +90,6 @@ pub(super) enum Digest {
 }
 
 impl Digest {
-    /// The digest of an identifier.
     pub(super) fn of(oid: &[u8]) -> Option<Self> {
         let known = [
             (x509::oid::SHA1, Self::Sha1),
@@ -102,7 +100,7 @@ impl Digest {
         known.into_iter().find_map(|(known, digest)| (known == oid).then_some(digest))
     }
 
-    /// The digest of a pseudo-random function of PBKDF2.
+    /// Returns the digest of a PBKDF2 pseudo-random function.
     pub(super) fn of_hmac(oid: &[u8]) -> Option<Self> {
         let known = [
             (oid::HMAC_SHA1, Self::Sha1),
@@ -122,7 +120,6 @@ impl Digest {
         }
     }
 
-    /// The algorithm of the MAC.
     pub(super) fn hmac(self) -> hmac::Algorithm {
         match self {
             Self::Sha1 => hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY,
@@ -142,7 +139,7 @@ impl Digest {
     }
 }
 
-/// Derives `length` octets by PBKDF2.
+/// Derives `length` bytes with PBKDF2.
 pub(super) fn pbkdf2(
     password: &Password,
     digest: Digest,
@@ -155,7 +152,7 @@ pub(super) fn pbkdf2(
     key
 }
 
-/// The purpose of a key of the function of PKCS #12 (RFC 7292 appendix B.3).
+/// The purpose of a key derived by the PKCS #12 function (RFC 7292 appendix B.3).
 #[derive(Clone, Copy)]
 pub(super) enum Purpose {
     Encryption = 1,
@@ -163,7 +160,7 @@ pub(super) enum Purpose {
     Mac = 3,
 }
 
-/// Derives `length` octets by the function of PKCS #12 (RFC 7292 appendix B.2).
+/// Derives `length` bytes with the PKCS #12 function (RFC 7292 appendix B.2).
 pub(super) fn pkcs12(
     password: &Password,
     digest: Digest,
@@ -199,7 +196,7 @@ pub(super) fn pkcs12(
     }
 }
 
-/// Adds a number and 1 to another of the same length, big-endian, without the carry behind the first octet.
+/// Adds a number and 1 to a big-endian number of the same length, discarding the final carry.
 fn add_and_one(number: &mut [u8], addend: &[u8]) {
     let mut carry = 1;
     for (octet, added) in number.iter_mut().zip(addend).rev() {

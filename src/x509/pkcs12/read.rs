@@ -1,4 +1,4 @@
-//! Reading a file: its MAC first, then each of its parts.
+//! Reading of PKCS #12 files. The MAC is verified first.
 
 use aws_lc_rs::hmac;
 use zeroize::Zeroizing;
@@ -12,13 +12,13 @@ use crate::x509::pem;
 use crate::x509::reader::{DerError, Read, Reader, Tlv};
 use crate::x509::writer::{INTEGER, OCTET_STRING, context, context_constructed};
 
-/// Longest file, bytes.
+/// Maximum length of a file, in bytes.
 pub const MAX_FILE: usize = 384 * 1024;
 
-/// The contents of a file, in its order.
+/// The contents of a file, in order.
 #[derive(Default)]
 pub struct Contents {
-    /// PrivateKeyInfo (PKCS #8) of each private key.
+    /// Private keys, each a PrivateKeyInfo (PKCS #8).
     pub private_keys: Vec<Zeroizing<Vec<u8>>>,
     /// Certificates, DER.
     pub certificates: Vec<Vec<u8>>,
@@ -27,7 +27,7 @@ pub struct Contents {
 }
 
 impl Contents {
-    /// The contents as PEM: private keys, certificates, CRLs.
+    /// Returns the contents as PEM: private keys, certificates, CRLs.
     pub fn to_pem(&self) -> Zeroizing<Vec<u8>> {
         let keys = self.private_keys.iter().map(|der| ("PRIVATE KEY", der.as_slice()));
         let certificates = self.certificates.iter().map(|der| ("CERTIFICATE", der.as_slice()));
@@ -44,11 +44,11 @@ impl Contents {
     }
 }
 
-/// Reads the file in `field` with its password. Takes up to about a second of CPU.
+/// Reads the file in `field` with its password. Takes up to about a second of CPU time.
 ///
 /// # Errors
-/// `Invalid` naming the field and the rule: a file that is too long, no PKCS #12, without a MAC or with one of another
-/// password, encrypted by an algorithm that is not supported, or with other contents than keys, certificates and CRLs.
+/// `Invalid`, naming the field and the rule, for a file that is too long, not PKCS #12, without a MAC, with a MAC of
+/// another password, with an unsupported algorithm, or with contents other than keys, certificates and CRLs.
 pub fn read(field: &str, file: &[u8], password: &[u8]) -> Result<Contents> {
     if file.len() > MAX_FILE {
         return Err(Error::invalid(format!("{field}: longer than {} KiB", MAX_FILE / 1024)));
@@ -59,13 +59,12 @@ pub fn read(field: &str, file: &[u8], password: &[u8]) -> Result<Contents> {
     Ok(reading.contents)
 }
 
-/// A reason to refuse a file.
 enum Problem {
-    /// The encoding breaks a rule.
+    /// The encoding violates a rule.
     Encoding(DerError),
-    /// The file is valid, but has something that is not supported.
+    /// The file is valid, but has an unsupported feature.
     Unsupported(String),
-    /// The MAC belongs to another password.
+    /// The MAC does not match the password.
     Password,
 }
 
@@ -131,7 +130,7 @@ impl Reading<'_> {
         let digest = Digest::of(algorithm).ok_or("its MAC has a digest other than SHA-1 and SHA-2".to_owned())?;
         let value = info.octet_string()?;
         let salt = bounded_salt(mac.octet_string()?)?;
-        // DEFAULT 1.
+        // The default is 1.
         let iterations = if mac.is_empty() { 1 } else { mac.small()? };
         mac.done()?;
         let iterations = self.budget.take(iterations)?;
@@ -208,7 +207,7 @@ fn explicit<'a>(reader: &mut Reader<'a>) -> Read<Reader<'a>> {
     Ok(reader.expect(context_constructed(0))?.reader())
 }
 
-/// The content of a `[0] IMPLICIT OCTET STRING`, whole or in pieces.
+/// The content of a `[0] IMPLICIT OCTET STRING`, primitive or in segments.
 fn implicit_octets(value: Tlv<'_>) -> Read<Vec<u8>> {
     match value.tag {
         tag if tag == context(0) => Ok(value.content.to_vec()),
@@ -218,7 +217,7 @@ fn implicit_octets(value: Tlv<'_>) -> Read<Vec<u8>> {
     }
 }
 
-/// The octets of a CertBag or CRLBag of the type `wanted`.
+/// Returns the value of a CertBag or CRLBag of type `wanted`.
 fn typed(mut bag: Reader<'_>, wanted: &[u8], rule: &str) -> Result<Vec<u8>, Problem> {
     let mut value = bag.sequence()?;
     if value.oid()? != wanted {

@@ -4,7 +4,7 @@ use super::ber::definite;
 use super::kdf::{Digest, Password, Purpose, pkcs12};
 use super::*;
 
-/// Values that OpenSSL 3.0's `openssl kdf … PKCS12KDF` gives for the password `smeg`.
+/// Expected values are from OpenSSL 3.0, `openssl kdf … PKCS12KDF`, for the password `smeg`.
 #[test]
 fn pkcs12_kdf_gives_the_values_of_another_program() {
     let password = Password::new("password", b"smeg").unwrap();
@@ -29,7 +29,7 @@ fn pkcs12_kdf_gives_the_values_of_another_program() {
             "81b767f390ef2d9aea9c260568c5e33f69bc2ba62d832d51bbb5baafd76a8529e2ec3e2f3a02309bafcd7d3b416b1b6c6228fbb829\
              d5124a8f4475ad4a4e4d2ebfa97849e1f25cf26a306f548800037d",
         ),
-        // The block of this digest has 128 octets.
+        // The block size of this digest is 128 bytes.
         (
             Digest::Sha512,
             Purpose::Mac,
@@ -65,12 +65,12 @@ fn pkcs12_file_is_read_back_and_hides_its_contents() {
 
 #[test]
 fn ber_becomes_der_and_is_bounded() {
-    // SEQUENCE { OCTET STRING in two pieces, [0] { INTEGER 5 } }, all indefinite.
+    // SEQUENCE { OCTET STRING in two segments, [0] { INTEGER 5 } }, all with indefinite lengths.
     let ber = [0x30, 0x80, 0x24, 0x80, 4, 1, 0xaa, 4, 2, 0xbb, 0xcc, 0, 0, 0xa0, 0x80, 2, 1, 5, 0, 0, 0, 0, 0x77];
     let (der, rest) = definite(&ber).unwrap();
     assert_eq!(der, [0x30, 10, 4, 3, 0xaa, 0xbb, 0xcc, 0xa0, 3, 2, 1, 5]);
     assert_eq!(rest, [0x77]);
-    // Lengths that are longer than they have to be.
+    // Non-minimal lengths.
     assert_eq!(definite(&[0x30, 0x83, 0, 0, 3, 2, 1, 5]).unwrap().0, [0x30, 3, 2, 1, 5]);
     for bad in [
         &[][..],

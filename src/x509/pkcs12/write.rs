@@ -1,4 +1,4 @@
-//! Writing a file. The derivation of its keys takes milliseconds and comes first; the rest takes microseconds.
+//! Writing of PKCS #12 files. Key derivation takes milliseconds and is done first; encoding takes microseconds.
 
 use std::num::NonZeroU32;
 
@@ -12,16 +12,15 @@ use crate::random;
 use crate::x509;
 use crate::x509::writer::{INTEGER, NULL, OCTET_STRING, SEQUENCE, SET, Writer, build, context, context_constructed};
 
-/// Iterations of each key derivation, the default of Java's key stores.
+/// Iterations of each key derivation: the default of Java key stores.
 const ITERATIONS: NonZeroU32 = NonZeroU32::MIN.saturating_add(9_999);
 const SALT_LENGTH: usize = 16;
 const KEY_LENGTH: usize = 32;
-/// BMPString.
 const BMP_STRING: u8 = 0x1e;
-/// The localKeyId that ties the key to its certificate. A file has one key.
+/// The localKeyId that links the key to its certificate. A file has one key.
 const KEY_ID: &[u8] = &[1];
 
-/// The keys of a file that is to be written, derived from its password.
+/// The derived keys of a file to be written.
 pub struct Protection {
     encryption: PaddedBlockEncryptingKey,
     mac: hmac::Key,
@@ -31,11 +30,11 @@ pub struct Protection {
 
 /// The contents of a file.
 pub struct Entry<'a> {
-    /// The friendlyName of the key: the alias in Java, the label in Windows. Empty for none.
+    /// The friendlyName of the key (the alias in Java, the label in Windows); empty for none.
     pub name: &'a str,
-    /// PrivateKeyInfo (PKCS #8).
+    /// The private key as PrivateKeyInfo (PKCS #8).
     pub private_key: &'a [u8],
-    /// The certificate of the key and its chain, DER.
+    /// The certificate of the key and its chain, in DER.
     pub certificates: &'a [&'a [u8]],
 }
 
@@ -43,7 +42,7 @@ impl Protection {
     /// Derives the keys of one file. Takes about 10 ms.
     ///
     /// # Errors
-    /// `Internal` when the library refuses the key.
+    /// `Internal` when the crypto library rejects the key.
     pub fn derive(password: &WrittenPassword) -> Result<Self> {
         let password = password.password();
         let encryption_salt = random::bytes();
@@ -59,7 +58,7 @@ impl Protection {
         })
     }
 
-    /// The file, DER.
+    /// Encodes the file in DER.
     ///
     /// # Errors
     /// `Internal` when encryption fails.
@@ -113,7 +112,7 @@ impl Protection {
     }
 
     fn encrypted(&self, plain: &[u8]) -> Result<Encrypted> {
-        // Encrypted in place; the padding must not move a private key.
+        // The capacity includes the padding: a reallocation would leave a copy of the private key in memory.
         let mut data = Vec::with_capacity(plain.len() + AES_256.block_len());
         data.extend_from_slice(plain);
         match self.encryption.encrypt(&mut data) {
@@ -153,7 +152,7 @@ struct Encrypted {
     iv: [u8; 16],
 }
 
-/// SafeContents with a bag for each certificate; the first one is the certificate of the key.
+/// Encodes SafeContents with a bag for each certificate. The first one is the certificate of the key.
 fn certificate_bags(entry: &Entry<'_>) -> Vec<u8> {
     let size = entry.certificates.iter().map(|der| der.len() + 256).sum();
     build(SEQUENCE, size, |bags| {
@@ -178,7 +177,7 @@ fn write_bag_type(out: &mut Writer, kind: u8) {
     out.oid(&[oid::BAG_TYPES, &[kind]].concat());
 }
 
-/// A ContentInfo of the type data.
+/// Writes a ContentInfo of type data.
 fn write_data(out: &mut Writer, content: impl FnOnce(&mut Writer)) {
     out.nest(SEQUENCE, |info| {
         info.oid(oid::DATA);
@@ -186,8 +185,7 @@ fn write_data(out: &mut Writer, content: impl FnOnce(&mut Writer)) {
     });
 }
 
-/// The attributes friendlyName and localKeyId, in the order of their encodings (X.690 section 11.6): the set of the
-/// shorter one comes first.
+/// Writes the attributes friendlyName and localKeyId, sorted by encoding as DER requires (X.690 11.6).
 fn write_attributes(out: &mut Writer, name: &str) {
     let name: Vec<u8> = name.encode_utf16().flat_map(u16::to_be_bytes).collect();
     let attribute = |oid: &[u8], tag, value: &[u8]| {

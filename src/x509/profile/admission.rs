@@ -1,5 +1,5 @@
-//! Admissions of professions (Common PKI 2.0, part 1, table 29a): not of RFC 5280, but readers of certificates
-//! refuse a whole certificate for it.
+//! Professional admissions (Common PKI 2.0, part 1, table 29a). RFC 5280 does not define them, but certificate
+//! readers reject certificates with malformed ones.
 
 use super::general_name::one;
 use super::{identifier, name, rule, text};
@@ -8,10 +8,10 @@ use crate::x509::writer::{
     IA5_STRING, OCTET_STRING, OID, PRINTABLE_STRING, SEQUENCE, UTF8_STRING, context_constructed,
 };
 
-/// Longest text, in octets.
+/// Maximum length of a text, in bytes.
 const MAX_TEXT: usize = 128;
 
-/// AdmissionSyntax: who admits, and a list of admissions.
+/// AdmissionSyntax: the admission authority and a list of admissions.
 pub(super) fn read(value: &[u8]) -> Read<()> {
     let mut fields = Reader::only(value, SEQUENCE)?.reader();
     if let [tag, ..] = fields.rest()
@@ -57,7 +57,7 @@ fn naming_authority(fields: &mut Reader<'_>, tag: u8) -> Read<()> {
     authority.done()
 }
 
-/// A DirectoryString, of the one type that every reader takes.
+/// Reads a DirectoryString of the type that every reader supports.
 fn directory_string(fields: &mut Reader<'_>) -> Read<()> {
     let value = fields.any()?;
     let fits = value.tag == UTF8_STRING && (1..=MAX_TEXT).contains(&value.content.len());

@@ -1,4 +1,4 @@
-//! GeneralNames (RFC 5280 4.2.1.6): alternative names, and the names of issuers and places.
+//! GeneralNames (RFC 5280 4.2.1.6): alternative names, issuer names and locations.
 
 use super::{identifier, name, text};
 use crate::x509::general_name::{
@@ -9,10 +9,10 @@ use crate::x509::oid::check_size;
 use crate::x509::reader::{DerError, Read, Reader, Tlv, check_der, check_oid};
 use crate::x509::writer::{IA5_STRING, UTF8_STRING, context_constructed};
 
-/// Refuses names that are not well-formed, and the kinds that not every reader takes.
+/// Rejects malformed names, and kinds of names that some readers do not support.
 ///
 /// # Errors
-/// The rule that is broken.
+/// The violated rule.
 pub(crate) fn names(mut names: Reader<'_>) -> Read<()> {
     while !names.is_empty() {
         one(&names.any()?, text::uri_name)?;
@@ -20,7 +20,7 @@ pub(crate) fn names(mut names: Reader<'_>) -> Read<()> {
     Ok(())
 }
 
-/// Holds one name against its rules, a URI against those of its place.
+/// Validates one name. `uri` validates a URI, whose rules depend on its use.
 pub(super) fn one(name: &Tlv<'_>, uri: fn(&[u8]) -> Read<()>) -> Read<()> {
     match name.tag {
         EMAIL => text::mailbox(name.content),
@@ -31,7 +31,7 @@ pub(super) fn one(name: &Tlv<'_>, uri: fn(&[u8]) -> Read<()>) -> Read<()> {
     }
 }
 
-/// An IPv4 address has one form: in another one name constraints would not be held against it.
+/// Rejects IPv4-mapped IPv6 addresses, which would bypass name constraints on IPv4 addresses.
 fn address(octets: &[u8]) -> Read<()> {
     match octets.len() {
         16 if mapped(octets).is_some() => Err(DerError("an IPv4 address must have 4 octets (RFC 5280 4.2.1.6)")),
@@ -40,7 +40,7 @@ fn address(octets: &[u8]) -> Read<()> {
     }
 }
 
-/// The kinds that constraints and names share.
+/// Validates the kinds with the same rules in names and constraints.
 pub(super) fn other_kind(name: &Tlv<'_>) -> Read<()> {
     match name.tag {
         OTHER => other(name.reader(), text::service),
@@ -57,10 +57,10 @@ pub(super) fn other_kind(name: &Tlv<'_>) -> Read<()> {
     }
 }
 
-/// As [`names`], of the text of an otherName that is written in the type of its kind.
+/// As [`names`], for the text of an otherName in the string type of its kind.
 ///
 /// # Errors
-/// The rule that is broken.
+/// The violated rule.
 pub(crate) fn other_text(kind: &[u8], value: &[u8]) -> Read<()> {
     match kind {
         SMTP_UTF8_MAILBOX => text::utf8_mailbox(value),
@@ -69,8 +69,8 @@ pub(crate) fn other_text(kind: &[u8], value: &[u8]) -> Read<()> {
     }
 }
 
-/// An otherName, the text of an SRVName against the rules of its place. One that is not known is DER, and UTF-8 where it
-/// says so.
+/// Validates an otherName. `service` validates the text of an SRVName, whose rules depend on its use. Unknown kinds
+/// must be DER, and valid UTF-8 in a UTF8String.
 pub(super) fn other(mut name: Reader<'_>, service: fn(&[u8]) -> Read<()>) -> Read<()> {
     let kind = identifier(&mut name)?;
     let explicit = name.expect(context_constructed(0))?;

@@ -1,15 +1,15 @@
-//! Names of the directory (RFC 5280 4.1.2.4): of subjects, and wherever a GeneralName holds one.
+//! Directory names (RFC 5280 4.1.2.4): subjects, and directoryName among GeneralNames.
 
 use super::identifier;
 use crate::x509::name::{Attribute, MAX_ATTRIBUTES, is_printable};
 use crate::x509::reader::{DerError, Read, Reader};
 use crate::x509::writer::{IA5_STRING, PRINTABLE_STRING, SEQUENCE, SET, UTF8_STRING};
 
-/// Refuses a Name that is no DER, or that others do not read: each RDN has attributes, in the order of
-/// X.690 11.6 and each once, and each value is a character string within its type, without control characters.
+/// Rejects a Name that is not DER or that some readers do not support. Each RDN has attributes, sorted (X.690 11.6)
+/// and without duplicates. Each value is a valid string without control characters.
 ///
 /// # Errors
-/// The rule that is broken.
+/// The violated rule.
 pub(crate) fn name(der: &[u8]) -> Read<()> {
     let mut rdns = Reader::only(der, SEQUENCE)?.reader();
     let mut count = 0;
@@ -45,23 +45,23 @@ pub(crate) fn name(der: &[u8]) -> Read<()> {
     Ok(())
 }
 
-/// Whether the value of an attribute has at least one character (RFC 5280 A.1): those of X.520 do, and two more.
+/// `true` if values of an attribute must not be empty (RFC 5280 A.1): those of X.520, emailAddress and userId.
 fn has_character(oid: &[u8]) -> bool {
     const ATTRIBUTES_OF_X520: &[u8] = &[0x55, 4];
     let others = [Attribute::EmailAddress, Attribute::UserId];
     oid.starts_with(ATTRIBUTES_OF_X520) || others.iter().any(|other| other.oid() == oid)
 }
 
-/// Whether an attribute of X.520 is a DirectoryString, or the PrintableString that is one of its choices (RFC 5280 A.1).
-/// Nobody decodes an IA5String or NumericString there.
+/// `true` for attributes of X.520 that are DirectoryStrings, or PrintableStrings, which is one of the choices (RFC
+/// 5280 A.1). Readers do not decode an IA5String or NumericString there.
 fn is_directory_string(oid: &[u8]) -> bool {
     // commonName to countryName, localityName to description, businessCategory, postalCode, name to
     // generationQualifier, dnQualifier, pseudonym, organizationIdentifier.
     matches!(oid, [0x55, 4, 3..=13 | 15 | 17 | 41..=44 | 46 | 65 | 97])
 }
 
-/// A character string of the types that every reader takes (X.680 41): not UniversalString or VisibleString,
-/// of TeletexString only what is ASCII.
+/// Validates a string of a type that every reader supports (X.680 41): not UniversalString or VisibleString, and only
+/// ASCII in a TeletexString.
 pub(super) fn text(tag: u8, content: &[u8]) -> Read<()> {
     const WRONG: DerError = DerError("a character string holds octets outside of its type (X.680 41)");
     let fits = match tag {
@@ -84,7 +84,7 @@ fn plain(control: bool) -> Read<()> {
     if control { Err(DerError("control characters in a name")) } else { Ok(()) }
 }
 
-/// Whether UTF-8 holds control characters; `None` when it is none.
+/// Returns `true` if UTF-8 contains control characters, or `None` if it is invalid.
 fn utf8(content: &[u8]) -> Option<bool> {
     if content.is_ascii() {
         return Some(content.iter().any(u8::is_ascii_control));
@@ -92,7 +92,7 @@ fn utf8(content: &[u8]) -> Option<bool> {
     std::str::from_utf8(content).ok().map(|text| text.contains(char::is_control))
 }
 
-/// As [`utf8`], of characters of two octets: no surrogates, no noncharacters (Unicode 23.7).
+/// As [`utf8`], for 16-bit characters, without surrogates and noncharacters (Unicode 23.7).
 fn bmp(content: &[u8]) -> Option<bool> {
     let mut control = false;
     let (units, rest) = content.as_chunks::<2>();

@@ -1,5 +1,4 @@
-//! Where something is to be had: distribution points (RFC 5280 4.2.1.13, 4.2.1.15, 5.2.5) and access
-//! descriptions (4.2.2).
+//! Distribution points (RFC 5280 4.2.1.13, 4.2.1.15, 5.2.5) and access descriptions (4.2.2).
 
 use super::general_name::one;
 use super::{elements, identifier, named_bits, names, rule, text};
@@ -27,8 +26,8 @@ pub(super) fn distribution_points(value: &[u8]) -> Read<()> {
     Ok(())
 }
 
-/// DistributionPointName: full names. Not every reader takes a name relative to the issuer's, which RFC 5280
-/// 4.2.1.13 advises against.
+/// DistributionPointName, which must have full names. RFC 5280 4.2.1.13 advises against names relative to the issuer,
+/// and some readers do not support them.
 fn point_name(name: &Tlv<'_>) -> Read<()> {
     let mut choice = name.reader();
     let Some(full) = choice.optional(context_constructed(0))? else {
@@ -48,7 +47,7 @@ fn reason_flags(flags: &Tlv<'_>) -> Read<()> {
     named_bits(flags.content)
 }
 
-/// issuingDistributionPoint: something, and of one scope.
+/// issuingDistributionPoint: not empty, and with one scope.
 pub(super) fn issuing_distribution_point(value: &[u8]) -> Read<()> {
     let mut fields = elements(value, "must not be empty (RFC 5280 5.2.5)")?;
     if let Some(name) = fields.optional(context_constructed(0))? {
@@ -66,7 +65,7 @@ pub(super) fn issuing_distribution_point(value: &[u8]) -> Read<()> {
     rule(!attributes, "onlyContainsAttributeCerts must be FALSE (RFC 5280 5.2.5)")
 }
 
-/// A BOOLEAN DEFAULT FALSE under its own tag.
+/// Reads a BOOLEAN DEFAULT FALSE with an implicit tag.
 fn flag(fields: &mut Reader<'_>, tag: u8) -> Read<bool> {
     match fields.optional(context(tag))?.map(|flag| flag.content) {
         None => Ok(false),

@@ -1,4 +1,4 @@
-//! Policies (RFC 5280 4.2.1.4, 4.2.1.5, 4.2.1.11).
+//! Certificate policies (RFC 5280 4.2.1.4, 4.2.1.5, 4.2.1.11).
 
 use std::collections::HashSet;
 
@@ -7,14 +7,13 @@ use crate::x509::oid;
 use crate::x509::reader::{DerError, Read, Reader};
 use crate::x509::writer::{IA5_STRING, SEQUENCE, UTF8_STRING, context};
 
-/// Most certificate policies.
 const MAX_POLICIES: usize = 1000;
-/// Longest text of a notice, in characters.
+/// Maximum length of the text of a notice, in characters.
 const MAX_TEXT: usize = 200;
 const VISIBLE_STRING: u8 = 0x1a;
 const BMP_STRING: u8 = 0x1e;
 
-/// certificatePolicies: not empty, no policy twice, qualifiers that are known.
+/// certificatePolicies: not empty, without duplicates, with known qualifiers only.
 pub(super) fn read(value: &[u8]) -> Read<()> {
     let mut policies = elements(value, "must not be empty (RFC 5280 4.2.1.4)")?;
     let mut seen = HashSet::new();
@@ -47,7 +46,7 @@ fn qualifiers_of(mut qualifiers: Reader<'_>) -> Read<()> {
     Ok(())
 }
 
-/// UserNotice: a reference and a text, each of them or none.
+/// UserNotice: an optional reference and an optional text.
 fn notice(mut fields: Reader<'_>) -> Read<()> {
     if let Some(reference) = fields.optional(SEQUENCE)? {
         let mut parts = reference.reader();
@@ -79,7 +78,7 @@ fn display_text(of_type: bool, tag: u8, content: &[u8]) -> Read<()> {
     rule((1..=MAX_TEXT).contains(&characters), "the text of a notice has 1 to 200 characters (RFC 5280 4.2.1.4)")
 }
 
-/// policyMappings: pairs, none of them with anyPolicy.
+/// policyMappings: pairs of OIDs without anyPolicy.
 pub(super) fn mappings(value: &[u8]) -> Read<()> {
     let mut mappings = elements(value, "must not be empty (RFC 5280 4.2.1.5)")?;
     while !mappings.is_empty() {
@@ -93,7 +92,7 @@ pub(super) fn mappings(value: &[u8]) -> Read<()> {
     Ok(())
 }
 
-/// policyConstraints: one of two numbers of certificates, or both.
+/// policyConstraints: one or both of two numbers of certificates.
 pub(super) fn constraints(value: &[u8]) -> Read<()> {
     let mut fields = elements(value, "must not be empty (RFC 5280 4.2.1.11)")?;
     for tag in [0, 1] {

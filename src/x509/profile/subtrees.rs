@@ -7,7 +7,7 @@ use crate::x509::general_name::{DIRECTORY, DNS, EMAIL, IP, OTHER, URI, mapped};
 use crate::x509::reader::{DerError, Read, Reader, Tlv};
 use crate::x509::writer::{SEQUENCE, context_constructed};
 
-/// Permitting or excluding something, at most as many subtrees as are read when something is signed below.
+/// Requires at least one subtree, and at most as many as are evaluated when a certificate below is signed.
 pub(super) fn read(value: &[u8]) -> Read<()> {
     let mut fields = Reader::only(value, SEQUENCE)?.reader();
     let sides = [fields.optional(context_constructed(0))?, fields.optional(context_constructed(1))?];
@@ -24,7 +24,7 @@ fn subtrees(mut side: Reader<'_>) -> Read<()> {
         rule(count <= MAX_SUBTREES, "more than 1000 subtrees on one side")?;
         let mut subtree = side.sequence()?;
         let name = subtree.any()?;
-        // Its minimum is 0, which DER leaves out, and a maximum is absent.
+        // `minimum` must be 0, which DER omits, and `maximum` must be absent.
         subtree.done().map_err(|_| DerError("a subtree has a minimum or maximum (RFC 5280 4.2.1.10)"))?;
         base(&name)?;
     }
@@ -38,13 +38,13 @@ fn base(base: &Tlv<'_>) -> Read<()> {
         URI => text::uri_base(base.content),
         IP => network(base.content),
         OTHER => other(base.reader(), text::service_base),
-        // An empty one is every name.
+        // An empty one matches all names.
         DIRECTORY => name::name(base.content),
         _ => other_kind(base),
     }
 }
 
-/// An address and a mask of ones and then zeros, with nothing behind the mask; of IPv4 in its own form.
+/// An address and a contiguous mask, without address bits outside the mask. IPv4 networks must be 8 bytes long.
 fn network(content: &[u8]) -> Read<()> {
     rule(matches!(content.len(), 8 | 32), "a subtree of addresses must have 8 or 32 octets (RFC 5280 4.2.1.10)")?;
     let (address, mask) = content.split_at(content.len() / 2);

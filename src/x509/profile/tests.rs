@@ -1,4 +1,4 @@
-//! Each rule of the profile, by what breaks it and by what keeps it.
+//! Valid and invalid values for each rule of the profile.
 
 use proptest::prelude::*;
 
@@ -9,7 +9,6 @@ use crate::x509::raw_extension::ExtensionRef;
 use crate::x509::usage::KeyUsage;
 use crate::x509::writer::build;
 
-/// A value around others.
 fn tlv(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
     build(tag, 0, |w| parts.iter().for_each(|part| w.raw(part)))
 }
@@ -32,14 +31,14 @@ fn common_name(tag: u8, value: &[u8]) -> Vec<u8> {
     tlv(SEQUENCE, &[&tlv(SET, &[&attribute])])
 }
 
-/// The rule that a value breaks; nothing for a good one.
+/// Returns the rule that a value violates, or an empty string.
 fn broken(known: Option<Known>, value: &[u8]) -> String {
     let known = known.unwrap();
     let critical = matches!(known.critical, Critical::Always);
     known.hold("field", critical, value).map_or_else(|e| e.text().to_owned(), |()| String::new())
 }
 
-/// Holds values against the reader of an extension: the good ones, and the others with the rule of each.
+/// Checks that `good` values are accepted, and `bad` ones are rejected with their rules.
 fn judge(known: fn(&[u8]) -> Option<Known>, oid: &[u8], good: &[Vec<u8>], bad: &[(Vec<u8>, &str)]) {
     let name = known(oid).unwrap().name;
     for value in good {
@@ -125,7 +124,7 @@ fn names_are_der_and_of_strings_that_others_read() {
         let found = of(&[&tlv(SEQUENCE, &[&tlv(6, &[oid]), &tlv(tag, &[b"12"])])]);
         assert_eq!(found.is_ok(), fits, "{oid:02x?} {tag:#x}: {found:?}");
     }
-    // What a type that nobody knows may hold is not known either, and RFC 4519 2.4 gives no least length.
+    // Values of unknown types are not restricted, and RFC 4519 2.4 has no minimum length.
     for free in [SOME, &tlv(6, &[Attribute::DomainComponent.oid()])] {
         assert_eq!(of(&[&tlv(SEQUENCE, &[free, &[0x16, 0]])]), Ok(()));
     }
@@ -139,7 +138,6 @@ fn names_are_der_and_of_strings_that_others_read() {
     }
 }
 
-/// Texts that are names of a kind, and texts that are not.
 fn texts(check: fn(&[u8]) -> Read<()>, good: &[&str], bad: &[&str]) {
     for text in good {
         assert_eq!(check(text.as_bytes()), Ok(()), "{text}");
@@ -247,8 +245,8 @@ fn texts_of_names_follow_their_rules() {
 fn a_label_that_begins_as_an_a_label_decodes() {
     let good =
         ["xn--bcher-kva.test", "XN--BCHER-KVA.test", "a.xn--55qx5d", "xn--i-7iq.test", "*.xn--bcher-kva.test", "a--b"];
-    // Nothing, ASCII alone, a control character, no Punycode, U+00DC, which is written in lower case, two that are not in
-    // NFC, a full stop in one character, a wide letter, a joiner with nothing to join.
+    // Empty, ASCII only, a control character, invalid Punycode, U+00DC (which must be lower case), two labels that
+    // are not in NFC, a full stop as one character, a wide letter, a joiner without context.
     let bad =
         ["xn--", "xn--a-", "xn--a", "xn--zzzzzzzzzzz99999", "xn--bcher-2pa", "xn--u-ccb", "xn--u-bcb", "xn--a-ecp"]
             .into_iter()
@@ -479,7 +477,7 @@ fn policies_are_read_to_their_end() {
     );
 }
 
-/// A distribution point of these fields, in a list.
+/// A list with one distribution point of these fields.
 fn point(fields: &[&[u8]]) -> Vec<u8> {
     tlv(SEQUENCE, &[&tlv(SEQUENCE, fields)])
 }
@@ -684,7 +682,7 @@ fn what_belongs_to_lists_or_is_not_supported_stands_in_no_certificate() {
             (vec![4, 1, 0], "unexpected DER tag"),
         ],
     );
-    // The second is inherited addresses, well-formed.
+    // The second value is well-formed: inherited addresses.
     for (oid, value, rule) in [
         (oid::IP_ADDR_BLOCKS, b"junk".to_vec(), "is not supported"),
         (oid::IP_ADDR_BLOCKS, point(&[&[4, 2, 0, 1], &[5, 0]]), "RFC 3779"),
@@ -783,7 +781,6 @@ fn what_the_encoders_write_fits_the_profile() {
     }
 }
 
-/// Every extension that has a reader.
 const ALL: [&[u8]; 29] = [
     oid::SUBJECT_KEY_ID,
     oid::KEY_USAGE,

@@ -1,5 +1,5 @@
-//! The texts of GeneralNames: host names, mailboxes and URIs, and the bases of name constraints
-//! (RFC 5280 4.2.1.6 and 4.2.1.10, RFC 2821 4.1.2, RFC 3986).
+//! Strings of GeneralNames: host names, mailboxes, URIs, and the bases of name constraints (RFC 5280 4.2.1.6 and
+//! 4.2.1.10, RFC 2821 4.1.2, RFC 3986).
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -8,7 +8,7 @@ use idna::uts46::{DnsLength, Hyphens, Uts46};
 
 use crate::x509::reader::{DerError, Read};
 
-/// Longest name of a host and longest label (RFC 1035 2.3.4).
+/// Maximum length of a host name and of a label, in bytes (RFC 1035 2.3.4).
 const MAX_HOST: usize = 253;
 const MAX_LABEL: usize = 63;
 
@@ -16,20 +16,20 @@ fn rule(holds: bool, text: &'static str) -> Read<()> {
     if holds { Ok(()) } else { Err(DerError(text)) }
 }
 
-/// The text of an IA5String without control characters.
+/// Reads an IA5String without control characters.
 fn ia5(content: &[u8]) -> Read<&str> {
     rule(content.is_ascii(), "an IA5String name holds octets above 0x7F")?;
     rule(!content.iter().any(u8::is_ascii_control), "control characters in a name")?;
     std::str::from_utf8(content).map_err(|_| DerError("an IA5String name holds octets above 0x7F"))
 }
 
-/// As [`ia5`], of a name, which says something.
+/// As [`ia5`], and rejects an empty string.
 fn said(content: &[u8]) -> Read<&str> {
     rule(!content.is_empty(), "a name is empty (RFC 5280 4.2.1.6)")?;
     ia5(content)
 }
 
-/// Whether a text is labels of letters, digits, hyphens and, because hosts have them, underscores.
+/// `true` for labels of letters, digits, hyphens and underscores, which occur in real host names.
 fn is_host(text: &str) -> bool {
     text.len() <= MAX_HOST && text.split('.').all(|label| is_label(label, b"-_"))
 }
@@ -40,7 +40,8 @@ fn is_label(label: &str, more: &[u8]) -> bool {
         && is_decodable(label)
 }
 
-/// Whether a label that begins as an A-label does is one: readers and resolvers decode it (RFC 5890 2.3.2.1, UTS #46).
+/// `true` unless a label starts with `xn--` and is not a valid A-label. Readers and resolvers decode A-labels (RFC
+/// 5890 2.3.2.1, UTS #46).
 pub(crate) fn is_decodable(label: &str) -> bool {
     let begins = label.get(..4).is_some_and(|begin| begin.eq_ignore_ascii_case("xn--"));
     let label = || label.to_ascii_lowercase();
@@ -48,10 +49,10 @@ pub(crate) fn is_decodable(label: &str) -> bool {
         || Uts46::new().to_ascii(label().as_bytes(), AsciiDenyList::EMPTY, Hyphens::Allow, DnsLength::Ignore).is_ok()
 }
 
-/// A dNSName: a host name, whose first label may be a wildcard or hold one (RFC 6125 6.4.3).
+/// Validates a dNSName: a host name whose first label may contain one wildcard (RFC 6125 6.4.3).
 ///
 /// # Errors
-/// The rule that is broken.
+/// The violated rule.
 pub(crate) fn dns(content: &[u8]) -> Read<()> {
     let name = said(content)?;
     let (first, rest) = name.split_once('.').map_or((name, None), |(first, rest)| (first, Some(rest)));
@@ -60,28 +61,28 @@ pub(crate) fn dns(content: &[u8]) -> Read<()> {
     rule(holds, "a dNSName is no host name (RFC 5280 4.2.1.6)")
 }
 
-/// An rfc822Name.
+/// Validates an rfc822Name.
 ///
 /// # Errors
-/// The rule that is broken.
+/// The violated rule.
 pub(crate) fn mailbox(content: &[u8]) -> Read<()> {
     let name = said(content)?;
     rule(is_mailbox(name), "an rfc822Name is no mailbox (RFC 5280 4.2.1.6)")
 }
 
-/// An SmtpUTF8Mailbox: what an rfc822Name cannot say before its `@`, and a host in its ASCII form (RFC 9598 3).
+/// Validates an SmtpUTF8Mailbox: a local part with non-ASCII characters and an ASCII host (RFC 9598 3).
 pub(super) fn utf8_mailbox(content: &[u8]) -> Read<()> {
     let rest = || DerError("an SmtpUTF8Mailbox is no mailbox (RFC 9598 3)");
     let name = std::str::from_utf8(content).map_err(|_| rest())?;
     let (local, host) = name.rsplit_once('@').ok_or_else(rest)?;
     rule(!local.is_ascii(), "an SmtpUTF8Mailbox has a local part that an rfc822Name is for (RFC 9598 3)")?;
-    // Other letters stand wherever ASCII ones do (RFC 6531 3.3); a mark of the order of octets does nowhere.
+    // Non-ASCII characters are allowed wherever atoms are (RFC 6531 3.3), except for a byte order mark.
     let plain: String = local.chars().map(|c| if c.is_ascii() { c } else { 'x' }).collect();
     let is_mail = !local.contains(|c: char| c.is_control() || c == '\u{feff}') && is_local(&plain);
     if is_mail && (is_host(host) || is_literal(host)) { Ok(()) } else { Err(rest()) }
 }
 
-/// An SRVName: `_service.` and the name of a host (RFC 4985 2).
+/// Validates an SRVName: `_service.` and a host name (RFC 4985 2).
 pub(super) fn service(content: &[u8]) -> Read<()> {
     let name = said(content)?;
     let parts = name.strip_prefix('_').and_then(|rest| rest.split_once('.'));
@@ -89,7 +90,7 @@ pub(super) fn service(content: &[u8]) -> Read<()> {
     rule(holds, "an SRVName is no service and host (RFC 4985 2)")
 }
 
-/// The base of a subtree of SRVNames: a service, a host, or both (RFC 4985 4).
+/// Validates the base of an SRVName subtree: a service, a host, or both (RFC 4985 4).
 ///
 /// # Errors
 /// As [`host_base`].
@@ -108,7 +109,7 @@ fn is_mailbox(text: &str) -> bool {
     text.rsplit_once('@').is_some_and(|(local, host)| is_local(local) && (is_host(host) || is_literal(host)))
 }
 
-/// What stands before the `@`: a dot-string or a quoted string (RFC 2821 4.1.2).
+/// `true` for a dot-string or a quoted string (RFC 2821 4.1.2).
 fn is_local(local: &str) -> bool {
     let is_atom = |atom: &str| {
         !atom.is_empty() && atom.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-/=?^_`{|}~".contains(&b))
@@ -119,7 +120,7 @@ fn is_local(local: &str) -> bool {
     }
 }
 
-/// Quotation marks and backslashes each stand behind a backslash.
+/// `true` if every quotation mark and backslash is escaped by a backslash.
 fn is_quoted(text: &str) -> bool {
     let mut octets = text.bytes();
     while let Some(octet) = octets.next() {
@@ -139,19 +140,18 @@ fn is_literal(host: &str) -> bool {
     }
 }
 
-/// A uniformResourceIdentifier among names: absolute, and where it has an authority, with a host.
+/// Validates a URI in a subjectAltName: absolute, and with a host if it has an authority.
 ///
 /// # Errors
-/// The rule that is broken.
+/// The violated rule.
 pub(crate) fn uri_name(content: &[u8]) -> Read<()> {
     uri(content, |_| false)
 }
 
-/// A uniformResourceIdentifier where something is to be fetched: a directory's (`ldap:///…`) may leave the
-/// host to the reader (RFC 5280 4.2.1.13, 4.2.2.1).
+/// Validates the URI of a location. Directory URIs (`ldap:///…`) may omit the host (RFC 5280 4.2.1.13, 4.2.2.1).
 ///
 /// # Errors
-/// The rule that is broken.
+/// The violated rule.
 pub(crate) fn location(content: &[u8]) -> Read<()> {
     uri(content, |scheme| scheme.eq_ignore_ascii_case("ldap"))
 }
@@ -177,7 +177,7 @@ fn uri(content: &[u8], may_lack_host: fn(&str) -> bool) -> Read<()> {
     rule(holds, "a URI has no usable host (RFC 5280 4.2.1.6)")
 }
 
-/// Unreserved and reserved characters, escapes of two digits, one `#` (RFC 3986 2 and 3.5).
+/// `true` for unreserved and reserved characters, two-digit escapes, and at most one `#` (RFC 3986 2 and 3.5).
 fn has_uri_octets(uri: &[u8]) -> bool {
     let octet = |(at, b): (usize, &u8)| match b {
         b'%' => matches!(uri[at + 1..], [a, b, ..] if a.is_ascii_hexdigit() && b.is_ascii_hexdigit()),
@@ -193,7 +193,7 @@ fn is_scheme(scheme: &str) -> bool {
         && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b))
 }
 
-/// Whether `[user@]host[:port]` has a host name or an address (RFC 5280 4.2.1.6).
+/// `true` if `[user@]host[:port]` has a host name or an address (RFC 5280 4.2.1.6).
 fn has_host(authority: &str) -> bool {
     let (user, place) = authority.rsplit_once('@').unwrap_or(("", authority));
     let (host, port) = match place.rsplit_once(':') {
@@ -206,10 +206,10 @@ fn has_host(authority: &str) -> bool {
         && address.map_or_else(|| is_host(host), |address| address.parse::<Ipv6Addr>().is_ok())
 }
 
-/// The base of a subtree of host names: empty for all of them, or a host name, which a dot may lead.
+/// Validates the base of a host name subtree: empty for all hosts, or a host name, optionally with a leading dot.
 ///
 /// # Errors
-/// The rule that is broken.
+/// The violated rule.
 pub(crate) fn host_base(content: &[u8]) -> Read<()> {
     let base = ia5(content)?;
     let host = base.strip_prefix('.').unwrap_or(base);
@@ -218,7 +218,7 @@ pub(crate) fn host_base(content: &[u8]) -> Read<()> {
     rule(base.is_empty() || is_host(host), "a subtree is no host name or domain (RFC 5280 4.2.1.10)")
 }
 
-/// The base of a subtree of mailboxes: empty for all, a mailbox, a host, or a domain with a leading dot.
+/// Validates the base of a mailbox subtree: empty for all, a mailbox, a host, or a domain with a leading dot.
 ///
 /// # Errors
 /// As [`host_base`].
@@ -230,7 +230,7 @@ pub(crate) fn mailbox_base(content: &[u8]) -> Read<()> {
     host_base(content)
 }
 
-/// The base of a subtree of URIs: empty for all, a host name but no address, or a domain with a leading dot.
+/// Validates the base of a URI subtree: empty for all, a host that is not an address, or a domain with a leading dot.
 ///
 /// # Errors
 /// As [`host_base`].

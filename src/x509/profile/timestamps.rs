@@ -1,4 +1,4 @@
-//! The list of signed certificate timestamps (RFC 6962 3.2, 3.3), in the encoding of TLS.
+//! The list of signed certificate timestamps (RFC 6962 3.2, 3.3), which has TLS encoding.
 
 use super::rule;
 use crate::x509::reader::{DerError, Read, Reader};
@@ -7,7 +7,7 @@ use crate::x509::writer::OCTET_STRING;
 
 const CUT: DerError = DerError("a timestamp or the list is not as long as it says (RFC 6962 3.3)");
 
-/// Refuses a list without timestamps, and timestamps that are not of version 1.
+/// Rejects an empty list, and timestamps of versions other than 1.
 pub(super) fn read(value: &[u8]) -> Read<()> {
     let mut rest = Reader::only(value, OCTET_STRING)?.content;
     let mut list = vector(&mut rest)?;
@@ -19,7 +19,7 @@ pub(super) fn read(value: &[u8]) -> Read<()> {
     Ok(())
 }
 
-/// Octets after their number.
+/// Reads a vector with a two-byte length.
 fn vector<'a>(rest: &mut &'a [u8]) -> Read<&'a [u8]> {
     let [high, low] = take::<2>(rest)?;
     let (vector, after) = rest.split_at_checked(usize::from(high) << 8 | usize::from(low)).ok_or(CUT)?;

@@ -1,9 +1,9 @@
-//! RSA moduli that anybody can factor: a small factor, a power of one prime, two primes next to each other.
-//! A few microseconds for 2048 bits, where a test for primes would take as long as a signature.
+//! RSA moduli that are easy to factor: a small factor, a perfect power, two close factors. The checks take a few
+//! microseconds for 2048 bits; a primality test would take as long as a signature.
 
 use num_bigint::BigUint;
 
-/// What everybody's trial division finds: the odd primes below 752.
+/// The odd primes below 752, which the usual trial division covers.
 const SMALL_PRIMES: [u64; 132] = {
     let (mut primes, mut count, mut candidate) = ([0; 132], 0, 3);
     while candidate < 752 {
@@ -22,7 +22,6 @@ const SMALL_PRIMES: [u64; 132] = {
     primes
 };
 
-/// The rule that an odd modulus breaks.
 pub(super) fn rule(modulus: &BigUint) -> Option<&'static str> {
     if has_small_factor(modulus) {
         return Some(
@@ -41,12 +40,11 @@ pub(super) fn rule(modulus: &BigUint) -> Option<&'static str> {
     )
 }
 
-/// A large number modulo a small one.
 pub(super) fn remainder(number: &BigUint, small: u64) -> u64 {
     (number % small).try_into().expect("below the divisor")
 }
 
-/// Divides by as many primes at once as a division takes.
+/// Divides by products of primes that fit a machine word, to save divisions.
 fn has_small_factor(modulus: &BigUint) -> bool {
     let mut primes = &SMALL_PRIMES[..];
     while !primes.is_empty() {
@@ -64,8 +62,8 @@ fn has_small_factor(modulus: &BigUint) -> bool {
     false
 }
 
-/// Whether a number is the power with this exponent: then it is one modulo every prime. Modulo those of
-/// [`SMALL_PRIMES`] that tell, one more than a multiple of the exponent, others are one once in 2^50 or less.
+/// `true` if a number is a perfect power with this exponent. A power is a residue of that degree modulo every prime
+/// `p` with `p mod exponent = 1`. At most 1 in 2^50 other numbers passes for all such [`SMALL_PRIMES`].
 fn is_power(number: &BigUint, exponent: u64) -> bool {
     let mut tell = SMALL_PRIMES.iter().filter(|prime| *prime % exponent == 1);
     tell.all(|&prime| power(remainder(number, prime), (prime - 1) / exponent, prime) == 1)
@@ -75,12 +73,12 @@ fn power(base: u64, exponent: u64, modulus: u64) -> u64 {
     (0..exponent).fold(1, |power, _| power * base % modulus)
 }
 
-/// A hundred rounds of Fermat's method on `root² + rest`: whether what a larger square is above it is a square.
+/// Runs 100 rounds of Fermat's method on `root² + rest`: `true` if a difference to a larger square is a square.
 fn has_close_factors(root: &BigUint, rest: &BigUint) -> bool {
     let (root_left, rest_left) = (remainder(root, SIEVE), remainder(rest, SIEVE));
     (1..=100).any(|round| {
         let left = (round * round + 2 * round * root_left + SIEVE - rest_left) % SIEVE;
-        // What `(root + round)²` is above `root² + rest`, which is at most `2 · root` above `root²`.
+        // The difference of `(root + round)²` and `root² + rest`. `rest` is at most `2 · root`.
         may_be_square(left) && is_square(&(root * (2 * round) + round * round - rest))
     })
 }
@@ -90,11 +88,10 @@ fn is_square(number: &BigUint) -> bool {
     &root * &root == *number
 }
 
-/// What squares are told by: modulo each of these, half of the numbers or more are none.
+/// Moduli to detect non-squares: for each of these, about half of the numbers or more are not squares.
 const SIEVES: [u64; 6] = [64, 63, 65, 11, 17, 19];
-/// Their product.
 const SIEVE: u64 = 64 * 63 * 65 * 11 * 17 * 19;
-/// For each, the bits of its squares.
+/// For each sieve, the bit set of squares.
 const SQUARES: [u128; SIEVES.len()] = {
     let (mut squares, mut at) = ([0; SIEVES.len()], 0);
     while at < SIEVES.len() {
@@ -108,7 +105,7 @@ const SQUARES: [u128; SIEVES.len()] = {
     squares
 };
 
-/// Whether a number may be a square, by what it leaves modulo [`SIEVE`]. One of four hundred others may.
+/// `true` if a number with this remainder modulo [`SIEVE`] may be a square. 1 in 400 non-squares passes.
 fn may_be_square(left: u64) -> bool {
     SIEVES.iter().zip(SQUARES).all(|(sieve, squares)| (squares >> (left % sieve)) & 1 == 1)
 }

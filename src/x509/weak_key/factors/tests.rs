@@ -14,7 +14,7 @@ fn the_small_primes_are_all_of_them() {
 
 #[test]
 fn every_small_factor_is_found_and_the_next_prime_is_none() {
-    // 2^2203 − 1 is a prime.
+    // 2^2203 − 1 is prime.
     let large = (BigUint::from(1_u8) << 2203) - 1_u8;
     assert!(!has_small_factor(&large));
     for prime in SMALL_PRIMES {
@@ -30,13 +30,13 @@ fn powers_are_found() {
     for exponent in 2..=10 {
         assert!(refused(&power(exponent), "is the power of a number"), "{exponent}");
     }
-    // The eleventh is one of those that are not looked for.
+    // Eleventh powers are not checked.
     assert!(!refused(&power(11), "is the power of a number"));
 }
 
 #[test]
 fn a_hundred_rounds_find_what_they_find() {
-    // Of a product of a ± b the root is about b²/2a below a: the round that finds it.
+    // The square root of (a + b)(a − b) is about b²/2a below a, which determines the round that finds it.
     let (a, b) = (1_u128 << 60, |rounds: u128| (rounds << 61).isqrt() | 1);
     for rounds in [1, 50, 99] {
         assert!(has_close_factors_of(a * a - b(rounds) * b(rounds)), "{rounds}");
