@@ -1,13 +1,10 @@
-//! Private keys: made and loaded here ([`local`]), with a pool of quiet threads for the slow kind
-//! ([`pool`]), or kept in a device or a service that signs with them ([`signer`]): each of those has an
-//! actor ([`actor`]) in front, and behind it a PKCS #11 module ([`pkcs11`]) or a cloud service
-//! ([`cloudakms`], [`cloudckms`], [`cloudbkeyvault`]). How those are configured, and which mount may use which,
-//! is the registry's ([`managed`]). What signs for a mount is one of both ([`signing`]). A device or service may keep
-//! the key that opens the store, too ([`seal`]).
+//! Private keys: local ones ([`local`]) and keys that a device or service keeps and signs with ([`signer`]).
 //!
-//! EC and Ed25519 keys cost 10 to 20 µs and are made where the request is. An RSA key costs 60 ms to
-//! seconds, which would hold up everything else on that worker, so it comes from the pool, which keeps some
-//! ready. Private key operations happen in aws-lc-rs; P-224, which it does not sign with, in the `p224` crate.
+//! RSA keys take 60 ms to seconds to generate and would block an HTTP worker, so background threads generate them
+//! ([`pool`]). EC and Ed25519 keys take 10 to 20 µs and are generated in the request. Each managed key has an actor
+//! ([`actor`]) in front of a PKCS #11 module ([`pkcs11`]) or a cloud service ([`cloudakms`], [`cloudckms`],
+//! [`cloudbkeyvault`]). The registry ([`managed`]) stores their configurations and grants to mounts. [`signing`] is the
+//! common interface to both kinds of key, [`seal`] is about seal keys.
 
 pub mod actor;
 mod cloud;

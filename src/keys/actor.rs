@@ -1,27 +1,10 @@
-//! The signer actor: one per managed key. It owns the places at the key's backend, `max_parallel` of them,
-//! and a bounded line of jobs in front; it never exceeds the one or the other, and never works for a caller
-//! who has left or whose time is up.
+//! The signer actor: one per managed key. It runs at most `max_parallel` calls to the key's backend and has
+//! a bounded job queue.
 //!
-//! It is no actix actor. A message to a mailbox, from there to the thread of a session and back again,
-//! would be three hops for a signature; here the job goes into the line by the caller itself, the thread of
-//! a session takes it from there, and answers the caller: one hop there, one back. The line and the places
-//! are one state behind one lock (`line`), held for a few operations on a queue and never while anything is
-//! awaited, encoded or signed.
-//!
-//! | backend | a place is | a call beyond its time |
-//! |---|---|---|
-//! | [`Backend::Blocking`] (PKCS #11) | a thread of its own, named by the key, with one session; started on demand, gone after a minute without work | its caller is answered 503; the place is taken until the thread returns |
-//! | [`Backend::Async`] (cloud services) | a task of the caller's runtime | is dropped with its connection |
-//!
-//! A job has one time limit, from its submission to its answer, so that a caller hears within it whatever
-//! happens: the wait in the line counts.
-//!
-//! What signs is verified where it is waited for (`verified`): every signature, with the public key that the
-//! signer was made for, before anybody gets it. A configuration that has been written again is handed to
-//! [`SignerActor::configure`]: calls under way end on what they began with, every later one is made with the
-//! new one, and the cap holds across both.
-//!
-//! The handle is cheap to clone. With the last one the line is closed and the places end.
+//! It is not an actix actor, because mailboxes would cost three thread hops per signature. The caller pushes its job
+//! into the queue; a session thread ([`Backend::Blocking`]) or a task of the caller's runtime ([`Backend::Async`])
+//! takes it and replies directly. Queue and permits are one state behind one lock (`line`), which is held for a few
+//! queue operations only. A job has one time limit from submission to response, including its wait in the queue.
 
 mod backend;
 mod line;
@@ -47,16 +30,16 @@ use crate::error::{Error, Kind, Result};
 use crate::x509::algorithm::SignatureAlgorithm;
 use crate::x509::public_key::PublicKey;
 
-/// Bytes of a message that is signed as a test.
+/// Size of the random message of a test signature, in bytes.
 const TEST_BYTES: usize = 64;
 
-/// The way to a key's actor; clones share it.
+/// Handle of a key's actor; clones share it. Dropping the last handle closes the queue and ends the workers.
 #[derive(Clone)]
 pub struct SignerActor(Link);
 
 impl SignerActor {
-    /// An actor for the managed key `name`, which is also the label of its metrics. No place is taken before
-    /// there is a job. `max_parallel` counts as at least 1.
+    /// Creates an actor for the managed key `name`, which is also the label of its metrics. Workers start with the
+    /// first job. A `max_parallel` of 0 counts as 1.
     pub fn start(name: &str, backend: Backend, max_parallel: usize, limits: Limits) -> Self {
         let start = match backend {
             Backend::Blocking(_) => threads::start,
@@ -70,35 +53,35 @@ impl SignerActor {
         self.0.line().name()
     }
 
-    /// Takes over a configuration that was written again: the backend of every job from now on, and how many
-    /// places there are.
+    /// Applies a changed configuration. Later jobs use the new backend; calls in progress end on the old one.
+    /// `max_parallel` limits both together.
     ///
     /// # Errors
-    /// `Internal` when the backend is of the other kind: that is another actor.
+    /// `Internal` when the backend is of the other kind, which needs a new actor.
     pub fn configure(&self, backend: Backend, max_parallel: usize) -> Result<()> {
         self.0.line().configure(backend, max_parallel)
     }
 
-    /// Keeps public keys of certificates, one of which may belong to the key: for a device that does not give the public
-    /// part itself. What a signature does not verify under is not taken for it.
+    /// Stores public keys of certificates as candidates for the key of a device that does not return its public key. A
+    /// candidate is used only if a signature verifies under it.
     pub fn offer(&self, candidates: &[PublicKey]) {
         self.0.line().backend().offer(candidates);
     }
 
-    /// The key, looked up in the backend. With `create`, a key that is not there is made first where
-    /// its configuration allows that; one that is there is used.
+    /// Looks up the key in the backend. With `create`, a missing key is generated if its configuration allows that.
     ///
     /// # Errors
-    /// `Invalid` when there is no such key, or not one that can be used; else as [`RemoteSigner::sign`].
+    /// `Invalid` when there is no usable key; otherwise as [`RemoteSigner::sign`].
     pub async fn key(&self, create: bool) -> Result<Known> {
         self.0.key(create).await
     }
 
-    /// Signs random octets as asked for and verifies the signature; makes the key where that is allowed.
+    /// Signs random bytes as specified by `test` and verifies the signature. Generates a missing
+    /// key if that is allowed.
     ///
     /// # Errors
-    /// `Invalid` with the class of the cause in front (`configuration`, `verification`), `Busy` and
-    /// `Unavailable` with `backend`.
+    /// `Invalid` with a prefix for the cause (`configuration`, `verification`); `Busy` and `Unavailable` with
+    /// the prefix `backend`.
     pub async fn test_sign(&self, test: TestSign) -> Result<()> {
         match self.0.ask(Request::TestSign(test), Rank::Look).await {
             Ok(Answer::Tested) => Ok(()),
@@ -111,8 +94,8 @@ impl SignerActor {
         }
     }
 
-    /// Signs random bytes with `key`, which a mount took into use and which the configuration may not name any more, and
-    /// verifies the signature.
+    /// Signs random bytes with `key` and verifies the signature. `key` is in use by a mount; the configuration may
+    /// name another key by now.
     ///
     /// # Errors
     /// As [`SignerActor::test_sign`].
@@ -131,20 +114,20 @@ impl SignerActor {
         signer.sign(algorithm, input).await.map(drop).map_err(of_mount)
     }
 
-    /// Signs for `key`, which [`SignerActor::key`] gave now or when the key was taken into use.
+    /// Returns a signer for `key`, which [`SignerActor::key`] returned now or earlier.
     pub fn signer(&self, key: Known) -> Arc<dyn RemoteSigner> {
         Arc::new(verified::Signer::new(self.0.clone(), key))
     }
 
-    /// Refuses new jobs, ends those that wait, and gives back the places. What is not done after `limit` is
-    /// answered with `Unavailable`. Safe to repeat.
+    /// Rejects new jobs, completes queued ones and ends the workers. Jobs that are not done after `limit` fail with
+    /// `Unavailable`. Idempotent.
     pub async fn stop(&self, limit: Duration) {
         self.0.line().close();
         self.0.line().ended(limit).await;
     }
 }
 
-/// The error of a test signature: what the configuration is to blame for is the caller's to mend.
+/// Classifies the error of a test signature. Configuration errors become `Invalid`, because the caller can fix them.
 fn classed(error: Error) -> Error {
     match error.kind() {
         Kind::Invalid | Kind::BadGateway => Error::invalid(format!("configuration: {}", error.text())),

@@ -1,15 +1,8 @@
-//! What keys at cloud services have in common, whichever service it is.
+//! Common parts of the cloud services: a key as backend (`key`), identifiers of keys in use (`pins`), server settings
+//! (`services`, `problems`) and shared validation (`rules`).
 //!
-//! | part | owns |
-//! |---|---|
-//! | `key` | one key as a backend: looked up, made once, digests signed, test signatures |
-//! | `pins` | what signs for a key that was taken into use, wherever its name leads now |
-//! | `services` | what the server's configuration says of the services, and the HTTP client for them |
-//! | `problems` | which of those settings cannot be used |
-//! | `rules` | rules of parameters that several services share |
-//!
-//! A service gets digests and never messages: what some of them take as a message is shorter than a certificate.
-//! Where requests go is said by the server's configuration and by checked parameters of a key, never by an answer.
+//! Services sign digests and never messages, because some accept only messages that are shorter than a certificate.
+//! URLs come from the server's configuration and from validated parameters of a key, never from a response.
 
 mod key;
 mod pins;

@@ -1,18 +1,8 @@
-//! Keys at the key management service of AWS.
+//! Keys in AWS KMS.
 //!
-//! | part | owns |
-//! |---|---|
-//! | `config` | the parameters of a key and their rules |
-//! | `endpoints` | the endpoint of a region, and which endpoints are given the process's own credential |
-//! | `client` | signed requests: credentials, region, endpoint, repetitions |
-//! | `service` | the calls |
-//! | `seal` | a symmetric key that wraps the root key of a store |
-//! | `failure` | errors of the service by its codes |
-//!
-//! The endpoint is the region's own, or the one of the key's `endpoint`, which is held to the rules for addresses of
-//! callers; variables and profiles that name another one are not read, and none that names a proxy. The official libraries for
-//! credentials and signatures come with the cargo feature `keys-aws`; a build without it has the configuration alone, and no
-//! backend.
+//! The endpoint is that of the region or the key's `endpoint`, which is validated like all addresses from callers.
+//! Environment variables and profiles that set an endpoint or a proxy are ignored. The AWS libraries for credentials
+//! and signatures come with the cargo feature `keys-aws`; a build without it has only the configuration and no backend.
 
 #[cfg(feature = "keys-aws")]
 mod client;
@@ -32,8 +22,8 @@ use super::actor::AsyncBackend;
 use crate::error::Result;
 use crate::outbound::Reach;
 
-/// The backend of a key; made anew whenever its configuration is written. `reach` has the rules for its endpoint,
-/// `generate` is whether a key that is not there may be made. Asks nobody.
+/// Creates the backend of a key, after every write of its configuration. `reach` restricts its endpoint; `generate`
+/// allows generating a missing key. Makes no request.
 ///
 /// # Errors
 /// Those of [`CloudAkmsConfig::check`]; `Invalid` in a build without the feature `keys-aws`.
@@ -43,7 +33,7 @@ pub fn backend(config: CloudAkmsConfig, reach: Reach, generate: bool) -> Result<
     Ok(super::cloud::CloudKey::backend(service::Kms::new(config, reach), generate))
 }
 
-/// There is none in this build.
+/// Fails: this build has no such backend.
 ///
 /// # Errors
 /// `Invalid`.

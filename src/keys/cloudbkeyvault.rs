@@ -1,14 +1,7 @@
-//! Keys in a key store of Azure, through its REST interface.
+//! Keys in Azure Key Vault, through its REST interface.
 //!
-//! | part | owns |
-//! |---|---|
-//! | `config` | the parameters of a key and their rules |
-//! | `suffixes` | which key stores are given tokens |
-//! | `credential` | access tokens for them |
-//! | `service` | the calls |
-//!
-//! A store that refuses a token names the authority to get another one from. That is not read: credentials go to
-//! the directory of the key's environment, or of the server's configuration, and tokens to the key store.
+//! A vault that rejects a token names an authority for another one. That is ignored: credentials are sent only to the
+//! directory of the key's environment or of the server's configuration, and tokens only to the vault.
 
 mod config;
 mod credential;
@@ -22,8 +15,8 @@ use super::actor::AsyncBackend;
 use super::cloud::{CloudKey, CloudServices};
 use crate::error::Result;
 
-/// The backend of a key; made anew whenever its configuration is written. `generate` is whether a key that is not
-/// there may be made. Asks nobody.
+/// Creates the backend of a key, after every write of its configuration. `generate` allows generating a missing
+/// key. Makes no request.
 ///
 /// # Errors
 /// Those of [`CloudBkeyvaultConfig::check`].

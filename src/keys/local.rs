@@ -1,5 +1,5 @@
-//! Private keys in this process's memory: generation, loading, signing, and the two forms in which a key
-//! leaves. Keys have no `Debug`; encoded forms leave only as [`Secret`].
+//! Private keys in the memory of this process: generation, loading, signing and export. Keys have no `Debug`; encoded
+//! keys are [`Secret`].
 
 use aws_lc_rs::digest::Digest;
 use aws_lc_rs::encoding::{AsBigEndian, AsDer, Curve25519SeedBin, EcPrivateKeyBin, Pkcs8V1Der};
@@ -18,7 +18,7 @@ use crate::x509::algorithm::{Curve, Hash, KeyKind, SignatureAlgorithm};
 use crate::x509::pem;
 use crate::x509::public_key::PublicKey;
 
-/// What key to generate.
+/// Type and size of a key to generate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeySpec {
     kind: KeyKind,
@@ -32,11 +32,11 @@ impl KeySpec {
     /// RSA with 4096 bits.
     pub const RSA_4096: Self = Self { kind: KeyKind::Rsa { bits: 4096 } };
 
-    /// Reads `key_type` (`rsa`, `ec`, `ed25519`) and `key_bits`: 0 is the default of the type (2048,
-    /// 256), RSA has 2048, 3072, 4096 or 8192, EC 224, 256, 384 or 521, Ed25519 ignores them.
+    /// Parses `key_type` and `key_bits`. Sizes are 2048 (default), 3072, 4096 or 8192 for `rsa` and 224, 256 (default),
+    /// 384 or 521 for `ec`; 0 means the default, and `ed25519` ignores the size.
     ///
     /// # Errors
-    /// `Invalid`, naming the field.
+    /// `Invalid`, with the name of the field.
     pub fn new(key_type: &str, bits: i64) -> Result<Self> {
         let kind = match (key_type, bits) {
             ("rsa", 0) => KeyKind::Rsa { bits: 2048 },
@@ -65,8 +65,8 @@ impl KeySpec {
         self.kind
     }
 
-    /// What stands for the public key of one that takes long to make, while it is tried whether what it is for passes
-    /// the rules; `None` where making the key takes no longer than the try.
+    /// A placeholder public key with which a certificate is validated before its key is generated. `None` for key types
+    /// that are generated faster than such a trial takes.
     pub(crate) fn stand_in(self) -> Option<PublicKey> {
         matches!(self.kind, KeyKind::Rsa { .. }).then(|| PublicKey::stand_in(self.kind))
     }
@@ -86,7 +86,7 @@ enum Material {
 }
 
 impl PrivateKey {
-    /// Makes a key. RSA blocks for up to seconds: see [`super::KeyPool`].
+    /// Generates a key. RSA blocks for up to seconds: see [`super::KeyPool`].
     ///
     /// # Errors
     /// `Internal` when the crypto library fails.
@@ -121,12 +121,11 @@ impl PrivateKey {
         Self { material, public }
     }
 
-    /// Loads an unencrypted PKCS #8 key (RFC 5208, RFC 5958). The crypto library checks that its parts
-    /// belong together.
+    /// Loads an unencrypted PKCS #8 key (RFC 5208, RFC 5958). The crypto library checks that its parts belong together.
     ///
     /// # Errors
-    /// `Invalid`, never quoting the key: not DER, bytes after it, another kind of key, RSA below 2048 or
-    /// above 8192 bits, parts that do not belong together.
+    /// `Invalid`, which never quotes the key: invalid DER, trailing bytes, unsupported key type, RSA size outside 2048
+    /// to 8192 bits, parts that do not belong together.
     pub fn from_pkcs8(der: &[u8]) -> Result<Self> {
         let wrong = |_| Error::invalid("private key: its parts are not a valid key");
         let info = local_der::PrivateKeyInfo::read(der).map_err(|e| e.of("private key"))?;
@@ -141,15 +140,14 @@ impl PrivateKey {
         Ok(Self::new(info.kind, material))
     }
 
-    /// Loads the one private key of a PEM text, in any form that [`PrivateKey::from_block`] takes. Blocks
-    /// `EC PARAMETERS`, which some tools write before a key, are passed over.
+    /// Loads the only private key of a PEM text, in any form that [`PrivateKey::from_block`] accepts. Skips `EC
+    /// PARAMETERS` blocks, which some tools write before a key.
     ///
     /// # Errors
-    /// `Invalid`, never quoting the text: not PEM, none or several blocks, or as
-    /// [`PrivateKey::from_block`].
+    /// `Invalid`, which never quotes the text: not PEM, no or several key blocks, or as [`PrivateKey::from_block`].
     pub fn from_pem(text: &str) -> Result<Self> {
         let blocks = pem::blocks_alone(text).map_err(|e| Error::invalid(format!("private key: {}", e.text())))?;
-        // All of them overwritten when they go, whatever they turn out to be.
+        // Wrapped as `Secret`, so that every block is zeroized when dropped, including those that are not keys.
         let blocks: Vec<(String, Secret)> = blocks.into_iter().map(|(label, der)| (label, Secret::new(der))).collect();
         let mut keys = blocks.iter().filter(|(label, _)| label != "EC PARAMETERS");
         match (keys.next(), keys.next()) {
@@ -158,8 +156,8 @@ impl PrivateKey {
         }
     }
 
-    /// Loads the content of a PEM block `PRIVATE KEY`, `RSA PRIVATE KEY` (PKCS #1) or `EC PRIVATE KEY`
-    /// (SEC 1 with named-curve parameters).
+    /// Loads the contents of a PEM block `PRIVATE KEY`, `RSA PRIVATE KEY` (PKCS #1) or `EC PRIVATE KEY` (SEC 1
+    /// with a named curve).
     ///
     /// # Errors
     /// As [`PrivateKey::from_pkcs8`]; `Invalid` for another label.
@@ -176,7 +174,7 @@ impl PrivateKey {
         }
     }
 
-    /// The key in PKCS #8, version 1.
+    /// Encodes the key as PKCS #8, version 1.
     ///
     /// # Errors
     /// `Internal` when the crypto library fails.
@@ -195,9 +193,9 @@ impl PrivateKey {
         }
     }
 
-    /// The key in the traditional form of its kind, with the label of its PEM block: `RSA PRIVATE KEY`
-    /// (PKCS #1), `EC PRIVATE KEY` (SEC 1, named curve and public key included), `PRIVATE KEY` (PKCS #8)
-    /// for Ed25519, which has no other.
+    /// Encodes the key in the traditional form of its type and returns it with its PEM label: `RSA PRIVATE KEY`
+    /// (PKCS #1), `EC PRIVATE KEY` (SEC 1 with named curve and public key), or `PRIVATE KEY` (PKCS #8) for Ed25519,
+    /// which has no other form.
     ///
     /// # Errors
     /// `Internal` when the crypto library fails.
@@ -239,8 +237,8 @@ impl PrivateKey {
         self.public.kind()
     }
 
-    /// Signs `message`; ECDSA signatures are DER. A P-224 key signs with any hash, but no certificate:
-    /// [`SignatureAlgorithm::for_issuer`] refuses it.
+    /// Signs `message`; ECDSA signatures are DER. P-224 keys sign with any hash, but never certificates:
+    /// [`SignatureAlgorithm::for_issuer`] rejects them.
     ///
     /// # Errors
     /// `Invalid` when the algorithm does not fit the key ([`SignatureAlgorithm::fits`]), `Internal` when
@@ -280,8 +278,8 @@ impl PrivateKey {
 }
 
 impl PrivateKey {
-    /// As [`PrivateKey::sign`], for a message in pieces: it is hashed as it comes, never joined. Ed25519
-    /// alone has no such way (RFC 8032 reads the message twice) and joins the pieces.
+    /// As [`PrivateKey::sign`], for a message in pieces, which are hashed one by one. Only Ed25519 joins the pieces,
+    /// because it reads the message twice (RFC 8032).
     ///
     /// # Errors
     /// As [`PrivateKey::sign`].
@@ -308,9 +306,9 @@ impl PrivateKey {
     }
 }
 
-/// A digest of any length in the length of the curve's own hash, which the crypto library signs. ECDSA takes
-/// the leftmost bits of a digest that is longer than the order of the curve, and a shorter one as the number
-/// that it is (FIPS 186-5 6.4.1): cutting the one and padding the other with zeros changes nothing.
+/// Adjusts a digest to the length of the curve's own hash, which the crypto library requires. ECDSA uses the leftmost
+/// bits of a longer digest, and a shorter one as an integer (FIPS 186-5 6.4.1). So truncation and zero-padding on the
+/// left do not change the signature.
 fn digest_for(curve: Curve, digest: &Digest) -> Result<Digest> {
     let (octets, own) = (digest.as_ref(), curve.hash());
     let mut fitting = vec![0; own.octets() as usize];
@@ -345,7 +343,7 @@ fn rsa_encoding(algorithm: SignatureAlgorithm) -> Option<&'static dyn RsaEncodin
     })
 }
 
-/// A uniform scalar by rejection (FIPS 186-5 A.2.2): all but one in 2¹¹² candidates are taken.
+/// Generates a uniform scalar by rejection sampling (FIPS 186-5 A.2.2). It rejects about one candidate in 2¹¹².
 fn random_p224() -> p224::ecdsa::SigningKey {
     loop {
         let candidate = Zeroizing::new(crate::random::bytes::<28>());

@@ -1,7 +1,7 @@
-//! The DER of private keys: PKCS #8 (RFC 5208), PKCS #1 (RFC 8017 A.1.2), SEC 1 (RFC 5915).
+//! DER encoding of private keys: PKCS #8 (RFC 5208), PKCS #1 (RFC 8017 A.1.2), SEC 1 (RFC 5915).
 //!
-//! EC keys are encoded by hand from their numbers, so that a freshly made key is not loaded again; every
-//! buffer with a secret is sized beforehand, because a vector that grows leaves copies behind.
+//! EC keys are encoded by hand, so that the export of a new key needs no second parse. Buffers with secrets are
+//! allocated in full size, because a growing vector leaves copies in memory.
 
 use zeroize::Zeroize;
 
@@ -15,11 +15,8 @@ use crate::x509::writer::{NULL, OCTET_STRING, SEQUENCE, Writer, build, context_c
 const UNSUPPORTED: DerError = DerError("unsupported kind of key");
 const MIN_RSA_BITS: u32 = 2048;
 
-/// An unencrypted PKCS #8 structure.
 pub(super) struct PrivateKeyInfo<'a> {
-    /// Kind and size of the key.
     pub(super) kind: KeyKind,
-    /// The inner structure: RSAPrivateKey, ECPrivateKey or CurvePrivateKey.
     pub(super) key: &'a [u8],
 }
 
@@ -31,7 +28,7 @@ impl<'a> PrivateKeyInfo<'a> {
         }
         let mut algorithm = fields.sequence()?;
         let key = fields.octet_string()?;
-        // What may follow are attributes and the public key; the crypto library compares the latter.
+        // Attributes and the public key may follow. The crypto library compares the public key.
         while !fields.is_empty() {
             fields.any()?;
         }
@@ -51,7 +48,7 @@ impl<'a> PrivateKeyInfo<'a> {
     }
 }
 
-/// Checks the public numbers of an RSAPrivateKey before any arithmetic.
+/// Validates the public numbers of an RSAPrivateKey before any arithmetic, and returns the size in bits.
 fn rsa_bits(key: &[u8]) -> Read<u32> {
     let mut fields = Reader::only(key, SEQUENCE)?.reader();
     if fields.small()? != 0 {
@@ -64,7 +61,6 @@ fn rsa_bits(key: &[u8]) -> Read<u32> {
     Ok(bits)
 }
 
-/// An ECPrivateKey.
 pub(super) struct Sec1<'a> {
     pub(super) scalar: &'a [u8],
     pub(super) public: Option<&'a [u8]>,
@@ -85,14 +81,13 @@ impl<'a> Sec1<'a> {
     }
 }
 
-/// The curve that an ECPrivateKey names.
 pub(super) fn sec1_curve(der: &[u8]) -> Read<Curve> {
     let curve = Sec1::read(der)?.curve.ok_or(DerError("an EC private key must name its curve"))?;
     Curve::from_oid(curve).ok_or(UNSUPPORTED)
 }
 
-/// An ECPrivateKey with its public key, and with the name of its curve when it stands alone: inside of
-/// PKCS #8 the curve is named outside.
+/// Encodes an ECPrivateKey with its public key. `curve` is given for a stand-alone key only: in PKCS #8 the outer
+/// structure names the curve.
 pub(super) fn sec1(curve: Option<Curve>, scalar: &[u8], point: &[u8]) -> Secret {
     Secret::new(build(SEQUENCE, scalar.len() + point.len() + 40, |w| {
         w.integer(1);
@@ -104,7 +99,6 @@ pub(super) fn sec1(curve: Option<Curve>, scalar: &[u8], point: &[u8]) -> Secret 
     }))
 }
 
-/// A PKCS #8 structure, version 1, around the inner structure of a key.
 pub(super) fn pkcs8(kind: KeyKind, key: &[u8]) -> Secret {
     Secret::new(build(SEQUENCE, key.len() + 48, |w| {
         w.integer(0);
@@ -113,7 +107,7 @@ pub(super) fn pkcs8(kind: KeyKind, key: &[u8]) -> Secret {
     }))
 }
 
-/// A PKCS #8 structure of an Ed25519 seed (RFC 8410 7).
+/// Encodes a PKCS #8 structure of an Ed25519 seed (RFC 8410 7).
 pub(super) fn pkcs8_ed25519(seed: &[u8]) -> Secret {
     let mut inner = Writer::with_capacity(seed.len() + 2);
     inner.tlv(OCTET_STRING, seed);

@@ -1,25 +1,10 @@
-//! The registry of managed keys: their configurations, and one signer actor for each.
+//! The registry of managed keys: their configurations, and one signer actor per key.
 //!
-//! | part | has |
-//! |---|---|
-//! | `record` | a key as it is stored |
-//! | `terms`, `usage` | what all types are configured with |
-//! | `backend` | the types of backends, and what each is configured with |
-//! | `view` | all keys at one moment, with their actors |
-//! | `registry` | [`ManagedKeys`]: loading, following, reading, testing, stopping |
-//! | `change` | writing and deleting a key |
-//! | `grants` | which mounts may use which key: asked of whoever has the mounts |
-//! | `signers` | what mounts sign with |
-//! | `turn` | one node at a time makes a key that is not there |
-//! | `pending` | keys that were generated and have not appeared: no other one is generated |
-//!
-//! A record is a sealed document under the name of its key, so a name is there once over all types, and its
-//! version settles who was first. A change is durable, then published, then answered. Readers load the published
-//! view and never wait; other nodes read it again when the change log says so.
-//!
-//! A key keeps its UUID and its actor for as long as it is there. A record that has been written again is a new
-//! configuration, even with the same content: sessions are built up anew, and a PIN that was refused may be tried
-//! once more. Nothing here asks a device but a test signature and a mount that takes a key into use.
+//! A record is a sealed document under the name of its key, so names are unique across types, and the document version
+//! orders concurrent writes. A change is committed, then published, then acknowledged. Readers load the published view
+//! without waiting; other nodes reload it after an entry in the change log. A key keeps its UUID and actor until it is
+//! deleted. Every write of a record counts as a new configuration, even with the same content: sessions are reopened,
+//! and a rejected PIN may be tried again.
 
 mod backend;
 mod change;

@@ -1,26 +1,10 @@
-//! Keys behind a PKCS #11 module: a hardware module, or SoftHSM.
+//! Keys on a token of a PKCS #11 module: a hardware module, or SoftHSM.
 //!
-//! | part | owns |
-//! |---|---|
-//! | `settings` | what a key is configured with, as it was written, and the rules for it |
-//! | `key` | the configuration of a key, and what all its sessions share |
-//! | `library` | the libraries by configured name, one per file, and their tokens |
-//! | `module` | a library's code: loaded once per process, initialised, and initialised again |
-//! | `token` | the token's login and the PINs that it refused, and how many sessions it may have |
-//! | `session` | one session, open and logged in |
-//! | `object` | finding the key, reading its public part |
-//! | `mechanism` | which call signs what, and the form of its input and output |
-//! | `generate` | making a key that is not there |
-//! | `lane` | one place of the key's actor: a session, the key's handle in it, what is done when they are lost |
-//! | `healing` | the table of what is done for which return code |
-//! | `seal` | a key that wraps the root key of a store |
-//! | `pin`, `trouble` | when a PIN is tried, when a token that is gone is looked for |
-//!
-//! A caller names a library by the name that the server's configuration gives it, never by a file. The key is
-//! found once per session and its handle kept. Whatever a module answers, what is built up again is checked:
-//! the key that signs is the one whose public key the signer was made for.
-//!
-//! `cryptoki` is named in this folder alone; it loads the module, and no unsafe code is ours.
+//! Callers name a library by its configured name, never by a file. Each session (`lane`) finds its key once and stores
+//! the handle. After a failure, `healing` decides what is reopened; then the key is compared again with the public key
+//! for which the signer was created. Logins and session limits belong to the `token` that all keys share,
+//! initialization belongs to the `module`. Only this module uses the crate `cryptoki`, which loads the library and
+//! contains all the unsafe code.
 
 mod generate;
 mod healing;

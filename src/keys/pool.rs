@@ -1,19 +1,10 @@
-//! Threads for RSA generation. They run at nice 19, so that the seconds of CPU they need come out of
-//! what the signing workers leave. Priority alone does not keep the cores free for others (a database
-//! beside this process waits for its turn all the same), so every thread but the first rests after a key
-//! for which it had to wait.
+//! Background threads that generate RSA keys.
 //!
-//! A key of 8192 bits takes hundreds of times as long as one of 2048, and nothing can end it once it is
-//! begun. So keys wait in lanes by size (`lane`), and every thread takes certain lanes only: whatever is
-//! asked for, the first thread is kept for small keys and the second for nothing that is large, and no
-//! more than one large key is in the making. In a lane mounts take turns, and in a mount its callers;
-//! the places of a lane and of one caller are bounded, and a full one is the caller's error at once.
-//!
-//! A caller that has left before its turn costs nothing: its job is dropped unstarted, and holds no place.
-//!
-//! While nobody asks for anything, the threads for small keys fill a stock ([`stock`]). A caller who finds a key
-//! there has it at once, on their own thread. A thread looks between two keys whether somebody asks; a key that is
-//! in the making by then goes to whoever waits for one of its size.
+//! They run at nice 19, so that they use only processor time that the workers leave. Priority does not keep the cores
+//! free for other processes, so all threads but the first pause after a key that had to wait for a processor. A
+//! generation cannot be interrupted, and one key of 8192 bits takes as long as hundreds of 2048. So jobs queue in lanes
+//! by size (`lane`), and each thread serves certain lanes only. Queues are bounded and served round-robin by mount and
+//! caller. Without requests, the threads fill a stock of keys (`stock`), from which callers are served immediately.
 
 mod lane;
 mod pace;
@@ -39,50 +30,47 @@ use crate::telemetry::{outage, traffic};
 use crate::turns::Caller;
 use crate::turns::cpu::lower_priority;
 
-/// What each thread takes, in turns.
+/// Lanes that each thread serves, alternating between them.
 const THREADS: [&[Lane]; 3] = [&[Lane::Small], &[Lane::Small, Lane::Medium], &[Lane::Medium, Lane::Large]];
-/// What each of them makes for the stock: the first nothing but small keys, so that they wait for no others, and the
-/// last nothing, so that medium ones find it free.
+/// Lanes for which each thread fills the stock. The first thread makes only small keys, so that small jobs wait for no
+/// others. The last one fills nothing, so that it is free for medium jobs.
 const FILLS: [&[Lane]; THREADS.len()] = [&[Lane::Small], &[Lane::Small, Lane::Medium], &[]];
 
-/// What goes on failing is one outage, and told once.
+/// Repeated failures count as one outage, which is logged once.
 const _: () = assert!(pace::AFTER_FAILURE.as_secs() < outage::QUIET.as_secs());
 
-/// How long no request may have begun or ended before a key is made for the stock.
+/// Minimum time without requests before a key is generated for the stock.
 const QUIET: Duration = Duration::from_millis(50);
 
-/// How far the threads step back behind the workers.
 const NICE: i32 = 19;
 
-/// A handle to the pool; clones share it. The threads end when the last handle is gone.
+/// A handle to the pool; clones share it. The threads end when the last handle is dropped.
 #[derive(Clone)]
 pub struct KeyPool(Arc<Handle>);
 
-/// Closes the queue when the last handle is dropped; the threads hold the queue, not this.
+/// Closes the queue when the last handle is dropped. The threads refer to the queue, not to this.
 struct Handle(Arc<Queue>);
 
 struct Queue {
     state: Mutex<State>,
     changed: Condvar,
-    /// How long nobody has asked for anything.
+    /// Returns the time since the last request began or ended.
     quiet_for: fn() -> Duration,
 }
 
 struct State {
-    /// By lane, in the order of [`Lane::ALL`].
+    /// One queue per lane, in the order of [`Lane::ALL`].
     lines: [Line; Lane::ALL.len()],
-    /// Jobs that threads work at.
+    /// Jobs for which threads are generating keys.
     at_work: usize,
     stock: Stock,
     pace: Pace,
     closed: bool,
 }
 
-/// What a thread does next.
 enum Task {
-    /// Makes a key for a caller.
     Answer(Lane, Job),
-    /// Makes a key for the stock, one of so many at the same time.
+    /// Generate a key for the stock, with the concurrency that is allowed at its start.
     Fill(KeySpec, usize),
 }
 
@@ -94,7 +82,7 @@ impl KeyPool {
         pool
     }
 
-    /// A pool without threads: jobs stay where they are.
+    /// Creates a pool without threads: jobs stay queued.
     fn idle() -> Self {
         Self::idle_with(traffic::quiet_for, thread::available_parallelism().map_or(1, usize::from))
     }
@@ -109,14 +97,14 @@ impl KeyPool {
         pool
     }
 
-    /// Keeps so many keys ready from now on; at first there is no stock. Keys that are too many are dropped here.
+    /// Sets the number of keys in stock, which is 0 at first. Drops surplus keys.
     pub fn stock(&self, sizes: StockSizes) {
         let surplus = self.0.0.lock().stock.keep(sizes);
         self.0.0.changed.notify_all();
         drop(surplus);
     }
 
-    /// Starts the threads, which make keys by `make`.
+    /// Starts the threads, which generate keys with `make`.
     fn staff(&self, make: impl Fn(KeySpec) -> Result<PrivateKey> + Clone + Send + 'static) {
         for (n, (lanes, fills)) in THREADS.into_iter().zip(FILLS).enumerate() {
             let (queue, make) = (Arc::clone(&self.0.0), make.clone());
@@ -127,12 +115,12 @@ impl KeyPool {
         }
     }
 
-    /// A new key for a mount: RSA from the stock or else made on a thread of the pool, every other kind made right
-    /// here. The job ends unstarted with this future, and with `caller`, where that may go first.
+    /// Generates a key for a mount. RSA keys come from the stock or from a thread of the pool; other keys are generated
+    /// in place. The job is dropped unstarted when this future is dropped, or when `caller` leaves before that.
     ///
     /// # Errors
-    /// `Busy` at once when the lane is full, or later when another mount or caller has too small a share of it;
-    /// `Internal` when the crypto library fails.
+    /// `Busy` immediately when the queue of the lane or of the caller is full, or later when a job of another mount or
+    /// caller displaces this one; `Internal` when the crypto library fails.
     pub async fn generate(&self, spec: KeySpec, mount: MountId, caller: &Watch) -> Result<PrivateKey> {
         let Some(lane) = Lane::of(spec.kind()) else { return PrivateKey::generate(spec) };
         if let Some(key) = self.0.0.take(spec) {
@@ -169,26 +157,25 @@ impl Queue {
         if let Some(job) = turned_away {
             job.turn_away();
         }
-        // All of them: not every thread takes this lane.
+        // All threads, because not every thread serves this lane.
         self.changed.notify_all();
     }
 
-    /// A key of the stock.
     fn take(&self, spec: KeySpec) -> Option<PrivateKey> {
         let mut state = self.lock();
         let was_full = state.stock.has_all(spec);
         let key = state.stock.take(spec);
         drop(state);
-        // A thread that has nothing to fill sleeps until it is told. While keys of this size are missing, those that make
-        // them look by themselves.
+        // A thread that has nothing to fill sleeps until it is notified. While keys of this size are missing, the
+        // threads check by themselves.
         if was_full && key.is_some() {
             self.changed.notify_all();
         }
         key
     }
 
-    /// What a thread does next: the next job of the first of `lanes` that has one, and without jobs a key of `fills`
-    /// for the stock. `None` when the pool is closed.
+    /// Returns the next task of a thread: a job of the first of `lanes` that has one, otherwise a key of `fills` for
+    /// the stock. `None` when the pool is closed.
     fn next(&self, lanes: &[Lane], fills: &[Lane]) -> Option<Task> {
         let mut state = self.lock();
         loop {
@@ -212,7 +199,7 @@ impl Queue {
         }
     }
 
-    /// How long to wait before another look whether a key may be made for the stock; `None` when it may.
+    /// Returns the time until the next check for filling the stock; `None` if a key may start now.
     fn pause(&self, state: &State) -> Option<Duration> {
         let callers_wait = state.at_work > 0 || state.lines.iter().any(|line| line.len() > 0);
         if callers_wait || state.stock.making() >= state.pace.abreast() {
@@ -234,7 +221,7 @@ impl Queue {
             let spent = || Spent { took: started.elapsed(), at_work: processor_time().saturating_sub(at_work) };
             match task {
                 Task::Answer(lane, job) => {
-                    // The other lanes come first next time.
+                    // The other lanes go first next time.
                     lanes.sort_by_key(|other| *other == lane);
                     answer(lane, job, started, make);
                     self.lock().at_work -= 1;
@@ -250,7 +237,6 @@ impl Queue {
         }
     }
 
-    /// Puts a key into the stock, and says when the next one may be begun.
     fn filled(&self, spec: KeySpec, key: Result<PrivateKey>, abreast: usize, spent: Spent) {
         let mut state = self.lock();
         let more = match &key {
@@ -277,8 +263,8 @@ impl Queue {
 }
 
 impl State {
-    /// The next job of the first of `lanes` that has one, and its lane. Jobs that the stock has a key for by now are
-    /// answered on the way.
+    /// Returns the next job of the first of `lanes` that has one, with its lane. Serves jobs from the stock if
+    /// it has a key by now.
     fn next_job(&mut self, lanes: &[Lane]) -> Option<(Lane, Job)> {
         for lane in lanes {
             let job = loop {
@@ -286,7 +272,7 @@ impl State {
                 match self.stock.take_late(job.spec) {
                     Some(key) => {
                         note_wait(*lane, job.queued_at.elapsed());
-                        // A caller that left meanwhile drops the key.
+                        // A caller that has left drops the key.
                         let _ = job.answer.send(Ok(key));
                     }
                     None => break Some(job),
@@ -301,16 +287,15 @@ impl State {
     }
 }
 
-/// Makes the key of a job, which was begun at `started`.
+/// Generates the key of a job; the work began at `started`.
 fn answer(lane: Lane, job: Job, started: Instant, make: impl Fn(KeySpec) -> Result<PrivateKey>) {
     note_wait(lane, started.duration_since(job.queued_at));
     let key = make(job.spec);
     metrics::histogram!(telemetry::KEY_GENERATION_WORK_SECONDS, "lane" => lane.name()).record(started.elapsed());
-    // A caller that left meanwhile drops the key.
     let _ = job.answer.send(key);
 }
 
-/// How long a caller waited in a lane until their key was begun, or came out of the stock.
+/// Records the wait of a caller until its key was started or came from the stock.
 fn note_wait(lane: Lane, waited: Duration) {
     metrics::histogram!(telemetry::KEY_GENERATION_WAIT_SECONDS, "lane" => lane.name()).record(waited);
 }
@@ -320,14 +305,13 @@ fn measure(state: &State, lane: Lane) {
     metrics::gauge!(telemetry::KEY_GENERATION_QUEUE, "lane" => lane.name()).set(jobs as f64);
 }
 
-/// Processor time of the calling thread.
 #[cfg(target_os = "linux")]
 fn processor_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::try_from(time).unwrap_or_default()
 }
 
-/// As if the thread was always at work.
+/// Fallback: a thread counts as always on a processor.
 #[cfg(not(target_os = "linux"))]
 fn processor_time() -> Duration {
     static START: std::sync::LazyLock<Instant> = std::sync::LazyLock::new(Instant::now);

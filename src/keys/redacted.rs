@@ -1,16 +1,15 @@
-//! Secrets of a managed key's configuration: how they are shown, and what the word that is shown means where it is
-//! written back.
+//! Redaction of secrets in the configuration of managed keys.
 
 use crate::error::{Error, Result};
 use crate::secret::Secret;
 
-/// What stands for a secret where a configuration is read. Written back, it leaves the secret as it is.
+/// Placeholder for a secret in a configuration that is read. Writing it back leaves the secret unchanged.
 pub(crate) const REDACTED: &str = "redacted";
 
-/// Replaces a secret that stands where one is written; [`REDACTED`] is none.
+/// Replaces the secret `standing` with `written`, if given. [`REDACTED`] keeps the current secret.
 ///
 /// # Errors
-/// `Invalid` for [`REDACTED`] where nothing stands.
+/// `Invalid` for [`REDACTED`] when no secret is set yet.
 pub(crate) fn write(name: &str, standing: &mut Secret, written: Option<Secret>) -> Result<()> {
     match written {
         Some(written) if written.expose() == REDACTED.as_bytes() => {
@@ -25,12 +24,12 @@ pub(crate) fn write(name: &str, standing: &mut Secret, written: Option<Secret>) 
     }
 }
 
-/// Whether a secret is given.
+/// `true` if the secret is not empty.
 pub(crate) fn is_set(secret: &Secret) -> bool {
     !secret.expose().is_empty()
 }
 
-/// How a secret is shown.
+/// Returns the placeholder for a set secret, and an empty string otherwise.
 pub(crate) fn shown(secret: &Secret) -> &'static str {
     if is_set(secret) { REDACTED } else { "" }
 }

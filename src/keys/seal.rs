@@ -1,9 +1,9 @@
-//! Seal keys in a device or a service: they wrap the root key of a store, and never leave.
+//! Seal keys in a device or service. They wrap the root key of a store and never leave the device.
 //!
-//! How one is configured is all in the server's configuration, nothing of it in the store: what opens the store cannot
-//! be in it. PKCS #11 tokens ([`pkcs11`](super::pkcs11)) wrap with AES-GCM or RSA-OAEP ([`SealMechanism`]), the key
-//! service of AWS ([`cloudakms`](super::cloudakms)) with a symmetric key. Asked by `storage` when a store is opened or
-//! its seal is changed, and by a node that was away while it was changed; otherwise a server that runs needs no seal.
+//! They are configured only in the server's configuration, because the store cannot contain what opens it. PKCS #11
+//! tokens ([`pkcs11`](super::pkcs11)) wrap with AES-GCM or RSA-OAEP ([`SealMechanism`]), AWS KMS
+//! ([`cloudakms`](super::cloudakms)) with a symmetric key. The seal is used when a store is opened, when its seal
+//! changes, and by a node that was offline during such a change.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -16,20 +16,20 @@ use futures_util::future::BoxFuture;
 use crate::error::{Error, Kind, Result};
 use crate::secret::{PRIVATE_FILE, Secret, is_private};
 
-/// Longest time for one call, with everything that is tried for it.
+/// Maximum duration of one call, retries included.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// A file of a secret is shorter, bytes.
+/// Maximum size of a secret file, exclusive, in bytes.
 const MAX_SECRET: u64 = 1024;
 
-/// How a PKCS #11 token wraps.
+/// The wrapping mechanism of a PKCS #11 token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SealMechanism {
-    /// `CKM_AES_GCM` with a secret key. What is wrapped is bound to its store.
+    /// `CKM_AES_GCM` with a secret key. The wrapped key is bound to its store.
     AesGcm,
-    /// `CKM_RSA_PKCS_OAEP` with SHA-256. Whoever has the public key can wrap: what is in the store is secret, but a
-    /// store as a whole could be replaced by another one.
+    /// `CKM_RSA_PKCS_OAEP` with SHA-256. Anyone with the public key can wrap: the contents of the store stay secret,
+    /// but the whole store could be replaced by a forged one.
     RsaOaepSha256,
-    /// The same with SHA-1, for tokens that know no other.
+    /// `CKM_RSA_PKCS_OAEP` with SHA-1, for tokens without SHA-256.
     RsaOaepSha1,
 }
 
@@ -37,28 +37,28 @@ impl SealMechanism {
     const ALL: [(Self, &'static str); 3] =
         [(Self::AesGcm, "AES-GCM"), (Self::RsaOaepSha256, "RSA-OAEP"), (Self::RsaOaepSha1, "RSA-OAEP-SHA1")];
 
-    /// Its word in the configuration.
+    /// The name in the configuration.
     pub fn word(self) -> &'static str {
         Self::ALL.iter().find(|(mechanism, _)| *mechanism == self).map_or("", |(_, word)| word)
     }
 
-    /// The one with this word.
+    /// Finds a mechanism by its name in the configuration.
     pub fn of_word(word: &str) -> Option<Self> {
         Self::ALL.iter().find(|(_, known)| *known == word).map(|(mechanism, _)| *mechanism)
     }
 }
 
-/// Where a secret of the configuration is.
+/// The source of a secret setting.
 #[derive(Clone, PartialEq, Eq)]
 pub enum SecretSource {
-    /// In the environment.
+    /// A value from the environment.
     Given(Secret),
-    /// In a file of mode 0600. A line end behind it is not of it.
+    /// A file with mode 0600. Trailing white space is removed.
     File(PathBuf),
 }
 
 impl SecretSource {
-    /// The secret. `name` is the setting of the file.
+    /// Reads the secret. `name` is the setting that names the file.
     pub(super) fn read(&self, name: &str) -> Result<Secret> {
         let path = match self {
             Self::Given(secret) => return Ok(secret.clone()),
@@ -80,7 +80,7 @@ impl SecretSource {
     }
 }
 
-/// `work` within [`PATIENCE`]; `what` is who did not answer.
+/// Runs `work` with the time limit [`PATIENCE`]. `what` names the device or service in the timeout error.
 pub(super) fn in_time<T: Send + 'static>(
     what: &'static str,
     work: impl Future<Output = Result<T>> + Send + 'static,

@@ -1,8 +1,8 @@
-//! The seam between checked bytes and a key that is not in this process.
+//! Interface to a key that is not in this process.
 //!
-//! Whoever signs asks [`RemoteSigner::wants`] what to hand over, a digest or the message, and waits for
-//! one future. What comes out is [`Verified`], and nothing but verification makes one: every signature is
-//! verified once, by the signer, which also knows what to do about one that is wrong.
+//! The caller asks [`RemoteSigner::wants`] for the kind of input (digest or message) and then awaits one future. The
+//! result is [`Verified`], which only a successful verification creates. Every signature is verified once, by the
+//! signer, which also handles a wrong one.
 
 use futures_util::future::BoxFuture;
 
@@ -10,7 +10,7 @@ use crate::error::{Error, Kind, Result};
 use crate::x509::algorithm::SignatureAlgorithm;
 use crate::x509::public_key::PublicKey;
 
-/// What a signer is given for an algorithm.
+/// The kind of input that a signer needs for an algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wants {
     /// The digest of the message, by the hash of the algorithm.
@@ -19,7 +19,7 @@ pub enum Wants {
     Message,
 }
 
-/// What is signed: owned, because a device works on another thread.
+/// The data to sign; owned, because a device works on another thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
     /// A digest by the hash of the algorithm.
@@ -28,32 +28,32 @@ pub enum Input {
     Message(Vec<u8>),
 }
 
-/// A key as its backend has it.
+/// A key as its backend reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Known {
-    /// Its public half.
+    /// Its public key.
     pub public: PublicKey,
-    /// What names it for ever at its backend, wherever its name leads later: an ARN, a version. Empty where the
-    /// configuration names one key alone.
+    /// A permanent identifier at the backend (an ARN, a version), independent of names that may move to another key.
+    /// Empty if the configuration identifies exactly one key.
     pub locator: String,
 }
 
 impl From<PublicKey> for Known {
-    /// Of a backend whose configuration names one key alone.
+    /// For a backend whose configuration identifies exactly one key.
     fn from(public: PublicKey) -> Self {
         Self { public, locator: String::new() }
     }
 }
 
-/// A signature that verifies, in the form of X.509.
+/// A verified signature in the encoding of X.509.
 #[derive(Debug)]
 pub struct Verified(Vec<u8>);
 
 impl Verified {
-    /// Holds a signature about `input` against the public key.
+    /// Verifies a signature of `input` with the public key.
     ///
     /// # Errors
-    /// `BadGateway` when it is not the key's.
+    /// `BadGateway` when the signature does not verify.
     pub fn new(key: &PublicKey, algorithm: SignatureAlgorithm, input: &Input, signature: Vec<u8>) -> Result<Self> {
         let verified = match input {
             Input::Digest(digest) => key.verify_digest(algorithm, digest, &signature),
@@ -69,35 +69,35 @@ impl Verified {
     }
 }
 
-/// A key that is not in this process: one call per signature.
+/// A key that is not in this process.
 pub trait RemoteSigner: Send + Sync {
-    /// The public key, as it was when the signer was made.
+    /// The public key, as of the creation of this signer.
     fn public(&self) -> &PublicKey;
 
-    /// What [`RemoteSigner::sign`] is given.
+    /// Returns the kind of input that [`RemoteSigner::sign`] needs.
     ///
     /// # Errors
-    /// `Invalid`, saying why, when the key does not sign with the algorithm.
+    /// `Invalid`, with the reason, when the key does not sign with the algorithm.
     fn wants(&self, algorithm: SignatureAlgorithm) -> Result<Wants>;
 
-    /// That one signature more would find a place at this moment: whoever would be refused at the end of some work is
-    /// refused before it. Like [`RemoteSigner::wants`] it asks no device.
+    /// Checks that the queue has capacity for one more signature, so that a request can fail before its work and not
+    /// after. Like [`RemoteSigner::wants`] it does not call the device.
     ///
     /// # Errors
-    /// `Busy` when it would not.
+    /// `Busy` when the queue is full.
     fn require_room(&self) -> Result<()>;
 
-    /// Signs; gives the signature in the form of X.509, ECDSA as DER, once it verifies under
-    /// [`RemoteSigner::public`]. Dropping the future takes back what has not begun. Needs a tokio runtime with a
-    /// timer.
+    /// Signs and returns the signature in the encoding of X.509 (ECDSA as DER) once it verifies under
+    /// [`RemoteSigner::public`]. Dropping the future cancels a job that has not started. Needs a tokio
+    /// runtime with a timer.
     ///
     /// # Errors
-    /// `Busy` when too many wait for the key, `Unavailable` when its backend is out of reach, fails or is
-    /// too slow, `BadGateway` when it refuses our credential or is not to be trusted (a wrong signature,
-    /// another key in the key's place), `Invalid` when it does not sign like this.
+    /// `Busy` when the queue of the key is full; `Unavailable` when the backend is unreachable, fails or is too slow;
+    /// `BadGateway` when it rejects our credential or is not trustworthy (wrong signature, replaced key); `Invalid`
+    /// when it does not support the operation.
     fn sign(&self, algorithm: SignatureAlgorithm, input: Input) -> BoxFuture<'static, Result<Verified>>;
 
-    /// As [`RemoteSigner::sign`], for what anybody may ask for: others go before it, where the signer has a line.
+    /// As [`RemoteSigner::sign`], with low priority: for requests that need no authentication.
     ///
     /// # Errors
     /// As [`RemoteSigner::sign`].

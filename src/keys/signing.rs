@@ -1,10 +1,8 @@
-//! The key that a mount signs with: one of this process ([`SigningKey::Local`]), or a managed one, which is
-//! wherever its [`RemoteSigner`] is.
+//! Keys that a mount signs with: local ones ([`SigningKey::Local`]) and managed ones behind a [`RemoteSigner`].
 //!
-//! A managed key is resolved to its signer for every signature anew ([`Signers`]): what the key may be used
-//! for, and by which mount, is decided there, and a grant that was taken away counts at once. What a signer
-//! gives is [verified](super::signer::Verified) under its public key, and that has to be the one that the mount
-//! knows.
+//! [`Signers`] resolves a managed key to its signer for every signature and checks its usage and grants each time, so a
+//! revoked grant takes effect immediately. Every signature is [verified](super::signer::Verified) under the public key
+//! that the mount stored.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -21,43 +19,42 @@ use crate::telemetry;
 use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
 use crate::x509::public_key::PublicKey;
 
-/// How long a signer may take for one signature, its queue included. Less than a request may take, so that
-/// whoever waits hears why.
+/// Maximum duration of one signature, queueing included. Shorter than the request timeout, so that the caller gets this
+/// error and not that timeout.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Finds the signers of managed keys.
 pub trait Signers: Send + Sync {
-    /// The signer of a managed key, for one signature of the mount that has it, with the public key that the
-    /// mount knows. Called for every signature, on workers: it neither blocks nor asks a device.
+    /// Returns the signer for one signature with `key`, on behalf of the mount that uses it. Called on workers for
+    /// every signature, so it neither blocks nor calls a device.
     ///
     /// # Errors
-    /// `Invalid` when there is no such key or the mount may not use it, in the same words, or when the key is
-    /// not for signing; `Unavailable` when its backend cannot be used now.
+    /// `Invalid` when the key does not exist or the mount may not use it (same text for both), or when the key is not
+    /// for signing; `Unavailable` when its backend cannot be used now.
     fn signer(&self, key: &ManagedKey) -> Result<Arc<dyn RemoteSigner>>;
 
-    /// A managed key that a mount takes into use, with the public half that its backend shows now. One that is
-    /// not there is made where its configuration allows that.
+    /// Looks up a managed key that a mount starts to use, with its current public key. Generates a missing key if its
+    /// configuration allows that.
     ///
     /// # Errors
-    /// `Invalid` when there is no such key or the mount may not use it, in the same words. Of the future: `Invalid`
-    /// when the backend has none that can be used; `Busy`, `Unavailable` and `BadGateway` as
-    /// [`RemoteSigner::sign`].
+    /// `Invalid` when the key does not exist or the mount may not use it (same text for both). From the future:
+    /// `Invalid` when the backend has no usable key; `Busy`, `Unavailable` and `BadGateway` as [`RemoteSigner::sign`].
     fn take(&self, mount: MountId, key: ManagedKeyRef) -> Result<Taking>;
 
-    /// As [`Signers::take`]; `candidates` are the keys of the mount's certificates, for a device that does not give the
-    /// public part of its key.
+    /// As [`Signers::take`]. `candidates` are the public keys of the mount's certificates, for a device that does not
+    /// return the public key itself.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Signers::take`].
     fn take_among(&self, mount: MountId, key: ManagedKeyRef, _candidates: &[PublicKey]) -> Result<Taking> {
         self.take(mount, key)
     }
 }
 
-/// A managed key that its backend is asked for.
+/// A lookup of a managed key in its backend.
 pub type Taking = BoxFuture<'static, Result<ManagedKey>>;
 
-/// What a request names a managed key by.
+/// The name or UUID by which a request refers to a managed key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ManagedKeyRef {
     /// Its name, in lower case.
@@ -66,7 +63,7 @@ pub enum ManagedKeyRef {
     Uuid(String),
 }
 
-/// The signers of a server without managed keys.
+/// [`Signers`] of a server without managed keys.
 pub struct NoSigners;
 
 impl Signers for NoSigners {
@@ -83,7 +80,7 @@ fn unsupported() -> Error {
     Error::invalid("managed keys are not supported")
 }
 
-/// A key of a mount, wherever it is.
+/// A local or managed key of a mount.
 #[derive(Clone)]
 pub enum SigningKey {
     /// In this process.
@@ -93,7 +90,7 @@ pub enum SigningKey {
 }
 
 impl SigningKey {
-    /// The public half.
+    /// The public key.
     pub fn public(&self) -> &PublicKey {
         match self {
             Self::Local(key) => key.public(),
@@ -106,7 +103,7 @@ impl SigningKey {
         self.public().kind()
     }
 
-    /// The private key, where it is in this process.
+    /// The private key, if it is in this process.
     pub fn local(&self) -> Option<&Arc<PrivateKey>> {
         match self {
             Self::Local(key) => Some(key),
@@ -114,7 +111,7 @@ impl SigningKey {
         }
     }
 
-    /// The managed key, if it is one.
+    /// The managed key, unless the key is local.
     pub fn managed(&self) -> Option<&ManagedKey> {
         match self {
             Self::Local(_) => None,
@@ -123,36 +120,37 @@ impl SigningKey {
     }
 }
 
-/// What a mount knows of a managed key. No key material is in it.
+/// A mount's record of a managed key. Contains no key material.
 pub struct ManagedKey {
     /// The mount that signs with it.
     pub mount: MountId,
-    /// The key's UUID, which names it for ever.
+    /// The key's UUID, which never changes.
     pub uuid: String,
-    /// Its name when the mount took it.
+    /// Its name when the mount started to use it.
     pub name: String,
-    /// Its public half when the mount took it.
+    /// Its public key when the mount started to use it.
     pub public: PublicKey,
-    /// What names it at its backend, as [`Known`] says: another key that gets its name later does
-    /// not take its place.
+    /// The permanent identifier at its backend (see [`Known`]), so that another key that later gets the same name
+    /// is not used instead.
     pub locator: String,
 }
 
-/// What a signer answers.
+/// A pending signature.
 pub type Asked = BoxFuture<'static, Result<Vec<u8>>>;
 
 impl ManagedKey {
-    /// The key as its backend had it when the mount took it.
+    /// The key as its backend had it when the mount started to use it.
     pub fn known(&self) -> Known {
         Known { public: self.public.clone(), locator: self.locator.clone() }
     }
 
-    /// Asks the key's signer to sign the message in `pieces`, hashed as they come where a digest is all that it
-    /// wants. What `goes_last` is what anybody may ask for, and others go before it. Nothing happens before the future is polled, and dropping it takes the job back.
+    /// Requests a signature of the message in `pieces`. The pieces are hashed one by one if the signer wants only a
+    /// digest. `goes_last` is for requests that need no authentication: all others are signed first. Does nothing until
+    /// the future is polled; dropping it cancels the job.
     ///
     /// # Errors
-    /// Those of [`Signers::signer`] and [`RemoteSigner::wants`]; `BadGateway` when the signer has another key by
-    /// now. Of the future: those of [`RemoteSigner::sign`], `Unavailable` when it takes too long.
+    /// Those of [`Signers::signer`] and [`RemoteSigner::wants`]; `BadGateway` when the signer now has another key. From
+    /// the future: those of [`RemoteSigner::sign`]; `Unavailable` on timeout.
     pub(crate) fn ask<'m>(
         self: &Arc<Self>,
         signers: &dyn Signers,
@@ -174,7 +172,7 @@ impl ManagedKey {
         Ok(asked.map(|answer| answer.map(Verified::into_signature)).boxed())
     }
 
-    /// Bounds what a signer does, whatever that is: others wait with its caller.
+    /// Applies the time limit and catches panics of the signer.
     async fn answer(
         &self,
         signer: &dyn RemoteSigner,
@@ -206,7 +204,7 @@ mod tests {
     use crate::keys::local::KeySpec;
     use crate::x509::algorithm::{Curve, Hash};
 
-    /// Signs with a local key, as `answer` would have it.
+    /// Signs with a local key; `answer` produces the signature.
     struct Double {
         key: Arc<PrivateKey>,
         wants: Wants,
@@ -264,7 +262,6 @@ mod tests {
         async { signature }.boxed()
     }
 
-    /// Asks for the signature of a message in two pieces.
     async fn signed(double: Double, key: &Arc<ManagedKey>, algorithm: SignatureAlgorithm) -> Result<Vec<u8>> {
         let pieces = [&b"one "[..], b"message"];
         key.ask(&Only(Arc::new(double)), algorithm, pieces.into_iter(), false)?.await

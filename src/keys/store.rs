@@ -1,5 +1,5 @@
-//! What the registry of managed keys needs of storage, which implements it; and what a store needs of a device or
-//! service that keeps its seal key, which [`seal`](super::seal) is about.
+//! Storage traits of this module, implemented by `storage`; and [`SealDevice`], which `storage` calls (see
+//! [`seal`](super::seal)).
 
 use futures_util::future::BoxFuture;
 
@@ -7,54 +7,53 @@ use crate::documents::{Document, DocumentWrite};
 use crate::error::Result;
 use crate::secret::Secret;
 
-/// The kind of the documents that are managed keys.
+/// Document kind of managed keys.
 pub const MANAGED_KEYS: &str = "managed-key";
 
-/// The store of one server, as the registry sees it. All errors are `Unavailable`, `Busy`, or `Conflict` (a
-/// document's version moved on).
+/// The store of the registry. All errors are `Unavailable`, `Busy`, or `Conflict` (the version of a document changed).
 pub trait KeyStore: Send + Sync {
-    /// Makes one unit of writes durable, all or none.
+    /// Commits one unit of writes atomically and durably.
     fn commit(&self, unit: Vec<DocumentWrite>) -> BoxFuture<'static, Result<()>>;
 
     /// All system documents of one kind.
     fn documents(&self, kind: &'static str) -> BoxFuture<'static, Result<Vec<Document>>>;
 }
 
-/// Keys that were generated at cloud services and that the services do not show yet. Shared by all nodes, and by all
-/// versions of a configuration: where names are no identity, a repeated request would generate another key.
+/// Keys that were generated at a cloud service but that it does not list yet. All nodes and all versions of a
+/// configuration share them: a name is not unique there, so a repeated request would generate a second key.
 pub trait PendingKeys: Send + Sync {
-    /// Records that a key is generated at `place` now. `false` when one was generated there shortly before, and has not
-    /// appeared: nothing may be generated then.
+    /// Records that a key is being generated at `place`. Returns `false` if a recently generated key of this place has
+    /// not appeared yet; then the caller must not generate another.
     ///
     /// # Errors
     /// `Unavailable` from the store.
     fn begin(&self, place: &str) -> BoxFuture<'static, Result<bool>>;
 
-    /// Removes the record: the key has appeared, or was not generated.
+    /// Removes the record after the key has appeared or its generation failed.
     fn end(&self, place: &str) -> BoxFuture<'static, ()>;
 }
 
-/// A seal key that is elsewhere.
+/// A seal key in a device or service.
 pub trait SealDevice: Send + Sync {
-    /// Its type, as the configuration names it.
+    /// The type name in the configuration.
     fn kind(&self) -> &'static str;
 
-    /// How it wraps. What was wrapped in one way is unwrapped in that way alone.
+    /// The wrapping mechanism. A wrapped key can be unwrapped only with the mechanism that wrapped it.
     fn mechanism(&self) -> &'static str;
 
-    /// What the key is called there, for people.
+    /// Human-readable name of the key in the device.
     fn key(&self) -> String;
 
-    /// Wraps a root key for the store that `context` names.
+    /// Wraps a root key for the store identified by `context`.
     ///
     /// # Errors
-    /// `Unavailable` when the device or service is out of reach, `BadGateway` when it refuses the credential,
-    /// `Invalid` when the key is not there or not for this use.
+    /// `Unavailable` when the device or service is unreachable, `BadGateway` when it rejects the credential, `Invalid`
+    /// when the key is missing or not usable for wrapping.
     fn wrap(&self, context: &str, root: Secret) -> BoxFuture<'static, Result<Vec<u8>>>;
 
-    /// The root key that was wrapped for the store that `context` names.
+    /// Unwraps the root key of the store identified by `context`.
     ///
     /// # Errors
-    /// As [`SealDevice::wrap`]; also `Invalid` when it does not open.
+    /// As [`SealDevice::wrap`]; also `Invalid` when decryption fails.
     fn unwrap(&self, context: &str, wrapped: Vec<u8>) -> BoxFuture<'static, Result<Secret>>;
 }

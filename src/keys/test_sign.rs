@@ -1,6 +1,4 @@
-//! What a test signature is asked for: a hash of more kinds than certificates are signed with, and a scheme.
-//!
-//! Every backend has its own way to carry it out; nothing but test signatures uses these hashes.
+//! Parameters of a test signature: a scheme, and a hash from a larger set than certificates use.
 
 use aws_lc_rs::digest;
 use sha3::Digest as _;
@@ -24,16 +22,16 @@ pub enum TestHash {
     Sha3_512,
 }
 
-/// A test signature: random octets are signed and the signature verified. What is `None` follows the key.
+/// A test signature of random bytes, which is then verified. For `None` the key determines the value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TestSign {
-    /// `hash_algorithm`; else the one the key dictates, or SHA-256.
+    /// `hash_algorithm`; default: the hash that the key requires, or SHA-256.
     pub hash: Option<TestHash>,
-    /// `use_pss`; else the scheme the key dictates, or PKCS #1.
+    /// `use_pss`; default: the scheme that the key requires, or PKCS #1.
     pub use_pss: Option<bool>,
 }
 
-/// Word of requests, octets of the digest, last arc or whole content of the object identifier.
+/// Name in requests, digest length in bytes, and the encoded object identifier without tag and length.
 const TABLE: [(TestHash, &str, usize, &[u8]); 9] = [
     (TestHash::Sha1, "sha1", 20, oid::SHA1),
     (TestHash::Sha224, "sha2-224", 28, &[0x60, 0x86, 0x48, 1, 0x65, 3, 4, 2, 4]),
@@ -46,20 +44,19 @@ const TABLE: [(TestHash, &str, usize, &[u8]); 9] = [
     (TestHash::Sha3_512, "sha3-512", 64, &[0x60, 0x86, 0x48, 1, 0x65, 3, 4, 2, 10]),
 ];
 
-/// Words that are cut short in an error.
 const LONGEST_WORD: usize = 64;
 
 impl TestHash {
-    /// All of them.
+    /// All hashes.
     pub fn all() -> impl Iterator<Item = Self> {
         TABLE.iter().map(|row| row.0)
     }
 
-    /// Reads `hash_algorithm`: `sha1`, `sha2-224` … `sha2-512`, `sha3-224` … `sha3-512`, and those of SHA-2
-    /// as `sha224` … `sha512` too.
+    /// Parses `hash_algorithm`: `sha1`, `sha2-224` … `sha2-512`, `sha3-224` … `sha3-512`. SHA-2 names are also accepted
+    /// as `sha224` … `sha512`.
     ///
     /// # Errors
-    /// `Invalid`, naming the word.
+    /// `Invalid`, with the unknown name.
     pub fn parse(word: &str) -> Result<Self> {
         let is = |known: &str| {
             known == word || known.strip_prefix("sha2-").is_some_and(|n| word.strip_prefix("sha") == Some(n))
@@ -70,17 +67,17 @@ impl TestHash {
         })
     }
 
-    /// The word of requests.
+    /// The name in requests.
     pub fn word(self) -> &'static str {
         self.row().1
     }
 
-    /// Octets of a digest.
+    /// Digest length in bytes.
     pub fn octets(self) -> usize {
         self.row().2
     }
 
-    /// The object identifier, DER content octets (RFC 8017 B.1, FIPS 202).
+    /// The object identifier in DER, without tag and length (RFC 8017 B.1, FIPS 202).
     pub(super) fn oid(self) -> &'static [u8] {
         self.row().3
     }
@@ -105,7 +102,7 @@ impl TestHash {
         }
     }
 
-    /// The hash as certificates are signed with it, where it is one of those.
+    /// The corresponding certificate hash, if there is one.
     pub fn usual(self) -> Option<Hash> {
         match self {
             Self::Sha256 => Some(Hash::Sha256),

@@ -1,4 +1,4 @@
-//! What a backend is to the actor: something that answers one request at a time at each of its places.
+//! The interface between the actor and a backend, which processes one request at a time per session.
 
 use std::sync::Arc;
 
@@ -12,41 +12,43 @@ use crate::keys::test_sign::TestSign;
 use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
 use crate::x509::public_key::PublicKey;
 
-/// One question to a backend.
+/// A request to a backend.
 #[derive(Clone)]
 pub enum Request {
-    /// For the key as it is now; [`Answer::Key`].
+    /// Looks up the current key; [`Answer::Key`].
     Find {
-        /// Make the key when it is not there and the configuration allows it.
+        /// Generates a missing key if the configuration allows that.
         create: bool,
     },
-    /// For a signature; [`Answer::Signature`], ECDSA as DER, or [`Answer::Changed`]. Digests have the length of the algorithm's.
+    /// Signs; [`Answer::Signature`] (ECDSA as DER) or [`Answer::Changed`]. A digest has the length of
+    /// the algorithm's hash.
     Sign {
-        /// How.
+        /// The signature algorithm.
         algorithm: SignatureAlgorithm,
-        /// What; as [`BlockingBackend::wants`] said.
+        /// The data to sign, of the kind that [`BlockingBackend::wants`] returned.
         input: Arc<Input>,
-        /// Whose signature it has to be: a backend that finds another key in its place does not sign.
+        /// The expected key: a backend that finds another key instead does not sign.
         key: Arc<Known>,
     },
-    /// For a test signature, verified; [`Answer::Tested`] or [`Answer::Wrong`]. A missing key is made where that is allowed.
+    /// Makes and verifies a test signature; [`Answer::Tested`] or [`Answer::Wrong`]. Generates a missing
+    /// key if that is allowed.
     TestSign(TestSign),
 }
 
 impl Request {
-    /// Whether it is for a signature that somebody waits for.
+    /// `true` for a request that signs for a caller, as opposed to a lookup or test.
     pub(super) fn is_signature(&self) -> bool {
         matches!(self, Self::Sign { .. })
     }
 }
 
-/// What a backend answers.
+/// The response of a backend.
 pub enum Answer {
     /// The key.
     Key(Known),
     /// The signature.
     Signature(Vec<u8>),
-    /// There is another key in the place of the one that was to sign.
+    /// The backend has another key than the expected one.
     Changed,
     /// The test signature verified.
     Tested,
@@ -54,12 +56,12 @@ pub enum Answer {
     Wrong,
 }
 
-/// The two ways of waiting for a backend.
+/// A blocking or asynchronous backend.
 #[derive(Clone)]
 pub enum Backend {
-    /// By a thread.
+    /// Each session has its own thread.
     Blocking(Arc<dyn BlockingBackend>),
-    /// By a future.
+    /// Calls are futures.
     Async(Arc<dyn AsyncBackend>),
 }
 
@@ -78,46 +80,46 @@ impl Backend {
     }
 }
 
-/// A backend whose calls block.
+/// A backend with blocking calls.
 pub trait BlockingBackend: Send + Sync {
-    /// What a key of `kind` is given to sign with `algorithm`. Asks nobody.
+    /// Returns the kind of input that a key of `kind` needs for `algorithm`. Does not call the device.
     ///
     /// # Errors
-    /// `Invalid`, saying why, when the configuration does not go with it.
+    /// `Invalid`, with the reason, when the configuration does not support it.
     fn wants(&self, kind: KeyKind, algorithm: SignatureAlgorithm) -> Result<Wants>;
 
-    /// Keeps public keys of certificates for a device that does not give the public part of its key: one of them may be
-    /// it. Asks nobody.
+    /// Stores public keys of certificates as candidates for a device that does not return its public key. Does
+    /// not call the device.
     fn offer(&self, _candidates: &[PublicKey]) {}
 
-    /// What works at one place; made on the place's own thread, where it stays. Asks nobody yet.
+    /// Creates a session on its own thread, where it stays. Does not call the device yet.
     fn lane(self: Arc<Self>, meter: Meter) -> Box<dyn Lane>;
 }
 
 /// One session of a blocking backend.
 pub trait Lane {
-    /// Answers one request.
+    /// Processes one request.
     ///
     /// # Errors
     /// As [`RemoteSigner::sign`](crate::keys::RemoteSigner::sign).
     fn call(&mut self, request: &Request) -> Result<Answer>;
 
-    /// Called several times a second while there is nothing to do: gives back what others wait for.
+    /// Called several times a second while idle: releases resources that other sessions wait for.
     fn rest(&mut self) {}
 }
 
-/// A backend whose calls are futures.
+/// A backend with asynchronous calls.
 pub trait AsyncBackend: Send + Sync {
     /// As [`BlockingBackend::wants`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`BlockingBackend::wants`].
     fn wants(&self, kind: KeyKind, algorithm: SignatureAlgorithm) -> Result<Wants>;
 
-    /// Answers one request; dropped when its time is up.
+    /// Processes one request. The future is dropped on timeout.
     fn call(self: Arc<Self>, request: Request) -> BoxFuture<'static, Result<Answer>>;
 
-    /// Shares the keys that were generated and have not appeared with other nodes and configurations; `place` is that
-    /// of this key. For backends that generate such keys.
+    /// Sets the store of keys that were generated but have not appeared yet, which nodes and configurations share.
+    /// `place` identifies this key in it. For backends that generate such keys.
     fn share_pending(&self, _pending: Arc<dyn PendingKeys>, _place: String) {}
 }

@@ -1,12 +1,10 @@
-//! The line of jobs and the places at the backend: one state, one lock.
+//! The job queue and the workers of one key: one state behind one lock.
 //!
-//! A *place* is a thread or a task; there are never more than `max_parallel`, and each makes one call at a
-//! time. Who pushes a job and finds nobody idle starts a place if one is left; else one idle thread is called, unless
-//! one comes by itself, and calls the next where more waits. Places take the jobs in their order ([`Waiting`]); a job
-//! whose caller has left, or whose time would be up before it is done, is answered here and never begun. Whoever would
-//! wait for more than half of its time is refused at once: a backend that has more to do than it can does so much as it
-//! can, and not everything too late. Calls that are under way count with the time that they have taken so far, so a
-//! backend that hangs collects few jobs, and none once the calls at all places are stuck.
+//! A worker is a thread or a task that makes one backend call at a time; there are at most `max_parallel`. `push`
+//! starts a worker, or wakes one idle thread, which wakes the next if more jobs wait. A job is rejected on submission
+//! if it would wait for more than half of its time limit, so that an overloaded backend completes jobs instead of
+//! missing every deadline. Calls in progress count with their elapsed time, so a hanging backend collects few jobs. A
+//! job whose caller has left, or whose deadline is too close, fails without a call.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -18,17 +16,17 @@ use super::measure::{Counts, Meter};
 use super::waiting::{Job, Rank, Waiting};
 use crate::error::{Error, Kind, Result};
 
-/// How often a place without work looks whether others need what it holds.
+/// How often an idle thread calls `Lane::rest`.
 const REST: Duration = Duration::from_millis(250);
 
-/// The bounds of an actor.
+/// The limits of an actor.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Jobs that may wait.
+    /// Maximum number of queued jobs of the first rank.
     pub queue: usize,
-    /// Longest time from the submission of a job to its answer.
+    /// Maximum time from the submission of a job to its response.
     pub call_timeout: Duration,
-    /// A thread that had nothing to do for so long ends, and its session with it.
+    /// A thread that is idle for this long ends and closes its session.
     pub idle: Duration,
 }
 
@@ -38,49 +36,44 @@ impl Default for Limits {
     }
 }
 
-/// The line of one key.
+/// The queue of one key.
 pub(super) struct Line {
     name: String,
     limits: Limits,
     meter: Meter,
-    /// How a place is started.
     start: fn(Place),
     state: Mutex<State>,
-    /// A job, another configuration, or the end.
+    /// Notified of a job, a changed configuration, or the end.
     changed: Condvar,
-    /// A place has ended.
     ended: Notify,
 }
 
 struct State {
     backend: Backend,
-    /// Of the configuration.
+    /// Incremented by each `configure`.
     version: u64,
     max_parallel: usize,
     waiting: Waiting,
     places: usize,
-    /// Threads that wait to be called.
+    /// Threads that wait to be notified.
     idle: usize,
-    /// Of them, those that have been called.
+    /// Idle threads that were notified and have not woken yet.
     called: usize,
-    /// Threads that are about to look for a job by themselves.
+    /// Threads that are about to look for a job without a notification.
     looking: usize,
     running: Vec<Running>,
     calls: u64,
     closed: bool,
 }
 
-/// A call at the backend.
 struct Running {
     number: u64,
-    /// Of a look-up: of which version of the configuration.
+    /// For a lookup: the version of the configuration that it uses.
     looks_by: Option<u64>,
     begun: Instant,
-    /// The end of its job's time.
     deadline: Instant,
 }
 
-/// A call that a place is to make.
 pub(super) struct Call {
     pub(super) number: u64,
     pub(super) job: Job,
@@ -88,12 +81,11 @@ pub(super) struct Call {
     pub(super) version: u64,
 }
 
-/// What a thread does next.
 pub(super) enum Next {
     Call(Call),
-    /// Drop what belongs to an older configuration.
+    /// Drop the session of an older configuration.
     Renew,
-    /// Nothing for now.
+    /// No job: release what other sessions wait for.
     Rest,
     Leave,
 }
@@ -150,12 +142,11 @@ impl Line {
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// That a job would be taken in at this moment.
     pub(super) fn require_room(&self) -> Result<()> {
         self.admits(&self.lock(), Rank::First)
     }
 
-    /// Refuses a job that has no room, or no time left when its turn comes.
+    /// Rejects a job if all calls hang, the queue is full, or its wait would be too long.
     fn admits(&self, state: &State, rank: Rank) -> Result<()> {
         if state.is_stuck(rank, Instant::now(), self.limits.call_timeout) {
             return Err(self.stuck());
@@ -163,7 +154,7 @@ impl Line {
         if self.takes_in(state, rank) { Ok(()) } else { Err(self.full()) }
     }
 
-    /// Whether one more job has room, and a part of its time left when its turn comes.
+    /// `true` if the queue has capacity for one more job and it would start early enough.
     fn takes_in(&self, state: &State, rank: Rank) -> bool {
         let has_room = state.waiting.has_room(rank, self.limits.queue) || state.waiting.has_vain(rank, Instant::now());
         let (running, places) = (state.calls_of(rank).count(), state.places_of(rank));
@@ -182,7 +173,7 @@ impl Line {
         Error::new(Kind::Busy, text)
     }
 
-    /// Takes a job in, and starts a place for it where nobody is idle and one is left.
+    /// Queues a job. Starts a worker if none is idle and the limit allows one more.
     pub(super) fn push(self: &Arc<Self>, job: Job) -> Result<()> {
         let mut state = self.lock();
         if state.closed {
@@ -205,13 +196,12 @@ impl Line {
         Ok(())
     }
 
-    /// Starts a place that the state counts already.
     fn hire(self: &Arc<Self>) {
         (self.start)(Place { line: Arc::clone(self), began: false });
     }
 
-    /// What the thread of a place does next; `version` is that of what it holds, `since` when it last had
-    /// something to do.
+    /// Returns the next step of a thread. `version` is the configuration version of its session, `since` the
+    /// end of its last call.
     pub(super) fn next(&self, version: Option<u64>, since: Instant) -> Next {
         let mut state = self.lock();
         let (mut rested, mut gave_way) = (false, false);
@@ -243,7 +233,7 @@ impl Line {
                 self.changed.wait_timeout(state, wait).unwrap_or_else(|poisoned| poisoned.into_inner());
             state = after;
             state.idle -= 1;
-            // Whoever was called: a thread that comes uncalled does the same.
+            // Also for a thread that woke by timeout: it looks for a job like a notified thread.
             state.called = state.called.saturating_sub(1);
             rested = waited.timed_out();
             if !rested {
@@ -252,9 +242,9 @@ impl Line {
         }
     }
 
-    /// Whoever waits for this processor goes first, and what a worker brings then needs nobody to be woken for it: a
-    /// thread that is awake makes many calls, one after the other, when the machine is busy. Costs nothing when it is
-    /// not.
+    /// Yields the processor before the thread sleeps. HTTP workers that wait for the processor run first, and jobs that
+    /// they submit then need no wake-up. On a busy machine one thread makes many calls in a row; on an idle one the
+    /// yield costs nothing.
     fn give_way<'l>(&'l self, mut state: MutexGuard<'l, State>) -> MutexGuard<'l, State> {
         state.looking += 1;
         drop(state);
@@ -264,21 +254,22 @@ impl Line {
         state
     }
 
-    /// To be called by whoever was just answered. The system may have woken it on the processor of the thread that
-    /// answered, before that thread has begun its next call: then the thread goes first, so that no place at the
-    /// backend stands empty while a certificate is put together. Where no thread is held up nothing is given away.
+    /// Yields the processor to a worker that has not started its next call yet. Called by a caller that has just
+    /// received its response: the scheduler may run it before the worker that sent the response. Without this, the
+    /// backend would idle while the caller builds a certificate.
     pub(super) fn let_begin(&self) {
         if self.lock().is_held_up() {
             std::thread::yield_now();
         }
     }
 
-    /// The next call of a task; without one, the task ends.
+    /// Returns the next call of a task. Without a call, the task ends.
     pub(super) fn next_of_task(&self) -> Option<Call> {
         self.take(&mut self.lock())
     }
 
-    /// The first job that somebody still waits for, begun; nothing for a place too many.
+    /// Starts the first job that a caller still waits for. Returns `None` for a worker above the limit, or
+    /// when no job can start.
     fn take(&self, state: &mut MutexGuard<'_, State>) -> Option<Call> {
         if state.places > state.max_parallel {
             return None;
@@ -303,8 +294,8 @@ impl Line {
         Some(Call { number, job, backend: state.backend.clone(), version: state.version })
     }
 
-    /// A call has ended: its place is free before its caller hears of it. `is_usual` are signatures that were made or
-    /// refused by the backend, not those that were given up, nor look-ups.
+    /// Records the end of a call, before the caller gets the response, so that the worker counts as free. `is_usual`
+    /// marks signature calls that ended in time, successful or not: only they update the estimated duration.
     pub(super) fn done(&self, number: u64, took: Duration, is_usual: bool) {
         let mut state = self.lock();
         state.running.retain(|running| running.number != number);
@@ -321,7 +312,7 @@ impl Line {
         if std::mem::discriminant(&state.backend) != std::mem::discriminant(&backend) {
             return Err(Error::internal("a signer actor keeps to one kind of backend"));
         }
-        // More places are taken by the next jobs.
+        // Additional workers start with the next jobs.
         (state.backend, state.max_parallel) = (backend, max_parallel.max(1));
         state.version += 1;
         state.waiting.forget();
@@ -330,13 +321,12 @@ impl Line {
         Ok(())
     }
 
-    /// Refuses jobs from now on; what waits is still done.
     pub(super) fn close(&self) {
         self.lock().closed = true;
         self.changed.notify_all();
     }
 
-    /// Waits until all places have ended; then, or after `limit`, nothing waits any more.
+    /// Waits until all workers have ended, at most `limit`, then fails the jobs that are still queued.
     pub(super) async fn ended(&self, limit: Duration) {
         let all = async {
             loop {
@@ -354,7 +344,6 @@ impl Line {
         }
     }
 
-    /// Shows calls whose time is up.
     pub(super) fn count_stuck(&self) {
         self.show(&self.lock());
     }
@@ -365,7 +354,7 @@ impl Line {
         Error::new(Kind::Unavailable, format!("managed key {name:?}: its backend did not answer within {seconds} s"))
     }
 
-    /// Answers jobs that nobody waits for, or not any longer.
+    /// Fails jobs whose caller has left or whose deadline is too close.
     fn refuse(&self, jobs: Vec<Job>) {
         for job in jobs {
             let _ = job.answer.send(Err(self.too_slow()));
@@ -385,18 +374,18 @@ impl Line {
 }
 
 impl State {
-    /// How many look-ups may be under way: a quarter of the places is theirs at most, so that those that hang leave the
-    /// others to what signs.
+    /// Maximum number of concurrent lookups: a quarter of the workers, so that hanging lookups leave the
+    /// others to signatures.
     fn most_looks(&self) -> usize {
         (self.max_parallel / 4).max(1)
     }
 
-    /// How many are. One by an older configuration holds up no other.
+    /// Number of running lookups, without those of an older configuration.
     fn looking_up(&self) -> usize {
         self.calls_of(Rank::Look).count()
     }
 
-    /// The calls that hold the places of a rank.
+    /// Running calls that count against the limit of a rank.
     fn calls_of(&self, rank: Rank) -> impl Iterator<Item = &Running> {
         self.running.iter().filter(move |call| rank != Rank::Look || call.looks_by == Some(self.version))
     }
@@ -405,14 +394,14 @@ impl State {
         if rank == Rank::Look { self.most_looks() } else { self.max_parallel }
     }
 
-    /// Whether the calls at all places of a rank are stuck.
+    /// `true` if all calls that this rank or the first rank may make hang.
     fn is_stuck(&self, rank: Rank, now: Instant, most: Duration) -> bool {
         let stuck = |rank| self.calls_of(rank).filter(|call| call.is_stuck(now, most)).count() >= self.places_of(rank);
         stuck(rank) || stuck(Rank::First)
     }
 
-    /// How long every place of a rank has been busy with its call; zero while one is free. A look-up may make a key,
-    /// which takes long, and counts only when it is stuck.
+    /// Minimum elapsed time of the calls of a rank, or zero while another call may start. A lookup may generate a key,
+    /// which takes long, so it counts only once it hangs.
     fn least_elapsed(&self, rank: Rank, now: Instant, most: Duration) -> Duration {
         if self.calls_of(rank).count() < self.places_of(rank) {
             return Duration::ZERO;
@@ -424,12 +413,10 @@ impl State {
         self.calls_of(rank).map(elapsed).min().unwrap_or_default()
     }
 
-    /// How many more may begin.
     fn looks(&self) -> usize {
         self.most_looks().saturating_sub(self.looking_up())
     }
 
-    /// How much of what waits could begin.
     fn ready(&self) -> usize {
         self.waiting.ready(self.looks())
     }
@@ -438,48 +425,49 @@ impl State {
         self.waiting.pop(self.looks())
     }
 
-    /// Whether a place has to be started for what waits; it counts from here.
+    /// Reserves a new worker if the queued jobs need one. The caller must start it if the result is `true`.
     fn hires(&mut self) -> bool {
         let hires = self.ready() > self.idle + self.looking && self.places < self.max_parallel;
         self.places += usize::from(hires);
         hires
     }
 
-    /// Whether a thread has to be called for what waits; it counts from here. Whoever comes calls the next one when
-    /// more waits than it takes: so nobody is woken for what others have taken meanwhile.
+    /// Selects an idle thread if the queued jobs need one. The caller must notify it if the result is `true`. The
+    /// thread notifies the next one if more jobs are left, so that none wakes for a job that another thread has taken.
     fn calls(&mut self) -> bool {
         let calls = self.ready() > 0 && self.idle > 0 && self.called + self.looking == 0;
         self.called += usize::from(calls);
         calls
     }
 
-    /// Whether a place that is awake has not begun the call that waits for it.
+    /// `true` if a job waits and an awake worker has not started a call.
     fn is_held_up(&self) -> bool {
         self.ready() > 0 && self.running.len() + self.idle < self.places
     }
 
-    /// Whether a place without work has nothing to stay for.
+    /// `true` if a worker without a job must end.
     fn is_over(&self) -> bool {
         self.closed || self.places > self.max_parallel
     }
 }
 
 impl Running {
-    /// Whether the call hangs: it lasts longer than a job may, or its job's time is up and was not spent in the line.
+    /// `true` if the call hangs: it runs longer than a job may take, or past a deadline before which it had at least a
+    /// quarter of the time limit (the rest was spent in the queue).
     fn is_stuck(&self, now: Instant, most: Duration) -> bool {
         let was_its_own = self.deadline.saturating_duration_since(self.begun) >= most / 4;
         now.saturating_duration_since(self.begun) >= most || (now >= self.deadline && was_its_own)
     }
 }
 
-/// A place at the backend. Its holder has given back all that it held of the backend when it drops this.
+/// A worker's slot. The holder releases all resources of the backend before it drops the slot.
 pub(super) struct Place {
     line: Arc<Line>,
     began: bool,
 }
 
 impl Place {
-    /// The line, for whoever begins to work at the place.
+    /// Marks the worker as started and returns the queue.
     pub(super) fn begin(&mut self) -> Arc<Line> {
         self.began = true;
         Arc::clone(&self.line)
@@ -494,7 +482,8 @@ impl Drop for Place {
     fn drop(&mut self) {
         let mut state = self.line.lock();
         state.places -= 1;
-        // For a job that came after the last look. A place that could not begin would not the next time.
+        // For a job that was queued after this worker looked for one. A worker that could not start is not replaced:
+        // the next one would probably fail too.
         let hires = self.began && state.hires();
         let calls = !hires && state.calls();
         self.line.show(&state);
@@ -572,11 +561,10 @@ mod tests {
         (state.places, state.idle) = (2, 2);
         assert_eq!(push(&mut state), (false, true));
         assert_eq!(push(&mut state), (false, false), "one comes");
-        // It comes, and takes the first.
+        // The woken thread takes the first job.
         (state.idle, state.called) = (1, 0);
         state.pop();
         assert!(state.calls());
-        // So does the other.
         (state.idle, state.called) = (0, 0);
         state.pop();
         assert!(!state.calls(), "nothing waits");

@@ -1,4 +1,4 @@
-//! The way to a line: one job from its submission to its answer.
+//! Submission of a job to the queue and its response.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,11 +12,11 @@ use crate::error::{Error, Result};
 use crate::keys::signer::Known;
 use crate::turns::Caller;
 
-/// A handle to a line; clones share it.
+/// A handle to the queue; clones share it.
 #[derive(Clone)]
 pub(super) struct Link(Arc<Handle>);
 
-/// Closes the line when the last handle is dropped; places hold the line, not this.
+/// Closes the queue when the last handle is dropped. The workers refer to the queue, not to this.
 struct Handle(Arc<Line>);
 
 impl Drop for Handle {
@@ -34,7 +34,7 @@ impl Link {
         &self.0.0
     }
 
-    /// Waits in the line and for the backend, no longer than a job may take.
+    /// Queues a request and waits for the response, at most for the time limit of a job.
     pub(super) async fn ask(&self, request: Request, rank: Rank) -> Result<Answer> {
         let line = &self.0.0;
         let (answer, answered) = oneshot::channel();

@@ -1,4 +1,4 @@
-//! What is measured of one managed key. The label is its name, which an operator chose.
+//! Metrics of one managed key. Their label is the name of the key, which an operator chose.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use metrics::{Gauge, Histogram, counter, gauge, histogram};
 use crate::error::Kind;
 use crate::telemetry;
 
-/// The metrics of one key, registered once.
+/// Metrics of one key, registered once.
 #[derive(Clone)]
 pub struct Meter {
     key: String,
@@ -20,7 +20,6 @@ pub struct Meter {
     _exported: Arc<telemetry::ExportedKey>,
 }
 
-/// The state of a place.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sessions {
     Idle,
@@ -28,7 +27,6 @@ enum Sessions {
     Stuck,
 }
 
-/// How many of everything there are.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Counts {
     pub(super) waiting: usize,
@@ -82,7 +80,6 @@ impl Meter {
         self.call.record(time);
     }
 
-    /// Counts what a caller was refused for.
     pub(super) fn failed(&self, kind: Kind) {
         self.count(match kind {
             Kind::Busy => "busy",
@@ -93,12 +90,11 @@ impl Meter {
         });
     }
 
-    /// Counts a signature that did not verify.
     pub(super) fn wrong(&self) {
         self.count("wrong");
     }
 
-    /// Counts another key in the place of the one that is signed for.
+    /// Counts a request that found another key in the backend.
     pub(super) fn changed(&self) {
         self.count("changed");
     }
@@ -107,7 +103,7 @@ impl Meter {
         counter!(telemetry::SIGNER_ERRORS, "key" => self.key.clone(), "kind" => kind).increment(1);
     }
 
-    /// Counts something that a backend has built up again for `cause`, a word of a closed set.
+    /// Counts a recovery in the backend. `cause` is one of a fixed set of words.
     pub fn recovered(&self, cause: &'static str) {
         counter!(telemetry::SIGNER_RECOVERIES, "key" => self.key.clone(), "cause" => cause).increment(1);
     }

@@ -1,5 +1,5 @@
-//! Places of an async backend: tasks of the runtime that the first of their jobs came from. A task takes
-//! jobs until none waits.
+//! Workers of an async backend: tasks on the runtime of the job that started them. A task takes jobs
+//! until the queue is empty.
 
 use std::panic::AssertUnwindSafe;
 use std::time::Instant;
@@ -10,7 +10,7 @@ use super::backend::Backend;
 use super::line::{Line, Place};
 use crate::error::Error;
 
-/// Starts the task of a place. Without a runtime the place is given back; the next job tries again.
+/// Starts a worker task. Without a runtime its slot is freed, and the next job tries again.
 pub(super) fn start(place: Place) {
     match tokio::runtime::Handle::try_current() {
         Ok(runtime) => drop(runtime.spawn(work(place))),
@@ -37,7 +37,7 @@ async fn work(mut place: Place) {
     }
 }
 
-/// A call under way; it ends with its task, too, where the runtime ends before it.
+/// A running call. Dropping it records its end, also when the runtime drops the whole task.
 struct Running<'l> {
     line: &'l Line,
     number: u64,

@@ -1,4 +1,4 @@
-//! What the actor bounds, over backends that sleep and count who is inside.
+//! Tests of the actor's limits, with backends that sleep and count concurrent calls.
 
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex};
@@ -16,7 +16,7 @@ use crate::x509::public_key::PublicKey;
 const P256: SignatureAlgorithm = SignatureAlgorithm::Ecdsa(Hash::Sha256);
 const CALL: Duration = Duration::from_millis(2);
 
-/// A key that sleeps before it signs, and counts.
+/// A backend that sleeps before it signs and counts its calls.
 struct Double {
     key: PrivateKey,
     time: Duration,
@@ -25,7 +25,7 @@ struct Double {
     calls: AtomicUsize,
     lanes: AtomicUsize,
     fault: AtomicU8,
-    /// While closed, calls stay inside.
+    /// While closed, calls block inside the backend.
     gate: (Mutex<bool>, Condvar),
 }
 
@@ -153,7 +153,7 @@ impl AsyncBackend for Double {
     }
 }
 
-/// Both kinds of backend, and what they stand on.
+/// Both kinds of backend, each with the double behind it.
 fn both(time: Duration) -> [(Arc<Double>, Backend); 2] {
     let (threads, tasks) = (Double::new(time), Double::new(time));
     [(threads.clone(), Backend::Blocking(threads)), (tasks.clone(), Backend::Async(tasks))]
@@ -181,7 +181,7 @@ async fn never_more_calls_are_inside_than_the_cap_and_all_of_it_is_used() {
         for (double, backend) in both(CALL) {
             let actor = SignerActor::start("cap", backend, max_parallel, Limits::default());
             let signer = actor.signer(known(double.key.public()));
-            // Nobody leaves before all places are used.
+            // No call may end before all workers are busy.
             double.close(true);
             let all: Vec<_> = (0..8 * max_parallel).map(|_| tokio::spawn(signer.sign(P256, message()))).collect();
             eventually(|| double.inside.load(Ordering::SeqCst) == max_parallel).await;
@@ -205,7 +205,6 @@ async fn a_cap_that_is_changed_holds_from_then_on() {
         let lowered = async {
             eventually(|| double.peak() == 4).await;
             actor.configure(backend.clone(), 1).unwrap();
-            // What is under way ends.
             tokio::time::sleep(10 * CALL).await;
             double.peak();
             tokio::time::sleep(10 * CALL).await;
@@ -246,8 +245,8 @@ async fn a_full_line_is_busy_at_once_and_places_of_the_departed_are_free() {
     }
 }
 
-/// Twice as much as the backend can do, for three times as long as a job may take: it does what it can all the time, and
-/// whoever is too many hears so at once.
+/// The load is twice the capacity, for three times the time limit of a job. The backend must run at full capacity, and
+/// excess requests must fail immediately.
 #[tokio::test]
 async fn under_more_than_it_can_do_a_backend_does_so_much_as_it_can() {
     let time = Duration::from_millis(20);
@@ -256,7 +255,7 @@ async fn under_more_than_it_can_do_a_backend_does_so_much_as_it_can() {
         let signer = actor.signer(known(double.key.public()));
         let (begun, mut jobs) = (Instant::now(), Vec::new());
         while begun.elapsed() < Duration::from_millis(5_000) {
-            // One each 5 ms, also where the machine is busy and this sleeps longer.
+            // One job every 5 ms, even if the sleep takes longer on a busy machine.
             let due = usize::try_from(begun.elapsed().as_millis() / 5).unwrap();
             while jobs.len() <= due {
                 let asked = signer.sign(P256, message());
@@ -275,7 +274,7 @@ async fn under_more_than_it_can_do_a_backend_does_so_much_as_it_can() {
                 Err((_, at)) => late += usize::from(at > half),
             }
         }
-        // What was begun was of use: nothing was signed for somebody who had gone.
+        // Nearly all calls were useful: they did not sign for callers that had left.
         let calls = double.calls();
         assert!(done * 10 >= calls * 9, "{done} of {calls} calls");
         assert!(done > 50 && refused > 0 && late * 10 <= done, "{done} {refused} {late}");
@@ -303,7 +302,7 @@ async fn what_anybody_may_ask_for_leaves_others_their_turn() {
         tokio::task::yield_now().await;
         double.close(false);
         assert!(join_all(jobs).await.into_iter().all(|job| job.is_ok()));
-        // The one that was under way, then one beside each three.
+        // The job that was running, then one low-priority job after every three others.
         let order = order.lock().unwrap();
         assert_eq!(order[..8], [true, false, false, false, true, false, false, true]);
         assert_eq!(order.len(), 105);
@@ -325,12 +324,11 @@ async fn a_call_that_hangs_is_answered_in_time_and_keeps_its_place() {
             assert!(error.text().contains("did not answer within 0.2 s"), "{error}");
         }
         if n == 0 {
-            // Both threads are still in the module, so nothing more went in.
+            // Both threads are still in the module, so no other call has started.
             assert_eq!((double.inside.load(Ordering::SeqCst), double.calls()), (2, 2));
             let error = signer.sign(P256, message()).await.unwrap_err();
             assert_eq!((error.kind(), double.calls()), (Kind::Unavailable, 0));
         } else {
-            // A future is dropped when its time is up.
             eventually(|| double.inside.load(Ordering::SeqCst) == 0).await;
         }
         double.close(false);
@@ -350,14 +348,15 @@ async fn stuck_key_refuses_new_jobs_at_once() {
     let sign = || tokio::spawn(signer.sign(P256, message()));
     let hung = [sign(), sign()];
     eventually(|| double.inside.load(Ordering::SeqCst) == 2).await;
-    // The calls have taken a fifth of their time: four more would wait for more than half of it.
+    // The calls have used a fifth of the time limit. Behind four queued jobs, another one would wait for
+    // more than half of it.
     tokio::time::sleep(Duration::from_millis(400)).await;
     let flood: Vec<_> = (0..100).map(|_| sign()).collect();
     let outcomes = join_all(hung.into_iter().chain(flood)).await;
     let kinds: Vec<Kind> = outcomes.into_iter().map(|outcome| outcome.unwrap().unwrap_err().kind()).collect();
     let waited = kinds.iter().filter(|kind| **kind == Kind::Unavailable).count();
     assert!((2..10).contains(&waited), "{waited} waited, {} in all", kinds.len());
-    // Now both are stuck, for signatures and for look-ups.
+    // Both calls hang now, which blocks signatures and lookups.
     for refused in [signer.require_room().unwrap_err(), actor.key(false).await.unwrap_err()] {
         assert_eq!(refused.kind(), Kind::Unavailable);
         assert!(refused.text().contains("hangs in all sessions"), "{refused}");

@@ -1,4 +1,4 @@
-//! Places of a blocking backend: a thread each, with its own session.
+//! Workers of a blocking backend: threads, each with its own session.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
@@ -8,7 +8,7 @@ use super::backend::{Answer, Backend, Lane};
 use super::line::{Call, Next, Place};
 use crate::error::{Error, Result};
 
-/// Starts the thread of a place. Without one the place is given back; the next job tries again.
+/// Starts a worker thread. If that fails its slot is freed, and the next job tries again.
 pub(super) fn start(place: Place) {
     let name = format!("sign-{}", place.name().replace('\0', ""));
     if let Err(error) = thread::Builder::new().name(name).spawn(move || work(place)) {
@@ -18,7 +18,7 @@ pub(super) fn start(place: Place) {
 
 fn work(mut place: Place) {
     let line = place.begin();
-    // Declared after the place and so dropped before it: a session is closed before its place is free.
+    // Declared after `place` and so dropped before it: the session is closed before the slot is free.
     let mut lane: Option<(u64, Box<dyn Lane>)> = None;
     let mut since = Instant::now();
     loop {

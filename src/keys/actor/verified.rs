@@ -1,5 +1,5 @@
-//! Signatures that are verified before anybody gets them: against a faulty device, a fault that was induced,
-//! and a key that was replaced behind our back.
+//! Verification of every signature before the caller gets it. It detects faulty devices, induced faults, and keys that
+//! were replaced in the backend.
 
 use std::sync::Arc;
 
@@ -14,7 +14,6 @@ use crate::keys::signer::{Input, Known, RemoteSigner, Verified, Wants};
 use crate::x509::algorithm::SignatureAlgorithm;
 use crate::x509::public_key::PublicKey;
 
-/// Signs for one public key, through the actor of its managed key.
 pub(super) struct Signer {
     link: Link,
     key: Arc<Known>,
@@ -77,8 +76,7 @@ impl Signer {
     }
 }
 
-/// Whether the input is what is wanted. A digest of another length is refused here: there are modules that
-/// sign it.
+/// Rejects input of the wrong kind. Also rejects a digest of the wrong length, because some PKCS #11 modules sign it.
 pub(super) fn check(wants: Wants, algorithm: SignatureAlgorithm, input: &Input) -> Result<()> {
     match (wants, input) {
         (Wants::Message, Input::Message(_)) => Ok(()),
@@ -97,7 +95,7 @@ pub(super) fn check(wants: Wants, algorithm: SignatureAlgorithm, input: &Input) 
     }
 }
 
-/// What a signature that does not verify comes from: another key, or a device that errs.
+/// Returns the error for a wrong signature, after a check whether the backend has another key.
 async fn wrong(link: &Link, key: &PublicKey) -> Error {
     link.line().meter().wrong();
     match link.key(false).await {

@@ -1,6 +1,5 @@
-//! Jobs that wait, in three lines by [`Rank`]: signatures that change something or were asked for by somebody who is known
-//! go first; look-ups and what anybody may ask for take one call in four beside them, in turn, so that none can starve the
-//! others.
+//! Queued jobs, in three queues by [`Rank`]. Signatures for writes or authenticated callers go first. Lookups and
+//! unauthenticated requests alternately get at least one call in four, so that no queue starves.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -11,45 +10,41 @@ use super::backend::{Answer, Request};
 use crate::error::Result;
 use crate::turns::Caller;
 
-/// Calls of the first line beside one of the last.
+/// Calls of the first queue per call of another queue.
 const BESIDE_ONE: u8 = 3;
-/// The part of the room that each other line has, besides that of the first.
+/// Capacity of the first queue, divided by that of each other queue.
 const SHARE_OF_OTHERS: usize = 8;
-/// What is learned from a call at most where nothing is known.
+/// Maximum duration of a call that is learned while there is no estimate.
 const SOME: Duration = Duration::from_millis(200);
 
-/// In which line a job waits.
+/// The queue of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rank {
     First,
-    /// What looks the key up, which may hang while signatures do not.
+    /// Lookups of the key, which may hang while signatures do not.
     Look,
-    /// What anybody may ask for.
+    /// Requests that need no authentication.
     Last,
 }
 
-/// One request on its way.
 pub(super) struct Job {
     pub(super) request: Request,
     pub(super) rank: Rank,
     pub(super) queued_at: Instant,
     pub(super) deadline: Instant,
-    /// The caller that the job is for.
     pub(super) caller: Caller,
     pub(super) answer: oneshot::Sender<Result<Answer>>,
 }
 
-/// The lines, and how fast they go.
 #[derive(Default)]
 pub(super) struct Waiting {
     first: VecDeque<Job>,
     look: VecDeque<Job>,
     last: VecDeque<Job>,
-    /// Calls of the first line since one of another.
+    /// Calls of the first queue since the last call of another.
     passed: u8,
-    /// Whether the last one of another line was a look-up.
+    /// `true` if the last call of another queue was a lookup.
     looked: bool,
-    /// What a call takes, by the calls before.
     pace: Duration,
 }
 
@@ -58,7 +53,7 @@ impl Waiting {
         self.first.len() + self.look.len() + self.last.len()
     }
 
-    /// How many could begin at once, where so many look-ups may.
+    /// Number of jobs that may start now if `looks` lookups may.
     pub(super) fn ready(&self, looks: usize) -> usize {
         self.first.len() + self.last.len() + self.look.len().min(looks)
     }
@@ -75,7 +70,7 @@ impl Waiting {
         self.line(job.rank).push_back(job);
     }
 
-    /// The next one, whether or not somebody waits for it still; a look-up where so many more may begin.
+    /// Removes the next job, even if its caller has left. A lookup only if `looks` is not 0.
     pub(super) fn pop(&mut self, looks: usize) -> Option<Job> {
         let (may_look, may_last) = (looks > 0 && !self.look.is_empty(), !self.last.is_empty());
         let others = may_look || may_last;
@@ -89,7 +84,7 @@ impl Waiting {
         if self.looked { self.look.pop_front() } else { self.last.pop_front() }
     }
 
-    /// Whether there is room for one more job of this rank among `most`.
+    /// `true` if the queue of `rank` has capacity for one more job. `most` is the capacity of the first queue.
     pub(super) fn has_room(&self, rank: Rank, most: usize) -> bool {
         let share = (most / SHARE_OF_OTHERS).max(1);
         match rank {
@@ -99,14 +94,14 @@ impl Waiting {
         }
     }
 
-    /// How long one more job would wait, with so many calls under way at so many places; of look-ups those that are
-    /// theirs. A call takes `least` or longer, by what those under way have taken.
+    /// Estimates the wait of one more job. `running` and `places` are the running and maximum calls of its rank. A call
+    /// takes at least `least`, the elapsed time of the calls in progress.
     pub(super) fn wait(&self, rank: Rank, running: usize, places: usize, least: Duration) -> Duration {
         let beside = self.first.len().min(self.look.len() + self.last.len()) / usize::from(BESIDE_ONE);
         let before = match rank {
             Rank::First => self.first.len() + beside,
             Rank::Look => self.look.len(),
-            // No more than one look-up goes before each of them.
+            // At most one lookup goes before each of them.
             Rank::Last => self.first.len() + self.last.len() + self.look.len().min(self.last.len() + 1),
         };
         let before = running + before;
@@ -117,30 +112,29 @@ impl Waiting {
         self.pace.max(least).saturating_mul(calls) / places
     }
 
-    /// Whether a job that waits so long is done within its `time`, and has half of it left for what comes between.
+    /// `true` if a job with this wait ends within `time` and waits for at most half of it.
     pub(super) fn is_in_time(&self, wait: Duration, time: Duration) -> bool {
         wait <= time / 2 && wait + self.pace <= time
     }
 
-    /// A signature took so long. One that took very much longer than those before counts as a part of that: it may have
-    /// had a session to open. No pace is so slow that a job that comes first would not be begun.
+    /// Updates the estimate with the duration of a signature. An outlier is capped, because the call may have opened a
+    /// session. The estimate is at most half of the time limit, so that a job in an empty queue always starts.
     pub(super) fn learn(&mut self, took: Duration, time: Duration) {
         let took = took.min(self.pace * 4 + SOME);
         self.pace = if took < self.pace { (self.pace * 3 + took) / 4 } else { (self.pace * 7 + took) / 8 };
         self.pace = self.pace.min(time / 2);
     }
 
-    /// Nothing is known any more: another configuration.
     pub(super) fn forget(&mut self) {
         self.pace = Duration::ZERO;
     }
 
-    /// Whether there is no use in beginning a job: nobody waits for it, or its time ends before a call would.
+    /// `true` if a call is useless: the job's caller has left, or its deadline is within the estimated duration.
     pub(super) fn is_vain(&self, job: &Job, now: Instant) -> bool {
         job.answer.is_closed() || now + self.pace >= job.deadline
     }
 
-    /// Whether there is such a job of this rank.
+    /// `true` if a job of this rank is useless in this sense.
     pub(super) fn has_vain(&self, rank: Rank, now: Instant) -> bool {
         self.all().any(|job| job.rank == rank && self.is_vain(job, now))
     }
@@ -149,14 +143,12 @@ impl Waiting {
         self.first.iter().chain(&self.look).chain(&self.last)
     }
 
-    /// Takes them out.
     pub(super) fn drop_vain(&mut self, now: Instant) -> Vec<Job> {
         let (vain, kept): (Vec<Job>, Vec<Job>) = self.take_all().into_iter().partition(|job| self.is_vain(job, now));
         kept.into_iter().for_each(|job| self.push(job));
         vain
     }
 
-    /// All of them.
     pub(super) fn take_all(&mut self) -> Vec<Job> {
         self.first.drain(..).chain(self.look.drain(..)).chain(self.last.drain(..)).collect()
     }
@@ -169,7 +161,7 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(30);
 
-    /// A job whose time ends after `left`, and what keeps it alive.
+    /// A job with a deadline `left` from now, and the receiver that keeps it alive.
     fn job(rank: Rank, left: Duration) -> (Job, oneshot::Receiver<Result<Answer>>) {
         let (answer, answered) = oneshot::channel();
         let now = Instant::now();

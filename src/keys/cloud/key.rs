@@ -1,11 +1,9 @@
-//! One key at a cloud service, as a backend of its actor.
+//! One key at a cloud service, as the backend of its actor.
 //!
-//! A name or an alias may lead to another key later, or to another version of it. What was taken into use goes on to
-//! sign with the key that it was, by what names that for ever ([`Known::locator`]), for as long as the service signs
-//! with it: across a start, and another version of the configuration. The name is followed when somebody takes the key
-//! into use, asks for a test signature, or wants a key of which nothing but the public half is known, and after the
-//! service refused to sign. Whoever asks then shares the answer with all who ask meanwhile, and nobody waits for it whose
-//! key signs.
+//! A name or alias may later refer to another key or version. A key in use keeps signing under its permanent identifier
+//! ([`Known::locator`]) as long as the service accepts that, also after a restart or a change of the configuration. The
+//! name is resolved when a mount starts to use the key, for a test signature, for a key without a locator, and after
+//! the service refuses to sign. Concurrent lookups share one request, and signatures do not wait for them.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,34 +22,33 @@ use crate::keys::test_sign::TestSign;
 use crate::turns::Caller;
 use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
 
-/// Octets of a message that is signed as a test.
+/// Size of the random message of a test signature, in bytes.
 const TEST_OCTETS: usize = 64;
 
-/// Smallest RSA key that signs.
 const MIN_RSA_BITS: u32 = 2048;
 
-/// How long a request waits until the service shows a key that was just generated, and the pauses between the look-ups.
-/// The services are eventually consistent: a key is not visible everywhere at once.
+/// Maximum wait for a key that was just generated, and the pauses between the lookups. The services are
+/// eventually consistent.
 const APPEARANCE: Duration = Duration::from_secs(10);
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// The longest pause of a service that is kept.
+/// Maximum pause that is accepted from a service.
 const MAX_PAUSE: Duration = Duration::from_secs(300);
 
-/// The calls of a service, for one key in one version of its configuration.
+/// Calls to a service for one key, in one version of its configuration.
 ///
-/// Their errors: `Invalid` when the key is there and is not what the configuration says, `BadGateway` when the
-/// service refuses or its answer is not to be believed, `Unavailable` when it is out of reach or too busy.
+/// Errors: `Invalid` when the key does not match the configuration; `BadGateway` when the service refuses or its
+/// response is not plausible; `Unavailable` when it is unreachable or overloaded.
 pub(in crate::keys) trait Service: Send + Sync + 'static {
-    /// The service, as it stands in texts.
+    /// Name of the service in messages.
     const NAME: &'static str;
-    /// Whether a key of this kind signs with an algorithm here. Asks nobody.
+    /// Checks that a key of this kind signs with an algorithm. Makes no request.
     ///
     /// # Errors
-    /// `Invalid`, saying why not.
+    /// `Invalid`, with the reason.
     fn check(&self, kind: KeyKind, algorithm: SignatureAlgorithm) -> Result<()>;
 
-    /// What a key of this kind signs a test with where nothing else is asked for.
+    /// The default algorithm of a test signature with a key of this kind.
     ///
     /// # Errors
     /// `Invalid` for a key that signs nothing.
@@ -59,13 +56,12 @@ pub(in crate::keys) trait Service: Send + Sync + 'static {
         SignatureAlgorithm::for_issuer(kind, 0, false)
     }
 
-    /// Looks the key up; `None` when there is none.
     fn find(&self) -> impl Future<Output = Result<Option<Known>>> + Send;
 
-    /// Makes the key, which was not there a moment ago. One that somebody else made meanwhile is left as it is.
+    /// Generates the key, which was missing a moment ago. If it exists by now, it is not changed.
     fn create(&self) -> impl Future<Output = Result<()>> + Send;
 
-    /// Signs a digest with the key of a locator; gives the signature in the form of X.509.
+    /// Signs a digest with the key of `locator`. Returns the signature in the encoding of X.509.
     fn sign(
         &self,
         locator: &str,
@@ -74,24 +70,22 @@ pub(in crate::keys) trait Service: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Vec<u8>>> + Send;
 }
 
-/// Following the name, once for all who ask meanwhile.
+/// A lookup that concurrent callers share.
 type Look = BoxFuture<'static, Result<Option<Arc<Known>>>>;
 
-/// A key at a service, in one version of its configuration.
 pub(in crate::keys) struct CloudKey<S: Service> {
     service: S,
-    /// Whether it may be made.
+    /// `true` if a missing key may be generated.
     generate: bool,
     pins: Mutex<Pins>,
     looking: Mutex<Option<WeakShared<Look>>>,
     /// Held while a key is generated.
     making: tokio::sync::Mutex<()>,
-    /// Keys that were generated and have not appeared, and the place of this one among them. Without it nothing is
-    /// shared with other nodes and configurations.
+    /// Generated keys that have not appeared yet, and the location of this key. Without it, nothing is shared with
+    /// other nodes and configurations.
     pending: OnceLock<(Arc<dyn PendingKeys>, String)>,
-    /// `true` if this key may be among them.
+    /// `true` if this key may be one of them.
     is_pending: AtomicBool,
-    /// The end of the pause that the service asked for.
     paused_until: Mutex<Option<Instant>>,
 }
 
@@ -113,7 +107,7 @@ impl<S: Service> CloudKey<S> {
         self.pins.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Follows the name now.
+    /// Resolves the name now.
     async fn find(&self) -> Result<Option<Arc<Known>>> {
         let Some(found) = self.service.find().await?.map(Arc::new) else { return Ok(None) };
         if let KeyKind::Rsa { bits: bits @ ..MIN_RSA_BITS } = found.public.kind() {
@@ -127,7 +121,7 @@ impl<S: Service> CloudKey<S> {
         Ok(Some(found))
     }
 
-    /// As [`CloudKey::find`], or what others hear who began to ask a moment ago. Ends when nobody waits for it any more.
+    /// As [`CloudKey::find`], or joins a lookup in progress. The lookup ends when no caller waits for it.
     async fn look(self: &Arc<Self>) -> Result<Option<Arc<Known>>> {
         let look = self.shared_look();
         look.await
@@ -138,7 +132,7 @@ impl<S: Service> CloudKey<S> {
         let under_way = looking.as_ref().and_then(WeakShared::upgrade).filter(|look| look.peek().is_none());
         under_way.unwrap_or_else(|| {
             let own = Arc::clone(self);
-            // A panic would be of all who wait, and of who comes meanwhile.
+            // A panic would affect all current and later callers.
             let look = AssertUnwindSafe(async move { own.find().await }).catch_unwind();
             let look = look.map(|found| found.unwrap_or_else(|_| Err(Error::internal("a look-up panicked"))));
             let look = look.boxed().shared();
@@ -147,8 +141,8 @@ impl<S: Service> CloudKey<S> {
         })
     }
 
-    /// The key that is behind the name now, made where it is not there. That goes on when nobody waits for it any more:
-    /// a key that is half made would be nobody's.
+    /// Returns the key to which the name refers now; generates a missing key. The generation continues if the caller
+    /// leaves, because an interrupted one would leave a key of unknown state.
     async fn made(self: &Arc<Self>) -> Result<Arc<Known>> {
         if let Some(found) = self.look().await? {
             if self.is_pending.load(Ordering::Relaxed) {
@@ -164,7 +158,6 @@ impl<S: Service> CloudKey<S> {
         tokio::spawn(caller.scope(async move { own.generated().await })).await.map_err(Error::internal)?
     }
 
-    /// Generates the key, once, and waits until the service shows it.
     async fn generated(&self) -> Result<Arc<Known>> {
         let _one_at_a_time = self.making.lock().await;
         if let Some(found) = self.find().await? {
@@ -184,8 +177,8 @@ impl<S: Service> CloudKey<S> {
         Ok(found)
     }
 
-    /// Records that the key is generated now; `false` when it was generated before, by any node or configuration,
-    /// and is expected to appear.
+    /// Records that the key is being generated. Returns `false` if any node or configuration generated it before and it
+    /// has not appeared yet.
     async fn begin_pending(&self) -> Result<bool> {
         let was_pending = self.is_pending.swap(true, Ordering::Relaxed);
         match self.pending.get() {
@@ -201,7 +194,6 @@ impl<S: Service> CloudKey<S> {
         }
     }
 
-    /// The key, as soon as the service shows it.
     async fn appeared(&self) -> Result<Arc<Known>> {
         let begun = Instant::now();
         let mut pause = FIRST_PAUSE;
@@ -221,10 +213,10 @@ impl<S: Service> CloudKey<S> {
         }
     }
 
-    /// Refuses a call during the pause that the service asked for.
+    /// Rejects a call during the pause that the service requested.
     ///
     /// # Errors
-    /// `Unavailable`, with the rest of the pause.
+    /// `Unavailable`, with the remaining pause.
     fn check_pause(&self) -> Result<()> {
         let until = *self.paused_until.lock().unwrap_or_else(PoisonError::into_inner);
         let left = until.map(|until| until.saturating_duration_since(Instant::now())).unwrap_or_default();
@@ -236,7 +228,7 @@ impl<S: Service> CloudKey<S> {
         Err(Error::new(Kind::Unavailable, text).with_retry_after(left))
     }
 
-    /// Keeps the pause that the service asked for with an error.
+    /// Stores the pause that the service requested with an error.
     fn keep_pause(&self, error: &Error) {
         if let Some(pause) = error.retry_after() {
             let until = Instant::now().checked_add(pause.min(MAX_PAUSE));
@@ -245,8 +237,8 @@ impl<S: Service> CloudKey<S> {
         }
     }
 
-    /// What signs for a key that was taken into use, and whether the name leads to another one now; `None` when it does and
-    /// nothing else names the former.
+    /// Returns the key at the service that corresponds to `key`, and `true` if the name refers to another key now.
+    /// `None` if it does and `key` has no locator.
     async fn in_place_of(self: &Arc<Self>, key: &Known) -> Result<Option<(Arc<Known>, bool)>> {
         if let Some(pinned) = self.pins().of(key) {
             return Ok(Some((pinned, false)));
@@ -269,7 +261,7 @@ impl<S: Service> CloudKey<S> {
                 if is_replaced {
                     return Ok(Answer::Changed);
                 }
-                // The same key may be elsewhere by now.
+                // The same key may have another locator by now.
                 match self.look().await {
                     Ok(Some(found)) if found.public == key.public && found.locator != known.locator => self
                         .service
@@ -294,7 +286,7 @@ impl<S: Service> CloudKey<S> {
         Ok(if verified.is_ok() { Answer::Tested } else { Answer::Wrong })
     }
 
-    /// What is asked for, and what the key dictates where nothing is.
+    /// The requested algorithm, with defaults that depend on the key.
     fn test_algorithm(&self, kind: KeyKind, test: TestSign) -> Result<SignatureAlgorithm> {
         use SignatureAlgorithm::{Ecdsa, Ed25519, RsaPkcs1, RsaPss};
         let usual = self.service.usual(kind)?;
@@ -323,14 +315,13 @@ fn missing() -> Error {
     Error::invalid("key does not exist in backend")
 }
 
-/// What a key that is in use cannot be blamed on its caller for.
+/// Converts `Invalid` to `BadGateway`: a request for a signature cannot fix a key that is in use.
 fn in_use(error: Error) -> Error {
     if error.kind() == Kind::Invalid { Error::new(Kind::BadGateway, error.text().to_owned()) } else { error }
 }
 
 impl<S: Service> AsyncBackend for CloudKey<S> {
     fn share_pending(&self, pending: Arc<dyn PendingKeys>, place: String) {
-        // Once, where the backend is made.
         let _ = self.pending.set((pending, place));
     }
 
@@ -376,7 +367,7 @@ mod tests {
     use crate::keys::local::{KeySpec, PrivateKey};
     use crate::x509::algorithm::Hash;
 
-    /// A service that signs at once, and answers about its key when it may.
+    /// A service that signs immediately, and answers lookups when the test allows it.
     struct Slow {
         key: PrivateKey,
         answers: Arc<Semaphore>,

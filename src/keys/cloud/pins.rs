@@ -1,23 +1,22 @@
-//! The keys that a name was seen to lead to, by what names each of them for ever.
+//! Permanent identifiers of the keys to which a name has referred.
 
 use std::sync::Arc;
 
 use crate::keys::signer::Known;
 
-/// Keys, and refused locators, that are remembered: a name leads to another key once in a while.
+/// Maximum number of remembered keys, and of remembered refused locators. A name rarely changes its key.
 const MOST: usize = 16;
 
-/// What signs, for as long as the service signs with it.
 #[derive(Default)]
 pub(super) struct Pins {
     keys: Vec<Arc<Known>>,
-    /// Locators with which the service did not sign: of these the name is asked first.
+    /// Locators with which the service refused to sign. For these the name is resolved first.
     refused: Vec<String>,
 }
 
 impl Pins {
-    /// What signs for a key that was taken into use. One that nobody has looked for yet is where it was then, unless the
-    /// service did not sign with that.
+    /// Returns what signs for a key in use. Without a lookup of the key that is its recorded locator, unless
+    /// the service refused it.
     pub(super) fn of(&mut self, key: &Known) -> Option<Arc<Known>> {
         match self.keys.iter().find(|known| known.public == key.public) {
             Some(known) => Some(Arc::clone(known)),
@@ -26,7 +25,7 @@ impl Pins {
         }
     }
 
-    /// A key that was taken into use, where it was then; `None` when that is not known.
+    /// Returns a key in use with its recorded locator, and accepts that again; `None` without a locator.
     pub(super) fn recorded(&mut self, key: &Known) -> Option<Arc<Known>> {
         let known = Arc::new(Some(key).filter(|key| !key.locator.is_empty())?.clone());
         self.refused.retain(|locator| *locator != known.locator);
@@ -34,7 +33,7 @@ impl Pins {
         Some(known)
     }
 
-    /// Takes the key that the name leads to now; whether it led to others alone before.
+    /// Stores the key to which the name refers now. Returns `true` if the name has referred only to other keys before.
     pub(super) fn put(&mut self, found: Arc<Known>) -> bool {
         let is_another = !self.keys.is_empty() && self.keys.iter().all(|known| known.public != found.public);
         self.keys.retain(|known| known.public != found.public);
@@ -43,7 +42,7 @@ impl Pins {
         is_another
     }
 
-    /// The service did not sign with it.
+    /// Removes a key after the service refused to sign with it.
     pub(super) fn let_go(&mut self, known: &Known) {
         self.keys.retain(|kept| kept.public != known.public || kept.locator != known.locator);
         if !self.refused.contains(&known.locator) {

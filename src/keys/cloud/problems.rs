@@ -1,4 +1,4 @@
-//! Which settings of the cloud services cannot be used: credentials are sent to what they name.
+//! Validation of the settings of cloud services, which decide where credentials are sent.
 
 use std::net::IpAddr;
 
@@ -15,8 +15,7 @@ const NEAR: &str = "must be a URL of this machine: on the loopback, a link-local
 const FOLDER: &str = "must be the absolute path of a folder";
 
 impl CloudSettings {
-    /// The settings that cannot be used, by the names that they have in the server's configuration, each with its
-    /// rule.
+    /// Returns the invalid settings by their names in the server's configuration, each with its rule.
     pub fn problems(&self) -> Vec<(&'static str, &'static str)> {
         let (azure, google) = (&self.azure, &self.google);
         let template = azure.vault_url_template.as_str();
@@ -41,7 +40,7 @@ fn is_version(text: &str) -> bool {
     (1..=32).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-'))
 }
 
-/// Tokens are sent to whatever is below it: a top-level domain is nobody's.
+/// `true` for a name of at least two labels. Tokens are sent to hosts below it, so it must not be a top-level domain.
 fn is_suffix(name: &str) -> bool {
     let is_label = |label: &str| {
         let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
@@ -50,8 +49,8 @@ fn is_suffix(name: &str) -> bool {
     name.len() <= 253 && name.contains('.') && name.split('.').all(is_label)
 }
 
-/// Whether this names the machine's own identity service, which speaks plain HTTP and gives tokens to whoever asks:
-/// it is reached from this machine alone.
+/// `true` if the URL can be that of the machine's identity service. The service speaks plain HTTP and issues tokens
+/// without authentication, so only addresses of this machine are accepted.
 fn is_near(text: &str) -> bool {
     let Ok(url) = Url::parse(text) else { return false };
     let is_near = match url.host() {

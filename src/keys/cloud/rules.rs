@@ -1,18 +1,17 @@
-//! Rules of parameters that several services share. A text that is `""` counts as not given.
+//! Validation of parameters that several services share. An empty text counts as absent.
 
 use crate::error::{Error, Result};
 
-/// Longest text of a parameter, bytes.
+/// Maximum length of a parameter, in bytes.
 pub(in crate::keys) const LONGEST: usize = 2048;
 
-/// Replaces what stands where something is written.
+/// Replaces `standing` if a value is given.
 pub(in crate::keys) fn write(standing: &mut String, written: Option<String>) {
     if let Some(written) = written {
         *standing = written;
     }
 }
 
-/// Refuses what is longer than a parameter may be.
 pub(in crate::keys) fn bounded<'t>(texts: impl IntoIterator<Item = (&'static str, &'t [u8])>) -> Result<()> {
     match texts.into_iter().find(|(_, text)| text.len() > LONGEST) {
         Some((name, _)) => Err(Error::invalid(format!("{name}: longer than {LONGEST} bytes"))),
@@ -20,12 +19,11 @@ pub(in crate::keys) fn bounded<'t>(texts: impl IntoIterator<Item = (&'static str
     }
 }
 
-/// Refuses an absent text.
 pub(in crate::keys) fn required(name: &str, text: &str) -> Result<()> {
     if text.is_empty() { Err(Error::invalid(format!("{name} is required"))) } else { Ok(()) }
 }
 
-/// Holds a text that becomes a part of a URL to letters and digits of ASCII, those of `others`, and a length.
+/// Validates a part of a URL: its length, and that it has only ASCII letters, digits and characters of `others`.
 pub(in crate::keys) fn word(
     name: &str,
     text: &str,
@@ -41,10 +39,10 @@ pub(in crate::keys) fn word(
     Err(Error::invalid(format!("{name}: must be {least} to {most} letters, digits or {others}")))
 }
 
-/// The size of an RSA key; 0 where none is given.
+/// Parses the size of an RSA key; 0 if it is absent.
 ///
 /// # Errors
-/// `Invalid` for other sizes than 2048, 3072 and 4096, and for none where one is required.
+/// `Invalid` for sizes other than 2048, 3072 and 4096, and for an absent size that is required.
 pub(in crate::keys) fn rsa_bits(key_bits: &str, is_required: bool) -> Result<u32> {
     match key_bits {
         "" if !is_required => Ok(0),

@@ -1,4 +1,4 @@
-//! What the server's configuration says of the cloud services, and the HTTP client for them. One for the process.
+//! Server settings of the cloud services, and the HTTP client for them. One instance per process.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,14 +7,14 @@ use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::outbound::{Outbound, Reach};
 
-/// What the server's configuration says of the services. None of it can be said by a request.
+/// Settings of the cloud services. Requests cannot change them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CloudSettings {
-    /// Which addresses may be called that a key's configuration names.
+    /// The addresses that a key's configuration may name.
     pub reach: Reach,
-    /// For `cloudbkeyvault`.
+    /// Settings of `cloudbkeyvault`.
     pub azure: AzureSettings,
-    /// For `cloudckms`.
+    /// Settings of `cloudckms`.
     pub google: GoogleSettings,
 }
 
@@ -29,15 +29,15 @@ impl CloudSettings {
 /// Settings of `cloudbkeyvault`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AzureSettings {
-    /// Base URL of the directory that gives access tokens, in place of the one of a key's `environment`.
+    /// Base URL of the directory that issues access tokens; overrides that of a key's `environment`.
     pub authority_url: Option<String>,
-    /// Base URL of a key store; `{vault_name}` and `{resource}` stand for these parameters of a key.
+    /// URL template of a vault; `{vault_name}` and `{resource}` are replaced by these parameters of a key.
     pub vault_url_template: String,
-    /// Version of the key store's interface.
+    /// API version of the vault.
     pub api_version: String,
-    /// DNS suffixes that `resource` may end in, beside those of the provider.
+    /// DNS suffixes allowed for `resource` in addition to those of the provider.
     pub extra_suffixes: Vec<String>,
-    /// Base URL of the service that gives the tokens of a machine's own identity; plain HTTP.
+    /// Base URL of the service that issues tokens of the machine's identity; plain HTTP.
     pub imds_url: String,
 }
 
@@ -58,19 +58,19 @@ impl Default for AzureSettings {
 pub struct GoogleSettings {
     /// Base URL of the service.
     pub endpoint: String,
-    /// Where a service account's assertion is exchanged for an access token.
+    /// URL at which a service account's assertion is exchanged for an access token.
     pub token_url: String,
-    /// Base URL of the service that gives the tokens of a machine's own account; plain HTTP.
+    /// Base URL of the service that issues tokens of the machine's account; plain HTTP.
     pub metadata_url: String,
-    /// The folder that files named by `credentials` are in; without it there is the file of the environment alone.
+    /// Folder of the files that `credentials` names. Without it, only the file from the environment can be used.
     pub credentials_dir: Option<PathBuf>,
-    /// The file of the environment, for keys without `credentials`.
+    /// Credentials file from the environment, for keys without `credentials`.
     pub credentials: Option<PathBuf>,
-    /// The project of keys without `project`.
+    /// Project of keys without `project`.
     pub project: Option<String>,
-    /// The region of keys without `region`.
+    /// Region of keys without `region`.
     pub region: Option<String>,
-    /// Whether keys are made in software instead of in a hardware module.
+    /// `true` if keys are generated in software instead of a hardware module.
     pub software_keys: bool,
 }
 
@@ -90,8 +90,8 @@ impl Default for GoogleSettings {
 }
 
 impl GoogleSettings {
-    /// Takes what the environment says in the provider's own variables: `GOOGLE_CREDENTIALS` or
-    /// `GOOGLE_APPLICATION_CREDENTIALS`, `GOOGLE_PROJECT`, `GOOGLE_REGION`. An empty one counts as none.
+    /// Applies the provider's own environment variables: `GOOGLE_CREDENTIALS` or `GOOGLE_APPLICATION_CREDENTIALS`,
+    /// `GOOGLE_PROJECT`, `GOOGLE_REGION`. Empty variables count as unset.
     #[must_use]
     pub fn in_environment(self) -> Self {
         let text = |name| std::env::var(name).ok().filter(|text: &String| !text.is_empty());
@@ -105,7 +105,7 @@ impl GoogleSettings {
     }
 }
 
-/// The way to the cloud services.
+/// Settings and HTTP client of the cloud services.
 pub struct CloudServices {
     pub(in crate::keys) settings: CloudSettings,
     pub(in crate::keys) clock: Clock,
@@ -113,7 +113,7 @@ pub struct CloudServices {
 }
 
 impl CloudServices {
-    /// Asks nobody.
+    /// Creates the client. Makes no request.
     ///
     /// # Errors
     /// `Invalid` for a setting that cannot be used ([`CloudSettings::problems`]); `Internal` when TLS cannot be set up.

@@ -1,5 +1,5 @@
-//! A client of the key service: JSON requests, signed by the service's own signing library (Signature Version 4), and
-//! repeated while the service is busy.
+//! A client of AWS KMS: JSON requests with Signature Version 4, which the AWS signing library creates, and retries
+//! while the service is busy.
 
 use std::time::{Duration, SystemTime};
 
@@ -28,28 +28,26 @@ use crate::error::{Error, Kind, Result};
 use crate::keys::redacted::is_set;
 use crate::outbound::{Call, Method, Outbound, Reach, Reply, Shared, Tries};
 
-/// The service, as errors name it.
 const SERVICE: &str = "cloudakms: the key service";
 /// The service in signatures.
 const SIGNED_NAME: &str = "kms";
 const MEDIA_TYPE: &str = "application/x-amz-json-1.1";
-/// Attempts of a call that may be made twice.
+/// Retries of idempotent calls.
 pub(super) const TRIES: Tries = Tries {
     more: 2,
     first: Duration::from_millis(200),
     longest: Duration::from_secs(5),
     longest_pause: Duration::from_secs(1),
 };
-/// All attempts of a call, and the waits between them.
+/// Maximum duration of a call, with all attempts and pauses.
 const CALL_TIMEOUT: Duration = Duration::from_secs(25);
-/// Time before its end at which a credential is replaced; half of its life where that is less.
+/// A credential is replaced this long before it expires, or after half of its lifetime if that is later.
 const CREDENTIAL_MARGIN: Duration = Duration::from_secs(300);
-/// Time for which a credential without an end is used before it is looked up again.
+/// Time until a credential without an expiry is looked up again.
 const CREDENTIAL_LIFE: Duration = Duration::from_secs(900);
-/// The region where neither the configuration nor the environment names one.
+/// The region if neither the configuration nor the environment names one.
 const REGION: &str = "us-east-1";
 
-/// A client for one key.
 pub(super) struct Client {
     outbound: Outbound,
     url: String,
@@ -57,29 +55,31 @@ pub(super) struct Client {
     credentials: CredentialSource,
 }
 
-/// The origin of the credential that signs requests.
+/// The source of the credential that signs requests.
 enum CredentialSource {
-    /// The configuration of the key.
     Configured(Credentials),
     /// The environment of the process: variables, profile, container or machine.
-    Environment { chain: Box<DefaultCredentialsChain>, held: Shared<HeldCredential> },
+    Environment {
+        chain: Box<DefaultCredentialsChain>,
+        held: Shared<HeldCredential>,
+    },
 }
 
 #[derive(Clone)]
 struct HeldCredential {
     credentials: Credentials,
-    /// Another one is looked up from this time on.
+    /// From this time on, another credential is looked up.
     renew_at: SystemTime,
 }
 
 impl Client {
-    /// A client for the key of `config`. `reach` has the rules for endpoints that callers give; `None` for an endpoint of
-    /// the server's configuration.
+    /// Creates a client for the key of `config`. `reach` restricts endpoints that callers configure; `None` is for an
+    /// endpoint from the server's configuration.
     ///
     /// # Errors
     /// `Internal` when TLS cannot be set up.
     pub(super) async fn connect(config: &CloudAkmsConfig, reach: Option<Reach>) -> Result<Self> {
-        // Region and credential of a machine come from a link-local address, which the official library chooses.
+        // The AWS library reads the region and credential of a machine from a fixed link-local address.
         let own = ProviderConfig::default()
             .with_http_client(Builder::new().tls_provider(Provider::Rustls(CryptoMode::AwsLc)).build_https());
         let region = match config.region.as_str() {
@@ -106,11 +106,11 @@ impl Client {
         Ok(Self { outbound, url: format!("{}/", endpoint.trim_end_matches('/')), region, credentials })
     }
 
-    /// Calls an operation, in at most 25 seconds.
+    /// Calls an operation, within [`CALL_TIMEOUT`].
     ///
     /// # Errors
-    /// A refusal with the code of the service; `Unavailable` without an answer or a credential, and `BadGateway` for an
-    /// answer that is not understood.
+    /// A failure with the code of the service; `Unavailable` without a response or credential; `BadGateway` for
+    /// a malformed response.
     pub(super) async fn call<T: DeserializeOwned>(
         &self,
         operation: &str,
@@ -127,7 +127,7 @@ impl Client {
 
     async fn send(&self, operation: &str, body: &Value, tries: Tries) -> Result<Reply> {
         let call = self.signed(&self.credentials.get().await?, operation, body.to_string())?;
-        // The service says by a code of its own that it is busy, not by the status.
+        // The service reports overload by an error code, not by the status.
         let is_busy = |reply: &Reply| Some(refused(reply).error).filter(|error| error.kind() == Kind::Unavailable);
         call.send_while(tries, SERVICE, is_busy).await
     }
@@ -156,7 +156,6 @@ impl Client {
 }
 
 impl CredentialSource {
-    /// The credential to sign with.
     async fn get(&self) -> Result<Credentials> {
         let (chain, held) = match self {
             Self::Configured(credentials) => return Ok(credentials.clone()),
@@ -176,12 +175,11 @@ impl CredentialSource {
     }
 }
 
-/// The time of the service, which refuses signatures of another time.
+/// The current time; the service rejects signatures with a wrong time.
 fn now() -> SystemTime {
     Clock::system().now().into()
 }
 
-/// The region of the process's environment: variables, profile or machine.
 async fn usual_region(own: &ProviderConfig) -> String {
     let chain = RegionProviderChain::first_try(EnvironmentVariableRegionProvider::new())
         .or_else(ProfileFileRegionProvider::new())
@@ -198,7 +196,7 @@ mod tests {
     use super::*;
     use crate::secret::Secret;
 
-    /// A key whose service listens on the loopback, under a name.
+    /// A configuration whose endpoint is this listener, addressed as `localhost`.
     fn at(listener: &TcpListener) -> CloudAkmsConfig {
         CloudAkmsConfig {
             access_key: Secret::new("AK"),
@@ -209,7 +207,6 @@ mod tests {
         }
     }
 
-    /// The error of a call that has no answer.
     async fn error_of(config: &CloudAkmsConfig, reach: Option<Reach>) -> Error {
         let client = Client::connect(config, reach).await.unwrap();
         let body = json!({ "KeyId": "alias/x" });

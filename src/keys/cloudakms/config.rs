@@ -1,4 +1,4 @@
-//! The parameters of a key and their rules. All of them are texts; `""` is one that is not given.
+//! The parameters of a key and their validation. All are texts; `""` means absent.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,35 +10,34 @@ use crate::outbound::Reach;
 use crate::secret::{Secret, sealed};
 use crate::x509::algorithm::{Curve, KeyKind};
 
-/// The service, as it stands in texts.
 pub(super) const NAME: &str = "cloudakms";
 
 /// The configuration of one key.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CloudAkmsConfig {
-    /// Identifier of the access key. Without the two of them the credential is the one of the process's
-    /// environment: variables, profile, container or machine.
+    /// Access key ID. Without the two parts, the credential comes from the environment: variables, profile,
+    /// container or machine.
     #[serde(with = "sealed")]
     pub access_key: Secret,
-    /// The access key.
+    /// Secret access key.
     #[serde(with = "sealed")]
     pub secret_key: Secret,
     /// `RSA` or `ECDSA`.
     pub key_type: String,
-    /// Bits of an RSA key, decimal.
+    /// Size of an RSA key in bits, decimal.
     pub key_bits: String,
     /// `P256`, `P384` or `P521`.
     pub curve: String,
-    /// Identifier, ARN, alias or ARN of the alias of the key.
+    /// Key ID, key ARN, alias or alias ARN.
     pub kms_key: String,
-    /// URL of the service, in place of the region's own. Without `access_key` it is one of the provider's, or on this
-    /// machine where that may be called: the process's own credential is for no other.
+    /// URL of the service; overrides that of the region. Without `access_key` it must be an AWS endpoint, or on this
+    /// machine if that is allowed, because the process's own credential is sent nowhere else.
     pub endpoint: String,
-    /// The region. Without one it is the one of the process's environment, or else `us-east-1`.
+    /// The region; default: that of the environment, or `us-east-1`.
     pub region: String,
 }
 
-/// What is written over a configuration. `None` leaves what stands.
+/// A change of a configuration. `None` keeps the current value.
 #[derive(Default)]
 #[allow(missing_docs)] // As the members of [`CloudAkmsConfig`].
 pub struct CloudAkmsChange {
@@ -53,11 +52,11 @@ pub struct CloudAkmsChange {
 }
 
 impl CloudAkmsConfig {
-    /// Writes `change` over what stands, in the parameters' usual spelling. The rules are for
-    /// [`CloudAkmsConfig::check`], but for the one of the errors.
+    /// Applies `change` to the configuration `standing`, and normalizes the spelling. Except for the errors below,
+    /// [`CloudAkmsConfig::check`] validates the result.
     ///
     /// # Errors
-    /// `Invalid` for a text that is too long, or a secret that only stands for one.
+    /// `Invalid` for a text that is too long, or a redacted secret that has no current value.
     pub fn changed(standing: Option<&Self>, change: CloudAkmsChange) -> Result<Self> {
         let mut config = standing.cloned().unwrap_or_default();
         redacted::write("access_key", &mut config.access_key, change.access_key)?;
@@ -74,11 +73,10 @@ impl CloudAkmsConfig {
         Ok(config)
     }
 
-    /// Holds the parameters to their rules; `generate` is whether a key may be made, `reach` which addresses may be
-    /// called.
+    /// Validates the parameters. `generate` allows generating the key; `reach` restricts the endpoint.
     ///
     /// # Errors
-    /// `Invalid`, naming the parameter and the rule.
+    /// `Invalid`, with the parameter and the rule.
     pub fn check(&self, generate: bool, reach: Reach) -> Result<()> {
         if redacted::is_set(&self.access_key) != redacted::is_set(&self.secret_key) {
             return Err(Error::invalid("access_key and secret_key are required together, or neither of them"));
@@ -124,7 +122,7 @@ impl CloudAkmsConfig {
         Ok(())
     }
 
-    /// The alias in `kms_key`, with `alias/` in front; `None` where it is no alias.
+    /// The alias in `kms_key`, including `alias/`; `None` if it is not an alias.
     pub(super) fn alias(&self) -> Option<&str> {
         let name = match self.kms_key.starts_with("arn:") {
             // arn:partition:service:region:account:alias/name
@@ -140,7 +138,7 @@ impl CloudAkmsConfig {
             .find_map(|(name, curve)| (name == self.curve).then_some(curve))
     }
 
-    /// The kind of the key; `None` for an elliptic curve that is left open.
+    /// Type and size of the key; `None` if the curve is not configured.
     #[cfg_attr(not(feature = "keys-aws"), allow(dead_code))]
     pub(super) fn kind(&self) -> Option<KeyKind> {
         match self.key_type.as_str() {
@@ -149,7 +147,7 @@ impl CloudAkmsConfig {
         }
     }
 
-    /// Parameters as they are shown, secrets hidden.
+    /// The parameters for reading; secrets are redacted.
     pub fn shown(&self) -> Vec<(&'static str, String)> {
         let secrets = [("access_key", &self.access_key), ("secret_key", &self.secret_key)];
         let secrets = secrets.map(|(name, secret)| (name, redacted::shown(secret).to_owned()));
@@ -265,7 +263,7 @@ mod tests {
         ] {
             assert_eq!(refusal(bad, OPEN), Some(format!("endpoint: {rule}")), "{bad}");
         }
-        // The process's own credential goes to the provider, and to a stand-in on this machine where that may be called.
+        // The process's own credential is sent only to AWS, or to this machine if that is allowed.
         let text = "endpoint: must be one of the provider's for this service, or be given with access_key";
         for (endpoint, is_refused) in [
             ("https://vpce-0-a.kms.eu-central-1.vpce.amazonaws.com", false),

@@ -1,6 +1,5 @@
-//! Endpoints of the service: the one of a region, and the hosts that may have the process's own credential.
+//! Endpoints of the service: that of a region, and the hosts to which the process's own credential may be sent.
 
-/// DNS suffixes of the provider's services.
 const SUFFIXES: [&str; 10] = [
     ".amazonaws.com",
     ".api.aws",
@@ -13,10 +12,10 @@ const SUFFIXES: [&str; 10] = [
     ".cloud.adc-e.uk",
     ".csp.hci.ic.gov",
 ];
-/// The names of this service there.
+/// The names of this service below these suffixes.
 const SERVICES: [&str; 2] = ["kms", "kms-fips"];
 
-/// The DNS suffixes of regions that are not below `amazonaws.com`, by the beginning of the region.
+/// DNS suffixes of regions that are not below `amazonaws.com`, by region prefix.
 #[cfg(feature = "keys-aws")]
 const SUFFIXES_OF_REGIONS: [(&str, &str); 6] = [
     ("cn-", "amazonaws.com.cn"),
@@ -27,16 +26,14 @@ const SUFFIXES_OF_REGIONS: [(&str, &str); 6] = [
     ("eu-isoe-", "cloud.adc-e.uk"),
 ];
 
-/// The URL of the service in a region.
 #[cfg(feature = "keys-aws")]
 pub(super) fn of_region(region: &str) -> String {
     let known = SUFFIXES_OF_REGIONS.iter().find(|(begin, _)| region.starts_with(begin));
     format!("https://kms.{region}.{}", known.map_or("amazonaws.com", |(_, suffix)| suffix))
 }
 
-/// Whether a host is one of the provider's for this service, in whatever region: `kms.REGION` below a suffix, or that
-/// behind the name of a private endpoint, as `vpce-….kms.REGION.vpce`. What customers run has names below these suffixes,
-/// too.
+/// `true` if the host is an AWS endpoint of this service in any region: `kms.REGION` or a private endpoint
+/// (`vpce-….kms.REGION.vpce`) below a suffix. Services of AWS customers have names below these suffixes, too.
 pub(super) fn is_own(host: &str) -> bool {
     let Some(inner) = SUFFIXES.iter().find_map(|suffix| host.strip_suffix(suffix)) else { return false };
     match inner.split('.').collect::<Vec<_>>()[..] {

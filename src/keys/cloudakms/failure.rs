@@ -1,4 +1,4 @@
-//! Errors of the key service by its codes. Its messages are not passed on: they name accounts and keys.
+//! Errors of AWS KMS by error code. Messages of the service are not passed on, because they name accounts and keys.
 
 use serde_json::Value;
 
@@ -6,7 +6,6 @@ use super::config::NAME;
 use crate::error::{Error, Kind};
 use crate::outbound::Reply;
 
-/// Prefixes of codes that the service gives while it is overloaded or broken.
 const PASSING: [&str; 9] = [
     "Throttl",
     "TooManyRequests",
@@ -19,7 +18,7 @@ const PASSING: [&str; 9] = [
     "ServiceUnavailable",
 ];
 
-/// Prefixes of codes, and their meaning.
+/// Prefixes of error codes, with their meaning.
 const REFUSALS: [(&str, &str); 12] = [
     ("NotFound", "there is no such key"),
     ("Disabled", "the key is disabled"),
@@ -34,20 +33,17 @@ const REFUSALS: [(&str, &str); 12] = [
     ("IncompleteSignature", "the credential is refused"),
     ("ExpiredToken", "the credential is refused"),
 ];
-/// Longest code, bytes.
+/// Maximum length of an error code, in bytes.
 const MAX_CODE_LENGTH: usize = 64;
 
-/// A call that failed.
 #[derive(Debug)]
 pub(super) struct Failure {
-    /// The code of the service's refusal; empty without one.
+    /// The error code of the service; empty if there is none.
     code: String,
-    /// The error for the caller.
     pub(super) error: Error,
 }
 
 impl Failure {
-    /// Returns `true` if the service refused the call with this code.
     pub(super) fn is(&self, code: &str) -> bool {
         self.code == code
     }
@@ -65,17 +61,15 @@ impl From<Failure> for Error {
     }
 }
 
-/// The failure of an answer that is a refusal.
 pub(super) fn refused(reply: &Reply) -> Failure {
     let body: Value = reply.read("").unwrap_or_default();
-    // A namespace may stand before the code, an address behind it.
+    // A namespace may precede the code, and a URL may follow it.
     let code = body["__type"].as_str().unwrap_or_default();
     let code = code.rsplit('#').next().and_then(|code| code.split(':').next()).unwrap_or_default();
     tracing::debug!(status = reply.status(), ?code, "a call of the key service failed");
     Failure { code: code.to_owned(), error: error_of(reply.status(), code) }
 }
 
-/// The error of an answer that is not what was asked for.
 pub(super) fn not_understood() -> Error {
     Error::new(Kind::BadGateway, format!("{NAME}: the answer of the service is not understood"))
 }
@@ -89,7 +83,7 @@ fn error_of(status: u16, code: &str) -> Error {
     }
     let known = REFUSALS.iter().find(|(begin, _)| code.starts_with(begin));
     let what = known.map_or("the service refuses the request", |(_, what)| what);
-    // A code is one word: other text in its place is not passed on.
+    // A code is a single word. Any other text is not passed on.
     if code.is_empty() || code.len() > MAX_CODE_LENGTH || !code.chars().all(|c| c.is_ascii_alphanumeric()) {
         return Error::new(Kind::BadGateway, format!("{NAME}: {what}"));
     }

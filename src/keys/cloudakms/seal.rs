@@ -1,5 +1,5 @@
-//! A symmetric key of the service that wraps the root key of a store. What it wraps is bound to its store by the
-//! encryption context.
+//! A symmetric key of AWS KMS that wraps the root key of a store. The encryption context binds a
+//! wrapped key to its store.
 
 use std::sync::Arc;
 
@@ -12,24 +12,24 @@ use crate::keys::cloud::rules;
 use crate::keys::seal::SecretSource;
 use crate::keys::store::SealDevice;
 
-/// The configuration of a seal key at the service.
+/// The configuration of a seal key in AWS KMS.
 #[derive(Clone, PartialEq, Eq)]
 pub struct AkmsSealSettings {
-    /// Identifier, ARN, alias or ARN of the alias of the key.
+    /// Key ID, key ARN, alias or alias ARN.
     pub kms_key: String,
-    /// The region; without one that of the process's environment, or else `us-east-1`.
+    /// The region; default: that of the environment, or `us-east-1`.
     pub region: String,
-    /// URL of the service, in place of the region's own.
+    /// URL of the service; overrides that of the region.
     pub endpoint: String,
-    /// Identifier of the access key. Without the two of them the credential is the one of the process's
-    /// environment: variables, profile, container or machine.
+    /// Access key ID. Without the two parts, the credential comes from the environment: variables, profile,
+    /// container or machine.
     pub access_key: String,
-    /// The access key.
+    /// Secret access key.
     pub secret_key: Option<SecretSource>,
 }
 
 impl AkmsSealSettings {
-    /// What is wrong with it: settings, below `seal`, and rules.
+    /// Returns the invalid settings by name, each with the rule that it breaks.
     pub fn problems(&self) -> Vec<(&'static str, String)> {
         let word = |name: &str, text: &str, more: &str, length| rules::word(name, text, more, length);
         let region = if self.region.is_empty() { Ok(()) } else { word("region", &self.region, "-", 1..=32) };
@@ -52,19 +52,19 @@ impl AkmsSealSettings {
     }
 }
 
-/// The seal key of a configuration. Asks nobody.
+/// Fails: this build has no such seal.
 ///
 /// # Errors
-/// Those of the file of the secret; `Invalid` in a build without the SDK.
+/// `Invalid`.
 #[cfg(not(feature = "keys-aws"))]
 pub fn seal_device(_: &AkmsSealSettings) -> Result<Arc<dyn SealDevice>> {
     Err(Error::invalid(format!("seal.type: this build has no {NAME}")))
 }
 
-/// The seal key of a configuration. Asks nobody.
+/// Creates the seal device of a configuration. Makes no request.
 ///
 /// # Errors
-/// Those of the file of the secret; `Invalid` in a build without the SDK.
+/// Those of reading the secret's file.
 #[cfg(feature = "keys-aws")]
 pub fn seal_device(settings: &AkmsSealSettings) -> Result<Arc<dyn SealDevice>> {
     let secret_key = settings.secret_key.as_ref().map(|source| source.read("seal.secret_key_file")).transpose()?;
@@ -99,9 +99,8 @@ mod device {
     use crate::keys::store::SealDevice;
     use crate::secret::Secret;
 
-    /// The algorithm of the service for symmetric keys.
     const ALGORITHM: &str = "SYMMETRIC_DEFAULT";
-    /// The name of the store in the encryption context.
+    /// The key of the encryption context under which the store is named.
     const CONTEXT: &str = "store";
 
     pub(super) struct KmsSeal(Arc<Service>);

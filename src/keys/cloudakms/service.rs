@@ -1,4 +1,4 @@
-//! The calls of the service, for one key.
+//! The calls of AWS KMS for one key.
 
 use std::time::Duration;
 
@@ -19,11 +19,10 @@ use crate::outbound::{Reach, Tries};
 use crate::x509::algorithm::{Curve, Hash, KeyKind, SignatureAlgorithm};
 use crate::x509::public_key::PublicKey;
 
-/// How long the service keeps a key that it was told to delete, days; it knows no less.
+/// Waiting period before the deletion of a key, in days; the minimum of the service.
 const DELETION_DAYS: u32 = 7;
-/// The code of a key that is not there.
 const NOT_FOUND: &str = "NotFoundException";
-/// Pauses between the attempts to name a new key that the service does not find yet.
+/// Pauses between attempts to create the alias of a new key that the service does not find yet.
 const ALIAS_PAUSES: [Duration; 5] = [
     Duration::from_millis(100),
     Duration::from_millis(200),
@@ -32,14 +31,12 @@ const ALIAS_PAUSES: [Duration; 5] = [
     Duration::from_millis(1600),
 ];
 
-/// One key at the service.
 pub(super) struct Kms {
     config: CloudAkmsConfig,
     reach: Reach,
     client: OnceCell<Client>,
 }
 
-/// A response about a key.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct Described {
@@ -87,7 +84,7 @@ impl Kms {
         self.client.get_or_try_init(|| Client::connect(&self.config, Some(self.reach))).await
     }
 
-    /// Gives the ARN of a key that is what the configuration says.
+    /// Checks that a key matches the configuration and returns its ARN.
     fn hold(&self, key: KeyMetadata) -> Result<String> {
         let differs = |what: &str, is: &str, wanted: &str| {
             let is: String = is.chars().take(64).collect();
@@ -112,7 +109,7 @@ impl Kms {
         if key.arn.is_empty() { Err(not_understood()) } else { Ok(key.arn) }
     }
 
-    /// Gives a new key its alias. A key that does not get it is deleted again.
+    /// Creates the alias of a new key. Deletes the key if that fails.
     async fn name(&self, client: &Client, id: &str) -> Result<()> {
         let alias = self.config.alias().ok_or_else(|| Error::internal("a key is made for an alias"))?;
         let Err(failure) = create_alias(client, alias, id).await else { return Ok(()) };
@@ -120,7 +117,7 @@ impl Kms {
         if let Err(deletion) = client.call::<IgnoredAny>("ScheduleKeyDeletion", &body, TRIES).await {
             tracing::warn!(key = id, error = %deletion.error, "a key without an alias is left at the key service");
         }
-        // Another node was faster: its key is the one.
+        // Another node was faster, and its key is used.
         if failure.is("AlreadyExistsException") { Ok(()) } else { Err(failure.error) }
     }
 }
@@ -146,7 +143,7 @@ impl Service for Kms {
         let spec = described.key_metadata.key_spec.clone();
         let arn = self.hold(described.key_metadata)?;
         let given: Public = match client.call("GetPublicKey", &json!({ "KeyId": arn }), TRIES).await {
-            // Described a moment ago: it was just made, or the service's machines do not agree yet.
+            // It was described a moment ago: the key is new, and the service is eventually consistent.
             Err(failure) if failure.is(NOT_FOUND) => {
                 let text = format!("{NAME}: the service does not show the key everywhere yet, try again shortly");
                 return Err(Error::new(Kind::Unavailable, text));
@@ -183,7 +180,6 @@ impl Service for Kms {
     }
 }
 
-/// Names a key that was made a moment ago, which the service may not find everywhere yet.
 async fn create_alias(client: &Client, alias: &str, id: &str) -> Result<(), Failure> {
     let body = json!({ "AliasName": alias, "TargetKeyId": id });
     for pause in ALIAS_PAUSES {
@@ -195,7 +191,6 @@ async fn create_alias(client: &Client, alias: &str, id: &str) -> Result<(), Fail
     client.call::<Value>("CreateAlias", &body, TRIES).await.map(drop)
 }
 
-/// The bytes of a value in base64.
 fn decoded(text: &str) -> Result<Vec<u8>> {
     STANDARD.decode(text).map_err(|_| not_understood())
 }

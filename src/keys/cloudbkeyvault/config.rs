@@ -1,4 +1,4 @@
-//! The parameters of a key and their rules. All of them are texts; `""` is one that is not given.
+//! The parameters of a key and their validation. All are texts; `""` means absent.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,36 +9,35 @@ use crate::keys::redacted;
 use crate::outbound::cloudb::{Cloud, check_tenant};
 use crate::secret::{Secret, sealed};
 
-/// The service, as it stands in texts.
 pub(super) const NAME: &str = "cloudbkeyvault";
-/// The one type of keys.
+/// The only supported type of key.
 pub(super) const KEY_TYPE: &str = "RSA-HSM";
 
 /// The configuration of one key.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CloudBkeyvaultConfig {
-    /// The directory's tenant, an identifier or a domain.
+    /// The tenant of the directory, a GUID or a domain.
     pub tenant_id: String,
-    /// The application whose secret is `client_secret`. Without the two of them the machine's own identity is used.
+    /// The application that `client_secret` belongs to. Without both, the machine's managed identity is used.
     pub client_id: String,
-    /// Its secret.
+    /// The client secret.
     #[serde(with = "sealed")]
     pub client_secret: Secret,
-    /// The cloud; the public one where none is given.
+    /// The cloud; default: the public one.
     pub environment: String,
-    /// The key store.
+    /// Name of the vault.
     pub vault_name: String,
-    /// The key in it.
+    /// Name of the key in the vault.
     pub key_name: String,
-    /// DNS suffix of the store; the environment's usual one where none is given.
+    /// DNS suffix of the vault; default: that of the environment.
     pub resource: String,
-    /// Bits of the key, decimal.
+    /// Size of the key in bits, decimal.
     pub key_bits: String,
     /// `RSA-HSM`.
     pub key_type: String,
 }
 
-/// What is written over a configuration. `None` leaves what stands.
+/// A change of a configuration. `None` keeps the current value.
 #[derive(Default)]
 #[allow(missing_docs)] // As the members of [`CloudBkeyvaultConfig`].
 pub struct CloudBkeyvaultChange {
@@ -54,11 +53,11 @@ pub struct CloudBkeyvaultChange {
 }
 
 impl CloudBkeyvaultConfig {
-    /// Writes `change` over what stands, in the parameters' usual spelling. The rules are for
-    /// [`CloudBkeyvaultConfig::check`], but for the one of the errors.
+    /// Applies `change` to the configuration `standing`, and normalizes the spelling. Except for the errors below,
+    /// [`CloudBkeyvaultConfig::check`] validates the result.
     ///
     /// # Errors
-    /// `Invalid` for a text that is too long, or a secret that only stands for one.
+    /// `Invalid` for a text that is too long, or a redacted secret that has no current value.
     pub fn changed(standing: Option<&Self>, change: CloudBkeyvaultChange) -> Result<Self> {
         let mut config = standing.cloned().unwrap_or_default();
         rules::write(&mut config.tenant_id, change.tenant_id);
@@ -75,10 +74,10 @@ impl CloudBkeyvaultConfig {
         Ok(config)
     }
 
-    /// Holds the parameters to their rules; `generate` is whether a key may be made.
+    /// Validates the parameters. `generate` allows generating the key.
     ///
     /// # Errors
-    /// `Invalid`, naming the parameter and the rule.
+    /// `Invalid`, with the parameter and the rule.
     pub fn check(&self, generate: bool, services: &CloudServices) -> Result<()> {
         rules::required("tenant_id", &self.tenant_id)?;
         check_tenant(&self.tenant_id)?;
@@ -93,7 +92,7 @@ impl CloudBkeyvaultConfig {
         }
         rules::word("vault_name", &self.vault_name, "-", 3..=24)?;
         rules::word("key_name", &self.key_name, "-", 1..=127)?;
-        // It becomes a part of a URL that a token is sent to.
+        // Becomes a part of a URL to which a token is sent.
         rules::word("resource", self.resource(), ".-", 1..=253)?;
         if !is_trusted(self.resource(), &services.settings.azure.extra_suffixes) {
             return Err(Error::invalid("resource: must be the DNS suffix of a key store of the provider"));
@@ -105,12 +104,10 @@ impl CloudBkeyvaultConfig {
         rules::rsa_bits(&self.key_bits, generate).map(drop)
     }
 
-    /// The cloud.
     pub(super) fn cloud(&self) -> Result<&'static Cloud> {
         Cloud::named(&self.environment).ok_or_else(|| Error::internal("an environment that was not checked"))
     }
 
-    /// The DNS suffix of the store.
     pub(super) fn resource(&self) -> &str {
         match self.resource.as_str() {
             "" => Cloud::named(&self.environment).map_or("", Cloud::vault),
@@ -118,12 +115,12 @@ impl CloudBkeyvaultConfig {
         }
     }
 
-    /// Bits of the key; 0 where they are left open.
+    /// Size of the key in bits; 0 if it is not configured.
     pub(super) fn bits(&self) -> u32 {
         rules::rsa_bits(&self.key_bits, false).unwrap_or_default()
     }
 
-    /// Parameters as they are shown: the secret hidden, defaults in place of what is not given.
+    /// The parameters for reading, with a redacted secret and with defaults for absent values.
     pub fn shown(&self) -> Vec<(&'static str, String)> {
         let environment = Cloud::named(&self.environment).map_or("", |cloud| cloud.name).to_ascii_uppercase();
         let effective = |(name, text): (&'static str, &String)| match name {

@@ -1,4 +1,4 @@
-//! Access tokens for a key store.
+//! Access tokens for a vault.
 
 use super::config::CloudBkeyvaultConfig;
 use crate::error::Result;
@@ -6,10 +6,10 @@ use crate::keys::cloud::CloudServices;
 use crate::outbound::cloudb::Credential;
 use crate::outbound::{Token, Tries};
 
-/// A new token for the key store of a configuration.
+/// Requests a new token for the vault of a configuration.
 ///
 /// # Errors
-/// `BadGateway` when the credential is refused, `Unavailable` when nobody answers.
+/// `BadGateway` when the credential is rejected, `Unavailable` without a response.
 pub(super) async fn fetch(services: &CloudServices, config: &CloudBkeyvaultConfig) -> Result<Token> {
     let azure = &services.settings.azure;
     let credential = Credential {

@@ -1,4 +1,4 @@
-//! The calls of the key store, for one key.
+//! The calls of Azure Key Vault for one key.
 
 use std::sync::Arc;
 
@@ -18,16 +18,14 @@ use crate::x509::public_key;
 
 const STORE: &str = "cloudbkeyvault: the key store";
 
-/// One key in its store.
 pub(super) struct Vault {
     services: Arc<CloudServices>,
     config: CloudBkeyvaultConfig,
     tokens: Tokens,
-    /// Of the key, without its version.
+    /// URL of the key, without its version.
     url: String,
 }
 
-/// The answer about a key.
 #[derive(Deserialize)]
 struct Bundle {
     key: WebKey,
@@ -35,7 +33,7 @@ struct Bundle {
     attributes: Attributes,
 }
 
-/// A key (RFC 7517) with its operations.
+/// A key (RFC 7517) with its permitted operations.
 #[derive(Deserialize)]
 struct WebKey {
     kid: String,
@@ -82,7 +80,7 @@ impl Vault {
         Self { services, config, tokens: Tokens::default(), url }
     }
 
-    /// One call, of what is below the key.
+    /// Makes one call; `below` is the path below the key.
     async fn call(&self, method: Method, below: &str, body: Option<Value>, tries: Tries) -> Result<Reply> {
         let version = &self.services.settings.azure.api_version;
         let url = format!("{}{below}?api-version={version}", self.url);
@@ -91,7 +89,7 @@ impl Vault {
         self.tokens.send(call, tries, STORE, || credential::fetch(&self.services, &self.config)).await
     }
 
-    /// Gives the key of an answer when it is what the configuration says.
+    /// Checks that the key in a response matches the configuration, and returns it.
     fn hold(&self, bundle: &Bundle) -> Result<Known> {
         let key = &bundle.key;
         if bundle.attributes.enabled == Some(false) {
@@ -145,7 +143,7 @@ impl Service for Vault {
             "key_ops": ["sign", "verify"],
             "attributes": { "enabled": true },
         });
-        // Another request would make another version of the key.
+        // No retries: another request would generate another version of the key.
         let reply = self.call(Method::POST, "/create", Some(body), Tries::ONE).await?;
         if reply.status() == 200 { Ok(()) } else { Err(refused(&reply)) }
     }
@@ -176,7 +174,7 @@ fn word(algorithm: SignatureAlgorithm) -> Option<&'static str> {
     })
 }
 
-/// The error of a refusal; the store's own words are for nobody.
+/// The error for a refusal. The message of the vault is not passed on.
 fn refused(reply: &Reply) -> Error {
     let status = reply.status();
     tracing::debug!(status, reason = reply.reason(), "a call of the key store failed");

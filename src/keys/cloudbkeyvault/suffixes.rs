@@ -1,9 +1,9 @@
-//! Which key stores are given tokens.
+//! The vaults to which tokens may be sent.
 
 use crate::outbound::cloudb::Cloud;
 
-/// Whether tokens may be sent to key stores under a suffix: it is one of the provider's or of the server's
-/// configuration, or below one.
+/// `true` if tokens may be sent to vaults with this DNS suffix: it is one of the provider's or the server's
+/// configuration, or is below one.
 pub(super) fn is_trusted(resource: &str, extra: &[String]) -> bool {
     let own = Cloud::all().flat_map(|cloud| cloud.vaults.iter().copied());
     own.chain(extra.iter().map(String::as_str))

@@ -1,11 +1,9 @@
-//! The algorithms: each is of one kind of key, and fixes scheme and hash.
+//! The signing algorithms of the service. Each fixes the type of key, the scheme and the hash.
 
 use crate::x509::algorithm::{Curve, Hash, KeyKind, SignatureAlgorithm};
 
-/// One algorithm of the service.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Algorithm {
-    /// Its word in requests and answers.
     pub(super) name: &'static str,
     pub(super) kind: KeyKind,
     pub(super) signs: SignatureAlgorithm,
@@ -37,12 +35,10 @@ const ALGORITHMS: [Algorithm; 10] = {
 };
 
 impl Algorithm {
-    /// The one with a word.
     pub(super) fn named(name: &str) -> Option<&'static Self> {
         ALGORITHMS.iter().find(|algorithm| algorithm.name == name)
     }
 
-    /// All words, for an error.
     pub(super) fn names() -> String {
         ALGORITHMS.each_ref().map(|algorithm| algorithm.name).join(", ")
     }

@@ -1,4 +1,4 @@
-//! CRC-32C (Castagnoli; RFC 3720 12.1), which goes with everything that is signed and every answer.
+//! CRC-32C (Castagnoli; RFC 3720 12.1), which protects digests and responses.
 
 const TABLE: [u32; 256] = {
     let mut table = [0; 256];
@@ -15,7 +15,6 @@ const TABLE: [u32; 256] = {
     table
 };
 
-/// The checksum of some bytes.
 pub(super) fn crc32c(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0, |crc: u32, byte| (crc >> 8) ^ TABLE[((crc ^ u32::from(*byte)) & 0xff) as usize])
 }

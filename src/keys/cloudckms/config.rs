@@ -1,4 +1,4 @@
-//! The parameters of a key and their rules. All of them are texts; `""` is one that is not given.
+//! The parameters of a key and their validation. All are texts; `""` means absent.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,9 +7,8 @@ use super::file::CredentialFile;
 use crate::error::{Error, Result};
 use crate::keys::cloud::{CloudServices, rules};
 
-/// The service, as it stands in texts.
 pub(super) const NAME: &str = "cloudckms";
-/// The version that a new key begins with.
+/// The version number of a new key.
 const FIRST_VERSION: &str = "1";
 
 /// The configuration of one key.
@@ -17,21 +16,21 @@ const FIRST_VERSION: &str = "1";
 pub struct CloudCkmsConfig {
     /// Path of the credential file on the server.
     pub credentials: String,
-    /// The key.
+    /// Name of the key.
     pub crypto_key: String,
-    /// Its version; the first where none is given.
+    /// Version of the key; default: the first.
     pub crypto_key_version: String,
-    /// The key ring.
+    /// Name of the key ring.
     pub key_ring: String,
-    /// The project.
+    /// The project; default: that of the environment.
     pub project: String,
-    /// The region of the key ring.
+    /// The region of the key ring; default: that of the environment.
     pub region: String,
-    /// The algorithm, in the words of the service.
+    /// The algorithm, as the service names it.
     pub algorithm: String,
 }
 
-/// What is written over a configuration. `None` leaves what stands.
+/// A change of a configuration. `None` keeps the current value.
 #[derive(Default)]
 #[allow(missing_docs)] // As the members of [`CloudCkmsConfig`].
 pub struct CloudCkmsChange {
@@ -45,8 +44,8 @@ pub struct CloudCkmsChange {
 }
 
 impl CloudCkmsConfig {
-    /// Writes `change` over what stands, in the parameters' usual spelling. The rules are for
-    /// [`CloudCkmsConfig::check`], but for the one of the errors.
+    /// Applies `change` to the configuration `standing`, and normalizes the spelling. Except for the error below,
+    /// [`CloudCkmsConfig::check`] validates the result.
     ///
     /// # Errors
     /// `Invalid` for a text that is too long.
@@ -63,11 +62,10 @@ impl CloudCkmsConfig {
         Ok(config)
     }
 
-    /// Holds the parameters to their rules; `generate` is whether a key may be made. Of a credential file nothing
-    /// but its place is looked at.
+    /// Validates the parameters. `generate` allows generating the key. Of a credential file only the path is checked.
     ///
     /// # Errors
-    /// `Invalid`, naming the parameter and the rule.
+    /// `Invalid`, with the parameter and the rule.
     pub fn check(&self, generate: bool, services: &CloudServices) -> Result<()> {
         self.named(services)?;
         self.algorithm()?;
@@ -77,7 +75,7 @@ impl CloudCkmsConfig {
         CredentialFile::of(&self.credentials, &services.settings.google).map(drop)
     }
 
-    /// The key ring and the key, as the service names them.
+    /// The resource names of the key ring and the key.
     pub(super) fn named(&self, services: &CloudServices) -> Result<(String, String)> {
         let settings = &services.settings.google;
         let or = |own: &str, of_environment: &Option<String>| match own {
@@ -99,19 +97,17 @@ impl CloudCkmsConfig {
         Ok((ring, key))
     }
 
-    /// The version of the key.
     pub(super) fn version(&self) -> &str {
         if self.crypto_key_version.is_empty() { FIRST_VERSION } else { &self.crypto_key_version }
     }
 
-    /// The algorithm.
     pub(super) fn algorithm(&self) -> Result<&'static Algorithm> {
         rules::required("algorithm", &self.algorithm)?;
         Algorithm::named(&self.algorithm)
             .ok_or_else(|| Error::invalid(format!("algorithm must be one of {}", Algorithm::names())))
     }
 
-    /// Parameters as they are shown, the default in place of a version that is not given.
+    /// The parameters for reading, with the default for an absent version.
     pub fn shown(&self) -> Vec<(&'static str, String)> {
         let shown = self.parameters().map(|(name, text)| match name {
             "crypto_key_version" => (name, self.version().to_owned()),

@@ -1,4 +1,4 @@
-//! Access tokens: of a service account whose key is in a file (RFC 7523), or of the machine's own account.
+//! Access tokens: of a service account whose key is in a file (RFC 7523), or of the machine's account.
 
 use std::sync::Arc;
 
@@ -21,10 +21,9 @@ const DIRECTORY: &str = "cloudckms: the token service";
 const METADATA: &str = "cloudckms: the machine's metadata service";
 const GRANT: &str = "urn:ietf:params:oauth:grant-type:jwt-bearer";
 const SCOPE: &str = "https://www.googleapis.com/auth/cloudkms";
-/// How long an assertion is good for, seconds: the longest that is taken.
+/// Lifetime of an assertion in seconds; the maximum that the service accepts.
 const LIFE: i64 = 3600;
 
-/// The file of a service account.
 #[derive(Deserialize)]
 struct Account {
     #[serde(rename = "type")]
@@ -35,11 +34,11 @@ struct Account {
     private_key: Secret,
 }
 
-/// A new token, of the account in `file`, or of the machine.
+/// Requests a new token of the account in `file`, or of the machine.
 ///
 /// # Errors
-/// `Invalid` when the file cannot be used, `BadGateway` when the credential is refused, `Unavailable` when nobody
-/// answers.
+/// `Invalid` when the file is not usable, `BadGateway` when the credential is rejected,
+/// `Unavailable` without a response.
 pub(super) async fn fetch(services: Arc<CloudServices>, file: Option<CredentialFile>) -> Result<Token> {
     let Some(file) = file else { return of_machine(&services).await };
     let url = services.settings.google.token_url.clone();
@@ -59,7 +58,7 @@ async fn of_machine(services: &CloudServices) -> Result<Token> {
     Token::read(&call.send(Tries::FOUR, METADATA).await?, METADATA)
 }
 
-/// What the account says of itself, signed with its key (RFC 7519, RFC 7515 3.1).
+/// Returns a JWT that identifies the account, signed with its key (RFC 7519, RFC 7515 3.1).
 fn assertion(file: &Secret, audience: &str, clock: &Clock) -> Result<String> {
     let wrong = || Error::invalid("credentials: must be the JSON file of a service account with an RSA key");
     let account: Account = serde_json::from_slice(file.expose()).map_err(|_| wrong())?;

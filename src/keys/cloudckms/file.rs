@@ -1,8 +1,8 @@
-//! Which credential files may be read, and reading one.
+//! Reading of credential files, and which files may be read.
 //!
-//! A request names a file on the server. It is the one of the server's environment, or one in the folder that the
-//! configuration sets aside for credentials, in which no step is a symbolic link: nobody reads or finds anything
-//! else on the server with it. The place is checked before anything is opened, and each step again while it is.
+//! A request names a file on the server. To give no access to other files, only two are accepted: the file from the
+//! server's environment, and files in the configured credentials folder without symbolic links on the way. The path is
+//! checked before anything is opened, and each component again while it is opened.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -15,25 +15,23 @@ use crate::error::{Error, Result};
 use crate::keys::cloud::GoogleSettings;
 use crate::secret::Secret;
 
-/// Largest file, octets.
+/// Maximum file size, in bytes.
 const MAX_FILE: u64 = 64 * 1024;
 
-/// A file that may be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum CredentialFile {
     /// Named by the server's environment.
     OfEnvironment(PathBuf),
-    /// In the folder for credentials.
+    /// In the credentials folder.
     Inside {
-        /// The folder.
         folder: PathBuf,
-        /// Names alone, from the folder on.
+        /// The path relative to the folder, which consists of plain names.
         path: PathBuf,
     },
 }
 
 impl CredentialFile {
-    /// The file that `credentials` means; `None` where it names none, and the environment neither.
+    /// Returns the file that `credentials` names, or else that of the environment; `None` without either.
     ///
     /// # Errors
     /// `Invalid` for a file that may not be read.
@@ -60,7 +58,7 @@ impl CredentialFile {
         Ok(Some(Self::Inside { folder, path }))
     }
 
-    /// Reads it.
+    /// Reads the file.
     ///
     /// # Errors
     /// `Invalid` when it cannot be read, is no regular file, is too large, or is behind a symbolic link.
@@ -69,7 +67,7 @@ impl CredentialFile {
             Self::OfEnvironment(path) => File::open(path).map_err(|_| refused())?,
             Self::Inside { folder, path } => inside(folder, path).map_err(|_| refused())?,
         };
-        // Of what was opened, whatever stands at its place by now.
+        // Checks the opened file, because another file may have replaced it at this path.
         let found = fstat(&file).map_err(|_| refused())?;
         if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
             return Err(refused());
@@ -83,14 +81,14 @@ impl CredentialFile {
     }
 }
 
-/// Opens step by step from the folder on, and follows no symbolic link.
+/// Opens one component after the other, from the folder on, without following symbolic links.
 fn inside(folder: &Path, path: &Path) -> rustix::io::Result<File> {
     let own = OFlags::RDONLY | OFlags::CLOEXEC;
     let mut at = open(folder, own | OFlags::DIRECTORY, Mode::empty())?;
     let mut names = path.components().peekable();
     while let Some(name) = names.next() {
         let last = names.peek().is_none();
-        // Something that is no file does not hold up whoever opens it.
+        // Opening a pipe must not block.
         let kind = if last { OFlags::NONBLOCK } else { OFlags::DIRECTORY };
         at = openat(&at, name.as_os_str(), own | OFlags::NOFOLLOW | kind, Mode::empty())?;
     }
@@ -129,7 +127,7 @@ mod tests {
         }
         let own = root.path().join("own.json");
         std::fs::write(&own, "own").unwrap();
-        // That one may be behind a link: who wrote it there has the server already.
+        // This file may be a symbolic link: only an operator can set it.
         let link = root.path().join("link.json");
         symlink(&own, &link).unwrap();
         let environment = GoogleSettings { credentials: Some(link.clone()), ..GoogleSettings::default() };
@@ -145,7 +143,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let folder = root.path().join("credentials");
         std::fs::create_dir_all(folder.join("team")).unwrap();
-        // A pipe: whoever opened it to read would let the thread behind it go on.
+        // A pipe: if a reader opened it, the writer thread would continue.
         let outside = root.path().join("outside.json");
         rustix::fs::mkfifoat(rustix::fs::CWD, &outside, Mode::RUSR | Mode::WUSR).unwrap();
         let (opened, was_opened) = mpsc::channel();
@@ -172,7 +170,7 @@ mod tests {
             let error = of(&path, &own).unwrap_err();
             assert!(error.text().starts_with("credentials: must be "), "{path:?}: {error}");
         }
-        // A link that is put there between the check and the opening.
+        // A symbolic link that is created between the check and the opening.
         for path in ["link.json", "up/outside.json"] {
             let file = CredentialFile::Inside { folder: folder.clone(), path: PathBuf::from(path) };
             assert!(file.read().is_err(), "{path}");

@@ -1,4 +1,4 @@
-//! The calls of the service, for one key.
+//! The calls of Google Cloud KMS for one key.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,25 +22,23 @@ use crate::x509::pem;
 use crate::x509::public_key::PublicKey;
 
 const SERVICE: &str = "cloudckms: the key service";
-/// How often it is looked whether a new key is ready, and the wait between.
+/// Number of checks whether a new key is ready, and the pause between them.
 const LOOKS: u32 = 20;
 const BETWEEN: Duration = Duration::from_secs(1);
 
-/// One version of a key at the service.
 pub(super) struct Kms {
     services: Arc<CloudServices>,
     tokens: Tokens,
     file: Option<CredentialFile>,
     algorithm: &'static Algorithm,
-    /// Names of the key ring, the key, and its version.
+    /// Resource names of the key ring, the key, and its version.
     ring: String,
     key: String,
     version: String,
-    /// The key's own name in its ring.
+    /// The name of the key within its ring.
     own: String,
 }
 
-/// The answer about a version.
 #[derive(Deserialize)]
 struct Version {
     name: String,
@@ -103,7 +101,7 @@ impl Kms {
         self.tokens.send(call, Tries::FOUR, SERVICE, fetch).await
     }
 
-    /// The version; `None` when there is no such key.
+    /// Returns the version; `None` when the key does not exist.
     async fn look(&self) -> Result<Option<Version>> {
         let reply = self.call(self.request(Method::GET, &self.version)?).await?;
         match reply.status() {
@@ -124,7 +122,7 @@ impl Kms {
         }
     }
 
-    /// Gives a version that is what the configuration says.
+    /// Checks that a version matches the configuration and is enabled.
     fn hold(&self, version: &Version) -> Result<()> {
         if version.algorithm != self.algorithm.name {
             let is: String = version.algorithm.chars().take(64).collect();
@@ -191,7 +189,7 @@ impl Service for Kms {
         let request = self.request(Method::POST, &format!("{}/{below}", self.ring))?;
         let reply = self.call(request.json(&body)).await?;
         match reply.status() {
-            // Somebody else was faster: theirs is the key.
+            // Another request was faster, and its key is used.
             200 | 409 => {}
             404 => return Err(Error::invalid(format!("{NAME}: the key_ring does not exist"))),
             _ => return Err(refused(&reply)),
@@ -240,7 +238,7 @@ fn not_to_be_believed(why: &str) -> Error {
     Error::new(Kind::BadGateway, format!("{SERVICE}: its answer {why}"))
 }
 
-/// The error of a refusal; the service's own words are for nobody.
+/// The error for a refusal. The message of the service is not passed on.
 fn refused(reply: &Reply) -> Error {
     let status = reply.status();
     tracing::debug!(status, reason = reply.reason(), "a call of the key service failed");

@@ -1,4 +1,4 @@
-//! Keys made here, judged by `openssl`, and the other way round.
+//! Interoperability tests with `openssl` in both directions.
 
 use proptest::prelude::*;
 

@@ -1,8 +1,8 @@
-//! The types of backends, and what a key of each is configured with.
+//! Backend types and their configurations.
 //!
-//! A type is a variant of [`BackendType`] with its row in `WORDS`, a variant of [`BackendConfig`] with its arms
-//! below, and on the wire a file of `http/secrets/sys/managed_keys/` with its arms there. The configuration itself,
-//! with its rules, is with the backend: that of a PKCS #11 key in [`pkcs11`](crate::keys::pkcs11).
+//! A new type needs a variant of [`BackendType`] with its row in `WORDS`, a variant of [`BackendConfig`], and a file in
+//! `http/secrets/sys/managed_keys/`. Validation of a configuration is in the module of its backend, such as
+//! [`pkcs11`](crate::keys::pkcs11).
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::keys::cloudckms::{self, CloudCkmsConfig};
 use crate::keys::pkcs11::{Libraries, Pkcs11Key, Pkcs11Settings};
 use crate::keys::store::PendingKeys;
 
-/// Where a managed key is.
+/// The type of a managed key's backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum BackendType {
@@ -35,14 +35,14 @@ const WORDS: [(BackendType, &str); 4] = [
     (BackendType::CloudCkms, "cloudckms"),
 ];
 
-/// Characters of a wrong word that an error repeats.
+/// Maximum characters of an unknown name that an error quotes.
 const LONGEST: usize = 64;
 
 impl BackendType {
-    /// Reads the word of a path or of a request.
+    /// Parses the type name in a path or request.
     ///
     /// # Errors
-    /// `Invalid`, naming the word.
+    /// `Invalid`, with the unknown name.
     pub fn parse(word: &str) -> Result<Self> {
         let found = WORDS.iter().find(|(_, known)| *known == word).map(|(kind, _)| *kind);
         found.ok_or_else(|| {
@@ -51,47 +51,47 @@ impl BackendType {
         })
     }
 
-    /// The word of requests and answers.
+    /// The type name in requests and responses.
     pub fn word(self) -> &'static str {
         WORDS.iter().find(|(kind, _)| *kind == self).map_or("", |(_, word)| word)
     }
 }
 
-/// The configuration of a key's backend. It is stored as it is, secrets in clear, in a sealed document.
+/// The configuration of a key's backend. It is stored with secrets in plain text, in a sealed document.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BackendConfig {
     /// A key on a token of a PKCS #11 module.
     Pkcs11(Pkcs11Settings),
-    /// A key at the key management service of AWS.
+    /// A key in AWS KMS.
     CloudAkms(CloudAkmsConfig),
-    /// A key in a key store of Azure.
+    /// A key in Azure Key Vault.
     CloudBKeyVault(CloudBkeyvaultConfig),
-    /// A key at the key management service of Google.
+    /// A key in Google Cloud KMS.
     CloudCkms(CloudCkmsConfig),
 }
 
-/// Calls at a time to a key at a cloud service.
+/// Maximum concurrent calls to one key of a cloud service.
 const CLOUD_PARALLEL: usize = 16;
 
-/// What this server has for backends.
+/// Libraries and clients of this server for the backends.
 #[derive(Clone)]
 pub struct Devices {
     /// PKCS #11 libraries by name.
     pub libraries: Libraries,
-    /// The way to cloud services.
+    /// The clients of cloud services.
     pub cloud: Arc<CloudServices>,
-    /// Keys that were generated at cloud services and have not appeared; the registry's.
+    /// Keys that were generated at cloud services and have not appeared yet. The registry sets this.
     pub(super) pending: Option<Arc<dyn PendingKeys>>,
 }
 
 impl Devices {
-    /// The backends of a server.
+    /// Creates the devices without the record of pending keys.
     pub fn new(libraries: Libraries, cloud: Arc<CloudServices>) -> Self {
         Self { libraries, cloud, pending: None }
     }
 
-    /// A backend at a cloud service that shares what it generates with other nodes.
+    /// Returns a cloud backend that shares its pending keys with other nodes.
     fn cloud_backend(&self, backend: Arc<dyn AsyncBackend>, place: String) -> Opened {
         if let Some(pending) = &self.pending {
             backend.share_pending(Arc::clone(pending), place);
@@ -100,14 +100,14 @@ impl Devices {
     }
 }
 
-/// A backend in one version of its configuration, and how many calls it takes at a time.
+/// A backend for one version of its configuration, with its maximum concurrent calls.
 pub(super) struct Opened {
     pub(super) backend: Backend,
     pub(super) max_parallel: usize,
 }
 
 impl BackendConfig {
-    /// Its type.
+    /// The backend type.
     pub fn kind(&self) -> BackendType {
         match self {
             Self::Pkcs11(_) => BackendType::Pkcs11,
@@ -117,8 +117,8 @@ impl BackendConfig {
         }
     }
 
-    /// Where a key like this is made: the same for all that would make the same one. Two places may have one name, such
-    /// as a label on two tokens: those wait for each other without need.
+    /// The location at which a key is generated, equal for all configurations that would generate the same key.
+    /// Different locations may have the same name, such as a label on two tokens; they wait for each other needlessly.
     pub(super) fn place(&self) -> String {
         match self {
             Self::Pkcs11(settings) => format!("pkcs11/{}", settings.key_label),
@@ -131,7 +131,7 @@ impl BackendConfig {
         }
     }
 
-    /// Whether what it names is something else now than it was before.
+    /// `true` if the library that it names has changed.
     pub(super) fn is_moved(&self, before: &Devices, now: &Devices) -> bool {
         match self {
             Self::Pkcs11(settings) => !before.libraries.is_same(&now.libraries, &settings.library),
@@ -139,11 +139,12 @@ impl BackendConfig {
         }
     }
 
-    /// The backend of the key `name`; made anew whenever the record is written. `terms` are what it shares with all
-    /// types. Asks no device.
+    /// Opens the backend of the key `name`, after every write of the record. `terms` are the settings that all types
+    /// share. Does not call the device.
     ///
     /// # Errors
-    /// `Invalid` for a configuration against the rules of its type, and when this server lacks what it names.
+    /// `Invalid` for a configuration that breaks the rules of its type, or that names a library
+    /// which this server lacks.
     pub(super) fn open(&self, name: &str, terms: &Terms, devices: &Devices) -> Result<Opened> {
         let shared = |backend| devices.cloud_backend(backend, self.place());
         match self {

@@ -13,12 +13,12 @@ use crate::documents::{DocumentWrite, repeated};
 use crate::error::{Error, Result};
 
 impl ManagedKeys {
-    /// Writes the key `name`, in lower case. `change` makes the new configuration of the one that stands, and is
-    /// asked again when another node was first.
+    /// Writes the key `name`, in lower case. `change` derives the new configuration from the current record, and runs
+    /// again after a conflict with another node.
     ///
     /// # Errors
-    /// `Invalid` when there is a key of this name and another type, for a configuration against the rules, and one
-    /// that names something that this server lacks; those of `change` and of the store.
+    /// `Invalid` when a key of another type has this name, when the configuration is invalid, or when this server lacks
+    /// what it names; errors of `change` and of the store.
     pub async fn write(
         &self,
         kind: BackendType,
@@ -35,14 +35,14 @@ impl ManagedKeys {
                 return Err(Error::invalid(format!("a managed key named {name:?} of type {word:?} already exists")));
             }
             let (terms, backend) = change(known.map(|entry| &*entry.record))?;
-            // That it is right, and that this server has what it names.
+            // Validates the configuration, also against the devices of this server.
             let devices = self.devices();
             backend.open(name, &terms, &devices)?;
             let uuid = known.map_or_else(crate::random::uuid, |entry| entry.record.uuid.clone());
             let record = Record { uuid, name: name.to_owned(), terms, backend };
             let version = known.map_or(0, |entry| entry.version);
             self.commit(vec![record.write(version)?], &one_writer).await?;
-            // Nothing can fail any more.
+            // Nothing can fail after the commit.
             let entry = Entry::new(record, version + 1, known.map(Arc::as_ref), &devices);
             let written = Arc::clone(&entry.record);
             self.publish(view.with(entry));
@@ -51,10 +51,10 @@ impl ManagedKeys {
         repeated(format_args!("managed key {name:?}"), attempt).await
     }
 
-    /// Deletes a key; one that is absent is deleted already. The key in the backend stays.
+    /// Deletes a key; succeeds if there is none. The key in the backend stays.
     ///
     /// # Errors
-    /// `Invalid` while a mount lists the name, naming all that do; those of the store.
+    /// `Invalid` while mounts list the name, with their paths; errors of the store.
     pub async fn delete(&self, kind: BackendType, name: &str) -> Result<()> {
         let one_writer = self.writer().await;
         let attempt = async || {

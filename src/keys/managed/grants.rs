@@ -1,20 +1,19 @@
-//! Which mounts may use which managed key. Mounts list names ([`ManagedKeys`](super::ManagedKeys) does not know
-//! them), so whoever has the mount table answers.
+//! Grants of managed keys to mounts. Mounts list the names of keys, so the owner of the mount table implements this.
 
 use futures_util::future::BoxFuture;
 
 use crate::documents::{DocumentWrite, MountId};
 use crate::error::Result;
 
-/// What mounts list.
+/// The names of managed keys that mounts list.
 pub trait Grants: Send + Sync {
-    /// Whether the mount lists the name. Called for every signature: it does not block.
+    /// `true` if the mount lists the name. Called for every signature, so it must not block.
     fn lists(&self, mount: MountId, name: &str) -> bool;
 
-    /// The mount's path, with a trailing `/`; empty for one that is gone.
+    /// The mount's path, with a trailing `/`; empty if the mount does not exist.
     fn path(&self, mount: MountId) -> String;
 
-    /// Who lists the name, as it is stored.
+    /// Returns the mounts that list the name, as stored.
     ///
     /// # Errors
     /// Those of the store.
@@ -25,7 +24,7 @@ pub trait Grants: Send + Sync {
 pub struct Users {
     /// Their paths.
     pub paths: Vec<String>,
-    /// A write that fails with `Conflict` where any mount came to list any name since: whoever relies on the paths
-    /// commits it in the same unit.
+    /// A write that fails with `Conflict` if a mount has listed another name since. Changes that rely on the paths
+    /// include it in their unit.
     pub unchanged: DocumentWrite,
 }

@@ -1,4 +1,4 @@
-//! A store in memory, for tests.
+//! An in-memory store for tests.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -11,14 +11,13 @@ use crate::documents::{Document, DocumentWrite};
 use crate::error::{Error, Kind, Result};
 use crate::keys::store::KeyStore;
 
-/// Documents by kind and name.
 #[derive(Default)]
 pub(super) struct Memory {
     pub(super) documents: Mutex<BTreeMap<(&'static str, String), Document>>,
-    /// Refuses commits: after they are stored, where it is true.
+    /// Fails commits: `true` after storing them, `false` without.
     pub(super) fails: Mutex<Option<bool>>,
     pub(super) reads: AtomicUsize,
-    /// Refuses reads.
+    /// Fails reads.
     pub(super) blind: Mutex<bool>,
 }
 

@@ -1,7 +1,7 @@
-//! Keys that were generated at a cloud service and have not appeared, as documents of the store.
+//! Keys that were generated at a cloud service and have not appeared yet, stored as documents.
 //!
-//! A record is written before the key is generated, and removed when the key appears or the service refuses. A node
-//! that ends in between leaves it: for [`EXPECTATION`] no node generates a key at that place.
+//! A record is written before the generation and removed when the key appears or the service refuses. After a crash in
+//! between, the record remains and blocks generation at that location for [`EXPECTATION`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,22 +16,20 @@ use crate::documents::{Document, DocumentKey, DocumentWrite, SYSTEM};
 use crate::error::{Error, Kind, Result};
 use crate::keys::store::{KeyStore, PendingKeys};
 
-/// The kind of the documents; the name is the digest of the place, hexadecimal.
+/// Document kind. The document name is the hexadecimal SHA-256 of the location.
 const KIND: &str = "managed-key-pending";
-/// How long a generated key that the service does not show is expected to appear.
+/// Maximum time until a generated key appears.
 const EXPECTATION: Duration = Duration::from_secs(600);
 
-/// The records of all nodes.
 #[derive(Clone)]
 pub(super) struct StoredPendingKeys {
     store: Arc<dyn KeyStore>,
     clock: Clock,
 }
 
-/// The stored record of a key.
 #[derive(Serialize, Deserialize)]
 struct Pending {
-    /// Seconds since 1970.
+    /// Unix time in seconds.
     generated_at: i64,
 }
 
@@ -54,7 +52,7 @@ impl StoredPendingKeys {
         let expected = stored.map_or(0, |document| document.version);
         match self.store.commit(vec![DocumentWrite { key, expected, body: Some(body) }]).await {
             Ok(()) => Ok(true),
-            // Another node generates the key.
+            // Another node is generating the key.
             Err(error) if error.kind() == Kind::Conflict => Ok(false),
             Err(error) => Err(error),
         }

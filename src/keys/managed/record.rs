@@ -1,4 +1,4 @@
-//! A managed key as it is stored.
+//! The stored form of a managed key.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,31 +13,31 @@ use crate::secret::{PartlySecret, Secret};
 /// The configuration of one managed key.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Record {
-    /// Made with the key, kept for as long as it is there, never used again.
+    /// Generated with the key; never changes and is never reused.
     pub uuid: String,
-    /// In lower case; there is no other key of this name, of whatever type.
+    /// In lower case; unique across all types.
     pub name: String,
-    /// What all types have.
+    /// Settings that all types share.
     pub terms: Terms,
-    /// Its backend.
+    /// Settings of its backend.
     pub backend: BackendConfig,
 }
 
 impl Record {
-    /// Its type.
+    /// The backend type.
     pub fn kind(&self) -> BackendType {
         self.backend.kind()
     }
 
-    /// Where the key is made when it is not there, if it may be.
+    /// The location at which a missing key is generated, if that is allowed.
     pub(super) fn place(&self) -> Option<String> {
         self.terms.allow_generate_key.then(|| self.backend.place())
     }
 
-    /// That the key may be used like this.
+    /// Checks that the key allows a usage.
     ///
     /// # Errors
-    /// `Invalid`, naming the use.
+    /// `Invalid`, with the usage.
     pub(super) fn check_usage(&self, usage: Usage) -> Result<()> {
         if self.terms.usages.contains(usage) {
             return Ok(());
@@ -45,31 +45,29 @@ impl Record {
         Err(Error::invalid(format!("managed key {:?} does not allow usage {}", self.name, usage.word())))
     }
 
-    /// Reads a stored one.
     pub(super) fn of(document: Document) -> Result<Self> {
         let record = document.parse();
-        // Overwritten now that it has been read.
+        // Zeroizes the body, which contains secrets.
         drop(Secret::new(document.body));
         record
     }
 
-    /// The write that puts it in the place of version `expected`.
+    /// The write that replaces version `expected`.
     pub(super) fn write(&self, expected: u64) -> Result<DocumentWrite> {
         let mut body = PartlySecret::with_capacity(1024);
         body.secretly(|body| serde_json::to_writer(body, self)).map_err(Error::internal)?;
         Ok(DocumentWrite { key: key(&self.name), expected, body: Some(body.into_bytes()) })
     }
 
-    /// The write that removes version `expected` of it.
     pub(super) fn removal(&self, expected: u64) -> DocumentWrite {
         DocumentWrite { key: key(&self.name), expected, body: None }
     }
 }
 
-/// The stored keys that are behind a library: their names, each with that of its library.
+/// Returns the stored keys that use a PKCS #11 library, as pairs of key name and library name.
 ///
 /// # Errors
-/// `Internal` for a document that cannot be read.
+/// `Internal` for a document that cannot be parsed.
 pub fn libraries(documents: Vec<Document>) -> Result<Vec<(String, String)>> {
     let records = documents.into_iter().map(Record::of).collect::<Result<Vec<_>>>()?;
     let behind_one = records.into_iter().filter_map(|record| match record.backend {

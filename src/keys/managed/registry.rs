@@ -1,4 +1,4 @@
-//! [`ManagedKeys`]: the published view and how it follows what is stored.
+//! [`ManagedKeys`]: the published view, and its synchronization with the store.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,7 +24,7 @@ use crate::keys::store::{KeyStore, MANAGED_KEYS};
 use crate::keys::test_sign::TestSign;
 use crate::x509::public_key::PublicKey;
 
-/// How long the calls of a key that was deleted may take to end.
+/// Maximum time for the calls of a deleted key to end.
 const END: Duration = Duration::from_secs(30);
 
 /// The managed keys of one server.
@@ -34,18 +34,17 @@ pub struct ManagedKeys {
     pub(super) turns: Arc<Turns>,
     pub(super) grants: Arc<dyn Grants>,
     view: ArcSwap<View>,
-    /// Held while a key changes.
     writing: Mutex<()>,
-    /// A write failed, perhaps after it was stored, and what is stored could not be read since. Changes only under
-    /// `writing`.
+    /// `true` after a failed write that may have been stored, until the store has been read again. Changes
+    /// only under `writing`.
     behind: AtomicBool,
 }
 
 impl ManagedKeys {
-    /// Loads all keys. Asks no device: one that does not work must not hold up a start.
+    /// Loads all keys. Does not call devices: a broken one must not delay the start.
     ///
     /// # Errors
-    /// Those of the store; `Internal` when a record cannot be read.
+    /// Errors of the store; `Internal` when a record cannot be parsed.
     pub async fn open(
         store: Arc<dyn KeyStore>,
         devices: Devices,
@@ -60,8 +59,7 @@ impl ManagedKeys {
         Ok(Arc::new(Self { store, devices, turns, grants, view, writing, behind }))
     }
 
-    /// Takes over libraries that were configured anew. Keys whose library is another one by now are opened again;
-    /// the others do not notice.
+    /// Applies a changed library configuration. Reopens only the keys whose library has changed.
     pub async fn use_libraries(&self, libraries: Libraries) {
         let _one_writer = self.writer().await;
         let before = self.devices();
@@ -71,17 +69,16 @@ impl ManagedKeys {
         self.publish(self.view().opened_again(moved, &now));
     }
 
-    /// Reads all keys again: for the follower of other nodes' changes.
+    /// Reloads all keys after a change on another node.
     ///
     /// # Errors
-    /// As [`ManagedKeys::open`]; what was published stays.
+    /// As [`ManagedKeys::open`]; the published view stays.
     pub async fn reload(&self) -> Result<()> {
         let one_writer = self.writer().await;
         self.reload_held(&one_writer).await
     }
 
-    /// Reads all keys again when a write failed and may be stored all the same; whether it did. To be called again
-    /// and again.
+    /// Reloads all keys if a failed write may have been stored, and returns `true` in that case. Called periodically.
     ///
     /// # Errors
     /// As [`ManagedKeys::reload`].
@@ -99,18 +96,18 @@ impl ManagedKeys {
         view.iter().filter(|entry| entry.record.kind() == kind).map(|entry| entry.record.name.clone()).collect()
     }
 
-    /// A key's configuration; `None` where there is no such key of this type.
+    /// The record of a key; `None` if there is no such key of this type.
     pub fn read(&self, kind: BackendType, name: &str) -> Option<Arc<Record>> {
         self.entry(kind, name).map(|entry| Arc::clone(&entry.record))
     }
 
-    /// Makes a test signature of random octets and verifies it; makes the key first where it is missing and that is
-    /// allowed, one node at a time. A PIN that was refused is tried once more. The keys `in_use` are what mounts took into
-    /// use: those that the configuration does not name any more are tested after the one that it names.
+    /// Signs random bytes and verifies the signature. Generates a missing key first if that is allowed, on one
+    /// node at a time. Retries a rejected PIN once. Then tests the keys `in_use` by mounts that the configuration
+    /// does not name any more.
     ///
     /// # Errors
-    /// `NotFound` without such a key; `Invalid` when the key is not for signing, and with the class of the cause in
-    /// front as [`SignerActor::test_sign`](crate::keys::SignerActor::test_sign) says.
+    /// `NotFound` without such a key; `Invalid` when the key is not for signing; otherwise as
+    /// [`SignerActor::test_sign`](crate::keys::SignerActor::test_sign).
     pub async fn test_sign(&self, kind: BackendType, name: &str, test: TestSign, in_use: &[Known]) -> Result<()> {
         let entry = self.entry(kind, name).ok_or_else(Error::not_found)?;
         entry.record.check_usage(Usage::Sign)?;
@@ -127,7 +124,7 @@ impl ManagedKeys {
             return Ok(());
         }
         let named = actor.key(false).await?;
-        // What has no locator is the one key that the configuration names.
+        // A key without a locator is the only one that the configuration names.
         let is_other =
             |key: &&Known| !key.locator.is_empty() && (key.public != named.public || key.locator != named.locator);
         for key in in_use.iter().filter(is_other) {
@@ -136,7 +133,7 @@ impl ManagedKeys {
         Ok(())
     }
 
-    /// Keeps public keys of certificates, one of which may belong to a key whose device does not give the public part.
+    /// Stores public keys of certificates as candidates for the key of a device that does not return its public key.
     pub fn offer(&self, kind: BackendType, name: &str, candidates: &[PublicKey]) {
         if let Some(entry) = self.entry(kind, name)
             && let Ok(actor) = entry.actor()
@@ -145,13 +142,13 @@ impl ManagedKeys {
         }
     }
 
-    /// The UUID of a key.
+    /// Returns the UUID of a key.
     pub fn uuid(&self, kind: BackendType, name: &str) -> Option<String> {
         self.entry(kind, name).map(|entry| entry.record.uuid.clone())
     }
 
-    /// Whether a test signature may have to make the key: where it was found, nobody's turn is waited for. A PIN that
-    /// is refused meanwhile is not tried by the test signature again.
+    /// `true` if a test signature may have to generate the key: only then it waits for the cluster-wide lease. If the
+    /// backend rejects a PIN here, the test signature does not try it again.
     async fn may_be_missing(&self, actor: &SignerActor) -> Result<bool> {
         match actor.key(false).await {
             Ok(_) => Ok(false),
@@ -162,8 +159,8 @@ impl ManagedKeys {
         }
     }
 
-    /// Ends all signers, which answer what they have begun, and then the use of all modules. What takes longer than
-    /// `limit` is left as it is.
+    /// Stops all signers after their queued jobs, then closes all modules. Abandons jobs and modules that take
+    /// longer than `limit`.
     pub async fn stop(&self, limit: Duration) {
         let view = self.view.load_full();
         join_all(view.iter().filter_map(|entry| entry.actor().ok()).map(|actor| actor.stop(limit))).await;
@@ -174,17 +171,14 @@ impl ManagedKeys {
         }
     }
 
-    /// The place of the one writer.
     pub(super) async fn writer(&self) -> MutexGuard<'_, ()> {
         self.writing.lock().await
     }
 
-    /// What there is for backends now.
     pub(super) fn devices(&self) -> Arc<Devices> {
         self.devices.load_full()
     }
 
-    /// The keys as they are published.
     pub(super) fn view(&self) -> Arc<View> {
         self.view.load_full()
     }
@@ -200,7 +194,7 @@ impl ManagedKeys {
         Ok(())
     }
 
-    /// Publishes a view; signers of keys that are not in it any more end.
+    /// Publishes a view and stops the signers of keys that it does not contain.
     pub(super) fn publish(&self, next: View) {
         let next = Arc::new(next);
         let before = self.view.swap(Arc::clone(&next));
@@ -212,10 +206,10 @@ impl ManagedKeys {
         }
     }
 
-    /// After a write that failed with `error`: it may be stored all the same, or another node's is. What is stored
-    /// decides, now or as soon as it can be read.
+    /// Reloads after a write that failed with `error`: it may have been stored, or another node's write was. If that
+    /// fails, [`Self::catch_up`] repeats it.
     pub(super) async fn recheck(&self, error: &Error, one_writer: &MutexGuard<'_, ()>) {
-        // What was not admitted is not stored.
+        // A write that was not admitted is not stored.
         if error.kind() != Kind::Busy && self.reload_held(one_writer).await.is_err() {
             self.behind.store(true, Ordering::Relaxed);
         }

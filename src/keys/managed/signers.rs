@@ -1,4 +1,4 @@
-//! What mounts sign with: every use of a key is decided here, anew each time.
+//! Lookup of signers for mounts. Every use of a key is authorized here.
 
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ use crate::keys::signer::{Known, RemoteSigner};
 use crate::keys::signing::{ManagedKey, ManagedKeyRef, Signers, Taking};
 use crate::x509::public_key::PublicKey;
 
-/// Characters of a name that an error repeats.
+/// Maximum characters of a name that an error quotes.
 const LONGEST: usize = 128;
 
 impl ManagedKeys {
-    /// The key, if it is there and the mount may use it; `asked` is what a refusal calls it, which does not say
-    /// which of the two it was.
+    /// Returns the key if it exists and the mount may use it. `asked` is its name in the error, which does not reveal
+    /// which of the two failed.
     fn granted(&self, mount: MountId, key: Option<&Arc<Entry>>, asked: &str) -> Result<(Arc<Entry>, SignerActor)> {
         let may = |entry: &&Arc<Entry>| entry.record.terms.any_mount || self.grants.lists(mount, &entry.record.name);
         let Some(entry) = key.filter(may) else {
@@ -66,7 +66,7 @@ impl Signers for ManagedKeys {
             let Known { public, locator } = match entry.record.place() {
                 None => actor.key(true).await?,
                 Some(place) => match actor.key(false).await {
-                    // It may be missing: who makes it has a turn.
+                    // The key may be missing, and generating it needs the lease.
                     Err(error) if error.kind() == Kind::Invalid => {
                         turns.run(Some(place), async move { actor.key(true).await }).await?
                     }

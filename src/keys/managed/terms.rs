@@ -1,20 +1,20 @@
-//! What all managed keys are configured with.
+//! Settings that all managed keys share.
 
 use serde::{Deserialize, Serialize};
 
 use super::usage::Usages;
 
-/// What may be done with a key, whatever its type.
+/// Permissions of a key, independent of its type.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Terms {
-    /// Whether a key that is missing in the backend is made there.
+    /// `true` if a missing key may be generated in the backend.
     pub allow_generate_key: bool,
-    /// Whether a key in the backend may be replaced by a new one.
+    /// `true` if a key in the backend may be replaced by a new one.
     pub allow_replace_key: bool,
-    /// Whether a private key of this server may be copied into the backend.
+    /// `true` if a private key of this server may be copied into the backend.
     pub allow_store_key: bool,
-    /// Whether mounts that do not list the key may use it.
+    /// `true` if mounts that do not list the key may use it.
     pub any_mount: bool,
-    /// What the key may be used for.
+    /// The allowed uses of the key.
     pub usages: Usages,
 }

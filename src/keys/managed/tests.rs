@@ -1,4 +1,4 @@
-//! The registry over a store in memory.
+//! Tests of the registry with an in-memory store.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -20,11 +20,11 @@ use crate::keys::test_sign::TestSign;
 use crate::secret::Secret;
 use crate::telemetry;
 
-/// Mounts 1 and 2, and what they list. The document of their order is in the same store.
+/// The key names that mounts 1 and 2 list. Every change rewrites the document `order` in the same store.
 struct Lists {
     store: Arc<Memory>,
     lists: Mutex<BTreeMap<i64, Vec<String>>>,
-    /// What mount 2 comes to list while somebody asks.
+    /// A name that mount 2 lists during the next call of `users`.
     meanwhile: Mutex<Option<String>>,
 }
 
@@ -69,7 +69,7 @@ struct World {
     keys: Arc<ManagedKeys>,
 }
 
-/// A file that is no module, and cloud services that nobody asks.
+/// A library path that is no module, and unused cloud services.
 fn devices() -> Devices {
     let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
     let libraries = Libraries::new([("hsm".to_owned(), file)]).unwrap();
@@ -94,7 +94,6 @@ fn settings() -> Pkcs11Settings {
     }
 }
 
-/// The change that sets how many calls there may be at a time.
 fn parallel(count: u32) -> impl Fn(Option<&Record>) -> Result<(Terms, BackendConfig)> {
     move |_| Ok((Terms::default(), BackendConfig::Pkcs11(Pkcs11Settings { max_parallel: count, ..settings() })))
 }
@@ -123,7 +122,7 @@ async fn a_key_is_kept_under_one_uuid_and_its_actor_goes_on() {
     let entry = w.keys.view().by_name("web").unwrap().clone();
     let second = w.write("web", 2).await;
     assert_eq!((&first.uuid, w.count("web")), (&second.uuid, Some(2)));
-    // Of an actor that went on nothing is stopped with the entry before.
+    // The actor is reused, so dropping the previous entry does not stop it.
     let before = entry.actor().unwrap().clone();
     drop(entry);
     let kind = before.key(false).await.unwrap_err();
@@ -136,7 +135,6 @@ async fn a_key_is_kept_under_one_uuid_and_its_actor_goes_on() {
     w.keys.delete(BackendType::Pkcs11, "web").await.unwrap();
     w.keys.delete(BackendType::Pkcs11, "web").await.unwrap();
     assert_eq!((w.keys.names(BackendType::Pkcs11).len(), w.count("web")), (0, None));
-    // Its signer ends with it.
     let since = std::time::Instant::now();
     while !before.key(false).await.unwrap_err().text().contains("is stopping") {
         assert!(since.elapsed() < Duration::from_secs(5));
@@ -150,7 +148,7 @@ async fn a_writer_on_another_node_is_never_overwritten_unseen() {
     let w = world().await;
     let other = w.another().await;
     let uuid = w.write("web", 1).await.uuid.clone();
-    // It has not followed yet: it reads before it writes.
+    // This node has not followed the change, so it reloads before it writes.
     let merged = other
         .write(BackendType::Pkcs11, "web", |stored| {
             let stored = stored.unwrap();
@@ -164,7 +162,7 @@ async fn a_writer_on_another_node_is_never_overwritten_unseen() {
     assert_eq!(w.count("web"), Some(1));
     w.keys.reload().await.unwrap();
     assert_eq!(w.count("web"), Some(8));
-    // What did not change is taken over.
+    // Unchanged entries are reused.
     let entry = w.keys.view().by_name("web").unwrap().clone();
     w.keys.reload().await.unwrap();
     assert!(Arc::ptr_eq(&entry, w.keys.view().by_name("web").unwrap()));
@@ -185,7 +183,7 @@ async fn a_name_that_a_mount_comes_to_list_meanwhile_is_not_deleted() {
     assert!(error.text().ends_with("mount \"mount-1/\", \"mount-2/\""), "{error}");
     w.lists.set(1, &[]);
     w.lists.set(2, &["other"]);
-    // Somebody lists another one meanwhile: looked at again, and deleted.
+    // A mount lists another name during the deletion, which then runs again and succeeds.
     *w.lists.meanwhile.lock().unwrap() = Some("third".to_owned());
     w.keys.delete(BackendType::Pkcs11, "web").await.unwrap();
 }
@@ -201,7 +199,7 @@ async fn a_write_of_which_nobody_knows_whether_it_is_stored_is_looked_at_again()
         *w.store.fails.lock().unwrap() = None;
         assert!(!w.keys.catch_up().await.unwrap());
     }
-    // The store is away behind a commit that it took.
+    // The commit is stored but fails, and the store cannot be read afterwards.
     let change = |_: Option<&Record>| {
         (*w.store.fails.lock().unwrap(), *w.store.blind.lock().unwrap()) = (Some(true), true);
         parallel(3)(None)
@@ -255,7 +253,7 @@ async fn a_signer_is_given_to_mounts_that_may_for_keys_that_may() {
     assert_eq!(ask(1, &uuid), refusal(1));
     assert_eq!(ask(1, "another"), refusal(1));
     w.lists.set(1, &["web"]);
-    // For the key that the mount knows.
+    // The signer has the public key that the mount stored.
     assert_eq!((ask(1, &uuid), ask(2, &uuid), ask(2, "another")), (Ok(public.clone()), refusal(2), refusal(2)));
     let text = "was deleted, and another one has its name: take that into use (keys/generate/kms)";
     assert_eq!(ask(1, "another"), Err(format!("managed key \"web\" {text}")));

@@ -1,12 +1,10 @@
-//! Whose turn it is to make a key that is not there.
+//! A cluster-wide lease for generating a missing key.
 //!
-//! Nodes that share a store share devices and services, too. Two of them that look for a key at the same moment both
-//! find none, and a module or a key store may take both keys that they make. So what may make a key is asked for by
-//! one at a time, over all nodes: its turn is a lease, a document that says when it ends, written by compare-and-set.
-//! Who makes a key looks for it again first. A turn that is not given back ends by itself after [`LEASE`]; nodes'
-//! clocks differ by much less.
-//!
-//! The document stays, so that its version only grows: a node that was paused takes nothing back from another one.
+//! Nodes that share a store share devices and services. Two nodes that look for a key at the same time both find none,
+//! and the backend may accept both keys that they generate. So a call that may generate a key holds a lease: a document
+//! with its expiry, written by compare-and-set. The holder looks for the key again first. A lease that is not released
+//! expires after [`LEASE`], which is much longer than the clock difference of nodes. The document remains, so that its
+//! version only grows: a node that was paused cannot release the lease of another.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,30 +20,30 @@ use crate::keys::actor::Limits;
 use crate::keys::store::KeyStore;
 use crate::turns::Caller;
 
-/// The kind of the documents; the name is the digest of the place, hexadecimal.
+/// Document kind. The document name is the first byte of the SHA-256 of the location, in hexadecimal.
 const KIND: &str = "managed-key-turn";
-/// How long a turn lasts that nobody gives back; longer than a call to a device may take.
+/// Lifetime of a lease that is not released; longer than a call to a device may take.
 const LEASE: Duration = Duration::from_secs(60);
-/// How long a turn is waited for. Less than a request may take, so that whoever waits hears why.
+/// Maximum wait for the lease. Shorter than the request timeout, so that the caller gets this error
+/// and not that timeout.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Between two looks whether a turn has ended.
+/// Interval of the checks for an expired lease.
 const POLL: Duration = Duration::from_millis(100);
 
-/// The turns of one node.
+/// The leases, as used by one node.
 pub(super) struct Turns {
     store: Arc<dyn KeyStore>,
     clock: Clock,
     patience: Duration,
 }
 
-/// What is stored of a turn.
 #[derive(Serialize, Deserialize)]
 struct Lease {
-    /// Seconds since 1970; 0 where it was given back.
+    /// Unix time of expiry in seconds; 0 after the release.
     ends: i64,
 }
 
-/// A turn that was taken.
+/// A lease that this node holds.
 struct Turn {
     name: String,
     version: u64,
@@ -56,11 +54,11 @@ impl Turns {
         Arc::new(Self { store, clock, patience: PATIENCE })
     }
 
-    /// Asks for what may make the key at `place` when it is nobody else's turn, and goes on when nobody waits for the
-    /// answer any more. At `None` no key is made: that has no turn.
+    /// Runs `ask`, which may generate the key at `place`, while it holds the lease. Once started, `ask` continues if
+    /// the caller leaves. Without `place` no key can be generated, and no lease is needed.
     ///
     /// # Errors
-    /// Those of `ask`; `Unavailable` when others were making it all the time, and those of the store.
+    /// Those of `ask`; `Unavailable` when the lease does not become free in time; those of the store.
     pub(super) async fn run<T: Send + 'static>(
         self: &Arc<Self>,
         place: Option<String>,
@@ -75,7 +73,7 @@ impl Turns {
                 Ok(turn) => turns.during(turn, ask).await,
                 Err(error) => Err(error),
             };
-            // Whoever asked may have left.
+            // The caller may have left.
             let _ = answer.send(outcome);
         });
         answered.await.map_err(Error::internal)?
@@ -84,7 +82,7 @@ impl Turns {
     async fn during<T>(&self, turn: Turn, ask: impl Future<Output = Result<T>>) -> Result<T> {
         let since = Instant::now();
         let outcome = ask.await;
-        // A call beyond its time may be making the key still.
+        // A call that has timed out may still be generating the key.
         if since.elapsed() < Limits::default().call_timeout {
             self.give_back(turn).await;
         }
@@ -92,7 +90,7 @@ impl Turns {
     }
 
     async fn take(&self, place: &str) -> Result<Turn> {
-        // Few documents, however many places there are: two places that share one wait for each other.
+        // At most 256 documents for any number of locations. Locations that share one wait for each other.
         let name = format!("{:02x}", digest::digest(&digest::SHA256, place.as_bytes()).as_ref()[0]);
         let since = Instant::now();
         loop {

@@ -1,4 +1,4 @@
-//! What a managed key may be used for.
+//! Allowed uses of managed keys.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 
-/// One use of a key.
+/// A use of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs)]
@@ -32,17 +32,17 @@ const WORDS: [(Usage, &str); 8] = [
     (Usage::Random, "random"),
 ];
 
-/// Another word that clients know for `random`.
+/// An alias of `random` that clients know.
 const RANDOM_TOO: &str = "generate_random";
 
-/// Characters of a wrong word that an error repeats.
+/// Maximum characters of an unknown name that an error quotes.
 const LONGEST: usize = 64;
 
 impl Usage {
-    /// Reads a word, in any letter case.
+    /// Parses a use, ignoring case.
     ///
     /// # Errors
-    /// `Invalid`, naming the word.
+    /// `Invalid`, with the unknown name.
     pub fn parse(word: &str) -> Result<Self> {
         let is = |known: &str| known.eq_ignore_ascii_case(word);
         let found = WORDS.iter().find(|(_, known)| is(known)).map(|(usage, _)| *usage);
@@ -52,32 +52,32 @@ impl Usage {
         })
     }
 
-    /// The word of requests and answers.
+    /// The name in requests and responses.
     pub fn word(self) -> &'static str {
         WORDS.iter().find(|(usage, _)| *usage == self).map_or("", |(_, word)| word)
     }
 }
 
-/// The uses of a key; `sign` and `verify` unless it is said otherwise.
+/// The allowed uses of a key; by default `sign` and `verify`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usages(BTreeSet<Usage>);
 
 impl Usages {
-    /// Reads the words of a list; an empty one is the default.
+    /// Parses a list of uses; an empty list is the default.
     ///
     /// # Errors
-    /// `Invalid`, naming the word that is none.
+    /// `Invalid`, with the unknown name.
     pub fn parse<'w>(words: impl IntoIterator<Item = &'w str>) -> Result<Self> {
         let usages = words.into_iter().map(Usage::parse).collect::<Result<BTreeSet<_>>>()?;
         Ok(if usages.is_empty() { Self::default() } else { Self(usages) })
     }
 
-    /// Whether the key may be used like this.
+    /// `true` if the use is allowed.
     pub fn contains(&self, usage: Usage) -> bool {
         self.0.contains(&usage)
     }
 
-    /// The words, always in the same order.
+    /// The names, always in the same order.
     pub fn words(&self) -> impl Iterator<Item = &'static str> {
         self.0.iter().map(|usage| usage.word())
     }

@@ -1,4 +1,4 @@
-//! All managed keys at one moment, each with its actor.
+//! A snapshot of all managed keys, each with its actor.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -12,18 +12,17 @@ use crate::error::Result;
 use crate::keys::actor::{Limits, SignerActor};
 use crate::telemetry;
 
-/// One key.
 pub(super) struct Entry {
     pub(super) record: Arc<Record>,
-    /// Of the stored document.
     pub(super) version: u64,
-    /// `Err` where this server lacks what the configuration names.
+    /// `Err` if this server lacks what the configuration names.
     actor: Result<SignerActor>,
     _exported: telemetry::ExportedKey,
 }
 
 impl Entry {
-    /// An entry for a version of a record. The actor of an earlier version goes on with the new configuration.
+    /// Creates the entry for a version of a record. The actor of an earlier version is reused with
+    /// the new configuration.
     pub(super) fn new(record: Record, version: u64, earlier: Option<&Self>, devices: &Devices) -> Self {
         let actor = record.backend.open(&record.name, &record.terms, devices).and_then(|opened| {
             let earlier = earlier.and_then(|entry| entry.actor.as_ref().ok());
@@ -34,23 +33,22 @@ impl Entry {
         });
         if let Err(error) = &actor {
             tracing::error!(key = record.name, "a managed key cannot be used: {error}");
-            // There before it is counted: a counter that begins with the first refusal does not grow by it.
+            // Registered before the first failure: a counter that starts at 1 shows no increase.
             refused(&record.name).increment(0);
         }
         let exported = telemetry::ExportedKey::new(&record.name);
         Self { record: Arc::new(record), version, actor, _exported: exported }
     }
 
-    /// The way to its actor.
+    /// Returns the actor.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The reason why the key has no actor.
     pub(super) fn actor(&self) -> Result<&SignerActor> {
         self.actor.as_ref().map_err(Clone::clone)
     }
 
-    /// The way to its actor, for a use of the key; one that is refused is counted, as the actor counts those of a
-    /// device that is out of reach.
+    /// Returns the actor for a use of the key. Counts a failure like that of an unreachable device.
     ///
     /// # Errors
     /// As [`Entry::actor`].
@@ -63,7 +61,6 @@ fn refused(name: &str) -> Counter {
     counter!(telemetry::SIGNER_ERRORS, "key" => name.to_owned(), "kind" => "unavailable")
 }
 
-/// The keys by their names and by their UUIDs.
 #[derive(Clone, Default)]
 pub(super) struct View {
     by_name: BTreeMap<String, Arc<Entry>>,
@@ -71,7 +68,7 @@ pub(super) struct View {
 }
 
 impl View {
-    /// The view of what is stored. What did not change since `earlier` is taken over.
+    /// Builds the view of the stored documents. Reuses the entries of `earlier` that have not changed.
     ///
     /// # Errors
     /// `Internal` for a document that cannot be read.
@@ -95,14 +92,14 @@ impl View {
         self.by_uuid.insert(entry.record.uuid.clone(), entry);
     }
 
-    /// This view with another entry in the place of the one of its name.
+    /// A copy in which this entry replaces the one of its name.
     pub(super) fn with(&self, entry: Entry) -> Self {
         let mut view = self.clone();
         view.insert(Arc::new(entry));
         view
     }
 
-    /// This view, in which the keys that `again` says are opened again.
+    /// A copy in which the selected keys are reopened.
     pub(super) fn opened_again(&self, again: impl Fn(&Record) -> bool, devices: &Devices) -> Self {
         let mut view = self.clone();
         for entry in self.iter().filter(|entry| again(&entry.record)) {
@@ -112,7 +109,6 @@ impl View {
         view
     }
 
-    /// This view without an entry.
     pub(super) fn without(&self, entry: &Entry) -> Self {
         let mut view = self.clone();
         view.by_name.remove(&entry.record.name);
@@ -128,7 +124,6 @@ impl View {
         self.by_uuid.get(uuid)
     }
 
-    /// All entries, in the order of their names.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<Entry>> {
         self.by_name.values()
     }

@@ -1,4 +1,4 @@
-//! Making a key that is not there. One that is there is used: who asks twice gets the same key.
+//! Generation of a missing key. An existing key is used, so a repeated request returns the same key.
 
 use std::ffi::c_ulong;
 use std::sync::PoisonError;
@@ -18,13 +18,12 @@ use crate::error::{Error, Result};
 use crate::x509::algorithm::KeyKind;
 use crate::x509::writer::{OID, build};
 
-/// Octets of the identifier that a new key gets.
 const ID_OCTETS: usize = 20;
 
-/// Makes the key of a configuration where it is still not there, and gives it.
+/// Generates the key of a configuration, unless it exists by now.
 ///
 /// # Errors
-/// `Invalid` where no key may be made, or none of this kind.
+/// `Invalid` when a key may not be generated, or not of this type.
 pub(super) fn key(key: &Pkcs11Key) -> Result<(), Failure> {
     let config = &key.config;
     let Some(kind) = config.generate else {
@@ -35,7 +34,7 @@ pub(super) fn key(key: &Pkcs11Key) -> Result<(), Failure> {
         return Err(Error::invalid(text).into());
     };
     check(config.mechanism, kind)?;
-    // Nobody else of this process makes it meanwhile.
+    // Prevents another thread of this process from generating the key at the same time.
     let _turn = key.library.generation.lock().unwrap_or_else(PoisonError::into_inner);
     let session = Session::open(key, true)?;
     session.run(|raw| match object::find(raw, config)? {
@@ -44,7 +43,7 @@ pub(super) fn key(key: &Pkcs11Key) -> Result<(), Failure> {
     })
 }
 
-/// Whether keys of this kind are made for the mechanism.
+/// Rejects types of key that cannot be generated for the mechanism.
 fn check(mechanism: u64, kind: KeyKind) -> Result<()> {
     match (mechanism, kind) {
         (RSA_PKCS | RSA_OAEP | RSA_PSS, KeyKind::Rsa { bits: 2048 | 3072 | 4096 }) | (ECDSA, KeyKind::Ec(_)) => Ok(()),
@@ -74,11 +73,11 @@ fn make(session: &Raw, config: &Pkcs11Config, label: &str, kind: KeyKind) -> Res
     let public = [&shared[..], &[Attribute::Verify(true)], &specific].concat();
     let private =
         [&shared[..], &[Attribute::Private(true), Attribute::Sensitive(true), Attribute::Sign(true)]].concat();
-    // The default of some modules is that a key does everything that its type can.
+    // Some modules enable every operation of the key type by default.
     let of_public = [Attribute::Encrypt(false), Attribute::Wrap(false)];
     let of_private = [Attribute::Decrypt(false), Attribute::Unwrap(false)];
     let kept = [Attribute::Extractable(false)];
-    // There are modules that refuse attributes which they do not let anybody choose.
+    // Some modules reject attributes that they do not let the caller choose.
     let attempts = [
         ([&public[..], &of_public].concat(), [&private[..], &of_private, &kept].concat()),
         (public.clone(), [&private[..], &kept].concat()),
@@ -99,7 +98,6 @@ fn make(session: &Raw, config: &Pkcs11Config, label: &str, kind: KeyKind) -> Res
     Ok(())
 }
 
-/// Whether a module refuses what a key is to be like.
 fn is_of_template(error: &BindingError) -> bool {
     let codes = [RvError::TemplateInconsistent, RvError::AttributeTypeInvalid, RvError::AttributeValueInvalid];
     matches!(error, BindingError::Pkcs11(code, _) if codes.contains(code))

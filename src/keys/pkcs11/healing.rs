@@ -1,21 +1,20 @@
-//! What is done for which return code of a module: the whole of it is [`TABLE`].
+//! Recovery actions by return code of a module: [`TABLE`].
 //!
-//! A request is repeated once for each cause at most: a signature has no side effect. That a session has ended
-//! because others had to build the library up again is no cause of its own, and is known without asking the
-//! module. What is in no row counts as trouble of the device.
+//! A request is repeated once per cause at most, which is safe because a signature has no side effect. A session that
+//! ended because another session recovered the library does not count as a cause: this is known without a call, and the
+//! session is reopened up to five times. Unknown codes count as device errors.
 
 use cryptoki::error::{Error as BindingError, RvError as Code};
 
 use crate::error::{Error, Kind};
 
-/// Why a call failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cause {
-    /// Ended with its epoch or its token.
+    /// The session ended with its epoch or token.
     Ended,
     Session,
     Login,
-    /// The token works, and the key is not on it.
+    /// The token works, but the key is not on it.
     Missing,
     Token,
     Module,
@@ -23,31 +22,30 @@ pub(super) enum Cause {
     Capacity,
     Request,
     Pin,
-    /// Found out here: no module said so.
+    /// An error of this server, not of the module.
     Ours,
 }
 
-/// What is given up, and built up again by the next attempt.
+/// The part that is discarded, and rebuilt by the next attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rebuild {
     Nothing,
-    /// Session, login check, and the key is looked for.
+    /// The session is reopened, which checks the login and looks for the key.
     Session,
-    /// All sessions of the token; its label is looked for in all slots. While it is not there every call is
-    /// refused, but one after 1 s, 2 s … 30 s.
+    /// All sessions of the token end, and its label is looked for in all slots. While it is missing, all calls are
+    /// rejected except for one after 1 s, 2 s … 30 s.
     Token,
-    /// The library is initialised again, once for all keys on it.
+    /// The library is initialized again, once for all its keys.
     Module,
 }
 
-/// One row: causes, what is given up, how often the request is repeated, and what its caller gets otherwise.
 pub(super) struct Row {
     pub(super) cause: Cause,
-    /// The label of metrics; empty where nothing is built up, and where that was counted as another cause.
+    /// The metric label; empty if nothing is rebuilt, or if another cause was counted.
     pub(super) word: &'static str,
     codes: &'static [Code],
     pub(super) rebuild: Rebuild,
-    /// How often the request is repeated for this cause.
+    /// Maximum number of repetitions for this cause.
     pub(super) repeats: usize,
     answer: Kind,
 }
@@ -69,11 +67,11 @@ pub(super) const TABLE: [Row; 10] = [
     row(Cause::Session, "session", Rebuild::Session, 1, Kind::Unavailable, &[
         Code::SessionHandleInvalid, Code::SessionClosed, Code::OperationNotInitialized, Code::OperationActive,
     ]),
-    // When all sessions of a token have closed, its login is lost and private keys cannot be seen.
+    // When the last session of a token closes, the login ends and private keys are invisible.
     row(Cause::Login, "login", Rebuild::Session, 1, Kind::Unavailable, &[
         Code::UserNotLoggedIn, Code::ObjectHandleInvalid, Code::KeyHandleInvalid,
     ]),
-    // Looked for once more, with another login. No other initialisation of the module brings it back.
+    // Looked for once more after another login. Initializing the module again would not help.
     row(Cause::Missing, "login", Rebuild::Session, 1, Kind::Unavailable, &[]),
     row(Cause::Token, "token", Rebuild::Token, 1, Kind::Unavailable, &[
         Code::TokenNotPresent, Code::DeviceRemoved, Code::TokenNotRecognized, Code::SlotIdInvalid,
@@ -84,7 +82,7 @@ pub(super) const TABLE: [Row; 10] = [
     row(Cause::Device, "device", Rebuild::Session, 1, Kind::Unavailable, &[
         Code::DeviceError, Code::DeviceMemory, Code::HostMemory, Code::GeneralError, Code::FunctionFailed,
     ]),
-    // Waited for where sessions are opened; this is what is left when no other session of ours is open.
+    // Opening a session waits for capacity. This error remains if no other session of this process is open.
     row(Cause::Capacity, "", Rebuild::Nothing, 0, Kind::Unavailable, &[
         Code::SessionCount,
     ]),
@@ -100,30 +98,27 @@ pub(super) const TABLE: [Row; 10] = [
     ]),
 ];
 
-/// The row of what was found out here: nothing is done about it.
 const OURS: Row = row(Cause::Ours, "", Rebuild::Nothing, 0, Kind::Internal, &[]);
 
-/// The row of a cause.
 pub(super) fn row_of(cause: Cause) -> &'static Row {
     TABLE.iter().find(|row| row.cause == cause).unwrap_or(&OURS)
 }
 
 impl Cause {
-    /// Whether it shows that a token is out of reach, and not that others have built something up or that a key is
-    /// missing: then to initialise the module again may help.
+    /// `true` if the cause means that the token is unreachable. Then another initialization of the module may help.
     pub(super) fn is_of_token(self) -> bool {
         row_of(self).repeats > 0 && !matches!(self, Self::Ended | Self::Missing)
     }
 }
 
-/// A call that failed: why, and what its caller gets when nothing helps.
+/// A failed call: the cause, and the error for the caller if recovery fails.
 pub(super) struct Failure {
     pub(super) cause: Cause,
     pub(super) error: Error,
 }
 
 impl Failure {
-    /// Found out here, of a `cause` whose reaction fits.
+    /// Creates a failure that this server detected itself, with a `cause` of matching recovery.
     pub(super) fn new(cause: Cause, text: impl Into<std::borrow::Cow<'static, str>>) -> Self {
         Self { cause, error: Error::new(row_of(cause).answer, text) }
     }
@@ -153,7 +148,7 @@ impl From<BindingError> for Failure {
     }
 }
 
-/// The name of a return code in the standard: `CKR_DEVICE_ERROR` of `DeviceError`.
+/// The standard name of a return code: `CKR_DEVICE_ERROR` for `DeviceError`.
 fn name(code: Code) -> String {
     match code {
         Code::VendorDefined(number) | Code::UnknownErrorCode(number) => format!("CKR {number:#x}"),

@@ -1,4 +1,4 @@
-//! The configuration of a key, and what its sessions share: library, PIN, and whether the token is gone.
+//! The configuration of a key, and the state that its sessions share: library, PIN, and reachability of the token.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,32 +11,32 @@ use crate::secret::Secret;
 use crate::x509::algorithm::KeyKind;
 use crate::x509::public_key::PublicKey;
 
-/// The configuration of one managed key; its rules have been checked.
+/// The validated configuration of one managed key.
 #[derive(Clone)]
 pub struct Pkcs11Config {
-    /// What it is called where something is told of it.
+    /// The name of the key in logs.
     pub name: String,
     /// Name of a configured library.
     pub library: String,
-    /// The token.
+    /// Address of the token.
     pub token: TokenAddress,
-    /// `CKA_LABEL` of the key, where it is found by that; the label of a key that is made.
+    /// `CKA_LABEL` of the key, if it is found by label; also the label of a generated key.
     pub key_label: Option<String>,
-    /// `CKA_ID` of the key, where it is found by that. One of the two is there; with both, both must match.
+    /// `CKA_ID` of the key, if it is found by identifier. At least one of the two is set; if both are, both must match.
     pub key_id: Option<Vec<u8>>,
     /// The number of the mechanism, a `CKM_` constant.
     pub mechanism: u64,
     /// The PIN of the token's user.
     pub pin: Secret,
-    /// Whether sessions are read-write even where none is needed.
+    /// `true` to open read-write sessions even if read-only ones suffice.
     pub force_rw_session: bool,
-    /// The key to make when there is none; `None` where none may be made.
+    /// The type of key to generate if it is missing; `None` if that is not allowed.
     pub generate: Option<KeyKind>,
-    /// The public part, for a token that does not give it.
+    /// The public key, for a token that does not return it.
     pub public: Option<PublicKey>,
 }
 
-/// Most public keys that are tried for a key whose token does not give the public part.
+/// Maximum number of candidates for the public key of a token that does not return it.
 const MAX_CANDIDATES: usize = 256;
 
 /// A managed key behind a PKCS #11 module, in one version of its configuration.
@@ -45,15 +45,14 @@ pub struct Pkcs11Key {
     pub(super) config: Pkcs11Config,
     pub(super) pin: Pin,
     pub(super) trouble: Trouble,
-    /// Public keys of certificates, one of which may be the public part of the key.
     candidates: Mutex<Vec<PublicKey>>,
 }
 
 impl Pkcs11Key {
-    /// The backend of a key; made anew whenever its configuration is written. Asks no module.
+    /// Creates the backend of a key, after every write of its configuration. Does not call the module.
     ///
     /// # Errors
-    /// `Invalid` when no library of that name is configured, or neither label nor identifier is there.
+    /// `Invalid` when the library is not configured, or neither label nor identifier is set.
     pub fn new(libraries: &Libraries, config: Pkcs11Config) -> Result<Arc<Self>> {
         if config.key_label.is_none() && config.key_id.is_none() {
             return Err(Error::invalid("either key_label or key_id is required"));
@@ -62,14 +61,13 @@ impl Pkcs11Key {
         Ok(Arc::new(Self { library, config, pin, trouble: Trouble::default(), candidates: Mutex::default() }))
     }
 
-    /// Keeps public keys of certificates, one of which may be the public part of the key.
     pub(super) fn offer(&self, candidates: &[PublicKey]) {
         let kept = candidates.iter().take(MAX_CANDIDATES).cloned().collect();
         *self.candidates.lock().unwrap_or_else(PoisonError::into_inner) = kept;
     }
 
-    /// What may be the public part of the key, where the token does not give it: what the configuration says, or else
-    /// the key of a certificate.
+    /// Candidates for the public key if the token does not return it: the configured one, or the public
+    /// keys of certificates.
     pub(super) fn candidates(&self) -> Vec<PublicKey> {
         match &self.config.public {
             Some(public) => vec![public.clone()],

@@ -1,4 +1,4 @@
-//! One place of a key's actor: a session, the key's handle in it, and what is done when they are lost.
+//! A worker of a key's actor: a session, the key's handle in it, and their recovery.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -19,13 +19,13 @@ use crate::telemetry::outage;
 use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
 use crate::x509::public_key::PublicKey;
 
-/// Octets that a test signature is about.
+/// Size of the random message of a test signature, in bytes.
 const TEST_OCTETS: usize = 64;
 
 const NO_PUBLIC_PART: &str = "the token does not give the public part of the key: write it to public_key, or import the \
     certificate of the key into a mount that may use the key";
 
-/// A signature that shows which public key belongs to a private one.
+/// A signature that identifies the public key of a private key.
 struct Sample {
     algorithm: SignatureAlgorithm,
     message: Vec<u8>,
@@ -38,12 +38,12 @@ impl Sample {
     }
 }
 
-/// A session, opened when it is needed.
+/// A session, which is opened on demand.
 pub(super) struct SessionLane {
     key: Arc<Pkcs11Key>,
     meter: Meter,
     session: Option<Session>,
-    /// The key, as `session` has it.
+    /// The key, with its handle in `session`.
     found: Option<Found>,
 }
 
@@ -51,7 +51,7 @@ impl Lane for SessionLane {
     fn call(&mut self, request: &Request) -> Result<Answer> {
         let is_test = matches!(request, Request::TestSign(_));
         if is_test {
-            // Asked for by an operator: the PIN is tried once more, and the token looked for.
+            // An operator requests test signatures: the PIN may be tried again, and the token is looked for.
             self.key.pin.permit();
         }
         let mut healed = Vec::new();
@@ -104,7 +104,6 @@ impl SessionLane {
         self.session = None;
     }
 
-    /// Gives up what a failure has made useless.
     fn give_up(&mut self, rebuild: Rebuild) -> Result<()> {
         let epoch = self.session.as_ref().map(Session::epoch);
         match rebuild {
@@ -115,7 +114,7 @@ impl SessionLane {
         self.close();
         match (rebuild, epoch) {
             (Rebuild::Module, Some(epoch)) => self.key.library.module.renew(epoch).map_err(|failure| failure.error),
-            // Without a session it was lost while one was opened.
+            // The failure occurred while a session was being opened.
             (Rebuild::Module, None) => self.renew(),
             _ => Ok(()),
         }
@@ -129,7 +128,7 @@ impl SessionLane {
         self.key.library.module.renew(epoch).map_err(|failure| failure.error)
     }
 
-    /// From now on calls are refused but for one now and then.
+    /// Rejects calls from now on, except for occasional attempts.
     fn is_out_of_reach(&self, failure: &Failure) {
         let now = Instant::now();
         if self.key.trouble.begin(now, &failure.error) && failure.cause.is_of_token() {
@@ -137,12 +136,11 @@ impl SessionLane {
         }
     }
 
-    /// Opens a session and finds the key in it, where that has not been done. While it cannot be, this is
-    /// refused but for one call now and then. That one asks for the slots; where it finds no token, it also
-    /// initialises the library again, if nobody has done so lately: there are modules that look for tokens at no
-    /// other time.
+    /// Opens a session and finds the key in it, unless both are done. While that fails, only occasional calls try
+    /// again. Such a call looks through the slots; if it finds no token, it initializes the library again, at most once
+    /// in a while, because some modules detect tokens only then.
     fn prepare(&mut self, request: &Request, is_test: bool) -> Result<(), Failure> {
-        // The others look for the key themselves, and it may be missing.
+        // The other requests look for the key themselves, and it may be missing.
         let needs_key = matches!(request, Request::Sign { .. });
         if self.session.is_some() && (self.found.is_some() || !needs_key) {
             return Ok(());
@@ -150,7 +148,7 @@ impl SessionLane {
         let now = Instant::now();
         let looks = match self.key.trouble.admit(now) {
             Admission::Usual => false,
-            // Nothing is done about it: that has been done.
+            // An error without recovery, because recovery has failed already.
             Admission::Refused(error) if !is_test => return Err(error.into()),
             Admission::Looks | Admission::Refused(_) => true,
         };
@@ -164,7 +162,7 @@ impl SessionLane {
             && self.key.library.renewals.admit(now)
         {
             self.close();
-            // Where somebody is inside who does not come out, it stays at what was found.
+            // If another call hangs in the module, the first result is returned.
             if self.renew().is_ok() {
                 reached = self.reach(key);
             }
@@ -175,13 +173,12 @@ impl SessionLane {
         reached
     }
 
-    /// Opens a session, and finds the key of a signature in it.
     fn reach(&mut self, key: Option<&PublicKey>) -> Result<(), Failure> {
         if self.session.is_none() {
             self.session = Some(Session::open(&self.key, false)?);
         }
         if key.is_some() && self.found.is_none() {
-            // It was there when the signer was made: a login that is lost shows like this, too.
+            // The key existed when the signer was created. A lost login looks the same.
             let missing = || Failure::new(Cause::Missing, "the managed key is not in its backend any more");
             self.found = Some(self.look(key)?.ok_or_else(missing)?);
         }
@@ -200,7 +197,7 @@ impl SessionLane {
         self.session.as_ref().ok_or_else(session::ended)
     }
 
-    /// Looks the key up now.
+    /// Looks the key up now, and generates it if `create` allows that.
     fn find(&mut self, create: bool) -> Result<PublicKey, Failure> {
         self.found = None;
         let mut found = self.look(None)?;
@@ -218,7 +215,7 @@ impl SessionLane {
         Ok(public)
     }
 
-    /// The key as it is now. `key` is the public part that a signature is wanted for.
+    /// Looks the key up. `key` is the public key for which a signature is requested.
     fn look(&self, key: Option<&PublicKey>) -> Result<Option<Found>, Failure> {
         let session = self.session()?;
         let Some(located) = session.run(|raw| object::find(raw, &self.key.config))? else {
@@ -234,10 +231,11 @@ impl SessionLane {
         Ok(Some(Found { private: located.private, public }))
     }
 
-    /// The public part of a key that the token does not give: the candidate that a signature of the key verifies under.
+    /// Returns the public key if the token does not return it: the candidate under which a signature
+    /// of the key verifies.
     ///
     /// # Errors
-    /// `Invalid` when there is none.
+    /// `Invalid` when no candidate matches.
     fn proven(&self, located: &Located, key: Option<&PublicKey>) -> Result<PublicKey, Failure> {
         let mut candidates = self.key.candidates();
         candidates.extend(key.cloned());
@@ -254,7 +252,7 @@ impl SessionLane {
         Err(Error::invalid(NO_PUBLIC_PART).into())
     }
 
-    /// A signature by a key that would be of this kind; `None` where the module does not make one.
+    /// Signs random bytes with a key that is assumed to be of this type; `None` if the module refuses.
     fn sample(&self, located: &Located, kind: KeyKind) -> Result<Option<Sample>, Failure> {
         let plan = |algorithm| Plan::of(self.key.config.mechanism, kind, algorithm).ok().map(|plan| (algorithm, plan));
         let Some((algorithm, plan)) = SignatureAlgorithm::all_for(kind).find_map(plan) else { return Ok(None) };
@@ -302,7 +300,7 @@ impl SessionLane {
         Ok(if verifies { Answer::Tested } else { Answer::Wrong })
     }
 
-    /// Lets the module verify what no library of ours does, in a session of its own.
+    /// Lets the module verify a signature that no local library can verify, in a second session.
     fn verify(&self, plan: &Plan, found: &Found, input: &[u8], signature: &[u8]) -> Result<bool, Failure> {
         let second = Session::open(&self.key, false)?;
         second.run(|raw| {

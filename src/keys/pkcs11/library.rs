@@ -1,4 +1,4 @@
-//! The libraries, by configured name; one per file for as long as the process lives.
+//! PKCS #11 libraries by configured name. One instance per file for the lifetime of the process.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::os::unix::fs::PermissionsExt as _;
@@ -11,25 +11,25 @@ use super::token::{Token, TokenAddress};
 use super::trouble::Renewals;
 use crate::error::{Error, Kind, Result};
 
-/// Every module of the process, by its real path: a second handle to one would share its state.
+/// All modules of the process by real path. Two instances of a module would share its state.
 static LOADED: Mutex<BTreeMap<PathBuf, Arc<Library>>> = Mutex::new(BTreeMap::new());
 
-/// The configured libraries. Cheap to clone.
+/// The configured libraries; clones share them.
 #[derive(Clone, Default)]
 pub struct Libraries(Arc<BTreeMap<String, Arc<Library>>>);
 
 impl Libraries {
-    /// Checks names and files; loads no module: one that does not work must not hold up a start.
+    /// Validates names and files. Loads no module: a broken one must not delay the start.
     ///
     /// # Errors
-    /// `Invalid` for a name that is taken or has other characters than `a-z 0-9 _ -` (letters in either
-    /// case), and a file that is no absolute path to a regular file.
+    /// `Invalid` for a duplicate name or one with characters other than letters, digits, `_` and `-`; and for a path
+    /// that is not absolute or no regular file.
     pub fn new(stanzas: impl IntoIterator<Item = (String, PathBuf)>) -> Result<Self> {
         Self::with(stanzas, |path| path.canonicalize())
     }
 
-    /// As [`Libraries::new`], but a file may be missing: its keys are unavailable, and it is looked for again whenever
-    /// one of them is used. It may be on a file system that comes later.
+    /// As [`Libraries::new`], but a file may be missing, for example on a file system that is mounted later. Its keys
+    /// are unavailable, and each use looks for the file again.
     ///
     /// # Errors
     /// As [`Libraries::new`].
@@ -62,7 +62,6 @@ impl Libraries {
         Ok(Self(Arc::new(libraries)))
     }
 
-    /// The library with this name, in any letter case.
     pub(super) fn get(&self, name: &str) -> Result<Arc<Library>> {
         let found = self.0.get(&name.to_ascii_lowercase()).cloned();
         found.ok_or_else(|| {
@@ -71,7 +70,7 @@ impl Libraries {
         })
     }
 
-    /// Whether a name means the same in both: the same file, or none.
+    /// `true` if a name refers to the same file in both, or to none.
     pub(in crate::keys) fn is_same(&self, other: &Self, name: &str) -> bool {
         match (self.get(name), other.get(name)) {
             (Ok(own), Ok(other)) => Arc::ptr_eq(&own, &other),
@@ -79,8 +78,8 @@ impl Libraries {
         }
     }
 
-    /// Ends the use of all modules: the last thing of a shutdown, after the actors have stopped. A module
-    /// that hangs in a call is left as it is.
+    /// Finalizes all modules, as the last step of a shutdown after the actors have stopped. Skips a module
+    /// that hangs in a call.
     pub fn close(&self) {
         for library in self.0.values() {
             library.module.finalize();
@@ -88,18 +87,17 @@ impl Libraries {
     }
 }
 
-/// One library.
 pub(super) struct Library {
     pub(super) module: Module,
     pub(super) renewals: Renewals,
     tokens: Mutex<Tokens>,
-    /// Labels of tokens whose information was read.
+    /// Labels of all tokens whose information was read.
     seen_labels: Mutex<HashSet<String>>,
-    /// Held by whoever makes a key.
+    /// Held while a key is generated.
     pub(super) generation: Mutex<()>,
 }
 
-/// The tokens in use, by slot, of one epoch of the module.
+/// The tokens in use by slot, in one epoch of the module.
 #[derive(Default)]
 struct Tokens {
     epoch: u64,
@@ -122,7 +120,7 @@ impl Library {
             tracing::warn!(library = name, "the file of a pkcs11 library can be written by others than its owner");
         }
         let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
-        // One whose file was missing is there by the path that it was given.
+        // A library whose file was missing is listed by its configured path.
         let is_same = |path: &Path| *path == real || path.canonicalize().is_ok_and(|path| path == real);
         if let Some((_, library)) = loaded.iter().find(|(path, _)| is_same(path)) {
             return Ok(Arc::clone(library));
@@ -138,7 +136,6 @@ impl Library {
         Ok(library)
     }
 
-    /// The token with this address, found now.
     pub(super) fn token(&self, pass: &Pass<'_>, address: &TokenAddress) -> Result<Arc<Token>, Failure> {
         let (slot, info) = address.find(pass, &self.seen_labels)?;
         let mut tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,8 +1,8 @@
-//! Which call of a module makes which signature, and the form of what goes in and comes out.
+//! The module call for each kind of signature, and the encoding of its input and output.
 //!
-//! A mechanism that hashes by itself is given the message, and signs with its own hash alone; all others are
-//! given a digest. PKCS #1 wants the DigestInfo around it, which is ours to add (RFC 8017 9.2), ECDSA gives
-//! two numbers one after the other, which X.509 has as DER (RFC 3279 2.2.3).
+//! A mechanism that hashes gets the message and signs with its own hash only; all others get a digest. For PKCS #1 this
+//! module adds the DigestInfo (RFC 8017 9.2). ECDSA mechanisms return two concatenated numbers, which are converted to
+//! DER (RFC 3279 2.2.3).
 
 use std::ffi::c_ulong;
 
@@ -19,7 +19,6 @@ use crate::keys::test_sign::{TestHash, TestSign};
 use crate::x509::algorithm::{Hash, KeyKind, SignatureAlgorithm};
 use crate::x509::writer::{NULL, OCTET_STRING, SEQUENCE, build};
 
-/// How a key signs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scheme {
     Pkcs1,
@@ -36,8 +35,8 @@ pub(super) const RSA_PSS: u64 = 0x000d;
 pub(super) const ECDSA: u64 = 0x1041;
 const EDDSA: u64 = 0x1057;
 
-/// The mechanism of a configuration, the schemes its key signs with (the first where none is asked for), and
-/// the hash that it brings itself. A key for OAEP is an RSA key like others.
+/// Configured mechanism, schemes of its keys (the first is the default), and built-in hash. A key for OAEP is
+/// an ordinary RSA key.
 const TABLE: [(u64, &[Scheme], Option<Hash>); 14] = [
     (RSA_PKCS, &[Pkcs1, Pss], None),
     (RSA_OAEP, &[Pkcs1, Pss], None),
@@ -55,12 +54,11 @@ const TABLE: [(u64, &[Scheme], Option<Hash>); 14] = [
     (EDDSA, &[Ed25519], None),
 ];
 
-/// Whether a key with this mechanism can sign.
+/// `true` if a key with this mechanism can sign.
 pub fn is_supported_mechanism(number: u64) -> bool {
     TABLE.iter().any(|row| row.0 == number)
 }
 
-/// The keys that a mechanism is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeyFamily {
     Rsa,
@@ -68,7 +66,7 @@ pub(super) enum KeyFamily {
     Ed25519,
 }
 
-/// The keys that sign with this mechanism; `None` where none does.
+/// The type of key that signs with this mechanism; `None` if none does.
 pub(super) fn family(number: u64) -> Option<KeyFamily> {
     let (_, schemes, _) = TABLE.iter().find(|row| row.0 == number)?;
     schemes.first().map(|scheme| match scheme {
@@ -78,19 +76,18 @@ pub(super) fn family(number: u64) -> Option<KeyFamily> {
     })
 }
 
-/// One way to sign, with one key.
+/// A way to sign with one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Plan {
     kind: KeyKind,
     pub(super) scheme: Scheme,
     pub(super) hash: TestHash,
-    /// The mechanism of the call.
+    /// The mechanism of the call, which may differ from the configured one.
     call: u64,
-    /// Whether it hashes by itself.
     hashes: bool,
 }
 
-/// `CK_RSA_PKCS_PSS_PARAMS`, for hashes that the binding has no names for, too.
+/// `CK_RSA_PKCS_PSS_PARAMS`. Defined here because the binding lacks some hashes.
 #[repr(C)]
 struct PssParams {
     hash: c_ulong,
@@ -99,10 +96,10 @@ struct PssParams {
 }
 
 impl Plan {
-    /// How a key of `kind` with the mechanism of a configuration signs with `algorithm`.
+    /// Returns the way in which a key of `kind` with a configured mechanism signs with `algorithm`.
     ///
     /// # Errors
-    /// `Invalid`, saying which of them does not go with which.
+    /// `Invalid`, with the parts that do not match.
     pub(super) fn of(mechanism: u64, kind: KeyKind, algorithm: SignatureAlgorithm) -> Result<Self> {
         let scheme = match algorithm {
             SignatureAlgorithm::RsaPkcs1(_) => Pkcs1,
@@ -113,7 +110,7 @@ impl Plan {
         Self::new(mechanism, kind, Some(scheme), algorithm.hash().map(TestHash::from))
     }
 
-    /// How it makes a test signature.
+    /// Returns the way in which the key makes a test signature.
     ///
     /// # Errors
     /// As [`Plan::of`].
@@ -170,18 +167,17 @@ impl Plan {
         Ok(Self { kind, scheme, hash, call, hashes: own.is_some() || scheme == Ed25519 })
     }
 
-    /// What is to be handed over.
     pub(super) fn wants(&self) -> Wants {
         if self.hashes { Wants::Message } else { Wants::Digest }
     }
 
-    /// With what the crypto library verifies a signature about this digest; `None` where it cannot.
+    /// The algorithm and digest with which the crypto library verifies a signature of `digest`; `None` if it cannot.
     pub(super) fn verifier(&self, digest: &[u8]) -> Option<(SignatureAlgorithm, Vec<u8>)> {
         match (self.scheme, self.kind) {
             (Pkcs1, _) => Some((SignatureAlgorithm::RsaPkcs1(self.hash.usual()?), digest.to_vec())),
             (Pss, _) => Some((SignatureAlgorithm::RsaPss(self.hash.usual()?), digest.to_vec())),
-            // ECDSA takes a digest as a number (FIPS 186-5 6.4.1): in the length of the curve's own hash it is
-            // the same one.
+            // ECDSA uses a digest as a number (FIPS 186-5 6.4.1). Padding or truncation to the length of the curve's
+            // own hash does not change that number.
             (Ecdsa, KeyKind::Ec(curve)) => {
                 let hash = curve.hash();
                 let mut fitting = vec![0; (hash.octets() as usize).saturating_sub(digest.len())];
@@ -193,13 +189,12 @@ impl Plan {
         }
     }
 
-    /// Signs; `input` is what [`Plan::wants`]. The signature is as the module gave it.
+    /// Signs; `input` is of the kind that [`Plan::wants`] returns. The signature is in the module's encoding.
     pub(super) fn sign(&self, session: &Session, key: ObjectHandle, input: &[u8]) -> Result<Vec<u8>, Failure> {
         let input = self.prepared(input);
         self.with(|mechanism| session.sign(mechanism, key, &input))
     }
 
-    /// Lets the module verify what [`Plan::sign`] gave.
     pub(super) fn verify(
         &self,
         session: &Session,
@@ -214,11 +209,10 @@ impl Plan {
         })
     }
 
-    /// The input of the call.
     fn prepared(&self, input: &[u8]) -> Vec<u8> {
         match (self.scheme, self.kind) {
             (Pkcs1, _) if !self.hashes => digest_info(self.hash, input),
-            // A digest counts with its leftmost bits alone (FIPS 186-5 6.4.1), and not every module cuts it.
+            // ECDSA uses only the leftmost bits of a digest (FIPS 186-5 6.4.1), and some modules do not truncate it.
             (Ecdsa, KeyKind::Ec(curve)) if !self.hashes => input[..input.len().min(curve.octets())].to_vec(),
             _ => input.to_vec(),
         }
@@ -232,10 +226,10 @@ impl Plan {
         Ok(call(&Mechanism::VendorDefined(VendorDefinedMechanism::new(number, params)))?)
     }
 
-    /// The signature in the form of X.509.
+    /// Converts the signature to the encoding of X.509.
     ///
     /// # Errors
-    /// `Unavailable` when the module gave two numbers that are none of the curve's.
+    /// `Unavailable` when an ECDSA signature of the module has the wrong length.
     pub(super) fn finished(&self, signature: Vec<u8>) -> Result<Vec<u8>> {
         match self.kind {
             KeyKind::Ec(curve) => {
@@ -253,7 +247,6 @@ impl Plan {
     }
 }
 
-/// SEQUENCE of two positive INTEGERs.
 fn numbers_to_der(r: &[u8], s: &[u8]) -> Vec<u8> {
     build(SEQUENCE, r.len() + s.len() + 12, |w| {
         w.unsigned(r);
@@ -261,7 +254,7 @@ fn numbers_to_der(r: &[u8], s: &[u8]) -> Vec<u8> {
     })
 }
 
-/// DigestInfo (RFC 8017 A.2.4).
+/// Encodes a DigestInfo (RFC 8017 A.2.4).
 fn digest_info(hash: TestHash, digest: &[u8]) -> Vec<u8> {
     build(SEQUENCE, digest.len() + 24, |w| {
         w.nest(SEQUENCE, |w| {
@@ -272,7 +265,7 @@ fn digest_info(hash: TestHash, digest: &[u8]) -> Vec<u8> {
     })
 }
 
-/// The numbers of a hash and of MGF1 with it: `CKM_` and `CKG_`.
+/// The `CKM_` number of a hash, and the `CKG_` number of MGF1 with it.
 fn numbers(hash: TestHash) -> (c_ulong, c_ulong) {
     match hash {
         TestHash::Sha1 => (0x220, 1),
@@ -342,7 +335,6 @@ mod tests {
         assert!(plan.finished(vec![1; 63]).is_err() && plan.finished(vec![1; 96]).is_err());
     }
 
-    /// Reads two INTEGERs strictly: minimal and positive.
     fn numbers_of(der: &[u8]) -> (Vec<u8>, Vec<u8>) {
         let mut fields = crate::x509::reader::Reader::only(der, SEQUENCE).unwrap().reader();
         let numbers = (fields.unsigned().unwrap().to_vec(), fields.unsigned().unwrap().to_vec());

@@ -1,8 +1,8 @@
-//! The code of a library: loaded once, and initialised as often as it has to be.
+//! The loaded code of a library, which may be initialized repeatedly.
 //!
-//! Every use goes through a [`Pass`]. A module is initialised again when nobody holds one, and each time it
-//! begins another *epoch*: what was opened in an earlier one is forgotten and not closed, for its numbers may
-//! belong to somebody else by now.
+//! Every use holds a [`Pass`]; the module is initialized again only while no pass exists. Each initialization begins
+//! another *epoch*. Sessions of an earlier epoch are forgotten and not closed, because their handles may belong to
+//! other sessions by now.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -15,16 +15,15 @@ use cryptoki::error::{Error as BindingError, RvError};
 use super::healing::{Cause, Failure};
 use crate::error::{Error, Kind};
 
-/// Longest time that a call may hold up a new initialisation, which holds up all others meanwhile. While one is under
-/// way for longer, none is made and nobody is held up.
+/// Maximum time that an initialization waits for calls in progress; it blocks all other calls for that time. If a call
+/// has been running for longer, there is no initialization and no call is blocked.
 const DRAIN: Duration = Duration::from_secs(1);
-/// Longest time that a call waits for an initialisation under way.
+/// Maximum time that a call waits for an initialization in progress.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The real paths of all modules that are loaded: a second handle to one would share its state.
+/// Real paths of all loaded modules. Two instances of a module would share its state.
 static BOUND: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
-/// One module.
 pub(super) struct Module {
     path: PathBuf,
     binding: OnceLock<Pkcs11>,
@@ -34,17 +33,16 @@ pub(super) struct Module {
 
 #[derive(Default)]
 struct Gate {
-    /// Grows with every initialisation.
+    /// Incremented by every initialization.
     epoch: u64,
-    /// Whether the module is initialised.
     ready: bool,
-    /// Since when those are inside who are.
+    /// Start times of the passes that are held.
     inside: Vec<Instant>,
-    /// Somebody initialises, or waits until nobody is inside to do so.
+    /// `true` while a thread initializes the module, or waits until it can.
     closed: bool,
 }
 
-/// The right to call the module; while there is one, it is not initialised again.
+/// Permission to call the module. While one exists, the module is not initialized again.
 pub(super) struct Pass<'l> {
     owner: &'l Module,
     since: Instant,
@@ -73,7 +71,7 @@ impl Module {
         self.gate.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The right to call the module; loads and initialises it where that has not been done.
+    /// Returns permission to call the module. Loads and initializes it first if necessary.
     pub(super) fn enter(&self) -> Result<Pass<'_>, Failure> {
         let mut since = Instant::now();
         let until = since + PATIENCE;
@@ -99,14 +97,14 @@ impl Module {
         }
     }
 
-    /// Initialises the module again where `epoch` is still the present one. The caller holds no pass.
+    /// Initializes the module again if `epoch` is still current. The caller must not hold a pass.
     pub(super) fn renew(&self, epoch: u64) -> Result<(), Failure> {
         let mut gate = self.wait_while(self.lock(), Instant::now() + PATIENCE, |gate| gate.closed)?;
         if gate.epoch != epoch {
             return Ok(());
         }
         gate.closed = true;
-        // At once where somebody is inside for so long already: then nobody has seen it closed.
+        // Fails immediately if a call has been running for too long already, so that no other call is blocked.
         let until = gate.inside.iter().min().map_or_else(Instant::now, |oldest| *oldest + DRAIN);
         let drained = match self.wait_while(gate, until, |gate| !gate.inside.is_empty()) {
             Ok(gate) => {
@@ -145,7 +143,7 @@ impl Module {
         Ok(gate)
     }
 
-    /// Loads the file, which may not have been there before and be known by another path, too.
+    /// Loads the file. It may have been missing before, and may be loaded under another path already.
     fn load(&self) -> Result<Pkcs11, Error> {
         let real = self
             .path
@@ -162,7 +160,7 @@ impl Module {
         Ok(module)
     }
 
-    /// Nobody is inside.
+    /// The caller ensures that no pass exists.
     fn initialize(&self, again: bool) -> Result<(), Failure> {
         let module = match self.binding.get() {
             Some(module) => module,
@@ -172,7 +170,7 @@ impl Module {
             }
         };
         if again {
-            // Fails where the module has lost its state by itself.
+            // Fails if the module has lost its state by itself.
             let _ = module.clone().finalize();
         }
         match module.initialize(CInitializeArgs::new(CInitializeFlags::OS_LOCKING_OK)) {
@@ -181,13 +179,13 @@ impl Module {
         }
     }
 
-    /// Ends its use, unless somebody is in a call for longer than a moment.
+    /// Finalizes the module, unless a call has been running for too long.
     pub(super) fn finalize(&self) {
         let gate = self.lock();
         let (Some(module), true) = (self.binding.get(), gate.ready) else { return };
         let is_used = |gate: &Gate| !gate.inside.is_empty() || gate.closed;
         let Ok(mut gate) = self.wait_while(gate, Instant::now() + DRAIN, is_used) else { return };
-        // A later call begins anew.
+        // A later call initializes it again.
         gate.ready = false;
         let _ = module.clone().finalize();
     }

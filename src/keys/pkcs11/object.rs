@@ -1,4 +1,4 @@
-//! Finding a key pair on a token, and reading its public part into a checked SubjectPublicKeyInfo.
+//! Finds a key pair on a token and reads its public key.
 
 use cryptoki::object::{Attribute, AttributeType, KeyType, ObjectClass, ObjectHandle};
 use cryptoki::session::Session;
@@ -15,29 +15,27 @@ use crate::x509::writer::{OCTET_STRING, OID, SEQUENCE, build};
 const MIN_RSA_BITS: u32 = 2048;
 const USUAL_EXPONENT: [u8; 3] = [1, 0, 1];
 
-/// A key of this token: the handle of its private part is good for the session that found it.
+/// A key on this token. The handle is valid only in the session that found it.
 pub(super) struct Found {
     pub(super) private: ObjectHandle,
     pub(super) public: PublicKey,
 }
 
-/// A private key of this token.
 pub(super) struct Located {
     pub(super) private: ObjectHandle,
-    /// The public part, where the token gives it.
     pub(super) public: Option<PublicKey>,
     own: Attributes,
 }
 
 impl Located {
-    /// The public key of an RSA key that says no exponent: nearly all have 65537.
+    /// The public key of an RSA key without a known exponent, on the assumption of 65537, which nearly all keys have.
     pub(super) fn assumed(&self) -> Option<PublicKey> {
         let usual =
             Attributes { key_type: self.own.key_type, modulus: self.own.modulus.clone(), ..Attributes::default() };
         Attributes { exponent: USUAL_EXPONENT.to_vec(), ..usual }.public_key().ok().flatten()
     }
 
-    /// Whether a public key may be the other part of this private key, by what the token says.
+    /// `true` if a public key may belong to this private key, according to its attributes.
     pub(super) fn may_have(&self, public: &PublicKey) -> bool {
         match (self.own.key_type, public.kind()) {
             (Some(KeyType::EC), KeyKind::Ec(of_public)) => {
@@ -50,11 +48,11 @@ impl Located {
     }
 }
 
-/// The key that the configuration names; `None` when there is none.
+/// Finds the key that the configuration names; `None` when there is none.
 ///
 /// # Errors
-/// `Invalid` when there are two, and for a key that is refused: RSA below 2048 bits, on an unknown curve, or
-/// one that wants a login for each signature.
+/// `Invalid` when there are several, and for an unsupported key: RSA below 2048 bits, an unknown curve, or a key that
+/// needs a login for each signature.
 pub(super) fn find(session: &Session, config: &Pkcs11Config) -> Result<Option<Located>, Failure> {
     let Some(private) = only(session, &template(ObjectClass::PRIVATE_KEY, config), "key label is ambiguous")? else {
         return Ok(None);
@@ -76,7 +74,7 @@ pub(super) fn find(session: &Session, config: &Pkcs11Config) -> Result<Option<Lo
     Ok(Some(Located { private, public, own }))
 }
 
-/// Refuses RSA keys that are too short.
+/// Rejects short RSA keys.
 ///
 /// # Errors
 /// `Invalid` below 2048 bits.
@@ -89,7 +87,7 @@ pub(super) fn check_size(public: &PublicKey) -> Result<()> {
     }
 }
 
-/// The object of the public part, for the module's own verification.
+/// Finds the object of the public key, with which the module can verify.
 pub(super) fn find_public(session: &Session, private: ObjectHandle) -> Result<Option<ObjectHandle>, Failure> {
     match Attributes::of(session, private)?.sibling() {
         Some(template) => only(session, &template, "the public part of the key is ambiguous"),
@@ -116,7 +114,6 @@ pub(super) fn only(
     }
 }
 
-/// What an object says of itself, as far as it does.
 #[derive(Default)]
 struct Attributes {
     key_type: Option<KeyType>,
@@ -135,7 +132,7 @@ impl Attributes {
         use AttributeType as T;
         let all = [T::KeyType, T::Id, T::Label, T::AlwaysAuthenticate, T::Modulus, T::PublicExponent, T::EcParams];
         let mut own = Self::default();
-        // One at a time: there are modules that give nothing when they do not know one of them.
+        // One at a time: some modules return nothing if they do not know one of several attributes.
         for wanted in all.into_iter().chain([T::EcPoint, T::PublicKeyInfo]) {
             let given = match session.get_attributes(object, &[wanted]) {
                 Ok(given) => given,
@@ -160,7 +157,7 @@ impl Attributes {
         Ok(own)
     }
 
-    /// How the public part of this private key is found: by its identifier, or else by its label.
+    /// The template that finds the public key of this private key: by identifier, or else by label.
     fn sibling(&self) -> Option<Vec<Attribute>> {
         let same = match (&self.id[..], &self.label[..]) {
             ([], []) => return None,
@@ -170,7 +167,6 @@ impl Attributes {
         Some(vec![Attribute::Class(ObjectClass::PUBLIC_KEY), Attribute::Token(true), same])
     }
 
-    /// The public key, where this object has its parts.
     fn public_key(&self) -> Result<Option<PublicKey>> {
         let key = match self.key_type {
             Some(KeyType::RSA) if !self.modulus.is_empty() && !self.exponent.is_empty() => {
@@ -190,7 +186,7 @@ impl Attributes {
             _ if !self.public_key_info.is_empty() => return PublicKey::parse(&self.public_key_info).map(Some),
             _ => return Ok(None),
         };
-        // Put together from what the token says, and read as if it came from anywhere.
+        // Assembled from attributes of the token, so it is validated like untrusted input.
         PublicKey::parse(key.spki()).map(Some)
     }
 }
@@ -201,7 +197,7 @@ fn is_unknown(error: &cryptoki::error::Error) -> bool {
         || matches!(error, Error::TryFromSlice(_) | Error::TryFromInt(_))
 }
 
-/// `CKA_EC_PARAMS`: an identifier, or the name of the curve as PrintableString.
+/// Parses `CKA_EC_PARAMS`: an object identifier, or the curve name as a PrintableString.
 fn curve(parameters: &[u8]) -> Option<Curve> {
     let value = Reader::new(parameters).any().ok()?;
     if value.tag == OID {
@@ -216,7 +212,7 @@ fn is_ed25519(parameters: &[u8]) -> bool {
     Reader::new(parameters).any().is_ok_and(|value| value.content == oid::ED25519 || value.content == b"edwards25519")
 }
 
-/// `CKA_EC_POINT`: usually an OCTET STRING around the `octets` of the point, in some modules those alone.
+/// Unwraps `CKA_EC_POINT`: usually an OCTET STRING around the point, but the bare point in some modules.
 fn unwrapped(point: &[u8], octets: usize) -> &[u8] {
     if point.len() == octets {
         return point;

@@ -1,5 +1,5 @@
-//! When a PIN is tried. A token counts wrong tries and locks itself, so a wrong PIN is tried once for each
-//! version of a configuration, and once more for each test signature.
+//! Limits attempts with a PIN. A token counts wrong PINs and locks itself, so a wrong PIN is tried once per version of
+//! a configuration, and once more per test signature.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -11,10 +11,9 @@ use crate::secret::Secret;
 /// Salted digest of a PIN.
 pub(super) type Fingerprint = [u8; 32];
 
-/// Counts refusals and permissions of the process, so that one is known to be later than the other.
+/// Counter that orders rejections and permissions in this process.
 static EVENTS: AtomicU64 = AtomicU64::new(0);
 
-/// The number of an event that happens now.
 pub(super) fn event() -> u64 {
     EVENTS.fetch_add(1, Ordering::Relaxed)
 }
@@ -22,7 +21,7 @@ pub(super) fn event() -> u64 {
 /// The PIN of one version of a configuration.
 pub(super) struct Pin {
     secret: Secret,
-    /// When it was last written or tested.
+    /// The event of its last write or test.
     permitted: AtomicU64,
     refused: AtomicBool,
 }
@@ -32,7 +31,7 @@ impl Pin {
         Self { secret, permitted: AtomicU64::new(event()), refused: AtomicBool::new(false) }
     }
 
-    /// Allows one more try.
+    /// Allows one more attempt.
     pub(super) fn permit(&self) {
         self.permitted.store(event(), Ordering::Relaxed);
         self.refused.store(false, Ordering::Relaxed);
@@ -42,7 +41,7 @@ impl Pin {
         self.refused.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it may be tried on a token that refused this same PIN at `refused_at`.
+    /// `true` if the PIN may be tried on a token that rejected the same PIN at event `refused_at`.
     pub(super) fn may_be_tried(&self, refused_at: Option<u64>) -> bool {
         let since = refused_at.is_none_or(|at| self.permitted.load(Ordering::Relaxed) > at);
         since && !self.refused.load(Ordering::Relaxed)
@@ -57,7 +56,7 @@ impl Pin {
         fingerprint
     }
 
-    /// For a login; overwritten when dropped.
+    /// The PIN for a login; zeroized when dropped.
     pub(super) fn raw(&self) -> RawAuthPin {
         RawAuthPin::new(Box::new(self.secret.expose().to_vec()))
     }
@@ -76,7 +75,7 @@ mod tests {
         assert!(!pin.may_be_tried(Some(refused_at)) && !pin.may_be_tried(None));
         pin.permit();
         assert!(pin.may_be_tried(Some(refused_at)));
-        // Another key's configuration with the same PIN, written before and after the refusal.
+        // Other configurations with the same PIN, written before and after the rejection.
         let (before, after) = (Pin::new(Secret::new("1234")), event());
         assert!(!before.may_be_tried(Some(after)) && Pin::new(Secret::new("1234")).may_be_tried(Some(after)));
     }

@@ -1,8 +1,8 @@
 //! A key on a token that wraps the root key of a store: a secret key with AES-GCM, or a key pair with RSA-OAEP.
 //!
-//! What AES-GCM wraps is bound to its store by the associated data. With OAEP a hash of the same is wrapped beside the
-//! root key, since there are tokens that take no label. Each call has a thread, a session and a login of its own, as
-//! the places of managed keys have; failures are healed by the same table.
+//! The associated data of AES-GCM binds a wrapped key to its store. With OAEP a hash of the same data is wrapped
+//! together with the root key, because some tokens do not support labels. Each call has its own thread, session and
+//! login, with the recovery actions of managed keys.
 
 use std::sync::Arc;
 
@@ -27,7 +27,6 @@ use crate::keys::seal::{SealMechanism, SecretSource, in_time};
 use crate::keys::store::SealDevice;
 use crate::secret::Secret;
 
-/// `CKM_AES_GCM`.
 const AES_GCM: u64 = 0x1087;
 const NONCE: usize = 12;
 const TAG_BITS: u64 = 128;
@@ -37,22 +36,22 @@ const TAG_BITS: u64 = 128;
 pub struct Pkcs11SealSettings {
     /// Name of a configured library.
     pub library: String,
-    /// The token.
+    /// Address of the token.
     pub token: TokenAddress,
-    /// `CKA_LABEL` of the key, where it is found by that.
+    /// `CKA_LABEL` of the key, if it is found by label.
     pub key_label: Option<String>,
-    /// `CKA_ID` of the key, where it is found by that. One of the two is there; with both, both must match.
+    /// `CKA_ID` of the key, if it is found by identifier. At least one of the two is set; if both are, both must match.
     pub key_id: Option<Vec<u8>>,
-    /// How it wraps.
+    /// The wrapping mechanism.
     pub mechanism: SealMechanism,
     /// The PIN of the token's user.
     pub pin: SecretSource,
 }
 
-/// The seal key of a configuration. Asks no module.
+/// Creates the seal device of a configuration. Does not call the module.
 ///
 /// # Errors
-/// `Invalid` when no library of that name is configured; those of the file of the PIN.
+/// `Invalid` when the library is not configured; those of reading the PIN's file.
 pub fn seal_device(settings: &Pkcs11SealSettings, libraries: &Libraries) -> Result<Arc<dyn SealDevice>> {
     let config = Pkcs11Config {
         name: "seal".to_owned(),
@@ -112,8 +111,8 @@ impl SealDevice for TokenSeal {
 }
 
 impl TokenSeal {
-    /// Runs `work` in a session, on a thread of its own: a module that hangs holds up nothing else, not even the end
-    /// of the process.
+    /// Runs `work` in a session on its own thread, so that a hanging module blocks nothing else, not even the
+    /// exit of the process.
     fn run<T: Send + 'static>(
         &self,
         work: impl Fn(&Raw, &Pkcs11Config) -> Result<T, Failure> + Send + 'static,
@@ -128,7 +127,7 @@ impl TokenSeal {
     }
 }
 
-/// Repeats `work` in another session as often as the table of failures says.
+/// Repeats `work` in another session, according to the table of recovery actions.
 fn healed<T>(key: &Pkcs11Key, work: impl Fn(&Raw, &Pkcs11Config) -> Result<T, Failure>) -> Result<T> {
     let mut healed = Vec::new();
     loop {
@@ -157,11 +156,10 @@ fn healed<T>(key: &Pkcs11Key, work: impl Fn(&Raw, &Pkcs11Config) -> Result<T, Fa
     }
 }
 
-/// The one object of a class that the configuration names.
 fn object(raw: &Raw, config: &Pkcs11Config, class: ObjectClass) -> Result<ObjectHandle, Failure> {
     let wanted: Vec<Attribute> = template(class, config);
     let found = only(raw, &wanted, "there are several keys with this label or id on the token")?;
-    // A login that is lost shows like this, too.
+    // A lost login looks the same.
     found.ok_or_else(|| Failure::new(Cause::Missing, "there is no such key on the token"))
 }
 
@@ -172,7 +170,7 @@ fn aes_wrap(raw: &Raw, config: &Pkcs11Config, context: &[u8], root: &Secret) -> 
         let parameters = GcmParams::new(&mut nonce, context, TAG_BITS.into())?;
         raw.encrypt(&Mechanism::AesGcm(parameters), key, root.expose())?
     };
-    // There are modules that choose it themselves and leave it there.
+    // Some modules choose the nonce and write it back.
     Ok([&nonce[..], &sealed].concat())
 }
 
@@ -217,7 +215,7 @@ fn oaep(mechanism: SealMechanism) -> Mechanism<'static> {
     Mechanism::RsaPkcsOaep(PkcsOaepParams::new(hash, mask, PkcsOaepSource::empty()))
 }
 
-/// What a module says of what it does not open differs: only who is at fault is told.
+/// Maps the various error codes of modules for a failed decryption to one error.
 fn opened(answer: cryptoki::error::Result<Vec<u8>>) -> Result<Secret, Failure> {
     use cryptoki::error::{Error as BindingError, RvError as Code};
     match answer {

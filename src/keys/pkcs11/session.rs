@@ -1,4 +1,4 @@
-//! One session: opened and logged in, closed when it is dropped.
+//! A session, logged in on opening and closed on drop.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use super::key::Pkcs11Key;
 use super::library::Library;
 use super::token::{self, Seat};
 
-/// How often a session is asked for again that the token had none left for.
+/// Maximum attempts to open a session on a token without free sessions.
 const ATTEMPTS: usize = 3;
 
-/// An open session. It belongs to an epoch of its library and to the token as it was then.
+/// An open session of one epoch of its library. It ends when the token is lost.
 pub(super) struct Session {
     raw: Option<Raw>,
     seat: Seat,
@@ -21,7 +21,6 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Opens a session on the key's token and logs it in.
     pub(super) fn open(key: &Pkcs11Key, read_write: bool) -> Result<Self, Failure> {
         let library = &key.library;
         let mut left_with = ended();
@@ -36,7 +35,7 @@ impl Session {
                 left_with = ended();
                 continue;
             }
-            // It does not close itself: its number may be another session's by then.
+            // Not closed by the binding on drop, because its handle may belong to another session by then.
             let opened = if read_write || key.config.force_rw_session {
                 pass.module.open_rw_session_no_drop(token.slot)
             } else {
@@ -59,7 +58,6 @@ impl Session {
         Err(left_with)
     }
 
-    /// Calls the module with this session.
     pub(super) fn run<T>(&self, call: impl FnOnce(&Raw) -> Result<T, Failure>) -> Result<T, Failure> {
         let pass = self.library.module.enter()?;
         if pass.epoch != self.epoch || !self.seat.is_current() {
@@ -68,7 +66,8 @@ impl Session {
         call(self.raw()?)
     }
 
-    /// Whether the token is there still: there are modules that let sessions of one that is gone find nothing.
+    /// `true` if the token is still present. In some modules, sessions of a removed token find no objects
+    /// and return no error.
     pub(super) fn has_token(&self) -> Result<bool, Failure> {
         let pass = self.library.module.enter()?;
         if pass.epoch != self.epoch {
@@ -81,17 +80,15 @@ impl Session {
         self.raw.as_ref().ok_or_else(ended)
     }
 
-    /// Of which the library was when it opened.
     pub(super) fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// Whether a key waits for a session of this token.
+    /// `true` if another key waits for a session of this token.
     pub(super) fn is_wanted(&self) -> bool {
         self.seat.token.is_wanted()
     }
 
-    /// The token is gone: with this session all others of it have ended.
     pub(super) fn lose_token(&self) {
         if self.seat.is_current() {
             self.seat.token.lose();
@@ -106,7 +103,7 @@ pub(super) fn ended() -> Failure {
 impl Drop for Session {
     fn drop(&mut self) {
         let Some(raw) = self.raw.take() else { return };
-        // One of an earlier epoch, or of a token that was lost, has ended already.
+        // A session of an earlier epoch, or of a lost token, has ended already.
         if let Ok(pass) = self.library.module.enter()
             && pass.epoch == self.epoch
             && self.seat.is_current()

@@ -1,4 +1,4 @@
-//! What a managed key of type `pkcs11` is configured with, as it was written, and the rules for it.
+//! The configuration of a managed key of type `pkcs11`, as stored, and its validation.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,28 +11,27 @@ use crate::x509::algorithm::{Curve, KeyKind};
 use crate::x509::pem;
 use crate::x509::public_key::PublicKey;
 
-/// Curves that keys are made on, by their words.
+/// Curves of generated keys, by name.
 const CURVES: [(&str, Curve); 3] = [("P256", Curve::P256), ("P384", Curve::P384), ("P521", Curve::P521)];
 
-/// Sizes of RSA keys that are made, bits.
+/// Sizes of generated RSA keys, in bits.
 const RSA_BITS: [u32; 3] = [2048, 3072, 4096];
 
-/// Most sessions of one key.
+/// Maximum number of sessions of one key.
 const MOST_PARALLEL: i64 = 1024;
 
-/// Most hexadecimal digits of a mechanism's number.
 const MECHANISM_DIGITS: usize = 8;
 
-/// The parameters of a key. What is not set is empty or 0, as clients send it.
+/// The parameters of a key. Absent values are empty or 0, as clients send them.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Pkcs11Settings {
     /// Name of a configured library.
     pub library: String,
-    /// Number of the slot, where the token is found by that.
+    /// Number of the slot, if the token is found by slot.
     pub slot: Option<u64>,
-    /// Label of the token, where it is found by that.
+    /// Label of the token, if it is found by label.
     pub token_label: String,
-    /// Label of the key (`CKA_LABEL`), also of one that is made.
+    /// Label of the key (`CKA_LABEL`), also of a generated one.
     pub key_label: String,
     /// Identifier of the key (`CKA_ID`), hexadecimal.
     pub key_id: String,
@@ -41,15 +40,15 @@ pub struct Pkcs11Settings {
     /// PIN of the token's user.
     #[serde(with = "crate::secret::sealed")]
     pub pin: Secret,
-    /// Curve of an EC key that is made: `P256`, `P384` or `P521`.
+    /// Curve of a generated EC key: `P256`, `P384` or `P521`.
     pub curve: String,
-    /// Bits of an RSA key that is made.
+    /// Size of a generated RSA key, in bits.
     pub key_bits: u32,
-    /// Whether sessions are read-write even where none is needed.
+    /// `true` to open read-write sessions even if read-only ones suffice.
     pub force_rw_session: bool,
-    /// Most calls to the module at a time.
+    /// Maximum number of concurrent calls to the module.
     pub max_parallel: u32,
-    /// The public part of the key, PEM, for a token that does not give it.
+    /// The public key as PEM, for a token that does not return it.
     #[serde(default)]
     pub public_key: String,
 }
@@ -74,7 +73,7 @@ impl Default for Pkcs11Settings {
 }
 
 impl Pkcs11Settings {
-    /// Reads `mechanism`: `0x` and at most eight hexadecimal digits.
+    /// Parses `mechanism`: `0x` and at most eight hexadecimal digits.
     ///
     /// # Errors
     /// `Invalid`.
@@ -86,16 +85,16 @@ impl Pkcs11Settings {
         number.ok_or_else(|| Error::invalid("mechanism must be a hexadecimal value with a 0x prefix"))
     }
 
-    /// Takes a `mechanism` that was given as a number, as it is shown.
+    /// Accepts a `mechanism` that is given as a number, the form in which it is returned.
     ///
     /// # Errors
-    /// `Invalid` for what is no number of a mechanism.
+    /// `Invalid` for a number of more than 32 bits.
     pub fn numbered_mechanism(number: Option<u64>) -> Result<u64> {
         let is_fitting = |number: &u64| u32::try_from(*number).is_ok();
         number.filter(is_fitting).ok_or_else(|| Error::invalid("mechanism must be an unsigned number of 32 bits"))
     }
 
-    /// Reads `slot`: decimal, up to 64 bits; an empty text is none.
+    /// Parses `slot`: decimal, up to 64 bits; an empty text is `None`.
     ///
     /// # Errors
     /// `Invalid`.
@@ -107,7 +106,7 @@ impl Pkcs11Settings {
         number.map(Some).ok_or_else(|| Error::invalid("slot must be a decimal number"))
     }
 
-    /// Reads `curve`, in any letter case and with a `-` or without; gives its word. An empty text is none.
+    /// Parses `curve`, ignoring case and `-`, and returns its usual spelling. An empty text stays empty.
     ///
     /// # Errors
     /// `Invalid`.
@@ -120,7 +119,7 @@ impl Pkcs11Settings {
         found.map(|(word, _)| (*word).to_owned()).ok_or_else(|| Error::invalid("curve must be one of P256, P384, P521"))
     }
 
-    /// Reads `key_bits`; 0 is none.
+    /// Validates `key_bits`; 0 means absent.
     ///
     /// # Errors
     /// `Invalid`.
@@ -129,7 +128,7 @@ impl Pkcs11Settings {
         bits.ok_or_else(|| Error::invalid("key_bits must be one of 2048, 3072, 4096"))
     }
 
-    /// Reads `max_parallel`.
+    /// Validates `max_parallel`.
     ///
     /// # Errors
     /// `Invalid`.
@@ -141,7 +140,7 @@ impl Pkcs11Settings {
         }
     }
 
-    /// Reads `public_key`: one PEM block `PUBLIC KEY`; an empty text is none.
+    /// Parses `public_key`: one PEM block `PUBLIC KEY`; an empty text is `None`.
     ///
     /// # Errors
     /// `Invalid`.
@@ -157,10 +156,10 @@ impl Pkcs11Settings {
         PublicKey::parse(&der).map(Some).map_err(|error| error.within("public_key"))
     }
 
-    /// Holds the parameters against each other.
+    /// Validates the parameters and their combination.
     ///
     /// # Errors
-    /// `Invalid`, naming the parameter and its rule.
+    /// `Invalid`, with the parameter and the rule.
     pub fn check(&self, allow_generate_key: bool) -> Result<()> {
         if self.library.is_empty() {
             return Err(Error::invalid("missing library"));
@@ -193,7 +192,7 @@ impl Pkcs11Settings {
         }
     }
 
-    /// What the backend of the managed key `name` is made with.
+    /// Returns the configuration of the backend of the managed key `name`.
     ///
     /// # Errors
     /// As [`Pkcs11Settings::check`].
@@ -222,7 +221,7 @@ impl Pkcs11Settings {
         self.mechanism.ok_or_else(|| Error::invalid("missing mechanism"))
     }
 
-    /// The key that is made where there is none. What no key can be made for is refused when that is tried.
+    /// The type of a generated key. An impossible type is rejected only when the key is generated.
     fn made(&self, mechanism: u64) -> KeyKind {
         let curve = CURVES.iter().find(|(word, _)| *word == self.curve).map(|(_, curve)| KeyKind::Ec(*curve));
         let rsa = KeyKind::Rsa { bits: self.key_bits };
@@ -233,7 +232,7 @@ impl Pkcs11Settings {
         }
     }
 
-    /// The octets of `key_id`.
+    /// The bytes of `key_id`.
     ///
     /// # Errors
     /// `Invalid`.
@@ -343,7 +342,7 @@ mod tests {
         assert_eq!(of(0x1041, "P384", 0).config("web", true).unwrap().generate, Some(KeyKind::Ec(Curve::P384)));
         assert_eq!(of(0x0009, "", 3072).config("web", true).unwrap().generate, Some(KeyKind::Rsa { bits: 3072 }));
         assert_eq!(of(0x1041, "P384", 0).config("web", false).unwrap().generate, None);
-        // Nobody knows what keys this is for: it is stored, and refused when one is to be made.
+        // The key type of this mechanism is unknown, so it is rejected only on generation.
         assert_eq!(of(0x1087, "", 0).config("web", true).unwrap().generate, Some(KeyKind::Rsa { bits: 0 }));
     }
 }

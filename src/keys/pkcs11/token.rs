@@ -1,5 +1,5 @@
-//! A token, as this process uses it: whoever is logged in is logged in with all sessions, so the login, the
-//! PINs that were refused and the number of sessions belong to the token and not to a key.
+//! A token as this process uses it. A login applies to all sessions of the process, so the login, rejected PINs and the
+//! number of sessions belong to the token and not to a key.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,26 +15,25 @@ use super::module::Pass;
 use super::pin::{Fingerprint, Pin, event};
 use crate::error::{Error, Kind};
 
-/// Longest wait for a session that another key gives back.
+/// Maximum wait for a session that another key closes.
 const CAPACITY_WAIT: Duration = Duration::from_secs(5);
-/// Longest wait for sessions of an older configuration to end, which are logged in with its PIN.
+/// Maximum wait for sessions of an older configuration to end; they are logged in with its PIN.
 const LOGIN_WAIT: Duration = Duration::from_millis(500);
 
-/// What is answered where a PIN was refused before, and is not tried now.
+/// The error for a PIN that the token rejected before and that is not tried again.
 pub(in crate::keys) const PIN_IS_KEPT: &str =
     "the token refused the pin: it is not tried again before the key is written or tested";
 
-/// Error text for a token that is not found.
 const ABSENT: &str = "pkcs11 token: is not present";
 
-/// A slot with a token, and what the token says of itself where that can be read.
+/// A slot with a token, and the token information if it can be read.
 type Found = (Slot, Option<TokenInfo>);
 
 /// A token in its slot, for one epoch of its library.
 pub(super) struct Token {
     pub(super) slot: Slot,
     salt: [u8; 16],
-    /// Grows when the token was lost with all its sessions.
+    /// Incremented when the token and all its sessions are lost.
     generation: AtomicU64,
     state: Mutex<State>,
     changed: Condvar,
@@ -43,24 +42,24 @@ pub(super) struct Token {
 #[derive(Default)]
 struct State {
     open: usize,
-    /// Most sessions at a time; none where the token does not say.
+    /// Maximum number of open sessions; `None` if the token does not report it.
     limit: Option<usize>,
-    /// Who wait for a session.
+    /// Number of threads that wait for a session.
     waiting: usize,
-    /// The PIN that is logged in.
+    /// Fingerprint of the PIN that is logged in.
     login: Option<Fingerprint>,
-    /// The PIN that was refused last, and when.
+    /// Fingerprint of the last rejected PIN, and the event number of the rejection.
     refused: Option<(Fingerprint, u64)>,
 }
 
-/// The right to one session of the token.
+/// A permit for one session of the token.
 pub(super) struct Seat {
     pub(super) token: Arc<Token>,
     generation: u64,
 }
 
 impl Seat {
-    /// Whether the token was lost since.
+    /// `true` if the token has not been lost since the permit was issued.
     pub(super) fn is_current(&self) -> bool {
         self.generation == self.token.generation.load(Ordering::Acquire)
     }
@@ -72,7 +71,7 @@ impl Drop for Seat {
         if self.is_current() {
             state.open -= 1;
             if state.open == 0 {
-                // With its last session a token loses its login.
+                // Closing the last session ends the login.
                 state.login = None;
             }
             self.token.changed.notify_all();
@@ -81,7 +80,7 @@ impl Drop for Seat {
 }
 
 impl State {
-    /// Whether sessions are open that another PIN has logged in.
+    /// `true` if sessions are open that were logged in with another PIN.
     fn is_of_another(&self, own: &Fingerprint) -> bool {
         self.open > 0 && self.login.is_some_and(|login| login != *own)
     }
@@ -91,24 +90,24 @@ fn other_pin() -> Failure {
     Error::new(Kind::BadGateway, "a different pin is in use for this token").into()
 }
 
-/// Where the token is.
+/// The address of a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TokenAddress {
-    /// In the slot with this number.
+    /// The token in the slot with this number.
     Slot(u64),
-    /// In whatever slot has the token with this label.
+    /// The token with this label, in any slot.
     Label(String),
 }
 
 impl TokenAddress {
-    /// Finds the token in the slots of the module, and what it says of itself.
+    /// Finds the token in the slots of the module and reads its information.
     ///
-    /// A label also finds a token whose information cannot be read, if it is the only token of the module and no token
-    /// with that label was read before in this process: the PIN of one token must not be sent to another one. `seen`
-    /// are the labels that were read.
+    /// A label also selects a token whose information cannot be read, but only if it is the only token of the module
+    /// and this process has never read that label. Otherwise the PIN of one token could be sent to another. `seen`
+    /// contains the labels that were read.
     ///
     /// # Errors
-    /// `Invalid` when two tokens have the label, or may have it.
+    /// `Invalid` when several tokens have the label, or may have it.
     pub(super) fn find(&self, pass: &Pass<'_>, seen: &Mutex<HashSet<String>>) -> Result<Found, Failure> {
         match self {
             Self::Slot(number) => Self::in_slot(pass, *number),
@@ -120,7 +119,7 @@ impl TokenAddress {
         let slot = pass.module.get_slots_with_token()?.into_iter().find(|slot| slot.id() == number);
         let slot = slot.ok_or_else(|| Failure::new(Cause::Token, ABSENT))?;
         let info = info(pass, slot)?;
-        // There are modules that go on naming the slot of a token that is gone.
+        // Some modules still list the slot of a removed token.
         if info.is_none() && !is_there(pass, slot)? {
             return Err(Failure::new(Cause::Token, ABSENT));
         }
@@ -135,7 +134,7 @@ impl TokenAddress {
             let info = match pass.module.get_token_info(slot) {
                 Ok(info) => info,
                 Err(error) => {
-                    // The token is there, and the binding cannot read what it says of itself.
+                    // The token is present, but the binding cannot parse its information.
                     if !matches!(error, BindingError::Pkcs11(..)) {
                         unreadable.push(slot);
                     }
@@ -178,8 +177,8 @@ impl TokenAddress {
     }
 }
 
-/// What a token says of itself; `None` where that cannot be read: there are modules with a time that is none,
-/// and a slot that does not answer may be another key's.
+/// Reads the token information; `None` if that fails. Some modules report an invalid time, and a slot that does not
+/// respond may belong to another key.
 fn info(pass: &Pass<'_>, slot: Slot) -> Result<Option<TokenInfo>, Failure> {
     match pass.module.get_token_info(slot).map_err(Failure::from) {
         Err(failure) if failure.cause == Cause::Module => Err(failure),
@@ -187,7 +186,7 @@ fn info(pass: &Pass<'_>, slot: Slot) -> Result<Option<TokenInfo>, Failure> {
     }
 }
 
-/// Whether the token in a slot is there: what cannot be read is said of one that is.
+/// `true` if a token is present in a slot, even if its information cannot be parsed.
 pub(super) fn is_there(pass: &Pass<'_>, slot: Slot) -> Result<bool, Failure> {
     match pass.module.get_token_info(slot) {
         Err(error @ BindingError::Pkcs11(RvError::CryptokiNotInitialized, _)) => Err(error.into()),
@@ -199,7 +198,7 @@ pub(super) fn is_there(pass: &Pass<'_>, slot: Slot) -> Result<bool, Failure> {
 impl Token {
     pub(super) fn new(slot: Slot, info: Option<&TokenInfo>) -> Self {
         let limit = info.and_then(|info| Option::<u64>::from(info.max_session_count()));
-        // One is left for the tools of the operator.
+        // One session is left for the operator's tools.
         let limit = limit.filter(|n| *n > 0).map(|n| usize::try_from(n - 1).unwrap_or(usize::MAX).max(1));
         Self {
             slot,
@@ -214,8 +213,8 @@ impl Token {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The right to one more session, for whoever has `pin`; waits where the token has no more, and a little
-    /// for sessions of another PIN to end: those of an older configuration do. The caller holds no pass.
+    /// Returns a permit for one more session with `pin`. Waits if the token has no free session, and briefly for
+    /// sessions with another PIN to end, as those of an older configuration do. The caller must not hold a pass.
     pub(super) fn seat(self: &Arc<Self>, pin: &Pin) -> Result<Seat, Failure> {
         let (own, since) = (pin.fingerprint(&self.salt), Instant::now());
         let mut state = self.lock();
@@ -232,7 +231,7 @@ impl Token {
             if left.is_zero() {
                 return Err(failure);
             }
-            // For want of a session alone: nobody gives one up for another PIN.
+            // Counts only for lack of a session: sessions are not closed for another PIN.
             let wants = usize::from(is_full);
             state.waiting += wants;
             state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
@@ -243,8 +242,8 @@ impl Token {
         Ok(Seat { token: Arc::clone(self), generation })
     }
 
-    /// The token had no more sessions than this process has, but for one that was just refused. Whether
-    /// there is one to wait for.
+    /// Lowers the session limit after the token refused a session. Returns `true` if another session of this process is
+    /// open, whose end the caller can wait for.
     pub(super) fn is_full(&self) -> bool {
         let mut state = self.lock();
         let others = state.open.saturating_sub(1);
@@ -254,12 +253,10 @@ impl Token {
         others > 0
     }
 
-    /// Whether somebody waits for a session.
     pub(super) fn is_wanted(&self) -> bool {
         self.lock().waiting > 0
     }
 
-    /// The token is gone, and all its sessions with it.
     pub(super) fn lose(&self) {
         let mut state = self.lock();
         self.generation.fetch_add(1, Ordering::AcqRel);
@@ -267,7 +264,6 @@ impl Token {
         self.changed.notify_all();
     }
 
-    /// Logs a new session in, where the token is not.
     pub(super) fn login(&self, pass: &Pass<'_>, session: &Session, pin: &Pin) -> Result<(), Failure> {
         let own = pin.fingerprint(&self.salt);
         let is_in = matches!(session.get_session_info()?.session_state(), SessionState::RoUser | SessionState::RwUser);
@@ -288,7 +284,7 @@ impl Token {
                 (state.login, state.refused) = (Some(own), None);
                 Ok(())
             }
-            // By somebody else in this process, with a PIN that is not known.
+            // Another component of this process logged in with an unknown PIN.
             Err(BindingError::Pkcs11(RvError::UserAlreadyLoggedIn, _)) => Ok(()),
             Err(error) => {
                 let failure = Failure::from(error);

@@ -1,6 +1,8 @@
-//! When a token on which no session can be opened is tried again: by one call after 1 s, 2 s, 4 s … 30 s, while
-//! all others are refused at once with what that one heard last. And when a module is initialised again to look for
-//! tokens, which ends all sessions on it: after steps like these, too, but one for all keys of its library.
+//! Backoff for a token on which no session can be opened: after 1 s, 2 s, 4 s … 30 s one call tries again, and all
+//! others fail immediately with the last error.
+//!
+//! Initializing a module again to find tokens ends all its sessions, so it has the same steps, shared by
+//! all keys of a library.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,7 +12,6 @@ use crate::error::Error;
 const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// Until when nothing is done, and how long that is after the last time.
 #[derive(Clone, Copy)]
 struct Rest {
     until: Instant,
@@ -22,7 +23,7 @@ impl Rest {
         Self { until: now + FIRST, step: FIRST }
     }
 
-    /// Whether it is over, and the next one has begun.
+    /// `true` if the pause is over; then the next one has begun.
     fn is_over(&mut self, now: Instant) -> bool {
         if now < self.until {
             return false;
@@ -37,26 +38,25 @@ fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether the token of a key is out of reach, and until when nobody looks for it.
+/// The backoff of one key.
 #[derive(Default)]
 pub(super) struct Trouble(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    /// With the failure of the last look.
+    /// The current pause, with the error of the last attempt.
     rest: Option<(Rest, Error)>,
-    /// Whether it was within reach before.
+    /// `true` if a session could be opened before.
     worked: bool,
 }
 
-/// What a call may do.
 #[derive(Debug)]
 pub(super) enum Admission {
-    /// Nothing is known to be wrong.
+    /// No failure is known.
     Usual,
-    /// This call looks whether the token is there again.
+    /// This call tries whether the token is back.
     Looks,
-    /// What the last one that looked was told.
+    /// The error of the last attempt.
     Refused(Error),
 }
 
@@ -73,7 +73,7 @@ impl Trouble {
         }
     }
 
-    /// No session could be opened, for this reason. Whether one could until now.
+    /// Records that no session could be opened. Returns `true` for the first failure after a success.
     pub(super) fn begin(&self, now: Instant, error: &Error) -> bool {
         let mut state = lock(&self.0);
         let rest = state.rest.take().map_or_else(|| Rest::first(now), |(rest, _)| rest);
@@ -86,12 +86,12 @@ impl Trouble {
     }
 }
 
-/// When a module may be initialised again for want of a token.
+/// The backoff for initializing a module again because a token is missing.
 #[derive(Default)]
 pub(super) struct Renewals(Mutex<Option<Rest>>);
 
 impl Renewals {
-    /// Whether it may be now; then the next time is after a longer step.
+    /// `true` if it may be initialized now; then the next pause is longer.
     pub(super) fn admit(&self, now: Instant) -> bool {
         let mut state = lock(&self.0);
         match &mut *state {
@@ -103,7 +103,8 @@ impl Renewals {
         }
     }
 
-    /// A token is gone that was there until now: it may be back soon, however long others have been gone.
+    /// Shortens the pause for a token that has just been lost: it may be back soon, even if other tokens have
+    /// been missing for long.
     pub(super) fn hurry(&self, now: Instant) {
         if let Some(rest) = &mut *lock(&self.0) {
             *rest = Rest { until: rest.until.min(now + FIRST), step: FIRST };
@@ -154,7 +155,7 @@ mod tests {
         let (renewals, start) = (Renewals::default(), Instant::now());
         let admitted = |from: u64, to: u64| {
             let seconds = from..to;
-            // As many keys as there may be, and test signatures, ask every second.
+            // Many keys and test signatures try every second.
             seconds
                 .filter(|second| (0..9).filter(|_| renewals.admit(start + Duration::from_secs(*second))).count() == 1)
                 .collect::<Vec<u64>>()

@@ -1,4 +1,4 @@
-//! The order of key generation: a lane for every class of sizes. In a lane mounts take turns, and in a mount its callers.
+//! Queues for key generation: a lane per class of key sizes, served round-robin by mount and then by caller.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::keys::local::{KeySpec, PrivateKey};
 use crate::turns::{Asker, Turns};
 use crate::x509::algorithm::KeyKind;
 
-/// A class of sizes of RSA keys. What one key takes grows with about the fourth power of its size.
+/// A class of RSA key sizes. Generation time grows with about the fourth power of the size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lane {
     /// Up to 2048 bits: tens of milliseconds.
@@ -27,7 +27,7 @@ pub(super) enum Lane {
 impl Lane {
     pub(super) const ALL: [Self; 3] = [Self::Small, Self::Medium, Self::Large];
 
-    /// The lane of a key; none for keys that cost next to nothing.
+    /// The lane of a key; `None` for keys that are cheap to generate.
     pub(super) fn of(kind: KeyKind) -> Option<Self> {
         match kind {
             KeyKind::Rsa { bits: ..=2048 } => Some(Self::Small),
@@ -37,7 +37,6 @@ impl Lane {
         }
     }
 
-    /// The label of metrics.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Small => "small",
@@ -46,7 +45,7 @@ impl Lane {
         }
     }
 
-    /// Jobs of one caller that may wait.
+    /// Maximum number of queued jobs of one caller.
     pub(super) fn places_of_caller(self) -> usize {
         match self {
             Self::Small => 64,
@@ -55,7 +54,7 @@ impl Lane {
         }
     }
 
-    /// Jobs that may wait: about as many as are done before their callers give up.
+    /// Maximum number of queued jobs: about as many as are done before their callers time out.
     pub(super) fn places(self) -> usize {
         match self {
             Self::Small => 1024,
@@ -65,11 +64,11 @@ impl Lane {
     }
 }
 
-/// Held by whoever waits for an answer that is worked out elsewhere.
+/// A guard that a caller holds while another task produces its response.
 #[derive(Default)]
 pub struct Presence(Arc<Left>);
 
-/// Whether a [`Presence`] is gone.
+/// State shared by a [`Presence`] and its watches.
 #[derive(Debug, Default)]
 struct Left {
     gone: AtomicBool,
@@ -77,7 +76,7 @@ struct Left {
 }
 
 impl Presence {
-    /// What tells others whether it is still held.
+    /// Returns a watch of this guard.
     pub fn watch(&self) -> Watch {
         Watch(Some(Arc::clone(&self.0)))
     }
@@ -90,23 +89,23 @@ impl Drop for Presence {
     }
 }
 
-/// Tells whether somebody still waits; the default is [`Watch::ALWAYS`].
+/// Observes whether a caller still waits; the default is [`Watch::ALWAYS`].
 #[derive(Clone, Debug, Default)]
 pub struct Watch(Option<Arc<Left>>);
 
 impl Watch {
-    /// Of a caller that leaves with the future that waits, and no sooner.
+    /// For a caller that leaves only by dropping the future that waits.
     pub const ALWAYS: Self = Self(None);
 
     fn has_ended(&self) -> bool {
         self.0.as_ref().is_some_and(|left| left.gone.load(Ordering::Acquire))
     }
 
-    /// Resolves when nobody waits any more.
+    /// Resolves when the caller has left.
     pub async fn ended(&self) {
         let Some(left) = &self.0 else { return std::future::pending().await };
         loop {
-            // Made before the look, so that who leaves after it is heard.
+            // Registered before the check, so that a caller that leaves after the check is noticed.
             let told = left.told.notified();
             if self.has_ended() {
                 return;
@@ -116,7 +115,6 @@ impl Watch {
     }
 }
 
-/// A key that was asked for.
 pub(super) struct Job {
     pub(super) spec: KeySpec,
     pub(super) mount: MountId,
@@ -127,7 +125,6 @@ pub(super) struct Job {
 }
 
 impl Job {
-    /// Whether nobody waits for it any more.
     fn is_void(&self) -> bool {
         self.answer.is_closed() || self.caller.has_ended()
     }
@@ -145,20 +142,20 @@ impl Job {
     }
 }
 
-/// The jobs of a lane. Mounts take turns, and the callers of a mount.
+/// The jobs of a lane, served round-robin by mount and, within a mount, by caller.
 #[derive(Default)]
 pub(super) struct Line {
     mounts: VecDeque<(MountId, Turns<Job>)>,
 }
 
 impl Line {
-    /// Jobs that wait.
     pub(super) fn len(&self) -> usize {
         self.mounts.iter().map(|(_, jobs)| jobs.waiting()).sum()
     }
 
-    /// Takes a job in; gives back the one that finds no place among `places`, or among `places_of_caller`. Callers that have
-    /// left hold none, and a mount with more jobs than this one's gives up the latest of its busiest caller.
+    /// Queues a job. If the lane holds `places` jobs, or `places_of_caller` of this caller, returns the job that is
+    /// rejected. Jobs whose caller has left are removed first. In a full lane, a mount or caller with fewer jobs
+    /// displaces the latest job of the busiest.
     pub(super) fn push(&mut self, job: Job, places: usize, places_of_caller: usize) -> Option<Job> {
         let is_full = |line: &Self| line.len() >= places || line.waiting_of(&job) >= places_of_caller;
         if is_full(self) {
@@ -186,7 +183,6 @@ impl Line {
         turned_away
     }
 
-    /// The next job of a caller that still waits.
     pub(super) fn next(&mut self) -> Option<Job> {
         while let Some((mount, mut jobs)) = self.mounts.pop_front() {
             let job = jobs.take_next();
@@ -206,7 +202,8 @@ impl Line {
         self.mounts.iter().find(|(mount, _)| *mount == job.mount).map_or(0, |(_, jobs)| jobs.waiting_of(job.asker))
     }
 
-    /// The job that makes room for another one: of the mount with the most jobs, or of a busier caller of the same mount.
+    /// Removes a job in favor of `job`: one of a busier caller of the same mount if that mount has the most jobs,
+    /// otherwise one of the mount with the most jobs.
     fn take_excess(&mut self, job: &Job) -> Option<Job> {
         let own = self.mounts.iter().find(|(mount, _)| *mount == job.mount).map_or(0, |(_, jobs)| jobs.waiting());
         let (mount, jobs) = self.mounts.iter_mut().max_by_key(|(_, jobs)| jobs.waiting())?;

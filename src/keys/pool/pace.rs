@@ -1,37 +1,34 @@
-//! How much of the machine the threads of the pool may have. They run at low priority; one that had to wait for a
-//! processor all the same was in the way of others, whom this process does not see.
+//! Limits the processor use of the pool's threads. A low-priority thread that has to wait for a processor contends with
+//! other processes and backs off.
 //!
-//! A thread that made a key for a caller rests for itself ([`rest`]). Those that make keys for the stock share a
-//! [`Pace`]: as many at the same time as there are processors while nobody else wants them, then one, then one now and
-//! then.
+//! A thread that generated a key for a caller pauses ([`rest`]). Threads that fill the stock share a [`Pace`]: two at a
+//! time at most, then one under contention, then one with pauses.
 
 use std::time::{Duration, Instant};
 
-/// How many keys for the stock are made at the same time, at most.
+/// Maximum number of keys that are generated for the stock concurrently.
 const ABREAST: usize = 2;
-/// A thread that was kept from a processor for this part of its work is in the way of others.
+/// A thread contends if it waits for a processor for more than this fraction of its work.
 const CROWDED: f64 = 0.1;
-/// How long threads for the stock may have been kept from one beyond that: a machine has something to do by itself now
-/// and then, which is over when one would step back.
+/// Tolerated wait of threads for the stock beyond that fraction. Background activity of the machine is often over
+/// before backing off would help.
 const BLIP: Duration = Duration::from_millis(20);
-/// After so many keys that nobody was in the way of, one more is made at the same time; after twice as many each time
-/// when it was soon in the way, and at most.
+/// Keys without contention after which one more is generated concurrently. Doubles up to `MOST_EASY` if
+/// contention soon returns.
 const EASY: u32 = 2;
 const MOST_EASY: u32 = 32;
-/// What is in the way after so many keys is something new.
+/// Contention after this many keys without any is unrelated to earlier contention.
 const NEW: u32 = 8;
-/// How long a thread rests that was in the way: times what the key took, and at most.
+/// Pause after contention: a multiple of the key's duration, up to `LONGEST_REST`.
 const REST: f64 = 3.0;
 pub(super) const LONGEST_REST: Duration = Duration::from_secs(1);
-/// How long no key is begun after one that could not be made.
 pub(super) const AFTER_FAILURE: Duration = Duration::from_secs(3);
 
-/// What a key took.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Spent {
-    /// From its begin to its end.
+    /// Wall-clock time.
     pub(super) took: Duration,
-    /// Of that, on a processor.
+    /// Processor time.
     pub(super) at_work: Duration,
 }
 
@@ -45,7 +42,7 @@ impl Spent {
     }
 }
 
-/// How long a thread rests after a key for a caller.
+/// Returns the pause of a thread after a key for a caller; zero without contention.
 pub(super) fn rest(spent: Spent) -> Duration {
     if spent.waited() > spent.usual_wait() { full_rest(spent) } else { Duration::ZERO }
 }
@@ -54,41 +51,38 @@ fn full_rest(spent: Spent) -> Duration {
     spent.took.mul_f64(REST).min(LONGEST_REST)
 }
 
-/// How many keys for the stock are made at the same time, and from when on.
+/// Concurrency and pauses of the threads that fill the stock.
 pub(super) struct Pace {
-    /// Keys at the same time, at most: no more than there are processors.
+    /// Maximum concurrency; not more than the number of processors.
     limit: usize,
-    /// Keys at the same time, for now.
     abreast: usize,
-    /// Keys in a row that nobody was in the way of.
+    /// Consecutive keys without contention.
     easy: u32,
-    /// How many of them it takes for one more at the same time.
+    /// Value of `easy` at which the concurrency grows.
     needed: u32,
-    /// How long threads were kept from processors beyond what is usual, at most [`BLIP`]. Keys that did not wait work it
-    /// off.
+    /// Accumulated wait for processors above the tolerated fraction, at most [`BLIP`]. Keys that
+    /// did not wait reduce it.
     waited: Duration,
-    /// When the next may begin.
+    /// Earliest start of the next key.
     from: Option<Instant>,
 }
 
 impl Pace {
-    /// On so many processors.
     pub(super) fn on(processors: usize) -> Self {
         let limit = processors.clamp(1, ABREAST);
         Self { limit, abreast: limit, easy: 0, needed: EASY, waited: Duration::ZERO, from: None }
     }
 
-    /// How many keys may be in the making at the same time.
     pub(super) fn abreast(&self) -> usize {
         self.abreast
     }
 
-    /// How long no key may be begun yet.
+    /// Returns the time until a key may start; `None` if it may start now.
     pub(super) fn pause(&self, now: Instant) -> Option<Duration> {
         self.from.map(|from| from.saturating_duration_since(now)).filter(|left| !left.is_zero())
     }
 
-    /// A key is done that was begun while `abreast` of them could be. Whether more may be begun at the same time now.
+    /// Records a finished key, which was started at concurrency `abreast`. Returns `true` if the concurrency has grown.
     pub(super) fn done(&mut self, abreast: usize, spent: Spent, now: Instant) -> bool {
         let waited = (self.waited + spent.waited()).saturating_sub(spent.usual_wait());
         self.waited = waited.min(BLIP);
@@ -104,19 +98,17 @@ impl Pace {
         if abreast <= 1 {
             self.from = self.from.max(Some(now + full_rest(spent)));
         } else if self.abreast >= abreast {
-            // They may have been in each other's way, and nobody else's.
+            // The threads may have contended only with each other.
             self.abreast = abreast - 1;
             self.needed = if easy < NEW { (self.needed * 2).min(MOST_EASY) } else { EASY };
         }
         false
     }
 
-    /// A key could not be made.
     pub(super) fn failed(&mut self, now: Instant) {
         self.from = self.from.max(Some(now + AFTER_FAILURE));
     }
 
-    /// The next key may be begun at once.
     #[cfg(test)]
     pub(super) fn start_now(&mut self) {
         self.from = None;
@@ -134,7 +126,7 @@ mod tests {
         Spent { took: Duration::from_millis(took), at_work: Duration::from_millis(at_work) }
     }
 
-    /// Keys that nobody was in the way of, until one more may be made at the same time.
+    /// Finishes keys without contention until the concurrency grows; returns their number.
     fn climb(pace: &mut Pace, now: Instant) -> u32 {
         (1..100).find(|_| pace.done(1, FREE, now)).expect("never")
     }
@@ -152,11 +144,11 @@ mod tests {
         let mut pace = Pace::on(8);
         assert_eq!((pace.abreast(), pace.pause(now)), (2, None));
         assert_eq!((Pace::on(1).abreast(), Pace::on(0).abreast()), (1, 1));
-        // Both were in the way of somebody, perhaps of each other: one is left.
+        // Both threads contended, perhaps with each other: one is left.
         pace.done(2, CROWD, now);
         pace.done(2, CROWD, now);
         assert_eq!((pace.abreast(), pace.pause(now)), (1, None));
-        // Alone and still in the way: none for a while.
+        // A single thread contends: no key for a while.
         pace.done(1, CROWD, now);
         let rest = full_rest(CROWD);
         assert_eq!(pace.pause(now + rest / 2), Some(rest - rest / 2));
@@ -177,7 +169,7 @@ mod tests {
             pace.done(2, FREE, now);
             assert_eq!((pace.abreast(), pace.pause(now)), (2, None));
         }
-        // A little, all the time, is more than now and then.
+        // Constant contention is not tolerated, even if each wait is short.
         let keys = (1..100).find(|_| {
             pace.done(2, spent(70, 58), now);
             pace.abreast() == 1
@@ -197,7 +189,7 @@ mod tests {
             needed.push(climb(&mut pace, now));
         }
         assert_eq!(needed, [4, 8, 16, 32, 32, 32, 32]);
-        // What comes after a while in which nobody was in the way is new.
+        // Contention after a long time without any is unrelated to earlier contention.
         (0..NEW).for_each(|_| assert!(!pace.done(2, FREE, now)));
         pace.done(2, spent(120, 60), now);
         assert_eq!((pace.abreast(), climb(&mut pace, now)), (1, EASY));

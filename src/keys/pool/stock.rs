@@ -1,10 +1,8 @@
-//! Keys that are there before anybody asks: of every size as many as are configured, made by the threads of the pool
-//! while nobody asks for anything.
+//! RSA keys that are generated before they are requested. The pool's threads fill the stock to its configured sizes
+//! while no requests arrive and [`Pace`](super::pace::Pace) allows it.
 //!
-//! A key is in memory alone, goes to one caller, and is gone from here then. Whoever finds none waits for one as
-//! without a stock. Dropped keys are overwritten by the crypto library, which alone holds their parts.
-//!
-//! Who decides when: the pool looks whether anybody asks, [`Pace`](super::pace::Pace) whether others need the processors.
+//! A key is in memory only and goes to one caller. A caller that finds no key waits for a new one. The crypto library,
+//! which alone holds the key material, zeroizes dropped keys.
 
 use std::collections::VecDeque;
 
@@ -12,12 +10,12 @@ use super::lane::Lane;
 use crate::keys::local::{KeySpec, PrivateKey};
 use crate::telemetry;
 
-/// What may be in stock. A larger key takes a thread longer than anybody should wait behind it.
+/// Keys that may be in stock. Larger ones would occupy a thread for too long.
 const SPECS: [KeySpec; 3] = [KeySpec::RSA_2048, KeySpec::RSA_3072, KeySpec::RSA_4096];
-/// Their sizes, as the labels of metrics.
+/// Their sizes in bits, as metric labels.
 const BITS: [&str; SPECS.len()] = ["2048", "3072", "4096"];
 
-/// How many RSA keys of each size are kept ready; 0 is none. The default is no stock.
+/// Number of RSA keys of each size in stock; 0 is none. The default is no stock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StockSizes {
     /// Keys of 2048 bits.
@@ -29,7 +27,7 @@ pub struct StockSizes {
 }
 
 impl StockSizes {
-    /// Most keys of one size. One takes some 10 KB.
+    /// Maximum number of keys of one size. A key takes about 10 KB.
     pub const MOST: usize = 4096;
 
     fn all(self) -> [usize; SPECS.len()] {
@@ -37,17 +35,14 @@ impl StockSizes {
     }
 }
 
-/// The keys, by size.
 #[derive(Default)]
 pub(super) struct Stock([Shelf; SPECS.len()]);
 
-/// Keys of one size.
 #[derive(Default)]
 struct Shelf {
     ready: VecDeque<PrivateKey>,
-    /// Those that a thread is making.
+    /// Keys that threads are generating.
     making: usize,
-    /// How many there are to be.
     wanted: usize,
 }
 
@@ -58,7 +53,7 @@ impl Shelf {
 }
 
 impl Stock {
-    /// Keeps so many from now on. What is too many is given back, to be dropped where nobody waits.
+    /// Sets the configured numbers. Returns surplus keys, which the caller drops outside the lock.
     #[must_use]
     pub(super) fn keep(&mut self, sizes: StockSizes) -> Vec<PrivateKey> {
         let mut surplus = Vec::new();
@@ -70,7 +65,7 @@ impl Stock {
         surplus
     }
 
-    /// A key for a caller, who is the only one to get it. Counts whether it was there, if such keys are kept.
+    /// Takes a key for a caller. Counts a hit or a miss if keys of this size are configured.
     pub(super) fn take(&mut self, spec: KeySpec) -> Option<PrivateKey> {
         let n = SPECS.iter().position(|kept| *kept == spec).filter(|n| self.0[*n].wanted > 0)?;
         let key = self.take_late(spec);
@@ -79,7 +74,7 @@ impl Stock {
         key
     }
 
-    /// As [`Stock::take`], for one who found none and waits: counted already.
+    /// As [`Stock::take`], for a queued caller that was counted as a miss.
     pub(super) fn take_late(&mut self, spec: KeySpec) -> Option<PrivateKey> {
         let n = SPECS.iter().position(|kept| *kept == spec)?;
         let key = self.0[n].ready.pop_front()?;
@@ -87,31 +82,29 @@ impl Stock {
         Some(key)
     }
 
-    /// Whether there are as many keys of this kind as are wanted, those in the making counted.
+    /// `true` if ready keys and keys in progress reach the configured number.
     pub(super) fn has_all(&self, spec: KeySpec) -> bool {
         SPECS.iter().position(|kept| *kept == spec).is_none_or(|n| self.0[n].is_full())
     }
 
-    /// How many keys are being made.
     pub(super) fn making(&self) -> usize {
         self.0.iter().map(|shelf| shelf.making).sum()
     }
 
-    /// What is to be made next by a thread that fills these lanes, small keys first.
+    /// Returns the next key for a thread that fills these lanes, small keys first.
     pub(super) fn missing(&self, lanes: &[Lane]) -> Option<KeySpec> {
         let mut specs = SPECS.into_iter().zip(&self.0);
         let fills = |spec: KeySpec| Lane::of(spec.kind()).is_some_and(|lane| lanes.contains(&lane));
         specs.find(|(spec, shelf)| !shelf.is_full() && fills(*spec)).map(|(spec, _)| spec)
     }
 
-    /// A thread begins to make a key.
     pub(super) fn begin(&mut self, spec: KeySpec) {
         if let Some(n) = SPECS.iter().position(|kept| *kept == spec) {
             self.0[n].making += 1;
         }
     }
 
-    /// The key that was begun, if it could be made. It is given back when it is not wanted any more.
+    /// Ends a generation and stores its key, if it succeeded. Returns a surplus key.
     #[must_use]
     pub(super) fn end(&mut self, spec: KeySpec, key: Option<PrivateKey>) -> Option<PrivateKey> {
         let Some(n) = SPECS.iter().position(|kept| *kept == spec) else { return key };

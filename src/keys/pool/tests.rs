@@ -15,20 +15,20 @@ fn rsa(bits: i64) -> KeySpec {
     KeySpec::new("rsa", bits).unwrap()
 }
 
-/// A key that costs nothing, whatever was asked for.
+/// Returns a cheap key instead of the requested one.
 fn cheap(_: KeySpec) -> Result<PrivateKey> {
     PrivateKey::generate(KeySpec::new("ec", 256).unwrap())
 }
 
 type Call<'p> = Pin<Box<dyn Future<Output = Result<PrivateKey>> + 'p>>;
 
-/// A call that has its place in a lane, or its refusal.
+/// Returns a queued call, or the error of a rejected one.
 fn call(pool: &KeyPool, bits: i64, mount: MountId) -> std::result::Result<Call<'_>, Error> {
     static CALLERS: AtomicU64 = AtomicU64::new(0);
     call_of(CALLERS.fetch_add(1, Ordering::Relaxed), pool, bits, mount)
 }
 
-/// As `call`, of this caller; the others are of a new one each.
+/// As `call`, for this caller; `call` uses a new caller each time.
 fn call_of(caller: u64, pool: &KeyPool, bits: i64, mount: MountId) -> std::result::Result<Call<'_>, Error> {
     const ALWAYS: &Watch = &Watch::ALWAYS;
     let caller = Caller::with_token(&caller);
@@ -44,12 +44,11 @@ fn queued(pool: &KeyPool, lane: Lane) -> usize {
     pool.0.0.lock().lines[lane as usize].len()
 }
 
-/// The mount of the next job of a lane; its caller is told that its thread died.
+/// Removes the next job of a lane and returns its mount. The caller of the job gets an error.
 fn next(pool: &KeyPool, lane: Lane) -> Option<MountId> {
     pool.0.0.lock().lines[lane as usize].next().map(|job| job.mount)
 }
 
-/// That it comes before the test gives up.
 async fn soon(call: Call<'_>) -> Result<PrivateKey> {
     tokio::time::timeout(Duration::from_secs(60), call).await.expect("held up")
 }
@@ -75,7 +74,7 @@ async fn rsa_comes_from_the_pool_and_other_keys_from_here() {
     }
 }
 
-/// Large keys that never come to an end, and all others at once.
+/// Large keys never finish; all others finish immediately.
 #[tokio::test]
 async fn forty_calls_for_rsa_8192_that_have_left_hold_up_no_other_key() {
     let pool = KeyPool::idle();
@@ -85,7 +84,6 @@ async fn forty_calls_for_rsa_8192_that_have_left_hold_up_no_other_key() {
     pool.staff(move |spec| {
         if spec.kind().bits() == 8192 {
             begin.send(()).unwrap();
-            // Until the test is over.
             let _ = ended.lock().unwrap().recv();
         }
         cheap(spec)
@@ -102,14 +100,14 @@ async fn forty_calls_for_rsa_8192_that_have_left_hold_up_no_other_key() {
         }
     }
     drop((first, rest));
-    // They hold no place, and no other thread has begun one of theirs.
+    // Callers that left occupy no slot, and no other thread has started their jobs.
     assert!(call(&pool, 8192, HERE).is_ok());
     assert_eq!(queued(&pool, Lane::Large), 1);
     assert!(begun.try_recv().is_err());
     drop(end);
 }
 
-/// Medium keys that never come to an end.
+/// Medium keys never finish.
 #[tokio::test]
 async fn keys_of_4096_bits_hold_up_no_smaller_one() {
     let pool = KeyPool::idle();
@@ -230,7 +228,7 @@ fn a_job_whose_caller_has_left_is_dropped_unstarted() {
     let left = call(&pool, 2048, HERE).unwrap();
     let stays = call(&pool, 2048, THERE).unwrap();
     drop(left);
-    // Whoever asked has left, though the future that waits for the key lives on.
+    // The caller has left, although the future that waits for the key still exists.
     drop(presence);
     assert_eq!(next(&pool, Lane::Small), Some(THERE));
     assert_eq!(next(&pool, Lane::Small), None);

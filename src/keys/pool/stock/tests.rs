@@ -21,22 +21,22 @@ fn sizes(rsa_2048: usize, rsa_3072: usize, rsa_4096: usize) -> StockSizes {
     StockSizes { rsa_2048, rsa_3072, rsa_4096 }
 }
 
-/// A key that costs nothing, whatever was asked for.
+/// Returns a cheap key instead of the requested one.
 fn cheap(_: KeySpec) -> Result<PrivateKey> {
     PrivateKey::generate(KeySpec::new("ec", 256)?)
 }
 
-/// A pool without threads of a process that nobody asks for anything.
+/// A pool without threads, in a process without requests.
 fn quiet() -> KeyPool {
     KeyPool::idle_with(|| LONG, 2)
 }
 
-/// Keys of 2048, 3072 and 4096 bits that are ready.
+/// Number of ready keys of 2048, 3072 and 4096 bits.
 fn ready(pool: &KeyPool) -> [usize; 3] {
     pool.0.0.lock().stock.0.each_ref().map(|shelf| shelf.ready.len())
 }
 
-/// That it comes about before the test gives up.
+/// Polls until `done`, with a timeout for the test.
 fn soon(mut done: impl FnMut() -> bool) -> bool {
     for _ in 0..12_000 {
         if done() {
@@ -47,7 +47,7 @@ fn soon(mut done: impl FnMut() -> bool) -> bool {
     false
 }
 
-/// What is there at once.
+/// Returns a key if that needs no waiting.
 fn at_once(pool: &KeyPool, spec: KeySpec) -> Option<PrivateKey> {
     pool.generate(spec, HERE, &Watch::ALWAYS).now_or_never().map(|key| key.unwrap())
 }
@@ -63,12 +63,12 @@ fn a_stock_fills_while_nobody_asks_and_again_after_a_key_was_taken() {
         assert!(at_once(&pool, spec).is_some());
     }
     assert!(soon(|| ready(&pool) == [5, 2, 1]));
-    // No more than are wanted, however long it takes.
+    // The stock does not exceed its size, even later.
     thread::sleep(Duration::from_millis(50));
     assert_eq!(ready(&pool), [5, 2, 1]);
     pool.stock(sizes(1, 0, 1));
     assert_eq!(ready(&pool), [1, 0, 1]);
-    // Nobody is asked to make one: with keys that cost nothing it would be there at once.
+    // Not through `generate`, which would get a cheap key immediately.
     assert!(pool.0.0.take(KeySpec::RSA_3072).is_none());
 }
 
@@ -112,7 +112,7 @@ async fn a_key_goes_to_one_caller_alone_and_who_finds_none_waits_for_one() {
     assert_eq!((taken.len(), taken.iter().collect::<BTreeSet<_>>().len()), (callers * each, callers * each));
 }
 
-/// Threads that tell when they begin a key, and end the first ones when the test says so, each on its own.
+/// Starts threads that report each key that they begin. Each of the first four keys waits for a message of the test.
 fn stepped(pool: &KeyPool) -> (mpsc::Receiver<KeySpec>, Vec<mpsc::Sender<()>>) {
     let (begin, begun) = mpsc::channel();
     let (ends, waits): (Vec<_>, Vec<_>) = (0..4).map(|_| mpsc::channel::<()>()).unzip();
@@ -121,7 +121,7 @@ fn stepped(pool: &KeyPool) -> (mpsc::Receiver<KeySpec>, Vec<mpsc::Sender<()>>) {
     pool.staff(move |spec| {
         let (waits, made) = &*shared;
         let n = made.fetch_add(1, Ordering::SeqCst);
-        // The test may be over.
+        // The test may have ended.
         let _ = begin.send(spec);
         let wait = waits.get(n).ok_or_else(|| Error::internal("one more than the test looks at"))?;
         wait.lock().unwrap().recv().map_err(Error::internal)?;
@@ -137,7 +137,7 @@ async fn a_key_in_the_making_for_the_stock_goes_to_whoever_waits_for_one_of_its_
     pool.stock(sizes(1, 0, 0));
     assert!(begun.recv().unwrap() == KeySpec::RSA_2048);
     let mut first = Box::pin(pool.generate(KeySpec::RSA_2048, HERE, &Watch::ALWAYS));
-    // The other thread for such keys begins one for the caller.
+    // The other thread for this size begins a key for the caller.
     assert!((&mut first).now_or_never().is_none());
     assert!(begun.recv().unwrap() == KeySpec::RSA_2048);
     let mut second = Box::pin(pool.generate(KeySpec::RSA_2048, HERE, &Watch::ALWAYS));
@@ -157,7 +157,7 @@ fn a_key_that_was_taken_is_made_again_while_a_larger_one_is_in_the_making() {
     assert!(begun.recv().unwrap() == KeySpec::RSA_2048);
     ends[0].send(()).unwrap();
     assert!(soon(|| ready(&pool) == [1, 0, 0]));
-    // One thread makes a key of 3072 bits, and the next would be another; the one for small keys has nothing to do.
+    // One thread makes a key of 3072 bits and then another one. The thread for small keys has nothing to do.
     pool.stock(sizes(1, 2, 0));
     assert!(begun.recv().unwrap() == KeySpec::RSA_3072);
     thread::sleep(Duration::from_millis(100));
@@ -180,7 +180,7 @@ fn how_long_a_caller_waited_for_a_key_of_the_stock_is_measured() {
         let mut call = Box::pin(pool.generate(KeySpec::RSA_2048, HERE, &Watch::ALWAYS));
         assert!((&mut call).now_or_never().is_none());
         queue.filled(KeySpec::RSA_2048, cheap(KeySpec::RSA_2048), 1, AT_ONCE);
-        // The caller has it, and the thread goes on to the next one.
+        // The caller has the key, and the thread begins the next one.
         assert!(matches!(queue.next(small, small), Some(Task::Fill(..))));
         assert!(call.now_or_never().unwrap().is_ok());
     });
@@ -243,7 +243,6 @@ fn a_key_that_cannot_be_made_is_tried_again_later_and_ends_no_thread() {
     assert!(soon(|| tried.load(Ordering::Relaxed) > 0));
     thread::sleep(Duration::from_millis(200));
     assert!(tried.load(Ordering::Relaxed) <= 2, "again and again");
-    // Callers do not wait for that.
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let mut ask = || runtime.block_on(pool.generate(KeySpec::RSA_2048, HERE, &Watch::ALWAYS)).is_ok();
     assert!(soon(&mut ask) && ask());
@@ -252,7 +251,7 @@ fn a_key_that_cannot_be_made_is_tried_again_later_and_ends_no_thread() {
     assert!(soon(|| ready(&pool) == [1, 0, 0]));
 }
 
-/// The end of a server waits for nothing.
+/// A shutdown does not wait for keys in progress.
 #[test]
 fn the_stock_is_dropped_with_the_last_handle_while_a_key_is_in_the_making() {
     let pool = KeyPool::idle_with(|| LONG, 1);
@@ -272,7 +271,7 @@ fn the_stock_is_dropped_with_the_last_handle_while_a_key_is_in_the_making() {
     assert_eq!(queue.lock().stock.0[0].ready.len(), 0, "the key that came late");
 }
 
-/// Nobody can write a key into a log: keys have no such form. And nobody gets the same one again.
+/// Keys have no `Debug`, so they cannot be logged, and none is handed out twice.
 #[test]
 fn what_is_in_stock_is_a_private_key_of_its_size_and_two_are_never_the_same() {
     let pool = quiet();
@@ -286,8 +285,8 @@ fn what_is_in_stock_is_a_private_key_of_its_size_and_two_are_never_the_same() {
     assert!(again.public() == keys[0].public());
 }
 
-/// The largest prime of an RSA key, as the crypto library has it in memory: words, the lowest first. They are the
-/// complement of what they stand for, so that they are not found themselves.
+/// Returns the first prime of an RSA key as the crypto library stores it: as 64-bit words, least significant first. The
+/// words are complemented, so that the search does not find this copy.
 #[cfg(target_os = "linux")]
 fn hidden_prime(key: &PrivateKey) -> Vec<u64> {
     let (_, der) = key.traditional().unwrap();
@@ -314,7 +313,7 @@ fn after_header(der: &[u8]) -> &[u8] {
     &der[if der[1] < 0x80 { 2 } else { 2 + usize::from(der[1] & 0x7F) }..]
 }
 
-/// How often a hidden number stands in the memory that this process may write to.
+/// Counts the occurrences of a complemented number in the writable memory of this process.
 #[cfg(target_os = "linux")]
 fn copies(hidden: &[u64]) -> usize {
     use std::io::{Read as _, Seek as _, SeekFrom};
@@ -326,7 +325,7 @@ fn copies(hidden: &[u64]) -> usize {
     for line in maps.lines().filter(|line| line.contains(" rw-p ")) {
         let (from, to) = line.split_once(' ').unwrap().0.split_once('-').unwrap();
         let [from, to] = [from, to].map(|at| u64::from_str_radix(at, 16).unwrap());
-        // Others may give back what they had.
+        // Another thread may have unmapped its memory.
         if memory.seek(SeekFrom::Start(from)).is_err() {
             continue;
         }
