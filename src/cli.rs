@@ -1,8 +1,7 @@
-//! The command line. Other programs rely on its words, outputs and exit statuses.
+//! The command line. Its commands, outputs and exit statuses are a stable interface that other programs rely on.
 //!
-//! `dev` needs nothing, `setup` makes an installation; `serve`, `migrate`, the words of `operator`, `bootstrap` and `check`
-//! read a configuration file (see `signet.example.toml`); `issue`, `renew`, `import`, `status`, `who`, `explain` and
-//! `health` are clients; `completions` is for shells, `man` for packages. Help texts are in [`help`], results in
+//! `dev` needs no configuration and `setup` writes one. The server commands read a configuration file (see
+//! `signet.example.toml`); the client commands call a running server. Help texts are in [`help`], output formats in
 //! [`output`], exit statuses in [`failure`].
 
 mod backup;
@@ -64,24 +63,24 @@ pub(crate) struct Command {
 
 #[derive(Subcommand)]
 enum Word {
-    /// Set up an installation, up to an authority that issues.
+    /// Set up an installation with a certificate authority.
     ///
-    /// Creates what is missing: seal key, configuration, store, root, intermediate, role, administrator and TLS
-    /// certificate.
+    /// Creates what is missing: seal key, configuration, store, root, intermediate, role, administrator
+    /// and TLS certificate.
     Setup(setup::Arguments),
     /// Start a development server with a ready authority.
     ///
     /// Unsafe outside your machine: no TLS, and a root token on the screen.
     Dev(dev::Arguments),
-    /// Serve as a configuration file says, until SIGTERM.
+    /// Run the server of a configuration file until SIGTERM.
     ///
     /// SIGHUP reloads the TLS certificate.
     Serve(serve::Arguments),
-    /// Bring the schema of the store up to date.
+    /// Update the schema of the store.
     ///
-    /// Prints what was done. The server must not run.
+    /// Prints the migrations. The server must not run.
     Migrate(migrate::Arguments),
-    /// Tokens, seal and copies of an installation.
+    /// Manage tokens, seal and backups of an installation.
     #[command(subcommand)]
     Operator(operator::Word),
     /// Create the first user of the projects API.
@@ -90,16 +89,15 @@ enum Word {
     Bootstrap(bootstrap::Arguments),
     /// Check whether a server would start with a configuration.
     ///
-    /// Looks at the file, and at everything that it names. Exit status 3 when something is wrong, 1 when the file cannot
-    /// be read.
+    /// Checks the file and everything that it names. Exit status 3 if something is wrong, 1 if the file cannot be read.
     Check(check::Arguments),
-    /// Check whether a server is ready, or lives.
+    /// Check whether a server is ready or alive.
     ///
-    /// Exit status 0 when it is, 3 when it answers that it is not, 1 when it could not be asked.
+    /// Exit status 0 if it is, 3 if it responds that it is not, 1 if it cannot be reached.
     Health(health::Arguments),
-    /// Get a certificate and write it to files.
+    /// Request a certificate and write it to files.
     ///
-    /// The private key is generated here.
+    /// The private key is generated locally.
     Issue(issue::Arguments),
     /// Import an authority from a folder of PEM files.
     ///
@@ -109,33 +107,31 @@ enum Word {
     Renew(renew::Arguments),
     /// Show what is set up, what ends next, and what is wrong.
     ///
-    /// Exit status 3 when something is wrong, 1 when the server could not be asked.
+    /// Exit status 3 if something is wrong, 1 if the server cannot be reached.
     Status(status::Arguments),
-    /// Show who asked for a certificate, when, and by which role.
+    /// Show who requested a certificate, when, and with which role.
     Who(who::Arguments),
     /// Explain whether a token may do something, and why.
     ///
-    /// Shows the rule of the policy that decides.
+    /// Shows the policy rule that decides.
     Explain(explain::Arguments),
-    /// Print the completions of this command line for a shell.
+    /// Print shell completions of this command line.
     Completions(completions::Arguments),
     /// Write the manual pages of this command line to a folder.
     Man(man::Arguments),
 }
 
 impl Command {
-    /// Parses the command line of this process. An empty variable counts as none.
+    /// Parses the command line of this process. Empty environment variables count as unset.
     pub(crate) fn read() -> Self {
         let matches = without_empty(Self::definition()).try_get_matches().unwrap_or_else(|error| refuse(&error));
         Self::from_arg_matches(&matches).unwrap_or_else(|error| refuse(&error))
     }
 
-    /// The definition of the command line, with its help texts.
     pub(crate) fn definition() -> clap::Command {
         help::described(Self::command())
     }
 
-    /// Runs it to its end.
     pub(crate) fn run(self) -> Result<(), Failure> {
         if self.json {
             output::use_json();
@@ -166,13 +162,12 @@ impl Command {
     }
 }
 
-/// Runs the command of a client.
 fn client<E: Into<Failure>>(work: impl Future<Output = Result<(), E>>) -> Result<(), Failure> {
     logs_from_environment()?;
     actix_rt::System::new().block_on(work).map_err(Into::into)
 }
 
-/// Ends the process because of its command line: with help or the version, or with a usage error.
+/// Exits because of the command line: with help or version, or with a usage error.
 fn refuse(error: &clap::Error) -> ! {
     let is_json = std::env::args_os().any(|argument| argument == "--json");
     if !is_json || matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
@@ -184,7 +179,7 @@ fn refuse(error: &clap::Error) -> ! {
     std::process::exit(failure::USAGE.into());
 }
 
-/// The same command line, which reads no variable that is empty.
+/// Removes the empty environment variables from the definition, so that clap ignores them.
 fn without_empty(command: clap::Command) -> clap::Command {
     let is_empty = |arg: &Arg| arg.get_env().and_then(std::env::var_os).is_some_and(|value| value.is_empty());
     let heard = |arg: Arg| if is_empty(&arg) { arg.env(None) } else { arg };

@@ -14,7 +14,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             let error = failure.error();
-            // Who runs the program may know what no caller is told.
+            // The operator may see the database's own message; HTTP responses never contain it.
             let cause = signet::storage::said(error).map(|said| format!(" ({said})")).unwrap_or_default();
             cli::output::error(&format!("{error}{cause}"), failure.exit_status());
             ExitCode::from(failure.exit_status())

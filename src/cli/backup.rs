@@ -1,8 +1,7 @@
 //! `signet operator backup`, `restore` and `after-restore`.
 //!
-//! A copy of the embedded store is made here, beside a server that runs: the server is asked over the socket in its
-//! data folder to keep its database file as it is, and does nothing else for it. Without a server the folder is taken
-//! as one would take it. PostgreSQL has tools of its own.
+//! The command copies the embedded store itself. If a server is running, the command requests it over the socket in the
+//! data folder to leave its database file unchanged during the copy. PostgreSQL has its own tools.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -24,56 +23,50 @@ use super::owner;
 use super::place::{Place, of_database};
 use super::progress::{Display, Quiet, Unit};
 
-/// Advice for a database, whose copies PostgreSQL makes.
 const PG_TOOLS: &str = "copy it with pg_dump or pg_basebackup";
-/// Work that may wait: the server beside it is for others.
+/// Nice value of a copy, so that it does not slow the server down.
 const NICE: i32 = 15;
 
-/// The arguments of `signet operator backup`.
 #[derive(clap::Args)]
 pub(crate) struct Backup {
     #[command(flatten)]
     place: Place,
     #[command(flatten)]
     target: Target,
-    /// Number of copies to keep in the folder. Older ones are removed when the new one was verified.
+    /// Number of copies to keep in the folder. Older ones are removed after the new one has been verified.
     #[arg(long, value_name = "COUNT", conflicts_with = "to", value_parser = clap::value_parser!(u16).range(1..))]
     keep: Option<u16>,
     #[command(flatten)]
     quiet: Quiet,
 }
 
-/// Where the copy goes.
 #[derive(clap::Args)]
 #[group(required = true, multiple = false)]
 struct Target {
-    /// The file to make, mode 0600. It must not exist.
+    /// File to create, mode 0600. It must not exist.
     #[arg(long, value_name = "FILE")]
     to: Option<PathBuf>,
-    /// A folder for a copy that is named by its time (signet-20260131T030000Z.db) and verified when it is made.
+    /// Folder for a copy that is named by its time (signet-20260131T030000Z.db) and verified after it is made.
     #[arg(long, value_name = "DIR")]
     folder: Option<PathBuf>,
 }
 
-/// The arguments of `signet operator restore`.
 #[derive(clap::Args)]
 pub(crate) struct Restore {
     #[command(flatten)]
     place: Place,
-    /// The copy, as `backup` made it.
+    /// The copy that `backup` made.
     file: PathBuf,
     #[command(flatten)]
     quiet: Quiet,
 }
 
-/// The arguments of `signet operator after-restore`.
 #[derive(clap::Args)]
 pub(crate) struct AfterRestore {
     #[command(flatten)]
     place: Place,
 }
 
-/// Copies the store.
 pub(super) fn backup(arguments: &Backup) -> Result<()> {
     let Target { to, folder } = &arguments.target;
     match (to, folder) {
@@ -88,7 +81,7 @@ pub(super) fn backup(arguments: &Backup) -> Result<()> {
     }
 }
 
-/// Adds a copy to a folder and verifies it. Only then it counts as a backup, and older ones may go.
+/// Adds a copy to a folder and verifies it before it counts as a backup and older ones are removed.
 fn add_to(folder: &Path, arguments: &Backup) -> Result<()> {
     let clock = Clock::system();
     let options = arguments.place.options(clock.clone())?;
@@ -106,17 +99,15 @@ fn add_to(folder: &Path, arguments: &Backup) -> Result<()> {
     arguments.keep.map_or(Ok(()), |keep| copies::prune(folder, usize::from(keep), &file))
 }
 
-/// How a copy was made.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Copied {
     BesideServer,
     Alone,
 }
 
-/// Copies the store of a data folder to a file.
 fn copy_to(data: &Path, file: &Path, quiet: &Quiet) -> Result<Copied> {
     owner::require_of_folder(data)?;
-    // Without the right to lower its priority it works at the usual one.
+    // Without the permission to lower its priority, it runs at the usual one.
     let _ = rustix::process::setpriority_process(None, NICE);
     let display = Display::start("copying", Unit::Bytes, quiet);
     let (partial, copied) = match Client::connect(data)? {
@@ -130,7 +121,6 @@ fn copy_to(data: &Path, file: &Path, quiet: &Quiet) -> Result<Copied> {
     Ok(copied)
 }
 
-/// Reports a copy to the server that ran while it was made.
 fn report(data: &Path, copied: Copied) {
     if copied == Copied::BesideServer
         && let Err(error) = tell(data)
@@ -140,14 +130,13 @@ fn report(data: &Path, copied: Copied) {
     }
 }
 
-/// Tells a server that there is a copy now, unless it has stopped meanwhile.
 fn tell(folder: &Path) -> Result<()> {
     let Some(mut server) = Client::connect(folder)? else { return Ok(()) };
     server.ask(&json!({ "command": "backup-made" })).map(drop)
 }
 
-/// A copy beside a server. It counts only when the server says afterwards that it held the file all the time, and ends
-/// when the server ends it.
+/// Copies while a server runs. The copy is valid only if the server confirms afterwards that it held
+/// the file all the time.
 fn beside(mut server: Client, folder: &Path, to: &Path, progress: &Progress) -> Result<Partial> {
     server.ask(&json!({ "command": "backup" }))?;
     let copy = |stop: &AtomicBool| backup::copy(folder, to, Pace::Shared, stop, progress);
@@ -169,7 +158,6 @@ fn alone(folder: &Path, to: &Path, progress: &Progress) -> Result<Partial> {
     backup::copy(folder, to, Pace::Full, &AtomicBool::new(false), progress)
 }
 
-/// Puts a copy into the data folder.
 pub(super) fn restore(arguments: &Restore) -> Result<()> {
     let Restore { place, file, quiet } = arguments;
     require_file("FILE", file)?;
@@ -191,7 +179,7 @@ pub(super) fn restore(arguments: &Restore) -> Result<()> {
     Ok(())
 }
 
-/// That a copy is whole: a server may start on one that is not, and find out when it reads what is damaged.
+/// Requires an intact copy: a server may start on a damaged one and fail only when it reads the damaged part.
 async fn require_whole(copy: &Path) -> Result<()> {
     let mut findings = Findings::default();
     if known_file(copy, &mut findings).await? {
@@ -200,7 +188,7 @@ async fn require_whole(copy: &Path) -> Result<()> {
     super::verify_backup::tell(&copy.display().to_string(), &findings)
 }
 
-/// What to do when the seal key is the reason.
+/// Adds advice to an error that is due to the seal key.
 fn unopened(copy: &Path, error: Error) -> Error {
     let name = copy.display().to_string();
     if error.kind() != Kind::Invalid || !error.text().starts_with("seal") {
@@ -213,7 +201,6 @@ fn unopened(copy: &Path, error: Error) -> Error {
     Error::new(error.kind(), text)
 }
 
-/// Tells a store that it was restored.
 pub(super) fn after_restore(arguments: &AfterRestore) -> Result<()> {
     let options = arguments.place.options(Clock::system())?;
     if let Database::Embedded(folder) = &options.database {
@@ -225,7 +212,6 @@ pub(super) fn after_restore(arguments: &AfterRestore) -> Result<()> {
     Ok(())
 }
 
-/// The folder of the embedded store.
 fn embedded(place: &Place, otherwise: &str) -> Result<PathBuf> {
     match place.store()? {
         Store::Embedded(folder) => Ok(folder),

@@ -1,7 +1,6 @@
-//! `signet bootstrap`: the first user of the projects API, once.
+//! `signet bootstrap`: creates the first user of the projects API, once, in the store that the configuration names.
 //!
-//! It works on the store that the configuration names, as `operator init` does; a server on the embedded
-//! store must not run. Whoever has the token makes organizations with it and invites others.
+//! A server on the embedded store must not run. The user's token can create organizations and invite other users.
 
 use std::path::PathBuf;
 
@@ -18,26 +17,25 @@ use super::installation::{prepared, storage_options};
 use super::output::unwritten;
 use super::{output, owner};
 
-/// Holds the token of the first user where nobody can read a screen, such as in a container.
+/// Provides the token of the first user where no screen is available, such as in a container.
 const TOKEN: &str = "SIGNET_BOOTSTRAP_TOKEN";
-/// Shortest text that is taken from there, characters.
+/// Minimum length of such a token, in characters.
 const SHORTEST: usize = 32;
 
-/// The arguments of `signet bootstrap`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// The configuration file, TOML.
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
-    /// What the first user is called.
+    /// Name of the first user.
     #[arg(long, value_name = "NAME")]
     username: String,
-    /// The first user's e-mail address.
+    /// E-mail address of the first user.
     #[arg(long, value_name = "ADDRESS")]
     email: String,
 }
 
-/// Makes the first user and prints the token, unless that came from the environment.
+/// Creates the first user and prints the token, unless the token came from the environment.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let config = prepared(&arguments.config)?;
     owner::require(&config)?;
@@ -77,7 +75,6 @@ async fn first_user(storage: &Storage, clock: Clock, arguments: &Arguments, give
     Ok(text)
 }
 
-/// The token of the environment, if there is one.
 fn given_token() -> Result<Option<String>> {
     let Ok(text) = std::env::var(TOKEN) else { return Ok(None) };
     if text.len() < SHORTEST || !text.bytes().all(|byte| byte.is_ascii_graphic()) {

@@ -1,8 +1,8 @@
-//! Getting a certificate from a server: what `issue` and `renew` have in common.
+//! Requesting a certificate: the common part of `issue` and `renew`.
 //!
-//! The private key is made here and stays here; what goes to the server is a request that the key has signed, under a
-//! key of its own (`Idempotency-Key`), so that it may be sent again when its answer was lost. A certificate for another
-//! key, or one that the authority in the response did not sign, is refused.
+//! The private key is generated here and never sent. The server gets a certification request with an `Idempotency-Key`,
+//! so the request can be repeated after a lost response. A certificate for another key, or without a valid signature of
+//! the returned authority, is rejected.
 
 use std::time::Duration;
 
@@ -24,23 +24,22 @@ use super::client::{self, Caller, Question, Reply};
 use super::names::Names;
 use super::path;
 
-/// Most links that are looked for at the end of a chain.
+/// Maximum number of authorities that are searched above the end of a chain.
 const LONGEST_CHAIN: usize = 8;
-/// Most mounts, and most issuers of one, in which they are looked for.
+/// Maximum number of mounts, and of issuers per mount, that are searched.
 const MOST_LOOKED_AT: usize = 64;
-/// How the warnings of a role end that takes the names of the request.
+/// Endings of the warnings of roles that use the names of the request.
 const OF_REQUEST: [&str; 2] = ["(use_csr_sans)", "(use_csr_common_name)"];
-/// The label of certificates in PEM.
 const CERTIFICATE: &str = "CERTIFICATE";
 
-/// Who is to certify, and for how long.
+/// The authority, role and lifetime.
 #[derive(clap::Args)]
 #[command(next_help_heading = "Authority")]
 pub(super) struct Authority {
-    /// The role that decides what may be issued.
+    /// Role that decides what may be issued.
     #[arg(long, env = "SIGNET_ROLE", default_value = "dev", value_parser = path::role)]
     pub(super) role: String,
-    /// The mount of the certificate authority.
+    /// Mount of the certificate authority.
     #[arg(long, env = "SIGNET_MOUNT", default_value = "pki", value_parser = path::mount)]
     pub(super) mount: String,
     /// Time to live, such as 24h.
@@ -50,15 +49,14 @@ pub(super) struct Authority {
     pub(super) caller: Caller,
 }
 
-/// What is certified.
 pub(super) enum Subject<'s> {
-    /// The key behind a request.
+    /// The key of a certification request.
     Request(&'s Request),
-    /// A key that the server makes.
+    /// A key that the server generates.
     ServerKey,
 }
 
-/// A certification request, read back.
+/// A certification request, parsed back from PEM.
 pub(super) struct Request {
     text: String,
     key: PublicKey,
@@ -66,17 +64,17 @@ pub(super) struct Request {
 }
 
 impl Request {
-    /// The request that a text holds.
+    /// Parses a PEM text.
     ///
     /// # Errors
-    /// `Invalid` when it cannot be read, or was not signed by the key in it.
+    /// `Invalid` when it cannot be parsed, or was not signed by its own key.
     pub(super) fn read(text: &str) -> Result<Self> {
         let csr = Csr::from_pem(text)?;
         csr.verify()?;
         Ok(Self { text: pem::encode("CERTIFICATE REQUEST", csr.der()), names: Names::of_request(&csr)?, key: csr.key })
     }
 
-    /// A request for names, signed by `key`.
+    /// Creates a request for names, signed by `key`.
     ///
     /// # Errors
     /// `Internal` when the crypto library fails.
@@ -92,17 +90,17 @@ impl Request {
     }
 }
 
-/// A new key of a kind, and its PEM text.
+/// Generates a key and returns it with its PEM text.
 ///
 /// # Errors
-/// `Invalid`, naming the field, for a kind that there is not.
+/// `Invalid`, with the field, for an unknown type or size.
 pub(super) fn new_key(key_type: &str, bits: i64) -> Result<(PrivateKey, Secret)> {
     let key = PrivateKey::generate(KeySpec::new(key_type, bits)?)?;
     let text = Secret::new(pem::encode("PRIVATE KEY", key.to_pkcs8()?.expose()));
     Ok((key, text))
 }
 
-/// The kind of key that a role wants in the place of `kind`, where that is why a request was refused.
+/// Returns the type of key that a role requires, if the server rejected `kind` for that reason.
 pub(super) fn wanted_kind(refusal: &Error, kind: KeyKind) -> Option<(&'static str, i64)> {
     let after = |before: &str| refusal.text().split_once(before).map(|(_, rest)| rest);
     if let Some(rest) = after("role requires keys of type ") {
@@ -112,16 +110,14 @@ pub(super) fn wanted_kind(refusal: &Error, kind: KeyKind) -> Option<(&'static st
     Some((kind.name(), bits))
 }
 
-/// A refusal, and when the server wants to be asked again.
 pub(super) struct Refusal {
     pub(super) error: Error,
     pub(super) retry_after: Option<Duration>,
-    /// Whether the server issued a certificate that is of no use: the next one will hardly be better.
+    /// `true` if the server issued an unusable certificate: a retry would probably not help.
     pub(super) is_useless: bool,
 }
 
 impl Refusal {
-    /// The refusal of a certificate that the server issued.
     pub(super) fn useless(error: Error) -> Self {
         Self { error, retry_after: None, is_useless: true }
     }
@@ -139,10 +135,8 @@ impl From<Refusal> for Error {
     }
 }
 
-/// What a server answers.
 type Answer = client::Answer<Data>;
 
-/// The members that matter.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Data {
@@ -154,7 +148,6 @@ struct Data {
     renew_after: Value,
 }
 
-/// A certificate of a chain, with its text.
 #[derive(Clone, Debug)]
 pub(super) struct Link {
     pub(super) certificate: Certificate,
@@ -162,10 +155,10 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// The certificate of a PEM text.
+    /// Parses a PEM text.
     ///
     /// # Errors
-    /// `Invalid` when that is none.
+    /// `Invalid` when it is no certificate.
     pub(super) fn read(text: &str) -> Result<Self> {
         match pem::first(text)? {
             Some((label, der)) if label == CERTIFICATE => {
@@ -176,38 +169,35 @@ impl Link {
         }
     }
 
-    /// Whether nobody stands above it.
     pub(super) fn is_root(&self) -> bool {
         self.certificate.is_self_signed()
     }
 }
 
-/// What a certificate's file holds beside it.
+/// The certificates that follow the leaf in its file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Chain {
-    /// The authorities above it but the root, as servers show them.
+    /// The authorities above it except the root, as servers send them.
     #[default]
     Intermediates,
-    /// All authorities, the root too.
+    /// All authorities, including the root.
     Full,
-    /// Nothing.
+    /// None.
     None,
 }
 
-/// A certificate that was issued.
 pub(super) struct Issued {
     pub(super) leaf: Link,
-    /// The authorities above it, the one that signed it first.
+    /// The authorities above the leaf, starting with its issuer.
     pub(super) chain: Vec<Link>,
-    /// Its private key, where the server made it.
+    /// Its private key, if the server generated it.
     pub(super) key: Option<Secret>,
-    /// When to ask for the next one, epoch seconds.
+    /// Time to request the next certificate, in Unix seconds.
     pub(super) renew_after: Option<i64>,
     pub(super) warnings: Vec<String>,
 }
 
 impl Issued {
-    /// The text of the certificate's file.
     pub(super) fn certificates(&self, chain: Chain) -> String {
         let above = self.chain.iter().filter(|link| match chain {
             Chain::Intermediates => !link.is_root(),
@@ -217,12 +207,10 @@ impl Issued {
         std::iter::once(&self.leaf).chain(above).map(|link| link.text.as_str()).collect()
     }
 
-    /// The text of the authorities' file.
     pub(super) fn authorities(&self) -> String {
         self.chain.iter().map(|link| link.text.as_str()).collect()
     }
 
-    /// What is said of it, as JSON.
     pub(super) fn told(&self) -> Value {
         let time = |seconds| Time::from_unix_timestamp(seconds).map(rfc3339).ok();
         json!({
@@ -237,11 +225,11 @@ impl Issued {
 }
 
 impl Authority {
-    /// Asks for a certificate. Names go along in the body too, for roles that do not take those of a request; where
-    /// both say the same, the server's word about it is left out.
+    /// Requests a certificate. The names are also sent in the body, for roles that ignore the names in a certification
+    /// request. If both are equal, warnings about that are dropped.
     ///
     /// # Errors
-    /// What the server refuses, and an answer that is none or for another key.
+    /// The server's refusal; an unusable response.
     pub(super) async fn certify(&self, subject: &Subject<'_>, names: &Names) -> std::result::Result<Issued, Refusal> {
         let word = if matches!(subject, Subject::ServerKey) { "issue" } else { "sign" };
         let path = format!("{}/{word}/{}", self.mount, self.role);
@@ -258,7 +246,7 @@ impl Authority {
         let mut reply = self.caller.ask(Question { key: key.as_deref(), ..Question::post(&path, &body) }).await?;
         let mut answer = read(&reply);
         if reply.status == 400 && key.is_some() && answer.errors.iter().any(|text| text.contains("Idempotency-Key")) {
-            // Of what is stored nowhere no request can be answered twice: then it is asked for once.
+            // Without stored certificates the server cannot deduplicate requests: one attempt without the key.
             reply = self.caller.ask(Question::post(&path, &body)).await?;
             answer = read(&reply);
         }
@@ -276,7 +264,6 @@ impl Authority {
         Ok(issued)
     }
 
-    /// Looks for the authorities above the last one of a chain, in every mount that the token may see.
     async fn complete(&self, issued: &mut Issued) {
         for _ in 0..LONGEST_CHAIN {
             match issued.chain.last() {
@@ -325,7 +312,6 @@ fn read(reply: &Reply) -> Answer {
     serde_json::from_slice(reply.body.expose()).unwrap_or_default()
 }
 
-/// The next step of whoever was refused.
 fn hint(reply: &Reply, errors: &[String], caller: &Caller) -> String {
     let says = |word: &str| errors.iter().any(|text| text.contains(word));
     match reply.status {
@@ -339,11 +325,10 @@ fn hint(reply: &Reply, errors: &[String], caller: &Caller) -> String {
     }
 }
 
-/// What an answer holds.
+/// Validates a response.
 ///
 /// # Errors
-/// `BadGateway` when something is missing, or the certificate is for another key than the request's or not signed by
-/// its authority.
+/// `BadGateway` when a part is missing, or the certificate is for another key or not signed by its authority.
 fn issued(answer: Answer, expected: Option<&Request>) -> Result<Issued> {
     let Answer { data, warnings, .. } = answer;
     let missing = |what: &str| Error::new(Kind::BadGateway, format!("the server's answer has no {what}"));
@@ -374,7 +359,7 @@ fn issued(answer: Answer, expected: Option<&Request>) -> Result<Issued> {
     Ok(Issued { leaf, chain, key, renew_after, warnings: warnings.unwrap_or_default() })
 }
 
-/// A UUID of version 7 (RFC 9562): it begins with the time, which keeps the server's index of them in order.
+/// Returns a UUID of version 7 (RFC 9562): it begins with the time, which keeps the server's index of keys in order.
 fn request_key() -> String {
     let millis = Clock::system().now().unix_timestamp_nanos() / 1_000_000;
     let millis = u64::try_from(millis).unwrap_or_default();

@@ -1,8 +1,8 @@
-//! `signet check`: whether a server would start with a configuration, and serve.
+//! `signet check`: reports whether a server would start and serve with a configuration.
 //!
-//! The file is read first, with the environment; then everything that it names is looked at: files, the store and its seal,
-//! the listeners. A line each, `ok`, `note` or `wrong`. Nothing is changed and nothing made, and a server may run meanwhile;
-//! run it as the user of the server, whose rights are the ones that count.
+//! The configuration file is read first, with the environment. Then everything that it names is checked: files, the
+//! store and its seal, the listeners. Each check prints a line with `ok`, `note` or `wrong`. It changes nothing, and a
+//! server may be running. It must run as the server's user, whose permissions count.
 
 mod environment;
 mod listeners;
@@ -22,19 +22,18 @@ use super::installation;
 use super::output;
 use report::Report;
 
-/// The arguments of `signet check`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// The configuration file, TOML.
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
-    /// Look at the configuration alone: open no file that it names, no store and no listener.
+    /// Check only the configuration: open no file that it names, no store and no listener.
     #[arg(long)]
     file_only: bool,
 }
 
-/// Says what was found; a finding when a server would not start or not serve. `commands` is the whole command line, which
-/// knows the variables that are read.
+/// Reports all checks, and fails if a server would not start or serve. `commands` is the whole command line, which
+/// defines the environment variables.
 pub(crate) fn run(arguments: &Arguments, commands: &clap::Command) -> Result<(), Failure> {
     let config = config::load(&arguments.config)?;
     let database = installation::database(&config)?;
@@ -61,7 +60,6 @@ pub(crate) fn run(arguments: &Arguments, commands: &clap::Command) -> Result<(),
     findings(wrong)
 }
 
-/// The files and folders that nothing else looks at.
 fn files(report: &mut Report, config: &Config) {
     for (name, path) in &config.pkcs11_libraries {
         match std::fs::File::open(path) {
@@ -91,7 +89,7 @@ fn files(report: &mut Report, config: &Config) {
     }
 }
 
-/// Whether lines can be added to a file, or it can be made. Neither is done.
+/// Checks that a file can be appended to or created, without doing so.
 fn appendable(path: &Path) -> std::io::Result<()> {
     match appending().open(path) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {

@@ -1,8 +1,8 @@
-//! How commands ask a server.
+//! The HTTP client of all commands.
 //!
-//! The token goes to the server that was named and to no other: redirects are not followed, and plain http leads no
-//! further than this machine. A server that is busy is asked again when it says so, for as long as the caller's
-//! patience lasts ([`Caller::ask`]); one that does not listen is not. Each request ends within `--timeout`.
+//! The token is sent only to the configured server: redirects are not followed, and plain http is allowed only to this
+//! machine. If the server is busy, requests are repeated until the caller's `--patience` ends ([`Caller::ask`]); if it
+//! does not listen, they fail. Each request ends within `--timeout`.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
@@ -21,30 +21,27 @@ use url::{Host, Url};
 use super::output::one_line;
 use super::token;
 
-/// The name of this machine in addresses.
 const LOCALHOST: &str = "localhost";
-/// How much of an address that a server points to is shown, characters.
+/// Maximum length of a redirect target or foreign text that is shown, in characters.
 const LONGEST_SHOWN: usize = 200;
-/// Longest answer that is read, octets.
+/// Maximum size of a response, in bytes.
 const LONGEST_ANSWER: usize = 4 << 20;
-/// Longest time that a server is believed when it says when to come back: it may be a mistake, and must not put off what
-/// is due.
+/// Maximum accepted `Retry-After`: a larger value may be a mistake, and must not delay work that is due.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
-/// The first pause before a question is asked again whose answer was lost, and the longest of all.
+/// First and maximum pause before a request is repeated.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
-/// The flag and variable of the file of the authorities to trust.
 const CACERT: &str = "--cacert or SIGNET_CACERT";
 
-/// Where a server explains decisions of policies.
+/// API path that explains the decision of policies about any token.
 const EXPLAIN: &str = "sys/internal/explain";
-/// Where it explains them to the token itself.
+/// API path that explains it for the token of the request.
 const EXPLAIN_SELF: &str = "sys/internal/explain-self";
 
-/// Longest time for a connection, of what `--timeout` allows for the whole request.
+/// Maximum time for a connection, as a part of `--timeout`.
 const MAX_CONNECT_TIME: Duration = Duration::from_secs(10);
 
-/// Which server is asked.
+/// The server, and how to connect to it.
 #[derive(clap::Args)]
 #[command(next_help_heading = "Connection")]
 pub(super) struct Server {
@@ -54,12 +51,12 @@ pub(super) struct Server {
     /// PEM file of the authorities to trust for the server's own certificate.
     #[arg(long, value_name = "FILE", env = "SIGNET_CACERT")]
     cacert: Option<PathBuf>,
-    /// How long the server may take for a request, with the connection: at most 10 seconds of it.
+    /// Time limit of a request, including at most 10 seconds to connect.
     #[arg(long, value_name = "DURATION", env = "SIGNET_TIMEOUT", default_value = "30s", value_parser = timeout)]
     timeout: Duration,
 }
 
-/// A server, and who asks it.
+/// A server and the token for it.
 #[derive(clap::Args)]
 #[command(next_help_heading = "Connection")]
 pub(super) struct Caller {
@@ -67,77 +64,64 @@ pub(super) struct Caller {
     server: Server,
     #[command(flatten)]
     token: token::Source,
-    /// How long to go on asking a server that is busy, such as 30s.
+    /// How long to retry while the server is busy, such as 30s.
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = duration)]
     patience: Duration,
 }
 
-/// What is asked.
 #[derive(Clone, Copy)]
 pub(super) struct Question<'q> {
     /// GET, LIST, POST or DELETE.
     pub(super) method: &'static str,
-    /// Below `/v1`.
     pub(super) path: &'q str,
-    /// The body of a POST.
     pub(super) body: Option<&'q Value>,
-    /// The key by which the server knows that it is asked again; without one it is not when an answer was lost.
+    /// The `Idempotency-Key`. A POST without a key is not repeated after a lost response.
     pub(super) key: Option<&'q str>,
 }
 
 impl<'q> Question<'q> {
-    /// A GET.
     pub(super) fn get(path: &'q str) -> Self {
         Self { method: "GET", path, body: None, key: None }
     }
 
-    /// A LIST.
     pub(super) fn list(path: &'q str) -> Self {
         Self { method: "LIST", ..Self::get(path) }
     }
 
-    /// A POST.
     pub(super) fn post(path: &'q str, body: &'q Value) -> Self {
         Self { method: "POST", body: Some(body), ..Self::get(path) }
     }
 
-    /// Whether asking twice is the same as asking once.
+    /// `true` if repeating the request has no further effect.
     fn may_be_repeated(&self) -> bool {
         self.method != "POST" || self.key.is_some()
     }
 }
 
-/// What a server answered.
 pub(super) struct Reply {
     url: String,
-    /// The status.
     pub(super) status: u16,
-    /// When to ask again, where the server says so; an hour at most.
+    /// The server's `Retry-After`, at most an hour.
     pub(super) retry_after: Option<Duration>,
-    /// The certificate that the server showed, DER.
+    /// The server's certificate, DER.
     pub(super) peer: Option<Vec<u8>>,
-    /// The body, of which a private key may be a part.
     pub(super) body: PartlySecret,
-    /// Why it denies the request (403), where the server explains that.
+    /// The server's explanation of a denied request (403), if available.
     denial: Option<String>,
 }
 
-/// The body of an answer, with the members of `data` that matter to who asks.
+/// The body of a response, with the members of `data` that the caller needs.
 #[derive(Default, Deserialize)]
 #[serde(default, bound = "D: Default + Deserialize<'de>")]
 pub(super) struct Answer<D> {
-    /// What was made.
     pub(super) data: D,
-    /// What there is to say of it.
     pub(super) warnings: Option<Vec<String>>,
-    /// Why nothing was made.
     pub(super) errors: Vec<String>,
 }
 
-/// A question without an answer.
 struct Lost {
     error: Error,
-    /// Whether it may have been heard: then another try is of use.
+    /// `true` if the server may have received it, so that a retry is useful.
     sent: bool,
 }
 
@@ -148,8 +132,8 @@ impl From<Error> for Lost {
 }
 
 impl Caller {
-    /// Asks, and asks again for as long as the patience lasts: a server that says when to come back (429, 503), and,
-    /// where asking twice is the same as asking once, one whose answer was lost on the way.
+    /// Sends a request, and retries until `--patience` ends: when the server asks to come back later (429, 503), and
+    /// after a lost response if the request may be repeated.
     ///
     /// # Errors
     /// Those of [`Server::post`]; `Invalid` without a token.
@@ -175,7 +159,7 @@ impl Caller {
         }
     }
 
-    /// Asks once, however busy the server is.
+    /// Sends a request once, even if the server is busy.
     ///
     /// # Errors
     /// As [`Caller::ask`].
@@ -185,7 +169,7 @@ impl Caller {
         answer.map_err(|lost| lost.error)
     }
 
-    /// Posts a body without a token, to log in.
+    /// Posts a body without a token, for a login.
     ///
     /// # Errors
     /// Those of [`Server::post`].
@@ -193,30 +177,27 @@ impl Caller {
         self.server.post(path, "", body).await
     }
 
-    /// Uses the token of a login from now on.
     pub(super) fn use_token(&self, token: Secret) {
         self.token.use_login(token);
     }
 
-    /// `true` after a login.
     pub(super) fn has_token(&self) -> bool {
         self.token.has_login()
     }
 
-    /// Where the token is from, as messages name it.
+    /// The source of the token, for messages.
     pub(super) fn token_place(&self) -> String {
         self.token.shown()
     }
 
-    /// The address of the server.
     pub(super) fn address(&self) -> &str {
         self.server.address()
     }
 
-    /// The `data` of an answer that is to be 200.
+    /// Sends a request and returns the `data` of the response.
     ///
     /// # Errors
-    /// Those of [`Caller::ask`], and what the server refuses.
+    /// Those of [`Caller::ask`]; any status other than 200.
     pub(super) async fn data(&self, question: Question<'_>) -> Result<Value> {
         let reply = self.ask(question).await?;
         if reply.status != 200 {
@@ -227,17 +208,15 @@ impl Caller {
     }
 }
 
-/// Up to a fifth later: callers that were turned away together do not come back together.
+/// Adds up to a fifth of random delay, so that callers that were rejected together do not retry together.
 pub(super) fn later(wait: Duration) -> Duration {
     wait.saturating_add(wait / (5 * 255) * u32::from(random::bytes::<1>()[0]))
 }
 
-/// A duration among the arguments.
 pub(super) fn duration(text: &str) -> std::result::Result<Duration, &'static str> {
     parse_duration(text).ok_or("must be a duration such as 90s, 24h or 7d")
 }
 
-/// A time limit among the arguments.
 fn timeout(text: &str) -> std::result::Result<Duration, &'static str> {
     parse_duration(text).filter(|time| !time.is_zero()).ok_or("must be a duration above 0, such as 30s")
 }
@@ -246,13 +225,13 @@ impl Server {
     /// Posts a body to a path below `/v1`.
     ///
     /// # Errors
-    /// `Invalid` for an address that a token is not sent to, `Unavailable` without an answer, `BadGateway` for one
-    /// that points elsewhere or is longer than any.
+    /// `Invalid` for an address to which no token may be sent, `Unavailable` without a response, `BadGateway` for a
+    /// redirect or an oversized response.
     pub(super) async fn post(&self, path: &str, token: &str, body: &Value) -> Result<Reply> {
         self.send(Question::post(path, body), token).await.map_err(|lost| lost.error)
     }
 
-    /// Deletes what is at a path below `/v1`.
+    /// Deletes the resource at a path below `/v1`.
     ///
     /// # Errors
     /// Those of [`Server::post`].
@@ -261,26 +240,24 @@ impl Server {
         self.send(question, token).await.map_err(|lost| lost.error)
     }
 
-    /// The server at an address.
     pub(super) fn at(address: String, timeout: Duration) -> Self {
         Self { address, cacert: None, timeout }
     }
 
-    /// The time limit of a request.
     pub(super) fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// Its address, without the beginning of the paths of its API, as the addresses of other clients have it.
+    /// The address without a trailing `/v1`, which the addresses of other clients contain.
     pub(super) fn address(&self) -> &str {
         let address = self.address.trim_end_matches('/');
         let server = address.strip_suffix("/v1").map(|server| server.trim_end_matches('/'));
-        // A machine may be called that, too.
+        // A host may be named `v1`.
         server.filter(|server| !server.ends_with(':')).unwrap_or(address)
     }
 
-    /// GETs a path below `/v1` without a token; the status, and the body as JSON. A `trusting` caller takes any
-    /// certificate: it says nothing, and acts on nothing but whether there is an answer.
+    /// Sends a GET below `/v1` without a token; returns the status and the JSON body. With `trusting` any certificate
+    /// is accepted, because the caller only needs to know if the server responds.
     ///
     /// # Errors
     /// Those of [`Server::post`].
@@ -297,7 +274,7 @@ impl Server {
         Ok((status, serde_json::from_slice(body.expose()).unwrap_or_default()))
     }
 
-    /// Sends a request. Where the server denies it, it is asked why.
+    /// Sends a request. If the server denies it, requests an explanation.
     async fn send(&self, question: Question<'_>, token: &str) -> std::result::Result<Reply, Lost> {
         let mut reply = self.send_only(question, token).await?;
         if reply.status == 403 && !token.is_empty() && !question.path.starts_with(EXPLAIN) {
@@ -306,7 +283,7 @@ impl Server {
         Ok(reply)
     }
 
-    /// Why the server denies a request to a token: it does not know the token, or the rule that decides.
+    /// The reason why the server denies a request to a token: the token is unknown, or a policy rule decides.
     async fn denial(&self, method: &str, path: &str, token: &str) -> Option<String> {
         let body = json!({ "method": method, "path": path });
         let reply = self.send_only(Question::post(EXPLAIN_SELF, &body), token).await.ok()?;
@@ -335,7 +312,7 @@ impl Server {
         self.answer(request).await
     }
 
-    /// As [`Server::post`], with a body of bytes of this media type.
+    /// As [`Server::post`], with a binary body of a media type.
     ///
     /// # Errors
     /// As [`Server::post`].
@@ -368,7 +345,7 @@ impl Server {
             .tls_info(true)
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
-            // Whatever a resolver says; port 0 stands for the one of the address.
+            // Independent of the resolver. Port 0 means the port of the URL.
             .resolve_to_addrs(LOCALHOST, &[(Ipv4Addr::LOCALHOST, 0).into(), (Ipv6Addr::LOCALHOST, 0).into()]);
         if let Some(file) = &self.cacert {
             let pem =
@@ -380,7 +357,6 @@ impl Server {
         Ok(client)
     }
 
-    /// Sends a request and reads the answer.
     async fn answer(&self, request: reqwest::RequestBuilder) -> std::result::Result<Reply, Lost> {
         let lost = |e: reqwest::Error| {
             let sent = !e.is_connect() && !e.is_builder();
@@ -404,10 +380,10 @@ impl Server {
         Ok(Reply { url, status, retry_after, peer, body, denial: None })
     }
 
-    /// The body of an answer.
+    /// Reads the body of a response.
     ///
     /// # Errors
-    /// `Unavailable` when it ends early, `BadGateway` when it is longer than any answer.
+    /// `Unavailable` when it is cut off, `BadGateway` when it is too large.
     async fn read(&self, mut answer: reqwest::Response) -> Result<PartlySecret> {
         let base = self.address();
         let mut body = PartlySecret::default();
@@ -424,7 +400,6 @@ impl Server {
         Ok(body)
     }
 
-    /// The error for a missing answer: why, and what to do about it where that is known.
     fn no_answer(&self, error: reqwest::Error) -> Error {
         let base = self.address();
         if error.is_timeout() {
@@ -447,14 +422,13 @@ impl Server {
     }
 }
 
-/// When to come back, of what a server says (RFC 9110 10.2.3); a date is not read.
+/// Parses `Retry-After` (RFC 9110 10.2.3) in seconds; dates are ignored.
 fn seconds(after: &str) -> Option<Duration> {
     let digits = Some(after.trim()).filter(|text| !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit()))?;
-    // More digits than any number has are a long time, too.
+    // A number that is too large counts as the maximum.
     Some(Duration::from_secs(digits.parse().unwrap_or(u64::MAX)).min(LONGEST_WAIT))
 }
 
-/// A token as a header.
 fn header(token: &str) -> Result<HeaderValue> {
     let mut token =
         HeaderValue::from_str(token).map_err(|_| Error::invalid("token: has characters that no token has"))?;
@@ -463,7 +437,6 @@ fn header(token: &str) -> Result<HeaderValue> {
 }
 
 impl Reply {
-    /// The hint of a denied request: why, and where the token is from.
     pub(super) fn denial_hint(&self, token_place: &str) -> String {
         match &self.denial {
             Some(denial) => format!(" ({denial}; the token is from {token_place})"),
@@ -471,8 +444,8 @@ impl Reply {
         }
     }
 
-    /// The refusal that it is: why, what the server says that may be done about it, and what the caller might do. Of an
-    /// answer in other words than a server's own, such as a proxy's, its beginning is shown.
+    /// Converts a response with an error status to an error: the server's errors and warnings, and a hint. For a
+    /// response in another format, such as a proxy's, it shows the beginning.
     pub(super) fn refusal(&self, hint: &str) -> Error {
         let denial = self.denial.as_ref().filter(|_| hint.is_empty()).map(|denial| format!(" ({denial})"));
         let hint = denial.as_deref().unwrap_or(hint);
@@ -488,18 +461,18 @@ impl Reply {
     }
 }
 
-/// The beginning of a text that a stranger wrote, in quotes when there is any. No octet of it acts on a terminal.
+/// The beginning of an untrusted text, quoted and escaped so that it has no effect on a terminal.
 fn beginning(text: &[u8]) -> String {
-    // A character has four octets at most.
+    // A character has at most four bytes.
     let text = String::from_utf8_lossy(&text[..text.len().min(4 * LONGEST_SHOWN)]);
     let shown: String = text.trim().chars().take(LONGEST_SHOWN).collect();
     if shown.is_empty() { shown } else { format!("{shown:?}") }
 }
 
-/// The token must not be read on the way: TLS, or no way at all.
+/// Requires an address at which the token is protected: https, or this machine.
 ///
 /// # Errors
-/// `Invalid` for plain http to another machine, and for what is no address of a server.
+/// `Invalid` for plain http to another machine, and for an invalid URL.
 fn check_address(base: &str) -> Result<()> {
     let refuse = |rule: &str| Err(Error::invalid(format!("SIGNET_ADDR: {rule}")));
     let Ok(url) = Url::parse(base) else { return refuse("is not a URL, such as https://signet.example") };
@@ -517,21 +490,19 @@ fn check_address(base: &str) -> Result<()> {
     }
 }
 
-/// What TLS found wrong, wherever it is among the causes.
 fn tls_error(error: &reqwest::Error) -> Option<&rustls::Error> {
     let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(cause) = next {
         if let Some(found) = cause.downcast_ref() {
             return Some(found);
         }
-        // An error of input and output passes over the one in it when it is asked for its source.
+        // `source` of an I/O error skips the error that it wraps.
         let within = cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
         next = within.map(|within| -> &(dyn std::error::Error + 'static) { within }).or_else(|| cause.source());
     }
     None
 }
 
-/// The innermost cause, which names the problem (refused, unknown authority …).
 fn cause(error: &reqwest::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     while let Some(inner) = cause.source() {
@@ -599,7 +570,7 @@ mod tests {
         ] {
             assert_eq!(refused(body), said);
         }
-        // However long, and wherever a character is cut.
+        // Any length, and cuts within a character.
         let long = "\u{20ac}".repeat(1 << 20);
         assert_eq!(refused(long.as_bytes()).chars().count(), LONGEST_SHOWN + "u: status 400: \"\" (next)".len());
     }

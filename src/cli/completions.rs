@@ -1,4 +1,4 @@
-//! `signet completions`: what a shell needs to complete this command line, made from its definition.
+//! `signet completions`: shell completions of this command line.
 
 use std::io::Write as _;
 
@@ -8,14 +8,12 @@ use signet::error::Result;
 
 use super::output;
 
-/// The arguments of `signet completions`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// The shell.
+    /// Shell to complete for.
     shell: Shell,
 }
 
-/// Writes the completions to standard output.
 pub(crate) fn run(arguments: &Arguments, definition: &mut clap::Command) -> Result<()> {
     let mut script = Vec::new();
     generate(arguments.shell, definition, "signet", &mut script);

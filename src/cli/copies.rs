@@ -1,7 +1,6 @@
-//! A folder of backups, each named by its time: `signet-20260131T030000Z.db`.
+//! A folder of backups with names by time: `signet-20260131T030000Z.db`.
 //!
-//! Retention is here. It runs after a new copy was verified and never removes that one, so a good copy is left whatever
-//! the others are.
+//! Retention runs after a new copy has been verified and never removes that copy, so at least one good copy is left.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -16,10 +15,10 @@ use time::{PrimitiveDateTime, UtcOffset};
 
 use super::output::line;
 
-/// File name of a copy. The order of the names is that of the times.
+/// File name of a copy. Names sort by time.
 const NAME: &[BorrowedFormatItem<'_>] = format_description!("signet-[year][month][day]T[hour][minute][second]Z.db");
 
-/// The file of a copy that is made now.
+/// The path of a copy that is made at `now`.
 ///
 /// # Errors
 /// `Internal` for a time beyond the year 9999.
@@ -27,7 +26,7 @@ pub(super) fn file_at(folder: &Path, now: Time) -> Result<PathBuf> {
     now.to_offset(UtcOffset::UTC).format(NAME).map(|name| folder.join(name)).map_err(Error::internal)
 }
 
-/// The newest copy of a folder.
+/// Finds the newest copy in a folder.
 ///
 /// # Errors
 /// `NotFound` when there is none; `Unavailable` when the folder cannot be read.
@@ -39,8 +38,8 @@ pub(super) fn newest(folder: &Path) -> Result<PathBuf> {
     })
 }
 
-/// Removes all but the newest `keep` copies, `made` among them, and what killed commands have left. The caller holds the
-/// lock of the folder.
+/// Removes all but the newest `keep` copies (always keeping `made`), and leftovers of killed commands. The caller holds
+/// the lock of the folder.
 ///
 /// # Errors
 /// `Unavailable` naming what cannot be removed.

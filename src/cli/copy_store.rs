@@ -1,8 +1,8 @@
-//! `signet operator copy-store`: from the embedded store to PostgreSQL.
+//! `signet operator copy-store`: copies the embedded store to PostgreSQL.
 //!
-//! The server must not run, or its copy be named in its place: what a server stores after this is not in the database.
-//! The store itself is marked as moved then, so that no server starts on it beside the database. The mark is there before
-//! the first row, and goes only where the database is known to be without them.
+//! The server must be stopped, unless a backup is copied instead: later writes of a server would be lost. The original
+//! store is marked as moved, so that no server starts on it. The mark is written before the first row, and removed only
+//! if the database is known to be empty.
 
 use std::path::{Path, PathBuf};
 
@@ -23,27 +23,24 @@ use super::place::Place;
 use super::progress::{Display, Quiet, Unit};
 use super::verify_backup::{CERTIFICATES, tell};
 
-/// What becomes of a store of which nobody knows whether it was copied.
 const STAYS: &str = " No server starts on the store from now on; where it is to go on, with nothing on the database: signet \
                      operator after-restore.";
 
-/// The arguments of `signet operator copy-store`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     place: Place,
-    /// The database, which must be empty: postgres://user@host/database. A password belongs into the environment, or
-    /// into the file that `passfile` names.
+    /// Destination database, which must be empty: postgres://user@host/database. Put a password into the environment or
+    /// the file that `passfile` names.
     #[arg(long, value_name = "URL", env = "SIGNET_COPY_STORE_TO", hide_env_values = true)]
     to: String,
-    /// A copy that `backup` made, instead of the store itself: the server may run then.
+    /// A copy that `backup` made, instead of the store itself; then the server may be running.
     #[arg(long, value_name = "FILE")]
     from: Option<PathBuf>,
     #[command(flatten)]
     quiet: Quiet,
 }
 
-/// Copies all of it, and looks through what came of that.
 pub(super) fn run(arguments: &Arguments) -> Result<()> {
     let to = PostgresUrl::parse(&arguments.to)?;
     if let Some(file) = &arguments.from {
@@ -69,7 +66,7 @@ async fn copy(options: Options, folder: &Path, arguments: &Arguments, to: Postgr
     look_through(to, seal_key, clock, quiet).await
 }
 
-/// Copies the store itself, on which no server starts any more once it may be in the database.
+/// Copies the store itself. No server can start on it once its data may be in the database.
 async fn move_store(options: Options, folder: &Path, quiet: &Quiet, to: PostgresUrl, clock: Clock) -> Result<()> {
     let seal_key = options.seal_key.clone();
     let is_again = {
@@ -77,16 +74,17 @@ async fn move_store(options: Options, folder: &Path, quiet: &Quiet, to: Postgres
         backup::is_moved(folder)?
     };
     if !is_again {
-        // Brings the schema up to date and the log into the file. A copy that was interrupted has done that; its mark stays.
+        // Updates the schema and merges the log into the file. An interrupted copy has done that
+        // already; its mark remains.
         storage::open(options).await?.shutdown().await?;
     }
     let locked = backup::lock(folder)?;
     if !is_again {
-        // Before the first row: whatever ends this, no server starts beside a database that has it all.
+        // Before the first row: if the copy fails at any point, no server can start next to a complete database.
         backup::note_moved(folder, clock.now())?;
     }
     let carried = carry(backup::database(folder), seal_key.clone(), &to, &clock, quiet).await;
-    // An error says that the database has nothing of it.
+    // After an error the database is empty.
     if carried.is_err() && !is_again {
         backup::take_back(folder)?;
     }
@@ -95,7 +93,7 @@ async fn move_store(options: Options, folder: &Path, quiet: &Quiet, to: Postgres
     look_through(to, seal_key, clock, quiet).await
 }
 
-/// That the database has it all: whoever does not know is told how to find out. `more` is said of the store.
+/// Requires a known outcome of the copy. `more` is added to the error.
 fn require_known(outcome: Outcome, more: &str) -> Result<()> {
     let Outcome::Unknown(lost) = outcome else { return Ok(()) };
     let text = format!(
@@ -107,7 +105,6 @@ fn require_known(outcome: Outcome, more: &str) -> Result<()> {
     Err(Error::unavailable(text, lost))
 }
 
-/// Looks through what came of it.
 async fn look_through(database: PostgresUrl, seal_key: SealKey, clock: Clock, quiet: &Quiet) -> Result<()> {
     let display = Display::start("checking", CERTIFICATES, quiet);
     let findings = server::verify::verify(Subject::Postgres(database), seal_key, clock, &display.progress).await;
@@ -115,7 +112,7 @@ async fn look_through(database: PostgresUrl, seal_key: SealKey, clock: Clock, qu
     let findings = findings.map_err(|e| e.within("the database has it all, and could not be looked through"))?;
     match (findings.count_certain(), findings.count()) {
         (0, 1..) => {
-            // The first start publishes new lists of the revocations, all of which came along.
+            // The first start publishes new CRLs; all revocations were copied.
             let lines: Vec<String> = findings.lines().collect();
             let text = "the database: ok but for its CRLs, which the first start publishes again";
             let object = json!({ "subject": "the database", "ok": true, "findings": lines });
@@ -126,7 +123,7 @@ async fn look_through(database: PostgresUrl, seal_key: SealKey, clock: Clock, qu
     }
 }
 
-/// That a copy is whole and of this program's version, which nobody else looks at before it is read.
+/// Requires an intact copy with the schema of this program, which opening it does not check.
 async fn require_whole(file: &Path) -> Result<()> {
     let mut findings = Findings::default();
     if verify::file(&Subject::File(file.to_owned()), &mut findings).await? {
@@ -135,10 +132,10 @@ async fn require_whole(file: &Path) -> Result<()> {
     tell(&file.display().to_string(), &findings)
 }
 
-/// Copies it.
+/// Copies the rows of a store.
 ///
 /// # Errors
-/// Those of opening it, and of [`transfer::copy`]: the database has nothing of it then.
+/// Those of opening the store and of [`transfer::copy`]; then the database is empty.
 async fn carry(file: PathBuf, seal_key: SealKey, to: &PostgresUrl, clock: &Clock, quiet: &Quiet) -> Result<Outcome> {
     let source =
         verify::open(Subject::File(file), seal_key, clock.clone()).await.map_err(|error| match error.kind() {
@@ -151,6 +148,6 @@ async fn carry(file: PathBuf, seal_key: SealKey, to: &PostgresUrl, clock: &Clock
     };
     let copied = transfer::copy(&source, to, clock.now(), &display.progress, told).await;
     drop(display);
-    // It was only read: how it closes says nothing of the copy.
+    // The source was only read, so an error on closing it does not affect the copy.
     closed(&source, copied).await
 }

@@ -1,6 +1,6 @@
-//! `signet dev`: a server to try things with. Plain HTTP on the loopback, a root token on the screen.
+//! `signet dev`: a development server with plain HTTP on the loopback and a root token on the screen.
 //!
-//! The same token is that of an owner of the organization `dev` in the projects API.
+//! In the projects API the same token belongs to an owner of the organization `dev`.
 
 use std::fs::DirBuilder;
 use std::net::SocketAddr;
@@ -39,44 +39,39 @@ use signet::storage::{self, Absent, Database, PostgresUrl};
 
 use super::output;
 
-/// The arguments of `signet dev`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Where to listen, on the loopback; port 0 takes a free one.
+    /// Address to listen on, on the loopback; port 0 selects a free one.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8200", help_heading = "Listeners")]
     listen: SocketAddr,
-    /// Keep the data (and the seal key) in this folder; otherwise all is gone at the end.
+    /// Keep the data and the seal key in this folder; by default everything is removed at the end.
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
-    /// The root token; otherwise a random one.
+    /// Root token; default: a random one.
     #[arg(long, value_name = "TOKEN", env = "SIGNET_DEV_ROOT_TOKEN", hide_env_values = true)]
     root_token: Option<String>,
-    /// A PostgreSQL database instead of the embedded store, such as postgres://user@localhost/signet;
-    /// needs --data-dir for the seal key.
+    /// PostgreSQL database instead of the embedded store, such as postgres://user@localhost/signet; needs
+    /// --data-dir for the seal key.
     #[arg(long, value_name = "URL", env = "SIGNET_DATABASE_URL", hide_env_values = true)]
     database_url: Option<String>,
-    /// A PKCS#11 library for managed keys, under a name; may be given several times, in the environment with commas
-    /// between.
+    /// PKCS#11 library for managed keys, with a name. May be repeated; in the environment separated by commas.
     #[arg(long, value_name = "NAME=PATH", env = "SIGNET_PKCS11_LIBRARIES", value_delimiter = ',')]
     pkcs11_library: Vec<String>,
-    /// A file in which every request and answer is recorded.
+    /// File in which every request and response is recorded.
     #[arg(long, value_name = "FILE", env = "SIGNET_AUDIT")]
     audit_file: Option<PathBuf>,
-    /// Where CRLs, OCSP and CA certificates are without anything else, on the loopback; port 0 takes a free one.
+    /// Address that serves only CRLs, OCSP and CA certificates, on the loopback; port 0 selects a free one.
     #[arg(long, value_name = "ADDRESS", env = "SIGNET_PUBLIC_LISTEN", help_heading = "Listeners")]
     public_listen: Option<SocketAddr>,
 }
 
-/// What the root token of a development server is called; starting again replaces it.
 const TOKEN_NAME: &str = "dev";
-/// The organization of a development server, and its owner.
 const ORGANIZATION: &str = "dev";
-/// Life of the development root, and so the longest of the mount.
+/// Lifetime of the development root, and maximum lifetime of the mount.
 const ROOT_TTL: Duration = Duration::from_secs(87_600 * 3_600);
-/// Most writes under way.
+/// Maximum number of pending writes.
 const QUEUE: usize = 4096;
 
-/// Serves until a signal comes.
 pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     if arguments.database_url.is_some() && arguments.data_dir.is_none() {
         return Err(Error::invalid(
@@ -93,7 +88,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
             "--public-listen: a development server listens on the loopback only, such as 127.0.0.1:8080",
         ));
     }
-    // From here on a signal ends the server in good order, also while it starts.
+    // From here on a signal ends the server properly, even during its start.
     let signals = Signals::watch()?;
     let temporary = Temporary::unless(arguments.data_dir.is_some())?;
     let folder = arguments.data_dir.as_deref().unwrap_or(temporary.path());
@@ -124,7 +119,6 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     running.until(signals, Arc::new(move || Ok(libraries.clone()))).await
 }
 
-/// The libraries of `NAME=PATH` pairs.
 fn libraries(pairs: &[String]) -> Result<Libraries> {
     let pairs = pairs.iter().map(|pair| pair.trim()).filter(|pair| !pair.is_empty());
     let stanza = |pair: &str| match pair.split_once('=') {
@@ -172,7 +166,7 @@ async fn options(
     })
 }
 
-/// The seal key of the folder. A new store gets a new one; without its own a store opens by none.
+/// The seal key in the folder. Only a new store gets a new key: an existing one cannot be opened without its own.
 async fn seal_key(file: &Path, database: &Database) -> Result<SealKey> {
     if file.exists() {
         return SealKey::from_file(file);
@@ -187,7 +181,7 @@ async fn seal_key(file: &Path, database: &Database) -> Result<SealKey> {
     }
 }
 
-/// The root token (an older one is revoked) and a mount that is ready to issue.
+/// Creates the root token (and revokes an older one) and a mount that can issue.
 async fn prepare(server: &Server, root_token: Option<&str>) -> Result<String> {
     let shared = server.shared();
     let token = shared.auth.root_token(root_token, TOKEN_NAME).await?;
@@ -203,7 +197,7 @@ async fn prepare(server: &Server, root_token: Option<&str>) -> Result<String> {
     Ok(token)
 }
 
-/// The organization `dev`, of which the token is an owner's; an older one is revoked.
+/// Creates the organization `dev`, with the token for its owner; revokes an older one.
 async fn prepare_projects(projects: &Projects, token: &str) -> Result<()> {
     let token = token::given(token).ok_or_else(|| Error::invalid("--root-token: is too long"))?;
     let prepared = projects.run("dev", Access::Write(ITSELF), move |mut tx| {
@@ -213,7 +207,6 @@ async fn prepare_projects(projects: &Projects, token: &str) -> Result<()> {
     Ok(prepared.await?)
 }
 
-/// A P-256 root and the role `dev`, unless they are there.
 async fn prepare_authority(authority: &Authority, mount: &Mount) -> Result<()> {
     if authority.view().signer("default").is_none() {
         let limits = lifetimes(mount);
@@ -271,7 +264,6 @@ curl -H 'Authorization: Bearer {token}' \\
     output::write(&object, text).map_err(Error::internal)
 }
 
-/// A folder that goes when the server stops.
 struct Temporary(Option<PathBuf>);
 
 impl Temporary {
@@ -280,7 +272,7 @@ impl Temporary {
             return Ok(Self(None));
         }
         let path = std::env::temp_dir().join(format!("signet-dev-{}", random::base62(16)));
-        // Not recursive: a folder that is there already belongs to somebody else.
+        // Not recursive: an existing folder would belong to another process.
         DirBuilder::new()
             .mode(0o700)
             .create(&path)
@@ -296,7 +288,7 @@ impl Temporary {
 impl Drop for Temporary {
     fn drop(&mut self) {
         if let Some(path) = &self.0 {
-            // Nothing is lost when this fails; the system clears its temporary folders.
+            // A failure loses nothing: the system clears its temporary folders.
             let _ = std::fs::remove_dir_all(path);
         }
     }

@@ -1,7 +1,8 @@
-//! `signet explain`: whether a token may do something on a path, which rule of which policy decides that, and why.
+//! `signet explain`: asks the running server whether a token may do something on a path, and which
+//! policy rule decides that.
 //!
-//! The running server is asked. Whose rights are asked about is named by accessor; that token itself is read from standard
-//! input and never from the arguments, which everybody on the machine can see.
+//! The token in question is named by its accessor or read from standard input, but never from the arguments, which are
+//! visible to all users of the machine.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -12,21 +13,20 @@ use signet::server::Signals;
 use super::client::Server;
 use super::{output, terminal, token};
 
-/// The arguments of `signet explain`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// The accessor of the token that is asked about, or `-`: the token itself is on standard input, or typed. (Without a
-    /// token that asks, such as SIGNET_TOKEN, that token asks about itself, which every token may.)
+    /// Accessor of the token in question, or `-` to read the token itself from standard input or the terminal. (Without
+    /// another token, such as SIGNET_TOKEN, that token asks about itself, which every token may.)
     #[arg(value_name = "ACCESSOR")]
     subject: String,
-    /// The method of the request: GET, LIST, POST, PUT, PATCH or DELETE.
+    /// Method of the request: GET, LIST, POST, PUT, PATCH or DELETE.
     method: String,
-    /// The path of the request, with or without `/v1/`.
+    /// Path of the request, with or without `/v1/`.
     path: String,
-    /// Fields of the request's body, held against the parameter rules of policies.
+    /// Fields of the request's body, which are checked with the parameter rules of policies.
     #[arg(value_name = "NAME=VALUE", value_parser = field)]
     parameters: Vec<(String, String)>,
-    /// Where the request would come from: tokens may be bound to networks.
+    /// Source address of the request: tokens may be bound to networks.
     #[arg(long, value_name = "IP")]
     from: Option<String>,
     #[command(flatten)]
@@ -35,24 +35,21 @@ pub(crate) struct Arguments {
     token: token::Source,
 }
 
-/// A field among the arguments.
 fn field(text: &str) -> std::result::Result<(String, String), &'static str> {
     let (name, value) = text.split_once('=').ok_or("must be NAME=VALUE, such as ttl=1h")?;
     Ok((name.to_owned(), value.to_owned()))
 }
 
-/// Asks, and prints the answer.
 pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     let mut signals = Signals::watch()?;
     let data = tokio::select! {
         data = ask(&arguments) => data?,
-        // Here and not by itself: a terminal that shows nothing is to show what is typed again.
+        // Handled here, because a terminal without echo must be restored.
         () = signals.stop() => return Err(Error::new(Kind::Unavailable, "explain: ended by a signal")),
     };
     output::result(&data, worded(&data, &arguments.method.to_uppercase()).trim_end())
 }
 
-/// What a server answers.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Answer {
@@ -90,7 +87,6 @@ async fn ask(arguments: &Arguments) -> Result<Value> {
     }
 }
 
-/// The token that is asked about.
 async fn other() -> Result<Secret> {
     let line = terminal::secret("token that is asked about").await?;
     match line.expose_text().map(str::trim) {
@@ -99,7 +95,6 @@ async fn other() -> Result<Secret> {
     }
 }
 
-/// An answer in lines.
 fn worded(data: &Value, method: &str) -> String {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let list = |value: &Value| {

@@ -1,15 +1,14 @@
-//! How a command fails, and the exit status that says so.
+//! Failures of commands, and their exit statuses.
 
 use signet::error::{Error, Kind};
 
-/// Exit status of a command that could not do its work, or could not ask.
+/// Exit status of a command that could not do its work or reach the server.
 const ERROR: u8 = 1;
-/// Exit status of a command line that is not understood; clap's.
+/// Exit status for an invalid command line, as used by clap.
 pub(super) const USAGE: u8 = 2;
-/// Exit status of a command that did its work and found something wrong.
+/// Exit status of a command that did its work and found problems.
 const FINDING: u8 = 3;
 
-/// Why a command does not succeed.
 pub(crate) enum Failure {
     /// The command could not do its work.
     Error(Error),
@@ -18,7 +17,7 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// The message.
+    /// The error.
     pub(crate) fn error(&self) -> &Error {
         match self {
             Self::Error(error) | Self::Finding(error) => error,
@@ -34,7 +33,6 @@ impl Failure {
     }
 }
 
-/// Ends a report that names this many wrong things.
 pub(super) fn findings(count: usize) -> Result<(), Failure> {
     let text = match count {
         0 => return Ok(()),

@@ -1,8 +1,8 @@
-//! Files that commands write: new ones that take nobody's place, and whole replacements.
+//! Writing of files by commands: new files that replace nothing, and complete replacements.
 //!
-//! Either is written beside its place, synced and renamed into it, so that whoever reads it sees nothing half-done, and a
-//! disk that is full leaves nothing. A replacement keeps the owner; of the mode it keeps what its kind may have. A symbolic
-//! link stays, and what it leads to is replaced, where it may be followed (`spot`). `lock` keeps commands apart.
+//! Both are written to a temporary file in the same folder, synced and renamed, so that readers see only complete files
+//! and a full disk leaves nothing behind. A replacement keeps the owner, and the permitted part of the mode. A symbolic
+//! link stays and its target is replaced, if `spot` allows following it. `lock` excludes other commands.
 
 mod lock;
 mod spot;
@@ -16,7 +16,7 @@ pub(super) use self::lock::FolderLock;
 pub(super) use self::spot::folder_of;
 pub(super) use self::staged::{Content, Staged, There, exists, write_new};
 
-/// That a file exists which the flag or argument `named_by` names.
+/// Requires that the file exists which the flag or argument `named_by` names.
 ///
 /// # Errors
 /// [`Error::of_file`]'s.
@@ -24,12 +24,11 @@ pub(super) fn require_file(named_by: &str, file: &Path) -> Result<()> {
     std::fs::metadata(file).map(drop).map_err(|e| Error::of_file(named_by, file, "read", e))
 }
 
-/// Whether anything is there, be it a link that leads nowhere.
+/// `true` if the path exists, even as a dangling symbolic link.
 pub(super) fn is_there(file: &Path) -> bool {
     file.symlink_metadata().is_ok()
 }
 
-/// Whether a file is there with nothing in it.
 pub(super) fn is_empty(file: &Path) -> bool {
     file.metadata().is_ok_and(|found| found.is_file() && found.len() == 0)
 }

@@ -1,7 +1,7 @@
-//! How who has the seal key is handed a token.
+//! Hands a token to an operator who has the seal key.
 //!
-//! Beside a server that runs on the embedded store the server makes it, asked over its socket; it has the caller prove
-//! that they have the seal. In any other case the store is opened here, which needs the seal as well.
+//! If a server runs on the embedded store, the server creates the token, requested over its socket, and the caller
+//! proves the possession of the seal. Otherwise the store is opened here, which needs the seal as well.
 
 use std::path::Path;
 
@@ -18,8 +18,7 @@ use super::installation::{closed, prepared, seal_key, storage_options};
 use super::output::unwritten;
 use super::{output, owner};
 
-/// Has a token made and shown: by the server that runs, which is asked with `command`, and where there is none by `alone`
-/// in the store.
+/// Creates and shows a token: through the running server with `command`, or otherwise with `alone` in the store.
 pub(super) fn run(
     file: &Path,
     command: &Value,
@@ -50,8 +49,7 @@ pub(super) fn print(object: &Value, text: &str, command: &str) -> Result<()> {
     })
 }
 
-/// Asks the server that runs for a token, which needs the seal, and shows it; the server revokes it again where it cannot
-/// be shown.
+/// Requests a token from the running server, and shows it. The server revokes the token if it cannot be shown.
 async fn beside(
     mut server: Client,
     config: &Config,
@@ -60,7 +58,7 @@ async fn beside(
 ) -> Result<()> {
     let mut asked = server.ask(command)?;
     let question = serde_json::from_value(asked["question"].take()).map_err(Error::internal)?;
-    // Who cannot answer says so all the same: the server records that somebody tried.
+    // A caller without the seal replies anyway, so that the server records the attempt.
     let (proof, failed) = match seal_key(config)?.answer(&question).await {
         Ok(answer) => (BASE64_STANDARD.encode(answer.expose()), None),
         Err(error) => (String::new(), Some(error)),
@@ -71,7 +69,7 @@ async fn beside(
     };
     let token = made["token"].as_str().ok_or_else(|| Error::internal("the server answered something else"))?;
     let shown = show(token);
-    // The server revokes it unless it hears that somebody has it.
+    // The server revokes the token unless this confirms its receipt.
     let heard = server.ask(&json!({ "taken": shown.is_ok() }));
     shown?;
     match heard?["taken"] == true {

@@ -1,8 +1,8 @@
-//! `signet health`: whether a server is ready, for containers and whoever else can run a program and nothing more.
+//! `signet health`: checks if a server is ready, for containers and other environments that can only run a program.
 //!
-//! The address is that of a configuration, or SIGNET_ADDR. No token is sent. A server that is asked by its configuration is
-//! asked over the loopback, where its certificate names somebody else: that is not looked at, for nothing is entrusted to
-//! it but the question.
+//! The address is that of a configuration, or SIGNET_ADDR. No token is sent. With a configuration, the request goes
+//! over the loopback, where the server's certificate does not match the address; any certificate is accepted, because
+//! nothing secret is sent.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
@@ -16,26 +16,25 @@ use super::client::Server;
 use super::failure::Failure;
 use super::output::line;
 
-/// Whether it is ready: the store can be reached, and it does not stop.
+/// Readiness: the store is reachable and the server is not stopping.
 const READY: &str = "sys/health";
-/// Whether it turns.
+/// Liveness: the process responds.
 const LIVE: &str = "sys/live";
 
-/// The arguments of `signet health`.
 #[derive(clap::Args)]
 #[command(mut_arg("timeout", |timeout| timeout.default_value("5s")))]
 pub(crate) struct Arguments {
-    /// The configuration file of the server that is asked, on this machine; otherwise the address is SIGNET_ADDR.
+    /// Configuration file of the server, on this machine; otherwise the address is SIGNET_ADDR.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Ask whether it lives: a server whose store is out of reach does, and is not ready.
+    /// Check for liveness: a server whose store is unreachable is live, but not ready.
     #[arg(long)]
     live: bool,
     #[command(flatten)]
     server: Server,
 }
 
-/// Asks; a finding when it is not.
+/// Sends the request; fails with a finding if the server is not ready.
 pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
     let probe = match &arguments.config {
         Some(file) => Probe::of(&config::load(file)?, arguments.server.timeout()),
@@ -56,22 +55,19 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
     }
 }
 
-/// A question to a server, without a token.
 pub(super) struct Probe {
     server: Server,
-    /// Whether any certificate will do.
     trusting: bool,
 }
 
 impl Probe {
-    /// To the server of a configuration.
     pub(super) fn of(config: &Config, timeout: Duration) -> Self {
         let scheme = if config.tls.is_some() { "https" } else { "http" };
         let address = SocketAddr::new(reached(config.listen.ip()), config.listen.port());
         Self { server: Server::at(format!("{scheme}://{address}"), timeout), trusting: true }
     }
 
-    /// The version of the server that answers there, whether it is ready or not.
+    /// The version of the responding server, ready or not.
     pub(super) async fn answers(&self) -> Option<String> {
         let (_, body) = self.ask(READY).await.ok()?;
         let is_ours = body["product"] == "signet";
@@ -83,7 +79,6 @@ impl Probe {
     }
 }
 
-/// What a status of `sys/health` means that is not 200.
 pub(super) fn not_ready(status: u16) -> String {
     match status {
         501 => "its store is new, no root token was made yet: signet operator new-root-token makes one, signet setup \
@@ -97,7 +92,7 @@ pub(super) fn not_ready(status: u16) -> String {
     }
 }
 
-/// Where a server that listens at every address is reached on its own machine.
+/// The address at which a server that listens on all addresses is reachable from its own machine.
 fn reached(listen: IpAddr) -> IpAddr {
     match listen {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),

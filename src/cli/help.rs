@@ -25,7 +25,6 @@ struct Entry {
     page: &'static str,
 }
 
-/// Every command.
 const ENTRIES: &[Entry] = &[
     entry("setup", &["setup --config /etc/signet/signet.toml --domain example.com"], "docs/getting-started.md"),
     entry("dev", &["dev", "dev --data-dir data --root-token my-root"], "README.md"),
@@ -112,7 +111,6 @@ const fn entry(command: &'static str, examples: &'static [&'static str], page: &
     Entry { command, examples, page }
 }
 
-/// The definition with its help texts.
 pub(super) fn described(root: Command) -> Command {
     let template = template(&root);
     let root =
@@ -142,7 +140,7 @@ fn after(entry: &Entry) -> String {
     text
 }
 
-/// `signet --help`, with its commands in groups.
+/// Returns the template of `signet --help`, with the commands in groups.
 fn template(root: &Command) -> String {
     let styles = Styles::styled();
     let (header, literal) = (*styles.get_header(), *styles.get_literal());
@@ -168,7 +166,7 @@ mod tests {
 
     use super::*;
 
-    /// The words of every command below this one.
+    /// Collects the words of all commands below this one.
     fn words(command: &Command, before: &str, all: &mut BTreeSet<String>) {
         for sub in command.get_subcommands() {
             let name = format!("{before}{}", sub.get_name());
@@ -206,7 +204,7 @@ mod tests {
             for example in *examples {
                 assert!(example.starts_with(command), "{command}: {example}");
                 let (line, _) = example.split_once(" >").unwrap_or((example, ""));
-                // The one example with a quoted argument has it as one word here.
+                // The one example with a quoted argument, which must be one word.
                 let line = line.replace("'systemctl reload nginx'", "reload");
                 let words = ["signet"].into_iter().chain(line.split(' ')).map(str::to_owned);
                 let parsed = crate::cli::Command::definition().try_get_matches_from(words);

@@ -1,10 +1,9 @@
-//! `signet import`: brings an authority from elsewhere, from a folder of PEM files: its keys and certificates to
-//! `issuers/import/bundle`, then its CRLs to `issuers/import/crl`.
+//! `signet import`: imports an authority from a folder of PEM files: keys and certificates, then its CRLs.
 //!
-//! Everything is read before anything is sent, and the CRLs are verified with the certificates of the folder. When the
-//! server refuses a CRL all the same, the new issuers and keys are deleted again. Sent are the certificates of authorities, the keys that belong to one of
-//! them, and of the CRLs of one issuer the one with the highest number: an earlier one may list what was released since.
-//! What else lies in the folder stays there, and is named.
+//! Everything is read before anything is sent, and CRLs are verified with the certificates in the folder. If the server
+//! still rejects a CRL, the new issuers and keys are deleted again. The command sends CA certificates, their keys, and
+//! the newest CRL of each issuer, because an older one may list certificates that were released from hold since. It
+//! reports all other contents of the folder.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -26,20 +25,19 @@ use super::output::{line, notice};
 use super::progress::{Display, Quiet, Unit};
 use super::{path, token};
 
-/// The arguments of `signet import`.
 #[derive(clap::Args)]
 #[command(mut_arg("timeout", |timeout| timeout.default_value("10m")))]
 pub(crate) struct Arguments {
-    /// A folder with the authority's private key, its certificate, the certificates above it, and its last CRL; PEM, DER
-    /// for certificates and CRLs, or PKCS #12 (.p12, .pfx). Folders in it are not looked into.
+    /// Folder with the authority's private key, its certificate, the certificates above it, and its last CRL; PEM, DER
+    /// for certificates and CRLs, or PKCS #12 (.p12, .pfx). Subfolders are ignored.
     folder: PathBuf,
-    /// The file with the password of the PKCS #12 files in the folder.
+    /// File with the password of the PKCS #12 files in the folder.
     #[arg(long, value_name = "FILE")]
     p12_password_file: Option<PathBuf>,
-    /// The mount that it is brought to.
+    /// Mount that receives the import.
     #[arg(long, env = "SIGNET_MOUNT", default_value = "pki", value_parser = path::mount)]
     mount: String,
-    /// Imports the authority even where a CRL of it is refused: what that one revokes is good again.
+    /// Import the authority even if one of its CRLs is rejected: certificates that this CRL revokes become valid again.
     #[arg(long)]
     without_refused_crls: bool,
     #[command(flatten)]
@@ -50,14 +48,12 @@ pub(crate) struct Arguments {
     token: token::Source,
 }
 
-/// The word for an issuer that the mount did not have.
 const NEW: &str = "new";
-/// Largest file that is read, octets.
+/// Maximum size of a file, in bytes.
 const MAX_FILE: u64 = 72 << 20;
-/// Most files that are looked at.
+/// Maximum number of files in the folder.
 const MAX_FILES: usize = 1000;
 
-/// Sends what is in the folder and says what came of it.
 pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     let token = arguments.token.token()?;
     let password = arguments.p12_password_file.as_deref().map(read_password).transpose()?;
@@ -115,7 +111,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
         warnings.extend(further.unwrap_or_default());
     }
     drop(display);
-    // Of issuers whose list was brought along the numbers go on.
+    // Warnings about missing CRLs do not apply to issuers whose CRL was imported.
     let anew =
         |text: &String| text.contains("issuers/import/crl") && covered.iter().any(|id| text.contains(id.as_str()));
     warnings.iter().filter(|text| !anew(text)).for_each(|text| notice("warning", text));
@@ -123,8 +119,8 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
 }
 
 impl Arguments {
-    /// Deletes the new issuers and keys of an import whose CRL was refused: without the list, what the authority has
-    /// revoked is good again. Returns the error to report.
+    /// Deletes the new issuers and keys of an import whose CRL was rejected: without the CRL, certificates that the
+    /// authority has revoked would become valid again. Returns the error to report.
     async fn taken_back(&self, imported: &Data, token: Option<&str>, refused: Error) -> Error {
         let issuers = imported.imported_issuers.iter().flatten().map(|id| format!("issuer/{id}"));
         let keys = imported.imported_keys.iter().flatten().map(|id| format!("key/{id}"));
@@ -144,10 +140,8 @@ impl Arguments {
     }
 }
 
-/// What a server answers.
 type Answer = client::Answer<Data>;
 
-/// The members that matter.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Data {
@@ -173,10 +167,8 @@ fn answer(reply: &Reply, source: &token::Source) -> Result<Answer> {
     Err(reply.refusal(&hint))
 }
 
-/// A file and what is in it, DER.
 type Named = (PathBuf, Vec<u8>);
 
-/// What is in a folder.
 #[derive(Default)]
 struct Found {
     keys: Vec<(PathBuf, Secret)>,
@@ -185,7 +177,6 @@ struct Found {
 }
 
 impl Found {
-    /// Reads the files of a folder, PKCS #12 files with the `password`.
     fn in_folder(folder: &Path, password: Option<&Secret>) -> Result<Self> {
         let unreadable = |path: &Path, e: &std::io::Error| {
             Error::invalid(format!("{}: cannot be read ({})", path.display(), io_words(e.kind())))
@@ -266,7 +257,7 @@ impl Found {
         Ok(())
     }
 
-    /// What is to be sent. A list that cannot be taken over is left out where that is `allowed`.
+    /// Selects what to send. A CRL that cannot be imported is skipped if `without_refused` is set.
     fn chosen(self, without_refused: bool) -> Result<Chosen> {
         let (authorities, others): (Vec<_>, Vec<_>) =
             self.certificates.into_iter().partition(|(_, certificate)| certificate.is_ca());
@@ -302,33 +293,28 @@ impl Found {
     }
 }
 
-/// Returns `true` if the name of the file is that of a PKCS #12 file.
 fn is_pkcs12(path: &Path) -> bool {
     path.extension()
         .is_some_and(|extension| extension.eq_ignore_ascii_case("p12") || extension.eq_ignore_ascii_case("pfx"))
 }
 
-/// The password in a file, without the line end behind it.
 fn read_password(file: &Path) -> Result<Secret> {
     let text = read_text("--p12-password-file", file)?;
     let password = text.expose_text().unwrap_or_default();
     Ok(Secret::new(password.strip_suffix('\n').map_or(password, |text| text.strip_suffix('\r').unwrap_or(text))))
 }
 
-/// What is to be sent.
 struct Chosen {
-    /// Keys and certificates, PEM.
     bundle: Secret,
     lists: Vec<Named>,
 }
 
-/// A list that was read.
 struct List {
     der: Vec<u8>,
     head: ForeignCrl,
 }
 
-/// Reads a whole list, and verifies it where an authority of the folder has the name of its issuer.
+/// Parses a CRL completely, and verifies it if a certificate of its issuer is in the folder.
 fn readable(der: Vec<u8>, authorities: &[(PathBuf, Certificate)]) -> Result<List> {
     const ENTRIES_AT_ONCE: usize = 1000;
     let head = ForeignCrl::read(der.clone())?;
@@ -348,7 +334,7 @@ fn readable(der: Vec<u8>, authorities: &[(PathBuf, Certificate)]) -> Result<List
     Ok(List { der, head })
 }
 
-/// Of the lists of one issuer the newest, and all that say that they are a part.
+/// Returns the newest CRL of each issuer, and all partial CRLs.
 fn newest(lists: Vec<(PathBuf, List)>) -> Vec<Named> {
     let mut kept = Vec::new();
     let mut last: BTreeMap<_, (PathBuf, List)> = BTreeMap::new();
@@ -371,7 +357,7 @@ fn newest(lists: Vec<(PathBuf, List)>) -> Vec<Named> {
     kept
 }
 
-/// By the numbers of both, or where one has none by the times.
+/// Compares CRL numbers, or times if one of the CRLs has no number.
 fn is_newer(one: &ForeignCrl, other: &ForeignCrl) -> bool {
     match (one.number, other.number) {
         (Some(one), Some(other)) => one > other,
@@ -379,7 +365,6 @@ fn is_newer(one: &ForeignCrl, other: &ForeignCrl) -> bool {
     }
 }
 
-/// Says what stays where it is.
 fn left(path: &Path, why: &str) {
     notice("left out", &format!("{}: {why}", path.display()));
 }

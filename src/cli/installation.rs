@@ -1,4 +1,4 @@
-//! What the commands over a configuration file share: how its settings are read, and what they say of the store.
+//! Common parts of the commands that read a configuration file.
 
 use std::path::Path;
 
@@ -15,10 +15,10 @@ use signet::{storage, telemetry};
 
 use super::output::warn;
 
-/// What the root token of a setup is called, which ends with it.
+/// Display name of the root token of a setup, which is revoked at the end of the setup.
 pub(super) const ROOT_OF_SETUP: &str = "setup";
 
-/// The configuration, with logs set up as it says and core dumps forbidden.
+/// Loads the configuration, installs its logging and forbids core dumps.
 pub(super) fn prepared(file: &Path) -> Result<Config> {
     let config = config::load(file)?;
     telemetry::install_logs(&config.log)?;
@@ -26,7 +26,7 @@ pub(super) fn prepared(file: &Path) -> Result<Config> {
     Ok(config)
 }
 
-/// The store that the configuration names. Nothing is opened, and no file of it read.
+/// The store that the configuration names, without opening it or reading its files.
 pub(super) fn database(config: &Config) -> Result<Database> {
     Ok(match &config.store {
         Store::Embedded(folder) => Database::Embedded(folder.clone()),
@@ -34,13 +34,12 @@ pub(super) fn database(config: &Config) -> Result<Database> {
     })
 }
 
-/// What opens the store that the configuration names.
 pub(super) fn storage_options(config: &Config, clock: Clock, absent: Absent) -> Result<storage::Options> {
     let database = database(config)?;
     Ok(storage::Options { database, seal_key: seal_key(config)?, clock, queue: config.commit_queue, absent })
 }
 
-/// The seal key that the configuration names. One in a device is not asked for yet.
+/// The seal key that the configuration names. A device is not called yet.
 pub(super) fn seal_key(config: &Config) -> Result<SealKey> {
     match &config.seal_key {
         SealKeySource::File(file) if !file.exists() => Err(Error::invalid(format!(
@@ -58,8 +57,8 @@ pub(super) fn seal_key(config: &Config) -> Result<SealKey> {
     }
 }
 
-/// Closes a store behind some work. What came of the work is what the command says; that the store did not close is told
-/// beside it, and costs nothing that was answered as written.
+/// Closes the store and returns the result of the work. A failure to close is only a warning, because
+/// acknowledged writes are durable.
 pub(super) async fn closed<T>(storage: &Storage, done: Result<T>) -> Result<T> {
     if let Err(error) = storage.shutdown().await {
         warn(&[format!("the store did not close: {error}")]);
@@ -67,7 +66,6 @@ pub(super) async fn closed<T>(storage: &Storage, done: Result<T>) -> Result<T> {
     done
 }
 
-/// What the server of a configuration is made of, with this certificate.
 pub(super) fn server_options(config: &Config, tls: Option<Certificate>) -> Result<Options> {
     let clock = Clock::system();
     Ok(Options {
@@ -96,7 +94,7 @@ pub(super) fn server_options(config: &Config, tls: Option<Certificate>) -> Resul
     })
 }
 
-/// Logs for commands that read no configuration file.
+/// Installs logging for commands without a configuration file.
 pub(super) fn logs_from_environment() -> Result<()> {
     telemetry::install_logs(&config::log_of_environment(|name| std::env::var(name).ok())?)
 }

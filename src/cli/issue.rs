@@ -1,13 +1,10 @@
-//! `signet issue`: gets a certificate and writes NAME.pem, NAME-key.pem and ca.pem.
+//! `signet issue`: requests a certificate and writes NAME.pem, NAME-key.pem and ca.pem.
 //!
-//! The key is made here and never leaves, unless `--server-key` has the server make it, or `--csr` brings the request of
-//! a key that is elsewhere. NAME.pem holds the certificate and the authorities above it but the root, as servers show
-//! them; ca.pem holds all of them, for those who verify.
-//!
-//! What happens to files that are there is said by `--existing`. They are looked at, and it is tried whether others can
-//! be made in their place, before the server is asked, so that no certificate is issued for nothing. A `ca.pem` that is
-//! there may stay when it holds the same authority (several names in one folder); otherwise the authority goes to
-//! NAME-ca.pem.
+//! The key is generated here and never sent, except with `--server-key` (the server generates it) or `--csr` (the key
+//! is elsewhere). NAME.pem contains the certificate and the intermediate authorities; ca.pem contains all authorities.
+//! `--existing` decides about existing files. Before the request, the command checks that all files can be written, so
+//! that no certificate is issued in vain. An existing `ca.pem` stays; if it has other contents, the authorities are
+//! written to NAME-ca.pem.
 
 use std::path::{Path, PathBuf};
 
@@ -22,61 +19,60 @@ use super::files::{Content, FolderLock, Staged, There, exists, is_empty, is_ther
 use super::names::Names;
 use super::output;
 
-/// Longest file of a key, a certificate or a request that is read, octets.
+/// Maximum size of a key, certificate or request file, in bytes.
 const LONGEST_FILE: u64 = 1 << 20;
 
-/// Names of an earlier certificate and its key in messages.
+/// Arguments that name an earlier certificate and its key, for messages.
 const OUT: &str = "--out";
 const KEY_FILE: &str = "--existing keep";
 
-/// Most kinds of key that a role is offered: the usual one, its type, its size.
+/// Maximum number of key types that are tried with a role: the default, its type, its size.
 const KINDS: usize = 3;
 
-/// The arguments of `signet issue`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// The names of the certificate: DNS names, IP addresses, URIs and mailboxes, told apart by their form. Files are
-    /// called after the first one.
+    /// Names of the certificate: DNS names, IP addresses, URIs and mailboxes, recognized by their form. The first
+    /// one names the files.
     #[arg(value_name = "NAME", required_unless_present = "csr")]
     names: Vec<String>,
     #[command(flatten)]
     authority: Authority,
-    /// Further names, joined by commas.
+    /// Further names, separated by commas.
     #[arg(long, help_heading = "Names and key")]
     alt_names: Option<String>,
-    /// A request of a key that is elsewhere, PEM; names beside it are for roles that do not take those of requests.
+    /// Certification request of a key that is elsewhere, PEM; additional names are for roles that ignore
+    /// the names in requests.
     #[arg(long, value_name = "FILE", help_heading = "Names and key")]
     csr: Option<PathBuf>,
-    /// Have the server make the key (`issue` instead of `sign`), by the role's key type.
+    /// Let the server generate the key (`issue` instead of `sign`), with the role's key type.
     #[arg(long, conflicts_with_all = ["csr", "key_type", "key_bits"], help_heading = "Names and key")]
     server_key: bool,
-    /// The type of the key that is made here: ec, rsa or ed25519. Without it ec, or what the role wants.
+    /// Type of the key that is generated here: ec, rsa or ed25519; default: ec, or the type that the role requires.
     #[arg(long, conflicts_with = "csr", help_heading = "Names and key")]
     key_type: Option<String>,
-    /// Its size; the usual one of the type, or what the role wants.
+    /// Size of the key; default: that of the type, or the size that the role requires.
     #[arg(long, conflicts_with = "csr", help_heading = "Names and key")]
     key_bits: Option<i64>,
-    /// The folder to write to.
+    /// Folder to write to.
     #[arg(long, value_name = "DIR", default_value = ".", help_heading = "Files")]
     out: PathBuf,
-    /// What happens to files of the name that are there: nothing is done, what is missing is made (a certificate for the
-    /// key that is there), or they are replaced whole, with their owner.
+    /// Treatment of existing files: refuse to run, keep them and create missing ones (a certificate for an existing
+    /// key), or replace them, with the same owner.
     #[arg(long, value_enum, default_value_t, help_heading = "Files")]
     existing: Existing,
-    /// What NAME.pem holds beside the certificate.
+    /// Certificates in NAME.pem after the certificate itself.
     #[arg(long, value_enum, default_value_t, help_heading = "Files")]
     chain: Chain,
 }
 
-/// What happens to files that are there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 enum Existing {
-    /// Refuse.
+    /// Refuse to run.
     #[default]
     Refuse,
-    /// They stay, and what is missing is made. An empty one, as a disk that was full left it, is missing.
+    /// Keep them and create missing ones. An empty file, as left by a full disk, counts as missing.
     Keep,
-    /// They are replaced.
+    /// Replace them.
     Replace,
 }
 
@@ -90,7 +86,6 @@ impl Existing {
     }
 }
 
-/// Asks for the certificate and writes the files.
 pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     let order = Order::of(&arguments)?;
     let files = Files::of(&arguments, &order)?;
@@ -107,13 +102,13 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     tell(&files, &issued, &ca, order.needs_key())
 }
 
-/// A key that is made or taken here, and its text where it is to be written.
+/// A key that is generated or read here, with its text if it will be written.
 type Own = (PrivateKey, Option<Secret>);
 
-/// What is asked for.
+/// The requested certificate.
 struct Order {
     names: Names,
-    /// What files are called.
+    /// The base of the file names.
     called: String,
     request: Option<Request>,
     server_key: bool,
@@ -140,12 +135,10 @@ impl Order {
         Ok(Self { names, called, request, server_key: arguments.server_key })
     }
 
-    /// Whether a file with a key belongs to the certificate.
     fn needs_key(&self) -> bool {
         self.request.is_none()
     }
 
-    /// The key that is made or taken here, and its text where it is to be written.
     fn key(&self, arguments: &Arguments, kept: &Kept) -> Result<Option<Own>> {
         if self.request.is_some() {
             return Ok(None);
@@ -160,7 +153,7 @@ impl Order {
         }
     }
 
-    /// Asks. A role that wants another kind of key than is usual gets one of its kind, unless the kind was given.
+    /// Requests the certificate. Unless the type of key was given, retries with the type that the role requires.
     async fn certified(&self, arguments: &Arguments, own: &mut Option<Own>) -> Result<Issued> {
         let authority = &arguments.authority;
         for _ in 0..KINDS {
@@ -192,27 +185,27 @@ fn read_request(file: &Path) -> Result<Request> {
     Request::read(&String::from_utf8_lossy(text.expose())).map_err(|e| e.within(&file.display().to_string()))
 }
 
-/// A private key in a file that `named_by` names.
+/// Reads a private key from a file. `named_by` is the argument that names the file.
 ///
 /// # Errors
-/// `Invalid` when there is none in it that can be read.
+/// `Invalid` without a usable key.
 pub(super) fn read_key(named_by: &str, file: &Path) -> Result<PrivateKey> {
     let text = read_text(named_by, file)?;
     let key = text.expose_text().ok_or_else(|| Error::invalid("private key: not PEM")).and_then(PrivateKey::from_pem);
     key.map_err(|e| e.within(&file.display().to_string()))
 }
 
-/// The first certificate in a file that `named_by` names.
+/// Reads the first certificate from a file. `named_by` is the argument that names the file.
 ///
 /// # Errors
-/// `Invalid` when there is none.
+/// `Invalid` without a certificate.
 pub(super) fn read_leaf(named_by: &str, file: &Path) -> Result<Link> {
     let text = read_text(named_by, file)?;
     let link = text.expose_text().ok_or_else(|| Error::invalid("not PEM")).and_then(Link::read);
     link.map_err(|e| e.within(&file.display().to_string()))
 }
 
-/// The content of a file that `named_by` names: a flag, setting or argument.
+/// Reads a file. `named_by` is the argument or setting that names it.
 ///
 /// # Errors
 /// `Invalid` when it does not exist or is too long, `Unavailable` when it cannot be read.
@@ -220,10 +213,10 @@ pub(super) fn read_text(named_by: &str, file: &Path) -> Result<Secret> {
     text_of(named_by, std::fs::File::open(file).map_err(|e| Error::of_file(named_by, file, "read", e))?, file)
 }
 
-/// As [`read_text`], of a file that is open.
+/// As [`read_text`], for an open file.
 pub(super) fn text_of(named_by: &str, opened: std::fs::File, file: &Path) -> Result<Secret> {
     use std::io::Read as _;
-    // Of a pipe nobody knows the length, and bytes that grow leave copies behind.
+    // Allocated in full: the length of a pipe is unknown, and a growing buffer leaves copies of secrets in memory.
     let mut bytes = Vec::with_capacity(LONGEST_FILE as usize + 1);
     let read = opened.take(LONGEST_FILE + 1).read_to_end(&mut bytes);
     let text = Secret::new(bytes);
@@ -233,7 +226,6 @@ pub(super) fn text_of(named_by: &str, opened: std::fs::File, file: &Path) -> Res
     }
 }
 
-/// Where the results go.
 struct Files {
     certificate: PathBuf,
     key: PathBuf,
@@ -241,12 +233,11 @@ struct Files {
     own_ca: PathBuf,
 }
 
-/// What stays of the files that are there.
 enum Kept {
     Nothing,
-    /// A key, for which a certificate is made.
+    /// A key for which a certificate is requested.
     Key(PathBuf),
-    /// Everything: nothing is to be done.
+    /// All files, so nothing is to be done.
     All(Box<Link>),
 }
 
@@ -294,7 +285,6 @@ impl Files {
         }
     }
 
-    /// Tries whether they can be written.
     async fn attempt(&self, existing: Existing, has_key: bool) -> Result<()> {
         let (lock, there) = (FolderLock::of(&self.certificate).await?, existing.there());
         let mut tried = vec![lock.stage(&self.certificate, Content::Public, there)?];
@@ -306,7 +296,8 @@ impl Files {
         Ok(())
     }
 
-    /// Writes them, and says which one has the authority. A key comes first: without it the rest is worth nothing.
+    /// Writes the files and returns the path of the authorities. The key is placed first, because the rest
+    /// is useless without it.
     async fn write(
         &self,
         issued: &Issued,
@@ -321,7 +312,7 @@ impl Files {
             let text = format!("{}: another command replaced it meanwhile", file.display());
             return Err(Error::new(Kind::Conflict, text));
         }
-        // Everything is written before anything takes its place.
+        // Everything is written before any file is placed.
         let mut staged = Vec::new();
         if let Some(key) = key {
             staged.push(lock.stage(&self.key, Content::Secret, there)?.filled(&[key.expose(), b"\n"])?);
@@ -337,8 +328,8 @@ impl Files {
         Ok(ca.clone())
     }
 
-    /// The file that has these authorities, and how it is written where it does not have them yet. Of what is there it
-    /// counts alone whether it is the same.
+    /// Returns the file for the authorities, and how to write it if it does not contain them yet. An existing file with
+    /// other contents stays.
     fn authority(&self, authorities: &[u8], existing: Existing) -> (&PathBuf, Option<There>) {
         let has = |file: &Path| read_text(OUT, file).is_ok_and(|text| text.expose() == authorities);
         match existing {
@@ -351,12 +342,12 @@ impl Files {
     }
 }
 
-/// Whether a file is there that `--existing keep` leaves alone.
+/// `true` if `--existing keep` keeps the file.
 fn is_kept(file: &Path) -> bool {
     is_there(file) && !is_empty(file)
 }
 
-/// What a certificate that is kept lacks of what was asked for.
+/// Warnings about a certificate that is kept: expired, or without some of the requested names.
 fn lacking(files: &Files, leaf: &Link, names: &Names) -> Result<Vec<String>> {
     let (file, leaf) = (files.certificate.display(), &leaf.certificate);
     let mut lacking = Vec::new();
@@ -374,7 +365,6 @@ fn lacking(files: &Files, leaf: &Link, names: &Names) -> Result<Vec<String>> {
     Ok(lacking)
 }
 
-/// A time for people.
 pub(super) fn day(seconds: i64) -> String {
     Time::from_unix_timestamp(seconds).map(rfc3339).unwrap_or_default()
 }

@@ -1,17 +1,15 @@
-//! `signet man`: the manual pages of this command line, made from its definition.
+//! `signet man`: manual pages, generated from the definition of the command line.
 
 use std::path::PathBuf;
 
 use signet::error::{Error, Result, io_words};
 
-/// The arguments of `signet man`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// An existing folder for the pages, one for each command. Pages that are there are replaced.
+    /// Existing folder for the pages, one for each command. Existing pages are replaced.
     folder: PathBuf,
 }
 
-/// Writes the pages.
 pub(crate) fn run(arguments: &Arguments, definition: clap::Command) -> Result<()> {
     let folder = &arguments.folder;
     clap_mangen::generate_to(definition, folder).map_err(|e| {

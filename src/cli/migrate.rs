@@ -1,7 +1,7 @@
-//! `signet migrate`: brings the schema of the store up to date.
+//! `signet migrate`: updates the schema of the store.
 //!
-//! `serve` does the same for an embedded store by itself; this is for those who want to see it done
-//! before they start the server. What was done is told on standard error, one line per migration.
+//! `serve` does the same for an embedded store; this command allows doing it before the start. It logs one line per
+//! migration to standard error.
 
 use std::path::PathBuf;
 
@@ -17,7 +17,6 @@ use super::installation::storage_options;
 use super::output::line;
 use super::owner;
 
-/// The arguments of `signet migrate`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// The configuration file, TOML.
@@ -25,11 +24,11 @@ pub(crate) struct Arguments {
     config: PathBuf,
 }
 
-/// Opens the store, which applies what is missing, and closes it.
+/// Opens the store, which applies missing migrations, and closes it.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let config = config::load(&arguments.config)?;
     owner::require(&config)?;
-    // Whatever the filter, the migrations are told: they are what this command is for.
+    // Log the migrations with any filter: they are the purpose of this command.
     let filter = format!("{},signet::storage=info", config.log.filter);
     telemetry::install_logs(&LogSettings { filter, ..config.log.clone() })?;
     forbid_core_dumps()?;

@@ -1,7 +1,7 @@
-//! The names of a certificate as people write them: told apart by their form.
+//! The names of a certificate, classified by their form.
 //!
-//! `10.0.0.7` and `2001:db8::7` are addresses, whatever has `://` in it (or begins with `urn:`) is a URI, whatever has an
-//! `@` is a mailbox, and everything else is a DNS name. Whether a role allows them is for the server to say.
+//! IP addresses are parsed as such; a name with `://` or the prefix `urn:` is a URI, one with `@` a mailbox, and
+//! anything else a DNS name. The server decides if the role allows them.
 
 use std::net::IpAddr;
 
@@ -12,13 +12,11 @@ use signet::x509::extension::{self, SubjectAltNames};
 use signet::x509::name::{self, Attribute};
 use signet::x509::pieces::{Extensions, Name};
 
-/// Longest common name (RFC 5280 appendix A.1, ub-common-name), characters.
+/// Maximum length of a common name (RFC 5280 appendix A.1, ub-common-name), in characters.
 const LONGEST_COMMON_NAME: usize = 64;
 
-/// The names of one certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Names {
-    /// The subject's common name; empty for none.
     pub(super) common_name: String,
     pub(super) dns: Vec<String>,
     pub(super) emails: Vec<String>,
@@ -26,7 +24,6 @@ pub(super) struct Names {
     pub(super) uris: Vec<String>,
 }
 
-/// One name.
 enum Form {
     Dns(String),
     Email(String),
@@ -63,11 +60,11 @@ impl Form {
 }
 
 impl Names {
-    /// The names in the order that they were written in. The first DNS name or mailbox that is short enough is the
-    /// common name, or else the first address.
+    /// Parses names, and preserves their order. The common name is the first DNS name or mailbox that is short enough,
+    /// or else the first address.
     ///
     /// # Errors
-    /// `Invalid` for a text that has no form of a name.
+    /// `Invalid` for a text that is not a name.
     pub(super) fn of<'t>(texts: impl IntoIterator<Item = &'t str>) -> Result<Self> {
         let mut names = Self::default();
         let mut first = None;
@@ -89,7 +86,7 @@ impl Names {
         Ok(names)
     }
 
-    /// The names that a request asks for.
+    /// The names in a certification request.
     ///
     /// # Errors
     /// `Invalid` for a request that cannot be read.
@@ -97,18 +94,16 @@ impl Names {
         Ok(Self::with(csr.common_name(), csr.sans()?))
     }
 
-    /// A common name and alternative names.
     pub(super) fn with(common_name: String, sans: CsrSans) -> Self {
         let CsrSans { dns, emails, ips, uris, .. } = sans;
         Self { common_name, dns, emails, ips, uris }
     }
 
-    /// Whether there is none.
     pub(super) fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// The same names, in one order.
+    /// Sorts and deduplicates the alternative names.
     pub(super) fn sorted(mut self) -> Self {
         [&mut self.dns, &mut self.emails, &mut self.uris].into_iter().for_each(|names| {
             names.sort_unstable();
@@ -119,7 +114,7 @@ impl Names {
         self
     }
 
-    /// Those of these names that are not among others.
+    /// The names that are missing in `others`.
     pub(super) fn beyond(&self, others: &Self) -> Vec<String> {
         let lacks = |of: fn(&Self) -> &Vec<String>| {
             let has = |name: &str| {
@@ -131,7 +126,7 @@ impl Names {
         [lacks(|names| &names.dns), lacks(|names| &names.emails), lacks(|names| &names.uris), ips].concat()
     }
 
-    /// Those of these names that a certificate with `others` is not for. A common name may become an alternative name.
+    /// The names that are lost in a certificate with `others`. A common name may become an alternative name.
     pub(super) fn lost_in(&self, others: &Self) -> Vec<String> {
         let mut lost = self.beyond(others);
         let name = &self.common_name;
@@ -142,19 +137,16 @@ impl Names {
         lost
     }
 
-    /// The subject of a request for them.
     pub(super) fn subject(&self) -> Name {
         name::name(&[&name::rdn(Attribute::CommonName, std::slice::from_ref(&self.common_name))])
     }
 
-    /// The alternative names of a request for them.
     pub(super) fn extension(&self) -> Extensions {
         let Self { dns, emails, ips, uris, .. } = self.clone();
         let names = SubjectAltNames { dns, emails, ips, uris, other: Vec::new() };
         extension::subject_alt_name(&names, self.common_name.is_empty())
     }
 
-    /// Writes them into the body of a request, as far as there are any.
     pub(super) fn write(&self, body: &mut Value) {
         if !self.common_name.is_empty() {
             body["common_name"] = self.common_name.as_str().into();
@@ -170,10 +162,10 @@ impl Names {
         }
     }
 
-    /// What files are called after the first of them.
+    /// Returns the base of file names, derived from the first name.
     ///
     /// # Errors
-    /// `Invalid` for a name that can be no part of a file's name.
+    /// `Invalid` for a name that is not allowed in file names.
     pub(super) fn file_name(first: &str) -> Result<String> {
         let name = match Form::of(first) {
             Ok(Form::Uri(_) | Form::Ip(_)) => first.replace(|c: char| !c.is_ascii_alphanumeric() && c != '.', "_"),

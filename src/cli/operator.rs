@@ -1,9 +1,7 @@
-//! `signet operator`: what an operator does with an installation. `init` is here, the other words in files of their
-//! own.
+//! `signet operator`: administration of an installation. `init` is here, the other commands have their own modules.
 //!
-//! `signet operator init` makes the first root token of an installation, once. It works on the store of a server that
-//! does not run. A new installation that has no seal key yet gets one; over data that is there already no key is ever
-//! made.
+//! `signet operator init` creates the first root token of an installation, once. The server must not run. A new
+//! installation without a seal key gets one; a key is never created for existing data.
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
@@ -23,7 +21,6 @@ use super::failure::Failure;
 use super::installation::{closed, prepared, storage_options};
 use super::{backup, copy_store, owner, root_token, seal, user_token, verify_backup};
 
-/// What to do with the first root token.
 const AFTERWARDS: &str = "\
 This root token is shown once. It may do everything and never ends, so revoke it when it has made an administrator:
   1. a policy with the rights of daily work:     POST /v1/sys/policies/acl/admin
@@ -33,37 +30,35 @@ This root token is shown once. It may do everything and never ends, so revoke it
 A token that auth/token/create makes is a child of its maker and is revoked with it.
 Who has the seal key gets another root token at any time: signet operator new-root-token.";
 
-/// The words of `signet operator`.
+/// The commands of `signet operator`.
 #[derive(Subcommand)]
 pub(crate) enum Word {
-    /// Make the first root token and print it, once. The server must not run. A new installation
-    /// without a seal key gets a key file.
+    /// Create the first root token and print it, once. The server must not run. A new installation without a seal
+    /// key gets a key file.
     Init(Arguments),
-    /// Make another root token and print it, for who has the seal key. A server may run or not.
+    /// Create another root token and print it. Needs the seal key; the server may be running or stopped.
     NewRootToken(root_token::Arguments),
-    /// Make a token of the projects API for a user, such as one who was invited, and print it, for who has the seal key.
-    /// A server may run or not.
+    /// Create a token of the projects API for a user, such as an invited one, and print it. Needs the seal key; the
+    /// server may be running or stopped.
     NewUserToken(user_token::Arguments),
-    /// Say by what the store is sealed, and how much its data keys are in use. The server of an embedded store must
-    /// not run.
+    /// Show the seal of the store, and how much its data keys are used. The server of an embedded store must not run.
     SealStatus(seal::Status),
-    /// Give the store another seal key, or move it to another seal. The server of an embedded store must not run;
+    /// Change the seal key of the store, or move it to another seal. The server of an embedded store must not run;
     /// nodes on PostgreSQL may.
     RotateSealKey(seal::Rotate),
-    /// Copy the embedded store to a file, whether the server runs or not.
+    /// Copy the embedded store to a file. The server may be running or stopped.
     Backup(backup::Backup),
-    /// Look through a copy, or a restored database: whether it is whole, opens, and agrees with itself.
+    /// Verify a copy, or a restored database: that it is intact, opens, and is consistent.
     VerifyBackup(verify_backup::Arguments),
-    /// Put a copy into a data folder that has no store. The server must not run.
+    /// Restore a copy into a data folder that has no store. The server must not run.
     Restore(backup::Restore),
-    /// Tell a store that it was restored by other means than `restore`, or an embedded one that it goes on after
-    /// `copy-store`. No server may run on it, and it refuses where one does.
+    /// Mark a store as restored by other means than `restore`, or an embedded one as in use again after `copy-store`.
+    /// Fails while a server runs on it.
     AfterRestore(backup::AfterRestore),
-    /// Copy the embedded store into an empty PostgreSQL database. No server starts on the store itself afterwards.
+    /// Copy the embedded store into an empty PostgreSQL database. No server starts on the original store afterwards.
     CopyStore(copy_store::Arguments),
 }
 
-/// The arguments of `signet operator init`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// The configuration file, TOML.
@@ -71,7 +66,6 @@ pub(crate) struct Arguments {
     config: PathBuf,
 }
 
-/// Runs one word.
 pub(crate) fn run(word: &Word) -> Result<(), Failure> {
     match word {
         Word::Init(arguments) => {
@@ -97,7 +91,7 @@ async fn init(config: &Config) -> Result<()> {
     let storage = match storage::open(storage_options(config, Clock::system(), Absent::Made)?).await {
         Ok(storage) => storage,
         Err(error) => {
-            // The database has data under another key: the new one is of no use to anybody.
+            // The database has data under another key, so the new key is useless.
             if let (Some(file), Store::Database(_), Kind::Invalid) = (&new_key, &config.store, error.kind()) {
                 let _ = std::fs::remove_file(file);
             }
@@ -108,7 +102,6 @@ async fn init(config: &Config) -> Result<()> {
     closed(&storage, shown).await
 }
 
-/// Prints the first token, which nobody has when this fails, and where the new seal key is.
 fn show(token: &str, new_key: Option<&Path>) -> Result<()> {
     let key = new_key.map_or_else(String::new, |file| {
         let rule = "Keep a copy of it away from the data: without it nothing can be read.";
@@ -131,11 +124,11 @@ async fn first_token(storage: &Storage, config: &Config, show: impl FnOnce(&str)
     root_token::hand_out(storage, &auth, config, FIRST, show).await
 }
 
-/// Makes the seal key's file when there is none and the data folder is new or empty; whether a database
-/// is new shows when it is opened.
+/// Creates the seal key's file if it is missing and the data folder is new or empty. For a database, opening
+/// it shows if it is new.
 ///
 /// # Errors
-/// `Invalid` when there is none and the data folder is in use already; `Conflict` and `Unavailable` from the file.
+/// `Invalid` when the file is missing and the data folder is in use; `Conflict` and `Unavailable` from the file.
 pub(super) fn make_seal_key(config: &Config) -> Result<Option<PathBuf>> {
     let SealKeySource::File(file) = &config.seal_key else { return Ok(None) };
     let folder = match &config.store {
@@ -159,7 +152,6 @@ pub(super) fn make_seal_key(config: &Config) -> Result<Option<PathBuf>> {
     Ok(Some(file.clone()))
 }
 
-/// Why no seal key is made, and what is to be done.
 fn no_key_for(file: &Path, folder: &Path) -> Error {
     let has_store = storage::backup::database(folder).exists();
     let (file, folder) = (file.display(), folder.display());

@@ -1,8 +1,7 @@
-//! Standard output and standard error: results, warnings and errors, as text or, with `--json`, as JSON objects.
+//! Standard output and standard error: results, warnings and errors as text, or as JSON objects with `--json`.
 //!
-//! A command hands each result over in both forms ([`result`], [`line`]), and never decides between them. The reader may
-//! close the stream early, or the disk below it may be full. Control characters from servers, certificates and files are
-//! escaped before they reach a terminal.
+//! Commands pass each result in both forms ([`result`], [`line`]). The reader may close the stream early, and the disk
+//! behind it may be full. Control characters from servers, certificates and files are escaped for terminals.
 
 use std::borrow::Cow;
 use std::fmt::Display;
@@ -16,22 +15,19 @@ use signet::fields::is_control_or_bidi;
 /// Set once from `--json`, before a command runs.
 static IS_JSON: AtomicBool = AtomicBool::new(false);
 
-/// Writes results, warnings and errors as JSON from now on.
+/// Switches results, warnings and errors to JSON.
 pub(super) fn use_json() {
     IS_JSON.store(true, Ordering::Relaxed);
 }
 
-/// True with `--json`.
 pub(super) fn is_json() -> bool {
     IS_JSON.load(Ordering::Relaxed)
 }
 
-/// Standard output, for text.
 pub(super) fn stdout() -> Escaping<Stdout> {
     Escaping(std::io::stdout())
 }
 
-/// Standard error, for text.
 pub(crate) fn stderr() -> Escaping<Stderr> {
     Escaping(std::io::stderr())
 }
@@ -51,13 +47,12 @@ impl<W: Write> Write for Escaping<W> {
     }
 }
 
-/// One line of a text that others wrote: line feeds are escaped, too.
+/// Escapes an untrusted text for one line, including line feeds.
 pub(super) fn one_line(text: &str) -> Cow<'_, str> {
     escaped(text, |_| false)
 }
 
-/// The text with `\uXXXX`, as JSON has it, in the place of control characters and of those that change the direction
-/// of text.
+/// Replaces control characters, and characters that change the text direction, by `\uXXXX` as in JSON.
 fn escaped(text: &str, keeps: impl Fn(char) -> bool) -> Cow<'_, str> {
     let acts = |c: char| is_control_or_bidi(c) && !keeps(c);
     if !text.contains(acts) {
@@ -67,15 +62,14 @@ fn escaped(text: &str, keeps: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(text.chars().map(escape).collect())
 }
 
-/// That standard output takes nothing.
 pub(super) fn unwritten(e: std::io::Error) -> Error {
     Error::unavailable(format!("standard output: cannot be written ({})", io_words(e.kind())), e)
 }
 
-/// What became of a line about work, which goes on when nobody reads it any more.
+/// Ignores a closed stream: the work continues when its output is not read any more.
 ///
 /// # Errors
-/// `Unavailable` when it cannot be written for another reason.
+/// `Unavailable` when the line cannot be written for another reason.
 pub(super) fn told(written: IoResult<()>) -> Result<()> {
     match written {
         Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(()),
@@ -97,15 +91,15 @@ pub(super) fn write(object: &Value, text: impl Display) -> IoResult<()> {
 /// Writes the result of a command.
 ///
 /// # Errors
-/// `Unavailable` when it cannot be written and its reader is still there.
+/// `Unavailable` when it cannot be written, except to a closed stream.
 pub(super) fn result(object: &Value, text: impl Display) -> Result<()> {
     told(write(object, text))
 }
 
-/// As [`result`], of an object that has the warnings as a member; text has them on standard error.
+/// As [`result`]. The object contains the warnings; as text they are written to standard error.
 ///
 /// # Errors
-/// `Unavailable` when it cannot be written and its reader is still there.
+/// As [`result`].
 pub(super) fn result_with_warnings(object: &Value, text: impl Display, warnings: &[String]) -> Result<()> {
     if !is_json() {
         warn(warnings);
@@ -113,7 +107,7 @@ pub(super) fn result_with_warnings(object: &Value, text: impl Display, warnings:
     result(object, text)
 }
 
-/// Writes a result of work that is done, whether or not the line can be written.
+/// Writes a result of completed work; ignores write errors.
 pub(super) fn line(object: &Value, text: impl Display) {
     let _ = write(object, text);
 }
@@ -127,7 +121,6 @@ pub(super) fn notice(word: &str, text: &str) {
     };
 }
 
-/// Writes warnings to standard error.
 pub(super) fn warn(warnings: &[String]) {
     warnings.iter().for_each(|warning| notice("warning", warning));
 }

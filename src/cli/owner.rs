@@ -1,5 +1,5 @@
-//! Whose an installation is. Root may write to every folder, and what it makes there the server of another user cannot
-//! open.
+//! Ownership of an installation. Root can write to every folder, but a server of another user cannot open the
+//! files that root creates.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt as _;
@@ -11,13 +11,12 @@ use signet::storage::backup;
 
 use super::files::folder_of;
 
-/// The users of this machine.
 const USERS: &str = "/etc/passwd";
 
-/// That this process is not root where the store of a configuration is somebody else's.
+/// Rejects root if the store of a configuration belongs to another user.
 ///
 /// # Errors
-/// `Forbidden` naming the user who may.
+/// `Forbidden`, with the user who may run the command.
 pub(super) fn require(config: &Config) -> Result<()> {
     match (&config.store, &config.seal_key) {
         (Store::Embedded(folder), _) => require_of_folder(folder),
@@ -26,10 +25,10 @@ pub(super) fn require(config: &Config) -> Result<()> {
     }
 }
 
-/// As [`require`], also before anything of the installation exists: then the owner of its configuration's folder counts.
+/// As [`require`], also for a new installation: then the owner of the configuration's folder counts.
 ///
 /// # Errors
-/// `Forbidden` naming the user who may.
+/// As [`require`].
 pub(super) fn require_to_make(config: &Config, file: &Path) -> Result<()> {
     require(config)?;
     match &config.store {
@@ -38,15 +37,15 @@ pub(super) fn require_to_make(config: &Config, file: &Path) -> Result<()> {
     }
 }
 
-/// That this process is not root where a data folder is somebody else's.
+/// Rejects root if a data folder belongs to another user.
 ///
 /// # Errors
-/// `Forbidden` naming the user who may.
+/// As [`require`].
 pub(super) fn require_of_folder(folder: &Path) -> Result<()> {
     require_of(&[backup::database(folder), folder.to_owned()])
 }
 
-/// The first of these that is there tells whose they are.
+/// The first existing file determines the owner.
 fn require_of(files: &[PathBuf]) -> Result<()> {
     let found = files.iter().find_map(|file| Some((file, std::fs::metadata(file).ok()?)));
     match found {
@@ -68,7 +67,7 @@ fn of_another(file: &Path, of: &Metadata) -> Error {
     Error::new(Kind::Forbidden, text)
 }
 
-/// What a user is called in the lines of `/etc/passwd`.
+/// Finds the name of a user in the lines of `/etc/passwd`.
 fn name_of(user: u32, users: &str) -> Option<&str> {
     users.lines().find_map(|line| {
         let mut fields = line.split(':');

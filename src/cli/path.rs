@@ -1,10 +1,9 @@
-//! Arguments that become a part of the path that is asked: what a server could not have there is refused before anything
-//! is sent. A name such as `../rotate` would lead elsewhere, with the token.
+//! Validation of arguments that become part of a request path. A name such as `../rotate` would send the
+//! token to another path.
 
 use signet::auth::mounts::engine_path;
 use signet::fields::is_name;
 
-/// The path of a mount, without slashes around it.
 pub(super) fn mount(text: &str) -> Result<String, &'static str> {
     engine_path(text).map_err(|_| {
         "must be the path of a certificate authority's mount: letters, digits, '_', '.' and '-', with '/' between, and \
@@ -12,7 +11,6 @@ pub(super) fn mount(text: &str) -> Result<String, &'static str> {
     })
 }
 
-/// The path of a login method below `auth/`.
 pub(super) fn login_method(text: &str) -> Result<String, &'static str> {
     let path = text.trim_matches('/');
     match !path.is_empty() && path.split('/').all(is_name) {
@@ -23,7 +21,6 @@ pub(super) fn login_method(text: &str) -> Result<String, &'static str> {
     }
 }
 
-/// The name of a role.
 pub(super) fn role(text: &str) -> Result<String, &'static str> {
     match is_name(text) {
         true => Ok(text.to_owned()),

@@ -1,4 +1,4 @@
-//! Which installation an operator command is for: that of a configuration file, or the data folder of `signet dev`.
+//! The installation that an operator command is for: that of a configuration file, or the data folder of `signet dev`.
 
 use std::path::{Path, PathBuf};
 
@@ -12,23 +12,22 @@ use signet::storage::{self, Absent, Database};
 use super::files::require_file;
 use super::installation::{logs_from_environment, prepared, storage_options};
 
-/// Writes that may wait at a time; the command is alone with the store.
+/// Maximum number of pending writes; no other process uses the store.
 const QUEUE: usize = 1024;
 
-/// The two ways of naming an installation.
 #[derive(clap::Args)]
 #[group(required = true, multiple = false)]
 pub(super) struct Place {
-    /// The configuration file, TOML.
+    /// Configuration file, TOML.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The data folder of a development server, with its seal key.
+    /// Data folder of a development server, with its seal key.
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
 }
 
 impl Place {
-    /// Where the data is; nothing is opened.
+    /// The location of the data, without opening it.
     pub(super) fn store(&self) -> Result<Store> {
         match (&self.config, &self.data_dir) {
             (Some(file), _) => Ok(prepared(file)?.store),
@@ -40,7 +39,7 @@ impl Place {
         }
     }
 
-    /// What opens the store that is there, with its seal key.
+    /// The options to open the existing store, with its seal key.
     pub(super) fn options(&self, clock: Clock) -> Result<storage::Options> {
         match (&self.config, &self.data_dir) {
             (Some(file), _) => storage_options(&prepared(file)?, clock, Absent::Missed),
@@ -58,7 +57,6 @@ impl Place {
     }
 }
 
-/// The folder of `--data-dir`.
 fn existing(folder: Option<&Path>) -> Result<PathBuf> {
     let folder = folder.unwrap_or(Path::new(""));
     match folder.is_dir() {
@@ -67,7 +65,7 @@ fn existing(folder: Option<&Path>) -> Result<PathBuf> {
     }
 }
 
-/// Error of a command that is for the embedded store, with what to do instead.
+/// The error of a command for the embedded store, with an alternative.
 pub(super) fn of_database(instead: &str) -> Error {
     Error::invalid(format!("the store is a PostgreSQL database: {instead} (docs/backup-postgresql.md)"))
 }

@@ -11,12 +11,9 @@ use signet::storage::Progress;
 
 use super::output;
 
-/// Time between two versions of the line.
 const INTERVAL: Duration = Duration::from_millis(200);
-/// Returns to the start of the line and erases it.
 const ERASE: &str = "\r\u{1b}[K";
 
-/// The flag of commands that show progress.
 #[derive(clap::Args)]
 pub(super) struct Quiet {
     /// Show no progress. There is none without a terminal, nor with --json.
@@ -24,18 +21,17 @@ pub(super) struct Quiet {
     quiet: bool,
 }
 
-/// The unit of the counters.
 #[derive(Clone, Copy)]
 pub(super) enum Unit {
     Bytes,
-    /// Things by this name, in the plural.
+    /// Objects with this plural name.
     Things(&'static str),
 }
 
-/// A display of progress. Dropping it erases the line.
+/// A progress display. Dropping it erases the line.
 pub(super) struct Display {
     pub(super) progress: Arc<Progress>,
-    /// Held while anything is written to the terminal.
+    /// Held during any output to the terminal.
     screen: Arc<Mutex<()>>,
     /// Dropped to end the thread.
     end: Option<mpsc::Sender<()>>,
@@ -43,7 +39,6 @@ pub(super) struct Display {
 }
 
 impl Display {
-    /// Shows the progress of `what`.
     pub(super) fn start(what: &'static str, unit: Unit, quiet: &Quiet) -> Self {
         let (progress, screen) = (Arc::<Progress>::default(), Arc::<Mutex<()>>::default());
         let (end, ended) = mpsc::channel();
@@ -65,7 +60,7 @@ impl Display {
         Self { progress, screen, end: Some(end), thread }
     }
 
-    /// Writes lines of results, with nothing of the display beside them.
+    /// Writes result lines, without the progress line in between.
     pub(super) fn around(&self, write: impl FnOnce()) {
         let _held = self.screen.lock().unwrap_or_else(PoisonError::into_inner);
         if self.thread.is_some() {

@@ -1,23 +1,11 @@
-//! `signet renew`: the next certificate in the place of one that is about to end, with its names and a new key of its
-//! kind; once, or as a service.
+//! `signet renew`: replaces certificates that end soon, with the same names and a new key of the same type;
+//! once, or as a service.
 //!
-//! When that is: after two thirds of the certificate's life, or as `--before` says, up to a twentieth of the life earlier,
-//! as the serial number has it, so that certificates that were made together are not renewed together. The server's own
-//! word (`renew_after`) is of the same kind, and counts for the certificates that this process renewed itself. A key that
-//! is not the certificate's, as a crash between two renames leaves it, makes it due at once.
-//!
-//! A new certificate replaces the old one only if it is for the same names, is signed by the authority that came with
-//! it, and is valid now and no shorter than the old one (`Successor`).
-//!
-//! Files are replaced whole. The new ones are made, still empty, before the server is asked: what is in their way costs no
-//! certificate. What `--exec` names is run when they are in place, by the shell and without the token; a
-//! note beside the certificate keeps in mind that it is still to be run, so that one that failed is run again. What it
-//! prints goes to standard error: standard output has the lines about certificates and nothing else.
-//!
-//! A service tries again by itself, later each time and when the server wants to be asked, and yet several times before
-//! the certificate ends. A signal ends whatever it waits for. Files are replaced without waiting, so that no signal comes
-//! between them; a command that runs is given [`GRACE`], and is otherwise ended and run again by the next `renew`; so
-//! is that of a `renew` without a service.
+//! A certificate is due after two thirds of its life (or as `--before` sets), up to a twentieth of its life earlier
+//! depending on its serial number, so that certificates with the same dates are not renewed together. The server's
+//! `renew_after` overrides that for certificates that this process has renewed. A certificate whose key file does not
+//! match, as after a crash, is due immediately. Files are replaced as described in `files`; a note next to the
+//! certificate records that `--exec` must still run.
 
 mod running;
 mod service_token;
@@ -48,70 +36,65 @@ use running::Running;
 use service_token::{Login, TokenKeeper, keep};
 use successor::Successor;
 
-/// Names of a certificate, its key and its authorities in messages.
+/// Arguments that name a certificate, its key and its authorities, for messages.
 const FILE: &str = "FILE";
 const KEY: &str = "--key";
 const CA: &str = "--ca";
-/// The share of a life by which times of renewal are apart at most: one in so many.
+/// Divisor of the certificate's life: maximum spread of renewals.
 const APART: i64 = 20;
-/// The first pause after a failure, and the longest.
+/// First and maximum pause after a failure.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(3600));
-/// The share of what is left of a certificate that passes at most before the next try, one in so many; and the longest
-/// pause after its end.
+/// Divisor of the remaining life: maximum pause before the next attempt. After the end, the maximum pause is `OVERDUE`.
 const TRIES: u64 = 10;
 const OVERDUE: Duration = Duration::from_secs(60);
-/// Longest time that a service does not look at its files.
+/// Maximum interval at which a service checks its files.
 const LOOK: Duration = Duration::from_secs(3600);
-/// How long a command that runs has to end when a service ends.
+/// Time that a running command has to end when the service ends.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// The arguments of `signet renew`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Certificates, each with its key in NAME-key.pem beside NAME.pem.
+    /// Certificates, each with its key in NAME-key.pem next to NAME.pem.
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
-    /// The file of the key, where it is another one.
+    /// File of the key, if it has another name.
     #[arg(long, value_name = "FILE", help_heading = "Files")]
     key: Option<PathBuf>,
-    /// The file of the authorities, to which a new one is added; NAME-ca.pem or ca.pem beside the certificate, where
-    /// there is one.
+    /// File of the authorities, to which a new one is added; default: NAME-ca.pem or ca.pem next to the
+    /// certificate, if one exists.
     #[arg(long, value_name = "FILE", help_heading = "Files")]
     ca: Option<PathBuf>,
     #[command(flatten)]
     authority: Authority,
     #[command(flatten)]
     login: Login,
-    /// How long before the end: a share of the life, or a duration such as 24h.
+    /// Time before the end: a fraction of the life, or a duration such as 24h.
     #[arg(long, value_name = "SHARE", default_value = "1/3", help_heading = "Time")]
     before: Before,
-    /// Renew now, whatever the certificate's age.
+    /// Renew now, at any age of the certificate.
     #[arg(long, conflicts_with = "service", help_heading = "Time")]
     force: bool,
     /// Keep the key.
     #[arg(long, help_heading = "Files")]
     reuse_key: bool,
-    /// What a certificate's file holds beside the certificate.
+    /// Certificates in the file after the certificate itself.
     #[arg(long, value_enum, default_value_t, help_heading = "Files")]
     chain: Chain,
-    /// A command for the shell, to be run when certificates have been replaced. What it prints goes to standard error.
+    /// Shell command to run after certificates have been replaced. Its output goes to standard error.
     #[arg(long, value_name = "COMMAND", help_heading = "Command")]
     exec: Option<String>,
-    /// How long that command may take.
+    /// Time limit of that command.
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = super::client::duration)]
     #[arg(help_heading = "Command")]
     exec_timeout: Duration,
-    /// Go on, and renew whenever it is time.
+    /// Keep running, and renew certificates when they are due.
     #[arg(long, help_heading = "Time")]
     service: bool,
 }
 
-/// How long before its end a certificate is renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Before {
-    /// A share of its life.
     Share(u32, u32),
-    /// A time.
     Time(Duration),
 }
 
@@ -131,7 +114,7 @@ impl FromStr for Before {
 }
 
 impl Before {
-    /// When a certificate is to be renewed, epoch seconds.
+    /// The time at which a certificate is due, in Unix seconds.
     fn due(self, serial: &[u8], not_before: i64, not_after: i64) -> i64 {
         let life = not_after.saturating_sub(not_before).max(0);
         let ahead = match self {
@@ -143,7 +126,6 @@ impl Before {
     }
 }
 
-/// Renews what is due.
 pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     if arguments.files.len() > 1 && (arguments.key.is_some() || arguments.ca.is_some()) {
         return Err(Error::invalid("--key and --ca: are for one FILE"));
@@ -152,23 +134,21 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     if arguments.service { serve(&arguments, &mut pairs).await } else { once(&arguments, &mut pairs).await }
 }
 
-/// One certificate and what belongs to it.
 struct Pair {
     certificate: PathBuf,
     key: PathBuf,
     ca: Option<PathBuf>,
-    /// What the server said of the certificate that was renewed last: its serial number's octets, and when.
+    /// The serial number of the last renewed certificate, and the server's `renew_after` in Unix seconds.
     told: Option<(Vec<u8>, i64)>,
     failures: u32,
-    /// Not tried again before.
+    /// No attempt is made before this time.
     rest_until: Option<Instant>,
 }
 
-/// How a certificate stands.
 struct Standing {
     leaf: Link,
     key: PrivateKey,
-    /// When it is to be renewed, epoch seconds.
+    /// The time at which it is due, in Unix seconds.
     due: i64,
 }
 
@@ -191,7 +171,7 @@ impl Pair {
         })
     }
 
-    /// The note that `--exec` is still to be run.
+    /// The note that `--exec` must still run.
     fn note(&self) -> PathBuf {
         let name = self.certificate.file_name().unwrap_or_default().to_string_lossy();
         folder_of(&self.certificate).join(format!(".{name}.exec"))
@@ -217,7 +197,6 @@ impl Pair {
         Ok(Standing { leaf, key, due })
     }
 
-    /// Replaces certificate and key.
     async fn renew(&mut self, arguments: &Arguments, standing: &Standing) -> std::result::Result<Issued, Refusal> {
         let lock = FolderLock::of(&self.certificate).await?;
         self.still(standing)?;
@@ -231,7 +210,7 @@ impl Pair {
         let successor = Successor { old, issued: &issued };
         successor.require_names().map_err(Refusal::useless)?;
         successor.require_validity(now()).map_err(Refusal::useless)?;
-        // A certificate without its key is no good one, and whoever asks for a shorter life gets it.
+        // The life is not checked if the certificate has no matching key, or if the operator requested a shorter life.
         if standing.due != i64::MIN && !arguments.force && arguments.authority.ttl.is_none() {
             successor.require_life().map_err(Refusal::useless)?;
         }
@@ -243,7 +222,7 @@ impl Pair {
         Ok(issued)
     }
 
-    /// That what was looked at is what is there, now that nobody else replaces it.
+    /// Checks under the lock that the files have not changed since they were read.
     fn still(&self, standing: &Standing) -> Result<()> {
         let (leaf, key) = (read_leaf(FILE, &self.certificate)?, read_key(KEY, &self.key)?);
         if (leaf.certificate.der(), key.public().spki())
@@ -255,7 +234,6 @@ impl Pair {
         Ok(())
     }
 
-    /// Makes the files that are to take their places.
     fn places(&self, lock: &FolderLock, arguments: &Arguments) -> Result<Places> {
         let stage = |file: &Path, content| lock.stage(file, content, There::IsReplaced);
         let ca = self.ca.as_ref().filter(|file| file.exists());
@@ -268,13 +246,12 @@ impl Pair {
         })
     }
 
-    /// How many seconds are left of the certificate.
     fn left(&self) -> i64 {
         let ends = read_leaf(FILE, &self.certificate).map_or(i64::MAX, |leaf| leaf.certificate.not_after());
         ends.saturating_sub(now())
     }
 
-    /// Lets it rest after a failure, as the server wants and what is left of the certificate allows; how long.
+    /// Schedules the next attempt after a failure, and returns the pause. See [`pause`].
     fn rest(&mut self, wanted: Option<Duration>, left: i64) -> Duration {
         let wait = later(pause(self.failures, wanted, left));
         self.failures += 1;
@@ -283,7 +260,7 @@ impl Pair {
     }
 }
 
-/// The files of a renewal, in the order in which they take their places.
+/// The temporary files of a renewal, in the order in which they are placed.
 struct Places {
     ca: Option<Authorities>,
     key: Option<Staged>,
@@ -292,7 +269,7 @@ struct Places {
 }
 
 impl Places {
-    /// Key and certificate are written before anything takes its place, and the note is there before what it is about.
+    /// Writes key and certificate before any file is placed. The note is placed first.
     fn take(self, issued: &mut Issued, key: Option<&Secret>, chain: Chain) -> Result<()> {
         let key = self.key.zip(key).map(|(file, key)| file.filled(&[key.expose(), b"\n"])).transpose()?;
         let certificate = self.certificate.filled(&[issued.certificates(chain).as_bytes()])?;
@@ -304,12 +281,11 @@ impl Places {
     }
 }
 
-/// The file of the authorities.
 struct Authorities {
     file: PathBuf,
     text: String,
     known: Vec<(String, Vec<u8>)>,
-    /// What is to take its place. It may be a file of others, and is seldom to be replaced.
+    /// The new file. An error matters only if an authority must be added.
     next: Result<Staged>,
 }
 
@@ -324,8 +300,8 @@ impl Authorities {
         Ok(Self { file: file.to_owned(), text, known, next })
     }
 
-    /// Adds the authorities of the new chain that it lacks. Those before stay: certificates of theirs live on. Where it
-    /// cannot be written the certificate is still good, and that is said.
+    /// Adds new authorities of the chain and keeps the old ones, because older certificates are still in use. A failure
+    /// is only a warning: the certificate is still valid.
     fn extend(self, issued: &mut Issued) {
         let Self { file, mut text, known, next } = self;
         let lacks = |link: &&Link| !known.iter().any(|(_, der)| der == link.certificate.der());
@@ -345,8 +321,8 @@ impl Authorities {
     }
 }
 
-/// How long to rest after so many failures before this one: longer each time, as long as the server wants at least, and no
-/// longer than the seconds that are left of the certificate allow.
+/// Returns the pause after a number of failures: exponential, at least as long as the server requests, and at most a
+/// fraction of the remaining seconds of the certificate.
 fn pause(failures: u32, wanted: Option<Duration>, left: i64) -> Duration {
     let most = match u64::try_from(left) {
         Ok(left) if left > 0 => Duration::from_secs(left / TRIES).clamp(PAUSES.0, PAUSES.1),
@@ -355,7 +331,6 @@ fn pause(failures: u32, wanted: Option<Duration>, left: i64) -> Duration {
     doubled(failures).max(wanted.unwrap_or_default()).min(most)
 }
 
-/// The pause after so many failures.
 fn doubled(failures: u32) -> Duration {
     PAUSES.0.saturating_mul(1 << failures.min(12)).min(PAUSES.1)
 }
@@ -369,7 +344,6 @@ fn now() -> i64 {
     Clock::system().now().unix_timestamp()
 }
 
-/// Looks at every certificate once.
 async fn once(arguments: &Arguments, pairs: &mut [Pair]) -> Result<()> {
     let mut problems = Vec::new();
     if arguments.login.is_given() {
@@ -381,7 +355,7 @@ async fn once(arguments: &Arguments, pairs: &mut [Pair]) -> Result<()> {
             problems.push(if text.contains(&file) { text.to_owned() } else { format!("{file}: {text}") });
         }
     }
-    // From here on a signal ends the command as well, which has a process group of its own.
+    // From here on a signal also ends the command, which has its own process group.
     let mut signals = Signals::watch()?;
     let mut running = pin!(execute(arguments, pairs));
     let executed = match until(&mut signals, &mut running).await {
@@ -409,7 +383,7 @@ async fn look_at(arguments: &Arguments, pair: &mut Pair) -> std::result::Result<
     Ok(())
 }
 
-/// Says how a certificate stands, or what it was replaced by.
+/// Prints the state of a certificate, or its replacement.
 fn told(pair: &Pair, leaf: &Link, new: Option<&Issued>, due: Option<i64>) -> Result<()> {
     let file = pair.certificate.display();
     let not_after = day(leaf.certificate.not_after());
@@ -425,7 +399,7 @@ fn told(pair: &Pair, leaf: &Link, new: Option<&Issued>, due: Option<i64>) -> Res
     output::result_with_warnings(&object, text, new.map_or(&[], |issued| &issued.warnings))
 }
 
-/// Runs `--exec`, when a certificate was replaced since it ran last.
+/// Runs `--exec` if a certificate was replaced since its last success.
 async fn execute(arguments: &Arguments, pairs: &[Pair]) -> Result<()> {
     let Some(command) = &arguments.exec else { return Ok(()) };
     let notes: Vec<PathBuf> = pairs.iter().map(Pair::note).filter(|note| is_there(note)).collect();
@@ -447,13 +421,11 @@ async fn execute(arguments: &Arguments, pairs: &[Pair]) -> Result<()> {
     Ok(())
 }
 
-/// That the command of `--exec` has not done its work.
 fn unfinished(why: &str) -> Error {
     let text = format!("--exec: {why}; the certificates are in place, and it is run again by the next renew");
     Error::new(Kind::Unavailable, text)
 }
 
-/// Renews whenever it is time, until a signal comes.
 async fn serve(arguments: &Arguments, pairs: &mut [Pair]) -> Result<()> {
     let mut signals = Signals::watch()?;
     let (mut command, mut token) = (Pause::default(), TokenKeeper::default());
@@ -462,7 +434,7 @@ async fn serve(arguments: &Arguments, pairs: &mut [Pair]) -> Result<()> {
         let Some(mut wait) = until(&mut signals, tended).await else { return Ok(()) };
         wait = wait.min(LOOK);
         for pair in &mut *pairs {
-            // What a signal ends here is the question to the server: nothing is waited for afterwards.
+            // A signal interrupts only the request: nothing is awaited after it.
             let Some(next) = until(&mut signals, turn(arguments, pair)).await else { return Ok(()) };
             wait = wait.min(next);
         }
@@ -480,17 +452,17 @@ async fn serve(arguments: &Arguments, pairs: &mut [Pair]) -> Result<()> {
     }
 }
 
-/// What comes of some work; `None` when a signal comes before.
+/// The result of `work`; `None` if a signal arrives first.
 async fn until<T>(signals: &mut Signals, work: impl Future<Output = T>) -> Option<T> {
     tokio::select! {
-        // What is done counts, and is not dropped for a signal that came meanwhile.
+        // Completed work counts, even if a signal has arrived too.
         biased;
         done = work => Some(done),
         () = signals.stop() => None,
     }
 }
 
-/// One look of a service at a certificate; how long until the next.
+/// Checks a certificate for the service; returns the time until the next check.
 async fn turn(arguments: &Arguments, pair: &mut Pair) -> Duration {
     if let Some(left) = pair.rest_until.and_then(|until| until.checked_duration_since(Instant::now())) {
         return left;
@@ -501,26 +473,27 @@ async fn turn(arguments: &Arguments, pair: &mut Pair) -> Duration {
             wait
         }
         Ok(Looked::Renewed { due, ends }) => {
-            // One that is due as soon as it is made must not be renewed without end.
+            // A certificate that is due immediately must not be renewed in a loop.
             let least = (ends.saturating_sub(now()) / APART).max(1);
             pair.failures = 0;
             pair.rest_until = Some(Instant::now() + Duration::from_secs(least.unsigned_abs()));
             Duration::from_secs(due.saturating_sub(now()).max(least).unsigned_abs())
         }
         Err(refusal) => {
-            // Each try costs the server a certificate.
+            // Each attempt costs the server a certificate.
             let left = if refusal.is_useless { i64::MAX } else { pair.left() };
             failed(pair, &refusal.error, refusal.retry_after, left)
         }
     }
 }
 
-/// What a service has found or done.
 enum Looked {
-    /// It is not due for so long.
     Early(Duration),
-    /// It is another certificate now, which is due and ends at these times, epoch seconds.
-    Renewed { due: i64, ends: i64 },
+    /// Renewed. The new certificate is due and ends at these times, in Unix seconds.
+    Renewed {
+        due: i64,
+        ends: i64,
+    },
 }
 
 async fn look(arguments: &Arguments, pair: &mut Pair) -> std::result::Result<Looked, Refusal> {
@@ -535,7 +508,7 @@ async fn look(arguments: &Arguments, pair: &mut Pair) -> std::result::Result<Loo
     Ok(Looked::Renewed { due, ends: issued.leaf.certificate.not_after() })
 }
 
-/// Says why a certificate is still to be renewed; how long it rests.
+/// Logs a failed renewal; returns the pause.
 fn failed(pair: &mut Pair, error: &dyn std::fmt::Display, wanted: Option<Duration>, left: i64) -> Duration {
     let wait = pair.rest(wanted, left);
     let file = pair.certificate.display();
@@ -543,7 +516,7 @@ fn failed(pair: &mut Pair, error: &dyn std::fmt::Display, wanted: Option<Duratio
     wait
 }
 
-/// What a service knows of a command that failed.
+/// Backoff of the command after failures.
 #[derive(Default)]
 struct Pause {
     failures: u32,
@@ -551,7 +524,7 @@ struct Pause {
 }
 
 impl Pause {
-    /// Runs the command, when it is to be run; how long until the next look.
+    /// Runs the command if necessary; returns the time until the next check.
     async fn turn(&mut self, arguments: &Arguments, pairs: &[Pair]) -> Duration {
         if let Some(left) = self.until.and_then(|until| until.checked_duration_since(Instant::now())) {
             return left;
@@ -589,12 +562,11 @@ mod tests {
     fn a_pause_grows_and_is_what_the_server_wants_but_never_much_of_what_is_left() {
         let seconds =
             |failures, wanted: Option<u64>, left| pause(failures, wanted.map(Duration::from_secs), left).as_secs();
-        // Long before the end.
         let far = 365 * 86_400;
         assert_eq!([0, 1, 5, 11, 12, 40].map(|failures| seconds(failures, None, far)), [1, 2, 32, 2048, 3600, 3600]);
         assert_eq!([0, 6, 9].map(|failures| seconds(failures, Some(100), far)), [100, 100, 512]);
         assert_eq!(seconds(40, Some(3600), i64::MAX), 3600);
-        // A tenth of what is left, whatever the server wants, and a minute after the end.
+        // A tenth of the remaining life for any request of the server, and a minute after the end.
         for (left, most) in [(3600, 360), (180, 18), (15, 1), (1, 1), (0, 60), (-1, 60), (i64::MIN, 60)] {
             assert_eq!([seconds(40, None, left), seconds(0, Some(3600), left)], [most, most], "{left}");
         }

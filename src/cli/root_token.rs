@@ -1,4 +1,4 @@
-//! `signet operator new-root-token`: another root token, for who has the seal key.
+//! `signet operator new-root-token`: creates another root token, for an operator with the seal key.
 
 use std::path::PathBuf;
 
@@ -12,10 +12,8 @@ use signet::storage::Storage;
 
 use super::handover;
 
-/// The name of the command.
 const COMMAND: &str = "new-root-token";
 
-/// The arguments of `signet operator new-root-token`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// The configuration file, TOML.
@@ -23,7 +21,6 @@ pub(crate) struct Arguments {
     config: PathBuf,
 }
 
-/// Makes the token and prints it.
 pub(super) fn run(arguments: &Arguments) -> Result<()> {
     handover::run(&arguments.config, &json!({ "command": COMMAND }), show, async |storage, config| {
         let auth = Auth::open(storage.auth(), Clock::system()).await?;
@@ -36,12 +33,11 @@ fn show(token: &str) -> Result<()> {
     print(&json!({ "token": token }), &format!("token: {token}\n{advice}"))
 }
 
-/// Prints a result with a root token in it.
 pub(super) fn print(object: &Value, text: &str) -> Result<()> {
     handover::print(object, text, COMMAND)
 }
 
-/// Makes a root token, of which the audit hears on `path`, and shows it; revokes it again where it cannot be shown.
+/// Creates a root token and shows it; revokes it if it cannot be shown. The audit record has this `path`.
 pub(super) async fn hand_out(
     storage: &Storage,
     auth: &Auth,

@@ -1,7 +1,7 @@
-//! `signet operator seal-status` and `rotate-seal-key`: by what a store is sealed, and another seal for it.
+//! `signet operator seal-status` and `rotate-seal-key`: shows and changes the seal of a store.
 //!
-//! Both open the store themselves: an embedded one must not be in use, PostgreSQL may be. Nodes that run meanwhile go
-//! on; they need the new seal when they start again, or were cut off meanwhile.
+//! Both commands open the store: an embedded one must not be in use, a PostgreSQL database may be. Running nodes
+//! continue; they need the new seal for their next start, or if they were disconnected during the change.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,6 @@ use signet::storage::{self, Absent, Storage};
 use super::installation::{closed, prepared, seal_key, storage_options};
 use super::{output, owner};
 
-/// The arguments of `signet operator seal-status`.
 #[derive(clap::Args)]
 pub(crate) struct Status {
     /// The configuration file, TOML.
@@ -23,20 +22,19 @@ pub(crate) struct Status {
     config: PathBuf,
 }
 
-/// The arguments of `signet operator rotate-seal-key`.
 #[derive(clap::Args)]
 pub(crate) struct Rotate {
-    /// The configuration file of the store as it is sealed now, TOML.
+    /// Configuration file with the current seal of the store, TOML.
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
-    /// A configuration of the same store with another seal, which it is to have from now on. Its environment is
-    /// SIGNET_NEW_SEAL_KEY and so on. Without one a key in a file takes the place of the one before, and what a device
-    /// keeps wraps the store's keys anew.
+    /// Configuration file of the same store with the new seal. Its environment variables are
+    /// SIGNET_NEW_SEAL_KEY and so on. Without this argument, a key file is replaced by a new key, or the key in
+    /// the device wraps the store's keys again.
     #[arg(long, value_name = "NEW")]
     to: Option<PathBuf>,
 }
 
-/// Prints the seal, the data key, and what is left of earlier ones.
+/// Prints the seal, the current data key, and the number of values under earlier data keys.
 pub(crate) fn status(arguments: &Status) -> Result<()> {
     let config = prepared(&arguments.config)?;
     owner::require(&config)?;
@@ -48,7 +46,7 @@ pub(crate) fn status(arguments: &Status) -> Result<()> {
 
 async fn tell(storage: &Storage) -> Result<()> {
     let (seal, keyring) = (storage.seal_status().await?, storage.keyring());
-    // What others have noted is known after a note of one's own.
+    // The counts of other nodes are known after this node has stored its own.
     keyring.note_use().await?;
     let (key, older) = (keyring.status().await?, storage.count_older().await?);
     let since = seal.since.map(rfc3339);
@@ -74,7 +72,6 @@ async fn tell(storage: &Storage) -> Result<()> {
     output::write(&object, lines.join("\n")).map_err(output::unwritten)
 }
 
-/// Gives the store another seal.
 pub(crate) fn rotate(arguments: &Rotate) -> Result<()> {
     let config = prepared(&arguments.config)?;
     owner::require(&config)?;
@@ -95,7 +92,6 @@ pub(crate) fn rotate(arguments: &Rotate) -> Result<()> {
     })
 }
 
-/// What is to be done when a store has got a seal that is elsewhere than the one before.
 const NEXT: &str = "Start every node with this seal from now on; those that run go on until then.";
 
 async fn moved(config: &Config, seal: &SealKey) -> Result<()> {
@@ -111,8 +107,8 @@ async fn give(storage: &Storage, seal: &SealKey) -> Result<()> {
     say(&changed, NEXT)
 }
 
-/// The seal of another configuration. Run again it finds that the store has it: the store takes it in one commit, behind
-/// which nothing is left to be done, whatever ended the command then.
+/// Changes to the seal of another configuration. The store changes in one commit, so a repeated command only has to
+/// detect that it has the new seal.
 async fn moved_to(config: &Config, new: &Config) -> Result<()> {
     let seal = seal_key(new)?;
     let error = match opened(config).await {
@@ -125,8 +121,8 @@ async fn moved_to(config: &Config, new: &Config) -> Result<()> {
     say(&status, NEXT)
 }
 
-/// Another key in the place of the one in a file. Both are there until the store has taken the new one, whatever ends
-/// the command in the middle: run again it goes on.
+/// Replaces the key in a file. Both keys exist until the store has the new one, so an interrupted
+/// command can be repeated.
 async fn in_place(config: &Config, file: &Path) -> Result<()> {
     let options = || storage_options(config, Clock::system(), Absent::Missed);
     let (replacement, changed) = match storage::open(options()?).await {
@@ -138,7 +134,7 @@ async fn in_place(config: &Config, file: &Path) -> Result<()> {
             };
             closed(&storage, changed.await).await?
         }
-        // The store has taken the new key before.
+        // An earlier run has changed the store to the new key.
         Err(error) if error.kind() == Kind::Invalid => {
             let Some(replacement) = Replacement::left(file)? else { return Err(error) };
             let seal_key = replacement.key().clone();

@@ -1,4 +1,4 @@
-//! `signet serve`: the server as a configuration file says.
+//! `signet serve`: runs the server of a configuration file.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -19,37 +19,36 @@ use signet::storage::{self, Database, room};
 use super::installation::{prepared, server_options};
 use super::output;
 
-/// Between two looks for the database, or for room on the disk, at first and at most.
+/// First and maximum pause between attempts to reach the database or to find free disk space.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// What an installation that has been started by hand lacks.
+/// Shown if an installation that was started by hand has no authority.
 const NO_AUTHORITY: &str = "no certificate authority yet: signet setup makes one while the server is stopped, or POST \
                             /v1/sys/mounts/pki with {\"type\": \"pki\"} begins one by hand";
 
-/// What a store lacks that is new, or that nobody meant.
+/// Logged for a new store, or one at an unintended location.
 const NO_ROOT_TOKEN: &str = "this store is new, and sys/health is 501 until a root token was made: run signet operator \
                              new-root-token, or stop the server and run signet operator init or signet setup. If there \
                              should be an installation here, look whether data_dir or database_url leads to its store \
                              and its volume is mounted";
 
-/// The arguments of `signet serve`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// The configuration file, TOML; signet.example.toml explains every setting. The environment
-    /// (SIGNET_LISTEN, …) wins over it.
+    /// Configuration file, TOML; signet.example.toml explains every setting. Environment variables
+    /// (SIGNET_LISTEN, …) override it.
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
-    /// A file that the audit writes to, beside the devices of the configuration.
+    /// Audit log file, in addition to the audit devices of the configuration.
     #[arg(long, value_name = "FILE")]
     audit_file: Option<PathBuf>,
-    /// Where CRLs, OCSP and CA certificates are for everyone, over plain HTTP; wins over public_listen of the
-    /// configuration.
+    /// Address that serves CRLs, OCSP and CA certificates to everyone, over plain HTTP; overrides public_listen
+    /// of the configuration.
     #[arg(long, value_name = "ADDRESS")]
     public_listen: Option<SocketAddr>,
 }
 
-/// Serves until a signal comes.
+/// Serves until a signal arrives.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let mut config = prepared(&arguments.config)?;
     if let Some(path) = &arguments.audit_file {
@@ -70,7 +69,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 }
 
 async fn serve(config: Config, libraries: Reread<Libraries>) -> Result<()> {
-    // From here on a signal ends the server in good order, also while it starts.
+    // From here on a signal ends the server properly, even during its start.
     let mut signals = Signals::watch_with_reload()?;
     let renewal = config.tls_renewal.clone();
     let load = |files| Certificate::load_renewed(files, renewal, Clock::system());
@@ -94,7 +93,7 @@ async fn serve(config: Config, libraries: Reread<Libraries>) -> Result<()> {
     running.until(signals, libraries).await
 }
 
-/// Prints where the server listens, and whether it lacks an authority.
+/// Prints the addresses of the server, and a hint if it has no authority.
 fn greet(scheme: &str, running: &Running) -> Result<()> {
     let address = format!("{scheme}://{}", running.address());
     let metrics = running.metrics_address().map(|address| format!("http://{address}/metrics"));
@@ -113,8 +112,7 @@ fn greet(scheme: &str, running: &Running) -> Result<()> {
     output::result(&object, lines.join("\n"))
 }
 
-/// Waits until the database is there: when everything starts at once it may be the last. What would not change by
-/// itself ends the wait.
+/// Waits until the database is reachable: after a boot of all machines it may start last. Other errors end the wait.
 async fn reached(database: &Database) -> Result<()> {
     let mut wait = Wait::default();
     loop {
@@ -131,8 +129,8 @@ async fn reached(database: &Database) -> Result<()> {
     }
 }
 
-/// Opens the server. Where that fails and the disk of its data folder is full, room is waited for; `None` when a signal
-/// comes meanwhile.
+/// Opens the server. If that fails because the disk of its data folder is full, waits for free space. `None` if a
+/// signal arrives first.
 async fn opened(first: Options, again: impl Fn() -> Result<Options>, signals: &mut Signals) -> Result<Option<Server>> {
     let (mut options, mut wait) = (first, Wait::default());
     loop {
@@ -154,7 +152,7 @@ async fn opened(first: Options, again: impl Fn() -> Result<Options>, signals: &m
     }
 }
 
-/// Longer and longer pauses, until something is there.
+/// Exponential backoff for an unavailable resource.
 struct Wait {
     pause: Duration,
     told: Option<String>,
@@ -167,7 +165,7 @@ impl Default for Wait {
 }
 
 impl Wait {
-    /// Says what is waited for, once for each reason, and lets a pause pass.
+    /// Logs each new reason once, and waits for the next pause.
     async fn on(&mut self, what: &str) {
         if self.told.as_deref() != Some(what) {
             tracing::warn!("waiting for {what}");

@@ -1,15 +1,10 @@
-//! `signet setup`: from nothing to a certificate authority that runs.
+//! `signet setup`: creates a complete certificate authority: seal key, configuration, store, root, intermediate, roles,
+//! listener certificate, policies and an administrator's token.
 //!
-//! It makes, in this order, what is not there yet: the seal key, a configuration file, the store, a root in a mount of
-//! its own (or a request for an outside authority), an intermediate in a second mount, addresses, roles, the certificate
-//! of the listener, which the server renews itself, policies, and an administrator's token without a parent. What is
-//! there is kept and never overwritten, so a setup that ended half-way, or waits for an outside authority, goes on when
-//! it is run again. What is of another store is not kept: where the data is not mounted there would be a second
-//! authority. Another node on a database has all of it but the listener's certificate, which alone is made for it.
-//!
-//! `plan` is what is asked for, by flags (`arguments`) or on a terminal (`ask`); `files` writes; `api` is the server that
-//! works meanwhile, on a free port of the loopback and with a root token that ends with the setup: every rule, the
-//! audit of the configuration included, holds for a setup as for anybody. `authority` and `admin` are the steps.
+//! Existing parts are kept, so an interrupted setup can be repeated. Files of an earlier setup with an empty store are
+//! an error, because its volume is probably not mounted and a second authority would result. The steps call a temporary
+//! server on the loopback (`api`), so that all its rules and the configured audit apply to a setup too. `plan` contains
+//! the input from flags (`arguments`) or the terminal (`ask`).
 
 mod admin;
 mod api;
@@ -40,7 +35,6 @@ use self::said::say;
 use super::output::told;
 use super::{installation, operator, output, owner};
 
-/// Sets up what is not there yet.
 pub(crate) fn run(arguments: Arguments) -> Result<()> {
     forbid_core_dumps()?;
     let (fresh, listener_only) = (!arguments.config.exists(), arguments.listener_only);
@@ -63,7 +57,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<()> {
     })
 }
 
-/// A new installation: its configuration file and its seal key.
+/// Creates the configuration file and the seal key of a new installation.
 fn begin(mut arguments: Arguments) -> Result<(Config, Plan)> {
     if ask::may_ask(arguments.yes) {
         ask::missing(&mut arguments)?;
@@ -72,7 +66,7 @@ fn begin(mut arguments: Arguments) -> Result<(Config, Plan)> {
     plan.domains()?;
     let environment = Environment::for_file(&arguments.config)?;
     let text = files::configuration(&arguments.config, &arguments.place, &plan, &environment)?;
-    // Everything is looked at before anything is made.
+    // Everything is checked before anything is created.
     let config = config::parse(&text, |name| environment.get(name))?;
     owner::require_to_make(&config, &arguments.config)?;
     let plan = plan.addressed_by(&config)?;
@@ -88,14 +82,14 @@ fn begin(mut arguments: Arguments) -> Result<(Config, Plan)> {
             say("made", &format!("{} (the seal key: keep a copy away from the data)", file.display()))?;
         }
     }
-    // The address of a database may hold a password.
+    // The URL of a database may contain a password.
     let content = if arguments.place.database_url.is_some() { Content::Secret } else { Content::Public };
     files::write_new(&arguments.config, text.as_bytes(), content)?;
     say("made", &format!("{} (the configuration)", arguments.config.display()))?;
     Ok((config, plan))
 }
 
-/// An installation that has a configuration.
+/// Continues an installation that has a configuration.
 fn again(arguments: Arguments) -> Result<(Config, Plan)> {
     let Place { data_dir, database_url, seal_key_file, listen, public_listen, name, tls_dir } = &arguments.place;
     let flags = [
@@ -128,14 +122,14 @@ fn again(arguments: Arguments) -> Result<(Config, Plan)> {
     Ok((config, plan))
 }
 
-/// What the store of a configuration lacks before it is opened: a seal key for one that is yet to be made, and folders.
-/// Where a setup was done before, none is made: its volume is not mounted.
+/// Creates the seal key of a new store, and missing folders. Fails if a setup was completed before: the volume of its
+/// store is not mounted.
 async fn prepare(config: &Config, plan: &Plan, listener_only: bool) -> Result<()> {
     let is_new = !look::is_there(&installation::database(config)?).await?;
     if let Some(file) = files::left_by_setup(plan).first().filter(|_| is_new && !listener_only) {
         return Err(files::of_another_store(file, "there is no store", config));
     }
-    // Another node's seal key is the first one's.
+    // Another node uses the seal key of the first one.
     if !listener_only && let Some(file) = operator::make_seal_key(config)? {
         say("made", &format!("{} (the seal key: keep a copy away from the data)", file.display()))?;
     }
@@ -143,7 +137,7 @@ async fn prepare(config: &Config, plan: &Plan, listener_only: bool) -> Result<()
 }
 
 async fn work(config: &Config, plan: &Plan, listener_only: bool) -> Result<()> {
-    // Another node makes no store, nor what would take the place of one.
+    // For another node, the store must exist.
     let api = Api::start(config, if listener_only { Absent::Missed } else { Absent::Made }).await?;
     let done = match listener_only {
         true => listener(&api, config, true).await.map(|()| None),
@@ -170,8 +164,8 @@ async fn work(config: &Config, plan: &Plan, listener_only: bool) -> Result<()> {
     told(next(config, plan, name))
 }
 
-/// Every step in its turn; once the authority issues, a name that it certifies. The server can start without an
-/// administrator and not without its certificate, which is therefore made first.
+/// Runs all steps. Returns a name for which the authority issues, once it does. The listener certificate comes before
+/// the administrator, because the server cannot start without it.
 async fn steps(api: &Api, config: &Config, plan: &Plan) -> Result<Option<String>> {
     authority::check(api, config, plan).await?;
     let issues = authority::make(api, plan).await?;
@@ -181,7 +175,6 @@ async fn steps(api: &Api, config: &Config, plan: &Plan) -> Result<Option<String>
     if issues { authority::name(api, plan).await.map(Some) } else { Ok(None) }
 }
 
-/// The listener's certificate, once there is somebody to sign it.
 async fn listener(api: &Api, config: &Config, issues: bool) -> Result<()> {
     let (Some(files), Some(renewed)) = (&config.tls, &config.tls_renewal) else {
         return say("left", "the listener's certificate: the configuration has no tls_renew");
@@ -196,7 +189,6 @@ async fn listener(api: &Api, config: &Config, issues: bool) -> Result<()> {
     say("made", &format!("{} (the listener's certificate; it renews itself)", files.certificate.display()))
 }
 
-/// What to type next, with a name to issue for.
 fn next(config: &Config, plan: &Plan, name: Option<String>) -> std::io::Result<()> {
     let mut out = crate::cli::output::stdout();
     writeln!(out)?;
@@ -237,7 +229,7 @@ fn next(config: &Config, plan: &Plan, name: Option<String>) -> std::io::Result<(
     out.flush()
 }
 
-/// A path as a shell takes it.
+/// Quotes a path for a shell.
 fn shown(path: &Path) -> String {
     let text = path.display().to_string();
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%".contains(c);

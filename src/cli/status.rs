@@ -1,7 +1,7 @@
-//! `signet status`: what is set up, what ends next, what is wrong. One screen, of what the token may see.
+//! `signet status`: shows what is set up, what ends next and what is wrong, as far as the token may read it.
 //!
-//! Nothing is asked of the server that a token could not ask by itself. What the token may not see is named, and is not
-//! taken for absent.
+//! It uses only routes that any client can call. Paths that the token may not read are listed, and
+//! not treated as missing.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -20,27 +20,26 @@ use super::issue::day;
 use super::output;
 use super::who::authorities;
 
-/// Most issuers of a mount that are looked at, and most lines of what ends next.
+/// Maximum number of issuers that are read per mount, and of lines under "ends next".
 const MOST: usize = 64;
 const SHOWN: usize = 10;
-/// Certificates of a mount that are asked for, those that end next: as many as a server tells at a time, because those
-/// that are revoked are among them. How many of all mounts' are told.
+/// Number of certificates that are requested per mount: the server's maximum, because revoked ones are among them. Then
+/// the maximum numbers for JSON and text output.
 const LEAVES_ASKED: usize = 100;
 const LEAVES: usize = 20;
 const LEAVES_SHOWN: usize = 5;
-/// An authority that ends within this time is told as wrong, seconds.
+/// An authority that ends within this time is reported as wrong, in seconds.
 const SOON: i64 = 30 * 86_400;
-/// Clocks that are further apart are told, seconds.
+/// Clock difference to the server that is reported, in seconds.
 const APART: i64 = 30;
 
-/// The arguments of `signet status`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     caller: Caller,
 }
 
-/// Looks, and prints; a finding when something is wrong.
+/// Prints the status; fails with a finding if something is wrong.
 pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
     let mut status = Status { now: Clock::system().now().unix_timestamp(), ..Status::default() };
     status.server(&arguments.caller).await?;
@@ -56,32 +55,28 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
     findings(status.wrong.len())
 }
 
-/// What was found.
 #[derive(Default)]
 struct Status {
     now: i64,
-    /// What is set up: a name and a text each.
+    /// The parts that are set up: name and description.
     facts: Vec<(String, String)>,
-    /// When (epoch seconds) and what.
+    /// Time in Unix seconds, and what ends.
     ends: Vec<(i64, String)>,
-    /// Leaves that end next: when, and the serial number and name of which mount.
     leaves: Vec<Leaf>,
-    /// Serial numbers of issuers, which are no leaves of the mount that signed them.
+    /// Serial numbers of issuers, which are not leaves of the mount that signed them.
     issuers: BTreeSet<String>,
-    /// Names of those who signed an issuer other than themselves.
+    /// Names of the authorities that signed another issuer.
     parents: BTreeSet<String>,
-    /// Mounts without a role, with the name of the issuer.
+    /// Mounts without a role, with the name of their issuer.
     roleless: Vec<(String, String)>,
     notes: Vec<String>,
     wrong: Vec<String>,
-    /// Paths that the token may not read.
     closed: BTreeSet<String>,
 }
 
-/// A certificate that is not an issuer's.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Leaf {
-    /// Epoch seconds.
+    /// In Unix seconds.
     ends: i64,
     mount: String,
     serial: String,
@@ -93,7 +88,7 @@ impl Status {
         self.facts.push((name.to_owned(), text));
     }
 
-    /// Something that ends; in so many seconds before that it is wrong.
+    /// Adds something that ends. It is wrong if it ends within `soon` seconds.
     fn end(&mut self, what: String, at: i64, soon: i64) {
         let left = at.saturating_sub(self.now);
         if left < 0 {
@@ -104,7 +99,7 @@ impl Status {
         self.ends.push((at, what));
     }
 
-    /// The data of an answer; `None` for what is not there or not to be seen.
+    /// Returns the data of a response; `None` if it is missing or not readable by the token.
     async fn seen(&mut self, caller: &Caller, question: Question<'_>) -> Result<Option<Value>> {
         let reply = caller.ask(question).await?;
         let mut answer: Value = serde_json::from_slice(reply.body.expose()).unwrap_or_default();
@@ -143,7 +138,7 @@ impl Status {
         let seal = caller.ask_once(Question::get("sys/seal-status")).await?;
         let seal: Value = serde_json::from_slice(seal.body.expose()).unwrap_or_default();
         let text = |name: &str| seal[name].as_str().unwrap_or("?").to_owned();
-        // As the configuration calls it: "static" is a word for Vault's clients.
+        // The name in the configuration: "static" is the name that clients of Vault expect.
         let sealed_by = Some(text("type")).filter(|kind| kind != "static").unwrap_or_else(|| "file".to_owned());
         self.fact("store", format!("{}, sealed by a key of type {sealed_by}", text("storage_type")));
         Ok(())
@@ -213,7 +208,6 @@ impl Status {
         self.published(caller, mount).await
     }
 
-    /// The certificates that end next and are not revoked.
     async fn leaves(&mut self, caller: &Caller, mount: &str) -> Result<()> {
         let path = format!("{mount}certs/detailed?order=not_after&limit={LEAVES_ASKED}");
         if let Some(found) = self.seen(caller, Question::list(&path)).await? {
@@ -222,7 +216,7 @@ impl Status {
         Ok(())
     }
 
-    /// Those of a mount that a server has told.
+    /// Adds the leaf certificates that the server has listed for a mount.
     fn note_leaves(&mut self, mount: &str, found: &Value) {
         let (mut told, mut revoked) = (0, 0);
         for (serial, info) in found["key_info"].as_object().into_iter().flatten() {
@@ -232,7 +226,7 @@ impl Status {
                 continue;
             }
             let text = |name: &str| info[name].as_str().unwrap_or_default().to_owned();
-            // An end that is no time of RFC 3339 says nothing about the others.
+            // An unreadable time must not hide the other certificates.
             let Ok(ends) = parse_rfc3339("not_after", &text("not_after")) else { continue };
             let other = || info["dns_names"][0].as_str().unwrap_or(serial).to_owned();
             let name = Some(text("common_name")).filter(|name| !name.is_empty()).unwrap_or_else(other);
@@ -245,7 +239,7 @@ impl Status {
         }
     }
 
-    /// An authority that is there for other authorities needs no role.
+    /// A mount whose issuer signs other authorities needs no role.
     fn note_roleless(&mut self) {
         for (mount, name) in &self.roleless {
             if !self.parents.contains(name) {
@@ -254,7 +248,6 @@ impl Status {
         }
     }
 
-    /// The soonest first, without issuers.
     fn sort_leaves(&mut self) {
         let issuers = &self.issuers;
         self.leaves.retain(|leaf| !issuers.contains(&leaf.serial));
@@ -262,9 +255,9 @@ impl Status {
         self.leaves.truncate(LEAVES);
     }
 
-    /// What verifiers read: the CRL, and where certificates say that it is.
+    /// Checks what relying parties read: the CRL, and the addresses in certificates.
     async fn published(&mut self, caller: &Caller, mount: &str) -> Result<()> {
-        // A list that is longer than commands read says nothing here.
+        // A CRL that is larger than the client's limit is skipped.
         if let Ok(reply) = caller.ask(Question::get(&format!("{mount}crl"))).await
             && let Ok(crl) = Crl::parse(reply.body.expose())
             && let Some(next) = crl.next_update()
@@ -314,7 +307,6 @@ impl Status {
 
     fn text(&self) -> String {
         let mut out = String::new();
-        // Writing to a String does not fail.
         let _ = self.write(&mut out);
         out.truncate(out.trim_end().len());
         out
@@ -352,12 +344,11 @@ impl Status {
     }
 }
 
-/// A time for programs.
 fn at(seconds: i64) -> String {
     Time::from_unix_timestamp(seconds).map(rfc3339).unwrap_or_default()
 }
 
-/// A time for people, in its largest unit.
+/// Formats a duration in its largest unit.
 fn span(seconds: i64) -> String {
     match seconds {
         ..0 => "over".to_owned(),
@@ -372,7 +363,7 @@ fn span(seconds: i64) -> String {
 mod tests {
     use super::*;
 
-    /// What a server tells of so many certificates, the last of which are not revoked.
+    /// A server's list of `count` certificates, of which the last `live` are not revoked.
     fn found(count: usize, live: usize) -> Value {
         let info = |n: usize| {
             let end = format!("2026-01-01T00:{:02}:{:02}Z", n / 60, n % 60);

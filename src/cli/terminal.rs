@@ -1,4 +1,4 @@
-//! A secret on standard input: on a terminal it is asked for, and not shown while it is typed.
+//! Reads a secret from standard input. On a terminal, prompts for it without echo.
 
 use std::io::{BufRead as _, IsTerminal as _, Read as _, Write as _, stderr, stdin};
 
@@ -7,22 +7,22 @@ use signet::error::{Error, Result};
 use signet::secret::Secret;
 use tokio::sync::oneshot;
 
-/// Longest line that is read, octets.
+/// Maximum length of the line, in bytes.
 const LONGEST: u64 = 4096;
 
-/// The next line; `what` is asked for on a terminal, which is left as it was also when this is dropped before the line
-/// comes: a caller who hears signals drops it.
+/// Reads a line; prompts for `what` on a terminal. The terminal is restored even if this future is dropped
+/// early, as on a signal.
 ///
 /// # Errors
 /// `Unavailable` when standard input cannot be read.
 pub(super) async fn secret(what: &str) -> Result<Secret> {
     let silent = if stdin().is_terminal() { Some(Silent::input().map_err(unreadable)?) } else { None };
     if silent.is_some() {
-        // Whoever closed standard error knows what to type.
+        // Works without the prompt if standard error is closed.
         let _ = write!(stderr(), "{what}: ");
     }
     let (tell, told) = oneshot::channel();
-    // One of the runtime's threads would hold up the end of the program until the line comes.
+    // Not a thread of the runtime, which would delay the exit of the program until the line arrives.
     std::thread::spawn(move || tell.send(line()));
     let line = told.await.map_err(Error::internal)?;
     drop(silent);
@@ -30,7 +30,7 @@ pub(super) async fn secret(what: &str) -> Result<Secret> {
 }
 
 fn line() -> Result<Secret> {
-    // Sized beforehand: bytes that grow leave copies behind.
+    // Allocated in full: a growing buffer leaves copies of the secret in memory.
     let mut line = Vec::with_capacity(LONGEST as usize);
     let read = stdin().lock().take(LONGEST).read_until(b'\n', &mut line);
     let line = Secret::new(line);
@@ -41,7 +41,7 @@ fn unreadable(e: impl Into<std::io::Error>) -> Error {
     Error::unavailable("standard input: cannot be read", e.into())
 }
 
-/// A terminal that shows line ends and nothing else of what is typed, until this is dropped.
+/// A terminal without echo, except for line ends, until this is dropped.
 struct Silent(Termios);
 
 impl Silent {
@@ -57,7 +57,7 @@ impl Silent {
 
 impl Drop for Silent {
     fn drop(&mut self) {
-        // A terminal that is gone shows nothing any more.
+        // The terminal may be gone.
         let _ = tcsetattr(stdin(), OptionalActions::Now, &self.0);
     }
 }

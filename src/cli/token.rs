@@ -1,7 +1,7 @@
-//! The token that a command asks with, and where it is: in an argument or in the environment, itself or a file's name.
+//! The token of a command: an argument or environment variable, as text or as the name of a file.
 //!
-//! An argument counts before a variable: who writes one means it. Of the variables the file's counts first, because
-//! others may renew the token in it.
+//! Arguments take precedence over variables. Of the variables, the file takes precedence, because another process may
+//! renew the token in it.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,48 +9,48 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use signet::error::{Error, Kind, Result};
 use signet::secret::Secret;
 
-/// Longest token that is read, octets.
+/// Maximum length of a token, in bytes.
 const LONGEST: u64 = 64 << 10;
-/// The variables of the token and of its file. They are no `env` of the arguments, which could not be told from them.
+/// Environment variables of the token and of its file. Not clap's `env`, which could not be
+/// distinguished from arguments.
 pub(super) const VARIABLES: [&str; 2] = ["SIGNET_TOKEN", "SIGNET_TOKEN_FILE"];
 
-/// Where the token is.
 #[derive(clap::Args)]
 #[command(next_help_heading = "Connection")]
 pub(super) struct Source {
-    /// Token for the server. Everybody on the machine can see an argument; without one the token is that in SIGNET_TOKEN.
+    /// Token for the server. Arguments are visible to all users of the machine; default: the token in SIGNET_TOKEN.
     #[arg(long, value_name = "TOKEN", conflicts_with = "token_file")]
     token: Option<String>,
-    /// File of the token, instead; it is read whenever one is needed, so that others may renew it. Without an argument
-    /// it is the one that SIGNET_TOKEN_FILE names.
+    /// File of the token. It is read for every request, so another process may renew it; default: the file that
+    /// SIGNET_TOKEN_FILE names.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// The token of a login; it counts before all others.
+    /// The token of a login; takes precedence over all others.
     #[arg(skip)]
     of_login: Mutex<Option<Secret>>,
 }
 
-/// A place, by the name of the argument or variable that says it.
+/// A source, with the name of its argument or variable.
 enum Place {
     Here(&'static str, Secret),
     File(&'static str, PathBuf),
 }
 
 impl Source {
-    /// The token.
+    /// Returns the token.
     ///
     /// # Errors
-    /// `Invalid` where there is none, or none that can be read.
+    /// `Invalid` when it is missing or not readable.
     pub(super) fn token(&self) -> Result<Secret> {
         self.given()?.ok_or_else(|| {
             Error::invalid("SIGNET_TOKEN: must hold the token that asks (or --token-file name the file that has it)")
         })
     }
 
-    /// The token, if there is to be one.
+    /// Returns the token, if one is given.
     ///
     /// # Errors
-    /// `Invalid` where one was meant that cannot be read, or is none.
+    /// `Invalid` when a given token is not readable or malformed.
     pub(super) fn given(&self) -> Result<Option<Secret>> {
         if let Some(token) = &*self.of_login() {
             return Ok(Some(token.clone()));
@@ -58,7 +58,6 @@ impl Source {
         self.place().map(Place::read).transpose()
     }
 
-    /// Where it is, as messages name it.
     pub(super) fn shown(&self) -> String {
         if self.of_login().is_some() {
             return "--login".to_owned();
@@ -70,12 +69,10 @@ impl Source {
         }
     }
 
-    /// Uses the token of a login from now on.
     pub(super) fn use_login(&self, token: Secret) {
         *self.of_login() = Some(token);
     }
 
-    /// `true` after a login.
     pub(super) fn has_login(&self) -> bool {
         self.of_login().is_some()
     }
@@ -115,7 +112,7 @@ impl Place {
 
 fn read_file(file: &Path) -> std::io::Result<Secret> {
     use std::io::Read as _;
-    // Sized beforehand: bytes that grow leave copies behind.
+    // Allocated in full: a growing buffer leaves copies of the secret in memory.
     let mut octets = Vec::with_capacity(LONGEST as usize);
     let read = std::fs::File::open(file).and_then(|file| file.take(LONGEST).read_to_end(&mut octets));
     let text = Secret::new(octets);

@@ -1,5 +1,5 @@
-//! `signet operator new-user-token`: a token of the projects API for a user, for who has the seal key. Whoever is invited has
-//! no token to make the first one with.
+//! `signet operator new-user-token`: creates a token of the projects API, for an operator with the seal key. An invited
+//! user has no token with which to create the first one.
 
 use std::path::PathBuf;
 
@@ -13,21 +13,18 @@ use signet::storage::Storage;
 
 use super::handover;
 
-/// The name of the command.
 const COMMAND: &str = "new-user-token";
 
-/// The arguments of `signet operator new-user-token`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// The configuration file, TOML.
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
-    /// What the user is called, or their e-mail address.
+    /// Name or e-mail address of the user.
     #[arg(long, value_name = "NAME")]
     user: String,
 }
 
-/// Makes the token and prints it.
 pub(super) fn run(arguments: &Arguments) -> Result<()> {
     let user = &arguments.user;
     let command = json!({ "command": COMMAND, "user": user });

@@ -1,5 +1,5 @@
-//! `signet operator verify-backup`: whether a copy would do, before it is needed; or a database that was restored
-//! elsewhere. Each finding is a line on standard output, and the exit status is then 3.
+//! `signet operator verify-backup`: verifies a copy, or a database that was restored elsewhere. It prints a line per
+//! finding, and exits with status 3 if there are any.
 
 use std::path::{Path, PathBuf};
 
@@ -17,19 +17,17 @@ use super::output::line;
 use super::place::{Place, of_database};
 use super::progress::{Display, Quiet, Unit};
 
-/// The unit of progress.
 pub(super) const CERTIFICATES: Unit = Unit::Things("certificates");
 
-/// The arguments of `signet operator verify-backup`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     place: Place,
-    /// The copy of an embedded store; of a folder the newest one that `backup --folder` has made there. Without it the
-    /// database is looked through that the configuration names; no node may run on it.
+    /// Copy of an embedded store, or a folder, of which the newest copy that `backup --folder` made is used. By default
+    /// verifies the database that the configuration names; no node may run on it.
     file: Option<PathBuf>,
-    /// Another database, instead of a file: one that was restored elsewhere. A password belongs into the environment, or
-    /// into the file that `passfile` names.
+    /// Another database instead of a file: one that was restored elsewhere. Put a password into the environment or the
+    /// file that `passfile` names.
     #[arg(
         long,
         value_name = "URL",
@@ -42,7 +40,6 @@ pub(crate) struct Arguments {
     quiet: Quiet,
 }
 
-/// Looks through it; the installation's seal key opens what is sealed.
 pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     if let Some(file) = &arguments.file {
         require_file("FILE", file)?;
@@ -68,8 +65,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     tell(&name, &findings).map_err(Failure::Finding)
 }
 
-/// The copy that a path names: a file, or the newest one of a folder. The folder of an installation with a database holds
-/// none.
+/// Resolves a path to a copy: a file, or the newest copy in a folder. For an installation with a database,
+/// a folder is an error.
 fn copy_of(path: &Path, database: &Database) -> Result<PathBuf> {
     match database {
         _ if !path.is_dir() => Ok(path.to_owned()),
@@ -80,7 +77,6 @@ fn copy_of(path: &Path, database: &Database) -> Result<PathBuf> {
     }
 }
 
-/// Prints what was found; an error when there was anything.
 pub(super) fn tell(name: &str, findings: &Findings) -> Result<()> {
     let mut lines: Vec<String> = findings.lines().collect();
     let ok = findings.count() == 0;

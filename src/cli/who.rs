@@ -1,7 +1,8 @@
-//! `signet who SERIAL`: who asked for a certificate, when, by which role; in every mount that the token may see.
+//! `signet who SERIAL`: shows which client requested a certificate, when, and with which role, in every mount
+//! that the token may read.
 //!
-//! The record beside the certificate says it (`MOUNT/cert-record/SERIAL`); no audit device is needed. The serial number is
-//! taken as openssl, browsers and the server write it, or from the certificate's file.
+//! It reads the record of the certificate (`MOUNT/cert-record/SERIAL`), which needs no audit device. It accepts serial
+//! numbers in the formats of openssl, browsers and the server, or the certificate's file.
 
 use std::path::Path;
 
@@ -13,17 +14,15 @@ use super::client::{Caller, Question};
 use super::issue::read_leaf;
 use super::output;
 
-/// The arguments of `signet who`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// The serial number, hexadecimal, with or without colons; or the certificate's file.
+    /// Serial number, hexadecimal, with or without colons; or the certificate's file.
     #[arg(value_name = "SERIAL")]
     serial: String,
     #[command(flatten)]
     caller: Caller,
 }
 
-/// Looks for it, and prints what is known.
 pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     let serial = serial(&arguments.serial)?;
     let mounts = authorities(&arguments.caller).await?;
@@ -48,10 +47,10 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     Ok(())
 }
 
-/// The mounts of certificate authorities that the token may see.
+/// The mounts of certificate authorities that the token may read.
 ///
 /// # Errors
-/// What the server refuses.
+/// The server's refusal.
 pub(super) async fn authorities(caller: &Caller) -> Result<Vec<String>> {
     let mounts = caller.data(Question::get("sys/internal/ui/mounts")).await?;
     let engines = mounts["secret"].as_object().into_iter().flatten();
@@ -72,7 +71,7 @@ fn nowhere(serial: Serial, mounts: &[String], closed: &[&str]) -> Error {
     Error::new(Kind::NotFound, text)
 }
 
-/// A serial number in any of its forms, or of the certificate in a file.
+/// Parses a serial number in any format, or reads it from a certificate file.
 fn serial(text: &str) -> Result<Serial> {
     let file = Path::new(text);
     if file.is_file() {
@@ -81,14 +80,13 @@ fn serial(text: &str) -> Result<Serial> {
     if text.contains('/') || text.ends_with(".pem") {
         return Err(Error::of_file("SERIAL", file, "read", std::io::ErrorKind::NotFound.into()));
     }
-    // What openssl leaves out in front.
+    // The prefix in the output of `openssl x509 -serial`.
     let bare = text.trim().trim_start_matches("serial=");
     Serial::parse(bare).map_err(|_| {
         Error::invalid("SERIAL: must be hexadecimal digits, with or without colons, or a certificate's file")
     })
 }
 
-/// A record in lines.
 fn worded(mount: &str, record: &Value) -> String {
     let text = |name: &str| record[name].as_str().unwrap_or_default().to_owned();
     let or = |text: String, other: &str| if text.is_empty() { other.to_owned() } else { text };

@@ -1,4 +1,4 @@
-//! Variables that begin as ours do and that nothing reads: a word that was mistyped has no effect, and says nothing.
+//! Finds variables with the prefix `SIGNET_` that nothing reads, such as misspelled names, which have no effect.
 
 use std::collections::BTreeSet;
 
@@ -7,12 +7,11 @@ use signet::config::SETTINGS;
 use super::report::Report;
 use crate::cli::token;
 
-/// How many letters a name may be off for another one to be meant.
+/// Maximum edit distance of a suggested name.
 const NEAR: usize = 3;
-/// What is read besides settings and arguments.
+/// Variables that are neither settings nor arguments.
 const OTHERS: [&str; 1] = ["SIGNET_BOOTSTRAP_TOKEN"];
 
-/// Looks at them; `commands` is the whole command line.
 pub(super) fn look(report: &mut Report, commands: &clap::Command) {
     let known = known(commands);
     let given = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
@@ -28,7 +27,6 @@ pub(super) fn look(report: &mut Report, commands: &clap::Command) {
     }
 }
 
-/// Every variable that some command reads.
 fn known(commands: &clap::Command) -> BTreeSet<String> {
     let mut known: BTreeSet<String> = OTHERS.into_iter().chain(token::VARIABLES).map(str::to_owned).collect();
     known.extend(SETTINGS.iter().map(|setting| setting.env.to_owned()));
@@ -41,12 +39,11 @@ fn of_command(command: &clap::Command, known: &mut BTreeSet<String>) {
     command.get_subcommands().for_each(|word| of_command(word, known));
 }
 
-/// Those of a configuration that is to take the place of another one begin with `SIGNET_NEW_`.
+/// Names with the prefix `SIGNET_NEW_` belong to a configuration that replaces another one.
 fn is_unknown(name: &str, known: &BTreeSet<String>) -> bool {
     name.starts_with("SIGNET_") && !known.contains(name) && !known.contains(&name.replacen("SIGNET_NEW_", "SIGNET_", 1))
 }
 
-/// Letters that are to be added, taken away or changed (Levenshtein).
 fn distance(one: &str, other: &str) -> usize {
     let mut row: Vec<usize> = (0..=other.len()).collect();
     for (n, a) in one.bytes().enumerate() {

@@ -1,4 +1,4 @@
-//! The addresses to listen at: whether they can be had, and by whom they are taken.
+//! Checks that the listen addresses are available, or in use by the server of this configuration.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
@@ -9,7 +9,7 @@ use signet::config::Config;
 use super::report::Report;
 use crate::cli::health::Probe;
 
-/// How long the server of this configuration may take to answer.
+/// Maximum time for a response of the server of this configuration.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 pub(super) async fn look(report: &mut Report, config: &Config) {
@@ -25,7 +25,7 @@ fn listener(report: &mut Report, name: &'static str, address: SocketAddr, runnin
     if address.port() == 0 {
         return report.ok(name, format!("{address}: a free port"));
     }
-    // Nobody is heard: it is closed at once.
+    // No connection is accepted: it is closed immediately.
     match TcpListener::bind(address) {
         Ok(_) => report.ok(name, format!("{address}: free")),
         Err(e) => match (e.kind(), running) {

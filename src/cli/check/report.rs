@@ -1,19 +1,17 @@
-//! What was found, a line each.
+//! The results of all checks.
 
 use std::fmt::Display;
 
 use serde_json::{Value, json};
 
-/// How something was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Level {
     Ok,
-    /// Worth a word; a server starts all the same.
+    /// Worth attention, but a server starts.
     Note,
     Wrong,
 }
 
-/// What was found, a line each.
 #[derive(Default)]
 pub(super) struct Report(Vec<(Level, &'static str, String)>);
 
@@ -30,12 +28,11 @@ impl Report {
         self.0.push((Level::Wrong, what, text.to_string()));
     }
 
-    /// How many lines say that something is wrong.
     pub(super) fn wrong_lines(&self) -> usize {
         self.0.iter().filter(|(level, ..)| *level == Level::Wrong).count()
     }
 
-    /// One line for each check: line feeds in its text become blanks.
+    /// One line per check; line feeds become blanks.
     pub(super) fn lines(&self) -> Vec<String> {
         let line = |(level, what, text): &(Level, &str, String)| {
             format!("{:<6} {what:<16} {}", level.word(), text.replace('\n', " "))
@@ -43,7 +40,6 @@ impl Report {
         self.0.iter().map(line).collect()
     }
 
-    /// An object for each check.
     pub(super) fn objects(&self) -> Vec<Value> {
         let object =
             |(level, what, text): &(Level, &str, String)| json!({ "level": level.word(), "what": what, "text": text });

@@ -1,4 +1,4 @@
-//! The store, with the seal key that opens it; the way to a database, with its TLS.
+//! Checks the store, the seal key that opens it, and the connection to a database with its TLS.
 
 use std::os::unix::fs::MetadataExt as _;
 
@@ -13,7 +13,6 @@ use signet::storage::{Database, room, said};
 use super::report::Report;
 use crate::cli::installation::seal_key;
 
-/// What the lines are about.
 const STORE: &str = "store";
 const SEAL: &str = "seal";
 
@@ -38,7 +37,7 @@ pub(super) async fn look(report: &mut Report, config: &Config, database: Databas
         SealKeySource::File(file) if !file.exists() => Some(file),
         _ => None,
     };
-    // A key that is nowhere opens nothing, but what the store is shows all the same.
+    // A missing key opens nothing, but with any key the state of the store can be read.
     let key = if missing.is_some() { Ok(SealKey::random()) } else { seal_key(config) };
     let key = match key {
         Ok(key) => key,
@@ -74,7 +73,7 @@ pub(super) async fn look(report: &mut Report, config: &Config, database: Databas
     }
 }
 
-/// Keys whose library the configuration does not have: nothing is signed with them.
+/// Reports keys whose library is not configured: they cannot sign.
 fn look_at_keys(report: &mut Report, config: &Config, managed_keys: Vec<Document>) {
     let libraries = match managed::libraries(managed_keys) {
         Ok(libraries) => libraries,
@@ -95,7 +94,6 @@ fn version(schema: usize, newest: usize) -> String {
     format!("schema version {schema}, which the next start brings to {newest}")
 }
 
-/// Whether a failure is one of the seal or of the store.
 fn about(error: &Error) -> &'static str {
     if error.text().starts_with("seal") { SEAL } else { STORE }
 }

@@ -1,4 +1,4 @@
-//! The certificate of the listener: what the server itself would refuse, and what every client would.
+//! Checks the listener's certificate for problems that the server or every client would reject.
 
 use std::path::Path;
 
@@ -12,13 +12,11 @@ use signet::x509::pem;
 use super::report::Report;
 use crate::cli::issue::{day, read_text};
 
-/// What the lines are about.
 const CERTIFICATE: &str = "tls_certificate";
 const KEY: &str = "tls_key";
 
 pub(super) fn look(report: &mut Report, config: &Config) {
     let Some(files) = &config.tls else { return report.note(CERTIFICATE, "none: plain HTTP, on the loopback") };
-    // That both can be read and belong together.
     let loaded = tls::Certificate::load(files.clone(), Clock::system());
     let is_told = loaded.as_ref().is_err_and(|error| error.text().starts_with("tls_certificate_file"));
     match loaded {

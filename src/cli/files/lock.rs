@@ -1,7 +1,7 @@
-//! One command at a time replaces files of a folder.
+//! A lock for replacing the files of a folder.
 //!
-//! What is locked is a hidden file that only its owner may open, as anybody may lock what anybody may open. It is there
-//! while a command works; one that a command left when it was killed is taken over by the next.
+//! It locks a hidden file that only its owner can open, because any user can lock a file that they can open. The file
+//! exists while a command runs; a leftover of a killed command is reused.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -14,24 +14,23 @@ use signet::error::{Error, Kind, Result, io_words};
 use super::spot::{Spot, folder_of, unwritable};
 use super::staged::{Content, Staged, There};
 
-/// What is locked.
 const NAME: &str = ".signet.lock";
-/// How long a folder is waited for, and how often it is looked at.
+/// Maximum wait for the lock, and the interval of the attempts.
 const WAIT: Duration = Duration::from_secs(60);
 const TICK: Duration = Duration::from_millis(20);
 
-/// Keeps other commands of this program from replacing files of a folder, until it is dropped.
+/// Prevents other commands from replacing files of a folder, until it is dropped.
 pub(in crate::cli) struct FolderLock {
     spot: Spot,
-    /// Closed behind the removal: whoever waits finds it gone and makes another.
+    /// Closed after the removal, so that a waiting command notices it and creates another file.
     _lock: OwnedFd,
 }
 
 impl FolderLock {
-    /// Takes the folder of a file, however long another command has it: for who has what must not be lost.
+    /// Locks the folder of a file and waits without limit, for callers whose results must not be lost.
     ///
     /// # Errors
-    /// `Unavailable` when it cannot be written to.
+    /// `Unavailable` when the folder is not writable.
     pub(in crate::cli) async fn awaited(file: &Path) -> Result<Self> {
         loop {
             match Self::at_once(file)? {
@@ -41,10 +40,10 @@ impl FolderLock {
         }
     }
 
-    /// Takes the folder of a file; for a while it is waited for.
+    /// Locks the folder of a file, with a limited wait.
     ///
     /// # Errors
-    /// `Conflict` when another command goes on having it, `Unavailable` when it cannot be written to.
+    /// `Conflict` on timeout, `Unavailable` when the folder is not writable.
     pub(in crate::cli) async fn of(file: &Path) -> Result<Self> {
         let begun = Instant::now();
         loop {
@@ -63,7 +62,6 @@ impl FolderLock {
         }
     }
 
-    /// Takes it if nobody has it.
     fn at_once(file: &Path) -> Result<Option<Self>> {
         let spot = Spot::of(file, true)?;
         let Some(lock) = open(&spot, file)? else { return Ok(None) };
@@ -72,20 +70,20 @@ impl FolderLock {
             Err(Errno::WOULDBLOCK) => return Ok(None),
             Err(e) => return Err(unwritable(&folder_of(file).join(NAME), e.into())),
         }
-        // Who had it may have removed it since it was opened.
+        // The previous holder may have removed the file since it was opened.
         let of = |stat: fs::Stat| (stat.st_dev, stat.st_ino);
         let there = fs::statat(&spot.folder, NAME, AtFlags::SYMLINK_NOFOLLOW).map(of);
         let is_there = there.is_ok() && there == fs::fstat(&lock).map(of);
         Ok(is_there.then_some(Self { spot, _lock: lock }))
     }
 
-    /// Makes the file that is to take the place of `file`, and removes those that commands which were killed have left.
+    /// Creates the temporary file that will replace `file`, and removes leftovers of killed commands.
     ///
     /// # Errors
     /// As [`Staged::new`].
     pub(in crate::cli) fn stage(&self, file: &Path, content: Content, there: There) -> Result<Staged> {
         let staged = Staged::new(file, content, there)?;
-        // In other folders what is left may be of a command that works.
+        // In other folders, the files may belong to a running command.
         if staged.is_in(&self.spot) {
             staged.remove_others();
         }
@@ -95,17 +93,17 @@ impl FolderLock {
 
 impl Drop for FolderLock {
     fn drop(&mut self) {
-        // One that stays is taken by the next command.
+        // A remaining file is reused by the next command.
         let _ = fs::unlinkat(&self.spot.folder, NAME, AtFlags::empty());
     }
 }
 
-/// The file to lock; `None` where that of somebody else is there, who alone may open it.
+/// Opens the lock file; `None` if it belongs to another user, who alone can open it.
 fn open(spot: &Spot, file: &Path) -> Result<Option<OwnedFd>> {
     let how = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let opened = match fs::openat(&spot.folder, NAME, how | OFlags::CREATE | OFlags::EXCL, Mode::RUSR | Mode::WUSR) {
         Ok(lock) => {
-            // What root leaves behind must not be in the way of whoever owns the folder.
+            // A lock file that root leaves behind must not block the owner of the folder.
             if let (true, Ok(of)) = (rustix::process::geteuid().is_root(), fs::fstat(&spot.folder)) {
                 let _ = fs::fchown(&lock, Some(Uid::from_raw(of.st_uid)), Some(Gid::from_raw(of.st_gid)));
             }
@@ -150,7 +148,7 @@ mod tests {
         assert!(FolderLock::at_once(&file).unwrap().is_none());
         drop(taken);
         assert_eq!(count(folder.path()), 0);
-        // Whoever has the folder itself is in nobody's way, and one that was left is taken over.
+        // A lock on the folder itself does not matter, and a leftover file is reused.
         let open = File::open(folder.path()).unwrap();
         fs::flock(&open, FlockOperation::NonBlockingLockExclusive).unwrap();
         std::fs::write(&lock, "").unwrap();

@@ -1,10 +1,9 @@
-//! Where a file stands: its folder, held open, and its name there.
+//! Safe resolution of a path: its folder, held open, and its name in the folder.
 //!
-//! A command of root works in folders of others. Whoever owns one may put a link there, or another folder in the place
-//! of one, at any moment. So the way is gone step by step, what was looked at is held open, and the file is made and
-//! renamed by its name in that folder. A link on the way is followed when it belongs to root, to the caller, or to
-//! whoever owns what it leads to, much as the kernel has it in folders that everybody may write to
-//! (`fs.protected_symlinks`).
+//! A command of root works in folders of other users, who can replace a folder by a symbolic link at any moment. So
+//! each component is opened and held, and the file is created and renamed relative to its folder. A symbolic link is
+//! followed only if it belongs to root, to the caller, or to the owner of its target, similar to
+//! `fs.protected_symlinks` of the kernel.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -16,30 +15,27 @@ use rustix::fs::{self, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use signet::error::{Error, Kind, Result, io_words};
 
-/// Most links that are followed on one way, as the kernel has it.
+/// Maximum number of symbolic links on one path, as in the kernel.
 const MOST_LINKS: usize = 40;
 
-/// A place for a file.
 pub(super) struct Spot {
     pub(super) folder: OwnedFd,
     pub(super) name: OsString,
-    /// What is there.
     pub(super) found: Option<Stat>,
 }
 
-/// A step of the way.
 enum Step {
     To(OsString),
-    /// Here a link of this user has led to.
+    /// Check of a symbolic link of this user, after its target.
     Led(u32),
 }
 
 impl Spot {
-    /// Goes to where a file is, or is to be. A link in its own place is followed when that is asked for.
+    /// Resolves a path. The last component may be missing; if it is a symbolic link, `follow` decides.
     ///
     /// # Errors
-    /// `Forbidden` for the link of somebody who owns neither this machine nor what it leads to, `Unavailable` where there
-    /// is no way.
+    /// `Forbidden` for a symbolic link of a user who is not root, the caller or the owner of the target; `Unavailable`
+    /// when the path cannot be resolved.
     pub(super) fn of(file: &Path, follow: bool) -> Result<Self> {
         let failed = |e: Errno| unwritable(file, e.into());
         let whole = std::path::absolute(file).map_err(|e| unwritable(file, e))?;
@@ -84,7 +80,6 @@ impl Spot {
         Ok(spot)
     }
 
-    /// The names in the folder.
     pub(super) fn names(&self) -> std::io::Result<Vec<OsString>> {
         let entries = fs::Dir::read_from(self.opened()?)?;
         entries
@@ -92,25 +87,24 @@ impl Spot {
             .collect()
     }
 
-    /// The folder, which is held open without any right; this may be read, and synced.
+    /// The folder, reopened for reading and syncing.
     pub(super) fn opened(&self) -> std::io::Result<File> {
         Ok(fs::openat(&self.folder, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?.into())
     }
 }
 
-/// How something is looked at: it is not opened for anything, and a link is looked at itself.
+/// Opens only a reference to the path, without following a symbolic link.
 const PATH: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 fn top() -> Result<OwnedFd, Errno> {
     fs::open("/", PATH | OFlags::DIRECTORY, Mode::empty())
 }
 
-/// What is found in a place.
 pub(super) fn kind(found: &Stat) -> FileType {
     FileType::from_raw_mode(found.st_mode)
 }
 
-/// The steps of a way, the first one last.
+/// The steps of a path in reverse order.
 fn steps_of(way: &Path) -> Vec<Step> {
     let steps = way.components().filter_map(|part| match part {
         Component::Normal(_) | Component::ParentDir => Some(Step::To(part.as_os_str().to_owned())),
@@ -119,12 +113,10 @@ fn steps_of(way: &Path) -> Vec<Step> {
     steps.rev().collect()
 }
 
-/// That a file cannot be written.
 pub(super) fn unwritable(file: &Path, e: std::io::Error) -> Error {
     Error::unavailable(format!("{}: cannot be written ({})", file.display(), io_words(e.kind())), e)
 }
 
-/// The folder of a file.
 pub(in crate::cli) fn folder_of(file: &Path) -> &Path {
     file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }

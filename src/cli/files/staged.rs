@@ -1,4 +1,4 @@
-//! A file that is written beside its place, and takes it.
+//! A temporary file that replaces or becomes a file.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Permissions};
@@ -14,15 +14,15 @@ use signet::random;
 
 use super::spot::{Spot, kind, unwritable};
 
-/// Characters at the end of the name of a file that is still beside its place.
+/// Length of the random end of a temporary file's name, in characters.
 const TAIL: usize = 12;
 
-/// What a file is, which decides who may read it.
+/// The kind of content, which decides who may read the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::cli) enum Content {
-    /// A private key or a token: its owner alone, and the group of one that is replaced where it may already.
+    /// A private key or a token: readable by the owner, and by the group if the replaced file was.
     Secret,
-    /// Certificates: everybody, or as narrow as the one that is replaced.
+    /// Certificates: readable by all users, unless the replaced file was not.
     Public,
 }
 
@@ -36,25 +36,24 @@ impl Content {
     }
 }
 
-/// What becomes of a file that is there.
+/// The treatment of an existing file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::cli) enum There {
-    /// It stays, whatever it is.
+    /// It stays.
     Stays,
-    /// It stays, unless there is nothing in it.
+    /// It stays, unless it is empty.
     StaysUnlessEmpty,
-    /// It is replaced, and its owner and mode stay.
+    /// Its content is replaced; owner and mode stay.
     IsReplaced,
-    /// It goes, with its owner; a link itself, too.
+    /// It is removed, with its owner; also a symbolic link itself.
     Goes,
 }
 
-/// That a file is there and stays.
 pub(in crate::cli) fn exists(file: &Path) -> Error {
     Error::new(Kind::Conflict, format!("{} exists and is not overwritten", file.display()))
 }
 
-/// Writes a file that must not be there, unless there is nothing in it.
+/// Writes a new file. An existing file is only replaced if it is empty.
 ///
 /// # Errors
 /// `Conflict` when it is, `Unavailable` when it cannot be written.
@@ -64,25 +63,24 @@ pub(in crate::cli) fn write_new(file: &Path, parts: &[&[u8]], content: Content) 
     staged.filled(parts)?.place()
 }
 
-/// A file beside its place, which it takes when it is told to; it goes when it is not.
+/// A temporary file. It is removed on drop, unless it has been renamed to its final name.
 pub(in crate::cli) struct Staged {
     file: PathBuf,
     spot: Spot,
-    /// Its folder, to be synced: whoever may write there need not be able to read.
+    /// The folder, opened for syncing. Opened early, because a folder may be writable but not readable.
     folder: File,
     out: File,
-    /// What it is called until it has its place.
     temporary: OsString,
-    /// Whether it may take the place of another.
+    /// `true` if it may replace an existing file.
     is_over: bool,
 }
 
 impl Staged {
-    /// Makes an empty file beside `file`, with the owner and the mode of the one whose place it is to take.
+    /// Creates an empty temporary file next to `file`, with the owner and mode of the file that it will replace.
     ///
     /// # Errors
-    /// `Conflict` when one is there that stays, `Forbidden` behind a link of somebody else, `Unavailable` when it cannot
-    /// be made, its folder not be read, or it not be given to the owner of the one before.
+    /// `Conflict` for an existing file that stays; `Forbidden` behind another user's symbolic link; `Unavailable` when
+    /// it cannot be created, its folder cannot be read, or its owner cannot be set.
     pub(super) fn new(file: &Path, content: Content, there: There) -> Result<Self> {
         let spot = Spot::of(file, matches!(there, There::StaysUnlessEmpty | There::IsReplaced))?;
         match (there, &spot.found) {
@@ -112,7 +110,6 @@ impl Staged {
         Ok(staged)
     }
 
-    /// Gives it the owner and the mode of the file whose place it takes.
     fn like(&self, old: &Stat, content: Content) -> Result<()> {
         let failed = |e| unwritable(&self.file, e);
         let own = self.out.metadata().map_err(failed)?;
@@ -130,7 +127,7 @@ impl Staged {
         self.out.set_permissions(Permissions::from_mode(old.st_mode & content.most())).map_err(failed)
     }
 
-    /// Writes what is to stand there.
+    /// Writes and syncs the content.
     ///
     /// # Errors
     /// `Unavailable` when it cannot be written.
@@ -140,17 +137,17 @@ impl Staged {
         Ok(self)
     }
 
-    /// Puts it in its place.
+    /// Renames it to its final name.
     ///
     /// # Errors
-    /// `Conflict` when one is there by now that stays, `Unavailable` when the system refuses.
+    /// `Conflict` when a file that stays has appeared since, `Unavailable` when the system refuses.
     pub(in crate::cli) fn place(self) -> Result<()> {
         let (folder, from, to) = (&self.spot.folder, &self.temporary, &self.spot.name);
         let placed = if self.is_over {
             fs::renameat(folder, from, folder, to)
         } else {
             match fs::renameat_with(folder, from, folder, to, RenameFlags::NOREPLACE) {
-                // Not every file system knows that: it gets a second name, and loses the first.
+                // Some file systems do not support this flag; a hard link has the same effect.
                 Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
                     fs::linkat(folder, from, folder, to, AtFlags::empty())
                 }
@@ -164,10 +161,10 @@ impl Staged {
         self.folder.sync_all().map_err(|e| unwritable(&self.file, e))
     }
 
-    /// What it is to replace, opened: that which was looked at, whatever has its name by now.
+    /// Opens the file that it will replace, but only the one that was found when this was created.
     ///
     /// # Errors
-    /// `Conflict` when another file has its name by now, `Unavailable` when it cannot be opened.
+    /// `Conflict` when another file has this name by now, `Unavailable` when it cannot be opened.
     pub(in crate::cli) fn before(&self) -> Result<File> {
         let how = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let opened = fs::openat(&self.spot.folder, &self.spot.name, how, Mode::empty());
@@ -183,16 +180,15 @@ impl Staged {
         Ok(opened.into())
     }
 
-    /// Whether it is in the folder of a spot.
     pub(super) fn is_in(&self, spot: &Spot) -> bool {
         let of = |spot: &Spot| fs::fstat(&spot.folder).map(|found| (found.st_dev, found.st_ino)).ok();
         of(&self.spot).is_some() && of(&self.spot) == of(spot)
     }
 
-    /// Removes what commands that were killed have left beside the place; a key may be in it.
+    /// Removes leftovers of killed commands for the same file, which may contain a key.
     pub(super) fn remove_others(&self) {
         let beginning = beginning(&self.spot.name);
-        // Where the folder cannot be read there is nothing to be done about it.
+        // If the folder cannot be read, the leftovers stay.
         for name in self.spot.names().unwrap_or_default() {
             let tail = name.as_bytes().strip_prefix(beginning.as_bytes());
             let is_left = tail.is_some_and(|tail| tail.len() == TAIL && tail.iter().all(u8::is_ascii_alphanumeric));
@@ -203,14 +199,13 @@ impl Staged {
     }
 }
 
-/// How the names of files begin that are beside the place of this one.
 fn beginning(name: &OsStr) -> OsString {
     [OsStr::new("."), name, OsStr::new(".")].into_iter().collect()
 }
 
 impl Drop for Staged {
     fn drop(&mut self) {
-        // In its place it is no longer called that. What stays, the next command that replaces the file removes.
+        // Fails after the rename. If the file remains, the next command that replaces the same file removes it.
         let _ = fs::unlinkat(&self.spot.folder, &self.temporary, AtFlags::empty());
     }
 }
@@ -270,7 +265,7 @@ mod tests {
         replace(&at("link/b.pem"), "new", Content::Public).unwrap();
         assert_eq!(std::fs::read(at("real/a.pem")).unwrap(), b"new");
         assert!(at("real/b.pem").symlink_metadata().unwrap().is_symlink());
-        // One that leads nowhere leads to where the file is made, unless what is there stays, or goes itself.
+        // Through a dangling link the target is created, unless the link itself stays or is removed.
         symlink("real/c.pem", at("c.pem")).unwrap();
         let stays = Staged::new(&at("c.pem"), Content::Public, There::Stays);
         assert_eq!(stays.err().unwrap().kind(), Kind::Conflict);
@@ -302,7 +297,7 @@ mod tests {
         link("nowhere.pem", "none.pem", 1234);
         link("folder", "way", 1234);
         link("theirs.pem", "of-another.pem", 1235);
-        // The top belongs to nobody but root, whose folder the link stands in does not count.
+        // The root folder belongs to root; the owner of the folder that contains the link does not matter.
         std::fs::create_dir(at("own")).unwrap();
         chown(at("own"), Some(1234), Some(1234)).unwrap();
         link("/", "own/top", 1234);
@@ -326,12 +321,12 @@ mod tests {
         write_new(&file, &[b"1"], Content::Secret).unwrap();
         assert_eq!(mode(&file), 0o600);
         assert_eq!(write_new(&file, &[b"2"], Content::Secret).unwrap_err().kind(), Kind::Conflict);
-        // Nor that of one which came while it was written.
+        // Also not a file that appeared during the write.
         let late = folder.path().join("b.pem");
         let staged = Staged::new(&late, Content::Public, There::StaysUnlessEmpty).unwrap();
         std::fs::write(&late, "").unwrap();
         assert_eq!(staged.place().unwrap_err().kind(), Kind::Conflict);
-        // What a disk that was full once left is none.
+        // An empty leftover of a full disk counts as missing.
         Staged::new(&late, Content::Public, There::StaysUnlessEmpty).unwrap().filled(&[b"3"]).unwrap().place().unwrap();
         assert_eq!(std::fs::read(&late).unwrap(), b"3");
         assert!(Staged::new(&late, Content::Public, There::StaysUnlessEmpty).is_err());
@@ -349,7 +344,7 @@ mod tests {
         let file = folder.path().join("key.pem");
         let refused = std::thread::spawn(move || {
             let user = fs::Uid::from_raw(user);
-            // Of this thread alone.
+            // Applies to this thread only.
             rustix::thread::set_thread_res_uid(user, user, user).unwrap();
             Staged::new(&file, Content::Secret, There::Stays).err().map(|error| error.text().to_owned())
         });

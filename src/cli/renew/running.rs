@@ -1,16 +1,14 @@
-//! A command of `--exec` that runs.
+//! A running command of `--exec`.
 
 use std::process::{Child, ExitStatus};
 use std::time::Duration;
 
-/// How often a command that runs is looked at.
 const TICK: Duration = Duration::from_millis(20);
 
-/// A command that runs. One that is dropped before its end is ended, with all that it started.
+/// A running command. Dropping it kills the command and all its children.
 pub(super) struct Running(pub(super) Child);
 
 impl Running {
-    /// How it ended, which it must within this time.
     pub(super) async fn ended(mut self, limit: Duration) -> std::result::Result<ExitStatus, String> {
         let end = async {
             loop {

@@ -1,8 +1,8 @@
-//! The token of `signet renew`: renewed before it ends, or replaced by a login whose files are given.
+//! The token of `signet renew`: renewed before it ends, or replaced by a login.
 //!
-//! A token is renewed at the start of a service and whenever a third of its life has passed. For a token
-//! that cannot be renewed, each check logs a warning, so that there are days left. With `--login`, the command logs in by itself: when it has no
-//! token, when the server does not take the one that it has, and when it has less than a third of its life left.
+//! A service renews its token at its start and whenever a third of the token's life has passed. If the token cannot be
+//! renewed, each check logs a warning, days ahead. With `--login`, the command logs in when it has no token, when the
+//! server rejects it, or when less than a third of its life is left.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -17,19 +17,17 @@ use super::super::client::{Caller, Question, Reply};
 use super::super::issue::{day, read_text};
 use super::super::path;
 
-/// A token is looked at after one in so many parts of its life.
+/// Divisor of a token's life: interval of the checks.
 const PARTS: u32 = 3;
-/// Longest and shortest time between two looks.
+/// Maximum and minimum interval of the checks.
 const MAX_INTERVAL: Duration = Duration::from_secs(24 * 3600);
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
-/// Pause after a failure.
 const RETRY: Duration = Duration::from_secs(60);
 
-/// How the command gets a token by itself.
 #[derive(clap::Args)]
 #[command(next_help_heading = "Login")]
 pub(super) struct Login {
-    /// Log in by this method, with the files below, and again when the token ends.
+    /// Log in with this method and the files below, and again when the token ends.
     #[arg(long, value_enum, conflicts_with_all = ["token", "token_file"])]
     login: Option<Method>,
     /// Path of the login method, if it is not the method's name.
@@ -38,18 +36,17 @@ pub(super) struct Login {
     /// File of the role id, for approle.
     #[arg(long, value_name = "FILE", requires = "login", required_if_eq("login", "approle"))]
     role_id_file: Option<PathBuf>,
-    /// File of the secret id, for approle; none for a role that needs none.
+    /// File of the secret id, for approle; not needed for roles without one.
     #[arg(long, value_name = "FILE", requires = "login")]
     secret_id_file: Option<PathBuf>,
     /// Role to log in as, for jwt.
     #[arg(long, value_name = "NAME", requires = "login", required_if_eq("login", "jwt"), value_parser = path::role)]
     login_role: Option<String>,
-    /// File of the JWT, for jwt. It is read at every login, so that others may replace it.
+    /// File of the JWT, for jwt. It is read at every login, so it may be replaced.
     #[arg(long, value_name = "FILE", requires = "login", required_if_eq("login", "jwt"))]
     jwt_file: Option<PathBuf>,
 }
 
-/// A login method.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Method {
     Approle,
@@ -57,12 +54,11 @@ enum Method {
 }
 
 impl Login {
-    /// `true` if the command logs in by itself.
     pub(super) fn is_given(&self) -> bool {
         self.login.is_some()
     }
 
-    /// Logs in; the life of the token.
+    /// Logs in; returns the life of the token.
     async fn log_in(&self, method: Method, caller: &Caller) -> Result<Option<Duration>> {
         let name = match method {
             Method::Approle => "approle",
@@ -93,12 +89,11 @@ impl Login {
     }
 }
 
-/// The answer to a login or a renewal.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Auth {
     client_token: String,
-    /// Seconds; 0 without an end.
+    /// In seconds; 0 without an end.
     lease_duration: u64,
 }
 
@@ -116,15 +111,15 @@ fn life(seconds: u64) -> Option<Duration> {
     Some(Duration::from_secs(seconds)).filter(|life| !life.is_zero())
 }
 
-/// Keeps the token of a command alive.
+/// Renews a token in time.
 #[derive(Default)]
 pub(super) struct TokenKeeper {
-    /// The next look; at once without one.
+    /// The time of the next check; immediately if `None`.
     next: Option<Instant>,
 }
 
 impl TokenKeeper {
-    /// Renews the token or logs in, when it is time; how long until the next time.
+    /// Renews the token or logs in if necessary; returns the time until the next check.
     pub(super) async fn tend(&mut self, login: &Login, caller: &Caller) -> Duration {
         if let Some(left) = self.next.and_then(|next| next.checked_duration_since(Instant::now())) {
             return left;
@@ -140,13 +135,13 @@ impl TokenKeeper {
         wait
     }
 
-    /// Has the token looked at before the next try: a request failed, perhaps because of it.
+    /// Checks the token before the next attempt, because a failed request may be due to it.
     pub(super) fn look_again(&mut self) {
         self.next = None;
     }
 }
 
-/// Gets a token that lives; how long it does, `None` without an end.
+/// Renews the token, or logs in; returns its remaining life, `None` without an end.
 pub(super) async fn keep(login: &Login, caller: &Caller) -> Result<Option<Duration>> {
     if let Some(method) = login.login.filter(|_| !caller.has_token()) {
         return login.log_in(method, caller).await;
@@ -169,10 +164,10 @@ pub(super) async fn keep(login: &Login, caller: &Caller) -> Result<Option<Durati
     let (life, is_renewed) = match (auth(&reply), reply.status) {
         (Some(auth), _) => {
             let life = life(auth.lease_duration).unwrap_or(before);
-            // A second for what passes between request and answer.
+            // Tolerates a second between request and response.
             (life, life + Duration::from_secs(1) >= full)
         }
-        // It is not renewable.
+        // The token is not renewable.
         (None, 400) => (before, false),
         (None, _) => return Err(reply.refusal("")),
     };

@@ -7,10 +7,10 @@ use crate::cli::certify::Issued;
 use crate::cli::issue::day;
 use crate::cli::names::Names;
 
-/// Longest time that a new certificate may begin after this machine's clock, seconds: clocks differ.
+/// Maximum seconds by which a new certificate may begin after this machine's clock, because clocks differ.
 const MAX_CLOCK_DIFFERENCE: i64 = 300;
 
-/// A new certificate for the place of an old one.
+/// A new certificate and the old one that it will replace.
 pub(super) struct Successor<'s> {
     pub(super) old: &'s Certificate,
     pub(super) issued: &'s Issued,
@@ -25,7 +25,7 @@ impl Successor<'_> {
         Err(Error::new(Kind::BadGateway, format!("{text}; the old one stays")))
     }
 
-    /// That it is for every name of the old one.
+    /// Requires every name of the old certificate.
     pub(super) fn require_names(&self) -> Result<()> {
         let (old, new) = (self.old.sans()?, self.certificate().sans()?);
         let keeps_others = old.other.iter().all(|name| new.other.contains(name));
@@ -42,12 +42,12 @@ impl Successor<'_> {
         ))
     }
 
-    /// Whether it is for further names.
+    /// `true` if it has other names than the old certificate.
     pub(super) fn has_more_names(&self) -> Result<bool> {
         Ok(names_of(self.old)?.sorted() != names_of(self.certificate())?.sorted())
     }
 
-    /// That it and its authority are valid at `now`.
+    /// Requires that the certificate and its authority are valid at `now`.
     pub(super) fn require_validity(&self, now: i64) -> Result<()> {
         let (begins, ends) = (self.certificate().not_before(), self.certificate().not_after());
         let by_clock = format!("and by this machine's clock it is {}", day(now));
@@ -71,7 +71,7 @@ impl Successor<'_> {
         }
     }
 
-    /// That it does not end before the old one.
+    /// Requires that it does not end before the old certificate.
     pub(super) fn require_life(&self) -> Result<()> {
         let (old, new) = (self.old.not_after(), self.certificate().not_after());
         if new >= old {

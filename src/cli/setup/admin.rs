@@ -1,7 +1,7 @@
-//! Who looks after the installation: a policy with named rights, and a token without a parent that has it.
+//! The administrator: a policy with named rights, and an orphan token that has it.
 //!
-//! Root can do everything, whatever is added later; this administrator can do what stands in the policy. The token
-//! outlives whoever made it, and ends when nobody renews it.
+//! Unlike root, this administrator can do only what the policy lists, even if new operations are added. The token
+//! outlives its creator, and expires unless it is renewed.
 
 use std::path::Path;
 
@@ -14,13 +14,12 @@ use super::files::{Content, is_written, write_new};
 use super::plan::Plan;
 use super::said::say;
 
-/// The administrator's policy.
 pub(super) const POLICY: &str = "admin";
-/// How long the token lives after it was renewed.
+/// Lifetime of the token after each renewal.
 pub(super) const PERIOD: &str = "768h";
 
-/// The rights of an administrator. The first rule covers every mount, those made later too; the others add `sudo`
-/// where a route demands it. Audit devices are left out: they are evidence against administrators as well.
+/// Rights of an administrator. The first rule covers all mounts, including later ones; the others add `sudo` where a
+/// route requires it. Audit devices are excluded, because they are evidence against administrators too.
 const RIGHTS: &str = r#"# Mounts, policies, login methods, and what is in them.
 path "+/*" { capabilities = ["create", "read", "update", "patch", "delete", "list"] }
 
@@ -47,7 +46,6 @@ path "auth/token/accessors"     { capabilities = ["list", "sudo"] }
 path "auth/token/revoke-orphan" { capabilities = ["update", "sudo"] }
 "#;
 
-/// Makes the policies and the token.
 pub(super) async fn make(api: &Api, plan: &Plan) -> Result<()> {
     policy(api, POLICY, RIGHTS, "of an administrator").await?;
     policy(api, &issuing(plan), &client(plan), &format!("to issue by the role {}", plan.role)).await?;
@@ -64,7 +62,7 @@ pub(super) async fn make(api: &Api, plan: &Plan) -> Result<()> {
     let auth = &made["auth"];
     let token = auth["client_token"].as_str().ok_or_else(|| Error::internal("the answer has no token"))?;
     if let Err(error) = write_new(file, format!("{token}\n").as_bytes(), Content::Secret) {
-        // Nobody has it.
+        // The token was not delivered, so it is revoked.
         api.post("auth/token/revoke", json!({ "token": token })).await?;
         return Err(error);
     }
@@ -77,7 +75,7 @@ pub(super) async fn make(api: &Api, plan: &Plan) -> Result<()> {
     )
 }
 
-/// Whether the token in a file is one of this store, and has not ended.
+/// `true` if the token in a file belongs to this store and is still valid.
 pub(super) async fn is_live(api: &Api, file: &Path) -> Result<bool> {
     let text =
         std::fs::read(file).map(Secret::new).map_err(|e| Error::of_file("--admin-token-file", file, "read", e))?;
@@ -88,7 +86,6 @@ pub(super) async fn is_live(api: &Api, file: &Path) -> Result<bool> {
     }
 }
 
-/// The policy of those who issue.
 fn issuing(plan: &Plan) -> String {
     format!("issue-{}", plan.role)
 }

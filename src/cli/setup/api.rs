@@ -1,7 +1,7 @@
-//! The server that works while an installation is set up, and how its steps ask it.
+//! The temporary server of a setup, and its client.
 //!
-//! It listens on a free port of the loopback. The root token that it is asked with is known to this process alone and is
-//! revoked at the end; one that a setup left which ended half-way is revoked by the next.
+//! It listens on a free port of the loopback. Its root token is known only to this process and revoked at the end; the
+//! next setup revokes the token of an interrupted one.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,7 +18,6 @@ use signet::storage::Absent;
 
 use crate::cli::installation::{ROOT_OF_SETUP, server_options};
 
-/// The server, and a token that may do everything.
 pub(super) struct Api {
     running: Running,
     client: reqwest::Client,
@@ -49,19 +48,18 @@ impl Api {
         let client = reqwest::Client::builder()
             .timeout(Duration::from_secs(300))
             .no_proxy()
-            // Nothing is left open that the server's end would wait for.
+            // No idle connections, because the server would wait for them when it stops.
             .pool_max_idle_per_host(0)
             .redirect(reqwest::redirect::Policy::none());
         let client = client.build().map_err(Error::internal)?;
         Ok(Self { base: format!("http://{}/v1", running.address()), running, client, token })
     }
 
-    /// Its domains and settings.
     pub(super) fn shared(&self) -> &Arc<Shared> {
         self.running.shared()
     }
 
-    /// Reads a path; `None` when there is nothing.
+    /// Reads a path; `None` if it does not exist.
     pub(super) async fn get(&self, path: &str) -> Result<Option<Value>> {
         let (status, body) = self.ask(Method::GET, path, None).await?;
         match status {
@@ -71,7 +69,7 @@ impl Api {
         }
     }
 
-    /// The names in a list; none when there is nothing.
+    /// Lists the names below a path; empty if it does not exist.
     pub(super) async fn list(&self, path: &str) -> Result<Vec<String>> {
         let list = Method::from_bytes(b"LIST").map_err(Error::internal)?;
         let (status, body) = self.ask(list, path, None).await?;
@@ -82,10 +80,10 @@ impl Api {
         }
     }
 
-    /// Writes to a path; what is answered.
+    /// Posts to a path and returns the response.
     ///
     /// # Errors
-    /// What is refused, by path.
+    /// The server's refusal, with the path.
     pub(super) async fn post(&self, path: &str, body: Value) -> Result<Value> {
         match self.ask(Method::POST, path, Some(body)).await? {
             (200 | 204, body) => Ok(body),
@@ -93,7 +91,6 @@ impl Api {
         }
     }
 
-    /// Deletes what is at a path.
     pub(super) async fn delete(&self, path: &str) -> Result<()> {
         match self.ask(Method::DELETE, path, None).await? {
             (200 | 204, _) => Ok(()),
@@ -113,7 +110,7 @@ impl Api {
         Ok((status, serde_json::from_slice(&text).unwrap_or_default()))
     }
 
-    /// Ends the token and the server.
+    /// Revokes the token and stops the server.
     ///
     /// # Errors
     /// Those of the store.

@@ -1,4 +1,4 @@
-//! What no flag says, asked on a terminal. An empty line is the default.
+//! Questions on a terminal for what no flag sets. An empty line selects the default.
 
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 use std::path::PathBuf;
@@ -9,12 +9,11 @@ use super::arguments::Arguments;
 use super::files;
 use crate::cli::output;
 
-/// Whether there is somebody to ask.
+/// `true` if questions can be asked.
 pub(super) fn may_ask(yes: bool) -> bool {
     !yes && !output::is_json() && std::io::stdin().is_terminal() && std::io::stdout().is_terminal()
 }
 
-/// Asks for what a new installation needs to know.
 pub(super) fn missing(arguments: &mut Arguments) -> Result<()> {
     let (place, wanted) = (&mut arguments.place, &mut arguments.wanted);
     if place.data_dir.is_none() && place.database_url.is_none() {
@@ -56,8 +55,8 @@ fn list(text: &str) -> Vec<String> {
     text.split([',', ' ']).map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned).collect()
 }
 
-/// One of the words; the first of them by default. A root that was not meant cannot be unmade, so that any other word is no
-/// answer.
+/// Asks for one of the words; the default is the first. Any other input repeats the question, because an unintended
+/// root cannot be undone.
 fn choice<const N: usize>(question: &str, words: [&'static str; N]) -> Result<&'static str> {
     loop {
         let given = one(question, words[0])?;
@@ -68,7 +67,7 @@ fn choice<const N: usize>(question: &str, words: [&'static str; N]) -> Result<&'
     }
 }
 
-/// Says why a question is asked again, unless it holds.
+/// Prints the rule if the input does not satisfy it.
 fn rule(holds: bool, rule: &str) -> Result<()> {
     if holds { Ok(()) } else { writeln!(crate::cli::output::stdout(), "  {rule}").map_err(Error::internal) }
 }

@@ -1,7 +1,7 @@
-//! The authorities: a root and an intermediate, each in a mount of its own, their addresses, and the roles.
+//! The authorities: a root and an intermediate with a mount each, their addresses, and the roles.
 //!
-//! The root signs intermediates and nothing else: who may issue has no right in its mount. The mounts' longest
-//! lifetimes are those of their authorities, so that nothing is shortened behind anybody's back.
+//! The root signs only intermediates: clients that may issue certificates have no rights in its mount. The maximum
+//! lifetimes of the mounts equal those of their authorities, so that no requested lifetime is silently shortened.
 
 use std::path::Path;
 use std::time::Duration;
@@ -19,14 +19,13 @@ use super::plan::Plan;
 use super::said::say;
 use crate::cli::certify::Link;
 
-/// Life of the listener's certificate.
 const LISTENER_TTL: Duration = Duration::from_secs(720 * 3600);
 
-/// That whatever is missing can be made, and nothing that is there is of another store. A setup writes its files when it
-/// has made an authority.
+/// Checks before any change that all missing parts can be created, and that existing files do not
+/// belong to another store.
 ///
 /// # Errors
-/// `Invalid` naming the flag that says what is to be made; `Conflict` naming a file of another store.
+/// `Invalid`, with the flag that is missing; `Conflict`, with a file of another store.
 pub(super) async fn check(api: &Api, config: &Config, plan: &Plan) -> Result<()> {
     let has_authority = api.shared().auth.mounts().iter().any(|mount| mount.kind == MountKind::Pki);
     for file in files::left_by_setup(plan).into_iter().filter(|_| !has_authority) {
@@ -50,7 +49,8 @@ pub(super) async fn check(api: &Api, config: &Config, plan: &Plan) -> Result<()>
     if !plan.domains.is_empty() || others.is_empty() {
         return plan.domains().map(drop);
     }
-    // Who gave a domain, asked for no more than that, would have a second role beside the one that was meant.
+    // A `--domain` was given explicitly, which allows a second role. A setup that only asks for missing input
+    // must not create one.
     Err(Error::invalid(format!(
         "--role: {} has no role {}; it has {}: name one of them (--role {}), or the domains of a new one (--domain)",
         plan.mount,
@@ -60,11 +60,11 @@ pub(super) async fn check(api: &Api, config: &Config, plan: &Plan) -> Result<()>
     )))
 }
 
-/// Makes what is not there yet; whether the authority issues by now.
+/// Creates the missing parts; returns `true` if the authority can issue now.
 pub(super) async fn make(api: &Api, plan: &Plan) -> Result<bool> {
     let begun = has_keys(api, &plan.mount).await? || has_issuer(api, &plan.mount).await?;
     let outside = plan.outside.is_some() || plan.signed.is_some();
-    // Whoever made a request for an outside authority before goes on with that.
+    // A setup with an earlier request for an outside authority continues with that.
     let outside = outside || (begun && !is_mounted(api, &plan.root_mount).await?);
     if !outside {
         root(api, plan).await?;
@@ -147,7 +147,6 @@ async fn root(api: &Api, plan: &Plan) -> Result<()> {
     say("made", &format!("{}, serial number {}", plan.name_of("Root CA"), text(&made, "serial_number")?))
 }
 
-/// A request with the organization in it.
 fn described(plan: &Plan, mut request: Value) -> Value {
     if !plan.organization.is_empty() {
         request["organization"] = plan.organization.as_str().into();
@@ -155,7 +154,7 @@ fn described(plan: &Plan, mut request: Value) -> Value {
     request
 }
 
-/// A request for the intermediate, by its key; one that was made before is used again.
+/// Returns a certification request for the intermediate's key; an existing key is used again.
 async fn request(api: &Api, plan: &Plan) -> Result<String> {
     let path = &plan.mount;
     let name = json!({ "common_name": plan.name_of("Issuing CA") });
@@ -170,7 +169,6 @@ async fn request(api: &Api, plan: &Plan) -> Result<String> {
     Ok(text(&made, "csr")?.to_owned())
 }
 
-/// The intermediate by the root of this server.
 async fn intermediate(api: &Api, plan: &Plan) -> Result<()> {
     let csr = request(api, plan).await?;
     let wanted = described(
@@ -189,7 +187,8 @@ async fn intermediate(api: &Api, plan: &Plan) -> Result<()> {
     adopt(api, plan, &[&[own][..], &above].concat().join("\n")).await
 }
 
-/// Takes what was signed, and makes it the issuer. What has nothing to do with the mount's key is not left there.
+/// Imports a signed intermediate and makes it the default issuer. Removes certificates that do not
+/// belong to the mount's key.
 async fn adopt(api: &Api, plan: &Plan, pem: &str) -> Result<()> {
     let path = &plan.mount;
     let taken = api.post(&format!("{path}/intermediate/set-signed"), json!({ "certificate": pem })).await?;
@@ -205,13 +204,13 @@ async fn adopt(api: &Api, plan: &Plan, pem: &str) -> Result<()> {
     };
     api.post(&format!("{path}/config/issuers"), json!({ "default": issuer })).await?;
     api.post(&format!("{path}/issuer/{issuer}"), json!({ "issuer_name": "intermediate" })).await?;
-    // What an outside authority has signed need not have the name that was asked for.
+    // An outside authority may have signed another name than the requested one.
     let named = api.get(&format!("{path}/issuer/{issuer}")).await?.unwrap_or_default();
     let subject = Link::read(text(&named, "certificate")?)?.certificate.subject().display();
     say("made", &format!("{subject} (the issuer in {path})"))
 }
 
-/// Takes those above the issuer that were not there when it came, up to a root. What does not lead there is not left.
+/// Imports missing certificates above the issuer, up to a root. Removes them if they do not lead to a root.
 async fn complete(api: &Api, plan: &Plan, file: &Path) -> Result<()> {
     let path = &plan.mount;
     if top(api, plan).await?.is_root() {
@@ -230,12 +229,10 @@ async fn complete(api: &Api, plan: &Plan, file: &Path) -> Result<()> {
     say("made", &format!("the chain of the issuer, up to {}", top.certificate.subject().display()))
 }
 
-/// The file of `--signed`.
 fn read(file: &Path) -> Result<String> {
     std::fs::read_to_string(file).map_err(|e| Error::of_file("--signed", file, "read", e))
 }
 
-/// Takes away the issuers that an import has brought.
 async fn remove(api: &Api, path: &str, taken: &Value) -> Result<()> {
     for issuer in taken["imported_issuers"].as_array().into_iter().flatten().filter_map(Value::as_str) {
         api.delete(&format!("{path}/issuer/{issuer}")).await?;
@@ -243,14 +240,13 @@ async fn remove(api: &Api, path: &str, taken: &Value) -> Result<()> {
     Ok(())
 }
 
-/// The last certificate of the issuer's chain.
 async fn top(api: &Api, plan: &Plan) -> Result<Link> {
     let issuer = api.get(&format!("{}/issuer/default", plan.mount)).await?.unwrap_or_default();
     let mut chain = issuer["data"]["ca_chain"].as_array().into_iter().flatten().filter_map(Value::as_str);
     Link::read(chain.next_back().ok_or_else(|| Error::internal("the issuer has no chain"))?)
 }
 
-/// Writes the request to a file; one that is there stays when its key is the mount's.
+/// Writes the certification request to a file; an existing file is kept.
 async fn request_outside(api: &Api, plan: &Plan) -> Result<()> {
     let file = plan.csr();
     if file.exists() {
@@ -261,7 +257,6 @@ async fn request_outside(api: &Api, plan: &Plan) -> Result<()> {
     say("made", &format!("{} (a request for an outside authority)", file.display()))
 }
 
-/// Where CRLs, OCSP and CA certificates of a mount are found.
 async fn urls(api: &Api, plan: &Plan, mount: &str) -> Result<()> {
     let Some(base) = &plan.public_url else { return Ok(()) };
     let config = api.get(&format!("{mount}/config/urls")).await?.unwrap_or_default();
@@ -282,7 +277,8 @@ async fn urls(api: &Api, plan: &Plan, mount: &str) -> Result<()> {
     say("made", &format!("the addresses of {mount}, below {own}"))
 }
 
-/// Writes the root of the issuer's chain, which clients trust. What stands below one is not taken for it.
+/// Writes the root of the issuer's chain, the trust anchor of clients. The last certificate of an
+/// incomplete chain is not used.
 async fn write_root(api: &Api, plan: &Plan) -> Result<()> {
     let file = plan.root_file.display();
     let top = top(api, plan).await?;
@@ -307,16 +303,13 @@ async fn write_root(api: &Api, plan: &Plan) -> Result<()> {
     say("made", &format!("{file} (what clients trust)"))
 }
 
-/// Whether a certificate is among those in a file.
 fn holds(file: &Path, wanted: &Link) -> Result<bool> {
     let text = std::fs::read_to_string(file)
         .map_err(|e| Error::unavailable(format!("{}: cannot be read ({})", file.display(), io_words(e.kind())), e))?;
     let wanted = pem::first(&wanted.text)?.map(|(_, der)| der);
-    // What is no PEM holds none.
     Ok(pem::blocks(&text).unwrap_or_default().into_iter().any(|(_, der)| Some(der) == wanted))
 }
 
-/// The role of the domains and the one of the listener.
 pub(super) async fn roles(api: &Api, plan: &Plan, listener: Option<&TlsRenewal>) -> Result<()> {
     let path = format!("{}/roles/{}", plan.mount, plan.role);
     if api.get(&path).await?.is_some() {
@@ -326,7 +319,7 @@ pub(super) async fn roles(api: &Api, plan: &Plan, listener: Option<&TlsRenewal>)
             "allowed_domains": plan.domains()?,
             "allow_bare_domains": true,
             "allow_subdomains": true,
-            // Whoever may issue by it would have a certificate for this server's name and address, too.
+            // Otherwise clients of this role could get a certificate for this server's name and address.
             "allow_localhost": false,
             "allow_ip_sans": false,
             "key_type": "ec",
@@ -357,12 +350,12 @@ pub(super) async fn roles(api: &Api, plan: &Plan, listener: Option<&TlsRenewal>)
     say("made", &format!("the role {} for this server's listener", renewal.role))
 }
 
-/// A name that the role of the domains certifies; NAME where it says none.
+/// Returns a name that the role of the domains allows, or NAME.
 pub(super) async fn name(api: &Api, plan: &Plan) -> Result<String> {
     let role = api.get(&format!("{}/roles/{}", plan.mount, plan.role)).await?.unwrap_or_default();
     let role = &role["data"];
     let mut domains = role["allowed_domains"].as_array().into_iter().flatten().filter_map(Value::as_str);
-    // Patterns and templates stand for names, and are none.
+    // Patterns and templates are not names themselves.
     let domain = domains.find(|domain| !domain.contains(['*', '{']));
     Ok(match domain {
         Some(domain) if role["allow_subdomains"] == true => format!("www.{domain}"),

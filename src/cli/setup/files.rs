@@ -1,4 +1,4 @@
-//! The files of an installation: its configuration, and what is written beside it. None is ever overwritten.
+//! The files of an installation: its configuration and the files next to it. None is ever overwritten.
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -15,17 +15,14 @@ use super::arguments::Place;
 use super::plan::{LISTENER, Plan};
 use crate::cli::files::folder_of;
 
-/// Where a server listens unless it is told.
 pub(super) const LISTEN: &str = "127.0.0.1:8200";
-/// What it is called unless it is told.
 pub(super) const NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 
-/// The folder of the data: beside a configuration, but for one below `/etc`.
+/// The default data folder: next to the configuration, except for one below `/etc`.
 pub(super) fn data_dir(config: &Path) -> PathBuf {
     if config.starts_with("/etc") { PathBuf::from("/var/lib/signet") } else { absolute(&config.with_file_name("data")) }
 }
 
-/// The text of a configuration file.
 pub(super) fn configuration(file: &Path, place: &Place, plan: &Plan, environment: &Environment) -> Result<String> {
     let from_environment = environment.get("SIGNET_DATABASE_URL").is_some();
     let folder = match (&place.data_dir, &place.database_url) {
@@ -36,7 +33,7 @@ pub(super) fn configuration(file: &Path, place: &Place, plan: &Plan, environment
     };
     let beside = |name: &str| absolute(&file.with_file_name(name));
     let seal_key = place.seal_key_file.as_deref().map_or_else(|| beside("seal.key"), absolute);
-    // A server below /etc cannot write there.
+    // A server cannot write below /etc.
     let writable = || file.starts_with("/etc").then(|| data_dir(file));
     let tls = place.tls_dir.as_deref().map(absolute).or_else(|| folder.clone()).or_else(writable);
     let in_tls = |name: &str| tls.as_ref().map_or_else(|| beside(name), |folder| folder.join(name));
@@ -107,10 +104,10 @@ pub(super) fn configuration(file: &Path, place: &Place, plan: &Plan, environment
     ))
 }
 
-/// That what is to be written is not there.
+/// Checks that the files to be written do not exist.
 ///
 /// # Errors
-/// `Conflict` naming what is.
+/// `Conflict`, with the existing file.
 pub(super) fn check_new(config: &Config, plan: &Plan) -> Result<()> {
     if let Store::Embedded(folder) = &config.store
         && backup::database(folder).exists()
@@ -136,10 +133,10 @@ pub(super) fn check_new(config: &Config, plan: &Plan) -> Result<()> {
     Ok(())
 }
 
-/// That of the listener's pair both are there, or neither.
+/// Checks that the listener's certificate and key both exist, or neither.
 ///
 /// # Errors
-/// `Conflict` naming the one that is, and what to do with it.
+/// `Conflict`, with the existing file and advice.
 pub(super) fn check_pair(files: &TlsFiles) -> Result<()> {
     let (there, lost) = match (files.certificate.exists(), files.key.exists()) {
         (true, false) => (&files.certificate, &files.key),
@@ -155,7 +152,7 @@ pub(super) fn check_pair(files: &TlsFiles) -> Result<()> {
     Err(Error::new(Kind::Conflict, text))
 }
 
-/// What an earlier setup has left beside the configuration of what is in its store. An empty file is none of it.
+/// Files that an earlier setup wrote about the contents of its store. Empty files do not count.
 pub(super) fn left_by_setup(plan: &Plan) -> Vec<&Path> {
     [&plan.root_file, &plan.admin_token_file]
         .into_iter()
@@ -164,12 +161,11 @@ pub(super) fn left_by_setup(plan: &Plan) -> Vec<&Path> {
         .collect()
 }
 
-/// Whether a file is there and has something in it.
 pub(super) fn is_written(file: &Path) -> bool {
     std::fs::metadata(file).is_ok_and(|found| found.len() > 0)
 }
 
-/// That a file is of an earlier setup, and the store of a configuration is not: `what` says why.
+/// The error for a file of an earlier setup whose store is missing; `what` is the reason.
 pub(super) fn of_another_store(file: &Path, what: &str, config: &Config) -> Error {
     let (place, mounted) = match &config.store {
         Store::Embedded(folder) => (folder.display().to_string(), "is its volume mounted?"),
@@ -182,10 +178,10 @@ pub(super) fn of_another_store(file: &Path, what: &str, config: &Config) -> Erro
     Error::new(Kind::Conflict, text)
 }
 
-/// That what is written at the end has a folder that takes it: one that is there, or one that [`folders`] makes.
+/// Checks that the folders of the files that are written last exist and are writable, or that [`folders`] creates them.
 ///
 /// # Errors
-/// `Invalid` naming the flag and the folder.
+/// `Invalid`, with the flag and the folder.
 pub(super) fn check_folders(config: &Config, plan: &Plan) -> Result<()> {
     let made: Vec<PathBuf> = own_folders(config, &plan.config).map(|(folder, _)| absolute(folder)).collect();
     let files = [("--admin-token-file", &plan.admin_token_file), ("--config", &plan.root_file)];
@@ -206,7 +202,6 @@ pub(super) fn check_folders(config: &Config, plan: &Plan) -> Result<()> {
     Ok(())
 }
 
-/// Makes the folders in which files of the configuration are.
 pub(super) fn folders(config: &Config, file: &Path) -> Result<()> {
     for (folder, mode) in own_folders(config, file) {
         let made = DirBuilder::new().recursive(true).mode(mode).create(folder);
@@ -217,7 +212,7 @@ pub(super) fn folders(config: &Config, file: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The folders of a configuration, with the mode of each where it is new.
+/// The folders of a configuration, each with the mode for its creation.
 fn own_folders<'a>(config: &'a Config, file: &'a Path) -> impl Iterator<Item = (&'a Path, u32)> {
     let seal_key = if let SealKeySource::File(key) = &config.seal_key { Some(folder_of(key)) } else { None };
     let data = if let Store::Embedded(folder) = &config.store { Some(folder.as_path()) } else { None };
@@ -225,11 +220,10 @@ fn own_folders<'a>(config: &'a Config, file: &'a Path) -> impl Iterator<Item = (
     std::iter::once((folder_of(file), 0o755)).chain(seal_key.into_iter().chain(data).chain(tls).map(|one| (one, 0o700)))
 }
 
-/// Writes a file that is not there, or is empty. It has its name when it is whole: whatever ends this, there is no half of
-/// one that is kept.
+/// Writes a new file, or replaces an empty one. It appears under its name only when it is complete.
 ///
 /// # Errors
-/// `Conflict` when it is there; `Unavailable` when it cannot be written.
+/// `Conflict` when it exists; `Unavailable` when it cannot be written.
 pub(super) fn write_new(file: &Path, bytes: &[u8], content: Content) -> Result<()> {
     files::write_new(file, &[bytes], content).map_err(|e| if e.kind() == Kind::Conflict { exists(file) } else { e })
 }
@@ -238,7 +232,7 @@ fn exists(file: &Path) -> Error {
     Error::new(Kind::Conflict, format!("{}: exists, and is never overwritten", file.display()))
 }
 
-/// A server is started from other folders than its setup.
+/// Absolute, because the server may start in another folder than its setup.
 fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
@@ -248,7 +242,7 @@ fn path(path: &Path) -> Result<String> {
     Ok(quoted(text))
 }
 
-/// A text of TOML, which is written as one of JSON.
+/// Encodes a TOML string, which has the syntax of a JSON string.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }

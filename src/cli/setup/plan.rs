@@ -1,4 +1,4 @@
-//! What a setup is to make, with every default filled in. What breaks a rule is refused here, before anything is made.
+//! The parts that a setup creates, with all defaults. Invalid input is rejected here, before anything is created.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,12 +13,9 @@ use url::Url;
 use super::arguments::Wanted;
 use crate::cli::files::require_file;
 
-/// The role of the listener's own certificate.
 pub(super) const LISTENER: &str = "listener";
-/// Most domains of a role.
 const MOST_DOMAINS: usize = 100;
 
-/// The whole of it.
 pub(super) struct Plan {
     pub(super) config: PathBuf,
     pub(super) domains: Vec<String>,
@@ -28,20 +25,19 @@ pub(super) struct Plan {
     pub(super) root_ttl: Duration,
     pub(super) mount: String,
     pub(super) intermediate_ttl: Duration,
-    /// Where the request for an outside authority goes, when there is to be no root here.
+    /// File for the request to an outside authority; `None` for a root on this server.
     pub(super) outside: Option<PathBuf>,
-    /// What came back from there.
+    /// The response of the outside authority.
     pub(super) signed: Option<PathBuf>,
-    /// Without a slash at its end.
+    /// Without a trailing slash.
     pub(super) public_url: Option<String>,
     pub(super) role: String,
     pub(super) role_ttl: Duration,
     pub(super) admin_token_file: PathBuf,
-    /// Where clients find the certificate to trust.
+    /// File of the certificate that clients trust.
     pub(super) root_file: PathBuf,
 }
 
-/// Keys of the authorities.
 #[derive(Clone, Copy)]
 pub(super) struct Keys {
     pub(super) kind: &'static str,
@@ -50,10 +46,10 @@ pub(super) struct Keys {
 }
 
 impl Plan {
-    /// The plan of what was asked for.
+    /// Creates the plan from the flags.
     ///
     /// # Errors
-    /// `Invalid` naming flag and rule.
+    /// `Invalid`, with the flag and the rule.
     pub(super) fn new(wanted: Wanted, config: &Path) -> Result<Self> {
         let beside = |name: &str| config.with_file_name(name);
         let root_ttl = duration("--root-ttl", &wanted.root_ttl)?;
@@ -112,7 +108,7 @@ impl Plan {
         })
     }
 
-    /// Takes the public URL of the configuration, which `--public-url` may repeat.
+    /// Uses the public URL of the configuration. `--public-url` may repeat it.
     ///
     /// # Errors
     /// `Conflict` when they differ.
@@ -131,10 +127,10 @@ impl Plan {
         }
     }
 
-    /// The domains, where a role needs them.
+    /// The domains, for the creation of a role.
     ///
     /// # Errors
-    /// `Invalid` without one.
+    /// `Invalid` without a domain.
     pub(super) fn domains(&self) -> Result<&[String]> {
         if self.domains.is_empty() {
             let rule = "must be given: of which domains may certificates be issued? (--domain example.com)";
@@ -143,12 +139,11 @@ impl Plan {
         Ok(&self.domains)
     }
 
-    /// The file of the request, where there is one.
     pub(super) fn csr(&self) -> PathBuf {
         self.outside.clone().unwrap_or_else(|| self.config.with_file_name("intermediate.csr"))
     }
 
-    /// What an authority is called: `what`, behind the organization.
+    /// The name of an authority: the organization followed by `what`.
     pub(super) fn name_of(&self, what: &str) -> String {
         let owner = if self.organization.is_empty() { self.domains.first() } else { Some(&self.organization) };
         // RFC 5280 A.1: at most 64 characters.
@@ -183,7 +178,8 @@ fn is_domain(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(label)
 }
 
-/// RFC 5280 section 8: who fetches a CRL over https needs one to check that certificate.
+/// Requires plain http (RFC 5280 section 8): a CRL over https would need another CRL to validate the
+/// server's certificate.
 fn public_url(text: &str) -> Result<String> {
     let url = Url::parse(text).ok().filter(|url| url.scheme() == "http" && url.has_host());
     let bare = url.filter(|url| url.path() == "/" && url.query().is_none() && url.fragment().is_none());

@@ -1,11 +1,11 @@
-//! The lines of a setup about its steps.
+//! Output of the steps of a setup.
 
 use serde_json::json;
 use signet::error::Result;
 
 use crate::cli::output;
 
-/// Prints one step that was done. A setup goes on when its reader has left.
+/// Prints a completed step. A closed output stream does not end the setup.
 pub(super) fn say(what: &str, about: &str) -> Result<()> {
     output::result(&json!({ "action": what, "about": about }), format!("{what}: {about}"))
 }
