@@ -1,11 +1,9 @@
-//! The composition root: opens the store, starts the domains, binds, drains.
+//! The composition root: opens the store, starts the domains, binds the listeners, serves and drains.
 //!
-//! [`Server::open`] puts a server together without listening, so that a command can prepare it;
-//! [`Server::start`] binds and serves; [`Running::stop`] drains. Called by the commands and by tests.
-//! A listener is in `listener`, which connections it holds in `connections`, its certificate in [`tls`], HTTP/2
-//! in `http2`, what the operating system allows and asks for in `capacity` and `signals`, what a service manager is told
-//! in `notify`, operators' commands in [`operator`]. Beside the main listener there may be one that serves nothing but
-//! the metrics, and one for relying parties ([`public`](crate::http::public)), each with connections and workers of its own.
+//! [`Server::open`] builds a server that does not listen yet, so that commands can prepare it; [`Server::start`] binds
+//! and serves; [`Running::stop`] drains. `listener`, `connections`, [`tls`] and `http2` form the network side;
+//! [`operator`] serves the operator commands. Besides the main listener there may be one for the metrics and one for
+//! relying parties ([`public`](crate::http::public)). Each listener has its own connections and workers.
 
 mod audit;
 mod capacity;
@@ -74,70 +72,67 @@ use pulse::Pulse;
 pub use signals::{Signals, Wish};
 use tls::Certificate;
 
-/// What the metrics call the listener of the wires.
+/// The value of the label `listener` for the main listener.
 const MAIN: &str = "main";
-/// How many connections the listener of the metrics holds.
 const METRICS_CAPS: Caps = Caps { total: 32, per_address: 16 };
-/// How long the store may take to close once requests have drained. With the drain, a stop takes less than
-/// ten seconds.
+/// Time limit for closing the store after the drain. Drain and close together take less than ten seconds.
 const CLOSE: Duration = Duration::from_secs(2);
-/// How long the signers of managed keys may take to end, and then their modules.
+/// Time limit for stopping the signers of managed keys, and again for closing their modules.
 const SIGNERS_END: Duration = Duration::from_secs(1);
-/// Between two looks at whether the store answers while nothing fails.
+/// Interval between two probes of the store while nothing fails.
 pub const STORE_WATCH: Duration = Duration::from_secs(5);
-/// RFC 6797: clients that were here over TLS do not come back without it for a year.
+/// HTTP Strict Transport Security (RFC 6797): clients use only TLS for the next year.
 const HSTS: &str = "max-age=31536000";
 
-/// What a server is made of.
+/// The settings of a server.
 pub struct Options {
-    /// Where to listen; port 0 takes a free one.
+    /// Address of the main listener; port 0 selects a free port.
     pub listen: SocketAddr,
-    /// The certificate to show; `None` for plain HTTP.
+    /// The TLS certificate; `None` for plain HTTP.
     pub tls: Option<Certificate>,
-    /// Where `/metrics` is open to everyone, if anywhere; plain HTTP.
+    /// Address of the listener that serves `/metrics` over plain HTTP without authentication.
     pub metrics_listen: Option<SocketAddr>,
-    /// Where CRLs, OCSP and the certificates of authorities are open to everyone, if anywhere; plain HTTP.
+    /// Address of the listener that serves CRLs, OCSP and CA certificates over plain HTTP without authentication.
     pub public_listen: Option<SocketAddr>,
-    /// Threads that serve requests; 0 is one per core.
+    /// HTTP worker threads; 0 means one per CPU core.
     pub workers: usize,
-    /// How many connections there may be.
+    /// Limits on the number of connections.
     pub connections: ConnectionLimits,
-    /// The time.
+    /// The clock.
     pub clock: Clock,
     /// The store.
     pub storage: storage::Options,
-    /// The PKCS #11 libraries that managed keys may name.
+    /// The PKCS #11 libraries that managed keys may use.
     pub pkcs11_libraries: Libraries,
-    /// What is configured of the cloud services of managed keys.
+    /// The settings of the cloud services of managed keys.
     pub cloud: CloudSettings,
-    /// Who signs for mounts in place of the managed keys that are registered; usually nobody.
+    /// Signers that replace the registered managed keys; usually `None`.
     pub signers: Option<Arc<dyn Signers>>,
-    /// How many RSA keys are kept ready while the server runs.
+    /// Numbers of RSA keys that are generated in advance.
     pub rsa_key_stock: StockSizes,
     /// Settings of authentication methods.
     pub logins: LoginSettings,
-    /// Settings of the wires.
+    /// The settings of the HTTP APIs.
     pub settings: Settings,
-    /// The devices that are told of every request and answer. Without one nobody is; with some, whatever none of them
-    /// takes is not done.
+    /// The audit devices. If there is at least one, a request is carried out only if one of them records it.
     pub audit: Vec<DeviceSettings>,
-    /// Who is told beside them; usually nobody.
+    /// Further audit devices inside this process; usually none.
     pub listeners: Vec<Arc<dyn Device>>,
-    /// Largest difference between this machine's clock and that of a shared database; usually
+    /// Largest accepted difference between this machine's clock and that of a shared database; usually
     /// [`nodes::SKEW_LIMIT`](crate::nodes::SKEW_LIMIT).
     pub skew_limit: Duration,
-    /// Between two looks at whether the store answers while nothing fails; usually [`STORE_WATCH`].
+    /// Interval between two probes of the store while nothing fails; usually [`STORE_WATCH`].
     pub store_watch: Duration,
 }
 
-/// How many connections the listeners hold.
+/// Limits on the number of connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionLimits {
-    /// In all; 0 is what the limit of open files leaves, at most 10,000.
+    /// In total; 0 means as many as the limit of open files allows, at most 10,000.
     pub max: usize,
-    /// From one address; 0 is half of them all. The machine itself and trusted proxies have no such limit.
+    /// From one address; 0 means half of the total. Loopback addresses and trusted proxies are exempt.
     pub max_per_address: usize,
-    /// Those of the public listener; 0 is a quarter of all, at most 1000. From one address there may be half of them.
+    /// On the public listener; 0 means a quarter of the total, at most 1000. One address may have half of them.
     pub public: usize,
 }
 
@@ -145,12 +140,11 @@ pub struct ConnectionLimits {
 pub struct Server {
     shared: Arc<Shared>,
     storage: Storage,
-    /// Of the embedded store.
+    /// The data folder of the embedded store.
     folder: Option<PathBuf>,
     listen: SocketAddr,
     tls: Option<Certificate>,
     metrics_listen: Option<SocketAddr>,
-    /// Where the public listener is to be, and how many connections it holds.
     public: Option<(SocketAddr, Caps)>,
     workers: usize,
     caps: Caps,
@@ -162,12 +156,12 @@ impl Server {
     /// Opens the store, the domains and every stored mount.
     ///
     /// # Errors
-    /// Those of the store, and whatever a stored mount cannot be opened for.
+    /// The errors of the store, and those of opening a stored mount.
     pub async fn open(options: Options) -> Result<Self> {
         Self::open_through(options, |stores| stores).await
     }
 
-    /// As [`Server::open`]; what `between` makes of the stores stands between them and the domains.
+    /// As [`Server::open`], with stores that `between` has wrapped.
     ///
     /// # Errors
     /// As [`Server::open`].
@@ -209,7 +203,7 @@ impl Server {
                 })
             }
             Err(error) => {
-                // Lets go of the data, so that the next attempt finds it free.
+                // Releases the data, so that the next attempt can open it.
                 if let Err(second) = storage.shutdown().await {
                     tracing::warn!("the store did not close: {second}");
                 }
@@ -260,18 +254,17 @@ impl Server {
         let operator = self.operator();
         measure(self.tls.as_ref());
         let (metrics, public) = (metrics.map(Bound::serve), public.map(Bound::serve));
-        // Now that the start is over, which this would have slowed.
+        // Generating keys earlier would slow down the startup.
         self.shared.engine.stock_keys(self.rsa_key_stock);
         Ok(Running { main: main.serve(), metrics, public, operator, tasks, pulse, server: self })
     }
 
-    /// The operator's socket, where there is a data folder. A server without it is worth more than none.
+    /// Opens the operator's socket, if there is a data folder. Without the socket the server is still useful.
     fn operator(&self) -> Option<operator::Socket> {
         let listening = operator::Socket::listen(self.folder.as_ref()?, self.storage.clone(), self.shared.clone());
         listening.inspect_err(|error| tracing::error!("no operator commands while this server runs: {error}")).ok()
     }
 
-    /// The listener of the wires.
     fn bind(&self, pulse: &Pulse) -> Result<Bound<impl FnOnce() -> dev::Server + use<>>> {
         let (shared, pulse, workers) = (self.shared.clone(), pulse.clone(), self.workers);
         let over_tls = self.tls.is_some();
@@ -289,8 +282,7 @@ impl Server {
         listener::bind(Setup { address: self.listen, setting, tls, workers: self.workers, connections }, app)
     }
 
-    /// The listener for relying parties, when there is one. Its workers are its own: who keeps them busy keeps nobody
-    /// waiting on the main listener.
+    /// Binds the public listener, if it is configured. It has its own workers, so as not to delay the main listener.
     fn bind_public(&self) -> Result<Option<Bound<impl FnOnce() -> dev::Server + use<>>>> {
         let Some((address, caps)) = self.public else { return Ok(None) };
         let shared = self.shared.clone();
@@ -304,12 +296,11 @@ impl Server {
         listener::bind(Setup { address, setting, tls: None, workers, connections }, app).map(Some)
     }
 
-    /// Who is counted in all and not by address.
+    /// Networks that count only against the total limit, not against the limit per address.
     fn exempt(&self) -> Vec<IpNet> {
         loopback().into_iter().chain(self.shared.settings.trusted_proxies.iter().copied()).collect()
     }
 
-    /// The listener of the metrics alone.
     fn bind_metrics(&self, address: SocketAddr) -> Result<Bound<impl FnOnce() -> dev::Server + use<>>> {
         let (shared, connections) =
             (self.shared.clone(), Connections::new("metrics", METRICS_CAPS, loopback().to_vec()));
@@ -323,8 +314,7 @@ impl Server {
     /// Closes the store of a server that does not serve.
     ///
     /// # Errors
-    /// `Unavailable` when the last steps fail or take too long; what was answered as written is
-    /// stored all the same.
+    /// `Unavailable` when closing fails or takes too long. Acknowledged writes are durable even then.
     pub async fn close(&self) -> Result<()> {
         tokio::time::timeout(CLOSE, self.storage.shutdown())
             .await
@@ -332,20 +322,18 @@ impl Server {
     }
 }
 
-/// What managed keys are made of.
 struct Keys {
     libraries: Libraries,
     cloud: CloudSettings,
     signers: Option<Arc<dyn Signers>>,
 }
 
-/// What the store is, and its seal, as clients know them.
+/// The types of the store and of its seal, as clients see them.
 struct StoreKinds {
     storage: &'static str,
     seal: &'static str,
 }
 
-/// What the domains are given.
 struct Given {
     clock: Clock,
     logins: LoginSettings,
@@ -357,7 +345,7 @@ struct Given {
 
 async fn domains(stores: Stores, keys: Keys, given: Given, kinds: StoreKinds) -> Result<Shared> {
     let Given { clock, logins, settings, skew_limit, audit, listeners } = given;
-    // Before anything is read: what changes from now on is followed.
+    // Read before anything else, so that changes made from now on are noticed.
     let baseline = match stores.changes {
         Some(log) => Some(Baseline::read(log, clock.clone(), skew_limit).await?),
         None => None,
@@ -404,7 +392,7 @@ async fn domains(stores: Stores, keys: Keys, given: Given, kinds: StoreKinds) ->
     })
 }
 
-/// A settings document of the server itself, if it is stored.
+/// Returns a settings document of the server itself, if it is stored.
 ///
 /// # Errors
 /// `Unavailable` from the store.
@@ -412,10 +400,10 @@ pub async fn server_document(store: &dyn AuthStore, name: &str) -> Result<Option
     Ok(store.documents("config").await?.into_iter().find(|document| document.key.name == name))
 }
 
-/// Writes a settings document of the server itself over the one that was read.
+/// Writes a settings document of the server itself, replacing the version that was read.
 ///
 /// # Errors
-/// `Conflict` when it moved on since; `Unavailable` from the store.
+/// `Conflict` when the document has changed since; `Unavailable` from the store.
 pub async fn server_document_write(
     store: &dyn AuthStore,
     name: &str,
@@ -430,10 +418,10 @@ pub async fn server_document_write(
     store.commit(vec![AuthWrite::Document(write)]).await.map(drop)
 }
 
-/// The installation's identity, made at the first start.
+/// Returns the identity of the installation, which the first start creates.
 async fn identity(store: &dyn AuthStore, kinds: StoreKinds) -> Result<Identity> {
     let cluster_id = match cluster_id(store).await {
-        // Another node made it at the same time: that one counts.
+        // Another node created it at the same time; use that one.
         Err(error) if error.kind() == Kind::Conflict => cluster_id(store).await?,
         result => result?,
     };
@@ -455,10 +443,10 @@ async fn cluster_id(store: &dyn AuthStore) -> Result<String> {
     Ok(id)
 }
 
-/// Reads a part of the configuration again, as it is by now. Blocks on files.
+/// Reads a part of the configuration again. Blocks on files.
 pub type Reread<T> = Arc<dyn Fn() -> Result<T> + Send + Sync>;
 
-/// Reads a certificate again, and counts what became of it. Blocks on files.
+/// Reads a certificate again and counts the result in the metrics. Blocks on files.
 fn reload(certificate: &Certificate) -> Result<()> {
     let done = certificate.reload();
     let result = if done.is_ok() { "done" } else { "failed" };
@@ -467,7 +455,7 @@ fn reload(certificate: &Certificate) -> Result<()> {
     done
 }
 
-/// Between which times the certificate of the main listener is valid.
+/// Publishes the validity of the main listener's certificate in the metrics.
 fn measure(certificate: Option<&Certificate>) {
     let (from, until) = certificate.map_or((0, 0), Certificate::validity);
     metrics::gauge!(telemetry::TLS_NOT_BEFORE, "listener" => MAIN).set(from as f64);
@@ -486,12 +474,12 @@ pub struct Running {
 }
 
 impl Running {
-    /// The bound address.
+    /// The bound address of the main listener.
     pub fn address(&self) -> SocketAddr {
         self.main.address
     }
 
-    /// The bound address of the metrics' own listener.
+    /// The bound address of the metrics listener.
     pub fn metrics_address(&self) -> Option<SocketAddr> {
         self.metrics.as_ref().map(|listener| listener.address)
     }
@@ -506,9 +494,9 @@ impl Running {
         &self.server.shared
     }
 
-    /// Serves until a signal asks to stop, then stops. When a signal asks for that, reads the certificate again, and
-    /// the PKCS #11 libraries by `libraries`; what cannot be used is logged and changes nothing. A service manager is
-    /// told of all this.
+    /// Serves until a signal requests a stop, then stops. When a signal requests a reload, reopens the audit files and
+    /// reads the certificate and, through `libraries`, the PKCS #11 libraries again. Failures are logged and change
+    /// nothing. The service manager is notified of each step.
     ///
     /// # Errors
     /// As [`Running::stop`].
@@ -518,13 +506,13 @@ impl Running {
         supervisor.ready();
         while signals.next().await == Wish::Reload {
             supervisor.reloading();
-            // First: whoever moved the files is about to compress them.
+            // The audit files come first: a log rotation has moved them and is about to compress them.
             self.server.shared.audit.reopen();
             self.reload_certificate().await;
             self.reload_libraries(&libraries).await;
             supervisor.ready();
         }
-        // Workers end one by one from here on.
+        // The workers end one by one from here on, which must not count as a hang.
         if let Some(alive) = alive {
             alive.abort();
         }
@@ -552,10 +540,11 @@ impl Running {
         }
     }
 
-    /// Takes no new connections, lets running requests finish, ends the signers of managed keys, closes the store.
+    /// Stops accepting connections, lets running requests finish, stops the signers of managed
+    /// keys and closes the store.
     ///
     /// # Errors
-    /// Those of [`Server::close`]; `Internal` when the listener had failed.
+    /// As [`Server::close`]; `Internal` when the listener had failed.
     pub async fn stop(self) -> Result<()> {
         self.server.shared.stopping.start();
         let public = async {
@@ -573,12 +562,12 @@ impl Running {
         {
             tracing::warn!("the metrics listener had failed: {error}");
         }
-        // Before the store closes: nobody is told that its file was held.
+        // Before the store closes: a backup must not get the confirmation that its file was held until the end.
         if let Some(operator) = self.operator {
             operator.end().await;
         }
         self.tasks.iter().for_each(JoinHandle::abort);
-        // Overwrites them.
+        // Overwrites the keys in stock.
         self.server.shared.engine.stock_keys(StockSizes::default());
         self.server.shared.mounts.stop().await;
         self.server.shared.managed_keys.stop(SIGNERS_END).await;
@@ -587,8 +576,8 @@ impl Running {
     }
 }
 
-/// Keeps the process's memory, and so its keys, out of core dumps and away from other processes of
-/// the same user.
+/// Excludes the memory of the process, which holds keys, from core dumps, and denies other processes of
+/// the same user access to it.
 ///
 /// # Errors
 /// `Internal` when the system refuses.

@@ -1,5 +1,5 @@
-//! The audit devices of a server, and the keys that they hash texts under: one per name, random, stored as a sealed
-//! document and never replaced, so that a text has the same hash on every node and after every start.
+//! Opens the audit devices and their HMAC keys. Each device name has a random key, stored as a sealed document and
+//! never replaced, so that a value has the same hash on every node and after every restart.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,14 +14,13 @@ use crate::auth::store::AuthStore;
 use crate::clock::Clock;
 use crate::error::{Error, Kind, Result};
 
-/// The document of the keys.
 const DOCUMENT: &str = "audit";
 const KEY_LEN: usize = 32;
 
-/// Opens devices.
+/// Opens the declared devices.
 ///
 /// # Errors
-/// `Invalid` when one of them does not open; those of the store.
+/// `Invalid` when a device cannot be opened; the errors of the store.
 pub(super) async fn open(
     store: &dyn AuthStore,
     declared: Vec<DeviceSettings>,
@@ -31,7 +30,7 @@ pub(super) async fn open(
         return Ok(Vec::new());
     }
     let keys = match keys(store, &declared).await {
-        // Another node made some at the same time: those count.
+        // Another node created keys at the same time; use those.
         Err(error) if error.kind() == Kind::Conflict => keys(store, &declared).await?,
         result => result?,
     };

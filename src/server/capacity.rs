@@ -1,8 +1,8 @@
-//! How many files the process may have open, and how many of them connections may take.
+//! Limits on open files and connections.
 //!
-//! A process that has no file left accepts nobody, reads no page of its store and opens no session of its
-//! database. So connections get what remains when the rest has its share: [`caps`]. Where a connection has many
-//! requests, those beside the first share a [`Room`] that is no larger.
+//! Without a free file descriptor the process cannot accept connections, read its store or open a database session. So
+//! connections get only what remains after a reserve ([`caps`]). Concurrent requests on one HTTP/2 connection beyond
+//! its first take permits from [`Room`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,59 +11,56 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::ConnectionLimits;
 
-/// Files kept for the store, the database's sessions, calls of policy engines, the logs and the listener of
-/// the metrics (that for relying parties has a share of its own): at least so many, an eighth of a larger limit, and [`PER_WORKER`].
+/// File descriptors reserved for the store, database sessions, policy engines, the logs and the metrics listener. An
+/// eighth of the file limit if that is more; [`PER_WORKER`] is added.
 const RESERVED: usize = 128;
-/// Files of one worker's own event queue and wake-ups.
+/// File descriptors of a worker's event queue and wake-ups.
 const PER_WORKER: usize = 4;
-/// Most connections unless a setting says otherwise: an idle one costs some tens of KiB.
+/// Default limit on connections. An idle connection costs some tens of KiB.
 const MOST: usize = 10_000;
-/// Connections that there may be however few files there are.
+/// Least number of connections, even if there are too few file descriptors.
 const FEWEST: usize = 16;
 
-/// Connections of the public listener unless a setting says otherwise, where there are files enough.
+/// Default limit on connections of the public listener.
 const PUBLIC: usize = 1000;
-/// The share of all connections that the public listener may have.
+/// The public listener gets at most one out of this many connections.
 const PUBLIC_SHARE: usize = 4;
 
-/// How many connections a listener holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Caps {
-    /// In all.
+    /// In total.
     pub(super) total: usize,
     /// From one address.
     pub(super) per_address: usize,
 }
 
 impl Caps {
-    /// How many connections may be open for a moment beyond the cap: those that were just accepted, and those
-    /// that were told to leave and have not left yet.
+    /// Number of connections that may briefly exceed the limit: newly accepted ones, and ones that are still closing.
     pub(super) fn spare(self) -> usize {
         (self.total / 16).max(16)
     }
 }
 
-/// Fewest requests that there is room for beside the first one of each connection.
+/// Least number of permits for concurrent requests beyond the first of each connection.
 const LEAST_BESIDE: usize = 1000;
 
-/// The room for requests beside the first one of each connection. Clones are the same one.
+/// Permits for concurrent requests beyond the first of each connection. Clones share the permits.
 #[derive(Clone)]
 pub(super) struct Room(Arc<AtomicUsize>);
 
 impl Room {
-    /// Room for as many as there may be connections.
+    /// As many permits as connections, and at least [`LEAST_BESIDE`].
     pub(super) fn new(caps: Caps) -> Self {
         Self(Arc::new(AtomicUsize::new(caps.total.max(LEAST_BESIDE))))
     }
 
-    /// Room for one of them, if there is some.
     pub(super) fn take(&self) -> Option<Taken> {
         let taken = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
         taken.is_ok().then(|| Taken(self.clone()))
     }
 }
 
-/// The room of a request, until it is dropped.
+/// The permit of a request, returned when it is dropped.
 pub(super) struct Taken(Room);
 
 impl Drop for Taken {
@@ -72,7 +69,7 @@ impl Drop for Taken {
     }
 }
 
-/// Raises the soft limit of open files to the hard one; the limit that holds then.
+/// Raises the soft limit of open files to the hard limit, and returns the limit in effect.
 pub(super) fn raise_file_limit() -> usize {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, ..limit };
@@ -86,8 +83,7 @@ pub(super) fn raise_file_limit() -> usize {
     holds.and_then(|files| usize::try_from(files).ok()).unwrap_or(usize::MAX)
 }
 
-/// How many connections the public listener holds: a quarter of what there may be at most, so that it never takes
-/// all of them. The main listener has the others.
+/// Computes the limits of the public listener: at most a quarter of all connections, to leave enough for the main one.
 pub(super) fn public_caps(wanted: usize, files: usize, workers: usize) -> Caps {
     let possible = (possible(files, workers) / PUBLIC_SHARE).max(FEWEST);
     let total = match wanted {
@@ -105,7 +101,7 @@ pub(super) fn public_caps(wanted: usize, files: usize, workers: usize) -> Caps {
     Caps { total, per_address: total.div_ceil(2) }
 }
 
-/// What there may be of what is wanted, with this many files for the process.
+/// Computes the limits of the main listener from the settings and the number of available files.
 pub(super) fn caps(wanted: ConnectionLimits, files: usize, workers: usize) -> Caps {
     let possible = possible(files, workers);
     let total = match wanted.max {
@@ -124,7 +120,7 @@ pub(super) fn caps(wanted: ConnectionLimits, files: usize, workers: usize) -> Ca
     Caps { total, per_address }
 }
 
-/// The largest cap that fits, with its [`Caps::spare`], beside the reserve.
+/// Returns the largest limit that fits, together with its [`Caps::spare`], next to the reserve.
 fn possible(files: usize, workers: usize) -> usize {
     let reserved = RESERVED.max(files / 8) + PER_WORKER * workers;
     let room = files.saturating_sub(reserved);

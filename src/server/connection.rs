@@ -1,9 +1,9 @@
-//! What one connection is doing, and whether it is to leave.
+//! The state of one connection, shared by its stream, its requests and the connection table.
 //!
-//! A connection is *opening* (TLS, or the head of a request, is on its way), *idle*, *busy* with a request, or
-//! with several over HTTP/2, or *receiving*: its handlers wait for octets of bodies, and the server does nothing for it.
-//! The word that says so is stored a few times for each request and read when places are short. What it means to leave
-//! is its stream's business.
+//! A connection is *opening* (TLS handshake or request head in progress), *idle*, *busy* with one or more
+//! requests, or *receiving*: its handlers wait for request bodies, and the server does nothing for it. The phase
+//! is an atomic that each request updates and that the table reads when it must close connections. How a
+//! connection closes is up to its stream.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,53 +15,51 @@ use futures_util::task::AtomicWaker;
 use crate::caller_network::CallerNetwork;
 use crate::http::body::Known;
 
-/// How long the head of a request may take to arrive, TLS included.
+/// Time limit for receiving a request head, including the TLS handshake.
 pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long the octets of a connection that leaves may be stuck, milliseconds.
+/// Time, in milliseconds, after which a closing connection with blocked writes is aborted.
 pub(super) const GRACE: u64 = 2000;
-/// How long a connection that leaves may still send, milliseconds, however its octets move: its place counts as
-/// another's.
+/// Time, in milliseconds, after which a closing connection is aborted despite progress: its
+/// slot belongs to another one.
 pub(super) const FAREWELL: u64 = 10_000;
 
-/// What a connection is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// TLS is being agreed on, or the head of a request is on its way.
+    /// The TLS handshake or the head of a request is in progress.
     Opening,
-    /// Waits for the next request; the last answer may still be on its way.
+    /// Waits for the next request. The last response may still be in transit.
     Idle,
-    /// A request is with its handler.
+    /// A handler processes a request.
     Busy,
-    /// The same, and the handler waits for more of its body.
+    /// A handler waits for more of the request body.
     Receiving,
 }
 
-/// A connection, for its stream, its requests and the table. Times are milliseconds since `began`.
+/// A connection. Times are milliseconds since `began`.
 pub(super) struct Connection {
-    /// Grows from one to the next.
+    /// Ascending in the order of acceptance.
     pub(super) id: u64,
-    /// The network that its address counts as.
+    /// The network that per-address limits count it under.
     pub(super) source: CallerNetwork,
     began: Instant,
-    /// The phase in the two lowest bits, above them since when.
+    /// The phase in the two lowest bits, the time of its start in the others.
     state: AtomicU64,
-    /// When it was told to leave, or answered a request since; 0 when it was not told.
+    /// Time at which it was asked to close, or completed a response since; 0 if it was not asked.
     left: AtomicU64,
-    /// Whether it is to leave without what its handlers still wait for.
+    /// `true` if it closes without waiting for request bodies.
     given_up: AtomicBool,
-    /// Whether it is known who asked for something on it.
+    /// `true` if a caller was identified on it.
     known: Arc<AtomicBool>,
-    /// Whether HTTP/1.1 has not got all of an answer's body yet.
+    /// `true` while HTTP/1.1 has not fetched the whole response body.
     sending: AtomicBool,
-    /// Octets that may be read for the body of the request under way.
+    /// Bytes that may be read for the body of the current request.
     body: AtomicU64,
-    /// Whether its task is to look again at what has come when the request under way is answered.
+    /// `true` if its task must be woken when the current request completes, to check for unprocessed input.
     again: AtomicBool,
     waker: AtomicWaker,
 }
 
 impl Connection {
-    /// A connection that was just accepted.
     pub(super) fn new(id: u64, source: CallerNetwork, began: Instant, now: u64) -> Self {
         let (left, sending, waker) = (AtomicU64::new(0), AtomicBool::new(false), AtomicWaker::new());
         let (state, body, again) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
@@ -71,17 +69,14 @@ impl Connection {
         connection
     }
 
-    /// The time.
     pub(super) fn now(&self) -> u64 {
         elapsed(self.began)
     }
 
-    /// What it is doing now, and since when.
     pub(super) fn set(&self, phase: Phase, since: u64) {
         self.state.store(since << 2 | phase as u64, Ordering::Relaxed);
     }
 
-    /// The phase, and since when.
     fn state(&self) -> (Phase, u64) {
         let state = self.state.load(Ordering::Relaxed);
         let phase = match state & 3 {
@@ -93,84 +88,83 @@ impl Connection {
         (phase, state >> 2)
     }
 
-    /// Since when it waits for its client; nothing when the server is at work on a request.
+    /// Returns phase and start while the connection waits for its client; `None` while the server processes a request.
     pub(super) fn waiting(&self) -> Option<(Phase, u64)> {
         Some(self.state()).filter(|(phase, _)| *phase != Phase::Busy)
     }
 
-    /// Since when nothing keeps it from leaving. What a handler waits for does, until it is given up.
+    /// Returns the time since which the connection may close. A handler that waits for a body prevents that, unless the
+    /// body was [given up](Self::give_up).
     fn resting(&self) -> Option<u64> {
         let (phase, since) = self.waiting()?;
         (phase != Phase::Receiving || self.is_given_up()).then_some(since)
     }
 
-    /// A handler waits for more of a body: from now on, unless it does already.
+    /// Notes that a handler waits for more of a request body.
     pub(super) fn receives(&self) {
         if self.state().0 == Phase::Busy {
             self.set(Phase::Receiving, self.now());
         }
     }
 
-    /// What a handler waited for is there, or not waited for any more.
+    /// Notes that a handler no longer waits for a request body.
     pub(super) fn goes_on(&self) {
         if self.state().0 == Phase::Receiving {
             self.set(Phase::Busy, 0);
         }
     }
 
-    /// What its handlers wait for is not worth its place any more.
+    /// Gives up request bodies that handlers wait for: others need the slot.
     pub(super) fn give_up(&self) {
         self.given_up.store(true, Ordering::Relaxed);
     }
 
-    /// Whether what its handlers wait for was given up.
     pub(super) fn is_given_up(&self) -> bool {
         self.given_up.load(Ordering::Relaxed)
     }
 
-    /// What says that it is known who asks on it, for who finds out.
+    /// Returns the flag that is set once a caller is identified.
     pub(super) fn known(&self) -> Known {
         Known(Arc::clone(&self.known))
     }
 
-    /// In which order those that wait leave: the longest wait first, and last who sends a body and is known.
+    /// Sort key for closing waiting connections: longest wait first, and identified callers that send a body last.
     pub(super) fn rank(&self, phase: Phase, since: u64) -> (bool, u64, u64) {
         (phase == Phase::Receiving && self.known.load(Ordering::Relaxed), since, self.id)
     }
 
-    /// Whether its client had its time for the head of a request, as the clock of HTTP goes: it may have begun half a
-    /// second before. Not where it was told to leave.
+    /// `true` if the client exceeded [`HEAD_TIMEOUT`]. The timer of HTTP/1.1 is coarse and may
+    /// start half a second earlier.
     pub(super) fn is_late_head(&self) -> bool {
         let (phase, since) = self.state();
         let most = (HEAD_TIMEOUT - Duration::from_millis(700)).as_millis() as u64;
         phase == Phase::Opening && self.left().is_none() && since + most <= self.now()
     }
 
-    /// Octets came.
     pub(super) fn heard(&self) {
         if self.state().0 == Phase::Idle {
             self.set(Phase::Opening, self.now());
         }
     }
 
-    /// Whether its last answer may still be on its way.
+    /// `true` if the last response may still be in transit.
     pub(super) fn is_recent(&self) -> bool {
         self.resting().is_none_or(|since| since + GRACE > self.now())
     }
 
-    /// From now on so many octets may be read for the body of the request under way.
+    /// Sets the number of bytes that may be read for the body of the current request.
     pub(super) fn expect_body(&self, octets: u64) {
         if self.body.swap(octets, Ordering::Relaxed) == 0 && octets > 0 {
             self.wake();
         }
     }
 
-    /// Whether a request is with its handler; then how many octets may be read for its body.
+    /// Returns how many bytes may be read for the body of the current request; `None` if no handler runs.
     pub(super) fn body(&self) -> Option<u64> {
         matches!(self.state().0, Phase::Busy | Phase::Receiving).then(|| self.body.load(Ordering::Relaxed))
     }
 
-    /// So many octets came while a request is with its handler; how many of them do not belong to it.
+    /// Notes bytes that arrived while a handler runs, and returns how many of them lie beyond the request body.
     pub(super) fn took(&self, octets: u64) -> u64 {
         let body = self.body.load(Ordering::Relaxed);
         self.body.store(body.saturating_sub(octets), Ordering::Relaxed);
@@ -178,55 +172,53 @@ impl Connection {
         octets.saturating_sub(body)
     }
 
-    /// When the request under way is answered, its task looks again: HTTP does not go on with what it has of later
-    /// requests by itself, nor read what it was not given.
+    /// Wakes the task when the current request completes. HTTP/1.1 does not resume by itself with later requests that
+    /// it has already read, and does not read again what it was refused.
     pub(super) fn look_again(&self) {
         self.again.store(true, Ordering::Relaxed);
     }
 
-    /// The request is answered, or its answer was sent.
     fn over(&self) {
         if self.again.swap(false, Ordering::Relaxed) {
             self.wake();
         }
     }
 
-    /// So many octets left, some of which could not leave before: its client has time for the others, a millisecond for
-    /// each one that it took, so that a few of them from time to time keep no answer.
+    /// Notes sent bytes after a blocked write. Extends the client's time by a millisecond per byte, so that a few bytes
+    /// from time to time do not keep a response alive.
     pub(super) fn sent(&self, octets: u64) {
         if let (Phase::Idle, since) = self.state() {
             self.set(Phase::Idle, since.saturating_add(octets).min(self.now()));
         }
     }
 
-    /// Makes it leave; [`Connection::wake`] lets it know.
+    /// Asks the connection to close; [`Connection::wake`] makes its task notice.
     pub(super) fn leave(&self, now: u64) {
         self.left.store(now.max(1), Ordering::Release);
     }
 
-    /// A request has its answer: where its connection leaves, that has its time to be taken.
+    /// Notes that a response is ready. If the connection closes, the client gets the full time to receive it.
     pub(super) fn answered(&self) {
         if self.left().is_some() {
             self.leave(self.now());
         }
     }
 
-    /// Lets its task look at what it was told.
     pub(super) fn wake(&self) {
         self.waker.wake();
     }
 
-    /// Makes this task the one that [`Connection::wake`] wakes.
+    /// Registers the task that [`Connection::wake`] wakes.
     pub(super) fn watch(&self, cx: &Context<'_>) {
         self.waker.register(cx.waker());
     }
 
-    /// When it was told to leave, or had its last answer since.
+    /// Returns when it was asked to close, or completed its last response since.
     pub(super) fn left(&self) -> Option<u64> {
         Some(self.left.load(Ordering::Acquire)).filter(|left| *left != 0)
     }
 
-    /// Waits until it is told to leave.
+    /// Waits until it is asked to close.
     pub(super) async fn told(&self) {
         std::future::poll_fn(|cx| {
             self.watch(cx);
@@ -235,18 +227,19 @@ impl Connection {
         .await;
     }
 
-    /// Whether its stream ends now. HTTP would not ask for the rest of a body any more.
+    /// `true` if its stream ends now. A response that is still being sent delays this, because HTTP/1.1 fetches no more
+    /// of the body once the stream has ended.
     pub(super) fn ends(&self) -> bool {
         let sends = self.sending.load(Ordering::Relaxed);
         self.left().is_some() && self.resting().is_some() && (!sends || self.is_late())
     }
 
-    /// Whether it was told to leave so long ago that nothing is waited for but requests with their handlers.
+    /// `true` if it was asked to close longer than [`FAREWELL`] ago and no handler prevents it.
     pub(super) fn is_late(&self) -> bool {
         self.left().is_some_and(|left| left + FAREWELL <= self.now()) && self.resting().is_some()
     }
 
-    /// Whether it was told to leave and still has octets that nobody takes.
+    /// `true` if it was asked to close and its client has accepted no bytes for [`GRACE`].
     pub(super) fn is_stuck(&self) -> bool {
         let now = self.now();
         let long = |since: u64| since + GRACE <= now;
@@ -254,17 +247,15 @@ impl Connection {
     }
 }
 
-/// A body on its way to HTTP/1.1; until it is dropped the stream does not end because its connection leaves.
+/// A response body that HTTP/1.1 is sending; until it is dropped, a closing connection keeps its stream open.
 pub(super) struct Sending(Arc<Connection>);
 
 impl Sending {
-    /// Begins with the head of the answer.
     pub(super) fn begin(connection: &Arc<Connection>) -> Self {
         connection.sending.store(true, Ordering::Relaxed);
         Self(Arc::clone(connection))
     }
 
-    /// Its connection.
     pub(super) fn connection(&self) -> &Connection {
         &self.0
     }
@@ -280,28 +271,26 @@ impl Drop for Sending {
     }
 }
 
-/// Milliseconds since `began`.
 pub(super) fn elapsed(began: Instant) -> u64 {
     u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A request with its handler; until it is dropped the connection is busy.
+/// A request in its handler; the connection is busy until it is dropped.
 pub(super) struct Exchange(Arc<Connection>);
 
 impl Exchange {
-    /// Begins when the head of a request was read; so many octets may be read for its body.
+    /// Begins when the request head was read; `body` is the number of bytes that may be read for its body.
     pub(super) fn begin(connection: &Arc<Connection>, body: u64) -> Self {
         connection.set(Phase::Busy, 0);
         connection.body.store(body, Ordering::Relaxed);
         Self(Arc::clone(connection))
     }
 
-    /// Its connection.
     pub(super) fn connection(&self) -> &Arc<Connection> {
         &self.0
     }
 
-    /// Whether the connection closes after it.
+    /// `true` if the connection closes after this request.
     pub(super) fn is_last(&self) -> bool {
         self.0.left().is_some()
     }

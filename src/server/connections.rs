@@ -1,13 +1,10 @@
-//! The connections of a listener: how many there may be, and which of them end when there are too many.
+//! The connection table of a listener: admits new connections and selects those that must close.
 //!
-//! Every connection has a place here from its acceptance to its end; there are so many places, and so many
-//! for one address. When a new connection finds none, those that have waited longest for their clients are
-//! told to leave and it takes the place of one. One whose handler waits for the body of a request waits for its client
-//! like any other; of those the ones whose callers are known leave last. One that the server is at work for never has to;
-//! where all are busy the new one is refused. Who was told has some seconds for what is still sent. The fewer places are
-//! free, the shorter a connection may wait for its next request ([`patience`]), so that there is room before it is needed.
-//!
-//! The lock is taken when a connection comes or goes, and once a second; requests never take it.
+//! A connection holds a slot from its acceptance to its end; the slots are limited in total and per address. If none is
+//! free, the connections that have waited longest for their clients are asked to close, and the new one takes a slot
+//! immediately. A connection that waits for a request body counts as waiting; those of identified callers close last.
+//! Busy connections never close; if all are busy, the new one is rejected. The fewer slots are free, the shorter a
+//! connection may stay idle ([`patience`]). The lock is taken on accept, on close and once a second, never by requests.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -23,21 +20,21 @@ use crate::telemetry::{
     CONNECTIONS_CLOSED, CONNECTIONS_LIMIT, CONNECTIONS_OPEN, CONNECTIONS_REFUSED, HTTP_REQUESTS, NO_MOUNT,
 };
 
-/// HTTP tells the client of a late first head before this does, milliseconds.
+/// Time limit for a request head, in milliseconds. HTTP's own limit is shorter, so that the client gets a response.
 const HEAD_MOST: u64 = 11_000;
-/// How long a connection may wait for its next request while places are free, milliseconds.
+/// Idle timeout while slots are free, in milliseconds.
 const IDLE: u64 = 300_000;
-/// The same when hardly any is, milliseconds.
+/// Idle timeout when hardly any slot is free, in milliseconds.
 const IDLE_LEAST: u64 = 1000;
-/// Between two looks at who has waited too long.
+/// Interval between two sweeps of idle connections.
 const SWEEP: Duration = Duration::from_secs(1);
-/// Of so many connections that wait one leaves when room is made, so that a flood is not answered by a look at
-/// all of them for each of its connections.
+/// One out of this many waiting connections closes when a slot is needed, so that a flood does not cause a scan of the
+/// table for each new connection.
 const SHARE: usize = 64;
-/// Between two lines of the log about places that ran out, milliseconds.
+/// Least interval between two log entries about missing slots, in milliseconds.
 const TELL: u64 = 10_000;
 
-/// Who is not counted by address: the machine itself. Proxies come on top.
+/// Loopback networks, which are exempt from the limit per address, as are trusted proxies.
 pub(super) fn loopback() -> [IpNet; 2] {
     [
         IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(127, 0, 0, 0), 8)),
@@ -45,7 +42,6 @@ pub(super) fn loopback() -> [IpNet; 2] {
     ]
 }
 
-/// The connections of one listener.
 pub(super) struct Connections {
     listener: &'static str,
     caps: Caps,
@@ -64,34 +60,31 @@ struct Table {
     events: Events,
 }
 
-/// How many there are, those that were told to leave included.
+/// Numbers of connections. `open` includes those in `leaving`.
 #[derive(Clone, Copy, Default)]
 struct Count {
     open: usize,
     leaving: usize,
 }
 
-/// The connections of one address.
 #[derive(Default)]
 struct Source {
     count: Count,
     connections: HashMap<u64, Arc<Connection>>,
 }
 
-/// What the log has not told yet.
 #[derive(Default)]
 struct Events {
     closed: usize,
     refused: usize,
-    /// When the first of them happened: how many were open, and the address with most of them.
+    /// State at the first of these events: the number of open connections, and the address with most of them.
     open: usize,
     most: Option<(CallerNetwork, usize)>,
     told: Option<u64>,
 }
 
 impl Connections {
-    /// No connections yet. `exempt` are the addresses that are counted in all only; `listener` is `main`,
-    /// `metrics` or `public`.
+    /// `exempt` are the networks without a limit per address; `listener` is `main`, `metrics` or `public`.
     pub(super) fn new(listener: &'static str, caps: Caps, exempt: Vec<IpNet>) -> Arc<Self> {
         metrics::gauge!(CONNECTIONS_LIMIT, "listener" => listener).set(caps.total as f64);
         metrics::gauge!(CONNECTIONS_OPEN, "listener" => listener).set(0.0);
@@ -99,18 +92,17 @@ impl Connections {
         Arc::new(Self { listener, caps, exempt, room, began, table: Mutex::default() })
     }
 
-    /// Most that may be open at any moment.
+    /// Most connections that may be open at any moment.
     pub(super) fn most(&self) -> usize {
         self.caps.total + self.caps.spare()
     }
 
-    /// How many are open.
     #[cfg(test)]
     pub(super) fn open(&self) -> usize {
         self.lock().count.open
     }
 
-    /// A place for a connection that was just accepted; nothing when it is refused.
+    /// Returns a slot for an accepted connection; `None` if it is rejected.
     pub(super) fn admit(self: &Arc<Self>, peer: IpAddr) -> Option<Place> {
         self.admit_at(peer, elapsed(self.began))
     }
@@ -129,12 +121,12 @@ impl Connections {
         let connection = has_room.then(|| table.enter(source, self.began, now));
         self.publish(&table);
         drop(table);
-        // Not under the lock: what is woken may come back for it.
+        // Outside the lock, because a woken task may need it.
         leaving.iter().for_each(|connection| connection.wake());
         connection.map(|connection| Place { connection, connections: Arc::clone(self) })
     }
 
-    /// Takes no more, and makes all leave that are here.
+    /// Rejects new connections and asks all existing ones to close.
     pub(super) fn close(&self) {
         let now = elapsed(self.began);
         let mut table = self.lock();
@@ -146,7 +138,6 @@ impl Connections {
         staying.iter().for_each(|connection| connection.wake());
     }
 
-    /// Looks after the connections, once a second.
     pub(super) async fn sweep(self: Arc<Self>) {
         loop {
             tokio::time::sleep(SWEEP).await;
@@ -154,13 +145,13 @@ impl Connections {
         }
     }
 
-    /// Makes those leave that have waited too long, and wakes those that were told to and are still here.
+    /// Asks connections that have waited too long to close, and wakes those that should have closed by now.
     fn sweep_at(&self, now: u64) {
         let mut table = self.lock();
         let mut woken = table.overdue(now);
         let patience_of = |count: Count| patience(count.open - count.leaving, self.caps.total);
         let mut due = table.waiting(None);
-        // Bodies have times of their own.
+        // The body readers have their own timeouts.
         due.retain(|(phase, since, _)| {
             *phase != Phase::Receiving && since + limit(*phase, patience_of(table.count)) <= now
         });
@@ -168,7 +159,7 @@ impl Connections {
         let due: Vec<_> =
             due.into_iter().map(|(phase, since, connection)| (phase, since, connection.clone())).collect();
         for (phase, since, connection) in due {
-            // Each one that leaves is a free place more, and the others may stay longer.
+            // Each connection that closes frees a slot, so that the next one may stay longer.
             if since + limit(phase, patience_of(table.count)) <= now {
                 table.mark(&connection, now);
                 closed(if phase == Phase::Idle { "idle" } else { "head" }, 1);
@@ -220,7 +211,7 @@ impl Table {
         self.sources.values().flat_map(|source| source.connections.values())
     }
 
-    /// Those of an address, or of all, that wait for their clients and were not told to leave.
+    /// The connections, of an address or of all, that wait for their clients and were not asked to close.
     fn waiting(&self, of: Option<CallerNetwork>) -> Vec<(Phase, u64, &Arc<Connection>)> {
         let one = of.and_then(|source| self.sources.get(&source));
         let all = of.is_none().then(|| self.sources.values());
@@ -229,8 +220,8 @@ impl Table {
         staying.filter_map(|c| c.waiting().map(|(phase, since)| (phase, since, c))).collect()
     }
 
-    /// Whether there is a place for one more of at most `cap` in all or of an address. Where there was none,
-    /// those that waited longest leave; they are added to `leaving`.
+    /// `true` if there is a slot within the limit `cap`, or one was made by asking waiting
+    /// connections (`leaving`) to close.
     fn make_room(
         &mut self,
         of: Option<CallerNetwork>,
@@ -276,7 +267,6 @@ impl Table {
         connection
     }
 
-    /// Notes that a connection is to leave.
     fn mark(&mut self, connection: &Connection, now: u64) {
         connection.leave(now);
         self.count.leaving += 1;
@@ -298,7 +288,7 @@ impl Table {
         }
     }
 
-    /// Those that were told to leave and had the time for it.
+    /// The connections that were asked to close longer than [`GRACE`] ago.
     fn overdue(&self, now: u64) -> Vec<Arc<Connection>> {
         if self.count.leaving == 0 {
             return Vec::new();
@@ -306,7 +296,7 @@ impl Table {
         self.all().filter(|connection| connection.left().is_some_and(|left| left + GRACE <= now)).cloned().collect()
     }
 
-    /// Keeps for the log how things stand, at the first event since it was told.
+    /// Captures the state for the log at the first event since the last log entry.
     fn picture(&mut self) {
         if self.events.closed + self.events.refused == 0 {
             let counts = self.sources.iter().map(|(address, source)| (*address, source.count.open));
@@ -315,7 +305,7 @@ impl Table {
         }
     }
 
-    /// What happened since the log was told, if it is time to tell it.
+    /// Returns the events since the last log entry, if another one is due.
     fn tell(&mut self, now: u64) -> Option<Events> {
         let Events { closed, refused, told, .. } = self.events;
         if closed + refused == 0 || told.is_some_and(|told| told + TELL > now) {
@@ -325,25 +315,24 @@ impl Table {
     }
 }
 
-/// A connection's place, until it is dropped.
+/// The slot of a connection, freed when it is dropped.
 pub(super) struct Place {
     connection: Arc<Connection>,
     connections: Arc<Connections>,
 }
 
 impl Place {
-    /// The connection.
     pub(super) fn connection(&self) -> &Arc<Connection> {
         &self.connection
     }
 
-    /// Where requests beside the first one of a connection find room.
+    /// Permits for concurrent requests beyond the first of a connection.
     pub(super) fn room(&self) -> Room {
         self.connections.room.clone()
     }
 
-    /// Whether its socket need not wait for the client to close first: somebody may come who wants the place, or
-    /// nothing can be on its way any more.
+    /// `true` if the socket may close before the client does: the slot is needed, or no response
+    /// can be in transit any more.
     pub(super) fn is_left_alone(&self) -> bool {
         !self.connection.is_recent() || !self.connections.lock().closing
     }
@@ -355,7 +344,7 @@ impl Drop for Place {
     }
 }
 
-/// How long a connection may wait in this phase, milliseconds.
+/// Longest wait of a connection in this phase, in milliseconds.
 fn limit(phase: Phase, patience: u64) -> u64 {
     match phase {
         Phase::Opening => HEAD_MOST.min(patience),
@@ -363,25 +352,24 @@ fn limit(phase: Phase, patience: u64) -> u64 {
     }
 }
 
-/// How long a connection may wait for its next request, milliseconds: [`IDLE`] while half of the places are
-/// free, then less with each one taken.
+/// Idle timeout in milliseconds: [`IDLE`] while half of the slots are free, then less for each slot taken.
 fn patience(open: usize, places: usize) -> u64 {
     let half = places.div_ceil(2);
     let free = places.saturating_sub(open).min(half);
     (IDLE * free as u64 / half.max(1) as u64).max(IDLE_LEAST)
 }
 
-/// Counts connections that the server ended.
+/// Counts connections that the server closed.
 pub(super) fn closed(reason: &'static str, count: usize) {
     metrics::counter!(CONNECTIONS_CLOSED, "reason" => reason).increment(count as u64);
 }
 
-/// Counts a connection, or a request beside the first one of its connection, for which there was no place.
+/// Counts a rejected connection, or a rejected request on an open connection.
 pub(super) fn refused(reason: &'static str) {
     metrics::counter!(CONNECTIONS_REFUSED, "reason" => reason).increment(1);
 }
 
-/// Counts a request that was refused with this status before the app heard of it.
+/// Counts a request that was rejected before it reached the app.
 pub(super) fn unreadable(status: &'static str) {
     let labels =
         [("mount", NO_MOUNT), ("service", "none"), ("operation", "none"), ("route", "none"), ("status", status)];
@@ -401,7 +389,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// Which of these were told to leave.
+    /// Indices of the connections that were asked to close.
     fn left(places: &[Place]) -> Vec<usize> {
         places.iter().enumerate().filter(|(_, place)| place.connection.left().is_some()).map(|(n, _)| n).collect()
     }
@@ -411,7 +399,7 @@ mod tests {
         let connections = table(3, 3);
         let mut places: Vec<_> = (0..3).map(|n| connections.admit_at(ip("192.0.2.1"), n).unwrap()).collect();
         let _busy = Exchange::begin(&places[0].connection, 0);
-        // One leaves at a time, the oldest that waits first; who has left its place to another counts no more.
+        // Closes one connection at a time, the longest waiting first. Closing ones no longer count against the limit.
         for (now, leaving) in [(10, vec![1]), (11, vec![1, 2])] {
             places.push(connections.admit_at(ip("192.0.2.2"), now).unwrap());
             assert_eq!(left(&places), leaving);

@@ -1,9 +1,9 @@
-//! `Expect: 100-continue` (RFC 9110, 10.1.1): who waits to be told to send a body is told when the body is wanted.
+//! `Expect: 100-continue` (RFC 9110, 10.1.1): the server sends `100 Continue` only when a handler reads the body.
 //!
-//! HTTP/1.1 of actix asks a service whether a request goes on, writes `100 Continue`, and calls the app. Here the
-//! app runs in that service already, until it answers, which is the answer then, without a 100, or until it
-//! reads the body: then it goes back through the dispatcher, which tells the client, and runs on as the call of
-//! the app.
+//! The HTTP/1.1 implementation of actix calls an expect service, sends `100 Continue`, then calls the app. Here
+//! the expect service already runs the app. If the app responds without reading the body, that response is sent
+//! instead of a 100. When it starts to read the body, its pending call is handed through the dispatcher, which
+//! sends the 100, and resumes.
 
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
@@ -21,7 +21,7 @@ use bytes::Bytes;
 use futures_util::future::{Either, LocalBoxFuture};
 use futures_util::{FutureExt as _, Stream};
 
-/// The app of a worker, once it is there: for its requests, for those that wait first, and for HTTP/2.
+/// The app of a worker, once it exists. Shared by the app service, the expect service and HTTP/2.
 pub(super) struct Shared<S>(Rc<RefCell<Option<Rc<S>>>>);
 
 impl<S> Clone for Shared<S> {
@@ -32,7 +32,7 @@ impl<S> Clone for Shared<S> {
 
 type BoxedPayload = Pin<Box<dyn Stream<Item = Result<Bytes, PayloadError>>>>;
 
-/// The call of an app that has begun, on its way through the dispatcher.
+/// A pending call of the app, on its way through the dispatcher.
 struct Begun<F>(Pin<Box<F>>);
 
 impl<S> Shared<S>
@@ -40,17 +40,15 @@ where
     S: Service<Request> + 'static,
     S::Future: 'static,
 {
-    /// No app yet.
     pub(super) fn new() -> Self {
         Self(Rc::default())
     }
 
-    /// The app, when it is there.
     pub(super) fn get(&self) -> Option<Rc<S>> {
         self.0.borrow().clone()
     }
 
-    /// The app that `factory` makes.
+    /// Returns a factory for the app service, which also stores the app in this cell.
     pub(super) fn app<F>(
         &self,
         factory: F,
@@ -70,7 +68,6 @@ where
         })
     }
 
-    /// The service that stands before the app where a client waits.
     pub(super) fn expect<B>(
         &self,
     ) -> impl ServiceFactory<Request, Config = (), Response = Request, Error = Response<BoxBody>, InitError = ()> + use<B, S>
@@ -84,7 +81,7 @@ where
     }
 }
 
-/// The app; a call that has begun goes on.
+/// The app service; resumes calls that are already pending.
 struct Resuming<S> {
     app: Rc<S>,
 }
@@ -109,7 +106,7 @@ where
     }
 }
 
-/// Answers a request, or passes it on when its body is wanted.
+/// The expect service: responds to a request, or passes it on when its body is read.
 struct Expect<S, B>(Rc<RefCell<Option<Rc<S>>>>, PhantomData<B>);
 
 impl<S, B> Service<Request> for Expect<S, B>
@@ -151,21 +148,20 @@ where
     }
 }
 
-/// An answer in place of a 100. Whether the client sends its body now is not known: nothing can follow.
+/// Prepares a response instead of a 100. The connection closes, because the body may or may not follow.
 fn early(answer: Result<Response<BoxBody>, impl Into<Response<BoxBody>>>) -> Response<BoxBody> {
     let mut response = answer.unwrap_or_else(Into::into);
     response.head_mut().set_connection_type(ConnectionType::Close);
     response
 }
 
-/// A body that notes that somebody reads it, and the note.
+/// Wraps a body, and returns a flag that is set when the body is first read.
 pub(super) fn watched(payload: Payload) -> (Payload, Rc<Cell<bool>>) {
     let wanted = Rc::new(Cell::new(false));
     let payload: BoxedPayload = Box::pin(Watched { payload, wanted: Rc::clone(&wanted) });
     (Payload::Stream { payload }, wanted)
 }
 
-/// A body that notes that somebody reads it.
 struct Watched {
     payload: Payload,
     wanted: Rc<Cell<bool>>,

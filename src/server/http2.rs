@@ -1,13 +1,9 @@
-//! HTTP/2 (RFC 9113) for clients that ask for it when they agree on TLS.
+//! HTTP/2 (RFC 9113), for clients that negotiate it by ALPN.
 //!
-//! The frames are the `h2` library's; which of them a client may send, how many and how fast, is decided here.
-//! A connection is one task (`dispatch`) with its requests in it: nothing of a request outlives its stream, its
-//! connection or a stop. The app is the one of HTTP/1.1, with the same limits for heads, bodies and time; what a
-//! connection is doing is told as there, so that the same ones end when places are short. It is *busy* while a
-//! request is with its handler, *receiving* while all handlers wait for more of their bodies, *idle* while answers are on
-//! their way or nothing is, and *opening* while a frame has begun that does not end.
-//!
-//! What a client may do, and how much of it, is in `bounds`.
+//! The `h2` library implements the frames; this module limits which frames a client may send, how many and how fast. A
+//! connection and its requests are one task (`dispatch`), so that dropping the task drops them all. The app and its
+//! limits are those of HTTP/1.1. The connection is *busy* while a request is in its handler, *receiving* while all
+//! handlers wait for request bodies, *opening* while a frame is incomplete, else *idle*. The limits are in `bounds`.
 
 mod allowance;
 mod answer;
@@ -41,10 +37,9 @@ use dispatch::Dispatch;
 use exchange::Incoming;
 use wire::{Activity, Wire};
 
-/// What a connection comes with.
 type Accepted = (Stream, Protocol, Option<SocketAddr>);
 
-/// HTTP/2 beside `http1`, for the streams of one worker: both call the same app.
+/// Adds HTTP/2 to `http1`, for the streams of one worker; both call the same app.
 pub(super) fn beside<H, S, B>(
     http1: H,
     app: Shared<S>,
@@ -66,7 +61,7 @@ where
     })
 }
 
-/// Serves a connection as its client asks for.
+/// Serves a connection with the protocol that was negotiated.
 struct Protocols<H, S, B> {
     http1: H,
     app: Rc<S>,
@@ -98,7 +93,7 @@ where
             _ => {
                 let connection = Arc::clone(stream.connection());
                 let mut served = Box::pin(self.http1.call((stream, protocol, peer)));
-                // What it holds, the socket above all, is let go of when its end has been counted.
+                // Owns the socket, so it is dropped only after the end was counted.
                 Box::pin(async move {
                     let ended = served.as_mut().await;
                     count(&connection, &ended);
@@ -109,7 +104,7 @@ where
     }
 }
 
-/// Counts what HTTP/1.1 itself refused, and told its client: of that the app has not heard.
+/// Counts requests that HTTP/1.1 rejected itself, without calling the app.
 fn count(connection: &Connection, ended: &Result<(), DispatchError>) {
     match ended {
         Err(DispatchError::Parse(ParseError::TooLarge)) => connections::unreadable("431"),
@@ -119,7 +114,6 @@ fn count(connection: &Connection, ended: &Result<(), DispatchError>) {
     }
 }
 
-/// Serves a connection until it ends.
 async fn serve<S, B>(stream: Stream, peer: SocketAddr, app: Rc<S>, date: Rc<Date>)
 where
     S: Service<Request>,
@@ -134,7 +128,7 @@ where
         agreed = bounds::builder().handshake(wire) => agreed,
         () = activity.connection.told() => return,
     };
-    // What ends here was never HTTP/2; it is nothing to tell anybody.
+    // A failed handshake means that the peer does not speak HTTP/2; it is not reported.
     let Ok(http2) = agreed else { return };
     let begin = |incoming: Incoming| {
         exchange::exchange(Rc::clone(&app), incoming, peer, Rc::clone(&date), Rc::clone(&activity))
@@ -165,14 +159,13 @@ mod tests {
     use crate::server::connections::Connections;
     use crate::server::stream::Transport;
 
-    /// A client, its connection, and the task that serves it.
     struct Pair {
         requests: SendRequest<Bytes>,
         client: JoinHandle<Result<(), h2::Error>>,
         server: JoinHandle<()>,
     }
 
-    /// One connection, without TLS. `app` answers whatever is asked.
+    /// Opens one connection, without TLS, to `app`.
     async fn connected<F, R>(connections: &Arc<Connections>, app: F) -> Pair
     where
         F: Fn(HttpRequest, web::Payload) -> R + Clone + 'static,
@@ -194,13 +187,12 @@ mod tests {
     }
 
     impl Pair {
-        /// Sends the head of a request whose body may follow.
         async fn begin(&self, path: &str) -> (ResponseFuture, SendStream<Bytes>) {
             let request = http_types::Request::post(format!("https://t/{path}")).body(()).unwrap();
             self.requests.clone().ready().await.unwrap().send_request(request, false).unwrap()
         }
 
-        /// Sends a request; its status and its body, or why there is none.
+        /// Sends a request and returns the response head and the length of the body.
         async fn ask(&self, path: &str) -> Result<(http_types::Response<()>, usize), h2::Error> {
             let (answer, mut body) = self.begin(path).await;
             body.send_data(Bytes::new(), true)?;
@@ -222,7 +214,7 @@ mod tests {
         }
     }
 
-    /// Counts calls that began, and those that were dropped or ended.
+    /// Counts calls that began, and calls that were dropped or completed.
     #[derive(Clone, Default)]
     struct Calls(Rc<(Cell<usize>, Cell<usize>)>);
 
@@ -237,7 +229,6 @@ mod tests {
         }
     }
 
-    /// A call under way.
     struct Call(Calls);
 
     impl Drop for Call {
@@ -246,7 +237,7 @@ mod tests {
         }
     }
 
-    /// An app that never answers, and counts its calls.
+    /// An app that never responds, and counts its calls.
     fn endless(
         calls: &Calls,
     ) -> impl Fn(HttpRequest, web::Payload) -> futures_util::future::LocalBoxFuture<'static, HttpResponse> + Clone + use<>
@@ -472,7 +463,7 @@ mod tests {
     async fn a_connection_whose_answer_the_server_still_reads_does_not_have_to_leave() {
         let connections = table(1);
         actix_rt::spawn(Arc::clone(&connections).sweep());
-        // Longer than who waits for a client may, and than octets may be stuck behind that.
+        // Longer than waiting clients and blocked writes are tolerated.
         let late = async |_: HttpRequest, _: web::Payload| {
             let pieces = stream::iter([Bytes::from_static(b"12"), Bytes::from_static(b"345")]).then(async |piece| {
                 tokio::time::sleep(Duration::from_millis(4500)).await;
@@ -526,7 +517,7 @@ mod tests {
         for pair in &pairs {
             begun.extend(join_all((0..STREAMS).map(|_| pair.begin(""))).await);
         }
-        // A thousand beside the first ones.
+        // A thousand permits beyond the first request of each connection.
         let refused = Rc::new(Cell::new(0));
         for (answer, _body) in begun {
             let refused = Rc::clone(&refused);

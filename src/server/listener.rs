@@ -1,8 +1,8 @@
-//! A listener: accepts connections, gives each its place, agrees on TLS, hands the stream to HTTP.
+//! A listener: accepts connections, assigns slots, performs TLS handshakes and passes the streams to HTTP.
 //!
-//! The accept loop, the workers and HTTP/1.1 are actix's, HTTP/2 is [`http2`]'s. What stands between them is
-//! here, because it has to know every connection: [`Connections`] says which may come and which must go, and
-//! [`Stream`] ends when it is told to. So a stop is a farewell to all connections at once.
+//! The accept loop, the workers and HTTP/1.1 are those of actix; HTTP/2 is in [`http2`]. This module connects them,
+//! because it must know every connection: [`Connections`] decides which may stay, and [`Stream`] ends when it is asked
+//! to close. So a stop reaches all connections immediately.
 
 mod awaited;
 mod handshake;
@@ -42,38 +42,32 @@ use crate::error::{Error, Result};
 use awaited::{CHUNKED, awaited};
 use handshake::Handshakes;
 
-/// How long requests may still run once the listener stops, seconds.
+/// Time limit for running requests once the listener stops, in seconds.
 const DRAIN_SECONDS: u64 = 7;
-/// How long a client may send on after an answer that did not wait for its request.
+/// Time in which a client may still send after a response that did not wait for the whole request.
 const LINGER: Duration = Duration::from_secs(1);
-/// Longest body that HTTP/1.1 asks for at once, octets: it takes more as long as it holds less than twice that.
+/// Longest body, in bytes, that HTTP/1.1 always fetches whole: it reads on while it buffers less than twice that.
 const SHORT: u64 = 16 << 10;
-/// Connections that the system holds until they are accepted.
+/// Most connections that the kernel queues until they are accepted.
 const BACKLOG: u32 = 1024;
 
-/// What a listener is made of.
 pub(super) struct Setup {
-    /// Where to listen; port 0 takes a free one.
     pub(super) address: SocketAddr,
-    /// What says where, for whoever has to choose another: the name of the setting, and of its flag.
+    /// The name of the setting and flag for the address, for error messages.
     pub(super) setting: &'static str,
-    /// Settings of TLS; `None` for plain HTTP.
     pub(super) tls: Option<ServerConfig>,
-    /// Threads that serve.
     pub(super) workers: usize,
-    /// Its connections.
     pub(super) connections: Arc<Connections>,
 }
 
-/// A listener that has its address and takes no connections yet.
+/// A listener with a bound address that does not accept connections yet.
 pub(super) struct Bound<F> {
-    /// Where it listens.
     pub(super) address: SocketAddr,
     connections: Arc<Connections>,
     run: F,
 }
 
-/// Takes the address.
+/// Binds the address.
 ///
 /// # Errors
 /// `Unavailable` when it cannot be bound.
@@ -113,7 +107,7 @@ where
     Ok(Bound { address, connections, run: || server.run() })
 }
 
-/// What to do about an address that cannot be had.
+/// Suggests what to do when the address cannot be bound.
 fn next_step(kind: io::ErrorKind, setting: &str) -> String {
     match kind {
         io::ErrorKind::AddrInUse => format!(": another program does; end it, or choose another port with {setting}"),
@@ -130,7 +124,7 @@ fn listening(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     socket.listen(BACKLOG)?.into_std()
 }
 
-/// HTTP for the streams of one worker. How long a connection may be idle is not HTTP's to decide.
+/// The HTTP service for the streams of one worker. Idle connections are up to the connection table, not to HTTP.
 fn http<I, S, B>(
     app: I,
 ) -> impl ServiceFactory<
@@ -157,7 +151,7 @@ where
         .keep_alive(KeepAlive::Os)
         .client_request_timeout(HEAD_TIMEOUT)
         .client_disconnect_timeout(LINGER)
-        // What does not parse behind a request must not end that. Who closes has left; that is the stream's to say.
+        // An unparsable request must not abort the one before it. [`Stream`] handles a client that closes its side.
         .h1_allow_half_closed(true)
         .on_connect_ext(|stream: &Stream, data| drop(data.insert(Arc::clone(stream.connection()))))
         .expect(shared.expect::<B>())
@@ -165,7 +159,7 @@ where
     http2::beside::<_, _, B>(http1, shared)
 }
 
-/// The stream of a connection that was just accepted, if it may come in.
+/// Admits an accepted connection and performs the TLS handshake.
 async fn opened(
     stream: TcpStream,
     connections: Arc<Connections>,
@@ -173,7 +167,7 @@ async fn opened(
 ) -> std::result::Result<(Stream, Protocol, Option<SocketAddr>), DispatchError> {
     let peer = stream.peer_addr().map_err(DispatchError::Io)?;
     let place = connections.admit(peer.ip()).ok_or_else(|| DispatchError::Io(io::ErrorKind::ResourceBusy.into()))?;
-    // An answer is one small write, which must not wait for a segment to fill.
+    // A response is one small write, which must not wait for a full segment.
     let _ = stream.set_nodelay(true);
     let (transport, protocol) = match handshakes {
         None => (Transport::Tcp(stream), Protocol::Http1),
@@ -182,9 +176,9 @@ async fn opened(
     Ok((Stream::new(transport, place), protocol, Some(peer)))
 }
 
-/// Around every request of HTTP/1.1: its connection is busy meanwhile, and says so when this was the last one.
-/// HTTP/2 knows its requests itself. A malformed host is refused, whichever HTTP it came by. Who asks for WebSocket is refused: HTTP of actix would take whatever follows for
-/// the body, however long it is said to be (RFC 9110, 7.8, would have it ignored).
+/// Middleware for every request. Rejects malformed `Host` fields, and WebSocket upgrades: for them actix would take all
+/// that follows as the body, regardless of its declared length (RFC 9110, 7.8, says to ignore them). Marks an HTTP/1.1
+/// connection as busy, and sends `Connection: close` if it is to close; HTTP/2 does this itself.
 pub(super) fn exchange<S, B>(
     mut request: ServiceRequest,
     app: &S,
@@ -222,7 +216,7 @@ where
     }
 }
 
-/// How long the body of a request is that is not chunked.
+/// Declared length of a body that is not chunked.
 fn length(headers: &HeaderMap) -> u64 {
     headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok()).unwrap_or(0)
 }
@@ -232,24 +226,24 @@ fn asks_for_websocket(request: &ServiceRequest) -> bool {
     named.any(|name| name.trim().eq_ignore_ascii_case("websocket"))
 }
 
-/// The response to a request that does not get to the app, after which the connection closes.
+/// The response to a request that does not reach the app; the connection closes after it.
 fn refused(text: &'static str) -> actix_web::Error {
     let response = HttpResponse::BadRequest().force_close().json(serde_json::json!({ "errors": [text] }));
     InternalError::from_response(text, response).into()
 }
 
-/// The body of an answer. A connection that leaves waits for the rest of it. While the server reads what it sends of one
-/// whose length nobody knows, the connection is busy: it is not its client that is waited for.
+/// A response body. A closing connection waits for the rest of it. While a body of unknown length has no data, the
+/// connection is busy: it does not wait for its client.
 pub(super) struct Followed<B> {
     body: B,
-    /// `None` for a short body, which HTTP takes at once.
+    /// `None` for a short body, which HTTP/1.1 fetches in one go.
     sending: Option<Sending>,
-    /// Whether it is read while it is sent; one of known length waits for nothing but its client.
+    /// `true` if the body is produced while it is sent. A body of known length waits only for the client.
     is_read: bool,
 }
 
 impl<B: MessageBody> Followed<B> {
-    /// The body of the answer to a request, if there is a connection that must hear of it.
+    /// Wraps the response body of `exchange`, if HTTP/1.1 serves the request.
     fn new(body: B, exchange: Option<&Exchange>) -> Self {
         let (is_read, is_long) = match body.size() {
             BodySize::Stream => (true, true),
@@ -287,7 +281,6 @@ impl<B: MessageBody + Unpin> MessageBody for Followed<B> {
 }
 
 impl<F: FnOnce() -> Server> Bound<F> {
-    /// Begins to take connections.
     pub(super) fn serve(self) -> Serving {
         let server = (self.run)();
         let sweep = actix_rt::spawn(Arc::clone(&self.connections).sweep());
@@ -296,9 +289,7 @@ impl<F: FnOnce() -> Server> Bound<F> {
     }
 }
 
-/// A listener at work.
 pub(super) struct Serving {
-    /// Where it listens.
     pub(super) address: SocketAddr,
     connections: Arc<Connections>,
     handle: ServerHandle,
@@ -307,7 +298,7 @@ pub(super) struct Serving {
 }
 
 impl Serving {
-    /// Takes no more connections and ends those there are: after the request that is under way, or at once.
+    /// Stops accepting connections and closes existing ones: after the current request if `graceful`, else immediately.
     ///
     /// # Errors
     /// `Internal` when the listener had failed.
@@ -335,7 +326,7 @@ mod tests {
         socket.connect(to).await.unwrap()
     }
 
-    /// The status of a request, or 0 when the connection ends.
+    /// The status of a response, or 0 if the connection ends.
     async fn asked(stream: &mut TcpStream) -> u16 {
         let _ = stream.write_all(b"GET / HTTP/1.1\r\nHost: t\r\n\r\n").await;
         let mut head = Vec::new();
@@ -362,7 +353,7 @@ mod tests {
             let mut stream = connected("127.0.0.1", serving.address).await;
             assert_eq!(asked(&mut stream).await, 200);
             own.push(stream);
-            // Times are told apart by the millisecond.
+            // Connections are ordered by milliseconds.
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         for (n, status) in [(0, 0), (1, 0), (2, 200), (3, 200), (4, 200)] {

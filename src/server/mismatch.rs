@@ -1,5 +1,5 @@
-//! Clients that speak the other protocol: TLS to a port of plain HTTP, plain HTTP to one with TLS. Both are told in
-//! words that they can show, and the log is told at most once a minute.
+//! Responses to clients that speak TLS to a plain HTTP port, or plain HTTP to a TLS port. Clients get a text that they
+//! can display; the log gets at most one entry a minute.
 
 use std::io;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -10,30 +10,30 @@ use tokio::net::TcpStream;
 
 use crate::clock::Clock;
 
-/// What TLS begins with: the type of a record of the handshake (RFC 8446, 5.1).
+/// The first byte of TLS: the record type of a handshake (RFC 8446, 5.1).
 const HANDSHAKE: u8 = 0x16;
-/// How much of a request is taken before its connection closes, and how long: an end with octets unread would take
-/// the answer from whoever sends them.
+/// Limits, in bytes and time, on reading a plain HTTP request before the connection closes. Closing a socket with
+/// unread bytes would discard the response.
 const MOST_UNREAD: usize = 64 << 10;
 const LINGER: Duration = Duration::from_secs(1);
 
-/// Whether somebody speaks TLS who begins with this octet. No method of HTTP does.
+/// `true` if a connection that begins with this byte speaks TLS. No HTTP method begins with it.
 pub(super) fn is_tls(first: u8) -> bool {
     first == HANDSHAKE
 }
 
-/// Answers TLS on a port of plain HTTP, with the text that TLS libraries call a wrong version and tools show.
+/// Responds to TLS on a plain HTTP port, with a text that TLS libraries report as a wrong version number.
 pub(super) fn plain_only(stream: &TcpStream) {
     tell(
         &TLS_TO_PLAIN,
         "a client speaks TLS to a port of plain HTTP: it needs http://, or the server a certificate \
          (tls_certificate_file, tls_key_file)",
     );
-    // Whatever does not go out at once is not waited for.
+    // A single attempt; the text is not worth waiting for.
     let _ = stream.try_write(answer("this port speaks plain HTTP: use http://\n").as_bytes());
 }
 
-/// Waits for the first octet of a port with TLS. When it begins a method of HTTP, answers that; whether it did.
+/// Waits for the first byte on a TLS port. Responds if it begins an HTTP method, and returns `true` then.
 pub(super) async fn answered_plain(stream: &mut TcpStream) -> io::Result<bool> {
     let mut first = [0];
     if stream.peek(&mut first).await? == 0 || !first[0].is_ascii_uppercase() {
@@ -67,7 +67,6 @@ fn answer(text: &str) -> String {
     )
 }
 
-/// The minute in which a line was written last.
 static TLS_TO_PLAIN: AtomicI64 = AtomicI64::new(0);
 static PLAIN_TO_TLS: AtomicI64 = AtomicI64::new(0);
 
@@ -77,7 +76,7 @@ fn tell(last: &AtomicI64, what: &str) {
     }
 }
 
-/// Whether no line was written in the minute of these epoch seconds.
+/// `true` if there was no log entry in the minute of these Unix seconds.
 fn is_new_minute(last: &AtomicI64, seconds: i64) -> bool {
     let minute = seconds / 60;
     last.swap(minute, Ordering::Relaxed) != minute

@@ -1,8 +1,8 @@
-//! What a service manager is told of this process, by the protocol of systemd's `sd_notify(3)`.
+//! Notifications to the service manager, by the protocol of systemd's `sd_notify(3)`.
 //!
-//! Datagrams of lines to the socket that `NOTIFY_SOCKET` names, a path or an abstract name (`@…`); where the variable
-//! is not set nobody is told anything. That the process lives is told only while every worker's event loop turns
-//! ([`Pulse`]). Own code because it is so little, and the libraries for it know no abstract names.
+//! Sends datagrams to the socket that `NOTIFY_SOCKET` names, a path or an abstract name (`@…`). Without the variable
+//! nothing is sent. The watchdog is notified only while every worker's event loop runs ([`Pulse`]). This is own code
+//! because the available libraries do not support abstract names.
 
 use std::ffi::OsStr;
 use std::io;
@@ -17,17 +17,17 @@ use tokio::task::JoinHandle;
 
 use super::pulse::Pulse;
 
-/// How long the service manager may take to make room for what it is told.
+/// Time limit for sending a datagram.
 const SEND: Duration = Duration::from_secs(1);
 
-/// The service manager that started this process, if one did.
+/// The service manager that started this process, if there is one.
 pub(super) struct Supervisor {
     socket: Option<UnixDatagram>,
     watchdog: Option<Duration>,
 }
 
 impl Supervisor {
-    /// The one that the environment names. One that cannot be reached is logged, and told nothing.
+    /// Connects to the service manager that the environment names. A failure is logged, and nothing is sent then.
     pub(super) fn from_environment() -> Self {
         let address = std::env::var_os("NOTIFY_SOCKET").filter(|address| !address.is_empty());
         let socket = address.and_then(|address| {
@@ -37,23 +37,22 @@ impl Supervisor {
         Self { socket, watchdog: watchdog(|name| std::env::var(name).ok(), std::process::id()) }
     }
 
-    /// Requests are answered from now on, or by what was just read again.
+    /// Reports that the server is ready: at startup, and after a reload.
     pub(super) fn ready(&self) {
         self.tell("READY=1");
     }
 
-    /// The configuration is read again; [`ready`](Self::ready) follows.
+    /// Reports a reload; [`ready`](Self::ready) must follow.
     pub(super) fn reloading(&self) {
         let now = clock_gettime(ClockId::Monotonic);
         self.tell(&format!("RELOADING=1\nMONOTONIC_USEC={}", now.tv_sec * 1_000_000 + now.tv_nsec / 1000));
     }
 
-    /// Nothing new is taken, and the process ends soon.
     pub(super) fn stopping(&self) {
         self.tell("STOPPING=1");
     }
 
-    /// Tells in time and again that the process lives, while the workers do. Without a watchdog there is nobody to tell.
+    /// Notifies the watchdog periodically while all workers are alive. `None` if there is no watchdog.
     pub(super) fn keep_alive(self: &Rc<Self>, pulse: Pulse) -> Option<JoinHandle<()>> {
         let (supervisor, limit) = (Rc::clone(self), self.watchdog?);
         Some(tokio::task::spawn_local(async move {
@@ -87,7 +86,7 @@ fn connected(address: &OsStr) -> io::Result<UnixDatagram> {
     Ok(socket)
 }
 
-/// How often this process has to say that it lives; `WATCHDOG_PID` may say that another one is meant.
+/// The watchdog interval, unless `WATCHDOG_PID` names another process.
 fn watchdog(variable: impl Fn(&str) -> Option<String>, own: u32) -> Option<Duration> {
     let meant = variable("WATCHDOG_PID").is_none_or(|pid| pid.parse() == Ok(own));
     let limit = variable("WATCHDOG_USEC")?.parse().ok().map(Duration::from_micros);

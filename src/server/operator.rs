@@ -1,15 +1,10 @@
-//! The operator's socket: commands to a server that runs, from whoever owns its data anyway.
+//! The operator's socket: commands to a running server, for the user that owns its data.
 //!
-//! A server with an embedded store listens on `signet.sock` in its data folder: mode 0600, and only processes of the
-//! same user are heard, by what the kernel says of them. There is no address and no token. Owned by the running
-//! server, which ends it before the store closes; [`Client`] is the commands' end of it.
-//!
-//! The protocol is JSON, a line each, one command to a connection: `{"command": NAME, …}`, and what comes back is
-//! `{"result": …}`, `{"error": TEXT}` or, while work goes on, `{"working": true}`. A command that needs more of its
-//! caller than the first line says so in its own page. Lines have at most 64 KiB, every command has a time, and there
-//! are few connections at a time: nobody who has the socket needs more.
-//!
-//! A new command is a line in [`COMMANDS`] and a file of its own.
+//! A server with an embedded store listens on `signet.sock` in its data folder, with mode 0600. It accepts only
+//! processes of its own user, as the kernel reports them, so no token is needed. [`Client`] is the client side. A
+//! connection carries one command, as lines of JSON of at most 64 KiB: `{"command": NAME, …}`. The server sends
+//! `{"working": true}` while it works, then `{"result": …}` or `{"error": TEXT}`. Each command has a time limit. A new
+//! command is an entry in [`COMMANDS`] and a module.
 
 mod backup;
 mod client;
@@ -41,17 +36,16 @@ pub use root_token::{ANOTHER, FIRST, ROOT_NAME, new_root_token};
 pub use user_token::{end_user_token, new_user_token};
 use wire::Conversation;
 
-/// Connections at a time; more are told to come again.
+/// Most concurrent connections; further ones are rejected.
 const MOST: usize = 8;
-/// How long the first line may take.
+/// Time limit for the first line.
 const FIRST_LINE: Duration = Duration::from_secs(5);
-/// After a connection was not to be had, so that a lack of files is no busy loop.
+/// Pause after a failed accept, so that a lack of file descriptors does not cause a busy loop.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A command: what it works on, its line, and the rest of the conversation.
+/// A command: gets the context, its first line and the connection.
 type Command = for<'a> fn(&'a Context, &'a Value, &'a mut Conversation) -> LocalBoxFuture<'a, Result<Value>>;
 
-/// Every command, and the longest time that it may take.
 const COMMANDS: &[(&str, Duration, Command)] = &[
     ("backup", backup::LONGEST, backup::run),
     ("backup-made", backup::LONGEST_WORD, backup::made),
@@ -59,17 +53,17 @@ const COMMANDS: &[(&str, Duration, Command)] = &[
     ("new-user-token", handover::LONGEST, user_token::run),
 ];
 
-/// The socket of a server that runs. Nobody is heard any more once this has [ended](Self::end).
+/// The socket of a running server; call [`end`](Self::end) to close it.
 pub(super) struct Socket {
     path: PathBuf,
     task: JoinHandle<()>,
 }
 
 impl Socket {
-    /// Listens in a data folder that is this process's own. Must run where tasks can be local.
+    /// Listens in a data folder that this process has locked. Must run where local tasks can be spawned.
     ///
     /// # Errors
-    /// `Unavailable` when the folder takes no socket.
+    /// `Unavailable` when the socket cannot be created.
     pub(super) fn listen(folder: &Path, storage: Storage, shared: Arc<Shared>) -> Result<Self> {
         let failed = |e| Error::unavailable(format!("data folder {}: takes no socket", folder.display()), e);
         let listener = place::bind(folder).map_err(failed)?;
@@ -77,10 +71,10 @@ impl Socket {
         Ok(Self { path: folder.join(place::NAME), task })
     }
 
-    /// Hears nobody any more; commands under way are dropped.
+    /// Closes the socket and drops running commands.
     pub(super) async fn end(self) {
         self.task.abort();
-        // It was aborted, which is what this says.
+        // The task was aborted, so this is always an error.
         let _ = self.task.await;
         if let Err(error) = std::fs::remove_file(&self.path) {
             tracing::warn!(%error, "the operator's socket stays behind");
@@ -125,7 +119,7 @@ async fn converse(stream: UnixStream, context: Rc<Context>, free: bool) {
         Ok(result) => json!({ "result": result }),
         Err(error) => json!({ "error": error.to_string() }),
     };
-    // A caller who has left hears nothing.
+    // The caller may have left; there is nothing to do about that.
     let _ = conversation.say(&answer).await;
 }
 

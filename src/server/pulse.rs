@@ -1,18 +1,17 @@
-//! Whether the workers of a listener turn: each beats as long as its event loop does.
+//! Worker heartbeats, read by the systemd watchdog in [`notify`](super::notify).
 //!
-//! What a worker does for a request it does on its own thread. One that hangs answers nobody, and beats no more. The
-//! store or a device that is out of reach stops no beat: such requests are awaited, and a new start would not help them.
-//! Asked by the watchdog in [`notify`](super::notify).
+//! A worker beats while its event loop runs. A worker whose thread is blocked serves no requests and stops
+//! beating. An unreachable store or device does not stop the beats: such requests wait asynchronously, and
+//! a restart would not help.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
-/// Between two beats.
 const BEAT: Duration = Duration::from_millis(500);
 
-/// The beats of all workers. Clones are the same one.
+/// The heartbeats of all workers. Clones share them.
 #[derive(Clone)]
 pub(super) struct Pulse(Arc<Beats>);
 
@@ -22,12 +21,11 @@ struct Beats {
 }
 
 impl Pulse {
-    /// Of so many workers, none of which has begun.
     pub(super) fn new(workers: usize) -> Self {
         Self(Arc::new(Beats { workers, last: Mutex::default() }))
     }
 
-    /// Lets the worker of this thread beat from now on, until its event loop ends.
+    /// Starts the heartbeat of the worker of this thread, until its event loop ends.
     pub(super) fn begin(&self) {
         let pulse = self.clone();
         tokio::task::spawn_local(async move {
@@ -39,7 +37,7 @@ impl Pulse {
         });
     }
 
-    /// Whether every worker has begun and beat since then.
+    /// `true` if every worker has started and had a heartbeat `within` this time.
     pub(super) fn is_steady(&self, within: Duration) -> bool {
         let last = self.last();
         last.len() >= self.0.workers && last.values().all(|at| at.elapsed() < within)
@@ -50,7 +48,7 @@ impl Pulse {
     }
 }
 
-/// Takes a worker that ends out of the count: another one is started in its place.
+/// Removes a worker that ends; another one replaces it.
 struct Beating<'p>(&'p Pulse);
 
 impl Drop for Beating<'_> {
@@ -67,7 +65,7 @@ mod tests {
 
     use super::*;
 
-    /// A worker of its own thread, which blocks its event loop when it is sent a time, and ends with the sender.
+    /// A worker with its own thread. It blocks its event loop for each time that it receives, and ends with the sender.
     fn worker(pulse: &Pulse) -> (mpsc::Sender<Duration>, std::thread::JoinHandle<()>) {
         let (block, blocked) = mpsc::channel::<Duration>();
         let pulse = pulse.clone();

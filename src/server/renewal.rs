@@ -1,11 +1,10 @@
-//! The listener's certificate, issued by a mount of this very server: the first one, and each that follows.
+//! Renewal of the main listener's certificate, which a PKI mount of this server issues.
 //!
-//! [`run`] looks at the certificate in use. When a third of its life is left, or a little earlier, so that nodes do not
-//! all renew at once, it has the mount issue another one with a new key, puts both in the place of the files
-//! ([`replacing`]) and has them read again as a SIGHUP does. What fails is logged, changes nothing, and is
-//! tried again, ever later up to an hour. Every node does so for its own files.
-//!
-//! The role decides as for anybody; the audit hears of it as of a request of somebody called `tls_renew`.
+//! [`run`] watches the certificate in use. At about two thirds of its life, earlier by a random amount so that nodes do
+//! not renew at the same time, it requests a certificate with a new key from the mount, replaces the files
+//! ([`replacing`]) and reloads them like a SIGHUP. Failures are logged and retried with back-off; the certificate in
+//! use stays. Each node does this for its own files. The role applies as for any client, and the audit records a
+//! request of the caller `tls_renew`.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -28,22 +27,19 @@ use crate::secret::{PartlySecret, Secret};
 use crate::x509;
 use crate::x509::pem;
 
-/// Who asks, in records and in the audit.
+/// The requester, in certificate records and in the audit.
 const REQUESTER: &str = "tls_renew";
-/// Longest time between two looks: clocks are set, and files replaced by hand.
+/// Longest interval between two checks, because clocks are set and files are replaced by hand.
 const LOOK: Duration = Duration::from_secs(60);
-/// Shortest time between two looks.
 const PAUSE: Duration = Duration::from_millis(200);
-/// After the first failure; twice as long after each that follows.
+/// Delay after the first failure; doubled after each further one.
 const AGAIN: Duration = Duration::from_secs(10);
-/// And never longer than that.
 const LONGEST: Duration = Duration::from_secs(3600);
-/// How long the audit may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Longest common name (RFC 5280 A.1, ub-common-name).
 const LONGEST_COMMON_NAME: usize = 64;
 
-/// Renews the certificate of a listener for as long as the server runs.
+/// Renews the certificate of the main listener for as long as the server runs.
 pub(super) async fn run(shared: Arc<Shared>, certificate: Option<Certificate>) {
     let Some((certificate, settings)) = certificate.as_ref().and_then(|own| Some((own, own.renewal()?))) else {
         return;
@@ -74,17 +70,15 @@ pub(super) async fn run(shared: Arc<Shared>, certificate: Option<Certificate>) {
     }
 }
 
-/// When the certificate in use is due.
 #[derive(Default)]
 struct Known {
     leaf: Vec<u8>,
-    /// Epoch seconds.
     due: i64,
 }
 
 impl Known {
-    /// Of one that was not made here nobody knows how far it is backdated: its dates count. One that does not read is
-    /// due at once.
+    /// Returns the renewal time. For a certificate that was not issued here the backdating of its dates is unknown, so
+    /// they are used as they are. One that cannot be parsed is due immediately.
     fn due(&mut self, leaf: &[u8], now: i64) -> i64 {
         if self.leaf != leaf {
             self.leaf = leaf.to_vec();
@@ -110,7 +104,6 @@ async fn renew(shared: &Shared, certificate: &Certificate, settings: &TlsRenewal
     Ok(fresh)
 }
 
-/// A certificate for a listener.
 struct Fresh {
     leaf: Vec<u8>,
     /// PEM, the leaf first.
@@ -127,17 +120,17 @@ impl Fresh {
     }
 }
 
-/// Issues the first certificate of a listener and writes it to its files, where there are none yet.
+/// Issues the first certificate of a listener and writes its files, which must not exist yet.
 ///
 /// # Errors
-/// `Conflict` when a file is there; what the mount refuses; `Unavailable` when the files cannot be written.
+/// `Conflict` when a file exists; the errors of the mount; `Unavailable` when the files cannot be written.
 pub async fn first(shared: &Shared, settings: &TlsRenewal, files: &TlsFiles) -> Result<()> {
     replacing::check_absent(files)?;
     let fresh = obtain(shared, settings).await?;
     replacing::create(files, fresh.pair())
 }
 
-/// Has a certificate issued, and the audit told of it.
+/// Requests a certificate from the mount, recorded by the audit.
 async fn obtain(shared: &Shared, settings: &TlsRenewal) -> Result<Fresh> {
     let mounts = shared.auth.mounts();
     let mount = mounts.get(&settings.mount).filter(|mount| mount.kind == MountKind::Pki).cloned().ok_or_else(|| {
@@ -188,7 +181,7 @@ async fn issue(
     shared.mounts.authority(mount).await?.replica().run(origin, Asked::Issue(asked)).await
 }
 
-/// The certificate with its chain, which no client needs the root of, and its key.
+/// Renders the certificate, its chain without the root, which clients do not need, and the key.
 fn fresh(issued: &Issued) -> Result<Fresh> {
     let key = issued.key.as_ref().ok_or_else(|| Error::internal("a certificate was issued without its key"))?;
     let key = key.to_pkcs8()?;
@@ -202,7 +195,6 @@ fn fresh(issued: &Issued) -> Result<Fresh> {
     })
 }
 
-/// The text of a key's file.
 fn in_pem(key: &Secret) -> Secret {
     let encoded = Secret::new(pem::encode("PRIVATE KEY", key.expose()));
     let mut text = PartlySecret::with_capacity(encoded.expose().len() + 1);

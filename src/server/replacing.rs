@@ -1,7 +1,7 @@
-//! A key and a certificate put in the place of those in two files, whole.
+//! Replaces a TLS key and certificate in two files.
 //!
-//! Both are written beside the files first, then renamed, the key before the certificate. Whoever ends in between leaves
-//! a key without its certificate and the certificate beside it: [`finish`] goes on from there. Nobody reads half a file.
+//! New versions are written to `.new` files, then renamed, the key first. A crash between the two renames leaves the
+//! new key and a certificate that is not renamed yet; [`finish`] completes that. Readers never see a partial file.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
@@ -12,19 +12,17 @@ use std::path::{Path, PathBuf};
 use crate::config::TlsFiles;
 use crate::error::{Error, Kind, Result, io_words};
 
-/// What is put there.
 #[derive(Clone, Copy)]
 pub(super) struct Pair<'p> {
-    /// The chain, PEM.
     pub(super) certificate: &'p [u8],
-    /// The key, PEM.
     pub(super) key: &'p [u8],
 }
 
-/// Replaces both. The key is for its owner only; the certificate is for all.
+/// Replaces both files. Only the owner may read the key; all users may read the certificate.
 ///
 /// # Errors
-/// As [`require_two`]; `Unavailable` naming setting and file. What stood there stands.
+/// As [`require_two`]; `Unavailable` with the setting and the file. The old files stay, unless
+/// only the last rename failed.
 pub(super) fn replace(files: &TlsFiles, pair: Pair<'_>) -> Result<()> {
     require_two(files)?;
     write(&beside(&files.key), pair.key, 0o600).map_err(|e| failed("tls_key_file", &files.key, e))?;
@@ -34,11 +32,11 @@ pub(super) fn replace(files: &TlsFiles, pair: Pair<'_>) -> Result<()> {
     rename(&files.certificate).map_err(|e| failed("tls_certificate_file", &files.certificate, e))
 }
 
-/// That key and certificate are in files of their own: of two that are written to one place, the second is all that is
-/// left.
+/// Rejects a key and certificate, or their `.new` files, that are the same file: the second
+/// write would destroy the first.
 ///
 /// # Errors
-/// `Invalid` naming the setting.
+/// `Invalid` with the setting.
 pub(super) fn require_two(files: &TlsFiles) -> Result<()> {
     let of = |file: &Path| std::fs::metadata(file).map(|found| (found.dev(), found.ino())).ok();
     let place = |file: &Path| (of(folder_of(file)), file.file_name().map(OsString::from));
@@ -51,19 +49,19 @@ pub(super) fn require_two(files: &TlsFiles) -> Result<()> {
     Ok(())
 }
 
-/// Writes both where there are none.
+/// Writes both files, which must not exist yet.
 ///
 /// # Errors
-/// `Conflict` when one of them is there; as [`replace`].
+/// `Conflict` when one of them exists; as [`replace`].
 pub(super) fn create(files: &TlsFiles, pair: Pair<'_>) -> Result<()> {
     check_absent(files)?;
     replace(files, pair)
 }
 
-/// That neither of them is there.
+/// Checks that neither file exists.
 ///
 /// # Errors
-/// `Conflict` naming the one that is.
+/// `Conflict` with the file that exists.
 pub(super) fn check_absent(files: &TlsFiles) -> Result<()> {
     for file in [&files.key, &files.certificate] {
         if file.exists() {
@@ -74,7 +72,7 @@ pub(super) fn check_absent(files: &TlsFiles) -> Result<()> {
     Ok(())
 }
 
-/// Brings a certificate that is beside its file into its place; whether there was one.
+/// Renames a certificate that an interrupted replacement left as `.new`; returns `true` if there was one.
 ///
 /// # Errors
 /// `Unavailable` when it cannot be renamed.
@@ -96,7 +94,7 @@ fn beside(file: &Path) -> PathBuf {
     file.with_file_name(name)
 }
 
-/// Writes a new file. One that an earlier attempt left gives way.
+/// Writes a new file, replacing one that an earlier attempt left.
 fn write(file: &Path, bytes: &[u8], mode: u32) -> std::io::Result<()> {
     match std::fs::remove_file(file) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
@@ -138,12 +136,12 @@ mod tests {
         assert_eq!((mode(&files.key), mode(&files.certificate)), (0o600, 0o644));
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2, "nothing is left beside them");
         assert!(!finish(&files).unwrap());
-        // Ended before the first rename: the old pair stands, and the next replacement does not mind.
+        // Interrupted before the first rename: the old pair stays, and the next replacement succeeds.
         std::fs::write(beside(&files.key), "k3").unwrap();
         std::fs::write(beside(&files.certificate), "c3").unwrap();
         assert!(!finish(&files).unwrap());
         assert_eq!(read(), ["c2", "k2"]);
-        // Ended between the two.
+        // Interrupted between the two renames.
         rename(&files.key).unwrap();
         assert!(finish(&files).unwrap());
         assert_eq!(read(), ["c3", "k3"]);

@@ -1,4 +1,4 @@
-//! What the operating system asks of a running server.
+//! Signals of the operating system to a running server.
 
 use std::future::pending;
 
@@ -6,33 +6,32 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::error::{Error, Result};
 
-/// The signals that ask to leave, and SIGHUP, watched from the moment this is made: one that comes before anybody waits is
-/// not lost and does not kill the process.
+/// Watches the signals for termination, and SIGHUP. Signals that arrive after the creation are queued
+/// and do not kill the process.
 pub struct Signals {
     leave: Leave,
     reload: Option<Signal>,
 }
 
-/// What asks to leave.
 struct Leave {
     terminate: Signal,
     interrupt: Signal,
-    /// The terminal is closed.
+    /// The terminal was closed.
     hangup: Option<Signal>,
 }
 
-/// What a signal asks for.
+/// The request of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wish {
-    /// SIGTERM, SIGINT, or SIGHUP where it does not ask to reload: finish and leave.
+    /// SIGTERM, SIGINT, or SIGHUP if it does not request a reload: finish running requests and exit.
     Stop,
-    /// SIGHUP of a server: read the certificate and the PKCS #11 libraries again, open the files of the audit anew.
+    /// SIGHUP of a server: reopen the audit files, reload the certificate and the PKCS #11 libraries.
     Reload,
 }
 
 impl Signals {
-    /// Starts watching SIGTERM, SIGINT and SIGHUP (a closed terminal), which is left ignored where it was (`nohup`). A file
-    /// that may not grow any more (SIGXFSZ) ends nothing: the write fails. Must run on an actix system.
+    /// Watches SIGTERM, SIGINT and SIGHUP (closed terminal). SIGHUP stays ignored if it was (`nohup`). SIGXFSZ no
+    /// longer kills the process, so that a write beyond the file size limit fails instead. Must run on an actix system.
     ///
     /// # Errors
     /// `Internal` when the system refuses.
@@ -44,7 +43,7 @@ impl Signals {
         Ok(signals)
     }
 
-    /// As [`Signals::watch`], and SIGHUP asks to reload.
+    /// As [`Signals::watch`], but SIGHUP requests a reload.
     ///
     /// # Errors
     /// `Internal` when the system refuses.
@@ -53,18 +52,17 @@ impl Signals {
     }
 
     fn without_hangup() -> Result<Self> {
-        // Heard by nobody, and caught for good.
+        // Installing the handler is enough; it stays installed.
         drop(watched(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?);
         let (terminate, interrupt) = (watched(SignalKind::terminate())?, watched(SignalKind::interrupt())?);
         Ok(Self { leave: Leave { terminate, interrupt, hangup: None }, reload: None })
     }
 
-    /// Waits until the process is asked to leave. What else is asked for stays to be heard.
+    /// Waits until termination is requested. A request to reload stays queued.
     pub async fn stop(&mut self) {
         self.leave.asked().await;
     }
 
-    /// Waits for the next one.
     pub(super) async fn next(&mut self) -> Wish {
         tokio::select! {
             () = self.leave.asked() => Wish::Stop,
@@ -87,7 +85,7 @@ fn watched(kind: SignalKind) -> Result<Signal> {
     signal(kind).map_err(Error::internal)
 }
 
-/// Waits for a signal that may not be watched.
+/// Waits for a signal; forever if it is not watched.
 async fn heard(signal: &mut Option<Signal>) {
     match signal {
         Some(signal) => drop(signal.recv().await),
@@ -95,7 +93,7 @@ async fn heard(signal: &mut Option<Signal>) {
     }
 }
 
-/// Whether SIGHUP was to be ignored when this process was started.
+/// `true` if SIGHUP was ignored when this process started.
 fn hangup_is_ignored() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

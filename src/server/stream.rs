@@ -1,13 +1,10 @@
 //! The stream of a connection, as HTTP/1.1 reads and writes it.
 //!
-//! When its connection is told to leave, the stream ends as if the client had closed its side, as soon as no
-//! request is under way and HTTP has got all of the last answer: it finishes what it was writing and closes. A client
-//! that takes nothing of that any more is not waited for, nor one that takes too long. What came is looked at before. A
-//! client that closes its side while a request is under way has left: the stream fails, and the request ends.
-//!
-//! HTTP reads as much as it can, and answers all that it has read before anybody else has a turn. So it gets little at a
-//! time. Of requests that follow one that is not answered yet it gets a few, and none while the client does not take
-//! what is answered: each of them would be kept.
+//! A closing connection's stream reports end of file once no request is in progress and HTTP has processed the input
+//! and fetched the response, so that HTTP finishes writing and closes. It fails when the client stops reading or is too
+//! slow. A client that closes its side during a request has left: the stream fails, and the request is dropped. HTTP
+//! processes all that it has read before other connections run, so it gets little input at a time. It reads ahead only
+//! a few pipelined requests, and none while the client does not read responses, because they would pile up in memory.
 
 mod heads;
 
@@ -25,24 +22,21 @@ use super::connection::Connection;
 use super::connections::Place;
 use super::mismatch;
 
-/// Octets of requests that HTTP gets before others have a turn: enough for most, and for a hundred of the shortest.
+/// Bytes that HTTP gets before other connections run: enough for most requests, or for a hundred of the shortest.
 const AT_ONCE: usize = 4 << 10;
-/// Octets of a body that it gets so: what it reads them into stays with the connection.
+/// The same for a request body. HTTP's read buffer keeps this size.
 const BODY_AT_ONCE: usize = 16 << 10;
-/// Octets behind a request that is not answered yet.
+/// Bytes that HTTP gets beyond a request that has no response yet.
 const AHEAD: usize = 8 << 10;
 
-/// Wakes a task when those that are ready have had their turn and the sockets were looked at. Who wakes itself stands in
-/// the line again at once, and the runtime goes through the line some tens of times before it looks.
+/// Wakes a task after the other ready tasks have run and the sockets were polled. A plain wake would queue it again
+/// immediately, and the runtime runs dozens of tasks between polls.
 pub(super) fn yielding(cx: &Context<'_>) {
     let _ = pin!(tokio::task::yield_now()).poll(&mut Context::from_waker(cx.waker()));
 }
 
-/// What a stream runs on.
 pub(super) enum Transport {
-    /// Plain HTTP.
     Tcp(TcpStream),
-    /// TLS, after its handshake.
     Tls(Box<TlsStream<TcpStream>>),
 }
 
@@ -96,31 +90,30 @@ impl AsyncWrite for Transport {
     }
 }
 
-/// The stream of a connection. The socket closes before the place is free.
+/// The stream of a connection. The socket closes before the slot is freed.
 pub(super) struct Stream {
     transport: Transport,
-    /// Whether octets wait for the client to take some.
+    /// `true` if a write waits for the client.
     blocked: bool,
-    /// Octets that left since some could not.
+    /// Bytes written since a write last had to wait.
     written: u64,
-    /// Whether anything was read.
+    /// `true` once anything was read.
     begun: bool,
-    /// Whether HTTP has got something that it has not looked at.
+    /// `true` if HTTP has input that it has not processed.
     unseen: bool,
-    /// Octets that HTTP has got since others had a turn.
+    /// Bytes that HTTP got since other connections ran.
     given: usize,
-    /// Octets that it has got behind requests that were not answered.
+    /// Bytes that HTTP got beyond requests that have no response yet.
     ahead: usize,
-    /// Whether it got any while a request was with its handler: it may have left them as they are.
+    /// `true` if HTTP got bytes while a handler ran: it may have left them unprocessed.
     behind: bool,
-    /// Whether it gets none because the client takes none.
+    /// `true` if HTTP gets no input because the client does not read.
     held: bool,
     heads: HeadScanner,
     place: Place,
 }
 
 impl Stream {
-    /// The stream of the connection in a place.
     pub(super) fn new(transport: Transport, place: Place) -> Self {
         Self {
             transport,
@@ -137,17 +130,16 @@ impl Stream {
         }
     }
 
-    /// What it runs on, and its place, for who reads and writes it in another way.
+    /// Returns the transport and the slot, for HTTP/2.
     pub(super) fn into_parts(self) -> (Transport, Place) {
         (self.transport, self.place)
     }
 
-    /// Its connection.
     pub(super) fn connection(&self) -> &Arc<Connection> {
         self.place.connection()
     }
 
-    /// How many octets HTTP may get now. Where that is none, its task is woken when there may be some.
+    /// Returns how many bytes HTTP may get now. If that is 0, its task is woken when it may get some.
     fn room(&mut self, cx: &Context<'_>) -> usize {
         let connection = self.place.connection();
         let (room, most) = match connection.body() {
@@ -175,7 +167,6 @@ impl Stream {
         room.min(most.saturating_sub(self.given))
     }
 
-    /// Reads so many octets at most.
     fn poll_some(&mut self, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>, most: usize) -> Poll<io::Result<()>> {
         if buffer.remaining() <= most {
             return Pin::new(&mut self.transport).poll_read(cx, buffer);
@@ -187,7 +178,7 @@ impl Stream {
         polled
     }
 
-    /// Notes whether octets move, and gives up on those that do not.
+    /// Notes if writes make progress, and aborts the connection when they do not.
     fn noted<T>(&mut self, cx: &Context<'_>, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         let connection = self.place.connection();
         if polled.is_pending() {
@@ -223,18 +214,18 @@ impl AsyncRead for Stream {
                 }
                 return Poll::Pending;
             }
-            // Nothing read is what a stream says at its end.
+            // An empty read means end of file.
             return if connection.ends() { Poll::Ready(Ok(())) } else { Poll::Pending };
         }
         let read = buffer.filled().len() - before;
         if read == 0 && matches!(polled, Poll::Ready(Ok(()))) {
             if std::mem::take(&mut this.unseen) {
-                // HTTP looks at what it has got first.
+                // Let HTTP process its input first.
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
             if connection.body().is_some() {
-                // Who closes has left: what it waited for must not go on for nobody.
+                // The client has left, and work on its request must not go on.
                 return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
             }
         }
@@ -251,7 +242,7 @@ impl AsyncRead for Stream {
                 && mismatch::is_tls(first)
             {
                 mismatch::plain_only(stream);
-                // What came is no request, and none follows: the stream ends.
+                // What came is not a request, and none follows: discard it, which ends the stream.
                 buffer.set_filled(before);
             }
             if this.heads.scan(&mut buffer.filled_mut()[before..]).is_err() {

@@ -1,13 +1,9 @@
-//! The certificate of the listener: read from two PEM files, read again on demand.
+//! The certificate of the main listener: read from two PEM files, and again on a reload.
 //!
-//! [`Certificate`] holds the one in use behind an arc-swap; every handshake takes it from there, so a
-//! reload changes what new connections see and touches none that stand. What cannot be used (no
-//! certificate, no key, a key of another certificate) is refused before it replaces anything. TLS 1.2
-//! and 1.3 by rustls on aws-lc-rs.
-//!
-//! ALPN offers HTTP/2 and then HTTP/1.1, which is what clients get that ask for neither.
-//!
-//! Called by the composition root.
+//! [`Certificate`] holds the current one in an `ArcSwap`, from which each handshake takes it; a reload affects
+//! new connections only. A missing certificate, a missing key, or a key that does not match is rejected and
+//! leaves the current one in use. TLS 1.2 and 1.3 by rustls on aws-lc-rs. ALPN offers HTTP/2 before HTTP/1.1,
+//! which is also used without ALPN.
 
 use std::fmt;
 use std::os::unix::fs::MetadataExt;
@@ -28,19 +24,19 @@ use crate::error::{Error, Kind, Result};
 use crate::secret::Secret;
 use crate::x509;
 
-/// The name of HTTP/2 in ALPN (RFC 9113, 3.1).
+/// The ALPN name of HTTP/2 (RFC 9113, 3.1).
 pub(super) const HTTP2: &[u8] = b"h2";
 const HTTP1: &[u8] = b"http/1.1";
 
-/// That a server can renew what is in these files: key and certificate are not in one.
+/// Checks that key and certificate are in different files, as renewal by the server requires.
 ///
 /// # Errors
-/// `Invalid` naming the setting.
+/// `Invalid` with the setting.
 pub fn require_two(files: &TlsFiles) -> Result<()> {
     replacing::require_two(files)
 }
 
-/// The certificate that new connections get. Clones are the same one.
+/// The certificate for new connections. Clones share it.
 #[derive(Clone)]
 pub struct Certificate(Arc<Inner>);
 
@@ -54,7 +50,7 @@ struct Inner {
 
 impl fmt::Debug for Inner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The key is behind here; rustls asks for this implementation.
+        // rustls requires this implementation; the key must not be printed.
         f.write_str("Certificate")
     }
 }
@@ -63,16 +59,15 @@ impl Certificate {
     /// Reads the files.
     ///
     /// # Errors
-    /// `Invalid` when one of them cannot be read or used, naming the setting and the file.
+    /// `Invalid` when one of them cannot be read or used, with the setting and the file.
     pub fn load(files: TlsFiles, clock: Clock) -> Result<Self> {
         Self::load_renewed(files, None, clock)
     }
 
-    /// As [`Certificate::load`], of one that the server renews. When it ended in the middle of that, the files are
-    /// brought together again.
+    /// As [`Certificate::load`], for a certificate that the server renews. Completes an interrupted renewal.
     ///
     /// # Errors
-    /// As [`Certificate::load`]; `Invalid` when the server is to renew what is in one file.
+    /// As [`Certificate::load`]; `Invalid` when the server is to renew a key and certificate in one file.
     pub fn load_renewed(files: TlsFiles, renewal: Option<TlsRenewal>, clock: Clock) -> Result<Self> {
         if renewal.is_some() {
             require_two(&files)?;
@@ -88,17 +83,15 @@ impl Certificate {
         Ok(Self(Arc::new(Inner { files, renewal, provider, current: ArcSwap::new(first), clock })))
     }
 
-    /// How the server renews it.
     pub(super) fn renewal(&self) -> Option<&TlsRenewal> {
         self.0.renewal.as_ref()
     }
 
-    /// Its files.
     pub(super) fn files(&self) -> &TlsFiles {
         &self.0.files
     }
 
-    /// The certificate in use, DER.
+    /// The current certificate, DER.
     pub(super) fn leaf(&self) -> Vec<u8> {
         self.0.current.load().cert.first().map(|der| der.to_vec()).unwrap_or_default()
     }
@@ -113,17 +106,17 @@ impl Certificate {
         Ok(())
     }
 
-    /// From when until when the one in use is valid, epoch seconds; 0 when it does not read.
+    /// Validity of the current certificate, epoch seconds; zeros if it cannot be parsed.
     pub(super) fn validity(&self) -> (i64, i64) {
         let current = self.0.current.load();
         let leaf = current.cert.first().and_then(|leaf| x509::certificate::Certificate::parse(leaf).ok());
         leaf.map_or((0, 0), |leaf| (leaf.not_before(), leaf.not_after()))
     }
 
-    /// The settings of a listener that shows it.
+    /// TLS settings for a listener with this certificate.
     ///
     /// # Errors
-    /// `Internal` when the provider lacks what TLS needs.
+    /// `Internal` when the crypto provider lacks a required algorithm.
     pub(super) fn server_config(&self) -> Result<ServerConfig> {
         let builder = ServerConfig::builder_with_provider(self.0.provider.clone());
         let builder = builder.with_safe_default_protocol_versions().map_err(Error::internal)?;
@@ -164,14 +157,14 @@ fn read(files: &TlsFiles, provider: &CryptoProvider, clock: &Clock) -> Result<Ar
     Ok(Arc::new(certified))
 }
 
-/// Orchestrators mount secrets readable for all; that is theirs to decide, and worth a word.
+/// Warns of a key file that all users may read. Not an error, because orchestrators mount secrets this way.
 fn warn_of_open_key(file: &Path) {
     if std::fs::metadata(file).is_ok_and(|found| found.mode() & 0o007 != 0) {
         tracing::warn!(file = %file.display(), "tls_key_file: everybody on this machine may read the key");
     }
 }
 
-/// Which certificate it is; a warning when it is not valid now, because every client will refuse it.
+/// Logs which certificate was read; warns if it is not valid now, because every client will reject it.
 fn tell(leaf: &[u8], now: Time) {
     let Ok(certificate) = x509::certificate::Certificate::parse(leaf) else {
         return tracing::info!("TLS certificate read");

@@ -1,4 +1,4 @@
-//! What a server does besides answering, for as long as it runs.
+//! Background tasks of a running server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,17 +8,16 @@ use crate::auth::token::MOST_SWEPT;
 use crate::http::state::Shared;
 use crate::telemetry;
 
-/// Between two sweeps, of ended tokens or of deleted organizations, and before the first.
+/// Interval between two sweeps of expired tokens or of deleted organizations, and before the first.
 const SWEEP: Duration = Duration::from_secs(30);
-/// Before a sweep that goes on where the last one stopped.
+/// Interval to the next sweep if one reached its batch limit.
 const GO_ON: Duration = Duration::from_secs(1);
-/// Between two looks at which rotated secrets are due.
+/// Interval between two checks for rotated secrets.
 const ROTATE: Duration = Duration::from_secs(1);
-/// Between two upkeeps of the metrics, and two looks at what failed.
+/// Interval of metrics upkeep and of outage checks.
 const UPKEEP: Duration = Duration::from_secs(5);
 
-/// Removes ended tokens now and then. They are refused from the moment they end, and their descendants from the moment
-/// their rows go.
+/// Removes expired tokens periodically. Requests with them are rejected anyway; their descendants end with the removal.
 pub(super) async fn sweep(shared: Arc<Shared>) {
     let mut pause = SWEEP;
     loop {
@@ -39,7 +38,6 @@ pub(super) async fn sweep(shared: Arc<Shared>) {
     }
 }
 
-/// Removes what deleted organizations had.
 pub(super) async fn end_organizations(shared: Arc<Shared>) {
     loop {
         tokio::time::sleep(SWEEP).await;
@@ -49,7 +47,7 @@ pub(super) async fn end_organizations(shared: Arc<Shared>) {
     }
 }
 
-/// Brings rotated secrets of authentication methods into their places.
+/// Completes rotations of the secrets of authentication methods.
 pub(super) async fn rotate(shared: Arc<Shared>) {
     let mut rotations = Rotations::new(Arc::clone(shared.auth.logins().cloudb()));
     loop {
@@ -58,17 +56,15 @@ pub(super) async fn rotate(shared: Arc<Shared>) {
     }
 }
 
-/// Looks after the data keys of the store.
 pub(super) async fn keep_keys(shared: Arc<Shared>) {
     shared.keyring.run().await;
 }
 
-/// Follows the other nodes of the database.
 pub(super) async fn follow(shared: Arc<Shared>) {
     shared.nodes.follow().await;
 }
 
-/// Moves what was measured into its place, and tells what is out of reach no more.
+/// Aggregates recorded metrics, and logs the end of outages.
 pub(super) async fn metrics() {
     loop {
         tokio::time::sleep(UPKEEP).await;

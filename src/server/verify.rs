@@ -1,9 +1,8 @@
-//! Looking through a whole installation that nobody works on: a copy before it is needed, a database that was restored
-//! elsewhere. The store's own part is [`storage::verify`]; here its documents are read as the domains read them: each
-//! mount's issuers have their keys, stored certificates verify under the issuers, and the published CRLs come out of the
-//! stored revocations byte for byte, under their signatures.
+//! Verifies an installation that no server uses, for example a backup copy or a restored database.
 //!
-//! Nothing is written and nothing is asked of anybody else: devices and services of managed keys are not.
+//! [`storage::verify`] checks the store; this module checks that its documents make sense to the domains: each issuer
+//! has its key, stored certificates verify under their issuers, and the published CRLs can be reproduced byte for byte
+//! from the stored revocations. Nothing is written, and devices and services of managed keys are not called.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,13 +23,12 @@ use crate::storage::verify::{self, Findings, Named, Recorded, Subject};
 use crate::storage::{Progress, Storage};
 use crate::x509::certificate::Certificate;
 
-/// Certificates at a time.
 const PAGE: usize = 500;
 
-/// Looks through a store; what is wrong with it.
+/// Verifies a store and returns what is wrong with it.
 ///
 /// # Errors
-/// `Unavailable` when it cannot be reached or read, which says nothing about what it holds.
+/// `Unavailable` when the store cannot be reached or read, which says nothing about its contents.
 pub async fn verify(subject: Subject, seal_key: SealKey, clock: Clock, progress: &Progress) -> Result<Findings> {
     let mut findings = Findings::default();
     if !verify::file(&subject, &mut findings).await? {
@@ -60,7 +58,7 @@ async fn look(storage: &Storage, clock: Clock, findings: &mut Findings, progress
     domains(storage, &stored, clock, findings, progress).await
 }
 
-/// Looks at what the rows mean to the domains.
+/// Checks the documents of the domains.
 async fn domains(
     storage: &Storage,
     stored: &[Named],
@@ -96,16 +94,15 @@ async fn domains(
     Ok(())
 }
 
-/// An error that says something about what a store holds.
+/// Passes on an error that is caused by the contents of a store.
 ///
 /// # Errors
-/// The error itself when the store cannot be read at all any more: then it says nothing.
+/// The error itself when the store cannot be read any more: then it says nothing about the contents.
 async fn of_the_copy(storage: &Storage, error: Error) -> Result<Error> {
     let is_lost = error.kind() == Kind::Unavailable && verify::reach(storage).await.is_err();
     if is_lost { Err(error) } else { Ok(error) }
 }
 
-/// A certificate authority that is looked at.
 struct Authority<'a> {
     mount: &'a Mount,
     storage: &'a Storage,
@@ -118,7 +115,7 @@ impl Authority<'_> {
         self.findings.add(format!("{}: {text}", self.mount.path));
     }
 
-    /// Looks at its documents, its certificates and its lists. `named` are the issuers of its certificates.
+    /// Checks its documents, certificates and CRLs. `named` are the issuers that its certificates reference.
     async fn look(&mut self, named: &BTreeSet<String>, clock: Clock) -> Result<()> {
         let (mount, store) = (self.mount.id, self.storage.pki());
         let view = View::load(mount, store.documents(mount).await?)?;
@@ -127,7 +124,7 @@ impl Authority<'_> {
         self.lists(&view, store, clock).await
     }
 
-    /// Each published list comes out of the stored revocations.
+    /// Checks that each published CRL can be reproduced from the stored revocations.
     async fn lists(&mut self, view: &View, store: Arc<dyn PkiStore>, clock: Clock) -> Result<()> {
         let mut lists = Builder::new(self.mount.id, store, Arc::new(NoSigners), clock);
         for Unmade { list, amended } in lists.verify(view).await? {
@@ -146,7 +143,7 @@ impl Authority<'_> {
         Ok(())
     }
 
-    /// What one document names is in another one.
+    /// Checks references between documents.
     fn documents(&mut self, view: &View, named: &BTreeSet<String>) {
         for signer in view.signers() {
             let record = &signer.issuer.record;
@@ -168,8 +165,8 @@ impl Authority<'_> {
         }
     }
 
-    /// Each certificate was signed by the issuer that its row names; where that is gone, by the one here that the
-    /// certificate names.
+    /// Checks that each certificate was signed by the issuer of its row or, if that is deleted, by the issuer here
+    /// that the certificate names.
     async fn certificates(&mut self, view: &View) -> Result<()> {
         let mut after = Vec::new();
         loop {
@@ -177,7 +174,7 @@ impl Authority<'_> {
             let full = page.len() == PAGE;
             self.progress.add(page.len() as u64);
             for Recorded { serial, issuer, der } in page {
-                // One that cannot be read was told of with its row.
+                // An unparsable certificate was reported with its row.
                 if let Ok(certificate) = Certificate::parse(&der)
                     && !is_signed(view, &issuer, &certificate)
                 {
@@ -192,14 +189,14 @@ impl Authority<'_> {
     }
 }
 
-/// Whether a certificate was signed by the issuer of its row. Of one that is gone nothing is known but what the
-/// certificate itself says: that an issuer here, by name and key, signed it.
+/// `true` if a certificate was signed by the issuer with this id. If that is deleted, an issuer here with the name and
+/// key id in the certificate must have signed it; without such an issuer the result is `true`.
 fn is_signed(view: &View, id: &str, certificate: &Certificate) -> bool {
     let by = |issuer: &Issuer| {
         let issuer = &issuer.certificate;
         issuer.subject().matches(certificate.issuer()) && certificate.was_signed_by(issuer.key())
     };
-    // A reference is a name, too: only the id counts.
+    // `signer` also accepts a name; only the id counts.
     let named = view.signer(id).filter(|signer| signer.issuer.record.id == id);
     named.map_or_else(
         || !claims_an_issuer(view, certificate) || view.signed_by(certificate).is_some(),
@@ -207,7 +204,7 @@ fn is_signed(view: &View, id: &str, certificate: &Certificate) -> bool {
     )
 }
 
-/// Whether an issuer here has the name and the key that a certificate says it is issued by.
+/// `true` if an issuer here has the name and the key id that the certificate names as its issuer.
 fn claims_an_issuer(view: &View, certificate: &Certificate) -> bool {
     let Some(key) = certificate.authority_key_id() else { return false };
     view.signers()

@@ -1,4 +1,4 @@
-//! Whether the store answers: measured while nobody asks, so that an outage is seen, told and over without a request.
+//! Probes the store periodically, so that an outage is noticed, logged and ended without requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,12 +7,12 @@ use crate::http::state::Shared;
 use crate::telemetry::STORE_UP;
 use crate::telemetry::outage::STORE;
 
-/// How much more often it looks while something fails.
+/// Factor by which probes are more frequent during an outage.
 const FAILING: u32 = 5;
 
-/// Looks for as long as it is polled, in the `usual` intervals while nothing fails.
+/// Probes the store until dropped, every `usual` interval while nothing fails.
 pub(super) async fn store(shared: Arc<Shared>, usual: Duration) {
-    // It was opened a moment ago; whether it takes writes has not shown yet.
+    // The store was just opened, but writes were not tried yet.
     let mut answers = true;
     shared.reach.try_writing();
     loop {

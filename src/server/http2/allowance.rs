@@ -1,22 +1,21 @@
-//! How many frames a client may send that carry nothing (CVE-2019-9512, CVE-2019-9515 and their like).
+//! Limit on frames without payload, against floods such as CVE-2019-9512 and CVE-2019-9515.
 //!
-//! A frame of a few octets is read, understood, and often answered. What a client has to say beside its requests is in
-//! proportion to them and to what it is sent: windows that it opens, answers that it takes back, a ping now and then. So
-//! each frame but the pieces of bodies costs something, and requests, octets that left and time earn it. Who has nothing
-//! left is told to calm down.
+//! Each frame costs processing time and often a response. A well-behaved client sends such frames in proportion
+//! to its requests and to the data that it receives: window updates, resets, a ping now and then. So each frame
+//! costs tokens, except for request body data. Requests, sent bytes and time earn tokens. A client without tokens
+//! gets `ENHANCE_YOUR_CALM`.
 
 use std::cell::Cell;
 
-/// What a frame costs: as many octets that left earn one.
+/// Tokens that a frame costs. A sent byte earns one token.
 const FRAME: u64 = 512;
-/// What a request earns: its own frame and some about it.
+/// Tokens that a request earns: for its own frame and some related ones.
 pub(super) const REQUEST: u64 = 10 * FRAME;
-/// What a millisecond earns: two hundred frames a second.
+/// Tokens that a millisecond earns: two hundred frames a second.
 const MILLISECOND: u64 = FRAME / 5;
-/// Most that can be had, and what there is at first.
+/// Initial number of tokens, which is also the maximum.
 const MOST: u64 = 2000 * FRAME;
 
-/// What a client may still send.
 pub(super) struct Allowance {
     left: Cell<u64>,
     at: Cell<u64>,
@@ -24,17 +23,15 @@ pub(super) struct Allowance {
 }
 
 impl Allowance {
-    /// Of a client that has sent nothing; times are milliseconds.
+    /// A full allowance at `now`, in milliseconds.
     pub(super) fn new(now: u64) -> Self {
         Self { left: Cell::new(MOST), at: Cell::new(now), spent: Cell::new(false) }
     }
 
-    /// Adds something.
     pub(super) fn earn(&self, more: u64) {
         self.left.set(self.left.get().saturating_add(more).min(MOST));
     }
 
-    /// So many frames came.
     pub(super) fn spend(&self, frames: usize, now: u64) {
         let since = now.saturating_sub(self.at.replace(now));
         self.earn(since.saturating_mul(MILLISECOND));
@@ -44,7 +41,7 @@ impl Allowance {
         }
     }
 
-    /// Whether more came than was allowed.
+    /// `true` if more frames arrived than the tokens allowed.
     pub(super) fn is_spent(&self) -> bool {
         self.spent.get()
     }

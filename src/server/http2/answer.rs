@@ -1,4 +1,4 @@
-//! An answer of the app over HTTP/2: its head, and its body as fast as the client takes it.
+//! Sends responses of the app over HTTP/2, as fast as the client accepts them.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -21,7 +21,7 @@ use super::bounds::{PIECE, TAKING};
 use super::wire::{Activity, Handled};
 use crate::clock::Clock;
 
-/// The date of answers; written once a second.
+/// The `Date` field of responses; formatted once a second.
 #[derive(Default)]
 pub(super) struct Date(RefCell<Option<(u64, HeaderValue)>>);
 
@@ -37,10 +37,10 @@ impl Date {
     }
 }
 
-/// Sends an answer. `only_head` is what a request with HEAD asks for.
+/// Sends a response. `only_head` is `true` for HEAD requests.
 ///
 /// # Errors
-/// When the client does not want it any more.
+/// When the client has reset the stream.
 pub(super) async fn sent<B: MessageBody>(
     response: Response<B>,
     only_head: bool,
@@ -62,7 +62,7 @@ pub(super) async fn sent<B: MessageBody>(
     let mut body = pin!(body);
     let mut patience = Patience(TAKING);
     while left != Some(0) {
-        // While the server reads what it sends, it is not the client that is waited for.
+        // While the body stream has no data, the server is busy: the client is not to blame.
         let mut handled = None;
         let next = poll_fn(|cx| {
             if let Some(error) = is_reset(&mut stream, cx) {
@@ -79,7 +79,7 @@ pub(super) async fn sent<B: MessageBody>(
         let mut chunk = match next {
             Some(Ok(chunk)) => chunk,
             Some(Err(_)) => {
-                // The rest cannot be had: the client must not take what it got for the whole.
+                // The rest is not available, and the client must not take the part for the whole.
                 stream.send_reset(Reason::INTERNAL_ERROR);
                 return Ok(());
             }
@@ -92,7 +92,7 @@ pub(super) async fn sent<B: MessageBody>(
         while !chunk.is_empty() {
             let asked = Instant::now();
             let Ok(room) = timeout(patience.0, room(&mut stream, chunk.len())).await else {
-                // What is not taken is not kept for ever.
+                // The client does not accept the response, which must not be held in memory forever.
                 stream.send_reset(Reason::CANCEL);
                 return Ok(());
             };
@@ -105,23 +105,23 @@ pub(super) async fn sent<B: MessageBody>(
     match left {
         Some(0) => {}
         None => stream.send_data(Bytes::new(), true)?,
-        // Less than its head says: the client must not take it for the whole.
+        // Shorter than the head declares: the client must not take it for the whole.
         Some(_) => stream.send_reset(Reason::INTERNAL_ERROR),
     }
     Ok(())
 }
 
-/// How long an answer may still wait for its client.
+/// Remaining time that a response may wait for its client.
 struct Patience(Duration);
 
 impl Patience {
-    /// Its client has made room for so many octets after so long.
+    /// Charges the time that the client took to open its window, and grants a millisecond per byte.
     fn took(&mut self, octets: usize, waited: Duration) {
         self.0 = self.0.saturating_sub(waited) + Duration::from_millis(octets as u64);
     }
 }
 
-/// Waits until some of so much may be sent; how much.
+/// Waits until a part of `wanted` bytes may be sent, and returns how many.
 async fn room(stream: &mut SendStream<Bytes>, wanted: usize) -> Result<usize, h2::Error> {
     stream.reserve_capacity(wanted.min(PIECE));
     poll_fn(|cx| {
@@ -145,7 +145,7 @@ fn is_reset(stream: &mut SendStream<Bytes>, cx: &mut Context<'_>) -> Option<h2::
     }
 }
 
-/// What there is of a body with this status (RFC 9110, 6.4.1).
+/// The size of the body for this status, which may not allow one (RFC 9110, 6.4.1).
 fn size_of(status: StatusCode, size: BodySize) -> BodySize {
     match status {
         StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED => BodySize::None,
@@ -156,7 +156,7 @@ fn size_of(status: StatusCode, size: BodySize) -> BodySize {
 
 fn head(head: &ResponseHead, size: BodySize, date: &Date) -> http_types::Response<()> {
     let mut response = http_types::Response::new(());
-    // What is a status there is one here.
+    // Both crates accept the same status codes.
     *response.status_mut() = http_types::StatusCode::from_u16(head.status.as_u16()).unwrap_or_default();
     let fields = response.headers_mut();
     fields.reserve(head.headers.len() + 2);
@@ -172,9 +172,9 @@ fn head(head: &ResponseHead, size: BodySize, date: &Date) -> http_types::Respons
     response
 }
 
-/// The fields of an answer, without those that are about a connection (RFC 9113, 8.2.2).
+/// Copies the fields of a response, without connection-specific ones (RFC 9113, 8.2.2).
 fn append(fields: &mut HeaderMap, head: &ResponseHead, size: BodySize) {
-    // Only who is asked whether something changed says a length without a body.
+    // Only a 304 response declares a length without having a body.
     let keeps_length = head.status == StatusCode::NOT_MODIFIED || size == BodySize::Stream && !head.chunked();
     for (name, value) in head.headers.iter() {
         match *name {

@@ -1,9 +1,9 @@
-//! The body of a request: what its reader gets, and what becomes of the rest.
+//! Request bodies over HTTP/2, and their unread rest.
 //!
-//! An answer may be whole before the body of its request is; the stream is reset then, without an error (RFC 9113,
-//! 8.1). There are clients that lose the answer when that meets them in the middle of their sending. So a short
-//! rest is read and thrown away, beside the answer and for a little while after it, and the stream ends by itself.
-//! How short and how long is in `bounds`; of what is longer the stream is reset.
+//! A response may be complete before the request body is; the stream is then reset without an error (RFC 9113,
+//! 8.1). Some clients lose the response if the reset arrives while they are sending. So a short rest is read
+//! and discarded, during the response and for [`PATIENCE`] after it, and the stream ends normally. A rest
+//! longer than [`REST`] is reset.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -22,28 +22,28 @@ use tokio::time::timeout;
 use super::bounds::{PATIENCE, REST};
 use super::wire::{Activity, Receiving};
 
-/// Where a reader leaves what it did not read.
+/// The cell into which a dropped body puts its stream.
 type Left = Rc<Cell<Option<RecvStream>>>;
 
-/// A body for its reader. Its sender may send more when some of it is read, not before.
+/// A request body. The flow control window opens only as the handler reads.
 pub(super) struct Body {
     stream: Option<RecvStream>,
     activity: Rc<Activity>,
-    /// While its reader waits for more.
+    /// Set while the reader waits for more.
     receiving: Option<Receiving>,
-    /// Nowhere when the body is known to be long.
+    /// `None` if the body is known to be longer than [`REST`].
     left: Option<Left>,
 }
 
-/// What is left of a body when its reader has gone.
+/// The unread rest of a body after its reader was dropped.
 pub(super) struct Rest {
     left: Left,
     stream: Option<RecvStream>,
-    /// How much may still come.
+    /// Bytes that may still be discarded.
     most: usize,
 }
 
-/// The body of a request with these fields, if it has one, and what will be left of it.
+/// Splits a request stream into the body, if there is one, and the handle for its unread rest.
 pub(super) fn parted(fields: &HeaderMap, stream: RecvStream, activity: &Rc<Activity>) -> (Option<Body>, Rest) {
     let rest = Rest { left: Left::default(), stream: None, most: REST };
     if stream.is_end_stream() {
@@ -67,7 +67,7 @@ impl Stream for Body {
             };
             *receiving = None;
             match read {
-                // The last frame is often an empty one.
+                // The last DATA frame is often empty.
                 Some(Ok(chunk)) if chunk.is_empty() => {}
                 Some(Ok(chunk)) => return Poll::Ready(Some(Ok(chunk))),
                 end => {
@@ -88,8 +88,8 @@ impl Drop for Body {
 }
 
 impl Rest {
-    /// Throws away what has come. Ready when nothing is left, or more than is waited for: that is the stream's to
-    /// refuse.
+    /// Discards what has arrived. Ready when nothing is left, or when it was more than [`REST`];
+    /// the stream is then reset.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while let Some(stream) = self.found() {
             match ready!(next(stream, cx)) {
@@ -100,14 +100,14 @@ impl Rest {
         Poll::Ready(())
     }
 
-    /// Waits until nothing is left, not for long.
+    /// Waits until nothing is left, for at most [`PATIENCE`].
     pub(super) async fn ended(mut self) {
         if self.found().is_some() {
             let _ = timeout(PATIENCE, poll_fn(|cx| self.poll(cx))).await;
         }
     }
 
-    /// The stream, once its reader has gone.
+    /// The stream, once the reader was dropped.
     fn found(&mut self) -> Option<&mut RecvStream> {
         if let Some(stream) = self.left.take() {
             self.stream = Some(stream);
@@ -116,7 +116,7 @@ impl Rest {
     }
 }
 
-/// The next piece of a body; as much may come after it.
+/// Reads the next piece of a body and opens the window by its length.
 fn next(stream: &mut RecvStream, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, h2::Error>>> {
     let read = ready!(stream.poll_data(cx));
     Poll::Ready(read.map(|read| {

@@ -1,50 +1,39 @@
-//! What a client may do on a connection, and how much of it.
+//! The limits of an HTTP/2 connection.
 //!
-//! | bound | value | why |
-//! |---|---|---|
-//! | requests at once, a connection | [`STREAMS`] | what RFC 9113 (6.5.2) calls the least that does not hinder |
-//! | requests at once, all connections | one each, and together as many more as there may be connections, at least 1000 | what requests hold is bounded as over HTTP/1.1, and one client's many never keep another from its first |
-//! | fields of a request | [`FIELDS`], 96 of them | as the wires take, as HTTP/1.1 does |
-//! | body that nobody reads, a request | [`WINDOW`] | the library's default; it opens as its handler reads |
-//! | the same, a connection | [`CONNECTION_WINDOW`] | four such bodies |
-//! | rest of a body that is thrown away | [`REST`], [`PATIENCE`] after the answer | who nearly has sent all is not reset |
-//! | answer that waits to be written, a request | [`PIECE`] | a body is asked for more when the client took it |
-//! | time that an answer waits for its client | [`TAKING`], and a millisecond for each octet that was taken | one octet from time to time keeps no answer |
-//! | requests taken back | [`RESETS`] more than were answered | a gateway that gives up may take all of its own back at once |
-//! | requests refused, or malformed | [`ERRORS`] | a client that takes no notice of its bounds |
-//! | frames that carry nothing, or begin a request | `allowance`: 2000 at once, 200 a second, and what requests and answers earn | each is work, whether or not there is a request in it |
-//! | continued fields, small or empty frames of a body | the library's, by the bounds above | |
-//!
-//! Who goes beyond the last four is told `ENHANCE_YOUR_CALM`, and its connection ends.
+//! A client that exceeds [`RESETS`], [`ERRORS`], the frame `allowance` or the library's limits on continuation and
+//! empty frames gets `ENHANCE_YOUR_CALM`, and its connection ends. Concurrent requests beyond the first of each
+//! connection also need a permit of the listener (`capacity`), so that all connections together hold no more
+//! requests than over HTTP/1.1.
 
 use std::time::Duration;
 
 use h2::server::Builder;
 
-/// Most requests of a connection at once.
+/// Most concurrent requests of a connection: the least value that RFC 9113 (6.5.2) recommends.
 pub(super) const STREAMS: usize = 100;
-/// Most octets of a request's fields, as they are counted there (RFC 9113, 6.5.2).
+/// Most bytes of a request's header fields, as RFC 9113 (6.5.2) counts them. The limit of HTTP/1.1.
 pub(super) const FIELDS: u32 = 64 << 10;
-/// Most octets of a body that wait to be read.
+/// Most bytes of a request body that wait for the handler. The default of the library.
 pub(super) const WINDOW: u32 = 64 << 10;
-/// Most octets of all bodies of a connection that wait to be read.
+/// Most bytes of all request bodies of a connection that wait for handlers: four full windows.
 pub(super) const CONNECTION_WINDOW: u32 = 256 << 10;
-/// Most requests that a client may take back beyond those that were answered.
+/// Most requests that a client may reset beyond the number of completed ones. A gateway may reset all of its requests.
 pub(super) const RESETS: usize = 100;
-/// Most streams that are reset because of what the client did wrong.
+/// Most streams that are reset because of a client's errors.
 pub(super) const ERRORS: usize = 1000;
-/// Most of a body that waits beside its answer's head to be written, octets.
+/// Most bytes of a response body that are buffered for writing. The next piece is read when the client accepts them.
 pub(super) const PIECE: usize = 16 << 10;
-/// How long an answer may wait for its client in all, besides a millisecond for each octet that was taken.
+/// Total time that a response may wait for its client. Each accepted byte adds a millisecond; a
+/// slow trickle is not enough.
 pub(super) const TAKING: Duration = Duration::from_secs(60);
-/// Most of a body that is thrown away when nobody reads it, octets: what may be sent before the answer is known.
+/// Most bytes of an unread request body that are discarded: a client may send them before it sees the response.
 pub(super) const REST: usize = WINDOW as usize;
-/// How long it is waited for the end of such a body once there is an answer.
+/// Time limit for the end of such a body once the response is complete.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1);
-/// How long it is waited for the client to take a farewell; since octets moved last where it was told to leave.
+/// Time limit for sending the final GOAWAY frame. Progress restarts it while the connection is closing.
 pub(super) const LINGER: Duration = Duration::from_secs(1);
 
-/// What says so to the library, and by it to clients.
+/// The settings of the library, which announces them to clients.
 pub(super) fn builder() -> Builder {
     let mut builder = Builder::new();
     builder

@@ -1,6 +1,6 @@
-//! The task of one connection: reads requests, runs them side by side, says farewell.
+//! The task of an HTTP/2 connection: reads requests, runs them concurrently and closes the connection.
 //!
-//! All that a connection does is in here: whatever ends this task ends its requests.
+//! Everything the connection does happens in this task, so that its end also ends its requests.
 
 use std::pin::Pin;
 use std::rc::Rc;
@@ -22,22 +22,22 @@ use crate::server::capacity::Room;
 use crate::server::connection::Phase;
 use crate::server::connections;
 
-/// How many requests begin or end before others have their turn.
+/// Requests that begin or complete before the task yields.
 const ROUND: usize = 16;
 
-/// The task of a connection. `begin` makes the future of a request.
+/// The task of a connection. `begin` creates the future of a request.
 pub(super) struct Dispatch<F, R> {
     http2: Http2<Wire, Bytes>,
     begin: F,
     requests: FuturesUnordered<R>,
     room: Room,
     activity: Rc<Activity>,
-    /// Requests that the client took back, less those that were answered.
+    /// Requests that the client reset, minus completed ones.
     resets: usize,
-    /// Since when nothing goes on; nothing before the first request.
+    /// Time of the last progress; `None` before the first request.
     idle: Option<u64>,
     leaving: bool,
-    /// Until when it is waited for the client to take the farewell.
+    /// Deadline for sending the final GOAWAY frame.
     closing: Option<Pin<Box<Sleep>>>,
 }
 
@@ -46,13 +46,12 @@ where
     F: Fn(Incoming) -> R,
     R: Future<Output = End>,
 {
-    /// The task of a connection that has said what it can.
     pub(super) fn new(http2: Http2<Wire, Bytes>, begin: F, room: Room, activity: Rc<Activity>) -> Self {
         let requests = FuturesUnordered::new();
         Self { http2, begin, requests, room, activity, resets: 0, idle: None, leaving: false, closing: None }
     }
 
-    /// Does what there is to do, and not too much of it.
+    /// Makes progress, within the limits of a time slice.
     fn turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let mut unpacked = 0;
         for _ in 0..ROUND {
@@ -96,7 +95,7 @@ where
         Poll::Pending
     }
 
-    /// Begins a request, unless the connection leaves or there are too many.
+    /// Begins a request, unless the connection is closing or no permit is free.
     fn accept(&mut self, request: http_types::Request<RecvStream>, mut respond: SendResponse<Bytes>) {
         let is_first = self.requests.is_empty();
         let taken = if is_first { None } else { self.room.take() };
@@ -105,7 +104,7 @@ where
             connections::refused("requests");
         }
         if !has_room || self.activity.connection.left().is_some() {
-            // Its client knows that it was not looked at, and may send it again elsewhere (RFC 9113, 8.7).
+            // The reset says that the request was not processed and may be sent again elsewhere (RFC 9113, 8.7).
             return respond.send_reset(Reason::REFUSED_STREAM);
         }
         self.idle.get_or_insert(0);
@@ -115,7 +114,8 @@ where
         self.requests.push((self.begin)(Incoming { request, respond, handled, taken }));
     }
 
-    /// Who takes requests back as soon as they are sent costs what they cost, and pays nothing.
+    /// Counts a completed request. Resets are limited, because each leaves work behind without a
+    /// response (CVE-2023-44487).
     fn count(&mut self, end: End) {
         match end {
             End::Answered => self.resets = self.resets.saturating_sub(1),
@@ -126,7 +126,6 @@ where
         }
     }
 
-    /// Ends a connection that asks for more than it may.
     fn calm(&mut self) {
         if self.closing.is_none() {
             connections::closed("flood", 1);
@@ -134,7 +133,7 @@ where
         }
     }
 
-    /// Whether there was something to do about leaving.
+    /// Closes the connection if it was asked to; returns `true` if there was something to do.
     fn leave(&mut self) -> bool {
         if self.activity.connection.left().is_none() {
             return false;
@@ -164,14 +163,13 @@ where
             return Poll::Ready(());
         }
         let Self { closing: Some(late), activity, .. } = self else { return Poll::Pending };
-        // Who still takes what was sent to it has the time of those that leave.
+        // A closing connection gets more time while its client still receives.
         if activity.has_moved() && activity.connection.left().is_some() && !activity.connection.is_late() {
             late.set(sleep(LINGER));
         }
         late.as_mut().poll(cx)
     }
 
-    /// Says what the connection is doing now.
     fn tell(&mut self) {
         let activity = &*self.activity;
         let Some(idle) = &mut self.idle else { return };
@@ -180,7 +178,7 @@ where
         }
         let (phase, since) = match (activity.phase(), activity.partial()) {
             (Some(phase), _) => (phase, *idle),
-            // What ended meanwhile has its time, too.
+            // The client gets its full time after the last response, too.
             (None, Some(since)) => (Phase::Opening, since.max(*idle)),
             (None, None) => (Phase::Idle, *idle),
         };
@@ -188,7 +186,7 @@ where
     }
 }
 
-/// Octets of a head as it was unpacked.
+/// Size of the decompressed header fields, in bytes.
 fn size<B>(request: &http_types::Request<B>) -> usize {
     request.headers().iter().map(|(name, value)| name.as_str().len() + value.len()).sum()
 }

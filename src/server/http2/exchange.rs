@@ -1,5 +1,5 @@
-//! One request of a connection: from the app's call to the end of its answer and of a short body that nobody read,
-//! or until the client does not want it any more.
+//! One HTTP/2 request: from the call of the app to the end of the response and of a short unread body, or until the
+//! client resets the stream.
 
 use std::future::poll_fn;
 use std::net::SocketAddr;
@@ -25,7 +25,7 @@ use super::wire::{Activity, Handled};
 use crate::server::capacity::Taken;
 use crate::server::expect::watched;
 
-/// A request as it came, what says that it is under way, and the room it takes.
+/// A request as it arrived, its guard for the phase of the connection, and its permit.
 pub(super) struct Incoming {
     pub(super) request: http_types::Request<RecvStream>,
     pub(super) respond: SendResponse<Bytes>,
@@ -33,16 +33,13 @@ pub(super) struct Incoming {
     pub(super) taken: Option<Taken>,
 }
 
-/// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// With an answer.
     Answered,
-    /// The client did not want it any more.
     Reset,
 }
 
-/// Calls the app and sends what it answers. The call is dropped when the client takes its request back.
+/// Calls the app and sends its response. Drops the call when the client resets the stream.
 pub(super) async fn exchange<S, B>(
     app: Rc<S>,
     incoming: Incoming,
@@ -74,17 +71,17 @@ where
         wanted
     });
     let answered = {
-        // A panic must end its request, not those beside it.
+        // A panic must end only its own request.
         let mut call = pin!(AssertUnwindSafe(async { app.call(request).await }).catch_unwind());
         poll_fn(|cx| {
             if respond.poll_reset(cx).is_ready() {
                 return Poll::Ready(None);
             }
             let polled = call.as_mut().poll(cx);
-            // What nobody will read keeps no room from other bodies.
+            // An unread body must not occupy the connection window that other bodies need.
             let _ = rest.poll(cx);
             if polled.is_pending() && wanted.as_ref().is_some_and(|wanted| wanted.take()) {
-                // Who is not told sends its body all the same, a little later.
+                // A client that misses the 100 sends its body anyway, a little later.
                 let _ = respond.send_informational(go_on());
             }
             polled.map(Some)
@@ -107,12 +104,12 @@ where
     }
 }
 
-/// Sends the answer, and takes what is left of the body beside it.
+/// Sends the response while the rest of the body is discarded.
 async fn ended(sent: impl Future<Output = Result<(), h2::Error>>, rest: Rest) -> End {
     try_join(sent, rest.ended().map(Ok)).await.map_or(End::Reset, |_| End::Answered)
 }
 
-/// Whether the client keeps its body back until it is told to send it (RFC 9110, 10.1.1).
+/// `true` if the client waits for a 100 before it sends the body (RFC 9110, 10.1.1).
 fn waits(request: &Request) -> bool {
     let expectation = request.head().headers.get(EXPECT);
     expectation.is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"))

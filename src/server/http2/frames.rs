@@ -1,9 +1,9 @@
-//! Where in a client's frames (RFC 9113, 4.1) what was read ends: between two of them, or in the middle of one.
+//! A counter of the frames that a client sends (RFC 9113, 4.1).
 //!
-//! That, and how many there are, is all this looks at. A client that begins something and never ends it looks like an
-//! idle one to everything else.
+//! It tracks frame boundaries only. A client that begins a frame and never completes it looks
+//! idle to the HTTP/2 library.
 
-/// What a client sends before its first frame, octets (RFC 9113, 3.4).
+/// Length of the connection preface, in bytes (RFC 9113, 3.4).
 const PREFACE: usize = 24;
 const HEAD: usize = 9;
 const DATA: u8 = 0;
@@ -11,40 +11,37 @@ const HEADERS: u8 = 1;
 const CONTINUATION: u8 = 9;
 const END_HEADERS: u8 = 4;
 
-/// What was read.
 #[derive(Default)]
 pub(super) struct Read {
-    /// Whether something came to its end.
+    /// `true` if a frame, a field block or the preface ended.
     pub(super) any_ended: bool,
-    /// How many frames began.
+    /// Number of frames that began.
     pub(super) frames: usize,
-    /// Those of them that are neither a piece of a body nor the rest of some fields: both have bounds of their own.
+    /// Those that count against the allowance: neither body data nor CONTINUATION, which have other limits.
     pub(super) charged: usize,
 }
 
-/// A place in what a client sends.
+/// The position in a client's frames.
 pub(super) struct Frames {
-    /// What is left of the preface, or of the payload of a frame.
+    /// Remaining bytes of the preface, or of a frame's payload.
     left: usize,
     head: [u8; HEAD],
-    /// How much of the head is there.
+    /// Received bytes of the frame header.
     filled: usize,
-    /// Whether the fields of a request go on in the next frame: they count as one with it.
+    /// `true` if a field block continues in the next frame: the frames of a block count as one.
     goes_on: bool,
 }
 
 impl Frames {
-    /// Nothing was read.
     pub(super) fn new() -> Self {
         Self { left: PREFACE, head: [0; HEAD], filled: 0, goes_on: false }
     }
 
-    /// Whether what was read ends in the middle of something.
+    /// `true` if the input ends within a frame, a field block or the preface.
     pub(super) fn is_partial(&self) -> bool {
         self.left > 0 || self.filled > 0 || self.goes_on
     }
 
-    /// Reads on.
     pub(super) fn read(&mut self, mut octets: &[u8]) -> Read {
         let mut read = Read::default();
         while !octets.is_empty() {

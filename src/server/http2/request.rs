@@ -1,4 +1,4 @@
-//! A request of HTTP/2 as the app knows requests: with the fields that it would have over HTTP/1.1.
+//! Converts an HTTP/2 request to the form that it would have over HTTP/1.1.
 
 use std::net::SocketAddr;
 
@@ -10,15 +10,15 @@ use http_types::request::Parts;
 use super::body::Body;
 use crate::server::connections;
 
-/// Most fields of a request, as over HTTP/1.1.
+/// Most header fields of a request, as over HTTP/1.1.
 const MOST_FIELDS: usize = 96;
 const MALFORMED_METHOD: Refused = Refused::Malformed(":method: does not read");
 const MALFORMED_PATH: Refused = Refused::Malformed(":path: does not read");
 
-/// The request of a stream.
+/// Converts the request of a stream.
 ///
 /// # Errors
-/// What makes it none that the app would understand.
+/// When the request is malformed or has too many fields.
 pub(super) fn request(parts: Parts, body: Option<Body>, peer: SocketAddr) -> Result<Request, Refused> {
     if parts.headers.len() > MOST_FIELDS {
         return Err(Refused::TooLarge);
@@ -39,7 +39,7 @@ pub(super) fn request(parts: Parts, body: Option<Body>, peer: SocketAddr) -> Res
     fields(&parts, &mut head.headers).ok_or(Refused::Malformed("a field does not read"))?;
     if let Some(authority) = parts.uri.authority() {
         let authority = authority.as_str();
-        // Who asks for one authority in two ways must mean the same one.
+        // A request that names its authority twice must name the same one.
         if head.headers.get_all(HOST).any(|host| !host.as_bytes().eq_ignore_ascii_case(authority.as_bytes())) {
             return Err(Refused::Malformed("host: another one than :authority"));
         }
@@ -56,16 +56,15 @@ fn fields(parts: &Parts, headers: &mut HeaderMap) -> Option<()> {
     Some(())
 }
 
-/// Why a request does not get to the app.
+/// The reason for which a request does not reach the app.
 pub(super) enum Refused {
-    /// It has too many fields.
     TooLarge,
-    /// This is wrong with it.
+    /// The problem, as text for the client.
     Malformed(&'static str),
 }
 
 impl Refused {
-    /// The answer, which is counted: the app does not hear of it.
+    /// Renders the response, and counts it because the app does not.
     pub(super) fn answer(self) -> Response<BoxBody> {
         let (word, status, text) = match self {
             Self::TooLarge => {

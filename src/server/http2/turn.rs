@@ -1,8 +1,8 @@
-//! How much is done for a connection before the others of its worker have their turn.
+//! Limits the work for a connection before its worker serves other connections.
 //!
-//! A connection in full flow wakes itself: a handler that ends, an answer that goes on. What it may do in a turn would
-//! hold nothing if that began the next one. So a turn that ended because it had its share is followed by a rest, until
-//! those that are ready have had their turn and the sockets were looked at, whatever wakes the connection meanwhile.
+//! A busy connection wakes itself whenever a handler completes or a response continues. If that began the next time
+//! slice, the limit would have no effect. So a used-up slice is followed by a rest: until the other ready tasks have
+//! run and the sockets were polled, wakes of the connection do nothing.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -13,24 +13,22 @@ use futures_util::task::AtomicWaker;
 
 use crate::server::stream::yielding;
 
-/// How much is read in a turn, octets; and how much the heads that begin requests in one may be unpacked to: that may
-/// be hundreds of times what came.
+/// Bytes that may be read in a time slice. Also the limit on decompressed header fields of the requests that begin in
+/// it, which may be hundreds of times the received bytes.
 pub(super) const SHARE: usize = 64 << 10;
 
-/// The turns of a connection.
 pub(super) struct Turn {
     left: Cell<usize>,
     rest: Arc<Rest>,
 }
 
 impl Turn {
-    /// The first one, which has begun.
     pub(super) fn new() -> Self {
         let rest = Rest { is_over: AtomicBool::new(true), task: AtomicWaker::new() };
         Self { left: Cell::new(SHARE), rest: Arc::new(rest) }
     }
 
-    /// Begins the next one, unless it is still the turn of others: then the task of the connection is woken after it.
+    /// Begins the next time slice. Returns `false` during a rest, after which the task is woken.
     pub(super) fn begin(&self, cx: &Context<'_>) -> bool {
         self.rest.task.register(cx.waker());
         if !self.rest.is_over.load(Ordering::Acquire) {
@@ -40,17 +38,16 @@ impl Turn {
         true
     }
 
-    /// So many octets were read.
     pub(super) fn take(&self, octets: usize) {
         self.left.set(self.left.get().saturating_sub(octets));
     }
 
-    /// Whether more may be read in this turn.
+    /// `true` if no more may be read in this time slice.
     pub(super) fn is_over(&self) -> bool {
         self.left.get() == 0
     }
 
-    /// Ends it, with more to be done: others have their turn.
+    /// Ends the time slice while there is more to do, and begins a rest.
     pub(super) fn end(&self, cx: &Context<'_>) {
         if self.rest.is_over.swap(false, Ordering::AcqRel) {
             self.rest.task.register(cx.waker());
@@ -59,7 +56,7 @@ impl Turn {
     }
 }
 
-/// The turn of others.
+/// The rest between two time slices.
 struct Rest {
     is_over: AtomicBool,
     task: AtomicWaker,

@@ -1,10 +1,8 @@
-//! What the octets of an HTTP/2 connection move on, and what its task learns from them.
+//! The byte stream of an HTTP/2 connection, which observes its traffic.
 //!
-//! One turn of the task reads only so much: a client in full flow leaves room for the others of the worker.
-//!
-//! Octets that come to a socket that is closed take with them what it had not sent yet. So the client closes first
-//! where nobody waits for the place, at a stop, and the last answer is not long ago: what it still sends, about the
-//! answers that it reads, is thrown away.
+//! Bytes that arrive at a closed socket make the kernel discard what it has not sent yet. So at a stop, shortly after
+//! a response, the client closes first, and what it still sends is discarded. When another connection needs the slot,
+//! the server does not wait.
 
 use std::cell::Cell;
 use std::io;
@@ -22,29 +20,26 @@ use crate::server::connection::{Connection, Phase};
 use crate::server::connections::Place;
 use crate::server::stream::Transport;
 
-/// What a frame counts in a turn beside its octets: the shortest are work, too.
+/// Bytes that each frame adds to its length in the accounting of a time slice, because short frames cost time, too.
 const FRAME: usize = 256;
 
-/// What happens on a connection, for its task. Times are the connection's.
+/// The activity on a connection. Times are those of [`Connection`].
 pub(super) struct Activity {
-    /// Its connection.
     pub(super) connection: Arc<Connection>,
-    /// Requests with their handlers.
+    /// Number of requests in their handlers.
     handled: Cell<usize>,
-    /// Those of them that wait for more of their bodies.
+    /// Number of those that wait for more of their bodies.
     receiving: Cell<usize>,
-    /// Whether an answer went on, or a request ended, since the task looked.
+    /// `true` if a response progressed or a request ended since the last check.
     moved: Cell<bool>,
-    /// Since when something that the client began is not there whole.
+    /// Since when a frame of the client is incomplete.
     partial: Cell<Option<u64>>,
-    /// Its turns among the others of the worker.
     pub(super) turn: Turn,
-    /// Frames that it may still send.
+    /// Frames that the client may still send.
     pub(super) allowance: Allowance,
 }
 
 impl Activity {
-    /// Of a connection on which nothing has happened.
     pub(super) fn new(connection: Arc<Connection>) -> Rc<Self> {
         let (handled, receiving) = (Cell::new(0), Cell::new(0));
         let (moved, partial, turn) = (Cell::new(false), Cell::new(None), Turn::new());
@@ -52,7 +47,7 @@ impl Activity {
         Rc::new(Self { connection, handled, receiving, moved, partial, turn, allowance })
     }
 
-    /// What the requests with their handlers make of the connection.
+    /// The phase that the current requests imply; `None` if there are none.
     pub(super) fn phase(&self) -> Option<Phase> {
         match (self.handled.get(), self.receiving.get()) {
             (0, _) => None,
@@ -61,7 +56,7 @@ impl Activity {
         }
     }
 
-    /// Whether a request is with its handler. What was given up is no reason to stay.
+    /// `true` if a handler prevents the connection from closing. Request bodies that were given up do not count.
     pub(super) fn is_busy(&self) -> bool {
         match self.phase() {
             Some(Phase::Receiving) => !self.connection.is_given_up(),
@@ -69,32 +64,28 @@ impl Activity {
         }
     }
 
-    /// How many requests wait for more of their bodies.
     pub(super) fn receiving(&self) -> usize {
         self.receiving.get()
     }
 
-    /// Since when the client has not ended what it began.
     pub(super) fn partial(&self) -> Option<u64> {
         self.partial.get()
     }
 
-    /// An answer went on.
     pub(super) fn moves(&self) {
         self.moved.set(true);
     }
 
-    /// Whether something went on since this was asked last.
+    /// `true` if there was progress since the last call.
     pub(super) fn has_moved(&self) -> bool {
         self.moved.take()
     }
 }
 
-/// A request with its handler.
+/// A guard for a request in its handler.
 pub(super) struct Handled(Rc<Activity>);
 
 impl Handled {
-    /// Begins when the request was read.
     pub(super) fn begin(activity: &Rc<Activity>) -> Self {
         activity.handled.set(activity.handled.get() + 1);
         Self(Rc::clone(activity))
@@ -108,11 +99,10 @@ impl Drop for Handled {
     }
 }
 
-/// A handler that waits for more of a body.
+/// A guard for a handler that waits for more of a body.
 pub(super) struct Receiving(Rc<Activity>);
 
 impl Receiving {
-    /// Begins when nothing of it is there.
     pub(super) fn begin(activity: &Rc<Activity>) -> Self {
         activity.receiving.set(activity.receiving.get() + 1);
         Self(Rc::clone(activity))
@@ -126,20 +116,19 @@ impl Drop for Receiving {
     }
 }
 
-/// The octets of a connection. The socket closes before the place is free.
+/// The byte stream of a connection. The socket closes before the slot is freed.
 pub(super) struct Wire {
     transport: Transport,
     frames: Frames,
-    /// Whether octets wait for the client to take some.
+    /// `true` if a write waits for the client.
     blocked: bool,
-    /// Whether all is said that there was to say.
+    /// `true` if the sending side was shut down.
     shut: bool,
     activity: Rc<Activity>,
     place: Place,
 }
 
 impl Wire {
-    /// The octets of the connection in a place.
     pub(super) fn new(transport: Transport, place: Place, activity: &Rc<Activity>) -> Self {
         let activity = Rc::clone(activity);
         Self { transport, frames: Frames::new(), blocked: false, shut: false, activity, place }
@@ -159,7 +148,7 @@ impl Wire {
         }
     }
 
-    /// Throws away what comes until the client has closed its side.
+    /// Discards input until the client has closed its side.
     fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut scrap = [0; 1024];
         loop {
@@ -172,7 +161,7 @@ impl Wire {
         }
     }
 
-    /// Notes how many octets left.
+    /// Notes how many bytes were written.
     fn written(&mut self, polled: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if let Poll::Ready(Ok(octets)) = polled {
             self.activity.allowance.earn(octets as u64);
@@ -180,7 +169,7 @@ impl Wire {
         self.noted(polled)
     }
 
-    /// Notes whether octets move.
+    /// Notes if writing makes progress.
     fn noted<T>(&mut self, polled: Poll<T>) -> Poll<T> {
         if polled.is_pending() {
             self.blocked = true;

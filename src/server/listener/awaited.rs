@@ -1,4 +1,4 @@
-//! The body of a request of HTTP/1.1: while its reader waits for more of it, its connection waits for its client.
+//! HTTP/1.1 request bodies: while a handler waits for more of one, the connection counts as waiting for its client.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,20 +11,20 @@ use futures_util::Stream;
 
 use crate::server::connection::Connection;
 
-/// Octets of a chunked body that are read before the handler takes some.
+/// Bytes of a chunked body that are read ahead of the handler.
 pub(super) const CHUNKED: u64 = 64 << 10;
 
-/// The body of the request that is under way on a connection.
+/// Wraps the body of the current request on a connection.
 pub(super) fn awaited(payload: Payload, connection: &Arc<Connection>, is_chunked: bool) -> Payload {
     let awaited = Awaited { payload, connection: Arc::clone(connection), is_chunked };
     Payload::Stream { payload: Box::pin(awaited) }
 }
 
-/// A body that says when it is waited for.
+/// A body that reports when its reader waits.
 struct Awaited {
     payload: Payload,
     connection: Arc<Connection>,
-    /// How long a chunked one is shows at its end.
+    /// The length of a chunked body is known only at its end.
     is_chunked: bool,
 }
 

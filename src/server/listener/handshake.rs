@@ -1,7 +1,7 @@
 //! TLS handshakes: fair by client network, and off the HTTP workers.
 //!
-//! A handshake costs the server a signature and a key agreement, 0.2 to 10 ms of CPU by the type of its key. Any client
-//! can start many at once, so they run in the [CPU queue](crate::turns::cpu), as jobs of the client's network. The
+//! A handshake costs the server a signature and a key agreement, 0.2 to 10 ms of CPU by the type of its key. A client
+//! can start many concurrently, so they run in the [CPU queue](crate::turns::cpu), as jobs of the client's network. The
 //! worker only waits for the client's messages.
 
 use std::io;
@@ -24,17 +24,15 @@ use crate::server::stream::Transport;
 use crate::server::tls::HTTP2;
 use crate::turns::{Caller, cpu};
 
-/// The handshakes of one listener.
 #[derive(Clone)]
 pub(super) struct Handshakes(Arc<ServerConfig>);
 
 impl Handshakes {
-    /// Handshakes with these settings.
     pub(super) fn new(config: ServerConfig) -> Self {
         Self(Arc::new(config))
     }
 
-    /// Agrees on TLS and on the version of HTTP, unless it takes too long or the connection has to leave.
+    /// Performs a handshake and selects the HTTP version. Fails on a timeout, or when the connection must close.
     pub(super) async fn agree(&self, stream: TcpStream, place: &Place) -> io::Result<(Transport, Protocol)> {
         let stream = tokio::select! {
             agreed = tokio::time::timeout(HEAD_TIMEOUT, self.accept(stream, place)) => {
@@ -74,7 +72,7 @@ impl Handshakes {
 /// The result of a step, and the handshake to continue.
 type Step = (Poll<io::Result<TlsStream<TcpStream>>>, Accept<TcpStream>);
 
-/// Goes on with a handshake as far as the client's messages go that have arrived.
+/// Continues a handshake with the client's messages that have arrived.
 fn step(mut handshake: Accept<TcpStream>) -> Step {
     let polled = Pin::new(&mut handshake).poll(&mut Context::from_waker(Waker::noop()));
     (polled, handshake)
@@ -100,7 +98,7 @@ mod tests {
     use super::*;
     use crate::x509::testing::root;
 
-    /// Gives every client the same certificate, and notes the threads that ask for it.
+    /// Presents the same certificate to every client, and records the threads that ask for it.
     #[derive(Debug)]
     struct Recording {
         certificate: Arc<CertifiedKey>,
@@ -129,7 +127,7 @@ mod tests {
         let recording = Arc::new(Recording { certificate: Arc::new(certificate), threads: Mutex::default() });
         let server = ServerConfig::builder_with_provider(provider(&[SECP256R1])).with_safe_default_protocol_versions();
         let server = server.unwrap().with_no_client_auth().with_cert_resolver(recording.clone());
-        // Its key share is of a group that the server does not take, so that the server asks for another one.
+        // Its key share is of a group that the server does not accept, so that the server requests another one.
         let client = ClientConfig::builder_with_provider(provider(&[X25519, SECP256R1]));
         let client = client.with_safe_default_protocol_versions().unwrap();
         let mut trusted = RootCertStore::empty();
@@ -142,7 +140,7 @@ mod tests {
             TlsConnector::from(client).connect("a.test".try_into().unwrap(), stream).await.map(drop)
         });
         let (stream, peer) = listener.accept().await.unwrap();
-        // Whether the client takes the name in the certificate is not the question.
+        // The client may reject the name in the certificate; only the threads matter.
         let _ = Handshakes::new(server).handshake(stream, CallerNetwork::of(peer.ip())).await;
         let _ = connecting.await.unwrap();
         let threads = recording.threads.lock().unwrap();

@@ -1,18 +1,18 @@
-//! The host that a request names: `Host`, which HTTP/2 requests get from `:authority`.
+//! Validates the `Host` of a request, which HTTP/2 requests get from `:authority`.
 
 use std::net::Ipv6Addr;
 
 use actix_web::http::header::{HOST, HeaderMap};
 
-/// Longest host, bytes (RFC 1035, 2.3.4, and its port).
+/// Longest host, in bytes (RFC 1035, 2.3.4), including a port.
 const MAX_HOST: usize = 261;
 
-/// Whether the host of a request is well-formed, if it names one (RFC 9110, 7.2).
+/// `true` if the host of a request is well-formed or absent (RFC 9110, 7.2).
 pub(super) fn is_valid(headers: &HeaderMap) -> bool {
     headers.get_all(HOST).all(|host| host.to_str().is_ok_and(is_authority))
 }
 
-/// Whether a text is a host with or without a port (RFC 3986, 3.2.2), without a user.
+/// `true` if a text is a host with an optional port, without user information (RFC 3986, 3.2.2).
 fn is_authority(text: &str) -> bool {
     if text.len() > MAX_HOST {
         return false;
@@ -24,13 +24,13 @@ fn is_authority(text: &str) -> bool {
     is_name(name) && is_port(port)
 }
 
-/// An IPv6 address, with or without a zone (RFC 6874).
+/// `true` for an IPv6 address with an optional zone (RFC 6874).
 fn is_ipv6(text: &str) -> bool {
     let (address, zone) = text.split_once('%').unwrap_or((text, "0"));
     address.parse::<Ipv6Addr>().is_ok() && !zone.is_empty() && zone.bytes().all(|b| is_unreserved(b) || b == b'%')
 }
 
-/// Nothing, or a colon and perhaps a number.
+/// `true` for an empty text, or a colon and an optional port number.
 fn is_port(text: &str) -> bool {
     let Some(digits) = text.strip_prefix(':') else { return text.is_empty() };
     digits.bytes().all(|b| b.is_ascii_digit()) && (digits.is_empty() || digits.parse::<u16>().is_ok())

@@ -1,14 +1,10 @@
-//! The server's part of a backup: it holds its database file still while somebody copies it.
+//! The server side of a backup: keeps the database file unchanged while the caller copies it.
 //!
-//! The caller asks `{"command": "backup"}`; when that is answered, the database file does not change until the caller
-//! says `{"release": true}` or leaves: what is committed meanwhile stays in the log, which may be copied too, at any
-//! moment. The answer to the second line says that the file was held all the time; without it the copy is worth
-//! nothing. The server itself reads and writes nothing for it.
-//!
-//! When the copy is whole, on disk and has its name, the caller says `{"command": "backup-made"}`: until then there is no
-//! backup to be told of.
-//!
-//! A log that is not moved grows. So nobody holds the file for longer than an hour, nor when the disk gets full.
+//! After the response to `{"command": "backup"}` the database file does not change until the caller sends
+//! `{"release": true}` or disconnects. Commits go to the write-ahead log, which may be copied at any moment. The second
+//! response confirms that the file was held all the time; without it the copy is worthless. When the copy is complete
+//! and synced, the caller sends `{"command": "backup-made"}`, which updates the metric. As the log grows during a hold,
+//! the hold ends after an hour, or when the disk gets full.
 
 use std::time::{Duration, Instant};
 
@@ -23,12 +19,11 @@ use crate::telemetry::BACKUP_LAST_SUCCESS;
 
 /// Longest time for which the file is held.
 pub(super) const LONGEST: Duration = Duration::from_secs(3600);
-/// Longest time for which a word about a copy is worked at.
+/// Time limit for the command `backup-made`.
 pub(super) const LONGEST_WORD: Duration = Duration::from_secs(5);
-/// Between two signs of life, and two looks at the disk.
+/// Interval between two `working` lines and checks of the disk.
 const BEAT: Duration = Duration::from_secs(5);
 
-/// Holds the database file until the caller has copied it.
 pub(super) fn run<'a>(
     context: &'a Context,
     _: &'a Value,
@@ -36,7 +31,7 @@ pub(super) fn run<'a>(
 ) -> LocalBoxFuture<'a, Result<Value>> {
     async move {
         let Conversation { ears, mouth } = conversation;
-        // It is waited for while the log is moved, which takes its time when the log is long.
+        // Waits while the log is checkpointed, which takes long for a long log.
         let held = with_beats(mouth, BEAT, || Ok(()), context.storage.hold_file()).await?;
         let started = Instant::now();
         mouth.say(&json!({ "result": { "held": true } })).await?;
@@ -51,7 +46,6 @@ pub(super) fn run<'a>(
     .boxed_local()
 }
 
-/// Takes note of a copy that is there.
 pub(super) fn made<'a>(
     context: &'a Context,
     _: &'a Value,
@@ -65,7 +59,7 @@ pub(super) fn made<'a>(
     .boxed_local()
 }
 
-/// Waits for `work`, with a look and a sign of life after each `beat`.
+/// Waits for `work`; after each `beat` runs `look` and sends a `working` line.
 async fn with_beats<T>(
     mouth: &mut Mouth,
     beat: Duration,

@@ -1,4 +1,4 @@
-//! The commands' end of the socket. It blocks: a command line waits for nothing else.
+//! The client side of the operator's socket. It blocks, because a command line has nothing else to do.
 
 use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
 use std::net::Shutdown;
@@ -13,7 +13,7 @@ use super::place::Place;
 use super::wire::LINE;
 use crate::error::{Error, Kind, Result};
 
-/// Longest silence of a server that works: it says something every few seconds.
+/// Longest silence of a working server, which sends a line every few seconds.
 const SILENCE: Duration = Duration::from_secs(30);
 
 /// A connection to the server that runs on a data folder, for one command.
@@ -43,24 +43,24 @@ impl Client {
         Ok(Some(Self(BufReader::new(stream))))
     }
 
-    /// Sends a line and waits for what becomes of it.
+    /// Sends a line and waits for its result.
     ///
     /// # Errors
-    /// What the server refuses, and `Unavailable` when it leaves or falls silent.
+    /// The error that the server reports; `Unavailable` when it disconnects or stays silent.
     pub fn ask(&mut self, line: &Value) -> Result<Value> {
         let sent = say(self.0.get_ref(), line);
-        // Who leaves has said why before.
+        // A server that disconnected may have sent an error before.
         self.answer().map_err(|heard| match sent {
             Err(error) if heard.is_end => Error::unavailable("the server does not answer", error),
             _ => heard.error,
         })
     }
 
-    /// Does `work` while the server goes on with what it was asked, then sends a line and waits for what becomes of it.
-    /// When the server gives up meanwhile, leaves or falls silent, `work` is told to stop.
+    /// Does `work` while the server processes the previous line, then sends `line` and waits for the result. `work`
+    /// gets a flag, which is set when the server reports an error, disconnects or stays silent.
     ///
     /// # Errors
-    /// Those of [`ask`](Self::ask), whatever `work` makes of being stopped, and those of `work`.
+    /// As [`ask`](Self::ask); the errors of `work`.
     pub fn ask_after<T>(&mut self, work: impl FnOnce(&AtomicBool) -> Result<T>, line: &Value) -> Result<(T, Value)> {
         let mouth = self.0.get_ref().try_clone().map_err(gone)?;
         let stop = AtomicBool::new(false);
@@ -72,7 +72,7 @@ impl Client {
             });
             let done = work(&stop);
             let stopped = stop.load(Ordering::Acquire);
-            // What cannot be sent any more is explained by what is heard.
+            // A failure to send is explained by what the server has sent.
             let _ = if done.is_ok() { say(&mouth, line) } else { mouth.shutdown(Shutdown::Both) };
             let heard = hearing.join().map_err(|_| Error::internal("the socket's reader has panicked"))?;
             match done {
@@ -82,7 +82,7 @@ impl Client {
         })
     }
 
-    /// The next line that is more than a sign of life.
+    /// Reads the next line that is not a `working` line.
     fn answer(&mut self) -> Result<Value, Heard> {
         loop {
             let mut line = Vec::new();
@@ -101,10 +101,9 @@ impl Client {
     }
 }
 
-/// What is heard in the place of a result.
 struct Heard {
     error: Error,
-    /// The end, and not a word about it.
+    /// `true` if the connection ended without an error message.
     is_end: bool,
 }
 
@@ -138,13 +137,13 @@ mod tests {
 
     const WORKING: &str = "{\"working\":true}\n";
 
-    /// A client of a server that does as `server` says.
+    /// A client of a server that runs `server` for the connection.
     fn client(server: impl FnOnce(BufReader<UnixStream>) + Send + 'static) -> (tempfile::TempDir, Client) {
         let folder = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(folder.path().join(NAME)).unwrap();
         std::thread::spawn(move || {
             let (stream, _) = listener.accept().unwrap();
-            // Whoever is not read for so long fails.
+            // Fails if the client does not read for this long.
             stream.set_write_timeout(Some(Duration::from_secs(2))).unwrap();
             server(BufReader::new(stream));
         });
@@ -206,7 +205,7 @@ mod tests {
         let (_folder, mut client) = client(|mut stream| {
             stream.get_mut().write_all(b"{\"error\":\"too many\"}\n").unwrap();
         });
-        // The server has left by now.
+        // The server has disconnected by now.
         std::thread::sleep(Duration::from_millis(200));
         assert_eq!(client.ask(&json!({ "command": "backup" })).unwrap_err().to_string(), "too many");
     }

@@ -1,10 +1,9 @@
-//! How somebody who has the seal key is given a token.
+//! Hands out a token to a caller that proves possession of the seal key.
 //!
-//! What the caller asked for is answered by a question ([`Question`](crate::storage::seal::Question)), and the caller says
-//! `{"proof": …}`, what it seals in base64. Whoever can answer could open the store without this server. It is answered the
-//! token, and says `{"taken": true}` when somebody has it; else it is revoked again.
-//!
-//! The audit hears of it as of a request, of refusals too; what cannot be recorded is not done.
+//! The server sends a challenge ([`Question`](crate::storage::seal::Question)), and the caller responds with `{"proof":
+//! …}`, the sealed value in base64. A caller that can do this could also open the store without the server. The server
+//! then sends the token, and revokes it unless the caller confirms with `{"taken": true}`. The audit devices record
+//! this like a request, rejections included; if they cannot, no token is handed out.
 
 use std::time::{Duration, Instant};
 
@@ -21,12 +20,12 @@ use crate::error::{Error, Kind, Result};
 use crate::http::secrets::render::status;
 use crate::secret::Secret;
 
-/// Longest time of such a talk; the key may be in a device that is slow.
+/// Time limit for the whole exchange; the key may be in a slow device.
 pub(super) const LONGEST: Duration = Duration::from_secs(120);
-/// How long the audit may take, and the caller to say that somebody has the token.
+/// Time limit for the audit, and for the caller's confirmation.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Whether the caller has the seal key.
+/// Sends a challenge; `true` if the caller has the seal key.
 pub(super) async fn proved(context: &Context, conversation: &mut Conversation) -> Result<bool> {
     let (question, answer) = context.storage.seal_question().await?;
     conversation.say(&json!({ "result": { "question": question } })).await?;
@@ -35,7 +34,7 @@ pub(super) async fn proved(context: &Context, conversation: &mut Conversation) -
     Ok(proof.is_some_and(|proof| proof == answer))
 }
 
-/// Gives the caller the token, which is revoked unless somebody takes it.
+/// Sends the token to the caller, and revokes it unless the caller confirms it.
 pub(super) async fn given(
     conversation: &mut Conversation,
     token: &str,
@@ -53,12 +52,10 @@ pub(super) async fn given(
     Ok(json!({ "taken": taken }))
 }
 
-/// Makes a token for somebody who has proved to have the seal key, or not, and has the audit hear of `command` as of a
-/// request on `path`.
+/// Creates a token if `proved`, and records `command` in the audit like a request on `path`.
 ///
 /// # Errors
-/// `Forbidden` without the proof; `Unavailable` when the audit does not take it, and the token is revoked then; those of
-/// its making.
+/// `Forbidden` without the proof; `Unavailable` when the audit fails, which revokes the token; the errors of `make`.
 pub(super) async fn recorded<T>(
     audit: &Audit,
     (command, path): (&str, &str),
@@ -81,7 +78,7 @@ pub(super) async fn recorded<T>(
     };
     let outcome = Outcome { status: 200, answer: Ok(shown(&made)) };
     if let Err(error) = record.outcome(&request(&id, path), &outcome, Instant::now() + PATIENCE).await {
-        // Nobody has it.
+        // The token has not been handed out yet.
         revoke(&made).await?;
         return Err(error);
     }
@@ -95,10 +92,10 @@ async fn refused<T>(record: &mut Record<'_>, request: &Request<'_>, error: Error
     Err(error)
 }
 
-/// The devices of a configuration, for a command that has the store open itself.
+/// Opens the configured audit devices, for commands that open the store themselves.
 ///
 /// # Errors
-/// `Invalid` when one of them does not open; those of the store.
+/// `Invalid` when a device cannot be opened; the errors of the store.
 pub async fn audit(store: &dyn AuthStore, declared: Vec<DeviceSettings>, clock: Clock) -> Result<Audit> {
     let writers = crate::server::audit::open(store, declared, &clock).await?;
     Ok(Audit::new(writers, Vec::new(), clock))

@@ -1,5 +1,5 @@
-//! Where the socket is. The name of a socket has at most 107 octets, and data folders are longer than that where
-//! people like them so: then the folder is opened, and the socket found by its descriptor.
+//! The path of the operator's socket. A socket path has at most 107 bytes. In a data folder with a longer path the
+//! socket is reached through a file descriptor of the folder.
 
 use std::fs::{File, Permissions};
 use std::io::{ErrorKind, Result};
@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 
 use tokio::net::UnixListener;
 
-/// The socket's name in the data folder.
+/// Name of the socket in the data folder.
 pub(super) const NAME: &str = "signet.sock";
-/// Its name until it is for its owner only.
+/// Temporary name, until only the owner has access.
 const NEW: &str = "signet.sock.new";
-/// Longest path that the system takes for a socket.
+/// Longest path of a socket, in bytes.
 const LONGEST: usize = 107;
 
-/// A folder, and the descriptor through which it is found when its name is too long.
+/// A folder, with the descriptor through which it is reached if its path is too long.
 pub(super) struct Place {
     folder: PathBuf,
     _open: Option<File>,
@@ -31,14 +31,14 @@ impl Place {
         Ok(Self { folder: PathBuf::from(format!("/proc/self/fd/{}", open.as_raw_fd())), _open: Some(open) })
     }
 
-    /// The path of the socket, for as long as this lives.
+    /// The path of the socket, valid as long as `self`.
     pub(super) fn socket(&self) -> PathBuf {
         self.folder.join(NAME)
     }
 }
 
-/// A listener in a folder that is this process's own. One that an earlier process left there gives way. Nobody
-/// finds it before it has mode 0600.
+/// Listens in a folder that this process has locked, replacing the socket of an earlier process. The socket gets its
+/// name only after its mode is 0600.
 pub(super) fn bind(folder: &Path) -> Result<UnixListener> {
     let place = Place::of(folder)?;
     let new = place.folder.join(NEW);

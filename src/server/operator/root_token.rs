@@ -1,8 +1,7 @@
-//! Another root token, for who has the seal key.
+//! Creates another root token for a caller that has the seal key; existing root tokens stay valid.
 //!
-//! The caller asks `{"command": "new-root-token"}`; [`handover`](super::handover) says how the talk goes on. It is made
-//! beside the root tokens that there are: what was made by those is theirs and stays. The first one of a store is made in
-//! the same way, on [`FIRST`].
+//! The command is `{"command": "new-root-token"}`; [`handover`](super::handover) describes the exchange. The first root
+//! token of a store is created in the same way, with the path [`FIRST`].
 
 use futures_util::FutureExt as _;
 use futures_util::future::LocalBoxFuture;
@@ -16,14 +15,13 @@ use crate::auth::Auth;
 use crate::error::Result;
 use crate::secret::Secret;
 
-/// What the first root token is called, and those that are made later.
+/// Display name of root tokens.
 pub const ROOT_NAME: &str = "root";
-/// What the audit calls it when a root token is made beside others.
+/// Audit path for the creation of an additional root token.
 pub const ANOTHER: &str = "sys/operator/new-root-token";
-/// And when the first one is made.
+/// Audit path for the creation of the first root token.
 pub const FIRST: &str = "sys/operator/init";
 
-/// Asks for the proof and makes the token.
 pub(super) fn run<'a>(
     context: &'a Context,
     _: &'a Value,
@@ -44,10 +42,10 @@ pub(super) fn run<'a>(
     .boxed_local()
 }
 
-/// Makes a root token for somebody who has proved to have the seal key, or not. `path` is what the audit calls it.
+/// Creates a root token if the caller has `proved` possession of the seal key. `path` is the audit path.
 ///
 /// # Errors
-/// `Forbidden` without the proof; `Unavailable` when the audit does not take it; those of the store.
+/// `Forbidden` without the proof; `Unavailable` when the audit fails; the errors of the store.
 pub async fn new_root_token(auth: &Auth, audit: &Audit, path: &'static str, proved: bool) -> Result<Secret> {
     let token = recorded(
         audit,

@@ -1,8 +1,8 @@
-//! A token of the projects API for a user who has none, for who has the seal key: whoever is invited gets the first one
-//! so, and whoever has lost theirs.
+//! Creates a projects API token for a user, if the caller has the seal key: for invited users, and
+//! for those who lost theirs.
 //!
-//! The caller asks `{"command": "new-user-token", "user": NAME}`, where the name is that of a user or their address;
-//! [`handover`](super::handover) says how the talk goes on.
+//! The command is `{"command": "new-user-token", "user": NAME}`, with a username or an email address;
+//! [`handover`](super::handover) describes the exchange.
 
 use futures_util::FutureExt as _;
 use futures_util::future::LocalBoxFuture;
@@ -17,10 +17,9 @@ use crate::projects::store::ITSELF;
 use crate::projects::{Access, Projects, token, user};
 use crate::secret::Secret;
 
-/// What the audit calls it, before the name of the user.
+/// Audit path, followed by the name of the user.
 const PATH: &str = "sys/operator/new-user-token/";
 
-/// Asks for the proof and makes the token.
 pub(super) fn run<'a>(
     context: &'a Context,
     line: &'a Value,
@@ -37,12 +36,12 @@ pub(super) fn run<'a>(
     .boxed_local()
 }
 
-/// Makes a token of the user of that name or address for somebody who has proved to have the seal key, or not. It ends
-/// after two years, as tokens do whose maker does not say otherwise.
+/// Creates a token for the user with this name or email address, if the caller has `proved` possession of the seal key.
+/// It expires after two years, the default of the projects API.
 ///
 /// # Errors
-/// `NotFound` when there is no such user; `Forbidden` without the proof; `Unavailable` when the audit does not take it;
-/// those of the store.
+/// `NotFound` when there is no such user; `Forbidden` without the proof; `Unavailable` when the audit
+/// fails; the errors of the store.
 pub async fn new_user_token(projects: &Projects, audit: &Audit, user: &str, proved: bool) -> Result<Secret> {
     let path = format!("{PATH}{user}");
     let made = recorded(
@@ -67,7 +66,7 @@ async fn make(projects: &Projects, name: &str) -> Result<Secret> {
     Ok(token.text)
 }
 
-/// Ends a token that nobody has.
+/// Deletes a token that was not handed out.
 ///
 /// # Errors
 /// Those of the store.

@@ -1,4 +1,4 @@
-//! Lines of JSON on a connection, as the server hears and says them. Refuses lines that are too long.
+//! Lines of JSON on a connection of the operator's socket, limited in length.
 
 use std::time::Duration;
 
@@ -9,21 +9,21 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
 use crate::error::{Error, Result};
 
-/// Longest line, octets.
+/// Longest line, in bytes.
 pub(super) const LINE: u64 = 64 << 10;
-/// How long a caller may take to read a line.
+/// Time limit for sending a line.
 const READ: Duration = Duration::from_secs(10);
 
-/// Both directions of a connection, which work beside each other.
+/// A connection; both directions work independently.
 pub(super) struct Conversation {
     pub(super) ears: Ears,
     pub(super) mouth: Mouth,
 }
 
-/// What the caller sends.
+/// The receiving side.
 pub(super) struct Ears(BufReader<OwnedReadHalf>);
 
-/// What the caller is sent.
+/// The sending side.
 pub(super) struct Mouth(OwnedWriteHalf);
 
 impl Conversation {
@@ -32,22 +32,20 @@ impl Conversation {
         Self { ears: Ears(BufReader::new(read)), mouth: Mouth(write) }
     }
 
-    /// The next line.
     pub(super) async fn hear(&mut self) -> Result<Value> {
         self.ears.hear().await
     }
 
-    /// One line.
     pub(super) async fn say(&mut self, line: &Value) -> Result<()> {
         self.mouth.say(line).await
     }
 }
 
 impl Ears {
-    /// The next line.
+    /// Receives a line.
     ///
     /// # Errors
-    /// `Unavailable` when the caller has left, `Malformed` for a line that is too long or no JSON.
+    /// `Unavailable` when the caller has disconnected, `Malformed` for a line that is too long or not JSON.
     pub(super) async fn hear(&mut self) -> Result<Value> {
         let mut line = Vec::new();
         let read = (&mut self.0).take(LINE).read_until(b'\n', &mut line).await;
@@ -63,10 +61,10 @@ impl Ears {
 }
 
 impl Mouth {
-    /// One line.
+    /// Sends a line.
     ///
     /// # Errors
-    /// `Unavailable` when the caller has left, or does not read.
+    /// `Unavailable` when the caller has disconnected or does not read.
     pub(super) async fn say(&mut self, line: &Value) -> Result<()> {
         let text = format!("{line}\n");
         let said = tokio::time::timeout(READ, self.0.write_all(text.as_bytes())).await;

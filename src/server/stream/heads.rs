@@ -1,36 +1,34 @@
-//! Line ends in the heads of HTTP/1.1 requests.
+//! Detects bare line feeds in the heads of HTTP/1.1 requests.
 //!
-//! HTTP of actix takes a bare line feed for the end of a line; a proxy in front of it may not, and two readers that see
-//! different requests can be played off against each other (RFC 9112, 2.2 and 11.2). The scanner follows the requests
-//! through the bytes of a connection and spoils a head with such a line end, so that HTTP refuses it.
+//! The HTTP implementation of actix accepts a bare line feed as the end of a line; a proxy in front of it may not.
+//! Parsers that see different requests enable request smuggling (RFC 9112, 2.2 and 11.2). The scanner follows the
+//! requests of a connection and replaces such line feeds by a NUL byte, so that HTTP rejects the head.
 
-/// Longest name of a field that tells how long a body is, bytes.
+/// Length of the longest field name that matters for the length of a body, in bytes.
 const LONGEST_NAME: usize = "transfer-encoding".len();
 
-/// A bare line feed where HTTP would ignore what takes its place.
+/// A bare line feed where HTTP would accept a replacement byte.
 #[derive(Debug)]
 pub(super) struct BareLineFeed;
 
-/// Follows the requests of a connection. What it does not understand HTTP refuses, and the connection ends.
+/// Follows the requests of a connection. HTTP rejects input that the scanner does not understand.
 #[derive(Default)]
 pub(super) struct HeadScanner {
     part: Part,
-    /// Whether the byte before was a carriage return.
+    /// `true` if the previous byte was a carriage return.
     after_return: bool,
     line: Line,
-    /// Whether the request line has been read.
     has_begun: bool,
     is_chunked: bool,
-    /// Bytes of the body.
+    /// Declared length of the body, in bytes.
     length: u64,
 }
 
-/// What the next byte belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Part {
     #[default]
     Head,
-    /// A body, or a chunk with its line end, of which so many bytes are to come.
+    /// A body, or a chunk with its line end, with `left` bytes to come.
     Body {
         left: u64,
         is_chunk: bool,
@@ -39,22 +37,21 @@ enum Part {
     Trailers,
 }
 
-/// A line on its way.
 #[derive(Default)]
 struct Line {
     bytes: usize,
     name: [u8; LONGEST_NAME],
     name_length: usize,
     has_value: bool,
-    /// The digits of its value.
+    /// The digits in its value, or the size of a chunk.
     number: u64,
 }
 
 impl HeadScanner {
-    /// Looks at the next bytes of a connection, and spoils a bare line feed in a head.
+    /// Scans the next bytes of a connection, and replaces bare line feeds in a head.
     ///
     /// # Errors
-    /// [`BareLineFeed`] in the trailers of a chunked body: the bytes must not be given to HTTP.
+    /// [`BareLineFeed`] in the framing of a chunked body: the bytes must not be passed to HTTP.
     pub(super) fn scan(&mut self, bytes: &mut [u8]) -> Result<(), BareLineFeed> {
         let mut at = 0;
         while at < bytes.len() {
@@ -80,7 +77,6 @@ impl HeadScanner {
     fn take(&mut self, byte: &mut u8) -> Result<(), BareLineFeed> {
         match *byte {
             b'\n' if self.after_return => self.end_line(),
-            // HTTP refuses a bare one behind the size of a chunk by itself.
             b'\n' if self.part == Part::Head => *byte = 0,
             b'\n' => return Err(BareLineFeed),
             b'\r' => {}
@@ -105,7 +101,7 @@ impl HeadScanner {
                 };
                 self.has_begun = false;
             }
-            // An empty line before the request line, a trailer, or nothing that has lines.
+            // An empty line before the request line, or a trailer.
             Part::Head | Part::Trailers | Part::Body { .. } => {}
         }
     }
@@ -123,7 +119,7 @@ impl HeadScanner {
 }
 
 impl Line {
-    /// Adds a byte; the size of a chunk is hexadecimal and has no name before it.
+    /// Adds a byte. The size of a chunk is hexadecimal and has no field name.
     fn push(&mut self, byte: u8, is_chunk_size: bool) {
         self.bytes += 1;
         if is_chunk_size {
@@ -154,7 +150,7 @@ impl Line {
 mod tests {
     use super::*;
 
-    /// The text as HTTP gets it in pieces of so many bytes, or that it gets nothing more.
+    /// The text as HTTP gets it from pieces of this length; `None` if the connection ends.
     fn scanned(text: &str, piece: usize) -> Option<String> {
         let mut scanner = HeadScanner::default();
         let mut bytes = text.as_bytes().to_vec();
