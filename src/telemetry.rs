@@ -1,9 +1,9 @@
-//! Metrics and logs: the catalogue of every metric ([`catalogue`]), the exporter, the access metrics of a route and of
-//! a mount, the log set-up ([`logs`]), the line of every request ([`access`]), the trace of a request, a store that fails
-//! ([`outage`]), the time since the last request ([`traffic`]).
+//! Metrics and logs: the metric [`catalogue`], the exporter, request metrics by route and mount, the
+//! log setup ([`logs`]), the [`access`] log, trace contexts, [`outage`] logging and the time since the
+//! last request ([`traffic`]).
 //!
-//! Labels come from closed sets (a route's pattern, an operation, a status) and from the names that operators give to
-//! mounts and keys, never from a request. What a request records goes through handles that were registered once.
+//! Label values come from closed sets (route pattern, operation, status) or are names that operators gave to mounts and
+//! keys, never from a request. Requests record through handles that were registered once.
 
 pub mod access;
 mod answers;
@@ -45,7 +45,7 @@ use crate::error::{Error, Result};
 
 static EXPORTER: OnceLock<PrometheusHandle> = OnceLock::new();
 
-/// Installs the exporter; of several calls in one process the first counts.
+/// Installs the exporter. Further calls in the process have no effect.
 ///
 /// # Errors
 /// `Internal` when the process has another recorder.
@@ -68,8 +68,8 @@ fn install() -> std::result::Result<(), metrics_exporter_prometheus::BuildError>
     Ok(())
 }
 
-/// Tells the exporter unit and help. What has no labels, or one whose values are few and known, is there
-/// from the start, at zero: so an alert sees the first event, too.
+/// Registers unit and help in the exporter. Series without labels, or with a small known set of label values, are
+/// created with the value zero, so that an alert notices the first event.
 fn register(metric: &Metric) {
     let Metric { name, unit, help, .. } = *metric;
     let shown = metric.labels.is_empty();
@@ -92,7 +92,7 @@ fn register(metric: &Metric) {
     }
 }
 
-/// A form of the metrics page.
+/// A format of the metrics page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exposition {
     /// The Prometheus text format.
@@ -102,7 +102,7 @@ pub enum Exposition {
 }
 
 impl Exposition {
-    /// The media type.
+    /// Returns the media type.
     pub fn media_type(self) -> &'static str {
         match self {
             Self::Text => "text/plain; version=0.0.4",
@@ -111,7 +111,7 @@ impl Exposition {
     }
 }
 
-/// The metrics page, with the figures of the server that were looked up for it; no metrics before [`install_metrics`].
+/// Renders the metrics page, including the `looked_up` series. Empty before [`install_metrics`].
 pub fn rendered_metrics(exposition: Exposition, looked_up: &[Series]) -> String {
     match exposition {
         Exposition::Text => text_page(looked_up),
@@ -130,12 +130,12 @@ fn text_page(looked_up: &[Series]) -> String {
     page
 }
 
-/// The metrics as JSON: lists `Gauges`, `Counters`, `Samples` and the empty `Points`.
+/// Renders the metrics as JSON: lists `Gauges`, `Counters`, `Samples` and the empty `Points`.
 pub fn summarised_metrics(looked_up: &[Series]) -> serde_json::Map<String, serde_json::Value> {
     summary::of(&text_page(looked_up))
 }
 
-/// Moves recorded samples into their buckets. Must run every few seconds, or samples pile up.
+/// Moves recorded samples into their buckets. Must run every few seconds, or samples accumulate in memory.
 pub fn metrics_upkeep() {
     if let Some(handle) = EXPORTER.get() {
         handle.run_upkeep();

@@ -1,10 +1,9 @@
-//! The access line: one for every request, when it is answered.
+//! The access log: a line for every request, written when it completes.
 //!
-//! It is on the way of every request, so it is no event of the logging library, which would cost several times as
-//! much: it is put together in place ([`line`](super::line)) and left to a thread ([`output`](super::output)). It has
-//! the form of all other lines, text or JSON, and the target [`TARGET`], by which the log filter lets it through
-//! (`info,signet::access=off` does not). What it tells is the route as the table has it, never a path or a query as it
-//! was sent; names are short and escaped.
+//! The logging library would cost several times as much per event, so [`line`](super::line) formats the line in place,
+//! and the thread of [`output`](super::output) writes it. Lines have the format of all other log lines, text or JSON,
+//! and the target [`TARGET`], so that the log filter applies (`info,signet::access=off` suppresses them). They contain
+//! the route pattern, never the path or query of the request; names are truncated and escaped.
 
 use std::cell::RefCell;
 use std::net::IpAddr;
@@ -15,35 +14,35 @@ pub use super::line::{TARGET, is_on};
 use super::meter::RouteMeter;
 use super::output::OUTPUT;
 
-/// A request that was answered.
+/// A completed request.
 #[derive(Clone, Copy)]
 pub struct Access<'a> {
-    /// Its id.
+    /// The request id.
     pub id: &'a str,
-    /// The id of its trace; `""` without one.
+    /// The trace id; empty without a trace.
     pub trace_id: &'a str,
-    /// Its route.
+    /// The route.
     pub route: &'a RouteMeter,
-    /// The path of its mount; `""` for none.
+    /// The mount path; empty without a mount.
     pub mount: &'a str,
-    /// The display name of whoever asked; `""` for nobody.
+    /// The display name of the caller; empty without one.
     pub caller: &'a str,
-    /// Where they are.
+    /// The address of the client.
     pub from: Option<IpAddr>,
-    /// The status of the answer; 499 when nobody waited for one any more.
+    /// The response status; 499 if the client disconnected before the response.
     pub status: u16,
-    /// From the head of the request to the answer.
+    /// Time from the request head to the response.
     pub took: Duration,
 }
 
 impl Access<'_> {
-    /// Has the line written soon; never waits.
+    /// Queues the line for writing; never waits.
     pub fn log(&self) {
         thread_local! {
             static LINE: RefCell<String> = const { RefCell::new(String::new()) };
         }
         let Some(json) = line::is_json() else { return };
-        // A thread that ends has no place for it any more.
+        // The buffer is gone while the thread ends.
         let _ = LINE.try_with(|text| {
             let mut text = text.borrow_mut();
             text.clear();

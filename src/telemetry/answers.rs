@@ -1,4 +1,4 @@
-//! Counters of answered requests, by route and status, each resolved once.
+//! Response counters by route and status. Each series is resolved once.
 
 use std::sync::OnceLock;
 
@@ -6,11 +6,10 @@ use metrics::{Counter, Label, SharedString};
 
 use super::catalogue::HTTP_REQUESTS;
 
-/// The statuses that responses have; any other one counts as the last.
+/// Known statuses; the last entry counts all others.
 const STATUSES: [u16; 21] =
     [200, 201, 202, 204, 304, 400, 401, 403, 404, 405, 409, 412, 413, 415, 422, 429, 431, 500, 502, 503, 0];
 
-/// The counters of one route for one mount.
 pub(super) struct Answers([OnceLock<Counter>; STATUSES.len()]);
 
 impl Answers {
@@ -18,7 +17,7 @@ impl Answers {
         Self([const { OnceLock::new() }; STATUSES.len()])
     }
 
-    /// Counts one response. `mount` and `labels` matter for the first response with its status.
+    /// Counts a response. `mount` and `labels` are used for the first response with its status only.
     pub(super) fn count(&self, mount: &SharedString, labels: &[Label], status: u16) {
         let slot = STATUSES.iter().position(|known| *known == status).unwrap_or(STATUSES.len() - 1);
         let counter = self.0[slot].get_or_init(|| {
@@ -31,14 +30,14 @@ impl Answers {
     }
 }
 
-/// Routes of one block.
+/// Routes per block.
 const BLOCK: usize = 32;
-/// Blocks: there are far fewer routes than these hold.
+/// Number of blocks; far more than there are routes.
 const BLOCKS: usize = 32;
 
 type Block = [OnceLock<Box<Answers>>; BLOCK];
 
-/// The counters of one mount by the number of the route. Blocks exist from their first request on.
+/// The counters of a mount by route number. Blocks are allocated by their first request.
 pub(super) struct AnswersByRoute([OnceLock<Box<Block>>; BLOCKS]);
 
 impl AnswersByRoute {
@@ -46,7 +45,7 @@ impl AnswersByRoute {
         Self([const { OnceLock::new() }; BLOCKS])
     }
 
-    /// The counters of a route; `None` for a number beyond the last block.
+    /// Returns the counters of a route; `None` for a number beyond the last block.
     pub(super) fn get(&self, route: usize) -> Option<&Answers> {
         let block = self.0.get(route / BLOCK)?;
         let block = block.get_or_init(|| Box::new([const { OnceLock::new() }; BLOCK]));

@@ -1,114 +1,113 @@
-//! The metric catalogue: name, kind, unit and help of every metric, in one table.
+//! The metric catalogue: name, type, unit and help of every metric.
 //!
-//! Every module records through the names here, so what is measured can be read in one place. Where
-//! there is a queue, the metrics come in pairs: how long things waited, how long the work took.
+//! All modules record through these names. Queues have two metrics: time spent waiting and time spent working.
 
 use metrics::Unit;
 
 use super::bounds::{BATCH, LONG, PUBLISH, REQUEST, RUN};
 
-/// What kind of number a metric is.
+/// The type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum MetricKind {
-    /// Only grows.
+    /// A value that only grows.
     Counter,
-    /// Goes up and down.
+    /// A value that rises and falls.
     Gauge,
     /// A distribution over the given upper bounds.
     Histogram(&'static [f64]),
 }
 
-/// One metric of the catalogue.
+/// An entry of the catalogue.
 pub struct Metric {
-    /// Its name, with the unit as suffix.
+    /// The name, with the unit as suffix.
     pub name: &'static str,
-    /// What kind of number it is.
+    /// The type.
     pub kind: MetricKind,
-    /// Its unit.
+    /// The unit.
     pub unit: Unit,
-    /// The names of its labels. Their values come from closed sets.
+    /// The label names. Their values come from closed sets.
     pub labels: &'static [&'static str],
-    /// Labels and values of the series that stand at zero from the start.
+    /// Labels and values of the series that exist from the start, at zero.
     pub starts: &'static [(&'static str, &'static str)],
-    /// What it counts, for people.
+    /// The help text.
     pub help: &'static str,
-    /// Whether it is looked up when somebody asks for it.
+    /// `true` if the value is determined when the metrics page is requested.
     pub live: bool,
 }
 
-/// Requests answered, by mount, service, operation, route pattern and status.
+/// Completed requests, by mount, service, operation, route pattern and status.
 pub const HTTP_REQUESTS: &str = "signet_http_requests_total";
-/// Time from a request's head to its answer, by service, operation and route pattern.
+/// Time from a request's head to its response, by service, operation and route pattern.
 pub const HTTP_SECONDS: &str = "signet_http_request_seconds";
 /// Handlers that panicked; each is a defect.
 pub const PANICS: &str = "signet_handler_panics_total";
-/// Connections that are open, by listener.
+/// Open connections, by listener.
 pub const CONNECTIONS_OPEN: &str = "signet_connections_open";
-/// Most connections that a listener holds.
+/// Connection limit of a listener.
 pub const CONNECTIONS_LIMIT: &str = "signet_connections_limit";
-/// Connections that the server ended, by reason: while no request was under way on them, or because their
-/// clients took back too many requests or sent too much that carries none (`flood`).
+/// Connections that the server closed, by reason. The reason `flood` means that the client sent too many resets
+/// or frames without payload.
 pub const CONNECTIONS_CLOSED: &str = "signet_connections_closed_total";
-/// Connections that were refused because all others were busy, and requests beside others of their connection
-/// (`requests`) because there were too many of those, by reason.
+/// Connections that were rejected because all others were busy, and concurrent requests of a connection that were
+/// rejected because there were too many (`requests`), by reason.
 pub const CONNECTIONS_REFUSED: &str = "signet_connections_refused_total";
-/// Whether the store answered when it was asked last: 1 or 0.
+/// 1 if the last probe of the store succeeded, else 0.
 pub const STORE_UP: &str = "signet_store_up";
-/// Access lines that were left out of the log because nobody read it fast enough.
+/// Access log lines that were dropped because standard error was not read fast enough.
 pub const LOG_LINES_DROPPED: &str = "signet_log_lines_dropped_total";
-/// Which program it is; always 1.
+/// Version and commit of the program; always 1.
 pub const BUILD_INFO: &str = "signet_build_info";
-/// Processor time, of all threads.
+/// CPU time of all threads.
 pub const PROCESS_CPU: &str = "process_cpu_seconds_total";
-/// Memory that is in the machine's own.
+/// Resident memory.
 pub const PROCESS_MEMORY: &str = "process_resident_memory_bytes";
-/// Files and sockets that are open.
+/// Open file descriptors.
 pub const PROCESS_OPEN_FDS: &str = "process_open_fds";
-/// Most files and sockets that may be.
+/// Limit on open file descriptors.
 pub const PROCESS_MAX_FDS: &str = "process_max_fds";
 /// Threads.
 pub const PROCESS_THREADS: &str = "process_threads";
-/// When the process started, epoch seconds.
+/// Start time of the process, epoch seconds.
 pub const PROCESS_START: &str = "process_start_time_seconds";
-/// notAfter of each issuer that is not revoked, epoch seconds.
+/// notAfter of each unrevoked issuer, epoch seconds.
 pub const PKI_ISSUER_NOT_AFTER: &str = "signet_pki_issuer_not_after_seconds";
-/// notBefore of the certificate that a listener shows, epoch seconds; 0 without TLS.
+/// notBefore of a listener's TLS certificate, epoch seconds; 0 without TLS.
 pub const TLS_NOT_BEFORE: &str = "signet_tls_certificate_not_before_seconds";
-/// Its notAfter.
+/// notAfter of a listener's TLS certificate, epoch seconds; 0 without TLS.
 pub const TLS_NOT_AFTER: &str = "signet_tls_certificate_not_after_seconds";
 /// Audit entries, by device and result.
 pub const AUDIT_ENTRIES: &str = "signet_audit_entries_total";
-/// Requests of which no audit device took an entry: they were answered 503.
+/// Requests that no audit device recorded; their status is 503.
 pub const AUDIT_LOST: &str = "signet_audit_lost_total";
-/// Audit entries of the write that is under way, by device.
+/// Audit entries in the current write, by device.
 pub const AUDIT_QUEUE: &str = "signet_audit_queue";
-/// How long audit entries waited to be written, by device.
+/// Time that audit entries waited to be written, by device.
 pub const AUDIT_WAIT_SECONDS: &str = "signet_audit_wait_seconds";
-/// How long writes of audit entries took, by device.
+/// Time of writes of audit entries, by device.
 pub const AUDIT_WRITE_SECONDS: &str = "signet_audit_write_seconds";
-/// The number of the data key that stored values are sealed with.
+/// Term of the data key that seals stored values.
 pub const DATA_KEY_TERM: &str = "signet_data_key_term";
 /// Age of that key.
 pub const DATA_KEY_AGE_SECONDS: &str = "signet_data_key_age_seconds";
-/// Stored values that are sealed with earlier keys, since they were counted.
+/// Stored values sealed with earlier keys, as last counted.
 pub const DATA_KEY_OLDER_VALUES: &str = "signet_data_key_older_values";
-/// Tokens removed because they had ended.
+/// Expired tokens that were removed.
 pub const TOKENS_SWEPT: &str = "signet_tokens_swept_total";
-/// Requests that a quota counted together with those of other clients, because there were too many clients.
+/// Requests that a quota counted in a bucket shared by several clients, because there were too many clients.
 pub const QUOTA_SHARED: &str = "signet_quota_shared_requests_total";
-/// Times that an issuer of tokens was asked for its keys, by result.
+/// Fetches of the key set of a token issuer, by result.
 pub const AUTH_KEY_SET_REFRESHES: &str = "signet_auth_key_set_refreshes_total";
 /// Logins of the method `cloudb`, by mount and result.
 pub const CLOUDB_LOGINS: &str = "signet_cloudb_logins_total";
-/// Time of one login of the method `cloudb`.
+/// Time of a login of the method `cloudb`.
 pub const CLOUDB_LOGIN_SECONDS: &str = "signet_cloudb_login_seconds";
-/// Time of one call of the provider of the method `cloudb`, repetitions included, by call and status.
+/// Time of a provider call of the method `cloudb`, retries included, by call and status.
 pub const CLOUDB_PROVIDER_CALL_SECONDS: &str = "signet_cloudb_provider_call_seconds";
-/// Time of one stage of issuing (rules, key, sign, store until durable), by operation and stage.
+/// Time of an issuing stage (rules, key, sign, store until durable), by operation and stage.
 pub const PKI_STAGE_SECONDS: &str = "signet_pki_stage_seconds";
 /// Certificates issued, by mount and operation.
 pub const PKI_CERTIFICATES: &str = "signet_pki_certificates_total";
-/// Requests to issue that were refused or failed, by mount and operation.
+/// Issuing requests that were rejected or failed, by mount and operation.
 pub const PKI_REFUSALS: &str = "signet_pki_refusals_total";
 /// The values of the label `operation` of issued certificates and refusals.
 pub const ISSUING_OPERATIONS: [&str; 6] =
@@ -117,115 +116,115 @@ pub const ISSUING_OPERATIONS: [&str; 6] =
 pub const PKI_PANICS: &str = "signet_pki_panics_total";
 /// Revocations recorded.
 pub const PKI_REVOCATIONS: &str = "signet_pki_revocations_total";
-/// Leases made.
+/// Leases created.
 pub const PKI_LEASES: &str = "signet_pki_leases_total";
 /// Leases that ended, by result: revoked with their certificate, or expired with it.
 pub const PKI_LEASES_ENDED: &str = "signet_pki_leases_ended_total";
-/// Time of one build of a mount's CRLs.
+/// Time of a build of a mount's CRLs.
 pub const PKI_CRL_BUILD_SECONDS: &str = "signet_pki_crl_build_seconds";
 /// Builds of a mount's CRLs, by result.
 pub const PKI_CRL_BUILDS: &str = "signet_pki_crl_builds_total";
 /// Entries of the largest published CRL.
 pub const PKI_CRL_ENTRIES: &str = "signet_pki_crl_entries";
-/// OCSP requests answered, by result.
+/// OCSP responses, by result.
 pub const PKI_OCSP_ANSWERS: &str = "signet_pki_ocsp_answers_total";
-/// Certificates that an OCSP signature was made about, by result.
+/// Certificates in signed OCSP responses, by result.
 pub const PKI_OCSP_SIGNED: &str = "signet_pki_ocsp_signed_total";
-/// Single OCSP questions without a nonce, by result: whether a signed answer was there.
+/// OCSP requests for a single certificate without a nonce, by result: cache hit or miss.
 pub const PKI_OCSP_KEPT: &str = "signet_pki_ocsp_kept_total";
-/// Time that an OCSP answer took to make and sign.
+/// Time to build and sign an OCSP response.
 pub const PKI_OCSP_SIGN_SECONDS: &str = "signet_pki_ocsp_sign_seconds";
 /// Rows and issuers that tidy removed, by kind.
 pub const PKI_TIDIED: &str = "signet_pki_tidied_total";
-/// Runs of tidy that ended, by result.
+/// Completed runs of tidy, by result.
 pub const PKI_TIDY_RUNS: &str = "signet_pki_tidy_runs_total";
-/// Time of one run of tidy.
+/// Time of a run of tidy.
 pub const PKI_TIDY_SECONDS: &str = "signet_pki_tidy_seconds";
-/// Runs of tidy that are under way.
+/// Runs of tidy in progress.
 pub const PKI_TIDY_RUNNING: &str = "signet_pki_tidy_running";
-/// When a run of tidy last succeeded on this server, epoch seconds; 0 before the first.
+/// Time of the last successful run of tidy on this server, epoch seconds; 0 before the first.
 pub const PKI_TIDY_LAST_SUCCESS: &str = "signet_pki_tidy_last_success_timestamp_seconds";
 /// Stored certificates of the mounts whose auto-tidy publishes their number.
 pub const PKI_STORED_CERTIFICATES: &str = "signet_pki_stored_certificates";
 /// Stored revocations of the mounts whose auto-tidy publishes their number.
 pub const PKI_STORED_REVOCATIONS: &str = "signet_pki_stored_revocations";
-/// Octets of the largest published CRL.
+/// Bytes of the largest published CRL.
 pub const PKI_CRL_BYTES: &str = "signet_pki_crl_bytes";
-/// thisUpdate of the oldest published complete CRL, epoch seconds; 0 without one.
+/// thisUpdate of the oldest published complete CRL, epoch seconds; 0 without a CRL.
 pub const PKI_CRL_THIS_UPDATE: &str = "signet_pki_crl_this_update_seconds";
-/// nextUpdate of the published complete CRL that ends first, epoch seconds; 0 without one.
+/// Earliest nextUpdate of the published complete CRLs, epoch seconds; 0 without a CRL.
 pub const PKI_CRL_NEXT_UPDATE: &str = "signet_pki_crl_next_update_seconds";
-/// When the published complete CRL that is due first is built again, epoch seconds; 0 without one.
+/// Earliest time at which a published complete CRL is due for renewal, epoch seconds; 0 without a CRL.
 pub const PKI_CRL_RENEWAL: &str = "signet_pki_crl_renewal_seconds";
-/// Time from the first revocation that a new list brings to its publication.
+/// Time from the first new revocation in a CRL to the publication of the CRL.
 pub const PKI_CRL_PUBLISH_SECONDS: &str = "signet_pki_crl_publish_seconds";
-/// Complete CRLs that were not published because they would take something back, by rule.
+/// Complete CRLs that were not published because they would withdraw published information, by rule.
 pub const PKI_CRL_REFUSALS: &str = "signet_pki_crl_refusals_total";
 /// Calls of external policy engines, by result.
 pub const PKI_POLICY_CALLS: &str = "signet_pki_policy_calls_total";
-/// Time of one exchange with an external policy engine.
+/// Time of a call of an external policy engine.
 pub const PKI_POLICY_CALL_SECONDS: &str = "signet_pki_policy_call_seconds";
-/// External policy engines that are not called at present, because they failed in a row.
+/// External policy engines that are not called at present because of repeated failures.
 pub const PKI_POLICY_BREAKERS: &str = "signet_pki_policy_breakers_open";
-/// RSA keys that wait for a thread, by lane (small, medium, large).
+/// RSA keys that wait for a generator thread, by lane (small, medium, large).
 pub const KEY_GENERATION_QUEUE: &str = "signet_key_generation_queue";
-/// Time that an RSA key waited for a thread, by lane.
+/// Time that an RSA key waited for a generator thread, by lane.
 pub const KEY_GENERATION_WAIT_SECONDS: &str = "signet_key_generation_wait_seconds";
-/// Time that an RSA key then took, by lane.
+/// Time to generate an RSA key, by lane.
 pub const KEY_GENERATION_WORK_SECONDS: &str = "signet_key_generation_work_seconds";
-/// RSA keys that are ready before anybody asks, by size in bits.
+/// RSA keys that were generated in advance, by size in bits.
 pub const RSA_KEY_STOCK: &str = "signet_rsa_key_stock";
-/// RSA keys that were taken from the stock, by size in bits.
+/// RSA keys taken from the stock, by size in bits.
 pub const RSA_KEY_STOCK_HITS: &str = "signet_rsa_key_stock_hits_total";
-/// RSA keys of a size that is kept in stock, asked for when there was none, by size in bits.
+/// Requests for an RSA key of a stocked size that found the stock empty, by size in bits.
 pub const RSA_KEY_STOCK_MISSES: &str = "signet_rsa_key_stock_misses_total";
 /// Signatures that wait for a managed key, by key.
 pub const SIGNER_QUEUE: &str = "signet_signer_queue";
-/// Calls that the backend of a managed key works at, stuck ones included, by key.
+/// Calls in progress at the backend of a managed key, stuck ones included, by key.
 pub const SIGNER_RUNNING: &str = "signet_signer_calls_running";
 /// Sessions of a managed key, by key and state.
 pub const SIGNER_SESSIONS: &str = "signet_signer_sessions_open";
-/// Time that a call waited for a session of its managed key, by key.
+/// Time that a call waited for a session of a managed key, by key.
 pub const SIGNER_WAIT_SECONDS: &str = "signet_signer_wait_seconds";
-/// Time that the backend of a managed key then took, by key.
+/// Time of a call to the backend of a managed key, by key.
 pub const SIGNER_CALL_SECONDS: &str = "signet_signer_call_seconds";
-/// What was built up again to a managed key, by key and cause.
+/// Recoveries of the connection to a managed key, by key and cause.
 pub const SIGNER_RECOVERIES: &str = "signet_signer_recoveries_total";
-/// Calls of managed keys that ended without a signature, by key and kind.
+/// Calls of managed keys that failed, by key and kind.
 pub const SIGNER_ERRORS: &str = "signet_signer_errors_total";
-/// Units of writes in one commit.
+/// Write units in a commit.
 pub const COMMIT_BATCH_UNITS: &str = "signet_commit_batch_units";
 /// Time from the admission of a unit to the start of its commit.
 pub const COMMIT_WAIT_SECONDS: &str = "signet_commit_wait_seconds";
-/// Time of one commit, until it is durable.
+/// Time of a commit, until it is durable.
 pub const COMMIT_SECONDS: &str = "signet_commit_seconds";
-/// Units that are admitted and not yet answered.
+/// Admitted units that are not committed yet.
 pub const COMMIT_QUEUE: &str = "signet_commit_queue";
 /// Units that were not stored, by reason.
 pub const COMMIT_FAILURES: &str = "signet_commit_failures_total";
-/// Time of one transaction or read on PostgreSQL, by name.
+/// Time of a transaction or read on PostgreSQL, by name.
 pub const POSTGRES_TRANSACTION_SECONDS: &str = "signet_postgres_transaction_seconds";
 /// Time that a read waited for a connection to PostgreSQL.
 pub const POSTGRES_READ_WAIT_SECONDS: &str = "signet_postgres_read_wait_seconds";
-/// Commits on PostgreSQL that were begun again, by reason.
+/// PostgreSQL commits that were retried, by reason.
 pub const POSTGRES_RETRIES: &str = "signet_postgres_retries_total";
-/// Connections for writes to PostgreSQL that could not be made.
+/// Failed attempts to open a connection for writes to PostgreSQL.
 pub const POSTGRES_CONNECT_FAILURES: &str = "signet_postgres_connect_failures_total";
-/// Whether this node follows what the others change: 1 or 0; 1 where there are no others.
+/// 1 if this node follows the changes of the other nodes or is the only one, else 0.
 pub const CHANGES_FOLLOWED: &str = "signet_changes_followed";
-/// Age of changes when this node has taken them over.
+/// Age of changes when this node applied them.
 pub const CHANGES_LAG_SECONDS: &str = "signet_changes_lag_seconds";
-/// Notifications of changes that the database sent.
+/// Change notifications from the database.
 pub const CHANGES_NOTIFICATIONS: &str = "signet_changes_notifications_total";
-/// Looks at the change log, by result.
+/// Polls of the change log, by result.
 pub const CHANGES_POLLS: &str = "signet_changes_polls_total";
-/// What was read again after changes in the log, by part.
+/// Reloads after changes in the log, by part.
 pub const CHANGES_RELOADS: &str = "signet_changes_reloads_total";
-/// How far this machine's clock is from the database's, either way.
+/// Absolute difference between this machine's clock and the database's.
 pub const CLOCK_SKEW_SECONDS: &str = "signet_clock_skew_seconds";
-/// When a backup beside this server last succeeded, epoch seconds; 0 before the first since the start.
+/// Time of the last successful backup reported to this server, epoch seconds; 0 before the first since the start.
 pub const BACKUP_LAST_SUCCESS: &str = "signet_backup_last_success_timestamp_seconds";
-/// Requests at the project store, waiting ones included.
+/// Requests to the project store, waiting ones included.
 pub const PROJECTS_QUEUE: &str = "signet_projects_queue";
 /// Reloads of the TLS certificate, by result.
 pub const TLS_RELOADS: &str = "signet_tls_reloads_total";
@@ -266,7 +265,7 @@ const CRL_RULES: Starts = &[("rule", "number"), ("rule", "covers"), ("rule", "en
 const PARTS: Starts = &[("part", "system"), ("part", "mount"), ("part", "crls")];
 const RETRIES: Starts = &[("reason", "connection"), ("reason", "clash"), ("reason", "unit")];
 
-/// Every metric of the program; nothing else is registered.
+/// All metrics of the program; no others are registered.
 pub const CATALOGUE: &[Metric] = &[
     counter(
         HTTP_REQUESTS,
@@ -553,7 +552,6 @@ pub const CATALOGUE: &[Metric] = &[
 type Labels = &'static [&'static str];
 type Starts = &'static [(&'static str, &'static str)];
 
-/// The path of a mount.
 const MOUNT: Labels = &["mount"];
 
 impl Metric {
@@ -574,7 +572,7 @@ const fn gauge(name: &'static str, labels: Labels, help: &'static str) -> Metric
     Metric { name, kind: MetricKind::Gauge, unit: Unit::Count, labels, starts: &[], help, live: false }
 }
 
-/// A gauge of a time or a point in time.
+/// A gauge of a duration or a point in time.
 const fn seconds(name: &'static str, labels: Labels, help: &'static str) -> Metric {
     Metric { unit: Unit::Seconds, ..gauge(name, labels, help) }
 }
@@ -637,7 +635,7 @@ mod tests {
 
     #[test]
     fn a_request_and_its_parts_have_the_same_bounds() {
-        // No request waits for these.
+        // Not part of any request.
         const BACKGROUND: [&str; 4] =
             [PKI_CRL_BUILD_SECONDS, PKI_CRL_PUBLISH_SECONDS, PKI_TIDY_SECONDS, CHANGES_LAG_SECONDS];
         for metric in CATALOGUE.iter().filter(|metric| metric.unit == Unit::Seconds) {

@@ -1,7 +1,7 @@
 //! Exemplars of the request histogram: for each bucket the id of a request that fell into it.
 //!
-//! The first request of a second keeps its place in its bucket until a later second, so most requests read one atomic
-//! and write nothing. An exemplar holds ids and a time, nothing that a caller names.
+//! Only the first request of a second replaces the exemplar of its bucket, so most requests read one atomic and write
+//! nothing. An exemplar contains ids and a time, never names that a caller chose.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -16,10 +16,9 @@ use super::line;
 use super::trace_context::TraceContext;
 
 static EPOCH: LazyLock<Instant> = LazyLock::new(Instant::now);
-/// One for each route that was asked for.
+/// The exemplars of each route that had a request.
 static ALL: Mutex<Vec<Arc<Exemplars>>> = Mutex::new(Vec::new());
 
-/// The exemplars of one series of the histogram.
 pub(super) struct Exemplars {
     /// The labels as the exporter renders them.
     series: String,
@@ -29,7 +28,7 @@ pub(super) struct Exemplars {
 
 #[derive(Default)]
 struct Bucket {
-    /// The second of the exemplar after [`EPOCH`], counted from 1; 0 for none.
+    /// The second of the exemplar since [`EPOCH`], counted from 1; 0 without an exemplar.
     second: AtomicU64,
     exemplar: Mutex<Option<Exemplar>>,
 }
@@ -37,7 +36,7 @@ struct Bucket {
 #[derive(Clone)]
 struct Exemplar {
     request_id: String,
-    /// The trace, if its caller records it: no other one can be looked up.
+    /// The trace, if its caller records it; others cannot be looked up.
     trace: Option<TraceContext>,
     seconds: f64,
     /// Epoch seconds.
@@ -45,7 +44,7 @@ struct Exemplar {
 }
 
 impl Exemplars {
-    /// The exemplars of the series with these labels, rendered from now on.
+    /// Registers the exemplars of the series with these labels.
     pub(super) fn registered(labels: &[Label]) -> Arc<Self> {
         let pairs = labels.iter().map(|label| format!("{}=\"{}\"", label.key(), label.value()));
         let series = pairs.collect::<Vec<_>>().join(",");
@@ -54,7 +53,7 @@ impl Exemplars {
         new
     }
 
-    /// Keeps a request as the exemplar of its bucket, unless there is one of the same second.
+    /// Makes a request the exemplar of its bucket, unless there is one from the same second.
     pub(super) fn offer(&self, at: Instant, took: Duration, request_id: &str, trace: Option<&TraceContext>) {
         let seconds = took.as_secs_f64();
         let bucket = &self.buckets[REQUEST.partition_point(|bound| *bound < seconds)];
@@ -62,7 +61,7 @@ impl Exemplars {
         if bucket.second.load(Ordering::Relaxed) == second {
             return;
         }
-        // Another worker keeps one just now: one is enough.
+        // Another worker is storing one, which is enough.
         let Ok(mut exemplar) = bucket.exemplar.try_lock() else { return };
         bucket.second.store(second, Ordering::Relaxed);
         let at = line::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
@@ -71,7 +70,7 @@ impl Exemplars {
     }
 }
 
-/// All exemplars at one moment. To be taken before the page is rendered: so no exemplar belongs to an empty bucket.
+/// A snapshot of all exemplars. Take it before rendering the page, so that no exemplar belongs to an empty bucket.
 pub(super) struct Snapshot(HashMap<String, Vec<Option<Exemplar>>>);
 
 impl Snapshot {
@@ -88,7 +87,7 @@ impl Snapshot {
         let own = self.0.get(series).and_then(|buckets| buckets.get(place)?.as_ref());
         let Some(exemplar) = own else { return };
         let Exemplar { request_id, trace, seconds, at } = exemplar;
-        // Writing to a string does not fail, here and below.
+        // Writing to a string cannot fail, here and below.
         let _ = write!(line, " # {{request_id=\"{request_id}\"");
         if let Some(trace) = trace {
             let _ = write!(line, ",trace_id=\"{}\"", trace.trace_id());

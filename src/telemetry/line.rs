@@ -1,5 +1,5 @@
-//! The form of lines that the logging library does not write: it is the same, text or JSON. Such are the
-//! [line of a request](super::access) and the one that tells how many of those there was no room for.
+//! Formats log lines that bypass the logging library, in the same format: the [access log](super::access) and the
+//! warning about dropped lines.
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -7,20 +7,20 @@ use std::time::SystemTime;
 
 use time::OffsetDateTime;
 
-/// The form of log lines.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
-    /// For people.
+    /// Human-readable text.
     #[default]
     Text,
     /// One JSON object per line.
     Json,
 }
 
-/// The target of access lines; they are at level info.
+/// The target of access log lines, which have the level info.
 pub const TARGET: &str = "signet::access";
 
-/// Most characters of a name: of a caller, of a mount.
+/// Longest name of a caller or mount, in characters.
 pub(super) const LONGEST: usize = 64;
 
 const OFF: u8 = 0;
@@ -28,7 +28,7 @@ const TEXT: u8 = 1;
 const JSON: u8 = 2;
 static FORM: AtomicU8 = AtomicU8::new(OFF);
 
-/// Lets access lines through, in this form, or none.
+/// Enables the access log in this format, or disables it.
 pub(super) fn set(form: Option<LogFormat>) {
     let form = match form {
         None => OFF,
@@ -38,12 +38,12 @@ pub(super) fn set(form: Option<LogFormat>) {
     FORM.store(form, Ordering::Relaxed);
 }
 
-/// Whether there are access lines.
+/// `true` if the access log is enabled.
 pub fn is_on() -> bool {
     FORM.load(Ordering::Relaxed) != OFF
 }
 
-/// Whether they are JSON; `None` when there are none.
+/// `true` for JSON; `None` if the access log is disabled.
 pub(super) fn is_json() -> Option<bool> {
     match FORM.load(Ordering::Relaxed) {
         OFF => None,
@@ -51,13 +51,13 @@ pub(super) fn is_json() -> Option<bool> {
     }
 }
 
-/// The time of a line is the machine's own, as that of all other lines.
+/// The system time, as in all other log lines, instead of the injected clock.
 #[allow(clippy::disallowed_methods)]
 pub(super) fn now() -> SystemTime {
     SystemTime::now()
 }
 
-/// The line that tells how many there was no room for.
+/// Writes the warning about `count` dropped lines.
 pub(super) fn left_out(count: u64, to: &mut Vec<u8>) {
     let mut line = String::new();
     let mut put = Line::begin(FORM.load(Ordering::Relaxed) == JSON, now(), "WARN", &mut line);
@@ -66,14 +66,13 @@ pub(super) fn left_out(count: u64, to: &mut Vec<u8>) {
     to.extend_from_slice(line.as_bytes());
 }
 
-/// A line as the logging library would write it, in one of its forms.
 pub(super) struct Line<'a> {
     json: bool,
     to: &'a mut String,
 }
 
 impl<'a> Line<'a> {
-    /// Writing to a text does not fail, here and below.
+    /// Begins a line. Writing to a string cannot fail, here and below.
     pub(super) fn begin(json: bool, now: SystemTime, level: &str, to: &'a mut String) -> Self {
         let now = OffsetDateTime::from(now);
         let (date, (hour, minute, second, micros)) = (now.date(), now.time().as_hms_micro());
@@ -94,7 +93,7 @@ impl<'a> Line<'a> {
         self.to.push_str(close);
     }
 
-    /// A value of our own making, which needs no escapes.
+    /// Appends a value of the server's own making, which needs no escapes.
     pub(super) fn word(&mut self, key: &str, value: &str) {
         self.key(key);
         let quote = if self.json { "\"" } else { "" };
@@ -112,7 +111,7 @@ impl<'a> Line<'a> {
         let _ = self.to.write_fmt(value);
     }
 
-    /// A value that somebody chose.
+    /// Appends a name that a user chose, escaped and truncated.
     pub(super) fn name(&mut self, key: &str, value: &str) {
         self.key(key);
         self.to.push('"');

@@ -1,5 +1,5 @@
-//! Figures that are looked up when somebody asks for the metrics: they are never older than the page, and those of
-//! something that is gone are gone with it.
+//! Metrics that are determined when the metrics page is requested: they are never stale, and series of deleted objects
+//! disappear with the object.
 
 use std::fmt::Write as _;
 
@@ -7,17 +7,18 @@ use super::catalogue::{BUILD_INFO, CATALOGUE, MetricKind};
 use super::process;
 use super::series::Series;
 
-/// Most series of one metric.
+/// Most series of a metric.
 const MOST: usize = 1000;
 
-/// What every page has, whoever shows it.
+/// The series of every metrics page, on any listener.
 pub(super) fn of_process() -> Vec<Series> {
     let (version, commit) = (env!("CARGO_PKG_VERSION"), env!("BUILD_COMMIT_OF_SOURCES"));
     let build = Series { metric: BUILD_INFO, labels: vec![version.to_owned(), commit.to_owned()], value: 1.0 };
     process::figures().into_iter().chain([build]).collect()
 }
 
-/// Adds the figures to a page, metric by metric. Of too many those with the smallest values stay: what ends first.
+/// Appends the series to a page, grouped by metric. If a metric has too many, those with the smallest values stay,
+/// because these are the expiries that come first.
 pub(super) fn write(page: &mut String, series: &[Series]) {
     for metric in CATALOGUE.iter().filter(|metric| metric.live) {
         let mut own: Vec<&Series> = series.iter().filter(|series| series.metric == metric.name).collect();
@@ -26,7 +27,7 @@ pub(super) fn write(page: &mut String, series: &[Series]) {
         }
         own.sort_by(|one, other| one.value.total_cmp(&other.value));
         let kind = if metric.kind == MetricKind::Counter { "counter" } else { "gauge" };
-        // Writing to a text does not fail, here and below.
+        // Writing to a string cannot fail, here and below.
         let _ = writeln!(page, "# HELP {0} {1}\n# TYPE {0} {kind}", metric.name, metric.help);
         for Series { labels, value, .. } in own.into_iter().take(MOST) {
             let pairs = metric.labels.iter().zip(labels).map(|(name, value)| format!("{name}=\"{}\"", escaped(value)));
@@ -40,7 +41,6 @@ pub(super) fn write(page: &mut String, series: &[Series]) {
     }
 }
 
-/// The value of a label, as the text form of the metrics has it.
 fn escaped(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }

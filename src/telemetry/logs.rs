@@ -1,4 +1,4 @@
-//! The log set-up: levels, form, colours, access lines, and what libraries must not write.
+//! The log setup: filter, format, colours, access log, and suppression of library output.
 
 use std::io::IsTerminal;
 
@@ -15,7 +15,7 @@ pub use super::line::LogFormat;
 use super::output::{Events, OUTPUT};
 use crate::error::{Error, Result};
 
-/// Libraries that write request heads or bodies at their lowest levels: only their warnings count.
+/// Libraries that log request heads or bodies at low levels: only warnings pass.
 const QUIET: [&str; 15] = [
     "actix_http",
     "actix_web",
@@ -33,13 +33,12 @@ const QUIET: [&str; 15] = [
     "reqwest",
     "rustls",
 ];
-/// The library whose warnings are about single frames of a client, who may send as many as it likes.
+/// Its warnings are about single frames, of which a client may send any number.
 const FRAMES: &str = "h2";
-/// The library whose lines about starting and stopping are for those who debug.
+/// Logs startup and shutdown, which matters for debugging only.
 const SERVER: &str = "actix_server";
 
-/// Whether a line of `library` at `level` is left out; `debugging` is whether the filter lets any
-/// line at debug level through.
+/// `true` if a line is suppressed; `debugging` is `true` if the filter enables any debug output.
 fn is_quiet(library: &str, level: Level, debugging: bool) -> bool {
     let loudest = match library {
         SERVER if debugging => Level::INFO,
@@ -56,12 +55,12 @@ fn is_kept(metadata: &Metadata<'_>, debugging: bool) -> bool {
     !is_quiet(library, *metadata.level(), debugging)
 }
 
-/// Leaves out what the HTTP library calls an error and is one of its client: what was sent does not read, or
-/// its connection ended. Anybody could fill the log with that. And that a body broke off, which who reads the body says
-/// with the request and the reason.
+/// Suppresses errors of the HTTP library that clients cause, by an unparsable request or a closed
+/// connection: clients could fill the log with them. Also suppresses aborted bodies, which the reader of the
+/// body logs with request and reason.
 struct ClientErrors;
 
-/// The library that writes such lines, and of each its module, how it begins, and what it has behind that.
+/// Module, message prefix and text in the rest of the message, of each line to suppress.
 const HTTP: &str = "actix_http";
 const CLIENT_ERRORS: [(&str, &str, &str); 3] = [
     ("::h1::dispatcher", "stream error: ", ""),
@@ -84,7 +83,6 @@ impl<S: Subscriber> Layer<S> for ClientErrors {
     }
 }
 
-/// The message of an event.
 struct Message(String);
 
 impl Visit for Message {
@@ -95,18 +93,18 @@ impl Visit for Message {
     }
 }
 
-/// Colours are for people who look at a terminal and did not refuse them (<https://no-color.org>).
+/// `true` for a terminal, unless `NO_COLOR` is set (<https://no-color.org>).
 fn wants_colours() -> bool {
     std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// Whether [`install_logs`] takes the filter.
+/// `true` if [`install_logs`] accepts the filter.
 pub fn is_log_filter(filter: &str) -> bool {
     read(filter).is_some()
 }
 
-/// Parses a filter: levels and `target=level`, joined by commas. A word alone must be a level: a mistyped level would
-/// otherwise be a target, and nothing else would be logged.
+/// Parses a filter: levels and `target=level`, joined by commas. A word alone must be a level. Otherwise a mistyped
+/// level would be a target, and nothing else would be logged.
 fn read(filter: &str) -> Option<Targets> {
     let is_directive = |part: &str| part.contains('=') || part.parse::<LevelFilter>().is_ok();
     let parts: Vec<_> = filter.split(',').filter(|part| !part.is_empty()).collect();
@@ -119,22 +117,22 @@ fn is_debugging(filter: &Targets) -> bool {
     levels.chain(filter.default_level()).any(|level| level >= LevelFilter::DEBUG)
 }
 
-/// What is logged, and how.
+/// Settings of the logs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogSettings {
-    /// The filter: `info`, `signet=debug,warn` …
+    /// The filter, for example `info` or `signet=debug,warn`.
     pub filter: String,
-    /// The form of lines.
+    /// The format of lines.
     pub format: LogFormat,
-    /// Whether every request has a line, where the filter lets it through.
+    /// `true` to log every request, if the filter permits it.
     pub access: bool,
 }
 
-/// Sends logs to standard error, and panics too: with their place, but without their text, which could quote what was
-/// being handled.
+/// Sends logs to standard error, including panics: with their location, but without their message,
+/// which could quote secret data.
 ///
 /// # Errors
-/// `Invalid` for a filter that cannot be read or a second call.
+/// `Invalid` for an unparsable filter or a second call.
 pub fn install_logs(settings: &LogSettings) -> Result<()> {
     let LogSettings { filter, format, access } = settings;
     let unreadable = || Error::invalid("log filter: must be levels such as info, or target=level, joined by commas");
@@ -157,7 +155,7 @@ pub fn install_logs(settings: &LogSettings) -> Result<()> {
     Ok(())
 }
 
-/// Writes the access lines that wait: to be called before the process ends.
+/// Writes pending access log lines; call it before the process ends.
 pub fn flush_logs() {
     OUTPUT.flush();
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// How many own the series of each name.
+/// Number of owners by name.
 static NAMES: Mutex<BTreeMap<String, usize>> = Mutex::new(BTreeMap::new());
 
 fn names() -> MutexGuard<'static, BTreeMap<String, usize>> {
@@ -14,7 +14,7 @@ fn names() -> MutexGuard<'static, BTreeMap<String, usize>> {
 pub struct ExportedKey(String);
 
 impl ExportedKey {
-    /// For the key of this name.
+    /// Exports the series of the key with this name.
     pub fn new(name: &str) -> Self {
         *names().entry(name.to_owned()).or_default() += 1;
         Self(name.to_owned())
@@ -33,7 +33,6 @@ impl Drop for ExportedKey {
     }
 }
 
-/// `true` while the key exists.
 pub(super) fn is_exported(name: &str) -> bool {
     names().contains_key(name)
 }

@@ -12,25 +12,25 @@ use super::exemplars::Exemplars;
 use super::mount_meter::{MountMeter, NO_MOUNT};
 use super::trace_context::TraceContext;
 
-/// The access metrics of one route.
+/// The access metrics of a route.
 pub struct RouteMeter {
-    /// No other route of this process has it.
+    /// Unique in the process.
     number: usize,
     labels: [Label; 3],
     seconds: OnceLock<(Histogram, Arc<Exemplars>)>,
     without_mount: Answers,
 }
 
-/// A response, for the metrics.
+/// The facts about a response that metrics record.
 #[derive(Clone, Copy)]
 pub struct Answered<'a> {
     /// The mount of the request.
     pub mount: Option<&'a MountMeter>,
-    /// The status.
+    /// The HTTP status code.
     pub status: u16,
     /// When the response was ready.
     pub at: Instant,
-    /// From the head of the request until then.
+    /// Time from the request head to the response.
     pub took: Duration,
     /// The id of the request, for exemplars.
     pub request_id: &'a str,
@@ -39,7 +39,7 @@ pub struct Answered<'a> {
 }
 
 impl RouteMeter {
-    /// The meter of one operation on one route of a service. All three come from closed sets.
+    /// Creates the meter of an operation on a route of a service, which all come from closed sets.
     pub fn new(service: &'static str, operation: &'static str, route: String) -> Self {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let labels = [
@@ -51,12 +51,12 @@ impl RouteMeter {
         Self { number, labels, seconds: OnceLock::new(), without_mount: Answers::new() }
     }
 
-    /// The service, the operation and the route.
+    /// Returns the service, the operation and the route.
     pub fn names(&self) -> [&str; 3] {
         self.labels.each_ref().map(Label::value)
     }
 
-    /// Records one response.
+    /// Records a response.
     pub fn record(&self, answered: Answered<'_>) {
         let Answered { mount, status, at, took, request_id, trace } = answered;
         let (seconds, exemplars) = self.seconds.get_or_init(|| {

@@ -1,8 +1,8 @@
 //! The metrics of a mount. A mount holds its meter, so a request neither looks up a path nor hashes labels.
 //!
-//! The label `mount` is the path. At most [`MAX_LABELLED_MOUNTS`] mounts have a label of their own; the others share
-//! `other`. The exporter keeps each series for the life of the process, so the metrics page leaves out the series of
-//! mounts that do not exist any more.
+//! The label `mount` is the path. At most [`MAX_LABELLED_MOUNTS`] mounts have their own label; the others
+//! share `other`. The exporter keeps each series for the life of the process, so the metrics page omits the
+//! series of deleted mounts.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,23 +13,20 @@ use metrics::{Counter, Label, SharedString};
 use super::answers::{Answers, AnswersByRoute};
 use super::catalogue::{ISSUING_OPERATIONS, PKI_CERTIFICATES, PKI_REFUSALS};
 
-/// Mounts with a label of their own at one time.
+/// Most mounts with their own label at the same time.
 const MAX_LABELLED_MOUNTS: usize = 200;
-/// Labels that a process gives out in its life: a mount that is created and deleted again and again under new paths
-/// must not fill the exporter.
+/// Most labels that a process ever creates, so that creating and deleting mounts repeatedly does not fill the exporter.
 const MAX_LABELS_PER_PROCESS: usize = 2000;
 
-/// The label of requests that lead to no mount. No path of a mount is without a `/`.
+/// The label of requests that lead to no mount. Every mount path contains a `/`.
 pub const NO_MOUNT: &str = "none";
 /// The label of mounts beyond the limit.
 const OTHER_MOUNTS: &str = "other";
 
-/// Every label that the process gave out.
 static LABELS: Labels = Labels(Mutex::new(BTreeMap::new()));
-/// The meter of mounts beyond the limit.
 static OTHERS: LazyLock<Arc<Meter>> = LazyLock::new(|| Arc::new(Meter::new(OTHER_MOUNTS)));
 
-/// Labels that were given out, each with its meter while a mount holds that.
+/// Labels with their meters, which live as long as a mount holds them.
 struct Labels(Mutex<BTreeMap<String, Weak<Meter>>>);
 
 impl Labels {
@@ -48,7 +45,7 @@ impl Labels {
         meter
     }
 
-    /// `true` for a label of a mount that exists, and for those that stand for no mount or for several.
+    /// `true` for the label of an existing mount, and for `none` and `other`.
     fn is_exported(&self, label: &str) -> bool {
         let exists = || self.lock().get(label).is_some_and(|meter| meter.strong_count() > 0);
         matches!(label, NO_MOUNT | OTHER_MOUNTS) || exists()
@@ -59,7 +56,7 @@ impl Labels {
     }
 }
 
-/// The metrics of one mount. Clones share their counters.
+/// The metrics of a mount. Clones share their counters.
 #[derive(Clone)]
 pub struct MountMeter(Arc<Meter>);
 
@@ -91,32 +88,31 @@ impl Meter {
 }
 
 impl MountMeter {
-    /// The meter of the mount with this path.
+    /// Returns the meter of the mount with this path.
     pub fn of(path: &str) -> Self {
         Self(LABELS.meter(path))
     }
 
-    /// The value of the label `mount`.
+    /// Returns the value of the label `mount`.
     pub fn label(&self) -> SharedString {
         self.0.label.clone()
     }
 
-    /// Shows the counters of issuing at zero, so that an alert sees the first event.
+    /// Creates the issuing counters at zero, so that an alert notices the first event.
     pub fn begin_issuing(&self) {
         self.0.issuing();
     }
 
-    /// Counts a certificate; `operation` is a place in [`ISSUING_OPERATIONS`].
+    /// Counts a certificate; `operation` is an index in [`ISSUING_OPERATIONS`].
     pub fn issued(&self, operation: usize) {
         self.0.issuing().certificates[operation].increment(1);
     }
 
-    /// Counts a request to issue that was refused or failed; `operation` as in [`MountMeter::issued`].
+    /// Counts an issuing request that was rejected or failed; `operation` as in [`MountMeter::issued`].
     pub fn refused(&self, operation: usize) {
         self.0.issuing().refusals[operation].increment(1);
     }
 
-    /// Counts a response of the route with this number.
     pub(super) fn answered(&self, route: usize, labels: &[Label], status: u16) {
         match self.0.answers.get(route) {
             Some(answers) => answers.count(&self.0.label, labels, status),
@@ -131,13 +127,13 @@ impl fmt::Debug for MountMeter {
     }
 }
 
-/// The meter of a mount, resolved at its first use. A copy of the mount may get another path, so a copy of this
-/// resolves its own.
+/// The meter of a mount, resolved on first use. Clones resolve their own meter, because a copy of a
+/// mount may get another path.
 #[derive(Default)]
 pub struct LazyMountMeter(OnceLock<MountMeter>);
 
 impl LazyMountMeter {
-    /// The meter of the mount with this path, which is always the same.
+    /// Returns the meter of the mount with this path, which must always be the same.
     pub fn of(&self, path: &str) -> &MountMeter {
         self.0.get_or_init(|| MountMeter::of(path))
     }
@@ -161,7 +157,6 @@ impl fmt::Debug for LazyMountMeter {
     }
 }
 
-/// `true` for a label whose series are exported.
 pub(super) fn is_exported(label: &str) -> bool {
     LABELS.is_exported(label)
 }

@@ -1,15 +1,14 @@
-//! The metrics page in OpenMetrics 1.0, made of the page in the Prometheus text format.
+//! Renders the metrics page in OpenMetrics 1.0, from the page in the Prometheus text format.
 //!
-//! The exporter renders only the latter. The differences: a counter's family has no `_total`, a unit is declared,
+//! The exporter supports only the latter. The differences: counter families have no `_total`, units are declared,
 //! bounds are canonical floats, there are no blank lines, buckets have exemplars, and `# EOF` ends the page.
 
 use super::catalogue::{CATALOGUE, HTTP_SECONDS, Metric, MetricKind};
 use super::exemplars::Snapshot;
 
-/// Units that OpenMetrics knows and names of this server end in.
+/// OpenMetrics units that metric names of this server end in.
 const UNITS: [&str; 2] = ["seconds", "bytes"];
 
-/// The page.
 pub(super) fn render(text: &str, exemplars: &Snapshot) -> String {
     let mut page = String::with_capacity(text.len() + text.len() / 8);
     for line in text.lines().filter(|line| !line.is_empty()) {
@@ -23,7 +22,7 @@ pub(super) fn render(text: &str, exemplars: &Snapshot) -> String {
     page
 }
 
-/// Word, name and rest of `HELP name text` and `TYPE name kind`.
+/// Splits `HELP name text` and `TYPE name kind`.
 fn descriptor(line: &str) -> Option<(&str, &str, &str)> {
     let (word, rest) = line.split_once(' ')?;
     let (name, rest) = rest.split_once(' ')?;
@@ -34,7 +33,6 @@ fn metric(name: &str) -> Option<&'static Metric> {
     CATALOGUE.iter().find(|metric| metric.name == name)
 }
 
-/// The name of the family of a metric.
 fn family(name: &str) -> &str {
     let is_counter = metric(name).is_some_and(|metric| metric.kind == MetricKind::Counter);
     name.strip_suffix("_total").filter(|_| is_counter).unwrap_or(name)
@@ -53,7 +51,7 @@ fn describe(page: &mut String, word: &str, name: &str, rest: &str) {
     }
 }
 
-/// Copies a sample; that of a bucket gets a canonical bound and its exemplar.
+/// Copies a sample; a bucket gets a canonical bound and its exemplar.
 fn sample(page: &mut String, line: &str, exemplars: &Snapshot) {
     let bucket = line.split_once("le=\"").and_then(|(head, rest)| Some((head, rest.split_once('"')?)));
     let Some((head, (bound, value))) = bucket else { return page.push_str(line) };

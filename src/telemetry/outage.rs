@@ -1,11 +1,9 @@
-//! A store that fails, told once, and once more when it is over.
+//! Logs an outage once when it begins and once when it is over.
 //!
-//! While the store is away every request that needs it fails, and so does whatever the server does by itself now and
-//! then. All of them have the same to say. [`STORE`] lets the first say it and counts the others; when the store has
-//! answered for a while without a failure it says that the outage is over. An outage that comes back soon has to stay
-//! away for longer before it counts as over, so that a store that comes and goes does not fill the log either.
-//!
-//! Whatever else is out of reach, such as a device or a provider, is told by [`OTHERS`] in the same way.
+//! While the store is unreachable, all requests and background tasks that need it fail for the same reason. [`STORE`]
+//! logs the first failure and counts the others. The outage is over when the store has responded for a while without a
+//! failure. An outage that recurs soon needs a longer quiet time, so that an unstable store does not fill the log.
+//! [`OTHERS`] does the same for everything else, such as devices and providers.
 
 mod one;
 mod others;
@@ -18,24 +16,24 @@ pub use self::others::OTHERS;
 use self::others::Others;
 use crate::error::{Error, Kind};
 
-/// How the texts of the store's failures begin, wherever they are quoted.
+/// Prefix of the store's error messages, also within other messages.
 const OF_THE_STORE: &str = "storage: ";
-/// What it says once the server stops.
+/// The store's error message after the server has stopped.
 const STOPPED: &str = "storage: stopped";
 
-/// The store of this process.
+/// The outage of this process's store.
 pub static STORE: Store = Store(Outage::new());
 
-/// Whether a store fails at present, and what was said of it.
+/// The outage state of a store.
 pub struct Store(Outage);
 
 impl Store {
-    /// Whether it fails.
+    /// `true` during an outage.
     pub fn is_on(&self) -> bool {
         self.0.is_on()
     }
 
-    /// To be called with every failure, and why.
+    /// Records a failure with its reason. Call it for every failure.
     pub fn fails(&self, why: &str) {
         if self.0.note(Instant::now()) {
             tracing::error!(
@@ -47,7 +45,7 @@ impl Store {
         }
     }
 
-    /// To be called now and then while the store answers.
+    /// Call it periodically while the store responds. Logs the end of an outage.
     pub fn answers(&self) {
         if let Some(Over { seconds, failures, .. }) = self.0.over(Instant::now()) {
             tracing::warn!(seconds, failures, "the store answers again: the outage is over");
@@ -55,15 +53,14 @@ impl Store {
     }
 }
 
-/// Warns that something was not done which the server does by itself.
+/// Warns that a background task failed.
 pub fn not_done(what: &str, error: &Error) {
     if let Some(why) = told(error) {
         tracing::warn!("{what}: {why}");
     }
 }
 
-/// Warns that something is not done which is tried again and again: once, and once more when it has not failed for a
-/// while.
+/// Warns that a repeated background task fails: once, and once more when it has not failed for a while.
 pub fn keeps_failing(what: &str, error: &Error) {
     if let Some(why) = told_under(&OTHERS, what, error) {
         tracing::warn!("{why}");
@@ -74,13 +71,13 @@ fn told_under(others: &Others, what: &str, error: &Error) -> Option<String> {
     others.told(what, format!("{what}: {}", words(error.text(), error)))
 }
 
-/// What is to be logged of an error: its text, and its cause where that says more. Nothing of a failure of the store,
-/// which is told by itself, nor of something else that is out of reach and was told before.
+/// Returns what to log about an error: its text, and its cause if that adds information. `None` for failures of the
+/// store, which are logged here, and for an outage that was logged before.
 pub fn told(error: &Error) -> Option<String> {
     told_of(error.kind(), error.text(), error)
 }
 
-/// As [`told`], of an error whose text stands elsewhere.
+/// As [`told`], with the kind and text under which the error is reported.
 pub fn told_of(kind: Kind, text: &str, error: &Error) -> Option<String> {
     told_among(&OTHERS, kind, text, error)
 }
@@ -102,7 +99,7 @@ fn told_among(others: &Others, kind: Kind, text: &str, error: &Error) -> Option<
     }
 }
 
-/// An error's text, and its cause where that says more.
+/// Returns the error's text, and its cause if that adds information.
 fn words(text: &str, error: &Error) -> String {
     let cause = std::error::Error::source(error).map(ToString::to_string);
     match cause.filter(|cause| !cause.is_empty() && !text.contains(cause.as_str())) {
@@ -112,7 +109,7 @@ fn words(text: &str, error: &Error) -> String {
     }
 }
 
-/// Whether an error says no more than that something took too long while the store is away.
+/// `true` if an error is only a timeout during an outage of the store.
 fn is_late(kind: Kind, error: &Error) -> bool {
     kind == Kind::Unavailable && std::error::Error::source(error).is_none() && STORE.is_on()
 }

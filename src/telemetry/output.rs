@@ -1,8 +1,8 @@
 //! Standard error, as the logs write to it.
 //!
-//! A thread of its own writes. Access lines come with every request, so no worker waits for them: they are put behind each
-//! other in a buffer. An event waits until its line is written, so that none is lost, but not for long: a pipe that is
-//! full and not read must neither stop requests nor the end of the process. Lines that find no room are counted.
+//! A thread does the writing. Access log lines come with every request, so they are only buffered. Events wait until
+//! their line is written, so that none is lost, but only briefly: a full pipe without a reader must not block requests
+//! or the end of the process. Lines that do not fit are dropped and counted.
 
 use std::io::Write;
 use std::sync::{Condvar, Mutex, MutexGuard, Once, PoisonError};
@@ -10,24 +10,21 @@ use std::time::{Duration, Instant};
 
 use super::catalogue::LOG_LINES_DROPPED;
 
-/// Most bytes of access lines that wait.
+/// Most buffered bytes for accepting an access log line.
 const MAX_ACCESS_BYTES: usize = 1 << 20;
-/// Most bytes of lines that wait, those of events included.
+/// Most buffered bytes for accepting an event.
 const MAX_WAITING_BYTES: usize = 2 << 20;
-/// How long access lines are gathered before they are written: the thread is woken a hundred times a second at most.
+/// Time for which access log lines are collected, so that the thread wakes at most a hundred times a second.
 const GATHER: Duration = Duration::from_millis(10);
-/// How long an event waits for its line. Later events do not wait until something is written again.
+/// Longest wait of an event for its line. After a timeout, later events do not wait until something is written again.
 const MAX_EVENT_WAIT: Duration = Duration::from_millis(500);
 
-/// The one of this process.
 pub(super) static OUTPUT: Output<std::io::Stderr> = Output::new(std::io::stderr);
 
-/// Where lines go.
+/// A buffered output with its own thread.
 pub(super) struct Output<W> {
     waiting: Mutex<Waiting>,
-    /// There are lines to write.
     come: Condvar,
-    /// Lines were written.
     gone: Condvar,
     to: fn() -> W,
     thread: Once,
@@ -35,15 +32,15 @@ pub(super) struct Output<W> {
 
 struct Waiting {
     lines: Vec<u8>,
-    /// Lines that found no room since the last ones were written.
+    /// Lines dropped since the last write.
     dropped: u64,
-    /// The thread has nothing to do, and must be woken.
+    /// The thread waits to be woken.
     idle: bool,
-    /// The take that the last event waits for.
+    /// Number of the take that the latest event waits for.
     due: u64,
-    /// An event waited in vain, and nothing was written since.
+    /// An event timed out, and nothing was written since.
     stuck: bool,
-    /// Times that the thread has taken the lines, and times that it has written them.
+    /// Number of times that the thread has taken the lines, and number of takes written.
     taken: u64,
     written: u64,
 }
@@ -55,7 +52,7 @@ impl<W: Write + 'static> Output<W> {
         Self { waiting: Mutex::new(waiting), come: Condvar::new(), gone: Condvar::new(), to, thread: Once::new() }
     }
 
-    /// Writes a whole line, behind all that wait, and waits for that.
+    /// Appends a line to the buffer and waits until it is written.
     fn write(&'static self, line: &[u8]) {
         self.start();
         let mut waiting = self.lock();
@@ -64,7 +61,7 @@ impl<W: Write + 'static> Output<W> {
             return;
         }
         waiting.lines.extend_from_slice(line);
-        // The lines that are in the buffer now are written when the next take is.
+        // The next take contains the buffered lines.
         let due = waiting.taken + 1;
         let end = Instant::now() + MAX_EVENT_WAIT;
         waiting.due = due;
@@ -79,12 +76,11 @@ impl<W: Write + 'static> Output<W> {
         }
     }
 
-    /// Writes the lines that wait.
     pub(super) fn flush(&'static self) {
         self.write(&[]);
     }
 
-    /// Has a line written soon; never waits.
+    /// Buffers a line; never waits.
     pub(super) fn push(&'static self, line: &[u8]) {
         let mut waiting = self.lock();
         if waiting.lines.len() + line.len() > MAX_ACCESS_BYTES {
@@ -123,7 +119,7 @@ impl<W: Write + 'static> Output<W> {
             let lines = taken(&mut waiting);
             drop(waiting);
             let mut to = (self.to)();
-            // What cannot be written is not: there is nobody to tell.
+            // A failed write cannot be reported anywhere.
             let _ = to.write_all(&lines);
             let mut waiting = self.lock();
             waiting.written = waiting.taken;
@@ -138,9 +134,9 @@ impl<W: Write + 'static> Output<W> {
     }
 }
 
-/// The lines that wait, and one that tells how many could not.
+/// Takes the buffered lines, with a warning about dropped ones.
 fn taken(waiting: &mut Waiting) -> Vec<u8> {
-    // As much room again, so that requests seldom ask for memory.
+    // Same capacity, so that requests rarely allocate memory.
     let next = Vec::with_capacity(waiting.lines.len());
     let mut lines = std::mem::replace(&mut waiting.lines, next);
     let dropped = std::mem::take(&mut waiting.dropped);
@@ -152,7 +148,7 @@ fn taken(waiting: &mut Waiting) -> Vec<u8> {
     lines
 }
 
-/// What the lines of events are written through: each comes in one piece.
+/// The writer for events. The logging library passes each event as a whole.
 pub(super) struct Events;
 
 impl Write for Events {
@@ -175,7 +171,7 @@ mod tests {
     static WRITTEN: Mutex<Vec<u8>> = Mutex::new(Vec::new());
     static STUCK: Mutex<()> = Mutex::new(());
 
-    /// Waits while somebody holds `STUCK`, as a pipe that nobody reads.
+    /// Blocks while `STUCK` is locked, like a pipe that is not read.
     struct Pipe;
 
     impl Write for Pipe {
@@ -214,7 +210,7 @@ mod tests {
             PIPE.push(&line);
         }
         assert!(started.elapsed() < Duration::from_secs(5), "a worker waited for a pipe that nobody reads");
-        // Nor does an event wait for long, and the next one not at all.
+        // An event waits only briefly, and the next ones not at all.
         (0..20).for_each(|_| PIPE.write(b"unread\n"));
         assert!(started.elapsed() < Duration::from_secs(5), "an event waited for a pipe that nobody reads");
         drop(unread);

@@ -1,4 +1,4 @@
-//! What the operating system knows of this process, under the names that all exporters use.
+//! Process metrics from the operating system, under the names that Prometheus client libraries use.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ use super::catalogue::{
 };
 use super::series::Series;
 
-/// The figures that can be had: `/proc` may not be there.
+/// Returns the available metrics; `/proc` may be missing.
 pub(super) fn figures() -> Vec<Series> {
     let stat = fs::read_to_string("/proc/self/stat").ok();
     let stat = stat.as_deref().and_then(Stat::read);
@@ -29,24 +29,24 @@ pub(super) fn figures() -> Vec<Series> {
     all.filter_map(|(metric, value)| Some(Series { metric, labels: Vec::new(), value: value? })).collect()
 }
 
-/// Of `proc_pid_stat(5)`.
+/// Fields of `/proc/self/stat`, see `proc_pid_stat(5)`.
 #[derive(Debug, PartialEq)]
 struct Stat {
-    /// Seconds of all processors, for itself and in the kernel.
+    /// User and system time of all threads, in seconds.
     cpu: f64,
     threads: f64,
-    /// Seconds from the start of the machine.
+    /// Seconds from system boot to process start.
     start: f64,
-    /// Octets.
+    /// Resident memory, in bytes.
     memory: f64,
 }
 
 impl Stat {
-    /// The name of the program, in parentheses, may hold anything; numbers follow.
+    /// Parses the file. The program name is in parentheses and may contain any character; the numbers follow it.
     fn read(text: &str) -> Option<Self> {
         let (_, behind) = text.rsplit_once(')')?;
         let fields: Vec<&str> = behind.split_whitespace().collect();
-        // The first of them is field 3 of the manual page.
+        // The first one is field 3 of the manual page.
         let field = |number: usize| fields.get(number - 3)?.parse::<f64>().ok();
         let ticks = clock_ticks_per_second() as f64;
         Some(Self {
@@ -58,20 +58,19 @@ impl Stat {
     }
 }
 
-/// When the machine started, epoch seconds.
 fn boot_time() -> Option<f64> {
     let stat = fs::read_to_string("/proc/stat").ok()?;
     stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()
 }
 
-/// How many files and sockets are open. Newer kernels tell it as the folder's size, older ones want them counted.
+/// Returns the number of open file descriptors: the size of the folder on newer kernels, else its number of entries.
 fn open_files() -> Option<f64> {
     const FOLDER: &str = "/proc/self/fd";
     let told = fs::metadata(FOLDER).ok()?.len();
     if told > 0 {
         return Some(told as f64);
     }
-    // Less the one that the count takes.
+    // Minus the descriptor that the count itself uses.
     Some(fs::read_dir(FOLDER).ok()?.count().saturating_sub(1) as f64)
 }
 

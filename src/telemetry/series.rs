@@ -1,12 +1,12 @@
-//! A figure of the metrics that is looked up when somebody asks for them.
+//! A metric value that is determined when the metrics page is requested.
 
-/// One figure.
+/// A sample of a [live](super::Metric::live) metric.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series {
-    /// A metric of the catalogue that is [looked up](super::Metric::live).
+    /// The name of the metric in the catalogue.
     pub metric: &'static str,
-    /// The values of its labels, in the order of the catalogue.
+    /// The label values, in the order of the catalogue.
     pub labels: Vec<String>,
-    /// The figure.
+    /// The value.
     pub value: f64,
 }

@@ -1,16 +1,14 @@
-//! Series of things that do not exist any more: managed keys and mounts.
-//!
-//! The exporter keeps each series for the life of the process, so they are left out of the page.
+//! Removes series of deleted managed keys and mounts from the metrics page, because the exporter keeps each series
+//! for the life of the process.
 
 use super::catalogue::CATALOGUE;
 use super::{managed_keys, mount_meter};
 
-/// A label whose values come and go, and the test for a value that exists. It is the first label of its series.
+/// A label of objects that may be deleted, and a test for existing ones. It is the first label of its series.
 type Label = (&'static str, fn(&str) -> bool);
 
 const LABELS: [Label; 2] = [("key", managed_keys::is_exported), ("mount", mount_meter::is_exported)];
 
-/// The page without these series.
 pub(super) fn without(page: &str) -> String {
     page.split_inclusive('\n').filter(|line| is_current(line)).collect()
 }

@@ -1,19 +1,17 @@
-//! The metrics as JSON, for callers that read no Prometheus text: counters, gauges and samples by name and labels.
-//!
-//! Made of the text of our own exporter, which is the one source of both forms.
+//! The metrics as JSON: counters, gauges and samples by name and labels. Converted from the text page, so that both
+//! formats have the same source.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-/// What is known of one set of labels of a histogram.
 #[derive(Default)]
 struct Sample {
     count: f64,
     sum: f64,
 }
 
-/// `Gauges`, `Counters` and `Samples` of a text of the exporter.
+/// Converts a text page to `Gauges`, `Counters` and `Samples`.
 pub(super) fn of(text: &str) -> Map<String, Value> {
     let mut kinds = BTreeMap::new();
     let (mut gauges, mut counters) = (Vec::new(), Vec::new());
@@ -47,7 +45,7 @@ pub(super) fn of(text: &str) -> Map<String, Value> {
 
 type Labels = BTreeMap<String, String>;
 
-/// Name, labels and value of a line; `None` of a comment and of a blank one.
+/// Parses name, labels and value of a line; `None` for comments and blank lines.
 fn read(line: &str) -> Option<(&str, Labels, f64)> {
     if line.starts_with('#') {
         return None;
@@ -60,7 +58,7 @@ fn read(line: &str) -> Option<(&str, Labels, f64)> {
     }
 }
 
-/// `name="value",…`; in a value `\`, `"` and line feeds are escaped.
+/// Parses `name="value",…`; in values `\`, `"` and line feeds are escaped.
 fn read_labels(text: &str) -> Labels {
     let mut labels = Labels::new();
     let mut rest = text;
@@ -84,7 +82,7 @@ fn read_labels(text: &str) -> Labels {
     labels
 }
 
-/// A whole number as one; what JSON cannot say is null.
+/// Renders whole numbers as integers, and values that JSON cannot express as null.
 fn number(value: f64) -> Value {
     if value.fract() == 0.0 && value.abs() < 9.0e15 { json!(value as i64) } else { json!(value) }
 }

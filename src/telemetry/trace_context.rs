@@ -1,15 +1,15 @@
 //! W3C Trace Context: the trace that a request belongs to.
 //!
-//! The server makes no spans. It passes the trace on, and writes the trace id to the access log, the audit and
-//! exemplars. `tracestate` is text of the caller's vendor and is not passed on to third parties.
+//! The server creates no spans. It propagates the trace, and writes the trace id to the access log, the audit and
+//! exemplars. `tracestate` is vendor-specific text of the caller and is not forwarded to third parties.
 
-/// Length of version 00 of `traceparent`, characters.
+/// Length of a version 00 `traceparent`, in bytes.
 const LENGTH: usize = 55;
-/// The flags that are passed on: sampled (Level 1) and random-trace-id (Level 2). Others are reserved and sent as 0.
+/// Flags that are propagated: sampled (Level 1) and random-trace-id (Level 2). Others are reserved and sent as 0.
 const KNOWN_FLAGS: u8 = 0b11;
 const SAMPLED: u8 = 0b01;
 
-/// A valid `traceparent`.
+/// A valid `traceparent` header (W3C Trace Context).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceContext {
     /// 32 lower-case hexadecimal digits.
@@ -18,7 +18,7 @@ pub struct TraceContext {
 }
 
 impl TraceContext {
-    /// Reads the only `traceparent` of a request. `None` for an invalid one, which a server has to ignore.
+    /// Parses the `traceparent` of a request. `None` if it is invalid, because servers must ignore those.
     pub fn parse(value: &[u8]) -> Option<Self> {
         let (known, rest) = value.split_at_checked(LENGTH)?;
         let [version, trace_id, parent_id, flags] = fields(known)?;
@@ -31,23 +31,23 @@ impl TraceContext {
         Some(Self { trace_id: trace_id.try_into().ok()?, flags: flags & KNOWN_FLAGS })
     }
 
-    /// The trace id.
+    /// The trace id, in hexadecimal.
     pub fn trace_id(&self) -> &str {
         std::str::from_utf8(&self.trace_id).unwrap_or_default()
     }
 
-    /// `true` if the caller says that it records the trace.
+    /// `true` if the caller records the trace.
     pub fn is_sampled(&self) -> bool {
         self.flags & SAMPLED != 0
     }
 
-    /// The `traceparent` of an outbound request with this span id, which must not be all zeros.
+    /// Renders the `traceparent` of an outbound request with this span id, which must not be all zeros.
     pub fn child(&self, span: [u8; 8]) -> String {
         format!("00-{}-{:016x}-{:02x}", self.trace_id(), u64::from_be_bytes(span), self.flags)
     }
 }
 
-/// The four fields of version 00.
+/// Splits a version 00 value into its four fields.
 fn fields(text: &[u8]) -> Option<[&[u8]; 4]> {
     let hyphens = [2, 35, 52].map(|at| text[at]);
     let all = [&text[..2], &text[3..35], &text[36..52], &text[53..]];

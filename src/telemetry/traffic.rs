@@ -1,23 +1,23 @@
-//! When a request last began or ended in this process: for work that is put off until nobody asks for anything.
+//! Time of the last request activity in this process, for work that is deferred until the server is idle.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 static EPOCH: LazyLock<Instant> = LazyLock::new(Instant::now);
-/// Milliseconds after [`EPOCH`].
+/// Milliseconds since [`EPOCH`].
 static LAST: AtomicU64 = AtomicU64::new(0);
 
-/// A request begins or ends.
+/// Notes the begin or end of a request.
 pub fn note(now: Instant) {
     let at = since_epoch(now);
-    // Looked at first: most requests of a busy server leave the line in every worker's cache as it is.
+    // Loading first keeps the cache line shared between workers: most requests of a busy server do not change it.
     if LAST.load(Ordering::Relaxed) < at {
         LAST.fetch_max(at, Ordering::Relaxed);
     }
 }
 
-/// How long no request has begun or ended, to the millisecond.
+/// Returns the time since the last request began or ended, in whole milliseconds.
 pub fn quiet_for() -> Duration {
     Duration::from_millis(since_epoch(Instant::now()).saturating_sub(LAST.load(Ordering::Relaxed)))
 }
@@ -36,7 +36,7 @@ mod tests {
         std::thread::sleep(Duration::from_millis(20));
         let latest = Instant::now();
         note(latest);
-        // One that began earlier and is told of late.
+        // An earlier request that is noted late.
         note(before);
         assert!(quiet_for() < Duration::from_millis(15) + latest.elapsed(), "{:?}", quiet_for());
         std::thread::sleep(Duration::from_millis(5));

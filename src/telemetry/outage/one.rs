@@ -1,17 +1,16 @@
-//! Something that fails now and then, and when that is to be told.
+//! An intermittent failure, and the decision when to log it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long nothing may fail before an outage is over.
+/// Time without failures after which an outage is over.
 pub(crate) const QUIET: Duration = Duration::from_secs(5);
-/// How long at most, for one that comes back.
+/// Longest such time, for a recurring outage.
 const LONGEST_QUIET: Duration = Duration::from_secs(120);
-/// An outage that begins this long after the last one is that one.
+/// An outage within this time after the end of the last one counts as recurring.
 const SAME: Duration = Duration::from_secs(60);
 
-/// Whether something fails at present, and what was said of it.
 pub(super) struct Outage {
     on: AtomicBool,
     state: Mutex<State>,
@@ -19,9 +18,7 @@ pub(super) struct Outage {
 
 #[derive(Clone, Copy)]
 struct State {
-    /// The outage that is on.
     now: Option<Now>,
-    /// When the last one was over.
     ended: Option<Instant>,
     quiet: Duration,
 }
@@ -33,28 +30,25 @@ struct Now {
     failures: u64,
 }
 
-/// An outage that is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Over {
-    /// From the first failure to the last.
+    /// Seconds from the first failure to the last.
     pub(super) seconds: u64,
     pub(super) failures: u64,
-    /// Seconds since the last.
+    /// Seconds since the last failure.
     pub(super) quiet: u64,
 }
 
 impl Outage {
-    /// Nothing fails.
     pub(super) const fn new() -> Self {
         Self { on: AtomicBool::new(false), state: Mutex::new(State { now: None, ended: None, quiet: QUIET }) }
     }
 
-    /// Whether it is on.
     pub(super) fn is_on(&self) -> bool {
         self.on.load(Ordering::Relaxed)
     }
 
-    /// Counts a failure; whether it is the first.
+    /// Counts a failure; `true` if it begins an outage.
     pub(super) fn note(&self, now: Instant) -> bool {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(outage) = &mut state.now {
@@ -68,7 +62,7 @@ impl Outage {
         true
     }
 
-    /// The outage, if it is over by now.
+    /// Ends the outage if it is over, and returns it.
     pub(super) fn over(&self, now: Instant) -> Option<Over> {
         if !self.is_on() {
             return None;
@@ -82,7 +76,7 @@ impl Outage {
         Some(Over { seconds: (over.last - over.began).as_secs(), failures: over.failures, quiet })
     }
 
-    /// Whether the last one is so long ago that another would be a new one.
+    /// `true` if a new failure would not count as recurring.
     pub(super) fn is_forgotten(&self, now: Instant) -> bool {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.now.is_none() && state.ended.is_none_or(|ended| now.saturating_duration_since(ended) >= SAME)

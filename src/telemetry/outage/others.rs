@@ -1,7 +1,7 @@
-//! What else is out of reach: a device, a provider, a key service. Each has an [`Outage`] under what callers are told.
+//! Outages other than the store's: devices, providers, key services. Each error text has its own [`Outage`].
 //!
-//! Every request that needs it fails, and all of them have the same cause. The first says it; the others are counted and
-//! at `debug`. What has not failed for a while is over, which is said once.
+//! The first failure is logged as the caller reports it; further ones are counted and logged at `debug`. The end of
+//! an outage is logged once.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,18 +10,16 @@ use std::time::Instant;
 
 use super::one::{Outage, Over};
 
-/// Most that are told one by one. Whatever fails beside them is one: so an outage of everything is told in fewer than
-/// twenty lines, those of the store included.
+/// Most outages that are logged separately. Others share an entry, so that a total outage takes less than twenty lines.
 const MOST: usize = 7;
-/// What the rest is called.
 const REST: &str = "something else";
 
-/// Everything of this process but the store.
+/// All outages of this process except the store's.
 pub static OTHERS: Others = Others::new();
 
-/// Whatever fails at present, or did a short while ago.
+/// Current and recent outages.
 pub struct Others {
-    /// Whether there is anything to look after.
+    /// `true` if there are outages to check.
     any: AtomicBool,
     outages: Mutex<BTreeMap<String, Outage>>,
 }
@@ -31,7 +29,7 @@ impl Others {
         Self { any: AtomicBool::new(false), outages: Mutex::new(BTreeMap::new()) }
     }
 
-    /// To be called with every failure of `what`, and why: what is to be said of it, if anything.
+    /// Records a failure of `what` with its reason. Returns the message to log, if any. Call it for every failure.
     pub fn told(&self, what: &str, why: String) -> Option<String> {
         match self.note(what, Instant::now()) {
             Some(Named::Itself) => Some(format!("{why}; not said again until it is over")),
@@ -46,7 +44,7 @@ impl Others {
         }
     }
 
-    /// To be called every few seconds.
+    /// Logs the end of outages. Call it every few seconds.
     pub fn look(&self) {
         for (what, over) in self.over(Instant::now()) {
             let Over { seconds, failures, .. } = over;
@@ -54,7 +52,7 @@ impl Others {
         }
     }
 
-    /// Counts a failure; of the first, under what name its end will be told.
+    /// Counts a failure; returns how to name the outage if this is its first failure.
     fn note(&self, what: &str, now: Instant) -> Option<Named> {
         let mut outages = self.outages.lock().unwrap_or_else(PoisonError::into_inner);
         self.any.store(true, Ordering::Relaxed);
@@ -65,7 +63,7 @@ impl Others {
         outages.entry(what.to_owned()).or_insert_with(Outage::new).note(now).then_some(named)
     }
 
-    /// Those that are over by now. They are remembered until they would no longer count as the same.
+    /// Ends the outages that are over. They are remembered until a new failure would not count as recurring.
     fn over(&self, now: Instant) -> Vec<(String, Over)> {
         if !self.any.load(Ordering::Relaxed) {
             return Vec::new();
@@ -78,16 +76,14 @@ impl Others {
     }
 }
 
-/// What an outage is called.
+/// The name of an outage in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Named {
-    /// By its own text.
     Itself,
-    /// As one of the [`REST`].
     Rest,
 }
 
-/// What is said in the end. Perhaps nobody has asked for it either.
+/// The message for the end of an outage. It may have ended only because no request used the object.
 fn end(what: &str, over: Over) -> String {
     format!("{what}: has not failed for {} s", over.quiet)
 }
@@ -98,7 +94,7 @@ mod tests {
 
     use super::*;
 
-    /// Lines in ten minutes in which each second all of these fail that are `failing` then, and until all is over.
+    /// Log lines of ten minutes in which the objects in `failing` fail each second, until all outages are over.
     fn lines(failing: impl Fn(u64) -> Vec<String>) -> Vec<String> {
         let (others, start, mut lines) = (Others::new(), Instant::now(), Vec::new());
         for second in 0..800 {
@@ -153,7 +149,7 @@ mod tests {
             others.over(start + Duration::from_secs(9)).into_iter().map(|(what, over)| end(&what, over)).collect();
         assert_eq!(ends.len(), MOST + 1);
         let rest = ends.iter().find(|end| end.starts_with(REST)).unwrap();
-        // Whether it would fail now is not known.
+        // The message does not claim that the object works again.
         let seconds = rest.strip_prefix("something else: has not failed for ").and_then(|end| end.strip_suffix(" s"));
         assert!(["8", "9"].contains(&seconds.unwrap()), "{rest}");
     }
