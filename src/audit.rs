@@ -1,15 +1,11 @@
-//! Audit: what is asked of this server and what became of it, told to devices.
+//! Audit: records requests and their outcomes on audit devices.
 //!
-//! Every request of either wire leaves two entries: what was asked, before anything is done about it, and what
-//! is answered, before the answer leaves. The first is a [`Step::Intent`] when the request passed every check
-//! and its handler is about to run, else a [`Step::Refusal`]. A server with devices that none of them takes an
-//! entry of does nothing and answers nothing: 503. Of somebody who leaves meanwhile there is no second entry.
-//!
-//! Each wire opens a [`Record`] for a request and hands it what it has learnt; an [`Entry`] is made of that,
-//! by reference, when there is a device, and not otherwise. A [`Writer`] is a device of the configuration: lines of JSON
-//! (`audit/line.rs`) with keyed hashes in the place of texts (`audit/mask.rs`), to a file, standard output or a
-//! socket. With several devices one that takes the entry is enough. One that failed is down: it refuses entries at once
-//! and is tried again by its own thread (`audit/standing.rs`). An entry has secrets in it and therefore no `Debug`.
+//! Each request of either API has two entries: an [`Intent`](Step::Intent) before its handler runs, or a
+//! [`Refusal`](Step::Refusal) if a check rejects it, and an [`Outcome`](Step::Outcome) before the response is sent.
+//! If the server has devices and none of them accepts an entry, the request fails with 503. A client that
+//! disconnects early causes no second entry. A [`Writer`] is a configured device; it writes lines of JSON to a
+//! file, standard output or a socket, with HMACs instead of sensitive values. Entries contain secrets and therefore
+//! do not implement `Debug`.
 
 mod device;
 mod echo;
@@ -43,62 +39,61 @@ use crate::error::{Error, Kind, Result};
 use crate::telemetry;
 use crate::telemetry::outage::OTHERS;
 
-/// What an answer may take to be recorded when its request has used up all of its time.
+/// Least time for recording an outcome, even if the request has used up its time.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// The devices of a server.
+/// The audit devices of a server.
 pub struct Audit {
     devices: Vec<Arc<dyn Device>>,
-    /// Those of them that are configured.
     writers: Vec<Arc<Writer>>,
     clock: Clock,
 }
 
-/// The record of one request.
+/// The audit record of a request.
 pub struct Record<'a> {
-    /// `None` when nobody listens.
+    /// `None` if there are no devices.
     audit: Option<&'a Audit>,
     asked: Asked,
 }
 
-/// What is recorded of what was asked.
+/// The state of the request's first entry.
 enum Asked {
     Nothing,
-    /// What each device writes of the request.
+    /// The part of an entry that describes the request, rendered by each device.
     Kept(Vec<Vec<u8>>),
-    /// No device took it: nothing may be done, and there is nothing to tell of it.
+    /// No device accepted the entry: the request must fail, and it has no outcome to record.
     Lost,
 }
 
 impl Audit {
-    /// With no device nothing is recorded.
+    /// Without devices nothing is recorded.
     pub fn new(writers: Vec<Arc<Writer>>, others: Vec<Arc<dyn Device>>, clock: Clock) -> Self {
         let configured = writers.iter().map(|writer| Arc::clone(writer) as Arc<dyn Device>);
         Self { devices: configured.chain(others).collect(), writers, clock }
     }
 
-    /// The devices of the configuration.
+    /// The configured devices.
     pub fn writers(&self) -> &[Arc<Writer>] {
         &self.writers
     }
 
-    /// Opens files anew: log rotation has moved them.
+    /// Reopens the files after a log rotation.
     pub fn reopen(&self) {
         self.writers.iter().for_each(|writer| writer.reopen());
     }
 
-    /// Whether there are devices and none of them takes anything: nothing is done until one does.
+    /// `true` if there are devices and all of them are down, so that every request fails.
     pub fn is_down(&self) -> bool {
         !self.devices.is_empty() && self.devices.iter().all(|device| device.is_down())
     }
 
-    /// The record of one more request.
+    /// Starts the record of a request.
     pub fn record(&self) -> Record<'_> {
         Record { audit: (!self.devices.is_empty()).then_some(self), asked: Asked::Nothing }
     }
 
-    /// Tells every device, and is content when one of them has it. Boxed: without devices a request does not
-    /// even carry the room for it.
+    /// Sends an entry to every device, and succeeds if one accepts it. Boxed, so that requests
+    /// without devices stay small.
     fn tell<'e>(
         &'e self,
         asked: &'e [Vec<u8>],
@@ -121,8 +116,8 @@ impl Audit {
         .boxed()
     }
 
-    /// Whether one of several devices took an entry. Those that took nothing a while ago are told and, where another one
-    /// has the entry, not waited for.
+    /// `true` if one of several devices accepted an entry. Untrusted devices also get the entry, but are waited for
+    /// only if no trusted one accepted it.
     async fn any_took<'e>(&'e self, asked: &'e [Vec<u8>], entry: &'e Entry<'e>, until: Instant) -> bool {
         let all = self.devices.iter().zip(asked);
         let (trusted, others): (Vec<_>, Vec<_>) = all.partition(|(device, _)| device.is_trusted());
@@ -141,7 +136,6 @@ impl Audit {
     }
 }
 
-/// Whether a device took an entry in time.
 async fn took(device: &dyn Device, asked: &[u8], entry: &Entry<'_>, until: Instant) -> bool {
     let work = AssertUnwindSafe(device.record(asked, entry)).catch_unwind();
     let until = until.min(Instant::now() + PATIENCE);
@@ -166,28 +160,28 @@ async fn took(device: &dyn Device, asked: &[u8], entry: &Entry<'_>, until: Insta
 }
 
 impl Record<'_> {
-    /// Whether anybody listens: nothing has to be kept for entries otherwise.
+    /// `true` if there are devices; otherwise callers need not collect data for entries.
     pub fn is_kept(&self) -> bool {
         self.audit.is_some()
     }
 
-    /// Of this request nothing is recorded: it asks whether the server lives, and nobody has to be known for it.
+    /// Excludes this request from the audit, for liveness checks without authentication.
     pub fn skip(&mut self) {
         self.audit = None;
     }
 
-    /// To be called before a handler runs, which it must not do after an error. The request is looked at when
-    /// somebody listens.
+    /// Records the intent. Call it before the handler, which must not run after an error. `request` is evaluated
+    /// only if there are devices.
     ///
     /// # Errors
-    /// `Unavailable` when there are devices and none takes the entry before `until`.
+    /// `Unavailable` when there are devices and none accepts the entry before `until`.
     pub async fn intent<'r>(&mut self, request: impl FnOnce() -> Option<Request<'r>>, until: Instant) -> Result<()> {
         let Some((audit, request)) = self.audit.and_then(|audit| Some((audit, request()?))) else { return Ok(()) };
         self.ask(audit, &request, Step::Intent, until).await
     }
 
-    /// To be called with what is to be answered, before it leaves; after an error that error is the answer. Of
-    /// a request that had no intent its refusal is recorded first.
+    /// Records the outcome. Call it before the response is sent; after an error, send that error instead. If the
+    /// request had no intent, records an intent or refusal first.
     ///
     /// # Errors
     /// As [`Record::intent`].
@@ -202,7 +196,7 @@ impl Record<'_> {
     }
 
     async fn ask(&mut self, audit: &Audit, request: &Request<'_>, step: Step<'_>, until: Instant) -> Result<()> {
-        // For the case that this is dropped half-way.
+        // Applies if this future is dropped before it completes.
         self.asked = Asked::Lost;
         let asked = audit.devices.iter().map(|device| device.asked(request)).collect::<Vec<_>>();
         audit.tell(&asked, request, step, until).await?;
@@ -217,7 +211,7 @@ mod tests {
     use std::future::pending;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    /// Takes nothing, and says nothing; how often it hears of that.
+    /// Never accepts an entry; counts the missed ones.
     #[derive(Default)]
     struct Hung(AtomicUsize);
 
@@ -261,7 +255,6 @@ mod tests {
         assert!(work.now_or_never().is_some_and(|intent| intent.is_ok()));
         assert!(size_of::<Record<'_>>() <= 4 * size_of::<usize>());
     }
-    /// Is down, or on trial, or hangs, as it was told.
     struct Told {
         down: bool,
         trusted: bool,

@@ -1,4 +1,4 @@
-//! What is told, and what a device of this server writes to.
+//! The interfaces of audit devices and of their outputs.
 
 use std::io;
 use std::time::Duration;
@@ -8,57 +8,57 @@ use futures_util::future::BoxFuture;
 use super::entry::{Entry, Request};
 use crate::error::Result;
 
-/// Longest wait for a device to take an entry, and longest time a write may last before it counts as hung.
+/// Longest wait for a device to accept an entry. A write that takes longer counts as hung.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Where entries go.
+/// An audit device.
 pub trait Device: Send + Sync {
-    /// What the log calls it.
+    /// The name in the log.
     fn name(&self) -> &str;
 
-    /// What the device will write of a request in each of its entries: made once.
+    /// Renders the part of an entry that describes the request. It is used in all entries of the request.
     fn asked(&self, _: &Request<'_>) -> Vec<u8> {
         Vec::new()
     }
 
-    /// Takes an entry, of whose request `asked` is what [`Device::asked`] made; when it is done, the entry is kept. It
-    /// may take its time, which only the entry's own request waits for, and is dropped when that has none left.
+    /// Accepts an entry; it is durable in the sense of the device when the future completes. `asked` is the result of
+    /// [`Device::asked`]. Only the request itself waits for this, and drops it when its time is up.
     fn record<'e>(&'e self, asked: &'e [u8], entry: &'e Entry<'e>) -> BoxFuture<'e, Result<()>>;
 
-    /// Hears that an entry that it was to take was not taken; whether that is to be told: not of a device that has told
-    /// it itself.
+    /// Notes that an entry was not accepted. Returns `true` if the caller must log this, because the device has not.
     fn missed(&self) -> bool {
         true
     }
 
-    /// Whether it takes nothing at present, and knows that before it is asked.
+    /// `true` if it is known to accept no entries at present.
     fn is_down(&self) -> bool {
         false
     }
 
-    /// Whether it is waited for where another device has the entry: not while it takes nothing, and for a while after.
+    /// `true` if requests wait for this device even if another one accepted the entry. Not while it
+    /// is down, nor shortly after.
     fn is_trusted(&self) -> bool {
         !self.is_down()
     }
 }
 
-/// What lines are written to, by one thread at a time.
+/// An output for lines, used by one thread at a time.
 pub trait Sink: Send {
-    /// Writes whole lines. An error says that nobody may count on any of them.
+    /// Writes whole lines. After an error none of them counts as written.
     ///
     /// # Errors
     /// Those of the system.
     fn write(&mut self, lines: &[u8]) -> io::Result<()>;
 
-    /// Whether a write is a copy into memory and soon done, as far as can be known before: a worker may do it then.
+    /// `true` if a write is expected to be a fast copy into memory, so that an HTTP worker may do it.
     fn is_brief(&self) -> bool {
         false
     }
 
-    /// Opens anew what lines are written to; what fails may be tried again with it.
+    /// Reopens the output. May be retried after an error, which leaves the current output in use.
     ///
     /// # Errors
-    /// Those of the system; lines go on to where they went.
+    /// Those of the system.
     fn reopen(&mut self) -> io::Result<()> {
         Ok(())
     }

@@ -1,9 +1,8 @@
-//! What a text of this server repeats of what its caller sent: refusals and warnings show names, addresses and serial
-//! numbers, and those are hashed in the rest of an entry.
+//! Hides request data in the server's own messages: refusals and warnings may repeat names, addresses and serial
+//! numbers, which are hashed in the rest of an entry.
 //!
-//! What stands in quotes is hashed whoever it is from. Of the other words those are that occur, letters and digits
-//! alone and in any case, within a text of the request; and of a request with more text than is worth looking through,
-//! everything behind the name of the field.
+//! Text in quotes is always hashed. Of the other words, those are hashed that occur in a text of the request, comparing
+//! letters and digits only and ignoring case. If the request is too long to search, all after the field name is hashed.
 
 use std::borrow::Cow;
 
@@ -12,12 +11,12 @@ use serde_json::Value;
 use super::entry::Data;
 use super::mask::Mask;
 
-/// The most text of a request that is looked through, bytes.
+/// Most text of a request that is searched, in bytes.
 const MOST: usize = 64 * 1024;
-/// Fewer letters and digits are in too many texts to tell anything.
+/// Words with fewer letters and digits occur in too many texts to be meaningful.
 const SHORTEST: usize = 3;
 
-/// The texts of a request as words are looked for in them; `None` when there are too many.
+/// The texts of a request, prepared for searching; `None` if there is too much text.
 pub(super) struct Sent(Option<Vec<String>>);
 
 impl Sent {
@@ -32,7 +31,7 @@ impl Sent {
         Self(whole.then_some(texts.all))
     }
 
-    /// A text of the server with hashes in the place of what it repeats.
+    /// Returns a message of the server with hashes of all that it repeats.
     pub(super) fn hidden<'t>(&self, mask: &Mask, text: &'t str) -> Cow<'t, str> {
         if mask.is_raw() {
             return Cow::Borrowed(text);
@@ -57,15 +56,14 @@ impl Sent {
     }
 }
 
-/// What parts of a word are apart by, the wider parts first.
+/// Separators within a word, coarse ones first.
 const PARTS: [&[char]; 2] = [&[':', '/', '@'], &['.', '-', '_', '+', '*']];
 
-/// What stands between words.
 fn is_between(c: char) -> bool {
     c.is_whitespace() || ",;()[]{}<>=\"'|".contains(c)
 }
 
-/// Writes a word, or its hash, or hashes of those of its parts that were sent.
+/// Appends a word: as its hash if it was sent, otherwise part by part.
 fn push(out: &mut String, mask: &Mask, sent: &[String], word: &str, level: usize) {
     if word.starts_with(Mask::PREFIX) {
         return out.push_str(word);
@@ -99,7 +97,7 @@ struct Texts {
 }
 
 impl Texts {
-    /// Whether there was room for all of them.
+    /// Adds all texts of a value; `false` if they exceed the limit.
     fn take(&mut self, value: &Value) -> bool {
         match value {
             Value::String(text) => self.push(text),

@@ -1,4 +1,4 @@
-//! What a device is told: one request, and how far it has come.
+//! An audit entry: a request and how far it has come.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -14,73 +14,73 @@ use crate::derived::Derived;
 use crate::error::{Kind, Result};
 use crate::fields::Fields;
 
-/// One line of the record.
+/// An entry.
 pub struct Entry<'e> {
-    /// When it was made.
+    /// The time of the entry.
     pub time: Time,
-    /// What was asked.
+    /// The request.
     pub request: &'e Request<'e>,
-    /// How far that has come.
+    /// The progress of the request.
     pub step: Step<'e>,
 }
 
-/// How far a request has come.
+/// The progress of a request.
 #[derive(Clone, Copy)]
 pub enum Step<'e> {
-    /// Its handler runs once this is kept.
+    /// The handler runs once this is recorded.
     Intent,
-    /// No handler runs.
+    /// The request was rejected; no handler runs.
     Refusal(&'e Refused<'e>),
-    /// What its sender is about to get.
+    /// The response that is about to be sent.
     Outcome(&'e Outcome<'e>),
 }
 
-/// What was asked, as far as it was understood.
+/// A request, as far as it was parsed.
 pub struct Request<'r> {
-    /// The request's id, which its answer shows too.
+    /// The request id, which is also in the response.
     pub id: &'r str,
-    /// The id of the trace that the request belongs to.
+    /// The trace id of the request.
     pub trace_id: Option<&'r str>,
-    /// `read`, `list`, `update` …; the method, as sent, of what is no operation.
+    /// The operation, such as `read`, `list` or `update`; else the HTTP method.
     pub operation: &'r str,
-    /// The path as policies see it, without `/v1/`, or the one below `/api/v2/`; as sent when it does not read.
+    /// The path as policies see it, without `/v1/` or `/api/v2/`; as sent if it is invalid.
     pub path: &'r str,
-    /// The mount that the path leads to: its path, type and accessor, and which fields are written in clear.
+    /// The mount of the path. It determines which fields are not hashed.
     pub mount: Option<&'r Mount>,
-    /// Where the caller is.
+    /// The address of the client.
     pub remote_address: Option<IpAddr>,
-    /// The token as it was sent, whether it is known or not.
+    /// The token as sent, valid or not.
     pub token: Option<&'r str>,
-    /// Who asks; `None` of a stranger.
+    /// The caller; `None` if it is not authenticated.
     pub caller: Option<Caller<'r>>,
-    /// What was sent along, when anybody read it.
+    /// The request body, if it was read.
     pub data: Data<'r>,
 }
 
-/// Who asks.
+/// An authenticated caller.
 pub struct Caller<'r> {
-    /// The name for people.
+    /// The display name.
     pub display_name: Cow<'r, str>,
-    /// The token's handle, with which it can be ended; empty where tokens have none.
+    /// The accessor of the token; empty if it has none.
     pub accessor: &'r str,
-    /// The entity behind the token; empty for none.
+    /// The entity of the token; empty if there is none.
     pub entity_id: &'r str,
-    /// Names of its own policies.
+    /// The policies of the token.
     pub policies: &'r [String],
-    /// Names of the policies that it has by its entity.
+    /// The policies of the entity.
     pub identity_policies: &'r [String],
-    /// What the token's maker attached to it.
+    /// The metadata of the token.
     pub metadata: Option<&'r BTreeMap<String, String>>,
-    /// When the token was made, where that is known.
+    /// The creation time of the token, if known.
     pub created_at: Option<Time>,
-    /// When it ends; `None` never, or not known.
+    /// The expiry of the token; `None` if there is none or it is unknown.
     pub expires_at: Option<Time>,
-    /// Where is kept what devices make of all this and of the token, whose caller is nobody else.
+    /// A cache, specific to the caller's token, for the rendered form of this data.
     pub derived: Option<&'r Derived>,
 }
 
 impl<'r> Caller<'r> {
-    /// One of whom there is a name and nothing else: no token of the secrets service.
+    /// A caller that has only a name, without a token of the secrets service.
     pub fn named(name: impl Into<Cow<'r, str>>) -> Self {
         Self {
             display_name: name.into(),
@@ -96,62 +96,61 @@ impl<'r> Caller<'r> {
     }
 }
 
-/// Why there is no answer but an error.
+/// The reason for an error response.
 pub struct Refused<'r> {
-    /// The kind.
+    /// The error kind.
     pub kind: Kind,
-    /// What its sender is told.
+    /// The messages in the response.
     pub texts: Vec<&'r str>,
 }
 
-/// What a request leads to.
+/// The outcome of a request.
 pub struct Outcome<'r> {
-    /// The status of HTTP.
+    /// The HTTP status.
     pub status: u16,
-    /// The answer, or the error.
+    /// The response, or the error.
     pub answer: Result<Response<'r>, Refused<'r>>,
 }
 
-/// What is answered.
+/// A successful response.
 #[derive(Default)]
 pub struct Response<'r> {
     /// The body.
     pub data: Data<'r>,
-    /// A token that is handed out.
+    /// A token in the response.
     pub auth: Option<&'r Given>,
-    /// The lease that the caller gets with it.
+    /// The lease id of the response.
     pub lease: Option<&'r str>,
-    /// What is told in the place of an answer that was put away; of that one nothing is told.
+    /// The wrapping information, if the response was wrapped. The wrapped response itself is not recorded.
     pub wrapping: Option<&'r Wrapping>,
-    /// Warnings.
+    /// The warnings.
     pub warnings: &'r [String],
 }
 
-/// What is in a body.
+/// A request or response body.
 #[derive(Clone, Copy, Default)]
 pub enum Data<'r> {
-    /// Nothing.
+    /// No body.
     #[default]
     None,
-    /// The members that a request was read as.
+    /// The parsed fields of a request.
     Fields(&'r Fields),
     /// JSON.
     Json(&'r Value),
-    /// JSON that is text already.
+    /// JSON as text.
     JsonText(&'r [u8]),
-    /// Bytes of another kind.
+    /// Bytes of another type.
     Raw {
         /// The media type.
         media_type: &'r str,
         /// The bytes.
         bytes: &'r [u8],
     },
-    /// Bytes that are made while they are sent: lists of revoked certificates, which are public, and lists of names that
-    /// are too long to be kept.
+    /// A body that is generated while it is sent: CRLs, which are public, and long lists of names.
     Streamed {
         /// The media type.
         media_type: &'r str,
-        /// How many; `None` where nobody knows before the last of them is sent.
+        /// The length in bytes, if known.
         octets: Option<usize>,
     },
 }

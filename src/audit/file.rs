@@ -1,10 +1,9 @@
-//! Lines in a file, and on standard output.
+//! Audit output to files and standard output.
 //!
-//! The file is opened for appending, with the mode of its settings, and opened again on SIGHUP: log rotation moves it
-//! away and says so. One that was removed without a word is made again before anything more counts as written. A
-//! write that ends half-way is taken back, so that what stands in a file is whole lines. Room on the disk is taken some
-//! MiB ahead, where the file system can do that: what is written then changes nothing that a journal has to tell of, and
-//! nobody's sync on the same disk waits for it. A pipe does as a file, while somebody reads it.
+//! A file is opened for appending, with the configured mode, and reopened on SIGHUP after a log rotation. A deleted
+//! file is created again before an entry counts as written. A partial write is truncated, so that a file contains whole
+//! lines. Disk space is allocated some MiB ahead if the file system supports it: writes then change no metadata, and no
+//! sync on the same disk delays them. A pipe works like a file while it has a reader.
 
 use std::fs::{File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Write as _};
@@ -17,49 +16,48 @@ use rustix::fs::{FallocateFlags, OFlags, fallocate, fcntl_getfl, fcntl_setfl, fs
 use super::device::Sink;
 use crate::error::io_words;
 
-/// So many bytes of the disk are taken ahead.
+/// Bytes of disk space that are allocated ahead.
 const AHEAD: u64 = 4 << 20;
 
-/// File systems of this machine's own disks and memory, where a write waits for nobody else (`statfs(2)`): ext2 to ext4,
-/// XFS, Btrfs, F2FS, tmpfs, and what lies over one of them.
+/// Magic numbers (`statfs(2)`) of local file systems, where a write does not block: ext2 to ext4, XFS, Btrfs,
+/// F2FS, tmpfs and overlayfs.
 const LOCAL: &[u64] = &[0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0x0102_1994, 0x794c_7630];
 
-/// How a file is opened that lines are appended to: a pipe without a reader is an error and not waited for.
+/// Options to open a file for appending. Opening a pipe without a reader fails instead of blocking.
 pub fn appending() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.append(true).custom_flags(OFlags::NONBLOCK.bits() as i32);
     options
 }
 
-/// Why one does not open, for people.
+/// Describes why opening failed.
 pub fn why_not(error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(code) if code == rustix::io::Errno::NXIO.raw_os_error() => {
             "a pipe that nobody reads, or a socket".to_owned()
         }
-        // A missing file is created.
+        // A missing file is created, so the folder is missing.
         _ if error.kind() == io::ErrorKind::NotFound => "its folder does not exist".to_owned(),
         _ => io_words(error.kind()),
     }
 }
 
-/// A file that lines are appended to.
 pub(super) struct LogFile {
     path: PathBuf,
     mode: u32,
-    /// Whether a line counts as written when it is on the disk, and not before.
+    /// `true` if a line counts as written only once it is synced to disk.
     fsync: bool,
     file: Option<File>,
-    /// The last byte of the file ends no line.
+    /// `true` if the file does not end with a line feed.
     torn: bool,
-    /// Up to where the file has its room on the disk, as far as that could be had.
+    /// Position up to which disk space was allocated, as far as possible.
     reserved: u64,
-    /// It is a file on a disk of this machine.
+    /// `true` for a regular file on a local file system.
     local: bool,
 }
 
 impl LogFile {
-    /// Opens it.
+    /// Opens the file.
     ///
     /// # Errors
     /// Those of the system.
@@ -69,7 +67,7 @@ impl LogFile {
         Ok(log)
     }
 
-    /// Appends whole lines or nothing; what the file is afterwards.
+    /// Appends all lines or nothing, and returns the metadata afterwards.
     fn append(&mut self, lines: &[u8]) -> io::Result<Metadata> {
         if self.file.is_none() {
             self.reopen()?;
@@ -79,7 +77,7 @@ impl LogFile {
         let mut written = 0;
         let ended = write_all(file, begin, &mut written).and_then(|()| write_all(file, lines, &mut written));
         if let Err(error) = ended {
-            // Of this process alone: another one that appends to the same file would lose its lines.
+            // Assumes that no other process appends to this file: its lines would be cut off.
             self.torn |= take_back(file, written).is_err();
             return Err(error);
         }
@@ -90,7 +88,7 @@ impl LogFile {
         file.metadata()
     }
 
-    /// Takes room for what comes next. What cannot be had is not missed: it is taken by the writes then.
+    /// Allocates disk space for the next lines. A failure does not matter: writes then allocate it.
     fn reserve(&mut self, metadata: &Metadata) {
         let len = metadata.len();
         if len + AHEAD / 2 < self.reserved || !metadata.is_file() {
@@ -103,7 +101,7 @@ impl LogFile {
     }
 }
 
-/// Writes all of it, and counts what was written before an error, too.
+/// Writes all bytes. `written` also counts bytes written before an error.
 fn write_all(file: &mut File, mut octets: &[u8], written: &mut u64) -> io::Result<()> {
     while !octets.is_empty() {
         match file.write(octets) {
@@ -119,7 +117,7 @@ fn write_all(file: &mut File, mut octets: &[u8], written: &mut u64) -> io::Resul
     Ok(())
 }
 
-/// Cuts off what was written last.
+/// Truncates the file by the last write.
 fn take_back(file: &File, written: u64) -> io::Result<()> {
     if written == 0 {
         return Ok(());
@@ -132,7 +130,7 @@ fn take_back(file: &File, written: u64) -> io::Result<()> {
 impl Sink for LogFile {
     fn write(&mut self, lines: &[u8]) -> io::Result<()> {
         let mut file = self.append(lines)?;
-        // Nobody can read it any more: what was just written is gone with it.
+        // The file was deleted, and the lines with it.
         if file.nlink() == 0 {
             self.file = None;
             file = self.append(lines)?;
@@ -149,7 +147,7 @@ impl Sink for LogFile {
         let file = appending().create(true).mode(self.mode).open(&self.path)?;
         let metadata = file.metadata()?;
         if !metadata.is_file() {
-            // Whoever reads slowly is waited for.
+            // Writes to a pipe with a slow reader must block.
             fcntl_setfl(&file, fcntl_getfl(&file)?.difference(OFlags::NONBLOCK))?;
         }
         if metadata.is_file() && metadata.mode() & 0o7777 != self.mode {
@@ -162,14 +160,13 @@ impl Sink for LogFile {
     }
 }
 
-/// Whether a crash left half a line at the end of a file.
+/// `true` if a crash left an incomplete line at the end of the file.
 fn ends_within_a_line(path: &Path) -> io::Result<bool> {
     let file = File::open(path)?;
     let (mut last, len) = ([0], file.metadata()?.len());
     Ok(len > 0 && file.read_at(&mut last, len - 1)? == 1 && last != *b"\n")
 }
 
-/// Standard output.
 pub(super) struct Stdout(File);
 
 impl Stdout {
@@ -249,7 +246,7 @@ mod tests {
         let mut reader = OpenOptions::new().read(true).write(true).open(&path).unwrap();
         let mut log = LogFile::open(path, 0o600, false).unwrap();
         let read = std::thread::spawn(move || {
-            // More than fits into a pipe, slowly.
+            // More than the capacity of a pipe, slowly.
             std::thread::sleep(std::time::Duration::from_millis(50));
             let mut all = vec![0; 1 << 20];
             io::Read::read_exact(&mut reader, &mut all).unwrap();

@@ -1,17 +1,10 @@
-//! The line of an entry: one JSON object, in the shape that tools for Vault's and OpenBao's logs read.
+//! Renders an entry as one JSON object, in the format of the audit logs of Vault and OpenBao.
 //!
-//! | member | what |
-//! |---|---|
-//! | `time`, `type` | RFC 3339; `request` for what is asked, `response` for what became of it |
-//! | `auth` | who asks: token and accessor (hashed), names, policies, entity |
-//! | `request` | id, trace id, operation, mount, path, `data` |
-//! | `response` | status, `data`, a token that is handed out, `secret.lease_id`, `wrap_info`, warnings |
-//! | `error` | what a refused caller is told, with hashes in the place of what it quotes or repeats (`audit/echo.rs`) |
-//!
-//! Bodies that are no JSON, or of which a caller sent more than 16 KiB before anybody counted what is in them, appear as
-//! `http_content_type`, `http_raw_body` (a hash) and `http_raw_body_size`, and so do those of which the hashes would take
-//! much more room than what was sent; of one that is made while it is sent, a list of revoked certificates, there is only
-//! the type and the size, and of a long list of names, whose size nobody knows yet, the type.
+//! `type` is `request` for an intent or refusal, and `response` for an outcome. `auth` describes the caller,
+//! `request` the request, `response` the outcome; `error` has the messages of a rejected request (`audit/echo.rs`).
+//! Bodies that are not JSON, uncounted ones of more than 16 KiB, and those whose hashes would take too much space
+//! appear as `http_content_type`, `http_raw_body` (a hash) and `http_raw_body_size`. A streamed body has only the
+//! type and, if known, the size.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,37 +21,35 @@ use crate::error::Kind;
 use crate::fields::Fields;
 use crate::secret::{PartlySecret, Secret};
 
-/// Longest body of a caller, bytes, of which each value is written: a hash takes twenty times the room of a short text.
+/// Longest request body, in bytes, whose values are hashed one by one: a hash is twenty times as long as a short text.
 const MAX_TEXT: usize = 16 * 1024;
 
-/// What the members of a request are hashed as that would take too much.
+/// Media type for parsed request fields that are recorded as one hash.
 const JSON: &str = "application/json";
-/// The path of a line that tells of no request but of the device, and its id; other servers write one when a device is new.
+/// Path and id of a test line about the device itself; other servers write such a line when a device is enabled.
 const TEST: (&str, &str) = ("sys/audit/test", "00000000-0000-0000-0000-000000000000");
 
-/// How a device writes entries.
+/// The format of a device's entries.
 pub(super) struct Form {
     mask: Mask,
-    /// Of an answer to LIST only how many names there are.
+    /// `true` to record only the number of names in a LIST response.
     counts_lists: bool,
-    /// No other form of this process has it.
+    /// Unique in the process.
     id: usize,
 }
 
-/// What a device writes of a caller and the token.
+/// The rendered form of a caller and its token.
 struct Words {
-    /// The members of `auth`.
     auth: Vec<u8>,
-    /// Those of `request`.
     request: Vec<u8>,
 }
 
-/// What each device writes of a caller, by the id of its form; of one after the other.
+/// The rendered forms of a caller by form id, as a linked list.
 #[derive(Default)]
 struct Known(OnceLock<Box<(usize, Words, Known)>>);
 
 impl Known {
-    /// What the device with this form writes, made once.
+    /// Returns the rendered form for a device, which is created once.
     fn of(&self, form: usize, make: impl Fn() -> Words) -> &Words {
         let mut place = self;
         loop {
@@ -77,18 +68,17 @@ impl Form {
         Self { mask, counts_lists, id: LAST.fetch_add(1, Ordering::Relaxed) }
     }
 
-    /// What is written in the place of a text.
     pub(super) fn hash(&self, text: &str) -> String {
         self.mask.hash(text.as_bytes())
     }
 
-    /// What both entries of a request say of it.
+    /// Renders what both entries of a request have in common.
     pub(super) fn asked(&self, request: &Request<'_>) -> Vec<u8> {
         let mut out = Vec::with_capacity(1536);
         let mut line = Object { out: &mut out, empty: true };
         let unknown = Known::default();
         let known = request.caller.as_ref().and_then(|caller| caller.derived);
-        // Made once for as long as nobody looks the caller up again.
+        // Cached together with the caller.
         let words = known.map_or(&unknown, |derived| derived.get(Known::default)).of(self.id, || self.words(request));
         line.object("auth", |auth| auth.members(&words.auth));
         line.object("request", |asked| {
@@ -110,7 +100,7 @@ impl Form {
         out
     }
 
-    /// The line; `asked` is what [`Form::asked`] made of its request.
+    /// Renders an entry; `asked` is the result of [`Form::asked`] for its request.
     pub(super) fn line(&self, asked: &[u8], entry: &Entry<'_>) -> Vec<u8> {
         let mut out = Vec::with_capacity(asked.len() + 2048);
         out.push(b'{');
@@ -131,7 +121,7 @@ impl Form {
         out
     }
 
-    /// A line that says since when there is none of what was asked: with it a device is tried that took none.
+    /// Renders a line that states since when no entry was accepted. It tests if a device works again.
     pub(super) fn test(&self, now: Time, since: Time) -> Vec<u8> {
         let (path, id) = TEST;
         let (mount, remote_address, token, caller, data) = (None, None, None, None, Data::None);
@@ -143,7 +133,7 @@ impl Form {
         self.line(&self.asked(&request), &entry)
     }
 
-    /// A path, with hashes in the place of tokens and accessors.
+    /// Renders a path, with hashes of tokens and accessors.
     fn path(&self, out: &mut Vec<u8>, path: &str) {
         if !path.split('/').any(is_token_or_accessor) {
             return json(out, path);
@@ -159,14 +149,13 @@ impl Form {
                 true => self.mask.accessor(out, segment),
                 false => json(out, segment),
             }
-            // Without its quotes.
+            // Removes the quotes.
             out.pop();
             out.remove(start);
         }
         out.push(b'"');
     }
 
-    /// What this device writes of whoever asks.
     fn words(&self, request: &Request<'_>) -> Words {
         let caller = request.caller.as_ref();
         let token = request.token.map(|token| masked(|out| self.mask.text(out, token)));
@@ -277,22 +266,22 @@ impl Form {
         }
     }
 
-    /// The members of a request; by the hash of their JSON where they would take too much.
+    /// Renders the fields of a request, or one hash of them if they would take too much space.
     fn fields(&self, data: &mut Vec<u8>, fields: &Fields, exceptions: Exceptions<'_>) {
         let within = |sent| Exceptions { most: self.mask.most(sent), ..exceptions };
-        // How much was sent is asked for where that makes a difference.
+        // The first attempt assumes a length of 0, which is usually enough and saves serializing the fields.
         if self.mask.fields(data, fields, within(0)).is_ok() {
             return;
         }
         let mut sent = PartlySecret::default();
-        // What was read as JSON is written as such, and a place in memory takes it.
+        // Parsed JSON can be serialized, and writing to memory cannot fail.
         let _ = sent.secretly(|sent| serde_json::to_writer(sent, fields));
         if self.mask.fields(data, fields, within(sent.len())).is_err() {
             self.hashed(data, JSON, sent.expose(), By::Server);
         }
     }
 
-    /// A body in bytes: JSON as such, all else by its hash.
+    /// Renders a body: JSON as such, anything else as a hash.
     fn text(
         &self,
         object: &mut Object<'_>,
@@ -313,7 +302,6 @@ impl Form {
         self.hashed(data, media_type.unwrap_or_default(), bytes, by);
     }
 
-    /// A body by its hash.
     fn hashed(&self, data: &mut Vec<u8>, media_type: &str, bytes: &[u8], by: By) {
         let mut data = Object::begin(data);
         self.media_type(&mut data, media_type, by);
@@ -331,7 +319,7 @@ impl Form {
     }
 }
 
-/// Whose body it is. A caller's media type may be any text, and its values were not counted yet.
+/// The origin of a body. The media type of a caller's body may be any text, and its values were not counted yet.
 #[derive(Clone, Copy)]
 enum By {
     Caller,
@@ -353,7 +341,7 @@ fn masked(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     out
 }
 
-/// A JSON object in the making.
+/// A JSON object under construction.
 struct Object<'o> {
     out: &'o mut Vec<u8>,
     empty: bool,
@@ -369,7 +357,7 @@ impl<'o> Object<'o> {
         self.out.push(b'}');
     }
 
-    /// Begins a member, whose value is to follow. Names of entries have nothing in them that JSON escapes.
+    /// Begins a member. Names in entries need no escapes.
     fn name(&mut self, name: &'static str) -> &mut Vec<u8> {
         if !std::mem::take(&mut self.empty) {
             self.out.push(b',');
@@ -381,18 +369,17 @@ impl<'o> Object<'o> {
     }
 
     fn json<T: Serialize + ?Sized>(&mut self, name: &'static str, value: &T) {
-        // To memory nothing fails to be written.
+        // Writing to memory cannot fail.
         let _ = serde_json::to_writer(self.name(name), value);
     }
 
-    /// A value that is JSON already, if there is one.
+    /// Adds a member whose value is rendered JSON, if there is one.
     fn written(&mut self, name: &'static str, value: Option<&[u8]>) {
         if let Some(value) = value {
             self.name(name).extend_from_slice(value);
         }
     }
 
-    /// Members that are JSON already, if there are any.
     fn members(&mut self, written: &[u8]) {
         if written.is_empty() {
             return;
@@ -418,7 +405,7 @@ impl<'o> Object<'o> {
     }
 }
 
-/// What is told of a refusal that says no more than its kind.
+/// The message for a refusal without text.
 fn word(kind: Kind) -> &'static str {
     match kind {
         Kind::Malformed => "malformed request",

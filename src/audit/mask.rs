@@ -1,9 +1,9 @@
-//! What entries say of texts that may be secret: a keyed hash, under which `sys/audit-hash` finds a text again.
+//! Keyed hashes (HMACs) of values that may be secret; `sys/audit-hash` computes the hash of a known text.
 //!
-//! Of values that are JSON every text becomes its hash, at any depth; numbers, booleans, nulls and the names of
-//! members stay, and so do the texts below a name that the mount lists (`audit_non_hmac_request_keys`,
-//! `audit_non_hmac_response_keys`). JSON inside of a text is a text. Values are read while they are written: those of
-//! a request and the text of a finished answer go the same way, and no copy is made of either.
+//! Every string in a JSON value is replaced by its hash, at any depth. Numbers, booleans, nulls and
+//! member names stay, and so do strings below a name that the mount lists in
+//! `audit_non_hmac_request_keys` or `audit_non_hmac_response_keys`. JSON within a string is a string.
+//! Values are converted while they are parsed, without a copy.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -19,22 +19,21 @@ use sha2::Sha256;
 
 use crate::fields::Fields;
 
-/// Longest name of a member that is written as it came, bytes.
+/// Longest member name that is not hashed, in bytes.
 const MAX_NAME: usize = 256;
-/// What is written of a caller's body takes this many bytes at most, and so many times what was sent: a hash takes twenty
-/// times the room of a short text, and whoever sends many of them does not fill the disk with little.
+/// Limit for a rendered request body: `FREE` bytes plus `TIMES` bytes per byte sent, because
+/// hashes of short texts are long.
 const FREE: usize = 4 * 1024;
 const TIMES: usize = 4;
-/// What an answer to LIST has under these names is counted, where a device asks for that.
+/// Members of a LIST response of which only the number is recorded, if the device is configured so.
 const LISTED: [&str; 2] = ["keys", "key_info"];
 
-/// What an answer has under these names is the same in one after the other: certificates of authorities.
+/// Members of responses with values that many responses share: CA certificates.
 const REPEATED: [&str; 2] = ["issuing_ca", "ca_chain"];
-/// Most of these values that are kept, and the longest, bytes of JSON.
+/// Limits of the cache for such values: number, and length in bytes of JSON.
 const MOST_KEPT: usize = 16;
 const LONGEST_KEPT: usize = 16 * 1024;
 
-/// Each octet in hexadecimal.
 const HEX: [[u8; 2]; 256] = {
     let digits = b"0123456789abcdef";
     let (mut all, mut octet) = ([[0; 2]; 256], 0);
@@ -45,38 +44,36 @@ const HEX: [[u8; 2]; 256] = {
     all
 };
 
-/// A value as it came, JSON, and as it is written.
 struct Kept {
     text: Box<str>,
     written: Box<[u8]>,
 }
 
-/// How a device writes texts.
+/// The hash settings of a device.
 pub(super) struct Mask {
     key: Hmac<Sha256>,
-    /// Values that come again, the newest first.
+    /// The cache of repeated values, newest first.
     kept: ArcSwap<Vec<Arc<Kept>>>,
-    /// Texts as they are.
+    /// `true` to keep texts as they are.
     raw: bool,
-    /// Accessors as they are.
+    /// `true` to keep accessors as they are.
     clear_accessors: bool,
 }
 
-/// Which values are written otherwise than the rest.
+/// Values that are treated differently.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Exceptions<'a> {
-    /// Names below which texts stay.
+    /// Member names below which strings stay.
     pub(super) clear: &'a [String],
-    /// Whether lists of names are only counted.
+    /// `true` to record only the length of lists of names.
     pub(super) counts_lists: bool,
-    /// Whether the text of an answer is written, in which some values are [`REPEATED`].
+    /// `true` for a response as text, in which [`REPEATED`] values are cached.
     pub(super) repeats: bool,
-    /// Most bytes that may be written; of more nothing is.
+    /// Most bytes that may be written; a longer value is not written at all.
     pub(super) most: Option<usize>,
 }
 
 impl Mask {
-    /// What a hash begins with.
     pub(super) const PREFIX: &str = "hmac-sha256:";
 
     pub(super) fn new(key: &[u8], raw: bool, clear_accessors: bool) -> Self {
@@ -84,25 +81,22 @@ impl Mask {
         Self { key, kept: ArcSwap::default(), raw, clear_accessors }
     }
 
-    /// Whether texts stay as they are.
     pub(super) fn is_raw(&self) -> bool {
         self.raw
     }
 
-    /// Most bytes that are written of so many that a caller sent. Texts that stay as they are take no more than that
-    /// by themselves.
+    /// Most bytes for a request body of `sent` bytes. `None` if texts are not hashed, because they cannot expand then.
     pub(super) fn most(&self, sent: usize) -> Option<usize> {
         (!self.raw).then_some(FREE + TIMES * sent)
     }
 
-    /// The hash of a text.
     pub(super) fn hash(&self, text: &[u8]) -> String {
         let mut out = Vec::with_capacity(Self::PREFIX.len() + 64);
         self.push_hash(&mut out, text);
         String::from_utf8_lossy(&out).into_owned()
     }
 
-    /// A text that may be secret, as JSON.
+    /// Writes a text that may be secret.
     pub(super) fn text(&self, out: &mut Vec<u8>, text: &str) {
         if self.raw {
             return json(out, text);
@@ -110,25 +104,22 @@ impl Mask {
         self.bytes(out, text.as_bytes());
     }
 
-    /// The hash of bytes, as JSON.
     pub(super) fn bytes(&self, out: &mut Vec<u8>, bytes: &[u8]) {
         out.push(b'"');
         self.push_hash(out, bytes);
         out.push(b'"');
     }
 
-    /// The accessor of a token, as JSON.
     pub(super) fn accessor(&self, out: &mut Vec<u8>, accessor: &str) {
         if self.clear_accessors { json(out, accessor) } else { self.text(out, accessor) }
     }
 
-    /// JSON.
     pub(super) fn value(&self, out: &mut Vec<u8>, value: &Value, exceptions: Exceptions<'_>) {
-        // There is no text to compare with, and a value that was read already does not fail to read.
+        // Repeated values can only be compared as text. A parsed value cannot fail to deserialize.
         let _ = self.node(out, Exceptions { repeats: false, ..exceptions }).deserialize(value);
     }
 
-    /// JSON that is text; nothing is written of what does not read, or takes too much.
+    /// Writes JSON that is given as text. Writes nothing if it is invalid or takes too much space.
     pub(super) fn json(
         &self,
         out: &mut Vec<u8>,
@@ -141,7 +132,7 @@ impl Mask {
         read.inspect_err(|_| out.truncate(start))
     }
 
-    /// The members of a request; nothing is written of what takes too much.
+    /// Writes the fields of a request. Writes nothing if they take too much space.
     pub(super) fn fields(
         &self,
         out: &mut Vec<u8>,
@@ -152,7 +143,7 @@ impl Mask {
         self.node(out, exceptions).fields(fields).inspect_err(|_| out.truncate(start))
     }
 
-    /// A text of this server with hashes in the place of what it quotes: that may be what somebody sent.
+    /// Replaces quoted parts of a server message by their hashes, because they may come from the caller.
     pub(super) fn quotes<'t>(&self, text: &'t str) -> Cow<'t, str> {
         if self.raw || !text.contains('"') {
             return Cow::Borrowed(text);
@@ -165,7 +156,7 @@ impl Mask {
                 escaped = c == '\\' && !escaped;
                 ends
             });
-            // What has no end is quoted to the end.
+            // An unterminated quote extends to the end.
             let (quoted, after) = end.map_or((quoted, ""), |end| (&quoted[..end], &quoted[end + 1..]));
             out.push_str(before);
             out.push_str(&self.hash(quoted.as_bytes()));
@@ -175,7 +166,8 @@ impl Mask {
         Cow::Owned(out)
     }
 
-    /// A text that is JSON still. It is hashed piece by piece: without its escapes it stands nowhere.
+    /// Writes the hash of a JSON string. Hashes it piece by piece, without a copy of the text
+    /// unless it has `\u` escapes.
     fn escaped(&self, out: &mut Vec<u8>, json: &str) -> Result<(), serde_json::Error> {
         let mut hash = self.key.clone();
         let mut rest = json.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(json);
@@ -203,7 +195,7 @@ impl Mask {
         Ok(())
     }
 
-    /// JSON that will come again.
+    /// Writes a value that many responses share, from the cache if possible.
     fn repeated(&self, out: &mut Vec<u8>, text: &str) -> Result<(), serde_json::Error> {
         if let Some(known) = self.kept.load().iter().find(|known| *known.text == *text) {
             out.extend_from_slice(&known.written);
@@ -238,55 +230,53 @@ fn push_hash(out: &mut Vec<u8>, hash: Hmac<Sha256>) {
     out.extend_from_slice(digits.as_flattened());
 }
 
-/// Members that hold secrets, which a caller may have written as numbers: PINs are digits.
+/// Members that hold secrets, which a caller may send as numbers: PINs are digits.
 const SECRET: [&str; 7] =
     ["pin", "password", "secret_key", "secret_id", "client_secret", "access_key", "session_token"];
 
-/// Whether JSON holds certificates and no key: it may be kept.
+/// `true` if JSON holds certificates and no private key, so that it may be cached.
 fn is_public(text: &str) -> bool {
     text.trim_start_matches('[').starts_with("\"-----BEGIN CERTIFICATE-----") && !text.contains("PRIVATE KEY")
 }
 
-/// A text, as JSON.
 pub(super) fn json(out: &mut Vec<u8>, text: &str) {
-    // To memory nothing fails to be written.
+    // Writing to memory cannot fail.
     let _ = serde_json::to_writer(out, text);
 }
 
-/// The name of a member, which is where it came from unless it has escapes in it.
+/// A member name, borrowed from the input unless it has escapes.
 #[derive(Deserialize)]
 struct Name<'n>(#[serde(borrow)] Cow<'n, str>);
 
-/// One value on its way from where it stands into an entry.
+/// A value that is converted while it is parsed.
 struct Node<'n> {
     mask: &'n Mask,
     out: &'n mut Vec<u8>,
     exceptions: Exceptions<'n>,
-    /// Up to where may be written.
+    /// Length of `out` that must not be exceeded.
     end: usize,
-    /// Texts stay.
+    /// Strings stay.
     clear: bool,
-    /// Instead of what is in it, how much is written.
+    /// Only the number of items is written.
     counted: bool,
-    /// Below a member whose name says that it is secret: numbers and names are hashed, too.
+    /// Below a member with a secret: numbers and names are hashed, too.
     secret: bool,
 }
 
 impl Node<'_> {
-    /// Whether nothing of it may stand as it is.
+    /// `true` if all parts of the value must be hashed.
     fn is_secret(&self) -> bool {
         self.secret && !self.clear
     }
 
-    /// A value within this one.
     fn within(&mut self) -> Node<'_> {
         let Self { mask, ref mut out, exceptions, end, clear, secret, .. } = *self;
-        // Of the members of an answer, not of what stands below them.
+        // These apply to the members of a response only, not to nested ones.
         let exceptions = Exceptions { counts_lists: false, repeats: false, ..exceptions };
         Node { mask, out, exceptions, end, clear, counted: false, secret }
     }
 
-    /// Whether there is room for more.
+    /// Fails if the output is too long.
     fn goes_on<E: serde::de::Error>(&self) -> Result<(), E> {
         if self.out.len() > self.end { Err(E::custom("too much")) } else { Ok(()) }
     }
@@ -304,7 +294,7 @@ impl Node<'_> {
         Ok(())
     }
 
-    /// The member of this name, whose name is written.
+    /// Writes the name of a member, and returns the node for its value.
     fn below(mut self, name: &str) -> Self {
         if self.is_secret() {
             self.mask.text(self.out, name)
@@ -319,7 +309,7 @@ impl Node<'_> {
         self
     }
 
-    /// The member of this name, whose value is JSON still.
+    /// Writes a member whose value is JSON text.
     fn member(self, name: &str, json: &str) -> Result<(), serde_json::Error> {
         let node = self.below(name);
         if !node.clear && REPEATED.contains(&name) {
@@ -558,7 +548,7 @@ mod tests {
                 mask.json(&mut as_answer, answer.to_string().as_bytes(), Exceptions { repeats: true, ..plain })
                     .unwrap();
                 let text = |written| String::from_utf8(written).unwrap();
-                // Members of a value come in the order of their names.
+                // Members of a value are sorted by name.
                 assert_eq!(text(as_ever), text(as_answer));
             }
         }

@@ -1,4 +1,4 @@
-//! What is configured of a device. Devices stand in the server's configuration and nowhere else: who may call the API
+//! Settings of audit devices. Only the server configuration declares devices, so that API callers
 //! cannot have files written.
 
 use std::collections::BTreeMap;
@@ -12,56 +12,56 @@ use super::mask::Mask;
 use super::socket::{Peer, Socket};
 use crate::error::{Error, Result};
 
-/// A device.
+/// The settings of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceSettings {
-    /// What it is called, in `sys/audit` and in metrics; unique.
+    /// The unique name, in `sys/audit` and in metrics.
     pub name: String,
-    /// Where its lines go.
+    /// The output.
     pub target: Target,
-    /// Texts as they are, secrets too: for finding faults, and for one device only.
+    /// `true` to record texts unhashed, secrets included: for debugging, and only for one device.
     pub log_raw: bool,
-    /// Whether accessors are hashed as other texts are.
+    /// `true` to hash accessors.
     pub hmac_accessor: bool,
-    /// Of answers to LIST only how many names there are.
+    /// `true` to record only the number of names in LIST responses.
     pub elide_list_responses: bool,
 }
 
-/// Where lines go.
+/// The output of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// A file.
     File {
-        /// The file.
+        /// The path.
         path: PathBuf,
-        /// Its permissions.
+        /// The permissions.
         mode: u32,
-        /// Whether a line counts as written only when it is on the disk.
+        /// `true` if a line counts as written only once it is synced to disk.
         fsync: bool,
     },
     /// Standard output.
     Stdout,
-    /// A collector of logs.
+    /// A log collector.
     Socket {
-        /// Where it listens.
+        /// The address.
         peer: Peer,
-        /// Longest time for a connection, and for a write.
+        /// Time limit for connecting, and for a write.
         write_timeout: Duration,
     },
 }
 
 impl DeviceSettings {
-    /// One of this name with all defaults.
+    /// Settings with this name and all defaults.
     pub fn new(name: impl Into<String>, target: Target) -> Self {
         Self { name: name.into(), target, log_raw: false, hmac_accessor: true, elide_list_responses: true }
     }
 
-    /// A file with the defaults.
+    /// Settings for a file, with all defaults.
     pub fn file(name: impl Into<String>, path: impl Into<PathBuf>) -> Self {
         Self::new(name, Target::File { path: path.into(), mode: 0o600, fsync: false })
     }
 
-    /// `file`, `stdout` or `socket`.
+    /// Returns `file`, `stdout` or `socket`.
     pub fn word(&self) -> &'static str {
         match self.target {
             Target::File { .. } => "file",
@@ -70,7 +70,7 @@ impl DeviceSettings {
         }
     }
 
-    /// Its options by name, as texts.
+    /// Returns the options by name, as texts.
     pub fn options(&self) -> BTreeMap<&'static str, String> {
         let mut options = BTreeMap::from([
             ("log_raw", self.log_raw.to_string()),
@@ -99,11 +99,10 @@ impl DeviceSettings {
         options
     }
 
-    /// Opens what is written to.
+    /// Opens the output. A socket connects only at the first write.
     ///
     /// # Errors
-    /// `Invalid`, with the device's name, when it does not open. A collector is not looked for before there is
-    /// something to write.
+    /// `Invalid`, with the name of the device, when it cannot be opened.
     pub fn open(&self) -> Result<Box<dyn Sink>> {
         let failed = |what: &str, e: std::io::Error| {
             let why = why_not(&e);

@@ -1,10 +1,10 @@
-//! Lines on a stream socket, TCP or Unix: a collector of logs on the other side.
+//! Audit output to a log collector, over a TCP or Unix stream socket.
 //!
-//! The connection is made at the first write and made again when it has ended; a write that fails is repeated once on
-//! a new one. Whatever the other side says is read and not looked at: its leaving is noticed that way before a write
-//! would be lost. `write_timeout` bounds the making of a TCP connection, all of a write, and how long what was written
-//! may be without an acknowledgement from the other machine; on a Unix socket that nobody accepts at, the connection
-//! waits, and the device counts as hung. What is acknowledged has left this machine, and is not on anybody's disk.
+//! The socket connects at the first write and reconnects when the connection has ended; a failed write is retried once
+//! on a new connection. Input is read and discarded, to detect a closed connection before a write is lost.
+//! `write_timeout` limits connecting over TCP, each write, and the time until the peer acknowledges data. Connecting to
+//! a Unix socket that is not accepted blocks, and the device counts as hung. Acknowledged data has left this machine,
+//! but need not be on a disk.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream, ToSocketAddrs as _};
@@ -14,16 +14,15 @@ use std::time::{Duration, Instant};
 
 use super::device::Sink;
 
-/// Where a collector listens.
+/// The address of a collector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Peer {
     /// Host and port.
     Tcp(String),
-    /// The path of a socket.
+    /// The path of a Unix socket.
     Unix(PathBuf),
 }
 
-/// A collector.
 pub(super) struct Socket {
     peer: Peer,
     timeout: Duration,
@@ -94,14 +93,14 @@ impl Socket {
             None => self.connect()?,
         };
         is_open(&mut *stream)?;
-        // Half a line is the end of a connection.
+        // An incomplete line ends the connection.
         write(&mut *stream, lines, Instant::now() + self.timeout).inspect_err(|_| stream.close())?;
         self.stream = Some(stream);
         Ok(())
     }
 }
 
-/// Writes all of the lines, which whoever takes them in drops does not draw out.
+/// Writes all lines until the deadline, which a slow reader does not extend.
 fn write(stream: &mut dyn Stream, mut lines: &[u8], until: Instant) -> io::Result<()> {
     while !lines.is_empty() {
         if Instant::now() > until {
@@ -117,7 +116,7 @@ fn write(stream: &mut dyn Stream, mut lines: &[u8], until: Instant) -> io::Resul
     Ok(())
 }
 
-/// Whether the other side is there; whoever talks on and on is.
+/// Fails if the peer has closed the connection. A peer that keeps sending is still there.
 fn is_open(stream: &mut dyn Stream) -> io::Result<()> {
     const READS: usize = 16;
     stream.set_nonblocking(true)?;

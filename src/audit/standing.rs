@@ -1,24 +1,24 @@
-//! Whether what is written to takes entries.
+//! The health of an audit output.
 //!
-//! One that failed is *down*: nobody waits for it, and its thread tries it at once and then about each second. When it has
-//! taken a line it is on *trial*, where it gets entries that are waited for only if no other device has them: a collector
-//! that accepts connections and reads nothing takes whatever fits on the way, and each of its failures would hold everybody
-//! for as long as a write may take. Who failed soon after a trial has a longer one the next time.
+//! After a failure an output is *down*: entries are rejected, and its thread tries it immediately and then every
+//! second. When it accepts a line it is on *trial*: requests wait for it only if no other device has their entries. A
+//! collector that accepts connections but reads nothing would otherwise delay all requests at each of its failures. A
+//! failure soon after a trial makes the next trial longer.
 
 use std::time::{Duration, Instant};
 
-/// How long after a failure there is another attempt.
+/// Delay between two attempts.
 const AGAIN: Duration = Duration::from_secs(1);
-/// How long a trial lasts, and how long at most.
+/// Duration of a trial, and its maximum.
 const TRIAL: Duration = Duration::from_secs(5);
 const LONGEST_TRIAL: Duration = Duration::from_secs(120);
 
-/// How it stands with one device.
+/// The health of an output.
 pub(super) struct Standing {
     now: Now,
-    /// How long the next trial lasts, or the one that is on.
+    /// Duration of the current or next trial.
     trial: Duration,
-    /// When the last trial ended well.
+    /// End of the last successful trial.
     trusted: Option<Instant>,
 }
 
@@ -29,14 +29,13 @@ enum Now {
     Trial { since: Instant, until: Instant },
 }
 
-/// What the thread is to do for it.
+/// The next task of the thread.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Due {
-    /// Nothing, for so long if there is an end to that.
+    /// Nothing to do until this time has passed, if any.
     Nothing(Option<Duration>),
-    /// To try it.
     Attempt,
-    /// To say that it takes entries again, which it has not done, or not for long, for so long.
+    /// Log that it accepts entries again, with the time since it failed.
     Back(Duration),
 }
 
@@ -55,11 +54,11 @@ impl Standing {
         matches!(self.now, Now::Down { .. })
     }
 
-    /// It failed; whether that is news.
+    /// Notes a failure; `true` if it must be logged.
     pub(super) fn failed(&mut self, now: Instant) -> bool {
         let longer = (self.trial * 2).min(LONGEST_TRIAL);
         let is_news = self.is_up();
-        // It may have been that one write.
+        // The failure may concern only that write, so the first attempt is immediate.
         let next = if is_news { now } else { now + AGAIN };
         let since = match self.now {
             Now::Up => {
@@ -77,21 +76,19 @@ impl Standing {
         is_news
     }
 
-    /// It took what it was tried with.
     pub(super) fn took(&mut self, now: Instant) {
         if let Now::Down { since, .. } = self.now {
             self.now = Now::Trial { since, until: now + self.trial };
         }
     }
 
-    /// What is down is tried without further delay.
+    /// Makes the next attempt immediate.
     pub(super) fn hurry(&mut self, now: Instant) {
         if let Now::Down { next, .. } = &mut self.now {
             *next = now;
         }
     }
 
-    /// What is to be done.
     pub(super) fn due(&mut self, now: Instant) -> Due {
         match self.now {
             Now::Up => Due::Nothing(None),
@@ -141,13 +138,13 @@ mod tests {
                 Due::Back(_) => told += 1,
                 Due::Nothing(_) => {}
             }
-            // It takes something for as long as three seconds.
+            // It works for three seconds at a time.
             if second % 4 == 3 {
                 told += u32::from(standing.failed(now));
             }
         }
         assert_eq!(told, 1);
-        // Another one, which takes something for longer than a trial.
+        // It works for longer than the shortest trial.
         let (mut standing, mut fails) = (Standing::default(), 0);
         for second in 0..3600 {
             let now = start + second * SECOND;
@@ -160,7 +157,7 @@ mod tests {
             }
         }
         assert!(fails < 4, "{fails}");
-        // What was well for long enough begins anew.
+        // After a long healthy time trials are short again.
         let mut standing = Standing::default();
         for round in 0..3 {
             let now = start + round * 1000 * SECOND;

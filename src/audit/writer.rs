@@ -1,13 +1,11 @@
-//! A device that writes lines.
+//! An audit device that writes lines.
 //!
-//! What a worker has to write is written when its turn is over: before that nobody there could go on, and what else the
-//! turn has goes along, so that the outcomes of one commit share a write. Where a write is soon done ([`Sink::is_brief`])
-//! and nobody else writes, a worker that has others beside it ([`begin_worker`]) does it itself; the device's thread is
-//! called otherwise, and for a while after a write that took longer than [`BRIEF`], so that what is written to holds up no
-//! worker twice. An entry is taken when the sink has taken every byte of it. Where a write has lasted longer than
-//! [`PATIENCE`] the device counts as hung: whoever waits is told so, and whoever comes is, until the write ends. What
-//! waits is bounded, and whoever does not fit waits for room. After a write that failed the device is down: whoever comes
-//! is told so at once, and the thread tries it by itself, with a line of its own, until it takes that.
+//! The entries of a worker thread are collected until its other ready tasks have run, and written together. A
+//! worker that is not the only one ([`begin_worker`]) writes them itself if the output is fast ([`Sink::is_brief`])
+//! and idle. Otherwise, and for a while after a slow write, the device's thread does. An entry counts as accepted
+//! once all of its bytes are written. After [`PATIENCE`] a write counts as hung, and entries are rejected until it
+//! ends. The queue is bounded; entries that do not fit wait. After a failed write the device is down until a test
+//! line of its thread succeeds.
 
 use std::cell::Cell;
 use std::io;
@@ -29,53 +27,50 @@ use crate::clock::{Clock, Time};
 use crate::error::{Error, Kind, Result};
 use crate::telemetry;
 
-/// Most bytes that wait to be written; one entry more than that fits.
+/// Most bytes in the queue, which the last accepted entry may exceed.
 const MOST_WAITING: usize = 16 << 20;
-/// What a worker may lose with one write, and how long it writes nothing itself after one that took longer.
+/// Longest acceptable write by a worker, and the time without writes by workers after a longer one.
 const BRIEF: Duration = Duration::from_millis(10);
 const REST: Duration = Duration::from_secs(5);
 
 thread_local! {
-    /// Whether somebody else goes on with what comes while this thread is held up by a write.
+    /// `true` if other workers can go on while this thread is blocked by a write.
     static WRITES: Cell<bool> = const { Cell::new(false) };
 }
 
-/// To be called by a worker, one of so many: with others beside it, it writes itself what is soon done. All other threads
-/// leave everything to those of the devices.
+/// Call it on each worker thread, with the number of workers. If there are several, the worker does fast writes itself.
+/// Other threads leave all writes to the threads of the devices.
 pub fn begin_worker(workers: usize) {
     WRITES.set(workers > 1);
 }
 
-/// A device of the configuration.
+/// A configured audit device.
 pub struct Writer {
     settings: DeviceSettings,
     form: Arc<Form>,
     work: Arc<Work>,
 }
 
-/// What stands between requests and whoever writes.
+/// The queue between requests and writing threads.
 #[derive(Default)]
 struct Queue {
     state: Mutex<State>,
-    /// There is something to do for the thread.
     work: Condvar,
-    /// What waited has been taken.
     room: Notify,
 }
 
 #[derive(Default)]
 struct State {
-    /// What came in turns that are not over, by the thread whose turn it is.
+    /// Entries of workers that have not yielded yet, by thread.
     turns: Vec<(ThreadId, Batch)>,
-    /// What the thread is to write.
+    /// Entries for the device's thread.
     called: Batch,
-    /// Empty ones, with their room.
+    /// Empty batches, reused for their capacity.
     spare: Vec<Batch>,
-    /// The thread waits for work.
     idle: bool,
-    /// When the write that is under way began. Who began it has the sink alone.
+    /// Start of the current write. Its thread has exclusive use of the output.
     writing: Option<Instant>,
-    /// From when on workers may write themselves; `None` where they never may.
+    /// Time from which workers may write themselves; `None` if they never may.
     here: Option<Instant>,
     standing: Standing,
     reopen: bool,
@@ -83,29 +78,28 @@ struct State {
 }
 
 impl State {
-    /// Nobody knows when the write will end.
+    /// `true` if the current write takes too long.
     fn is_hung(&self) -> bool {
         self.writing.is_some_and(|begun| begun.elapsed() > PATIENCE)
     }
 
-    /// The thread has something to do, or a time to wait for.
+    /// `true` if the thread has something to do, or a time to wait for.
     fn is_due(&self) -> bool {
         !self.called.lines.is_empty() || self.reopen || self.closed || !self.standing.is_up()
     }
 
-    /// Bytes that wait for the thread or the end of a turn.
     fn waiting(&self) -> usize {
         self.turns.iter().fold(self.called.lines.len(), |all, (_, batch)| all + batch.lines.len())
     }
 
-    /// What came in the turn of a thread, which is over.
+    /// Takes the collected entries of a thread.
     fn turn(&mut self, of: ThreadId) -> Option<Batch> {
         let at = self.turns.iter().position(|(whose, _)| *whose == of)?;
         Some(self.turns.swap_remove(at).1)
     }
 }
 
-/// Lines that leave with one write.
+/// Lines that are written together.
 #[derive(Default)]
 struct Batch {
     lines: Vec<u8>,
@@ -113,7 +107,7 @@ struct Batch {
 }
 
 impl Batch {
-    /// Takes what there is of another one; one of the two that is empty has no need of copies.
+    /// Appends another batch, and returns the emptied one. Swaps instead of copying if possible.
     fn join(&mut self, mut other: Self) -> Self {
         if self.lines.is_empty() {
             std::mem::swap(self, &mut other);
@@ -124,36 +118,35 @@ impl Batch {
     }
 }
 
-/// What became of a write: everybody whose entry was in it hears the same.
+/// The result of a write, shared by all of its entries.
 type Written = Result<(), Arc<io::Error>>;
 
 struct Waiting {
     since: Instant,
     reply: oneshot::Sender<Written>,
-    /// Perhaps nobody waits: then nobody else counts it.
+    /// The device was on trial: perhaps the request does not wait, and must not be relied on for counting.
     trial: bool,
 }
 
-/// What the thread is to do.
+/// The next task of the thread.
 enum Task {
     Write(Batch),
     Reopen,
-    /// Whether the device takes something.
     Try,
-    /// It takes entries again after so long.
+    /// Log that it accepts entries again, after this time.
     Back(Duration),
     End,
 }
 
-/// The first entry of a turn. When this is dropped the thread is called for whatever of the turn is not written yet.
-/// Whoever leaves calls too.
+/// The guard of the first entry that a thread collects. When it is dropped, also by a disconnected client, the device's
+/// thread gets all entries that are not written yet.
 struct Turn<'w> {
     work: &'w Work,
     of: ThreadId,
 }
 
 impl Turn<'_> {
-    /// It is over: all of it is written here, where that may be.
+    /// Writes the collected entries on this thread, if permitted.
     fn end(self) {
         if let Some(batch) = self.work.queue.begin(self.of) {
             self.work.write(batch);
@@ -168,14 +161,14 @@ impl Drop for Turn<'_> {
 }
 
 impl Writer {
-    /// Starts the thread. `key` is what texts are hashed under.
+    /// Starts the thread. `key` is the HMAC key for texts.
     ///
     /// # Errors
-    /// `Internal` when the system gives no thread.
+    /// `Internal` when the thread cannot be created.
     pub fn start(settings: DeviceSettings, key: &[u8], sink: Box<dyn Sink>, clock: Clock) -> Result<Arc<Self>> {
         let form = Arc::new(settings.form(key));
         let labels = || [("device", settings.name.clone())];
-        // At zero from the start, so that an alert sees the first failure.
+        // Created at zero, so that an alert notices the first failure.
         let count = |result: &'static str| {
             let counter = counter!(telemetry::AUDIT_ENTRIES, "device" => settings.name.clone(), "result" => result);
             counter.increment(0);
@@ -201,17 +194,17 @@ impl Writer {
         Ok(Arc::new(Self { settings, form, work }))
     }
 
-    /// How it was configured.
+    /// The settings.
     pub fn settings(&self) -> &DeviceSettings {
         &self.settings
     }
 
-    /// What this device writes in the place of a text.
+    /// Returns the hash that this device writes for a text.
     pub fn hash(&self, text: &str) -> String {
         self.form.hash(text)
     }
 
-    /// Opens what is written to anew before the next write (SIGHUP).
+    /// Reopens the output before the next write (SIGHUP).
     pub fn reopen(&self) {
         self.work.queue.lock().reopen = true;
         self.work.queue.work.notify_one();
@@ -219,7 +212,7 @@ impl Writer {
 
     async fn write(&self, line: &[u8]) -> Result<()> {
         let (reply, turn) = loop {
-            // Made before the look, so that no room made meanwhile is missed.
+            // Created before the check, so that no notification is missed.
             let room = self.work.queue.room.notified();
             match self.work.put(line)? {
                 Some(put) => break put,
@@ -259,7 +252,7 @@ impl Device for Writer {
 
     fn missed(&self) -> bool {
         self.work.failed.increment(1);
-        // Until a trial has ended well, the thread has told of it.
+        // During an outage and the trial after it, the thread does the logging.
         self.work.queue.lock().standing.is_up()
     }
 
@@ -279,7 +272,7 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The turn of a thread is over, and the thread of the device is to write what nobody has written of it.
+    /// Passes a thread's collected entries to the device's thread.
     fn call(&self, of: ThreadId) {
         let mut state = self.lock();
         if let Some(batch) = state.turn(of) {
@@ -289,7 +282,7 @@ impl Queue {
         self.wake(state);
     }
 
-    /// Lets go of the state; the thread, if it waits and has something to do, looks at it.
+    /// Unlocks the state, and wakes the thread if it is idle and has something to do.
     fn wake(&self, mut state: MutexGuard<'_, State>) {
         let wake = state.idle && state.is_due();
         state.idle &= !wake;
@@ -299,7 +292,8 @@ impl Queue {
         }
     }
 
-    /// What is to be written by the thread whose turn is over, which then has the sink.
+    /// Takes a thread's collected entries to be written by it, with exclusive use of the output.
+    /// `None` if it may not write.
     fn begin(&self, of: ThreadId) -> Option<Batch> {
         let mut state = self.lock();
         let now = Instant::now();
@@ -314,7 +308,7 @@ impl Queue {
         Some(batch)
     }
 
-    /// What is to be done next by the thread, which then has the sink for it.
+    /// Waits for the next task of the device's thread, with exclusive use of the output.
     fn next(&self) -> Task {
         let mut state = self.lock();
         loop {
@@ -326,7 +320,7 @@ impl Queue {
                         state.writing = Some(now);
                         return Task::Reopen;
                     }
-                    // An attempt opens it, too.
+                    // An attempt also reopens the output.
                     state.standing.hurry(now);
                 }
                 left = match state.standing.due(now) {
@@ -359,10 +353,10 @@ impl Queue {
         }
     }
 
-    /// Who had the sink has done with it, after so long; whether its next write will soon be done.
+    /// Ends the exclusive use of the output, after a write of this duration.
     fn done(&self, mut batch: Batch, took: Duration, brief: bool) {
         batch.lines.clear();
-        // A burst of large entries does not keep its room for ever.
+        // Frees memory after a burst of large entries.
         batch.lines.shrink_to(MOST_WAITING / 16);
         let mut state = self.lock();
         let now = Instant::now();
@@ -375,7 +369,7 @@ impl Queue {
         self.wake(state);
     }
 
-    /// After a write that failed, with all who wait. Whether that is news.
+    /// Notes a failed write, and collects all waiting entries. `true` if it must be logged.
     fn fell(&self, waiting: &mut Vec<Waiting>) -> bool {
         let mut state = self.lock();
         let is_news = state.standing.failed(Instant::now());
@@ -389,14 +383,14 @@ impl Queue {
     }
 }
 
-/// What only one may have at a time: who began what is under way.
+/// The output and what belongs to its exclusive use.
 struct Pen {
     sink: Box<dyn Sink>,
-    /// When the last write failed.
+    /// Time of the last failed write.
     since: Time,
 }
 
-/// The queue, what is written to, and what is told of that.
+/// The state that requests and the thread share.
 struct Work {
     queue: Queue,
     pen: Mutex<Pen>,
@@ -411,7 +405,7 @@ struct Work {
 }
 
 impl Work {
-    /// `None` when there is no room. A turn that begins with this entry is to be ended soon.
+    /// Queues a line; `None` if the queue is full. End the returned guard after a yield.
     fn put(&self, line: &[u8]) -> Result<Option<(oneshot::Receiver<Written>, Option<Turn<'_>>)>> {
         let mut state = self.queue.lock();
         if state.standing.is_down() {
@@ -469,7 +463,7 @@ impl Work {
         self.queue.done(batch, begun.elapsed(), pen.sink.is_brief());
     }
 
-    /// Writes a batch, and tells all whose entries are in it.
+    /// Writes a batch and sends the result to all of its entries.
     fn write(&self, mut batch: Batch) {
         let begun = Instant::now();
         let mut pen = self.pen();
@@ -490,7 +484,7 @@ impl Work {
         self.done(&pen, batch, begun);
     }
 
-    /// After a write that failed: of what came meanwhile nothing is written either.
+    /// Handles a failed write; entries that arrived since then fail, too.
     fn fell(&self, why: &io::Error, waiting: &mut Vec<Waiting>) {
         let is_news = self.queue.fell(waiting);
         let what = format!("audit device {}: an entry was not taken: {why}", self.name);
@@ -501,7 +495,6 @@ impl Work {
         }
     }
 
-    /// Tries a device that took no entry for a while.
     fn attempt(&self) {
         let begun = Instant::now();
         let mut pen = self.pen();
@@ -510,7 +503,7 @@ impl Work {
             Ok(()) => self.queue.lock().standing.took(Instant::now()),
             Err(why) => {
                 self.queue.lock().standing.failed(Instant::now());
-                // Whoever watches sees that it goes on, also where nobody asks for anything meanwhile.
+                // Shows in the metrics that the outage continues, even without requests.
                 self.failed.increment(1);
                 tracing::debug!("audit device {}: it still takes nothing: {why}", self.name);
             }
@@ -518,8 +511,8 @@ impl Work {
         self.done(&pen, Batch::default(), begun);
     }
 
-    /// Before anybody goes on. Whoever left has no use for an entry, but for one that nobody waited for: that counts.
-    /// What failed counts whoever is told of it.
+    /// Counts entries before their requests continue. Entries of disconnected clients are not counted, except on trial.
+    /// Failures are counted by [`Device::missed`], except for entries on trial whose requests do not wait.
     fn count(&self, written: bool, waiting: &[Waiting]) {
         let alone = |waiting: &&Waiting| waiting.trial && waiting.reply.is_closed();
         if written {
@@ -536,7 +529,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::mpsc;
 
-    /// Tells what each write was.
+    /// Sends each write to a channel.
     struct Told(mpsc::Sender<Vec<u8>>);
 
     impl Sink for Told {
@@ -554,7 +547,7 @@ mod tests {
         Writer::start(DeviceSettings::file("file", "unused"), &[7; 32], sink, Clock::system()).unwrap()
     }
 
-    /// Takes nothing while it is bad, and that slowly.
+    /// Fails slowly while it is bad.
     struct Moody {
         bad: Arc<AtomicBool>,
         slow: Duration,
@@ -571,7 +564,7 @@ mod tests {
         }
     }
 
-    /// One that is bad, and takes so long to say so.
+    /// A writer with an output that is bad, and takes this long to fail.
     fn bad(slow: Duration) -> (Arc<Writer>, Arc<AtomicBool>, mpsc::Receiver<Vec<u8>>) {
         let (told, writes) = mpsc::channel();
         let bad = Arc::new(AtomicBool::new(true));
@@ -584,7 +577,7 @@ mod tests {
     async fn what_comes_in_one_turn_is_one_write() {
         let (writer, writes) = writer();
         let later = async {
-            // Long enough for a thread that was called already.
+            // Long enough for a thread that was already woken.
             thread::sleep(Duration::from_millis(100));
             writer.write(b"two\n").await
         };
@@ -658,7 +651,7 @@ mod tests {
 
     #[tokio::test]
     async fn one_that_is_opened_anew_is_tried_at_once() {
-        // The thread tries a device each second by itself. A busy machine may make one of three tries late.
+        // The thread also tries a device each second. On a busy machine one of three tries may be late.
         let mut took = Vec::new();
         for _ in 0..3 {
             let (writer, bad, writes) = bad(Duration::ZERO);
@@ -672,7 +665,7 @@ mod tests {
         assert!(took.iter().any(|took| *took < Duration::from_millis(900)), "{took:?}");
     }
 
-    /// Tells which thread wrote, and takes so long for the next write.
+    /// Sends the id of the writing thread to a channel. The next write takes `takes`.
     struct Brief {
         told: mpsc::Sender<ThreadId>,
         takes: Arc<Mutex<Duration>>,
@@ -719,7 +712,7 @@ mod tests {
         assert_eq!(writes.recv_timeout(SOON).unwrap(), thread::current().id());
         assert!(writer.write(b"two\n").await.is_ok());
         assert_ne!(writes.recv_timeout(SOON).unwrap(), thread::current().id());
-        // The thread tells who waits before it lets go.
+        // The thread sends results before it releases the output.
         while writer.work.queue.lock().writing.is_some() {
             thread::sleep(Duration::from_millis(1));
         }
