@@ -1,17 +1,9 @@
-//! HTTP to elsewhere: cloud services, directories, whoever publishes keys.
+//! Outbound HTTP calls: to cloud services, directories and publishers of key sets.
 //!
-//! | part | owns |
-//! |---|---|
-//! | `exchange` | one exchange: bounded in time, size and repetitions |
-//! | `reach` | which addresses are called when a caller says where to |
-//! | `token` | an access token, fetched once for all who need it |
-//! | `cloudb` | the clouds of one provider, and access tokens for their APIs |
-//! | `trust` | the authorities that a server's certificate is held against |
-//!
-//! Redirects are never followed and proxies of the environment not used: a request may have a credential in it, and
-//! an answer decides who somebody is. TLS is 1.2 and 1.3, by rustls. Where a call goes is said by the server's
-//! configuration ([`Outbound::configured`]) or by a caller who may configure something ([`Outbound::given`]), never
-//! by an answer; addresses of callers are held to the rules of `reach`.
+//! Redirects are not followed and proxy variables are ignored, because a request may contain a credential and a
+//! response may decide an authentication. TLS 1.2 and 1.3 by rustls. The destination comes from the server's
+//! configuration ([`Outbound::configured`]) or from an API caller with permission to configure it
+//! ([`Outbound::given`]), never from a response; `reach` restricts the addresses that callers may give.
 
 pub(crate) mod cloudb;
 mod exchange;
@@ -36,33 +28,33 @@ pub(crate) use self::token::{Token, Tokens};
 use self::trust::certificates;
 use crate::error::{Error, Kind, Result};
 
-/// Longest time of one attempt, and of that for the connection.
+/// Time limit for an attempt, and for its connection.
 const ATTEMPT: Duration = Duration::from_secs(10);
 const CONNECT: Duration = Duration::from_secs(3);
-/// How long a connection without a request is kept.
+/// Idle timeout of connections.
 const IDLE: Duration = Duration::from_secs(30);
 
-/// A client, and where it may go. Clones share their connections.
+/// An HTTP client with its rules for destinations. Clones share connections.
 #[derive(Clone)]
 pub(crate) struct Outbound {
-    /// Made for the first call where the system's authorities are the ones to trust: to read them takes longer than
-    /// all else that a start does for the calls that it may never make.
+    /// Created for the first call if it trusts the system's CAs: loading them would dominate the startup time, and
+    /// the call may never be made.
     client: Arc<OnceLock<Client>>,
-    /// The rules for addresses of callers; `None` where the server's configuration says them.
+    /// The rules for addresses of API callers; `None` if addresses come from the server's configuration.
     reach: Option<Reach>,
 }
 
 impl Outbound {
-    /// For addresses of the server's configuration, which is checked with [`base_url`]. `ca_pem` takes the place of
-    /// the system's authorities; `""` for those.
+    /// A client for addresses of the server's configuration, which [`base_url`] must have checked. `ca_pem` replaces
+    /// the system's CAs unless it is empty.
     ///
     /// # Errors
-    /// `Invalid` for authorities that cannot be used, naming `field`.
+    /// `Invalid` with `field` for unusable CA certificates.
     pub(crate) fn configured(field: &str, ca_pem: &str) -> Result<Self> {
         Ok(Self { client: begun(field, ca_pem, None)?.into(), reach: None })
     }
 
-    /// For addresses that callers give. `ca_pem` as in [`Outbound::configured`].
+    /// A client for addresses that API callers give. `ca_pem` as in [`Outbound::configured`].
     ///
     /// # Errors
     /// As [`Outbound::configured`].
@@ -70,10 +62,10 @@ impl Outbound {
         Ok(Self { client: begun(field, ca_pem, Some(reach))?.into(), reach: Some(reach) })
     }
 
-    /// A call to begin with.
+    /// Prepares a call.
     ///
     /// # Errors
-    /// `Invalid` for what is no URL, or one that must not be called; `Internal` when TLS cannot be set up.
+    /// `Invalid` for an invalid or forbidden URL; `Internal` when TLS cannot be set up.
     pub(crate) fn call(&self, method: Method, url: &str) -> Result<Call> {
         let url = match self.reach {
             Some(reach) => reach.url("url", url)?,
@@ -90,10 +82,10 @@ impl Outbound {
         Ok(self.client.get_or_init(|| made))
     }
 
-    /// What is published at an address; `who` is the subject of errors.
+    /// Fetches a published JSON document; `who` is the subject of errors.
     ///
     /// # Errors
-    /// `Unavailable` for anything but a JSON text of that form: nobody who waits for it has done anything wrong.
+    /// `Unavailable` for any failure, because the caller who waits for the document is not to blame.
     pub(crate) async fn published<T: DeserializeOwned>(&self, url: &str, tries: Tries, who: &str) -> Result<T> {
         let unavailable = |error: Error| match error.kind() {
             Kind::Unavailable => error,
@@ -108,7 +100,6 @@ impl Outbound {
     }
 }
 
-/// What holds for every client.
 fn usual(reach: Option<Reach>) -> ClientBuilder {
     let usual = Client::builder()
         .no_proxy()
@@ -124,7 +115,7 @@ fn usual(reach: Option<Reach>) -> ClientBuilder {
     }
 }
 
-/// The client that trusts the authorities in `ca_pem`; none yet where these are the system's.
+/// Creates the client for the CAs in `ca_pem`; empty if the system's CAs are to be trusted.
 fn begun(field: &str, ca_pem: &str, reach: Option<Reach>) -> Result<OnceLock<Client>> {
     let certificates = certificates(field, ca_pem)?;
     if certificates.is_empty() {

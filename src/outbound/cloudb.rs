@@ -1,4 +1,4 @@
-//! What the authentication method `cloudb` and the managed keys `cloudbkeyvault` share of their provider: its clouds,
+//! The cloud provider of the authentication method `cloudb` and of managed keys of type `cloudbkeyvault`: its clouds,
 //! and access tokens for its APIs.
 
 mod clouds;

@@ -1,8 +1,8 @@
-//! One exchange over HTTP.
+//! An HTTP exchange with retries.
 //!
-//! An attempt is bounded in time, an answer in size. What a service is too busy for, and what did not arrive, is
-//! tried again after a moment where that is safe. What a service says in a body that is no answer reaches nobody: it
-//! may repeat what was sent. The log at debug level has the one word of its reason.
+//! Attempts are limited in time, responses in size. Connection failures and temporary errors are retried if that is
+//! safe. The body of an error response is not passed on, because it may repeat secrets of the request; only its short
+//! error code is logged, at debug level.
 
 use std::time::Duration;
 
@@ -17,32 +17,30 @@ use crate::error::{Error, Kind, Result};
 use crate::secret::Secret;
 use crate::turns::Caller;
 
-/// Largest answer, octets.
+/// Longest response, in bytes.
 const MAX_ANSWER: usize = 1 << 20;
-/// Longest word that a refusal gives its reason with, octets.
+/// Longest error code, in bytes.
 const LONGEST_REASON: usize = 40;
 
 const FORM: &str = "application/x-www-form-urlencoded";
 
-/// How often a request is sent, and what is waited in between.
+/// The retry policy of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tries {
     /// Attempts after the first one.
     pub(crate) more: u32,
-    /// The wait before the second attempt; it doubles with each one.
+    /// Delay before the second attempt; doubled for each further one.
     pub(crate) first: Duration,
-    /// The longest wait.
     pub(crate) longest: Duration,
-    /// The longest `Retry-After` that is waited for. The caller of a request that would have to wait for longer gets the
-    /// error at once, with the pause in it.
+    /// The longest `Retry-After` that is honoured. With a longer one the request fails immediately,
+    /// and the error carries it.
     pub(crate) longest_pause: Duration,
 }
 
 impl Tries {
-    /// Once: sent twice, it would be done twice, or somebody would wait too long.
+    /// A single attempt, for requests that must not be repeated or must not take longer.
     pub(crate) const ONE: Self =
         Self { more: 0, first: Duration::ZERO, longest: Duration::ZERO, longest_pause: Duration::ZERO };
-    /// Up to four times.
     pub(crate) const FOUR: Self = Self {
         more: 3,
         first: Duration::from_millis(200),
@@ -51,7 +49,7 @@ impl Tries {
     };
 }
 
-/// A request in the making. It can be sent more than once.
+/// A request that can be sent repeatedly.
 pub(crate) struct Call(RequestBuilder);
 
 impl Call {
@@ -59,27 +57,24 @@ impl Call {
         Self(request)
     }
 
-    /// With a header that is no secret.
+    /// Adds a header, which must not be secret.
     pub(crate) fn header(self, name: &'static str, value: &str) -> Self {
         Self(self.0.header(name, value))
     }
 
-    /// With a JSON body.
     pub(crate) fn json(self, body: &impl Serialize) -> Self {
         Self(self.0.json(body))
     }
 
-    /// With a form, already encoded.
     pub(crate) fn form(self, form: impl Into<Bytes>) -> Self {
         self.body(FORM, form)
     }
 
-    /// With a body of this media type.
     pub(crate) fn body(self, media_type: &'static str, body: impl Into<Bytes>) -> Self {
         Self(self.0.header(CONTENT_TYPE, media_type).body(body.into()))
     }
 
-    /// The same with an access token in it (RFC 6750 2.1).
+    /// Returns a copy with an access token (RFC 6750, 2.1).
     pub(super) fn bearing(&self, token: &Secret) -> Result<Self> {
         let text = Zeroizing::new([b"Bearer ", token.expose()].concat());
         let mut value = HeaderValue::from_bytes(&text).map_err(Error::internal)?;
@@ -91,10 +86,10 @@ impl Call {
         self.0.try_clone().ok_or_else(|| Error::internal("a request that cannot be sent twice"))
     }
 
-    /// Sends it and gives the answer, whatever its status; `who` is the subject of errors.
+    /// Sends the request and returns the response, which may have any status; `who` is the subject of errors.
     ///
     /// # Errors
-    /// `Unavailable` when the last attempt brought no answer or one that asks to come back later.
+    /// `Unavailable` when the last attempt got no response or a temporary error.
     pub(crate) async fn send(&self, tries: Tries, who: &str) -> Result<Reply> {
         let busy = |reply: &Reply| {
             let text = format!("{who}: answered with status {}", reply.status());
@@ -103,10 +98,10 @@ impl Call {
         self.send_while(tries, who, busy).await
     }
 
-    /// As [`Call::send`]; `busy` returns the error of an answer that asks to come back later.
+    /// As [`Call::send`]; `busy` returns an error for responses that ask to retry later.
     ///
     /// # Errors
-    /// `Unavailable` when the last attempt brought no answer; the error of `busy`.
+    /// `Unavailable` when the last attempt got no response; the error of `busy`.
     pub(crate) async fn send_while(
         &self,
         tries: Tries,
@@ -140,7 +135,7 @@ impl Call {
     }
 }
 
-/// The request as a part of the trace that the caller's request belongs to, if there is one.
+/// Adds the trace context of the caller's request, if there is one.
 pub(crate) fn traced(request: RequestBuilder) -> RequestBuilder {
     match traceparent() {
         Some(value) => request.header("traceparent", value),
@@ -148,19 +143,19 @@ pub(crate) fn traced(request: RequestBuilder) -> RequestBuilder {
     }
 }
 
-/// The `traceparent` of one outbound request, with a span id of its own, if the current request has a trace.
+/// Renders a `traceparent` with a new span id, if the current request has a trace.
 fn traceparent() -> Option<String> {
     let trace = Caller::current().trace()?;
     let mut span: [u8; 8] = crate::random::bytes();
-    // A span id is never zero.
+    // A span id must not be zero.
     span[0] |= 1;
     Some(trace.child(span))
 }
 
-/// What a service answered, be it a refusal.
+/// A response with any status.
 pub(crate) struct Reply {
     status: u16,
-    /// `None` when it was too large.
+    /// `None` if it was too long.
     body: Option<Zeroizing<Vec<u8>>>,
 }
 
@@ -174,9 +169,8 @@ impl Reply {
         self.status
     }
 
-    /// The word that a refusal gives its reason with, for the log at debug level; `""` where it gives none. It is the
-    /// `error` of an authority (RFC 6749 5.2), or the code or status in that of an API. What is no short word of
-    /// letters is not passed on.
+    /// Returns the error code for the log at debug level; empty if there is none. It is the `error` of an OAuth server
+    /// (RFC 6749, 5.2), or its `code` or `status` in other APIs. Anything but a short word of letters is discarded.
     pub(crate) fn reason(&self) -> String {
         let body: Value = self.read("").unwrap_or_default();
         let error = &body["error"];
@@ -187,10 +181,10 @@ impl Reply {
         words.find(is_word).unwrap_or_default().to_owned()
     }
 
-    /// The answer, read.
+    /// Parses the response.
     ///
     /// # Errors
-    /// `BadGateway` when it is not what was asked for, or too large.
+    /// `BadGateway` when it has another form or is too long.
     pub(crate) fn read<'r, T: Deserialize<'r>>(&'r self, who: &str) -> Result<T> {
         let wrong = |what: &str| Error::new(Kind::BadGateway, format!("{who}: its answer is {what}"));
         let body = self.body.as_ref().ok_or_else(|| wrong("larger than 1 MiB"))?;
@@ -198,7 +192,7 @@ impl Reply {
     }
 }
 
-/// Whether a status says that it may be another one in a moment.
+/// `true` for temporary errors.
 fn is_passing(status: u16) -> bool {
     matches!(status, 408 | 429 | 500 | 502 | 503 | 504)
 }
@@ -208,7 +202,7 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     Some(Duration::from_secs(seconds))
 }
 
-/// A wait, give or take a fifth: those that failed together do not come back together.
+/// Varies a delay by a fifth, so that clients that failed together do not retry together.
 fn jittered(wait: Duration) -> Duration {
     let [random] = crate::random::bytes::<1>();
     wait.mul_f64(0.8 + 0.4 * f64::from(random) / 255.0)
@@ -274,7 +268,7 @@ mod tests {
                 assert!(stream.read(&mut [0; 1024]).await.unwrap() > 0);
                 let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {octets}\r\nConnection: close\r\n\r\n");
                 let answer = [head.as_bytes(), b"\"", &vec![b'x'; octets - 2], b"\""].concat();
-                // Who has read enough leaves.
+                // The client closes the connection when it has read enough.
                 let _ = stream.write_all(&answer).await;
             }
         });

@@ -1,9 +1,8 @@
-//! Which addresses are called when a caller says where to.
+//! The rules for destinations that API callers give.
 //!
-//! A name is looked up here, and the connection goes to what was found and passed: what a name means may change
-//! between two questions. Refused are addresses that mean this machine or this link, among them those where clouds
-//! give every machine its credentials. Addresses of private networks are not refused: clusters publish their keys
-//! there.
+//! A host name is resolved here, and the connection uses only the addresses that passed, because a second lookup may
+//! return others (DNS rebinding). Addresses of this machine and link-local ones are rejected, among them the cloud
+//! metadata services with their credentials. Private networks are permitted, because clusters publish their keys there.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -13,26 +12,26 @@ use url::{Host, Url};
 
 use crate::error::{Error, Result};
 
-/// Longest URL, bytes.
+/// Longest URL, in bytes.
 const LONGEST: usize = 2048;
 
-/// Addresses outside the ranges of links at which clouds give credentials and configuration to their machines.
+/// Metadata services of clouds outside the link-local ranges.
 const METADATA_V4: [Ipv4Addr; 3] =
     [Ipv4Addr::new(100, 100, 100, 200), Ipv4Addr::new(168, 63, 129, 16), Ipv4Addr::new(192, 0, 0, 192)];
 const METADATA_V6: [Ipv6Addr; 1] = [Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254)];
 
-/// The rules for addresses that callers give.
+/// The rules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reach {
-    /// Whether this machine may be called, over plain HTTP too. The server's configuration says so.
+    /// `true` to permit this machine as a destination, over plain HTTP too, as configured by the operator.
     pub loopback: bool,
 }
 
 impl Reach {
-    /// An absolute URL without credentials and fragment: https, and http to this machine where that may be called.
+    /// Validates an absolute URL without credentials and fragment: https, or http to this machine if it is permitted.
     ///
     /// # Errors
-    /// `Invalid`, naming `field` and the rule.
+    /// `Invalid` with `field` and the rule.
     pub(crate) fn url(self, field: &str, text: &str) -> Result<Url> {
         if text.len() > LONGEST {
             return Err(Error::invalid(format!("{field}: longer than {LONGEST} bytes")));
@@ -56,15 +55,15 @@ impl Reach {
         Ok(url)
     }
 
-    /// Whether a URL leads to this machine.
+    /// `true` if a URL points to this machine.
     pub(crate) fn leads_here(url: &Url) -> bool {
         url.host().is_some_and(|host| is_loopback(&host))
     }
 
-    /// The addresses of a name that may be called.
+    /// Resolves a name to the addresses that are permitted.
     ///
     /// # Errors
-    /// Those of the look-up; when there is none.
+    /// Those of the lookup; an error when no address is permitted.
     pub(crate) async fn addresses(self, name: &str) -> io::Result<Vec<IpAddr>> {
         let found = tokio::net::lookup_host((name, 0)).await?;
         let passed: Vec<IpAddr> = found.map(|address| address.ip()).filter(|address| self.admits(*address)).collect();
@@ -74,7 +73,6 @@ impl Reach {
         }
     }
 
-    /// Whether a connection may go to an address.
     fn admits(self, address: IpAddr) -> bool {
         let address = match address.to_canonical() {
             IpAddr::V6(address) => embedded(address).map_or(IpAddr::V6(address), IpAddr::V4),
@@ -85,7 +83,7 @@ impl Reach {
         }
         match address {
             IpAddr::V4(address) => {
-                // All of 0.0.0.0/8 means this machine (RFC 1122 3.2.1.3).
+                // All of 0.0.0.0/8 means this machine (RFC 1122, 3.2.1.3).
                 let is_own = address.octets()[0] == 0;
                 let is_many = address.is_multicast() || address.is_broadcast();
                 !(is_own || is_many || address.is_link_local() || METADATA_V4.contains(&address))
@@ -93,7 +91,8 @@ impl Reach {
             IpAddr::V6(address) => {
                 let is_link_local = address.is_unicast_link_local();
                 let is_own = address.is_unspecified() || address.is_multicast();
-                // Where the IPv4 address stands in a local translator's is not known here (RFC 8215).
+                // The position of the IPv4 address in a local translation prefix is unknown (RFC 8215). The other
+                // one is a metadata service.
                 let is_elsewhere = matches!(address.segments(), [0x64, 0xff9b, 1, ..] | [0xfd00, 0xec2, ..]);
                 !(is_own || is_link_local || is_elsewhere || METADATA_V6.contains(&address))
             }
@@ -101,8 +100,8 @@ impl Reach {
     }
 }
 
-/// The address inside of one that leads to it through a translator or tunnel: NAT64 (RFC 6052 2.1), 6to4
-/// (RFC 3056 2), IPv4-translated (RFC 2765 2.1) and IPv4-compatible ones (RFC 4291 2.5.5.1).
+/// Returns the IPv4 address embedded in a translated or tunnelled one: NAT64 (RFC 6052, 2.1), 6to4 (RFC 3056, 2),
+/// IPv4-translated (RFC 2765, 2.1) and IPv4-compatible (RFC 4291, 2.5.5.1).
 fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let octets = address.octets();
     let at = |from: usize| Ipv4Addr::new(octets[from], octets[from + 1], octets[from + 2], octets[from + 3]);
@@ -110,7 +109,7 @@ fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
         [0x64, 0xff9b, 0, 0, 0, 0, _, _] => Some(at(12)),
         [0, 0, 0, 0, 0xffff, 0, _, _] => Some(at(12)),
         [0x2002, ..] => Some(at(2)),
-        // The unspecified address and the loopback's are IPv6's own.
+        // The unspecified and the loopback address belong to IPv6 itself.
         [0, 0, 0, 0, 0, 0, high, low] if high != 0 || low > 1 => Some(at(12)),
         _ => None,
     }
@@ -129,11 +128,11 @@ fn is_loopback(host: &Host<&str>) -> bool {
     }
 }
 
-/// An absolute URL of the server's configuration, without credentials, query and fragment: https, and http on the
-/// loopback alone.
+/// Validates a URL of the server's configuration: absolute, without credentials, query and fragment, https or,
+/// on the loopback only, http.
 ///
 /// # Errors
-/// `Invalid`, naming `name` and the rule.
+/// `Invalid` with `name` and the rule.
 pub(crate) fn base_url(name: &str, text: &str) -> Result<Url> {
     let wrong = || {
         Error::invalid(format!(
@@ -148,7 +147,7 @@ pub(crate) fn base_url(name: &str, text: &str) -> Result<Url> {
     if is_bare && is_safe { Ok(url) } else { Err(wrong()) }
 }
 
-/// Looks names up, and gives the addresses that may be called.
+/// A DNS resolver that returns only permitted addresses.
 pub(crate) struct Guarded(pub(crate) Reach);
 
 impl Resolve for Guarded {

@@ -1,5 +1,5 @@
-//! An access token of a service: fetched by the first who needs it, waited for by the others, and used until
-//! shortly before it ends. Those who waited share a failure, too.
+//! Access tokens of services, cached and shared: the first caller fetches a token, concurrent callers wait for it and
+//! share its result, and it is used until shortly before it expires.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,21 +10,20 @@ use super::exchange::{Call, Reply, Tries};
 use crate::error::{Error, Kind, Result};
 use crate::secret::{Secret, sealed};
 
-/// How long before its end a token is replaced; half its life where that is less.
+/// Time before its expiry at which a token is replaced; at most half its lifetime.
 const MARGIN: Duration = Duration::from_secs(300);
-/// How long no other token is fetched after a new one was refused: the next one would be, too.
+/// Time without further fetches after the service rejected a new token, because it would reject the next one, too.
 const PAUSE: Duration = Duration::from_secs(5);
-/// Longest life that is believed.
+/// Limit on the lifetime of a token, in seconds; longer ones are capped.
 const LONGEST: u64 = 24 * 3600;
 
-/// An access token.
 #[derive(Clone)]
 pub(crate) struct Token {
     secret: Secret,
     until: Instant,
 }
 
-/// The answer of an authority (RFC 6749 5.1). There are some that write the number as a text.
+/// The response of an authorization server (RFC 6749, 5.1). Some servers send the number as a string.
 #[derive(Deserialize)]
 struct Grant {
     #[serde(with = "sealed")]
@@ -40,10 +39,10 @@ enum Seconds {
 }
 
 impl Token {
-    /// Reads the answer of an authority; `who` is the subject of the error.
+    /// Parses the response of an authorization server; `who` is the subject of the error.
     ///
     /// # Errors
-    /// `BadGateway` when it is a refusal, has no token, or one that cannot stand in a header.
+    /// `BadGateway` when it is an error, or has no token that is valid in a header.
     pub(crate) fn read(reply: &Reply, who: &str) -> Result<Self> {
         let status = reply.status();
         if status != 200 {
@@ -66,8 +65,8 @@ impl Token {
     }
 }
 
-/// A credential that the first caller who needs it fetches, and all callers use until it is replaced. Callers who waited
-/// for a fetch share its failure.
+/// A credential that the first caller fetches and all callers use until it is replaced. Concurrent
+/// callers share a failed fetch.
 pub(crate) struct Shared<T>(tokio::sync::Mutex<Held<T>>);
 
 struct Held<T> {
@@ -83,7 +82,7 @@ impl<T> Default for Shared<T> {
 }
 
 impl<T: Clone> Shared<T> {
-    /// The value that is held if it `is_usable`, or else the one of `fetch`.
+    /// Returns the cached value if it `is_usable`, or else the result of `fetch`.
     ///
     /// # Errors
     /// Those of `fetch`.
@@ -114,17 +113,17 @@ impl<T: Clone> Shared<T> {
     }
 }
 
-/// The token that is held now.
+/// The cached access token of a service.
 #[derive(Default)]
 pub(crate) struct Tokens {
     held: Shared<Token>,
-    /// When a new one was refused; `None` once one is taken.
+    /// Time at which a new token was rejected; `None` once a token is accepted.
     refused: Mutex<Option<Instant>>,
 }
 
 impl Tokens {
-    /// Sends a call with a token. One that the service does not take is replaced once, and not for a while after that
-    /// was in vain.
+    /// Sends a call with a token. A rejected token is replaced once, but not for [`PAUSE`] after a
+    /// replacement was rejected, too.
     ///
     /// # Errors
     /// Those of [`Call::send`] and of `fetch`.
@@ -158,8 +157,8 @@ impl Tokens {
         self.refused.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(|at| at.elapsed() < PAUSE)
     }
 
-    /// The token that is held, or else the one of `fetch`. `refused` is one that the service does not take,
-    /// which is not given again.
+    /// Returns the cached token, or else the result of `fetch`. `refused` is a rejected token,
+    /// which is not returned again.
     ///
     /// # Errors
     /// Those of `fetch`.
@@ -218,7 +217,7 @@ mod tests {
         assert!(all.iter().all(|token| token.as_ref().is_ok_and(|token| token.secret.expose() == b"t1")));
         let refused = tokens.get(None, fetch(3600)).await.unwrap();
         assert!(tokens.get(Some(&refused), fetch(0)).await.unwrap().secret.expose() == b"t2");
-        // That one has no life left.
+        // That token has expired.
         assert!(tokens.get(Some(&refused), fetch(3600)).await.unwrap().secret.expose() == b"t3");
         assert_eq!(fetched.get(), 3);
     }
@@ -246,7 +245,7 @@ mod tests {
     async fn a_service_that_refuses_new_tokens_costs_two_of_them_and_none_for_a_while() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        // What is answered to one call after the other.
+        // Statuses of successive responses.
         let statuses = [vec![401; 8], vec![200, 401, 200]].concat();
         tokio::spawn(async move {
             for status in statuses {
@@ -270,7 +269,7 @@ mod tests {
             assert_eq!(send().await, 401);
         }
         assert_eq!(fetched.get(), 2);
-        // A token that was taken meanwhile is replaced when it is refused.
+        // After a token was accepted, a rejected one is replaced again.
         assert_eq!((send().await, send().await), (200, 200));
         assert_eq!(fetched.get(), 3);
     }

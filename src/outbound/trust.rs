@@ -1,17 +1,17 @@
-//! The authorities that a server's certificate is held against.
+//! CA certificates for outbound TLS.
 
 use reqwest::Certificate;
 
 use crate::error::{Error, Result};
 use crate::x509::pem;
 
-/// Longest PEM text, octets.
+/// Longest PEM text, in bytes.
 const MAX_PEM: usize = 256 * 1024;
 
-/// The certificates of a PEM text that holds nothing else; none of an empty one.
+/// Parses the certificates of a PEM text, which must not contain anything else. An empty text has none.
 ///
 /// # Errors
-/// `Invalid` naming `field` and the rule, never quoting it.
+/// `Invalid` with `field` and the rule, without quoting the text.
 pub(super) fn certificates(field: &str, text: &str) -> Result<Vec<Certificate>> {
     if text.len() > MAX_PEM {
         return Err(Error::invalid(format!("{field}: longer than {MAX_PEM} bytes")));

@@ -1,16 +1,15 @@
-//! The clouds of the provider, and where their services are.
+//! The clouds of the provider, with the addresses of their services.
 
-/// One cloud.
 pub(crate) struct Cloud {
-    /// Its name, in any letter case.
+    /// The name; compared case-insensitively.
     pub(crate) name: &'static str,
-    /// Base URL of the directory, which signs identities and gives access tokens.
+    /// Base URL of the directory, which signs identities and issues access tokens.
     pub(crate) authority: &'static str,
     /// Base URL of the resource API.
     pub(crate) arm: &'static str,
-    /// Base URL of the API of the directory's applications.
+    /// Base URL of the API for the directory's applications.
     pub(crate) graph: &'static str,
-    /// DNS suffixes of its key stores, the one that is meant where none is named first.
+    /// DNS suffixes of its key stores; the first is the default.
     pub(crate) vaults: &'static [&'static str],
 }
 
@@ -39,18 +38,17 @@ const CLOUDS: [Cloud; 3] = [
 ];
 
 impl Cloud {
-    /// The one with a name, in any letter case; the public one without.
+    /// Returns the cloud with a name, case-insensitively; the public cloud for an empty name.
     pub(crate) fn named(name: &str) -> Option<&'static Self> {
         let name = if name.is_empty() { CLOUDS[0].name } else { name };
         CLOUDS.iter().find(|cloud| cloud.name.eq_ignore_ascii_case(name))
     }
 
-    /// All of them.
     pub(crate) fn all() -> impl Iterator<Item = &'static Self> {
         CLOUDS.iter()
     }
 
-    /// The suffix of its key stores that is meant where none is named.
+    /// Returns the default DNS suffix of its key stores.
     pub(crate) fn vault(&self) -> &'static str {
         self.vaults[0]
     }

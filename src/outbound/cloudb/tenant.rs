@@ -2,10 +2,10 @@
 
 use crate::error::{Error, Result};
 
-/// A tenant becomes a segment of a URL that a secret is sent to: a GUID or the name of a domain, or `""` for none.
+/// Validates a tenant as a segment of the URL that a secret is sent to: a GUID, a domain name, or empty.
 ///
 /// # Errors
-/// `Invalid`, naming the rule.
+/// `Invalid` with the rule.
 pub(crate) fn check_tenant(tenant: &str) -> Result<()> {
     let is_label = |label: &str| !label.is_empty() && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
     if tenant.is_empty() || (tenant.len() <= 253 && tenant.split('.').all(is_label)) {
