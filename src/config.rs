@@ -1,14 +1,10 @@
-//! Every setting: its name, its environment name, its default, its rule.
+//! The configuration: settings from a TOML file and the environment, with defaults and rules.
 //!
-//! A configuration file is TOML with the names of [`SETTINGS`]; one with a dot is a member of a table. The environment wins
-//! over the file, and an empty variable counts as none. Unknown names and values outside the rules
-//! (in `rules`) are refused, all of them at once, so that one run of `signet check` shows everything
-//! there is to mend. `signet.example.toml` at the root of the repository explains every setting; a
-//! test holds it to this table.
-//!
-//! Secrets are not for the file: the seal key is named by its file or given in the environment. A
-//! value is never quoted in an error, because it may be one. For the same reason [`Config`] has no
-//! `Debug`.
+//! [`SETTINGS`] lists all settings; a name with a dot is a member of a table. The environment overrides the file,
+//! and an empty variable counts as unset. Unknown names and invalid values (`rules`) are all reported together. A
+//! test checks `signet.example.toml` against the table. The file contains no secrets: the seal key is in a file
+//! of its own or in the environment. Errors never quote values, and [`Config`] does not implement `Debug`,
+//! because values may be secret.
 
 mod audit;
 mod cloud;
@@ -41,67 +37,67 @@ use crate::keys::{CloudSettings, StockSizes};
 use crate::secret::Secret;
 use crate::telemetry::LogSettings;
 
-/// Octets of the largest file that is read.
+/// Longest file that is read, in bytes.
 const LARGEST: u64 = 1 << 20;
 
-/// A checked configuration.
+/// A validated configuration.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Config {
-    /// Where to listen.
+    /// Address of the main listener.
     pub listen: SocketAddr,
-    /// The files of the server's certificate; `None` for plain HTTP, which is on the loopback then.
+    /// Files of the TLS certificate; `None` for plain HTTP, which requires a loopback address.
     pub tls: Option<TlsFiles>,
-    /// Who renews that certificate, if this server does.
+    /// How the server renews its TLS certificate, if it does.
     pub tls_renewal: Option<TlsRenewal>,
-    /// Where `/metrics` is open, if anywhere.
+    /// Address of the metrics listener.
     pub metrics_listen: Option<SocketAddr>,
-    /// Where CRLs, OCSP and CA certificates are open, if anywhere.
+    /// Address of the public listener for CRLs, OCSP and CA certificates.
     pub public_listen: Option<SocketAddr>,
-    /// Where the data is.
+    /// The location of the data.
     pub store: Store,
-    /// Where the seal key comes from.
+    /// The source of the seal key.
     pub seal_key: SealKeySource,
-    /// Threads that serve requests; 0 is one per core.
+    /// HTTP worker threads; 0 means one per CPU core.
     pub workers: usize,
-    /// Most connections; 0 is what the limit of open files leaves.
+    /// Most connections; 0 means as many as the limit of open files allows.
     pub max_connections: usize,
-    /// Most connections from one address; 0 is half of all.
+    /// Most connections from one address; 0 means half of the total.
     pub max_connections_per_address: usize,
-    /// Most connections of the public listener; 0 is a quarter of all that there may be.
+    /// Most connections of the public listener; 0 means a quarter of the total.
     pub public_max_connections: usize,
-    /// Most units of writes under way.
+    /// Most write units in progress.
     pub commit_queue: usize,
-    /// How many RSA keys are kept ready.
+    /// Numbers of RSA keys that are generated in advance.
     pub rsa_key_stock: StockSizes,
-    /// Settings of the secrets service's wire.
+    /// Settings of the HTTP APIs.
     pub http: Settings,
-    /// The devices that are told of every request and answer.
+    /// The audit devices.
     pub audit: Vec<DeviceSettings>,
-    /// What is logged, and how.
+    /// Settings of the logs.
     pub log: LogSettings,
-    /// The PKCS#11 libraries that managed keys may name.
+    /// PKCS #11 libraries that managed keys may use, by name.
     pub pkcs11_libraries: BTreeMap<String, PathBuf>,
-    /// The cloud services of managed keys; what the provider's own variables say is not in it.
+    /// Settings of the cloud services of managed keys, without those from the provider's own environment variables.
     pub cloud: CloudSettings,
-    /// What authentication methods may do.
+    /// Settings of authentication methods.
     pub logins: LoginSettings,
 }
 
 /// The files of a TLS certificate, PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The chain, the server's own certificate first.
+    /// The certificate chain, leaf first.
     pub certificate: PathBuf,
-    /// Its private key, not encrypted.
+    /// The private key, not encrypted.
     pub key: PathBuf,
 }
 
-/// How a server renews the certificate that it shows.
+/// How a server renews its TLS certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsRenewal {
-    /// The path of the mount that issues it.
+    /// Path of the mount that issues it.
     pub mount: String,
-    /// The role by which it is issued.
+    /// Role for issuing it.
     pub role: String,
     /// Host names in it.
     pub hosts: Vec<String>,
@@ -109,30 +105,30 @@ pub struct TlsRenewal {
     pub addresses: Vec<IpAddr>,
 }
 
-/// Where the data is.
+/// The location of the data.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Store {
     /// The embedded store in this folder.
     Embedded(PathBuf),
-    /// A PostgreSQL database. Its URL may hold a password.
+    /// A PostgreSQL database. Its URL may contain a password.
     Database(Secret),
 }
 
-/// Where the seal key comes from.
+/// The source of the seal key.
 #[derive(Clone, PartialEq, Eq)]
 pub enum SealKeySource {
     /// A file of mode 0600.
     File(PathBuf),
-    /// The environment: the key's text.
+    /// The text of the key, from the environment.
     Text(Secret),
-    /// A PKCS #11 token, which keeps it.
+    /// A key in a PKCS #11 token.
     Pkcs11(Pkcs11SealSettings),
-    /// The key service of AWS, which keeps it.
+    /// A key in the key service of AWS.
     CloudAkms(AkmsSealSettings),
 }
 
-/// As [`load`], of a configuration that is to take the place of another one: its environment has `SIGNET_NEW_` where
-/// that of the present one has `SIGNET_`.
+/// As [`load`], for a configuration that will replace the current one. Its variables begin with
+/// `SIGNET_NEW_` instead of `SIGNET_`.
 ///
 /// # Errors
 /// As [`load`].
@@ -140,7 +136,7 @@ pub fn load_new(file: &Path) -> Result<Config> {
     load_with("--to", file, |name| name.replacen("SIGNET_", "SIGNET_NEW_", 1))
 }
 
-/// Reads and checks a file, with the environment of this process and that of the package's unit.
+/// Reads and validates a file, with the environment of this process and of the package's systemd unit.
 ///
 /// # Errors
 /// `Invalid` with every problem, one per line.
@@ -148,7 +144,7 @@ pub fn load(file: &Path) -> Result<Config> {
     load_with("--config", file, str::to_owned)
 }
 
-/// With the variables that `named` gives for the settings' own. `flag` names the file.
+/// Loads a file; `named` maps names of variables, and `flag` is the command line option for the file.
 fn load_with(flag: &str, file: &Path, named: impl Fn(&str) -> String) -> Result<Config> {
     let text = read(file).map_err(|e| unreadable(flag, file, e))?;
     if text.len() as u64 > LARGEST {
@@ -162,7 +158,7 @@ fn load_with(flag: &str, file: &Path, named: impl Fn(&str) -> String) -> Result<
     })
 }
 
-/// A file, as far as it may be one: a device has no end.
+/// Reads a file up to the limit, because a device may be endless.
 fn read(file: &Path) -> std::io::Result<String> {
     let mut text = String::new();
     std::fs::File::open(file)?.take(LARGEST + 1).read_to_string(&mut text)?;
@@ -174,7 +170,7 @@ fn unreadable(flag: &str, file: &Path, why: std::io::Error) -> Error {
     Error::invalid(format!("{}{next}", Error::of_file(flag, file, "read", why)))
 }
 
-/// Checks the text of a file under the given environment.
+/// Validates the text of a file under the given environment.
 ///
 /// # Errors
 /// `Invalid` with every problem, one per line.
@@ -182,14 +178,14 @@ pub fn parse(text: &str, env: impl Fn(&str) -> Option<String>) -> Result<Config>
     parse_with(text, env, of_process)
 }
 
-/// How a problem names a variable of this process.
+/// Describes a variable of this process in messages.
 fn of_process(name: &str) -> String {
     format!("{name} of the environment")
 }
 
 fn parse_with(text: &str, env: impl Fn(&str) -> Option<String>, describe: impl Fn(&str) -> String) -> Result<Config> {
     let file: Map<String, Value> = toml::from_str(text).map_err(|e| {
-        // The message of the parser quotes the line; only its place is passed on.
+        // The parser's message quotes the line, so only the position is used.
         let before = e.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
         let (line, column) =
             (before.matches('\n').count() + 1, before.chars().rev().take_while(|c| *c != '\n').count());
@@ -217,8 +213,7 @@ fn parse_with(text: &str, env: impl Fn(&str) -> Option<String>, describe: impl F
     unless(problems).map(|()| config)
 }
 
-/// The problem of a name that no setting has. Behind a table in TOML, a setting of the file's own level becomes a member
-/// of that table.
+/// The message for an unknown name. In TOML, a top-level setting after a table header becomes a member of the table.
 fn unknown(name: &str) -> String {
     let is_setting = |name: &str| SETTINGS.iter().any(|setting| setting.name == name);
     match name.split_once('.') {
@@ -233,12 +228,11 @@ fn unknown(name: &str) -> String {
     }
 }
 
-/// Refuses what has problems.
 fn unless(problems: Vec<String>) -> Result<()> {
     if problems.is_empty() { Ok(()) } else { Err(Error::invalid(problems.join("\n"))) }
 }
 
-/// Problems of values, with the variable of each that is the environment's: the file has nothing to mend then.
+/// Adds the variable to each problem whose value comes from the environment, because the file is not to blame.
 fn blamed(
     problems: Vec<String>,
     env: impl Fn(&str) -> Option<String>,
@@ -257,13 +251,13 @@ fn blamed(
     })
 }
 
-/// What the environment says of a setting; an empty variable says nothing.
+/// Returns the environment's value of a setting, unless it is empty.
 fn of(setting: &Setting, env: impl Fn(&str) -> Option<String>) -> Option<String> {
     env(setting.env).filter(|value| !value.is_empty())
 }
 
-/// What the environment alone says of the cloud services of managed keys and of the method `cloudb`: for a server
-/// without a file.
+/// Reads the settings of managed keys' cloud services and of the method `cloudb` from the environment,
+/// for a server without a file.
 ///
 /// # Errors
 /// `Invalid` with every problem, one per line.
@@ -271,7 +265,7 @@ pub fn clouds_of_environment(env: impl Fn(&str) -> Option<String>) -> Result<(Cl
     of_environment(env, |read| (cloud::settings(read), cloudb::settings(read)))
 }
 
-/// What the environment alone says of the RSA keys that are kept ready: for a server without a file.
+/// Reads the sizes of the RSA key stock from the environment, for a server without a file.
 ///
 /// # Errors
 /// `Invalid` with every problem, one per line.
@@ -279,7 +273,7 @@ pub fn rsa_key_stock_of_environment(env: impl Fn(&str) -> Option<String>) -> Res
     of_environment(env, |read| read.rsa_key_stock())
 }
 
-/// What the environment alone says of the log: for commands that read no file.
+/// Reads the log settings from the environment, for commands without a file.
 ///
 /// # Errors
 /// `Invalid` with every problem, one per line.
@@ -293,8 +287,8 @@ fn of_environment<T>(env: impl Fn(&str) -> Option<String>, read: impl FnOnce(&mu
     unless(blamed(problems, env, of_process).collect()).map(|()| settings)
 }
 
-/// Every setting's value: the environment's, else the file's, else the default. A secret of the environment, or the
-/// file of one that is named there, takes the place of either in the file.
+/// Collects the value of each setting: from the environment, else the file, else the default. A secret, or its file, in
+/// the environment overrides both forms in the file.
 fn given(file: &Map<String, Value>, env: impl Fn(&str) -> Option<String>) -> Fields {
     let of_env = |setting: &Setting| of(setting, &env);
     let is_in_env = |name: &str| SETTINGS.iter().any(|setting| setting.name == name && of_env(setting).is_some());
@@ -311,7 +305,7 @@ fn given(file: &Map<String, Value>, env: impl Fn(&str) -> Option<String>) -> Fie
     fields
 }
 
-/// The members of tables under names with a dot, where settings have such names.
+/// Flattens tables with settings to names with a dot.
 fn flat(file: Map<String, Value>) -> Map<String, Value> {
     let mut all = Map::new();
     for (name, value) in file {
@@ -325,13 +319,12 @@ fn flat(file: Map<String, Value>) -> Map<String, Value> {
     all
 }
 
-/// Whether settings are members of a table of this name.
+/// `true` if settings are members of a table with this name.
 fn is_table(name: &str) -> bool {
     SETTINGS.iter().any(|s| s.name.split_once('.').is_some_and(|(table, _)| table == name))
 }
 
-/// Whether two listeners cannot be had beside each other: they have one port, and one of them is at every address that
-/// the other may be reached by.
+/// `true` if two listeners cannot coexist: they have the same port, and the address of one covers that of the other.
 pub fn clash(one: SocketAddr, other: SocketAddr) -> bool {
     let is_over = |one: IpAddr, other: IpAddr| one.is_unspecified() && (one.is_ipv6() || other.is_ipv4());
     let (a, b) = (one.ip(), other.ip());
@@ -634,7 +627,7 @@ mod tests {
 
     const EXAMPLE: &str = include_str!("../signet.example.toml");
 
-    /// The line of the example that sets `name`, and whether it is commented out.
+    /// Returns the line of the example that sets `name`, and `true` if it is commented out.
     fn example_line(name: &str) -> Option<(&'static str, bool)> {
         EXAMPLE.lines().find_map(|line| {
             let (text, commented) = line.strip_prefix("# ").map_or((line, false), |text| (text, true));
@@ -666,7 +659,7 @@ mod tests {
 
     #[test]
     fn every_line_of_the_example_is_taken_when_it_is_switched_on() {
-        // The members of a seal are given together: `seal` has a test of its own.
+        // The members of a seal need each other; they have their own test in `seal`.
         let alone = |s: &&Setting| !s.env_only && !s.name.starts_with("tls_") && !s.name.starts_with("seal.");
         for setting in SETTINGS.iter().filter(alone) {
             let line = example_line(setting.name).unwrap().0;

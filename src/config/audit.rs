@@ -1,4 +1,4 @@
-//! Audit devices: the tables `[[audit]]` of a file, or the path of one file in the environment.
+//! Audit devices: the tables `[[audit]]` of a file, or the path of one file.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,9 +10,8 @@ use crate::audit::{DeviceSettings, Peer, Target};
 use crate::error::{Error, Result};
 use crate::fields::{Fields, MAX_NAME};
 
-/// Most devices.
 const MOST: usize = 16;
-/// What the device of a bare path is called.
+/// Name of the device for a path alone.
 pub(super) const FILE: &str = "file";
 const DEVICE: [&str; 11] = [
     "type",
@@ -28,7 +27,6 @@ const DEVICE: [&str; 11] = [
     "elide_list_responses",
 ];
 
-/// The devices.
 pub(super) fn devices(read: &mut Reader<'_>) -> Vec<DeviceSettings> {
     let devices = match read.fields.value("audit") {
         None => Vec::new(),
@@ -114,7 +112,7 @@ fn socket(fields: &Fields) -> Result<Target> {
         None | Some("tcp") if has_port => Peer::Tcp(address),
         None | Some("tcp") => return Err(Error::invalid("address must be a host and a port")),
         Some("unix") => Peer::Unix(PathBuf::from(address)),
-        // What is sent so may be lost without anybody's knowing.
+        // UDP, because lost lines would go unnoticed.
         Some(_) => return Err(Error::invalid("socket_type must be tcp or unix")),
     };
     let timeout = fields.duration("write_timeout").ok().flatten().unwrap_or(Duration::from_secs(2));
@@ -164,7 +162,7 @@ mod tests {
         assert_eq!(config.audit, [DeviceSettings::file("file", "/var/log/a")]);
     }
 
-    /// M6 of `auth-keys-core-behaviour` 7.7; CVE-2025-6000 (an executable file) and CVE-2025-54997 (a prefix).
+    /// CVE-2025-6000 (an executable log file) and CVE-2025-54997 (a line prefix).
     #[test]
     fn cve_2025_6000_and_cve_2025_54997_no_device_makes_a_program() {
         for mode in ["0755", "0700", "0601", "4600", "1777", "0200", "x", "0o600"] {

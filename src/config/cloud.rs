@@ -1,13 +1,11 @@
-//! What is said of the cloud services of managed keys. Their rules are with the services:
-//! [`CloudSettings::problems`].
+//! Settings of the cloud services of managed keys. Their rules are in [`CloudSettings::problems`].
 
 use super::reader::Reader;
 use crate::fields::Fields;
 use crate::keys::{AzureSettings, CloudSettings, GoogleSettings};
 use crate::outbound::Reach;
 
-/// The settings as they are given, those that are not as they usually are. Which addresses may be called is said for
-/// all that call some.
+/// Parses the settings; missing ones get their defaults. The caller sets `reach`.
 pub(super) fn settings(read: &mut Reader<'_>) -> CloudSettings {
     let (azure, google) = (AzureSettings::default(), GoogleSettings::default());
     let settings = CloudSettings {

@@ -1,11 +1,10 @@
-//! What is said of the provider of the authentication method `cloudb`. The rules of the URLs are those of whoever
-//! sends credentials there: [`CloudbUrls::check`].
+//! Settings of the authentication method `cloudb`. The rules for URLs are in [`CloudbUrls::check`], because
+//! credentials are sent there.
 
 use super::reader::Reader;
 use crate::auth::{CloudbSettings, CloudbUrls};
 use crate::fields::Fields;
 
-/// The settings as they are given.
 pub(super) fn settings(read: &mut Reader<'_>) -> CloudbSettings {
     let mut url = |name| read.one(name, Fields::text, "a URL");
     let urls = CloudbUrls {

@@ -1,5 +1,5 @@
-//! Variables that a command over a configuration file sees: its own, and those that the Debian package's unit gives to
-//! the server of that file (`EnvironmentFile=`), so that both read the same settings.
+//! Environment variables for a configuration file: those of the process and, as commands must see the same settings as
+//! the server, those of the Debian package's systemd unit (`EnvironmentFile=`).
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read as _};
@@ -8,23 +8,23 @@ use std::path::Path;
 use super::LARGEST;
 use crate::error::{Error, Result, io_words};
 
-/// Folder of the configuration that the unit starts the server with.
+/// Folder of the unit's configuration file.
 const UNIT_CONFIG_FOLDER: &str = "/etc/signet";
-/// Variables of the unit.
+/// File with the unit's variables.
 const UNIT_VARIABLES: &str = "/etc/default/signet";
 
-/// The variables that hold for a configuration file.
+/// The variables for a configuration file.
 pub struct Environment {
     unit: BTreeMap<String, String>,
-    /// Why the variables of the unit cannot be read.
+    /// The reason why the unit's variables cannot be read.
     unreadable: Option<ErrorKind>,
 }
 
 impl Environment {
-    /// The variables for a configuration file: those of the unit count for the files in its folder.
+    /// Returns the variables for a configuration file. Those of the unit apply to files in its folder.
     ///
     /// # Errors
-    /// `Invalid` naming a line of the unit's variables that is not `NAME=VALUE`.
+    /// `Invalid` with the line of the unit's variables that is not `NAME=VALUE`.
     pub fn for_file(config: &Path) -> Result<Self> {
         let mut environment = Self { unit: BTreeMap::new(), unreadable: None };
         if !std::path::absolute(config).is_ok_and(|path| path.parent() == Some(Path::new(UNIT_CONFIG_FOLDER))) {
@@ -39,18 +39,18 @@ impl Environment {
         Ok(environment)
     }
 
-    /// The value of a variable; that of this process wins. An empty one counts as none.
+    /// Returns the value of a variable; the process overrides the unit. An empty one counts as unset.
     pub fn get(&self, name: &str) -> Option<String> {
         self.own(name).or_else(|| self.unit.get(name).cloned())
     }
 
-    /// The name of a variable, and where its value is.
+    /// Describes a variable with the origin of its value.
     pub(super) fn describe(&self, name: &str) -> String {
         let is_of_unit = self.own(name).is_none() && self.unit.contains_key(name);
         format!("{name} of {}", if is_of_unit { UNIT_VARIABLES } else { "the environment" })
     }
 
-    /// Advice about variables of the unit that this user cannot read.
+    /// Advice if this user cannot read the unit's variables.
     pub(super) fn hint(&self) -> Option<String> {
         let why = io_words(self.unreadable?);
         Some(format!(
@@ -64,8 +64,8 @@ impl Environment {
     }
 }
 
-/// Reads lines `NAME=VALUE` as systemd does (systemd.exec(5), `EnvironmentFile=`): comments begin with `#` or `;`, and a
-/// value may stand in quotes. Values over several lines are refused.
+/// Parses lines `NAME=VALUE` as systemd does (systemd.exec(5), `EnvironmentFile=`): comments begin with `#` or `;`, and
+/// values may be quoted. Multi-line values are rejected.
 fn variables(text: &str) -> Result<BTreeMap<String, String>> {
     let mut found = BTreeMap::new();
     for (at, line) in text.lines().enumerate() {
@@ -81,7 +81,7 @@ fn variables(text: &str) -> Result<BTreeMap<String, String>> {
     Ok(found)
 }
 
-/// A value without its quotes and backslashes; `None` where one of them is left open.
+/// Removes quotes and backslashes; `None` if one of them is incomplete.
 fn unquoted(value: &str) -> Option<String> {
     let quote = value.chars().next().filter(|first| matches!(first, '"' | '\''));
     let inner = match quote {

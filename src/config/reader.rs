@@ -1,4 +1,4 @@
-//! Reading one setting: a value of the right kind, or a note of what is wrong with it.
+//! Reads single settings and collects problems.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -7,19 +7,17 @@ use std::time::Duration;
 use crate::error::Result;
 use crate::fields::Fields;
 
-/// The settings as they were given, and the notes.
 pub(super) struct Reader<'a> {
     pub(super) fields: &'a Fields,
     pub(super) problems: &'a mut Vec<String>,
 }
 
 impl Reader<'_> {
-    /// Notes that a setting breaks a rule.
     pub(super) fn problem(&mut self, name: &str, rule: &str) {
         self.problems.push(format!("{name}: {rule}"));
     }
 
-    /// The value of a setting, if it has one; a note when it is of the wrong kind.
+    /// Returns the value of a setting, if it is given. A value of the wrong type is a problem.
     pub(super) fn one<T>(
         &mut self,
         name: &str,
@@ -32,7 +30,7 @@ impl Reader<'_> {
         })
     }
 
-    /// A number between two others, both included.
+    /// Returns a number in an inclusive range.
     pub(super) fn number(&mut self, name: &str, low: usize, high: usize) -> usize {
         let value = self.fields.int(name).ok().flatten().and_then(|n| usize::try_from(n).ok());
         value.filter(|n| (low..=high).contains(n)).unwrap_or_else(|| {
@@ -41,7 +39,7 @@ impl Reader<'_> {
         })
     }
 
-    /// A duration of so many seconds.
+    /// Returns a duration in this range of seconds.
     pub(super) fn duration(&mut self, name: &str, seconds: std::ops::RangeInclusive<u64>, rule: &str) -> Duration {
         let value = self.fields.duration(name).ok().flatten();
         value.filter(|d| seconds.contains(&d.as_secs())).unwrap_or_else(|| {
@@ -50,7 +48,7 @@ impl Reader<'_> {
         })
     }
 
-    /// A path that is not empty, if it has one.
+    /// Returns a non-empty path, if it is given.
     pub(super) fn path(&mut self, name: &str, rule: &str) -> Option<PathBuf> {
         let path = self.one(name, Fields::text, rule)?;
         if path.is_empty() {
@@ -59,7 +57,7 @@ impl Reader<'_> {
         Some(PathBuf::from(path))
     }
 
-    /// An address with a port, if it has one.
+    /// Returns an address with a port, if it is given.
     pub(super) fn address(&mut self, name: &str) -> Option<SocketAddr> {
         let rule = "an address and a port, such as 127.0.0.1:8200";
         let text = self.one(name, Fields::text, rule)?;

@@ -1,4 +1,4 @@
-//! The rules of the settings, one by one and between them.
+//! The rules for single settings, and between settings.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -18,7 +18,7 @@ use crate::pki::serials::SerialNumbers;
 use crate::secret::Secret;
 use crate::telemetry::{LogFormat, LogSettings, is_log_filter};
 
-/// The configuration in `fields`; what breaks a rule is noted in `problems` and stood in for.
+/// Validates `fields`. Violations are added to `problems`, and placeholders replace the invalid values.
 pub(super) fn checked(fields: &Fields, problems: &mut Vec<String>) -> Config {
     let mut read = Reader { fields, problems };
     let listen = read.listen();
@@ -52,7 +52,7 @@ pub(super) fn checked(fields: &Fields, problems: &mut Vec<String>) -> Config {
                 &["http", "https"],
                 "a scheme and an authority, such as https://signet.example:8200",
             ),
-            // RFC 5280, 8: what certificates point to is not for https.
+            // RFC 5280, 8: URLs in certificates should not be https.
             public_url: read.origin("public_url", &["http"], "http and an authority, such as http://pki.example"),
             projects_rate_limit: read.projects_rate_limit(),
             serial_numbers: read.serial_numbers(),
@@ -71,7 +71,7 @@ impl Reader<'_> {
         self.address("listen").unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 0)))
     }
 
-    /// A URL of one of these schemes, without a path and anything after it: paths of the API follow it.
+    /// Returns a URL with one of these schemes and without a path, because API paths are appended to it.
     fn origin(&mut self, name: &str, schemes: &[&str], rule: &str) -> Option<String> {
         let text = self.one(name, Fields::text, rule)?;
         let url = Url::parse(&text).ok().filter(|url| schemes.contains(&url.scheme()) && url.has_host());
@@ -84,7 +84,7 @@ impl Reader<'_> {
         bare.map(|url| url.origin().ascii_serialization())
     }
 
-    /// The largest body, and the most of all of them: one must fit.
+    /// Returns the limits for one request body and for all of them; one must fit.
     fn bodies(&mut self) -> (usize, usize) {
         let one = self.number("max_request_size", 1024, 64 << 20);
         let all = self.number("max_bodies_in_flight", 1 << 20, 1 << 40);
@@ -94,7 +94,7 @@ impl Reader<'_> {
         (one, all)
     }
 
-    /// Known clients pace themselves at a third of the limit, rounded down: below 4 they never send.
+    /// Known clients limit their rate to a third of the limit, rounded down: below 4 they would send nothing.
     fn projects_rate_limit(&mut self) -> u32 {
         match self.number("projects_rate_limit", 0, 1_000_000) {
             1..=3 => {
@@ -201,10 +201,10 @@ impl Reader<'_> {
             let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'_' | b'-');
             !name.is_empty() && name.bytes().all(allowed)
         };
-        // Of pairs in a text, the last of a name would win.
+        // Without this, the last of several pairs with the same name would win.
         let pairs = self.fields.str("pkcs11_libraries").ok().flatten().filter(|text| !text.trim().starts_with('{'));
         let once = pairs.is_none_or(|text| text.split(',').count() == libraries.len() || text.trim().is_empty());
-        // A relative path would be searched for in places that others may write to.
+        // A relative path would be searched in directories that others may write to.
         if !once || !libraries.iter().all(|(name, path)| is_name(name) && path.is_absolute()) {
             self.problem("pkcs11_libraries", &format!("must be {rule}"));
         }
@@ -212,13 +212,14 @@ impl Reader<'_> {
     }
 }
 
-/// A network, or an address alone.
+/// Parses a network, or an address alone.
 fn network(text: &str) -> Option<IpNet> {
     let address = || text.parse::<IpAddr>().ok().map(|address| IpNet::from(address.to_canonical()));
     text.parse::<IpNet>().ok().map(|network| network.trunc()).or_else(address)
 }
 
-/// Hosts, or the folder of a unix socket as option `host`, and a database. The store has more to say of it.
+/// `true` for a PostgreSQL URL with a database and a host, in its authority or as option `host`.
+/// The store checks the rest.
 fn is_database_url(text: &str) -> bool {
     let Some(rest) = ["postgres://", "postgresql://"].iter().find_map(|scheme| text.strip_prefix(scheme)) else {
         return false;

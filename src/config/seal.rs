@@ -1,4 +1,4 @@
-//! Where the seal key is (`seal_key_file`, `SIGNET_SEAL_KEY`, the table `seal`).
+//! The source of the seal key (`seal_key_file`, `SIGNET_SEAL_KEY`, the table `seal`).
 
 use std::path::PathBuf;
 
@@ -16,11 +16,11 @@ const OF_TOKEN: &[&str] =
 const OF_SERVICE: &[&str] =
     &["seal.kms_key", "seal.region", "seal.endpoint", "seal.access_key", "seal.secret_key_file", "seal.secret_key"];
 
-/// Secrets, and the settings that name their files: only one of two is read.
+/// Secrets and the settings for their files; only one of each pair may be given.
 const FORMS: [[&str; 2]; 3] =
     [["seal_key", "seal_key_file"], ["seal.pin", "seal.pin_file"], ["seal.secret_key", "seal.secret_key_file"]];
 
-/// The setting that gives the same secret in the other form.
+/// Returns the setting that gives the same secret in the other form.
 pub(super) fn other_form(name: &str) -> Option<&'static str> {
     FORMS.into_iter().find_map(|[secret, file]| match name {
         _ if name == secret => Some(file),
@@ -29,7 +29,7 @@ pub(super) fn other_form(name: &str) -> Option<&'static str> {
     })
 }
 
-/// The source as it is given, the file `seal.key` in the data folder when nothing is.
+/// Returns the given source; by default the file `seal.key` in the data folder.
 pub(super) fn source(read: &mut Reader<'_>, store: &Store) -> SealKeySource {
     let kind = text(read, "seal.type").unwrap_or_default();
     let strange: [&[&str]; 2] = match kind.as_str() {
@@ -43,7 +43,7 @@ pub(super) fn source(read: &mut Reader<'_>, store: &Store) -> SealKeySource {
     };
     for name in strange.concat() {
         if read.fields.has(name) {
-            // A part of another seal than the one that is meant: neither is guessed.
+            // Settings of several types of seal are ambiguous, so none is preferred.
             read.problem(name, &format!("must not be given with a seal of type {kind}"));
         }
     }
@@ -65,7 +65,7 @@ fn of_file(read: &mut Reader<'_>, store: &Store) -> SealKeySource {
             SealKeySource::File(PathBuf::new())
         }
         (Some(file), Some(_), _) => {
-            // Sealing with the key that was not meant cannot be undone: neither wins.
+            // Sealing with the wrong key cannot be undone, so none is preferred.
             read.problem("seal_key_file", "must not be given with SIGNET_SEAL_KEY");
             SealKeySource::File(file)
         }
@@ -135,7 +135,7 @@ fn at_service(read: &mut Reader<'_>) -> AkmsSealSettings {
     settings
 }
 
-/// A secret that is given itself, or by its file.
+/// Returns a secret, given directly or by its file.
 fn secret(read: &mut Reader<'_>, name: &str, file: &str) -> Option<SecretSource> {
     let given = text(read, name).map(|text| SecretSource::Given(Secret::new(text)));
     let path = read.path(file, "the path of a file").map(SecretSource::File);

@@ -1,16 +1,16 @@
-//! The table of all settings, for people and for `signet.example.toml`.
+//! The table of all settings.
 
-/// One setting, for people.
+/// The description of a setting.
 pub struct Setting {
-    /// Its name in the file.
+    /// The name in the file.
     pub name: &'static str,
-    /// Its name in the environment.
+    /// The name of the environment variable.
     pub env: &'static str,
-    /// Its default, as it would be written; empty when there is none.
+    /// The default as text; empty if there is none.
     pub default: &'static str,
-    /// Whether it is taken from the environment only.
+    /// `true` if it is read from the environment only.
     pub env_only: bool,
-    /// What it does.
+    /// The help text.
     pub help: &'static str,
 }
 

@@ -1,4 +1,4 @@
-//! The settings of the listener's certificate: its files, and how it is renewed.
+//! Settings of the TLS certificate: its files and its renewal.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -7,19 +7,17 @@ use super::{TlsFiles, TlsRenewal};
 use crate::auth::mounts::engine_path;
 use crate::fields::Fields;
 
-/// Most names in a certificate that a server renews.
 const MOST_NAMES: usize = 100;
-/// Longest host name (RFC 1035 2.3.4).
+/// Longest host name, in bytes (RFC 1035, 2.3.4).
 const LONGEST_NAME: usize = 253;
 
-/// The files of the certificate.
 pub(super) fn files(read: &mut Reader<'_>, listen: SocketAddr) -> Option<TlsFiles> {
     let names = ["tls_certificate_file", "tls_key_file"];
     match names.map(|name| read.path(name, "the path of a file")) {
         [Some(certificate), Some(key)] => return Some(TlsFiles { certificate, key }),
         [Some(_), None] => read.problem(names[1], &format!("must be given with {}", names[0])),
         [None, Some(_)] => read.problem(names[0], &format!("must be given with {}", names[1])),
-        // A token that crosses a network in the clear belongs to whoever listens there.
+        // Plain HTTP would expose tokens to eavesdroppers.
         [None, None] if !listen.ip().is_loopback() => read.problem(
             "listen",
             "plain HTTP is for the loopback only; give tls_certificate_file and tls_key_file for other addresses",
@@ -29,7 +27,7 @@ pub(super) fn files(read: &mut Reader<'_>, listen: SocketAddr) -> Option<TlsFile
     None
 }
 
-/// Who renews it: all of the table's members are given, or none.
+/// Returns the renewal settings; all members of the table must be given, or none.
 pub(super) fn renewal(read: &mut Reader<'_>, files: Option<&TlsFiles>) -> Option<TlsRenewal> {
     let texts = ["tls_renew.mount", "tls_renew.role"];
     let [mount, role] = texts.map(|name| read.one(name, Fields::text, "a text"));
@@ -66,7 +64,7 @@ pub(super) fn renewal(read: &mut Reader<'_>, files: Option<&TlsFiles>) -> Option
     Some(TlsRenewal { mount, role, hosts, addresses })
 }
 
-/// Whether it may be a name; which names there may be is for the role to say.
+/// `true` for a plausible name; the role decides which names are permitted.
 fn is_name(name: &str) -> bool {
     let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'*' | b'_');
     name.parse::<IpAddr>().is_ok() || (!name.is_empty() && name.len() <= LONGEST_NAME && name.bytes().all(allowed))
