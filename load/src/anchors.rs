@@ -1,5 +1,5 @@
-//! What this machine can do at best, measured in the same run: figures of different machines and
-//! moments compare only as fractions of it.
+//! Reference measurements of this machine, taken in the same run. Results of different machines and times can only be
+//! compared relative to them.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -15,47 +15,46 @@ use aws_lc_rs::signature::{
 };
 use rustix::time::{ClockId, clock_gettime};
 
-/// RSA keys that are made to know the mean: their times differ several-fold, so a few say nothing.
+/// RSA keys generated for the mean. Generation times vary several-fold, so a few keys are not enough.
 const RSA_KEYS: u32 = 400;
-/// Longest time to spend on them.
 const RSA_TIME: Duration = Duration::from_secs(30);
-/// What a p99 may be beside [`Anchors::fdatasync_p99`], milliseconds.
+/// Fixed part of [`Anchors::p99_allowance_ms`], in milliseconds.
 const P99_MS: f64 = 15.0;
 
-/// The machine's floor, in microseconds per operation on one core.
+/// Times per operation on one core, in microseconds unless the name says otherwise.
 pub(crate) struct Anchors {
     pub(crate) p256_sign: f64,
     pub(crate) p256_verify: f64,
     pub(crate) p256_keygen: f64,
-    /// SHA-256 of 64 MiB, milliseconds.
+    /// SHA-256 of 64 MiB, in milliseconds.
     pub(crate) sha256_64mib_ms: f64,
     pub(crate) fdatasync: f64,
     pub(crate) fdatasync_p50: f64,
     pub(crate) fdatasync_p99: f64,
-    /// Mean over many RSA-2048 keys, milliseconds; measured for runs that make such keys.
+    /// Mean over many RSA-2048 keys, in milliseconds; `None` unless the run generates such keys.
     pub(crate) rsa_2048_keygen_ms: Option<f64>,
     pub(crate) cores: usize,
 }
 
 impl Anchors {
-    /// What a disk of this kind allows for the p99 of durable requests, milliseconds: a request may wait
-    /// for the commit under way, for its own, and for one that the disk delays.
+    /// Returns the p99 that this disk allows for durable requests, in milliseconds. A request may wait for the commit
+    /// in progress, for its own, and for one that the disk delays.
     pub(crate) fn p99_allowance_ms(&self) -> f64 {
         P99_MS + 3.0 * self.fdatasync_p99 / 1000.0
     }
 
-    /// How fast one core hashes.
+    /// Returns the SHA-256 throughput of one core.
     pub(crate) fn sha256_gb_per_second(&self) -> f64 {
         f64::from(64 << 20) / self.sha256_64mib_ms / 1e6
     }
 
-    /// RSA-2048 keys per second that all cores can make together.
+    /// Returns the RSA-2048 keys per second that all cores generate together.
     pub(crate) fn rsa_2048_per_second(&self) -> Option<f64> {
         self.rsa_2048_keygen_ms.map(|ms| self.cores as f64 * 1000.0 / ms)
     }
 }
 
-/// Measures the anchors; `folder` is where durability is measured, `rsa` asks for RSA too.
+/// Measures the anchors. `folder` is on the disk to be measured; `rsa` includes RSA key generation.
 pub(crate) fn measure(folder: &Path, rsa: bool) -> Result<Anchors, String> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let key = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_ASN1_SIGNING).map_err(|e| e.to_string())?;
@@ -78,8 +77,8 @@ pub(crate) fn measure(folder: &Path, rsa: bool) -> Result<Anchors, String> {
     })
 }
 
-/// Mean time of an RSA-2048 key on one of `cores` cores that all make keys, milliseconds: what one core
-/// does alone is more than its part of what all do together.
+/// Returns the mean time of an RSA-2048 key in milliseconds while all `cores` generate keys: a core is faster while the
+/// others are idle.
 fn rsa_keygen_ms(cores: usize) -> Result<f64, String> {
     let started = Instant::now();
     let made = AtomicU32::new(0);
@@ -93,12 +92,12 @@ fn rsa_keygen_ms(cores: usize) -> Result<f64, String> {
         let threads: Vec<_> = (0..cores).map(|_| scope.spawn(generate)).collect();
         threads.into_iter().try_for_each(|thread| thread.join().map_err(|_| "a thread panicked".to_owned())?)
     })?;
-    // Every thread counts one key more than it makes.
+    // Each thread increments the counter once more than it generates keys.
     let made = made.into_inner() as usize - cores;
     Ok(started.elapsed().as_secs_f64() * 1000.0 * cores as f64 / made as f64)
 }
 
-/// Median over nine blocks of the mean time of `operation`.
+/// Returns the median over nine blocks of the mean time of `operation`, in microseconds.
 pub(crate) fn micros<T>(count: u32, mut operation: impl FnMut() -> T) -> f64 {
     let mut blocks: Vec<f64> = (0..9)
         .map(|_| {
@@ -111,9 +110,9 @@ pub(crate) fn micros<T>(count: u32, mut operation: impl FnMut() -> T) -> f64 {
     blocks[blocks.len() / 2]
 }
 
-/// CPU time of an operation, microseconds, while as many `threads` do it at once as will while a server works: beside
-/// busy neighbours a core does less, and a module may have locks. `begin` makes what one thread does again and again.
-/// Median over nine blocks of the mean over all threads.
+/// Returns the CPU time of an operation in microseconds while `threads` threads run it concurrently, as on a busy
+/// server: busy neighbor cores and locks in a module slow it down. `begin` creates the operation of a thread. The
+/// result is the median over nine blocks of the mean over all threads.
 pub(crate) fn busy_micros<T, W: FnMut() -> T>(
     threads: usize,
     count: u32,
@@ -124,7 +123,7 @@ pub(crate) fn busy_micros<T, W: FnMut() -> T>(
     let work = || {
         let mut begun = begin();
         let blocks = [(); BLOCKS].map(|()| {
-            // Who could not begin comes along, or the others would wait for ever.
+            // A thread whose `begin` failed also reaches the barrier, or the others would wait forever.
             together.wait();
             let before = thread_micros();
             if let Ok(operation) = &mut begun {
@@ -145,15 +144,15 @@ pub(crate) fn busy_micros<T, W: FnMut() -> T>(
     Ok(means[BLOCKS / 2])
 }
 
-/// CPU time of this thread so far, microseconds.
+/// Returns the CPU time of this thread in microseconds.
 pub(crate) fn thread_micros() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 * 1e6 + time.tv_nsec as f64 / 1e3
 }
 
-/// Times of 1000 appends of 8 KiB, each made durable, in microseconds, sorted.
+/// Returns the sorted times of 1000 durable appends of 8 KiB, in microseconds.
 fn fdatasyncs(folder: &Path) -> std::io::Result<Vec<f64>> {
-    // Others may measure in the same folder at the same time.
+    // Concurrent measurements may use the same folder.
     static PROBES: AtomicU32 = AtomicU32::new(0);
     let number = PROBES.fetch_add(1, Ordering::Relaxed);
     let path = folder.join(format!("fdatasync-{}-{number}.probe", std::process::id()));

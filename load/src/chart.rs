@@ -1,58 +1,58 @@
-//! Plots over time as SVG, drawn by the lines and texts that they are made of: nothing is fetched and nothing runs.
-//! Colours come from the page's style, so that a plot is read on light and dark alike; lines differ by their dashes too.
+//! Line charts over time as static SVG, without external resources or scripts. Colors come from the page's style, for
+//! light and dark mode; lines also differ in their dashes.
 
 use std::fmt::Write as _;
 
 use crate::html::escape;
 use crate::report::number;
 
-/// The size of a plot and the room around it, in units of its own.
+/// Size and margins of a chart in SVG units.
 const WIDTH: f64 = 640.0;
 const HEIGHT: f64 = 240.0;
 const LEFT: f64 = 64.0;
 const RIGHT: f64 = 12.0;
 const TOP: f64 = 30.0;
 const BOTTOM: f64 = 46.0;
-/// Steps of an axis, about.
+/// Approximate number of steps on an axis.
 const STEPS: f64 = 5.0;
 
-/// One line of a plot.
+/// A line of a chart.
 #[derive(Clone, Debug)]
 pub(crate) struct Series {
     pub(crate) name: String,
-    /// Seconds and values.
+    /// Pairs of seconds and value.
     pub(crate) points: Vec<(f64, f64)>,
 }
 
-/// A plot.
+/// A line chart.
 #[derive(Clone, Debug)]
 pub(crate) struct Chart {
     pub(crate) title: String,
     pub(crate) unit: &'static str,
     pub(crate) series: Vec<Series>,
-    /// Powers of ten are equally far apart; otherwise the axis begins at nothing.
+    /// `true`: logarithmic value axis; `false`: linear axis from 0.
     pub(crate) logarithmic: bool,
 }
 
-/// The values that an axis has: plots side by side have the same ones.
+/// The ranges of both axes. Charts side by side share them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Extent {
-    /// Of what is above 0.
+    /// Smallest value above 0.
     pub(crate) least: f64,
     pub(crate) most: f64,
-    /// The last second.
+    /// Last time in seconds.
     pub(crate) end: f64,
 }
 
 impl Extent {
-    /// What both need.
+    /// Returns the union of both ranges.
     pub(crate) fn with(self, other: Self) -> Self {
         Self { least: self.least.min(other.least), most: self.most.max(other.most), end: self.end.max(other.end) }
     }
 }
 
 impl Chart {
-    /// What the plot's own values need; nothing where there are none.
+    /// Returns the ranges of the chart's own values; `None` without values.
     pub(crate) fn extent(&self) -> Option<Extent> {
         let of = |&(at, value): &(f64, f64)| Extent {
             least: if value > 0.0 { value } else { f64::INFINITY },
@@ -62,7 +62,7 @@ impl Chart {
         self.series.iter().flat_map(|series| &series.points).map(of).reduce(Extent::with)
     }
 
-    /// The plot with an axis for these values.
+    /// Renders the chart with axes for `extent`.
     pub(crate) fn svg(&self, extent: Extent) -> String {
         let scale = Scale::new(extent, self.logarithmic);
         let title = format!("{}, {}", self.title, self.unit);
@@ -99,7 +99,7 @@ impl Chart {
             for (n, &(at, value)) in points.enumerate() {
                 let _ = write!(line, "{}{:.1} {:.1}", if n == 0 { "M" } else { "L" }, scale.x(at), scale.y(value));
             }
-            // A single point has to be seen as well.
+            // A single point needs a segment to be visible.
             let _ = writeln!(
                 svg,
                 "<path class=\"line s{n}\" stroke-linecap=\"round\" d=\"{line}{}\"/>",
@@ -114,7 +114,7 @@ impl Chart {
     }
 }
 
-/// Where values are on the plot.
+/// Maps values to positions in the chart.
 struct Scale {
     least: f64,
     most: f64,
@@ -156,14 +156,14 @@ impl Scale {
     }
 }
 
-/// A round step for an axis up to a value: 1, 2 or 5 times a power of ten.
+/// Returns a round step for an axis up to a value: 1, 2 or 5 times a power of ten.
 fn step(most: f64) -> f64 {
     let rough = most / STEPS;
     let power = 10_f64.powf(rough.log10().floor());
     [1.0, 2.0, 5.0, 10.0].map(|times| times * power).into_iter().find(|step| *step >= rough * 0.999).unwrap_or(rough)
 }
 
-/// The steps up to a value, from nothing on.
+/// Returns the axis values from 0 up to a value.
 fn steps(most: f64) -> Vec<f64> {
     let step = step(most.max(1e-9));
     (0..=(most / step + 1e-6) as u32).map(|n| f64::from(n) * step).collect()

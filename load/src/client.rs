@@ -1,4 +1,4 @@
-//! One keep-alive connection with one request in flight, to a server that speaks `/v1` or `/api/v2`.
+//! A keep-alive connection with one request in flight, to the APIs `/v1` and `/api/v2`.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -20,25 +20,25 @@ use tokio_rustls::TlsConnector;
 
 use crate::run_context::unless_interrupted;
 
-/// The header of a token where nothing else is said, and that of Signet's own contract.
+/// Token headers: the default, and the one of Signet servers that are started here.
 pub(crate) const VAULT_HEADER: &str = "X-Vault-Token";
 pub(crate) const OWN_HEADER: &str = "X-Service-Token";
 
-/// A server: where it is and how it is spoken to.
+/// Address of a server, and how to connect to it.
 #[derive(Clone)]
 pub(crate) struct Peer {
     /// `host:port`.
     host: String,
     tls: Option<(TlsConnector, ServerName<'static>)>,
-    /// The header that carries tokens of `/v1`.
+    /// Header for tokens of `/v1`.
     token_header: HeaderName,
-    /// Where connections come from, each of which is for one request.
+    /// Source address of connections. If set, every request has its own connection.
     anew_from: Option<IpAddr>,
 }
 
 impl Peer {
-    /// The server at `http://host:port` or `https://host:port`, whose certificate then has to come from an authority in
-    /// `ca_file` (PEM).
+    /// Creates the peer for `http://host:port` or `https://host:port`. The latter needs its CA certificate in `ca_file`
+    /// (PEM).
     pub(crate) fn new(addr: &str, token_header: &str, ca_file: Option<&Path>) -> Result<Self, String> {
         let wrong = || format!("addr: must be http://HOST:PORT or https://HOST:PORT, and is {addr}");
         let (scheme, host) = addr.split_once("://").ok_or_else(wrong)?;
@@ -51,7 +51,7 @@ impl Peer {
         if host.is_empty() || host.contains(['/', '?', '#', '@']) {
             return Err(wrong());
         }
-        // An IPv6 address has colons of its own, in brackets.
+        // An IPv6 address has colons of its own, inside brackets.
         let (name, host) = match host.rsplit_once(':') {
             Some((name, port)) if !port.ends_with(']') => (name, host.to_owned()),
             _ => (host, format!("{host}:{default_port}")),
@@ -67,12 +67,12 @@ impl Peer {
         Ok(Self { host, tls, token_header, anew_from: None })
     }
 
-    /// The same server; each request is sent on a connection of its own, which comes from this address.
+    /// Returns the same server with a separate connection from `address` for each request.
     pub(crate) fn anew_from(&self, address: IpAddr) -> Self {
         Self { anew_from: Some(address), ..self.clone() }
     }
 
-    /// `host:port`.
+    /// Returns `host:port`.
     pub(crate) fn host(&self) -> &str {
         &self.host
     }
@@ -98,25 +98,23 @@ fn connector(file: &Path) -> Result<TlsConnector, String> {
         .map_err(|e| e.to_string())?
         .with_root_certificates(roots)
         .with_no_client_auth();
-    // A client that connects again makes a full handshake.
+    // Every reconnect performs a full handshake.
     config.resumption = Resumption::disabled();
     Ok(TlsConnector::from(Arc::new(config)))
 }
 
-/// A connection to the server.
+/// A connection to a server.
 pub(crate) struct Client {
     sender: SendRequest<Full<Bytes>>,
     peer: Peer,
     host: HeaderValue,
-    /// The header that carries the token, and its value; none where there is no token.
+    /// Header and value of the token; `None` without a token.
     token: Option<(HeaderName, HeaderValue)>,
-    /// The media type of bodies, where they need one.
     media_type: Option<&'static str>,
-    /// Whether answers may be compressed.
     gzip: bool,
 }
 
-/// Which of the server's wires a connection speaks.
+/// The API that a connection uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wire {
     /// `/v1`.
@@ -125,20 +123,20 @@ pub(crate) enum Wire {
     Projects,
 }
 
-/// The answer to one request.
+/// The response to a request.
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     pub(crate) body: Bytes,
 }
 
 impl Client {
-    /// Connects to the server; requests carry `token`, which says by its form which wire it is for.
+    /// Connects to the server. The form of `token` selects the API.
     pub(crate) async fn connect(peer: &Peer, token: &str) -> Result<Self, String> {
         let wire = if token.contains(".pjv1.") { Wire::Projects } else { Wire::Secrets };
         Self::connect_as(peer, token, wire).await
     }
 
-    /// As [`Client::connect`], with a token that is for both wires.
+    /// Connects with an explicit API, for a token that both APIs accept.
     pub(crate) async fn connect_as(peer: &Peer, token: &str, wire: Wire) -> Result<Self, String> {
         let value = |text: String| {
             HeaderValue::from_str(&text).map_err(|_| "token: must be of printable characters".to_owned())
@@ -155,30 +153,30 @@ impl Client {
         Ok(Self { sender, peer: peer.clone(), host, token, media_type, gzip: false })
     }
 
-    /// The server at the other end.
+    /// Returns the server at the other end.
     pub(crate) fn peer(&self) -> &Peer {
         &self.peer
     }
 
-    /// Bodies are of this media type from now on.
+    /// Sets the media type of request bodies, if one is given.
     pub(crate) fn with_media_type(mut self, media_type: Option<&'static str>) -> Self {
         self.media_type = media_type.or(self.media_type);
         self
     }
 
-    /// Answers may be compressed from now on; they are read as they come.
+    /// Allows compressed responses; they are not decompressed.
     pub(crate) fn accepting_gzip(mut self, gzip: bool) -> Self {
         self.gzip = gzip;
         self
     }
 
-    /// Sends one request and reads the whole answer, unless the command is interrupted; connects again first where the
-    /// server has closed.
+    /// Sends one request and reads the whole response. Reconnects first if the server has closed the connection. Fails
+    /// if the command is interrupted.
     pub(crate) async fn send(&mut self, method: Method, path: &str, body: Bytes) -> Result<Answer, String> {
         unless_interrupted(self.exchange(method, path, body)).await
     }
 
-    /// The same without a look at interruptions, for the clients of a run: the run ends them all.
+    /// Same as [`Client::send`], but ignores interruptions: a run stops all of its clients itself.
     pub(crate) async fn exchange(&mut self, method: Method, path: &str, body: Bytes) -> Result<Answer, String> {
         if self.peer.anew_from.is_some() || self.sender.ready().await.is_err() {
             self.sender = connected(&self.peer).await?;
@@ -205,7 +203,7 @@ impl Client {
         Ok(Answer { status, body })
     }
 
-    /// Sends JSON that must succeed; gives the answer's JSON (null for an empty one).
+    /// Sends a POST that must succeed. Returns the JSON of the response, or null if the response is not JSON.
     pub(crate) async fn must(&mut self, path: &str, body: &Value) -> Result<Value, String> {
         let answer = self.send(Method::POST, path, Bytes::from(body.to_string())).await?;
         if !answer.status.is_success() {
@@ -295,7 +293,7 @@ mod tests {
         tokio::spawn(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
-                // Who does not trust the certificate is gone by then.
+                // A client that does not trust the certificate aborts the handshake.
                 let Ok(mut stream) = acceptor.accept(stream).await else { continue };
                 let mut read = [0; 1024];
                 if stream.read(&mut read).await.is_ok_and(|read| read > 0) {

@@ -1,4 +1,4 @@
-//! A PostgreSQL cluster for the run: made in a folder or found there, durable, on a unix socket only.
+//! A PostgreSQL cluster for the run, created in a folder or reused. It is durable and listens only on a Unix socket.
 //!
 //! PostgreSQL refuses to run as root, so root runs its programs as another user.
 
@@ -14,8 +14,7 @@ use rustix::process::Signal;
 use crate::run_context;
 use crate::server::Process;
 
-/// What is set, whatever the cluster's own file says: durable as the defaults are, and the sizes that
-/// somebody who serves a database of a few GB would set.
+/// Settings that override the cluster's own file: durability as by default, and sizes for a database of a few GB.
 const SETTINGS: &[&str] = &[
     "listen_addresses=",
     "fsync=on",
@@ -26,22 +25,22 @@ const SETTINGS: &[&str] = &[
     "checkpoint_timeout=5min",
     "autovacuum=on",
 ];
-/// The superuser and the database of the server.
+/// Name of the superuser and of the server's database.
 const NAME: &str = "signet";
-/// Longest time for the cluster to start, after a crash too.
+/// Time limit for the start, including crash recovery.
 const START: Duration = Duration::from_secs(120);
 
-/// A running cluster; it stops when this is dropped.
+/// A running cluster; it stops on drop.
 pub(crate) struct Cluster {
     postmaster: Process,
     programs: PathBuf,
-    /// Holds the data, the socket and the log.
+    /// Folder of the data, the socket and the log.
     folder: PathBuf,
 }
 
 impl Cluster {
-    /// Starts the cluster in `folder` and makes cluster and database first where there is none.
-    /// `programs` is the folder of `initdb` and `postgres`, or `auto` for the newest of Debian's.
+    /// Starts the cluster in `folder`, and creates cluster and database first if they are missing. `programs` is the
+    /// folder of `initdb` and `postgres`, or `auto` for the newest of Debian's.
     pub(crate) fn start(programs: &Path, folder: &Path) -> Result<Self, String> {
         let programs = if programs == Path::new("auto") { newest()? } else { programs.to_owned() };
         let user = User::of_postgres()?;
@@ -59,7 +58,7 @@ impl Cluster {
         postgres.arg("-D").arg(&data).arg("-c").arg(format!("unix_socket_directories={}", folder.display()));
         postgres.args(SETTINGS.iter().flat_map(|setting| ["-c", setting]));
         postgres.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-        // A group of its own: a Ctrl-C at the terminal must not stop it before the server.
+        // A separate process group: a Ctrl-C at the terminal must not stop the cluster before the server.
         let child = postgres.process_group(0).spawn().map_err(|e| format!("starting postgres: {e}"))?;
         let mut cluster = Self { postmaster: Process::new(child, Signal::INT), programs, folder: folder.to_owned() };
         cluster.wait_until_ready()?;
@@ -85,12 +84,12 @@ impl Cluster {
         }
     }
 
-    /// The process that all others of the cluster come from.
+    /// Returns the id of the process that starts all others of the cluster.
     pub(crate) fn pid(&self) -> u32 {
         self.postmaster.pid()
     }
 
-    /// Where the database is, as the server is told.
+    /// Returns the database URL for the server.
     pub(crate) fn url(&self) -> String {
         format!("postgres:///{NAME}?host={}&user={NAME}", self.folder.display())
     }
@@ -99,19 +98,18 @@ impl Cluster {
         self.psql(NAME, "SHOW server_version")
     }
 
-    /// Brings statistics and visibility up to date and writes what is dirty, so that runs start alike and
-    /// none pays for the filling before it.
+    /// Updates statistics and visibility and writes dirty pages, so that runs start in the same state and do not pay
+    /// for the filling before them.
     pub(crate) fn settle(&self) -> Result<(), String> {
         self.psql(NAME, "VACUUM (ANALYZE)")?;
         self.psql(NAME, "CHECKPOINT").map(drop)
     }
 
-    /// Runs a statement in the server's database; what it answers, without headings.
+    /// Runs a statement in the server's database. Returns the rows without headings.
     pub(crate) fn query(&self, sql: &str) -> Result<String, String> {
         self.psql(NAME, sql)
     }
 
-    /// Runs a statement as the superuser; what it answers, without headings.
     fn psql(&self, database: &str, sql: &str) -> Result<String, String> {
         let mut psql = Command::new(self.programs.join("psql"));
         psql.args(["-X", "-q", "-t", "-A", "-v", "ON_ERROR_STOP=1", "-U", NAME, "-d", database, "-c", sql, "-h"]);
@@ -120,7 +118,6 @@ impl Cluster {
     }
 }
 
-/// Runs a command that must succeed; its output.
 fn succeed(mut command: Command) -> Result<String, String> {
     let name = command.get_program().display().to_string();
     let output = command.stdin(Stdio::null()).output().map_err(|e| format!("{name}: {e}"))?;
@@ -130,13 +127,12 @@ fn succeed(mut command: Command) -> Result<String, String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// The folder, closed to everyone but the user.
+/// Creates the folder, accessible only to the user.
 fn prepare(folder: &Path, user: Option<&User>) -> std::io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     user.map_or(Ok(()), |user| chown(folder, Some(user.id), Some(user.group)))
 }
 
-/// The newest installed server's programs (Debian's layout).
 fn newest() -> Result<PathBuf, String> {
     let version = |path: &Path| path.file_name()?.to_str()?.parse::<u32>().ok();
     let installed = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten().map(|entry| entry.path());
@@ -146,7 +142,7 @@ fn newest() -> Result<PathBuf, String> {
     })
 }
 
-/// Who runs PostgreSQL in root's place.
+/// The user that runs PostgreSQL instead of root.
 #[derive(Debug, PartialEq)]
 struct User {
     id: u32,
@@ -154,7 +150,7 @@ struct User {
 }
 
 impl User {
-    /// `None`: we are not root and run it ourselves.
+    /// Returns `None` if this process does not run as root and can run PostgreSQL itself.
     fn of_postgres() -> Result<Option<Self>, String> {
         let root = std::fs::metadata("/proc/self").map_err(|e| e.to_string())?.uid() == 0;
         if !root {
@@ -165,18 +161,17 @@ impl User {
         user.map(Some).ok_or_else(|| "there is no user postgres and no user nobody to run PostgreSQL".to_owned())
     }
 
-    /// The user's line of passwd(5).
     fn named(name: &str, passwd: &str) -> Option<Self> {
         let mut fields = passwd.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?.split(':').skip(1);
         Some(Self { id: fields.next()?.parse().ok()?, group: fields.next()?.parse().ok()? })
     }
 
-    /// A command as this user, who need not be allowed into the current folder.
+    /// Returns a command that runs as this user in `folder`, because the current folder may not be accessible to it.
     fn command(user: Option<&Self>, program: &Path, folder: &Path) -> Command {
         let mut command = Command::new(program);
         command.current_dir(folder);
         if let Some(user) = user {
-            // Setting the user as root drops the other groups too.
+            // Setting the user as root also drops the supplementary groups.
             command.gid(user.group).uid(user.id).env("HOME", folder);
         }
         command

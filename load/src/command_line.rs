@@ -1,13 +1,12 @@
-//! The command line for reports, with secrets blanked.
+//! The command line for reports, with secrets redacted.
 
-/// Replaces a secret.
 const BLANK: &str = "***";
-/// A name that contains one of these has a secret as its value.
+/// Words of a name whose value is a secret.
 const SECRET_NAMES: [&str; 6] = ["token", "password", "passwd", "secret", "pin", "credential"];
-/// A name that ends so has a name or a path as its value.
+/// Endings of a name whose value is a name or a path, despite such a word.
 const PUBLIC_ENDINGS: [&str; 4] = ["header", "file", "name", "label"];
 
-/// The arguments as a shell takes them, secrets blanked.
+/// Returns the arguments as a shell command, with secrets redacted.
 pub(crate) fn redacted(arguments: impl Iterator<Item = String>) -> String {
     let mut is_value = false;
     let shown = arguments.map(|argument| {
@@ -17,7 +16,7 @@ pub(crate) fn redacted(arguments: impl Iterator<Item = String>) -> String {
     shown.collect::<Vec<_>>().join(" ")
 }
 
-/// An argument, which may be a command line itself.
+/// Redacts an argument, which may be a command line itself.
 fn text(argument: &str) -> String {
     let mut is_value = false;
     let words = argument.split(' ').map(|of| {
@@ -27,7 +26,7 @@ fn text(argument: &str) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// Blanks the value of `NAME=VALUE` and `NAME:VALUE`, and the password of a URL.
+/// Redacts the value of `NAME=VALUE` and `NAME:VALUE`, and the password of a URL.
 fn word(of: &str) -> String {
     if let Some((name, value)) = of.split_once(['=', ':'])
         && is_secret(name)
@@ -43,7 +42,7 @@ fn word(of: &str) -> String {
     }
 }
 
-/// An option without its value, or a header, whose next word is a secret.
+/// `true` if the next word is a secret: `word` is an option without its value, or a header name.
 fn names_secret(word: &str) -> bool {
     match word.strip_suffix(':') {
         Some(header) => is_secret(header),

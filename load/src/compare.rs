@@ -1,6 +1,6 @@
-//! Two servers in turn, in one run: the same scenario, clients and bounds, A B A B …, and the ratios of what they did,
-//! round by round. What the machine does meanwhile strikes both; how far the rounds lie apart is shown. Or both at once:
-//! then it strikes both in the same instant.
+//! Comparison of two servers in one run: same scenario, clients and bounds, in the order A B A B …, with the ratios per
+//! round. Alternation exposes both servers to the same disturbances, and the report shows how far the rounds differ.
+//! With `--at-once` both run concurrently, so that a disturbance affects both at the same moment.
 
 use std::path::PathBuf;
 
@@ -17,50 +17,50 @@ use crate::run_context::is_interrupted;
 use crate::scenario;
 use crate::target::{Open, Target};
 
-/// `compare SCENARIO …`: the first server is told of as in every other run.
+/// Arguments of `compare SCENARIO …`; the first server has the options of a single run.
 #[derive(clap::Args, Debug)]
 #[group(id = "comparison")]
 pub(crate) struct Args {
     #[command(flatten)]
     first: crate::Args,
-    /// How often each server has its turn.
+    /// Number of runs on each server.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=100))]
     rounds: u64,
-    /// Both at once instead of in turn: whatever the machine does strikes both in the same instant, and rates and
-    /// latencies are those of two servers that share it.
+    /// Run both concurrently instead of alternately: disturbances of the machine affect both at the same moment, and
+    /// rates and latencies are those of two servers that share the machine.
     #[arg(long)]
     at_once: bool,
-    /// What the other server is called in the report.
+    /// Name of the other server in the report.
     #[arg(long, value_name = "NAME", default_value = "other")]
     other_name: String,
     /// Address of the other server.
     #[arg(long, value_name = "ADDR")]
     other_addr: String,
-    /// A command line that starts it, for a shell; it ends after the run.
+    /// Shell command line that starts it; it is stopped after the run.
     #[arg(long, value_name = "COMMAND")]
     other_command: Option<String>,
-    /// A token that may write policies and roles there.
+    /// Token that may write policies and roles there.
     #[arg(long, value_name = "TOKEN", env = "SIGNET_OTHER_TOKEN", default_value = "", hide_env_values = true)]
     other_token: String,
-    /// The header that carries it (X-Vault-Token).
+    /// Header that carries the token (X-Vault-Token).
     #[arg(long, value_name = "NAME")]
     other_token_header: Option<String>,
-    /// The authority of its https address, PEM.
+    /// CA certificate for its https address, PEM.
     #[arg(long, value_name = "FILE")]
     other_ca_file: Option<PathBuf>,
-    /// Its process id, for its CPU time; found for one that listens on the loopback.
+    /// Its process id, for its CPU time; detected if it listens on the loopback.
     #[arg(long, value_name = "PID")]
     other_pid: Option<u32>,
-    /// What it stores in, for the report.
+    /// Description of its store, for the report.
     #[arg(long, value_name = "TEXT")]
     other_store: Option<String>,
-    /// Its mount. Without it the run creates its own, and removes it.
+    /// Its mount. By default the run creates and removes its own.
     #[arg(long, value_name = "MOUNT")]
     other_mount: Option<String>,
-    /// Its role; the run creates it, or its own.
+    /// Its role, which the run creates; by default a new name.
     #[arg(long, value_name = "NAME")]
     other_role: Option<String>,
-    /// Its mount, root and role exist and are used as they are.
+    /// Use its existing mount, root and role as they are.
     #[arg(long)]
     other_prepared: bool,
 }
@@ -85,7 +85,7 @@ impl Args {
     }
 }
 
-/// Compares as the command line says.
+/// Runs the comparison of the command line.
 pub(crate) async fn command(args: &Args) -> Result<(), String> {
     order::can_be_planned(args.first.scenario())?;
     if args.first.find_rate {
@@ -97,13 +97,11 @@ pub(crate) async fn command(args: &Args) -> Result<(), String> {
     run(&order, &other, &first.outputs).await
 }
 
-/// A server of the comparison.
 struct Side {
     name: String,
-    /// What it stores in, where that is known: a comparison of a store that is durable with one in memory is none.
+    /// Its store, if known: a durable store and one in memory are not comparable.
     store: Option<String>,
     process: Option<String>,
-    /// What its mount held before.
     stock: Option<Stock>,
 }
 
@@ -122,14 +120,13 @@ impl Side {
     }
 }
 
-/// One turn of a server.
 struct Turn {
     round: u64,
     server: String,
     figures: Figures,
 }
 
-/// Runs both and prints the ratios; an error when requests failed.
+/// Runs both servers and prints the ratios. Fails if a run failed.
 pub(crate) async fn run(order: &Order, other: &Target, outputs: &Outputs) -> Result<(), String> {
     if order.target.name == other.name {
         return Err(format!("name: the servers must not both be called {}", other.name));
@@ -188,14 +185,14 @@ pub(crate) async fn run(order: &Order, other: &Target, outputs: &Outputs) -> Res
     if wrong.is_empty() { Ok(()) } else { Err(wrong.join("; ")) }
 }
 
-/// What is compared of a turn: the first class of its clients.
+/// Compared figures of a run, for the first class of its clients.
 #[derive(Clone, Copy, Debug)]
 struct Measures {
-    /// A second, where any were answered.
+    /// Requests per second; `None` if no request succeeded.
     rate: Option<f64>,
-    /// p50, p99 and p99.9, milliseconds, likewise.
+    /// p50, p99 and p99.9 in milliseconds; `None` if no request succeeded.
     latency: [Option<f64>; 3],
-    /// CPU microseconds per request, where the process is known as well.
+    /// CPU microseconds per request; also `None` if the process is unknown.
     cpu: Option<f64>,
 }
 
@@ -210,7 +207,6 @@ impl Measures {
     }
 }
 
-/// One line of the comparison.
 #[derive(Debug, PartialEq)]
 struct Ratio {
     what: &'static str,
@@ -218,14 +214,14 @@ struct Ratio {
     /// Medians of the first server and of the other one.
     first: f64,
     other: f64,
-    /// The median of the rounds' ratios, the first server's figure by the other's, and how far they spread.
+    /// Median and range of the ratios of all rounds: figure of the first server divided by that of the other.
     median: f64,
     least: f64,
     most: f64,
 }
 
 impl Ratio {
-    /// Nothing where a figure is not known of every round.
+    /// Returns `None` if the figure is missing in any round.
     fn of(what: &'static str, unit: &'static str, pairs: &[(Option<f64>, Option<f64>)]) -> Option<Self> {
         let pairs: Vec<(f64, f64)> = pairs.iter().map(|(first, other)| first.zip(*other)).collect::<Option<_>>()?;
         let mut ratios: Vec<f64> = pairs.iter().map(|(first, other)| first / other).collect();
@@ -273,7 +269,6 @@ fn print_side(side: &Side) {
     println!("  {:<12} {}", side.name, side.text());
 }
 
-/// The figures of a turn in a line.
 fn turn_text(turn: &Turn) -> String {
     let Measures { rate, latency, cpu } = Measures::of(&turn.figures);
     let (Some(rate), [Some(p50), Some(p99), Some(p999)]) = (rate, latency) else {
@@ -308,10 +303,9 @@ fn print(order: &Order, other: &Target, ratios: &[Ratio], turns: &[Turn]) {
     }
 }
 
-/// The name of the line of what was due in all rounds and was not sent.
 const NOT_SENT: &str = "NOT SENT, of all rounds";
 
-/// How many requests were due and not sent by either server's clients, where there are any.
+/// Returns the number of unsent requests of each server; `None` if all were sent.
 fn unsent(first: &str, turns: &[Turn]) -> Option<[String; 2]> {
     let of = |is_first: bool| -> u64 {
         turns.iter().filter(|turn| (turn.server == first) == is_first).map(|turn| turn.figures.unsent).sum()

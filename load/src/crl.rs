@@ -1,4 +1,4 @@
-//! A mount's CRL, as far as this program looks into it (RFC 5280 5.1), and how often the server built it.
+//! A minimal reader of a mount's CRL (RFC 5280 section 5.1), and the server's counter of CRL builds.
 
 use std::collections::HashSet;
 
@@ -7,7 +7,7 @@ use hyper::{Method, StatusCode};
 
 use crate::client::Client;
 
-/// The complete CRL of the default issuer, DER.
+/// Returns the complete CRL of the default issuer, DER.
 pub(crate) async fn get(client: &mut Client, mount: &str) -> Result<Bytes, String> {
     let answer = client.send(Method::GET, &format!("/v1/{mount}/crl"), Bytes::new()).await?;
     match answer.status {
@@ -16,7 +16,7 @@ pub(crate) async fn get(client: &mut Client, mount: &str) -> Result<Bytes, Strin
     }
 }
 
-/// Builds of CRLs that the server has done since its start.
+/// Returns the number of CRLs that the server has built since its start.
 pub(crate) async fn builds(client: &mut Client) -> Result<u64, String> {
     const DONE: &str = "signet_pki_crl_builds_total{result=\"done\"} ";
     let answer = client.send(Method::GET, "/metrics", Bytes::new()).await?;
@@ -25,7 +25,7 @@ pub(crate) async fn builds(client: &mut Client) -> Result<u64, String> {
     count.map(|count| count as u64).ok_or_else(|| "the server's metrics do not count builds of CRLs".to_owned())
 }
 
-/// The serial numbers that a list has, as texts of the wire.
+/// Returns the serial numbers on a CRL in the format of the API.
 pub(crate) fn serials(der: &[u8]) -> Result<HashSet<String>, String> {
     read(der).ok_or_else(|| "the CRL cannot be read".to_owned())
 }
@@ -33,13 +33,13 @@ pub(crate) fn serials(der: &[u8]) -> Result<HashSet<String>, String> {
 fn read(der: &[u8]) -> Option<HashSet<String>> {
     let (_, list, _) = value(der)?;
     let (_, mut fields, _) = value(list)?;
-    // Version, algorithm, issuer, thisUpdate, nextUpdate.
+    // version, signature, issuer, thisUpdate, nextUpdate
     for _ in 0..5 {
         fields = value(fields)?.2;
     }
     let mut serials = HashSet::new();
     let (tag, mut entries, _) = value(fields)?;
-    // A list without entries goes on with its extensions.
+    // A CRL without entries continues with its extensions.
     if tag != 0x30 {
         return Some(serials);
     }
@@ -54,7 +54,7 @@ fn read(der: &[u8]) -> Option<HashSet<String>> {
     Some(serials)
 }
 
-/// Tag and content of the first value, and what follows it.
+/// Returns tag and content of the first value, and the bytes after it.
 fn value(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&[tag, length], rest) = der.split_first_chunk()?;
     let (len, rest) = if length < 0x80 {

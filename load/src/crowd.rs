@@ -1,8 +1,8 @@
-//! The scenario `crowd`: what one token with very many connections costs everybody else. Others look up their own tokens,
-//! alone and then beside each kind of long request that the crowd repeats without a rest.
+//! The scenario `crowd`: the effect of one token with many connections on other callers. The others look up their own
+//! token, alone and while the crowd repeats one kind of long request.
 //!
-//! Whatever the crowd asks for is allowed, or refused as its own mistake or as too much of one sender. The p99 of the
-//! others is held to 50 ms beside any of them: a tenth of a second is what people notice.
+//! The server may serve the crowd's requests, or reject them as invalid or too many. The p99 limit of the others is 50
+//! ms, because people notice a delay of a tenth of a second.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,23 +21,23 @@ use crate::pace::Pace;
 use crate::run_context::is_interrupted;
 use crate::server::Started;
 
-/// Connections of the crowd when nothing else is said.
+/// Default number of crowd connections.
 const CLIENTS: usize = 50;
-/// Connections of the others, and how many requests they send in a second altogether.
+/// Connections of the other callers, and their total requests per second.
 const OTHERS: usize = 8;
 const RATE: f64 = 160.0;
-/// What the p99 of the others may be, milliseconds.
+/// p99 limit of the other callers in milliseconds.
 const MOST: f64 = 50.0;
-/// Octets of a long body: below the server's limit, so that it is read.
+/// Size of a long body in bytes, below the server's limit so that it is read.
 const SIZE: usize = 3_700_000;
-/// Workspaces that lists are of, and the tags of each.
+/// Workspaces in the lists, and tags of each workspace.
 const WORKSPACES: usize = 120;
 const TAGS: usize = 9;
-/// How long a part may take to get under way before it counts.
+/// Time between the start of the crowd and the measurement.
 pub(crate) const BEFORE: Duration = Duration::from_millis(500);
 const WORKSPACES_PATH: &str = "/api/v2/organizations/dev/workspaces";
 
-/// What a crowd asks for.
+/// The request that a crowd repeats.
 #[derive(Clone)]
 pub(crate) struct Kind {
     pub(crate) name: &'static str,
@@ -45,22 +45,21 @@ pub(crate) struct Kind {
     pub(crate) method: Method,
     pub(crate) path: String,
     pub(crate) body: Bytes,
-    /// Whether the answer may be compressed.
+    /// `true`: the response may be compressed.
     pub(crate) gzip: bool,
 }
 
-/// Statuses (or causes) of the answers to a crowd.
+/// Number of responses to a crowd by status or error.
 type Answers = BTreeMap<String, u64>;
 
-/// What the others got beside one kind.
 struct Part {
     name: &'static str,
     others: Answered,
     answers: Answers,
 }
 
-/// Runs every part and prints the verdict; an error when the bound is missed, or the crowd gets an answer that says that
-/// the server is at fault.
+/// Runs every part and prints the verdict. Fails if the p99 limit is exceeded, or if a response to the crowd blames the
+/// server.
 pub(crate) async fn run(args: &Args) -> Result<(), String> {
     let server = Started::launch(&args.launch()?).await?;
     let clients = if args.clients == crate::CLIENTS { CLIENTS } else { args.clients.into() };
@@ -100,18 +99,16 @@ impl Part {
     }
 }
 
-/// Whether an answer is a success, or says that the sender is at fault or asks for too much.
+/// `true` for a success, and for an error that blames the sender.
 fn is_fair(answer: &str) -> bool {
     answer.starts_with('2') || matches!(answer, "400" | "413" | "422" | "429")
 }
 
-/// A token that has the policy `default` and counts as itself.
 async fn token(server: &Started) -> Result<String, String> {
     let body = json!({ "policies": ["default"], "no_default_policy": false, "ttl": "24h" });
     server.place().provisioner.token(&body).await
 }
 
-/// The others, at their rate.
 async fn looked_up(args: &Args, server: &Started, token: &str) -> Result<Answered, String> {
     let pace = Pace { rate: Some(RATE), ramp: Duration::ZERO };
     let time = Duration::from_secs(args.seconds);
@@ -128,7 +125,7 @@ async fn looked_up(args: &Args, server: &Started, token: &str) -> Result<Answere
     figures.classes.into_iter().next().ok_or_else(|| "a run without its class".to_owned())
 }
 
-/// Connections that repeat one request until they are told to end, on a thread of their own.
+/// Connections that repeat one request until they are stopped, on a separate thread.
 pub(crate) struct Crowd {
     over: Arc<AtomicBool>,
     thread: thread::JoinHandle<Answers>,
@@ -186,12 +183,12 @@ async fn repeated(peer: Peer, token: String, kind: Arc<Kind>, over: Arc<AtomicBo
     answers
 }
 
-/// One of every kind, and what lists need.
+/// Creates the workspaces for the lists, and returns one request of every kind.
 async fn kinds(server: &Started) -> Result<Vec<Kind>, String> {
     let mut client = Client::connect_as(&server.peer, &server.token, Wire::Projects).await?;
     for n in 0..WORKSPACES {
         let body = workspace(&format!("crowd-{n}"), &tags());
-        // A run that was killed leaves them there.
+        // 422: the workspace is left over from a killed run.
         let answer = client.send(Method::POST, WORKSPACES_PATH, body).await?;
         if !matches!(answer.status.as_u16(), 201 | 422) {
             return Err(format!("making a workspace: {} {}", answer.status, String::from_utf8_lossy(&answer.body)));
@@ -244,7 +241,6 @@ async fn kinds(server: &Started) -> Result<Vec<Kind>, String> {
     ])
 }
 
-/// A document that makes a workspace.
 fn workspace(name: &str, tags: &str) -> Bytes {
     format!(
         "{{\"data\":{{\"type\":\"workspaces\",\"attributes\":{{\"name\":\"{name}\"}},\

@@ -1,6 +1,6 @@
-//! A server in Vault's shape for the tests, on a socket of its own: mounts, a root, roles, policies, tokens,
-//! authentication methods, `issue`, `sign`, `revoke`, lists and CRLs. It is strict: the header of the token, the mount and
-//! the role have to be right. Serials are stored with hyphens and shown with colons.
+//! A test server with the Vault API on its own socket: mounts, roots, roles, policies, tokens, authentication methods,
+//! `issue`, `sign`, `revoke`, lists and CRLs. It validates token header, mount and role. Serial numbers are stored with
+//! hyphens and returned with colons.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read as _, Write as _};
@@ -10,29 +10,30 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// How the tokens begin that are made.
+/// Prefix of the tokens that it creates.
 pub(crate) const MADE: &str = "s.made-for-the-run-";
 
-/// What the double is like.
+/// Behavior of the test server.
 #[derive(Clone)]
 pub(crate) struct Shape {
-    /// The header that it takes tokens in.
+    /// Header of the tokens.
     pub(crate) header: &'static str,
-    /// The token that may do everything.
+    /// Token with all rights.
     pub(crate) token: &'static str,
-    /// Mounts with a root and the role `web` that are there already.
+    /// Mounts that exist at the start, with a root and the role `web`.
     pub(crate) ready: Vec<&'static str>,
-    /// How long an answer takes to a request of a number.
+    /// Delay of the response to the request with this number.
     pub(crate) delay: fn(u64) -> Duration,
-    /// Lists have pages: `after` is held against what is stored, octet by octet. Else they are given whole.
+    /// `true`: lists have pages, and `after` is compared byte by byte with the stored serials. `false`: lists are
+    /// returned whole.
     pub(crate) pages: bool,
-    /// All certificates have expired: whoever revokes one is answered with success and a warning.
+    /// `true`: all certificates have expired; a revocation returns success with a warning.
     pub(crate) expired: bool,
-    /// What is issued is not stored.
+    /// `true`: issued certificates are not stored.
     pub(crate) forgets: bool,
-    /// The first certificate is that of an issuer.
+    /// `true`: the first certificate is that of an issuer.
     pub(crate) issuer: bool,
-    /// Mounts cannot be removed.
+    /// `true`: mounts cannot be removed.
     pub(crate) keeps_mounts: bool,
 }
 
@@ -52,7 +53,6 @@ impl Default for Shape {
     }
 }
 
-/// A mount.
 #[derive(Default)]
 struct Mount {
     root: bool,
@@ -72,7 +72,7 @@ struct State {
     asked: Vec<String>,
 }
 
-/// The running double; it ends with the process of the tests.
+/// The running test server; it ends with the test process.
 pub(crate) struct Double {
     pub(crate) addr: String,
     state: Arc<Mutex<State>>,
@@ -99,7 +99,7 @@ impl Double {
         Self { addr, state }
     }
 
-    /// Everything that is configured: mounts with their roles and CRL settings, policies, methods and tokens.
+    /// Returns all configuration: mounts with their roles and CRL settings, policies, methods and tokens.
     pub(crate) fn configured(&self) -> Value {
         let state = self.state.lock().unwrap();
         let mount = |(name, of): (&String, &Mount)| (name.clone(), json!([of.roles, of.auto_rebuild]));
@@ -107,23 +107,23 @@ impl Double {
         json!([mounts, state.policies, state.methods, state.tokens])
     }
 
-    /// How many requests began so.
+    /// Counts the requests whose method and path start with `begin`.
     pub(crate) fn asked(&self, begin: &str) -> usize {
         self.state.lock().unwrap().asked.iter().filter(|asked| asked.starts_with(begin)).count()
     }
 
-    /// The number of requests with this in their method and path.
+    /// Counts the requests whose method and path contain `part`.
     pub(crate) fn asked_within(&self, part: &str) -> usize {
         self.state.lock().unwrap().asked.iter().filter(|asked| asked.contains(part)).count()
     }
 
-    /// Certificates and revoked ones of a mount.
+    /// Returns the numbers of certificates and of revoked certificates of a mount.
     pub(crate) fn stock(&self, mount: &str) -> (usize, usize) {
         let state = self.state.lock().unwrap();
         state.mounts.get(mount).map_or((0, 0), |mount| (mount.certificates.len(), mount.revoked.len()))
     }
 
-    /// Gives a mount so many certificates, the first of which are revoked.
+    /// Adds certificates to a mount and revokes the first of them.
     pub(crate) fn hold(&self, mount: &str, certificates: usize, revoked: usize) {
         let mut state = self.state.lock().unwrap();
         let mount = state.mounts.entry(mount.to_owned()).or_default();
@@ -132,13 +132,13 @@ impl Double {
         mount.revoked.extend((0..revoked).map(|n| serial(1 << 20 | n)));
     }
 
-    /// Whether a mount builds its CRLs by the timer.
+    /// `true` if the mount builds its CRLs by the timer.
     pub(crate) fn auto_rebuild(&self, mount: &str) -> bool {
         self.state.lock().unwrap().mounts[mount].auto_rebuild
     }
 }
 
-/// A serial number as it is stored.
+/// Returns a serial number in its stored form.
 fn serial(number: usize) -> String {
     let [.., a, b, c] = number.to_be_bytes();
     format!("17-{a:02x}-{b:02x}-{c:02x}")
@@ -188,9 +188,9 @@ fn answer(state: &mut State, shape: &Shape, method: &str, path: &str, token: &st
     let Some(path) = path.strip_prefix("/v1/") else { return refused(404, "no such path") };
     let mount = state.mounts.keys().find(|name| path.starts_with(&format!("{name}/"))).cloned();
     let of_mount = mount.as_deref().map(|name| &path[name.len() + 1..]);
-    // Health, CRLs and CA certificates are for everybody.
+    // Health, CRLs and CA certificates need no token.
     match (path, of_mount) {
-        // Logins need no token, but the method has to be there.
+        // Logins need no token, but the method must exist.
         (path, _) if path.ends_with("/login") => {}
         ("sys/health", _) => return json(200, json!({ "initialized": true, "version": "9.8.7" })),
         (_, Some("crl")) => return (200, vec![0x30, 0]),
@@ -269,7 +269,7 @@ fn answer(state: &mut State, shape: &Shape, method: &str, path: &str, token: &st
     let list = |serials: &BTreeSet<String>| {
         let asked = |name: &str| query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
         let (after, limit) = (asked("after").unwrap_or_default(), asked("limit").and_then(|text| text.parse().ok()));
-        // Without pages whoever asks for more gets the same again.
+        // Without pages, a request for the next page returns the whole list again.
         let (after, limit) = if shape.pages { (after, limit.unwrap_or(usize::MAX)) } else { ("", usize::MAX) };
         let page = serials.iter().filter(|serial| serial.as_str() > after).take(limit);
         let keys: Vec<String> = page.map(|serial| serial.replace('-', ":")).collect();

@@ -1,4 +1,4 @@
-//! The load itself: classes of clients, each in a closed loop or at a rate, within bounds of number and time.
+//! The load: classes of clients, each in a closed loop or at a rate, limited by requests and time.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -20,31 +20,30 @@ use crate::provision::Provisioner;
 use crate::run_context::{interrupted, is_interrupted};
 use crate::timeline::{Sample, Sampler, Timeline};
 
-/// How long an answer may take after the end of the run, to requests that were sent before it.
+/// Time limit after the end of the run for responses to requests already sent.
 const GRACE: Duration = Duration::from_secs(30);
-/// How often the progress bar moves.
 const TICK: Duration = Duration::from_millis(250);
-/// One answer in so many is opened and looked at, unless a class says otherwise.
+/// Default sampling: one response in this many is parsed and checked.
 const LOOK_AT: u64 = 500;
 
-/// Clients that ask for the same.
+/// Clients that send the same kind of request.
 #[derive(Clone)]
 pub(crate) struct Class {
-    /// What it is called in the report.
+    /// Name in the report.
     pub(crate) name: String,
     pub(crate) clients: usize,
     pub(crate) method: Method,
     pub(crate) path: String,
-    /// Sent in turn, from the first again when all were sent. One that begins with a slash is a path, and
-    /// after a line break the body, if there is one.
+    /// Request bodies, sent in rotation. One that begins with a slash is a path, and its body, if any, follows after a
+    /// line break.
     pub(crate) bodies: Vec<Bytes>,
-    /// Whether an answer holds what was asked for; one that is no JSON is shown as the list of its octets.
+    /// Checks that a response has the expected content. One that is not JSON is passed as the list of its bytes.
     pub(crate) plausible: fn(&Value) -> bool,
-    /// One answer in so many is held to that. 1 where the server answers with success, too, when it did nothing.
+    /// One response in this many is checked. 1 if the server also returns success when it did nothing.
     pub(crate) look_at: u64,
-    /// What bodies are, where the server has to be told.
+    /// Media type of bodies, if the server requires one.
     pub(crate) media_type: Option<&'static str>,
-    /// The status of an answer that is to be a refusal; without it answers must be successes.
+    /// Expected status if requests must be rejected; `None` if they must succeed.
     pub(crate) refused: Option<StatusCode>,
 }
 
@@ -65,12 +64,10 @@ impl Default for Class {
 }
 
 impl Class {
-    /// Whether a status is what is asked for.
     fn accepts(&self, status: StatusCode) -> bool {
         self.refused.map_or(status.is_success(), |refused| status == refused)
     }
 
-    /// Path and body of a request.
     fn request<'a>(&'a self, body: &'a Bytes) -> (&'a str, Bytes) {
         let own = std::str::from_utf8(body).ok().filter(|text| text.starts_with('/'));
         let Some(text) = own else { return (&self.path, body.clone()) };
@@ -81,17 +78,17 @@ impl Class {
     }
 }
 
-/// Where a run ends, whichever comes first.
+/// Limits of a run; the first one reached ends it.
 pub(crate) struct Bounds {
-    /// Requests of the first class.
+    /// Number of requests of the first class.
     pub(crate) requests: u64,
     pub(crate) time: Duration,
-    /// How the requests of the first class follow each other; all others are in a closed loop.
+    /// Pace of the first class; all others run in a closed loop.
     pub(crate) pace: Pace,
     pub(crate) quiet: bool,
 }
 
-/// A server, the token and the mount of the requests, and the provisioner of what they need.
+/// A server, token and mount of the requests, and the provisioner of their objects.
 #[derive(Clone, Copy)]
 pub(crate) struct Place<'a> {
     pub(crate) peer: &'a Peer,
@@ -101,18 +98,18 @@ pub(crate) struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// A connection of whoever asks.
+    /// Connects with the token.
     pub(crate) async fn connect(&self) -> Result<Client, String> {
         Client::connect(self.peer, self.token).await
     }
 
-    /// A path of the mount.
+    /// Returns a path of the mount.
     pub(crate) fn path(&self, rest: &str) -> String {
         format!("/v1/{}/{rest}", self.mount)
     }
 }
 
-/// The processes whose CPU time counts.
+/// Processes whose CPU time is measured.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Watched {
     pub(crate) server: Option<u32>,
@@ -138,76 +135,75 @@ impl Cpu {
         Self { server: spent(self.server, before.server), postgres: spent(self.postgres, before.postgres) }
     }
 
-    /// Both; of the server alone where there is no PostgreSQL of ours.
+    /// Returns the sum; without a watched PostgreSQL the server alone.
     pub(crate) fn sum(self) -> Option<f64> {
         self.server.map(|server| server + self.postgres.unwrap_or(0.0))
     }
 }
 
-/// What a run measured. It ends with the first class; what the others get later does not count.
+/// Results of a run. It ends with the first class; later responses of the others do not count.
 pub(crate) struct Figures {
     pub(crate) elapsed: Duration,
     pub(crate) classes: Vec<Answered>,
     pub(crate) cpu: Cpu,
-    /// The server's resident memory at the end, MiB.
+    /// Resident memory of the server at the end, in MiB.
     pub(crate) server_mib: Option<f64>,
-    /// CPU time and memory every second.
+    /// CPU time and memory of every second.
     pub(crate) samples: Vec<Sample>,
-    /// Requests of the first class that were due within the bounds and were not sent: all connections waited.
+    /// Requests of the first class that were due but not sent, because all connections were busy.
     pub(crate) unsent: u64,
-    /// A signal ended the run before its bounds.
+    /// `true` if a signal ended the run early.
     pub(crate) interrupted: bool,
 }
 
-/// What a class got.
+/// Results of a class.
 pub(crate) struct Answered {
     pub(crate) name: String,
     pub(crate) clients: usize,
     /// Latencies of successful requests in microseconds.
     pub(crate) latencies: Histogram,
-    /// The same and errors by the second.
+    /// Latencies and errors over time.
     pub(crate) timeline: Timeline,
-    /// Failures by status or cause.
+    /// Number of failures by status or cause.
     pub(crate) errors: BTreeMap<String, u64>,
 }
 
 impl Answered {
-    /// Milliseconds below which `percent` of the successful requests were answered.
+    /// Returns a percentile of the successful requests in milliseconds.
     pub(crate) fn percentile(&self, percent: f64) -> f64 {
         self.latencies.percentile(percent) as f64 / 1000.0
     }
 
-    /// The same, where any were answered.
+    /// Same as [`Answered::percentile`], but `None` if no request succeeded.
     pub(crate) fn known(&self, percent: f64) -> Option<f64> {
         (self.count() > 0).then(|| self.percentile(percent))
     }
 
-    /// Successful requests.
+    /// Returns the number of successful requests.
     pub(crate) fn count(&self) -> u64 {
         self.latencies.count()
     }
 }
 
-/// A class while it runs.
 struct Crowd {
     class: Class,
-    /// Requests begun, and how many may be.
+    /// Number of started requests, and its limit.
     begun: Cell<u64>,
     most: u64,
-    /// The run is over: nobody begins another request, and answers do not count.
+    /// `true` after the end of the run: no client starts a request, and responses do not count.
     over: Cell<bool>,
     started: Instant,
     deadline: Instant,
-    /// Between the first requests of the first connection and the last one's.
+    /// Time over which the connections start.
     ramp: Duration,
-    /// Says when requests are due, where that is not when the last was answered.
+    /// Schedule of the requests; `None` in a closed loop.
     pacer: Option<Pacer>,
     latencies: RefCell<Histogram>,
     timeline: RefCell<Timeline>,
     errors: RefCell<BTreeMap<String, u64>>,
 }
 
-/// Runs the classes side by side until the bounds are reached. There must be at least one class.
+/// Runs the classes concurrently until a limit is reached. There must be at least one class.
 pub(crate) async fn drive(
     place: &Place<'_>,
     classes: Vec<Class>,
@@ -258,7 +254,7 @@ pub(crate) async fn drive(
     let cpu = watched.read().since(before);
     crowds.iter().for_each(|crowd| crowd.over.set(true));
     let interrupted = is_interrupted();
-    // After an interruption a server may never answer the requests under way.
+    // After an interruption the server may never respond to pending requests.
     if interrupted {
         drop(local)
     } else {
@@ -296,8 +292,7 @@ impl Crowd {
         }
     }
 
-    /// The number of the next request and the time from which its latency counts, unless the run has reached its
-    /// bounds.
+    /// Waits for the next request. Returns its number and the start of its latency, or `None` at a limit of the run.
     async fn next(&self) -> Option<(u64, Instant)> {
         if let Some(pacer) = &self.pacer
             && !pacer.wait().await
@@ -343,10 +338,9 @@ impl Crowd {
     }
 }
 
-/// Thousandths of what is to be done, by number or by time.
 const WHOLE: f64 = 1000.0;
 
-/// Nothing where standard error is not a terminal, or nobody wants it.
+/// Returns a hidden bar if `quiet` is set or standard error is not a terminal.
 fn bar(bounds: &Bounds) -> ProgressBar {
     if bounds.quiet || !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
@@ -358,7 +352,6 @@ fn bar(bounds: &Bounds) -> ProgressBar {
     bar
 }
 
-/// Moves the bar until the run is over; where nobody sees it there is nothing to do.
 async fn progress(bar: ProgressBar, crowd: Rc<Crowd>) {
     while !bar.is_hidden() && !crowd.over.get() {
         let (done, since) = (crowd.latencies.borrow().count(), crowd.started.elapsed());
@@ -391,7 +384,7 @@ async fn one_client(mut client: Client, place: usize, crowd: Rc<Crowd>) {
             Ok(_) => crowd.succeeded(latency),
             Err(cause) => {
                 crowd.failed(cause);
-                // The next request connects again; where nobody listens any more, there is no next one.
+                // The next request reconnects, but a client stops if the server no longer accepts connections.
                 if Client::connect(client.peer(), "").await.is_err() {
                     return;
                 }
@@ -400,7 +393,7 @@ async fn one_client(mut client: Client, place: usize, crowd: Rc<Crowd>) {
     }
 }
 
-/// Looks into those answers that are looked at.
+/// Checks the response if it is part of the sample.
 fn plausible(class: &Class, number: u64, body: &Bytes) -> bool {
     let shown = || serde_json::from_slice(body).unwrap_or_else(|_| Value::from(body.to_vec()));
     !number.is_multiple_of(class.look_at) || (class.plausible)(&shown())

@@ -1,4 +1,4 @@
-//! The machine, its load and the command line, as they were before the run, for reports.
+//! The machine, its load and the command line before the run, for reports.
 
 use std::fs;
 use std::sync::OnceLock;
@@ -9,8 +9,7 @@ use crate::login::now;
 /// Name and text of each fact.
 pub(crate) type Facts = Vec<(String, String)>;
 
-/// This machine and this moment: read at the first call, which is at the start of the program, and the same from then
-/// on. The run itself loads the machine.
+/// Returns facts about the machine, read at the first call: `main` calls it before the run loads the machine.
 pub(crate) fn environment() -> Facts {
     static BEFORE: OnceLock<Facts> = OnceLock::new();
     BEFORE.get_or_init(read_environment).clone()
@@ -35,26 +34,25 @@ fn read_environment() -> Facts {
     facts.into_iter().filter_map(|(name, text)| Some((name.to_owned(), text?))).collect()
 }
 
-/// This program's version, and its commit if `BUILD_COMMIT` named it at the build.
+/// Returns this program's version, and its commit if `BUILD_COMMIT` was set at build time.
 fn generator() -> String {
     let commit = option_env!("BUILD_COMMIT").filter(|commit| !commit.is_empty());
     let commit = commit.map(|commit| format!(" ({commit})")).unwrap_or_default();
     format!("signet-load {}{commit}", env!("CARGO_PKG_VERSION"))
 }
 
-/// Load averages of 1, 5 and 15 minutes (proc(5)).
+/// Returns the load averages of 1, 5 and 15 minutes (proc(5)).
 fn load_average(text: &str) -> Option<String> {
     let averages: Vec<&str> = text.split_whitespace().take(3).collect();
     (averages.len() == 3).then(|| averages.join(" "))
 }
 
-/// The value of the first line with a name.
 fn field(text: &str, name: &str) -> Option<String> {
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.trim_start().strip_prefix(':'))?;
     Some(line.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
-/// Seconds since 1970 as a date: days are counted from the first of March, so that the leap day is a year's last.
+/// Formats seconds since 1970 as a date. Days are counted from 1 March, so that the leap day is the last day of a year.
 fn date(seconds: u64) -> String {
     let (days, rest) = (seconds / 86_400 + 719_468, seconds % 86_400);
     let (era, of_era) = (days / 146_097, days % 146_097);

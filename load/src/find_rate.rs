@@ -1,7 +1,7 @@
-//! Searches the highest request rate that keeps a p99: `--find-rate`.
+//! `--find-rate`: searches the highest request rate that meets a p99 limit.
 //!
-//! The first step is a closed loop: its throughput bounds the rate that the connections can carry. Bisection at a rate
-//! (open loop) follows, within a number of steps and a time.
+//! The first step is a closed loop: its throughput bounds the rate that the connections can carry. A bisection at fixed
+//! rates (open loop) follows, limited by steps and time.
 
 use std::time::{Duration, Instant};
 
@@ -16,26 +16,25 @@ use crate::run_context::{INTERRUPTED, is_interrupted};
 use crate::scenario::{self, Plan};
 use crate::{Args, Scenario};
 
-/// Steps of a search, the closed loop included.
 const MAX_STEPS: usize = 12;
-/// Shortest step, seconds.
+/// Minimum duration of a step in seconds.
 const MIN_STEP_SECONDS: u64 = 1;
-/// The search ends when its bounds are this close, as a share of the upper one.
+/// The search ends when its bounds differ by at most this fraction of the upper one.
 const PRECISION: f64 = 0.05;
-/// The first upper bound, as a multiple of the throughput of the closed loop, which varies by some percent.
+/// First upper bound relative to the throughput of the closed loop, which varies by a few percent.
 const HEADROOM: f64 = 1.1;
 
-/// Fewest requests of a step: the p99 of fewer is their maximum.
+/// Minimum number of requests of a step: the p99 of fewer is their maximum.
 const MIN_REQUESTS: f64 = 100.0;
 
-/// The bounds of a bisection, requests per second.
+/// Bounds of the bisection in requests per second.
 #[derive(Clone, Copy, Debug)]
 struct Search {
-    /// The highest rate that kept the limit; 0 if none did.
+    /// Highest rate that met the limit; 0 if none did.
     kept: f64,
-    /// The lowest rate that did not.
+    /// Lowest rate that did not.
     missed: f64,
-    /// The lowest rate that a step can measure.
+    /// Lowest rate that a step can measure.
     lowest: f64,
 }
 
@@ -44,7 +43,7 @@ impl Search {
         Self { kept: 0.0, missed: throughput * HEADROOM, lowest }
     }
 
-    /// The rate of the next step, until the bounds are close or too low.
+    /// Returns the rate of the next step; `None` once the bounds are close or too low.
     fn next(&self) -> Option<f64> {
         let rate = f64::midpoint(self.kept, self.missed);
         (self.missed - self.kept > self.missed * PRECISION && rate >= self.lowest).then_some(rate)
@@ -59,9 +58,8 @@ impl Search {
     }
 }
 
-/// One run of the search.
 struct Step {
-    /// `None`: the closed loop.
+    /// `None` for the closed loop.
     rate: Option<f64>,
     figures: Figures,
     is_kept: bool,
@@ -121,7 +119,7 @@ impl Step {
     }
 }
 
-/// A latency of the command line: `20ms`, `1.5s`, `500us`.
+/// Parses a latency of the command line: `20ms`, `1.5s`, `500us`.
 pub(crate) fn latency(text: &str) -> Result<Duration, String> {
     let (digits, unit) = text.split_at(text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len()));
     let seconds_per_unit = match unit {
@@ -136,12 +134,12 @@ pub(crate) fn latency(text: &str) -> Result<Duration, String> {
     if limits.contains(&latency) { Ok(latency) } else { Err("must be from 1us to 60s".to_owned()) }
 }
 
-/// A scenario takes a search when its requests can be repeated at any rate.
+/// `true` if the requests of the scenario can be repeated at any rate.
 pub(crate) fn takes(scenario: Scenario) -> bool {
     scenario != Scenario::Revoke && crate::order::can_be_planned(scenario).is_ok()
 }
 
-/// Searches and prints the rate; an error when no rate keeps the limit.
+/// Searches and prints the rate. Fails if no rate meets the limit.
 pub(crate) async fn run(args: &Args) -> Result<(), String> {
     let limit = args.p99.ok_or("--p99: must be given with --find-rate")?;
     let order = args.order()?;
@@ -173,7 +171,6 @@ pub(crate) async fn run(args: &Args) -> Result<(), String> {
     }
 }
 
-/// Runs the steps, each with the same clients.
 async fn steps(
     plan: &Plan,
     admin: &Place<'_>,
@@ -189,7 +186,7 @@ async fn steps(
     let mut search = None;
     let mut rate = None;
     while steps.len() < MAX_STEPS && !is_interrupted() && (steps.is_empty() || begun.elapsed() < time) {
-        // Connections begin at the same time: a ramp in each step would be measured with it.
+        // Connections start at the same time, because each step would also measure a ramp.
         let pace = Pace { rate, ramp: Duration::ZERO };
         let bounds = Plan { pace, ..plan.clone() }.bounds();
         let figures = drive(&place, classes.clone(), &bounds, watched).await?;
@@ -254,7 +251,7 @@ fn page<'a>(plan: &Plan, limit: Duration, steps: &'a [Step], search: Search) -> 
 mod tests {
     use super::*;
 
-    /// The rate that a search finds when all rates up to `limit` keep the p99, and its steps.
+    /// Returns the result of a search and its number of steps, if all rates up to `limit` meet the p99.
     fn found(throughput: f64, limit: f64) -> (Option<f64>, usize) {
         let mut search = Search::new(throughput, 20.0);
         let mut steps = 1;
@@ -281,7 +278,7 @@ mod tests {
     #[test]
     fn search_without_a_rate_ends_at_the_lowest_rate_or_after_its_steps() {
         assert_eq!(found(200_000.0, 0.0), (None, MAX_STEPS));
-        // 110 and halves of it down to 20: 55 and 27.5 are tried.
+        // Starting from 110, the halves down to 20 are tried: 55 and 27.5.
         assert_eq!(found(100.0, 0.0), (None, 3));
     }
 

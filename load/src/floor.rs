@@ -1,5 +1,5 @@
-//! What a request costs that asks for nothing: an answer of fixed octets over a kept connection of this machine, by a
-//! thread that does nothing else. No server that speaks HTTP here can take less.
+//! Minimum cost of an HTTP request on this machine: a fixed response over a loopback connection, by a thread without
+//! other work. No HTTP server can be cheaper here.
 
 use std::io::Read as _;
 use std::net::{TcpListener, TcpStream};
@@ -19,7 +19,7 @@ use crate::provision::Provisioner;
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Type: text/plain\r\n\r\nok";
 const END: &[u8] = b"\r\n\r\n";
 
-/// What an empty GET takes.
+/// Cost of an empty GET.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EmptyGet {
     pub(crate) cpu_us: f64,
@@ -27,7 +27,7 @@ pub(crate) struct EmptyGet {
     pub(crate) p99_ms: f64,
 }
 
-/// Measures it with so many connections for so long.
+/// Measures an empty GET with `clients` connections for `time`.
 pub(crate) async fn empty_get(clients: usize, time: Duration) -> Result<EmptyGet, String> {
     let server = Server::start().map_err(|e| format!("a listener on the loopback: {e}"))?;
     let peer = Peer::new(&format!("http://{}", server.addr), VAULT_HEADER, None)?;
@@ -41,11 +41,11 @@ pub(crate) async fn empty_get(clients: usize, time: Duration) -> Result<EmptyGet
     Ok(EmptyGet { cpu_us, per_second: figures.rate(class), p99_ms: class.percentile(99.0) })
 }
 
-/// A thread that answers whatever it is asked.
+/// A thread that returns one fixed response to every request.
 struct Server {
     addr: String,
     over: Arc<AtomicBool>,
-    /// Its CPU time at the end, microseconds.
+    /// Returns its CPU time in microseconds.
     thread: JoinHandle<Result<f64, String>>,
 }
 
@@ -67,7 +67,7 @@ impl Server {
 
     fn stop(self) -> Result<f64, String> {
         self.over.store(true, Ordering::Relaxed);
-        // One more connection, so that it looks.
+        // Another connection makes the accept loop check the flag.
         if let Ok(mut last) = TcpStream::connect(&self.addr) {
             let _ = last.read(&mut [0]);
         }
@@ -88,7 +88,7 @@ async fn serve(listener: TcpListener, over: &AtomicBool) -> std::io::Result<()> 
     }
 }
 
-/// Answers each request of a connection; requests have no body.
+/// Responds to each request of a connection. Requests have no body.
 async fn answer(mut stream: tokio::net::TcpStream) -> std::io::Result<()> {
     let mut read = Vec::with_capacity(1024);
     while stream.read_buf(&mut read).await? > 0 {

@@ -1,18 +1,15 @@
-//! Latencies in bounded memory: counts in buckets whose width grows with the value.
+//! A latency histogram with bounded memory: the width of the buckets grows with the value.
 //!
-//! Below [`EXACT`] every microsecond has a bucket of its own; above, each power of two is split into [`SPLIT`], so that
-//! a value is known to less than one part in [`SPLIT`]. What is said of a bucket is its upper end: no percentile is
-//! better than it was. The largest value is kept as it is.
+//! Values below [`EXACT`] have a bucket each; above, each power of two has [`SPLIT`] buckets, so the relative error is
+//! less than 1/[`SPLIT`]. A percentile is the upper end of a bucket, so it is never too low. The maximum is exact.
 
-/// Values below this have a bucket each.
 const EXACT: u64 = 2 * SPLIT;
-/// Buckets of a power of two.
+/// Buckets per power of two.
 const SPLIT: u64 = 128;
 
-/// Counts of values in microseconds.
+/// A histogram of values in microseconds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Histogram {
-    /// As long as the largest value needs.
     counts: Vec<u64>,
     count: u64,
     max: u64,
@@ -29,7 +26,7 @@ impl Histogram {
         self.max = self.max.max(micros);
     }
 
-    /// Adds what another one counted.
+    /// Adds the counts of another histogram.
     pub(crate) fn add(&mut self, other: &Self) {
         if other.counts.len() > self.counts.len() {
             self.counts.resize(other.counts.len(), 0);
@@ -43,7 +40,7 @@ impl Histogram {
         self.count
     }
 
-    /// Microseconds that `percent` of the values are not above; 0 when there are none.
+    /// Returns a percentile in microseconds; 0 without values.
     pub(crate) fn percentile(&self, percent: f64) -> u64 {
         let rank = ((self.count as f64 * percent / 100.0).ceil() as u64).clamp(1, self.count.max(1));
         let mut below = 0;
@@ -65,7 +62,7 @@ fn bucket(micros: u64) -> usize {
     (EXACT + octave * SPLIT + (micros >> (octave + 1)) - SPLIT) as usize
 }
 
-/// The largest value of a bucket.
+/// Returns the largest value of a bucket.
 fn upper_end(bucket: usize) -> u64 {
     let bucket = bucket as u64;
     if bucket < EXACT {

@@ -1,4 +1,4 @@
-//! The report as one page: what was measured, on what, and plots of it over time. It holds everything that it shows.
+//! The report as a single HTML page: facts, tables and charts over time, without external resources.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use crate::drive::{Answered, Figures};
 use crate::report::number;
 use crate::timeline;
 
-/// Colours of light and dark, which the plots take too.
+/// Styles for light and dark mode, used by the charts as well.
 const STYLE: &str = "
 :root { color-scheme: light dark; --back: #fff; --text: #1c2024; --soft: #5d666f; --grid: #d7dce0;
   --s0: #0b62c4; --s1: #b14a00; --s2: #2b7a35; --s3: #8a2a8f; --good: #1f7a34; --bad: #b3261e; }
@@ -40,7 +40,7 @@ pub(crate) struct Table {
     pub(crate) rows: Vec<Vec<String>>,
 }
 
-/// A run and its name.
+/// A run and its title.
 pub(crate) struct Run<'a> {
     pub(crate) title: String,
     pub(crate) figures: &'a Figures,
@@ -49,16 +49,16 @@ pub(crate) struct Run<'a> {
 /// A report.
 pub(crate) struct Page<'a> {
     pub(crate) title: String,
-    /// What was measured, and on what.
+    /// Names and texts of facts about the measurement and the machine.
     pub(crate) facts: Vec<(String, String)>,
     pub(crate) tables: Vec<Table>,
     pub(crate) runs: Vec<Run<'a>>,
-    /// Runs beside each other.
+    /// Number of runs side by side.
     pub(crate) columns: usize,
 }
 
 impl Page<'_> {
-    /// The page as a document of its own.
+    /// Renders the page as a complete document.
     pub(crate) fn html(&self) -> String {
         let title = escape(&self.title);
         let mut html = format!(
@@ -77,7 +77,7 @@ impl Page<'_> {
             let _ = writeln!(html, "<section>\n<h2>{}</h2>", escape(&run.title));
             html += &summary(run.figures).html();
             for chart in charts {
-                // The same axis for the same thing, whoever it is of.
+                // Charts with the same title share one axis, across all runs.
                 let all = plots.iter().flatten().filter(|other| other.title == chart.title).filter_map(Chart::extent);
                 if let Some(extent) = all.reduce(Extent::with) {
                     html += &chart.svg(extent);
@@ -114,7 +114,6 @@ impl Table {
     }
 }
 
-/// The figures of all classes of a run.
 fn summary(figures: &Figures) -> Table {
     let row = |class: &Answered| {
         let latencies = [50.0, 90.0, 99.0, 99.9, 100.0].map(|percent| number(class.percentile(percent)));
@@ -138,13 +137,13 @@ fn summary(figures: &Figures) -> Table {
     Table { title: String::new(), head: head.map(str::to_owned).to_vec(), rows }
 }
 
-/// Throughput and latency of every class, then CPU and memory of the server.
+/// Returns throughput and latency charts of every class, then CPU and memory of the server.
 fn charts(figures: &Figures) -> Vec<Chart> {
     let mut charts = Vec::new();
     for class in &figures.classes {
         let width = class.timeline.width.as_secs_f64();
         let slots = || class.timeline.slots.iter().enumerate().map(move |(n, slot)| ((n + 1) as f64 * width, slot));
-        // The last slot is rarely whole: what it has is divided by the time that it had.
+        // The last slot is rarely complete: its counts are divided by the time it covers.
         let seconds = |end: f64| (figures.elapsed.as_secs_f64().min(end) - (end - width)).clamp(1e-3, width);
         let rate = |name: &str, count: &dyn Fn(&timeline::Slot) -> u64| Series {
             name: name.to_owned(),
@@ -183,7 +182,7 @@ fn charts(figures: &Figures) -> Vec<Chart> {
     charts
 }
 
-/// A text in a document.
+/// Escapes a text for HTML.
 pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -228,7 +227,7 @@ mod tests {
         }
     }
 
-    /// Whether every element is closed where it has to be; the elements' names in order.
+    /// Returns the names of all elements in order, or an error if an element is not closed properly.
     fn well_formed(html: &str) -> Result<Vec<String>, String> {
         let body = html.strip_prefix("<!DOCTYPE html>").ok_or("no document type")?;
         let (mut open, mut seen) = (Vec::new(), Vec::new());

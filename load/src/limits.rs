@@ -1,8 +1,7 @@
-//! Everything that has a limit, measured in one command and held to it: `limits`.
+//! The command `limits`: measures every figure that has a limit, and fails if a limit is exceeded.
 //!
-//! A server of its own with a store of a given size; each part is bounded in time and is one of the other commands'
-//! scenarios, so that a row that is missed can be looked into with that command. What the machine does at best is
-//! measured beside it.
+//! It starts a server with a store of a given size. Each part is bounded in time and corresponds to a scenario, which
+//! can be run alone to analyze a missed limit. Reference measurements of the machine are reported next to the figures.
 
 mod bench;
 mod row;
@@ -25,29 +24,29 @@ use crate::server::{Launch, Started};
 use bench::Bench;
 use row::Row;
 
-/// Revoked certificates, unless another number is given: as many as are stored, and this at most.
+/// Default number of revoked certificates: as many as are stored, but at most this.
 const REVOKED: u64 = 1_000_000;
 
-/// What is measured together.
+/// A part of the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Part {
-    /// The start with the store as it is, and its first CRL.
+    /// The start with the filled store, and the first CRL.
     Start,
-    /// `issue` of P-256, stored and not.
+    /// `issue` with P-256, stored and not stored.
     Issue,
-    /// `sign` of P-256, stored and not.
+    /// `sign` with P-256, stored and not stored.
     Sign,
-    /// `issue` of P-256 beside RSA-2048.
+    /// `issue` with P-256 while other clients request RSA-2048 keys.
     Mixed,
-    /// OCSP, signed and used again.
+    /// OCSP, signed responses and cached ones.
     Ocsp,
-    /// A short CRL, over and over.
+    /// GET of a short CRL.
     CrlGet,
-    /// The look-up of a token and the decision about it.
+    /// Token look-up and authorization.
     Token,
     /// `revoke` at full rate.
     Revoke,
-    /// One more revocation on a long CRL.
+    /// Single revocations with a long CRL.
     Crl,
     /// Memory after a longer run.
     Memory,
@@ -55,52 +54,51 @@ pub(crate) enum Part {
     Projects,
 }
 
-/// `limits`.
+/// Arguments of `limits`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// The `signet` binary.
     #[arg(long)]
     server: PathBuf,
-    /// Everything on PostgreSQL: the folder of its programs, or `auto`. Without it only the projects API is, where
-    /// PostgreSQL is installed.
+    /// Use PostgreSQL for all parts: the folder of its programs, or `auto`. By default only the projects API uses
+    /// PostgreSQL, if it is installed.
     #[arg(long, value_name = "BINDIR")]
     postgres: Option<PathBuf>,
-    /// Data folder; what is there is used again.
+    /// Data folder. Existing data is reused.
     #[arg(long, default_value = "load-data")]
     data_dir: PathBuf,
-    /// Certificates that are stored.
+    /// Number of stored certificates.
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1_000..=100_000_000))]
     stored: u64,
-    /// How many of them are revoked (as many as are stored, at most 1,000,000).
+    /// Number of revoked certificates (default: as many as stored, at most 1,000,000).
     #[arg(long, value_name = "N")]
     revoked: Option<u64>,
-    /// Projects (as many as certificates are stored, at most 1,000,000).
+    /// Number of projects (default: as many as certificates are stored, at most 1,000,000).
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1_000..=10_000_000))]
     projects: Option<u64>,
-    /// RSA-2048 keys that the server makes while nobody asks; without them each is made by the request that wants it.
+    /// RSA-2048 keys that the server generates while it is idle; with 0, each request generates its own key.
     #[arg(long, value_name = "N", default_value_t = 0)]
     rsa_stock: u32,
-    /// The server logs every request, to the log file in the data folder.
+    /// Log every request to the log file in the data folder.
     #[arg(long)]
     access_log: bool,
     /// Connections.
     #[arg(long, default_value_t = crate::CLIENTS, value_parser = clap::value_parser!(u16).range(1..))]
     clients: u16,
-    /// Seconds of each part.
+    /// Duration of each part in seconds.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
-    /// Only these parts.
+    /// Measure only these parts.
     #[arg(long, value_name = "PART", value_delimiter = ',')]
     only: Vec<Part>,
     #[command(flatten)]
     outputs: Outputs,
-    /// No progress bar, and no word about what is done now.
+    /// No progress bar and no progress messages.
     #[arg(long)]
     quiet: bool,
 }
 
 impl Args {
-    /// How the server is started.
     fn launch(&self) -> Launch<'_> {
         let (rsa_stock, access_log) = (self.rsa_stock, self.access_log);
         Launch {
@@ -112,7 +110,7 @@ impl Args {
     }
 }
 
-/// Measures and prints everything; an error when a limit is missed.
+/// Measures and prints everything. Fails if a limit is exceeded.
 pub(crate) async fn command(args: &Args) -> Result<(), String> {
     let stock = fill(args).await?;
     report::begun(args.quiet, "what the machine does at best");
@@ -135,11 +133,10 @@ pub(crate) async fn command(args: &Args) -> Result<(), String> {
     finish(&bench, &anchors, &floors)
 }
 
-/// Makes the store what it is to be; what it then holds.
 async fn fill(args: &Args) -> Result<Stock, String> {
     let revoked = args.revoked.unwrap_or(args.stored.min(REVOKED));
     let server = Started::launch(&Launch { rsa_stock: 0, ..args.launch() }).await?;
-    // One of them is the root, which is not revoked so.
+    // One of them is the root, which is not revoked.
     let wanted = Stock { certificates: args.stored.max(revoked + 1), revoked };
     let (stored, of_them) = (number(wanted.certificates as f64), number(revoked as f64));
     report::begun(args.quiet, &format!("a store of {stored} certificates, {of_them} of them revoked"));
@@ -148,7 +145,7 @@ async fn fill(args: &Args) -> Result<Stock, String> {
     Ok(stock)
 }
 
-/// What the machine does at best, and the server when it is asked for nothing.
+/// Returns reference measurements of the machine, and the server's cost of an empty GET.
 fn floors(anchors: &Anchors, empty: EmptyGet, live: Option<EmptyGet>) -> Vec<(String, String)> {
     let get = |get: EmptyGet| {
         format!(
@@ -172,7 +169,7 @@ fn floors(anchors: &Anchors, empty: EmptyGet, live: Option<EmptyGet>) -> Vec<(St
     floors
 }
 
-/// Prints what is left, writes the outputs, and says whether everything holds.
+/// Prints the reference measurements and writes the outputs. Fails unless every limit was measured and met.
 #[allow(clippy::print_stdout, reason = "the table is what this program is for")]
 fn finish(bench: &Bench<'_>, anchors: &Anchors, floors: &[(String, String)]) -> Result<(), String> {
     let args = bench.args;

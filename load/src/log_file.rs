@@ -7,29 +7,29 @@ use std::process::Stdio;
 
 use crate::run_context;
 
-/// End of a log that an error message shows, bytes.
+/// Number of bytes at the end of a log that an error message contains.
 const SHOWN_BYTES: usize = 2000;
 
-/// A file that takes the output of a server. Its owner alone can read it, because servers print tokens.
+/// A file for the output of a server. Only its owner can read it, because servers print tokens.
 pub(crate) struct LogFile {
     path: PathBuf,
     file: File,
 }
 
 impl LogFile {
-    /// Creates the file, or empties that of an earlier run.
+    /// Creates the file, or truncates that of an earlier run.
     pub(crate) fn create(path: PathBuf) -> Result<Self, String> {
         let file = private(&path).map_err(|e| format!("{}: {e}", path.display()))?;
         run_context::note_log(&path);
         Ok(Self { path, file })
     }
 
-    /// For the output of a process.
+    /// Returns a handle for the output of a process.
     pub(crate) fn stdio(&self) -> Result<Stdio, String> {
         self.file.try_clone().map(Stdio::from).map_err(|e| format!("{}: {e}", self.path.display()))
     }
 
-    /// The name of the file and its end, for an error.
+    /// Returns the name of the file and its last bytes for an error message.
     pub(crate) fn shown(&self) -> String {
         let text = std::fs::read(&self.path).unwrap_or_default();
         let end = &text[text.len().saturating_sub(SHOWN_BYTES)..];
@@ -39,7 +39,7 @@ impl LogFile {
 
 fn private(path: &Path) -> std::io::Result<File> {
     let file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(path)?;
-    // An existing file keeps its own mode.
+    // The mode above does not apply to an existing file.
     file.set_permissions(Permissions::from_mode(0o600))?;
     Ok(file)
 }

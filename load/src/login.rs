@@ -1,8 +1,7 @@
-//! What a login with a signed token costs, held against what verifying its signature alone does: the scenario
-//! `login`.
+//! The scenario `login`: cost of a JWT login, compared with the verification of its signature alone.
 //!
-//! The server verifies with a key of its configuration, so nobody else is asked; every login makes a token, which is
-//! stored before it is answered.
+//! The server verifies with a configured key, so it contacts no other server. Every login creates a token, which is
+//! stored before the response is sent.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -22,30 +21,30 @@ use crate::html::{Page, Run};
 use crate::scenario::Plan;
 use crate::{Args, Scenario, anchors, report};
 
-/// Logins of a run: the embedded store's log grows to its full size in it and is used again, which costs less.
+/// Default number of logins: enough for the embedded store's log to reach its full size and be reused, which is
+/// cheaper.
 const REQUESTS: u64 = 400_000;
-/// What a login may cost beside the verification, microseconds of CPU, the store's included.
+/// CPU microseconds that a login may cost in addition to the verification, including the store.
 const MOST_BESIDE: f64 = 45.0;
 
 const AUDIENCE: &str = "https://signet.example";
 
-/// A token, and what verifies it.
+/// A JWT and the key that verifies it.
 struct Signed {
     token: String,
-    /// The public key, PEM.
     pem: String,
-    /// Microseconds of CPU of one verification, while all cores verify.
+    /// CPU microseconds of one verification while all cores verify.
     verify_us: f64,
 }
 
-/// Runs it and prints the verdict; an error when a login costs more than it may.
+/// Runs the scenario and prints the verdict. Fails if a login exceeds its limit.
 pub(crate) async fn run(args: &Args) -> Result<(), String> {
     let open = args.order()?.target.open(Scenario::Login).await?;
     let (class, verify) = prepare(&open.place(), args.clients.into()).await?;
     let requests = args.requests.unwrap_or(REQUESTS);
     let plan = Plan { requests, ..args.plan(Vec::new()) };
     open.settle()?;
-    // Nobody needs a token to log in; one that is sent along is not looked at.
+    // A login needs no token, and the server ignores one.
     let place = Place { token: "", ..open.place() };
     let figures = drive(&place, vec![class], &plan.bounds(), open.watched).await?;
     let [class] = &figures.classes[..] else { return Err("a run of one class has another".to_owned()) };
@@ -69,7 +68,7 @@ pub(crate) async fn run(args: &Args) -> Result<(), String> {
     if verdict.holds() == Some(false) { Err("a login costs more than it may".to_owned()) } else { Ok(()) }
 }
 
-/// A method with a role, and clients that log in there; microseconds of CPU that verifying their token takes.
+/// Creates a method with a role. Returns the clients that log in, and the CPU microseconds of verifying their JWT.
 pub(crate) async fn prepare(admin: &Place<'_>, clients: usize) -> Result<(Class, f64), String> {
     let signed = signed()?;
     let provisioner = admin.provisioner;
@@ -92,13 +91,13 @@ pub(crate) async fn prepare(admin: &Place<'_>, clients: usize) -> Result<(Class,
     };
     Ok((class, signed.verify_us))
 }
-/// Seconds since 1970, by the system: what the token says has to be true where it is shown.
+/// Returns the system time in seconds since 1970: the times in the JWT must be valid for the server.
 #[allow(clippy::disallowed_methods, reason = "the clocks of the server are the server's")]
 pub(crate) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// A token as clusters give them to their machines, with a new key.
+/// Creates a JWT like those of Kubernetes service accounts, with a new key.
 fn signed() -> Result<Signed, String> {
     let key = KeyPair::generate(KeySize::Rsa2048).map_err(|e| e.to_string())?;
     let spki: PublicKeyX509Der<'_> = key.public_key().as_der().map_err(|e| e.to_string())?;
@@ -121,9 +120,9 @@ fn signed() -> Result<Signed, String> {
     Ok(Signed { token: format!("{message}.{}", URL_SAFE_NO_PAD.encode(&signature)), pem, verify_us })
 }
 
-/// What a login costs beside what it may, microseconds.
+/// Cost of a login and of the verification, in CPU microseconds.
 struct Verdict {
-    /// `None` where the server's process is not known.
+    /// `None` if the server's process is unknown.
     cost: Option<f64>,
     verify: f64,
 }
@@ -133,7 +132,6 @@ impl Verdict {
         self.verify + MOST_BESIDE
     }
 
-    /// `None` where the cost is not known: then nothing was held to anything.
     fn holds(&self) -> Option<bool> {
         self.cost.map(|cost| cost <= self.most())
     }

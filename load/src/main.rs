@@ -1,10 +1,10 @@
-//! `signet-load`: puts a bounded load on a Signet server and reports rates, percentiles, errors and the
-//! CPU time per request, PostgreSQL's included, beside what the machine can do at best in the same run.
-//! `load/README.md` has the command lines.
+//! `signet-load`: a load generator for Signet servers. It reports rates, latency percentiles, errors and CPU time per
+//! request (PostgreSQL included), next to reference measurements of the machine from the same run. `load/README.md` has
+//! the command lines.
 //!
-//! It creates what it needs (a mount, roles, a policy of ten rules, a token that is not root), so it measures what a
-//! real client meets, and removes it afterwards. Point it at a running server, or let it start one with `--server`, on
-//! a PostgreSQL cluster of its own with `--postgres`.
+//! A run creates the objects that it needs: a mount, roles, a policy of ten rules, and a token that is not root. It
+//! therefore measures what real clients get. It removes the objects afterwards. It uses a running server, or starts one
+//! with `--server`.
 
 mod anchors;
 mod attack;
@@ -64,83 +64,83 @@ use run_context::{INTERRUPTED, Notes};
 use server::Launch;
 use target::{Open, Target};
 
-/// What to ask for, over and over.
+/// The request that a run repeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Scenario {
-    /// Nothing: only fill the store as `--preload` and `--revoked` say.
+    /// No requests: only fills the store as `--preload` and `--revoked` say.
     Preload,
-    /// `pki/issue`: the server makes key and certificate.
+    /// `pki/issue`: the server generates key and certificate.
     Issue,
-    /// `pki/sign`: the server certifies keys made here (CSRs).
+    /// `pki/sign`: the server certifies keys generated here (CSRs).
     Sign,
-    /// `sign` by an issuer whose key is in a device, beside the same by one whose key is the server's: SoftHSM's keys
-    /// of RSA-2048 and P-256 (needs `--server`), or `--managed-key` of a running server.
+    /// `sign` by an issuer with a managed key, compared with an issuer with a software key: RSA-2048 and P-256 keys in
+    /// SoftHSM (needs `--server`), or `--managed-key` of a running server.
     SignManaged,
-    /// `pki/revoke`, of `--requests` certificates that are not revoked yet and are issued before where they are
-    /// missing; `--preload` and `--revoked` say how many there are to begin with.
+    /// `pki/revoke` for `--requests` certificates that are not revoked yet; missing certificates are issued first.
+    /// `--preload` and `--revoked` set the initial numbers.
     Revoke,
-    /// What revoking costs with a long CRL beside a short one, and what a start with the long one takes, held
-    /// against what it may. Needs `--server`; the mount has 1,000,000 revoked certificates unless `--revoked`
-    /// says another number, and `--requests` are 10,000 unless they are given.
+    /// Cost of a revocation with a long CRL compared with a short one, and the start time with the long one; both have
+    /// limits. Needs `--server`. Defaults: 1,000,000 revoked certificates (`--revoked`), 10,000 requests
+    /// (`--requests`).
     Crl,
-    /// `pki/issue`, with `--rsa-clients` that ask for RSA-2048 beside the others.
+    /// `pki/issue`, with additional clients (`--rsa-clients`) that request RSA-2048 keys.
     Mixed,
-    /// `pki/ocsp`, in four parts of `--requests` each: GET and POST, without and with a nonce, about the
-    /// certificates that there are.
+    /// `pki/ocsp` in four parts of `--requests` each: GET and POST, with and without a nonce, for the certificates of
+    /// the mount.
     Ocsp,
-    /// `pki/issue` alone and beside clients that send 4 MB of whatever can be long: its p99 is held to three times
-    /// what it is alone, and they are to be refused. Needs `--server`.
+    /// `pki/issue` alone, and while other clients send oversized requests of 4 MB: its p99 may be at most three times
+    /// its value alone, and the oversized requests must be rejected. Needs `--server`.
     Oversize,
-    /// `auth/token/lookup-self` of one token alone and beside 50 connections (`--clients`) of another that repeat long
-    /// requests, kind by kind, `--seconds` each: its p99 is held to 50 ms. Needs `--server`.
+    /// `auth/token/lookup-self` with one token, alone and while 50 connections (`--clients`) of another token repeat
+    /// long requests. Each kind runs for `--seconds`; the p99 limit is 50 ms. Needs `--server`.
     Crowd,
-    /// `pki/issue` of one token alone and beside 64, 256 and 900 connections (or `--clients`) of another that repeat one
-    /// expensive request, kind by kind, `--seconds` each: its p99 is held to three times what it is alone or 20 ms, and
-    /// the server's memory to 300 MiB. Needs `--server`.
+    /// `pki/issue` with one token, alone and while 64, 256 and 900 connections (or `--clients`) of another token repeat
+    /// one expensive request. Each kind runs for `--seconds`; the p99 may be three times its value alone or 20 ms, and
+    /// server memory 300 MiB. Needs `--server`.
     Attack,
-    /// The complete CRL, over and over.
+    /// GET of the complete CRL.
     CrlGet,
-    /// `pki/ocsp` by GET without a nonce: answers may be used again.
+    /// `pki/ocsp` by GET without a nonce: responses can be cached.
     OcspGet,
-    /// `pki/ocsp` by GET with a nonce: every answer is signed.
+    /// `pki/ocsp` by GET with a nonce: every response is signed.
     OcspNonce,
-    /// `sys/health`, without a token: what HTTP alone costs.
+    /// `sys/health` without a token: the cost of HTTP alone.
     Health,
-    /// `auth/jwt/login` with a token that is signed with RS256: CPU per login, held against what verifying the
-    /// signature alone costs and 45 µs; `--requests` are 400,000 unless they are given.
+    /// `auth/jwt/login` with an RS256 token: the CPU per login may exceed that of the signature verification by at most
+    /// 45 µs. Default: 400,000 requests.
     Login,
-    /// `pki/issue` on one node and on two nodes of one PostgreSQL in turn: CPU per certificate, the database's included,
-    /// of two that are as busy held to 1.1 times that of one. Needs `--server` and `--postgres`.
+    /// `pki/issue` on one node and on two nodes with one PostgreSQL, alternating. With as many clients on each node,
+    /// the CPU per certificate (database included) may be 1.1 times that of one node. Needs `--server` and
+    /// `--postgres`.
     Nodes,
-    /// The projects API at a million projects and workspaces (`--preload` says another number): lists, show and
-    /// moves, each held against 20 ms, by 16 clients unless `--clients` says another number. Needs `--server`
-    /// and `--postgres`.
+    /// The projects API with a million projects and workspaces (`--preload`): lists, show and moves, each with a p99
+    /// limit of 20 ms. Default: 16 clients. Needs `--server` and `--postgres`.
     Projects,
 }
 
 impl Scenario {
-    /// Its name on the command line and in plans.
+    /// Returns the name used on the command line and in plans.
     pub(crate) fn name(self) -> String {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
 
-    /// Its requests go to a mount that must exist before.
+    /// `true` if the requests need a mount.
     pub(crate) fn needs_mount(self) -> bool {
         !matches!(self, Self::Health | Self::Login | Self::SignManaged)
     }
 
-    /// It can use a mount as it is, without creating anything.
+    /// `true` if the scenario can use an existing mount without creating anything.
     pub(crate) fn takes_prepared(self) -> bool {
         matches!(self, Self::Ocsp | Self::OcspGet | Self::OcspNonce | Self::CrlGet | Self::Health) || self.needs_role()
     }
 
-    /// It issues by a role.
+    /// `true` if the requests issue certificates by a role.
     pub(crate) fn needs_role(self) -> bool {
         matches!(self, Self::Issue | Self::Sign | Self::Mixed | Self::Revoke | Self::Preload)
     }
 }
 
-/// Load generator for Signet, and for other servers that speak as Vault does.
+/// Load generator for Signet and other servers with the Vault API.
 #[derive(Parser, Debug)]
 #[command(version, about, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 struct Cli {
@@ -152,114 +152,115 @@ struct Cli {
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    /// Runs a scenario on this server and on another one in turn, and prints the ratios.
+    /// Runs a scenario alternately on this server and on another one, and prints the ratios.
     Compare(Box<compare::Args>),
-    /// Runs a plan (TOML, or JSON in a file that ends so).
+    /// Runs a plan file (TOML, or JSON with the extension `.json`).
     Run(order::Args),
-    /// Measures everything that has a limit, and holds it to that.
+    /// Measures every figure that has a limit, and fails if a limit is exceeded.
     Limits(limits::Args),
 }
 
-/// A run of one scenario.
+/// Arguments of a run of one scenario.
 #[derive(clap::Args, Debug)]
 struct Args {
-    /// What to ask for.
+    /// The scenario.
     #[arg(required = true)]
     scenario: Option<Scenario>,
     /// Address of a running server.
     #[arg(long, env = "SIGNET_ADDR", default_value = "http://127.0.0.1:8200")]
     addr: String,
-    /// A token that may write policies and roles there.
+    /// Token that may write policies and roles there.
     #[arg(long, env = "SIGNET_TOKEN", default_value = "", hide_env_values = true)]
     token: String,
-    /// The header that carries it (X-Vault-Token; X-Service-Token for a server that is started here).
+    /// Header that carries the token (X-Vault-Token; X-Service-Token for a server that is started here).
     #[arg(long, value_name = "NAME")]
     token_header: Option<String>,
-    /// The authority of an https address, PEM.
+    /// CA certificate for an https address, PEM.
     #[arg(long, value_name = "FILE", conflicts_with = "server")]
     ca_file: Option<PathBuf>,
-    /// The mount. Without it the run creates its own and removes it; with `--server` it is that of the data folder. A
-    /// mount that exists at `--addr` is refused unless `--prepared` is given.
+    /// The mount. By default the run creates and removes its own; with `--server` it uses that of the data folder. An
+    /// existing mount at `--addr` is rejected unless `--prepared` is set.
     #[arg(long, value_name = "NAME")]
     mount: Option<String>,
-    /// The role, which the run creates and removes. A role that exists is refused unless `--prepared` is given.
+    /// The role, which the run creates and removes. An existing role is rejected unless `--prepared` is set.
     #[arg(long, value_name = "NAME")]
     role: Option<String>,
-    /// Mount, root and role exist, the token may use them, and they are used as they are: nothing is created.
+    /// Use an existing mount, root and role as they are; create nothing.
     #[arg(long)]
     prepared: bool,
     /// Leave mount, role and policy on the server.
     #[arg(long, conflicts_with = "prepared")]
     keep: bool,
-    /// Start this `signet` binary for the run instead, and stop it afterwards.
+    /// Start this `signet` binary for the run, and stop it afterwards.
     #[arg(long)]
     server: Option<PathBuf>,
-    /// Give that server a PostgreSQL cluster in the data folder; names the folder of PostgreSQL's
-    /// programs, or `auto` for the newest of Debian's.
+    /// Start a PostgreSQL cluster in the data folder for that server: the folder of PostgreSQL's programs, or `auto`
+    /// for the newest of Debian's.
     #[arg(long, value_name = "BINDIR", requires = "server")]
     postgres: Option<PathBuf>,
-    /// RSA-2048 keys that the server makes while nobody asks; without them each is made by the request that wants it.
+    /// RSA-2048 keys that the server generates while it is idle; with 0, each request generates its own key.
     #[arg(long, value_name = "N", requires = "server", default_value_t = 0)]
     rsa_stock: u32,
-    /// The started server logs every request, to the log file in the data folder.
+    /// Log every request of the started server to the log file in the data folder.
     #[arg(long, requires = "server")]
     access_log: bool,
-    /// What a running server stores in, for the report.
+    /// Description of a running server's store, for the report.
     #[arg(long, value_name = "TEXT", conflicts_with = "server")]
     store: Option<String>,
-    /// Data folder for `--server`; put it on the disk that is to be measured. What is there is used again.
+    /// Data folder for `--server`, on the disk to be measured. Existing data is reused.
     #[arg(long, default_value = "load-data")]
     data_dir: PathBuf,
-    /// Process id of a running server, for its CPU time; found for one that listens on the loopback.
+    /// Process id of a running server, for its CPU time; detected if the server listens on the loopback.
     #[arg(long)]
     pid: Option<u32>,
-    /// First issue what is missing for the store to hold so many certificates.
+    /// Before the run, issue certificates until the store holds this many.
     #[arg(long, value_name = "N", visible_alias = "certificates", default_value_t = 0)]
     preload: u64,
-    /// First revoke what is missing for so many of them to be revoked.
+    /// Before the run, revoke certificates until this many are revoked.
     #[arg(long, value_name = "N", default_value_t = 0)]
     revoked: u64,
     /// Connections, each with one request in flight.
     #[arg(long, default_value_t = CLIENTS, value_parser = clap::value_parser!(u16).range(1..))]
     clients: u16,
-    /// Connections of `mixed` that ask for RSA-2048.
+    /// Connections of `mixed` that request RSA-2048 keys.
     #[arg(long, default_value_t = 8)]
     rsa_clients: u16,
-    /// Requests in all (100,000 unless given or `--rate`); of `mixed` those that are not for RSA.
+    /// Number of requests (default: 100,000, or unlimited with `--rate`). `mixed` does not count the RSA requests.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     requests: Option<u64>,
-    /// Requests a second, whatever the server does; latency then counts from when a request was due.
+    /// Requests per second, independent of the responses; latency counts from the time at which a request is due.
     #[arg(long, value_name = "N", value_parser = order::rate)]
     rate: Option<f64>,
-    /// Seconds in which the rate grows from nothing, or the connections begin.
+    /// Seconds during which the rate grows from 0, or the connections start.
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     ramp: u64,
-    /// Search the highest rate that keeps `--p99`: a closed loop, then at most 11 steps at a rate, `--seconds` together.
+    /// Search the highest rate that meets `--p99`: a closed loop, then at most 11 steps at a rate, `--seconds` in
+    /// total.
     #[arg(long, requires = "p99", conflicts_with_all = ["rate", "ramp", "requests"])]
     find_rate: bool,
-    /// With `--find-rate`: the p99 to keep, such as 20ms.
+    /// With `--find-rate`: the p99 limit, such as 20ms.
     #[arg(long, value_name = "LATENCY", requires = "find_rate", value_parser = find_rate::latency)]
     p99: Option<Duration>,
-    /// Longest time of the run, in seconds.
+    /// Maximum duration of the run in seconds.
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=order::SECONDS))]
     seconds: u64,
-    /// Of `sign-managed`: a managed key of the running server, of whatever type (pkcs11, cloudakms, cloudbkeyvault or
+    /// For `sign-managed`: a managed key of the running server, of any type (pkcs11, cloudakms, cloudbkeyvault or
     /// cloudckms).
     #[arg(long, value_name = "NAME", conflicts_with = "server")]
     managed_key: Option<String>,
-    /// Of `sign-managed`: sessions of each key in SoftHSM.
+    /// For `sign-managed`: sessions of each key in SoftHSM.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..))]
     max_parallel: u16,
-    /// Of `sign-managed`: SoftHSM's library.
+    /// For `sign-managed`: path of SoftHSM's library.
     #[arg(long, value_name = "FILE", default_value = "/usr/lib/softhsm/libsofthsm2.so")]
     softhsm: PathBuf,
     /// Key type of the certificates.
     #[arg(long, default_value = "ec")]
     key_type: String,
-    /// Key size of the certificates; 0 is the default of the type.
+    /// Key size of the certificates; 0 selects the default of the type.
     #[arg(long, default_value_t = 256)]
     key_bits: u32,
-    /// With `revoke`: CRLs are built by the timer.
+    /// For `revoke`: CRLs are built by the timer, not by each revocation.
     #[arg(long)]
     auto_rebuild: bool,
     /// Do not store the certificates.
@@ -272,20 +273,20 @@ struct Args {
     quiet: bool,
 }
 
-/// Connections of a run that does not say how many.
+/// Default number of connections.
 pub(crate) const CLIENTS: u16 = 64;
-/// Requests of a run that does not say how many.
+/// Default number of requests.
 const REQUESTS: u64 = 100_000;
 
 impl Args {
-    /// What is asked for; the command line has one where no command of its own is given.
+    /// Returns the scenario. clap requires one unless a subcommand is given.
     fn scenario(&self) -> Scenario {
         self.scenario.unwrap_or(Scenario::Health)
     }
 
-    /// The run; `serials` are the bodies of one that revokes.
+    /// Returns the plan. `serials` are the request bodies of a run that revokes.
     fn plan(&self, serials: Vec<bytes::Bytes>) -> scenario::Plan {
-        // The certificates to revoke are there before the run.
+        // `revoke` needs a finite number: its certificates exist before the run.
         let most = if self.rate.is_some() && self.scenario() != Scenario::Revoke { u64::MAX } else { REQUESTS };
         scenario::Plan {
             scenario: self.scenario(),
@@ -305,7 +306,6 @@ impl Args {
         }
     }
 
-    /// The server.
     fn target(&self) -> Target {
         Target {
             name: "signet".to_owned(),
@@ -328,7 +328,6 @@ impl Args {
         }
     }
 
-    /// How the server of a scenario that needs one of its own is started.
     fn launch(&self) -> Result<Launch<'_>, String> {
         let name = self.scenario().name();
         let binary = self.server.as_deref().ok_or_else(|| format!("{name}: --server must name the signet binary"))?;
@@ -340,7 +339,7 @@ impl Args {
         Stock { certificates: self.preload, revoked: self.revoked }
     }
 
-    /// The run as it is ordered, once nothing is wrong with it that can be known before anything is started.
+    /// Validates the arguments before anything starts, and returns the run.
     fn order(&self) -> Result<Order, String> {
         order::ramp_within(self.ramp, self.seconds, ["--ramp", "--seconds"])?;
         if self.revoked > self.preload {
@@ -358,7 +357,7 @@ impl Args {
 }
 
 fn main() {
-    // The load of the machine is that before the run.
+    // Reads the load average before the run changes it.
     environment::environment();
     let Cli { command, args } = Cli::parse();
     if let Err(text) = managed::in_its_environment(&args) {
@@ -373,11 +372,11 @@ fn main() {
     }
 }
 
-/// Runs a command to its end, or until a signal; an error when it was interrupted or could not clean up.
+/// Runs a command until it ends or the second signal arrives. Fails if it was interrupted or could not clean up.
 async fn supervised(command: impl Future<Output = Result<(), String>>) -> Result<(), String> {
     let (stop, stopped) = watch::channel(false);
     let guarded = async {
-        // In this order: signals are handled before the first process is started.
+        // Polled in this order: signals are handled before the first process starts.
         tokio::select! {
             biased;
             result = stop_on_signals(&stop) => result,
@@ -388,7 +387,7 @@ async fn supervised(command: impl Future<Output = Result<(), String>>) -> Result
     concluded(result, *stop.borrow(), &notes)
 }
 
-/// Names log files and objects that stay, and says how the command ended.
+/// Reports log files and remaining objects, and returns the result of the command.
 fn concluded(result: Result<(), String>, is_interrupted: bool, notes: &Notes) -> Result<(), String> {
     notes.logs().iter().for_each(|path| report::complain(&format!("server log: {}", path.display())));
     notes.kept().iter().for_each(|what| report::complain(&format!("kept on the server: {what}")));
@@ -401,7 +400,7 @@ fn concluded(result: Result<(), String>, is_interrupted: bool, notes: &Notes) ->
     }
 }
 
-/// Asks the command to stop at the first signal, so that it reports and cleans up, and gives it up at the second.
+/// Requests a stop at the first signal, so that the command reports and cleans up. Returns at the second one.
 async fn stop_on_signals(stop: &watch::Sender<bool>) -> Result<(), String> {
     let mut terminate = signal(SignalKind::terminate()).map_err(|e| e.to_string())?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(|e| e.to_string())?;
@@ -457,7 +456,7 @@ async fn run(args: Args) -> Result<(), String> {
     }
 }
 
-/// One run of a plan on its server.
+/// Runs one plan on its server.
 pub(crate) async fn one(order: &Order, outputs: &Outputs) -> Result<(), String> {
     let plan = order.target.plan(&order.plan);
     let (open, start, stock) = opened(&order.target, &plan, order.wanted).await?;
@@ -470,7 +469,7 @@ pub(crate) async fn one(order: &Order, outputs: &Outputs) -> Result<(), String> 
     figures.outcome()
 }
 
-/// The server of a run, what its start took, and what its store holds then.
+/// Opens the server of a run, reads its startup time and fills its store.
 pub(crate) async fn opened(
     target: &Target,
     plan: &scenario::Plan,
@@ -487,7 +486,7 @@ pub(crate) async fn opened(
     Ok((open, start, stock))
 }
 
-/// Where durability is measured: on the disk of a store of ours.
+/// Returns the folder for disk measurements: the data folder of a started server, or the current folder.
 fn folder<'a>(open: &Open, target: &'a Target) -> &'a Path {
     if open.started.is_some() { &target.data_dir } else { Path::new(".") }
 }
@@ -517,7 +516,7 @@ async fn ocsp(args: &Args) -> Result<(), String> {
     report.outcome()
 }
 
-/// Fills the store, if that was asked for, and waits until the disk is done with it.
+/// Fills the store if requested, and waits until its data is on disk.
 async fn filled(open: &Open, plan: &scenario::Plan, wanted: Stock) -> Result<Option<Stock>, String> {
     if wanted.is_empty() {
         return Ok(None);

@@ -1,10 +1,9 @@
-//! The scenario `sign-managed`: `sign` by issuers whose keys are in a device or at a key service, beside issuers of
-//! the same kind whose keys are the server's own.
+//! The scenario `sign-managed`: `sign` by issuers with managed keys, compared with issuers that have software keys of
+//! the same type.
 //!
-//! With `--server` the device is SoftHSM, with a token in the data folder. Then the CPU per request is held to what it
-//! is in software less the signature, and the bare call of the module, and what the way to it may cost. A key of the
-//! user's own (`--managed-key`), of whatever type, is measured on a running server without that bound: what its module
-//! or service takes is not known here.
+//! With `--server` the device is SoftHSM, with a token in the data folder. The limit for CPU per request is then the
+//! figure in software, less a software signature, plus a bare call of the module and [`WAY`]. A managed key of a
+//! running server (`--managed-key`) has no limit, because the cost of its module or service is unknown.
 
 use hyper::Method;
 use serde_json::{Value, json};
@@ -16,31 +15,30 @@ use crate::scenario::{self, Plan};
 use crate::server::{Launch, Started};
 use crate::{Args, Scenario};
 
-/// What the way to a device and back may cost, CPU microseconds: two hops, the verification, the call's frame.
+/// CPU microseconds that the path to a device and back may cost: two hops, the verification, and the overhead of the
+/// call.
 const WAY: f64 = 85.0;
-/// The library's name in the server's configuration.
+/// Name of the library in the server's configuration.
 const LIBRARY: &str = "softhsm";
 
-/// An issuer's requests.
 struct Part {
     rate: f64,
     p50: f64,
     p99: f64,
-    /// CPU microseconds per request; `None` where the server's process is not known.
+    /// CPU microseconds per request; `None` if the server's process is unknown.
     cpu: Option<f64>,
 }
 
-/// One kind of key.
 struct Measured {
     name: String,
     software: Part,
     managed: Part,
-    /// Of a signature in software, and of one by the module.
+    /// CPU microseconds of a signature in software and of one by the module.
     calls: Option<(f64, f64)>,
 }
 
 impl Measured {
-    /// What the CPU per request with the managed key may be.
+    /// Returns the limit for the CPU per request with the managed key.
     fn at_most(&self) -> Option<f64> {
         let (signature, bare) = self.calls?;
         self.software.cpu.map(|cpu| cpu - signature + bare + WAY)
@@ -51,13 +49,13 @@ impl Measured {
     }
 }
 
-/// Before anything else: SoftHSM reads its variable in the server and here.
+/// Must be called first: SoftHSM reads its environment variable in the server and in this process.
 pub(crate) fn in_its_environment(args: &Args) -> Result<(), String> {
     let own = args.scenario() == Scenario::SignManaged && args.managed_key.is_none();
     if own { module::in_its_environment(&args.data_dir) } else { Ok(()) }
 }
 
-/// Runs the parts and prints the figures; an error when the bound is missed.
+/// Runs the parts and prints the figures. Fails if the limit is exceeded.
 pub(crate) async fn run(args: &Args) -> Result<(), String> {
     let (store, all) = match &args.managed_key {
         Some(name) => (None, vec![own_key(args, name).await?]),
@@ -73,7 +71,6 @@ pub(crate) async fn run(args: &Args) -> Result<(), String> {
     if missed.is_empty() { Ok(()) } else { Err(format!("CPU per request above its bound: {}", missed.join(", "))) }
 }
 
-/// Both kinds of keys in SoftHSM, by a server of ours.
 async fn softhsm(args: &Args) -> Result<(String, Vec<Measured>), String> {
     let library = format!("{LIBRARY}={}", args.softhsm.display());
     let launch = Launch { arguments: &["--pkcs11-library", library.as_str()], ..args.launch()? };
@@ -90,22 +87,21 @@ async fn softhsm(args: &Args) -> Result<(String, Vec<Measured>), String> {
     Ok((server.store()?, all))
 }
 
-/// One kind of key in SoftHSM and in software.
 async fn in_device(args: &Args, place: &Place<'_>, watched: Watched, kind: Kind) -> Result<Measured, String> {
     let key = register(place, kind, args.max_parallel).await?;
     let (key_type, bits) = kind.parameters();
     let mut software = Issuer::of_software(place, key_type, bits).measure(args, place, watched).await?;
     let managed = Issuer::of_managed(place, &key).measure(args, place, watched).await?;
-    // Once more after it: the speed of the machine may have changed.
+    // Measured again afterwards, because the speed of the machine may have changed.
     let again = Issuer::of_software(place, key_type, bits).measure(args, place, watched).await?;
     software.cpu = software.cpu.zip(again.cpu).map(|(one, other)| (one + other) / 2.0);
-    // As many in parallel as the server makes, which has the machine's cores busy.
+    // As many concurrent calls as the server makes, so that the machine's cores are equally busy.
     let at_once = usize::from(args.max_parallel);
     let calls = (module::software(kind, at_once)?, module::bare_call(&args.softhsm, kind, at_once)?);
     Ok(Measured { name: kind.label().to_owned(), software, managed, calls: Some(calls) })
 }
 
-/// Registers the managed key, which is generated in the token at its first use; its name.
+/// Registers the managed key and returns its name. The token generates the key at its first use.
 async fn register(place: &Place<'_>, kind: Kind, max_parallel: u16) -> Result<String, String> {
     let mut body = json!({
         "library": LIBRARY,
@@ -131,7 +127,7 @@ async fn register(place: &Place<'_>, kind: Kind, max_parallel: u16) -> Result<St
     Ok(name)
 }
 
-/// A key of the user's own, beside one of its type in software: RSA-2048 or P-256.
+/// Measures a managed key of the user, and a software key of its type: RSA-2048 or P-256.
 async fn own_key(args: &Args, name: &str) -> Result<Measured, String> {
     let open = args.order()?.target.open(Scenario::SignManaged).await?;
     let (place, watched) = (open.place(), open.watched);
@@ -146,14 +142,12 @@ async fn own_key(args: &Args, name: &str) -> Result<Measured, String> {
     Ok(Measured { name: format!("{name} ({key_type}; software: {bits})"), software, managed, calls: None })
 }
 
-/// An issuer in a mount of its own, which goes with the run.
+/// An issuer in its own mount, which is removed after the run.
 struct Issuer {
     mount: String,
-    /// The managed keys that the mount may use.
     allowed: Vec<String>,
-    /// Last part of the path that generates the root.
+    /// Last segment of the path that generates the root.
     source: &'static str,
-    /// The key of the root.
     key: Value,
 }
 
@@ -172,7 +166,7 @@ impl Issuer {
         self.measured(args, place, watched).await.map(|(part, _)| part)
     }
 
-    /// What its requests take, and the type of its key.
+    /// Returns the results of its requests, and the type of its key.
     async fn measured(&self, args: &Args, place: &Place<'_>, watched: Watched) -> Result<(Part, String), String> {
         let place = Place { mount: &self.mount, ..*place };
         let key_type = self.make(&place).await?;
@@ -202,7 +196,7 @@ impl Issuer {
     }
 }
 
-/// The figures of one class, all of whose requests must have succeeded.
+/// Returns the results of the only class. All of its requests must have succeeded.
 fn part(figures: &Figures) -> Result<Part, String> {
     let [class] = &figures.classes[..] else { return Err("a run of one class has another".to_owned()) };
     if !class.errors.is_empty() {

@@ -1,5 +1,5 @@
-//! A token of SoftHSM in the data folder, and what a signature costs there that nobody but this program asks for;
-//! beside it the same signature in software.
+//! A SoftHSM token in the data folder, and the cost of its signatures without a server, compared with software
+//! signatures.
 
 use std::fs;
 use std::os::unix::process::CommandExt as _;
@@ -17,18 +17,18 @@ use cryptoki::types::AuthPin;
 
 use crate::anchors;
 
-/// The token's name, and the PIN of its user and its officer.
+/// Label of the token, and the PIN of its user and its security officer.
 pub(crate) const TOKEN: &str = "signet-load";
 pub(crate) const PIN: &str = "signet-load-pin";
-/// The variable by which SoftHSM finds its settings.
+/// Environment variable with the path of SoftHSM's settings.
 const SETTINGS: &str = "SOFTHSM2_CONF";
-/// DER of a SHA-256 `DigestInfo` without its digest (RFC 8017, 9.2).
+/// DER of a SHA-256 `DigestInfo` without its digest (RFC 8017 section 9.2).
 const DIGEST_INFO: [u8; 19] =
     [0x30, 0x31, 0x30, 0x0d, 0x06, 0x09, 0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x02, 0x01, 0x05, 0x00, 0x04, 0x20];
-/// Signatures of a block, of which there are nine.
+/// Signatures per block; nine blocks are measured.
 const CALLS: u32 = 200;
 
-/// The kinds of keys that are measured.
+/// The types of keys that are measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     P256,
@@ -36,7 +36,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Type and size, as requests have them.
+    /// Returns type and size as in requests.
     pub(crate) fn parameters(self) -> (&'static str, u32) {
         match self {
             Self::P256 => ("ec", 256),
@@ -44,7 +44,7 @@ impl Kind {
         }
     }
 
-    /// What a managed key and its label are called.
+    /// Returns the name and label of the managed key.
     pub(crate) fn label(self) -> &'static str {
         match self {
             Self::P256 => "load-p256",
@@ -53,8 +53,8 @@ impl Kind {
     }
 }
 
-/// Makes the token in `data_dir`, if it is not there, and starts this program again with SoftHSM's variable set:
-/// the server inherits it, and the library reads it here, too. Nothing when that has been done.
+/// Creates the token in `data_dir` if it is missing, and executes this program again with SoftHSM's variable set: the
+/// server inherits it, and the library in this process reads it as well. Returns `Ok` if the variable is already set.
 pub(crate) fn in_its_environment(data_dir: &Path) -> Result<(), String> {
     let at = |e: std::io::Error| format!("the token in {}: {e}", data_dir.display());
     let folder = data_dir.join("softhsm");
@@ -81,8 +81,7 @@ pub(crate) fn in_its_environment(data_dir: &Path) -> Result<(), String> {
     Err(at(Command::new(program).args(std::env::args_os().skip(1)).env(SETTINGS, settings).exec()))
 }
 
-/// CPU microseconds of a signature that the module makes of a digest, in sessions that are logged in, as many at once
-/// as `at_once` says.
+/// Returns the CPU microseconds of a signature by the module, in `at_once` concurrent sessions that are logged in.
 pub(crate) fn bare_call(library: &Path, kind: Kind, at_once: usize) -> Result<f64, String> {
     let failed = |e: cryptoki::error::Error| format!("{}: {e}", library.display());
     let module = Pkcs11::new(library).map_err(failed)?;
@@ -90,7 +89,7 @@ pub(crate) fn bare_call(library: &Path, kind: Kind, at_once: usize) -> Result<f6
     let slots = module.get_slots_with_token().map_err(failed)?;
     let slot = slots.into_iter().find(|slot| module.get_token_info(*slot).is_ok_and(|token| token.label() == TOKEN));
     let slot = slot.ok_or("the token is not there")?;
-    // One login is the login of all sessions.
+    // A login applies to all sessions of the process.
     let session = module.open_ro_session(slot).map_err(failed)?;
     session.login(UserType::User, Some(&AuthPin::new(PIN.into()))).map_err(failed)?;
     let digest = [7; 32];
@@ -110,8 +109,7 @@ pub(crate) fn bare_call(library: &Path, kind: Kind, at_once: usize) -> Result<f6
     Ok(micros)
 }
 
-/// CPU microseconds of a signature by the library that the server signs with in software, as many at once as
-/// `at_once` says.
+/// Returns the CPU microseconds of a signature by the server's software library, in `at_once` concurrent threads.
 pub(crate) fn software(kind: Kind, at_once: usize) -> Result<f64, String> {
     let (random, message) = (SystemRandom::new(), [7u8; 700]);
     match kind {

@@ -1,9 +1,9 @@
-//! What a second node on the same PostgreSQL costs: the scenario `nodes`.
+//! The scenario `nodes`: cost of a second node on the same PostgreSQL.
 //!
-//! One node issues, then both with as many clients each, then both with half of them each, in turn and several times. CPU
-//! time is that of the nodes and of the database together, so what nodes do for each other is in it. Two nodes that are as
-//! busy as one are held to what a certificate costs there; those that share its clients are shown beside them: their
-//! commits are smaller, and so dearer for each certificate.
+//! Alternates between one node, two nodes with as many clients each, and two nodes with half of them each. CPU time
+//! includes the database, and therefore the work that nodes cause for each other. The limit applies to two nodes with
+//! all clients. Two nodes that share the clients are only reported: their commits are smaller, so each certificate
+//! costs more.
 
 use serde_json::{Value, json};
 
@@ -16,31 +16,29 @@ use crate::scenario::{self, Plan};
 use crate::server::Started;
 use crate::{Args, Scenario, report};
 
-/// Turns of each kind, and the shortest in seconds.
+/// Runs of each kind, and the minimum duration of a run in seconds.
 const TURNS: u64 = 3;
 const SHORTEST_TURN: u64 = 3;
-/// What a certificate may cost on two nodes, by what it costs on one.
+/// Maximum cost of a certificate on two nodes, relative to one node.
 const MOST: f64 = 1.1;
 
-/// A node, and the token that asks it.
 struct Node {
     started: Started,
     token: String,
 }
 
-/// A turn: what each node did, and what a certificate cost.
 struct Turn {
     figures: Vec<Figures>,
     cost_us: f64,
 }
 
-/// Runs it and prints the verdict; an error when two nodes cost more than they may.
+/// Runs the scenario and prints the verdict. Fails if two nodes exceed the limit.
 pub(crate) async fn run(args: &Args) -> Result<(), String> {
     let launch = args.launch()?;
     launch.postgres.ok_or("nodes: --postgres must name PostgreSQL's programs, or auto")?;
     let seconds = (args.seconds / (3 * TURNS)).max(SHORTEST_TURN);
     let plan = Plan { scenario: Scenario::Issue, seconds, requests: u64::MAX, ..args.plan(Vec::new()) };
-    // Dropped in the reverse order: the database belongs to the first one.
+    // Dropped in reverse order: the first node owns the database and must be dropped last.
     let first = node(Started::launch(&launch).await?, &plan).await?;
     let second = node(first.started.another(&launch).await?, &plan).await?;
     let halves = Plan { clients: plan.clients.div_ceil(2), ..plan.clone() };
@@ -87,14 +85,13 @@ pub(crate) async fn run(args: &Args) -> Result<(), String> {
     if holds { Ok(()) } else { Err("a certificate on two nodes costs more than it may".to_owned()) }
 }
 
-/// A node with what its clients need.
 async fn node(started: Started, plan: &Plan) -> Result<Node, String> {
     scenario::ensure_root(&started.place()).await?;
     let token = scenario::prepare(plan, &started.place()).await?;
     Ok(Node { started, token })
 }
 
-/// The plan's clients at the first node, which has the database, and as many at the second.
+/// Runs the plan on the first node, which owns the database, and concurrently on the second.
 async fn turn(plan: &Plan, first: &Node, second: Option<&Node>) -> Result<Turn, String> {
     first.started.settle()?;
     let postgres = Watched { server: None, ..first.started.watched() };
@@ -118,7 +115,7 @@ async fn turn(plan: &Plan, first: &Node, second: Option<&Node>) -> Result<Turn, 
     Ok(Turn { figures, cost_us: cpu * 1e6 / answered as f64 })
 }
 
-/// CPU microseconds of a certificate.
+/// Returns the median CPU microseconds per certificate.
 fn cost(turns: &[Turn]) -> f64 {
     median(turns.iter().map(|turn| turn.cost_us).collect()).unwrap_or(f64::NAN)
 }
@@ -128,7 +125,7 @@ fn told(turns: &[Turn]) -> Vec<Value> {
 }
 
 impl Turn {
-    /// Certificates per second.
+    /// Returns the certificates per second.
     fn rate(&self) -> f64 {
         let rate = |figures: &Figures| {
             figures.classes.iter().map(|class| class.count()).sum::<u64>() as f64 / figures.elapsed.as_secs_f64()

@@ -1,8 +1,8 @@
-//! The `ocsp` scenario: GET and POST, each without a nonce (answers may be used again) and with one (every
-//! answer is signed), about the certificates that the mount holds.
+//! The scenario `ocsp`: GET and POST, each without a nonce (responses can be cached) and with one (every response is
+//! signed), for the certificates of the mount.
 //!
-//! The four parts run one after the other with the same bounds, so that each has its own CPU time. How
-//! often an answer was used again is read from the server's own metrics.
+//! The four parts run one after the other with the same bounds, so that each has its own CPU time. The cache hit rate
+//! comes from the server's metrics.
 
 use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, SHA256, digest};
 use base64::Engine as _;
@@ -21,39 +21,38 @@ use crate::report::{self, Report};
 use crate::run_context::is_interrupted;
 use crate::scenario::Plan;
 
-/// Most certificates that are asked about: their requests are made before the run.
+/// Maximum number of certificates: their requests are created before the run.
 const MOST: usize = 100_000;
-/// Octets of a nonce, as RFC 9654 has clients send them.
+/// Bytes of a nonce (RFC 9654).
 const NONCE: usize = 32;
 
-/// What a POST is, and is to be called.
 const MEDIA_TYPE: &str = "application/ocsp-request";
 const INTEGER: u8 = 0x02;
 const OCTET_STRING: u8 = 0x04;
 const SEQUENCE: u8 = 0x30;
-/// SHA-1 as a whole AlgorithmIdentifier, as nearly every client sends it.
+/// SHA-1 as a complete AlgorithmIdentifier; nearly every client sends it.
 const SHA1: &[u8] = &[SEQUENCE, 9, 0x06, 5, 0x2b, 0x0e, 3, 2, 0x1a, 5, 0];
-/// id-pkix-ocsp-nonce as a whole OBJECT IDENTIFIER.
+/// id-pkix-ocsp-nonce as a complete OBJECT IDENTIFIER.
 const NONCE_ID: &[u8] = &[0x06, 9, 0x2b, 6, 1, 5, 5, 7, 0x30, 1, 2];
 
-/// What one part measured.
+/// Results of one part.
 pub(crate) struct Part {
     figures: Figures,
-    /// The share of the questions without a nonce that were answered with an answer that was there; none
-    /// where there were no such questions, or no metrics.
+    /// Fraction of the requests without a nonce that were served from the cache; `None` without such requests or
+    /// without metrics.
     used_again: Option<f64>,
 }
 
-/// Certificates that can be asked about.
+/// Certificates for OCSP requests.
 pub(crate) struct Asked {
     path: String,
-    /// The two hashes of their issuer as OCTET STRINGs.
+    /// Hashes of the issuer's name and key, DER encoded.
     issuer: Vec<u8>,
     serials: Vec<Vec<u8>>,
 }
 
 impl Asked {
-    /// Those that the mount holds, so many at most.
+    /// Returns up to `most` certificates of the mount.
     pub(crate) async fn find(admin: &Place<'_>, most: usize) -> Result<Self, String> {
         let mut client = admin.connect().await?;
         let issuer = fetched(&mut client, &admin.path("ca")).await?;
@@ -71,7 +70,7 @@ impl Asked {
         Ok(Self { path: admin.path("ocsp"), issuer, serials })
     }
 
-    /// Clients that ask about one certificate after the other.
+    /// Returns clients that request the status of one certificate after the other.
     pub(crate) fn class(&self, method: &Method, nonce: bool, clients: usize) -> Class {
         let with = if nonce { "with" } else { "without" };
         let name = format!("{method} {with} a nonce, {} certificates", self.serials.len());
@@ -109,7 +108,7 @@ pub(crate) async fn run(plan: &Plan, admin: &Place<'_>, watched: Watched) -> Res
     Ok(parts)
 }
 
-/// Whether an answer, as the list of its octets, is an OCSPResponse with the status `successful`.
+/// `true` if a response, passed as the list of its bytes, is an OCSPResponse with the status `successful`.
 fn successful(answer: &Value) -> bool {
     let start: Vec<u64> = answer.as_array().into_iter().flatten().take(7).filter_map(Value::as_u64).collect();
     start.first() == Some(&u64::from(SEQUENCE)) && start.windows(3).any(|three| three == [0x0a, 1, 0])
@@ -123,7 +122,7 @@ async fn fetched(client: &mut Client, path: &str) -> Result<Bytes, String> {
     Ok(answer.body)
 }
 
-/// Hits and misses so far; none where the metrics are elsewhere or closed.
+/// Returns the cache hits and misses so far; `None` if the metrics are not accessible at this address.
 async fn kept(client: &mut Client) -> Option<(f64, f64)> {
     let page = fetched(client, "/metrics").await.ok()?;
     hits_and_misses(std::str::from_utf8(&page).ok()?)
@@ -157,7 +156,7 @@ fn value(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
     out
 }
 
-/// A request about one certificate; `issuer` is the two hashes of its issuer as OCTET STRINGs.
+/// Encodes a request for one certificate; `issuer` holds the DER encoded hashes of the issuer's name and key.
 fn request(issuer: &[u8], serial: &[u8], nonce: Option<&[u8]>) -> Vec<u8> {
     let id = value(SEQUENCE, &[SHA1, issuer, &value(INTEGER, &[serial])]);
     let list = value(SEQUENCE, &[&value(SEQUENCE, &[&id])]);
@@ -168,13 +167,13 @@ fn request(issuer: &[u8], serial: &[u8], nonce: Option<&[u8]>) -> Vec<u8> {
     value(SEQUENCE, &[&value(SEQUENCE, &[&list, &extensions])])
 }
 
-/// The path of a GET: base64, in which what has a meaning in a path is percent-encoded.
+/// Returns the path of a GET: base64 with the reserved characters percent-encoded.
 fn in_path(path: &str, der: &[u8]) -> String {
     let text = STANDARD.encode(der).replace('+', "%2B").replace('/', "%2F").replace('=', "%3D");
     format!("{path}/{text}")
 }
 
-/// The content of a serial number's INTEGER from its text, hex with colons, or hyphens.
+/// Returns the content of a serial number's INTEGER from its text: hexadecimal, with colons or hyphens.
 fn octets(serial: &str) -> Option<Vec<u8>> {
     let octets: Vec<u8> =
         serial.split([':', '-']).map(|two| u8::from_str_radix(two, 16).ok()).collect::<Option<_>>()?;
@@ -182,13 +181,11 @@ fn octets(serial: &str) -> Option<Vec<u8>> {
     Some(sign.into_iter().chain(octets).collect())
 }
 
-/// A value of a DER encoding.
 #[derive(Clone, Copy)]
 struct Der<'a> {
     content: &'a [u8],
-    /// With tag and length.
+    /// The value with tag and length.
     whole: &'a [u8],
-    /// What follows.
     after: &'a [u8],
 }
 
@@ -206,7 +203,7 @@ fn next(der: &[u8]) -> Option<Der<'_>> {
     Some(Der { content, whole: &der[..der.len() - after.len()], after })
 }
 
-/// SHA-1 of an issuer's name and key as two OCTET STRINGs, from its certificate.
+/// Returns SHA-1 hashes of an issuer's name and key from its certificate, DER encoded.
 fn issuer_hashes(certificate: &[u8]) -> Option<Vec<u8>> {
     let fields = next(next(certificate)?.content)?;
     let all: Vec<Der<'_>> = std::iter::successors(next(fields.content), |field| next(field.after)).collect();
@@ -217,9 +214,7 @@ fn issuer_hashes(certificate: &[u8]) -> Option<Vec<u8>> {
     Some([hash(subject.whole), hash(bits.get(1..)?)].concat())
 }
 
-// --- Figures ---
-
-/// What every part measured, as the other scenarios show it.
+/// The report of all parts.
 pub(crate) struct OcspReport<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) store: Option<String>,
@@ -247,7 +242,7 @@ impl OcspReport<'_> {
         }
     }
 
-    /// The figures of all parts.
+    /// Returns the figures of all parts as JSON.
     pub(crate) fn json(&self) -> Value {
         let one = |part: &Part| {
             let mut figures = self.of(part).json();
@@ -257,7 +252,7 @@ impl OcspReport<'_> {
         json!({ "scenario": "ocsp", "parts": self.parts.iter().map(one).collect::<Vec<_>>() })
     }
 
-    /// The same as a page with plots.
+    /// Returns the report as a page with charts.
     pub(crate) fn page(&self) -> Page<'_> {
         let mut facts = [environment(), report::plan_facts(self.plan), report::machine_facts(self.anchors)].concat();
         facts.push(("store".to_owned(), self.store.clone().unwrap_or_else(|| "of a running server".to_owned())));
@@ -267,7 +262,7 @@ impl OcspReport<'_> {
         Page { title: "ocsp".to_owned(), facts, tables: Vec::new(), runs, columns: 2 }
     }
 
-    /// What is wrong with the first part that something is wrong with.
+    /// Returns the error of the first part that failed.
     pub(crate) fn outcome(&self) -> Result<(), String> {
         outcome(self.parts)
     }
@@ -285,7 +280,7 @@ mod tests {
     use crate::drive::{Answered, Cpu};
     use crate::histogram::Histogram;
 
-    /// What openssl writes for these hashes and this serial: `ocsp -no_nonce -reqout`.
+    /// The expected bytes are those of `openssl ocsp -no_nonce -reqout` for these hashes and this serial number.
     #[test]
     fn a_request_is_what_others_write() {
         let issuer = [value(OCTET_STRING, &[&[1; 20]]), value(OCTET_STRING, &[&[2; 20]])].concat();

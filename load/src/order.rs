@@ -1,6 +1,7 @@
-//! Plans as files: what is run, on which server, and beside which other one. TOML, or JSON in a file whose name ends so.
+//! Plan files: a scenario, its server, and optionally a second server to compare with. TOML, or JSON with the extension
+//! `.json`.
 //!
-//! Everything is looked at before anything is started; a refusal names the field and the rule.
+//! A plan is validated completely before anything starts; errors name the field and the rule.
 
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -15,7 +16,7 @@ use crate::scenario::Plan;
 use crate::target::Target;
 use crate::{CLIENTS, REQUESTS, Scenario, compare};
 
-/// What plans and comparisons can ask for; the others are commands of their own.
+/// Scenarios for plans and comparisons; the others are separate commands.
 const SCENARIOS: [Scenario; 9] = [
     Scenario::Issue,
     Scenario::Sign,
@@ -27,40 +28,40 @@ const SCENARIOS: [Scenario; 9] = [
     Scenario::OcspNonce,
     Scenario::Health,
 ];
-/// Longest run: a day.
+/// Maximum duration of a run in seconds: one day.
 pub(crate) const SECONDS: u64 = 86_400;
-/// Most connections, and requests a second.
+/// Maximum number of connections, and valid rates in requests per second.
 const MOST_CLIENTS: u64 = 10_000;
 const RATES: RangeInclusive<f64> = 0.001..=1_000_000.0;
-/// Most certificates that are stored before a run, and requests of one.
+/// Maximum number of certificates stored before a run, and of requests of a run.
 const MOST_STORED: u64 = 100_000_000;
 const MOST_REQUESTS: u64 = 10_000_000_000;
 
-/// A run, or several of two servers.
+/// A run, or several runs on two servers.
 #[derive(Clone)]
 pub(crate) struct Order {
     pub(crate) name: String,
     pub(crate) plan: Plan,
     pub(crate) target: Target,
-    /// The server that is run beside it.
+    /// Server to compare with.
     pub(crate) other: Option<Target>,
-    /// How often each of them has its turn.
+    /// Number of runs on each server.
     pub(crate) rounds: u64,
-    /// Whether they have it together.
+    /// `true`: both servers run concurrently.
     pub(crate) at_once: bool,
-    /// What the mounts shall hold before.
+    /// Required contents of the mounts before the run.
     pub(crate) wanted: Stock,
 }
 
-/// `run PLAN`.
+/// Arguments of `run PLAN`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// The plan.
+    /// The plan file.
     plan: PathBuf,
-    /// The token of the target, where the plan names no file that holds one.
+    /// Token of the target, if the plan has no token file.
     #[arg(long, env = "SIGNET_TOKEN", default_value = "", hide_env_values = true)]
     token: String,
-    /// The token of the other server, likewise.
+    /// Token of the other server, if the plan has no token file.
     #[arg(long, env = "SIGNET_OTHER_TOKEN", default_value = "", hide_env_values = true)]
     other_token: String,
     #[command(flatten)]
@@ -70,7 +71,7 @@ pub(crate) struct Args {
     quiet: bool,
 }
 
-/// Runs a plan.
+/// Runs a plan file.
 pub(crate) async fn command(args: &Args) -> Result<(), String> {
     let failed = |cause: String| format!("{}: {cause}", args.plan.display());
     let text = std::fs::read_to_string(&args.plan).map_err(|e| failed(e.to_string()))?;
@@ -90,7 +91,7 @@ fn token(target: &mut Target, given: &str) {
     }
 }
 
-/// Runs what is ordered.
+/// Runs the order: a comparison if it has a second server.
 pub(crate) async fn run(order: &Order, outputs: &Outputs) -> Result<(), String> {
     match &order.other {
         Some(other) => compare::run(order, other, outputs).await,
@@ -98,19 +99,18 @@ pub(crate) async fn run(order: &Order, outputs: &Outputs) -> Result<(), String> 
     }
 }
 
-/// A rate of the command line.
+/// Parses a rate of the command line.
 pub(crate) fn rate(text: &str) -> Result<f64, String> {
     let rate: f64 = text.parse().map_err(|_| "must be a number".to_owned())?;
     let (least, most) = (RATES.start(), RATES.end());
     if RATES.contains(&rate) { Ok(rate) } else { Err(format!("must be from {least} to {most}")) }
 }
 
-/// Holds a ramp to the time of its run; `names` are what both are called where they are given.
+/// Rejects a ramp that is longer than the run. `names` are the names of both fields.
 pub(crate) fn ramp_within(ramp: u64, seconds: u64, names: [&str; 2]) -> Result<(), String> {
     if ramp <= seconds { Ok(()) } else { Err(format!("{}: must not be more than {}", names[0], names[1])) }
 }
 
-/// The scenario of a name that can be part of a plan or a comparison.
 fn planned(name: &str) -> Result<Scenario, String> {
     let found = SCENARIOS.into_iter().find(|scenario| scenario.name() == name);
     found.ok_or_else(|| {
@@ -119,12 +119,12 @@ fn planned(name: &str) -> Result<Scenario, String> {
     })
 }
 
-/// Whether a scenario can be part of a plan or a comparison.
+/// Rejects scenarios that plans and comparisons do not support.
 pub(crate) fn can_be_planned(scenario: Scenario) -> Result<Scenario, String> {
     planned(&scenario.name())
 }
 
-/// Reads a plan.
+/// Parses and validates a plan.
 pub(crate) fn read(text: &str, json: bool) -> Result<Order, String> {
     let plan: Value = if json {
         serde_json::from_str(text).map_err(|e| e.to_string())?
@@ -139,7 +139,7 @@ pub(crate) fn read(text: &str, json: bool) -> Result<Order, String> {
     let seconds = fields.whole("seconds", 1, SECONDS)?.unwrap_or(60);
     let ramp = fields.whole("ramp_seconds", 0, SECONDS)?.unwrap_or(0);
     ramp_within(ramp, seconds, ["ramp_seconds", "seconds"])?;
-    // The certificates to revoke are there before the run.
+    // The certificates to revoke exist before the run.
     let most = if scenario == Scenario::Revoke { MOST_STORED } else { MOST_REQUESTS };
     let requests = fields.whole("requests", 1, most)?;
     let unbounded = if scenario == Scenario::Revoke { REQUESTS } else { u64::MAX };
@@ -188,15 +188,15 @@ pub(crate) fn read(text: &str, json: bool) -> Result<Order, String> {
     Ok(Order { name: own_name, plan, target, other, rounds: rounds.unwrap_or(3), at_once, wanted })
 }
 
-/// The fields of a table that nobody has read yet.
+/// Fields of a table that have not been read yet.
 struct Fields {
-    /// What stands before a field's name in a refusal.
+    /// Prefix of field names in errors.
     of: String,
     left: Map<String, Value>,
 }
 
 impl Fields {
-    /// Takes a field and reads it; `rule` is what it must be.
+    /// Removes a field and parses it; `rule` describes its valid values.
     fn take<T>(&mut self, name: &str, rule: &str, read: impl Fn(&Value) -> Option<T>) -> Result<Option<T>, String> {
         let Some(value) = self.left.remove(name) else { return Ok(None) };
         read(&value).map(Some).ok_or_else(|| format!("{}{name}: must be {rule}, and is {value}", self.of))
@@ -235,7 +235,6 @@ impl Fields {
         Ok(left.map(|left| Self { of: format!("{name}."), left }))
     }
 
-    /// A server.
     fn target(mut self, name: &str) -> Result<Target, String> {
         let of = self.of.clone();
         let wrong = |field: &str, rule: &str| Err(format!("{of}{field}: {rule}"));
@@ -301,7 +300,7 @@ impl Fields {
         Ok(target)
     }
 
-    /// Refuses what nobody has read.
+    /// Rejects unknown fields.
     fn end(self) -> Result<(), String> {
         match self.left.keys().next() {
             Some(name) => Err(format!("{}{name}: there is no such field", self.of)),

@@ -1,9 +1,9 @@
-//! The scenario `oversize`: `pki/issue` alone, then beside clients that send 4 MB of whatever a caller can make
-//! long: arrays, lists in texts, nesting, PEM, certificates of many extensions, JSON:API documents.
+//! The scenario `oversize`: `pki/issue` alone, then while other clients send 4 MB in everything that a caller can make
+//! long: arrays, lists in strings, nesting, PEM, certificates with many extensions, JSON:API documents.
 //!
-//! Every one of these is to be refused as its sender's mistake, and the p99 of `issue` beside them is held to
-//! three times what it is without. The oversized requests are paced, so that what is measured is how long one
-//! of them keeps the others waiting, and not how much of the machine it takes to send them.
+//! The server must reject each of these as a client error, and the p99 of `issue` may be at most three times its value
+//! alone. The oversized requests are paced: the scenario measures how long one of them delays others, not the load of
+//! sending them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,15 +23,15 @@ use crate::run_context::{INTERRUPTED, is_interrupted};
 use crate::server::Started;
 use crate::{Args, Scenario, scenario};
 
-/// Octets of a body: below the server's limit, so that it is read.
+/// Size of a body in bytes, below the server's limit so that it is read.
 const SIZE: usize = 4_000_000;
-/// Connections that send them, and how long each rests between two.
+/// Connections that send them, and the pause of each between two requests.
 const SENDERS: usize = 4;
 const REST: Duration = Duration::from_millis(100);
-/// What the p99 beside them may be, as a multiple of what it is alone.
+/// Maximum p99 during oversized requests, relative to its value alone.
 const MOST: f64 = 3.0;
 
-/// A request that is to be refused.
+/// A request that the server must reject.
 struct Oversized {
     name: &'static str,
     wire: Wire,
@@ -40,11 +40,11 @@ struct Oversized {
     body: Bytes,
 }
 
-/// Statuses (or causes) of the answers to each of them.
+/// Number of responses per request and status (or error).
 type Answers = BTreeMap<&'static str, BTreeMap<String, u64>>;
 
-/// Runs both parts and prints the verdict; an error when the bound is missed, or an oversized request is not
-/// refused as its sender's mistake.
+/// Runs both parts and prints the verdict. Fails if the limit is exceeded, or if an oversized request is not rejected
+/// as a client error.
 pub(crate) async fn run(args: &Args) -> Result<(), String> {
     let server = Started::launch(&args.launch()?).await?;
     let senders = Senders::start(&server, requests(&server).await?)?;
@@ -73,7 +73,7 @@ pub(crate) async fn run(args: &Args) -> Result<(), String> {
     if ratio > MOST { Err(format!("p99 beside them {ratio:.2} x, at most {MOST} x")) } else { Ok(()) }
 }
 
-/// Whether an answer says that the sender is at fault.
+/// `true` if the status blames the client.
 fn refusal(answer: &str) -> bool {
     matches!(answer, "400" | "413" | "414" | "422" | "431")
 }
@@ -83,7 +83,7 @@ async fn issue(args: &Args, server: &Started) -> Result<Figures, String> {
     scenario::run(&plan, &server.place(), server.watched()).await
 }
 
-/// The one class of a part; all of its requests must have succeeded.
+/// Returns the only class. All of its requests must have succeeded.
 fn only(figures: Figures) -> Result<Answered, String> {
     match <[Answered; 1]>::try_from(figures.classes) {
         Ok([class]) if class.errors.is_empty() => Ok(class),
@@ -92,7 +92,7 @@ fn only(figures: Figures) -> Result<Answered, String> {
     }
 }
 
-/// Threads that send oversized requests, one after the other, between `begin` and `end`.
+/// Threads that send oversized requests one after the other, between `begin` and `end`.
 struct Senders {
     sending: Arc<AtomicBool>,
     over: Arc<AtomicBool>,
@@ -143,14 +143,13 @@ impl Senders {
     }
 }
 
-/// The status of the answer to one of them, on a connection of its own.
+/// Sends a request on a separate connection and returns the status.
 async fn sent(peer: &Peer, token: &str, request: &Oversized) -> Result<String, String> {
     let mut client = Client::connect_as(peer, token, request.wire).await?;
     let answer = client.send(request.method.clone(), &request.path, request.body.clone()).await?;
     Ok(answer.status.as_u16().to_string())
 }
 
-/// One of every kind.
 async fn requests(server: &Started) -> Result<Vec<Oversized>, String> {
     let mut client = Client::connect_as(&server.peer, &server.token, Wire::Projects).await?;
     let projects = client.send(Method::GET, "/api/v2/organizations/dev/projects", Bytes::new()).await?;
@@ -214,7 +213,7 @@ fn quoted(text: &str) -> String {
     Value::from(text).to_string()
 }
 
-/// As many numbers as there is room for.
+/// Returns a JSON array of numbers, about [`SIZE`] bytes long.
 fn numbers() -> String {
     format!("[0{}]", ",0".repeat(SIZE / 2))
 }
@@ -223,13 +222,12 @@ fn pem(label: &str, der: &[u8]) -> String {
     format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", STANDARD.encode(der))
 }
 
-/// As many certificates as there is room for; none of them reads.
+/// Returns about [`SIZE`] bytes of PEM certificates, none of which is valid.
 fn bundle() -> String {
     let one = pem("CERTIFICATE", &[0x30, 0]);
     one.repeat(SIZE / (one.len() + 4))
 }
 
-/// A value in DER.
 fn der(tag: u8, content: &[u8]) -> Vec<u8> {
     let length = content.len().to_be_bytes();
     let length = &length[length.iter().take_while(|octet| **octet == 0).count()..];
@@ -240,10 +238,10 @@ fn der(tag: u8, content: &[u8]) -> Vec<u8> {
     [head, content.to_vec()].concat()
 }
 
-/// A certificate in form (RFC 5280 4.1), of as many different extensions as there is room for. Nobody signed it.
+/// Returns an unsigned certificate (RFC 5280 section 4.1) of about [`SIZE`] bytes, most of them different extensions.
 fn certificate() -> Vec<u8> {
     let extension = |n: usize| {
-        // 1.3.6.1.4.1.99999 and two arcs of the number.
+        // 1.3.6.1.4.1.99999, and the number as an arc of three bytes.
         let arcs = [
             0x2b,
             6,

@@ -1,8 +1,7 @@
-//! When requests are to be sent, where that is not when the one before was answered (open loop): so many a second,
-//! whatever the server does. Latency then counts from the intended time, so that a server that hesitates is charged for
-//! all who would have come meanwhile.
+//! Open-loop pacing: requests are due at a given rate, independent of the responses. Latency counts from the due time,
+//! so that a slow response also counts for the requests that had to wait for it.
 //!
-//! A thread of its own lets the requests go when they are due: the timers of the connections' runtime are too coarse.
+//! A separate thread releases the requests, because the timers of the connections' runtime are too coarse.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,26 +10,25 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Semaphore;
 
-/// Longest sleep of the thread before it looks whether the run has ended.
+/// Maximum sleep of the thread between checks for the end of the run.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// How requests follow each other.
+/// The pace of requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Pace {
-    /// Requests a second; without it each connection sends the next one when the last was answered.
+    /// Requests per second; `None`: each connection sends the next request after the last response.
     pub(crate) rate: Option<f64>,
-    /// For so long the rate grows from nothing, or connections begin one after the other.
+    /// Time over which the rate grows from 0, or the connections start.
     pub(crate) ramp: Duration,
 }
 
-/// The intended times of requests at a rate, as times since the begin.
+/// Due times of requests at a rate, relative to the start.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Schedule {
     rate: f64,
     ramp: f64,
-    /// No request is due at this time or later.
+    /// No request is due at this time (in seconds) or later.
     end: f64,
-    /// No more requests than this.
     most: u64,
 }
 
@@ -39,7 +37,7 @@ impl Schedule {
         Self { rate, ramp: ramp.as_secs_f64(), end: time.as_secs_f64(), most }
     }
 
-    /// When a request is due: so much is the area below the rate then.
+    /// Returns the due time of a request: the time at which the area below the rate equals its number.
     pub(crate) fn due(&self, number: u64) -> Duration {
         let (number, in_ramp) = (number as f64, self.rate * self.ramp / 2.0);
         Duration::from_secs_f64(if number < in_ramp {
@@ -49,7 +47,7 @@ impl Schedule {
         })
     }
 
-    /// How many requests are due before a time.
+    /// Returns the number of requests that are due before a time.
     pub(crate) fn due_before(&self, since: f64) -> u64 {
         let since = since.min(self.end);
         let area = if since < self.ramp {
@@ -60,13 +58,13 @@ impl Schedule {
         (area.ceil() as u64).min(self.most)
     }
 
-    /// How many there are in all.
+    /// Returns the total number of requests.
     pub(crate) fn all(&self) -> u64 {
         self.due_before(self.end)
     }
 }
 
-/// Lets requests go when they are due.
+/// Releases requests when they are due.
 pub(crate) struct Pacer {
     pub(crate) schedule: Schedule,
     pub(crate) begun: Instant,
@@ -76,7 +74,7 @@ pub(crate) struct Pacer {
 }
 
 impl Pacer {
-    /// Begins now.
+    /// Starts the schedule now.
     pub(crate) fn start(schedule: Schedule) -> Self {
         let (go, over, begun) = (Arc::new(Semaphore::new(0)), Arc::<AtomicBool>::default(), Instant::now());
         let thread = {
@@ -86,7 +84,7 @@ impl Pacer {
         Self { schedule, begun, go, over, thread: Some(thread) }
     }
 
-    /// Waits until another request is due; `false`: there will be none.
+    /// Waits until another request is due. Returns `false` at the end.
     pub(crate) async fn wait(&self) -> bool {
         match self.go.acquire().await {
             Ok(permit) => {
@@ -97,7 +95,7 @@ impl Pacer {
         }
     }
 
-    /// Nobody waits any longer.
+    /// Ends the schedule and all waits.
     pub(crate) fn end(&self) {
         self.over.store(true, Ordering::Relaxed);
         self.go.close();
@@ -120,7 +118,7 @@ fn release(schedule: Schedule, begun: Instant, go: &Semaphore, over: &AtomicBool
         let due = schedule.due_before(since.as_secs_f64());
         go.add_permits((due - released) as usize);
         released = due;
-        // At the end nobody begins another request; what was not sent by then is counted.
+        // No request starts after the end; requests that were not sent by then are counted.
         let end = Duration::from_secs_f64(schedule.end);
         if since >= end {
             return go.close();
@@ -144,11 +142,11 @@ mod tests {
         assert_eq!([0, 1, 250].map(|n| even.due(n).as_millis()), [0, 10, 2500]);
         assert_eq!(even.all(), 1000);
         let ramp = of(100.0, 4, 10, u64::MAX);
-        // Half as many as without the ramp in its time: 200; a quarter of them in the first half.
+        // The ramp halves the requests during its time to 200; a quarter of them is due in its first half.
         assert_eq!([0, 50, 200, 300].map(|n| ramp.due(n).as_millis()), [0, 2000, 4000, 5000]);
         assert_eq!((ramp.due_before(2.0), ramp.due_before(4.0), ramp.all()), (50, 200, 800));
         assert_eq!(of(100.0, 4, 10, 70).all(), 70);
-        // As many are due before a time as have a due time before it.
+        // `due_before` agrees with `due`.
         for n in 1..800 {
             let at = ramp.due(n).as_secs_f64();
             assert!(ramp.due_before(at - 1e-6) <= n && ramp.due_before(at + 1e-6) > n, "{n}");

@@ -1,8 +1,8 @@
-//! Fills a mount before a run, so that it is measured with a store of the size it has in earnest.
+//! Fills a mount before a run, so that the store has a realistic size.
 //!
-//! The server issues and revokes what is missing, over HTTP like any client: nobody else writes its
-//! schema, and rows, indexes and counters are what issuing makes. What is there is counted exactly, by
-//! listing it in pages; a store that is filled once serves every later run.
+//! The server issues and revokes the missing certificates over HTTP, so that rows, indexes and counters are those of
+//! normal operation. Existing certificates are counted exactly, by listing them in pages; a store that was filled once
+//! serves all later runs.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -16,24 +16,23 @@ use crate::drive::{Bounds, Class, Figures, Place, Watched, drive};
 use crate::pace::Pace;
 use crate::{report, scenario};
 
-/// Connections that fill: more in flight than a run has, so that commits are larger.
+/// Connections for filling: more than in a run, so that commits are larger.
 const CLIENTS: usize = 256;
-/// Serials of one page of a list.
+/// Serial numbers per page of a list.
 const PAGE: usize = 10_000;
-/// Longest time of the filling: half an hour, or what so many a second take.
+/// Time limit for filling: half an hour, or the time that this many requests per second take.
 const LONGEST: Duration = Duration::from_secs(1800);
 const SLOWEST: u64 = 2000;
-/// Life of the certificates: a store that is used again tomorrow still holds valid ones.
+/// Lifetime of the certificates: a store that is reused later still holds valid ones.
 pub(crate) const TTL: &str = "8760h";
 const CRL_CONFIG: &str = "config/crl";
-/// Suffix of the role that fills.
 const ROLE_SUFFIX: &str = "-preload";
 
-/// What the mount shall hold at least, or what it holds.
+/// Required or actual contents of a mount.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Stock {
     pub(crate) certificates: u64,
-    /// How many of them are revoked.
+    /// Number of revoked certificates among them.
     pub(crate) revoked: u64,
 }
 
@@ -43,8 +42,8 @@ impl Stock {
     }
 }
 
-/// Issues and revokes until the mount holds `wanted`; what it then holds. The certificates are of a role that is made
-/// for them, unless there is one.
+/// Issues and revokes certificates until the mount holds `wanted`; returns what it then holds. Without a `role` it
+/// creates one for them.
 pub(crate) async fn fill(admin: &Place<'_>, wanted: Stock, role: Option<&str>, quiet: bool) -> Result<Stock, String> {
     if wanted.revoked > wanted.certificates {
         return Err("--revoked: must not be more than --preload, the certificates there are".to_owned());
@@ -60,7 +59,7 @@ pub(crate) async fn fill(admin: &Place<'_>, wanted: Stock, role: Option<&str>, q
     }
     let certificates = leaves(&mut client, admin.mount).await?;
     let stock = Stock { certificates, revoked: count(&mut client, admin.mount, "certs/revoked").await? };
-    // All requests succeeded; a server, or a role, that stores nothing shows only here.
+    // All requests succeeded, but a server or role may store nothing: only this check detects it.
     if stock.certificates < wanted.certificates || stock.revoked < wanted.revoked {
         let Stock { certificates, revoked } = wanted;
         return Err(format!(
@@ -71,7 +70,6 @@ pub(crate) async fn fill(admin: &Place<'_>, wanted: Stock, role: Option<&str>, q
     Ok(stock)
 }
 
-/// Issues so many.
 async fn issue(admin: &Place<'_>, missing: u64, role: Option<&str>, quiet: bool) -> Result<(), String> {
     let own = format!("{}{ROLE_SUFFIX}", admin.provisioner.name());
     if role.is_none() {
@@ -82,8 +80,8 @@ async fn issue(admin: &Place<'_>, missing: u64, role: Option<&str>, quiet: bool)
     all(admin, class, missing, quiet).await
 }
 
-/// Requests to revoke so many certificates that are not revoked yet, and how many of these were missing and are issued
-/// for it.
+/// Returns request bodies for `wanted` certificates that are not revoked yet, and how many of them were missing and
+/// have been issued.
 pub(crate) async fn to_revoke(
     admin: &Place<'_>,
     wanted: u64,
@@ -100,7 +98,8 @@ pub(crate) async fn to_revoke(
     Ok((bodies, missing))
 }
 
-/// Revokes so many. A mount that is not prepared builds its CRLs by the timer during that, because no request needs one.
+/// Revokes `missing` certificates. If `may_configure` is set, the timer builds the CRLs during that time, because no
+/// request needs one.
 async fn revoke(
     admin: &Place<'_>,
     client: &mut Client,
@@ -121,7 +120,7 @@ async fn revoke(
     revoked
 }
 
-/// Whether the mount builds its CRLs by the timer.
+/// Returns `true` if the mount builds its CRLs by the timer.
 pub(crate) async fn rebuilds(client: &mut Client, mount: &str) -> Result<bool, String> {
     let path = format!("/v1/{mount}/{CRL_CONFIG}");
     let answer = client.send(Method::GET, &path, Bytes::new()).await?;
@@ -129,24 +128,24 @@ pub(crate) async fn rebuilds(client: &mut Client, mount: &str) -> Result<bool, S
     Ok(config["data"]["auto_rebuild"].as_bool().unwrap_or(false))
 }
 
-/// Configures whether the mount builds its CRLs by the timer or with each revocation.
+/// Selects CRL builds by the timer (`on`) or with each revocation.
 pub(crate) async fn auto_rebuild(admin: &Place<'_>, on: bool) -> Result<(), String> {
     admin.provisioner.must(&admin.path(CRL_CONFIG), &json!({ "auto_rebuild": on })).await.map(drop)
 }
 
-/// Clients that revoke; every body is to be sent once only. Every answer is looked at.
+/// Returns clients that revoke. Each body may be sent only once; every response is checked.
 pub(crate) fn revoking(name: String, clients: usize, mount: &str, bodies: Vec<Bytes>) -> Class {
     let path = format!("/v1/{mount}/revoke");
     Class { name, clients, method: Method::POST, path, bodies, plausible: revoked, look_at: 1, ..Class::default() }
 }
 
-/// Whether an answer says that a certificate is revoked. One that has expired is answered with success, too, and a
-/// warning.
+/// `true` if the response confirms a revocation. For an expired certificate the server returns success with a warning
+/// instead.
 pub(crate) fn revoked(answer: &Value) -> bool {
     answer["data"]["revocation_time"].is_u64()
 }
 
-/// Requests to revoke so many certificates that are not revoked yet.
+/// Returns request bodies for `wanted` certificates that are not revoked yet. Fails if there are fewer.
 pub(crate) async fn revocable(client: &mut Client, mount: &str, wanted: u64) -> Result<Vec<Bytes>, String> {
     let bodies = found(client, mount, wanted).await?;
     if (bodies.len() as u64) < wanted {
@@ -155,13 +154,13 @@ pub(crate) async fn revocable(client: &mut Client, mount: &str, wanted: u64) -> 
     Ok(bodies)
 }
 
-/// The same, as far as there are so many.
+/// Returns request bodies for at most `wanted` certificates that are not revoked yet.
 async fn found(client: &mut Client, mount: &str, wanted: u64) -> Result<Vec<Bytes>, String> {
     let mut bodies = Vec::new();
     if wanted == 0 {
         return Ok(bodies);
     }
-    // Issuers cannot be revoked; neither can what is.
+    // Neither issuers nor revoked certificates can be revoked.
     let mut skipped = issuers(client, mount).await?;
     visit(client, mount, "certs/revoked", |serial| {
         skipped.insert(serial.to_owned());
@@ -195,7 +194,6 @@ async fn all(admin: &Place<'_>, class: Class, requests: u64, quiet: bool) -> Res
     Ok(())
 }
 
-/// The serials of all issuers.
 async fn issuers(client: &mut Client, mount: &str) -> Result<HashSet<String>, String> {
     let list = list(client, &format!("/v1/{mount}/issuers")).await?;
     let infos = list["data"]["key_info"].as_object().into_iter().flat_map(|infos| infos.values());
@@ -212,7 +210,7 @@ pub(crate) async fn count(client: &mut Client, mount: &str, path: &str) -> Resul
     Ok(count)
 }
 
-/// How many certificates there are that are not those of issuers, which cannot be revoked.
+/// Counts the certificates that do not belong to issuers, which cannot be revoked.
 async fn leaves(client: &mut Client, mount: &str) -> Result<u64, String> {
     let (issuers, mut count) = (issuers(client, mount).await?, 0);
     let visitor = |serial: &str| {
@@ -223,8 +221,8 @@ async fn leaves(client: &mut Client, mount: &str) -> Result<u64, String> {
     Ok(count)
 }
 
-/// Shows every serial of a list, as long as `more` says that it wants more. A server that knows no pages gives the whole
-/// list at once, and again when it is asked for more.
+/// Passes the serial numbers of a list to `more` until it returns `false`. A server without pages returns the whole
+/// list, and again for the next page.
 pub(crate) async fn visit(
     client: &mut Client,
     mount: &str,
@@ -249,13 +247,14 @@ pub(crate) async fn visit(
     }
 }
 
-/// A serial as all servers take it behind which a page begins. Some show it with colons and hold `after` against what
-/// they store, octet by octet, which has hyphens; a colon is more than a hyphen, and would skip the rest of the list.
+/// Returns a serial number in the form that all servers accept as `after`. Some return colons, but compare `after` byte
+/// by byte with stored serial numbers, which have hyphens. A colon is greater than a hyphen and would skip the rest of
+/// the list.
 fn with_hyphens(serial: &str) -> String {
     serial.replace(':', "-")
 }
 
-/// A list's answer; null when there is nothing.
+/// Returns the response of a list; null if the list is empty.
 async fn list(client: &mut Client, path: &str) -> Result<Value, String> {
     let method = Method::from_bytes(b"LIST").map_err(|e| e.to_string())?;
     let answer = client.send(method, path, Bytes::new()).await?;
@@ -291,7 +290,7 @@ mod tests {
         assert_eq!(double.asked("LIST /v1/pki/certs?"), 3);
         let bodies = found(&mut client, "pki", u64::MAX).await.unwrap();
         assert_eq!(bodies.len(), certificates - revoked);
-        // A list that ends with a whole page is at its end, too, and one without pages is not asked for twice as long.
+        // A list that ends with a full page is recognized as complete, and one without pages is not counted twice.
         double.hold("full", PAGE, 0);
         assert_eq!(count(&mut client, "full", "certs").await, Ok(PAGE as u64));
         let whole = Double::start(Shape::default());
@@ -318,7 +317,7 @@ mod tests {
         let refused = fill(&open.place(), Stock { certificates: 30, revoked: 20 }, None, true).await.err().unwrap();
         assert!(refused.starts_with("revoke: 0 of 20 requests succeeded"), "{refused}");
         assert!(!double.auto_rebuild("pki"), "it is put back whatever happens");
-        // In a run every answer counts as what it is.
+        // In a run, each such response counts as an error.
         let order = format!(
             "scenario = \"revoke\"\nclients = 2\nrequests = 20\nseconds = 20\n[target]\naddr = \"{}\"\n",
             double.addr

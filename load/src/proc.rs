@@ -1,22 +1,21 @@
-//! CPU time and memory of processes, as `/proc` tells them (proc(5)).
+//! CPU time and memory of processes from `/proc` (proc(5)).
 //!
-//! CPU time is that of a process and everything below it. Nothing is lost when a thread or a process
-//! ends during the run: the kernel adds ended threads to their process, and an ended child to the
-//! parent that waited for it.
+//! CPU time is that of a process and all its descendants. Threads and processes that end during the run are included:
+//! the kernel adds ended threads to their process, and an ended child to the parent that waited for it.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// Clock ticks per second in `/proc`, the same on every Linux that userspace sees (USER_HZ).
+/// Clock ticks per second in `/proc`, the same on every Linux for userspace (USER_HZ).
 const TICKS: f64 = 100.0;
 
-/// CPU seconds of a process and all its descendants so far, user and system. `None`: it is not there.
+/// Returns the user and system CPU seconds of a process and all its descendants; `None` if it does not exist.
 pub(crate) fn cpu_seconds(pid: u32) -> Option<f64> {
     tree_seconds(Path::new("/proc"), pid)
 }
 
-/// Resident memory of a process, in MiB.
+/// Returns the resident memory of a process in MiB.
 pub(crate) fn resident_mib(pid: u32) -> Option<f64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
@@ -24,14 +23,14 @@ pub(crate) fn resident_mib(pid: u32) -> Option<f64> {
     Some(kib / 1024.0)
 }
 
-/// What a process is called, with its number: `bao (pid 4711)`.
+/// Returns name and number of a process: `bao (pid 4711)`.
 pub(crate) fn title(pid: u32) -> String {
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     let name = name.trim_end();
     if name.is_empty() { format!("pid {pid}") } else { format!("{name} (pid {pid})") }
 }
 
-/// Whether a process of a group is there. One that has ended does not count, though nobody may have waited for it.
+/// `true` if a process of the group is alive; zombies do not count.
 pub(crate) fn group_lives(group: u32) -> bool {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let texts = entries
@@ -40,7 +39,7 @@ pub(crate) fn group_lives(group: u32) -> bool {
     texts.into_iter().any(|text| lives_in(&text, group))
 }
 
-/// Whether a line of `/proc/PID/stat` is that of a process of a group which has not ended.
+/// `true` if a line of `/proc/PID/stat` belongs to a live process of the group.
 fn lives_in(stat: &str, group: u32) -> bool {
     let Some((_, rest)) = stat.rsplit_once(')') else { return false };
     let fields: Vec<&str> = rest.split_whitespace().collect();
@@ -48,7 +47,8 @@ fn lives_in(stat: &str, group: u32) -> bool {
     !ended && fields.get(2).and_then(|field| field.parse().ok()) == Some(group)
 }
 
-/// The process that listens on a port of this machine's loopback, or of all its addresses: the oldest of several.
+/// Returns the process that listens on a port of the loopback or of all addresses; of several, the one with the lowest
+/// id.
 pub(crate) fn listener(port: u16) -> Option<u32> {
     let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| fs::read_to_string(path).unwrap_or_default());
     let sockets: Vec<String> = tables.iter().flat_map(|table| listening(table, port)).collect();
@@ -62,12 +62,12 @@ pub(crate) fn listener(port: u16) -> Option<u32> {
     })
 }
 
-/// The sockets of a table of the kernel that listen on a port, as links to them read.
+/// Returns the sockets of a kernel table that listen on a port, in the format of `/proc/PID/fd`.
 fn listening(table: &str, port: u16) -> Vec<String> {
     const LISTEN: &str = "0A";
     let here = |address: &str| {
         let address = address.trim_start_matches('0');
-        // 127.0.0.0/8 and ::1, octets of a word the other way round; nothing but zeros is every address.
+        // 127.0.0.0/8 and ::1 in little-endian words; all zeros is the wildcard address.
         address.is_empty() || address.ends_with("7F") || address == "1000000"
     };
     let socket = |line: &str| {
@@ -79,19 +79,19 @@ fn listening(table: &str, port: u16) -> Vec<String> {
     table.lines().filter_map(socket).collect()
 }
 
-/// What `/proc/PID/stat` says of a process; times in seconds, whole ticks.
+/// Fields of `/proc/PID/stat`. Times in seconds, in whole ticks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Stat {
     parent: u32,
-    /// Of its threads, those that ended too.
+    /// CPU time of its threads, including those that ended.
     own: f64,
-    /// Of its children that ended and were waited for, with theirs.
+    /// CPU time of its ended children that were waited for, including their descendants.
     ended_children: f64,
 }
 
 impl Stat {
     fn parse(text: &str) -> Option<Self> {
-        // The command's name is in parentheses and may hold blanks and parentheses; the state follows.
+        // The command's name is in parentheses and may contain blanks and parentheses; the state follows.
         let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
         let ticks = |field: usize| fields.get(field)?.parse::<f64>().ok();
         Some(Self {
@@ -102,13 +102,13 @@ impl Stat {
     }
 }
 
-/// The sum over the tree below `pid`, itself included.
+/// Returns the sum for `pid` and all its descendants.
 fn tree_seconds(proc: &Path, pid: u32) -> Option<f64> {
     let mut stats = BTreeMap::new();
     let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     for entry in fs::read_dir(proc).ok()?.flatten() {
         let Some(id) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
-        // A process that ends while this reads is in its parent's figures by then, or will be.
+        // A process that ends during this loop is, or will be, included in the figures of its parent.
         let Some(stat) = fs::read_to_string(entry.path().join("stat")).ok().and_then(|text| Stat::parse(&text)) else {
             continue;
         };
@@ -120,15 +120,15 @@ fn tree_seconds(proc: &Path, pid: u32) -> Option<f64> {
     let mut left = vec![pid];
     while let Some(id) = left.pop() {
         let stat = &stats[&id];
-        // Neither says too much: the ticks are cut, and the nanoseconds lack the threads that ended.
+        // The larger one is used, because neither is too large: ticks are truncated, and nanoseconds lack ended
+        // threads.
         sum += stat.own.max(thread_seconds(&proc.join(id.to_string()))) + stat.ended_children;
         left.extend(children.remove(&id).unwrap_or_default());
     }
     Some(sum)
 }
 
-/// CPU seconds of the living threads of a process, counted in nanoseconds; 0 where the kernel keeps no
-/// such count.
+/// Returns the CPU seconds of the live threads of a process, counted in nanoseconds; 0 if the kernel has no such count.
 fn thread_seconds(process: &Path) -> f64 {
     let threads = fs::read_dir(process.join("task")).into_iter().flatten().flatten();
     let texts = threads.filter_map(|thread| fs::read_to_string(thread.path().join("schedstat")).ok());
@@ -141,7 +141,7 @@ mod tests {
     use std::io::{BufRead, BufReader, Write as _};
     use std::process::{Command, Stdio};
 
-    /// Adds a process to a `/proc` of our own: times in ticks, threads in nanoseconds.
+    /// Adds a process to a fake `/proc`: times in ticks, threads in nanoseconds.
     fn process(proc: &Path, pid: u32, parent: u32, own: (u64, u64), ended: (u64, u64), threads: &[u64]) {
         let folder = proc.join(pid.to_string());
         fs::create_dir_all(&folder).unwrap();
@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn children_of_a_real_process_count_before_and_after_they_end() {
-        // A child that works, says so and waits for the word to end; then its parent waits for it.
+        // The child works, reports it and waits for input before it ends; then its parent waits for it.
         let work = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done; echo worked; read end";
         let mut parent = Command::new("sh")
             .args(["-c", &format!("sh -c '{work}'; echo ended; read end")])
@@ -249,7 +249,7 @@ mod tests {
         hears.write_all(b"\n").unwrap();
         parent.wait().unwrap();
         assert!(working > 0.02, "{working}");
-        // What remains of an ended child is in whole ticks.
+        // The time of an ended child is in whole ticks.
         assert!(ended > working - 2.0 / TICKS, "{ended} after {working}");
     }
 }

@@ -1,8 +1,8 @@
-//! The scenario `projects`: what the projects API takes at a million projects and a million workspaces in
-//! one organization, held against 20 ms.
+//! The scenario `projects`: the projects API with a million projects and workspaces in one organization, with a p99
+//! limit of 20 ms.
 //!
-//! The rows are made in the database itself, by statements over series of numbers: through the API it would
-//! take an hour. They are what the API makes, counters included; a second run finds them there.
+//! SQL statements create the rows directly in the database, because the API would take an hour. They match the rows
+//! that the API creates, including the counters. Later runs reuse them.
 
 use std::time::Duration;
 
@@ -17,44 +17,41 @@ use crate::run_context::is_interrupted;
 use crate::server::Started;
 use crate::{Args, report};
 
-/// Projects, and workspaces, when nothing else is said.
+/// Default number of projects, and of workspaces.
 const MANY: u64 = 1_000_000;
-/// Workspaces of one project; every other one has one.
+/// Workspaces of the first project; the others have at most one.
 const LARGE: u64 = 100_000;
-/// Grants of the caller whose lists go by them.
+/// Projects that are granted to the team [`READERS`].
 const GRANTS: u64 = 1_000;
-/// Connections, when nothing else is said, and requests of a part.
+/// Default number of connections, and of requests per part.
 pub(crate) const CLIENTS: usize = 16;
 const REQUESTS: u64 = 20_000;
-/// p99 of whatever has a bound, milliseconds.
+/// p99 limit in milliseconds.
 const MOST: f64 = 20.0;
-/// Different requests of a part.
 const VARIETY: u64 = 2_000;
 
-/// Spreads the names: 2^32 times the golden ratio.
+/// Multiplier that scatters the names (Knuth's multiplicative hash).
 const SCATTER: u64 = 2_654_435_761;
 
 const ORGANIZATION: &str = "load";
-/// The team whose lists go by its grants.
+/// Team whose lists depend on its grants.
 const READERS: &str = "team-loadreaderloadX";
 
-/// Who sends the requests of a part: tokens are made by the server, and not in its database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sender {
-    /// An owner: the user behind the root token of the server.
+    /// An owner: the user of the server's root token.
     Owner,
     /// The team [`READERS`].
     Reader,
 }
 
-/// The tokens of both.
 struct Tokens {
     owner: String,
     reader: String,
 }
 
 impl Tokens {
-    /// Has the server make them.
+    /// Creates the tokens by the API, which also stores them in the server.
     async fn make(server: &Started) -> Result<Self, String> {
         let mut client = Client::connect_as(&server.peer, &server.token, Wire::Projects).await?;
         let account = client.send(Method::GET, "/api/v2/account/details", Bytes::new()).await?;
@@ -78,21 +75,19 @@ impl Tokens {
     }
 }
 
-/// Requests of one kind.
 struct Part {
     name: &'static str,
     sender: Sender,
     method: Method,
-    /// Paths; after a line break the body, where there is one.
+    /// Paths; a body follows after a line break.
     requests: Vec<Bytes>,
     plausible: fn(&Value) -> bool,
-    /// Whether its p99 has a bound; others are looked at to know what they cost.
+    /// `true`: the p99 limit applies. The other parts only report their cost.
     bounded: bool,
-    /// Statuses that are an answer, too: a list that looks at too much is refused.
+    /// `true`: a 503 is also valid, for lists that would read too many rows.
     may_be_refused: bool,
 }
 
-/// Id and text of a token that the server makes at a path.
 async fn made(client: &mut Client, path: &str) -> Result<(String, String), String> {
     let made = client.must(path, &json!({ "data": { "type": "authentication-tokens" } })).await?;
     let id = made["data"]["id"].as_str();
@@ -101,16 +96,16 @@ async fn made(client: &mut Client, path: &str) -> Result<(String, String), Strin
     both.ok_or_else(|| format!("{path}: no token was made"))
 }
 
-/// How much is asked.
+/// Size of the load.
 pub(crate) struct Size {
     pub(crate) clients: usize,
-    /// Of each part.
+    /// Requests of each part; `None` for the default.
     pub(crate) requests: Option<u64>,
     pub(crate) seconds: u64,
     pub(crate) quiet: bool,
 }
 
-/// Fills the store, and shows what every part that has a bound measured; how many projects there are.
+/// Fills the store and measures every part with a limit. Returns the number of projects.
 pub(crate) async fn bounded(
     server: &Started,
     many: u64,
@@ -126,7 +121,7 @@ pub(crate) async fn bounded(
     Ok(there)
 }
 
-/// Fills the store, runs every part and prints the verdict; an error when a bound is missed.
+/// Fills the store, runs every part and prints the verdict. Fails if a limit is exceeded.
 pub(crate) async fn run(args: &Args) -> Result<(), String> {
     let launch = args.launch()?;
     launch.postgres.ok_or("projects: --postgres must name PostgreSQL's programs, or auto")?;
@@ -152,20 +147,20 @@ pub(crate) async fn run(args: &Args) -> Result<(), String> {
     if missed == 0 { Ok(()) } else { Err(format!("{missed} parts miss their bound")) }
 }
 
-/// Makes the organization where there is none; how many projects it has then, `many` at least.
+/// Creates the organization if it is missing. Returns the number of its projects, at least `many`.
 fn fill(server: &Started, many: u64, quiet: bool) -> Result<u64, String> {
     let there = format!("SELECT 1 FROM organizations WHERE name_lc = '{ORGANIZATION}'");
     if server.psql(&there)?.is_empty() {
         report::begun(quiet, &format!("making {many} projects"));
-        // Statements that are sent together are one transaction: all of it is there, or nothing.
+        // Statements that are sent together are one transaction.
         server.psql(&statements(many).join(";\n"))?;
     }
     let count = "SELECT count(*) FROM projects p JOIN organizations o ON o.id = p.org_id";
     enough(&server.psql(&format!("{count} WHERE o.name_lc = '{ORGANIZATION}'"))?, many)
 }
 
-/// The projects that were counted, if they are enough: names, workspaces and grants are those of the number that was made
-/// at first, so that none can be added.
+/// Parses the number of projects; fails if there are fewer than `many`. None can be added, because names, workspaces
+/// and grants depend on the number at creation.
 fn enough(counted: &str, many: u64) -> Result<u64, String> {
     let there: u64 = counted.parse().map_err(|_| format!("projects: they cannot be counted: {counted}"))?;
     if there < many {
@@ -176,12 +171,11 @@ fn enough(counted: &str, many: u64) -> Result<u64, String> {
     Ok(there)
 }
 
-/// An external id that is a number: base 58 has no 0.
+/// Returns SQL for the external id of a number. Base 58 has no 0.
 fn external(prefix: &str, number: &str) -> String {
     format!("'{prefix}-' || translate(lpad(({number})::text, 16, 'z'), '0', 'A')")
 }
 
-/// One statement for each kind of row.
 fn statements(many: u64) -> Vec<String> {
     let now = "(extract(epoch FROM now()) * 1000000)::bigint";
     let org = format!("(SELECT id FROM organizations WHERE name_lc = '{ORGANIZATION}')");
@@ -231,18 +225,17 @@ fn statements(many: u64) -> Vec<String> {
     ]
 }
 
-/// The external id of a number, as [`external`] makes it.
+/// Returns the external id of a number, like [`external`].
 fn id(prefix: &str, number: u64) -> String {
     let digits = number.to_string().replace('0', "A");
     format!("{prefix}-{digits:z>16}")
 }
 
-/// The name of a project, as [`statements`] makes it.
+/// Returns the name of a project, like [`statements`].
 fn name(number: u64) -> String {
     format!("svc-{:x}-{number}", number * SCATTER % (1 << 32))
 }
 
-/// Seven letters out of a name.
 fn part_of(name: &str) -> &str {
     name.get(4..11).unwrap_or(name)
 }
@@ -260,7 +253,7 @@ fn parts(many: u64) -> Vec<Part> {
         may_be_refused: false,
     };
     let moves = |n: u64| {
-        // Ordinary workspaces, each to a project of its own, there and back over the run.
+        // Moves workspaces of small projects to other projects.
         let (workspace, project) = (id("ws", many - n % (many / 2)), id("prj", many - (n * 31 + 17) % (many / 2)));
         Bytes::from(format!(
             "/api/v2/projects/{project}/relationships/workspaces\n{}",
@@ -332,7 +325,7 @@ fn title(store: &str, projects: u64) {
     println!("  {:<45}{:>9}{:>9}{:>9}{:>9}{:>11}", "", "requests", "per s", "p50 ms", "p99 ms", "CPU µs");
 }
 
-/// Prints a line; whether the part's bound holds.
+/// Prints a row. Returns `true` if the limit is met.
 #[allow(clippy::print_stdout, reason = "the table is what this program is for")]
 fn line(part: &Part, figures: &Figures) -> bool {
     let holds = holds(part, figures);

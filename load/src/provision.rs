@@ -1,7 +1,7 @@
-//! Creates what a run needs on a server (mounts, roles, policies, tokens, authentication methods) and removes it.
+//! Creates the objects of a run on a server (mounts, roles, policies, tokens, authentication methods) and removes them.
 //!
-//! Nothing that exists is rewritten: names are unique to the run, and a name that the caller gives must be free.
-//! Removal is in `Drop`, so that it happens after a success, a failure and an interruption.
+//! Existing objects are never overwritten: generated names are unique to the run, and a name that the user gives must
+//! be unused. Objects are removed in `Drop`, so also after a failure or an interruption.
 
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
@@ -14,12 +14,10 @@ use serde_json::{Value, json};
 use crate::client::{Answer, Client, Peer, Wire};
 use crate::run_context;
 
-/// Prefix of all names that this program chooses.
 const NAME_PREFIX: &str = "signet-load";
-/// Time limit of a request that creates or removes something; a mount with many certificates takes longest.
+/// Time limit of a request that creates or removes an object; a mount with many certificates takes longest.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// An object that the run has created, and the request that removes it.
 #[derive(Clone, Debug)]
 struct Created {
     what: String,
@@ -27,23 +25,23 @@ struct Created {
     method: Method,
     path: String,
     body: Bytes,
-    /// `--keep` spares it.
+    /// `true`: `--keep` applies to it.
     may_be_kept: bool,
 }
 
-/// Creates objects on one server, and removes them when it is dropped.
+/// Creates objects on one server, and removes them on drop.
 pub(crate) struct Provisioner {
     peer: Peer,
     token: String,
     name: String,
     numbered: Cell<u32>,
-    /// Mounts, roles and policies stay on the server; tokens are revoked nevertheless.
+    /// `true`: mounts, roles and policies stay on the server; tokens are revoked nevertheless.
     keep: bool,
     created: RefCell<Vec<Created>>,
 }
 
 impl Provisioner {
-    /// For a server and a token that may create mounts, roles, policies and tokens there.
+    /// Creates a provisioner; `token` must be able to create mounts, roles, policies and tokens there.
     pub(crate) fn new(peer: &Peer, token: &str, keep: bool) -> Result<Self, String> {
         let mut random = [0; 4];
         SystemRandom::new().fill(&mut random).map_err(|e| e.to_string())?;
@@ -57,24 +55,24 @@ impl Provisioner {
         })
     }
 
-    /// The name of the run's role and policy, and the prefix of its other names.
+    /// Returns the name of the run's role and policy, which is also the prefix of its other names.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    /// A name that the run has not used yet.
+    /// Returns a name that the run has not used yet.
     pub(crate) fn fresh_name(&self) -> String {
         let number = self.numbered.get() + 1;
         self.numbered.set(number);
         format!("{}-{number}", self.name)
     }
 
-    /// Enables a secrets engine; the server refuses a path in use.
+    /// Enables a secrets engine; the server rejects a path in use.
     pub(crate) async fn mount(&self, name: &str, body: &Value) -> Result<(), String> {
         self.create("mount", name, &format!("/v1/sys/mounts/{name}"), body).await.map(drop)
     }
 
-    /// Enables an authentication method; the server refuses a path in use.
+    /// Enables an authentication method; the server rejects a path in use.
     pub(crate) async fn auth_method(&self, name: &str, body: &Value) -> Result<(), String> {
         self.create("authentication method", name, &format!("/v1/sys/auth/{name}"), body).await.map(drop)
     }
@@ -89,7 +87,7 @@ impl Provisioner {
         self.create_absent("policy", name, &format!("/v1/sys/policies/acl/{name}"), &json!({ "policy": text })).await
     }
 
-    /// Creates an object whose path can be read, unless something is there that the run did not create.
+    /// Creates an object with a readable path. Fails if the path exists and the run did not create it.
     pub(crate) async fn create_absent(&self, kind: &str, name: &str, path: &str, body: &Value) -> Result<(), String> {
         if !self.owns(path) && self.exists(path).await? {
             return Err(format!("{kind}: the {kind} {name} exists: --prepared uses it"));
@@ -97,7 +95,7 @@ impl Provisioner {
         self.create(kind, name, path, body).await.map(drop)
     }
 
-    /// Creates a token; its body needs no name.
+    /// Creates a token.
     pub(crate) async fn token(&self, body: &Value) -> Result<String, String> {
         let path = "/v1/auth/token/create";
         let created = succeeded(path, self.send(Wire::Secrets, Method::POST, path, body).await?)?;
@@ -114,18 +112,18 @@ impl Provisioner {
         Ok(token.to_owned())
     }
 
-    /// Has an object removed that the load itself creates, or another request has created.
+    /// Registers an object for removal that the load itself or another request creates.
     pub(crate) fn remove_later(&self, what: String, wire: Wire, path: String) {
         let (method, body) = (Method::DELETE, Bytes::new());
         self.created.borrow_mut().push(Created { what, wire, method, path, body, may_be_kept: true });
     }
 
-    /// Sends a request to its end, also after a signal, and expects success.
+    /// Sends a POST that must succeed. It completes even after a signal.
     pub(crate) async fn must(&self, path: &str, body: &Value) -> Result<Value, String> {
         succeeded(path, self.send(Wire::Secrets, Method::POST, path, body).await?)
     }
 
-    /// Reads a path: `true` when it exists.
+    /// Returns `true` if the path exists.
     pub(crate) async fn exists(&self, path: &str) -> Result<bool, String> {
         let answer = self.send(Wire::Secrets, Method::GET, path, &Value::Null).await?;
         match answer.status {
@@ -139,7 +137,8 @@ impl Provisioner {
         self.created.borrow().iter().any(|created| created.path == path)
     }
 
-    /// The removal is noted before the request is sent: the answer may never come. A refusal created nothing.
+    /// Creates an object. Its removal is registered first, because the response may never arrive; a rejected request
+    /// created nothing.
     async fn create(&self, kind: &str, name: &str, path: &str, body: &Value) -> Result<Value, String> {
         let is_new = !self.owns(path);
         if is_new {
@@ -167,7 +166,7 @@ impl Drop for Provisioner {
             return;
         }
         let (peer, token, listed) = (self.peer.clone(), self.token.clone(), created.clone());
-        // A runtime on another thread: this one's is not free to wait.
+        // A separate thread with its own runtime, because this thread's runtime cannot block.
         let removal = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             runtime.map(|runtime| runtime.block_on(remove(&peer, &token, created)))
@@ -181,12 +180,12 @@ impl Drop for Provisioner {
     }
 }
 
-/// Removes objects in the reverse order of their creation; what is left, and why.
+/// Removes objects in reverse order of creation. Returns those that are left, with causes.
 async fn remove(peer: &Peer, token: &str, created: Vec<Created>) -> Vec<String> {
     let mut left = Vec::new();
     let mut unreachable = None;
     for Created { what, wire, method, path, body, .. } in created.into_iter().rev() {
-        // A server that does not answer is asked once.
+        // A server that does not respond gets only one request.
         if let Some(cause) = &unreachable {
             left.push(format!("{what}: {cause}"));
             continue;
@@ -203,7 +202,7 @@ async fn remove(peer: &Peer, token: &str, created: Vec<Created>) -> Vec<String> 
     left
 }
 
-/// Sends a request on a connection of its own, within the time limit.
+/// Sends a request on a separate connection, within the time limit.
 async fn send(peer: &Peer, token: &str, wire: Wire, method: Method, path: &str, body: Bytes) -> Result<Answer, String> {
     let exchange = async { Client::connect_as(peer, token, wire).await?.send(method, path, body).await };
     let limit = REQUEST_TIMEOUT.as_secs();

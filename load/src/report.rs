@@ -1,4 +1,4 @@
-//! The figures as a table, as JSON and as a page.
+//! The results as a table, as JSON and as a page.
 
 use std::path::PathBuf;
 
@@ -14,41 +14,41 @@ use crate::scenario::Plan;
 use crate::server::Start;
 use crate::timeline;
 
-/// The share of the requests that are due which need not be sent for a rate to have been kept, and one of any number.
+/// Fraction of the due requests that may remain unsent at a rate that counts as kept; one request always may.
 const MOST_UNSENT: f64 = 0.001;
 
-/// All there is to say of a run.
+/// Contents of the report of a run.
 pub(crate) struct Report<'a> {
     pub(crate) plan: &'a Plan,
-    /// `SQLite`, `PostgreSQL 15.8`, or what was said of a server that is not ours.
+    /// `SQLite`, `PostgreSQL 15.8`, or the user's description of a running server's store.
     pub(crate) store: Option<String>,
-    /// The process whose CPU time and memory are told.
+    /// Process whose CPU time and memory are reported.
     pub(crate) process: Option<String>,
-    /// How long it took to start.
+    /// Startup times of the server.
     pub(crate) start: Option<Start>,
-    /// What the mount held before the run, where it was counted.
+    /// Contents of the mount before the run, if counted.
     pub(crate) stock: Option<Stock>,
     pub(crate) figures: &'a Figures,
     pub(crate) anchors: &'a Anchors,
 }
 
-/// Where figures are written besides being printed.
+/// Output files, in addition to standard output.
 #[derive(clap::Args, Clone, Debug, Default)]
 #[group(skip)]
 pub(crate) struct Outputs {
     /// Write the figures to this file as JSON.
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
-    /// Write a report with plots to this file.
+    /// Write a report with charts to this file.
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
-    /// The commit of the server, for the report.
+    /// Commit of the server, for the report.
     #[arg(long, value_name = "ID")]
     pub(crate) commit: Option<String>,
 }
 
 impl Outputs {
-    /// Writes figures, which are an object, with the machine and the commit.
+    /// Writes results, a JSON object, together with the machine and the commit.
     pub(crate) fn write_json(&self, json: &Value) -> Result<(), String> {
         let Some(path) = &self.json else { return Ok(()) };
         let mut json = json.clone();
@@ -59,7 +59,7 @@ impl Outputs {
         std::fs::write(path, format!("{json:#}\n")).map_err(|e| format!("writing {}: {e}", path.display()))
     }
 
-    /// Writes what is wanted.
+    /// Writes the requested files.
     pub(crate) fn write<'a>(&self, json: &Value, page: impl FnOnce() -> Page<'a>) -> Result<(), String> {
         self.write_json(json)?;
         let Some(path) = &self.html else { return Ok(()) };
@@ -76,20 +76,20 @@ impl Figures {
         class.count() as f64 / self.elapsed.as_secs_f64()
     }
 
-    /// Microseconds per successful request, where there are any; of a single class only, because classes cost differently.
+    /// Returns microseconds per successful request. `None` without such requests, and for several classes, because
+    /// their costs differ.
     pub(crate) fn per_request(&self, cpu: Option<f64>) -> Option<f64> {
         let [class] = &self.classes[..] else { return None };
         cpu.filter(|_| class.count() > 0).map(|cpu| cpu * 1e6 / class.count() as f64)
     }
 
-    /// Whether any request failed, or none of the first class succeeded.
+    /// `true` if any request failed, or none of the first class succeeded.
     pub(crate) fn failed(&self) -> bool {
         let none = self.classes.first().is_none_or(|class| class.count() == 0);
         none || self.classes.iter().any(|class| !class.errors.is_empty())
     }
 
-    /// What is wrong with a run, if anything: failed requests, or a rate that was asked for and not kept. Then it says
-    /// nothing of how the server does at that rate.
+    /// Returns an error for an interruption, failed requests, or a rate that was not kept.
     pub(crate) fn outcome(&self) -> Result<(), String> {
         if self.interrupted {
             return Err(INTERRUPTED.to_owned());
@@ -99,7 +99,7 @@ impl Figures {
         }
         let sent: u64 = self.classes.first().map_or(0, Answered::count);
         let due = sent + self.unsent;
-        // A few that are due at the very end may find it over.
+        // A few requests that are due at the very end may remain unsent.
         if self.unsent as f64 > (due as f64 * MOST_UNSENT).max(1.0) {
             return Err(format!(
                 "the rate was not kept: {} of {due} requests that were due were not sent",
@@ -109,7 +109,7 @@ impl Figures {
         Ok(())
     }
 
-    /// All that was measured, the course of it too.
+    /// Returns all results, including their course over time.
     pub(crate) fn json(&self) -> Value {
         let cpu = self.cpu;
         json!({
@@ -188,7 +188,7 @@ impl Figures {
 }
 
 impl Report<'_> {
-    /// The rate of RSA keys (the last class of a run that makes some) as a share of what the cores can do.
+    /// Returns the rate of RSA keys (the last class of such a run) relative to what the cores can generate.
     fn rsa_share(&self) -> Option<f64> {
         let rate = self.figures.classes.last().map(|class| self.figures.rate(class))?;
         self.anchors.rsa_2048_per_second().map(|limit| rate / limit)
@@ -218,7 +218,7 @@ impl Report<'_> {
         json
     }
 
-    /// The same as a page with plots.
+    /// Returns the report as a page with charts.
     pub(crate) fn page(&self, title: &str) -> Page<'_> {
         let mut facts = [environment(), plan_facts(self.plan), machine_facts(self.anchors)].concat();
         facts.push(("store".to_owned(), self.store.clone().unwrap_or_else(|| "of a running server".to_owned())));
@@ -286,12 +286,12 @@ impl Report<'_> {
     }
 }
 
-/// How long a start took.
+/// Describes the startup times.
 pub(crate) fn start_text(start: Start) -> String {
     format!("listens after {:.2} s, first CRL after {:.2} s", start.listening.as_secs_f64(), start.crl.as_secs_f64())
 }
 
-/// Says what a mount holds.
+/// Prints the contents of a mount.
 #[allow(clippy::print_stdout, reason = "the table is what this program is for")]
 pub(crate) fn print_stock(stock: Stock) {
     println!("  certificates    {}", stock_text(stock));
@@ -301,7 +301,7 @@ fn stock_text(stock: Stock) -> String {
     format!("{}, {} of them revoked", stock.certificates, stock.revoked)
 }
 
-/// What is asked, how and for how long.
+/// Returns scenario, load and limits of a plan.
 pub(crate) fn plan_facts(plan: &Plan) -> Facts {
     let mut load = match plan.pace.rate {
         Some(rate) => format!("{} a second by at most {} connections", number(rate), plan.clients),
@@ -318,7 +318,7 @@ pub(crate) fn plan_facts(plan: &Plan) -> Facts {
     facts.map(|(name, text)| (name.to_owned(), text)).to_vec()
 }
 
-/// What the machine does at best.
+/// Returns the reference measurements of the machine.
 pub(crate) fn machine_facts(anchors: &Anchors) -> Facts {
     let crypto = format!(
         "P-256 sign {:.1} µs, verify {:.1} µs, keygen {:.1} µs; SHA-256 {:.2} GB/s",
@@ -331,7 +331,7 @@ pub(crate) fn machine_facts(anchors: &Anchors) -> Facts {
     vec![("machine at best".to_owned(), crypto), ("disk".to_owned(), disk)]
 }
 
-/// A number as one reads it: thousands apart, and as many decimals as matter.
+/// Formats a number with thousands separators and significant decimals.
 pub(crate) fn number(value: f64) -> String {
     let decimals = match value.abs() {
         size if size >= 100.0 || size == 0.0 => 0,
@@ -371,7 +371,7 @@ fn optional(value: Option<f64>) -> String {
     value.map_or_else(|| "-".to_owned(), |v| format!("{v:.1}"))
 }
 
-/// The median, of an even number the mean of both in the middle.
+/// Returns the median; for an even count, the mean of the two middle values.
 pub(crate) fn median(mut of: Vec<f64>) -> Option<f64> {
     of.sort_by(f64::total_cmp);
     let middle = of.len() / 2;
@@ -379,7 +379,7 @@ pub(crate) fn median(mut of: Vec<f64>) -> Option<f64> {
     Some(if of.len() % 2 == 1 { upper } else { (of[middle - 1] + upper) / 2.0 })
 }
 
-/// Says what is done now, where nobody sees a progress bar.
+/// Prints the current step to standard error, unless `quiet` is set.
 #[allow(clippy::print_stderr, reason = "standard output is for the figures")]
 pub(crate) fn begun(quiet: bool, text: &str) {
     if !quiet {
@@ -387,7 +387,7 @@ pub(crate) fn begun(quiet: bool, text: &str) {
     }
 }
 
-/// Says what went wrong.
+/// Prints an error to standard error.
 #[allow(clippy::print_stderr, reason = "a command's error goes to standard error")]
 pub(crate) fn complain(text: &str) {
     eprintln!("signet-load: {text}");

@@ -1,7 +1,7 @@
-//! State of one command that all of its parts share: the request to stop, the servers that it measures, the log files
-//! of servers that it starts, and the objects that it leaves on a server.
+//! State shared by all parts of one command: the stop request, the measured servers, the log files of started servers,
+//! and the objects left on a server.
 //!
-//! A task-local, so that tests that run side by side do not see each other.
+//! It is task-local, so that concurrent tests do not see each other's state.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -12,7 +12,7 @@ use std::rc::Rc;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-/// The error of work that was cut short by a signal.
+/// Error of work that a signal interrupted.
 pub(crate) const INTERRUPTED: &str = "interrupted";
 
 tokio::task_local! {
@@ -25,7 +25,7 @@ tokio::task_local! {
 pub(crate) struct ServerFacts {
     pub(crate) name: String,
     pub(crate) address: String,
-    /// Program, version and commit, as far as the server shows them.
+    /// Program, version and commit, as far as the server reports them.
     pub(crate) version: Option<String>,
 }
 
@@ -39,7 +39,7 @@ impl ServerFacts {
     }
 }
 
-/// Collected while a command runs, and printed at its end.
+/// Notes that are collected during a command and printed at its end.
 #[derive(Debug, Default)]
 pub(crate) struct Notes {
     servers: Vec<ServerFacts>,
@@ -49,23 +49,23 @@ pub(crate) struct Notes {
 }
 
 impl Notes {
-    /// Log files that still exist.
+    /// Returns the log files that still exist.
     pub(crate) fn logs(&self) -> Vec<&Path> {
         self.logs.iter().map(PathBuf::as_path).filter(|path| path.exists()).collect()
     }
 
-    /// Objects that the caller asked to keep.
+    /// Returns the objects that the user asked to keep.
     pub(crate) fn kept(&self) -> &[String] {
         &self.kept
     }
 
-    /// Objects that could not be removed, and why.
+    /// Returns the objects that could not be removed, with causes.
     pub(crate) fn left(&self) -> &[String] {
         &self.left
     }
 }
 
-/// Runs a command that ends early when `stop` becomes true.
+/// Runs a command that should end early when `stop` becomes true.
 pub(crate) async fn scope<T>(stop: watch::Receiver<bool>, command: impl Future<Output = T>) -> (T, Notes) {
     let notes = Rc::<RefCell<Notes>>::default();
     let output = NOTES.scope(Rc::clone(&notes), STOP.scope(stop, command)).await;
@@ -76,7 +76,7 @@ pub(crate) fn is_interrupted() -> bool {
     STOP.try_with(|stop| *stop.borrow()).unwrap_or(false)
 }
 
-/// Returns when the command is to stop; never outside of one.
+/// Waits until the command should stop; outside of a command, forever.
 pub(crate) async fn interrupted() {
     if let Ok(mut stop) = STOP.try_with(Clone::clone)
         && stop.wait_for(|stop| *stop).await.is_ok()
@@ -86,7 +86,7 @@ pub(crate) async fn interrupted() {
     std::future::pending().await
 }
 
-/// Gives up work when the command is to stop.
+/// Cancels work when the command should stop.
 pub(crate) async fn unless_interrupted<T>(work: impl Future<Output = Result<T, String>>) -> Result<T, String> {
     tokio::select! {
         biased;
@@ -95,7 +95,7 @@ pub(crate) async fn unless_interrupted<T>(work: impl Future<Output = Result<T, S
     }
 }
 
-/// Runs work to its end even when the command is to stop: it creates or restores something on the server.
+/// Runs work to its end even if the command should stop, because it creates or restores something on the server.
 pub(crate) async fn shielded<T>(work: impl Future<Output = T>) -> T {
     let (_open, never) = watch::channel(false);
     STOP.scope(never, work).await
@@ -127,7 +127,7 @@ pub(crate) fn note_left(what: String) {
     note(|notes| notes.left.push(what));
 }
 
-/// The servers that the command has reached so far.
+/// Returns the servers that the command has contacted so far.
 pub(crate) fn servers() -> Vec<ServerFacts> {
     NOTES.try_with(|notes| notes.borrow().servers.clone()).unwrap_or_default()
 }

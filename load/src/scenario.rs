@@ -1,4 +1,4 @@
-//! The scenarios: what they need on the server, and what their clients ask for.
+//! The scenarios: their objects on the server, and the requests of their clients.
 
 use std::time::Duration;
 
@@ -12,18 +12,17 @@ use crate::ocsp::Asked;
 use crate::pace::Pace;
 use crate::{login, preload};
 
-/// CSRs made before a `sign` run; each is sent many times.
+/// CSRs generated before a `sign` run; each is sent many times.
 const CSRS: usize = 256;
-/// Suffix of the role for RSA keys.
 const RSA: &str = "-rsa";
-/// Life of a root that is made here, and of the mount's certificates at most.
+/// Lifetime of a root that is created here, and maximum lifetime of the mount's certificates.
 pub(crate) const ROOT_TTL: &str = "87600h";
-/// Life of what is asked for from a root of somebody else's, which may itself not live for long.
+/// Lifetime of certificates of an existing root, which may expire soon itself.
 const SHORT_TTL: &str = "24h";
-/// How much longer than a run its token lives, seconds.
+/// Lifetime of the token beyond the run, in seconds.
 const TOKEN_BESIDE: u64 = 3600;
 
-/// A run.
+/// Parameters of a run.
 #[derive(Clone)]
 pub(crate) struct Plan {
     pub(crate) scenario: Scenario,
@@ -35,24 +34,24 @@ pub(crate) struct Plan {
     pub(crate) key_type: String,
     pub(crate) key_bits: u32,
     pub(crate) no_store: bool,
-    /// The mount builds its CRLs by the timer, not while somebody waits who revokes.
+    /// `true`: the timer builds the mount's CRLs, not each revocation.
     pub(crate) auto_rebuild: bool,
-    /// The role that is asked for.
+    /// Role of the requests; `None` for the run's own.
     pub(crate) role: Option<String>,
-    /// Mount, root and role exist, and the token may use them: nothing is made.
+    /// `true`: an existing mount, root and role are used as they are.
     pub(crate) prepared: bool,
     pub(crate) quiet: bool,
-    /// Bodies of `revoke`; found, and made where they are missing, unless they are given.
+    /// Request bodies of `revoke`; if empty, certificates are found or issued.
     pub(crate) serials: Vec<Bytes>,
 }
 
 impl Plan {
-    /// Whether the server makes RSA keys: then their generation is a limit of the run.
+    /// `true` if the server generates RSA keys, which then limits the rate.
     pub(crate) fn makes_rsa(&self) -> bool {
         self.scenario == Scenario::Mixed || (self.scenario == Scenario::Issue && self.key_type == "rsa")
     }
 
-    /// Whether it can be run at all, as far as that is known before.
+    /// Rejects a plan that cannot be run.
     pub(crate) fn check(&self) -> Result<(), String> {
         if self.scenario == Scenario::Sign { algorithm(self).map(drop) } else { Ok(()) }
     }
@@ -62,23 +61,23 @@ impl Plan {
         Bounds { requests: self.requests, time, pace: self.pace, quiet: self.quiet }
     }
 
-    /// The role of the requests: the caller's, or the run's own.
+    /// Returns the role of the requests: the user's, or the run's own.
     pub(crate) fn role<'a>(&'a self, admin: &Place<'a>) -> &'a str {
         self.role.as_deref().unwrap_or(admin.provisioner.name())
     }
 
-    /// The role for certificates that are missing in the store; `None` creates one.
+    /// Returns the role for certificates missing in the store; `None` to create one.
     pub(crate) fn preload_role(&self) -> Option<&str> {
         self.role.as_deref().filter(|_| self.prepared)
     }
 
-    /// Life of the certificates: where the mount is made here, a run on the same store months later finds them valid,
-    /// and can revoke them.
+    /// Returns the lifetime of the certificates. In a mount created here it is long, so that a run on the same store
+    /// months later can revoke them.
     fn ttl(&self) -> &'static str {
         if self.prepared { SHORT_TTL } else { preload::TTL }
     }
 
-    /// Life of the token that asks: the run, and time enough for what is made before it and answered after it.
+    /// Returns the lifetime of the token: the run, and time for preparation and late responses.
     fn token_ttl(&self) -> String {
         format!("{}s", self.seconds.saturating_add(TOKEN_BESIDE))
     }
@@ -95,7 +94,7 @@ pub(crate) async fn run(plan: &Plan, admin: &Place<'_>, watched: Watched) -> Res
     drive(&place, classes, &plan.bounds(), watched).await
 }
 
-/// Creates what the plan needs on the server; the token and the classes of its clients.
+/// Creates the objects of the plan on the server. Returns the token and the classes of its clients.
 pub(crate) async fn workload(plan: &Plan, admin: &Place<'_>) -> Result<(String, Vec<Class>), String> {
     let open = |class: Class| (String::new(), vec![class]);
     let (clients, role) = (plan.clients, plan.role(admin));
@@ -145,7 +144,7 @@ pub(crate) async fn workload(plan: &Plan, admin: &Place<'_>) -> Result<(String, 
     })
 }
 
-/// What a `revoke` run sends, after the mount was told when to build its CRLs.
+/// Returns the request bodies of a `revoke` run, and selects how the mount builds its CRLs.
 async fn serials(plan: &Plan, admin: &Place<'_>) -> Result<Vec<Bytes>, String> {
     let (serials, _) = preload::to_revoke(admin, plan.requests, plan.preload_role(), plan.quiet).await?;
     if !plan.prepared {
@@ -175,7 +174,7 @@ pub(crate) async fn prepare(plan: &Plan, admin: &Place<'_>) -> Result<String, St
     provisioner.token(&json!({ "policies": [provisioner.name()], "ttl": plan.token_ttl() })).await
 }
 
-/// Looks the mount up: `true` when it exists.
+/// Returns `true` if the mount exists.
 pub(crate) async fn has_mount(admin: &Place<'_>) -> Result<bool, String> {
     let mounts = admin.connect().await?.send(Method::GET, "/v1/sys/mounts", Bytes::new()).await?;
     if mounts.status != StatusCode::OK {
@@ -183,18 +182,18 @@ pub(crate) async fn has_mount(admin: &Place<'_>) -> Result<bool, String> {
     }
     let mounts: Value = serde_json::from_slice(&mounts.body).map_err(|e| format!("sys/mounts: {e}"))?;
     let name = format!("{}/", admin.mount);
-    // Some servers list mounts in the envelope alone, others also next to it.
+    // Some servers list mounts only in `data`, others at the top level as well.
     Ok(mounts["data"].get(&name).or(mounts.get(&name)).is_some())
 }
 
-/// Creates the mount, with a root of P-256.
+/// Creates the mount with a P-256 root.
 pub(crate) async fn make_mount(admin: &Place<'_>) -> Result<(), String> {
     let mount = json!({ "type": "pki", "config": { "max_lease_ttl": ROOT_TTL } });
     admin.provisioner.mount(admin.mount, &mount).await?;
     ensure_root(admin).await
 }
 
-/// Creates a root of P-256 if the mount has none.
+/// Creates a P-256 root if the mount has none.
 pub(crate) async fn ensure_root(admin: &Place<'_>) -> Result<(), String> {
     let root = admin.connect().await?.send(Method::GET, &admin.path("ca"), Bytes::new()).await?;
     if root.status == StatusCode::OK && !root.body.is_empty() {
@@ -204,7 +203,7 @@ pub(crate) async fn ensure_root(admin: &Place<'_>) -> Result<(), String> {
     admin.provisioner.must(&admin.path("root/generate/internal"), &root).await.map(drop)
 }
 
-/// A role that allows the names asked for here.
+/// Returns a role that allows the names of the requests.
 pub(crate) fn role(key_type: &str, key_bits: u32, no_store: bool) -> Value {
     json!({
         "key_type": key_type,
@@ -215,13 +214,13 @@ pub(crate) fn role(key_type: &str, key_bits: u32, no_store: bool) -> Value {
     })
 }
 
-/// Clients that ask for the complete CRL.
+/// Returns clients that request the complete CRL.
 pub(crate) fn complete_crl(place: &Place<'_>, clients: usize) -> Class {
     let (name, path) = ("complete CRL".to_owned(), place.path("crl"));
     Class { name, clients, path, plausible: |answer| answer[0] == 0x30, ..Class::default() }
 }
 
-/// Clients that ask for keys and certificates of a role.
+/// Returns clients that request keys and certificates by a role.
 pub(crate) fn issuing(name: String, clients: usize, mount: &str, role: &str, ttl: &str) -> Class {
     let body = json!({ "common_name": "load.example.test", "alt_names": "www.example.test", "ttl": ttl });
     let bodies = vec![Bytes::from(body.to_string())];
@@ -229,14 +228,13 @@ pub(crate) fn issuing(name: String, clients: usize, mount: &str, role: &str, ttl
     Class { name, clients, method: Method::POST, path, bodies, plausible: certified, ..Class::default() }
 }
 
-/// Whether an answer holds a certificate and its serial.
+/// `true` if the response has a certificate and a serial number.
 fn certified(answer: &Value) -> bool {
     let certificate = answer["data"]["certificate"].as_str();
     certificate.is_some_and(|pem| pem.starts_with("-----BEGIN CERTIFICATE-----"))
         && answer["data"]["serial_number"].is_string()
 }
 
-/// What the keys of CSRs are for.
 fn algorithm(plan: &Plan) -> Result<&'static rcgen::SignatureAlgorithm, String> {
     match (plan.key_type.as_str(), plan.key_bits) {
         ("ec", 0 | 256) => Ok(&rcgen::PKCS_ECDSA_P256_SHA256),

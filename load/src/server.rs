@@ -1,4 +1,4 @@
-//! A server started for the run, with its store: the embedded one or a PostgreSQL cluster.
+//! A server that is started for the run, with the embedded store or a PostgreSQL cluster.
 
 use std::fs::{DirBuilder, Permissions};
 use std::io::{BufRead as _, BufReader};
@@ -20,20 +20,19 @@ use crate::proc;
 use crate::provision::Provisioner;
 use crate::run_context::{self, ServerFacts};
 
-/// The mount that `dev` makes.
+/// The mount that `dev` creates.
 pub(crate) const MOUNT: &str = "pki";
-/// The folder of a server's own data, below that of the run.
+/// Folder of a server's own data, below that of the run.
 const NODE: &str = "signet";
-/// The root token of the servers.
 const TOKEN: &str = "load-generator-root";
-/// Longest time for a process of ours to end in good order.
+/// Time limit for a process to stop.
 const STOP: Duration = Duration::from_secs(60);
 
-/// A process of ours; when this is dropped it is told to end, and waited for.
+/// A child process. Drop signals it to stop and waits for it.
 pub(crate) struct Process {
     child: Child,
     stop: Signal,
-    /// It leads a group, and all of the group are told.
+    /// `true`: it leads a process group, and signals go to the whole group.
     group: bool,
 }
 
@@ -42,7 +41,7 @@ impl Process {
         Self { child, stop, group: false }
     }
 
-    /// A process that was started as the leader of a group: a shell, and whatever it started.
+    /// Wraps a process that was started as the leader of a group: a shell with its children.
     pub(crate) fn group(child: Child, stop: Signal) -> Self {
         Self { child, stop, group: true }
     }
@@ -51,13 +50,13 @@ impl Process {
         self.child.id()
     }
 
-    /// Whether it has ended, and all of its group.
+    /// `true` if it has ended, and all of its group.
     pub(crate) fn ended(&mut self) -> bool {
         let ended = !matches!(self.child.try_wait(), Ok(None));
         ended && !(self.group && proc::group_lives(self.pid()))
     }
 
-    /// Sends a signal to the process, or its group. It may end at this moment; then nobody gets it.
+    /// Sends a signal to the process or its group, ignoring a process that has just ended.
     fn signal(&self, signal: Signal) {
         let Some(pid) = i32::try_from(self.pid()).ok().and_then(Pid::from_raw) else { return };
         let _ = if self.group { kill_process_group(pid, signal) } else { kill_process(pid, signal) };
@@ -80,20 +79,20 @@ impl Drop for Process {
     }
 }
 
-/// How a server is started.
+/// Launch options of a server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Launch<'a> {
     pub(crate) binary: &'a Path,
-    /// The folder of its data and its log.
+    /// Folder of its data and its log.
     pub(crate) data_dir: &'a Path,
-    /// The programs of a PostgreSQL cluster that holds its store, or `auto`.
+    /// Folder of PostgreSQL's programs, or `auto`; `None` for the embedded store.
     pub(crate) postgres: Option<&'a Path>,
-    /// Further arguments of `dev`.
+    /// Additional arguments of `dev`.
     pub(crate) arguments: &'a [&'a str],
-    /// RSA-2048 keys that it generates while it is idle. None by default: the first requests would get them for free,
-    /// and requests for other keys would pay for the next ones.
+    /// RSA-2048 keys that it generates while it is idle. 0 by default: otherwise the first requests would get keys for
+    /// free, and other requests would pay for new ones.
     pub(crate) rsa_stock: u32,
-    /// It logs every request, which costs CPU time.
+    /// `true`: it logs every request, which costs CPU time.
     pub(crate) access_log: bool,
 }
 
@@ -103,17 +102,17 @@ impl<'a> Launch<'a> {
     }
 }
 
-/// How long a server took to start.
+/// Startup times of a server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Start {
-    /// Until it listened.
+    /// Time until it listened.
     pub(crate) listening: Duration,
-    /// Until its first CRL was read to the end: that one waits until all revocations were loaded.
+    /// Time until its first CRL was read, which waits until all revocations are loaded.
     pub(crate) crl: Duration,
 }
 
-/// A server of ours and where it listens. Fields are dropped in their order: the objects of the run are removed, then
-/// the server stops, then its store.
+/// A server that was started here. Fields are dropped in order: the run's objects are removed, then the server stops,
+/// then its database.
 pub(crate) struct Started {
     provisioner: Provisioner,
     process: Process,
@@ -128,7 +127,7 @@ impl Started {
     /// Starts `binary dev` on a free port and waits until it listens.
     pub(crate) async fn launch(launch: &Launch<'_>) -> Result<Self, String> {
         let data_dir = launch.data_dir;
-        // The user who runs PostgreSQL must come through; the folders in it are closed.
+        // The user that runs PostgreSQL must be able to enter the folder; the folders inside are private.
         let made = DirBuilder::new().recursive(true).mode(0o755).create(data_dir);
         let folder = made
             .and_then(|()| data_dir.canonicalize())
@@ -154,7 +153,7 @@ impl Started {
         Self::node(launch, launch.data_dir, &name, Some(&url)).await
     }
 
-    /// Starts a server on a store that is there, the embedded one where no database is named.
+    /// Starts a server on an existing database, or on the embedded store without one.
     async fn node(launch: &Launch<'_>, data_dir: &Path, name: &str, database: Option<&str>) -> Result<Self, String> {
         let mut command = Command::new(launch.binary);
         command.args(["dev", "--listen", "127.0.0.1:0", "--root-token", TOKEN, "--data-dir"]);
@@ -168,7 +167,7 @@ impl Started {
         Self::run(launch, command, data_dir.join(format!("{name}.log")), None).await
     }
 
-    /// Serves the embedded store of a server that has ended over TLS, with an RSA key of 4096 bits.
+    /// Starts a TLS server with an RSA-4096 key on the embedded store of a server that has ended.
     pub(crate) async fn over_tls(launch: &Launch<'_>) -> Result<Self, String> {
         let data_dir = launch.data_dir;
         let folder = data_dir.canonicalize().map_err(|e| format!("the data folder {}: {e}", data_dir.display()))?;
@@ -186,7 +185,7 @@ impl Started {
         let certificate = file("tls.pem", certificate.pem())?;
         let key = file("tls-key.pem", key.serialize_pem())?;
         let data = folder.join(NODE);
-        // A text of JSON is one of TOML.
+        // A JSON string is also a valid TOML string.
         let text = |path: &Path| serde_json::Value::from(path.to_string_lossy().into_owned()).to_string();
         let config = format!(
             "listen = \"127.0.0.1:0\"\ndata_dir = {}\ntls_certificate_file = {}\ntls_key_file = {}\n",
@@ -199,7 +198,7 @@ impl Started {
         Self::run(launch, command, folder.join(format!("{NODE}-tls.log")), Some(&certificate)).await
     }
 
-    /// Starts a server and waits until it listens, over TLS with this authority.
+    /// Starts a server and waits until it listens. `ca_file` is the CA certificate of a TLS server.
     async fn run(
         launch: &Launch<'_>,
         mut command: Command,
@@ -209,7 +208,7 @@ impl Started {
         let version = version(launch.binary);
         let log = LogFile::create(log)?;
         command.env("SIGNET_LOG_ACCESS", launch.access_log.to_string()).env_remove("SIGNET_DATABASE_URL");
-        // A process group of its own: a Ctrl-C at the terminal must not stop it before the run is cleaned up.
+        // A separate process group: a Ctrl-C at the terminal must not stop the server before the run is cleaned up.
         command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log.stdio()?);
         let began = Instant::now();
         let mut child = command.spawn().map_err(|e| format!("starting {}: {e}", launch.binary.display()))?;
@@ -232,18 +231,18 @@ impl Started {
         Ok(Self { provisioner, process, cluster: None, began, listening, peer, token: TOKEN.to_owned() })
     }
 
-    /// Asks for the first CRL; to be called right after the start.
+    /// Reads the first CRL and returns the startup times; to be called right after the start.
     pub(crate) async fn start(&self) -> Result<Start, String> {
         crl::get(&mut self.place().connect().await?, MOUNT).await?;
         Ok(Start { listening: self.listening, crl: self.began.elapsed() })
     }
 
-    /// The processes whose CPU time counts.
+    /// Returns the processes whose CPU time is measured.
     pub(crate) fn watched(&self) -> Watched {
         Watched { server: Some(self.pid()), postgres: self.postgres_pid() }
     }
 
-    /// Who asks it.
+    /// Returns the server, the root token and the mount.
     pub(crate) fn place(&self) -> Place<'_> {
         Place { peer: &self.peer, token: &self.token, mount: MOUNT, provisioner: &self.provisioner }
     }
@@ -256,18 +255,18 @@ impl Started {
         self.cluster.as_ref().map(Cluster::pid)
     }
 
-    /// Runs a statement in its database; what it answers, without headings.
+    /// Runs a statement in its database. Returns the rows without headings.
     pub(crate) fn psql(&self, sql: &str) -> Result<String, String> {
         self.cluster.as_ref().map_or_else(|| Err("the server has no cluster".to_owned()), |cluster| cluster.query(sql))
     }
 
-    /// The name of its store.
+    /// Returns the name of its store.
     pub(crate) fn store(&self) -> Result<String, String> {
         let postgres = |cluster: &Cluster| cluster.version().map(|version| format!("PostgreSQL {version}"));
         self.cluster.as_ref().map_or_else(|| Ok("SQLite".to_owned()), postgres)
     }
 
-    /// Waits until what was written before is on disk, so that the run does not pay for it.
+    /// Waits until earlier writes are on disk, so that the run does not pay for them.
     pub(crate) fn settle(&self) -> Result<(), String> {
         self.cluster.as_ref().map_or(Ok(()), Cluster::settle)?;
         rustix::fs::sync();
@@ -275,7 +274,6 @@ impl Started {
     }
 }
 
-/// Version and commit that a binary prints.
 fn version(binary: &Path) -> Option<String> {
     let output = Command::new(binary).arg("--version").stdin(Stdio::null()).output().ok()?;
     let text = String::from_utf8(output.stdout).ok().filter(|_| output.status.success())?;
@@ -286,11 +284,11 @@ fn version(binary: &Path) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// A program that writes what it was given to its log, says that it listens, and stays.
+    /// Creates a shell script that runs `text`, or prints a version for `--version`.
     fn program(folder: &Path, text: &str) -> PathBuf {
         let path = folder.join("server");
         let text = format!("#!/bin/sh\n[ \"$1\" = --version ] && echo fake 1.2.3 && exit\n{text}\n");
-        // Another process writes it: a file that this one has open for writing cannot be executed (ETXTBSY).
+        // Another process writes it: a file that this process has open for writing cannot be executed (ETXTBSY).
         let write = "printf %s \"$1\" > \"$0\" && chmod 700 \"$0\"";
         assert!(Command::new("sh").arg("-c").arg(write).arg(&path).arg(text).status().unwrap().success());
         path

@@ -52,7 +52,7 @@ async fn every_scenario_that_makes_sense_runs_against_a_server_in_vaults_shape()
         let order = order(scenario, "", &addr);
         assert_eq!(done(&run(&order, &with_token(order.clone())).await.unwrap()), 40, "{scenario}");
     }
-    // All but health have a mount and a root, and forty certificates were issued where some were needed.
+    // Every scenario but `health` needs a mount and a root; `revoke` first issues its forty certificates.
     let asked = [
         "POST /v1/sys/mounts/signet-load-",
         "/root/generate",
@@ -76,7 +76,7 @@ async fn the_header_the_mount_and_the_role_are_those_that_were_given() {
     assert_eq!(done(&run(&order, &given).await.unwrap()), 40);
     assert_eq!(double.asked("POST /v1/ca/int/issue/web"), 40);
     assert_eq!(double.asked("POST"), 40, "nothing else is made");
-    // The token in another header is none, and another role is not there.
+    // A token in another header is not recognized, and an unknown role is an error.
     let other = Target { token_header: None, ..given.clone() };
     assert_eq!(run(&order, &other).await.unwrap().classes[0].errors["403"], 40);
     let other = Target { role: Some("else".to_owned()), ..given.clone() };
@@ -94,7 +94,7 @@ async fn a_store_is_filled_over_lists_without_pages() {
     preload::auto_rebuild(&open.place(), false).await.unwrap();
     assert_eq!(preload::fill(&open.place(), wanted, None, true).await.unwrap(), wanted);
     assert_eq!((double.stock(&mount), double.auto_rebuild(&mount)), ((60, 20), false));
-    // Filled once, it stays; and what there is to revoke is not issued again.
+    // A filled store is reused, and only missing certificates are issued.
     assert_eq!(preload::fill(&open.place(), wanted, None, true).await.unwrap(), wanted);
     assert_eq!(preload::to_revoke(&open.place(), 30, None, true).await.unwrap().0.len(), 30);
     assert_eq!(double.stock(&mount).0, 60);
@@ -128,7 +128,7 @@ async fn two_servers_take_turns_and_the_ratios_and_runs_are_written() {
     assert_eq!((&json["ratios"][0]["what"], &json["ratios"][1]["what"]), (&json!("rate"), &json!("p50")));
     assert!(json["ratios"][0]["ratio"].as_f64().unwrap() > 1.0, "{}", json["ratios"]);
     assert!(json["ratios"][1]["ratio"].as_f64().unwrap() < 1.0, "{}", json["ratios"]);
-    // Both are processes of this machine, found by their ports: here the tests themselves.
+    // Both are processes of this machine, found by their ports: here the test process itself.
     assert_eq!(json["ratios"][4]["what"], "CPU per request");
     assert_eq!(json["commit"], "abc123");
     let here = format!("(pid {})", std::process::id());
@@ -171,7 +171,7 @@ async fn two_servers_at_once_are_asked_side_by_side() {
     assert_eq!((first.asked("GET /v1/sys/health"), other.asked("GET /v1/sys/health")), (41, 41));
 }
 
-/// Waits until no process listens on a port; another process may get it for a moment.
+/// Waits until no process listens on a port; another process may use it for a moment.
 fn is_left(port: u16) -> bool {
     (0..200).any(|_| {
         let left = TcpStream::connect(("127.0.0.1", port)).is_err();
@@ -210,7 +210,7 @@ async fn a_command_line_starts_the_server_and_one_that_fails_is_shown() {
     assert_eq!(again, format!("server: 127.0.0.1:{port} is in use: another server answers there"));
     drop(open);
     assert!(is_left(port), "it was told to end");
-    // A shell's line of more than one word: the server is its child, and ends with it.
+    // With a compound command, the server is a child of the shell and must end with it.
     let command = format!("cd {} && A=1 python3 server.py {port}; true", folder.path().display());
     let below = Target { command: Some(command), ..target.clone() };
     let open = below.open(Scenario::Health).await.unwrap();
@@ -235,7 +235,7 @@ fn bounds(rate: Option<f64>, requests: u64, millis: u64) -> Bounds {
     Bounds { requests, time: Duration::from_millis(millis), pace, quiet: true }
 }
 
-/// One answer takes 400 ms, all others none: at 100 a second some forty requests come during it.
+/// Delays one response by 400 ms: at 100 requests per second, about forty requests are due during that time.
 fn hesitates(number: u64) -> Duration {
     Duration::from_millis(if number == 20 { 400 } else { 0 })
 }
@@ -246,11 +246,11 @@ async fn at_a_rate_who_would_have_come_while_the_server_hesitates_has_waited() {
     let figures = health(&double, 1, &bounds(Some(100.0), 150, 10_000)).await;
     let class = &figures.classes[0];
     assert_eq!((class.count(), figures.unsent), (150, 0));
-    // Of 150, some 20 waited for more than half of the pause, and 40 at all.
+    // Of 150 requests, some 20 wait for more than half of the pause, and 40 wait at all.
     assert!(class.percentile(90.0) > 150.0, "{}", class.percentile(90.0));
     assert!(class.percentile(50.0) < 50.0, "{}", class.percentile(50.0));
     assert!(figures.elapsed > Duration::from_millis(1480), "{:?}", figures.elapsed);
-    // Who waits for the last answer before asking again sees one slow answer.
+    // In a closed loop only one response is slow.
     let double = Double::start(Shape { delay: hesitates, ..Shape::default() });
     let figures = health(&double, 1, &bounds(None, 150, 10_000)).await;
     assert!(figures.classes[0].percentile(90.0) < 100.0 && figures.classes[0].percentile(100.0) > 399.0);
@@ -261,7 +261,7 @@ async fn what_cannot_be_sent_in_time_is_counted() {
     let double = Double::start(Shape { delay: |_| Duration::from_millis(50), ..Shape::default() });
     let figures = health(&double, 2, &bounds(Some(200.0), u64::MAX, 1000)).await;
     let done = figures.classes[0].count();
-    // 200 are due, and two connections do forty at most; one each may be under way at the end.
+    // 200 are due, and two connections can send forty; each may have one in flight at the end.
     assert!((20..=42).contains(&done), "{done}");
     assert_eq!(done + figures.unsent, 200);
     assert!(figures.classes[0].percentile(100.0) > 500.0, "those that were sent have waited");
@@ -312,7 +312,7 @@ async fn a_token_is_in_no_report() {
         }
     }
     assert!(double.asked("POST /v1/auth/token/create") > 1);
-    // Nor in what is said when the server refuses it.
+    // The error for a rejected token does not contain it either.
     let mut order = order("issue", "", &target);
     order.target.token = format!("{TOKEN}-wrong");
     let refused = order::run(&order, &Outputs::default()).await.err().unwrap();
@@ -333,7 +333,7 @@ async fn connections_begin_one_after_the_other_in_a_ramp() {
     let double = Double::start(Shape { delay: |_| Duration::from_millis(20), ..Shape::default() });
     let pace = Pace { rate: None, ramp: Duration::from_millis(800) };
     let ramp = Bounds { pace, ..bounds(None, u64::MAX, 800) };
-    // A busy machine may hold up one of the two runs: one try in three must show the ramp.
+    // A busy machine may delay one of the two runs: one of three attempts must show the ramp.
     let mut shares = Vec::new();
     for _ in 0..3 {
         let with = health(&double, 8, &ramp).await;
@@ -356,7 +356,7 @@ fn what_a_comparison_cannot_do_is_refused() {
     }
 }
 
-/// Runs a command and gives its outcome and notes; the requests of `stop_at` interrupt it.
+/// Runs a command and returns its output and notes. It is interrupted after 20 requests that contain `stop_at`.
 async fn supervised<T>(
     double: &Arc<Double>,
     stop_at: Option<&'static str>,
@@ -429,7 +429,7 @@ async fn objects_of_a_run_are_removed_after_success_and_failure() {
         }
         let login = format!("signet-load login --requests 20 --clients 2 --quiet --token root --addr {}", double.addr);
         let cli = Cli::try_parse_from(login.split(' ')).unwrap();
-        // A debug build may miss the limit of a login.
+        // A debug build may exceed the limit of a login.
         let _ = login::run(&cli.args).await;
         assert!(double.asked_within("/login") >= 20);
         assert_eq!(double.configured(), before);
@@ -489,7 +489,7 @@ async fn kept_objects_stay_and_are_named_and_their_token_is_revoked() {
     assert_eq!(notes.kept().len(), 3, "mount, role and policy: {:?}", notes.kept());
     let configured = double.configured();
     assert!(configured[0]["ca"][0]["web"].is_object() && configured[3] == json!(["root"]), "{configured}");
-    // The same again is refused, and with `prepared` it runs.
+    // The role exists now: the same run is rejected, and succeeds with `prepared`.
     assert!(order::run(&order, &Outputs::default()).await.is_err_and(|cause| cause.contains("the role web exists")));
     (order.target.keep, order.target.prepared) = (false, true);
     assert_eq!(order::run(&order, &Outputs::default()).await, Ok(()));

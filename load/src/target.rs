@@ -1,4 +1,4 @@
-//! The server that is asked: one that runs, one that a command line starts, or a `signet` that is started here.
+//! The measured server: a running one, one that a command line starts, or a `signet` binary that is started here.
 
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -21,38 +21,38 @@ use crate::scenario::{self, Plan};
 use crate::server::{Launch, MOUNT, Process, Started};
 use crate::{Scenario, proc};
 
-/// Longest time for a command line to bring up a server.
+/// Time limit for a command line to start a server.
 const UP: Duration = Duration::from_secs(60);
 
-/// Where a server is, or how it is started, and how it is spoken to.
+/// Address of a server, or how it is started, and how to connect to it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Target {
-    /// What it is called in reports.
+    /// Name in reports.
     pub(crate) name: String,
     /// The `signet` binary to start, with its store in `data_dir`.
     pub(crate) server: Option<PathBuf>,
     pub(crate) postgres: Option<PathBuf>,
     pub(crate) data_dir: PathBuf,
-    /// RSA-2048 keys that a server which is started here makes ahead.
+    /// RSA-2048 keys that a server started here generates while it is idle.
     pub(crate) rsa_stock: u32,
-    /// A server that is started here logs every request.
+    /// `true`: a server started here logs every request.
     pub(crate) access_log: bool,
-    /// What a server at an address stores in, as its user says.
+    /// The user's description of a running server's store.
     pub(crate) store: Option<String>,
-    /// The command line that starts a server, for a shell.
+    /// Shell command line that starts a server.
     pub(crate) command: Option<String>,
     pub(crate) addr: String,
     pub(crate) token: String,
     pub(crate) token_header: Option<String>,
     pub(crate) ca_file: Option<PathBuf>,
     pub(crate) pid: Option<u32>,
-    /// The mount; without it the run creates its own, or uses that of the data folder.
+    /// The mount; `None` for a new one, or for the default mount of a server started here.
     pub(crate) mount: Option<String>,
-    /// The role; without it the run creates its own.
+    /// The role; `None` for a new one.
     pub(crate) role: Option<String>,
-    /// Mount, root and role exist and are used as they are.
+    /// `true`: an existing mount, root and role are used as they are.
     pub(crate) prepared: bool,
-    /// Mount, role and policy stay on the server after the run.
+    /// `true`: mount, role and policy stay on the server after the run.
     pub(crate) keep: bool,
 }
 
@@ -80,8 +80,8 @@ impl Default for Target {
     }
 }
 
-/// A server that answers. When this is dropped, the objects of the run are removed, then the server is stopped if it
-/// was started here: fields are dropped in their order.
+/// A server that responds. Fields are dropped in order: the run's objects are removed, then a server that was started
+/// here stops.
 pub(crate) struct Open {
     provisioner: Provisioner,
     peer: Peer,
@@ -94,17 +94,17 @@ pub(crate) struct Open {
 }
 
 impl Target {
-    /// How the server is spoken to, at its address.
+    /// Returns the connection settings for its address.
     pub(crate) fn peer(&self) -> Result<Peer, String> {
         Peer::new(&self.addr, self.token_header.as_deref().unwrap_or(VAULT_HEADER), self.ca_file.as_deref())
     }
 
-    /// A plan as it is run there.
+    /// Returns the plan with the role and settings of this server.
     pub(crate) fn plan(&self, plan: &Plan) -> Plan {
         Plan { role: self.role.clone(), prepared: self.prepared, ..plan.clone() }
     }
 
-    /// Refuses what a scenario cannot have; `dashes` is written before the names of fields.
+    /// Rejects settings that the scenario does not support. `dashes` is the prefix of field names in errors.
     pub(crate) fn check(&self, scenario: Scenario, wanted: Stock, dashes: &str) -> Result<(), String> {
         let name = scenario.name();
         let is_kept = self.prepared || self.keep || self.server.is_some();
@@ -120,7 +120,7 @@ impl Target {
         Ok(())
     }
 
-    /// Starts the server if it has a command, waits until it answers, and creates the mount that the scenario needs.
+    /// Starts the server if it has a command, waits until it responds, and creates the mount that the scenario needs.
     pub(crate) async fn open(&self, scenario: Scenario) -> Result<Open, String> {
         let mut open = match (&self.server, &self.command) {
             (Some(binary), _) => self.start(binary).await?,
@@ -142,7 +142,8 @@ impl Target {
         Ok(open)
     }
 
-    /// The mount of a data folder stays there with its certificates; any other mount is new and goes with the run.
+    /// Creates the mount. The mount of a data folder stays with its certificates; any other mount is new and is removed
+    /// after the run.
     async fn mount(&self, open: &mut Open) -> Result<(), String> {
         if self.mount.is_none() && open.started.is_none() {
             open.mount = open.provisioner.fresh_name();
@@ -202,7 +203,8 @@ impl Target {
         }
         std::fs::create_dir_all(&self.data_dir).map_err(|e| format!("{}: {e}", self.data_dir.display()))?;
         let log = LogFile::create(self.data_dir.join(log_name(&self.name)))?;
-        // A process group of its own: all processes of the shell end with it, and a Ctrl-C at the terminal spares them.
+        // A separate process group: all processes of the shell end with it, and a Ctrl-C at the terminal does not reach
+        // them.
         let mut shell = Command::new("sh");
         shell.args(["-c", command]).stdin(Stdio::null()).stdout(log.stdio()?).stderr(log.stdio()?);
         let child = shell.process_group(0).spawn().map_err(|e| format!("{command}: {e}"))?;
@@ -223,21 +225,21 @@ impl Target {
     }
 }
 
-/// The file that a server of a name writes its output to: a name may hold what means something in a path.
+/// Returns the log file name of a server. A server name may contain characters with a meaning in paths.
 fn log_name(name: &str) -> String {
     let safe = |letter: char| if letter.is_ascii_alphanumeric() || letter == '-' { letter } else { '_' };
     let name: String = name.chars().take(64).map(safe).collect();
     format!("{name}.log")
 }
 
-/// Whether a server answers at all, be it that it is not ready.
+/// `true` if a server responds, with any status.
 async fn answers(peer: &Peer) -> bool {
     let Ok(mut client) = Client::connect(peer, "").await else { return false };
     client.send(Method::GET, "/v1/sys/health", Bytes::new()).await.is_ok()
 }
 
-/// Program, version and commit of a server, from its health and its metrics; a server in Vault's shape shows only the
-/// version that it is compatible with.
+/// Returns program, version and commit of a server, from its health and its metrics. Other servers with the Vault API
+/// only report the version that they are compatible with.
 async fn version(peer: &Peer, token: &str) -> Option<String> {
     let mut client = Client::connect(peer, token).await.ok()?;
     let health = client.send(Method::GET, "/v1/sys/health", Bytes::new()).await.ok()?;
@@ -252,14 +254,13 @@ async fn version(peer: &Peer, token: &str) -> Option<String> {
     Some(version + &commit.unwrap_or_default())
 }
 
-/// The commit in a page of metrics.
 fn commit(metrics: &str) -> Option<String> {
     let series = metrics.lines().find(|line| line.starts_with("signet_build_info{"))?;
     let (commit, _) = series.split_once("commit=\"")?.1.split_once('"')?;
     Some(commit.to_owned()).filter(|commit| commit != "unknown")
 }
 
-/// The process of a server on this machine's loopback.
+/// Returns the process of a server on this machine's loopback.
 fn found(peer: &Peer) -> Option<u32> {
     let (host, port) = peer.host().rsplit_once(':')?;
     let here = host == "localhost" || host == "[::1]" || host.starts_with("127.");
@@ -267,22 +268,22 @@ fn found(peer: &Peer) -> Option<u32> {
 }
 
 impl Open {
-    /// The server, whoever may prepare it, and the mount.
+    /// Returns the server, the token that creates objects, and the mount.
     pub(crate) fn place(&self) -> Place<'_> {
         Place { peer: &self.peer, token: &self.token, mount: &self.mount, provisioner: &self.provisioner }
     }
 
-    /// The name of the store of a server of ours, or what was said of another one's.
+    /// Returns the name of its store, or the user's description of it.
     pub(crate) fn store(&self) -> Result<Option<String>, String> {
         Ok(self.started.as_ref().map(Started::store).transpose()?.or_else(|| self.store.clone()))
     }
 
-    /// The process whose CPU time and memory are told.
+    /// Returns the process whose CPU time and memory are reported.
     pub(crate) fn process(&self) -> Option<String> {
         self.watched.server.map(proc::title)
     }
 
-    /// Waits until what was written before is on disk.
+    /// Waits until earlier writes are on disk.
     pub(crate) fn settle(&self) -> Result<(), String> {
         self.started.as_ref().map_or(Ok(()), Started::settle)
     }

@@ -1,5 +1,5 @@
-//! What happened when: answers and errors by the second, and the server's CPU time and memory beside them. A long run
-//! has longer slots instead of more of them, so the memory has a bound.
+//! The course of a run: responses and errors per second, and CPU time and memory of the server. A long run has longer
+//! slots instead of more, so memory is bounded.
 
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
@@ -9,21 +9,21 @@ use crate::drive::Watched;
 use crate::histogram::Histogram;
 use crate::proc;
 
-/// Most slots of a run; with more they become twice as long.
+/// Maximum number of slots; beyond it, slots become twice as long.
 const SLOTS: usize = 600;
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The answers of a while.
+/// The responses in one slot.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Slot {
     pub(crate) latencies: Histogram,
     pub(crate) errors: u64,
 }
 
-/// Answers by the time at which they came.
+/// Responses by time of arrival.
 #[derive(Clone, Debug)]
 pub(crate) struct Timeline {
-    /// How long a slot is: whole seconds.
+    /// Duration of a slot in whole seconds.
     pub(crate) width: Duration,
     pub(crate) slots: Vec<Slot>,
 }
@@ -35,7 +35,7 @@ impl Default for Timeline {
 }
 
 impl Timeline {
-    /// The slot of a time since the begin of the run.
+    /// Returns the slot of a time since the start of the run.
     pub(crate) fn at(&mut self, since: Duration) -> &mut Slot {
         let mut number = (since.as_nanos() / self.width.as_nanos()) as usize;
         while number >= SLOTS {
@@ -58,18 +58,19 @@ impl Timeline {
     }
 }
 
-/// The watched processes at a moment.
+/// State of the watched processes at one moment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Sample {
-    /// Seconds since the begin of the run.
+    /// Seconds since the start of the run.
     pub(crate) at: f64,
-    /// CPU seconds so far, the database's included.
+    /// CPU seconds so far, including the database.
     pub(crate) cpu: Option<f64>,
-    /// The server's resident memory, MiB.
+    /// Resident memory of the server in MiB.
     pub(crate) resident_mib: Option<f64>,
 }
 
-/// Looks at the watched processes every second, on a thread of its own: reading `/proc` takes longer than an answer.
+/// Samples the watched processes every second, on a separate thread, because reading `/proc` takes longer than a
+/// response.
 pub(crate) struct Sampler {
     stop: Sender<()>,
     thread: JoinHandle<Vec<Sample>>,
@@ -96,7 +97,7 @@ impl Sampler {
         Self { stop, thread }
     }
 
-    /// What there was to see; nothing where no process is watched.
+    /// Stops sampling and returns the samples; none if no process is watched.
     pub(crate) fn stop(self) -> Vec<Sample> {
         drop(self.stop);
         let mut samples = self.thread.join().unwrap_or_default();
@@ -105,7 +106,7 @@ impl Sampler {
     }
 }
 
-/// At most twice [`SLOTS`] samples: of more, every other one goes, and then one of so many is kept.
+/// At most twice [`SLOTS`] samples: beyond it, every other sample is removed and the sampling interval doubles.
 #[derive(Default)]
 struct Samples {
     kept: Vec<Sample>,
@@ -130,7 +131,7 @@ impl Samples {
     }
 }
 
-/// How many cores were busy between samples: pairs of seconds and cores.
+/// Returns the busy cores between samples, as pairs of seconds and cores.
 pub(crate) fn cores(samples: &[Sample]) -> Vec<(f64, f64)> {
     let spent = |pair: &[Sample]| {
         let seconds = pair[1].at - pair[0].at;
@@ -139,8 +140,7 @@ pub(crate) fn cores(samples: &[Sample]) -> Vec<(f64, f64)> {
     samples.windows(2).filter_map(spent).collect()
 }
 
-/// How far the memory of the last quarter is from that of the quarter before, as a share of it; nothing where there are
-/// too few samples to say.
+/// Returns the relative change of the mean memory from the third quarter to the last; `None` with too few samples.
 pub(crate) fn drift(samples: &[Sample]) -> Option<f64> {
     let memory: Vec<f64> = samples.iter().filter_map(|sample| sample.resident_mib).collect();
     let quarter = memory.len() / 4;

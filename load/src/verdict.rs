@@ -1,9 +1,8 @@
-//! What CRLs cost at size, held against what they may cost: the scenario `crl`.
+//! The scenario `crl`: cost of revocations with a long CRL compared with a short one, and limits for both.
 //!
-//! A server with a short CRL and one with a long one, one after the other, on stores of one kind. Both
-//! revoke by the timer, and the costs are divided. The long one is started with its data first, and at last
-//! revokes so that every answer waits for a CRL: all of them must be on the list, after no more builds than
-//! answers that could share them need.
+//! Two servers run one after the other on the same kind of store. Both revoke while the timer builds the CRLs. The
+//! server with the long CRL is restarted on its data first. At the end it revokes with a CRL build before each
+//! response: every serial number must be listed, and concurrent revocations must share builds.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -14,31 +13,29 @@ use crate::run_context::{INTERRUPTED, is_interrupted};
 use crate::server::{Launch, MOUNT, Start, Started};
 use crate::{Args, crl, proc, report, scenario};
 
-/// Revoked certificates beside which the costs are held.
+/// Numbers of revoked certificates that are compared.
 const FEW: u64 = 1_000;
 const MANY: u64 = 1_000_000;
-/// Revocations of a run.
+/// Default number of revocations of a run.
 const REQUESTS: u64 = 10_000;
-/// What many revoked certificates may cost, as a multiple of what few do.
+/// Maximum cost with many revoked certificates, relative to few.
 const MOST_COST: f64 = 1.5;
-/// Seconds from the start of a server to its first CRL: without entries, and what [`MANY`] may add.
+/// Maximum seconds from the start to the first CRL: without entries, and in addition for [`MANY`].
 const LONGEST_START: (f64, f64) = (0.5, 1.5);
-/// MB of a server: without entries, and what [`MANY`] may add.
+/// Maximum MB of server memory: without entries, and in addition for [`MANY`].
 const MOST_MB: (f64, f64) = (130.0, 120.0);
-/// A list that is shorter is built in less time than it takes to commit what comes next.
+/// Below this length, a CRL is built faster than the next revocations are committed.
 const LONG: u64 = 100_000;
-/// Builds that the revocations of all clients may take then: they come in several commits.
+/// Builds that the revocations of all clients may need in that case, because they arrive in several commits.
 const SHORT_BUILDS: u64 = 4;
 
-/// What one revocation costs.
 #[derive(Clone, Copy, Debug)]
 struct Cost {
     p50_ms: f64,
-    /// Microseconds, PostgreSQL's included.
+    /// Microseconds, including PostgreSQL.
     cpu_us: f64,
 }
 
-/// What the long list took.
 struct Long {
     store: String,
     stock: Stock,
@@ -49,7 +46,6 @@ struct Long {
     resident_mb: f64,
 }
 
-/// One line of the verdict.
 struct Line {
     what: &'static str,
     measured: f64,
@@ -67,7 +63,7 @@ impl Line {
     }
 }
 
-/// Runs it and prints the verdict; an error when something costs more than it may.
+/// Runs the scenario and prints the verdict. Fails if a limit is exceeded.
 pub(crate) async fn run(args: &Args) -> Result<(), String> {
     let launch = args.launch()?;
     let requests = args.requests.unwrap_or(REQUESTS);
@@ -88,11 +84,11 @@ pub(crate) async fn run(args: &Args) -> Result<(), String> {
     if missed == 0 { Ok(()) } else { Err(format!("{missed} of {} aims missed", lines.len())) }
 }
 
-/// Few revoked certificates, in a store that is made anew and goes.
+/// Measures few revoked certificates, in a temporary store.
 async fn short(args: &Args, launch: &Launch<'_>, requests: u64) -> Result<Cost, String> {
     let folder = args.data_dir.join(format!("short-{}", std::process::id()));
     let server = Started::launch(&Launch { data_dir: &folder, ..*launch }).await?;
-    // One of them is the root, which is not revoked so.
+    // One of them is the root, which is not revoked.
     let stock = Stock { certificates: FEW + requests + 1, revoked: FEW };
     preload::fill(&server.place(), stock, None, args.quiet).await?;
     server.settle()?;
@@ -105,10 +101,10 @@ async fn short(args: &Args, launch: &Launch<'_>, requests: u64) -> Result<Cost, 
     cost
 }
 
-/// Many revoked certificates, in the data folder's own store.
+/// Measures many revoked certificates, in the store of the data folder.
 async fn long(args: &Args, launch: &Launch<'_>, revoked: u64, requests: u64) -> Result<Long, String> {
     let server = Started::launch(launch).await?;
-    // An earlier run has revoked more than were wanted, and certificates are needed for two runs.
+    // An earlier run may have revoked more than requested; the two runs below need further certificates.
     let there = preload::count(&mut server.place().connect().await?, MOUNT, "certs/revoked").await?;
     let revoked = revoked.max(there);
     let certificates = args.preload.max(revoked + 2 * requests + 1);
@@ -123,7 +119,7 @@ async fn long(args: &Args, launch: &Launch<'_>, revoked: u64, requests: u64) -> 
     Ok(Long { store: server.store()?, stock, start, cost, builds, missing, resident_mb })
 }
 
-/// Revokes while the CRLs are built by the timer.
+/// Revokes while the timer builds the CRLs.
 async fn by_timer(args: &Args, server: &Started, requests: u64) -> Result<Cost, String> {
     let mut client = server.place().connect().await?;
     preload::auto_rebuild(&server.place(), true).await?;
@@ -134,8 +130,8 @@ async fn by_timer(args: &Args, server: &Started, requests: u64) -> Result<Cost, 
     Ok(Cost { p50_ms: class.percentile(50.0), cpu_us: cpu * 1e6 / requests as f64 })
 }
 
-/// Revokes so that every answer waits for a CRL: how many builds that took, and how many of the revoked
-/// certificates the CRL lacks.
+/// Revokes with a CRL build before each response. Returns the number of builds, and of revoked certificates missing on
+/// the CRL.
 async fn at_once(args: &Args, server: &Started, requests: u64) -> Result<(u64, usize), String> {
     let mut client = server.place().connect().await?;
     preload::auto_rebuild(&server.place(), false).await?;
@@ -151,7 +147,7 @@ async fn at_once(args: &Args, server: &Started, requests: u64) -> Result<(u64, u
     Ok((builds, bodies.len() - bodies.iter().filter(on_it).count()))
 }
 
-/// Sends each body once; all must succeed.
+/// Sends each body once; all requests must succeed.
 async fn revoke(args: &Args, server: &Started, bodies: Vec<Bytes>) -> Result<Figures, String> {
     let requests = bodies.len();
     let plan = scenario::Plan { requests: requests as u64, ..args.plan(bodies) };
@@ -191,7 +187,6 @@ fn lines(short: Cost, long: &Long, requests: u64, clients: u64) -> Vec<Line> {
     ]
 }
 
-/// Prints the first half of a run that was interrupted.
 #[allow(clippy::print_stdout, reason = "the table is what this program is for")]
 fn print_short(Cost { p50_ms, cpu_us }: Cost) {
     println!("revoke by the timer with {FEW} revoked: p50 {p50_ms:.2} ms, CPU {cpu_us:.2} µs");

@@ -1,4 +1,4 @@
-//! The program under signals, against a server that runs.
+//! Signal handling of the program, tested with a running server.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -18,7 +18,7 @@ fn load(addr: &str, arguments: &[&str]) -> Child {
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-/// Sends a signal once the server has been asked for something several times.
+/// Sends a signal after 20 requests that contain `part`, and returns the output.
 fn interrupted(double: &Double, mut child: Child, part: &str, signal: Signal) -> Output {
     while double.asked_within(part) < 20 {
         assert!(child.try_wait().unwrap().is_none(), "{:?}", child.wait_with_output());

@@ -1,4 +1,4 @@
-//! The server that is measured, part by part.
+//! Measurement of the server, part by part.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,8 @@ use crate::scenario::{self, Plan};
 use crate::server::{Launch, MOUNT, Start, Started};
 use crate::{Scenario, anchors, crl, projects, timeline};
 
-/// The limits. CPU in microseconds per request, latencies in milliseconds.
+/// Limits. CPU in microseconds per request (signing: stored, not stored; OCSP: signed, cached); latencies in
+/// milliseconds.
 const ISSUE_CPU: (f64, f64) = (70.0, 45.0);
 const SIGN_CPU: (f64, f64) = (120.0, 95.0);
 const P99: f64 = 10.0;
@@ -35,33 +36,32 @@ const FIRST_CRL_S: f64 = 2.0;
 const MEMORY_MB: f64 = 120.0;
 const DRIFT_PERCENT: f64 = 5.0;
 
-/// Projects, unless another number is given: as many as certificates are stored, and this at most.
+/// Default number of projects: as many as certificates are stored, but at most this.
 const PROJECTS: u64 = 1_000_000;
-/// Certificates that OCSP is asked about: few enough that the server keeps the answers to all of them.
+/// Certificates of the OCSP part: few enough for the server to cache all responses.
 const ASKED: usize = 10_000;
-/// Revocations one after the other: until so much CPU time was spent that the kernel's ticks of 10 ms do not matter, for
-/// so long and so many at most.
+/// Bounds for single revocations. They continue until they used enough CPU time for the kernel's ticks of 10 ms not to
+/// matter, within bounds of number and time.
 const ONE_BY_ONE: usize = 10;
 const MOST_ONE_BY_ONE: usize = 1_000;
 const ENOUGH_CPU_S: f64 = 1.0;
 const LONGEST_ONE_BY_ONE: Duration = Duration::from_secs(60);
-/// Revocations of the run at full rate.
 const REVOCATIONS: u64 = 20_000;
-/// Turns of each side where the difference of two costs is looked for, and the shortest in seconds: a difference of a few
-/// microseconds needs many requests.
+/// Rounds that measure the difference of two costs, and the minimum duration of each measurement in seconds: a
+/// difference of a few microseconds needs many requests.
 const TURNS: u64 = 3;
 const SHORTEST_TURN: u64 = 3;
 
-/// The server that is measured, and what was found so far.
+/// The measured server and the results so far.
 pub(super) struct Bench<'a> {
     pub(super) args: &'a Args,
     pub(super) server: Started,
-    /// A mount whose CRL is short.
+    /// Mount with a short CRL.
     small: String,
     start: Start,
-    /// What was counted when the store was filled.
+    /// Contents of the store after the filling.
     pub(super) filled: Stock,
-    /// That, and what the parts have added since.
+    /// Current contents of the store: each part adds to it.
     stock: Stock,
     pub(super) rows: Vec<Row>,
     pub(super) runs: Vec<Kept>,
@@ -71,19 +71,18 @@ pub(super) struct Bench<'a> {
 pub(super) struct Kept {
     pub(super) name: String,
     pub(super) figures: Figures,
-    /// What the store held when it began, for the notes of its rows.
+    /// Description of the store's contents, for the notes of its rows.
     beside: String,
 }
 
-/// Revocations one after the other.
 struct OneByOne {
     latencies_ms: Vec<f64>,
-    /// CPU seconds of all of them.
+    /// CPU seconds of all of them; `None` if unknown.
     spent: Option<f64>,
 }
 
 impl<'a> Bench<'a> {
-    /// Starts the server on the store that was filled.
+    /// Starts the server on the filled store.
     pub(super) async fn start(args: &'a Args, filled: Stock) -> Result<Self, String> {
         let server = Started::launch(&args.launch()).await?;
         let start = server.start().await?;
@@ -112,17 +111,15 @@ impl Bench<'_> {
         }
     }
 
-    /// The place of the mount with the short CRL.
     fn small(&self) -> Place<'_> {
         Place { mount: &self.small, ..self.server.place() }
     }
 
-    /// What the store holds by now.
     fn stored(&self) -> String {
         format!("with {} stored", number(self.stock.certificates as f64))
     }
 
-    /// Runs a plan; gives the number of the run.
+    /// Runs a plan and returns the index of the run.
     async fn run(&mut self, name: &str, plan: &Plan) -> Result<usize, String> {
         let beside = self.stored();
         let figures = scenario::run(plan, &self.server.place(), self.server.watched()).await?;
@@ -130,7 +127,6 @@ impl Bench<'_> {
         Ok(self.keep(name, figures, beside))
     }
 
-    /// Runs a class of clients; gives the number of the run.
     async fn class(&mut self, name: &str, token: &str, class: Class, seconds: u64) -> Result<usize, String> {
         let plan = Plan { seconds, ..self.plan(Scenario::Health) };
         let place = Place { token, ..self.server.place() };
@@ -144,7 +140,6 @@ impl Bench<'_> {
         self.runs.len() - 1
     }
 
-    /// A row of the CPU per request of a run.
     fn cpu(&mut self, name: &str, run: usize, limit: impl Into<Option<f64>>) {
         let Kept { figures, beside, .. } = &self.runs[run];
         let rate = figures.classes.first().map_or(0.0, |class| figures.rate(class));
@@ -152,7 +147,6 @@ impl Bench<'_> {
         self.rows.push(row.with(format!("{} per second, {beside}", number(rate))).of(figures));
     }
 
-    /// A row of the p99 of a run's first class.
     fn p99(&mut self, name: &str, run: usize, limit: f64) {
         let Kept { figures, beside, .. } = &self.runs[run];
         let Some(class) = figures.classes.first() else { return };
@@ -216,7 +210,7 @@ impl Bench<'_> {
         let (signed, again, warm) = (class(true), class(false), class(false));
         let run = self.class("OCSP, signed", "", signed, self.args.seconds).await?;
         self.cpu("OCSP, signed", run, OCSP_CPU.0);
-        // Every certificate once, so that the answer is there.
+        // Requests every certificate once, so that its response is cached.
         let plan = Plan { requests: ASKED as u64, ..self.plan(Scenario::Health) };
         let place = Place { token: "", ..self.server.place() };
         drive(&place, vec![warm], &plan.bounds(), self.server.watched()).await?;
@@ -225,8 +219,8 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Two refusals of one route in turn: for want of a token, and of a right after the token was looked up and decided
-    /// about. What they differ by is the look-up and the decision.
+    /// Compares two rejections of one route: without a token, and without permission after the token look-up. The
+    /// difference is the cost of look-up and authorization.
     async fn token(&mut self) -> Result<(), String> {
         let seconds = (self.args.seconds / (2 * TURNS)).max(SHORTEST_TURN);
         let plan = Plan { seconds: 2 * TURNS * seconds, ..self.plan(Scenario::Issue) };
@@ -239,7 +233,6 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// CPU microseconds of a refusal.
     async fn refusals(&self, token: &str, seconds: u64) -> Result<f64, String> {
         let class = Class {
             name: "refused".to_owned(),
@@ -258,7 +251,7 @@ impl Bench<'_> {
         figures.per_request(figures.cpu.server).ok_or_else(|| "the server's CPU time is not known".to_owned())
     }
 
-    /// Revokes at full rate, while the list is made by the timer.
+    /// Revokes at full rate while the timer builds the CRL.
     async fn revoke(&mut self) -> Result<(), String> {
         let place = self.server.place();
         let mut client = place.connect().await?;
@@ -276,7 +269,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Revokes one after the other; every answer waits for the whole list.
+    /// Revokes one certificate after the other; each response waits for a CRL build.
     async fn crl(&mut self) -> Result<(), String> {
         let place = self.server.place();
         let mut client = place.connect().await?;
@@ -308,7 +301,7 @@ impl Bench<'_> {
     async fn one_by_one(&self, client: &mut Client, bodies: Vec<Bytes>) -> Result<OneByOne, String> {
         let (path, watched) = (self.server.place().path("revoke"), self.server.watched());
         let mut bodies = bodies.into_iter();
-        // The first one may find a list that is due anyway.
+        // The first revocation may also cause a CRL build that was due anyway.
         revoke_one(client, &path, bodies.next().unwrap_or_default()).await?;
         let (before, begun) = (watched.read(), Instant::now());
         let mut done = OneByOne { latencies_ms: Vec::new(), spent: None };
@@ -373,7 +366,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// What an empty GET of the server takes.
+    /// Measures an empty GET of the server.
     pub(super) async fn live(&mut self) -> Result<EmptyGet, String> {
         let class = Class {
             name: "live".to_owned(),
@@ -390,19 +383,17 @@ impl Bench<'_> {
 }
 
 impl OneByOne {
-    /// Whether it can be told now what one takes.
+    /// `true` if the cost of one revocation can be computed.
     fn is_enough(&self, since: Duration) -> bool {
         let spent = self.spent.is_none_or(|spent| spent >= ENOUGH_CPU_S);
         self.latencies_ms.len() >= ONE_BY_ONE && (spent || since >= LONGEST_ONE_BY_ONE)
     }
 }
 
-/// Successful requests of all classes.
 fn answered(figures: &Figures) -> u64 {
     figures.classes.iter().map(|class| class.count()).sum()
 }
 
-/// What a run has added to the store.
 fn issued(plan: &Plan, figures: &Figures) -> u64 {
     let stores = matches!(plan.scenario, Scenario::Issue | Scenario::Sign | Scenario::Mixed) && !plan.no_store;
     if stores { answered(figures) } else { 0 }
@@ -417,8 +408,8 @@ async fn revoke_one(client: &mut Client, path: &str, body: Bytes) -> Result<(), 
     Err(format!("{path}: {}, and nothing was revoked: {text}", answer.status))
 }
 
-/// The row of the look-up and the decision, from the costs of refusals with a token and without one, turn by turn. What
-/// the machine does meanwhile strikes both of a turn, so the turns' differences are looked at.
+/// Returns the row for token look-up and authorization, from the costs with and without a token in each round. It is
+/// the median of the rounds' differences, because a disturbance of the machine affects both sides of a round.
 fn decision(turns: &[(f64, f64)]) -> Row {
     let of = |read: &dyn Fn(&(f64, f64)) -> f64| median(turns.iter().map(read).collect()).unwrap_or(f64::NAN);
     let (with, without) = (of(&|turn| turn.0), of(&|turn| turn.1));
@@ -440,7 +431,7 @@ mod tests {
 
     #[test]
     fn a_decision_is_the_median_of_the_turns_differences_and_none_is_not_measured() {
-        // The machine became slower from turn to turn, and the medians of both differ by 1.5.
+        // The machine becomes slower from round to round; the medians of both sides differ by 1.5.
         let row = decision(&[(30.0, 28.0), (40.0, 38.5), (50.0, 47.0)]);
         assert_eq!((row.measured, row.verdict()), (Some(2.0), "held"));
         let row = decision(&[(30.0, 20.0), (40.0, 30.0), (50.0, 49.0)]);

@@ -1,20 +1,20 @@
-//! One limit and what was measured beside it.
+//! A measured figure and its limit.
 
 use serde_json::{Value, json};
 
 use crate::drive::Figures;
 use crate::report::number;
 
-/// One line of the table.
+/// A row of the table.
 #[derive(Clone, Debug)]
 pub(super) struct Row {
     pub(super) name: String,
-    /// `None`: it could not be measured, and the note says why.
+    /// `None` if it could not be measured; the note has the reason.
     pub(super) measured: Option<f64>,
     pub(super) limit: Option<f64>,
     pub(super) unit: &'static str,
     pub(super) note: String,
-    /// Requests failed: whatever was measured, it does not count.
+    /// `true` if requests failed: the limit then counts as missed.
     pub(super) failed: bool,
 }
 
@@ -37,7 +37,7 @@ impl Row {
         Self { name: name.into(), measured: None, limit: None, unit: "", note: cause, failed: false }
     }
 
-    /// Adds what went wrong while it was measured.
+    /// Marks the row as failed if requests of the run failed, and adds the causes to the note.
     pub(super) fn of(self, figures: &Figures) -> Self {
         if !figures.failed() {
             return self;
@@ -69,7 +69,7 @@ impl Row {
     }
 }
 
-/// How many are missed, and how many could not be measured.
+/// Returns the numbers of missed rows and of rows that could not be measured.
 pub(super) fn summed(rows: &[Row]) -> (usize, usize) {
     let of = |verdict| rows.iter().filter(|row| row.verdict() == verdict).count();
     (of("missed"), of("not measured"))
