@@ -1,12 +1,11 @@
-//! The line of a request in the log: what a worker pays for it, alone and beside another one, with a thread that writes.
-//! Standard error should go to a file or `/dev/null`.
+//! Cost of an access log line for an HTTP worker, with one and with two threads. Redirect standard error
+//! to a file or `/dev/null`.
 
 use std::time::Duration;
 
 use signet::telemetry::access::Access;
 use signet::telemetry::{LogFormat, LogSettings, RouteMeter, install_logs};
 
-/// As the server has it.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -1,5 +1,5 @@
-//! What a worker pays for the two entries of a `sign`: their lines, and the write that it does for them itself. The device
-//! throws them away.
+//! Cost of the two audit entries of a `sign` request for an HTTP worker: rendering, and the write. The
+//! device discards the lines.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,11 +14,10 @@ use signet::clock::Clock;
 use signet::derived::Derived;
 use signet::fields::Fields;
 
-/// As the server has it.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Requests whose entries leave together.
+/// Concurrent requests, whose entries are written together.
 const REQUESTS: usize = 128;
 
 struct Nowhere;
@@ -37,7 +36,7 @@ fn main() {
     divan::main();
 }
 
-/// A text of so many lines in the armour of PEM.
+/// Returns a PEM text with this number of lines.
 fn pem(label: &str, letter: char, lines: usize) -> String {
     let line = String::from(letter).repeat(64) + "\n";
     format!("-----BEGIN {label}-----\n{}-----END {label}-----\n", line.repeat(lines))

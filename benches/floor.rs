@@ -1,4 +1,4 @@
-//! The floor: what cryptography alone costs, which no server can go below.
+//! Cost of the cryptography alone, the lower limit for any server.
 
 use signet::keys::local::{KeySpec, PrivateKey};
 use signet::x509::algorithm::SignatureAlgorithm;

@@ -1,4 +1,4 @@
-//! The name rules on their own: they run for every certificate.
+//! Cost of the name rules, which run for every certificate.
 
 use signet::pki::check::names::{self, Names};
 use signet::pki::check::request::RequestedNames;

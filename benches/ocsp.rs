@@ -1,4 +1,4 @@
-//! OCSP: reading a request, and an answer from its encoding to its signature.
+//! OCSP: parsing a request, and encoding and signing a response.
 
 use signet::keys::local::{KeySpec, PrivateKey};
 use signet::x509::algorithm::SignatureAlgorithm;
@@ -11,7 +11,7 @@ fn main() {
     divan::main();
 }
 
-/// A CertID under SHA-1, as nearly every client sends it.
+/// A CertID with SHA-1, which nearly all clients send.
 fn cert_id() -> Vec<u8> {
     build(SEQUENCE, 128, |w| {
         w.nest(SEQUENCE, |w| w.oid(IdHash::Sha1.oid()));

@@ -1,6 +1,6 @@
-//! The actor of a managed key over a backend that sleeps two milliseconds: how much of its places it uses. With so
-//! many places, each of which takes L for a call, as the backend measures it, more than `max_parallel / L` signatures
-//! a second are not possible; at least 95 % of that are to be reached, and never are more calls inside than places.
+//! Utilization of a managed key's actor, with a backend that sleeps two milliseconds. If a call takes L, as measured by
+//! the backend, `max_parallel / L` signatures per second are the upper limit. The actor must reach 95 % of it and never
+//! exceed `max_parallel` concurrent calls.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -12,18 +12,17 @@ use signet::keys::actor::{Answer, BlockingBackend, Lane, Meter, Request};
 use signet::keys::{Backend, Input, KeySpec, Limits, PrivateKey, SignerActor, Wants};
 use signet::x509::algorithm::{Hash, KeyKind, SignatureAlgorithm};
 
-/// As the server has it.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const CALL: Duration = Duration::from_millis(2);
-/// Quick to verify: what is measured is the actor.
+/// Quick to verify, because the benchmark is about the actor.
 const RSA: SignatureAlgorithm = SignatureAlgorithm::RsaPkcs1(Hash::Sha256);
-/// Callers for each place, and signatures for each caller.
+/// Callers per concurrent call, and signatures per caller.
 const CALLERS: usize = 4;
 const EACH: usize = 100;
 
-/// Sleeps, and signs nothing anew: the signature of the one message is ready.
+/// Sleeps and returns a precomputed signature of the only message.
 struct Sleeper {
     key: PrivateKey,
     signature: Vec<u8>,
@@ -63,7 +62,7 @@ fn message() -> Vec<u8> {
     vec![7; 700]
 }
 
-/// Signs with so many places; gives what was reached of the most that is possible, L, and the most calls inside.
+/// Signs concurrently. Returns the fraction of the upper limit that was reached, L, and the most concurrent calls.
 async fn share(max_parallel: usize) -> Result<(f64, Duration, usize)> {
     let key = PrivateKey::generate(KeySpec::new("rsa", 2048)?)?;
     let signature = key.sign(RSA, &message())?;

@@ -1,8 +1,8 @@
-//! A managed key over HTTP, whose backend sleeps two milliseconds: how much of its places is used, what those hear who
-//! do not fit in the line, and what other mounts notice of that and of a device that hangs.
+//! A managed key over HTTP, with a backend that sleeps two milliseconds: its utilization, rejections when the queue is
+//! full, and the effect of overload and of a hanging device on another mount.
 //!
-//! Server and callers share this process and its cores. All figures of a part are of one run: the bounds are shares of
-//! what is possible at the latency that the backend measured, and multiples of the other mount's own baseline.
+//! Server and callers share this process and its cores. All figures of a part come from one run: the limits are
+//! relative to the latency that the backend measured, and to the other mount's own baseline.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -30,22 +30,20 @@ use signet::x509::algorithm::{KeyKind, SignatureAlgorithm};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-/// As the server has it.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const CALL: Duration = Duration::from_millis(2);
-/// How long each part runs.
+/// Duration of each part.
 const PART: Duration = Duration::from_secs(20);
-/// Callers for each place, and jobs for each that may wait: what the first part needs, and not the flood, which is ten
-/// times as many callers.
+/// Callers per concurrent call, and queue slots per concurrent call: enough for the first part, but not for the flood
+/// with its tenfold number of callers.
 const CALLERS: usize = 4;
-/// Between two requests of one caller of the flood.
+/// Pause between two requests of a caller in the flood.
 const PAUSE: Duration = Duration::from_millis(50);
 /// Callers of the other mount, and their pause.
 const OTHERS: usize = 4;
 const OTHER_PAUSE: Duration = Duration::from_millis(5);
-/// Longest time of a request.
 const LIMIT: Duration = Duration::from_secs(3);
 
 /// Sleeps, then signs.
@@ -91,7 +89,7 @@ impl Lane for Place {
     }
 }
 
-/// The one key, for every mount.
+/// Provides the only key, for every mount.
 struct Only(SignerActor);
 
 impl Signers for Only {
@@ -109,7 +107,7 @@ impl Signers for Only {
     }
 }
 
-/// A server whose mount `pki` signs with the key, and whose mount `well` with its own.
+/// A server whose mount `pki` signs with the managed key, and whose mount `well` has its own key.
 struct Stage {
     sleeper: Arc<Sleeper>,
     actor: SignerActor,
@@ -170,7 +168,7 @@ impl Stage {
         Ok(stage)
     }
 
-    /// What so many callers of a mount hear, who have a thread of their own: see [`calls`].
+    /// Runs callers of a mount on their own thread, see [`calls`].
     async fn calls(&self, mount: &'static str, callers: usize, pause: Duration) -> Vec<(u16, Duration)> {
         let (address, token) = (self.running.address(), self.token.clone());
         let (tell, told) = tokio::sync::oneshot::channel();
@@ -184,7 +182,6 @@ impl Stage {
         told.await.expect("they come to their end")
     }
 
-    /// What the callers of the other mount wait for their certificates.
     async fn others(&self) -> Times {
         let heard = self.calls("well", OTHERS, OTHER_PAUSE).await;
         assert!(heard.iter().all(|(status, _)| *status == 200), "the other mount issues");
@@ -198,7 +195,7 @@ impl Stage {
     }
 }
 
-/// A connection that is kept.
+/// A persistent connection.
 struct Caller {
     socket: TcpStream,
     address: SocketAddr,
@@ -206,8 +203,8 @@ struct Caller {
     answer: Vec<u8>,
 }
 
-/// So many callers who issue in a mount for the time of a part, each with a pause after a request: what each heard, and
-/// after how long.
+/// Runs concurrent callers that issue certificates in a mount for the time of a part, with a pause after each request.
+/// Returns status and duration of each request.
 async fn calls(
     address: SocketAddr,
     token: String,
@@ -215,7 +212,7 @@ async fn calls(
     callers: usize,
     pause: Duration,
 ) -> Vec<(u16, Duration)> {
-    // They come one after the other in the time of one pause: nobody's callers begin in the same moment.
+    // The starts are spread over one pause, so that callers do not begin simultaneously.
     let token = &token;
     let one = |n: usize| async move {
         tokio::time::sleep(pause.mul_f64(n as f64 / callers as f64)).await;
@@ -241,7 +238,7 @@ impl Caller {
         Self { socket, address, token, answer: Vec::new() }
     }
 
-    /// Posts; the status of the answer, which is read to its end.
+    /// Sends a POST request, reads the whole response and returns its status.
     async fn asks(&mut self, path: &str, body: &Value) -> u16 {
         let (body, address, token) = (body.to_string(), self.address, &self.token);
         let length = body.len();
@@ -264,7 +261,7 @@ impl Caller {
     }
 }
 
-/// The status of an answer that has arrived to its end; those of this server have a length.
+/// Returns the status once a response is complete; the responses of this server have a length.
 fn whole(answer: &[u8]) -> Option<u16> {
     let end = answer.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
     let head = std::str::from_utf8(&answer[..end]).ok()?.to_ascii_lowercase();
@@ -273,7 +270,7 @@ fn whole(answer: &[u8]) -> Option<u16> {
     (status == 204 || answer.len() >= end + length.unwrap_or(0)).then_some(status)
 }
 
-/// What answers took, in their order.
+/// Sorted response times.
 struct Times(Vec<Duration>);
 
 impl Times {
@@ -283,7 +280,6 @@ impl Times {
         Self(times)
     }
 
-    /// What so many of a hundred were at most.
     fn percentile(&self, percent: usize) -> Duration {
         self.0.get(self.0.len() * percent / 100).copied().unwrap_or_default()
     }
@@ -300,7 +296,6 @@ fn verdict(holds: bool) -> &'static str {
     if holds { "holds" } else { "MISSED" }
 }
 
-/// How much of the places the callers use; gives the share.
 async fn throughput(stage: &Stage, max_parallel: usize) -> f64 {
     let figures = || (stage.sleeper.calls.load(Ordering::SeqCst), stage.sleeper.nanos.load(Ordering::SeqCst));
     let ((calls, nanos), since) = (figures(), Instant::now());
@@ -320,8 +315,8 @@ async fn throughput(stage: &Stage, max_parallel: usize) -> f64 {
     share
 }
 
-/// Ten times the callers, beside another mount; between them that mount beside as many callers as find room, which
-/// says what of the difference the use of the key makes, and what the flood.
+/// Runs ten times as many callers as before, next to another mount. First measures that mount alone, and next to as
+/// many callers as fit, to separate the effect of the key's use from that of the flood.
 async fn flood(stage: &Stage, max_parallel: usize) {
     let alone = stage.others().await;
     let (_, used) = tokio::join!(stage.calls("pki", CALLERS * max_parallel, Duration::ZERO), stage.others());
@@ -340,13 +335,12 @@ async fn flood(stage: &Stage, max_parallel: usize) {
     compare(&alone, &beside);
 }
 
-/// The other mount alone and beside.
 fn compare(alone: &Times, beside: &Times) {
     let holds = beside.percentile(99) <= alone.percentile(99) * 2;
     println!("  other mount alone {alone}, beside {beside}: {}", verdict(holds));
 }
 
-/// A device that hangs, beside another mount.
+/// Runs callers of a hanging device, next to another mount.
 async fn hanging(stage: &Stage, max_parallel: usize) {
     let alone = stage.others().await;
     stage.sleeper.hangs.store(true, Ordering::SeqCst);
