@@ -1,5 +1,4 @@
-//! Commands on a store that is not there, as where the volume of the data is not mounted: nothing takes its place. With the
-//! real program.
+//! Commands of the real program on a missing store, as with an unmounted data volume, create no new store.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
@@ -9,7 +8,6 @@ use crate::cluster;
 use crate::process::refused;
 use crate::serve::Site;
 
-/// What works on a store that somebody has.
 const WORDS: [&[&str]; 6] = [
     &["operator", "rotate-seal-key"],
     &["operator", "seal-status"],
@@ -19,7 +17,7 @@ const WORDS: [&[&str]; 6] = [
     &["bootstrap", "--username", "ada", "--email", "ada@example.test"],
 ];
 
-/// A site whose key is not in its data folder.
+/// A site whose seal key is outside its data folder.
 fn site() -> Site {
     let site = Site::new();
     site.configure(&format!("seal_key_file = \"{}\"\n", site.path("seal.key").display()));
@@ -31,7 +29,6 @@ fn write_key(site: &Site, content: &str) {
     std::fs::set_permissions(site.path("seal.key"), Permissions::from_mode(0o600)).unwrap();
 }
 
-/// The names in a folder, in order.
 fn names(folder: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
     let mut names: Vec<_> = entries.map(|entry| entry.file_name().into_string().unwrap()).collect();
@@ -60,7 +57,7 @@ fn no_command_makes_a_store_where_one_is_missed() {
         }
     }
     assert!(std::fs::read(site.path("seal.key")).unwrap() == key);
-    // An empty file is what is left where a store was about to be made.
+    // An interrupted creation of a store leaves an empty file.
     std::fs::write(data.join("signet.db"), "").unwrap();
     assert!(refused(&mut site.command(WORDS[1])).contains("no store in "));
     std::fs::remove_dir_all(&data).unwrap();
@@ -94,13 +91,13 @@ fn a_store_that_its_key_does_not_open_names_the_keys_before() {
     let before = std::fs::read(site.path("data/signet.db")).unwrap();
     assert!(site.command(&["operator", "rotate-seal-key"]).output().unwrap().status.success());
     let wrong = || refused(&mut site.command(&["serve"]));
-    // As a volume that was put back to an earlier time.
+    // A volume that was reset to an earlier state.
     std::fs::write(site.path("data/signet.db"), before).unwrap();
     let old = names(&site.path("")).into_iter().find(|name| name.starts_with("seal.key.old-")).unwrap();
     let named = format!("{} (from before a signet operator rotate-seal-key)", site.path(&old).display());
     let error = wrong();
     assert!(error.contains("seal key: does not open") && error.contains(&named), "{error}");
-    // The key in place is no other one, and one in the environment is of no file.
+    // With the old key in place the server starts. A key from the environment has no sibling files to name.
     std::fs::copy(site.path(&old), site.path("seal.key")).unwrap();
     site.serve().terminate();
     let error = refused(site.command(&["serve"]).env("SIGNET_SEAL_KEY", "77".repeat(32)));

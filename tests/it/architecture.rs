@@ -1,12 +1,12 @@
-//! Holds the directions between modules, the places of libraries, and the size of files.
+//! Enforces the directions between modules, the modules that may use a library, and the size of files.
 //!
-//! Who wants a new direction adds it to the table, where a reviewer sees it.
+//! A new direction is added to the table, where a reviewer sees it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::source::{Source, sources};
 
-/// Which modules each module may name. Each names only modules above it, so there are no circles.
+/// The modules that each module may name: only modules above it in the table, so there are no cycles.
 const DIRECTIONS: &[(&str, &[&str])] = &[
     ("error", &[]),
     ("secret", &[]),
@@ -138,8 +138,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Which parts of `pki` each part of it may name: its floors. Each names only parts above it here, so there are
-/// no circles.
+/// The parts of `pki` that each part of it may name: only parts above it in the table, so there are no cycles.
 const FLOORS: &[(&str, &[&str])] = &[
     ("store", &[]),
     ("serials", &[]),
@@ -159,7 +158,7 @@ const FLOORS: &[(&str, &[&str])] = &[
     ("ca", &["actor", "check", "engine", "mount", "policy_engine", "revocation", "store", "values"]),
 ];
 
-/// Libraries, and the places (begins of paths) that may name them.
+/// Libraries, and the path prefixes that may name them.
 const LIBRARIES: &[(&str, &[&str])] = &[
     ("actix_web", &["http", "server.rs", "server/expect.rs", "server/listener"]),
     ("actix_http", &["server/expect.rs", "server/listener", "server/http2"]),
@@ -190,16 +189,15 @@ const LIBRARIES: &[(&str, &[&str])] = &[
     ("tracing_subscriber", &["telemetry"]),
 ];
 
-/// What belongs to the wires, and the places (begins of paths) in `pki` that may name it all the same: bodies, and
-/// what reads and writes them. The domain takes and gives types.
+/// Types of the HTTP layer, and the path prefixes in `pki` that may name them nevertheless. The domain takes and
+/// returns its own types.
 const WIRE_WORDS: &[(&str, &[&str])] = &[
     ("Fields", &[]),
     (
         "serde_json",
         &[
-            // The engine's wire to its peer.
+            // The protocol to the external policy engine.
             "pki/issue/external_policy/wire.rs",
-            // Documents as they are stored.
             "pki/compromised.rs",
             "pki/issue/beside.rs",
             "pki/mount/role/policies.rs",
@@ -212,7 +210,7 @@ const WIRE_WORDS: &[(&str, &[&str])] = &[
     ("http", &[]),
 ];
 
-/// Longest file without its tests, lines.
+/// Maximum lines of a file without its tests.
 const LONGEST: usize = 600;
 
 /// The top-level module of a file; `""` for the command line.
@@ -223,7 +221,7 @@ fn module(path: &str) -> &str {
     }
 }
 
-/// The identifiers that follow `before` in code, where `before` begins a path.
+/// The identifiers that follow `before` where `before` starts a path.
 fn after<'c>(code: &'c str, before: &'c str) -> impl Iterator<Item = &'c str> {
     let word = |c: char| c.is_alphanumeric() || c == '_';
     code.match_indices(before).filter_map(move |(at, _)| {
@@ -233,7 +231,6 @@ fn after<'c>(code: &'c str, before: &'c str) -> impl Iterator<Item = &'c str> {
     })
 }
 
-/// Whether code names a library.
 fn names(code: &str, library: &str) -> bool {
     after(code, &format!("{library}::")).next().is_some()
 }
@@ -278,7 +275,7 @@ fn parts_of_pki_name_only_what_the_floors_grant_them() {
         let Some(own) = source.path.strip_prefix("pki/").map(module) else { return vec![] };
         let Some(granted) = table.get(own) else { return vec!["a part of pki without a floor".to_owned()] };
         let wrong = parts_of_pki(source).into_iter().filter(|part| part != own && !granted.contains(&part.as_str()));
-        // What is no part is an item of the front door, which stands above all of them.
+        // A name that is not a part is an item of `pki.rs`, which every part may use.
         wrong.map(|part| format!("names {part} of pki")).collect()
     });
     assert!(found.is_empty(), "{}", found.join("\n"));
@@ -306,17 +303,16 @@ fn pki_takes_and_gives_types_and_no_words_of_the_wires() {
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
-/// Whether code has an identifier; what stands in texts is none.
+/// `true` if code contains an identifier outside string literals.
 fn has_word(code: &str, word: &str) -> bool {
     let part = |c: char| c.is_alphanumeric() || c == '_';
     let outside = |line: &str| line.split('"').step_by(2).collect::<Vec<_>>().join(" ");
     code.lines().any(|line| outside(line).split(|c| !part(c)).any(|found| found == word))
 }
 
-/// What follows `pki` in the paths of a file below it, whether they begin at the root of the crate or climb from
-/// where the file stands.
+/// The parts of `pki` that a file below it names, by paths from the crate root or by `super`.
 fn parts_of_pki(source: &Source) -> BTreeSet<String> {
-    // Of `pki/mount/view.rs`: `super` is `mount`, `super::super` is `pki`.
+    // For `pki/mount/view.rs`: `super` is `mount`, `super::super` is `pki`.
     let climb = "super::".repeat(source.path.split('/').count() - 1);
     let mut parts = BTreeSet::new();
     for before in [climb.as_str(), "crate::pki::"] {
@@ -335,7 +331,7 @@ fn parts_of_pki(source: &Source) -> BTreeSet<String> {
     parts
 }
 
-/// The first identifiers of the paths in a list that begins with `{`.
+/// The first identifiers of the paths in a group that begins with `{`.
 fn heads(list: &str) -> Vec<&str> {
     let (mut depth, mut begin, mut found) = (0, 1, Vec::new());
     for (at, c) in list.char_indices() {
@@ -361,7 +357,7 @@ fn nobody_climbs_to_the_root_of_the_crate_or_groups_its_modules() {
     let found = violations(|source| {
         let depth = source.path.split('/').count();
         let climbs = source.code.contains(&"super::".repeat(depth)) && !module(&source.path).is_empty();
-        // A list of modules behind one `crate::` would hide from this test.
+        // A group behind one `crate::` would escape these checks.
         let groups = source.code.contains("crate::{");
         [(climbs, "super:: reaches the root"), (groups, "use crate::{…}")]
             .into_iter()

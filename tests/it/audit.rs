@@ -1,4 +1,4 @@
-//! What devices are told of requests, and what happens without them.
+//! Entries that audit devices receive, and requests without a working device.
 
 mod devices;
 pub mod double;

@@ -1,4 +1,4 @@
-//! Copies of a store and what comes of them: made under load, looked through, put back, carried to another store.
+//! Backups of a store: made under load, verified, restored, and copied to another store.
 
 mod damages;
 mod doubtful;
@@ -18,19 +18,19 @@ fn operator(words: &[&str], folder: &Path) -> Command {
     command
 }
 
-/// Runs a command; what it wrote to standard output when it succeeds, and to standard error when not.
+/// Runs a command. Returns its standard output if it succeeds, else its standard error.
 fn run(command: &mut Command) -> Result<String, String> {
     let Output { status, stdout, stderr } = command.output().unwrap();
     let text = String::from_utf8(if status.success() { stdout } else { stderr }).unwrap();
     if status.success() { Ok(text) } else { Err(text) }
 }
 
-/// Copies the store of a data folder to a new file.
+/// Backs up the store of a data folder to a new file.
 pub fn backup(folder: &Path, to: &Path) -> Result<String, String> {
     run(operator(&["backup"], folder).arg("--to").arg(to))
 }
 
-/// Puts a copy into a new data folder, with the seal key of the old one.
+/// Restores a backup into a new data folder, with the seal key of the old one.
 fn restore(old: &Path, copy: &Path, new: &Path) -> Result<String, String> {
     std::fs::create_dir_all(new).unwrap();
     std::fs::copy(old.join("seal.key"), new.join("seal.key")).unwrap();

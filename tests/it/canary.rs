@@ -1,8 +1,8 @@
-//! No secret leaves but in the answer whose purpose it is: not in a log line at trace level, not in a
-//! metric, an error, another answer, nor in clear in what either store keeps.
+//! Secrets leave the server only in the response meant to return them: not in trace logs, metrics, errors or other
+//! responses, nor in plain text in a store.
 //!
-//! The real program runs with everything logged. A walk makes tokens and keys in every way there is and
-//! provokes errors of every kind; then all that came out is searched for every secret that was seen.
+//! The real program runs with all logging on. A walk creates tokens and keys in every way and provokes errors of every
+//! kind. Then all outputs are searched for all secrets.
 
 mod cloudb;
 mod managed_keys;
@@ -25,15 +25,13 @@ use crate::provider::Provider;
 use crate::signers::hsm::{Hsm, SOFTHSM};
 use crate::support::{Answer, Client, METHODS, place_of, send};
 
-/// Something that came out of the server.
 struct Output {
     what: String,
     bytes: Vec<u8>,
-    /// The secrets whose purpose this output is.
     own: BTreeSet<String>,
 }
 
-/// The walk: what was asked, what came back, which secrets were seen.
+/// The outputs and secrets collected so far.
 struct Walk {
     root: Client,
     scanner: Scanner,
@@ -47,10 +45,10 @@ impl Walk {
         walk
     }
 
-    /// Keeps an answer for the search; `own` are the secrets that it may hold.
+    /// Records a response for the search; `own` are the secrets that it may contain.
     fn keep(&mut self, what: String, answer: Answer, own: &[&str]) -> Answer {
         let what = format!("{what}: {}", answer.status);
-        // An error never has a secret as its purpose.
+        // An error may contain no secret.
         let own = own.iter().filter(|_| answer.status < 400).map(|s| (*s).to_owned()).collect();
         self.outputs.push(Output { what, bytes: format!("{:?}\n{}", answer.headers, answer.text).into_bytes(), own });
         answer
@@ -73,7 +71,7 @@ impl Walk {
         self.ask(&root, "POST", path, body, &[]).await
     }
 
-    /// A new token, made by `client`; token and accessor are secrets called after `name`.
+    /// Creates a token with `client`. Token and accessor are secrets named after `name`.
     async fn token(&mut self, client: &Client, name: &str, path: &str, body: Value) -> Client {
         let answer = send(client.request("POST", path).json(&body)).await;
         assert_eq!(answer.status, 200, "{name}: {}", answer.text);
@@ -86,7 +84,7 @@ impl Walk {
         made
     }
 
-    /// An answer that is wrapped; the token in its place and its accessor are secrets called after `name`.
+    /// Makes a wrapped request. The wrapping token and its accessor are secrets named after `name`.
     async fn wrapped(&mut self, name: &str, path: &str, body: Value) -> String {
         let request = self.root.request("POST", path).header("X-Service-Wrap-TTL", "1h");
         let answer = send(request.json(&body)).await;
@@ -99,7 +97,7 @@ impl Walk {
         token
     }
 
-    /// An answer with a private key, which is a secret called `name`.
+    /// Makes a request that returns a private key, a secret called `name`.
     async fn key(&mut self, name: &str, path: &str, body: Value) -> Value {
         let answer = send(self.root.request("POST", path).json(&body)).await;
         assert_eq!(answer.status, 200, "{name}: {}", answer.text);
@@ -120,7 +118,6 @@ fn accessor_of(name: &str) -> String {
     format!("accessor {name}")
 }
 
-/// Tokens in every way they are made, shown, renewed and ended.
 async fn tokens(walk: &mut Walk) -> Client {
     let root = walk.root.clone();
     let policy = "path \"pki2/*\" { capabilities = [\"read\", \"update\", \"list\"] }
@@ -160,7 +157,6 @@ async fn tokens(walk: &mut Walk) -> Client {
     walker
 }
 
-/// Secret ids that are made, chosen, shown, looked up and ended, and the tokens that they lead to.
 async fn logins(walk: &mut Walk) {
     const CHOSEN: &str = "canary-secret-id-of-somebody";
     const KNOWN: &str = "secret id";
@@ -202,7 +198,6 @@ async fn logins(walk: &mut Walk) {
     signed_tokens(walk, &stranger).await;
 }
 
-/// Signed tokens of another system, taken and refused.
 async fn signed_tokens(walk: &mut Walk, stranger: &Client) {
     let key = TokenKey::fixed();
     walk.post("auth/jwt/config", json!({ "jwt_validation_pubkeys": [key.pem()] })).await;
@@ -212,7 +207,7 @@ async fn signed_tokens(walk: &mut Walk, stranger: &Client) {
     for (name, audience) in [("signed token", "signet"), ("signed token for others", "elsewhere")] {
         let jwt = key.token(&json!({ "aud": audience, "sub": "build", "iat": now, "exp": now + 3600 }));
         walk.scanner.add_text(name, &jwt);
-        // What makes it a credential.
+        // The signature alone makes it a credential.
         walk.scanner.add_text(&format!("signature of a {name}"), jwt.rsplit_once('.').unwrap().1);
         let body = json!({ "role": "machine", "jwt": jwt });
         if audience == "signet" {
@@ -232,7 +227,6 @@ async fn signed_tokens(walk: &mut Walk, stranger: &Client) {
     }
 }
 
-/// Private keys in every kind and form in which they leave.
 async fn keys(walk: &mut Walk) -> Vec<Value> {
     let mut issued = Vec::new();
     walk.post("sys/mounts/pki2", json!({ "type": "pki" })).await;
@@ -268,13 +262,12 @@ async fn keys(walk: &mut Walk) -> Vec<Value> {
     issued
 }
 
-/// Requests made elsewhere, revocations, CRLs.
 async fn certificates(walk: &mut Walk, walker: &Client, issued: &[Value], folder: &Path) {
     let request = "req -new -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout own.key -subj /CN=own.test";
     let csr = openssl(folder, &request.split(' ').collect::<Vec<_>>());
     walk.ask(walker, "POST", "pki2/sign/ec", json!({ "csr": csr }), &[]).await;
     walk.ask(walker, "POST", "pki2/sign/rsa", json!({ "csr": csr }), &[]).await;
-    // A private key where the request should be, as happens.
+    // A private key instead of the request, a likely mistake.
     for key in ["private_key", "certificate"] {
         walk.ask(walker, "POST", "pki2/sign/ec", json!({ "csr": issued[0][key] }), &[]).await;
         walk.ask(walker, "POST", "pki2/revoke", json!({ "certificate": issued[0][key] }), &[]).await;
@@ -286,7 +279,7 @@ async fn certificates(walk: &mut Walk, walker: &Client, issued: &[Value], folder
     }
     walk.post("pki2/revoke-with-key", json!({ "private_key": own, "serial_number": "00" })).await;
     for data in issued {
-        // The key of another one, and its own: not every answer had it as PEM, so some are refused.
+        // A foreign key, and its own; some responses had it as DER, so some requests are rejected.
         for private_key in [&json!(own), &data["private_key"]] {
             let body = json!({ "serial_number": data["serial_number"], "private_key": private_key });
             walk.ask(walker, "POST", "pki2/revoke-with-key", body, &[]).await;
@@ -298,7 +291,7 @@ async fn certificates(walk: &mut Walk, walker: &Client, issued: &[Value], folder
     external_policy(walk, &csr, folder).await;
 }
 
-/// What a caller attaches to a certificate, shown to whoever may read it and nobody else; with leases.
+/// Certificate metadata, visible only to callers who may read it; certificates with leases.
 async fn attached(walk: &mut Walk, walker: &Client) {
     const SECRET: &str = "Y2FuYXJ5LW1ldGFkYXRhLW9mLXNvbWVib2R5";
     walk.scanner.add_text("metadata", SECRET);
@@ -320,7 +313,7 @@ async fn attached(walk: &mut Walk, walker: &Client) {
     walk.post("sys/leases/revoke-prefix/pki2/issue/leased", json!({ "sync": true })).await;
 }
 
-/// Answers that were put away, fetched or not, and what a token keeps for itself.
+/// Wrapped responses, fetched and not, and a token's cubbyhole.
 async fn wrapped(walk: &mut Walk, walker: &Client) {
     const SECRET: &str = "canary-of-a-wrapped-secret";
     const KEPT: &str = "canary-of-a-cubbyhole";
@@ -337,7 +330,6 @@ async fn wrapped(walk: &mut Walk, walker: &Client) {
     for path in ["unwrap", "lookup", "rewrap"] {
         walk.post(&format!("sys/wrapping/{path}"), body.clone()).await;
     }
-    // This one stays where it is.
     walk.wrapped("third", "sys/wrapping/wrap", secret).await;
     let inner = walk.wrapped("fourth", "auth/token/create", json!({ "policies": ["default"] })).await;
     let fetched = send(walk.root.request("POST", "sys/wrapping/unwrap").json(&json!({ "token": inner }))).await;
@@ -351,7 +343,6 @@ async fn wrapped(walk: &mut Walk, walker: &Client) {
     walk.ask(walker, "POST", "cubbyhole/kept", too_much, &[]).await;
 }
 
-/// Keys that come from outside, taken and refused.
 async fn imports(walk: &mut Walk, folder: &Path) {
     for (name, algorithm) in [("ec", "EC"), ("rsa", "RSA"), ("ed25519", "ED25519")] {
         let option: &[&str] = if name == "ec" { &["-pkeyopt", "ec_paramgen_curve:P-256"] } else { &[] };
@@ -373,7 +364,7 @@ async fn imports(walk: &mut Walk, folder: &Path) {
     }
 }
 
-/// A policy engine out of reach, and the key that would be shown to it.
+/// An unreachable policy engine, and its client key.
 async fn external_policy(walk: &mut Walk, csr: &str, folder: &Path) {
     let request = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout client.key -subj /CN=client";
     let certificate = openssl(folder, &request.split(' ').collect::<Vec<_>>());
@@ -388,7 +379,6 @@ async fn external_policy(walk: &mut Walk, csr: &str, folder: &Path) {
     walk.post("pki2/config/external-policy", json!({ "service_client_cert_bundle": key })).await;
 }
 
-/// Tokens of the projects API: made, used, shown, listed, taken for another one, deleted.
 async fn projects(walk: &mut Walk) {
     let base = walk.root.url("").replace("/v1/", "/api/v2/");
     let http = reqwest::Client::builder().no_proxy().build().unwrap();
@@ -410,7 +400,7 @@ async fn projects(walk: &mut Walk) {
         let token = made.body["data"]["attributes"]["token"].as_str().unwrap().to_owned();
         let name = token_of(&path);
         walk.scanner.add_text(&name, &token);
-        // The part before the last point is public.
+        // The part before the last dot is public.
         walk.scanner.add_text(&name, token.rsplit('.').next().unwrap());
         let own = format!("authentication-tokens/{}", made.body["data"]["id"].as_str().unwrap());
         walk.keep(format!("POST {path}"), made, &[&name]);
@@ -426,7 +416,6 @@ async fn projects(walk: &mut Walk) {
     }
 }
 
-/// Wrong tokens, broken bodies, wrong methods and paths.
 async fn errors(walk: &mut Walk, walker: &Client) {
     walk.scanner.add_text("wrong token", "s.WrongTokenThatNobodyHas");
     walk.scanner.add_text("body secret", "hunter2-hunter2-hunter2");
@@ -471,7 +460,7 @@ async fn errors(walk: &mut Walk, walker: &Client) {
     }
 }
 
-/// The accessors of the tokens that live when all routes are read.
+/// Accessors of the tokens that are live when all routes are read.
 const LIVING: &[&str] = &[
     "accessor by a chosen one",
     "accessor by a jwt",
@@ -483,7 +472,7 @@ const LIVING: &[&str] = &[
     "accessor walker",
 ];
 
-/// Every reading route there is, with names that exist.
+/// Calls every read and list route, with existing names.
 async fn reads(walk: &mut Walk, issued: &[Value]) {
     let serial = issued[0]["serial_number"].as_str().unwrap();
     let root = walk.root.clone();
@@ -503,7 +492,7 @@ async fn reads(walk: &mut Walk, issued: &[Value]) {
     }
 }
 
-/// A path of a route's pattern, with names that exist.
+/// Fills the pattern of a route with existing names.
 fn path_of(kind: &str, pattern: &str, serial: &str) -> String {
     let mount = match kind {
         "pki" => "pki2".to_owned(),
@@ -526,8 +515,7 @@ fn path_of(kind: &str, pattern: &str, serial: &str) -> String {
     format!("{mount}/{}", segments.collect::<Vec<_>>().join("/"))
 }
 
-/// Fields of names and numbers that stand in public certificates, words of closed sets, and paths of mounts: a refusal
-/// says which of several was wrong.
+/// Fields whose values an error may quote: names and numbers of public certificates, enumerated values, mount paths.
 const QUOTED: &[&str] = &[
     "common_name",
     "alt_names",
@@ -546,7 +534,7 @@ const QUOTED: &[&str] = &[
     "to",
 ];
 
-/// A secret in every field of every writing route: no refusal quotes it.
+/// Sends a secret in every field of every writing route: no error quotes it.
 async fn planted(walk: &mut Walk, serial: &str, folder: &Path) {
     let key = openssl(folder, &["genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"]);
     let token = "s.PlantedTokenOfSomebody";
@@ -580,11 +568,9 @@ async fn planted(walk: &mut Walk, serial: &str, folder: &Path) {
     }
 }
 
-/// Everything that is stored, but the seal key: the files of the data folder, and of a database its
-/// tables' files and a dump.
+/// Everything that is stored except the seal key: the data folder, and a database's files and dump.
 fn stored(data: &Path, database: Option<&cluster::Database>) -> Vec<Output> {
     let entries = std::fs::read_dir(data).unwrap().map(|entry| entry.unwrap().path());
-    // A socket holds nothing.
     let kept = entries.filter(|path| !path.ends_with("seal.key") && path.is_file());
     let mut all: Vec<(PathBuf, Vec<u8>)> = kept.map(|path| (path.clone(), std::fs::read(path).unwrap())).collect();
     if let Some(database) = database {
@@ -625,7 +611,7 @@ async fn walk_and_search(database: Option<cluster::Database>) {
     if let Some(database) = database {
         command.env("SIGNET_DATABASE_URL", database.url());
     }
-    // In the folder that is searched.
+    // Inside the folder that is searched.
     let audit = data.join("audit.log");
     let dev = dev_with(&mut command, &["--data-dir", data.to_str().unwrap(), "--audit-file", audit.to_str().unwrap()]);
     let mut walk = Walk::new(&dev);
@@ -667,7 +653,7 @@ async fn walk_and_search(database: Option<cluster::Database>) {
     assert!(running.iter().any(|file| file.what.ends_with(main)), "the log of the store is searched too");
     walk.outputs.extend(running);
     let planted = BTreeSet::from(["planted token".to_owned(), "planted key".to_owned()]);
-    // What the last step planted may stand in a certificate, which is public.
+    // A planted value may become part of a certificate, which is public.
     walk.outputs.extend(stored(&data, database).into_iter().map(|file| Output { own: planted.clone(), ..file }));
 
     let mut leaks = Vec::new();
@@ -677,7 +663,7 @@ async fn walk_and_search(database: Option<cluster::Database>) {
         if !leaked.is_empty() {
             leaks.push(format!("{}\n    {leaked:?}", output.what));
         }
-        // The search is not blind: what an answer is for, it finds there.
+        // The search works: it finds each secret in the response that may contain it.
         for secret in output.own.iter().filter(|secret| !secret.starts_with("planted")) {
             assert!(found.iter().any(|(name, _)| name == secret), "{}: {secret} is not there", output.what);
         }

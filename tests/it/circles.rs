@@ -1,9 +1,8 @@
-//! The parts of a folder name each other in one direction.
+//! The parts of a folder depend on each other without cycles.
 //!
-//! The parts of a folder are its direct children: `x.rs` and everything below `x/` are one part. Whoever
-//! names something of another part depends on it, and no chain of these leads back to where it began. A
-//! folder's front door (`foo.rs` of `foo/`) is a part like any other, so it re-exports nothing that its own parts
-//! name through it; but for the small [`FAMILIES`], whose front door holds the type that its parts work on.
+//! The direct children of a folder are its parts: `x.rs` and everything below `x/` are one part. The folder's own
+//! module (`foo.rs` of `foo/`) is a part, too. Only in the small [`FAMILIES`] may parts use their own module's types
+//! although it names them.
 
 mod paths;
 
@@ -12,8 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use self::paths::{named, resolved};
 use crate::source::{Source, sources};
 
-/// Folders whose parts may name their front door although it names them. An entry that is no longer needed has
-/// to go.
+/// Folders whose parts may name their own module although it names them. Entries that are not needed must be removed.
 const FAMILIES: &[&str] = &[
     "auth",
     "auth/mounts",
@@ -34,10 +32,10 @@ const FAMILIES: &[&str] = &[
     "x509/profile",
 ];
 
-/// What stands for a folder's front door among its parts.
+/// The part that is the folder's own module.
 const FRONT_DOOR: &str = "(front door)";
 
-/// One module names something of another one.
+/// A reference from one module to another.
 #[derive(Debug)]
 struct Naming {
     from: String,
@@ -45,7 +43,6 @@ struct Naming {
     path: String,
 }
 
-/// Every naming of another module of the crate.
 fn namings(sources: &[Source]) -> Vec<Naming> {
     let modules: BTreeSet<&str> = sources.iter().map(|source| source.path.trim_end_matches(".rs")).collect();
     let mut found = Vec::new();
@@ -60,7 +57,6 @@ fn namings(sources: &[Source]) -> Vec<Naming> {
     found
 }
 
-/// The part of a folder that a module belongs to; `None` for a module outside of the folder.
 fn part<'m>(folder: &str, module: &'m str) -> Option<&'m str> {
     if module == folder || (folder.is_empty() && module == "lib") {
         return Some(FRONT_DOOR);
@@ -69,7 +65,7 @@ fn part<'m>(folder: &str, module: &'m str) -> Option<&'m str> {
     below.split('/').next()
 }
 
-/// The namings of a folder by the two parts, without those inside of one part.
+/// The references of a folder by their two parts, without those inside one part.
 type Edges<'n> = BTreeMap<(&'n str, &'n str), Vec<&'n Naming>>;
 
 fn edges<'n>(folder: &str, namings: &'n [Naming], front_door: bool) -> Edges<'n> {
@@ -83,7 +79,7 @@ fn edges<'n>(folder: &str, namings: &'n [Naming], front_door: bool) -> Edges<'n>
     edges
 }
 
-/// The parts that can be reached from one, in one step or more.
+/// The parts that can be reached from `part` in at least one step.
 fn reached<'n>(edges: &Edges<'n>, part: &'n str) -> BTreeSet<&'n str> {
     let mut reached = BTreeSet::new();
     let mut next = vec![part];
@@ -94,7 +90,7 @@ fn reached<'n>(edges: &Edges<'n>, part: &'n str) -> BTreeSet<&'n str> {
     reached
 }
 
-/// Every circle of a folder: its parts, and which file names what on the way round. Empty without one.
+/// Describes every cycle of a folder: its parts and the references that form it.
 fn circles(folder: &str, namings: &[Naming], front_door: bool) -> Vec<String> {
     let edges = edges(folder, namings, front_door);
     let parts: BTreeSet<&str> = edges.keys().map(|(from, _)| *from).collect();
@@ -116,7 +112,7 @@ fn circles(folder: &str, namings: &[Naming], front_door: bool) -> Vec<String> {
     found
 }
 
-/// The edges between the parts of a circle, each with its first few namings.
+/// Describes the edges inside a cycle, each with its first few references.
 fn edges_text(edges: &Edges<'_>, circle: &BTreeSet<&str>) -> String {
     const MOST: usize = 3;
     let mut text = String::new();
@@ -132,7 +128,7 @@ fn edges_text(edges: &Edges<'_>, circle: &BTreeSet<&str>) -> String {
     text
 }
 
-/// Every folder that has modules; the root is `""`.
+/// Every folder with modules; the root is `""`.
 fn folders(sources: &[Source]) -> BTreeSet<&str> {
     sources.iter().map(|source| source.path.rsplit_once('/').map_or("", |(folder, _)| folder)).collect()
 }
@@ -156,7 +152,6 @@ fn the_families_are_those_whose_front_door_is_in_a_circle() {
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
 
-/// Entries of a list that are no folders.
 fn absent(sources: &[Source], list: &[&str]) -> Vec<String> {
     let folders = folders(sources);
     list.iter().filter(|folder| !folders.contains(**folder)).map(|folder| format!("{folder} is no folder")).collect()

@@ -1,4 +1,4 @@
-//! `signet issue` and `signet renew` with the real program against a real server: openssl judges what they write.
+//! `signet issue` and `signet renew` with the real program against a real server. openssl checks the files.
 
 mod files;
 mod service_token;
@@ -17,7 +17,6 @@ use serde_json::{Value, json};
 use crate::chaos::clocks::FakeClock;
 use crate::process::{Dev, assert_same_key, assert_verifies, dev, openssl, signet, signet_by};
 
-/// A development server, and a folder in which commands are run against it.
 struct Desk {
     dev: Dev,
     folder: tempfile::TempDir,
@@ -47,7 +46,6 @@ impl Desk {
         self.command(words).output().unwrap()
     }
 
-    /// Runs a command that must succeed; what it wrote to standard output and standard error.
     fn run(&self, words: &[&str]) -> (String, String) {
         let output = self.output(words);
         let [out, err] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
@@ -55,7 +53,6 @@ impl Desk {
         (out, err)
     }
 
-    /// Runs a command that must fail; what it wrote to standard error.
     fn refused(&self, words: &[&str]) -> String {
         let output = self.output(words);
         assert!(!output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stdout));
@@ -76,7 +73,7 @@ impl Desk {
         std::fs::metadata(self.path(name)).unwrap().permissions().mode() & 0o777
     }
 
-    /// One fact of a certificate, as openssl tells it.
+    /// A property of a certificate, as openssl prints it.
     fn told(&self, name: &str, what: &[&str]) -> String {
         openssl(self.folder(), &[&["x509", "-in", name, "-noout"], what].concat()).trim().to_owned()
     }
@@ -90,7 +87,7 @@ impl Desk {
     }
 }
 
-/// A server that keeps what it is sent, and gives each request the next of its answers; the last one again and again.
+/// A server that records requests and returns a list of responses, the last one repeatedly.
 struct Double {
     address: String,
     heard: Arc<Mutex<Vec<String>>>,
@@ -102,12 +99,11 @@ impl Double {
         let address = format!("http://{}", listener.local_addr().unwrap());
         let heard = Arc::new(Mutex::new(Vec::new()));
         let (keep, answers) = (Arc::clone(&heard), answers.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>());
-        // It ends with the process.
         std::thread::spawn(move || {
             for (n, socket) in listener.incoming().enumerate() {
                 let (mut socket, mut request) = (socket.unwrap(), vec![0; 65536]);
                 let mut read = 0;
-                // The head, and then the body: as long as the head says.
+                // The head, then the body by its Content-Length.
                 while read < request.len() {
                     let text = String::from_utf8_lossy(&request[..read]).to_lowercase();
                     if let Some((head, body)) = text.split_once("\r\n\r\n") {
@@ -196,7 +192,6 @@ fn an_answer_for_another_key_is_refused_and_nothing_is_written() {
     desk.dev.terminate();
 }
 
-/// A response with a certificate and its authority.
 fn response(certificate: &str, authority: &str) -> String {
     let body = json!({ "data": { "certificate": certificate, "issuing_ca": authority } }).to_string();
     format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len())
@@ -223,7 +218,7 @@ async fn renew_refuses_useless_certificate_before_files_change() {
     let desk = Desk::new();
     desk.run(&["issue", "web.example.test", "10.0.0.7"]);
     let (file, key) = ("web.example.test.pem", "web.example.test-key.pem");
-    // Certificates for the same key: with other names, too short, ended.
+    // Certificates for the same key: with other names, too short, expired.
     let certified = |names: &str, ttl: &str, out: &str| {
         let subject = ["req", "-new", "-key", key, "-subj", "/CN=x.example.test", "-addext", names, "-out", "x.csr"];
         openssl(desk.folder(), &subject);
@@ -266,7 +261,7 @@ async fn renew_refuses_useless_certificate_before_files_change() {
         assert!(text.contains(says), "{text}");
         assert!(state() == before, "{says}: a file changed");
     }
-    // A shorter life that was asked for is taken.
+    // A shorter lifetime is accepted if it was requested.
     let double = Double::start(&[&response(&short, &root)]);
     desk.run(&["renew", file, "--ttl", "1h", "--before", "72h", "--reuse-key", "--address", &double.address]);
     assert_eq!(desk.text(file), short);
@@ -303,7 +298,7 @@ async fn names_are_told_apart_and_all_of_them_are_in_the_certificate() {
     }
     assert_verifies(desk.folder(), "ca.pem", "10.0.0.7.pem");
     assert_same_key(desk.folder(), "10.0.0.7-key.pem", "10.0.0.7.pem");
-    // A role that takes no names of requests has them from the body.
+    // If the role ignores the names of the CSR, the body has them.
     let role =
         json!({ "allow_any_name": true, "key_type": "any", "use_csr_sans": false, "use_csr_common_name": false });
     desk.post("pki/roles/body", role).await;
@@ -330,16 +325,15 @@ async fn keys_of_other_kinds_are_made_and_those_of_others_are_certified() {
         assert_verifies(desk.folder(), "ca.pem", &certificate);
         assert_eq!(desk.mode(&key), 0o600);
     }
-    // The role wants another kind: the next step is named.
+    // The role wants another key type: the error names the flag.
     assert!(desk.refused(&["issue", "rsa2.example.test", "--key-type", "rsa"]).contains("--key-type"));
-    // Without a word about it the key is what the role wants: RSA, where nothing else was said.
+    // Without `--key-type`, the key follows the role, which defaults to RSA.
     desk.post("pki/roles/usual", json!({ "allow_any_name": true, "key_bits": 3072 })).await;
     desk.run(&["issue", "usual.example.test", "--role", "usual"]);
     assert!(desk.told("usual.example.test.pem", &["-text"]).contains("(3072 bit)"));
-    // A key that the server makes.
     desk.run(&["issue", "server.example.test", "--server-key"]);
     assert_same_key(desk.folder(), "server.example.test-key.pem", "server.example.test.pem");
-    // One that is elsewhere: no file of a key is written or asked for.
+    // A key elsewhere: no key file is written or read.
     let new = ["req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj"];
     openssl(desk.folder(), &[&new[..], &["/CN=own.example.test", "-keyout", "own.key", "-out", "own.csr"]].concat());
     let (out, _) = desk.run(&["issue", "--csr", "own.csr"]);
@@ -347,13 +341,13 @@ async fn keys_of_other_kinds_are_made_and_those_of_others_are_certified() {
     assert_same_key(desk.folder(), "own.key", "own.example.test.pem");
     std::fs::write(desk.path("bad.csr"), "no request").unwrap();
     assert!(desk.refused(&["issue", "--csr", "bad.csr"]).contains("bad.csr: csr: "));
-    // Of what is stored nowhere there is no repeating: it is asked for without.
+    // A role with `no_store` cannot repeat a response: the request has no idempotency key.
     desk.post("pki/roles/nothing", json!({ "allow_any_name": true, "key_type": "any", "no_store": true })).await;
     desk.run(&["issue", "kept-nowhere.example.test", "--role", "nothing"]);
     desk.dev.terminate();
 }
 
-/// A mount `below` with an intermediate of the root in `pki`, of which it knows nothing but its own certificate.
+/// A mount `below` with an intermediate of the root in `pki`; it has no certificate but its own.
 async fn intermediate(desk: &Desk) {
     desk.post("sys/mounts/below", json!({ "type": "pki" })).await;
     let csr =
@@ -372,7 +366,7 @@ async fn under_an_intermediate_the_leafs_file_holds_the_chain_and_verifies_as_th
     assert_eq!(err, "");
     assert_eq!((desk.count("web.example.test.pem"), desk.count("ca.pem")), (2, 2));
     assert_verifies(desk.folder(), "ca.pem", "web.example.test.pem");
-    // As a server shows it, to somebody who trusts the root alone.
+    // A client that trusts only the root, with the chain that a server sends.
     let root = desk.dev.client().with_token("").get("pki/ca/pem").await.text;
     std::fs::write(desk.path("root.pem"), root).unwrap();
     let shown =
@@ -393,7 +387,7 @@ async fn under_an_intermediate_the_leafs_file_holds_the_chain_and_verifies_as_th
         ]);
         assert_eq!(desk.count("web.example.test.pem"), count, "{chain}");
     }
-    // Who may not see the mount of the root is told what is missing.
+    // A token without access to the root's mount: a warning names the missing root.
     desk.post("sys/policies/acl/web", json!({ "policy": "path \"below/sign/web\" { capabilities = [\"update\"] }" }))
         .await;
     let token = desk.dev.client().post("auth/token/create", json!({ "policies": ["web"] })).await.body;
@@ -433,13 +427,13 @@ fn existing_files_are_refused_kept_or_replaced_as_the_flag_says() {
     let (out, _) = desk.run(&keep);
     assert!(out.contains("is kept"), "{out}");
     assert_eq!((desk.text("web.example.test.pem"), desk.text("web.example.test-key.pem")), first);
-    // A certificate for the key that is there.
+    // A missing certificate is issued for the existing key.
     std::fs::remove_file(desk.path("web.example.test.pem")).unwrap();
     desk.run(&keep);
     assert_eq!(desk.text("web.example.test-key.pem"), first.1);
     assert_same_key(desk.folder(), "web.example.test-key.pem", "web.example.test.pem");
     assert_ne!(desk.text("web.example.test.pem"), first.0);
-    // Replaced whole: another inode, the same mode where it is one for keys, nothing else left in the folder.
+    // Files are replaced atomically: another inode, the mode of an existing key file, no other file left.
     let key = desk.path("web.example.test-key.pem");
     std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o640)).unwrap();
     let inode = std::fs::metadata(&key).unwrap().ino();
@@ -449,7 +443,7 @@ fn existing_files_are_refused_kept_or_replaced_as_the_flag_says() {
     assert_eq!(desk.mode("web.example.test-key.pem"), 0o640);
     assert_same_key(desk.folder(), "web.example.test-key.pem", "web.example.test.pem");
     assert_eq!(std::fs::read_dir(desk.folder()).unwrap().count(), 3);
-    // A certificate whose key is gone is of no use, and one of another key is told.
+    // A certificate without its key is rejected, and so is a key that does not match.
     std::fs::remove_file(&key).unwrap();
     assert!(desk.refused(&keep).contains("a certificate without its key is of no use"));
     desk.run(&["issue", "other.example.test"]);
@@ -466,11 +460,10 @@ fn renew_replaces_what_is_due_and_runs_a_command_afterwards() {
     let (first, first_key) = (desk.serial(file), desk.text(key));
     let sans = desk.told(file, &["-ext", "subjectAltName"]);
     let exec = ["--exec", "openssl x509 -in web.example.test.pem -noout -serial >> ran; test -z \"$SIGNET_TOKEN\""];
-    // Not yet.
     let (out, _) = desk.run(&[&["renew", file], &exec[..]].concat());
     assert!(out.contains("to be renewed at"), "{out}");
     assert_eq!((desk.serial(file), desk.path("ran").exists()), (first.clone(), false));
-    // It is due three days before its end, which is all of its life.
+    // `--before` covers the certificate's whole lifetime.
     let (out, err) = desk.run(&[&["renew", file, "--before", "72h"], &exec[..]].concat());
     assert!(out.contains("renewed, valid until") && err.is_empty(), "{out}{err}");
     assert_ne!(desk.serial(file), first);
@@ -480,12 +473,11 @@ fn renew_replaces_what_is_due_and_runs_a_command_afterwards() {
     assert_same_key(desk.folder(), key, file);
     assert_eq!(desk.mode(key), 0o600);
     assert_eq!(desk.text("ran").trim(), desk.serial(file), "after the files were in place");
-    // The key may stay.
     let kept = desk.text(key);
     desk.run(&["renew", file, "--force", "--reuse-key"]);
     assert_eq!(desk.text(key), kept);
     assert_same_key(desk.folder(), key, file);
-    // Half a replacement, as a crash leaves it, is due at once.
+    // A crash between the two replacements leaves a mismatched pair, which is due immediately.
     desk.run(&["issue", "other.example.test"]);
     std::fs::copy(desk.path("other.example.test-key.pem"), desk.path(key)).unwrap();
     let (out, _) = desk.run(&["renew", file, "--json"]);
@@ -511,7 +503,7 @@ fn a_command_that_fails_after_a_renewal_is_told_and_run_again() {
     assert_eq!(desk.text("ran").trim(), "again");
     let text = desk.refused(&["renew", file, "--force", "--exec", "sleep 60", "--exec-timeout", "200ms"]);
     assert!(text.contains("took too long"), "{text}");
-    // One that cannot be renewed keeps no other from it.
+    // A file that cannot be renewed does not stop the others.
     let text = desk.refused(&["renew", "gone.pem", file, "--force"]);
     assert!(text.contains("FILE: file does not exist: gone.pem") && desk.serial(file) != first, "{text}");
     desk.dev.terminate();
@@ -540,7 +532,7 @@ fn a_command_that_a_signal_comes_upon_does_not_go_on_by_itself() {
     let exec = "echo $$ > begun; sleep 60; echo done > over";
     for signal in [Signal::TERM, Signal::HUP] {
         let _ = std::fs::remove_file(desk.path("begun"));
-        // Below `nohup`, a command would ignore SIGHUP.
+        // Under `nohup`, the command would ignore SIGHUP.
         let mut renew = signet_by("env", &["--default-signal=HUP"]);
         renew.args(["renew", "web.example.test.pem", "--force", "--exec", exec]).current_dir(desk.folder());
         renew.env("SIGNET_ADDR", &desk.dev.address).env("SIGNET_TOKEN", &desk.dev.token);
@@ -576,7 +568,6 @@ fn a_name_that_no_file_can_have_is_told_as_that() {
     desk.dev.terminate();
 }
 
-/// `signet renew --service`. Killed when dropped.
 struct Service(Child);
 
 impl Service {
@@ -645,13 +636,13 @@ fn a_service_whose_clock_is_past_the_end_of_what_it_gets_renews_ever_more_seldom
 fn a_service_tries_again_what_failed() {
     let desk = Desk::new();
     desk.run(&["issue", "web.example.test", "--ttl", "20s"]);
-    // The server is out of reach, and the certificate is due.
+    // The server is unavailable, and the certificate is due.
     let double = Double::start(&["HTTP/1.1 503 Busy\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}"]);
     let service = Service::start(&desk, &["--address", &double.address]);
     wait_until("three tries", || double.heard().len() >= 3);
     service.terminate();
     assert!(desk.text("log").contains("not renewed; it is tried again"), "{}", desk.text("log"));
-    // The command fails, and is run again without another renewal.
+    // The command fails and is run again without another renewal.
     let exec = "test -e ready && openssl x509 -in web.example.test.pem -noout -serial >> ran";
     let service = Service::start(&desk, &["--ttl", "72h", "--exec", exec]);
     wait_until("a failure", || desk.text("log").contains("the command is run again"));
@@ -663,7 +654,7 @@ fn a_service_tries_again_what_failed() {
     desk.dev.terminate();
 }
 
-/// That a service leaves at SIGTERM long before anything that it waits for ends by itself.
+/// Asserts that a service exits on SIGTERM long before its waits would time out.
 fn leaves(mut service: Service) {
     kill_process(Pid::from_child(&service.0), Signal::TERM).unwrap();
     let begun = Instant::now();
@@ -683,7 +674,7 @@ fn a_signal_ends_a_service_that_waits_for_a_server() {
     let serial = desk.serial("web.example.test.pem");
     std::fs::copy(desk.path("web.example.test.pem"), desk.path("b.pem")).unwrap();
     std::fs::copy(desk.path("web.example.test-key.pem"), desk.path("b-key.pem")).unwrap();
-    // It takes the question and never answers.
+    // Accepts the request and never responds.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}", silent.local_addr().unwrap());
     let service = Service::start(&desk, &["b.pem", "--before", "72h", "--address", &address]);
@@ -701,7 +692,7 @@ fn a_command_that_runs_when_a_service_ends_may_end_or_is_ended_and_run_again() {
     let note = || desk.path(".web.example.test.pem.exec").exists();
     let run = |command: &str| {
         let _ = std::fs::remove_file(desk.path("pid"));
-        // It is due by its age, which is less than its life.
+        // `--before` covers the certificate's whole lifetime, so it is due.
         let service = Service::start(&desk, &["--before", "72h", "--exec", command]);
         wait_until("the command", || std::fs::read_to_string(desk.path("pid")).is_ok_and(|pid| pid.ends_with('\n')));
         service
@@ -713,7 +704,6 @@ fn a_command_that_runs_when_a_service_ends_may_end_or_is_ended_and_run_again() {
     assert!(rustix::process::test_kill_process(pid).is_err(), "it is still there");
     desk.run(&["renew", "web.example.test.pem", "--exec", "true"]);
     assert!(!note());
-    // One that ends soon is waited for.
     let short = run("echo $$ > pid; until test -e go; do sleep 0.05; done; touch done");
     kill_process(Pid::from_child(&short.0), Signal::TERM).unwrap();
     std::fs::write(desk.path("go"), "").unwrap();
@@ -863,7 +853,7 @@ async fn who_names_the_caller_the_time_and_the_role_in_every_mount_that_may_be_r
     let mut issue = desk.command(&["issue", "web.example.test", "--mount", "below", "--role", "web"]);
     assert!(issue.env("SIGNET_TOKEN", made["client_token"].as_str().unwrap()).output().unwrap().status.success());
     desk.run(&["issue", "other.example.test"]);
-    // By its file, and by the number as openssl writes it.
+    // By file name, and by serial as openssl prints it.
     let serial = desk.serial("web.example.test.pem");
     for asked in ["web.example.test.pem", serial.as_str()] {
         let (out, _) = desk.run(&["who", asked]);
@@ -880,13 +870,13 @@ async fn who_names_the_caller_the_time_and_the_role_in_every_mount_that_may_be_r
     desk.post("pki/revoke", json!({ "serial_number": serial, "reason": "keyCompromise" })).await;
     let (out, _) = desk.run(&["who", serial]);
     assert!(out.contains("(keyCompromise)"), "{out}");
-    // Neither the accessor nor the token is in the record.
+    // The record has neither accessor nor token.
     for secret in ["accessor", "client_token"] {
         assert!(!out.contains(made[secret].as_str().unwrap()), "{secret}");
     }
     assert!(desk.refused(&["who", "0a:0b"]).contains("0a:0b: no record of it (below/, pki/ were looked at)"));
     assert!(desk.refused(&["who", "nonsense"]).contains("SERIAL: must be hexadecimal digits"));
-    // Who may issue there may not therefore look.
+    // The right to issue does not include the right to read records.
     let mut who = desk.command(&["who", "web.example.test.pem"]);
     let output = who.env("SIGNET_TOKEN", made["client_token"].as_str().unwrap()).output().unwrap();
     let err = String::from_utf8_lossy(&output.stderr);
@@ -921,7 +911,7 @@ async fn status_says_what_is_set_up_what_ends_next_and_what_is_wrong() {
     }
     assert!(out.lines().count() <= 24, "one screen: {out}");
     assert!(!out.contains("leaves that end next"), "there are none, and the root is none: {out}");
-    // An authority that ends soon, and a mount that cannot issue, are wrong.
+    // An issuer that expires soon and a mount without issuer are problems.
     desk.post("sys/mounts/empty", json!({ "type": "pki" })).await;
     desk.post("sys/mounts/short", json!({ "type": "pki" })).await;
     desk.post("short/root/generate/internal", json!({ "common_name": "Short", "key_type": "ec", "ttl": "48h" })).await;
@@ -933,7 +923,7 @@ async fn status_says_what_is_set_up_what_ends_next_and_what_is_wrong() {
     assert!(wrong.iter().any(|text| text.starts_with("short/: issuer CN=Short ends in 4")), "{wrong:?}");
     assert_eq!(wrong.len(), 2, "{wrong:?}");
     assert_eq!(told["leaves_end_next"], json!([]));
-    // An authority without a role is worth a look, unless it is there for another authority.
+    // An authority without a role gets a note, unless another authority is below it.
     let notes = |told: &Value| {
         told["notes"].as_array().unwrap().iter().any(|note| note == "short/: has no role (POST short/roles/NAME)")
     };
@@ -945,7 +935,6 @@ async fn status_says_what_is_set_up_what_ends_next_and_what_is_wrong() {
     desk.post("empty/intermediate/set-signed", json!({ "certificate": signed["certificate"] })).await;
     let below: Value = serde_json::from_slice(&desk.output(&["status", "--json"]).stdout).unwrap();
     assert!(!notes(&below) && below["leaves_end_next"] == json!([]), "{below}");
-    // Leaves by their end, without those that are revoked.
     for (name, ttl) in [("late.test", "9h"), ("soon.test", "2h"), ("gone.test", "1h")] {
         let made = desk.post("pki/issue/dev", json!({ "common_name": name, "ttl": ttl })).await;
         if name == "gone.test" {
@@ -959,7 +948,7 @@ async fn status_says_what_is_set_up_what_ends_next_and_what_is_wrong() {
     assert!(leaves[1].contains("  pki/: late.test ") && leaves.len() == 2, "{leaves:?}");
     let first = told["ends_next"][0]["at"].as_str().unwrap();
     assert!(told["ends_next"].as_array().unwrap().iter().all(|end| first <= end["at"].as_str().unwrap()));
-    // What a token may not see is named and not taken for absent.
+    // What the token may not read is reported as not visible, not as absent.
     desk.post("sys/policies/acl/narrow", json!({ "policy": "path \"pki/sign/dev\" { capabilities = [\"update\"] }" }))
         .await;
     let token = desk.dev.client().post("auth/token/create", json!({ "policies": ["narrow"] })).await.body;

@@ -1,12 +1,9 @@
-//! A throw-away PostgreSQL cluster: one for a run of a test binary, a database of its own for each test.
+//! Temporary PostgreSQL clusters: one shared by a test process, with a database for each test.
 //!
-//! A small shell script is the cluster's keeper. It makes the cluster in a folder of its own, listening
-//! on a unix socket only unless a test asks for more, and waits on a pipe that this process holds: however
-//! this process ends, the pipe closes, and the keeper stops the server and removes the folder. The folder is in memory when
-//! there is room: the server syncs as it must in earnest, and a test does not wait for a disk.
-//! PostgreSQL refuses to run as root, so root hands the keeper to another user. A test that stops its
-//! server has a cluster to itself. Standard library only: the unit tests of the store and the tests
-//! over HTTP include this file.
+//! A shell script, the keeper, runs the cluster and waits on a pipe from this process. However the process ends, the
+//! pipe closes, and the keeper stops the server and removes its folder. PostgreSQL refuses to run as root, so root runs
+//! the keeper as another user. Only the standard library is used: the store's unit tests and the HTTP tests both
+//! include this file.
 #![allow(dead_code)]
 
 use std::fs::OpenOptions;
@@ -19,11 +16,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-/// The port of a cluster that only its socket is reached by.
+/// Port of a cluster that is reached only by its socket.
 const PORT: u16 = 5432;
 
-/// Says `ready FOLDER`, or ends with the reason on standard error. `$1` is the folder of the binaries, `$2` the port,
-/// `$3` where to listen besides the socket, `$4` the folder of the server whose standby it is.
+/// Prints `ready FOLDER`, or the error on standard error. `$1`: folder of the binaries, `$2`: port, `$3`: listen
+/// address besides the socket, `$4`: folder of the primary if this is a standby.
 const KEEPER: &str = r#"
 trap '' INT TERM HUP
 umask 077
@@ -70,7 +67,6 @@ wait $server
 rm -rf "$dir"
 "#;
 
-/// A running cluster.
 pub(crate) struct Cluster {
     binaries: PathBuf,
     folder: PathBuf,
@@ -79,16 +75,15 @@ pub(crate) struct Cluster {
     keeper: Mutex<Keeper>,
 }
 
-/// The way to the script.
+/// The connection to the script.
 struct Keeper {
-    /// Closing it ends the cluster, as the end of this process does.
     words: ChildStdin,
     answers: BufReader<ChildStdout>,
     _script: Child,
 }
 
 impl Keeper {
-    /// Waits for an answer; the folder that it names.
+    /// Waits for a response. Returns the folder that it names.
     fn answer(&mut self, what: &str) -> PathBuf {
         let mut line = String::new();
         self.answers.read_line(&mut line).unwrap();
@@ -97,30 +92,29 @@ impl Keeper {
     }
 }
 
-/// The cluster of this process, started by whoever asks first.
 pub(crate) fn shared() -> &'static Arc<Cluster> {
     static SHARED: OnceLock<Arc<Cluster>> = OnceLock::new();
     SHARED.get_or_init(Cluster::new)
 }
 
 impl Cluster {
-    /// A cluster for the caller alone.
+    /// A cluster for one test.
     pub(crate) fn new() -> Arc<Self> {
         Self::keep(PORT, "", Path::new(""))
     }
 
-    /// A cluster for the caller alone that can be reached at 127.0.0.1 too, at a port of its own.
+    /// A cluster for one test that also listens on a free port of 127.0.0.1.
     pub(crate) fn over_tcp() -> Arc<Self> {
         let free = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap();
         Self::keep(free.port(), "127.0.0.1", Path::new(""))
     }
 
-    /// A cluster for the caller alone, whose programs have these in their environment.
+    /// A cluster for one test, whose programs have these environment variables.
     pub(crate) fn with_environment(environment: &[(String, String)]) -> Arc<Self> {
         Self::keep_in(PORT, "", Path::new(""), environment)
     }
 
-    /// A standby of this one, as it is at present, which follows it.
+    /// A streaming standby of this cluster.
     pub(crate) fn standby(&self) -> Arc<Self> {
         Self::keep(self.port, "", &self.folder)
     }
@@ -131,7 +125,7 @@ impl Cluster {
 
     fn keep_in(port: u16, listen: &str, primary: &Path, environment: &[(String, String)]) -> Arc<Self> {
         let binaries = binaries();
-        // Set by whoever runs as the server does: what is preloaded leaves things behind for those of the same user.
+        // Set by the server's user: a preloaded library leaves objects that only their owner can use.
         let mut script = unprivileged("env")
             .args(environment.iter().map(|(name, value)| format!("{name}={value}")))
             .arg("sh")
@@ -149,38 +143,33 @@ impl Cluster {
         Arc::new(Self { binaries, folder, port, databases: AtomicU32::new(0), keeper: Mutex::new(keeper) })
     }
 
-    /// Ends the server at once (SIGQUIT), as a crash does, and waits until it is gone.
     pub(crate) fn stop(&self) {
         let mut keeper = self.keeper.lock().unwrap();
         keeper.words.write_all(b"stop\n").unwrap();
         keeper.answer("stopped");
     }
 
-    /// Starts the server again and waits until it takes connections.
     pub(crate) fn start(&self) {
         let mut keeper = self.keeper.lock().unwrap();
         keeper.words.write_all(b"start\n").unwrap();
         keeper.answer("ready");
     }
 
-    /// Makes a standby take writes, and waits until it does.
     pub(crate) fn promote(&self) {
         let mut keeper = self.keeper.lock().unwrap();
         keeper.words.write_all(b"promote\n").unwrap();
         keeper.answer("promoted");
     }
 
-    /// The folder that holds everything, the socket too.
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Its port, of the socket too.
     pub(crate) fn port(&self) -> u16 {
         self.port
     }
 
-    /// Writes a file into its folder, for the server alone; its path.
+    /// Writes a file that only the server may read to the folder, and returns its path.
     pub(crate) fn file(&self, name: &str, content: &str) -> PathBuf {
         let path = self.folder.join(name);
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path).unwrap();
@@ -190,7 +179,7 @@ impl Cluster {
         path
     }
 
-    /// Sets parameters of the whole server (`name = value`) and waits until new connections have them.
+    /// Sets server parameters (`name = value`) and waits until they apply to new connections.
     pub(crate) fn set(&self, parameters: &[&str]) {
         for parameter in parameters {
             self.psql("postgres", &format!("ALTER SYSTEM SET {parameter}"));
@@ -203,25 +192,21 @@ impl Cluster {
         }
     }
 
-    /// A new, empty database.
     pub(crate) fn database(self: &Arc<Self>) -> Database {
         let name = format!("t{}", self.databases.fetch_add(1, Ordering::Relaxed));
         self.psql("postgres", &format!("CREATE DATABASE {name}"));
         Database { cluster: self.clone(), name }
     }
 
-    /// Runs a statement as the superuser; what it answers, without headings.
     pub(crate) fn psql(&self, database: &str, sql: &str) -> String {
         let out = self.run("psql", &["-X", "-q", "-t", "-A", "-v", "ON_ERROR_STOP=1", "-d", database, "-c", sql]);
         String::from_utf8(out).unwrap().trim_end().to_owned()
     }
 
-    /// All of a database as SQL text.
     pub(crate) fn dump(&self, database: &str) -> Vec<u8> {
         self.run("pg_dump", &["-d", database])
     }
 
-    /// Runs one of PostgreSQL's programs as the superuser; what it writes.
     fn run(&self, program: &str, arguments: &[&str]) -> Vec<u8> {
         let mut command = Command::new(self.binaries.join(program));
         command.args(arguments).args(["-U", "signet", "-p", &self.port.to_string(), "-h"]).arg(&self.folder);
@@ -232,14 +217,12 @@ impl Cluster {
     }
 }
 
-/// The database of one test.
 pub(crate) struct Database {
     cluster: Arc<Cluster>,
     pub name: String,
 }
 
 impl Database {
-    /// Where it is, as the program is told.
     pub(crate) fn url(&self) -> String {
         format!(
             "postgres:///{}?host={}&port={}&user=signet",
@@ -249,34 +232,30 @@ impl Database {
         )
     }
 
-    /// Where it is behind a port of this machine that leads to its server.
+    /// Its URL through a local port that forwards to the server.
     pub(crate) fn url_through(&self, port: u16) -> String {
         format!("postgres://signet@127.0.0.1:{port}/{}", self.name)
     }
 
-    /// Where it is while any of its server and a standby takes writes.
     pub(crate) fn url_with(&self, standby: &Cluster) -> String {
         let folder = self.cluster.folder.display();
         let hosts = format!("host={folder},{}", standby.folder.display());
         self.url().replace(&format!("host={folder}"), &hosts)
     }
 
-    /// What became of it on a standby.
     pub(crate) fn on(&self, standby: &Arc<Cluster>) -> Self {
         Self { cluster: standby.clone(), name: self.name.clone() }
     }
 
-    /// Runs a statement in it; what it answers.
     pub(crate) fn psql(&self, sql: &str) -> String {
         self.cluster.psql(&self.name, sql)
     }
 
-    /// All of it as SQL text.
     pub(crate) fn dump(&self) -> Vec<u8> {
         self.cluster.dump(&self.name)
     }
 
-    /// Runs SQL text in it, as a dump is.
+    /// Runs SQL text, such as a dump.
     pub(crate) fn load(&self, dump: &[u8]) {
         let binary = self.cluster.binaries.join("psql");
         let mut psql = Command::new(binary);
@@ -286,7 +265,7 @@ impl Database {
         assert!(psql.wait().unwrap().success());
     }
 
-    /// The files of its tables and their indexes, as they are on disk.
+    /// The files of its tables and indexes, as they are on disk.
     pub(crate) fn files(&self) -> Vec<(PathBuf, Vec<u8>)> {
         self.psql("CHECKPOINT");
         let own = "SELECT pg_relation_filepath(oid) FROM pg_class WHERE pg_relation_filepath(oid) IS NOT NULL \
@@ -298,31 +277,29 @@ impl Database {
         paths.lines().map(read).collect()
     }
 
-    /// Takes the database away from everyone, as a server that stops does; `false` gives it back.
+    /// Rejects all connections, as a stopped server does; `false` accepts them again.
     pub(crate) fn out_of_reach(&self, out: bool) {
         let name = &self.name;
         self.cluster.psql("postgres", &format!("ALTER DATABASE {name} WITH ALLOW_CONNECTIONS {}", !out));
         self.end_connections();
     }
 
-    /// Ends every connection to it.
     pub(crate) fn end_connections(&self) {
         let all = format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{}'", self.name);
         self.cluster.psql("postgres", &all);
     }
 
-    /// Sends a signal to the server process of every connection: `STOP` is a server that hangs.
+    /// Sends a signal to the backend of every connection; `STOP` simulates a server that hangs.
     pub(crate) fn signal_connections(&self, signal: &str) {
         let pids = format!("SELECT pid FROM pg_stat_activity WHERE datname = '{}'", self.name);
         for pid in self.cluster.psql("postgres", &pids).lines() {
             let sent = unprivileged("kill").args(["-s", signal, pid]).status().unwrap().success();
-            // It may have ended by itself meanwhile.
+            // The backend may have exited.
             assert!(sent || !Path::new("/proc").join(pid).exists());
         }
     }
 }
 
-/// The newest installed server's programs.
 fn binaries() -> PathBuf {
     let version = |path: &Path| path.file_name()?.to_str()?.parse::<u32>().ok();
     let installed = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten().map(|entry| entry.path());
@@ -332,7 +309,6 @@ fn binaries() -> PathBuf {
         .join("bin")
 }
 
-/// A command that does not run as root.
 fn unprivileged(program: &str) -> Command {
     let id = Command::new("id").arg("-u").output().unwrap().stdout;
     if id != b"0\n" {

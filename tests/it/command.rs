@@ -1,4 +1,4 @@
-//! The `signet` binary: `dev` and `check`, and what `issue` refuses before it asks.
+//! The `signet` binary: `dev`, `check`, and the checks of `issue` before its request.
 
 mod json;
 mod missing;
@@ -26,7 +26,6 @@ async fn dev_is_ready_when_it_says_so_and_drains_on_sigterm() {
     assert!(dev.terminate() < Duration::from_secs(10));
 }
 
-/// GETs a path of the projects API with a token.
 async fn projects(dev: &Dev, token: &str, path: &str) -> Answer {
     let http = reqwest::Client::builder().no_proxy().build().unwrap();
     send(http.get(format!("{}/api/v2/{path}", dev.address)).bearer_auth(token)).await
@@ -42,7 +41,7 @@ async fn the_token_of_dev_is_that_of_an_owner_of_organization_dev() {
     assert_eq!(list.body["data"][0]["attributes"]["permissions"]["can-destroy"], true);
     assert!(first.printed().contains("/api/v2/organizations/dev/projects"), "{}", first.printed());
     first.terminate();
-    // Started again: another token, and the older one is revoked. The same one stands.
+    // After a restart the previous token is revoked, unless it is the same one.
     for again in [
         &data[..],
         &[&data[..], &["--root-token", "my-root"]].concat(),
@@ -114,7 +113,7 @@ fn issue_never_overwrites_and_looks_before_it_asks() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().to_str().unwrap();
     std::fs::write(folder.path().join("web.test-key.pem"), "mine").unwrap();
-    // Nothing listens there: the refusal comes before the question.
+    // No server listens there: the check precedes the request.
     let command = ["issue", "web.test", "--out", out, "--address", "http://127.0.0.1:9", "--token", "t"];
     assert!(refused(signet().args(command)).contains("web.test-key.pem exists and is not overwritten"));
     assert_eq!(std::fs::read(folder.path().join("web.test-key.pem")).unwrap(), b"mine");
@@ -124,7 +123,7 @@ fn issue_never_overwrites_and_looks_before_it_asks() {
     assert!(refused(signet().args(gone)).contains("http://127.0.0.1:9: no answer"));
 }
 
-/// A server that keeps what it is sent, and answers all of it alike.
+/// A server that records requests and returns the same response to each.
 struct Listener {
     port: u16,
     heard: Arc<Mutex<Vec<String>>>,
@@ -136,7 +135,6 @@ impl Listener {
         let port = listener.local_addr().unwrap().port();
         let heard = Arc::new(Mutex::new(Vec::new()));
         let keep = Arc::clone(&heard);
-        // It ends with the process.
         std::thread::spawn(move || {
             for socket in listener.incoming() {
                 let (mut socket, mut request) = (socket.unwrap(), [0; 8192]);
@@ -153,7 +151,7 @@ impl Listener {
     }
 }
 
-/// What `signet issue` says that is refused, with a token that shows where it went.
+/// The error of `signet issue` at this address; asserts that it does not contain the token.
 fn issue_from(address: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().to_str().unwrap();
@@ -186,7 +184,7 @@ fn issue_sends_its_token_along_no_redirect() {
 fn issue_sends_its_token_over_plain_http_to_this_machine_only() {
     let busy = "HTTP/1.1 503 Busy\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}";
     let listener = Listener::start(busy.to_owned());
-    // Ways to this very listener that need not lead to this machine.
+    // Addresses of this listener that might also be another machine's.
     for host in ["0.0.0.0", "[::ffff:127.0.0.1]", "signet.example", "localhost.example", "192.0.2.1", "[::]"] {
         let text = issue_from(&format!("http://{host}:{}", listener.port));
         assert!(text.contains("SIGNET_ADDR: plain http is for this machine only"), "{host}: {text}");
@@ -196,12 +194,12 @@ fn issue_sends_its_token_over_plain_http_to_this_machine_only() {
     }
     assert_eq!(listener.heard(), [""; 0]);
     for host in ["127.0.0.1", "127.8.9.1", "localhost", "LocalHost"] {
-        // The listener is on one of these addresses only: the others are asked, and do not answer.
+        // The listener has only one of these addresses: requests to the others fail to connect.
         let text = issue_from(&format!("http://{host}:{}", listener.port));
         assert!(!text.contains("SIGNET_ADDR"), "{host}: {text}");
     }
     assert!(listener.heard().len() >= 3 && listener.heard().iter().all(|heard| heard.contains("hunter2")));
-    // TLS may go anywhere; here it ends at a listener that speaks none.
+    // TLS may go to any host; this listener does not speak TLS.
     assert!(issue_from(&format!("https://127.0.0.1:{}", listener.port)).contains("no answer"));
 }
 
@@ -293,7 +291,7 @@ fn the_version_names_the_commit() {
         assert_eq!(version, "", "an archive of the sources knows no commit");
         return;
     }
-    // It is that of the last build of the sources, which later commits need not have changed.
+    // The commit of the last build of the sources; later commits may not have changed them.
     let commit = version.strip_prefix(" (").unwrap().strip_suffix(')').unwrap();
     let commit = commit.strip_suffix(", modified").unwrap_or(commit);
     assert!(git(&["cat-file", "-e", &format!("{commit}^{{commit}}")]).is_some(), "{printed}");

@@ -1,5 +1,4 @@
-//! Connections: how many there may be, who keeps a place and who does not. The real program under small limits
-//! of open files, and clients that hold sockets.
+//! Connection limits: kept and closed connections of the real program under small limits of open files.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -14,13 +13,13 @@ use crate::process::{Dev, dev_with, signet_by};
 use crate::serve::{Held, Served, Site};
 use crate::support::Client;
 
-/// Longer than anything but a time limit of the server's takes.
+/// Longer than anything except the server's time limits.
 const SOON: Duration = Duration::from_secs(5);
-/// Later than the head of a request may come, and the second in which that is looked at.
+/// The time limit for a request head, plus the interval of the check.
 const HEAD: Duration = Duration::from_secs(14);
 const HEALTH: &str = "GET /v1/sys/health HTTP/1.1\r\nHost: t\r\n\r\n";
 
-/// A development server with these limits of open files, soft and hard, and the file of its log.
+/// A development server with these soft and hard limits of open files, and its log file.
 fn limited(limits: &str) -> (Dev, PathBuf, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("log");
@@ -29,19 +28,16 @@ fn limited(limits: &str) -> (Dev, PathBuf, tempfile::TempDir) {
     (dev_with(&mut command, &[]), log, folder)
 }
 
-/// That many sockets in this process beside those of other tests.
 fn allow_many_files() {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
 }
 
-/// Connections that say nothing.
 fn idle(address: SocketAddr, count: usize) -> Vec<TcpStream> {
     allow_many_files();
     (0..count).map(|_| TcpStream::connect(address).unwrap()).collect()
 }
 
-/// How many of these the server has ended.
 fn ended(sockets: &[TcpStream]) -> usize {
     let is_open = |mut socket: &TcpStream| {
         socket.set_nonblocking(true).unwrap();
@@ -50,7 +46,6 @@ fn ended(sockets: &[TcpStream]) -> usize {
     sockets.iter().filter(|socket| !is_open(socket)).count()
 }
 
-/// A connection of a client, read by hand.
 struct Wire(TcpStream);
 
 impl Wire {
@@ -64,7 +59,6 @@ impl Wire {
         self.0.write_all(text.as_bytes()).unwrap();
     }
 
-    /// Sends the head of a request and waits until the server wants its body.
     fn begin(&mut self, head: &str) {
         const WANTED: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
         self.send(&format!("{}\r\nExpect: 100-continue\r\n\r\n", head.trim_end()));
@@ -73,7 +67,6 @@ impl Wire {
         assert_eq!(told, WANTED, "{}", String::from_utf8_lossy(&told));
     }
 
-    /// The next answer: its head and its body.
     fn answer(&mut self) -> String {
         let (mut text, mut octet) = (Vec::new(), [0; 1]);
         while !text.ends_with(b"\r\n\r\n") {
@@ -92,12 +85,12 @@ impl Wire {
         self.answer()
     }
 
-    /// Reads until the server closes; how long that took.
+    /// Reads until the server closes the connection, and returns the duration.
     fn until_closed(&mut self, most: Duration) -> Duration {
         let started = Instant::now();
         self.0.set_read_timeout(Some(most)).unwrap();
         let mut rest = Vec::new();
-        // A reset is an end, too.
+        // A reset also ends the connection.
         if let Err(error) = self.0.read_to_end(&mut rest) {
             assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
         }
@@ -105,7 +98,6 @@ impl Wire {
     }
 }
 
-/// The head of a request for a certificate, and its body.
 fn issue(token: &str) -> (String, String) {
     let body = json!({ "common_name": "slow.test" }).to_string();
     let head = format!(
@@ -115,13 +107,11 @@ fn issue(token: &str) -> (String, String) {
     (head, body)
 }
 
-/// What a series stands at on the page.
 fn value(page: &str, series: &str) -> usize {
     let line = page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
     line.unwrap_or_else(|| panic!("{series} in {page}")).parse().unwrap()
 }
 
-/// That a new client, who comes now, is served soon.
 async fn assert_served(address: SocketAddr, token: &str) {
     let client = Client::new(address, token);
     let started = Instant::now();
@@ -184,7 +174,7 @@ fn a_request_under_way_and_the_latest_connections_outlive_a_flood_and_the_longes
     under_way.send(&body[5..]);
     let issued = under_way.answer();
     assert!(issued.starts_with("http/1.1 200") && issued.contains("BEGIN CERTIFICATE"), "{issued}");
-    // It was never told to leave: it takes more requests.
+    // The response did not announce a close: the connection accepts more requests.
     assert!(!issued.contains("connection: close"));
     assert!(under_way.ask(HEALTH).starts_with("http/1.1 200"));
     assert_eq!(ended(&held.split_off(380)), 0);
@@ -221,7 +211,7 @@ async fn bodies_that_never_come_keep_nobody_out_and_those_of_known_callers_leave
             assert!(started.elapsed() < SOON, "{:?}", started.elapsed());
         }
     }
-    // Who left for others was not left without its connection's end.
+    // A connection that was evicted in favour of others is closed.
     assert!(held[0].until_closed(SOON) < SOON);
     known.send(&policy[5..]);
     let mut status = [0; 12];
@@ -230,7 +220,7 @@ async fn bodies_that_never_come_keep_nobody_out_and_those_of_known_callers_leave
     drop(held);
     let page = served.client(&token).get("sys/metrics?format=prometheus").await.text;
     assert_eq!(value(&page, "signet_connections_refused_total{reason=\"full\"}"), 0);
-    // Known callers are not kept for ever, either.
+    // Authenticated callers do not keep their connections forever, either.
     let head = issue(&token).0;
     let mut uploads: Vec<_> = (0..16).map(|_| Wire::open(address)).collect();
     uploads.iter_mut().for_each(|wire| wire.send(&head));
@@ -263,7 +253,7 @@ fn a_body_that_has_no_use_is_not_waited_for_and_one_of_an_open_route_not_for_lon
         assert!(text.starts_with(b"HTTP/1.1 20"), "{method}: {}", String::from_utf8_lossy(&text));
         assert!(begun.elapsed() < SOON, "{method}: {:?}", begun.elapsed());
     }
-    // One that is there in time leaves the connection to the next request.
+    // A complete body leaves the connection open for the next request.
     let mut wire = Wire::open(dev.socket());
     let whole = "GET /v1/sys/health HTTP/1.1\r\nHost: t\r\nContent-Length: 5\r\n\r\n12345";
     for _ in 0..2 {
@@ -320,7 +310,7 @@ async fn what_http_itself_refuses_is_counted() {
         wire.0.read_exact(&mut text).unwrap();
         assert_eq!(&text[9..], status.as_bytes(), "{}", more.len());
     }
-    // The end of a connection is counted behind its answer, on a worker that may be another than the page's.
+    // A connection's end is counted after its response, possibly on another worker.
     let none = "signet_http_requests_total{mount=\"none\",service=\"none\",operation=\"none\",route=\"none\"";
     let started = Instant::now();
     loop {
@@ -435,7 +425,6 @@ fn more_connections_than_files_are_a_warning_and_not_a_promise() {
     served.terminate();
 }
 
-/// Asks for certificates on one connection until it ends: the serial numbers that were answered.
 fn issues_until_closed(mut wire: Wire, request: &str) -> Vec<String> {
     let mut serials = Vec::new();
     while let Ok(()) = wire.0.write_all(request.as_bytes()) {
@@ -479,7 +468,7 @@ async fn what_was_read_at_a_stop_is_answered_or_not_begun() {
         let address = served.socket().parse().unwrap();
         let asking: Vec<_> = (0..48)
             .map(|_| {
-                // Connected here: a thread that starts late would find the listener closed.
+                // Connects before the thread starts: a late thread would find the listener closed.
                 let (wire, request) = (Wire::open(address), request.clone());
                 std::thread::spawn(move || issues_until_closed(wire, &request))
             })

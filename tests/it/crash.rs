@@ -1,9 +1,9 @@
-//! Nothing that was answered as done is lost: the real program under load, killed, its database killed,
-//! its disk failing or full; and after each, everything that was acknowledged is looked for.
+//! Crash tests: the real program under load is killed, its database is killed, its disk fails or is full. No
+//! acknowledged change may be lost.
 //!
-//! [`load`] asks and writes down what was acknowledged, [`audit`] looks for it, [`place`] is where the
-//! data is. A test that needs a right which this machine does not give (to trace, to mount) says so and
-//! is left out, unless `TESTS_LEAVE_NOTHING_OUT` is set: then it fails.
+//! [`load`] sends requests and records what was acknowledged, [`audit`] checks it, [`place`] holds the data. A test
+//! that lacks a right on this machine (to trace, to mount) is skipped with a message, or fails if
+//! `TESTS_LEAVE_NOTHING_OUT` is set.
 
 pub mod audit;
 mod failing_disk;
@@ -18,13 +18,13 @@ pub mod strace;
 
 use std::io::Write;
 
-/// Says that a test is left out, where it is seen although the test passes.
+/// Reports on standard error that a test is skipped.
 pub fn left_out(why: &str) {
     assert!(std::env::var_os("TESTS_LEAVE_NOTHING_OUT").is_none(), "{} cannot be left out here: {why}", test_name());
     left_out_anywhere(why);
 }
 
-/// As [`left_out`], of a test whose tools Debian does not have.
+/// Like [`left_out`], for tests whose tools Debian does not package.
 pub fn left_out_anywhere(why: &str) {
     let _ = writeln!(std::io::stderr(), "LEFT OUT: {}: {why}", test_name());
 }

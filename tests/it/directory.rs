@@ -1,5 +1,4 @@
-//! Whoever gives machines signed tokens, on the loopback: keys, tokens good and broken, and the pages where the
-//! keys are published.
+//! A JWT issuer on the loopback: keys, valid and invalid tokens, and the pages that publish the keys.
 
 mod issuer;
 mod key;

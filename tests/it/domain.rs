@@ -1,4 +1,4 @@
-//! The certificate authority engine by its own types: no server, no body, no header.
+//! The certificate authority engine through its own types, without HTTP.
 
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
@@ -35,7 +35,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);
 const LIMITS: Limits = Limits { mount_default: HOUR, mount_max: DAY, authority_default: HOUR };
 
-/// An engine with one mount, which has a root and the role `web`.
+/// An engine with one mount, which has a root and a role `web`.
 struct Domain {
     authority: Arc<Authority>,
     replica: ReplicaLink,
@@ -96,7 +96,6 @@ impl Domain {
         }
     }
 
-    /// A CSR for a key that nobody else has.
     async fn csr(&self) -> Csr {
         let request = CsrRequest { key: ec(KeyOrigin::Exported), names: called("from the CSR"), ..Default::default() };
         let made = intermediate::generate(&self.authority, request).await.unwrap();
@@ -121,7 +120,7 @@ async fn a_csr_is_signed_through_the_domains_types_alone() {
     let key = csr.key.clone();
     let names = RequestedNames { alt_names: vec!["b.example.test".to_owned()], ..called("a.example.test") };
     let validity = RequestedValidity { ttl: Some(2 * HOUR), ..RequestedValidity::default() };
-    // The role takes names of CSRs by default; these are the request's.
+    // By default the role takes names from the CSR; this request names its own.
     let sign = SignRequest { role: "web".to_owned(), csr, names, validity, metadata: None };
     let refused = domain.replica.run(Domain::origin(), Request::Sign(sign.clone())).await.err().unwrap();
     assert_eq!((refused.kind(), refused.text().starts_with("common_name: ")), (Kind::Invalid, true), "{refused}");
@@ -145,13 +144,13 @@ async fn a_csr_is_signed_through_the_domains_types_alone() {
     assert_eq!(issued.signer.issuer.record.id, domain.root.issuer_id);
     assert!(issued.key.is_none() && issued.lease.is_none());
     let warnings: Vec<String> = issued.warnings.into_iter().collect();
-    // The CSR was made for another subject, and the role takes no name of a CSR.
+    // The CSR has another subject, and the role ignores the names of a CSR.
     assert_eq!(warnings, ["csr: subject not granted: CN"]);
     let stored = domain.storage.pki().certificate(MOUNT, issued.serial).await.unwrap().unwrap();
     assert_eq!((stored.row.der, stored.row.requester.as_str()), (issued.der, "somebody"));
 }
 
-/// A change that writes nothing: it waits until `begin` is told, and notes its number.
+/// A change that writes nothing: it waits for `begin` and records its number.
 fn numbered(
     domain: &Domain,
     number: u32,
@@ -192,7 +191,7 @@ async fn changes_of_one_caller_do_not_hold_up_those_of_another() {
     assert_eq!((refused.kind(), refused.text().contains("try again")), (Kind::Busy, true));
     let mut others = Box::pin(other.scope(numbered(&domain, 1_000, None, &done)));
     assert!(poll!(&mut others).is_pending());
-    // Its message is behind those of the others when a later one is answered.
+    // Messages are processed in order: a response to this one shows that the other caller's change is queued.
     let mut late = Box::pin(one.scope(numbered(&domain, 2_000, None, &done)));
     assert_eq!((&mut late).await.unwrap_err().kind(), Kind::Busy);
     begin.send(()).unwrap();
@@ -208,7 +207,6 @@ async fn a_key_that_is_made_leaves_with_its_certificate() {
     let issued = domain.replica.run(Domain::origin(), Request::Issue(request)).await.unwrap();
     let certificate = Certificate::parse(&issued.der).unwrap();
     assert_eq!(issued.key.unwrap().public(), certificate.key());
-    // The mount's default.
     assert_eq!(issued.not_after - issued.not_before, 3600 + 30);
     let nobody = Request::Issue(IssueRequest { role: "other".to_owned(), ..IssueRequest::default() });
     assert_eq!(domain.replica.run(Domain::origin(), nobody).await.err().unwrap().text(), "unknown role: other");

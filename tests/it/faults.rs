@@ -1,4 +1,4 @@
-//! What a server answers while its store fails, and what is stored then.
+//! Responses and stored data of a server whose store fails.
 
 mod cancel;
 mod crls;

@@ -1,5 +1,5 @@
-//! The dashboards and the alerting rules: each says what it shows and what to do ([`boards`], [`rules`]), what they ask
-//! for is in the catalogue ([`queries`]), and gives something when it is asked of the page of a real server ([`scrape`]).
+//! The dashboards and alerting rules: their documentation ([`boards`], [`rules`]), the metrics that they query
+//! ([`queries`]), and their results on the metrics of a real server ([`scrape`]).
 
 mod boards;
 mod queries;
@@ -10,31 +10,25 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-/// One dashboard.
 struct Board {
-    /// Its file without `.json`.
     name: String,
     body: Value,
 }
 
-/// One query of a dashboard.
 struct Asked {
     /// Dashboard and panel.
     place: String,
     expression: String,
-    /// How its series are called.
     legend: String,
-    /// The unit of the panel.
     unit: String,
 }
 
 impl Board {
-    /// The panels that show something, those of folded rows included.
     fn panels(&self) -> impl Iterator<Item = &Value> {
         self.groups().into_iter().flatten().filter(|panel| panel["type"] != "row")
     }
 
-    /// The panels that Grafana lays out together: those of the dashboard, and those of each folded row.
+    /// The panels with a common layout: those of the dashboard, and those of each collapsed row.
     fn groups(&self) -> Vec<Vec<&Value>> {
         let of_board: Vec<&Value> = self.body["panels"].as_array().unwrap().iter().collect();
         let folded = of_board.iter().filter_map(|panel| panel["panels"].as_array());
@@ -42,7 +36,6 @@ impl Board {
         std::iter::once(of_board).chain(folded).collect()
     }
 
-    /// What its panels ask.
     fn asked(&self) -> Vec<Asked> {
         let of_panel = |panel: &Value| {
             let place = format!("{}: {}", self.name, panel["title"].as_str().unwrap());
@@ -63,13 +56,11 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The tool of Prometheus, as tests/run has it.
 pub fn promtool() -> PathBuf {
     let unpacked = root().join("target/promtool/usr/bin/promtool");
     if unpacked.exists() { unpacked } else { "promtool".into() }
 }
 
-/// All dashboards, in the order of their names.
 fn boards() -> Vec<Board> {
     let folder = std::fs::read_dir(root().join("grafana/dashboards")).unwrap();
     let read = |file: PathBuf| Board {

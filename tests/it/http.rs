@@ -1,4 +1,4 @@
-//! What HTTP itself asks of a server: methods, expectations, content codings, messages that do not read.
+//! HTTP itself: methods, expectations, content codings, malformed messages.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -13,7 +13,6 @@ use crate::serve::Site;
 use crate::support::{App, http_client, send};
 use crate::v2::fixture::{World, resource};
 
-/// An answer with the octets of its body.
 struct Octets {
     status: u16,
     headers: reqwest::header::HeaderMap,
@@ -38,7 +37,6 @@ impl Octets {
     }
 }
 
-/// A path outside `/v1`.
 fn outside(app: &App, method: Method, path: &str) -> reqwest::RequestBuilder {
     let base = app.client.url("").replace("/v1/", "");
     http_client().request(method, format!("{base}{path}"))
@@ -60,7 +58,7 @@ async fn a_405_names_the_methods_that_the_path_takes() {
         let answer = send(app.client.request(method, path)).await;
         assert_eq!((answer.status, answer.header("allow")), (405, allowed), "{method} {path}: {}", answer.text);
     }
-    // Whoever has no right to the path does not hear what it takes.
+    // A caller without a right to the path does not learn its methods.
     let stranger = send(app.client.with_token("").request("GET", "pki/issue/web")).await;
     assert_eq!((stranger.status, stranger.header("allow")), (403, ""));
     for path in ["/metrics", "/.well-known/terraform.json"] {
@@ -109,7 +107,7 @@ async fn head_of_the_metrics_is_the_head_of_get() {
     }
 }
 
-/// What a client that waits for a 100 reads before it sends anything of its body.
+/// Returns what a client that waits for 100 Continue receives before it sends its body.
 async fn waiting(app: &App, line: &str, headers: &str, length: usize) -> String {
     let head =
         format!("{line} HTTP/1.1\r\nHost: t\r\n{headers}Content-Length: {length}\r\nExpect: 100-continue\r\n\r\n");
@@ -211,7 +209,7 @@ async fn encoded_bodies_are_refused_on_both_wires() {
     assert_eq!(client.get("sys/policies/acl/x").await.status, 404);
     assert_eq!(encoded(policy(), "identity").await.status, 204);
     assert_eq!(encoded(project(), "Identity").await.status, 201);
-    // Other reasons of a 415 are not about the coding.
+    // A 415 for another reason does not name codings.
     let typed = send(owner.request(Method::POST, "organizations/acme/projects").body("{}")).await;
     assert_eq!((typed.status, typed.header("accept-encoding")), (415, ""));
     world.app.stop().await;
@@ -335,7 +333,6 @@ fn a_request_that_does_not_read_is_no_error_in_the_log() {
     let send = |text: &[u8]| {
         let mut socket = TcpStream::connect(served.socket()).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-        // A server that has heard enough ends the connection before all is written.
         let _ = socket.write_all(text);
         let mut answer = Vec::new();
         let _ = socket.read_to_end(&mut answer);
@@ -372,11 +369,10 @@ async fn bare_line_feed_in_a_head_is_refused() {
     ] {
         let answer = app.raw(bad.to_owned()).await;
         assert!(answer.starts_with("HTTP/1.1 400 ") || answer.starts_with("HTTP/1.0 400 "), "{bad:?}: {answer}");
-        // The same behind a request on the same connection.
         let answer = app.raw(format!("{good}{bad}")).await;
         assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains(" 400 Bad Request"), "{bad:?}: {answer}");
     }
-    // Bodies have what line ends they like, in pieces too, and the next head is looked at again.
+    // Bodies and chunks may contain any line ends; the next head is checked again.
     let body = "{\n\"path\":\n\"x\"\n}\n";
     let head = format!("POST /v1/sys/capabilities-self HTTP/1.1\r\nHost: t\r\nX-Service-Token: {token}\r\n");
     let last = "GET /v1/sys/health HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n";
@@ -412,7 +408,7 @@ async fn malformed_host_is_refused() {
         let answer = app.raw(format!("GET /v1/sys/health HTTP/1.1\r\n{twice}\r\n")).await;
         assert!(answer.contains(" 400 Bad Request"), "{twice:?}: {answer}");
     }
-    // The older HTTP does without.
+    // HTTP/1.0 requires no Host.
     let older = app.raw("GET /v1/sys/health HTTP/1.0\r\n\r\n".to_owned()).await;
     assert!(older.contains(" 200 OK"), "{older}");
     app.stop().await;

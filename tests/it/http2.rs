@@ -1,4 +1,4 @@
-//! HTTP/2 over TLS: the real program, curl, a correct client, and one that writes frames by hand.
+//! HTTP/2 over TLS: the real program with curl, a conforming client, and a client that writes raw frames.
 
 mod client;
 mod unread;
@@ -18,15 +18,15 @@ use self::client::{
 };
 use crate::serve::{Served, Site};
 
-/// Longer than anything but a time limit of the server's takes.
+/// Longer than anything except the server's time limits.
 const SOON: Duration = Duration::from_secs(5);
-/// Later than the head of a request may come, and the second in which that is looked at.
+/// The time limit for a request head, plus the interval of the check.
 const HEAD: Duration = Duration::from_secs(14);
 const HEALTH: &str = "v1/sys/health";
 const ISSUE: &str = "v1/pki/issue/web";
 const STREAMS: usize = 100;
 
-/// A server with these settings and a role that issues; and the token of its operator.
+/// Starts a server with these settings and a role that issues. Returns also the operator's token.
 async fn site(more: &str) -> (Site, Served, String) {
     let site = Site::new().with_tls("0x1001");
     site.configure(&format!("{}{more}", site.tls_settings()));
@@ -48,7 +48,6 @@ fn name() -> String {
     json!({ "common_name": "web.test" }).to_string()
 }
 
-/// The head of a request for a certificate; a body follows.
 fn issue(token: &str) -> Vec<u8> {
     fields("POST", "/v1/pki/issue/web", &[("x-service-token", token)])
 }
@@ -58,7 +57,6 @@ fn value(page: &str, series: &str) -> usize {
     line.unwrap_or_else(|| panic!("{series} in {page}")).parse().unwrap()
 }
 
-/// That a new client, who comes now, is served soon.
 async fn assert_served(site: &Site, served: &Served, token: &str) {
     let started = Instant::now();
     let client = Client::open(site, served, token).await;
@@ -96,7 +94,7 @@ fn without_tls_there_is_no_http_2() {
     let mut knows = Command::new("curl");
     knows.args(["-sS", "--noproxy", "*", "--http2-prior-knowledge", &served.url(HEALTH)]);
     assert!(!knows.output().unwrap().status.success());
-    // Who asks for it in a request is answered as if it had not.
+    // The server ignores an h2c upgrade in a request.
     let asked = Command::new("curl").args(["-sSi", "--noproxy", "*", "--http2", &served.url(HEALTH)]).output().unwrap();
     assert!(String::from_utf8(asked.stdout).unwrap().starts_with("HTTP/1.1 200"));
     served.terminate();
@@ -115,7 +113,7 @@ async fn curl_gets_a_certificate_over_http_2() {
     for absent in ["connection:", "keep-alive:", "transfer-encoding:"] {
         assert!(!head.contains(absent), "{head}");
     }
-    // curl asks before it sends a large body, and sends it when it is told to.
+    // curl sends a large body only after 100 Continue.
     let large = format!("{{\"common_name\":\"web.test\",\"pad\":\"{}\"}}", "x".repeat(1 << 20));
     std::fs::write(site.path("large.json"), large).unwrap();
     let data = format!("@{}", site.path("large.json").display());
@@ -208,7 +206,7 @@ async fn oversized_fields_are_refused_and_others_on_the_connection_go_on() {
         let request = client.request("GET", HEALTH);
         (0..lines).fold(request, |request, n| request.header(format!("x-{n}"), value))
     };
-    // The list is counted with 32 octets for each line of it.
+    // The size of a field list includes 32 bytes per field (RFC 9113, 6.5.2).
     for (lines, value, status) in [(6, &long[..], 200), (7, &long, 431), (90, "x", 200), (97, "x", 431)] {
         let (beside, mut body) = client.begin(client.request("POST", ISSUE)).await.unwrap();
         let answer = client.send(with(lines, value), "").await.unwrap();
@@ -217,7 +215,7 @@ async fn oversized_fields_are_refused_and_others_on_the_connection_go_on() {
         body.send_data(name().into(), true).unwrap();
         assert_eq!(beside.await.unwrap().status(), 200);
     }
-    // There is an end to that; who is still sending may not hear why.
+    // A much larger list ends the connection; a client that is still sending may not see the reason.
     let ended = client.send(with(90, &long), "").await.err().unwrap();
     assert!(ended.is_io() || ended.reason() == Some(Reason::ENHANCE_YOUR_CALM), "{ended:?}");
     client.until_ended(SOON).await.unwrap_err();
@@ -236,7 +234,7 @@ async fn a_large_body_of_somebody_without_a_right_is_refused_and_kept_nowhere() 
     }
     let grown = resident(&served).saturating_sub(before);
     assert!(grown < 16 << 10, "80 MB in pieces cost {grown} KB");
-    // Nor is one waited for that never comes.
+    // The server does not wait for a body that never comes.
     let started = Instant::now();
     let (answer, _body) = client.begin(client.request("POST", ISSUE)).await.unwrap();
     assert_eq!(answer.await.unwrap().status(), 403);
@@ -245,7 +243,7 @@ async fn a_large_body_of_somebody_without_a_right_is_refused_and_kept_nowhere() 
     served.terminate();
 }
 
-/// The most memory that a server ever had, KB.
+/// The server's peak memory in KiB.
 fn resident(served: &Served) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", served.pid())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
@@ -329,7 +327,7 @@ async fn requests_that_are_taken_back_at_once_end_their_connection_and_nobody_el
         [frame(HEADERS, END_HEADERS, id, &issue(&token)), frame(RESET, 0, id, &[0, 0, 0, 8])].concat()
     });
     let (pairs, started): (Vec<u8>, _) = (pairs.collect(), Instant::now());
-    // The server stops to listen long before the end.
+    // The server stops reading long before the end.
     let flood = async { drop(wire.try_send(&pairs).await) };
     futures_util::future::join(flood, assert_served(&site, &served, &token)).await;
     wire.until_closed(SOON).await;
@@ -382,7 +380,7 @@ async fn fields_that_go_on_and_on_and_empty_pieces_of_bodies_end_their_connectio
     let empty = || [frame(HEADERS, END_HEADERS, 1, &issue(&token)), frame(DATA, 0, 1, &[]).repeat(10_000)].concat();
     let small = || {
         let one = frame(DATA, 0, 1, b"x");
-        // The handler reads none of it: it has another body to wait for.
+        // The handler does not read it: the body is still incomplete.
         [frame(HEADERS, END_HEADERS, 1, &fields("POST", "/v1/sys/health", &[])), one.repeat(60_000)].concat()
     };
     for (what, flood) in [("continued", continued()), ("empty", empty())] {
@@ -391,7 +389,7 @@ async fn fields_that_go_on_and_on_and_empty_pieces_of_bodies_end_their_connectio
         let reasons = wire.until_closed(SOON).await;
         assert!(reasons.is_empty() || reasons == [CALM], "{what}: {reasons:?}");
     }
-    // Nor do small ones cost more than their window.
+    // Small frames cost no more memory than their window.
     let before = resident(&served);
     let mut wire = Wire::open(&site, &served).await;
     let _ = wire.try_send(&small()).await;
@@ -410,7 +408,7 @@ async fn frames_that_carry_nothing_end_their_connection_and_keep_nobody_from_bei
         frame(99, 0, 0, &[]),
         frame(PRIORITY, 0, 1, &[0, 0, 0, 0, 16]),
     ];
-    // Nobody takes the answers: nor may they pile up.
+    // The client reads no responses, which must not pile up either.
     let before = resident(&served);
     for one in &kinds {
         let mut wire = Wire::open(&site, &served).await;
@@ -421,7 +419,7 @@ async fn frames_that_carry_nothing_end_their_connection_and_keep_nobody_from_bei
         assert!(reasons.is_empty() || reasons == [CALM], "{one:?}: {reasons:?}");
     }
     assert!(resident(&served) - before < 32 << 10, "{} KB", resident(&served) - before);
-    // A client that does much gets far with as much beside it.
+    // A client that makes many requests may send as many control frames.
     let mut busy = Wire::open(&site, &served).await;
     for n in 0..1000 {
         let id = 2 * n + 1;
@@ -535,17 +533,17 @@ async fn a_stop_finishes_what_is_under_way_and_takes_nothing_new() {
     silent.send(&frame(HEADERS, END_HEADERS | END_STREAM, 1, &fields("GET", "/v1/sys/health", &[]))).await;
     silent.next_of(HEADERS).await.unwrap();
     let (under_way, mut body) = client.begin(client.request("POST", ISSUE)).await.unwrap();
-    // What is answered came after it.
+    // This response shows that the earlier request has begun.
     client.get(HEALTH).await;
     let mut raw = Wire::open(&site, &served).await;
     raw.send(&frame(HEADERS, END_HEADERS, 1, &issue(&token))).await;
     raw.all_begun().await.unwrap();
     let started = Instant::now();
     served.send_sigterm();
-    // One that does nothing has nothing to wait for.
+    // An idle connection is closed immediately.
     assert_eq!(silent.until_closed(SOON).await, [0]);
     assert!(started.elapsed() < SOON, "{:?}", started.elapsed());
-    // The first farewell still names no last request; what comes after it is refused all the same.
+    // The first GOAWAY does not yet name the last request; later requests are rejected nevertheless.
     let (_, farewell) = raw.next_of(GOAWAY).await.unwrap();
     assert_eq!(farewell, [0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0]);
     raw.send(&frame(HEADERS, END_HEADERS | END_STREAM, 3, &fields("GET", "/v1/sys/health", &[]))).await;
@@ -563,7 +561,7 @@ async fn a_stop_finishes_what_is_under_way_and_takes_nothing_new() {
     assert!(started.elapsed() < SOON, "{:?}", started.elapsed());
 }
 
-/// Octets that come to a socket that is closed take with them what it had not sent yet.
+/// Closing a socket with unread received bytes discards the data that is still to be sent.
 #[actix_web::test]
 async fn an_answer_on_its_way_at_a_stop_arrives_whole_though_its_client_goes_on_to_send() {
     let (site, served, token) = site("").await;
@@ -576,7 +574,7 @@ async fn an_answer_on_its_way_at_a_stop_arrives_whole_though_its_client_goes_on_
     wire.send(&frame(HEADERS, END_HEADERS | END_STREAM, 1, &ask)).await;
     wire.send(&frame(WINDOW_UPDATE, 0, 1, &[0x40, 0, 0, 0])).await;
     wire.next_of(HEADERS).await.unwrap();
-    // The kernel has all of it by now.
+    // By now the kernel has buffered all of it.
     tokio::time::sleep(Duration::from_millis(300)).await;
     served.send_sigterm();
     let mut length = 0;
@@ -587,7 +585,7 @@ async fn an_answer_on_its_way_at_a_stop_arrives_whole_though_its_client_goes_on_
         wire.send(&frame(WINDOW_UPDATE, 0, 0, &[0, 0, 0x40, 0])).await;
     }
     assert_eq!(wire.until_closed(SOON).await.last(), Some(&0));
-    // One that has all, but does not close, is not waited for.
+    // The server does not wait for a client that has everything but does not close.
     let started = Instant::now();
     served.wait();
     assert!(started.elapsed() < SOON, "{:?}", started.elapsed());
@@ -618,7 +616,7 @@ async fn what_never_comes_whole_ends_its_connection_as_over_http_1() {
         dribbles.until_closed(HEAD).await
     };
     let living = async {
-        // Small signs of life are no request, and no beginning of one.
+        // PING frames do not count as a request or the start of one.
         while started.elapsed() < HEAD {
             alive.send(&frame(PING, 0, 0, &[0; 8])).await;
             alive.next_of(PING).await.unwrap();
@@ -653,7 +651,7 @@ async fn idle_connections_leave_their_places_to_others_and_busy_ones_keep_them()
         wire.next_of(HEADERS).await.unwrap();
         idle.push(wire);
     }
-    // They never acknowledge anything, and are not waited for.
+    // The idle clients acknowledge nothing, and the server does not wait for them.
     assert!(started.elapsed() < 2 * SOON, "{:?}", started.elapsed());
     assert_eq!(idle[0].until_closed(SOON).await, [0]);
     assert_served(&site, &served, &token).await;

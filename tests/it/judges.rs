@@ -1,31 +1,27 @@
-//! Judges that did not grow up with this server and speak Python: pkilint, the X.509 verifier of
-//! `cryptography`, and hvac. Their scripts are in `tests/judges`; `tests/run` installs what they import.
+//! Independent checks in Python: pkilint, the X.509 verifier of `cryptography`, and hvac. The scripts are in
+//! `tests/judges`; `tests/run` installs their dependencies.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Runs a script of `tests/judges`, which must be content. What it printed.
 pub fn judge(script: &str, arguments: &[&str]) -> String {
     let (content, printed) = run(script, arguments);
     assert!(content, "{script}:\n{printed}");
     printed
 }
 
-/// As [`judge`], where the script must not be content.
 pub fn refusal(script: &str, arguments: &[&str]) -> String {
     let (content, printed) = run(script, arguments);
     assert!(!content, "{script}:\n{printed}");
     printed
 }
 
-/// Runs a script of the judges: whether it succeeded, and what it printed.
 pub fn run(script: &str, arguments: &[&str]) -> (bool, String) {
     let output = Command::new(python()).arg(scripts().join(script)).args(arguments).output().unwrap();
     let printed = [output.stdout, output.stderr].concat();
     (output.status.success(), String::from_utf8_lossy(&printed).into_owned())
 }
 
-/// The folder of the scripts and of what they need.
 pub fn scripts() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/judges")
 }

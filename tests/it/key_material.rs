@@ -1,11 +1,11 @@
-//! Private keys on their way through the program, as its source shows it.
+//! Checks in the source that private keys stay in secret types.
 
 use crate::source::sources;
 
-/// Members of bodies with private keys in them.
+/// Body members that contain private keys.
 const MEMBERS: [&str; 4] = ["pem_bundle", "p12", "service_client_cert_bundle", "private_key"];
 
-/// Who may encode a private key: what it makes of it is a secret.
+/// Files that may encode a private key; the result is a secret.
 const ENCODERS: [&str; 5] =
     ["keys/", "http/secrets/pki/rendering.rs", "pki/mount/issuer.rs", "cli/certify.rs", "server/renewal.rs"];
 
@@ -14,7 +14,7 @@ fn private_keys_in_answers_and_imports_are_secrets_until_the_last_write() {
     for source in sources().iter().filter(|source| !source.path.starts_with("x509/")) {
         let (path, code) = (&source.path, &source.code);
         for member in MEMBERS {
-            // Out of a body they are taken, never read or copied.
+            // They are taken out of a body, never read or copied.
             for reader in ["str", "text", "value", "strings", "list"] {
                 assert!(!code.contains(&format!("{reader}(\"{member}\"")), "{path}: {reader} of {member}");
             }

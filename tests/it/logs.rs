@@ -1,5 +1,4 @@
-//! What the server writes on standard error, as whoever runs it reads it: a line for every request, and an outage of
-//! the store told once.
+//! Log output on standard error: an access line for every request, and one report per store outage.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,7 +13,6 @@ use crate::support::{Client, send};
 
 const ID: &str = "0f8fad5b-d9cb-469f-a165-70867728950e";
 
-/// A server that logs to a file, with these settings.
 fn started(log: &Path, settings: &[(&str, &str)], arguments: &[&str]) -> Dev {
     let mut command = signet();
     command.env("SIGNET_LOG", "info").envs(settings.iter().copied());
@@ -25,7 +23,6 @@ fn read(log: &Path) -> String {
     std::fs::read_to_string(log).unwrap()
 }
 
-/// The lines of requests with this id.
 fn lines_of<'l>(log: &'l str, id: &str) -> Vec<&'l str> {
     log.lines().filter(|line| line.contains("signet::access") && line.contains(id)).collect()
 }
@@ -109,7 +106,6 @@ async fn access_lines_are_json_where_the_log_is_and_gone_where_they_are_switched
     }
 }
 
-/// What `curl` shows of the metrics, for the token of a scrape.
 async fn store_up(client: &Client) -> (u16, Option<String>) {
     let page = client.get("sys/metrics?format=prometheus").await;
     (page.status, page.text.lines().find_map(|line| line.strip_prefix("signet_store_up ")).map(str::to_owned))
@@ -143,7 +139,7 @@ async fn an_outage_of_the_database_is_told_once_and_its_end_once_and_the_metrics
     let started = Instant::now();
     let (mut asked, mut at_begin, mut shown) = (0, 0, false);
     while started.elapsed() < Duration::from_secs(25) {
-        // What other nodes changed is not known for certain after two seconds.
+        // After two seconds without contact, changes by other nodes may be missing, so reads may be rejected.
         let refused = client.post("pki/issue/dev", json!({ "common_name": "a.test" })).await;
         asked += u32::from(refused.status == 503);
         let listed = scrape.list("pki/roles").await;
@@ -184,8 +180,8 @@ async fn an_outage_of_the_database_is_told_once_and_its_end_once_and_the_metrics
     }
 }
 
-/// Where an error is logged that does not go by `telemetry::outage`: what happens once, at the start, at the stop, when
-/// somebody asks for it, or ever more seldom.
+/// Files that log errors without `telemetry::outage`: errors at start, at stop or on request, and errors that occur
+/// once or ever more rarely.
 const ONCE: [(&str, usize); 17] = [
     ("audit/writer.rs", 1),
     ("auth/login/cloudb/rotate/begin.rs", 1),

@@ -1,4 +1,4 @@
-//! `signet check` and `signet health` with the real program: what is looked at, and what is said of it.
+//! `signet check` and `signet health` with the real program: the checks and their messages.
 
 use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -16,7 +16,6 @@ fn lines(output: &Output) -> Vec<String> {
     String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect()
 }
 
-/// The one line about something, without its level; and the level.
 fn line<'l>(lines: &'l [String], what: &str) -> (&'l str, &'l str) {
     let found = lines.iter().filter_map(|line| {
         let (level, rest) = line.split_once(' ')?;
@@ -55,11 +54,10 @@ fn check_looks_at_an_installation_before_during_and_after() {
     let told = lines(&running);
     assert!(running.status.success() && line(&told, "store").1.contains("in use by a server that runs"), "{told:?}");
     served.terminate();
-    // After all that was looked at, it starts as before.
+    // The checks changed nothing: the server starts.
     site.serve().terminate();
 }
 
-/// The names in the data folder of a site, in order.
 fn names(site: &Site) -> Vec<String> {
     let entries = std::fs::read_dir(site.path("data")).unwrap().map(|entry| entry.unwrap());
     let mut names: Vec<_> = entries.map(|entry| entry.file_name().into_string().unwrap()).collect();
@@ -67,7 +65,7 @@ fn names(site: &Site) -> Vec<String> {
     names
 }
 
-/// Gives a site to somebody who is not root, who may write everything; runs its commands as that user.
+/// Gives a site to an unprivileged user, and runs its commands as that user.
 fn commands_of_user(site: &Site) -> impl Fn(&str) -> Command {
     const NOBODY: u32 = 65534;
     let is_root = rustix::process::geteuid().is_root();
@@ -118,7 +116,7 @@ fn check_and_serve_name_what_the_user_of_the_server_cannot_write() {
     }
     let output = run("check").output().unwrap();
     assert!(output.status.success(), "{:?}", lines(&output));
-    // A folder that is not there must be one that can be made.
+    // A missing folder is acceptable if it can be created.
     std::fs::remove_dir_all(site.path("data")).unwrap();
     set_mode("", 0o500);
     let told = lines(&run("check").output().unwrap());
@@ -151,7 +149,6 @@ fn check_tells_a_store_that_the_seal_key_does_not_open() {
     assert!(check(&site).output().unwrap().status.success());
 }
 
-/// A certificate made by openssl in the place of the site's, with these extensions and this validity.
 fn certify(site: &Site, more: &[&str]) {
     let key = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=s"];
     let out = ["-keyout", "tls-key.pem", "-out", "tls.pem"];
@@ -213,10 +210,9 @@ fn check_names_variables_that_nothing_reads_and_addresses_that_are_taken() {
     let output = check(&site).env("SIGNET_AUDIT", site.path("no/such/folder/audit.log")).output().unwrap();
     let told = lines(&output);
     assert!(!output.status.success() && line(&told, "audit").0 == "wrong", "{told:?}");
-    // Of the file alone nothing else is looked at.
+    // `--file-only` checks nothing but the file.
     let output = check(&site).arg("--file-only").env("SIGNET_LISTEN", &address).output().unwrap();
     assert_eq!((output.status.success(), lines(&output).len()), (true, 1));
-    // The key is in no file.
     let error = refused(check(&site).arg("--file-only").env("SIGNET_SEAL_KEY", "zz"));
     assert!(error.contains("seal key: must be 64 hexadecimal digits"), "{error}");
 }
@@ -259,7 +255,7 @@ fn check_tries_the_database() {
     site.init();
     let told = lines(&check(&site).output().unwrap());
     assert_eq!((line(&told, "store").0, line(&told, "seal").0), ("ok", "ok"), "{told:?}");
-    // Who owns nothing of it cannot bring its schema up to date.
+    // A database user who owns no table cannot migrate the schema.
     let clerk = format!("clerk_{}", database.name);
     database.psql(&format!(
         "CREATE ROLE {clerk} LOGIN; REVOKE CREATE ON SCHEMA public FROM PUBLIC; GRANT SELECT ON ALL TABLES IN SCHEMA public TO {clerk}"
@@ -285,7 +281,6 @@ fn check_tries_the_database() {
     assert!(!output.status.success() && line(&told, "store").1.contains("out of reach"), "{told:?}");
 }
 
-/// What `signet health` says, and its status.
 fn health(command: &mut Command) -> (i32, String) {
     let output = command.output().unwrap();
     let text = [output.stdout, output.stderr].concat();
@@ -296,7 +291,7 @@ fn health(command: &mut Command) -> (i32, String) {
 fn health_is_a_status_for_containers() {
     let site = Site::new().with_tls("7");
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    // As a container has it: every address, and a certificate that names another one than the loopback.
+    // Like a container: listens on all addresses, with a certificate for another name than the loopback.
     let asked =
         |words: &[&str]| health(site.command(&[&["health"], words].concat()).env("SIGNET_LISTEN", free.to_string()));
     let (code, text) = asked(&[]);
@@ -307,13 +302,13 @@ fn health_is_a_status_for_containers() {
     let served = crate::serve::Served::start(serve.env("SIGNET_LISTEN", free.to_string()), &site.path("log"));
     assert_eq!(asked(&[]), (0, "ready\n".to_owned()));
     assert_eq!(asked(&["--live"]), (0, "live\n".to_owned()));
-    // By address the certificate counts.
+    // With an explicit address, the certificate is verified.
     let address = format!("https://{free}");
     let (code, _) = health(signet().args(["health"]).env("SIGNET_ADDR", &address));
     assert_eq!(code, 1);
     let ca = site.path("ca.pem");
     assert_eq!(health(signet().args(["health"]).env("SIGNET_ADDR", &address).env("SIGNET_CACERT", ca)).0, 0);
-    // And check sees who has the address.
+    // `check` names the program that has the address.
     let output = check(&site).env("SIGNET_LISTEN", free.to_string()).output().unwrap();
     let told = lines(&output);
     assert!(line(&told, "listen").1.contains("signet") && output.status.success(), "{told:?}");

@@ -1,5 +1,4 @@
-//! `/metrics` after a walk through the program: the catalogue is all there is, and no label is taken
-//! from a caller.
+//! `/metrics` after using every feature: all metrics are in the catalogue, and no label value comes from a caller.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -17,14 +16,12 @@ use crate::signers::hsm::{Hsm, PIN, SOFTHSM};
 use crate::source::sources;
 use crate::support::{Answer, Client};
 
-/// One line of the page: name, labels, value.
 pub struct Sample {
     pub name: String,
     pub labels: BTreeMap<String, String>,
     pub value: f64,
 }
 
-/// Everything on a page.
 pub fn samples(page: &str) -> Vec<Sample> {
     let lines = page.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     lines
@@ -42,7 +39,6 @@ pub fn samples(page: &str) -> Vec<Sample> {
         .collect()
 }
 
-/// The metric that a line belongs to.
 pub fn metric_of(name: &str) -> Option<&'static Metric> {
     CATALOGUE.iter().find(|metric| match metric.kind {
         MetricKind::Counter | MetricKind::Gauge => name == metric.name,
@@ -53,7 +49,7 @@ pub fn metric_of(name: &str) -> Option<&'static Metric> {
     })
 }
 
-/// Everything that a label may say.
+/// All permitted values of a label.
 pub fn closed_set(label: &str) -> BTreeSet<String> {
     let operations = [Operation::Read, Operation::List, Operation::Update, Operation::Patch, Operation::Delete];
     let words: Vec<String> = match label {
@@ -85,7 +81,7 @@ pub fn closed_set(label: &str) -> BTreeSet<String> {
             let tidied = ["certificate", "revocation", "metadata", "issuer"];
             tidied.into_iter().chain(signers).map(str::to_owned).collect()
         }
-        // The names that operators gave their keys.
+        // Names that operators gave their keys.
         "key" => vec!["hsm".to_owned()],
         "device" => vec!["file".to_owned()],
         "state" => ["idle", "busy", "stuck"].map(str::to_owned).to_vec(),
@@ -135,7 +131,7 @@ pub fn closed_set(label: &str) -> BTreeSet<String> {
         "lane" => ["small", "medium", "large"].map(str::to_owned).to_vec(),
         "bits" => ["2048", "3072", "4096"].map(str::to_owned).to_vec(),
         "part" => ["system", "mount", "crls"].map(str::to_owned).to_vec(),
-        // Where operators mounted engines and methods, and what is at no mount.
+        // Paths where operators mounted engines and methods, and `none`.
         "mount" => {
             let built_in = ["sys/", "auth/token/", "cubbyhole/", "identity/", "none"];
             ["auth/cloudb/", "pki/"].into_iter().chain(built_in).map(str::to_owned).collect()
@@ -147,7 +143,6 @@ pub fn closed_set(label: &str) -> BTreeSet<String> {
     words.into_iter().collect()
 }
 
-/// The page, once the node has read in the log what it changed itself.
 pub async fn page_of_all(client: &Client) -> Answer {
     let started = Instant::now();
     loop {
@@ -162,7 +157,6 @@ pub async fn page_of_all(client: &Client) -> Answer {
 
 #[actix_web::test]
 async fn every_metric_is_there_after_a_walk_and_every_label_is_from_a_closed_set() {
-    // The store with the most to measure.
     let folder = tempfile::tempdir().unwrap();
     let url = cluster::shared().database().url();
     let hsm = Hsm::new(folder.path());
@@ -234,7 +228,7 @@ async fn every_metric_is_there_after_a_walk_and_every_label_is_from_a_closed_set
         assert_eq!(labels, metric.labels.iter().copied().collect(), "{}", sample.name);
         for (label, value) in sample.labels.iter().filter(|(label, _)| *label != "le") {
             let of_the_program = label == "commit" && !value.is_empty();
-            // By their ids: a name could be anything.
+            // Issuer ids; a name could be any text.
             if of_the_program || (label == "issuer" && issuers.contains(value)) {
                 continue;
             }
@@ -294,7 +288,6 @@ fn metrics_are_named_in_the_catalogue_alone_and_each_is_recorded_somewhere() {
     }
 }
 
-/// The values of the label `mount` in requests that were counted.
 async fn counted_mounts(client: &Client) -> BTreeSet<String> {
     let page = client.get("sys/metrics?format=prometheus").await.text;
     let requests = samples(&page).into_iter().filter(|sample| sample.name == "signet_http_requests_total");
@@ -354,7 +347,7 @@ async fn at_most_200_mounts_have_a_label_of_their_own() {
     }
     let counted = counted_mounts(&client).await;
     let own = counted.iter().filter(|mount| mount.starts_with("auth/method-")).count();
-    // sys/, identity/, cubbyhole/, auth/token/ and pki/ have one, too.
+    // The other five are sys/, identity/, cubbyhole/, auth/token/ and pki/.
     assert_eq!((own, counted.contains("other")), (195, true), "{counted:?}");
     assert!(!counted.contains(&format!("auth/{}/", method(204))));
     for n in 0..12 {

@@ -1,16 +1,11 @@
-//! Revocation against a model in memory: certificates are issued and revoked, lists rotated, settings and
-//! issuers changed, what has expired is tidied, the clock steps forwards and now and then a little
-//! backwards, the server crashes, its store fails, in an order that a seed gives. After every step the lists
-//! that are served, and now and then everything else that tells of revocations, must be what the model
-//! allows.
+//! Compares revocation with an in-memory model. A seed determines the steps: requests, changes of settings and issuers,
+//! tidy, clock steps, crashes and store faults. After each step the served CRLs must be what the model permits.
 //!
-//! [`world`] is the model: what is stored, and what each list must and may hold. [`ask`] draws requests
-//! and learns from their answers, [`look`] holds what is served against the model, [`run`] is the order of
-//! the steps, [`life`] a server that can crash inside this process.
+//! [`world`] is the model, [`ask`] draws requests and learns from their responses, [`look`] compares, [`run`] orders
+//! the steps, [`life`] is a server that can crash inside this process.
 //!
-//! A failure prints the seed and the last steps. `MODEL_SEED=7 MODEL_STEPS=5000` plays another order, longer;
-//! `MODEL_RUNS=50` that many seeds in a row. Where requests race, or a crash cuts them short, the same seed
-//! may come out in more than one way: play it a few times.
+//! A failure prints the seed and the last steps. `MODEL_SEED=7 MODEL_STEPS=5000 MODEL_RUNS=50` selects them; races may
+//! make two runs of a seed differ.
 
 mod ask;
 mod life;
@@ -21,14 +16,13 @@ mod world;
 
 use self::run::run;
 
-/// Seconds by which thisUpdate of a list is backdated.
+/// Seconds by which thisUpdate of a CRL is backdated.
 pub const BACKDATING: i64 = 30;
-/// Steps of a run, unless `MODEL_STEPS` says otherwise.
+/// Steps of a run by default.
 const STEPS: u64 = 150;
-/// Runs with a seed each, unless `MODEL_RUNS` says otherwise.
+/// Runs by default, each with its own seed.
 const RUNS: u64 = 3;
 
-/// A number from the environment.
 fn setting(name: &str, usual: u64) -> u64 {
     std::env::var(name).map_or(usual, |text| text.parse().expect("a number"))
 }

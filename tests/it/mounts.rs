@@ -1,4 +1,4 @@
-//! The life of mounts: opened when they are asked for, closed when they are gone.
+//! The life cycle of mounts: opened on the first request, closed when they are removed.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -70,7 +70,7 @@ async fn a_mount_of_a_type_that_only_a_newer_program_knows_is_left_alone() {
     assert_eq!(app.client.get("newer/anything").await.status, 404);
     let taken = app.client.post("sys/mounts/newer", json!({ "type": "pki" })).await;
     assert_eq!((taken.status, taken.error()), (400, "path is already in use at newer/"));
-    // What is tuned stays what it is.
+    // Tuning keeps the unknown type.
     assert_eq!(app.client.post("sys/mounts/newer/tune", json!({ "description": "later" })).await.status, 204);
     let stored = faults.real().auth.documents("mount").await.unwrap();
     let newer = stored.iter().find(|document| document.key.name == "newer/").unwrap();

@@ -1,7 +1,6 @@
-//! Several nodes on one database: what one of them changes, the others follow.
+//! Several nodes on one database: each follows the changes of the others.
 //!
-//! Nodes lag by a second at most; the tests here wait for what must come, longer than that, so that a busy
-//! machine does not fail them.
+//! Nodes lag by at most a second. The tests wait longer, so that they pass on a busy machine.
 
 mod crls;
 pub mod failover;
@@ -22,10 +21,8 @@ use serde_json::{Value, json};
 
 use crate::support::{Answer, App, Client};
 
-/// Longest wait for what must come.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Waits until a condition holds.
 async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     let started = Instant::now();
     while !condition().await {
@@ -34,7 +31,6 @@ async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     }
 }
 
-/// A node with a root and a role `web`, and others on its database that know both.
 async fn nodes<const OTHERS: usize>() -> (App, [App; OTHERS]) {
     let first = App::builder().postgres().start().await;
     ok(first.client.post("sys/mounts/pki/tune", json!({ "max_lease_ttl": "87600h" })).await);
@@ -49,19 +45,16 @@ async fn nodes<const OTHERS: usize>() -> (App, [App; OTHERS]) {
     (first, others.try_into().ok().unwrap())
 }
 
-/// An answer that is a success.
 fn ok(answer: Answer) -> Value {
     assert!(answer.status < 300, "{}: {}", answer.status, answer.text);
     answer.body
 }
 
-/// Issues a certificate; its serial.
 async fn issue(client: &Client) -> String {
     let body = ok(client.post("pki/issue/web", json!({ "common_name": "a.test" })).await);
     body["data"]["serial_number"].as_str().unwrap().to_owned()
 }
 
-/// Revokes a certificate.
 async fn revoke(client: &Client, serial: &str) {
     ok(client.post("pki/revoke", json!({ "serial_number": serial })).await);
 }

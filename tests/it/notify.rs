@@ -1,4 +1,4 @@
-//! What a service manager hears of `signet serve`, at a socket as systemd has it.
+//! Notifications of `signet serve` to a service manager over a socket like systemd's.
 
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -9,19 +9,16 @@ use rustix::process::Signal;
 use crate::crash::strace;
 use crate::serve::{Served, Site};
 
-/// Longest wait for something that is to be told.
 const SOON: Duration = Duration::from_secs(20);
 
-/// The service manager's end.
 pub struct Heard(UnixDatagram);
 
 impl Heard {
-    /// At a path.
     fn at(path: &std::path::Path) -> Self {
         Self::with(UnixDatagram::bind(path).unwrap())
     }
 
-    /// At an abstract name, which needs no file system in common.
+    /// Binds an abstract name, which needs no shared file system.
     pub fn at_abstract(name: &str) -> Self {
         Self::with(UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(name).unwrap()).unwrap())
     }
@@ -31,7 +28,6 @@ impl Heard {
         Self(socket)
     }
 
-    /// The next that is told, if that is soon enough.
     fn next_within(&self, time: Duration) -> Option<String> {
         let started = Instant::now();
         let mut datagram = [0; 4096];
@@ -45,13 +41,11 @@ impl Heard {
         }
     }
 
-    /// The next that is told.
     pub fn next(&self) -> String {
         self.next_within(SOON).unwrap()
     }
 }
 
-/// `signet serve` with these variables.
 fn serve(site: &Site, variables: &[(&str, &str)]) -> Served {
     Served::start(site.command(&["serve"]).envs(variables.iter().copied()), &site.path("log"))
 }
@@ -93,7 +87,7 @@ fn a_service_manager_that_cannot_be_reached_keeps_no_server_from_its_work() {
     served.terminate();
 }
 
-/// The threads of a process that its workers are, and the other actors' with them; not the main thread.
+/// The ids of all threads that run an Actix system, without the main thread.
 fn workers(served: &Served) -> Vec<String> {
     let tasks = std::fs::read_dir(format!("/proc/{}/task", served.pid())).unwrap().map(|task| task.unwrap().path());
     let of_actix = |task: &std::path::PathBuf| {
@@ -118,7 +112,7 @@ fn the_watchdog_is_told_while_the_workers_turn_and_no_longer() {
     }
     let workers = workers(&served);
     assert!(!workers.is_empty());
-    // Their event loops wait for half a minute before they look for events; the main thread goes on.
+    // Delays each poll of their event loops by half a minute, while the main thread goes on.
     let wait = "epoll_wait,epoll_pwait,epoll_pwait2";
     let (trace, inject) = (format!("trace={wait}"), format!("inject={wait}:delay_enter=30000000"));
     let threads: Vec<&str> = workers.iter().flat_map(|thread| ["-p", thread]).collect();

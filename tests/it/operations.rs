@@ -1,4 +1,4 @@
-//! The page for operators: what it must speak of, and what it says that can be held.
+//! The page for operators has a section for every alert.
 
 use std::collections::BTreeSet;
 

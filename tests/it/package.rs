@@ -1,8 +1,6 @@
-//! The Debian package, on a machine that is thrown away afterwards: installed, started by the line of its unit,
-//! upgraded, purged.
+//! The Debian package on a temporary copy of this machine: installed, started as its unit does, upgraded, purged.
 //!
-//! [`deb`] makes it of the table for `cargo deb` in Cargo.toml, around the program under test; [`machine`] is a copy of
-//! this one.
+//! [`deb`] builds it from the `cargo deb` table in Cargo.toml and the program under test; [`machine`] is the copy.
 
 mod deb;
 mod machine;
@@ -17,9 +15,9 @@ use machine::Machine;
 
 const UNIT: &str = "/usr/lib/systemd/system/signet.service";
 const CONFIG: &str = "/etc/signet/signet.toml";
-/// Variables of the unit, such as secrets.
+/// Environment file of the unit, for example for secrets.
 const VARIABLES: &str = "/etc/default/signet";
-/// As the unit runs its commands: the package's user without any right of root's.
+/// Runs a command as the unit does: as the package's user, without capabilities.
 const AS_SIGNET: &[&str] = &[
     "setpriv",
     "--reuid=signet",
@@ -29,10 +27,10 @@ const AS_SIGNET: &[&str] = &[
     "--bounding-set=-all",
     "--inh-caps=-all",
 ];
-/// Worst exposure by the count of `systemd-analyze security`, tenths; 12 by that of Debian 12.
+/// Maximum exposure by `systemd-analyze security`, in tenths; Debian 12 computes 12.
 const EXPOSURE: &str = "20";
 
-/// Starts the server by the line of the installed unit, and waits until it says that it is ready.
+/// Starts the server with the unit's ExecStart line and waits until it is ready.
 fn start(machine: &Machine) -> Served {
     let unit = machine.read(UNIT);
     let line = unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
@@ -51,7 +49,7 @@ fn start(machine: &Machine) -> Served {
 async fn the_package_is_installed_started_upgraded_and_purged() {
     let Some(machine) = Machine::start() else { return };
     let staged = Staged::new();
-    // What is on the machine of a package that nobody wants any more.
+    // Files that a removed package leaves on the machine.
     let left = || machine.run(&["find", "/etc", "/usr", "/var", "/run", "-name", "*signet*"]);
     assert_eq!(left(), "");
 
@@ -111,7 +109,7 @@ async fn the_package_is_installed_started_upgraded_and_purged() {
     assert_eq!(served.client(token).get("pki/ca/pem").await.text, ca, "and so do the data");
     served.terminate();
 
-    // Without the configuration and the program, but with what the authority is made of.
+    // Purging removes configuration and program, but not the data of a CA.
     let said = machine.run(&["dpkg", "--purge", "signet"]);
     assert!(said.contains("/var/lib/signet is not empty and stays"), "{said}");
     assert!(left().lines().all(|path| path.starts_with("/var/lib/signet")), "{}", left());
@@ -124,7 +122,7 @@ async fn the_package_is_installed_started_upgraded_and_purged() {
     assert_eq!(left(), "");
     assert!(!machine.read("/etc/passwd").contains("signet:"), "nothing belongs to the user any more");
 
-    // The data on another disk: the way there is the operator's, as what it leads to.
+    // The data folder on another disk: the symbolic link and its target belong to the operator.
     machine.run(&["mkdir", "-p", "/srv/elsewhere"]);
     machine.run(&["ln", "-s", "/srv/elsewhere", "/var/lib/signet"]);
     machine.install(&staged.package("0.2.0-1"));

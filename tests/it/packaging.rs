@@ -1,5 +1,4 @@
-//! The parts of `packaging/` other than the Debian package: the container, the composed installation, the Helm chart and
-//! releases.
+//! `packaging/` without the Debian package: container, Compose installation, Helm chart and releases.
 
 mod helm;
 mod images;
@@ -15,19 +14,19 @@ use crate::cluster;
 use crate::process::{openssl, refused, signet};
 use crate::serve::Served;
 
-/// How an orchestrator asks whether a node is ready, where there is nothing but the program to ask with.
+/// The readiness check of orchestrators; the image contains no other program.
 const HEALTH: [&str; 5] = ["CMD", "/usr/bin/signet", "health", "--config", "/etc/signet/signet.toml"];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// A YAML file, read by the Python that tests/run made.
+/// Parses a YAML file with the Python that tests/run installs.
 fn yaml(file: &str) -> Value {
     documents(&std::fs::read_to_string(root().join(file)).unwrap()).remove(0)
 }
 
-/// The documents of a YAML text, without empty ones.
+/// Parses the documents of a YAML text, without empty ones.
 fn documents(text: &str) -> Vec<Value> {
     let script = "import json, sys, yaml; print(json.dumps([d for d in yaml.safe_load_all(sys.stdin) if d]))";
     let mut python = Command::new(root().join("target/peers/bin/python"));
@@ -56,7 +55,7 @@ fn what_is_composed_is_published_on_the_loopback_alone_and_has_no_more_rights_th
         for volume in texts(&service["volumes"]) {
             let (source, rest) = volume.split_once(':').unwrap();
             if let Some(file) = source.starts_with('.').then(|| root().join("packaging/compose").join(source)) {
-                // A node changes its own audit file alone; the setup leaves its results.
+                // A node may change only its own audit file; the setup writes its results.
                 let is_own = source == format!("./made/audit/{name}") || name == "setup" && source == "./made/signet";
                 assert!(rest.ends_with(":ro") || is_own, "{name}: {volume}: of the host, and not to be changed");
                 assert!(source.contains("/made/") || file.exists(), "{name}: {volume}");
@@ -101,7 +100,7 @@ fn the_container_runs_as_nobody_and_holds_nothing_to_run_but_the_server() {
         last.contains(&format!("CMD {}\n", Value::from(HEALTH[1..].to_vec()).to_string().replace(',', ", "))),
         "{last}"
     );
-    // What the build copies is what the build gets.
+    // The build context contains everything that the build copies.
     let ignored = std::fs::read_to_string(root().join(".dockerignore")).unwrap();
     for needed in ["src", "migrations", "benches", "load", "Cargo.lock", "build.rs", "packaging/stage", "LICENSE"] {
         assert!(ignored.lines().any(|line| line == format!("!{needed}")), "{needed}");
@@ -111,11 +110,10 @@ fn the_container_runs_as_nobody_and_holds_nothing_to_run_but_the_server() {
     }
 }
 
-/// A composed installation that is prepared in a folder.
 struct Composed(tempfile::TempDir);
 
 impl Composed {
-    /// Copies its files, with images that are pinned as `packaging/pin-images` does.
+    /// Copies its files, with pinned images as by `packaging/pin-images`.
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         for name in ["prepare", "signet.toml"] {
@@ -143,7 +141,6 @@ impl Composed {
         std::fs::read_to_string(self.0.path().join(name)).unwrap()
     }
 
-    /// `signet` with the variables of a node, on a configuration whose folders are here.
     fn command(&self, words: &[&str]) -> Command {
         let mut command = signet();
         command.args(words).current_dir(self.0.path());
@@ -151,7 +148,7 @@ impl Composed {
         command
     }
 
-    /// Puts the paths and ports of the host into the prepared configuration.
+    /// Adapts the prepared configuration to paths and ports of this machine.
     fn move_configuration(&self) {
         let made = self.0.path().join("made");
         let config = self.file("made/signet/signet.toml");
@@ -202,7 +199,7 @@ async fn compose_setup_leads_to_an_authority_with_a_public_listener_and_an_audit
     assert!(composed.prepare().status.success());
     composed.move_configuration();
     let made = composed.0.path().join("made");
-    // The user of the nodes is who runs the test.
+    // Here the nodes run as the user of the test.
     let owner = rustix::process::getuid();
     for name in ["signet", "signet/tls", "audit", "audit/node1"] {
         rustix::fs::chown(made.join(name), Some(owner), None).unwrap();

@@ -1,9 +1,8 @@
-//! The pages of `docs/`, run: every command that stands on one, in order, as its reader runs it.
+//! Runs every command on the pages of `docs/`, in order.
 //!
-//! A block of a page is fenced and says what it is. `sh` is run, all of a page's as one script under `bash -eu`, with the
-//! program under test, SoftHSM and PostgreSQL ([`stage`]). `sh not-run: REASON` cannot be, for one of [`REASONS`], and each
-//! of these blocks is counted in [`NOT_RUN`]. Everything else is no command ([`page`]). A page that is new fails until it
-//! has a line in [`run_pages`].
+//! A page's `sh` blocks are one script, run under `bash -eu` with the program under test, SoftHSM and PostgreSQL
+//! ([`stage`]). Blocks marked `sh not-run: REASON` are not run, for one of [`REASONS`], and are counted in [`NOT_RUN`].
+//! Other blocks are not commands ([`page`]). A new page fails until [`run_pages`] lists it.
 
 mod figures;
 mod page;
@@ -14,7 +13,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use page::Use;
 use stage::Stage;
 
-/// Why a block is not run.
 const REASONS: &[(&str, &str)] = &[
     ("build", "an optimised build takes minutes; the package's own tests make one of the program under test"),
     ("package", "the package is installed by tests of its own, on a machine that is thrown away"),
@@ -25,7 +23,6 @@ const REASONS: &[(&str, &str)] = &[
     ("other way", "the page goes another way; a page of its own goes this one"),
 ];
 
-/// How many blocks of which page are not run.
 const NOT_RUN: &[(&str, &str, usize)] = &[
     ("backup-embedded", "package", 1),
     ("client-commands", "package", 1),
@@ -39,7 +36,7 @@ const NOT_RUN: &[(&str, &str, usize)] = &[
     ("production", "package", 2),
 ];
 
-/// A test for each page: what must be there before its first command, and the lines that its commands must write.
+/// Defines a test for each page: the script that prepares it, and lines that its commands must print.
 macro_rules! run_pages {
     ($($test:ident $name:literal after $before:expr, writes $lines:expr;)*) => {
         const PAGES: &[&str] = &[$($name),*];
@@ -97,17 +94,15 @@ run_pages! {
     ];
 }
 
-/// The flags of an installation on PostgreSQL.
 const POSTGRES: &str = r#"--database-url "postgres:///signet?host=/run/postgresql&user=signet""#;
 
-/// The database of such an installation.
 const DATABASE: &str = "runuser -u postgres -- createdb --owner signet --encoding UTF8 --template template0 signet\n";
 
-/// A configuration with an audit file.
+/// Writes a configuration with an audit file.
 const AUDITED: &str = r#"printf '[[audit]]\ntype = "file"\nfile_path = "/var/log/signet/audit.log"\n'"#;
 
-/// What pages for operators take for granted: an installation that runs and was asked once, and its administrator at the
-/// keyboard. Made with more flags, and with what a command writes at the end of its configuration.
+/// The prerequisite of pages for operators: a running installation and its administrator's shell. `flags` are added to
+/// the setup, the output of `more` to the configuration.
 fn installed(flags: &str, more: &str) -> String {
     let store = if flags.contains("--database-url") { "" } else { "--data-dir /var/lib/signet" };
     format!(
@@ -123,12 +118,10 @@ curl -sS --fail-with-body -o /dev/null -H @<(printf "X-Service-Token: %s" "$SIGN
     )
 }
 
-/// The blocks of a page.
 fn blocks(name: &str) -> Vec<page::Block> {
     page::blocks(&page::text(name)).unwrap_or_else(|problem| panic!("docs/{name}.md:{problem}"))
 }
 
-/// Runs the commands of a page.
 fn run(name: &str, before: &str, lines: &[&str]) {
     let commands = blocks(name).into_iter().filter(|block| block.is == Use::Run);
     let script: String = commands.map(|block| format!("AT={}\n{}", block.line, block.text)).collect();
@@ -138,7 +131,6 @@ fn run(name: &str, before: &str, lines: &[&str]) {
     }
 }
 
-/// Commands that ask a server.
 const QUESTIONS: [&str; 7] = [
     "signet issue ",
     "signet renew ",
@@ -148,7 +140,7 @@ const QUESTIONS: [&str; 7] = [
     "signet import ",
     "$SIGNET_ADDR",
 ];
-/// Lines that name the server, or end the page without one.
+/// Lines that set the server's address, or end the script without one.
 const SERVERS: [&str; 2] = ["export SIGNET_ADDR=", ": \"${SIGNET_ADDR:?"];
 
 #[test]
@@ -160,7 +152,6 @@ fn pages_say_which_server_they_ask_and_fail_without_one() {
         let says = lines.clone().position(|line| SERVERS.iter().any(|server| line.starts_with(server)));
         let Some(first) = first else { continue };
         assert!(says.is_some_and(|says| says <= first), "docs/{name}.md asks before it says which server");
-        // A guard ends the page.
         for guard in lines.filter(|line| line.starts_with(SERVERS[1])) {
             let script = format!("{guard}\necho went on");
             let output = crate::process::bash(&script).env_remove("SIGNET_ADDR").output().unwrap();

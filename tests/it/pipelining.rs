@@ -1,4 +1,4 @@
-//! Requests that are sent without waiting for the answers of those before (RFC 9112, 9.3.2).
+//! Pipelined requests, sent without waiting for earlier responses (RFC 9112, 9.3.2).
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use crate::support::App;
 
-/// Sends requests without waiting for their answers, and reads these; how many there were, by their status. Where one says
-/// that the connection closes, which it may while the body of a later request is on its way, the rest is sent again on
-/// another one (RFC 9112, 9.6).
+/// Pipelines requests and counts their responses by status. If the server closes the connection, which it may during a
+/// later request's body, sends the rest on a new connection (RFC 9112, 9.6).
 fn pipelined(address: SocketAddr, requests: &[Vec<u8>]) -> BTreeMap<String, usize> {
     let mut answers = BTreeMap::new();
     loop {
@@ -89,13 +88,13 @@ async fn requests_that_do_not_wait_for_answers_have_all_of_them() {
     let address = app.address();
     for kind in kinds {
         let octets: usize = kind.iter().map(Vec::len).sum();
-        // Several times what HTTP keeps of what it reads.
+        // Several times the size of the server's read buffer.
         let times = (600_000 / octets).clamp(2, 4_000);
         let (requests, many) = (vec![kind.to_vec(); times].concat(), times * kind.len());
         let answers = tokio::task::spawn_blocking(move || pipelined(address, &requests)).await.unwrap();
         assert_eq!(answers.values().sum::<usize>(), many, "{answers:?}");
     }
-    // A few that wait and some that do not, and nothing after them.
+    // A few slow requests before fast ones, and nothing after them.
     let (slow, fast) = (get("auth/token/lookup-self"), b"GET /zzz HTTP/1.1\r\nHost: x\r\n\r\n".to_vec());
     let empty = format!("{}Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n", head("POST", "auth/token/lookup-self"));
     let slow = [(2, 20), (2, 80), (2, 120), (3, 200)].map(|(times, behind)| (vec![slow.clone(); times], behind));

@@ -1,5 +1,4 @@
-//! The server over PostgreSQL: what the rest of this tree shows over the embedded store must not depend
-//! on it, so a few paths through every table are walked again.
+//! The server over PostgreSQL. The other tests use the embedded store; these use every table once more.
 
 mod pooler;
 mod start;
@@ -13,7 +12,6 @@ use crate::cluster;
 use crate::process::dev;
 use crate::support::{App, Client};
 
-/// A server with a root and a role `web`.
 async fn authority() -> App {
     let app = App::builder().postgres().start().await;
     let root = json!({ "common_name": "Root", "key_type": "ec", "ttl": "87600h" });
@@ -24,7 +22,6 @@ async fn authority() -> App {
     app
 }
 
-/// Issues a certificate; its serial.
 async fn issue(client: &Client) -> String {
     let answer = client.post("pki/issue/web", json!({ "common_name": "a.test" })).await;
     assert_eq!(answer.status, 200, "{}", answer.text);

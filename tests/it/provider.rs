@@ -1,5 +1,5 @@
-//! A cloud provider on the loopback: the directory of a tenant, the resource API, the directory's applications and
-//! the service of a machine's own identity, with counts and faults.
+//! A simulated cloud provider on the loopback: directory, resource API, applications and machine identity service, with
+//! request counts and faults.
 
 mod applications;
 mod resources;
@@ -17,20 +17,17 @@ use crate::directory::{TokenKey, now};
 use crate::signers::cloud::server::{Asked, Told, serve};
 
 pub const TENANT: &str = "3fd2a5bb-6a2b-4f2a-8d6e-00000000000a";
-/// Another tenant of the same directory.
 pub const OTHER_TENANT: &str = "3fd2a5bb-6a2b-4f2a-8d6e-00000000000b";
-/// The audience of tokens.
 pub const RESOURCE: &str = "https://management.azure.com/";
-/// The service's own application.
 pub const CLIENT: &str = "3fd2a5bb-6a2b-4f2a-8d6e-0000000000c1";
 pub const SECRET: &str = "hunter2-cloudb-canary";
 pub const S1: &str = "0b1f6471-1bf0-4dda-aec3-000000000001";
 pub const S2: &str = "0b1f6471-1bf0-4dda-aec3-000000000002";
 
-/// A status, a body, and a header if there is one.
+/// Status, body and an optional header.
 type Reply = (u16, Value, Option<(&'static str, String)>);
 
-/// What is answered to the next calls of which the path holds a part, in place of the answer.
+/// A fault: replaces the responses to the next calls whose path contains `part`.
 pub struct Fault {
     pub part: &'static str,
     pub times: usize,
@@ -39,53 +36,46 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// A status.
     pub fn status(part: &'static str, times: usize, status: u16) -> Self {
         Self { part, times, wait: Duration::ZERO, told: Some((status, json!({"error": "canary-of-provider"}), None)) }
     }
 
-    /// A status with a header.
     pub fn header(part: &'static str, times: usize, status: u16, header: (&'static str, String)) -> Self {
         Self { told: Some((status, json!({}), Some(header))), ..Self::status(part, times, status) }
     }
 
-    /// A body.
     pub fn body(part: &'static str, times: usize, body: Value) -> Self {
         Self { told: Some((200, body, None)), ..Self::status(part, times, 200) }
     }
 }
 
-/// What the provider has, and what became of it.
 pub struct State {
     pub url: String,
-    /// The issuers of the tenants' discovery documents, and the address of the key set where it is another one.
+    /// The issuers in the tenants' discovery documents, and the address of the key set if overridden.
     pub issuers: BTreeMap<&'static str, String>,
     pub jwks_uri: Option<String>,
     pub keys: Vec<Value>,
     pub applications: Vec<Application>,
-    /// Access tokens that were given out, with the API that they are for.
+    /// Issued access tokens, with the API that they are for.
     tokens: BTreeSet<(String, String)>,
     given: usize,
-    /// Bodies of resources by their ids, in lower case.
     pub resources: BTreeMap<String, Value>,
     /// Pages of the identities of resource groups, by `<subscription>/<group>`.
     pub identities: BTreeMap<String, Vec<Vec<Value>>>,
-    /// Where the first page's link to the second leads, in place of here.
+    /// Overrides the link from the first page to the second.
     pub next_link: Option<String>,
     pub faults: Vec<Fault>,
-    /// Methods and paths, in their order.
+    /// Method and path of each call, in order.
     pub asked: Vec<String>,
-    /// Path and `traceparent` of each call, in their order.
+    /// Path and `traceparent` of each call, in order.
     pub traces: Vec<(String, String)>,
 }
 
 impl State {
-    /// How many calls had a part in their paths.
     pub fn count(&self, part: &str) -> usize {
         self.asked.iter().filter(|asked| asked.contains(part)).count()
     }
 
-    /// Calls of the resource API.
     pub fn arm_calls(&self) -> usize {
         self.count("/subscriptions/")
     }
@@ -122,7 +112,7 @@ impl State {
         )
     }
 
-    /// The grant of RFC 6749 4.4.
+    /// The client credentials grant (RFC 6749, 4.4).
     fn grant(&mut self, asked: &Asked) -> Told {
         let form = asked.form();
         let is = |name: &str, value: &str| form.get(name).is_some_and(|given| given == value);
@@ -150,7 +140,7 @@ impl State {
         Told::new(200, json!({"token_type": "Bearer", "access_token": token, "expires_in": life}))
     }
 
-    /// Whether a request has a token for an API here.
+    /// `true` if a request has a valid token for this API.
     fn knows(&self, asked: &Asked) -> bool {
         self.tokens.contains(&(asked.bearer().to_owned(), self.url.clone()))
     }
@@ -160,17 +150,16 @@ fn refused(status: u16, code: &str) -> Told {
     Told::new(status, json!({"error": {"code": code, "message": "canary-of-provider"}}))
 }
 
-/// A provider, for as long as the process lives.
+/// A provider that runs until the process ends.
 #[derive(Clone)]
 pub struct Provider {
     pub url: String,
-    /// The key that the directory signs with, `k1`.
     pub key: TokenKey,
     state: Arc<Mutex<State>>,
 }
 
 impl Provider {
-    /// One with the service's own application, and nothing else.
+    /// Starts a provider that has only the service's own application.
     pub fn start() -> Self {
         let key = TokenKey::rsa("k1", 0);
         let issuers = [TENANT, OTHER_TENANT].map(|tenant| (tenant, format!("https://sts.windows.net/{tenant}/")));
@@ -199,15 +188,13 @@ impl Provider {
         self.state.lock().unwrap()
     }
 
-    /// What a server's configuration says of it.
     pub fn settings(&self) -> CloudbSettings {
         let url = || Some(self.url.clone());
         let urls = CloudbUrls { authority: url(), arm: url(), graph: url(), imds: url() };
         CloudbSettings { urls, ..CloudbSettings::default() }
     }
 
-    /// Claims of a token that is good for an hour, with `more` of them, or others in their place; those that are null
-    /// are left out.
+    /// Claims of a token valid for an hour, overridden by `more`; null removes a claim.
     pub fn claims(&self, more: Value) -> Value {
         let now = now();
         let issuer = self.lock().issuers[TENANT].clone();
@@ -219,12 +206,10 @@ impl Provider {
         claims
     }
 
-    /// A token with [`Provider::claims`].
     pub fn mint(&self, more: Value) -> String {
         self.key.token(&self.claims(more))
     }
 
-    /// Sets a fault, in place of all before.
     pub fn fault(&self, fault: Fault) {
         self.lock().faults = vec![fault];
     }

@@ -1,21 +1,19 @@
-//! Whose address a request counts for, behind proxies and without them.
+//! Client addresses, behind proxies and without them.
 
 use serde_json::Value;
 
 use crate::support::{Answer, App, http_client, send};
 
-/// An app that trusts these networks, and counts requests of strangers by address.
+/// A server that trusts these proxies and limits requests without a token by address.
 async fn app(trusted: &[&str]) -> App {
     let trusted = trusted.iter().map(|network| network.parse().unwrap()).collect();
     let builder = App::builder().settings(|settings| {
-        // The smallest limit there is.
         settings.projects_rate_limit = 4;
         settings.trusted_proxies = trusted;
     });
     builder.start().await
 }
 
-/// A request without a token, with these lines of the header.
 async fn ask(app: &App, path: &str, forwarded: &[&str]) -> Answer {
     let base = app.client.url("").replace("/v1/", "");
     let request = http_client().get(format!("{base}/{path}"));
@@ -24,7 +22,6 @@ async fn ask(app: &App, path: &str, forwarded: &[&str]) -> Answer {
 
 const PROJECTS: &str = "api/v2/organizations";
 
-/// Asks as a stranger behind these proxies until they have asked too often.
 async fn exhaust(app: &App, forwarded: &[&str]) {
     for _ in 0..20 {
         let asked = futures_util::future::join_all((0..10).map(|_| ask(app, PROJECTS, forwarded))).await;
@@ -41,7 +38,7 @@ async fn behind_a_trusted_proxy_the_rate_limit_counts_the_caller_and_not_the_pro
     exhaust(&app, &["198.51.100.1"]).await;
     let other = ask(&app, PROJECTS, &["198.51.100.2"]).await;
     assert_eq!((other.status, other.header("x-ratelimit-remaining")), (401, "3"), "a bucket of their own");
-    // The right-most address that is no proxy, over all lines of the header, in any spelling.
+    // The right-most address that is not a proxy, over all header lines, in any notation.
     for forwarded in [
         &["203.0.113.5, 198.51.100.1"][..],
         &["203.0.113.5", "198.51.100.1"],

@@ -1,4 +1,4 @@
-//! The public listener: what relying parties get there is what the main listener has, and there is nothing else.
+//! The public listener: it serves relying parties the same responses as the main listener, and nothing else.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -16,7 +16,6 @@ use crate::audit::double::Double;
 use crate::process::{Dev, dev_with, openssl, signet_by};
 use crate::support::{App, Client, place_of, send};
 
-/// What a listener answered.
 #[derive(PartialEq)]
 struct Octets {
     status: u16,
@@ -24,7 +23,7 @@ struct Octets {
     body: Vec<u8>,
 }
 
-/// An answer without what differs from one request to the next: its id, its time, and what is left of its life.
+/// The response without the parts that differ between requests: id, date and remaining lifetime.
 async fn octets(request: reqwest::RequestBuilder) -> Octets {
     let response = request.send().await.unwrap();
     let changing = ["x-request-id", "date", "cache-control"];
@@ -37,7 +36,7 @@ async fn octets(request: reqwest::RequestBuilder) -> Octets {
     headers.sort();
     let status = response.status().as_u16();
     let body = response.bytes().await.unwrap().to_vec();
-    // Envelopes have the id of their request.
+    // Envelopes contain the id of their request.
     let body = match serde_json::from_slice::<Value>(&body) {
         Ok(envelope) => envelope["data"].to_string().into_bytes(),
         Err(_) => body,
@@ -45,7 +44,7 @@ async fn octets(request: reqwest::RequestBuilder) -> Octets {
     Octets { status, headers, body }
 }
 
-/// A mount with lists of every kind, a revoked certificate, and an OCSP request for it.
+/// Creates a mount with CRLs of every kind and a revoked certificate. Returns an OCSP request for it.
 async fn prepared(app: &App) -> Vec<u8> {
     let post = async |path: &str, body: Value| {
         let answer = app.client.post(&format!("pki/{path}"), body).await;
@@ -70,7 +69,6 @@ async fn prepared(app: &App) -> Vec<u8> {
     std::fs::read(folder.path().join("request")).unwrap()
 }
 
-/// The path of a route, with something in every place.
 fn filled(kind: &str, route: &Route, ocsp: &str) -> String {
     let segment = |segment: &str| match segment {
         "**request" => ocsp.to_owned(),
@@ -117,13 +115,13 @@ async fn every_route_for_relying_parties_answers_octet_by_octet_what_the_main_li
         }
     }
     assert!(seen >= 50, "{seen}");
-    // A token, a wrapping and a namespace that is none change nothing but what they change there.
+    // A token, a namespace and an impossible wrapping have the same effect as on the main listener.
     let wrapped = public.request("GET", "pki/ca/pem").header("X-Vault-Wrap-TTL", "60s");
     assert!(send(wrapped).await.text.starts_with("-----BEGIN CERTIFICATE"));
     let wrapped = public.request("GET", "pki/issuer/root/crl").header("X-Vault-Wrap-TTL", "60s");
     let answer = send(wrapped).await;
     assert!(answer.body["wrap_info"].is_null() && answer.body["data"]["crl"].is_string(), "{}", answer.text);
-    // What somebody has is not sent again.
+    // A matching ETag returns 304.
     let tag = send(main.request("GET", "pki/crl")).await.header("etag").to_owned();
     assert_eq!(send(public.request("GET", "pki/crl").header("If-None-Match", tag)).await.status, 304);
     app.stop().await;
@@ -188,11 +186,10 @@ async fn nothing_else_is_there_with_a_root_token_either() {
         assert_eq!((answer.status, answer.error()), (404, ELSEWHERE), "{path}");
     }
     assert_eq!(double.count(), told, "nobody is told of what nobody gets");
-    // Of what is got the audit hears as of any other request.
+    // Requests that the listener serves are audited like all others.
     let answer = public.get("pki/ca/pem").await;
     double.assert_told(&answer, "intent", "an authority");
     assert_eq!(double.of(&answer)[0].token, "", "its token is not looked at");
-    // All of it is as it was.
     assert_eq!(app.client.get("pki/roles/r").await.status, 200);
     assert_eq!(app.client.list("pki/issuers").await.body["data"]["keys"].as_array().unwrap().len(), 1);
     app.stop().await;
@@ -222,14 +219,14 @@ async fn a_body_is_no_longer_than_a_question_may_be() {
     };
     let long = post(vec![0; MAX_BODY + 1]).await;
     assert_eq!((long.status, long.error()), (413, "body: larger than 16384 bytes"));
-    // As on the main listener.
+    // The same limit as on the main listener.
     assert_eq!(post(vec![0; 4096]).await.status, 400);
     let address: SocketAddr = public.url("").split('/').nth(2).unwrap().parse().unwrap();
     let started = Instant::now();
     let status = tokio::task::spawn_blocking(move || {
         let mut socket = TcpStream::connect(address).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        // Without a length, and without an end.
+        // Chunked, and without an end.
         socket.write_all(b"POST /v1/pki/ocsp HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n").unwrap();
         while socket.write_all(&[b"1000\r\n", &[7; 4096][..], b"\r\n"].concat()).is_ok() {
             socket.set_nonblocking(true).unwrap();
@@ -263,7 +260,7 @@ async fn the_addresses_of_a_mount_are_those_of_the_public_listener_unless_others
     assert_eq!(written.body["data"]["aia_path"], format!("{origin}/v1/pki"));
     assert!(written.text.contains("aia_path: none was given"), "{}", written.text);
     assert!(written.text.contains("crl_distribution_points: the loopback is reached from this machine only"));
-    // What a certificate points to is there.
+    // The addresses in a certificate work.
     let leaf = app.client.post("pki/issue/r", json!({ "common_name": "b.test" })).await.body["data"].clone();
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("leaf.pem"), leaf["certificate"].as_str().unwrap()).unwrap();
@@ -276,7 +273,7 @@ async fn the_addresses_of_a_mount_are_those_of_the_public_listener_unless_others
     assert_eq!(verified, "");
     let verify = ["verify", "-crl_check", "-crl_download", "-CAfile", "ca.pem", "leaf.pem"];
     assert_eq!(openssl(folder.path(), &verify).trim(), "leaf.pem: OK");
-    // Another address stays, and is taken away by name only.
+    // Another address stays until it is explicitly removed.
     let other = app.client.post("pki/config/cluster", json!({ "aia_path": "http://pki.test/v1/pki" })).await;
     assert_eq!(other.body["data"]["aia_path"], "http://pki.test/v1/pki");
     assert!(other.body["warnings"].is_null(), "{}", other.text);
@@ -296,7 +293,7 @@ async fn relying_parties_come_by_the_configured_url() {
     app.stop().await;
 }
 
-/// A development server with few files, and its public listener.
+/// A development server with a low limit of open files. Returns also its public listener.
 fn limited() -> (Dev, SocketAddr) {
     let dev = dev_with(&mut signet_by("prlimit", &["--nofile=1024:1024"]), &["--public-listen", "127.0.0.1:0"]);
     let printed = dev.printed();
@@ -326,7 +323,7 @@ async fn a_flood_on_either_listener_leaves_the_other_alone() {
     assert_eq!(of_public, 832 / 4);
     assert!(of_main > 500, "{of_main}");
     for (flooded, most) in [(public, of_public), (dev.socket(), of_main)] {
-        // Busy ones keep their places: half a request each.
+        // Busy connections are not evicted: half a request each.
         let mut held = connected(flooded, most + 100);
         for socket in &mut held {
             let _ = socket.write_all(b"POST /v1/pki/ocsp HTTP/1.1\r\nHost: t\r\nContent-Length: 100\r\n\r\nx");

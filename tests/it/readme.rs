@@ -1,4 +1,4 @@
-//! What the README has to paste, pasted.
+//! Runs the commands of the README.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use crate::pages::stage::Stage;
 
 const README: &str = include_str!("../../README.md");
 
-/// The first block of a section, without its indent, with the program that stands.
+/// The first code block of a section, without indentation, with the installed program.
 fn block(heading: &str) -> String {
     let (_, section) = README.split_once(&format!("\n## {heading}\n")).unwrap();
     let lines = section.lines().skip_while(|line| !line.starts_with("    "));
@@ -14,13 +14,12 @@ fn block(heading: &str) -> String {
     lines.collect::<String>().replace("cargo run --release --", "signet")
 }
 
-/// How many objects the tokens below a folder hold, in the form that SoftHSM keeps them.
 fn objects(folder: &Path) -> usize {
     let below = |path: &Path| if path.is_dir() { objects(path) } else { usize::from(is_object(path)) };
     std::fs::read_dir(folder).unwrap().map(|entry| below(&entry.unwrap().path())).sum()
 }
 
-/// The token itself is in such a file, too.
+/// The token itself also has such a file.
 fn is_object(file: &Path) -> bool {
     file.extension().is_some_and(|extension| extension == "object") && !file.ends_with("token.object")
 }
@@ -40,12 +39,11 @@ fn the_block_about_a_first_certificate_leads_to_one_that_verifies_and_is_renewed
     let script = block("A first certificate")
         .replace("http://127.0.0.1:8200", "$ADDRESS")
         .replace("SIGNET_TOKEN=…", &format!("SIGNET_TOKEN={}", dev.token));
-    // What the text below the block says of the files that it made.
     let (_, text) = README.split_once("Then `signet renew web.example.test.pem").unwrap();
     assert!(text.contains("`signet who web.example.test.pem`") && text.contains("`signet status`"));
     let more = "signet renew web.example.test.pem --force --exec 'echo reloaded'\nsignet who web.example.test.pem\n\
                 signet status\nopenssl verify -x509_strict -CAfile ca.pem web.example.test.pem\n";
-    // Its scheme and port apart, so that the port stays what it is.
+    // Host and port are separated, so that the port is not replaced.
     let (host, port) = dev.address.rsplit_once(':').unwrap();
     let out = Stage::new().run(&format!("ADDRESS={host}':'{port}\n{script}{more}"));
     assert_eq!(out.lines().filter(|line| *line == "web.example.test.pem: OK").count(), 2, "{out}");

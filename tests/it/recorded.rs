@@ -1,9 +1,8 @@
-//! What the server answers, on record: every route of both wires, asked well and badly, on a fresh store with
-//! a clock that stands still. The answers are compared with the files beside this module byte for byte, but
-//! for what differs by nature ([`names`]).
+//! Recorded responses of every route of both APIs, to valid and invalid requests, on a new store with a fixed clock.
+//! They must equal the files next to this module, except for random values ([`names`]).
 //!
-//! `SIGNET_ACCEPT=1 cargo test --test it -- recorded` writes the files anew. A new route has to be asked by
-//! one of the walks: the secrets service's by `faults::requests`, the projects API's by [`projects`].
+//! `SIGNET_ACCEPT=1 cargo test --test it -- recorded` rewrites the files. Requests for a new route are added to
+//! `faults::requests` (secrets service) or [`projects`] (projects API).
 
 mod authority;
 mod der;
@@ -19,7 +18,7 @@ mod secrets;
 use self::golden::assert_same;
 use self::recorder::Recorder;
 
-/// That a recording is what its file says, and that it asked every route of these kinds that `of` takes.
+/// Asserts that a recording equals its file and contains every route that `of` selects.
 fn assert_complete(name: &str, recorder: Recorder, of: impl Fn(&routes::Name) -> bool, refuses: &[(&str, &str, &str)]) {
     let (text, asked) = recorder.finish();
     assert_same(name, &text);
@@ -27,7 +26,7 @@ fn assert_complete(name: &str, recorder: Recorder, of: impl Fn(&routes::Name) ->
     assert!(missing.is_empty(), "{}", missing.join("\n"));
 }
 
-/// A test for each area of the secrets service.
+/// Defines a test for each area of the secrets service.
 macro_rules! areas {
     ($($test:ident: $area:literal,)*) => {
         $(#[actix_web::test] async fn $test() {

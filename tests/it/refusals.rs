@@ -1,4 +1,4 @@
-//! The first refusals that a newcomer meets: each says what to do next, and none says nothing.
+//! Errors that new users are likely to meet: each says what to do next.
 
 mod commands;
 
@@ -15,7 +15,7 @@ use crate::serve::Site;
 use crate::support::{Answer, App, send};
 use crate::v2::fixture::World;
 
-/// The warnings beside a refusal, as one text.
+/// The warnings next to an error, as one text.
 fn step(answer: &Answer) -> String {
     let warnings = answer.body["warnings"].as_array().unwrap_or_else(|| panic!("{}", answer.text));
     warnings.iter().map(|warning| warning.as_str().unwrap()).collect::<Vec<_>>().join("\n")
@@ -27,7 +27,7 @@ async fn no_mount_says_where_mounts_are_listed_and_made() {
     let answer = app.client.post("pkki/issue/web", json!({ "common_name": "a.test" })).await;
     assert_eq!((answer.status, answer.error()), (404, "no handler for route \"pkki/issue/web\""));
     assert!(step(&answer).contains("GET /v1/sys/mounts lists what is"), "{}", answer.text);
-    // Who may not know what is mounted hears what everybody hears.
+    // A caller who may not list mounts gets the generic error.
     let denied = app.client.with_token("").post("pkki/issue/web", json!({})).await;
     assert_eq!((denied.status, denied.text.as_str()), (403, "{\"errors\":[\"permission denied\"]}"));
     app.stop().await;
@@ -76,7 +76,7 @@ async fn a_body_that_is_too_large_names_the_limit_on_both_wires() {
     let secrets = send(app.client.request("POST", "sys/capabilities-self").body(body.clone())).await;
     assert_eq!((secrets.status, secrets.error()), (413, "http: request body too large"));
     assert!(step(&secrets).contains("the limit is 10000 bytes"), "{}", secrets.text);
-    // Of anybody less is taken.
+    // Without a token, the limit is lower.
     let open = send(app.client.with_token("").request("POST", "sys/wrapping/lookup").body("a".repeat(200_000))).await;
     assert_eq!(open.status, 413);
     assert!(step(&open).contains("the limit is "), "{}", open.text);
@@ -139,14 +139,13 @@ fn tls_to_a_plain_port_is_answered_and_told_once_a_minute() {
         answer.starts_with("HTTP/1.0 400 ") && answer.contains("this port speaks plain HTTP: use http://"),
         "{answer}"
     );
-    // An ordinary request on another connection is served as ever.
     let health =
         Command::new("curl").args(["-sS", "--noproxy", "*", &format!("{}/v1/sys/health", dev.address)]).output();
     assert!(serde_json::from_slice::<Value>(&health.unwrap().stdout).unwrap()["initialized"] == true);
     dev.terminate();
     let log = std::fs::read_to_string(&log).unwrap();
     let told = log.matches("speaks TLS to a port of plain HTTP").count();
-    // Two, when the minute was over in between.
+    // Two if the minute ended in between.
     assert!((1..=2).contains(&told), "{log}");
 }
 

@@ -1,5 +1,5 @@
-//! `signet operator new-root-token`: on a server that runs, on one that does not, on a database; for who has the seal
-//! key and for nobody else; in the audit, or not at all.
+//! `signet operator new-root-token` with a running server, a stopped server and a database: only with the seal key, and
+//! recorded in the audit or not done.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::Shutdown;
@@ -19,7 +19,6 @@ use crate::serve::{Served, Site};
 
 const NEW: [&str; 2] = ["operator", "new-root-token"];
 
-/// The token that a command prints, which must succeed.
 fn token_of(command: &mut Command) -> String {
     let output = command.output().unwrap();
     let [out, err] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
@@ -32,15 +31,13 @@ async fn is_root(served: &Served, token: &str) -> bool {
     itself.body["data"]["policies"] == json!(["root"]) && itself.body["data"]["ttl"] == 0
 }
 
-/// What the audit file of a site has of the command.
 fn told(site: &Site) -> Vec<Told> {
     told_of(site, "sys/operator/new-root-token")
 }
 
-/// Type, status, error, whether a token is told of.
+/// Type, status, error, and whether the entry contains a token.
 type Told = (String, Value, Value, bool);
 
-/// What a root token that was made leaves in the audit.
 fn of_one_made() -> [Told; 2] {
     [("request".to_owned(), Value::Null, Value::Null, false), ("response".to_owned(), json!(200), Value::Null, true)]
 }
@@ -78,7 +75,6 @@ async fn another_root_token_is_made_on_a_server_that_runs_and_on_one_that_does_n
     let served = site.serve();
     let third = token_of(&mut site.command(&NEW));
     assert_eq!(told(&site)[2..], of_one_made());
-    // Beside the others: nothing that works stops working.
     for token in [&first, &second, &third] {
         assert!(is_root(&served, token).await);
     }
@@ -117,7 +113,7 @@ async fn the_advice_beside_the_first_root_token_leads_to_an_administrator() {
     assert!(is_root_made_again(&site).await);
 }
 
-/// Whether the last of the advice holds: who has the seal key gets another one.
+/// `true` if a new root token can be created with the seal key and works.
 async fn is_root_made_again(site: &Site) -> bool {
     let token = token_of(&mut site.command(&NEW));
     let served = site.serve();
@@ -132,7 +128,7 @@ async fn a_server_without_any_token_gets_its_first_one_while_it_runs() {
     let key = "11".repeat(32);
     let served = Served::start(site.command(&["serve"]).env("SIGNET_SEAL_KEY", &key), &site.path("log"));
     served.wait_for_log("run signet operator new-root-token");
-    // Nothing sends traffic to a store that may be none of the installation's.
+    // A store without any token may be the wrong one: it must not receive traffic.
     let stranger = served.client("");
     let begun = async |path: &str| stranger.get(path).await.body["initialized"] == true;
     for path in ["sys/health", "sys/seal-status", "sys/init"] {
@@ -145,7 +141,6 @@ async fn a_server_without_any_token_gets_its_first_one_while_it_runs() {
     assert!(String::from_utf8_lossy(&health().stderr).contains("not ready: its store is new"));
     let token = token_of(site.command(&NEW).env("SIGNET_SEAL_KEY", &key));
     assert!(is_root(&served, &token).await);
-    // What a node saw of the store holds for a second.
     let deadline = Instant::now() + Duration::from_secs(10);
     while stranger.get("sys/health").await.status != 200 {
         assert!(Instant::now() < deadline, "it is not ready");
@@ -153,7 +148,7 @@ async fn a_server_without_any_token_gets_its_first_one_while_it_runs() {
     }
     assert!(begun("sys/seal-status").await && begun("sys/init").await && health().status.success());
     served.terminate();
-    // Once it was begun it stays so, whatever became of the token.
+    // An initialized store stays initialized, even without tokens.
     let served = Served::start(site.command(&["serve"]).env("SIGNET_SEAL_KEY", &key), &site.path("log"));
     assert_eq!(served.client("").get("sys/health").await.status, 200);
     served.terminate();
@@ -187,7 +182,7 @@ async fn without_the_seal_key_nobody_gets_one_and_the_audit_hears_of_the_attempt
     assert_eq!(refusals[0], ("request".to_owned(), Value::Null, error.clone(), false));
     assert_eq!(refusals[1], ("response".to_owned(), json!(403), error, false));
 
-    // An answer is good for its own question alone, and there is one attempt to a question.
+    // A proof is valid only for its own question, and a question permits one attempt.
     let talk = |proof: Value| {
         let stream = UnixStream::connect(site.path("data/signet.sock")).unwrap();
         let mut lines = BufReader::new(&stream).lines();
@@ -230,7 +225,7 @@ fn root_makes_no_file_that_the_servers_user_cannot_open() {
         assert!(error.contains("signet.db: belongs to another user"), "{words:?}: {error}");
     }
     assert!(!copy.exists());
-    // An empty folder that was made for the server.
+    // An empty folder prepared for the server's user.
     let site = Site::new();
     std::fs::create_dir(site.path("data")).unwrap();
     std::os::unix::fs::chown(site.path("data"), Some(4711), Some(4712)).unwrap();
@@ -245,7 +240,7 @@ fn root_makes_no_file_that_the_servers_user_cannot_open() {
 fn what_the_audit_does_not_take_is_not_done() {
     let site = Site::new();
     for (words, after) in [(&["operator", "init"], "the first one"), (&NEW, "another one")] {
-        // A device that nobody answers at: the command says so and makes nothing.
+        // An audit device without a listener: the command reports it and creates no token.
         site.configure("[[audit]]\ntype = \"socket\"\naddress = \"127.0.0.1:9\"\nsocket_type = \"tcp\"\n");
         let output = site.command(words).output().unwrap();
         let [out, error] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
@@ -272,7 +267,7 @@ async fn a_token_that_cannot_be_shown_is_revoked_again() {
     shown_nowhere(&NEW);
     let served = site.serve();
     shown_nowhere(&NEW);
-    // Whoever leaves without a word has taken none either.
+    // The token of a client that disconnects without confirming is revoked.
     let key = SealKey::from_file(&site.path("data/seal.key")).unwrap();
     let stream = UnixStream::connect(site.path("data/signet.sock")).unwrap();
     let mut lines = BufReader::new(&stream).lines();

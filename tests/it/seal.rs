@@ -1,5 +1,5 @@
-//! Seals as an operator meets them: a key in a file, on a token of SoftHSM, at a key service; another key for each,
-//! the way from one to the other, and what is said when one is away. The real program with configuration files.
+//! Seals: a key in a file, in a SoftHSM token, at a key service; key rotation, changes between them, and errors. The
+//! real program with configuration files.
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
@@ -18,7 +18,6 @@ use crate::signers::cloud::ministack::Ministack;
 use crate::signers::hsm::{Hsm, PIN, SOFTHSM};
 use crate::support::Client;
 
-/// Runs a command that must succeed; what it printed.
 fn run(command: &mut Command) -> String {
     let output = command.output().unwrap();
     let [out, err] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
@@ -30,7 +29,6 @@ fn run(command: &mut Command) -> String {
 const ROTATE: [&str; 2] = ["operator", "rotate-seal-key"];
 const STATUS: [&str; 2] = ["operator", "seal-status"];
 
-/// A mount with a root and a role, whose private key is sealed.
 async fn prepare(client: &Client) {
     assert_eq!(client.post("sys/mounts/pki", json!({ "type": "pki" })).await.status, 204);
     let root = json!({ "common_name": "Root", "key_type": "ec" });
@@ -44,7 +42,6 @@ async fn issues(client: &Client) {
     assert_eq!(issued.status, 200, "{}", issued.text);
 }
 
-/// A site with data in it, and the root token.
 async fn site() -> (Site, String) {
     let site = Site::new();
     let token = site.init();
@@ -54,14 +51,12 @@ async fn site() -> (Site, String) {
     (site, token)
 }
 
-/// Starts the server, which issues, and ends it again.
 async fn serves(site: &Site, token: &str, command: &mut Command) {
     let served = Served::start(command, &site.path("log"));
     issues(&served.client(token)).await;
     served.terminate();
 }
 
-/// The key files in the data folder, by name.
 fn key_files(site: &Site) -> Vec<String> {
     let files = std::fs::read_dir(site.path("data")).unwrap().map(|file| file.unwrap());
     let mut names: Vec<_> = files.map(|file| file.file_name().into_string().unwrap()).collect();
@@ -80,12 +75,12 @@ async fn a_new_key_takes_the_place_of_the_one_in_a_file() {
         let found = std::fs::metadata(&current).unwrap();
         (found.uid(), found.gid())
     };
-    // As it is when root runs the command beside a server of another user.
+    // A key file of the server's user, rotated by root.
     if owner().0 == 0 {
         std::os::unix::fs::chown(&current, Some(4711), Some(4712)).unwrap();
     }
     let owned_by = owner();
-    // And what an earlier attempt left that ended while it wrote.
+    // The leftover of an interrupted attempt.
     std::fs::write(site.path("data/seal.key.new"), "").unwrap();
     std::fs::set_permissions(site.path("data/seal.key.new"), std::fs::Permissions::from_mode(0o600)).unwrap();
     let said = run(&mut site.command(&ROTATE));
@@ -96,7 +91,7 @@ async fn a_new_key_takes_the_place_of_the_one_in_a_file() {
     assert!(key(&before) != key(&after) && after.contains("left to re-seal: 0\n"), "{after}");
     serves(&site, &token, &mut site.command(&["serve"])).await;
 
-    // The one before is kept, and opens nothing.
+    // The previous key file is kept, but no longer opens the store.
     let files = key_files(&site);
     assert!(files.len() == 2 && files[1].starts_with("seal.key.old-"), "{files:?}");
     let old = site.path("data").join(&files[1]);
@@ -105,7 +100,7 @@ async fn a_new_key_takes_the_place_of_the_one_in_a_file() {
     let error = refused(site.command(&["serve"]).env("SIGNET_SEAL_KEY", old_key.trim()));
     assert!(error.contains("seal key: this store is sealed by the file key"), "{error}");
 
-    // As it is left by a command that ended before it renamed: started again, it goes on.
+    // An interrupted rotation, before the renames: a second run completes it.
     std::fs::rename(&current, site.path("data/seal.key.new")).unwrap();
     std::fs::rename(&old, &current).unwrap();
     assert!(refused(&mut site.command(&["serve"])).contains("seal key: this store is sealed by"));
@@ -133,7 +128,6 @@ async fn a_key_of_the_environment_is_moved_by_a_new_configuration() {
     let mut moved = site.command(&ROTATE);
     environment(&mut moved);
     let said = run(moved.arg("--to").arg(&to).env("SIGNET_NEW_SEAL_KEY", &new));
-    // Whoever does not know that it went through runs it again.
     assert_eq!(run(&mut moved), said);
     let mut strange = site.command(&ROTATE);
     strange.env("SIGNET_SEAL_KEY", key.trim()).arg("--to").arg(&to).env("SIGNET_NEW_SEAL_KEY", "6b".repeat(32));
@@ -149,7 +143,6 @@ async fn a_key_of_the_environment_is_moved_by_a_new_configuration() {
     assert!(error.contains("--to: names another store"), "{error}");
 }
 
-/// Tokens beside a site.
 struct Tokens {
     hsm: Hsm,
     _folder: tempfile::TempDir,
@@ -163,7 +156,6 @@ impl Tokens {
         Self { hsm, _folder: folder }
     }
 
-    /// Writes a configuration of the site's store sealed by a key of the token; `more` of the seal.
     fn configure(&self, site: &Site, file: &str, more: &str) -> PathBuf {
         let (path, pin) = (site.path(file), site.path("pin"));
         std::fs::write(&pin, format!("{PIN}\n")).unwrap();
@@ -178,7 +170,6 @@ impl Tokens {
         path
     }
 
-    /// `signet WORDS --config FILE` with these tokens.
     fn command(&self, words: &[&str], file: &Path) -> Command {
         let mut command = crate::process::signet();
         command.args(words).arg("--config").arg(file).env("SOFTHSM2_CONF", self.hsm.settings());
@@ -228,7 +219,7 @@ async fn a_new_store_begins_on_a_token_and_runs_without_it() {
     let client = served.client(&token);
     prepare(&client).await;
     assert_eq!(client.get("sys/seal-status").await.body["type"], "pkcs11");
-    // Who may use the token gets another root token of the server that runs.
+    // With access to the token, an operator gets another root token from the running server.
     let another = run(&mut tokens.command(&["operator", "new-root-token"], &sealed));
     let another = another.lines().find_map(|line| line.strip_prefix("token: ")).unwrap();
     assert_eq!(served.client(another).get("sys/seal-status").await.body["type"], "pkcs11");
@@ -238,7 +229,7 @@ async fn a_new_store_begins_on_a_token_and_runs_without_it() {
     let error = refused(&mut tokens.command(&["operator", "new-root-token"], &sealed));
     assert!(error.contains("CKR_PIN_INCORRECT") && !error.contains("canary"), "{error}");
     std::fs::write(&pin, PIN).unwrap();
-    // The token is gone: what runs does not need it, not even for a new data key.
+    // Without the token, a running server continues and can even rotate the data key.
     let away = tokens.hsm.folder().join("away");
     std::fs::rename(tokens.hsm.folder().join("tokens"), &away).unwrap();
     issues(&client).await;
@@ -274,7 +265,7 @@ async fn what_is_wrong_with_a_token_is_said_and_changes_nothing() {
         ("key_label = \"none\"", "seal: there is no such key on the token"),
         ("key_label = \"rsa\"", "seal: there is no such key on the token"),
         ("key_label = \"aes\"\nmechanism = \"RSA-OAEP-SHA1\"", "seal: there is no such key on the token"),
-        // SoftHSM knows OAEP with SHA-1 alone.
+        // SoftHSM supports OAEP only with SHA-1.
         ("key_label = \"rsa\"\nmechanism = \"RSA-OAEP\"", "seal: pkcs11 module: C_EncryptInit"),
     ] {
         let error = refused(&mut move_to(seal));
@@ -325,7 +316,7 @@ async fn a_store_moves_to_a_key_service_and_back() {
     let command = |words: &[&str], file: &Path| {
         let mut command = crate::process::signet();
         command.args(words).arg("--config").arg(file).env("SIGNET_SEAL_SECRET_KEY", "test");
-        // Nobody listens there: a proxy of the environment is none for the service.
+        // The key service is called directly, never through a proxy of the environment, which does not exist here.
         command.env("HTTP_PROXY", "http://127.0.0.1:9").env_remove("NO_PROXY").env_remove("no_proxy");
         command
     };
@@ -385,7 +376,6 @@ async fn nodes_that_run_go_on_while_the_seal_is_changed() {
     second.terminate();
 }
 
-/// Waits until a path is answered with a status.
 async fn wait_for(client: &Client, path: &str, status: u16) {
     let started = Instant::now();
     while client.get(path).await.status != status {
@@ -423,7 +413,7 @@ async fn a_node_that_was_away_while_it_was_sealed_anew_says_so_and_goes_on_when_
     second.signal(Signal::STOP);
     run(&mut site.command(&ROTATE));
     assert_eq!(here.get("sys/key-status").await.status, 200);
-    // As it is a minute later, when nothing is left for nodes that run.
+    // After a minute, the handover for running nodes is removed.
     database.psql("UPDATE meta SET value = '' WHERE name = 'root-key-handover'");
     assert_eq!(here.post("sys/rotate", json!({})).await.status, 204);
     let role = json!({ "allow_any_name": true, "key_type": "ec", "ttl": "2h" });
@@ -485,7 +475,6 @@ async fn a_server_that_is_killed_while_it_seals_again_goes_on_with_it() {
         }
     }
     assert!(seen.is_some(), "it was over before it was seen");
-    // As it is dropped, it is killed.
     drop(served);
     let status = run(&mut site.command(&STATUS));
     let left = status.lines().find_map(|line| line.strip_prefix("left to re-seal: ")).unwrap().parse::<u64>().unwrap();

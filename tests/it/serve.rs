@@ -1,5 +1,5 @@
-//! `signet serve`, `operator init` and `migrate` as an operator meets them: the real program, a
-//! configuration file, certificates made by openssl, curl as the client.
+//! `signet serve`, `operator init` and `migrate`: the real program with a configuration file, certificates by openssl,
+//! curl as the client.
 
 use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -17,7 +17,6 @@ use crate::process::{openssl, refused, signet};
 use crate::signers::hsm::{Hsm, PIN, SOFTHSM};
 use crate::support::{Client, send};
 
-/// A folder with a configuration file, an authority and the server's certificate.
 pub struct Site(tempfile::TempDir);
 
 impl Site {
@@ -31,14 +30,12 @@ impl Site {
         self.0.path().join(name)
     }
 
-    /// Writes the configuration: a free port, the data folder, and `more`.
     pub fn configure(&self, more: &str) {
         let data = self.path("data");
         let text = format!("listen = \"127.0.0.1:0\"\ndata_dir = \"{}\"\nworkers = 1\n{more}", data.display());
         std::fs::write(self.path("signet.toml"), text).unwrap();
     }
 
-    /// Adds a certificate of this serial, and names it in the configuration.
     pub fn with_tls(self, serial: &str) -> Self {
         let ca = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=ca"];
         openssl(self.0.path(), &[&ca[..], &["-keyout", "ca-key.pem", "-out", "ca.pem"]].concat());
@@ -52,7 +49,7 @@ impl Site {
         format!("tls_certificate_file = \"{certificate}\"\ntls_key_file = \"{key}\"\n")
     }
 
-    /// Puts a new certificate in the place of the old one.
+    /// Replaces the server's certificate.
     fn certify(&self, serial: &str) {
         let key = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=s"];
         let issuer = ["-CA", "ca.pem", "-CAkey", "ca-key.pem", "-set_serial", serial];
@@ -61,14 +58,12 @@ impl Site {
         openssl(self.0.path(), &[&key[..], &issuer, &form, &out].concat());
     }
 
-    /// `signet WORDS --config FILE`.
     pub fn command(&self, words: &[&str]) -> Command {
         let mut command = signet();
         command.args(words).arg("--config").arg(self.path("signet.toml"));
         command
     }
 
-    /// Runs a command that must succeed; what it wrote to both outputs.
     fn run(&self, words: &[&str]) -> (String, String) {
         let output = self.command(words).output().unwrap();
         let [out, err] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
@@ -76,7 +71,6 @@ impl Site {
         (out, err)
     }
 
-    /// `operator init`; the token.
     pub fn init(&self) -> String {
         let (out, _) = self.run(&["operator", "init"]);
         out.lines().find_map(|line| line.strip_prefix("token: ")).unwrap().to_owned()
@@ -86,7 +80,7 @@ impl Site {
         Served::start(&mut self.command(&["serve"]), &self.path("log"))
     }
 
-    /// What curl, which trusts the authority only, gets over HTTP/1.1 unless told otherwise; head and body.
+    /// Runs curl, which trusts only the site's CA and uses HTTP/1.1 by default. Returns head and body.
     pub fn curl(&self, arguments: &[&str]) -> String {
         let output = Command::new("curl")
             .args(["-sS", "-i", "--http1.1", "--noproxy", "*", "--cacert"])
@@ -98,7 +92,7 @@ impl Site {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// The serial of the certificate that a new connection sees, verified by openssl.
+    /// The serial of the certificate on a new connection, verified by openssl.
     fn shown_serial(&self, served: &Served) -> String {
         let connect = ["s_client", "-connect", served.socket(), "-CAfile", "ca.pem", "-verify_return_error"];
         let shown = openssl(self.0.path(), &connect);
@@ -107,7 +101,6 @@ impl Site {
     }
 }
 
-/// A started `signet serve`. Killed when dropped.
 pub struct Served {
     child: Child,
     address: String,
@@ -143,7 +136,6 @@ impl Served {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Waits until the log has the text.
     pub fn wait_for_log(&self, text: &str) {
         let started = Instant::now();
         while !self.log().contains(text) {
@@ -156,17 +148,14 @@ impl Served {
         std::fs::read_to_string(&self.log).unwrap()
     }
 
-    /// Its process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Sends SIGTERM.
     pub fn send_sigterm(&self) {
         self.signal(Signal::TERM);
     }
 
-    /// Waits for its end, which must be a success.
     pub fn wait(mut self) {
         assert!(self.child.wait().unwrap().success());
     }
@@ -184,7 +173,7 @@ impl Drop for Served {
     }
 }
 
-/// One TLS connection that stays open, held by openssl.
+/// An open TLS connection of openssl.
 pub struct Held(pub Child);
 
 impl Held {
@@ -196,7 +185,6 @@ impl Held {
         Self(command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap())
     }
 
-    /// A request on the connection; the first line of its answer.
     fn ask(&mut self) -> String {
         let request = b"GET /v1/sys/health HTTP/1.1\r\nHost: t\r\n\r\n";
         self.0.stdin.as_mut().unwrap().write_all(request).unwrap();
@@ -246,7 +234,7 @@ fn curl_talks_to_it_over_tls_and_gets_a_certificate() {
     post("v1/pki/root/generate/internal", json!({ "common_name": "root.test", "key_type": "ec" }));
     post("v1/pki/roles/web", json!({ "allow_any_name": true, "key_type": "ec", "ttl": "1h" }));
     assert!(post("v1/pki/issue/web", json!({ "common_name": "web.test" })).contains("BEGIN CERTIFICATE"));
-    // Nobody speaks plain HTTP to the same port.
+    // Plain HTTP to the same port is rejected.
     let plain = served.url("v1/sys/health").replace("https://", "http://");
     assert!(Command::new("curl").args(["-sSf", "--noproxy", "*", &plain]).output().unwrap().status.code() == Some(22));
     served.terminate();
@@ -270,7 +258,7 @@ fn sighup_changes_the_certificate_of_new_connections_and_keeps_the_old_ones() {
     }
     assert!(held.ask().starts_with("HTTP/1.1 200"), "the connection that stood before");
 
-    // A certificate without its key, then none at all: both keep what is in use, and say so.
+    // A mismatched key, then an invalid certificate: both keep the certificate in use, and are logged.
     std::fs::copy(site.path("ca-key.pem"), site.path("tls-key.pem")).unwrap();
     served.signal(Signal::HUP);
     served.wait_for_log("tls-key.pem: is the key of another certificate");
@@ -283,7 +271,7 @@ fn sighup_changes_the_certificate_of_new_connections_and_keeps_the_old_ones() {
     drop(held);
     served.terminate();
 
-    // At the start there is nothing to fall back on.
+    // At start, there is no certificate to keep.
     let error = refused(&mut site.command(&["serve"]));
     assert!(error.contains("tls_certificate_file:") && error.contains("must hold PEM certificates"), "{error}");
 }
@@ -300,7 +288,6 @@ fn sigterm_does_not_wait_for_idle_tls_connections() {
     assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
 }
 
-/// A pipe that takes nothing more, with the end that nobody reads.
 fn full_pipe() -> (std::io::PipeReader, std::io::PipeWriter) {
     let (reader, mut writer) = std::io::pipe().unwrap();
     let flags = fcntl_getfl(&writer).unwrap();
@@ -435,7 +422,7 @@ async fn sighup_takes_over_pkcs11_libraries_that_were_configured_since() {
     let test = async || client.post(&format!("{path}/test/sign"), json!({})).await;
     assert_eq!(test().await.status, 204);
 
-    // One that cannot be used, and a file that cannot be read, change nothing, and are told.
+    // An unusable library and an invalid file are logged and change nothing.
     site.configure("pkcs11_libraries = { hsm = \"/nowhere/module.so\" }\n");
     served.signal(Signal::HUP);
     let missing = "pkcs11 library \"hsm\": file does not exist: /nowhere/module.so";
@@ -445,7 +432,7 @@ async fn sighup_takes_over_pkcs11_libraries_that_were_configured_since() {
     served.wait_for_log("pkcs11_libraries: must be names of a-z");
     assert_eq!(test().await.status, 204);
 
-    // Taken away, the key stays and is not used; back again, it is.
+    // A removed library disables its keys until it is configured again.
     site.configure("");
     served.signal(Signal::HUP);
     let started = Instant::now();
@@ -535,13 +522,13 @@ async fn init_makes_one_root_token_and_never_a_second() {
     let itself = served.client(token).get("auth/token/lookup-self").await;
     assert_eq!(itself.body["data"]["policies"], json!(["root"]), "{}", itself.text);
     assert!(refused(&mut site.command(&["operator", "init"])).contains("in use by another signet process"));
-    // Revoked, it stays the only one that ever was.
+    // Even a revoked first token is not replaced by `init`.
     assert_eq!(served.client(token).post("auth/token/revoke-self", json!({})).await.status, 204);
     served.terminate();
     assert!(refused(&mut site.command(&["operator", "init"])).contains("signet operator new-root-token does"));
 }
 
-/// What a token gets at a path of the projects API, and the organization that it makes.
+/// The statuses of reading the account and of creating an organization with a token.
 async fn as_first_user(served: &Served, token: &str) -> (u16, u16) {
     let http = reqwest::Client::builder().no_proxy().build().unwrap();
     let url = |path: &str| served.url(&format!("api/v2/{path}"));
@@ -699,7 +686,7 @@ async fn the_environment_wins_over_the_file() {
     site.init();
     site.configure("compat = true\nmax_request_size = 1024\n");
     let text = std::fs::read_to_string(site.path("signet.toml")).unwrap();
-    // An address of nobody (RFC 5737): the file alone could not be served.
+    // An unassigned address (RFC 5737), on which the server could not listen.
     std::fs::write(site.path("signet.toml"), text.replace("127.0.0.1:0", "192.0.2.1:8200")).unwrap();
     let mut command = site.command(&["serve"]);
     let served =

@@ -1,5 +1,5 @@
-//! `signet setup` as its user meets it: the real program in an empty folder, the server that comes of it, openssl and
-//! curl as judges; run again, refused, with a root elsewhere, on a database; and the certificate that renews itself.
+//! `signet setup`: the real program in an empty folder and the resulting server, checked with openssl and curl; also
+//! repeated and failed setups, an external root, a database, and the renewal of the listener's certificate.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
@@ -18,7 +18,6 @@ use crate::serve::Served;
 
 const CHECK: [&str; 3] = ["verify", "-x509_strict", "-CAfile"];
 
-/// A folder to set up in.
 struct Place(tempfile::TempDir);
 
 impl Place {
@@ -30,14 +29,12 @@ impl Place {
         self.0.path().join(name)
     }
 
-    /// `signet WORDS` in the folder, with its configuration.
     fn command(&self, words: &[&str]) -> Command {
         let mut command = signet();
         command.args(words).args(["--config", "signet.toml"]).current_dir(self.0.path()).env_remove("SIGNET_LOG");
         command
     }
 
-    /// `signet setup` on a free port; what it printed.
     fn setup(&self, more: &[&str]) -> String {
         self.again(&[&["--listen", "127.0.0.1:0", "--domain", "example.test"], more].concat())
     }
@@ -66,7 +63,7 @@ impl Place {
         self.text("admin-token").trim().to_owned()
     }
 
-    /// Asks the server over TLS, trusting what the setup said to trust; status and body.
+    /// Sends a request over TLS, trusting the root file of the setup. Returns status and body.
     fn ask(&self, served: &Served, token: &str, method: &str, path: &str, body: Option<Value>) -> (u16, Value) {
         let mut command = Command::new("curl");
         command.args(["-sS", "--noproxy", "*", "--cacert", "root-ca.pem", "-w", "\n%{http_code}", "-X", method]);
@@ -84,14 +81,13 @@ impl Place {
         (status.parse().unwrap(), serde_json::from_str(body).unwrap_or_default())
     }
 
-    /// Serial number of the certificate that a new connection sees, which openssl verifies.
     fn shown(&self, served: &Served) -> String {
         let connect = ["s_client", "-connect", served.socket(), "-CAfile", "root-ca.pem", "-verify_return_error"];
         std::fs::write(self.path("shown.pem"), openssl(self.0.path(), &connect)).unwrap();
         openssl(self.0.path(), &["x509", "-in", "shown.pem", "-noout", "-serial"]).trim().to_owned()
     }
 
-    /// Name, mode and content of every file below the folder but the store's own.
+    /// Mode and content of every file in the folder, without the store's files.
     fn files(&self) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
         let mut found = BTreeMap::new();
         let mut folders = vec![self.0.path().to_owned()];
@@ -110,11 +106,9 @@ impl Place {
     }
 }
 
-/// Paths that the administrator's policy leaves out: audit devices, and another way to ask for what `default` lets every token
-/// read.
+/// Paths not granted by the administrator's policy: audit devices, and another form of a read that `default` grants.
 const WITHHELD: [&str; 2] = ["auth/token/lookup-self", "sys/audit/x"];
 
-/// A path that leads to a route of a mount of this kind.
 fn sample_path(kind: &str, pattern: &str) -> String {
     let mount = match kind {
         "system" => "sys".to_owned(),
@@ -152,10 +146,9 @@ async fn an_empty_folder_becomes_an_authority_that_issues_over_its_own_tls() {
     let itself = &itself["data"];
     assert_eq!((&itself["orphan"], &itself["policies"]), (&json!(true), &json!(["admin", "default"])), "{itself}");
     assert_eq!(itself["period"], json!(768 * 3600));
-    // One member of a role is changed, as the pages say.
+    // Changes one field of a role, as the pages describe.
     let names = json!({ "allowed_domains": ["localhost", "second.example.test"] });
     assert_eq!(place.ask(&served, &token, "PATCH", "pki/roles/listener", Some(names)).0, 200);
-    // Ten years, and a month.
     let outlives = |name: &str, days: u32| {
         let mut command = Command::new("openssl");
         command.args(["x509", "-in", name, "-noout", "-checkend"]).arg((days * 86_400).to_string());
@@ -164,7 +157,7 @@ async fn an_empty_folder_becomes_an_authority_that_issues_over_its_own_tls() {
     assert!(outlives("root-ca.pem", 3649) && !outlives("root-ca.pem", 3651));
     assert!(outlives("data/tls.pem", 29) && !outlives("data/tls.pem", 31));
 
-    // The administrator issues, and the chain is whole.
+    // The administrator issues, with a complete chain.
     let issue = |name: &str| {
         let mut command = signet();
         command.args(["issue", name, "--mount", "pki", "--role", "server", "--out"]).arg(place.0.path());
@@ -180,7 +173,7 @@ async fn an_empty_folder_becomes_an_authority_that_issues_over_its_own_tls() {
     assert!(text.contains("URI:http://pki.example.test/v1/pki/issuer/") && text.contains("/crl/der"), "{text}");
     assert!(refused(&mut issue("www.elsewhere.test")).contains("elsewhere.test"));
 
-    // Named rights: those of daily work, and not everything.
+    // The policy grants daily operations, but not everything.
     for (method, path, body, status) in [
         ("POST", "sys/mounts/other", Some(json!({ "type": "pki" })), 204),
         ("POST", "other/root/generate/internal", Some(json!({ "common_name": "Other" })), 200),
@@ -218,7 +211,6 @@ async fn an_empty_folder_becomes_an_authority_that_issues_over_its_own_tls() {
     };
     let withheld: BTreeSet<&str> = paths.iter().zip(&routes).filter(lacks).map(|(path, _)| path.as_str()).collect();
     assert_eq!(withheld, BTreeSet::from(WITHHELD));
-    // A token for clients, by the other policy.
     let asked = json!({ "policies": ["issue-server"], "period": "24h" });
     let (_, made) = place.ask(&served, &token, "POST", "auth/token/create-orphan", Some(asked));
     let client = made["auth"]["client_token"].as_str().unwrap();
@@ -226,7 +218,7 @@ async fn an_empty_folder_becomes_an_authority_that_issues_over_its_own_tls() {
     assert_eq!(place.ask(&served, client, "POST", "pki/issue/server", Some(wanted.clone())).0, 200);
     assert_eq!(place.ask(&served, client, "POST", "pki/issue/listener", Some(wanted)).0, 403);
 
-    // The setup's own root token has ended: another one is the only one.
+    // The setup has revoked its own root token: the new one is the only one.
     let output = place.command(&["operator", "new-root-token"]).output().unwrap();
     let out = String::from_utf8(output.stdout).unwrap();
     let root = out.lines().find_map(|line| line.strip_prefix("token: ")).unwrap();
@@ -262,10 +254,10 @@ fn what_is_there_is_kept_and_never_overwritten() {
         assert!(out.lines().any(|line| line.starts_with("kept: ") && line.contains(kept)), "{kept}: {out}");
     }
     assert_eq!(place.files(), before);
-    // The role says for which names it is, when no flag does.
+    // Without the flag, the example's domain comes from the role.
     assert!(out.contains("    signet issue www.example.test --mount pki --role server\n"), "{out}");
     assert!(place.refused(&["--listen", "127.0.0.1:9"]).contains("--listen: signet.toml is there and says it"));
-    // What was lost is made again, and nothing else.
+    // Only the missing files are created again.
     for name in ["admin-token", "data/tls.pem", "data/tls-key.pem", "root-ca.pem"] {
         std::fs::remove_file(place.path(name)).unwrap();
     }
@@ -273,7 +265,7 @@ fn what_is_there_is_kept_and_never_overwritten() {
     assert_eq!(out.lines().filter(|line| line.starts_with("made: ")).count(), 3, "{out}");
     assert_eq!(place.text("root-ca.pem").as_bytes(), before[&place.path("root-ca.pem")].1);
     assert!(place.text("admin-token").as_bytes() != before[&place.path("admin-token")].1);
-    // One half of a pair is of no use.
+    // A certificate without its key, or a key without its certificate, is an error.
     for (lost, left) in [("data/tls.pem", "data/tls-key.pem"), ("data/tls-key.pem", "data/tls.pem")] {
         std::fs::rename(place.path(lost), place.path("away")).unwrap();
         let error = place.refused(&[]);
@@ -281,7 +273,6 @@ fn what_is_there_is_kept_and_never_overwritten() {
         assert!(error.contains(&format!("{left}: is there")) && error.contains("remove it too"), "{error}");
         std::fs::rename(place.path("away"), place.path(lost)).unwrap();
     }
-    // An empty file holds nothing.
     for name in ["admin-token", "root-ca.pem"] {
         std::fs::write(place.path(name), "").unwrap();
     }
@@ -289,12 +280,12 @@ fn what_is_there_is_kept_and_never_overwritten() {
     assert_eq!(out.lines().filter(|line| line.starts_with("made: ")).count(), 2, "{out}");
     assert_eq!(place.text("root-ca.pem").as_bytes(), before[&place.path("root-ca.pem")].1);
     assert_eq!((place.admin().is_empty(), mode(&place.path("admin-token"))), (false, 0o600));
-    // Others may stand beside the root.
+    // The file may contain other certificates than the root.
     let others = place.text("data/tls.pem") + &place.text("root-ca.pem");
     std::fs::write(place.path("root-ca.pem"), &others).unwrap();
     assert!(place.again(&[]).contains("kept: root-ca.pem"));
     assert_eq!(place.text("root-ca.pem"), others);
-    // Nothing is made where something could not be written down.
+    // Nothing is created if a later file could not be written.
     for name in ["admin-token", "data/tls.pem", "data/tls-key.pem"] {
         std::fs::remove_file(place.path(name)).unwrap();
     }
@@ -302,7 +293,7 @@ fn what_is_there_is_kept_and_never_overwritten() {
     assert!(error.contains("--admin-token-file: absent is no folder"), "{error}");
     assert!(!place.path("data/tls.pem").exists() && !place.path("data/tls-key.pem").exists());
     place.again(&[]);
-    // A server that runs has the store to itself.
+    // The setup needs the store for itself.
     let served = place.serve();
     assert!(place.refused(&[]).contains("in use by another signet process: stop that first"));
     served.terminate();
@@ -325,7 +316,6 @@ fn no_second_authority_is_made_beside_what_is_left_of_the_first() {
     std::fs::create_dir(&data).unwrap();
     refuses("root-ca.pem: is there from an earlier setup, but there is no store in");
     assert_eq!(std::fs::read_dir(&data).unwrap().count(), 0);
-    // Where something has made a store meanwhile.
     let migrated = place.command(&["migrate"]).output().unwrap();
     assert!(migrated.status.success() && data.join("signet.db").exists());
     refuses("root-ca.pem: is there from an earlier setup, but there is no authority in");
@@ -335,7 +325,7 @@ fn no_second_authority_is_made_beside_what_is_left_of_the_first() {
     let out = place.again(&flags);
     assert!(out.contains("made: root-ca.pem") && out.contains("made: admin-token"), "{out}");
 
-    // What is put back is not taken for its own.
+    // A restored file of another store is not accepted.
     std::fs::rename(place.path("old-token"), place.path("admin-token")).unwrap();
     let out = place.again(&[]);
     assert!(out.contains("left: admin-token (no token of this store, or one that has ended: move it away"), "{out}");
@@ -441,7 +431,6 @@ fn what_cannot_be_set_up_is_refused_and_leaves_nothing() {
         assert!(error.contains(problem), "{file}: {error}");
         assert_eq!(place.files(), before, "{file}");
     }
-    // A seal key that is there and good is taken.
     let place = Place::new();
     std::fs::write(place.path("seal.key"), "5a".repeat(32)).unwrap();
     std::fs::set_permissions(place.path("seal.key"), std::fs::Permissions::from_mode(0o600)).unwrap();
@@ -458,7 +447,6 @@ fn an_outside_authority_signs_the_intermediate() {
     let request = place.text("intermediate.csr");
     assert!(place.again(&[]).contains("kept: intermediate.csr"));
     assert_eq!(place.text("intermediate.csr"), request);
-    // The file lost, the same key asks again.
     std::fs::remove_file(place.path("intermediate.csr")).unwrap();
     assert!(place.again(&[]).contains("made: intermediate.csr"));
     let run = |arguments: &[&str]| openssl(place.0.path(), arguments);
@@ -472,15 +460,14 @@ fn an_outside_authority_signs_the_intermediate() {
     let sign = ["x509", "-req", "-in", "intermediate.csr", "-CA", "outside.pem", "-CAkey", "outside-key.pem"];
     let named = ["-subj", "/CN=Named Elsewhere"];
     run(&[&sign[..], &named, &["-days", "1825", "-extfile", "ca.ext", "-out", "signed.pem"]].concat());
-    // Somebody else's certificate is no answer.
     let error = place.refused(&["--signed", "outside.pem"]);
     assert!(error.contains("--signed: holds no certificate of the key in pki"), "{error}");
-    // Without its root the issuer works, and what is below the root is not what clients trust.
+    // Without its root the issuer works, but the file for clients is not written.
     let error = place.refused(&["--signed", "signed.pem", "--public-url", "http://other.test"]);
     assert!(error.contains("--public-url: signet.toml has public_url = \"http://pki.example.test\""), "{error}");
     let out = place.again(&["--signed", "signed.pem"]);
     assert!(out.contains("the listener's certificate; it renews itself"), "{out}");
-    // As the authority named it, and not as it was asked.
+    // The issuer's name is the one that the CA chose.
     assert!(out.contains("made: CN=Named Elsewhere (the issuer in pki)"), "{out}");
     assert!(out.contains("left: root-ca.pem (what clients trust): the root is not known, CN=Outside: go on"), "{out}");
     assert!(!place.path("root-ca.pem").exists());
@@ -495,7 +482,7 @@ fn an_outside_authority_signs_the_intermediate() {
     assert_eq!(place.text("root-ca.pem").trim(), place.text("outside.pem").trim());
     let served = place.serve();
     place.shown(&served);
-    // The request was given the URL, and what the authority issues has it.
+    // The public URL is in the issued certificates.
     let leaf = Some(json!({ "common_name": "www.example.test" }));
     let (_, issued) = place.ask(&served, &place.admin(), "POST", "pki/issue/server", leaf);
     std::fs::write(place.path("leaf.pem"), issued["data"]["certificate"].as_str().unwrap()).unwrap();
@@ -540,7 +527,7 @@ fn another_node_gets_its_listeners_certificate_and_nothing_else() {
     for name in ["seal.key", "root-ca.pem"] {
         std::fs::copy(first.path(name), second.path(name)).unwrap();
     }
-    // A database without a store is another one than was meant.
+    // An empty database is probably the wrong one.
     let (text, other) = (second.text("signet.toml"), cluster::shared().database());
     std::fs::write(second.path("signet.toml"), text.replace(&database.url(), &other.url())).unwrap();
     let error = second.refused(&["--listener-only"]);
@@ -595,7 +582,7 @@ fn what_no_flag_says_is_asked_on_a_terminal() {
         out.contains("Domains of which certificates may be issued: ") && out.contains("Asked Ltd Root CA"),
         "{out}"
     );
-    // What is asked again says why.
+    // A repeated question names the rule.
     for rule in [
         "must be an address and a port, such as",
         "must be one at least, such as example.com",
@@ -609,7 +596,6 @@ fn what_no_flag_says_is_asked_on_a_terminal() {
     served.terminate();
 }
 
-/// Waits until a new connection sees another certificate; its serial number.
 fn another(place: &Place, served: &Served, before: &str) -> String {
     let started = Instant::now();
     loop {
@@ -639,7 +625,7 @@ fn the_listeners_certificate_renews_itself_and_outlives_a_failure_and_a_crash() 
         role.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
         assert_eq!(place.ask(&served, &token, "POST", "pki/roles/listener", Some(role)).0, 200);
     };
-    // A life of seconds from now on; the first such certificate is put there by hand, and found by the next start.
+    // Lifetimes of seconds from here on. The first such certificate is installed by hand and read at the next start.
     role(json!({ "ttl": "20s", "not_before_duration": "1s" }));
     let wanted = json!({ "common_name": "localhost", "ip_sans": "127.0.0.1", "private_key_format": "pkcs8" });
     let (_, by_hand) = place.ask(&served, &token, "POST", "pki/issue/listener", Some(wanted));
@@ -662,7 +648,7 @@ fn the_listeners_certificate_renews_itself_and_outlives_a_failure_and_a_crash() 
     });
     assert!(renewals.count() >= 4, "{told}");
 
-    // Refused by the role: it says so, goes on with what it has, and gets the next when the role allows it again.
+    // If the role rejects the renewal, the server logs it, keeps its certificate, and renews once the role permits it.
     let admin = |change: Value| {
         let (_, read) = place.ask(&served, &token, "GET", "pki/roles/listener", None);
         let mut role = read["data"].clone();
@@ -684,7 +670,7 @@ fn a_renewal_that_a_crash_cut_short_is_finished_by_the_next_start() {
     let place = Place::new();
     place.setup(&[]);
     let [old_key, certificate] = ["data/tls-key.pem", "data/tls.pem"].map(|name| place.text(name));
-    // What the next renewal would write, taken from another setup of the same authority.
+    // The files of the next renewal, created by another setup of the same authority.
     for name in ["data/tls-key.pem", "data/tls.pem"] {
         std::fs::remove_file(place.path(name)).unwrap();
     }

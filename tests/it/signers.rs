@@ -1,9 +1,8 @@
-//! Keys that are not in the process, without the server around them: every backend goes through one suite
-//! (`contract`), and a PKCS #11 module through everything that can happen to it (`healing`, `token`, `turns`).
+//! Managed keys without the server: every backend passes one suite (`contract`); PKCS #11 modules are also tested for
+//! failures (`healing`, `token`, `turns`).
 //!
-//! A module is loaded once per process and reads its configuration there, so each of these tests runs in a
-//! process of its own ([`hsm::alone`]), with tokens of its own. Cloud services are spoken to over HTTP on the
-//! loopback (`cloud`).
+//! A module is loaded once per process, so these tests run in processes of their own ([`hsm::alone`]). Cloud services
+//! are simulated on the loopback (`cloud`).
 
 pub mod cloud;
 mod contract;
@@ -17,7 +16,7 @@ mod turns;
 
 use signet::keys::SignerActor;
 
-/// One signature of a managed key, for its metrics, which last as long as the key.
+/// Makes one signature with a managed key, for its metrics, which exist as long as the key.
 pub async fn sign_once(name: &str) -> SignerActor {
     let actor = double::actor(name);
     let signer = actor.signer(actor.key(true).await.unwrap());

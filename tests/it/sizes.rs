@@ -1,5 +1,4 @@
-//! 4 MB of whatever a caller can make long, to every route of both wires: each is refused as the caller's
-//! mistake, and costs the server little, whatever it is and wherever it is sent.
+//! Sends 4 MB in every possible form to every route of both APIs: each request gets a 4xx and costs the server little.
 
 use std::fs;
 
@@ -10,16 +9,14 @@ use signet::http::secrets::route::{BodyKind, Operation};
 use crate::process::{Dev, dev};
 use crate::support::{Answer, Client, METHODS, http_client, place_of, send};
 
-/// Octets of a body: below the server's limit, so that the limit is not what refuses it.
+/// Bytes of a body, below the server's limit.
 const SIZE: usize = 4_000_000;
-/// What one of them may cost.
 const MOST_CPU_MS: u64 = 200;
 const MOST_KB: u64 = 64 << 10;
 
-/// Makes a JSON value of about so many octets.
+/// Creates a JSON value of about this many bytes.
 type Long = fn(usize) -> String;
 
-/// What can be long.
 const LONG: [(&str, Long); 8] = [
     ("an array of numbers", |size| format!("[0{}]", ",0".repeat(size / 2 - 2))),
     ("an array of texts", |size| format!("[\"a.test\"{}]", ",\"a.test\"".repeat(size / 9 - 2))),
@@ -38,16 +35,14 @@ const LONG: [(&str, Long); 8] = [
     }),
 ];
 
-/// A server, and what a request cost it.
 struct Scales {
     server: Dev,
     faults: Vec<String>,
-    /// What the next one may cost.
     most_cpu_ms: u64,
 }
 
 impl Scales {
-    /// Sends a request; notes what it cost too much of, and an answer that is no refusal.
+    /// Sends a request. Records it if it costs too much, or if it should be rejected but is not.
     async fn weigh(&mut self, what: &str, request: reqwest::RequestBuilder, refused: bool) -> Answer {
         let pid = self.server.pid();
         fs::write(format!("/proc/{pid}/clear_refs"), "5").unwrap();
@@ -58,7 +53,7 @@ impl Scales {
         if cpu > self.most_cpu_ms || memory > MOST_KB {
             self.faults.push(format!("{what}: {status} after {cpu} ms of CPU and {memory} KB"));
         }
-        // An answer that quotes what it refuses is as long as that.
+        // An error must not quote a long value.
         if (refused && !(400..500).contains(&status)) || status >= 500 || (refused && answer.text.len() > 64 << 10) {
             let text: String = answer.text.chars().take(200).collect();
             self.faults.push(format!("{what}: {status} {text}"));
@@ -67,7 +62,7 @@ impl Scales {
     }
 }
 
-/// CPU time of a process; the kernel counts in hundredths of a second.
+/// CPU time of a process. The kernel counts in hundredths of a second.
 fn cpu_ms(pid: u32) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
@@ -80,7 +75,6 @@ fn status_kb(pid: u32, name: &str) -> u64 {
     line.split_whitespace().next().unwrap().parse().unwrap()
 }
 
-/// A path that a pattern of `/v1` matches, of things that are there where there are some.
 fn example(kind: &str, pattern: &str) -> String {
     let mount = place_of(kind);
     let segment = |segment: &str| match segment {
@@ -95,7 +89,6 @@ fn example(kind: &str, pattern: &str) -> String {
     format!("{mount}/{}", segments.join("/"))
 }
 
-/// A request of `/v1`, with a body in which every field of the route has its share.
 fn request(client: &Client, operation: Operation, path: &str, body: String) -> reqwest::RequestBuilder {
     let request = match operation {
         Operation::Read => client.request("GET", path),
@@ -120,7 +113,7 @@ async fn four_megabytes_of_anything_to_a_route_of_the_secrets_service_are_refuse
         let fields = if route.fields.is_empty() { &["name"] } else { route.fields };
         for (name, long) in LONG {
             let member = |field: &&str| format!("\"{field}\":{}", long(SIZE / fields.len() - field.len() - 4));
-            // Nothing can follow what is never closed.
+            // Nothing can follow a nesting that is never closed.
             let members: Vec<String> = match name {
                 "nesting" => vec![format!("\"{}\":{}", fields[0], long(SIZE - 100))],
                 _ => fields.iter().map(member).collect(),
@@ -128,14 +121,13 @@ async fn four_megabytes_of_anything_to_a_route_of_the_secrets_service_are_refuse
             let body = format!("{{{}}}", members.join(","));
             assert!((SIZE / 2..4 << 20).contains(&body.len()), "{name}: {}", body.len());
             let what = format!("{:?} {path}: {name}", route.operation);
-            // OCSP says in its own words what is wrong with a request.
+            // OCSP reports errors in its own format.
             let refused = writes && matches!(route.body, BodyKind::Fields | BodyKind::Verbatim);
-            // A list of revoked certificates may be twenty times as long: it is read on a thread of its own, one at a
-            // time for a mount.
+            // A CRL may be twenty times as long; it is parsed on its own thread, one per mount.
             scales.most_cpu_ms = if route.pattern == "issuers/import/crl" { 3 * MOST_CPU_MS } else { MOST_CPU_MS };
             scales.weigh(&what, request(&client, route.operation, &path, body), refused).await;
             if !writes {
-                // Whatever it holds, nobody reads it.
+                // The body is not read, so one form is enough.
                 break;
             }
         }
@@ -144,7 +136,7 @@ async fn four_megabytes_of_anything_to_a_route_of_the_secrets_service_are_refuse
     assert_eq!(client.get("auth/token/lookup-self").await.status, 200);
 }
 
-/// One field alone has all of it, where a route takes longer texts than others.
+/// All bytes in one field, for routes with longer limits for a field.
 #[actix_web::test]
 async fn four_megabytes_in_a_single_field_are_refused_cheaply() {
     let server = dev(&[]);
@@ -184,7 +176,6 @@ async fn four_megabytes_in_a_single_field_are_refused_cheaply() {
     assert_eq!(scales.faults, [""; 0]);
 }
 
-/// The projects API of a development server.
 struct Projects {
     http: reqwest::Client,
     base: String,
@@ -197,7 +188,6 @@ impl Projects {
         request.bearer_auth(&self.token).header("Content-Type", "application/vnd.api+json").body(body)
     }
 
-    /// Makes a resource; its id.
     async fn made(&self, path: &str, kind: &str, attributes: Value) -> String {
         let body = json!({ "data": { "type": kind, "attributes": attributes } });
         let answer = send(self.request(&Method::POST, path, body.to_string())).await;
@@ -228,8 +218,8 @@ async fn four_megabytes_of_anything_to_a_route_of_the_projects_api_are_refused_c
     for route in signet::http::jsonapi::table::all_routes() {
         let path = example(route.pattern);
         let method = Method::from_bytes(route.method.as_str().as_bytes()).unwrap();
-        // Nobody looks into the body of a read, or of what removes a whole resource: that is tried on ones that are
-        // not there, because the others are tried on those that are.
+        // The bodies of reads and deletions are ignored. Deletions use missing resources, because other routes need the
+        // existing ones.
         let removes = method == Method::DELETE && !route.pattern.contains("relationships");
         let writes = method != Method::GET && !removes;
         let path = if removes { route.pattern.replace(':', "no-") } else { path };

@@ -1,19 +1,16 @@
-//! The program's own source, for tests that hold its shape.
+//! The program's source files, for tests of its structure.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// One source file.
 pub struct Source {
-    /// Its path below `src`, with `/`.
+    /// Path below `src`, with `/`.
     pub path: String,
-    /// Everything in it.
     pub text: String,
-    /// Its code: without tests, comments and blank lines.
+    /// The code without tests, comments and blank lines.
     pub code: String,
 }
 
-/// Every file of `src` that is not made of tests alone.
 pub fn sources() -> Vec<Source> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut paths = Vec::new();
@@ -46,7 +43,7 @@ fn collect(folder: &Path, paths: &mut Vec<PathBuf>) {
     paths.sort();
 }
 
-/// The files that `#[cfg(test)] mod name;` lines of a file lead to, without `.rs`.
+/// The files of the `#[cfg(test)] mod name;` lines in a file, without `.rs`.
 fn test_modules(path: &str, text: &str) -> Vec<String> {
     let folder = match path.trim_end_matches(".rs") {
         "lib" | "main" => String::new(),
@@ -58,8 +55,8 @@ fn test_modules(path: &str, text: &str) -> Vec<String> {
     named.map(|name| format!("{folder}{name}")).collect()
 }
 
-/// What is left without items for tests and without comments. Relies on the format of `rustfmt`: an
-/// item ends at the first closing brace as far left as its begin.
+/// Removes test items and comments. Requires the format of `rustfmt`: an item ends at the first closing brace with its
+/// indentation.
 fn code(text: &str) -> String {
     let mut code = String::new();
     let mut lines = text.lines();

@@ -1,4 +1,4 @@
-//! The test-app builder: a real server on a free port over a temporary folder, and a small client.
+//! Test harness: starts a real server on a free port over a temporary folder, and a small HTTP client.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -28,10 +28,9 @@ use signet::storage::{self, Database, PostgresUrl};
 use crate::cluster;
 use crate::faults::double::Faults;
 
-/// Nobody but the test itself asks the store for anything.
+/// Interval of the store check: none runs during a test.
 const NEVER: Duration = Duration::from_secs(86_400);
 
-/// How a test's server differs from the usual one.
 pub struct Builder {
     clock: Clock,
     settings: Settings,
@@ -49,97 +48,89 @@ pub struct Builder {
     public_listen: Option<SocketAddr>,
 }
 
-/// The name of the library that every server of tests has: a file that is no module, so that keys on it can be
-/// configured and not used.
+/// Name of the PKCS #11 library that every test server has. Its file is not a module: keys on it can be configured, but
+/// not used.
 pub const NO_MODULE: &str = "none";
 
 impl Builder {
-    /// PKCS #11 libraries for managed keys.
     pub fn libraries(mut self, libraries: Libraries) -> Self {
         self.libraries = libraries;
         self
     }
 
-    /// Where cloud services of managed keys are.
+    /// Endpoints of the cloud services of managed keys.
     pub fn cloud(mut self, cloud: CloudSettings) -> Self {
         self.cloud = cloud;
         self
     }
 
-    /// What the server's configuration says of the method `cloudb`.
+    /// Server settings of the `cloudb` login method.
     pub fn cloudb(mut self, settings: CloudbSettings) -> Self {
         self.cloudb = settings;
         self
     }
 
-    /// Who signs for mounts in place of the registered keys.
+    /// Replaces the registered managed keys as signers.
     pub fn signers(mut self, signers: Arc<dyn Signers>) -> Self {
         self.signers = Some(signers);
         self
     }
 
-    /// TLS in place of plain HTTP. The clients of this module do not check the certificate.
+    /// TLS instead of plain HTTP. The clients of this module do not verify the certificate.
     pub fn tls(mut self, files: TlsFiles) -> Self {
         self.tls = Some(files);
         self
     }
 
-    /// A listener for relying parties, beside the main one.
+    /// Adds the public listener for relying parties.
     pub fn public(mut self) -> Self {
         self.public_listen = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
         self
     }
 
-    /// A clock that only the test moves.
     pub fn manual_clock(mut self, now: Time) -> Self {
         self.clock = Clock::manual(now);
-        // Such a clock is another than the database's on purpose.
+        // Such a clock differs from the database's on purpose.
         self.skew_limit = Duration::MAX;
         self
     }
 
-    /// How far the clock may be from that of PostgreSQL.
+    /// Maximum difference to the clock of PostgreSQL.
     pub fn skew_limit(mut self, limit: Duration) -> Self {
         self.skew_limit = limit;
         self
     }
 
-    /// Other settings of the wire.
     pub fn settings(mut self, change: impl FnOnce(&mut Settings)) -> Self {
         change(&mut self.settings);
         self
     }
 
-    /// PostgreSQL in place of the embedded store.
     pub fn postgres(self) -> Self {
         self.postgres_of(cluster::shared())
     }
 
-    /// A database of this cluster.
     pub fn postgres_of(mut self, cluster: &Arc<cluster::Cluster>) -> Self {
         self.database = Some(Arc::new(cluster.database()));
         self
     }
 
-    /// Devices that are told of every request.
     pub fn audit(mut self, devices: impl IntoIterator<Item = Arc<dyn Device>>) -> Self {
         self.listeners = devices.into_iter().collect();
         self
     }
 
-    /// Devices as a configuration has them.
     pub fn audit_devices(mut self, devices: impl IntoIterator<Item = DeviceSettings>) -> Self {
         self.audit = devices.into_iter().collect();
         self
     }
 
-    /// A store that fails as `faults` says. Such a server cannot be started again.
+    /// Injects store faults. Such a server cannot be restarted.
     pub fn faults(mut self, faults: &Arc<Faults>) -> Self {
         self.faults = Some(Arc::clone(faults));
         self
     }
 
-    /// Starts it, with a root token and a mount `pki`.
     pub async fn start(self) -> App {
         let folder = tempfile::tempdir().unwrap();
         SealKey::create_file(&folder.path().join("seal.key")).unwrap();
@@ -153,8 +144,8 @@ impl Builder {
         App { running, client, clock: self.clock.clone(), builder: self, folder }
     }
 
-    /// Opens the server. Until the program of a child is loaded, it holds what this process had open when it
-    /// was started: a data folder that was let go may stay locked while another test starts a command.
+    /// Opens the server. Retries while the data folder is locked: a child process that another test starts inherits the
+    /// lock until its exec.
     async fn open(&self, folder: &tempfile::TempDir) -> Server {
         let deadline = Instant::now() + Duration::from_secs(10);
         loop {
@@ -206,16 +197,13 @@ impl Builder {
     }
 }
 
-/// The libraries of every server of tests that asks for no others.
 pub fn no_module() -> Libraries {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
     Libraries::new([(NO_MODULE.to_owned(), file)]).unwrap()
 }
 
-/// The kinds of authentication methods that can be enabled.
 pub const METHODS: [&str; 3] = ["approle", "jwt", "cloudb"];
 
-/// Where the tests have a mount of this kind.
 pub fn place_of(kind: &str) -> String {
     match kind {
         "system" => "sys".to_owned(),
@@ -225,11 +213,9 @@ pub fn place_of(kind: &str) -> String {
     }
 }
 
-/// A running server and a client that holds its root token.
 pub struct App {
     running: Running,
     pub client: Client,
-    /// The server's clock.
     pub clock: Clock,
     builder: Builder,
     folder: tempfile::TempDir,
@@ -260,50 +246,42 @@ impl App {
         }
     }
 
-    /// Its folder, with the data of the embedded store.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// A client of the public listener, with the same token.
     pub fn public(&self) -> Client {
         Client::new(self.running.public_address().unwrap(), &self.client.token)
     }
 
-    /// Its domains.
     pub fn shared(&self) -> &Arc<Shared> {
         self.running.shared()
     }
 
-    /// Whether the data is in PostgreSQL.
     pub fn is_postgres(&self) -> bool {
         self.builder.database.is_some()
     }
 
-    /// The database, when it is not the embedded one.
     pub fn database(&self) -> &Arc<cluster::Database> {
         self.builder.database.as_ref().unwrap()
     }
 
-    /// A client with a fresh token of the given policies.
     pub async fn with_policies(&self, policies: &[&str]) -> Client {
         let answer = self.client.post("auth/token/create", json!({ "policies": policies })).await;
         assert_eq!(answer.status, 200, "{}", answer.text);
         self.client.with_token(answer.body["auth"]["client_token"].as_str().unwrap())
     }
 
-    /// Writes a policy.
     pub async fn policy(&self, name: &str, text: &str) {
         let answer = self.client.post(&format!("sys/policies/acl/{name}"), json!({ "policy": text })).await;
         assert_eq!(answer.status, 204, "{}", answer.text);
     }
 
-    /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.running.address()
     }
 
-    /// Sends bytes as they are and reads until the server closes; for what no client would send.
+    /// Sends raw bytes and reads until the server closes the connection.
     pub async fn raw(&self, request: String) -> String {
         let address = self.running.address();
         tokio::task::spawn_blocking(move || {
@@ -318,19 +296,19 @@ impl App {
         .unwrap()
     }
 
-    /// GETs a path without any client tidying it up first.
+    /// Sends a GET whose path no client normalizes.
     pub async fn raw_get(&self, path: &str) -> String {
         let token = &self.client.token;
         self.raw(format!("GET {path} HTTP/1.1\r\nHost: t\r\nX-Service-Token: {token}\r\nConnection: close\r\n\r\n"))
             .await
     }
 
-    /// Stops the server and starts another one on the same data, with the same clock, settings and token.
+    /// Stops the server and starts it again on the same data, with the same clock, settings and token.
     pub async fn restart(self) -> Self {
         self.restart_as(|builder| builder).await
     }
 
-    /// As [`App::restart`], otherwise built.
+    /// Like [`App::restart`], with changed options.
     pub async fn restart_as(self, change: impl FnOnce(Builder) -> Builder) -> Self {
         let Self { running, client, clock, builder, folder } = self;
         let builder = change(builder);
@@ -340,7 +318,7 @@ impl App {
         Self { running, client, clock, builder, folder }
     }
 
-    /// Another node on the same database, with the same clock, settings and token.
+    /// Starts another node on the same database, with the same clock, settings and token.
     pub async fn another(&self) -> Self {
         let (builder, folder) = self.beside();
         let running = builder.open(&folder).await.start().await.unwrap();
@@ -348,12 +326,12 @@ impl App {
         Self { running, client, clock: builder.clock.clone(), builder, folder }
     }
 
-    /// Why another node on the same database does not start.
+    /// Returns the error with which another node on the same database fails to open.
     pub async fn refusal_of_another(&self) -> String {
         self.opening_of_another().await.unwrap()
     }
 
-    /// As [`App::refusal_of_another`]; `None` when it opens.
+    /// Like [`App::refusal_of_another`]; `None` if the node opens.
     pub async fn opening_of_another(&self) -> Option<String> {
         let (builder, folder) = self.beside();
         Server::open(builder.options(&folder)).await.err().map(|error| error.text().to_owned())
@@ -388,33 +366,29 @@ impl App {
         (builder, folder)
     }
 
-    /// Stops the server; its data and the way to open them again.
     pub async fn leave(self) -> Place {
         let Self { running, client, builder, folder, .. } = self;
         running.stop().await.unwrap();
         Place { token: client.token, builder, folder }
     }
 
-    /// Stops the server and removes its data.
     pub async fn stop(self) {
         self.running.stop().await.unwrap();
         self.folder.close().unwrap();
     }
 }
 
-/// A client of a running server, whose certificate, if it has one, is not checked.
 fn client_of(running: &Running, token: &str) -> Client {
     let scheme = running.shared().origin().split(':').next().unwrap();
     Client::with_scheme(scheme, running.address(), token)
 }
 
-/// What all clients of tests ask through.
 pub fn http_client() -> reqwest::Client {
     let builder = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(60));
     builder.tls_danger_accept_invalid_certs(true).build().unwrap()
 }
 
-/// The data of a server that does not run, for whoever starts and ends servers in its own way.
+/// The data of a stopped server, for tests that start and stop servers themselves.
 pub struct Place {
     pub token: String,
     builder: Builder,
@@ -422,12 +396,11 @@ pub struct Place {
 }
 
 impl Place {
-    /// What a server on these data is made of, with the clock and the settings of the one that left them.
+    /// Server options for these data, with the previous clock and settings.
     pub fn options(&self) -> Options {
         self.builder.options(&self.folder)
     }
 
-    /// Starts a server on these data again.
     pub async fn start(self) -> App {
         let Self { token, builder, folder } = self;
         let running = builder.open(&folder).await.start().await.unwrap();
@@ -435,18 +408,15 @@ impl Place {
         App { running, client, clock: builder.clock.clone(), builder, folder }
     }
 
-    /// The folder, with the data of the embedded store.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// The database, when it is not the embedded one.
     pub fn database(&self) -> Option<&cluster::Database> {
         self.builder.database.as_deref()
     }
 }
 
-/// A small client of `/v1`.
 #[derive(Clone)]
 pub struct Client {
     http: reqwest::Client,
@@ -454,17 +424,15 @@ pub struct Client {
     pub token: String,
 }
 
-/// What came back.
 pub struct Answer {
     pub status: u16,
     pub headers: reqwest::header::HeaderMap,
     pub text: String,
-    /// The text as JSON; null when it is none.
+    /// The text as JSON; null if it is not JSON.
     pub body: Value,
 }
 
 impl Client {
-    /// A client of the server at `address`.
     pub fn new(address: SocketAddr, token: &str) -> Self {
         Self::with_scheme("http", address, token)
     }
@@ -474,19 +442,16 @@ impl Client {
         Self { http, base: format!("{scheme}://{address}"), token: token.to_owned() }
     }
 
-    /// The same client with another token; an empty one sends none.
     pub fn with_token(&self, token: &str) -> Self {
         Self { token: token.to_owned(), ..self.clone() }
     }
 
-    /// A request below `/v1` with the token, to be changed further.
     pub fn request(&self, method: &str, path: &str) -> reqwest::RequestBuilder {
         let method = Method::from_bytes(method.as_bytes()).unwrap();
         let request = self.http.request(method, format!("{}/v1/{path}", self.base));
         if self.token.is_empty() { request } else { request.header("X-Service-Token", &self.token) }
     }
 
-    /// The address of a path below `/v1`, for other clients.
     pub fn url(&self, path: &str) -> String {
         format!("{}/v1/{path}", self.base)
     }
@@ -512,20 +477,18 @@ impl Client {
         send(request.body(body.to_string())).await
     }
 
-    /// A page outside `/v1`.
     pub async fn page(&self, path: &str) -> Answer {
         send(self.http.get(format!("{}{path}", self.base))).await
     }
 }
 
-/// Sends a request and reads the answer.
 pub async fn send(request: reqwest::RequestBuilder) -> Answer {
     read(request.send().await.unwrap()).await
 }
 
 async fn read(response: Response) -> Answer {
     let (status, headers) = (response.status().as_u16(), response.headers().clone());
-    // Whoever is told to come again is told when, whatever a test is about.
+    // Every 429 and 503 must carry `Retry-After`, in every test.
     let again = headers.get("retry-after").is_some_and(|value| value.to_str().unwrap().parse::<u64>().is_ok());
     assert!(again || !matches!(status, 429 | 503), "{status} without Retry-After from {}", response.url());
     let text = response.text().await.unwrap();
@@ -538,19 +501,17 @@ impl Answer {
         self.headers.get(name).map_or("", |value| value.to_str().unwrap())
     }
 
-    /// The first error text.
     pub fn error(&self) -> &str {
         self.body["errors"][0].as_str().unwrap_or_default()
     }
 
-    /// That it is the one refusal.
     pub fn assert_denied(&self) {
         assert_eq!((self.status, self.text.as_str()), (403, "{\"errors\":[\"permission denied\"]}"));
     }
 }
 
-/// Does something that does not wait for a timer of the server, until it takes less than `limit`, three times at most:
-/// a busy machine may make one try late, and a wait would make all of them late.
+/// Asserts that `work` takes less than `limit`, in at most three attempts. For work that does not depend on a server
+/// timer: a busy machine may delay one attempt, a timer would delay all.
 pub async fn quick(limit: Duration, mut work: impl AsyncFnMut()) {
     let mut took = Vec::new();
     for _ in 0..3 {

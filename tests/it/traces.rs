@@ -1,5 +1,4 @@
-//! W3C Trace Context over HTTP: the trace of a request in the log, the audit and exemplars, and in the calls that the
-//! server makes for it.
+//! W3C Trace Context: a request's trace in the log, the audit and exemplars, and in the server's own calls.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -33,7 +32,6 @@ pub fn is_child(value: &str, trace: &str, parent: &str, flags: &str) -> bool {
     (version, of, with) == ("00", trace, flags) && is_span && span != parent && span != "0".repeat(16)
 }
 
-/// A server that writes its log and its audit to this folder.
 fn started(folder: &Path) -> Dev {
     let mut command = signet();
     command.env("SIGNET_LOG", "info").env("SIGNET_LOG_FORMAT", "json");
@@ -42,7 +40,6 @@ fn started(folder: &Path) -> Dev {
     dev_with(command.stderr(log), &["--audit-file", audit.to_str().unwrap()])
 }
 
-/// The lines of a file that are about the request with this id.
 fn lines(file: &Path, id: &str) -> Vec<Value> {
     let text = std::fs::read_to_string(file).unwrap();
     let all = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
@@ -73,7 +70,7 @@ async fn trace_of_a_request_is_in_log_audit_and_exemplar() {
     };
     assert_eq!(send(issue(0).header("traceparent", traceparent("01"))).await.status, 200);
     assert_eq!(send(of_projects(1)).await.status, 200);
-    // Invalid, repeated, absent: as if there were none.
+    // An invalid or repeated header is ignored, like an absent one.
     assert_eq!(send(issue(2).header("traceparent", traceparent("0"))).await.status, 200);
     let repeated = issue(3).header("traceparent", traceparent("01")).header("traceparent", traceparent("01"));
     assert_eq!(send(repeated).await.status, 200);
@@ -120,7 +117,7 @@ async fn openmetrics_page_is_read_by_the_parser_of_prometheus_and_has_no_secret(
     assert!(page.ends_with("\n# EOF\n") && !page.contains("\n\n"));
     assert!(!page.contains("hidden") && !page.contains(&token), "{page}");
 
-    // Prometheus's own parser, which takes a page into a database where each sample has a time.
+    // promtool imports the page into a database, which requires timestamps.
     let timed = page.lines().map(|line| match line.split_once(" # {") {
         Some((sample, exemplar)) => format!("{sample} 1700000000 # {{{exemplar}\n"),
         None if line.starts_with('#') => format!("{line}\n"),
@@ -145,7 +142,7 @@ async fn openmetrics_page_is_read_by_the_parser_of_prometheus_and_has_no_secret(
     ] {
         assert_eq!(family(name), (json!(kind), json!(unit)), "{name}");
     }
-    // Both pages have the same families.
+    // Both formats have the same metric families.
     let of_text = text.text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
     let of_text: BTreeSet<&str> = of_text
         .map(|(name, kind)| if kind == "counter" { name.strip_suffix("_total").unwrap() } else { name })
@@ -217,7 +214,7 @@ async fn trace_goes_on_to_identity_providers_and_key_services() {
     }
     let all: Vec<&String> = calls.iter().flatten().collect();
     assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len(), "each call has a span of its own: {all:?}");
-    // Without a trace nothing is sent.
+    // Without a trace, the calls have no header.
     let before = vault.lock().traces.len();
     assert_eq!(app.client.post("sys/managed-keys/cloudbkeyvault/store/test/sign", json!({})).await.status, 204);
     let after = vault.lock().traces[before..].to_vec();

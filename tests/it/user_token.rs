@@ -1,6 +1,5 @@
-//! `signet operator new-user-token`: how somebody who was invited to the projects API gets the first token. With the real
-//! program, on a server that runs and on one that does not, on a database; for who has the seal key and for nobody else; in
-//! the audit.
+//! `signet operator new-user-token` creates an invited user's first token: with a running server, a stopped server and
+//! a database, only with the seal key, and recorded in the audit.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -21,7 +20,6 @@ fn token_of(command: &mut Command) -> String {
     out.lines().find_map(|line| line.strip_prefix("token: ")).unwrap().to_owned()
 }
 
-/// Status and body of what is asked with a token; a read without a body.
 async fn ask(served: &Served, token: &str, path: &str, body: Value) -> (u16, Value) {
     let url = served.url(&format!("api/v2/{path}"));
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
@@ -31,7 +29,7 @@ async fn ask(served: &Served, token: &str, path: &str, body: Value) -> (u16, Val
     (response.status().as_u16(), response.json().await.unwrap_or_default())
 }
 
-/// The name of the user behind a token, the statuses of their memberships, and when the token ends.
+/// The user name of a token, and when the token expires.
 async fn who(served: &Served, token: &str) -> Option<(Value, Value)> {
     let (status, account) = ask(served, token, "account/details", Value::Null).await;
     let id = account["data"]["id"].as_str().filter(|_| status == 200)?;
@@ -40,7 +38,6 @@ async fn who(served: &Served, token: &str) -> Option<(Value, Value)> {
     Some((account["data"]["attributes"]["username"].clone(), last["attributes"]["expired-at"].clone()))
 }
 
-/// The membership of Mia, as Ada sees it.
 async fn membership(served: &Served, ada: &str) -> Value {
     let (_, list) = ask(served, ada, "organizations/acme/organization-memberships?q=mia", Value::Null).await;
     list["data"][0]["attributes"]["status"].clone()
@@ -54,7 +51,7 @@ async fn invite(served: &Served, ada: &str) {
     assert_eq!((status, &made["data"]["attributes"]["status"]), (201, &json!("invited")), "{made}");
 }
 
-/// Type, status and error of what the audit has of the command.
+/// Type, status and error of the command's audit entries.
 fn told(site: &Site) -> Vec<(String, Value, Value)> {
     let text = std::fs::read_to_string(site.path("audit.log")).unwrap_or_default();
     let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
@@ -91,7 +88,6 @@ async fn somebody_who_was_invited_gets_a_token_on_a_server_that_runs_and_on_one_
     assert_eq!(name, "mia@example.test");
     let year = ends.as_str().unwrap()[..4].parse::<i32>().unwrap();
     assert_eq!(year, signet::clock::Clock::system().now().year() + 2, "{ends}");
-    // The membership begins in the background.
     let begun = Instant::now();
     while membership(&served, &ada).await != "active" {
         assert!(begun.elapsed() < Duration::from_secs(30), "the membership does not begin");
@@ -99,10 +95,8 @@ async fn somebody_who_was_invited_gets_a_token_on_a_server_that_runs_and_on_one_
     }
     assert_eq!(told(&site)[4..].iter().map(|line| &line.1).collect::<Vec<_>>(), [&Value::Null, &json!(200)]);
 
-    // Who cannot prove to have the seal key gets none.
     let wrong = refused(site.command(&MIA).env("SIGNET_SEAL_KEY", "77".repeat(32)));
     assert!(!wrong.contains(&"77".repeat(32)), "{wrong}");
-    // One that cannot be shown is taken back.
     let count = async || {
         let (_, account) = ask(&served, &mia, "account/details", Value::Null).await;
         let path = format!("users/{}/authentication-tokens", account["data"]["id"].as_str().unwrap());

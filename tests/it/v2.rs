@@ -1,4 +1,4 @@
-//! The projects API. Every test runs on both stores; a test of a vector is named after its number.
+//! The projects API. Most tests run on both stores (`fixture::on_both_stores`).
 
 mod agent_pools;
 mod bodies;

@@ -1,5 +1,4 @@
-//! What a newcomer does first, with the real program and foreign tools: start, paste, issue, verify,
-//! stop, start again.
+//! The first steps of a new user with the real program and other tools: start, paste, issue, verify, stop, start again.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -12,7 +11,6 @@ use serde_json::{Value, json};
 
 use crate::process::{Dev, assert_same_key, assert_verifies, dev, openssl, signet};
 
-/// Every file of a folder with its content, in the order of their names.
 fn contents(folder: &Path) -> Vec<(String, Vec<u8>)> {
     let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
     let mut files: Vec<_> =
@@ -126,7 +124,7 @@ async fn a_data_folder_outlives_the_process() {
     assert_eq!(next.body["data"]["issuing_ca"], issued["data"]["issuing_ca"]);
     second.terminate();
 
-    // The same token given twice is simply valid.
+    // Passing the same token again keeps it valid.
     let given = [&arguments[..], &["--root-token", "given-token"]].concat();
     dev(&given).terminate();
     let again = dev(&given);
@@ -143,7 +141,7 @@ async fn without_a_data_folder_nothing_is_left() {
     assert_eq!(std::fs::read_dir(temporary.path()).unwrap().count(), 0);
 }
 
-/// A request whose head was taken and whose body is still to come.
+/// A request whose head was sent, but not its body.
 struct Begun(TcpStream);
 
 impl Begun {
@@ -165,7 +163,7 @@ impl Begun {
     fn finish(mut self, body: &str) -> String {
         self.0.write_all(body.as_bytes()).unwrap();
         let mut answer = Vec::new();
-        // Read to the end: a server that stops closes the connection after the answer.
+        // The server closes the connection after the response, because it is stopping.
         self.0.read_to_end(&mut answer).unwrap();
         String::from_utf8_lossy(&answer).into_owned()
     }

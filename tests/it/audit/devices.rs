@@ -1,4 +1,4 @@
-//! The devices of a configuration: what their lines hold, and what happens when they fail.
+//! Configured audit devices: the contents of their entries, and their failures.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -13,14 +13,13 @@ use signet::audit::{DeviceSettings, Peer, Target};
 
 use crate::support::{Answer, App, Client, send};
 
-/// The lines of a file, each of which must be JSON.
 fn lines(path: &Path) -> Vec<Value> {
     let text = fs::read_to_string(path).unwrap();
     assert!(text.is_empty() || text.ends_with('\n'), "the last line is whole");
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// What a file holds of the request that this is the answer to.
+/// The two entries of the request with this response.
 #[track_caller]
 fn of(path: &Path, answer: &Answer) -> [Value; 2] {
     let id = answer.header("x-request-id");
@@ -39,7 +38,6 @@ async fn issue(client: &Client) -> Answer {
     client.post("pki/issue/web", json!({ "common_name": "web.test" })).await
 }
 
-/// What has to come true soon, by itself.
 async fn becomes(what: &str, mut is: impl AsyncFnMut() -> bool) {
     let begun = Instant::now();
     while !is().await {
@@ -48,13 +46,13 @@ async fn becomes(what: &str, mut is: impl AsyncFnMut() -> bool) {
     }
 }
 
-/// A collector that nobody listens at yet.
+/// A device that writes to a Unix socket.
 fn collector(name: &str, path: &Path) -> DeviceSettings {
     let write_timeout = Duration::from_millis(300);
     DeviceSettings::new(name, Target::Socket { peer: Peer::Unix(path.into()), write_timeout })
 }
 
-/// M7 of `auth-keys-core-behaviour` 7.7; CVE-2025-62513 (raw bytes in lines), CVE-2025-62705 (JSON in texts).
+/// Entries contain neither raw bytes (CVE-2025-62513) nor JSON inside texts (CVE-2025-62705).
 #[actix_web::test]
 async fn m7_lines_have_the_shape_of_the_peers_and_hashes_for_texts() {
     let folder = tempfile::tempdir().unwrap();
@@ -155,7 +153,7 @@ async fn fields_that_a_mount_names_stay_readable() {
     app.stop().await;
 }
 
-/// M6; CVE-2025-6000: whoever may do everything cannot have a file written.
+/// CVE-2025-6000: not even a root token can make the server write a file.
 #[actix_web::test]
 async fn m6_cve_2025_6000_devices_are_not_made_or_removed_by_the_api() {
     let folder = tempfile::tempdir().unwrap();
@@ -195,7 +193,7 @@ async fn m6_cve_2025_6000_devices_are_not_made_or_removed_by_the_api() {
     app.stop().await;
 }
 
-/// M8; CVE-2024-0831: how one device writes is not how another one does, also after files were opened anew.
+/// CVE-2024-0831: `log_raw` of one device does not affect another, not even after the files are reopened.
 #[actix_web::test]
 async fn m8_cve_2024_0831_a_raw_device_turns_no_other_raw() {
     let folder = tempfile::tempdir().unwrap();
@@ -228,7 +226,6 @@ async fn a_text_has_the_same_hash_after_a_restart_and_on_another_node() {
     app.stop().await;
 }
 
-/// M9: with a device that takes nothing, nothing is done.
 #[actix_web::test]
 async fn m9_nothing_is_done_that_no_device_takes() {
     let folder = tempfile::tempdir().unwrap();
@@ -297,14 +294,14 @@ async fn one_device_that_takes_an_entry_is_enough() {
     app.stop().await;
 }
 
-/// A pipe that nobody empties: whoever waits is refused within the patience of a device, whoever comes at once, and
-/// the server goes on when the pipe does.
+/// A pipe without a reader: a waiting request is rejected after the device's timeout, a new one immediately, and the
+/// server recovers when the pipe is read.
 #[actix_web::test]
 async fn a_device_that_hangs_holds_nobody_for_long_and_recovers() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("pipe");
     rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap();
-    // Holds both ends, so that opening waits for nobody.
+    // Both ends are open, so that the device's open does not block.
     let mut held = fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
     let app = App::builder().audit_devices([DeviceSettings::file("pipe", &path)]).start().await;
     let full = loop {
@@ -322,7 +319,7 @@ async fn a_device_that_hangs_holds_nobody_for_long_and_recovers() {
     assert_eq!(app.client.get("sys/health").await.status, 503);
     let emptied = std::thread::spawn(move || {
         let mut piece = [0; 65_536];
-        // Ends with the process: the pipe has a writer as long as this reads.
+        // Ends with the process: this end keeps the pipe open for writing.
         while held.read(&mut piece).is_ok_and(|n| n > 0) {}
     });
     let mut answer = app.client.get("sys/policies/acl").await;
@@ -339,8 +336,7 @@ async fn a_device_that_hangs_holds_nobody_for_long_and_recovers() {
     app.stop().await;
 }
 
-/// A disk that is full, or what looks like one: whoever asks for health hears of it, and of its end, and nobody else has to
-/// ask for anything.
+/// A full disk: the health endpoint reports it, and its end, without other requests.
 #[actix_web::test]
 async fn without_a_device_that_takes_entries_a_server_is_not_ready_and_it_is_again_by_itself() {
     let folder = tempfile::tempdir().unwrap();
@@ -370,12 +366,12 @@ async fn without_a_device_that_takes_entries_a_server_is_not_ready_and_it_is_aga
     app.stop().await;
 }
 
-/// A device of two is enough for the health of a server, and the other one costs nobody any time.
+/// One working device of two keeps the server healthy, and the unreachable one does not delay requests.
 #[actix_web::test]
 async fn a_collector_out_of_reach_costs_one_wait_and_gets_entries_again_by_itself() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("audit.log");
-    // Nobody accepts, and when the queue is full connections are not answered at all.
+    // No connection is accepted; once the backlog is full, connection attempts are not answered.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     rustix::net::listen(&listener, 0).unwrap();
     let address = listener.local_addr().unwrap();
@@ -399,7 +395,7 @@ async fn a_collector_out_of_reach_costs_one_wait_and_gets_entries_again_by_itsel
         late += usize::from(asked.elapsed() > Duration::from_millis(600));
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    // A request that waits for the collector takes a second, and all of them would be late.
+    // A request that waits for the collector takes a second; otherwise all of them would be late.
     assert!(2 * late < requests, "{late} of {requests} requests waited");
     assert_eq!(app.client.get("sys/health").await.status, 200);
     drop(held);
@@ -424,7 +420,7 @@ async fn a_collector_out_of_reach_costs_one_wait_and_gets_entries_again_by_itsel
     app.stop().await;
 }
 
-/// What anybody may send, a login, fills no disk: it takes a small multiple of itself.
+/// An unauthenticated login cannot fill the disk: its entries are at most a small multiple of its body.
 #[actix_web::test]
 async fn many_small_values_take_no_more_than_a_small_multiple_of_what_was_sent() {
     let folder = tempfile::tempdir().unwrap();

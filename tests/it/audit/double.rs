@@ -1,4 +1,4 @@
-//! A device that keeps what it is told, or does worse.
+//! An audit device for tests, which records entries, fails or hangs.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,21 +10,19 @@ use signet::error::{Error, Result};
 
 use crate::support::Answer;
 
-/// What it does with an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mood {
     Keep,
     Refuse,
-    /// Keeps what is asked and refuses what is answered.
+    /// Records request entries and rejects response entries.
     RefuseOutcomes,
-    /// Never ends with what is asked of this path.
+    /// Never completes the request entry of this path.
     HangOn(&'static str),
-    /// Never ends with what is answered to this path.
+    /// Never completes the response entry of this path.
     HangOnOutcomesOf(&'static str),
     Panic,
 }
 
-/// One entry.
 #[derive(Clone, Debug)]
 pub struct Line {
     pub step: &'static str,
@@ -39,9 +37,8 @@ pub struct Line {
     pub data: Value,
     pub status: u16,
     pub answer: Value,
-    /// The token that is handed out.
+    /// The token that the response contains.
     pub handed_out: String,
-    /// The one in the place of an answer that was put away.
     pub wrapping: String,
     pub errors: Vec<String>,
 }
@@ -60,19 +57,17 @@ impl Double {
         *self.mood.lock().unwrap() = mood;
     }
 
-    /// What was told of the request that this is the answer to.
     pub fn of(&self, answer: &Answer) -> Vec<Line> {
         let id = answer.header("x-request-id");
         assert!(!id.is_empty());
         self.lines.lock().unwrap().iter().filter(|line| line.id == id).cloned().collect()
     }
 
-    /// How many entries there are.
     pub fn count(&self) -> usize {
         self.lines.lock().unwrap().len()
     }
 
-    /// That a request left what was asked, as this step, and what was answered, and nothing else.
+    /// Asserts that a request has two entries: a request entry with this step, and a response entry.
     #[track_caller]
     pub fn assert_told(&self, answer: &Answer, step: &str, what: &str) {
         let lines = self.of(answer);
@@ -147,7 +142,7 @@ impl Device for Double {
     fn record<'e>(&'e self, _: &'e [u8], entry: &'e Entry<'e>) -> BoxFuture<'e, Result<()>> {
         let mood = *self.mood.lock().unwrap();
         async move {
-            // As a device that writes: it does not answer at once.
+            // A real device writes, so it does not complete on the first poll.
             tokio::task::yield_now().await;
             let line = line(entry);
             let is_outcome = line.step == "outcome";

@@ -1,4 +1,4 @@
-//! The real program and its audit file: killed under load, at the limit of a file's size, and checked before it starts.
+//! The real program and its audit file: killed under load, at the file size limit, and checked by `check`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::process::{dev, dev_with, signet, signet_by};
 
-/// A process that is killed has written both lines of every certificate that it answered.
+/// Both entries of every acknowledged certificate are in the file after a kill.
 #[actix_web::test]
 async fn a_kill_under_load_loses_no_line_of_what_was_answered() {
     let folder = tempfile::tempdir().unwrap();
@@ -53,7 +53,8 @@ async fn a_kill_under_load_loses_no_line_of_what_was_answered() {
     }
 }
 
-/// A file that has grown to the limit of the process ends nothing: what cannot be recorded is not done.
+/// At the file size limit of the process (RLIMIT_FSIZE), requests that cannot be recorded are rejected and the process
+/// lives on.
 #[actix_web::test]
 async fn the_limit_of_a_files_size_is_a_full_device() {
     const LIMIT: u64 = 64 << 20;
@@ -63,7 +64,7 @@ async fn the_limit_of_a_files_size_is_a_full_device() {
     let dev = dev_with(&mut command, &["--audit-file", path.to_str().unwrap()]);
     let client = dev.client();
     assert_eq!(client.get("sys/mounts").await.status, 200);
-    // Up to the limit there are holes.
+    // The file is sparse up to the limit.
     fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(LIMIT - 1).unwrap();
     for _ in 0..3 {
         assert_eq!(client.get("sys/mounts").await.status, 503);

@@ -1,4 +1,4 @@
-//! The projects API and its devices.
+//! Audit entries of the projects API.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,13 +23,12 @@ fn named(name: &str) -> Value {
     resource("projects", json!({ "name": name }))
 }
 
-/// A body with the right media type.
 fn with_body(api: &Api, body: impl ToString) -> reqwest::RequestBuilder {
     let request = api.request(Method::POST, PROJECTS).header("Content-Type", "application/vnd.api+json");
     request.body(body.to_string())
 }
 
-/// Many values that nobody counted yet are one hash; of few values each one is.
+/// A body with many values is logged as one hash, also before it is validated; with few values, each value is hashed.
 #[actix_web::test]
 async fn a_long_body_is_one_hash_in_a_line() {
     let folder = tempfile::tempdir().unwrap();
@@ -64,7 +63,7 @@ async fn every_request_leaves_what_was_asked_and_what_was_answered() {
         ("another media type", owner.request(Method::POST, PROJECTS).body("{}"), 415, "refusal"),
         ("a body that is too large", with_body(owner, "x".repeat(20_000)), 413, "refusal"),
         ("a query that does not read", owner.request(Method::GET, &format!("{PROJECTS}?a=%zz")), 400, "refusal"),
-        // What is wrong with a body is told to those alone who may send one.
+        // Errors in a body are reported only to callers who may send it.
         ("a body that does not read", with_body(owner, "{"), 400, "intent"),
         ("a page that does not read", owner.request(Method::GET, &format!("{PROJECTS}?page[size]=x")), 400, "intent"),
         ("a rule that is broken", with_body(owner, named("")), 422, "intent"),
@@ -104,7 +103,7 @@ async fn entries_tell_who_asked_what_and_what_they_got() {
     world.app.stop().await;
 }
 
-/// The names of the projects of `acme`, when the device keeps entries again.
+/// The names of the projects of `acme`; makes the device record again.
 async fn names(world: &World, device: &Double) -> Vec<String> {
     device.set(Mood::Keep);
     let list = world.owner.get(PROJECTS).await;

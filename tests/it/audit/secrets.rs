@@ -1,4 +1,4 @@
-//! The secrets service and its devices.
+//! Audit entries of the secrets service.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,7 +10,6 @@ use signet::documents::MountId;
 use super::double::{Double, Mood};
 use crate::support::{Answer, App, Builder, send};
 
-/// A server with an authority and a role `web`, and the device that is told.
 async fn told(builder: Builder) -> (App, Arc<Double>) {
     let device = Double::new();
     let app = builder.audit([device.clone() as Arc<dyn Device>]).start().await;
@@ -25,7 +24,6 @@ fn leaf() -> Value {
     json!({ "common_name": "web.test" })
 }
 
-/// How many certificates are stored, by the store itself.
 async fn stored(app: &App) -> u64 {
     let mount: MountId = app.shared().auth.mounts().get("pki").unwrap().id;
     app.shared().engine.authority(mount).unwrap().tools().store.counts(mount).await.unwrap().0
@@ -188,7 +186,7 @@ async fn nothing_is_done_and_nothing_said_when_no_device_takes_the_entry() {
         assert!(app.shared().auth.mounts().get("other").is_none());
     }
     device.set(Mood::RefuseOutcomes);
-    // It is stored by then, and nobody hears of it.
+    // The certificate is stored by then, and the caller gets no response with it.
     assert_held_back(&app.client.post("pki/issue/web", leaf()).await);
     assert_held_back(&app.client.post("auth/token/create", json!({})).await);
     assert_held_back(&app.client.get("pki/roles/none").await);

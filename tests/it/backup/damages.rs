@@ -1,4 +1,4 @@
-//! Damages done to a copy, one at a time: each is found, and a copy without any is found sound.
+//! Damages a backup in one way at a time: `verify-backup` finds each, and nothing in an intact backup.
 
 use std::path::{Path, PathBuf};
 
@@ -10,10 +10,9 @@ use crate::cluster;
 use crate::crash::place::Place;
 use crate::process::Dev;
 
-/// What is done to a file.
 type Damage = fn(&Path);
 
-/// A damage, and what a finding about it says.
+/// A name, a damage, and the text of its finding.
 const DAMAGES: &[(&str, Damage, &str)] = &[
     ("a page is overwritten", |file| overwrite_page(file), "file: "),
     ("the file is cut", |file| cut(file), "file: "),
@@ -111,17 +110,17 @@ const DAMAGES: &[(&str, Damage, &str)] = &[
     ),
 ];
 
-/// A certificate that the root issued.
+/// The last certificate, which the root issued.
 const LEAF: &str = "rowid = (SELECT MAX(rowid) FROM certificate)";
 
 fn change(file: &Path, sql: &str) {
     let db = Connection::open(file).unwrap();
-    // A program that writes to the file by itself cares for nothing.
+    // A foreign program writes to the file without constraints.
     db.execute_batch("PRAGMA foreign_keys = OFF").unwrap();
     assert!(db.execute(sql, []).unwrap() > 0, "{sql}");
 }
 
-/// Alters the last octet of a value.
+/// SQL that changes the last byte of a value.
 fn flip(table: &str, column: &str, of: &str) -> String {
     let flipped = format!(
         "CAST(substr({column}, 1, length({column}) - 1) || \
@@ -144,7 +143,6 @@ fn swap(file: &Path) {
     db.execute(set, (&last, &b"between"[..])).unwrap();
 }
 
-/// Overwrites the begin of a page of the certificates' index.
 pub(super) fn overwrite_page(file: &Path) {
     let db = Connection::open(file).unwrap();
     let root = "SELECT rootpage FROM sqlite_master WHERE name = 'certificate_serial'";
@@ -160,7 +158,7 @@ fn cut(file: &Path) {
     std::fs::OpenOptions::new().write(true).open(file).unwrap().set_len(len / 2 / 4096 * 4096).unwrap();
 }
 
-/// Something of every kind that is sealed, certificates, and revocations on a CRL.
+/// Creates sealed documents of every kind, certificates, and revocations on a CRL.
 pub(super) async fn fill(dev: &Dev) {
     let client = dev.client();
     let ok = |answer: crate::support::Answer| assert!(answer.status < 300, "{}: {}", answer.status, answer.text);
@@ -190,7 +188,6 @@ pub(super) async fn fill(dev: &Dev) {
     ok(issued);
 }
 
-/// `verify-backup FILE`.
 fn verify(folder: &Path, file: &Path) -> (bool, String) {
     let output = operator(&["verify-backup"], folder).arg(file).output().unwrap();
     let said = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
@@ -203,7 +200,6 @@ struct Copy {
 }
 
 impl Copy {
-    /// A copy of a server that runs.
     async fn make() -> Self {
         let (place, files) = (Place::embedded(), tempfile::tempdir().unwrap());
         let dev = place.start();
@@ -304,7 +300,7 @@ async fn a_store_is_carried_over_whole_and_goes_on_in_the_database() {
     let said = carry(&[]).unwrap();
     assert!(said.contains("certificate: 8 rows\n") && said.ends_with("the database: ok\n"), "{said}");
     assert!(carry(&[]).unwrap_err().contains("the database is not empty"));
-    // Nothing starts on it beside the database, until somebody says that it goes on.
+    // The copied store is retired: no server starts on it until the operator re-enables it.
     let refused = run(crate::process::signet().args(["dev", "--data-dir"]).arg(&folder)).unwrap_err();
     assert!(refused.contains("was copied into a database by copy-store"), "{refused}");
 
@@ -319,7 +315,7 @@ async fn a_store_is_carried_over_whole_and_goes_on_in_the_database() {
     assert_eq!(place.operator(&["verify-backup"]), "the database: ok\n");
 }
 
-/// Numbers that the database gives out, and counters, go on.
+/// Uses sequences and counters of the database.
 async fn fill_again(dev: &Dev) {
     let issued = dev.client().post("pki/issue/dev", json!({ "common_name": "b.test" })).await;
     assert_eq!(issued.status, 200, "{}", issued.text);

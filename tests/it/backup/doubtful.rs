@@ -1,5 +1,5 @@
-//! What lies between sound and damaged: lists that cannot be made again for a harmless cause, certificates that say too
-//! little of their issuer, copies that are not carried over.
+//! Stores between intact and damaged: CRLs that cannot be rebuilt for a harmless reason, certificates that do not name
+//! their issuer clearly, and stores that `copy-store` rejects.
 
 use std::path::{Path, PathBuf};
 
@@ -27,7 +27,6 @@ fn verify(folder: &Path, file: &Path) -> Result<String, String> {
     if output.status.success() { Ok(said) } else { Err(said) }
 }
 
-/// `copy-store` to a new database; what it said, and the database.
 fn carry(folder: &Path, more: &[&str]) -> (Result<String, String>, cluster::Database) {
     let database = cluster::shared().database();
     let mut command = operator(&["copy-store"], folder);
@@ -44,7 +43,7 @@ impl Copies {
     }
 }
 
-/// A server whose lists come by the timer only, with a revocation on its list.
+/// A server that builds CRLs on the timer only, with one revocation on its CRL.
 async fn with_a_list(place: &Place) -> (Dev, String) {
     let dev = place.start();
     let client = dev.client();
@@ -132,7 +131,6 @@ async fn a_copy_that_is_damaged_or_of_another_version_is_not_carried_over() {
     assert!(said.unwrap().ends_with("the database: ok\n"));
 }
 
-/// Puts a certificate into the place of the last one, whose row agrees with it.
 fn replace_last(file: &Path, der: &[u8]) {
     let certificate = Certificate::parse(der).unwrap();
     let db = Connection::open(file).unwrap();
@@ -158,7 +156,7 @@ async fn a_certificate_is_its_issuers_whatever_it_says_of_it() {
     let folder = place.file("");
     let dev = place.start();
     let client = dev.client();
-    // An authority without a key identifier, and a certificate of it.
+    // A CA without a key identifier, and a certificate of it.
     let bare = "basicConstraints=critical,CA:TRUE\nkeyUsage=critical,keyCertSign,cRLSign\nsubjectKeyIdentifier=none";
     let key = crate::v1::pki::foreign::new_key("ec-256");
     let ca = Ca::root_with(key, "/CN=bare", bare, &[]);
@@ -184,7 +182,6 @@ async fn a_certificate_is_its_issuers_whatever_it_says_of_it() {
         replace_last(file, &flip_last(file));
         gone(file);
     });
-    // One of somebody else that names nobody here.
     let foreign = Ca::root("/CN=somebody else").pem;
     let der = pem::blocks(&foreign).unwrap().remove(0).1;
     says("foreign.db", &|file| replace_last(file, &der));

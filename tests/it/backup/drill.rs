@@ -1,6 +1,6 @@
-//! The restore drill: a copy under load, more load, a disaster, the copy put back, and work that goes on from there.
+//! The restore drill: a backup under load, more load, a crash, the restore, and further work on the restored store.
 //!
-//! `SIGNET_DRILL_ISSUES` says how many certificates are issued after the restore.
+//! `SIGNET_DRILL_ISSUES` sets the number of certificates issued after the restore.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -18,19 +18,18 @@ use crate::crash::load::{Ledger, Load, Unanswered};
 use crate::crash::place::Place;
 use crate::support::Client;
 
-/// How many certificates are issued after the restore, unless the environment says otherwise.
+/// Certificates issued after the restore, by default.
 const ISSUES: usize = 600;
-/// Requests under way at a time.
 const AT_ONCE: usize = 16;
 
-/// What was acknowledged before the copy began.
+/// Certificates and revocations acknowledged before the backup began.
 struct Before {
     issued: HashMap<String, String>,
     revoked: HashMap<String, i64>,
 }
 
-/// A server under load that is copied in the middle of it, and killed later; what was known before the copy, and the
-/// last CRL number that anybody saw.
+/// Runs a server under load, backs it up in the middle and kills it later. Returns the records before the backup and
+/// the last CRL number that a client saw.
 async fn disaster(place: &Place, copy: impl FnOnce() + Send + 'static) -> (Ledger, String, Before, u64) {
     let ledger = Ledger::default();
     let dev = place.start();
@@ -61,7 +60,7 @@ async fn crl(client: &Client) -> Crl {
     Crl::parse(&response.bytes().await.unwrap()).unwrap()
 }
 
-/// That a restored store has what its copy had, and goes on as if it knew what came after.
+/// Asserts that a restored store has the contents of its backup, and reuses no serial or CRL number from after it.
 async fn goes_on(place: &Place, (ledger, token, before, last): (Ledger, String, Before, u64)) {
     let dev = place.start();
     let client = dev.client().with_token(&token);
@@ -133,7 +132,7 @@ fn a_copy_is_put_into_a_folder_without_a_store_only() {
     backup(&old, &copy).unwrap();
     let told = run(operator(&["restore"], &old).arg(&copy)).unwrap_err();
     assert!(told.contains("signet.db: exists, and is never overwritten: move what is in the folder away"), "{told}");
-    // The log of another database would be read into the copy.
+    // SQLite would apply the write-ahead log of another database to the restored file.
     let new = files.path().join("new");
     std::fs::create_dir(&new).unwrap();
     std::fs::write(new.join("signet.db-wal"), "").unwrap();

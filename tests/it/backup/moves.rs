@@ -1,4 +1,4 @@
-//! `copy-store` whose connection is lost at the moment of its COMMIT: never two stores that a server starts on.
+//! `copy-store` loses its connection at COMMIT: a server starts on at most one of the two stores.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -10,21 +10,21 @@ use super::{operator, run};
 use crate::cluster::{Cluster, Database};
 use crate::crash::place::Place;
 
-/// What becomes of the COMMIT.
+/// The fate of the COMMIT.
 #[derive(Clone, Copy, PartialEq)]
 enum Commit {
-    /// It arrives, and its answer is lost.
+    /// It arrives, and its response is lost.
     Arrives,
-    /// It is lost itself.
+    /// It does not arrive.
     IsLost,
 }
 
-/// A way to a database that ends with the COMMIT of a copy; its port. `again` lets later connections through.
+/// Starts a proxy to a database that closes the connection at COMMIT, and returns its port. With `again`, it accepts
+/// later connections.
 fn way(upstream: u16, commit: Commit, again: bool) -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
     let over = Arc::new(AtomicBool::new(false));
-    // It ends with the process.
     std::thread::spawn(move || {
         for client in listener.incoming().map(Result::unwrap) {
             if over.load(Ordering::SeqCst) && !again {
@@ -79,7 +79,7 @@ fn copy_store(folder: &Path, url: &str) -> Result<String, String> {
     run(operator(&["copy-store", "--to", url], folder).env("SIGNET_LOG", "error"))
 }
 
-/// Copies a store over such a way: where it was, the database, and what was said.
+/// Copies a new store through such a proxy. Returns the store, the database and the output.
 fn copied(cluster: &Arc<Cluster>, commit: Commit, again: bool) -> (Place, Database, Result<String, String>) {
     let (place, database) = (Place::embedded(), cluster.database());
     place.start().terminate();
@@ -92,7 +92,6 @@ fn certificates(database: &Database) -> String {
     database.psql("SELECT COUNT(*) FROM certificate")
 }
 
-/// What a server says that does not start on the store.
 fn refused(place: &Place) -> String {
     run(crate::process::signet().args(["dev", "--listen", "127.0.0.1:0", "--data-dir"]).arg(place.file("")))
         .unwrap_err()
@@ -101,13 +100,13 @@ fn refused(place: &Place) -> String {
 #[test]
 fn a_copy_whose_commit_was_not_answered_leaves_one_store_that_starts() {
     let cluster = Cluster::over_tcp();
-    // The database is asked, and has it all.
+    // The command checks the database, which has everything.
     let (place, database, said) = copied(&cluster, Commit::Arrives, true);
     assert_ne!(certificates(&database), "0", "{said:?}");
     assert!(said.unwrap().ends_with("the database: ok\n"));
     assert!(refused(&place).contains("by copy-store"));
 
-    // Nobody can be asked: it may be there, and is.
+    // The database is unreachable for the check. It has everything.
     let (place, database, said) = copied(&cluster, Commit::Arrives, false);
     assert_ne!(certificates(&database), "0");
     let said = said.unwrap_err();
@@ -119,7 +118,7 @@ fn a_copy_whose_commit_was_not_answered_leaves_one_store_that_starts() {
     assert!(again.contains("the database is not empty"), "{again}");
     assert!(refused(&place).contains("by copy-store"), "still");
 
-    // The same, and it is not.
+    // The database is unreachable for the check. It has nothing.
     let (place, database, said) = copied(&cluster, Commit::IsLost, false);
     assert!(said.unwrap_err().contains("it has all of the store or nothing"));
     assert_eq!(certificates(&database), "0");
@@ -127,7 +126,7 @@ fn a_copy_whose_commit_was_not_answered_leaves_one_store_that_starts() {
     assert!(error.contains("interrupted") && error.contains("Run copy-store again"), "{error}");
     assert!(copy_store(&place.file(""), &database.url()).unwrap().ends_with("the database: ok\n"));
 
-    // The database is asked, and has nothing: the server goes on as if nothing had been.
+    // The command checks the database, which has nothing: the server starts on the old store again.
     let (place, database, said) = copied(&cluster, Commit::IsLost, true);
     assert!(said.unwrap_err().contains("the database is as empty as before"));
     assert_eq!(certificates(&database), "0");

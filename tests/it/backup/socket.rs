@@ -1,4 +1,4 @@
-//! The operator's socket, and copies over it: who is heard, what is refused, and what is left when somebody leaves.
+//! The operator's socket and backups over it: permitted users, rejected commands, disconnecting clients.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -23,10 +23,10 @@ fn connect(folder: &Path) -> UnixStream {
     stream
 }
 
-/// What a server says to these bytes until it closes.
+/// Sends bytes and returns the responses until the server closes the connection.
 fn said(folder: &Path, bytes: &[u8]) -> String {
     let mut stream = connect(folder);
-    // The rest of a line that is too long may find nobody any more.
+    // The server may close the connection before it has read all of an overlong line.
     let _ = stream.write_all(bytes);
     let mut text = Vec::new();
     let _ = stream.read_to_end(&mut text);
@@ -50,7 +50,7 @@ fn the_socket_is_for_its_owner_and_hears_commands_that_there_are() {
         let said = said(folder.path(), bytes);
         assert!(said.contains(answer) && said.lines().count() <= 2, "{said}");
     }
-    // Who has left the file held is not waited for, and few are served at a time.
+    // A client that holds the file and disconnects releases it; the number of concurrent clients is limited.
     let held: Vec<_> = (0..8)
         .map(|_| {
             let mut stream = connect(folder.path());
@@ -78,12 +78,12 @@ fn another_user_is_not_heard() {
     }
     let folder = tempfile::tempdir().unwrap();
     let dev = start(folder.path());
-    // The folder and the mode keep others away; without both the server still does.
+    // Folder and file modes keep other users out; without them, the server checks the peer's user id.
     let open = |path: &Path, mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
     let socket = folder.path().join("signet.sock");
     open(folder.path(), 0o755);
     open(&socket, 0o666);
-    // Who is not heard may be answered, and the connection closed, before the question has left.
+    // The server may reject the client and close the connection before the command is sent.
     let ask = "import socket,sys,contextlib\n\
                s=socket.socket(socket.AF_UNIX); s.connect(sys.argv[1])\n\
                with contextlib.suppress(OSError): s.sendall(b'{\"command\":\"backup\"}\\n')\n\
@@ -99,7 +99,7 @@ fn another_user_is_not_heard() {
     dev.terminate();
 }
 
-/// A folder whose name is longer than that of a socket may be.
+/// A folder whose path exceeds the maximum length of a socket path.
 fn long(folder: &Path) -> PathBuf {
     folder.join("a".repeat(90)).join("b".repeat(120))
 }
@@ -113,7 +113,7 @@ fn a_data_folder_may_have_a_long_name() {
     let copy = files.path().join("copy.db");
     backup(&folder, &copy).unwrap();
     dev.kill();
-    // A socket that a crash left does not keep anybody from copying, nor the next server from starting.
+    // A socket that a crash left prevents neither a backup nor the next start.
     assert!(folder.join("signet.sock").exists());
     backup(&folder, &files.path().join("second.db")).unwrap();
     start(&folder).terminate();
@@ -155,7 +155,6 @@ fn backup_folder_names_verifies_and_prunes_copies() {
     let names = || std::fs::read_dir(&copies).unwrap().map(|file| file.unwrap().path()).collect::<Vec<_>>();
     assert!(add(&[]).unwrap().contains(".db: ok"));
     let [first] = &names()[..] else { panic!("{:?}", names()) };
-    // Names have seconds.
     std::thread::sleep(Duration::from_millis(1100));
     assert!(add(&["--keep", "1"]).unwrap().contains(&format!("{}: removed", first.display())));
     let [second] = &names()[..] else { panic!("{:?}", names()) };
@@ -206,7 +205,7 @@ async fn the_metrics_say_when_a_backup_last_succeeded() {
         line.unwrap().parse::<i64>().unwrap()
     };
     assert_eq!(last().await, 0);
-    // A file that was held is no copy yet: whoever copied it may have no room for it.
+    // Holding the file is not a backup yet: the client may fail to write its copy.
     let heard = said(&folder, b"{\"command\":\"backup\"}\n{\"release\":true}\n");
     assert_eq!(heard, "{\"result\":{\"held\":true}}\n".repeat(2));
     assert_eq!(last().await, 0);

@@ -1,14 +1,12 @@
-//! The method `cloudb`: the service's own secret, rotated ones, tokens of the directory, in good and bad logins.
+//! The `cloudb` login method: the client secret, rotated secrets and access tokens, in successful and failed logins.
 
 use serde_json::{Value, json};
 
 use super::Walk;
 use crate::provider::{CLIENT, Provider, RESOURCE, S1, SECRET, TENANT};
 
-/// The prefix of the secrets that the directory makes.
 const ROTATED: &str = "rotated-cloudb-canary";
 
-/// Configures the method, logs in with good tokens and bad ones, and rotates the secret.
 pub async fn cloudb(walk: &mut Walk, provider: &Provider) {
     walk.scanner.add_text("client secret", SECRET);
     walk.scanner.add_text("rotated client secret", &format!("{ROTATED}-1"));

@@ -1,4 +1,4 @@
-//! Secrets of managed keys: PINs, and what keys at cloud services are configured with.
+//! Secrets of managed keys: PINs, and the credentials of cloud services.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,7 +13,7 @@ use crate::signers::cloud::ministack::Ministack;
 use crate::signers::cloud::vault::{CLIENT, SECRET, TENANT, Vault};
 use crate::signers::hsm::{Hsm, PIN};
 
-/// PINs of managed keys: the right one, a wrong one, in every state of a key.
+/// Configures a PKCS #11 key with right and wrong PINs, in every state of the key.
 pub(super) async fn in_a_token(walk: &mut Walk, hsm: &Hsm) {
     let path = "sys/managed-keys/pkcs11/hsm";
     for (name, pin) in [("pin", PIN), ("wrong pin", "wrong-pin-of-nobody"), ("long pin", "long-pin-of-nobody")] {
@@ -34,7 +34,7 @@ pub(super) async fn in_a_token(walk: &mut Walk, hsm: &Hsm) {
         json!({ "PIN": PIN, "bogus": 1 }),
     ] {
         let answer = walk.post(path, body.clone()).await;
-        // A library that is not there is named: that was the caller's own doing.
+        // The error quotes an unknown library name, here the PIN that the caller sent as the name.
         if body["library"] == PIN {
             walk.outputs.pop();
         }
@@ -52,13 +52,11 @@ pub(super) async fn in_a_token(walk: &mut Walk, hsm: &Hsm) {
     walk.ask(&root, "DELETE", path, Value::Null, &[]).await;
 }
 
-/// The cloud services of a walk.
 pub(super) struct Services {
     #[cfg(feature = "keys-aws")]
     akms: Ministack,
     bkeyvault: Vault,
     ckms: Kms,
-    /// Of the credential files.
     folder: PathBuf,
 }
 
@@ -77,7 +75,6 @@ impl Services {
         }
     }
 
-    /// Tells a server where they are.
     pub(super) fn name_to(&self, command: &mut Command) {
         let (azure, google) = (self.bkeyvault.settings(), self.ckms.settings());
         command
@@ -90,7 +87,6 @@ impl Services {
             .env("SIGNET_GOOGLE_CREDENTIALS_DIR", &self.folder);
     }
 
-    /// What may stand nowhere.
     fn secrets(&self, walk: &mut Walk) {
         for (name, secret) in [
             ("access key", "AKIACANARYACCESSKEY1"),
@@ -107,7 +103,6 @@ impl Services {
         }
     }
 
-    /// The access tokens that were given out.
     fn tokens(&self, walk: &mut Walk) {
         let tokens: Vec<_> = self.bkeyvault.lock().tokens.iter().chain(&self.ckms.lock().tokens).cloned().collect();
         assert!(tokens.len() >= 2, "{tokens:?}");
@@ -115,7 +110,7 @@ impl Services {
     }
 }
 
-/// Writes a key with wrong bodies and a good one, signs with it well and in vain, shows it and tries to delete it.
+/// Writes a key with invalid and valid bodies, signs with success and with failure, reads it and tries to delete it.
 async fn one(walk: &mut Walk, path: &str, good: Value, secret: &str, wrong: &str, disturb: impl Fn(bool)) {
     let (text, test) = (good[secret].clone(), format!("{path}/test/sign"));
     let with = |name: &str, value: Value| {
@@ -154,7 +149,6 @@ async fn one(walk: &mut Walk, path: &str, good: Value, secret: &str, wrong: &str
     walk.ask(&own, "DELETE", path, Value::Null, &[]).await;
 }
 
-/// Keys at all services.
 pub(super) async fn at_services(walk: &mut Walk, services: &Services) {
     services.secrets(walk);
     let any = |body: Value| {

@@ -1,10 +1,10 @@
-//! The private numbers in an encoded private key, read apart from the server's own code.
+//! Reads the secret numbers of an encoded private key, independently of the server's code.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-/// The private numbers of a key in PEM or in base64 of DER: the scalar of an EC key, the seed of an
-/// Ed25519 key, all of an RSA key but modulus and exponent.
+/// The secret numbers of a key in PEM or base64 DER: the scalar of an EC key, the seed of an Ed25519 key, all numbers
+/// of an RSA key except modulus and exponent.
 pub fn private_numbers(text: &str) -> Vec<Vec<u8>> {
     let body = match text.split_once("PRIVATE KEY-----") {
         Some((_, after)) => after.split("-----END").next().unwrap(),
@@ -46,7 +46,7 @@ fn elements(mut der: &[u8]) -> Vec<(u8, &[u8])> {
     all
 }
 
-/// Tag, content and what follows.
+/// Returns tag, content and the remaining bytes.
 fn element(der: &[u8]) -> (u8, &[u8], &[u8]) {
     let (start, length) = match der[1] {
         short if short < 0x80 => (2, usize::from(short)),

@@ -1,18 +1,15 @@
-//! Finds secrets in bytes, whatever form they took on their way out.
+//! Finds secrets in bytes, in all likely encodings.
 //!
-//! A secret is looked for as it is, in hexadecimal (both cases, with and without colons), in base64
-//! (standard and URL, at all three alignments), and as the list of numbers that Rust prints for bytes.
-//! Long secrets are cut into pieces of 16 bytes: each alone gives the secret away, and every line of a
-//! PEM block that holds private material holds at least one.
+//! A secret is searched raw, in hexadecimal (both cases, with and without colons), in base64 (standard and URL, all
+//! three alignments), and as Rust's debug output of bytes. Long secrets are cut into pieces of 16 bytes: each piece
+//! alone discloses the secret, and every line of a PEM block with private content contains at least one.
 
 use std::collections::{BTreeSet, HashMap};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 
-/// Bytes of a needle by which it is found; every form of a secret is longer.
 const KEY: usize = 8;
-/// Bytes of a piece of a long secret.
 const PIECE: usize = 16;
 
 struct Needle {
@@ -21,19 +18,18 @@ struct Needle {
     bytes: Vec<u8>,
 }
 
-/// A set of secrets.
 #[derive(Default)]
 pub struct Scanner {
     needles: HashMap<[u8; KEY], Vec<Needle>>,
 }
 
 impl Scanner {
-    /// A secret text, such as a token; only the whole counts.
+    /// Adds a secret text, such as a token; only the whole text is searched.
     pub fn add_text(&mut self, secret: &str, text: &str) {
         self.add(secret, text.as_bytes());
     }
 
-    /// Secret bytes; any aligned piece of them counts.
+    /// Adds secret bytes; each aligned piece is searched.
     pub fn add_bytes(&mut self, secret: &str, bytes: &[u8]) {
         for piece in bytes.chunks_exact(PIECE) {
             self.add(secret, piece);
@@ -48,7 +44,7 @@ impl Scanner {
         }
     }
 
-    /// The names of the secrets that occur in `hay`, each with the form it has there.
+    /// The names of the secrets in `hay`, each with its encoding.
     pub fn found(&self, hay: &[u8]) -> BTreeSet<(&str, &'static str)> {
         let mut found = BTreeSet::new();
         for (at, key) in hay.windows(KEY).enumerate() {
@@ -75,7 +71,7 @@ fn forms(bytes: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     ];
     for before in 0..3 {
         let padded = [&[0; 2][..before.min(2)], bytes].concat();
-        // Characters that mix these bytes with their neighbours are left out.
+        // Leaves out characters that also encode bits of neighbouring bytes.
         let (from, to) = ((before * 8).div_ceil(6), padded.len() * 8 / 6);
         forms.push(("base64", STANDARD_NO_PAD.encode(&padded).as_bytes()[from..to].to_vec()));
         forms.push(("base64url", URL_SAFE_NO_PAD.encode(&padded).as_bytes()[from..to].to_vec()));
@@ -89,7 +85,7 @@ mod tests {
 
     use super::*;
 
-    /// Bytes with every kind of base64 character in them.
+    /// Bytes that cover all kinds of base64 characters.
     fn secret() -> Vec<u8> {
         (0..64_u8).map(|n| n.wrapping_mul(89).wrapping_add(251)).collect()
     }

@@ -1,4 +1,4 @@
-//! A copy of the store, made beside the servers in the middle of everything, and what it must hold.
+//! A backup of the store made under load, and its verification.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use crate::backup::backup;
 use crate::cluster;
 use crate::crash::place::Place;
 
-/// A copy, and what was acknowledged before it was begun.
+/// A backup, and the serials that were acknowledged before it began.
 pub struct Copy {
     store: Store,
     issued: BTreeSet<String>,
@@ -22,13 +22,12 @@ enum Store {
     File { file: PathBuf, _folder: tempfile::TempDir },
 }
 
-/// A serial number as the stores show it.
+/// A serial number without colons, as the stores format it.
 fn plain(serial: &str) -> String {
     serial.replace(':', "")
 }
 
 impl Copy {
-    /// Copies the store by the means that operators have.
     pub fn make(place: &Place, nodes: &[Node]) -> Self {
         let (mut issued, mut revoked) = (BTreeSet::new(), BTreeSet::new());
         for node in nodes {
@@ -39,7 +38,7 @@ impl Copy {
         let store = match place.database() {
             Some(database) => {
                 let dump = database.dump();
-                // On a server that nothing is done to.
+                // On a database server that has no faults.
                 let copy = cluster::shared().database();
                 copy.load(&dump);
                 Store::Database(copy)
@@ -54,7 +53,6 @@ impl Copy {
         Self { store, issued, revoked }
     }
 
-    /// That it is whole, and has all that was acknowledged before it.
     pub fn judge(&self, place: &Place) {
         let said = match &self.store {
             Store::Database(database) => place.operator_on(database, &["verify-backup"]),

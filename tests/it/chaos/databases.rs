@@ -1,4 +1,4 @@
-//! Three nodes on one PostgreSQL, of which now one and now the other ends or stands still.
+//! Three nodes on one PostgreSQL, while nodes and database crash or are suspended.
 
 use super::seed::{Seed, rounds};
 use super::site::{Site, Way};
@@ -6,27 +6,23 @@ use crate::cluster::Cluster;
 use crate::crash::place::Place;
 use rustix::process::Signal;
 
-/// What happens.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
-    /// A node is killed and started again.
     Kill,
-    /// The database server ends as by a crash (`pg_ctl stop -m immediate`) and is started again.
     Crash,
-    /// Both at once.
     KillAndCrash,
-    /// The server ends the connections of all nodes.
+    /// The database server terminates the connections of all nodes.
     Terminated,
-    /// A node stands still, for longer than the others' patience with what it holds.
+    /// A node is suspended, at times for longer than other nodes wait for its locks.
     Pause,
-    /// The server's processes stand still.
+    /// The database's processes are suspended.
     Hang,
 }
 
 const ALL: [Fault; 6] = [Fault::Kill, Fault::Crash, Fault::KillAndCrash, Fault::Terminated, Fault::Pause, Fault::Hang];
 
 fn inflict(fault: Fault, site: &mut Site, cluster: &Cluster, seed: &mut Seed) {
-    // The node that rotates is the first one, and is left alone.
+    // The first node rotates keys, so it is never the victim.
     let victim = 1 + seed.below(site.nodes.len() - 1);
     println!("{fault:?}, node {victim}");
     let database = |site: &Site| site.place.database().unwrap().end_connections();

@@ -1,4 +1,4 @@
-//! More is asked than can be done: what is done stays as much as before, and the rest hears so at once.
+//! Overload: the server's throughput stays near its peak, and excess requests are rejected quickly.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,17 +11,16 @@ use super::seed::{Seed, is_long, rounds};
 use crate::serve::{Served, Site};
 use crate::support::{Answer, Client, send};
 
-/// Most writes under way in the server.
+/// Slots of the server's commit queue.
 const QUEUE: usize = 16;
-/// As many clients as the server has work for: what else it writes now and then finds a place, too.
+/// Fewer clients than slots, which leaves some for the server's own occasional writes.
 const CLIENTS: usize = 12;
-/// How many times as many ask in overload.
+/// Factor of the number of clients under overload.
 const TIMES: usize = 5;
-/// How much of the peak is done under overload, and how long the slowest refusal but one in a hundred may take.
+/// Minimum throughput under overload as a fraction of the peak, and maximum 99th percentile of the time of a rejection.
 const GOODPUT: f64 = 0.8;
 const REFUSAL: Duration = Duration::from_millis(50);
 
-/// What a crowd of clients was told.
 #[derive(Default)]
 struct Told {
     issued: BTreeMap<String, String>,
@@ -34,7 +33,7 @@ impl Told {
         self.issued.len() as f64 / self.took.as_secs_f64()
     }
 
-    /// How long all refusals but one in a hundred took at most.
+    /// The 99th percentile of the time of a rejection.
     fn slowest(&mut self) -> Duration {
         self.refusals.sort();
         self.refusals[(self.refusals.len() - 1) * 99 / 100]
@@ -58,8 +57,7 @@ fn judge(told: &mut Told, answer: &Answer, took: Duration) {
     }
 }
 
-/// So many clients, each of which asks again as soon as it is answered, until it is enough. Their connections are
-/// served by a thread of their own.
+/// Runs `count` clients in a thread of their own, each with one request after another, until `enough` is true.
 fn crowd(client: Client, count: usize, enough: impl Fn(&Told) -> bool + Send + 'static) -> Told {
     let stop = AtomicBool::new(false);
     let thread = std::thread::spawn(move || {
@@ -83,7 +81,7 @@ fn crowd(client: Client, count: usize, enough: impl Fn(&Told) -> bool + Send + '
     thread.join().unwrap()
 }
 
-/// A server with few places for writes, and a client of an authority in it.
+/// A server with a small commit queue and an authority.
 async fn server() -> (Site, Served, String) {
     let site = Site::new();
     site.configure(&format!("commit_queue = {QUEUE}\n"));
@@ -107,7 +105,7 @@ async fn five_times_the_load_costs_refusals_and_nothing_that_was_answered() {
     let enough = move |told: &Told| if long { told.took.as_secs() >= 15 } else { told.issued.len() >= 60 };
     let peak = crowd(served.client(&token), CLIENTS, enough);
     assert_eq!(peak.refusals.len(), 0, "fewer than there are places");
-    // A new data key and a copy in the middle of it.
+    // Rotates the data key and backs up the store during the overload.
     let (wait, second) = (seed.millis(50..400), served.client(&token));
     let (data, copy) = (site.path("data"), site.path("copy.db"));
     let aside = std::thread::spawn(move || {
@@ -131,7 +129,6 @@ async fn five_times_the_load_costs_refusals_and_nothing_that_was_answered() {
         assert!(told.rate() >= GOODPUT * peak.rate(), "{:.0}/s of {:.0}/s", told.rate(), peak.rate());
         assert!(slowest < REFUSAL, "{slowest:?}");
     }
-    // It goes on as if nothing had been, with all that it answered.
     let after = crowd(served.client(&token), CLIENTS, |told| told.issued.len() >= 40);
     assert_eq!(after.refusals.len(), 0);
     for (serial, pem) in peak.issued.iter().chain(&told.issued).chain(&after.issued) {

@@ -1,4 +1,4 @@
-//! A TCP proxy in front of a server, which delays, cuts, and falls silent.
+//! A TCP proxy that delays, closes or stalls connections.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::thread::JoinHandle;
@@ -9,23 +9,19 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::watch;
 
-/// What it does with what comes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Mode {
-    /// Hands it on.
     Pass,
-    /// Hands it on so much later.
     Delay(Duration),
-    /// Ends every connection, and takes no new one.
+    /// Closes every connection, new ones included.
     Cut,
-    /// Takes what is sent and says nothing, also to new connections. A connection that was there meanwhile stays
-    /// dead, as behind a firewall that has forgotten it.
+    /// Accepts data and connections, forwards nothing. Connections stay dead afterwards, as behind a firewall that has
+    /// lost its state.
     HalfOpen,
-    /// Of a connection's two directions, only what the client sends is handed on.
+    /// Forwards only what the client sends.
     Mute,
 }
 
-/// A proxy; it ends when it is dropped.
 pub struct Proxy {
     pub port: u16,
     mode: Option<watch::Sender<Mode>>,
@@ -33,7 +29,6 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// In front of a port of this machine.
     pub fn new(upstream: u16) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         listener.set_nonblocking(true).unwrap();
@@ -50,10 +45,10 @@ impl Proxy {
         self.mode.as_ref().unwrap().send(mode).unwrap();
     }
 
-    /// Ends the connections that there are, and goes on.
+    /// Closes the open connections and forwards new ones.
     pub fn forget(&self) {
         self.set(Mode::Cut);
-        // Every connection has seen it.
+        // Long enough for every connection to see the mode.
         std::thread::sleep(Duration::from_millis(50));
         self.set(Mode::Pass);
     }
@@ -94,17 +89,16 @@ async fn connection(client: TcpStream, upstream: u16, mut modes: watch::Receiver
     }
 }
 
-/// Says nothing until connections are ended.
+/// Keeps the socket open and silent until connections are closed.
 async fn dead(_held: &TcpStream, modes: &mut watch::Receiver<Mode>) {
     silent(modes).await;
 }
 
 async fn silent(modes: &mut watch::Receiver<Mode>) {
-    // The end of the proxy is the end of everything.
+    // The sender is dropped when the proxy stops.
     let _ = modes.wait_for(|mode| *mode == Mode::Cut).await;
 }
 
-/// One direction, until it ends or is ended.
 async fn relay(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut modes: watch::Receiver<Mode>, is_answer: bool) {
     let mut buffer = vec![0; 16 << 10];
     loop {
@@ -120,7 +114,7 @@ async fn relay(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut modes: watch
             changed = modes.changed() => if changed.is_ok() { continue } else { return },
         };
         let Ok(read @ 1..) = read else { return };
-        // The mode may have changed with what came, and then it counts for that, too.
+        // The mode may have changed during the read, and applies to what was read.
         let mode = *modes.borrow();
         match mode {
             Mode::Cut => return,

@@ -1,13 +1,12 @@
-//! Every 429 and 503 that the server makes says when to come again, whatever it is for and on whichever wire.
+//! Every 429 and 503 of the server carries `Retry-After`, for every cause and in both APIs.
 //!
-//! The 503s of every route of the secrets service over a store that fails are looked at in `faults/endpoints.rs`, those
-//! of the projects API in `v2/outage.rs`; here is one of each other sort.
+//! `faults/endpoints.rs` tests the 503s of all routes of the secrets service over a failing store, `v2/outage.rs` those
+//! of the projects API. This module tests one response of each other kind.
 
 use serde_json::json;
 
 use crate::support::{Answer, App, http_client, send};
 
-/// Asks the projects API for a list.
 async fn projects(app: &App) -> Answer {
     let base = app.client.url("").replace("/v1/", "");
     send(http_client().get(format!("{base}/api/v2/organizations")).bearer_auth(&app.client.token)).await
@@ -21,7 +20,7 @@ fn assert_again(answer: &Answer, status: u16, what: &str) {
 
 #[actix_web::test]
 async fn every_429_and_503_says_when_to_come_again() {
-    // The smallest limit there is, and no room for a body that is long.
+    // The smallest rate limit, and no memory for a long body.
     let builder = App::builder().postgres().settings(|settings| {
         settings.projects_rate_limit = 4;
         settings.max_bodies_in_flight = 1;
@@ -46,7 +45,7 @@ async fn every_429_and_503_says_when_to_come_again() {
     assert_again(too_often.unwrap(), 429, "a rate of the projects API");
 
     app.database().out_of_reach(true);
-    // What health found last holds for a second, and so does what is known of a token.
+    // The health result and a cached token are valid for a second.
     tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
     assert_again(&client.get("auth/token/lookup-self").await, 503, "a store that is away");
     assert_again(&client.get("sys/health").await, 503, "health");

@@ -1,10 +1,9 @@
-//! Where every choice of a case comes from, and how long a case is.
+//! The random choices of a case, and its length.
 
 use std::time::Duration;
 
 use crate::model::random::Random;
 
-/// Whether the long form is asked for.
 pub fn is_long() -> bool {
     match std::env::var("SIGNET_FAULTS") {
         Err(_) => false,
@@ -15,16 +14,16 @@ pub fn is_long() -> bool {
     }
 }
 
-/// One of two numbers: for the short form and for the long one.
+/// Selects the number of rounds for the short or the long form.
 pub fn rounds(short: usize, long: usize) -> usize {
     if is_long() { long } else { short }
 }
 
-/// The choices of a case. Its number is printed, so that whoever sees the case fail can play it again.
+/// The random choices of a case. Its number is printed, so that a failed case can be repeated.
 pub struct Seed(Random);
 
 impl Seed {
-    /// Of the environment, or another one every time.
+    /// Reads the seed from the environment, or draws one.
     pub fn new() -> Self {
         let seed = match std::env::var("SIGNET_FAULTS_SEED") {
             Ok(text) => text.parse().expect("SIGNET_FAULTS_SEED: a number"),
@@ -35,22 +34,18 @@ impl Seed {
         Self(Random::new(seed))
     }
 
-    /// A number below `end`.
     pub fn below(&mut self, end: usize) -> usize {
         self.0.of(0..end as u64) as usize
     }
 
-    /// Milliseconds of the range.
     pub fn millis(&mut self, range: std::ops::Range<u64>) -> Duration {
         Duration::from_millis(self.0.of(range))
     }
 
-    /// Whether a coin shows heads.
     pub fn coin(&mut self) -> bool {
         self.0.once_in(2)
     }
 
-    /// So many of these, each as often as any other, give or take one.
     pub fn order<T: Copy>(&mut self, all: &[T], count: usize) -> Vec<T> {
         let mut order = Vec::new();
         while order.len() < count {

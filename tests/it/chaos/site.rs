@@ -1,4 +1,4 @@
-//! Nodes on one store, each with a load of its own, and the judgement afterwards.
+//! Nodes on one store, each with its own load, and the checks after a case.
 
 use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
@@ -17,17 +17,15 @@ use crate::crash::place::Place;
 use crate::process::Dev;
 use crate::support::{Client, send};
 
-/// Longest wait for what must come.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
-/// How a node is started: its way to the database, its clock.
+/// How a node is started: its database URL and its clock.
 #[derive(Clone, Default)]
 pub struct Way {
     pub url: Option<String>,
     pub clock: Option<Rc<FakeClock>>,
 }
 
-/// One node, and what its clients were told.
 pub struct Node {
     way: Way,
     dev: Option<Dev>,
@@ -40,13 +38,11 @@ impl Node {
         self.dev.as_ref().unwrap()
     }
 
-    /// Sends its process a signal.
     pub fn signal(&self, signal: Signal) {
         kill_process(Pid::from_raw(i32::try_from(self.dev().pid()).unwrap()).unwrap(), signal).unwrap();
     }
 }
 
-/// The nodes of one store.
 pub struct Site {
     pub place: Place,
     pub nodes: Vec<Node>,
@@ -56,14 +52,14 @@ pub struct Site {
 }
 
 impl Site {
-    /// Starts a node for each way, and their loads.
+    /// Starts a node for each way, with its load.
     pub async fn start(place: Place, ways: Vec<Way>) -> Self {
         let mut site = Self::prepared(place, ways).await;
         (0..site.nodes.len()).for_each(|node| site.load(node));
         site
     }
 
-    /// Starts the nodes, and nobody asks them yet.
+    /// Starts the nodes without load.
     pub async fn prepared(place: Place, ways: Vec<Way>) -> Self {
         let node = |way| Node { way, dev: None, load: None, ledger: Ledger::default() };
         let nodes = ways.into_iter().map(node).collect();
@@ -82,18 +78,16 @@ impl Site {
         node.dev = Some(self.place.start_at(command, node.way.url.as_deref()));
     }
 
-    /// Begins to ask a node.
     pub fn load(&mut self, at: usize) {
         let node = &mut self.nodes[at];
         node.load = Some(Load::start(node.dev.as_ref().unwrap(), &self.token, &node.ledger, Unanswered::IsWrong));
     }
 
-    /// A node's client with the token of the loads.
+    /// A client of a node with the token of the loads.
     pub fn client(&self, at: usize) -> Client {
         self.nodes[at].dev().client().with_token(&self.token)
     }
 
-    /// Ends a node in the middle of what it does.
     pub fn kill(&mut self, at: usize) {
         let node = &mut self.nodes[at];
         let load = node.load.take();
@@ -102,7 +96,6 @@ impl Site {
         load.into_iter().for_each(Load::finish);
     }
 
-    /// Ends a node as an operator does; what it was asked is answered.
     pub fn terminate(&mut self, at: usize) {
         let node = &mut self.nodes[at];
         let load = node.load.take();
@@ -111,19 +104,18 @@ impl Site {
         load.into_iter().for_each(Load::finish);
     }
 
-    /// Starts a node that ended, and its load.
     pub fn restart(&mut self, at: usize) {
         self.open(at);
         self.load(at);
     }
 
-    /// Waits until every node that is asked has answered so many more, each.
+    /// Waits until each node under load has issued and revoked this many more certificates.
     pub fn works(&self, issued: usize, revoked: usize) {
         let asked = self.nodes.iter().filter(|node| node.load.is_some());
         asked.for_each(|node| node.ledger.wait_for(issued, revoked, 0));
     }
 
-    /// Makes a new data key by a node, while something else is done.
+    /// Rotates the data key in the background.
     pub fn rotate_meanwhile(&mut self, at: usize) {
         let client = self.client(at);
         self.rotations.push(std::thread::spawn(move || {
@@ -132,17 +124,15 @@ impl Site {
         }));
     }
 
-    /// Waits for the rotations that were begun.
     pub fn rotated(&mut self) {
         self.rotations.drain(..).for_each(|rotation| rotation.join().unwrap());
     }
 
-    /// Copies the store as it is.
     pub fn copy(&mut self) {
         self.copies.push(Copy::make(&self.place, &self.nodes));
     }
 
-    /// The judgement. Ends all nodes.
+    /// Checks everything and stops all nodes.
     pub async fn judge(mut self) {
         self.rotated();
         for node in &mut self.nodes {
@@ -151,7 +141,7 @@ impl Site {
         self.hold_the_books_together();
         for at in 0..self.nodes.len() {
             self.know_all_revocations(&self.client(at)).await;
-            // Each book is looked for on another node than the one that told it.
+            // Each ledger is checked on a node other than its own.
             let ledger = &self.nodes[(at + 1) % self.nodes.len()].ledger;
             audit(&self.client(at), ledger, &self.place).await;
         }
@@ -160,14 +150,14 @@ impl Site {
         }
         assert!(!self.copies.is_empty(), "a copy was made in the middle");
         self.copies.iter().for_each(|copy| copy.judge(&self.place));
-        // The store itself, now that nobody works on it.
+        // The store itself, now that no node runs.
         Copy::make(&self.place, &self.nodes).judge(&self.place);
         if self.place.database().is_some() {
             assert_eq!(self.place.operator(&["verify-backup"]), "the database: ok\n");
         }
     }
 
-    /// No serial was answered by two nodes, and a CRL number means the same list on all of them.
+    /// Asserts that no serial was issued by two nodes, and that a CRL number means the same CRL on all of them.
     fn hold_the_books_together(&self) {
         let (mut serials, mut crls) = (BTreeSet::new(), HashMap::new());
         for node in &self.nodes {
@@ -183,7 +173,7 @@ impl Site {
         println!("{} certificates, {} lists", serials.len(), crls.len());
     }
 
-    /// Waits until a node's CRL has the revocations of all, under a number that is not below any that was seen.
+    /// Waits until a node's CRL has all revocations, under a number not below any that a client saw.
     async fn know_all_revocations(&self, client: &Client) {
         let (mut revoked, mut last) = (HashMap::new(), 0);
         for node in &self.nodes {

@@ -1,4 +1,4 @@
-//! The database server of three nodes ends, and its synchronous standby takes over.
+//! The database server of three nodes stops, and its synchronous standby takes over.
 
 use super::seed::{Seed, rounds};
 use super::site::{Site, Way};

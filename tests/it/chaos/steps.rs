@@ -1,4 +1,4 @@
-//! Clocks that are set while nodes work: by a day, by a year, to a time after 2038, and back.
+//! Clock steps under load: by a day, by a year, to a time after 2038, and back.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -17,11 +17,10 @@ use crate::crash::place::Place;
 use crate::model::BACKDATING;
 use crate::support::{Answer, App, Client, http_client, send};
 
-/// How far clocks are set. The last one is after 2038-01-19, where 32 bits of seconds end.
+/// Forward steps. The last one passes 2038-01-19, the end of signed 32-bit seconds.
 const FORTH: [&str; 3] = ["+1d", "+1y", "+13y"];
-/// The same, and back into the past.
 const ANY: [&str; 5] = ["+1d", "+1y", "+13y", "-1d", "-30d"];
-/// Longer than the server lets pass between two sweeps of what has ended.
+/// Longer than the server's interval between two sweeps of expired data.
 const SWEEPS: Duration = Duration::from_secs(35);
 
 async fn ok(answer: Answer) -> Answer {
@@ -29,7 +28,7 @@ async fn ok(answer: Answer) -> Answer {
     answer
 }
 
-/// An authority that outlasts every step.
+/// Creates an authority that is still valid after every step.
 async fn outlasting(client: &Client) {
     ok(client.post("sys/mounts/pki/tune", json!({ "max_lease_ttl": "360000h" })).await).await;
     let root = json!({ "common_name": "Lasting", "issuer_name": "lasting", "key_type": "ec", "ttl": "350000h" });
@@ -45,12 +44,12 @@ async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     }
 }
 
-/// The time outside, where no clock was set.
+/// The true time, in Unix seconds.
 fn now() -> i64 {
     Clock::system().now().unix_timestamp()
 }
 
-/// The time of a node.
+/// The time of a node, in Unix seconds.
 async fn time_of(client: &Client) -> i64 {
     client.get("sys/health").await.body["server_time_utc"].as_i64().unwrap()
 }
@@ -59,8 +58,8 @@ async fn crl(client: &Client) -> Crl {
     Crl::parse(&client.request("GET", "pki/crl").send().await.unwrap().bytes().await.unwrap()).unwrap()
 }
 
-/// That a node's list is of a time that has come. One that was made by a clock that was ahead, of a revocation that was
-/// the last one, is seen when the mount next looks: once in a minute.
+/// Waits until a node's CRL is not from the future. After the clock is set back, the mount replaces such a CRL at its
+/// next check, once a minute.
 async fn list_has_begun(client: &Client) {
     let started = Instant::now();
     loop {
@@ -125,7 +124,7 @@ async fn a_list_of_a_time_that_has_not_come_is_made_anew_when_its_clock_is_back(
     authority.build_crls(WantedCrls::DUE).await.unwrap();
     let ahead = crl(&app.client).await;
     assert_eq!(ahead.this_update(), begin.unix_timestamp() + 10 * 86_400 - BACKDATING);
-    // A little is how clocks of nodes differ.
+    // Clocks of nodes may differ by a minute.
     app.clock.set(begin + Duration::from_secs(10 * 86_400 - 60));
     authority.build_crls(WantedCrls::DUE).await.unwrap();
     assert_eq!(number(&crl(&app.client).await), number(&ahead));
@@ -137,7 +136,6 @@ async fn a_list_of_a_time_that_has_not_come_is_made_anew_when_its_clock_is_back(
     app.stop().await;
 }
 
-/// Nodes on a database, all with clocks of their own.
 struct Clocks {
     database: Rc<FakeClock>,
     nodes: Vec<Rc<FakeClock>>,
@@ -198,7 +196,6 @@ async fn nodes_work_through_steps_that_their_database_makes_too() {
     clocks.site.judge().await;
 }
 
-/// That a node does nothing by its clock, on either wire, and says so.
 async fn refuses(site: &Site, at: usize) {
     let (client, dev) = (site.client(at), site.nodes[at].dev());
     until("a refusal", async || client.get("auth/token/lookup-self").await.status == 503).await;
@@ -219,7 +216,7 @@ async fn refuses(site: &Site, at: usize) {
     assert_eq!(read.status(), 200, "what was signed before is still served");
 }
 
-/// An answer whose body is no text.
+/// A response whose body is not text.
 async fn answer_as_text(request: reqwest::RequestBuilder) -> Answer {
     let response = request.send().await.unwrap();
     let (status, headers) = (response.status().as_u16(), response.headers().clone());
@@ -246,7 +243,7 @@ async fn a_clock_that_is_set_alone_stops_its_node_which_recovers() {
             refuses(&clocks.site, *at).await;
         }
         if round == rotates {
-            // By a node that is right, or as soon as it is.
+            // On a node whose clock is right, or as soon as it is.
             clocks.site.rotate_meanwhile((victim + 1) % 3);
         }
         for (at, node) in clocks.site.nodes.iter().enumerate() {

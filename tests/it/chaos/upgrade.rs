@@ -1,4 +1,4 @@
-//! Two nodes are brought to a newer program one after the other, under load.
+//! Two nodes are upgraded to a newer program one after the other, under load.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,11 +9,11 @@ use crate::cluster;
 use crate::crash::place::Place;
 use crate::process::{refused, signet, signet_at};
 
-/// The last commit before data keys, audit devices and repeated requests.
+/// The last commit before data keys, audit devices and idempotent requests.
 const OLD_COMMIT: &str = "1594ec7";
 
-/// Makes the schema one version newer, as a later program does: every table gets columns and an index, and there are
-/// others. A lock is held on one table at a time.
+/// Migrates the schema by one version, as a later program would: every table gets columns and an index, and there is a
+/// new table. Locks one table at a time.
 fn migrate(place: &Place) {
     let tables = "SELECT table_name FROM information_schema.tables WHERE table_schema = 'public'";
     for table in place.column(tables) {
@@ -39,7 +39,7 @@ async fn two_nodes_go_on_under_a_newer_schema_and_are_started_again_one_by_one()
     site.works(20 + seed.below(40), 2);
     migrate(&site.place);
     site.works(20, 2);
-    // What is prepared on connections is prepared again on new ones.
+    // Prepared statements are prepared again on new connections.
     site.place.database().unwrap().end_connections();
     site.works(20, 2);
     let (url, folder) = (site.place.database().unwrap().url(), site.place.file(""));
@@ -59,7 +59,7 @@ async fn two_nodes_go_on_under_a_newer_schema_and_are_started_again_one_by_one()
     site.judge().await;
 }
 
-/// The older program, built from the history of this repository unless the environment names it.
+/// The older program: `SIGNET_FAULTS_OLD_BINARY`, or built from the history of this repository.
 fn old_program() -> PathBuf {
     if let Some(binary) = std::env::var_os("SIGNET_FAULTS_OLD_BINARY") {
         return binary.into();
@@ -97,10 +97,10 @@ async fn two_nodes_of_an_older_program_are_replaced_one_by_one() {
     for at in seed.order(&[0, 1], 2) {
         site.terminate(at);
         site.restart(at);
-        // Both programs at once, on the newer schema.
+        // Both programs work concurrently on the newer schema.
         site.works(200, 20);
     }
-    // The older program does not know of data keys.
+    // The older program does not know data keys.
     site.rotate_meanwhile(0);
     site.copy();
     site.works(100, 10);

@@ -1,4 +1,4 @@
-//! Three nodes that come to their database by ways of their own, each of which is slow, cut or dead now and then.
+//! Three nodes behind their own proxies to the database, which are slow, cut or dead at times.
 
 use std::time::Duration;
 
@@ -8,7 +8,6 @@ use super::site::{Site, Way};
 use crate::cluster::Cluster;
 use crate::crash::place::Place;
 
-/// What happens to the ways.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     Delay,
@@ -18,7 +17,7 @@ enum Fault {
 }
 
 const ALL: [Fault; 4] = [Fault::Delay, Fault::Cut, Fault::HalfOpen, Fault::Mute];
-/// Longer than the server waits for its database in any place.
+/// Longer than any timeout of the server for its database.
 const FOR_GOOD: Duration = Duration::from_secs(25);
 
 fn inflict(fault: Fault, ways: &[&Proxy], seed: &mut Seed) {
@@ -39,7 +38,7 @@ fn inflict(fault: Fault, ways: &[&Proxy], seed: &mut Seed) {
             set(if matches!(fault, Fault::Mute) { Mode::Mute } else { Mode::HalfOpen });
             std::thread::sleep(seed.millis(500..3500));
             if is_long() && seed.coin() {
-                // New connections pass, and the old ones stay dead until the server gives them up.
+                // New connections work; the old ones stay dead until the server closes them.
                 set(Mode::Pass);
                 std::thread::sleep(FOR_GOOD);
             } else {

@@ -1,10 +1,9 @@
-//! Paths in code: which are there, and which module of the crate each leads to.
+//! Finds paths in code, and the module that each leads to.
 
 use std::collections::BTreeSet;
 
-/// Every path in a file's code that may lead to another module: those of its `use` items, those that begin
-/// with `crate`, `super` or `self`, and those that begin with a module which the file declares. A path of a
-/// declared module begins with `self`.
+/// Every path in code that may lead to another module: those of `use` items, and those that begin with `crate`,
+/// `super`, `self` or a module declared in the file. The latter are prefixed with `self`.
 pub fn named(code: &str) -> Vec<String> {
     let code = without_visibilities(code);
     let (uses, rest) = uses(&code);
@@ -20,8 +19,8 @@ pub fn named(code: &str) -> Vec<String> {
     paths
 }
 
-/// The module that a path in the module `from` leads to: the deepest one on its way; `None` when it leads out
-/// of the crate or means something local. Modules are paths below `src` without `.rs`.
+/// The deepest module on a path that is used in the module `from`; `None` if the path is external or local. Modules are
+/// paths below `src` without `.rs`.
 pub fn resolved(from: &str, path: &str, modules: &BTreeSet<&str>) -> Option<String> {
     let mut segments = path.split("::").peekable();
     let mut at: Vec<&str> = if matches!(from, "lib" | "main") { vec![] } else { from.split('/').collect() };
@@ -46,7 +45,7 @@ pub fn resolved(from: &str, path: &str, modules: &BTreeSet<&str>) -> Option<Stri
     Some(if at.is_empty() { "lib".to_owned() } else { at.join("/") })
 }
 
-/// Code without `(in crate::a)`: where something may be seen names nothing.
+/// Removes `(in crate::a)`: a visibility is not a reference.
 fn without_visibilities(code: &str) -> String {
     let mut kept = String::new();
     let mut rest = code;
@@ -62,7 +61,7 @@ fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// The trees of the `use` items, each on one line and without blanks that mean nothing; and what is left.
+/// Returns the trees of the `use` items, each on one line, and the remaining code.
 fn uses(code: &str) -> (Vec<String>, String) {
     let (mut trees, mut left, mut rest) = (Vec::new(), String::new(), code);
     while let Some(at) = rest.find("use ") {
@@ -80,7 +79,7 @@ fn uses(code: &str) -> (Vec<String>, String) {
     (trees, left)
 }
 
-/// The paths of a tree: `a::{b, c::{self, d as e}}` is `a::b`, `a::c` and `a::c::d`.
+/// Expands a tree: `a::{b, c::{self, d as e}}` is `a::b`, `a::c` and `a::c::d`.
 fn expanded(tree: &str) -> Vec<String> {
     let tree = tree.trim();
     let group = tree.split_once('{').and_then(|(before, rest)| Some((before, rest.strip_suffix('}')?)));
@@ -93,7 +92,7 @@ fn expanded(tree: &str) -> Vec<String> {
         .collect()
 }
 
-/// The parts between the commas that stand in no braces.
+/// Splits at the commas outside braces.
 fn branches(group: &str) -> Vec<&str> {
     let (mut depth, mut from, mut found) = (0, 0, Vec::new());
     for (at, c) in group.char_indices() {
@@ -119,7 +118,7 @@ fn declared(code: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The paths outside of `use` items that begin with `crate`, `super`, `self` or a declared module.
+/// The paths outside `use` items that begin with `crate`, `super`, `self` or a declared module.
 fn rest_paths(code: &str, children: &BTreeSet<&str>) -> Vec<String> {
     let mut found = Vec::new();
     for (at, _) in code.match_indices("::") {

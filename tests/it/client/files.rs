@@ -1,4 +1,5 @@
-//! What `issue` and `renew` do with files: nothing is issued for nothing, nothing half-done is left, nobody is followed.
+//! File handling of `issue` and `renew`: obstacles are found before a request, failures leave no partial files, links
+//! are not followed.
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{lchown, symlink};
@@ -35,7 +36,7 @@ fn a_link_of_whoever_owns_the_folder_leads_to_nothing_of_others() {
     desk.dev.terminate();
 }
 
-/// Runs a command that must fail, and that may do no more than its user owns; what it wrote to standard error.
+/// Runs a command that must fail, without root's capabilities. Returns its standard error.
 fn powerless(desk: &Desk, words: &[&str]) -> String {
     let command = desk.command(words);
     if !rustix::process::geteuid().is_root() {
@@ -70,7 +71,7 @@ fn what_is_in_the_way_of_a_file_is_found_before_anything_is_asked() {
     fs::write(desk.path("ca.pem"), "no PEM").unwrap();
     let text = desk.refused(&["renew", CERTIFICATE, "--force", "--address", &double.address]);
     assert!(text.contains("ca.pem: "), "{text}");
-    // A key of somebody else, and a folder in which no file can be made.
+    // A key of another user, and a folder without write permission.
     fs::remove_file(desk.path("ca.pem")).unwrap();
     let address = ["--address", &double.address];
     let renew = [&["renew", CERTIFICATE, "--force"][..], &address].concat();
@@ -94,7 +95,7 @@ fn what_is_in_the_way_of_a_file_is_found_before_anything_is_asked() {
 #[test]
 fn a_disk_that_is_full_leaves_nothing_and_what_it_once_left_is_made() {
     let desk = Desk::new();
-    // No file may have a length; a pipe may.
+    // A file size limit of 0 fails every write to a file, but not to a pipe.
     let issue = "trap '' XFSZ; ulimit -f 0; exec \"$0\" issue web.example.test";
     let mut shell = Command::new("sh");
     shell.args(["-c", issue]).arg(desk.command(&[]).get_program()).current_dir(desk.folder());
@@ -117,7 +118,7 @@ fn one_command_at_a_time_replaces_files_and_nobody_else_keeps_it_from_that() {
     let desk = Desk::new();
     desk.run(&["issue", "web.example.test"]);
     let before = desk.text(CERTIFICATE);
-    // Anybody may lock a folder that they may open.
+    // Any user may lock a folder that they may open.
     let folder = File::open(desk.folder()).unwrap();
     flock(&folder, FlockOperation::LockExclusive).unwrap();
     let lock = File::create(desk.path(".signet.lock")).unwrap();
@@ -130,7 +131,7 @@ fn one_command_at_a_time_replaces_files_and_nobody_else_keeps_it_from_that() {
     assert!(waiting.iter_mut().all(|child| child.try_wait().unwrap().is_none()), "they wait");
     assert_eq!(desk.text(CERTIFICATE), before);
     drop(lock);
-    // Whoever comes second may find that what it was to renew is another certificate by now.
+    // The second command may find that the certificate to renew has been replaced.
     assert!(waiting[0].wait().unwrap().success());
     waiting[1].wait().unwrap();
     assert_same_key(desk.folder(), KEY, CERTIFICATE);
@@ -189,7 +190,7 @@ fn a_request_is_read_from_a_pipe_to_its_end() {
     child.stdin.take().unwrap().write_all(desk.text("own.csr").as_bytes()).unwrap();
     assert!(child.wait().unwrap().success());
     assert_same_key(desk.folder(), "own.key", "own.example.test.pem");
-    // Bounded all the same.
+    // The input is bounded nevertheless.
     assert!(desk.refused(&["issue", "--csr", "/dev/zero"]).contains("/dev/zero: is longer than 1 MiB"));
     desk.dev.terminate();
 }

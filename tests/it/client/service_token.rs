@@ -1,4 +1,4 @@
-//! The token of `signet renew`: a service renews it, warns when it cannot, and logs in where it is given the files.
+//! The token of `signet renew`: a service renews it, warns if it cannot, and logs in again if it has the credentials.
 
 use std::process::Stdio;
 
@@ -9,7 +9,6 @@ use crate::directory::Issuer;
 
 const POLICY: &str = "path \"pki/sign/dev\" { capabilities = [\"update\"] }";
 
-/// A desk with a certificate and a policy to renew it.
 async fn desk() -> Desk {
     let desk = Desk::new();
     desk.run(&["issue", "web.example.test", "--ttl", "72h"]);
@@ -17,7 +16,7 @@ async fn desk() -> Desk {
     desk
 }
 
-/// A new token with the policy, in the file `token`; what the server says of it.
+/// Writes a new token with the policy to the file `token`. Returns the `auth` part of the response.
 async fn token(desk: &Desk, mut body: Value) -> Value {
     body["policies"] = json!(["renew"]);
     let auth = desk.dev.client().post("auth/token/create-orphan", body).await.body["auth"].clone();
@@ -77,13 +76,12 @@ async fn service_logs_in_by_itself_and_again_when_its_token_is_revoked() {
     let secret = desk.post("auth/approle/role/web/secret-id", json!({})).await["secret_id"].clone();
     std::fs::write(desk.path("secret-id"), format!("{}\n", secret.as_str().unwrap())).unwrap();
     let login = ["--login", "approle", "--role-id-file", "role-id", "--secret-id-file", "secret-id"];
-    // Once, without any other token.
     let before = desk.serial("web.example.test.pem");
     let mut command = desk.command(&[&["renew", "web.example.test.pem", "--force"][..], &login].concat());
     let output = command.env_remove("SIGNET_TOKEN").output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_ne!(desk.serial("web.example.test.pem"), before);
-    // A service whose tokens cannot be renewed beyond four seconds.
+    // A service whose tokens live at most four seconds.
     let role = json!({ "token_policies": ["renew"], "token_ttl": "3s", "token_max_ttl": "4s" });
     assert_eq!(client.post("auth/approle/role/web", role).await.status, 204);
     let exec = "openssl x509 -in web.example.test.pem -noout -serial >> ran";
@@ -125,7 +123,7 @@ async fn service_logs_in_with_a_jwt_and_reads_its_file_at_every_login() {
     let write = |audience: &str| std::fs::write(desk.path("jwt"), issuer.token(json!({ "aud": audience }))).unwrap();
     let login = ["--login", "jwt", "--login-path", "ci", "--login-role", "web", "--jwt-file", "jwt"];
 
-    // Once: a JWT that the role refuses, then one that it takes. There is no other token.
+    // A single run, without any other token: a JWT that the role rejects, then one that it accepts.
     let once = || {
         let mut command = desk.command(&[&["renew", "web.example.test.pem", "--force"][..], &login].concat());
         command.env_remove("SIGNET_TOKEN").output().unwrap()
@@ -141,7 +139,7 @@ async fn service_logs_in_with_a_jwt_and_reads_its_file_at_every_login() {
     assert!(renewed.status.success(), "{}", String::from_utf8_lossy(&renewed.stderr));
     assert_ne!(desk.serial("web.example.test.pem"), before);
 
-    // A service whose tokens end after four seconds: the file is read at every login.
+    // A service whose tokens expire after four seconds: the file is read at every login.
     post("auth/ci/role/web", role("4s")).await;
     let words =
         [&["renew", "web.example.test.pem", "--service", "--ttl", "4s", "--before", "1000h"][..], &login].concat();

@@ -1,4 +1,4 @@
-//! Looks for everything that was acknowledged: over HTTP, with openssl, and in the database itself.
+//! Checks that everything acknowledged is there: over HTTP, with openssl, and in the database.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -12,12 +12,10 @@ use super::place::Place;
 use crate::support::Client;
 use crate::v1::pki::foreign;
 
-/// Reads under way at a time.
 const READS: usize = 16;
-/// id-ce-cRLNumber, 2.5.29.20, its content octets.
+/// Contents of the OID id-ce-cRLNumber, 2.5.29.20.
 const CRL_NUMBER: [u8; 3] = [0x55, 0x1d, 0x14];
 
-/// The number of a CRL.
 pub fn number(crl: &Crl) -> u64 {
     let extension = crl.extensions().iter().find(|e| e.oid == CRL_NUMBER).unwrap();
     let [2, len, octets @ ..] = extension.value.as_slice() else { panic!("not an INTEGER") };
@@ -25,13 +23,12 @@ pub fn number(crl: &Crl) -> u64 {
     octets.iter().fold(0, |number, octet| number << 8 | u64::from(*octet))
 }
 
-/// The serials that were revoked and are not on the CRL.
 pub fn missing(crl: &Crl, revoked: &HashMap<String, i64>) -> Vec<String> {
     let listed: BTreeSet<Serial> = crl.entries().iter().map(|entry| entry.serial).collect();
     revoked.keys().filter(|serial| !listed.contains(&Serial::parse(serial).unwrap())).cloned().collect()
 }
 
-/// That all of the book is there, and that the database is of one piece.
+/// Asserts that all acknowledged changes are there and that the database is consistent.
 pub async fn audit(client: &Client, ledger: &Ledger, place: &Place) {
     assert_eq!(client.get("auth/token/lookup-self").await.status, 200, "the token still counts");
     let (wrong, issued, revoked, crl_number) = {
@@ -45,7 +42,7 @@ pub async fn audit(client: &Client, ledger: &Ledger, place: &Place) {
     rows(place, issued.len(), revoked.len());
 }
 
-/// Each certificate is read back, byte for byte, and says when it was revoked.
+/// Each certificate is served byte for byte, with its revocation time.
 async fn certificates(client: &Client, issued: &HashMap<String, String>, revoked: &HashMap<String, i64>) {
     let reads = issued.iter().map(async |(serial, pem)| {
         let answer = client.get(&format!("pki/cert/{serial}")).await;
@@ -58,7 +55,7 @@ async fn certificates(client: &Client, issued: &HashMap<String, String>, revoked
     stream::iter(reads).buffer_unordered(READS).collect::<Vec<()>>().await;
 }
 
-/// Both readers find every revocation on the CRL once, under a number that is not below the last one.
+/// Both parsers find every revocation on the CRL exactly once, and its number is not below `last`.
 async fn crl(client: &Client, revoked: &HashMap<String, i64>, last: u64) -> u64 {
     let response = client.request("GET", "pki/crl").send().await.unwrap();
     assert_eq!(response.status(), 200);
@@ -76,7 +73,7 @@ async fn crl(client: &Client, revoked: &HashMap<String, i64>, last: u64) -> u64 
     number(&crl)
 }
 
-/// Serials are unique, the counters are what a count finds, sequences have no hole and no double.
+/// Serials are unique, counters match the rows, and sequences have neither gaps nor duplicates.
 fn rows(place: &Place, issued: usize, revoked: usize) {
     let scan = |sql: &str| place.scan(sql);
     let number = |sql: &str| scan(sql).parse::<usize>().unwrap();

@@ -1,5 +1,4 @@
-//! A disk that fails under the embedded store: the system calls of the running server are made to
-//! fail, and then no longer.
+//! A disk that fails under the embedded store: injected errors in the server's system calls, for a while.
 
 use serde_json::json;
 
@@ -9,7 +8,6 @@ use super::place::Place;
 use super::strace::{self, Traced};
 use crate::support::Client;
 
-/// What fails, and how.
 const FAULTS: [(&str, &str); 4] =
     [("fdatasync,fsync", "EIO"), ("pwrite64", "EIO"), ("pwrite64", "ENOSPC"), ("fdatasync,fsync,pwrite64", "ENOSPC")];
 
@@ -41,17 +39,15 @@ async fn a_disk_that_fails_costs_answers_and_nothing_else() {
         let known = ledger.read().issued.keys().next().unwrap().clone();
         assert_eq!(client.get(&format!("pki/cert/{known}")).await.status, 200, "reads go on");
         drop(fault);
-        // It recovers by itself.
         ledger.wait_for(10, 1, 0);
         load.finish();
         audit(&client, &ledger, &place).await;
 
-        // And what was acknowledged after the fault does not hang on what was given up in it.
+        // Writes acknowledged after the fault do not depend on writes that failed during it.
         dev.kill();
         dev = place.start_in_time().await;
         audit(&dev.client().with_token(&token), &ledger, &place).await;
     }
-    // An end in the middle of it.
     let load = Load::start(&dev, &token, &ledger, Unanswered::IsTheEnd);
     ledger.wait_for(5, 1, 0);
     let calls = ["-e", "trace=fdatasync,fsync", "-e", "inject=fdatasync,fsync:error=EIO"];

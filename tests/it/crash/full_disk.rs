@@ -1,4 +1,4 @@
-//! A disk without room: the data folder of the embedded store on a file system of a few dozen megabytes.
+//! A full disk: the data folder of the embedded store on a file system of 48 MiB.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -13,10 +13,10 @@ use super::place::Place;
 use crate::process::{Dev, signet, signet_by};
 use crate::support::{Answer, Client};
 
-/// Mounts, says so, and holds the mount until its input ends.
+/// Mounts the file system, reports it, and keeps the mount until its input ends.
 const HOLDER: &str = r#"mount -t tmpfs -o size=48m,mode=700 signet-test "$1" && echo mounted && read -r end"#;
 
-/// A small file system in a mount namespace of its own, so that nothing of it can be left behind.
+/// A small file system in its own mount namespace, which vanishes with its process.
 struct Small {
     mountpoint: tempfile::TempDir,
     holder: Child,
@@ -24,7 +24,7 @@ struct Small {
 }
 
 impl Small {
-    /// `None`, and says so, where nothing may be mounted.
+    /// `None`, with a message, if mounting is not permitted.
     fn mount() -> Option<Self> {
         let mountpoint = tempfile::tempdir().unwrap();
         let rootless = !rustix::process::geteuid().is_root();
@@ -46,7 +46,7 @@ impl Small {
         self.mountpoint.path().join("data")
     }
 
-    /// The same place, from outside the namespace.
+    /// The path of a file outside the namespace.
     fn seen(&self, name: &str) -> PathBuf {
         let root = PathBuf::from(format!("/proc/{}/root", self.holder.id()));
         root.join(self.mountpoint.path().strip_prefix("/").unwrap()).join(name)
@@ -69,7 +69,6 @@ impl Drop for Small {
     }
 }
 
-/// Takes all the room there is but so many bytes.
 fn fill(path: &Path, left: usize) {
     let mut file = std::fs::File::create(path).unwrap();
     let block = [0; 4096];
@@ -78,8 +77,8 @@ fn fill(path: &Path, left: usize) {
     file.set_len(len.saturating_sub(left as u64)).unwrap();
 }
 
-/// The first answer that is no certificate. What is too little room for a whole batch may do for a request or
-/// two: those count as acknowledged.
+/// The first response without a certificate. A disk that is too full for a batch may still have space for a request or
+/// two; their certificates are recorded.
 async fn refusal(client: &Client, ledger: &Ledger) -> Answer {
     for _ in 0..10 {
         let answer = client.post("pki/issue/dev", json!({ "common_name": "full.test" })).await;
@@ -92,7 +91,7 @@ async fn refusal(client: &Client, ledger: &Ledger) -> Answer {
     panic!("a disk without room took ten certificates");
 }
 
-/// The audit's file on the small file system, the data elsewhere.
+/// The audit file on the small file system, the data elsewhere.
 #[actix_web::test]
 async fn a_full_disk_under_the_audit_file_stops_what_would_not_be_recorded() {
     let Some(small) = Small::mount() else { return };
@@ -118,7 +117,7 @@ async fn a_full_disk_under_the_audit_file_stops_what_would_not_be_recorded() {
     ledger.wait_for(10, 1, 0);
     load.finish();
     audit(&client, &ledger, &place).await;
-    // Whole lines only, and two of every certificate that was answered.
+    // The file has complete lines only, two of every acknowledged certificate.
     let text = std::fs::read_to_string(&seen).unwrap();
     assert!(text.ends_with('\n'));
     let issued = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()).filter(|line| {
@@ -148,7 +147,7 @@ async fn a_full_disk_costs_answers_and_nothing_else() {
         let known = ledger.read().issued.keys().next().unwrap().clone();
         assert_eq!(client.get(&format!("pki/cert/{known}")).await.status, 200, "reads go on");
         if left == 0 {
-            // Each time a new verdict on the store, beside writes that fail.
+            // Longer than a health result is cached, alongside failing writes.
             for _ in 0..4 {
                 health_says(&client, true).await;
                 tokio::time::sleep(std::time::Duration::from_millis(1200)).await;
@@ -165,7 +164,6 @@ async fn a_full_disk_costs_answers_and_nothing_else() {
     dev.terminate();
 }
 
-/// Asks until the answer says so of writes, and nobody writes meanwhile.
 async fn health_says(client: &Client, fails: bool) {
     for _ in 0..600 {
         let health = client.with_token("").get("sys/health").await;
@@ -178,7 +176,6 @@ async fn health_says(client: &Client, fails: bool) {
     panic!("writes_fail is not {fails}");
 }
 
-/// `signet status` of it: whether it ended well, and what it printed.
 fn status(dev: &Dev, token: &str) -> (bool, String) {
     let mut command = signet();
     command.arg("status").env("SIGNET_ADDR", &dev.address).env("SIGNET_TOKEN", token);
@@ -199,7 +196,7 @@ async fn a_full_disk_is_told_until_there_is_room_though_nobody_writes() {
     fill(&filler, 0);
     assert_eq!(refusal(&client, &ledger).await.status, 503);
     for _ in 0..3 {
-        // Longer than a verdict on the store holds: another write has failed in between.
+        // Longer than a health result is cached: the store has tried another write.
         health_says(&client, true).await;
         let (well, told) = status(&dev, &token);
         assert!(!well && told.contains("the store takes no writes: is the disk full?"), "{told}");
@@ -211,7 +208,7 @@ async fn a_full_disk_is_told_until_there_is_room_though_nobody_writes() {
     dev.terminate();
 }
 
-/// A server of a configuration on the small file system. Killed when dropped.
+/// `signet serve` on the small file system. Killed when dropped.
 struct Serving {
     child: Child,
     folder: tempfile::TempDir,
@@ -226,7 +223,6 @@ impl Serving {
         Self { child: command.spawn().unwrap(), folder }
     }
 
-    /// What it wrote to an output, once that has `text`.
     async fn says(&self, name: &str, text: &str) -> String {
         for _ in 0..600 {
             let said = std::fs::read_to_string(self.folder.path().join(name)).unwrap();
@@ -281,7 +277,7 @@ async fn a_start_on_a_full_disk_waits_for_room_and_knows_that_nothing_can_be_wri
     assert!(log.contains("(no storage space)"), "{log}");
     std::fs::remove_file(&filler).unwrap();
     health_says(&serving.client().await, false).await;
-    // With its log and its index there, a server starts in no room at all.
+    // With existing WAL and index files, a server starts without free space.
     drop(serving);
     fill(&filler, 0);
     let serving = Serving::start(&place, &config);

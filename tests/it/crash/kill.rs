@@ -1,11 +1,11 @@
-//! SIGKILL in the middle of a load, several times in a row on the same data.
+//! SIGKILL under load, several times in a row on the same data.
 
 use super::audit::audit;
 use super::load::{Ledger, Load, Unanswered};
 use super::place::Place;
 use crate::cluster;
 
-/// How many certificates and revocations are acknowledged before each end.
+/// Certificates and revocations that are acknowledged before each kill.
 const MOMENTS: [(usize, usize); 5] = [(1, 0), (40, 3), (200, 30), (7, 1), (90, 12)];
 
 async fn killed_again_and_again(place: Place) {

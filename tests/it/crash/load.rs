@@ -1,4 +1,4 @@
-//! Clients that issue, sign, revoke and fetch the CRL, and the book of what they were told.
+//! Clients that issue, sign, revoke and fetch the CRL, and the record of what was acknowledged.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -19,32 +19,23 @@ use crate::v1::pki::foreign;
 const ISSUING: usize = 3;
 const SIGNING: usize = 2;
 const REVOKING: usize = 2;
-/// Between two requests of a client that was refused, or that watches.
+/// Pause of a client after a rejection, and of the CRL watcher.
 const PACE: Duration = Duration::from_millis(10);
-/// Longest wait for what must come.
 const LIMIT: Duration = Duration::from_secs(60);
-/// Longest wait for an answer: longer than the server may take for one.
 const PATIENCE: Duration = Duration::from_secs(100);
 
-/// Everything that was acknowledged, over all runs of a server.
+/// Everything acknowledged, over all runs of a server.
 #[derive(Default)]
 pub struct Book {
-    /// Serial and PEM.
     pub issued: HashMap<String, String>,
-    /// Serial and revocation time.
     pub revoked: HashMap<String, i64>,
-    /// The highest number of a CRL that was seen.
     pub crl_number: u64,
-    /// What each number was seen to mean: a hash of the octets.
     pub crls: HashMap<u64, u64>,
-    /// Answers 503.
     pub refused: usize,
-    /// What must not happen.
     pub wrong: Vec<String>,
     to_revoke: Vec<String>,
 }
 
-/// The book, shared with the clients that write it.
 #[derive(Clone, Default)]
 pub struct Ledger(Arc<Mutex<Book>>);
 
@@ -53,7 +44,6 @@ impl Ledger {
         self.0.lock().unwrap()
     }
 
-    /// Waits until so many more certificates, revocations and refusals were answered.
     pub fn wait_for(&self, issued: usize, revoked: usize, refused: usize) {
         let count = || {
             let book = self.read();
@@ -70,16 +60,16 @@ impl Ledger {
     }
 }
 
-/// What a request without an answer is.
+/// The meaning of a request without a response.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Unanswered {
-    /// The end of the server: the client leaves.
+    /// The server has ended: the client stops.
     IsTheEnd,
-    /// A fault.
+    /// A failure of the test.
     IsWrong,
 }
 
-/// Clients at work on a thread of their own.
+/// Clients that run on their own thread.
 pub struct Load {
     stop: Arc<AtomicBool>,
     may_end: Arc<AtomicBool>,
@@ -87,7 +77,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// With connections of its own, which end with it.
+    /// Starts the clients, with their own connections.
     pub fn start(dev: &Dev, token: &str, ledger: &Ledger, unanswered: Unanswered) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let csr = foreign::csr("ec-256", "/CN=sign.test", "");
@@ -112,19 +102,17 @@ impl Load {
         Self { stop, may_end, thread }
     }
 
-    /// From now on a request without an answer is the end of the server.
+    /// From now on, a missing response means that the server has ended.
     pub fn expect_the_end(&self) {
         self.may_end.store(true, Ordering::Relaxed);
     }
 
-    /// Lets the requests under way end.
     pub fn finish(self) {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().unwrap();
     }
 }
 
-/// One client.
 struct One {
     client: Client,
     ledger: Ledger,
@@ -132,7 +120,7 @@ struct One {
     may_end: Arc<AtomicBool>,
 }
 
-/// The server is gone.
+/// The server has ended.
 struct Gone;
 
 impl One {
@@ -140,7 +128,7 @@ impl One {
         !self.stop.load(Ordering::Relaxed)
     }
 
-    /// The body of a 200; `None` when it was refused, as it may be.
+    /// The body of a 200; `None` if the request was rejected or failed.
     async fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Option<Vec<u8>>, Gone> {
         let mut request = self.client.request(method, path).timeout(PATIENCE);
         if let Some(body) = body {
@@ -194,12 +182,12 @@ impl One {
             match &answer {
                 Ok(Some(answer)) => {
                     let answer: Value = serde_json::from_slice(answer).unwrap();
-                    // One that has ended since is not revoked any more.
+                    // A certificate that has expired since is not revoked.
                     if let Some(time) = answer["data"]["revocation_time"].as_i64() {
                         book.revoked.insert(serial, time);
                     }
                 }
-                // Nobody knows: it is asked again.
+                // The outcome is unknown: revoke it again.
                 Ok(None) | Err(Gone) => book.to_revoke.push(serial),
             }
             if answer.is_err() {
@@ -208,7 +196,7 @@ impl One {
         }
     }
 
-    /// A CRL lists what was revoked before it was asked for, and its number never falls.
+    /// Checks that a CRL lists everything revoked before its request, and that its number never decreases.
     async fn watch(&self) {
         while self.works() {
             let (revoked, before) = {

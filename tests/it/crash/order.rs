@@ -1,4 +1,4 @@
-//! The order of system calls: an answer leaves after the disk has what it acknowledges, not before.
+//! The order of system calls: a response is sent only after its data has been synced to disk.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,7 +11,6 @@ use super::strace::{self, Traced};
 use crate::cluster::Cluster;
 use crate::process::{Dev, signet_by};
 
-/// The lines from the one that has the request to the one that has its answer.
 fn between(trace: &Path) -> Option<Vec<String>> {
     let text = String::from_utf8_lossy(&std::fs::read(trace).unwrap()).into_owned();
     let lines: Vec<&str> = text.lines().collect();
@@ -20,12 +19,11 @@ fn between(trace: &Path) -> Option<Vec<String>> {
     Some(lines[request..=request + answer].iter().map(|line| (*line).to_owned()).collect())
 }
 
-/// A sync that has returned, and returned 0.
 fn is_sync(line: &str) -> bool {
     (line.contains("fdatasync") || line.contains("fsync")) && line.trim_end().ends_with("= 0")
 }
 
-/// Waits until a trace, which another process writes, has what is looked for.
+/// Waits until a trace, written by another process, contains a match.
 fn wait_for<T>(trace: &Path, found: impl Fn(&Path) -> Option<T>) -> T {
     let started = Instant::now();
     loop {
@@ -37,7 +35,7 @@ fn wait_for<T>(trace: &Path, found: impl Fn(&Path) -> Option<T>) -> T {
     }
 }
 
-/// The program under `strace`, which runs as a grandchild (-D), so that what is started is the program.
+/// The program under `strace -D`: strace is the grandchild, so the started process is the program.
 fn traced(trace: &Path, arguments: &[&str]) -> Command {
     let usual = ["-D", "-f", "-qq", "-s", "64", "-o", trace.to_str().unwrap(), "-e"];
     signet_by("strace", &[&usual[..], arguments].concat())
@@ -73,7 +71,7 @@ async fn the_database_answers_a_commit_after_its_sync() {
     let place = Place::postgres(cluster.database());
     let dev = place.start();
     issue(&dev).await;
-    // Whoever writes the log of the database: it is one of these two. Other connections have committed before.
+    // The process that writes the database's WAL is one of these two. Other connections have committed before.
     let writers = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter' UNION ALL
         (SELECT pid FROM pg_stat_activity WHERE query = 'COMMIT' ORDER BY query_start DESC LIMIT 1)";
     let pids: Vec<u32> = place.column(writers).iter().map(|pid| pid.parse().unwrap()).collect();

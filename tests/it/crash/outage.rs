@@ -1,5 +1,4 @@
-//! The PostgreSQL server stopped at once (`pg_ctl stop -m immediate`: as a crash) under load, and started
-//! again.
+//! The PostgreSQL server crashes under load (`pg_ctl stop -m immediate`) and is restarted.
 
 use super::audit::audit;
 use super::load::{Ledger, Load, Unanswered};
@@ -17,7 +16,7 @@ async fn a_database_that_crashes_under_load_costs_answers_and_nothing_else() {
     for (issued, revoked) in [(30, 3), (150, 20), (5, 1)] {
         ledger.wait_for(issued, revoked, 0);
         cluster.stop();
-        // Whoever asks meanwhile is told to come again; every kind of client does.
+        // During the outage, clients of every kind receive 503 with `Retry-After`.
         ledger.wait_for(0, 0, 20);
         cluster.start();
         ledger.wait_for(1, 1, 0);
@@ -25,7 +24,6 @@ async fn a_database_that_crashes_under_load_costs_answers_and_nothing_else() {
     load.finish();
     audit(&client, &ledger, &place).await;
 
-    // Both at once.
     let load = Load::start(&dev, &client.token, &ledger, Unanswered::IsTheEnd);
     ledger.wait_for(60, 6, 0);
     std::thread::scope(|scope| {

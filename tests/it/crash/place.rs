@@ -1,4 +1,4 @@
-//! Where a server keeps its data, for tests that start it there again and again.
+//! A server's data, which survives restarts of the server.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -11,20 +11,19 @@ use crate::cluster;
 use crate::process::{Dev, dev_with, signet};
 use crate::support::Client;
 
-/// The root token of every start.
 const ROOT: &str = "root-token-of-the-crash-tests";
-/// Longest time from a start after a crash to the answer that it is ready.
+/// Maximum time from a start after a crash until the server is ready.
 const START: Duration = Duration::from_secs(2);
 
-/// A data folder, and a database when the data is not in the folder.
+/// A data folder, and optionally a database.
 pub struct Place {
     temporary: tempfile::TempDir,
-    /// As the server is told, and as this process sees it.
+    /// The path given to the server, and the path that this process uses.
     folder: (PathBuf, PathBuf),
     database: Option<cluster::Database>,
-    /// Where the server is told that the database is, when it is told more than that.
+    /// Overrides the database URL given to the server.
     url: Option<String>,
-    /// The program, and what it is run by.
+    /// Creates the command that runs the program.
     command: Box<dyn Fn() -> Command>,
 }
 
@@ -39,22 +38,22 @@ impl Place {
         Self { database: Some(database), ..Self::embedded() }
     }
 
-    /// A database that a standby has too.
+    /// A database with a standby.
     pub fn with_standby(database: cluster::Database, standby: &cluster::Cluster) -> Self {
         Self { url: Some(database.url_with(standby)), ..Self::postgres(database) }
     }
 
-    /// Looks at the data on the standby from now on.
+    /// Reads the data from the standby from now on.
     pub fn moved_to(&mut self, standby: &Arc<cluster::Cluster>) {
         self.database = self.database.take().map(|database| database.on(standby));
     }
 
-    /// The embedded store in a folder that the program sees under another name than this process.
+    /// The embedded store in a folder whose path differs between the program and this process.
     pub fn elsewhere(told: PathBuf, seen: PathBuf, command: impl Fn() -> Command + 'static) -> Self {
         Self { folder: (told, seen), command: Box::new(command), ..Self::embedded() }
     }
 
-    /// The same program with more settings, and the embedded store in another folder.
+    /// Adds settings to the command, and moves the embedded store to another folder.
     pub fn with(self, folder: PathBuf, more: impl Fn(&mut Command) + 'static) -> Self {
         let before = self.command;
         let command = move || {
@@ -65,37 +64,32 @@ impl Place {
         Self { folder: (folder.clone(), folder), command: Box::new(command), ..self }
     }
 
-    /// The same place, with another program.
     pub fn run_by(self, command: impl Fn() -> Command + 'static) -> Self {
         Self { command: Box::new(command), ..self }
     }
 
-    /// Whoever starts from now on is this program.
     pub fn run_anew(&mut self, command: impl Fn() -> Command + 'static) {
         self.command = Box::new(command);
     }
 
-    /// The same folder, and another database.
     pub fn with_database(self, database: cluster::Database) -> Self {
         Self { database: Some(database), ..self }
     }
 
-    /// `signet operator WORDS…`, for an installation with a configuration file; it must succeed. What it wrote to
-    /// standard output.
     pub fn operator(&self, words: &[&str]) -> String {
         let output = self.run_operator(words);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// The same, of a command that must fail; what it wrote to both outputs.
+    /// Like [`Place::operator`], for a command that must fail; returns both outputs.
     pub fn refused(&self, words: &[&str]) -> String {
         let output = self.run_operator(words);
         assert!(!output.status.success());
         String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
     }
 
-    /// The same as [`Place::operator`], over another database with the same seal key.
+    /// Like [`Place::operator`], on another database with the same seal key.
     pub fn operator_on(&self, database: &cluster::Database, words: &[&str]) -> String {
         let output = self.run_operator_on(&format!("database_url = {:?}", database.url()), words);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -116,19 +110,17 @@ impl Place {
         (self.command)().arg("operator").args(words).arg("--config").arg(file).output().unwrap()
     }
 
-    /// Starts a server.
     pub fn start(&self) -> Dev {
         self.start_by((self.command)())
     }
 
-    /// Starts a server by a prepared command.
     pub fn start_by(&self, command: Command) -> Dev {
         self.start_at(command, None)
     }
 
-    /// Starts a server by a prepared command, which comes to the database by a way of its own.
+    /// Starts a server with a prepared command and its own database URL.
     pub fn start_at(&self, mut command: Command, url: Option<&str>) -> Dev {
-        // What it complains of is wanted when a test fails only.
+        // Shown only if a test fails.
         let log = std::fs::OpenOptions::new().create(true).append(true).open(self.temporary.path().join("log"));
         command.stderr(log.unwrap());
         let mut arguments = vec!["--root-token", ROOT, "--data-dir", self.folder.0.to_str().unwrap()];
@@ -140,8 +132,8 @@ impl Place {
         dev_with(&mut command, &arguments)
     }
 
-    /// Starts a server on what a crash left; it must be ready within two seconds. A machine that is busy
-    /// elsewhere gets three attempts, each after another crash.
+    /// Starts a server after a crash; it must be ready within [`START`]. On a busy machine it has three attempts, each
+    /// after another crash.
     pub async fn start_in_time(&self) -> Dev {
         let mut times = Vec::new();
         for _ in 0..3 {
@@ -158,39 +150,35 @@ impl Place {
         panic!("no start was ready in {START:?}: {times:?}; {}", self.log());
     }
 
-    /// A client with a token of its own, which is stored as everything else is.
     pub async fn client(&self, dev: &Dev) -> Client {
         let answer = dev.client().post("auth/token/create-orphan", json!({ "policies": ["root"] })).await;
         assert_eq!(answer.status, 200, "{}", answer.text);
         dev.client().with_token(answer.body["auth"]["client_token"].as_str().unwrap())
     }
 
-    /// The program, as this place runs it.
     pub fn command(&self) -> Command {
         (self.command)()
     }
 
-    /// The database, when the data is not in the folder.
     pub fn database(&self) -> Option<&cluster::Database> {
         self.database.as_ref()
     }
 
-    /// A file of the data folder.
     pub fn file(&self, name: &str) -> PathBuf {
         self.folder.1.join(name)
     }
 
-    /// The one column that a query of the database finds.
+    /// The single column of a query's result.
     pub fn column(&self, sql: &str) -> Vec<String> {
         self.database.as_ref().unwrap().psql(sql).lines().map(str::to_owned).collect()
     }
 
-    /// The one value that a query finds in the data as it is now.
+    /// The single value of a query's result.
     pub fn scan(&self, sql: &str) -> String {
         if let Some(database) = &self.database {
             return database.psql(sql);
         }
-        // A copy, so that the server's own files are not touched.
+        // Reads a copy, so that the server's files are not touched.
         let copy = tempfile::tempdir().unwrap();
         for name in ["signet.db", "signet.db-wal"] {
             std::fs::copy(self.file(name), copy.path().join(name)).unwrap();
@@ -199,7 +187,6 @@ impl Place {
         db.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap().to_string()
     }
 
-    /// What the servers complained of.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.temporary.path().join("log")).unwrap()
     }

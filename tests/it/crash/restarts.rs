@@ -1,5 +1,5 @@
-//! Lists that are served while the server ends and starts again and again, in good order and not: none lacks
-//! what an earlier one had, and from the first moment the server knows what was revoked.
+//! CRLs across restarts and kills of the server: no CRL lacks an entry of an earlier one, and the server knows all
+//! revocations from its first response.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -16,16 +16,13 @@ use super::place::Place;
 use crate::cluster;
 use crate::support::Client;
 
-/// Starts in a row.
 const STARTS: usize = 6;
-/// Longest wait for a list.
 const LIMIT: Duration = Duration::from_secs(40);
 
-/// Asks for the CRL all the time, whichever server there is.
 struct Watch {
-    /// How many servers there were, and the last one.
+    /// The number of servers so far, and a client of the last one.
     server: Arc<Mutex<(usize, Client)>>,
-    /// The number of the server whose list was seen last.
+    /// The number of the server whose CRL was seen last.
     seen: Arc<AtomicUsize>,
     stop: Arc<AtomicBool>,
     thread: JoinHandle<usize>,
@@ -48,7 +45,6 @@ impl Watch {
         *server = (server.0 + 1, client);
     }
 
-    /// Waits until a list of the last server was looked at.
     fn wait(&self) {
         let (wanted, started) = (self.server.lock().unwrap().0, Instant::now());
         while self.seen.load(Ordering::Relaxed) < wanted {
@@ -58,7 +54,6 @@ impl Watch {
         }
     }
 
-    /// How many lists were looked at.
     fn finish(self) -> usize {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().unwrap()
@@ -84,7 +79,7 @@ async fn watching(server: Arc<Mutex<(usize, Client)>>, seen: Arc<AtomicUsize>, s
     lists
 }
 
-/// What is served, unless the server is ending or gone.
+/// The served CRL, or `None` while the server stops or is down.
 async fn list(client: &Client) -> Option<Vec<u8>> {
     let response = client.request("GET", "pki/crl").send().await.ok()?;
     match response.status().as_u16() {
@@ -111,7 +106,7 @@ async fn restarted_again_and_again(place: Place) {
         dev = place.start();
         let client = dev.client().with_token(&token);
         watch.follow(client.clone());
-        // Before its lists are there, it may be; and it knows all the same.
+        // Possibly before the CRLs are loaded, the server knows these revocations.
         let revoked = ledger.read().revoked.clone();
         for (serial, time) in revoked.iter().take(3) {
             let read = client.get(&format!("pki/cert/{serial}")).await;

@@ -1,4 +1,4 @@
-//! `strace` as a witness of system calls, and as a disk that fails.
+//! Uses `strace` to record system calls and to inject disk errors.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -7,7 +7,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::left_out;
 
-/// Whether processes may be traced here; says so when not.
+/// `true` if processes may be traced here; otherwise reports the skipped test.
 pub fn is_allowed() -> bool {
     let traced = Command::new("strace").args(["-f", "-qq", "-e", "trace=none", "true"]).output();
     match traced {
@@ -23,7 +23,7 @@ pub fn is_allowed() -> bool {
     }
 }
 
-/// Whether the program may be looked into here, which it allows nobody but root; says so when not.
+/// `true` if the program itself may be traced, which only root may do; otherwise reports the skipped test.
 pub fn sees_the_server() -> bool {
     if !rustix::process::geteuid().is_root() {
         left_out("the program lets nobody but root look into it");
@@ -32,23 +32,23 @@ pub fn sees_the_server() -> bool {
     is_allowed()
 }
 
-/// A running process under `strace`; it is let go when this is dropped.
+/// A running process under `strace`, detached on drop.
 pub struct Traced(Child);
 
 impl Traced {
-    /// Attaches to every thread of a process; `None`, and says so, when that is forbidden.
+    /// Attaches to all threads of a process; `None`, with a message, if that is forbidden.
     pub fn attach(pid: u32, arguments: &[&str]) -> Option<Self> {
         Self::attach_to(&[&["-f"], arguments, &["-p", &pid.to_string()]].concat())
     }
 
-    /// As [`attach`](Self::attach), to the threads that the arguments name.
+    /// Like [`attach`](Self::attach), to the threads in the arguments.
     pub fn attach_to(arguments: &[&str]) -> Option<Self> {
         let mut command = Command::new("strace");
         command.args(["-o", "/dev/null"]).args(arguments);
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(|line| line.unwrap());
         let attached = lines.by_ref().find(|line| line.contains("attached") || line.contains("attach:"));
-        // What else it says is of no interest; but it must not stop at a full pipe.
+        // Drains the output, so that strace does not block on a full pipe.
         std::thread::spawn(move || lines.for_each(drop));
         let traced = Self(child);
         if attached.as_ref().is_some_and(|line| line.contains("attached")) {
@@ -61,7 +61,7 @@ impl Traced {
 
 impl Drop for Traced {
     fn drop(&mut self) {
-        // Told to end, it lets go of the process first.
+        // On SIGTERM, strace detaches from the process first.
         let _ = kill_process(Pid::from_child(&self.0), Signal::TERM);
         let _ = self.0.wait();
     }

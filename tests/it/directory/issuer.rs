@@ -1,4 +1,4 @@
-//! An issuer: a discovery document and a key set, with counts and faults.
+//! An issuer with a discovery document and a key set, request counts and faults.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -8,28 +8,22 @@ use serde_json::{Value, json};
 use super::key::{TokenKey, now};
 use crate::signers::cloud::server::{Asked, Told, serve};
 
-/// What an issuer publishes, and what became of that.
 pub struct State {
-    /// Where it is.
     pub url: String,
-    /// The issuer that its document names.
     pub issuer: String,
-    /// The address of the key set that its document names.
     pub jwks_uri: String,
-    /// The members of the key set.
     pub keys: Vec<Value>,
-    /// How often each was asked for.
     pub documents: usize,
     pub key_sets: usize,
-    /// Paths that are neither.
+    /// Requests for other paths.
     pub others: Vec<String>,
-    /// What is answered to the next questions for the key set, in place of it.
+    /// Responses that replace the key set for the next requests.
     pub instead: VecDeque<Told>,
-    /// A status with which everything is answered.
+    /// A status returned to every request.
     pub down: Option<u16>,
 }
 
-/// An issuer of tokens on the loopback, for as long as the process lives.
+/// An issuer that runs until the process ends.
 #[derive(Clone)]
 pub struct Issuer {
     pub url: String,
@@ -38,7 +32,6 @@ pub struct Issuer {
 }
 
 impl Issuer {
-    /// One with an RSA key by the name of `k1`, which is published.
     pub fn start() -> Self {
         let key = TokenKey::rsa("k1", 0);
         let state = Arc::new(Mutex::new(State {
@@ -67,13 +60,11 @@ impl Issuer {
         self.state.lock().unwrap()
     }
 
-    /// Publishes one more key.
     pub fn publish(&self, key: &TokenKey) {
         self.lock().keys.push(key.public());
     }
 
-    /// Claims of a token that is good for an hour, with `more` of them, or others in their place; those that are null
-    /// are left out.
+    /// Claims of a token valid for an hour, overridden by `more`; null removes a claim.
     pub fn claims(&self, more: Value) -> Value {
         let now = now();
         let mut claims = json!({"iss": self.url, "sub": "build-7", "iat": now, "nbf": now, "exp": now + 3600});
@@ -83,7 +74,6 @@ impl Issuer {
         claims
     }
 
-    /// A token with [`Issuer::claims`].
     pub fn token(&self, more: Value) -> String {
         self.key.token(&self.claims(more))
     }

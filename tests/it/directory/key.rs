@@ -1,4 +1,4 @@
-//! Keys that sign tokens, and the tokens.
+//! Keys that sign tokens, and their tokens.
 
 use std::sync::{Arc, LazyLock};
 
@@ -10,20 +10,18 @@ use signet::keys::{KeySpec, PrivateKey};
 use signet::x509::algorithm::{Curve, Hash, KeyKind, SignatureAlgorithm};
 use signet::x509::pem;
 
-/// Keys that take long to make, and that no test needs for itself.
+/// RSA keys are slow to generate, so tests share these.
 static RSA: LazyLock<[Arc<PrivateKey>; 3]> =
     LazyLock::new(|| [(); 3].map(|()| Arc::new(PrivateKey::generate(KeySpec::RSA_2048).unwrap())));
 
-/// The time by the system's clock, seconds since the epoch.
+/// The current time in Unix seconds.
 pub fn now() -> i64 {
     Clock::system().now().unix_timestamp()
 }
 
-/// A key of an issuer.
 #[derive(Clone)]
 pub struct TokenKey {
     pub kid: String,
-    /// The algorithm that it signs with unless another one is asked for.
     pub algorithm: &'static str,
     pub key: Arc<PrivateKey>,
 }
@@ -40,7 +38,6 @@ impl TokenKey {
         Self { kid: "fixed".to_owned(), algorithm: "RS256", key: Arc::new(key) }
     }
 
-    /// A new key for an algorithm that is not of RSA.
     pub fn new(kid: &str, algorithm: &'static str) -> Self {
         let (kind, bits) = match algorithm {
             "ES256" => ("ec", 256),
@@ -53,7 +50,7 @@ impl TokenKey {
         Self { kid: kid.to_owned(), algorithm, key: Arc::new(key) }
     }
 
-    /// The public key as one of a set (RFC 7517).
+    /// The public key as a JWK (RFC 7517).
     pub fn public(&self) -> Value {
         let text = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
         let bits = self.key.public().bits();
@@ -79,22 +76,19 @@ impl TokenKey {
         key
     }
 
-    /// The public key in PEM.
     pub fn pem(&self) -> String {
         pem::encode("PUBLIC KEY", self.key.public().spki())
     }
 
-    /// A token with these claims, signed with the key's own algorithm.
     pub fn token(&self, claims: &Value) -> String {
         self.token_with(json!({"alg": self.algorithm, "typ": "JWT", "kid": self.kid}), claims)
     }
 
-    /// A token with this header, which says what it is signed with.
+    /// A token with this header, signed with the header's algorithm.
     pub fn token_with(&self, header: Value, claims: &Value) -> String {
         self.signed(&encoded(&header.to_string()), &encoded(&claims.to_string()), header["alg"].as_str().unwrap())
     }
 
-    /// Signs two parts, already encoded.
     pub fn signed(&self, header: &str, claims: &str, algorithm: &str) -> String {
         let signed = format!("{header}.{claims}");
         let hash = match &algorithm[2..] {
@@ -117,17 +111,15 @@ impl TokenKey {
     }
 }
 
-/// A part of a token.
 pub fn encoded(part: &str) -> String {
     URL_SAFE_NO_PAD.encode(part)
 }
 
-/// A token that nobody signed.
 pub fn unsigned(header: &Value, claims: &Value) -> String {
     format!("{}.{}.", encoded(&header.to_string()), encoded(&claims.to_string()))
 }
 
-/// The two numbers of a DER sequence, without zeros in front.
+/// The two integers of a DER sequence, without leading zeros.
 fn integers(der: &[u8]) -> [Vec<u8>; 2] {
     fn next(rest: &mut &[u8]) -> Vec<u8> {
         let [_, first, ..] = **rest else { panic!("cut") };
@@ -140,7 +132,7 @@ fn integers(der: &[u8]) -> [Vec<u8>; 2] {
         *rest = &rest[head + octets..];
         value[value.iter().take_while(|octet| **octet == 0).count()..].to_vec()
     }
-    // The contents of the sequence begin like a number with both in it; none of its octets in front is zero.
+    // The sequence has the same structure as an integer, and its content does not start with a zero.
     let both = next(&mut &der[..]);
     let mut rest = &both[..];
     [next(&mut rest), next(&mut rest)]

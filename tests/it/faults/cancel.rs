@@ -1,5 +1,4 @@
-//! Clients that leave in the middle of a write: what was begun is whole or not there, and nothing is
-//! held for them.
+//! Clients that disconnect during a write: the write happens completely or not at all, and holds no permit.
 
 use std::time::{Duration, Instant};
 
@@ -11,15 +10,14 @@ use super::stuck::Served;
 
 const QUEUE: usize = 16;
 
-/// Sends a request and closes the connection after a while, in the middle of it or after its end.
+/// Sends a request and closes the connection after `after`, during the request or after its end.
 async fn leave(served: &Served, path: &str, body: Value, after: Duration) {
-    // A connection of its own: closing it is what the server sees.
+    // A connection per request, so that the server sees it close.
     let connection = reqwest::Client::builder().no_proxy().pool_max_idle_per_host(0).build().unwrap();
     let request = served.client.request("POST", path).json(&body).build().unwrap();
     let _ = tokio::time::timeout(after, connection.execute(request)).await;
 }
 
-/// The data of a list.
 async fn keys(served: &Served, path: &str) -> Vec<String> {
     serde_json::from_value(served.client.list(path).await.body["data"]["keys"].clone()).unwrap_or_default()
 }
@@ -31,7 +29,7 @@ async fn clients_that_leave_cost_no_place_and_leave_nothing_half_done() {
     for round in 0..24u32 {
         let issued = served.post("pki/issue/web", json!({ "common_name": "a.test" })).await;
         let serial = issued.body["data"]["serial_number"].as_str().unwrap().to_owned();
-        // In some rounds the store hangs while they leave, in some it goes on meanwhile.
+        // The store hangs in two of three rounds.
         let hold = (round % 3 != 0).then(|| served.hold());
         let after = Duration::from_micros(u64::from(round) * 700);
         let policy = json!({ "policy": format!("path \"x{round}\" {{ capabilities = [\"read\"] }}") });
@@ -49,20 +47,19 @@ async fn clients_that_leave_cost_no_place_and_leave_nothing_half_done() {
         served.wait_for_queue(0).await;
         revoked.push(serial);
     }
-    // The actors live, and whoever waits is answered.
     for serial in &revoked {
         served.post("pki/revoke", json!({ "serial_number": serial })).await;
     }
     let role = json!({ "key_type": "ec" });
     served.post("pki/roles/stayed", role).await;
     assert_eq!(keys(&served, "pki/certs/revoked").await.len(), revoked.len());
-    // What a mount's table entry names is open: it takes a role.
+    // A mount in the table is open: it accepts a role.
     for mount in served.client.get("sys/mounts").await.body["data"].as_object().unwrap().keys() {
         if mount.starts_with("left") {
             served.post(&format!("{mount}roles/web"), json!({ "key_type": "ec" })).await;
         }
     }
-    // Every place is free: as many writes as the queue holds wait together, and all of them are done.
+    // Every permit is free: as many writes as the queue holds can wait, and all succeed.
     let hold = served.hold();
     let client = served.client.clone();
     let all = actix_web::rt::spawn(async move {
@@ -75,7 +72,7 @@ async fn clients_that_leave_cost_no_place_and_leave_nothing_half_done() {
     served.stop();
 }
 
-/// Writes whose effect can be read: path, body, where it is read, what is there then.
+/// Writes with a visible effect: path, body, the path to read, and a text found there.
 fn writes() -> [(&'static str, Value, &'static str, &'static str); 6] {
     let policy = json!({ "policy": "path \"x\" { capabilities = [\"read\"] }" });
     [
@@ -96,7 +93,7 @@ async fn wait_until_served(served: &Served, read: &str, shows: &str) {
     }
 }
 
-/// The writer left while its commit was under way: what is stored is served all the same.
+/// The client disconnects while its commit runs: the stored change is served.
 #[actix_web::test]
 async fn what_a_client_that_left_has_written_is_served() {
     let served = Served::start(QUEUE).await;
@@ -113,7 +110,7 @@ async fn what_a_client_that_left_has_written_is_served() {
     served.stop();
 }
 
-/// The same for a writer that was told that it took too long.
+/// The same after a request timeout.
 #[actix_web::test]
 async fn what_a_request_that_took_too_long_has_written_is_served() {
     let served = Served::configured("max_request_duration = \"1s\"\n").await;

@@ -1,4 +1,4 @@
-//! CRLs whose record was stored and the builder was not told.
+//! CRLs after store faults: commits that were stored although they failed, and failed reads.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::double::{Fault, Faults};
 use crate::support::{Answer, App};
 use crate::v1::pki::mount::Pki;
 
-/// A request whose first commit is stored without an answer.
+/// Sends a request whose first PKI commit is stored but reported as failed.
 async fn unanswered(pki: &Pki, faults: &Faults, fault: Fault, ask: impl AsyncFn() -> Answer) {
     faults.arm_next("commit (pki)", fault);
     let answer = ask().await;
@@ -32,7 +32,7 @@ async fn a_delta_list_that_is_taken_over_while_entries_move_loses_none_of_the_co
         leaf.serial()
     };
     let mut complete = [revoked("root").await, revoked("other").await];
-    // An entry that another default issuer takes along.
+    // A deleted issuer's entry moves to the CRL of the next default issuer.
     let orphan = revoked("third").await;
     assert_eq!(pki.app.client.delete("pki/issuer/third").await.status, 200);
     pki.post("config/crl", json!({ "auto_rebuild": true, "enable_delta": true })).await;
@@ -52,7 +52,7 @@ async fn a_delta_list_that_is_taken_over_while_entries_move_loses_none_of_the_co
     pki.stop().await;
 }
 
-/// The build at the end of tidy reads everything anew; here it cannot, and the next one does it.
+/// The build at the end of tidy reads all revocations; here a read fails, and the next build repeats it.
 #[actix_web::test]
 async fn entries_move_to_another_default_issuer_after_a_read_that_failed() {
     let faults = Arc::new(Faults::default());
@@ -85,7 +85,7 @@ async fn entries_move_to_another_default_issuer_after_a_read_that_failed() {
             assert!(started.elapsed() < Duration::from_secs(20), "tidy does not end");
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
-        // What ends is put on a list once more before it goes: that read is an earlier one.
+        // Stops once the failed read follows the removal: an earlier build lists ended certificates a last time.
         if faults.disarm().is_some() && !stored().await.contains(&ended) {
             break;
         }
@@ -100,7 +100,7 @@ async fn entries_move_to_another_default_issuer_after_a_read_that_failed() {
     pki.stop().await;
 }
 
-/// Revocations are read ten thousand at a time.
+/// Revocations are read in pages of ten thousand.
 #[actix_web::test]
 async fn a_read_that_fails_half_way_loses_nothing() {
     const MANY: i64 = 10_050;

@@ -1,4 +1,4 @@
-//! Stored documents that open and mean nothing to this program: a start that reads one names it.
+//! Stored documents that decrypt but cannot be parsed: a start that reads one names it in its error.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use signet::pki::store::PkiWrite;
 use super::double::Faults;
 use crate::support::{App, NO_MODULE};
 
-/// A body of another shape. An error that quotes it would show a secret of a real one.
+/// A body of the wrong type. An error that quotes it would disclose the secret of a real body.
 const BODY: &[u8] = b"\"sesame\"";
 
-/// Documents that a start does not need.
+/// Documents that are not read at start.
 const NOT_READ: [&str; 5] =
     ["config mount-moves", "config mount-order", "config root-token/", "config server", "role-id "];
 
@@ -25,7 +25,6 @@ async fn write(faults: &Faults, document: &Document, body: &[u8]) {
     faults.real().pki.commit(vec![PkiWrite::Document(write)]).await.unwrap();
 }
 
-/// A server with a document of every kind.
 async fn furnished(faults: &Arc<Faults>) -> App {
     let app = App::builder().postgres().faults(faults).start().await;
     let library =

@@ -1,4 +1,4 @@
-//! A store that fails on demand: the real one, with a script in front of it.
+//! A store that fails on demand: a script in front of the real store.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,37 +22,32 @@ use signet::storage::Stores;
 use signet::x509::serial::Serial;
 use tokio::sync::Notify;
 
-/// How a call fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It does nothing.
     Before,
-    /// What it writes is stored, and the caller is not told.
+    /// The write is stored, but the call fails.
     After,
-    /// As `After`, and every later call does nothing.
+    /// Like `After`, and every later call does nothing.
     Outage,
 }
 
-/// The call that failed first.
 #[derive(Debug)]
 pub struct Met {
     pub call: &'static str,
-    /// Commits of the same request that went well before it.
+    /// Commits of the same request that succeeded before it.
     pub commits: usize,
 }
 
 #[derive(Default)]
 struct Script {
-    /// Which call fails, counted from 1, and how; `None` lets all pass uncounted.
+    /// The number of the failing call, counted from 1, and its fault; `None` lets all calls pass.
     plan: Option<(usize, Fault)>,
-    /// Calls of other names are not counted: they are work of the server's own. `None`: all are.
+    /// Only these calls are counted; `None` counts all. The server's background work makes others.
     only: Option<BTreeSet<&'static str>>,
     calls: usize,
     commits: usize,
     met: Option<Met>,
-    /// Calls of this name wait until they are let go.
     held: Option<(&'static str, Arc<Notify>)>,
-    /// One of them has come.
     holds: bool,
 }
 
@@ -62,18 +57,14 @@ enum Verdict {
     Forget,
 }
 
-/// The script of one server's store.
 #[derive(Default)]
 pub struct Faults {
     script: Mutex<Script>,
     real: OnceLock<Stores>,
-    /// How often each was called.
     calls: Mutex<HashMap<&'static str, usize>>,
-    /// Calls that have not ended.
     under_way: Arc<AtomicUsize>,
 }
 
-/// A call, until it ends or is given up.
 struct UnderWay(Arc<AtomicUsize>);
 
 impl Drop for UnderWay {
@@ -83,7 +74,7 @@ impl Drop for UnderWay {
 }
 
 impl Faults {
-    /// Stands between a server's domains and its store.
+    /// Wraps a server's stores.
     pub fn between(self: &Arc<Self>, stores: Stores) -> Stores {
         let between = Arc::new(Double(Arc::clone(self)));
         let (changes, projects) = (stores.changes.clone(), Arc::clone(&stores.projects));
@@ -100,62 +91,54 @@ impl Faults {
         }
     }
 
-    /// The store itself.
     pub fn real(&self) -> &Stores {
         self.real.get().unwrap()
     }
 
-    /// From now on calls are counted, and the `n`th fails.
     pub fn arm(&self, n: usize, fault: Fault) {
         *self.script.lock().unwrap() = Script { plan: Some((n, fault)), ..Script::default() };
     }
 
-    /// As [`Faults::arm`], but of calls of these names alone.
+    /// Like [`Faults::arm`], counting calls of these names only.
     pub fn arm_among(&self, names: &BTreeSet<&'static str>, n: usize, fault: Fault) {
         *self.script.lock().unwrap() =
             Script { plan: Some((n, fault)), only: Some(names.clone()), ..Script::default() };
     }
 
-    /// The next call of this name fails, whatever else the server does by itself meanwhile.
+    /// The next call of this name fails; background work of the server does not count.
     pub fn arm_next(&self, call: &'static str, fault: Fault) {
         self.arm_among(&BTreeSet::from([call]), 1, fault);
     }
 
-    /// How often calls of each name were made so far.
     pub fn counts(&self) -> HashMap<&'static str, usize> {
         self.calls.lock().unwrap().clone()
     }
 
-    /// How often calls of this name were made so far.
     pub fn calls(&self, call: &str) -> usize {
         self.calls.lock().unwrap().get(call).copied().unwrap_or_default()
     }
 
-    /// How many calls have not ended.
     pub fn under_way(&self) -> usize {
         self.under_way.load(Ordering::SeqCst)
     }
 
-    /// Takes note of a call.
     fn enter(&self, call: &'static str) -> UnderWay {
         *self.calls.lock().unwrap().entry(call).or_default() += 1;
         self.under_way.fetch_add(1, Ordering::SeqCst);
         UnderWay(Arc::clone(&self.under_way))
     }
 
-    /// Whether the call that was to fail has come.
     pub fn has_met(&self) -> bool {
         self.script.lock().unwrap().met.is_some()
     }
 
-    /// From now on calls of this name wait, until the returned one is told.
+    /// Holds calls of this name from now on, until the returned object is notified.
     pub fn hold(&self, call: &'static str) -> Arc<Notify> {
         let go = Arc::new(Notify::new());
         self.script.lock().unwrap().held = Some((call, Arc::clone(&go)));
         go
     }
 
-    /// Whether a call waits, or has waited.
     pub fn holds(&self) -> bool {
         self.script.lock().unwrap().holds
     }
@@ -167,7 +150,7 @@ impl Faults {
         go
     }
 
-    /// All is well again. What failed, if it came to that.
+    /// Ends the faults, and returns the call that failed.
     pub fn disarm(&self) -> Option<Met> {
         std::mem::take(&mut *self.script.lock().unwrap()).met
     }
@@ -193,7 +176,6 @@ impl Faults {
     }
 }
 
-/// The store as the domains see it.
 struct Double(Arc<Faults>);
 
 fn failed() -> Error {
@@ -235,12 +217,12 @@ impl AuthStore for Double {
         self.call("commit (auth)", |s| s.auth.commit(unit))
     }
 
-    /// No storage is asked.
+    /// Uses no storage.
     fn writes_fail(&self) -> bool {
         self.0.real().auth.writes_fail()
     }
 
-    /// No part of any request: it always passes.
+    /// A background job, which never fails.
     fn try_writing(&self) -> BoxFuture<'static, Result<()>> {
         self.0.real().auth.try_writing()
     }
@@ -269,7 +251,7 @@ impl AuthStore for Double {
         self.call("tokens", |s| s.auth.tokens(after, limit))
     }
 
-    /// No storage is asked.
+    /// Uses no storage.
     fn seal(&self, what: &'static str, plain: Vec<u8>) -> Result<Vec<u8>> {
         self.0.real().auth.seal(what, plain)
     }
@@ -314,12 +296,12 @@ impl AuthStore for Double {
         self.call("secret id role", |s| s.auth.secret_id_role_stands(mount, role))
     }
 
-    /// No part of any request: it always passes.
+    /// A background job, which never fails.
     fn sweep_secret_ids(&self, now: Time, limit: u32) -> BoxFuture<'static, Result<u32>> {
         self.0.real().auth.sweep_secret_ids(now, limit)
     }
 
-    /// No part of any request: it always passes.
+    /// A background job, which never fails.
     fn sweep_tokens(&self, now: Time, limit: u32) -> BoxFuture<'static, Result<Revoked>> {
         self.0.real().auth.sweep_tokens(now, limit)
     }
@@ -405,7 +387,7 @@ impl PkiStore for Double {
         self.call("lease ids", |s| s.pki.lease_ids(range, limit))
     }
 
-    /// The sweep in the background asks for all of them: that always passes.
+    /// With an empty `after` the caller is the background sweep, which never fails.
     fn ending_leases(&self, after: String, below: String, limit: u32) -> BoxFuture<'static, Result<Vec<LeaseRow>>> {
         if after.is_empty() {
             return self.0.real().pki.ending_leases(after, below, limit);
@@ -413,12 +395,12 @@ impl PkiStore for Double {
         self.call("ending leases", |s| s.pki.ending_leases(after, below, limit))
     }
 
-    /// No part of any request: it always passes.
+    /// A background job, which never fails.
     fn mark_ended(&self, limit: u32) -> BoxFuture<'static, Result<u32>> {
         self.0.real().pki.mark_ended(limit)
     }
 
-    /// No part of any request: it always passes.
+    /// A background job, which never fails.
     fn sweep_leases(&self, now: i64, limit: u32) -> BoxFuture<'static, Result<u32>> {
         self.0.real().pki.sweep_leases(now, limit)
     }

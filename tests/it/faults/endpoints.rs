@@ -1,5 +1,5 @@
-//! Every endpoint, with each call to the store failing in turn: a 503 that changed nothing, or a change
-//! that is stored whole; and the same request again succeeds.
+//! Every endpoint, with one of its store calls failing at a time: either a 503 that changed nothing, or a completely
+//! stored change. The same request then succeeds.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,14 +13,16 @@ use super::requests::{Afterwards, Ask, lease, request};
 use super::stage::{Changes, Stage, assert_counted, changes};
 use crate::support::{Answer, send};
 
-/// More calls than any request makes.
+/// More store calls than any request makes.
 const MOST: usize = 40;
 
-/// Routes with tests of their own: `sys/health` is about the store itself, remembers what it found for a
-/// second, and keeps its own body; the end of a lease is two commits, and what the first one leaves is
-/// carried on in the background, as each tidy is; OCSP has its own form of answers; a queue that is always empty
-/// asks no store; the data keys are looked after in the background, too, so calls for them are not counted; who was
-/// granted the metrics gets them while the store is away.
+/// Routes with tests of their own:
+/// - `sys/health` reports on the store itself, is cached for a second and has its own body.
+/// - The end of a lease is two commits; the rest continues in the background, as each tidy does.
+/// - OCSP has its own response format.
+/// - The revocation queue is always empty and reads no store.
+/// - Data keys are also maintained in the background, so their calls are not counted.
+/// - Metrics remain available to authorized callers while the store is unavailable.
 const ASIDE: [(&str, &str); 18] = [
     ("pki", "certs/revocation-queue"),
     ("system", "health"),
@@ -54,13 +56,12 @@ async fn ask(stage: &Stage, operation: Operation, ask: &Ask) -> Answer {
     }
 }
 
-/// That it is the answer of a server whose store fails.
 pub fn assert_unavailable(answer: &Answer, what: &str) {
     assert_eq!(answer.status, 503, "{what}: {}", answer.text);
     assert_eq!(answer.header("retry-after"), "1", "{what}");
     assert_eq!(answer.header("content-type"), "application/json", "{what}");
     assert!(!answer.error().is_empty(), "{what}: {}", answer.text);
-    // What the sender did wrong besides may stand there too.
+    // Warnings about the request are permitted, too.
     let expected = |name: &String| matches!(&name[..], "errors" | "warnings");
     assert!(answer.body.as_object().unwrap().keys().all(expected), "{what}: {}", answer.text);
 }
@@ -70,15 +71,14 @@ fn assert_status(answer: &Answer, wanted: u16, what: &str) {
     assert!(fits, "{what}: {} {}", answer.status, answer.text);
 }
 
-/// One route under test.
 struct Walk<'a> {
     stage: &'a Stage,
     kind: &'static str,
     operation: Operation,
     pattern: &'static str,
-    /// What the request changes when nothing fails.
+    /// The changes without a fault.
     whole: Changes,
-    /// The calls that it makes then, and whatever the server does by itself meanwhile.
+    /// The names of the calls without a fault, those of background work included.
     calls: BTreeSet<&'static str>,
 }
 
@@ -91,7 +91,6 @@ impl Walk<'_> {
         ask
     }
 
-    /// The request with the `n`th call failing; whether there was such a call.
     async fn step(&self, n: usize, fault: Fault) -> bool {
         let stage = self.stage;
         let wanted = self.prepared().await;
@@ -115,7 +114,7 @@ impl Walk<'_> {
         true
     }
 
-    /// Whether the change is stored, which fits the answer.
+    /// Checks that the response fits the changes. Returns `true` if the change is stored.
     fn judge(&self, ask: &Ask, answer: &Answer, met: &Met, fault: Fault, changed: &Changes, what: &str) -> bool {
         if met.commits == 0 {
             assert_unavailable(answer, what);
@@ -145,7 +144,7 @@ impl Walk<'_> {
     }
 }
 
-/// Every route of this kind that `of` takes, each with a server of its own; the calls that failed.
+/// Tests every route of a mount type whose operation passes `of`, each on its own server. Counts failed calls by route.
 async fn walk(kind: &'static str, of: impl Fn(Operation) -> bool) -> BTreeMap<String, usize> {
     let mut failed = BTreeMap::new();
     let routes =
@@ -181,7 +180,7 @@ fn reads(operation: Operation) -> bool {
 #[actix_web::test]
 async fn system_routes_answer_503_and_leave_nothing_half_done() {
     let failed = walk("system", |_| true).await;
-    // Found out: the caller, the policies, the write.
+    // Three calls with three faults each: the caller, the policies, the write.
     assert_eq!(failed["update policies/acl/*name"], 9, "{failed:?}");
     assert_eq!(failed["read seal-status"], 0);
 }
@@ -189,7 +188,7 @@ async fn system_routes_answer_503_and_leave_nothing_half_done() {
 #[actix_web::test]
 async fn token_routes_answer_503_and_leave_nothing_half_done() {
     let failed = walk("token", |_| true).await;
-    // The caller, the parent as it is now, the write.
+    // The caller, the parent's current state, the write.
     assert_eq!(failed["update create"], 9, "{failed:?}");
 }
 
@@ -209,37 +208,33 @@ async fn approle_routes_answer_503_and_leave_nothing_half_done() {
     let failed = walk("approle", |_| true).await;
     // The secret id, the entity, the token.
     assert_eq!(failed["update login"], 9, "{failed:?}");
-    // The caller, the write.
     assert_eq!(failed["update role/:login_role"], 6, "{failed:?}");
 }
 
 #[actix_web::test]
 async fn jwt_routes_answer_503_and_leave_nothing_half_done() {
     let failed = walk("jwt", |_| true).await;
-    // The entity, the token: a key of the configuration is at hand.
+    // The entity and the token; the configured key is in memory.
     assert_eq!(failed["update login"], 6, "{failed:?}");
-    // The caller, the write.
     assert_eq!([failed["update config"], failed["update role/:login_role"]], [6, 6], "{failed:?}");
 }
 
 #[actix_web::test]
 async fn cloudb_routes_answer_503_and_leave_nothing_half_done() {
     let failed = walk("cloudb", |_| true).await;
-    // The caller, the write.
     assert_eq!([failed["update config"], failed["update role/:login_role"]], [6, 6], "{failed:?}");
 }
 
 #[actix_web::test]
 async fn cubbyhole_routes_answer_503_and_leave_nothing_half_done() {
     let failed = walk("cubbyhole", |_| true).await;
-    // The caller, the entry.
     assert_eq!(failed["update *path"], 6, "{failed:?}");
 }
 
 #[actix_web::test]
 async fn identity_routes_answer_503_and_leave_nothing_half_done() {
     let failed = walk("identity", |_| true).await;
-    // The caller, whoever has the name, the write.
+    // The caller, the entity with the name, the write.
     assert_eq!(failed["update entity"], 9, "{failed:?}");
 }
 
@@ -288,7 +283,7 @@ async fn a_lease_whose_revocation_failed_half_way_is_revoked_by_the_next_try() {
         }
     }
     assert!(failed > 60, "{failed} calls failed");
-    // Every certificate with a lease is revoked, and nothing is left of the leases.
+    // Every certificate with a lease is revoked, and no lease is left.
     let serials = client.list("pki/certs").await.body["data"]["keys"].as_array().unwrap().len();
     let revoked = client.list("pki/certs/revoked").await.body["data"]["keys"].as_array().unwrap().len();
     assert_eq!(revoked, serials - 1, "all but the root");
@@ -297,7 +292,7 @@ async fn a_lease_whose_revocation_failed_half_way_is_revoked_by_the_next_try() {
     stage.app.stop().await;
 }
 
-/// A write is stored and nobody could be told, nor could the server read since.
+/// A write is stored, but its commit fails and the server cannot read the result.
 #[actix_web::test]
 async fn what_was_stored_unnoticed_is_served_as_soon_as_the_store_answers() {
     let stage = Stage::with_authority().await;
@@ -322,7 +317,6 @@ async fn what_was_stored_unnoticed_is_served_as_soon_as_the_store_answers() {
     for (method, path, body) in requests {
         let before = stage.rows();
         stage.forget_tokens();
-        // The outage begins with the commit.
         let commit = if path.starts_with("pki/") { "commit (pki)" } else { "commit (auth)" };
         stage.faults.arm_next(commit, Fault::Outage);
         assert_unavailable(&send(client.request(method, path).json(&body)).await, path);
@@ -340,7 +334,6 @@ async fn what_was_stored_unnoticed_is_served_as_soon_as_the_store_answers() {
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         }
     }
-    // The issuer that came unseen has its CRL.
     while client.get("pki/issuer/other/crl").await.status != 200 {
         assert!(started.elapsed() < std::time::Duration::from_secs(20));
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;

@@ -1,4 +1,4 @@
-//! OCSP while the store fails: an answer in its own form, that says to come back.
+//! OCSP with a failing store: the response is `tryLater`.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ async fn a_store_that_fails_is_try_later_and_the_next_request_is_answered() {
         assert_eq!(reply.header("retry-after"), "1");
         assert_eq!(pki.ocsp(&der).await.statuses(), ["good"]);
     }
-    // What is there a moment ago needs no store.
+    // A recent response is served without the store.
     faults.arm_next("status", Fault::Outage);
     assert_eq!(pki.ocsp(&request(std::slice::from_ref(&id), None)).await.status, 200);
     assert!(faults.disarm().is_none());

@@ -1,5 +1,4 @@
-//! A database server that is gone or hangs: every request is answered in time, and all works again
-//! without a restart.
+//! A database server that stops or hangs: requests get responses in time, and the server recovers by itself.
 
 use std::time::{Duration, Instant};
 
@@ -9,12 +8,11 @@ use serde_json::{Value, json};
 use super::endpoints::assert_unavailable;
 use crate::support::{Answer, App, Client, send};
 
-/// The longest time that a request may take, as configured for these tests.
+/// The configured maximum duration of a request.
 const LONGEST: Duration = Duration::from_secs(2);
-/// For a machine that is busy with other tests; less than the store itself would wait.
+/// Tolerance for a busy machine, shorter than the store's own timeouts.
 const SLACK: Duration = Duration::from_secs(7);
 
-/// A server with a root and the roles `web` and `unstored`.
 async fn authority() -> App {
     let app = App::builder().postgres().settings(|s| s.max_duration = LONGEST).start().await;
     let role = |no_store: bool| json!({ "allow_any_name": true, "key_type": "ec", "ttl": "24h", "no_store": no_store });
@@ -29,18 +27,17 @@ async fn authority() -> App {
     app
 }
 
-/// A fresh certificate: serial and PEM.
 async fn issue(client: &Client, role: &str) -> (String, String) {
     let answer = client.post(&format!("pki/issue/{role}"), json!({ "common_name": "a.test" })).await;
     assert_eq!(answer.status, 200, "{}", answer.text);
     ["serial_number", "certificate"].map(|name| answer.body["data"][name].as_str().unwrap().to_owned()).into()
 }
 
-/// What a request of each sort needs, made while all is well.
+/// Data for one request of each sort, prepared before the outage.
 struct Needs {
     serial: String,
     csr: String,
-    /// Never used yet, so it is in no cache.
+    /// Has an unused token, which is in no cache.
     fresh: Client,
 }
 
@@ -51,7 +48,7 @@ async fn needs(app: &App) -> Needs {
     Needs { serial: issue(&app.client, "web").await.0, csr, fresh: app.with_policies(&["default"]).await }
 }
 
-/// Requests of each sort at once, with how long each took.
+/// Sends one request of each sort concurrently. Returns the responses with their durations.
 async fn each_sort(app: &App, needs: &Needs) -> Vec<(&'static str, Answer, Duration)> {
     let Needs { serial, csr, fresh } = needs;
     let client = &app.client;
@@ -76,7 +73,7 @@ async fn each_sort(app: &App, needs: &Needs) -> Vec<(&'static str, Answer, Durat
     .await
 }
 
-/// Waits until requests of each sort are answered as if nothing had been.
+/// Waits until requests of each sort succeed.
 async fn all_is_well(app: &App, needs: &Needs) {
     let started = Instant::now();
     loop {
@@ -90,7 +87,7 @@ async fn all_is_well(app: &App, needs: &Needs) {
     }
 }
 
-/// That it is a 503 that says when to come again.
+/// Asserts that this is a 503 with `Retry-After` that names no internals.
 fn assert_out(sort: &str, answer: &Answer) {
     match sort {
         "health" => assert_eq!((answer.status, answer.header("retry-after")), (503, "1"), "{}", answer.text),
@@ -105,7 +102,6 @@ async fn without_a_database_each_sort_of_request_is_503_and_what_is_in_memory_is
     let needs = needs(&app).await;
     let crl = app.client.get("pki/crl").await.text;
     app.database().out_of_reach(true);
-    // What health found last holds for a second.
     tokio::time::sleep(Duration::from_millis(1100)).await;
     for answers in join_all((0..3).map(|_| each_sort(&app, &needs))).await {
         for (sort, answer, took) in answers {
@@ -127,7 +123,7 @@ async fn a_database_that_hangs_holds_no_request_longer_than_it_may_take() {
     tokio::time::sleep(Duration::from_millis(1100)).await;
     for answers in join_all((0..5).map(|_| each_sort(&app, &needs))).await {
         for (sort, answer, took) in answers {
-            // The server makes new connections for reads, and those do not hang.
+            // The server opens new connections for reads, which do not hang.
             let may_read = matches!(sort, "token" | "certificate") && answer.status == 200;
             if !may_read {
                 assert_out(sort, &answer);
@@ -146,7 +142,7 @@ async fn a_hang_in_the_middle_of_commits_leaves_units_whole_or_not_there() {
     let client = &app.client;
     let mut acknowledged = Vec::new();
     for round in 0..6u64 {
-        // A certificate that is not stored here is recorded together with its revocation.
+        // A role with `no_store`: the certificate is stored together with its revocation.
         let brought = join_all((0..4).map(|_| issue(client, "unstored"))).await;
         let requests = brought.into_iter().map(|(serial, pem)| (serial, "pki/revoke", json!({ "certificate": pem })));
         let issues = (0..12).map(|_| (String::new(), "pki/issue/web", json!({ "common_name": "a.test" })));
@@ -159,7 +155,7 @@ async fn a_hang_in_the_middle_of_commits_leaves_units_whole_or_not_there() {
             tokio::time::sleep(Duration::from_millis(round * 2)).await;
             app.database().signal_connections("STOP");
             tokio::time::sleep(Duration::from_millis(200)).await;
-            // In some rounds the server process ends in the middle, in some it goes on.
+            // In every second round the backends are terminated, in the others they continue.
             if round % 2 == 0 {
                 app.database().end_connections();
             }

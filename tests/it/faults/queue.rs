@@ -1,4 +1,4 @@
-//! A full queue of writes: Busy before long, and every place comes back.
+//! A full commit queue: new writes get a 503 soon, and every slot becomes free again.
 
 use std::time::{Duration, Instant};
 
@@ -9,14 +9,14 @@ use super::endpoints::assert_unavailable;
 use super::stuck::Served;
 
 const QUEUE: usize = 4;
-/// How long such a refusal waits at least, so that it is not asked for thousands of times a second.
+/// Minimum delay of such a rejection, so that clients do not retry thousands of times a second.
 const PAUSE: Duration = Duration::from_millis(10);
 
 #[actix_web::test]
 async fn writes_beyond_the_queue_are_503_after_a_pause_and_every_place_comes_back() {
     let served = Served::start(QUEUE).await;
     for round in 1..=3 {
-        // Nobody answers these while the store hangs.
+        // These get no response while the store hangs.
         let hold = served.hold();
         let client = served.client.clone();
         let admitted = actix_web::rt::spawn(async move {
@@ -35,7 +35,7 @@ async fn writes_beyond_the_queue_are_503_after_a_pause_and_every_place_comes_bac
             assert_unavailable(answer, path);
         }
         assert!(asked.elapsed() >= PAUSE);
-        // Before any of the admitted ones could end.
+        // The rejections came before any admitted write could finish.
         assert!(!admitted.is_finished());
         let busy = served.metric("signet_commit_failures_total", "reason=\"busy\"").await;
         assert!(busy >= (round * requests.len()) as f64, "{busy}");
@@ -60,7 +60,7 @@ async fn health_says_503_while_the_store_hangs_and_200_after_it() {
         assert!(started.elapsed() < Duration::from_secs(15));
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    // Busy probers hold one place of the queue, and each has its answer while the store hangs.
+    // All concurrent health requests share one slot of the queue, and each gets a response while the store hangs.
     for answer in join_all((0..50).map(|_| health())).await {
         assert_eq!((answer.status, answer.header("retry-after")), (503, "1"));
         assert_eq!((&answer.body["initialized"], &answer.body["sealed"]), (&json!(true), &json!(false)));
@@ -72,7 +72,7 @@ async fn health_says_503_while_the_store_hangs_and_200_after_it() {
         assert!(started.elapsed() < Duration::from_secs(30));
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    // A probe that finds all well holds for a second: hundreds of questions make a few commits.
+    // A successful probe is cached for a second, so hundreds of health requests cause few commits.
     let commits = async || served.metric("signet_commit_seconds_count", "").await;
     let before = commits().await;
     for _ in 0..10 {

@@ -1,4 +1,4 @@
-//! For every route a well-formed request that succeeds, on a state made for it.
+//! A successful request for every route, with the state that it needs.
 
 use serde_json::{Value, json};
 use signet::auth::policy::Operation::{self, Delete, List, Patch, Read, Update};
@@ -8,32 +8,30 @@ use crate::directory::TokenKey;
 use crate::process::openssl;
 use crate::support::{NO_MODULE, send};
 
-/// What a store that fails after the request's change is stored means for the answer.
+/// The response if the store fails after the change of the request was stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Afterwards {
-    /// Nothing of the request is left to do then.
+    /// The request makes no call after its change.
     Done,
-    /// The CRLs that follow the change are built later: a warning says so.
+    /// A warning: the CRLs are built later.
     Warns,
-    /// The change is a fact and stays, but the answer promises more than the fact: 503, and the same
-    /// request again succeeds as soon as the promise can be kept.
+    /// 503: the change stays, but a success would promise more than the change. The same request succeeds later.
     Unanswered(&'static str),
-    /// As `Unanswered`, of a change that is stored in parts.
+    /// Like `Unanswered`, for a change that is stored in several commits.
     InParts(&'static str),
-    /// What follows is not waited for.
+    /// Success: the request does not wait for what follows.
     Unnoticed(&'static str),
 }
 
-/// A request, and what may come of it.
+/// A request and its expected results.
 pub struct Ask {
     pub path: String,
     pub body: Value,
-    /// Another token than root's.
     pub token: Option<String>,
-    /// The status when nothing fails; 0 is any success.
+    /// The status without a fault; 0 is any success.
     pub status: u16,
     pub afterwards: Afterwards,
-    /// The status of the same request when the first one was stored after all; 0 is any success.
+    /// The status of the same request after the first one was stored; 0 is any success.
     pub again: u16,
 }
 
@@ -59,18 +57,16 @@ impl Ask {
     }
 }
 
-/// A token with its accessor.
 async fn token(stage: &Stage) -> (String, String) {
     let made = stage.post("auth/token/create", json!({ "policies": ["default"], "ttl": "700h" })).await;
     ["client_token", "accessor"].map(|name| made.body["auth"][name].as_str().unwrap().to_owned()).into()
 }
 
-/// A managed key that never signs.
+/// A managed key without a usable module.
 fn managed_key() -> Value {
     json!({ "library": NO_MODULE, "token_label": "one", "key_label": "web", "mechanism": "0x1041", "pin": "4711" })
 }
 
-/// A fresh certificate with a lease; the lease's id.
 pub async fn lease(stage: &Stage) -> String {
     let role = json!({ "allow_any_name": true, "key_type": "ec", "ttl": "24h", "generate_lease": true });
     stage.post("pki/roles/leased", role).await;
@@ -78,7 +74,7 @@ pub async fn lease(stage: &Stage) -> String {
     answer.body["lease_id"].as_str().unwrap().to_owned()
 }
 
-/// `None` for a route that has no entry here.
+/// Prepares the request for a route; `None` if the route has no entry here.
 pub async fn request(stage: &Stage, kind: &str, operation: Operation, pattern: &str) -> Option<Ask> {
     match kind {
         "system" => system(stage, operation, pattern).await,
@@ -97,7 +93,7 @@ pub async fn request(stage: &Stage, kind: &str, operation: Operation, pattern: &
     }
 }
 
-/// The accessor of the one mount that names people here.
+/// The accessor of the mount of the aliases.
 async fn accessor(stage: &Stage) -> Value {
     stage.app.client.get("sys/auth").await.body["data"]["token/"]["accessor"].clone()
 }
@@ -105,7 +101,7 @@ async fn accessor(stage: &Stage) -> Value {
 async fn identity(stage: &Stage, operation: Operation, pattern: &str) -> Option<Ask> {
     let path = format!("identity/{pattern}");
     let body = json!({ "name": "bob", "policies": "default", "metadata": { "team": "red" } });
-    // New, and with it its alias.
+    // A new entity without its former alias.
     stage.app.client.delete("identity/entity/name/bob").await;
     stage.app.client.post("identity/entity", body.clone()).await;
     let entity = stage.app.client.get("identity/entity/name/bob").await.body["data"]["id"].clone();
@@ -212,14 +208,14 @@ async fn system(stage: &Stage, operation: Operation, pattern: &str) -> Option<As
             Ask::new("sys/auth/token/tune", json!({ "description": "after" }))
         }
         (Read, "audit") => Ask::read(path),
-        // Devices are a matter of the configuration, and the stage has none.
+        // Devices are configured, not created by requests; this server has none.
         (Update, "audit/*path") => Ask::new("sys/audit/file", json!({ "type": "file" })).status(400),
         (Delete, "audit/*path") => Ask::read("sys/audit/file").status(400),
         (Update, "audit-hash/*path") => Ask::new("sys/audit-hash/file", json!({ "input": "a" })).status(400),
         (Update, "remount") => {
             stage.app.client.delete("sys/mounts/moved").await;
             stage.app.client.post("sys/mounts/mover", json!({ "type": "pki" })).await;
-            // The last moves are on record from here on.
+            // Creates the record of recent moves.
             stage.post("sys/remount", json!({ "from": "mover", "to": "moving" })).await;
             Ask::new(path, json!({ "from": "moving", "to": "moved" })).again(400)
         }
@@ -234,11 +230,11 @@ async fn system(stage: &Stage, operation: Operation, pattern: &str) -> Option<As
         (Read, "rotate/config" | "rotate/keyring/config") => Ask::read(path),
         (Update, "rotate/config" | "rotate/keyring/config") => Ask::new(path, json!({ "interval": "48h" })),
         (Update, "rotate" | "rotate/keyring") => Ask::new(path, json!({})),
-        // Without the wish for a wrapped answer.
+        // Without the header for a wrapped response.
         (Update, "wrapping/wrap") => Ask::new(path, json!({ "a": 1 })).status(400),
         (Update, "wrapping/lookup") => Ask::new(path, json!({ "token": wrapped(stage).await })),
         (Read, "wrapping/lookup") => Ask { token: Some(wrapped(stage).await), ..Ask::read(path) },
-        // It was fetched with the first one.
+        // The first request used up the wrapping token.
         (Update, "wrapping/unwrap" | "wrapping/rewrap") => {
             Ask::new(path, json!({ "token": wrapped(stage).await })).again(400)
         }
@@ -258,7 +254,7 @@ async fn system(stage: &Stage, operation: Operation, pattern: &str) -> Option<As
             Ask::new(path, json!({ "accessor": token(stage).await.1, "method": "GET", "path": "pki/roles/web" }))
         }
         (_, pattern) if pattern.starts_with("quotas/") => {
-            // All quotas are one document, which is there from now on.
+            // All quotas are one document: this one creates it.
             stage.post("sys/quotas/rate-limit/seldom", json!({ "path": "pki/roles", "rate": 1000 })).await;
             return quotas(stage, operation, pattern).await;
         }
@@ -289,7 +285,7 @@ async fn system(stage: &Stage, operation: Operation, pattern: &str) -> Option<As
             stage.post("sys/managed-keys/pkcs11/gone", managed_key()).await;
             Ask::read("sys/managed-keys/pkcs11/gone")
         }
-        // There is no module that could sign.
+        // No module can sign.
         (Update, "managed-keys/:backend/:managed_key/test/sign") => {
             stage.post("sys/managed-keys/pkcs11/hsm", managed_key()).await;
             Ask::new("sys/managed-keys/pkcs11/hsm/test/sign", json!({})).status(503)
@@ -303,7 +299,6 @@ async fn system(stage: &Stage, operation: Operation, pattern: &str) -> Option<As
     })
 }
 
-/// A wrapped answer; the token that it is fetched with.
 pub async fn wrapped(stage: &Stage) -> String {
     let request = stage.app.client.request("POST", "sys/wrapping/wrap").header("X-Service-Wrap-TTL", "700h");
     let answer = send(request.json(&json!({ "a": 1 }))).await;
@@ -370,13 +365,13 @@ async fn tokens(stage: &Stage, operation: Operation, pattern: &str) -> Option<As
             Ask::new(path, json!({ "accessor": accessor }))
         }
         (Update, "renew-self") => Ask { token: Some(token), ..Ask::new(path, json!({})) },
-        // The token that asks again is no more.
+        // The retry's token is revoked.
         (Update, "revoke-self") => Ask { token: Some(token), again: 403, ..Ask::new(path, json!({})) },
         _ => return None,
     })
 }
 
-/// A role `web` of `approle`, with the secret id `chosen`, and a fresh one: its text and its accessor.
+/// Creates an `approle` role `web`, and returns a new secret id and its accessor.
 async fn approle_role(stage: &Stage) -> (String, String) {
     stage.app.client.post("sys/auth/approle", json!({ "type": "approle" })).await;
     stage.post("auth/approle/role/web", json!({ "role_id": "web-id", "token_policies": "default" })).await;
@@ -390,7 +385,7 @@ async fn approle(stage: &Stage, operation: Operation, pattern: &str) -> Option<A
     let part = pattern.strip_prefix("role/:login_role/");
     Some(match (operation, part.unwrap_or(pattern)) {
         (Update, "login") => {
-            // The first one makes the entity, too.
+            // The first login also creates the entity.
             let login = json!({ "role_id": "web-id", "secret_id": secret_id });
             stage.post(&path, login.clone()).await;
             Ask::new(path, login)
@@ -428,7 +423,8 @@ async fn approle(stage: &Stage, operation: Operation, pattern: &str) -> Option<A
     })
 }
 
-/// A method `cloudb` with a configuration and a role `web`. Where the directory would be asked it has none: nobody is.
+/// A `cloudb` method with a configuration and a role `web`. Requests that would call the directory run without the
+/// configuration.
 async fn cloudb(stage: &Stage, operation: Operation, pattern: &str) -> Option<Ask> {
     let config = json!({ "tenant_id": "tenant.test", "resource": "https://management.azure.com/",
         "client_id": "app", "client_secret": "hunter2" });
@@ -464,7 +460,7 @@ async fn cloudb(stage: &Stage, operation: Operation, pattern: &str) -> Option<As
     })
 }
 
-/// A method `jwt` with the key of [`TokenKey::fixed`] and a role `web`.
+/// A `jwt` method with the key of [`TokenKey::fixed`] and a role `web`.
 async fn jwt(stage: &Stage, operation: Operation, pattern: &str) -> Option<Ask> {
     let key = TokenKey::fixed();
     let config = json!({ "jwt_validation_pubkeys": [key.pem()], "bound_issuer": "https://issuer.test" });
@@ -479,11 +475,11 @@ async fn jwt(stage: &Stage, operation: Operation, pattern: &str) -> Option<Ask> 
             Ask::new(path, json!({ "default_role": "web", "bound_issuer": "https://issuer.test" }))
         }
         (Update, "login") => {
-            // Until the year 2100, so that it is the same in every run.
+            // Valid until 2100, so that the token is the same in every run.
             let (issuer, end) = ("https://issuer.test", 4_102_444_800_u64);
             let claims = json!({ "iss": issuer, "aud": "signet", "sub": "b", "iat": 1_700_000_000, "exp": end });
             let login = json!({ "role": "web", "jwt": key.token(&claims) });
-            // The first one makes the entity, too.
+            // The first login also creates the entity.
             stage.post(&path, login.clone()).await;
             Ask::new(path, login)
         }
@@ -500,7 +496,7 @@ async fn jwt(stage: &Stage, operation: Operation, pattern: &str) -> Option<Ask> 
     })
 }
 
-/// A path of an ACME directory, which there is none of.
+/// A path of the ACME directory, which does not exist.
 fn acme(pattern: &str) -> Ask {
     let segment = |segment: &str| segment.trim_start_matches([':', '*']).to_owned();
     let path: Vec<String> = pattern.split('/').map(segment).collect();
@@ -591,11 +587,10 @@ async fn pki_read(stage: &Stage, pattern: &str) -> Option<Ask> {
     Some(Ask::read(format!("pki/{}", path.replace(":serial", &serial))))
 }
 
-/// Arguments of openssl for something about a new key, which is not kept.
+/// Arguments of openssl that create a new key and discard it.
 const NEW_KEY: [&str; 8] =
     ["req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", "/dev/null"];
 
-/// Every issuer but `root` is gone, and that one is the default.
 async fn one_issuer(stage: &Stage) {
     let issuers = stage.app.client.list("pki/issuers").await;
     let info = issuers.body["data"]["key_info"].as_object().cloned().unwrap_or_default();
@@ -609,7 +604,7 @@ async fn one_issuer(stage: &Stage) {
     stage.post("pki/config/issuers", json!({ "default": "root" })).await;
 }
 
-/// As [`one_issuer`], and another one beside it named `next`.
+/// Like [`one_issuer`], with a second issuer `next`.
 async fn two_issuers(stage: &Stage) {
     one_issuer(stage).await;
     stage.post("pki/root/rotate/internal", json!({ "common_name": "Next", "key_type": "ec" })).await;
@@ -651,7 +646,7 @@ async fn pki_write(stage: &Stage, operation: Operation, pattern: &str) -> Option
             let root = openssl(&stage.folder(), &[&NEW_KEY[..], &["-x509", "-subj", "/CN=Other Root"]].concat());
             Ask::new(path, json!({ "certificate": root }))
         }
-        // With the entry of the list of compromised keys, which is in the same commit.
+        // The same commit adds the key to the list of compromised keys.
         (Update, "revoke") => {
             Ask::new(path, json!({ "serial_number": stage.issue().await, "reason": "keyCompromise" }))
                 .afterwards(Afterwards::Unanswered("a 200 promises that the CRL lists the serial"))
@@ -680,7 +675,7 @@ async fn pki_write(stage: &Stage, operation: Operation, pattern: &str) -> Option
             Ask::new(path, json!({ field: root })).afterwards(Afterwards::Warns)
         }
         (Update, "issuers/import/crl") => {
-            // The list of an authority that comes back from elsewhere.
+            // The CRL of a CA that was operated elsewhere.
             one_issuer(stage).await;
             let entries = json!([{ "serial_number": "0a:0b:0c", "revocation_time": 1_700_000_000 }]);
             let list = json!({ "revoked_certs": entries, "crl_number": 77, "next_update": "24h" });
@@ -710,7 +705,6 @@ async fn pki_write(stage: &Stage, operation: Operation, pattern: &str) -> Option
             stage.post(&path, json!({ "interval_duration": "10h" })).await;
             Ask::new(path, json!({ "interval_duration": "11h" }))
         }
-        // Nothing is under way.
         (Update, "tidy-cancel") => Ask::new(path, json!({})),
         (Update, "config/external-policy") => {
             stage.post(&path, json!({ "timeout": "10s" })).await;

@@ -1,5 +1,4 @@
-//! A server over a store that fails on demand, and everything that can be seen of its state: the rows of
-//! its database, and the views that it serves from.
+//! A server over a store that fails on demand, and access to its database rows and its in-memory views.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -25,14 +24,13 @@ use crate::support::{Answer, App, Builder, no_module};
 use crate::v1::pki::external_policy::engine::{Engine, Reply, Template, consent_to};
 use crate::v1::pki::external_policy::settings;
 
-/// The rows of every table but `crl`: CRLs are made from the others, by whoever needs them next.
+/// The rows of every table except `crl`: CRLs are derived from the others on demand.
 pub type Rows = BTreeMap<String, BTreeSet<String>>;
 
-/// How many rows of each table went and came.
+/// Removed and added rows by table.
 pub type Changes = BTreeMap<String, (usize, usize)>;
 
-/// All rows of the embedded database in this folder. Rows of dropped mounts, which go in small steps
-/// afterwards, are gone already.
+/// All rows of the embedded database. Waits until the rows of dropped mounts, removed in small steps, are gone.
 pub fn rows(folder: &Path) -> Rows {
     let db = Connection::open_with_flags(folder.join("signet.db"), OpenFlags::SQLITE_OPEN_READ_ONLY).unwrap();
     db.busy_timeout(Duration::from_secs(10)).unwrap();
@@ -56,7 +54,6 @@ fn rows_of(db: &Connection, table: &str) -> BTreeSet<String> {
     all.query_map([], cells).unwrap().map(Result::unwrap).collect()
 }
 
-/// What changed from one moment to another.
 pub fn changes(before: &Rows, after: &Rows) -> Changes {
     let of = |(table, before): (&String, &BTreeSet<String>)| {
         let after = &after[table];
@@ -66,7 +63,6 @@ pub fn changes(before: &Rows, after: &Rows) -> Changes {
     before.iter().filter_map(of).collect()
 }
 
-/// That the counters are what a full count finds.
 pub fn assert_counters(folder: &Path) {
     let db = Connection::open_with_flags(folder.join("signet.db"), OpenFlags::SQLITE_OPEN_READ_ONLY).unwrap();
     let pair = |sql: &str| db.query_row(sql, [], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?))).unwrap();
@@ -75,7 +71,7 @@ pub fn assert_counters(folder: &Path) {
     assert_eq!(counted, found, "counters and rows");
 }
 
-/// As [`assert_counters`], and no revocation is missing.
+/// Like [`assert_counters`]; also asserts that no revocation is missing.
 pub fn assert_counted(folder: &Path) {
     assert_counters(folder);
     let db = Connection::open_with_flags(folder.join("signet.db"), OpenFlags::SQLITE_OPEN_READ_ONLY).unwrap();
@@ -84,7 +80,6 @@ pub fn assert_counted(folder: &Path) {
     assert_eq!(highest, count, "revocations are numbered without a gap");
 }
 
-/// The server under test.
 pub struct Stage {
     pub app: App,
     pub faults: Arc<Faults>,
@@ -92,14 +87,14 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// With a clock that stands still, so that only what moves it makes a token be looked up again.
+    /// The clock is manual, so that a cached token expires only when the test moves the clock.
     pub async fn start() -> Self {
         let faults = Arc::new(Faults::default());
         let builder: Builder = App::builder().manual_clock(datetime!(2031-01-01 00:00 UTC)).faults(&faults);
         Self { app: builder.start().await, faults, policy: OnceCell::new() }
     }
 
-    /// As [`Stage::start`], with an issuer and a key named `root` and a role `web`.
+    /// Like [`Stage::start`], with an issuer and a key named `root` and a role `web`.
     pub async fn with_authority() -> Self {
         let stage = Self::start().await;
         let root = json!({ "common_name": "Root", "issuer_name": "root", "key_name": "root", "key_type": "ec",
@@ -110,14 +105,13 @@ impl Stage {
         stage
     }
 
-    /// A write that must be taken.
     pub async fn post(&self, path: &str, body: Value) -> Answer {
         let answer = self.app.client.post(path, body).await;
         assert!(matches!(answer.status, 200 | 204), "{path}: {} {}", answer.status, answer.text);
         answer
     }
 
-    /// An engine that has whatever it is asked for stored, and the mount's settings lead to it.
+    /// Configures an external policy engine that approves every request and stores its certificate.
     pub async fn governed(&self) {
         let started = self.policy.get_or_init(|| async {
             let engine = Engine::start().await;
@@ -133,7 +127,6 @@ impl Stage {
         self.post("pki/config/external-policy", settings(started.await)).await;
     }
 
-    /// Stops everything.
     pub async fn stop(self) {
         self.app.stop().await;
         if let Some(engine) = self.policy.into_inner() {
@@ -141,13 +134,12 @@ impl Stage {
         }
     }
 
-    /// A fresh certificate; its serial.
     pub async fn issue(&self) -> String {
         let answer = self.post("pki/issue/web", json!({ "common_name": "a.test" })).await;
         answer.body["data"]["serial_number"].as_str().unwrap().to_owned()
     }
 
-    /// The next request's token is looked up in the store.
+    /// Makes the next request read its token from the store.
     pub fn forget_tokens(&self) {
         self.app.clock.advance(Duration::from_secs(2));
     }
@@ -160,7 +152,7 @@ impl Stage {
         rows(self.app.folder())
     }
 
-    /// Where what the server serves from is not what it stores.
+    /// Describes the differences between the in-memory views and the store.
     pub async fn differences(&self) -> Vec<String> {
         let (shared, real) = (self.app.shared(), self.faults.real());
         let stored = Auth::open(Arc::clone(&real.auth), self.app.clock.clone()).await.unwrap();
@@ -192,7 +184,6 @@ impl Stage {
         found
     }
 
-    /// Waits until the server serves from what it stores.
     pub async fn caught_up(&self) {
         let started = Instant::now();
         loop {

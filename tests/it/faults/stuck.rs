@@ -1,4 +1,4 @@
-//! `signet serve` over an embedded store that hangs: somebody else holds the database's write lock.
+//! `signet serve` over an embedded store that hangs: the test holds the database's write lock.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Stdio};
@@ -12,7 +12,7 @@ use super::stage::assert_counted;
 use crate::process::signet;
 use crate::support::{Answer, Client};
 
-/// A server of its own process, so that its metrics are its own. Killed when dropped.
+/// A server process, which has its own metrics. Killed when dropped.
 pub struct Served {
     folder: tempfile::TempDir,
     child: Child,
@@ -21,7 +21,7 @@ pub struct Served {
     pub client: Client,
 }
 
-/// While it lives no write of the server ends.
+/// Blocks all writes of the server until it is dropped.
 pub struct Hold(Connection);
 
 impl Drop for Hold {
@@ -31,12 +31,10 @@ impl Drop for Hold {
 }
 
 impl Served {
-    /// With an issuer and a role `web`, and room for `queue` writes at a time.
     pub async fn start(queue: usize) -> Self {
         Self::configured(&format!("commit_queue = {queue}\n")).await
     }
 
-    /// As [`Served::start`], with these lines in its configuration.
     pub async fn configured(more: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let data = folder.path().join("data");
@@ -52,7 +50,7 @@ impl Served {
         printed.read_line(&mut line).unwrap();
         let address = line.trim().strip_prefix("listening on http://").unwrap().parse().unwrap();
         let served = Self { folder, child, _printed: printed, client: Client::new(address, &token) };
-        // What a server writes after its start may fill a short queue.
+        // The server's own writes at start may fill a short queue.
         served.wait_for_queue(0).await;
         served.post("sys/mounts/pki", json!({ "type": "pki" })).await;
         served.post("pki/root/generate/internal", json!({ "common_name": "Root", "key_type": "ec" })).await;
@@ -61,14 +59,13 @@ impl Served {
         served
     }
 
-    /// A write that must be taken.
     pub async fn post(&self, path: &str, body: Value) -> Answer {
         let answer = self.client.post(path, body).await;
         assert!(matches!(answer.status, 200 | 204), "{path}: {} {}", answer.status, answer.text);
         answer
     }
 
-    /// From now on the store hangs. The server's own wait for the lock is longer than any test's.
+    /// Blocks writes. The server waits for the lock longer than any test runs.
     pub fn hold(&self) -> Hold {
         let db = Connection::open(self.folder.path().join("data/signet.db")).unwrap();
         db.busy_timeout(Duration::from_secs(10)).unwrap();
@@ -76,19 +73,17 @@ impl Served {
         Hold(db)
     }
 
-    /// The sum of a metric's samples whose labels hold `label`.
+    /// The sum of a metric's samples whose labels contain `label`.
     pub async fn metric(&self, name: &str, label: &str) -> f64 {
         let page = self.client.get("sys/metrics?format=prometheus").await.text;
         let lines = page.lines().filter(|line| line.starts_with(name) && line.contains(label));
         lines.map(|line| line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap()).sum()
     }
 
-    /// How many writes are admitted and not answered.
     pub async fn queued(&self) -> usize {
         self.metric("signet_commit_queue", "").await as usize
     }
 
-    /// Waits until so many writes are admitted.
     pub async fn wait_for_queue(&self, wanted: usize) {
         let started = Instant::now();
         while self.queued().await != wanted {
@@ -97,7 +92,6 @@ impl Served {
         }
     }
 
-    /// Ends the server; nothing is half done in its database.
     pub fn stop(mut self) {
         kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
         assert!(self.child.wait().unwrap().success());
@@ -107,7 +101,6 @@ impl Served {
 
 impl Drop for Served {
     fn drop(&mut self) {
-        // Gone already but in tests that failed.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

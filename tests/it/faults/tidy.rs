@@ -1,5 +1,5 @@
-//! Tidy with each call to the store failing in turn: the request is answered 503 or the run ends with an
-//! error, and the next run does what is left.
+//! Tidy, with one of its store calls failing at a time: the request gets a 503 or the run ends with an error, and the
+//! next run completes the work.
 
 use std::time::{Duration, Instant};
 
@@ -9,14 +9,13 @@ use super::double::Fault;
 use super::endpoints::assert_unavailable;
 use super::stage::{Stage, assert_counters};
 
-/// More calls than the request and its run make.
+/// More store calls than the request and its run make.
 const MOST: usize = 40;
 
 async fn state(stage: &Stage) -> Value {
     stage.app.client.get("pki/tidy-status").await.body["data"]["state"].clone()
 }
 
-/// Waits until something holds.
 async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let started = Instant::now();
     while !holds().await {
@@ -25,7 +24,7 @@ async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     }
 }
 
-/// One try with the `n`th call failing; whether there was such a call.
+/// Runs tidy with the `n`th call failing. Returns `false` if it makes fewer calls.
 async fn step(stage: &Stage, n: usize, fault: Fault) -> bool {
     let what = format!("call {n} {fault:?}");
     let body = json!({ "tidy_cert_store": true, "tidy_revoked_certs": true, "tidy_cert_metadata": true,

@@ -1,4 +1,4 @@
-//! The shape of the dashboards: what all of them have in common, and what each panel has.
+//! The structure of the dashboards: their common parts, and the parts of each panel.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use super::{Board, boards};
 
 const KINDS: [&str; 4] = ["stat", "timeseries", "table", "heatmap"];
 
-/// The words of a name such as `signet-store`, for links.
+/// The uids of the dashboards, which equal their file names.
 fn uids(boards: &[Board]) -> BTreeSet<&str> {
     boards.iter().map(|board| board.name.as_str()).collect()
 }
@@ -23,7 +23,7 @@ fn there_is_a_dashboard_for_each_room_and_one_for_all_and_each_leads_to_the_othe
         assert_eq!(body["uid"], **name, "{name}");
         assert!(body["title"].as_str().unwrap().starts_with("Signet"), "{name}");
         assert!(body["description"].as_str().unwrap().ends_with('.'), "{name}");
-        // The links are to whatever has this tag.
+        // The links select dashboards by this tag.
         assert_eq!(body["tags"], serde_json::json!(["signet"]), "{name}");
         assert_eq!((&body["links"][0]["type"], &body["links"][0]["tags"]), (&"dashboards".into(), &body["tags"]));
         assert!(body["links"][0]["includeVars"] == true && body["links"][0]["keepTime"] == true, "{name}");
@@ -40,7 +40,7 @@ fn there_is_a_dashboard_for_each_room_and_one_for_all_and_each_leads_to_the_othe
     assert_eq!(variables, expected.map(|[name, kind]| format!("\"{name}\"/\"{kind}\"")));
 }
 
-/// The variables of a dashboard. Each dashboard decides for itself whether it shows the choice of mounts.
+/// The variables of a dashboard. A dashboard may hide the selection of mounts, so `hide` is removed.
 fn variables(board: &Value) -> Vec<Value> {
     let mut variables = board["templating"]["list"].as_array().unwrap().clone();
     for variable in variables.iter_mut().filter(|variable| variable["name"] == "mount") {
@@ -55,7 +55,7 @@ fn rows_that_most_installations_do_not_use_are_folded() {
     for board in boards() {
         for row in board.body["panels"].as_array().unwrap().iter().filter(|panel| panel["type"] == "row") {
             let is_folded = row["collapsed"].as_bool().unwrap();
-            // Grafana takes the panels of a row that is open from the dashboard.
+            // Grafana reads the panels of an open row from the dashboard.
             assert_eq!(is_folded, !row["panels"].as_array().unwrap().is_empty(), "{}: {}", board.name, row["title"]);
             if is_folded {
                 folded.insert(format!("{}: {}", board.name, row["title"].as_str().unwrap()));

@@ -1,4 +1,4 @@
-//! What dashboards and alerts ask for: names, labels and units are those of the catalogue.
+//! The metrics, labels and units that dashboards and alerts use are those of the catalogue.
 
 use std::collections::BTreeSet;
 
@@ -8,9 +8,9 @@ use super::rules::rules;
 use super::{Board, boards};
 use crate::metrics::{closed_set, metric_of};
 
-/// What Prometheus itself adds to every series.
+/// Labels that Prometheus adds to every series.
 const OF_THE_SCRAPE: [&str; 2] = ["job", "instance"];
-/// Words of the language that stand before a bracket and are no series.
+/// Keywords of PromQL that are not series.
 const WORDS: [&str; 12] =
     ["and", "or", "unless", "bool", "offset", "by", "on", "without", "ignoring", "group_left", "group_right", "inf"];
 
@@ -21,17 +21,14 @@ struct Selector {
     matchers: Vec<[String; 3]>,
 }
 
-/// What is in an expression.
 #[derive(Debug, Default, PartialEq)]
 struct Parts {
     selectors: Vec<Selector>,
-    /// The labels of its groupings.
     grouped: Vec<String>,
-    /// The labels that it makes itself.
     made: Vec<String>,
 }
 
-/// Takes an expression apart; promtool says whether it is one.
+/// Parses an expression; promtool checks its syntax.
 fn parts(expression: &str) -> Parts {
     let (mut found, mut rest) = (Parts::default(), expression);
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
@@ -76,7 +73,7 @@ fn matcher(text: &str) -> [String; 3] {
     [label, operator, value.trim_matches('"')].map(str::to_owned)
 }
 
-/// Every expression of dashboards (with what is chosen there) and of alerts, and where it stands.
+/// Every expression of dashboards (their variables included) and alerts, with its location.
 fn expressions() -> Vec<(String, String)> {
     let of_boards = boards().into_iter().flat_map(|board| {
         let of_all = of_the_variables(&board);
@@ -88,7 +85,7 @@ fn expressions() -> Vec<(String, String)> {
     all
 }
 
-/// What the variables of a dashboard and the marks in its graphs ask for.
+/// The queries of a dashboard's variables and annotations.
 fn of_the_variables(board: &Board) -> Vec<(String, String)> {
     let place = |what: &str| format!("{}: {what}", board.name);
     let variables = board.body["templating"]["list"].as_array().unwrap().iter();
@@ -102,7 +99,6 @@ fn of_the_variables(board: &Board) -> Vec<(String, String)> {
     asked.chain(marks.map(|mark| (place("marks"), mark["expr"].as_str().unwrap().to_owned()))).collect()
 }
 
-/// The labels of a series, if there is such a one.
 fn labels_of(series: &str) -> Option<BTreeSet<&'static str>> {
     let own: &[&str] = match series {
         "up" => &[],
@@ -113,13 +109,13 @@ fn labels_of(series: &str) -> Option<BTreeSet<&'static str>> {
     Some(own.iter().copied().chain(OF_THE_SCRAPE).chain(bucket).collect())
 }
 
-/// The values that a matcher is for, where they are written down one by one.
+/// The values that a matcher lists literally.
 fn values(operator: &str, value: &str) -> Vec<String> {
     let plain = |text: &str| !text.contains(['.', '(', '*', '+', '$']);
     match operator {
         "=" | "!=" => vec![value.to_owned()],
         _ if plain(value) => value.split('|').map(str::to_owned).collect(),
-        // 5..
+        // A status class such as `5..`.
         _ if value.len() == 3 && value.ends_with("..") => vec![value.replace("..", "00")],
         _ => Vec::new(),
     }
@@ -159,7 +155,7 @@ fn every_query_of_a_panel_is_of_the_chosen_servers_alone() {
     for board in boards() {
         for asked in board.asked() {
             for Selector { name, matchers } in parts(&asked.expression).selectors {
-                // An alert about all servers has no instance, and one without a job is shown too.
+                // An alert about all servers has no instance; alerts without a job match too.
                 let end = if name == "ALERTS" { "|" } else { "" };
                 for label in OF_THE_SCRAPE {
                     let chosen = [label, "=~", &format!("${label}{end}")].map(str::to_owned);

@@ -1,4 +1,4 @@
-//! The alerting rules: what each says to whoever it wakes, and that each has cases for promtool.
+//! The alerting rules: their annotations, and their promtool tests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -6,14 +6,13 @@ use std::process::Command;
 use super::{boards, promtool, root};
 
 const RULES: &str = include_str!("../../../grafana/alerts.yml");
-/// The cases for promtool.
 const CASES: [&str; 2] =
     [include_str!("../../../grafana/alerts_test.yml"), include_str!("../../../grafana/alerts_days_test.yml")];
 
-/// One alert: its fields, labels and annotations by name.
+/// An alert: its fields, labels and annotations by name.
 type Rule = BTreeMap<&'static str, &'static str>;
 
-/// All alerts. The file has one field a line.
+/// All alerts. The file has one field per line.
 pub(super) fn rules() -> Vec<Rule> {
     let parts = RULES.split("      - alert: ").skip(1);
     let rules: Vec<Rule> = parts
@@ -42,7 +41,7 @@ fn every_alert_says_what_it_is_what_it_means_what_to_do_in_one_sentence_and_wher
     }
 }
 
-/// The anchor that renderers of Markdown make of a heading.
+/// The anchor of a Markdown heading.
 fn anchor(heading: &str) -> String {
     let kept = heading.to_lowercase().replace(' ', "-");
     kept.chars().filter(|c| c.is_alphanumeric() || "-_".contains(*c)).collect()
@@ -91,7 +90,7 @@ fn the_page_about_metrics_has_a_scrape_that_promtool_takes_and_a_base_for_runboo
 
 #[test]
 fn every_alert_has_a_test_where_it_is_raised_and_one_where_it_is_not() {
-    // What is expected to be raised names the alert on a line of its own, what is not in braces.
+    // An expected alert has its name on a line of its own; an alert that must not fire is in braces.
     let lines = || CASES.iter().flat_map(|cases| cases.lines());
     let raised: BTreeSet<&str> = lines().filter_map(|line| line.trim().strip_prefix("alertname: ")).collect();
     for rule in rules() {

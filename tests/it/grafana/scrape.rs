@@ -1,5 +1,5 @@
-//! Every query of the dashboards, asked of the page of a server that did a little of everything. Prometheus's own tool
-//! answers (`target/promtool`, see `tests/run`).
+//! Runs every query of the dashboards on the metrics of a server that used every feature, with promtool
+//! (`target/promtool`, see `tests/run`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -14,13 +14,12 @@ use crate::metrics::{Sample, metric_of, page_of_all, samples};
 use crate::provider::{Provider, RESOURCE, S1, TENANT};
 use crate::support::App;
 
-/// What servers answer that do not work well.
 const TROUBLES: [&str; 3] = ["429", "500", "503"];
 
-/// Most pairs of a route and a mount, of a service, an operation and a status, whose samples are looked at.
+/// Maximum (route, mount) pairs kept per metric, service, operation, status, result and family of routes.
 const MOST_SERIES: usize = 2;
 
-/// Does a little of everything that is measured. The series of the managed key end with it.
+/// Uses every feature that is measured. The managed key's series vanish when the returned actor is dropped.
 async fn walk(app: &App, provider: &Provider) -> SignerActor {
     let key = crate::signers::sign_once("walked").await;
     let root = json!({ "common_name": "root.test", "key_type": "ec" });
@@ -43,7 +42,6 @@ async fn walk(app: &App, provider: &Provider) -> SignerActor {
     key
 }
 
-/// Logs in, with what is taken and with what is not.
 async fn log_in(app: &App, provider: &Provider) {
     let machine = provider.machine("rg1", "web", "o1", "westus");
     for (path, body) in [
@@ -63,7 +61,6 @@ async fn log_in(app: &App, provider: &Provider) {
 
 #[actix_web::test]
 async fn every_query_gives_something_after_a_walk_and_every_metric_has_its_help() {
-    // The store with the most to measure.
     let provider = Provider::start();
     let folder = tempfile::tempdir().unwrap();
     let audit = DeviceSettings::file("main", folder.path().join("audit.log"));
@@ -84,7 +81,7 @@ async fn every_query_gives_something_after_a_walk_and_every_metric_has_its_help(
         assert!(page.contains(zero), "{zero}");
     }
     let file = folder.path().join("queries.json");
-    // Of each query it is asked whether it gives anything.
+    // Tests of each query only whether it returns a series.
     let asked = boards().into_iter().flat_map(|board| board.asked());
     let cases: Vec<Value> = asked
         .map(|asked| {
@@ -104,8 +101,7 @@ async fn every_query_gives_something_after_a_walk_and_every_metric_has_its_help(
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&said));
 }
 
-/// The samples of a page, with those of a few routes and mounts in the place of all: where other tests share this process
-/// there are hundreds of them, which are more than the tool takes.
+/// Reduces the samples to a few routes and mounts. Other tests in this process create hundreds, too many for promtool.
 fn few(mut samples: Vec<Sample>) -> Vec<Sample> {
     let mut seen: BTreeMap<Vec<String>, BTreeSet<(String, String)>> = BTreeMap::new();
     samples.retain(|Sample { name, labels, .. }| {
@@ -126,7 +122,7 @@ fn few(mut samples: Vec<Sample>) -> Vec<Sample> {
     samples
 }
 
-/// The samples of a page as those of two servers over a quarter of an hour: what only grows grows, what does not stays.
+/// Converts the samples into series of two servers over 15 minutes: counters grow, gauges stay constant.
 fn series(samples: &[Sample]) -> Vec<Value> {
     let mut all = BTreeMap::new();
     for instance in ["a", "b"] {
@@ -139,7 +135,7 @@ fn series(samples: &[Sample]) -> Vec<Value> {
         let alert = [("alertname", "SignetStoreDown"), ("alertstate", "firing"), ("severity", "critical")];
         all.insert(named("ALERTS", &alert), "1x15".to_owned());
         for Sample { name, labels, value } in samples {
-            // A figure of 0 says that there is no such thing; here is one.
+            // A gauge of 0 means that the object does not exist; here it does.
             let values = match metric_of(name).unwrap().kind {
                 MetricKind::Gauge => format!("{}x15", value.max(1.0)),
                 MetricKind::Counter | MetricKind::Histogram(_) => format!("0+{}x15", value + 1.0),

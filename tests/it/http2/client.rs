@@ -1,4 +1,4 @@
-//! Clients of HTTP/2 over TLS: one that is correct, and one that writes frames by hand.
+//! Clients of HTTP/2 over TLS: a conforming one, and one that writes raw frames.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use tokio_rustls::client::TlsStream;
 
 use crate::serve::{Served, Site};
 
-/// TLS with a server whose authority is trusted; the client offers these protocols.
+/// Opens a TLS connection that offers these protocols. Trusts the site's CA.
 pub async fn agree(site: &Site, served: &Served, offered: &[&str]) -> std::io::Result<TlsStream<TcpStream>> {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(site.path("ca.pem")).unwrap()).unwrap();
@@ -27,20 +27,18 @@ pub async fn agree(site: &Site, served: &Served, offered: &[&str]) -> std::io::R
     let mut config = builder.with_root_certificates(roots).with_no_client_auth();
     config.alpn_protocols = offered.iter().map(|name| name.as_bytes().to_vec()).collect();
     let stream = TcpStream::connect(served.socket()).await?;
-    // A small write is sent when it is written, not when the one before it has arrived.
+    // Without Nagle's algorithm, a small write is sent immediately.
     stream.set_nodelay(true)?;
     let name = ServerName::try_from("127.0.0.1").unwrap();
     TlsConnector::from(Arc::new(config)).connect(name, stream).await
 }
 
-/// What came back.
 pub struct Answer {
     pub status: u16,
     pub headers: HeaderMap,
     pub text: String,
 }
 
-/// A connection of a correct client.
 pub struct Client {
     pub requests: SendRequest<Bytes>,
     pub ended: JoinHandle<Result<(), h2::Error>>,
@@ -56,13 +54,11 @@ impl Client {
         Self { requests, ended, base: served.url(""), token: token.to_owned() }
     }
 
-    /// A request with the token, to be changed further.
     pub fn request(&self, method: &str, path: &str) -> http_types::request::Builder {
         let request = Request::builder().method(method).uri(format!("{}{path}", self.base));
         if self.token.is_empty() { request } else { request.header("x-service-token", &self.token) }
     }
 
-    /// Sends the head of a request whose body may follow.
     pub async fn begin(
         &self,
         request: http_types::request::Builder,
@@ -70,11 +66,10 @@ impl Client {
         self.requests.clone().ready().await?.send_request(request.body(()).unwrap(), false)
     }
 
-    /// Sends a request and reads the answer.
     pub async fn send(&self, request: http_types::request::Builder, body: &str) -> Result<Answer, h2::Error> {
         let (answer, mut stream) = self.begin(request).await?;
         let mut rest = Bytes::copy_from_slice(body.as_bytes());
-        // The server may answer without taking the body.
+        // The server may respond without reading the body.
         while !rest.is_empty() {
             stream.reserve_capacity(rest.len());
             match std::future::poll_fn(|cx| stream.poll_capacity(cx)).await {
@@ -94,13 +89,13 @@ impl Client {
         self.send(self.request("POST", path), body).await.unwrap()
     }
 
-    /// That the server ends the connection within so much time, and how it says so.
+    /// Asserts that the server ends the connection within `most`, and returns its error.
     pub async fn until_ended(self, most: Duration) -> Result<(), h2::Error> {
         tokio::time::timeout(most, self.ended).await.unwrap().unwrap()
     }
 }
 
-/// Reads an answer whose head is there.
+/// Reads a response whose head has arrived.
 pub async fn read(response: Response<RecvStream>) -> Result<Answer, h2::Error> {
     let (head, mut body) = response.into_parts();
     let mut octets = Vec::new();
@@ -118,7 +113,7 @@ impl Answer {
     }
 }
 
-/// A frame as it is written (RFC 9113, 4.1).
+/// Encodes a frame (RFC 9113, 4.1).
 pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
@@ -137,24 +132,22 @@ pub const END_STREAM: u8 = 1;
 pub const END_HEADERS: u8 = 4;
 pub const CALM: u32 = 11;
 
-/// A field as it is written without any compression (RFC 7541, 6.2.2).
 pub fn field(name: &str, value: &str) -> Vec<u8> {
     let text = |text: &str| [&[u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
     assert!(name.len() < 127 && value.len() < 127);
     [vec![0], text(name), text(value)].concat()
 }
 
-/// The fields of a request.
 pub fn fields(method: &str, path: &str, more: &[(&str, &str)]) -> Vec<u8> {
     let pseudo = [(":method", method), (":scheme", "https"), (":path", path), (":authority", "127.0.0.1")];
     pseudo.iter().chain(more).flat_map(|(name, value)| field(name, value)).collect()
 }
 
-/// A connection whose frames are written by hand.
+/// A connection with raw frames.
 pub struct Wire(pub TlsStream<TcpStream>);
 
 impl Wire {
-    /// After the preface, empty settings and leave to send it as much as there is.
+    /// Opens a connection with empty settings and a large receive window.
     pub async fn open(site: &Site, served: &Served) -> Self {
         let mut wire = Self(agree(site, served, &["h2"]).await.unwrap());
         wire.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await;
@@ -171,7 +164,6 @@ impl Wire {
         self.0.flush().await
     }
 
-    /// The next frame: its kind, its stream and its payload; nothing at the end.
     pub async fn next(&mut self) -> Option<(u8, u32, Vec<u8>)> {
         let mut head = [0; 9];
         self.0.read_exact(&mut head).await.ok()?;
@@ -181,7 +173,6 @@ impl Wire {
         Some((kind, u32::from_be_bytes(stream), payload))
     }
 
-    /// The next frame of a kind.
     pub async fn next_of(&mut self, kind: u8) -> Option<(u32, Vec<u8>)> {
         loop {
             let (found, stream, payload) = self.next().await?;
@@ -191,8 +182,8 @@ impl Wire {
         }
     }
 
-    /// Waits until every request sent so far has begun; nothing when the server closed first. A first answer may
-    /// leave while requests that came with its question still wait to begin, a second one cannot.
+    /// Waits until every request sent so far has begun; `None` if the server closed first. The first PING response may
+    /// precede the start of requests that arrived with the PING, the second cannot.
     pub async fn all_begun(&mut self) -> Option<()> {
         for _ in 0..2 {
             self.try_send(&frame(PING, 0, 0, &[0; 8])).await.ok()?;
@@ -201,7 +192,7 @@ impl Wire {
         Some(())
     }
 
-    /// Reads until the server closes: the reasons it gave (RFC 9113, 6.8).
+    /// Reads until the server closes. Returns the error codes of its GOAWAY frames (RFC 9113, 6.8).
     pub async fn until_closed(&mut self, most: Duration) -> Vec<u32> {
         let read = async {
             let mut reasons = Vec::new();

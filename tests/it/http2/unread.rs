@@ -1,4 +1,4 @@
-//! Bodies that nobody reads: what is short is taken to its end, what is not is told to stop.
+//! Bodies that no handler reads: a short one is read to its end, a longer one is stopped.
 
 use std::time::{Duration, Instant};
 
@@ -15,16 +15,16 @@ use super::{HEALTH, SOON, STREAMS, assert_served, name, site};
 use crate::serve::{Served, Site};
 use crate::support::quick;
 
-/// Refused without a look at its body.
+/// Rejected before its body is read.
 const NOTHING: &str = "/api/v2/nothing";
-/// The longest rest that is waited for, octets.
+/// Maximum rest of a body that the server reads, in bytes.
 const SHORT: usize = 64 << 10;
-/// Less than the server waits for the rest of a body that is not long.
+/// Shorter than the server waits for the rest of a short body.
 const NOT_WAITED: Duration = Duration::from_millis(900);
-/// The flag of settings that were taken.
+/// The ACK flag of SETTINGS.
 const ACK: u8 = 1;
 
-/// A connection whose client has agreed to the windows of the server.
+/// Opens a connection and acknowledges the server's settings, which set its windows.
 async fn agreed(site: &Site, served: &Served) -> Wire {
     let mut wire = Wire::open(site, served).await;
     wire.next_of(SETTINGS).await.unwrap();
@@ -32,10 +32,10 @@ async fn agreed(site: &Site, served: &Served) -> Wire {
     wire
 }
 
-/// The resets that the server sends until it has answered what comes after this.
+/// The resets that the server sends before it responds to the PINGs.
 async fn resets(wire: &mut Wire) -> Vec<(u32, Vec<u8>)> {
     let mut resets = Vec::new();
-    // What ends after the first answer is told before the second one.
+    // A reset caused before the first PING response may follow it, but precedes the second one.
     for _ in 0..2 {
         wire.send(&frame(PING, 0, 0, &[0; 8])).await;
         loop {
@@ -50,7 +50,7 @@ async fn resets(wire: &mut Wire) -> Vec<(u32, Vec<u8>)> {
     resets
 }
 
-/// Sends the head of a request with these fields, and waits until it is answered without its body.
+/// Sends the head of a request and waits for the response, which comes without its body.
 async fn refused(wire: &mut Wire, stream: u32, head: &[u8]) {
     wire.send(&frame(HEADERS, END_HEADERS, stream, head)).await;
     assert_eq!(wire.next_of(DATA).await.unwrap().0, stream);
@@ -93,7 +93,7 @@ async fn a_short_body_that_comes_after_its_answer_ends_its_request_and_nothing_i
     ];
     let mut stream = 1;
     for head in &heads {
-        // At once; in one piece, a little later; slowly.
+        // Immediately; in one piece a little later; slowly.
         for (pieces, pause) in [(1, 0), (1, 100), (4, 100)] {
             refused(&mut wire, stream, head).await;
             for piece in 1..=pieces {
@@ -105,7 +105,7 @@ async fn a_short_body_that_comes_after_its_answer_ends_its_request_and_nothing_i
             stream += 2;
         }
     }
-    // As much as may be sent before anything is known.
+    // The most that may be sent before the response.
     refused(&mut wire, stream, &fields("POST", NOTHING, &[])).await;
     for piece in 1..=4 {
         let ends = if piece == 4 { END_STREAM } else { 0 };
@@ -123,10 +123,10 @@ async fn a_body_that_is_long_is_told_to_stop_at_once_and_one_that_does_not_end_s
     let declared = (SHORT + 1).to_string();
     let mut stream = 1;
     quick(NOT_WAITED, async || {
-        // Known to be long.
+        // The declared length is too long.
         refused(&mut wire, stream, &fields("POST", NOTHING, &[("content-length", &declared)])).await;
         assert_eq!(wire.next_of(RESET).await.unwrap(), no_error(stream));
-        // Found to be long.
+        // The received length is too long.
         let found = stream + 2;
         refused(&mut wire, found, &fields("POST", NOTHING, &[])).await;
         for _ in 0..4 {
@@ -138,7 +138,7 @@ async fn a_body_that_is_long_is_told_to_stop_at_once_and_one_that_does_not_end_s
         stream += 4;
     })
     .await;
-    // Without an end, whether any of it comes or not.
+    // A body without an end, idle or slow.
     for (stream, dribbles) in [(stream, false), (stream + 2, true)] {
         let started = Instant::now();
         refused(&mut wire, stream, &fields("POST", NOTHING, &[])).await;
@@ -153,7 +153,7 @@ async fn a_body_that_is_long_is_told_to_stop_at_once_and_one_that_does_not_end_s
     served.terminate();
 }
 
-/// Sends so much of a body, as the server gives room for it.
+/// Sends `left` bytes as the flow-control window permits.
 async fn sent(body: &mut SendStream<Bytes>, mut left: usize) {
     while left > 0 {
         body.reserve_capacity(left);
@@ -168,7 +168,7 @@ async fn what_is_thrown_away_is_room_for_other_bodies_again() {
     let (site, served, token) = site("").await;
     let client = Client::open(&site, &served, &token).await;
     let mut begun = Vec::new();
-    // Three times what a connection may have on its way, and none of it ends.
+    // Three times the connection window, in bodies that do not end.
     for _ in 0..15 {
         let (answer, mut body) = client.begin(client.request("POST", &NOTHING[1..])).await.unwrap();
         assert_eq!(answer.await.unwrap().status(), 404);
@@ -202,11 +202,10 @@ async fn who_does_not_end_bodies_has_all_answers_and_keeps_nobody_from_being_ser
     let (client, _bodies) = opened.unwrap();
     let begin = async || client.begin(client.request("POST", &NOTHING[1..])).await.unwrap();
     let started = Instant::now();
-    // Their places are others' after a while.
     let more = join_all((0..STREAMS).map(|_| client.get(HEALTH))).await;
     assert!(more.iter().all(|answer| answer.status == 200));
     assert!(started.elapsed() < SOON, "{:?}", started.elapsed());
-    // Nor does a server that stops wait for them.
+    // A stopping server does not wait for them either.
     let (answer, _body) = begin().await;
     assert_eq!(answer.await.unwrap().status(), 404);
     let started = Instant::now();

@@ -1,4 +1,4 @@
-//! Answers that their clients do not take.
+//! Responses that their clients do not read.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use super::client::{Client, agree};
 use super::{HEALTH, SOON, site};
 use crate::serve::{Served, Site};
 
-/// A connection whose client takes no octet of any answer's body.
+/// Opens a connection whose window admits no byte of a response body.
 async fn closed_window(site: &Site, served: &Served) -> SendRequest<Bytes> {
     let stream = agree(site, served, &["h2"]).await.unwrap();
     let (requests, connection) =
@@ -21,7 +21,6 @@ async fn closed_window(site: &Site, served: &Served) -> SendRequest<Bytes> {
     requests
 }
 
-/// The head of the answer to a request, whose body waits.
 async fn begun(
     requests: &SendRequest<Bytes>,
     client: &Client,
@@ -53,7 +52,7 @@ async fn who_takes_no_answers_has_no_more_of_them_than_a_share_and_keeps_nobody_
     let statuses: Vec<u16> = answers.iter().map(|answer| answer.status().as_u16()).collect();
     assert_eq!((&statuses[..3], &statuses[3..]), (&[200; 3][..], &[429; 17][..]));
     assert_eq!(answers[3].headers()["retry-after"], "1");
-    // What is small goes on, and so does what changes something, until there is too much of it.
+    // Small responses are still served, and so are writes, up to a second limit.
     assert_eq!(client.get("v1/auth/token/lookup-self").await.status, 200);
     let asked = json!({ "path": "x".repeat(100_000) }).to_string();
     for status in [200, 429] {
@@ -63,12 +62,11 @@ async fn who_takes_no_answers_has_no_more_of_them_than_a_share_and_keeps_nobody_
     let refused = client.get("v1/auth/token/lookup-self").await;
     assert_eq!(refused.status, 429);
     assert!(refused.text.contains("too many large answers of one sender wait to be taken"), "{}", refused.text);
-    // Nobody else hears of it.
     assert_eq!(client.get(HEALTH).await.status, 200);
     let other = Client::open(&site, &served, other["auth"]["client_token"].as_str().unwrap()).await;
     assert_eq!(other.post(KEPT, &kept).await.status, 204);
     assert_eq!(other.get(KEPT).await.status, 200);
-    // Who lets go of them has room again, as soon as the server has heard of it on that connection.
+    // Resetting the streams frees the limit once the server has processed the resets.
     drop(answers);
     let started = Instant::now();
     while client.get(KEPT).await.status != 200 {

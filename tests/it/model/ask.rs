@@ -1,4 +1,4 @@
-//! Requests: drawn, sent, and what the model learns from their answers.
+//! Requests: drawn at random, sent, and their responses applied to the model.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,6 @@ use super::world::{Authority, COMPROMISE, Cert, Config, Revocation, World};
 use crate::support::Client;
 use crate::v1::pki::mount::parse;
 
-/// What a request is about.
 #[derive(Clone, Debug)]
 pub enum What {
     Issue { authority: usize, stored: bool },
@@ -24,10 +23,9 @@ pub enum What {
     Import(Place),
 }
 
-/// An issuer: its authority, and which of its issuers it is.
+/// An issuer: index of its authority, and its index there.
 pub type Place = (usize, usize);
 
-/// A request.
 #[derive(Clone)]
 pub struct Ask {
     pub what: What,
@@ -36,19 +34,16 @@ pub struct Ask {
     body: Value,
 }
 
-/// An answer.
 pub struct Reply {
     pub status: u16,
     pub body: Value,
 }
 
-/// How sure the model may be of what an answer says.
+/// Limits on what the model may conclude from a response.
 pub struct Circumstances {
-    /// Revocations that were stored before the request was sent.
     pub before: BTreeSet<String>,
-    /// Others were on their way at the same time.
     pub raced: bool,
-    /// The store may have failed: an error leaves open what was done.
+    /// `true` if the store may have failed: after an error, the outcome is unknown.
     pub faulty: bool,
 }
 
@@ -66,7 +61,7 @@ impl Ask {
         Self::new(What::Rotate, "GET", "crl/rotate", Value::Null)
     }
 
-    /// Sends it; nothing when the connection ended without an answer.
+    /// Sends the request; `None` if the connection ended without a response.
     pub async fn send(&self, client: &Client) -> Option<Reply> {
         let request = client.request(self.method, &format!("pki/{}", self.path));
         let request = if self.body.is_null() { request } else { request.json(&self.body) };
@@ -77,12 +72,12 @@ impl Ask {
     }
 }
 
-/// Reasons, as requests name them.
+/// Revocation reasons and their spellings in requests.
 const REASONS: [(Option<u8>, &str); 4] =
     [(None, ""), (None, "unspecified"), (Some(1), "keyCompromise"), (Some(4), "4")];
 
 impl World {
-    /// Any request; `plain` ones leave settings and issuers as they are and may race each other.
+    /// Draws a request; with `plain`, one that leaves settings and issuers unchanged, so that requests may race.
     pub fn draw(&self, random: &mut Random, plain: bool) -> Ask {
         if plain && !self.authorities.iter().any(Authority::is_here) {
             return Ask::rotate();
@@ -132,7 +127,7 @@ impl World {
         if serials.is_empty() {
             return self.issue(random);
         }
-        // Mostly one that still counts.
+        // Prefers a certificate that is neither revoked nor expired.
         let mut serial = *random.pick(&serials);
         for _ in 0..random.of(0..6) {
             let cert = &self.certs[serial];
@@ -160,10 +155,9 @@ impl World {
             4 => next.disable ^= true,
             5 => next.expired_too ^= true,
             6 => next.expiry = *random.pick(&[1800, 7200, 72 * 3600]),
-            // What most have.
             _ => next = Config { expired_too: next.expired_too, ..Config::default() },
         }
-        // One needs the other.
+        // Delta CRLs require automatic builds.
         next.auto |= next.delta && !self.config.delta;
         next.delta &= next.auto;
         next
@@ -176,7 +170,7 @@ impl World {
 
     fn delete(&self, random: &mut Random) -> Ask {
         let Some((place, id)) = self.here(random) else { return self.import(random) };
-        // Mostly the other ones.
+        // Prefers issuers other than the default.
         if self.default.as_ref().is_some_and(|(_, default)| default == id) && !random.once_in(3) {
             return self.change_default(random);
         }
@@ -194,8 +188,7 @@ impl World {
         Ask::new(What::Import((n, m)), "POST", "issuers/import/cert", body)
     }
 
-    /// Takes in an answer; `false` when it leaves open what settings and issuers there are now, or says that
-    /// lists are missing.
+    /// Applies a response. Returns `false` if settings and issuers are unknown now, or if CRLs are missing.
     pub fn learn(&mut self, ask: &Ask, reply: Option<&Reply>, given: &Circumstances) -> bool {
         let status = reply.map_or(0, |reply| reply.status);
         let open = status == 0 || (given.faulty && status >= 500) || (given.raced && status == 503);
@@ -229,7 +222,7 @@ impl World {
                     return false;
                 }
                 assert!(status == 200 || status == 204, "{status} {body} for {:?}", ask.what);
-                // Lists that could not be made are warned of.
+                // A warning reports CRLs that could not be built.
                 let built = !given.faulty || body["warnings"].is_null();
                 self.learn_change(&ask.what, body, built, given);
                 return built;
@@ -286,7 +279,7 @@ impl World {
             return;
         }
         assert_eq!(data["state"], "revoked", "{serial}");
-        // Or brought by the caller.
+        // A certificate that the caller sent is stored with its revocation.
         cert.stored = true;
         let raced = given.raced && !given.before.contains(serial);
         let fresh = cert.revocation.is_none();

@@ -1,6 +1,5 @@
-//! A server that can be made to crash inside this process: it has a thread and a runtime of its own, and
-//! when it is to crash, both go without a word to anybody. Requests, builds and runs of tidy end at the
-//! place where they wait; what was on its way to the store may arrive or not.
+//! A server that can crash inside this process. It has its own thread and runtime, which a crash ends abruptly:
+//! requests, builds and tidy runs stop where they wait, and pending writes may or may not reach the store.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,19 +14,16 @@ use tokio::sync::oneshot;
 use crate::faults::double::Faults;
 use crate::support::{Client, Place};
 
-/// How long the data may stay in the hands of a server that has crashed.
+/// Maximum time until a crashed server has released its data.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A server from its start to its end.
 pub struct Life {
     pub client: Client,
-    /// The script of its store.
     pub faults: Arc<Faults>,
     end: oneshot::Sender<End>,
     thread: JoinHandle<()>,
 }
 
-/// How a life ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     Stop,
@@ -35,7 +31,6 @@ pub enum End {
 }
 
 impl Life {
-    /// Starts a server on these data.
     pub async fn start(place: &Arc<Place>) -> Self {
         let (end, ended) = oneshot::channel();
         let (address, listens) = oneshot::channel();
@@ -44,7 +39,7 @@ impl Life {
         let thread = thread::spawn(move || {
             let system = System::new();
             system.block_on(serve(own, script, address, ended));
-            // Ends the threads of its workers and actors where they are.
+            // Stops the threads of its workers and actors.
             System::current().stop();
             let _ = system.run();
         });
@@ -52,7 +47,7 @@ impl Life {
         Self { client, faults, end, thread }
     }
 
-    /// Ends it, and waits until nothing of it can reach the data any more.
+    /// Ends the server, and waits until nothing of it can access the data.
     pub async fn end(self, how: End, place: &Place) {
         let _ = self.end.send(how);
         let thread = self.thread;
@@ -60,7 +55,7 @@ impl Life {
         let Some(database) = place.database() else { return };
         let started = Instant::now();
         let others = format!("SELECT count(*) FROM pg_stat_activity WHERE datname = '{}'", database.name);
-        // The connections of one that crashed end with its machine; twice, as one may just be made.
+        // Terminates a crashed server's connections; twice, because one may just be opening.
         for _ in 0..2 {
             while database.psql(&format!("{others} AND pid <> pg_backend_pid()")) != "0" {
                 assert!(started.elapsed() < PATIENCE, "connections of a server that has ended");
@@ -78,7 +73,7 @@ async fn serve(
 ) {
     let started = Instant::now();
     let server = loop {
-        // The embedded store of the one before may still be closing.
+        // The previous server may still be closing the embedded store.
         match Server::open_through(place.options(), |stores| faults.between(stores)).await {
             Err(error) if error.kind() == Kind::Conflict && started.elapsed() < PATIENCE => {
                 tokio::time::sleep(Duration::from_millis(2)).await;

@@ -1,4 +1,4 @@
-//! Holds what the server says against the model: its lists, what it has stored, its OCSP answers.
+//! Compares the server with the model: its CRLs, stored certificates and OCSP responses.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,10 +16,8 @@ use crate::crash::audit::number;
 use crate::support::Client;
 use crate::v1::pki::ocsp::{cert_id, request};
 
-/// Fetches of a complete and a delta list until they belong together.
 const TRIES: usize = 20;
 
-/// A list and its bytes.
 pub struct List {
     pub der: Vec<u8>,
     pub crl: Crl,
@@ -37,20 +35,20 @@ async fn fetch(client: &Client, path: &str) -> Option<List> {
     }
 }
 
-/// The number of the complete list that a delta list adds to.
+/// The base CRL number of a delta CRL.
 fn base(list: &List) -> Option<u64> {
     let extension = list.crl.extensions().iter().find(|e| e.oid == oid::DELTA_CRL_INDICATOR)?;
     let octets = Reader::only(&extension.value, INTEGER).unwrap().content;
     Some(octets.iter().fold(0, |number, octet| number << 8 | u64::from(*octet)))
 }
 
-/// The lists of an issuer.
+/// The complete and the delta CRL of an issuer.
 pub async fn lists(client: &Client, id: &str) -> (List, Option<List>) {
     for _ in 0..TRIES {
         let complete = fetch(client, &format!("issuer/{id}/crl/der")).await.expect("a complete list");
         let delta = fetch(client, &format!("issuer/{id}/crl/delta/der")).await;
         assert_eq!(base(&complete), None);
-        // The timer may publish between the two.
+        // The timer may publish between the two requests.
         if delta.as_ref().is_none_or(|delta| base(delta) == Some(number(&complete.crl))) {
             return (complete, delta);
         }
@@ -58,7 +56,6 @@ pub async fn lists(client: &Client, id: &str) -> (List, Option<List>) {
     panic!("a delta list of another complete list")
 }
 
-/// Looks at the lists of all authorities.
 pub async fn look(client: &Client, world: &mut World) {
     for n in 0..world.authorities.len() {
         for id in world.authorities[n].ids().cloned().collect::<Vec<_>>() {
@@ -89,7 +86,7 @@ impl World {
         for (serial, entry) in on_complete.iter().chain(&on_delta) {
             self.check_entry(n, serial, *entry);
         }
-        // A delta list repeats an entry whose reason has changed since the complete one.
+        // A delta CRL repeats an entry whose reason has changed since the complete CRL.
         let is_amended = |serial: &str| {
             let known = self.certs[serial].revocation.as_ref().or(self.authorities[n].lingering.get(serial));
             known.is_some_and(|revocation| !revocation.earlier.is_empty())
@@ -109,13 +106,12 @@ impl World {
         self.must_hold(&listed, false);
     }
 
-    /// Signature, name and times.
     fn check_frame(&self, n: usize, list: &List) {
         let Authority { name, certificate, seen, .. } = &self.authorities[n];
         assert!(list.crl.is_signed_by(certificate.key()), "{name}: signature");
         assert_eq!(list.crl.issuer(), certificate.subject(), "{name}: issuer");
         let (this, next) = (list.crl.this_update(), list.crl.next_update().unwrap());
-        // nextUpdate is counted from when the list was made, or from thisUpdate where that lies ahead of the clock.
+        // nextUpdate is relative to the build time, or to thisUpdate if that is ahead of the clock.
         let lives = |life: &i64| (*life..=life + BACKDATING).contains(&(next - this));
         assert!(self.expiries.iter().any(lives), "{name}: lives {} seconds", next - this);
         let old = [&seen.complete, &seen.delta].into_iter().flatten().any(|(_, der)| *der == list.der);
@@ -126,13 +122,13 @@ impl World {
         assert!(dates.contains(&this), "{name}: thisUpdate {this} is before a revocation: {dates:?}");
     }
 
-    /// That an entry may be there, and says when the certificate was revoked.
+    /// Checks that an entry is permitted and has the right revocation time.
     fn check_entry(&mut self, n: usize, serial: &str, (at, has_reason): (i64, bool)) {
         let name = self.authorities[n].name;
         let authority = self.certs.get(serial).unwrap_or_else(|| panic!("{name}: {serial} was never issued")).authority;
         let belongs = self.home(authority) == Some(n);
         let cert = self.certs.get_mut(serial).unwrap();
-        // Tidied and revoked again, it may have its old entry for a while.
+        // A certificate that tidy removed and a client revoked again may keep its old entry for a while.
         let lingering = self.authorities[n].lingering.get_mut(serial);
         let again = lingering.as_ref().is_some_and(|old| old.at == at);
         let own = cert.revocation.as_mut().filter(|own| belongs && (own.at == at || !again));
@@ -155,8 +151,7 @@ impl World {
 }
 
 impl Authority {
-    /// A number means one list, and the next one is higher; a complete list and the delta list that is
-    /// published with it have one number.
+    /// A number means one CRL, and numbers increase; a complete CRL and the delta CRL published with it share a number.
     fn take_numbers(&mut self, complete: &List, delta: Option<&List>) {
         let (name, highest) = (self.name, self.seen.highest);
         let fresh = |seen: &Option<(u64, Vec<u8>)>, list: &List| match seen {
@@ -183,7 +178,6 @@ impl Authority {
     }
 }
 
-/// All keys of a list, in pages.
 pub async fn keys(client: &Client, path: &str) -> BTreeSet<String> {
     let mut all = BTreeSet::new();
     loop {
@@ -202,7 +196,7 @@ pub async fn keys(client: &Client, path: &str) -> BTreeSet<String> {
     }
 }
 
-/// What is stored, as the server lists it.
+/// Compares the lists of certificates and revocations with the model.
 pub async fn look_at_lists(client: &Client, world: &World) {
     let differences = |found: &BTreeSet<String>, known: &BTreeSet<String>| -> Vec<String> {
         let missing = known.difference(found).map(|serial| format!("{serial} is missing"));
@@ -212,7 +206,7 @@ pub async fn look_at_lists(client: &Client, world: &World) {
     assert_eq!(differences(&keys(client, "certs/revoked").await, &world.revoked()), [""; 0], "certs/revoked");
 }
 
-/// What the server says of one certificate.
+/// Compares the record and the OCSP response of a certificate with the model.
 pub async fn look_at(client: &Client, world: &mut World, serial: &str) {
     let cert = &world.certs[serial];
     let answer = client.get(&format!("pki/cert/{serial}")).await;
@@ -234,12 +228,12 @@ pub async fn look_at(client: &Client, world: &mut World, serial: &str) {
     let said = Said::read(&response.bytes().await.unwrap());
     assert!(said.next_update > world.now, "{serial}: an OCSP answer that has ended: {said:?}, now {}", world.now);
     let dates = this_update(world.now, said.revoked.map(|(at, _)| at).into_iter());
-    // An answer that was made a while ago may be given again.
+    // The response may be a cached one.
     assert!(said.this_update <= *dates.end(), "{serial}: an OCSP answer of tomorrow: {said:?}, now {}", world.now);
     let behind = said.revoked.is_some_and(|(at, _)| dates.contains(&at) && said.this_update < at);
     assert!(!behind, "{serial}: an OCSP answer before its revocation: {said:?}");
     let cert = world.certs.get_mut(serial).unwrap();
-    // An answer that was right a moment ago may be given again.
+    // A cached response may show the previous state.
     let known = cert.revocation.as_mut().or(cert.once.as_mut().filter(|_| !cert.stored && said.revoked.is_some()));
     match (known, said.revoked) {
         (Some(revocation), Some((at, reason))) => {
@@ -253,10 +247,10 @@ pub async fn look_at(client: &Client, world: &mut World, serial: &str) {
     }
 }
 
-/// What an OCSP answer says of its one certificate.
+/// The single response of an OCSP response.
 #[derive(Debug)]
 struct Said {
-    /// The tag of its status.
+    /// The tag of the certStatus.
     status: u8,
     revoked: Option<(i64, Option<u8>)>,
     this_update: i64,

@@ -1,4 +1,4 @@
-//! Numbers that a seed gives (SplitMix64).
+//! Seeded pseudorandom numbers (SplitMix64).
 
 pub struct Random(u64);
 
@@ -15,17 +15,16 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number of the range, its end not among them.
+    /// A number in the range, excluding its end.
     pub fn of(&mut self, range: std::ops::Range<u64>) -> u64 {
         range.start + self.next() % (range.end - range.start)
     }
 
-    /// True once in so many times.
+    /// `true` with probability 1/`times`.
     pub fn once_in(&mut self, times: u64) -> bool {
         self.of(0..times) == 0
     }
 
-    /// One of these.
     pub fn pick<'a, T>(&mut self, all: &'a [T]) -> &'a T {
         &all[self.of(0..all.len() as u64) as usize]
     }

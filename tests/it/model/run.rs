@@ -1,4 +1,4 @@
-//! The order of the steps of one run, and what is looked at between them.
+//! The steps of a run, and the checks between them.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io::Write as _;
@@ -21,10 +21,9 @@ use crate::v1::pki::foreign;
 use crate::v1::pki::mount::parse;
 
 const START: Time = datetime!(2031-01-01 00:00:00.3 UTC);
-/// Steps that a failure tells of.
 const TOLD: usize = 25;
 
-/// What was done, told when the run fails.
+/// The latest steps, printed if the run fails.
 struct Journal {
     seed: u64,
     postgres: bool,
@@ -52,7 +51,6 @@ impl Drop for Journal {
     }
 }
 
-/// A run under way.
 struct Run {
     world: World,
     random: Random,
@@ -62,7 +60,6 @@ struct Run {
     journal: Journal,
 }
 
-/// One run from its start to its end.
 pub async fn run(seed: u64, steps: u64, postgres: bool) {
     let mut run = Run::start(seed, postgres).await;
     for step in 1..=steps {
@@ -162,7 +159,6 @@ impl Run {
         }
     }
 
-    /// The lists, and a few certificates.
     async fn look(&mut self) {
         let client = self.client();
         look(&client, &mut self.world).await;
@@ -172,7 +168,7 @@ impl Run {
         }
     }
 
-    /// A request that must be answered as the model says.
+    /// Sends a request whose response must match the model.
     async fn send(&mut self, ask: &Ask) {
         self.journal.note(format!("{:?}", ask.what));
         let reply = ask.send(&self.client()).await.expect("an answer");
@@ -180,7 +176,7 @@ impl Run {
         assert!(self.world.learn(ask, Some(&reply), &given));
     }
 
-    /// As [`Run::send`], for a change that may be there already.
+    /// Like [`Run::send`], for a change that may already have been made.
     async fn resend(&mut self, ask: &Ask) {
         self.send(ask).await;
         self.send(&Ask::rotate()).await;
@@ -207,7 +203,7 @@ impl Run {
         self.set_clock(self.clock.now() - Duration::from_secs(seconds));
     }
 
-    /// Requests at once; with a crash in their midst, if so wished.
+    /// Sends requests concurrently, optionally with a crash among them.
     async fn race(&mut self, crash: bool) {
         let count = self.random.of(2..8);
         let asks: Vec<Ask> = (0..count).map(|_| self.world.draw(&mut self.random, true)).collect();
@@ -258,7 +254,7 @@ impl Run {
         self.world.half_tidied = false;
     }
 
-    /// Finds out what requests without an answer have done.
+    /// Finds out the effects of requests without a response.
     async fn settle(&mut self) {
         let client = self.client();
         let stored = keys(&client, "certs").await;
@@ -304,7 +300,7 @@ impl Run {
         look_at_lists(&client, &self.world).await;
     }
 
-    /// A request while the store fails.
+    /// Sends a request while the store fails.
     async fn fault(&mut self) {
         let ask = self.world.draw(&mut self.random, false);
         let fault = *self.random.pick(&[Fault::Before, Fault::After, Fault::Outage]);
@@ -322,7 +318,7 @@ impl Run {
         self.settle().await;
     }
 
-    /// A change whose end is not known is asked for again.
+    /// Repeats a change with an unknown outcome.
     async fn until_answered(&mut self, ask: &Ask) {
         let started = Instant::now();
         let reply = loop {
@@ -350,7 +346,7 @@ impl Run {
         body
     }
 
-    /// Begins a run of tidy; what it removes.
+    /// Starts a tidy run and returns what it removes.
     async fn begin_tidy(&mut self, body: &Value) -> Removable {
         self.journal.note(format!("tidy {body}"));
         for _ in 0..3 {
@@ -358,7 +354,7 @@ impl Run {
             if answer.status == 202 {
                 break;
             }
-            // The turn of a run that was cut short, until it lapses.
+            // An interrupted run still holds its lock: let it expire.
             assert_eq!(answer.status, 200, "{}", answer.text);
             self.set_clock(self.clock.now() + Duration::from_secs(61));
         }
@@ -393,7 +389,7 @@ impl Run {
         look_at_lists(&self.client(), &self.world).await;
     }
 
-    /// A crash in the midst of a run of tidy: what is gone may be gone, and the rest is there.
+    /// Crashes the server during a tidy run, which may then be incomplete.
     async fn cut_tidy_short(&mut self) {
         let mut body = self.tidy_body();
         body["tidy_revoked_certs"] = true.into();
@@ -405,7 +401,6 @@ impl Run {
         self.take_what_went(removable).await;
     }
 
-    /// A run of tidy while the store fails.
     async fn tidy_with_a_fault(&mut self) {
         let mut body = self.tidy_body();
         body["tidy_revoked_certs"] = true.into();
@@ -434,7 +429,7 @@ impl Run {
         self.take_what_went(removable).await;
     }
 
-    /// Of what tidy might remove, some may be there.
+    /// Applies an incomplete tidy run: reads which objects are gone.
     async fn take_what_went(&mut self, removable: Removable) {
         let client = self.client();
         let (stored, revoked) = (keys(&client, "certs").await, keys(&client, "certs/revoked").await);
@@ -444,14 +439,14 @@ impl Run {
         look_at_lists(&client, &self.world).await;
     }
 
-    /// Everything once more, by others too.
+    /// Checks everything a last time, CRL signatures also with openssl.
     async fn finish(mut self) {
         if self.world.half_tidied {
             self.again(End::Stop).await;
         }
         let last = Config { expired_too: self.world.config.expired_too, ..Config::default() };
         self.resend(&Ask::config(last)).await;
-        // That may have taken over a list which was stored without an answer.
+        // The previous build may have reused a CRL that was stored without a response.
         self.send(&Ask::rotate()).await;
         self.look().await;
         let client = self.client();

@@ -1,8 +1,8 @@
-//! The model: authorities, certificates, revocations, settings; what each list must hold, and what it may.
+//! The model: authorities, certificates, revocations, settings, and the required and permitted contents of each CRL.
 //!
-//! A revocation belongs on the list of the authority, that is the name and the key, whose certificate it
-//! revokes, and on that of the default issuer while no issuer with these is in the mount. It stays there until tidy removes it, whatever the end of its
-//! certificate, or an operator's change (issuers, `disable`) moves it.
+//! A revocation belongs on the CRL of the authority (name and key) that issued its certificate. While the mount has no
+//! issuer of that authority, it belongs on the default issuer's CRL. It stays there, even if the certificate expires,
+//! until tidy removes it or an operator's change (issuers, `disable`) moves it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -12,25 +12,23 @@ use signet::x509::certificate::Certificate;
 
 use super::BACKDATING;
 
-/// A name and a key. Its issuers share lists.
+/// A name and a key. All its issuers share CRLs.
 pub struct Authority {
     pub name: &'static str,
     pub certificate: Certificate,
     pub issuers: Vec<Issuer>,
     pub seen: Seen,
-    /// What its lists may still hold although it belongs there no more: until the next complete list.
+    /// Revocations that its CRLs may still contain, until the next complete CRL, although they no longer belong there.
     pub lingering: BTreeMap<String, Revocation>,
 }
 
-/// An issuer that comes and goes, under another id each time.
 pub struct Issuer {
     pub pem: String,
-    /// While it is in the mount.
+    /// The id while it is in the mount.
     pub id: Option<String>,
 }
 
 impl Authority {
-    /// The ids of its issuers that are in the mount.
     pub fn ids(&self) -> impl Iterator<Item = &String> {
         self.issuers.iter().filter_map(|issuer| issuer.id.as_ref())
     }
@@ -40,7 +38,6 @@ impl Authority {
     }
 }
 
-/// The lists of an authority as they were seen last.
 #[derive(Default)]
 pub struct Seen {
     pub complete: Option<(u64, Vec<u8>)>,
@@ -48,56 +45,50 @@ pub struct Seen {
     pub highest: u64,
 }
 
-/// A certificate that was issued.
 pub struct Cert {
     pub authority: usize,
     pub pem: String,
     pub not_after: i64,
-    /// Whether it is stored.
     pub stored: bool,
     pub revocation: Option<Revocation>,
     /// The revocation that tidy removed.
     pub once: Option<Revocation>,
-    /// Revocations without an answer: when, and why.
+    /// Time and reason of revocations without a response.
     pub tried: Vec<(i64, Option<u8>)>,
 }
 
-/// A revocation that is stored.
 #[derive(Clone, Debug)]
 pub struct Revocation {
     pub at: i64,
-    /// What its reason may be: one, but where requests raced.
+    /// Its possible reasons: more than one after a race.
     pub reasons: Vec<Option<u8>>,
-    /// Reasons that a compromise may have replaced: lists may still tell them.
+    /// Reasons that keyCompromise may have replaced; CRLs may still contain them.
     pub earlier: Vec<Option<u8>>,
-    /// It must be on the complete list.
+    /// `true` if it must be on the complete CRL.
     pub complete: bool,
-    /// It must be on the complete list or on the delta list.
+    /// `true` if it must be on the complete or the delta CRL.
     pub listed: bool,
 }
 
-/// keyCompromise.
 pub const COMPROMISE: Option<u8> = Some(1);
 
 impl Revocation {
-    /// One of now, or of when requests raced.
     pub fn at(at: i64, reasons: Vec<Option<u8>>) -> Self {
         Self { at, reasons, earlier: Vec::new(), complete: false, listed: false }
     }
 
-    /// A compromise took the place of its reason.
     pub fn is_compromised(&mut self) {
         self.earlier.append(&mut self.reasons);
         self.reasons.push(COMPROMISE);
     }
 
-    /// A compromise may have taken the place of its reason.
+    /// Adds keyCompromise as a possible replacement.
     pub fn may_be_compromised(&mut self) {
         self.earlier.extend_from_slice(&self.reasons);
         self.reasons.push(COMPROMISE);
     }
 
-    /// Whether a list may tell such a reason; of several that it may have, only these are left.
+    /// `true` if a CRL may contain such a reason. Narrows the possible reasons to these.
     pub fn may_tell(&mut self, fits: impl Fn(&Option<u8>) -> bool) -> bool {
         if self.earlier.is_empty() {
             self.reasons.retain(&fits);
@@ -106,7 +97,6 @@ impl Revocation {
     }
 }
 
-/// `config/crl`, as far as it is changed here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     pub auto: bool,
@@ -136,7 +126,7 @@ impl Config {
         })
     }
 
-    /// Whether a change to `next` is answered after complete lists were made.
+    /// `true` if the response to a change to `next` follows a build of complete CRLs.
     pub fn builds(&self, next: &Self) -> bool {
         self.disable != next.disable || self.delta != next.delta || (self.auto && !next.auto)
     }
@@ -145,49 +135,45 @@ impl Config {
 pub struct World {
     pub authorities: Vec<Authority>,
     pub certs: BTreeMap<String, Cert>,
-    /// Their serials in the order in which they were issued: serials differ each time, this does not.
+    /// Serials in order of issue, which is the same in every run of a seed.
     pub order: Vec<String>,
-    /// Serials that were stored before the first step: those of the authorities.
+    /// Serials of the CA certificates, stored before the first step.
     pub roots: BTreeSet<String>,
-    /// Its authority and its id.
+    /// Index of the authority, and issuer id.
     pub default: Option<(usize, String)>,
     pub config: Config,
-    /// Lives that lists were given.
+    /// Validity periods of CRLs so far, in seconds.
     pub expiries: BTreeSet<i64>,
-    /// Epoch seconds.
+    /// Unix seconds.
     pub now: i64,
-    /// All times until now: a list that was stored without an answer may be served much later.
+    /// All times so far: a CRL stored without a response may be served much later.
     pub times: BTreeSet<i64>,
-    /// Tidy failed after it may have removed revocations: the server does not look for what is gone before
-    /// it starts again.
+    /// `true` after a failed tidy that may have removed revocations: the server notices only after a restart.
     pub half_tidied: bool,
-    /// Certificates that were asked for without an answer.
+    /// Number of issue requests without a response.
     pub unanswered: usize,
 }
 
-/// How far ahead of the clock a revocation may lie for lists and OCSP answers to be dated by it: further ahead, the
-/// clock was wrong when it was made.
+/// Maximum lead of a revocation over the clock, in seconds, for it to date CRLs and OCSP responses. With a larger lead,
+/// the clock was wrong at the revocation.
 const MAX_CLOCK_ERROR: i64 = 12 * 3600;
 
-/// Which thisUpdate a list or an OCSP answer may have that is made at `now`, when these are the times of the
-/// revocations on it: backdated, unless a list before it was dated later, and never older than the newest revocation,
-/// which lies ahead of a clock that was set back.
+/// The permitted thisUpdate of a CRL or OCSP response made at `now` with these revocation times. It is backdated, but
+/// never before an earlier CRL's or the newest revocation, which may be ahead of a clock that was set back.
 pub fn this_update(now: i64, revocations: impl Iterator<Item = i64>) -> RangeInclusive<i64> {
     let newest = revocations.filter(|at| *at <= now + MAX_CLOCK_ERROR).max().unwrap_or(i64::MIN);
     newest.max(now - BACKDATING)..=newest.max(now)
 }
 
-/// What tidy may remove: certificates, revocations.
 pub type Removable = (BTreeSet<String>, BTreeSet<String>);
 
 impl World {
-    /// The authority whose list has the revocations of this one.
+    /// The authority whose CRL contains the revocations of `authority`.
     pub fn home(&self, authority: usize) -> Option<usize> {
         let default = || self.default.as_ref().map(|(authority, _)| *authority);
         if self.authorities[authority].is_here() { Some(authority) } else { default() }
     }
 
-    /// The revocations that belong on the lists of an authority.
     pub fn revocations(&self, authority: usize) -> impl Iterator<Item = (&String, &Revocation)> {
         let here = self.certs.iter().filter(move |(_, cert)| self.home(cert.authority) == Some(authority));
         here.filter_map(|(serial, cert)| Some((serial, cert.revocation.as_ref()?)))
@@ -203,7 +189,7 @@ impl World {
         all.chain(self.roots.iter().cloned()).collect()
     }
 
-    /// Complete lists were made that have at least these.
+    /// Records that complete CRLs with at least these revocations were built.
     pub fn published(&mut self, serials: &BTreeSet<String>) {
         if !self.half_tidied {
             self.authorities.iter_mut().for_each(|authority| authority.lingering.clear());
@@ -211,7 +197,7 @@ impl World {
         self.must_hold(serials, true);
     }
 
-    /// The lists together have at least these; complete ones alone, if `complete`.
+    /// Records that the CRLs contain at least these revocations; if `complete`, the complete CRL alone.
     pub fn must_hold(&mut self, serials: &BTreeSet<String>, complete: bool) {
         if self.config.disable {
             return;
@@ -224,8 +210,7 @@ impl World {
         }
     }
 
-    /// A change of issuers or of the default; revocations that have another list by it are expected nowhere
-    /// before the next complete lists.
+    /// Changes issuers or the default. Moved revocations are required only on the next complete CRLs.
     pub fn moves(&mut self, change: impl FnOnce(&mut Self)) {
         let homes = |world: &Self| (0..world.authorities.len()).map(|n| world.home(n)).collect::<Vec<_>>();
         let before = homes(self);
@@ -243,7 +228,7 @@ impl World {
         }
     }
 
-    /// What a run of tidy that begins now removes.
+    /// The objects that a tidy run removes if it starts now.
     pub fn removable(&self, body: &Value) -> Removable {
         let seconds = |name: &str| body[name].as_i64();
         let buffer = seconds("safety_buffer").unwrap_or(72 * 3600);
@@ -265,7 +250,6 @@ impl World {
         (certificates, revocations)
     }
 
-    /// Tidy removed these.
     pub fn removed(&mut self, (certificates, revocations): &Removable) {
         for serial in certificates {
             self.certs.get_mut(serial).unwrap().stored = false;

@@ -1,4 +1,4 @@
-//! CRLs of several nodes: each holds the revocations of all, and a number means one CRL.
+//! CRLs of several nodes: each contains all revocations, and a number means one CRL.
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
@@ -13,12 +13,12 @@ use crate::crash::audit::number;
 use crate::support::{App, Client};
 use crate::v1::pki::foreign::Crl as ForeignCrl;
 
-/// What each CRL number was seen to mean.
+/// The CRL seen for each number.
 #[derive(Default)]
 pub struct Seen(RefCell<HashMap<u64, Vec<u8>>>);
 
 impl Seen {
-    /// Fetches a node's CRL: its number is not below `last`, and means what it meant before.
+    /// Fetches a node's CRL. Asserts that its number is not below `last` and still means the same CRL.
     pub async fn fetch(&self, client: &Client, last: u64) -> Crl {
         let response = client.request("GET", "pki/crl").send().await.unwrap();
         assert_eq!(response.status(), 200);
@@ -37,7 +37,6 @@ fn holds(crl: &Crl, serials: &[String]) -> bool {
     serials.iter().all(|serial| listed.contains(&Serial::parse(serial).unwrap()))
 }
 
-/// Waits until the CRLs of all nodes hold the serials and are one and the same; its number.
 async fn agree(seen: &Seen, nodes: &[&App], serials: &[String]) -> u64 {
     let mut agreed = 0;
     until("one CRL with all revocations", async || {
@@ -50,7 +49,7 @@ async fn agree(seen: &Seen, nodes: &[&App], serials: &[String]) -> u64 {
     agreed
 }
 
-/// Waits until every node has looked at the log a few times more.
+/// Waits until a node has polled the change log several times.
 async fn looks(app: &App) {
     let count = async || {
         let page = app.client.page("/metrics").await.text;
@@ -75,7 +74,7 @@ async fn n1_revocations_on_both_nodes_are_on_the_crl_of_each_under_numbers_that_
         for _ in 0..EACH / 10 {
             let serial = issue(&client).await;
             revoke(&client, &serial).await;
-            // Whoever was answered finds it on that node's CRL.
+            // A revocation whose response has arrived is on that node's CRL.
             assert!(holds(&seen.fetch(&client, 0).await, std::slice::from_ref(&serial)));
             serials.push(serial);
         }
@@ -98,7 +97,7 @@ async fn n1_revocations_on_both_nodes_are_on_the_crl_of_each_under_numbers_that_
     assert_eq!(serials.len(), 2 * EACH);
     let agreed = agree(&seen, &[&a, &b], &serials).await;
 
-    // Nothing more is published, however often the nodes look at each other.
+    // No further CRL is published, however often the nodes poll.
     assert_eq!(published(&a), agreed);
     looks(&a).await;
     assert_eq!(published(&a), agreed);
@@ -118,7 +117,7 @@ async fn three_nodes_serve_one_crl_and_take_it_over_from_whoever_signed_it() {
         serials.push(serial);
         agree(&seen, &[&a, &b, &c], &serials).await;
     }
-    // Every revocation one number: the nodes that follow do not sign again.
+    // One number per revocation: nodes that follow do not sign again.
     let before = published(&a);
     assert!(before <= 1 + 4 * 2, "{before} CRLs for 4 revocations");
     ok(b.client.post("pki/crl/rotate", json!({})).await);
@@ -151,7 +150,7 @@ async fn a_reason_that_one_node_replaces_is_on_the_list_of_the_others() {
     assert!(after > before);
     looks(&a).await;
     assert_eq!(published(&a), after, "nobody signs again");
-    // Who starts now makes the same list.
+    // A node that starts now builds the same CRL.
     let c = a.another().await;
     assert_eq!(agree(&seen, &[&a, &b, &c], &serials).await, after);
     assert_eq!(a.database().psql("SELECT sum(revocations) FROM counter"), "2");
@@ -182,7 +181,7 @@ async fn an_issuer_revoked_on_one_node_is_on_the_crl_of_the_other_and_issues_now
     stop(a, [b]).await;
 }
 
-/// The numbers of the complete list and the delta list of a node, and the serials on either.
+/// The numbers of a node's complete and delta CRL, and the serials on either.
 async fn lists(node: &App) -> ([u64; 2], BTreeSet<Serial>) {
     let fetch = async |path: &str| {
         let response = node.client.request("GET", path).send().await.unwrap();
@@ -194,8 +193,8 @@ async fn lists(node: &App) -> ([u64; 2], BTreeSet<Serial>) {
     (both.each_ref().map(number), serials)
 }
 
-/// Lists that are made when somebody asks, on whichever node: a node that knows of later revocations takes them over, too,
-/// and makes the next ones above them.
+/// CRLs built on request on any node: a node with later revocations also takes them over, and gives its next CRLs
+/// higher numbers.
 #[actix_web::test]
 async fn lists_by_the_timer_are_those_of_all_nodes_whatever_each_has_read() {
     let (a, [b, c]) = nodes().await;

@@ -1,4 +1,4 @@
-//! The database server ends at once and its standby takes over, while two real processes work.
+//! The database server crashes and its standby takes over, while two real processes work.
 
 use serde_json::json;
 
@@ -12,12 +12,11 @@ use crate::crash::load::{Ledger, Load, Unanswered};
 use crate::crash::place::Place;
 use crate::support::Client;
 
-/// A server, and a standby that has all that is answered as committed.
 pub fn pair() -> (std::sync::Arc<Cluster>, crate::cluster::Database, std::sync::Arc<Cluster>) {
     let primary = Cluster::new();
     let database = primary.database();
     let standby = primary.standby();
-    // Set later than the copy was made: the standby, once it is the primary, has no other to wait for.
+    // Set after the base backup: a promoted standby has no standby of its own to wait for.
     primary.set(&["synchronous_standby_names = '*'"]);
     while primary.psql("postgres", "SELECT sync_state FROM pg_stat_replication") != "sync" {
         std::thread::sleep(std::time::Duration::from_millis(10));
@@ -39,7 +38,7 @@ async fn a_failover_to_a_synchronous_standby_loses_nothing_that_was_answered() {
         .collect();
     ledgers.iter().for_each(|ledger| ledger.wait_for(100, 10, 0));
     primary.stop();
-    // Whoever asks meanwhile is told to come again.
+    // During the outage, requests get a 503 with `Retry-After`.
     ledgers.iter().for_each(|ledger| ledger.wait_for(0, 0, 20));
     standby.promote();
     ledgers.iter().for_each(|ledger| ledger.wait_for(60, 6, 0));
@@ -51,13 +50,11 @@ async fn a_failover_to_a_synchronous_standby_loses_nothing_that_was_answered() {
             audit_when_caught_up(client, ledger, &place).await;
         }
     }
-    // They hear of each other's changes there too.
     let read = async |client: &Client, name: &str| client.get(&format!("pki/roles/{name}")).await.status;
     for (name, here, there) in [("a", 0, 1), ("b", 1, 0)] {
         ok(clients[here].post(&format!("pki/roles/{name}"), json!({ "key_type": "ec" })).await);
         until("the other node's role", async || read(&clients[there], name).await == 200).await;
     }
-    // A node that starts now passes over the server that is gone.
     let late = place.start();
     audit_when_caught_up(&late.client().with_token(&token), &ledgers[0], &place).await;
     late.terminate();
@@ -90,7 +87,7 @@ async fn a_failover_to_an_asynchronous_standby_leaves_every_node_with_what_is_th
     let behind = "SELECT pg_current_wal_lsn() - replay_lsn FROM pg_stat_replication";
     until("the standby", async || primary.psql("postgres", behind) == "0").await;
 
-    // Nothing of this comes to the standby.
+    // From here on, nothing reaches the standby.
     standby.set(&["primary_conninfo = ''"]);
     until("no standby", async || primary.psql("postgres", behind).is_empty()).await;
     write(&a, "of-a", "2h").await;
@@ -106,7 +103,7 @@ async fn a_failover_to_an_asynchronous_standby_leaves_every_node_with_what_is_th
     for role in ["of-a", "of-b"] {
         until("what is stored", async || ttl(&a, role).await == "1h" && ttl(&b, role).await == "1h").await;
     }
-    // It has the number in the sequence that the lost one had.
+    // Has the same sequence number as the lost revocation.
     let later = revoked_somewhere(&b).await;
     for client in [&a, &b] {
         let all = async || is_listed(client, &serials[0]).await && is_listed(client, &later).await;
@@ -118,7 +115,6 @@ async fn a_failover_to_an_asynchronous_standby_leaves_every_node_with_what_is_th
     }
 }
 
-/// Issues and revokes; the serial.
 async fn revoked(client: &Client) -> String {
     let issued = ok(client.post("pki/issue/dev", json!({ "common_name": "a.test" })).await);
     let serial = issued["data"]["serial_number"].as_str().unwrap().to_owned();
@@ -126,14 +122,13 @@ async fn revoked(client: &Client) -> String {
     serial
 }
 
-/// The same, while the first writes may still be on their way to the server before.
+/// Like [`revoked`]; retries while writes may still go to the old server.
 async fn revoked_somewhere(client: &Client) -> String {
     let issue = async || client.post("pki/issue/dev", json!({ "common_name": "a.test" })).await.status == 200;
     until("a certificate", issue).await;
     revoked(client).await
 }
 
-/// Whether a serial is on the list that a node serves.
 async fn is_listed(client: &Client, serial: &str) -> bool {
     let der = client.request("GET", "pki/crl").send().await.unwrap().bytes().await.unwrap();
     let Ok(crl) = Crl::parse(&der) else { return false };

@@ -1,4 +1,4 @@
-//! Each kind of change, made on one node and seen on another, both ways.
+//! Each kind of change, made on one node and followed by another, in both directions.
 
 use serde_json::json;
 
@@ -124,7 +124,7 @@ async fn quotas_follow_and_each_node_counts_for_itself() {
     ok(b.client.post("sys/quotas/config", json!({ "rate_limit_exempt_paths": ["pki/roles/web"] })).await);
     until("an exempt path", async || a.client.get("pki/roles/web").await.status == 200).await;
     assert_eq!(a.client.get("pki/roles/other").await.status, 429);
-    // Two of one scope there are not, whoever makes them at the same time.
+    // Two quotas of the same scope cannot be created, not even concurrently.
     let same = async |node: &App, name: &str| {
         node.client.post(&format!("sys/quotas/rate-limit/{name}"), json!({ "path": "pki", "rate": 1000 })).await.status
     };
@@ -171,7 +171,7 @@ async fn a_lease_is_revoked_on_another_node_than_the_one_that_made_it() {
     stop(a, [b]).await;
 }
 
-/// What the mount `pki` of a node hears that wants the managed key `hsm`, whose module is none.
+/// The error of a node's mount `pki` for the managed key `hsm`, which has no module.
 async fn refusal(node: &App) -> Kind {
     let shared = node.shared();
     let mount = shared.auth.mounts().get("pki").unwrap().id;
@@ -198,9 +198,9 @@ async fn managed_keys_and_what_mounts_list_follow() {
 
     assert_eq!(refusal(&b).await, Kind::Invalid);
     ok(a.client.post("sys/mounts/pki/tune", json!({ "allowed_managed_keys": "hsm" })).await);
-    // From here on its module is asked.
+    // The key is granted, so its module is tried.
     until("a grant", async || refusal(&b).await == Kind::Unavailable).await;
-    // Whether this node has followed or not.
+    // The deletion is rejected even if node `a` has not yet read these changes.
     ok(b.client.post("sys/mounts/pki/tune", json!({ "allowed_managed_keys": "other" })).await);
     ok(b.client.post("sys/mounts/pki/tune", json!({ "allowed_managed_keys": "hsm" })).await);
     assert_eq!(a.client.delete(path).await.error(), "managed key \"hsm\" is in use by mount \"pki/\"");

@@ -1,4 +1,4 @@
-//! Entities on several nodes: one for a name wherever it logs in, and what is changed on one holds on all.
+//! Entities on several nodes: one entity per name wherever it logs in, and changes apply on all nodes.
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
@@ -9,7 +9,6 @@ use crate::v1::identity::{entity_id, login, method, try_login};
 
 const READ: &str = "path \"pki/roles/{{identity.entity.metadata.role}}\" { capabilities = [\"read\"] }";
 
-/// Enables a method on one node and waits until the other has it.
 async fn method_on_both(a: &App, b: &App) {
     method(a, "one").await;
     let there = async || b.client.get("sys/auth").await.body["data"].get("one/").is_some();

@@ -1,4 +1,4 @@
-//! Authentication methods on several nodes: roles that follow, and secret ids that are used once.
+//! Login methods on several nodes: roles follow, and secret ids are used only once.
 
 use futures_util::future::{join, join_all};
 use serde_json::{Value, json};
@@ -20,7 +20,6 @@ async fn log_in(node: &App, role_id: &str, secret_id: &Value) -> Answer {
     node.client.with_token("").post("auth/approle/login", body).await
 }
 
-/// Two nodes with `approle` and a role `web` that both know.
 async fn two() -> (App, App) {
     let (a, [b]) = nodes().await;
     ok(a.client.post("sys/auth/approle", json!({ "type": "approle" })).await);
@@ -72,12 +71,12 @@ async fn tokens_of_an_issuer_are_taken_as_the_other_node_was_told() {
     written(&b, "second").await;
     until("the other role", async || entered(&a).await.body["auth"]["token_policies"] == json!(["default", "second"]))
         .await;
-    // What one node let in is known to the other at once, and is one entity.
+    // A token of one node is valid on the other immediately, and both logins are the same entity.
     let (here, there) = (ok(entered(&a).await)["auth"].clone(), ok(entered(&b).await)["auth"].clone());
     assert_eq!(here["entity_id"], there["entity_id"]);
     let of_a = b.client.with_token(here["client_token"].as_str().unwrap());
     assert_eq!(of_a.get("auth/token/lookup-self").await.status, 200);
-    // Another issuer's keys are the only ones that count, on both.
+    // After the change, only the other issuer's keys are valid, on both nodes.
     let other = Issuer::start();
     ok(b.client.post("auth/jwt/config", json!({ "oidc_discovery_url": other.url })).await);
     until("another configuration", async || entered(&a).await.status == 403).await;
@@ -99,7 +98,7 @@ async fn a_secret_id_with_one_use_is_used_once_whichever_nodes_are_asked() {
         assert!(answers.iter().all(|answer| matches!(answer.status, 200 | 400)));
     }
     assert_eq!(a.database().psql("SELECT count(*) FROM secret_id"), "0");
-    // One that is destroyed on one node is dead on the other at once.
+    // A secret id destroyed on one node is invalid on the other immediately.
     let made = secret_id(&a, "web", json!({})).await;
     ok(log_in(&b, "web-id", &made["secret_id"]).await);
     ok(a.client.post("auth/approle/role/web/secret-id/destroy", json!({ "secret_id": made["secret_id"] })).await);

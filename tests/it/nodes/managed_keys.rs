@@ -1,4 +1,4 @@
-//! Managed keys of several nodes: a key that is not there is made once, whoever asks.
+//! Managed keys on several nodes: a missing key is generated only once.
 
 use futures_util::future::join_all;
 use serde_json::json;
@@ -9,7 +9,7 @@ use crate::crash::place::Place;
 use crate::process::{Dev, signet};
 use crate::signers::hsm::{Hsm, PIN, SOFTHSM};
 
-/// Starts a node with the module behind the shim.
+/// Starts a node that uses SoftHSM through the shim.
 fn node(place: &Place, hsm: &Hsm) -> Dev {
     let mut command = signet();
     command
@@ -20,7 +20,7 @@ fn node(place: &Place, hsm: &Hsm) -> Dev {
     place.start_by(command)
 }
 
-/// Two processes, as two machines at one network device would be.
+/// Two processes simulate two machines that share a network HSM.
 #[actix_web::test]
 async fn n6_two_nodes_that_want_the_same_missing_key_make_one() {
     let (place, devices) = (Place::postgres(cluster::shared().database()), tempfile::tempdir().unwrap());
@@ -31,7 +31,7 @@ async fn n6_two_nodes_that_want_the_same_missing_key_make_one() {
     let token = place.client(&b).await.token;
     let nodes = [&a, &b].map(|node| node.client().with_token(&token));
     for (round, curve) in ["P256", "P384"].into_iter().enumerate() {
-        // Two keys of the configuration are one on the token.
+        // Two configured keys are the same key on the token.
         for name in ["web", "too"] {
             let key = json!({ "library": "hsm", "token_label": "one", "key_label": format!("made-{round}"),
                 "mechanism": "0x1041", "pin": PIN, "allow_generate_key": "true", "curve": curve });
@@ -39,7 +39,7 @@ async fn n6_two_nodes_that_want_the_same_missing_key_make_one() {
             assert_eq!(nodes[0].post(&path, key).await.status, 200);
             until("the key", async || nodes[1].get(&path).await.status == 200).await;
         }
-        // Whoever is late looks before the other one has made it.
+        // Delays key generation, so that the late node looks before the key exists.
         hsm.calls("C_GenerateKeyPair");
         hsm.order("C_GenerateKeyPair", &["sleep 1000"; 4]);
         let tests = (0..4).map(|n| {

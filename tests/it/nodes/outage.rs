@@ -1,4 +1,4 @@
-//! Nodes whose way to the others is cut.
+//! Nodes that lose contact with the others.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde_json::json;
 use super::{issue, nodes, ok, revoke, stop, until};
 use crate::support::App;
 
-/// Ends the connections that listen; how many there were.
+/// Terminates the connections that LISTEN and returns their number.
 fn cut_listeners(app: &App) -> usize {
     let sql = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
         WHERE datname = current_database() AND query LIKE 'LISTEN%'";

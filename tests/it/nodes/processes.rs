@@ -1,4 +1,4 @@
-//! Two real processes on one database: one of them killed, one of them paused.
+//! Two real processes on one database: one is killed or suspended.
 
 use std::time::{Duration, Instant};
 
@@ -42,7 +42,7 @@ async fn one_of_two_nodes_killed_under_load_loses_nothing() {
     b.terminate();
 }
 
-/// Looks for all of a book, on a node that may have to hear of it first.
+/// Audits a ledger on a node that may still have to read its revocations.
 pub(super) async fn audit_when_caught_up(client: &Client, ledger: &Ledger, place: &Place) {
     let (revoked, last) = {
         let book = ledger.read();
@@ -57,7 +57,6 @@ pub(super) async fn audit_when_caught_up(client: &Client, ledger: &Ledger, place
     audit(client, ledger, place).await;
 }
 
-/// Issues and revokes on one node; the serials.
 async fn revocations(client: &Client, count: usize) -> Vec<String> {
     let mut serials = Vec::new();
     for _ in 0..count {
@@ -83,7 +82,7 @@ async fn n8_a_node_that_was_paused_grants_and_publishes_nothing_stale() {
     let reader = here.with_token(made["auth"]["client_token"].as_str().unwrap());
     until("the policy", async || reader.get("pki/roles/web").await.status == 200).await;
 
-    // Paused in the middle of revocations, each of which publishes.
+    // Suspended during revocations, each of which publishes a CRL.
     let ledger = Ledger::default();
     let load = Load::start(&a, &token, &ledger, Unanswered::IsWrong);
     ledger.wait_for(20, 3, 0);
@@ -94,13 +93,12 @@ async fn n8_a_node_that_was_paused_grants_and_publishes_nothing_stale() {
     let none = "path \"pki/none\" { capabilities = [\"read\"] }";
     ok(there.post("sys/policies/acl/reader", json!({ "policy": none })).await);
     ok(there.patch("pki/roles/web", json!({ "allow_any_name": false })).await);
-    // Longer than a node may go without a look at the log.
+    // Longer than a node may go without reading the change log.
     while paused.elapsed() < signet::nodes::STALENESS + Duration::from_millis(500) {
         serials.extend(revocations(&there, 1).await);
     }
     signal(&a, Signal::CONT);
 
-    // The first answers already know what was changed meanwhile.
     reader.get("pki/roles/web").await.assert_denied();
     let refused = here.post("pki/issue/web", json!({ "common_name": "a.test" })).await;
     assert_eq!(refused.status, 400, "{}", refused.text);

@@ -1,4 +1,4 @@
-//! Requests that are sent again, to another node: one certificate for each.
+//! Requests that a client repeats on another node: one certificate for each.
 
 use futures_util::future::{join, join_all};
 use serde_json::json;
@@ -24,7 +24,7 @@ async fn a_request_that_two_nodes_have_at_the_same_moment_is_one_certificate() {
     let body = json!({ "csr": csr("ec-256", "/CN=a.test", ""), "ttl": "1h" });
     for round in 0..20 {
         let before = count();
-        // Several keys at a time, in another order on each node.
+        // Several keys concurrently, in reverse order on the other node.
         let keys: Vec<String> = (0..6).map(|n| format!("{round}-{n}")).collect();
         let ask = |client: &Client, keys: Vec<String>| {
             let (client, body) = (client.clone(), body.clone());
@@ -40,11 +40,10 @@ async fn a_request_that_two_nodes_have_at_the_same_moment_is_one_certificate() {
             assert_eq!(repeats, 1, "one of them made it");
         }
         assert_eq!(count(), before + 6);
-        // Later, too, on either node.
         for client in [&client, &other] {
             assert_eq!(serial(&keyed(client, "sign/web", &keys[0], &body).await), serial(&here[0]));
         }
-        // `issue` has one answer on all nodes.
+        // For `issue`, only one node returns the certificate: the private key is not stored.
         let (key, body) = (format!("issue-{round}"), json!({ "common_name": "a.test", "ttl": "1h" }));
         let (one, two) =
             join(keyed(&a.client, "issue/web", &key, &body), keyed(&b.client, "issue/web", &key, &body)).await;

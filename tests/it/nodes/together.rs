@@ -1,4 +1,4 @@
-//! Nodes that change the same at the same time: nothing is lost, nothing is done twice.
+//! Nodes that concurrently change the same objects: no change is lost or made twice.
 
 use std::collections::BTreeSet;
 
@@ -26,7 +26,6 @@ async fn both_nodes_issue_under_load_with_unique_serials_and_exact_counters() {
     let serials: Vec<String> = join_all(all).await.concat();
     let unique: BTreeSet<&String> = serials.iter().collect();
     assert_eq!((unique.len(), serials.len()), (2 * CLIENTS * EACH, 2 * CLIENTS * EACH));
-    // The root counts too.
     let count = (serials.len() + 1).to_string();
     assert_eq!(a.database().psql("SELECT count(*) FROM certificate"), count);
     assert_eq!(a.database().psql("SELECT sum(certificates) FROM counter"), count);
@@ -73,7 +72,7 @@ async fn two_nodes_that_write_many_roles_at_once_keep_them_all() {
     let all = (0..20).flat_map(|n| [write(&a, n), write(&b, n)]);
     join_all(all).await;
     let count = a.database().psql("SELECT count(*) FROM document WHERE kind = 'role'");
-    // The role `web`, five that both wrote, and twenty of each.
+    // The role `web`, five written by both nodes, and twenty of each node.
     assert_eq!(count, "46");
     let versions = "SELECT sum(version) FROM document WHERE kind = 'role' AND name LIKE 'shared-%'";
     assert_eq!(a.database().psql(versions), "40");
@@ -97,7 +96,7 @@ async fn policies_written_on_both_nodes_at_once_are_written_in_turn() {
     }
     assert_eq!(ok(a.client.post("sys/policies/acl/both", json!({ "policy": READ })).await), json!(null));
     assert_eq!(ok(a.client.get("sys/policies/acl/both").await)["data"]["version"], 21);
-    // Who says which version it read is told when it is not that one.
+    // A check-and-set write with an outdated version is rejected.
     let stale = json!({ "policy": READ, "cas": 20 });
     assert_eq!(b.client.post("sys/policies/acl/both", stale).await.status, 400);
     stop(a, [b]).await;

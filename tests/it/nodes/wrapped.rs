@@ -1,4 +1,4 @@
-//! Wrapped answers, cubbyholes and moved mounts on several nodes.
+//! Wrapped responses, cubbyholes and moved mounts on several nodes.
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ async fn a_wrapped_answer_is_fetched_once_whichever_nodes_are_asked() {
     for round in 0..5 {
         let token = wrap(&a, json!({ "round": round })).await;
         let body = json!({ "token": token });
-        // In the body and as the sender's own token, as answer and as another token for it.
+        // Unwraps by body and by token header, and rewraps.
         let attempts = [&a, &b].into_iter().cycle().take(24).enumerate().map(|(n, node)| match n % 3 {
             0 => send(node.client.request("POST", "sys/wrapping/unwrap").json(&body)),
             1 => send(node.client.with_token(&token).request("PUT", "sys/wrapping/unwrap")),
@@ -59,7 +59,6 @@ async fn a_mount_that_one_node_moves_is_moved_on_the_others() {
     let status = format!("sys/remount/status/{}", moved["data"]["migration_id"].as_str().unwrap());
     assert_eq!(ok(b.client.get(&status).await)["data"]["migration_info"]["status"], "success");
     ok(b.client.post("moved/issue/web", json!({ "common_name": "b.test" })).await);
-    // Two nodes that move it at the same time: one of them comes first.
     let moves = [
         a.client.post("sys/remount", json!({ "from": "moved", "to": "x" })),
         b.client.post("sys/remount", json!({ "from": "moved", "to": "y" })),

@@ -1,5 +1,5 @@
-//! Makes the Debian package as `cargo deb --no-build --no-strip` does, by `dpkg-deb`: that of another version, and
-//! where nobody installed `cargo deb`. All that it knows of the package is the table in Cargo.toml.
+//! Builds the Debian package with `dpkg-deb` as `cargo deb --no-build --no-strip` would, in any version. Its only input
+//! about the package is the table in Cargo.toml.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use toml::{Table, Value};
 
-/// What the table may say; a member that is not known here would be missing in the package that is tested.
+/// Supported keys of the table; an unsupported one would be missing in the tested package.
 const KNOWN: [&str; 11] = [
     "assets",
     "conf-files",
@@ -21,10 +21,10 @@ const KNOWN: [&str; 11] = [
     "section",
     "suggests",
 ];
-/// Where the table expects what `packaging/stage` makes.
+/// Prefix of the files that `packaging/stage` creates.
 const STAGED: &str = "target/package/";
 
-/// What `packaging/stage` makes of the program under test, and packages.
+/// The output of `packaging/stage` for the program under test, and packages.
 pub struct Staged(tempfile::TempDir);
 
 impl Staged {
@@ -35,14 +35,12 @@ impl Staged {
         staged
     }
 
-    /// Runs a command in the folder, which must succeed; what it printed.
     pub fn run(&self, words: &[&str]) -> String {
         let output = Command::new(words[0]).args(&words[1..]).current_dir(self.0.path()).output().unwrap();
         assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// The package in this version.
     pub fn package(&self, version: &str) -> PathBuf {
         let manifest: Table = toml::from_str(&std::fs::read_to_string(root().join("Cargo.toml")).unwrap()).unwrap();
         let package = manifest["package"].as_table().unwrap();
@@ -113,7 +111,6 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap()
 }
 
-/// The files of a folder whose name matches; one `*` stands for anything.
 fn files(folder: &Path, pattern: &str) -> Vec<PathBuf> {
     let (begin, end) = pattern.split_once('*').unwrap_or((pattern, ""));
     let matches = |name: &str| {

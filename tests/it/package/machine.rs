@@ -1,5 +1,5 @@
-//! A machine to install on: this one's file system with another one in memory over it, in a mount namespace of its own.
-//! Nothing of what is done there is done here, and all of it is gone with its holder.
+//! A temporary machine for installations: an overlay in memory over this machine's file system, in its own mount
+//! namespace. Nothing is written to this machine, and everything vanishes with the process.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use crate::crash::left_out;
 
-/// Makes the file systems, says so, and holds them until its input ends.
+/// Creates the file systems, reports it, and keeps them until its input ends.
 const HOLDER: &str = r#"mount -t tmpfs -o mode=755 signet-test "$1" && cd "$1" && mkdir upper work root \
     && mount -t overlay -o lowerdir=/,upperdir=upper,workdir=work overlay root \
     && mount --rbind /proc root/proc && mount --rbind /dev root/dev && mount -t tmpfs -o mode=1777 tmp root/tmp \
@@ -19,7 +19,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// `None`, and says so, where there can be none.
+    /// `None`, with a message, if it cannot be created.
     pub fn start() -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
             left_out("nobody but root can install a package, even on a machine of its own");
@@ -39,7 +39,7 @@ impl Machine {
         None
     }
 
-    /// A command there; variables stand before it.
+    /// A command on the machine. `words` may start with variables.
     pub fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new("nsenter");
         command.args(["-t", &self.holder.id().to_string(), "-m", "chroot"]).arg(self.mountpoint.path().join("root"));
@@ -49,7 +49,6 @@ impl Machine {
         command
     }
 
-    /// Runs a command there, which must succeed; what it wrote to both outputs.
     pub fn run(&self, words: &[&str]) -> String {
         let output = self.command(words).output().unwrap();
         let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
@@ -57,24 +56,22 @@ impl Machine {
         said
     }
 
-    /// Installs a package, over an older one if that is there.
     pub fn install(&self, package: &Path) {
         let name = package.file_name().unwrap().to_str().unwrap();
         std::fs::copy(package, self.seen("tmp").join(name)).unwrap();
         self.run(&["dpkg", "--install", &format!("/tmp/{name}")]);
     }
 
-    /// The text of a file there.
     pub fn read(&self, path: &str) -> String {
         std::fs::read_to_string(self.seen(path.trim_start_matches('/'))).unwrap()
     }
 
-    /// A file here, for what a server there complains of.
+    /// A file outside the machine for a server's log.
     pub fn log(&self) -> PathBuf {
         self.mountpoint.path().join("log")
     }
 
-    /// A place there, from outside the namespace.
+    /// The path of a file, from outside the namespace.
     fn seen(&self, path: &str) -> PathBuf {
         let root = PathBuf::from(format!("/proc/{}/root", self.holder.id()));
         root.join(self.mountpoint.path().strip_prefix("/").unwrap()).join("root").join(path)

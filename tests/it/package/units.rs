@@ -1,5 +1,5 @@
-//! The units of the package: valid, in the server's sandbox, disabled at first, and run by their own lines for an
-//! installation of `signet setup`. [`run_unit`] stands in for systemd, which does not run on the test machine.
+//! The units of the package: valid, sandboxed like the server, disabled at first, and working for an installation by
+//! `signet setup`. [`run_unit`] replaces systemd, which does not run on the test machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Command, Output};
@@ -14,14 +14,14 @@ use crate::crash::left_out;
 
 const UNITS: &str = "/usr/lib/systemd/system";
 const COPIES: &str = "/var/backups/signet";
-/// Makes everything read-only but some folders, as `ProtectSystem=strict` and `ReadWritePaths=` do, and runs a line as
-/// `ExecStart=` has it.
+/// Makes everything read-only except some folders, as `ProtectSystem=strict` and `ReadWritePaths=` do, and runs an
+/// `ExecStart=` line.
 const SANDBOX: &str = r#"for path in $1; do mount --bind "$path" "$path"; done
 mount -o remount,bind,ro /
 line=$2
 shift 2
 exec "$@" sh -c "exec $line""#;
-/// Services other than the server, and their hardening that differs from the server's.
+/// Services other than the server, and where their hardening differs from the server's.
 const SERVICES: [(&str, &[&str]); 3] = [
     ("signet-backup.service", &[]),
     ("signet-verify-backup.service", &[]),
@@ -35,18 +35,17 @@ const SERVICES: [(&str, &[&str]); 3] = [
         ],
     ),
 ];
-/// The worst exposure of a service that keeps three capabilities of root.
+/// Maximum exposure of a service that keeps three capabilities of root.
 const EXPOSURE_OF_RENEWAL: &str = "30";
 const TIMERS: [&str; 2] = ["signet-backup.timer", "signet-verify-backup.timer"];
 
-/// A machine with the package.
 fn installed() -> Option<Machine> {
     let machine = Machine::start()?;
     machine.install(&Staged::new().package("0.1.0-1"));
     Some(machine)
 }
 
-/// An installation of `signet setup` with the embedded store and an audit file.
+/// Runs `signet setup` with the embedded store and adds an audit file.
 fn set_up(machine: &Machine) {
     machine.run(&["rm", CONFIG]);
     machine.run(&["chmod", "770", "/etc/signet"]);
@@ -58,18 +57,16 @@ fn set_up(machine: &Machine) {
     machine.run(&["sh", "-ec", audit, CONFIG]);
 }
 
-/// The values of a setting in a unit, in their order.
 fn values<'a>(unit: &'a str, name: &str) -> Vec<&'a str> {
     unit.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix('=')).collect()
 }
 
-/// The variables of a file as `EnvironmentFile=` reads it.
 fn variables(text: &str) -> impl Iterator<Item = (String, String)> {
     let lines = text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split_once('='));
     lines.map(|(name, value)| (name.to_owned(), value.trim_matches(['\'', '"']).to_owned()))
 }
 
-/// The command of a service: its line, with its variables, as its user, with its capabilities, in a read-only file system.
+/// The ExecStart command of a service with its variables, user and capabilities, in a read-only file system.
 fn run_unit(machine: &Machine, name: &str, instance: &str) -> Command {
     let unit = machine.read(&format!("{UNITS}/{name}")).replace("%i", instance);
     let mut environment: BTreeMap<String, String> =
@@ -100,18 +97,16 @@ fn run_unit(machine: &Machine, name: &str, instance: &str) -> Command {
     machine.command(&words)
 }
 
-/// Runs a service to its end: whether it succeeded, and what it wrote.
+/// Runs a service to its end. Returns whether it succeeded, and both outputs.
 fn finish(machine: &Machine, name: &str) -> (bool, String) {
     let Output { status, stdout, stderr } = run_unit(machine, name, "").output().unwrap();
     (status.success(), String::from_utf8([stdout, stderr].concat()).unwrap())
 }
 
-/// The names of the copies, the oldest first.
 fn copies(machine: &Machine) -> Vec<String> {
     machine.run(&["ls", COPIES]).lines().map(str::to_owned).collect()
 }
 
-/// Overwrites pages of a database.
 fn damage(machine: &Machine, file: &str) {
     let of = format!("of={file}");
     machine.run(&["dd", "if=/dev/urandom", &of, "bs=4096", "seek=8", "count=8", "conv=notrunc"]);
@@ -176,7 +171,6 @@ fn backup_service_keeps_the_newest_copies_and_every_one_when_a_new_one_is_bad() 
         let (succeeded, text) = backup();
         assert!(succeeded && text.contains(": ok") && !text.contains("WARN"), "{text}");
         made.extend(copies(&machine).last().cloned());
-        // Names have seconds.
         std::thread::sleep(Duration::from_millis(1100));
     }
     assert_eq!(copies(&machine), made[1..], "two of three, and the newest");
@@ -231,7 +225,7 @@ fn renewal_service_replaces_a_certificate_that_is_due() {
     machine.run(&[&client[..], &issue, &token].concat());
     let file = "/etc/ssl/web/www.example.test.pem";
     machine.run(&["chown", "signet:signet", file]);
-    // Due 10 seconds after it was made, at the latest.
+    // Due at most 10 seconds after issue.
     let more = format!("--mount pki --role web --before 2591990s {} {} {file}", token[0], token[1]);
     let text = format!("{}\n{}\nRENEW='{more}'\n", client[0], client[1]);
     machine.run(&["sh", "-ec", r#"printf '%s' "$1" >/etc/signet/renew/web"#, "sh", &text]);
@@ -273,7 +267,7 @@ fn logrotate_rotates_the_audit_file_and_the_server_opens_a_new_one() {
     let rules = "/etc/logrotate.d/signet";
     let tried = machine.run(&["logrotate", "--debug", rules]);
     assert!(!tried.contains("error:") && tried.contains("/var/log/signet/audit.log"), "{tried}");
-    // The reload of the unit, for the process that is its server here.
+    // Replaces `systemctl` by a signal to the server of this test.
     let systemctl =
         format!("#!/bin/sh\n[ \"$*\" = 'try-reload-or-restart signet.service' ] && exec kill -HUP {}\n", served.pid());
     machine.run(&["mkdir", "-p", "/run/systemd/system"]);

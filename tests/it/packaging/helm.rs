@@ -1,5 +1,5 @@
-//! The Helm chart: the commands, flags, settings and paths in its text exist in the program, and what Helm renders for
-//! the values in `ci` is accepted by the program and by Kubernetes' own schemas.
+//! The Helm chart. The commands, flags, settings and paths in its text exist in the program. The objects rendered for
+//! the values in `ci` are accepted by the program and by Kubernetes' own schemas.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use crate::support::place_of;
 const CHART: &str = "packaging/helm";
 /// The oldest version that the chart supports.
 const KUBERNETES: &str = "1.30.0";
-/// Kinds of operators, left out of the validation: kubectl-validate has the schemas of built-in kinds only.
+/// APIs of operators, excluded from the validation: kubectl-validate knows only built-in kinds.
 const CUSTOM: [&str; 2] = ["monitoring.coreos.com/v1", "cert-manager.io/v1"];
 
 /// The value files and the kinds of the objects rendered with each, in alphabetical order.
@@ -57,7 +57,6 @@ const RENDERED: [(&str, &[&str]); 6] = [
     ("setup", &["ConfigMap", "Job", "PersistentVolumeClaim", "Service", "ServiceAccount", "StatefulSet"]),
 ];
 
-/// Commands of the program whose flags stand in a template.
 const COMMANDS: [(&str, &[&str]); 3] =
     [("setup.yaml", &["setup"]), ("workload.yaml", &["serve"]), ("_helpers.tpl", &["health"])];
 
@@ -78,7 +77,6 @@ const REJECTED: [&str; 13] = [
     "setup.enabled=true",
 ];
 
-/// A file of the chart.
 struct ChartFile {
     name: String,
     text: String,
@@ -87,7 +85,7 @@ struct ChartFile {
 fn chart_files() -> Vec<ChartFile> {
     let folders = ["", "templates", "examples", "ci"].map(|folder| root().join(CHART).join(folder));
     let entries = folders.iter().flat_map(|folder| std::fs::read_dir(folder).unwrap());
-    // The rules belong to `grafana`, whose tests look at them.
+    // The symbolic links lead to `grafana`, which has its own tests.
     let paths = entries.map(|entry| entry.unwrap().path()).filter(|path| path.is_file() && !path.is_symlink());
     paths
         .map(|path| ChartFile {
@@ -101,7 +99,7 @@ fn chart_file(name: &str) -> String {
     chart_files().into_iter().find(|file| file.name == name).unwrap().text
 }
 
-/// Runs of the allowed characters in a text.
+/// Splits a text into runs of allowed characters.
 fn words(text: &str, is_allowed: impl Fn(char) -> bool) -> impl Iterator<Item = &str> {
     text.split(move |c| !is_allowed(c)).filter(|word| !word.is_empty())
 }
@@ -112,7 +110,6 @@ fn flags(text: &str) -> impl Iterator<Item = &str> {
         .filter(|word| word.strip_prefix("--").is_some_and(|name| name.starts_with(|c: char| c.is_ascii_lowercase())))
 }
 
-/// The flags of a command of the program.
 fn known_flags(command: &[&str]) -> BTreeSet<String> {
     let output = signet().args(command).arg("--help").output().unwrap();
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -143,7 +140,6 @@ fn tool(name: &str) -> Option<PathBuf> {
     found
 }
 
-/// Helm on the chart; an error with its output.
 fn run_helm(helm: &Path, arguments: &[&str]) -> Result<String, String> {
     let output = Command::new(helm).args(arguments).current_dir(root().join(CHART)).output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -168,7 +164,6 @@ fn of_kind<'a>(objects: &'a [Value], kind: &str) -> Option<&'a Value> {
     objects.iter().find(|object| object["kind"] == kind)
 }
 
-/// The pods of the workload and of the setup job.
 fn pods(objects: &[Value]) -> Vec<&Value> {
     ["StatefulSet", "Deployment", "Job"]
         .into_iter()
@@ -177,7 +172,7 @@ fn pods(objects: &[Value]) -> Vec<&Value> {
         .collect()
 }
 
-/// Containers that the chart writes itself.
+/// Containers that the chart itself defines.
 fn own_containers(pod: &Value) -> Vec<&Value> {
     let containers = pod["containers"].as_array().unwrap();
     containers.iter().filter(|container| container["name"] != "audit-forwarder").collect()
@@ -219,7 +214,7 @@ fn command_lines(pod: &Value) -> Vec<Vec<&str>> {
     .collect()
 }
 
-/// That the program takes the rendered configuration, with the environment of its container.
+/// Asserts that the program accepts the rendered configuration with the container's environment.
 fn assert_configuration(name: &str, objects: &[Value], pod: &Value) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("signet.toml");
@@ -255,7 +250,7 @@ fn assert_probes(name: &str, pod: &Value) {
     }
 }
 
-/// That the objects of built-in kinds are valid by the schemas of Kubernetes.
+/// Asserts that objects of built-in kinds are valid by Kubernetes' schemas.
 fn assert_valid(validate: &Path, name: &str, objects: &[Value]) {
     let is_built_in = |object: &&Value| !CUSTOM.contains(&object["apiVersion"].as_str().unwrap());
     let built_in: Vec<String> = objects.iter().filter(is_built_in).map(Value::to_string).collect();

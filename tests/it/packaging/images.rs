@@ -1,4 +1,4 @@
-//! `packaging/pin-images` against a registry of the test: Debian's docker-registry, filled by skopeo.
+//! `packaging/pin-images` with a local registry: Debian's docker-registry, filled by skopeo.
 
 use std::io::Read as _;
 use std::net::{TcpListener, TcpStream};
@@ -12,7 +12,6 @@ use super::root;
 use crate::crash::left_out;
 use crate::process::openssl;
 
-/// Foreign images of the files that `pin-images` rewrites.
 const IMAGES: [(&str, &str); 5] = [
     ("compose/compose.yaml", "postgres:17-bookworm"),
     ("compose/compose.yaml", "prom/prometheus:v3.5.0"),
@@ -21,7 +20,7 @@ const IMAGES: [(&str, &str); 5] = [
     ("Containerfile", "gcr.io/distroless/cc-debian12:nonroot"),
 ];
 
-/// A registry on this machine, which skopeo takes for those of the images.
+/// A local registry, which skopeo uses instead of the images' registries.
 struct Registry {
     child: Child,
     home: tempfile::TempDir,
@@ -53,7 +52,6 @@ impl Registry {
         Self { child, home, address }
     }
 
-    /// Puts an image without content under a name; its digest.
     fn add(&self, image: &str, text: &str) -> String {
         let folder = tempfile::tempdir().unwrap();
         let blobs = folder.path().join("blobs/sha256");
@@ -97,7 +95,6 @@ impl Drop for Registry {
     }
 }
 
-/// SHA-256, by openssl.
 fn digest(folder: &Path, content: &[u8]) -> String {
     std::fs::write(folder.join("content"), content).unwrap();
     let said = openssl(folder, &["dgst", "-sha256", "-r", "content"]);
@@ -128,7 +125,6 @@ fn pin_images_writes_the_digests_of_the_registry() {
     };
     let (succeeded, error) = pin();
     assert!(!succeeded && error.contains("postgres:17-bookworm: the registry does not say what it is"), "{error}");
-    // The second time other images are behind the same tags.
     for text in ["first", "second"] {
         let digests = IMAGES.map(|(file, image)| (file, image, registry.add(image, text)));
         let (succeeded, error) = pin();

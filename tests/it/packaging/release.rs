@@ -1,4 +1,4 @@
-//! Releases: the form of the CHANGELOG, and `packaging/release` in clones of this repository.
+//! Releases: the format of the CHANGELOG, and `packaging/release` in clones of this repository.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -8,10 +8,8 @@ use crate::crash::left_out_anywhere;
 use crate::process::refused;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// The sections of Keep a Changelog.
 const SECTIONS: [&str; 6] = ["Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"];
 
-/// Runs git in a folder; it must succeed. What it printed.
 fn git(folder: &Path, words: &[&str]) -> String {
     let identity = ["-c", "user.name=test", "-c", "user.email=test@example.test", "-c", "commit.gpgsign=false"];
     let output = Command::new("git").args(identity).args(words).current_dir(folder).env("TZ", "UTC").output().unwrap();
@@ -19,7 +17,7 @@ fn git(folder: &Path, words: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
-/// A clone with the release script and the CHANGELOG of this tree; `None` for an archive of the sources.
+/// A clone with the release script and CHANGELOG of this tree; `None` for an archive of the sources.
 fn cloned() -> Option<tempfile::TempDir> {
     if !root().join(".git").exists() {
         left_out_anywhere("an archive of the sources cannot be cloned");
@@ -94,7 +92,7 @@ fn release_rejects_changes_and_other_versions() {
     assert!(!clone.join("target").exists(), "nothing is made");
 }
 
-/// The folder of the cargo-deb that `packaging/release` names, where tests/run has installed it.
+/// The folder of the cargo-deb version that `packaging/release` requires, if tests/run has installed it.
 fn cargo_deb() -> Option<PathBuf> {
     let folder = root().join("target/cargo-deb/bin");
     if folder.join("cargo-deb").exists() {

@@ -4,13 +4,9 @@ use std::path::Path;
 
 use signet::config::SETTINGS;
 
-/// Where a figure is set.
 enum Source {
-    /// A constant in a file: path, name and unit.
     Constant(&'static str, &'static str, u64),
-    /// The default of a setting.
     Default(&'static str),
-    /// The number after a text in a file.
     After(&'static str, &'static str),
 }
 use Source::{After, Constant, Default};
@@ -61,7 +57,7 @@ impl Source {
     }
 }
 
-/// A number as the pages write it: thousands apart from 10,000 on.
+/// Formats a number as the pages do: with a thousands separator from 10,000 on.
 fn written(number: u64) -> String {
     match number {
         0..10_000 => number.to_string(),

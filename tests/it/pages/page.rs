@@ -1,39 +1,31 @@
-//! A page of `docs/`, read: its fenced blocks and what each says of itself.
+//! Parses a page of `docs/` into its fenced blocks.
 
 use std::path::PathBuf;
 
-/// Blocks that are shown and are no commands.
+/// Languages of blocks without commands.
 const SHOWN: [&str; 7] = ["text", "toml", "json", "hcl", "ini", "yaml", "terraform"];
-/// What a command begins with: none of it stands in a block that is only shown.
+/// Starts of commands, which may not occur in a block without commands.
 const COMMANDS: [&str; 10] =
     ["signet ", "curl ", "openssl ", "systemctl ", "runuser ", "export ", "pg_dump ", "vault ", "bao ", "$ "];
 
-/// What is done with a block.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Use {
-    /// It is run.
     Run,
-    /// It is commands that cannot run in a test, for this reason.
     NotRun(String),
-    /// It is not commands.
     Shown,
 }
 
-/// A fenced block.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Block {
-    /// The line of its fence, from 1.
     pub(super) line: usize,
     pub(super) is: Use,
     pub(super) text: String,
 }
 
-/// The folder of the pages.
 fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("docs")
 }
 
-/// The names of all pages, in order.
 pub(super) fn names() -> Vec<String> {
     let entries = std::fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let mut names: Vec<String> = entries.filter_map(|name| name.strip_suffix(".md").map(str::to_owned)).collect();
@@ -41,12 +33,11 @@ pub(super) fn names() -> Vec<String> {
     names
 }
 
-/// A page's text.
 pub(super) fn text(name: &str) -> String {
     std::fs::read_to_string(folder().join(format!("{name}.md"))).unwrap()
 }
 
-/// The blocks of a text, or what is wrong with how one is written, with its line.
+/// The blocks of a text, or the first error with its line.
 pub(super) fn blocks(text: &str) -> Result<Vec<Block>, String> {
     let mut blocks = Vec::new();
     let mut after_blank = true;

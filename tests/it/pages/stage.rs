@@ -1,5 +1,5 @@
-//! Where a page's commands run: a folder that is thrown away afterwards, in which the paths of a machine lie, free ports in
-//! the place of those that are written, a PostgreSQL of its own where one is named, and the program under test as `signet`.
+//! A temporary environment for a page's commands: system paths are moved below a temporary folder, ports are replaced
+//! by free ones, PostgreSQL is a cluster of its own, and `signet` is the program under test.
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -13,20 +13,20 @@ use std::sync::Arc;
 use crate::cluster::Cluster;
 use crate::process::bash;
 
-/// Folders of a machine, which are made below the stage's.
+/// System folders that are moved below the temporary folder.
 const FOLDERS: [&str; 6] = ["/etc/signet", "/etc/web", "/var/lib/signet", "/var/log/signet", "/backup", "/run/signet"];
-/// How a page writes an address on this machine, up to its port.
+/// Prefixes of local addresses whose port is replaced.
 const HOSTS: [&str; 2] = ["127.0.0.1:", "localhost:"];
-/// Where a page has PostgreSQL.
+/// The PostgreSQL socket folder of the pages.
 const POSTGRES: &str = "/run/postgresql";
-/// The users of PostgreSQL as a machine has them: `postgres` may do everything, `signet` what others allow.
+/// The users of PostgreSQL: `postgres` is the superuser, `signet` has no special rights.
 const USERS: [(&str, &str); 2] = [
     ("signet", "CREATE ROLE other SUPERUSER LOGIN"),
     ("other", "ALTER ROLE signet RENAME TO postgres; CREATE ROLE signet LOGIN"),
 ];
 
-/// What a test's machine has not: other users, and systemd. The user of the server is who runs the test, and its unit
-/// is the same command line.
+/// Replaces users and systemd, which the test machine lacks: every user is the user of the test, and a unit is its
+/// command line.
 const MACHINE: &str = r#"
 exec 2>&1
 set -E -o pipefail
@@ -60,8 +60,8 @@ systemctl() {
 }
 "#;
 
-/// The programs that open a database by a URL, and what they are where PostgreSQL is: they get in as the user who calls
-/// them and as nobody else, as with `peer`. PostgreSQL's own that name no user do so by themselves.
+/// Programs that open a database by URL, wrapped to connect as the calling user, as `peer` authentication does.
+/// PostgreSQL's own programs do so by themselves if the URL names no user.
 const CALLERS: [&str; 4] = ["signet", "pg_dump", "pg_restore", "psql"];
 const PEER: &str = r#"#!/bin/sh
 urls="$*"
@@ -77,7 +77,6 @@ esac
 PATH=${PATH#*:} exec "${0##*/}" "$@"
 "#;
 
-/// A place to run commands in.
 pub(crate) struct Stage {
     folder: tempfile::TempDir,
     ports: BTreeMap<u16, u16>,
@@ -95,7 +94,7 @@ impl Stage {
         self.folder.path()
     }
 
-    /// Runs a script under `bash -eu`, which must succeed; what it started ends with it. What it wrote, errors too.
+    /// Runs a script under `bash -eu`. It must succeed; returns both outputs.
     pub(crate) fn run(&mut self, script: &str) -> String {
         let script = self.here(&format!("{MACHINE}{script}"));
         let program = Path::new(env!("CARGO_BIN_EXE_signet")).parent().unwrap();
@@ -113,7 +112,7 @@ impl Stage {
         out.into_owned()
     }
 
-    /// A script with the paths and ports of the stage.
+    /// Replaces paths and ports in a script.
     fn here(&mut self, script: &str) -> String {
         let mut script = script.to_owned();
         for name in FOLDERS {
@@ -130,7 +129,7 @@ impl Stage {
         script
     }
 
-    /// A script with a free port behind each place of this host that has one.
+    /// Replaces the ports that follow `host`.
     fn with_ports(&mut self, script: &str, host: &str) -> String {
         let (mut done, mut rest) = (String::new(), script);
         while let Some((before, behind)) = rest.split_once(host) {
@@ -146,14 +145,13 @@ impl Stage {
         done + rest
     }
 
-    /// The port that nobody listens on which stands for a port of the page.
     fn port(&mut self, written: u16) -> u16 {
         let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         *self.ports.entry(written).or_insert_with(free)
     }
 }
 
-/// A PostgreSQL with a machine's users, and the programs that call it in a folder.
+/// A PostgreSQL with these users; writes the wrapped programs to `folder`.
 fn postgres(folder: &Path) -> Arc<Cluster> {
     let cluster = Cluster::new();
     for (user, sql) in USERS {

@@ -10,7 +10,7 @@ use crate::process::refused;
 
 const PGBOUNCER: &str = "/usr/sbin/pgbouncer";
 
-/// PgBouncer in front of a cluster. It ends with the value.
+/// PgBouncer in front of a cluster, killed on drop.
 struct Pooler {
     process: Child,
     port: u16,
@@ -29,7 +29,7 @@ impl Pooler {
         std::fs::write(&file, settings).unwrap();
         let mut command = Command::new(PGBOUNCER);
         command.arg("-q").arg(&file).stdout(Stdio::null()).stderr(Stdio::null());
-        // It does not run as root, and reads its file before it becomes another user.
+        // It refuses to run as root, and reads its file before it changes the user.
         if rustix::process::getuid().is_root() {
             command.args(["-u", "nobody"]);
         }

@@ -1,4 +1,4 @@
-//! `signet serve` beside a database that is not there yet.
+//! `signet serve` with a database that is not available yet.
 
 use std::path::Path;
 use std::process::Child;
@@ -10,7 +10,6 @@ use crate::cluster::Cluster;
 use crate::process::refused;
 use crate::serve::Site;
 
-/// A site on a database of this cluster, prepared; what is added to its URL.
 pub(super) fn site(url: &str) -> Site {
     let site = Site::new();
     configure(&site, url);
@@ -34,7 +33,7 @@ fn wait_for(log: &Path, text: &str) {
     }
 }
 
-/// Ended when a test fails.
+/// Killed if the test fails.
 struct Waiting(Child);
 
 impl Drop for Waiting {
@@ -56,7 +55,7 @@ fn a_server_waits_for_a_database_that_comes_up_after_it() {
     let mut command = site.command(&["serve"]);
     let mut first = Waiting(command.stderr(std::fs::File::create(&log).unwrap()).spawn().unwrap());
     wait_for(&log, "waiting for the database: storage: the database is out of reach");
-    // Longer than several looks, which are not told of one by one.
+    // Several attempts later there is still one log line.
     std::thread::sleep(Duration::from_millis(1_500));
     assert_eq!(std::fs::read_to_string(&log).unwrap().matches("waiting for the database").count(), 1);
     kill_process(Pid::from_child(&first.0), Signal::TERM).unwrap();

@@ -1,5 +1,4 @@
-//! PostgreSQL that takes nothing but TLS from the network: what is shown to it, what it must show, and what is said
-//! when that does not fit.
+//! PostgreSQL that accepts only TLS from the network: server and client certificates, and their errors.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -18,7 +17,7 @@ use signet::storage::{self, Database, PostgresUrl};
 use crate::cluster::Cluster;
 use crate::process::{Dev, dev, dev_with, refused, signet};
 
-/// The name that servers have certificates for.
+/// The name in the servers' certificates.
 const NAME: &str = "db.test";
 const PASSWORD: &str = "pass:w?rd";
 const RULES: &str = "local all all trust
@@ -27,16 +26,13 @@ hostssl all certified all cert
 hostssl all twofold all scram-sha-256 clientcert=verify-full
 ";
 
-/// Longest wait for what must come.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// A certificate and its key, PEM.
 struct Pair {
     certificate: String,
     key: String,
 }
 
-/// Whoever signs certificates.
 struct Authority {
     issuer: Issuer<'static, KeyPair>,
     certificate: String,
@@ -73,7 +69,6 @@ fn self_made(params: &CertificateParams, key: &KeyPair) -> Pair {
     Pair { certificate: params.self_signed(key).unwrap().pem(), key: key.serialize_pem() }
 }
 
-/// A server, and a client's files.
 struct World {
     cluster: Arc<Cluster>,
     authority: Authority,
@@ -81,7 +76,6 @@ struct World {
 }
 
 impl World {
-    /// The server has a good certificate, and takes clients of the same authority.
     fn new() -> Self {
         let (cluster, files) = (Cluster::over_tcp(), tempfile::tempdir().unwrap());
         let world = Self { cluster, authority: Authority::new("Authority"), files };
@@ -106,18 +100,17 @@ impl World {
         self.cluster.file("server-key.pem", &pair.key);
     }
 
-    /// The server shows this from now on.
+    /// Replaces the server's certificate.
     fn shows(&self, pair: &Pair) {
         self.put(pair);
         self.cluster.set(&[]);
     }
 
-    /// The server takes certificates of these clients, once it reads the file.
+    /// Replaces the CA for client certificates, effective when the server reads the file.
     fn trusts(&self, authority: &Authority) {
         self.cluster.file("ca.pem", &authority.certificate);
     }
 
-    /// A file of the client's.
     fn file(&self, name: &str, content: &str) -> PathBuf {
         let path = self.files.path().join(name);
         std::fs::write(&path, content).unwrap();
@@ -125,14 +118,14 @@ impl World {
         path
     }
 
-    /// What a client shows, under `name`; the parameters that say so.
+    /// Writes a client certificate as `name`, and returns the URL parameters for it.
     fn client(&self, name: &str, pair: &Pair) -> String {
         let certificate = self.file(&format!("{name}.pem"), &pair.certificate);
         let key = self.file(&format!("{name}-key.pem"), &pair.key);
         format!("sslcert={}&sslkey={}", certificate.display(), key.display())
     }
 
-    /// Where the server is for a client who takes it for `name`.
+    /// The URL of the server under `name`.
     fn url_of(&self, name: &str, user: &str, database: &str, parameters: &str) -> String {
         let port = self.cluster.port();
         format!("postgres://{user}@{name}:{port}/{database}?hostaddr=127.0.0.1&{parameters}")
@@ -152,7 +145,7 @@ fn mode(path: &Path, mode: u32) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
 }
 
-/// The user with their password.
+/// The user with password, as in a URL.
 fn with_password(user: &str) -> String {
     format!("{user}:{}", PASSWORD.replace('?', "%3F"))
 }
@@ -172,7 +165,6 @@ async fn open(url: &str) -> Result<()> {
     .await
 }
 
-/// That a server with this database does not start, and why.
 #[track_caller]
 fn says(result: Result<()>, text: &str) {
     let error = result.err().unwrap_or_else(|| panic!("it starts: {text}"));
@@ -184,7 +176,7 @@ async fn issue(dev: &Dev) -> u16 {
     dev.client().post("pki/issue/dev", json!({ "common_name": "a.test" })).await.status
 }
 
-/// How many connections of a server there are, and how many of them are secret.
+/// The number of a server's connections, and how many of them use TLS.
 fn connections(world: &World, database: &str) -> (usize, usize) {
     let sql = "SELECT count(*), count(*) FILTER (WHERE ssl) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) \
         WHERE application_name = 'signet' AND datname = current_database()";
@@ -217,7 +209,6 @@ async fn every_connection_of_a_server_is_under_tls() {
         assert_eq!(secret, all);
         dev.terminate();
     }
-    // The authorities of the system.
     let (database, folder) = (world.cluster.database(), tempfile::tempdir().unwrap());
     let url = world.url_of(NAME, &with_password("signet"), &database.name, "sslrootcert=system");
     let arguments = ["--data-dir", folder.path().to_str().unwrap(), "--database-url", &url];
@@ -246,7 +237,7 @@ async fn a_server_that_is_not_the_one_is_refused_with_the_reason() {
     early.not_before = date_time_ymd(2200, 1, 1);
     world.shows(&world.authority.sign(&early));
     says(open(&good).await, "the server's certificate is not valid yet");
-    // An authority of the same name, and a certificate that the server made itself.
+    // A CA with the same name but another key, and a self-signed certificate.
     world.shows(&Authority::new("Authority").sign(&params(NAME)));
     says(open(&good).await, "the server's certificate");
     let mut own = params(NAME);
@@ -257,7 +248,7 @@ async fn a_server_that_is_not_the_one_is_refused_with_the_reason() {
     for unknown in [good, world.url(&user, &format!("sslmode=require&sslrootcert={ca}"))] {
         says(open(&unknown).await, "the server's certificate is self-made, or of an authority that is not in");
     }
-    // It is taken when nothing is asked of it, or when it is known; then it must be good.
+    // A self-signed certificate is accepted without verification, or if it is trusted and valid.
     open(&world.url(&user, "sslmode=require&channel_binding=require")).await.unwrap();
     let known = world.file("own.pem", &pair.certificate);
     let known = world.url(&user, &format!("sslmode=verify-full&sslrootcert={}", known.display()));
@@ -284,7 +275,7 @@ async fn a_client_that_the_server_does_not_take_hears_why() {
     says(open(&url("twofold", &client("both", world.authority.sign(&params("twofold"))))).await, "password missing");
     let other = client("other", world.authority.sign(&params("signet")));
     says(open(&url("certified", &other)).await, "certificate authentication failed for user \"certified\"");
-    // The server ends the connection; what it says of it may be lost with it.
+    // The server closes the connection; its error may be lost.
     let old = world.authority.sign(&expired(params("certified")));
     for (name, pair) in [("strange", stranger.sign(&params("certified"))), ("old", old)] {
         says(open(&url("certified", &client(name, pair))).await, "the client certificate");
@@ -292,7 +283,6 @@ async fn a_client_that_the_server_does_not_take_hears_why() {
     says(open(&url("signet:wrong", "")).await, "password authentication failed for user \"signet\"");
     says(open(&url("certified", &format!("{good}&channel_binding=require"))).await, "channel binding");
     says(open(&world.url(&with_password("signet"), "sslmode=disable")).await, "no encryption");
-    // The files of the client.
     let path = |name: &str| world.files.path().join(name);
     mode(&path("good-key.pem"), 0o644);
     says(open(&url("certified", &good)).await, "good-key.pem: must not be open to group or others");
@@ -324,7 +314,7 @@ async fn certificates_that_were_renewed_are_used_without_a_restart() {
     let url = world.url_of(NAME, "certified", &database.name, &format!("{}&{client}", world.full()));
     let dev = dev(&["--data-dir", folder.path().to_str().unwrap(), "--database-url", &url]);
     assert_eq!(issue(&dev).await, 200);
-    // Everybody moves to another authority.
+    // Server and client change to another CA.
     let next = Authority::new("Next");
     world.trusts(&next);
     world.shows(&next.sign(&params(NAME)));
@@ -332,7 +322,7 @@ async fn certificates_that_were_renewed_are_used_without_a_restart() {
     assert_eq!(issue(&dev).await, 503);
     world.client("client", &next.sign(&params("certified")));
     world.file("ca.pem", &next.certificate);
-    // After a connection failed, no other is tried for a moment.
+    // After a failed connection, the server waits a moment before the next one.
     let started = Instant::now();
     while issue(&dev).await != 200 {
         assert!(started.elapsed() < LIMIT);

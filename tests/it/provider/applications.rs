@@ -5,18 +5,15 @@ use serde_json::{Value, json};
 use super::{State, refused};
 use crate::signers::cloud::server::{Asked, Told};
 
-/// An application.
 pub struct Application {
-    /// Its id as an object.
+    /// The object id.
     pub id: String,
     pub client_id: String,
     pub secrets: Vec<Secret>,
-    /// Whether it is found when it is looked for.
     pub listed: bool,
     made: usize,
 }
 
-/// One secret of an application.
 pub struct Secret {
     pub key_id: String,
     pub text: String,
@@ -24,7 +21,7 @@ pub struct Secret {
 }
 
 impl Application {
-    /// One with a secret that was made by hand.
+    /// An application with one manually created secret.
     pub fn new(client_id: &str, secret: &str) -> Self {
         let secret = Secret { key_id: "by-hand".to_owned(), text: secret.to_owned(), name: Value::Null };
         Self {
@@ -36,7 +33,6 @@ impl Application {
         }
     }
 
-    /// The key ids of its secrets.
     pub fn keys(&self) -> Vec<&str> {
         self.secrets.iter().map(|secret| secret.key_id.as_str()).collect()
     }

@@ -10,18 +10,15 @@ pub fn id(group: &str, rest: &str) -> String {
     id_in(S1, group, rest)
 }
 
-/// The id of a resource.
 pub fn id_in(subscription: &str, group: &str, rest: &str) -> String {
     format!("/subscriptions/{subscription}/resourceGroups/{group}/providers/{rest}")
 }
 
 impl Provider {
-    /// Has a resource with this id.
     pub fn resource(&self, id: &str, body: Value) {
         self.lock().resources.insert(id.to_lowercase(), body);
     }
 
-    /// Has a machine with an identity of its own, in a group of the first subscription; gives its id.
     pub fn machine(&self, group: &str, name: &str, principal: &str, location: &str) -> String {
         let id = id(group, &format!("Microsoft.Compute/virtualMachines/{name}"));
         self.resource(&id, json!({"location": location, "identity": {"principalId": principal}}));
@@ -64,7 +61,7 @@ impl State {
     }
 }
 
-/// The types of a namespace, with the versions of their interfaces.
+/// The resource types of a namespace, with their API versions.
 fn types(namespace: &str) -> Told {
     let types = match namespace {
         "Microsoft.Web" => {
@@ -75,7 +72,7 @@ fn types(namespace: &str) -> Told {
     Told::new(200, json!({"namespace": namespace, "resourceTypes": types}))
 }
 
-/// An identity as the list of a group has it.
+/// An identity as listed in a resource group.
 pub fn identity(client_id: &str) -> Value {
     json!({"id": "/x", "properties": {"clientId": client_id, "principalId": "p"}})
 }

@@ -1,5 +1,5 @@
-//! The life of an authority: a root and an intermediate below it, every kind of key, roles with everything
-//! set, leaves in every form, requests from outside, revocation, CRLs and OCSP, tidying, the end.
+//! The life of an authority: root and intermediate, every key type, a role with all fields, leaves in every format,
+//! signed requests, revocation, CRLs, OCSP, tidy and deletion.
 
 use std::time::Duration;
 
@@ -13,7 +13,6 @@ use crate::v1::pki::foreign::{Ca, csr};
 use crate::v1::pki::mount::parse;
 use crate::v1::pki::ocsp;
 
-/// A recording on one server.
 struct Walk<'w> {
     recorder: &'w mut Recorder,
     stage: &'w Stage,
@@ -32,7 +31,7 @@ impl Walk<'_> {
         self.recorder.ask(self.stage.app.client.request("POST", path).json(&body)).await
     }
 
-    /// As [`Walk::post`], for many that answer the same: one line each.
+    /// Sends several requests that are rejected, and records one line for each.
     async fn refused(&mut self, path: &str, bodies: &[Value]) {
         self.recorder.heading(&format!("refused: {path}"));
         for body in bodies {
@@ -42,7 +41,6 @@ impl Walk<'_> {
         self.recorder.blank();
     }
 
-    /// A GET without a token, with headers.
     async fn fetch(&mut self, path: &str, headers: &[(&str, &str)]) -> Answer {
         let request = self.stage.app.client.with_token("").request("GET", path);
         self.recorder.ask(headers.iter().fold(request, |request, (name, value)| request.header(*name, *value))).await
@@ -158,7 +156,6 @@ async fn keys(walk: &mut Walk<'_>) {
     walk.get("pki/config/keys").await;
 }
 
-/// A role with everything set.
 fn full_role() -> Value {
     json!({
         "issuer_ref": "root", "ttl": "72h", "max_ttl": "720h", "allow_localhost": false, "allowed_domains": "a.test,b.test",
@@ -355,7 +352,6 @@ async fn revocation(walk: &mut Walk<'_>) {
     walk.post("pki/issuer/ec-521/issue/any", json!({ "common_name": "x.test", "key_type": "ec" })).await;
 }
 
-/// OCSP about certificates that are good and revoked, and refusals in its own form.
 async fn responses(walk: &mut Walk<'_>, issued: &[Answer]) {
     walk.heading("OCSP");
     let client = walk.stage.app.client.with_token("");

@@ -1,15 +1,13 @@
-//! Reading DER (X.690): as much of it as a description needs. Written apart from the server's own reader.
+//! A minimal DER reader (X.690), independent of the server's.
 
-/// One element.
 #[derive(Clone, Copy)]
 pub struct Element<'d> {
     pub tag: u8,
     pub content: &'d [u8],
-    /// All of it.
+    /// Tag, length and content.
     pub whole: &'d [u8],
 }
 
-/// The first element of some bytes, and what is behind it.
 pub fn first(bytes: &[u8]) -> Option<(Element<'_>, &[u8])> {
     let (&tag, rest) = bytes.split_first()?;
     let (&length, rest) = rest.split_first()?;
@@ -24,7 +22,6 @@ pub fn first(bytes: &[u8]) -> Option<(Element<'_>, &[u8])> {
     Some((Element { tag, content, whole }, rest))
 }
 
-/// The elements that make up some bytes; `None` when they are none.
 pub fn elements(mut bytes: &[u8]) -> Option<Vec<Element<'_>>> {
     let mut found = Vec::new();
     while !bytes.is_empty() {
@@ -35,23 +32,20 @@ pub fn elements(mut bytes: &[u8]) -> Option<Vec<Element<'_>>> {
     Some(found)
 }
 
-/// Whether these bytes are one sequence and nothing else.
 pub fn is_one_sequence(bytes: &[u8]) -> bool {
     first(bytes).is_some_and(|(element, rest)| element.tag == 0x30 && rest.is_empty())
 }
 
 impl<'d> Element<'d> {
-    /// What is in it.
     pub fn children(&self) -> Option<Vec<Element<'d>>> {
         elements(self.content)
     }
 
-    /// The bits of a BIT STRING that ends on a whole octet, or the octets of an OCTET STRING.
+    /// The contents of a BIT STRING with whole bytes, or of an OCTET STRING.
     pub fn octets(&self) -> &'d [u8] {
         if self.tag == 3 { self.content.get(1..).unwrap_or_default() } else { self.content }
     }
 
-    /// The dotted form of an OBJECT IDENTIFIER.
     pub fn oid(&self) -> String {
         let mut arcs: Vec<u64> = Vec::new();
         let mut arc = 0;
@@ -69,7 +63,6 @@ impl<'d> Element<'d> {
         arcs.iter().map(u64::to_string).collect::<Vec<_>>().join(".")
     }
 
-    /// Its content in hex.
     pub fn hex(&self) -> String {
         hex(self.content)
     }

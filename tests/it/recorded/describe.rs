@@ -1,10 +1,9 @@
-//! Descriptions of DER that hold everything but what hangs on keys and chance: certificates, requests, CRLs,
-//! OCSP answers, private keys.
+//! Descriptions of certificates, requests, CRLs, OCSP responses and private keys, without random values.
 
 use super::der::{Element, first, hex};
 use super::names::Names;
 
-/// What an object is, and everything worth telling about it, line by line.
+/// The kind of an object, and its description.
 pub struct Kind {
     pub word: &'static str,
     pub text: String,
@@ -12,17 +11,17 @@ pub struct Kind {
 
 const SUBJECT_KEY_ID: &str = "2.5.29.14";
 const AUTHORITY_KEY_ID: &str = "2.5.29.35";
-/// What stands for a time of the real clock.
+/// Replaces a time of the real clock.
 const PRESENT: &str = "(present time)";
 const SEQUENCE: u8 = 0x30;
 const INTEGER: u8 = 2;
 const OCTETS: u8 = 4;
 const OID: u8 = 6;
 
-/// Describes an object of one kind by its outermost elements; `None` for one of another kind.
+/// Describes an object by its outermost elements; `None` for another kind of object.
 type Describe = fn(&[Element<'_>], &mut Names) -> Option<String>;
 
-/// Describes an object. The label of its PEM form tells private keys apart.
+/// Describes an object. The PEM label distinguishes private keys.
 pub fn object(label: Option<&str>, der: &[u8], names: &mut Names) -> Kind {
     if let Some(text) = private_key(label, der) {
         return Kind { word: "key", text };
@@ -57,7 +56,7 @@ fn private_key(label: Option<&str>, der: &[u8]) -> Option<String> {
     Some(format!("{}: {form}\n", label.unwrap_or("private key")))
 }
 
-/// `outer` is to-be-signed, algorithm, signature.
+/// Splits into to-be-signed part, algorithm and signature.
 fn signed<'d>(outer: &[Element<'d>]) -> Option<(Vec<Element<'d>>, String)> {
     let [tbs, signature, _] = outer else { return None };
     Some((tbs.children()?, format!("signed by: {}\n", algorithm(signature)?)))
@@ -76,7 +75,7 @@ fn certificate(outer: &[Element<'_>], names: &mut Names) -> Option<String> {
     let mut text = format!("version: {version}\nserial: {}\n", names.of("serial", unsigned(serial)));
     text += &format!("inner algorithm: {}\nissuer: {}\n", algorithm(inner)?, name(issuer)?);
     let dates: Vec<String> = validity.children()?.iter().map(time).collect();
-    // A certificate that was made now ends at a time that hangs on it.
+    // The end of a certificate issued now depends on the real clock, too.
     let dates = if dates.first()? == PRESENT { PRESENT.to_owned() } else { dates.join(" to ") };
     text += &format!("validity: {dates}\n");
     text += &format!("subject: {}\nkey: {}\n", name(subject)?, public_key(key, names)?);
@@ -186,12 +185,12 @@ fn single_response(single: &Element<'_>, names: &mut Names) -> Option<String> {
     Some(text)
 }
 
-/// What is in the first of some elements; nothing when there is none.
+/// The children of the first element, if there is one.
 fn optional<'d>(elements: &[Element<'d>]) -> Option<Vec<Element<'d>>> {
     elements.first().map_or_else(|| Some(Vec::new()), Element::children)
 }
 
-/// The octets of a number without the zero that keeps it positive.
+/// The bytes of a number without the leading sign byte.
 fn unsigned<'d>(number: &Element<'d>) -> &'d [u8] {
     number.content.strip_prefix(&[0]).filter(|rest| !rest.is_empty()).unwrap_or(number.content)
 }
@@ -203,7 +202,6 @@ fn algorithm(element: &Element<'_>) -> Option<String> {
     Some(parts[1..].iter().fold(id, |text, more| format!("{text} {:02x}:{}", more.tag, more.hex())))
 }
 
-/// A Name: each attribute as id, string type and value.
 fn name(element: &Element<'_>) -> Option<String> {
     let mut sets = Vec::new();
     for set in element.children()? {
@@ -218,7 +216,7 @@ fn name(element: &Element<'_>) -> Option<String> {
     Some(if sets.is_empty() { "(empty)".to_owned() } else { sets.join(", ") })
 }
 
-/// The characters of a value; its octets, escaped, where it is no UTF-8 or holds what nobody sees.
+/// The text of a value; escaped bytes if it is not UTF-8 or has control characters.
 fn characters(octets: &[u8]) -> String {
     match std::str::from_utf8(octets) {
         Ok(text) if !text.contains(char::is_control) => text.to_owned(),
@@ -226,14 +224,14 @@ fn characters(octets: &[u8]) -> String {
     }
 }
 
-/// A time as it is encoded, when it is not of the real clock.
+/// The encoded time, unless it is from the real clock.
 fn time(element: &Element<'_>) -> String {
     let text = String::from_utf8_lossy(element.content).into_owned();
     let year = if element.tag == 0x17 { format!("20{}", &text[..2]) } else { text[..4].to_owned() };
     if ("2024".."2030").contains(&&year[..]) { PRESENT.to_owned() } else { text }
 }
 
-/// A SubjectPublicKeyInfo: its algorithm and size, and a name by which the same key is known again.
+/// A SubjectPublicKeyInfo: algorithm, size, and a name that identifies the key.
 fn public_key(element: &Element<'_>, names: &mut Names) -> Option<String> {
     let parts = element.children()?;
     let [kind, bits] = &parts[..] else { return None };
@@ -241,7 +239,6 @@ fn public_key(element: &Element<'_>, names: &mut Names) -> Option<String> {
     Some(format!("{} {} octets, {}", algorithm(kind)?, octets.len(), names.of("public", octets)))
 }
 
-/// A list of extensions behind an explicit tag.
 fn extensions(tagged: &Element<'_>, names: &mut Names) -> Option<String> {
     let mut text = String::new();
     for one in first(tagged.content)?.0.children()? {
@@ -270,7 +267,7 @@ fn extension(element: &Element<'_>, names: &mut Names) -> Option<String> {
             };
             parts.iter().map(part).collect::<Vec<_>>().join(" ")
         }
-        // An address may hold the id of an issuer.
+        // A URL may contain the id of an issuer.
         _ if value.windows(3).any(|three| three == b"://") => names.stable(&value.escape_ascii().to_string()),
         _ => hex(value),
     };

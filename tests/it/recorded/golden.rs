@@ -1,15 +1,11 @@
-//! Recordings as files: compared byte for byte, and rewritten when a change is accepted.
+//! Compares recordings with files, and rewrites them on request.
 
 use std::path::Path;
 
-/// The variable of the environment that accepts what is recorded now.
 const ACCEPT: &str = "SIGNET_ACCEPT";
-/// Most differences that are shown.
 const MOST: usize = 5;
-/// Lines around a difference.
 const AROUND: usize = 3;
 
-/// That a recording is what its file says; with `SIGNET_ACCEPT=1` the file is written instead.
 pub fn assert_same(name: &str, recorded: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/recorded").join(format!("{name}.txt"));
     if std::env::var_os(ACCEPT).is_some_and(|value| value == "1") {
@@ -28,7 +24,6 @@ pub fn assert_same(name: &str, recorded: &str) {
     );
 }
 
-/// The first differences in unified form.
 fn difference(known: &str, recorded: &str) -> String {
     let (old, new): (Vec<&str>, Vec<&str>) = (known.lines().collect(), recorded.lines().collect());
     let (mut i, mut j, mut hunks, mut text) = (0, 0, 0, String::new());
@@ -53,7 +48,7 @@ fn difference(known: &str, recorded: &str) -> String {
     if text.is_empty() { "only the ends of lines differ\n".to_owned() } else { text }
 }
 
-/// How many lines went and came until both have some lines in common again.
+/// The number of removed and added lines until both texts agree again.
 fn step(old: &[&str], new: &[&str]) -> (usize, usize) {
     const COMMON: usize = 2;
     const FARTHEST: usize = 400;

@@ -1,11 +1,10 @@
-//! JSON as it is recorded: over several lines, members in the order in which they came, numbers as they were
-//! written. Only what is in no order by nature, lists and members by random ids, is put into one.
+//! Formats JSON for recordings: members and numbers as received. Only lists and members keyed by random ids are sorted.
 
 use std::fmt::Write as _;
 
 use super::names::Names;
 
-/// One value, with its scalars as they were written.
+/// A value, with scalars as received.
 #[derive(Clone, Debug, PartialEq)]
 enum Json {
     Object(Vec<(String, Json)>),
@@ -14,9 +13,9 @@ enum Json {
     Other(String),
 }
 
-/// A JSON text over several lines with names in it; `None` when it is no JSON.
+/// Formats a JSON text over several lines, with names for random values; `None` if it is not JSON.
 pub fn pretty(text: &str, names: &mut Names) -> Option<String> {
-    // The reader below relies on a sound text.
+    // The reader below requires a valid text.
     serde_json::from_str::<serde::de::IgnoredAny>(text).ok()?;
     let value = Reader { rest: text }.value();
     let mut out = String::new();
@@ -71,7 +70,7 @@ impl Reader<'_> {
         taken.to_owned()
     }
 
-    /// Steps over the opening bracket or a comma; `false` at the closing bracket, which is stepped over, too.
+    /// Skips an opening bracket or a comma and returns `true`, or skips the closing bracket and returns `false`.
     fn goes_on(&mut self, closing: char) -> bool {
         let begun = self.rest.trim_start();
         self.rest = begun[1..].trim_start();
@@ -91,9 +90,9 @@ fn stable(value: Json, names: &mut Names) -> Json {
             }
             let random = !members.is_empty() && members.iter().all(|(name, _)| is_random(name));
             let member = |(name, value): (String, Json)| match (&name[..], &value) {
-                // It is written down later, and meanwhile other uses come.
+                // Written asynchronously, so later uses may come first.
                 ("\"last-used-at\"", Json::Text(_)) => (name, Json::Text("\"(a moment ago)\"".to_owned())),
-                // It hangs on the end of a random serial number.
+                // Depends on a random serial number.
                 ("\"renew_after\"", Json::Text(_)) => (name, Json::Text("\"(renewal)\"".to_owned())),
                 ("\"renew_after\"", Json::Other(_)) => (name, Json::Other("(renewal)".to_owned())),
                 _ => (stable_text(name, names), stable(value, names)),
@@ -121,8 +120,7 @@ fn stable(value: Json, names: &mut Names) -> Json {
     }
 }
 
-/// Names the ids of a list's details in the order of what is said about them: they stand in the order of the
-/// ids, which is random.
+/// Names the ids of a list in the order of their details, because the ids themselves are in random order.
 fn name_by_content(details: &Json, names: &mut Names) {
     let Json::Object(members) = details else { return };
     let content = |value: &Json| {
@@ -141,14 +139,14 @@ fn is_random(quoted: &str) -> bool {
     Names::is_random_id(quoted.trim_matches('"'))
 }
 
-/// A text in its quotes; one without anything random stays as it was written.
+/// A quoted text with names for random values.
 fn stable_text(quoted: String, names: &mut Names) -> String {
     let text: String = serde_json::from_str(&quoted).unwrap();
     let stable = names.stable(&text);
     if stable == text { quoted } else { serde_json::to_string(&stable).unwrap() }
 }
 
-/// A name by its kind and its number, so that 10 is behind 9.
+/// Sort key of a name: kind and number, so that 10 follows 9.
 fn natural(quoted: &str) -> (String, usize) {
     let text = quoted.trim_matches('"');
     let (kind, number) = text.rsplit_once('-').unwrap_or((text, ""));

@@ -1,7 +1,7 @@
-//! Names for what differs from run to run: the first serial number that is met is `serial-1` everywhere.
+//! Names for values that differ between runs: the first serial number is `serial-1` everywhere.
 //!
-//! Serial numbers, key identifiers, UUIDs, tokens, random parts of ids, addresses, DER and times of the real
-//! clock have names; everything else is written as it came.
+//! Serial numbers, key identifiers, UUIDs, tokens, random parts of ids, addresses, DER and times of the real clock get
+//! names; everything else is recorded as received.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,24 +10,22 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::describe::{self, Kind};
 
-/// The names that were given so far.
 #[derive(Default)]
 pub struct Names {
     given: HashMap<Vec<u8>, String>,
     counts: BTreeMap<String, usize>,
-    /// What objects with names of their own are, in the order of first sight, until somebody takes them.
+    /// Descriptions of new objects, until they are fetched.
     fresh: Vec<(String, String)>,
 }
 
-/// A piece of text that has a name.
 struct Piece {
-    /// Its bytes in the text.
+    /// Length in the text, in bytes.
     len: usize,
     name: String,
 }
 
 impl Names {
-    /// The name of these bytes; a new one of this kind at first sight.
+    /// The name of these bytes; creates one of this kind for new bytes.
     pub fn of(&mut self, kind: &str, bytes: &[u8]) -> String {
         if let Some(name) = self.given.get(bytes) {
             return name.clone();
@@ -39,7 +37,7 @@ impl Names {
         name
     }
 
-    /// The name of an object in DER, which is described at first sight.
+    /// The name of a DER object, which is described when it is new.
     pub fn of_der(&mut self, label: Option<&str>, der: &[u8]) -> String {
         if let Some(name) = self.given.get(der) {
             return name.clone();
@@ -50,12 +48,12 @@ impl Names {
         name
     }
 
-    /// Names and descriptions of the objects that were met since the last call.
+    /// Returns names and descriptions of the new objects since the last call.
     pub fn fresh(&mut self) -> Vec<(String, String)> {
         std::mem::take(&mut self.fresh)
     }
 
-    /// A text with names in place of what differs from run to run.
+    /// Replaces values that differ between runs.
     pub fn stable(&mut self, text: &str) -> String {
         let mut out = String::with_capacity(text.len());
         let mut at = 0;
@@ -72,7 +70,7 @@ impl Names {
         out
     }
 
-    /// Whether a text is one random id and nothing else, so that lists of such are in no order.
+    /// `true` if a text is one random id; lists of such ids are unordered.
     pub fn is_random_id(text: &str) -> bool {
         uuid(text) == Some(text.len()) || pairs(text).is_some_and(|(len, _)| len == text.len())
     }
@@ -110,7 +108,7 @@ impl Names {
         let (label, after) = text.strip_prefix("-----BEGIN ")?.split_once("-----")?;
         let end = format!("-----END {label}-----");
         let (body, _) = after.split_once(&end)?;
-        // Inside of JSON a line ends with two characters.
+        // JSON escapes line ends as two characters.
         let body_text = body.replace("\\n", "\n");
         let der = STANDARD.decode(body_text.split_whitespace().collect::<String>()).ok()?;
         let len = "-----BEGIN -----".len() + label.len() + body.len() + end.len();
@@ -122,7 +120,6 @@ fn run(text: &str, takes: impl Fn(char) -> bool) -> usize {
     text.find(|c| !takes(c)).unwrap_or(text.len())
 }
 
-/// The length of the UUID that a text begins with.
 fn uuid(text: &str) -> Option<usize> {
     const LEN: usize = 36;
     let bytes = text.as_bytes().get(..LEN)?;
@@ -134,8 +131,7 @@ fn uuid(text: &str) -> Option<usize> {
     (bytes.iter().enumerate().all(fits) && ends).then_some(LEN)
 }
 
-/// The length and the bytes of the hex that a text begins with: pairs behind `:` or `-`, or at least 32
-/// digits at once.
+/// The length and bytes of the hex at the start of a text: pairs separated by `:` or `-`, or at least 32 digits.
 fn pairs(text: &str) -> Option<(usize, Vec<u8>)> {
     const FEWEST: usize = 8;
     let solid = run(text, |c| c.is_ascii_hexdigit());
@@ -163,14 +159,14 @@ fn hex(digits: &str) -> Vec<u8> {
     (0..digits.len()).step_by(2).map(pair).collect()
 }
 
-/// The length of a time of the years in which a real clock may stand: tests move theirs beyond.
+/// The length of a time of the real clock; tests use later years.
 fn present_time(text: &str) -> Option<usize> {
     let begins = text.starts_with("202") && text.get(4..5) == Some("-");
     let len = run(text, |c| c.is_ascii_digit() || matches!(c, '-' | ':' | 'T' | '.' | 'Z'));
     (begins && len >= 20 && text[..len].ends_with('Z')).then_some(len)
 }
 
-/// The length and the bytes of the base64 of one DER sequence. Percent-encoding is undone.
+/// The length and bytes of a base64 DER sequence, possibly percent-encoded.
 fn base64_der(text: &str) -> Option<(usize, Vec<u8>)> {
     const SHORTEST: usize = 48;
     if !text.starts_with('M') {
@@ -182,11 +178,8 @@ fn base64_der(text: &str) -> Option<(usize, Vec<u8>)> {
     super::der::is_one_sequence(&der).then_some((len, der))
 }
 
-/// How a random text is written.
 enum Written {
-    /// Letters and digits.
     Alphanumeric,
-    /// As base64url.
     Base64Url,
 }
 
@@ -196,8 +189,8 @@ impl Written {
     }
 }
 
-/// Whether `rest` begins with a random text: a token, an accessor, what ends the id of a lease, of a mount
-/// or of a resource of the projects API.
+/// The alphabet of the random text at the start of `rest`, if there is one: a token, an accessor, or the random part of
+/// a lease, mount or resource id.
 fn random_text(before: &str, rest: &str) -> Option<Written> {
     let word = &rest[..run(rest, |c| c.is_ascii_alphanumeric())];
     let is_mixed = word.bytes().any(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
@@ -207,11 +200,11 @@ fn random_text(before: &str, rest: &str) -> Option<Written> {
     }
     let is_hex = word.len() == 8 && word.bytes().all(|b| b.is_ascii_hexdigit());
     let is_random = match word.len() {
-        // A token of the secrets service, an accessor, the end of a lease's id.
+        // Token of the secrets service, accessor, suffix of a lease id.
         44 | 25 | 24 => is_mixed,
-        // The id of a resource of the projects API.
+        // Resource id of the projects API.
         16 => is_mixed && before.ends_with('-'),
-        // The public part of a token of the projects API.
+        // Public part of a projects API token.
         14 => rest[word.len()..].starts_with(".pjv1."),
         8 => is_hex && (before.ends_with("pki_") || before.ends_with("signet-cluster-")),
         _ => false,

@@ -1,5 +1,5 @@
-//! The projects API: an organization and everything in it is made, read, changed and removed; then every
-//! route is asked by those who may not, and every attribute is given values of wrong kinds.
+//! The projects API: creates, reads, changes and deletes everything in an organization; calls every route without
+//! rights, and sets every attribute to values of wrong types.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::routes;
 use crate::support::App;
 use crate::v2::fixture::{Api, World, resource};
 
-/// Routes whose best answer is a refusal: nothing is run, and there is no state.
+/// Routes that always reject: there are no runs and no state.
 pub const REFUSES: &[(&str, &str, &str)] = &[
     ("projects", "GET", "workspaces/:workspace_id/current-state-version"),
     ("projects", "POST", "workspaces/:workspace_id/configuration-versions"),
@@ -21,16 +21,14 @@ pub const REFUSES: &[(&str, &str, &str)] = &[
 
 const ACME: &str = "organizations/acme";
 
-/// A recording on one server.
 struct Walk<'w> {
     recorder: &'w mut Recorder,
     world: &'w World,
-    /// The ids of what was made, by a name for each.
     ids: HashMap<&'static str, String>,
 }
 
 impl Walk<'_> {
-    /// Asks as the owner. A tick later than before: lists are by time, and so are their links.
+    /// Sends a request as the owner. Advances the clock, because lists are ordered by time.
     async fn ask(&mut self, method: Method, path: &str, body: Option<Value>) -> Answer {
         self.world.app.clock.advance(Duration::from_secs(1));
         let request = self.world.owner.request(method, path);
@@ -57,7 +55,6 @@ impl Walk<'_> {
         self.ask(Method::DELETE, path, None).await
     }
 
-    /// Makes a resource and remembers its id.
     async fn make(&mut self, name: &'static str, path: &str, body: Value) {
         let id = self.post(path, body).await.text("/data/id");
         self.ids.insert(name, id);
@@ -68,7 +65,7 @@ impl Walk<'_> {
     }
 }
 
-/// Records everything; what was refused is returned by itself.
+/// Records everything. Returns the recording of the rejected requests separately.
 pub async fn walk(recorder: &mut Recorder) -> String {
     let world = World::of(App::builder().manual_clock(datetime!(2031-01-01 00:00 UTC))).await;
     let mut walk = Walk { recorder, world: &world, ids: HashMap::new() };
@@ -92,12 +89,10 @@ pub async fn walk(recorder: &mut Recorder) -> String {
     refused
 }
 
-/// A relationship to some resources.
 fn to_many(kind: &str, ids: &[String]) -> Value {
     json!({ "data": ids.iter().map(|id| json!({ "type": kind, "id": id })).collect::<Vec<_>>() })
 }
 
-/// A resource with attributes and relationships.
 fn related(kind: &str, attributes: Value, relationships: Value) -> Value {
     let mut body = resource(kind, attributes);
     body["data"]["relationships"] = relationships;
@@ -352,7 +347,6 @@ async fn tokens(walk: &mut Walk<'_>) {
     }
 }
 
-/// Every attribute that a resource shows, with values of wrong kinds.
 async fn attributes(walk: &mut Walk<'_>) {
     let id = |kind: &str, name: &str| format!("{kind}/{}", walk.id(name));
     let paths = [
@@ -390,11 +384,10 @@ impl Walk<'_> {
     }
 }
 
-/// What is no request, or one for nothing. The one of another type deletes what may be deleted.
+/// Malformed bodies. A body of another type would succeed on safe-delete.
 const BODIES: [&str; 5] =
     ["{\"data\":", "[]", "{}", "{\"data\":{\"type\":\"no such\"}}", "{\"data\":[{\"type\":1,\"id\":{}}]}"];
 
-/// Every route by those who may not, and with what is no request.
 async fn refusals(walk: &mut Walk<'_>) {
     let outsider = walk.world.outsider("otto").await.api;
     let (owner, stranger) = (walk.world.owner.clone(), walk.world.owner.with_token(""));
@@ -426,7 +419,7 @@ async fn refusals(walk: &mut Walk<'_>) {
     }
 }
 
-/// What a pattern's segment is called that takes an id.
+/// The name of the id in a pattern's segment.
 fn named(segment: &str) -> Option<&'static str> {
     Some(match segment {
         ":project_id" => "project",
@@ -442,7 +435,7 @@ fn named(segment: &str) -> Option<&'static str> {
 }
 
 impl Walk<'_> {
-    /// A path that a pattern matches and, where it can, names something.
+    /// A path of a pattern, with existing names where possible.
     fn path(&self, pattern: &str) -> String {
         let segment = |segment: &str| match segment {
             ":organization_name" => "acme".to_owned(),
@@ -454,7 +447,7 @@ impl Walk<'_> {
     }
 }
 
-/// A path that a pattern matches and that names nothing.
+/// A path of a pattern that does not exist.
 fn example(pattern: &str) -> String {
     let segment = |segment: &str| if segment.starts_with(':') { "absent".to_owned() } else { segment.to_owned() };
     pattern.split('/').map(segment).collect::<Vec<_>>().join("/")

@@ -1,4 +1,4 @@
-//! Asks and writes down what was asked and what came back.
+//! Sends requests and records them with their responses.
 
 use std::collections::BTreeSet;
 
@@ -8,29 +8,26 @@ use super::json;
 use super::names::Names;
 use super::routes::{self, Asked};
 
-/// Headers that say nothing about the answer, or that hang on its random parts.
+/// Headers that are irrelevant or depend on random values.
 const LEFT_OUT: [&str; 4] = ["date", "content-length", "connection", "host"];
 
-/// A recording that grows.
 #[derive(Default)]
 pub struct Recorder {
     names: Names,
     text: String,
-    /// The routes that were asked, each with whether it ever answered with success.
+    /// The routes that were called, each with whether it ever succeeded.
     asked: BTreeSet<Asked>,
 }
 
-/// What came back.
 pub struct Answer {
     pub status: u16,
     pub bytes: Vec<u8>,
-    /// The body as JSON; null when it is none.
+    /// The body as JSON; null if it is not JSON.
     pub body: Value,
     pub headers: reqwest::header::HeaderMap,
 }
 
 impl Answer {
-    /// A text of the body, by its JSON pointer.
     #[track_caller]
     pub fn text(&self, pointer: &str) -> String {
         let found = self.body.pointer(pointer).and_then(Value::as_str);
@@ -39,12 +36,10 @@ impl Answer {
 }
 
 impl Recorder {
-    /// A line that says what follows.
     pub fn heading(&mut self, text: &str) {
         self.text += &format!("######## {text}\n\n");
     }
 
-    /// Asks, and writes down everything.
     pub async fn ask(&mut self, request: reqwest::RequestBuilder) -> Answer {
         let (request, answer) = self.sent(request).await;
         let mut text = self.asked(&request);
@@ -59,7 +54,7 @@ impl Recorder {
         answer
     }
 
-    /// As [`Recorder::ask`], for an answer whose body is not recorded.
+    /// Like [`Recorder::ask`], without the body of the response.
     pub async fn ask_without_body(&mut self, request: reqwest::RequestBuilder) {
         let (request, answer) = self.sent(request).await;
         let text = self.asked(&request) + &self.answered(&answer);
@@ -67,20 +62,18 @@ impl Recorder {
         self.blank();
     }
 
-    /// Goes on behind another text; the one that was written. Names go on.
+    /// Replaces the text and returns the previous one. Names stay known.
     pub fn set_text(&mut self, text: String) -> String {
         std::mem::replace(&mut self.text, text)
     }
 
-    /// This recording with another one behind it.
     pub fn followed_by(mut self, other: Self) -> Self {
         self.text += &other.text;
         self.asked.extend(other.asked);
         self
     }
 
-    /// Asks, and writes one line: `what`, the status and the body; of an answer that is no refusal only its
-    /// warnings.
+    /// Sends a request and records one line: `what`, the status, and the body of an error or the warnings of a success.
     pub async fn ask_briefly(&mut self, what: &str, request: reqwest::RequestBuilder) {
         let (_, answer) = self.sent(request).await;
         let allow = answer.headers.get("allow").map(|allow| format!(" (allow: {})", allow.to_str().unwrap()));
@@ -100,12 +93,10 @@ impl Recorder {
         self.names.fresh();
     }
 
-    /// Ends a block of brief lines.
     pub fn blank(&mut self) {
         self.text.push('\n');
     }
 
-    /// What was recorded, and which routes it asked.
     pub fn finish(self) -> (String, BTreeSet<Asked>) {
         (self.text, self.asked)
     }
@@ -123,7 +114,6 @@ impl Recorder {
         (request, Answer { status, bytes, body, headers })
     }
 
-    /// What was asked, without its body.
     fn asked(&mut self, request: &reqwest::Request) -> String {
         let url = request.url();
         let query = url.query().map(|query| format!("?{query}")).unwrap_or_default();
@@ -131,7 +121,6 @@ impl Recorder {
         format!("==== {} {place}\n{}", request.method(), self.headers(request.headers()))
     }
 
-    /// What was answered, without its body.
     fn answered(&mut self, answer: &Answer) -> String {
         format!("---- {}\n{}", answer.status, self.headers(&answer.headers))
     }
@@ -166,7 +155,7 @@ impl Recorder {
         }
     }
 
-    /// Descriptions of the objects that were met for the first time.
+    /// Descriptions of new objects.
     fn what_is_new(&mut self) -> String {
         let mut told = String::new();
         for (name, text) in self.names.fresh() {

@@ -1,4 +1,4 @@
-//! Which route a request asks, and which routes were never asked.
+//! Finds the route of a request, and routes without requests.
 
 use std::collections::BTreeSet;
 
@@ -9,17 +9,15 @@ use signet::http::secrets::route::{Operation, operation_word};
 
 use crate::support::METHODS;
 
-/// A route in words: the kind of its mount (or `projects`), its operation or method, its pattern.
+/// A route: mount type (or `projects`), operation or method, pattern.
 pub type Name = (&'static str, String, &'static str);
 
-/// A route that was asked, and whether it answered with success.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 pub struct Asked {
     pub route: Name,
     pub answered: bool,
 }
 
-/// Every route of both wires.
 pub fn all() -> Vec<Name> {
     let secrets =
         secrets_routes().map(|(kind, route)| (kind, operation_word(route.operation).to_owned(), route.pattern));
@@ -27,7 +25,7 @@ pub fn all() -> Vec<Name> {
     secrets.chain(projects).collect()
 }
 
-/// The route that a request asks; `None` for a path without one.
+/// The route of a request; `None` if the path has none.
 pub fn of(request: &Request) -> Option<Name> {
     let path = request.url().path();
     if let Some(path) = path.strip_prefix("/api/v2/") {
@@ -64,7 +62,6 @@ fn operation(request: &Request) -> Option<Operation> {
     })
 }
 
-/// The most literal of the patterns that match a path.
 fn best(candidates: impl Iterator<Item = Name>, path: &str) -> Option<Name> {
     let segments: Vec<&str> = path.split('/').collect();
     let ranked =
@@ -72,10 +69,10 @@ fn best(candidates: impl Iterator<Item = Name>, path: &str) -> Option<Name> {
     ranked.min_by(|(one, _), (other, _)| one.cmp(other)).map(|(_, route)| route)
 }
 
-/// How a pattern matches a path, segment by segment: 0 literally, then by ever less.
+/// The rank of a matching pattern, by segment; 0 is a literal match.
 fn rank(pattern: &[&str], path: &[&str]) -> Option<Vec<u8>> {
     let Some((first, pattern)) = pattern.split_first() else {
-        // A pattern that ends here comes behind one that says more.
+        // A pattern that ends here ranks behind a longer one.
         return path.is_empty().then(|| vec![u8::MAX]);
     };
     let (segment, rest) = path.split_first()?;
@@ -93,7 +90,7 @@ fn rank(pattern: &[&str], path: &[&str]) -> Option<Vec<u8>> {
     }
 }
 
-/// The routes that were not asked, and those that never answered with success though they could.
+/// The routes that were not called, and those that never succeeded although they could.
 pub fn missing(of: impl Fn(&Name) -> bool, asked: &BTreeSet<Asked>, refuses: &[(&str, &str, &str)]) -> Vec<String> {
     let was =
         |route: &Name, answered: bool| asked.iter().any(|asked| asked.route == *route && (asked.answered || !answered));

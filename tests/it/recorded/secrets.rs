@@ -1,5 +1,5 @@
-//! Every route of the secrets service, each on a server of its own: the request that succeeds, then who may
-//! not ask, what no request is, every field with values of wrong kinds, and objects that are not there.
+//! Every route of the secrets service, each on its own server: a valid request, requests without rights, malformed
+//! bodies, fields with values of wrong types, and missing objects.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -20,8 +20,8 @@ use crate::v1::pki::mount::parse;
 use crate::v1::pki::ocsp;
 use crate::v1::rights::only;
 
-/// Routes whose best answer is a refusal: nothing is renewed, there is no wish for a wrapped answer, no device that
-/// signs, no directory that is asked, and no ACME.
+/// Routes that always reject: no lease can be renewed, and the server has no audit device, PKCS #11 module, directory
+/// or ACME.
 pub const REFUSES: &[(&str, &str, &str)] = &[
     ("system", "update", "audit/*path"),
     ("system", "delete", "audit/*path"),
@@ -47,14 +47,13 @@ pub const REFUSES: &[(&str, &str, &str)] = &[
     ("pki", "update", "external-policy/:policy/acme/*path"),
 ];
 
-/// What every field is tried with, beside good values of all others. Fields that another route of the area
-/// reads, too, are tried with the first one only.
+/// Values for every field, next to valid values of all others. Fields that another route of the area reads get only the
+/// first one.
 const STRANGE: [&str; 3] = [r#"{"wrong":true}"#, "-1", r#""no such""#];
 
-/// Routes under way at once: most of their time is the disk's.
+/// Concurrent routes: most of their time is disk I/O.
 const AT_ONCE: usize = 4;
 
-/// The recording that a route belongs to.
 pub fn area(kind: &str, pattern: &str) -> &'static str {
     let has = |parts: &[&str]| parts.iter().any(|part| pattern.contains(part));
     match kind {
@@ -83,7 +82,6 @@ pub fn area(kind: &str, pattern: &str) -> &'static str {
     }
 }
 
-/// Every route of an area, a few at a time, in the order of the tables.
 pub async fn walk(area: &str) -> Recorder {
     let mut seen = HashSet::new();
     let routes: Vec<_> = all_routes()
@@ -95,7 +93,7 @@ pub async fn walk(area: &str) -> Recorder {
     recorders.into_iter().fold(Recorder::default(), Recorder::followed_by)
 }
 
-/// One route, on a server of its own: what others do to theirs does not show.
+/// Records a route on its own server, isolated from the other routes.
 async fn walk_route(kind: &str, route: &Route, values: &[&str]) -> Recorder {
     let mut recorder = Recorder::default();
     recorder.heading(&format!("{kind}: {} {}", operation_word(route.operation), route.pattern));
@@ -109,7 +107,6 @@ async fn walk_route(kind: &str, route: &Route, values: &[&str]) -> Recorder {
     recorder
 }
 
-/// A path and a body that a route takes.
 struct Ask {
     path: String,
     body: Value,
@@ -136,7 +133,7 @@ fn asking(client: &Client, operation: Operation, path: &str, body: &str) -> reqw
     }
 }
 
-/// The request that succeeds.
+/// The valid request.
 async fn well(recorder: &mut Recorder, stage: &Stage, kind: &str, route: &Route) -> Ask {
     let ask = request(stage, kind, route.operation, route.pattern).await;
     let ask = ask.unwrap_or_else(|| panic!("no request for {kind} {}", route.pattern));
@@ -154,7 +151,7 @@ async fn well(recorder: &mut Recorder, stage: &Stage, kind: &str, route: &Route)
     Ask { path: ask.path, body: ask.body }
 }
 
-/// The routes that `faults::requests` leaves out, because they have tests of their own there.
+/// The routes that `faults::requests` leaves out.
 async fn aside(recorder: &mut Recorder, stage: &Stage, kind: &str, route: &Route) -> Option<Ask> {
     let client = &stage.app.client;
     let pattern = route.pattern;
@@ -202,7 +199,6 @@ async fn aside(recorder: &mut Recorder, stage: &Stage, kind: &str, route: &Route
     }
 }
 
-/// Waits until no tidy runs.
 pub async fn until_tidied(client: &Client) {
     let started = Instant::now();
     while ["Running", "Cancelling"]
@@ -213,7 +209,6 @@ pub async fn until_tidied(client: &Client) {
     }
 }
 
-/// OCSP about a certificate that is good, one that is revoked, and one that is not known.
 async fn ocsp(recorder: &mut Recorder, stage: &Stage, pattern: &str) -> Ask {
     let client = stage.app.client.with_token("");
     if pattern.contains("unified") {
@@ -249,7 +244,7 @@ async fn ocsp(recorder: &mut Recorder, stage: &Stage, pattern: &str) -> Ask {
     Ask { path, body: Value::Null }
 }
 
-/// What is refused, one line each.
+/// Rejected requests, one line each.
 async fn badly(recorder: &mut Recorder, stage: &Stage, kind: &str, route: &Route, ask: Ask, values: &[&str]) {
     let (client, operation, path) = (&stage.app.client, route.operation, &ask.path);
     let mut line = async |what: &str, request| recorder.ask_briefly(what, request).await;
@@ -269,7 +264,7 @@ async fn badly(recorder: &mut Recorder, stage: &Stage, kind: &str, route: &Route
         return recorder.blank();
     }
     if (kind, route.pattern) == ("token", "tidy") {
-        // Whether one is under way is a matter of time.
+        // The result depends on whether a tidy is running.
         return recorder.blank();
     }
     for body in ["{\"a\":", "[]", "{\"bogus\":1,\"bogus\":2}"] {
@@ -289,7 +284,7 @@ async fn badly(recorder: &mut Recorder, stage: &Stage, kind: &str, route: &Route
     recorder.blank();
 }
 
-/// A path that a pattern matches and that names nothing.
+/// A path of a pattern that does not exist.
 fn example(kind: &str, pattern: &str) -> String {
     let mount = place_of(kind);
     let segment = |s: &str| match s {

@@ -1,4 +1,4 @@
-//! What the commands of clients say when a server refuses them, or is none of the kind that they were told.
+//! Errors of the client commands when the server rejects them or speaks another protocol.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -15,7 +15,6 @@ fn a_file_that_cannot_be_renewed_is_named_once() {
     assert_eq!(text.trim_end(), "signet: FILE: file does not exist: /nonexistent.pem");
 }
 
-/// `signet status` of a server.
 fn status(address: &str) -> Command {
     let mut command = signet();
     command.args(["status", "--patience", "0s"]).env("SIGNET_ADDR", address).env("SIGNET_TOKEN", "hunter2");
@@ -36,7 +35,7 @@ fn a_server_with_tls_tells_who_asks_it_over_http_and_who_does_not_know_its_autho
     empty.envs([("SIGNET_CACERT", ""), ("SIGNET_TOKEN_FILE", "")]);
     assert!(refused(&mut empty).contains("UnknownIssuer"), "an empty variable is none");
 
-    // A file without a certificate is not taken for no authority, and one that is not there not for one without.
+    // Neither a file without certificates nor a missing file counts as no CA file.
     std::fs::write(site.path("empty.pem"), "no certificate\n").unwrap();
     for (name, rule) in
         [("empty.pem", "empty.pem: must hold PEM certificates"), ("absent.pem", "file does not exist: ")]
@@ -51,7 +50,7 @@ fn a_server_with_tls_tells_who_asks_it_over_http_and_who_does_not_know_its_autho
     };
     assert!(trusting(&token).output().unwrap().status.success());
 
-    // A token that is not known: where it came from, and who gives another.
+    // An unknown token: the error names its source and how to get another.
     let text = refused(&mut trusting("hunter2"));
     let ended = "permission denied (the token is not known to the server, has ended, or is bound to other networks; the \
                  token is from";
@@ -83,11 +82,10 @@ async fn a_server_without_tls_and_a_role_that_is_too_narrow_say_what_to_change()
     assert!(text.contains("allowed_domains"), "{text}");
     let text = refused(&mut issue("absent", &dev.token));
     assert!(text.contains("unknown role: absent (GET /v1/pki/roles?list=true"), "{text}");
-    // The token is where the command had it from.
     std::fs::write(folder.path().join("token"), "hunter2").unwrap();
     let text = refused(issue("narrow", "").args(["--token-file", "token"]));
     assert!(text.contains("(the token is not known to the server") && text.contains("is from token)"), "{text}");
-    // A token that lives: the rule that decides, as the server explains it.
+    // A valid token: the error names the deciding rule, as explained by the server.
     let client = dev.client();
     let policy = "path \"pki/sign/narrow\" { capabilities = [\"update\"] allowed_parameters = { \"ttl\" = [] } }";
     assert_eq!(client.post("sys/policies/acl/ttl-only", json!({ "policy": policy })).await.status, 204);

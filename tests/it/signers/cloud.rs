@@ -1,4 +1,4 @@
-//! Cloud services on the loopback: ministack for `cloudakms`, fakes with real keys for the two others.
+//! Cloud services on the loopback: ministack for `cloudakms`, simulations with real keys for the other two.
 
 #[cfg(feature = "keys-aws")]
 mod akms;
@@ -16,21 +16,18 @@ use std::sync::Arc;
 use signet::keys::actor::AsyncBackend;
 use signet::keys::{Backend, Limits, SignerActor, TestHash};
 
-/// Calls at a time.
 const PARALLEL: usize = 8;
 
-/// An actor in front of a key.
 fn actor(backend: Arc<dyn AsyncBackend>) -> SignerActor {
     SignerActor::start("cloud", Backend::Async(backend), PARALLEL, Limits::default())
 }
 
-/// Test signatures with a hash that no service has, and those that `refuses`.
+/// Test signatures with hashes that no service supports, and those that `refuses` selects.
 fn lacks(refuses: impl Fn(TestHash, bool) -> bool) -> Vec<(TestHash, bool)> {
     let all = TestHash::all().flat_map(|hash| [(hash, false), (hash, true)]);
     all.filter(|(hash, pss)| hash.usual().is_none() || refuses(*hash, *pss)).collect()
 }
 
-/// The text of a refused test signature.
 async fn refusal(actor: &SignerActor) -> String {
     actor.test_sign(Default::default()).await.unwrap_err().text().to_owned()
 }

@@ -1,5 +1,5 @@
-//! What every backend of a managed key does, whatever it is. What one cannot do it says ([`Subject`]), and the
-//! suite holds it to that: a lack that is none fails, too.
+//! The suite for every backend of managed keys. A [`Subject`] declares what its backend cannot do, and the suite fails
+//! if a declared limitation does not exist.
 
 use std::sync::Arc;
 
@@ -8,29 +8,28 @@ use signet::error::Kind;
 use signet::keys::{Input, KeySpec, PrivateKey, RemoteSigner, SignerActor, TestHash, TestSign, Wants};
 use signet::x509::algorithm::{Hash, KeyKind, SignatureAlgorithm};
 
-/// One key at one backend.
+/// A key at a backend.
 pub struct Subject {
     pub kind: KeyKind,
-    /// May make the key. It is not there yet where it can be made.
+    /// An actor that may generate the key, which does not exist yet if it can be generated.
     pub maker: SignerActor,
-    /// The same key, that may not be made.
+    /// An actor for the same key that may not generate it.
     pub user: SignerActor,
-    /// Whether the backend makes keys of this kind.
+    /// `true` if the backend generates keys of this kind.
     pub generates: bool,
-    /// Algorithms that fit keys of this kind and that it does not sign with.
+    /// Algorithms that fit the key, but that the backend does not support.
     pub refuses: Vec<SignatureAlgorithm>,
-    /// Hashes of test signatures that it cannot make, with PSS or without.
+    /// Hashes of unsupported test signatures, with PSS or without.
     pub lacks: Vec<(TestHash, bool)>,
 }
 
-/// All algorithms.
 pub fn algorithms() -> impl Iterator<Item = SignatureAlgorithm> {
     use SignatureAlgorithm::{Ecdsa, Ed25519, RsaPkcs1, RsaPss};
     let hashes = [Hash::Sha256, Hash::Sha384, Hash::Sha512];
     hashes.into_iter().flat_map(|hash| [RsaPkcs1(hash), RsaPss(hash), Ecdsa(hash)]).chain([Ed25519])
 }
 
-/// The input that a signer wants for a message.
+/// The input that a signer expects for a message.
 pub fn input(signer: &dyn RemoteSigner, algorithm: SignatureAlgorithm, message: &[u8]) -> Input {
     match (signer.wants(algorithm).unwrap(), algorithm.hash()) {
         (Wants::Digest, Some(hash)) => Input::Digest(hash.digest(message).as_ref().to_vec()),
@@ -38,25 +37,23 @@ pub fn input(signer: &dyn RemoteSigner, algorithm: SignatureAlgorithm, message: 
     }
 }
 
-/// A signature that verifies.
 pub async fn signs(signer: &Arc<dyn RemoteSigner>, algorithm: SignatureAlgorithm, message: &[u8]) {
     let signature = signer.sign(algorithm, input(&**signer, algorithm, message)).await.unwrap();
     signer.public().verify(algorithm, message, &signature.into_signature()).unwrap();
 }
 
-/// The algorithm that certificates are signed with by a key of this kind.
+/// The algorithm that signs certificates with a key of this kind.
 pub fn usual(kind: KeyKind) -> SignatureAlgorithm {
     SignatureAlgorithm::for_issuer(kind, 0, false).unwrap()
 }
 
-/// The algorithm that certificates are signed with by a key of this kind at this backend.
+/// The same, restricted to what this backend supports.
 fn own(subject: &Subject) -> SignatureAlgorithm {
     let fits =
         |algorithm: &SignatureAlgorithm| algorithm.is_usual_for(subject.kind) && !subject.refuses.contains(algorithm);
     algorithms().find(fits).unwrap()
 }
 
-/// The whole suite.
 pub async fn holds(subject: Subject) {
     a_key_is_made_once_and_only_where_it_may(&subject).await;
     let signer = subject.user.signer(subject.user.key(false).await.unwrap());
@@ -86,7 +83,7 @@ async fn a_key_is_made_once_and_only_where_it_may(subject: &Subject) {
 }
 
 async fn every_algorithm_that_fits_signs_and_no_other(subject: &Subject, signer: &Arc<dyn RemoteSigner>) {
-    // Longer than what some services take as a message.
+    // Longer than the maximum message of some services.
     let message: Vec<u8> = (0..9000_u32).map(|n| (n % 251) as u8).collect();
     for algorithm in algorithms() {
         if algorithm.fits(subject.kind) && !subject.refuses.contains(&algorithm) {
@@ -108,7 +105,7 @@ async fn every_algorithm_that_fits_signs_and_no_other(subject: &Subject, signer:
 }
 
 async fn many_sign_at_a_time(subject: &Subject, signer: &Arc<dyn RemoteSigner>) {
-    // Enough for every length that the numbers of an ECDSA signature may have.
+    // Enough signatures for all lengths of ECDSA integers.
     let messages: Vec<String> = (0..96).map(|n| format!("message {n}")).collect();
     join_all(messages.iter().map(|message| signs(signer, own(subject), message.as_bytes()))).await;
 }

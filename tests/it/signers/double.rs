@@ -1,4 +1,4 @@
-//! A key of this process that behaves like one that is elsewhere: the suite's measure.
+//! A local key behind the interface of a remote one, which passes the suite.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,7 +9,7 @@ use signet::x509::algorithm::{Curve, KeyKind, SignatureAlgorithm};
 
 use super::contract::{Subject, holds, usual};
 
-/// Where the key is, once there is one.
+/// The key, once it exists.
 type Store = Arc<Mutex<Option<PrivateKey>>>;
 
 struct Double {
@@ -67,7 +67,7 @@ fn tested(key: &PrivateKey, test: TestSign) -> Result<Answer> {
     Ok(if verified.is_ok() { Answer::Tested } else { Answer::Wrong })
 }
 
-/// An actor before a key that is made when it is asked for.
+/// An actor whose key is generated on demand.
 pub fn actor(name: &str) -> SignerActor {
     let generate = Some(KeySpec::new("ec", 256).unwrap());
     let backend = Arc::new(Double { store: Store::default(), generate });

@@ -1,4 +1,4 @@
-//! Every row of the healing table, by a module that answers what it is told to.
+//! Every row of the PKCS #11 recovery table, with a module that returns given errors.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use super::hsm::{ECDSA, Hsm, actor, alone, backend, config, start, wide};
 
 const P256: KeyKind = KeyKind::Ec(Curve::P256);
 
-/// A row: codes, whether one of them heals, and what two of them are answered with.
+/// Error codes, whether the backend recovers from one of them, and the error after two.
 struct Row {
     codes: &'static [&'static str],
     heals: bool,
@@ -28,7 +28,7 @@ const ROWS: [Row; 6] = [
     Row { codes: &["0xe0", "0x32", "0xe1", "0x3"], heals: true, answer: Kind::Unavailable },
     // CRYPTOKI_NOT_INITIALIZED
     Row { codes: &["0x190"], heals: true, answer: Kind::Unavailable },
-    // DEVICE_ERROR, DEVICE_MEMORY, HOST_MEMORY, GENERAL_ERROR, FUNCTION_FAILED, and one of a vendor
+    // DEVICE_ERROR, DEVICE_MEMORY, HOST_MEMORY, GENERAL_ERROR, FUNCTION_FAILED, vendor-defined
     Row { codes: &["0x30", "0x31", "0x2", "0x5", "0x6", "0x80000001"], heals: true, answer: Kind::Unavailable },
     // MECHANISM_INVALID, KEY_TYPE_INCONSISTENT, KEY_FUNCTION_NOT_PERMITTED, MECHANISM_PARAM_INVALID, DATA_LEN_RANGE
     Row { codes: &["0x70", "0x63", "0x68", "0x71", "0x21"], heals: false, answer: Kind::Invalid },
@@ -72,7 +72,7 @@ fn every_row_heals_where_a_session_is_opened_or_the_key_is_looked_for() {
             let first = actor(&libraries, config(ECDSA, "web", Some(P256))).key(true).await.unwrap();
             for code in ["0xb3", "0x101", "0x3", "0x190", "0x30"] {
                 for function in ["C_OpenSession", "C_FindObjectsInit", "C_Login", "C_GetTokenInfo"] {
-                    // A place that has nothing open.
+                    // A new actor has no session yet.
                     let key = actor(&libraries, config(ECDSA, "web", None));
                     hsm.order(function, &[code]);
                     let found = key.key(false).await;
@@ -128,7 +128,7 @@ fn a_flood_of_errors_initialises_the_library_once_for_all() {
         let libraries = hsm.shim();
         let key = wide(&libraries, config(ECDSA, "web", Some(P256)), 8);
         let signer = key.signer(key.key(true).await.unwrap());
-        // All eight are in the module before one of them hears of it.
+        // All eight calls are in the module before the first one fails.
         hsm.order("C_SignInit", &["later 0x190"; 8]);
         hsm.calls("C_Initialize");
         join_all((0..8).map(|_| signs(&signer, usual(P256), b"message"))).await;
@@ -163,7 +163,7 @@ fn a_key_that_was_replaced_under_its_label_is_refused() {
         let key = actor(&libraries, config(ECDSA, "web", None));
         let signer = key.signer(key.key(false).await.unwrap());
         signs(&signer, usual(P256), b"message").await;
-        // Another token of the same name in its place, with another key of the same name on it.
+        // Replaces the token and the key by others with the same names.
         hsm.remove_tokens();
         hsm.token("one");
         hsm.import("one", "web", "0a", &p256);
@@ -217,7 +217,6 @@ fn a_key_that_is_made_where_all_templates_are_not_taken_is_made_without() {
         "a_key_that_is_made_where_all_templates_are_not_taken_is_made_without",
         |hsm: Hsm| async move {
             hsm.token("one");
-            // TEMPLATE_INCONSISTENT
             hsm.order("C_GenerateKeyPair", &["0xd1"]);
             let key = actor(&hsm.shim(), config(ECDSA, "web", Some(P256)));
             let public = key.key(true).await.unwrap();

@@ -1,5 +1,4 @@
-//! SoftHSM with tokens of one test, in a process of its own, and a shim in front of it that says what it is
-//! told to.
+//! SoftHSM with the tokens of one test, in a process of its own, and a shim that injects errors.
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -14,11 +13,9 @@ use signet::keys::{Backend, Libraries, Limits, Pkcs11Config, Pkcs11Key, SignerAc
 use signet::secret::Secret;
 use signet::x509::algorithm::KeyKind;
 
-/// The PIN of every token.
 pub const PIN: &str = "4711-pin-of-the-hsm";
-/// The module.
 pub const SOFTHSM: &str = "/usr/lib/softhsm/libsofthsm2.so";
-/// In its presence a test is in its own process already.
+/// Set if the test already runs in a process of its own.
 const FOLDER: &str = "SIGNET_TEST_HSM";
 
 pub const RSA: u64 = 0x0001;
@@ -26,15 +23,13 @@ pub const RSA_PSS: u64 = 0x000d;
 pub const ECDSA: u64 = 0x1041;
 pub const EDDSA: u64 = 0x1057;
 
-/// Every actor of the process.
 static STARTED: Mutex<Vec<SignerActor>> = Mutex::new(Vec::new());
 
-/// Tokens of one test.
 pub struct Hsm {
     folder: PathBuf,
 }
 
-/// Runs `test`, which is the test `name` of `module`, in a process of its own with an empty SoftHSM.
+/// Runs `test`, the test `name` of `module`, in a process of its own with an empty SoftHSM.
 pub fn alone<F: Future<Output = ()>>(module: &str, name: &str, test: impl FnOnce(Hsm) -> F) {
     if let Some(folder) = std::env::var_os(FOLDER) {
         return System::new().block_on(async {
@@ -69,30 +64,26 @@ impl Hsm {
         hsm
     }
 
-    /// The file that `SOFTHSM2_CONF` names for whoever is to use it.
+    /// The value of `SOFTHSM2_CONF`.
     pub fn settings(&self) -> PathBuf {
         self.folder.join("softhsm2.conf")
     }
 
-    /// Runs a program to its end and gives what it printed.
     fn run(&self, program: &str, arguments: &[&str]) -> String {
         let output = Command::new(program).args(arguments).env("SOFTHSM2_CONF", self.settings()).output().unwrap();
         assert!(output.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// The folder with everything.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Makes a token.
     pub fn token(&self, label: &str) {
         let arguments = ["--init-token", "--free", "--label", label, "--so-pin", "so-pin-1", "--pin", PIN];
         self.run("softhsm2-util", &arguments);
     }
 
-    /// Puts a key made by openssl on a token.
     pub fn import(&self, token: &str, label: &str, id: &str, arguments: &[&str]) {
         let key = self.folder.join("key.pem");
         let key = key.to_str().unwrap();
@@ -101,7 +92,7 @@ impl Hsm {
         self.run("softhsm2-util", &arguments);
     }
 
-    /// Puts the private part of a key, PEM, on a token, and nothing of the public part but what is in it.
+    /// Imports only the private key object of a PEM key.
     pub fn import_private(&self, token: &str, label: &str, pem: &str) {
         let (key, der) = (self.folder.join("private.pem"), self.folder.join("private.der"));
         std::fs::write(&key, pem).unwrap();
@@ -112,22 +103,19 @@ impl Hsm {
         self.run("pkcs11-tool", &[&login[..], &object[..]].concat());
     }
 
-    /// What a tool says of the objects on a token.
     pub fn objects(&self, token: &str) -> String {
         let list = ["--module", SOFTHSM, "--token-label", token, "--login", "--pin", PIN, "--list-objects"];
         self.run("pkcs11-tool", &list)
     }
 
-    /// Puts a new AES key of 256 bits on a token.
     pub fn aes(&self, token: &str, label: &str, id: &str) {
         let key = self.folder.join("aes.key");
-        // The tool reads no further than an octet that is 0.
+        // The tool reads the key up to the first zero byte.
         std::fs::write(&key, signet::random::base62(32)).unwrap();
         let import = ["--import", key.to_str().unwrap(), "--aes", "--token", token, "--label", label, "--id", id];
         self.run("softhsm2-util", &[&import[..], &["--pin", PIN]].concat());
     }
 
-    /// The number of the slot of a token.
     pub fn slot(&self, label: &str) -> u64 {
         let slots = self.run("softhsm2-util", &["--show-slots"]);
         let slot = slots
@@ -136,12 +124,11 @@ impl Hsm {
         slot.unwrap().lines().next().unwrap().trim().parse().unwrap()
     }
 
-    /// SoftHSM as `hsm`.
     pub fn libraries(&self) -> Libraries {
         Libraries::new([("hsm".to_owned(), PathBuf::from(SOFTHSM))]).unwrap()
     }
 
-    /// The shim as `hsm`.
+    /// Compiles the shim, as library `hsm`.
     pub fn shim(&self) -> Libraries {
         let shim = self.folder.join("shim.so");
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/signers/shim.c");
@@ -152,12 +139,12 @@ impl Hsm {
         Libraries::new([("hsm".to_owned(), shim)]).unwrap()
     }
 
-    /// What the shim does at the next calls of a function, one after the other.
+    /// Sets the shim's actions for the next calls of a function.
     pub fn order(&self, function: &str, orders: &[&str]) {
         std::fs::write(self.folder.join(function), orders.join("\n") + "\n").unwrap();
     }
 
-    /// How often the shim was called by a function since the last look.
+    /// Counts the calls of a function since the last count.
     pub fn calls(&self, function: &str) -> usize {
         let log = self.folder.join("log");
         let text = std::fs::read_to_string(&log).unwrap_or_default();
@@ -167,7 +154,7 @@ impl Hsm {
         count
     }
 
-    /// Most sessions that were open at a time, as the shim saw it.
+    /// The maximum number of concurrent sessions.
     pub fn most_open(&self) -> usize {
         let log = std::fs::read_to_string(self.folder.join("log")).unwrap();
         let changes = log.lines().map(|line| match line {
@@ -182,20 +169,18 @@ impl Hsm {
         open.max().unwrap().try_into().unwrap()
     }
 
-    /// Takes the tokens away, as if somebody had pulled the device.
     pub fn remove_tokens(&self) {
         std::fs::rename(self.folder.join("tokens"), self.folder.join("pulled")).unwrap();
         std::fs::create_dir(self.folder.join("tokens")).unwrap();
     }
 
-    /// Brings them back.
     pub fn restore_tokens(&self) {
         std::fs::remove_dir_all(self.folder.join("tokens")).unwrap();
         std::fs::rename(self.folder.join("pulled"), self.folder.join("tokens")).unwrap();
     }
 }
 
-/// A key by its label, on the token `one`, which may be generated.
+/// A key by its label on the token `one`; it may be generated if `generate` is set.
 pub fn config(mechanism: u64, label: &str, generate: Option<KeyKind>) -> Pkcs11Config {
     Pkcs11Config {
         name: label.to_owned(),
@@ -211,23 +196,19 @@ pub fn config(mechanism: u64, label: &str, generate: Option<KeyKind>) -> Pkcs11C
     }
 }
 
-/// The backend of a configuration.
 pub fn backend(libraries: &Libraries, config: Pkcs11Config) -> Backend {
     Backend::Blocking(Pkcs11Key::new(libraries, config).unwrap())
 }
 
-/// An actor with one session.
 pub fn actor(libraries: &Libraries, config: Pkcs11Config) -> SignerActor {
     wide(libraries, config, 1)
 }
 
-/// An actor with several.
 pub fn wide(libraries: &Libraries, config: Pkcs11Config, max_parallel: usize) -> SignerActor {
     let name = config.key_label.clone().unwrap_or_else(|| "key".to_owned());
     start(&name, backend(libraries, config), max_parallel, Limits::default())
 }
 
-/// An actor that is stopped when the test has ended.
 pub fn start(name: &str, backend: Backend, max_parallel: usize, limits: Limits) -> SignerActor {
     let actor = SignerActor::start(name, backend, max_parallel, limits);
     STARTED.lock().unwrap().push(actor.clone());

@@ -1,4 +1,4 @@
-//! What is measured of a managed key.
+//! Metrics of managed keys.
 
 use signet::telemetry::{CATALOGUE, Exposition, install_metrics, rendered_metrics};
 

@@ -1,4 +1,4 @@
-//! SoftHSM: a real module through the suite, its keys however they are addressed, and what is refused.
+//! SoftHSM: the suite on a real module, key addressing, and rejected configurations.
 
 use signet::error::Kind;
 use signet::keys::pkcs11::TokenAddress;
@@ -28,7 +28,7 @@ fn subject(libraries: &Libraries, mechanism: u64, kind: KeyKind, lacks: Vec<(Tes
 fn rsa_keys_of_softhsm_hold_the_contract() {
     alone(module_path!(), "rsa_keys_of_softhsm_hold_the_contract", |hsm: Hsm| async move {
         hsm.token("one");
-        // It knows no PSS with SHA-3.
+        // SoftHSM does not support PSS with SHA-3.
         let lacks = SHA3.into_iter().map(|hash| (hash, true)).collect();
         holds(subject(&hsm.libraries(), RSA, RSA_2048, lacks)).await;
     });
@@ -77,7 +77,7 @@ fn a_key_is_found_by_slot_by_identifier_and_by_both_names() {
             assert_eq!(found.key(false).await.unwrap(), web);
             signs(&found.signer(web.clone()), usual(P256), b"message").await;
         }
-        // Both have to match, and nothing is made for an identifier.
+        // Both have to match, and no key is generated for an identifier.
         for missing in [by(label(), Some("mail"), Some(&[0x0a, 0x0b])), by(label(), None, Some(&[0x0e]))] {
             let error = missing.key(true).await.unwrap_err();
             assert_eq!(error.kind(), Kind::Invalid);
@@ -138,7 +138,7 @@ fn keys_that_contradict_their_mechanism_or_are_weak_are_refused() {
                 actor(&libraries, config(mechanism, "ec", None)).test_sign(TestSign::default()).await.unwrap_err();
             assert_eq!(error.text(), format!("configuration: unsupported mechanism {mechanism:#06x}"));
         }
-        // What no mechanism is known for is not made either.
+        // Keys without a known generation mechanism are not generated.
         let error = actor(&libraries, config(EDDSA, "new", Some(KeyKind::Ed25519))).key(true).await.unwrap_err();
         assert!(error.text().contains("no ed25519 key can be generated"), "{error}");
     });
@@ -197,7 +197,7 @@ fn libraries_are_named_and_never_paths() {
         }
         let twice = ["hsm", "HSM"].map(|name| (name.to_owned(), file.clone()));
         assert!(Libraries::new(twice).err().unwrap().text().contains("twice"));
-        // A file that is no module holds up no start.
+        // A file that is not a module does not prevent a start.
         let none = actor(&named("hsm", &file).unwrap(), config(ECDSA, "web", None));
         let error = none.key(false).await.unwrap_err();
         assert_eq!(error.kind(), Kind::Unavailable);
@@ -219,7 +219,7 @@ fn a_library_whose_file_comes_after_the_start_is_used_then() {
         }
         std::os::unix::fs::symlink(SOFTHSM, &file).unwrap();
         signs(&key.signer(key.key(true).await.unwrap()), usual(P256), b"message").await;
-        // What is no path is refused all the same.
+        // An invalid path is an error in any case.
         let named = |path: &str| Libraries::at_start([("hsm".to_owned(), path.into())]).err().unwrap();
         assert!(named("relative.so").text().contains("absolute") && named("/usr").text().contains("regular"));
     });

@@ -1,5 +1,4 @@
-//! What belongs to a token and not to a key: its login and its PINs, how many sessions it has, and whether it
-//! is there at all.
+//! Behaviour per token instead of per key: login and PINs, session limits, removed tokens.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -34,10 +33,10 @@ fn a_wrong_pin_is_tried_once_and_a_right_one_heals() {
         let tried = join_all((0..8).map(|_| kind_of(&key))).await;
         assert!(tried.iter().all(|(kind, _)| *kind == Kind::BadGateway), "{tried:?}");
         assert_eq!(hsm.calls("C_Login"), 1);
-        // Another key with the same PIN, written before, and this one again.
+        // Another key with the same PIN, configured earlier, and the first key again.
         assert_eq!(kind_of(&key).await.0, Kind::BadGateway);
         assert_eq!(hsm.calls("C_Login"), 0);
-        // A test signature is an operator's wish: one try.
+        // A test signature always makes one attempt.
         let error = key.test_sign(TestSign::default()).await.unwrap_err();
         assert_eq!(
             (error.kind(), error.text()),
@@ -46,7 +45,7 @@ fn a_wrong_pin_is_tried_once_and_a_right_one_heals() {
         assert_eq!(hsm.calls("C_Login"), 1);
         kind_of(&key).await;
         assert_eq!(hsm.calls("C_Login"), 0);
-        // Written again with the same PIN: one try. With the right one: it works.
+        // Configured again with the same PIN: one attempt. With the right PIN: it works.
         key.configure(backend(&libraries, with_pin("web", "wrong")), 4).unwrap();
         join_all((0..8).map(|_| kind_of(&key))).await;
         assert_eq!(hsm.calls("C_Login"), 1);
@@ -84,7 +83,7 @@ fn a_token_that_asks_for_its_last_try_is_not_tried() {
     alone(module_path!(), "a_token_that_asks_for_its_last_try_is_not_tried", |hsm: Hsm| async move {
         hsm.token("one");
         let libraries = hsm.shim();
-        // For the label, and before the login.
+        // The third read of the token information precedes the login.
         hsm.order("C_GetTokenInfo", &["", "", "final"]);
         let key = actor(&libraries, with_pin("web", PIN));
         let (kind, text) = kind_of(&key).await;
@@ -102,7 +101,7 @@ fn a_token_with_few_sessions_is_shared_and_none_starves() {
         let libraries = hsm.shim();
         let made = actor(&libraries, with_pin("web", PIN)).key(true).await.unwrap();
         actor(&libraries, with_pin("mail", PIN)).key(true).await.unwrap();
-        // The token has one left, and it is this key's: it gives it back when another asks for it.
+        // The first key uses the last free session, and releases it when another key needs it.
         hsm.order("C_OpenSession", &["", "0xb1"]);
         let (web, other) = (actor(&libraries, with_pin("web", PIN)), actor(&libraries, with_pin("mail", PIN)));
         let signer = web.signer(made);
@@ -119,7 +118,7 @@ fn a_token_that_says_how_many_sessions_it_has_gets_no_more() {
     alone(module_path!(), "a_token_that_says_how_many_sessions_it_has_gets_no_more", |hsm: Hsm| async move {
         hsm.token("one");
         let libraries = hsm.shim();
-        // Three, and one of them is left to others.
+        // Of three sessions, one is left to other applications.
         hsm.order("C_GetTokenInfo", &["sessions 3"; 20]);
         let key = wide(&libraries, with_pin("web", PIN), 8);
         let signer = key.signer(key.key(true).await.unwrap());
@@ -162,7 +161,7 @@ async fn pulled_and_put_back(hsm: &Hsm, key: SignerActor) {
         let error = sign().await.unwrap_err();
         assert_eq!(error.kind(), Kind::Unavailable, "{error}");
     }
-    // Somebody has to look in vain, too.
+    // Wait until a lookup on the missing token has failed.
     tokio::time::sleep(Duration::from_millis(1100)).await;
     assert_eq!(sign().await.unwrap_err().kind(), Kind::Unavailable);
     hsm.restore_tokens();
@@ -198,12 +197,11 @@ fn a_test_signature_finds_a_token_that_is_back_within_seconds() {
     });
 }
 
-/// A key on a token that is not there.
+/// A key on a token that does not exist.
 fn absent(libraries: &Libraries, label: &str) -> SignerActor {
     actor(libraries, Pkcs11Config { token: TokenAddress::Label("absent".to_owned()), ..with_pin(label, PIN) })
 }
 
-/// Asks for test signatures without a pause, all of them in vain.
 async fn loops(key: &SignerActor, time: Duration) {
     let since = Instant::now();
     while since.elapsed() < time {
@@ -211,7 +209,6 @@ async fn loops(key: &SignerActor, time: Duration) {
     }
 }
 
-/// The longest of signatures that are made all the time.
 async fn slowest(signer: &Arc<dyn RemoteSigner>, time: Duration) -> Duration {
     let (since, mut slowest) = (Instant::now(), Duration::ZERO);
     while since.elapsed() < time {
@@ -236,7 +233,7 @@ fn absent_tokens_have_the_library_initialised_again_now_and_then_together() {
             hsm.calls("C_Initialize");
             let keys = ["a", "b", "c"].map(|label| absent(&libraries, label));
             tokio::join!(slowest(&signer, time), loops(&keys[0], time), loops(&keys[1], time), loops(&keys[2], time));
-            // At once and after a second; the next one is after three.
+            // Immediately and after one second; the next is after three.
             let initialised = hsm.calls("C_Initialize");
             assert!((1..=3).contains(&initialised), "{initialised}");
         },
@@ -253,7 +250,7 @@ fn an_absent_token_holds_nobody_up_while_a_call_hangs() {
         let hanging = stuck.signer(stuck.key(true).await.unwrap());
         hsm.order("C_SignInit", &["sleep 5000"]);
         let hangs = tokio::spawn(async move { signs(&hanging, usual(P256), b"message").await });
-        // Until the call is older than what an initialisation waits for.
+        // The call is now older than a re-initialization waits for.
         tokio::time::sleep(Duration::from_millis(1200)).await;
         hsm.calls("C_Initialize");
         let gone = absent(&libraries, "gone");
@@ -276,7 +273,6 @@ fn a_key_that_is_missing_on_its_token_is_called_that_and_disturbs_no_other() {
             hsm.calls("C_Initialize");
             let missing = actor(&libraries, config(ECDSA, "missing", None));
             let signer = missing.signer(public);
-            // Until somebody has looked again in vain.
             let since = Instant::now();
             while since.elapsed() < Duration::from_millis(1500) {
                 let error = signer.sign(usual(P256), input(&*signer, usual(P256), b"message")).await.unwrap_err();

@@ -1,4 +1,4 @@
-//! The registry in front of a token: whose turn it is to make a key is asked only where there is none.
+//! The registry in front of a token: the lease for generating a key is needed only if the key is missing.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -17,7 +17,6 @@ use tokio::time::timeout;
 
 use super::hsm::{ECDSA, Hsm, PIN, alone};
 
-/// Documents in memory.
 #[derive(Default)]
 struct Store(Mutex<Vec<Document>>);
 
@@ -39,7 +38,7 @@ impl KeyStore for Store {
 }
 
 impl Store {
-    /// Gives every turn to another node, which ended while it had it.
+    /// Assigns every lease to another node, without an expiry that the test could reach.
     fn take_all_turns(&self) {
         let turns = (0..=u8::MAX).map(|number| DocumentKey {
             mount: SYSTEM,
@@ -53,7 +52,7 @@ impl Store {
     }
 }
 
-/// No mount lists a name.
+/// Grants that list no key for any mount.
 struct Nobody;
 
 impl Grants for Nobody {
@@ -76,7 +75,7 @@ async fn registry(hsm: &Hsm, store: &Arc<Store>) -> Arc<ManagedKeys> {
     ManagedKeys::open(store.clone(), devices, Arc::new(Nobody), Clock::system()).await.unwrap()
 }
 
-/// Writes a key that may be made.
+/// Configures a key that may be generated.
 async fn write(keys: &ManagedKeys, name: &str, pin: &str) {
     let change = |_: Option<&_>| {
         let terms = Terms { allow_generate_key: true, any_mount: true, ..Terms::default() };

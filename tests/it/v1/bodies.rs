@@ -1,4 +1,4 @@
-//! Bodies: whose are kept, how much of them, and for how long.
+//! Request bodies: for which callers the server reads them, up to which size, and for how long.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -9,14 +9,13 @@ use serde_json::json;
 use super::rights::{granted, only};
 use crate::support::{App, send};
 
-/// A request that has not sent all of its body yet.
 pub struct Pending {
     socket: TcpStream,
     rest: Vec<u8>,
 }
 
 impl Pending {
-    /// Sends all of a body but its last octet.
+    /// Sends all of a body except its last byte.
     pub async fn begin(app: &App, line: &str, headers: &str, body: Vec<u8>) -> Self {
         let url = app.client.url("");
         let address = url.trim_start_matches("http://").split('/').next().unwrap().to_owned();
@@ -35,7 +34,6 @@ impl Pending {
         .unwrap()
     }
 
-    /// Waits until a body is asked for, for a request that expects that.
     pub async fn wanted(mut self) -> Self {
         const WANTED: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
         tokio::task::spawn_blocking(move || {
@@ -48,7 +46,6 @@ impl Pending {
         .unwrap()
     }
 
-    /// Reads the answer without sending the rest.
     pub async fn answer(mut self) -> String {
         tokio::task::spawn_blocking(move || {
             let mut answer = Vec::new();
@@ -59,7 +56,6 @@ impl Pending {
         .unwrap()
     }
 
-    /// Sends the rest and reads the answer.
     pub async fn end(mut self) -> String {
         let rest = std::mem::take(&mut self.rest);
         let written = tokio::task::spawn_blocking(move || {
@@ -70,7 +66,7 @@ impl Pending {
     }
 }
 
-/// Waits until bodies on their way have taken so many of 300,000 bytes.
+/// Waits until pending bodies use `bytes` of the budget of 300,000 bytes.
 pub async fn taken(app: &App, bytes: isize) {
     let begun = std::time::Instant::now();
     while app.shared().bodies.left() > 300_000 - bytes {
@@ -79,7 +75,6 @@ pub async fn taken(app: &App, bytes: isize) {
     }
 }
 
-/// A body of `length` octets that asks for the capabilities of one path.
 fn asks(length: usize) -> Vec<u8> {
     format!("{{\"path\":\"{}\"}}", "a".repeat(length - 11)).into_bytes()
 }
@@ -104,7 +99,6 @@ async fn who_has_no_right_is_refused_without_waiting_for_a_body() {
         assert!(answer.starts_with("HTTP/1.1 403 "), "{headers}: {answer}");
     }
     assert!(started.elapsed() < Duration::from_secs(15));
-    // Nobody reads what such a caller says.
     for client in [app.client.with_token(""), app.client.with_token(powerless)] {
         send(client.request("POST", "sys/capabilities-self").body("{\"a\":")).await.assert_denied();
     }
@@ -149,7 +143,7 @@ async fn bytes_in_flight_have_a_budget() {
     let root = token(&app.client.token);
     let ask = || app.client.request("POST", "sys/capabilities-self");
     let held = Pending::begin(&app, ASK, &root, asks(250_000)).await;
-    // Whoever has no right holds nothing, however much is on its way.
+    // Bodies of callers without a right use no budget.
     let mut strangers = Vec::new();
     for _ in 0..4 {
         strangers.push(Pending::begin(&app, ASK, "", asks(250_000)).await);
@@ -164,7 +158,7 @@ async fn bytes_in_flight_have_a_budget() {
     assert_eq!((refused.status, refused.header("retry-after")), (503, "1"), "{}", refused.text);
     assert_eq!(refused.error(), "too many request bodies at once");
     assert_eq!(others(40_000).await.status, 200, "there is room for it");
-    // Who makes tokens has no more by them; what root, or who may do so with sudo, hands out is somebody else's.
+    // Child tokens share the budget of their creator; tokens created by root or with sudo have their own.
     let maker = only(&app, "maker", &granted("auth/token/create", &["update"])).await;
     let child = async || {
         let made = maker.post("auth/token/create", json!({ "policies": ["maker"], "no_default_policy": true })).await;

@@ -1,5 +1,4 @@
-//! Lists and texts that a caller can make long: each has a bound, in every form, and the refusal names the
-//! field and the bound.
+//! Lists and texts of any length have limits, in every form; the error names the field and the limit.
 
 use serde_json::{Value, json};
 
@@ -15,7 +14,6 @@ fn entries(count: usize, entry: impl Fn(usize) -> String) -> Vec<String> {
     (0..count).map(entry).collect()
 }
 
-/// That a write is refused for the sake of `field`, with a rule that has `rule` in it.
 async fn refused(client: &Client, path: &str, body: Value, field: &str, rule: &str) {
     let answer = client.post(path, body).await;
     assert_eq!(answer.status, 400, "{path}, {field}: {}", answer.text);
@@ -43,7 +41,7 @@ async fn a_list_in_a_text_is_counted_before_it_is_split() {
     for text in [&commas, &map] {
         refused(&pki.app.client, "auth/token/create", json!({ "meta": text }), "meta", "at most 1000 entries").await;
     }
-    // Depth is bounded there too.
+    // Nesting is limited there, too.
     for text in ["[".repeat(1_000_000), "[[0]]".to_owned()] {
         let body = json!({ "allowed_domains": text });
         pki.refused("roles/new", body, "\"allowed_domains\": must be a list of strings").await;
@@ -51,7 +49,6 @@ async fn a_list_in_a_text_is_counted_before_it_is_split() {
     for text in [format!("[{}", "{\"oid\":".repeat(100_000)), list.clone()] {
         pki.refused("roles/new", json!({ "policy_identifiers": text }), "policy_identifiers: not valid JSON").await;
     }
-    // A form has texts alone.
     let form =
         pki.app.client.request("POST", "pki/issue/r").header("Content-Type", "application/x-www-form-urlencoded");
     let answer = crate::support::send(form.body(format!("common_name=a.test&alt_names={commas}"))).await;
@@ -59,7 +56,6 @@ async fn a_list_in_a_text_is_counted_before_it_is_split() {
     pki.stop().await;
 }
 
-/// Lists of roles, how many entries of them are kept, and one that is right.
 const ROLE_LISTS: &[(&str, usize, &str)] = &[
     ("allowed_domains", 1_000, "a#.test"),
     ("allowed_uri_sans", 1_000, "https://a#.test/*"),
@@ -85,7 +81,7 @@ async fn lists_of_roles_are_capped_by_their_length_and_that_of_their_entries() {
     let pki = Pki::start().await;
     for (field, cap, pattern) in ROLE_LISTS {
         let list = |count| entries(count, |n| pattern.replace('#', &n.to_string()));
-        // JSON in the text of `policy_identifiers` is of another kind.
+        // JSON in the text of `policy_identifiers` has another structure.
         for form in forms(&list(cap + 1)) {
             pki.refused("roles/new", json!({ *field: form }), &format!("{field}: at most {cap} entries")).await;
         }
@@ -99,7 +95,7 @@ async fn lists_of_roles_are_capped_by_their_length_and_that_of_their_entries() {
     pki.refused("roles/new", json!({ "issuer_ref": "x".repeat(129) }), "issuer_ref: longer than 128 bytes").await;
     let policy = json!([{ "oid": "1.2.3", "cps": format!("http://a/{}", "x".repeat(2_048)) }]).to_string();
     pki.refused("roles/new", json!({ "policy_identifiers": policy }), "policy_identifiers: an entry is longer").await;
-    // What was stored is issued under, and a patch of another field leaves it alone.
+    // A stored long list works, and a patch of another field does not touch it.
     pki.post("roles/r", json!({ "key_type": "ec", "allowed_domains": entries(1_000, |n| format!("a{n}.test")), "allow_bare_domains": true })).await;
     pki.ask("issue/r", json!({ "common_name": "a999.test" })).await;
     pki.stop().await;

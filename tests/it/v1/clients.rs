@@ -1,11 +1,10 @@
-//! Requests that unmodified clients send, as data (`clients/*.json`), and what each of them reads of the
-//! answers. Every sequence is played twice: with the client's own headers, and with the contract's, where the
-//! members named under `contract` have the contract's types.
+//! Recorded requests of unmodified clients (`clients/*.json`), and what each client reads of the responses. Every
+//! sequence is played with the client's own header and with the contract's; under `contract` are members whose types
+//! differ.
 //!
-//! A sequence has a `prepare` (an operator's calls) and the client's own `calls`. A call's `needs` map JSON
-//! pointers into the answer to what must be found there: a word for a type, or `{"is": value}`, or
-//! `{"has": part of a text}`; `keeps` gives names to parts of the answer, for `{{name}}` in later calls;
-//! `token` is the name of the one that is sent, false for none.
+//! `prepare` has an operator's calls, `calls` the client's. `needs` maps JSON pointers to a type, `{"is": value}` or
+//! `{"has": part of a text}`. `keeps` names parts of a response for `{{name}}` in later calls. `token` names the token
+//! to send, or is false.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +21,7 @@ use crate::support::{Answer, App, send};
 #[serde(deny_unknown_fields)]
 struct Sequence {
     client: String,
-    /// Where the requests and the demands on answers come from.
+    /// The source of the requests and of the requirements.
     source: String,
     prepare: Vec<Call>,
     calls: Vec<Call>,
@@ -51,14 +50,12 @@ fn given() -> Value {
     "token".into()
 }
 
-/// The header that a sequence is played with.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Header {
     Own,
     Contract,
 }
 
-/// A sequence under way.
 struct Play<'a> {
     app: &'a App,
     header: Header,
@@ -66,7 +63,6 @@ struct Play<'a> {
 }
 
 impl Play<'_> {
-    /// The text with what was kept in the place of its names.
     fn filled(&self, text: &str) -> String {
         self.kept.iter().fold(text.to_owned(), |text, (name, value)| text.replace(&format!("{{{{{name}}}}}"), value))
     }
@@ -83,7 +79,7 @@ impl Play<'_> {
             (Header::Contract, Some(token)) => request.header("X-Service-Token", token),
             (Header::Contract, None) => request,
         };
-        // Without a media type, as these clients send it.
+        // Without a content type, as these clients send it.
         let body = if call.body.is_null() { String::new() } else { self.filled(&call.body.to_string()) };
         send(request.body(body)).await
     }
@@ -107,7 +103,7 @@ impl Play<'_> {
     }
 }
 
-/// Whether a member of an answer is what a client can read.
+/// `true` if a member matches a requirement.
 fn is(found: &Value, wanted: &str) -> bool {
     let wanted: Value = serde_json::from_str(wanted).unwrap();
     match &wanted {
@@ -134,8 +130,8 @@ fn is(found: &Value, wanted: &str) -> bool {
     }
 }
 
-/// Whether the PEM blocks in the texts of `data`, and in its `ca_chain`, are a private key, one leaf, and
-/// authorities; any other block ends the client's work.
+/// `true` if the PEM blocks in `data` and its `ca_chain` are one private key, one leaf, and CA certificates; clients
+/// reject any other block.
 fn is_bundle(data: &Value) -> bool {
     let own = data.as_object().unwrap().values().filter_map(Value::as_str);
     let chain = data["ca_chain"].as_array().into_iter().flatten().filter_map(Value::as_str);
@@ -148,8 +144,7 @@ fn is_bundle(data: &Value) -> bool {
     keys == 1 && leaves == 1 && certificates.len() > 1 && keys + certificates.len() == blocks.len()
 }
 
-/// Whether `certificate` of `data` is a leaf and `ca_chain` what leads from it to a root: texts of one certificate
-/// each, of which each has issued the one before.
+/// `true` if `certificate` is a leaf and `ca_chain` leads from it to a root, with one certificate per text.
 fn is_chain(data: &Value) -> bool {
     let chain = data["ca_chain"].as_array().unwrap();
     let texts = std::iter::once(&data["certificate"]).chain(chain).map(|text| text.as_str().unwrap());
@@ -159,13 +154,13 @@ fn is_chain(data: &Value) -> bool {
     all.len() == chain.len() + 1 && !all[0].is_ca() && links && ends
 }
 
-/// Plays a sequence with both headers, each on a server of its own.
+/// Plays a sequence with both headers, each on its own server.
 async fn plays(text: &str) {
     let sequence: Sequence = serde_json::from_str(text).unwrap();
     assert!(!sequence.client.is_empty() && !sequence.source.is_empty() && !sequence.calls.is_empty());
     for header in [Header::Own, Header::Contract] {
         let app = App::start().await;
-        // A text inside of a JSON text: its line ends are escaped.
+        // In a JSON text, line ends are escaped.
         let request = csr("ec-256", "/CN=signed.example.test", "").replace('\n', "\\n");
         let kept = [("token", app.client.token.clone()), ("csr", request)];
         let kept = kept.map(|(name, value)| (name.to_owned(), value)).into();

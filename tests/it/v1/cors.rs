@@ -1,4 +1,4 @@
-//! Pages of other origins (H24): what their browsers are told, and by whom it is configured.
+//! CORS: response headers for pages of other origins, and their configuration.
 
 use serde_json::{Value, json};
 use signet::audit::DeviceSettings;
@@ -9,12 +9,11 @@ use crate::support::{Answer, App, Client, send};
 const CONFIG: &str = "sys/config/cors";
 const PAGE: &str = "https://console.test:8443";
 
-/// As a browser asks for a page of `origin`.
+/// Sends a request like a page of `origin`.
 async fn ask(client: &Client, method: &str, path: &str, origin: &str) -> Answer {
     send(client.request(method, path).header("Origin", origin)).await
 }
 
-/// As a browser asks beforehand, which sends no token.
 async fn preflight(client: &Client, path: &str, origin: &str, method: &str) -> Answer {
     let request = client.with_token("").request("OPTIONS", path).header("Origin", origin);
     let request = request.header("Access-Control-Request-Headers", "x-service-token");
@@ -70,13 +69,13 @@ async fn h24_configured_origins_are_served_and_others_refused() {
     for answer in [
         preflight(&app.client, "sys/mounts", PAGE, "BREW").await,
         ask(&app.client, "OPTIONS", "sys/mounts", PAGE).await,
-        // Without an origin it is no browser's.
+        // Without an origin it is not a CORS request.
         send(app.client.request("OPTIONS", "sys/mounts").header("Access-Control-Request-Method", "GET")).await,
     ] {
         assert_eq!((answer.status, answer.error()), (405, "unsupported operation"));
     }
 
-    // Whatever the answer is, the page may read it; clients that are no browser are told of nothing.
+    // A permitted page may read every response; without an origin there are no CORS headers.
     for (path, status) in [("sys/mounts", 200), ("pki/roles/none", 404), ("pki/../x", 404), ("sys/health", 200)] {
         let answer = ask(&app.client, "GET", path, PAGE).await;
         assert_eq!((answer.status, told(&answer)), (status, [PAGE, "", "", ""]), "{path}: {}", answer.text);

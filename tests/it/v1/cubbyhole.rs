@@ -1,4 +1,4 @@
-//! What tokens keep for themselves.
+//! Cubbyholes: data that belongs to a token.
 
 use serde_json::{Value, json};
 
@@ -17,7 +17,6 @@ async fn a_token_keeps_reads_lists_and_removes_what_is_its_own() {
     assert_eq!(one.list("cubbyhole").await.body["data"]["keys"], json!(["note", "team/"]));
     assert_eq!(one.list("cubbyhole/team").await.body["data"]["keys"], json!(["login"]));
     assert_eq!(one.get("cubbyhole/?list=true&after=note").await.body["data"]["keys"], json!(["team/"]));
-    // The whole entry takes the place of the one before.
     assert_eq!(one.post("cubbyhole/note", json!({ "other": 1 })).await.status, 204);
     assert_eq!(one.get("cubbyhole/note").await.body["data"], json!({ "other": 1 }));
     for client in [&other, &app.client] {
@@ -106,7 +105,7 @@ async fn a_token_that_is_stored_nowhere_keeps_nothing() {
     ] {
         assert_eq!((answer.status, answer.error()), (400, "cubbyhole: only service tokens have one"));
     }
-    // What it is answered can be wrapped all the same.
+    // Its responses can be wrapped nevertheless.
     let wrapped = batch.request("GET", "auth/token/lookup-self").header("X-Vault-Wrap-TTL", "60");
     let token = super::wrapping::token_in(&crate::support::send(wrapped).await);
     let fetched = app.client.post("sys/wrapping/unwrap", json!({ "token": token })).await;

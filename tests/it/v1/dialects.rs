@@ -1,4 +1,4 @@
-//! The types of an answer by the header that was sent, and what is in answers since they have two.
+//! The types in responses depend on the token header.
 
 use serde_json::{Value, json};
 use signet::x509::certificate::Certificate;
@@ -7,12 +7,10 @@ use super::pki::foreign::{Ca, csr};
 use super::pki::mount::{Pki, parse};
 use crate::support::{App, send};
 
-/// A way to send the token, and whether the peers' types come back for it.
+/// Headers that send the token, and `true` if responses have the peers' types.
 type Sender<'a> = (&'a [(&'static str, String)], bool);
-/// Headers of a request.
 type Headers = Vec<(&'static str, String)>;
 
-/// The answer's data, of a request with these headers alone.
 async fn data(pki: &Pki, method: &str, path: &str, headers: &[(&'static str, String)], body: &Value) -> Value {
     let request = pki.app.client.with_token("").request(method, &format!("pki/{path}"));
     let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, value));
@@ -22,7 +20,6 @@ async fn data(pki: &Pki, method: &str, path: &str, headers: &[(&'static str, Str
     answer.body["data"].clone()
 }
 
-/// All ways to send this token.
 fn senders(token: &str) -> Vec<(Headers, bool)> {
     let (token, bearer) = (token.to_owned(), format!("Bearer {token}"));
     let request = ("X-Vault-Request", "true".to_owned());
@@ -37,17 +34,17 @@ fn senders(token: &str) -> Vec<(Headers, bool)> {
     ]
 }
 
-/// That a date is of the sender's type, and this one.
+/// Asserts that a date has the type for this header.
 fn assert_date(data: &Value, member: &str, at: i64, (headers, peers): Sender<'_>) {
     let expected = if peers { json!(at) } else { json!(at.to_string()) };
     assert_eq!(data[member], expected, "{member} for {headers:?}");
 }
 
-/// That the time of renewal is of the sender's type, and at about two thirds of what was left of the certificate's life.
+/// Asserts the type of `renew_after`, and that it is after about two thirds of the certificate's lifetime.
 fn assert_renewal(data: &Value, certificate: &Certificate, sender: Sender<'_>) {
     let at = data["renew_after"].as_i64().or_else(|| data["renew_after"].as_str()?.parse().ok()).unwrap();
     assert_date(data, "renew_after", at, sender);
-    // Backdated by half a minute, and a twentieth of its life apart.
+    // Certificates are backdated by half a minute; renewals are spread over a twentieth of the lifetime.
     let life = certificate.not_after() - certificate.not_before();
     let range = life * 60 / 100..=life * 67 / 100 + 30;
     assert!(range.contains(&(at - certificate.not_before())), "{at} of {life}");
@@ -100,7 +97,6 @@ async fn a_roles_lifetimes_are_seconds_for_the_peers_header_and_texts_for_the_co
         assert_eq!(written, read);
         assert_eq!((&read["ttl"], &read["max_ttl"]), (&ttl, &max_ttl), "{headers:?}");
         assert_eq!(read["not_before_duration"], 60, "{headers:?}");
-        // What is read can be written again.
         assert_eq!(data(&pki, "POST", "roles/r", headers, &read).await, read);
         let patch = pki.app.client.with_token("").request("PATCH", "pki/roles/r");
         let patch = headers.iter().fold(patch, |request, (name, value)| request.header(*name, value));
@@ -144,7 +140,7 @@ async fn ttl_above_its_limit_is_capped_for_the_peers_and_refused_for_the_contrac
                 assert_eq!((answer.status, answer.error()), (400, &above[..]), "{path} {headers:?}");
             }
         }
-        // A date is refused for everyone, and so is a role that contradicts itself.
+        // A date and a contradictory role are rejected with every header.
         for (path, body) in [
             ("issue/r", json!({ "common_name": "a.test", "not_after": "2090-01-01T00:00:00Z" })),
             ("roles/other", json!({ "ttl": "2h", "max_ttl": "1h" })),
@@ -221,7 +217,7 @@ async fn a_list_of_serials_begins_after_any_text() {
         (third, &all[3..]),
         (&third.to_uppercase(), &all[3..]),
         (&third.replace(':', "-"), &all[3..]),
-        // A part of a serial sorts before all that begin with it, anything behind it after them.
+        // A prefix of a serial sorts before all serials with it, a longer text after them.
         (&third[..third.len() - 1], &all[2..]),
         (&format!("{third}:"), &all[3..]),
         (&format!("{third}x"), &all[3..]),

@@ -1,4 +1,4 @@
-//! Why a token may do something or not: what the server tells, to whom, and what the command prints.
+//! Explanations of a token's permissions: the server's responses, their visibility, and the command's output.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -119,7 +119,7 @@ async fn a_token_that_is_stored_nowhere_can_be_asked_about_as_long_as_it_lives()
         assert_eq!(own(&app.client.with_token(batch.as_str().unwrap()), "GET", path).await["allowed"], allowed);
     }
     let unknown = about(&app.client, json!({ "token": "s.unknown" }), "GET", "pki/ca").await;
-    // It ends with its parent, and is then like any other that nobody knows.
+    // A batch token ends with its parent, and is then unknown.
     assert_eq!(parent.post("auth/token/revoke-self", json!({})).await.status, 204);
     let ended = about(&app.client, json!({ "token": batch }), "GET", "pki/ca").await;
     assert_eq!((ended.status, ended.error()), (unknown.status, unknown.error()), "{}", ended.text);
@@ -230,7 +230,6 @@ async fn a_token_whose_entity_is_disabled_is_known_and_said_to_be_so() {
         }
         assert_eq!(bob.get("pki/roles/web").await.status, if allowed { 404 } else { 403 });
     }
-    // One that is gone is known no longer.
     assert_eq!(app.client.delete(&path).await.status, 204);
     let gone = about(&asker, json!({ "accessor": accessor }), "GET", "pki/roles/web").await;
     assert_eq!((gone.status, gone.error()), (400, "invalid accessor"));
@@ -269,7 +268,7 @@ async fn the_rules_of_a_token_as_one_table() {
     );
     let root = app.client.get("sys/internal/ui/resultant-acl").await;
     assert_eq!(root.body["data"], json!({ "root": true, "exact_paths": {}, "glob_paths": {} }));
-    // Every token may, by the policy that all have.
+    // The default policy grants it to every token.
     let usual = app.with_policies(&["default"]).await.get("sys/internal/ui/resultant-acl").await;
     assert_eq!(usual.body["data"]["exact_paths"]["auth/token/lookup-self"], json!({ "capabilities": ["read"] }));
     let none = only(&app, "none", &granted("pki/ca", &["read"])).await;
@@ -347,12 +346,11 @@ fn a_token_that_is_typed_on_a_terminal_is_asked_for_and_not_shown() {
     keyboard.write_all(format!("{}\n", dev.token).as_bytes()).unwrap();
     let output = child.wait_with_output().unwrap();
     assert!(output.stdout.starts_with(b"allowed: "), "{}", String::from_utf8_lossy(&output.stderr));
-    // The end of the line and nothing else.
     let mut shown = [0; 64];
     let length = keyboard.read(&mut shown).unwrap();
     assert_eq!(&shown[..length], b"\r\n");
     assert!(shows());
-    // Also where it is ended meanwhile.
+    // The same if the command is interrupted.
     let child = start();
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     assert!(!child.wait_with_output().unwrap().status.success());
@@ -405,7 +403,7 @@ async fn of_a_right_to_make_and_a_right_to_change_the_one_is_told_that_is_needed
                 "{told}"
             );
         }
-        // What a token keeps for itself is told to itself.
+        // A token may explain its own cubbyhole.
         for is_there in [false, granted_only == "create"] {
             let told = own(&client, "POST", "cubbyhole/a").await;
             let needed = if is_there { "update" } else { "create" };
@@ -421,7 +419,7 @@ async fn of_a_right_to_make_and_a_right_to_change_the_one_is_told_that_is_needed
             let status = client.post("cubbyhole/a", json!({ "b": "c" })).await.status;
             assert_eq!(status == 204, needed == granted_only);
         }
-        // Who has neither right, or both, needs what is asked for.
+        // With neither right or with both, the requested operation is needed.
         assert_eq!(own(&client, "POST", "auth/approle/role/there/policies").await["needs"], json!(["update"]));
     }
     app.stop().await;

@@ -1,4 +1,4 @@
-//! Lenient bodies on real endpoints (H21, H22, H26, H27).
+//! Lenient parsing of request bodies on real endpoints.
 
 use serde_json::{Value, json};
 
@@ -58,7 +58,7 @@ async fn h26_null_is_absent() {
 async fn a_field_that_nobody_knows_is_named_in_a_refusal_too() {
     let app = App::start().await;
     let ignored = "Endpoint ignored these unrecognized parameters: [keytype]";
-    // A mistyped field is often why the request is refused.
+    // A misspelt field is often the reason of the error.
     let refused = app.client.post("pki/roles/web", json!({ "key_bits": 256, "keytype": "ec" })).await;
     assert_eq!(refused.status, 400, "{}", refused.text);
     assert!(refused.error().starts_with("key_bits: ") && refused.body["errors"].as_array().unwrap().len() == 1);
@@ -67,7 +67,7 @@ async fn a_field_that_nobody_knows_is_named_in_a_refusal_too() {
     assert_eq!((absent.status, &absent.body), (404, &json!({ "errors": [], "warnings": [ignored] })));
     let named = app.client.post("pki/roles/web", json!({ "name": "other", "key_bits": 1 })).await;
     assert!(named.body["warnings"][0].as_str().unwrap().contains("captured from the endpoint's path: [name]"));
-    // Without one there is no member, and who may not ask learns nothing of fields.
+    // Without unknown fields there are no warnings, and a caller without the right learns nothing about fields.
     let plain = app.client.post("pki/roles/web", json!({ "key_bits": 1 })).await;
     assert_eq!(plain.body.as_object().unwrap().keys().collect::<Vec<_>>(), ["errors"]);
     let powerless = app.with_policies(&["default"]).await;
@@ -179,7 +179,7 @@ async fn a_variable_without_a_value_lifts_no_limit() {
             }
         }
     }
-    // Where nothing is what is meant, it is said so, and in the lists that allow nothing when they are empty.
+    // An explicit empty value is permitted, also in lists that grant nothing when empty.
     for (path, body) in [
         ("auth/token/create", json!({ "policies": "" })),
         ("auth/token/create", json!({ "policies": [] })),

@@ -1,4 +1,4 @@
-//! `identity/`: entities and aliases, made by logins and by hand, and what their tokens may do.
+//! `identity/`: entities and aliases, created by logins and by hand, and the rights of their tokens.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,11 +13,10 @@ use signet::fields::Fields;
 use super::rights::{granted, only};
 use crate::support::{App, Client};
 
-/// Enables an authentication method; its accessor.
 pub async fn method(app: &App, path: &str) -> String {
     let answer = app.client.post(&format!("sys/auth/{path}"), json!({ "type": "approle" })).await;
     assert_eq!(answer.status, 204, "{}", answer.text);
-    // Renewals ask what it says.
+    // Renewals read this role.
     assert_eq!(app.client.post(&format!("auth/{path}/role/role"), json!({})).await.status, 204);
     mount(app, path).accessor.clone()
 }
@@ -26,7 +25,7 @@ fn mount(app: &App, path: &str) -> Arc<Mount> {
     Arc::clone(app.shared().auth.mounts().get(&format!("auth/{path}")).unwrap())
 }
 
-/// What a method does for somebody who has proved to be `name` there: the `auth` of the answer.
+/// Performs a login as `name` and returns the `auth` of its response.
 pub async fn try_login(app: &App, path: &str, name: &str, metadata: Value, terms: Value) -> Result<Value, Error> {
     let terms = Fields::parse(terms.to_string().as_bytes()).unwrap();
     let metadata: BTreeMap<String, String> = serde_json::from_value(metadata).unwrap();
@@ -47,19 +46,16 @@ pub async fn try_login(app: &App, path: &str, name: &str, metadata: Value, terms
     Ok(told)
 }
 
-/// As [`try_login`], of a login that succeeds: a client with its token.
 pub async fn login(app: &App, path: &str, name: &str, metadata: Value) -> Client {
     let auth = try_login(app, path, name, metadata, json!({})).await.unwrap();
     app.client.with_token(auth["client_token"].as_str().unwrap())
 }
 
-/// The id of the entity behind a client's token.
 pub async fn entity_id(client: &Client) -> String {
     let own = client.get("auth/token/lookup-self").await;
     own.body["data"]["entity_id"].as_str().unwrap().to_owned()
 }
 
-/// The data of a read that must find something.
 async fn read(client: &Client, path: &str) -> Value {
     let answer = client.get(path).await;
     assert_eq!(answer.status, 200, "{path}: {}", answer.text);
@@ -97,7 +93,7 @@ async fn a_login_makes_one_entity_and_tells_its_alias_what_is_new() {
     let alias = read(&app.client, &format!("identity/entity-alias/id/{alias_id}")).await;
     assert_eq!(alias["metadata"], json!({ "team": "blue" }));
 
-    // Another spelling, another mount: somebody else.
+    // Another spelling or another mount is another entity.
     method(&app, "two").await;
     for (path, name) in [("one", "Bob"), ("two", "bob")] {
         assert_ne!(entity_id(&login(&app, path, name, json!({})).await).await, id, "{path} {name}");
@@ -149,7 +145,7 @@ async fn entities_are_made_changed_and_removed_by_hand() {
         let entity = read(&app.client, path).await;
         assert_eq!((&entity["id"], &entity["policies"]), (&json!(id), &json!(["a", "web"])), "{path}");
     }
-    // What is not given stays; what is given as nothing goes.
+    // Absent fields keep their value, empty ones clear it.
     for (path, body) in [
         ("identity/entity", json!({ "name": "BOB", "disabled": true })),
         ("identity/entity/name/Bob", json!({ "metadata": { "team": "blue" } })),
@@ -287,7 +283,7 @@ async fn an_alias_that_is_made_by_hand_is_whose_the_login_is() {
     let by_alias = json!({ "alias_name": "b@x", "alias_mount_accessor": one });
     assert_eq!(app.client.post("identity/lookup/entity", by_alias).await.body["data"]["id"], bob);
 
-    // One without an entity gets one of its own, and moves.
+    // An alias without an entity creates one, and can move to another.
     let made = app.client.post("identity/entity-alias", json!({ "name": "al", "mount_accessor": two })).await;
     let (al, owner) = (made.body["data"]["id"].as_str().unwrap().to_owned(), made.body["data"]["canonical_id"].clone());
     assert_ne!(owner, bob);
@@ -355,7 +351,7 @@ async fn policies_of_an_entity_are_its_tokens_and_end_with_a_word() {
     let again = try_login(&app, "one", "bob", json!({}), terms).await.unwrap();
     assert_eq!((&again["policies"], &again["token_policies"]), (&renewed["policies"], &renewed["token_policies"]));
 
-    // A child is of the same entity, and has of its parent's own policies at most.
+    // A child has the same entity, and at most its parent's own policies.
     app.policy("maker", &granted("auth/token/create", &["update"])).await;
     write(&app, &entity, json!({ "policies": "reader,maker" })).await;
     let child = client.post("auth/token/create", json!({})).await.body["auth"].clone();
@@ -505,7 +501,6 @@ async fn an_entity_that_nobody_needs_goes() {
     assert!(there("wanted").await && app.client.get("identity/entity/name/by%20hand").await.status == 200);
     let aliases = app.client.list("identity/entity-alias/id").await;
     assert_eq!(aliases.body["data"]["keys"].as_array().unwrap().len(), 1);
-    // A login later than that finds somebody new.
     assert_ne!(entity_id(&login(&app, "one", "gone", json!({})).await).await, ids["gone"]);
     app.stop().await;
 }

@@ -1,4 +1,4 @@
-//! The authentication method `jwt`, over an issuer on the loopback.
+//! The login method `jwt`, with an issuer on the loopback.
 
 mod cache;
 mod config;
@@ -12,15 +12,13 @@ use serde_json::{Value, json};
 use crate::directory::Issuer;
 use crate::support::{Answer, App, Builder};
 
-/// A server with the method enabled at `auth/jwt`, and an issuer.
 pub struct Bed {
     pub app: App,
     pub issuer: Issuer,
 }
 
 impl Bed {
-    /// Configured with the issuer's discovery document, with a role `ci` for the audience `signet`, whose names are
-    /// subjects.
+    /// Configured for the issuer, with a role `ci` for the audience `signet`; the user claim is `sub`.
     pub async fn start() -> Self {
         Self::of(App::builder()).await
     }
@@ -32,7 +30,6 @@ impl Bed {
         bed
     }
 
-    /// Without configuration and role.
     pub async fn bare(builder: Builder) -> Self {
         let app = builder.start().await;
         let answer = app.client.post("sys/auth/jwt", json!({"type": "jwt"})).await;
@@ -45,7 +42,7 @@ impl Bed {
         assert_eq!(answer.status, 204, "{}", answer.text);
     }
 
-    /// Writes a role for names that are subjects.
+    /// Writes a role with the user claim `sub`.
     pub async fn role(&self, name: &str, mut fields: Value) {
         fields["user_claim"] = json!("sub");
         fields["role_type"] = json!("jwt");
@@ -53,26 +50,25 @@ impl Bed {
         assert_eq!(answer.status, 204, "{}", answer.text);
     }
 
-    /// Logs in with a role, as whoever has no token.
     pub async fn log_in(&self, role: &str, jwt: &str) -> Answer {
         self.app.client.with_token("").post("auth/jwt/login", json!({"role": role, "jwt": jwt})).await
     }
 
-    /// Logs in with the role `ci` and a token of the issuer for `signet`, some of its claims others.
+    /// Logs in with the role `ci` and an issuer's token for `signet`; `more` overrides claims.
     pub async fn with_claims(&self, more: Value) -> Answer {
         let mut claims = json!({"aud": "signet"});
         claims.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         self.log_in("ci", &self.issuer.token(claims)).await
     }
 
-    /// That a token is refused, for this reason.
+    /// Asserts that a token is rejected for this reason.
     pub async fn refuses(&self, role: &str, jwt: &str, reason: &str) {
         let answer = self.log_in(role, jwt).await;
         assert_eq!((answer.status, answer.error()), (403, reason), "{}", answer.text);
     }
 }
 
-/// That a login has worked; its `auth`.
+/// Asserts that a login succeeded, and returns its `auth`.
 pub fn auth(answer: &Answer) -> &Value {
     assert_eq!(answer.status, 200, "{}", answer.text);
     &answer.body["auth"]
@@ -89,7 +85,7 @@ async fn names_of_other_systems_may_have_joiners_and_no_control_or_bidirectional
         assert_eq!(refused.status, 400, "{}", refused.text);
         assert!(refused.error().contains("no control or bidirectional characters"), "{}", refused.text);
     }
-    // An operator may write such an alias beforehand.
+    // An operator may create such an alias in advance.
     let entity = bed.app.client.post("identity/entity", json!({ "name": "ali" })).await;
     let accessor = bed.app.client.get("sys/auth").await.body["data"]["jwt/"]["accessor"].clone();
     let alias = json!({ "name": "Ali\u{200c}", "canonical_id": entity.body["data"]["id"], "mount_accessor": accessor });

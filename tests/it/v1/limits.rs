@@ -1,4 +1,4 @@
-//! Bounds that hold for everyone (H12-H15, H17, H19, H25).
+//! Limits that apply to every caller.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Methods, envelopes, statuses (H1-H2, H5-H11, H20, H23).
+//! HTTP methods, response envelopes and statuses.
 
 use serde_json::{Value, json};
 

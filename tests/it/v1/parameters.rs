@@ -1,4 +1,4 @@
-//! Parameter rules of policies, held against what an endpoint reads.
+//! Parameter rules of policies apply to the fields that an endpoint reads.
 
 use serde_json::json;
 
@@ -20,7 +20,7 @@ async fn required_parameters_are_met_by_what_the_endpoint_reads_alone() {
     let unread = "capabilities = [\"update\"] required_parameters = [\"bogus\"]";
     let client = only(&app, "creator", &rule("auth/token/create", unread)).await;
     client.post("auth/token/create", json!({ "bogus": 1 })).await.assert_denied();
-    // What stands in the path is given, and what a body repeats of it counts too.
+    // Parameters in the path count, also if the body repeats them.
     let named = "capabilities = [\"update\"] required_parameters = [\"name\"]";
     let client = only(&app, "roles", &rule("pki/roles/*", named)).await;
     for body in [json!({}), json!({ "name": "web" })] {
@@ -147,7 +147,7 @@ async fn a_verbatim_body_has_no_member_that_is_not_read() {
     let client = only(&app, "asker", &rule("pki/external-policy/issue", text)).await;
     let answer = client.post("pki/external-policy/issue", json!({ "ticket": "x" })).await;
     assert_ne!(answer.status, 403, "{}", answer.text);
-    // Nobody here knows which spelling is read in the end.
+    // The external engine may read any spelling, so the case is not checked.
     assert_ne!(client.post("pki/external-policy/issue", json!({ "Ticket": "x" })).await.status, 403);
     client.post("pki/external-policy/issue", json!({ "ticket": "x", "other": 1 })).await.assert_denied();
     app.stop().await;
@@ -163,7 +163,7 @@ async fn a_denied_value_is_denied_in_every_spelling_that_the_endpoint_takes() {
     }
     let other = client.post("pki/revoke", json!({ "serial_number": "01", "reason": "superseded" })).await;
     assert_ne!(other.status, 403, "{}", other.text);
-    // One long list costs nobody else a thing, and is no way through.
+    // A long list neither delays other requests nor bypasses the rule.
     let values: Vec<String> = (0..1_000).map(|n| format!("\"*.d{n}.test\"")).collect();
     let denied =
         format!("capabilities = [\"update\"] denied_parameters = {{ \"alt_names\" = [{}] }}", values.join(","));
@@ -238,7 +238,7 @@ async fn a_delete_is_held_to_the_rules_of_what_it_reads() {
         let lookup = app.client.post(&format!("auth/approle/role/machine/{part}/lookup"), json!({ name: sent })).await;
         assert_eq!(lookup.status, 200, "{}", lookup.text);
     }
-    // What it does not read, and what would be required of a write, is none of its matters.
+    // Fields that it does not read, and required parameters of writes, do not matter.
     let text = "capabilities = [\"delete\"] denied_parameters = { \"bogus\" = [] } required_parameters = [\"ttl\"]";
     let client = only(&app, "deletes", &rule("auth/approle/role/machine", text)).await;
     assert_eq!(client.delete("auth/approle/role/machine?bogus=1").await.status, 204);

@@ -1,8 +1,6 @@
-//! The certificate authority engine, judged by what it issues. Functions are named after the rows of
-//! the conformance vectors: section 16.1 to 16.7, row letter and number.
+//! Tests of the certificate authority engine by the certificates, CRLs and OCSP responses that it signs.
 //!
-//! [`mount`] has the mount under test and what came out of it; [`foreign`] has the tools that did not
-//! grow up with this server and say whether it is right: openssl and GnuTLS.
+//! [`mount`] has the mount under test and its results; [`foreign`] runs independent tools, openssl and GnuTLS.
 
 mod acme;
 mod advisories;

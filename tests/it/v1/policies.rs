@@ -1,5 +1,4 @@
-//! Policies as a client meets them: what is refused, what is kept, what a right is worth through its route (P1, P6,
-//! P7, P9, P11, P14, P15, P18, P19, P20; the rules themselves are tried where they are decided).
+//! Policies over HTTP: validation, storage, and the effect of a right on its route. Unit tests cover the rules.
 
 use std::time::Duration;
 
@@ -83,13 +82,12 @@ async fn p11_sudo_is_needed_where_the_table_says_whether_anything_answers_there_
         let answer = sudo.post(path, json!({})).await;
         assert!(matches!(answer.status, 400 | 404), "{path}: {}", answer.text);
     }
-    // The path of an issuer is another one.
+    // The path of an issuer does not need sudo.
     let issuer = only(&app, "issuer", &granted("pki/issuer/default/sign-self-issued", &["update"])).await;
     assert_ne!(issuer.post("pki/issuer/default/sign-self-issued", json!({})).await.status, 403);
     app.stop().await;
 }
 
-/// A path that a pattern matches, as policies see it.
 fn seen(route: &Route) -> String {
     let segment = |s: &str| if s.starts_with([':', '*']) { "0a".to_owned() } else { s.to_owned() };
     let path = route.pattern.split('/').map(segment).collect::<Vec<_>>().join("/");
@@ -136,7 +134,6 @@ async fn p14_built_in_policies_cannot_be_written_or_deleted_and_are_read() {
     app.stop().await;
 }
 
-/// What the policy that every token has gives.
 const EVERYBODYS: [(&str, &[&str]); 15] = [
     ("auth/token/lookup-self", &["read"]),
     ("auth/token/renew-self", &["update"]),

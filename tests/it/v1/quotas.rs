@@ -1,4 +1,4 @@
-//! Rate-limit quotas (M12, H18): counted, refused and shown, by a clock that only the test moves.
+//! Rate-limit quotas, with a manual clock.
 
 use std::time::Duration;
 
@@ -228,14 +228,13 @@ async fn quotas_are_written_read_listed_and_deleted_by_whoever_has_the_right() {
         let refused = app.client.post(&format!("{QUOTA}/c"), body).await;
         assert_eq!((refused.status, refused.error()), (400, text));
     }
-    // One right each.
     let reader = only(&app, "reader", &granted(&format!("{QUOTA}/a"), &["read"])).await;
     assert_eq!(reader.get(&format!("{QUOTA}/a")).await.status, 200);
     reader.post(&format!("{QUOTA}/a"), json!({ "rate": 9 })).await.assert_denied();
     reader.delete(&format!("{QUOTA}/a")).await.assert_denied();
     reader.list(QUOTA).await.assert_denied();
     reader.get("sys/quotas/config").await.assert_denied();
-    // They stand after a restart, and end with their mount.
+    // Quotas survive a restart and are removed with their mount.
     let app = app.restart().await;
     assert_eq!(app.client.get(&format!("{QUOTA}/a")).await.body["data"], expected);
     assert_eq!(app.client.delete("sys/mounts/pki").await.status, 204);
@@ -246,12 +245,12 @@ async fn quotas_are_written_read_listed_and_deleted_by_whoever_has_the_right() {
     app.stop().await;
 }
 
-/// Who says no role, and whose body is no JSON, is counted like everybody.
+/// A login without a role counts for the default role, and one with invalid JSON for the quota of the path.
 #[actix_web::test]
 async fn a_quota_of_a_role_is_no_way_around_it_or_another() {
     let bed = Bed::of(builder()).await;
     bed.configure(json!({ "default_role": "ci" })).await;
-    // Names of roles fold where logins read them, so where quotas name them.
+    // Role names are case-insensitive in quotas, as in logins.
     quota(&bed.app, "ops", json!({ "path": "auth/jwt", "role": "CI", "rate": 1, "interval": "1h" })).await;
     quota(&bed.app, "all", json!({ "path": "auth/jwt", "rate": 1, "interval": "1h" })).await;
     let stranger = bed.app.client.with_token("");

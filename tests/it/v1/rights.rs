@@ -1,16 +1,16 @@
-//! One right and nothing else: what a caller gets for it through the routes.
+//! The effect of a single right through the routes.
 
 use serde_json::{Value, json};
 
 use crate::support::{Answer, App, Client, send};
 use crate::v1::bodies::Pending;
 
-/// A client whose token has the policy `text` and no other.
+/// A client whose token has only the policy `text`.
 pub async fn only(app: &App, name: &str, text: &str) -> Client {
     only_by(&app.client, name, text).await
 }
 
-/// The same, given by a caller who may do everything.
+/// Like [`only`], with the client that creates policy and token.
 pub async fn only_by(giver: &Client, name: &str, text: &str) -> Client {
     let answer = giver.post(&format!("sys/policies/acl/{name}"), json!({ "policy": text })).await;
     assert_eq!(answer.status, 204, "{}", answer.text);
@@ -20,7 +20,6 @@ pub async fn only_by(giver: &Client, name: &str, text: &str) -> Client {
     giver.with_token(made.body["auth"]["client_token"].as_str().unwrap())
 }
 
-/// The rule of one path.
 pub fn rule(path: &str, rest: &str) -> String {
     format!("path \"{path}\" {{ {rest} }}\n")
 }
@@ -33,7 +32,7 @@ fn assert_refused(answer: &Answer, text: &str) {
     assert_eq!((answer.status, answer.error()), (400, text), "{}", answer.text);
 }
 
-/// What only `sudo` adds to a new token, and the refusal of each without it.
+/// Token attributes that need `sudo`, and the error of each without it.
 const BEYOND: [(&str, &str); 5] = [
     (r#"{"policies": ["everything"]}"#, "child policies must be subset of parent"),
     (r#"{"policies": ["default"]}"#, "child policies must be subset of parent"),
@@ -115,7 +114,7 @@ async fn a_token_may_be_refused_as_often_as_it_may_be_used() {
     let body = json!({ "policies": ["ask"], "no_default_policy": true, "num_uses": 3 });
     let made = app.client.post("auth/token/create", body).await;
     let client = app.client.with_token(made.body["auth"]["client_token"].as_str().unwrap());
-    // What is no request is answered before anybody is held to it.
+    // Malformed requests are rejected before they use up the token.
     let malformed = send(client.request("POST", "sys/capabilities-self").body("{\"a\":")).await;
     assert_eq!(malformed.status, 400);
     let large = client.request("POST", "sys/capabilities-self").body(vec![b' '; (4 << 20) + 1]);
@@ -157,7 +156,6 @@ async fn who_may_only_create_changes_nothing_and_who_may_only_update_makes_nothi
         let changed = updater.post(path, body.clone()).await;
         assert!(matches!(changed.status, 200 | 204), "{path}: {}", changed.text);
     }
-    // Of a token's own things.
     for (granted_only, first, second) in [("create", 204, 403), ("update", 403, 403)] {
         let client = only(&app, &format!("own-{granted_only}"), &granted("cubbyhole/a", &[granted_only])).await;
         let status = async || client.post("cubbyhole/a", json!({ "b": "c" })).await.status;

@@ -1,8 +1,7 @@
-//! Every route of every table, asked without a token, with one that lacks the right, and with one that has it and no
-//! other.
+//! Every route of every table, called without a token, with a token that lacks the right, and with only the right.
 //!
-//! The routes come from the tables, so a new one is asked, too. One that refuses by itself whoever asks, or that is
-//! asked well only in a certain way, needs a row in [`ROWS`]; a new kind of mount says in [`mounted`] where it is.
+//! New routes are covered automatically. A route that rejects by itself, or needs a special request, has a row in
+//! [`ROWS`]; [`mounted`] has the path of each mount type.
 
 use std::collections::BTreeMap;
 
@@ -24,10 +23,8 @@ async fn ask(client: &Client, operation: Operation, path: &str, body: &Value) ->
     }
 }
 
-/// A path that a pattern matches.
 fn example(pattern: &str) -> String {
     let segment = |segment: &str| match segment {
-        // One of a closed set.
         ":type" => "internal".to_owned(),
         other if other.starts_with([':', '*']) => "0a".to_owned(),
         other => other.to_owned(),
@@ -35,7 +32,6 @@ fn example(pattern: &str) -> String {
     pattern.split('/').map(segment).collect::<Vec<_>>().join("/")
 }
 
-/// Where a mount of each kind is.
 fn mounted(kind: &str) -> String {
     let kind = MountKind::from(kind.to_owned());
     match kind.family() {
@@ -50,7 +46,6 @@ fn mounted(kind: &str) -> String {
     }
 }
 
-/// A server with a mount of every kind.
 async fn with_all_mounts() -> App {
     let app = App::start().await;
     for kind in MountKind::ALL.iter().filter(|kind| kind.family() == Family::Methods) {
@@ -60,18 +55,18 @@ async fn with_all_mounts() -> App {
     app
 }
 
-/// How a route is asked that is not asked well with an example of its pattern and an empty body.
+/// A request for a route that needs more than an example path and an empty body.
 struct Row {
     kind: &'static str,
     operation: Operation,
     pattern: &'static str,
     path: &'static str,
     body: fn() -> Value,
-    /// What it takes besides: a rule.
+    /// Further rules that it needs.
     besides: &'static str,
 }
 
-/// Routes of which the handler refuses with 403 by itself.
+/// Routes whose handler itself returns a 403.
 const ROWS: &[Row] = &[Row {
     kind: "system",
     operation: Operation::Read,
@@ -85,12 +80,11 @@ fn row(kind: &str, route: &Route) -> Option<&'static Row> {
     ROWS.iter().find(|row| row.kind == kind && row.operation == route.operation && row.pattern == route.pattern)
 }
 
-/// The right that it takes where nothing is there yet.
+/// The right that the route needs if the object does not exist.
 fn right_of(route: &Route) -> &'static str {
     operation_word(if route.exists.is_some() { Operation::Create } else { route.operation })
 }
 
-/// What a policy says of it.
 fn seen(route: &Route, path: &str) -> String {
     if route.operation == Operation::List { format!("{}/", path.trim_end_matches('/')) } else { path.to_owned() }
 }
@@ -115,7 +109,7 @@ async fn no_route_answers_whom_it_should_not() {
             continue;
         }
         ask(&stranger, route.operation, &path, &json!({})).await.assert_denied();
-        // A trail of digits is no token, and neither is one that was made up.
+        // Neither digits nor an invented token are valid.
         for token in ["0", "s.00000000000000000000000000000000000000000000"] {
             ask(&app.client.with_token(token), route.operation, &path, &json!({})).await.assert_denied();
         }

@@ -1,11 +1,10 @@
-//! Names with several spellings: rules hold in all of them, on both sides.
+//! Names with several spellings: rules apply to all of them.
 
 use serde_json::json;
 
 use super::rights::{granted, only};
 use crate::support::{Answer, App, Client};
 
-/// A request for each way to read, write and delete.
 async fn ways(client: &Client, path: &str) -> Vec<Answer> {
     let policy = json!({ "policy": granted("x", &["read"]) });
     vec![client.get(path).await, client.post(path, policy).await, client.delete(path).await]
@@ -30,7 +29,7 @@ async fn a_deny_of_a_policy_holds_in_every_spelling_of_its_name() {
         let client = only(&app, "writer", &text).await;
         let names: &[&str] = match denied.split_once('/') {
             Some(_) => &["team/admin", "Team/Admin", "TEAM/ADMIN", "%20team/admin", "team/admin%20"],
-            // The third is the sign of the unit kelvin, which is a `k` in lower case.
+            // The third one is the Kelvin sign, whose lower case is `k`.
             None if denied == "kilo" => &["kilo", "KILO", "%E2%84%AAilo"],
             None => &["admin", "ADMIN", "Admin", "%20admin", "aDmin%20"],
         };
@@ -109,7 +108,7 @@ async fn a_rule_of_the_default_issuer_or_key_holds_in_every_case_of_the_word() {
         assert_eq!(client.get("pki/issuer/deflated").await.status, 404);
         assert_eq!(client.get("pki/key/Other").await.status, 404);
     }
-    // Other references, and the names of roles, keep their case.
+    // Other references and role names are case-sensitive.
     let client = only(&app, "user", &granted("pki/issuer/Web", &["read"])).await;
     assert_eq!(client.get("pki/issuer/Web").await.status, 404);
     client.get("pki/issuer/web").await.assert_denied();

@@ -1,4 +1,4 @@
-//! Wrapped answers: what is put away, what stands in its place, and who gets it.
+//! Wrapped responses: what is stored, what the client gets instead, and who may unwrap.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,19 +17,16 @@ use crate::support::{Answer, App, Client, send};
 
 const INVALID: &str = "wrapping token is not valid or does not exist";
 
-/// A request whose answer is wanted wrapped for a minute.
 async fn wrapped(client: &Client, method: &str, path: &str, body: Value) -> Answer {
     let request = client.request(method, path).header("X-Service-Wrap-TTL", "60s");
     send(if body.is_null() { request } else { request.json(&body) }).await
 }
 
-/// The token in the place of an answer.
 pub fn token_in(answer: &Answer) -> String {
     assert_eq!(answer.status, 200, "{}", answer.text);
     answer.body["wrap_info"]["token"].as_str().unwrap_or_else(|| panic!("{}", answer.text)).to_owned()
 }
 
-/// That the token has nothing to give.
 pub fn assert_taken(answer: &Answer) {
     assert_eq!((answer.status, answer.error()), (400, INVALID), "{}", answer.text);
 }
@@ -42,7 +39,6 @@ async fn lookup(client: &Client, token: &str) -> Answer {
     client.post("sys/wrapping/lookup", json!({ "token": token })).await
 }
 
-/// A server with an authority and a role `web`.
 async fn authority(app: &App) {
     let root = json!({ "common_name": "Root", "key_type": "ec", "ttl": "8760h" });
     assert_eq!(app.client.post("pki/root/generate/internal", root).await.status, 200);
@@ -128,7 +124,7 @@ async fn the_holder_needs_no_other_token_than_the_wrapping_one() {
     let app = App::start().await;
     let token = async || token_in(&wrapped(&app.client, "GET", "sys/mounts", Value::Null).await);
     let stranger = app.client.with_token("");
-    // As the command line does with and without a token of its own.
+    // Like the command line, with and without a token of its own.
     let first = token().await;
     let own = app.client.with_token(&first);
     assert_eq!(send(own.request("GET", "sys/wrapping/lookup")).await.body["data"]["creation_ttl"], 60);
@@ -139,7 +135,7 @@ async fn the_holder_needs_no_other_token_than_the_wrapping_one() {
         let nothing = stranger.post(&format!("sys/wrapping/{path}"), json!({})).await;
         assert_eq!((nothing.status, nothing.error()), (400, "token: must be given"));
     }
-    // It is good for nothing else, and asking for something else spends it.
+    // It is valid for nothing else, and any other request uses it up.
     let other = app.client.with_token(&token().await);
     other.get("auth/token/lookup-self").await.assert_denied();
     assert_taken(&unwrap(&stranger, &other.token).await);
@@ -184,7 +180,7 @@ async fn another_token_for_the_same_answer_ends_the_first() {
     assert_eq!(unwrap(&app.client, &token_in(&answer)).await.body["data"], json!({ "a": 1 }));
     let missing = app.client.post("sys/wrapping/rewrap", json!({})).await;
     assert_eq!((missing.status, missing.error()), (400, "token: must be given"));
-    // A wrapped answer is not wrapped again, whatever the header says.
+    // A wrapped response is not wrapped twice, even if the header requests it.
     let second = token_in(&wrapped(&app.client, "POST", "sys/wrapping/wrap", json!({ "b": 1 })).await);
     let third = token_in(&wrapped(&app.client, "POST", "sys/wrapping/rewrap", json!({ "token": second })).await);
     assert_eq!(unwrap(&app.client, &third).await.body["data"], json!({ "b": 1 }));
@@ -201,7 +197,7 @@ async fn a_token_that_is_handed_out_wrapped_is_named_by_its_accessor_only() {
     assert!(!answer.text.contains(auth["client_token"].as_str().unwrap()));
     let made = app.client.with_token(auth["client_token"].as_str().unwrap());
     assert_eq!(made.get("auth/token/lookup-self").await.status, 200);
-    // A secret id has one, too.
+    // A secret id also has an accessor.
     let app = super::login::with_approle(app).await;
     assert_eq!(app.client.post("auth/approle/role/web", json!({})).await.status, 204);
     for path in ["secret-id", "custom-secret-id"] {
@@ -270,7 +266,7 @@ async fn p10_policies_say_how_long_an_answer_is_wrapped() {
     app.stop().await;
 }
 
-/// The page has a process of its own: what all tests of this one count is longer than what is wrapped.
+/// A process of its own: the metrics of all tests in this one exceed the size limit.
 #[actix_web::test]
 async fn p10_metrics_are_wrapped_where_a_policy_demands_it() {
     let site = Site::new();
@@ -304,7 +300,7 @@ async fn one_right_is_enough_for_each_of_the_paths() {
 async fn of_an_answer_that_cannot_be_put_away_nothing_is_told() {
     let faults = Arc::new(Faults::default());
     let app = App::builder().faults(&faults).start().await;
-    // The commit of the token, and that of the wrapped answer.
+    // The commits of the token and of the wrapped response.
     for fault in [Fault::Before, Fault::After] {
         let mut commits = 0;
         for commit in 1.. {
@@ -346,7 +342,7 @@ async fn what_is_wrapped_for_strangers_goes_soon() {
     let answer = ask("301s").await;
     assert_eq!((answer.status, answer.error()), (400, "wrap-ttl: without a token at most 300s"));
     assert!(ask("300s").await.body["wrap_info"].is_object());
-    // What is unwrapped stays where it is when the answer would be wrapped again.
+    // Unwrapping with a wrap header fails and does not use up the token.
     let token = token_in(&ask("60s").await);
     let again = wrapped(&app.client, "POST", "sys/wrapping/unwrap", json!({ "token": token })).await;
     assert_eq!(again.status, 400, "{}", again.text);
@@ -364,7 +360,7 @@ async fn who_has_had_too_much_wrapped_waits_and_others_do_not() {
     let other = app.with_policies(&["default"]).await;
     let wrap = async |client: &Client| wrapped(client, "POST", "sys/wrapping/wrap", json!({ "a": "b" })).await;
     let token = token_in(&wrap(&one).await);
-    // As much as two hours give back goes out of the bucket at once.
+    // Uses up the budget at once; two hours restore this amount.
     let shared = app.shared();
     let caller = shared.auth.recognise(&one.token, None).await.unwrap();
     shared.put_away.take(Sender::of_token(Some(&caller), None), 512 << 20);
@@ -379,12 +375,12 @@ async fn who_has_had_too_much_wrapped_waits_and_others_do_not() {
             refused.text
         );
     }
-    // Refused before anything is made.
+    // Rejected before anything is created.
     let tokens = async || app.client.list("auth/token/accessors").await.body["data"]["keys"].as_array().unwrap().len();
     let before = tokens().await;
     assert_eq!(wrapped(&one, "POST", "auth/token/create", json!({})).await.status, 429);
     assert_eq!(tokens().await, before);
-    // What there is can be fetched, and nobody else hears of it.
+    // Existing wrapped responses can be fetched, and other callers are unaffected.
     assert_eq!(unwrap(&one, &token).await.status, 200);
     assert!(wrap(&other).await.body["wrap_info"].is_object());
     app.stop().await;

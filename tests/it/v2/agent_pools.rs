@@ -80,7 +80,7 @@ async fn vector_143_pools(world: World) {
     let for_it: [(&str, &str, &[&str]); 2] =
         [("allowed-workspaces", "workspaces", &[&workspace]), ("excluded-workspaces", "workspaces", &[])];
     assert_eq!(owner.patch(&path, pool(json!({}), &for_it)).await.status, 200);
-    // In use it stays: by a workspace, by a project, by the organization.
+    // A pool in use by a workspace, a project or the organization cannot be deleted.
     let agent = json!({ "execution-mode": "agent", "agent-pool-id": first });
     assert_eq!(owner.patch(&format!("workspaces/{workspace}"), resource("workspaces", agent)).await.status, 200);
     let shown = owner.get(&format!("{path}?include=workspaces")).await;
@@ -108,7 +108,7 @@ async fn vector_143_pools(world: World) {
     world.app.stop().await;
 }
 
-/// Creates, changes and moves name a pool only where it is for them, and it stays for those that use it.
+/// A pool can be assigned only within its scope, and the scope cannot exclude present users of the pool.
 async fn a_pool_is_used_within_its_scope(world: World) {
     let owner = &world.owner;
     let project = world.project("Pooled").await;
@@ -150,7 +150,6 @@ async fn a_pool_is_used_within_its_scope(world: World) {
     let refused = owner.patch("organizations/acme", of_organization).await;
     assert_refused(&refused, 422, &[(place_of_organization, "Default agent pool must be scoped")]);
 
-    // For one workspace, and not for what leaves it out again.
     assert_eq!(rescope(&[("allowed-workspaces", "workspaces", &[&one])]).await.status, 200);
     assert_eq!(change(&one, &own).await.status, 200);
     assert_refused(&change(&two, &own).await, 422, &[(place, text)]);
@@ -160,7 +159,6 @@ async fn a_pool_is_used_within_its_scope(world: World) {
     assert_refused(&excluded, 409, &[("", "the agent pool is in use by a workspace")]);
     assert_eq!(owner.patch(&path, pool(json!({ "name": "renamed" }), &[])).await.status, 200);
 
-    // For the project.
     assert_eq!(rescope(&[("allowed-projects", "projects", &[&project])]).await.status, 200);
     assert_eq!(change_project(&default).await.status, 200);
     assert_eq!(change(&two, &own).await.status, 200);
@@ -179,7 +177,7 @@ async fn a_pool_is_used_within_its_scope(world: World) {
     let taken = rescope(&[("allowed-projects", "projects", &[])]).await;
     assert_refused(&taken, 409, &[("", "the agent pool is in use by a project")]);
 
-    // An excluded workspace does not inherit the pool either.
+    // An excluded workspace cannot inherit the pool.
     let three = id(&workspace("three", &elsewhere, json!({ "execution-mode": "local" })).await);
     assert_eq!(rescope(&[("excluded-workspaces", "workspaces", &[&three])]).await.status, 200);
     let mut into = resource("workspaces", json!({}));
@@ -190,7 +188,7 @@ async fn a_pool_is_used_within_its_scope(world: World) {
     let excluded = rescope(&[("excluded-workspaces", "workspaces", &[&two])]).await;
     assert_refused(&excluded, 409, &[("", "the agent pool is in use by a workspace")]);
 
-    // Nor by a project or an organization that takes the pool later.
+    // A project or organization cannot take a pool that excludes a workspace which would inherit it.
     let heir = world.project("Heir").await;
     let four = id(&workspace("four", &heir, json!({})).await);
     let wide = id(&owner
@@ -220,7 +218,7 @@ async fn a_pool_is_used_within_its_scope(world: World) {
     assert_eq!(change(&four, &local).await.status, 200);
     assert_eq!(owner.patch(&path, resource("projects", default)).await.status, 200, "nothing inherits it");
 
-    // A pool by the relationship alone is a change.
+    // The relationship alone also assigns a pool.
     let mut by_relationship = resource("workspaces", json!({}));
     by_relationship["data"]["relationships"] =
         json!({ "agent-pool": { "data": { "type": "agent-pools", "id": wide } } });
@@ -270,7 +268,7 @@ async fn lists_of_pools(world: World) {
     world.app.stop().await;
 }
 
-/// Every member sees pools; neither the lists of one nor a filter tells of what the member does not see.
+/// Every member sees pools; their lists and filters do not disclose resources that the member does not see.
 async fn who_sees_a_pool_sees_no_more_of_others(world: World) {
     let owner = &world.owner;
     let project = world.project("Hidden").await;
@@ -314,7 +312,7 @@ async fn who_sees_a_pool_sees_no_more_of_others(world: World) {
     world.app.stop().await;
 }
 
-/// Puts pools into the store, each of which is for so many projects that are gone.
+/// Inserts pools, each for a number of projects that do not exist.
 async fn pools_for_projects(world: &World, pools: &'static [(&'static str, usize)]) {
     let run = world.run(move |mut tx| {
         async move {
@@ -347,7 +345,7 @@ async fn pools_that_name_more_than_an_answer_tells_are_asked_for_in_smaller_page
     world.app.stop().await;
 }
 
-/// What others have named stays, and the list is as long as one may be all the same.
+/// Entries that the caller does not see are kept, and count towards the maximum length.
 async fn a_list_is_no_longer_for_what_others_have_named(world: World) {
     let owner = &world.owner;
     let (hidden, own) = (world.project("Hidden").await, world.project("Own").await);

@@ -1,4 +1,4 @@
-//! Bodies of the projects API and the room that there is for them.
+//! Request bodies of the projects API and their memory budget.
 
 use reqwest::Method;
 use serde_json::json;
@@ -39,7 +39,7 @@ async fn bytes_in_flight_have_one_budget_with_the_secrets_service() {
     for n in 0..4 {
         assert_eq!(post(&format!("again-{n}"), 250_000).await.status, 201);
     }
-    // Nobody waits for the body of a stranger.
+    // The body of an unauthenticated request is not read.
     let stranger = Pending::begin(&world.app, &line, media, sized("x", 250_000).into_bytes()).await;
     assert!(stranger.answer().await.starts_with("HTTP/1.1 401 "));
     world.app.stop().await;

@@ -1,7 +1,6 @@
-//! Conditions of requests: a change of a state that the caller has seen, and the answer that the caller has already.
+//! Conditional requests: changes with `If-Match`, reads with `If-None-Match`.
 //!
-//! Every route that changes something is asked here. What it changes stands in [`change`]; a new route without a row
-//! fails.
+//! Every route that changes something is tested. [`change`] has the request of each; a new route needs one.
 
 use std::collections::HashMap;
 
@@ -25,14 +24,14 @@ on_both_stores!(
     of_deletions_at_once_one_is_done,
 );
 
-/// The routes that change something, the organization's end last.
+/// The routes that change something; the deletion of the organization is last.
 fn changes() -> Vec<&'static Route> {
     let mut changes: Vec<_> = all_routes().filter(|route| *route.method != Method::GET.as_str()).collect();
     changes.sort_by_key(|route| route.name == "organization_delete");
     changes
 }
 
-/// What is asked of a route, another change for each `n`.
+/// A body for a route, different for each `n`.
 fn change(scene: &Scene, route: &Route, n: usize) -> Value {
     let of = |kind: &str, name: &str| resource(kind, json!({ name: format!("changed-{}-{n}", scene.number) }));
     let named = |kind: &str, id: &str| json!({ "data": [{ "type": kind, "id": id }] });
@@ -52,11 +51,11 @@ fn change(scene: &Scene, route: &Route, n: usize) -> Value {
         | "project_tags_related_replace"
         | "workspace_tags_related_add"
         | "workspace_tags_related_replace" => {
-            // Seen in what the resource shows of its tags, or not: each is another one.
+            // Another tag each time, so that it shows wherever the resource shows its tags.
             json!({ "data": [{ "type": "tag-bindings", "attributes": { "key": format!("k{n}") } }] })
         }
         "account_update" => {
-            // Never the name as it was at first, and another one than in the round before.
+            // Never the original name, nor a name of the previous round.
             let n = 1 + (n + 6 * scene.number) % 15;
             let letter = |(at, c): (usize, char)| if n >> at & 1 == 1 { c.to_ascii_uppercase() } else { c };
             resource("users", json!({ "username": "olga".chars().enumerate().map(letter).collect::<String>() }))
@@ -91,7 +90,7 @@ fn change(scene: &Scene, route: &Route, n: usize) -> Value {
     }
 }
 
-/// What must be so before a route changes anything.
+/// Creates the state that a route needs.
 async fn prepare(world: &World, scene: &Scene, route: &Route) {
     let owner = &world.owner;
     let prepared = match route.name {
@@ -107,7 +106,7 @@ async fn prepare(world: &World, scene: &Scene, route: &Route) {
     assert!((200..300).contains(&prepared.status), "{}", prepared.text);
 }
 
-/// A resource of a route as its owner changes it.
+/// A resource of a route, changed by its owner.
 struct Target<'w> {
     owner: &'w Api,
     scene: Scene,
@@ -130,7 +129,7 @@ impl<'w> Target<'w> {
         self.scene.path(route, "", &self.token)
     }
 
-    /// The entity tag of what the route changes.
+    /// The entity tag of the resource that the route changes.
     async fn tag(&self) -> String {
         let shown = self.owner.get(&self.path(show_of(self.route).unwrap())).await;
         assert_eq!(shown.status, 200, "{}: {}", self.route.name, shown.text);
@@ -141,7 +140,7 @@ impl<'w> Target<'w> {
         self.ask_of(self.route, n, condition).await
     }
 
-    /// Another change of the same resource.
+    /// Sends a change of the same resource by another route.
     async fn ask_of(&self, route: &Route, n: usize, condition: Option<&str>) -> Answer {
         let method: Method = route.method.as_str().parse().unwrap();
         let mut request = self.owner.request(method, &self.path(route));
@@ -160,7 +159,7 @@ fn done(answer: &Answer) -> bool {
     (200..300).contains(&answer.status)
 }
 
-/// What was done of what was asked at once; everything else was refused for its condition, or found nothing any more.
+/// Asserts that exactly one of several concurrent requests succeeded; the others got a 412 or a 404.
 fn one_done(what: &str, answers: &[Answer], faults: &mut Vec<String>) {
     let statuses: Vec<u16> = answers.iter().map(|answer| answer.status).collect();
     let refused = answers.iter().filter(|answer| matches!(answer.status, 404 | 412)).count();
@@ -173,7 +172,7 @@ async fn of_changes_under_one_condition_one_is_done_whatever_they_change(world: 
     let rounds = if world.app.is_postgres() { 3 } else { 1 };
     let (mut faults, mut number) = (Vec::new(), 0);
     for route in changes().into_iter().filter(|route| show_of(route).is_some()) {
-        // It can be deleted once.
+        // It can be deleted only once.
         for _ in 0..if route.name == "organization_delete" { 1 } else { rounds } {
             number += 1;
             let target = Target::new(&world, number, route).await;
@@ -216,8 +215,7 @@ async fn of_changes_under_one_condition_one_is_done_whatever_they_change(world: 
     world.app.stop().await;
 }
 
-/// A change under a condition comes before one that has none, or is refused: what it demanded still holds when it
-/// is done.
+/// A conditional change either precedes an unconditional one or is rejected: its condition still holds when it commits.
 async fn a_change_that_nobody_demanded_anything_of_meets_no_condition_that_held_before_it(world: World) {
     let rounds = if world.app.is_postgres() { 12 } else { 2 };
     let (mut faults, mut number) = (Vec::new(), 0);
@@ -258,7 +256,7 @@ async fn nothing_is_made_under_a_condition_that_nothing_can_meet(world: World) {
             assert_refused(&send(request).await, 412, &[("", nothing)]);
         }
     }
-    // The token of a slot is there or not.
+    // The token of a slot exists or not.
     let path = format!("teams/{}/authentication-token", scene.team);
     let replace = async |condition: &str| {
         let body = resource("authentication-tokens", json!({})).to_string();
@@ -269,7 +267,7 @@ async fn nothing_is_made_under_a_condition_that_nothing_can_meet(world: World) {
     assert_eq!(world.owner.delete(&path).await.status, 204);
     assert_refused(&replace("*").await, 412, &[("", nothing)]);
     assert_eq!(world.owner.get(&path).await.status, 404);
-    // Of what is not there, a condition says nothing.
+    // A missing resource is a 404 with any condition.
     let lock = world.owner.request(Method::POST, "workspaces/ws-none/actions/lock").header("If-Match", "*");
     assert_eq!(send(lock.header("Content-Type", "application/vnd.api+json")).await.status, 404);
     world.app.stop().await;
@@ -323,14 +321,14 @@ async fn what_the_caller_has_is_not_sent_again(world: World) {
         let (status, _, length) = ask(Method::GET, path, &[("If-None-Match", "\"other\"")]).await;
         assert!(status == 200 && length > 0, "{path}");
     }
-    // The compressed form is known by its own tag.
+    // The compressed representation has its own tag.
     let (list, packed) = ("organizations/acme/projects?page[size]=100", ("Accept-Encoding", "gzip"));
     let (_, headers, _) = ask(Method::GET, list, &[packed]).await;
     let tag = header(&headers, "etag").unwrap();
     assert!(tag.ends_with("-gzip\""), "{tag}");
     let (status, kept, _) = ask(Method::GET, list, &[packed, ("If-None-Match", &tag)]).await;
     assert_eq!((status, header(&kept, "etag")), (304, Some(tag.clone())));
-    // What is refused, or has changed, is answered.
+    // Errors and changed representations are sent.
     assert_eq!(ask(Method::GET, "projects/prj-none", &[("If-None-Match", "*")]).await.0, 404);
     world.project("Another").await;
     assert_eq!(ask(Method::GET, list, &[packed, ("If-None-Match", &tag)]).await.0, 200);
@@ -357,7 +355,7 @@ async fn of_deletions_at_once_one_is_done(world: World) {
     world.app.stop().await;
 }
 
-/// Deletions under a condition take rows in the order in which everything else does.
+/// Conditional deletions lock rows in the same order as all other requests.
 #[actix_web::test]
 async fn a_deletion_under_a_condition_and_what_needs_the_resource_do_not_lock_each_other_out() {
     let world = World::start(Store::Postgres).await;
@@ -391,7 +389,7 @@ async fn a_deletion_under_a_condition_and_what_needs_the_resource_do_not_lock_ea
     world.app.stop().await;
 }
 
-/// A slot of tokens whose token is replaced meanwhile is emptied all the same.
+/// Deleting the token of a slot empties the slot, even if the token is being replaced.
 #[actix_web::test]
 async fn the_slot_of_a_token_is_empty_when_its_deletion_is_answered() {
     let world = World::start(Store::Postgres).await;

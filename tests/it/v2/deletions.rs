@@ -1,4 +1,5 @@
-//! What much belongs to is deleted at once, by callers whose rights are part of it, and removed in several sessions.
+//! Deleting resources with many dependents: effective immediately, also for the rights of the caller, while the rows
+//! are removed in several transactions.
 
 use futures_util::FutureExt as _;
 use reqwest::Method;
@@ -17,10 +18,10 @@ on_both_stores!(
     of_deleting_a_project_and_filling_it_one_is_refused,
 );
 
-/// More than two sessions remove.
+/// More rows than two transactions remove.
 const MANY: i64 = 1_200;
 
-/// As many new people, and as many projects, for a team to be of and with.
+/// Creates [`MANY`] people in a team, and as many projects that the team has access to.
 async fn crowd(world: &World, team: &str) {
     let team = team.to_owned();
     let run = world.run(move |mut tx| {
@@ -56,7 +57,7 @@ async fn give(tx: &mut signet::projects::Tx<'_>, team: i64, project: i64) -> sig
     tx.execute(access, &[ids::new("tprj").into(), team.into(), project.into()]).await.map(drop)
 }
 
-/// Gives a team more projects to read than are read one by one; how many.
+/// Grants a team read access to more projects than are checked one by one, and returns their number.
 async fn grant_many(world: &World, team: &str) -> i64 {
     const MORE: i64 = 10_001;
     let team = team.to_owned();
@@ -79,13 +80,11 @@ async fn grant_many(world: &World, team: &str) -> i64 {
     run.await
 }
 
-/// Undoes [`grant_many`].
 async fn remove_many(world: &World) {
     let gone = "DELETE FROM projects WHERE ext_id LIKE 'prj-many-%'";
     world.run(move |mut tx| async move { tx.execute(gone, &[]).await }.boxed_local()).await;
 }
 
-/// As many new teams with access to a project.
 async fn open_to_many(world: &World, project: &str) {
     let named = project.to_owned();
     let run = world.run(move |mut tx| {
@@ -108,12 +107,11 @@ async fn open_to_many(world: &World, project: &str) {
     run.await;
 }
 
-/// What a text counts.
 async fn count(world: &World, sql: &'static str) -> i64 {
     world.run(move |mut tx| async move { Ok(tx.one(sql, &[]).await?.get()?) }.boxed_local()).await
 }
 
-/// A deletion that demands what is there before it begins.
+/// Deletes with `If-Match`.
 async fn delete(api: &Api, path: &str) -> u16 {
     let shown = api.request(Method::GET, path).send().await.unwrap();
     let tag = shown.headers()["etag"].to_str().unwrap().to_owned();
@@ -122,7 +120,7 @@ async fn delete(api: &Api, path: &str) -> u16 {
 
 async fn a_team_with_many_people_and_grants(world: World) {
     let manages = OrganizationRights::NONE.with(Flag::ManageTeams, true).with(Flag::ManageMembership, true);
-    // Whoever may manage the team by being in it has that until it is gone.
+    // A caller whose right comes from the team itself keeps it until the team is deleted.
     let mia = world.member("mia", manages).await;
     crowd(&world, &mia.team).await;
     let path = format!("teams/{}", mia.team);
@@ -139,7 +137,7 @@ async fn a_team_with_many_people_and_grants(world: World) {
 async fn a_project_with_many_teams(world: World) {
     let mia = world.member("mia", OrganizationRights::NONE).await;
     let project = world.project("Wide").await;
-    // Whoever may delete the project by its access has that until it is gone.
+    // A caller whose right comes from access to the project keeps it until the project is deleted.
     world.grant(&mia.team, &project, ProjectRights::ALL).await;
     open_to_many(&world, &project).await;
     let path = format!("projects/{project}");
@@ -149,7 +147,6 @@ async fn a_project_with_many_teams(world: World) {
     assert_eq!(count(&world, "SELECT count(*) FROM team_project_access").await, 0);
     let list = world.owner.get("organizations/acme/projects").await;
     assert_eq!(list.body["meta"]["status-counts"], json!({ "total": 1, "matching": 1 }));
-    // One that is refused gives nothing away.
     let full = world.project("Full").await;
     let mut workspace = resource("workspaces", json!({ "name": "w1" }));
     workspace["data"]["relationships"] = json!({ "project": { "data": { "id": full, "type": "projects" } } });
@@ -162,7 +159,7 @@ async fn a_project_with_many_teams(world: World) {
     world.app.stop().await;
 }
 
-/// What a deletion decides, in its one session, as of a request that has ended with it, or a server.
+/// Commits only the first transaction of a deletion, as if the request or the server had ended after it.
 async fn cut_off(world: &World, path: &str) {
     let (token, path) = (world.owner.token.clone(), path.to_owned());
     let run = world.run(move |mut tx| {
@@ -213,7 +210,7 @@ async fn what_nobody_waits_for_is_gone_and_is_swept(world: World) {
     assert_eq!((owner.get(&project).await.status, owner.delete(&project).await.status), (404, 404));
     let list = owner.get("organizations/acme/projects").await;
     assert_eq!(list.body["meta"]["status-counts"], json!({ "total": MANY + 1, "matching": MANY + 1 }));
-    // Nor is it counted for whoever had access to it, with few such projects and with many.
+    // It is not counted for members with access to it either, with few such projects and with many.
     let counts = async |query: &str| {
         let list = noah.api.get(&format!("organizations/acme/projects{query}")).await;
         (list.body["meta"]["status-counts"].clone(), list.body["data"].as_array().unwrap().len())

@@ -1,5 +1,5 @@
-//! Nobody gets a right through a team that they do not have: not by its tokens, its members, its flags or its
-//! access to projects. Each caller here has the one right that the route asks for, and nothing else.
+//! A team never gives a caller more rights than the caller has: not by its tokens, members, flags or access to
+//! projects. Each caller here has only the right that the route needs.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -29,7 +29,6 @@ fn rights(flags: &[&str]) -> OrganizationRights {
     named.fold(OrganizationRights::NONE, |rights, flag| rights.with(flag, true))
 }
 
-/// A team that everybody in the organization knows of, made by the owner: its id.
 async fn team(world: &World, name: &str, flags: Value) -> String {
     let attributes = json!({ "name": name, "visibility": "organization", "organization-access": flags });
     let made = world.owner.post(TEAMS, resource("teams", attributes)).await;
@@ -50,13 +49,13 @@ fn these(kind: &str, ids: &[&str]) -> Value {
     json!({ "data": ids.iter().map(|id| json!({ "type": kind, "id": id })).collect::<Vec<_>>() })
 }
 
-/// Teams by what they may do: those that may do more than somebody with `own`, and those that may not.
+/// Teams with more rights than the caller, and teams without.
 struct Teams {
     stronger: Vec<String>,
     weaker: Vec<String>,
 }
 
-/// Makes teams to compare with one that has `custom` access to a project and nothing else there.
+/// Creates teams to compare with one that has `custom` access to a project and nothing else.
 async fn teams(world: &World, own: &str) -> Teams {
     let owner = &world.owner;
     let (shared, other) = (world.project("Shared").await, world.project("Other").await);
@@ -103,7 +102,6 @@ async fn a_manager_of_teams_makes_no_token_of_a_team_that_may_do_more(world: Wor
                 }
             }
             assert_eq!(world.owner.get(&tokens).await.body["data"], json!([]), "none was made");
-            // What gives nothing stays the manager's.
             assert_eq!(api.get(&tokens).await.status, 200);
         }
         for team in &weaker {
@@ -133,12 +131,10 @@ async fn a_manager_of_membership_puts_nobody_into_a_team_that_may_do_more(world:
     for team in &stronger {
         for (path, body) in ways(team) {
             assert_refused(&mara.api.post(&path, body).await, 403, &[("", MORE)]);
-            // Before the body is judged.
             assert_refused(&mara.api.post(&path, json!([])).await, 403, &[("", MORE)]);
         }
         let shown = world.owner.get(&format!("teams/{team}")).await;
         assert_eq!(attribute(&shown, "users-count"), 0, "{}", shown.text);
-        // Taking somebody out gives nothing.
         let path = format!("teams/{team}/relationships/users");
         let out = mara.api.send_text(Method::DELETE, &path, these("users", &["mia"]).to_string()).await;
         assert_eq!(out.status, 204, "{}", out.text);
@@ -194,7 +190,7 @@ async fn a_team_gets_no_right_of_the_organization_that_its_giver_has_not(world: 
         let new = json!({ "name": "new", "organization-access": { flag: true } });
         assert_eq!(mara.api.post(TEAMS, resource("teams", new)).await.status, 403, "{flag}");
     }
-    // What the team has already stays, or goes; what the giver has may be given.
+    // A team keeps or loses its existing flags; the caller may grant the flags that the caller has.
     let given = change(&target, json!({ "manage-agent-pools": true, "manage-teams": true })).await;
     assert_eq!(given.status, 200, "{}", given.text);
     assert_eq!(change(&target, json!({ "manage-agent-pools": false })).await.status, 200);
@@ -236,7 +232,7 @@ async fn access_to_a_project_is_given_only_as_far_as_the_giver_has_it(world: Wor
     let given = give(&mara.api, &other, &project, within).await;
     assert_eq!(given.status, 201, "{}", given.text);
     let given = format!("team-projects/{}", given.body["data"]["id"].as_str().unwrap());
-    // What a team has beyond its manager stays when something else changes, and may be taken away.
+    // A team keeps access beyond the caller's when something else changes; the caller may reduce it.
     let more = json!({ "workspace-access": { "runs": "apply" } });
     assert_eq!(owner.patch(&given, resource("team-projects", more.clone())).await.status, 200);
     let lower = json!({ "project-access": { "teams": "none" } });
@@ -246,7 +242,7 @@ async fn access_to_a_project_is_given_only_as_far_as_the_giver_has_it(world: Wor
     assert_eq!(mara.api.patch(&given, resource("team-projects", lower)).await.status, 200);
     assert_refused(&mara.api.patch(&given, resource("team-projects", more)).await, 403, &[("", text)]);
     assert_eq!(mara.api.delete(&given).await.status, 204);
-    // An admin of the project gives any of it.
+    // An admin of the project may grant any access to it.
     let admin = world.member("ada", OrganizationRights::NONE).await;
     assert_eq!(give(owner, &admin.team, &project, json!({ "access": "admin" })).await.status, 201);
     for attributes in beyond {
@@ -268,7 +264,7 @@ async fn a_manager_of_workspaces_compares_by_what_that_means(world: World) {
     let creates = json!({ "access": "custom", "workspace-access": { "create": true, "runs": "apply" } });
     let runs = json!({ "access": "custom", "workspace-access": { "runs": "apply", "delete": true } });
     for (name, flags, access, status) in [
-        // It means the workspaces of every project, but not the projects.
+        // The flag includes the workspaces of every project, but not the projects.
         ("a", json!({ "read-workspaces": true }), None, 201),
         ("b", json!({ "read-projects": true }), None, 403),
         ("c", json!({}), Some((&project, runs.clone())), 403),
@@ -283,7 +279,7 @@ async fn a_manager_of_workspaces_compares_by_what_that_means(world: World) {
         let token = mara.post(&format!("teams/{made}/authentication-token"), json!({ "data": { "type": "" } })).await;
         assert_eq!(token.status, status, "{name}: {}", token.text);
     }
-    // Who manages all projects has whatever a team can have on one.
+    // A manager of all projects has all possible rights on each.
     let flags = ["manage-teams", "manage-membership", "manage-projects"];
     let paula = world.member("paula", rights(&flags)).await.api;
     let team = team(&world, "g", json!({ "manage-workspaces": true, "read-projects": true })).await;
@@ -326,7 +322,7 @@ async fn a_team_with_more_access_than_is_compared_is_given_away_by_owners_alone(
     assert_eq!(world.owner.post(&path, empty()).await.status, 201);
     let all = world.member("paula", rights(&["manage-teams", "manage-projects"])).await;
     assert_eq!(all.api.post(&path, empty()).await.status, 201, "manages all projects");
-    // One less is compared.
+    // One project less is within the limit.
     world
         .run(move |mut tx| {
             Box::pin(async move {

@@ -1,7 +1,6 @@
-//! An installation with an owner `olga` of the organization `acme`, and short ways to more of both.
+//! Test data: an installation with the owner `olga` of the organization `acme`, and helpers to add more.
 //!
-//! People, teams and grants that a test takes as given are put into the store directly, by the rows that
-//! the API would make; what a test is about goes through the API.
+//! People, teams and grants that a test only needs are inserted directly as rows; the subject of a test uses the API.
 
 use futures_util::FutureExt as _;
 use reqwest::Method;
@@ -13,14 +12,13 @@ use signet::projects::{Access, Tx, id, organization, token, user};
 
 use crate::support::{Answer, App, send};
 
-/// Where the data of a test is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Store {
     Embedded,
     Postgres,
 }
 
-/// Makes a test on each store out of each function `async fn name(world: World)`.
+/// Defines a test on each store for each function `async fn name(world: World)`.
 macro_rules! on_both_stores {
     ($($name:ident),* $(,)?) => {
         mod embedded {
@@ -37,10 +35,8 @@ macro_rules! on_both_stores {
 }
 pub(crate) use on_both_stores;
 
-/// A server with `acme` in it.
 pub struct World {
     pub app: App,
-    /// The owner of `acme`.
     pub owner: Api,
 }
 
@@ -53,7 +49,6 @@ impl World {
         .await
     }
 
-    /// A server with other settings.
     pub async fn of(builder: crate::support::Builder) -> Self {
         let app = builder.start().await;
         let token = run(&app, |mut tx| {
@@ -71,12 +66,11 @@ impl World {
         Self { app, owner }
     }
 
-    /// A member of `acme` in a team of their own, which has these rights in the organization.
+    /// Adds a member of `acme` in a team of their own with these organization rights.
     pub async fn member(&self, name: &'static str, rights: OrganizationRights) -> Person {
         self.person(name, Some(rights)).await
     }
 
-    /// A user who is in no organization.
     pub async fn outsider(&self, name: &'static str) -> Person {
         self.person(name, None).await
     }
@@ -110,7 +104,7 @@ impl World {
         Person { api: Api::new(&self.app, &token), team }
     }
 
-    /// Grants a team rights on a project, both by external id, as a custom level would.
+    /// Grants a team rights on a project, both by external id, like custom access.
     pub async fn grant(&self, team: &str, project: &str, rights: ProjectRights) {
         let (team, project) = (team.to_owned(), project.to_owned());
         run(&self.app, move |mut tx| {
@@ -131,7 +125,6 @@ impl World {
         .await;
     }
 
-    /// A token of the user with this name, made by the installation.
     pub async fn token_of(&self, username: &'static str) -> String {
         self.run(move |mut tx| {
             async move {
@@ -145,14 +138,12 @@ impl World {
         .await
     }
 
-    /// A project of `acme`, made by the owner: its id.
     pub async fn project(&self, name: &str) -> String {
         let made = self.owner.post("organizations/acme/projects", resource("projects", json!({ "name": name }))).await;
         assert_eq!(made.status, 201, "{}", made.text);
         made.body["data"]["id"].as_str().unwrap().to_owned()
     }
 
-    /// Runs work in a writing session.
     pub async fn run<T: Send + 'static>(
         &self,
         work: impl for<'t> Fn(Tx<'t>) -> futures_util::future::LocalBoxFuture<'t, Outcome<T>> + Send + Sync + 'static,
@@ -172,13 +163,12 @@ fn text(token: &signet::secret::Secret) -> String {
     String::from_utf8(token.expose().to_vec()).unwrap()
 }
 
-/// A user with a token, and the external id of the team that is theirs alone.
+/// A client with the user's token, and the external id of the user's own team.
 pub struct Person {
     pub api: Api,
     pub team: String,
 }
 
-/// A client of `/api/v2` with a token.
 #[derive(Clone)]
 pub struct Api {
     http: reqwest::Client,
@@ -192,12 +182,10 @@ impl Api {
         Self { http: crate::support::http_client(), base, token: token.to_owned() }
     }
 
-    /// The same client with another token; an empty one sends none.
     pub fn with_token(&self, token: &str) -> Self {
         Self { token: token.to_owned(), ..self.clone() }
     }
 
-    /// A request with the token, to be changed further.
     pub fn request(&self, method: Method, path: &str) -> reqwest::RequestBuilder {
         let request = self.http.request(method, format!("{}{path}", self.base));
         if self.token.is_empty() { request } else { request.bearer_auth(&self.token) }
@@ -219,23 +207,20 @@ impl Api {
         self.send_text(Method::PATCH, path, body.to_string()).await
     }
 
-    /// A body with the right media type, whatever it is.
     pub async fn send_text(&self, method: Method, path: &str, body: String) -> Answer {
         send(self.request(method, path).header("Content-Type", "application/vnd.api+json").body(body)).await
     }
 }
 
-/// A document with one resource.
 pub fn resource(kind: &str, attributes: Value) -> Value {
     json!({ "data": { "type": kind, "attributes": attributes } })
 }
 
-/// The value of an attribute of the answer's resource.
 pub fn attribute<'a>(answer: &'a Answer, name: &str) -> &'a Value {
     &answer.body["data"]["attributes"][name]
 }
 
-/// That an answer refuses with a status, and each fault with its place and the begin of its detail.
+/// Asserts a status and, for each error, its source and the start of its detail.
 #[track_caller]
 pub fn assert_refused(answer: &Answer, status: u16, faults: &[(&str, &str)]) {
     assert_eq!(answer.status, status, "{}", answer.text);

@@ -1,4 +1,4 @@
-//! What a body may hold: how much of it is read, and how much is told of what is wrong with it.
+//! Limits of bodies: how much is parsed, and how many errors are reported.
 
 use std::time::{Duration, Instant};
 
@@ -67,7 +67,6 @@ async fn setting(world: &World) -> Setting {
 }
 
 impl Setting {
-    /// A pattern with the resources of this setting in it.
     fn path(&self, pattern: &str) -> String {
         let segment = |segment: &str| match segment {
             ":organization_name" => "acme".to_owned(),
@@ -85,7 +84,7 @@ impl Setting {
     }
 }
 
-/// A document whose `data` is an array of that many numbers.
+/// A document whose `data` is an array of `many` numbers.
 fn numbers(many: usize) -> String {
     format!("{{\"data\":[{}0]}}", "0,".repeat(many - 1))
 }
@@ -105,7 +104,7 @@ async fn a_body_of_too_many_values_is_refused_while_it_is_parsed(world: World) {
         asked += 1;
     }
     assert!(asked > 25, "{asked}");
-    // Whatever it is that there is too much of, and as much as a body takes.
+    // Every kind of excess, up to the maximum body size.
     let path = setting.path("projects/:project_id/relationships/workspaces");
     let members = (0..12_000).map(|n| format!("\"{n}\":0")).collect::<Vec<_>>().join(",");
     let lists = format!("{{\"data\":[{}0]}}", format!("{},", json!(vec![0; 900])).repeat(12));
@@ -174,7 +173,7 @@ async fn who_may_not_act_hears_so_before_the_body_is_judged(world: World) {
     world.app.stop().await;
 }
 
-/// Elements that are wrong each, so that walking them shows.
+/// Elements that are all invalid, so that a walk over them shows.
 fn sevens(many: usize) -> Value {
     vec![7; many].into()
 }

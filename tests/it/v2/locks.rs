@@ -22,7 +22,7 @@ async fn workspace(world: &World) -> String {
     made.body["data"]["id"].as_str().unwrap().to_owned()
 }
 
-/// An action as known clients send it: with a media type and without a body.
+/// Sends an action like known clients: with a content type and without a body.
 async fn act(api: &Api, id: &str, action: &str) -> Answer {
     api.send_text(Method::POST, &format!("workspaces/{id}/actions/{action}"), String::new()).await
 }

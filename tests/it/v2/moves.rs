@@ -15,7 +15,6 @@ on_both_stores!(
     many_workspaces_leave_many_projects_at_once,
 );
 
-/// A workspace of a project, by the rows that the API would make: its id.
 pub async fn workspace(world: &World, project: &str, name: &str) -> String {
     let (ext_id, project, name) = (id::new("ws"), project.to_owned(), name.to_owned());
     let made = ext_id.clone();
@@ -41,7 +40,7 @@ pub async fn workspace(world: &World, project: &str, name: &str) -> String {
     made
 }
 
-/// The id of the project that a workspace is in, and when it was changed last.
+/// The id of a workspace's project, and when the workspace was last changed.
 pub async fn place(world: &World, workspace: &str) -> (String, i64) {
     let workspace = workspace.to_owned();
     world
@@ -57,17 +56,15 @@ pub async fn place(world: &World, workspace: &str) -> (String, i64) {
         .await
 }
 
-/// The body of a move.
 pub fn these(ids: &[&str]) -> Value {
     json!({ "data": ids.iter().map(|id| json!({ "type": "workspaces", "id": id })).collect::<Vec<_>>() })
 }
 
-/// Moves workspaces into a project.
 pub async fn move_into(api: &Api, project: &str, ids: &[&str]) -> Answer {
     api.post(&format!("projects/{project}/relationships/workspaces"), these(ids)).await
 }
 
-/// How many workspaces a project has, as it says itself and as its rows are.
+/// The number of a project's workspaces; asserts that its counter equals its rows.
 pub async fn count(world: &World, project: &str) -> i64 {
     let shown = world.owner.get(&format!("projects/{project}")).await;
     let project = project.to_owned();
@@ -142,7 +139,6 @@ async fn vectors_81_to_85_who_may_move_what(world: World) {
     world.app.stop().await;
 }
 
-/// A workspace of another organization.
 async fn foreign_workspace(world: &World) -> String {
     let project: String = world
         .run(|mut tx| {
@@ -196,7 +192,7 @@ async fn many_workspaces_leave_many_projects_at_once(world: World) {
         let project = world.project(&format!("Source {n}")).await;
         for k in 0..=holds {
             let made = workspace(&world, &project, &format!("w-{n}-{k}")).await;
-            // The first one of each stays.
+            // The first workspace of each project stays.
             if k > 0 {
                 all.push(made);
             }

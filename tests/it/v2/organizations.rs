@@ -55,7 +55,7 @@ async fn teams_of_other_organizations_are_not_read(world: World) {
                 let team = "INSERT INTO teams (ext_id, org_id, name, name_lc, user_count) VALUES ($1, $2, $3, $3, 1)";
                 tx.execute(team, &[id::new("team").into(), org.into(), format!("t{n}").into()]).await?;
             }
-            // As a program does that does not know of the organization there.
+            // Like an older program version, which does not set `org_id`.
             let places = "INSERT INTO team_memberships (team_id, user_id) SELECT id, $1 FROM teams
                 WHERE org_id = $2 AND is_owners = FALSE";
             tx.execute(places, &[user.into(), org.into()]).await?;
@@ -75,7 +75,7 @@ async fn teams_of_other_organizations_are_not_read(world: World) {
         }
         .boxed_local()
     });
-    // The organization and the teams in it.
+    // Rows read: the organization and its teams, of which there are 1 and 301.
     assert_eq!(run.await, (0, vec![2, 302]));
     let teams = world.owner.get(&format!("{ACME}/organization-memberships")).await;
     assert_eq!(teams.body["data"][0]["relationships"]["teams"]["data"].as_array().map(Vec::len), Some(1));
@@ -307,7 +307,7 @@ async fn deleted_with_everything_in_it(world: World) {
     world
         .run(|mut tx| {
             async move {
-                // More than one step takes on, of either.
+                // More rows of both kinds than one transaction deletes.
                 let sql = "INSERT INTO workspaces (ext_id, org_id, project_id, name, name_lc, created_at, updated_at)
                     WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 250)
                     SELECT 'ws-' || n, p.org_id, p.id, 'w' || n, 'w' || n, p.created_at, p.created_at
@@ -338,7 +338,7 @@ async fn deleted_with_everything_in_it(world: World) {
     }
     let deleted = owner.delete(ACME).await;
     assert_eq!((deleted.status, &deleted.text[..]), (204, ""), "{}", deleted.text);
-    // At once, and its name is free; what it had goes after that.
+    // Effective immediately, and the name is free; the contents are removed later.
     for path in gone {
         assert_eq!(owner.get(path).await.status, 404, "{path}");
         assert_eq!(owner.delete(path).await.status, 404, "{path}");

@@ -1,5 +1,5 @@
-//! PostgreSQL ends at once and comes back while clients make, fill, empty and delete projects: they hear
-//! 503 meanwhile, and nothing is half-done afterwards.
+//! PostgreSQL crashes and restarts while clients create, fill, empty and delete projects: requests get a 503, and no
+//! change is incomplete afterwards.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -15,19 +15,18 @@ use crate::support::{Answer, App};
 
 const CLIENTS: usize = 8;
 
-/// What the clients were told, all of them together.
 #[derive(Default)]
 struct Told {
     over: Cell<bool>,
     successes: Cell<u32>,
     outages: Cell<u32>,
-    /// Names of projects that stand: made, and not asked to be deleted.
+    /// Names of projects that were created and not deleted.
     standing: RefCell<BTreeSet<String>>,
 }
 
 impl Told {
-    /// Whether an answer is a success. Everything else must be an outage, or follow from a write whose end
-    /// was not known.
+    /// Records a response and returns `true` for a success. Anything else must be an outage, or follow from a write
+    /// with an unknown outcome.
     fn heard(&self, answer: &Answer) -> bool {
         match answer.status {
             200..300 => self.successes.set(self.successes.get() + 1),
@@ -43,7 +42,7 @@ impl Told {
     }
 }
 
-/// Makes a project with a workspace, moves that to the client's first project, deletes every other project.
+/// Creates projects with a workspace, moves each workspace to the first project, and deletes the other projects.
 async fn client(api: Api, number: usize, told: Rc<Told>) {
     let mut home = None;
     for round in 0.. {

@@ -1,4 +1,4 @@
-//! People as they are seen, the tokens of all teams, and tags by their relationships.
+//! Users, the tokens of all teams, and the relationships of tags.
 
 use serde_json::{Value, json};
 use signet::projects::rights::{Flag, OrganizationRights, ProjectRights};
@@ -163,7 +163,7 @@ async fn tokens_of_all_teams_are_listed(world: World) {
         assert_eq!(ids(&manager.api.get(&format!("{path}?{query}")).await).len(), expected, "{query}");
     }
     assert_eq!(manager.api.get(&format!("{path}?filter[expiry_status]=soon")).await.status, 400);
-    // All that are named are revoked, or none.
+    // Either all named tokens are revoked or none.
     let revoke = async |api: &Api, ids: &[&str]| {
         let named: Vec<_> = ids.iter().map(|id| json!({ "type": "authentication-tokens", "id": id })).collect();
         api.send_text(reqwest::Method::DELETE, path, json!({ "data": named }).to_string()).await.status
@@ -262,10 +262,10 @@ async fn flat_tags_are_listed(world: World) {
     ] {
         assert_eq!(ids(&owner.get(&format!("organizations/acme/tags?{query}")).await), expected, "{query}");
     }
-    // Only of workspaces that are seen.
+    // Only tags of visible workspaces.
     let mia = world.member("mia", NONE).await;
     assert!(ids(&mia.api.get("organizations/acme/tags").await).is_empty());
-    // The tags of a workspace that is not seen leave nothing out.
+    // Excluding an invisible workspace has no effect.
     let project = world.project("Shown").await;
     let mut own = resource("workspaces", json!({ "name": "own" }));
     own["data"]["relationships"] = json!({ "project": { "data": { "type": "projects", "id": project } } });

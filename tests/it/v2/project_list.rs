@@ -1,4 +1,4 @@
-//! Lists of projects: who sees what, filters, orders, pages.
+//! Lists of projects: visibility, filters, sorting, pages.
 
 use serde_json::{Value, json};
 use signet::projects::rights::{Flag, OrganizationRights, ProjectRights};
@@ -19,7 +19,7 @@ on_both_stores!(
 
 const PATH: &str = "organizations/acme/projects";
 
-/// `acme` with `P1`, which holds a workspace, and `P2`.
+/// `acme` with `P1`, which has a workspace, and `P2`.
 struct Two {
     world: World,
     one: String,
@@ -187,7 +187,7 @@ async fn vectors_68_and_69_links(world: World) {
     two.world.app.stop().await;
 }
 
-/// Many projects by rows, in an order of their own by name.
+/// Inserts many projects whose order by name differs from their order of creation.
 async fn many(world: &World, count: i64) {
     world
         .run(move |mut tx| {
@@ -207,7 +207,7 @@ async fn many(world: &World, count: i64) {
         .await;
 }
 
-/// Every id of a list, page by page.
+/// All ids of a list, read in pages.
 async fn walk(api: &Api, query: &str, size: i64) -> Vec<String> {
     let mut ids = Vec::new();
     for number in 1.. {
@@ -227,7 +227,7 @@ async fn vectors_70_many_projects_are_walked_in_every_order(world: World) {
         let ids = walk(owner, query, 100).await;
         let once: std::collections::BTreeSet<_> = ids.iter().collect();
         assert_eq!((ids.len(), once.len()), if query == "q=many" { (1249, 1249) } else { (1250, 1250) }, "{query}");
-        // The last pages of 7 are read from the far end: they are those of 100.
+        // The last pages are read backwards; they equal those of the larger page size.
         let total = ids.len() as i64;
         for number in [1, 144, (total + 6) / 7 - 1, (total + 6) / 7] {
             let page = list(owner, &format!("{query}&page[size]=7&page[number]={number}")).await;
@@ -246,7 +246,7 @@ async fn vectors_70_many_projects_are_walked_in_every_order(world: World) {
     world.app.stop().await;
 }
 
-/// Grants a team a level on every second of the projects made by [`many`].
+/// Grants a team access to every second project of [`many`].
 async fn grant_half(world: &World, team: &str, bits: i64) {
     let team = team.to_owned();
     world
@@ -284,7 +284,7 @@ async fn vectors_108_109_and_callers_with_many_grants(world: World) {
     assert_eq!(names(&all_seeing.api, "filter[permissions][update]").await, ["Granted"]);
     assert_eq!(counts(&list(&all_seeing.api, "filter[permissions][update]").await), (2, 1));
 
-    // As many grants as are read one by one, and more.
+    // As many grants as are checked one by one, and more.
     many(&world, 20_010).await;
     let reads = ProjectRights::READ.bits();
     let updates = reads | ProjectRights::UPDATE.bits();
@@ -307,7 +307,6 @@ async fn vectors_108_109_and_callers_with_many_grants(world: World) {
     world.app.stop().await;
 }
 
-/// Puts a user into one more team.
 async fn join(world: &World, team: &str, username: &'static str) {
     let team = team.to_owned();
     world

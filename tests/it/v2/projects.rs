@@ -190,7 +190,7 @@ async fn vectors_73_to_78_deleting(world: World) {
     let kept = workspace(&world, &full, "w1").await;
     assert_refused(&world.owner.delete(&path).await, 422, &[("", "the project holds workspaces (1)")]);
     assert_eq!(place(&world, &kept).await.0, full);
-    // The project is theirs to delete, and what it holds is not.
+    // The caller may delete the project, but not its contents.
     let deleter = world.member("dora", OrganizationRights::NONE).await;
     world.grant(&deleter.team, &full, ProjectRights::READ | ProjectRights::DESTROY).await;
     let forced = deleter.api.delete(&path).await;
@@ -235,7 +235,6 @@ async fn vectors_73_to_78_deleting(world: World) {
     world.app.stop().await;
 }
 
-/// An agent pool of `acme` by its row: its id.
 async fn pool(world: &World) -> String {
     world
         .run(|mut tx| {

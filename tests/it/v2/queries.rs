@@ -1,4 +1,4 @@
-//! What a query may hold: lists of values, patterns, names.
+//! Limits and syntax of queries: lists of values, patterns, names.
 
 use futures_util::FutureExt as _;
 use serde_json::json;
@@ -22,7 +22,6 @@ const WORKSPACES: &str = "organizations/acme/workspaces";
 const TEAMS: &str = "organizations/acme/teams";
 const PEOPLE: &str = "organizations/acme/organization-memberships";
 
-/// That many terms of `filter[tagged]`.
 fn tagged(terms: usize) -> String {
     (0..terms)
         .map(|n| format!("filter[tagged][{n}][key]=k{n}&filter[tagged][{n}][value]=v"))
@@ -94,7 +93,6 @@ async fn a_long_name_in_a_query_is_not_quoted_whole(world: World) {
     world.app.stop().await;
 }
 
-/// Names of workspaces that a query finds.
 async fn found(world: &World, query: &str) -> Vec<String> {
     let list = world.owner.get(&format!("{WORKSPACES}?{query}")).await;
     let data = list.body["data"].as_array().unwrap_or_else(|| panic!("{}", list.text));

@@ -1,5 +1,4 @@
-//! What happens at the same time: on PostgreSQL each request has a connection of its own, and on both
-//! stores the answers are those of one request after the other.
+//! Concurrent requests. On PostgreSQL each has its own connection; the responses are as in a serial order.
 
 use std::sync::Arc;
 
@@ -24,7 +23,7 @@ on_both_stores!(
     two_organizations_invite_the_same_stranger,
 );
 
-/// Rounds of a race, fewer where there is one writer anyway.
+/// Rounds of a race; fewer on the embedded store, which has only one writer.
 fn rounds(world: &World) -> usize {
     if world.app.is_postgres() { 200 } else { 20 }
 }
@@ -38,7 +37,7 @@ async fn vector_94_a_move_into_a_project_that_is_being_deleted(world: World) {
         let path = format!("projects/{target}");
         let ids = [moved.as_str()];
         let (moving, deleting) = (move_into(&world.owner, &target, &ids), world.owner.delete(&path));
-        // Either may be a little ahead.
+        // Both orders.
         let (moving, deleting) = if round % 2 == 0 {
             tokio::join!(moving, deleting)
         } else {
@@ -142,8 +141,7 @@ async fn two_organizations_invite_the_same_stranger(world: World) {
     world.app.stop().await;
 }
 
-/// Other organizations change who is in their teams at the same time: what they lock of a person is what a new place in
-/// a team needs of it, and no more.
+/// Other organizations concurrently lock the same users. A new team member needs only a compatible lock.
 #[actix_web::test]
 async fn people_who_come_into_a_team_are_not_locked_for_other_organizations() {
     let world = World::start(Store::Postgres).await;
@@ -171,7 +169,7 @@ async fn people_who_come_into_a_team_are_not_locked_for_other_organizations() {
     world.app.stop().await;
 }
 
-/// Deletes what a text deletes when a request that it is asked beside waits for it, and not before.
+/// Runs a deletion in a transaction that commits once `request` waits for it.
 async fn while_deleting(world: &World, deletion: &str, request: impl Future<Output = Answer>) -> Answer {
     let database = world.app.database();
     let (holder, deletion) = (Arc::clone(database), deletion.to_owned());
@@ -195,7 +193,7 @@ async fn while_deleting(world: &World, deletion: &str, request: impl Future<Outp
     answer
 }
 
-/// As on the embedded store, where one of the two comes first.
+/// The result is the same as on the embedded store, where one of the two comes first.
 #[actix_web::test]
 async fn what_is_deleted_while_a_request_names_it_is_not_there() {
     let world = World::start(Store::Postgres).await;
@@ -205,7 +203,7 @@ async fn what_is_deleted_while_a_request_names_it_is_not_there() {
     let bound = json!({ "data": [{ "type": "tag-bindings", "attributes": { "key": "k", "value": "v" } }] });
     let olga = json!({ "data": [{ "type": "users", "id": "olga" }] });
     let team = |scene: &Scene| {
-        // A deletion of a team begins with its organization.
+        // Deleting a team locks its organization first.
         format!("SELECT FROM organizations FOR UPDATE; DELETE FROM teams WHERE ext_id = '{}'", scene.team)
     };
     let workspace = |scene: &Scene| format!("DELETE FROM workspaces WHERE ext_id = '{}'", scene.workspace);
@@ -288,7 +286,7 @@ async fn what_waits_or_looks_for_too_long_is_503_with_a_clear_text() {
          WHERE datname = current_database() AND query LIKE 'BEGIN; LOCK%'",
     );
     assert!(held.join().is_err(), "its connection was ended");
-    // A list that looks at everything, slowly.
+    // A slow list of all projects.
     database.psql(
         "ALTER TABLE projects RENAME TO kept;
          CREATE VIEW projects AS SELECT * FROM kept WHERE pg_sleep(10) IS NOT NULL",

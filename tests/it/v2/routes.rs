@@ -1,7 +1,6 @@
-//! Every route of the projects API, asked without a token, with one that lacks the right, and with one that has it
-//! and no other.
+//! Every route of the projects API, called without a token, with a token that lacks the right, and with only the right.
 //!
-//! What a route needs stands in [`ROWS`]; a new route without a row fails.
+//! [`ROWS`] has the needs of each route; a new route without a row fails.
 
 use std::collections::BTreeSet;
 
@@ -16,22 +15,15 @@ use crate::support::{Answer, send};
 
 on_both_stores!(every_route_answers_whoever_has_its_one_right_and_nobody_without);
 
-/// What a route needs.
 #[derive(Clone, Copy)]
 enum Needs {
-    /// Nothing, not even a token.
     Nothing,
-    /// A token of any user; what others have is not there for them.
     Token,
-    /// A place in the organization.
     Member,
-    /// A flag of the organization, which some others imply.
+    /// An organization flag; flags in the list imply it.
     Of(Flag, &'static [Flag]),
-    /// Rights on the project.
     On(ProjectRights),
-    /// To own the organization.
     Owner,
-    /// That it is about the caller.
     Own,
 }
 
@@ -43,7 +35,6 @@ const TEAMS: Needs = Of(Flag::ManageTeams, &[]);
 const PEOPLE: Needs = Of(Flag::ManageMembership, &[]);
 const POOLS: Needs = Of(Flag::ManageAgentPools, &[]);
 
-/// What each route needs, by its name.
 const ROWS: &[(&str, Needs)] = &[
     ("ping", Nothing),
     ("account_show", Token),
@@ -85,7 +76,7 @@ const ROWS: &[(&str, Needs)] = &[
     ("team_token_create", TEAMS),
     ("team_token_list", TEAMS),
     ("user_token_create", Own),
-    // Of somebody else the list is empty.
+    // The list of another user is empty.
     ("user_token_list", Token),
     ("token_show", Own),
     ("token_delete", Own),
@@ -106,7 +97,7 @@ const ROWS: &[(&str, Needs)] = &[
     ("project_tags", On(ProjectRights::READ)),
     ("project_tags_merge", On(ProjectRights::UPDATE)),
     ("project_tags_effective", On(ProjectRights::READ)),
-    // In which project says the body.
+    // The body names the project.
     ("workspace_create", Member),
     ("workspace_list", Member),
     ("workspace_show", READS_ALL),
@@ -137,11 +128,10 @@ const ROWS: &[(&str, Needs)] = &[
     ("team_workspace_show", WORKSPACES),
     ("team_workspace_update", WORKSPACES),
     ("team_workspace_delete", WORKSPACES),
-    // Behind all others: nothing is left of it.
+    // Last, because it deletes everything.
     ("organization_delete", Owner),
 ];
 
-/// Routes whose best answer is that there is nothing.
 const NOTHING_THERE: [&str; 2] = ["workspace_state", "workspace_run_refuse"];
 
 #[test]
@@ -159,7 +149,7 @@ fn row(name: &str) -> Option<&'static (&'static str, Needs)> {
     ROWS.iter().find(|(known, _)| *known == name)
 }
 
-/// Resources of each kind, made for one route.
+/// Resources of each kind for one route.
 pub struct Scene {
     pub number: usize,
     pub project: String,
@@ -191,7 +181,7 @@ impl Scene {
         let stray = made(&acme("workspaces"), stray).await;
         let named = |name: String| resource("teams", json!({ "name": name, "visibility": "organization" }));
         let team = made(&acme("teams"), named(format!("t{number}"))).await;
-        // Another one: who adds people to a team gives away what it may do.
+        // Another team: adding people to a team also gives them its rights.
         let granted = made(&acme("teams"), named(format!("g{number}"))).await;
         let pool = made(&acme("agent-pools"), resource("agent-pools", json!({ "name": format!("p{number}") }))).await;
         let access = made("team-projects", access_of(&granted, &project)).await;
@@ -204,7 +194,7 @@ impl Scene {
         Self { number, project, workspace, stray, team, pool, access, workspace_access, membership, team_token }
     }
 
-    /// The path of a route, for a caller with this id and a token with that one.
+    /// The path of a route for a caller with this user id and token id.
     pub fn path(&self, route: &Route, user: &str, token: &str) -> String {
         let segment = |segment: &str| match segment {
             ":organization_name" => "acme".to_owned(),
@@ -231,7 +221,6 @@ impl Scene {
         }
     }
 
-    /// The body that names the team's token.
     pub fn team_tokens(&self) -> Value {
         json!({ "data": [{ "type": "authentication-tokens", "id": self.team_token }] })
     }
@@ -271,12 +260,11 @@ pub fn access_of(team: &str, project: &str) -> Value {
     body
 }
 
-/// A member with a name of their own.
 async fn member(world: &World, name: String, rights: OrganizationRights) -> Person {
     world.member(Box::leak(name.into_boxed_str()), rights).await
 }
 
-/// Whoever has what is needed and no more, and whoever has all the rest.
+/// A caller with only the required right, and a caller with all rights except it.
 async fn callers(world: &World, scene: &Scene, needs: Needs) -> (Api, Option<Api>) {
     let name = |who: &str| format!("{who}{}", scene.number);
     let none = OrganizationRights::NONE;
@@ -335,7 +323,7 @@ async fn every_route_answers_whoever_has_its_one_right_and_nobody_without(world:
             }
         }
         if *name == "project_delete" {
-            // What it holds is not theirs to delete.
+            // The right does not include deleting the project's workspaces.
             assert_eq!(world.owner.delete(&format!("workspaces/{}", scene.workspace)).await.status, 204);
         }
         let answer = scene.ask(&holder, route, &user, &token).await;

@@ -1,4 +1,4 @@
-//! Secret teams: to members who do not know of one, nothing that names it is shown, whatever they may manage.
+//! Secret teams: members who do not know a secret team see nothing that names it, even if they manage other teams.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -46,7 +46,7 @@ async fn access_of_secret_teams_is_hidden(world: World) {
     let total = async |api: &Api| api.get(&list).await.body["meta"]["pagination"]["total-count"].clone();
     let path = format!("team-projects/{hidden}");
     let change = resource("team-projects", json!({ "access": "write" }));
-    // The teams of the three people are secret, too: each knows their own.
+    // The teams of these three people are secret, too; each person sees their own.
     for (api, count) in [(&admin.api, 2), (&manager.api, 1)] {
         assert_eq!(total(api).await, count);
         let all = api.get(&format!("team-projects?filter[project][id]={project}")).await;
@@ -107,7 +107,7 @@ async fn locks_and_tokens_do_not_name_secret_teams(world: World) {
     assert!(!refused.text.contains(&locker.team), "{}", refused.text);
     assert!(act(owner, "unlock").await.text.contains(&locker.team));
 
-    // A token of a team that was made by the token of a secret one.
+    // A team token that was created with the token of a secret team.
     let teams = NONE.with(Flag::ManageTeams, true).with(Flag::ManageMembership, true);
     let (maker, manager) = (world.member("maya", teams).await, world.member("max", teams).await);
     let open = team(owner, "open", "organization").await;

@@ -53,7 +53,7 @@ async fn workspace_answer(world: &World, name: &str, relationships: Value) -> An
     world.owner.post(PATH, body).await
 }
 
-/// Paths of a project and a workspace in it: both have tags by the same rules.
+/// Paths of a project and of a workspace in it; the same rules apply to their tags.
 async fn holders(world: &World) -> [(String, &'static str); 2] {
     let project = world.project("Tagged").await;
     let made =
@@ -234,7 +234,7 @@ async fn flat_tags_are_taken_away(world: World) {
         { "type": "tags", "id": "", "attributes": { "name": "d" } }] });
     assert_eq!(remove(owner, &path, by_id).await.status, 204);
     assert_eq!(names(&path).await, json!(["e"]));
-    // What is not there, is elsewhere, or is no flat tag, is no error and stays.
+    // Tags that are missing, belong to another workspace or have a value are ignored without an error.
     let elsewhere = owner.get(&format!("workspaces/{}/tag-bindings", other.body["data"]["id"].as_str().unwrap())).await;
     let absent = json!({ "data": [{ "type": "tags", "id": "tag-WLSoMYfz3LUu9Rtz" },
         { "type": "tags", "id": elsewhere.body["data"][0]["id"] }, { "type": "tags", "id": id("paired") },
@@ -252,7 +252,7 @@ async fn flat_tags_are_taken_away(world: World) {
     let reader = world.member("rita", OrganizationRights::NONE.with(Flag::ReadWorkspaces, true)).await;
     assert_eq!(remove(&reader.api, &path, flat(&["e"])).await.status, 404);
     assert_eq!(names(&path).await, json!(["e"]));
-    // Whoever may add them may take them away, and nobody else.
+    // Removing tags needs the same right as adding them.
     let tagger = world.member("tara", OrganizationRights::NONE.with(Flag::ManageWorkspaces, true)).await;
     assert_eq!(remove(&tagger.api, &path, flat(&["e"])).await.status, 204);
     assert_eq!(names(&path).await, json!([]));
@@ -264,7 +264,7 @@ async fn flat_tags_are_taken_away_at_once(world: World) {
     let all: Vec<&str> = tags.iter().map(String::as_str).collect();
     let made = workspace(&world, "busy", json!({ "tags": flat(&all) })).await;
     let path = format!("workspaces/{}", made.body["data"]["id"].as_str().unwrap());
-    // Each of them twice, in either order.
+    // Each tag twice, in either order.
     let removals = (0..20).map(|n| remove(&world.owner, &path, flat(&[all[n], all[(n + 1) % 20]])));
     let statuses: Vec<u16> =
         futures_util::future::join_all(removals).await.iter().map(|answer| answer.status).collect();

@@ -19,7 +19,6 @@ on_both_stores!(
 
 const PATH: &str = "team-projects";
 
-/// A team's access as a request asks for it.
 fn access(team: &str, project: &str, attributes: Value) -> Value {
     let mut body = resource("team-projects", attributes);
     body["data"]["relationships"] = json!({
@@ -67,7 +66,6 @@ async fn vectors_100_and_101_refusals(world: World) {
     for (team, project) in [("team-x", &project[..]), (&mia.team, "prj-x")] {
         assert_eq!(owner.post(PATH, access(team, project, json!({ "access": "read" }))).await.status, 404);
     }
-    // A team of another organization is none here.
     let other = json!({ "name": "other", "email": "a@b.test" });
     owner.post("organizations", resource("organizations", other)).await;
     let foreign = owner.post("organizations/other/teams", resource("teams", json!({ "name": "t" }))).await;
@@ -98,7 +96,7 @@ fn table() -> Vec<(&'static str, &'static str, [Value; 5])> {
     ]
 }
 
-/// That an answer shows a level's values, but for the keys that are named.
+/// Asserts that a response has a level's values, except for the keys in `but`.
 #[track_caller]
 fn assert_level(answer: &Answer, level: usize, but: &[(&str, &str, Value)]) {
     let mut keys = 0;
@@ -232,7 +230,7 @@ async fn who_sees_and_changes_access(world: World) {
     let outsider = world.outsider("xaver").await.api;
     let given = admin.api.post(PATH, access(&admin.team, &project, json!({ "access": "read" }))).await;
     assert_eq!(given.status, 422, "its own team has some");
-    // Teams that the manager of a project does not know of cannot be named.
+    // A project manager cannot name teams that are hidden from them.
     let hidden = admin.api.post(PATH, access(&mia.team, &project, json!({ "access": "read" }))).await;
     assert_eq!(hidden.status, 404);
     let visible = resource("teams", json!({ "visibility": "organization" }));

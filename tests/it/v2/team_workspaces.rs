@@ -25,7 +25,6 @@ const PATH: &str = "team-workspaces";
 const WORKSPACES: &str = "organizations/acme/workspaces";
 const NONE: OrganizationRights = OrganizationRights::NONE;
 
-/// A workspace of `acme`, in a project or in the default one: its id.
 async fn workspace(world: &World, name: &str, project: Option<&str>) -> String {
     let mut body = resource("workspaces", json!({ "name": name }));
     if let Some(project) = project {
@@ -94,7 +93,6 @@ async fn refusals_name_what_is_wrong(world: World) {
     for (team, workspace) in [("team-x", &workspace[..]), (&mia.team, "ws-x")] {
         assert_eq!(owner.post(PATH, access_to(team, workspace)).await.status, 404);
     }
-    // A team of another organization is none here.
     let other = json!({ "name": "other", "email": "a@b.test" });
     owner.post("organizations", resource("organizations", other)).await;
     let foreign = owner.post("organizations/other/teams", resource("teams", json!({ "name": "t" }))).await;
@@ -172,12 +170,11 @@ async fn access_to_one_workspace_shows_it_and_no_other(world: World) {
     for query in ["", "?search[name]=o", &format!("?filter[project][id]={project}"), "?page[number]=1"] {
         assert_eq!(names(&mia.api.get(&format!("{WORKSPACES}{query}")).await), ["one"], "{query}");
     }
-    // The project is not theirs to see, nor what else is in it.
+    // Neither the project nor its other workspaces are visible.
     assert_eq!(mia.api.get(&format!("projects/{project}")).await.status, 404);
     let included = mia.api.get(&format!("workspaces/{one}?include=project")).await;
     assert_eq!((included.status, &included.body["included"]), (200, &json!([])), "{}", included.text);
     assert_eq!(names(&mia.api.get("organizations/acme/projects").await), Vec::<String>::new());
-    // It moves, and the access stays.
     let spare = world.project("Spare").await;
     let moved = json!({ "data": [{ "type": "workspaces", "id": one }] });
     assert_eq!(owner.post(&format!("projects/{spare}/relationships/workspaces"), moved).await.status, 204);
@@ -226,7 +223,6 @@ async fn lists_of_workspaces_join_projects_and_access(world: World) {
     let page = mia.api.get(&format!("{WORKSPACES}?page[size]=1&page[number]=2")).await;
     assert_eq!(page.body["data"][0]["attributes"]["name"], "b");
     assert_eq!(page.body["meta"]["pagination"]["total-count"], 3);
-    // One by both ways is there once.
     let a = world.owner.get(&format!("{WORKSPACES}/a")).await.body["data"]["id"].as_str().unwrap().to_owned();
     given(&world, &mia.team, &a, json!({ "access": "admin" })).await;
     assert_eq!(names(&mia.api.get(WORKSPACES).await), ["a", "b", "d"]);
@@ -241,7 +237,7 @@ async fn who_sees_and_changes_access(world: World) {
     let path = given(&world, &mia.team, &workspace, json!({ "access": "read" })).await;
     let list = format!("{PATH}?filter[workspace][id]={workspace}");
     let count = async |api: &Api| api.get(&list).await.body["meta"]["pagination"]["total-count"].clone();
-    // The teams of people are secret: an administrator of the workspace does not know of Mia's.
+    // The people's teams are secret, so the workspace's administrator does not see Mia's.
     assert_eq!((count(owner).await, count(&adam.api).await, count(&mia.api).await), (json!(2), json!(1), json!(1)));
     assert_eq!(adam.api.get(&path).await.status, 404);
     let visible = resource("teams", json!({ "visibility": "organization" }));
@@ -271,7 +267,7 @@ async fn nobody_gives_more_than_they_have(world: World) {
     let workspace = workspace(&world, "w", Some(&project)).await;
     let team = resource("teams", json!({ "name": "target", "visibility": "organization" }));
     let target = owner.post("organizations/acme/teams", team).await.body["data"]["id"].as_str().unwrap().to_owned();
-    // Whoever maintains the project administers its workspaces, and overrides no policies.
+    // `maintain` on the project includes administration of its workspaces, but not policy overrides.
     let mara = world.member("mara", NONE).await;
     let mut maintain = resource("team-projects", json!({ "access": "maintain" }));
     maintain["data"]["relationships"] = json!({
@@ -283,7 +279,7 @@ async fn nobody_gives_more_than_they_have(world: World) {
     let refused = give(&mara.api, &target, &workspace, json!({ "access": "admin" })).await;
     assert_refused(&refused, 403, &[("", beyond)]);
     assert_eq!(give(&mara.api, &target, &workspace, json!({ "access": "write" })).await.status, 201);
-    // A manager of teams, or of their people, does not become an administrator of the workspace by a team.
+    // Managers of teams or memberships do not become workspace administrators through a team.
     let manager = world.member("tom", NONE.with(Flag::ManageTeams, true)).await;
     let people = world.member("pia", NONE.with(Flag::ManageMembership, true)).await;
     let token = format!("teams/{target}/authentication-token");
@@ -323,7 +319,7 @@ async fn access_ends_with_its_team_and_its_workspace(world: World) {
     assert_eq!((owner.get(&path).await.status, rows().await), (404, 1));
     assert_eq!(owner.delete(&format!("teams/{}", mia.team)).await.status, 204);
     assert_eq!(rows().await, 0);
-    // A team with more of it than one request removes is gone at once, too.
+    // More rows than one transaction deletes: effective immediately, too.
     let otto = world.member("otto", NONE).await;
     let team = otto.team.clone();
     world

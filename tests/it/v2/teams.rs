@@ -42,7 +42,6 @@ fn id(answer: &Answer) -> &str {
     answer.body["data"]["id"].as_str().unwrap_or_else(|| panic!("{}", answer.text))
 }
 
-/// A body that names resources.
 fn these(kind: &str, ids: &[&str]) -> Value {
     json!({ "data": ids.iter().map(|id| json!({ "type": kind, "id": id })).collect::<Vec<_>>() })
 }
@@ -71,7 +70,7 @@ async fn vector_99_the_owners_team_stays(world: World) {
         assert_refused(&owner.patch(&path, resource("teams", change)).await, 409, &[("", "the owners team keeps")]);
     }
     assert_eq!(owner.patch(&path, resource("teams", json!({ "visibility": "organization" }))).await.status, 200);
-    // With another owner the first one may go; not both.
+    // One of two owners may leave, but not both.
     world.member("mia", OrganizationRights::NONE).await;
     assert_eq!(owner.post(&users, these("users", &["mia"])).await.status, 204);
     let both = delete_with(owner, &users, these("users", &["mia", "olga"])).await;
@@ -233,7 +232,7 @@ async fn secret_teams_are_hidden(world: World) {
     for (api, status) in [(&mia, 404), (&eva, 200), (&outsider, 404)] {
         assert_eq!(api.get(&path).await.status, status);
     }
-    // What a membership shows of teams follows.
+    // The teams shown in a membership follow the same visibility.
     let of_olga = |list: &Answer| list.body["data"][0]["relationships"]["teams"]["data"].as_array().unwrap().len();
     let query = format!("{PEOPLE}?filter[email]=OLGA@acme.test&include=teams");
     let (seen_by_mia, seen_by_eva) = (mia.get(&query).await, eva.get(&query).await);
@@ -266,7 +265,7 @@ async fn what_managers_of_teams_may_do(world: World) {
     assert_eq!(member.patch(&path, resource("teams", json!({}))).await.status, 404);
     assert_eq!(member.post(&users, these("users", &["mia"])).await.status, 404);
     assert_eq!(member.delete(&path).await.status, 404);
-    // The owners team is the owners', even where it is visible.
+    // Only owners manage the owners team, even if it is visible.
     let owners = owners(&world).await;
     world.owner.patch(&owners, resource("teams", json!({ "visibility": "organization" }))).await;
     assert_eq!(manager.get(&owners).await.status, 200);
@@ -279,7 +278,7 @@ async fn what_managers_of_teams_may_do(world: World) {
     assert_refused(&manager.post(PEOPLE, invite).await, 422, &[(place, owners)]);
     let olga = manager.get(&format!("{PEOPLE}?q=olga")).await.body["data"][0]["id"].as_str().unwrap().to_owned();
     assert_eq!(manager.delete(&format!("organization-memberships/{olga}")).await.status, 404, "an owner");
-    // Who may say what teams may do gives no more than they have.
+    // A caller who may set a team's flags can grant only flags of their own.
     let mut flags = vec!["manage-teams", "manage-membership", "manage-organization-access"];
     let gita = world.member("gita", rights(&flags)).await.api;
     assert_refused(
@@ -324,7 +323,7 @@ async fn vectors_126_and_140_memberships(world: World) {
     }
     assert_refused(&invite(json!(1)).await, 422, &[(place, "Email must be a string")]);
     assert_refused(&invite(json!("new@acme.test")).await, 422, &[(place, "Email is already that of a member")]);
-    // A user who has come is a member at once; one who has not stays invited until the first request.
+    // A known user becomes a member immediately; an unknown one stays invited until the first request.
     let known = world.outsider("xaver").await.api;
     assert_eq!(
         known.post("organizations", resource("", json!({ "name": "own", "email": "x@b.test" }))).await.status,
@@ -404,27 +403,27 @@ async fn the_first_request_of_the_invited_makes_them_members(world: World) {
     panic!("still invited");
 }
 
-/// Two owners take each other out at once: one stays, in the team and in the organization.
+/// Two owners remove each other concurrently: one stays, in the team and in the organization.
 async fn owners_who_remove_each_other(world: World) {
     let owner = &world.owner;
     let users = format!("{}/relationships/users", owners(&world).await);
     let mia = world.member("mia", OrganizationRights::NONE).await.api;
     for round in 0..20 {
         let asks = [(owner, "mia"), (&mia, "olga")];
-        // Whoever was left puts the other one back.
+        // The remaining owner adds the other one again.
         for api in [owner, &mia] {
             api.post(&users, these("users", &["olga", "mia"])).await;
         }
         let removed = join_all(asks.map(|(api, name)| delete_with(api, &users, these("users", &[name]))));
         let mut statuses: Vec<_> = removed.await.iter().map(|answer| answer.status).collect();
         statuses.sort_unstable();
-        // The second one is no owner any more, or would empty the team.
+        // The second request comes from a former owner, or would empty the team.
         assert!(matches!(statuses[..], [204, 404 | 409]), "round {round}: {statuses:?}");
     }
     world.app.stop().await;
 }
 
-/// Many requests for one slot at once: all are answered, and one of the tokens stands.
+/// Many concurrent requests for one slot all succeed, and one of their tokens is valid afterwards.
 async fn a_slot_that_many_ask_for_has_one_token(world: World) {
     let owner = &world.owner;
     let team = format!("teams/{}/authentication-token", id(&make(owner, json!({ "name": "builders" })).await));
@@ -444,7 +443,7 @@ async fn a_slot_that_many_ask_for_has_one_token(world: World) {
     world.app.stop().await;
 }
 
-/// A team gets access to projects while it is deleted: whoever is first, counters are true.
+/// A team gets access to projects while it is deleted: the counters are right in either order.
 async fn access_to_a_team_that_is_deleted(world: World) {
     let owner = &world.owner;
     let (one, two) = (world.project("One").await, world.project("Two").await);
@@ -471,7 +470,6 @@ async fn access_to_a_team_that_is_deleted(world: World) {
     world.app.stop().await;
 }
 
-/// Puts as many new people into a team.
 async fn fill(world: &World, team: &str, from: i64, to: i64) {
     let team = team.to_owned();
     world
@@ -509,7 +507,7 @@ async fn many_people_are_shown_beside_the_workers_and_too_many_not_at_all(world:
     assert_eq!((named, shown.body["included"].as_array().unwrap().len()), ([700, 700], 1400));
     let again = owner.get(&format!("{path}?include=users,organization-memberships")).await;
     assert_eq!(again.body, shown.body);
-    // The tag of a change is that of the team alone, whatever is asked for beside it.
+    // The entity tag of a change is that of the team alone, without included resources.
     let tag = owner.request(Method::GET, &path).send().await.unwrap().headers()["etag"].to_str().unwrap().to_owned();
     for (given, status) in [("\"other\"", 412), (&tag[..], 200)] {
         let request = owner.request(Method::PATCH, &format!("{path}?include=users")).header("If-Match", given);

@@ -1,6 +1,5 @@
-//! The real `terraform` against a TLS listener: what it does with a `cloud` block, under tags and under a
-//! name, and the two traps where an answer of 404 would send a user's work to the wrong place or crash
-//! the client.
+//! The real `terraform` against a TLS listener, with a `cloud` block that selects by tags or by name; and two cases
+//! where a 404 would put work into the wrong place or crash the client.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -14,10 +13,8 @@ use super::fixture::{Store, World, resource};
 use crate::process::openssl;
 use crate::support::App;
 
-/// Longest time that one command may take.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Whether there is a `terraform` to ask; says so where there is none.
 fn is_there() -> bool {
     let found = Command::new("terraform").arg("-version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     if found.is_err() {
@@ -26,7 +23,7 @@ fn is_there() -> bool {
     found.is_ok()
 }
 
-/// A world behind TLS, and the folder with its authority.
+/// A world behind TLS, and the folder with its CA.
 struct Site {
     world: World,
     folder: tempfile::TempDir,
@@ -51,7 +48,6 @@ impl Site {
         Self { world: World::of(builder.tls(files)).await, folder }
     }
 
-    /// A working directory with these lines in the block `workspaces`, for the holder of `token`.
     fn directory(&self, token: &str, workspaces: &str) -> Directory {
         let folder = tempfile::tempdir_in(self.folder.path()).unwrap();
         let address = self.world.app.client.url("");
@@ -67,7 +63,7 @@ impl Site {
         Directory { folder, ca: self.folder.path().join("ca.pem") }
     }
 
-    /// A workspace of `acme` with a flat tag or a binding.
+    /// Creates a workspace of `acme` with a flat tag or a tag binding.
     async fn workspace(&self, name: &str, project: &str, tags: Value) {
         let mut body = resource("workspaces", json!({ "name": name }));
         body["data"]["relationships"] = json!({ "project": { "data": { "type": "projects", "id": project } } });
@@ -78,21 +74,19 @@ impl Site {
         assert_eq!(made.status, 201, "{}", made.text);
     }
 
-    /// Names of the workspaces of `acme` that the owner sees.
     async fn workspaces(&self) -> Vec<String> {
         let list = self.world.owner.get("organizations/acme/workspaces?page[size]=100").await;
         let items = list.body["data"].as_array().unwrap().iter();
         items.map(|item| item["attributes"]["name"].as_str().unwrap().to_owned()).collect()
     }
 
-    /// A working directory's command, off the thread that the test runs on.
     async fn terraform(&self, directory: &Directory, env: &[(&str, &str)], arguments: &[&str]) -> Ran {
         let command = directory.command(env, arguments);
         tokio::task::spawn_blocking(move || run(command)).await.unwrap()
     }
 }
 
-/// A working directory, with a home and settings of its own.
+/// A working directory with its own home and settings.
 struct Directory {
     folder: tempfile::TempDir,
     ca: std::path::PathBuf,
@@ -113,7 +107,6 @@ impl Directory {
     }
 }
 
-/// How a command ended.
 #[derive(Debug)]
 struct Ran {
     code: Option<i32>,
@@ -127,11 +120,10 @@ impl Ran {
         self.out
     }
 
-    /// The names that `workspace list` printed.
     #[track_caller]
     fn names(self) -> Vec<String> {
         let out = self.ok();
-        // Two columns come before a name, a star in one of them for the selected workspace.
+        // Names follow two columns; a star in one marks the selected workspace.
         let lines = out.lines().filter(|line| line.starts_with("  ") || line.starts_with("* "));
         lines.map(|line| line[2..].trim().to_owned()).collect()
     }
@@ -160,7 +152,7 @@ fn run(mut command: Command) -> Ran {
 const INIT: &[&str] = &["init", "-input=false", "-no-color"];
 const LIST: &[&str] = &["workspace", "list", "-no-color"];
 
-/// One workspace in `Payments` that matches, one that matches in another project, one that does not.
+/// Two matching workspaces, one of them in `Payments`, and one that does not match.
 async fn under_tags(store: Store, tags: Value, block: &str) {
     let site = Site::start(store).await;
     let owner = &site.world.owner;

@@ -48,7 +48,7 @@ async fn team(world: &World, name: &str) -> String {
     made.body["data"]["id"].as_str().unwrap().to_owned()
 }
 
-/// That a read shows what the create did but for the token itself, and but for when that was used since.
+/// Asserts that a read equals the response of the creation, without the token and its last use.
 #[track_caller]
 fn assert_shows(read: &Value, made: &Answer) {
     let (mut read, mut expected) = (read.clone(), made.body["data"].clone());
@@ -86,7 +86,6 @@ async fn vectors_104_and_111_tokens_of_each_kind(world: World) {
     let nothing = owner.send_text(reqwest::Method::POST, &own_tokens(owner).await, String::new()).await;
     assert_eq!(nothing.status, 201, "{}", nothing.text);
     let newest = owner.get(&own_tokens(owner).await).await;
-    // Newest first.
     assert_shows(&newest.body["data"][0], &nothing);
     world.app.stop().await;
 }
@@ -265,7 +264,7 @@ async fn who_may_manage_tokens(world: World) {
     assert_eq!(owner.patch(&format!("teams/{}", mia.team), resource("teams", off)).await.status, 200);
     assert_eq!(mia.api.post(&path, empty()).await.status, 404, "no more");
     assert_eq!(owner.post(&path, empty()).await.status, 201);
-    // Of somebody else, or of nobody: an empty list, and nothing to make.
+    // Another user's list is empty, and so is a missing user's; nothing can be created there.
     let mias = own_tokens(&mia.api).await;
     let made = mia.api.post(&mias, empty()).await;
     let by_id = format!("authentication-tokens/{}", made.body["data"]["id"].as_str().unwrap());
@@ -280,7 +279,7 @@ async fn who_may_manage_tokens(world: World) {
     world.app.stop().await;
 }
 
-/// Rows as a writer to the database puts or changes them.
+/// Rows that were inserted or changed directly in the database.
 async fn a_token_that_the_api_did_not_store_is_refused(world: World) {
     let mia = world.member("mia", OrganizationRights::NONE).await;
     let made = mia.api.post(&own_tokens(&mia.api).await, empty()).await;
@@ -323,7 +322,7 @@ async fn a_token_that_the_api_did_not_store_is_refused(world: World) {
             assert!(is_taken(&token).await, "{back}");
         }
     }
-    // One of their own making, with the seal of another one or without any.
+    // A forged row with the seal of another row, or without a seal.
     for body in ["NULL", "(SELECT body FROM api_tokens WHERE ext_id = $4)"] {
         let drawn = signet::projects::token::draw();
         let text = String::from_utf8(drawn.text.expose().to_vec()).unwrap();
@@ -348,7 +347,7 @@ async fn a_token_that_the_api_did_not_store_is_refused(world: World) {
     world.app.stop().await;
 }
 
-/// A database writer removes the seals and every fact that the server starts without, and inserts a token.
+/// Removes the seals and all facts that the server starts without, and inserts a token.
 async fn a_token_without_a_seal_is_refused_whatever_a_database_writer_removes(world: World) {
     let drawn = signet::projects::token::draw();
     let forged = String::from_utf8(drawn.text.expose().to_vec()).unwrap();
@@ -371,7 +370,7 @@ async fn a_token_without_a_seal_is_refused_whatever_a_database_writer_removes(wo
     let World { app, owner } = world;
     let app = app.restart().await;
     let owner = Api::new(&app, &owner.token);
-    // What the upkeep does every 30 seconds.
+    // Runs the maintenance of every 30 seconds.
     app.shared().projects.sweep().await.unwrap();
     for api in [owner.with_token(&forged), owner] {
         assert_eq!(api.get("account/details").await.status, 401);
@@ -397,7 +396,6 @@ async fn account_details(world: World) {
     world.app.stop().await;
 }
 
-/// Waits until a document says what it must.
 async fn until(api: &Api, path: &str, is: impl Fn(&Answer) -> bool) -> Answer {
     for _ in 0..500 {
         let answer = api.get(path).await;
@@ -455,7 +453,7 @@ async fn vector_97_a_user_has_one_bucket_for_all_tokens_on_postgres() {
 }
 
 async fn one_bucket(builder: Builder) {
-    // The smallest limit there is: a slow machine goes beyond it too.
+    // The smallest limit, which even a slow machine exceeds.
     let world = World::of(builder.settings(|settings| settings.projects_rate_limit = 4)).await;
     let owner = &world.owner;
     let path = own_tokens(owner).await;
@@ -495,7 +493,6 @@ async fn rate_limit_counts_an_ipv6_64_as_one_caller() {
         let from = format!("2001:db8:0:{network}::{host:x}");
         send(stranger.request(Method::GET, "organizations").header("X-Forwarded-For", from))
     };
-    // Each request comes from another address.
     for round in 0..50 {
         let answers = futures_util::future::join_all((1..=10).map(|n| ask("1", 10 * round + n))).await;
         if answers.iter().any(|answer| answer.status == 429) {
@@ -507,7 +504,7 @@ async fn rate_limit_counts_an_ipv6_64_as_one_caller() {
     panic!("nothing was refused");
 }
 
-/// The first refusal when these ask again and again, all at once.
+/// Sends concurrent requests until one is rejected, and returns that response.
 async fn beyond(apis: &[&Api]) -> Answer {
     for _ in 0..50 {
         let asked = apis.iter().flat_map(|api| (0..10).map(|_| api.get("organizations")));
@@ -519,7 +516,7 @@ async fn beyond(apis: &[&Api]) -> Answer {
     panic!("nothing was refused");
 }
 
-/// The maker is found by an index, among however many organizations.
+/// The creator is found by an index, however many organizations there are.
 async fn whose_maker_is_an_organization_is_told_by_its_name(world: World) {
     let organization = world.owner.post(ORGANIZATION, empty()).await;
     let its = world.owner.with_token(secret(&organization));
@@ -533,7 +530,7 @@ async fn whose_maker_is_an_organization_is_told_by_its_name(world: World) {
                 let sql = format!("SELECT {COLUMNS} WHERE t.id = ANY($1)");
                 let one = || vec![vec![1_i64].into()];
                 if postgres {
-                    // An empty table is read whole, unless that is forbidden.
+                    // PostgreSQL scans an empty table unless sequential scans are disabled.
                     tx.execute("SET LOCAL enable_seqscan = off", &[]).await?;
                     return tx.column(&format!("EXPLAIN {sql}"), &one()).await;
                 }

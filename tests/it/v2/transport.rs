@@ -1,4 +1,4 @@
-//! What holds for every request: tokens, media types, paths, headers.
+//! Rules for every request: tokens, content types, paths, headers.
 
 use reqwest::Method;
 use serde_json::{Value, json};

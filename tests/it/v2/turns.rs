@@ -1,6 +1,6 @@
-//! The store is for everybody: of its sessions, and of the places in front of them, nobody has all.
+//! Fair use of the store: no caller takes all transactions or all slots of the queue.
 //!
-//! On PostgreSQL, where a test can hold up what others ask.
+//! Runs on PostgreSQL, where a test can block other transactions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,6 @@ use crate::cluster::Database;
 const PROJECTS: &str = "organizations/acme/projects";
 const ACCOUNT: &str = "account/details";
 
-/// Nobody reads projects any more until this is dropped.
 struct Held {
     database: Arc<Database>,
     session: Option<std::thread::JoinHandle<()>>,
@@ -26,7 +25,7 @@ impl Held {
         let database = Arc::clone(world.app.database());
         let holder = Arc::clone(&database);
         let hold = "BEGIN; LOCK TABLE projects IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep(60)";
-        // Fails when it is ended.
+        // Fails when its connection is terminated.
         let session = std::thread::spawn(move || drop(std::panic::catch_unwind(|| holder.psql(hold))));
         let held = Self { database, session: Some(session) };
         while held.count("granted AND mode = 'AccessExclusiveLock'") == 0 {
@@ -40,7 +39,6 @@ impl Held {
         self.database.psql(&sql).trim().parse().unwrap()
     }
 
-    /// How many sessions wait for it.
     fn waiting(&self) -> usize {
         self.count("NOT granted")
     }
@@ -56,7 +54,7 @@ impl Drop for Held {
     }
 }
 
-/// Clients of users of the store whose tokens the server has seen.
+/// Authenticates once with each client, so that the server has cached its token.
 async fn seen(apis: Vec<Api>) -> Vec<Api> {
     for api in &apis {
         assert_eq!(api.get(ACCOUNT).await.status, 200);

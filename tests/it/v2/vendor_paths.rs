@@ -1,12 +1,12 @@
-//! The vendor's API document, as far as it is about organizations, people, teams, projects, workspaces, tags, tokens and
-//! agent pools: each of its paths is served, or named here with why it is not.
+//! The vendor's API document, for organizations, people, teams, projects, workspaces, tags, tokens and agent pools:
+//! each path is served, or listed here with a reason.
 
 use std::collections::BTreeSet;
 
 use actix_web::http::Method;
 use signet::http::jsonapi::table::find;
 
-/// Paths and their methods, of the document that go-tfe 2.6 is made from.
+/// Paths and methods in the document for go-tfe 2.6.
 const PATHS: &[(&str, &str)] = &[
     ("account/details", "GET"),
     ("account/password", "PATCH"),
@@ -86,7 +86,7 @@ const PATHS: &[(&str, &str)] = &[
     ("workspaces/{id}/varsets", "GET"),
 ];
 
-/// What is not served: the begin of paths, the methods, and why.
+/// Path prefixes and methods that are not served, with the reason.
 const NOT_SERVED: &[(&str, &str, &str)] = &[
     ("account/password", "PATCH", "users have no passwords"),
     ("agent-pools/{id}/agents", "GET", "no agents join pools"),
@@ -127,7 +127,6 @@ const NOT_SERVED: &[(&str, &str, &str)] = &[
     ("workspaces/{id}/varsets", "GET", "there are no variables"),
 ];
 
-/// Every method of every path.
 fn each<'p>(paths: impl IntoIterator<Item = (&'p str, &'p str)>) -> BTreeSet<(&'p str, &'p str)> {
     paths.into_iter().flat_map(|(path, methods)| methods.split(' ').map(move |method| (path, method))).collect()
 }
@@ -137,7 +136,7 @@ fn every_path_of_the_vendor_is_served_or_named_with_a_reason() {
     let all = each(PATHS.iter().copied());
     let is_served = |(path, method): &(&str, &str)| {
         let method: Method = method.parse().unwrap();
-        // The parameter of a pattern takes any text.
+        // A parameter matches any text.
         find(&path.replace(['{', '}'], ""), &method).is_ok()
     };
     let not_served: BTreeSet<_> = all.iter().copied().filter(|one| !is_served(one)).collect();

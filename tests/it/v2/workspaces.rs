@@ -24,7 +24,6 @@ on_both_stores!(
 
 const PATH: &str = "organizations/acme/workspaces";
 
-/// A workspace of `acme`, made by the owner: its id.
 async fn workspace(world: &World, name: &str, project: Option<&str>) -> String {
     workspace_with(world, json!({ "name": name }), project).await
 }
@@ -58,7 +57,6 @@ async fn show(world: &World, id: &str) -> Answer {
     shown
 }
 
-/// Gives a person's team a level on a project.
 async fn level(world: &World, person: &Person, project: &str, attributes: Value) {
     let mut body = resource("team-projects", attributes);
     body["data"]["relationships"] = json!({
@@ -403,7 +401,7 @@ async fn includes(world: World) {
     let of = |kind: &str| included.iter().filter(|one| one["type"] == kind).collect::<Vec<_>>();
     assert_eq!(of("organizations"), [&owner.get("organizations/acme").await.body["data"]]);
     assert_eq!(of("projects"), [&owner.get(&format!("projects/{project}")).await.body["data"]]);
-    // The workspace's own one, and the project's two, each once.
+    // The workspace's own binding and the project's two, each once.
     assert_eq!(of("effective-tag-bindings").len(), 3);
     let data = |n: usize| list.body["data"][n]["relationships"]["effective-tag-bindings"]["data"].as_array().unwrap();
     assert_eq!((data(0).len(), data(1).len()), (2, 2));
@@ -465,7 +463,7 @@ async fn what_levels_may(world: World) {
     let nothing = world.member("nina", none).await;
     assert_eq!(nothing.api.get(&format!("workspaces/{id}")).await.status, 404);
     assert_eq!(world.outsider("xaver").await.api.get(&format!("workspaces/{id}")).await.status, 404);
-    // What is not granted is not there: for changes as for creates.
+    // Without the right, the resource is not found, for changes and for creations.
     for person in [&reader, &writer, &custom, &nothing] {
         let invalid = patch(&person.api, &id, json!({ "name": 7 })).await;
         assert_eq!(invalid.status, 404, "{}", invalid.text);

@@ -1,4 +1,4 @@
-//! Documents that are written back as they were read: nothing changes, and one attribute changes by itself.
+//! Documents written back as they were read change nothing; with one changed attribute, only that changes.
 
 use serde_json::{Value, json};
 
@@ -8,14 +8,13 @@ use crate::support::Answer;
 
 on_both_stores!(documents_are_taken_as_they_were_read, one_attribute_changes_by_itself, documents_are_copied);
 
-/// The document of a resource, as a client has it in hand.
 async fn read(api: &Api, path: &str) -> Value {
     let read = api.get(path).await;
     assert_eq!(read.status, 200, "{path}: {}", read.text);
     json!({ "data": read.body["data"] })
 }
 
-/// The same but for the times that a change sets.
+/// The document without the times that a change sets.
 fn steady(document: &Value) -> Value {
     let mut document = document.clone();
     for name in ["updated-at", "latest-change-at"] {
@@ -36,7 +35,6 @@ async fn patched(api: &Api, path: &str, kind: &str, attributes: Value) -> Answer
     patched
 }
 
-/// A project, workspaces of it, access to it, and a pool.
 struct Scene {
     project: String,
     workspace: String,
@@ -120,7 +118,6 @@ async fn documents_are_taken_as_they_were_read(world: World) {
     world.app.stop().await;
 }
 
-/// Whole documents with one attribute that is another one.
 async fn one_attribute_changes_by_itself(world: World) {
     let owner = &world.owner;
     let Scene { project, workspace, access, pool, .. } = scene(&world).await;
@@ -154,7 +151,6 @@ async fn one_attribute_changes_by_itself(world: World) {
     world.app.stop().await;
 }
 
-/// Documents under another name make another resource of the same kind.
 async fn documents_are_copied(world: World) {
     let owner = &world.owner;
     let Scene { project, workspace, access, pool, .. } = scene(&world).await;

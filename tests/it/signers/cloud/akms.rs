@@ -1,4 +1,4 @@
-//! `cloudakms` over ministack.
+//! `cloudakms` with ministack.
 
 use aws_sdk_kms::types::{KeySpec, KeyState, KeyUsageType};
 use base64::Engine as _;
@@ -127,12 +127,12 @@ async fn an_alias_that_is_moved_leaves_who_signs_with_the_key_that_it_was() {
     let other = other.send().await.unwrap().key_metadata.unwrap().key_id;
     client.update_alias().alias_name("alias/moved").target_key_id(&other).send().await.unwrap();
     signs(&signer, usual(kind), b"message").await;
-    // Nor does a look at what is behind it now, nor a start.
+    // Neither a test signature, which follows the alias, nor a restart changes that.
     actor.test_sign(Default::default()).await.unwrap();
     signs(&signer, usual(kind), b"message").await;
     let again = key(&ministack.url, "alias/moved", kind, false);
     signs(&again.signer(taken.clone()), usual(kind), b"message").await;
-    // Of a key of which nothing but the public half is known the alias has to tell.
+    // If only the public key is known, the alias determines the key.
     let signer = key(&ministack.url, "alias/moved", kind, false).signer(taken.public.into());
     let error = signer.sign(usual(kind), input(&*signer, usual(kind), b"message")).await.unwrap_err();
     assert_eq!((error.kind(), error.text()), (Kind::BadGateway, "managed key changed in backend"));
@@ -171,7 +171,7 @@ async fn a_service_that_refuses_fails_or_says_too_much_is_told_apart() {
     assert_eq!((error.kind(), error.text()), (Kind::Unavailable, text));
 }
 
-/// A service with one key, of which it says `described`, and whose public key is that of `key`.
+/// A service with one key, its description `described` and its public key `key`.
 fn double(described: serde_json::Value, key: &Key) -> String {
     let public = STANDARD.encode(key.spki());
     serve(move |asked| match asked.header("x-amz-target") {

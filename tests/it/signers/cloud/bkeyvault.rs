@@ -1,4 +1,4 @@
-//! `cloudbkeyvault` over its fake.
+//! `cloudbkeyvault` with its simulation.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -56,7 +56,7 @@ async fn rsa_keys_of_the_store_hold_the_contract_with_one_token() {
     .await;
     let state = vault.lock();
     assert_eq!(state.keys["key"].len(), 1);
-    // One for each of the two.
+    // One access token for each of the two actors.
     assert_eq!(state.grants, 2);
 }
 
@@ -81,7 +81,7 @@ async fn a_refusal_that_names_another_authority_gets_no_credential_there() {
         assert_eq!(refusal(&key).await, text);
     }
     assert_eq!(foreign.load(Ordering::SeqCst), 0);
-    // One token that was refused, and the one that replaced it, which nothing else does for a while.
+    // The rejected token and its replacement; further replacements are delayed.
     assert_eq!(vault.lock().grants, 2);
     vault.lock().closed = false;
     key.test_sign(Default::default()).await.unwrap();
@@ -102,7 +102,6 @@ async fn a_wrong_secret_and_a_store_that_is_away_are_told_apart() {
     let error = wrong.key(false).await.unwrap_err();
     let text = "cloudbkeyvault: the directory refused the service's credential (status 401)";
     assert_eq!((error.kind(), error.text()), (Kind::BadGateway, text));
-    // A port that nobody listens on.
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let away = actor(backend(&services(settings(&format!("http://{free}"))), config(SECRET), false).unwrap());
     let error = away.key(false).await.unwrap_err();
@@ -132,17 +131,16 @@ async fn a_key_stays_the_version_that_it_was_for_as_long_as_that_signs() {
     let signer = actor.signer(taken.clone());
     vault.lock().make("key", "RSA-HSM", 2048);
     signs(&signer, usual(KIND), b"message").await;
-    // Whoever takes the key into use now takes the other version, and whoever has the former keeps it.
+    // A new use of the name gets the new version; earlier users keep theirs.
     let other = actor.key(false).await.unwrap();
     assert!(other.public != *signer.public());
     actor.test_sign(Default::default()).await.unwrap();
     for signer in [&signer, &actor.signer(other)] {
         signs(signer, usual(KIND), b"message").await;
     }
-    // So it is after a start.
     let again = key(&vault, true).signer(taken.clone());
     signs(&again, usual(KIND), b"message").await;
-    // Of a key of which nothing but the public half is known the name has to tell.
+    // If only the public key is known, the name determines the key.
     let unknown = key(&vault, true).signer(taken.public.clone().into());
     let refused = async |signer: &Arc<dyn RemoteSigner>| {
         let error = signer.sign(usual(KIND), input(&**signer, usual(KIND), b"message")).await.unwrap_err();
@@ -150,7 +148,7 @@ async fn a_key_stays_the_version_that_it_was_for_as_long_as_that_signs() {
     };
     let changed = (Kind::BadGateway, "managed key changed in backend".to_owned());
     assert_eq!(refused(&unknown).await, changed);
-    // The former is gone for good: first the store's own words, then what has become of the name.
+    // The old version is deleted: first the store's own error, then the error of the changed key.
     vault.lock().keys.get_mut("key").unwrap().remove(0);
     assert_eq!(refused(&again).await.0, Kind::BadGateway);
     assert_eq!(refused(&again).await, changed);

@@ -1,4 +1,4 @@
-//! `cloudckms` over its fake.
+//! `cloudckms` with its simulation.
 
 use std::sync::Arc;
 
@@ -152,7 +152,7 @@ async fn a_service_account_speaks_for_itself_by_its_file_and_nobody_else_does() 
     let of_environment = GoogleSettings { credentials: Some(file.clone()), ..kms.settings() };
     let signer = actor(backend(&services(of_environment), config("EC_SIGN_P256_SHA256"), false).unwrap());
     signer.test_sign(TestSign::default()).await.unwrap();
-    // Another key than the account's.
+    // The service account now has another key.
     kms.account(&folder.path().join("other.json"));
     let signer = actor(backend(&services(own.clone()), named.clone(), false).unwrap());
     let text = "configuration: cloudckms: the token service refused the service's credential (status 400)";

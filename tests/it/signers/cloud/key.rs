@@ -1,4 +1,4 @@
-//! A key of a fake: it signs digests, as a service does.
+//! A key of a simulated service, which signs digests.
 
 use aws_lc_rs::digest::Digest;
 use aws_lc_rs::encoding::{AsDer, PublicKeyX509Der};
@@ -37,17 +37,16 @@ impl Key {
         der.as_ref().to_vec()
     }
 
-    /// Modulus and exponent of an RSA key.
     pub fn numbers(&self) -> [Vec<u8>; 2] {
         let key = PublicKey::parse(&self.spki()).unwrap();
-        // RSAPublicKey of RFC 8017 A.1.1: a sequence of two integers, the first with a length of two octets.
+        // RSAPublicKey (RFC 8017, A.1.1): a sequence of two integers; the first has a two-byte length.
         let (head, rest) = key.bits().split_at(8);
         assert_eq!((head[0], head[4], head[5]), (0x30, 0x02, 0x82));
         let (modulus, exponent) = rest.split_at(usize::from(head[6]) << 8 | usize::from(head[7]));
         [modulus, &exponent[2..]].map(<[u8]>::to_vec)
     }
 
-    /// Signs a digest; an error when its length or the algorithm does not fit.
+    /// Signs a digest. Fails if its length or the algorithm does not fit.
     pub fn sign(&self, algorithm: SignatureAlgorithm, digest: &[u8]) -> Result<Vec<u8>, Unspecified> {
         let hash = match algorithm.hash().ok_or(Unspecified)? {
             Hash::Sha256 => &digest::SHA256,

@@ -1,4 +1,4 @@
-//! A token service, a machine's metadata service and a key service in one, as `cloudckms` speaks to them.
+//! Simulates the token service, the machine metadata service and the key service for `cloudckms`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -15,21 +15,18 @@ use signet::x509::public_key::PublicKey;
 use super::key::Key;
 use super::server::{Asked, Told, serve};
 
-/// The key ring that there is.
 pub const RING: &str = "projects/project/locations/europe-west3/keyRings/ring";
-/// The service account.
 const ACCOUNT: &str = "signer@project.example";
 
 /// The first version of a key.
 pub struct Version {
     pub algorithm: String,
     pub state: String,
-    /// How often it is still told to be in the making.
+    /// The number of further responses which report that the key is being generated.
     pub pending: usize,
     pub key: Key,
 }
 
-/// What is wrong with the next answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     PemChecksum,
@@ -43,7 +40,6 @@ pub struct State {
     pub keys: BTreeMap<String, Version>,
     pub fault: Option<Fault>,
     pub tokens: BTreeSet<String>,
-    /// The account's public key.
     pub account: Option<PublicKey>,
     pub url: String,
 }
@@ -66,7 +62,6 @@ impl Kms {
         self.state.lock().unwrap()
     }
 
-    /// What the server's configuration says of it.
     pub fn settings(&self) -> GoogleSettings {
         GoogleSettings {
             endpoint: self.url.clone(),
@@ -76,7 +71,6 @@ impl Kms {
         }
     }
 
-    /// Writes the file of a service account with a new key, which is the account's from now on.
     pub fn account(&self, path: &Path) {
         let key = PrivateKey::generate(KeySpec::new("rsa", 2048).unwrap()).unwrap();
         self.lock().account = Some(key.public().clone());
@@ -92,7 +86,6 @@ impl Kms {
     }
 }
 
-/// CRC-32C bit by bit.
 fn crc32c(bytes: &[u8]) -> u32 {
     let step = |crc: u32| (crc >> 1) ^ (0x82f6_3b78 * (crc & 1));
     !bytes.iter().fold(!0, |crc, byte| (0..8).fold(crc ^ u32::from(*byte), |crc, _| step(crc)))
@@ -125,7 +118,7 @@ impl State {
         }
     }
 
-    /// What a service account says of itself: it is its key's, and for here.
+    /// Checks a service account's JWT: its key and its audience.
     fn grant(&mut self, asked: &Asked) -> Told {
         let form = asked.form();
         assert_eq!(form["grant_type"], "urn:ietf:params:oauth:grant-type:jwt-bearer");

@@ -1,4 +1,4 @@
-//! ministack: the key service of `cloudakms` on the loopback. `tests/run` installs it.
+//! ministack, a local key service for `cloudakms`, installed by `tests/run`.
 
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use aws_sdk_kms::Client;
 use aws_sdk_kms::config::{BehaviorVersion, Credentials, Region};
 
-/// Ends with the value.
+/// A running ministack, killed on drop.
 pub struct Ministack {
     process: Child,
     pub url: String,
@@ -31,7 +31,7 @@ impl Ministack {
             .env("BIND_HOST", "127.0.0.1")
             .env("GATEWAY_PORT", free.port().to_string())
             .env("SERVICES", "kms")
-            // It would open another port, on all addresses.
+            // Would open another port, on all addresses.
             .env("IOT_MTLS_ENABLED", "0")
             .env_remove("USE_SSL")
             .stdout(Stdio::null())
@@ -48,7 +48,6 @@ impl Ministack {
         own
     }
 
-    /// A client of its own, for what a key cannot do to itself.
     pub fn client(&self) -> Client {
         let settings = aws_sdk_kms::Config::builder()
             .behavior_version(BehaviorVersion::v2026_01_12())

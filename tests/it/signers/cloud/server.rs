@@ -1,4 +1,4 @@
-//! An HTTP server on the loopback that answers by a function.
+//! An HTTP server on the loopback that responds by a function.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, mpsc};
@@ -8,7 +8,6 @@ use actix_web::http::header::{AUTHORIZATION, HeaderMap};
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
 use serde_json::Value;
 
-/// What was asked.
 pub struct Asked {
     pub method: String,
     pub path: String,
@@ -26,7 +25,6 @@ impl Asked {
         url::form_urlencoded::parse(&self.body).into_owned().collect()
     }
 
-    /// The token of the request; `""` without one.
     pub fn bearer(&self) -> &str {
         let value = self.headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
         value.and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default()
@@ -37,7 +35,7 @@ impl Asked {
     }
 }
 
-/// What is answered: status, body, a header.
+/// A response: status, body, a header.
 pub struct Told(pub u16, pub Value, pub Option<(&'static str, String)>);
 
 impl Told {
@@ -48,7 +46,7 @@ impl Told {
 
 type Answer = dyn Fn(&Asked) -> Told + Send + Sync;
 
-/// Starts one, for as long as the process lives; gives its URL.
+/// Starts a server that runs until the process ends, and returns its URL.
 pub fn serve(answer: impl Fn(&Asked) -> Told + Send + Sync + 'static) -> String {
     let answer: Arc<Answer> = Arc::new(answer);
     let (started, address) = mpsc::channel();

@@ -1,4 +1,4 @@
-//! A directory, a machine's identity service and a key store in one, as `cloudbkeyvault` speaks to them.
+//! Simulates the directory, the machine identity service and the key store for `cloudbkeyvault`.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -17,7 +17,6 @@ pub const TENANT: &str = "11111111-2222-3333-4444-555555555555";
 pub const CLIENT: &str = "app";
 pub const SECRET: &str = "app-secret";
 
-/// One version of a key.
 pub struct Version {
     pub id: String,
     pub kty: String,
@@ -27,21 +26,20 @@ pub struct Version {
 
 #[derive(Default)]
 pub struct State {
-    /// By name; the last version is the current one.
     pub keys: BTreeMap<String, Vec<Version>>,
     pub tokens: BTreeSet<String>,
     pub grants: usize,
-    /// Whether every token is refused.
+    /// `true` rejects every token.
     pub closed: bool,
-    /// The authority that a refusal names.
+    /// The authority that a rejection names.
     pub authority: String,
-    /// What is answered to the next requests for a signature, instead of one.
+    /// Responses that replace the next signatures.
     pub instead: VecDeque<Told>,
     /// Paths of all requests to the store.
     pub asked: Vec<String>,
     /// `traceparent` of all requests, those to the directory included.
     pub traces: Vec<String>,
-    /// How long a key that was made is not found.
+    /// How long a new key stays invisible.
     pub lag: Duration,
     pub hidden_until: Option<Instant>,
 }
@@ -62,13 +60,11 @@ impl Vault {
         self.state.lock().unwrap()
     }
 
-    /// What the server's configuration says of it.
     pub fn settings(&self) -> AzureSettings {
         settings(&self.url)
     }
 }
 
-/// What the server's configuration says of such a service at a URL.
 pub fn settings(url: &str) -> AzureSettings {
     AzureSettings {
         authority_url: Some(url.to_owned()),
@@ -115,7 +111,7 @@ impl State {
         ];
         let form = asked.form();
         if !wanted.iter().all(|(name, value)| form.get(*name).is_some_and(|given| given == value)) {
-            // It says again what was sent.
+            // Echoes the request, credentials included.
             return Told::new(401, json!({"error": "invalid_client", "error_description": form}));
         }
         self.token("app", json!(3599))
@@ -128,7 +124,7 @@ impl State {
         Told::new(200, json!({"token_type": "Bearer", "access_token": token, "expires_in": life}))
     }
 
-    /// Makes a key, or another version of it.
+    /// Creates a key, or another version of it.
     pub fn make(&mut self, name: &str, kty: &str, bits: u32) {
         let versions = self.keys.entry(name.to_owned()).or_default();
         let id = format!("{:032x}", versions.len() + 1);

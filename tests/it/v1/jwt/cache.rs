@@ -1,4 +1,4 @@
-//! Keys that are published: how often they are asked for, and what is done while they cannot be had.
+//! The cache of published keys: how often they are fetched, and logins while they are unavailable.
 
 use std::time::Duration;
 
@@ -11,15 +11,14 @@ use crate::directory::{TokenKey, now};
 use crate::signers::cloud::server::Told;
 use crate::support::{Answer, App};
 
-/// A server whose clock stands still.
+/// A server with a manual clock.
 async fn bed() -> Bed {
     let bed = Bed::of(App::builder().manual_clock(Clock::system().now())).await;
-    // The keys are there, and were asked for this moment.
     assert_eq!(bed.log_in("ci", &bed.issuer.token(json!({"aud": "signet"}))).await.status, 200);
     bed
 }
 
-/// A token that is good for three days, signed by this key.
+/// A token valid for three days, signed by this key.
 fn lasting(bed: &Bed, key: &TokenKey) -> String {
     key.token(&bed.issuer.claims(json!({"aud": "signet", "exp": now() + 3 * 86_400})))
 }
@@ -62,7 +61,7 @@ async fn l10_keys_that_nobody_knows_are_asked_for_every_ten_seconds_at_most() {
     bed.app.clock.advance(Duration::from_secs(1));
     flood(200).await;
     assert_eq!(bed.issuer.lock().key_sets, before + 1);
-    // A wrong signature by a key that is known is a reason to ask, and no better one.
+    // A wrong signature by a known key causes a fetch, no more often than an unknown key does.
     let wrong = TokenKey { kid: "k1".to_owned(), ..TokenKey::rsa("", 2) };
     refused(&bed.log_in("ci", &lasting(&bed, &wrong)).await, 403, "the token's signature is wrong");
     assert_eq!(bed.issuer.lock().key_sets, before + 1);
@@ -96,7 +95,7 @@ async fn while_the_issuer_is_gone_its_keys_are_good_for_a_day() {
     bed.issuer.lock().down = Some(500);
     bed.app.clock.advance(Duration::from_secs(10));
     let gone = "jwt: the issuer's configuration: answered with status 500";
-    // Nobody can say whether it is a key of the issuer.
+    // An unknown key cannot be checked while the issuer is unavailable.
     for _ in 0..2 {
         let answer = bed.log_in("ci", &unknown).await;
         refused(&answer, 503, gone);
@@ -165,7 +164,6 @@ async fn l29_l35_what_is_no_key_set_changes_nothing() {
         let name = format!("signet_auth_key_set_refreshes_total{{result=\"{result}\"}} ");
         metrics.lines().find_map(|line| line.strip_prefix(&name)?.parse::<u64>().ok()).unwrap_or_default()
     };
-    // Other tests of this process count too.
     assert!(count("done") >= 1 && count("failed") >= 13, "{metrics}");
     bed.app.stop().await;
 }

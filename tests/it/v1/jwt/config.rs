@@ -1,4 +1,4 @@
-//! The configuration: what is taken, what is refused by name, what is shown.
+//! The configuration: accepted and rejected fields, and what a read returns.
 
 use serde_json::{Value, json};
 use signet::auth::LoginSettings;
@@ -27,7 +27,7 @@ async fn a_configuration_is_written_merged_and_read() {
         "namespace_in_state": true, "status": "valid",
     });
     assert_eq!(client.get("auth/jwt/config").await.body["data"], want);
-    // A source takes the place of the one before, and nothing else.
+    // A new key source replaces the old one and nothing else.
     let set = format!("{}/keys", bed.issuer.url);
     bed.configure(json!({"jwks_url": set, "namespace_in_state": false})).await;
     want["oidc_discovery_url"] = json!("");
@@ -77,7 +77,7 @@ async fn this_machine_is_called_where_the_servers_configuration_says_so() {
     let bed = Bed::bare(App::builder()).await;
     let issuer = bed.issuer;
     let place = bed.app.leave().await;
-    // As it usually is.
+    // The default, without the loopback.
     let options = signet::server::Options { logins: LoginSettings::default(), ..place.options() };
     let running = signet::server::Server::open(options).await.unwrap().start().await.unwrap();
     let client = Client::new(running.address(), &place.token);
@@ -142,7 +142,7 @@ async fn keys_that_cannot_be_had_refuse_a_configuration_unless_that_is_wanted() 
     bed.role("ci", json!({"bound_audiences": "signet"})).await;
     let answer = bed.log_in("ci", &bed.issuer.token(json!({"aud": "signet"}))).await;
     assert_eq!((answer.status, answer.error(), &answer.headers["retry-after"]), (503, gone, &"1".parse().unwrap()));
-    // Nobody is there at all.
+    // A port without a listener.
     let nobody = "http://127.0.0.1:9/keys";
     let answer = bed.app.client.post("auth/jwt/config", json!({"jwks_url": nobody})).await;
     assert!(answer.error().contains("cannot be reached, or its TLS certificate is not trusted"), "{}", answer.text);

@@ -1,4 +1,4 @@
-//! Algorithms, and the places where keys are.
+//! Algorithms and key sources.
 
 use serde_json::{Value, json};
 use signet::x509::pem;
@@ -9,7 +9,6 @@ use crate::support::App;
 
 const ALL: [&str; 10] = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"];
 
-/// A key for an algorithm, of that name.
 fn key_for(algorithm: &'static str) -> TokenKey {
     match &algorithm[..2] {
         "RS" | "PS" => TokenKey { algorithm, ..TokenKey::rsa(algorithm, 1) },
@@ -37,7 +36,7 @@ async fn every_algorithm_is_verified_with_keys_of_a_set_and_of_the_configuration
             let token = key.token(&claims);
             let answer = bed.log_in("ci", &token).await;
             assert_eq!(answer.status, 200, "{}: {}", key.algorithm, answer.text);
-            // Another claim under the same signature.
+            // Another claim with the same signature.
             let other = key.token(&bed.issuer.claims(json!({"aud": "signet", "sub": "admin"})));
             let (signed, _) = other.rsplit_once('.').unwrap();
             let forged = format!("{signed}.{}", token.rsplit_once('.').unwrap().1);
@@ -105,7 +104,6 @@ async fn a_key_is_used_for_what_it_says_it_is_for() {
     ];
     for (at, (more, status)) in keys.into_iter().enumerate() {
         bed.issuer.lock().keys = vec![bed.issuer.key.public(), with(more.clone())];
-        // Another configuration begins without keys.
         bed.configure(json!({"default_role": format!("r{at}")})).await;
         assert_eq!(bed.log_in("ci", &token).await.status, status, "{more}");
     }
@@ -122,7 +120,6 @@ async fn a_token_that_names_no_key_is_tried_with_the_first_32() {
         let mut keys = vec![other.public(); others];
         keys.push(key.public());
         bed.issuer.lock().keys = keys;
-        // Another configuration begins without keys.
         bed.configure(json!({"default_role": format!("r{others}")})).await;
         assert_eq!(bed.log_in("ci", &unnamed).await.status, status, "{others}");
         assert_eq!(bed.log_in("ci", &key.token(&claims)).await.status, 200, "one that names it");

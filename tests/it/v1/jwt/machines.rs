@@ -1,11 +1,11 @@
-//! Machines that have no other way in: pods of a cluster and jobs of a build service get certificates.
+//! Pods of a cluster and jobs of a build service log in and get certificates.
 
 use serde_json::{Value, json};
 
 use super::{Bed, auth};
 use crate::support::{App, Client};
 
-/// Besides the method: an authority with a role for names below `test`, and a policy for one name of the role.
+/// Adds an authority with a role for names below `test`, and a policy for the role.
 async fn bed() -> Bed {
     let bed = Bed::bare(App::builder()).await;
     let client = &bed.app.client;
@@ -31,7 +31,7 @@ async fn gets_a_certificate(bed: &Bed, role: &str, token: &str) -> (Value, Clien
 #[actix_web::test]
 async fn a_pod_gets_a_certificate_with_the_token_of_its_service_account() {
     let bed = bed().await;
-    // As clusters do: the key set is at another address than the issuer's own pages.
+    // In clusters, the key set has another address than the issuer.
     bed.configure(json!({"jwks_url": format!("{}/keys", bed.issuer.url), "bound_issuer": bed.issuer.url})).await;
     let role = json!({
         "bound_audiences": "https://signet.test",
@@ -112,7 +112,6 @@ async fn a_job_of_a_build_service_gets_a_certificate_with_its_identity_token() {
     ] {
         assert_eq!(bed.log_in("builds", &bed.issuer.token(other.clone())).await.status, 403, "{other}");
     }
-    // The claims of another service, under the rules of exact values.
     let role = json!({
         "bound_audiences": "https://signet.test",
         "bound_claims": {"project_path": ["group/app", "group/lib"], "ref_type": "branch", "ref_protected": "true"},

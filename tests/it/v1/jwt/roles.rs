@@ -1,4 +1,4 @@
-//! Roles: what they say of tokens, and who logs in.
+//! Roles: their fields, and their requirements for tokens.
 
 use serde_json::{Value, json};
 
@@ -104,11 +104,11 @@ async fn a_role_that_breaks_a_rule_is_refused_with_the_field() {
         );
     }
     assert_eq!(bed.app.client.list("auth/jwt/role").await.status, 404);
-    // Neutral values of what is not offered are fine: clients send them.
+    // Clients send neutral values of unsupported fields.
     let neutral = json!({"oidc_scopes": [], "allowed_redirect_uris": "", "callback_mode": "client", "poll_interval": 0,
         "verbose_oidc_logging": false, "oauth2_metadata": null, "bound_claims": "{\"a\":\"b\"}"});
     bed.role("neutral", with(neutral)).await;
-    // So are places where a browser would go: some clients ask for them whatever the role is for.
+    // Redirect URIs are accepted: some clients send them for every role.
     let redirects = json!({"allowed_redirect_uris": "https://a.test/cb,https://b.test/cb"});
     bed.role("redirects", with(redirects)).await;
     let read = bed.app.client.get("auth/jwt/role/redirects").await;

@@ -1,5 +1,4 @@
-//! Tokens that are let in, and those that are not. Functions that begin with `l` and a number are named after the
-//! vectors of logins.
+//! Accepted and rejected JWTs.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -76,7 +75,7 @@ async fn l5_cve_2024_5798_an_audience_is_never_optional() {
         bed.refuses("ci", &bed.issuer.token(json!({"aud": audience})), reason).await;
     }
     assert_eq!(bed.with_claims(json!({"aud": ["other", "signet"]})).await.status, 200);
-    // A role that says nothing of audiences takes no token that is for somebody.
+    // A role without bound audiences accepts only tokens without an audience.
     bed.role("subject", json!({"bound_subject": "build-7"})).await;
     let reason = "audience claim found in JWT but no audiences bound to the role";
     bed.refuses("subject", &bed.issuer.token(json!({"aud": "signet"})), reason).await;
@@ -92,10 +91,10 @@ async fn l6_a_token_of_another_issuer_is_refused() {
     other.publish(&own_key);
     let claims = json!({"aud": "signet"});
     bed.refuses("ci", &own_key.token(&other.claims(claims.clone())), UNKNOWN_KEY).await;
-    // Under the name of a key that is known, and with the claims that would be right.
+    // With the name of a known key and the right claims.
     let named = TokenKey { kid: "k1".to_owned(), ..own_key };
     bed.refuses("ci", &named.token(&bed.issuer.claims(claims.clone())), WRONG).await;
-    // Both issuers have the same key: the claim decides.
+    // Both issuers have the same key: the issuer claim decides.
     bed.refuses("ci", &other.token(claims), "the token is of another issuer").await;
     for issuer in [json!(null), json!(""), json!(format!("{}/", bed.issuer.url)), json!([bed.issuer.url])] {
         bed.refuses("ci", &bed.issuer.token(json!({"aud": "signet", "iss": issuer})), "the token is of another issuer")
@@ -118,7 +117,7 @@ async fn l7_what_a_token_says_of_its_algorithm_and_key_counts_for_nothing() {
     bed.refuses("ci", &unsigned(&json!({"alg": "RS256", "kid": "k1"}), &claims), WRONG).await;
     bed.refuses("ci", &unsigned(&json!({"kid": "k1"}), &claims), ALGORITHM).await;
     bed.refuses("ci", &unsigned(&json!({"alg": ["RS256"], "kid": "k1"}), &claims), ALGORITHM).await;
-    // With the public key as a shared secret, in the forms in which it is published.
+    // HMAC with the public key as the secret, in all published forms.
     for secret in [key.pem().into_bytes(), key.key.public().spki().to_vec(), key.public()["n"].to_string().into_bytes()]
     {
         let signed = format!("{}.{}", encoded(r#"{"alg":"HS256","kid":"k1"}"#), encoded(&claims.to_string()));
@@ -130,7 +129,7 @@ async fn l7_what_a_token_says_of_its_algorithm_and_key_counts_for_nothing() {
         bed.refuses("ci", &key.token_with(json!({"alg": other, "kid": "k1"}), &claims), ALGORITHM).await;
     }
     bed.refuses("ci", &TokenKey::new("k1", "ES256").token(&claims), ALGORITHM).await;
-    // Keys and addresses of keys in the header: nobody listens.
+    // Keys and key URLs in the header are ignored.
     let (mallory, own) = (TokenKey::rsa("m", 1), Issuer::start());
     let mut header = json!({"alg": "RS256", "kid": "m", "jwk": mallory.public(), "x5c": [mallory.pem()]});
     header["jku"] = json!(format!("{}/keys", own.url));
@@ -141,7 +140,7 @@ async fn l7_what_a_token_says_of_its_algorithm_and_key_counts_for_nothing() {
     let key_sets = own.lock().key_sets;
     let others = own.lock().others.len();
     assert_eq!((key_sets, others), (0, 0));
-    // With a key that is known they do no harm.
+    // With a known key they do no harm.
     assert_eq!(bed.log_in("ci", &key.token_with(header, &claims)).await.status, 200);
     let critical = json!({"alg": "RS256", "kid": "k1", "crit": ["exp"], "exp": 1});
     let reason = "the token has critical extensions, which are not understood";
@@ -180,7 +179,7 @@ async fn l8_times_are_held_to_the_second_where_no_leeway_is_wanted() {
     for claims in [json!({"exp": now + 1, "nbf": now, "iat": now}), json!({"exp": now as f64 + 60.5, "nbf": null})] {
         assert_eq!(with_times(&claims).await.status, 200, "{claims}");
     }
-    // The usual leeways: a minute for clocks, two and a half for what is not said.
+    // Default leeways: 60 s for clocks, 150 s for absent times.
     bed.role("ci", json!({"clock_skew_leeway": 0, "expiration_leeway": 0, "not_before_leeway": 0})).await;
     for (claims, status) in [
         (json!({"exp": now - 59}), 200),
@@ -220,10 +219,10 @@ async fn members_that_are_there_twice_are_refused() {
         let token = key.signed(&encoded(header), &encoded(wrong), "RS256");
         bed.refuses("ci", &token, "the token's claims are not understood").await;
     }
-    // A token without the name of a key is of any of them.
+    // A token without a key id is tried with every key.
     let token = key.signed(&encoded(r#"{"alg":"RS256"}"#), &encoded(&claims), "RS256");
     assert_eq!(bed.log_in("ci", &token).await.status, 200);
-    // Another spelling of the same signature is none.
+    // A non-canonical encoding of the signature is invalid.
     let (signed, signature) = token.rsplit_once('.').unwrap();
     let last = signature.len() - 1;
     let respelt = ['B', 'C', 'D', 'R', 'h', 'x'].map(|end| format!("{signed}.{}{end}", &signature[..last]));

@@ -25,7 +25,6 @@ async fn a_login_gives_a_token_of_the_roles_terms() {
     let found = own.get("auth/token/lookup-self").await.body["data"].clone();
     assert_eq!((&found["path"], &found["display_name"]), (&json!("auth/approle/login"), &json!("approle")));
     assert_eq!(found["meta"], auth["metadata"]);
-    // Without a limit it may be used again and again.
     assert_eq!(log_in(&app.client, "machine", &shown["secret_id"]).await.status, 200);
     app.stop().await;
 }
@@ -70,7 +69,6 @@ async fn what_is_not_right_has_one_text_and_what_is_missing_is_named() {
         let answer = stranger.post("auth/approle/login", body).await;
         assert_eq!(answer.status, 400, "{}", answer.text);
     }
-    // Blanks around them do not count.
     let text = format!(" {} ", own["secret_id"].as_str().unwrap());
     let body = json!({ "role_id": " machine-id\n", "secret_id": text });
     assert_eq!(stranger.post("auth/approle/login", body).await.status, 200);
@@ -250,7 +248,7 @@ async fn a_role_without_secret_ids_lets_in_from_its_networks_only() {
     app.stop().await;
 }
 
-/// T7, of a token that a login made.
+/// A token from a login.
 #[actix_web::test]
 async fn t7_a_renewal_without_increment_gives_the_roles_ttl_and_none_passes_the_longest_life() {
     let app = App::builder().manual_clock(time::macros::datetime!(2030-01-01 00:00 UTC));
@@ -259,7 +257,7 @@ async fn t7_a_renewal_without_increment_gives_the_roles_ttl_and_none_passes_the_
     let shown = secret_id(&app, "machine", json!({})).await;
     let made = log_in(&app.client, "machine", &shown["secret_id"]).await;
     let own = app.client.with_token(made.body["auth"]["client_token"].as_str().unwrap());
-    // Minutes that pass before, what is asked for, minutes that are granted.
+    // Minutes that pass before, the requested increment, and the granted minutes.
     let renewals =
         [(0, "", 120), (0, "3h", 180), (0, "", 120), (90, "", 120), (90, "", 120), (60, "", 60), (0, "9h", 60)];
     for (passed, increment, granted) in renewals {

@@ -1,4 +1,4 @@
-//! The method `cloudb`, against a provider on the loopback.
+//! The login method `cloudb`, with a provider on the loopback.
 
 mod clients;
 mod config;
@@ -18,13 +18,11 @@ use signet::clock::Clock;
 use crate::provider::{CLIENT, Provider, RESOURCE, S1, SECRET, TENANT};
 use crate::support::{Answer, App, Builder};
 
-/// A server with the method at `cloudb`, configured for a provider.
 pub struct World {
     pub app: App,
     pub provider: Provider,
 }
 
-/// The configuration of a mount.
 pub fn config() -> Value {
     json!({"tenant_id": TENANT, "resource": RESOURCE, "client_id": CLIENT, "client_secret": SECRET,
         "retry_delay": "10ms", "max_retry_delay": "200ms"})
@@ -35,7 +33,7 @@ impl World {
         Self::built(|builder| builder).await
     }
 
-    /// One whose server is built otherwise.
+    /// Like [`World::start`], with a changed server.
     pub async fn built(change: impl FnOnce(Builder) -> Builder) -> Self {
         let provider = Provider::start();
         let app = change(App::builder().cloudb(provider.settings())).start().await;
@@ -44,14 +42,13 @@ impl World {
         world
     }
 
-    /// As [`World::built`], with a clock that stands still: a minute ahead of the real one, at which tokens begin, so
-    /// that they are valid whenever they are made.
+    /// Like [`World::built`], with a manual clock a minute ahead: tokens start at real time, so they are valid whenever
+    /// they are created.
     pub async fn still(change: impl FnOnce(Builder) -> Builder) -> Self {
         let clock = Clock::system().now() + Duration::from_secs(60);
         Self::built(|builder| change(builder.manual_clock(clock))).await
     }
 
-    /// Enables and configures the method at a path.
     pub async fn enable(&self, path: &str) {
         let answer = self.app.client.post(&format!("sys/auth/{path}"), json!({"type": "cloudb"})).await;
         assert_eq!(answer.status, 204, "{}", answer.text);
@@ -59,29 +56,25 @@ impl World {
         assert_eq!(answer.status, 204, "{}", answer.text);
     }
 
-    /// Writes a role `r`.
     pub async fn role(&self, role: Value) {
         let answer = self.app.client.post("auth/cloudb/role/r", role).await;
         assert!(matches!(answer.status, 200 | 204), "{}", answer.text);
     }
 
-    /// A role `r` bound to a subscription and a group, and the machine `web` there, of principal `o1`; gives its id.
     pub async fn machine(&self) -> String {
         self.role(json!({"bound_subscription_ids": S1, "bound_resource_groups": "rg1", "policies": "p"})).await;
         self.provider.machine("rg1", "web", "o1", "westus")
     }
 
-    /// Logs in with these members.
     pub async fn login(&self, body: Value) -> Answer {
         self.app.client.with_token("").post("auth/cloudb/login", body).await
     }
 
-    /// Logs in with role `r` and a token with claims.
     pub async fn with(&self, claims: Value) -> Answer {
         self.login(json!({"role": "r", "jwt": self.provider.mint(claims)})).await
     }
 
-    /// Logs in with role `r` from a place in the first subscription and group `rg1`, but for what `place` says.
+    /// Logs in with role `r` from the first subscription and group `rg1`; `place` overrides members.
     pub async fn at(&self, claims: Value, place: Value) -> Answer {
         let mut body = json!({"role": "r", "jwt": self.provider.mint(claims), "subscription_id": S1,
             "resource_group_name": "rg1"});
@@ -90,7 +83,6 @@ impl World {
     }
 }
 
-/// That a login was refused with a status and a text.
 pub fn assert_refused(answer: &Answer, status: u16, text: &str) {
     assert_eq!((answer.status, answer.error()), (status, text), "{}", answer.text);
 }

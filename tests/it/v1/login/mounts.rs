@@ -1,4 +1,4 @@
-//! `sys/auth`: methods that come, are tuned and go.
+//! `sys/auth`: methods are enabled, tuned and disabled.
 
 use serde_json::{Value, json};
 
@@ -81,7 +81,7 @@ async fn the_end_of_a_method_ends_its_tokens_and_what_they_made() {
     assert_eq!(stranger.get("auth/token/lookup-self").await.status, 200);
     assert_eq!(app.client.get("auth/approle/role/web").await.error(), "no handler for route \"auth/approle/role/web\"");
     assert_eq!(log_in(&app.client, "web", &made["secret_id"]).await.status, 403, "nobody learns what is there");
-    // One that comes back at the same path is another one.
+    // A new method at the same path is independent of the old one.
     let app = super::with_approle(app).await;
     assert_eq!(app.client.list("auth/approle/role").await.status, 404);
     role(&app, "web", json!({})).await;
@@ -180,7 +180,7 @@ async fn m3_m16_a_method_is_tuned_on_both_paths() {
     }
     assert_eq!(client.post("sys/mounts/auth/approle/tune", json!({ "default_lease_ttl": "" })).await.status, 204);
     assert_eq!(client.get("sys/auth/approle/tune").await.body["data"]["default_lease_ttl"], 3600);
-    // What a login gives follows the mount.
+    // Login tokens follow the mount's settings.
     role(&app, "web", json!({})).await;
     let made = secret_id(&app, "web", json!({})).await;
     let life = async || log_in(client, "web", &made["secret_id"]).await.body["auth"]["lease_duration"].clone();
@@ -205,7 +205,7 @@ async fn sys_auth_needs_sudo_and_its_twin_below_sys_mounts_does_not() {
     let twin = only(&app, "twin", &granted("sys/mounts/auth/approle/tune", &["read", "update"])).await;
     assert_eq!(twin.post("sys/mounts/auth/approle/tune", json!({ "description": "x" })).await.status, 204);
     assert_eq!(twin.get("sys/mounts/auth/approle/tune").await.body["data"]["description"], "x");
-    // Whoever may do everything with engines sees methods, as clients do that have enabled one, and ends none.
+    // All rights on secret engines include reading methods, as some clients need, but not disabling them.
     let engines = only(&app, "engines", &granted("sys/mounts/*", &["create", "read", "update", "delete"])).await;
     refused(&engines.delete("sys/mounts/auth/approle").await, "cannot unmount \"auth/approle/\"");
     let method = app.client.get("sys/auth/approle").await.body["data"].clone();

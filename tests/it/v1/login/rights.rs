@@ -1,4 +1,4 @@
-//! Who may ask for what: each right through its route, in every spelling of a role's name.
+//! Each right on `approle` through its route, in every spelling of a role's name.
 
 use serde_json::{Value, json};
 use signet::http::secrets::all_routes;
@@ -8,19 +8,17 @@ use super::{approle, role, secret_id};
 use crate::support::{Answer, App, Client, send};
 use crate::v1::rights::{granted, only, rule};
 
-/// The routes that need a right.
 fn routes() -> Vec<&'static Route> {
     let of = all_routes().filter(|(kind, route)| *kind == "approle" && route.access == Access::Token);
     of.map(|(_, route)| route).collect()
 }
 
-/// The path of a route as policies see it.
 fn path(route: &Route) -> String {
     let slash = if route.operation == Operation::List { "/" } else { "" };
     format!("auth/approle/{}{slash}", route.pattern.replace(":login_role", "web"))
 }
 
-/// Whatever any of them wants.
+/// A body that satisfies every route.
 fn body(accessor: &Value) -> Value {
     json!({ "role_id": "web-id", "token_policies": "a", "token_period": 60, "bind_secret_id": true,
         "bound_cidr_list": "127.0.0.0/8", "secret_id_bound_cidrs": "127.0.0.0/8", "token_bound_cidrs": "127.0.0.0/8",
@@ -41,7 +39,6 @@ async fn ask(client: &Client, route: &Route, accessor: &Value) -> Answer {
     }
 }
 
-/// A server with a role `web` that has a secret id; its accessor.
 async fn with_role() -> (App, Value) {
     let app = approle().await;
     role(&app, "web", json!({})).await;

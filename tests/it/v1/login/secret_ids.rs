@@ -1,4 +1,4 @@
-//! Secret ids of `approle`: made, counted, ended.
+//! Secret ids of `approle`: creation, use counts, expiry.
 
 use std::time::Duration;
 
@@ -119,7 +119,7 @@ async fn secret_id_without_a_ttl_gets_the_maximum_of_the_mount() {
     let custom = json!({ "secret_id": "chosen", "ttl": "24h" });
     let custom = app.client.post("auth/approle/role/machine/custom-secret-id", custom).await;
     assert_eq!(custom.body["warnings"], json!([above]));
-    // The role's own lifetime is cut in the same way, and both its writer and its user hear of it.
+    // The role's own lifetime is capped, too; its writer and its user get a warning.
     let cut = json!(["secret_id_ttl: 1h is above the mount's max_lease_ttl: 10m is used"]);
     for path in ["auth/approle/role/machine", "auth/approle/role/machine/secret-id-ttl"] {
         let written = app.client.post(path, json!({ "secret_id_ttl": "1h" })).await;
@@ -175,7 +175,7 @@ async fn uses_are_counted_and_a_login_that_is_refused_takes_none() {
     assert_eq!(from("192.0.2.1").await.status, 200);
     refused(&from("192.0.2.1").await, INVALID);
     assert_eq!(app.client.list("auth/approle/role/machine/secret-id").await.status, 404, "it is gone");
-    // A role that was narrowed since does not let it in any more.
+    // After the role's networks are narrowed, the secret id is rejected.
     let made = secret_id(&app, "machine", json!({ "cidr_list": "192.0.2.0/24" })).await;
     app.client
         .post("auth/approle/role/machine/secret-id-bound-cidrs", json!({ "secret_id_bound_cidrs": "10.0.0.0/8" }))
@@ -272,7 +272,7 @@ async fn a_secret_id_ends_by_text_by_accessor_and_with_its_role() {
         format!("auth/approle/role/machine/secret-id/destroy?secret_id={}", made[2]["secret_id"].as_str().unwrap());
     assert_eq!(client.delete(&query).await.status, 204);
     refused(&log_in(client, "machine", &made[2]["secret_id"]).await, INVALID);
-    // Those of a role end with it, and are not those of another one of its name.
+    // Secret ids end with their role, and are invalid in a new role of the same name.
     assert_eq!(log_in(client, "machine", &made[3]["secret_id"]).await.status, 200);
     client.delete("auth/approle/role/machine").await;
     refused(&log_in(client, "machine", &made[3]["secret_id"]).await, INVALID);
@@ -308,7 +308,7 @@ async fn a_login_that_is_refused_takes_no_use_of_its_secret_id() {
     assert!(app.client.post(&entity, json!({ "disabled": true })).await.status < 300);
     log_in().await.assert_denied();
     assert!(app.client.post(&entity, json!({ "disabled": false })).await.status < 300);
-    // The role's tokens count their uses, which batch tokens cannot.
+    // Tokens with a use count cannot be batch tokens.
     let tuned = async |kind: &str| app.client.post("sys/auth/approle/tune", json!({ "token_type": kind })).await.status;
     assert_eq!(tuned("batch").await, 204);
     assert_eq!(log_in().await.status, 400);

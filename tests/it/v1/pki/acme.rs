@@ -1,4 +1,4 @@
-//! ACME: not spoken here, and said so to whoever asks.
+//! ACME is not implemented: error responses to its clients.
 
 use serde_json::{Value, json};
 
@@ -38,7 +38,7 @@ async fn an_acme_client_without_a_token_reads_that_acme_is_not_enabled() {
     ] {
         for path in ["directory", "new-nonce", "new-account", "order/1/finalize"] {
             let path = format!("pki/{directory}/{path}");
-            // As ACME clients ask: reads, a HEAD for a nonce, and signed bodies (RFC 8555 6.2).
+            // Requests as ACME clients send them: reads, HEAD for a nonce, and signed bodies (RFC 8555 section 6.2).
             let jose = || stranger.request("POST", &path).header("content-type", "application/jose+json").body("{}");
             for request in [stranger.request("GET", &path), jose(), jose().body("no JSON")] {
                 let response = request.send().await.unwrap();
@@ -53,7 +53,6 @@ async fn an_acme_client_without_a_token_reads_that_acme_is_not_enabled() {
             assert_eq!(send(long).await.status, 404, "{path}: what is beyond the bound is not kept");
         }
     }
-    // A role of that name is one like any other.
     pki.post("roles/acme", json!({})).await;
     pki.get("roles/acme").await;
     stranger.get("pki/roles/acme").await.assert_denied();

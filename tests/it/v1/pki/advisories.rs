@@ -1,5 +1,5 @@
-//! What other servers of this kind had to be mended for, by its number in the list of advisories: a way
-//! around the rules of a role, each tried by everything that takes a name.
+//! Known vulnerabilities of comparable servers: ways around the rules of a role, each tried with everything that
+//! accepts a name.
 
 use serde_json::{Value, json};
 use signet::x509::writer::{SEQUENCE, build};
@@ -8,13 +8,12 @@ use signet::x509::{extension, name, oid};
 use super::foreign::{csr, csr_of_pieces};
 use super::mount::{Pki, with};
 
-/// A request whose SAN holds these GeneralNames.
 fn csr_of_names(names: &[(u8, &[u8])]) -> String {
     let value = build(SEQUENCE, 0, |w| names.iter().for_each(|(tag, content)| w.tlv(*tag, content)));
     csr_of_pieces(&name::name(&[]), &[&extension::extension(oid::SUBJECT_ALT_NAME, true, &value)])
 }
 
-/// That a name is refused as CN, as an excluded CN, as SAN, and each of them out of a CSR.
+/// Asserts that a name is rejected as common name, excluded common name and SAN, of the request and of a CSR.
 async fn nowhere(pki: &Pki, role: &Value, fine: &str, name: &str) {
     let of_csr = with(role, json!({ "use_csr_common_name": true, "use_csr_sans": true }));
     let of_request = with(role, json!({ "use_csr_common_name": false, "use_csr_sans": false }));
@@ -77,7 +76,7 @@ async fn x5_globs_in_templates_are_refused_and_a_text_without_the_flag_is_no_tem
     let role =
         json!({ "allowed_domains": "{{identity.entity.name}}.example.com", "allow_glob_domains": true, field: true });
     pki.refused("roles/r", role, field).await;
-    // Without the flag the text is a domain like any other: one that no host name equals.
+    // Without the template flag the text is an ordinary domain, which no host name equals.
     let role = json!({ "allowed_domains": "{{identity.entity.name}}.example.com", "allow_subdomains": true, "allow_bare_domains": true });
     for name in ["bob.example.com", "*.example.com", "{{identity.entity.name}}.example.com"] {
         pki.deny(&role, json!({ "common_name": name }), "common_name: ").await;
@@ -95,7 +94,7 @@ async fn x13_names_that_read_two_ways() {
         pki.deny(&role, json!({ "alt_names": name }), "alt_names: ").await;
         pki.deny(&role, json!({ "alt_names": format!("{name},b.example.com") }), "alt_names: ").await;
     }
-    // In a CSR each kind of name is what its tag says.
+    // In a CSR the tag determines the kind of a name.
     for (tag, content) in [
         (0x82, &b"x@a.example.com"[..]),
         (0x82, b"a.example.com."),
@@ -117,7 +116,7 @@ async fn x13_names_that_read_two_ways() {
         let answer = pki.app.client.post("pki/sign/r", request).await;
         assert_eq!(answer.status, 400, "{tag:#x} {shown:?}: {}", answer.text);
     }
-    // Punycode in any letter case, and what is none.
+    // Punycode in any letter case, and invalid Punycode.
     for name in ["xn--bcher-kva.example.com", "XN--BCHER-KVA.example.com"] {
         let leaf = pki.issue(&role, json!({ "common_name": name })).await;
         assert_eq!(leaf.sans().len(), 1, "{name}");

@@ -1,4 +1,4 @@
-//! Allowance for clocks that are behind, in lists and OCSP answers as in certificates.
+//! Backdating of certificates, CRLs and OCSP responses, for clients whose clocks are slow.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::crash::audit::number;
 use crate::support::App;
 
 const BEGIN: Time = datetime!(2031-01-01 00:00 UTC);
-/// Seconds that a certificate begins before it is made, and a list or an answer at most.
+/// Backdating of certificates in seconds, and its maximum for CRLs and OCSP responses.
 const ALLOWANCE: i64 = 30;
 const LIFE: i64 = 72 * 3600;
 
@@ -29,7 +29,7 @@ async fn list(pki: &Pki, path: &str) -> Crl {
     Crl::parse(&pki.fetch("GET", path, &[]).await.bytes().await.unwrap()).unwrap()
 }
 
-/// The times of a list, and the latest revocation on it.
+/// Returns thisUpdate, nextUpdate and the latest revocation time of a CRL.
 fn times(list: &Crl) -> (i64, i64, Option<i64>) {
     let latest = list.entries().iter().map(|entry| entry.revoked_at).max();
     (list.this_update(), list.next_update().unwrap(), latest)
@@ -55,7 +55,7 @@ async fn lists_begin_before_they_are_made_and_not_before_their_entries() {
     pki.app.clock.advance(Duration::from_secs(100));
     revoke(&pki, &first).await;
     let revoked_at = now(&pki);
-    // Ten seconds after the revocation the list begins with that, a minute after it with the allowance.
+    // Backdating stops at the latest revocation: ten seconds later it limits thisUpdate, a minute later it does not.
     for (later, this_update) in [(10, revoked_at), (50, revoked_at + 60 - ALLOWANCE)] {
         pki.app.clock.advance(Duration::from_secs(later));
         pki.get("crl/rotate-delta").await;
@@ -78,7 +78,7 @@ async fn clock_set_back_makes_no_list_older_than_its_entries() {
     pki.get("crl/rotate").await;
     let rotated = list(&pki, "crl").await;
     assert_eq!(times(&rotated), (revoked_at, revoked_at + LIFE, Some(revoked_at)));
-    // It is not made again and again because of that.
+    // The CRL is not rebuilt although its thisUpdate is in the future.
     let mount = pki.app.shared().auth.mounts().get("pki").unwrap().clone();
     let authority = pki.app.shared().mounts.authority(&mount).await.unwrap();
     authority.build_crls(signet::pki::crl::WantedCrls::DUE).await.unwrap();

@@ -1,4 +1,4 @@
-//! What is refused, with which status and words; and that nothing of it stays.
+//! Rejected requests: status and message, and no side effects.
 
 use serde_json::{Value, json};
 use signet::x509::pieces::Extensions;
@@ -9,8 +9,8 @@ use super::foreign::{csr, csr_of_pieces, csr_with};
 use super::mount::{Pki, with};
 use crate::support::send;
 
-/// A request whose key is RSA with a modulus of so many bits and this exponent; key and signature are
-/// made up. That of 2048 bits has no factor below 752, no root, and no factors next to each other.
+/// A CSR for an RSA key with a modulus of `bits` bits and this exponent; modulus and signature are made up. The
+/// 2048-bit modulus has no factor below 752, is not a perfect power, and has no factors close to each other.
 fn rsa_csr(bits: usize, exponent: &[u8]) -> String {
     let mut modulus: Vec<u8> = (0..bits / 8).map(|at| (0xc5 + 9 * at) as u8).collect();
     modulus[bits / 8 - 1] = 7;
@@ -109,7 +109,7 @@ async fn what_does_not_exist_and_what_is_outside_the_role() {
     for (path, body, rule) in [
         ("issue/unknown", name.clone(), "unknown role: unknown"),
         ("sign/unknown", json!({ "csr": csr("ec-256", "/CN=a.foo", "") }), "unknown role: unknown"),
-        // Whatever the fields say.
+        // The role is checked before all other fields.
         ("issue/unknown", also(json!({ "ttl": "soon", "format": "pkcs12" })), "unknown role: unknown"),
         ("sign/unknown", json!({ "csr": "none" }), "unknown role: unknown"),
         ("sign-verbatim/unknown", json!({ "csr": "none" }), "unknown role: unknown"),
@@ -139,11 +139,11 @@ async fn what_does_not_exist_and_what_is_outside_the_role() {
 async fn requests_are_refused_before_their_signature_is_looked_at() {
     let pki = Pki::start().await;
     let exponent = "RSA public exponent must be odd, at least 3 and at most 2^33";
-    // The signatures are nonsense: whoever is refused for something else was not verified.
+    // The signatures are invalid: any other error shows that the signature was not verified.
     for (csr, rule) in [
         (rsa_csr(16384, &[1, 0, 1]), "RSA keys above 8192 bits are not supported"),
         (rsa_csr(8200, &[1, 0, 1]), "RSA keys above 8192 bits are not supported"),
-        // A huge exponent makes every verification slow; an even one is none.
+        // A huge exponent makes every verification slow; an even one is invalid.
         (rsa_csr(2048, &[0x7f; 255]), exponent),
         (rsa_csr(2048, &[2]), exponent),
         (rsa_csr(2048, &[1]), exponent),
@@ -167,14 +167,14 @@ async fn requests_are_refused_before_their_signature_is_looked_at() {
 #[actix_web::test]
 async fn extensions_twice_in_a_request() {
     let pki = Pki::start().await;
-    // The same extension under its name and under its number.
+    // The same extension by its name and by its OID.
     let twice = csr("ec-256", "/CN=a.foo", "basicConstraints = CA:FALSE\n2.5.29.19 = DER:3000");
     pki.deny_sign(&role(), json!({ "csr": twice }), "csr: ").await;
     let san = |name: &[u8]| {
         let names = [&[0x30, name.len() as u8 + 2, 0x82, name.len() as u8], name].concat();
         extension::extension(&[0x55, 0x1d, 0x11], false, &names)
     };
-    // One that the role allows before one that it does not: neither may be looked at.
+    // A permitted name before one that is not: neither may be used.
     let twice = csr_of_pieces(&name::name(&[]), &[&san(b"a.foo"), &san(b"evil.com")]);
     pki.deny_sign(&role(), json!({ "csr": twice }), "csr: ").await;
     let once = csr_of_pieces(&name::name(&[]), &[&san(b"a.foo")]);
@@ -188,7 +188,7 @@ async fn without_a_token_or_the_right_policy() {
     pki.role(&json!({})).await;
     let leaf = pki.ask("issue/r", json!({ "common_name": "localhost" })).await;
     let certs = pki.list("certs").await;
-    // H14: what is open and what is not.
+    // Reads without a token: permitted for certificates and lists, denied for an issuer.
     let anyone = pki.app.client.with_token("");
     anyone.post("pki/issue/r", json!({ "common_name": "localhost" })).await.assert_denied();
     assert_eq!(anyone.get(&format!("pki/cert/{}", leaf.serial())).await.status, 200);
@@ -208,7 +208,6 @@ async fn without_a_token_or_the_right_policy() {
         client.list("pki/certs").await.assert_denied();
         client.delete("pki/root").await.assert_denied();
     }
-    // The policy lets its holder ask; the role is not there.
     let answer = narrow.post("pki/issue/other", json!({ "common_name": "localhost" })).await;
     assert_eq!((answer.status, answer.error()), (400, "unknown role: other"));
     assert_eq!(pki.list("certs").await, certs);
@@ -246,7 +245,7 @@ async fn paths_that_lead_elsewhere() {
     pki.stop().await;
 }
 
-/// The endpoints of operators, and bodies that they take from whoever may ask.
+/// Endpoints for operators, with bodies that are valid there.
 fn of_operators() -> [(&'static str, Value); 8] {
     let csr = super::foreign::csr("ec-256", "/CN=a.foo", "");
     let verbatim = json!({ "csr": csr });
@@ -283,7 +282,6 @@ async fn operators_endpoints_are_each_granted_by_their_own_path() {
         }
     }
     assert_eq!(pki.list("certs").await, certs);
-    // One path alone is granted one after the other.
     for (at, (granted, _)) in endpoints.iter().enumerate() {
         for (name, capabilities, status) in [
             ("read", "\"read\", \"list\", \"delete\", \"sudo\"", 403),

@@ -1,5 +1,5 @@
-//! 7 to 10: what is refused of revocations, lists and tidying, line by line: each names its field and rule.
-//! Beside what stands with the feature itself (`revocation`, `crl_config`, `ocsp::transport`, `tidy::config`).
+//! Rejected input of revocation, CRLs, OCSP and tidying: each error names its field and rule. `revocation`,
+//! `crl_config`, `ocsp::transport` and `tidy::config` have more of these cases.
 
 use serde_json::{Value, json};
 use signet::x509::ocsp::IdHash;
@@ -34,7 +34,7 @@ async fn serials_and_certificates_to_revoke() {
     ] {
         pki.refused("revoke", body, rule).await;
     }
-    // With a private key the same holds before the key is looked at.
+    // `revoke-with-key` has the same rules and applies them before it reads the key.
     for body in [json!({}), json!({ "serial_number": leaf.serial(), "certificate": leaf.pem })] {
         pki.refused("revoke-with-key", with(&body, json!({ "private_key": "x" })), both).await;
     }
@@ -57,7 +57,7 @@ async fn vector_16_6_r5_r6_issuers_and_what_others_issued() {
     }
     pki.refused("revoke", json!({ "certificate": foreign.pem }), "certificate: not signed by an issuer of this mount")
         .await;
-    // What an issuer signed elsewhere, and nobody imported, is a certificate like any other.
+    // A CA certificate that is not imported here is revoked like any other certificate.
     assert_eq!(pki.post("revoke", json!({ "certificate": below.pem })).await.body["data"]["state"], "revoked");
     pki.stop().await;
 }
@@ -133,7 +133,7 @@ async fn durations_of_lists_and_answers() {
         pki.refused("config/crl", json!({ "expiry": value }), "expiry: must be at least one second").await;
     }
     assert_eq!(pki.get("config/crl").await, before);
-    // Lists that callers word live by the same rules.
+    // CRLs whose content comes from the caller have the same rules.
     for (value, rule) in [
         (json!("-1h"), "next_update: must be a duration"),
         (json!("36601d"), "next_update: must be at most 100 years"),
@@ -193,7 +193,7 @@ async fn ocsp_requests() {
     for (hash, octets, serial) in [
         (MD5, 16, &[1][..]),
         (SHA3_256, 32, &[1]),
-        // Hashes that are not as long as their algorithm's, and a serial number that no certificate has.
+        // Hashes of the wrong length, and a serial number that is too long.
         (IdHash::Sha1.oid(), 32, &[1]),
         (IdHash::ALL[1].oid(), 20, &[1]),
         (IdHash::Sha1.oid(), 20, &[1; 21]),

@@ -1,4 +1,4 @@
-//! Certificates and lists that others made: their serial numbers were not drawn here, and may be those of something else.
+//! Certificates and CRLs from elsewhere: their serial numbers may collide with others in this mount.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -21,12 +21,11 @@ fn serial(n: u8) -> Serial {
     Serial::from_octets(&[n]).unwrap()
 }
 
-/// A leaf with this serial number.
 fn leaf(ca: &Ca, n: u8) -> String {
     ca.signs(&csr("ec-256", "/CN=leaf", ""), "keyUsage=digitalSignature", &["-set_serial", &n.to_string()])
 }
 
-/// Two authorities in one mount; the first one's list has number 5, revoked at the time that is given back.
+/// Two CAs in one mount. The CRL of the first one lists number 5 as revoked at the returned time.
 async fn two(pki: &Pki) -> ([Ca; 2], [String; 2], i64) {
     let authorities = [Ca::root("/CN=One"), Ca::root("/CN=Two")];
     let ids = [import(pki, &authorities[0].bundle()).await, import(pki, &authorities[1].bundle()).await];
@@ -56,11 +55,11 @@ async fn a_number_that_another_issuer_has_revoked_is_not_that_of_a_brought_certi
         ("revoked", "unknown")
     );
     assert_eq!(pki.list("certs").await.len(), 0, "nothing was stored");
-    // Of the one whose number it is the certificate is revoked since then.
+    // The certificate of the first CA with this number has been revoked since that time.
     let own = leaf(&one, 5);
     let answer = pki.post("revoke", json!({ "certificate": own })).await;
     assert_eq!(answer.body["data"]["revocation_time"], revoked, "{}", answer.text);
-    // An issuer that is deleted leaves its revocations to whoever has its name and key, not to everybody.
+    // The revocations of a deleted issuer apply only to issuers with its name and key.
     let answer = pki.app.client.delete(&format!("pki/issuer/{id}")).await;
     assert!(answer.status < 300, "{}", answer.text);
     assert_eq!(status(&pki, &other.pem, "05").await, "unknown");
@@ -115,7 +114,7 @@ async fn many_who_bring_one_certificate_at_once_hear_the_same() {
     pki.stop().await;
 }
 
-/// A list that may not be longer keeps nobody but its own issuer from an answer.
+/// A CRL with the maximum number of entries blocks only the revocations of its own issuer.
 #[actix_web::test]
 async fn a_list_that_cannot_be_made_fails_the_revocations_of_its_issuer_alone() {
     let pki = Pki::empty().await;
@@ -136,7 +135,7 @@ async fn a_list_that_cannot_be_made_fails_the_revocations_of_its_issuer_alone() 
     let again = revoke(&third).await;
     assert!(again.status == 503 && again.error().contains("max_crl_entries"), "{}", again.text);
     assert_eq!(pki.crl(&other_id).await.serials().len(), 2);
-    // As soon as it may be longer it is.
+    // A higher limit publishes the pending revocation.
     let answer = pki.post("config/crl", json!({ "max_crl_entries": 10 })).await;
     assert!(answer.status < 300, "{}", answer.text);
     assert_eq!(pki.crl(&other_id).await.serials().len(), 3);
@@ -208,7 +207,7 @@ async fn an_issuer_signs_no_self_issued_certificate_under_a_number_that_it_has_u
     let number = format!("0x{}", parse(&root).serial().to_string().replace(':', ""));
     let taken = json!({ "certificate": other(&["-set_serial", &number]) });
     pki.refused(path, taken, "is that of another certificate of the issuer").await;
-    // One of another issuer of the mount keeps its number: those are apart.
+    // A certificate of another issuer keeps its number: numbers are unique per issuer.
     let beside: Value = pki.root(json!({ "common_name": "Beside", "issuer_name": "beside" })).await;
     let answer = pki.post(path, json!({ "certificate": beside["certificate"] })).await;
     assert_eq!(answer.status, 200, "{}", answer.text);

@@ -1,4 +1,4 @@
-//! 16.5: roots, issuers, keys, authority information, and the forms of an answer.
+//! Roots, issuers, keys, authority information, and response formats.
 
 use serde_json::{Value, json};
 
@@ -86,7 +86,7 @@ async fn vector_16_5_a2_a3_exported_roots_and_unknown_types() {
         let answer = pki.app.client.post(&format!("pki/{path}/foo"), json!({ "key_type": "ec" })).await;
         assert!(matches!(answer.status, 400 | 404), "{path}: {}", answer.status);
     }
-    // A CA on P-224 could not sign anything that others verify.
+    // Relying parties cannot verify signatures of a P-224 CA.
     pki.refused(
         "root/generate/internal",
         json!({ "common_name": "x", "key_type": "ec", "key_bits": 224 }),
@@ -180,7 +180,7 @@ async fn vector_16_5_a8_a9_a10_rotation_and_the_default() {
     for reference in ["", "default", "Default", "unknown"] {
         pki.refused("config/issuers", json!({ "default": reference }), "default: ").await;
     }
-    // Without a default the old one stays.
+    // A write without `default` keeps the previous one.
     let follows = json!({ "default_follows_latest_issuer": true });
     let expected = json!({ "default": first["issuer_id"], "default_follows_latest_issuer": true });
     assert_eq!(pki.post("config/issuers", follows).await.body["data"], expected);
@@ -200,7 +200,6 @@ async fn vector_16_5_a41_authority_information() {
     assert_eq!((plain.extension("authorityInfoAccess"), plain.extension("crlDistributionPoints")), (None, None));
     let urls = json!({ "issuing_certificates": "http://a.test/ca,http://b.test/ca", "crl_distribution_points": "http://a.test/crl" });
     pki.post("config/urls", urls).await;
-    // A second write leaves what it does not name.
     let more = json!({ "ocsp_servers": "http://a.test/ocsp", "delta_crl_distribution_points": "http://a.test/delta" });
     let stored = pki.post("config/urls", more).await.body["data"].clone();
     assert_eq!(stored, pki.get("config/urls").await);
@@ -213,7 +212,6 @@ async fn vector_16_5_a41_authority_information() {
     assert_eq!(printed("authorityInfoAccess"), access);
     assert_eq!(printed("crlDistributionPoints"), "Full Name: URI:http://a.test/crl");
     assert_eq!(printed("freshestCRL"), "Full Name: URI:http://a.test/delta");
-    // A root of the mount carries them too.
     let root = pki.root(json!({ "common_name": "Second" })).await;
     assert!(foreign::certificate_text(text(&root, "certificate")).contains("URI:http://a.test/ocsp"));
     pki.post("issuer/root", json!({ "issuer_name": "root", "ocsp_servers": "http://own.test" })).await;
@@ -256,12 +254,12 @@ async fn vector_16_5_a43_to_a45_issuer_writes() {
     assert_eq!(pki.app.client.get("pki/issuer/root").await.status, 404);
     pki.role(&json!({})).await;
     pki.refused("issue/r", localhost(json!({})), "issuer may not issue certificates").await;
-    // A merge of one field leaves the others.
+    // A PATCH of one field keeps the others.
     let merged = pki.app.client.patch("pki/issuer/other", json!({ "usage": "issuing-certificates" })).await;
     assert_eq!(merged.status, 200, "{}", merged.text);
     assert_eq!(merged.body["data"], with(&data, json!({ "usage": "issuing-certificates,read-only" })));
     pki.issue(&json!({}), localhost(json!({}))).await;
-    // An empty write resets them all.
+    // An empty POST resets all fields.
     let reset = pki.post("issuer/other", json!({})).await.body["data"].clone();
     assert_eq!(text(&reset, "issuer_name"), "");
     assert_eq!(text(&reset, "usage"), "crl-signing,issuing-certificates,ocsp-signing,read-only");
@@ -304,7 +302,7 @@ async fn vector_16_5_a46_a47_deleting_issuers_and_keys() {
     pki.refused("issue/named", localhost(json!({})), "issuer_ref: issuer not found").await;
     assert_eq!(pki.app.client.get("pki/ca/pem").await.status, 204);
     assert_eq!(pki.app.client.delete("pki/issuer/root").await.status, 200);
-    // The key of the deleted issuer was the default: its deletion says so.
+    // The key of the deleted issuer is still the default key: its deletion returns a warning.
     let answer = pki.app.client.delete(&format!("pki/key/{key}")).await;
     assert_eq!(answer.status, 200, "{}", answer.text);
     assert!(answer.warnings().contains("default"), "{}", answer.text);
@@ -322,7 +320,7 @@ async fn vector_16_5_a49_deleting_everything() {
     let pki = Pki::start().await;
     let leaf = pki.issue(&json!({}), localhost(json!({}))).await;
     let certs = pki.list("certs").await;
-    // It takes more than a policy of the path.
+    // The path also requires `sudo`.
     pki.app
         .policy("all", "path \"pki/*\" { capabilities = [\"create\", \"read\", \"update\", \"delete\", \"list\"] }")
         .await;
@@ -337,7 +335,6 @@ async fn vector_16_5_a49_deleting_everything() {
     assert_eq!(pki.list("roles").await, ["r"]);
     let again = pki.app.client.delete("pki/root").await;
     assert!(matches!(again.status, 200 | 204), "{}", again.text);
-    // The mount can begin anew.
     pki.root(json!({ "issuer_name": "root" })).await;
     pki.issue(&json!({}), localhost(json!({}))).await;
     pki.stop().await;
@@ -357,7 +354,7 @@ async fn vector_16_5_a51_a52_a53_a59_forms_of_an_answer() {
     }
     assert!(text(&pem, "private_key").starts_with("-----BEGIN EC PRIVATE KEY-----\n"));
     let bundle = issue(json!({ "format": "pem_bundle" })).await;
-    // Key and certificate; the root is no part of it.
+    // Key and certificate, without the root.
     let expected = [text(&bundle, "private_key"), "\n-----BEGIN CERTIFICATE-----"].concat();
     assert!(text(&bundle, "certificate").starts_with(&expected));
     assert_eq!(text(&bundle, "certificate").matches("-----BEGIN").count(), 2);
@@ -381,7 +378,6 @@ async fn vector_16_5_a51_a52_a53_a59_forms_of_an_answer() {
     }
     pki.refused("issue/r", localhost(json!({ "private_key_format": "foo" })), "private_key_format: ").await;
     assert!(text(&issue(json!({ "format": null })).await, "certificate").starts_with("-----BEGIN CERTIFICATE"));
-    // What is signed has no key to give away.
     let signed =
         pki.post("sign/r", json!({ "csr": foreign::csr("ec-256", "/CN=localhost", ""), "format": "pem_bundle" })).await;
     let signed = &signed.body["data"];
@@ -427,11 +423,10 @@ async fn reading_issuers_with_and_without_a_token() {
     {
         assert_eq!(pki.app.client.get(&format!("pki/{path}")).await.status, 404, "{path}");
     }
-    // A raw CRL that is not there is an empty answer, whatever the reason.
+    // A missing raw CRL is an empty response, also for an unknown issuer.
     for path in ["issuer/unknown/crl/der", "issuer/unknown/crl/pem"] {
         assert_eq!(anyone.get(&format!("pki/{path}")).await.status, 204, "{path}");
     }
-    // `default` in any letter case is the default issuer.
     assert_eq!(pki.get("issuer/Default").await["issuer_name"], "root");
     pki.stop().await;
 }
@@ -457,7 +452,6 @@ async fn reading_and_renaming_keys() {
     for reference in ["", "default", "unknown"] {
         pki.refused("config/keys", json!({ "default": reference }), "default: ").await;
     }
-    // Whatever its name, it signs.
     pki.role(&json!({})).await;
     pki.ask(&format!("issuer/{}/issue/r", text(&second, "issuer_id")), localhost(json!({}))).await;
     pki.stop().await;

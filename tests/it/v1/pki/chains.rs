@@ -1,9 +1,9 @@
-//! A walkthrough: two roots, two intermediates in mounts of their own, one of them and one root
-//! cross-signed, leaves of every kind of key by every endpoint. Everyone who verifies certificates for a
-//! living must find a way from each leaf to each root that should be reached, and to no other.
+//! Certification paths across two roots and two intermediates in their own mounts. One intermediate and one root are
+//! cross-signed, and every endpoint issues leaves of every key type. Each leaf must verify under every root that it
+//! should, and under no other.
 //!
-//! Judges: openssl by its strict rules, GnuTLS, rustls' webpki, and the verifier of Python's
-//! `cryptography`, which knows no P-224 keys: those leaves are left out there.
+//! Verifiers: openssl in strict mode, GnuTLS, webpki of rustls, and Python's `cryptography`. The latter does not
+//! support P-224, so it does not verify those leaves.
 
 use rustls::pki_types::{CertificateDer, UnixTime};
 use serde_json::{Value, json};
@@ -16,7 +16,6 @@ use crate::support::App;
 
 const KEYS: [&str; 7] = ["rsa-2048", "rsa-3072", "ec-224", "ec-256", "ec-384", "ec-521", "ed25519"];
 
-/// A way from a leaf to a root.
 struct Way {
     name: String,
     root: String,
@@ -25,7 +24,6 @@ struct Way {
     host: String,
 }
 
-/// The mounts of the walkthrough.
 struct Mounts {
     app: App,
 }
@@ -51,7 +49,7 @@ impl Mounts {
         pem(&self.post(&format!("{mount}/root/generate/internal"), root).await)
     }
 
-    /// The request of a new intermediate.
+    /// Creates a mount and returns the CSR of its new intermediate.
     async fn intermediate(&self, mount: &str, key_type: &str, bits: u32) -> Value {
         self.mount(mount).await;
         let made = json!({ "common_name": format!("Intermediate {mount}"), "key_type": key_type, "key_bits": bits });
@@ -69,7 +67,7 @@ impl Mounts {
         self.post(&format!("{mount}/intermediate/set-signed"), json!({ "certificate": bundle })).await
     }
 
-    /// Leaves of every kind by every endpoint of a mount; with the host that each is for.
+    /// Issues leaves of every key type by every endpoint of a mount; returns each with its chain and host name.
     async fn leaves(&self, mount: &str) -> Vec<(String, String, Vec<String>, String)> {
         let mut all = Vec::new();
         for kind in KEYS {
@@ -137,7 +135,7 @@ async fn every_leaf_leads_to_every_root_that_it_should_and_to_no_other() {
     let (one, two) = (mounts.intermediate("one", "ec", 384).await, mounts.intermediate("two", "rsa", 2048).await);
     let a_one = mounts.certifies("a", &one).await;
     let (a_two, b_two) = (mounts.certifies("a", &two).await, mounts.certifies("b", &two).await);
-    // The other root vouches for the first: everything below that leads to both.
+    // The second root cross-signs the first: everything below the first verifies under both.
     let b_a = pem(&mounts.post("b/root/sign-self-issued", json!({ "certificate": a })).await);
     assert_eq!(parse(&b_a).key().spki(), parse(&a).key().spki());
     mounts.set_signed("one", &[&a_one, &a]).await;
@@ -158,7 +156,7 @@ async fn every_leaf_leads_to_every_root_that_it_should_and_to_no_other() {
         ways.push(way(&b, vec![&a_one, &b_a]));
     }
     for (name, leaf, chain, host) in mounts.leaves("two").await {
-        // The chain of whichever certificate is the default issuer, and everything above it.
+        // The chain starts with the certificate that is the default issuer, which may be either.
         assert!(chain[0] == a_two || chain[0] == b_two, "{name}");
         for (root, between) in [(&a, &a_two), (&b, &b_two)] {
             ways.push(Way {
@@ -175,7 +173,7 @@ async fn every_leaf_leads_to_every_root_that_it_should_and_to_no_other() {
     mounts.app.stop().await;
 }
 
-/// What all judges say of the ways, and of some that lead nowhere.
+/// Asserts that all verifiers accept the paths and reject an incomplete one.
 fn judged(ways: &[Way], a: &Certificate, b: &str) {
     let mut cases = Vec::new();
     for way in ways {
@@ -186,7 +184,7 @@ fn judged(ways: &[Way], a: &Certificate, b: &str) {
             cases.push(case(way, true));
         }
     }
-    // Without the cross-signed root there is no way from the first intermediate to the second root.
+    // Without the cross-signed root there is no path from the first intermediate to the second root.
     let lost = Way {
         root: b.to_owned(),
         name: "nowhere".to_owned(),

@@ -1,4 +1,4 @@
-//! Keys that are known to be compromised are not certified again, and nothing lets others make OCSP responders.
+//! Compromised keys are not certified again, and only authorized callers create OCSP responders.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,12 +25,12 @@ fn any() -> Value {
     json!({ "key_type": "any" })
 }
 
-/// A mount whose role `r` certifies every key.
+/// Creates a mount whose role `r` certifies every key.
 async fn mount(client: &Client, path: &str) {
     let root = json!({ "common_name": "Other Root", "key_type": "ec", "ttl": "8760h" });
     assert_eq!(client.post(&format!("sys/mounts/{path}"), json!({ "type": "pki" })).await.status, 204);
     assert_eq!(client.post(&format!("{path}/root/generate/internal"), root).await.status, 200);
-    // Without a ttl, a leaf would have the whole lease of the mount and outlive the root by a second.
+    // Without a ttl, a leaf would get the maximum lease of the mount and end a second after the root.
     let role = with(&any(), json!({ "allow_any_name": true, "ttl": "1h" }));
     assert_eq!(client.post(&format!("{path}/roles/r"), role).await.status, 200);
 }
@@ -47,7 +47,7 @@ async fn refused_everywhere(app: App) -> App {
         pki.refused(path, before.clone(), REFUSED).await;
     }
     pki.refused("keys/import", json!({ "pem_bundle": key("ec-256") }), REFUSED).await;
-    // A certificate of an authority with that key, made elsewhere.
+    // A CA certificate with that key, created elsewhere.
     let text =
         openssl_text(&["req", "-x509", "-new", "-key", "/dev/stdin", "-subj", "/CN=Foreign"], key("ec-256").as_bytes());
     pki.refused("issuers/import/cert", json!({ "pem_bundle": text }), REFUSED).await;
@@ -58,7 +58,7 @@ async fn refused_everywhere(app: App) -> App {
     let elsewhere = pki.app.client.post("other/sign/r", json!({ "csr": request })).await;
     assert!(elsewhere.status == 400 && elsewhere.error().contains(REFUSED), "{}", elsewhere.text);
 
-    // By reason, too; another key is certified as before, also after a start.
+    // The revocation reason keyCompromise blocks a key as well. Other keys are certified, also after a restart.
     let second = pki.sign(&any(), json!({ "csr": csr("ec-384", "/CN=localhost", "") })).await;
     pki.post("revoke", json!({ "serial_number": second.serial(), "reason": "superseded" })).await;
     pki.sign(&any(), json!({ "csr": csr("ec-384", "/CN=localhost", "") })).await;
@@ -75,7 +75,7 @@ async fn a_compromised_key_is_refused_in_every_way_to_certify_it() {
     refused_everywhere(App::start().await).await.stop().await;
 }
 
-/// Waits until `client` gets this status for a request to sign a key.
+/// Waits until a request to sign a key returns this status.
 async fn until_signing_gives(client: &Client, status: u16, request: &Value) {
     let started = Instant::now();
     loop {
@@ -93,7 +93,6 @@ async fn until_signing_gives(client: &Client, status: u16, request: &Value) {
 async fn a_compromised_key_is_refused_on_postgresql_and_by_other_nodes() {
     let app = refused_everywhere(App::builder().postgres().start().await).await;
     let other = app.another().await;
-    // Added by an operator, and removed.
     let public = openssl_text(&["pkey", "-pubout"], key("ed25519").as_bytes());
     let answer = app.client.post("sys/compromised-keys", json!({ "public_key": public })).await;
     assert_eq!(answer.status, 200, "{}", answer.text);
@@ -102,8 +101,8 @@ async fn a_compromised_key_is_refused_on_postgresql_and_by_other_nodes() {
     let path = format!("sys/compromised-keys/{}", answer.body["data"]["hash"].as_str().unwrap());
     assert_eq!(other.client.delete(&path).await.status, 204);
     until_signing_gives(&app.client, 200, &request).await;
-    // Added by a revocation, on both nodes at the same moment: the entry of one of them is refused, its revocation is
-    // not.
+    // Concurrent revocations on both nodes add the same key: one of the two entries is rejected, but not its
+    // revocation.
     let certified = async |node: &App| node.client.post("pki/sign/r", request.clone()).await.body["data"].clone();
     let proof = async |node: &App, leaf: Value| {
         let body = json!({ "serial_number": leaf["serial_number"], "private_key": key("ed25519") });
@@ -122,7 +121,7 @@ async fn a_compromised_key_is_refused_on_postgresql_and_by_other_nodes() {
     app.stop().await;
 }
 
-/// Routes with these words in their pattern that certify no key of the caller, and why.
+/// Routes whose pattern contains such a word but which certify no key of the caller, and why.
 const NOT_CERTIFYING: [(&str, &str); 11] = [
     ("issue/:name", "the key is new"),
     ("issuer/:issuer_ref/issue/:name", "the key is new"),
@@ -137,11 +136,11 @@ const NOT_CERTIFYING: [(&str, &str); 11] = [
     ("config/external-policy", "settings"),
 ];
 
-/// The request to a route that certifies a key or imports one; `None` for other routes.
+/// Returns the request to a route that certifies or imports a key; `None` for other routes.
 fn request_for_certification(pattern: &str, own: &str, key_id: &Value) -> Option<Value> {
     let request = csr("ec-256", "/CN=localhost", "");
     let words = ["sign", "issue/", "generate", "root/rotate", "import", "config/ca", "external-policy"];
-    // No ACME directory is served.
+    // There are no ACME directories.
     let is_other = pattern.contains("acme/") || NOT_CERTIFYING.iter().any(|(route, _)| *route == pattern);
     if is_other || !words.iter().any(|word| pattern.contains(word)) {
         return None;
@@ -186,7 +185,7 @@ async fn every_route_that_certifies_a_key_refuses_a_compromised_one() {
         refused.push(route.pattern);
     }
     assert_eq!(refused.len(), 29, "{refused:#?}");
-    // It was the list that they refused by.
+    // Without the entry in the list, the requests succeed.
     assert_eq!(pki.app.client.delete(&format!("sys/compromised-keys/{hash}")).await.status, 204);
     for path in ["sign/r", "sign-verbatim", "external-policy/sign"] {
         pki.post(path, json!({ "csr": csr("ec-256", "/CN=localhost", "") })).await;
@@ -208,7 +207,7 @@ async fn the_list_outlives_tidied_certificates_and_a_restart() {
     let all = json!({ "tidy_cert_store": true, "tidy_revoked_certs": true, "tidy_expired_issuers": true,
         "safety_buffer": "1s", "issuer_safety_buffer": "1s" });
     let started = Instant::now();
-    // The CRL that lists an expired certificate once more comes first, so one run may not be enough.
+    // An expired certificate is on one more CRL before it is removed, so one run may not be enough.
     while pki.list("certs").await.len() > 1 || !pki.list("certs/revoked").await.is_empty() {
         assert!(started.elapsed() < Duration::from_secs(30), "tidied: {:?}", pki.get("tidy-status").await);
         pki.app.client.post("pki/tidy", all.clone()).await;
@@ -223,7 +222,7 @@ async fn the_list_outlives_tidied_certificates_and_a_restart() {
     check(&pki).await;
     let pki = Pki { app: pki.app.restart().await };
     check(&pki).await;
-    // Without any mount at the start, and after one is made again.
+    // A start without any mount; then the mount is created again.
     assert_eq!(pki.app.client.delete("sys/mounts/pki").await.status, 204);
     let app = pki.app.restart().await;
     assert_eq!(app.client.list("sys/compromised-keys").await.body["data"]["keys"], listed);
@@ -250,7 +249,7 @@ async fn long_fields_of_the_list_are_refused_by_name() {
     pki.stop().await;
 }
 
-/// 50,000 entries, as an operator's import of a published list would leave them.
+/// Writes 50,000 entries, as an operator's import of a published list would.
 #[actix_web::test]
 async fn a_full_list_takes_no_more_keys_and_says_so() {
     const MAX_KEYS: usize = 50_000;
@@ -280,7 +279,7 @@ async fn a_full_list_takes_no_more_keys_and_says_so() {
     let page = client.list(&format!("sys/compromised-keys?after={:064x}&limit=2", 41)).await;
     assert_eq!(page.body["data"]["keys"], json!([format!("{:064x}", 42), format!("{:064x}", 43)]));
     assert_eq!(client.list("sys/compromised-keys").await.body["data"]["keys"].as_array().unwrap().len(), MAX_KEYS);
-    // The revocation is recorded all the same.
+    // The revocation is recorded nevertheless.
     let leaf = pki.sign(&any(), json!({ "csr": csr("ec-256", "/CN=localhost", "") })).await;
     let body = json!({ "serial_number": leaf.serial(), "private_key": key("ec-256") });
     let revoked = pki.post("revoke-with-key", body).await;
@@ -368,7 +367,7 @@ async fn ocsp_responders_are_made_by_roles_that_say_so() {
     pki.stop().await;
 }
 
-/// Additions, removals and reloads at the same moment, of few keys.
+/// Concurrent additions, removals and reloads of a few keys.
 #[actix_web::test]
 async fn the_list_in_memory_is_the_stored_one_after_concurrent_changes() {
     let faults = Arc::new(Faults::default());
@@ -396,7 +395,7 @@ async fn the_list_in_memory_is_the_stored_one_after_concurrent_changes() {
     app.stop().await;
 }
 
-/// An authority that may answer for its issuer vouches for every certificate of it, revoked or not.
+/// A CA that may sign OCSP responses for its issuer can report any status for the issuer's certificates.
 #[actix_web::test]
 async fn no_authority_is_signed_as_ocsp_responder() {
     const WHY: &str = "which lets its holder answer for the issuer (RFC 6960 4.2.2.2)";
@@ -414,7 +413,7 @@ async fn no_authority_is_signed_as_ocsp_responder() {
                 pki.refused(path, body, &format!("ext_key_usage: OCSPSigning, {WHY}")).await;
             }
         }
-        // Of a CSR whose values are not taken the purpose is not taken either.
+        // Without `use_csr_values` the purpose in the CSR is not copied.
         let leaf = pki.certify(path, json!({ "csr": responder, "common_name": "Sub" })).await;
         assert!(leaf.extension("extendedKeyUsage").is_none());
     }
@@ -427,7 +426,7 @@ async fn no_authority_is_signed_as_ocsp_responder() {
     pki.stop().await;
 }
 
-/// anyExtendedKeyUsage does not stand for OCSPSigning (RFC 6960 4.2.2.2), so it is left to those who ask for it.
+/// anyExtendedKeyUsage does not include OCSPSigning (RFC 6960 section 4.2.2.2), so callers may request it.
 #[actix_web::test]
 async fn a_certificate_for_any_purpose_forges_no_ocsp_answer() {
     let pki = Pki::start().await;

@@ -1,7 +1,7 @@
-//! Name constraints of the issuing chain (RFC 5280 4.2.1.10) hold for everything that an issuer signs.
+//! Name constraints of the issuing chain (RFC 5280 section 4.2.1.10) apply to everything that an issuer signs.
 //!
-//! The second opinion is openssl's: it makes the same certificate below the same authority and says what
-//! it thinks of it. What it refuses is refused here; what is signed here it accepts.
+//! openssl issues the same certificate below the same CA and verifies it. Certificates that it rejects must be rejected
+//! here, and it must accept all certificates that are signed here.
 
 use serde_json::{Value, json};
 use signet::x509::extension;
@@ -13,7 +13,6 @@ use signet::x509::writer::{SEQUENCE, build};
 use super::foreign::{self, CA, Ca, Files, csr, csr_of_pieces, openssl_refuses, openssl_verifies_chain};
 use super::mount::{Pki, with};
 
-/// Tags of GeneralName.
 const OTHER: u8 = 0xa0;
 const EMAIL: u8 = 0x81;
 const DNS: u8 = 0x82;
@@ -22,21 +21,20 @@ const URI: u8 = 0x86;
 const IP: u8 = 0x87;
 const REGISTERED: u8 = 0x88;
 
-/// What comes of a name.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Verdict {
-    /// Signed, and openssl agrees.
+    /// Signed, and openssl accepts it.
     Signed,
-    /// Refused, as by openssl.
+    /// Rejected, also by openssl.
     Refused,
-    /// Refused although openssl would take it: the reason stands beside the case.
+    /// Rejected although openssl accepts it; the reason is next to the case.
     Stricter,
-    /// Refused before constraints are asked, whatever openssl says: no name of its kind.
+    /// Rejected before the constraints are checked, because it is not a valid name; openssl may accept it.
     Malformed,
 }
 use Verdict::{Malformed, Refused, Signed, Stricter};
 
-/// An authority of openssl's with constraints, imported here.
+/// An imported CA with name constraints, created by openssl.
 struct Constrained {
     ca: Ca,
     id: String,
@@ -47,7 +45,7 @@ impl Constrained {
         Self::if_readable(pki, constraints).await.unwrap_or_else(|| panic!("{constraints}: not imported"))
     }
 
-    /// The same; nothing where others could not read the constraints, so that they are not imported.
+    /// Returns `None` if the CA is not imported because relying parties could not read its constraints.
     async fn if_readable(pki: &Pki, constraints: &str) -> Option<Self> {
         let extensions = format!("{CA}\nnameConstraints=critical,{constraints}");
         let ca = Ca::root_with(foreign::new_key("ec-256"), "/O=Good/CN=Constrained", &extensions, &[]);
@@ -63,7 +61,7 @@ impl Constrained {
         format!("issuer/{}/{endpoint}", self.id)
     }
 
-    /// Holds the request against both judges.
+    /// Compares the verdicts of openssl and of this server with the expected one.
     async fn judges(&self, pki: &Pki, csr: &str, expected: Verdict, shown: &str) {
         let extensions = "subjectKeyIdentifier=hash\nauthorityKeyIdentifier=keyid";
         let theirs = self.ca.signs(csr, extensions, &["-copy_extensions", "copyall"]);
@@ -91,7 +89,7 @@ async fn import(pki: &Pki, bundle: &str) -> Vec<String> {
     serde_json::from_value(answer.body["data"]["imported_issuers"].clone()).unwrap()
 }
 
-/// Cases of one authority: subject, subjectAltName, verdict.
+/// Cases of one CA: subject, subjectAltName, verdict.
 type Cases<'a> = &'a [(&'a str, &'a str, Verdict)];
 
 async fn hold(pki: &Pki, constraints: &str, cases: Cases<'_>) {
@@ -121,7 +119,7 @@ async fn host_names() {
             ("/CN=x", "DNS:dot.test", Refused),
             ("/CN=x", "DNS:good.com.", Malformed),
             ("/CN=x", "DNS:good.com.evil.com", Refused),
-            // Kinds that are not constrained stay free.
+            // Kinds of names without constraints are unrestricted.
             ("/CN=x", "IP:10.0.0.1,email:a@evil.com,URI:https://evil.com/", Signed),
         ],
     )
@@ -135,7 +133,7 @@ async fn host_names() {
             ("/CN=x", "DNS:a.foo.example.com", Refused),
             ("/CN=x", "DNS:a.below.test", Refused),
             ("/CN=x", "DNS:below.test", Signed),
-            // A wildcard stands for the name that is excluded.
+            // The wildcard matches the excluded name.
             ("/CN=x", "DNS:*.example.com", Stricter),
             ("/CN=x", "DNS:foo.example.com.", Malformed),
         ],
@@ -156,13 +154,13 @@ async fn common_names_where_host_names_are_missing() {
             ("/CN=localhost", "", Signed),
             ("/CN=a.evil.com", "", Refused),
             ("/CN=a_b.evil.com", "", Refused),
-            // Each of several, whichever comes last.
+            // Each of several common names is checked, regardless of their order.
             ("/CN=a.evil.com/CN=a.good.com", "", Refused),
             ("/CN=a.good.com/CN=a.evil.com", "", Refused),
             ("/CN=a.evil.com", "IP:10.0.0.1", Refused),
-            // With a host name in the SAN nobody takes the common name for one.
+            // With a host name in the SAN, the common name is not used as one.
             ("/CN=a.evil.com", "DNS:a.good.com", Signed),
-            // Some relying parties still take a wildcard in the common name.
+            // Some relying parties still accept a wildcard in the common name.
             ("/CN=*.evil.com", "", Stricter),
         ],
     )
@@ -184,7 +182,7 @@ async fn mailboxes() {
             ("/CN=x/emailAddress=x@b.test", "", Signed),
             ("/CN=x/emailAddress=x@evil.com", "", Refused),
             ("/CN=x/emailAddress=x@evil.com", "email:x@b.test", Refused),
-            // SmtpUTF8Mailbox (RFC 9598) is a mailbox too.
+            // SmtpUTF8Mailbox (RFC 9598) is a mailbox as well.
             ("/CN=x", "otherName:1.3.6.1.5.5.7.8.9;UTF8:ö@b.test", Signed),
             ("/CN=x", "otherName:1.3.6.1.5.5.7.8.9;UTF8:ö@evil.com", Refused),
             ("/CN=x", "otherName:1.2.3;UTF8:x@evil.com", Signed),
@@ -200,7 +198,7 @@ async fn mailboxes() {
             ("/CN=x", "email:x@at.test", Refused),
             ("/CN=x/emailAddress=x@evil.com", "", Refused),
             ("/CN=x", "otherName:1.3.6.1.5.5.7.8.9;UTF8:ö@evil.com", Refused),
-            // No mailbox at all: nobody can say where it lies.
+            // Not a mailbox, so it has no domain.
             ("/CN=x", "email:nobody", Malformed),
         ],
     )
@@ -224,7 +222,7 @@ async fn addresses() {
         ],
     )
     .await;
-    // Go takes it for 10.1.3.4, and openssl finds it excluded by nothing.
+    // An IPv4-mapped address: Go reads it as 10.1.3.4, and openssl does not exclude it.
     hold(
         &pki,
         "excluded;IP:10.1.0.0/255.255.0.0",
@@ -267,11 +265,11 @@ async fn uris() {
             ("/CN=x", "URI:spiffe://EVIL.com/ns", Refused),
             ("/CN=x", "URI:https://a.below.test/", Refused),
             ("/CN=x", "URI:urn:uuid:1", Refused),
-            // The host is what clients connect to, not the text before it.
+            // The constraint applies to the host that clients connect to, not to the user before it.
             ("/CN=x", "URI:https://user@evil.com/", Stricter),
             ("/CN=x", "URI:https://evil.com?x", Stricter),
             ("/CN=x", "URI:https://evil.com./", Malformed),
-            // An address has no domain that could be compared (RFC 5280 4.2.1.10).
+            // An address has no domain to compare (RFC 5280 section 4.2.1.10).
             ("/CN=x", "URI:https://10.0.0.1/", Stricter),
         ],
     )
@@ -306,7 +304,7 @@ async fn names_of_the_directory() {
         ],
     )
     .await;
-    // The case of letters beyond ASCII counts for openssl, and in what is excluded nobody may rely on it.
+    // openssl compares letters beyond ASCII with their case, but an exclusion must not depend on that.
     let other_script = |side: u8| {
         let organization = rdn(Attribute::Organization, &["Bücher".to_owned()]);
         let base = name::name(&[&organization]);
@@ -335,7 +333,7 @@ async fn names_that_openssl_req_does_not_write() {
         ("a BMPString", pair(Attribute::CommonName, 0x1e, b"\0e\0.\0c"), Refused),
         ("a TeletexString", pair(Attribute::CommonName, 0x14, b"a.evil.com"), Refused),
         ("a mailbox as IA5String", pair(Attribute::EmailAddress, 0x16, b"x@good.com"), Signed),
-        // RFC 2985 5.2.1 makes it an IA5String, and openssl reads nothing else under constraints.
+        // RFC 2985 section 5.2.1 requires an IA5String, and openssl reads nothing else under constraints.
         ("a mailbox as UTF8String", pair(Attribute::EmailAddress, 0x0c, b"x@good.com"), Refused),
     ] {
         let csr = csr_of_pieces(&name::name(&[&rdn]), &[]);
@@ -344,7 +342,7 @@ async fn names_that_openssl_req_does_not_write() {
     pki.stop().await;
 }
 
-/// Every endpoint under a chain whose root is constrained and whose issuer is not.
+/// Every endpoint, with a constrained root and an unconstrained issuer.
 #[actix_web::test]
 async fn every_endpoint_holds_the_constraints_of_the_whole_chain() {
     let pki = Pki::empty().await;
@@ -387,7 +385,6 @@ async fn every_endpoint_holds_the_constraints_of_the_whole_chain() {
             }
         }
     }
-    // Names that come out of the CSR.
     for (subject, san, refused) in [
         ("/O=Good/CN=a.good.com", "DNS:b.good.com", None),
         ("/O=Good/CN=x", "DNS:evil.com", Some("evil.com")),
@@ -408,10 +405,8 @@ async fn every_endpoint_holds_the_constraints_of_the_whole_chain() {
             }
         }
     }
-    // The role's subject counts too.
     pki.role(&json!({ "allow_any_name": true, "organization": "Evil" })).await;
     pki.refused(&path("issue/r"), json!({ "common_name": "a.good.com" }), rule).await;
-    // Another authority under this one.
     let good = Ca::root("/O=Good/CN=Other").pem;
     pki.post(&path("sign-self-issued"), json!({ "certificate": good })).await;
     let evil = Ca::root("/O=Evil/CN=Other").pem;
@@ -422,7 +417,7 @@ async fn every_endpoint_holds_the_constraints_of_the_whole_chain() {
 #[actix_web::test]
 async fn constraints_that_cannot_be_compared_or_read() {
     let pki = Pki::empty().await;
-    // registeredID and otherName: of that kind nothing is signed, of others everything.
+    // registeredID and otherName: names of these kinds are never signed, all other kinds always.
     hold(
         &pki,
         "permitted;RID:1.2.3,permitted;otherName:1.2.4;UTF8:x",
@@ -433,7 +428,7 @@ async fn constraints_that_cannot_be_compared_or_read() {
         ],
     )
     .await;
-    // A subtree with a minimum: nothing would verify, whatever its name, so it is not imported to sign.
+    // A subtree with a minimum: no certificate would verify, so the CA is not imported for signing.
     let subtree = build(SEQUENCE, 0, |w| {
         w.nest(0xa0, |w| {
             w.nest(SEQUENCE, |w| {
@@ -454,13 +449,13 @@ async fn constraints_that_cannot_be_compared_or_read() {
     pki.stop().await;
 }
 
-/// A subtree of one base, as openssl's configuration takes it.
+/// Returns a subtree with one base, in the syntax of openssl's configuration.
 fn subtree(side: u8, tag: u8, base: &[u8]) -> String {
     let subtrees = build(SEQUENCE, 0, |w| w.nest(side, |w| w.nest(SEQUENCE, |w| w.tlv(tag, base))));
     format!("DER:{}", subtrees.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
 }
 
-/// Bases of subtrees: what is usual, and what somebody writes some day.
+/// Returns usual and unusual bases of subtrees.
 fn bases() -> Vec<(u8, Vec<u8>)> {
     let organization = |text: &str| name::name(&[&rdn(Attribute::Organization, &[text.to_owned()])]);
     let mut all = vec![
@@ -494,11 +489,10 @@ fn bases() -> Vec<(u8, Vec<u8>)> {
     all
 }
 
-/// Hosts to put into names of every kind.
 const HOSTS: [&str; 7] = ["good.com", "a.good.com", "*.good.com", "evilgood.com", ".good.com", "good.com.", "evil.com"];
-/// Hosts that are no more than DNS names.
+/// Hosts for DNS names only.
 const MORE_HOSTS: [&str; 7] = ["b.a.good.com", "*.com", "*", "GOOD.COM", "a..good.com", "com", "good.com:443"];
-/// Forms of URIs, `H` for the host.
+/// Forms of URIs; `H` is the host.
 const URIS: [&str; 11] = [
     "https://H/",
     "spiffe://H",
@@ -513,7 +507,7 @@ const URIS: [&str; 11] = [
     "https://%67ood.com/H",
 ];
 
-/// Alternative names, each with the kind of subtrees that it is held against.
+/// Returns alternative names, each with the kind of subtrees that applies to it.
 fn alternative_names() -> Vec<(u8, u8, Vec<u8>)> {
     let organization = name::name(&[&rdn(Attribute::Organization, &["Good".to_owned()])]);
     let mut all: Vec<(u8, u8, Vec<u8>)> = vec![
@@ -542,7 +536,7 @@ fn alternative_names() -> Vec<(u8, u8, Vec<u8>)> {
     all
 }
 
-/// Subjects, each with the kind of subtrees that it is held against.
+/// Subjects, each with the kind of subtrees that applies to it.
 const SUBJECTS: [(u8, Attribute, &str); 10] = [
     (DNS, Attribute::CommonName, "a.good.com"),
     (DNS, Attribute::CommonName, "evil.com"),
@@ -556,7 +550,7 @@ const SUBJECTS: [(u8, Attribute, &str); 10] = [
     (DIRECTORY, Attribute::Organization, "Evil"),
 ];
 
-/// Requests of one name each: the kind of subtrees, the name for people, the CSR.
+/// Returns CSRs with one name each: the kind of subtrees, a description, the CSR.
 fn requests() -> Vec<(u8, String, String)> {
     let plain = name::name(&[&rdn(Attribute::CommonName, &["A person".to_owned()])]);
     let of_san = |(kind, tag, content): (u8, u8, Vec<u8>)| {
@@ -571,7 +565,7 @@ fn requests() -> Vec<(u8, String, String)> {
     alternative_names().into_iter().map(of_san).chain(SUBJECTS.map(of_subject)).collect()
 }
 
-/// Every name under every base of its kind: what is signed, openssl accepts.
+/// Every name with every base of its kind: openssl accepts what is signed.
 #[actix_web::test]
 async fn nothing_is_signed_that_openssl_refuses() {
     let pki = Pki::empty().await;
@@ -617,7 +611,7 @@ async fn name_constraint_that_begins_with_a_dot_is_signed_and_told() {
         ("permitted_dns_domains", ".foo.test", true),
         ("excluded_dns_domains", "a.test,.foo.test", true),
         ("permitted_dns_domains", "foo.test", false),
-        // In these a dot stands for the hosts below (RFC 5280 4.2.1.10).
+        // Here a leading dot means all hosts below the domain (RFC 5280 section 4.2.1.10).
         ("permitted_email_addresses", ".foo.test", false),
         ("permitted_uri_domains", ".foo.test", false),
     ] {

@@ -1,7 +1,7 @@
-//! A corpus of what every signing endpoint makes for every kind of key, linted by pkilint.
+//! A corpus of certificates from every signing endpoint for every type of key, linted by pkilint.
 //!
-//! Key usages fit the keys here; what the contract makes of a request without any is in it too, and in
-//! the list of what is accepted (`tests/judges/pkilint_allowed.txt`).
+//! Most have key usages that suit the key. Some have the default usages of the contract;
+//! `tests/judges/pkilint_allowed.txt` lists the findings that are accepted for these.
 
 use serde_json::{Value, json};
 
@@ -15,7 +15,7 @@ use super::foreign::{self, CA, Ca, Files, csr};
 use super::mount::{Pki, with};
 use crate::judges::{judge, refusal, scripts};
 
-/// Kinds of keys, and the usages that fit them.
+/// Types of keys, and usages that suit them.
 const KEYS: [(&str, &str); 7] = [
     ("rsa-2048", "DigitalSignature,KeyEncipherment"),
     ("rsa-3072", "DigitalSignature"),
@@ -26,11 +26,10 @@ const KEYS: [(&str, &str); 7] = [
     ("ed25519", "DigitalSignature"),
 ];
 
-/// Issuers, one of each algorithm.
 const ISSUERS: [(&str, &str, u32); 5] =
     [("rsa", "rsa", 2048), ("p256", "ec", 256), ("p384", "ec", 384), ("p521", "ec", 521), ("ed", "ed25519", 0)];
 
-/// Certificates as files, by the names that the list of accepted findings knows.
+/// Certificates as files, with the names used in the list of accepted findings.
 struct Corpus {
     pki: Pki,
     files: Files,
@@ -62,7 +61,7 @@ impl Corpus {
     }
 }
 
-/// How the leaves of one kind differ: role, request, and the CSR's subject and extensions.
+/// Returns the variants of leaves: role, request, and subject and extensions of the CSR.
 fn leaves() -> [(Value, Value, &'static str, &'static str); 5] {
     [
         (json!({}), json!({ "common_name": "a.test" }), "/CN=a.test", "subjectAltName=DNS:a.test"),
@@ -97,7 +96,7 @@ fn leaves() -> [(Value, Value, &'static str, &'static str); 5] {
     ]
 }
 
-/// How the authorities differ: the request, and the CSR's or the certificate's own extensions.
+/// Returns the variants of CAs: the request, and extensions of the CSR or the certificate.
 fn authorities() -> [(Value, &'static str); 5] {
     [
         (json!({}), ""),
@@ -131,7 +130,7 @@ async fn add_leaves(corpus: &Corpus, kind: &str, usage: &str) {
         let verbatim = json!({ "csr": csr, "key_usage": usage, "ext_key_usage": "ServerAuth,ClientAuth" });
         corpus.make("sign-verbatim/r", &format!("verbatim-{kind}-{at}"), verbatim).await;
     }
-    // What a role and a request without any word on usages get.
+    // Default key usages of role and request.
     let role = json!({ "key_type": family, "key_bits": bits, "allow_any_name": true, "issuer_ref": "p256" });
     corpus.pki.role(&role).await;
     let csr = json!({ "csr": csr(kind, "/CN=f.test", "subjectAltName=DNS:f.test") });
@@ -152,7 +151,7 @@ async fn add_authorities(corpus: &Corpus, kind: &str) {
     }
 }
 
-/// Further roots: with the first one of each issuer's kind, five.
+/// Adds four further roots of each issuer's kind.
 async fn add_roots(corpus: &Corpus) {
     for (name, key_type, bits) in ISSUERS {
         for (at, (request, _)) in authorities().into_iter().take(4).enumerate() {
@@ -163,7 +162,7 @@ async fn add_roots(corpus: &Corpus) {
     }
 }
 
-/// What a policy engine's leaves differ in: subject and extensions beside keyUsage.
+/// Returns the variants of a policy engine's leaves: subject, and extensions in addition to keyUsage.
 fn decided_leaves() -> [(Name, Vec<Extensions>); 5] {
     let sans = SubjectAltNames { dns: vec!["d.test".into()], ..SubjectAltNames::default() };
     let purposes = extension::eku_oids(&[], true, true, false, false, &[]).unwrap();
@@ -176,7 +175,7 @@ fn decided_leaves() -> [(Name, Vec<Extensions>); 5] {
     ]
 }
 
-/// What a policy engine decides, for every kind of key and by every issuer.
+/// Adds certificates that a policy engine decides, for every type of key and every issuer.
 async fn add_decided(corpus: &Corpus, engine: &Engine, kind: &str, usage: &str) {
     let (family, bits) = kind.split_once('-').unwrap_or((kind, "0"));
     let usages: Vec<String> = usage.split(',').map(str::to_owned).collect();
@@ -213,7 +212,7 @@ async fn pkilint_finds_nothing_but_what_the_contract_demands() {
     }
     let allowed = scripts().join("pkilint_allowed.txt");
     let printed = judge("lint.py", &[corpus.files.path("").to_str().unwrap(), allowed.to_str().unwrap()]);
-    // Five of each endpoint and kind, three more with default usages, and five roots of each kind.
+    // Per type of key, five of each endpoint and three with default usages; per issuer, five roots.
     let expected = KEYS.len() * (8 * 5 + 3) + ISSUERS.len() * 5;
     assert!(printed.contains(&format!("{expected} certificates linted")), "{printed}");
     engine.stop().await;
@@ -229,7 +228,7 @@ async fn pkilint_can_say_no() {
     let folder = path.parent().unwrap().to_str().unwrap();
     let refused = refusal("lint.py", &[folder, empty.to_str().unwrap()]);
     assert!(refused.contains("odd.pem: ERROR pkix.ca_certificate_no_ku_extension"), "{refused}");
-    // An entry that nothing needs is refused as well, and so is one without a reason.
+    // An unused entry is rejected as well, and so is an entry without a reason.
     let other = files.write("other.txt", b"pkix.some_code other.pem # why\n");
     let refused = refusal("lint.py", &[folder, other.to_str().unwrap()]);
     assert!(refused.contains("nothing needs pkix.some_code other.pem"), "{refused}");

@@ -1,4 +1,4 @@
-//! 16.6 and 7: complete and delta CRLs, how they are fetched, what the settings do, and lists on request.
+//! Complete and delta CRLs: how they are fetched, the effect of the settings, and CRLs with content from the caller.
 
 mod judges;
 
@@ -33,7 +33,7 @@ async fn delta(pki: &Pki) -> Crl {
     Crl::new(response.bytes().await.unwrap().to_vec())
 }
 
-/// The base of a delta CRL, which stands in a critical extension.
+/// Returns the base of a delta CRL from its critical extension.
 fn base(crl: &Crl) -> u64 {
     let (_, after) = crl.text.split_once("X509v3 Delta CRL Indicator: critical").unwrap();
     after.split_whitespace().next().unwrap().parse().unwrap()
@@ -54,7 +54,7 @@ async fn vector_16_6_r14_with_auto_rebuild_the_timer_or_a_rotation_publishes() {
     assert_eq!(pki.crl("default").await.der, before.der);
     assert_eq!(pki.get("crl/rotate").await["success"], true);
     assert_eq!(pki.crl("default").await.serials(), [leaf.serial()]);
-    // Switching it off publishes what is waiting.
+    // Disabling `auto_rebuild` publishes pending revocations.
     let next = fresh(&pki).await;
     revoke(&pki, &next).await;
     config(&pki, json!({ "auto_rebuild": false })).await;
@@ -69,10 +69,10 @@ async fn vector_16_6_r15_r16_delta_lists() {
     assert!(warned.warnings().contains("no-op"), "{}", warned.text);
     let empty = delta(&pki).await;
     let complete = pki.crl("default").await;
-    // Issued together: the same number, the same contents (RFC 5280 5.2.3).
+    // Complete and delta CRLs that are issued together have the same number and contents (RFC 5280 section 5.2.3).
     assert_eq!((empty.number(), base(&empty)), (complete.number(), complete.number()));
     assert_eq!(empty.serials(), [""; 0]);
-    // openssl looks for delta CRLs only where a certificate or a CRL says that there are some.
+    // openssl uses delta CRLs only if a certificate or a CRL says where they are.
     pki.post("config/urls", json!({ "delta_crl_distribution_points": "http://ca.test/delta" })).await;
     config(&pki, json!({ "auto_rebuild": true, "enable_delta": true, "delta_rebuild_interval": "24h" })).await;
     let complete = pki.crl("default").await;
@@ -89,12 +89,10 @@ async fn vector_16_6_r15_r16_delta_lists() {
     pki.get("crl/rotate-delta").await;
     let second = delta(&pki).await;
     assert_eq!((second.number(), second.serials().len()), (first.number() + 1, 2), "everything since the complete one");
-    // What others say of the pair.
     let root = pki.get("cert/ca").await["certificate"].as_str().unwrap().to_owned();
     assert!(second.is_signed_by(&root));
     judged(&root, &complete, &second, &one.pem, [false, true]);
     judged(&root, &complete, &second, &fresh(&pki).await.pem, [false, false]);
-    // A restart has the same bytes of both.
     let pki = Pki { app: pki.app.restart().await };
     assert!(delta(&pki).await.der == second.der && pki.crl("default").await.der == complete.der);
     assert_eq!(pki.get("crl/rotate").await["success"], true);
@@ -203,7 +201,7 @@ async fn vector_16_6_r19_issuers_of_one_key_and_subject_share_a_list() {
     pki.stop().await;
 }
 
-/// The serials on the lists of two issuers.
+/// Returns the serial numbers on the CRLs of two issuers.
 async fn on_lists(pki: &Pki, issuers: [&str; 2]) -> [Vec<String>; 2] {
     [pki.crl(issuers[0]).await.serials(), pki.crl(issuers[1]).await.serials()]
 }
@@ -217,12 +215,12 @@ async fn stays_with_the_authority(mut pki: Pki) {
     pki.role(&json!({})).await;
     let leaf = pki.ask("issuer/root/issue/r", json!({ "common_name": "localhost" })).await;
     revoke(&pki, &leaf).await;
-    // Whoever trusts the name and the key looks at the twin's list.
+    // Relying parties that trust the name and the key use the CRL of the twin.
     assert_eq!(pki.app.client.delete("pki/issuer/root").await.status, 200);
     assert_eq!(on_lists(&pki, ["twin", "other"]).await, [vec![leaf.serial()], vec![]]);
     pki = Pki { app: pki.app.restart().await };
     assert_eq!(on_lists(&pki, ["twin", "other"]).await, [vec![leaf.serial()], vec![]]);
-    // While there is none, the default issuer has it; then whoever comes with the name and the key.
+    // Without such an issuer the default issuer's CRL has the entry; then an imported issuer with the name and the key.
     let number = pki.crl("twin").await.number();
     assert_eq!(pki.app.client.delete("pki/issuer/twin").await.status, 200);
     assert_eq!(pki.crl("other").await.serials(), [leaf.serial()]);
@@ -331,7 +329,7 @@ async fn whoever_says_the_date_of_the_list_is_told_that_it_is_the_same_until_it_
     for path in ["crl", "crl/pem", "cert/crl", "issuer/default/crl"] {
         revoke(&pki, &fresh(&pki).await).await;
         assert_eq!(date(path).await, None, "{path}: it may change within this second");
-        // It does. Who says the time of his answer does not have this list.
+        // It does change. A client that sends the time of its response does not have the new CRL.
         let then = super::ocsp::client::date(pki.app.clock.now().unix_timestamp());
         revoke(&pki, &fresh(&pki).await).await;
         pki.app.clock.advance(Duration::from_secs(1));
@@ -548,7 +546,7 @@ async fn what_tidying_removed_leaves_the_list_and_nothing_else_does() {
     let shared = pki.app.shared();
     let mount = shared.auth.mounts().iter().find(|mount| mount.kind == MountKind::Pki).unwrap().id;
     let authority = shared.engine.authority(mount).unwrap();
-    // An entry of a certificate that lives is gone: the list with it stays, and revoking says so.
+    // The row of a valid certificate is missing: the current CRL stays, and a rebuild fails.
     remove(&long);
     let before = pki.crl("default").await;
     assert_eq!(before.serials().len(), 3);
@@ -558,7 +556,7 @@ async fn what_tidying_removed_leaves_the_list_and_nothing_else_does() {
     let refusals = metrics.lines().find(|l| l.starts_with("signet_pki_crl_refusals_total{rule=\"entries\"} ")).unwrap();
     assert!(!refusals.ends_with(" 0"), "{refusals}");
     assert_eq!(pki.app.client.get("pki/crl/rotate").await.status, 500);
-    // When it has ended, nobody misses it; nor the short one.
+    // After its expiry the row may be missing, and so may that of the short-lived certificate.
     pki.app.clock.set(now + Duration::from_secs(6 * 3600));
     remove(&short);
     assert!(authority.reload_revocations(false).await.unwrap().is_empty());
@@ -569,7 +567,7 @@ async fn what_tidying_removed_leaves_the_list_and_nothing_else_does() {
     pki.stop().await;
 }
 
-/// The list of an issuer that may not sign lists any more, over a start, until it has expired.
+/// An issuer that may no longer sign CRLs serves its last one until it expires, also after a restart.
 async fn list_without_signer(now: Time, app: App) {
     let pki = Pki::on(app).await;
     let leaf = fresh(&pki).await;

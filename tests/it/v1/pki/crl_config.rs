@@ -1,4 +1,4 @@
-//! `config/crl`: defaults, merging, and what is refused.
+//! `config/crl`: defaults, merging, and rejected values.
 
 use serde_json::{Value, json};
 
@@ -85,7 +85,7 @@ async fn vector_16_6_r18_r29_what_is_refused() {
         pki.refused("config/crl", body, field).await;
         assert_eq!(pki.get("config/crl").await, defaults());
     }
-    // What a switch needs may not be taken from under it.
+    // A setting cannot be changed while another one depends on it.
     pki.post("config/crl", json!({ "auto_rebuild": true, "enable_delta": true })).await;
     pki.refused("config/crl", json!({ "auto_rebuild": false }), "enable_delta: ").await;
     pki.refused("config/crl", json!({ "expiry": "10m" }), "auto_rebuild_grace_period: ").await;

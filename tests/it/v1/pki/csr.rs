@@ -1,4 +1,4 @@
-//! 16.3: requests made elsewhere, key types and signature algorithms.
+//! Requests with a CSR, key types and signature algorithms.
 
 use serde_json::{Value, json};
 use signet::x509::pem;
@@ -8,12 +8,10 @@ use signet::x509::writer::{SEQUENCE, build};
 use super::foreign::{Files, csr, csr_with, openssl, signature_algorithm};
 use super::mount::{Pki, with};
 
-/// A request for `a.foo` with a fresh kind of key.
 fn of(kind: &str) -> Value {
     json!({ "csr": csr(kind, "/CN=a.foo", "") })
 }
 
-/// A role that allows any name, of this key type.
 fn role(key_type: &str, bits: u32) -> Value {
     json!({ "allow_any_name": true, "key_type": key_type, "key_bits": bits })
 }
@@ -84,9 +82,9 @@ async fn vector_16_3_c5_to_c8_ec_and_ed25519_roles() {
 async fn vector_16_3_c9_c10_any_key_type() {
     let pki = Pki::start().await;
     refuses(&pki, &role("any", 0), &["rsa-1024"], "minimum of an 2048-bit key").await;
-    // Curves that nobody named are no key type at all.
+    // Other curves are not a supported key type.
     refuses(&pki, &role("any", 0), &["curve-secp256k1", "curve-brainpoolP256r1"], "unsupported public key").await;
-    // Bits of the role do not count under any.
+    // `key_bits` of the role is ignored with the key type `any`.
     let any = role("any", 4096);
     signs(&pki, &any, &["rsa-2048", "ec-224", "ec-256", "ec-384", "ec-521", "ed25519"]).await;
     pki.stop().await;
@@ -140,7 +138,7 @@ async fn vector_16_3_c15_to_c17_the_common_name_of_request_or_csr() {
         assert_eq!(leaf.subject(), "CN=b.foo");
         assert_eq!(leaf.answer.warnings(), format!("csr: subject not granted: {dropped}"));
     }
-    // Without either there is none, and the role wants one.
+    // The selected source has no common name, and the role requires one.
     pki.deny_sign(&from(true), json!({ "csr": csr("ec-256", "/O=x", "") }), "require_cn").await;
     pki.deny_sign(&from(false), json!({ "csr": csr("ec-256", "/CN=a.foo", "") }), "require_cn").await;
     pki.stop().await;
@@ -167,7 +165,7 @@ async fn vector_16_3_c21_c22_broken_requests() {
     let any = role("any", 0);
     for kind in ["rsa-2048", "ec-224", "ec-256", "ed25519"] {
         let (label, der) = pem::first(&csr(kind, "/CN=a.foo", "")).unwrap().unwrap();
-        // A letter of the name: everything still parses.
+        // One letter of the name changes, so that everything still parses.
         let at = der.windows(5).position(|window| window == b"a.foo").unwrap();
         let mut tampered = der.clone();
         tampered[at] = b'b';
@@ -184,12 +182,12 @@ async fn vector_16_3_c21_c22_broken_requests() {
     pki.deny_sign(&any, json!({ "csr": "" }), "csr: must not be empty").await;
     pki.deny_sign(&any, json!({}), "csr: must not be empty").await;
     pki.deny_sign(&any, json!({ "csr": pem::encode("CERTIFICATE REQUEST", b"\x30\x03\x02\x01\x00") }), "csr: ").await;
-    // Base64 without armour, and line feeds that were escaped twice, are not PEM.
+    // Base64 without armor is not PEM, nor are doubly escaped line feeds.
     let text = csr("ec-256", "/CN=a.foo", "");
     let base64 = text.lines().filter(|line| !line.starts_with('-')).collect::<String>();
     pki.deny_sign(&any, json!({ "csr": base64 }), "csr: contains no data").await;
     pki.deny_sign(&any, json!({ "csr": text.replace('\n', "\\n") }), "csr: ").await;
-    // What people's files look like is fine: CRLF, blanks before, another block behind, the older label.
+    // Variants in real files: CRLF, leading blanks, a second block, the older label.
     for text in [
         format!("\n  \n{}", text.replace('\n', "\r\n")),
         format!("{text}{text}"),
@@ -252,7 +250,7 @@ async fn vector_16_3_c27_to_c29_key_types_on_issue() {
         assert_eq!(leaf.certificate.key().kind().bits(), size, "{key_type} {bits}");
         let private = leaf.data()["private_key"].as_str().unwrap();
         assert!(private.starts_with(&format!("-----BEGIN {label}-----\n")), "{key_type} {bits}");
-        // openssl makes the same public key of it as the certificate has.
+        // openssl derives the public key of the certificate from the private key.
         let public = super::foreign::openssl(&["pkey", "-pubout", "-outform", "DER"], private.as_bytes());
         assert_eq!(public, leaf.certificate.key().spki(), "{key_type} {bits}");
     }

@@ -1,4 +1,4 @@
-//! An authority whose name exists in two encodings is one authority (RFC 5280 7.1): one CRL, one OCSP responder.
+//! A CA whose name exists in two encodings is one CA (RFC 5280 section 7.1): one CRL, one OCSP responder.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::foreign::{self, CA, Ca, Files, new_key, openssl_text};
 use super::mount::{Pki, parse};
 use super::ocsp::client::openssl;
 
-/// A self-signed authority with this key, whose subject is encoded by this `string_mask`.
+/// A self-signed CA with this key, whose subject is encoded with this `string_mask`.
 fn root(key: &str, mask: &str, subject: &str, serial: &str) -> Ca {
     let files = Files::new();
     let section = format!("[req]\ndistinguished_name=dn\nstring_mask={mask}\n[dn]\n[ext]\n{CA}\n");
@@ -18,7 +18,7 @@ fn root(key: &str, mask: &str, subject: &str, serial: &str) -> Ca {
     Ca { key: key.to_owned(), pem: openssl_text(&all, b"").trim().to_owned() }
 }
 
-/// Two authorities with one key, whose names match by RFC 5280 7.1 and differ in string type, case and blanks.
+/// Two CAs with one key, whose names match by RFC 5280 section 7.1 and differ in string type, case and blanks.
 pub fn roots() -> (Ca, Ca) {
     let key = new_key("ec-256");
     let old = root(&key, "default", "/O=Example Org/CN=Root", "1");
@@ -32,7 +32,7 @@ async fn import(pki: &Pki, text: &str) -> Vec<String> {
     serde_json::from_value(answer.body["data"]["imported_issuers"].clone()).unwrap()
 }
 
-/// The status of `certificate` by an OCSP client that has this certificate of the authority; it verifies the answer.
+/// Returns the status of `certificate` from an OCSP client that has this CA certificate and verifies the response.
 async fn status(pki: &Pki, issuer: &str, certificate: &str) -> String {
     let files = Files::new();
     let path = |name: &str, text: &str| files.write(name, text.as_bytes()).to_str().unwrap().to_owned();
@@ -60,7 +60,7 @@ async fn encodings_of_one_name_share_a_crl() {
     let shared = pki.crl(&old_id).await;
     assert_eq!(shared.der, pki.crl(&new_id).await.der);
     assert!(shared.number() >= alone.number());
-    // The list goes on after a restart, and where the issuer that was there first is deleted.
+    // The CRL continues after a restart, and after the older of the two issuers is deleted.
     let pki = Pki { app: pki.app.restart().await };
     assert_eq!(pki.crl(&old_id).await.number(), shared.number());
     assert_eq!(pki.app.client.delete(&format!("pki/issuer/{new_id}")).await.status, 200, "with a warning: the default");
@@ -78,7 +78,7 @@ async fn encodings_of_one_name_share_a_crl() {
 async fn encodings_of_one_name_are_one_ocsp_responder() {
     let pki = Pki::empty().await;
     let (old, new) = roots();
-    // The name of their issuer in these certificates is that of the old one, which the mount does not have.
+    // These certificates contain the issuer's name in the old encoding, which the mount does not have.
     let below = old.intermediate("/CN=Below", &[]);
     let leaf = old.signs(&foreign::csr("ec-256", "/CN=leaf", ""), "", &["-set_serial", "78"]);
     import(&pki, &new.bundle()).await;
@@ -94,7 +94,7 @@ async fn encodings_of_one_name_are_one_ocsp_responder() {
         assert_eq!(status(&pki, issuer, &leaf).await, "revoked");
         assert_eq!(status(&pki, issuer, &own).await, "revoked");
     }
-    // The name alone is not enough: another key is another authority.
+    // The name alone is not enough: a CA with another key is a different CA.
     let other = Ca::root("/O=Example Org/CN=Root");
     let leaf = other.signs(&foreign::csr("ec-256", "/CN=leaf", ""), "", &["-set_serial", "78"]);
     import(&pki, &other.pem).await;

@@ -1,7 +1,7 @@
-//! External policy: a service of the operator's decides, this server signs (H33, H34 and around them).
+//! External policy: a service of the operator decides, and this server signs.
 //!
-//! [`engine`] is that service, with real TLS. [`calls`] has what it and the network may do wrong,
-//! [`templates`] what its certificates may say.
+//! [`engine`] is that service, with real TLS. [`calls`] covers failures of the service and the network, [`templates`]
+//! the content of its certificates.
 
 mod calls;
 mod config;
@@ -21,7 +21,7 @@ use crate::support::{Answer, App, send};
 use crate::v1::identity::{entity_id, login, method};
 use crate::v1::rights::granted;
 
-/// A mount with a root and an engine that decides for it.
+/// A mount with a root, and an engine that decides for it.
 struct Governed {
     pki: Pki,
     engine: Engine,
@@ -38,7 +38,6 @@ impl Governed {
         governed
     }
 
-    /// Settings that lead to the engine.
     fn settings(&self) -> Value {
         settings(&self.engine)
     }
@@ -48,7 +47,7 @@ impl Governed {
         self.engine.stop().await;
     }
 
-    /// A request that fails with this status and a text that has `rule` in it, and leaves nothing behind.
+    /// Asserts that a request fails with this status and with `rule` in its error, and stores nothing.
     async fn fails(&self, path: &str, body: Value, status: u16, rule: &str) -> Answer {
         let before = self.pki.stored().await;
         let answer = self.pki.app.client.post(&format!("pki/external-policy/{path}"), body).await;
@@ -60,13 +59,12 @@ impl Governed {
         answer
     }
 
-    /// A request to sign the P-256 key, which must give a leaf.
     async fn sign(&self, more: Value) -> Leaf {
         self.pki.ask("external-policy/sign", with(&json!({ "csr": csr() }), more)).await
     }
 }
 
-/// Settings that lead to this engine.
+/// Returns settings for this engine.
 pub fn settings(engine: &Engine) -> Value {
     json!({
         "enabled": true,
@@ -76,12 +74,12 @@ pub fn settings(engine: &Engine) -> Value {
     })
 }
 
-/// A CSR of the P-256 key that says things which the engine may or may not heed.
+/// A CSR of the P-256 key, with values that the engine may ignore.
 fn csr() -> String {
     foreign::csr("ec-256", "/CN=from the request", "subjectAltName=DNS:from.request.test")
 }
 
-/// The six endpoint forms, with and without a policy.
+/// Returns the six forms of the endpoints, with and without a policy.
 fn forms() -> Vec<(String, &'static str, bool)> {
     let mut all = Vec::new();
     for (operation, mode) in [("issue", "issue"), ("sign", "sign"), ("sign-intermediate", "ica")] {

@@ -1,11 +1,10 @@
-//! What is asked for and not granted is named, and what a field selects is used or refused.
+//! Requested values that are not granted are named in warnings, and fields that select a value are used or rejected.
 
 use serde_json::{Value, json};
 
 use super::foreign::{Files, csr, key, openssl_text};
 use super::mount::{Leaf, Pki, with};
 
-/// A role that allows any name and key.
 fn any(more: Value) -> Value {
     with(&json!({ "allow_any_name": true, "key_type": "any" }), more)
 }
@@ -31,19 +30,18 @@ async fn parts_of_a_csr_that_a_role_drops_are_named() {
         let warnings = signed(&pki, subject, extensions).await.answer.warnings();
         assert!(warnings.contains(named) && warnings.lines().count() == 1, "{subject} {extensions}: {warnings}");
     }
-    // Whatever is granted is not named.
     let granted = "subjectAltName=DNS:a.foo\nkeyUsage=digitalSignature\nextendedKeyUsage=serverAuth\n\
                    subjectKeyIdentifier=hash";
     assert_eq!(signed(&pki, "/CN=a.foo", granted).await.answer.warnings(), "");
     pki.role(&any(json!({ "organization": "Acme", "allowed_user_ids": "*" }))).await;
     assert_eq!(signed(&pki, "/O=Acme/CN=a.foo/UID=bob", "").await.answer.warnings(), "");
-    // What the role takes from the request, it drops from the CSR.
+    // Values that the role takes from the request are dropped from the CSR.
     pki.role(&any(json!({ "use_csr_sans": false, "use_csr_common_name": false }))).await;
     let request = csr("ec-256", "/CN=b.foo", "subjectAltName=DNS:a.foo,DNS:b.foo");
     let warnings = pki.ask("sign/r", json!({ "csr": request, "common_name": "a.foo" })).await.answer.warnings();
     assert!(warnings.contains("subject not granted: CN"), "{warnings}");
     assert!(warnings.contains("subjectAltName (2.5.29.17): b.foo"), "{warnings}");
-    // The caller decides how many there are.
+    // The number of warnings is limited, because the caller controls the number of extensions.
     pki.role(&any(json!({}))).await;
     let many: Vec<_> = (1..=30).map(|n| format!("1.2.3.{n}=ASN1:NULL")).collect();
     let warnings = signed(&pki, "/CN=a.foo", &many.join("\n")).await.answer.warnings();
@@ -52,13 +50,13 @@ async fn parts_of_a_csr_that_a_role_drops_are_named() {
     pki.stop().await;
 }
 
-/// A request with attributes beside its extensions.
+/// A CSR with attributes in addition to its extensions.
 fn csr_with_attributes(lines: &str) -> String {
     let files = Files::new();
     let text = format!("[req]\ndistinguished_name=dn\nattributes=at\nprompt=no\n[dn]\nCN=a.foo\n[at]\n{lines}\n");
     let config = files.write("attributes.cnf", text.as_bytes());
     let key_file = files.write("key.pem", key("ec-256").as_bytes());
-    // With a subject on its command line openssl leaves the attributes out.
+    // openssl omits the attributes if the subject is on its command line.
     let all = ["req", "-new", "-key", key_file.to_str().unwrap(), "-config", config.to_str().unwrap()];
     openssl_text(&all, b"")
 }
@@ -84,7 +82,7 @@ async fn attributes_of_a_csr_are_named_and_not_quoted() {
         assert_eq!(named, expected, "{path}");
         assert!(!signed.answer.text.contains("hunter2") && !signed.answer.text.contains("the name"), "{path}");
     }
-    // The caller decides how many there are.
+    // This list is limited as well.
     let many: Vec<_> = (1..=30).map(|n| format!("1.2.3.{n}=x")).collect();
     let request = csr_with_attributes(&many.join("\n"));
     let warnings = pki.ask("sign/r", json!({ "csr": request })).await.answer.warnings();
@@ -138,7 +136,7 @@ async fn field_that_selects_a_key_of_another_origin_is_refused() {
             pki.refused(path, body, &format!("{field}: selects a key on paths of the type ")).await;
         }
     }
-    // The empty text is absent.
+    // An empty text counts as absent.
     let empty = json!({ "common_name": "Below", "managed_key_name": "", "key_ref": null });
     pki.post("intermediate/generate/internal", empty).await;
     pki.stop().await;
@@ -158,7 +156,6 @@ async fn common_name_that_becomes_no_san_is_told_or_refused() {
         let leaf = pki.issue(&with(&role, json!({ "enforce_hostnames": false })), request(name)).await;
         assert!(leaf.answer.warnings().contains("no subject alternative name"), "{name}");
     }
-    // By a CSR, too.
     let by_csr = json!({ "csr": csr("ec-256", "/CN=10.1.2.3", "") });
     assert_eq!(pki.sign(&role, by_csr).await.sans(), ["IP Address:10.1.2.3"]);
     pki.stop().await;

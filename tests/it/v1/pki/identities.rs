@@ -1,4 +1,4 @@
-//! 16.1 N56 to N58, 16.2 S11, and X5: lists of a role that are filled in for who asks.
+//! Templates in the lists of a role, filled in with the caller's identity.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::support::{Answer, Client};
 use crate::v1::identity::{login, method};
 use crate::v1::rights::granted;
 
-/// A mount, a method, and a way to ask for a certificate by role `r` as somebody who logged in.
+/// A mount, and a login method whose callers request certificates by role `r`.
 struct Bed {
     pki: Pki,
     accessor: String,
@@ -22,7 +22,7 @@ impl Bed {
         Self { pki, accessor }
     }
 
-    /// Somebody with this name at the method and this entity, who may issue.
+    /// Logs in a caller with this alias and entity, who may issue.
     async fn somebody(&self, alias: &str, entity: Value, metadata: Value) -> Client {
         let app = &self.pki.app;
         let client = login(app, "one", alias, metadata).await;
@@ -59,10 +59,9 @@ async fn n56_a_domain_is_filled_with_the_name_of_the_callers_entity() {
         let refused = issue(name).await;
         assert_eq!(refused.status, 400, "{name}: {}", refused.text);
     }
-    // `sign` keeps the same rule.
     assert_not_allowed(&bob.post("pki/sign/r", json!({ "csr": foreign::csr("ec-256", "/CN=al.x.com", "") })).await);
     assert_ok(&bob.post("pki/sign/r", json!({ "csr": foreign::csr("ec-256", "/CN=bob.x.com", "") })).await);
-    // A rename counts at once.
+    // A rename takes effect immediately.
     let id = bob.get("auth/token/lookup-self").await.body["data"]["entity_id"].as_str().unwrap().to_owned();
     bed.pki.app.client.post(&format!("identity/entity/id/{id}"), json!({ "name": "al" })).await;
     assert_ok(&issue("al.x.com").await);
@@ -136,7 +135,7 @@ async fn roles_hold_templates_to_what_somebody_can_fill() {
         ("allowed_uri_sans_template", "allowed_uri_sans", "spiffe://{{x}}/y"),
     ] {
         bed.pki.refused("roles/s", json!({ field: true, list: entry }), &format!("{list}: a template ")).await;
-        // Where it is no template it is a text like any other.
+        // Without the template flag it is plain text.
         bed.pki.post("roles/s", json!({ field: false, list: entry })).await;
     }
     bed.pki.stop().await;

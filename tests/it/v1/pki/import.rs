@@ -1,4 +1,4 @@
-//! 16.5: importing certificates and keys.
+//! Import of certificates and keys.
 
 use serde_json::{Value, json};
 
@@ -34,7 +34,6 @@ async fn vector_16_5_a13_a_bundle_twice() {
     assert_eq!(again.body["data"], expected);
     assert_eq!(again.warnings(), "");
     assert_eq!(pki.crl("default").await.der, crl.der, "nothing changed");
-    // Each block once, however often it stands there.
     let other = Ca::root("/CN=Twice");
     let thrice = import(&pki, &[other.bundle(), other.bundle(), other.bundle()].join("\n")).await;
     assert_eq!((ids(&thrice, "imported_issuers").len(), ids(&thrice, "existing_issuers").len()), (1, 0));
@@ -55,7 +54,7 @@ async fn vector_16_5_a14_a15_what_is_no_authority_and_keys_where_none_belong() {
         for (text, rule) in [
             (leaf.pem.clone(), "block 0: refusing to import non-CA certificate"),
             (version_1.clone(), "refusing to import non-CA certificate"),
-            // What is good in front of it stays out too: `refused` looks.
+            // A valid certificate before it is not imported either; `refused` checks that.
             (format!("{}\n{}", ca.pem, leaf.pem), "block 1: refusing to import non-CA certificate"),
             ("/etc/ssl/ca.pem".to_owned(), "too short; was a path passed?"),
             (" ".repeat(200), "no data"),
@@ -76,7 +75,7 @@ async fn vector_16_5_a14_a15_what_is_no_authority_and_keys_where_none_belong() {
     for (path, field) in [("issuers/import/cert", "pem_bundle"), ("intermediate/set-signed", "certificate")] {
         pki.refused(path, json!({ field: ca.bundle() }), "private keys are not taken here").await;
     }
-    // The other path's parameter is named in a warning.
+    // The parameter of the other path causes a warning.
     let body = json!({ "certificate": ca.pem, "pem_bundle": "x" });
     let answer = pki.post("intermediate/set-signed", body).await;
     assert!(answer.warnings().contains("pem_bundle"), "{}", answer.text);
@@ -91,17 +90,16 @@ async fn vector_16_5_a16_a61_text_and_blocks_beside_the_certificates() {
     let text = format!("subject=CN = CA\nissuer=CN = CA\n{}\n\nthe key follows\n{ec}{}\n\n  \n", ca.pem, ca.key);
     let data = import(&pki, &text).await;
     assert_eq!((ids(&data, "imported_issuers").len(), ids(&data, "imported_keys").len()), (1, 1));
-    // As files of other systems have it.
+    // CRLF, as in files of other systems.
     let other = Ca::root("/CN=CRLF");
     let data = import(&pki, &other.bundle().replace('\n', "\r\n")).await;
     assert_eq!(data["mapping"].as_object().unwrap().values().next(), data["imported_keys"].get(0));
-    // A CRL of an issuer of the mount is imported with the rest.
     let crl = signet::x509::pem::encode("X509 CRL", &pki.crl("default").await.der);
     let third = Ca::root("/CN=CRL");
     let answer = pki.post("issuers/import/bundle", json!({ "pem_bundle": format!("{crl}\n{}", third.pem) })).await;
     assert_eq!(ids(&answer.body["data"], "imported_issuers").len(), 1);
     assert_eq!(answer.body["data"]["imported_crls"][0]["entries"], 0, "{}", answer.text);
-    // Text behind the last block is as good as text before it, unless it is what is left of a block.
+    // Text after the last block is allowed like text before it, unless it is part of a block.
     let rule = "pem_bundle: invalid PEM block at index 1";
     let late = Ca::root("/CN=Late");
     for rest in ["-----BEGIN CERTIFICATE----", "BEGIN CERTIFICATE", "-----END CERTIFICATE-----"] {
@@ -153,7 +151,7 @@ async fn vector_16_5_a17_keys_and_signatures_that_are_not_accepted() {
     pki.refused("intermediate/set-signed", json!({ "certificate": weak }), "SHA-1 signatures are not accepted").await;
     let encrypted = openssl_text(&["pkey", "-aes256", "-passout", "pass:word"], rsa.as_bytes());
     pki.refused("config/ca", json!({ "pem_bundle": encrypted }), "encrypted private keys are not supported").await;
-    // A certificate that is signed with PSS is as good as another.
+    // A certificate that is signed with RSASSA-PSS is allowed.
     let pss_signed = ["-sigopt", "rsa_padding_mode:pss", "-sigopt", "rsa_pss_saltlen:digest"];
     let good = Ca::root_with(rsa, "/CN=good", CA, &pss_signed);
     import(&pki, &good.bundle()).await;
@@ -172,7 +170,7 @@ async fn import_root_with_weak_self_signature_warns() {
         (new_key("ec-384"), "-sha1", "SHA-1 signatures are not accepted; imported"),
     ] {
         let pki = Pki::empty().await;
-        // Without an authority key identifier, as old roots are: the signature alone says that it is its own.
+        // Without an authority key identifier, as in old roots, only the signature shows that it is self-signed.
         let extensions = "basicConstraints=critical,CA:TRUE\nkeyUsage=critical,keyCertSign,cRLSign\n\
             subjectKeyIdentifier=hash\nauthorityKeyIdentifier=none";
         let root = Ca::root_with(key, "/CN=Old root", extensions, &[digest]);
@@ -185,7 +183,7 @@ async fn import_root_with_weak_self_signature_warns() {
         openssl_text(&["verify", "-CAfile", ca.to_str().unwrap(), file.to_str().unwrap()], b"");
         assert!(!foreign::signature_algorithm(&leaf.pem).to_lowercase().contains("sha1"));
         assert!(pki.crl("default").await.is_signed_by(&root.pem));
-        // It is its own issuer, and is left out where roots are.
+        // It is recognized as a root when roots are removed from the chain.
         let request = json!({ "common_name": "localhost", "remove_roots_from_chain": true });
         assert_eq!(pki.post("issue/r", request).await.body["data"]["ca_chain"], json!([]));
         let below = root.intermediate("/CN=Below", &[]);
@@ -209,11 +207,10 @@ async fn import_set_signed_takes_chain_with_sha1_root() {
     assert_eq!(ids(&answer.body["data"], "imported_issuers").len(), 2);
     let leaf = pki.issue(&json!({}), json!({ "common_name": "localhost", "ttl": "1h" })).await;
     openssl_verifies_chain(&root.pem, &[&signed], &leaf.pem).unwrap();
-    // A certificate of the authority that is signed over SHA-1 can be revoked by itself.
+    // A certificate of this CA that is signed over SHA-1 can be revoked by its PEM.
     let old = root.signs(&foreign::csr("ec-256", "/CN=old", ""), "", &["-sha1", "-set_serial", "77"]);
     pki.post("revoke", json!({ "certificate": old })).await;
     assert!(pki.list("certs/revoked").await.contains(&"4d".to_owned()));
-    // A signature that does not verify is refused, whatever its algorithm.
     let forged = Ca::root_with(new_key("rsa-2048"), "/CN=Old root", CA, &["-sha1"]);
     let text = forged.pem.replace("A", "B");
     assert_eq!(pki.app.client.post("pki/issuers/import/cert", json!({ "pem_bundle": text })).await.status, 400);
@@ -224,7 +221,7 @@ async fn import_set_signed_takes_chain_with_sha1_root() {
 async fn import_reads_pem_as_tools_write_it() {
     let pki = Pki::empty().await;
     let [one, two, three] = ["/CN=One", "/CN=Two", "/CN=Three"].map(Ca::root);
-    // A byte order mark, CRLF, END and BEGIN in one line, no newline at the end.
+    // A byte order mark, CRLF, END and BEGIN on one line, no newline at the end.
     let marked = format!("\u{feff}{}\r\n{}", one.pem.replace('\n', "\r\n"), one.key.trim());
     let data = import(&pki, &marked).await;
     assert_eq!((ids(&data, "imported_issuers").len(), ids(&data, "imported_keys").len()), (1, 1));
@@ -241,7 +238,7 @@ async fn import_reads_pem_as_tools_write_it() {
             pki.refused(path, json!({ field: text }), "invalid PEM block at index 0").await;
         }
     }
-    // The server's own files, joined as users do.
+    // The server's own files, concatenated as users do.
     let mut joined = String::new();
     for path in ["ca/pem", "ca_chain", "crl/pem", "cert/ca/raw/pem", "issuer/default/pem", "issuer/default/crl/pem"] {
         let text = pki.app.client.get(&format!("pki/{path}")).await.text;
@@ -262,7 +259,7 @@ async fn import_compares_names_by_their_text() {
     let below = old.intermediate("/CN=Below", &[]);
     let data = import(&pki, &format!("{}\n{}", new.bundle(), below.bundle())).await;
     let [id, below_id] = <[String; 2]>::try_from(ids(&data, "imported_issuers")).unwrap();
-    // The issuer's name in these is that of the old certificate.
+    // The issuer name in these certificates has the encoding of the old CA certificate.
     let chain = pki.get(&format!("issuer/{below_id}")).await["ca_chain"].clone();
     assert_eq!(chain.as_array().unwrap().len(), 2, "{chain}");
     let leaf = old.signs(&foreign::csr("ec-256", "/CN=leaf", ""), "", &["-set_serial", "78"]);
@@ -274,7 +271,7 @@ async fn import_compares_names_by_their_text() {
     let list = super::imported_crl::list(&old, 9, &entries, at, &[]);
     let answer = super::imported_crl::sent(&pki.app.client, list).await;
     assert_eq!(answer.body["data"]["issuers"], json!([id]), "{}", answer.text);
-    // One name and serial number are one certificate.
+    // Issuer name and serial number identify one certificate.
     let other = Ca::root_with(new_key("ec-256"), "/O=example org/CN=root", CA, &["-set_serial", "2"]);
     pki.refused("issuers/import/cert", json!({ "pem_bundle": other.pem }), "collides").await;
     pki.stop().await;
@@ -293,7 +290,7 @@ async fn vector_16_5_a54_an_issuer_that_may_not_sign_crls() {
     assert_eq!(pki.get(&path).await["usage"], usage);
     pki.refused(&path, json!({ "usage": "crl-signing" }), "usage: crl-signing needs cRLSign").await;
     assert_eq!(pki.post(&path, json!({})).await.body["data"]["usage"], usage);
-    // Without a keyUsage every use is allowed.
+    // Without keyUsage, every use is allowed.
     let free = Ca::root_with(new_key("ec-256"), "/CN=free", "basicConstraints=critical,CA:TRUE", &[]);
     let id = ids(&import(&pki, &free.bundle()).await, "imported_issuers").remove(0);
     assert_eq!(
@@ -313,10 +310,10 @@ async fn vector_16_5_a60_the_first_issuer_with_a_key_is_the_default() {
     assert_eq!(pki.app.client.get("pki/ca/pem").await.status, 204);
     let id = ids(&import(&pki, &keyed.bundle()).await, "imported_issuers").remove(0);
     assert_eq!(pki.get("config/issuers").await["default"], id);
-    // From now on the default stays …
+    // Later imports keep the default …
     import(&pki, &Ca::root("/CN=third").bundle()).await;
     assert_eq!(pki.get("config/issuers").await["default"], id);
-    // … unless the mount follows the latest, which must be one, with a key.
+    // … unless it follows the latest issuer: a single one, with a key.
     pki.post("config/issuers", json!({ "default_follows_latest_issuer": true })).await;
     import(&pki, &Ca::root("/CN=fourth").pem).await;
     assert_eq!(pki.get("config/issuers").await["default"], id);
@@ -349,7 +346,7 @@ async fn the_parts_of_a_bundle_find_each_other() {
     }
     let body = json!({ "common_name": "localhost", "ttl": "1h" });
     pki.refused(&format!("issuer/{}/issue/r", issuers[0]), body, "its private key is not in this mount").await;
-    // The default loses its key only by hand: an import says when it has none.
+    // An operator may select a default without a key; imports then warn about it.
     pki.post("config/issuers", json!({ "default": issuers[0] })).await;
     let answer = pki.post("issuers/import/cert", json!({ "pem_bundle": Ca::root("/CN=Other").pem })).await;
     assert!(answer.warnings().contains("default issuer has no private key"), "{}", answer.text);
@@ -362,21 +359,21 @@ async fn a_serial_number_names_one_certificate_of_an_issuer() {
     let key = new_key("ec-256");
     let root = Ca::root_with(key.clone(), "/CN=Root", CA, &["-set_serial", "1"]);
     import(&pki, &root.bundle()).await;
-    // Another certificate of the same issuer with the same number cannot be told from it.
+    // Name and number identify a certificate, so a second one with both is rejected.
     let renewed = Ca::root_with(key, "/CN=Root", CA, &["-set_serial", "1", "-sha384"]);
     let rule = "serial number 01 collides with another certificate";
     pki.refused("issuers/import/cert", json!({ "pem_bundle": renewed.pem }), rule).await;
-    // Another issuer numbers as it likes.
+    // Another issuer may use the same number.
     let other = Ca::root_with(new_key("ec-256"), "/CN=Other", CA, &["-set_serial", "1"]);
     import(&pki, &other.pem).await;
-    // A leaf from outside, brought to be revoked, keeps its issuer's number from others too.
+    // An external leaf that was revoked by its PEM reserves its number as well.
     let csr = foreign::csr("ec-384", "/CN=leaf", "");
     let leaf = root.signs(&csr, "basicConstraints=CA:FALSE", &["-set_serial", "2"]);
     pki.post("revoke", json!({ "certificate": leaf })).await;
     let below = root.intermediate("/CN=Below", &["-set_serial", "2"]);
     let rule = "serial number 02 collides with another certificate";
     pki.refused("config/ca", json!({ "pem_bundle": below.bundle() }), rule).await;
-    // A leaf with the number of its own issuer's certificate is another certificate: it can be revoked.
+    // A leaf may have the number of its issuer's certificate, and it can be revoked.
     let below = root.intermediate("/CN=Below", &["-set_serial", "3"]);
     let id = ids(&import(&pki, &below.bundle()).await, "imported_issuers").remove(0);
     let leaf = below.signs(&csr, "basicConstraints=CA:FALSE", &["-set_serial", "3"]);
@@ -424,7 +421,7 @@ async fn an_issuer_with_another_key_identifier_for_a_key_that_is_here_is_told() 
     };
     for (subject, id, told) in [
         ("/CN=Twin", "hash", false),
-        // Renewed under its key identifier, under another name, and under another identifier.
+        // Renewed with its key identifier, with another name, and with another key identifier.
         ("/CN=Twin", "hash", false),
         ("/CN=No twin", "01:02", false),
         ("/CN=Twin", "01:02:03", true),

@@ -1,5 +1,5 @@
-//! Authorities that published CRLs before they came here: `issuers/import/crl` and `signet import`. Those who knew the
-//! old list, openssl and Python's `cryptography`, say whether they take the new one.
+//! CAs that have published CRLs elsewhere: `issuers/import/crl` and `signet import`. openssl and Python's
+//! `cryptography`, which know the old CRL, check the new one.
 
 use std::path::{Path, PathBuf};
 
@@ -21,7 +21,7 @@ use crate::process::{openssl, signet};
 use crate::support::{Answer, App, Client, send};
 use crate::v1::rights::{only, rule};
 
-/// An authority that `openssl ca` keeps: in a folder with its database of certificates.
+/// A CA of `openssl ca`: a folder with its database of certificates.
 struct Authority {
     files: Files,
 }
@@ -56,7 +56,7 @@ distinguished_name = dn
 ";
 
 impl Authority {
-    /// With the certificate `authority`, whose next serial number is 4096 and whose next CRL has number 420.
+    /// Creates a CA with this certificate. Its next serial number is 4096, and its next CRL number is 420.
     fn of(authority: &Ca) -> Self {
         let files = Files::new();
         let own: [(&str, &str); 6] = [
@@ -89,7 +89,7 @@ impl Authority {
         openssl(&self.path(""), &[&["ca", "-config", "ca.cnf", "-batch"][..], arguments].concat());
     }
 
-    /// A leaf called `name`, in `name.pem`.
+    /// Issues the leaf `name`, in `name.pem`.
     fn issue(&self, name: &str) {
         let (key, csr, pem) = (format!("{name}.key"), format!("{name}.csr"), format!("{name}.pem"));
         let subject = format!("/CN={name}");
@@ -103,7 +103,7 @@ impl Authority {
         self.run(&[&["-revoke", &leaf][..], reason].concat());
     }
 
-    /// Its next CRL, in `crl.pem`.
+    /// Writes its next CRL to `crl.pem` and returns it.
     fn publish(&self) -> String {
         self.run(&["-gencrl", "-out", "crl.pem"]);
         self.text("crl.pem")
@@ -117,7 +117,7 @@ impl Authority {
         parse(&self.text(&format!("{name}.pem"))).serial().to_string()
     }
 
-    /// Whether openssl, with this list at hand, takes the leaf.
+    /// `true` if openssl with this CRL accepts the leaf.
     fn is_good(&self, name: &str, crl: &Crl) -> bool {
         let list = self.files.write("now.pem", openssl_text(&["crl", "-inform", "DER"], &crl.der).as_bytes());
         let (ca, leaf) = (self.path("ca.pem"), self.path(&format!("{name}.pem")));
@@ -135,14 +135,14 @@ pub async fn import(pki: &Pki, bundle: &str) -> String {
     data["imported_issuers"][0].as_str().unwrap_or_else(|| panic!("{}", answer.text)).to_owned()
 }
 
-/// What OCSP says of a serial number of an authority.
+/// Returns the OCSP status of a serial number of a CA.
 pub async fn status(pki: &Pki, ca: &str, serial: &str) -> String {
     let id = cert_id(IdHash::Sha1, &parse(ca), &Serial::parse(serial).unwrap());
     pki.ocsp(&request(&[id], None)).await.statuses().remove(0)
 }
 
-/// That Python's `cryptography`, which knows the list in the file `old`, takes this one for its successor, on which
-/// these are besides.
+/// Asserts that Python's `cryptography` accepts `new` as the successor of the CRL in the file `old`, with the
+/// additional entries `more`.
 fn assert_follows(old: &Path, new: &Crl, ca: &str, more: &[&str]) {
     let files = Files::new();
     let (new, ca) = (files.write("new.crl", &new.der), files.write("ca.pem", ca.as_bytes()));
@@ -165,7 +165,7 @@ async fn an_authority_of_openssl_goes_on(app: App) {
     let imported = pki.post("issuers/import/bundle", json!({ "pem_bundle": own.bundle() })).await;
     let id = imported.body["data"]["imported_issuers"][0].as_str().unwrap().to_owned();
     assert!(imported.warnings().contains(&format!("the CRLs of issuer {id} begin with number 1")), "{}", imported.text);
-    // Without the list nobody who knew it takes what is published here.
+    // Without an import of the old CRL, clients that know it do not accept the new one.
     let before = pki.crl(&id).await;
     assert_eq!(before.number(), 1);
     let (old, files) = (own.path("crl.pem"), Files::new());
@@ -190,7 +190,7 @@ async fn an_authority_of_openssl_goes_on(app: App) {
     for (name, expected) in [("first", "revoked"), ("second", "revoked"), ("third", "unknown")] {
         assert_eq!(status(&pki, &ca, &own.serial(name)).await, expected, "{name}");
     }
-    // It is revoked since then, whoever asks again and how.
+    // The revocation time is that of the old CRL, by certificate and by serial number.
     let listed = pki.list("certs/revoked").await;
     assert!(listed.contains(&own.serial("first")) && !listed.contains(&own.serial("third")), "{listed:?}");
     let again = pki.post("revoke", json!({ "certificate": own.text("first.pem") })).await;
@@ -200,19 +200,17 @@ async fn an_authority_of_openssl_goes_on(app: App) {
         let at = answer.body["data"]["revocation_time_rfc3339"].as_str().unwrap();
         assert!(entry.contains(&at[11..19]), "{name}: {at} {entry}");
     }
-    // What was issued elsewhere and is good can be revoked here, by itself.
+    // A valid certificate from elsewhere can be revoked here, but only by its PEM.
     pki.refused("revoke", json!({ "serial_number": own.serial("third") }), "not found").await;
     pki.post("revoke", json!({ "certificate": own.text("third.pem"), "reason": "keyCompromise" })).await;
     assert_eq!(status(&pki, &ca, &own.serial("third")).await, "revoked");
     let next = pki.crl(&id).await;
     assert!(next.number() > 421 && !own.is_good("third", &next));
     assert_follows(&old, &next, &ca, &[&own.serial("third")]);
-    // The same list again changes nothing.
     let repeated = pki.post("issuers/import/crl", json!({ "crl": list })).await.body["data"].clone();
     assert_eq!((&repeated["imported_entries"], &repeated["existing_entries"]), (&json!(0), &json!(2)));
     let last = pki.crl(&id).await;
     assert!(last.der == next.der);
-    // After a start it is the same list.
     let pki = Pki { app: pki.app.restart().await };
     assert!(pki.crl(&id).await.der == last.der);
     assert_eq!(status(&pki, &ca, &own.serial("first")).await, "revoked");
@@ -229,7 +227,7 @@ async fn an_authority_of_openssl_goes_on_with_its_number_and_its_entries_on_post
     an_authority_of_openssl_goes_on(App::builder().postgres().start().await).await;
 }
 
-/// Runs `signet import` on a folder: its success, standard output and standard error.
+/// Runs `signet import` on a folder. Returns its success, standard output and standard error.
 pub(super) async fn run_import(pki: &Pki, folder: &Path, arguments: &[&str]) -> (bool, String, String) {
     let mut command = signet();
     command.arg("import").arg(folder).args(arguments);
@@ -247,7 +245,7 @@ async fn the_export_of_a_peer_is_imported_from_its_folder() {
     let path = |name: &str| folder.path().join(name);
     let serials = judge("peer_authority.py", &["make", folder.path().to_str().unwrap()]);
     std::fs::write(path("notes.txt"), "nothing for a server").unwrap();
-    // Keys of the same kinds that belong to nobody here.
+    // Keys of the same types without a certificate.
     for (name, kind) in [("ec.key", &["EC", "-pkeyopt", "ec_paramgen_curve:P-256"][..]), ("rsa.key", &["RSA"])] {
         let key = run("openssl", &[&["genpkey", "-algorithm"], kind].concat(), b"").stdout;
         std::fs::write(path(name), key).unwrap();
@@ -262,7 +260,7 @@ async fn the_export_of_a_peer_is_imported_from_its_folder() {
     let strangers = ["ec.key", "rsa.key"].map(|name| format!("{name}: is the key of none of these authorities"));
     assert!(strangers.iter().all(|told| err.contains(told)), "{err}");
     assert_eq!(pki.list("keys").await.len(), 1);
-    // Its numbers go on; what stays on hold is said.
+    // The CRL numbers continue, and entries on hold are reported.
     assert!(!err.contains("begin with number 1") && err.contains("1 entries are on hold"), "{err}");
     let ca = openssl_text(&["x509"], &std::fs::read(path("bundle.pem")).unwrap());
     let crl = pki.crl("default").await;
@@ -279,14 +277,14 @@ async fn the_export_of_a_peer_is_imported_from_its_folder() {
         run("openssl", &["verify", "-crl_check", "-CAfile", &ca, "-CRLfile", &list, &leaf], b"").status.success()
     };
     assert_eq!([verify("good.pem"), verify("revoked.pem")], [true, false]);
-    // A second time nothing is new, and what the folder does not say is not asked for.
+    // A second import of the folder finds nothing new.
     std::fs::remove_file(path("now.pem")).unwrap();
     let (done, out, _) = command(&[]).await;
     assert!(
         done && out.contains(": there before, with its key\n") && out.contains("4 entries, 0 of them new here"),
         "{out}"
     );
-    // Nothing is sent when something cannot be read, and a refusal says who refuses.
+    // An error names the request that the server rejected, and an unreadable file prevents all requests.
     let (done, _, err) = command(&["--mount", "none"]).await;
     assert!(!done && err.contains("status 404") && err.contains("(is --mount right?)"), "{err}");
     std::fs::write(path("broken.pem"), "-----BEGIN X509 CRL-----\nMAAA\n-----END X509 CRL-----\n").unwrap();
@@ -295,14 +293,14 @@ async fn the_export_of_a_peer_is_imported_from_its_folder() {
     pki.stop().await;
 }
 
-/// `aff` → `0a:ff`.
+/// Converts `aff` to `0a:ff`.
 fn colons(hex: &str) -> String {
     let hex = if hex.len() % 2 == 1 { format!("0{hex}") } else { hex.to_owned() };
     let pairs: Vec<&str> = hex.as_bytes().chunks(2).map(|pair| std::str::from_utf8(pair).unwrap()).collect();
     pairs.join(":")
 }
 
-/// A list signed with this key, with extensions beside its number.
+/// Returns a CRL signed by this CA, with extensions in addition to its number.
 pub fn list(
     ca: &Ca,
     number: u64,
@@ -410,7 +408,7 @@ async fn imported_crl_without_number_or_signed_over_sha1_warns() {
             let crl = pki.crl(&id).await;
             assert!(crl.number() > number.unwrap_or(0), "{key}: {}", crl.number());
             assert!(!own.is_good("first", &crl), "{key}");
-            // What another key signed is refused, also over SHA-1.
+            // A CRL that another key signed is rejected, also over SHA-1.
             let other = Authority::of(&Ca::root_with(new_key(key), "/CN=Own authority", CA, &[]));
             other.files.write("ca.cnf", configuration.as_bytes());
             other.run(&[&["-gencrl", "-out", "crl.pem"], arguments].concat());
@@ -437,12 +435,12 @@ async fn import_command_with_refused_crl_changes_nothing() {
         (done, err)
     };
     let counts = async || (pki.list("issuers").await.len(), pki.list("keys").await.len());
-    // The command sees by itself that the list is another authority's.
+    // The command itself detects the CRL of another CA.
     write("last.crl", &other);
     let (done, err) = command(&[]).await;
     assert!(!done && err.contains("last.crl: crl: its signature was not made by"), "{err}");
     assert_eq!(counts().await, (0, 0));
-    // The server refuses the list: what was imported is deleted again.
+    // The server rejects the CRL, and the imported issuer is deleted again.
     write("last.crl", &good);
     pki.post("config/crl", json!({ "max_crl_entries": 1 })).await;
     own.issue("second");
@@ -474,7 +472,7 @@ async fn serial_numbers_that_two_authorities_use_are_kept_apart() {
     let rule = format!("crl: serial number {} is that of a certificate of another issuer", one.serial("leaf"));
     pki.refused("issuers/import/crl", json!({ "crl": two.text("crl.pem") }), &rule).await;
     assert_eq!((pki.crl(&ids[0]).await.number(), pki.crl(&ids[1]).await.number()), (421, 1));
-    // A certificate of another issuer is not revoked by such a list either.
+    // Such a CRL does not revoke the certificate of another issuer either.
     let pki = {
         pki.stop().await;
         Pki::start().await
@@ -528,7 +526,7 @@ async fn a_long_list_is_stored_in_steps_and_delta_lists_go_on_above_it() {
     assert!(refused.error().contains("may have 19999 (max_crl_entries of config/crl)"), "{}", refused.text);
     assert_eq!(pki.list("certs/revoked").await, [""; 0]);
     pki.post("config/crl", json!({ "max_crl_entries": -1 })).await;
-    // Two at a time are not taken, and others are served meanwhile.
+    // One import runs at a time; other requests are served concurrently.
     let (first, second, health) = futures_util::future::join3(
         sent(&pki.app.client, octets.clone()),
         sent(&pki.app.client, octets.clone()),
@@ -553,7 +551,7 @@ async fn a_long_list_is_stored_in_steps_and_delta_lists_go_on_above_it() {
     let delta = Crl::new(delta);
     assert!(delta.number() > crl.number());
     assert_eq!(delta.serials(), [leaf.serial()]);
-    // Tidying leaves what nobody knows the end of.
+    // Tidying keeps entries of certificates whose expiry is unknown.
     let tidy = json!({ "tidy_revoked_certs": true, "tidy_cert_store": true, "safety_buffer": "1s" });
     assert_eq!(pki.app.client.post("pki/tidy", tidy).await.status, 202);
     while pki.get("tidy-status").await["state"] != "Finished" {
@@ -591,7 +589,7 @@ async fn a_list_is_imported_by_whoever_may_and_in_every_form() {
         assert_eq!(answer.body["data"]["imported_entries"], 1, "{}", answer.text);
     }
     assert_eq!(pki.list("certs/revoked").await.len(), 5);
-    // The body is the field `crl`, whatever form it has.
+    // For policies, the body is the field `crl` in every form.
     for (terms, allowed) in [
         ("denied_parameters = { \"*\" = [] }", false),
         ("denied_parameters = { \"crl\" = [] }", false),
@@ -630,7 +628,7 @@ async fn keys_that_were_made_here_have_published_nothing_elsewhere() {
     );
     let set = pki.post("intermediate/set-signed", json!({ "certificate": signed })).await;
     assert!(!set.text.contains("begin with number 1"), "{}", set.text);
-    // One whose lists are here already goes on with them.
+    // A renewed CA continues the CRLs that are already here.
     let key = Ca::root("/CN=Twice");
     assert!(pki.post("config/ca", json!({ "pem_bundle": key.bundle() })).await.text.contains("begin with number 1"));
     let renewed = Ca::root_with(
@@ -641,7 +639,7 @@ async fn keys_that_were_made_here_have_published_nothing_elsewhere() {
     );
     let again = pki.post("config/ca", json!({ "pem_bundle": renewed.bundle() })).await;
     assert!(!again.text.contains("begin with number 1"), "{}", again.text);
-    // So does one that was deleted and comes back.
+    // So does a CA that was deleted and is imported again.
     for id in pki.list("issuers").await {
         pki.app.client.delete(&format!("pki/issuer/{id}")).await;
     }
@@ -660,7 +658,7 @@ async fn a_bundle_and_its_crls_are_imported_together_or_not_at_all(app: App) {
     let other = Authority::new("/CN=Elsewhere");
     let foreign = other.publish();
 
-    // A list of an authority that is not here, or that cannot be read, refuses all of the text.
+    // An unreadable CRL, or a CRL of an unknown CA, rejects the whole text.
     let broken = "-----BEGIN X509 CRL-----\nMAAA\n-----END X509 CRL-----\n";
     for refused in [&foreign[..], broken] {
         let text = format!("{}{list}{refused}", own.bundle());
@@ -671,7 +669,7 @@ async fn a_bundle_and_its_crls_are_imported_together_or_not_at_all(app: App) {
         assert!(pki.list("issuers").await.is_empty() && pki.list("keys").await.is_empty());
         assert!(pki.list("certs/revoked").await.is_empty());
     }
-    // Two authorities whose lists have one serial number.
+    // The CRLs of two CAs have a serial number in common.
     other.issue("first");
     other.revoke("first", &[]);
     let same = other.publish();
@@ -681,7 +679,7 @@ async fn a_bundle_and_its_crls_are_imported_together_or_not_at_all(app: App) {
     assert!(both.error().contains("that of a certificate of another issuer"), "{}", both.text);
     assert!(pki.list("issuers").await.is_empty());
 
-    // With the option, the rest is imported, and the first CRL of this server goes on above the list.
+    // `without_refused_crls` imports the rest, and the first CRL of this server continues the numbers.
     let text = format!("{}{list}{foreign}", own.bundle());
     let body = json!({ "pem_bundle": text, "without_refused_crls": true });
     let answer = pki.app.client.post("pki/issuers/import/bundle", body).await;
@@ -696,12 +694,11 @@ async fn a_bundle_and_its_crls_are_imported_together_or_not_at_all(app: App) {
     assert_eq!(crl.number(), 421);
     assert!(!own.is_good("first", &crl));
     assert_eq!(status(&pki, &own.text("ca.pem"), &own.serial("first")).await, "revoked");
-    // Again, nothing is new.
     let again = json!({ "pem_bundle": format!("{}{list}", own.bundle()) });
     let again = pki.app.client.post("pki/issuers/import/bundle", again).await;
     assert_eq!(again.body["data"]["imported_crls"][0]["imported_entries"], 0, "{}", again.text);
     assert_eq!(again.body["data"]["existing_issuers"], json!([id]));
-    // An authority that comes with the list of another one has a first CRL as well.
+    // A CA that is imported with the CRL of another CA also gets its first CRL.
     let third = Authority::new("/CN=Third");
     let text = format!("{}{list}{}", own.bundle(), third.bundle());
     let answer = pki.app.client.post("pki/issuers/import/bundle", json!({ "pem_bundle": text })).await;

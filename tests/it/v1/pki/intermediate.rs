@@ -1,4 +1,4 @@
-//! 16.5: requests of intermediates, and what comes back signed.
+//! Requests for intermediates, and the import of the signed certificates.
 
 use base64::Engine as _;
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ fn line(pem: &str) -> String {
     format!("{}\n", pem.trim())
 }
 
-/// A new P-256 request by the mount; the answer's data.
+/// Creates a P-256 request in the mount, and returns the response's data.
 async fn request(pki: &Pki, more: Value) -> Value {
     let body = with(&json!({ "common_name": "Intermediate", "key_type": "ec" }), more);
     pki.post("intermediate/generate/internal", body).await.body["data"].clone()
@@ -42,7 +42,7 @@ async fn vector_16_5_a11_a_signed_intermediate_issues() {
     assert_eq!((text(&issuer, "issuer_name"), text(&issuer, "leaf_not_after_behavior")), ("", "err"));
     assert_eq!(text(&issuer, "usage"), "crl-signing,issuing-certificates,ocsp-signing,read-only");
     assert_eq!(text(&issuer, "revocation_signature_algorithm"), "");
-    // With its root the chain is whole, in the answers too; what was imported is not among the issued.
+    // With its root the chain is complete, also in responses. Imported certificates are not listed as issued.
     pki.post("issuers/import/cert", json!({ "pem_bundle": root.pem })).await;
     assert_eq!(pki.get("issuer/default").await["ca_chain"], json!([line(&signed), line(&root.pem)]));
     let leaf = pki.issue(&json!({}), json!({ "common_name": "localhost", "ttl": "1h" })).await;
@@ -54,7 +54,6 @@ async fn vector_16_5_a11_a_signed_intermediate_issues() {
     let crl = pki.crl("default").await;
     assert!(crl.is_signed_by(&signed));
     assert_eq!(crl.number(), 2, "one for the import, one for the import of the root");
-    // A restart finds the same.
     let pki = Pki { app: pki.app.restart().await };
     assert_eq!(pki.get("issuer/default").await["ca_chain"], json!([line(&signed), line(&root.pem)]));
     assert_eq!(pki.crl("default").await.der, crl.der);
@@ -78,7 +77,7 @@ async fn vector_16_5_a11_an_intermediate_of_the_same_mount() {
     pki.role(&json!({})).await;
     let leaf = pki.ask(&format!("{path}/issue/r"), json!({ "common_name": "localhost", "ttl": "1h" })).await;
     openssl_verifies_chain(&root, &[pem], &leaf.pem).unwrap();
-    // It was issued here, so it is one of the certificates; its revocation is that of the issuer.
+    // It was issued here, so it is listed; it is revoked by revoking the issuer.
     let serial = text(&signed, "serial_number");
     assert!(pki.list("certs").await.contains(&serial.to_owned()));
     pki.refused("revoke", json!({ "serial_number": serial }), "issuers cannot be revoked here").await;
@@ -88,7 +87,7 @@ async fn vector_16_5_a11_an_intermediate_of_the_same_mount() {
     let read = pki.get(&format!("cert/{serial}")).await;
     assert_eq!(read["revocation_time"], revoked.body["data"]["revocation_time"]);
     assert_eq!(read["issuer_id"], pki.get("issuer/root").await["issuer_id"]);
-    // What was revoked as a certificate is revoked as an issuer.
+    // A certificate that was revoked before its import is a revoked issuer.
     let csr = request(&pki, json!({ "common_name": "Third" })).await;
     let body = json!({ "csr": csr["csr"], "common_name": "Third", "ttl": "10h" });
     let signed = pki.post("root/sign-intermediate", body).await.body["data"].clone();
@@ -145,7 +144,7 @@ async fn everything_that_a_request_may_ask_for() {
     ] {
         assert!(words.contains(part), "{part:?} is not in {words}");
     }
-    // Nothing is asked for that the request did not name.
+    // The request contains only what the caller named.
     let plain = csr_text(text(&request(&pki, json!({ "exclude_cn_from_sans": true })).await, "csr"));
     for name in ["Basic Constraints", "Key Usage", "Alternative Name"] {
         assert!(!plain.contains(name), "{name}: {plain}");
@@ -214,7 +213,7 @@ async fn forms_and_algorithms_of_a_request() {
         let words = printed.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(words.contains(&format!("Signature Algorithm: {algorithm}")), "{algorithm}: {words}");
     }
-    // A key of the mount: no new one, and it does not leave.
+    // An existing key: no new key is generated, and none is returned.
     let keys = pki.list("keys").await.len();
     for path in ["intermediate/generate/existing", "intermediate/cross-sign"] {
         let body = json!({ "common_name": "Again", "key_ref": plain["key_id"] });
@@ -240,7 +239,7 @@ async fn a_root_that_another_root_certifies() {
     assert_eq!(pki.get("issuer/b").await["ca_chain"], json!([b_pem]));
     let of_cross = pki.get(&format!("issuer/{cross_id}")).await;
     assert_eq!((&of_cross["ca_chain"], &of_cross["key_id"]), (&json!([cross, a_pem]), &b["key_id"]));
-    // B's leaf is good for those who trust A alone.
+    // The leaf of B also verifies for clients that only trust A.
     let leaf = pki.issue(&json!({}), json!({ "common_name": "localhost", "ttl": "1h" })).await;
     openssl_verifies_chain(&a.pem, &[&cross], &leaf.pem).unwrap();
     openssl_verifies_chain(&b_pem, &[], &leaf.pem).unwrap();
@@ -258,7 +257,7 @@ async fn a_chain_below_a_root_that_another_one_certifies() {
     let cross = a.signs(&csr, foreign::CA, &[]);
     let below = b.intermediate("/CN=Below", &[]);
     let expected = json!([line(&below.pem), line(&b.pem)]);
-    // In whatever order they come.
+    // The order of the imports does not matter.
     let import = async |pem: &str| pki.post("issuers/import/bundle", json!({ "pem_bundle": pem })).await;
     import(&below.bundle()).await;
     import(&cross).await;
@@ -267,7 +266,7 @@ async fn a_chain_below_a_root_that_another_one_certifies() {
     assert_eq!(pki.get("issuer/default").await["ca_chain"], expected);
     let pki = Pki { app: pki.app.restart().await };
     assert_eq!(pki.get("issuer/default").await["ca_chain"], expected);
-    // A bundle has the chain without what certifies itself.
+    // A bundle contains the chain without self-signed certificates.
     let leaf = pki.issue(&json!({}), json!({ "common_name": "localhost", "ttl": "1h" })).await;
     let bundle = pki.post("issue/r", json!({ "common_name": "localhost", "ttl": "1h", "format": "pem_bundle" })).await;
     let bundle = text(&bundle.body["data"], "certificate").to_owned();

@@ -1,4 +1,4 @@
-//! 8.5: revoking issuers, and whose CRL says so.
+//! Revocation of issuers, and the CRLs that list them.
 
 use serde_json::json;
 
@@ -6,7 +6,6 @@ use super::foreign::{Ca, csr};
 use super::mount::{Pki, parse, with};
 use crate::support::App;
 
-/// Imports a text with one issuer; its id.
 async fn import(pki: &Pki, text: &str) -> String {
     let data = pki.post("issuers/import/bundle", json!({ "pem_bundle": text })).await.body["data"].clone();
     data["imported_issuers"][0].as_str().unwrap().to_owned()
@@ -36,7 +35,7 @@ async fn vector_16_6_r21_r23_a_revoked_intermediate_signs_no_more_and_is_on_its_
     assert_eq!(data, with(&before, expected));
     assert!(data["revocation_time_rfc3339"].as_str().unwrap().ends_with('Z'));
     assert_eq!(pki.get("issuer/below").await, data);
-    // The parent's list has it, its own does not and is still made.
+    // The parent's CRL lists it; its own CRL does not, and is still issued.
     let listed = pki.crl(&root_id).await;
     assert_eq!(listed.serials(), [serial(&below.pem)]);
     assert!(listed.is_signed_by(&root.pem));
@@ -45,12 +44,11 @@ async fn vector_16_6_r21_r23_a_revoked_intermediate_signs_no_more_and_is_on_its_
     pki.refused("issuer/below/issue/r", body, "issuer may not issue certificates: it is revoked").await;
     pki.refused("issuer/below", json!({ "usage": "issuing-certificates" }), "usage: a revoked issuer").await;
     assert_eq!(pki.post("issuer/below", json!({ "issuer_name": "below" })).await.body["data"], data);
-    // What it signed is still revoked under its own name, by its own key.
+    // Its certificates are still revoked on a CRL with its name and its signature.
     pki.post("revoke", json!({ "serial_number": leaf.serial() })).await;
     let own = pki.crl("below").await;
     assert_eq!(own.serials(), [leaf.serial()]);
     assert!(own.is_signed_by(&below.pem));
-    // Again: the same, and nothing is made anew.
     let again = pki.post("issuer/below/revoke", json!({})).await;
     assert_eq!((&again.body["data"], again.warnings()), (&data, String::new()));
     assert_eq!(pki.crl(&root_id).await.der, pki.crl(&root_id).await.der);
@@ -59,14 +57,13 @@ async fn vector_16_6_r21_r23_a_revoked_intermediate_signs_no_more_and_is_on_its_
     assert_eq!((pki.crl(&root_id).await.der, pki.crl("below").await.der), (parents, own));
     assert_eq!(pki.get("issuer/below").await, data);
     assert_eq!(pki.app.client.post("pki/issuer/unknown/revoke", json!({})).await.status, 404);
-    // From now on it is one of the certificates that the mount knows.
     let read = pki.get(&format!("cert/{}", serial(&below.pem))).await;
     assert_eq!((&read["certificate"], &read["revocation_time"]), (&json!(below.pem), &json!(time)));
     assert_eq!(read["issuer_id"], root_id);
     let mut revoked = vec![leaf.serial(), serial(&below.pem)];
     revoked.sort();
     assert_eq!(pki.list("certs/revoked").await, revoked);
-    // Deleting the issuer takes it from no list, and it does not come back as good.
+    // Deleting the issuer keeps it on the CRL, and a new import is still revoked.
     pki.app.client.delete("pki/issuer/below").await;
     assert!(pki.crl(&root_id).await.serials().contains(&serial(&below.pem)));
     let answer = pki.post("issuers/import/bundle", json!({ "pem_bundle": below.pem })).await;
@@ -103,7 +100,7 @@ async fn an_issuer_is_revoked_for_a_reason_and_its_compromise_takes_the_place_of
     assert!(entry.contains("CA Compromise") && entry.contains("Feb 29 10:00:00 2024 GMT"), "{entry}");
     let pki = Pki { app: pki.app.restart().await };
     assert_eq!(pki.crl(&root_id).await.der, listed.der);
-    // An authority that is nobody's issuer here is revoked like a leaf, and for its own reason; a leaf is not.
+    // A CA certificate that is no issuer here is revoked like a leaf, but the reason names a CA compromise.
     let other = root.intermediate("/CN=Other", &[]);
     pki.post("revoke", json!({ "certificate": other.pem, "reason": "2" })).await;
     let listed = pki.crl(&root_id).await;
@@ -122,21 +119,20 @@ async fn vector_16_6_r22_a_revoked_root_is_on_nobodys_list() {
     }
     let number = pki.crl("root").await.number();
     assert_eq!(pki.crl("root").await.serials().len(), 0);
-    // Its certificate was issued here, so it is among the revoked ones, with the same time.
+    // Its certificate was issued here, so it is listed as revoked with the same time.
     let time = answer.body["data"]["revocation_time"].clone();
     let read = pki.get(&format!("cert/{}", serial(&root))).await;
     assert_eq!((&read["revocation_time"], &read["certificate"]), (&time, &json!(root)));
     assert_eq!(pki.list("certs/revoked").await, [serial(&root)]);
     pki.role(&json!({})).await;
     pki.refused("issue/r", json!({ "common_name": "localhost" }), "it is revoked").await;
-    // A root with its name and key certifies it: now there is a list, which both share.
+    // A second root with its name and key shares a CRL with it, which lists the first root.
     let key = pki.get("issuer/root").await["key_id"].clone();
     let body = json!({ "common_name": "Test Root", "key_ref": key, "issuer_name": "again" });
     pki.post("root/generate/existing", body).await;
     assert_eq!(pki.crl("again").await.serials(), [serial(&root)]);
     assert_eq!(pki.crl("again").await.der, pki.crl("root").await.der);
     assert!(pki.crl("root").await.number() > number);
-    // The new one signs; the old one does not.
     let body = json!({ "common_name": "localhost", "ttl": "1h" });
     pki.ask("issuer/again/issue/r", body.clone()).await;
     pki.refused("issuer/root/issue/r", body, "it is revoked").await;
@@ -177,11 +173,11 @@ async fn issuers_with_equal_numbers_are_revoked_one_by_one() {
         let expected: [Vec<&str>; 2] = if at == 0 { [vec!["07"], vec![]] } else { [vec!["07"], vec!["07"]] };
         assert_eq!([serials(&ids[0].0).await, serials(&ids[1].0).await], expected);
     }
-    // By `revoke` they are not to be had, nor mixed up with a certificate of that number.
+    // `revoke` rejects issuers, and does not confuse them with a certificate of that number.
     let rule = "issuers cannot be revoked here";
     pki.refused("revoke", json!({ "serial_number": "07" }), rule).await;
     pki.refused("revoke", json!({ "certificate": below[0].pem }), rule).await;
-    // A leaf of that number, from outside: only one certificate has it here.
+    // An external leaf with that number is rejected, because the number is in use here.
     let leaf = below[0].signs(&csr("ec-384", "/CN=leaf", ""), "basicConstraints=CA:FALSE", &["-set_serial", "7"]);
     pki.refused("revoke", json!({ "certificate": leaf }), "its serial collides with another certificate").await;
     pki.stop().await;

@@ -1,5 +1,4 @@
-//! 7.3: what anyone may keep is asked for again with conditions: certificates and chains here, CRLs and OCSP
-//! answers beside their own tests.
+//! Conditional requests for public resources: certificates and chains. CRLs and OCSP responses have their own tests.
 
 use std::time::Duration;
 
@@ -10,10 +9,10 @@ use super::mount::Pki;
 use super::ocsp::client::{date, sha256};
 use crate::support::App;
 
-/// Of the default issuer and of one by its name.
+/// Paths of the default issuer, and of an issuer by its name.
 const ISSUERS: [&str; 7] =
     ["ca", "ca/pem", "ca_chain", "cert/ca/raw", "cert/ca/raw/pem", "issuer/root/der", "issuer/root/pem"];
-/// In an envelope, which differs with every request.
+/// Paths whose response has an envelope, which differs in every response.
 const ENVELOPED: [&str; 3] = ["cert/ca", "cert/ca_chain", "issuer/root/json"];
 
 async fn status(pki: &Pki, path: &str, header: (&str, &str)) -> u16 {
@@ -37,7 +36,7 @@ async fn certificates_and_chains_have_tags_dates_and_heads() {
     let pki = Pki::on(App::builder().manual_clock(start).start().await).await;
     pki.app.clock.advance(Duration::from_secs(10));
     let leaf = pki.issue(&json!({}), json!({ "common_name": "localhost" })).await;
-    // In the second of a change there may be another one, which no date would tell from it.
+    // There is no date within the second of a change: a further change in that second would have the same date.
     let fresh = pki.fetch("GET", &format!("cert/{}/raw", leaf.serial()), &[]).await;
     assert!(!fresh.headers().contains_key("last-modified") && fresh.headers().contains_key("etag"));
     pki.app.clock.advance(Duration::from_secs(1));
@@ -73,7 +72,7 @@ async fn certificates_and_chains_have_tags_dates_and_heads() {
             assert_eq!(status(&pki, path, ("if-modified-since", &at)).await, expected, "{path}");
         }
     }
-    // Revoking changes no certificate; what is not there is nothing to keep.
+    // A revocation does not change the certificate, and a missing certificate is not cacheable.
     let before = tag(&pki, &raw).await;
     pki.post("revoke", json!({ "serial_number": leaf.serial() })).await;
     assert_eq!(tag(&pki, &raw).await, before);
@@ -97,7 +96,7 @@ async fn whoever_has_the_certificate_of_another_default_gets_the_new_one() {
     later();
     pki.root(json!({ "common_name": "Other", "issuer_name": "other" })).await;
     let old = tag(&pki, "ca").await;
-    // A date before the change and the tag of before both fetch anew, whatever the change was.
+    // After a change, an earlier date and an earlier tag both return the new content.
     let since = later();
     for path in ISSUERS.into_iter().chain(ENVELOPED) {
         assert_eq!(status(&pki, path, ("if-modified-since", &since)).await, 304, "{path}");
@@ -107,7 +106,7 @@ async fn whoever_has_the_certificate_of_another_default_gets_the_new_one() {
         assert_eq!(status(&pki, path, ("if-modified-since", &since)).await, 200, "{path}");
     }
     assert_eq!(status(&pki, "ca", ("if-none-match", &old)).await, 200);
-    // What was written and changed nothing changes nothing here.
+    // A write without an effect does not change the date.
     let since = later();
     pki.post("config/issuers", json!({ "default": "other" })).await;
     assert_eq!(status(&pki, "ca", ("if-modified-since", &since)).await, 304);

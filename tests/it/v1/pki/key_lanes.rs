@@ -1,4 +1,4 @@
-//! RSA keys over the wire: what callers for large ones cost the others.
+//! RSA keys over HTTP: requests for large keys must not delay others.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::process::{Dev, dev};
 
-/// Asks for a certificate with a new key, on a connection of its own.
+/// Requests a certificate with a new key on a separate connection.
 fn ask(dev: &Dev, role: &str) -> TcpStream {
     let mut socket = TcpStream::connect(dev.socket()).unwrap();
     let body = json!({ "common_name": "a.test" }).to_string();
@@ -18,7 +18,6 @@ fn ask(dev: &Dev, role: &str) -> TcpStream {
     socket
 }
 
-/// What `/metrics` says of a lane.
 async fn sample(dev: &Dev, name: &str, lane: &str) -> u32 {
     let page = dev.client().page("/metrics").await.text;
     let series = format!("{name}{{lane=\"{lane}\"}} ");
@@ -41,7 +40,7 @@ async fn forty_requests_for_rsa_8192_whose_callers_have_left_hold_up_no_other_rs
     let deadline = Instant::now() + Duration::from_secs(20);
     while waiting(&dev).await < 4 {
         assert!(Instant::now() < deadline, "the caller's queue is not full");
-        // One was made meanwhile, and the places of the others were refused before.
+        // One of the keys is done by now, and requests beyond the queue were rejected, so another one is needed.
         callers.push(ask(&dev, "large"));
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -50,7 +49,7 @@ async fn forty_requests_for_rsa_8192_whose_callers_have_left_hold_up_no_other_rs
         let issued = client.post(&format!("pki/issue/{role}"), json!({ "common_name": "a.test" })).await;
         assert_eq!(issued.status, 200, "{role}: {}", issued.text);
     }
-    // They hold no place either: the lane is emptied of them by the next one that comes.
+    // They occupy no slots either: the next request removes them from the lane.
     let deadline = Instant::now() + Duration::from_secs(20);
     while waiting(&dev).await > 1 {
         assert!(Instant::now() < deadline, "callers that have left hold places");
@@ -62,14 +61,14 @@ async fn forty_requests_for_rsa_8192_whose_callers_have_left_hold_up_no_other_rs
     dev.kill();
 }
 
-/// Before it is known whether the caller stays: a lane has few places, and says so at once.
+/// A lane has few slots, and further requests are rejected immediately.
 #[actix_web::test]
 async fn a_request_for_rsa_8192_is_answered_busy_when_others_fill_the_lane() {
     let dev = dev(&[]);
     let role = json!({ "allow_any_name": true, "key_type": "rsa", "key_bits": 8192 });
     assert_eq!(dev.client().post("pki/roles/large", role).await.status, 200);
     let callers: Vec<TcpStream> = (0..40).map(|_| ask(&dev, "large")).collect();
-    // All but the one in the making and those that wait: whichever they are, their answers are there.
+    // All requests but the running one and the queued ones get a response.
     let deadline = Instant::now() + Duration::from_secs(20);
     let mut busy = 0;
     for caller in callers.iter().cycle() {
@@ -77,7 +76,7 @@ async fn a_request_for_rsa_8192_is_answered_busy_when_others_fill_the_lane() {
         let mut answer = [0; 4096];
         let read = std::io::Read::read(&mut { caller }, &mut answer).unwrap_or(0);
         let answer = String::from_utf8_lossy(&answer[..read]).into_owned();
-        // Anything else is, or belongs to, a certificate that was made meanwhile.
+        // Other bytes belong to the response for a key that is done by now.
         if answer.starts_with("HTTP/1.1 503 ") {
             assert!(answer.contains("retry-after: 1"), "{answer}");
             assert!(answer.contains("too many RSA keys of this size"), "{answer}");
@@ -91,7 +90,7 @@ async fn a_request_for_rsa_8192_is_answered_busy_when_others_fill_the_lane() {
     dev.kill();
 }
 
-/// RSA keys are dear: whatever the names or the issuer are refused for, it is before one is made.
+/// RSA keys are expensive: names and issuer are validated before a key is generated.
 #[actix_web::test]
 async fn no_rsa_key_is_made_for_what_is_refused() {
     let dev = dev(&[]);

@@ -1,4 +1,4 @@
-//! RSA keys that are ready before anybody asks, over the wire and as settings.
+//! The stock of pre-generated RSA keys: over HTTP, and its settings.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::process::{Dev, dev, dev_with, openssl, refused, signet};
 
-/// A server that keeps so many keys of 2048 bits, with a role for such keys.
+/// Starts a server with a stock of `keys` 2048-bit keys and a role for such keys.
 async fn with_stock(keys: usize) -> Dev {
     let dev = dev_with(signet().env("SIGNET_RSA_KEY_STOCK_2048", keys.to_string()), &[]);
     add_role(&dev).await;
@@ -20,7 +20,6 @@ async fn add_role(dev: &Dev) {
     assert_eq!(dev.client().post("pki/roles/rsa", role).await.status, 200);
 }
 
-/// What `/metrics` says of keys of 2048 bits.
 async fn sample(dev: &Dev, name: &str) -> u32 {
     let page = dev.client().page("/metrics").await.text;
     let series = format!("signet_rsa_key_stock{name}{{bits=\"2048\"}} ");
@@ -28,7 +27,7 @@ async fn sample(dev: &Dev, name: &str) -> u32 {
     value.unwrap_or_else(|| panic!("{series} is missing: {page}")).parse().unwrap()
 }
 
-/// Waits until so many are ready. Looks seldom: to look is to ask for something. On a busy machine they come late.
+/// Waits until the stock has `keys` keys. It polls rarely, because the stock is filled only while the server is idle.
 async fn filled(dev: &Dev, keys: u32) {
     let deadline = Instant::now() + Duration::from_secs(300);
     while sample(dev, "").await < keys {
@@ -38,7 +37,7 @@ async fn filled(dev: &Dev, keys: u32) {
     assert_eq!(sample(dev, "").await, keys);
 }
 
-/// The private keys of so many certificates, asked for at the same time; what they share is looked at.
+/// Issues `number` certificates concurrently and returns their private keys.
 async fn keys(dev: &Dev, number: usize) -> Vec<String> {
     let client = dev.client();
     let issue = |_| client.post("pki/issue/rsa", json!({ "common_name": "a.test" }));
@@ -62,7 +61,7 @@ async fn keys_of_the_stock_are_sound_go_to_one_caller_each_and_are_made_again() 
         let said = openssl(folder.path(), &["rsa", "-in", "key.pem", "-check", "-noout"]);
         assert!(said.contains("RSA key ok"), "{said}");
     }
-    // An authority's own key comes from there, too, and all are other ones than before.
+    // The key of a root comes from the stock as well, and no key is used twice.
     let root = json!({ "common_name": "root.test", "key_type": "rsa", "issuer_name": "second" });
     let root = dev.client().post("pki/root/generate/exported", root).await;
     assert_eq!(root.status, 200, "{}", root.text);

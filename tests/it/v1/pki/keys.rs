@@ -1,4 +1,4 @@
-//! 16.5: keys on their own: generated, imported, and used again.
+//! Keys without certificates: generated, imported and reused.
 
 use serde_json::{Value, json};
 
@@ -22,16 +22,15 @@ async fn vector_16_5_a05_a_root_with_the_key_of_another() {
     let (one, two) = (parse(text(&first, "certificate")), parse(text(&second, "certificate")));
     assert_eq!(one.subject_key_id(), two.subject_key_id());
     assert_ne!(one.serial(), two.serial());
-    // Each certifies the other, and is a root itself: neither chain needs the other one.
+    // Each could certify the other, but both are roots: neither chain contains the other.
     let line = |pem: &str| format!("{}\n", pem.trim());
     let (a, b) = (line(text(&first, "certificate")), line(text(&second, "certificate")));
     assert_eq!(pki.get("issuer/root").await["ca_chain"], json!([a]));
     let path = format!("issuer/{}", text(&second, "issuer_id"));
     assert_eq!(pki.get(&path).await["ca_chain"], json!([b]));
-    // They are one authority, with one CRL.
     assert_eq!(pki.crl("root").await.der, pki.crl(text(&second, "issuer_id")).await.der);
     assert_eq!(pki.list("keys").await.len(), 1);
-    // Under another name, and by the other paths; the default key needs no reference.
+    // With another name and by the other paths; the default key needs no reference.
     let third =
         pki.post("issuers/generate/root/existing", json!({ "common_name": "Other" })).await.body["data"].clone();
     let path = format!("issuer/{}", text(&third, "issuer_id"));
@@ -39,12 +38,11 @@ async fn vector_16_5_a05_a_root_with_the_key_of_another() {
     let rotated = pki.post("root/rotate/existing", json!({ "common_name": "Test Root" })).await.body["data"].clone();
     assert_eq!((text(&rotated, "issuer_name"), &rotated["key_id"]), ("next", &first["key_id"]));
     assert_eq!(pki.get("issuer/next").await["ca_chain"].as_array().unwrap().len(), 1);
-    // A leaf of one verifies under every root with that name and key.
     let leaf = pki.issue(&json!({}), json!({ "common_name": "localhost" })).await;
     for root in [&a, &b, &line(text(&rotated, "certificate"))] {
         openssl_verifies_chain(root, &[], &leaf.pem).unwrap();
     }
-    // What was worked out at the time of the change is what a start works out.
+    // A restart computes the same chains.
     let before = pki.get("issuer/next").await;
     let pki = Pki { app: pki.app.restart().await };
     assert_eq!(pki.get("issuer/next").await, before);
@@ -98,7 +96,7 @@ async fn keys_are_generated_of_every_kind() {
         let private = text(&data, "private_key");
         assert!(private.starts_with(&format!("-----BEGIN {label}-----\n")), "{label}");
         let public = openssl(&["pkey", "-pubout", "-outform", "DER"], private.as_bytes());
-        // The key that was kept is the one that left.
+        // The stored key is the exported one.
         let root = pki.post("root/generate/existing", json!({ "common_name": "x", "key_ref": data["key_id"] })).await;
         assert_eq!(parse(text(&root.body["data"], "certificate")).key().spki(), public);
     }
@@ -170,7 +168,7 @@ async fn a_key_that_comes_later_makes_its_certificate_an_issuer() {
     let leaf = pki.issue(&json!({}), json!({ "common_name": "localhost", "ttl": "1h" })).await;
     openssl_verifies_chain(&ca.pem, &[], &leaf.pem).unwrap();
     assert!(pki.crl("default").await.is_signed_by(&ca.pem));
-    // The other way round: the key is there, and its certificate comes later.
+    // The reverse order: first the key, then its certificate.
     let other = Ca::root("/CN=Other");
     let key =
         pki.post("keys/import", json!({ "pem_bundle": other.key, "key_name": "waits" })).await.body["data"]["key_id"]
@@ -178,12 +176,11 @@ async fn a_key_that_comes_later_makes_its_certificate_an_issuer() {
     let imported = pki.post("issuers/import/cert", json!({ "pem_bundle": other.pem })).await.body["data"].clone();
     assert_eq!(imported["mapping"], json!({ imported["imported_issuers"][0].as_str().unwrap(): key }));
     assert_eq!((&imported["imported_keys"], &imported["existing_keys"]), (&json!([]), &json!([])));
-    // A key in use stays.
+    // A key in use cannot be deleted.
     assert_eq!(pki.app.client.delete("pki/key/waits").await.status, 400);
     pki.stop().await;
 }
 
-/// The forms in which openssl writes a key.
 fn encodings(key: &str) -> Vec<String> {
     let mut all = vec![key.to_owned()];
     if key.len() < 150 {
@@ -191,7 +188,7 @@ fn encodings(key: &str) -> Vec<String> {
     }
     all.push(openssl_text(&["pkey", "-traditional"], key.as_bytes()));
     if all[1].contains("EC PRIVATE KEY") {
-        // The public key may be left out of both (RFC 5915 3), and parameters may stand before the key.
+        // Both may omit the public key (RFC 5915 section 3), and parameters may precede the key.
         let bare = openssl_text(&["ec", "-no_public"], key.as_bytes());
         all.push(openssl_text(&["pkcs8", "-topk8", "-nocrypt"], bare.as_bytes()));
         all.push(bare);

@@ -1,4 +1,4 @@
-//! Leases of certificates: 16.5 A37, 16.6 R13, 16.7 H9, and the core's M10 and M15.
+//! Leases of certificates.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn name() -> Value {
     json!({ "common_name": "localhost" })
 }
 
-/// A leased certificate of role `r`, asked for by `client`: its serial and the id of its lease.
+/// Issues a leased certificate of role `r` for `client`. Returns its serial number and the id of its lease.
 async fn leased(pki: &Pki, client: &Client) -> (String, String) {
     let answer = client.post("pki/issue/r", name()).await;
     assert_eq!(answer.status, 200, "{}", answer.text);
@@ -38,7 +38,7 @@ fn lease_of(leaf: &Leaf) -> &str {
     leaf.answer.body["lease_id"].as_str().unwrap()
 }
 
-/// Waits until exactly these serials are on the CRL.
+/// Waits until the CRL lists exactly these serial numbers.
 async fn until_revoked(pki: &Pki, serials: &[String]) {
     let mut wanted = serials.to_vec();
     wanted.sort();
@@ -92,7 +92,7 @@ async fn lease_life(pki: Pki) -> Pki {
     let renewed = pki.app.client.post("sys/leases/renew", json!({ "lease_id": id })).await;
     assert!(renewed.status == 400 && renewed.error().contains("no such lease"), "{}", renewed.text);
     assert_eq!(put(&pki, "sys/leases/revoke", json!({ "lease_id": id })).await, 204, "of an unknown lease");
-    // The certificate of a lease may be revoked before the lease is: then that is all.
+    // The certificate may be revoked before its lease: ending the lease then has no further effect.
     let leaf = pki.ask("issue/r", name()).await;
     let data = pki.post("revoke", json!({ "serial_number": leaf.serial() })).await.body["data"].clone();
     assert_eq!(lookup(&pki, lease_of(&leaf)).await.status, 200);
@@ -294,7 +294,7 @@ async fn policies_say_who_may_look_up_and_revoke() {
     pki.stop().await;
 }
 
-/// A token that may issue and make tokens.
+/// Creates a token that may issue certificates and create tokens.
 async fn issuer(pki: &Pki, by: &Client, more: Value) -> Client {
     let text = "path \"pki/issue/r\" { capabilities = [\"update\"] }
         path \"auth/token/create\" { capabilities = [\"update\"] }";
@@ -349,7 +349,7 @@ async fn a_token_on_its_last_use_makes_no_lease_and_the_last_use_ends_the_others
     assert_eq!(pki.list("certs").await, certs, "nothing was stored");
     assert_eq!(lookup(&pki, &id).await.error(), "invalid lease", "its token is used up");
     until_revoked(&pki, &[serial]).await;
-    // Without a lease the last use is as good as any.
+    // Without a lease, the last use of a token may issue a certificate.
     let limited = issuer(&pki, &root, json!({ "num_uses": 1 })).await;
     pki.role(&json!({})).await;
     assert_eq!(limited.post("pki/issue/r", name()).await.status, 200);
@@ -369,7 +369,7 @@ async fn what_a_token_left_is_revoked_after_a_restart_too() {
     }
     let ended = root.post("auth/token/revoke", json!({ "token": maker.token })).await;
     assert_eq!(ended.status, 204);
-    // At once: whatever was not done by now is done by the next server.
+    // The restart is immediate: the new server completes what the old one did not.
     let pki = Pki { app: pki.app.restart().await };
     until_revoked(&pki, &serials).await;
     pki.stop().await;
@@ -432,7 +432,7 @@ async fn leases_go_with_their_mount() {
     assert_eq!(lookup(&pki, &id).await.error(), "invalid lease");
     assert_eq!(pki.app.client.list("sys/leases/lookup").await.status, 404);
     assert_eq!(put(&pki, &format!("sys/leases/revoke/{id}"), json!({})).await, 204);
-    // A new mount at the same path has nothing to do with it.
+    // A new mount at the same path has none of the old leases.
     assert_eq!(pki.app.client.post("sys/mounts/pki", json!({ "type": "pki" })).await.status, 204);
     assert_eq!(pki.app.client.list("sys/leases/lookup").await.status, 404);
     pki.stop().await;

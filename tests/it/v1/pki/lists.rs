@@ -1,4 +1,4 @@
-//! 7.1 and 7.2: stored certificates with what is in them.
+//! Detailed lists of stored certificates.
 
 use serde_json::{Value, json};
 use signet::clock::{Time, rfc3339};
@@ -40,7 +40,6 @@ async fn every_stored_certificate_with_what_is_in_it() {
         })
     };
     let of = |serial: String| sorted(&info[serial]);
-    // At most five of the names.
     assert_eq!(of(leaf.serial()), sorted(&expected(&leaf, "n0.example.test", ("rsa", 2048), &names[..5])));
     assert_eq!(of(plain.serial()), sorted(&expected(&plain, "localhost", ("ed25519", 0), &["localhost".to_owned()])));
     let (first, info) = detailed(&pki, "?limit=2").await;
@@ -72,7 +71,7 @@ async fn certificates_in_the_order_of_their_ends() {
         let answer = pki.app.client.list(&format!("pki/certs/detailed{query}")).await;
         assert_eq!((answer.status, answer.body["errors"][0].as_str().unwrap()), (400, rule));
     }
-    // A right of its own, and no other.
+    // The list needs a right to its own path.
     pki.app.policy("lists", "path \"pki/certs/detailed\" { capabilities = [\"list\"] }").await;
     let lists = pki.app.with_policies(&["lists"]).await;
     assert_eq!(lists.list("pki/certs/detailed?order=not_after").await.status, 200);
@@ -80,7 +79,7 @@ async fn certificates_in_the_order_of_their_ends() {
     pki.stop().await;
 }
 
-/// With the parts of the issuer's name in one order, whatever order it has.
+/// Sorts the parts of the issuer's name, because their order does not matter.
 fn sorted(info: &Value) -> Value {
     let mut info = info.clone();
     let mut parts: Vec<String> = info["issuer"].as_str().unwrap().split(", ").map(str::to_owned).collect();

@@ -1,4 +1,4 @@
-//! 7.1 and 7.2 with more rows than anybody keeps: lists that are sent while they are read, on both stores.
+//! Lists with very many rows, which are sent while they are read, on both stores.
 
 mod under_way;
 
@@ -18,15 +18,15 @@ use crate::faults::double::{Fault, Faults};
 use crate::judges::judge;
 use crate::support::{App, Client, send};
 
-/// Rows of a page that says no more than names.
+/// Rows per page of a list of names.
 const PAGE: usize = 1_000;
-/// What the serials of [`fill`] end with: they are as long as serials may be.
+/// End of the serial numbers of [`fill`], which have the maximum length.
 const TAIL: &str = "0102030405060708090a0b0c0d0e0f";
-/// What every answer to a list of a PKI mount ends with.
+/// End of every response to a list of a PKI mount.
 const END: &str = "},\"wrap_info\":null,\"warnings\":null,\"auth\":null,\"mount_type\":\"pki\"}\n";
 
-/// Runs SQL on the store beside the server. `n (i)` are the numbers from 1 to `rows`, `SERIAL` is the serial number of
-/// one of them and `TEXT` its text.
+/// Runs SQL directly on the store. `n (i)` are the numbers from 1 to `rows`, `SERIAL` is replaced by the serial number
+/// of one of them, `TEXT` by its text.
 fn fill(app: &App, rows: usize, sql: &str) {
     if app.is_postgres() {
         let sql = sql
@@ -38,7 +38,7 @@ fn fill(app: &App, rows: usize, sql: &str) {
     }
 }
 
-/// The same, in the file of an embedded store.
+/// Same as [`fill`], in the file of an embedded store.
 fn fill_file(file: &Path, rows: usize, sql: &str) {
     let sql = sql.replace("SERIAL", &format!("unhex(printf('7f%08x{TAIL}', i))")).replace("TEXT", "printf('%08d', i)");
     let numbers = format!("WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {rows})");
@@ -47,13 +47,12 @@ fn fill_file(file: &Path, rows: usize, sql: &str) {
     assert!(db.execute(&format!("{numbers} {sql}"), []).unwrap() >= rows);
 }
 
-/// A serial of [`fill`].
 fn serial(i: usize) -> String {
     let [a, b, c, d] = (i as u32).to_be_bytes();
     format!("7f:{a:02x}:{b:02x}:{c:02x}:{d:02x}:01:02:03:04:05:06:07:08:09:0a:0b:0c:0d:0e:0f")
 }
 
-/// As many further certificates as that, each a copy of the only leaf.
+/// Adds `rows` certificates, copies of the only leaf.
 fn copies(app: &App, rows: usize) {
     fill(app, rows, COPIES);
 }
@@ -63,7 +62,6 @@ const COPIES: &str = "INSERT INTO certificate
     SELECT mount, SERIAL, issuer, role, common_name, not_before, not_after, issued_at, requester, der
     FROM certificate, n WHERE common_name = 'localhost'";
 
-/// As many revocations.
 fn revocations(app: &App, rows: usize) {
     fill(
         app,
@@ -74,7 +72,7 @@ fn revocations(app: &App, rows: usize) {
     );
 }
 
-/// A mount with a root and one leaf, on each of the stores.
+/// Starts a mount with a root and one leaf on each of the stores.
 async fn on_both(faults: Option<&[Arc<Faults>; 2]>) -> [Pki; 2] {
     let builder = |at: usize| match faults {
         Some(faults) => App::builder().faults(&faults[at]),
@@ -97,17 +95,17 @@ fn keys(body: &Value) -> Vec<String> {
     serde_json::from_value(body["data"]["keys"].clone()).unwrap_or_else(|_| panic!("no keys in {body}"))
 }
 
-/// A client that reads when it is told to, and takes little before.
+/// A client that reads on demand, with a small receive buffer.
 struct Slow {
     socket: TcpStream,
     taken: Vec<u8>,
 }
 
 impl Slow {
-    /// Asks for a list and waits for the head of the answer.
+    /// Requests a list and waits for the head of the response.
     async fn ask(client: &Client, path: &str) -> Self {
         let (client, path) = (client.clone(), path.to_owned());
-        // The thread of the test drives the connections of PostgreSQL.
+        // The thread of the test drives the connections of PostgreSQL, so it must not block.
         tokio::task::spawn_blocking(move || Self::ask_and_wait(&client, &path)).await.unwrap()
     }
 
@@ -125,7 +123,7 @@ impl Slow {
         Self { socket, taken }
     }
 
-    /// Reads all that comes, and whether it was whole.
+    /// Reads the rest of the response. Returns it, and `true` if it is complete.
     fn rest(mut self) -> (String, bool) {
         let ended = self.socket.read_to_end(&mut self.taken);
         let text = String::from_utf8_lossy(&self.taken).into_owned();
@@ -134,7 +132,7 @@ impl Slow {
     }
 }
 
-/// A connection that takes a few kilobytes in advance.
+/// Opens a connection whose receive buffer has a few kilobytes.
 fn small(address: SocketAddr) -> TcpStream {
     use rustix::net::{AddressFamily, SocketType, connect, socket, sockopt};
     let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
@@ -143,7 +141,7 @@ fn small(address: SocketAddr) -> TcpStream {
     TcpStream::from(socket)
 }
 
-/// Waits until a number stays as it is.
+/// Waits until a number no longer changes, and returns it.
 async fn settled(number: impl Fn() -> usize) -> usize {
     let started = Instant::now();
     let (mut last, mut since) = (number(), Instant::now());
@@ -177,9 +175,8 @@ async fn a_list_of_200_000_is_whole_and_read_in_pages() {
             "{{\"request_id\":\"{id}\",\"lease_id\":\"\",\"renewable\":false,\"lease_duration\":0,\"data\":{{\"keys\":[\""
         );
         assert!(answer.text.starts_with(&begin) && answer.text.ends_with(&format!("\"]{END}")));
-        // None of the reads had more than a page, and none was made twice.
+        // No read has more than a page, and none is repeated.
         assert_eq!(faults.calls("serials") - before, ROWS / PAGE + 1);
-        // A part of it, which is longer than a page too.
         let part = pki.app.client.list(&format!("pki/certs?after={}&limit=2500", serial(100_000))).await;
         assert_eq!(keys(&part.body), (100_001..=102_500).map(serial).collect::<Vec<_>>());
         let short = pki.app.client.list(&format!("pki/certs?after={}&limit=900", serial(199_500))).await;
@@ -206,7 +203,7 @@ async fn lists_with_details_have_those_of_every_name() {
                 assert_eq!(keys(&answer.body), expected, "{path}");
                 let info = answer.body["data"]["key_info"].as_object().unwrap();
                 assert_eq!(info.keys().collect::<Vec<_>>(), expected.iter().collect::<Vec<_>>(), "{path}");
-                // In the text the names come first, as in a short list.
+                // The names precede the details, as in a short list.
                 assert!(answer.text.find("\"keys\":[") < answer.text.find("],\"key_info\":{"));
                 assert!(answer.text.ends_with(&format!("}}}}{END}")), "{path}");
                 for info in info.values() {
@@ -225,7 +222,7 @@ async fn lists_with_details_have_those_of_every_name() {
 #[actix_web::test]
 async fn who_reads_slowly_holds_nothing_of_the_store_and_gets_the_whole_list() {
     const ROWS: usize = 150_000;
-    // More than either store has connections that read.
+    // More than the connections for reading of either store.
     const READERS: usize = 8;
     let faults = [Arc::default(), Arc::default()];
     let both = on_both(Some(&faults)).await;
@@ -234,7 +231,7 @@ async fn who_reads_slowly_holds_nothing_of_the_store_and_gets_the_whole_list() {
         let client = &pki.app.client;
         let mut readers = join_all((0..READERS).map(|_| Slow::ask(client, "pki/certs"))).await;
         let read = settled(|| faults.calls("serials")).await;
-        // What is neither taken nor in the buffers of the kernel is not read.
+        // Rows that fit into neither the client's nor the kernel's buffers are not read.
         assert!(read < READERS * ROWS / PAGE * 3 / 4, "{read} pages");
         assert_eq!(faults.under_way(), 0);
         if pki.app.is_postgres() {
@@ -249,7 +246,7 @@ async fn who_reads_slowly_holds_nothing_of_the_store_and_gets_the_whole_list() {
         let (text, whole) = tokio::task::spawn_blocking(move || last.rest()).await.unwrap();
         assert!(whole, "{} octets", text.len());
         assert_eq!(text.matches("\"7f:").count(), ROWS);
-        // Those who leave are not read for.
+        // Nothing is read for clients that have disconnected.
         drop(readers);
         let read = settled(|| faults.calls("serials")).await;
         assert!(read < READERS * ROWS / PAGE, "{read} pages");
@@ -258,9 +255,9 @@ async fn who_reads_slowly_holds_nothing_of_the_store_and_gets_the_whole_list() {
     stop(both).await;
 }
 
-/// What becomes of an answer: the status of a whole one, or none of one that broke off.
+/// Returns the status of a complete response; `None` if it broke off.
 async fn outcome(client: &Client, path: &str) -> Option<u16> {
-    // What breaks off at once may take its head with it.
+    // An immediate break may lose the head of the response.
     let answer = client.request("LIST", path).send().await.ok()?;
     let status = answer.status().as_u16();
     let text = answer.text().await;
@@ -275,12 +272,12 @@ async fn outcome(client: &Client, path: &str) -> Option<u16> {
 async fn a_store_that_fails_on_the_way_breaks_the_answer_off() {
     let faults = [Arc::default(), Arc::default()];
     let both = on_both(Some(&faults)).await;
-    // Neither what the server reads by itself meanwhile nor the token, which is read again every second.
+    // Excludes reads in the background, and that of the token, which is repeated every second.
     let calls = BTreeSet::from(["has mount", "serials", "certificates", "revoked serials", "revocations"]);
     for (pki, faults) in both.iter().zip(&faults) {
         copies(&pki.app, 2_400);
         revocations(&pki.app, 2_400);
-        // Pages of each, and the look whether the mount is still there.
+        // The pages of each list, and the check that the mount still exists.
         for (path, reads) in [("certs", 4), ("certs/detailed", 21), ("certs/revoked", 4), ("certs/unified-revoked", 7)]
         {
             let path = format!("pki/{path}");
@@ -401,7 +398,7 @@ async fn the_audit_hears_of_a_long_list_before_it_leaves_and_what_it_is_sent_as(
     {
         let answer = pki.app.client.request("LIST", &format!("pki/certs{query}")).send().await.unwrap();
         let id = answer.headers()["x-request-id"].to_str().unwrap().to_owned();
-        // Nothing of the body was looked at.
+        // The audit entries are written before the client reads the body.
         let told = lines(&id);
         assert_eq!((told.len(), &told[0]["request"]["operation"]), (2, &json!("list")));
         assert_eq!((&told[1]["response"]["status"], &told[1]["response"]["data"]), (&json!(200), &data));
@@ -473,7 +470,7 @@ async fn other_lists_that_grow_are_read_in_pages_too() {
             assert_eq!(keys(&part.body), (10_001..=10_003).map(uuid).collect::<Vec<_>>(), "{path}");
             assert_eq!(client.list(&format!("{path}?after=zzz")).await.status, 404, "{path}");
         }
-        // A segment stands for all that lies below it.
+        // A segment represents all leases below it.
         assert_eq!(keys(&client.list("sys/leases/lookup/gone").await.body), ["issue/"]);
         app.stop().await;
     }

@@ -1,5 +1,5 @@
-//! Keys that are not in the process: everything that is signed is signed by their signer, and a signer that
-//! is slow, refuses, lies or hangs is nobody's trouble but its own mount's.
+//! Managed keys, whose private key is not in the process: all signatures come from their signer. A signer that is slow,
+//! fails, lies or hangs affects only its own mount.
 
 mod algorithms;
 mod authorities;
@@ -25,10 +25,10 @@ use super::mount::{FAR, Pki, parse};
 use super::ocsp::{cert_id, request};
 use crate::support::{Answer, App, Client};
 
-/// How long a request may take on the servers of these tests.
+/// Time limit for requests on the servers of these tests.
 const LIMIT: Duration = Duration::from_secs(3);
 
-/// A server with a device, whose mount `pki` has a key of this type in it, called `token`.
+/// Starts a server with a device; its mount `pki` has a key of this type in it, called `token`.
 async fn with_key(key_type: &str) -> (Arc<Device>, Pki) {
     let device = Device::new();
     let app = App::builder().signers(device.clone()).settings(|settings| settings.max_duration = LIMIT);
@@ -38,7 +38,7 @@ async fn with_key(key_type: &str) -> (Arc<Device>, Pki) {
     (device, pki)
 }
 
-/// As [`with_key`], with a root of that key, named `root`, and a role `r`.
+/// Same as [`with_key`], with a root of that key, named `root`, and a role `r`.
 async fn with_root(key_type: &str) -> (Arc<Device>, Pki) {
     let (device, pki) = with_key(key_type).await;
     pki.post("root/generate/existing", root("root")).await;
@@ -96,7 +96,7 @@ async fn everything_is_signed(key_type: &str) {
     let kind = (&shown["key_type"], &shown["managed_key_name"], &shown["managed_key_id"]);
     let key_type = key_type.split('-').next().unwrap();
     assert_eq!(kind, (&key_type.into(), &"token".into(), &"uuid of token".into()));
-    // What is stored of the key is enough to load it, and the lists need no new signature.
+    // The stored data is enough to load the key, and the CRLs need no new signature.
     let begun = device.begun.load(Ordering::SeqCst);
     let pki = Pki { app: pki.app.restart().await };
     assert_eq!(pki.crl("root").await.der, complete.der);
@@ -161,14 +161,14 @@ async fn without_signers_a_managed_key_is_shown_and_signs_nothing() {
     pki.stop().await;
 }
 
-/// What each way to fail is to callers, and to those who ask about certificates: statuses of HTTP and OCSP.
+/// Failure modes, with the status for callers, and the HTTP and OCSP status for OCSP clients.
 const FAILURES: [(Option<Mode>, u16, (u16, u8)); 6] = [
     (Some(Mode::Refuses(Kind::Invalid)), 400, (401, 6)),
     (Some(Mode::Refuses(Kind::Busy)), 503, (503, 3)),
     (Some(Mode::Refuses(Kind::Unavailable)), 503, (503, 3)),
     (Some(Mode::Dies), 503, (503, 3)),
     (Some(Mode::Lies), 502, (500, 2)),
-    // The key may not be used any more.
+    // The key may no longer be used.
     (None, 400, (401, 6)),
 ];
 
@@ -220,7 +220,7 @@ async fn a_root_that_is_signed_is_held_against_what_the_mount_has_become() {
         let asked = async { client.post("pki/root/generate/existing", root("other")).await };
         let meanwhile = async {
             until(|| device.begun.load(Ordering::SeqCst) > signed).await;
-            // A change is not behind the signature.
+            // A change does not wait for the signature.
             match change {
                 "name" => drop(pki.root(json!({ "issuer_name": "other" })).await),
                 _ => assert_eq!(client.delete("pki/key/token").await.status, 200),
@@ -246,7 +246,7 @@ async fn until(done: impl Fn() -> bool) {
     }
 }
 
-/// A mount with a root of a managed key of its own, and a certificate of it.
+/// Creates a mount with a root that has its own managed key, and issues a certificate there.
 async fn another_mount(device: &Device, pki: &Pki, name: &str) -> String {
     let client = &pki.app.client;
     assert_eq!(client.post(&format!("sys/mounts/{name}"), json!({ "type": "pki" })).await.status, 204);
@@ -262,7 +262,6 @@ fn accepted(answer: Answer) -> Answer {
     answer
 }
 
-/// Issues in a mount; the serial number.
 async fn issued(client: &Client, mount: &str) -> String {
     let answer = accepted(client.post(&format!("{mount}/issue/r"), json!({ "common_name": "a.test" })).await);
     text(&answer.body["data"], "serial_number").to_owned()
@@ -272,7 +271,7 @@ async fn issued(client: &Client, mount: &str) -> String {
 async fn a_signer_that_hangs_holds_up_its_own_mount_alone_and_that_not_for_ever() {
     let (device, pki) = with_root("ec").await;
     let client = &pki.app.client;
-    // More mounts than there are places for builds of lists.
+    // More mounts than slots for CRL builds.
     let mut hanging = vec![("pki".to_owned(), issued(client, "pki").await)];
     for name in ["one", "two", "three"] {
         hanging.push((name.to_owned(), another_mount(&device, &pki, name).await));
@@ -288,7 +287,7 @@ async fn a_signer_that_hangs_holds_up_its_own_mount_alone_and_that_not_for_ever(
     device.set(Mode::Hangs);
     let begun = device.begun.load(Ordering::SeqCst);
 
-    // As many as it takes for several on each worker.
+    // Enough for several requests on each worker.
     let body = json!({ "common_name": "b.test" });
     let issuing = join_all((0..16).map(|_| client.post("pki/issue/r", body.clone())));
     let revoking = join_all(hanging.iter().map(|(mount, serial)| {
@@ -303,10 +302,10 @@ async fn a_signer_that_hangs_holds_up_its_own_mount_alone_and_that_not_for_ever(
         let started = Instant::now();
         for _ in 0..4 {
             let serial = issued(client, "well").await;
-            // Its list is built before it is answered.
+            // The response waits for the CRL build.
             accepted(client.post("well/revoke", json!({ "serial_number": serial })).await);
         }
-        // The mount's own changes, lists and reads go on, too.
+        // Changes, CRLs and reads of the same mount continue as well.
         pki.role(&json!({ "allow_any_name": true, "ttl": "1h" })).await;
         assert_eq!(pki.crl("root").await.serials(), [""; 0]);
         started.elapsed()
@@ -321,7 +320,7 @@ async fn a_signer_that_hangs_holds_up_its_own_mount_alone_and_that_not_for_ever(
     }
     assert_eq!(asking.status, 503);
 
-    // Whoever left took the job back; only the lists are still waited for, of each mount one.
+    // Callers that timed out withdrew their jobs. One CRL build per mount still waits.
     until(|| device.taken_back.load(Ordering::SeqCst) == 16 + 3).await;
     device.set(Mode::Slow);
     pki.get("crl/rotate").await;

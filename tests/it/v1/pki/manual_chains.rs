@@ -1,5 +1,5 @@
-//! An operator may choose which chain is shown (`manual_chain`); what the chain forbids is not theirs to
-//! choose. Name constraints are those of the issuers that really certify, whatever is listed.
+//! An operator may select the chain in responses (`manual_chain`), but not weaken it: name constraints are those of the
+//! issuers that certify, regardless of the list.
 
 use serde_json::json;
 
@@ -13,7 +13,7 @@ async fn import(pki: &Pki, bundle: &str) -> String {
     answer.body["data"]["imported_issuers"][0].as_str().unwrap().to_owned()
 }
 
-/// That a leaf below `issuer` may be called `a.good.com` and not `a.evil.com`, on every path that signs.
+/// Asserts that a leaf below `issuer` may have the name `a.good.com` but not `a.evil.com`, on every path that signs.
 async fn holds(pki: &Pki, issuer: &str, shown: &str) {
     let csr = |host: &str| csr("ec-256", &format!("/CN={host}"), &format!("subjectAltName = DNS:{host}"));
     pki.role(&json!({ "allow_any_name": true, "require_cn": false })).await;
@@ -52,10 +52,10 @@ async fn a_manual_chain_takes_no_name_constraint_of_the_real_parents_away() {
         let answer = pki.app.client.patch(&path, json!({ "manual_chain": chain })).await;
         assert_eq!(answer.status, 200, "{}", answer.text);
         holds(&pki, &between_id, &format!("the chain {chain}")).await;
-        // The chain of whoever is below goes through the one that is listed.
+        // The chain of an issuer below it contains the selected chain.
         holds(&pki, &below_id, &format!("below the chain {chain}")).await;
     }
-    // The list is what is shown, and nothing more: it forbids nothing either.
+    // The list only affects responses: constraints of a listed issuer do not apply.
     let listed = json!({ "manual_chain": ["self", between_id] });
     assert_eq!(pki.app.client.patch(&format!("pki/issuer/{other_id}"), listed).await.status, 200);
     assert_eq!(pki.get(&format!("issuer/{other_id}")).await["ca_chain"].as_array().unwrap().len(), 2);

@@ -1,12 +1,12 @@
-//! Every type of subject key under every type of issuer, by role and by issuer path, each certificate
-//! judged by openssl and by GnuTLS.
+//! Every type of subject key under every type of issuer key, by role and by issuer path, verified by openssl and
+//! GnuTLS.
 
 use serde_json::json;
 
 use super::foreign::{Files, csr, gnutls_verifies, openssl_verifies};
 use super::mount::Pki;
 
-/// Too slow to make in a test: one of openssl's, its key thrown away.
+/// Too slow to generate in a test: created by openssl, without the private key.
 const RSA_8192: &str = include_str!("../../fixtures/rsa-8192.csr.pem");
 
 const ISSUERS: [(&str, &str, u32); 5] =
@@ -26,7 +26,7 @@ async fn every_key_type_under_every_issuer() {
         pki.post(&format!("roles/{name}"), json!({ "issuer_ref": name, "key_type": "any", "allow_any_name": true }))
             .await;
         for (kind, csr) in &requests {
-            // The role of another issuer on the second path: the path decides.
+            // The second path has a role of another issuer: the issuer of the path takes precedence.
             for path in [format!("sign/{name}"), format!("issuer/{name}/sign/rsa")] {
                 let leaf = pki.ask(&path, json!({ "csr": csr })).await;
                 let file = files.write("leaf", leaf.pem.as_bytes());

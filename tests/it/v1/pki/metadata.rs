@@ -1,4 +1,4 @@
-//! What callers attach to certificates (`cert_metadata`): 16.5 A39 and A40, and the rules around them.
+//! Metadata that callers attach to certificates (`cert_metadata`).
 
 use serde_json::{Value, json};
 
@@ -12,7 +12,6 @@ fn ask(metadata: &str) -> Value {
     json!({ "common_name": "localhost", "cert_metadata": metadata })
 }
 
-/// The attachments of a mount, by serial.
 async fn listed(pki: &Pki) -> Vec<String> {
     pki.list("cert-metadata").await
 }
@@ -68,7 +67,7 @@ async fn vector_16_5_a40_attached_as_the_role_allows() {
     let before = pki.get(&format!("cert-metadata/{}", serials[0])).await;
     let pki = Pki { app: pki.app.restart().await };
     assert_eq!(pki.get(&format!("cert-metadata/{}", serials[0])).await, before, "a restart keeps it");
-    // It goes with its mount.
+    // It is removed with its mount.
     assert_eq!(pki.app.client.delete("sys/mounts/pki").await.status, 204);
     assert_eq!(pki.app.client.post("sys/mounts/pki", json!({ "type": "pki" })).await.status, 204);
     assert!(listed(&pki).await.is_empty());
@@ -120,7 +119,7 @@ async fn reading_it_needs_a_token_and_its_policy() {
     for unknown in ["00:11", "ab", "zz"] {
         assert_eq!(pki.app.client.get(&format!("pki/cert-metadata/{unknown}")).await.status, 404, "{unknown}");
     }
-    // What anyone may read of a certificate does not show it.
+    // Public responses do not contain it.
     let open = pki.app.client.with_token("").get(&format!("pki/cert/{}", leaf.serial())).await;
     assert!(open.status == 200 && !open.text.contains(TEXT));
     pki.stop().await;

@@ -1,5 +1,5 @@
-//! The mount under test: a server of its own with a root, roles written right before they are used, and
-//! checks that hold for every certificate and every refusal.
+//! The mount under test: a server with a root, roles that are written right before their use, and checks for every
+//! certificate and every rejection.
 
 use serde_json::{Value, json};
 use signet::x509::certificate::Certificate;
@@ -9,7 +9,7 @@ use signet::x509::pieces::Extensions;
 use super::foreign::{self, Crl};
 use crate::support::{Answer, App};
 
-/// The end of the root of every mount that does not bring its own.
+/// End of the root of every mount that does not have its own.
 pub const FAR: &str = "2099-12-31T23:59:59Z";
 
 /// A server with a mount `pki`.
@@ -17,28 +17,28 @@ pub struct Pki {
     pub app: App,
 }
 
-/// An issued certificate: a leaf, but where an authority was asked for.
+/// An issued certificate, usually a leaf.
 pub struct Leaf {
     pub answer: Answer,
     pub pem: String,
     pub certificate: Certificate,
 }
 
-/// The certificate of a PEM text.
+/// Parses the certificate of a PEM text.
 pub fn parse(text: &str) -> Certificate {
     let (label, der) = pem::first(text).unwrap().unwrap();
     assert_eq!(label, "CERTIFICATE");
     Certificate::parse(&der).unwrap()
 }
 
-/// `base` with the members of `more`.
+/// Returns `base` with the members of `more`.
 pub fn with(base: &Value, more: Value) -> Value {
     let mut both = base.clone();
     both.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     both
 }
 
-/// Every combination of these flags, added to a role: where a vector holds whatever they are.
+/// Returns the role with every combination of these flags, for rules that do not depend on them.
 pub fn whatever(role: &Value, flags: &[&str]) -> Vec<Value> {
     let combination = |bits: u32| {
         let chosen = flags.iter().enumerate().map(|(at, flag)| ((*flag).to_owned(), json!(bits >> at & 1 == 1)));
@@ -48,29 +48,29 @@ pub fn whatever(role: &Value, flags: &[&str]) -> Vec<Value> {
 }
 
 impl Pki {
-    /// A mount whose default issuer is a P-256 root named `root` that ends at [`FAR`].
+    /// Starts a mount whose default issuer is a P-256 root named `root` that ends at [`FAR`].
     pub async fn start() -> Self {
         Self::on(App::start().await).await
     }
 
-    /// As [`Pki::start`], on this server.
+    /// Same as [`Pki::start`], on this server.
     pub async fn on(app: App) -> Self {
         let pki = Self { app };
         pki.root(json!({ "issuer_name": "root" })).await;
         pki
     }
 
-    /// A mount without an issuer.
+    /// Starts a mount without an issuer.
     pub async fn empty() -> Self {
         Self { app: App::start().await }
     }
 
-    /// The end of a test.
+    /// Stops the server.
     pub async fn stop(self) {
         self.app.stop().await;
     }
 
-    /// A root; P-256 and ending at [`FAR`] unless the request says otherwise. The answer's data.
+    /// Creates a root, by default with P-256 and ending at [`FAR`]. Returns the response's data.
     pub async fn root(&self, request: Value) -> Value {
         let mut base = json!({ "common_name": "Test Root", "key_type": "ec" });
         if request.get("ttl").is_none() {
@@ -79,27 +79,27 @@ impl Pki {
         self.post("root/generate/internal", with(&base, request)).await.body["data"].clone()
     }
 
-    /// A write that must be taken.
+    /// Sends a write that must succeed.
     pub async fn post(&self, path: &str, body: Value) -> Answer {
         let answer = self.app.client.post(&format!("pki/{path}"), body).await;
         assert!(matches!(answer.status, 200 | 204), "{path}: {} {}", answer.status, answer.text);
         answer
     }
 
-    /// What anyone gets, with these headers.
+    /// Sends a request without a token, with these headers.
     pub async fn fetch(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> reqwest::Response {
         let request = self.app.client.with_token("").request(method, &format!("pki/{path}"));
         headers.iter().fold(request, |request, (name, value)| request.header(*name, *value)).send().await.unwrap()
     }
 
-    /// The data of a read that must find something.
+    /// Returns the data of a read that must succeed.
     pub async fn get(&self, path: &str) -> Value {
         let answer = self.app.client.get(&format!("pki/{path}")).await;
         assert_eq!(answer.status, 200, "{path}: {}", answer.text);
         answer.body["data"].clone()
     }
 
-    /// The keys of a list; none for 404.
+    /// Returns the keys of a list; none for 404.
     pub async fn list(&self, path: &str) -> Vec<String> {
         let answer = self.app.client.list(&format!("pki/{path}")).await;
         if answer.status == 404 {
@@ -109,7 +109,7 @@ impl Pki {
         serde_json::from_value(answer.body["data"]["keys"].clone()).unwrap()
     }
 
-    /// Everything that a refused request must leave as it was.
+    /// Returns everything that a rejected request must not change.
     pub async fn stored(&self) -> Vec<Vec<String>> {
         let mut lists = Vec::new();
         for path in ["certs", "certs/revoked", "roles", "issuers", "keys"] {
@@ -118,7 +118,7 @@ impl Pki {
         lists
     }
 
-    /// A write that must be refused with 400 and a text that has `rule` in it, and leave nothing behind.
+    /// Asserts that a write is rejected with 400 and with `rule` in the error, and changes nothing.
     pub async fn refused(&self, path: &str, body: Value, rule: &str) {
         let before = self.stored().await;
         let answer = self.app.client.post(&format!("pki/{path}"), body.clone()).await;
@@ -129,24 +129,24 @@ impl Pki {
         assert_eq!(self.stored().await, before, "{path} {shown}: something was stored");
     }
 
-    /// Writes role `r`; of EC keys unless it says otherwise. Its warnings.
+    /// Writes role `r`, by default for EC keys. Returns its warnings.
     pub async fn role(&self, role: &Value) -> String {
         self.post("roles/r", with(&json!({ "key_type": "ec" }), role.clone())).await.warnings()
     }
 
-    /// Issues under a role, which must work.
+    /// Issues under a role, which must succeed.
     pub async fn issue(&self, role: &Value, request: Value) -> Leaf {
         self.role(role).await;
         self.ask("issue/r", request).await
     }
 
-    /// Signs under a role, which must work.
+    /// Signs under a role, which must succeed.
     pub async fn sign(&self, role: &Value, request: Value) -> Leaf {
         self.role(role).await;
         self.ask("sign/r", request).await
     }
 
-    /// A request for a leaf in PEM, which must work; its key identifier is worked out from its key.
+    /// Requests a leaf in PEM, which must succeed. Its key identifier must be derived from its key.
     pub async fn ask(&self, path: &str, request: Value) -> Leaf {
         let leaf = self.certify(path, request).await;
         assert_eq!(leaf.certificate.subject_key_id(), Some(&leaf.certificate.key().key_id()[..]), "{path}: SKI");
@@ -154,8 +154,8 @@ impl Pki {
         leaf
     }
 
-    /// A request for a certificate in PEM, which must work. What the answer says of the certificate must
-    /// be true, and the issuer that it names must have signed it.
+    /// Requests a certificate in PEM, which must succeed. The response must describe it correctly, and the issuer in
+    /// the response must have signed it.
     pub async fn certify(&self, path: &str, request: Value) -> Leaf {
         let shown = request.to_string().chars().take(400).collect::<String>();
         let answer = self.app.client.post(&format!("pki/{path}"), request).await;
@@ -175,19 +175,19 @@ impl Pki {
         Leaf { answer, pem, certificate }
     }
 
-    /// That `issue` refuses the request, naming `rule`, and stores nothing.
+    /// Asserts that `issue` rejects the request with `rule`, and changes nothing.
     pub async fn deny(&self, role: &Value, request: Value, rule: &str) {
         self.role(role).await;
         self.refused("issue/r", request, rule).await;
     }
 
-    /// That `sign` refuses the request, naming `rule`, and stores nothing.
+    /// Asserts that `sign` rejects the request with `rule`, and changes nothing.
     pub async fn deny_sign(&self, role: &Value, request: Value, rule: &str) {
         self.role(role).await;
         self.refused("sign/r", request, rule).await;
     }
 
-    /// That each of these common names is issued: it is the certificate's CN, and its one SAN.
+    /// Asserts that each of these common names is issued, as CN and as the only SAN.
     pub async fn allows(&self, role: &Value, names: &[&str]) {
         self.role(role).await;
         for name in names {
@@ -197,7 +197,7 @@ impl Pki {
         }
     }
 
-    /// That each of these common names is refused as such, and nothing is stored.
+    /// Asserts that each of these common names is rejected, and nothing is stored.
     pub async fn denies(&self, role: &Value, names: &[&str]) {
         self.role(role).await;
         let before = self.stored().await;
@@ -209,7 +209,7 @@ impl Pki {
         assert_eq!(self.stored().await, before, "{role}: something was stored");
     }
 
-    /// The published CRL of an issuer.
+    /// Returns the published CRL of an issuer.
     pub async fn crl(&self, issuer: &str) -> Crl {
         let request = self.app.client.request("GET", &format!("pki/issuer/{issuer}/crl/der"));
         let response = request.send().await.unwrap();
@@ -220,24 +220,24 @@ impl Pki {
 }
 
 impl Leaf {
-    /// The answer's data.
+    /// Returns the response's data.
     pub fn data(&self) -> &Value {
         &self.answer.body["data"]
     }
 
-    /// The serial, as the answer has it.
+    /// Returns the serial number in the format of responses.
     pub fn serial(&self) -> String {
         self.certificate.serial().to_string()
     }
 
-    /// The subject alternative names as openssl prints them, in their order: `DNS:a`, `email:b@c`,
-    /// `IP Address:1.2.3.4`, `URI:d`, `othername: <oid>::<text>`.
+    /// Returns the subject alternative names in openssl's output, in order: `DNS:a`, `email:b@c`, `IP Address:1.2.3.4`,
+    /// `URI:d`, `othername: <oid>::<text>`.
     pub fn sans(&self) -> Vec<String> {
         let Some((_, text)) = foreign::extension(&self.pem, "subjectAltName") else { return Vec::new() };
         text.split(", ").map(str::to_owned).collect()
     }
 
-    /// The whole `Extension` of this dotted identifier, byte for byte.
+    /// Returns the complete extension with this dotted identifier, byte for byte.
     pub fn raw(&self, oid: &str) -> Option<Extensions> {
         let mut found = self.certificate.extensions().iter().filter(|e| e.oid_text() == oid);
         let raw = found.next().map(|e| e.raw.clone());
@@ -245,24 +245,24 @@ impl Leaf {
         raw
     }
 
-    /// The dotted identifiers of its extensions, in order.
+    /// Returns the dotted identifiers of its extensions, in order.
     pub fn extension_ids(&self) -> Vec<String> {
         self.certificate.extensions().iter().map(|e| e.oid_text()).collect()
     }
 
-    /// As [`foreign::extension`], of this certificate.
+    /// Same as [`foreign::extension`], for this certificate.
     pub fn extension(&self, name: &str) -> Option<(bool, String)> {
         foreign::extension(&self.pem, name)
     }
 
-    /// As [`foreign::subject`], of this certificate.
+    /// Same as [`foreign::subject`], for this certificate.
     pub fn subject(&self) -> String {
         foreign::subject(&self.pem)
     }
 }
 
 impl Answer {
-    /// The warnings in one text; empty without any.
+    /// Returns the warnings in one text; empty without any.
     pub fn warnings(&self) -> String {
         let warnings = self.body["warnings"].as_array().cloned().unwrap_or_default();
         warnings.iter().map(|w| w.as_str().unwrap()).collect::<Vec<_>>().join("\n")

@@ -1,5 +1,5 @@
-//! A refusal names the field that the request has, whichever check finds what is wrong; and what a request and its
-//! CSR both say is said once.
+//! An error names the field of the request, regardless of the check that fails. Values in both the request and the CSR
+//! appear once.
 
 use serde_json::{Value, json};
 use signet::x509::extension::{self, parse_oid};
@@ -11,19 +11,17 @@ use signet::x509::writer::{SEQUENCE, build};
 use super::foreign::{csr, csr_of_pieces};
 use super::mount::Pki;
 
-/// subjectAltName of one name.
 fn san(tag: u8, content: &[u8]) -> Extensions {
     extension::extension(oid::SUBJECT_ALT_NAME, false, &build(SEQUENCE, 0, |w| w.tlv(tag, content)))
 }
 
-/// A CSR for these common names.
 fn csr_for(names: &[&str], extensions: &[&Extensions]) -> String {
     let rdns: Vec<_> = names.iter().map(|name| rdn(Attribute::CommonName, &[(*name).to_owned()])).collect();
     csr_of_pieces(&name::name(&rdns.iter().collect::<Vec<_>>()), extensions)
 }
 
 impl Pki {
-    /// That the refusal begins so.
+    /// Asserts that the error begins with `text`.
     async fn blames(&self, path: &str, body: Value, text: &str) {
         let answer = self.app.client.post(&format!("pki/{path}"), body.clone()).await;
         assert_eq!(answer.status, 400, "{path} {body}: {}", answer.text);
@@ -75,7 +73,7 @@ async fn what_a_csr_says_is_refused_as_the_csrs() {
     ] {
         let body = json!({ "csr": csr_for(&["a.test"], &[&extension]), "use_csr_values": true });
         for path in ["sign/r", "sign-verbatim", "root/sign-intermediate"] {
-            // A role does not take it.
+            // `sign` does not copy extKeyUsage from the CSR.
             if path == "sign/r" && rule.starts_with("extKeyUsage") {
                 continue;
             }

@@ -1,11 +1,11 @@
-//! 16.1: which common names and alternative names a role lets through, and where they end up.
+//! Common names and alternative names that a role allows, and where they appear in the certificate.
 
 use serde_json::json;
 
 use super::foreign::csr;
 use super::mount::{Pki, whatever, with};
 
-/// Names at two and one label below `bar.foo`, plain and with a wildcard.
+/// Names around `bar.foo`, plain and with a wildcard.
 const SIX: [&str; 6] = ["baz.fud.bar.foo", "*.fud.bar.foo", "fud.bar.foo", "*.bar.foo", "bar.foo", "*.foo"];
 
 #[actix_web::test]
@@ -20,7 +20,7 @@ async fn vector_16_1_n1_n2_patterns_mean_nothing_without_globs() {
     }
     let role = json!({ "allowed_domains": "*.foo", "allow_glob_domains": false });
     for role in whatever(&role, &["allow_bare_domains"]) {
-        // With bare domains and wildcards, the entry itself is a name: N8.
+        // `*.foo` is not in the list: with bare domains and wildcards, the entry itself is a name.
         pki.denies(&role, &["foo", "baz.fud.bar.foo", "*.fud.bar.foo", "fud.bar.foo", "*.bar.foo", "bar.foo"]).await;
     }
     let role = with(&role, json!({ "allow_wildcard_certificates": false }));
@@ -121,7 +121,7 @@ async fn vector_16_1_n22_to_n25_a_star_inside_a_label() {
     pki.denies(&off, &["x*x.foo"]).await;
     for on in [json!({ "allow_glob_domains": true }), json!({ "allow_bare_domains": true })] {
         let role = with(&off, with(&on, json!({ "allow_wildcard_certificates": true })));
-        // It is no host name, so that a role which enforces these refuses it.
+        // It is not a host name, so a role with `enforce_hostnames` rejects it.
         pki.denies(&role, &["x*x.foo"]).await;
         let role = with(&role, json!({ "enforce_hostnames": false }));
         let leaf = pki.issue(&role, json!({ "common_name": "x*x.foo" })).await;
@@ -151,7 +151,7 @@ async fn vector_16_1_n28_to_n32_wildcards_off_win_over_everything() {
     pki.denies(&sub, &["*.fud.bar.foo", "*.foo", "x*x.foo", "*x.foo", "x*.foo"]).await;
     let bare = with(&off, json!({ "allowed_domains": "x*x.foo", "allow_bare_domains": true }));
     pki.denies(&bare, &["x*x.foo"]).await;
-    // N31: wildcards are on here, but no flag says how the entry may be used.
+    // Wildcards are allowed here, but no flag says how the entry may be used.
     let neither = json!({ "allowed_domains": "*.foo", "allow_bare_domains": false, "allow_glob_domains": false });
     pki.denies(&neither, &["*.foo"]).await;
     pki.denies(&with(&off, json!({ "allow_any_name": true })), &["*.foo"]).await;
@@ -181,7 +181,7 @@ async fn vector_16_1_n36_common_names_unchecked() {
         assert_eq!(leaf.subject(), format!("CN={name}"));
         assert_eq!(leaf.extension("subjectAltName"), None, "{name}");
     }
-    // The SAN that such a common name becomes is checked all the same.
+    // The SAN from such a common name is still checked.
     pki.deny(&role, json!({ "common_name": "evil.bar" }), "common_name: subject alternate name evil.bar").await;
     pki.stop().await;
 }
@@ -189,7 +189,7 @@ async fn vector_16_1_n36_common_names_unchecked() {
 #[actix_web::test]
 async fn vector_16_1_n37_to_n40_kinds_of_common_names() {
     let pki = Pki::start().await;
-    // "All flags" without allow_any_name, which would allow bar@bar and bar.bar by itself.
+    // All flags except `allow_any_name`, which alone would allow bar@bar and bar.bar.
     let all = |kind: &str| {
         json!({
             "cn_validations": [kind], "allowed_domains": "foo", "allow_bare_domains": true,
@@ -279,7 +279,7 @@ async fn a_label_in_the_form_of_other_scripts_is_of_one() {
     let pki = Pki::start().await;
     let strict = json!({ "allowed_domains": "foo", "allow_subdomains": true, "use_csr_sans": true });
     let any = json!({ "allow_any_name": true, "enforce_hostnames": false, "use_csr_sans": true });
-    // A control character, no Punycode, not in NFC, a full stop in one character, ASCII alone.
+    // A control character, invalid Punycode, not in NFC, a single character for a full stop, only ASCII.
     for label in ["xn--a", "xn--zzzzzzzzzzz99999", "xn--u-ccb", "xn--a-ecp", "xn--abc-"] {
         let name = format!("{label}.foo");
         pki.deny(&strict, json!({ "common_name": "a.foo", "alt_names": name }), "alt_names: ").await;
@@ -415,7 +415,7 @@ async fn a_name_in_alt_names_that_is_no_host_name_denies_the_whole_request() {
         }
     }
     assert_eq!(pki.list("certs").await.len(), 1, "the root alone");
-    // Where no role is asked, too: the certificate would have been without the name.
+    // Endpoints without a role reject it as well: the certificate would lack the name.
     for (path, more) in [
         ("root/generate/internal", json!({ "key_type": "ec" })),
         ("intermediate/generate/internal", json!({ "key_type": "ec" })),
@@ -424,7 +424,7 @@ async fn a_name_in_alt_names_that_is_no_host_name_denies_the_whole_request() {
         let body = json!({ "common_name": "CA", "alt_names": "ca.ok.test,a_b.ok.test" });
         pki.refused(path, with(&body, more), "alt_names: a_b.ok.test is no host name").await;
     }
-    // A common name is a text of its own: what is no host name stays there, as the role allows it.
+    // A common name is free text: one that is not a host name stays in the CN if the role allows it.
     let free = json!({ "allow_any_name": true, "enforce_hostnames": false });
     let leaf = pki.issue(&free, json!({ "common_name": "some_body", "alt_names": "xn--bcher-kva.ok.test" })).await;
     assert_eq!((leaf.subject().as_str(), leaf.sans()), ("CN=some_body", vec!["DNS:xn--bcher-kva.ok.test".to_owned()]));
@@ -441,10 +441,10 @@ async fn a_name_of_a_csr_of_a_kind_that_no_role_allows_denies_the_whole_request(
         let csr = csr("ec-256", "/CN=a.ok.test", &format!("subjectAltName = {san}"));
         let rule = format!("csr: subject alternative names of the kind {kind} are not allowed by any role");
         pki.deny_sign(&role, json!({ "csr": csr }), &rule).await;
-        // A role that does not ask the CSR for names does not hold them against it.
+        // A role that does not use the SANs of the CSR ignores them.
         let own = with(&role, json!({ "use_csr_sans": false }));
         assert_eq!(pki.sign(&own, json!({ "csr": csr, "common_name": "a.ok.test" })).await.sans(), ["DNS:a.ok.test"]);
-        // Joined with others they would be lost; alone they are copied.
+        // Merged with other SANs they would be lost; alone they are copied.
         let body = json!({ "csr": csr, "use_csr_values": true });
         let joined = with(&body, json!({ "other_sans": "1.2.3;UTF8:x" }));
         pki.refused("root/sign-intermediate", joined, &format!("csr: subject alternative names of the kind {kind}"))
@@ -454,7 +454,7 @@ async fn a_name_of_a_csr_of_a_kind_that_no_role_allows_denies_the_whole_request(
     pki.stop().await;
 }
 
-/// Names times patterns are too many for a worker here; what comes of them is the same.
+/// Checks of many names against many patterns run in the CPU queue instead of the worker, with the same results.
 #[actix_web::test]
 async fn many_names_under_many_patterns_are_judged_as_few_are() {
     let pki = Pki::start().await;
@@ -485,7 +485,7 @@ async fn underscore_is_refused_by_enforce_hostnames_which_the_message_names() {
     let of_alt_names = "alt_names: a_b.foo.com is no host name or e-mail address: alt_names takes no other, whatever \
                         enforce_hostnames says; a role with enforce_hostnames=false takes one from the CSR";
     pki.deny(&role, json!({ "common_name": "a.foo.com", "alt_names": "a_b.foo.com" }), of_alt_names).await;
-    // A warning says what to do, and that works.
+    // The warning names a remedy, which works.
     let answer = pki.app.client.post("pki/sign/r", json!({ "csr": request })).await;
     let step = answer.body["warnings"][0].as_str().unwrap();
     assert!(step.contains("set enforce_hostnames to false on the role (PATCH /v1/pki/roles/NAME)"), "{step}");
@@ -494,7 +494,7 @@ async fn underscore_is_refused_by_enforce_hostnames_which_the_message_names() {
     assert_eq!(crate::support::send(patched).await.status, 200);
     let answer = pki.app.client.post("pki/sign/r", json!({ "csr": request })).await;
     assert_eq!(answer.status, 200, "{}", answer.text);
-    // A name of another domain is refused by the lists, and says so.
+    // The lists of the role reject a name of another domain, and the error says so.
     let body = json!({ "common_name": "a.bar.com" });
     let answer = pki.app.client.post("pki/issue/r", body).await;
     assert!(answer.error().ends_with("a.bar.com not allowed by this role"), "{}", answer.text);

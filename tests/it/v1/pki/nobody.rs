@@ -1,5 +1,5 @@
-//! A certificate is somebody's (RFC 5280 4.1.2.6, 4.2.1.6): without a subject it has names in the
-//! subjectAltName, and an authority has a subject.
+//! A certificate must name its subject (RFC 5280 sections 4.1.2.6 and 4.2.1.6): without a subject it needs a
+//! subjectAltName, and a CA needs a subject.
 
 use serde_json::{Value, json};
 use signet::x509::extension::extension;
@@ -14,7 +14,7 @@ use super::mount::{Pki, with};
 const NOBODY: &str = "names nobody";
 const NAMELESS: &str = "must have a subject";
 
-/// `SEQUENCE {}`, and a subject whose one value, of a type that nobody knows, is the empty text.
+/// `SEQUENCE {}`, and a subject whose only value is an empty text of an unknown type.
 fn subjects() -> [Name; 2] {
     let empty_value = build(SET, 0, |w| {
         w.nest(SEQUENCE, |w| {
@@ -40,7 +40,7 @@ async fn a_certificate_of_nobody_is_signed_on_no_path() {
         for path in ["sign-verbatim", "sign-verbatim/r", "issuer/root/sign-verbatim"] {
             pki.refused(path, body.clone(), NOBODY).await;
         }
-        // A directoryName without a name is no name either.
+        // A directoryName without content does not count as a name.
         let nameless = build(SEQUENCE, 0, |w| w.nest(context_constructed(4), |w| w.raw(subject.as_der())));
         let csr = csr_of_pieces(&subject, &[&extension(oid::SUBJECT_ALT_NAME, true, &nameless)]);
         pki.refused("sign-verbatim", json!({ "csr": csr }), "directoryName is empty").await;
@@ -49,7 +49,7 @@ async fn a_certificate_of_nobody_is_signed_on_no_path() {
             pki.refused(path, body, NAMELESS).await;
         }
     }
-    // Any name will do, of the role's subject too.
+    // Any name is enough, including one from the role's subject.
     pki.role(&with(&role, json!({ "organization": "Somebody" }))).await;
     assert_eq!(pki.ask("issue/r", json!({ "key_type": "ec" })).await.subject(), "O=Somebody");
     let only_address = json!({ "key_type": "ec", "ip_sans": "10.0.0.1" });
@@ -62,7 +62,8 @@ async fn a_certificate_of_nobody_is_signed_on_no_path() {
 #[actix_web::test]
 async fn an_authority_without_a_subject_is_neither_made_nor_asked_for_nor_imported() {
     let pki = Pki::start().await;
-    // Names do not stand in for it (RFC 5280 4.1.2.6), and no key is made for nothing.
+    // SANs do not replace the subject of a CA (RFC 5280 section 4.1.2.6), and no key is generated for a rejected
+    // request.
     for more in [json!({}), json!({ "alt_names": "ca.test" }), json!({ "common_name": " ", "ou": "" })] {
         let body = with(&json!({ "key_type": "ec" }), more);
         for path in [
@@ -90,7 +91,7 @@ async fn an_authority_without_a_subject_is_neither_made_nor_asked_for_nor_import
     ] {
         pki.refused(path, json!({ field: nameless.pem }), NAMELESS).await;
     }
-    // Nor one whose issuer has no name: nobody finds who signed it (4.1.2.4).
+    // Nor a certificate whose issuer has no name, because its issuer cannot be found (RFC 5280 section 4.1.2.4).
     let below = nameless.intermediate("/CN=Below", &[]);
     pki.refused("issuers/import/cert", json!({ "pem_bundle": below.pem }), "issuer's name is empty").await;
     pki.stop().await;

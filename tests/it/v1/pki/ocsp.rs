@@ -1,4 +1,4 @@
-//! 9 and 16.6: the OCSP responder, asked with requests made here and by openssl, judged by openssl.
+//! The OCSP responder, with requests created here and by openssl; openssl verifies the responses.
 
 pub mod client;
 mod transport;
@@ -17,7 +17,7 @@ use super::mount::{Leaf, Pki, parse, with};
 use crate::judges::{judge, refusal};
 use crate::support::App;
 
-/// A CertID.
+/// Encodes a CertID.
 pub fn cert_id(hash: IdHash, issuer: &Certificate, serial: &Serial) -> Vec<u8> {
     build(SEQUENCE, 128, |w| {
         w.nest(SEQUENCE, |w| {
@@ -30,7 +30,7 @@ pub fn cert_id(hash: IdHash, issuer: &Certificate, serial: &Serial) -> Vec<u8> {
     })
 }
 
-/// A request about these certificates.
+/// Encodes a request for these certificates.
 pub fn request(ids: &[Vec<u8>], nonce: Option<&[u8]>) -> Vec<u8> {
     let nonce_extension = |w: &mut Writer, octets: &[u8]| {
         w.nest(SEQUENCE, |w| {
@@ -48,12 +48,12 @@ pub fn request(ids: &[Vec<u8>], nonce: Option<&[u8]>) -> Vec<u8> {
     })
 }
 
-/// The request about one leaf, under its issuer.
+/// Encodes a request for one leaf of this issuer.
 pub fn about(issuer: &str, leaf: &Leaf) -> Vec<u8> {
     request(&[cert_id(IdHash::Sha1, &parse(issuer), &leaf.certificate.serial())], None)
 }
 
-/// What came back.
+/// A response of the responder.
 pub struct Reply {
     pub status: u16,
     headers: reqwest::header::HeaderMap,
@@ -65,7 +65,7 @@ impl Reply {
         self.headers.get(name).map_or("", |value| value.to_str().unwrap())
     }
 
-    /// That it is nothing but this HTTP status and this OCSP status.
+    /// Asserts that the response consists of this HTTP status and this OCSP status.
     pub fn assert_fails(&self, status: u16, ocsp: u8) {
         assert_eq!((self.status, &self.der[..]), (status, &[0x30, 3, 0x0a, 1, ocsp][..]));
         assert_eq!(
@@ -74,7 +74,7 @@ impl Reply {
         );
     }
 
-    /// openssl's reading of a successful answer.
+    /// Returns openssl's output for a successful response.
     pub fn text(&self) -> String {
         assert_eq!(self.status, 200, "{:x?}", self.der);
         assert_eq!(self.header("content-type"), "application/ocsp-response");
@@ -83,12 +83,12 @@ impl Reply {
         text
     }
 
-    /// The statuses of the certificates, in their order.
+    /// Returns the statuses of the certificates, in order.
     pub fn statuses(&self) -> Vec<String> {
         values(&self.text(), "Cert Status: ")
     }
 
-    /// One line of openssl's reading.
+    /// Returns one line of openssl's output.
     pub fn line(&self, name: &str) -> Option<String> {
         values(&self.text(), name).into_iter().next()
     }
@@ -99,14 +99,14 @@ fn values(text: &str, name: &str) -> Vec<String> {
 }
 
 impl Pki {
-    /// POSTs a request.
+    /// Sends a request by POST.
     pub async fn ocsp(&self, der: &[u8]) -> Reply {
         let client = self.app.client.with_token("");
         let request = client.request("POST", "pki/ocsp").header("content-type", "application/ocsp-request");
         reply(request.body(der.to_vec())).await
     }
 
-    /// GETs a request.
+    /// Sends a request by GET.
     pub async fn ocsp_get(&self, der: &[u8]) -> Reply {
         reply(self.ocsp_getting(der)).await
     }
@@ -144,7 +144,7 @@ async fn vector_16_6_o1_o12_a_good_leaf_by_every_hash_and_both_methods() {
         for reply in [pki.ocsp(&der).await, pki.ocsp_get(&der).await] {
             assert_eq!(reply.statuses(), ["good"], "{hash:?}");
             let (this, next) = (reply.line("This Update: ").unwrap(), reply.line("Next Update: ").unwrap());
-            // It begins 30 seconds before it is made.
+            // thisUpdate is 30 seconds before the signature.
             assert_eq!(client::seconds(&next) - client::seconds(&this), 12 * 3600 + 30);
             assert_eq!(reply.line("Produced At: ").unwrap(), this);
             assert_eq!(reply.line("Responder Id: ").unwrap(), "CN = Test Root");
@@ -175,7 +175,7 @@ async fn vector_16_6_o3_o4_an_issuer_that_is_not_here() {
     let pki = Pki::start().await;
     let leaf = pki.leaf().await;
     let foreign = Ca::root("/CN=Test Root");
-    // The name alone is not enough.
+    // The name alone does not identify the issuer.
     let der = about(&foreign.pem, &leaf);
     let reply = pki.ocsp(&der).await;
     assert_eq!(reply.statuses(), ["unknown"]);
@@ -194,7 +194,7 @@ async fn vector_16_6_o5_a_revoked_leaf_with_and_without_a_reason() {
     for reason in [None, Some(("keyCompromise", 1)), Some(("superseded", 4)), Some(("unspecified", 0))] {
         let leaf = pki.leaf().await;
         let der = about(&root, &leaf);
-        // Asked before, so that an answer is there.
+        // An earlier request puts a response into the cache.
         assert_eq!(pki.ocsp(&der).await.statuses(), ["good"]);
         let body = json!({ "serial_number": leaf.serial(), "reason": reason.map_or("", |(word, _)| word) });
         let at = pki.post("revoke", body).await.body["data"]["revocation_time"].as_i64().unwrap();
@@ -235,7 +235,7 @@ async fn vector_16_6_o8_o9_o10_who_may_sign() {
     pki.usage("root", "read-only,issuing-certificates,crl-signing").await;
     pki.ocsp(&der).await.assert_fails(401, 6);
     pki.ocsp(&foreign).await.assert_fails(401, 6);
-    // Another certificate of the same name and key.
+    // Another certificate with the same name and key.
     let key = pki.get("issuer/root").await["key_id"].clone();
     let twin =
         json!({ "common_name": "Test Root", "issuer_name": "twin", "key_ref": key, "not_after": super::mount::FAR });
@@ -246,7 +246,7 @@ async fn vector_16_6_o8_o9_o10_who_may_sign() {
     pki.post("revoke", json!({ "serial_number": leaf.serial() })).await;
     openssl_judges(&root, &leaf.pem, &pki.ocsp(&der).await.der, "revoked");
     pki.ocsp(&foreign).await.assert_fails(401, 6);
-    // The deleted issuer's revocations are still its twin's.
+    // The revocations of the deleted issuer apply to its twin.
     assert_eq!(pki.app.client.delete("pki/issuer/root").await.status, 200);
     assert_eq!(pki.ocsp(&der).await.statuses(), ["revoked"]);
     pki.stop().await;
@@ -380,7 +380,7 @@ async fn certificates_that_were_not_stored_and_issuers_that_came_back() {
     pki.post("revoke", json!({ "certificate": unstored.pem })).await;
     assert_eq!(pki.ocsp(&about(&ca.pem, &unstored)).await.statuses(), ["revoked"]);
     pki.post("revoke", json!({ "serial_number": revoked.serial() })).await;
-    // The issuer goes, another one of its name comes, then it comes back.
+    // The issuer is deleted, another one with its name is created, and the first one is imported again.
     assert_eq!(pki.app.client.delete(&format!("pki/issuer/{}", id.as_str().unwrap())).await.status, 200);
     let other = pki.root(json!({ "common_name": "Root" })).await["certificate"].as_str().unwrap().to_owned();
     assert_eq!(pki.ocsp(&about(&other, &kept)).await.statuses(), ["unknown"], "it did not sign that");
@@ -405,7 +405,7 @@ async fn answers_are_used_again_until_their_row_changes() {
     assert_eq!(caching(&first), [age(43_200), date(-30), date(43_200)]);
     let tag = first.header("etag").to_owned();
     assert_eq!(tag, format!("\"{}\"", client::sha256(&first.der)));
-    // Seconds and minutes later it is the same answer, with less time left.
+    // For an hour the response is the same, with less remaining lifetime.
     for seconds in [1, 10, 3_588] {
         pki.app.clock.advance(std::time::Duration::from_secs(seconds));
         assert_eq!(pki.ocsp(&der).await.der, first.der);
@@ -415,7 +415,7 @@ async fn answers_are_used_again_until_their_row_changes() {
     let second = pki.ocsp_get(&der).await;
     assert_ne!(second.der, first.der, "its time has come");
     assert_eq!(caching(&second), [age(43_200), date(3_600 - 30), date(3_600 + 43_200)]);
-    // Whoever has it is told so, by its tag alone, and how long it is still good.
+    // A client that has it gets 304 by the tag alone, with the remaining lifetime.
     let ask = async |header: &str, value: &str| reply(pki.ocsp_getting(&der).header(header, value)).await;
     let (weak, kept) = (format!("W/{}", second.header("etag")), second.header("etag").to_owned());
     for (sent, status) in [(kept.as_str(), 304), (&weak, 304), ("*", 304), (&tag, 200)] {
@@ -424,13 +424,13 @@ async fn answers_are_used_again_until_their_row_changes() {
         assert_eq!((caching(&reply), reply.header("etag")), (caching(&second), kept.as_str()));
     }
     assert_eq!(ask("if-modified-since", &date(100_000)).await.status, 200);
-    // A nonce makes an answer that nobody may keep, and whose times are now.
+    // A response with a nonce is not cacheable, and its times are current.
     let id = cert_id(IdHash::Sha1, &parse(&root), &leaf.certificate.serial());
     let with_nonce = pki.ocsp_get(&request(std::slice::from_ref(&id), Some(&[7; 32]))).await;
     assert_eq!((with_nonce.header("cache-control"), with_nonce.header("etag")), ("no-store", ""));
     let with_nonce = pki.ocsp_getting(&request(std::slice::from_ref(&id), Some(&[7; 32])));
     assert_eq!(reply(with_nonce.header("if-none-match", "*")).await.status, 200);
-    // Whatever is there, a revocation is seen at once, and so is the end of the right to answer.
+    // A revocation takes effect immediately despite the cache, and so does the loss of the right to sign responses.
     pki.post("revoke", json!({ "serial_number": leaf.serial() })).await;
     assert_eq!(ask("if-none-match", &kept).await.statuses(), ["revoked"]);
     assert_eq!(pki.ocsp(&der).await.statuses(), ["revoked"]);
@@ -470,7 +470,7 @@ async fn pkilint_finds_nothing_in_any_answer() {
     }
     let folder = files.path("");
     assert!(judge("lint_status.py", &["ocsp", folder.to_str().unwrap()]).contains("8 answers linted"));
-    // It sees what it should: a responder whose name is none.
+    // pkilint detects an error: an invalid responder name.
     let id = cert_id(IdHash::Sha1, &root, &good.certificate.serial());
     let data = ResponseData {
         responder: &signet::x509::pieces::Name::from_der(&[0x30, 2, 5, 0]).unwrap(),
@@ -537,7 +537,7 @@ async fn openssl_asks_over_http_with_and_without_a_nonce() {
             ] {
                 assert!(said.contains(line), "{nonce} {hash}: no {line:?} in {said}");
             }
-            // It warns of a nonce that does not come back.
+            // openssl warns if the nonce is missing in the response.
             assert!(!said.contains("WARNING"), "{said}");
         }
     }

@@ -1,5 +1,5 @@
-//! Certification paths above an issuer: the one that is served, those that forbid what the issuer signs, and the certificate
-//! policies that they demand (RFC 5280 6.1).
+//! Certification paths above an issuer (RFC 5280 section 6.1): the one in responses, those that forbid certificates of
+//! the issuer, and the certificate policies that they require.
 
 use std::time::Duration;
 
@@ -15,12 +15,11 @@ async fn import(pki: &Pki, bundle: &[&str]) -> (Vec<String>, String) {
     (serde_json::from_value(answer.body["data"]["imported_issuers"].clone()).unwrap(), answer.warnings())
 }
 
-/// A root with this extension more.
 fn root_with(subject: &str, extension: &str) -> Ca {
     Ca::root_with(new_key("ec-256"), subject, &format!("{CA}\n{extension}"), &[])
 }
 
-/// The CA's key and name, certified by another authority.
+/// Returns a certificate for the CA's key, issued by another CA.
 fn cross_signed(ca: &Ca, by: &Ca, subject: &str) -> String {
     let files = foreign::Files::new();
     let key = files.write("key.pem", ca.key.as_bytes());
@@ -30,7 +29,7 @@ fn cross_signed(ca: &Ca, by: &Ca, subject: &str) -> String {
     by.signs(&csr, CA, &[])
 }
 
-/// That the certificates are one path: each certifies the one before it.
+/// Asserts that the certificates are one path: each is signed by the next.
 fn assert_one_path(leaf: &str, chain: &[String]) {
     let all: Vec<_> = std::iter::once(leaf).chain(chain.iter().map(String::as_str)).map(parse).collect();
     for pair in all.windows(2) {
@@ -59,7 +58,7 @@ async fn ca_chain_is_one_path_after_a_rotation_of_roots() {
     assert_eq!(served(&pki, "issuer/r2/issue/r").await.len(), 1);
     assert_eq!(served(&pki, "issuer/r1/issue/r").await.len(), 1);
     assert_eq!(served(&pki, &format!("issuer/{cross_id}/issue/r")).await.len(), 2);
-    // The other path is had by choice.
+    // The other path can be selected.
     let answer = pki.app.client.patch("pki/issuer/r2", json!({ "manual_chain": ["self", cross_id, "r1"] })).await;
     assert_eq!(answer.body["data"]["ca_chain"].as_array().unwrap().len(), 3, "{}", answer.text);
     pki.stop().await;
@@ -105,7 +104,7 @@ async fn issuer_that_its_chain_forbids_is_told_and_issues_nothing() {
         let pki = Pki::empty().await;
         pki.role(&json!({ "allow_any_name": true })).await;
         let below = above.intermediate("/O=Evil/CN=Below", &[]);
-        // Before the parent is here nothing is known of it.
+        // Without the parent, its rules are unknown.
         let (ids, warnings) = import(&pki, &[&below.bundle()]).await;
         assert!(!warnings.contains("issues no certificates"), "{warnings}");
         let ask = json!({ "common_name": "a.test", "ttl": "1h" });
@@ -126,7 +125,7 @@ async fn issuer_that_its_chain_forbids_is_told_and_issues_nothing() {
             pki.refused(&path, body.clone(), "no chain of the issuer verifies").await;
             pki.refused(&path, body, why).await;
         }
-        // Its list goes on.
+        // Its CRL is still issued.
         assert!(pki.crl(&ids[0]).await.is_signed_by(&below.pem));
         pki.stop().await;
     }

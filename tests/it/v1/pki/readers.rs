@@ -1,8 +1,7 @@
-//! Whatever leaves can be read: every certificate, list and OCSP answer that hostile input brings out of the
-//! server on any path is read to its end by readers that did not grow up with it, Python's `cryptography` and
-//! rustls' webpki. What they could not read was refused.
+//! Hostile input: independent parsers, Python's `cryptography` and webpki of rustls, must read every certificate, CRL
+//! and OCSP response that such input produces on any path. Input that would lead to unreadable output must be rejected.
 //!
-//! The seed is printed; `READERS_SEED=7 READERS_ROUNDS=5000` plays another one, longer.
+//! The seed is printed; `READERS_SEED=7 READERS_ROUNDS=5000` runs another and longer series.
 
 mod mutation;
 
@@ -32,11 +31,11 @@ use crate::model::random::Random;
 
 const SEED: u64 = 20_261_122;
 const ROUNDS: u64 = 120;
-/// Longest play of the usual rounds: a slow machine plays fewer.
+/// Time limit for the default rounds: a slow machine runs fewer.
 const LONGEST: Duration = Duration::from_secs(15);
 const ALGORITHM: SignatureAlgorithm = SignatureAlgorithm::Ecdsa(Hash::Sha256);
 
-/// Good extensions of every kind that somebody may ask for, each once.
+/// Returns valid extensions of every kind that a client may request, one each.
 fn good_extensions() -> Vec<RawExtension> {
     let lines = "subjectAltName = DNS:*.a.test,email:a@b.test,URI:spiffe://a/b,IP:10.0.0.1,IP:::1,RID:1.2.3,dirName:dir,\
          otherName:1.2.3;UTF8:x\nissuerAltName = DNS:a.test\nkeyUsage = digitalSignature\n\
@@ -64,7 +63,6 @@ fn good_extensions() -> Vec<RawExtension> {
     all
 }
 
-/// One document that left.
 struct Left {
     name: String,
     kind: &'static str,
@@ -79,11 +77,11 @@ struct Play {
     extensions: Vec<RawExtension>,
     subject: Name,
     left: Vec<Left>,
-    /// Per path: how often something was signed, and refused.
+    /// Number of signed and of rejected requests per path.
     counts: [(u32, u32); PATHS.len()],
 }
 
-/// The ways to a signature.
+/// The paths to a signature.
 const PATHS: [&str; 12] = [
     "sign-verbatim",
     "root/sign-intermediate of the CSR",
@@ -113,8 +111,8 @@ impl Play {
         Self { pki, engine, random: Random::new(seed), key, extensions, subject, left: Vec::new(), counts }
     }
 
-    /// A subject, which may be no Name any more, and up to three extensions besides those of `own`; one of them
-    /// all was changed.
+    /// Returns a subject, which may be an invalid Name, and up to three extensions besides those of `own`. One part of
+    /// these is changed.
     fn pieces(&mut self, own: &[&[u8]]) -> (Vec<u8>, Vec<Extensions>) {
         let random = &mut self.random;
         let mut chosen: Vec<RawExtension> = Vec::new();
@@ -151,7 +149,6 @@ impl Play {
         self.signed(&info, "CERTIFICATE REQUEST")
     }
 
-    /// A self-issued authority.
     fn authority(&mut self) -> String {
         let own = [oid::BASIC_CONSTRAINTS, oid::KEY_USAGE, oid::SUBJECT_KEY_ID];
         let (subject, mut extensions) = self.pieces(&own);
@@ -174,7 +171,7 @@ impl Play {
         text(&mut self.random)
     }
 
-    /// Texts in some of these members.
+    /// Returns a body with texts in some of these members.
     fn texts(&mut self, fields: &[&str]) -> Value {
         let mut body = json!({});
         for _ in 0..self.random.of(1..3) {
@@ -184,7 +181,7 @@ impl Play {
         body
     }
 
-    /// Asks, and keeps what left. Whether something did.
+    /// Sends a request and keeps the documents in the response. Returns `true` if it succeeded.
     async fn ask(&mut self, path: usize, endpoint: &str, body: Value) -> bool {
         let answer = self.pki.app.client.post(&format!("pki/{endpoint}"), body.clone()).await;
         let shown = body.to_string();
@@ -276,7 +273,7 @@ impl Play {
             extensions.push(extension::basic_constraints(true, None));
             extensions.push(any(oid::KEY_USAGE, true, &[3, 2, 1, 6]));
         }
-        // A template has a Name; subjects that are none any more are for the other paths.
+        // A template needs a valid Name; the other paths test invalid subjects.
         let subject = Name::from_der(&subject).unwrap_or_else(|_| self.subject.clone());
         let template = Template { subject, extensions, ..Template::default() };
         self.engine.says(move |question| Reply::json(consent_to(question, &template)));
@@ -312,7 +309,7 @@ impl Play {
         self.pki.app.client.delete(&format!("pki/issuer/{id}")).await;
     }
 
-    /// A list with extensions of its own and of an entry.
+    /// Requests a CRL with extensions of the CRL and of an entry.
     async fn worded(&mut self, path: usize) {
         let point = tlv(0xa0, &[&tlv(0xa0, &[&tlv(0x86, &[b"http://a.test/"])])]);
         let list: [(&str, bool, Vec<u8>); 4] = [
@@ -346,7 +343,7 @@ impl Play {
         self.ask(path, PATHS[path], body).await;
     }
 
-    /// OCSP answers to requests that are good, broken, and of nobody; and the lists that the mount publishes.
+    /// Collects OCSP responses to a valid request and to changed ones, and the CRLs of the mount.
     async fn status(&mut self) {
         let root = parse(self.pki.get("cert/ca").await["certificate"].as_str().unwrap());
         let id = cert_id(IdHash::Sha1, &root, &Serial::random());
@@ -367,7 +364,6 @@ impl Play {
     }
 }
 
-/// A request whose subject and extensions do not matter.
 fn csr_of(play: &Play) -> String {
     play.signed(
         &request_info(&name::name(&[]), play.key.public().spki(), &Extensions::default()),
@@ -379,7 +375,7 @@ fn private(key: &PrivateKey) -> String {
     pem::encode("PRIVATE KEY", key.to_pkcs8().unwrap().expose())
 }
 
-/// What webpki says against a document; one that it has read and does not support is read.
+/// Returns webpki's error for a document. Unsupported content is not an error, because it has been read.
 fn webpki_refuses(left: &Left) -> Option<String> {
     let refusal = match left.kind {
         "certificate" => webpki::EndEntityCert::try_from(&left.der.as_slice().into()).err(),

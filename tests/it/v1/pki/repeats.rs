@@ -1,4 +1,4 @@
-//! Requests that are sent again: `Idempotency-Key`.
+//! Idempotent requests: the header `Idempotency-Key`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,12 +17,12 @@ use crate::faults::double::{Fault, Faults};
 use crate::support::{Answer, App, Client, send};
 use crate::v1::login;
 
-/// A request below the mount under a key.
+/// Sends a request below the mount with a key.
 pub async fn keyed(client: &Client, path: &str, key: &str, body: &Value) -> Answer {
     send(client.request("POST", &format!("pki/{path}")).header("Idempotency-Key", key).json(body)).await
 }
 
-/// A request under a key, which must be refused with 400 and a text that has `rule` in it, and leave nothing behind.
+/// Asserts that a request with a key is rejected with 400 and with `rule` in the error, and changes nothing.
 async fn refused(pki: &Pki, client: &Client, path: &str, key: &str, body: &Value, rule: &str) {
     let before = pki.stored().await;
     let answer = keyed(client, path, key, body).await;
@@ -31,12 +31,11 @@ async fn refused(pki: &Pki, client: &Client, path: &str, key: &str, body: &Value
     assert_eq!(pki.stored().await, before, "{path}: something was stored");
 }
 
-/// Whether an answer says that it was given before.
+/// `true` if the response repeats an earlier one.
 fn is_repeat(answer: &Answer) -> bool {
     answer.header("idempotent-replayed") == "true"
 }
 
-/// The serial number in an answer that is a success.
 fn serial(answer: &Answer) -> String {
     assert_eq!(answer.status, 200, "{}", answer.text);
     answer.body["data"]["serial_number"].as_str().unwrap().to_owned()
@@ -46,7 +45,7 @@ fn request() -> String {
     csr("ec-256", "/CN=a.test", "")
 }
 
-/// A client that may do this and nothing else.
+/// Returns a client whose only right is `update` on this path.
 async fn only(pki: &Pki, path: &str) -> Client {
     let name = path.replace(['/', '*'], "-");
     pki.app.policy(&name, &format!("path \"pki/{path}\" {{ capabilities = [\"update\"] }}")).await;
@@ -84,7 +83,6 @@ async fn the_same_key_gives_the_same_certificate_on_every_endpoint_that_signs() 
             assert_eq!((repeat.warnings(), repeat.body["lease_duration"].is_u64()), (String::new(), true));
         }
         assert_eq!(pki.list("certs").await, stored, "{path}");
-        // Another key, and none, are other requests.
         let other = keyed(&client, path, "another", body).await;
         let plain = format!("pki/{path}");
         let (without, nor) = (client.post(&plain, body.clone()).await, client.post(&plain, body.clone()).await);
@@ -93,7 +91,7 @@ async fn the_same_key_gives_the_same_certificate_on_every_endpoint_that_signs() 
         all.dedup();
         assert_eq!(all.len(), 4, "{path}");
     }
-    // The members of a body are in no order, and it may be written in other ways.
+    // Neither the order of the members nor the format of the body matters.
     let client = only(&pki, "sign/*").await;
     let first = keyed(&client, "sign/r", "order", &sign).await;
     let text = format!("{{ \"ttl\": \"1h\",\n \"csr\": {} }}", sign["csr"]);
@@ -102,7 +100,7 @@ async fn the_same_key_gives_the_same_certificate_on_every_endpoint_that_signs() 
         .header("Idempotency-Key", "order")
         .header(CONTENT_TYPE, "application/json");
     assert_eq!(serial(&send(request.body(text)).await), serial(&first));
-    // Nothing of what the caller says is kept in clear.
+    // The key is not stored in clear text.
     let asked = keyed(&client, "sign/r", "a-key-that-nobody-else-has", &sign).await;
     assert_eq!(asked.status, 200);
     for file in std::fs::read_dir(pki.app.folder()).unwrap() {
@@ -129,11 +127,11 @@ async fn a_key_stands_for_one_request_of_one_caller() {
         refused(&pki, &client, path, "k", &body, other).await;
     }
     assert_eq!(serial(&keyed(&client, "sign/r", "k", &body).await), first);
-    // Somebody else has keys of their own.
+    // Another caller has separate keys.
     let stranger = pki.app.with_policies(&["sign--"]).await;
     let theirs = keyed(&stranger, "sign/r", "k", &with(&body, json!({ "ttl": "3h" }))).await;
     assert!(serial(&theirs) != first && !is_repeat(&theirs));
-    // Who has no right to the path has none to what was answered there.
+    // Without a right to the path, its earlier responses are not accessible.
     pki.app.policy("nothing", "path \"pki/roles/r\" { capabilities = [\"read\"] }").await;
     let nobody = pki.app.with_policies(&["nothing"]).await;
     assert_eq!(keyed(&nobody, "sign/r", "k", &body).await.status, 403);
@@ -141,7 +139,7 @@ async fn a_key_stands_for_one_request_of_one_caller() {
     let renewed = pki.app.client.post("auth/token/renew", json!({ "token": client.token, "increment": "2h" })).await;
     assert_eq!(renewed.status, 200, "{}", renewed.text);
     assert_eq!(serial(&keyed(&client, "sign/r", "k", &body).await), first);
-    // So is another token of the same entity.
+    // Another token of the same entity is the same caller as well.
     login::role(&pki.app, "web", json!({ "token_policies": ["sign--"] })).await;
     let log_in = async || {
         let secret = login::secret_id(&pki.app, "web", json!({})).await["secret_id"].clone();
@@ -168,7 +166,7 @@ async fn issue_is_not_repeated_because_its_key_is_nowhere() {
         format!("Idempotency-Key: the request was answered with certificate {}, whose private key", serial(&first));
     refused(&pki, &client, "issue/r", "k", &body, &rule).await;
     refused(&pki, &client, "issue/r", "k", &json!({ "common_name": "b.test" }), "was used for another request").await;
-    // Of many at once one has the certificate, and the others are told which it is.
+    // Of concurrent requests, one gets the certificate, and the others get an error with its serial number.
     for round in 0..5 {
         let (key, before) = (format!("round-{round}"), pki.list("certs").await.len());
         let answers = join_all((0..12).map(|_| keyed(&client, "issue/r", &key, &body))).await;
@@ -200,7 +198,7 @@ async fn two_at_once_have_one_certificate() {
             assert!(same.iter().all(|answer| answer.body["data"] == same[0].body["data"]));
             assert!(beside.iter().all(|answer| answer.status == 200), "those beside them are not held up");
             assert_eq!(pki.list("certs").await.len(), before + 1 + 8);
-            // Two different ones under one key: one of them is refused.
+            // Two different requests with one key: one of them is rejected.
             let key = format!("different-{round}");
             let (one, two) =
                 tokio::join!(keyed(&client, "sign/r", &key, &body), keyed(&client, "sign/r", &key, &other));
@@ -226,11 +224,11 @@ async fn what_is_not_stored_is_not_repeated() {
     for path in ["root/sign-self-issued", "issuer/root/sign-self-issued"] {
         refused(&pki, client, path, "k", &own, "Idempotency-Key: sign-self-issued stores no certificate").await;
     }
-    // Nothing stands under the key.
+    // The rejected requests did not use up the key.
     pki.role(&json!({ "allow_any_name": true })).await;
     let first = keyed(client, "sign/r", "k", &body).await;
     assert!(!is_repeat(&first));
-    // What was answered is given again whatever the role says now.
+    // The response is repeated even if the role has changed.
     pki.role(&json!({ "allow_any_name": true, "no_store": true })).await;
     assert_eq!(serial(&keyed(client, "sign/r", "k", &body).await), serial(&first));
     pki.stop().await;
@@ -272,11 +270,11 @@ async fn a_repeat_says_what_has_become_of_the_certificate() {
     assert!(repeat.warnings().contains("the certificate was revoked at 2030-"), "{}", repeat.warnings());
     pki.app.clock.advance(Duration::from_secs(7200));
     assert!(keyed(client, "sign/r", "k", &body).await.warnings().contains("has expired"));
-    // Once it is tidied away nothing is left to give, and no other certificate takes its place.
+    // After tidying, there is no certificate to return, and none is issued instead.
     let tidy = json!({ "tidy_cert_store": true, "tidy_revoked_certs": true, "safety_buffer": "1s" });
     assert_eq!(client.post("pki/tidy", tidy).await.status, 202);
     let mut looks = 0;
-    // The run goes on to the revocations after the certificate is gone.
+    // The run continues with the revocations after it has removed the certificate.
     while client.get("pki/tidy-status").await.body["data"]["state"] != "Finished" {
         looks += 1;
         assert!(looks < 600, "not tidied");
@@ -302,11 +300,10 @@ async fn whoever_was_not_told_asks_again_and_has_what_was_stored() {
         let answer = keyed(&pki.app.client, "sign/r", &key, &body).await;
         let met = faults.disarm();
         if answer.status == 200 {
-            // All went well.
             continue;
         }
         assert_eq!((answer.status, answer.header("retry-after")), (503, "1"), "{}", answer.text);
-        // A commit is stored, and nobody is told; a read that fails refuses.
+        // After a failed commit the certificate is stored but the response is lost; a failed read rejects the request.
         let stored = pki.list("certs").await;
         let is_stored = met.unwrap().call.starts_with("commit");
         assert_eq!(stored.len(), before + usize::from(is_stored));
@@ -333,7 +330,7 @@ async fn keys_are_bounded_before_anything_is_done() {
     let twice = client.request("POST", "pki/sign/r").header("Idempotency-Key", "a").header("Idempotency-Key", "b");
     let twice = send(twice.json(&body)).await;
     assert_eq!((twice.status, twice.error()), (400, "Idempotency-Key: two of them were sent"));
-    // A head of megabytes is cut off, whoever sends it.
+    // The server closes the connection on a head of several megabytes, or rejects it.
     for size in [70 << 10, 4 << 20] {
         let head = format!(
             "POST /v1/pki/sign/r HTTP/1.1\r\nHost: t\r\nContent-Length: 2\r\nConnection: close\r\nIdempotency-Key: {}\r\n\r\n{{}}",
@@ -342,20 +339,20 @@ async fn keys_are_bounded_before_anything_is_done() {
         let answer = refusal_of(&pki.app, head).await;
         assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 4"), "{size}: {answer}");
     }
-    // Routes that sign nothing do not look at it.
+    // Routes that sign nothing ignore the header.
     let read = pki.app.client.request("GET", "pki/roles/r").header("Idempotency-Key", "two words");
     assert_eq!(send(read).await.status, 200);
     pki.stop().await;
 }
 
-/// What comes back for a head that the server need not read to its end.
+/// Returns the response to a head that the server need not read completely.
 async fn refusal_of(app: &App, head: String) -> String {
     use std::io::{Read as _, Write as _};
     let address = app.client.url("").trim_start_matches("http://").split('/').next().unwrap().to_owned();
     let ask = move || {
         let mut socket = std::net::TcpStream::connect(address).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        // Cut off in the middle it fails, and so may reading.
+        // Writing fails if the server closes the connection, and so may reading.
         let _ = socket.write_all(head.as_bytes());
         let mut answer = Vec::new();
         let _ = socket.read_to_end(&mut answer);
@@ -371,7 +368,7 @@ async fn what_a_policy_engine_decides_is_repeated_without_asking_it_again() {
     pki.post("config/external-policy", settings(&engine)).await;
     let client = &pki.app.client;
     let body = json!({ "csr": request(), "note": { "any": 1 } });
-    // It says that nothing is stored, unless it is told otherwise.
+    // By default the engine does not store the certificate.
     let rule = "the policy engine has the certificate not stored";
     refused(&pki, client, "external-policy/sign/web", "k", &body, rule).await;
     engine.says(|question| {
@@ -388,7 +385,7 @@ async fn what_a_policy_engine_decides_is_repeated_without_asking_it_again() {
     let issue = json!({ "key_type": "ec" });
     let first = keyed(client, "external-policy/issue", "i", &issue).await;
     refused(&pki, client, "external-policy/issue", "i", &issue, &serial(&first)).await;
-    // Two at the same moment have two templates, of which one is signed: nothing of it was replaced.
+    // Two concurrent requests get two templates, of which one is signed unchanged.
     let asked = engine.asked();
     engine.hold().await;
     let both = join_all((0..2).map(|_| keyed(client, "external-policy/sign/web", "both", &body)));

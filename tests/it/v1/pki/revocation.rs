@@ -1,4 +1,4 @@
-//! 16.6: revoking, and the CRLs that say so.
+//! Revocations, and the CRLs that list them.
 
 use std::time::Duration;
 
@@ -13,12 +13,10 @@ use super::ocsp::client::openssl_judges;
 use crate::judges::judge;
 use crate::support::{Answer, App};
 
-/// A fresh certificate of the default issuer.
 async fn fresh(pki: &Pki) -> Leaf {
     pki.issue(&json!({}), json!({ "common_name": "localhost" })).await
 }
 
-/// Revokes, which must work; the answer's data.
 async fn revoke(pki: &Pki, body: Value) -> Value {
     pki.post("revoke", body).await.body["data"].clone()
 }
@@ -58,7 +56,7 @@ async fn vector_16_6_r1_r2_a_serial_in_any_form_and_twice() {
         assert_eq!(read["revocation_time"], data["revocation_time"]);
         assert_eq!(read["revocation_time_rfc3339"], data["revocation_time_rfc3339"]);
         assert_eq!(read["issuer_id"], pki.get("issuer/default").await["issuer_id"]);
-        // Again: the same answer, the same CRL.
+        // A second revocation returns the same response, and the CRL does not change.
         assert_eq!(by_serial(&pki, &leaf).await, data);
         assert_eq!(revoke(&pki, json!({ "certificate": leaf.pem })).await, data);
         assert_eq!(pki.crl("default").await.der, crl.der);
@@ -137,7 +135,7 @@ async fn vector_16_6_r7_r8_certificates_that_were_not_stored() {
     let late = pki.issue(&no_store, json!({ "common_name": "localhost" })).await;
     assert_eq!(pki.app.client.delete("pki/issuer/root").await.status, 200);
     pki.refused("revoke", json!({ "certificate": late.pem }), "not signed by an issuer of this mount").await;
-    // Another root of that name is another one.
+    // Another root with that name is a different CA.
     pki.root(json!({ "issuer_name": "root" })).await;
     pki.refused("revoke", json!({ "certificate": late.pem }), "not signed by an issuer of this mount").await;
     pki.stop().await;
@@ -158,7 +156,7 @@ async fn vector_16_6_r10_foreign_certificates() {
     let pki = Pki::start().await;
     let other = Pki::start().await;
     let foreign = fresh(&other).await;
-    // Same names, other key: the signature decides.
+    // Same names, another key: the signature decides.
     pki.refused("revoke", json!({ "certificate": foreign.pem }), "not signed by an issuer of this mount").await;
     let own =
         openssl_text(&["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "/dev/null", "-subj", "/CN=x"], b"");
@@ -185,7 +183,7 @@ async fn vector_16_6_r12_expired_certificates() {
     assert_eq!(pki.get(&format!("cert/{}", leaf.serial())).await["revocation_time"], 0);
     let crl = pki.crl("default").await;
     assert_eq!((crl.number(), crl.serials()), (number + 1, vec![close.serial()]));
-    // What was revoked in time still is, now that it has expired: same answer as before.
+    // A certificate that was revoked before it expired stays revoked, with the same response.
     pki.app.clock.set(now + Duration::from_secs(7200));
     assert_eq!(by_serial(&pki, &close).await, data);
     pki.post("config/crl", json!({ "allow_expired_cert_revocation": true })).await;
@@ -280,7 +278,7 @@ async fn reasons_and_dates_are_on_the_list() {
     pki.stop().await;
 }
 
-/// Revokes for a reason; the data of the answer and its warnings.
+/// Revokes for a reason. Returns the response's data and its warnings.
 async fn for_reason(pki: &Pki, leaf: &Leaf, reason: &str) -> (Value, String) {
     let answer = pki.post("revoke", json!({ "serial_number": leaf.serial(), "reason": reason })).await;
     (answer.body["data"].clone(), answer.warnings())
@@ -299,13 +297,14 @@ async fn a_compromise_of_the_key_takes_the_place_of_another_reason_and_nothing_e
         let before = pki.crl("default").await;
         assert_eq!(before.entry(&leaf.serial()).unwrap().contains("Reason"), shown.is_some());
         assert_eq!(pki.ocsp(&about).await.statuses(), ["revoked"]);
-        // Another reason comes too late, and so does a date alone.
+        // Another reason is too late, and so is a date alone.
         let (again, warnings) = for_reason(&pki, &leaf, "affiliationChanged").await;
         assert!(again == data && warnings.contains(TOO_LATE), "{warnings}");
         let date = json!({ "serial_number": leaf.serial(), "invalidity_date": "2024-02-29T10:00:00Z" });
         assert!(pki.post("revoke", date).await.warnings().contains(TOO_LATE));
         assert_eq!(pki.crl("default").await.der, before.der, "nothing is published for it");
-        // The compromise does not, and is on the list when it is answered; since when it is revoked stays.
+        // A key compromise is not too late, and the CRL has it before the response is sent. The revocation time does
+        // not change.
         let body = json!({ "serial_number": leaf.serial(), "reason": "KEY_COMPROMISE", "invalidity_date": "2024-02-29T10:00:00Z" });
         let answer = pki.post("revoke", body).await;
         assert_eq!((&answer.body["data"], answer.warnings()), (&data, String::new()));
@@ -321,7 +320,7 @@ async fn a_compromise_of_the_key_takes_the_place_of_another_reason_and_nothing_e
             assert_eq!(reply.line("Revocation Reason: ").as_deref(), Some("keyCompromise (0x1)"));
             openssl_judges(&root, &leaf.pem, &reply.der, "revoked");
         }
-        // It is said once, and nothing takes its place.
+        // It is recorded once, and nothing replaces it.
         for (reason, late) in [("keyCompromise", ""), ("", ""), ("superseded", TOO_LATE)] {
             let (again, warnings) = for_reason(&pki, &leaf, reason).await;
             assert!(again == data && warnings.contains(late) && warnings.is_empty() == late.is_empty(), "{warnings}");
@@ -331,7 +330,6 @@ async fn a_compromise_of_the_key_takes_the_place_of_another_reason_and_nothing_e
     let files = Files::new();
     files.write("replaced.der", &pki.crl("default").await.der);
     assert!(judge("lint_status.py", &["crl", files.path("").to_str().unwrap()]).contains("1 lists linted"));
-    // The same bytes come back after a start.
     let der = pki.crl("default").await.der;
     let pki = Pki { app: pki.app.restart().await };
     assert_eq!(pki.crl("default").await.der, der);
@@ -363,7 +361,7 @@ async fn a_reason_that_is_replaced_is_on_the_next_delta_list_whoever_reads_it() 
     assert_eq!(list.serials(), both);
     assert!(both.iter().all(|serial| list.entry(serial).unwrap().contains("Key Compromise")), "{}", list.text);
     assert_eq!(pki.crl("default").await.der, complete.der, "a complete one comes by the timer");
-    // A start reads them again, and the complete list tells what the delta did.
+    // A restart reads them again, and the complete CRL has the reasons of the delta.
     let pki = Pki { app: pki.app.restart().await };
     pki.get("crl/rotate").await;
     let list = pki.crl("default").await;
@@ -417,7 +415,7 @@ async fn answers_say_what_did_not_go_well_when_lists_were_built() {
     let revoked = pki.post("revoke", json!({ "serial_number": leaf.serial() })).await;
     assert_eq!(revoked.body["data"]["state"], "revoked");
     told("revoke", &revoked);
-    // Nothing is built for what is on the list.
+    // No CRL is built for a certificate that is already listed.
     let again = pki.post("revoke", json!({ "serial_number": leaf.serial() })).await;
     assert_eq!((again.warnings(), &again.body["data"]), (String::new(), &revoked.body["data"]));
     let unstored = pki.issue(&json!({ "no_store": true }), json!({ "common_name": "localhost" })).await;
@@ -428,7 +426,7 @@ async fn answers_say_what_did_not_go_well_when_lists_were_built() {
     pki.root(json!({ "common_name": "Other", "issuer_name": "other" })).await;
     told("config/issuers", &pki.post("config/issuers", json!({ "default": "other" })).await);
     told("issuer/revoke", &pki.post("issuer/root/revoke", json!({})).await);
-    // Settings that build nothing, and revocations that leave it to the timer.
+    // Settings that build no CRL, and revocations that leave it to the timer.
     assert_eq!(pki.post("config/crl", json!({ "auto_rebuild": true, "enable_delta": false })).await.warnings(), "");
     pki.role(&json!({})).await;
     let other = pki.ask("issuer/other/issue/r", json!({ "common_name": "localhost" })).await;
@@ -464,7 +462,7 @@ async fn a_restart_serves_the_same_list() {
     let (certs, issuers) = (pki.list("certs").await, pki.get("issuer/root").await);
     for _ in 0..2 {
         pki = Pki { app: pki.app.restart().await };
-        // The lists come back in the background.
+        // CRLs are loaded in the background.
         let mut answers = 0;
         while pki.app.client.get("pki/issuer/other/crl/pem").await.status == 204 {
             answers += 1;
@@ -479,7 +477,7 @@ async fn a_restart_serves_the_same_list() {
         assert_eq!(by_serial(&pki, &leaf).await, revoked);
         assert!(pki.crl("root").await.der == before.0, "still the same");
     }
-    // And goes on from there.
+    // The next revocation continues from there.
     let (number, next) = (pki.crl("root").await.number(), fresh(&pki).await);
     by_serial(&pki, &next).await;
     let crl = pki.crl("root").await;

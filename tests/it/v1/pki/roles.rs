@@ -1,4 +1,4 @@
-//! 16.7: roles and their fields, lists, serials, and lifetimes that a mount sets.
+//! Roles and their fields, lists, serial numbers, and lifetimes that a mount sets.
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::mount::{Pki, parse, with};
 use crate::support::send;
 
-/// A role that nothing was said about.
+/// Returns the fields of a role with all defaults.
 fn defaults() -> Value {
     let text = r#"{
         "issuer_ref": "default", "ttl": "0s", "max_ttl": "0s", "allow_localhost": true, "allowed_domains": [],
@@ -237,13 +237,12 @@ async fn vector_16_7_h19_h20_without_issuer_and_media_types() {
     pki.stop().await;
 }
 
-/// Tunes the mount.
 async fn tune(pki: &Pki, body: Value) {
     let answer = pki.app.client.post("sys/mounts/pki/tune", body).await;
     assert_eq!(answer.status, 204, "{}", answer.text);
 }
 
-/// Whole hours that a certificate lives, from its backdated start.
+/// Returns the lifetime of a certificate in whole hours, without backdating.
 fn hours(pem: &str) -> i64 {
     let certificate = parse(pem);
     (certificate.not_after() - certificate.not_before() - 30) / 3600
@@ -257,20 +256,20 @@ async fn lifetimes_of_the_mount() {
     tune(&pki, json!({ "max_lease_ttl": "87600h" })).await;
     assert_eq!(hours(&pki.issue(&json!({}), asks("87600h")).await.pem), 87600);
     pki.deny(&json!({}), asks("87601h"), "ttl: ").await;
-    // Without a ttl the mount's default counts, which the system sets.
+    // Without a ttl the mount's default applies, which is that of the system.
     assert_eq!(hours(&pki.issue(&json!({}), asks("")).await.pem), 768);
     tune(&pki, json!({ "default_lease_ttl": "2h", "max_lease_ttl": "4h" })).await;
     assert_eq!(hours(&pki.issue(&json!({}), asks("")).await.pem), 2);
-    // A maximum of the role wins over the mount's, either way.
+    // A maximum of the role overrides the mount's, in both directions.
     assert_eq!(hours(&pki.issue(&json!({ "max_ttl": "24h" }), asks("9h")).await.pem), 9);
     pki.deny(&json!({ "max_ttl": "1h" }), asks("2h"), "ttl: 2h is above the role's max_ttl, 1h").await;
-    // A default that is too long is cut, and said.
+    // A default that is too long is truncated, with a warning.
     let leaf = pki.issue(&json!({ "ttl": "9h" }), asks("")).await;
     assert_eq!(hours(&leaf.pem), 4);
     assert!(leaf.answer.warnings().contains("ttl: "), "{}", leaf.answer.text);
     let leaf = pki.issue(&json!({ "max_ttl": "1h" }), asks("")).await;
     assert_eq!(hours(&leaf.pem), 1);
-    // So is a root that asks for more than the mount gives.
+    // So is a root that requests more than the mount's maximum.
     let answer =
         pki.post("root/generate/internal", json!({ "key_type": "ec", "common_name": "x", "ttl": "10h" })).await;
     assert_eq!(hours(answer.body["data"]["certificate"].as_str().unwrap()), 4);

@@ -1,4 +1,4 @@
-//! 16.2: other kinds of subject alternative names, the subject, and what of a role is in its certificates.
+//! Other kinds of subject alternative names, the subject, and the parts of certificates that come from the role.
 
 use serde_json::{Value, json};
 
@@ -24,7 +24,7 @@ async fn vector_16_2_s1_to_s3_addresses() {
     let contains = |piece: &[u8]| value.windows(piece.len()).any(|window| window == piece);
     assert!(contains(&[0x87, 4, 1, 2, 3, 4]));
     assert!(contains(&[0x87, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]));
-    // An IPv4 address in IPv6 clothes is the IPv4 address.
+    // An IPv4-mapped IPv6 address is the IPv4 address.
     let leaf = pki.issue(&default, localhost(json!({ "ip_sans": "::ffff:1.2.3.4" }))).await;
     assert_eq!(leaf.sans(), ["DNS:localhost", "IP Address:1.2.3.4"]);
     for address in ["300.1.1.1", "01.2.3.4", "1.2.3", "::1/128", "localhost"] {
@@ -49,7 +49,7 @@ async fn vector_16_2_s4_s5_s6_networks_of_addresses() {
     for address in ["1.2.3.6", "1.2.3.3", "::1"] {
         pki.deny(&pair, localhost(json!({ "ip_sans": address })), "ip_sans: ").await;
     }
-    // One address outside denies the others with it.
+    // One address outside of the networks rejects the whole request.
     pki.deny(&pair, localhost(json!({ "ip_sans": "1.2.3.4,1.2.3.6" })), "1.2.3.6").await;
     pki.stop().await;
 }
@@ -59,7 +59,7 @@ async fn other_names_have_the_form_that_their_kind_asks_for() {
     let pki = Pki::start().await;
     let role = json!({ "allow_any_name": true, "allowed_other_sans": "*", "use_csr_sans": true });
     let (mail, service) = ("1.3.6.1.5.5.7.8.9", "1.3.6.1.5.5.7.8.7");
-    // A service is IA5, also when it is asked for in the one form that a request has; OpenSSL reads it.
+    // An SRVName is an IA5String, although requests can only name UTF8; openssl reads it.
     let named = json!({ "other_sans": format!("{service};UTF8:_imap.a.test,{mail};UTF8:jörg@xn--bcher-kva.test") });
     let leaf = pki.issue(&role, localhost(named)).await;
     let text = openssl_text(&["x509", "-noout", "-ext", "subjectAltName"], leaf.pem.as_bytes());
@@ -92,7 +92,7 @@ async fn other_names_have_the_form_that_their_kind_asks_for() {
             pki.deny_sign(&role, json!({ "csr": csr }), "").await;
         }
     }
-    // 1.2.3.4 with a BMPString, whole and cut within its character: OpenSSL would not read the certificate.
+    // 1.2.3.4 with a BMPString, complete and cut within its character: openssl could not read the latter.
     for (der, status) in
         [("30:0d:a0:0b:06:03:2a:03:04:a0:04:1e:02:00:78", 200), ("30:0c:a0:0a:06:03:2a:03:04:a0:03:1e:01:78", 400)]
     {
@@ -116,7 +116,7 @@ async fn an_address_never_stands_among_the_host_names() {
     ] {
         pki.deny_sign(&role, named(name), &format!("csr: {rule}")).await;
         pki.deny(&role, localhost(json!({ "alt_names": name })), &format!("alt_names: {rule}")).await;
-        // A common name may be anything where host names are not enforced, and is not one of them then.
+        // Without `enforce_hostnames` a common name may be any text, and is then not copied to the SANs.
         let free = with(&role, json!({ "enforce_hostnames": false }));
         let leaf = pki.issue(&free, json!({ "common_name": name })).await;
         assert_eq!((leaf.subject(), leaf.sans().len()), (format!("CN={name}"), 0));
@@ -143,7 +143,6 @@ async fn vector_16_2_s7_to_s10_uris() {
 
 const UPN: &str = "1.3.6.1.4.1.311.20.2.3";
 
-/// The role of S12 to S17.
 fn others() -> Value {
     json!({ "allowed_other_sans": format!("{UPN};UTF8:devops@*,1.3.6.1.4.1.311.20.2.4;utf8:d*e@foobar.com") })
 }
@@ -223,7 +222,7 @@ async fn vector_16_2_s23_to_s28_user_ids() {
     let leaf = pki.sign(&role(json!("human*")), json!({ "csr": csr_of("humanoid") })).await;
     assert_eq!(leaf.subject(), "CN=localhost,UID=humanoid");
     pki.deny_sign(&role(json!("human*")), json!({ "csr": csr_of("robot") }), "user_id robot").await;
-    // Those of the request take the place of the CSR's.
+    // User ids in the request replace those of the CSR.
     let both = json!({ "csr": csr_of("robot"), "user_ids": "human" });
     assert_eq!(pki.sign(&role(json!("human*")), both).await.subject(), "CN=localhost,UID=human");
     pki.stop().await;
@@ -250,13 +249,13 @@ async fn vector_16_2_s31_to_s33_s44_without_a_common_name() {
     let leaf = pki.issue(&free, json!({ "alt_names": "a.foo.com", "other_sans": "1.2.3;UTF8:x" })).await;
     let expected = (true, "othername: 1.2.3::x, DNS:a.foo.com".to_owned());
     assert_eq!((leaf.subject().as_str(), leaf.extension("subjectAltName")), ("", Some(expected)));
-    // With a subject it is not critical.
+    // With a subject the SAN is not critical.
     let leaf = pki.issue(&free, json!({ "common_name": "a.foo.com" })).await;
     assert_eq!(leaf.extension("subjectAltName"), Some((false, "DNS:a.foo.com".to_owned())));
     pki.stop().await;
 }
 
-/// An extension's text as openssl prints it, lines joined.
+/// Returns the text of an extension in openssl's output, with its lines joined.
 fn printed(leaf: &Leaf, name: &str) -> Option<(bool, String)> {
     leaf.extension(name).map(|(critical, text)| (critical, text.split_whitespace().collect::<Vec<_>>().join(" ")))
 }
@@ -303,7 +302,7 @@ async fn vector_16_2_s37_to_s42_usages_and_constraints() {
     let expected = "TLS Web Server Authentication, TLS Web Client Authentication, Code Signing, E-mail Protection, \
                     Time Stamping";
     assert_eq!(shown(all, "extendedKeyUsage").await, text(false, expected));
-    // Without keyAgreement the narrower bits say nothing, and readers refuse them.
+    // Without keyAgreement the narrower bits have no meaning, and verifiers reject them.
     let narrow = json!({ "key_usage": "DigitalSignature,DecipherOnly" });
     pki.deny(&narrow, localhost(json!({})), "encipherOnly and decipherOnly need keyAgreement").await;
     let mail = json!({ "email_protection_flag": false, "allowed_domains": "mail.com", "allow_bare_domains": true });
@@ -347,7 +346,7 @@ async fn sans_of_every_kind_in_their_order_from_request_and_csr() {
     let expected =
         ["othername: 1.2.3::o", "DNS:a.foo", "DNS:b.foo", "email:m@b.foo", "IP Address:10.0.0.1", "URI:urn:x:y"];
     assert_eq!(pki.issue(&role, body).await.sans(), expected);
-    // With SANs of a CSR the common name comes last.
+    // With SANs from a CSR the common name is the last DNS name.
     let sans = "subjectAltName = URI:urn:x:y,IP:10.0.0.1,email:m@b.foo,DNS:b.foo,otherName:1.2.3;UTF8:o";
     let leaf = pki.sign(&role, json!({ "csr": csr("ec-256", "/CN=a.foo", sans) })).await;
     let expected =
@@ -356,7 +355,7 @@ async fn sans_of_every_kind_in_their_order_from_request_and_csr() {
     pki.stop().await;
 }
 
-/// A subjectAltName extension of one name in raw octets.
+/// Returns a subjectAltName extension with one name of raw bytes.
 fn raw_san(tag: u8, octets: &[u8]) -> Extensions {
     let name = [&[tag, octets.len() as u8], octets].concat();
     let value = [&[0x30, name.len() as u8], &name[..]].concat();
@@ -373,7 +372,7 @@ async fn names_of_a_csr_are_no_way_around_the_syntax() {
         (0x82, &b"a.foo\0.evil.com"[..]),
         // A newline in a DNS name.
         (0x82, b"a.foo\n"),
-        // An octet above ASCII in a DNS name.
+        // A byte above ASCII in a DNS name.
         (0x82, b"a\xc3\xbc.foo"),
         // An address as a DNS name.
         (0x82, b"x@a.foo"),
@@ -385,11 +384,11 @@ async fn names_of_a_csr_are_no_way_around_the_syntax() {
         (0x81, b"a.foo"),
         // NUL in a URI.
         (0x86, b"urn:a\0b"),
-        // An address of five octets.
+        // An address of five bytes.
         (0x87, &[1, 2, 3, 4, 5]),
     ] {
         let csr = csr_of_pieces(&name::name(&[]), &[&raw_san(tag, octets)]);
-        // The request itself is in order: its own maker verifies it.
+        // The CSR itself is valid: openssl verifies it.
         openssl(&["req", "-verify", "-noout"], csr.as_bytes());
         pki.deny_sign(&role, json!({ "csr": csr }), "csr: ").await;
     }

@@ -1,4 +1,4 @@
-//! `sign-self-issued`: another authority's own certificate under this mount's name, every other byte kept.
+//! `sign-self-issued`: another CA's own certificate with this mount's name as issuer, and all other bytes unchanged.
 
 use serde_json::{Value, json};
 use signet::x509::algorithm::{Hash, SignatureAlgorithm};
@@ -18,7 +18,7 @@ fn of(certificate: &str) -> Value {
     json!({ "certificate": certificate })
 }
 
-/// What comes of a certificate that is taken: signed by the issuer, nothing else in the answer, no record.
+/// Signs a certificate: it is signed by the issuer, the response has nothing else, and there is no record.
 async fn signed(pki: &Pki, path: &str, request: Value) -> (String, Certificate) {
     let certs = pki.list("certs").await;
     let answer = pki.post(path, request).await;
@@ -58,12 +58,12 @@ async fn vector_16_5_a28_a29_a32_x12_what_is_not_self_issued_or_no_authority() {
         refuse(text, "certificate: ").await;
     }
     pki.refused(PATH, json!({}), "certificate: ").await;
-    // keyUsage without keyCertSign makes no authority, whatever basicConstraints say.
+    // keyUsage without keyCertSign is not a CA, regardless of basicConstraints.
     refuse(&own(&CA.replace("keyCertSign,", "")), "keyUsage of an authority must have keyCertSign").await;
-    // No key is certified that is too small for anything else here.
+    // A key that is too small for everything else is not certified here either.
     let small = Ca::root_with(foreign::new_key("rsa-1024"), "/CN=Small", CA, &[]).pem;
     refuse(&small, "certificate: keys of this type need at least 2048 bits").await;
-    // The first block counts.
+    // Only the first block is used.
     signed(&pki, PATH, of(&format!("text before\n{}\n{below}\n", ca.pem))).await;
     pki.stop().await;
 }
@@ -82,11 +82,11 @@ async fn vector_16_5_a30_a31_one_authority_under_another() {
     assert_eq!((after.serial(), after.subject()), (before.serial(), before.subject()));
     assert_eq!((after.not_before(), after.not_after()), (before.not_before(), before.not_after()));
     assert_eq!((after.key().spki(), after.subject_key_id()), (before.key().spki(), before.subject_key_id()));
-    // What the other authority signed leads to this one now.
+    // Certificates of the other CA now verify under this one.
     let root = pki.get("cert/ca").await["certificate"].as_str().unwrap().to_owned();
     openssl_verifies_chain(&root, &[&cross], &leaf).unwrap();
     assert!(openssl_verifies_chain(&root, &[&ca.pem], &leaf).is_err());
-    // Another kind of key takes the issuer's own algorithm, unless that must match.
+    // For another type of key the issuer's algorithm is used, unless they must match.
     pki.root(json!({ "issuer_name": "rsa", "common_name": "RSA", "key_type": "rsa" })).await;
     let path = "issuer/rsa/sign-self-issued";
     let (text, _) = signed(&pki, path, of(&ca.pem)).await;
@@ -118,15 +118,14 @@ async fn signatures_keep_their_algorithm_while_it_is_accepted() {
     pki.stop().await;
 }
 
-/// The certificate of an odd authority, in pieces.
+/// An unusual CA certificate, in pieces.
 struct Odd {
     extensions: Vec<Extensions>,
     subject: Name,
 }
 
 impl Odd {
-    /// Strings of old types, unique identifiers, extensions that nobody knows, out of order, and one with BER
-    /// inside.
+    /// Strings of old types, unique identifiers, unknown extensions, out of order, and one with BER inside.
     fn new() -> Self {
         let teletex = build(0x31, 0, |w| {
             w.nest(SEQUENCE, |w| {
@@ -180,14 +179,14 @@ async fn every_byte_stays_but_issuer_key_identifier_and_distribution_points() {
     expected[3].clone_from(&key_id);
     let (_, after) = signed(&pki, PATH, of(&certificate)).await;
     assert_eq!(after.tbs(), odd.tbs(root.subject(), &expected));
-    // With URLs of the mount its distribution points, in their place; everything else of theirs stays.
+    // With URLs in the mount, its distribution points replace those of the certificate in their position.
     let urls = json!({ "ocsp_servers": "http://own.test/ocsp", "crl_distribution_points": "http://own.test/crl" });
     pki.post("config/urls", urls).await;
     let points = extension::crl_distribution_points(&["http://own.test/crl".to_owned()]);
     expected[5].clone_from(&points);
     let (_, after) = signed(&pki, PATH, of(&certificate)).await;
     assert_eq!(after.tbs(), odd.tbs(root.subject(), &expected));
-    // What is not there to be replaced comes last.
+    // Replacements without an original are appended.
     let without: Vec<_> = [0, 1, 2, 4, 6, 7].map(|at| odd.extensions[at].clone()).to_vec();
     let certificate = pem::encode("CERTIFICATE", &signed_by_p256(&odd.tbs(&odd.subject, &without)));
     let (_, after) = signed(&pki, PATH, of(&certificate)).await;
@@ -233,7 +232,7 @@ async fn new_key_signed_by_the_old_one_as_it_is_repeats_a_serial_number() {
     assert!(answer.warnings().contains("repeats its issuer and serial number"), "{}", answer.text);
     let repeated = answer.body["data"]["certificate"].as_str().unwrap();
     pki.refused("issuers/import/cert", json!({ "pem_bundle": repeated }), "collides with another certificate").await;
-    // The way that the warning names.
+    // The alternative that the warning names.
     let csr =
         pki.post("intermediate/cross-sign", json!({ "common_name": "Test Root", "key_ref": new["key_id"] })).await;
     let csr = csr.body["data"]["csr"].as_str().unwrap();

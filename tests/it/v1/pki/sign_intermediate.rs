@@ -1,4 +1,4 @@
-//! `sign-intermediate`: authorities below an issuer, called and limited as the operator says.
+//! `sign-intermediate`: CAs below an issuer, named and constrained by the operator.
 
 use serde_json::{Value, json};
 use signet::x509::certificate::Certificate;
@@ -10,12 +10,12 @@ use super::mount::{Leaf, Pki, parse, with};
 
 const PATH: &str = "root/sign-intermediate";
 
-/// A request of an authority named `A Sub CA`, with these extensions in the CSR.
+/// A request for a CA named `A Sub CA`, with these extensions in the CSR.
 fn of(extensions: &str) -> Value {
     json!({ "csr": csr("ec-256", "/O=Csr/CN=A Sub CA", extensions), "common_name": "A Sub CA" })
 }
 
-/// An authority below the default issuer: openssl must take it as one.
+/// Signs a CA below the default issuer, which openssl must accept.
 async fn authority(pki: &Pki, request: Value) -> Leaf {
     below(pki, PATH, request).await
 }
@@ -51,10 +51,10 @@ async fn the_csr_gives_the_key_alone() {
     assert_eq!(leaf.sans(), [] as [&str; 0]);
     let ids = leaf.extension_ids();
     assert_eq!(ids, ["2.5.29.15", "2.5.29.19", "2.5.29.14", "2.5.29.35"]);
-    // Stored as any certificate, and no issuer of this mount.
+    // It is stored like any certificate, and is no issuer of this mount.
     assert_eq!(pki.get(&format!("cert/{}", leaf.serial())).await["certificate"], leaf.pem);
     assert_eq!(pki.list("issuers").await.len(), 1);
-    // Without a name in the request it is the CSR's; without any there is none.
+    // Without a common name in the request the CSR's is used; one of them must exist.
     let unnamed = with(
         &request,
         json!({ "common_name": "", "organization": "Mine", "ou": ["b", "a"],
@@ -65,7 +65,7 @@ async fn the_csr_gives_the_key_alone() {
     assert_eq!(leaf.subject(), "C=NZ,ST=p,L=l,street=s,postalCode=1,O=Mine,OU=a+OU=b,CN=A Sub CA,serialNumber=77");
     let nobody = json!({ "csr": csr("ec-256", "/O=Csr", "") });
     pki.refused(PATH, nobody, "common_name: must be given when the CSR has none").await;
-    // No rule on names, but on their syntax.
+    // There are no rules for names except for their syntax.
     let names = json!({ "common_name": "ca.test", "alt_names": "b.test,x@c.test", "ip_sans": "10.0.0.1",
         "uri_sans": "urn:a:b", "other_sans": "1.2.3;UTF8:me" });
     let leaf = authority(&pki, with(&request, names.clone())).await;
@@ -90,10 +90,10 @@ async fn what_a_csr_lacks_of_an_authoritys_key_usage_is_added_to_its_own() {
         let leaf = authority(&pki, asked(usage)).await;
         assert_eq!(leaf.extension("keyUsage"), Some((true, shown.to_owned())), "{usage}");
     }
-    // A whole set stands as it is: nobody asked for lists.
+    // A keyUsage with keyCertSign is not extended by cRLSign.
     let leaf = authority(&pki, asked("keyCertSign")).await;
     assert_eq!(leaf.extension("keyUsage"), Some((false, "Certificate Sign".to_owned())));
-    // Without a subject there is no authority to name, whatever names the CSR has.
+    // A CA needs a subject, even if the CSR has other names.
     for path in [PATH, "issuer/root/sign-intermediate"] {
         let nobody = csr("ec-256", "/", "subjectAltName = DNS:ca.test");
         let body = json!({ "csr": nobody, "use_csr_values": true });
@@ -147,7 +147,7 @@ async fn vector_16_5_a19_to_a21_path_lengths() {
     for length in [-2, 256, i64::MAX] {
         pki.refused(PATH, asked(length), "max_path_length: must be").await;
     }
-    // A path length in the CSR has no say.
+    // The path length in the CSR is ignored.
     let own = with(&of("basicConstraints = critical,CA:TRUE,pathlen:9"), json!({ "use_csr_values": true }));
     assert_eq!(basic_constraints(&below(&pki, &of_issuer("one"), own).await), "CA:TRUE, pathlen:0");
     pki.stop().await;
@@ -156,7 +156,7 @@ async fn vector_16_5_a19_to_a21_path_lengths() {
 #[actix_web::test]
 async fn path_lengths_from_higher_up_in_the_chain() {
     let pki = Pki::empty().await;
-    // Root with path length 2 → one without → one without: the last may have nothing below it.
+    // A root with path length 2 and two CAs without one: no CA may be below the last.
     let limited = CA.replace("CA:TRUE", "CA:TRUE,pathlen:2");
     let root = Ca::root_with(foreign::new_key("ec-256"), "/CN=Limited", &limited, &[]);
     let first = root.intermediate("/CN=First", &[]);
@@ -170,13 +170,12 @@ async fn path_lengths_from_higher_up_in_the_chain() {
     pki.refused(&format!("issuer/{}/sign-self-issued", ids[0]), json!({ "certificate": root.pem }), refused).await;
     assert_eq!(basic_constraints(&below(&pki, &path(1), of("")).await), "CA:TRUE, pathlen:0");
     assert_eq!(basic_constraints(&below(&pki, &path(2), of("")).await), "CA:TRUE, pathlen:1");
-    // What openssl says of one that the first refusal kept from being made.
+    // openssl's verdict for a CA like the rejected one.
     let too_deep = second.intermediate("/CN=Third", &[]);
     let leaf = too_deep.intermediate("/CN=Fourth", &[]);
     let between = [too_deep.pem.as_str(), &second.pem, &first.pem];
     let verdict = openssl_verifies_chain(&root.pem, &between, &leaf.pem).unwrap_err();
     assert!(verdict.contains("path length"), "{verdict}");
-    // Leaves are none of its business.
     let leaf = pki.certify(&format!("issuer/{}/sign-verbatim", ids[0]), of("")).await;
     openssl_verifies_chain(&root.pem, &[&second.pem, &first.pem], &leaf.pem).unwrap();
     pki.stop().await;
@@ -185,7 +184,7 @@ async fn path_lengths_from_higher_up_in_the_chain() {
 #[actix_web::test]
 async fn path_lengths_of_each_root_with_the_same_key() {
     let pki = Pki::empty().await;
-    // The first parent is the one with the lower identifier, which is random: whichever it is, both count.
+    // The first parent is the one with the lower identifier, which is random; in either case both must count.
     for round in 0..4 {
         let key = foreign::new_key("ec-256");
         let name = format!("/CN=Root {round}");
@@ -289,7 +288,7 @@ async fn vector_16_3_c30_pss_of_every_key_under_every_endpoint() {
         for path in ["sign-verbatim", "sign-verbatim/r", PATH, "issuer/rsa/sign-intermediate"] {
             assert_eq!(signature_algorithm(&pki.certify(path, asked.clone()).await.pem), pss, "{kind} {path}");
         }
-        // The request decides there, never the role.
+        // The request decides on these paths, never the role.
         assert_eq!(signature_algorithm(&pki.certify("sign-verbatim/r", request).await.pem), "sha256WithRSAEncryption");
     }
     pki.stop().await;
@@ -316,7 +315,7 @@ async fn values_of_the_csr_byte_for_byte() {
     for field in ["common_name", "alt_names", "ou"] {
         assert!(warnings.contains(field), "{field}: {warnings}");
     }
-    // otherNames of the request join the CSR's names.
+    // otherNames of the request are added to the CSR's names.
     let names = "subjectAltName = DNS:in.csr,IP:10.0.0.1,otherName:1.2.3;UTF8:theirs";
     let joined = with(&of(names), json!({ "use_csr_values": true, "other_sans": "1.2.3;UTF8:mine" }));
     let sans = authority(&pki, joined).await.sans();
@@ -336,12 +335,12 @@ async fn vector_16_5_a55_the_operators_constraints_win() {
         assert_eq!((marked, lines), (true, vec!["Permitted:", "DNS:good.com"]));
         leaf.raw("2.5.29.30").unwrap();
     }
-    // Where the operator sets none, the CSR's are copied if they are legal.
+    // Without constraints of the operator, those of the CSR are copied if they are valid.
     let own = with(&of("nameConstraints = critical,permitted;DNS:csr.com"), json!({ "use_csr_values": true }));
     assert!(authority(&pki, own).await.extension("nameConstraints").unwrap().1.contains("csr.com"));
     let loose = with(&of("nameConstraints = permitted;DNS:csr.com"), json!({ "use_csr_values": true }));
     pki.refused(PATH, loose, "nameConstraints must be critical").await;
-    // What readers refuse is told of, where it is critical.
+    // A critical extension that verifiers reject causes a warning.
     for (section, told) in [
         ("nameConstraints = critical,permitted;dirName:dn\n[dn]\nO = x", Some("csr: nameConstraints are critical")),
         ("1.2.3.9 = critical,DER:0500", Some("csr: the extension 1.2.3.9 is critical")),
@@ -380,7 +379,7 @@ async fn vector_16_5_a56_what_only_operator_and_server_can_say() {
     for (at, id) in ids.iter().enumerate() {
         assert!(!ids[..at].contains(id), "{id} appears twice");
     }
-    // Without URLs of the mount: AIA of the CSR, but never its distribution points.
+    // Without URLs in the mount: AIA of the CSR, but never its distribution points.
     let none = json!({ "ocsp_servers": "", "issuing_certificates": "", "crl_distribution_points": "",
         "delta_crl_distribution_points": "" });
     pki.post("config/urls", none).await;
@@ -408,7 +407,7 @@ async fn weak_requests_and_unusable_issuers() {
     pki.stop().await;
 }
 
-/// Everything that an issuer which may not sign refuses.
+/// Asserts that an issuer signs on no path.
 async fn signs_nothing(pki: &Pki, issuer: &str, rule: &str) {
     let csr = csr("ec-256", "/CN=a.foo", "");
     let foreign = Ca::root("/CN=Foreign").pem;
@@ -441,7 +440,7 @@ async fn an_issuer_without_key_usage_or_good_standing_signs_nothing() {
     };
     let keyless = imported(Ca::root("/CN=Keyless").pem).await;
     signs_nothing(&pki, &keyless, "its private key is not in this mount").await;
-    // Relying parties refuse everything that such a certificate certifies (RFC 5280 4.2.1.3).
+    // Relying parties reject everything that such a certificate certifies (RFC 5280 section 4.2.1.3).
     let extensions = CA.replace("keyCertSign,", "");
     let mute = imported(Ca::root_with(foreign::new_key("ec-256"), "/CN=Mute", &extensions, &[]).bundle()).await;
     signs_nothing(&pki, &mute, "keyCertSign").await;

@@ -1,6 +1,5 @@
-//! What is signed is read to its end first (RFC 5280 4.1 and 4.2), wherever its bytes come from: requests,
-//! templates, other authorities, parameters. Each case is one that Go's `crypto/x509`, Python's
-//! `cryptography` or RFC 5280 refuses.
+//! Everything that is signed is parsed completely before (RFC 5280 sections 4.1 and 4.2), regardless of its source:
+//! CSRs, templates, other CAs, parameters. Go's `crypto/x509`, Python's `cryptography` or RFC 5280 rejects each case.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -32,7 +31,7 @@ fn good_subject() -> Name {
     name::name(&[&rdn(Attribute::CommonName, &["a.foo".to_owned()])])
 }
 
-/// A CSR's subject that is no DER, or that others do not read; and the rule.
+/// Returns subjects of a CSR that are not DER or that other parsers reject, with the rule.
 fn subjects() -> Vec<(Name, &'static str)> {
     vec![
         (subject(&[&attribute(0x01, &[1])]), "no character string"),
@@ -52,7 +51,7 @@ fn san(name: &[u8]) -> Extensions {
     any(oid::SUBJECT_ALT_NAME, false, &tlv(SEQUENCE, &[name]))
 }
 
-/// Extensions of a CSR with a content that is false; the extension's name and the rule.
+/// Returns extensions of a CSR with invalid content, with the extension's name and the rule.
 fn extensions() -> Vec<(Extensions, &'static str, &'static str)> {
     let policy = tlv(SEQUENCE, &[&[6, 2, 42, 3], &[0x30, 0]]);
     let access = tlv(SEQUENCE, &[&tlv(SEQUENCE, &[&[6, 2, 42, 3], &tlv(0x86, &[b"http://a.test/"])])]);
@@ -130,7 +129,7 @@ async fn what_sign_verbatim_and_use_csr_values_copy_is_read_to_its_end() {
         for (path, body) in
             [("sign-verbatim", json!({ "csr": csr })), ("root/sign-intermediate", csr_values(csr.clone()))]
         {
-            // Points of a CSR are never an authority's.
+            // Distribution points of a CSR are never copied to a CA.
             if path != "sign-verbatim" && ["cRLDistributionPoints", "freshestCRL"].contains(&name) {
                 continue;
             }
@@ -175,12 +174,12 @@ async fn what_a_template_says_is_read_to_its_end() {
     pki.stop().await;
 }
 
-/// A self-issued authority of these pieces, signed by the P-256 key.
+/// Returns a self-issued CA certificate of these pieces, signed by the P-256 key.
 fn self_issued(subject: &Name, more: &[Extensions]) -> String {
     self_issued_with(subject, &[], &[1, 2, 3], more)
 }
 
-/// As [`self_issued`], with unique identifiers (whole) and another key identifier.
+/// Same as [`self_issued`], with complete unique identifiers and another key identifier.
 fn self_issued_with(subject: &Name, unique_ids: &[u8], key_id: &[u8], more: &[Extensions]) -> String {
     let own = [
         extension::basic_constraints(true, None),
@@ -227,7 +226,7 @@ async fn what_a_self_issued_authority_says_is_read_to_its_end() {
         let certificate = self_issued_with(&good_subject(), bad, &[1, 2, 3], &[]);
         refused(certificate, "certificate: a unique identifier is no BIT STRING of DER (X.690 8.6.2, 11.2.1)").await;
     }
-    // Readers that are strict about DER refuse a whole certificate for it.
+    // Strict DER parsers reject a whole certificate for it.
     let explicit = tlv(SEQUENCE, &[&[6, 2, 42, 3], &[1, 1, 0], &[4, 2, 5, 0]]);
     let explicit = Extensions::from_der(&explicit).unwrap();
     refused(self_issued(&good_subject(), &[explicit]), "critical FALSE is written out").await;
@@ -244,7 +243,7 @@ async fn an_imported_authority_has_a_name_that_others_read() {
         }
         pki.refused("intermediate/set-signed", json!({ "certificate": self_issued(&subject, &[]) }), "subject: ").await;
     }
-    // Its key identifier, where it has one, is in everything that is signed by it, too.
+    // The key identifier of a CA, if it has one, is copied to everything that it signs.
     let no_id = self_issued_with(&good_subject(), &[], &[], &[]);
     for (path, field) in [("issuers/import/cert", "pem_bundle"), ("intermediate/set-signed", "certificate")] {
         pki.refused(path, json!({ field: no_id }), "subjectKeyIdentifier: must not be empty").await;
@@ -303,7 +302,7 @@ async fn name_constraints_that_others_refuse_are_signed_from_no_parameter_and_no
     pki.stop().await;
 }
 
-/// Identifiers with an arc that others cannot read, or with too many of them.
+/// Returns identifiers with an arc that other parsers cannot read, or with too many arcs.
 fn large_identifiers() -> [String; 4] {
     [
         "1.2.2147483648".into(),
@@ -432,7 +431,7 @@ async fn what_rfc_5280_forbids_of_a_list_is_refused_when_a_caller_words_it() {
         list("2.5.29.46", false, &point),
         with(&entry("2.5.29.21", false, &[10, 1, 8]), json!({ "delta_crl_base_number": 4 })),
         with(&body, json!({ "delta_crl_base_number": 5 })),
-        // An indirect CRL, which says so.
+        // An indirect CRL, declared as such.
         with(
             &entry("2.5.29.29", true, &[0x30, 3, 0x82, 1, b'a']),
             json!({ "extensions": list("2.5.29.28", true, &[0x30, 3, 0x84, 1, 0xff])["extensions"] }),
@@ -441,14 +440,14 @@ async fn what_rfc_5280_forbids_of_a_list_is_refused_when_a_caller_words_it() {
         let made = pki.post(path, good).await;
         assert_eq!(made.warnings(), "", "{}", made.text);
     }
-    // Entries are sorted: one that names no issuer would have that of another.
+    // Entries are sorted: one without a certificateIssuer would inherit that of another entry.
     let issuer = json!([{ "id": "2.5.29.29", "critical": true, "value": STANDARD.encode([0x30, 3, 0x82, 1, b'a']) }]);
     let mixed = json!({ "revoked_certs": [
         { "serial_number": "05", "revocation_time": 1 },
         { "serial_number": "02", "revocation_time": 1, "extensions": issuer },
     ], "extensions": list("2.5.29.28", true, &[0x30, 3, 0x84, 1, 0xff])["extensions"] });
     pki.refused(path, with(&body, mixed), "revoked_certs[0]: extensions: must have a certificateIssuer").await;
-    // Others' certificates may have numbers that are too long: they can be listed, and the caller is told.
+    // Certificates from elsewhere may have serial numbers that are too long: they can be listed, with a warning.
     let long = json!({ "revoked_certs": [{ "serial_number": (["ff"; 20].join(":")), "revocation_time": 1 }] });
     let made = pki.post(path, with(&body, long)).await;
     assert!(made.warnings().contains("revoked_certs[0] is the first) have 21 octets in DER"), "{}", made.text);

@@ -1,5 +1,5 @@
-//! What a caller can make long is counted before it is walked: certificates and requests with their
-//! extensions and names, bundles, lists of lists. Each refusal names the field and the limit.
+//! Size limits, checked before the input is processed: certificates and CSRs with their extensions and names, bundles,
+//! lists. Each error names the field and the limit.
 
 use serde_json::{Value, json};
 use signet::x509::algorithm::{Hash, SignatureAlgorithm};
@@ -15,12 +15,12 @@ use signet::x509::{pem, time};
 use super::foreign::{self, CA, Ca, csr, csr_of_pieces, p256_spki, signed_by_p256};
 use super::mount::{Pki, with};
 
-/// Extensions of so many identifiers, and nothing in them.
+/// Returns `count` extensions with different identifiers and no content.
 fn extensions(count: usize) -> Vec<Extensions> {
     (0..count).map(|n| extension(&parse_oid(&format!("1.3.6.1.4.1.99999.{n}")).unwrap(), false, &[5, 0])).collect()
 }
 
-/// A CA's certificate with so many extensions, whose signature nobody made.
+/// Returns a CA certificate with `count` extensions and an invalid signature.
 fn certificate(count: usize) -> String {
     let mut all = vec![basic_constraints(true, None)];
     all.extend(extensions(count - 1));
@@ -48,13 +48,12 @@ fn request_of(extensions: &[Extensions]) -> String {
     csr_of_pieces(&common_name("a.test"), &extensions.iter().collect::<Vec<_>>())
 }
 
-/// A subjectAltName of so many host names.
 fn host_names(count: usize) -> Extensions {
     let names = build(SEQUENCE, 0, |w| (0..count).for_each(|n| w.tlv(context(2), format!("n{n}.test").as_bytes())));
     extension(oid::SUBJECT_ALT_NAME, false, &names)
 }
 
-/// Paths that take a certificate, the field, and what else they need.
+/// Returns the paths that accept a certificate, each with the field and a body.
 fn takers(pem: &str) -> [(&'static str, &'static str, Value); 7] {
     let key = foreign::key("ec-256");
     [
@@ -84,12 +83,11 @@ async fn a_certificate_with_very_many_extensions_is_refused_before_they_are_comp
     for (path, field, body) in takers(&longest) {
         pki.refused(path, body, &format!("{field}: longer than 1048576 bytes")).await;
     }
-    // One that fits into a bundle, and is no certificate that anybody has.
+    // One that fits into a bundle, but is larger than any real certificate.
     let one = certificate(5000);
     assert!(one.len() > 64 << 10 && one.len() < 512 << 10);
     pki.refused("issuers/import/cert", json!({ "pem_bundle": one }), "pem_bundle: block 0: certificate: longer than")
         .await;
-    // As many as are taken are no reason to refuse.
     pki.refused("revoke", json!({ "certificate": certificate(100) }), "not signed by an issuer of this mount").await;
     pki.stop().await;
 }
@@ -130,7 +128,7 @@ async fn a_request_with_very_many_extensions_names_or_attributes_is_refused() {
             pki.refused(path, json!({ "csr": csr, "common_name": "a.test" }), rule).await;
         }
     }
-    // The server's own extensions come to the request's, and who gets the certificate must be able to bring it.
+    // The server adds its own extensions, and must be able to accept the resulting certificate later.
     let rule = "csr: more than 100 extensions";
     pki.refused("sign-verbatim", json!({ "csr": request_of(&extensions(100)) }), rule).await;
     pki.certify("sign-verbatim", json!({ "csr": request_of(&extensions(90)) })).await;
@@ -244,7 +242,7 @@ async fn one_subject_and_key_are_a_few_issuers_of_a_mount_and_no_more() {
     let imported = pki.post("issuers/import/cert", json!({ "pem_bundle": bundle(16) })).await;
     assert_eq!(imported.body["data"]["imported_issuers"].as_array().unwrap().len(), 16);
     pki.refused("issuers/import/cert", json!({ "pem_bundle": bundle(1) }), rule).await;
-    // Each of them certifies all others, and is a whole chain.
+    // Each of them could certify all others, but is a complete chain by itself.
     let id = imported.body["data"]["imported_issuers"][3].as_str().unwrap();
     assert_eq!(pki.get(&format!("issuer/{id}")).await["ca_chain"].as_array().unwrap().len(), 1);
     pki.stop().await;

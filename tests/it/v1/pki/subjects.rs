@@ -1,4 +1,4 @@
-//! Types and upper bounds of subjects (RFC 5280 A.1): a warning, and under `strict_subject` a refusal.
+//! Types and upper bounds of subjects (RFC 5280 A.1): a warning, and an error with `strict_subject`.
 
 use serde_json::{Value, json};
 use signet::x509::name::{self, Attribute};
@@ -6,7 +6,7 @@ use signet::x509::name::{self, Attribute};
 use super::foreign::{self, csr, csr_of_pieces};
 use super::mount::{Pki, with};
 
-/// What a request or a role says, and the field and rule that it breaks.
+/// Returns members of requests and roles that break a rule, with the field and the rule.
 fn beyond() -> Vec<(Value, &'static str, &'static str)> {
     vec![
         (json!({ "country": "New Zealand" }), "country", "must be two letters (RFC 5280 A.1, countryName"),
@@ -18,7 +18,7 @@ fn beyond() -> Vec<(Value, &'static str, &'static str)> {
     ]
 }
 
-/// As [`beyond`], of what requests alone say.
+/// Same as [`beyond`], for members of requests only.
 fn beyond_names() -> Vec<(Value, &'static str, &'static str)> {
     let long = format!("{}test", "a.".repeat(40));
     vec![
@@ -28,7 +28,6 @@ fn beyond_names() -> Vec<(Value, &'static str, &'static str)> {
     ]
 }
 
-/// Everything within its bounds.
 fn within() -> Value {
     json!({ "country": "NZ", "province": "p".repeat(128), "locality": "ü".repeat(128), "organization": "o".repeat(64),
         "ou": ["u".repeat(64), "ü".repeat(64)], "street_address": "s".repeat(300), "postal_code": "1".repeat(100) })
@@ -80,7 +79,7 @@ async fn a_role_with_strict_subject_refuses_what_is_beyond_and_says_so_when_it_i
         pki.refused("sign/r", with(&request, json!({ "csr": csr })), &format!("{field}: ")).await;
     }
     pki.ask("issue/r", json!({ "common_name": "a.test" })).await;
-    // A role that warns until now becomes strict only when its own subject is sound.
+    // A role can become strict only if its own subject is valid.
     pki.role(&json!({ "country": "Neverland" })).await;
     let patched = pki.app.client.patch("pki/roles/r", json!({ "strict_subject": true })).await;
     assert!(patched.status == 400 && patched.error().starts_with("country: "), "{}", patched.text);

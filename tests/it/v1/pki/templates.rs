@@ -1,4 +1,4 @@
-//! 16.5: the mount's own addresses, and URLs that are templates.
+//! Addresses of the cluster, and URLs that are templates.
 
 use serde_json::{Value, json};
 
@@ -19,7 +19,7 @@ async fn vector_16_5_a42_urls_of_the_cluster_and_the_issuer() {
     });
     let answer = pki.post("config/urls", template).await;
     assert!(answer.warnings().contains("cluster config missing"), "{}", answer.text);
-    // Without the addresses nothing is signed, with a reason.
+    // Without the addresses nothing is signed.
     pki.role(&json!({})).await;
     let localhost = json!({ "common_name": "localhost" });
     pki.refused("issue/r", localhost.clone(), "cluster config missing").await;
@@ -27,7 +27,7 @@ async fn vector_16_5_a42_urls_of_the_cluster_and_the_issuer() {
     assert!(half.warnings().contains("cluster config missing"), "{}", half.text);
     pki.refused("issue/r", localhost.clone(), "cluster config missing").await;
     let whole = pki.post("config/cluster", json!({ "aia_path": "http://aia.example.test" })).await;
-    // 8 of RFC 5280: who checks a certificate cannot begin with another one.
+    // RFC 5280 section 8: validating a certificate must not require validating another one first.
     let warned = whole.warnings();
     assert!(warned.starts_with("ocsp_servers: https is not for what certificates point to"), "{warned}");
     let id = pki.get("issuer/default").await["issuer_id"].as_str().unwrap().to_owned();
@@ -43,7 +43,7 @@ async fn vector_16_5_a42_urls_of_the_cluster_and_the_issuer() {
         (words("authorityInfoAccess"), words("crlDistributionPoints"))
     };
     assert_eq!(expanded(&pki).await, expected);
-    // A root does not know its id before it is signed.
+    // The id of a root is not known before the root is signed.
     let root = pki.post("root/generate/internal", json!({ "common_name": "x", "key_type": "ec" })).await;
     assert!(root.warnings().contains("authority information left out"), "{}", root.text);
     let pem = root.body["data"]["certificate"].as_str().unwrap();
@@ -52,16 +52,15 @@ async fn vector_16_5_a42_urls_of_the_cluster_and_the_issuer() {
     }
     let pki = Pki { app: pki.app.restart().await };
     assert_eq!(expanded(&pki).await, expected);
-    // An issuer's own set is filled in too.
+    // URLs of an issuer are templates as well.
     let own = json!({ "ocsp_servers": "{{cluster_path}}/own/{{issuer_id}}", "enable_aia_url_templating": true });
     pki.post("issuer/default", own).await;
     let leaf = pki.ask("issue/r", localhost.clone()).await;
     let own = format!("OCSP - URI:https://ca.example.test/v1/pki/own/{id}");
     assert_eq!(words(leaf.extension("authorityInfoAccess").unwrap()), own);
-    // An imported issuer uses the mount's.
     let ca = Ca::root("/CN=Imported");
     let imported = pki.post("config/ca", json!({ "pem_bundle": ca.bundle() })).await;
-    // Neither URLs nor a default are missed.
+    // There is no warning about missing URLs or a missing default.
     assert!(imported.warnings().starts_with("the CRLs of issuer "), "{}", imported.text);
     assert_eq!(imported.body["warnings"].as_array().unwrap().len(), 1);
     let id = imported.body["data"]["imported_issuers"][0].as_str().unwrap();

@@ -1,5 +1,4 @@
-//! 16.7 H21 to H29 and H44, X6, and what else tidy promises: what has expired goes in steps, what is
-//! revoked and has not expired stays.
+//! Tidying: expired certificates are removed in steps, and revocations stay until the certificate has expired.
 
 mod auto;
 mod config;
@@ -17,7 +16,6 @@ use crate::support::{Answer, App, Builder};
 
 const NOW: Time = datetime!(2031-01-01 00:00 UTC);
 
-/// A server with a clock of its own.
 fn builder() -> Builder {
     App::builder().manual_clock(NOW)
 }
@@ -26,7 +24,7 @@ async fn start() -> Pki {
     Pki::on(builder().start().await).await
 }
 
-/// A certificate that ends in so many seconds.
+/// Issues a certificate that expires in `seconds`.
 async fn leaf(pki: &Pki, seconds: u64) -> Leaf {
     pki.issue(&json!({}), json!({ "common_name": "localhost", "ttl": seconds, "cert_metadata": "YQ==" })).await
 }
@@ -43,7 +41,6 @@ async fn status(pki: &Pki) -> Value {
     pki.get("tidy-status").await
 }
 
-/// Waits for a state; the status then.
 async fn until(pki: &Pki, state: &str) -> Value {
     let started = Instant::now();
     loop {
@@ -56,7 +53,6 @@ async fn until(pki: &Pki, state: &str) -> Value {
     }
 }
 
-/// A run to its end, which must be a good one; the status then.
 async fn run(pki: &Pki, body: Value) -> Value {
     let answer = tidy(pki, body).await;
     assert_eq!(answer.status, 202, "{}", answer.text);
@@ -114,7 +110,6 @@ async fn removes(pki: &Pki) {
     assert!(!listed.contains(&short.serial()) && listed.contains(&long.serial()) && listed.len() == counted - 1);
     assert_eq!(pki.app.client.get(&format!("pki/cert/{}", short.serial())).await.status, 404);
     assert_eq!(pki.list("cert-metadata").await, [long.serial()]);
-    // Again: nothing is left to do.
     let again = run(pki, body).await;
     assert_eq!((&again["cert_store_deleted_count"], &again["cert_metadata_deleted_count"]), (&json!(0), &json!(0)));
 }
@@ -155,7 +150,7 @@ async fn keeps_revocations(pki: &Pki) {
     let numbers = (before.number(), crl.number());
     assert_eq!((crl.serials(), numbers.1), (vec![other.serial()], numbers.0 + 2), "one list has it after its end");
     assert_eq!(pki.list("certs/revoked").await, [other.serial()]);
-    // What covered the removed one goes on.
+    // The CRL that listed the removed entry is continued.
     let third = super::tidy::leaf(pki, 3600).await;
     revoke(pki, &third).await;
     let crl = pki.crl("default").await;
@@ -166,7 +161,7 @@ async fn keeps_revocations(pki: &Pki) {
 async fn vector_16_7_h23_a_revocation_lives_until_its_own_buffer() {
     let pki = start().await;
     keeps_revocations(&pki).await;
-    // A restart makes the same lists again, although the end of the sequence may be gone.
+    // A restart builds the same CRLs, although the newest revocations may be gone.
     let lists = pki.crl("default").await;
     let pki = Pki { app: pki.app.restart().await };
     assert_eq!(pki.crl("default").await.der, lists.der);
@@ -189,14 +184,14 @@ async fn vector_16_7_h23_on_postgresql() {
     pki.stop().await;
 }
 
-/// The stored list of the mount's one group: its number, and when it was issued.
+/// Returns number and issue time of the mount's only stored complete CRL.
 fn stored_list(pki: &Pki) -> (i64, i64) {
     let db = rusqlite::Connection::open(pki.app.folder().join("signet.db")).unwrap();
     let sql = "SELECT number, this_update FROM crl WHERE grp NOT LIKE '%/delta'";
     db.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?))).unwrap()
 }
 
-/// RFC 5280 3.3.
+/// RFC 5280 section 3.3.
 #[actix_web::test]
 async fn a_revocation_goes_when_it_was_on_a_list_that_was_issued_after_its_end() {
     let all = json!({ "tidy_revoked_certs": true, "safety_buffer": 1 });
@@ -211,7 +206,7 @@ async fn a_revocation_goes_when_it_was_on_a_list_that_was_issued_after_its_end()
         assert_eq!(run(&pki, all.clone()).await["revoked_cert_deleted_count"], 1);
         let after = pki.crl("default").await;
         assert_eq!((after.serials(), after.number()), (vec![], before.number() + 2), "{settings}");
-        // What is on such a list already goes at once.
+        // An entry that was on such a CRL is removed immediately.
         revoke(&pki, &second).await;
         pki.app.clock.advance(Duration::from_secs(1));
         assert_eq!(pki.get("crl/rotate").await["success"], true);
@@ -220,14 +215,14 @@ async fn a_revocation_goes_when_it_was_on_a_list_that_was_issued_after_its_end()
         pki.app.clock.advance(Duration::from_secs(600));
         assert_eq!(run(&pki, all.clone()).await["revoked_cert_deleted_count"], 1);
         assert_eq!(pki.crl("default").await.number(), listed.number() + 1, "{settings}");
-        // One that was revoked after its end is on none yet, where lists have their times.
+        // A certificate that was revoked after its expiry is on no CRL yet if the timer builds them.
         revoke(&pki, &third).await;
         let number = pki.crl("default").await.number();
         assert_eq!(run(&pki, all.clone()).await["revoked_cert_deleted_count"], 1);
         let more = if settings["auto_rebuild"] == true { 2 } else { 1 };
         let last = pki.crl("default").await;
         assert_eq!((last.serials(), last.number()), (vec![], number + more), "{settings}");
-        // Where nothing is due no list is made.
+        // No CRL is built if none is due.
         run(&pki, all.clone()).await;
         assert_eq!(stored_list(&pki).0 as u64, last.number());
         pki.stop().await;
@@ -244,12 +239,12 @@ async fn a_mount_without_lists_has_none_to_wait_for() {
     pki.app.clock.advance(Duration::from_secs(600));
     let done = run(&pki, json!({ "tidy_revoked_certs": true, "safety_buffer": 1 })).await;
     assert_eq!((&done["revoked_cert_deleted_count"], &done["error"]), (&json!(1), &Value::Null));
-    // The one that is made of what is left.
+    // At most one CRL is built, with the remaining entries.
     assert!(stored_list(&pki).0 <= before.0 + 1);
     pki.stop().await;
 }
 
-/// What cannot be listed stays, what was on the last list goes.
+/// Entries that cannot be listed stay; those that were on the last CRL are removed.
 #[actix_web::test]
 async fn where_no_list_can_be_made_what_was_on_the_last_one_goes() {
     let pki = start().await;
@@ -272,7 +267,7 @@ async fn where_no_list_can_be_made_what_was_on_the_last_one_goes() {
     pki.stop().await;
 }
 
-/// The delta list covers more than the complete one, and all of that goes.
+/// The delta CRL covers more than the complete one, and all of its entries are removed.
 #[actix_web::test]
 async fn what_only_the_delta_list_had_goes_and_the_lists_go_on() {
     let pki = start().await;
@@ -293,7 +288,6 @@ async fn what_only_the_delta_list_had_goes_and_the_lists_go_on() {
     pki.stop().await;
 }
 
-/// X6.
 #[actix_web::test]
 async fn what_is_revoked_and_has_not_expired_stays_on_the_crl() {
     let pki = start().await;
@@ -352,7 +346,7 @@ async fn vector_16_7_h24_one_run_at_a_time_until_it_is_cancelled() {
     let second = tidy(&pki, slow).await;
     assert_eq!((second.status, &second.body["data"]), (200, &Value::Null));
     assert!(second.warnings().contains("already under way"), "{}", second.text);
-    // The first step is done: after one certificate comes the pause.
+    // The first step is complete: the pause follows after one certificate.
     let started = Instant::now();
     while pki.list("certs").await.len() > 12 {
         assert!(started.elapsed() < Duration::from_secs(20));
@@ -364,7 +358,6 @@ async fn vector_16_7_h24_one_run_at_a_time_until_it_is_cancelled() {
     assert_eq!((&ended["cert_store_deleted_count"], &ended["error"]), (&json!(1), &Value::Null));
     assert!(ended["time_finished"].is_string() && ended.get("last_auto_tidy_finished").is_none());
     assert_eq!(pki.list("certs").await.len(), 12, "eleven, and the root");
-    // What is left goes by the next.
     let rest = json!({ "tidy_cert_store": true, "safety_buffer": "1s", "page_size": 5, "pause_duration": "1ms" });
     assert_eq!(run(&pki, rest).await["cert_store_deleted_count"], 11);
     pki.stop().await;
@@ -373,7 +366,7 @@ async fn vector_16_7_h24_one_run_at_a_time_until_it_is_cancelled() {
 #[actix_web::test]
 async fn the_pause_is_between_certificates_not_between_pages_of_them() {
     let pki = start().await;
-    // What a run waits, in all: longer pauses after each certificate, shorter ones saved up for a second.
+    // Total pauses of a run: long ones after each certificate, short ones accumulated to a second.
     for (pause, count, least) in [("300ms", 4, 900), ("20ms", 60, 1000), ("0s", 60, 0)] {
         for _ in 0..count {
             leaf(&pki, 60).await;
@@ -457,7 +450,7 @@ async fn revocations_find_their_issuer_again() {
     pki.stop().await;
 }
 
-/// A mount whose run has removed the first of twelve revocations, and pauses for an hour.
+/// A mount whose run has removed the first of twelve revocations and pauses for an hour.
 async fn in_the_middle_of_a_run() -> Pki {
     let pki = start().await;
     pki.role(&json!({})).await;

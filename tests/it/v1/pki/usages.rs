@@ -1,4 +1,4 @@
-//! Key usages: defaults that fit the key, and names that nobody knows.
+//! Key usages: defaults that suit the key, and unknown names.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::foreign::{Files, csr, openssl_text, run};
 use super::mount::{Leaf, Pki, with};
 
 const ALL: &str = "Digital Signature, Key Encipherment, Key Agreement";
-/// Kinds of keys, and what of the default suits them.
+/// Types of keys, and the default usages that suit them.
 const FITTING: [(&str, &str, &str); 4] = [
     ("rsa", "rsa-2048", "Digital Signature, Key Encipherment"),
     ("ec", "ec-256", "Digital Signature, Key Agreement"),
@@ -26,7 +26,7 @@ async fn default_key_usages_fit_the_key_and_named_ones_stand() {
     let anything = |key_type: &str| json!({ "allow_any_name": true, "key_type": key_type });
     for (key_type, kind, fitting) in FITTING {
         let csr = json!({ "csr": csr(kind, "/CN=a.test", "") });
-        // Of the role's own type, and by a role that leaves the type to the request.
+        // With a role of this type, and with one that leaves the type to the request.
         for role in [key_type, "any"] {
             pki.role(&anything(role)).await;
             assert_eq!(pki.get("roles/r").await["key_usage"], names, "the role reads as before");
@@ -87,7 +87,7 @@ async fn a_usage_that_nobody_knows_is_refused_by_roles_and_requests() {
     pki.stop().await;
 }
 
-/// A role is held against the rules of its certificates when it is written, not only when the first of them is refused.
+/// A role is validated against the rules for certificates when it is written, not only at the first request.
 #[actix_web::test]
 async fn a_role_of_which_no_certificate_could_be_issued_is_warned_of() {
     let pki = Pki::start().await;
@@ -95,7 +95,7 @@ async fn a_role_of_which_no_certificate_could_be_issued_is_warned_of() {
     for (body, rule) in [
         (json!({ "key_usage": "CertSign" }), "keyCertSign needs cA TRUE (RFC 5280 4.2.1.3)"),
         (json!({ "key_usage": "DigitalSignature,KeyUsageCertSign" }), "keyCertSign needs cA TRUE"),
-        // Without keyAgreement the narrower bits say nothing, and readers refuse them.
+        // Without keyAgreement the narrower bits have no meaning, and verifiers reject them.
         (json!({ "key_usage": "DigitalSignature,DecipherOnly" }), "encipherOnly and decipherOnly need keyAgreement"),
         (json!({ "key_usage": "EncipherOnly", "key_type": "ed25519" }), "encipherOnly and decipherOnly need"),
         (json!({ "ou": wide, "organization": "Wide" }), "the signed part is longer than 46 KiB"),
@@ -122,7 +122,7 @@ async fn time_stamping_role_works_with_openssl_ts() {
         let role = with(&alone, json!({ "key_type": key_type }));
         assert_eq!(pki.role(&role).await, "");
         let leaf = pki.ask("issue/r", json!({ "common_name": "tsa.example.test" })).await;
-        // RFC 3161 2.3: critical, and no other usage.
+        // RFC 3161 section 2.3: critical, and no other usage.
         assert_eq!(leaf.extension("extendedKeyUsage").unwrap(), (true, "Time Stamping".to_owned()));
         let files = Files::new();
         let path = |name: &str| files.path(name).to_str().unwrap().to_owned();
@@ -165,7 +165,7 @@ async fn time_stamping_role_works_with_openssl_ts() {
     assert!(mixed.contains("ext_key_usage: time stamping together with other usages"), "{mixed}");
     let leaf = pki.ask("issue/r", json!({ "common_name": "tsa.example.test" })).await;
     assert!(!leaf.extension("extendedKeyUsage").unwrap().0);
-    // sign-verbatim takes the extension as the CSR or the request has it.
+    // sign-verbatim copies the extension of the CSR or the request.
     for (extensions, asked, told) in [
         ("extendedKeyUsage=critical,timeStamping", "", false),
         ("extendedKeyUsage=timeStamping", "", true),

@@ -1,5 +1,4 @@
-//! `sign-verbatim`: what a request says stands in the certificate, byte for byte, and never makes an
-//! authority.
+//! `sign-verbatim`: the certificate has the contents of the CSR byte for byte, and is never a CA.
 
 use serde_json::{Value, json};
 use signet::x509::csr::Csr;
@@ -12,12 +11,12 @@ use signet::x509::writer::{BIT_STRING, SEQUENCE, UTF8_STRING, build};
 use super::foreign::{self, csr, csr_of_pieces, csr_with};
 use super::mount::{Leaf, Pki, with};
 
-/// A request of `/CN=a.foo` with these extensions.
+/// Returns a request with a CSR for `/CN=a.foo` and these extensions.
 fn of(extensions: &str) -> Value {
     json!({ "csr": csr("ec-256", "/CN=a.foo", extensions) })
 }
 
-/// A request of DER pieces under the name `CN=a.foo`.
+/// Same as [`of`], with extensions as DER pieces.
 fn of_pieces(extensions: &[&Extensions]) -> Value {
     json!({ "csr": csr_of_pieces(&common_name("a.foo"), extensions) })
 }
@@ -26,7 +25,7 @@ fn common_name(text: &str) -> Name {
     name::name(&[&rdn(Attribute::CommonName, &[text.to_owned()])])
 }
 
-/// The dotted identifiers of the server's own extensions.
+/// Identifiers of the server's own extensions.
 const SKI: &str = "2.5.29.14";
 const AKI: &str = "2.5.29.35";
 const AIA: &str = "1.3.6.1.5.5.7.1.1";
@@ -51,12 +50,12 @@ async fn vector_16_5_a33_extensions_are_copied_byte_for_byte() {
     let asked = Csr::from_pem(request["csr"].as_str().unwrap()).unwrap();
     assert_eq!(asked.extensions.len(), 7);
     for extension in &asked.extensions {
-        // As openssl wrote it, not as this server read it.
+        // The bytes are openssl's, not a re-encoding by this server.
         let raw = extension.raw.as_der();
         assert!(asked.der().windows(raw.len()).any(|window| window == raw), "{}", extension.oid_text());
         assert_eq!(leaf.raw(&extension.oid_text()).as_ref(), Some(&extension.raw), "{}", extension.oid_text());
     }
-    // The server's own come first, the copies keep their order.
+    // The server's own extensions come first, and the copies keep their order.
     let mut order = vec![SKI.to_owned(), AKI.to_owned()];
     order.extend(asked.extensions.iter().map(|e| e.oid_text()));
     assert_eq!(leaf.extension_ids(), order);
@@ -91,12 +90,12 @@ async fn subjects_are_copied_byte_for_byte() {
     ]);
     let leaf = verbatim(&pki, json!({ "csr": csr_of_pieces(&subject, &[]) })).await;
     assert_eq!(leaf.certificate.subject(), &subject);
-    // `user_ids` are not validated and come after it.
+    // `user_ids` are appended without validation.
     let request = json!({ "csr": csr_of_pieces(&subject, &[]), "user_ids": "humer,b" });
     let leaf = verbatim(&pki, request).await;
     let ids = ["humer", "b"].map(|id| rdn(Attribute::UserId, &[id.to_owned()]));
     assert_eq!(leaf.certificate.subject(), &subject.appended(&ids.into_iter().collect()).unwrap());
-    // An empty one is fine with names beside it, which must not be skipped then.
+    // An empty subject is allowed with a SAN, which is then critical.
     let san = extension::extension(oid::SUBJECT_ALT_NAME, false, &build(SEQUENCE, 0, |w| w.tlv(0x82, b"a.foo")));
     let leaf = verbatim(&pki, json!({ "csr": csr_of_pieces(&name::name(&[]), &[&san]) })).await;
     assert_eq!(leaf.extension("subjectAltName"), Some((true, "DNS:a.foo".to_owned())));
@@ -108,7 +107,7 @@ async fn subjects_are_copied_byte_for_byte() {
 #[actix_web::test]
 async fn odd_extensions_of_a_request() {
     let pki = Pki::start().await;
-    // An explicit FALSE is not DER: the same extension without it.
+    // An explicit FALSE is not DER: the extension is copied without it.
     let explicit = build(SEQUENCE, 0, |w| {
         w.oid(&[0x2a, 3]);
         w.tlv(0x01, &[0]);
@@ -153,7 +152,7 @@ async fn vector_16_5_a34_usages_are_defaults_only() {
     let leaf = verbatim(&pki, with(&of(""), asked.clone())).await;
     assert_eq!(usage(&leaf), Some((true, "Digital Signature, Data Encipherment".to_owned())));
     assert_eq!(purposes(&leaf).as_deref(), Some("TLS Web Server Authentication, E-mail Protection, 1.2.3.4"));
-    // What the CSR says wins.
+    // Values of the CSR take precedence.
     let own = of("keyUsage = keyAgreement\nextendedKeyUsage = timeStamping");
     let leaf = verbatim(&pki, with(&own, asked)).await;
     assert_eq!(usage(&leaf), Some((false, "Key Agreement".to_owned())));
@@ -171,7 +170,7 @@ async fn vector_16_5_a35_a58_no_authority_is_made() {
             let request = of(&format!("basicConstraints = {ca}"));
             pki.refused(path, request, "csr: basicConstraints say cA TRUE").await;
         }
-        // keyCertSign in any letter case, from either side.
+        // keyCertSign in any letter case, in the CSR and in the request.
         for usage in ["keyCertSign", "critical,digitalSignature,keyCertSign,cRLSign"] {
             pki.refused(path, of(&format!("keyUsage = {usage}")), "csr: keyUsage has keyCertSign").await;
         }
@@ -180,10 +179,10 @@ async fn vector_16_5_a35_a58_no_authority_is_made() {
             pki.refused(path, request, "key_usage: CertSign belongs to CA certificates").await;
         }
     }
-    // cRLSign alone is no authority's.
+    // cRLSign alone does not make a CA.
     let leaf = verbatim(&pki, of("keyUsage = critical,cRLSign")).await;
     assert_eq!(leaf.extension("keyUsage"), Some((true, "CRL Sign".to_owned())));
-    // cA FALSE is copied as it stands, and asked for otherwise.
+    // cA FALSE is copied from the CSR, or added on request.
     let leaf = verbatim(&pki, of("basicConstraints = CA:FALSE")).await;
     assert_eq!(leaf.extension("basicConstraints"), Some((false, "CA:FALSE".to_owned())));
     let leaf = verbatim(&pki, with(&of(""), json!({ "basic_constraints_valid_for_non_ca": true }))).await;
@@ -204,7 +203,7 @@ async fn vector_16_5_a58_what_only_the_server_can_say() {
          2.5.29.35 = DER:30058003010203");
     let asked = Csr::from_pem(request["csr"].as_str().unwrap()).unwrap();
     let of_csr = |oid: &[u8]| Some(asked.extension(oid).unwrap().raw.clone());
-    // Without URLs of the mount the CSR's stand; its AKI never does (`certify` holds the issuer's).
+    // Without URLs in the mount those of the CSR are copied. The AKI is always the issuer's; `certify` checks it.
     let leaf = verbatim(&pki, request.clone()).await;
     assert_eq!(leaf.certificate.subject_key_id(), Some(&[1, 2][..]));
     assert_eq!(leaf.raw(AIA), of_csr(oid::AUTHORITY_INFO_ACCESS));
@@ -232,7 +231,7 @@ async fn vector_16_5_a36_a38_a39_roles_decide_dates_storage_and_nothing_else() {
     for path in ["sign-verbatim/unknown", "issuer/root/sign-verbatim/unknown"] {
         pki.refused(path, of(""), "unknown role: unknown").await;
     }
-    // No name rule and no key rule of the role holds.
+    // The role's rules for names and keys do not apply.
     pki.role(&json!({ "allowed_domains": "other.test", "key_type": "rsa", "key_bits": 4096, "ttl": "5h",
         "max_ttl": "6h", "not_before_duration": "2h", "no_store": true, "organization": "Role" }))
         .await;
@@ -243,7 +242,7 @@ async fn vector_16_5_a36_a38_a39_roles_decide_dates_storage_and_nothing_else() {
     assert!(!pki.list("certs").await.contains(&leaf.serial()));
     pki.refused("sign-verbatim/r", with(&of(""), json!({ "ttl": "7h" })), "ttl: 7h is above the role's max_ttl, 6h")
         .await;
-    // Without a role it is stored, and the mount's lifetimes hold.
+    // Without a role the certificate is stored, and the mount's lifetimes apply.
     let leaf = verbatim(&pki, with(&of(""), json!({ "ttl": "7h" }))).await;
     assert_eq!(pki.get(&format!("cert/{}", leaf.serial())).await["certificate"], leaf.pem);
     pki.refused(

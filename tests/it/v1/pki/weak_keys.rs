@@ -1,4 +1,4 @@
-//! Keys that give their private half away are nobody's: refused wherever a subject key comes from outside.
+//! Keys whose private half can be computed are rejected wherever a subject key comes from outside.
 
 use serde_json::json;
 use signet::x509::algorithm::{Hash, SignatureAlgorithm};
@@ -11,12 +11,11 @@ use signet::x509::{oid, pem, tbs};
 use super::foreign::{CA, Ca, Files, openssl_text};
 use super::mount::Pki;
 
-/// A key of two primes of the form that CVE-2017-15361 describes, made for this test.
+/// A key with two primes of the form that CVE-2017-15361 describes, generated for this test.
 const ROCA: &str = include_str!("../../fixtures/roca-2048.key.pem");
 const ROCA_RULE: &str = "the RSA key's primes can be worked out from its modulus (CVE-2017-15361)";
 const ED25519_RULE: &str = "the Ed25519 key is a point of small order";
 
-/// A request of the ROCA key.
 fn roca_csr() -> String {
     let files = Files::new();
     let key = files.write("key.pem", ROCA.as_bytes());
@@ -25,7 +24,7 @@ fn roca_csr() -> String {
     openssl_text(&["req", "-new", "-key", key, "-config", config, "-subj", "/CN=a.test"], b"")
 }
 
-/// A request of an RSA key of these numbers, without a signature that holds: the key is judged before it.
+/// Returns a CSR for an RSA key of these numbers with an invalid signature: the key is checked before it.
 fn rsa_csr(modulus: &[u8], exponent: &[u8]) -> String {
     let subject = name::name(&[&name::rdn(Attribute::CommonName, &["a.test".to_owned()])]);
     let key = writer::build(SEQUENCE, 0, |w| {
@@ -43,12 +42,12 @@ fn rsa_csr(modulus: &[u8], exponent: &[u8]) -> String {
     pem::encode("CERTIFICATE REQUEST", &tbs::signed(&info, SignatureAlgorithm::RsaPkcs1(Hash::Sha256), &[1; 256]))
 }
 
-/// A request of the identity point: a signature that holds for every message needs no private key.
+/// Returns a CSR for the identity point: a signature that is valid for every message needs no private key.
 fn identity_csr() -> String {
     let subject = name::name(&[&name::rdn(Attribute::CommonName, &["a.test".to_owned()])]);
     let mut identity = [0; 32];
     identity[0] = 1;
-    // SubjectPublicKeyInfo of RFC 8410 4.
+    // SubjectPublicKeyInfo of RFC 8410 section 4.
     let spki = [&[0x30, 42, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 3, 33, 0][..], &identity].concat();
     let signature = [&identity[..], &[0; 32]].concat();
     let signed =
@@ -73,7 +72,7 @@ async fn no_certificate_is_signed_for_an_ed25519_point_of_small_order_or_an_rsa_
 async fn no_certificate_is_signed_for_an_rsa_key_that_comes_apart_or_whose_exponent_not_every_reader_takes() {
     let pki = Pki::start().await;
     pki.role(&json!({ "allow_any_name": true, "key_type": "any" })).await;
-    // 2^2048 − 1, which 3 divides; the square of the prime 2^1279 − 1; and 2^2558 − 45², the product of 2^1279 ± 45.
+    // 2^2048 − 1, divisible by 3; the square of the prime 2^1279 − 1; and 2^2558 − 45², the product of 2^1279 ± 45.
     let divided = [0xff; 256];
     let square = [&[0x3f][..], &[0xff; 159], &[0; 159], &[1]].concat();
     let close = [&[0x3f][..], &[0xff; 317], &[0xf8, 0x17]].concat();

@@ -1,4 +1,4 @@
-//! 16.6: revoking with a proof of possession of the private key.
+//! Revocation with a proof of possession of the private key.
 
 use base64::Engine as _;
 use serde_json::{Value, json};
@@ -9,8 +9,8 @@ use super::mount::{Pki, parse};
 
 const PATH: &str = "revoke-with-key";
 
-/// A certificate whose key was made here, in one of the forms of `private_key_format`: serial,
-/// certificate, key.
+/// Issues a certificate with a key in one of the forms of `private_key_format`. Returns serial number, certificate and
+/// key.
 async fn issued(pki: &Pki, role: Value, format: &str) -> (String, String, String) {
     pki.role(&role).await;
     let body = json!({ "common_name": "localhost", "private_key_format": format });
@@ -41,7 +41,7 @@ async fn vector_16_6_r11_a_matching_key_in_every_form_of_every_type() {
             let crl = pki.crl("default").await;
             assert_eq!((crl.serials().contains(&serial), crl.serials().len()), (true, count));
             assert!(crl.entry(&serial).unwrap().contains("Key Compromise"), "whatever reason was given");
-            // Again, and like any other revocation.
+            // A second time, and by a plain revocation, the response is the same.
             assert_eq!(pki.post(PATH, body).await.body["data"], answer.body["data"]);
             let plain = pki.post("revoke", json!({ "serial_number": serial })).await;
             assert_eq!(plain.body["data"], answer.body["data"]);
@@ -85,14 +85,14 @@ async fn vector_16_6_r11_7_10_x11_other_keys_revoke_nothing() {
     let (_, _, other_type) = issued(&pki, json!({ "key_type": "ec" }), "pkcs8").await;
     let public = openssl_text(&["pkey", "-pubout"], own.as_bytes());
     let encrypted = openssl_text(&["pkey", "-aes128", "-passout", "pass:x"], own.as_bytes());
-    // The certificate's own public numbers with other private ones: the parts do not belong together.
+    // Keys whose private numbers do not belong to the certificate's public numbers.
     let (label, mut der) = pem::first(&own).unwrap().unwrap();
     *der.last_mut().unwrap() ^= 1;
     let inconsistent = pem::encode(&label, &der);
     let spliced = {
         let (_, foreign) = pem::first(&other).unwrap().unwrap();
         let (_, mut mine) = pem::first(&own).unwrap().unwrap();
-        // Version, modulus and public exponent of the one, everything else of the other.
+        // Version, modulus and public exponent of one key, everything else of the other.
         let public = 4 + 3 + 4 + 257 + 5;
         assert_eq!(mine[public - 5..public], [2, 3, 1, 0, 1]);
         let end = mine.len().min(foreign.len());
@@ -122,13 +122,13 @@ async fn vector_16_6_r11_7_10_x11_other_keys_revoke_nothing() {
         }
     }
     assert!(revoked(&pki).await.is_empty());
-    // The certificate comes first: what is wrong with it is told whatever the key.
+    // The certificate is checked before the key.
     pki.refused(PATH, json!({ "private_key": own }), "exactly one of them must be given").await;
     pki.refused(PATH, json!({ "private_key": "no", "serial_number": "00:11" }), "not found").await;
     let root = pki.get("cert/ca").await["certificate"].as_str().unwrap().to_owned();
     let root = parse(&root).serial().to_string();
     pki.refused(PATH, json!({ "private_key": own, "serial_number": root }), "issuers cannot be revoked here").await;
-    // And the key counts for what is revoked already, too.
+    // The key is also checked for a certificate that is already revoked.
     pki.post("revoke", json!({ "serial_number": serial })).await;
     let body = json!({ "serial_number": serial, "private_key": other });
     let answer = pki.app.client.post("pki/revoke-with-key", body).await;
@@ -144,7 +144,7 @@ async fn vector_16_6_r7_7_10_x10_certificates_that_were_not_stored_and_foreign_o
     pki.refused(PATH, json!({ "serial_number": serial, "private_key": key }), "not found").await;
     pki.post(PATH, json!({ "certificate": certificate, "private_key": key })).await;
     assert_eq!(revoked(&pki).await, [serial]);
-    // A foreign certificate with a serial of ours, and its very own key.
+    // A foreign certificate with a serial number of this mount, and its own key.
     let (ours, _, _) = issued(&pki, json!({ "key_type": "ec" }), "der").await;
     let own_key = super::foreign::key("ec-256");
     let folder = tempfile::tempdir().unwrap();

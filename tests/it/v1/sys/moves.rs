@@ -1,4 +1,4 @@
-//! Moving mounts, and who sees which.
+//! Moving mounts, and the visibility of mounts.
 
 use serde_json::{Value, json};
 
@@ -31,7 +31,7 @@ async fn a_mount_moves_with_everything_that_it_made() {
     assert_eq!(client.get(&format!("team/ca/cert/{serial}")).await.status, 200);
     let again = client.post("team/ca/issue/web", json!({ "common_name": "b.test" })).await;
     assert!(again.body["lease_id"].as_str().unwrap().starts_with("team/ca/issue/web/"), "{}", again.text);
-    // A lease from before is known by the id that its holder has.
+    // A lease from before the move keeps its id.
     let lease = json!({ "lease_id": issued["lease_id"] });
     assert_eq!(client.post("sys/leases/lookup", lease.clone()).await.status, 200);
     assert_eq!(client.post("sys/leases/revoke", lease).await.status, 204);
@@ -43,7 +43,7 @@ async fn a_mount_moves_with_everything_that_it_made() {
     app.stop().await;
 }
 
-/// A certificate with a lease at a mount: its serial and the id of the lease.
+/// Issues a certificate with a lease. Returns the serial and the lease id.
 async fn leased(client: &Client, mount: &str) -> (String, String) {
     let issued = client.post(&format!("{mount}/issue/web"), json!({ "common_name": "a.test" })).await;
     assert_eq!(issued.status, 200, "{}", issued.text);
@@ -71,12 +71,11 @@ async fn leases_follow(app: App) {
         assert_eq!(client.post("sys/remount", json!({ "from": from, "to": to })).await.status, 200);
     }
     let (second, _) = leased(client, "team/ca").await;
-    // Another authority takes the old path.
     assert_eq!(client.post("sys/mounts/pki", json!({ "type": "pki" })).await.status, 204);
     authority(client, "pki").await;
     let (other, other_id) = leased(client, "pki").await;
 
-    // The path of today leads to all leases of the mount, and to no others.
+    // The new path leads to all leases of the mount and to no others.
     let keys = async |path: &str| client.list(&format!("sys/leases/lookup/{path}")).await.body["data"]["keys"].clone();
     assert_eq!(keys("team/ca").await, json!(["issue/"]));
     assert_eq!(keys("team").await, json!(["ca/"]));
@@ -94,13 +93,12 @@ async fn leases_follow(app: App) {
     assert!(is_revoked(client, "team/ca", &first).await && is_revoked(client, "team/ca", &second).await);
     assert!(!is_revoked(client, "pki", &other).await, "it belongs to another mount");
     assert_eq!(keys("team/ca").await, Value::Null);
-    // One lease by the path of today.
     let (third, third_id) = leased(client, "pki").await;
     assert_eq!(client.post("sys/remount", json!({ "from": "pki", "to": "c" })).await.status, 200);
     let today = third_id.replacen("pki/", "c/", 1);
     assert_eq!(client.post("sys/leases/revoke", json!({ "lease_id": today })).await.status, 204);
     assert!(is_revoked(client, "c", &third).await && !is_revoked(client, "c", &other).await);
-    // A path where no mount is any more, and one above: what was made there.
+    // A path without a mount: leases that were created there.
     assert_eq!(client.post("sys/leases/revoke-prefix/pki", json!({})).await.status, 204);
     assert!(is_revoked(client, "c", &other).await);
     app.stop().await;
@@ -168,7 +166,6 @@ async fn moving_needs_sudo_and_two_paths() {
     app.stop().await;
 }
 
-/// The paths of the mounts that somebody sees.
 async fn seen(client: &Client) -> (Vec<String>, Vec<String>) {
     let answer = client.get("sys/internal/ui/mounts").await;
     assert_eq!(answer.status, 200, "{}", answer.text);
@@ -196,7 +193,7 @@ async fn who_has_any_right_at_a_mount_or_below_sees_it() {
             assert_eq!(answer.body["data"]["path"], format!("{path}/"), "{name} {asked}: {}", answer.text);
         }
         assert_eq!(seen(&client).await.0, ["open/".to_owned(), format!("{path}/")], "{name}");
-        // What is not theirs looks like what is not there.
+        // A mount that the client may not see looks like a missing one.
         let other = if path == "pki" { "team/ca" } else { "pki" };
         for hidden in [other, "absent"] {
             let answer = client.get(&format!("sys/internal/ui/mounts/{hidden}")).await;

@@ -1,4 +1,4 @@
-//! Data keys over HTTP: which one seals, the next one, when it is made, and what altered rows do.
+//! Data keys over HTTP: status, rotation, its schedule, and tampered rows.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ async fn status(client: &Client) -> Value {
     answer.body["data"].clone()
 }
 
-/// Waits until nothing is sealed with an earlier key.
+/// Waits until no value is sealed with an earlier key.
 async fn re_sealed(client: &Client) {
     for _ in 0..400 {
         if status(client).await["older_values"] == 0 {
@@ -95,7 +95,7 @@ async fn settings_of_rotation_are_those_of_the_clients() {
     app.stop().await;
 }
 
-/// The vector E7: a row that was altered in the database, or put in another's place.
+/// A row that was modified in the database, or swapped with another, is rejected.
 #[actix_web::test]
 async fn e7_altered_rows_of_roles_and_policies_are_rejected_on_load() {
     let app = App::builder().postgres().start().await;
@@ -160,7 +160,7 @@ async fn a_rotation_without_the_database_is_a_503_and_makes_no_key() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     assert_eq!(status(&app.client).await["term"], 1);
-    // Connections for writes are not made again at once.
+    // After a failure, the server waits before it reconnects for writes.
     let mut rotated = 503;
     for _ in 0..200 {
         rotated = app.client.post("sys/rotate", json!({})).await.status;

@@ -1,4 +1,4 @@
-//! Leases of tokens: what was created at a path is listed, looked up and revoked by it.
+//! Leases of tokens: listed, looked up and revoked by the path that created the token.
 
 use futures_util::FutureExt as _;
 use serde_json::json;
@@ -8,17 +8,14 @@ use signet::projects::store::ITSELF;
 use crate::support::{App, Client};
 use crate::v1::login::{log_in, role, secret_id, with_approle};
 
-/// A token with what an `auth` block says of it.
 fn holder(client: &Client, body: &serde_json::Value) -> Client {
     client.with_token(body["auth"]["client_token"].as_str().unwrap())
 }
 
-/// Whether a token lives.
 async fn lives(holder: &Client) -> bool {
     holder.get("auth/token/lookup-self").await.status == 200
 }
 
-/// The keys of a list of leases.
 async fn leases(client: &Client, path: &str) -> Vec<String> {
     let answer = client.list(&format!("sys/leases/lookup/{path}")).await;
     let keys = answer.body["data"]["keys"].as_array().cloned().unwrap_or_default();
@@ -56,19 +53,18 @@ async fn tokens_end_by_path(app: App) {
     assert_eq!(renewed.status, 400);
     assert!(renewed.error().contains("auth/token/renew"), "{}", renewed.text);
 
-    // One by its id.
     assert_eq!(client.post("sys/leases/revoke", json!({ "lease_id": id })).await.status, 204);
     let gone = client.post("sys/leases/lookup", json!({ "lease_id": id })).await;
     assert_eq!((gone.status, gone.error()), (400, "invalid lease"));
     assert_eq!(leases(client, "auth/approle/login").await, listed[1..]);
 
-    // What no path of a token says ends none; a part of a segment is no path.
+    // Other paths revoke nothing, and neither does a part of a segment.
     for path in ["auth/approle/logi", "auth/other", "auth/appro", "auth/approle/login/x"] {
         assert_eq!(client.post(&format!("sys/leases/revoke-prefix/{path}"), json!({})).await.status, 204);
     }
     assert_eq!(leases(client, "auth/approle/login").await, listed[1..]);
 
-    // All by the mount's path, with those that they made, but for orphans, which another path created.
+    // The method's path revokes its tokens and their children, except orphans, which another path created.
     assert_eq!(client.post("sys/leases/revoke-prefix/auth/approle", json!({})).await.status, 204);
     for machine in &machines {
         assert!(!lives(machine).await);
@@ -76,7 +72,7 @@ async fn tokens_end_by_path(app: App) {
     assert!(!lives(&child).await && lives(&orphan).await && lives(&other).await && lives(client).await);
     assert!(leases(client, "auth/approle").await.is_empty());
 
-    // Without waiting the end is as sure; the token of the caller has no end and stays.
+    // The same without waiting. The caller's own token has no expiry and stays.
     let answer = client.post("sys/leases/revoke-prefix/auth/token/create", json!({ "sync": false })).await;
     assert_eq!(answer.status, 202);
     assert!(!lives(&other).await && lives(&orphan).await);
@@ -110,7 +106,7 @@ async fn tokens_of_a_moved_method_end_by_both_paths() {
     assert_eq!(leases(client, "auth/team").await, ["machines/"]);
     let id = format!("auth/team/machines/login/{}", listed[0]);
     assert_eq!(client.post("sys/leases/lookup", json!({ "lease_id": id })).await.status, 200);
-    // Another method at the old path has no part in them.
+    // Another method at the old path does not affect them.
     assert_eq!(client.post("sys/auth/approle", json!({ "type": "approle" })).await.status, 204);
     assert_eq!(client.post("sys/leases/revoke-prefix/auth/approle", json!({})).await.status, 204);
     assert!(lives(&before).await && lives(&kept).await);
@@ -119,7 +115,7 @@ async fn tokens_of_a_moved_method_end_by_both_paths() {
     app.stop().await;
 }
 
-/// Changes one token of a login so that its row does not open any more.
+/// Changes the row of a login token so that it cannot be decrypted.
 async fn damage_one(app: &App) {
     let damaged = app.shared().projects.run("test", Access::Write(ITSELF), |mut tx| {
         let sql = "UPDATE token SET expires_at_micros = expires_at_micros + 1 WHERE hash =
@@ -167,7 +163,7 @@ async fn one_damaged_token_does_not_keep_the_others(app: App) {
     let none = client.list("sys/leases/lookup/auth/approle/login").await;
     assert_eq!((none.status, &none.body["data"]["keys"]), (200, &json!([])), "{}", none.text);
 
-    // A prefix of another method leaves it alone.
+    // The prefix of another method leaves it alone.
     assert_eq!(client.post("sys/auth/other", json!({ "type": "approle" })).await.status, 204);
     assert_eq!(client.post("sys/leases/revoke-force/auth/other", json!({})).await.status, 204);
     assert_eq!(living().await, 1);

@@ -1,5 +1,5 @@
-//! Nobody gets by making a token what their own rights do not give: no policy, no period, no longer life, no other
-//! addresses. Every way to a token is tried with every kind of wish, in many combinations.
+//! Creating a token never gives more than the creator's own rights: no policies, period, longer lifetime or other
+//! networks. Tries every way to a token with many combinations of requested attributes.
 
 use std::collections::BTreeSet;
 
@@ -11,31 +11,26 @@ use crate::provider::Provider;
 use crate::support::{Answer, App, Client, send};
 use crate::v1::login::cloudb;
 
-/// Where whoever asks is, and where they are not.
 const HERE: &str = "192.0.2.1";
 const ELSEWHERE: &str = "198.51.100.1";
-/// The networks of the caller's own token.
 const OWN: &[&str] = &["192.0.2.0/24"];
-/// The longest life that the mount gives, seconds.
+/// Maximum lifetime by the mount, in seconds.
 const LONGEST: u64 = 768 * 3600;
 
-/// A way to a token, and what it gives beside what the caller has.
+/// A way to a token, and what it may add to the caller's rights.
 struct Way {
-    /// The path of the route, below its mount.
     pattern: &'static str,
     /// The path below `auth/`.
     path: &'static str,
-    /// The role to log in with, where it is a login.
     role: Option<&'static str>,
-    /// Names of policies that the role of the path gives; a `*` at the end stands for any text.
+    /// Policies of the path's role; a `*` at the end matches any text.
     policies: &'static [&'static str],
-    /// The period that it gives, seconds.
+    /// The period of the role, in seconds.
     period: u64,
-    /// The longest life, seconds.
+    /// Maximum lifetime in seconds.
     life: u64,
-    /// The networks that it gives in place of the caller's.
+    /// The networks that replace the caller's.
     networks: &'static [&'static str],
-    /// Whether its tokens have no parent.
     orphan: bool,
 }
 
@@ -61,7 +56,7 @@ const WAYS: [Way; 13] = [
     Way { period: 3600, ..login("cloudb/login", "periodic", 3600) },
 ];
 
-/// Who logs in gets what the role gives, whoever he is besides and whatever he wishes for.
+/// A login gets what the role grants, independent of the caller and of the requested attributes.
 const fn login(path: &'static str, role: &'static str, life: u64) -> Way {
     let (policies, networks): (&[_], &[_]) = (&["default", "given"], &["192.0.2.0/25", "10.0.0.0/8"]);
     Way { role: Some(role), policies, life, networks, orphan: true, ..way("login", path) }
@@ -72,13 +67,11 @@ const fn way(pattern: &'static str, path: &'static str) -> Way {
 }
 
 impl Way {
-    /// The type of its mount.
     fn kind(&self) -> &'static str {
         self.path.split_once('/').unwrap().0
     }
 }
 
-/// The roles of the paths.
 fn roles() -> [(&'static str, Value); 4] {
     [
         ("plain", json!({})),
@@ -92,10 +85,8 @@ fn roles() -> [(&'static str, Value); 4] {
     ]
 }
 
-/// The methods that one logs in with, each at its own name.
 const METHODS: [&str; 3] = ["approle", "jwt", "cloudb"];
 
-/// The roles of logins, for any of the methods.
 fn login_roles() -> [(&'static str, Value); 3] {
     let with = |more: Value| {
         let mut role = json!({ "token_policies": "given", "token_bound_cidrs": "192.0.2.0/25,10.0.0.0/8",
@@ -111,7 +102,7 @@ fn login_roles() -> [(&'static str, Value); 3] {
     ]
 }
 
-/// What can be wished for, by field; null stands for nothing.
+/// The values requested for each field; null omits the field.
 fn wishes() -> Vec<(&'static str, Vec<Value>)> {
     let names = [&["own"][..], &["other"], &["root"], &[" ROOT\t"], &["own", "other"], &["default"], &["team-x"]];
     let more = [&["given"][..], &["own", "root"], &["Own "], &["own"], &[]];
@@ -128,7 +119,7 @@ fn wishes() -> Vec<(&'static str, Vec<Value>)> {
         ("no_default_policy", vec![Value::Null, json!(true)]),
         ("renewable", vec![Value::Null, json!(true)]),
         ("num_uses", vec![Value::Null, Value::Null, json!(0), json!(7)]),
-        // Nothing that these paths read.
+        // Fields that these routes ignore.
         ("bound_cidrs", vec![Value::Null, json!(["0.0.0.0/0"])]),
         ("token_bound_cidrs", vec![Value::Null, json!([])]),
         ("orphan", vec![Value::Null, json!(true)]),
@@ -136,7 +127,6 @@ fn wishes() -> Vec<(&'static str, Vec<Value>)> {
     ]
 }
 
-/// The `n`th of many combinations: a mixed number whose digits wander at different speeds.
 fn wish(n: usize) -> Value {
     let mut seed = n.wrapping_mul(2_654_435_761).wrapping_add(12_345);
     let mut digit = |values: usize| {
@@ -149,11 +139,8 @@ fn wish(n: usize) -> Value {
 
 struct Scene {
     app: App,
-    /// Has every right to make tokens but `sudo`.
     caller: Client,
-    /// Whose tokens `auth/jwt` takes.
     issuer: Issuer,
-    /// And those of `auth/cloudb`.
     provider: Provider,
 }
 
@@ -194,7 +181,7 @@ impl Scene {
         send(if wrapped { request.header("X-Vault-Wrap-TTL", "5m") } else { request }).await
     }
 
-    /// The `auth` object that a request leads to, wrapped or not; none when it was refused.
+    /// The `auth` object of a response, unwrapped if necessary; `None` if the request was rejected.
     async fn made(&self, way: &Way, body: &Value, wrapped: bool) -> Option<Value> {
         let path = format!("auth/{}", way.path);
         let answer = Self::ask(&self.caller, &path, &self.proved(way, body).await, HERE, wrapped).await;
@@ -210,7 +197,7 @@ impl Scene {
         Some(unwrapped.body["auth"].clone()).filter(Value::is_object)
     }
 
-    /// A body with what proves who asks, where it is a login.
+    /// Adds the credentials of a login.
     async fn proved(&self, way: &Way, body: &Value) -> Value {
         let Some(role) = way.role else { return body.clone() };
         let proof = match way.kind() {
@@ -234,7 +221,7 @@ impl Scene {
         looked.body["data"].clone()
     }
 
-    /// Holds a token against what the caller has and the way gives.
+    /// Checks a token against the caller's rights and those of the way.
     async fn check(&self, way: &Way, token: &str, what: &str) {
         let shown = self.lookup(token).await;
         let what = format!("{}: {what}: {shown}", way.path);
@@ -280,7 +267,7 @@ async fn no_way_to_a_token_gives_what_the_makers_rights_do_not() {
         let may_be_batch = way.period == 0 && way.role.is_none_or(|role| role == "batches");
         assert_eq!(batch > 0, may_be_batch, "{}: a batch token is among them", way.path);
     }
-    // And none of them lives longer than its maker.
+    // No child outlives its parent.
     scene.app.client.post("auth/token/revoke", json!({ "token": scene.caller.token })).await;
     for token in children {
         let late = scene.app.client.with_token(&token).request("POST", "auth/token/renew-self");
@@ -289,7 +276,6 @@ async fn no_way_to_a_token_gives_what_the_makers_rights_do_not() {
     scene.app.stop().await;
 }
 
-/// Renews a token in one of the ways, with one of many wishes.
 async fn renewed(scene: &Scene, way: &Way, token: &str, n: usize) {
     let increment = [json!(0), json!("99999h"), json!("1h"), json!("")][n % 4].clone();
     let itself = scene.app.client.with_token(token);
@@ -326,7 +312,7 @@ async fn sudo_gives_everything_but_root() {
     scene.app.stop().await;
 }
 
-/// Routes that end in a token: a new one has to be tried here.
+/// A new route that creates tokens must be added here.
 #[test]
 fn every_route_to_a_token_is_tried() {
     let renewals = ["renew", "renew-self", "renew-accessor"].map(|pattern| ("token", pattern));

@@ -1,4 +1,4 @@
-//! Known clients, unmodified.
+//! Unmodified clients.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! Vectors C1–C9: the configuration.
+//! The configuration of `cloudb`.
 
 use serde_json::{Value, json};
 use signet::auth::{CloudbFallback, CloudbSettings};
@@ -94,7 +94,7 @@ async fn c7_logins_go_on_under_the_configuration_that_they_began_with() {
     let world = World::start().await;
     world.role(json!({"bound_service_principal_ids": "o1"})).await;
     assert_eq!(world.with(json!({})).await.status, 200);
-    // Roles leave the keys, and no write of the configuration does, whatever it says.
+    // Writing a role keeps the cached keys; writing the configuration clears them.
     world.role(json!({"token_ttl": "1h"})).await;
     assert_eq!(world.with(json!({})).await.status, 200);
     assert_eq!(world.provider.lock().count("discovery/keys"), 1);
@@ -105,7 +105,7 @@ async fn c7_logins_go_on_under_the_configuration_that_they_began_with() {
     let write = world.app.client.post(PATH, json!({"tenant_id": OTHER_TENANT}));
     let (logins, written) = futures_util::future::join(futures_util::future::join_all(logins), write).await;
     assert_eq!(written.status, 204);
-    // Before the change they pass, after it they are of another tenant.
+    // Logins before the change succeed; later ones have the wrong tenant.
     assert!(logins.iter().all(|login| matches!(login.status, 200 | 403)), "{}", logins[0].text);
     assert_eq!(world.with(json!({})).await.status, 403);
     let issuer = format!("https://sts.windows.net/{OTHER_TENANT}/");

@@ -1,4 +1,4 @@
-//! Vectors L28–L30, L35, L36: a directory or a provider that is gone, slow or lies.
+//! A directory or provider that is unavailable, slow or malicious.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,7 +25,7 @@ async fn l28_statuses_of_the_provider_are_told_apart() {
     let refused = "cloudb: the provider refused the service's credential";
     for (times, status, expected, text) in [
         (1, 404, 403, "resource not found"),
-        // Once could be a token that has been revoked.
+        // A single 401 could be a revoked access token, which is replaced.
         (2, 401, 502, refused),
         (1, 403, 502, refused),
         (1, 400, 503, "cloudb: the provider: answered with status 400"),
@@ -52,7 +52,7 @@ async fn login_without_cached_keys_survives_a_busy_directory() {
     world.role(json!({"bound_service_principal_ids": "o1"})).await;
     for part in ["openid-configuration", "discovery/keys"] {
         for times in [1, 2] {
-            // Another configuration has no keys yet.
+            // A new configuration has no cached keys.
             assert_eq!(world.app.client.post("auth/cloudb/config", config()).await.status, 204);
             world.provider.fault(Fault::status(part, times, 503));
             let answer = world.with(json!({})).await;
@@ -66,7 +66,6 @@ async fn concurrent_logins_share_one_failed_token_fetch() {
     const LOGINS: usize = 20;
     let world = World::start().await;
     let machine = world.machine().await;
-    // The directory's keys are there.
     let prime = json!({"bound_service_principal_ids": "o1"});
     assert_eq!(world.app.client.post("auth/cloudb/role/claims", prime).await.status, 204);
     let token = world.provider.mint(json!({}));
@@ -76,7 +75,7 @@ async fn concurrent_logins_share_one_failed_token_fetch() {
     for answer in all {
         assert_refused(&answer, 502, "cloudb: the directory refused the service's credential (status 401)");
     }
-    // A login that came late may have fetched again.
+    // A late login may have fetched again.
     let fetched = world.provider.lock().count("oauth2");
     assert!(fetched <= 3, "{fetched} for {LOGINS} logins");
 }
@@ -89,7 +88,7 @@ async fn l28_waits_grow_and_are_those_that_the_provider_asks_for() {
     assert_eq!(world.app.client.post("auth/cloudb/config", slower).await.status, 204);
     assert_eq!(world.at(json!({ "xms_mirid": machine }), web()).await.status, 200);
     for (fault, least) in [
-        // 100, 200 and 400 ms, give or take a fifth.
+        // 100, 200 and 400 ms, each ± 20 %.
         (Fault::status("/virtualMachines/", 3, 503), 560),
         (Fault::header("/virtualMachines/", 1, 429, ("Retry-After", "1".to_owned())), 1000),
     ] {
@@ -130,10 +129,10 @@ async fn l29_answers_that_lead_elsewhere_are_not_followed() {
     let answer = world.at(json!({ "xms_mirid": machine }), web()).await;
     assert_refused(&answer, 503, "cloudb: the issuer's configuration: answered with status 302");
     assert_eq!(answer.header("retry-after").parse::<u64>().unwrap(), 1);
-    // Ten seconds long that is the answer.
+    // The failure is cached for ten seconds.
     assert_eq!(world.at(json!({ "xms_mirid": machine }), web()).await.status, 503);
     assert_eq!(world.provider.lock().count("openid-configuration"), 1);
-    // Another configuration has another place for keys.
+    // A new configuration has its own cache.
     assert_eq!(world.app.client.post("auth/cloudb/config", json!({"max_retries": 1})).await.status, 204);
     world.provider.fault(Fault::header("/virtualMachines/", 1, 302, location()));
     assert_eq!(world.at(json!({ "xms_mirid": machine }), web()).await.status, 503);
@@ -154,7 +153,7 @@ async fn l30_the_link_to_the_next_page_stays_at_the_provider() {
     assert_refused(&answer, 503, "cloudb: the provider: the link to its next page leads elsewhere");
     assert!(elsewhere.lock().asked.is_empty());
     assert_eq!(world.at(with("c1"), web()).await.status, 200);
-    // A list without end is given up.
+    // An endless list is abandoned.
     let own =
         format!("{}/subscriptions/{S1}/resourceGroups/rg1/providers/Microsoft.ManagedIdentity", world.provider.url);
     world.provider.lock().next_link = Some(format!("{own}/userAssignedIdentities?api-version=2023-01-31"));
@@ -216,7 +215,7 @@ async fn l35_a_key_set_without_end_leaves_the_old_keys() {
         assert_eq!(world.login(json!({"role": "r", "jwt": token})).await.status, 503);
         assert_eq!(world.with(json!({})).await.status, 200);
     }
-    // Old keys are used for a day, while nobody can be asked.
+    // Old keys are used for a day while the directory is unavailable.
     world.provider.fault(Fault::status("openid-configuration", 99, 503));
     world.app.clock.advance(Duration::from_secs(2 * 3600));
     let long = world.provider.mint(json!({"exp": now() + 48 * 3600}));

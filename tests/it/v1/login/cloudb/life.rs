@@ -1,4 +1,4 @@
-//! Vectors L31, L33, L34, L39, R9: what becomes of the tokens of logins.
+//! Tokens from logins: renewal, networks, revocation, batch tokens.
 
 use std::time::Duration;
 

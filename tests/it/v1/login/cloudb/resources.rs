@@ -1,4 +1,4 @@
-//! Vectors L1, L11, L14–L24, L26, L27: proof of a machine or another resource.
+//! Proof of a machine or another resource.
 
 use serde_json::{Value, json};
 
@@ -24,7 +24,7 @@ async fn l1_a_machine_gets_a_token_with_what_was_proven() {
     let own = world.app.client.with_token(auth["client_token"].as_str().unwrap()).get("auth/token/lookup-self").await;
     assert_eq!(own.body["data"]["display_name"], "cloudb-o1");
     assert_eq!(own.body["data"]["path"], "auth/cloudb/login");
-    // One call for the machine, with one access token for all of them.
+    // One call for each machine login; all share one access token.
     assert_eq!(world.at(json!({ "xms_mirid": id }), vm("web")).await.status, 200);
     let state = world.provider.lock();
     assert_eq!((state.arm_calls(), state.count("oauth2")), (2, 1), "{:?}", state.asked);
@@ -126,7 +126,7 @@ async fn l17_a_resource_is_the_one_that_the_token_names() {
         assert_eq!(answer.status, 200, "{}", answer.text);
         assert_eq!(answer.body["auth"]["metadata"]["resource_id"], site);
     }
-    // The version of its type's interface was looked up once.
+    // The API version of the type was fetched once.
     let state = world.provider.lock();
     assert_eq!((state.count("/providers/Microsoft.Web/sites/shop"), state.arm_calls()), (2, 3), "{:?}", state.asked);
 }

@@ -1,4 +1,4 @@
-//! Vectors R1–R10: roles.
+//! Roles of `cloudb`.
 
 use serde_json::{Value, json};
 

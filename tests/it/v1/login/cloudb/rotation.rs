@@ -1,4 +1,4 @@
-//! Vectors L37, L38: rotation of the service's own secret.
+//! Rotation of the service's own secret.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,6 @@ use crate::support::Builder;
 
 const ROTATE: &str = "auth/cloudb/rotate-root";
 const CONFIG: &str = "auth/cloudb/config";
-/// When a rotated secret ends.
 const DATE: &str = "root_password_expiration_date";
 
 impl World {
@@ -25,13 +24,11 @@ impl World {
         assert_eq!(answer.status, 204, "{}", answer.text);
     }
 
-    /// When the rotated secret ends, as the configuration shows it.
     async fn date(&self) -> Value {
         self.app.client.get(CONFIG).await.body["data"][DATE].clone()
     }
 }
 
-/// Waits until something is so.
 async fn until(is: impl AsyncFn() -> bool) {
     for _ in 0..100 {
         if is().await {
@@ -56,7 +53,7 @@ async fn l37_a_rotated_secret_takes_its_place_after_a_minute_and_the_one_before_
     assert_eq!((world.date().await, login().await), (Value::Null, 200));
     world.app.clock.advance(Duration::from_secs(2));
     until(async || world.date().await.is_string()).await;
-    // What somebody made by hand is not removed; nobody needs it any more.
+    // A manually created secret is not removed, but no longer needed.
     assert_eq!(world.keys(), ["by-hand", "made-1"]);
     world.provider.lock().applications[0].secrets.remove(0);
     assert_eq!(login().await, 200);
@@ -86,7 +83,7 @@ async fn l37_a_secret_that_could_not_be_kept_is_removed_in_the_end() {
     for n in 1.. {
         let faults = Arc::new(double::Faults::default());
         let world = World::still(|builder| builder.faults(&faults)).await;
-        // Nor can it be removed at once.
+        // It cannot be removed immediately either.
         world.provider.fault(Fault::status("removePassword", 4, 503));
         faults.arm(n, double::Fault::Before);
         let answer = world.app.client.post(ROTATE, json!({})).await;
@@ -100,7 +97,6 @@ async fn l37_a_secret_that_could_not_be_kept_is_removed_in_the_end() {
         world.provider.lock().faults.clear();
         world.app.clock.advance(Duration::from_secs(301));
         until(async || world.keys() == ["by-hand"]).await;
-        // And the place for a rotation is free again.
         until(async || world.app.client.post(ROTATE, json!({})).await.status == 204).await;
         assert_eq!(world.keys().len(), 2);
     }
@@ -110,14 +106,13 @@ async fn l37_a_secret_that_could_not_be_kept_is_removed_in_the_end() {
 async fn a_secret_that_the_directory_does_not_take_yet_is_not_used() {
     let world = World::still(|builder| builder).await;
     world.rotate().await;
-    // The directory forgets it.
+    // The directory does not accept the new secret.
     let made = world.provider.lock().applications[0].secrets.remove(1);
     world.app.clock.advance(Duration::from_secs(61));
     let before = world.provider.lock().count("oauth2");
     until(async || world.provider.lock().count("oauth2") > before).await;
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(world.date().await, Value::Null);
-    // Whoever writes another secret ends the rotation.
     assert_eq!(world.app.client.post(CONFIG, json!({"client_secret": made.text})).await.status, 204);
     world.provider.lock().applications[0].secrets.push(made);
     world.rotate().await;
@@ -151,7 +146,7 @@ async fn a_directory_that_refuses_leaves_no_rotation_behind() {
         world.provider.fault(Fault::status("addPassword", 1, status));
         assert_eq!(world.app.client.post(ROTATE, json!({})).await.status, expected, "{status}");
     }
-    // After a silence the secret may have been made: that is asked once, and found out later.
+    // Without a response the secret may have been created: the request is not repeated, and the result is found later.
     world.provider.fault(Fault::status("addPassword", 1, 503));
     assert_eq!(world.app.client.post(ROTATE, json!({})).await.status, 503);
     assert_eq!(world.provider.lock().count("addPassword"), 3);

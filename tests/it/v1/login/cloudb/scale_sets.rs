@@ -1,11 +1,10 @@
-//! Vectors L12, L13, L22, L25: scale sets.
+//! Scale sets.
 
 use serde_json::{Value, json};
 
 use super::{World, assert_refused};
 use crate::provider::{S1, id};
 
-/// The id of a resource of `Microsoft.Compute` in `rg1`.
 fn compute(rest: &str) -> String {
     id("rg1", &format!("Microsoft.Compute/{rest}"))
 }
@@ -14,7 +13,6 @@ fn vmss(name: &str) -> Value {
     json!({ "vmss_name": name })
 }
 
-/// A world with a scale set `web` of principal `o1`.
 async fn world() -> World {
     let world = World::start().await;
     world.role(json!({"bound_subscription_ids": S1, "bound_resource_groups": "rg1"})).await;

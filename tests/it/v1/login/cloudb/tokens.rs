@@ -1,4 +1,4 @@
-//! Vectors L2–L10, L32, L35: tokens of the directory, and roles that need them alone.
+//! Tokens of the directory, and roles that need only a token.
 
 use std::time::Duration;
 
@@ -9,7 +9,6 @@ use super::{World, assert_refused};
 use crate::directory::{TokenKey, encoded, now, unsigned};
 use crate::provider::{OTHER_TENANT, RESOURCE, TENANT};
 
-/// A world with a role `r` for the principal `o1`.
 async fn world() -> World {
     let world = World::start().await;
     world.role(json!({"bound_service_principal_ids": "o1", "policies": "p"})).await;
@@ -94,7 +93,7 @@ async fn l7_only_rs256_by_a_key_of_the_directory_counts() {
     };
     let evil = TokenKey::rsa("k1", 1);
     let place = format!("{}/evil-keys", world.provider.url);
-    // HMAC with the public key as its secret.
+    // HMAC with the public key as the secret.
     let signed = format!("{}.{}", encoded(&header(json!({"alg": "HS256"})).to_string()), encoded(&claims.to_string()));
     let secret = aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, key.pem().as_bytes());
     let tag = aws_lc_rs::hmac::sign(&secret, signed.as_bytes());
@@ -147,7 +146,7 @@ async fn l9_l10_a_key_that_is_new_is_asked_for_once_by_all_who_need_it() {
     world.role(json!({"bound_service_principal_ids": "o1", "policies": "p"})).await;
     assert_eq!(world.with(json!({})).await.status, 200);
     assert_eq!(world.provider.lock().count("discovery/keys"), 1);
-    // Within ten seconds of the last attempt nobody is asked, whatever the token says of its key.
+    // Keys are fetched at most once in ten seconds, even for tokens that name other keys.
     let claims = world.provider.claims(json!({}));
     let random = |at: usize| TokenKey::rsa(&format!("random-{at}"), 1).token(&claims);
     let logins = join_all((0..100).map(|at| world.login(json!({"role": "r", "jwt": random(at)})))).await;

@@ -1,5 +1,4 @@
-//! Complete and delta lists of every signature algorithm before judges that did not grow up with this
-//! server: openssl, GnuTLS and pkilint.
+//! Complete and delta CRLs of every signature algorithm, checked by independent tools: openssl, GnuTLS and pkilint.
 
 use serde_json::json;
 use signet::x509::algorithm::SignatureAlgorithm;
@@ -14,7 +13,7 @@ use crate::judges::{judge, refusal};
 use crate::v1::pki::foreign::{Crl, Files, openssl_text, run};
 use crate::v1::pki::mount::{Pki, with};
 
-/// Keys with the algorithms that their lists may be signed with, and openssl's names of them.
+/// Keys with the signature algorithms of their CRLs, and openssl's names for these.
 const ALGORITHMS: [(&str, u32, &str, &str); 17] = [
     ("rsa", 2048, "", "sha256WithRSAEncryption"),
     ("rsa", 2048, "SHA256WithRSA", "sha256WithRSAEncryption"),
@@ -35,7 +34,7 @@ const ALGORITHMS: [(&str, u32, &str, &str); 17] = [
     ("ed25519", 0, "Ed25519", "ED25519"),
 ];
 
-/// openssl with the complete list alone, and with both; GnuTLS with each.
+/// Verifies the leaf by openssl with the complete CRL alone and with both, and each CRL by GnuTLS.
 pub(super) fn judged(root: &str, complete: &Crl, delta: &Crl, leaf: &str, [before, after]: [bool; 2]) {
     let files = Files::new();
     let path = |name: &str, content: &[u8]| files.write(name, content).to_str().unwrap().to_owned();
@@ -95,7 +94,6 @@ async fn vector_16_6_r25_complete_and_delta_lists_of_every_algorithm() {
         files.write(&format!("{n}-complete.der"), &complete.der);
         files.write(&format!("{n}-delta.der"), &delta.der);
     }
-    // Lists that callers word, too.
     let entries = json!([{ "serial_number": "0a-01", "revocation_time": 1_700_000_000 }]);
     let body = json!({ "revoked_certs": entries, "crl_number": 9, "next_update": "1h" });
     let worded = pki.post("issuer/ca7/sign-revocation-list", body).await.body["data"]["crl"].clone();
@@ -108,7 +106,6 @@ async fn vector_16_6_r25_complete_and_delta_lists_of_every_algorithm() {
     let folder = files.path("");
     let expected = format!("{} lists linted", 2 * ALGORITHMS.len() + 2);
     assert!(judge("lint_status.py", &["crl", folder.to_str().unwrap()]).contains(&expected));
-    // An algorithm of another type of key is refused.
     let other = json!({ "issuer_name": "ca0", "revocation_signature_algorithm": "ECDSAWithSHA256" });
     pki.refused("issuer/ca0", other, "revocation_signature_algorithm: does not suit the issuer's key").await;
     pki.stop().await;
@@ -117,7 +114,7 @@ async fn vector_16_6_r25_complete_and_delta_lists_of_every_algorithm() {
 #[test]
 fn pkilint_sees_what_is_wrong_with_a_list() {
     let algorithm = SignatureAlgorithm::Ed25519;
-    // Neither a number nor the issuer's key, and a nextUpdate before thisUpdate.
+    // No CRL number, no authority key identifier, and nextUpdate before thisUpdate.
     let tbs = CrlTbs {
         algorithm,
         issuer: &name::name(&[]),

@@ -1,4 +1,4 @@
-//! What can go wrong between here and the engine: TLS, time, size, too many at once, down for good.
+//! Failures between this server and the engine: TLS, timeouts, size, too many concurrent calls, outages.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::{Governed, csr};
 use crate::support::{App, send};
 use crate::v1::pki::mount::with;
 
-/// Points the mount at this engine, with settings changed so.
+/// Configures this engine for the mount, with further settings.
 async fn governed_by(governed: &Governed, engine: &Engine, settings: Value) {
     let settings = with(&json!({ "external_service_url": engine.url() }), settings);
     governed.pki.post("config/external-policy", settings).await;
@@ -25,7 +25,7 @@ async fn an_engine_that_is_not_trusted_gets_no_question() {
     let body = json!({ "csr": csr() });
     let pins = |names: &[&str]| names.iter().map(|name| site.pem(name)).collect::<String>();
     for (engine, settings, trusted) in [
-        // The system's authorities would not help: none of these is theirs.
+        // The system's CA certificates do not help: they issued none of these certificates.
         (&stranger, json!({}), false),
         (&misnamed, json!({}), false),
         (&governed.engine, json!({ "trusted_leaf_certificate_bundle": pins(&["client"]) }), false),
@@ -33,7 +33,7 @@ async fn an_engine_that_is_not_trusted_gets_no_question() {
         (&stranger, json!({ "trusted_leaf_certificate_bundle": pins(&["stranger"]) }), false),
         (&stranger, json!({ "trusted_ca": "" }), true),
         (&governed.engine, json!({ "trusted_ca": "" }), false),
-        // A pinned certificate is the engine's whatever it is called.
+        // A pinned certificate is accepted under any name.
         (&misnamed, json!({ "trusted_leaf_certificate_bundle": pins(&["misnamed"]) }), true),
         (&governed.engine, json!({ "trusted_ca": site.pem("ca"), "trusted_leaf_certificate_bundle": "" }), true),
     ] {
@@ -144,7 +144,7 @@ async fn after_failures_in_a_row_nobody_waits_until_a_probe_is_answered() {
         governed.fails(path, body(), 503, "failed several times in a row").await;
     }
     assert_eq!(engine.asked(), 5, "an open breaker asks nobody");
-    // Other tests of this process count there, too.
+    // The metrics include other tests of this process.
     let page = governed.pki.app.client.page("/metrics").await.text;
     let value = |series: &str| {
         let line = page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
@@ -165,7 +165,7 @@ async fn after_failures_in_a_row_nobody_waits_until_a_probe_is_answered() {
     governed.sign(json!({})).await;
     governed.sign(json!({})).await;
     assert_eq!(engine.asked(), 8);
-    // A refusal of the engine's is an answer.
+    // An error status of the engine is a response, so it does not open the breaker.
     engine.says(|_| Reply::status(403));
     for _ in 0..8 {
         governed.fails("sign", body(), 502, "status 403").await;
@@ -186,7 +186,6 @@ async fn calls_on_their_way_are_bounded_and_one_more_is_busy_at_once() {
         engine.wait_for(BOUND).await;
         governed.fails("sign", request.clone(), 503, "too many calls").await;
         governed.fails("issue", json!({ "key_type": "rsa" }), 503, "too many calls").await;
-        // Everything else works on.
         assert_eq!(client.get("pki/cert/ca").await.status, 200);
         engine.release();
     };

@@ -1,5 +1,5 @@
-//! A policy engine under the tests' control: real TLS with client certificates, the questions it got, and
-//! whatever answer a test wants.
+//! A policy engine controlled by the tests: real TLS with client certificates, recorded requests, and configurable
+//! responses.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, LazyLock, Mutex};
@@ -28,7 +28,7 @@ use tokio::sync::Semaphore;
 
 use crate::v1::pki::foreign::{Files, openssl};
 
-/// What the engine says to a question.
+/// A response of the engine.
 pub struct Reply {
     pub status: u16,
     pub body: Vec<u8>,
@@ -36,12 +36,12 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// 200 with JSON.
+    /// Returns status 200 with JSON.
     pub fn json(body: Value) -> Self {
         Self { status: 200, body: body.to_string().into_bytes(), location: None }
     }
 
-    /// Another status.
+    /// Returns another status with an error body.
     pub fn status(status: u16) -> Self {
         Self { status, body: b"{\"error\":\"the remote's own words\"}".to_vec(), location: None }
     }
@@ -52,9 +52,9 @@ type Decide = Arc<dyn Fn(&Value) -> Reply + Send + Sync>;
 struct Shared {
     decide: Mutex<Decide>,
     questions: Mutex<Vec<Vec<u8>>>,
-    /// `traceparent` of each question.
+    /// `traceparent` of each request.
     traces: Mutex<Vec<String>>,
-    /// Answers leave through here; a test may close it.
+    /// Every response needs a permit; a test may take them all.
     gate: Semaphore,
 }
 
@@ -68,17 +68,17 @@ pub struct Engine {
 const OPEN: usize = 1 << 20;
 
 impl Engine {
-    /// Starts one that shows `site`'s server certificate and wants a client certificate of its authority.
+    /// Starts an engine with the site's server certificate, which requires a client certificate of the same CA.
     pub async fn start() -> Self {
         Self::showing("server").await
     }
 
-    /// As [`Engine::start`], with another of the site's certificates.
+    /// Same as [`Engine::start`], with another certificate of the site.
     pub async fn showing(certificate: &str) -> Self {
         Self::showing_with(certificate, certificate).await
     }
 
-    /// As [`Engine::showing`], with the key of perhaps another one.
+    /// Same as [`Engine::showing`], optionally with the key of another certificate.
     pub async fn showing_with(certificate: &str, key: &str) -> Self {
         let shared = Arc::new(Shared {
             decide: Mutex::new(Arc::new(consent)),
@@ -102,37 +102,37 @@ impl Engine {
         Self { shared, address, handle }
     }
 
-    /// Its address.
+    /// Returns its URL.
     pub fn url(&self) -> String {
         format!("https://{}/decide", self.address)
     }
 
-    /// From now on it answers so.
+    /// Sets the response to all further requests.
     pub fn says(&self, decide: impl Fn(&Value) -> Reply + Send + Sync + 'static) {
         *self.shared.decide.lock().unwrap() = Arc::new(decide);
     }
 
-    /// What it was asked so far, as it came.
+    /// Returns the bodies of all requests so far.
     pub fn raw_questions(&self) -> Vec<Vec<u8>> {
         self.shared.questions.lock().unwrap().clone()
     }
 
-    /// `traceparent` of each question so far; empty for a question without one.
+    /// Returns `traceparent` of each request so far; empty for a request without it.
     pub fn traces(&self) -> Vec<String> {
         self.shared.traces.lock().unwrap().clone()
     }
 
-    /// How often it was asked.
+    /// Returns the number of requests so far.
     pub fn asked(&self) -> usize {
         self.shared.questions.lock().unwrap().len()
     }
 
-    /// The last question.
+    /// Returns the last request.
     pub fn question(&self) -> Value {
         serde_json::from_slice(self.raw_questions().last().unwrap()).unwrap()
     }
 
-    /// Waits until it was asked so often.
+    /// Waits until this number of requests has arrived.
     pub async fn wait_for(&self, questions: usize) {
         for _ in 0..1000 {
             if self.asked() >= questions {
@@ -143,12 +143,12 @@ impl Engine {
         panic!("only {} of {questions} questions came", self.asked());
     }
 
-    /// From now on it takes questions and answers none.
+    /// Delays all further responses.
     pub async fn hold(&self) {
         self.shared.gate.acquire_many(OPEN as u32).await.unwrap().forget();
     }
 
-    /// Answers again, also what it was asked meanwhile.
+    /// Sends the delayed responses, and all further ones.
     pub fn release(&self) {
         self.shared.gate.add_permits(OPEN);
     }
@@ -174,12 +174,12 @@ async fn answer(shared: web::Data<Shared>, request: HttpRequest, body: web::Byte
     response.content_type("application/json").body(reply.body)
 }
 
-/// The engine's usual answer: a leaf for the key of the CSR, by the default issuer, not stored.
+/// The default response: a leaf for the key of the CSR, by the default issuer, not stored.
 fn consent(question: &Value) -> Reply {
     Reply::json(consent_to(question, &Template::default()))
 }
 
-/// Consent with this template.
+/// Returns a consent with this template.
 pub fn consent_to(question: &Value, template: &Template) -> Value {
     json!({
         "request_uuid": question["request_uuid"],
@@ -188,14 +188,14 @@ pub fn consent_to(question: &Value, template: &Template) -> Value {
     })
 }
 
-/// The CSR in a question.
+/// Returns the CSR of a request.
 pub fn csr_of(question: &Value) -> Csr {
     let csr = Csr::from_pem(question["user_request_key_values"]["csr"].as_str().unwrap()).unwrap();
     csr.verify().unwrap();
     csr
 }
 
-/// A certificate as the engine wants it.
+/// The content of a certificate that the engine requests.
 #[derive(Clone)]
 pub struct Template {
     pub serial: Serial,
@@ -203,11 +203,11 @@ pub struct Template {
     pub not_before: i64,
     pub not_after: i64,
     pub extensions: Vec<Extensions>,
-    /// Another key than the CSR's.
+    /// `true`: it has another key than the CSR.
     pub other_key: bool,
 }
 
-/// An extension that nobody here knows, 1.3.6.1.4.1.99999.1.
+/// An unknown extension, 1.3.6.1.4.1.99999.1.
 pub fn unknown_extension() -> Extensions {
     extension::extension(&[0x2b, 6, 1, 4, 1, 0x86, 0x8d, 0x1f, 1], false, &[4, 3, 1, 2, 3])
 }
@@ -231,18 +231,18 @@ impl Default for Template {
     }
 }
 
-/// A subject of one common name.
+/// Returns a subject with one common name.
 pub fn common_name(text: &str) -> Name {
     name::name(&[&rdn(Attribute::CommonName, &[text.to_owned()])])
 }
 
-/// subjectAltName of one DNS name.
+/// Returns a subjectAltName with one DNS name.
 pub fn dns(text: &str) -> Extensions {
     extension::subject_alt_name(&SubjectAltNames { dns: vec![text.into()], ..SubjectAltNames::default() }, false)
 }
 
 impl Template {
-    /// An authority with this path length.
+    /// Returns the template of a CA with this path length.
     pub fn authority(path_length: Option<u32>) -> Self {
         let extensions = vec![
             extension::key_usage(KeyUsage::CERT_SIGN.union(KeyUsage::CRL_SIGN)),
@@ -251,7 +251,7 @@ impl Template {
         Self { subject: common_name("policy CA"), extensions, ..Self::default() }
     }
 
-    /// The template for the key of a CSR, signed by a key that means nothing.
+    /// Encodes the template for the key of a CSR, signed by a throwaway key.
     pub fn pem(&self, csr: &Csr) -> String {
         static SCRAP: LazyLock<PrivateKey> =
             LazyLock::new(|| PrivateKey::generate(KeySpec::new("ec", 256).unwrap()).unwrap());
@@ -272,22 +272,22 @@ impl Template {
     }
 }
 
-/// Whether a certificate of the engine has this extension, byte for byte.
+/// `true` if a certificate has this extension, byte for byte.
 pub fn has(certificate: &signet::x509::certificate::Certificate, extension: &Extensions) -> bool {
     certificate.extensions().iter().any(|found| &found.raw == extension)
 }
 
-/// The AKI of a certificate, the whole extension.
+/// Returns the complete authorityKeyIdentifier extension of a certificate.
 pub fn authority_key_id(certificate: &signet::x509::certificate::Certificate) -> Extensions {
     certificate.extension(oid::AUTHORITY_KEY_ID).unwrap().raw.clone()
 }
 
-/// Certificates of the engine's site, made by openssl: an authority `ca`, a `server` and a `client` of it, a
-/// server for another name (`misnamed`), and another authority with its server (`strange-ca`, `stranger`).
+/// Certificates of the engine's site, created by openssl: a CA `ca` with a `server`, a `client` and a server for
+/// another name (`misnamed`), and another CA with its server (`strange-ca`, `stranger`).
 pub struct Site(Files);
 
 impl Site {
-    /// The one of this run.
+    /// Returns the site of this test run.
     pub fn shared() -> &'static Self {
         static SITE: LazyLock<Site> = LazyLock::new(Site::new);
         &SITE
@@ -323,12 +323,12 @@ impl Site {
         openssl(&arguments, b"");
     }
 
-    /// A PEM file of the site.
+    /// Returns a PEM file of the site.
     pub fn pem(&self, name: &str) -> String {
         std::fs::read_to_string(self.path(name)).unwrap()
     }
 
-    /// A certificate and its key.
+    /// Returns a certificate and its key.
     pub fn bundle(&self, name: &str) -> String {
         self.pem(name) + &self.pem(&format!("{name}-key"))
     }
@@ -342,7 +342,7 @@ fn server_config(certificate: &str, key: &str) -> ServerConfig {
     let clients = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider)).build().unwrap();
     let chain = vec![CertificateDer::from_pem_slice(site.pem(certificate).as_bytes()).unwrap()];
     let key = PrivateKeyDer::from_pem_slice(site.pem(&format!("{key}-key")).as_bytes()).unwrap();
-    // Unlike the usual way, this one does not look whether they belong together.
+    // Unlike rustls's usual constructor, this one does not check that they belong together.
     let key = provider.key_provider.load_private_key(key).unwrap();
     let shown = SingleCertAndKey::from(CertifiedKey::new(chain, key));
     ServerConfig::builder_with_provider(provider)

@@ -1,4 +1,4 @@
-//! What the engine's certificates may say, and what becomes of it.
+//! Content of the engine's certificates, and what the server makes of it.
 
 use serde_json::{Value, json};
 use signet::clock::{Clock, Time, rfc3339};
@@ -15,19 +15,19 @@ use crate::v1::pki::foreign::{self, Files};
 use crate::v1::pki::mount::{Leaf, parse, with};
 
 impl Governed {
-    /// From now on the engine answers with this template, and more members.
+    /// Makes the engine respond with this template and further members.
     fn template(&self, template: &Template, more: Value) {
         let template = template.clone();
         self.engine.says(move |q| Reply::json(with(&consent_to(q, &template), more.clone())));
     }
 
-    /// What `sign` makes of a template.
+    /// Returns the certificate that `sign` makes from a template.
     async fn made_of(&self, template: &Template, more: Value) -> Leaf {
         self.template(template, more);
         self.sign(json!({})).await
     }
 
-    /// That `sign` refuses a template.
+    /// Asserts that `sign` rejects a template.
     async fn refuses(&self, template: &Template, more: Value, rule: &str) {
         self.template(template, more);
         self.fails("sign", json!({ "csr": csr() }), 400, rule).await;
@@ -152,7 +152,7 @@ async fn a_template_keeps_the_rules_of_every_certificate() {
     ] {
         governed.refuses(&template, json!({}), rule).await;
     }
-    // What the test's own encoder would not write: two certificates, no certificate, garbage.
+    // Text that the encoder of the tests cannot produce: two certificates, no certificate, garbage.
     for (text, rule) in [
         ("twice", "one PEM block CERTIFICATE"),
         ("csr", "one PEM block CERTIFICATE"),
@@ -240,7 +240,7 @@ async fn authorities_are_made_by_sign_intermediate_within_the_path_length() {
         assert_eq!(data["ca_chain"], json!([text, root.trim()]));
         foreign::openssl_verifies(&files.write("r", root.as_bytes()), &files.write("ca", text.as_bytes())).unwrap();
     }
-    // What an authority's certificate needs, a template needs too.
+    // A template needs the extensions that every CA certificate needs.
     let key_usage = extension::key_usage(KeyUsage::CERT_SIGN);
     let constraints = extension::basic_constraints(true, None);
     for (extensions, rule) in [
@@ -288,16 +288,16 @@ async fn template_serial_number_is_kept_when_recorded_and_free() {
     let serial = |octets: &[u8]| Serial::from_octets(octets).unwrap();
     for (octets, stored, kept) in [
         (&[5; 20][..], true, true),
-        // Taken by the first.
+        // Used by the first one.
         (&[5; 20], true, false),
-        // Not recorded: a fixed number would be given again.
+        // Not recorded: a fixed number would be issued again.
         (&[5; 20], false, false),
         (&[6; 20], false, false),
         (&[6; 20], false, false),
-        // Zero, and one whose sign bit makes a 21st octet.
+        // Zero, and a number whose sign bit requires a 21st byte.
         (&[0], true, false),
         (&[0xff; 20], true, false),
-        // Short: the record shows whether it is free.
+        // Short: only a record shows that it is free.
         (&[1, 2], true, true),
         (&[1, 3], false, false),
     ] {

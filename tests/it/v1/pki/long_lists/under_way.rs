@@ -1,4 +1,4 @@
-//! Long lists on their way: how many there may be, who may still read them, and the forms that they are sent in.
+//! Long lists in progress: their maximum number, rights during the transfer, and encodings.
 
 use std::io::Read as _;
 
@@ -10,10 +10,10 @@ use time::macros::datetime;
 use super::*;
 use crate::process::{dev_with, signet};
 
-/// More than the system's buffers hold between the server and somebody who does not read.
+/// Rows that exceed the buffers of the system between the server and a client that does not read.
 const LONG: usize = 150_000;
 
-/// The long lists that one token may have, and all together.
+/// Maximum number of long lists per token, and in total.
 const OF_TOKEN: usize = 8;
 const MOST: usize = 64;
 
@@ -67,7 +67,7 @@ async fn a_token_may_have_some_long_lists_at_once_and_all_together_more() {
         let refused = token.list("pki/certs").await;
         assert_eq!((refused.status, refused.header("retry-after")), (429, "1"));
         assert!(refused.error().starts_with("list: 8 long lists of this token are under way"), "{}", refused.text);
-        // What fits in a page is no long list.
+        // A list that fits into a page is not a long list.
         assert_eq!(token.list("pki/certs?limit=900").await.status, 200);
     }
     let late = tokens.last().unwrap();
@@ -75,7 +75,7 @@ async fn a_token_may_have_some_long_lists_at_once_and_all_together_more() {
     assert_eq!((refused.status, refused.header("retry-after")), (503, "1"));
     assert!(refused.error().starts_with("list: 64 long lists are under way"), "{}", refused.text);
     assert_eq!(late.list("pki/certs?limit=900").await.status, 200);
-    // Those who leave make room.
+    // A disconnect frees a slot.
     readers.pop();
     let started = Instant::now();
     while late.list("pki/certs").await.status != 200 {
@@ -107,7 +107,7 @@ async fn who_loses_the_right_to_a_list_on_the_way_does_not_get_the_rest() {
             let (text, whole) = rest(reader).await;
             assert!(!whole && text.contains("\"7f:") && !text.contains("wrap_info"), "{lost}: {} octets", text.len());
         }
-        // A token whose last use this was has ended with it, and has its list all the same.
+        // A token that ended with its last use still gets its list.
         lists_only(app).await;
         let once = json!({ "policies": ["lists"], "num_uses": 1 });
         let once = client.post("auth/token/create", once).await.body["auth"]["client_token"].clone();
@@ -135,7 +135,7 @@ async fn the_list_of_a_role_that_another_node_ended_does_not_look_whole() {
             SELECT mount, SERIAL, role, 'zz' || TEXT, updated_at_micros, body FROM secret_id, n",
         );
         assert_eq!(outcome(client, LIST).await, Some(200));
-        // All but the look whether the role is still there.
+        // Delays only the check that the role still exists.
         let go = faults.hold("secret id role");
         let (asked, asking) = (faults.calls("secret id role"), client.clone());
         let listing = actix_rt::spawn(async move { outcome(&asking, LIST).await });
@@ -180,7 +180,7 @@ async fn accessors_of_many_tokens_are_read_in_whole_pages_past_those_that_have_e
     let all = client.list(PATH).await;
     assert_eq!((all.status, all.header("transfer-encoding")), (200, "chunked"));
     let mut all = keys(&all.body);
-    // Beside the one of the test itself.
+    // One more is the token of the test itself.
     assert!((1_201..1_210).contains(&all.len()), "{}", all.len());
     all.sort();
     live.sort();
@@ -189,13 +189,12 @@ async fn accessors_of_many_tokens_are_read_in_whole_pages_past_those_that_have_e
     let mut above = keys(&client.list(&format!("{PATH}?after={middle}")).await.body);
     above.sort();
     assert_eq!((above.len(), &above[..]), (count, &all[601..]));
-    // An eighth of the rows is shown: in whole pages of 500 they are found in a few reads.
+    // One in eight rows is listed; whole pages of 500 rows find them in a few reads.
     for (limit, most) in [(1, 3), (40, 4), (600, 14)] {
         let before = faults.calls("tokens");
         assert_eq!(keys(&client.list(&format!("{PATH}?limit={limit}")).await.body).len(), limit);
         assert!(faults.calls("tokens") - before <= most, "{limit}: {} reads", faults.calls("tokens") - before);
     }
-    // One page behind the other they are all of them.
     let (mut listed, mut after) = (Vec::new(), String::new());
     loop {
         let page = client.list(&format!("{PATH}?limit=500&after={after}")).await;
@@ -227,7 +226,7 @@ async fn a_long_list_is_compressed_for_who_takes_that() {
         assert!(packed.len() * 3 < plain.text.len(), "{path}: {}", packed.len());
         GzDecoder::new(&packed[..]).read_to_string(&mut text).unwrap();
         assert_eq!(serde_json::from_str::<Value>(&text).unwrap()["data"], plain.body["data"]);
-        // One that breaks off does not end.
+        // A compressed list that breaks off is not terminated.
         faults.arm(4, Fault::Outage);
         let broken = asked().send().await;
         let whole = if let Ok(broken) = broken { broken.bytes().await.is_ok() } else { false };

@@ -1,5 +1,5 @@
-//! A managed key that supports a part of the algorithms: what a request leaves open is what the key supports, and what
-//! it demands against the key is refused.
+//! A managed key that supports only some of the algorithms: they are the defaults of requests, and requests for other
+//! algorithms are rejected.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ async fn start() -> (Arc<Device>, Pki) {
     (device, Pki { app })
 }
 
-/// That an issuer with a leaf signs what an authority signs, all of it with PSS.
+/// Asserts that an issuer signs everything with PSS: a leaf, CRLs, OCSP responses.
 async fn signs_with_pss(pki: &Pki, issuer: &str) {
     let shown = pki.get(&format!("issuer/{issuer}")).await;
     assert_eq!(shown["revocation_signature_algorithm"], "SHA256WithRSAPSS");
@@ -78,7 +78,7 @@ async fn an_intermediate_that_is_set_signed_signs_its_lists_with_what_its_key_si
     let leaf = pki.ask(&format!("issuer/{id}/issue/r"), json!({ "common_name": "b.test", "ttl": "1h" })).await;
     openssl_verifies_chain(&ca.pem, &[&below], &leaf.pem).unwrap();
 
-    // Its setting is held against the key when it is written.
+    // The setting is validated against the key when it is written.
     let path = format!("issuer/{id}");
     for (algorithm, rule) in [
         ("SHA256WithRSA", "revocation_signature_algorithm: the key does not sign with SHA256WithRSA"),
@@ -91,7 +91,7 @@ async fn an_intermediate_that_is_set_signed_signs_its_lists_with_what_its_key_si
         assert_eq!(pki.get(&path).await["revocation_signature_algorithm"], shown);
         assert!(pki.crl(&id).await.is_signed_by(&below));
     }
-    // The key comes later than the certificate.
+    // The certificate is imported before the key.
     assert_eq!(pki.app.client.delete(&format!("pki/{path}")).await.status, 200);
     assert_eq!(pki.app.client.delete("pki/key/token").await.status, 200);
     let set = pki.post("intermediate/set-signed", json!({ "certificate": below })).await;

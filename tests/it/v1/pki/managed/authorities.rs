@@ -1,5 +1,5 @@
-//! Authorities with managed keys in earnest, registered over the API: an RSA and a P-256 key, each as the root's and
-//! as the intermediate's, in a token of SoftHSM and at ministack. What they sign is judged by openssl.
+//! CAs with real managed keys, registered by the API: an RSA and a P-256 key, each for the root and for the
+//! intermediate, in a SoftHSM token and at ministack. openssl verifies what they sign.
 
 use serde_json::{Value, json};
 use signet::x509::ocsp::IdHash;
@@ -11,14 +11,14 @@ use crate::v1::pki::foreign::{csr, openssl_verifies_chain};
 use crate::v1::pki::mount::{FAR, Leaf, Pki, parse, with};
 use crate::v1::pki::ocsp::{cert_id, request};
 
-/// Registers a key of this type, which is made when it is taken, and which every mount may use.
+/// Registers a key of this type, which is generated at its first use and available to every mount.
 async fn register(app: &App, path: &str, body: Value) {
     let shared = json!({ "allow_generate_key": "true", "any_mount": "true" });
     let answer = app.client.post(&format!("sys/managed-keys/{path}"), with(&shared, body)).await;
     assert_eq!(answer.status, 200, "{path}: {}", answer.text);
 }
 
-/// A server with the keys `rsa` and `ec` in a token of the module.
+/// Starts a server with the keys `rsa` and `ec` in a token of the module.
 async fn in_a_token(hsm: &Hsm) -> Pki {
     hsm.token("one");
     let app = App::builder().libraries(hsm.libraries()).start().await;
@@ -28,7 +28,7 @@ async fn in_a_token(hsm: &Hsm) -> Pki {
     Pki { app }
 }
 
-/// A server with the keys `rsa` and `ec` at the key service.
+/// Starts a server with the keys `rsa` and `ec` at the key service.
 #[cfg(feature = "keys-aws")]
 async fn at_a_service(stack: &crate::signers::cloud::ministack::Ministack) -> Pki {
     let app = App::start().await;
@@ -42,7 +42,7 @@ async fn at_a_service(stack: &crate::signers::cloud::ministack::Ministack) -> Pk
     Pki { app }
 }
 
-/// What a relying party asks about a leaf, before and after it is revoked.
+/// Revokes a leaf, and checks its OCSP status and the CRLs before and after it.
 async fn is_revoked_for_everybody(pki: &Pki, issuer: &str, certificate: &str, leaf: &Leaf) {
     let about = request(&[cert_id(IdHash::Sha1, &parse(certificate), &leaf.certificate.serial())], None);
     assert_eq!(pki.ocsp(&about).await.statuses(), ["good"]);
@@ -56,7 +56,7 @@ async fn is_revoked_for_everybody(pki: &Pki, issuer: &str, certificate: &str, le
     assert_eq!((complete.serials(), complete.is_signed_by(certificate)), (vec![leaf.serial()], true));
 }
 
-/// A certificate whose signed part is longer than what a key service takes as a message.
+/// Issues a certificate whose signed part exceeds the message limit of a key service.
 async fn long_one(pki: &Pki) -> Leaf {
     let names: Vec<String> = (0..200).map(|n| format!("a-name-of-some-length-{n:03}.example.test")).collect();
     let body = json!({ "common_name": "long.test", "alt_names": names.join(","), "ttl": "1h" });
@@ -65,7 +65,7 @@ async fn long_one(pki: &Pki) -> Leaf {
     long
 }
 
-/// A root of one of the keys, an intermediate of the other, and all that they sign.
+/// Tests a root with one of the keys, an intermediate with the other, and all that they sign.
 async fn a_chain(pki: Pki, root_key: &str, below_key: &str) {
     let root = json!({ "common_name": "Root", "issuer_name": "root", "managed_key_name": root_key, "not_after": FAR });
     let root = text(&pki.post("root/generate/kms", root).await.body["data"], "certificate").to_owned();

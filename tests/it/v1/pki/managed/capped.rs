@@ -1,5 +1,5 @@
-//! Managed keys behind their actors: whatever is signed is signed in a place of the key, and there are no more of
-//! those than it may have.
+//! Concurrency limit of managed keys: every signature occupies a slot of its key, and each key has a maximum number of
+//! slots.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,10 +27,9 @@ use crate::v1::pki::foreign::csr;
 use crate::v1::pki::mount::{FAR, Pki, parse};
 use crate::v1::pki::ocsp::{cert_id, request};
 
-/// How long a signature takes.
 const CALL: Duration = Duration::from_millis(5);
 
-/// Managed keys, each of which every mount may use: its name is its UUID.
+/// Managed keys that every mount may use; the UUID of a key is its name.
 pub struct Actors(BTreeMap<String, SignerActor>);
 
 impl Actors {
@@ -59,19 +58,19 @@ impl Signers for Actors {
     }
 }
 
-/// Signs after a while, and counts.
+/// Signs after a delay, and counts.
 struct Counting {
     key: PrivateKey,
     time: Duration,
     signed: AtomicUsize,
     running: AtomicUsize,
     peak: AtomicUsize,
-    /// Nobody leaves before so many were inside at once.
+    /// No signature completes before this many are running.
     together: AtomicUsize,
 }
 
 impl Counting {
-    /// For ten seconds at most: a test that waits for more than there are places is to fail, and not to hang.
+    /// Waits for ten seconds at most, so that a test that expects too many slots fails instead of hanging.
     fn gather(&self) {
         let since = Instant::now();
         let few = || self.peak.load(Ordering::SeqCst) < self.together.load(Ordering::SeqCst);
@@ -110,7 +109,7 @@ impl Lane for Place {
     }
 }
 
-/// A server whose mount has a root of a key with so many places, each of which takes so long to sign.
+/// Starts a server whose mount has a root with a key of `max_parallel` slots; a signature takes `time`.
 async fn with_root(max_parallel: usize, time: Duration) -> (Arc<Counting>, SignerActor, Pki) {
     with_limits(max_parallel, time, Limits::default()).await
 }
@@ -139,7 +138,7 @@ async fn stuck_key_answers_503_with_retry_after_at_once() {
         assert_eq!(answer.status, 503);
         assert!(answer.error().contains("did not answer within 1 s"), "{}", answer.text);
     }
-    // Both sessions are stuck, so nothing waits.
+    // Both sessions hang, so no request waits.
     let rotated = client.get("pki/crl/rotate").await;
     for answer in join_all((0..50).map(|_| issue())).await.into_iter().chain([rotated]) {
         assert_eq!((answer.status, answer.header("retry-after")), (503, "1"), "{}", answer.text);
@@ -152,7 +151,7 @@ async fn stuck_key_answers_503_with_retry_after_at_once() {
     actor.stop(Duration::from_secs(5)).await;
 }
 
-/// A certificate request that its key did not sign.
+/// Returns a CSR with an invalid signature.
 fn with_wrong_signature() -> String {
     let (label, mut der) = pem::first(&csr("ec-256", "/CN=a.test", "")).unwrap().unwrap();
     *der.last_mut().unwrap() ^= 1;
@@ -184,7 +183,7 @@ async fn vector_k39_lists_and_answers_are_signed_in_the_places_of_the_key_like_c
         for _ in 0..8 {
             leaves.push(pki.ask("issue/r", json!({ "common_name": "a.test" })).await.certificate.serial());
         }
-        // Each signature of its own: nobody else has asked about these.
+        // No response for these certificates is cached, so each needs a signature.
         let signed = backend.signed.load(Ordering::SeqCst);
         let about: Vec<_> =
             leaves.iter().map(|serial| request(&[cert_id(IdHash::Sha1, &issuer, serial)], None)).collect();
@@ -197,7 +196,7 @@ async fn vector_k39_lists_and_answers_are_signed_in_the_places_of_the_key_like_c
         let (asked, issued, listed, rotated) = tokio::join!(asking, issuing, listing, rotating);
         asked.iter().for_each(|reply| assert_eq!(reply.statuses(), ["good"]));
         issued.into_iter().chain(listed).chain([rotated]).for_each(|answer| drop(accepted(answer)));
-        // A complete list and its delta.
+        // A complete CRL and its delta.
         assert_eq!(backend.signed.load(Ordering::SeqCst) - signed, 8 + 8 + 8 + 2);
         assert_eq!(backend.peak.load(Ordering::SeqCst), max_parallel);
         pki.stop().await;
@@ -242,10 +241,10 @@ async fn a_flood_that_fills_the_line_is_answered_busy_at_once_and_stores_nothing
             let paths = ["pki/sign/r", "pki/sign-verbatim", "pki/sign-verbatim/r", "pki/root/sign-intermediate"];
             join_all(paths.map(|path| client.post(path, body.clone()))).await
         };
-        // Nobody leaves the device before all that do not fit were refused.
+        // The device completes no signature until all surplus requests are rejected.
         backend.together.store(usize::MAX, Ordering::SeqCst);
         let refused = AtomicUsize::new(0);
-        // The places fill one after the other: who comes while their threads begin may find the line full.
+        // Slots are filled one by one: a request that arrives while a thread starts may find the queue full.
         let (backend, refused) = (&backend, &refused);
         let flood = join_all((0..ASKED).map(|n| async move {
             until(|| backend.running.load(Ordering::SeqCst) >= n.min(max_parallel)).await;
@@ -256,7 +255,7 @@ async fn a_flood_that_fills_the_line_is_answered_busy_at_once_and_stores_nothing
         let meanwhile = async {
             until(|| refused.load(Ordering::SeqCst) == ASKED - LINE - max_parallel).await;
             issued(client, "well").await;
-            // Nothing is done for whom there is no room: no request is looked at.
+            // Without capacity, requests are rejected before they are validated.
             for answer in unsound().await {
                 assert_eq!(answer.status, 503, "{}", answer.text);
                 assert!(answer.error().contains("too many signatures wait for it"), "{}", answer.text);

@@ -1,4 +1,4 @@
-//! A device that keeps keys and signs as a test says: well, slowly, wrongly, never.
+//! A test device with keys, which signs in a configurable mode: well, slowly, wrongly, never.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -24,21 +24,21 @@ use tokio::sync::{oneshot, watch};
 
 use crate::v1::pki::foreign::{new_key, openssl};
 
-/// What is said of a key that is not there, and of one that a mount may not use.
+/// Error for a key that is missing, and for one that the mount may not use.
 pub const REFUSAL: &str = "managed key is not allowed for this mount";
 
-/// How a device answers.
+/// Response mode of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// On a thread of its own, after a while.
+    /// Signs on a separate thread, after a delay.
     Slow,
-    /// It refuses.
+    /// Returns an error.
     Refuses(Kind),
-    /// It drops the job.
+    /// Drops the job.
     Dies,
-    /// Not before the test sets another mode; then well.
+    /// Waits until the test sets another mode, and then signs.
     Hangs,
-    /// Something else than it was asked for.
+    /// Signs another input.
     Lies,
 }
 
@@ -46,7 +46,7 @@ enum Pair {
     P256(EcdsaKeyPair),
     Ed25519(Ed25519KeyPair),
     Rsa(RsaKeyPair),
-    /// Of a kind that nobody signs with.
+    /// Without a private key.
     Unused,
 }
 
@@ -81,7 +81,6 @@ impl Pair {
     }
 }
 
-/// A key of the device.
 #[derive(Clone)]
 struct Kept {
     name: String,
@@ -92,16 +91,16 @@ struct Kept {
     only: &'static [&'static str],
 }
 
-/// A device with keys, and what it does with them.
+/// A device with keys.
 pub struct Device {
     keys: Mutex<Vec<Kept>>,
     mode: watch::Sender<Mode>,
     denied: Mutex<bool>,
-    /// Keys that were asked for.
+    /// Number of requested keys.
     pub taken: Arc<AtomicUsize>,
-    /// Signatures that were begun.
+    /// Number of started signatures.
     pub begun: Arc<AtomicUsize>,
-    /// Jobs of both kinds that were taken back before they were done.
+    /// Number of jobs of both kinds that were withdrawn before they were done.
     pub taken_back: Arc<AtomicUsize>,
 }
 
@@ -121,14 +120,14 @@ impl Device {
         self.mode.send_replace(mode);
     }
 
-    /// Whether its keys are refused to every mount.
+    /// Denies its keys to every mount, or allows them.
     pub fn deny(&self, denied: bool) {
         *self.denied.lock().unwrap() = denied;
     }
 
-    /// Makes a key, whose UUID is `uuid of <name>`: `ec` (P-256), `ed25519`, `rsa` (2048 bits), one that
-    /// supports a part of the algorithms of RSA (`rsa-pss`, `rsa-512`, `rsa-pss-512`), or one of openssl's that nobody
-    /// signs with.
+    /// Creates a key with the UUID `uuid of <name>`: `ec` (P-256), `ed25519`, `rsa` (2048 bits), an RSA key that
+    /// supports some of the algorithms (`rsa-pss`, `rsa-512`, `rsa-pss-512`), or a key type of openssl that cannot sign
+    /// here.
     pub fn make(&self, name: &str, key_type: &str) -> PublicKey {
         match key_type {
             "ec" => {
@@ -156,7 +155,7 @@ impl Device {
         }
     }
 
-    /// Has a P-256 key that others have, too; its PEM.
+    /// Adds a P-256 key that also exists elsewhere; returns its PEM.
     pub fn share(&self, name: &str) -> String {
         let pem = new_key("ec-256");
         let pkcs8 = openssl(&["pkcs8", "-topk8", "-nocrypt", "-outform", "DER"], pem.as_bytes());
@@ -166,7 +165,7 @@ impl Device {
         pem
     }
 
-    /// Shows the public half of a private key, PEM, that it does not sign with.
+    /// Adds the public key of a private key (PEM), without the ability to sign.
     pub fn show(&self, name: &str, pem: &str) -> PublicKey {
         let public = openssl(&["pkey", "-pubout", "-outform", "DER"], pem.as_bytes());
         self.keep(name, Pair::Unused, &public, &[])
@@ -185,14 +184,14 @@ impl Device {
         public
     }
 
-    /// Shows a key under another name, which supports these algorithms.
+    /// Adds a key under another name, which supports these algorithms.
     pub fn alias(&self, name: &str, alias: &str, only: &'static [&'static str]) {
         let kept = self.find(|kept| kept.name == name).unwrap();
         let (name, uuid) = (alias.to_owned(), format!("uuid of {alias}"));
         self.keys.lock().unwrap().push(Kept { name, uuid, only, ..kept });
     }
 
-    /// Deletes a key and makes it again, as the same key under the same name, which has another UUID then.
+    /// Deletes a key and creates it again: same key and name, but another UUID.
     pub fn recreate(&self, name: &str) {
         let mut keys = self.keys.lock().unwrap();
         let kept = keys.iter_mut().find(|kept| kept.name == name).unwrap();
@@ -284,7 +283,7 @@ impl RemoteSigner for Signer {
     }
 }
 
-/// What the device answers in the mode of now, by `make`, which is told whether it lies.
+/// Returns the response in the current mode. The argument of `make` is `true` for a wrong result.
 async fn answered<T: Send + 'static>(
     mut mode: watch::Receiver<Mode>,
     taken_back: Arc<AtomicUsize>,
@@ -310,7 +309,7 @@ async fn answered<T: Send + 'static>(
     answer
 }
 
-/// Another input of the same kind.
+/// Returns another input of the same kind.
 fn other(input: &Input) -> Input {
     match input {
         Input::Digest(digest) => Input::Digest(digest.iter().map(|octet| !octet).collect()),

@@ -1,5 +1,4 @@
-//! What else a mount does by itself or by others' leave, with a managed key: an external policy engine decides, tidy
-//! removes, a list of grants changes.
+//! Further operations with a managed key: decisions of an external policy engine, tidying, changed grants.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -41,7 +40,6 @@ async fn what_a_policy_engine_allows_is_signed_by_the_managed_key_or_not_at_all(
     pki.stop().await;
 }
 
-/// Tidies, and waits until that has ended; the status.
 async fn tidied(pki: &Pki) -> Value {
     let body = json!({ "tidy_cert_store": true, "tidy_revoked_certs": true, "safety_buffer": "1h",
         "revoked_safety_buffer": "1h" });
@@ -79,7 +77,7 @@ async fn tidy_removes_what_has_expired_and_the_next_list_is_signed_by_the_manage
     assert!(list.serials().is_empty() && list.is_signed_by(&issuer));
     assert!(device.begun.load(Ordering::SeqCst) > signed);
 
-    // A device that is gone holds up no tidying: what is missing is the list, which is told, and made up for later.
+    // An unavailable device does not block tidying: only the CRL is missing, which is reported and built later.
     let leaf = pki.ask("issue/r", json!({ "common_name": "b.test", "ttl": "1h" })).await;
     pki.post("revoke", json!({ "serial_number": leaf.serial() })).await;
     pki.app.clock.advance(Duration::from_secs(3 * 3600));
@@ -95,14 +93,14 @@ async fn tidy_removes_what_has_expired_and_the_next_list_is_signed_by_the_manage
     pki.stop().await;
 }
 
-/// RSA keys that were made in this process so far.
+/// Returns the number of RSA keys generated in this process.
 async fn keys_made(pki: &Pki) -> f64 {
     let page = pki.app.client.page("/metrics").await.text;
     let lines = page.lines().filter(|line| line.starts_with("signet_key_generation_work_seconds_count"));
     lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
 }
 
-/// In a process of its own: the keys that are made are counted.
+/// Runs in its own process, because it counts generated keys.
 #[test]
 fn a_role_against_its_issuers_key_is_refused_before_a_key_is_made_for_the_leaf() {
     let name = "a_role_against_its_issuers_key_is_refused_before_a_key_is_made_for_the_leaf";

@@ -1,5 +1,5 @@
-//! A device that is gone, for everything that a mount asks of it: the mount's own requests end in their time, and
-//! everybody else's go on.
+//! A hanging device during everything that a mount requests from it: the mount's own requests time out, and all other
+//! requests continue.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -17,7 +17,6 @@ use crate::support::{Answer, Client};
 use crate::v1::pki::mount::{FAR, Pki, parse};
 use crate::v1::pki::ocsp::{cert_id, request};
 
-/// Another mount, with keys of its own.
 async fn well(client: &Client) {
     accepted(client.post("sys/mounts/well", json!({ "type": "pki" })).await);
     let root = json!({ "common_name": "Well", "key_type": "ec", "not_after": FAR });
@@ -25,7 +24,7 @@ async fn well(client: &Client) {
     accepted(client.post("well/roles/r", json!({ "allow_any_name": true, "key_type": "ec" })).await);
 }
 
-/// Everything else goes on: how long it takes.
+/// Runs requests that do not need the device, and returns their duration.
 async fn meanwhile(pki: &Pki) -> Duration {
     let (client, started) = (&pki.app.client, Instant::now());
     for _ in 0..4 {
@@ -39,14 +38,14 @@ async fn meanwhile(pki: &Pki) -> Duration {
     started.elapsed()
 }
 
-/// What a request came to that waited for the device.
+/// Returns the status of a request that waited for the device and timed out.
 async fn ended(answer: impl Future<Output = Answer>) -> u16 {
     let answer = answer.await;
     assert_eq!(answer.error(), "the request took too long", "{}", answer.text);
     answer.status
 }
 
-/// Asks for all of it while the device hangs, which has so many `jobs` then.
+/// Sends all requests while the device hangs; it then has `jobs` jobs.
 async fn all_end_in_time(device: &Arc<Device>, pki: &Pki, jobs: usize, asked: Vec<BoxFuture<'_, u16>>) {
     let begun = || device.begun.load(Ordering::SeqCst) + device.taken.load(Ordering::SeqCst);
     let (before, started) = (begun(), Instant::now());
@@ -72,10 +71,10 @@ async fn a_key_that_never_comes_is_waited_for_by_nobody_else() {
         let body = body.clone();
         async move { ended(client.post(&format!("pki/{path}"), body)).await }.boxed()
     };
-    // More than there are workers, of each.
+    // More of each than there are workers.
     let asked: Vec<_> = PATHS.iter().flat_map(|path| std::iter::repeat_n(*path, 3)).map(ask).collect();
     all_end_in_time(&device, &pki, asked.len(), asked).await;
-    // They left, and took back what they had asked for: it stores nothing afterwards.
+    // They withdrew their requests for a key, so nothing is stored afterwards.
     until(|| device.taken_back.load(Ordering::SeqCst) == 3 * PATHS.len()).await;
     let stored = pki.stored().await;
     device.set(Mode::Slow);
@@ -109,7 +108,7 @@ async fn signatures_that_never_come_are_waited_for_by_nobody_else() {
         get("crl/rotate"),
         get("crl/rotate-delta"),
     ];
-    // One build of lists is under way, the other waits for it.
+    // One CRL build is running, and the other request waits for it.
     let jobs = asked.len() - 1;
     all_end_in_time(&device, &pki, jobs, asked).await;
     device.set(Mode::Slow);

@@ -15,7 +15,7 @@ use crate::v1::pki::foreign::{CA, Ca, openssl_verifies_chain};
 use crate::v1::pki::mount::{FAR, Pki, parse, with};
 use crate::v1::rights::{granted, only};
 
-/// Every one of them.
+/// All of these paths.
 pub const PATHS: [&str; 6] = [
     "root/generate/kms",
     "root/rotate/kms",
@@ -25,14 +25,13 @@ pub const PATHS: [&str; 6] = [
     "keys/generate/kms",
 ];
 
-/// A server with a device, without a key.
 async fn start() -> (Arc<Device>, Pki) {
     let device = Device::new();
     let app = App::builder().signers(device.clone()).start().await;
     (device, Pki { app })
 }
 
-/// What each of the paths takes, but for the key: `keys/generate` ignores it.
+/// Returns a body that each of the paths accepts, without the key; `keys/generate` ignores it.
 fn request(more: Value) -> Value {
     with(&json!({ "common_name": "Managed", "not_after": FAR }), more)
 }
@@ -45,7 +44,7 @@ async fn each_path_takes_a_key_for_whoever_may_ask_there_and_nowhere_else() {
         let public = device.make(&name, key_type);
         let client = only(&pki.app, &name, &granted(&format!("pki/{path}"), &["update"])).await;
         let by = match at % 2 {
-            // Names are in lower case, however they are asked for.
+            // Names are case-insensitive.
             0 => json!({ "managed_key_name": name.to_uppercase(), "managed_key_id": "" }),
             _ => json!({ "managed_key_id": format!("uuid of {name}") }),
         };
@@ -112,7 +111,7 @@ async fn vector_k38_which_key_is_meant_must_be_said_and_nothing_of_its_kind() {
             pki.refused(path, request(more), rule).await;
         }
     }
-    // What else is wrong with a request is said before the device is asked for anything.
+    // Other errors are reported before the device is contacted.
     for path in ["root/generate/kms", "root/rotate/kms", "issuers/generate/root/kms"] {
         let body = with(&request(token.clone()), json!({ "ttl": "1h", "not_after": "2099-12-31T23:59:59Z" }));
         pki.refused(path, body, "ttl").await;
@@ -165,7 +164,7 @@ async fn vector_k14_a_mount_without_the_grant_uses_no_key_and_cannot_tell_whethe
         pki.refused(path, json!({ "common_name": "a.test" }), REFUSAL).await;
     }
     assert_eq!(pki.app.client.get("pki/crl/rotate").await.status, 400);
-    // What was signed is there, and everything of the issuer can be read and written that needs no signature.
+    // What is signed stays available, and the issuer can be read and written without a signature.
     assert_eq!(pki.crl("root").await.der, list.der);
     pki.post("issuer/root", json!({ "issuer_name": "renamed" })).await;
     assert_eq!(pki.get("issuer/renamed").await["revocation_signature_algorithm"], "");
@@ -196,7 +195,7 @@ async fn a_mount_has_one_key_of_a_managed_key_however_often_it_is_taken() {
     }
     assert_eq!(json!(pki.list("keys").await), json!([id]));
     assert_eq!(pki.list("issuers").await.len(), 9);
-    // The name of another key is not free, and nobody is asked for a key then.
+    // A name in use is rejected before the device is contacted.
     let taken = device.taken.load(Ordering::SeqCst);
     for path in PATHS {
         let body = request(json!({ "managed_key_name": "other", "key_name": "mine" }));
@@ -254,7 +253,7 @@ async fn issuers_that_were_imported_get_their_key_when_it_is_taken() {
 async fn a_private_key_and_a_managed_one_with_the_same_public_half_are_one_key() {
     let (device, pki) = start().await;
     let begun = || device.begun.load(Ordering::SeqCst);
-    // The managed one first: what is imported is not stored, and the device goes on to sign.
+    // The managed key first: an imported private key is not stored, and the device keeps signing.
     let ca = Ca::root_with(device.share("shared"), "/CN=Shared", CA, &[]);
     let id =
         pki.post("keys/generate/kms", json!({ "managed_key_name": "shared" })).await.body["data"]["key_id"].clone();
@@ -268,7 +267,7 @@ async fn a_private_key_and_a_managed_one_with_the_same_public_half_are_one_key()
     let leaf = pki.ask("issue/r", json!({ "common_name": "a.test", "ttl": "1h" })).await;
     openssl_verifies_chain(&ca.pem, &[], &leaf.pem).unwrap();
     assert_eq!(begun(), before + 1);
-    // The private one first: it stays, and the device is not asked.
+    // The private key first: it stays, and the device is not contacted.
     let local = Ca::root_with(device.share("local"), "/CN=Local", CA, &[]);
     let imported =
         pki.post("issuers/import/bundle", json!({ "pem_bundle": local.bundle() })).await.body["data"].clone();
@@ -327,7 +326,7 @@ async fn vector_16_7_h40_a_device_that_fails_is_told_as_such_and_nothing_is_stor
             assert_eq!(pki.stored().await, before, "{mode:?} {path}");
         }
     }
-    // It shows another key than it signs with.
+    // The public key that it returns is not the one that it signs with.
     device.set(Mode::Lies);
     for path in PATHS.into_iter().filter(|path| !path.starts_with("keys")) {
         let body = request(json!({ "managed_key_name": "token" }));

@@ -1,4 +1,4 @@
-//! openssl as client and judge, and how it writes times.
+//! openssl as OCSP client and verifier, and conversion of its times.
 
 use std::process::Command;
 
@@ -7,32 +7,31 @@ use signet::clock::Time;
 
 use crate::v1::pki::foreign::Files;
 
-/// What openssl says, on both its outputs.
 fn run(arguments: &[String]) -> String {
     let output = Command::new("openssl").args(arguments).output().unwrap();
     [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat()
 }
 
-/// As [`run`], while the server goes on.
+/// Same as [`run`], without blocking the server.
 pub async fn openssl(arguments: &[&str]) -> String {
     let arguments: Vec<String> = arguments.iter().map(|s| (*s).to_owned()).collect();
     tokio::task::spawn_blocking(move || run(&arguments)).await.unwrap()
 }
 
-/// The text of an answer.
+/// Returns openssl's output for a response.
 pub fn read(der: &[u8]) -> String {
     let folder = Files::new();
     let path = folder.write("answer.der", der);
     run(&["ocsp", "-noverify", "-resp_text", "-respin", path.to_str().unwrap()].map(str::to_owned))
 }
 
-/// That openssl accepts the answer's signature and finds this status of the certificate in it.
+/// Asserts that openssl accepts the signature of a response and finds this status of the certificate in it.
 pub fn openssl_judges(issuer: &str, certificate: &str, der: &[u8], status: &str) {
     let folder = Files::new();
     let path = |name: &str, content: &[u8]| folder.write(name, content).to_str().unwrap().to_owned();
     let (ca, leaf) = (path("ca.pem", issuer.as_bytes()), path("leaf.pem", certificate.as_bytes()));
     let answer = path("answer.der", der);
-    // It compares CertIDs, so it is told the hash that was used.
+    // openssl compares CertIDs, so it needs the hash algorithm that was used.
     let text = read(der);
     let hash = text.lines().find_map(|line| line.trim().strip_prefix("Hash Algorithm: ")).unwrap();
     let arguments = ["ocsp", "-no_nonce", "-respin", &answer, "-CAfile", &ca, "-VAfile", &ca, "-issuer", &ca];
@@ -44,13 +43,13 @@ pub fn openssl_judges(issuer: &str, certificate: &str, der: &[u8], status: &str)
     assert!(said.contains("Response verify OK") && said.contains(&format!("leaf.pem: {status}")), "{said}");
 }
 
-/// Epoch seconds of a time as openssl writes it: `Nov 21 18:00:00 2026 GMT`.
+/// Returns epoch seconds of a time in openssl's format: `Nov 21 18:00:00 2026 GMT`.
 pub fn seconds(text: &str) -> i64 {
     let output = Command::new("date").args(["-u", "+%s", "-d", text]).output().unwrap();
     String::from_utf8(output.stdout).unwrap().trim().parse().unwrap()
 }
 
-/// A time as HTTP headers have it.
+/// Formats a time for HTTP headers.
 pub fn date(epoch: i64) -> String {
     let form = time::macros::format_description!(
         "[weekday repr:short], [day] [month repr:short] [year] [hour]:[minute]:[second] GMT"

@@ -1,4 +1,4 @@
-//! 9.1: bodies, paths and whatever else a stranger sends.
+//! OCSP over HTTP: invalid bodies and paths, media types and methods.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -69,7 +69,7 @@ async fn the_media_type_of_a_body() {
     pki.stop().await;
 }
 
-/// A request whose base64 has everything in it that a path does not like.
+/// Returns a request whose base64 has all the characters that are special in a path.
 async fn awkward(pki: &Pki) -> (Vec<u8>, String) {
     let (root, leaf) = (parse(&pki.default_pem().await), pki.leaf().await);
     let id = cert_id(IdHash::Sha1, &root, &leaf.certificate.serial());
@@ -98,13 +98,13 @@ async fn base64_survives_the_path_however_it_is_written() {
     ];
     for path in spellings {
         for mount in ["pki", "deep/er"] {
-            // The clients of this test would tidy the path up.
+            // The HTTP client of the tests would normalize the path.
             let answer = pki.app.raw_get(&format!("/v1/{mount}/ocsp/{path}")).await;
             let expected = if mount == "pki" { "HTTP/1.1 200" } else { "HTTP/1.1 400" };
             assert!(answer.starts_with(expected), "{mount} {path}: {answer}");
         }
     }
-    // Elsewhere such paths are still refused, and no other part of the path is freer than before.
+    // Such paths are still rejected elsewhere, and in all other parts of the path.
     for path in ["pki//ocsp/AAAA", "pki/../pki/ocsp/AAAA", "pki/cert//AAAA", "pki/ocspx//A", "pki%2Focsp/AAAA"] {
         let answer = pki.app.raw_get(&format!("/v1/{path}")).await;
         assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("application/json"), "{path}: {answer}");

@@ -1,11 +1,11 @@
-//! What hostile input is made of: DER that was good once, and texts that are nearly names.
+//! Generators of hostile input: DER that was valid before a change, and texts that resemble names.
 
 use signet::x509::reader::{Reader, Tlv};
 use signet::x509::writer::{Writer, build};
 
 use crate::model::random::Random;
 
-/// A value whose lengths are worked out when it is written, so that what is wrong with it lies deeper.
+/// A value whose lengths are computed when it is written, so that errors are deeper in its structure.
 #[derive(Clone)]
 enum Node {
     Leaf(u8, Vec<u8>),
@@ -84,8 +84,8 @@ const CONTENTS: [&[u8]; 34] = [
     b"20300101000000Z",
 ];
 
-/// The value with one to three changes: tags, contents, elements that are gone, twice, new or in another
-/// order, strings in pieces, and now and then an octet anywhere.
+/// Returns the value with one to three changes: tags, contents, removed, repeated, new or reordered elements, strings
+/// in pieces, and occasionally any byte.
 pub fn mutated(der: &[u8], random: &mut Random) -> Vec<u8> {
     let mut all = nodes(der).unwrap_or_else(|| vec![Node::Leaf(0x04, der.to_vec())]);
     for _ in 0..random.of(1..4) {
@@ -104,7 +104,7 @@ pub fn mutated(der: &[u8], random: &mut Random) -> Vec<u8> {
     written
 }
 
-/// Changes the node that `left` counts down to, in the order in which they are written.
+/// Changes the node that `left` counts down to, in the order of writing.
 fn change(all: &mut Vec<Node>, left: &mut u64, random: &mut Random) -> bool {
     for at in 0..all.len() {
         if *left == 0 {
@@ -154,7 +154,7 @@ fn change_one(all: &mut Vec<Node>, at: usize, random: &mut Random) {
     }
 }
 
-/// A value around others.
+/// Encodes a value that contains others.
 pub fn tlv(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
     build(tag, 0, |w| parts.iter().for_each(|part| w.raw(part)))
 }
@@ -194,7 +194,7 @@ const TEXTS: [&str; 32] = [
     "a&b*c",
 ];
 
-/// A text that somebody may write where a name is asked for.
+/// Returns a text that a client may send as a name.
 pub fn text(random: &mut Random) -> String {
     let mut text = (*random.pick(&TEXTS)).to_owned();
     if random.once_in(3) {

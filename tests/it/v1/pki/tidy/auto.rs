@@ -1,4 +1,4 @@
-//! Runs that the server starts by itself.
+//! Tidy runs that the server starts by itself.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,13 +12,13 @@ use signet::pki::tidy::write_config;
 use super::{builder, leaf, run, start, status, until};
 use crate::v1::pki::mount::{Pki, with};
 
-/// Begins after a second of the server's clock, every 100.
+/// Settings for a run every 100 seconds, the first after one second of the server's clock.
 fn often() -> Value {
     json!({ "enabled": true, "tidy_cert_store": true, "safety_buffer": "1s", "interval_duration": 100,
         "min_startup_backoff_duration": 1, "max_startup_backoff_duration": 1 })
 }
 
-/// Two looks at what is due: nothing began.
+/// Asserts that two checks for due runs start none.
 async fn stays(pki: &Pki, expected: &Value) {
     let shared = pki.app.shared();
     for _ in 0..2 {
@@ -31,7 +31,7 @@ async fn advance(pki: &Pki, seconds: u64) {
     pki.app.clock.advance(Duration::from_secs(seconds));
 }
 
-/// Waits for a run that began at this second or later; the status at its end.
+/// Waits for a run that removed `count` certificates, and returns its status.
 async fn began(pki: &Pki, count: u64) -> Value {
     let started = Instant::now();
     loop {
@@ -49,7 +49,7 @@ async fn vector_16_7_h44_the_interval_is_reckoned_from_the_end_of_any_run() {
     let pki = start().await;
     leaf(&pki, 10).await;
     advance(&pki, 60).await;
-    // A manual run comes first; it finds one.
+    // A manual run comes first; it removes one certificate.
     let done = run(&pki, json!({ "tidy_cert_store": true, "safety_buffer": 1 })).await;
     assert_eq!(done["cert_store_deleted_count"], 1);
     pki.post("config/auto-tidy", often()).await;
@@ -57,7 +57,6 @@ async fn vector_16_7_h44_the_interval_is_reckoned_from_the_end_of_any_run() {
     leaf(&pki, 10).await;
     advance(&pki, 99).await;
     stays(&pki, &done).await;
-    // Across restarts, too.
     let pki = Pki { app: pki.app.restart().await };
     stays(&pki, &done).await;
     advance(&pki, 1).await;
@@ -71,7 +70,6 @@ async fn vector_16_7_h44_the_interval_is_reckoned_from_the_end_of_any_run() {
     stays(&pki, &auto).await;
     advance(&pki, 1).await;
     let second = began(&pki, 3).await;
-    // Switched off, nothing begins.
     pki.post("config/auto-tidy", json!({ "enabled": false })).await;
     advance(&pki, 1000).await;
     stays(&pki, &second).await;
@@ -109,7 +107,7 @@ async fn a_manual_run_under_way_keeps_others_from_beginning() {
     let still = status(&pki).await;
     assert_eq!((&still["state"], &still["pause_duration"]), (&json!("Running"), &json!("1h")));
     pki.post("tidy-cancel", json!({})).await;
-    // It went by the first run or by the one that follows it now.
+    // The certificate is removed by the first run or by the next one, which starts now.
     let started = Instant::now();
     while pki.list("certs").await.len() > 1 {
         assert!(started.elapsed() < Duration::from_secs(20));
@@ -118,7 +116,7 @@ async fn a_manual_run_under_way_keeps_others_from_beginning() {
     pki.stop().await;
 }
 
-/// Two servers' engines on one store: of what is due on both, one begins.
+/// Two engines on one store: of runs that are due on both, one starts.
 #[actix_web::test]
 async fn of_two_nodes_one_tidies() {
     let pki = Pki::on(builder().postgres().start().await).await;
@@ -128,7 +126,7 @@ async fn of_two_nodes_one_tidies() {
     let shared = pki.app.shared();
     let mount = shared.auth.mounts().iter().find(|mount| mount.path == "pki/").unwrap().id;
     let authority = shared.engine.authority(mount).unwrap();
-    // Slow, so that it is under way while the other one looks.
+    // Slow, so that it is still running when the other engine checks.
     let config = with(&often(), json!({ "page_size": 5, "pause_duration": "1h" }));
     pki.post("config/auto-tidy", config).await;
     let other = Engine::new(
@@ -146,7 +144,7 @@ async fn of_two_nodes_one_tidies() {
     other.tidy_due().await;
     shared.engine.tidy_due().await;
     assert_eq!(status(&pki).await["time_started"], running["time_started"]);
-    // Whichever runs it, both hear of it and either may end it.
+    // Both see the run, and either may cancel it.
     let seen = other.authority(mount).unwrap().tidy_status().await.unwrap();
     assert_eq!(seen.report.unwrap().state, State::Running);
     assert!(!other.authority(mount).unwrap().tidy(AutoTidy::default().what).await.unwrap());
@@ -166,7 +164,7 @@ async fn a_server_that_died_leaves_its_turn_to_lapse() {
     leaf(&pki, 10).await;
     advance(&pki, 60).await;
     run(&pki, json!({ "tidy_cert_store": true, "safety_buffer": 1 })).await;
-    // As if another node had begun and died.
+    // As if another node had started a run and died.
     pki.app.database().psql(
         "UPDATE tidy SET run = 7, valid_until = 2000000000, report = convert_to(replace(convert_from(report, 'UTF8'),
             '\"state\":\"Finished\"', '\"state\":\"Running\"'), 'UTF8')",

@@ -1,11 +1,11 @@
-//! What `tidy` and `config/auto-tidy` take and refuse.
+//! Accepted and rejected parameters of `tidy` and `config/auto-tidy`.
 
 use serde_json::{Value, json};
 
 use super::{start, status};
 use crate::v1::pki::mount::{Pki, with};
 
-/// Both endpoints refuse it.
+/// Asserts that both endpoints reject the body.
 async fn refused(pki: &Pki, body: Value, rule: &str) {
     pki.refused("tidy", with(&json!({ "tidy_cert_store": true }), body.clone()), rule).await;
     pki.refused("config/auto-tidy", body, rule).await;
@@ -98,7 +98,7 @@ async fn auto_tidy_has_its_defaults_and_merges() {
     assert_eq!(pki.get("config/auto-tidy").await, changed);
     let pki = Pki { app: pki.app.restart().await };
     assert_eq!(pki.get("config/auto-tidy").await, changed, "a restart keeps it");
-    // A run that is asked for starts from the defaults, not from these.
+    // A manual run starts from the defaults, not from these settings.
     let answer = pki.app.client.post("pki/tidy", json!({ "tidy_acme": true, "bogus": 1 })).await;
     assert_eq!(answer.status, 202);
     assert!(answer.warnings().contains("[bogus]"), "{}", answer.text);

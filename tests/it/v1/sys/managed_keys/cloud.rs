@@ -1,4 +1,4 @@
-//! Keys at cloud services through the routes: ministack for `cloudakms`, fakes with real keys for the others.
+//! Keys at cloud services through the routes: ministack for `cloudakms`, simulations with real keys for the others.
 
 #[cfg(feature = "keys-aws")]
 mod akms;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::support::{Answer, App};
 use crate::v1::pki::mount::FAR;
 
-/// What comes in front of the shown members of a type.
+/// Adds the members common to all types.
 fn shown_of_all(name: &str, kind: &str, uuid: &Value, more: Value) -> Value {
     let shared = json!({
         "UUID": uuid, "name": name, "type": kind,
@@ -20,13 +20,11 @@ fn shown_of_all(name: &str, kind: &str, uuid: &Value, more: Value) -> Value {
     super::with(shared, more)
 }
 
-/// A write that must be taken.
 async fn write(app: &App, key: &str, body: Value) {
     let answer = app.client.post(&format!("sys/managed-keys/{key}"), body).await;
     assert!(matches!(answer.status, 200 | 204), "{key}: {} {}", answer.status, answer.text);
 }
 
-/// That a write is refused, with which text.
 async fn refused(app: &App, key: &str, body: Value, text: &str) {
     let answer = app.client.post(&format!("sys/managed-keys/{key}"), body.clone()).await;
     assert_eq!((answer.status, answer.error()), (400, text), "{key} {body}: {}", answer.text);
@@ -46,7 +44,6 @@ async fn test_refused(app: &App, key: &str, body: Value, text: &str) {
     assert_eq!((answer.status, answer.error()), (400, text), "{key} {body}: {}", answer.text);
 }
 
-/// A root of the mount `pki` with a managed key that every mount may use, and a role `r`.
 async fn with_root(app: &App, body: Value) {
     let root = json!({ "common_name": "Root", "issuer_name": "root", "not_after": FAR });
     let made = app.client.post("pki/root/generate/kms", super::with(root, body)).await;

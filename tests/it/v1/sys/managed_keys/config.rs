@@ -1,11 +1,10 @@
-//! Parameters: how they are read, merged, held against each other, shown and kept.
+//! The parameters of keys: parsing, merging, validation, storage, and what a read returns.
 
 use serde_json::{Value, json};
 
 use super::{key, refused, shown, with, with_key, write};
 use crate::support::{App, NO_MODULE, send};
 
-/// A key is written like this, and shown like this.
 #[actix_web::test]
 async fn k1_a_key_of_the_least_parameters_is_shown_with_all_of_them_and_keeps_its_uuid() {
     let app = App::start().await;
@@ -28,7 +27,7 @@ async fn k1_a_key_of_the_least_parameters_is_shown_with_all_of_them_and_keeps_it
     let changed = json!({ "slot": 7, "token_label": "", "any_mount": true, "usages": ["sign"],
         "force_rw_session": true, "mechanism": 13, "max_parallel": 4 });
     assert_eq!(updated, with(data.clone(), changed), "what is absent stays, and the UUID too");
-    // One that comes after it is another key.
+    // A later key of the same name is another key.
     assert_eq!(app.client.delete("sys/managed-keys/pkcs11/web").await.status, 204);
     assert_eq!(app.client.delete("sys/managed-keys/pkcs11/web").await.status, 204);
     write(&app.client, "web", key()).await;
@@ -36,7 +35,7 @@ async fn k1_a_key_of_the_least_parameters_is_shown_with_all_of_them_and_keeps_it
     app.stop().await;
 }
 
-/// What the Terraform provider writes of a key: every member that is not an empty text.
+/// The requests of the Terraform provider, which sends every member that is not an empty text.
 #[actix_web::test]
 async fn key_of_the_terraform_provider_reads_back_as_it_was_written() {
     let app = App::start().await;
@@ -49,7 +48,7 @@ async fn key_of_the_terraform_provider_reads_back_as_it_was_written() {
         })
         .await
     };
-    // It looks for keys of every type before it writes one, and fails where a type is not known.
+    // The provider lists keys of every type first, and fails if a type is unknown.
     for kind in ["pkcs11", "awskms", "azurekeyvault", "gcpckms"] {
         assert_eq!(peers("LIST", kind, None).await.status, 404, "{kind}");
     }
@@ -77,7 +76,7 @@ async fn key_of_the_terraform_provider_reads_back_as_it_was_written() {
     ] {
         assert_eq!(read[member], value, "{member}");
     }
-    // The contract has its own types, and what the peers read can be written back.
+    // The contract has other types; what the peers read can be written back.
     let shown = shown(&app.client, "web").await;
     let contract = (&shown["mechanism"], &shown["force_rw_session"], &shown["usages"][2]);
     assert_eq!(contract, (&json!(13), &json!(true), &json!("random")));
@@ -90,7 +89,7 @@ async fn key_of_the_terraform_provider_reads_back_as_it_was_written() {
     app.stop().await;
 }
 
-/// The words of known clients for the types of cloud services lead to the same keys, for policies too.
+/// The type names of known clients lead to the same keys, in policies too.
 #[actix_web::test]
 async fn type_of_known_clients_is_this_servers_in_paths_and_policies() {
     let app = App::start().await;
@@ -196,7 +195,6 @@ async fn k2_to_k6_and_k19_parameters_against_the_rules_are_refused_by_name_and_n
         assert!(answer.error().contains(&format!("\"{field}\": must be")), "{}", answer.text);
     }
     assert_eq!(app.client.get("sys/managed-keys/pkcs11/web").await.status, 404);
-    // What else is right.
     for members in [
         json!({ "slot": "18446744073709551615", "token_label": "" }),
         json!({ "key_label": "", "key_id": "0x0A0b" }),
@@ -234,7 +232,7 @@ async fn an_update_is_held_against_the_rules_as_a_whole() {
     }
     let other = "UUID: is assigned by the server and cannot be changed";
     refused(&app.client, "web", json!({ "UUID": "00000000-0000-0000-0000-000000000000" }), other).await;
-    // The same with the token in a slot, be it the first one.
+    // The same with a slot instead of a label; slot 0 is valid.
     for slot in [0, 7] {
         write(&app.client, "web", json!({ "slot": slot.to_string(), "token_label": "" })).await;
         let before = shown(&app.client, "web").await;

@@ -1,4 +1,4 @@
-//! Keys on SoftHSM, configured, test-signed and used through the routes. Each test in a process of its own.
+//! Keys on SoftHSM through the routes: configuration, test signatures, use. Each test runs in its own process.
 
 use std::time::{Duration, Instant};
 
@@ -19,12 +19,10 @@ use crate::v1::pki::mount::FAR;
 const P256: [&str; 4] = ["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"];
 const RSA: [&str; 4] = ["-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048"];
 
-/// A server with these libraries.
 async fn server(libraries: Libraries) -> App {
     App::builder().libraries(libraries).start().await
 }
 
-/// The body of a key on the token `one`.
 fn key(label: &str, mechanism: &str) -> Value {
     json!({ "library": "hsm", "token_label": "one", "key_label": label, "mechanism": mechanism, "pin": PIN })
 }
@@ -45,7 +43,7 @@ async fn test_refused(app: &App, name: &str, body: Value, text: &str) {
 
 async fn tune(app: &App, keys: Value) {
     let answer = app.client.post("sys/mounts/pki/tune", json!({ "allowed_managed_keys": keys })).await;
-    // Issuers that lose their key are warned of.
+    // A change may warn about issuers that lose their key.
     assert!(matches!(answer.status, 200 | 204), "{}", answer.text);
 }
 
@@ -55,7 +53,7 @@ async fn taken(app: &App, name: &str) -> signet::error::Result<ManagedKey> {
     shared.managed_keys.take(mount, ManagedKeyRef::Name(name.to_owned()))?.await
 }
 
-/// Gives the mount `pki` the key, and makes a root with it and a role `r`.
+/// Gives the mount `pki` the key, and creates a root with it and a role `r`.
 async fn with_root(app: &App, name: &str) {
     let key = std::sync::Arc::new(taken(app, name).await.unwrap());
     let (mount, name) = (key.mount, name.to_owned());
@@ -106,7 +104,7 @@ fn k4_and_k9_every_hash_word_signs_with_rsa_and_ec_and_no_other() {
         }
         tested(&app, "rsa", json!({ "use_pss": true, "hash_algorithm": "sha2-384" })).await;
         test_refused(&app, "ec", json!({ "use_pss": true }), "configuration: use_pss: is for RSA keys alone").await;
-        // A mechanism that nobody signs with is stored.
+        // A key with an unsupported mechanism can be stored.
         write(&app.client, "aes", key("ec", "0x1087")).await;
         test_refused(&app, "aes", json!({}), "configuration: unsupported mechanism 0x1087").await;
         app.stop().await;
@@ -204,7 +202,7 @@ fn k14_to_k16_what_a_key_may_be_used_for_is_looked_at_for_every_signature() {
         refused("managed key \"web\" does not allow usage sign").await;
         write(&app.client, "web", json!({ "usages": "sign" })).await;
         issued(&app).await;
-        // The key of the token under another UUID is another key.
+        // The token's key under another UUID is another key.
         assert_eq!(app.client.delete("sys/managed-keys/pkcs11/web").await.status, 204);
         refused(refusal).await;
         write(&app.client, "web", with(key("web", "0x1041"), json!({ "any_mount": true }))).await;
@@ -287,7 +285,7 @@ fn k25_two_keys_of_one_token_share_its_login_and_another_pin_is_not_tried() {
 const NO_PUBLIC_PART: &str = "configuration: the token does not give the public part of the key: write it to public_key, \
     or import the certificate of the key into a mount that may use the key";
 
-/// A server whose token `one` has the private part of this key alone, which every mount may use as `web`.
+/// A server whose token `one` has only the private object of this key. Every mount may use it as `web`.
 async fn with_private_part(hsm: &Hsm, pem: &str, mechanism: &str) -> App {
     hsm.token("one");
     hsm.import_private("one", "imported", pem);
@@ -305,7 +303,7 @@ fn a_key_without_its_public_object_is_used_by_the_certificate_that_was_imported(
         test_refused(&app, "web", json!({}), NO_PUBLIC_PART).await;
         let taken = app.client.post("pki/keys/generate/kms", json!({ "managed_key_name": "web" })).await;
         assert_eq!(taken.status, 400, "{}", taken.text);
-        // The certificate of another key proves nothing.
+        // The certificate of another key does not help.
         let import = async |ca: &Ca| {
             let imported = app.client.post("pki/issuers/import/cert", json!({ "pem_bundle": ca.pem })).await;
             assert_eq!(imported.status, 200, "{}", imported.text);
@@ -320,7 +318,7 @@ fn a_key_without_its_public_object_is_used_by_the_certificate_that_was_imported(
         let role = json!({ "allow_any_name": true, "key_type": "ec", "ttl": "1h", "issuer_ref": issuer });
         assert_eq!(app.client.post("pki/roles/r", role).await.status, 200);
         issued(&app).await;
-        // What the mount knows of the key is enough after a start.
+        // After a restart, the mount's certificate is enough.
         let app = app.restart().await;
         issued(&app).await;
         tested(&app, "web", json!({})).await;
@@ -395,7 +393,7 @@ fn a_mechanism_of_one_scheme_issues_where_nobody_names_the_scheme() {
         let root = json!({ "common_name": "Root", "managed_key_name": "web", "not_after": FAR });
         let made = app.client.post("pki/root/generate/kms", root).await;
         assert_eq!(made.status, 200, "{}", made.text);
-        // A role of the defaults, which are those of RSA.
+        // A role with defaults, which are those of RSA keys.
         assert_eq!(app.client.post("pki/roles/r", json!({ "allow_any_name": true, "ttl": "1h" })).await.status, 200);
         let signed = json!({ "common_name": "a.test", "csr": csr("rsa-2048", "/CN=a.test", "") });
         let issued = app.client.post("pki/sign/r", signed).await;
@@ -436,7 +434,7 @@ fn of_two_tokens_whose_information_cannot_be_read_none_is_guessed() {
     });
 }
 
-/// That a test signature finds no token, and sends its PIN to none.
+/// Asserts that a test signature finds no token and sends no PIN.
 async fn absent(app: &App, hsm: &Hsm, name: &str) {
     hsm.calls("C_Login");
     let refused = test(app, name, json!({})).await;
@@ -454,11 +452,11 @@ fn a_pin_goes_to_no_other_token_because_its_own_is_gone() {
         let generated = json!({ "allow_generate_key": "true", "curve": "P256" });
         write(&app.client, "web", with(key("web", "0x1041"), generated.clone())).await;
         tested(&app, "web", json!({})).await;
-        // The label was read before: what cannot be read now may be another token.
+        // The label was read before, but an unreadable token may be another one.
         hsm.order("C_GetTokenInfo", &["nonsense"; 400]);
         write(&app.client, "second", with(key("second", "0x1041"), generated)).await;
         absent(&app, &hsm, "second").await;
-        // A slot whose token goes away while it is looked at.
+        // A slot whose token disappears during the lookup.
         let slot = json!({ "token_label": "", "slot": hsm.slot("one") });
         write(&app.client, "third", with(key("web", "0x1041"), slot)).await;
         hsm.order("C_GetTokenInfo", &[["nonsense", "0xe0"]; 100].concat());
@@ -476,7 +474,7 @@ fn a_token_that_cannot_be_read_is_not_found_by_a_label_beside_another_token() {
         let app = server(hsm.shim()).await;
         let label = json!({ "token_label": "gone" });
         write(&app.client, "web", with(key("web", "0x1041"), label)).await;
-        // One of the two, at each look at the two and at the slot of the next token.
+        // One of the two tokens is unreadable in each lookup.
         hsm.order("C_GetTokenInfo", &[["nonsense", "", ""]; 100].concat());
         absent(&app, &hsm, "web").await;
         app.stop().await;

@@ -1,4 +1,4 @@
-//! Which mount may use which key: what mounts list, and that a key that is listed stays.
+//! Which mount may use which key, and that a granted key cannot be deleted.
 
 use serde_json::{Value, json};
 use signet::error::Kind;
@@ -20,7 +20,7 @@ fn assert_in_use(answer: &Answer, text: &str) {
     assert_eq!((answer.status, answer.error()), (400, text), "{}", answer.text);
 }
 
-/// What a mount hears that wants to use a key: nobody asks the module before it may.
+/// The error of a mount that uses a key. The module is not called before the mount may use the key.
 async fn use_of(app: &App, mount: &str, key: ManagedKeyRef) -> (Kind, String) {
     let shared = app.shared();
     let mount = shared.auth.mounts().get(mount).unwrap().id;
@@ -88,11 +88,11 @@ async fn k14_what_a_mount_may_not_use_looks_to_it_like_what_is_not_there() {
     assert_eq!(use_of(&app, "pki", named("absent")).await, refusal("absent"));
     assert_eq!(use_of(&app, "pki", id()).await, refusal(&uuid));
     assert_eq!(use_of(&app, "pki", ManagedKeyRef::Uuid("absent".to_owned())).await, refusal("absent"));
-    // Its name is no UUID, and the other way round.
+    // A name is not a UUID, nor the reverse.
     tune(&app, "pki", json!([uuid])).await;
     assert_eq!(use_of(&app, "pki", id()).await, refusal(&uuid));
     assert_eq!(use_of(&app, "pki", ManagedKeyRef::Uuid("web".to_owned())).await, refusal("web"));
-    // From here on its module would be asked, which is none.
+    // From here on the module would be called, but it does not exist.
     let reached = |heard: (Kind, String)| assert_eq!(heard.0, Kind::Unavailable, "{}", heard.1);
     tune(&app, "pki", json!(["web"])).await;
     reached(use_of(&app, "pki", named("Web")).await);

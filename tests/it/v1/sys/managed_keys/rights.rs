@@ -1,4 +1,4 @@
-//! Who may ask for what: one right and nothing else, in every spelling of a key's name.
+//! The effect of a single right, in every spelling of a key's name.
 
 use serde_json::json;
 
@@ -8,7 +8,7 @@ use crate::v1::rights::{granted, only, rule};
 
 const PATH: &str = "sys/managed-keys/pkcs11/web";
 
-/// Every way to ask for something about the key `name`, and its word.
+/// Sends each kind of request about the key `name`.
 async fn ways(client: &Client, name: &str) -> Vec<(&'static str, Answer)> {
     let path = format!("sys/managed-keys/pkcs11/{name}");
     vec![
@@ -26,7 +26,7 @@ async fn one_right_lets_do_one_thing() {
         ("list", "sys/managed-keys/pkcs11/", "list", 200),
         ("read", PATH, "read", 200),
         ("update", PATH, "update", 204),
-        // The module of this key is none.
+        // This key has no usable module.
         ("test", "sys/managed-keys/pkcs11/web/test/sign", "update", 503),
         ("delete", PATH, "delete", 204),
     ] {

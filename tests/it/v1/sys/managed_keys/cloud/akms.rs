@@ -1,4 +1,4 @@
-//! `cloudakms`, over ministack.
+//! `cloudakms` with ministack.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -18,7 +18,7 @@ use crate::signers::cloud::ministack::Ministack;
 use crate::signers::cloud::server::{Told, serve};
 use crate::support::App;
 
-/// A key of P-256, or of RSA with so many bits where it is more than one of the curves has.
+/// An EC key if `bits` is the size of a curve, else an RSA key.
 fn key(stack: &Ministack, kms_key: &str, bits: u32) -> Value {
     let body = json!({ "access_key": "test", "secret_key": "test-secret", "kms_key": kms_key, "endpoint": stack.url,
         "region": "us-east-1" });
@@ -35,7 +35,7 @@ fn generated(stack: &Ministack, kms_key: &str, bits: u32) -> Value {
     with(key(stack, kms_key, bits), json!({ "allow_generate_key": "true", "any_mount": "true" }))
 }
 
-/// How many keys there are that may sign, and how many that wait for their end.
+/// The number of enabled keys, and of keys pending deletion.
 async fn count(stack: &Ministack) -> (usize, usize) {
     let client = stack.client();
     let (mut enabled, mut ending) = (0, 0);
@@ -56,7 +56,7 @@ async fn k29_keys_of_every_kind_are_made_once_under_their_alias_however_many_ask
     for bits in [2048, 3072, 4096, 256, 384, 521] {
         let key = format!("cloudakms/k{bits}");
         write(&app, &key, generated(&stack, &format!("alias/k{bits}"), bits)).await;
-        // Two keys of the configuration are one at the service.
+        // Two configured keys are the same key at the service.
         write(&app, &format!("{key}-too"), generated(&stack, &format!("alias/k{bits}"), bits)).await;
         let names = [key.clone(), format!("{key}-too")];
         let race = join_all((0..5).map(|n| test(&app, &names[n % 2], json!({})))).await;
@@ -107,7 +107,6 @@ async fn k30_a_key_that_is_disabled_of_another_use_or_of_another_spec_is_refused
     app.stop().await;
 }
 
-/// A service that does not find a key for a while after it was made.
 #[derive(Default)]
 struct Lagging {
     keys: Vec<(String, Key)>,
@@ -239,7 +238,7 @@ async fn an_endpoint_of_somebody_else_is_not_given_the_credential_of_the_process
     }
     let text = "endpoint: the host is an address that is not called";
     refused(&app, "cloudakms/web", body("https://169.254.169.254"), text).await;
-    // This server may call its own machine, too.
+    // This test server may call the loopback.
     for endpoint in ["https://vpce-0-a.kms.eu-central-1.vpce.amazonaws.com", "http://127.0.0.1:4566"] {
         write(&app, "cloudakms/web", body(endpoint)).await;
     }
@@ -261,7 +260,7 @@ async fn k7_names_are_unique_over_types_and_parameters_are_shown_without_secrets
     let own = json!({ "access_key": "redacted", "secret_key": "redacted", "key_type": "RSA", "key_bits": "2048",
         "curve": "", "kms_key": "alias/x", "endpoint": stack.url, "region": "us-east-1" });
     assert_eq!(shown, shown_of_all("web", "cloudakms", &shown["UUID"], own));
-    // What is shown can be written back, and keeps the credential.
+    // What a read returns can be written back, and keeps the credential.
     write(&app, "cloudakms/web", with(shown, json!({ "allow_generate_key": true }))).await;
     tested(&app, "cloudakms/web", json!({})).await;
     let text = "access_key: \"redacted\" is what is shown in its place, and there is none yet";

@@ -1,4 +1,4 @@
-//! `cloudbkeyvault`, over its fake.
+//! `cloudbkeyvault` with its simulation.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -38,7 +38,7 @@ async fn k35_a_key_is_made_once_and_signs_and_another_authority_gets_no_credenti
     let app = server(vault.settings()).await;
     write(&app, KEY, with(key(), json!({ "allow_generate_key": "true", "any_mount": "true" }))).await;
     write(&app, "cloudbkeyvault/too", with(key(), json!({ "allow_generate_key": "true", "any_mount": "true" }))).await;
-    // A second version of a key would be another key: whoever asks first makes it.
+    // A second version would be another key, so only the first request creates it.
     let both = join_all([KEY, "cloudbkeyvault/too", KEY].map(|key| test(&app, key, json!({})))).await;
     both.iter().for_each(|answer| assert_eq!(answer.status, 204, "{}", answer.text));
     assert_eq!(vault.lock().keys["key"].len(), 1);
@@ -73,7 +73,6 @@ async fn a_generated_key_that_the_store_does_not_show_yet_is_waited_for_and_gene
     assert_eq!(vault.lock().keys["key"].len(), 1);
     with_root(&app, json!({ "managed_key_name": "web" })).await;
 
-    // One that stays away.
     write(&app, "cloudbkeyvault/late", with(with(key(), generated), json!({ "key_name": "late" }))).await;
     vault.lock().lag = Duration::from_secs(600);
     let text = "backend: cloudbkeyvault: the generated key is not visible yet, try again shortly";
@@ -85,7 +84,7 @@ async fn a_generated_key_that_the_store_does_not_show_yet_is_waited_for_and_gene
     let late = app.client.post("pki/root/generate/kms", root).await;
     assert_eq!((late.status, late.header("retry-after")), (503, "1"), "{}", late.text);
     assert_eq!(vault.lock().keys["late"].len(), 1);
-    // Neither another version of the configuration nor another process generates one more.
+    // Neither a changed configuration nor a restart generates another one.
     write(&app, "cloudbkeyvault/late", json!({ "any_mount": "true" })).await;
     let late = test(&app, "cloudbkeyvault/late", json!({})).await;
     assert_eq!((late.status, late.error()), (503, text));

@@ -1,4 +1,4 @@
-//! `cloudckms`, over its fake.
+//! `cloudckms` with its simulation.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -36,7 +36,7 @@ async fn k33_a_key_is_made_waited_for_and_used_and_an_answer_that_was_damaged_is
     let text = "configuration: key does not exist in backend and allow_generate_key is false";
     test_refused(&app, KEY, json!({}), text).await;
     assert!(kms.lock().keys.is_empty());
-    // The service says once that it is still being made.
+    // The service reports once that the key is being generated.
     write(&app, KEY, generated("EC_SIGN_P256_SHA256")).await;
     tested(&app, KEY, json!({})).await;
     assert_eq!(kms.lock().keys["key"].pending, 0);
@@ -93,7 +93,7 @@ async fn a_key_of_one_algorithm_issues_and_revokes_where_nobody_names_the_algori
         let root = json!({ "common_name": "Root", "issuer_name": name, "managed_key_name": name, "not_after": FAR });
         let made = app.client.post("pki/root/generate/kms", root).await;
         assert_eq!(made.status, 200, "{}", made.text);
-        // The defaults of a role are those of RSA keys.
+        // A role's defaults are those of RSA keys.
         let role = json!({ "allow_any_name": true, "issuer_ref": name, "ttl": "1h" });
         assert_eq!(app.client.post("pki/roles/r", role).await.status, 200);
         let signed = json!({ "common_name": "a.test", "csr": csr("rsa-2048", "/CN=a.test", "") });
@@ -138,12 +138,12 @@ async fn k37_credentials_are_files_of_the_folder_for_them_and_no_others() {
     write(&app, KEY, of(&folder.join("signer.json"))).await;
     tested(&app, KEY, json!({})).await;
     assert!(kms.lock().tokens.iter().all(|token| token.starts_with("account-token-")));
-    // One that is put behind a link later is not read.
+    // A link that is created later is not followed.
     write(&app, KEY, of(&folder.join("later.json"))).await;
     test_refused(&app, KEY, json!({}), &format!("configuration: {linked}")).await;
     symlink(root.path().join("outside.json"), folder.join("later.json")).unwrap();
     test_refused(&app, KEY, json!({}), &format!("configuration: {linked}")).await;
-    // Without a folder there is none.
+    // Without a configured folder, no file is read.
     let app =
         app.restart_as(|builder| builder.cloud(CloudSettings { google: kms.settings(), ..CloudSettings::default() }));
     let app = app.await;
