@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use signet::telemetry::access::Access;
+use signet::telemetry::access::AccessLogLine;
 use signet::telemetry::{LogFormat, LogSettings, RouteMeter, install_logs};
 
 #[global_allocator]
@@ -18,7 +18,7 @@ fn main() {
 #[divan::bench(threads = [1, 2])]
 fn line(bencher: divan::Bencher<'_, '_>) {
     let route = RouteMeter::new("secrets", "update", "pki/issue/:role".to_owned());
-    let access = Access {
+    let access = AccessLogLine {
         id: "0f8fad5b-d9cb-469f-a165-70867728950e",
         trace_id: "",
         route: &route,

@@ -7,11 +7,12 @@ use std::io;
 use futures_util::future::join_all;
 use serde_json::json;
 use signet::audit::{
-    Caller, Data, Device, DeviceSettings, Entry, Outcome, Request, Response, Sink, Step, Writer, begin_worker,
+    AuditCaller, AuditData, AuditEntry, AuditOutcome, AuditRequest, AuditResponse, AuditStep, AuditWriter, Device,
+    DeviceSettings, Sink, begin_worker,
 };
 use signet::auth::mounts::Mount;
 use signet::clock::Clock;
-use signet::derived::Derived;
+use signet::derived_values::DerivedValues;
 use signet::fields::Fields;
 
 #[global_allocator]
@@ -47,7 +48,7 @@ fn sign(bencher: divan::Bencher<'_, '_>) {
     begin_worker(2);
     let clock = Clock::system();
     let settings = DeviceSettings::file("file", "unused");
-    let writer = Writer::start(settings, &[7; 32], Box::new(Nowhere), clock.clone()).expect("a thread");
+    let writer = AuditWriter::start(settings, &[7; 32], Box::new(Nowhere), clock.clone()).expect("a thread");
     let mount: Mount = serde_json::from_value(json!({
         "id": 7, "path": "pki/", "kind": "pki", "accessor": "pki_1a2b3c4d", "uuid": "", "description": "",
         "default_lease_ttl": 0, "max_lease_ttl": 0, "force_no_cache": false, "options": null, "listing_visibility": "",
@@ -65,8 +66,8 @@ fn sign(bencher: divan::Bencher<'_, '_>) {
         "serial_number": "3a:6f:10:5c:77:21:99:08:4e:5b:6d:01:22:33:44:55:66:77:88:99",
     })
     .to_string();
-    let (policies, derived, metadata) = (["root".to_owned()], Derived::default(), BTreeMap::new());
-    let request = || Request {
+    let (policies, derived, metadata) = (["root".to_owned()], DerivedValues::default(), BTreeMap::new());
+    let request = || AuditRequest {
         id: "0f8fad5b-d9cb-469f-a165-70867728950e",
         trace_id: None,
         operation: "update",
@@ -74,25 +75,25 @@ fn sign(bencher: divan::Bencher<'_, '_>) {
         mount: Some(&mount),
         remote_address: Some([127, 0, 0, 1].into()),
         token: Some("s.AbCdEfGhIjKlMnOpQrStUvWxYz0123"),
-        caller: Some(Caller {
+        caller: Some(AuditCaller {
             accessor: "AbCdEfGhIjKlMnOpQrStUvWx",
             policies: &policies,
             metadata: Some(&metadata),
             created_at: Some(clock.now()),
             derived: Some(&derived),
-            ..Caller::named("root")
+            ..AuditCaller::named("root")
         }),
-        data: Data::Fields(&fields),
+        data: AuditData::Fields(&fields),
     };
-    let outcome = Outcome {
+    let outcome = AuditOutcome {
         status: 200,
-        answer: Ok(Response { data: Data::JsonText(answer.as_bytes()), ..Response::default() }),
+        answer: Ok(AuditResponse { data: AuditData::JsonText(answer.as_bytes()), ..AuditResponse::default() }),
     };
     let one = async || {
         let request = request();
         let asked = writer.asked(&request);
-        for step in [Step::Intent, Step::Outcome(&outcome)] {
-            let entry = Entry { time: clock.now(), request: &request, step };
+        for step in [AuditStep::Intent, AuditStep::Outcome(&outcome)] {
+            let entry = AuditEntry { time: clock.now(), request: &request, step };
             writer.record(&asked, &entry).await.expect("taken");
         }
     };

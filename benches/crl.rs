@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use signet::clock::Time;
 use signet::documents::MountId;
 use signet::keys::local::{KeySpec, PrivateKey};
-use signet::pki::crl::batch::Batch;
-use signet::pki::crl::entries::Entries;
+use signet::pki::crl::batch::CrlEntryBatch;
+use signet::pki::crl::entries::CrlEntries;
 use signet::pki::store::{RevocationRow, StoredRevocation};
 use signet::x509::algorithm::{Hash, SignatureAlgorithm};
 use signet::x509::crl::CrlTbs;
@@ -64,14 +64,14 @@ fn rows(serials: Serials, count: usize) -> Vec<StoredRevocation> {
     (0..count).map(|n| StoredRevocation { row: row(n), sequence: n as u64 + 1 }).collect()
 }
 
-fn batch(rows: &[StoredRevocation]) -> Batch {
-    let mut batch = Batch::default();
+fn batch(rows: &[StoredRevocation]) -> CrlEntryBatch {
+    let mut batch = CrlEntryBatch::default();
     rows.iter().for_each(|revocation| batch.add(&revocation.row));
     batch
 }
 
 /// Signs a CRL with the entries and returns its length.
-fn signed(key: &PrivateKey, entries: &Entries) -> usize {
+fn signed(key: &PrivateKey, entries: &CrlEntries) -> usize {
     let algorithm = SignatureAlgorithm::for_issuer(key.kind(), 0, false).expect("benchmark inputs are sound");
     let issuer = name::name(&[&rdn(Attribute::CommonName, &["Bench Root".to_owned()])]);
     let authority = extension::authority_key_id(&key.public().key_id());
@@ -107,10 +107,10 @@ fn ratios() {
 
 fn ratios_of(serials: Serials) {
     let (key, rows, more) = (key(), rows(serials, ENTRIES), rows(serials, MORE));
-    let entries = Entries::default().with(batch(&rows));
+    let entries = CrlEntries::default().with(batch(&rows));
     let whole = entries.pieces().concat();
     let floor = best(|| Hash::Sha256.digest(&whole));
-    let from_rows = best(|| signed(&key, &Entries::default().with(batch(&rows))));
+    let from_rows = best(|| signed(&key, &CrlEntries::default().with(batch(&rows))));
     let after_more = best(|| signed(&key, &entries.with(batch(&more))));
     let shown = |name: &str, took: Duration| {
         let ratio = took.as_secs_f64() / floor.as_secs_f64();
@@ -125,12 +125,12 @@ fn ratios_of(serials: Serials) {
 #[divan::bench(sample_count = 5, sample_size = 1)]
 fn from_rows(bencher: divan::Bencher<'_, '_>) {
     let (key, rows) = (key(), rows(Serials::InOrder, ENTRIES));
-    bencher.bench_local(|| signed(&key, &Entries::default().with(batch(&rows))));
+    bencher.bench_local(|| signed(&key, &CrlEntries::default().with(batch(&rows))));
 }
 
 #[divan::bench(sample_count = 5, sample_size = 1)]
 fn after_more(bencher: divan::Bencher<'_, '_>) {
-    let (key, entries) = (key(), Entries::default().with(batch(&rows(Serials::InOrder, ENTRIES))));
+    let (key, entries) = (key(), CrlEntries::default().with(batch(&rows(Serials::InOrder, ENTRIES))));
     let more = rows(Serials::InOrder, MORE);
     bencher.bench_local(|| signed(&key, &entries.with(batch(&more))));
 }

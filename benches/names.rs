@@ -1,6 +1,6 @@
 //! Cost of the name rules, which run for every certificate.
 
-use signet::pki::check::names::{self, Names};
+use signet::pki::check::names::{self, ValidatedNames};
 use signet::pki::check::request::RequestedNames;
 use signet::pki::mount::role::{CompiledRole, Role};
 
@@ -13,8 +13,8 @@ fn role(json: &str) -> CompiledRole {
     role.checked().expect("benchmark inputs are sound").0.into()
 }
 
-fn issue(role: &CompiledRole, request: &RequestedNames) -> Names {
-    let asked = names::for_issue(request).expect("benchmark inputs are sound");
+fn issue(role: &CompiledRole, request: &RequestedNames) -> ValidatedNames {
+    let asked = names::collect_for_issue(request).expect("benchmark inputs are sound");
     asked.held(role, "token").expect("benchmark inputs are sound").0
 }
 

@@ -3,8 +3,8 @@
 use signet::keys::local::{KeySpec, PrivateKey};
 use signet::x509::algorithm::SignatureAlgorithm;
 use signet::x509::name::{Attribute, name, rdn};
-use signet::x509::ocsp::{self, IdHash, Request, ResponseData, SingleResponse, Status};
-use signet::x509::tbs::signed;
+use signet::x509::ocsp::{self, IdHash, OcspCertStatus, OcspRequest, ResponseData, SingleResponse};
+use signet::x509::tbs::encode_signed;
 use signet::x509::writer::{OCTET_STRING, SEQUENCE, build};
 
 fn main() {
@@ -24,9 +24,9 @@ fn cert_id() -> Vec<u8> {
 #[divan::bench]
 fn request(bencher: divan::Bencher<'_, '_>) {
     let id = cert_id();
-    let list = |w: &mut signet::x509::writer::Writer| w.nest(SEQUENCE, |w| w.tlv(SEQUENCE, &id));
+    let list = |w: &mut signet::x509::writer::DerWriter| w.nest(SEQUENCE, |w| w.tlv(SEQUENCE, &id));
     let der = build(SEQUENCE, 128, |w| w.nest(SEQUENCE, list));
-    bencher.bench(|| Request::parse(divan::black_box(&der)).is_ok());
+    bencher.bench(|| OcspRequest::parse(divan::black_box(&der)).is_ok());
 }
 
 fn answer(bencher: divan::Bencher<'_, '_>, key_type: &str, bits: i64) {
@@ -39,12 +39,12 @@ fn answer(bencher: divan::Bencher<'_, '_>, key_type: &str, bits: i64) {
             responder: &name,
             produced_at: 1_800_000_000,
             next_update: Some(1_800_043_200),
-            responses: &[SingleResponse { cert_id: &id, status: Status::Good }],
+            responses: &[SingleResponse { cert_id: &id, status: OcspCertStatus::Good }],
             nonce: None,
         }
         .encode();
         let signature = key.sign(algorithm, &data).expect("the key signs");
-        ocsp::successful(&signed(&data, algorithm, &signature))
+        ocsp::encode_successful(&encode_signed(&data, algorithm, &signature))
     });
 }
 

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use signet::error::{Error, Result};
-use signet::keys::actor::{Answer, BlockingBackend, Lane, Meter, Request};
-use signet::keys::{Backend, Input, KeySpec, Limits, PrivateKey, SignerActor, Wants};
+use signet::keys::actor::{BackendRequest, BackendResponse, BackendSession, BlockingBackend, KeyMetrics};
+use signet::keys::{KeyBackend, KeySpec, PrivateKey, SignerActor, SignerLimits, SigningInput, SigningInputKind};
 use signet::x509::algorithm::{Hash, KeyKind, SignatureAlgorithm};
 
 #[global_allocator]
@@ -33,20 +33,20 @@ struct Sleeper {
 }
 
 impl BlockingBackend for Sleeper {
-    fn wants(&self, _: KeyKind, _: SignatureAlgorithm) -> Result<Wants> {
-        Ok(Wants::Message)
+    fn wants(&self, _: KeyKind, _: SignatureAlgorithm) -> Result<SigningInputKind> {
+        Ok(SigningInputKind::Message)
     }
 
-    fn lane(self: Arc<Self>, _: Meter) -> Box<dyn Lane> {
+    fn lane(self: Arc<Self>, _: KeyMetrics) -> Box<dyn BackendSession> {
         Box::new(Place(self))
     }
 }
 
 struct Place(Arc<Sleeper>);
 
-impl Lane for Place {
-    fn call(&mut self, request: &Request) -> Result<Answer> {
-        let Request::Sign { .. } = request else { return Err(Error::internal("only signs")) };
+impl BackendSession for Place {
+    fn call(&mut self, request: &BackendRequest) -> Result<BackendResponse> {
+        let BackendRequest::Sign { .. } = request else { return Err(Error::internal("only signs")) };
         let since = Instant::now();
         let inside = self.0.inside.fetch_add(1, Ordering::SeqCst) + 1;
         self.0.peak.fetch_max(inside, Ordering::SeqCst);
@@ -54,7 +54,7 @@ impl Lane for Place {
         self.0.inside.fetch_sub(1, Ordering::SeqCst);
         self.0.calls.fetch_add(1, Ordering::SeqCst);
         self.0.nanos.fetch_add(since.elapsed().as_nanos() as u64, Ordering::SeqCst);
-        Ok(Answer::Signature(self.0.signature.clone()))
+        Ok(BackendResponse::Signature(self.0.signature.clone()))
     }
 }
 
@@ -68,12 +68,13 @@ async fn share(max_parallel: usize) -> Result<(f64, Duration, usize)> {
     let signature = key.sign(RSA, &message())?;
     let (inside, peak, calls, nanos) = Default::default();
     let sleeper = Arc::new(Sleeper { key, signature, inside, peak, calls, nanos });
-    let actor = SignerActor::start("bench", Backend::Blocking(sleeper.clone()), max_parallel, Limits::default());
+    let actor =
+        SignerActor::start("bench", KeyBackend::Blocking(sleeper.clone()), max_parallel, SignerLimits::default());
     let signer = actor.signer(sleeper.key.public().clone().into());
     let since = Instant::now();
     let callers = (0..CALLERS * max_parallel).map(|_| async {
         for _ in 0..EACH {
-            signer.sign(RSA, Input::Message(message())).await?;
+            signer.sign(RSA, SigningInput::Message(message())).await?;
         }
         Ok(())
     });

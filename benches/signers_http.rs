@@ -16,14 +16,14 @@ use signet::clock::Clock;
 use signet::documents::MountId;
 use signet::error::Result;
 use signet::fields::Fields;
-use signet::http::settings::Settings;
-use signet::keys::actor::{Answer, BlockingBackend, Lane, Meter, Request};
+use signet::http::settings::HttpSettings;
+use signet::keys::actor::{BackendRequest, BackendResponse, BackendSession, BlockingBackend, KeyMetrics};
 use signet::keys::{
-    Backend, CloudSettings, Input, KeySpec, Known, Libraries, Limits, ManagedKey, ManagedKeyRef, PrivateKey,
-    RemoteSigner, SignerActor, Signers, StockSizes, Taking, Wants,
+    CloudSettings, KeyBackend, KeyIdentity, KeySpec, Libraries, ManagedKey, ManagedKeyLookup, ManagedKeyRef,
+    PrivateKey, RemoteSigner, SignerActor, SignerLimits, Signers, SigningInput, SigningInputKind, StockSizes,
 };
 use signet::nodes::SKEW_LIMIT;
-use signet::server::{ConnectionLimits, Options, Running, Server};
+use signet::server::{ConnectionLimits, RunningServer, Server, ServerOptions};
 use signet::storage::seal::SealKey;
 use signet::storage::{self, Database};
 use signet::x509::algorithm::{KeyKind, SignatureAlgorithm};
@@ -57,23 +57,23 @@ struct Sleeper {
 }
 
 impl BlockingBackend for Sleeper {
-    fn wants(&self, _: KeyKind, _: SignatureAlgorithm) -> Result<Wants> {
-        Ok(Wants::Message)
+    fn wants(&self, _: KeyKind, _: SignatureAlgorithm) -> Result<SigningInputKind> {
+        Ok(SigningInputKind::Message)
     }
 
-    fn lane(self: Arc<Self>, _: Meter) -> Box<dyn Lane> {
+    fn lane(self: Arc<Self>, _: KeyMetrics) -> Box<dyn BackendSession> {
         Box::new(Place(self))
     }
 }
 
 struct Place(Arc<Sleeper>);
 
-impl Lane for Place {
-    fn call(&mut self, request: &Request) -> Result<Answer> {
-        let Request::Sign { algorithm, input, .. } = request else {
-            return Ok(Answer::Key(self.0.key.public().clone().into()));
+impl BackendSession for Place {
+    fn call(&mut self, request: &BackendRequest) -> Result<BackendResponse> {
+        let BackendRequest::Sign { algorithm, input, .. } = request else {
+            return Ok(BackendResponse::Key(self.0.key.public().clone().into()));
         };
-        let (Input::Digest(message) | Input::Message(message)) = &**input;
+        let (SigningInput::Digest(message) | SigningInput::Message(message)) = &**input;
         let since = Instant::now();
         let inside = self.0.inside.fetch_add(1, Ordering::SeqCst) + 1;
         self.0.peak.fetch_max(inside, Ordering::SeqCst);
@@ -85,7 +85,7 @@ impl Lane for Place {
         self.0.inside.fetch_sub(1, Ordering::SeqCst);
         self.0.calls.fetch_add(1, Ordering::SeqCst);
         self.0.nanos.fetch_add(since.elapsed().as_nanos() as u64, Ordering::SeqCst);
-        signature.map(Answer::Signature)
+        signature.map(BackendResponse::Signature)
     }
 }
 
@@ -97,10 +97,10 @@ impl Signers for Only {
         Ok(self.0.signer(key.known()))
     }
 
-    fn take(&self, mount: MountId, _: ManagedKeyRef) -> Result<Taking> {
+    fn take(&self, mount: MountId, _: ManagedKeyRef) -> Result<ManagedKeyLookup> {
         let actor = self.0.clone();
         let taking = async move {
-            let Known { public, locator } = actor.key(true).await?;
+            let KeyIdentity { public, locator } = actor.key(true).await?;
             Ok(ManagedKey { mount, uuid: "bench".to_owned(), name: "bench".to_owned(), public, locator })
         };
         Ok(taking.boxed())
@@ -111,7 +111,7 @@ impl Signers for Only {
 struct Stage {
     sleeper: Arc<Sleeper>,
     actor: SignerActor,
-    running: Running,
+    running: RunningServer,
     token: String,
     _folder: tempfile::TempDir,
 }
@@ -121,13 +121,13 @@ impl Stage {
         let key = PrivateKey::generate(KeySpec::new("ec", 256)?)?;
         let (hangs, inside, peak, calls, nanos) = Default::default();
         let sleeper = Arc::new(Sleeper { key, hangs, inside, peak, calls, nanos });
-        let limits = Limits { queue: CALLERS * max_parallel, ..Limits::default() };
-        let actor = SignerActor::start("bench", Backend::Blocking(sleeper.clone()), max_parallel, limits);
+        let limits = SignerLimits { queue: CALLERS * max_parallel, ..SignerLimits::default() };
+        let actor = SignerActor::start("bench", KeyBackend::Blocking(sleeper.clone()), max_parallel, limits);
         let folder = tempfile::tempdir().expect("a folder");
         let seal_key = SealKey::create_file(&folder.path().join("seal.key"))?;
         let database = Database::Embedded(folder.path().to_owned());
         let clock = Clock::system();
-        let server = Server::open(Options {
+        let server = Server::open(ServerOptions {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             tls: None,
             metrics_listen: None,
@@ -135,17 +135,23 @@ impl Stage {
             workers: 0,
             connections: ConnectionLimits::default(),
             clock: clock.clone(),
-            storage: storage::Options { database, seal_key, clock, queue: 4096, absent: storage::Absent::Made },
+            storage: storage::StorageOptions {
+                database,
+                seal_key,
+                clock,
+                queue: 4096,
+                absent: storage::IfMissing::Made,
+            },
             pkcs11_libraries: Libraries::default(),
             cloud: CloudSettings::default(),
             logins: signet::auth::LoginSettings::default(),
             signers: Some(Arc::new(Only(actor.clone()))),
             rsa_key_stock: StockSizes::default(),
-            settings: Settings { max_duration: LIMIT, ..Settings::default() },
+            settings: HttpSettings { max_duration: LIMIT, ..HttpSettings::default() },
             audit: Vec::new(),
             listeners: Vec::new(),
             skew_limit: SKEW_LIMIT,
-            store_watch: signet::server::STORE_WATCH,
+            store_watch: signet::server::STORE_PROBE_INTERVAL,
         })
         .await?;
         let shared = server.shared().clone();

@@ -48,7 +48,7 @@ fn leaf(bencher: divan::Bencher<'_, '_>) {
 #[divan::bench]
 fn crl_entry(bencher: divan::Bencher<'_, '_>) {
     let serial = Serial::random();
-    bencher.bench(|| crl::entry(&serial, 1_700_000_000, Some(1), None));
+    bencher.bench(|| crl::encode_entry(&serial, 1_700_000_000, Some(1), None));
 }
 
 #[divan::bench]

@@ -1,21 +1,21 @@
 //! Audit: records requests and their outcomes on audit devices.
 //!
-//! Each request of either API has two entries: an [`Intent`](Step::Intent) before its handler runs, or a
-//! [`Refusal`](Step::Refusal) if a check rejects it, and an [`Outcome`](Step::Outcome) before the response is sent.
+//! Each request of either API has two entries: an [`Intent`](AuditStep::Intent) before its handler runs, or a
+//! [`Refusal`](AuditStep::Refusal) if a check rejects it, and an [`AuditOutcome`](AuditStep::Outcome) before the response is sent.
 //! If the server has devices and none of them accepts an entry, the request fails with 503. A client that
-//! disconnects early causes no second entry. A [`Writer`] is a configured device; it writes lines of JSON to a
+//! disconnects early causes no second entry. A [`AuditWriter`] is a configured device; it writes lines of JSON to a
 //! file, standard output or a socket, with HMACs instead of sensitive values. Entries contain secrets and therefore
 //! do not implement `Debug`.
 
 mod device;
-mod echo;
 mod entry;
 mod file;
+mod health;
 mod line;
 mod mask;
+mod message_mask;
 mod settings;
 mod socket;
-mod standing;
 mod writer;
 
 use std::panic::AssertUnwindSafe;
@@ -27,37 +27,39 @@ use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, join_all};
 use futures_util::poll;
 
-use self::device::PATIENCE;
+use self::device::ENTRY_TIMEOUT;
 pub use self::device::{Device, Sink};
-pub use self::entry::{Caller, Data, Entry, Outcome, Refused, Request, Response, Step};
-pub use self::file::{appending, why_not};
-pub use self::settings::{DeviceSettings, Target};
+pub use self::entry::{
+    AuditCaller, AuditData, AuditEntry, AuditOutcome, AuditRefusal, AuditRequest, AuditResponse, AuditStep,
+};
+pub use self::file::{append_options, describe_open_error};
+pub use self::settings::{AuditTarget, DeviceSettings};
 pub use self::socket::Peer;
-pub use self::writer::{Writer, begin_worker};
+pub use self::writer::{AuditWriter, begin_worker};
 use crate::clock::Clock;
 use crate::error::{Error, Kind, Result};
 use crate::telemetry;
-use crate::telemetry::outage::OTHERS;
+use crate::telemetry::outage::OUTAGES;
 
 /// Least time for recording an outcome, even if the request has used up its time.
-const GRACE: Duration = Duration::from_secs(1);
+const MIN_OUTCOME_TIME: Duration = Duration::from_secs(1);
 
 /// The audit devices of a server.
 pub struct Audit {
     devices: Vec<Arc<dyn Device>>,
-    writers: Vec<Arc<Writer>>,
+    writers: Vec<Arc<AuditWriter>>,
     clock: Clock,
 }
 
 /// The audit record of a request.
-pub struct Record<'a> {
+pub struct AuditRecord<'a> {
     /// `None` if there are no devices.
     audit: Option<&'a Audit>,
-    asked: Asked,
+    asked: RequestEntryState,
 }
 
 /// The state of the request's first entry.
-enum Asked {
+enum RequestEntryState {
     Nothing,
     /// The part of an entry that describes the request, rendered by each device.
     Kept(Vec<Vec<u8>>),
@@ -67,13 +69,13 @@ enum Asked {
 
 impl Audit {
     /// Without devices nothing is recorded.
-    pub fn new(writers: Vec<Arc<Writer>>, others: Vec<Arc<dyn Device>>, clock: Clock) -> Self {
+    pub fn new(writers: Vec<Arc<AuditWriter>>, others: Vec<Arc<dyn Device>>, clock: Clock) -> Self {
         let configured = writers.iter().map(|writer| Arc::clone(writer) as Arc<dyn Device>);
         Self { devices: configured.chain(others).collect(), writers, clock }
     }
 
     /// The configured devices.
-    pub fn writers(&self) -> &[Arc<Writer>] {
+    pub fn writers(&self) -> &[Arc<AuditWriter>] {
         &self.writers
     }
 
@@ -88,8 +90,8 @@ impl Audit {
     }
 
     /// Starts the record of a request.
-    pub fn record(&self) -> Record<'_> {
-        Record { audit: (!self.devices.is_empty()).then_some(self), asked: Asked::Nothing }
+    pub fn record(&self) -> AuditRecord<'_> {
+        AuditRecord { audit: (!self.devices.is_empty()).then_some(self), asked: RequestEntryState::Nothing }
     }
 
     /// Sends an entry to every device, and succeeds if one accepts it. Boxed, so that requests
@@ -97,14 +99,14 @@ impl Audit {
     fn tell<'e>(
         &'e self,
         asked: &'e [Vec<u8>],
-        request: &'e Request<'e>,
-        step: Step<'e>,
+        request: &'e AuditRequest<'e>,
+        step: AuditStep<'e>,
         until: Instant,
     ) -> BoxFuture<'e, Result<()>> {
         async move {
-            let entry = Entry { time: self.clock.now(), request, step };
+            let entry = AuditEntry { time: self.clock.now(), request, step };
             let told = match &self.devices[..] {
-                [device] => took(&**device, &asked[0], &entry, until).await,
+                [device] => record_on_device(&**device, &asked[0], &entry, until).await,
                 _ => self.any_took(asked, &entry, until).await,
             };
             if told {
@@ -118,11 +120,11 @@ impl Audit {
 
     /// `true` if one of several devices accepted an entry. Untrusted devices also get the entry, but are waited for
     /// only if no trusted one accepted it.
-    async fn any_took<'e>(&'e self, asked: &'e [Vec<u8>], entry: &'e Entry<'e>, until: Instant) -> bool {
+    async fn any_took<'e>(&'e self, asked: &'e [Vec<u8>], entry: &'e AuditEntry<'e>, until: Instant) -> bool {
         let all = self.devices.iter().zip(asked);
         let (trusted, others): (Vec<_>, Vec<_>) = all.partition(|(device, _)| device.is_trusted());
         let each = |some: Vec<(&'e Arc<dyn Device>, &'e Vec<u8>)>| {
-            join_all(some.into_iter().map(|(device, asked)| took(&**device, asked, entry, until)))
+            join_all(some.into_iter().map(|(device, asked)| record_on_device(&**device, asked, entry, until)))
         };
         let mut others = each(others);
         let early = poll!(&mut others);
@@ -136,9 +138,9 @@ impl Audit {
     }
 }
 
-async fn took(device: &dyn Device, asked: &[u8], entry: &Entry<'_>, until: Instant) -> bool {
+async fn record_on_device(device: &dyn Device, asked: &[u8], entry: &AuditEntry<'_>, until: Instant) -> bool {
     let work = AssertUnwindSafe(device.record(asked, entry)).catch_unwind();
-    let until = until.min(Instant::now() + PATIENCE);
+    let until = until.min(Instant::now() + ENTRY_TIMEOUT);
     let taken = tokio::time::timeout_at(until.into(), work).await;
     let why = match taken {
         Ok(Ok(Ok(()))) => return true,
@@ -153,13 +155,13 @@ async fn took(device: &dyn Device, asked: &[u8], entry: &Entry<'_>, until: Insta
         return false;
     }
     let what = format!("audit device {}", device.name());
-    if let Some(why) = OTHERS.told(&what, format!("{what}: an entry was not taken: {why}")) {
+    if let Some(why) = OUTAGES.told(&what, format!("{what}: an entry was not taken: {why}")) {
         tracing::error!(request = entry.request.id, "{why}");
     }
     false
 }
 
-impl Record<'_> {
+impl AuditRecord<'_> {
     /// `true` if there are devices; otherwise callers need not collect data for entries.
     pub fn is_kept(&self) -> bool {
         self.audit.is_some()
@@ -175,32 +177,47 @@ impl Record<'_> {
     ///
     /// # Errors
     /// `Unavailable` when there are devices and none accepts the entry before `until`.
-    pub async fn intent<'r>(&mut self, request: impl FnOnce() -> Option<Request<'r>>, until: Instant) -> Result<()> {
+    pub async fn intent<'r>(
+        &mut self,
+        request: impl FnOnce() -> Option<AuditRequest<'r>>,
+        until: Instant,
+    ) -> Result<()> {
         let Some((audit, request)) = self.audit.and_then(|audit| Some((audit, request()?))) else { return Ok(()) };
-        self.ask(audit, &request, Step::Intent, until).await
+        self.ask(audit, &request, AuditStep::Intent, until).await
     }
 
     /// Records the outcome. Call it before the response is sent; after an error, send that error instead. If the
     /// request had no intent, records an intent or refusal first.
     ///
     /// # Errors
-    /// As [`Record::intent`].
-    pub async fn outcome(&mut self, request: &Request<'_>, outcome: &Outcome<'_>, until: Instant) -> Result<()> {
+    /// As [`AuditRecord::intent`].
+    pub async fn outcome(
+        &mut self,
+        request: &AuditRequest<'_>,
+        outcome: &AuditOutcome<'_>,
+        until: Instant,
+    ) -> Result<()> {
         let Some(audit) = self.audit else { return Ok(()) };
-        if let Asked::Nothing = self.asked {
-            let step = outcome.answer.as_ref().map_or_else(Step::Refusal, |_| Step::Intent);
+        if let RequestEntryState::Nothing = self.asked {
+            let step = outcome.answer.as_ref().map_or_else(AuditStep::Refusal, |_| AuditStep::Intent);
             self.ask(audit, request, step, until).await?;
         }
-        let Asked::Kept(asked) = &self.asked else { return Ok(()) };
-        audit.tell(asked, request, Step::Outcome(outcome), until.max(Instant::now() + GRACE)).await
+        let RequestEntryState::Kept(asked) = &self.asked else { return Ok(()) };
+        audit.tell(asked, request, AuditStep::Outcome(outcome), until.max(Instant::now() + MIN_OUTCOME_TIME)).await
     }
 
-    async fn ask(&mut self, audit: &Audit, request: &Request<'_>, step: Step<'_>, until: Instant) -> Result<()> {
+    async fn ask(
+        &mut self,
+        audit: &Audit,
+        request: &AuditRequest<'_>,
+        step: AuditStep<'_>,
+        until: Instant,
+    ) -> Result<()> {
         // Applies if this future is dropped before it completes.
-        self.asked = Asked::Lost;
+        self.asked = RequestEntryState::Lost;
         let asked = audit.devices.iter().map(|device| device.asked(request)).collect::<Vec<_>>();
         audit.tell(&asked, request, step, until).await?;
-        self.asked = Asked::Kept(asked);
+        self.asked = RequestEntryState::Kept(asked);
         Ok(())
     }
 }
@@ -220,7 +237,7 @@ mod tests {
             "hung"
         }
 
-        fn record<'e>(&'e self, _: &'e [u8], _: &'e Entry<'e>) -> BoxFuture<'e, Result<()>> {
+        fn record<'e>(&'e self, _: &'e [u8], _: &'e AuditEntry<'e>) -> BoxFuture<'e, Result<()>> {
             pending().boxed()
         }
 
@@ -230,10 +247,10 @@ mod tests {
         }
     }
 
-    fn request() -> Request<'static> {
-        let (mount, remote_address, token, caller, data) = (None, None, None, None, Data::None);
+    fn request() -> AuditRequest<'static> {
+        let (mount, remote_address, token, caller, data) = (None, None, None, None, AuditData::None);
         let (id, trace_id, operation, path) = ("id", None, "read", "sys/mounts");
-        Request { id, trace_id, operation, path, mount, remote_address, token, caller, data }
+        AuditRequest { id, trace_id, operation, path, mount, remote_address, token, caller, data }
     }
 
     #[tokio::test]
@@ -253,7 +270,7 @@ mod tests {
         assert!(!record.is_kept());
         let work = record.intent(|| panic!("a request is looked at"), Instant::now());
         assert!(work.now_or_never().is_some_and(|intent| intent.is_ok()));
-        assert!(size_of::<Record<'_>>() <= 4 * size_of::<usize>());
+        assert!(size_of::<AuditRecord<'_>>() <= 4 * size_of::<usize>());
     }
     struct Told {
         down: bool,
@@ -267,7 +284,7 @@ mod tests {
             "told"
         }
 
-        fn record<'e>(&'e self, _: &'e [u8], _: &'e Entry<'e>) -> BoxFuture<'e, Result<()>> {
+        fn record<'e>(&'e self, _: &'e [u8], _: &'e AuditEntry<'e>) -> BoxFuture<'e, Result<()>> {
             self.asked.fetch_add(1, Ordering::Relaxed);
             let Self { down, hangs, .. } = *self;
             async move {

@@ -36,35 +36,35 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 
 use crate::clock::{Clock, Time};
-use crate::derived::Derived;
+use crate::derived_values::DerivedValues;
 use crate::documents::TOO_MANY_CHANGES;
 use crate::error::{Error, Kind, Result};
-use crate::templates::Identity;
-use crate::turns::{Caller as Queued, Entrance, Place as Permit, cpu};
+use crate::fair_queue::{FairSemaphore, Permit, QueueCaller as Queued, cpu};
+use crate::templates::TemplateValues;
 use cache::TokenCache;
 use cors::Cors;
-use identity::{Entities, EntityRef};
+use identity::{EntityCache, EntityRef};
 pub use login::LoginSettings;
 use login::Logins;
 pub use login::cloudb::{CloudbSettings, CloudbUrls, Fallback as CloudbFallback};
 use mounts::MountTable;
 use policies::Policies;
-use policy::{Acl, Decision, Operation, Parameters, Place};
+use policy::{Acl, Decision, Operation, RequestParameters, RequestPath};
 use quotas::Quotas;
 use store::{AuthOutcome, AuthStore, AuthWrite, TokenHash, TokenRow};
-use token::{Batch, LoggedIn, Network, Record, RoleTable, hash_of, is_batch};
+use token::{BatchToken, Network, TokenLogin, TokenRecord, TokenRoleTable, hash_of, is_batch};
 
 /// The policy that grants everything. It has no policy text.
-pub const ROOT: &str = "root";
+pub const ROOT_POLICY: &str = "root";
 
 /// A caller whose policies took at least this long to compile is read again before it is used.
-const A_WHILE: Duration = Duration::from_millis(20);
+const MIN_RECHECKED_COMPILE_TIME: Duration = Duration::from_millis(20);
 
 /// Compiles long unions of policies one at a time, so that callers with the same union wait for one compilation.
 #[derive(Default)]
-struct Large(Arc<tokio::sync::Mutex<()>>);
+struct UnionCompiler(Arc<tokio::sync::Mutex<()>>);
 
-impl Large {
+impl UnionCompiler {
     /// Runs long work in the CPU queue, one job at a time, and other work immediately.
     async fn work<T: Send + 'static>(&self, is_long: bool, work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
         if !is_long {
@@ -104,24 +104,24 @@ pub struct Caller {
     /// Time of expiry; `None` for never.
     pub expires_at: Option<Time>,
     /// The login that created the token.
-    pub login: Option<LoggedIn>,
+    pub login: Option<TokenLogin>,
     /// Networks from which the token may be used; empty for any.
     pub bound_cidrs: Vec<Network>,
     counts_as: String,
     hash: TokenHash,
     uses_left: Option<u32>,
-    batch: Option<Arc<Batch>>,
+    batch: Option<Arc<BatchToken>>,
     acl: Arc<Acl>,
     generation: u64,
     /// Cached representations of this caller, such as the one in audit entries.
-    pub derived: Derived,
+    pub derived: DerivedValues,
 }
 
 impl Caller {
     /// `true` if the caller has the `root` policy.
     pub fn is_root(&self) -> bool {
         // A token with `root` has no other policy.
-        self.policies.first().is_some_and(|name| name == ROOT)
+        self.policies.first().is_some_and(|name| name == ROOT_POLICY)
     }
 
     /// The key of per-caller limits. A token created without `sudo` counts as its creator, other tokens as their entity
@@ -142,12 +142,12 @@ impl Caller {
     }
 
     fn all_policies(&self) -> Vec<String> {
-        identity::together(&self.policies, self.identity_policies())
+        identity::merge_names(&self.policies, self.identity_policies())
     }
 
     /// The identity that fills the templates of the policies.
-    fn identity(&self) -> Option<&dyn Identity> {
-        self.entity.as_ref().map(|entity| &**entity as &dyn Identity)
+    fn identity(&self) -> Option<&dyn TemplateValues> {
+        self.entity.as_ref().map(|entity| &**entity as &dyn TemplateValues)
     }
 
     /// SHA-256 of the token, the key of its row.
@@ -189,15 +189,15 @@ impl Caller {
 }
 
 /// State of a token that is not in its record.
-struct Held {
+struct TokenState {
     hash: TokenHash,
     recorded_as: TokenHash,
     expires_at: Option<Time>,
     uses: Option<u32>,
-    batch: Option<Arc<Batch>>,
+    batch: Option<Arc<BatchToken>>,
 }
 
-impl Held {
+impl TokenState {
     fn of(row: &TokenRow) -> Self {
         let TokenRow { hash, accessor_hash: recorded_as, expires_at, uses, .. } = *row;
         Self { hash, recorded_as, expires_at, uses, batch: None }
@@ -209,9 +209,9 @@ pub struct Auth {
     store: Arc<dyn AuthStore>,
     clock: Clock,
     policies: ArcSwap<Policies>,
-    large: Large,
+    large: UnionCompiler,
     mounts: ArcSwap<MountTable>,
-    token_roles: ArcSwap<RoleTable>,
+    token_roles: ArcSwap<TokenRoleTable>,
     quotas: ArcSwap<Quotas>,
     cors: ArcSwap<Cors>,
     tokens: TokenCache,
@@ -219,10 +219,10 @@ pub struct Auth {
     ending: tokio::sync::RwLock<()>,
     /// Held while a requested tidy of tokens runs.
     tidying: Arc<tokio::sync::Mutex<()>>,
-    entities: Entities,
+    entities: EntityCache,
     logins: Logins,
     /// Serializes changes of policies, mounts, roles and quotas: a fair queue with one slot.
-    writing: Entrance,
+    writing: FairSemaphore,
     /// `true` after a failed write that may be stored, until the state is reloaded. Changes only under `writing`.
     behind: AtomicBool,
 }
@@ -244,8 +244,8 @@ impl Auth {
         policies::ensure_default(&*store, &clock).await?;
         let policies = policies::load(&*store, None).await?;
         let mounts = mounts::load(&*store).await?;
-        mounts::name_all(&mounts);
-        let token_roles = RoleTable::load(&*store).await?;
+        mounts::register_names(&mounts);
+        let token_roles = TokenRoleTable::load(&*store).await?;
         let quotas = quotas::load(&*store, None).await?;
         let cors = cors::load(&*store).await?;
         Ok(Arc::new(Self {
@@ -253,7 +253,7 @@ impl Auth {
             store,
             clock,
             policies: ArcSwap::from_pointee(policies),
-            large: Large::default(),
+            large: UnionCompiler::default(),
             mounts: ArcSwap::from_pointee(mounts),
             token_roles: ArcSwap::from_pointee(token_roles),
             ending: tokio::sync::RwLock::new(()),
@@ -261,8 +261,8 @@ impl Auth {
             quotas: ArcSwap::from_pointee(quotas),
             cors: ArcSwap::from_pointee(cors),
             tokens: TokenCache::default(),
-            entities: Entities::default(),
-            writing: Entrance::new(1),
+            entities: EntityCache::default(),
+            writing: FairSemaphore::new(1),
             behind: AtomicBool::new(false),
         }))
     }
@@ -427,15 +427,15 @@ impl Auth {
 
     /// Returns the caller of a row; `Forbidden` when its entity is deleted or disabled.
     async fn caller(&self, row: &TokenRow) -> Result<Arc<Caller>> {
-        self.caller_of(Record::of(row)?, Held::of(row)).await
+        self.caller_of(TokenRecord::of(row)?, TokenState::of(row)).await
     }
 
     /// Returns the caller with this record; `Forbidden` when its entity is deleted or disabled.
-    async fn caller_of(&self, record: Record, held: Held) -> Result<Arc<Caller>> {
+    async fn caller_of(&self, record: TokenRecord, held: TokenState) -> Result<Arc<Caller>> {
         let entity = self.entity_behind(&record.entity_id).await?;
         let began = Instant::now();
         let caller = self.caller_with(record, held, entity).await?;
-        if began.elapsed() >= A_WHILE {
+        if began.elapsed() >= MIN_RECHECKED_COMPILE_TIME {
             self.check_again(&caller).await?;
         }
         Ok(caller)
@@ -457,12 +457,18 @@ impl Auth {
         Ok(())
     }
 
-    async fn caller_with(&self, record: Record, held: Held, entity: Option<EntityRef>) -> Result<Arc<Caller>> {
+    async fn caller_with(
+        &self,
+        record: TokenRecord,
+        held: TokenState,
+        entity: Option<EntityRef>,
+    ) -> Result<Arc<Caller>> {
         let names = match &entity {
             None => record.policies.clone(),
-            Some(entity) => identity::together(&record.policies, &entity.policies),
+            Some(entity) => identity::merge_names(&record.policies, &entity.policies),
         };
-        let filler = entity.as_ref().map(|entity| entity.entity() as Arc<dyn policies::Filler + Send + Sync>);
+        let filler =
+            entity.as_ref().map(|entity| entity.entity() as Arc<dyn policies::VersionedTemplateValues + Send + Sync>);
         let mut policies = self.policies.load_full();
         let mut acl = policies.acl(&names, filler.clone(), &self.clock, &self.large).await?;
         // Compiling a large union takes time, so the policies may have changed.
@@ -476,7 +482,7 @@ impl Auth {
         Ok(Arc::new(Caller {
             accessor: record.accessor,
             recorded_as: held.recorded_as.iter().map(|b| format!("{b:02x}")).collect(),
-            requester: requester::recorded(&held.recorded_as, &record.entity_id, &record.display_name),
+            requester: requester::render_requester(&held.recorded_as, &record.entity_id, &record.display_name),
             display_name: record.display_name,
             entity_id: record.entity_id,
             entity,
@@ -492,7 +498,7 @@ impl Auth {
             batch: held.batch,
             acl,
             generation: policies.generation(),
-            derived: Derived::default(),
+            derived: DerivedValues::default(),
         }))
     }
 
@@ -501,8 +507,8 @@ impl Auth {
         &self,
         caller: &Caller,
         operation: Operation,
-        place: Place<'_>,
-        parameters: Option<&Parameters<'_>>,
+        place: RequestPath<'_>,
+        parameters: Option<&RequestParameters<'_>>,
     ) -> Decision {
         if caller.is_root() {
             return Decision { allowed: true, sudo: true };
@@ -511,9 +517,9 @@ impl Auth {
     }
 
     /// Returns the names of the capabilities at `place`: `root` for all, `deny` for none.
-    pub fn capabilities(&self, caller: &Caller, place: Place<'_>) -> Vec<&'static str> {
+    pub fn capabilities(&self, caller: &Caller, place: RequestPath<'_>) -> Vec<&'static str> {
         if caller.is_root() {
-            return vec![ROOT];
+            return vec![ROOT_POLICY];
         }
         let granted = caller.acl.capabilities(place);
         if granted.is_empty() { vec!["deny"] } else { granted.words() }
@@ -530,11 +536,11 @@ impl Auth {
     /// Store errors.
     pub async fn caller_by_token(&self, token: &str) -> Result<Option<Arc<Caller>>> {
         if is_batch(token) {
-            return live(self.batch_caller(token).await);
+            return none_if_forbidden(self.batch_caller(token).await);
         }
         let Some(hash) = hash_of(token) else { return Ok(None) };
         match self.live_row(hash).await? {
-            Some(row) => live(self.caller(&row).await),
+            Some(row) => none_if_forbidden(self.caller(&row).await),
             None => Ok(None),
         }
     }
@@ -545,14 +551,14 @@ impl Auth {
     /// Store errors.
     pub async fn caller_by_accessor(&self, accessor: &str) -> Result<Option<Arc<Caller>>> {
         match self.row_by_accessor(accessor).await? {
-            Some(row) => live(self.caller(&row).await),
+            Some(row) => none_if_forbidden(self.caller(&row).await),
             None => Ok(None),
         }
     }
 }
 
 /// Converts `Forbidden` to `None`: a token whose entity is deleted or disabled is not live.
-fn live<T>(found: Result<T>) -> Result<Option<T>> {
+fn none_if_forbidden<T>(found: Result<T>) -> Result<Option<T>> {
     match found {
         Err(error) if error.kind() == Kind::Forbidden => Ok(None),
         found => found.map(Some),

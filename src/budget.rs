@@ -11,12 +11,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 
 /// Divisor of the per-key limit: a key has at most the unreserved amount divided by this.
-const SHARE: usize = 4;
+const KEY_LIMIT_DIVISOR: usize = 4;
 
 /// A budget. Clones share it.
-pub struct Budget<K>(Arc<Mutex<State<K>>>);
+pub struct Budget<K>(Arc<Mutex<BudgetState<K>>>);
 
-struct State<K> {
+struct BudgetState<K> {
     /// Negative when reservations that cannot be refused exceeded the budget.
     left: isize,
     taken: HashMap<K, usize>,
@@ -24,7 +24,7 @@ struct State<K> {
 
 /// The reason why a reservation is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lack {
+pub enum Exhausted {
     /// The budget is used up.
     Room,
     /// The key would exceed its limit.
@@ -41,7 +41,7 @@ impl<K: Clone + Eq + Hash> Budget<K> {
     /// A budget of `most` units.
     pub fn new(most: usize) -> Self {
         let left = isize::try_from(most).unwrap_or(isize::MAX);
-        Self(Arc::new(Mutex::new(State { left, taken: HashMap::new() })))
+        Self(Arc::new(Mutex::new(BudgetState { left, taken: HashMap::new() })))
     }
 
     /// `true` if a key is within its limit. The key is computed only when there are reservations.
@@ -55,30 +55,30 @@ impl<K: Clone + Eq + Hash> Budget<K> {
         self.lock().left
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<K>> {
+    fn lock(&self) -> MutexGuard<'_, BudgetState<K>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<K: Clone + Eq + Hash> State<K> {
+impl<K: Clone + Eq + Hash> BudgetState<K> {
     fn of(&self, of: &K) -> usize {
         self.taken.get(of).copied().unwrap_or_default()
     }
 
     fn share(&self) -> usize {
-        usize::try_from(self.left).unwrap_or_default() / SHARE
+        usize::try_from(self.left).unwrap_or_default() / KEY_LIMIT_DIVISOR
     }
 
     /// Reserves `more` units for a reservation that has `own`, when at least `least` units are left.
-    fn take(&mut self, of: &K, own: usize, more: usize, least: usize) -> Result<(), Lack> {
+    fn take(&mut self, of: &K, own: usize, more: usize, least: usize) -> Result<(), Exhausted> {
         let before = self.of(of);
         let wanted = isize::try_from(more).unwrap_or(isize::MAX);
         let left = self.left.saturating_sub(wanted);
         if self.left < isize::try_from(least).unwrap_or(isize::MAX) {
-            return Err(Lack::Room);
+            return Err(Exhausted::Room);
         }
-        if before > own && before + more > usize::try_from(left).unwrap_or_default() / SHARE {
-            return Err(Lack::Share);
+        if before > own && before + more > usize::try_from(left).unwrap_or_default() / KEY_LIMIT_DIVISOR {
+            return Err(Exhausted::Share);
         }
         self.add(of, more);
         Ok(())
@@ -101,18 +101,18 @@ impl<K: Clone + Eq + Hash> State<K> {
 }
 
 /// A reservation. Dropping it returns the units to the budget.
-pub struct Room<K: Clone + Eq + Hash> {
+pub struct Reservation<K: Clone + Eq + Hash> {
     of: Option<(Budget<K>, K)>,
     octets: usize,
 }
 
-impl<K: Clone + Eq + Hash> Default for Room<K> {
+impl<K: Clone + Eq + Hash> Default for Reservation<K> {
     fn default() -> Self {
         Self { of: None, octets: 0 }
     }
 }
 
-impl<K: Clone + Eq + Hash> Room<K> {
+impl<K: Clone + Eq + Hash> Reservation<K> {
     /// Size of the reservation in units.
     pub fn octets(&self) -> usize {
         self.octets
@@ -122,7 +122,7 @@ impl<K: Clone + Eq + Hash> Room<K> {
     ///
     /// # Errors
     /// The reason why the budget refuses it; the reservation is unchanged then.
-    pub fn cover(&mut self, budget: &Budget<K>, of: impl FnOnce() -> K, octets: usize) -> Result<(), Lack> {
+    pub fn cover(&mut self, budget: &Budget<K>, of: impl FnOnce() -> K, octets: usize) -> Result<(), Exhausted> {
         let lacking = octets.saturating_sub(self.octets);
         if lacking == 0 {
             return Ok(());
@@ -136,8 +136,8 @@ impl<K: Clone + Eq + Hash> Room<K> {
     /// Reserves units when any are left. The object exists already, so it may exceed what is left.
     ///
     /// # Errors
-    /// As [`Room::cover`].
-    pub fn last(budget: &Budget<K>, of: K, octets: usize) -> Result<Self, Lack> {
+    /// As [`Reservation::cover`].
+    pub fn last(budget: &Budget<K>, of: K, octets: usize) -> Result<Self, Exhausted> {
         budget.lock().take(&of, 0, octets, 1)?;
         Ok(Self { of: Some((budget.clone(), of)), octets })
     }
@@ -153,11 +153,11 @@ impl<K: Clone + Eq + Hash> Room<K> {
     where
         K: Send + 'static,
     {
-        if self.of.is_some() { Bytes::from_owner(Held { bytes, _room: self }) } else { bytes }
+        if self.of.is_some() { Bytes::from_owner(ReservedBytes { bytes, _room: self }) } else { bytes }
     }
 }
 
-impl<K: Clone + Eq + Hash> Drop for Room<K> {
+impl<K: Clone + Eq + Hash> Drop for Reservation<K> {
     fn drop(&mut self) {
         if let Some((budget, of)) = &self.of {
             budget.lock().give_back(of, self.octets);
@@ -165,12 +165,12 @@ impl<K: Clone + Eq + Hash> Drop for Room<K> {
     }
 }
 
-struct Held<K: Clone + Eq + Hash> {
+struct ReservedBytes<K: Clone + Eq + Hash> {
     bytes: Bytes,
-    _room: Room<K>,
+    _room: Reservation<K>,
 }
 
-impl<K: Clone + Eq + Hash> AsRef<[u8]> for Held<K> {
+impl<K: Clone + Eq + Hash> AsRef<[u8]> for ReservedBytes<K> {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
@@ -192,17 +192,17 @@ mod tests {
     fn whoever_has_several_things_has_a_quarter_of_what_is_left() {
         let budget = Budget::new(512);
         let take = |of: u64| {
-            let mut room = Room::default();
+            let mut room = Reservation::default();
             room.cover(&budget, || of, 1).map(|()| room)
         };
         let all_of = |of| std::iter::from_fn(|| take(of).ok()).collect::<Vec<_>>();
         let mut first = all_of(1);
-        assert_eq!((first.len(), take(1).err()), (102, Some(Lack::Share)));
+        assert_eq!((first.len(), take(1).err()), (102, Some(Exhausted::Share)));
         let others: Vec<_> = (2..12).map(all_of).collect();
         assert_eq!(others.iter().map(Vec::len).max(), Some(82));
-        assert_eq!(take(1).err(), Some(Lack::Share), "what others have taken counts");
+        assert_eq!(take(1).err(), Some(Exhausted::Share), "what others have taken counts");
         let singles: Vec<_> = (12..).map_while(|of| take(of).ok()).collect();
-        assert_eq!((budget.left(), take(1).err()), (0, Some(Lack::Room)));
+        assert_eq!((budget.left(), take(1).err()), (0, Some(Exhausted::Room)));
         first.pop();
         assert!(take(99).is_ok() && take(1).is_err());
         drop((first, others, singles));
@@ -212,10 +212,14 @@ mod tests {
     #[test]
     fn one_large_thing_may_take_all_there_is() {
         let budget = Budget::new(100);
-        let [mut large, mut second, mut other] = [Room::default(), Room::default(), Room::default()];
+        let [mut large, mut second, mut other] =
+            [Reservation::default(), Reservation::default(), Reservation::default()];
         let mut cover = |octets| large.cover(&budget, || "a", octets);
-        assert_eq!((cover(60), cover(101)), (Ok(()), Err(Lack::Room)));
-        assert_eq!((second.cover(&budget, || "a", 1), other.cover(&budget, || "b", 1)), (Err(Lack::Share), Ok(())));
+        assert_eq!((cover(60), cover(101)), (Ok(()), Err(Exhausted::Room)));
+        assert_eq!(
+            (second.cover(&budget, || "a", 1), other.cover(&budget, || "b", 1)),
+            (Err(Exhausted::Share), Ok(()))
+        );
         assert_eq!((cover(50), large.octets(), budget.left()), (Ok(()), 60, 39));
     }
 }

@@ -16,7 +16,6 @@ mod dev;
 mod explain;
 mod failure;
 mod files;
-mod handover;
 mod health;
 mod help;
 mod import;
@@ -29,7 +28,6 @@ mod operator;
 pub(crate) mod output;
 mod owner;
 mod path;
-mod place;
 mod progress;
 mod renew;
 mod root_token;
@@ -37,8 +35,10 @@ mod seal;
 mod serve;
 mod setup;
 mod status;
+mod target_installation;
 mod terminal;
 mod token;
+mod token_issue;
 mod user_token;
 mod verify_backup;
 mod who;
@@ -47,141 +47,143 @@ use clap::error::ErrorKind;
 use clap::{Arg, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use signet::error::Result;
 
-pub(crate) use failure::Failure;
-use installation::logs_from_environment;
+pub(crate) use failure::CommandFailure;
+use installation::install_logs_from_environment;
 
 /// Signet: an actor-based signing server.
 #[derive(Parser)]
 #[command(name = "signet", version = env!("BUILD_VERSION"))]
-pub(crate) struct Command {
+pub(crate) struct CommandLine {
     #[command(subcommand)]
-    word: Word,
+    word: SignetSubcommand,
     /// Print results to standard output, and warnings and errors to standard error, as JSON objects, one on a line.
     #[arg(long, global = true, help_heading = "Output")]
     json: bool,
 }
 
 #[derive(Subcommand)]
-enum Word {
+enum SignetSubcommand {
     /// Set up an installation with a certificate authority.
     ///
     /// Creates what is missing: seal key, configuration, store, root, intermediate, role, administrator
     /// and TLS certificate.
-    Setup(setup::Arguments),
+    Setup(setup::SetupArguments),
     /// Start a development server with a ready authority.
     ///
     /// Unsafe outside your machine: no TLS, and a root token on the screen.
-    Dev(dev::Arguments),
+    Dev(dev::DevArguments),
     /// Run the server of a configuration file until SIGTERM.
     ///
     /// SIGHUP reloads the TLS certificate.
-    Serve(serve::Arguments),
+    Serve(serve::ServeArguments),
     /// Update the schema of the store.
     ///
     /// Prints the migrations. The server must not run.
-    Migrate(migrate::Arguments),
+    Migrate(migrate::MigrateArguments),
     /// Manage tokens, seal and backups of an installation.
     #[command(subcommand)]
-    Operator(operator::Word),
+    Operator(operator::OperatorSubcommand),
     /// Create the first user of the projects API.
     ///
     /// Prints the token of that user, once.
-    Bootstrap(bootstrap::Arguments),
+    Bootstrap(bootstrap::BootstrapArguments),
     /// Check whether a server would start with a configuration.
     ///
     /// Checks the file and everything that it names. Exit status 3 if something is wrong, 1 if the file cannot be read.
-    Check(check::Arguments),
+    Check(check::CheckArguments),
     /// Check whether a server is ready or alive.
     ///
     /// Exit status 0 if it is, 3 if it responds that it is not, 1 if it cannot be reached.
-    Health(health::Arguments),
+    Health(health::HealthArguments),
     /// Request a certificate and write it to files.
     ///
     /// The private key is generated locally.
-    Issue(issue::Arguments),
+    Issue(issue::IssueArguments),
     /// Import an authority from a folder of PEM files.
     ///
     /// Imports its keys, certificates and CRLs.
-    Import(import::Arguments),
+    Import(import::ImportArguments),
     /// Replace certificates that end soon, once or as a service.
-    Renew(renew::Arguments),
+    Renew(renew::RenewArguments),
     /// Show what is set up, what ends next, and what is wrong.
     ///
     /// Exit status 3 if something is wrong, 1 if the server cannot be reached.
-    Status(status::Arguments),
+    Status(status::StatusArguments),
     /// Show who requested a certificate, when, and with which role.
-    Who(who::Arguments),
+    Who(who::WhoArguments),
     /// Explain whether a token may do something, and why.
     ///
     /// Shows the policy rule that decides.
-    Explain(explain::Arguments),
+    Explain(explain::ExplainArguments),
     /// Print shell completions of this command line.
-    Completions(completions::Arguments),
+    Completions(completions::CompletionsArguments),
     /// Write the manual pages of this command line to a folder.
-    Man(man::Arguments),
+    Man(man::ManArguments),
 }
 
-impl Command {
+impl CommandLine {
     /// Parses the command line of this process. Empty environment variables count as unset.
     pub(crate) fn read() -> Self {
-        let matches = without_empty(Self::definition()).try_get_matches().unwrap_or_else(|error| refuse(&error));
-        Self::from_arg_matches(&matches).unwrap_or_else(|error| refuse(&error))
+        let matches = ignore_empty_variables(Self::definition())
+            .try_get_matches()
+            .unwrap_or_else(|error| exit_with_usage(&error));
+        Self::from_arg_matches(&matches).unwrap_or_else(|error| exit_with_usage(&error))
     }
 
     pub(crate) fn definition() -> clap::Command {
-        help::described(Self::command())
+        help::with_help(Self::command())
     }
 
-    pub(crate) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), CommandFailure> {
         if self.json {
             output::use_json();
         }
         match self.word {
-            Word::Dev(arguments) => {
-                logs_from_environment()?;
+            SignetSubcommand::Dev(arguments) => {
+                install_logs_from_environment()?;
                 signet::server::forbid_core_dumps()?;
                 actix_rt::System::new().block_on(dev::run(arguments))?;
             }
-            Word::Health(arguments) => client(health::run(arguments))?,
-            Word::Issue(arguments) => client(issue::run(arguments))?,
-            Word::Import(arguments) => client(import::run(arguments))?,
-            Word::Renew(arguments) => client(renew::run(arguments))?,
-            Word::Status(arguments) => client(status::run(arguments))?,
-            Word::Who(arguments) => client(who::run(arguments))?,
-            Word::Explain(arguments) => client(explain::run(arguments))?,
-            Word::Check(arguments) => check::run(&arguments, &Self::definition())?,
-            Word::Operator(word) => operator::run(&word)?,
-            Word::Setup(arguments) => setup::run(arguments)?,
-            Word::Serve(arguments) => serve::run(&arguments)?,
-            Word::Migrate(arguments) => migrate::run(&arguments)?,
-            Word::Bootstrap(arguments) => bootstrap::run(&arguments)?,
-            Word::Completions(arguments) => completions::run(&arguments, &mut Self::definition())?,
-            Word::Man(arguments) => man::run(&arguments, Self::definition())?,
+            SignetSubcommand::Health(arguments) => client(health::run(arguments))?,
+            SignetSubcommand::Issue(arguments) => client(issue::run(arguments))?,
+            SignetSubcommand::Import(arguments) => client(import::run(arguments))?,
+            SignetSubcommand::Renew(arguments) => client(renew::run(arguments))?,
+            SignetSubcommand::Status(arguments) => client(status::run(arguments))?,
+            SignetSubcommand::Who(arguments) => client(who::run(arguments))?,
+            SignetSubcommand::Explain(arguments) => client(explain::run(arguments))?,
+            SignetSubcommand::Check(arguments) => check::run(&arguments, &Self::definition())?,
+            SignetSubcommand::Operator(word) => operator::run(&word)?,
+            SignetSubcommand::Setup(arguments) => setup::run(arguments)?,
+            SignetSubcommand::Serve(arguments) => serve::run(&arguments)?,
+            SignetSubcommand::Migrate(arguments) => migrate::run(&arguments)?,
+            SignetSubcommand::Bootstrap(arguments) => bootstrap::run(&arguments)?,
+            SignetSubcommand::Completions(arguments) => completions::run(&arguments, &mut Self::definition())?,
+            SignetSubcommand::Man(arguments) => man::run(&arguments, Self::definition())?,
         }
         Ok(())
     }
 }
 
-fn client<E: Into<Failure>>(work: impl Future<Output = Result<(), E>>) -> Result<(), Failure> {
-    logs_from_environment()?;
+fn client<E: Into<CommandFailure>>(work: impl Future<Output = Result<(), E>>) -> Result<(), CommandFailure> {
+    install_logs_from_environment()?;
     actix_rt::System::new().block_on(work).map_err(Into::into)
 }
 
 /// Exits because of the command line: with help or version, or with a usage error.
-fn refuse(error: &clap::Error) -> ! {
+fn exit_with_usage(error: &clap::Error) -> ! {
     let is_json = std::env::args_os().any(|argument| argument == "--json");
     if !is_json || matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         error.exit();
     }
     output::use_json();
     let text = error.render().to_string();
-    output::error(text.trim().trim_start_matches("error: "), failure::USAGE);
-    std::process::exit(failure::USAGE.into());
+    output::print_error(text.trim().trim_start_matches("error: "), failure::EXIT_USAGE);
+    std::process::exit(failure::EXIT_USAGE.into());
 }
 
 /// Removes the empty environment variables from the definition, so that clap ignores them.
-fn without_empty(command: clap::Command) -> clap::Command {
+fn ignore_empty_variables(command: clap::Command) -> clap::Command {
     let is_empty = |arg: &Arg| arg.get_env().and_then(std::env::var_os).is_some_and(|value| value.is_empty());
     let heard = |arg: Arg| if is_empty(&arg) { arg.env(None) } else { arg };
-    command.mut_args(heard).mut_subcommands(without_empty)
+    command.mut_args(heard).mut_subcommands(ignore_empty_variables)
 }

@@ -27,17 +27,17 @@ pub struct Clock {
 /// The reference clock, extrapolated from its last comparison.
 struct Reference {
     began: Instant,
-    /// The reference time at `began`, in nanoseconds since the epoch; [`NOWHERE`] without a reference.
+    /// The reference time at `began`, in nanoseconds since the epoch; [`NO_REFERENCE`] without a reference.
     at_begin: AtomicI64,
     /// Largest accepted difference, in nanoseconds.
     limit: AtomicI64,
 }
 
-const NOWHERE: i64 = i64::MIN;
+const NO_REFERENCE: i64 = i64::MIN;
 
 impl Default for Reference {
     fn default() -> Self {
-        Self { began: Instant::now(), at_begin: AtomicI64::new(NOWHERE), limit: AtomicI64::new(0) }
+        Self { began: Instant::now(), at_begin: AtomicI64::new(NO_REFERENCE), limit: AtomicI64::new(0) }
     }
 }
 
@@ -63,7 +63,7 @@ impl Clock {
     /// `true` if `now`, which must be fresh, is within the limit of the reference, or there is none.
     fn agrees(&self, now: Time) -> bool {
         let at_begin = self.reference.at_begin.load(Ordering::Relaxed);
-        if at_begin == NOWHERE {
+        if at_begin == NO_REFERENCE {
             return true;
         }
         let there = i128::from(at_begin) + nanoseconds(self.reference.began.elapsed());
@@ -99,7 +99,7 @@ impl Clock {
     /// As [`Clock::require_agreed`].
     pub fn agreed_now(&self) -> Result<Time> {
         let now = self.now();
-        self.agrees(now).then_some(now).ok_or_else(too_far)
+        self.agrees(now).then_some(now).ok_or_else(clock_skew_error)
     }
 
     /// Moves a manual clock forward; no effect on the system clock.
@@ -115,7 +115,7 @@ impl Clock {
     }
 }
 
-fn too_far() -> Error {
+fn clock_skew_error() -> Error {
     Error::new(Kind::Unavailable, "clock: this node's is too far from the database's")
 }
 
@@ -124,11 +124,11 @@ fn nanoseconds(duration: Duration) -> i128 {
 }
 
 /// Formats a time as RFC 3339 in UTC, with a fraction only if it is not zero.
-pub fn rfc3339(at: Time) -> String {
+pub fn format_rfc3339(at: Time) -> String {
     at.to_offset(time::UtcOffset::UTC).format(&Rfc3339).unwrap_or_default()
 }
 
-/// Appends what [`rfc3339`] returns to `out`.
+/// Appends what [`format_rfc3339`] returns to `out`.
 pub fn push_rfc3339(out: &mut Vec<u8>, at: Time) {
     // Writing to memory cannot fail.
     let _ = at.to_offset(time::UtcOffset::UTC).format_into(out, &Rfc3339);
@@ -144,10 +144,10 @@ pub fn parse_rfc3339(field: &str, text: &str) -> Result<Time> {
 }
 
 /// Maximum length in bytes of a duration text that is stored as written.
-pub const MAX_DURATION_TEXT: usize = 64;
+pub const MAX_DURATION_TEXT_BYTES: usize = 64;
 
 /// Maximum duration in seconds: 10,000 years, which keeps later sums inside the range of [`Time`].
-const MAX_SECONDS: f64 = 315_576_000_000.0;
+const MAX_DURATION_SECONDS: f64 = 315_576_000_000.0;
 
 /// Parses a duration: `""` (zero), bare seconds (`"90"`), or a sum of numbers with the units `ns us µs ms s m h d w`
 /// (`"1h30m"`, `"1.5h"`, `"1w"`). Returns `None` when it is negative, too long, or lacks a known unit.
@@ -156,49 +156,49 @@ pub fn parse_duration(text: &str) -> Option<Duration> {
 }
 
 /// Returns the rule that a text rejected by [`parse_duration`] violates: the maximum, or else `form`.
-pub fn no_duration<'a>(text: &str, form: &'a str) -> &'a str {
-    if read_duration(text) == Err(NoDuration::TooLong) { "at most 10000 years (87660000h)" } else { form }
+pub fn violated_duration_rule<'a>(text: &str, form: &'a str) -> &'a str {
+    if read_duration(text) == Err(DurationError::TooLong) { "at most 10000 years (87660000h)" } else { form }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum NoDuration {
+enum DurationError {
     Malformed,
     TooLong,
 }
 
-fn read_duration(text: &str) -> std::result::Result<Duration, NoDuration> {
+fn read_duration(text: &str) -> std::result::Result<Duration, DurationError> {
     let text = text.trim();
     if text.is_empty() {
         return Ok(Duration::ZERO);
     }
     if text.bytes().all(|b| b.is_ascii_digit()) {
-        let seconds: u64 = text.parse().map_err(|_| NoDuration::TooLong)?;
-        return within_range(Duration::from_secs(seconds));
+        let seconds: u64 = text.parse().map_err(|_| DurationError::TooLong)?;
+        return check_range(Duration::from_secs(seconds));
     }
     let mut rest = text;
     let mut total = Duration::ZERO;
     let mut too_long = false;
     while !rest.is_empty() {
-        let number_end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or(NoDuration::Malformed)?;
+        let number_end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or(DurationError::Malformed)?;
         let (number, tail) = rest.split_at(number_end);
         let unit_end = tail.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(tail.len());
         let (unit, tail) = tail.split_at(unit_end);
         // The rest of the text may still be malformed.
-        match one_term(number, unit) {
+        match parse_term(number, unit) {
             Ok(term) => total = total.saturating_add(term),
-            Err(NoDuration::TooLong) => too_long = true,
-            Err(NoDuration::Malformed) => return Err(NoDuration::Malformed),
+            Err(DurationError::TooLong) => too_long = true,
+            Err(DurationError::Malformed) => return Err(DurationError::Malformed),
         }
         rest = tail;
     }
-    if too_long { Err(NoDuration::TooLong) } else { within_range(total) }
+    if too_long { Err(DurationError::TooLong) } else { check_range(total) }
 }
 
-fn within_range(duration: Duration) -> std::result::Result<Duration, NoDuration> {
-    if duration.as_secs_f64() <= MAX_SECONDS { Ok(duration) } else { Err(NoDuration::TooLong) }
+fn check_range(duration: Duration) -> std::result::Result<Duration, DurationError> {
+    if duration.as_secs_f64() <= MAX_DURATION_SECONDS { Ok(duration) } else { Err(DurationError::TooLong) }
 }
 
-fn one_term(number: &str, unit: &str) -> std::result::Result<Duration, NoDuration> {
+fn parse_term(number: &str, unit: &str) -> std::result::Result<Duration, DurationError> {
     let unit_nanos: u64 = match unit {
         "ns" => 1,
         "us" | "µs" | "μs" => 1_000,
@@ -208,30 +208,30 @@ fn one_term(number: &str, unit: &str) -> std::result::Result<Duration, NoDuratio
         "h" => 3_600_000_000_000,
         "d" => 86_400_000_000_000,
         "w" => 604_800_000_000_000,
-        _ => return Err(NoDuration::Malformed),
+        _ => return Err(DurationError::Malformed),
     };
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if whole.is_empty() && fraction.is_empty() || fraction.contains('.') {
-        return Err(NoDuration::Malformed);
+        return Err(DurationError::Malformed);
     }
     // Only digits are left, so a parse failure means overflow.
-    let whole: u64 = if whole.is_empty() { 0 } else { whole.parse().map_err(|_| NoDuration::TooLong)? };
+    let whole: u64 = if whole.is_empty() { 0 } else { whole.parse().map_err(|_| DurationError::TooLong)? };
     let nanos = u128::from(whole) * u128::from(unit_nanos);
     // Nine digits give nanosecond resolution of a second; further digits are ignored.
     let digits: String = fraction.chars().take(9).collect();
     let part = if digits.is_empty() {
         0
     } else {
-        digits.parse::<u128>().map_err(|_| NoDuration::Malformed)? * u128::from(unit_nanos)
+        digits.parse::<u128>().map_err(|_| DurationError::Malformed)? * u128::from(unit_nanos)
             / 10u128.pow(digits.len() as u32)
     };
     let nanos = nanos + part;
-    let seconds = u64::try_from(nanos / 1_000_000_000).map_err(|_| NoDuration::TooLong)?;
+    let seconds = u64::try_from(nanos / 1_000_000_000).map_err(|_| DurationError::TooLong)?;
     Ok(Duration::new(seconds, (nanos % 1_000_000_000) as u32))
 }
 
 /// Formats whole seconds in the largest of h, m and s that divides them: `6h`, `90m`, `45s`, `0s`.
-pub fn compact(duration: Duration) -> String {
+pub fn format_duration(duration: Duration) -> String {
     match duration.as_secs() {
         0 => "0s".to_owned(),
         s if s % 3600 == 0 => format!("{}h", s / 3600),
@@ -273,11 +273,11 @@ mod tests {
     fn what_is_too_long_is_not_called_malformed() {
         for text in ["99999999h", "315576000001", "99999999999999999999", "99999999999999999999h1s", "87660000h1s"] {
             assert_eq!(parse_duration(text), None, "{text}");
-            assert_eq!(no_duration(text, "form"), "at most 10000 years (87660000h)", "{text}");
+            assert_eq!(violated_duration_rule(text, "form"), "at most 10000 years (87660000h)", "{text}");
         }
         for text in ["99999999999999999999x", "99999999999999999999h1x", "99999999h-1s", "99999999999999999999h5", "-1"]
         {
-            assert_eq!(no_duration(text, "form"), "form", "{text}");
+            assert_eq!(violated_duration_rule(text, "form"), "form", "{text}");
         }
         assert_eq!(parse_duration("87660000h"), Some(Duration::from_secs(315_576_000_000)));
     }
@@ -285,7 +285,7 @@ mod tests {
     #[test]
     fn compact_uses_the_largest_unit_that_divides() {
         for (seconds, text) in [(21_600, "6h"), (5400, "90m"), (45, "45s"), (0, "0s"), (86_400, "24h")] {
-            assert_eq!(compact(Duration::from_secs(seconds)), text);
+            assert_eq!(format_duration(Duration::from_secs(seconds)), text);
         }
     }
 
@@ -301,7 +301,7 @@ mod tests {
         #[test]
         fn parsing_never_panics(text in "\\PC{0,40}|([0-9]{0,25}(\\.[0-9]{0,25})?(ns|us|µs|ms|s|m|h|d|x|-)?){0,4}") {
             if let Some(duration) = parse_duration(&text) {
-                prop_assert!(duration.as_secs_f64() <= MAX_SECONDS);
+                prop_assert!(duration.as_secs_f64() <= MAX_DURATION_SECONDS);
             }
             let _ = parse_rfc3339("f", &text);
         }
@@ -310,7 +310,7 @@ mod tests {
         fn times_never_panic_and_read_back(text in "[0-9+-]{1,5}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(\\.[0-9]{1,12})?(Z|[+-][0-9]{2}:[0-9]{2})?", seconds in 0i64..253_402_300_800) {
             let _ = parse_rfc3339("f", &text);
             let at = Time::from_unix_timestamp(seconds).unwrap();
-            prop_assert_eq!(parse_rfc3339("f", &rfc3339(at)).unwrap(), at);
+            prop_assert_eq!(parse_rfc3339("f", &format_rfc3339(at)).unwrap(), at);
         }
 
         #[test]
@@ -322,7 +322,7 @@ mod tests {
         #[test]
         fn compact_text_reads_back(seconds in 0u64..100_000_000) {
             let duration = Duration::from_secs(seconds);
-            prop_assert_eq!(parse_duration(&compact(duration)), Some(duration));
+            prop_assert_eq!(parse_duration(&format_duration(duration)), Some(duration));
         }
     }
 }

@@ -24,13 +24,13 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 
 pub use self::environment::Environment;
-use self::reader::Reader;
+use self::reader::SettingReader;
 pub use self::settings::{SETTINGS, Setting};
 use crate::audit::DeviceSettings;
 use crate::auth::{CloudbSettings, LoginSettings};
 use crate::error::{Error, Result};
-use crate::fields::{Fields, closest};
-use crate::http::settings::Settings;
+use crate::fields::{Fields, closest_name};
+use crate::http::settings::HttpSettings;
 use crate::keys::cloudakms::AkmsSealSettings;
 use crate::keys::pkcs11::Pkcs11SealSettings;
 use crate::keys::{CloudSettings, StockSizes};
@@ -38,7 +38,7 @@ use crate::secret::Secret;
 use crate::telemetry::LogSettings;
 
 /// Longest file that is read, in bytes.
-const LARGEST: u64 = 1 << 20;
+const MAX_CONFIG_BYTES: u64 = 1 << 20;
 
 /// A validated configuration.
 #[derive(Clone, PartialEq, Eq)]
@@ -54,7 +54,7 @@ pub struct Config {
     /// Address of the public listener for CRLs, OCSP and CA certificates.
     pub public_listen: Option<SocketAddr>,
     /// The location of the data.
-    pub store: Store,
+    pub store: StoreLocation,
     /// The source of the seal key.
     pub seal_key: SealKeySource,
     /// HTTP worker threads; 0 means one per CPU core.
@@ -70,7 +70,7 @@ pub struct Config {
     /// Numbers of RSA keys that are generated in advance.
     pub rsa_key_stock: StockSizes,
     /// Settings of the HTTP APIs.
-    pub http: Settings,
+    pub http: HttpSettings,
     /// The audit devices.
     pub audit: Vec<DeviceSettings>,
     /// Settings of the logs.
@@ -107,7 +107,7 @@ pub struct TlsRenewal {
 
 /// The location of the data.
 #[derive(Clone, PartialEq, Eq)]
-pub enum Store {
+pub enum StoreLocation {
     /// The embedded store in this folder.
     Embedded(PathBuf),
     /// A PostgreSQL database. Its URL may contain a password.
@@ -146,8 +146,8 @@ pub fn load(file: &Path) -> Result<Config> {
 
 /// Loads a file; `named` maps names of variables, and `flag` is the command line option for the file.
 fn load_with(flag: &str, file: &Path, named: impl Fn(&str) -> String) -> Result<Config> {
-    let text = read(file).map_err(|e| unreadable(flag, file, e))?;
-    if text.len() as u64 > LARGEST {
+    let text = read(file).map_err(|e| describe_unreadable(flag, file, e))?;
+    if text.len() as u64 > MAX_CONFIG_BYTES {
         return Err(Error::invalid(format!("{}: is larger than 1 MiB, which no configuration is", file.display())));
     }
     let environment = Environment::for_file(file)?;
@@ -161,11 +161,11 @@ fn load_with(flag: &str, file: &Path, named: impl Fn(&str) -> String) -> Result<
 /// Reads a file up to the limit, because a device may be endless.
 fn read(file: &Path) -> std::io::Result<String> {
     let mut text = String::new();
-    std::fs::File::open(file)?.take(LARGEST + 1).read_to_string(&mut text)?;
+    std::fs::File::open(file)?.take(MAX_CONFIG_BYTES + 1).read_to_string(&mut text)?;
     Ok(text)
 }
 
-fn unreadable(flag: &str, file: &Path, why: std::io::Error) -> Error {
+fn describe_unreadable(flag: &str, file: &Path, why: std::io::Error) -> Error {
     let next = if why.kind() == ErrorKind::NotFound { " (signet setup creates one)" } else { "" };
     Error::invalid(format!("{}{next}", Error::of_file(flag, file, "read", why)))
 }
@@ -175,11 +175,11 @@ fn unreadable(flag: &str, file: &Path, why: std::io::Error) -> Error {
 /// # Errors
 /// `Invalid` with every problem, one per line.
 pub fn parse(text: &str, env: impl Fn(&str) -> Option<String>) -> Result<Config> {
-    parse_with(text, env, of_process)
+    parse_with(text, env, describe_process_variable)
 }
 
 /// Describes a variable of this process in messages.
-fn of_process(name: &str) -> String {
+fn describe_process_variable(name: &str) -> String {
     format!("{name} of the environment")
 }
 
@@ -195,12 +195,12 @@ fn parse_with(text: &str, env: impl Fn(&str) -> Option<String>, describe: impl F
             column + 1
         ))
     })?;
-    let file = flat(file);
+    let file = flatten_tables(file);
     let mut problems = Vec::new();
     for name in file.keys() {
         match SETTINGS.iter().find(|s| s.name == name.as_str()) {
             None if is_table(name) => problems.push(format!("{name}: must be a table, [{name}]")),
-            None => problems.push(unknown(name)),
+            None => problems.push(describe_unknown_name(name)),
             Some(s) if s.env_only => {
                 problems.push(format!("{name}: is taken from the environment only, as {}", s.env));
             }
@@ -208,13 +208,13 @@ fn parse_with(text: &str, env: impl Fn(&str) -> Option<String>, describe: impl F
         }
     }
     let mut of_rules = Vec::new();
-    let config = rules::checked(&given(&file, &env), &mut of_rules);
-    problems.extend(blamed(of_rules, env, describe));
-    unless(problems).map(|()| config)
+    let config = rules::validate(&collect_values(&file, &env), &mut of_rules);
+    problems.extend(name_variables(of_rules, env, describe));
+    fail_on_problems(problems).map(|()| config)
 }
 
 /// The message for an unknown name. In TOML, a top-level setting after a table header becomes a member of the table.
-fn unknown(name: &str) -> String {
+fn describe_unknown_name(name: &str) -> String {
     let is_setting = |name: &str| SETTINGS.iter().any(|setting| setting.name == name);
     match name.split_once('.') {
         Some((table, member)) if is_setting(member) => {
@@ -222,25 +222,25 @@ fn unknown(name: &str) -> String {
         }
         _ => {
             let names: Vec<&str> = SETTINGS.iter().map(|setting| setting.name).collect();
-            let meant = closest(name, &names).map(|meant| format!(": did you mean {meant}?")).unwrap_or_default();
+            let meant = closest_name(name, &names).map(|meant| format!(": did you mean {meant}?")).unwrap_or_default();
             format!("{name}: unknown setting{meant}")
         }
     }
 }
 
-fn unless(problems: Vec<String>) -> Result<()> {
+fn fail_on_problems(problems: Vec<String>) -> Result<()> {
     if problems.is_empty() { Ok(()) } else { Err(Error::invalid(problems.join("\n"))) }
 }
 
 /// Adds the variable to each problem whose value comes from the environment, because the file is not to blame.
-fn blamed(
+fn name_variables(
     problems: Vec<String>,
     env: impl Fn(&str) -> Option<String>,
     describe: impl Fn(&str) -> String,
 ) -> impl Iterator<Item = String> {
     let variable = move |name: &str| {
         let setting = SETTINGS.iter().find(|setting| setting.name == name)?;
-        of(setting, &env).map(|_| describe(setting.env))
+        environment_value(setting, &env).map(|_| describe(setting.env))
     };
     problems.into_iter().map(move |problem| match problem.split_once(": ") {
         Some((name, rule)) => match variable(name) {
@@ -252,7 +252,7 @@ fn blamed(
 }
 
 /// Returns the environment's value of a setting, unless it is empty.
-fn of(setting: &Setting, env: impl Fn(&str) -> Option<String>) -> Option<String> {
+fn environment_value(setting: &Setting, env: impl Fn(&str) -> Option<String>) -> Option<String> {
     env(setting.env).filter(|value| !value.is_empty())
 }
 
@@ -261,36 +261,41 @@ fn of(setting: &Setting, env: impl Fn(&str) -> Option<String>) -> Option<String>
 ///
 /// # Errors
 /// `Invalid` with every problem, one per line.
-pub fn clouds_of_environment(env: impl Fn(&str) -> Option<String>) -> Result<(CloudSettings, CloudbSettings)> {
-    of_environment(env, |read| (cloud::settings(read), cloudb::settings(read)))
+pub fn cloud_settings_from_environment(
+    env: impl Fn(&str) -> Option<String>,
+) -> Result<(CloudSettings, CloudbSettings)> {
+    read_from_environment(env, |read| (cloud::settings(read), cloudb::settings(read)))
 }
 
 /// Reads the sizes of the RSA key stock from the environment, for a server without a file.
 ///
 /// # Errors
 /// `Invalid` with every problem, one per line.
-pub fn rsa_key_stock_of_environment(env: impl Fn(&str) -> Option<String>) -> Result<StockSizes> {
-    of_environment(env, |read| read.rsa_key_stock())
+pub fn rsa_key_stock_from_environment(env: impl Fn(&str) -> Option<String>) -> Result<StockSizes> {
+    read_from_environment(env, |read| read.rsa_key_stock())
 }
 
 /// Reads the log settings from the environment, for commands without a file.
 ///
 /// # Errors
 /// `Invalid` with every problem, one per line.
-pub fn log_of_environment(env: impl Fn(&str) -> Option<String>) -> Result<LogSettings> {
-    of_environment(env, |read| read.log())
+pub fn log_settings_from_environment(env: impl Fn(&str) -> Option<String>) -> Result<LogSettings> {
+    read_from_environment(env, |read| read.log())
 }
 
-fn of_environment<T>(env: impl Fn(&str) -> Option<String>, read: impl FnOnce(&mut Reader<'_>) -> T) -> Result<T> {
-    let (fields, mut problems) = (given(&Map::new(), &env), Vec::new());
-    let settings = read(&mut Reader { fields: &fields, problems: &mut problems });
-    unless(blamed(problems, env, of_process).collect()).map(|()| settings)
+fn read_from_environment<T>(
+    env: impl Fn(&str) -> Option<String>,
+    read: impl FnOnce(&mut SettingReader<'_>) -> T,
+) -> Result<T> {
+    let (fields, mut problems) = (collect_values(&Map::new(), &env), Vec::new());
+    let settings = read(&mut SettingReader { fields: &fields, problems: &mut problems });
+    fail_on_problems(name_variables(problems, env, describe_process_variable).collect()).map(|()| settings)
 }
 
 /// Collects the value of each setting: from the environment, else the file, else the default. A secret, or its file, in
 /// the environment overrides both forms in the file.
-fn given(file: &Map<String, Value>, env: impl Fn(&str) -> Option<String>) -> Fields {
-    let of_env = |setting: &Setting| of(setting, &env);
+fn collect_values(file: &Map<String, Value>, env: impl Fn(&str) -> Option<String>) -> Fields {
+    let of_env = |setting: &Setting| environment_value(setting, &env);
     let is_in_env = |name: &str| SETTINGS.iter().any(|setting| setting.name == name && of_env(setting).is_some());
     let is_replaced = |name: &str| seal::other_form(name).is_some_and(is_in_env);
     let mut fields = Fields::default();
@@ -306,7 +311,7 @@ fn given(file: &Map<String, Value>, env: impl Fn(&str) -> Option<String>) -> Fie
 }
 
 /// Flattens tables with settings to names with a dot.
-fn flat(file: Map<String, Value>) -> Map<String, Value> {
+fn flatten_tables(file: Map<String, Value>) -> Map<String, Value> {
     let mut all = Map::new();
     for (name, value) in file {
         match value {
@@ -325,7 +330,7 @@ fn is_table(name: &str) -> bool {
 }
 
 /// `true` if two listeners cannot coexist: they have the same port, and the address of one covers that of the other.
-pub fn clash(one: SocketAddr, other: SocketAddr) -> bool {
+pub fn listeners_overlap(one: SocketAddr, other: SocketAddr) -> bool {
     let is_over = |one: IpAddr, other: IpAddr| one.is_unspecified() && (one.is_ipv6() || other.is_ipv4());
     let (a, b) = (one.ip(), other.ip());
     one.port() == other.port() && one.port() != 0 && (a == b || is_over(a, b) || is_over(b, a))
@@ -334,7 +339,7 @@ pub fn clash(one: SocketAddr, other: SocketAddr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pki::serials::SerialNumbers;
+    use crate::pki::serials::SerialPrefix;
     use crate::telemetry::LogFormat;
     use proptest::prelude::*;
 
@@ -350,9 +355,9 @@ mod tests {
     fn defaults_are_those_of_the_table() {
         let config = parse("data_dir = \"/var/lib/signet\"", none).ok().unwrap();
         assert_eq!(config.listen, SocketAddr::from(([127, 0, 0, 1], 8200)));
-        assert!(config.store == Store::Embedded("/var/lib/signet".into()));
+        assert!(config.store == StoreLocation::Embedded("/var/lib/signet".into()));
         assert!(config.seal_key == SealKeySource::File("/var/lib/signet/seal.key".into()));
-        assert_eq!(config.http, Settings::default());
+        assert_eq!(config.http, HttpSettings::default());
         let log = LogSettings { filter: "info".to_owned(), format: LogFormat::Text, access: true };
         assert_eq!((config.log, config.workers), (log, 0));
         assert_eq!((config.tls, config.metrics_listen, config.commit_queue), (None, None, 4096));
@@ -360,9 +365,9 @@ mod tests {
         assert_eq!(config.rsa_key_stock, StockSizes { rsa_2048: 512, rsa_3072: 0, rsa_4096: 0 });
         assert!(config.pkcs11_libraries.is_empty());
         assert_eq!(config.cloud, CloudSettings::default());
-        assert_eq!(config.http.serial_numbers, SerialNumbers::Time);
+        assert_eq!(config.http.serial_numbers, SerialPrefix::Time);
         let random = parse("data_dir = \"d\"\nserial_numbers = \"random\"", none).ok().unwrap();
-        assert_eq!(random.http.serial_numbers, SerialNumbers::Random);
+        assert_eq!(random.http.serial_numbers, SerialPrefix::Random);
     }
 
     #[test]
@@ -402,11 +407,11 @@ mod tests {
         let both = parse(text, env).ok().unwrap().cloud;
         assert_eq!((both.google.endpoint.as_str(), both.google.software_keys), ("http://127.0.0.1:1", true));
         assert_eq!(both.azure.extra_suffixes, ["a.test", "b.test"]);
-        assert_eq!(clouds_of_environment(env).unwrap().0, both);
-        assert_eq!(clouds_of_environment(none).unwrap().0, CloudSettings::default());
+        assert_eq!(cloud_settings_from_environment(env).unwrap().0, both);
+        assert_eq!(cloud_settings_from_environment(none).unwrap().0, CloudSettings::default());
         let wrong = |name: &str| (name == "SIGNET_AZURE_IMDS_URL").then(|| "http://hunter2.test".to_owned());
         assert!(
-            clouds_of_environment(wrong)
+            cloud_settings_from_environment(wrong)
                 .err()
                 .unwrap()
                 .text()
@@ -426,10 +431,10 @@ mod tests {
         assert_eq!(of_file, StockSizes { rsa_2048: 0, rsa_3072: 0, rsa_4096: 20 });
         let both = parse(text, env).ok().unwrap().rsa_key_stock;
         assert_eq!(both, StockSizes { rsa_2048: 4096, rsa_3072: 3, rsa_4096: 20 });
-        let alone = rsa_key_stock_of_environment(env).unwrap();
+        let alone = rsa_key_stock_from_environment(env).unwrap();
         assert_eq!(alone, StockSizes { rsa_2048: 4096, rsa_3072: 3, rsa_4096: 0 });
         let wrong = |name: &str| (name == "SIGNET_RSA_KEY_STOCK_2048").then(|| "5000".to_owned());
-        let error = rsa_key_stock_of_environment(wrong).unwrap_err();
+        let error = rsa_key_stock_from_environment(wrong).unwrap_err();
         let variable = "SIGNET_RSA_KEY_STOCK_2048 of the environment";
         assert_eq!(error.text(), format!("rsa_key_stock.2048 ({variable}): must be a number between 0 and 4096"));
     }
@@ -459,8 +464,8 @@ mod tests {
         let text = "data_dir = \"d\"\nseal_key = \"00\"\nlisten = \"127.0.0.1:1\"\nworkers = -1";
         let told = |describe: fn(&str) -> String| parse_with(text, env, describe).err().unwrap().text().to_owned();
         for (describe, prefix) in [
-            (of_process as fn(&str) -> String, "SIGNET_"),
-            (|name| of_process(&name.replacen("SIGNET_", "SIGNET_NEW_", 1)), "SIGNET_NEW_"),
+            (describe_process_variable as fn(&str) -> String, "SIGNET_"),
+            (|name| describe_process_variable(&name.replacen("SIGNET_", "SIGNET_NEW_", 1)), "SIGNET_NEW_"),
         ] {
             let told = told(describe);
             for problem in [
@@ -599,7 +604,7 @@ mod tests {
 
     #[test]
     fn listeners_clash_that_one_address_is_of() {
-        let clash = |one: &str, other: &str| clash(one.parse().unwrap(), other.parse().unwrap());
+        let clash = |one: &str, other: &str| listeners_overlap(one.parse().unwrap(), other.parse().unwrap());
         for (one, other) in [("127.0.0.1:1", "127.0.0.1:1"), ("0.0.0.0:1", "127.0.0.1:1"), ("[::]:1", "192.0.2.1:1")] {
             assert!(clash(one, other) && clash(other, one), "{one} {other}");
         }
@@ -645,7 +650,7 @@ mod tests {
                 continue;
             }
             let (line, commented) = example_line(name).unwrap_or_else(|| panic!("{name}: missing"));
-            let table = flat(toml::from_str(line).unwrap());
+            let table = flatten_tables(toml::from_str(line).unwrap());
             let written = table[*name].as_str().map_or_else(|| table[*name].to_string(), str::to_owned);
             if default.is_empty() {
                 assert!(commented || *name == "data_dir", "{name}: has no default");

@@ -12,12 +12,12 @@ use serde_json::error::Category;
 
 use crate::error::{Error, Kind, Result};
 
-/// Id of a mount in storage: a random positive number, never reused. [`SYSTEM`] is the server itself.
+/// Id of a mount in storage: a random positive number, never reused. [`SYSTEM_MOUNT`] is the server itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MountId(pub i64);
 
 /// The scope of documents that belong to no mount: the mount table, policies.
-pub const SYSTEM: MountId = MountId(0);
+pub const SYSTEM_MOUNT: MountId = MountId(0);
 
 impl MountId {
     /// A new random id.
@@ -78,7 +78,7 @@ pub fn path_below<'p>(prefix: &str, path: &'p str) -> Option<&'p str> {
 /// The key of a document.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct DocumentKey {
-    /// The mount, or [`SYSTEM`].
+    /// The mount, or [`SYSTEM_MOUNT`].
     pub mount: MountId,
     /// The kind, from a closed set of words such as `mount`, `policy`, `role`, `issuer`, `key`, `config`.
     pub kind: &'static str,
@@ -109,7 +109,7 @@ impl Document {
     /// Error for a document with an unusable body. Its text names the document and quotes nothing of the body.
     pub fn unreadable(&self, problem: impl Into<BodyProblem>) -> Error {
         let Self { key: DocumentKey { mount, kind, name }, .. } = self;
-        unreadable(*mount, kind, name, &problem.into().0)
+        unreadable_document(*mount, kind, name, &problem.into().0)
     }
 }
 
@@ -148,8 +148,8 @@ impl BodyProblem {
 }
 
 /// Error for an unusable stored document. Its kind is `Internal`, so the text does not reach callers of requests.
-pub(crate) fn unreadable(mount: MountId, kind: &str, name: &str, problem: &str) -> Error {
-    let of = if mount == SYSTEM { String::new() } else { format!(" of the mount with the id {}", mount.0) };
+pub(crate) fn unreadable_document(mount: MountId, kind: &str, name: &str, problem: &str) -> Error {
+    let of = if mount == SYSTEM_MOUNT { String::new() } else { format!(" of the mount with the id {}", mount.0) };
     Error::new(Kind::Internal, format!("storage: the document {kind} {name:?}{of} cannot be read: {problem}"))
 }
 
@@ -165,40 +165,41 @@ pub struct DocumentWrite {
 }
 
 /// Maximum number of attempts for a change that conflicts with concurrent changes.
-pub const TRIES: usize = 8;
+pub const MAX_CHANGE_ATTEMPTS: usize = 8;
 
 /// Text of the rejection when too many changes of one caller are queued.
 pub const TOO_MANY_CHANGES: &str = "too many changes of this caller wait, try again shortly";
 
 /// Longest delay before the second attempt, about the time of a few commits, and how often it doubles.
-const ASIDE: Duration = Duration::from_millis(8);
-const MOST_DOUBLINGS: usize = 5;
+const INITIAL_BACKOFF: Duration = Duration::from_millis(8);
+const MAX_BACKOFF_DOUBLINGS: usize = 5;
 
 /// Retries a change of `what` on version conflicts. Each attempt must read the current state again.
 ///
 /// # Errors
 /// The errors of the attempts, except `Conflict`: `Busy` when the last attempt still conflicts.
-pub async fn repeated<T>(what: impl Display, attempt: impl AsyncFn() -> Result<T>) -> Result<T> {
-    for tried in 0..TRIES {
-        step_aside(tried).await;
+pub async fn retry_on_conflict<T>(what: impl Display, attempt: impl AsyncFn() -> Result<T>) -> Result<T> {
+    for tried in 0..MAX_CHANGE_ATTEMPTS {
+        backoff(tried).await;
         match attempt().await {
             Err(error) if error.kind() == Kind::Conflict => {}
             done => return done,
         }
     }
-    Err(overtaken(what))
+    Err(contention_error(what))
 }
 
 /// Waits a random part of a delay that doubles with each attempt, so that conflicting callers drift apart.
-pub async fn step_aside(times: usize) {
+pub async fn backoff(times: usize) {
     if times > 0 {
-        let part = f64::from(u16::from_be_bytes(crate::random::unlike())) / f64::from(u16::MAX);
-        tokio::time::sleep(ASIDE.saturating_mul(1 << (times - 1).min(MOST_DOUBLINGS)).mul_f64(part)).await;
+        let part = f64::from(u16::from_be_bytes(crate::random::unique_bytes())) / f64::from(u16::MAX);
+        tokio::time::sleep(INITIAL_BACKOFF.saturating_mul(1 << (times - 1).min(MAX_BACKOFF_DOUBLINGS)).mul_f64(part))
+            .await;
     }
 }
 
 /// Error after the last attempt that conflicted with concurrent changes.
-pub fn overtaken(what: impl Display) -> Error {
+pub fn contention_error(what: impl Display) -> Error {
     Error::new(Kind::Busy, format!("{what}: others change the same at this moment; try again"))
 }
 

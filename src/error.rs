@@ -78,7 +78,7 @@ impl Kind {
 
 /// Describes an I/O error of a file. Replaces the system's wording for a missing file ("entity not found") and for a
 /// file name that is too long ("invalid filename").
-pub fn io_words(kind: std::io::ErrorKind) -> String {
+pub fn describe_io_error(kind: std::io::ErrorKind) -> String {
     match kind {
         std::io::ErrorKind::NotFound => "no such file or folder".to_owned(),
         std::io::ErrorKind::InvalidFilename => "the file's name is too long".to_owned(),
@@ -86,7 +86,7 @@ pub fn io_words(kind: std::io::ErrorKind) -> String {
     }
 }
 
-type Source = Box<dyn std::error::Error + Send + Sync>;
+type BoxedSource = Box<dyn std::error::Error + Send + Sync>;
 
 /// An error with a text for the caller and a cause for the log. Clones share the cause.
 #[derive(Clone, Debug)]
@@ -128,12 +128,12 @@ impl Error {
     }
 
     /// [`Kind::Unavailable`] with a public text and the cause for the log.
-    pub fn unavailable(text: impl Into<Cow<'static, str>>, source: impl Into<Source>) -> Self {
+    pub fn unavailable(text: impl Into<Cow<'static, str>>, source: impl Into<BoxedSource>) -> Self {
         Self { source: Some(Arc::from(source.into())), ..Self::new(Kind::Unavailable, text) }
     }
 
     /// [`Kind::Internal`]: `source` is logged, callers get a fixed text.
-    pub fn internal(source: impl Into<Source>) -> Self {
+    pub fn internal(source: impl Into<BoxedSource>) -> Self {
         Self { source: Some(Arc::from(source.into())), ..Self::new(Kind::Internal, "internal error") }
     }
 
@@ -144,7 +144,10 @@ impl Error {
         let path = file.display();
         match error.kind() {
             std::io::ErrorKind::NotFound => Self::invalid(format!("{named_by}: file does not exist: {path}")),
-            kind => Self::unavailable(format!("{named_by}: {path}: cannot be {action} ({})", io_words(kind)), error),
+            kind => Self::unavailable(
+                format!("{named_by}: {path}: cannot be {action} ({})", describe_io_error(kind)),
+                error,
+            ),
         }
     }
 

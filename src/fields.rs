@@ -5,10 +5,10 @@
 //! gives an error that names the field and never quotes the value.
 //!
 //! The values of a body are counted while it is parsed ([`Fields::parse`]). Lists inside of texts are limited when they
-//! are read ([`Cap`]), so both forms of a list have the same limit.
+//! are read ([`ListLimit`]), so both forms of a list have the same limit.
 
 mod list;
-mod similar;
+mod suggestions;
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -20,16 +20,16 @@ use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 use unicode_properties::{GeneralCategory, UnicodeGeneralCategory as _};
 
-use crate::clock::{no_duration, parse_duration};
+use crate::clock::{parse_duration, violated_duration_rule};
 use crate::error::{Error, Result};
 use crate::secret::Secret;
-pub use list::Cap;
-pub use similar::closest;
+pub use list::ListLimit;
+pub use suggestions::closest_name;
 
 /// Maximum nesting depth of a body.
 pub const MAX_DEPTH: usize = 64;
 /// Maximum length in bytes of a text in a body, except in requests that carry lists of certificates.
-pub const MAX_TEXT: usize = 1 << 20;
+pub const MAX_TEXT_BYTES: usize = 1 << 20;
 /// Maximum number of values in a body: members and list items of all levels.
 pub const MAX_VALUES: usize = 10_000;
 
@@ -45,12 +45,12 @@ impl Serialize for Fields {
 
 impl Fields {
     /// Parses a body: one JSON object or `null`, with at most [`MAX_DEPTH`] levels, [`MAX_VALUES`] values and
-    /// [`MAX_TEXT`] bytes per text. An empty body is an empty object. The last of repeated keys wins.
+    /// [`MAX_TEXT_BYTES`] bytes per text. An empty body is an empty object. The last of repeated keys wins.
     ///
     /// # Errors
     /// `Malformed`, with a text that never quotes the input.
     pub fn parse(body: &[u8]) -> Result<Self> {
-        Self::parse_within(body, MAX_TEXT)
+        Self::parse_within(body, MAX_TEXT_BYTES)
     }
 
     /// As [`Fields::parse`], with texts of at most `longest` bytes.
@@ -61,7 +61,7 @@ impl Fields {
         if body.iter().all(u8::is_ascii_whitespace) {
             return Ok(Self::default());
         }
-        match bounded(body, longest)? {
+        match parse_bounded(body, longest)? {
             Value::Object(members) => Ok(Self(Arc::new(members))),
             Value::Null => Ok(Self::default()),
             _ => Err(Error::malformed("request body: must be a JSON object")),
@@ -123,12 +123,12 @@ impl Fields {
 
     /// Reads a text. Numbers and booleans are converted to text.
     pub fn text(&self, name: &str) -> Result<Option<String>> {
-        self.value(name).map(|v| scalar(v).ok_or_else(|| wrong(name, "a string"))).transpose()
+        self.value(name).map(|v| scalar_text(v).ok_or_else(|| type_error(name, "a string"))).transpose()
     }
 
     /// Borrows a text from the body, for large values such as `csr`. Accepts strings only.
     pub fn str(&self, name: &str) -> Result<Option<&str>> {
-        self.value(name).map(|v| v.as_str().ok_or_else(|| wrong(name, "a string"))).transpose()
+        self.value(name).map(|v| v.as_str().ok_or_else(|| type_error(name, "a string"))).transpose()
     }
 
     /// Takes a secret text out of the body. Accepts strings only. Dropping the [`Secret`] overwrites the text.
@@ -140,11 +140,11 @@ impl Fields {
         match Arc::make_mut(&mut self.0).remove(name) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) => Ok(Some(Secret::new(text.into_bytes()))),
-            Some(_) => Err(wrong(name, "a string")),
+            Some(_) => Err(type_error(name, "a string")),
         }
     }
 
-    /// Reads a boolean: JSON, one of the words of [`bool_word`], the numbers 0 and 1, or the empty text for false.
+    /// Reads a boolean: JSON, one of the words of [`parse_bool_word`], the numbers 0 and 1, or the empty text for false.
     pub fn bool(&self, name: &str) -> Result<Option<bool>> {
         let Some(value) = self.value(name) else { return Ok(None) };
         let read = match value {
@@ -155,16 +155,16 @@ impl Fields {
                 _ => None,
             },
             Value::String(s) if s.is_empty() => Some(false),
-            Value::String(s) => bool_word(s),
+            Value::String(s) => parse_bool_word(s),
             _ => None,
         };
-        read.map(Some).ok_or_else(|| wrong(name, "a boolean"))
+        read.map(Some).ok_or_else(|| type_error(name, "a boolean"))
     }
 
     /// Reads a whole number: JSON (also with a zero fraction), a decimal text, or the empty text for 0.
     pub fn int(&self, name: &str) -> Result<Option<i64>> {
         let Some(value) = self.value(name) else { return Ok(None) };
-        whole(value).map(Some).ok_or_else(|| wrong(name, "an integer"))
+        to_integer(value).map(Some).ok_or_else(|| type_error(name, "an integer"))
     }
 
     /// Reads a duration: whole seconds, or a text for [`parse_duration`]. `Some(ZERO)` for an explicit `""` or `0`.
@@ -172,12 +172,12 @@ impl Fields {
         let Some(value) = self.value(name) else { return Ok(None) };
         let text = match value {
             Value::String(text) => Some(text.clone()),
-            Value::Number(_) => whole(value).map(|n| n.to_string()),
+            Value::Number(_) => to_integer(value).map(|n| n.to_string()),
             _ => None,
         };
         let form = "a duration, such as 90, \"90s\" or \"1h30m\", and not negative";
         let text = text.as_deref();
-        let rule = || wrong(name, text.map_or(form, |text| no_duration(text, form)));
+        let rule = || type_error(name, text.map_or(form, |text| violated_duration_rule(text, form)));
         text.and_then(parse_duration).map(Some).ok_or_else(rule)
     }
 
@@ -190,45 +190,45 @@ impl Fields {
     }
 
     /// Reads a list: a JSON list of scalars, a text that contains a JSON list, or a comma-separated text. Items are
-    /// trimmed, and empty ones dropped. The limit is [`Cap::LIST`].
+    /// trimmed, and empty ones dropped. The limit is [`ListLimit::LIST`].
     pub fn list(&self, name: &str) -> Result<Option<Vec<String>>> {
-        self.list_within(name, Cap::LIST)
+        self.list_within(name, ListLimit::LIST)
     }
 
     /// As [`Fields::list`], with another limit.
-    pub fn list_within(&self, name: &str, cap: Cap) -> Result<Option<Vec<String>>> {
+    pub fn list_within(&self, name: &str, cap: ListLimit) -> Result<Option<Vec<String>>> {
         self.list_of(name, true, cap)
     }
 
     /// Reads a list of texts of any length: a JSON list of scalars, a text with such a list, or a single text.
     pub fn strings(&self, name: &str) -> Result<Option<Vec<String>>> {
-        self.list_of(name, false, Cap { bytes: usize::MAX, ..Cap::LIST })
+        self.list_of(name, false, ListLimit { bytes: usize::MAX, ..ListLimit::LIST })
     }
 
-    fn list_of(&self, name: &str, split: bool, cap: Cap) -> Result<Option<Vec<String>>> {
+    fn list_of(&self, name: &str, split: bool, cap: ListLimit) -> Result<Option<Vec<String>>> {
         let Some(value) = self.value(name) else { return Ok(None) };
-        list::list(value, split, cap).map(Some).map_err(|problem| problem.of(name, "a list of strings", cap))
+        list::parse_list(value, split, cap).map(Some).map_err(|problem| problem.of(name, "a list of strings", cap))
     }
 
     /// Reads a map of texts: a JSON object of scalars, a list of `k=v` texts, a comma-separated text of `k=v` pairs, or
-    /// a text that contains a JSON object. The limit is [`Cap::LIST`].
+    /// a text that contains a JSON object. The limit is [`ListLimit::LIST`].
     pub fn map(&self, name: &str) -> Result<Option<BTreeMap<String, String>>> {
-        self.map_within(name, Cap::LIST)
+        self.map_within(name, ListLimit::LIST)
     }
 
     /// As [`Fields::map`], with another limit.
-    pub fn map_within(&self, name: &str, cap: Cap) -> Result<Option<BTreeMap<String, String>>> {
+    pub fn map_within(&self, name: &str, cap: ListLimit) -> Result<Option<BTreeMap<String, String>>> {
         let Some(value) = self.value(name) else { return Ok(None) };
-        list::map(value, cap).map(Some).map_err(|problem| problem.of(name, "a map of strings", cap))
+        list::parse_map(value, cap).map(Some).map_err(|problem| problem.of(name, "a map of strings", cap))
     }
 }
 
-fn wrong(name: &str, wanted: &str) -> Error {
+fn type_error(name: &str, wanted: &str) -> Error {
     Error::invalid(format!("field validation failed: error converting input for field \"{name}\": must be {wanted}"))
 }
 
 /// Parses the boolean words that clients send: `1 t T TRUE true True` and `0 f F FALSE false False`.
-pub fn bool_word(text: &str) -> Option<bool> {
+pub fn parse_bool_word(text: &str) -> Option<bool> {
     match text {
         "1" | "t" | "T" | "TRUE" | "true" | "True" => Some(true),
         "0" | "f" | "F" | "FALSE" | "false" | "False" => Some(false),
@@ -237,10 +237,10 @@ pub fn bool_word(text: &str) -> Option<bool> {
 }
 
 /// Maximum length of a generic name.
-pub const MAX_NAME: usize = 128;
+pub const MAX_NAME_LEN: usize = 128;
 
 /// `true` if `text` has the form of a generic name: letters, digits and `_`, and inside also `-` and `.`. The length
-/// ([`MAX_NAME`]) is checked separately.
+/// ([`MAX_NAME_LEN`]) is checked separately.
 pub fn is_name(text: &str) -> bool {
     let word = |b: &u8| b.is_ascii_alphanumeric() || *b == b'_';
     let bytes = text.as_bytes();
@@ -259,7 +259,7 @@ pub fn is_invisible(c: char) -> bool {
     matches!(
         c.general_category(),
         Control | Format | LineSeparator | ParagraphSeparator | PrivateUse | SpaceSeparator | Unassigned
-    ) || IGNORED.iter().any(|ignored| ignored.contains(&c))
+    ) || DEFAULT_IGNORABLE.iter().any(|ignored| ignored.contains(&c))
 }
 
 /// `true` if a text contains characters that operator-chosen names must not contain; see [`is_invisible`].
@@ -275,7 +275,7 @@ pub fn is_control_or_bidi(c: char) -> bool {
 }
 
 /// Invisible letters and marks: Unicode's Default_Ignorable_Code_Point, except categories that [`is_invisible`] covers.
-const IGNORED: [RangeInclusive<char>; 8] = [
+const DEFAULT_IGNORABLE: [RangeInclusive<char>; 8] = [
     '\u{34f}'..='\u{34f}',
     '\u{115f}'..='\u{1160}',
     '\u{17b4}'..='\u{17b5}',
@@ -287,15 +287,16 @@ const IGNORED: [RangeInclusive<char>; 8] = [
 ];
 
 /// Parses the JSON in a text, with at most `values` values; `None` when it is not such JSON.
-pub fn json_in(text: &str, values: usize) -> Option<Value> {
+pub fn parse_embedded_json(text: &str, values: usize) -> Option<Value> {
     let budget = std::cell::Cell::new(values);
     let mut json = serde_json::Deserializer::from_str(text);
-    let value =
-        Bounded { depth: MAX_DEPTH, budget: &budget, longest: MAX_TEXT, most: values }.deserialize(&mut json).ok()?;
+    let value = BoundedValueSeed { depth: MAX_DEPTH, budget: &budget, longest: MAX_TEXT_BYTES, most: values }
+        .deserialize(&mut json)
+        .ok()?;
     json.end().is_ok().then_some(value)
 }
 
-fn scalar(value: &Value) -> Option<String> {
+fn scalar_text(value: &Value) -> Option<String> {
     match value {
         Value::String(s) => Some(s.clone()),
         Value::Number(n) => Some(n.to_string()),
@@ -304,7 +305,7 @@ fn scalar(value: &Value) -> Option<String> {
     }
 }
 
-fn whole(value: &Value) -> Option<i64> {
+fn to_integer(value: &Value) -> Option<i64> {
     match value {
         Value::Number(n) => {
             n.as_i64().or_else(|| n.as_f64().filter(|f| f.fract() == 0.0 && f.abs() < 9e15).map(|f| f as i64))
@@ -320,34 +321,34 @@ fn whole(value: &Value) -> Option<i64> {
 ///
 /// # Errors
 /// `Malformed`, with a text that never quotes the input.
-pub fn bounded(body: &[u8], longest: usize) -> Result<Value> {
-    bounded_with_lists(body, longest, MAX_VALUES)
+pub fn parse_bounded(body: &[u8], longest: usize) -> Result<Value> {
+    parse_with_list_limit(body, longest, MAX_VALUES)
 }
 
-/// As [`bounded`], for a body whose lists should have at most `most` elements. Longer lists are parsed as well; their
+/// As [`parse_bounded`], for a body whose lists should have at most `most` elements. Longer lists are parsed as well; their
 /// reader checks the length. But if [`MAX_VALUES`] is exceeded inside of such a list, the error is about the list.
 ///
 /// # Errors
-/// As [`bounded`]; `Invalid` if the values run out in a list that is too long.
-pub fn bounded_with_lists(body: &[u8], longest: usize, most: usize) -> Result<Value> {
+/// As [`parse_bounded`]; `Invalid` if the values run out in a list that is too long.
+pub fn parse_with_list_limit(body: &[u8], longest: usize, most: usize) -> Result<Value> {
     let budget = std::cell::Cell::new(MAX_VALUES);
     let mut json = serde_json::Deserializer::from_slice(body);
-    let bounds = Bounded { depth: MAX_DEPTH, budget: &budget, longest, most };
-    let value = bounds.deserialize(&mut json).map_err(|e| refused(&e, longest, most))?;
+    let bounds = BoundedValueSeed { depth: MAX_DEPTH, budget: &budget, longest, most };
+    let value = bounds.deserialize(&mut json).map_err(|e| parse_error(&e, longest, most))?;
     json.end().map_err(|_| Error::malformed("request body: something follows the JSON value"))?;
     Ok(value)
 }
 
-fn refused(error: &serde_json::Error, longest: usize, most: usize) -> Error {
+fn parse_error(error: &serde_json::Error, longest: usize, most: usize) -> Error {
     let text = error.to_string();
-    if let Some(rest) = text.strip_prefix(TOO_LONG) {
+    if let Some(rest) = text.strip_prefix(TEXT_TOO_LONG) {
         let member = rest.rsplit_once('\n').map_or("a text", |(member, _)| member);
         return Error::malformed(format!("{member}: longer than {longest} bytes"));
     }
-    if text.starts_with(LONG_LIST) {
+    if text.starts_with(LIST_TOO_LONG) {
         return Error::invalid(format!("request body: a list may have at most {most} elements"));
     }
-    if text.starts_with(TOO_DEEP) || text.starts_with(TOO_MANY) {
+    if text.starts_with(TOO_DEEP) || text.starts_with(TOO_MANY_VALUES) {
         return Error::malformed(format!(
             "request body: too complex: at most {MAX_DEPTH} levels and {MAX_VALUES} values are taken"
         ));
@@ -356,20 +357,20 @@ fn refused(error: &serde_json::Error, longest: usize, most: usize) -> Error {
 }
 
 const TOO_DEEP: &str = "too deep";
-const TOO_MANY: &str = "too many values";
-const LONG_LIST: &str = "a list with too many values";
-const TOO_LONG: &str = "too long";
+const TOO_MANY_VALUES: &str = "too many values";
+const LIST_TOO_LONG: &str = "a list with too many values";
+const TEXT_TOO_LONG: &str = "too long";
 
 /// A [`Value`] deserializer that limits depth, values and the length of texts.
 #[derive(Clone, Copy)]
-struct Bounded<'a> {
+struct BoundedValueSeed<'a> {
     depth: usize,
     budget: &'a std::cell::Cell<usize>,
     longest: usize,
     most: usize,
 }
 
-impl Bounded<'_> {
+impl BoundedValueSeed<'_> {
     fn deeper<E: serde::de::Error>(self) -> Result<Self, E> {
         let depth = self.depth.checked_sub(1).ok_or_else(|| E::custom(TOO_DEEP))?;
         Ok(Self { depth, ..self })
@@ -377,25 +378,29 @@ impl Bounded<'_> {
 
     /// Maps "too many values" to an error about the list, if the list already has more than `most` elements.
     fn in_list<E: serde::de::Error>(self, error: E, elements: usize) -> E {
-        if elements > self.most && error.to_string().starts_with(TOO_MANY) { E::custom(LONG_LIST) } else { error }
+        if elements > self.most && error.to_string().starts_with(TOO_MANY_VALUES) {
+            E::custom(LIST_TOO_LONG)
+        } else {
+            error
+        }
     }
 
     fn short<E: serde::de::Error>(self, text: &str) -> Result<(), E> {
-        if text.len() > self.longest { Err(E::custom(TOO_LONG)) } else { Ok(()) }
+        if text.len() > self.longest { Err(E::custom(TEXT_TOO_LONG)) } else { Ok(()) }
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Bounded<'_> {
+impl<'de> DeserializeSeed<'de> for BoundedValueSeed<'_> {
     type Value = Value;
 
     fn deserialize<D: serde::Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-        let left = self.budget.get().checked_sub(1).ok_or_else(|| D::Error::custom(TOO_MANY))?;
+        let left = self.budget.get().checked_sub(1).ok_or_else(|| D::Error::custom(TOO_MANY_VALUES))?;
         self.budget.set(left);
         deserializer.deserialize_any(self)
     }
 }
 
-impl<'de> Visitor<'de> for Bounded<'_> {
+impl<'de> Visitor<'de> for BoundedValueSeed<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -446,7 +451,7 @@ impl<'de> Visitor<'de> for Bounded<'_> {
         let mut object = Map::new();
         while let Some(name) = members.next_key::<String>()? {
             self.short(&name)?;
-            let value = members.next_value_seed(inner).map_err(|error| in_member(error, &name))?;
+            let value = members.next_value_seed(inner).map_err(|error| with_member_name(error, &name))?;
             object.insert(name, value);
         }
         Ok(Value::Object(object))
@@ -454,12 +459,12 @@ impl<'de> Visitor<'de> for Bounded<'_> {
 }
 
 /// Adds the member name to an error about a text that is too long. The outermost member is added last.
-fn in_member<E: serde::de::Error>(error: E, name: &str) -> E {
-    if !error.to_string().starts_with(TOO_LONG) {
+fn with_member_name<E: serde::de::Error>(error: E, name: &str) -> E {
+    if !error.to_string().starts_with(TEXT_TOO_LONG) {
         return error;
     }
     let begin: String = name.chars().take(64).collect();
-    E::custom(format!("{TOO_LONG}{begin}\n"))
+    E::custom(format!("{TEXT_TOO_LONG}{begin}\n"))
 }
 
 #[cfg(test)]
@@ -568,7 +573,8 @@ mod tests {
 
     #[test]
     fn where_values_run_out_in_a_list_that_is_too_long_the_list_is_told_of() {
-        let read = |body: &str| bounded_with_lists(body.as_bytes(), MAX_TEXT, 1000).map_err(|e| e.text().to_owned());
+        let read =
+            |body: &str| parse_with_list_limit(body.as_bytes(), MAX_TEXT_BYTES, 1000).map_err(|e| e.text().to_owned());
         let ids = |many: usize| format!("{{\"data\":[{}{{}}]}}", "{\"type\":\"x\",\"id\":\"y\"},".repeat(many - 1));
         assert!(read(&ids(3000)).is_ok(), "whoever it is for counts it");
         let long = read(&ids(4000)).unwrap_err();

@@ -6,27 +6,27 @@
 
 pub mod access;
 pub mod address;
-pub mod answers;
 pub mod body;
 mod buckets;
 pub mod budget;
 pub mod encoding;
 pub mod entity_tag;
 pub mod exposition;
-pub mod figures;
+pub mod fair_scheduler;
+pub mod gauges;
 pub mod jsonapi;
-pub mod lists;
-pub mod passes;
-mod pause;
+pub mod long_lists;
 pub mod public;
-pub mod put_away;
 pub mod rate;
-pub mod reach;
+mod refusal_delay;
 pub mod request_id;
+pub mod response_budget;
 pub mod secrets;
 pub mod sender;
 pub mod settings;
 pub mod state;
+pub mod store_probe;
+pub mod wrap_quota;
 
 use std::sync::LazyLock;
 
@@ -37,35 +37,35 @@ use actix_web::web::{self, ServiceConfig};
 use actix_web::{FromRequest, Handler, HttpRequest, HttpResponse, Resource};
 
 use crate::error::{Error, Kind};
+use crate::fair_queue::cpu;
 use crate::telemetry::{self, RouteMeter};
-use crate::turns::cpu;
 use request_id::RequestId;
-use secrets::Entrance;
+use secrets::EntryPoint;
 use sender::Sender;
-use state::State;
+use state::WorkerState;
 
 /// Routes of paths outside both APIs, for the access log.
-static METRICS: LazyLock<RouteMeter> = LazyLock::new(|| beside("metrics"));
-static DISCOVERY: LazyLock<RouteMeter> = LazyLock::new(|| beside("terraform.json"));
-static NONE: LazyLock<RouteMeter> = LazyLock::new(|| beside("none"));
+static METRICS_METER: LazyLock<RouteMeter> = LazyLock::new(|| server_meter("metrics"));
+static DISCOVERY_METER: LazyLock<RouteMeter> = LazyLock::new(|| server_meter("terraform.json"));
+static UNROUTED_METER: LazyLock<RouteMeter> = LazyLock::new(|| server_meter("none"));
 
-fn beside(route: &str) -> RouteMeter {
+fn server_meter(route: &str) -> RouteMeter {
     RouteMeter::new("server", "read", route.to_owned())
 }
 
 /// Registers the services of a worker.
-pub fn configure(app: &mut ServiceConfig, state: State) {
+pub fn configure(app: &mut ServiceConfig, state: WorkerState) {
     app.app_data(state)
         .service(web::scope("/v1").default_service(web::to(secrets_service)))
         .service(web::scope("/api/v2").default_service(web::to(projects_api)))
         .service(read_only("/.well-known/terraform.json", discovery))
         .service(web::resource("/metrics").default_service(web::to(metrics_page)))
-        .default_service(web::to(nothing));
+        .default_service(web::to(reject_unknown_path));
 }
 
 /// Registers the services of the metrics listener, which serves the metrics to all clients that reach it.
-pub fn configure_metrics(app: &mut ServiceConfig, state: State) {
-    app.app_data(state).service(read_only("/metrics", open_metrics)).default_service(web::to(nothing));
+pub fn configure_metrics(app: &mut ServiceConfig, state: WorkerState) {
+    app.app_data(state).service(read_only("/metrics", serve_metrics)).default_service(web::to(reject_unknown_path));
 }
 
 fn read_only<F, A>(path: &'static str, handler: F) -> Resource
@@ -74,16 +74,16 @@ where
     A: FromRequest + 'static,
 {
     let resource = web::resource(path).route(web::get().to(handler.clone())).route(web::head().to(handler));
-    resource.default_service(web::to(only_reads))
+    resource.default_service(web::to(reject_method))
 }
 
-async fn only_reads(request: HttpRequest) -> HttpResponse {
-    let mut refused = refused(&request, &Error::new(Kind::UnsupportedMethod, "unsupported operation"));
+async fn reject_method(request: HttpRequest) -> HttpResponse {
+    let mut refused = reject(&request, &Error::new(Kind::UnsupportedMethod, "unsupported operation"));
     refused.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
     refused
 }
 
-impl FromRequest for State {
+impl FromRequest for WorkerState {
     type Error = actix_web::Error;
     type Future = std::future::Ready<std::result::Result<Self, Self::Error>>;
 
@@ -93,65 +93,65 @@ impl FromRequest for State {
     }
 }
 
-async fn secrets_service(state: State, request: HttpRequest, payload: web::Payload) -> HttpResponse {
+async fn secrets_service(state: WorkerState, request: HttpRequest, payload: web::Payload) -> HttpResponse {
     // The router also matches encoded spellings (`/%761/…`); only the plain form is served.
     match request.uri().path().strip_prefix("/v1/") {
-        Some(path) => secrets::answer(state, &request, path, payload).await,
-        None => nothing(request).await,
+        Some(path) => secrets::handle(state, &request, path, payload).await,
+        None => reject_unknown_path(request).await,
     }
 }
 
-async fn projects_api(state: State, request: HttpRequest, payload: web::Payload) -> HttpResponse {
+async fn projects_api(state: WorkerState, request: HttpRequest, payload: web::Payload) -> HttpResponse {
     match request.uri().path().strip_prefix("/api/v2/") {
-        Some(path) => jsonapi::answer(state, &request, path, payload).await,
-        None => nothing(request).await,
+        Some(path) => jsonapi::handle(state, &request, path, payload).await,
+        None => reject_unknown_path(request).await,
     }
 }
 
 /// Service discovery of the projects API. Some clients look up only a later version, so each version has an entry.
 /// Clients send their token along; it is ignored.
 async fn discovery(request: HttpRequest) -> HttpResponse {
-    access::beside_the_wires(&request, &RequestId::of(request.headers()), &DISCOVERY, StatusCode::OK);
+    access::log_unrouted(&request, &RequestId::of(request.headers()), &DISCOVERY_METER, StatusCode::OK);
     const SERVICES: &str = "{\"tfe.v2\":\"/api/v2/\",\"tfe.v2.1\":\"/api/v2/\",\"tfe.v2.2\":\"/api/v2/\"}";
-    HttpResponse::Ok().insert_header((CONTENT_TYPE, secrets::render::JSON)).body(SERVICES)
+    HttpResponse::Ok().insert_header((CONTENT_TYPE, secrets::render::JSON_MEDIA_TYPE)).body(SERVICES)
 }
 
 /// Serves the metrics page: open if the settings say so, otherwise as a read of `sys/metrics`.
-async fn metrics_page(state: State, request: HttpRequest, payload: web::Payload) -> HttpResponse {
+async fn metrics_page(state: WorkerState, request: HttpRequest, payload: web::Payload) -> HttpResponse {
     if state.settings.open_metrics {
         let reads = matches!(*request.method(), Method::GET | Method::HEAD);
-        return if reads { open_metrics(state, request).await } else { only_reads(request).await };
+        return if reads { serve_metrics(state, request).await } else { reject_method(request).await };
     }
-    secrets::answer_at(Entrance::Metrics, state, &request, "sys/metrics", payload).await
+    secrets::handle_at(EntryPoint::Metrics, state, &request, "sys/metrics", payload).await
 }
 
-async fn open_metrics(state: State, request: HttpRequest) -> HttpResponse {
+async fn serve_metrics(state: WorkerState, request: HttpRequest) -> HttpResponse {
     let caller = Sender::at(request.peer_addr().map(|peer| peer.ip())).queued_as();
-    let figures = figures::of(&state);
-    let form = exposition::negotiated(&request);
-    let text = match cpu::run_as(caller, move || telemetry::rendered_metrics(form, &figures)).await {
+    let figures = gauges::collect_series(&state);
+    let form = exposition::negotiate(&request);
+    let text = match cpu::run_as(caller, move || telemetry::render_metrics(form, &figures)).await {
         Ok(text) => text,
-        Err(error) => return refused_as(&request, &METRICS, &error),
+        Err(error) => return reject_metered(&request, &METRICS_METER, &error),
     };
-    access::in_passing(&request, &RequestId::of(request.headers()), &METRICS, StatusCode::OK);
+    access::log_scrape(&request, &RequestId::of(request.headers()), &METRICS_METER, StatusCode::OK);
     let response =
         HttpResponse::Ok().insert_header((CONTENT_TYPE, form.media_type())).insert_header((VARY, "accept")).body(text);
-    caller.scope(encoding::offered(response, request.headers())).await
+    caller.scope(encoding::compress_if_accepted(response, request.headers())).await
 }
 
-async fn nothing(request: HttpRequest) -> HttpResponse {
+async fn reject_unknown_path(request: HttpRequest) -> HttpResponse {
     let text = "no such path: the secrets service is below /v1/, the projects API below /api/v2/";
-    refused(&request, &Error::new(Kind::NotFound, text))
+    reject(&request, &Error::new(Kind::NotFound, text))
 }
 
 /// Renders an error for a path outside both APIs.
-fn refused(request: &HttpRequest, error: &Error) -> HttpResponse {
-    refused_as(request, &NONE, error)
+fn reject(request: &HttpRequest, error: &Error) -> HttpResponse {
+    reject_metered(request, &UNROUTED_METER, error)
 }
 
-fn refused_as(request: &HttpRequest, meter: &'static RouteMeter, error: &Error) -> HttpResponse {
+fn reject_metered(request: &HttpRequest, meter: &'static RouteMeter, error: &Error) -> HttpResponse {
     let id = RequestId::of(request.headers());
-    let response = secrets::render::error(error, &id, &[]);
-    access::beside_the_wires(request, &id, meter, response.status());
+    let response = secrets::render::render_error(error, &id, &[]);
+    access::log_unrouted(request, &id, meter, response.status());
     response
 }

@@ -1,7 +1,7 @@
 //! The keyring: the data keys that seal stored values, their rotation, and re-sealing under the newest key.
 //!
 //! A data key may seal 2^32 values, because nonces are random (NIST SP 800-38D 8.3). A new key is created on request
-//! (`sys/rotate`), or by [`Keyring::tick`] when the current one is used up or too old ([`Rotation`]). Each node seals
+//! (`sys/rotate`), or by [`Keyring::tick`] when the current one is used up or too old ([`RotationSettings`]). Each node seals
 //! with the newest key that it knows, and learns of newer ones from the change log or from a sealed value. Values
 //! sealed with older keys are re-sealed in small steps and counted. Older keys are kept, because batch tokens are
 //! sealed values that are not stored.
@@ -19,25 +19,25 @@ use crate::clock::Clock;
 use crate::documents::DocumentWrite;
 use crate::error::{Error, Result};
 use crate::telemetry;
-pub use store::MOST_OPERATIONS;
-use store::{DataKey, KeyringStore, Step, settings_key};
+pub use store::MAX_KEY_OPERATIONS;
+use store::{DataKey, KeyringStore, ResealOutcome, settings_key};
 
 /// Interval of [`Keyring::tick`].
-pub const TICK: Duration = Duration::from_secs(10);
+pub const TICK_INTERVAL: Duration = Duration::from_secs(10);
 /// Pause between two steps of re-sealing, so that other work comes first.
-const PAUSE: Duration = Duration::from_millis(10);
+const RESEAL_PAUSE: Duration = Duration::from_millis(10);
 
 /// Minimum number of values before a key is rotated automatically.
-pub const LEAST_OPERATIONS: u64 = 1_000_000;
+pub const MIN_ROTATION_OPERATIONS: u64 = 1_000_000;
 /// Minimum age at which a key is rotated automatically.
-pub const LEAST_INTERVAL: Duration = Duration::from_secs(24 * 3600);
+pub const MIN_ROTATION_INTERVAL: Duration = Duration::from_secs(24 * 3600);
 /// Maximum configurable age: a hundred years.
-const MOST_INTERVAL: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+const MAX_ROTATION_INTERVAL: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// When a data key is rotated automatically.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Rotation {
-    /// `true` to rotate automatically. A key that has sealed [`MOST_OPERATIONS`] values is rotated in any case.
+pub struct RotationSettings {
+    /// `true` to rotate automatically. A key that has sealed [`MAX_KEY_OPERATIONS`] values is rotated in any case.
     pub enabled: bool,
     /// Number of sealed values after which a key is rotated.
     pub max_operations: u64,
@@ -45,7 +45,7 @@ pub struct Rotation {
     pub interval: Duration,
 }
 
-impl Default for Rotation {
+impl Default for RotationSettings {
     /// After 2^31 values, at any age.
     fn default() -> Self {
         Self { enabled: true, max_operations: 1 << 31, interval: Duration::ZERO }
@@ -55,28 +55,31 @@ impl Default for Rotation {
 /// A change of the settings; `None` keeps a value.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RotationChange {
-    /// As [`Rotation::enabled`].
+    /// As [`RotationSettings::enabled`].
     pub enabled: Option<bool>,
-    /// As [`Rotation::max_operations`].
+    /// As [`RotationSettings::max_operations`].
     pub max_operations: Option<i64>,
-    /// As [`Rotation::interval`].
+    /// As [`RotationSettings::interval`].
     pub interval: Option<Duration>,
 }
 
-impl Rotation {
+impl RotationSettings {
     /// Applies a change.
     ///
     /// # Errors
     /// `Invalid` with field and rule.
     pub fn changed(mut self, change: RotationChange) -> Result<Self> {
         if let Some(most) = change.max_operations {
-            let allowed = u64::try_from(most).ok().filter(|n| (LEAST_OPERATIONS..=MOST_OPERATIONS).contains(n));
+            let allowed =
+                u64::try_from(most).ok().filter(|n| (MIN_ROTATION_OPERATIONS..=MAX_KEY_OPERATIONS).contains(n));
             self.max_operations = allowed.ok_or_else(|| {
-                Error::invalid(format!("max_operations: must be between {LEAST_OPERATIONS} and {MOST_OPERATIONS}"))
+                Error::invalid(format!(
+                    "max_operations: must be between {MIN_ROTATION_OPERATIONS} and {MAX_KEY_OPERATIONS}"
+                ))
             })?;
         }
         if let Some(interval) = change.interval {
-            if !interval.is_zero() && !(LEAST_INTERVAL..=MOST_INTERVAL).contains(&interval) {
+            if !interval.is_zero() && !(MIN_ROTATION_INTERVAL..=MAX_ROTATION_INTERVAL).contains(&interval) {
                 return Err(Error::invalid("interval: must be 0 (never), or between 24 hours and 100 years"));
             }
             // Fractions of a second are validated, but not stored.
@@ -90,7 +93,7 @@ impl Rotation {
     fn is_due(&self, key: &DataKey, age: Duration) -> bool {
         let by_count = key.sealed >= self.max_operations;
         let by_age = !self.interval.is_zero() && age >= self.interval;
-        key.sealed >= MOST_OPERATIONS || self.enabled && (by_count || by_age)
+        key.sealed >= MAX_KEY_OPERATIONS || self.enabled && (by_count || by_age)
     }
 }
 
@@ -138,7 +141,7 @@ impl Keyring {
     ///
     /// # Errors
     /// Store errors.
-    pub async fn rotation(&self) -> Result<Rotation> {
+    pub async fn rotation(&self) -> Result<RotationSettings> {
         Ok(self.stored().await?.0)
     }
 
@@ -153,19 +156,19 @@ impl Keyring {
     }
 
     /// Returns the settings and the version of their document.
-    async fn stored(&self) -> Result<(Rotation, u64)> {
-        let Some(document) = self.store.settings().await? else { return Ok((Rotation::default(), 0)) };
+    async fn stored(&self) -> Result<(RotationSettings, u64)> {
+        let Some(document) = self.store.settings().await? else { return Ok((RotationSettings::default(), 0)) };
         Ok((document.parse()?, document.version))
     }
 
     /// Runs ticks and re-sealing until it is dropped.
     pub async fn run(&self) {
         loop {
-            let until = Instant::now() + TICK;
+            let until = Instant::now() + TICK_INTERVAL;
             if let Err(error) = self.tick().await {
-                telemetry::not_done("the data keys were not looked after and are soon", &error);
+                telemetry::warn_task_failed("the data keys were not looked after and are soon", &error);
             } else if let Err(error) = self.re_seal(until).await {
-                telemetry::not_done("re-sealing of stored values stopped and goes on soon", &error);
+                telemetry::warn_task_failed("re-sealing of stored values stopped and goes on soon", &error);
             }
             let _ = tokio::time::timeout_at(until.into(), self.changed.notified()).await;
         }
@@ -197,8 +200,8 @@ impl Keyring {
     /// # Errors
     /// Store errors; completed steps are kept.
     async fn re_seal(&self, until: Instant) -> Result<()> {
-        while Instant::now() < until && self.store.re_seal().await? == Step::More {
-            tokio::time::sleep(PAUSE).await;
+        while Instant::now() < until && self.store.re_seal().await? == ResealOutcome::More {
+            tokio::time::sleep(RESEAL_PAUSE).await;
         }
         Ok(())
     }

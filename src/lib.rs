@@ -3,7 +3,7 @@
 //! One process speaks the secrets service (`/v1`): a certificate authority engine and the tokens, policies and mounts
 //! around it; and the projects API (`/api/v2`): organizations, teams, projects, workspaces. HTTP handlers dispatch to
 //! actors, actors own state, and short CPU work runs where the request already is: a message to another thread costs
-//! as much as a signature. Longer CPU work and TLS handshakes run in one fair queue ([`turns::cpu`]).
+//! as much as a signature. Longer CPU work and TLS handshakes run in one fair queue ([`fair_queue::cpu`]).
 //!
 //! # The tree
 //!
@@ -54,8 +54,8 @@
 //! [`http::secrets`] runs one pipeline: limits (path, headers) → route, the path in canonical spelling → quota →
 //! recognise (token, policy of the path) → body, JSON → decide (token, policy) → audit intent → handler →
 //! audit outcome → render. On both wires the [`audit`] hears of refusals too. Nobody's body is kept who has no right to
-//! the path, those that are kept share a budget ([`http::body`]), answers on their way another ([`http::answers`]), senders
-//! a worker's time ([`http::passes`]). What can be asked stands in route tables, which dispatch, metrics and tests that
+//! the path, those that are kept share a budget ([`http::body`]), answers on their way another ([`http::response_budget`]), senders
+//! a worker's time ([`http::fair_scheduler`]). What can be asked stands in route tables, which dispatch, metrics and tests that
 //! visit every route share. Errors are one type ([`error::Error`]): kind, text for the caller, cause for the log, status.
 //!
 //! # Three requests
@@ -98,7 +98,7 @@
 //!
 //! A request of the projects API is one session of the store ([`projects::Projects::run`]): who asks and what
 //! they may do is read where the rows are changed, in one transaction, and a violated constraint is an answer
-//! like any other ([`projects::refusal`]).
+//! like any other ([`projects::rejection`]).
 //!
 //! # Where rules live
 //!
@@ -110,10 +110,10 @@
 //! | which extensions, in which order? | [`pki::mount::profile`], `x509/extension.rs` |
 //! | what may an extension or a name hold that is signed? | [`x509::profile`], called by `pki/check/structure.rs` |
 //! | where do serial numbers come from? | [`pki::serials`] |
-//! | what is recorded beside a certificate, such as a request that may be repeated? | [`pki::issue::beside`], [`pki::issue::repeats`], [`pki::revocation::leases`] |
+//! | what is recorded beside a certificate, such as a request that may be repeated? | [`pki::issue::side_effects`], [`pki::issue::idempotency`], [`pki::revocation::leases`] |
 //! | who signs with a managed key, and is it true? | [`keys::signing`], asked by `pki/check/prepared.rs` |
 //! | which issuer signs, may it? | [`pki::mount::view`], `pki/issue/signer.rs` |
-//! | what may be imported, what does it become? | [`pki::ca::import`], `pki/ca/bundle.rs`, [`pki::revocation::imported`] |
+//! | what may be imported, what does it become? | [`pki::ca::import`], `pki/ca/bundle.rs`, [`pki::revocation::crl_import`] |
 //! | what may an external policy engine decide? | [`pki::issue::external_policy`] |
 //! | what is on the CRL, when is it built? | [`pki::crl`] |
 //! | is this certificate revoked (OCSP)? | [`pki::revocation::ocsp`] |
@@ -127,7 +127,7 @@
 //! | when is a mount opened, and when closed? | [`mounts`] |
 //! | what is an audit device told, and when? | [`audit`] |
 //! | which paths and fields are there? | the `ROUTES` of [`http::secrets`] |
-//! | how lenient is a body, how long may a list be, how many are sent at once? | [`fields`], [`clock`] for durations and times, [`http::lists`] |
+//! | how lenient is a body, how long may a list be, how many are sent at once? | [`fields`], [`clock`] for durations and times, [`http::long_lists`] |
 //! | what is asked of a certificate, and of what fields is it read? | [`pki::check::request`], `http/secrets/pki/asked.rs` |
 //! | which types has an answer, for whom? | [`http::secrets::dialect`] |
 //! | who may do what with a project? | [`projects::rights`], [`projects::team_access`] |
@@ -155,9 +155,10 @@ pub mod budget;
 pub mod caller_network;
 pub mod clock;
 pub mod config;
-pub mod derived;
+pub mod derived_values;
 pub mod documents;
 pub mod error;
+pub mod fair_queue;
 pub mod fields;
 pub mod http;
 pub mod keyring;
@@ -174,5 +175,4 @@ pub mod sql;
 pub mod storage;
 pub mod telemetry;
 pub mod templates;
-pub mod turns;
 pub mod x509;

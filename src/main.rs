@@ -8,15 +8,15 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let done = cli::Command::read().run();
+    let done = cli::CommandLine::read().run();
     signet::telemetry::flush_logs();
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             let error = failure.error();
             // The operator may see the database's own message; HTTP responses never contain it.
-            let cause = signet::storage::said(error).map(|said| format!(" ({said})")).unwrap_or_default();
-            cli::output::error(&format!("{error}{cause}"), failure.exit_status());
+            let cause = signet::storage::database_message(error).map(|said| format!(" ({said})")).unwrap_or_default();
+            cli::output::print_error(&format!("{error}{cause}"), failure.exit_status());
             ExitCode::from(failure.exit_status())
         }
     }

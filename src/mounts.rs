@@ -5,7 +5,7 @@
 //! not open yet, and when another node changed the table (`follow`). No other code opens or closes mounts. A mount that
 //! is not in the table does not stay open. `background` runs periodic work; `grants` looks up managed keys.
 //!
-//! A new [`MountKind`] is added to the matches in this file and to `Open` in `follow`.
+//! A new [`MountKind`] is added to the matches in this file and to `MethodMount` in `follow`.
 
 mod background;
 mod follow;
@@ -15,29 +15,33 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::auth::Auth;
-use crate::auth::login::From;
-use crate::auth::login::method::Method;
-use crate::auth::login::open::Open;
-use crate::auth::mounts::{Mount, MountKind, Move};
+use crate::auth::login::InitialMountState;
+use crate::auth::login::method::AuthMethod;
+use crate::auth::login::method_mount::MethodMount;
+use crate::auth::mounts::{Mount, MountKind, MountMove};
 use crate::documents::MountId;
 use crate::error::{Error, Result, Warnings};
 use crate::fields::Fields;
 use crate::keys::managed::BackendType;
-use crate::keys::{Known, ManagedKeys};
-use crate::pki::check::validity::Limits;
+use crate::keys::{KeyIdentity, ManagedKeys};
+use crate::pki::check::validity::MountLifetimes;
 use crate::pki::{Authority, Engine};
 use crate::x509::public_key::PublicKey;
 
 pub use grants::MountGrants;
 
 /// Maximum number of issuers in a warning.
-const MOST_NAMED: usize = 20;
+const MAX_NAMED_ISSUERS: usize = 20;
 /// Maximum number of keys that are tested for one managed key.
-const MOST_KEYS: usize = 16;
+const MAX_TESTED_KEYS: usize = 16;
 
 /// Returns the lifetimes for certificates of a mount.
-pub fn lifetimes(mount: &Mount) -> Limits {
-    Limits { mount_default: mount.default_ttl(), mount_max: mount.max_ttl(), authority_default: mount.authority_ttl() }
+pub fn lifetime_limits(mount: &Mount) -> MountLifetimes {
+    MountLifetimes {
+        mount_default: mount.default_ttl(),
+        mount_max: mount.max_ttl(),
+        authority_default: mount.authority_ttl(),
+    }
 }
 
 /// All mounts of one server.
@@ -57,7 +61,7 @@ impl Mounts {
         pki.compromised().reload().await?;
         let mounts = Self { auth, keys, pki };
         for mount in mounts.auth.mounts().iter() {
-            mounts.open_one(mount, From::Stored).await?;
+            mounts.open_one(mount, InitialMountState::Stored).await?;
         }
         Ok(Arc::new(mounts))
     }
@@ -68,7 +72,7 @@ impl Mounts {
     /// As [`Auth::mount_enable`].
     pub async fn enable(&self, path: &str, fields: &Fields) -> Result<Arc<Mount>> {
         let mount = self.auth.mount_enable(path, fields).await?;
-        self.open_one(&mount, From::Nothing).await?;
+        self.open_one(&mount, InitialMountState::Nothing).await?;
         Ok(mount)
     }
 
@@ -78,7 +82,7 @@ impl Mounts {
     /// As [`Auth::auth_enable`].
     pub async fn enable_method(&self, path: &str, fields: &Fields, known_as: Option<&str>) -> Result<Arc<Mount>> {
         let mount = self.auth.auth_enable(path, fields, known_as).await?;
-        self.open_one(&mount, From::Nothing).await?;
+        self.open_one(&mount, InitialMountState::Nothing).await?;
         Ok(mount)
     }
 
@@ -94,7 +98,8 @@ impl Mounts {
         let lost: Vec<&str> = refused.difference(&before).map(String::as_str).collect();
         let mut warnings = Warnings::default();
         if !lost.is_empty() {
-            let (named, more) = (lost[..lost.len().min(MOST_NAMED)].join(", "), lost.len().saturating_sub(MOST_NAMED));
+            let (named, more) =
+                (lost[..lost.len().min(MAX_NAMED_ISSUERS)].join(", "), lost.len().saturating_sub(MAX_NAMED_ISSUERS));
             let more = if more == 0 { String::new() } else { format!(" and {more} more") };
             let text =
                 "allowed_managed_keys: issuers that cannot sign any more, because the mount may not use their keys";
@@ -104,11 +109,11 @@ impl Mounts {
     }
 
     /// Returns the public keys that issuers use with a managed key, as recorded when the key was taken into use.
-    pub fn keys_in_use(&self, kind: BackendType, name: &str) -> Vec<Known> {
+    pub fn keys_in_use(&self, kind: BackendType, name: &str) -> Vec<KeyIdentity> {
         let Some(uuid) = self.keys.uuid(kind, name) else { return Vec::new() };
-        let mut keys: Vec<Known> = Vec::new();
+        let mut keys: Vec<KeyIdentity> = Vec::new();
         for key in self.pki.keys_of(&uuid) {
-            if keys.len() < MOST_KEYS && !keys.contains(&key) {
+            if keys.len() < MAX_TESTED_KEYS && !keys.contains(&key) {
                 keys.push(key);
             }
         }
@@ -158,7 +163,7 @@ impl Mounts {
     ///
     /// # Errors
     /// As [`Auth::mount_move`].
-    pub async fn remount(&self, from: &str, to: &str) -> Result<Move> {
+    pub async fn remount(&self, from: &str, to: &str) -> Result<MountMove> {
         self.auth.mount_move(from, to).await
     }
 
@@ -171,7 +176,7 @@ impl Mounts {
             return Ok(open);
         }
         if self.is_mounted(mount.id) {
-            self.open_one(mount, From::Stored).await?;
+            self.open_one(mount, InitialMountState::Stored).await?;
         }
         self.pki.authority(mount.id)
     }
@@ -180,12 +185,12 @@ impl Mounts {
     ///
     /// # Errors
     /// `NotFound` when it was just disabled; as [`Mounts::open`].
-    pub(crate) async fn method<M: Method>(&self, mount: &Mount) -> Result<Arc<Open<M>>> {
+    pub(crate) async fn method<M: AuthMethod>(&self, mount: &Mount) -> Result<Arc<MethodMount<M>>> {
         if let Some(open) = self.auth.logins().of(mount.id) {
             return Ok(open);
         }
         if self.is_mounted(mount.id) {
-            self.open_one(mount, From::Stored).await?;
+            self.open_one(mount, InitialMountState::Stored).await?;
         }
         self.auth.logins().of(mount.id).ok_or_else(Error::not_found)
     }
@@ -200,10 +205,10 @@ impl Mounts {
         self.auth.logins().wake_sweep();
     }
 
-    async fn open_one(&self, mount: &Mount, from: From) -> Result<()> {
+    async fn open_one(&self, mount: &Mount, from: InitialMountState) -> Result<()> {
         match (&mount.kind, from) {
-            (MountKind::Pki, From::Stored) => self.pki.open(mount.id).await?,
-            (MountKind::Pki, From::Nothing) => self.pki.open_new(mount.id).await,
+            (MountKind::Pki, InitialMountState::Stored) => self.pki.open(mount.id).await?,
+            (MountKind::Pki, InitialMountState::Nothing) => self.pki.open_new(mount.id).await,
             (MountKind::AppRole | MountKind::Jwt | MountKind::Cloudb, from) => {
                 self.auth.logins().open(mount, from).await?;
             }

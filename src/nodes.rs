@@ -1,7 +1,7 @@
 //! Nodes that share a database: following changes by other nodes.
 //!
 //! [`Nodes`] reads the change log ([`store`]) when the database notifies it and at least every second, and reloads
-//! changed views through [`mounts`](crate::mounts). After [`STALENESS`] without a successful read, requests that need
+//! changed views through [`mounts`](crate::mounts). After [`MAX_STALENESS`] without a successful read, requests that need
 //! authorization wait for one, and are rejected if it fails. Expiry is decided by each node's clock, so clocks are
 //! compared with the database's ([`Clock::compared`]): a node that is too far off rejects such requests, signs no CRL
 //! and deletes nothing.
@@ -19,37 +19,37 @@ use futures_util::future::join_all;
 use metrics::{counter, gauge, histogram};
 
 use crate::clock::Clock;
-use crate::documents::{MountId, SYSTEM};
+use crate::documents::{MountId, SYSTEM_MOUNT};
 use crate::error::{Error, Kind, Result};
 use crate::mounts::Mounts;
 use crate::telemetry;
-pub use skew::LIMIT as SKEW_LIMIT;
-use skew::Skew;
-use store::{Change, ChangeLog, Changes, Point};
+use skew::ClockSkew;
+pub use skew::SKEW_LIMIT;
+use store::{ChangeLog, ChangeLogResponse, LogPosition, LoggedMountChange};
 
 /// Maximum time since the last read of the log. After that, requests wait for a read.
-pub const STALENESS: Duration = Duration::from_secs(2);
+pub const MAX_STALENESS: Duration = Duration::from_secs(2);
 
 /// Interval between two reads of the log without a notification.
-const POLL: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Minimum interval between two reads, so that changes in between share one.
-const PACE: Duration = Duration::from_millis(50);
+const MIN_POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Maximum time for a response from the log.
-const PATIENCE: Duration = Duration::from_secs(2);
+const LOG_READ_TIMEOUT: Duration = Duration::from_secs(2);
 /// A timer that is later than this means that the process was paused.
-const STOOD_STILL: Duration = Duration::from_millis(250);
+const PAUSE_THRESHOLD: Duration = Duration::from_millis(250);
 /// Time after a failed read for which requests are rejected without another attempt.
-const FAILED: Duration = Duration::from_millis(500);
+const FAILURE_BACKOFF: Duration = Duration::from_millis(500);
 /// Time to wait for the CRLs of the node that revoked, so that one node signs and the others copy.
-const SETTLE: Duration = Duration::from_millis(300);
+const CRL_WAIT: Duration = Duration::from_millis(300);
 /// Interval between two requests to a mount to publish CRLs with another node's revocations.
-const ASK_AGAIN: Duration = Duration::from_secs(5);
+const CRL_REQUEST_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The state of the log before the mounts were opened.
 pub struct Baseline {
     log: Arc<dyn ChangeLog>,
-    changes: Changes,
-    skew: Skew,
+    changes: ChangeLogResponse,
+    skew: ClockSkew,
 }
 
 impl Baseline {
@@ -58,8 +58,8 @@ impl Baseline {
     /// # Errors
     /// `Unavailable` from storage; `Invalid` when the clocks differ by more than `limit`.
     pub async fn read(log: Arc<dyn ChangeLog>, clock: Clock, limit: Duration) -> Result<Self> {
-        let skew = Skew::new(clock, limit);
-        let changes = ask(&*log, Point::default(), &skew).await?;
+        let skew = ClockSkew::new(clock, limit);
+        let changes = read_log(&*log, LogPosition::default(), &skew).await?;
         skew.refuse_beyond_limit()?;
         Ok(Self { log, changes, skew })
     }
@@ -71,37 +71,37 @@ pub struct Nodes(Option<Follower>);
 struct Follower {
     log: Arc<dyn ChangeLog>,
     mounts: Arc<Mounts>,
-    skew: Skew,
+    skew: ClockSkew,
     /// Locked during a read of the log.
-    state: tokio::sync::Mutex<State>,
-    last: Mutex<Last>,
+    state: tokio::sync::Mutex<FollowerState>,
+    last: Mutex<LastReads>,
     /// `true` while CRLs of other nodes are awaited.
     settling: AtomicBool,
 }
 
 /// Results of the last reads.
-struct Last {
+struct LastReads {
     /// Start of the last successful read.
     well: Instant,
     /// Time and error of the last failed read, if it failed after the last successful one.
     failed: Option<(Instant, Error)>,
 }
 
-struct State {
-    point: Point,
-    seen: HashMap<MountId, Seen>,
+struct FollowerState {
+    point: LogPosition,
+    seen: HashMap<MountId, SeenMount>,
     /// Mounts whose CRLs lack revocations by other nodes.
-    lacking: HashMap<MountId, Lacking>,
+    lacking: HashMap<MountId, MissingRevocations>,
 }
 
 /// The last known state of a mount; all 0 for a new one.
 #[derive(Default)]
-struct Seen {
+struct SeenMount {
     version: u64,
     crls: u64,
 }
 
-struct Lacking {
+struct MissingRevocations {
     revocations: u64,
     ask_at: Instant,
 }
@@ -111,10 +111,11 @@ impl Nodes {
     pub fn new(baseline: Option<Baseline>, mounts: Arc<Mounts>) -> Self {
         gauge!(telemetry::CHANGES_FOLLOWED).set(1.0);
         Self(baseline.map(|Baseline { log, changes, skew }| {
-            let seen = |change: &Change| (change.mount, Seen { version: change.version, crls: change.crls });
+            let seen =
+                |change: &LoggedMountChange| (change.mount, SeenMount { version: change.version, crls: change.crls });
             let seen = changes.mounts.iter().map(seen).collect();
-            let state = State { point: changes.point, seen, lacking: HashMap::new() };
-            let last = Mutex::new(Last { well: Instant::now(), failed: None });
+            let state = FollowerState { point: changes.point, seen, lacking: HashMap::new() };
+            let last = Mutex::new(LastReads { well: Instant::now(), failed: None });
             let (state, settling) = (tokio::sync::Mutex::new(state), AtomicBool::new(false));
             Follower { log, mounts, skew, state, last, settling }
         }))
@@ -126,18 +127,18 @@ impl Nodes {
         let woken = follower.log.listen();
         let mut warned = false;
         loop {
-            let pause = if follower.settling.load(Ordering::Relaxed) { SETTLE } else { POLL };
+            let pause = if follower.settling.load(Ordering::Relaxed) { CRL_WAIT } else { POLL_INTERVAL };
             let _ = tokio::time::timeout(pause, woken.notified()).await;
             let result = follower.look().await;
             if let (Err(error), false) = (&result, warned) {
-                telemetry::not_done("not following the other nodes at present", error);
+                telemetry::warn_task_failed("not following the other nodes at present", error);
             }
             warned = result.is_err();
-            tokio::time::sleep(PACE).await;
+            tokio::time::sleep(MIN_POLL_INTERVAL).await;
         }
     }
 
-    /// Ensures that this node's view is not older than [`STALENESS`] and its clock near the database's; reads the log
+    /// Ensures that this node's view is not older than [`MAX_STALENESS`] and its clock near the database's; reads the log
     /// if necessary. If a suspended machine resumes, only its clock has jumped, so the clock is checked too.
     ///
     /// # Errors
@@ -152,18 +153,18 @@ impl Nodes {
 
     /// `true` if [`Nodes::fresh`] succeeds in time, so that this node accepts requests that need authorization.
     pub async fn is_fresh(&self) -> bool {
-        matches!(tokio::time::timeout(PATIENCE, self.fresh()).await, Ok(Ok(())))
+        matches!(tokio::time::timeout(LOG_READ_TIMEOUT, self.fresh()).await, Ok(Ok(())))
     }
 }
 
 /// Reads the log, and measures the difference of the clocks by the response.
-async fn ask(log: &dyn ChangeLog, point: Point, skew: &Skew) -> Result<Changes> {
+async fn read_log(log: &dyn ChangeLog, point: LogPosition, skew: &ClockSkew) -> Result<ChangeLogResponse> {
     let mut started = Instant::now();
-    let mut answer = tokio::time::timeout(PATIENCE, log.since(point)).await;
-    if answer.is_err() && started.elapsed() > PATIENCE + STOOD_STILL {
+    let mut answer = tokio::time::timeout(LOG_READ_TIMEOUT, log.since(point)).await;
+    if answer.is_err() && started.elapsed() > LOG_READ_TIMEOUT + PAUSE_THRESHOLD {
         // This process was paused, so the log did not have the full time.
         started = Instant::now();
-        answer = tokio::time::timeout(PATIENCE, log.since(point)).await;
+        answer = tokio::time::timeout(LOG_READ_TIMEOUT, log.since(point)).await;
     }
     let answer = answer.unwrap_or_else(|late| Err(Error::unavailable("storage: the change log takes too long", late)));
     let result = if answer.is_ok() { "done" } else { "failed" };
@@ -174,18 +175,18 @@ async fn ask(log: &dyn ChangeLog, point: Point, skew: &Skew) -> Result<Changes> 
     answer
 }
 
-fn is_news(state: &State, change: &Change) -> bool {
+fn is_unseen(state: &FollowerState, change: &LoggedMountChange) -> bool {
     change.is_news(state.seen.get(&change.mount).map_or(0, |seen| seen.version))
 }
 
 impl Follower {
-    fn last(&self) -> std::sync::MutexGuard<'_, Last> {
+    fn last(&self) -> std::sync::MutexGuard<'_, LastReads> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// `true` if the log must be read before a decision.
     fn is_stale(&self) -> bool {
-        self.last().well.elapsed() >= STALENESS || self.skew.has_moved()
+        self.last().well.elapsed() >= MAX_STALENESS || self.skew.has_moved()
     }
 
     async fn catch_up(&self) -> Result<()> {
@@ -195,7 +196,7 @@ impl Follower {
             return Ok(());
         }
         let failed = self.last().failed.clone();
-        if let Some((_, error)) = failed.filter(|(at, _)| at.elapsed() < FAILED) {
+        if let Some((_, error)) = failed.filter(|(at, _)| at.elapsed() < FAILURE_BACKOFF) {
             return Err(error);
         }
         self.look_held(&mut state).await
@@ -206,7 +207,7 @@ impl Follower {
         self.look_held(&mut state).await
     }
 
-    async fn look_held(&self, state: &mut State) -> Result<()> {
+    async fn look_held(&self, state: &mut FollowerState) -> Result<()> {
         let started = Instant::now();
         // The cause does not matter: a node that cannot follow rejects requests for now.
         let result = self.take_over(state).await.map_err(|error| match error.kind() {
@@ -215,20 +216,20 @@ impl Follower {
         });
         let mut last = self.last();
         match &result {
-            Ok(()) => *last = Last { well: started, failed: None },
+            Ok(()) => *last = LastReads { well: started, failed: None },
             Err(error) => last.failed = Some((Instant::now(), error.clone())),
         }
-        let follows = result.is_ok() || last.well.elapsed() < STALENESS;
+        let follows = result.is_ok() || last.well.elapsed() < MAX_STALENESS;
         gauge!(telemetry::CHANGES_FOLLOWED).set(if follows { 1.0 } else { 0.0 });
         result
     }
 
     /// Reads changes and has them applied. After an error the next read starts at the same point.
-    async fn take_over(&self, state: &mut State) -> Result<()> {
-        let changes = ask(&*self.log, state.point, &self.skew).await?;
+    async fn take_over(&self, state: &mut FollowerState) -> Result<()> {
+        let changes = read_log(&*self.log, state.point, &self.skew).await?;
         let asked = Instant::now();
-        if let Some(system) = changes.mounts.iter().find(|change| change.mount == SYSTEM)
-            && (changes.is_other_course || is_news(state, system))
+        if let Some(system) = changes.mounts.iter().find(|change| change.mount == SYSTEM_MOUNT)
+            && (changes.is_other_course || is_unseen(state, system))
         {
             // Policies and the mount table.
             self.mounts.follow_table().await?;
@@ -243,17 +244,17 @@ impl Follower {
             if !changes.is_other_course {
                 self.measure_lag(state, change, &changes, asked);
             }
-            state.seen.insert(change.mount, Seen { version: change.version, crls: change.crls });
+            state.seen.insert(change.mount, SeenMount { version: change.version, crls: change.crls });
         }
         state.point = changes.point;
         self.ask_for_crls(state);
         Ok(())
     }
 
-    async fn mounts(&self, state: &State, changes: &Changes) -> Result<()> {
+    async fn mounts(&self, state: &FollowerState, changes: &ChangeLogResponse) -> Result<()> {
         let other = changes.is_other_course;
-        let changed = changes.mounts.iter().filter(|change| other || is_news(state, change));
-        let follow = |change: &Change| match other {
+        let changed = changes.mounts.iter().filter(|change| other || is_unseen(state, change));
+        let follow = |change: &LoggedMountChange| match other {
             true => self.mounts.follow_anew(change.mount).boxed(),
             false => self.mounts.follow(change.mount).boxed(),
         };
@@ -261,7 +262,7 @@ impl Follower {
     }
 
     /// Records mounts whose CRLs are behind.
-    fn note(&self, state: &mut State, change: &Change) {
+    fn note(&self, state: &mut FollowerState, change: &LoggedMountChange) {
         let Some(covered) = self.mounts.covers(change.mount, change.revocations) else { return };
         let published = state.seen.get(&change.mount).map_or(0, |seen| seen.crls) != change.crls;
         let now = Instant::now();
@@ -269,19 +270,19 @@ impl Follower {
             return;
         }
         // A published CRL can be copied now. Otherwise the node that revoked is about to publish one.
-        let ask_at = if published { now } else { now + SETTLE };
-        let lacking = state.lacking.entry(change.mount).or_insert(Lacking { revocations: 0, ask_at });
+        let ask_at = if published { now } else { now + CRL_WAIT };
+        let lacking = state.lacking.entry(change.mount).or_insert(MissingRevocations { revocations: 0, ask_at });
         lacking.revocations = lacking.revocations.max(change.revocations);
         lacking.ask_at = lacking.ask_at.min(ask_at);
     }
 
     /// Requests CRLs for mounts that have waited long enough.
-    fn ask_for_crls(&self, state: &mut State) {
+    fn ask_for_crls(&self, state: &mut FollowerState) {
         let now = Instant::now();
         state.lacking.retain(|mount, lacking| {
             if lacking.ask_at <= now {
                 self.mounts.follow_revocations(*mount);
-                lacking.ask_at = now + ASK_AGAIN;
+                lacking.ask_at = now + CRL_REQUEST_INTERVAL;
             }
             self.mounts.covers(*mount, lacking.revocations) == Some(false)
         });
@@ -289,7 +290,13 @@ impl Follower {
     }
 
     /// Measures the age of a change when it is applied, by the database's clock alone.
-    fn measure_lag(&self, state: &State, change: &Change, changes: &Changes, asked: Instant) {
+    fn measure_lag(
+        &self,
+        state: &FollowerState,
+        change: &LoggedMountChange,
+        changes: &ChangeLogResponse,
+        asked: Instant,
+    ) {
         let seen = state.seen.get(&change.mount);
         if seen.is_some_and(|seen| seen.version == change.version && seen.crls == change.crls) {
             return;

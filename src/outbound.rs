@@ -6,8 +6,8 @@
 //! ([`Outbound::given`]), never from a response; `reach` restricts the addresses that callers may give.
 
 pub(crate) mod cloudb;
+mod egress_policy;
 mod exchange;
-mod reach;
 mod token;
 mod trust;
 
@@ -19,20 +19,20 @@ use reqwest::{Client, ClientBuilder, redirect, retry};
 use serde::de::DeserializeOwned;
 use url::Url;
 
-pub(crate) use self::exchange::{Call, Reply, Tries, traced};
-pub use self::reach::Reach;
-pub(crate) use self::reach::{Guarded, base_url};
+pub use self::egress_policy::EgressPolicy;
+pub(crate) use self::egress_policy::{EgressResolver, validate_base_url};
+pub(crate) use self::exchange::{OutboundRequest, OutboundResponse, RetryPolicy, with_trace_context};
 #[cfg(feature = "keys-aws")]
-pub(crate) use self::token::Shared;
-pub(crate) use self::token::{Token, Tokens};
+pub(crate) use self::token::SharedCredential;
+pub(crate) use self::token::{AccessToken, AccessTokenCache};
 use self::trust::certificates;
 use crate::error::{Error, Kind, Result};
 
 /// Time limit for an attempt, and for its connection.
-const ATTEMPT: Duration = Duration::from_secs(10);
-const CONNECT: Duration = Duration::from_secs(3);
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Idle timeout of connections.
-const IDLE: Duration = Duration::from_secs(30);
+const IDLE_CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// An HTTP client with its rules for destinations. Clones share connections.
 #[derive(Clone)]
@@ -41,44 +41,44 @@ pub(crate) struct Outbound {
     /// the call may never be made.
     client: Arc<OnceLock<Client>>,
     /// The rules for addresses of API callers; `None` if addresses come from the server's configuration.
-    reach: Option<Reach>,
+    reach: Option<EgressPolicy>,
 }
 
 impl Outbound {
-    /// A client for addresses of the server's configuration, which [`base_url`] must have checked. `ca_pem` replaces
+    /// A client for addresses of the server's configuration, which [`validate_base_url`] must have checked. `ca_pem` replaces
     /// the system's CAs unless it is empty.
     ///
     /// # Errors
     /// `Invalid` with `field` for unusable CA certificates.
     pub(crate) fn configured(field: &str, ca_pem: &str) -> Result<Self> {
-        Ok(Self { client: begun(field, ca_pem, None)?.into(), reach: None })
+        Ok(Self { client: prepare_client(field, ca_pem, None)?.into(), reach: None })
     }
 
     /// A client for addresses that API callers give. `ca_pem` as in [`Outbound::configured`].
     ///
     /// # Errors
     /// As [`Outbound::configured`].
-    pub(crate) fn given(reach: Reach, field: &str, ca_pem: &str) -> Result<Self> {
-        Ok(Self { client: begun(field, ca_pem, Some(reach))?.into(), reach: Some(reach) })
+    pub(crate) fn given(reach: EgressPolicy, field: &str, ca_pem: &str) -> Result<Self> {
+        Ok(Self { client: prepare_client(field, ca_pem, Some(reach))?.into(), reach: Some(reach) })
     }
 
     /// Prepares a call.
     ///
     /// # Errors
     /// `Invalid` for an invalid or forbidden URL; `Internal` when TLS cannot be set up.
-    pub(crate) fn call(&self, method: Method, url: &str) -> Result<Call> {
+    pub(crate) fn call(&self, method: Method, url: &str) -> Result<OutboundRequest> {
         let url = match self.reach {
             Some(reach) => reach.url("url", url)?,
             None => Url::parse(url).map_err(|_| Error::invalid("url: is not a URL"))?,
         };
-        Ok(Call::new(self.client()?.request(method, url)))
+        Ok(OutboundRequest::new(self.client()?.request(method, url)))
     }
 
     fn client(&self) -> Result<&Client> {
         if let Some(client) = self.client.get() {
             return Ok(client);
         }
-        let made = usual(self.reach).build().map_err(|e| Error::internal(e.without_url()))?;
+        let made = client_builder(self.reach).build().map_err(|e| Error::internal(e.without_url()))?;
         Ok(self.client.get_or_init(|| made))
     }
 
@@ -86,7 +86,7 @@ impl Outbound {
     ///
     /// # Errors
     /// `Unavailable` for any failure, because the caller who waits for the document is not to blame.
-    pub(crate) async fn published<T: DeserializeOwned>(&self, url: &str, tries: Tries, who: &str) -> Result<T> {
+    pub(crate) async fn published<T: DeserializeOwned>(&self, url: &str, tries: RetryPolicy, who: &str) -> Result<T> {
         let unavailable = |error: Error| match error.kind() {
             Kind::Unavailable => error,
             _ => Error::new(Kind::Unavailable, error.text().to_owned()),
@@ -100,28 +100,28 @@ impl Outbound {
     }
 }
 
-fn usual(reach: Option<Reach>) -> ClientBuilder {
+fn client_builder(reach: Option<EgressPolicy>) -> ClientBuilder {
     let usual = Client::builder()
         .no_proxy()
         .redirect(redirect::Policy::none())
         .retry(retry::never())
         .referer(false)
-        .connect_timeout(CONNECT)
-        .timeout(ATTEMPT)
-        .pool_idle_timeout(IDLE);
+        .connect_timeout(CONNECT_TIMEOUT)
+        .timeout(ATTEMPT_TIMEOUT)
+        .pool_idle_timeout(IDLE_CONNECTION_TIMEOUT);
     match reach {
-        Some(reach) => usual.dns_resolver(Arc::new(Guarded(reach))),
+        Some(reach) => usual.dns_resolver(Arc::new(EgressResolver(reach))),
         None => usual,
     }
 }
 
 /// Creates the client for the CAs in `ca_pem`; empty if the system's CAs are to be trusted.
-fn begun(field: &str, ca_pem: &str, reach: Option<Reach>) -> Result<OnceLock<Client>> {
+fn prepare_client(field: &str, ca_pem: &str, reach: Option<EgressPolicy>) -> Result<OnceLock<Client>> {
     let certificates = certificates(field, ca_pem)?;
     if certificates.is_empty() {
         return Ok(OnceLock::new());
     }
-    let built = usual(reach).tls_certs_only(certificates).build();
+    let built = client_builder(reach).tls_certs_only(certificates).build();
     let unusable = |_| Error::invalid(format!("{field}: a certificate cannot be used as an authority"));
     built.map(OnceLock::from).map_err(unusable)
 }

@@ -12,6 +12,7 @@ pub mod compromised;
 pub mod constraints;
 pub mod crl;
 pub mod engine;
+pub mod engine_deps;
 pub mod issue;
 pub mod mount;
 pub mod policy_engine;
@@ -19,7 +20,6 @@ pub mod revocation;
 pub mod serials;
 pub mod store;
 pub mod tidy;
-pub mod tools;
 pub mod values;
 
 pub use self::engine::{Authority, Engine};

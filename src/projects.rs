@@ -4,10 +4,10 @@
 //! that changes the rows, so a check cannot be outdated when the change is made. Rules and SQL of a resource
 //! are in the same file; [`store`] is the interface to storage.
 //!
-//! Rejections are [`refusal::Refusal`]s, which list every fault of a request with its position. Callers are
+//! Rejections are [`rejection::ApiRejection`]s, which list every fault of a request with its position. Callers are
 //! `http::jsonapi` and the commands that prepare a server.
 
-pub mod access_words;
+pub mod access_values;
 pub mod admission;
 pub mod agent_pool;
 pub mod agent_scope;
@@ -26,7 +26,7 @@ pub mod organization_tags;
 pub mod page;
 pub mod project;
 pub mod project_access;
-pub mod refusal;
+pub mod rejection;
 pub mod rights;
 pub mod setup;
 pub mod store;
@@ -48,34 +48,34 @@ use futures_util::future::LocalBoxFuture;
 
 use crate::clock::Clock;
 use crate::error::Error;
-use crate::sql::{Failure, Work};
-use admission::Admission;
-use caller::Caller;
-use last_use::Noted;
-use refusal::{Outcome, Refusal, Stop};
-use store::{Asker, ITSELF, ProjectStore, TokenSeal};
+use crate::sql::{SqlError, SqlWork};
+use admission::StoreAdmission;
+use caller::ProjectsCaller;
+use last_use::RecentTokenUses;
+use rejection::{ApiRejection, WorkError, WorkResult};
+use store::{ApiTokenSeal, CallerId, ProjectStore, SERVER_CALLER};
 pub use tx::Tx;
 
 /// The access to the store that a session needs, and the caller whose queue it joins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
+pub enum SessionAccess {
     /// Read-only work.
-    Read(Asker),
+    Read(CallerId),
     /// Work that may write.
-    Write(Asker),
+    Write(CallerId),
 }
 
 /// The projects API of one server. Clones share state.
 #[derive(Clone)]
 pub struct Projects {
-    admission: Admission,
-    token_seal: Arc<dyn TokenSeal>,
+    admission: StoreAdmission,
+    token_seal: Arc<dyn ApiTokenSeal>,
     clock: Clock,
-    noted: Noted,
+    noted: RecentTokenUses,
 }
 
-impl Access {
-    fn asker(self) -> Asker {
+impl SessionAccess {
+    fn asker(self) -> CallerId {
         let (Self::Read(asker) | Self::Write(asker)) = self;
         asker
     }
@@ -83,20 +83,20 @@ impl Access {
 
 impl Projects {
     /// Creates the API on a store.
-    pub fn start(store: Arc<dyn ProjectStore>, token_seal: Arc<dyn TokenSeal>, clock: Clock) -> Self {
-        Self { admission: Admission::new(store), token_seal, clock, noted: Noted::default() }
+    pub fn start(store: Arc<dyn ProjectStore>, token_seal: Arc<dyn ApiTokenSeal>, clock: Clock) -> Self {
+        Self { admission: StoreAdmission::new(store), token_seal, clock, noted: RecentTokenUses::default() }
     }
 
     /// Records in the background that a caller's token is in use. The next attempt is a minute later.
-    pub fn note_use(&self, caller: &Caller) {
+    pub fn note_use(&self, caller: &ProjectsCaller) {
         if !self.noted.begins(caller, self.clock.now()) {
             return;
         }
         let (projects, caller) = (self.clone(), caller.clone());
         tokio::task::spawn_local(async move {
-            let noted = projects.run("token_use", Access::Write(ITSELF), move |mut tx| {
+            let noted = projects.run("token_use", SessionAccess::Write(SERVER_CALLER), move |mut tx| {
                 let caller = caller.clone();
-                async move { last_use::note(&mut tx, &caller).await }.boxed_local()
+                async move { last_use::record_use(&mut tx, &caller).await }.boxed_local()
             });
             if let Err(refusal) = noted.await {
                 tracing::debug!("the use of a token was not noted: {}", refusal.kind.words());
@@ -106,12 +106,12 @@ impl Projects {
 
     /// Removes rows of a deleted organization in at most 20 sessions. The rows are already invisible to
     /// requests. [`Projects::sweep`] removes the remaining rows.
-    pub async fn clear(&self, organization: i64, access: Access) {
-        /// Each session removes at most `tx::PARTS_AT_ONCE` rows.
+    pub async fn clear(&self, organization: i64, access: SessionAccess) {
+        /// Each session removes at most `tx::MAX_ROWS_PER_SESSION` rows.
         const FEW: usize = 20;
         for _ in 0..FEW {
             let step = self.run("organization_ending", access, move |mut tx| {
-                async move { organization::ending::step_of(&mut tx, organization).await }.boxed_local()
+                async move { organization::removal::remove_some_rows(&mut tx, organization).await }.boxed_local()
             });
             match step.await {
                 Ok(true) => {}
@@ -131,8 +131,8 @@ impl Projects {
         self.token_seal.keep().await?;
         loop {
             let begun = Instant::now();
-            let step = self.run("organization_ending", Access::Write(ITSELF), |mut tx| {
-                async move { organization::ending::step(&mut tx).await }.boxed_local()
+            let step = self.run("organization_ending", SessionAccess::Write(SERVER_CALLER), |mut tx| {
+                async move { organization::removal::remove_next(&mut tx).await }.boxed_local()
             });
             if !step.await? {
                 return Ok(());
@@ -150,15 +150,15 @@ impl Projects {
     pub async fn run<T: Send + 'static>(
         &self,
         name: &'static str,
-        access: Access,
-        work: impl for<'t> Fn(Tx<'t>) -> LocalBoxFuture<'t, Outcome<T>> + Send + Sync + 'static,
-    ) -> Result<T, Refusal> {
+        access: SessionAccess,
+        work: impl for<'t> Fn(Tx<'t>) -> LocalBoxFuture<'t, WorkResult<T>> + Send + Sync + 'static,
+    ) -> Result<T, ApiRejection> {
         let (clock, seal) = (self.clock.clone(), Arc::clone(&self.token_seal));
         let kept = Arc::new(Mutex::new(None));
         let slot = Arc::clone(&kept);
         let keep = move |outcome| *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
         let (work, keep) = (Arc::new(work), Arc::new(keep));
-        let in_session: Work = Arc::new(move |session| {
+        let in_session: SqlWork = Arc::new(move |session| {
             let (work, keep, now) = (Arc::clone(&work), Arc::clone(&keep), clock.now());
             let seal = Arc::clone(&seal);
             async move {
@@ -167,21 +167,21 @@ impl Projects {
                         keep(Ok(value));
                         Ok(())
                     }
-                    Err(Stop::Refused(refusal)) => {
+                    Err(WorkError::Refused(refusal)) => {
                         keep(Err(refusal));
-                        Err(Failure::Refused)
+                        Err(SqlError::Refused)
                     }
-                    Err(Stop::Store(failure)) => Err(failure),
+                    Err(WorkError::Store(failure)) => Err(failure),
                 }
             }
             .boxed_local()
         });
         let ran = self.admission.run(access.asker(), move |store| match access {
-            Access::Read(asker) => store.read(name, asker, in_session),
-            Access::Write(asker) => store.write(name, asker, in_session),
+            SessionAccess::Read(asker) => store.read(name, asker, in_session),
+            SessionAccess::Write(asker) => store.write(name, asker, in_session),
         });
         match ran.await? {
-            Ok(()) | Err(Failure::Refused) => {
+            Ok(()) | Err(SqlError::Refused) => {
                 let outcome = kept.lock().unwrap_or_else(PoisonError::into_inner).take();
                 outcome.unwrap_or_else(|| Err(Error::internal("work in a session that has no outcome").into()))
             }

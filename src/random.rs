@@ -22,7 +22,7 @@ pub fn bytes<const N: usize>() -> [u8; N] {
 
 /// Returns `N` random bytes for values that are unique but not secret. They come from a thread-local stock, because one
 /// call of the generator costs more than the bytes.
-pub fn unlike<const N: usize>() -> [u8; N] {
+pub fn unique_bytes<const N: usize>() -> [u8; N] {
     const STOCK: usize = 1024;
     const { assert!(N <= STOCK) };
     thread_local! {
@@ -44,15 +44,15 @@ pub fn unlike<const N: usize>() -> [u8; N] {
 
 /// Returns `len` uniformly random characters of `[0-9A-Za-z]` (5.95 bits each).
 pub fn base62(len: usize) -> String {
-    base62_of(len, bytes::<64>)
+    base62_from(len, bytes::<64>)
 }
 
-/// As [`base62`], with the bytes of [`unlike`].
-pub fn base62_unlike(len: usize) -> String {
-    base62_of(len, unlike::<32>)
+/// As [`base62`], with the bytes of [`unique_bytes`].
+pub fn unique_base62(len: usize) -> String {
+    base62_from(len, unique_bytes::<32>)
 }
 
-fn base62_of<const N: usize>(len: usize, draw: impl Fn() -> [u8; N]) -> String {
+fn base62_from<const N: usize>(len: usize, draw: impl Fn() -> [u8; N]) -> String {
     let mut text = String::with_capacity(len);
     while text.len() < len {
         for byte in draw() {
@@ -78,10 +78,12 @@ mod tests {
 
     #[test]
     fn what_is_of_the_stock_comes_once_however_much_is_taken_and_by_whichever_thread() {
-        let take = || (0..500).map(|_| unlike::<16>()).chain((0..50).map(|_| [0; 16].map(|_: u8| unlike::<1>()[0])));
+        let take = || {
+            (0..500).map(|_| unique_bytes::<16>()).chain((0..50).map(|_| [0; 16].map(|_: u8| unique_bytes::<1>()[0])))
+        };
         let threads: Vec<_> = (0..2).map(|_| std::thread::spawn(move || take().collect::<Vec<_>>())).collect();
         let all: Vec<_> = threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
         assert_eq!(all.iter().collect::<HashSet<_>>().len(), all.len());
-        assert_ne!(unlike::<1024>(), unlike::<1024>());
+        assert_ne!(unique_bytes::<1024>(), unique_bytes::<1024>());
     }
 }

@@ -10,7 +10,8 @@ use std::ops::Range;
 use std::os::unix::fs::MetadataExt as _;
 
 /// The rule that [`is_private`] checks, for messages.
-pub const PRIVATE_FILE: &str = "must not be open to group or others (set its mode to 0600, or 0640 when it is root's)";
+pub const PRIVATE_FILE_RULE: &str =
+    "must not be open to group or others (set its mode to 0600, or 0640 when it is root's)";
 
 /// `true` if a secret file is closed to group and others. Root's files may be readable for their group: libpq accepts
 /// such key files, and Kubernetes mounts a Secret like this for a non-root user.

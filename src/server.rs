@@ -1,7 +1,7 @@
 //! The composition root: opens the store, starts the domains, binds the listeners, serves and drains.
 //!
 //! [`Server::open`] builds a server that does not listen yet, so that commands can prepare it; [`Server::start`] binds
-//! and serves; [`Running::stop`] drains. `listener`, `connections`, [`tls`] and `http2` form the network side;
+//! and serves; [`RunningServer::stop`] drains. `listener`, `connections`, [`tls`] and `http2` form the network side;
 //! [`operator`] serves the operator commands. Besides the main listener there may be one for the metrics and one for
 //! relying parties ([`public`](crate::http::public)). Each listener has its own connections and workers.
 
@@ -10,20 +10,20 @@ mod capacity;
 mod connection;
 mod connections;
 mod expect;
+mod heartbeat;
 mod http2;
+mod key_pair_files;
 mod listener;
 mod mismatch;
 mod notify;
 pub mod operator;
-mod pulse;
 pub mod renewal;
-mod replacing;
 mod signals;
+mod store_health;
 mod stream;
 pub mod tls;
 mod upkeep;
 pub mod verify;
-mod watch;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -45,16 +45,16 @@ use crate::audit::{Audit, Device, DeviceSettings, begin_worker};
 use crate::auth::store::{AuthStore, AuthWrite};
 use crate::auth::{Auth, LoginSettings};
 use crate::clock::Clock;
-use crate::documents::{Document, DocumentKey, DocumentWrite, SYSTEM};
+use crate::documents::{Document, DocumentKey, DocumentWrite, SYSTEM_MOUNT};
 use crate::error::{Error, Kind, Result};
 use crate::http;
-use crate::http::budget::Budget;
-use crate::http::lists::Lists;
-use crate::http::put_away::PutAway;
-use crate::http::rate::Limits;
-use crate::http::reach::Reach;
-use crate::http::settings::Settings;
-use crate::http::state::{Identity, Shared, State, Stopping};
+use crate::http::budget::SenderBudget;
+use crate::http::long_lists::LongLists;
+use crate::http::rate::ProjectsRateLimits;
+use crate::http::settings::HttpSettings;
+use crate::http::state::{InstallationIdentity, ServerState, Stopping, WorkerState};
+use crate::http::store_probe::StoreProbe;
+use crate::http::wrap_quota::WrapQuota;
 use crate::keyring::Keyring;
 use crate::keys::signing::Signers;
 use crate::keys::{CloudServices, CloudSettings, Devices, Libraries, ManagedKeys, StockSizes};
@@ -64,32 +64,32 @@ use crate::pki::Engine;
 use crate::projects::Projects;
 use crate::storage::{self, Database, Storage, Stores};
 use crate::telemetry;
-use capacity::Caps;
-use connections::{Connections, loopback};
-use listener::{Bound, Serving, Setup};
+use capacity::ConnectionCaps;
+use connections::{Connections, loopback_networks};
+use heartbeat::Heartbeats;
+use listener::{BoundListener, ListenerSetup, RunningListener};
 use notify::Supervisor;
-use pulse::Pulse;
-pub use signals::{Signals, Wish};
-use tls::Certificate;
+pub use signals::{SignalAction, Signals};
+use tls::ServerCertificate;
 
 /// The value of the label `listener` for the main listener.
-const MAIN: &str = "main";
-const METRICS_CAPS: Caps = Caps { total: 32, per_address: 16 };
+const MAIN_LISTENER: &str = "main";
+const METRICS_CAPS: ConnectionCaps = ConnectionCaps { total: 32, per_address: 16 };
 /// Time limit for closing the store after the drain. Drain and close together take less than ten seconds.
-const CLOSE: Duration = Duration::from_secs(2);
+const STORE_CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time limit for stopping the signers of managed keys, and again for closing their modules.
-const SIGNERS_END: Duration = Duration::from_secs(1);
+const SIGNER_STOP_TIMEOUT: Duration = Duration::from_secs(1);
 /// Interval between two probes of the store while nothing fails.
-pub const STORE_WATCH: Duration = Duration::from_secs(5);
+pub const STORE_PROBE_INTERVAL: Duration = Duration::from_secs(5);
 /// HTTP Strict Transport Security (RFC 6797): clients use only TLS for the next year.
-const HSTS: &str = "max-age=31536000";
+const HSTS_POLICY: &str = "max-age=31536000";
 
 /// The settings of a server.
-pub struct Options {
+pub struct ServerOptions {
     /// Address of the main listener; port 0 selects a free port.
     pub listen: SocketAddr,
     /// The TLS certificate; `None` for plain HTTP.
-    pub tls: Option<Certificate>,
+    pub tls: Option<ServerCertificate>,
     /// Address of the listener that serves `/metrics` over plain HTTP without authentication.
     pub metrics_listen: Option<SocketAddr>,
     /// Address of the listener that serves CRLs, OCSP and CA certificates over plain HTTP without authentication.
@@ -101,7 +101,7 @@ pub struct Options {
     /// The clock.
     pub clock: Clock,
     /// The store.
-    pub storage: storage::Options,
+    pub storage: storage::StorageOptions,
     /// The PKCS #11 libraries that managed keys may use.
     pub pkcs11_libraries: Libraries,
     /// The settings of the cloud services of managed keys.
@@ -113,7 +113,7 @@ pub struct Options {
     /// Settings of authentication methods.
     pub logins: LoginSettings,
     /// The settings of the HTTP APIs.
-    pub settings: Settings,
+    pub settings: HttpSettings,
     /// The audit devices. If there is at least one, a request is carried out only if one of them records it.
     pub audit: Vec<DeviceSettings>,
     /// Further audit devices inside this process; usually none.
@@ -121,7 +121,7 @@ pub struct Options {
     /// Largest accepted difference between this machine's clock and that of a shared database; usually
     /// [`nodes::SKEW_LIMIT`](crate::nodes::SKEW_LIMIT).
     pub skew_limit: Duration,
-    /// Interval between two probes of the store while nothing fails; usually [`STORE_WATCH`].
+    /// Interval between two probes of the store while nothing fails; usually [`STORE_PROBE_INTERVAL`].
     pub store_watch: Duration,
 }
 
@@ -138,16 +138,16 @@ pub struct ConnectionLimits {
 
 /// A server that is open but does not listen yet.
 pub struct Server {
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
     storage: Storage,
     /// The data folder of the embedded store.
     folder: Option<PathBuf>,
     listen: SocketAddr,
-    tls: Option<Certificate>,
+    tls: Option<ServerCertificate>,
     metrics_listen: Option<SocketAddr>,
-    public: Option<(SocketAddr, Caps)>,
+    public: Option<(SocketAddr, ConnectionCaps)>,
     workers: usize,
-    caps: Caps,
+    caps: ConnectionCaps,
     rsa_key_stock: StockSizes,
     store_watch: Duration,
 }
@@ -157,7 +157,7 @@ impl Server {
     ///
     /// # Errors
     /// The errors of the store, and those of opening a stored mount.
-    pub async fn open(options: Options) -> Result<Self> {
+    pub async fn open(options: ServerOptions) -> Result<Self> {
         Self::open_through(options, |stores| stores).await
     }
 
@@ -165,7 +165,7 @@ impl Server {
     ///
     /// # Errors
     /// As [`Server::open`].
-    pub async fn open_through(options: Options, between: impl FnOnce(Stores) -> Stores) -> Result<Self> {
+    pub async fn open_through(options: ServerOptions, between: impl FnOnce(Stores) -> Stores) -> Result<Self> {
         telemetry::install_metrics()?;
         let workers = match options.workers {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
@@ -181,11 +181,12 @@ impl Server {
         let folder = if let Database::Embedded(folder) = database { Some(folder.clone()) } else { None };
         let storage = storage::open(options.storage).await?;
         let stores = between(storage.stores());
-        let Options { listen, tls, metrics_listen, rsa_key_stock, store_watch, .. } = options;
-        let keys = Keys { libraries: options.pkcs11_libraries, cloud: options.cloud, signers: options.signers };
-        let Options { clock, logins, settings, skew_limit, audit, listeners, .. } = options;
-        let given = Given { clock, logins, settings, skew_limit, audit, listeners };
-        match domains(stores, keys, given, kinds).await {
+        let ServerOptions { listen, tls, metrics_listen, rsa_key_stock, store_watch, .. } = options;
+        let keys =
+            ManagedKeyOptions { libraries: options.pkcs11_libraries, cloud: options.cloud, signers: options.signers };
+        let ServerOptions { clock, logins, settings, skew_limit, audit, listeners, .. } = options;
+        let given = DomainOptions { clock, logins, settings, skew_limit, audit, listeners };
+        match open_domains(stores, keys, given, kinds).await {
             Ok(shared) => {
                 let shared = Arc::new(shared);
                 Ok(Self {
@@ -213,7 +214,7 @@ impl Server {
     }
 
     /// The domains and settings.
-    pub fn shared(&self) -> &Arc<Shared> {
+    pub fn shared(&self) -> &Arc<ServerState> {
         &self.shared
     }
 
@@ -221,8 +222,8 @@ impl Server {
     ///
     /// # Errors
     /// `Unavailable` when an address cannot be bound; the store is closed then.
-    pub async fn start(self) -> Result<Running> {
-        let pulse = Pulse::new(self.workers);
+    pub async fn start(self) -> Result<RunningServer> {
+        let pulse = Heartbeats::new(self.workers);
         let all = || {
             let main = self.bind(&pulse)?;
             let metrics = self.metrics_listen.map(|at| self.bind_metrics(at)).transpose()?;
@@ -241,74 +242,75 @@ impl Server {
             let _ = self.shared.public_address.set(format!("http://{address}"));
         }
         let own = [
-            upkeep::sweep(self.shared.clone()).boxed_local(),
-            upkeep::end_organizations(self.shared.clone()).boxed_local(),
-            upkeep::follow(self.shared.clone()).boxed_local(),
+            upkeep::sweep_tokens(self.shared.clone()).boxed_local(),
+            upkeep::sweep_organizations(self.shared.clone()).boxed_local(),
+            upkeep::follow_changes(self.shared.clone()).boxed_local(),
             upkeep::metrics().boxed_local(),
-            upkeep::rotate(self.shared.clone()).boxed_local(),
-            upkeep::keep_keys(self.shared.clone()).boxed_local(),
-            watch::store(self.shared.clone(), self.store_watch).boxed_local(),
+            upkeep::rotate_secrets(self.shared.clone()).boxed_local(),
+            upkeep::run_keyring(self.shared.clone()).boxed_local(),
+            store_health::watch_store(self.shared.clone(), self.store_watch).boxed_local(),
             renewal::run(self.shared.clone(), self.tls.clone()).boxed_local(),
         ];
         let tasks = self.shared.mounts.tasks().into_iter().chain(own).map(actix_rt::spawn).collect();
         let operator = self.operator();
-        measure(self.tls.as_ref());
-        let (metrics, public) = (metrics.map(Bound::serve), public.map(Bound::serve));
+        publish_certificate_validity(self.tls.as_ref());
+        let (metrics, public) = (metrics.map(BoundListener::serve), public.map(BoundListener::serve));
         // Generating keys earlier would slow down the startup.
         self.shared.engine.stock_keys(self.rsa_key_stock);
-        Ok(Running { main: main.serve(), metrics, public, operator, tasks, pulse, server: self })
+        Ok(RunningServer { main: main.serve(), metrics, public, operator, tasks, pulse, server: self })
     }
 
     /// Opens the operator's socket, if there is a data folder. Without the socket the server is still useful.
-    fn operator(&self) -> Option<operator::Socket> {
-        let listening = operator::Socket::listen(self.folder.as_ref()?, self.storage.clone(), self.shared.clone());
+    fn operator(&self) -> Option<operator::OperatorSocket> {
+        let listening =
+            operator::OperatorSocket::listen(self.folder.as_ref()?, self.storage.clone(), self.shared.clone());
         listening.inspect_err(|error| tracing::error!("no operator commands while this server runs: {error}")).ok()
     }
 
-    fn bind(&self, pulse: &Pulse) -> Result<Bound<impl FnOnce() -> dev::Server + use<>>> {
+    fn bind(&self, pulse: &Heartbeats) -> Result<BoundListener<impl FnOnce() -> dev::Server + use<>>> {
         let (shared, pulse, workers) = (self.shared.clone(), pulse.clone(), self.workers);
         let over_tls = self.tls.is_some();
         let app = move || {
             pulse.begin();
             begin_worker(workers);
-            let state = State::new(shared.clone());
-            let hsts = DefaultHeaders::new().add((STRICT_TRANSPORT_SECURITY, HSTS));
+            let state = WorkerState::new(shared.clone());
+            let hsts = DefaultHeaders::new().add((STRICT_TRANSPORT_SECURITY, HSTS_POLICY));
             let app = App::new().configure(|app| http::configure(app, state));
-            app.wrap(Condition::new(over_tls, hsts)).wrap_fn(listener::exchange)
+            app.wrap(Condition::new(over_tls, hsts)).wrap_fn(listener::track_request)
         };
-        let tls = self.tls.as_ref().map(Certificate::server_config).transpose()?;
-        let connections = Connections::new(MAIN, self.caps, self.exempt());
+        let tls = self.tls.as_ref().map(ServerCertificate::server_config).transpose()?;
+        let connections = Connections::new(MAIN_LISTENER, self.caps, self.exempt());
         let setting = "listen (signet dev: --listen)";
-        listener::bind(Setup { address: self.listen, setting, tls, workers: self.workers, connections }, app)
+        listener::bind(ListenerSetup { address: self.listen, setting, tls, workers: self.workers, connections }, app)
     }
 
     /// Binds the public listener, if it is configured. It has its own workers, so as not to delay the main listener.
-    fn bind_public(&self) -> Result<Option<Bound<impl FnOnce() -> dev::Server + use<>>>> {
+    fn bind_public(&self) -> Result<Option<BoundListener<impl FnOnce() -> dev::Server + use<>>>> {
         let Some((address, caps)) = self.public else { return Ok(None) };
         let shared = self.shared.clone();
         let app = move || {
-            let state = State::new(shared.clone());
-            App::new().configure(|app| http::public::configure(app, state)).wrap_fn(listener::exchange)
+            let state = WorkerState::new(shared.clone());
+            App::new().configure(|app| http::public::configure(app, state)).wrap_fn(listener::track_request)
         };
         let connections = Connections::new("public", caps, self.exempt());
         let workers = self.workers.div_ceil(2);
         let setting = "public_listen or --public-listen";
-        listener::bind(Setup { address, setting, tls: None, workers, connections }, app).map(Some)
+        listener::bind(ListenerSetup { address, setting, tls: None, workers, connections }, app).map(Some)
     }
 
     /// Networks that count only against the total limit, not against the limit per address.
     fn exempt(&self) -> Vec<IpNet> {
-        loopback().into_iter().chain(self.shared.settings.trusted_proxies.iter().copied()).collect()
+        loopback_networks().into_iter().chain(self.shared.settings.trusted_proxies.iter().copied()).collect()
     }
 
-    fn bind_metrics(&self, address: SocketAddr) -> Result<Bound<impl FnOnce() -> dev::Server + use<>>> {
+    fn bind_metrics(&self, address: SocketAddr) -> Result<BoundListener<impl FnOnce() -> dev::Server + use<>>> {
         let (shared, connections) =
-            (self.shared.clone(), Connections::new("metrics", METRICS_CAPS, loopback().to_vec()));
+            (self.shared.clone(), Connections::new("metrics", METRICS_CAPS, loopback_networks().to_vec()));
         let app = move || {
-            let state = State::new(shared.clone());
-            App::new().configure(|app| http::configure_metrics(app, state)).wrap_fn(listener::exchange)
+            let state = WorkerState::new(shared.clone());
+            App::new().configure(|app| http::configure_metrics(app, state)).wrap_fn(listener::track_request)
         };
-        listener::bind(Setup { address, setting: "metrics_listen", tls: None, workers: 1, connections }, app)
+        listener::bind(ListenerSetup { address, setting: "metrics_listen", tls: None, workers: 1, connections }, app)
     }
 
     /// Closes the store of a server that does not serve.
@@ -316,13 +318,13 @@ impl Server {
     /// # Errors
     /// `Unavailable` when closing fails or takes too long. Acknowledged writes are durable even then.
     pub async fn close(&self) -> Result<()> {
-        tokio::time::timeout(CLOSE, self.storage.shutdown())
+        tokio::time::timeout(STORE_CLOSE_TIMEOUT, self.storage.shutdown())
             .await
             .unwrap_or_else(|_| Err(Error::new(Kind::Unavailable, "storage: took too long to close")))
     }
 }
 
-struct Keys {
+struct ManagedKeyOptions {
     libraries: Libraries,
     cloud: CloudSettings,
     signers: Option<Arc<dyn Signers>>,
@@ -334,17 +336,22 @@ struct StoreKinds {
     seal: &'static str,
 }
 
-struct Given {
+struct DomainOptions {
     clock: Clock,
     logins: LoginSettings,
-    settings: Settings,
+    settings: HttpSettings,
     skew_limit: Duration,
     audit: Vec<DeviceSettings>,
     listeners: Vec<Arc<dyn Device>>,
 }
 
-async fn domains(stores: Stores, keys: Keys, given: Given, kinds: StoreKinds) -> Result<Shared> {
-    let Given { clock, logins, settings, skew_limit, audit, listeners } = given;
+async fn open_domains(
+    stores: Stores,
+    keys: ManagedKeyOptions,
+    given: DomainOptions,
+    kinds: StoreKinds,
+) -> Result<ServerState> {
+    let DomainOptions { clock, logins, settings, skew_limit, audit, listeners } = given;
     // Read before anything else, so that changes made from now on are noticed.
     let baseline = match stores.changes {
         Some(log) => Some(Baseline::read(log, clock.clone(), skew_limit).await?),
@@ -353,7 +360,7 @@ async fn domains(stores: Stores, keys: Keys, given: Given, kinds: StoreKinds) ->
     let identity = identity(&*stores.auth, kinds).await?;
     let audit = Audit::new(audit::open(&*stores.auth, audit, &clock).await?, listeners, clock.clone());
     let auth = Auth::open_with(Arc::clone(&stores.auth), clock.clone(), logins).await?;
-    let reach = Reach::new(stores.auth, auth.clone(), auth.is_initialized().await?);
+    let reach = StoreProbe::new(stores.auth, auth.clone(), auth.is_initialized().await?);
     auth.note_version(env!("CARGO_PKG_VERSION")).await?;
     let grants = Arc::new(MountGrants::new(auth.clone()));
     let outbound = keys.cloud.reach;
@@ -367,24 +374,24 @@ async fn domains(stores: Stores, keys: Keys, given: Given, kinds: StoreKinds) ->
     let nodes = Nodes::new(baseline, mounts.clone());
     let projects = Projects::start(stores.projects, stores.token_seal, clock.clone());
     let (address, public_address) = (OnceLock::new(), OnceLock::new());
-    Ok(Shared {
+    Ok(ServerState {
         auth,
         engine,
         mounts,
         managed_keys,
         keyring,
         projects,
-        limits: Limits::new(settings.projects_rate_limit),
-        senders: http::sender::Senders::default(),
+        limits: ProjectsRateLimits::new(settings.projects_rate_limit),
+        senders: http::sender::SenderCache::default(),
         address,
         public_address,
         nodes,
         clock,
-        bodies: Budget::new(settings.max_bodies_in_flight),
-        answers: http::answers::Answers::new(settings.max_bodies_in_flight),
+        bodies: SenderBudget::new(settings.max_bodies_in_flight),
+        answers: http::response_budget::ResponseBudget::new(settings.max_bodies_in_flight),
         settings,
-        put_away: PutAway::default(),
-        lists: Lists::default(),
+        put_away: WrapQuota::default(),
+        lists: LongLists::default(),
         identity,
         audit,
         reach,
@@ -396,7 +403,7 @@ async fn domains(stores: Stores, keys: Keys, given: Given, kinds: StoreKinds) ->
 ///
 /// # Errors
 /// `Unavailable` from the store.
-pub async fn server_document(store: &dyn AuthStore, name: &str) -> Result<Option<Document>> {
+pub async fn read_server_document(store: &dyn AuthStore, name: &str) -> Result<Option<Document>> {
     Ok(store.documents("config").await?.into_iter().find(|document| document.key.name == name))
 }
 
@@ -404,14 +411,14 @@ pub async fn server_document(store: &dyn AuthStore, name: &str) -> Result<Option
 ///
 /// # Errors
 /// `Conflict` when the document has changed since; `Unavailable` from the store.
-pub async fn server_document_write(
+pub async fn write_server_document(
     store: &dyn AuthStore,
     name: &str,
     read: Option<&Document>,
     body: &serde_json::Value,
 ) -> Result<()> {
     let write = DocumentWrite {
-        key: DocumentKey { mount: SYSTEM, kind: "config", name: name.to_owned() },
+        key: DocumentKey { mount: SYSTEM_MOUNT, kind: "config", name: name.to_owned() },
         expected: read.map_or(0, |document| document.version),
         body: Some(body.to_string().into_bytes()),
     };
@@ -419,18 +426,18 @@ pub async fn server_document_write(
 }
 
 /// Returns the identity of the installation, which the first start creates.
-async fn identity(store: &dyn AuthStore, kinds: StoreKinds) -> Result<Identity> {
+async fn identity(store: &dyn AuthStore, kinds: StoreKinds) -> Result<InstallationIdentity> {
     let cluster_id = match cluster_id(store).await {
         // Another node created it at the same time; use that one.
         Err(error) if error.kind() == Kind::Conflict => cluster_id(store).await?,
         result => result?,
     };
     let cluster_name = format!("signet-cluster-{}", cluster_id.get(..8).unwrap_or_default());
-    Ok(Identity { cluster_id, cluster_name, storage_type: kinds.storage, seal_type: kinds.seal })
+    Ok(InstallationIdentity { cluster_id, cluster_name, storage_type: kinds.storage, seal_type: kinds.seal })
 }
 
 async fn cluster_id(store: &dyn AuthStore) -> Result<String> {
-    let stored = server_document(store, "server").await?;
+    let stored = read_server_document(store, "server").await?;
     let id = stored.as_ref().and_then(|document| {
         let body: serde_json::Value = serde_json::from_slice(&document.body).ok()?;
         body["cluster_id"].as_str().map(str::to_owned)
@@ -439,41 +446,41 @@ async fn cluster_id(store: &dyn AuthStore) -> Result<String> {
         return Ok(id);
     }
     let id = crate::random::uuid();
-    server_document_write(store, "server", stored.as_ref(), &json!({ "cluster_id": id })).await?;
+    write_server_document(store, "server", stored.as_ref(), &json!({ "cluster_id": id })).await?;
     Ok(id)
 }
 
 /// Reads a part of the configuration again. Blocks on files.
-pub type Reread<T> = Arc<dyn Fn() -> Result<T> + Send + Sync>;
+pub type ConfigReloader<T> = Arc<dyn Fn() -> Result<T> + Send + Sync>;
 
 /// Reads a certificate again and counts the result in the metrics. Blocks on files.
-fn reload(certificate: &Certificate) -> Result<()> {
+fn reload_certificate(certificate: &ServerCertificate) -> Result<()> {
     let done = certificate.reload();
     let result = if done.is_ok() { "done" } else { "failed" };
     metrics::counter!(telemetry::TLS_RELOADS, "result" => result).increment(1);
-    measure(Some(certificate));
+    publish_certificate_validity(Some(certificate));
     done
 }
 
 /// Publishes the validity of the main listener's certificate in the metrics.
-fn measure(certificate: Option<&Certificate>) {
-    let (from, until) = certificate.map_or((0, 0), Certificate::validity);
-    metrics::gauge!(telemetry::TLS_NOT_BEFORE, "listener" => MAIN).set(from as f64);
-    metrics::gauge!(telemetry::TLS_NOT_AFTER, "listener" => MAIN).set(until as f64);
+fn publish_certificate_validity(certificate: Option<&ServerCertificate>) {
+    let (from, until) = certificate.map_or((0, 0), ServerCertificate::validity);
+    metrics::gauge!(telemetry::TLS_NOT_BEFORE, "listener" => MAIN_LISTENER).set(from as f64);
+    metrics::gauge!(telemetry::TLS_NOT_AFTER, "listener" => MAIN_LISTENER).set(until as f64);
 }
 
 /// A server that listens.
-pub struct Running {
-    main: Serving,
-    metrics: Option<Serving>,
-    public: Option<Serving>,
-    operator: Option<operator::Socket>,
+pub struct RunningServer {
+    main: RunningListener,
+    metrics: Option<RunningListener>,
+    public: Option<RunningListener>,
+    operator: Option<operator::OperatorSocket>,
     tasks: Vec<JoinHandle<()>>,
-    pulse: Pulse,
+    pulse: Heartbeats,
     server: Server,
 }
 
-impl Running {
+impl RunningServer {
     /// The bound address of the main listener.
     pub fn address(&self) -> SocketAddr {
         self.main.address
@@ -490,7 +497,7 @@ impl Running {
     }
 
     /// The domains and settings.
-    pub fn shared(&self) -> &Arc<Shared> {
+    pub fn shared(&self) -> &Arc<ServerState> {
         &self.server.shared
     }
 
@@ -499,12 +506,12 @@ impl Running {
     /// nothing. The service manager is notified of each step.
     ///
     /// # Errors
-    /// As [`Running::stop`].
-    pub async fn until(self, mut signals: Signals, libraries: Reread<Libraries>) -> Result<()> {
+    /// As [`RunningServer::stop`].
+    pub async fn until(self, mut signals: Signals, libraries: ConfigReloader<Libraries>) -> Result<()> {
         let supervisor = Rc::new(Supervisor::from_environment());
         let alive = supervisor.keep_alive(self.pulse.clone());
         supervisor.ready();
-        while signals.next().await == Wish::Reload {
+        while signals.next().await == SignalAction::Reload {
             supervisor.reloading();
             // The audit files come first: a log rotation has moved them and is about to compress them.
             self.server.shared.audit.reopen();
@@ -521,7 +528,7 @@ impl Running {
         self.stop().await
     }
 
-    async fn reload_libraries(&self, libraries: &Reread<Libraries>) {
+    async fn reload_libraries(&self, libraries: &ConfigReloader<Libraries>) {
         let libraries = Arc::clone(libraries);
         let read = tokio::task::spawn_blocking(move || libraries()).await;
         match read.unwrap_or_else(|panicked| Err(Error::internal(panicked))) {
@@ -534,7 +541,7 @@ impl Running {
         let Some(certificate) = self.server.tls.clone() else {
             return tracing::info!("no TLS certificate to reload: none is configured");
         };
-        let done = tokio::task::spawn_blocking(move || reload(&certificate)).await;
+        let done = tokio::task::spawn_blocking(move || reload_certificate(&certificate)).await;
         if let Err(error) = done.unwrap_or_else(|panicked| Err(Error::internal(panicked))) {
             tracing::error!("the TLS certificate in use stays: {error}");
         }
@@ -570,7 +577,7 @@ impl Running {
         // Overwrites the keys in stock.
         self.server.shared.engine.stock_keys(StockSizes::default());
         self.server.shared.mounts.stop().await;
-        self.server.shared.managed_keys.stop(SIGNERS_END).await;
+        self.server.shared.managed_keys.stop(SIGNER_STOP_TIMEOUT).await;
         self.server.close().await?;
         served
     }

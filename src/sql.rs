@@ -1,6 +1,6 @@
 //! SQL sessions of the store, for domains that write their own SQL.
 //!
-//! A unit of [`Work`] runs inside one session; the same SQL serves PostgreSQL and SQLite. The embedded engine rewrites
+//! A unit of [`SqlWork`] runs inside one session; the same SQL serves PostgreSQL and SQLite. The embedded engine rewrites
 //! `= ANY($n)` over a list, and ignores ` FOR UPDATE`, ` FOR UPDATE OF table` and ` FOR SHARE` at the end of a
 //! statement, because it has only one writer. Work on a writing session is one transaction. It may run several times
 //! after serialization conflicts, so it must have no effect outside of its session.
@@ -13,12 +13,12 @@ use crate::error::Error;
 
 /// A value of a row or a statement parameter.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Value {
+pub enum SqlValue {
     /// NULL.
     Null,
     /// An integer.
     Int(i64),
-    /// A boolean; rows of SQLite return it as [`Value::Int`].
+    /// A boolean; rows of SQLite return it as [`SqlValue::Int`].
     Bool(bool),
     /// A text.
     Text(String),
@@ -32,49 +32,49 @@ pub enum Value {
     Octets(Vec<Vec<u8>>),
 }
 
-impl From<i64> for Value {
+impl From<i64> for SqlValue {
     fn from(value: i64) -> Self {
         Self::Int(value)
     }
 }
 
-impl From<bool> for Value {
+impl From<bool> for SqlValue {
     fn from(value: bool) -> Self {
         Self::Bool(value)
     }
 }
 
-impl From<&str> for Value {
+impl From<&str> for SqlValue {
     fn from(value: &str) -> Self {
         Self::Text(value.to_owned())
     }
 }
 
-impl From<String> for Value {
+impl From<String> for SqlValue {
     fn from(value: String) -> Self {
         Self::Text(value)
     }
 }
 
-impl From<Vec<u8>> for Value {
+impl From<Vec<u8>> for SqlValue {
     fn from(value: Vec<u8>) -> Self {
         Self::Bytes(value)
     }
 }
 
-impl From<Vec<i64>> for Value {
+impl From<Vec<i64>> for SqlValue {
     fn from(value: Vec<i64>) -> Self {
         Self::Ints(value)
     }
 }
 
-impl From<Vec<String>> for Value {
+impl From<Vec<String>> for SqlValue {
     fn from(value: Vec<String>) -> Self {
         Self::Texts(value)
     }
 }
 
-impl<T: Into<Self>> From<Option<T>> for Value {
+impl<T: Into<Self>> From<Option<T>> for SqlValue {
     fn from(value: Option<T>) -> Self {
         value.map_or(Self::Null, Into::into)
     }
@@ -82,11 +82,11 @@ impl<T: Into<Self>> From<Option<T>> for Value {
 
 /// A row, read from left to right.
 #[derive(Debug)]
-pub struct Row(std::vec::IntoIter<Value>);
+pub struct SqlRow(std::vec::IntoIter<SqlValue>);
 
-impl Row {
+impl SqlRow {
     /// Creates a row with these values.
-    pub fn new(values: Vec<Value>) -> Self {
+    pub fn new(values: Vec<SqlValue>) -> Self {
         Self(values.into_iter())
     }
 
@@ -94,61 +94,61 @@ impl Row {
     ///
     /// # Errors
     /// `Engine` when there are no more columns.
-    pub fn value(&mut self) -> Result<Value, Failure> {
-        self.0.next().ok_or_else(|| unreadable("a column is missing"))
+    pub fn value(&mut self) -> Result<SqlValue, SqlError> {
+        self.0.next().ok_or_else(|| unreadable_column("a column is missing"))
     }
 
     /// Reads the next column as `T`.
     ///
     /// # Errors
     /// `Engine` when there are no more columns, or the column has another type.
-    pub fn get<T: Column>(&mut self) -> Result<T, Failure> {
-        T::read(self.value()?).ok_or_else(|| unreadable("a column is of another kind"))
+    pub fn get<T: FromColumn>(&mut self) -> Result<T, SqlError> {
+        T::read(self.value()?).ok_or_else(|| unreadable_column("a column is of another kind"))
     }
 }
 
-fn unreadable(what: &'static str) -> Failure {
-    Failure::Engine(Error::internal(what))
+fn unreadable_column(what: &'static str) -> SqlError {
+    SqlError::Engine(Error::internal(what))
 }
 
 /// A type that columns can be read as.
-pub trait Column: Sized {
+pub trait FromColumn: Sized {
     /// Converts a value; `None` if it has another type.
-    fn read(value: Value) -> Option<Self>;
+    fn read(value: SqlValue) -> Option<Self>;
 }
 
-impl Column for i64 {
-    fn read(value: Value) -> Option<Self> {
-        if let Value::Int(value) = value { Some(value) } else { None }
+impl FromColumn for i64 {
+    fn read(value: SqlValue) -> Option<Self> {
+        if let SqlValue::Int(value) = value { Some(value) } else { None }
     }
 }
 
-impl Column for bool {
-    fn read(value: Value) -> Option<Self> {
+impl FromColumn for bool {
+    fn read(value: SqlValue) -> Option<Self> {
         match value {
-            Value::Bool(value) => Some(value),
-            Value::Int(value) => Some(value != 0),
+            SqlValue::Bool(value) => Some(value),
+            SqlValue::Int(value) => Some(value != 0),
             _ => None,
         }
     }
 }
 
-impl Column for String {
-    fn read(value: Value) -> Option<Self> {
-        if let Value::Text(value) = value { Some(value) } else { None }
+impl FromColumn for String {
+    fn read(value: SqlValue) -> Option<Self> {
+        if let SqlValue::Text(value) = value { Some(value) } else { None }
     }
 }
 
-impl Column for Vec<u8> {
-    fn read(value: Value) -> Option<Self> {
-        if let Value::Bytes(value) = value { Some(value) } else { None }
+impl FromColumn for Vec<u8> {
+    fn read(value: SqlValue) -> Option<Self> {
+        if let SqlValue::Bytes(value) = value { Some(value) } else { None }
     }
 }
 
-impl<T: Column> Column for Option<T> {
-    fn read(value: Value) -> Option<Self> {
+impl<T: FromColumn> FromColumn for Option<T> {
+    fn read(value: SqlValue) -> Option<Self> {
         match value {
-            Value::Null => Some(None),
+            SqlValue::Null => Some(None),
             value => T::read(value).map(Some),
         }
     }
@@ -156,7 +156,7 @@ impl<T: Column> Column for Option<T> {
 
 /// The reason why work on a session ended early.
 #[derive(Debug)]
-pub enum Failure {
+pub enum SqlError {
     /// The work itself rejected the request and recorded the reason. Nothing is stored.
     Refused,
     /// A violated constraint, by its name in the schema, or `foreign_key` where the engine does not name it.
@@ -170,17 +170,22 @@ pub enum Failure {
 }
 
 /// A session of the store.
-pub trait Session {
+pub trait SqlSession {
     /// Runs a query and returns all rows.
-    fn query<'s>(&'s mut self, sql: &'s str, values: &'s [Value]) -> LocalBoxFuture<'s, Result<Vec<Row>, Failure>>;
+    fn query<'s>(
+        &'s mut self,
+        sql: &'s str,
+        values: &'s [SqlValue],
+    ) -> LocalBoxFuture<'s, Result<Vec<SqlRow>, SqlError>>;
 
     /// Plans the session's later statements for their actual values instead of once for all values. Worth it for lists,
     /// whose selectivity differs by orders of magnitude.
     fn fit(&mut self);
 
     /// Runs a statement and returns the number of changed rows.
-    fn execute<'s>(&'s mut self, sql: &'s str, values: &'s [Value]) -> LocalBoxFuture<'s, Result<u64, Failure>>;
+    fn execute<'s>(&'s mut self, sql: &'s str, values: &'s [SqlValue]) -> LocalBoxFuture<'s, Result<u64, SqlError>>;
 }
 
 /// A unit of work for one session.
-pub type Work = Arc<dyn for<'s> Fn(&'s mut dyn Session) -> LocalBoxFuture<'s, Result<(), Failure>> + Send + Sync>;
+pub type SqlWork =
+    Arc<dyn for<'s> Fn(&'s mut dyn SqlSession) -> LocalBoxFuture<'s, Result<(), SqlError>> + Send + Sync>;

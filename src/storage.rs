@@ -10,24 +10,24 @@ mod api_tokens;
 mod auth;
 mod backend;
 pub mod backup;
+mod checkpoint_lock;
 pub mod commit;
 mod database;
+pub mod disk_space;
 mod documents;
 mod embedded;
-mod file_hold;
+pub mod inspection;
 mod keyring;
 mod keys;
-pub mod look;
 mod managed_keys;
 mod pki;
 mod postgres;
 mod progress;
 mod reseal;
-mod restored;
-pub mod room;
+mod restore_facts;
 mod scan;
 pub mod seal;
-mod sealed;
+mod sealed_tables;
 mod session;
 mod statements;
 mod store;
@@ -47,25 +47,25 @@ use crate::keyring::store::KeyringStore;
 use crate::keys::store::KeyStore;
 use crate::nodes::store::ChangeLog;
 use crate::pki::store::PkiStore;
-use crate::projects::store::{ProjectStore, TokenSeal};
+use crate::projects::store::{ApiTokenSeal, ProjectStore};
 use crate::secret::Secret;
 use api_tokens::ApiTokens;
-use backend::{Fact, FactWrite, Reader, Unit};
+use backend::{Fact, FactWrite, StoreReader, WriteUnit};
+use checkpoint_lock::CheckpointPause;
 pub use database::Database;
-use file_hold::Held;
 use keyring::DataKeys;
-use keys::Keys;
+use keys::StoreKeys;
 pub use postgres::PostgresUrl;
-pub use progress::Progress;
-use seal::{About, Question, SealKey};
-use session::Sessions;
+pub use progress::ProgressCounters;
+use seal::{SealChallenge, SealInfo, SealKey};
+use session::StoreSessions;
 use store::Store;
 
 /// Timeout for recording data key usage at shutdown.
-const NOTE: Duration = Duration::from_millis(300);
+const USAGE_RECORD_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// Options for opening a store.
-pub struct Options {
+pub struct StorageOptions {
     /// The location of the data.
     pub database: Database,
     /// The key that unseals the store.
@@ -75,12 +75,12 @@ pub struct Options {
     /// Maximum number of write units in progress; more are rejected as `Busy`.
     pub queue: usize,
     /// Handling of a missing store.
-    pub absent: Absent,
+    pub absent: IfMissing,
 }
 
 /// Handling of a missing store. Creating one would hide that its volume is not mounted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Absent {
+pub enum IfMissing {
     /// A new store is created.
     Made,
     /// An error is returned: for commands that need an existing store.
@@ -103,16 +103,16 @@ pub struct Stores {
     /// Handle of the keyring.
     pub keyring: Arc<dyn KeyringStore>,
     /// The seal of the projects API's tokens.
-    pub token_seal: Arc<dyn TokenSeal>,
+    pub token_seal: Arc<dyn ApiTokenSeal>,
 }
 
 /// An open store. Clones share it.
 #[derive(Clone)]
 pub struct Storage {
     stores: Stores,
-    commits: commit::Handle,
-    reader: Arc<dyn Reader>,
-    keys: Arc<Keys>,
+    commits: commit::CommitHandle,
+    reader: Arc<dyn StoreReader>,
+    keys: Arc<StoreKeys>,
     data_keys: Arc<DataKeys>,
     api_tokens: Arc<ApiTokens>,
 }
@@ -123,10 +123,10 @@ pub struct Storage {
 /// `NotFound` when it is missing and must not be created; `Conflict` when another process uses the folder;
 /// `Unavailable` when it cannot be reached, read or written. `Invalid` for the wrong seal key, a database of a newer
 /// version, or one whose durability cannot be switched on.
-pub async fn open(options: Options) -> Result<Storage> {
-    let Options { database, seal_key, clock, queue, absent } = options;
-    if absent == Absent::Missed {
-        look::require(&database).await?;
+pub async fn open(options: StorageOptions) -> Result<Storage> {
+    let StorageOptions { database, seal_key, clock, queue, absent } = options;
+    if absent == IfMissing::Missed {
+        inspection::require_existing(&database).await?;
     }
     match database {
         Database::Embedded(folder) => {
@@ -150,21 +150,26 @@ pub async fn open(options: Options) -> Result<Storage> {
 ///
 /// # Errors
 /// `Unavailable` when it cannot be reached at present; `Invalid` when it is unsuitable, or its URL names a bad file.
-pub async fn reach(database: &Database) -> Result<()> {
+pub async fn check_reachable(database: &Database) -> Result<()> {
     match database {
         Database::Embedded(_) => Ok(()),
-        Database::Postgres(url) => postgres::reach(url).await,
+        Database::Postgres(url) => postgres::check_reachable(url).await,
     }
 }
 
 impl Storage {
-    fn new<R: Reader + Clone>(store: Arc<Store<R>>, changes: Option<Arc<dyn ChangeLog>>) -> Self
+    fn new<R: StoreReader + Clone>(store: Arc<Store<R>>, changes: Option<Arc<dyn ChangeLog>>) -> Self
     where
         Store<R>: PkiStore + AuthStore + ProjectStore + 'static,
     {
-        let data_keys =
-            Arc::new(DataKeys::new(store.keys.clone(), Sessions::new(store.clone()), store.clone(), changes.is_some()));
-        let api_tokens = Arc::new(ApiTokens::new(store.keys.clone(), Sessions::new(store.clone()), changes.is_some()));
+        let data_keys = Arc::new(DataKeys::new(
+            store.keys.clone(),
+            StoreSessions::new(store.clone()),
+            store.clone(),
+            changes.is_some(),
+        ));
+        let api_tokens =
+            Arc::new(ApiTokens::new(store.keys.clone(), StoreSessions::new(store.clone()), changes.is_some()));
         let stores = Stores {
             pki: store.clone(),
             auth: store.clone(),
@@ -220,7 +225,7 @@ impl Storage {
     }
 
     /// The seal of the projects API's tokens.
-    pub fn token_seal(&self) -> Arc<dyn TokenSeal> {
+    pub fn token_seal(&self) -> Arc<dyn ApiTokenSeal> {
         self.stores.token_seal.clone()
     }
 
@@ -233,7 +238,7 @@ impl Storage {
     ///
     /// # Errors
     /// `Unavailable` from the store.
-    pub async fn seal_status(&self) -> Result<About> {
+    pub async fn seal_status(&self) -> Result<SealInfo> {
         self.keys.seal_status().await
     }
 
@@ -241,7 +246,7 @@ impl Storage {
     ///
     /// # Errors
     /// `Unavailable` from the store.
-    pub async fn seal_question(&self) -> Result<(Question, Secret)> {
+    pub async fn seal_question(&self) -> Result<(SealChallenge, Secret)> {
         self.keys.seal_question().await
     }
 
@@ -260,7 +265,7 @@ impl Storage {
     /// `Busy` while a node may not know the newest data key; `Conflict` when concurrent changes of the keys persist;
     /// the errors of a device that has the key; `Unavailable` from the store. Nothing is changed then, unless the
     /// connection is lost during the commit: then one of the two keys opens the store.
-    pub async fn change_seal(&self, seal: &SealKey) -> Result<About> {
+    pub async fn change_seal(&self, seal: &SealKey) -> Result<SealInfo> {
         self.keys.change_seal(seal).await
     }
 
@@ -268,7 +273,7 @@ impl Storage {
     ///
     /// # Errors
     /// `Conflict` when the store is not embedded; `Unavailable` when its disk lacks space for a growing log.
-    pub(crate) async fn hold_file(&self) -> Result<Held> {
+    pub(crate) async fn hold_file(&self) -> Result<CheckpointPause> {
         let Some(file) = self.reader.file_hold() else {
             return Err(Error::new(Kind::Conflict, "backup: the store is no embedded one"));
         };
@@ -281,14 +286,14 @@ impl Storage {
     /// `Invalid` when a CRL is dated after `now`, or no higher number exists; `Unavailable`.
     async fn note_restore(&self, now: Time) -> Result<()> {
         let noted = self.restored(now).await?;
-        self.commits.submit(Unit::Facts(vec![FactWrite::new(noted)])).outcome().await.map(drop)
+        self.commits.submit(WriteUnit::Facts(vec![FactWrite::new(noted)])).outcome().await.map(drop)
     }
 
     async fn restored(&self, now: Time) -> Result<Fact> {
-        let mut found = scan::rows(&*self.stores.projects, restored::PUBLISHED, Vec::new()).await?;
+        let mut found = scan::rows(&*self.stores.projects, restore_facts::SELECT_PUBLISHED, Vec::new()).await?;
         let row = found.first_mut().ok_or_else(|| Error::internal("a maximum has a row"))?;
         let published = (row.get().map_err(scan::error)?, row.get().map_err(scan::error)?);
-        restored::restored(now, published, &self.reader.meta().await?)
+        restore_facts::restore_fact(now, published, &self.reader.meta().await?)
     }
 
     /// The number of commits since the store was opened.
@@ -302,16 +307,16 @@ impl Storage {
     /// `Unavailable` when closing fails; committed writes are durable nevertheless.
     pub async fn shutdown(&self) -> Result<()> {
         // A failure only makes the usage count too low, so an unreachable store must not delay the shutdown.
-        let _ = tokio::time::timeout(NOTE, self.data_keys.note_use()).await;
+        let _ = tokio::time::timeout(USAGE_RECORD_TIMEOUT, self.data_keys.note_use()).await;
         self.reader.close();
         self.commits.stop().await
     }
 }
 
 /// Returns the database's own message if it causes an error and is not in its text. Not for API callers.
-pub fn said(error: &Error) -> Option<String> {
+pub fn database_message(error: &Error) -> Option<String> {
     let causes = std::iter::successors(std::error::Error::source(error), |cause| cause.source());
-    let said = |cause| postgres::said(cause).map(str::to_owned).or_else(|| embedded::said(cause));
+    let said = |cause| postgres::server_message(cause).map(str::to_owned).or_else(|| embedded::sqlite_message(cause));
     causes.filter_map(said).next().filter(|said| !error.text().contains(said.as_str()))
 }
 
@@ -323,9 +328,12 @@ mod tests {
     fn what_the_database_said_is_told_once() {
         let cause = || rusqlite::Error::InvalidQuery;
         let text = cause().to_string();
-        assert_eq!(said(&Error::unavailable("storage: the schema cannot be read", cause())), Some(text.clone()));
-        assert_eq!(said(&Error::unavailable(format!("storage: away ({text})"), cause())), None);
-        assert_eq!(said(&Error::unavailable("storage: away", std::io::Error::other("the disk"))), None);
-        assert_eq!(said(&Error::invalid("no cause")), None);
+        assert_eq!(
+            database_message(&Error::unavailable("storage: the schema cannot be read", cause())),
+            Some(text.clone())
+        );
+        assert_eq!(database_message(&Error::unavailable(format!("storage: away ({text})"), cause())), None);
+        assert_eq!(database_message(&Error::unavailable("storage: away", std::io::Error::other("the disk"))), None);
+        assert_eq!(database_message(&Error::invalid("no cause")), None);
     }
 }

@@ -6,7 +6,6 @@
 //! keys, never from a request. Requests record through handles that were registered once.
 
 pub mod access;
-mod answers;
 mod bounds;
 pub mod catalogue;
 mod exemplars;
@@ -21,6 +20,7 @@ pub mod outage;
 mod output;
 mod paths;
 mod process;
+mod response_counters;
 mod series;
 mod stale;
 mod summary;
@@ -35,10 +35,10 @@ pub use self::catalogue::*;
 pub use self::line::LogFormat;
 pub use self::logs::{LogSettings, flush_logs, install_logs, is_log_filter};
 pub use self::managed_keys::ExportedKey;
-pub use self::meter::{Answered, RouteMeter};
+pub use self::meter::{CompletedResponse, RouteMeter};
 pub use self::mount_meter::{LazyMountMeter, MountMeter, NO_MOUNT};
-pub use self::outage::not_done;
-pub use self::paths::{mount_path, name_mounts};
+pub use self::outage::warn_task_failed;
+pub use self::paths::{mount_path, set_mount_paths};
 pub use self::series::Series;
 pub use self::trace_context::TraceContext;
 use crate::error::{Error, Result};
@@ -112,31 +112,31 @@ impl Exposition {
 }
 
 /// Renders the metrics page, including the `looked_up` series. Empty before [`install_metrics`].
-pub fn rendered_metrics(exposition: Exposition, looked_up: &[Series]) -> String {
+pub fn render_metrics(exposition: Exposition, looked_up: &[Series]) -> String {
     match exposition {
-        Exposition::Text => text_page(looked_up),
+        Exposition::Text => render_text_page(looked_up),
         Exposition::OpenMetrics => {
-            let exemplars = exemplars::Snapshot::take();
-            openmetrics::render(&text_page(looked_up), &exemplars)
+            let exemplars = exemplars::ExemplarSnapshot::take();
+            openmetrics::render(&render_text_page(looked_up), &exemplars)
         }
     }
 }
 
-fn text_page(looked_up: &[Series]) -> String {
+fn render_text_page(looked_up: &[Series]) -> String {
     let Some(exporter) = EXPORTER.get() else { return String::new() };
-    let mut page = stale::without(&exporter.render());
-    live::write(&mut page, &live::of_process());
+    let mut page = stale::remove_stale(&exporter.render());
+    live::write(&mut page, &live::process_series());
     live::write(&mut page, looked_up);
     page
 }
 
 /// Renders the metrics as JSON: lists `Gauges`, `Counters`, `Samples` and the empty `Points`.
-pub fn summarised_metrics(looked_up: &[Series]) -> serde_json::Map<String, serde_json::Value> {
-    summary::of(&text_page(looked_up))
+pub fn summarize_metrics(looked_up: &[Series]) -> serde_json::Map<String, serde_json::Value> {
+    summary::summarize(&render_text_page(looked_up))
 }
 
 /// Moves recorded samples into their buckets. Must run every few seconds, or samples accumulate in memory.
-pub fn metrics_upkeep() {
+pub fn run_metrics_upkeep() {
     if let Some(handle) = EXPORTER.get() {
         handle.run_upkeep();
     }
@@ -155,12 +155,12 @@ mod tests {
         let mount = MountMeter::of("counted/");
         let record = |mount, status| {
             let (at, took) = (Instant::now(), Duration::from_millis(3));
-            meter.record(Answered { mount, status, at, took, request_id: "counted-id", trace: None });
+            meter.record(CompletedResponse { mount, status, at, took, request_id: "counted-id", trace: None });
         };
         for (mount, status) in [(Some(&mount), 200), (Some(&mount), 200), (Some(&mount), 299), (None, 200)] {
             record(mount, status);
         }
-        let text = rendered_metrics(Exposition::Text, &[]);
+        let text = render_metrics(Exposition::Text, &[]);
         let line = |mount, status| {
             let of_route = "service=\"test\",operation=\"read\",route=\"kind/:name\"";
             format!("{HTTP_REQUESTS}{{mount=\"{mount}\",{of_route},status=\"{status}\"}}")
@@ -169,9 +169,9 @@ mod tests {
             assert!(text.contains(&format!("{} {count}\n", line(mount, status))), "{text}");
         }
         assert!(text.contains(&format!("# HELP {HTTP_SECONDS}")) && !text.contains("counted-id"), "{text}");
-        let page = rendered_metrics(Exposition::OpenMetrics, &[]);
+        let page = render_metrics(Exposition::OpenMetrics, &[]);
         assert!(page.contains("le=\"0.005\"} 4 # {request_id=\"counted-id\"} 0.003 "), "{page}");
         drop(mount);
-        assert!(!rendered_metrics(Exposition::Text, &[]).contains("counted/"));
+        assert!(!render_metrics(Exposition::Text, &[]).contains("counted/"));
     }
 }

@@ -1,7 +1,7 @@
 //! Templates with identity values, such as `{{identity.entity.name}}.example.com`. Pure: no storage, no clock.
 //!
 //! Policies use them in paths, roles of the certificate authority in allowed names. A [`Template`] is a parsed text; an
-//! [`Identity`] fills it. A value that could be read as more than one value (a pattern, a list, several path segments)
+//! [`TemplateValues`] fills it. A value that could be read as more than one value (a pattern, a list, several path segments)
 //! fills no template, so that the name of an identity cannot widen a rule. Templates are `identity.entity.` followed by
 //! `id`, `name`, `metadata.<key>` or `aliases.<accessor>.` (`id`, `name`, `metadata.<key>`). `identity.groups.…` is
 //! accepted, but no identity fills it.
@@ -9,11 +9,11 @@
 use crate::error::{Error, Result};
 
 /// Maximum length of a filled template in bytes: more than any name, URI or path of a rule.
-const MAX_FILLED: usize = 2_048;
+const MAX_FILLED_BYTES: usize = 2_048;
 
 /// A value of an identity that a template can name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Selector {
+pub enum IdentitySelector {
     /// Id of the entity.
     Id,
     /// Name of the entity.
@@ -43,24 +43,24 @@ pub enum AliasSelector {
 }
 
 /// A source of values for templates.
-pub trait Identity: Send + Sync {
+pub trait TemplateValues: Send + Sync {
     /// Returns the value that a template names.
-    fn value(&self, of: &Selector) -> Option<&str>;
+    fn value(&self, of: &IdentitySelector) -> Option<&str>;
 }
 
 /// A parsed text with or without templates.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Template(Vec<Piece>);
+pub struct Template(Vec<TemplatePiece>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Piece {
+enum TemplatePiece {
     Text(String),
-    Value(Selector),
+    Value(IdentitySelector),
 }
 
 /// The reason why a template was not filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unfilled {
+pub enum UnfilledReason {
     /// The identity has no such value.
     Unknown,
     /// The value could be read as more than one value.
@@ -82,18 +82,18 @@ impl Template {
         let (mut pieces, mut rest) = (Vec::new(), text);
         while let Some((before, opened)) = rest.split_once("{{") {
             let (inside, after) = opened.split_once("}}").ok_or_else(|| refuse("a template is not closed"))?;
-            pieces.push(Piece::Text(before.to_owned()));
-            let selector =
-                Selector::parse(inside.trim()).ok_or_else(|| refuse("a template names nothing that is known"))?;
-            pieces.push(Piece::Value(selector));
+            pieces.push(TemplatePiece::Text(before.to_owned()));
+            let selector = IdentitySelector::parse(inside.trim())
+                .ok_or_else(|| refuse("a template names nothing that is known"))?;
+            pieces.push(TemplatePiece::Value(selector));
             rest = after;
         }
-        pieces.push(Piece::Text(rest.to_owned()));
-        let stray = |piece: &Piece| matches!(piece, Piece::Text(text) if text.contains("}}"));
+        pieces.push(TemplatePiece::Text(rest.to_owned()));
+        let stray = |piece: &TemplatePiece| matches!(piece, TemplatePiece::Text(text) if text.contains("}}"));
         if pieces.iter().any(stray) {
             return Err(refuse("a template is closed that was not opened"));
         }
-        pieces.retain(|piece| !matches!(piece, Piece::Text(text) if text.is_empty()));
+        pieces.retain(|piece| !matches!(piece, TemplatePiece::Text(text) if text.is_empty()));
         Ok(Self(pieces))
     }
 
@@ -101,17 +101,17 @@ impl Template {
     ///
     /// # Errors
     /// The reason why it cannot be filled.
-    pub fn fill(&self, identity: &dyn Identity) -> Result<String, Unfilled> {
+    pub fn fill(&self, identity: &dyn TemplateValues) -> Result<String, UnfilledReason> {
         let mut filled = String::new();
         for piece in &self.0 {
             match piece {
-                Piece::Text(text) => filled.push_str(text),
-                Piece::Value(selector) => {
-                    let value = identity.value(selector).ok_or(Unfilled::Unknown)?;
-                    if filled.len() + value.len() > MAX_FILLED {
-                        return Err(Unfilled::Unsafe);
+                TemplatePiece::Text(text) => filled.push_str(text),
+                TemplatePiece::Value(selector) => {
+                    let value = identity.value(selector).ok_or(UnfilledReason::Unknown)?;
+                    if filled.len() + value.len() > MAX_FILLED_BYTES {
+                        return Err(UnfilledReason::Unsafe);
                     }
-                    filled.push_str(Some(value).filter(|value| is_one_value(value)).ok_or(Unfilled::Unsafe)?);
+                    filled.push_str(Some(value).filter(|value| is_one_value(value)).ok_or(UnfilledReason::Unsafe)?);
                 }
             }
         }
@@ -126,7 +126,7 @@ fn is_one_value(value: &str) -> bool {
     !value.is_empty() && value.chars().all(is_plain) && !value.contains("..")
 }
 
-impl Selector {
+impl IdentitySelector {
     fn parse(text: &str) -> Option<Self> {
         let text = text.strip_prefix("identity.")?;
         if let Some(group) = text.strip_prefix("groups.") {
@@ -136,13 +136,13 @@ impl Selector {
             "id" => Some(Self::Id),
             "name" => Some(Self::Name),
             other => match other.split_once('.')? {
-                ("metadata", key) => key_of(key).map(Self::Metadata),
+                ("metadata", key) => parse_key(key).map(Self::Metadata),
                 ("aliases", alias) => {
                     let (accessor, of) = alias.split_once('.')?;
                     let of = match of {
                         "id" => AliasSelector::Id,
                         "name" => AliasSelector::Name,
-                        other => AliasSelector::Metadata(key_of(other.strip_prefix("metadata.")?)?),
+                        other => AliasSelector::Metadata(parse_key(other.strip_prefix("metadata.")?)?),
                     };
                     (!accessor.is_empty()).then(|| Self::Alias { accessor: accessor.to_owned(), of })
                 }
@@ -152,7 +152,7 @@ impl Selector {
     }
 }
 
-fn key_of(text: &str) -> Option<String> {
+fn parse_key(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
@@ -163,13 +163,13 @@ mod tests {
 
     struct Named(&'static str);
 
-    impl Identity for Named {
-        fn value(&self, of: &Selector) -> Option<&str> {
-            (*of != Selector::Group).then_some(self.0)
+    impl TemplateValues for Named {
+        fn value(&self, of: &IdentitySelector) -> Option<&str> {
+            (*of != IdentitySelector::Group).then_some(self.0)
         }
     }
 
-    fn filled(text: &str, value: &'static str) -> Result<String, Unfilled> {
+    fn filled(text: &str, value: &'static str) -> Result<String, UnfilledReason> {
         Template::parse("field", text).unwrap().fill(&Named(value))
     }
 
@@ -178,13 +178,13 @@ mod tests {
         assert_eq!(filled("plain", "bob").as_deref(), Ok("plain"));
         assert_eq!(filled("a/{{identity.entity.name}}/b*", "bob").as_deref(), Ok("a/bob/b*"));
         assert_eq!(filled("{{ identity.entity.id }}{{identity.entity.name}}", "bob").as_deref(), Ok("bobbob"));
-        assert_eq!(filled("{{identity.groups.ids.1.name}}", "bob"), Err(Unfilled::Unknown));
+        assert_eq!(filled("{{identity.groups.ids.1.name}}", "bob"), Err(UnfilledReason::Unknown));
     }
 
     #[test]
     fn p12_values_that_could_be_more_fill_nothing() {
         for value in ["*", "a*", "+", "a/b", "a,b", "", "..", "a..b", "a\nb", "a\u{0}", "{{x}}", "a}"] {
-            assert_eq!(filled("{{identity.entity.metadata.k}}", value), Err(Unfilled::Unsafe), "{value:?}");
+            assert_eq!(filled("{{identity.entity.metadata.k}}", value), Err(UnfilledReason::Unsafe), "{value:?}");
         }
         for value in ["bob", "bob@example.com", "a.b", "ü", "a b", "10.0.0.1", "a:b", "-"] {
             assert_eq!(filled("{{identity.entity.metadata.k}}", value).as_deref(), Ok(value));
@@ -193,13 +193,13 @@ mod tests {
 
     #[test]
     fn selectors_are_read_to_their_end() {
-        let alias = |of| Some(Selector::Alias { accessor: "jwt_1".to_owned(), of });
+        let alias = |of| Some(IdentitySelector::Alias { accessor: "jwt_1".to_owned(), of });
         for (text, selector) in [
-            ("identity.entity.metadata.a.b", Some(Selector::Metadata("a.b".to_owned()))),
+            ("identity.entity.metadata.a.b", Some(IdentitySelector::Metadata("a.b".to_owned()))),
             ("identity.entity.aliases.jwt_1.id", alias(AliasSelector::Id)),
             ("identity.entity.aliases.jwt_1.name", alias(AliasSelector::Name)),
             ("identity.entity.aliases.jwt_1.metadata.a.b", alias(AliasSelector::Metadata("a.b".to_owned()))),
-            ("identity.groups.names.x.id", Some(Selector::Group)),
+            ("identity.groups.names.x.id", Some(IdentitySelector::Group)),
             ("identity.groups.", None),
             ("identity.entity", None),
             ("identity.entity.", None),
@@ -211,7 +211,7 @@ mod tests {
             ("Identity.entity.name", None),
             ("", None),
         ] {
-            assert_eq!(Selector::parse(text), selector, "{text}");
+            assert_eq!(IdentitySelector::parse(text), selector, "{text}");
         }
         for text in ["{{identity.entity.name", "identity.entity.name}}", "{{x}}", "{{{{identity.entity.name}}}}"] {
             assert!(is_template(text));
@@ -223,8 +223,8 @@ mod tests {
         #[test]
         fn what_is_filled_in_changes_no_shape(text in "([a-z/*+,]|\\{\\{identity\\.entity\\.name\\}\\}){0,8}", value in "\\PC{0,6}|[a-z*+/,.]{0,3}") {
             struct Owned(String);
-            impl Identity for Owned {
-                fn value(&self, _: &Selector) -> Option<&str> {
+            impl TemplateValues for Owned {
+                fn value(&self, _: &IdentitySelector) -> Option<&str> {
                     Some(&self.0)
                 }
             }

@@ -3,7 +3,7 @@
 //! Certificates, requests and CRLs are written from pre-encoded [`pieces`] with a DER [`writer`], and read with a
 //! strict zero-copy [`reader`]. Names, keys and copied extensions keep their original bytes. This module neither
 //! decides policy nor signs: callers encode a to-be-signed structure ([`tbs`], [`crl`], [`csr`]), have it signed, and
-//! join both with [`tbs::signed`]. [`profile`] validates foreign content before it is signed.
+//! join both with [`tbs::encode_signed`]. [`profile`] validates foreign content before it is signed.
 
 pub mod algorithm;
 pub mod certificate;

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 
-use super::entry::{Entry, Request};
+use super::entry::{AuditEntry, AuditRequest};
 use crate::error::Result;
 
 /// Longest wait for a device to accept an entry. A write that takes longer counts as hung.
-pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const ENTRY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// An audit device.
 pub trait Device: Send + Sync {
@@ -17,13 +17,13 @@ pub trait Device: Send + Sync {
     fn name(&self) -> &str;
 
     /// Renders the part of an entry that describes the request. It is used in all entries of the request.
-    fn asked(&self, _: &Request<'_>) -> Vec<u8> {
+    fn asked(&self, _: &AuditRequest<'_>) -> Vec<u8> {
         Vec::new()
     }
 
     /// Accepts an entry; it is durable in the sense of the device when the future completes. `asked` is the result of
     /// [`Device::asked`]. Only the request itself waits for this, and drops it when its time is up.
-    fn record<'e>(&'e self, asked: &'e [u8], entry: &'e Entry<'e>) -> BoxFuture<'e, Result<()>>;
+    fn record<'e>(&'e self, asked: &'e [u8], entry: &'e AuditEntry<'e>) -> BoxFuture<'e, Result<()>>;
 
     /// Notes that an entry was not accepted. Returns `true` if the caller must log this, because the device has not.
     fn missed(&self) -> bool {

@@ -7,36 +7,36 @@ use std::net::IpAddr;
 use serde_json::Value;
 
 use crate::auth::mounts::Mount;
-use crate::auth::token::Given;
-use crate::auth::wrapping::Wrapping;
+use crate::auth::token::TokenResponse;
+use crate::auth::wrapping::WrapInfo;
 use crate::clock::Time;
-use crate::derived::Derived;
+use crate::derived_values::DerivedValues;
 use crate::error::{Kind, Result};
 use crate::fields::Fields;
 
 /// An entry.
-pub struct Entry<'e> {
+pub struct AuditEntry<'e> {
     /// The time of the entry.
     pub time: Time,
     /// The request.
-    pub request: &'e Request<'e>,
+    pub request: &'e AuditRequest<'e>,
     /// The progress of the request.
-    pub step: Step<'e>,
+    pub step: AuditStep<'e>,
 }
 
 /// The progress of a request.
 #[derive(Clone, Copy)]
-pub enum Step<'e> {
+pub enum AuditStep<'e> {
     /// The handler runs once this is recorded.
     Intent,
     /// The request was rejected; no handler runs.
-    Refusal(&'e Refused<'e>),
+    Refusal(&'e AuditRefusal<'e>),
     /// The response that is about to be sent.
-    Outcome(&'e Outcome<'e>),
+    Outcome(&'e AuditOutcome<'e>),
 }
 
 /// A request, as far as it was parsed.
-pub struct Request<'r> {
+pub struct AuditRequest<'r> {
     /// The request id, which is also in the response.
     pub id: &'r str,
     /// The trace id of the request.
@@ -52,13 +52,13 @@ pub struct Request<'r> {
     /// The token as sent, valid or not.
     pub token: Option<&'r str>,
     /// The caller; `None` if it is not authenticated.
-    pub caller: Option<Caller<'r>>,
+    pub caller: Option<AuditCaller<'r>>,
     /// The request body, if it was read.
-    pub data: Data<'r>,
+    pub data: AuditData<'r>,
 }
 
 /// An authenticated caller.
-pub struct Caller<'r> {
+pub struct AuditCaller<'r> {
     /// The display name.
     pub display_name: Cow<'r, str>,
     /// The accessor of the token; empty if it has none.
@@ -76,10 +76,10 @@ pub struct Caller<'r> {
     /// The expiry of the token; `None` if there is none or it is unknown.
     pub expires_at: Option<Time>,
     /// A cache, specific to the caller's token, for the rendered form of this data.
-    pub derived: Option<&'r Derived>,
+    pub derived: Option<&'r DerivedValues>,
 }
 
-impl<'r> Caller<'r> {
+impl<'r> AuditCaller<'r> {
     /// A caller that has only a name, without a token of the secrets service.
     pub fn named(name: impl Into<Cow<'r, str>>) -> Self {
         Self {
@@ -97,7 +97,7 @@ impl<'r> Caller<'r> {
 }
 
 /// The reason for an error response.
-pub struct Refused<'r> {
+pub struct AuditRefusal<'r> {
     /// The error kind.
     pub kind: Kind,
     /// The messages in the response.
@@ -105,31 +105,31 @@ pub struct Refused<'r> {
 }
 
 /// The outcome of a request.
-pub struct Outcome<'r> {
+pub struct AuditOutcome<'r> {
     /// The HTTP status.
     pub status: u16,
     /// The response, or the error.
-    pub answer: Result<Response<'r>, Refused<'r>>,
+    pub answer: Result<AuditResponse<'r>, AuditRefusal<'r>>,
 }
 
 /// A successful response.
 #[derive(Default)]
-pub struct Response<'r> {
+pub struct AuditResponse<'r> {
     /// The body.
-    pub data: Data<'r>,
+    pub data: AuditData<'r>,
     /// A token in the response.
-    pub auth: Option<&'r Given>,
+    pub auth: Option<&'r TokenResponse>,
     /// The lease id of the response.
     pub lease: Option<&'r str>,
     /// The wrapping information, if the response was wrapped. The wrapped response itself is not recorded.
-    pub wrapping: Option<&'r Wrapping>,
+    pub wrapping: Option<&'r WrapInfo>,
     /// The warnings.
     pub warnings: &'r [String],
 }
 
 /// A request or response body.
 #[derive(Clone, Copy, Default)]
-pub enum Data<'r> {
+pub enum AuditData<'r> {
     /// No body.
     #[default]
     None,

@@ -14,31 +14,31 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FallocateFlags, OFlags, fallocate, fcntl_getfl, fcntl_setfl, fstatfs};
 
 use super::device::Sink;
-use crate::error::io_words;
+use crate::error::describe_io_error;
 
 /// Bytes of disk space that are allocated ahead.
-const AHEAD: u64 = 4 << 20;
+const PREALLOCATED_BYTES: u64 = 4 << 20;
 
 /// Magic numbers (`statfs(2)`) of local file systems, where a write does not block: ext2 to ext4, XFS, Btrfs,
 /// F2FS, tmpfs and overlayfs.
-const LOCAL: &[u64] = &[0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0x0102_1994, 0x794c_7630];
+const LOCAL_FILE_SYSTEMS: &[u64] = &[0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0x0102_1994, 0x794c_7630];
 
 /// Options to open a file for appending. Opening a pipe without a reader fails instead of blocking.
-pub fn appending() -> OpenOptions {
+pub fn append_options() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.append(true).custom_flags(OFlags::NONBLOCK.bits() as i32);
     options
 }
 
 /// Describes why opening failed.
-pub fn why_not(error: &io::Error) -> String {
+pub fn describe_open_error(error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(code) if code == rustix::io::Errno::NXIO.raw_os_error() => {
             "a pipe that nobody reads, or a socket".to_owned()
         }
         // A missing file is created, so the folder is missing.
         _ if error.kind() == io::ErrorKind::NotFound => "its folder does not exist".to_owned(),
-        _ => io_words(error.kind()),
+        _ => describe_io_error(error.kind()),
     }
 }
 
@@ -78,7 +78,7 @@ impl LogFile {
         let ended = write_all(file, begin, &mut written).and_then(|()| write_all(file, lines, &mut written));
         if let Err(error) = ended {
             // Assumes that no other process appends to this file: its lines would be cut off.
-            self.torn |= take_back(file, written).is_err();
+            self.torn |= truncate_partial_write(file, written).is_err();
             return Err(error);
         }
         self.torn = false;
@@ -91,12 +91,12 @@ impl LogFile {
     /// Allocates disk space for the next lines. A failure does not matter: writes then allocate it.
     fn reserve(&mut self, metadata: &Metadata) {
         let len = metadata.len();
-        if len + AHEAD / 2 < self.reserved || !metadata.is_file() {
+        if len + PREALLOCATED_BYTES / 2 < self.reserved || !metadata.is_file() {
             return;
         }
         if let Some(file) = &self.file {
-            let _ = fallocate(file, FallocateFlags::KEEP_SIZE, len, AHEAD);
-            self.reserved = len + AHEAD;
+            let _ = fallocate(file, FallocateFlags::KEEP_SIZE, len, PREALLOCATED_BYTES);
+            self.reserved = len + PREALLOCATED_BYTES;
         }
     }
 }
@@ -118,7 +118,7 @@ fn write_all(file: &mut File, mut octets: &[u8], written: &mut u64) -> io::Resul
 }
 
 /// Truncates the file by the last write.
-fn take_back(file: &File, written: u64) -> io::Result<()> {
+fn truncate_partial_write(file: &File, written: u64) -> io::Result<()> {
     if written == 0 {
         return Ok(());
     }
@@ -144,7 +144,7 @@ impl Sink for LogFile {
     }
 
     fn reopen(&mut self) -> io::Result<()> {
-        let file = appending().create(true).mode(self.mode).open(&self.path)?;
+        let file = append_options().create(true).mode(self.mode).open(&self.path)?;
         let metadata = file.metadata()?;
         if !metadata.is_file() {
             // Writes to a pipe with a slow reader must block.
@@ -153,15 +153,16 @@ impl Sink for LogFile {
         if metadata.is_file() && metadata.mode() & 0o7777 != self.mode {
             file.set_permissions(Permissions::from_mode(self.mode))?;
         }
-        self.torn = metadata.is_file() && ends_within_a_line(&self.path)?;
-        self.local = metadata.is_file() && fstatfs(&file).is_ok_and(|system| LOCAL.contains(&(system.f_type as u64)));
+        self.torn = metadata.is_file() && ends_with_partial_line(&self.path)?;
+        self.local = metadata.is_file()
+            && fstatfs(&file).is_ok_and(|system| LOCAL_FILE_SYSTEMS.contains(&(system.f_type as u64)));
         (self.file, self.reserved) = (Some(file), 0);
         Ok(())
     }
 }
 
 /// `true` if a crash left an incomplete line at the end of the file.
-fn ends_within_a_line(path: &Path) -> io::Result<bool> {
+fn ends_with_partial_line(path: &Path) -> io::Result<bool> {
     let file = File::open(path)?;
     let (mut last, len) = ([0], file.metadata()?.len());
     Ok(len > 0 && file.read_at(&mut last, len - 1)? == 1 && last != *b"\n")
@@ -242,7 +243,7 @@ mod tests {
         let path = folder.path().join("pipe");
         rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap();
         let refused = LogFile::open(path.clone(), 0o600, false).err().unwrap();
-        assert_eq!(why_not(&refused), "a pipe that nobody reads, or a socket");
+        assert_eq!(describe_open_error(&refused), "a pipe that nobody reads, or a socket");
         let mut reader = OpenOptions::new().read(true).write(true).open(&path).unwrap();
         let mut log = LogFile::open(path, 0o600, false).unwrap();
         let read = std::thread::spawn(move || {

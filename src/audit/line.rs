@@ -11,26 +11,28 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde::Serialize;
 
-use super::echo::Sent;
-use super::entry::{Caller, Data, Entry, Outcome, Refused, Request, Response, Step};
+use super::entry::{
+    AuditCaller, AuditData, AuditEntry, AuditOutcome, AuditRefusal, AuditRequest, AuditResponse, AuditStep,
+};
 use super::mask::{Exceptions, Mask, json};
-use crate::auth::token::{Given, is_token, is_token_or_accessor};
-use crate::auth::wrapping::Wrapping;
-use crate::clock::{Time, push_rfc3339, rfc3339};
+use super::message_mask::RequestTexts;
+use crate::auth::token::{TokenResponse, is_token, is_token_or_accessor};
+use crate::auth::wrapping::WrapInfo;
+use crate::clock::{Time, format_rfc3339, push_rfc3339};
 use crate::error::Kind;
 use crate::fields::Fields;
 use crate::secret::{PartlySecret, Secret};
 
 /// Longest request body, in bytes, whose values are hashed one by one: a hash is twenty times as long as a short text.
-const MAX_TEXT: usize = 16 * 1024;
+const MAX_HASHED_BODY_BYTES: usize = 16 * 1024;
 
 /// Media type for parsed request fields that are recorded as one hash.
-const JSON: &str = "application/json";
+const JSON_MEDIA_TYPE: &str = "application/json";
 /// Path and id of a test line about the device itself; other servers write such a line when a device is enabled.
-const TEST: (&str, &str) = ("sys/audit/test", "00000000-0000-0000-0000-000000000000");
+const TEST_PATH_AND_ID: (&str, &str) = ("sys/audit/test", "00000000-0000-0000-0000-000000000000");
 
 /// The format of a device's entries.
-pub(super) struct Form {
+pub(super) struct EntryFormat {
     mask: Mask,
     /// `true` to record only the number of names in a LIST response.
     counts_lists: bool,
@@ -39,18 +41,18 @@ pub(super) struct Form {
 }
 
 /// The rendered form of a caller and its token.
-struct Words {
+struct CallerJson {
     auth: Vec<u8>,
     request: Vec<u8>,
 }
 
 /// The rendered forms of a caller by form id, as a linked list.
 #[derive(Default)]
-struct Known(OnceLock<Box<(usize, Words, Known)>>);
+struct CallerJsonCache(OnceLock<Box<(usize, CallerJson, CallerJsonCache)>>);
 
-impl Known {
+impl CallerJsonCache {
     /// Returns the rendered form for a device, which is created once.
-    fn of(&self, form: usize, make: impl Fn() -> Words) -> &Words {
+    fn of(&self, form: usize, make: impl Fn() -> CallerJson) -> &CallerJson {
         let mut place = self;
         loop {
             let (of, words, next) = &**place.0.get_or_init(|| Box::new((form, make(), Self::default())));
@@ -62,7 +64,7 @@ impl Known {
     }
 }
 
-impl Form {
+impl EntryFormat {
     pub(super) fn new(mask: Mask, counts_lists: bool) -> Self {
         static LAST: AtomicUsize = AtomicUsize::new(0);
         Self { mask, counts_lists, id: LAST.fetch_add(1, Ordering::Relaxed) }
@@ -73,13 +75,14 @@ impl Form {
     }
 
     /// Renders what both entries of a request have in common.
-    pub(super) fn asked(&self, request: &Request<'_>) -> Vec<u8> {
+    pub(super) fn asked(&self, request: &AuditRequest<'_>) -> Vec<u8> {
         let mut out = Vec::with_capacity(1536);
-        let mut line = Object { out: &mut out, empty: true };
-        let unknown = Known::default();
+        let mut line = JsonObjectWriter { out: &mut out, empty: true };
+        let unknown = CallerJsonCache::default();
         let known = request.caller.as_ref().and_then(|caller| caller.derived);
         // Cached together with the caller.
-        let words = known.map_or(&unknown, |derived| derived.get(Known::default)).of(self.id, || self.words(request));
+        let words =
+            known.map_or(&unknown, |derived| derived.get(CallerJsonCache::default)).of(self.id, || self.words(request));
         line.object("auth", |auth| auth.members(&words.auth));
         line.object("request", |asked| {
             asked.json("id", request.id);
@@ -92,7 +95,7 @@ impl Form {
             asked.object("namespace", |namespace| namespace.json("id", "root"));
             self.path(asked.name("path"), request.path);
             let clear = request.mount.map_or(&[][..], |mount| &mount.audit_non_hmac_request_keys);
-            self.data(asked, request.data, Exceptions { clear, ..Exceptions::default() }, By::Caller);
+            self.data(asked, request.data, Exceptions { clear, ..Exceptions::default() }, BodyOrigin::Caller);
             if let Some(address) = request.remote_address {
                 asked.json("remote_address", &address);
             }
@@ -100,22 +103,22 @@ impl Form {
         out
     }
 
-    /// Renders an entry; `asked` is the result of [`Form::asked`] for its request.
-    pub(super) fn line(&self, asked: &[u8], entry: &Entry<'_>) -> Vec<u8> {
+    /// Renders an entry; `asked` is the result of [`EntryFormat::asked`] for its request.
+    pub(super) fn line(&self, asked: &[u8], entry: &AuditEntry<'_>) -> Vec<u8> {
         let mut out = Vec::with_capacity(asked.len() + 2048);
         out.push(b'{');
-        let mut line = Object { out: &mut out, empty: true };
+        let mut line = JsonObjectWriter { out: &mut out, empty: true };
         line.name("time").push(b'"');
         push_rfc3339(line.out, entry.time);
         line.out.push(b'"');
-        let word = if matches!(entry.step, Step::Outcome(_)) { "response" } else { "request" };
+        let word = if matches!(entry.step, AuditStep::Outcome(_)) { "response" } else { "request" };
         line.json("type", word);
         line.out.push(b',');
         line.out.extend_from_slice(asked);
         match entry.step {
-            Step::Intent => {}
-            Step::Refusal(refused) => self.error(&mut line, entry.request, refused),
-            Step::Outcome(outcome) => self.outcome(&mut line, entry.request, outcome),
+            AuditStep::Intent => {}
+            AuditStep::Refusal(refused) => self.error(&mut line, entry.request, refused),
+            AuditStep::Outcome(outcome) => self.outcome(&mut line, entry.request, outcome),
         }
         out.extend_from_slice(b"}\n");
         out
@@ -123,13 +126,14 @@ impl Form {
 
     /// Renders a line that states since when no entry was accepted. It tests if a device works again.
     pub(super) fn test(&self, now: Time, since: Time) -> Vec<u8> {
-        let (path, id) = TEST;
-        let (mount, remote_address, token, caller, data) = (None, None, None, None, Data::None);
+        let (path, id) = TEST_PATH_AND_ID;
+        let (mount, remote_address, token, caller, data) = (None, None, None, None, AuditData::None);
         let trace_id = None;
-        let request = Request { id, trace_id, operation: "update", path, mount, remote_address, token, caller, data };
-        let text = format!("audit: no entry was taken since {}", rfc3339(since));
-        let refused = Refused { kind: Kind::Unavailable, texts: vec![&text] };
-        let entry = Entry { time: now, request: &request, step: Step::Refusal(&refused) };
+        let request =
+            AuditRequest { id, trace_id, operation: "update", path, mount, remote_address, token, caller, data };
+        let text = format!("audit: no entry was taken since {}", format_rfc3339(since));
+        let refused = AuditRefusal { kind: Kind::Unavailable, texts: vec![&text] };
+        let entry = AuditEntry { time: now, request: &request, step: AuditStep::Refusal(&refused) };
         self.line(&self.asked(&request), &entry)
     }
 
@@ -156,25 +160,25 @@ impl Form {
         out.push(b'"');
     }
 
-    fn words(&self, request: &Request<'_>) -> Words {
+    fn words(&self, request: &AuditRequest<'_>) -> CallerJson {
         let caller = request.caller.as_ref();
-        let token = request.token.map(|token| masked(|out| self.mask.text(out, token)));
+        let token = request.token.map(|token| render_value(|out| self.mask.text(out, token)));
         let accessor = caller.map(|caller| caller.accessor).filter(|accessor| !accessor.is_empty());
-        let accessor = accessor.map(|accessor| masked(|out| self.mask.accessor(out, accessor)));
-        let mut words = Words { auth: Vec::with_capacity(512), request: Vec::with_capacity(256) };
-        let mut auth = Object { out: &mut words.auth, empty: true };
+        let accessor = accessor.map(|accessor| render_value(|out| self.mask.accessor(out, accessor)));
+        let mut words = CallerJson { auth: Vec::with_capacity(512), request: Vec::with_capacity(256) };
+        let mut auth = JsonObjectWriter { out: &mut words.auth, empty: true };
         auth.written("client_token", token.as_deref());
         auth.written("accessor", accessor.as_deref());
         if let Some(caller) = caller {
             self.caller(&mut auth, caller);
         }
-        let mut asked = Object { out: &mut words.request, empty: true };
+        let mut asked = JsonObjectWriter { out: &mut words.request, empty: true };
         asked.written("client_token", token.as_deref());
         asked.written("client_token_accessor", accessor.as_deref());
         words
     }
 
-    fn caller(&self, auth: &mut Object<'_>, caller: &Caller<'_>) {
+    fn caller(&self, auth: &mut JsonObjectWriter<'_>, caller: &AuditCaller<'_>) {
         auth.json("display_name", &caller.display_name);
         let all: Vec<_> = caller.policies.iter().chain(caller.identity_policies).collect();
         auth.json("policies", &all);
@@ -188,12 +192,12 @@ impl Form {
         auth.json("entity_id", caller.entity_id);
         let seconds = |from: Time, to: Time| (to - from).whole_seconds().max(0);
         if let Some(created) = caller.created_at {
-            auth.json("token_issue_time", &rfc3339(created));
+            auth.json("token_issue_time", &format_rfc3339(created));
             auth.json("token_ttl", &caller.expires_at.map_or(0, |end| seconds(created, end)));
         }
     }
 
-    fn outcome(&self, line: &mut Object<'_>, request: &Request<'_>, outcome: &Outcome<'_>) {
+    fn outcome(&self, line: &mut JsonObjectWriter<'_>, request: &AuditRequest<'_>, outcome: &AuditOutcome<'_>) {
         line.object("response", |told| {
             told.json("status", &outcome.status);
             told.mount(request);
@@ -206,10 +210,15 @@ impl Form {
         }
     }
 
-    fn response(&self, told: &mut Object<'_>, request: &Request<'_>, response: &Response<'_>) {
+    fn response(&self, told: &mut JsonObjectWriter<'_>, request: &AuditRequest<'_>, response: &AuditResponse<'_>) {
         let clear = request.mount.map_or(&[][..], |mount| &mount.audit_non_hmac_response_keys);
         let counts_lists = self.counts_lists && request.operation == "list";
-        self.data(told, response.data, Exceptions { clear, counts_lists, repeats: true, most: None }, By::Server);
+        self.data(
+            told,
+            response.data,
+            Exceptions { clear, counts_lists, repeats: true, most: None },
+            BodyOrigin::Server,
+        );
         if let Some(given) = response.auth {
             told.object("auth", |auth| self.handed_out(auth, given));
         }
@@ -220,44 +229,44 @@ impl Form {
             told.object("wrap_info", |info| self.wrapping(info, wrapping));
         }
         if !response.warnings.is_empty() {
-            let sent = Sent::of(request.data);
+            let sent = RequestTexts::of(request.data);
             let warnings: Vec<_> = response.warnings.iter().map(|warning| sent.hidden(&self.mask, warning)).collect();
             told.json("warnings", &warnings);
         }
     }
 
-    fn error(&self, line: &mut Object<'_>, request: &Request<'_>, refused: &Refused<'_>) {
+    fn error(&self, line: &mut JsonObjectWriter<'_>, request: &AuditRequest<'_>, refused: &AuditRefusal<'_>) {
         match &refused.texts[..] {
-            [] => line.json("error", word(refused.kind)),
-            texts => line.json("error", &Sent::of(request.data).hidden(&self.mask, &texts.join("; "))),
+            [] => line.json("error", describe_kind(refused.kind)),
+            texts => line.json("error", &RequestTexts::of(request.data).hidden(&self.mask, &texts.join("; "))),
         }
     }
 
-    fn handed_out(&self, auth: &mut Object<'_>, given: &Given) {
+    fn handed_out(&self, auth: &mut JsonObjectWriter<'_>, given: &TokenResponse) {
         self.mask.secret(auth.name("client_token"), &given.token);
         self.mask.accessor(auth.name("accessor"), &given.accessor);
         auth.members(&given.others());
     }
 
-    fn wrapping(&self, info: &mut Object<'_>, wrapping: &Wrapping) {
+    fn wrapping(&self, info: &mut JsonObjectWriter<'_>, wrapping: &WrapInfo) {
         self.mask.secret(info.name("token"), &wrapping.token);
         self.mask.accessor(info.name("accessor"), &wrapping.accessor);
         info.json("ttl", &wrapping.ttl.as_secs());
-        info.json("creation_time", &rfc3339(wrapping.creation_time));
+        info.json("creation_time", &format_rfc3339(wrapping.creation_time));
         info.json("creation_path", &wrapping.creation_path);
         if let Some(accessor) = &wrapping.wrapped_accessor {
             self.mask.accessor(info.name("wrapped_accessor"), accessor);
         }
     }
 
-    fn data(&self, object: &mut Object<'_>, data: Data<'_>, exceptions: Exceptions<'_>, by: By) {
+    fn data(&self, object: &mut JsonObjectWriter<'_>, data: AuditData<'_>, exceptions: Exceptions<'_>, by: BodyOrigin) {
         match data {
-            Data::None => {}
-            Data::Fields(fields) => self.fields(object.name("data"), fields, exceptions),
-            Data::Json(value) => self.mask.value(object.name("data"), value, exceptions),
-            Data::JsonText(text) => self.text(object, None, text, exceptions, by),
-            Data::Raw { media_type, bytes } => self.text(object, Some(media_type), bytes, exceptions, by),
-            Data::Streamed { media_type, octets } => object.object("data", |data| {
+            AuditData::None => {}
+            AuditData::Fields(fields) => self.fields(object.name("data"), fields, exceptions),
+            AuditData::Json(value) => self.mask.value(object.name("data"), value, exceptions),
+            AuditData::JsonText(text) => self.text(object, None, text, exceptions, by),
+            AuditData::Raw { media_type, bytes } => self.text(object, Some(media_type), bytes, exceptions, by),
+            AuditData::Streamed { media_type, octets } => object.object("data", |data| {
                 self.media_type(data, media_type, by);
                 if let Some(octets) = octets {
                     data.json("http_raw_body_size", &octets);
@@ -277,23 +286,23 @@ impl Form {
         // Parsed JSON can be serialized, and writing to memory cannot fail.
         let _ = sent.secretly(|sent| serde_json::to_writer(sent, fields));
         if self.mask.fields(data, fields, within(sent.len())).is_err() {
-            self.hashed(data, JSON, sent.expose(), By::Server);
+            self.hashed(data, JSON_MEDIA_TYPE, sent.expose(), BodyOrigin::Server);
         }
     }
 
     /// Renders a body: JSON as such, anything else as a hash.
     fn text(
         &self,
-        object: &mut Object<'_>,
+        object: &mut JsonObjectWriter<'_>,
         media_type: Option<&str>,
         bytes: &[u8],
         exceptions: Exceptions<'_>,
-        by: By,
+        by: BodyOrigin,
     ) {
         let is_json = media_type.is_none_or(|media_type| media_type.contains("json"));
         let (is_short, most) = match by {
-            By::Server => (true, None),
-            By::Caller => (bytes.len() <= MAX_TEXT, self.mask.most(bytes.len())),
+            BodyOrigin::Server => (true, None),
+            BodyOrigin::Caller => (bytes.len() <= MAX_HASHED_BODY_BYTES, self.mask.most(bytes.len())),
         };
         let data = object.name("data");
         if is_json && is_short && self.mask.json(data, bytes, Exceptions { most, ..exceptions }).is_ok() {
@@ -302,26 +311,26 @@ impl Form {
         self.hashed(data, media_type.unwrap_or_default(), bytes, by);
     }
 
-    fn hashed(&self, data: &mut Vec<u8>, media_type: &str, bytes: &[u8], by: By) {
-        let mut data = Object::begin(data);
+    fn hashed(&self, data: &mut Vec<u8>, media_type: &str, bytes: &[u8], by: BodyOrigin) {
+        let mut data = JsonObjectWriter::begin(data);
         self.media_type(&mut data, media_type, by);
         self.mask.bytes(data.name("http_raw_body"), bytes);
         data.json("http_raw_body_size", &bytes.len());
         data.end();
     }
 
-    fn media_type(&self, data: &mut Object<'_>, media_type: &str, by: By) {
+    fn media_type(&self, data: &mut JsonObjectWriter<'_>, media_type: &str, by: BodyOrigin) {
         let out = data.name("http_content_type");
         match by {
-            By::Caller => self.mask.text(out, media_type),
-            By::Server => json(out, media_type),
+            BodyOrigin::Caller => self.mask.text(out, media_type),
+            BodyOrigin::Server => json(out, media_type),
         }
     }
 }
 
 /// The origin of a body. The media type of a caller's body may be any text, and its values were not counted yet.
 #[derive(Clone, Copy)]
-enum By {
+enum BodyOrigin {
     Caller,
     Server,
 }
@@ -335,19 +344,19 @@ impl Mask {
     }
 }
 
-fn masked(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+fn render_value(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let mut out = Vec::with_capacity(80);
     write(&mut out);
     out
 }
 
 /// A JSON object under construction.
-struct Object<'o> {
+struct JsonObjectWriter<'o> {
     out: &'o mut Vec<u8>,
     empty: bool,
 }
 
-impl<'o> Object<'o> {
+impl<'o> JsonObjectWriter<'o> {
     fn begin(out: &'o mut Vec<u8>) -> Self {
         out.push(b'{');
         Self { out, empty: true }
@@ -390,13 +399,13 @@ impl<'o> Object<'o> {
         self.out.extend_from_slice(written);
     }
 
-    fn object(&mut self, name: &'static str, members: impl FnOnce(&mut Object<'_>)) {
-        let mut object = Object::begin(self.name(name));
+    fn object(&mut self, name: &'static str, members: impl FnOnce(&mut JsonObjectWriter<'_>)) {
+        let mut object = JsonObjectWriter::begin(self.name(name));
         members(&mut object);
         object.end();
     }
 
-    fn mount(&mut self, request: &Request<'_>) {
+    fn mount(&mut self, request: &AuditRequest<'_>) {
         if let Some(mount) = request.mount {
             self.json("mount_point", &mount.path);
             self.json("mount_type", mount.kind.word());
@@ -406,7 +415,7 @@ impl<'o> Object<'o> {
 }
 
 /// The message for a refusal without text.
-fn word(kind: Kind) -> &'static str {
+fn describe_kind(kind: Kind) -> &'static str {
     match kind {
         Kind::Malformed => "malformed request",
         Kind::Invalid => "invalid request",
@@ -429,19 +438,20 @@ fn word(kind: Kind) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::derived::Derived;
+    use crate::derived_values::DerivedValues;
 
     #[test]
     fn each_device_writes_a_caller_that_it_knows_as_it_would_write_a_new_one() {
-        let form = |key: u8, clear_accessors| Form::new(Mask::new(&[key; 32], false, clear_accessors), false);
+        let form = |key: u8, clear_accessors| EntryFormat::new(Mask::new(&[key; 32], false, clear_accessors), false);
         let forms = [form(1, false), form(2, false), form(2, true)];
-        let (policies, derived) = (["web".to_owned()], Derived::default());
-        let asked = |form: &Form, derived| {
-            let caller = Caller { accessor: "handle", policies: &policies, derived, ..Caller::named("token") };
+        let (policies, derived) = (["web".to_owned()], DerivedValues::default());
+        let asked = |form: &EntryFormat, derived| {
+            let caller =
+                AuditCaller { accessor: "handle", policies: &policies, derived, ..AuditCaller::named("token") };
             let (id, operation, path, token) = ("1", "update", "pki/issue/web", Some("s.secret"));
-            let (mount, remote_address, data) = (None, None, Data::None);
+            let (mount, remote_address, data) = (None, None, AuditData::None);
             let (trace_id, caller) = (None, Some(caller));
-            form.asked(&Request { id, trace_id, operation, path, mount, remote_address, token, caller, data })
+            form.asked(&AuditRequest { id, trace_id, operation, path, mount, remote_address, token, caller, data })
         };
         let new = forms.each_ref().map(|form| asked(form, None));
         for _ in 0..2 {
@@ -453,16 +463,16 @@ mod tests {
         assert_eq!([&line["auth"]["client_token"], &line["request"]["client_token"]], [&token; 2]);
         assert_eq!([&line["auth"]["accessor"], &line["request"]["client_token_accessor"]], [&accessor; 2]);
     }
-    fn line(form: &Form, path: &str, data: Data<'_>) -> serde_json::Value {
+    fn line(form: &EntryFormat, path: &str, data: AuditData<'_>) -> serde_json::Value {
         let (id, operation, token, caller) = ("1", "update", None, None);
         let (trace_id, mount, remote_address) = (None, None, None);
-        let request = Request { id, trace_id, operation, path, mount, remote_address, token, caller, data };
+        let request = AuditRequest { id, trace_id, operation, path, mount, remote_address, token, caller, data };
         serde_json::from_slice(&[b"{", &form.asked(&request)[..], b"}"].concat()).unwrap()
     }
 
     #[test]
     fn a_body_whose_hashes_take_too_much_is_one_hash_and_the_size() {
-        let form = Form::new(Mask::new(&[1; 32], false, false), false);
+        let form = EntryFormat::new(Mask::new(&[1; 32], false, false), false);
         for (body, is_short) in [
             (format!("{{\"pin\":[{}1],\"role_id\":\"x\"}}", "1,".repeat(8000)), false),
             (format!("{{\"names\":[{}\"\"]}}", "\"\",".repeat(990)), false),
@@ -470,9 +480,9 @@ mod tests {
             (format!("{{\"names\":[{}\"\"]}}", "\"a text of some letters\",".repeat(900)), true),
         ] {
             let fields = Fields::parse(body.as_bytes()).unwrap();
-            let as_text = Data::Raw { media_type: JSON, bytes: body.as_bytes() };
-            for data in [Data::Fields(&fields), as_text] {
-                if body.len() > MAX_TEXT && matches!(data, Data::Raw { .. }) {
+            let as_text = AuditData::Raw { media_type: JSON_MEDIA_TYPE, bytes: body.as_bytes() };
+            for data in [AuditData::Fields(&fields), as_text] {
+                if body.len() > MAX_HASHED_BODY_BYTES && matches!(data, AuditData::Raw { .. }) {
                     continue;
                 }
                 let line = line(&form, "auth/approle/login", data);
@@ -492,8 +502,8 @@ mod tests {
         let token = format!("s.{}", "a1B2".repeat(11));
         let batch = format!("b.{}", "a-_2".repeat(20));
         let accessor = "a1B2c".repeat(5);
-        let path_of = |form: &Form, path: &str| line(form, path, Data::None)["request"]["path"].clone();
-        let form = Form::new(Mask::new(&[1; 32], false, false), false);
+        let path_of = |form: &EntryFormat, path: &str| line(form, path, AuditData::None)["request"]["path"].clone();
+        let form = EntryFormat::new(Mask::new(&[1; 32], false, false), false);
         for (path, secret) in [
             (format!("auth/token/revoke/{token}"), &token),
             (format!("{batch}/\u{e9}\"x"), &batch),
@@ -501,7 +511,7 @@ mod tests {
         ] {
             assert_eq!(path_of(&form, &path), path.replace(secret.as_str(), &form.hash(secret)));
         }
-        let clear = Form::new(Mask::new(&[1; 32], false, true), false);
+        let clear = EntryFormat::new(Mask::new(&[1; 32], false, true), false);
         let path = format!("auth/token/revoke-accessor/{accessor}");
         assert_eq!(path_of(&clear, &path), path);
         for path in ["pki/issue/web", "", "a//b", "s.short/b.short"] {
@@ -511,7 +521,7 @@ mod tests {
 
     #[test]
     fn a_line_of_the_device_itself_has_the_shape_of_a_request() {
-        let form = Form::new(Mask::new(&[1; 32], false, false), false);
+        let form = EntryFormat::new(Mask::new(&[1; 32], false, false), false);
         let now = Time::UNIX_EPOCH;
         let line: serde_json::Value = serde_json::from_slice(&form.test(now, now)).unwrap();
         assert_eq!((&line["type"], &line["request"]["path"]), (&"request".into(), &"sys/audit/test".into()));

@@ -20,21 +20,21 @@ use sha2::Sha256;
 use crate::fields::Fields;
 
 /// Longest member name that is not hashed, in bytes.
-const MAX_NAME: usize = 256;
-/// Limit for a rendered request body: `FREE` bytes plus `TIMES` bytes per byte sent, because
+const MAX_NAME_BYTES: usize = 256;
+/// Limit for a rendered request body: `BASE_OUTPUT_BYTES` bytes plus `MAX_EXPANSION_FACTOR` bytes per byte sent, because
 /// hashes of short texts are long.
-const FREE: usize = 4 * 1024;
-const TIMES: usize = 4;
+const BASE_OUTPUT_BYTES: usize = 4 * 1024;
+const MAX_EXPANSION_FACTOR: usize = 4;
 /// Members of a LIST response of which only the number is recorded, if the device is configured so.
-const LISTED: [&str; 2] = ["keys", "key_info"];
+const COUNTED_MEMBERS: [&str; 2] = ["keys", "key_info"];
 
 /// Members of responses with values that many responses share: CA certificates.
-const REPEATED: [&str; 2] = ["issuing_ca", "ca_chain"];
+const CACHED_MEMBERS: [&str; 2] = ["issuing_ca", "ca_chain"];
 /// Limits of the cache for such values: number, and length in bytes of JSON.
-const MOST_KEPT: usize = 16;
-const LONGEST_KEPT: usize = 16 * 1024;
+const MAX_CACHED_VALUES: usize = 16;
+const MAX_CACHED_VALUE_BYTES: usize = 16 * 1024;
 
-const HEX: [[u8; 2]; 256] = {
+const HEX_DIGITS: [[u8; 2]; 256] = {
     let digits = b"0123456789abcdef";
     let (mut all, mut octet) = ([[0; 2]; 256], 0);
     while octet < 256 {
@@ -44,7 +44,7 @@ const HEX: [[u8; 2]; 256] = {
     all
 };
 
-struct Kept {
+struct CachedMaskedValue {
     text: Box<str>,
     written: Box<[u8]>,
 }
@@ -53,7 +53,7 @@ struct Kept {
 pub(super) struct Mask {
     key: Hmac<Sha256>,
     /// The cache of repeated values, newest first.
-    kept: ArcSwap<Vec<Arc<Kept>>>,
+    kept: ArcSwap<Vec<Arc<CachedMaskedValue>>>,
     /// `true` to keep texts as they are.
     raw: bool,
     /// `true` to keep accessors as they are.
@@ -67,7 +67,7 @@ pub(super) struct Exceptions<'a> {
     pub(super) clear: &'a [String],
     /// `true` to record only the length of lists of names.
     pub(super) counts_lists: bool,
-    /// `true` for a response as text, in which [`REPEATED`] values are cached.
+    /// `true` for a response as text, in which [`CACHED_MEMBERS`] values are cached.
     pub(super) repeats: bool,
     /// Most bytes that may be written; a longer value is not written at all.
     pub(super) most: Option<usize>,
@@ -87,7 +87,7 @@ impl Mask {
 
     /// Most bytes for a request body of `sent` bytes. `None` if texts are not hashed, because they cannot expand then.
     pub(super) fn most(&self, sent: usize) -> Option<usize> {
-        (!self.raw).then_some(FREE + TIMES * sent)
+        (!self.raw).then_some(BASE_OUTPUT_BYTES + MAX_EXPANSION_FACTOR * sent)
     }
 
     pub(super) fn hash(&self, text: &[u8]) -> String {
@@ -203,20 +203,21 @@ impl Mask {
         }
         let start = out.len();
         self.json(out, text.as_bytes(), Exceptions::default())?;
-        if text.len() <= LONGEST_KEPT && is_public(text) {
-            let new = Arc::new(Kept { text: text.into(), written: out[start..].into() });
-            self.kept.rcu(|kept| [&new].into_iter().chain(kept.iter()).take(MOST_KEPT).cloned().collect::<Vec<_>>());
+        if text.len() <= MAX_CACHED_VALUE_BYTES && is_public(text) {
+            let new = Arc::new(CachedMaskedValue { text: text.into(), written: out[start..].into() });
+            self.kept
+                .rcu(|kept| [&new].into_iter().chain(kept.iter()).take(MAX_CACHED_VALUES).cloned().collect::<Vec<_>>());
         }
         Ok(())
     }
 
-    fn node<'n>(&'n self, out: &'n mut Vec<u8>, exceptions: Exceptions<'n>) -> Node<'n> {
+    fn node<'n>(&'n self, out: &'n mut Vec<u8>, exceptions: Exceptions<'n>) -> MaskingNode<'n> {
         let end = exceptions.most.map_or(usize::MAX, |most| out.len() + most);
-        Node { mask: self, out, exceptions, end, clear: self.raw, counted: false, secret: false }
+        MaskingNode { mask: self, out, exceptions, end, clear: self.raw, counted: false, secret: false }
     }
 
     fn name(&self, out: &mut Vec<u8>, name: &str) {
-        if name.len() <= MAX_NAME { json(out, name) } else { self.text(out, name) }
+        if name.len() <= MAX_NAME_BYTES { json(out, name) } else { self.text(out, name) }
     }
 
     fn push_hash(&self, out: &mut Vec<u8>, text: &[u8]) {
@@ -226,12 +227,12 @@ impl Mask {
 
 fn push_hash(out: &mut Vec<u8>, hash: Hmac<Sha256>) {
     out.extend_from_slice(Mask::PREFIX.as_bytes());
-    let digits: [[u8; 2]; 32] = hash.finalize().into_bytes().0.map(|octet| HEX[usize::from(octet)]);
+    let digits: [[u8; 2]; 32] = hash.finalize().into_bytes().0.map(|octet| HEX_DIGITS[usize::from(octet)]);
     out.extend_from_slice(digits.as_flattened());
 }
 
 /// Members that hold secrets, which a caller may send as numbers: PINs are digits.
-const SECRET: [&str; 7] =
+const SECRET_MEMBERS: [&str; 7] =
     ["pin", "password", "secret_key", "secret_id", "client_secret", "access_key", "session_token"];
 
 /// `true` if JSON holds certificates and no private key, so that it may be cached.
@@ -246,10 +247,10 @@ pub(super) fn json(out: &mut Vec<u8>, text: &str) {
 
 /// A member name, borrowed from the input unless it has escapes.
 #[derive(Deserialize)]
-struct Name<'n>(#[serde(borrow)] Cow<'n, str>);
+struct MemberName<'n>(#[serde(borrow)] Cow<'n, str>);
 
 /// A value that is converted while it is parsed.
-struct Node<'n> {
+struct MaskingNode<'n> {
     mask: &'n Mask,
     out: &'n mut Vec<u8>,
     exceptions: Exceptions<'n>,
@@ -263,17 +264,17 @@ struct Node<'n> {
     secret: bool,
 }
 
-impl Node<'_> {
+impl MaskingNode<'_> {
     /// `true` if all parts of the value must be hashed.
     fn is_secret(&self) -> bool {
         self.secret && !self.clear
     }
 
-    fn within(&mut self) -> Node<'_> {
+    fn within(&mut self) -> MaskingNode<'_> {
         let Self { mask, ref mut out, exceptions, end, clear, secret, .. } = *self;
         // These apply to the members of a response only, not to nested ones.
         let exceptions = Exceptions { counts_lists: false, repeats: false, ..exceptions };
-        Node { mask, out, exceptions, end, clear, counted: false, secret }
+        MaskingNode { mask, out, exceptions, end, clear, counted: false, secret }
     }
 
     /// Fails if the output is too long.
@@ -303,8 +304,8 @@ impl Node<'_> {
         }
         self.out.push(b':');
         self.clear |= self.exceptions.clear.iter().any(|clear| clear == name);
-        self.secret |= SECRET.iter().any(|secret| secret.eq_ignore_ascii_case(name));
-        self.counted = self.exceptions.counts_lists && LISTED.contains(&name);
+        self.secret |= SECRET_MEMBERS.iter().any(|secret| secret.eq_ignore_ascii_case(name));
+        self.counted = self.exceptions.counts_lists && COUNTED_MEMBERS.contains(&name);
         self.exceptions.counts_lists = false;
         self
     }
@@ -312,7 +313,7 @@ impl Node<'_> {
     /// Writes a member whose value is JSON text.
     fn member(self, name: &str, json: &str) -> Result<(), serde_json::Error> {
         let node = self.below(name);
-        if !node.clear && REPEATED.contains(&name) {
+        if !node.clear && CACHED_MEMBERS.contains(&name) {
             node.mask.repeated(node.out, json)
         } else if !node.clear && json.starts_with('"') {
             node.mask.escaped(node.out, json)
@@ -336,7 +337,7 @@ impl Node<'_> {
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Node<'_> {
+impl<'de> DeserializeSeed<'de> for MaskingNode<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, value: D) -> Result<(), D::Error> {
@@ -344,7 +345,7 @@ impl<'de> DeserializeSeed<'de> for Node<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Node<'_> {
+impl<'de> Visitor<'de> for MaskingNode<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -414,7 +415,7 @@ impl<'de> Visitor<'de> for Node<'_> {
         self.out.push(b'{');
         let mut end = self.out.len();
         let Exceptions { counts_lists, repeats, .. } = self.exceptions;
-        while let Some(Name(name)) = members.next_key()? {
+        while let Some(MemberName(name)) = members.next_key()? {
             let mut member = self.within();
             member.exceptions.counts_lists = counts_lists;
             if repeats {
@@ -496,7 +497,7 @@ mod tests {
                 assert_eq!(mask().json(&mut of_text, &text, exceptions).is_ok(), is_short, "{name}");
                 assert_eq!(of_fields, of_text);
                 assert_eq!(of_fields == b"before", !is_short);
-                assert!(of_fields.len() <= 6 + FREE + TIMES * text.len() + 80);
+                assert!(of_fields.len() <= 6 + BASE_OUTPUT_BYTES + MAX_EXPANSION_FACTOR * text.len() + 80);
             }
         }
         assert_eq!(Mask::new(&[7; 32], true, false).most(1), None);
@@ -559,7 +560,7 @@ mod tests {
 
     #[test]
     fn a_name_that_is_too_long_is_hashed_and_text_that_does_not_read_leaves_nothing() {
-        let long = "n".repeat(MAX_NAME + 1);
+        let long = "n".repeat(MAX_NAME_BYTES + 1);
         let hashed = mask().hash(long.as_bytes());
         assert_eq!(written(&json!({ long: 1 }), Exceptions::default()), json!({ hashed: 1 }));
         let mut out = b"before".to_vec();

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::device::Sink;
-use super::file::{LogFile, Stdout, why_not};
-use super::line::Form;
+use super::file::{LogFile, Stdout, describe_open_error};
+use super::line::EntryFormat;
 use super::mask::Mask;
-use super::socket::{Peer, Socket};
+use super::socket::{Peer, SocketSink};
 use crate::error::{Error, Result};
 
 /// The settings of a device.
@@ -18,7 +18,7 @@ pub struct DeviceSettings {
     /// The unique name, in `sys/audit` and in metrics.
     pub name: String,
     /// The output.
-    pub target: Target,
+    pub target: AuditTarget,
     /// `true` to record texts unhashed, secrets included: for debugging, and only for one device.
     pub log_raw: bool,
     /// `true` to hash accessors.
@@ -29,7 +29,7 @@ pub struct DeviceSettings {
 
 /// The output of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Target {
+pub enum AuditTarget {
     /// A file.
     File {
         /// The path.
@@ -52,21 +52,21 @@ pub enum Target {
 
 impl DeviceSettings {
     /// Settings with this name and all defaults.
-    pub fn new(name: impl Into<String>, target: Target) -> Self {
+    pub fn new(name: impl Into<String>, target: AuditTarget) -> Self {
         Self { name: name.into(), target, log_raw: false, hmac_accessor: true, elide_list_responses: true }
     }
 
     /// Settings for a file, with all defaults.
     pub fn file(name: impl Into<String>, path: impl Into<PathBuf>) -> Self {
-        Self::new(name, Target::File { path: path.into(), mode: 0o600, fsync: false })
+        Self::new(name, AuditTarget::File { path: path.into(), mode: 0o600, fsync: false })
     }
 
     /// Returns `file`, `stdout` or `socket`.
     pub fn word(&self) -> &'static str {
         match self.target {
-            Target::File { .. } => "file",
-            Target::Stdout => "stdout",
-            Target::Socket { .. } => "socket",
+            AuditTarget::File { .. } => "file",
+            AuditTarget::Stdout => "stdout",
+            AuditTarget::Socket { .. } => "socket",
         }
     }
 
@@ -78,13 +78,13 @@ impl DeviceSettings {
             ("elide_list_responses", self.elide_list_responses.to_string()),
         ]);
         match &self.target {
-            Target::File { path, mode, fsync } => options.extend([
+            AuditTarget::File { path, mode, fsync } => options.extend([
                 ("file_path", path.display().to_string()),
                 ("mode", format!("{mode:04o}")),
                 ("fsync", fsync.to_string()),
             ]),
-            Target::Stdout => {}
-            Target::Socket { peer, write_timeout } => {
+            AuditTarget::Stdout => {}
+            AuditTarget::Socket { peer, write_timeout } => {
                 let (kind, address) = match peer {
                     Peer::Tcp(address) => ("tcp", address.clone()),
                     Peer::Unix(path) => ("unix", path.display().to_string()),
@@ -92,7 +92,7 @@ impl DeviceSettings {
                 options.extend([
                     ("socket_type", kind.to_owned()),
                     ("address", address),
-                    ("write_timeout", crate::clock::compact(*write_timeout)),
+                    ("write_timeout", crate::clock::format_duration(*write_timeout)),
                 ]);
             }
         }
@@ -105,21 +105,21 @@ impl DeviceSettings {
     /// `Invalid`, with the name of the device, when it cannot be opened.
     pub fn open(&self) -> Result<Box<dyn Sink>> {
         let failed = |what: &str, e: std::io::Error| {
-            let why = why_not(&e);
+            let why = describe_open_error(&e);
             Error::invalid(format!("audit: the device {:?}{what} cannot be opened ({why})", self.name))
         };
         Ok(match &self.target {
-            Target::File { path, mode, fsync } => {
+            AuditTarget::File { path, mode, fsync } => {
                 let opened = LogFile::open(path.clone(), *mode, *fsync);
                 Box::new(opened.map_err(|e| failed(&format!(", {},", path.display()), e))?)
             }
-            Target::Stdout => Box::new(Stdout::open().map_err(|e| failed("", e))?),
-            Target::Socket { peer, write_timeout } => Box::new(Socket::new(peer.clone(), *write_timeout)),
+            AuditTarget::Stdout => Box::new(Stdout::open().map_err(|e| failed("", e))?),
+            AuditTarget::Socket { peer, write_timeout } => Box::new(SocketSink::new(peer.clone(), *write_timeout)),
         })
     }
 
-    pub(super) fn form(&self, key: &[u8]) -> Form {
+    pub(super) fn form(&self, key: &[u8]) -> EntryFormat {
         let mask = Mask::new(key, self.log_raw, !self.hmac_accessor);
-        Form::new(mask, self.elide_list_responses)
+        EntryFormat::new(mask, self.elide_list_responses)
     }
 }

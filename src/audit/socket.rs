@@ -23,18 +23,18 @@ pub enum Peer {
     Unix(PathBuf),
 }
 
-pub(super) struct Socket {
+pub(super) struct SocketSink {
     peer: Peer,
     timeout: Duration,
-    stream: Option<Box<dyn Stream>>,
+    stream: Option<Box<dyn SinkStream>>,
 }
 
-trait Stream: Read + Write + Send {
+trait SinkStream: Read + Write + Send {
     fn set_nonblocking(&self, on: bool) -> io::Result<()>;
     fn close(&self);
 }
 
-impl Stream for TcpStream {
+impl SinkStream for TcpStream {
     fn set_nonblocking(&self, on: bool) -> io::Result<()> {
         Self::set_nonblocking(self, on)
     }
@@ -44,7 +44,7 @@ impl Stream for TcpStream {
     }
 }
 
-impl Stream for UnixStream {
+impl SinkStream for UnixStream {
     fn set_nonblocking(&self, on: bool) -> io::Result<()> {
         Self::set_nonblocking(self, on)
     }
@@ -54,12 +54,12 @@ impl Stream for UnixStream {
     }
 }
 
-impl Socket {
+impl SocketSink {
     pub(super) fn new(peer: Peer, timeout: Duration) -> Self {
         Self { peer, timeout, stream: None }
     }
 
-    fn connect(&self) -> io::Result<Box<dyn Stream>> {
+    fn connect(&self) -> io::Result<Box<dyn SinkStream>> {
         match &self.peer {
             Peer::Unix(path) => self.unix(path),
             Peer::Tcp(address) => {
@@ -81,7 +81,7 @@ impl Socket {
         }
     }
 
-    fn unix(&self, path: &Path) -> io::Result<Box<dyn Stream>> {
+    fn unix(&self, path: &Path) -> io::Result<Box<dyn SinkStream>> {
         let stream = UnixStream::connect(path)?;
         stream.set_write_timeout(Some(self.timeout))?;
         Ok(Box::new(stream))
@@ -92,16 +92,16 @@ impl Socket {
             Some(stream) => stream,
             None => self.connect()?,
         };
-        is_open(&mut *stream)?;
+        check_open(&mut *stream)?;
         // An incomplete line ends the connection.
-        write(&mut *stream, lines, Instant::now() + self.timeout).inspect_err(|_| stream.close())?;
+        write_until(&mut *stream, lines, Instant::now() + self.timeout).inspect_err(|_| stream.close())?;
         self.stream = Some(stream);
         Ok(())
     }
 }
 
 /// Writes all lines until the deadline, which a slow reader does not extend.
-fn write(stream: &mut dyn Stream, mut lines: &[u8], until: Instant) -> io::Result<()> {
+fn write_until(stream: &mut dyn SinkStream, mut lines: &[u8], until: Instant) -> io::Result<()> {
     while !lines.is_empty() {
         if Instant::now() > until {
             return Err(io::ErrorKind::WouldBlock.into());
@@ -117,7 +117,7 @@ fn write(stream: &mut dyn Stream, mut lines: &[u8], until: Instant) -> io::Resul
 }
 
 /// Fails if the peer has closed the connection. A peer that keeps sending is still there.
-fn is_open(stream: &mut dyn Stream) -> io::Result<()> {
+fn check_open(stream: &mut dyn SinkStream) -> io::Result<()> {
     const READS: usize = 16;
     stream.set_nonblocking(true)?;
     let mut said = [0; 4096];
@@ -131,7 +131,7 @@ fn is_open(stream: &mut dyn Stream) -> io::Result<()> {
     }
 }
 
-impl Sink for Socket {
+impl Sink for SocketSink {
     fn write(&mut self, lines: &[u8]) -> io::Result<()> {
         let was_open = self.stream.is_some();
         match self.send(lines) {
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn lines_arrive_and_a_collector_that_comes_back_is_found() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut socket = Socket::new(Peer::Tcp(listener.local_addr().unwrap().to_string()), TIMEOUT);
+        let mut socket = SocketSink::new(Peer::Tcp(listener.local_addr().unwrap().to_string()), TIMEOUT);
         socket.write(b"one\n").unwrap();
         let (mut first, _) = listener.accept().unwrap();
         let mut read = [0; 4];
@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn one_who_says_goodbye_is_not_written_to() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut socket = Socket::new(Peer::Tcp(listener.local_addr().unwrap().to_string()), TIMEOUT);
+        let mut socket = SocketSink::new(Peer::Tcp(listener.local_addr().unwrap().to_string()), TIMEOUT);
         socket.write(b"one\n").unwrap();
         let (mut first, _) = listener.accept().unwrap();
         first.write_all(b"bye\n").unwrap();
@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn one_who_reads_in_drops_is_given_up() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut socket = Socket::new(Peer::Tcp(listener.local_addr().unwrap().to_string()), TIMEOUT);
+        let mut socket = SocketSink::new(Peer::Tcp(listener.local_addr().unwrap().to_string()), TIMEOUT);
         let drops = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
             // Until the other side gives up.
@@ -203,7 +203,7 @@ mod tests {
     fn nobody_there_and_nobody_reading_are_errors_within_the_time() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("collector");
-        let mut socket = Socket::new(Peer::Unix(path.clone()), TIMEOUT);
+        let mut socket = SocketSink::new(Peer::Unix(path.clone()), TIMEOUT);
         assert!(socket.write(b"one\n").is_err());
         let listener = UnixListener::bind(&path).unwrap();
         assert!(socket.write(&vec![b'x'; 8 << 20]).is_err());

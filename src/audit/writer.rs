@@ -3,7 +3,7 @@
 //! The entries of a worker thread are collected until its other ready tasks have run, and written together. A
 //! worker that is not the only one ([`begin_worker`]) writes them itself if the output is fast ([`Sink::is_brief`])
 //! and idle. Otherwise, and for a while after a slow write, the device's thread does. An entry counts as accepted
-//! once all of its bytes are written. After [`PATIENCE`] a write counts as hung, and entries are rejected until it
+//! once all of its bytes are written. After [`ENTRY_TIMEOUT`] a write counts as hung, and entries are rejected until it
 //! ends. The queue is bounded; entries that do not fit wait. After a failed write the device is down until a test
 //! line of its thread succeeds.
 
@@ -18,20 +18,20 @@ use futures_util::future::BoxFuture;
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 use tokio::sync::{Notify, oneshot};
 
-use super::device::{Device, PATIENCE, Sink};
-use super::entry::{Entry, Request};
-use super::line::Form;
+use super::device::{Device, ENTRY_TIMEOUT, Sink};
+use super::entry::{AuditEntry, AuditRequest};
+use super::health::{DeviceHealth, DeviceHealthTask};
+use super::line::EntryFormat;
 use super::settings::DeviceSettings;
-use super::standing::{Due, Standing};
 use crate::clock::{Clock, Time};
 use crate::error::{Error, Kind, Result};
 use crate::telemetry;
 
 /// Most bytes in the queue, which the last accepted entry may exceed.
-const MOST_WAITING: usize = 16 << 20;
+const MAX_QUEUED_BYTES: usize = 16 << 20;
 /// Longest acceptable write by a worker, and the time without writes by workers after a longer one.
-const BRIEF: Duration = Duration::from_millis(10);
-const REST: Duration = Duration::from_secs(5);
+const MAX_WORKER_WRITE_TIME: Duration = Duration::from_millis(10);
+const WORKER_WRITE_PAUSE: Duration = Duration::from_secs(5);
 
 thread_local! {
     /// `true` if other workers can go on while this thread is blocked by a write.
@@ -45,42 +45,42 @@ pub fn begin_worker(workers: usize) {
 }
 
 /// A configured audit device.
-pub struct Writer {
+pub struct AuditWriter {
     settings: DeviceSettings,
-    form: Arc<Form>,
-    work: Arc<Work>,
+    form: Arc<EntryFormat>,
+    work: Arc<AuditWriterShared>,
 }
 
 /// The queue between requests and writing threads.
 #[derive(Default)]
-struct Queue {
-    state: Mutex<State>,
+struct AuditQueue {
+    state: Mutex<AuditQueueState>,
     work: Condvar,
     room: Notify,
 }
 
 #[derive(Default)]
-struct State {
+struct AuditQueueState {
     /// Entries of workers that have not yielded yet, by thread.
-    turns: Vec<(ThreadId, Batch)>,
+    turns: Vec<(ThreadId, AuditBatch)>,
     /// Entries for the device's thread.
-    called: Batch,
+    called: AuditBatch,
     /// Empty batches, reused for their capacity.
-    spare: Vec<Batch>,
+    spare: Vec<AuditBatch>,
     idle: bool,
     /// Start of the current write. Its thread has exclusive use of the output.
     writing: Option<Instant>,
     /// Time from which workers may write themselves; `None` if they never may.
     here: Option<Instant>,
-    standing: Standing,
+    standing: DeviceHealth,
     reopen: bool,
     closed: bool,
 }
 
-impl State {
+impl AuditQueueState {
     /// `true` if the current write takes too long.
     fn is_hung(&self) -> bool {
-        self.writing.is_some_and(|begun| begun.elapsed() > PATIENCE)
+        self.writing.is_some_and(|begun| begun.elapsed() > ENTRY_TIMEOUT)
     }
 
     /// `true` if the thread has something to do, or a time to wait for.
@@ -93,7 +93,7 @@ impl State {
     }
 
     /// Takes the collected entries of a thread.
-    fn turn(&mut self, of: ThreadId) -> Option<Batch> {
+    fn turn(&mut self, of: ThreadId) -> Option<AuditBatch> {
         let at = self.turns.iter().position(|(whose, _)| *whose == of)?;
         Some(self.turns.swap_remove(at).1)
     }
@@ -101,12 +101,12 @@ impl State {
 
 /// Lines that are written together.
 #[derive(Default)]
-struct Batch {
+struct AuditBatch {
     lines: Vec<u8>,
-    waiting: Vec<Waiting>,
+    waiting: Vec<QueuedEntry>,
 }
 
-impl Batch {
+impl AuditBatch {
     /// Appends another batch, and returns the emptied one. Swaps instead of copying if possible.
     fn join(&mut self, mut other: Self) -> Self {
         if self.lines.is_empty() {
@@ -119,18 +119,18 @@ impl Batch {
 }
 
 /// The result of a write, shared by all of its entries.
-type Written = Result<(), Arc<io::Error>>;
+type AuditWriteResult = Result<(), Arc<io::Error>>;
 
-struct Waiting {
+struct QueuedEntry {
     since: Instant,
-    reply: oneshot::Sender<Written>,
+    reply: oneshot::Sender<AuditWriteResult>,
     /// The device was on trial: perhaps the request does not wait, and must not be relied on for counting.
     trial: bool,
 }
 
 /// The next task of the thread.
-enum Task {
-    Write(Batch),
+enum AuditWriterTask {
+    Write(AuditBatch),
     Reopen,
     Try,
     /// Log that it accepts entries again, after this time.
@@ -140,12 +140,12 @@ enum Task {
 
 /// The guard of the first entry that a thread collects. When it is dropped, also by a disconnected client, the device's
 /// thread gets all entries that are not written yet.
-struct Turn<'w> {
-    work: &'w Work,
+struct BatchGuard<'w> {
+    work: &'w AuditWriterShared,
     of: ThreadId,
 }
 
-impl Turn<'_> {
+impl BatchGuard<'_> {
     /// Writes the collected entries on this thread, if permitted.
     fn end(self) {
         if let Some(batch) = self.work.queue.begin(self.of) {
@@ -154,13 +154,13 @@ impl Turn<'_> {
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for BatchGuard<'_> {
     fn drop(&mut self) {
         self.work.queue.call(self.of);
     }
 }
 
-impl Writer {
+impl AuditWriter {
     /// Starts the thread. `key` is the HMAC key for texts.
     ///
     /// # Errors
@@ -174,11 +174,11 @@ impl Writer {
             counter.increment(0);
             counter
         };
-        let queue = Queue::default();
+        let queue = AuditQueue::default();
         queue.lock().here = sink.is_brief().then(Instant::now);
-        let work = Arc::new(Work {
+        let work = Arc::new(AuditWriterShared {
             queue,
-            pen: Mutex::new(Pen { sink, since: clock.now() }),
+            pen: Mutex::new(ExclusiveSink { sink, since: clock.now() }),
             name: settings.name.clone(),
             form: Arc::clone(&form),
             written: count("written"),
@@ -230,23 +230,23 @@ impl Writer {
     }
 }
 
-impl Drop for Writer {
+impl Drop for AuditWriter {
     fn drop(&mut self) {
         self.work.queue.lock().closed = true;
         self.work.queue.work.notify_one();
     }
 }
 
-impl Device for Writer {
+impl Device for AuditWriter {
     fn name(&self) -> &str {
         &self.settings.name
     }
 
-    fn asked(&self, request: &Request<'_>) -> Vec<u8> {
+    fn asked(&self, request: &AuditRequest<'_>) -> Vec<u8> {
         self.form.asked(request)
     }
 
-    fn record<'e>(&'e self, asked: &'e [u8], entry: &'e Entry<'e>) -> BoxFuture<'e, Result<()>> {
+    fn record<'e>(&'e self, asked: &'e [u8], entry: &'e AuditEntry<'e>) -> BoxFuture<'e, Result<()>> {
         async move { self.write(&self.form.line(asked, entry)).await }.boxed()
     }
 
@@ -267,8 +267,8 @@ impl Device for Writer {
     }
 }
 
-impl Queue {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl AuditQueue {
+    fn lock(&self) -> MutexGuard<'_, AuditQueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -283,7 +283,7 @@ impl Queue {
     }
 
     /// Unlocks the state, and wakes the thread if it is idle and has something to do.
-    fn wake(&self, mut state: MutexGuard<'_, State>) {
+    fn wake(&self, mut state: MutexGuard<'_, AuditQueueState>) {
         let wake = state.idle && state.is_due();
         state.idle &= !wake;
         drop(state);
@@ -294,7 +294,7 @@ impl Queue {
 
     /// Takes a thread's collected entries to be written by it, with exclusive use of the output.
     /// `None` if it may not write.
-    fn begin(&self, of: ThreadId) -> Option<Batch> {
+    fn begin(&self, of: ThreadId) -> Option<AuditBatch> {
         let mut state = self.lock();
         let now = Instant::now();
         let here = WRITES.get() && state.here.is_some_and(|from| from <= now);
@@ -309,7 +309,7 @@ impl Queue {
     }
 
     /// Waits for the next task of the device's thread, with exclusive use of the output.
-    fn next(&self) -> Task {
+    fn next(&self) -> AuditWriterTask {
         let mut state = self.lock();
         loop {
             let now = Instant::now();
@@ -318,19 +318,19 @@ impl Queue {
                 if std::mem::take(&mut state.reopen) {
                     if !state.standing.is_down() {
                         state.writing = Some(now);
-                        return Task::Reopen;
+                        return AuditWriterTask::Reopen;
                     }
                     // An attempt also reopens the output.
                     state.standing.hurry(now);
                 }
                 left = match state.standing.due(now) {
-                    Due::Back(after) => return Task::Back(after),
-                    Due::Attempt if !state.closed => {
+                    DeviceHealthTask::Back(after) => return AuditWriterTask::Back(after),
+                    DeviceHealthTask::Attempt if !state.closed => {
                         state.writing = Some(now);
-                        return Task::Try;
+                        return AuditWriterTask::Try;
                     }
-                    Due::Attempt => None,
-                    Due::Nothing(left) => left,
+                    DeviceHealthTask::Attempt => None,
+                    DeviceHealthTask::Nothing(left) => left,
                 };
                 if !state.called.lines.is_empty() {
                     let empty = state.spare.pop().unwrap_or_default();
@@ -338,10 +338,10 @@ impl Queue {
                     state.writing = Some(now);
                     drop(state);
                     self.room.notify_waiters();
-                    return Task::Write(batch);
+                    return AuditWriterTask::Write(batch);
                 }
                 if state.closed {
-                    return Task::End;
+                    return AuditWriterTask::End;
                 }
             }
             state.idle = true;
@@ -354,13 +354,13 @@ impl Queue {
     }
 
     /// Ends the exclusive use of the output, after a write of this duration.
-    fn done(&self, mut batch: Batch, took: Duration, brief: bool) {
+    fn done(&self, mut batch: AuditBatch, took: Duration, brief: bool) {
         batch.lines.clear();
         // Frees memory after a burst of large entries.
-        batch.lines.shrink_to(MOST_WAITING / 16);
+        batch.lines.shrink_to(MAX_QUEUED_BYTES / 16);
         let mut state = self.lock();
         let now = Instant::now();
-        let from = if took > BRIEF { now + REST } else { state.here.unwrap_or(now) };
+        let from = if took > MAX_WORKER_WRITE_TIME { now + WORKER_WRITE_PAUSE } else { state.here.unwrap_or(now) };
         state.here = brief.then_some(from);
         state.writing = None;
         if batch.lines.capacity() > 0 {
@@ -370,7 +370,7 @@ impl Queue {
     }
 
     /// Notes a failed write, and collects all waiting entries. `true` if it must be logged.
-    fn fell(&self, waiting: &mut Vec<Waiting>) -> bool {
+    fn fell(&self, waiting: &mut Vec<QueuedEntry>) -> bool {
         let mut state = self.lock();
         let is_news = state.standing.failed(Instant::now());
         let turns = std::mem::take(&mut state.turns);
@@ -384,18 +384,18 @@ impl Queue {
 }
 
 /// The output and what belongs to its exclusive use.
-struct Pen {
+struct ExclusiveSink {
     sink: Box<dyn Sink>,
     /// Time of the last failed write.
     since: Time,
 }
 
 /// The state that requests and the thread share.
-struct Work {
-    queue: Queue,
-    pen: Mutex<Pen>,
+struct AuditWriterShared {
+    queue: AuditQueue,
+    pen: Mutex<ExclusiveSink>,
     name: String,
-    form: Arc<Form>,
+    form: Arc<EntryFormat>,
     clock: Clock,
     written: Counter,
     failed: Counter,
@@ -404,9 +404,9 @@ struct Work {
     queued: Gauge,
 }
 
-impl Work {
+impl AuditWriterShared {
     /// Queues a line; `None` if the queue is full. End the returned guard after a yield.
-    fn put(&self, line: &[u8]) -> Result<Option<(oneshot::Receiver<Written>, Option<Turn<'_>>)>> {
+    fn put(&self, line: &[u8]) -> Result<Option<(oneshot::Receiver<AuditWriteResult>, Option<BatchGuard<'_>>)>> {
         let mut state = self.queue.lock();
         if state.standing.is_down() {
             return Err(Error::new(Kind::Unavailable, "it is down"));
@@ -414,11 +414,11 @@ impl Work {
         if state.is_hung() {
             return Err(Error::new(Kind::Unavailable, "it hangs"));
         }
-        if state.waiting() > MOST_WAITING {
+        if state.waiting() > MAX_QUEUED_BYTES {
             return Ok(None);
         }
         let (reply, told) = oneshot::channel();
-        let waiting = Waiting { since: Instant::now(), reply, trial: !state.standing.is_up() };
+        let waiting = QueuedEntry { since: Instant::now(), reply, trial: !state.standing.is_up() };
         let of = thread::current().id();
         let known = state.turns.iter().position(|(whose, _)| *whose == of);
         let at = known.unwrap_or_else(|| {
@@ -430,41 +430,41 @@ impl Work {
         batch.lines.extend_from_slice(line);
         batch.waiting.push(waiting);
         drop(state);
-        Ok(Some((told, known.is_none().then(|| Turn { work: self, of }))))
+        Ok(Some((told, known.is_none().then(|| BatchGuard { work: self, of }))))
     }
 
     fn run(&self) {
         loop {
             match self.queue.next() {
-                Task::Write(batch) => self.write(batch),
-                Task::Reopen => {
+                AuditWriterTask::Write(batch) => self.write(batch),
+                AuditWriterTask::Reopen => {
                     let begun = Instant::now();
                     let mut pen = self.pen();
                     if let Err(error) = pen.sink.reopen() {
                         tracing::error!(device = self.name, "an audit device was not opened again: {error}");
                     }
-                    self.done(&pen, Batch::default(), begun);
+                    self.done(&pen, AuditBatch::default(), begun);
                 }
-                Task::Try => self.attempt(),
-                Task::Back(after) => {
+                AuditWriterTask::Try => self.attempt(),
+                AuditWriterTask::Back(after) => {
                     let seconds = after.as_secs();
                     tracing::warn!(seconds, "audit device {}: it takes entries again", self.name);
                 }
-                Task::End => return,
+                AuditWriterTask::End => return,
             }
         }
     }
 
-    fn pen(&self) -> MutexGuard<'_, Pen> {
+    fn pen(&self) -> MutexGuard<'_, ExclusiveSink> {
         self.pen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn done(&self, pen: &Pen, batch: Batch, begun: Instant) {
+    fn done(&self, pen: &ExclusiveSink, batch: AuditBatch, begun: Instant) {
         self.queue.done(batch, begun.elapsed(), pen.sink.is_brief());
     }
 
     /// Writes a batch and sends the result to all of its entries.
-    fn write(&self, mut batch: Batch) {
+    fn write(&self, mut batch: AuditBatch) {
         let begun = Instant::now();
         let mut pen = self.pen();
         let waiting = &mut batch.waiting;
@@ -476,7 +476,7 @@ impl Work {
             self.fell(why, waiting);
         }
         self.count(written.is_ok(), waiting);
-        for Waiting { since, reply, .. } in waiting.drain(..) {
+        for QueuedEntry { since, reply, .. } in waiting.drain(..) {
             self.waited.record(begun.saturating_duration_since(since).as_secs_f64());
             let _ = reply.send(written.clone());
         }
@@ -485,7 +485,7 @@ impl Work {
     }
 
     /// Handles a failed write; entries that arrived since then fail, too.
-    fn fell(&self, why: &io::Error, waiting: &mut Vec<Waiting>) {
+    fn fell(&self, why: &io::Error, waiting: &mut Vec<QueuedEntry>) {
         let is_news = self.queue.fell(waiting);
         let what = format!("audit device {}: an entry was not taken: {why}", self.name);
         if is_news {
@@ -508,13 +508,13 @@ impl Work {
                 tracing::debug!("audit device {}: it still takes nothing: {why}", self.name);
             }
         }
-        self.done(&pen, Batch::default(), begun);
+        self.done(&pen, AuditBatch::default(), begun);
     }
 
     /// Counts entries before their requests continue. Entries of disconnected clients are not counted, except on trial.
     /// Failures are counted by [`Device::missed`], except for entries on trial whose requests do not wait.
-    fn count(&self, written: bool, waiting: &[Waiting]) {
-        let alone = |waiting: &&Waiting| waiting.trial && waiting.reply.is_closed();
+    fn count(&self, written: bool, waiting: &[QueuedEntry]) {
+        let alone = |waiting: &&QueuedEntry| waiting.trial && waiting.reply.is_closed();
         if written {
             self.written.increment(waiting.iter().filter(|one| one.trial || !one.reply.is_closed()).count() as u64);
         } else {
@@ -538,13 +538,13 @@ mod tests {
         }
     }
 
-    fn writer() -> (Arc<Writer>, mpsc::Receiver<Vec<u8>>) {
+    fn writer() -> (Arc<AuditWriter>, mpsc::Receiver<Vec<u8>>) {
         let (told, writes) = mpsc::channel();
         (start(Box::new(Told(told))), writes)
     }
 
-    fn start(sink: Box<dyn Sink>) -> Arc<Writer> {
-        Writer::start(DeviceSettings::file("file", "unused"), &[7; 32], sink, Clock::system()).unwrap()
+    fn start(sink: Box<dyn Sink>) -> Arc<AuditWriter> {
+        AuditWriter::start(DeviceSettings::file("file", "unused"), &[7; 32], sink, Clock::system()).unwrap()
     }
 
     /// Fails slowly while it is bad.
@@ -565,7 +565,7 @@ mod tests {
     }
 
     /// A writer with an output that is bad, and takes this long to fail.
-    fn bad(slow: Duration) -> (Arc<Writer>, Arc<AtomicBool>, mpsc::Receiver<Vec<u8>>) {
+    fn bad(slow: Duration) -> (Arc<AuditWriter>, Arc<AtomicBool>, mpsc::Receiver<Vec<u8>>) {
         let (told, writes) = mpsc::channel();
         let bad = Arc::new(AtomicBool::new(true));
         (start(Box::new(Moody { bad: Arc::clone(&bad), slow, told })), bad, writes)
@@ -640,7 +640,7 @@ mod tests {
     #[tokio::test]
     async fn whoever_waits_for_room_hears_of_a_failure() {
         let (writer, _bad, _writes) = bad(Duration::from_millis(300));
-        let large = vec![b'x'; MOST_WAITING + 1];
+        let large = vec![b'x'; MAX_QUEUED_BYTES + 1];
         let during = async {
             tokio::time::sleep(Duration::from_millis(100)).await;
             tokio::join!(writer.write(&large), writer.write(b"two\n"))
@@ -683,11 +683,11 @@ mod tests {
         }
     }
 
-    fn brief(brief: bool) -> (Arc<Writer>, Arc<Mutex<Duration>>, mpsc::Receiver<ThreadId>) {
+    fn brief(brief: bool) -> (Arc<AuditWriter>, Arc<Mutex<Duration>>, mpsc::Receiver<ThreadId>) {
         let ((told, writes), takes) = (mpsc::channel(), Arc::default());
         let sink = Box::new(Brief { told, takes: Arc::clone(&takes), brief });
         let settings = DeviceSettings::file("file", "unused");
-        (Writer::start(settings, &[7; 32], sink, Clock::system()).unwrap(), takes, writes)
+        (AuditWriter::start(settings, &[7; 32], sink, Clock::system()).unwrap(), takes, writes)
     }
 
     #[tokio::test]
@@ -707,7 +707,7 @@ mod tests {
     async fn after_a_write_that_took_long_workers_write_nothing_for_a_while() {
         begin_worker(2);
         let (writer, takes, writes) = brief(true);
-        *takes.lock().unwrap() = 2 * BRIEF;
+        *takes.lock().unwrap() = 2 * MAX_WORKER_WRITE_TIME;
         assert!(writer.write(b"one\n").await.is_ok());
         assert_eq!(writes.recv_timeout(SOON).unwrap(), thread::current().id());
         assert!(writer.write(b"two\n").await.is_ok());

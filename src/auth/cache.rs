@@ -14,28 +14,28 @@ use super::Caller;
 use super::store::TokenHash;
 use crate::clock::Time;
 
-const MAX_AGE: Duration = Duration::from_secs(1);
-const REFRESH_AGE: Duration = Duration::from_millis(500);
-const SHARDS: usize = 16;
-const MAX_PER_SHARD: usize = 4_096;
-const MAX_KEPT: time::Duration = time::Duration::DAY;
-const MAX_KEPT_PER_SHARD: usize = 16;
+const MAX_CALLER_AGE: Duration = Duration::from_secs(1);
+const CALLER_REFRESH_AGE: Duration = Duration::from_millis(500);
+const TOKEN_CACHE_SHARDS: usize = 16;
+const MAX_CALLERS_PER_SHARD: usize = 4_096;
+const MAX_REMEMBERED_AGE: time::Duration = time::Duration::DAY;
+const MAX_REMEMBERED_PER_SHARD: usize = 16;
 
 #[derive(Default)]
 pub(super) struct TokenCache {
-    shards: [Mutex<Shard>; SHARDS],
+    shards: [Mutex<TokenCacheShard>; TOKEN_CACHE_SHARDS],
 }
 
 #[derive(Default)]
-struct Shard {
-    entries: HashMap<TokenHash, Entry>,
+struct TokenCacheShard {
+    entries: HashMap<TokenHash, CachedCaller>,
     /// Callers that are accepted while the store is unavailable, and since when.
     kept: HashMap<TokenHash, (Arc<Caller>, Time)>,
     /// Increases with every removal, see [`TokenCache::put`].
     epoch: u64,
 }
 
-struct Entry {
+struct CachedCaller {
     caller: Arc<Caller>,
     read_at: Time,
     refreshing: bool,
@@ -48,10 +48,10 @@ impl TokenCache {
         let entry = shard.entries.get_mut(hash)?;
         let age = now - entry.read_at;
         // A clock that was set back makes the age negative: read again.
-        if age.is_negative() || age >= MAX_AGE {
+        if age.is_negative() || age >= MAX_CALLER_AGE {
             return None;
         }
-        if age >= REFRESH_AGE && !entry.refreshing {
+        if age >= CALLER_REFRESH_AGE && !entry.refreshing {
             entry.refreshing = true;
             return None;
         }
@@ -70,11 +70,11 @@ impl TokenCache {
         if shard.epoch != epoch {
             return;
         }
-        if shard.entries.len() >= MAX_PER_SHARD {
+        if shard.entries.len() >= MAX_CALLERS_PER_SHARD {
             shard.entries.retain(|_, entry| is_fresh(entry, read_at));
         }
-        if shard.entries.len() < MAX_PER_SHARD {
-            shard.entries.insert(hash, Entry { caller, read_at, refreshing: false });
+        if shard.entries.len() < MAX_CALLERS_PER_SHARD {
+            shard.entries.insert(hash, CachedCaller { caller, read_at, refreshing: false });
         }
     }
 
@@ -101,15 +101,15 @@ impl TokenCache {
     pub(super) fn keep(&self, hash: TokenHash, now: Time) {
         let mut shard = self.shard(&hash);
         let Some(caller) = shard.entries.get(&hash).map(|entry| Arc::clone(&entry.caller)) else { return };
-        shard.kept.retain(|_, (_, since)| is_kept(*since, now));
-        if shard.kept.len() < MAX_KEPT_PER_SHARD || shard.kept.contains_key(&hash) {
+        shard.kept.retain(|_, (_, since)| is_remembered(*since, now));
+        if shard.kept.len() < MAX_REMEMBERED_PER_SHARD || shard.kept.contains_key(&hash) {
             shard.kept.insert(hash, (caller, now));
         }
     }
 
     pub(super) fn kept(&self, hash: &TokenHash, now: Time) -> Option<Arc<Caller>> {
         let shard = self.shard(hash);
-        shard.kept.get(hash).filter(|(_, since)| is_kept(*since, now)).map(|(caller, _)| Arc::clone(caller))
+        shard.kept.get(hash).filter(|(_, since)| is_remembered(*since, now)).map(|(caller, _)| Arc::clone(caller))
     }
 
     pub(super) fn prune(&self, now: Time) {
@@ -118,22 +118,22 @@ impl TokenCache {
         }
     }
 
-    fn shard(&self, hash: &TokenHash) -> MutexGuard<'_, Shard> {
-        lock(&self.shards[usize::from(hash[hash.len() - 1]) % SHARDS])
+    fn shard(&self, hash: &TokenHash) -> MutexGuard<'_, TokenCacheShard> {
+        lock(&self.shards[usize::from(hash[hash.len() - 1]) % TOKEN_CACHE_SHARDS])
     }
 }
 
-fn is_fresh(entry: &Entry, now: Time) -> bool {
+fn is_fresh(entry: &CachedCaller, now: Time) -> bool {
     let age = now - entry.read_at;
-    !age.is_negative() && age < MAX_AGE
+    !age.is_negative() && age < MAX_CALLER_AGE
 }
 
-fn is_kept(since: Time, now: Time) -> bool {
+fn is_remembered(since: Time, now: Time) -> bool {
     let age = now - since;
-    !age.is_negative() && age < MAX_KEPT
+    !age.is_negative() && age < MAX_REMEMBERED_AGE
 }
 
-fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+fn lock(shard: &Mutex<TokenCacheShard>) -> MutexGuard<'_, TokenCacheShard> {
     // No code panics while it holds the lock, and there are no partial entries.
     shard.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }

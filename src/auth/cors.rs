@@ -11,49 +11,49 @@ use url::Url;
 
 use super::Auth;
 use super::store::{AuthStore, AuthWrite};
-use crate::documents::{DocumentKey, DocumentWrite, SYSTEM, repeated};
+use crate::documents::{DocumentKey, DocumentWrite, SYSTEM_MOUNT, retry_on_conflict};
 use crate::error::{Error, Result};
 
-const KIND: &str = "config";
-const NAME: &str = "cors";
+const CONFIG_KIND: &str = "config";
+const CORS_DOCUMENT: &str = "cors";
 /// The entry that matches every origin.
-const ANY: &str = "*";
+const ANY_ORIGIN: &str = "*";
 /// The rule for an origin. It does not quote the value, which may be a secret in the wrong field.
-const ORIGIN: &str = "must be an origin as browsers send it, such as https://console.example:8443: in lower case, without a \
+const ORIGIN_RULE: &str = "must be an origin as browsers send it, such as https://console.example:8443: in lower case, without a \
                       path, and without the port that is the scheme's own";
 
 /// The CORS settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cors {
-    stored: Option<Allowed>,
+    stored: Option<CorsSettings>,
     version: u64,
 }
 
 /// The settings while CORS is enabled, as stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Allowed {
+pub struct CorsSettings {
     /// The origins, or `*` alone.
     pub origins: Vec<String>,
     /// Allowed request headers, in addition to those that this server reads itself.
     pub headers: Vec<String>,
 }
 
-impl Allowed {
+impl CorsSettings {
     /// `true` if pages of `origin` may send requests.
     pub fn takes(&self, origin: &str) -> bool {
-        self.origins.iter().any(|allowed| allowed == ANY || allowed == origin)
+        self.origins.iter().any(|allowed| allowed == ANY_ORIGIN || allowed == origin)
     }
 }
 
 impl Cors {
     /// The settings while CORS is enabled.
-    pub fn allowed(&self) -> Option<&Allowed> {
+    pub fn allowed(&self) -> Option<&CorsSettings> {
         self.stored.as_ref()
     }
 }
 
 pub(super) async fn load(store: &dyn AuthStore) -> Result<Cors> {
-    let document = store.documents(KIND).await?.into_iter().find(|document| document.key.name == NAME);
+    let document = store.documents(CONFIG_KIND).await?.into_iter().find(|document| document.key.name == CORS_DOCUMENT);
     let Some(document) = document else { return Ok(Cors::default()) };
     let stored = document.parse()?;
     Ok(Cors { stored: Some(stored), version: document.version })
@@ -70,11 +70,11 @@ impl Auth {
     /// # Errors
     /// `Invalid` for an entry that is no origin or header name, an empty list, and `*` with other origins.
     pub async fn cors_write(&self, origins: Vec<String>, headers: Option<Vec<String>>) -> Result<()> {
-        let origins = checked_origins(origins)?;
-        let headers = headers.map(checked_headers).transpose()?;
+        let origins = validate_origins(origins)?;
+        let headers = headers.map(validate_headers).transpose()?;
         self.cors_change(|before| {
             let headers = headers.clone().or_else(|| Some(before?.headers.clone())).unwrap_or_default();
-            Some(Allowed { origins: origins.clone(), headers })
+            Some(CorsSettings { origins: origins.clone(), headers })
         })
         .await
     }
@@ -92,7 +92,7 @@ impl Auth {
         Ok(())
     }
 
-    async fn cors_change(&self, change: impl Fn(Option<&Allowed>) -> Option<Allowed>) -> Result<()> {
+    async fn cors_change(&self, change: impl Fn(Option<&CorsSettings>) -> Option<CorsSettings>) -> Result<()> {
         let _one_writer = self.turn_to_write().await?;
         let attempt = async || {
             self.reload_cors().await?;
@@ -102,7 +102,7 @@ impl Auth {
                 return Ok(());
             }
             let body = stored.as_ref().map(serde_json::to_vec).transpose().map_err(Error::internal)?;
-            let key = DocumentKey { mount: SYSTEM, kind: KIND, name: NAME.to_owned() };
+            let key = DocumentKey { mount: SYSTEM_MOUNT, kind: CONFIG_KIND, name: CORS_DOCUMENT.to_owned() };
             let version = if body.is_some() { before.version + 1 } else { 0 };
             let write = DocumentWrite { key, expected: before.version, body };
             if let Err(error) = self.store.commit(vec![AuthWrite::Document(write)]).await {
@@ -112,19 +112,19 @@ impl Auth {
             self.cors.store(Arc::new(Cors { stored, version }));
             Ok(())
         };
-        repeated("cors", attempt).await
+        retry_on_conflict("cors", attempt).await
     }
 }
 
-fn checked_origins(origins: Vec<String>) -> Result<Vec<String>> {
+fn validate_origins(origins: Vec<String>) -> Result<Vec<String>> {
     if origins.is_empty() {
         return Err(Error::invalid("allowed_origins: at least one origin, or '*', must be named"));
     }
-    if origins.len() > 1 && origins.iter().any(|origin| origin == ANY) {
+    if origins.len() > 1 && origins.iter().any(|origin| origin == ANY_ORIGIN) {
         return Err(Error::invalid("allowed_origins: '*' is for all origins, and stands alone"));
     }
-    match origins.iter().position(|origin| origin != ANY && !is_origin(origin)) {
-        Some(at) => Err(Error::invalid(format!("allowed_origins: entry {}: {ORIGIN}", at + 1))),
+    match origins.iter().position(|origin| origin != ANY_ORIGIN && !is_origin(origin)) {
+        Some(at) => Err(Error::invalid(format!("allowed_origins: entry {}: {ORIGIN_RULE}", at + 1))),
         None => Ok(origins),
     }
 }
@@ -139,13 +139,13 @@ fn is_origin(text: &str) -> bool {
             None => return false,
         },
     };
-    sent == text && !text.contains(ANY)
+    sent == text && !text.contains(ANY_ORIGIN)
 }
 
-fn checked_headers(headers: Vec<String>) -> Result<Vec<String>> {
+fn validate_headers(headers: Vec<String>) -> Result<Vec<String>> {
     let is_token = |c: u8| c.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&c);
     // To browsers `*` means every header except `Authorization`, which is not what an operator expects.
-    let is_name = |header: &String| !header.is_empty() && header != ANY && header.bytes().all(is_token);
+    let is_name = |header: &String| !header.is_empty() && header != ANY_ORIGIN && header.bytes().all(is_token);
     match headers.iter().position(|header| !is_name(header)) {
         Some(at) => Err(Error::invalid(format!("allowed_headers: entry {}: must be the name of a header", at + 1))),
         None => Ok(headers),
@@ -155,7 +155,7 @@ fn checked_headers(headers: Vec<String>) -> Result<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::auth::memory::Memory;
+    use crate::auth::memory::MemoryAuthStore;
     use crate::clock::Clock;
     use time::macros::datetime;
 
@@ -166,7 +166,7 @@ mod tests {
     #[tokio::test]
     async fn it_is_off_until_it_is_written_and_again_when_it_is_deleted() {
         let clock = Clock::manual(datetime!(2030-01-01 00:00 UTC));
-        let auth = Auth::open(Arc::new(Memory::default()), clock).await.unwrap();
+        let auth = Auth::open(Arc::new(MemoryAuthStore::default()), clock).await.unwrap();
         assert_eq!(auth.cors().allowed(), None);
         auth.cors_delete().await.unwrap();
         let origin = "https://console.example";
@@ -197,7 +197,7 @@ mod tests {
             "moz-extension://0f8fad5b-d9cb-469f-a165-70867728950e",
             "*",
         ] {
-            assert!(checked_origins(texts(&[origin])).is_ok(), "{origin}");
+            assert!(validate_origins(texts(&[origin])).is_ok(), "{origin}");
         }
         for origin in [
             "https://a.example/",
@@ -211,15 +211,15 @@ mod tests {
             "https://*.example",
             "data:text/html,x",
         ] {
-            let refused = checked_origins(texts(&["https://fine.example", origin])).unwrap_err();
-            assert_eq!(refused.text(), format!("allowed_origins: entry 2: {ORIGIN}"), "{origin}");
+            let refused = validate_origins(texts(&["https://fine.example", origin])).unwrap_err();
+            assert_eq!(refused.text(), format!("allowed_origins: entry 2: {ORIGIN_RULE}"), "{origin}");
         }
-        let beside = checked_origins(texts(&["*", "https://a.example"])).unwrap_err();
+        let beside = validate_origins(texts(&["*", "https://a.example"])).unwrap_err();
         assert_eq!(beside.text(), "allowed_origins: '*' is for all origins, and stands alone");
-        let none = checked_origins(Vec::new()).unwrap_err();
+        let none = validate_origins(Vec::new()).unwrap_err();
         assert_eq!(none.text(), "allowed_origins: at least one origin, or '*', must be named");
         for header in ["", "X Mine", "X-Mine:", "X-Mine\r\nSet-Cookie", "*", "X-Ä"] {
-            let refused = checked_headers(texts(&["X-Fine", header])).unwrap_err();
+            let refused = validate_headers(texts(&["X-Fine", header])).unwrap_err();
             assert_eq!(refused.text(), "allowed_headers: entry 2: must be the name of a header", "{header}");
         }
     }

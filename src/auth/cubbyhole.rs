@@ -5,14 +5,14 @@
 
 use serde_json::{Map, Value};
 
-use super::policies::WRAPPING;
+use super::policies::WRAPPING_POLICY_NAME;
 use super::store::{AuthWrite, CubbyholeRow};
 use super::{Auth, Caller};
 use crate::error::{Error, Result};
 use crate::secret::Secret;
 
 /// Path at which a wrapping token reads the wrapped response.
-const RESPONSE: &str = "response";
+const WRAPPED_RESPONSE_PATH: &str = "response";
 
 impl Auth {
     /// Returns the caller's entry at a path, as JSON text; `None` if there is none.
@@ -20,12 +20,12 @@ impl Auth {
     /// # Errors
     /// `Invalid` for a batch token; store errors.
     pub async fn cubbyhole_read(&self, caller: &Caller, path: &str) -> Result<Option<Secret>> {
-        has_one(caller)?;
-        if path == RESPONSE
+        require_service_token(caller)?;
+        if path == WRAPPED_RESPONSE_PATH
             && let Some(answer) = self.own_answer(caller).await?
         {
             let text = answer.body.expose_text().ok_or_else(|| Error::invalid("response: no text, unwrap it"))?;
-            let member = serde_json::json!({ RESPONSE: text });
+            let member = serde_json::json!({ WRAPPED_RESPONSE_PATH: text });
             return serde_json::to_vec(&member).map(Secret::new).map(Some).map_err(Error::internal);
         }
         let kept = self.store.cubbyhole(caller.token_hash(), path.to_owned()).await?;
@@ -38,7 +38,7 @@ impl Auth {
     /// Store errors.
     pub async fn cubbyhole_has(&self, caller: &Caller, path: &str) -> Result<bool> {
         let kept = self.store.cubbyhole(caller.token_hash(), path.to_owned()).await?;
-        Ok(kept.is_some() || (path == RESPONSE && caller.policies == [WRAPPING]))
+        Ok(kept.is_some() || (path == WRAPPED_RESPONSE_PATH && caller.policies == [WRAPPING_POLICY_NAME]))
     }
 
     /// Creates or replaces an entry.
@@ -46,7 +46,7 @@ impl Auth {
     /// # Errors
     /// `Invalid` for an empty object or a batch token; `Conflict` above a limit or when the token ended; store errors.
     pub async fn cubbyhole_write(&self, caller: &Caller, path: &str, members: &Map<String, Value>) -> Result<()> {
-        has_one(caller)?;
+        require_service_token(caller)?;
         if members.is_empty() {
             return Err(Error::invalid("missing data fields"));
         }
@@ -60,7 +60,7 @@ impl Auth {
     /// # Errors
     /// `Invalid` for a batch token; store errors.
     pub async fn cubbyhole_delete(&self, caller: &Caller, path: &str) -> Result<()> {
-        has_one(caller)?;
+        require_service_token(caller)?;
         let delete = AuthWrite::CubbyholeDelete { token: caller.token_hash(), path: path.to_owned() };
         self.store.commit(vec![delete]).await.map(drop)
     }
@@ -70,7 +70,7 @@ impl Auth {
     /// # Errors
     /// `Invalid` for a batch token; store errors.
     pub async fn cubbyhole_keys(&self, caller: &Caller, folder: &str) -> Result<Vec<String>> {
-        has_one(caller)?;
+        require_service_token(caller)?;
         let paths = self.store.cubbyhole_paths(caller.token_hash()).await?;
         let folder = if folder.is_empty() { String::new() } else { format!("{folder}/") };
         let below = paths.iter().filter_map(|path| path.strip_prefix(&folder));
@@ -83,7 +83,7 @@ impl Auth {
 }
 
 /// Batch tokens are not stored, so they have no cubbyhole.
-fn has_one(caller: &Caller) -> Result<()> {
+fn require_service_token(caller: &Caller) -> Result<()> {
     match caller.is_batch() {
         true => Err(Error::invalid("cubbyhole: only service tokens have one")),
         false => Ok(()),
@@ -95,12 +95,12 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::auth::memory::Memory;
+    use crate::auth::memory::MemoryAuthStore;
     use crate::clock::Clock;
 
     #[tokio::test]
     async fn a_folder_is_listed_once_and_an_entry_of_its_name_beside_it() {
-        let auth = Auth::open(Arc::new(Memory::default()), Clock::system()).await.unwrap();
+        let auth = Auth::open(Arc::new(MemoryAuthStore::default()), Clock::system()).await.unwrap();
         let token = auth.root_token(None, "test").await.unwrap();
         let caller = auth.recognise(&token, None).await.unwrap();
         let members = Map::from_iter([("a".to_owned(), Value::from(1))]);

@@ -3,27 +3,27 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::policy::explain::{self, Explanation, Merged};
-use super::policy::{Place, Policy};
-use super::token::{Record, hash_of, is_batch};
-use super::{Auth, Caller, Held, live};
+use super::policy::explain::{self, Explanation, MergedRule};
+use super::policy::{Policy, RequestPath};
+use super::token::{TokenRecord, hash_of, is_batch};
+use super::{Auth, Caller, TokenState, none_if_forbidden};
 use crate::clock::Time;
 use crate::error::Result;
-use crate::templates::Identity;
-use crate::turns::cpu;
+use crate::fair_queue::cpu;
+use crate::templates::TemplateValues;
 
 /// The token whose rights are explained.
 #[derive(Clone)]
-pub struct Subject {
+pub struct ExplainedToken {
     /// The caller that requests with this token would have.
     pub caller: Arc<Caller>,
     /// State of the token.
-    pub state: TokenState,
+    pub state: TokenStatus,
 }
 
 /// State of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TokenState {
+pub enum TokenStatus {
     /// The token can be used.
     Live,
     /// Expired and not yet swept.
@@ -34,7 +34,7 @@ pub enum TokenState {
     EntityDisabled,
 }
 
-impl TokenState {
+impl TokenStatus {
     /// The word shown for this state.
     pub fn word(self) -> &'static str {
         match self {
@@ -51,10 +51,10 @@ impl Auth {
     ///
     /// # Errors
     /// Store errors.
-    pub async fn subject_by_accessor(&self, accessor: &str) -> Result<Option<Subject>> {
+    pub async fn subject_by_accessor(&self, accessor: &str) -> Result<Option<ExplainedToken>> {
         let Some(hash) = hash_of(accessor) else { return Ok(None) };
         match self.store.token_by_accessor(hash).await? {
-            Some(row) => live(self.subject(Record::of(&row)?, Held::of(&row)).await),
+            Some(row) => none_if_forbidden(self.subject(TokenRecord::of(&row)?, TokenState::of(&row)).await),
             None => Ok(None),
         }
     }
@@ -63,30 +63,30 @@ impl Auth {
     ///
     /// # Errors
     /// Store errors.
-    pub async fn subject_by_token(&self, token: &str) -> Result<Option<Subject>> {
+    pub async fn subject_by_token(&self, token: &str) -> Result<Option<ExplainedToken>> {
         if is_batch(token) {
             // A batch token is not stored, so an ended one looks like one that never existed.
             return match self.batch_held(token).await? {
-                Some((record, held)) => live(self.subject(record, held).await),
+                Some((record, held)) => none_if_forbidden(self.subject(record, held).await),
                 None => Ok(None),
             };
         }
         let Some(hash) = hash_of(token) else { return Ok(None) };
         match self.store.token(hash).await? {
-            Some(row) => live(self.subject(Record::of(&row)?, Held::of(&row)).await),
+            Some(row) => none_if_forbidden(self.subject(TokenRecord::of(&row)?, TokenState::of(&row)).await),
             None => Ok(None),
         }
     }
 
-    async fn subject(&self, record: Record, held: Held) -> Result<Subject> {
+    async fn subject(&self, record: TokenRecord, held: TokenState) -> Result<ExplainedToken> {
         let entity = self.entity_named(&record.entity_id).await?;
         let state = match (held.expires_at, held.uses) {
-            (Some(end), _) if end <= self.clock.now() => TokenState::Expired,
-            (_, Some(0)) => TokenState::UsedUp,
-            _ if entity.as_ref().is_some_and(|entity| entity.disabled) => TokenState::EntityDisabled,
-            _ => TokenState::Live,
+            (Some(end), _) if end <= self.clock.now() => TokenStatus::Expired,
+            (_, Some(0)) => TokenStatus::UsedUp,
+            _ if entity.as_ref().is_some_and(|entity| entity.disabled) => TokenStatus::EntityDisabled,
+            _ => TokenStatus::Live,
         };
-        Ok(Subject { caller: self.caller_with(record, held, entity).await?, state })
+        Ok(ExplainedToken { caller: self.caller_with(record, held, entity).await?, state })
     }
 
     /// Explains the decision of the caller's policies on a path; the path of a `list` ends in `/`. A caller with
@@ -94,10 +94,10 @@ impl Auth {
     ///
     /// # Errors
     /// `Internal` when the explanation panics.
-    pub async fn explain(&self, caller: &Arc<Caller>, place: Place<'_>, list: bool) -> Result<Explanation> {
+    pub async fn explain(&self, caller: &Arc<Caller>, place: RequestPath<'_>, list: bool) -> Result<Explanation> {
         let (path, spelt) = (place.path.to_owned(), place.spelt.to_vec());
         self.looked_through(caller, move |policies, identity, now| {
-            explain::explain(policies, identity, Place { path: &path, spelt: &spelt }, list, now)
+            explain::explain(policies, identity, RequestPath { path: &path, spelt: &spelt }, list, now)
         })
         .await
     }
@@ -109,10 +109,10 @@ impl Auth {
     pub async fn rules<T: Send + 'static>(
         &self,
         caller: &Arc<Caller>,
-        shape: impl FnOnce(BTreeMap<String, Merged>) -> T + Send + 'static,
+        shape: impl FnOnce(BTreeMap<String, MergedRule>) -> T + Send + 'static,
     ) -> Result<T> {
         self.looked_through(caller, |policies, identity, now| {
-            shape(explain::merged(policies, identity, now).unwrap_or_default())
+            shape(explain::merge_rules(policies, identity, now).unwrap_or_default())
         })
         .await
     }
@@ -121,7 +121,7 @@ impl Auth {
     async fn looked_through<T: Send + 'static>(
         &self,
         caller: &Arc<Caller>,
-        look: impl for<'p> FnOnce(Vec<(&'p str, &'p Policy)>, Option<&dyn Identity>, Time) -> T + Send + 'static,
+        look: impl for<'p> FnOnce(Vec<(&'p str, &'p Policy)>, Option<&dyn TemplateValues>, Time) -> T + Send + 'static,
     ) -> Result<T> {
         let (policies, now, caller) = (self.policies.load_full(), self.clock.now(), Arc::clone(caller));
         let names = caller.all_policies();

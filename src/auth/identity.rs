@@ -11,13 +11,13 @@ mod alias;
 mod cache;
 mod change;
 mod entity;
-mod found;
+mod lookup;
 mod sweep;
 
 pub use alias::AliasChange;
-pub(super) use cache::Entities;
+pub(super) use cache::EntityCache;
 pub use cache::EntityRef;
 pub use change::EntityChange;
-pub(super) use entity::together;
+pub(super) use entity::merge_names;
 pub use entity::{Alias, Entity};
-pub use found::LoginAlias;
+pub use lookup::LoginAlias;

@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::clock::{Time, parse_rfc3339, rfc3339};
+use crate::clock::{Time, format_rfc3339, parse_rfc3339};
 
 pub(super) fn serialize<S: Serializer>(at: &Time, to: S) -> Result<S::Ok, S::Error> {
-    rfc3339(*at).serialize(to)
+    format_rfc3339(*at).serialize(to)
 }
 
 pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Time, D::Error> {
@@ -19,7 +19,7 @@ pub(super) mod option {
     use super::*;
 
     pub(in crate::auth) fn serialize<S: Serializer>(at: &Option<Time>, to: S) -> Result<S::Ok, S::Error> {
-        at.map(rfc3339).serialize(to)
+        at.map(format_rfc3339).serialize(to)
     }
 
     pub(in crate::auth) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Time>, D::Error> {

@@ -1,17 +1,17 @@
 //! Authentication methods: a client without a token presents another credential and receives a token.
 //!
-//! A [`Method`] defines the configuration and roles of its mounts. Each open mount is an [`Open`] with one published
-//! [`View`](method::View) of both: a login loads it by one atomic swap, and a change commits its documents by
+//! A [`AuthMethod`] defines the configuration and roles of its mounts. Each open mount is an [`MethodMount`] with one published
+//! [`View`](method::MethodView) of both: a login loads it by one atomic swap, and a change commits its documents by
 //! compare-and-set and publishes the next view before the response. [`mounts`](crate::mounts) manages [`Logins`].
 //!
-//! A new method needs a variant of [`MountKind`], a module with its [`Method`], and an entry in [`Logins::start`].
+//! A new method needs a variant of [`MountKind`], a module with its [`AuthMethod`], and an entry in [`Logins::start`].
 
 pub(crate) mod approle;
 pub(crate) mod cloudb;
 mod config;
 pub(crate) mod jwt;
 pub(crate) mod method;
-pub(crate) mod open;
+pub(crate) mod method_mount;
 pub(crate) mod role;
 mod roles;
 mod settings;
@@ -24,8 +24,8 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-use self::method::Method;
-use self::open::{Open, Opened};
+use self::method::AuthMethod;
+use self::method_mount::{AnyMethodMount, MethodMount};
 pub use self::settings::LoginSettings;
 use super::mounts::{Mount, MountKind};
 use super::store::AuthStore;
@@ -38,8 +38,8 @@ use crate::error::{Error, Kind, Result};
 pub(crate) struct Logins {
     store: Arc<dyn AuthStore>,
     settings: LoginSettings,
-    cloudb: Arc<cloudb::Services>,
-    open: ArcSwap<HashMap<MountId, Arc<dyn Opened>>>,
+    cloudb: Arc<cloudb::CloudbServices>,
+    open: ArcSwap<HashMap<MountId, Arc<dyn AnyMethodMount>>>,
     /// Held while a mount is opened, so that none is opened twice.
     opening: tokio::sync::Mutex<()>,
     sweep: tokio::sync::Notify,
@@ -47,7 +47,7 @@ pub(crate) struct Logins {
 
 /// Initial state of a mount that is opened.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum From {
+pub(crate) enum InitialMountState {
     /// The stored documents.
     Stored,
     /// Empty: the mount was just created. Nothing is read, so opening cannot fail.
@@ -60,13 +60,13 @@ impl Logins {
     /// # Errors
     /// `Invalid` for unusable settings.
     pub(super) fn new(store: Arc<dyn AuthStore>, settings: LoginSettings, clock: Clock) -> Result<Self> {
-        let cloudb = cloudb::Services::new(settings.cloudb.clone(), clock)?;
+        let cloudb = cloudb::CloudbServices::new(settings.cloudb.clone(), clock)?;
         let (open, opening, sweep) = (ArcSwap::default(), tokio::sync::Mutex::default(), tokio::sync::Notify::new());
         Ok(Self { store, settings, cloudb, open, opening, sweep })
     }
 
     /// The client of the provider of the method `cloudb`.
-    pub(crate) fn cloudb(&self) -> &Arc<cloudb::Services> {
+    pub(crate) fn cloudb(&self) -> &Arc<cloudb::CloudbServices> {
         &self.cloudb
     }
 
@@ -89,7 +89,7 @@ impl Logins {
     ///
     /// # Errors
     /// Store errors; `Internal` when a stored document cannot be read.
-    pub(crate) async fn open(&self, mount: &Mount, from: From) -> Result<()> {
+    pub(crate) async fn open(&self, mount: &Mount, from: InitialMountState) -> Result<()> {
         let _one_at_a_time = self.opening.lock().await;
         if self.open.load().contains_key(&mount.id) {
             return Ok(());
@@ -104,11 +104,11 @@ impl Logins {
     }
 
     /// Creates the open mount for its kind. A new method is added here.
-    async fn start(&self, mount: &Mount, from: From) -> Result<Option<Arc<dyn Opened>>> {
+    async fn start(&self, mount: &Mount, from: InitialMountState) -> Result<Option<Arc<dyn AnyMethodMount>>> {
         Ok(match &mount.kind {
-            MountKind::AppRole => Some(self.opened::<approle::AppRoles>(mount.id, from).await?),
-            MountKind::Jwt => Some(self.opened::<jwt::Jwt>(mount.id, from).await?),
-            MountKind::Cloudb => Some(self.opened::<cloudb::Cloudb>(mount.id, from).await?),
+            MountKind::AppRole => Some(self.opened::<approle::AppRoleMethod>(mount.id, from).await?),
+            MountKind::Jwt => Some(self.opened::<jwt::JwtMethod>(mount.id, from).await?),
+            MountKind::Cloudb => Some(self.opened::<cloudb::CloudbMethod>(mount.id, from).await?),
             MountKind::Pki
             | MountKind::Token
             | MountKind::System
@@ -118,21 +118,21 @@ impl Logins {
         })
     }
 
-    async fn opened<M: Method>(&self, mount: MountId, from: From) -> Result<Arc<dyn Opened>> {
-        let open = Open::<M>::new(mount, Arc::clone(&self.store))?;
-        if from == From::Stored {
+    async fn opened<M: AuthMethod>(&self, mount: MountId, from: InitialMountState) -> Result<Arc<dyn AnyMethodMount>> {
+        let open = MethodMount::<M>::new(mount, Arc::clone(&self.store))?;
+        if from == InitialMountState::Stored {
             open.reload().await?;
         }
         Ok(Arc::new(open))
     }
 
     /// Returns the open mount with this id if it is of the method `M`.
-    pub(crate) fn of<M: Method>(&self, mount: MountId) -> Option<Arc<Open<M>>> {
+    pub(crate) fn of<M: AuthMethod>(&self, mount: MountId) -> Option<Arc<MethodMount<M>>> {
         self.any(mount)?.into_any().downcast().ok()
     }
 
     /// Returns the open mount with this id, of any method.
-    pub(crate) fn any(&self, mount: MountId) -> Option<Arc<dyn Opened>> {
+    pub(crate) fn any(&self, mount: MountId) -> Option<Arc<dyn AnyMethodMount>> {
         self.open.load().get(&mount).cloned()
     }
 

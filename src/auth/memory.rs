@@ -7,17 +7,17 @@ use futures_util::future::{BoxFuture, ready};
 
 use super::store::{
     AliasEntry, AliasRow, AuthOutcome, AuthStore, AuthWrite, CubbyholeRow, EntityBy, EntityEntry, EntityPage,
-    EntityRow, IdentityRows, Revoked, SecretIdHash, SecretIdKey, SecretIdRow, SecretIdWrite, TokenHash, TokenRow,
+    EntityRow, IdentityRows, RevokedTokens, SecretIdHash, SecretIdKey, SecretIdRow, SecretIdWrite, TokenHash, TokenRow,
 };
 use crate::clock::Time;
 use crate::documents::{Document, DocumentWrite, MountId};
 use crate::error::{Error, Kind, Result};
 
 #[derive(Default)]
-pub(super) struct Memory(Mutex<State>);
+pub(super) struct MemoryAuthStore(Mutex<MemoryAuthState>);
 
 #[derive(Default, Clone)]
-pub(super) struct State {
+pub(super) struct MemoryAuthState {
     pub documents: BTreeMap<(MountId, &'static str, String), Document>,
     pub tokens: HashMap<TokenHash, TokenRow>,
     pub cubbyholes: BTreeMap<(TokenHash, String), Vec<u8>>,
@@ -32,12 +32,15 @@ pub(super) struct State {
     pub fail: bool,
 }
 
-impl Memory {
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+impl MemoryAuthStore {
+    pub(super) fn state(&self) -> MutexGuard<'_, MemoryAuthState> {
         self.0.lock().unwrap()
     }
 
-    fn answer<T: Send + 'static>(&self, work: impl FnOnce(&mut State) -> Result<T>) -> BoxFuture<'static, Result<T>> {
+    fn answer<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut MemoryAuthState) -> Result<T>,
+    ) -> BoxFuture<'static, Result<T>> {
         let mut state = self.state();
         if state.fail {
             return Box::pin(ready(Err(Error::unavailable("storage", "switched off"))));
@@ -46,7 +49,7 @@ impl Memory {
     }
 }
 
-impl State {
+impl MemoryAuthState {
     fn write(&mut self, write: AuthWrite) -> Result<AuthOutcome> {
         Ok(match write {
             AuthWrite::Document(write) => self.document(write)?,
@@ -86,7 +89,7 @@ impl State {
             AuthWrite::SecretId(write) => self.secret_id(write)?,
             AuthWrite::TokenRevoke(hashes) => {
                 let gone = hashes.into_iter().flat_map(|hash| self.revoke(hash)).collect();
-                AuthOutcome::Revoked(Revoked { gone, ..Revoked::default() })
+                AuthOutcome::Revoked(RevokedTokens { gone, ..RevokedTokens::default() })
             }
             AuthWrite::TokenTake(hash) => match self.tokens.get(&hash).and_then(|row| row.uses) {
                 None | Some(0) => return Err(Error::new(Kind::Conflict, "used up")),
@@ -107,14 +110,14 @@ impl State {
                 let gone = self.tokens.remove(&hash).map(|row| row.hash);
                 let children = self.tokens.values_mut().filter(|row| row.parent == Some(hash));
                 children.for_each(|row| row.parent = None);
-                AuthOutcome::Revoked(Revoked { gone: gone.into_iter().collect(), ..Revoked::default() })
+                AuthOutcome::Revoked(RevokedTokens { gone: gone.into_iter().collect(), ..RevokedTokens::default() })
             }
             AuthWrite::TokenSweep { now, limit } => {
                 let ended = |row: &&TokenRow| row.expires_at.is_some_and(|end| end <= now) || row.uses == Some(0);
                 let ended: Vec<TokenHash> = self.tokens.values().filter(ended).map(|row| row.hash).collect();
                 let ended = ended.into_iter().take(limit as usize);
                 let gone = ended.flat_map(|hash| self.revoke(hash)).collect();
-                AuthOutcome::Revoked(Revoked { gone, ..Revoked::default() })
+                AuthOutcome::Revoked(RevokedTokens { gone, ..RevokedTokens::default() })
             }
             AuthWrite::EntityPut(row) => {
                 let before = self.entities.get(&row.id).map_or(0, |known| known.version);
@@ -248,7 +251,7 @@ fn is_live(row: &SecretIdRow, now: Time) -> bool {
     row.expires_at.is_none_or(|end| now < end)
 }
 
-impl AuthStore for Memory {
+impl AuthStore for MemoryAuthStore {
     fn commit(&self, unit: Vec<AuthWrite>) -> BoxFuture<'static, Result<Vec<AuthOutcome>>> {
         self.answer(|state| {
             let before = state.clone();

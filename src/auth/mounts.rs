@@ -16,13 +16,13 @@ use std::time::Duration;
 
 use aws_lc_rs::digest;
 pub use change::engine_path;
-pub(super) use change::{load, name_all};
-pub use kind::{Family, MountKind};
-pub use moves::Move;
+pub(super) use change::{load, register_names};
+pub use kind::{MountClass, MountKind};
+pub use moves::MountMove;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::documents::{MountId, PathScope, SYSTEM, path_below};
+use crate::documents::{MountId, PathScope, SYSTEM_MOUNT, path_below};
 use crate::telemetry::{LazyMountMeter, MountMeter};
 
 /// Default and maximum lifetime of tokens and leases of a mount without settings of its own: 32 days.
@@ -32,20 +32,20 @@ pub const SYSTEM_TTL: Duration = Duration::from_secs(768 * 3600);
 const AUTHORITY_TTL: Duration = Duration::from_secs(87_600 * 3600);
 
 /// Path of the token method.
-pub const TOKEN_MOUNT: &str = "auth/token/";
+pub const TOKEN_MOUNT_PATH: &str = "auth/token/";
 
 /// Path, type and description of the built-in mounts.
-const BUILT_IN: [(&str, MountKind, &str); 4] = [
+const BUILT_IN_MOUNTS: [(&str, MountKind, &str); 4] = [
     ("sys/", MountKind::System, "system endpoints used for control, policy and debugging"),
     ("identity/", MountKind::Identity, "identity store"),
     ("cubbyhole/", MountKind::Cubbyhole, "per-token private secret storage"),
-    (TOKEN_MOUNT, MountKind::Token, "token based credentials"),
+    (TOKEN_MOUNT_PATH, MountKind::Token, "token based credentials"),
 ];
 
 /// One configured engine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Mount {
-    /// Id in storage; [`SYSTEM`] for the built-in mounts.
+    /// Id in storage; [`SYSTEM_MOUNT`] for the built-in mounts.
     #[serde(with = "mount_id")]
     pub id: MountId,
     /// Path with a trailing `/`; authentication methods begin with `auth/`.
@@ -157,7 +157,7 @@ impl Mount {
         let mut seed = [0; 16];
         seed.copy_from_slice(&hash.as_ref()[..16]);
         let uuid = uuid::Builder::from_random_bytes(seed).into_uuid();
-        let mut mount = Self::new(SYSTEM, path, kind, &uuid.simple().to_string()[..8], uuid.to_string());
+        let mut mount = Self::new(SYSTEM_MOUNT, path, kind, &uuid.simple().to_string()[..8], uuid.to_string());
         mount.description = description.to_owned();
         mount
     }
@@ -169,7 +169,7 @@ impl Mount {
 
     /// `true` for a mount that always exists and cannot be disabled.
     pub fn is_built_in(&self) -> bool {
-        self.id == SYSTEM
+        self.id == SYSTEM_MOUNT
     }
 
     /// Maximum lifetime of tokens and leases.
@@ -274,7 +274,7 @@ pub struct MountTable {
 impl MountTable {
     /// Builds the table of the built-in and the stored mounts; a stored mount replaces the built-in one at its path.
     fn new(stored: impl IntoIterator<Item = Mount>) -> Self {
-        let built_in = BUILT_IN.iter().map(|(path, kind, text)| Mount::built_in(path, kind.clone(), text));
+        let built_in = BUILT_IN_MOUNTS.iter().map(|(path, kind, text)| Mount::built_in(path, kind.clone(), text));
         let by_path: HashMap<Box<str>, Arc<Mount>> =
             built_in.chain(stored).map(|mount| (mount.path.trim_end_matches('/').into(), Arc::new(mount))).collect();
         let mut sorted: Vec<Arc<Mount>> = by_path.values().cloned().collect();
@@ -440,7 +440,7 @@ mod tests {
         assert_eq!(paths, ["auth/token/", "cubbyhole/", "identity/", "pki/", "sys/"]);
         let sys = table.get("sys").unwrap();
         assert!(sys.is_built_in() && sys.kind == MountKind::System);
-        assert_eq!(**sys, Mount::built_in("sys/", MountKind::System, BUILT_IN[0].2));
+        assert_eq!(**sys, Mount::built_in("sys/", MountKind::System, BUILT_IN_MOUNTS[0].2));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Lists of policy names, in tokens and in roles.
 
-use crate::auth::ROOT;
-use crate::auth::policies::{MAX_NAME, folded, is_assignable};
+use crate::auth::ROOT_POLICY;
+use crate::auth::policies::{MAX_NAME_LEN, fold_policy_name, is_assignable};
 use crate::error::{Error, Result};
 use crate::fields::has_invisible;
 
@@ -12,15 +12,16 @@ const MAX_POLICIES: usize = 256;
 ///
 /// # Errors
 /// `Invalid` for too many names, and for names that are too long or contain invisible characters.
-pub(super) fn kept(field: &str, names: Vec<String>) -> Result<Vec<String>> {
-    let mut names: Vec<String> = names.iter().map(|name| folded(name)).filter(|name| !name.trim().is_empty()).collect();
+pub(super) fn normalize_names(field: &str, names: Vec<String>) -> Result<Vec<String>> {
+    let mut names: Vec<String> =
+        names.iter().map(|name| fold_policy_name(name)).filter(|name| !name.trim().is_empty()).collect();
     names.sort();
     names.dedup();
     if names.len() > MAX_POLICIES {
         return Err(Error::invalid(format!("{field}: more than {MAX_POLICIES}")));
     }
-    if names.iter().any(|name| name.len() > MAX_NAME) {
-        return Err(Error::invalid(format!("{field}: a name is longer than {MAX_NAME} bytes")));
+    if names.iter().any(|name| name.len() > MAX_NAME_LEN) {
+        return Err(Error::invalid(format!("{field}: a name is longer than {MAX_NAME_LEN} bytes")));
     }
     if names.iter().any(|name| has_invisible(name)) {
         return Err(Error::invalid(format!("{field}: a name has control or invisible characters")));
@@ -28,21 +29,21 @@ pub(super) fn kept(field: &str, names: Vec<String>) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// As [`kept`], for the policies of a token: `root` excludes all others.
+/// As [`normalize_names`], for the policies of a token: `root` excludes all others.
 ///
 /// # Errors
-/// As [`kept`], and `Invalid` for a policy that cannot be assigned to tokens.
-pub(super) fn sanitised(field: &str, names: Vec<String>) -> Result<Vec<String>> {
-    let names = kept(field, names)?;
+/// As [`normalize_names`], and `Invalid` for a policy that cannot be assigned to tokens.
+pub(super) fn normalize_token_policies(field: &str, names: Vec<String>) -> Result<Vec<String>> {
+    let names = normalize_names(field, names)?;
     match names.iter().find(|name| !is_assignable(name)) {
         Some(name) => Err(Error::invalid(format!("cannot assign policy {name:?}"))),
-        None => Ok(root_alone(names)),
+        None => Ok(reduce_to_root(names)),
     }
 }
 
 /// Returns `root` alone if it is among the names, else all names.
-pub(super) fn root_alone(names: Vec<String>) -> Vec<String> {
-    if contains(&names, ROOT) { vec![ROOT.to_owned()] } else { names }
+pub(super) fn reduce_to_root(names: Vec<String>) -> Vec<String> {
+    if contains(&names, ROOT_POLICY) { vec![ROOT_POLICY.to_owned()] } else { names }
 }
 
 pub(super) fn contains(names: &[String], name: &str) -> bool {
@@ -50,7 +51,7 @@ pub(super) fn contains(names: &[String], name: &str) -> bool {
 }
 
 /// Inserts a name into a sorted list, unless it is in it already.
-pub(super) fn add(names: &mut Vec<String>, name: &str) {
+pub(super) fn insert_sorted(names: &mut Vec<String>, name: &str) {
     if let Err(place) = names.binary_search_by(|known| known.as_str().cmp(name)) {
         names.insert(place, name.to_owned());
     }
@@ -58,11 +59,11 @@ pub(super) fn add(names: &mut Vec<String>, name: &str) {
 
 /// `true` if one of the patterns matches a name. `*` matches any text, including the empty one.
 pub(super) fn any_matches(patterns: &[String], name: &str) -> bool {
-    patterns.iter().any(|pattern| matches(pattern, name))
+    patterns.iter().any(|pattern| matches_glob(pattern, name))
 }
 
 /// Matches each literal part at its first occurrence, so the cost grows only with the lengths.
-fn matches(pattern: &str, name: &str) -> bool {
+fn matches_glob(pattern: &str, name: &str) -> bool {
     let Some((begin, rest)) = pattern.split_once('*') else { return pattern == name };
     let Some(mut left) = name.strip_prefix(begin) else { return false };
     let (middle, end) = rest.rsplit_once('*').unwrap_or(("", rest));
@@ -96,7 +97,7 @@ mod tests {
             ("**", "x", true),
             ("", "x", false),
         ] {
-            assert_eq!(matches(pattern, name), is, "{pattern} {name}");
+            assert_eq!(matches_glob(pattern, name), is, "{pattern} {name}");
         }
     }
 }

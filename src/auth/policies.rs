@@ -1,8 +1,8 @@
 //! Stored policies and the published view that decides requests.
 //!
-//! Each policy is a document. A change is published before it is acknowledged. [`compiled`] caches unions.
+//! Each policy is a document. A change is published before it is acknowledged. [`union_cache`] caches unions.
 
-mod compiled;
+mod union_cache;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
@@ -11,36 +11,36 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-pub(super) use self::compiled::Filler;
-use self::compiled::{Key, Unions};
+pub(super) use self::union_cache::VersionedTemplateValues;
+use self::union_cache::{UnionCache, UnionKey};
 use super::policy::{Acl, Policy, Spelling};
 use super::store::{AuthStore, AuthWrite};
-use super::{Auth, Large, ROOT};
-use crate::clock::{Clock, Time, parse_rfc3339, rfc3339};
-use crate::documents::{Document, DocumentKey, DocumentWrite, SYSTEM, repeated};
+use super::{Auth, ROOT_POLICY, UnionCompiler};
+use crate::clock::{Clock, Time, format_rfc3339, parse_rfc3339};
+use crate::documents::{Document, DocumentKey, DocumentWrite, SYSTEM_MOUNT, retry_on_conflict};
 use crate::error::{Error, Kind, Result, Warnings};
+use crate::fair_queue::{self, cpu};
 use crate::fields::{Fields, has_invisible};
-use crate::templates::Identity;
-use crate::turns::{self, cpu};
+use crate::templates::TemplateValues;
 
-const KIND: &str = "policy";
+const POLICY_KIND: &str = "policy";
 /// The policy of every token that does not opt out.
-pub(crate) const DEFAULT: &str = "default";
+pub(crate) const DEFAULT_POLICY: &str = "default";
 /// The policy of the single-use tokens of wrapped responses.
-pub(super) const WRAPPING: &str = "response-wrapping";
-const WRAPPING_TEXT: &str = "path \"cubbyhole/response\" { capabilities = [\"create\", \"read\"] }\n\
+pub(super) const WRAPPING_POLICY_NAME: &str = "response-wrapping";
+const WRAPPING_POLICY_TEXT: &str = "path \"cubbyhole/response\" { capabilities = [\"create\", \"read\"] }\n\
                              path \"sys/wrapping/unwrap\" { capabilities = [\"update\"] }\n";
-static WRAPPING_POLICY: LazyLock<Policy> = LazyLock::new(|| Policy::parse(WRAPPING_TEXT).unwrap_or_default());
-pub(crate) use crate::fields::MAX_NAME;
+static WRAPPING_POLICY: LazyLock<Policy> = LazyLock::new(|| Policy::parse(WRAPPING_POLICY_TEXT).unwrap_or_default());
+pub(crate) use crate::fields::MAX_NAME_LEN;
 /// Maximum length of a policy text in bytes.
-const MAX_TEXT: usize = 256 << 10;
+const MAX_POLICY_BYTES: usize = 256 << 10;
 /// Policies whose texts are longer in total, in bytes, are parsed and searched in the CPU queue.
-const AT_ONCE: usize = 64 << 10;
+const MAX_INLINE_PARSE_BYTES: usize = 64 << 10;
 /// Maximum length of all policy texts in bytes. Every node has them in memory.
-const MAX_ALL: usize = 64 << 20;
+const MAX_ALL_POLICIES_BYTES: usize = 64 << 20;
 
 #[derive(PartialEq, Serialize, Deserialize)]
-struct Stored {
+struct StoredPolicy {
     text: String,
     #[serde(with = "super::instant")]
     modified: Time,
@@ -50,8 +50,8 @@ struct Stored {
     expiration: Option<Time>,
 }
 
-struct Entry {
-    stored: Stored,
+struct PolicyEntry {
+    stored: StoredPolicy,
     version: u64,
     policy: Policy,
 }
@@ -59,13 +59,13 @@ struct Entry {
 /// An immutable snapshot of all policies.
 pub(super) struct Policies {
     generation: u64,
-    by_name: BTreeMap<String, Arc<Entry>>,
-    unions: Unions,
+    by_name: BTreeMap<String, Arc<PolicyEntry>>,
+    unions: UnionCache,
 }
 
 impl Policies {
-    fn new(generation: u64, by_name: BTreeMap<String, Arc<Entry>>) -> Self {
-        Self { generation, by_name, unions: Unions::default() }
+    fn new(generation: u64, by_name: BTreeMap<String, Arc<PolicyEntry>>) -> Self {
+        Self { generation, by_name, unions: UnionCache::default() }
     }
 
     /// A number that differs between views.
@@ -81,14 +81,14 @@ impl Policies {
     pub(super) async fn acl(
         self: &Arc<Self>,
         names: &[String],
-        filler: Option<Arc<dyn Filler + Send + Sync>>,
+        filler: Option<Arc<dyn VersionedTemplateValues + Send + Sync>>,
         clock: &Clock,
-        large: &Large,
+        large: &UnionCompiler,
     ) -> Result<Arc<Acl>> {
         let now = clock.now();
         let has_templates = |name: &String| self.live(name, now).is_some_and(|entry| entry.policy.has_templates());
         let filler = filler.filter(|_| names.iter().any(has_templates));
-        let key = Key { names: names.into(), stamp: filler.as_ref().map(|filler| filler.stamp().into()) };
+        let key = UnionKey { names: names.into(), stamp: filler.as_ref().map(|filler| filler.stamp().into()) };
         if let Some(acl) = self.unions.get(&key, now) {
             return Ok(acl);
         }
@@ -112,12 +112,17 @@ impl Policies {
 
     pub(super) fn are_long(&self, names: &[String], now: Time) -> bool {
         let texts = names.iter().filter_map(|name| self.live(name, now)).map(|entry| entry.stored.text.len());
-        texts.sum::<usize>() > AT_ONCE
+        texts.sum::<usize>() > MAX_INLINE_PARSE_BYTES
     }
 
-    fn compile(&self, names: &[String], filler: Option<&(dyn Filler + Send + Sync)>, now: Time) -> Acl {
+    fn compile(
+        &self,
+        names: &[String],
+        filler: Option<&(dyn VersionedTemplateValues + Send + Sync)>,
+        now: Time,
+    ) -> Acl {
         let ends = names.iter().filter_map(|name| self.live(name, now)?.stored.expiration).min();
-        let identity = filler.map(|filler| filler as &dyn Identity);
+        let identity = filler.map(|filler| filler as &dyn TemplateValues);
         Acl::compile(self.named(names, now).map(|(_, policy)| policy), identity, now).until(ends)
     }
 
@@ -136,16 +141,16 @@ impl Policies {
             && pairs.into_iter().all(|(one, other)| one.0 == other.0 && Arc::ptr_eq(one.1, other.1))
     }
 
-    fn entry(&self, name: &str) -> Option<&Entry> {
+    fn entry(&self, name: &str) -> Option<&PolicyEntry> {
         self.by_name.get(name).map(Arc::as_ref)
     }
 
     /// Checks the limit on the total length if the policy had this text.
     fn check_room(&self, name: &str, text: &str) -> Result<()> {
         let others = self.by_name.iter().filter(|(other, _)| *other != name);
-        if others.map(|(_, entry)| entry.stored.text.len()).sum::<usize>() + text.len() > MAX_ALL {
+        if others.map(|(_, entry)| entry.stored.text.len()).sum::<usize>() + text.len() > MAX_ALL_POLICIES_BYTES {
             return Err(Error::invalid(format!(
-                "policy: the texts of all policies would be longer than {MAX_ALL} bytes"
+                "policy: the texts of all policies would be longer than {MAX_ALL_POLICIES_BYTES} bytes"
             )));
         }
         Ok(())
@@ -154,25 +159,25 @@ impl Policies {
     /// Returns the named policies that exist, with their names. `response-wrapping` is among them.
     pub(super) fn named<'p>(&'p self, names: &'p [String], now: Time) -> impl Iterator<Item = (&'p str, &'p Policy)> {
         let policy = move |name: &str| match name {
-            WRAPPING => Some(&*WRAPPING_POLICY),
+            WRAPPING_POLICY_NAME => Some(&*WRAPPING_POLICY),
             name => self.live(name, now).map(|entry| &entry.policy),
         };
         names.iter().filter_map(move |name| Some((&name[..], policy(name)?)))
     }
 
-    fn live(&self, name: &str, now: Time) -> Option<&Entry> {
+    fn live(&self, name: &str, now: Time) -> Option<&PolicyEntry> {
         self.by_name.get(name).map(Arc::as_ref).filter(|entry| entry.stored.expiration.is_none_or(|end| now < end))
     }
 }
 
 /// Writes the `default` policy if it is missing.
 pub(super) async fn ensure_default(store: &dyn AuthStore, clock: &Clock) -> Result<()> {
-    if store.documents(KIND).await?.iter().any(|document| document.key.name == DEFAULT) {
+    if store.documents(POLICY_KIND).await?.iter().any(|document| document.key.name == DEFAULT_POLICY) {
         return Ok(());
     }
     let text = include_str!("policy/default.hcl").to_owned();
-    let stored = Stored { text, modified: clock.now(), cas_required: false, expiration: None };
-    match store.commit(vec![write(DEFAULT, 0, Some(&stored))?]).await {
+    let stored = StoredPolicy { text, modified: clock.now(), cas_required: false, expiration: None };
+    match store.commit(vec![document_write(DEFAULT_POLICY, 0, Some(&stored))?]).await {
         // Another node was first.
         Err(error) if error.kind() == Kind::Conflict => Ok(()),
         other => other.map(drop),
@@ -182,39 +187,42 @@ pub(super) async fn ensure_default(store: &dyn AuthStore, clock: &Clock) -> Resu
 /// Reads all policies into the view that follows `before`, in the CPU queue because they may be many. Runs as work of
 /// the server, since requests wait for it. Unchanged policies are not parsed again.
 pub(super) async fn load(store: &dyn AuthStore, before: Option<Arc<Policies>>) -> Result<Policies> {
-    let documents = store.documents(KIND).await?;
+    let documents = store.documents(POLICY_KIND).await?;
     let read = move || {
         let known = |name: &str| before.as_ref()?.by_name.get(name);
-        let by_name = documents.into_iter().map(|document| entry(document, known)).collect::<Result<_>>()?;
+        let by_name = documents.into_iter().map(|document| read_entry(document, known)).collect::<Result<_>>()?;
         Ok(Policies::new(before.as_ref().map_or(0, |before| before.generation + 1), by_name))
     };
-    cpu::run_as(turns::Caller::server("policies"), read).await?
+    cpu::run_as(fair_queue::QueueCaller::server("policies"), read).await?
 }
 
-fn entry<'k>(document: Document, known: impl Fn(&str) -> Option<&'k Arc<Entry>>) -> Result<(String, Arc<Entry>)> {
-    let stored: Stored = document.parse()?;
+fn read_entry<'k>(
+    document: Document,
+    known: impl Fn(&str) -> Option<&'k Arc<PolicyEntry>>,
+) -> Result<(String, Arc<PolicyEntry>)> {
+    let stored: StoredPolicy = document.parse()?;
     let (name, version) = (document.key.name, document.version);
     if let Some(same) = known(&name).filter(|known| known.version == version && known.stored == stored) {
         let same = Arc::clone(same);
         return Ok((name, same));
     }
     let policy = Policy::parse(&stored.text).map_err(Error::internal)?;
-    Ok((name, Arc::new(Entry { stored, version, policy })))
+    Ok((name, Arc::new(PolicyEntry { stored, version, policy })))
 }
 
-fn write(name: &str, expected: u64, stored: Option<&Stored>) -> Result<AuthWrite> {
+fn document_write(name: &str, expected: u64, stored: Option<&StoredPolicy>) -> Result<AuthWrite> {
     let body = stored.map(serde_json::to_vec).transpose().map_err(Error::internal)?;
-    let key = DocumentKey { mount: SYSTEM, kind: KIND, name: name.to_owned() };
+    let key = DocumentKey { mount: SYSTEM_MOUNT, kind: POLICY_KIND, name: name.to_owned() };
     Ok(AuthWrite::Document(DocumentWrite { key, expected, body }))
 }
 
 /// Decodes and parses the text that a client sent; a long one in the CPU queue.
-async fn parsed(sent: String) -> Result<(String, Policy)> {
+async fn parse_text(sent: String) -> Result<(String, Policy)> {
     let read = |sent: String| {
         let text = Policy::text_of(&sent);
         Policy::parse(&text).map(|policy| (text, policy))
     };
-    cpu::run_if(sent.len() > AT_ONCE, move || read(sent)).await?
+    cpu::run_if(sent.len() > MAX_INLINE_PARSE_BYTES, move || read(sent)).await?
 }
 
 impl Auth {
@@ -222,36 +230,38 @@ impl Auth {
     pub fn policy_names(&self) -> Vec<String> {
         let (policies, now) = (self.policies.load(), self.clock.now());
         let stored = policies.by_name.keys().filter(|name| policies.live(name, now).is_some());
-        let mut names: Vec<String> = stored.cloned().chain([ROOT.to_owned()]).collect();
+        let mut names: Vec<String> = stored.cloned().chain([ROOT_POLICY.to_owned()]).collect();
         names.sort();
         names
     }
 
     /// `true` if the policy exists and has not expired.
     pub(super) fn policy_exists(&self, name: &str) -> bool {
-        name == ROOT || self.policies.load().live(name, self.clock.now()).is_some()
+        name == ROOT_POLICY || self.policies.load().live(name, self.clock.now()).is_some()
     }
 
     /// Returns a policy: `name`, `policy` (its text), `version`, `modified`, `cas_required`, and `expiration` if it has
     /// one. The name is folded as in a write.
     pub fn policy_read(&self, name: &str) -> Option<Value> {
-        let name = folded(name);
+        let name = fold_policy_name(name);
         match name.as_str() {
-            ROOT => return Some(json!({ "name": ROOT, "policy": "" })),
-            WRAPPING => return Some(json!({ "name": WRAPPING, "policy": WRAPPING_TEXT })),
+            ROOT_POLICY => return Some(json!({ "name": ROOT_POLICY, "policy": "" })),
+            WRAPPING_POLICY_NAME => {
+                return Some(json!({ "name": WRAPPING_POLICY_NAME, "policy": WRAPPING_POLICY_TEXT }));
+            }
             _ => {}
         }
         let policies = self.policies.load();
-        let Entry { stored, version, .. } = policies.live(&name, self.clock.now())?;
+        let PolicyEntry { stored, version, .. } = policies.live(&name, self.clock.now())?;
         let mut shown = json!({
             "name": name,
             "policy": stored.text,
             "version": version,
-            "modified": rfc3339(stored.modified),
+            "modified": format_rfc3339(stored.modified),
             "cas_required": stored.cas_required,
         });
         if let Some(end) = stored.expiration {
-            shown["expiration"] = rfc3339(end).into();
+            shown["expiration"] = format_rfc3339(end).into();
         }
         Some(shown)
     }
@@ -263,20 +273,20 @@ impl Auth {
     /// `Invalid` for a name that cannot be written, a text that cannot be parsed, an expiration in the past or for
     /// `default`, and a `cas` that is missing but required or differs from the stored version.
     pub async fn policy_write(&self, name: &str, fields: &Fields) -> Result<Warnings> {
-        let (given, name) = (name, writable(name)?);
+        let (given, name) = (name, validate_policy_name(name)?);
         let mut warnings = Warnings::default();
         if given != name {
             warnings.add(Self::policy_respelt(&name));
         }
-        let mut text = fields.text_within("policy", MAX_TEXT)?.unwrap_or_default();
+        let mut text = fields.text_within("policy", MAX_POLICY_BYTES)?.unwrap_or_default();
         if text.trim().is_empty() {
-            text = fields.text_within("rules", MAX_TEXT)?.unwrap_or_default();
+            text = fields.text_within("rules", MAX_POLICY_BYTES)?.unwrap_or_default();
             if text.trim().is_empty() {
                 return Err(Error::invalid("'policy' parameter not supplied or empty"));
             }
             warnings.add("'rules' is deprecated, please use 'policy' instead".to_owned());
         }
-        let (text, policy) = parsed(text).await?;
+        let (text, policy) = parse_text(text).await?;
         let expiration = self.expiration_of(&name, fields)?;
         let cas = fields.int("cas")?;
         let cas_required = fields.bool("cas_required")?;
@@ -290,12 +300,13 @@ impl Auth {
             check_cas(live, cas)?;
             policies.check_room(&name, &text)?;
             let cas_required = cas_required.unwrap_or(live.is_some_and(|entry| entry.stored.cas_required));
-            let stored = Stored { text: text.clone(), modified: self.clock.now(), cas_required, expiration };
+            let stored = StoredPolicy { text: text.clone(), modified: self.clock.now(), cas_required, expiration };
             let version = known.map_or(0, |entry| entry.version);
-            let unit = vec![write(&name, version, Some(&stored))?];
-            self.commit_policy(unit, &name, Some(Entry { stored, version: version + 1, policy: policy.clone() })).await
+            let unit = vec![document_write(&name, version, Some(&stored))?];
+            self.commit_policy(unit, &name, Some(PolicyEntry { stored, version: version + 1, policy: policy.clone() }))
+                .await
         };
-        repeated(format_args!("policy {name:?}"), attempt).await?;
+        retry_on_conflict(format_args!("policy {name:?}"), attempt).await?;
         Ok(warnings)
     }
 
@@ -309,26 +320,27 @@ impl Auth {
     /// # Errors
     /// `Invalid` for `default`, `root` and `response-wrapping`.
     pub async fn policy_delete(&self, name: &str) -> Result<()> {
-        let name = writable(name).map_err(|_| Error::invalid(format!("cannot delete {:?} policy", folded(name))))?;
-        if name == DEFAULT {
+        let name = validate_policy_name(name)
+            .map_err(|_| Error::invalid(format!("cannot delete {:?} policy", fold_policy_name(name))))?;
+        if name == DEFAULT_POLICY {
             return Err(Error::invalid("cannot delete \"default\" policy"));
         }
         let _one_writer = self.turn_to_write().await?;
         let attempt = async || {
             self.reload_policies().await?;
             let Some(version) = self.policies.load().entry(&name).map(|entry| entry.version) else { return Ok(()) };
-            self.commit_policy(vec![write(&name, version, None)?], &name, None).await
+            self.commit_policy(vec![document_write(&name, version, None)?], &name, None).await
         };
-        repeated(format_args!("policy {name:?}"), attempt).await
+        retry_on_conflict(format_args!("policy {name:?}"), attempt).await
     }
 
     pub(super) async fn sweep_policies(&self) -> Result<()> {
         let now = self.clock.now();
         let policies = self.policies.load_full();
-        let ended = |name: &&String| policies.live(name, now).is_none() && *name != DEFAULT;
+        let ended = |name: &&String| policies.live(name, now).is_none() && *name != DEFAULT_POLICY;
         for name in policies.by_name.keys().filter(ended) {
             let _one_writer = self.turn_to_write().await?;
-            let unit = vec![write(name, policies.by_name[name].version, None)?];
+            let unit = vec![document_write(name, policies.by_name[name].version, None)?];
             match self.commit_policy(unit, name, None).await {
                 // The policy was written again in the meantime.
                 Err(error) if error.kind() == Kind::Conflict => {}
@@ -339,7 +351,7 @@ impl Auth {
     }
 
     /// Commits a change of one policy and publishes the resulting view. Publishing cannot fail.
-    async fn commit_policy(&self, unit: Vec<AuthWrite>, name: &str, now: Option<Entry>) -> Result<()> {
+    async fn commit_policy(&self, unit: Vec<AuthWrite>, name: &str, now: Option<PolicyEntry>) -> Result<()> {
         let Err(error) = self.store.commit(unit).await else {
             let policies = self.policies.load();
             let mut by_name = policies.by_name.clone();
@@ -368,7 +380,7 @@ impl Auth {
     /// and any for `default`, which cannot be deleted.
     fn expiration_of(&self, name: &str, fields: &Fields) -> Result<Option<Time>> {
         match self.given_expiration(fields)? {
-            Some(_) if name == DEFAULT => {
+            Some(_) if name == DEFAULT_POLICY => {
                 Err(Error::invalid("ttl, expiration: the policy \"default\" cannot be deleted and does not expire"))
             }
             Some(end) if end <= self.clock.now() => {
@@ -395,7 +407,7 @@ impl Auth {
     }
 }
 
-fn check_cas(known: Option<&Entry>, cas: Option<i64>) -> Result<()> {
+fn check_cas(known: Option<&PolicyEntry>, cas: Option<i64>) -> Result<()> {
     match (known, cas) {
         (Some(entry), None) if entry.stored.cas_required => {
             Err(Error::invalid("cas: must be given for this policy, which has cas_required"))
@@ -409,39 +421,39 @@ fn check_cas(known: Option<&Entry>, cas: Option<i64>) -> Result<()> {
 }
 
 /// The canonical spelling of a policy name.
-pub(super) fn folded(name: &str) -> String {
+pub(super) fn fold_policy_name(name: &str) -> String {
     Spelling::PolicyName.canonical(name).into_owned()
 }
 
-fn writable(name: &str) -> Result<String> {
-    let name = folded(name);
-    if name.is_empty() || name.len() > MAX_NAME || has_invisible(&name) || name != name.trim() {
+fn validate_policy_name(name: &str) -> Result<String> {
+    let name = fold_policy_name(name);
+    if name.is_empty() || name.len() > MAX_NAME_LEN || has_invisible(&name) || name != name.trim() {
         return Err(Error::invalid(format!(
-            "name: must have 1 to {MAX_NAME} printable characters, none of them a blank or '/' at an end"
+            "name: must have 1 to {MAX_NAME_LEN} printable characters, none of them a blank or '/' at an end"
         )));
     }
-    if name == ROOT || name == WRAPPING {
+    if name == ROOT_POLICY || name == WRAPPING_POLICY_NAME {
         return Err(Error::invalid(format!("cannot update {name:?} policy")));
     }
     Ok(name)
 }
 
 pub(super) fn is_assignable(name: &str) -> bool {
-    name != WRAPPING
+    name != WRAPPING_POLICY_NAME
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::auth::Caller;
-    use crate::auth::memory::Memory;
+    use crate::auth::memory::MemoryAuthStore;
     use crate::auth::policy::Operation;
     use crate::auth::token::CreatePath;
     use time::macros::datetime;
 
     async fn auth() -> Arc<Auth> {
         let clock = Clock::manual(datetime!(2030-01-01 00:00 UTC));
-        Auth::open(Arc::new(Memory::default()), clock).await.unwrap()
+        Auth::open(Arc::new(MemoryAuthStore::default()), clock).await.unwrap()
     }
 
     fn body(value: Value) -> Fields {
@@ -541,7 +553,7 @@ mod tests {
         let auth = auth().await;
         assert_eq!(auth.policy_names(), ["default", "root"]);
         assert_eq!(auth.policy_read("root").unwrap()["policy"], "");
-        Policy::parse(WRAPPING_TEXT).unwrap();
+        Policy::parse(WRAPPING_POLICY_TEXT).unwrap();
         let default = auth.policy_read("default").unwrap();
         let policy = Policy::parse(default["policy"].as_str().unwrap()).unwrap();
         assert!(policy.rules.iter().any(|rule| rule.path == "auth/token/renew-self"));
@@ -551,8 +563,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_node_that_has_not_heard_of_anothers_policies_changes_what_is_stored() {
-        let (store, clock) = (Arc::new(Memory::default()), Clock::manual(datetime!(2030-01-01 00:00 UTC)));
-        let [one, other] = [0; 2].map(|_| Auth::open(Arc::<Memory>::clone(&store), clock.clone()));
+        let (store, clock) = (Arc::new(MemoryAuthStore::default()), Clock::manual(datetime!(2030-01-01 00:00 UTC)));
+        let [one, other] = [0; 2].map(|_| Auth::open(Arc::<MemoryAuthStore>::clone(&store), clock.clone()));
         let (one, other) = (one.await.unwrap(), other.await.unwrap());
         one.policy_write("a", &body(json!({ "policy": TEXT }))).await.unwrap();
         assert!(refused(&other, "a", json!({ "policy": TEXT, "cas": 2 })).await.contains("cas"));
@@ -626,15 +638,19 @@ mod tests {
     #[test]
     fn all_texts_together_have_a_limit() {
         let (modified, policy) = (datetime!(2030-01-01 00:00 UTC), Policy::default());
-        let stored = |text| Stored { text, modified, cas_required: false, expiration: None };
+        let stored = |text| StoredPolicy { text, modified, cas_required: false, expiration: None };
         let entry = |n| {
             (
                 format!("p{n}"),
-                Arc::new(Entry { stored: stored("x".repeat(MAX_TEXT)), version: 1, policy: policy.clone() }),
+                Arc::new(PolicyEntry {
+                    stored: stored("x".repeat(MAX_POLICY_BYTES)),
+                    version: 1,
+                    policy: policy.clone(),
+                }),
             )
         };
-        let policies = Policies::new(0, (0..MAX_ALL / MAX_TEXT).map(entry).collect());
-        assert!(policies.check_room("p1", &"y".repeat(MAX_TEXT)).is_ok(), "in the place of what it was");
+        let policies = Policies::new(0, (0..MAX_ALL_POLICIES_BYTES / MAX_POLICY_BYTES).map(entry).collect());
+        assert!(policies.check_room("p1", &"y".repeat(MAX_POLICY_BYTES)).is_ok(), "in the place of what it was");
         let refused = policies.check_room("other", "y").unwrap_err();
         assert_eq!(refused.text(), "policy: the texts of all policies would be longer than 67108864 bytes");
     }

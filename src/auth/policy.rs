@@ -12,8 +12,8 @@ mod forms;
 mod parameters;
 mod parse;
 mod patterns;
-mod reach;
 mod rules;
+mod sample_paths;
 mod spelling;
 mod terms;
 mod values;
@@ -21,19 +21,19 @@ mod values;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-pub use acl::{Acl, Decision, Place};
+pub use acl::{Acl, Decision, RequestPath};
 pub use capabilities::Capabilities;
-pub use parameters::{ParameterRules, Parameters};
+pub use parameters::{ParameterRules, RequestParameters};
 pub use rules::Rule;
-pub use spelling::{Spelling, Spelt, lower};
-pub use terms::{MAX_RULES, MAX_SEGMENTS, Terms};
+pub use spelling::{NameSegments, Spelling, lower};
+pub use terms::{MAX_PATTERN_SEGMENTS_PER_CALLER, MAX_RULES_PER_CALLER, RuleTerms};
 
 use crate::error::{Error, Result};
 
 /// Maximum length of a policy text in bytes.
-pub const MAX_TEXT: usize = 256 * 1024;
+pub const MAX_POLICY_BYTES: usize = 256 * 1024;
 /// Maximum length of a rule's path in bytes; no request path is longer.
-pub const MAX_PATH: usize = 2_048;
+pub const MAX_RULE_PATH_BYTES: usize = 2_048;
 
 /// The kind of access that a request needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -65,11 +65,11 @@ impl Policy {
     /// # Errors
     /// `Invalid` with the line and the rule. The text quotes only names of keys and capabilities.
     pub fn parse(text: &str) -> Result<Self> {
-        if text.len() > MAX_TEXT {
-            return Err(Error::invalid(format!("policy: longer than {MAX_TEXT} bytes")));
+        if text.len() > MAX_POLICY_BYTES {
+            return Err(Error::invalid(format!("policy: longer than {MAX_POLICY_BYTES} bytes")));
         }
         parse::parse(text)
-            .and_then(rules::read)
+            .and_then(rules::read_rules)
             .map(|rules| Self { rules })
             .map_err(|problem| Error::invalid(format!("failed to parse policy: {problem}")))
     }

@@ -7,9 +7,9 @@
 //!
 //! Requests are counted before the token is read. The projects API has a limit of its own.
 
+mod bucket_slots;
 mod limiter;
 mod network;
-mod places;
 mod rule;
 mod view;
 
@@ -17,29 +17,30 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-pub use self::limiter::Taken;
+pub use self::limiter::RateDecision;
 use self::rule::RateLimit;
 pub use self::rule::{QuotaConfig, QuotaConfigChange, RateLimitChange};
-use self::view::Stored;
-pub use self::view::{Quotas, Request};
+use self::view::StoredQuotas;
+pub use self::view::{QuotaRequest, Quotas};
 use super::Auth;
 use super::mounts::{Mount, MountTable};
 use super::store::{AuthStore, AuthWrite};
-use crate::documents::{DocumentKey, DocumentWrite, SYSTEM, repeated};
+use crate::documents::{DocumentKey, DocumentWrite, SYSTEM_MOUNT, retry_on_conflict};
 use crate::error::{Error, Result};
 use crate::fields::Fields;
 
-const KIND: &str = "config";
-const NAME: &str = "quotas";
+const CONFIG_KIND: &str = "config";
+const QUOTAS_DOCUMENT: &str = "quotas";
 /// Maximum number of quotas.
-const MOST: usize = 256;
+const MAX_QUOTAS: usize = 256;
 
 /// Reads the stored quotas. Quotas that have not changed since `before` keep their buckets.
 pub(super) async fn load(store: &dyn AuthStore, before: Option<&Quotas>) -> Result<Quotas> {
-    let document = store.documents(KIND).await?.into_iter().find(|document| document.key.name == NAME);
+    let document =
+        store.documents(CONFIG_KIND).await?.into_iter().find(|document| document.key.name == QUOTAS_DOCUMENT);
     let (stored, version) = match document {
         Some(document) => (document.parse()?, document.version),
-        None => (Stored::default(), 0),
+        None => (StoredQuotas::default(), 0),
     };
     Ok(Quotas::compile(stored, version, before))
 }
@@ -59,15 +60,15 @@ impl Auth {
     /// Returns the names of all rate-limit quotas, sorted.
     pub fn rate_limit_names(&self) -> Vec<String> {
         let (quotas, table) = (self.quotas.load(), self.mounts());
-        let there = quotas.stored.rate_limits.iter().filter(|(_, rule)| leads_somewhere(rule, &table));
+        let there = quotas.stored.rate_limits.iter().filter(|(_, rule)| mount_exists(rule, &table));
         there.map(|(name, _)| name.clone()).collect()
     }
 
     /// Returns a rate-limit quota with its settings; `interval` and `block_interval` are in seconds.
     pub fn rate_limit_read(&self, name: &str) -> Option<Value> {
         let (quotas, table) = (self.quotas.load(), self.mounts());
-        let rule = quotas.stored.rate_limits.get(name).filter(|rule| leads_somewhere(rule, &table))?;
-        let mount = mount_of(rule, &table).map_or("", |mount| &mount.path);
+        let rule = quotas.stored.rate_limits.get(name).filter(|rule| mount_exists(rule, &table))?;
+        let mount = find_mount(rule, &table).map_or("", |mount| &mount.path);
         Some(json!({
             "name": name,
             "type": "rate-limit",
@@ -88,16 +89,16 @@ impl Auth {
         self.quotas_change(|stored, table| {
             let fresh = || RateLimit { inheritable: true, ..RateLimit::default() };
             let known = stored.rate_limits.get(name).cloned().unwrap_or_else(fresh);
-            let rule = known.merged(&change, addressed(&change, table)?)?;
-            let mount = mount_of(&rule, table).map(Arc::as_ref);
+            let rule = known.merged(&change, resolve_mount(&change, table)?)?;
+            let mount = find_mount(&rule, table).map(Arc::as_ref);
             let rule = rule.with_role_of(mount)?;
             let same = |(other, of): &(&String, &RateLimit)| *other != name && of.scope == rule.scope;
             if let Some((other, _)) = stored.rate_limits.iter().find(same) {
                 let text = format!("quota rule with similar properties exists under the name {other:?}");
                 return Err(Error::invalid(text));
             }
-            if stored.rate_limits.len() >= MOST && !stored.rate_limits.contains_key(name) {
-                return Err(Error::invalid(format!("name: there are {MOST} quotas, and no more are taken")));
+            if stored.rate_limits.len() >= MAX_QUOTAS && !stored.rate_limits.contains_key(name) {
+                return Err(Error::invalid(format!("name: there are {MAX_QUOTAS} quotas, and no more are taken")));
             }
             stored.rate_limits.insert(name.to_owned(), rule);
             Ok(())
@@ -138,7 +139,7 @@ impl Auth {
     pub(super) async fn sweep_quotas(&self) -> Result<()> {
         let (quotas, table) = (self.quotas.load_full(), self.mounts());
         quotas.forget(self.clock.now());
-        if quotas.stored.rate_limits.values().all(|rule| leads_somewhere(rule, &table)) {
+        if quotas.stored.rate_limits.values().all(|rule| mount_exists(rule, &table)) {
             return Ok(());
         }
         self.quotas_change(|_, _| Ok(())).await
@@ -151,7 +152,7 @@ impl Auth {
     }
 
     /// Changes and publishes the stored quotas. Removes those of deleted mounts.
-    async fn quotas_change(&self, change: impl Fn(&mut Stored, &MountTable) -> Result<()>) -> Result<()> {
+    async fn quotas_change(&self, change: impl Fn(&mut StoredQuotas, &MountTable) -> Result<()>) -> Result<()> {
         let _one_writer = self.turn_to_write().await?;
         let attempt = async || {
             // Read before the mount table: every mount that a quota of this version refers to was enabled before it.
@@ -159,19 +160,19 @@ impl Auth {
             self.reload_mounts().await?;
             let (quotas, table) = (self.quotas.load_full(), self.mounts());
             let mut stored = quotas.stored.clone();
-            stored.rate_limits.retain(|_, rule| leads_somewhere(rule, &table));
+            stored.rate_limits.retain(|_, rule| mount_exists(rule, &table));
             change(&mut stored, &table)?;
             if stored == quotas.stored {
                 return Ok(());
             }
             self.commit_quotas(&quotas, stored).await
         };
-        repeated("quotas", attempt).await
+        retry_on_conflict("quotas", attempt).await
     }
 
-    async fn commit_quotas(&self, before: &Quotas, stored: Stored) -> Result<()> {
+    async fn commit_quotas(&self, before: &Quotas, stored: StoredQuotas) -> Result<()> {
         let body = Some(serde_json::to_vec(&stored).map_err(Error::internal)?);
-        let key = DocumentKey { mount: SYSTEM, kind: KIND, name: NAME.to_owned() };
+        let key = DocumentKey { mount: SYSTEM_MOUNT, kind: CONFIG_KIND, name: QUOTAS_DOCUMENT.to_owned() };
         let write = DocumentWrite { key, expected: before.version, body };
         let Err(error) = self.store.commit(vec![AuthWrite::Document(write)]).await else {
             self.quotas.store(Arc::new(Quotas::compile(stored, before.version + 1, Some(before))));
@@ -183,7 +184,7 @@ impl Auth {
 }
 
 /// Returns the mount that a change refers to and the rest of its path; `None` for all requests.
-fn addressed<'t, 'c>(change: &'c RateLimitChange, table: &'t MountTable) -> Result<Option<(&'t Mount, &'c str)>> {
+fn resolve_mount<'t, 'c>(change: &'c RateLimitChange, table: &'t MountTable) -> Result<Option<(&'t Mount, &'c str)>> {
     let path = change.path.as_deref().unwrap_or_default().trim_matches('/');
     if path.is_empty() {
         return Ok(None);
@@ -196,20 +197,20 @@ fn addressed<'t, 'c>(change: &'c RateLimitChange, table: &'t MountTable) -> Resu
     Ok(Some((&**mount, below)))
 }
 
-fn mount_of<'t>(rule: &RateLimit, table: &'t MountTable) -> Option<&'t Arc<Mount>> {
+fn find_mount<'t>(rule: &RateLimit, table: &'t MountTable) -> Option<&'t Arc<Mount>> {
     let accessor = rule.scope.mount.as_ref()?;
     table.iter().find(|mount| mount.accessor == *accessor)
 }
 
 /// `true` if the quota has no mount or its mount exists.
-fn leads_somewhere(rule: &RateLimit, table: &MountTable) -> bool {
-    rule.scope.mount.is_none() || mount_of(rule, table).is_some()
+fn mount_exists(rule: &RateLimit, table: &MountTable) -> bool {
+    rule.scope.mount.is_none() || find_mount(rule, table).is_some()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::auth::memory::Memory;
+    use crate::auth::memory::MemoryAuthStore;
     use crate::clock::Clock;
     use crate::telemetry;
     use std::net::IpAddr;
@@ -217,7 +218,7 @@ mod tests {
 
     async fn auth() -> Arc<Auth> {
         let clock = Clock::manual(datetime!(2030-01-01 00:00 UTC));
-        let auth = Auth::open(Arc::new(Memory::default()), clock).await.unwrap();
+        let auth = Auth::open(Arc::new(MemoryAuthStore::default()), clock).await.unwrap();
         let fields = Fields::parse(br#"{"type":"pki"}"#).unwrap();
         auth.mount_enable("pki", &fields).await.unwrap();
         auth.mount_enable("team/ca", &fields).await.unwrap();
@@ -237,7 +238,7 @@ mod tests {
         let table = auth.mounts();
         let mount = table.route(path).map(|(mount, below)| (&**mount, below));
         let address = Some(IpAddr::from([192, 0, 2, 1]));
-        let request = Request { path, mount, role, address };
+        let request = QuotaRequest { path, mount, role, address };
         auth.quotas().and_then(|quotas| quotas.take(&request, auth.clock.now())).map_or(0, |taken| taken.limit)
     }
 
@@ -331,7 +332,7 @@ mod tests {
     #[tokio::test]
     async fn there_are_so_many_quotas_and_no_more() {
         let auth = auth().await;
-        for n in 0..MOST {
+        for n in 0..MAX_QUOTAS {
             auth.rate_limit_write(&format!("q{n}"), change(&format!("pki/p{n}"), 1.0)).await.unwrap();
         }
         assert!(
@@ -362,7 +363,7 @@ mod tests {
         let remaining = |path: &str| {
             let table = auth.mounts();
             let mount = table.route(path).map(|(mount, below)| (&**mount, below));
-            let request = Request { path, mount, role: "", address: None };
+            let request = QuotaRequest { path, mount, role: "", address: None };
             auth.quotas().unwrap().take(&request, auth.clock.now()).unwrap().remaining
         };
         assert_eq!((remaining("pki/ca"), remaining("team/ca/ca")), (1, 1));
@@ -375,7 +376,7 @@ mod tests {
     fn refused(auth: &Auth, path: &str, clients: impl Iterator<Item = IpAddr>) -> usize {
         let (quotas, table) = (auth.quotas().unwrap(), auth.mounts());
         let mount = table.route(path).map(|(mount, below)| (&**mount, below));
-        let request = |client| Request { path, mount, role: "", address: Some(client) };
+        let request = |client| QuotaRequest { path, mount, role: "", address: Some(client) };
         clients.filter(|client| !quotas.take(&request(*client), auth.clock.now()).unwrap().granted).count()
     }
 
@@ -400,7 +401,7 @@ mod tests {
         auth.rate_limit_write("slow", slow).await.unwrap();
         let network = (0..1_u128 << 16).map(|n| IpAddr::from(((0x2001_0db8_0001 << 80) | (n << 64)).to_be_bytes()));
         assert!(refused(&auth, "pki/ca", network) > 40_000);
-        let page = telemetry::rendered_metrics(telemetry::Exposition::Text, &[]);
+        let page = telemetry::render_metrics(telemetry::Exposition::Text, &[]);
         let counted =
             page.lines().find_map(|line| line.strip_prefix(telemetry::QUOTA_SHARED)?.trim().parse::<u32>().ok());
         assert!(counted.is_some_and(|counted| counted > 40_000), "{counted:?}");

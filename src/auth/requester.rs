@@ -11,7 +11,7 @@ use uuid::Uuid;
 use super::store::TokenHash;
 
 /// Maximum length of a recorded display name in characters.
-const LONGEST_NAME: usize = 64;
+const MAX_RECORDED_NAME_CHARS: usize = 64;
 
 /// A parsed record of a caller.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,9 +24,9 @@ pub struct Requester {
     pub display_name: String,
 }
 
-pub(super) fn recorded(accessor_hash: &TokenHash, entity_id: &str, display_name: &str) -> String {
+pub(super) fn render_requester(accessor_hash: &TokenHash, entity_id: &str, display_name: &str) -> String {
     let entity = Uuid::parse_str(entity_id).map(|id| BASE64.encode(id.as_bytes())).unwrap_or_default();
-    let name: String = display_name.chars().filter(|c| !c.is_control()).take(LONGEST_NAME).collect();
+    let name: String = display_name.chars().filter(|c| !c.is_control()).take(MAX_RECORDED_NAME_CHARS).collect();
     format!("{} {entity} {name}", BASE64.encode(accessor_hash))
 }
 
@@ -58,14 +58,14 @@ mod tests {
     fn a_record_says_who_asked() {
         let id = "f81d4fae-7dec-11d0-a765-00a0c91e6bf6";
         for (entity, name, told) in [(id, "approle-web", "approle-web"), ("", "token a b", "token a b"), ("", "", "")] {
-            let text = recorded(&[7; 32], entity, name);
+            let text = render_requester(&[7; 32], entity, name);
             assert!(text.len() <= 43 + 1 + 22 + 1 + name.len());
             let read = Requester::of_record(&text);
             assert_eq!(read.accessor_hash, "07".repeat(32));
             assert_eq!((read.entity_id.as_str(), read.display_name.as_str()), (entity, told));
         }
-        let long = recorded(&[7; 32], "", &format!("a\n{}", "\u{e4}".repeat(100)));
-        assert_eq!(Requester::of_record(&long).display_name.chars().count(), LONGEST_NAME);
+        let long = render_requester(&[7; 32], "", &format!("a\n{}", "\u{e4}".repeat(100)));
+        assert_eq!(Requester::of_record(&long).display_name.chars().count(), MAX_RECORDED_NAME_CHARS);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 
 use crate::clock::Time;
-use crate::documents::{Document, DocumentWrite, MountId, SYSTEM};
+use crate::documents::{Document, DocumentWrite, MountId, SYSTEM_MOUNT};
 use crate::error::{Error, Result};
 
 pub use self::secret_id::{SecretIdHash, SecretIdKey, SecretIdRow, SecretIdWrite};
@@ -172,8 +172,8 @@ pub enum AuthWrite {
     },
     /// Takes one use of a token that has a limit.
     TokenSpend(TokenHash),
-    /// Ends tokens and all their descendants, starting with the last token, within the budget [`AT_ONCE`]. The tokens
-    /// in [`Revoked::left`] must be revoked again, in their order.
+    /// Ends tokens and all their descendants, starting with the last token, within the budget [`MAX_TOKENS_PER_REVOCATION`]. The tokens
+    /// in [`RevokedTokens::left`] must be revoked again, in their order.
     TokenRevoke(Vec<TokenHash>),
     /// Deletes a token that has a use left, else `Conflict`. Only one of several concurrent requests succeeds.
     TokenTake(TokenHash),
@@ -186,8 +186,8 @@ pub enum AuthWrite {
         /// Path of the entry.
         path: String,
     },
-    /// Deletes a token and keeps its children, which become orphans. If it has [`AT_ONCE`] or more children, only that
-    /// many become orphans, the token stays in [`Revoked::left`], and the write must be repeated.
+    /// Deletes a token and keeps its children, which become orphans. If it has [`MAX_TOKENS_PER_REVOCATION`] or more children, only that
+    /// many become orphans, the token stays in [`RevokedTokens::left`], and the write must be repeated.
     TokenRevokeAlone(TokenHash),
     /// Ends up to `limit` tokens that expired by `now`, and up to `limit` used-up ones, with their descendants.
     TokenSweep {
@@ -227,11 +227,11 @@ pub enum AuthWrite {
 }
 
 /// Approximate number of tokens that one revocation deletes or marks. All other commits wait for it.
-pub const AT_ONCE: usize = 500;
+pub const MAX_TOKENS_PER_REVOCATION: usize = 500;
 
 /// Result of a revocation.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Revoked {
+pub struct RevokedTokens {
     /// Deleted tokens.
     pub gone: Vec<TokenHash>,
     /// Tokens that must be revoked again, because they have descendants left. They have no use left: requests with them
@@ -252,7 +252,7 @@ pub enum AuthOutcome {
     /// Uses left after taking one.
     UsesLeft(u32),
     /// Result of a revocation; empty when the token does not exist.
-    Revoked(Revoked),
+    Revoked(RevokedTokens),
     /// Number of rows that a sweep removed, or of entities that it checked.
     Swept(u32),
 }
@@ -277,7 +277,7 @@ pub trait AuthStore: Send + Sync {
 
     /// Returns all system documents of one kind.
     fn documents(&self, kind: &'static str) -> BoxFuture<'static, Result<Vec<Document>>> {
-        self.documents_of(SYSTEM, kind)
+        self.documents_of(SYSTEM_MOUNT, kind)
     }
 
     /// Finds a token by its hash, even if it has expired; not one of a deleted mount.
@@ -334,11 +334,11 @@ pub trait AuthStore: Send + Sync {
     /// Deletes up to `limit` secret ids that expired by `now`, and up to `limit` of deleted roles; returns how many.
     fn sweep_secret_ids(&self, now: Time, limit: u32) -> BoxFuture<'static, Result<u32>> {
         let committed = self.commit(vec![AuthWrite::SecretId(SecretIdWrite::Sweep { now, limit })]);
-        committed.map(|outcomes| outcomes.and_then(swept)).boxed()
+        committed.map(|outcomes| outcomes.and_then(swept_count)).boxed()
     }
 
     /// Runs one step of a sweep of tokens, see [`AuthWrite::TokenSweep`].
-    fn sweep_tokens(&self, now: Time, limit: u32) -> BoxFuture<'static, Result<Revoked>> {
+    fn sweep_tokens(&self, now: Time, limit: u32) -> BoxFuture<'static, Result<RevokedTokens>> {
         let committed = self.commit(vec![AuthWrite::TokenSweep { now, limit }]);
         let revoked = |outcomes: Vec<AuthOutcome>| match <[AuthOutcome; 1]>::try_from(outcomes) {
             Ok([AuthOutcome::Revoked(revoked)]) => Ok(revoked),
@@ -349,7 +349,7 @@ pub trait AuthStore: Send + Sync {
 }
 
 /// The outcome of a unit with a single sweep.
-fn swept(outcomes: Vec<AuthOutcome>) -> Result<u32> {
+fn swept_count(outcomes: Vec<AuthOutcome>) -> Result<u32> {
     match outcomes.as_slice() {
         [AuthOutcome::Swept(count)] => Ok(*count),
         _ => Err(Error::internal("the store answered another write")),

@@ -5,61 +5,61 @@
 //! token: most are rows of the store, but a `batch` token is sealed into its own text. A token that has expired or is
 //! used up is treated as absent immediately, even if its row is deleted later.
 
-mod asked;
 mod batch;
 mod by_path;
 mod create;
-mod ended;
-mod given;
+mod encoding;
 mod grants;
+mod issuance;
 mod login;
-mod make;
 mod network;
 mod record;
 mod renew;
+mod request;
+mod response;
+mod revocation;
 mod role_table;
 mod roles;
 mod root;
 mod terms;
-mod text;
 mod ttl;
 
 use serde_json::Value;
 
 pub use super::identity::LoginAlias as Alias;
-pub(super) use batch::{Batch, is_batch};
+pub(super) use batch::{BatchToken, is_batch};
 pub use by_path::{TokenLease, TokenLeaseKeys, UnreadableTokens};
 pub use create::CreatePath;
-pub use ended::MOST_SWEPT;
-pub use given::Given;
+pub(super) use encoding::{hash_of, new_token};
+pub(super) use issuance::{TokenOwners, token_row};
 pub use login::Login;
-pub(super) use make::{Ties, token_row};
 pub use network::Network;
-pub use record::LoggedIn;
-pub(super) use record::Record;
-pub(super) use role_table::RoleTable;
-pub use roles::{ROLE_FIELDS, ROLE_SYNONYMS};
+pub use record::TokenLogin;
+pub(super) use record::TokenRecord;
+pub use response::TokenResponse;
+pub use revocation::MAX_SWEPT_TOKENS;
+pub(super) use role_table::TokenRoleTable;
+pub use roles::{TOKEN_ROLE_FIELDS, TOKEN_ROLE_SYNONYMS};
 pub use terms::{TokenKind, TokenTerms};
-pub(super) use text::{hash_of, new_token};
 
 use super::store::{TokenHash, TokenRow};
 use super::{Auth, Caller};
 use crate::error::{Error, Kind, Result};
-use record::Standing;
+use record::TokenAttributes;
 
-enum Live {
+enum LiveToken {
     Stored(TokenRow),
-    Batch(Box<Batch>),
+    Batch(Box<BatchToken>),
 }
 
 /// `true` if a text has the form of a token of this server.
 pub fn is_token(text: &str) -> bool {
-    text::is_stored_token(text) || batch::has_form(text)
+    encoding::is_stored_token(text) || batch::is_batch_token_form(text)
 }
 
 /// `true` if a text has the form of a token or accessor of this server.
 pub fn is_token_or_accessor(text: &str) -> bool {
-    is_token(text) || text::is_accessor(text)
+    is_token(text) || encoding::is_accessor(text)
 }
 
 fn bad_token() -> Error {
@@ -67,12 +67,12 @@ fn bad_token() -> Error {
 }
 
 impl Auth {
-    async fn live(&self, token: &str) -> Result<Option<Live>> {
+    async fn live(&self, token: &str) -> Result<Option<LiveToken>> {
         if is_batch(token) {
-            return Ok(self.open_batch(token).await?.map(|batch| Live::Batch(Box::new(batch))));
+            return Ok(self.open_batch(token).await?.map(|batch| LiveToken::Batch(Box::new(batch))));
         }
         let Some(hash) = hash_of(token) else { return Ok(None) };
-        Ok(self.live_row(hash).await?.map(Live::Stored))
+        Ok(self.live_row(hash).await?.map(LiveToken::Stored))
     }
 
     pub(super) async fn row_by_accessor(&self, accessor: &str) -> Result<Option<TokenRow>> {
@@ -100,8 +100,8 @@ impl Auth {
     /// `Forbidden` with `bad token` if it is not live; store errors.
     pub async fn lookup(&self, token: &str) -> Result<Value> {
         match self.live(token).await?.ok_or_else(bad_token)? {
-            Live::Stored(row) => self.shown(token, &row).await,
-            Live::Batch(batch) => self.told(&batch.record, token, &batch.standing()).await,
+            LiveToken::Stored(row) => self.shown(token, &row).await,
+            LiveToken::Batch(batch) => self.told(&batch.record, token, &batch.standing()).await,
         }
     }
 
@@ -115,10 +115,10 @@ impl Auth {
     }
 
     async fn shown(&self, id: &str, row: &TokenRow) -> Result<Value> {
-        self.told(&Record::of(row)?, id, &Standing::of(row)).await
+        self.told(&TokenRecord::of(row)?, id, &TokenAttributes::of(row)).await
     }
 
-    async fn told(&self, record: &Record, id: &str, standing: &Standing) -> Result<Value> {
+    async fn told(&self, record: &TokenRecord, id: &str, standing: &TokenAttributes) -> Result<Value> {
         let mut told = record.lookup_json(id, standing, self.clock.now());
         let identity_policies = self.identity_policies(&record.entity_id).await?;
         if !identity_policies.is_empty() {
@@ -158,7 +158,7 @@ impl Auth {
         let rows = self.store.tokens(after, limit).await?;
         let placed = |row: &TokenRow| {
             // An unreadable record must not hide the other tokens.
-            let record = Some(row).filter(|row| self.is_live(row)).and_then(|row| Record::of(row).ok());
+            let record = Some(row).filter(|row| self.is_live(row)).and_then(|row| TokenRecord::of(row).ok());
             (row.accessor_hash, record.map(|record| record.accessor))
         };
         Ok(rows.iter().map(placed).collect())

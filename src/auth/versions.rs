@@ -5,17 +5,17 @@ use serde::{Deserialize, Serialize};
 use super::Auth;
 use super::store::AuthWrite;
 use crate::clock::Time;
-use crate::documents::{DocumentKey, DocumentWrite, SYSTEM, repeated};
+use crate::documents::{DocumentKey, DocumentWrite, SYSTEM_MOUNT, retry_on_conflict};
 use crate::error::{Error, Result};
 
-const KIND: &str = "config";
-const NAME: &str = "versions";
+const CONFIG_KIND: &str = "config";
+const VERSIONS_DOCUMENT: &str = "versions";
 /// Maximum number of stored versions.
-const KEPT: usize = 128;
+const MAX_RECORDED_VERSIONS: usize = 128;
 
 /// A version of the program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Version {
+pub struct ProgramVersion {
     /// Version number.
     pub version: String,
     /// Time of its first start.
@@ -34,34 +34,34 @@ impl Auth {
             if versions.iter().any(|known| known.version == version) {
                 return Ok(());
             }
-            versions.push(Version { version: version.to_owned(), since: self.clock.now() });
-            versions.drain(..versions.len().saturating_sub(KEPT));
+            versions.push(ProgramVersion { version: version.to_owned(), since: self.clock.now() });
+            versions.drain(..versions.len().saturating_sub(MAX_RECORDED_VERSIONS));
             let body = serde_json::to_vec(&versions).map_err(Error::internal)?;
-            let write = DocumentWrite { key: key(), expected, body: Some(body) };
+            let write = DocumentWrite { key: versions_key(), expected, body: Some(body) };
             self.store.commit(vec![AuthWrite::Document(write)]).await.map(drop)
         };
-        repeated("versions", attempt).await
+        retry_on_conflict("versions", attempt).await
     }
 
     /// Returns the versions that have run, in the order of their first start.
     ///
     /// # Errors
     /// Store errors.
-    pub async fn versions(&self) -> Result<Vec<Version>> {
+    pub async fn versions(&self) -> Result<Vec<ProgramVersion>> {
         Ok(self.stored_versions().await?.0)
     }
 
-    async fn stored_versions(&self) -> Result<(Vec<Version>, u64)> {
-        let documents = self.store.documents(KIND).await?;
-        let Some(document) = documents.into_iter().find(|document| document.key == key()) else {
+    async fn stored_versions(&self) -> Result<(Vec<ProgramVersion>, u64)> {
+        let documents = self.store.documents(CONFIG_KIND).await?;
+        let Some(document) = documents.into_iter().find(|document| document.key == versions_key()) else {
             return Ok((Vec::new(), 0));
         };
         Ok((document.parse()?, document.version))
     }
 }
 
-fn key() -> DocumentKey {
-    DocumentKey { mount: SYSTEM, kind: KIND, name: NAME.to_owned() }
+fn versions_key() -> DocumentKey {
+    DocumentKey { mount: SYSTEM_MOUNT, kind: CONFIG_KIND, name: VERSIONS_DOCUMENT.to_owned() }
 }
 
 #[cfg(test)]
@@ -72,13 +72,13 @@ mod tests {
     use time::macros::datetime;
 
     use super::*;
-    use crate::auth::memory::Memory;
+    use crate::auth::memory::MemoryAuthStore;
     use crate::clock::Clock;
 
     #[tokio::test]
     async fn each_version_is_noted_once_with_its_first_start() {
         let clock = Clock::manual(datetime!(2030-01-01 00:00 UTC));
-        let auth = Auth::open(Arc::new(Memory::default()), clock.clone()).await.unwrap();
+        let auth = Auth::open(Arc::new(MemoryAuthStore::default()), clock.clone()).await.unwrap();
         for version in ["0.1.0", "0.1.0", "0.2.0", "0.1.0"] {
             auth.note_version(version).await.unwrap();
             clock.advance(Duration::from_secs(60));

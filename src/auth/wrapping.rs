@@ -1,6 +1,6 @@
 //! Response wrapping: a response is stored and can be fetched once, with a single-use token.
 //!
-//! [`Auth::wrap`] stores the response and its token in one commit; the client receives the token ([`Wrapping`]) and
+//! [`Auth::wrap`] stores the response and its token in one commit; the client receives the token ([`WrapInfo`]) and
 //! passes it on. Fetching deletes the row of the token in the statement that checks for a use left, so exactly one of
 //! several concurrent requests succeeds, on any node. The others get the error for an invalid token, which reveals that
 //! the response was fetched before. The stored response is sealed, and is deleted when the token expires.
@@ -10,25 +10,25 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
-use super::mounts::{SYSTEM_TTL, TOKEN_MOUNT};
-use super::policies::WRAPPING;
+use super::mounts::{SYSTEM_TTL, TOKEN_MOUNT_PATH};
+use super::policies::WRAPPING_POLICY_NAME;
 use super::store::{AuthWrite, CubbyholeRow, TokenRow};
-use super::token::{Record, Ties, hash_of, new_token, token_row};
+use super::token::{TokenOwners, TokenRecord, hash_of, new_token, token_row};
 use super::{Auth, Caller};
-use crate::clock::{Time, rfc3339};
+use crate::clock::{Time, format_rfc3339};
 use crate::error::{Error, Kind, Result};
 use crate::secret::Secret;
 use crate::telemetry;
 
 /// Cubbyhole path of the wrapped response; clients cannot write it.
-const ANSWER: &str = "";
+const RESPONSE_PATH: &str = "";
 /// Maximum size of a wrapped response in bytes.
-pub const MAX_ANSWER: usize = 1 << 20;
+pub const MAX_RESPONSE_BYTES: usize = 1 << 20;
 /// Minimum lifetime of a wrapped response. TTLs are shown in seconds, so a shorter one would be shown as 0.
-const SHORTEST: Duration = Duration::from_secs(1);
+const MIN_WRAP_TTL: Duration = Duration::from_secs(1);
 
 /// A wrapped response.
-pub struct Wrapped {
+pub struct WrappedResponse {
     /// Media type of the body.
     pub media_type: String,
     /// Body.
@@ -36,7 +36,7 @@ pub struct Wrapped {
 }
 
 /// Parameters of a wrapped response.
-pub struct Terms {
+pub struct WrapParameters {
     /// Lifetime.
     pub ttl: Duration,
     /// Path of the original request.
@@ -48,7 +48,7 @@ pub struct Terms {
 }
 
 /// Describes a wrapped response to the client.
-pub struct Wrapping {
+pub struct WrapInfo {
     /// The single-use token that fetches it.
     pub token: Secret,
     /// Accessor of that token.
@@ -63,7 +63,7 @@ pub struct Wrapping {
     pub wrapped_accessor: Option<String>,
 }
 
-impl Wrapped {
+impl WrappedResponse {
     /// Encodes the media type, a line feed, and the body.
     fn to_body(&self) -> Vec<u8> {
         let body = self.body.expose();
@@ -82,7 +82,7 @@ impl Wrapped {
     }
 }
 
-fn not_valid() -> Error {
+fn invalid_wrapping_token() -> Error {
     Error::invalid("wrapping token is not valid or does not exist")
 }
 
@@ -92,10 +92,10 @@ impl Auth {
     /// # Errors
     /// `Invalid` below one second and above the maximum lifetime of tokens.
     pub fn check_wrapping_ttl(&self, ttl: Duration) -> Result<()> {
-        if ttl < SHORTEST {
+        if ttl < MIN_WRAP_TTL {
             return Err(Error::invalid("wrap-ttl: must be at least one second"));
         }
-        let longest = self.mounts.load().get(TOKEN_MOUNT).map_or(SYSTEM_TTL, |mount| mount.max_ttl());
+        let longest = self.mounts.load().get(TOKEN_MOUNT_PATH).map_or(SYSTEM_TTL, |mount| mount.max_ttl());
         if ttl > longest {
             let seconds = longest.as_secs();
             return Err(Error::invalid(format!("wrap-ttl: longer than tokens live, which is {seconds}s at most")));
@@ -107,21 +107,21 @@ impl Auth {
     ///
     /// # Errors
     /// Store errors; the response may then be stored, but its token is lost.
-    pub async fn wrap(&self, answer: &Wrapped, terms: Terms) -> Result<Wrapping> {
+    pub async fn wrap(&self, answer: &WrappedResponse, terms: WrapParameters) -> Result<WrapInfo> {
         self.wrap_beside(None, answer.to_body(), terms).await
     }
 
     /// Stores a response, and takes another wrapping token in the same commit.
-    async fn wrap_beside(&self, taken: Option<AuthWrite>, body: Vec<u8>, terms: Terms) -> Result<Wrapping> {
-        let Terms { ttl, path, display_name, wrapped_accessor } = terms;
-        let mut record = self.new_record(vec![WRAPPING.to_owned()], display_name, &path);
+    async fn wrap_beside(&self, taken: Option<AuthWrite>, body: Vec<u8>, terms: WrapParameters) -> Result<WrapInfo> {
+        let WrapParameters { ttl, path, display_name, wrapped_accessor } = terms;
+        let mut record = self.new_record(vec![WRAPPING_POLICY_NAME.to_owned()], display_name, &path);
         (record.creation_ttl, record.grant, record.explicit_max_ttl) = (ttl, ttl, ttl);
         let token = Zeroizing::new(new_token(record.created_at));
-        let row = token_row(&token, &record, Some(ttl), Some(1), Ties::default())?;
-        let kept = CubbyholeRow { token: row.hash, path: ANSWER.to_owned(), body };
+        let row = token_row(&token, &record, Some(ttl), Some(1), TokenOwners::default())?;
+        let kept = CubbyholeRow { token: row.hash, path: RESPONSE_PATH.to_owned(), body };
         let wrap = [AuthWrite::TokenInsert(row), AuthWrite::CubbyholePut(kept)];
         self.store.commit(taken.into_iter().chain(wrap).collect()).await?;
-        Ok(Wrapping {
+        Ok(WrapInfo {
             token: Secret::new(token.as_bytes()),
             accessor: record.accessor,
             ttl,
@@ -139,7 +139,7 @@ impl Auth {
         let (_, record) = self.wrapping_token(token).await?;
         Ok(json!({
             "creation_path": record.path,
-            "creation_time": rfc3339(record.created_at),
+            "creation_time": format_rfc3339(record.created_at),
             "creation_ttl": record.creation_ttl.as_secs(),
         }))
     }
@@ -148,56 +148,59 @@ impl Auth {
     ///
     /// # Errors
     /// `Invalid` if the token is no wrapping token or was used; store errors, after which the response may be lost.
-    pub async fn unwrap_answer(&self, token: &str) -> Result<Wrapped> {
+    pub async fn unwrap_answer(&self, token: &str) -> Result<WrappedResponse> {
         let (row, _) = self.wrapping_token(token).await?;
         let kept = self.kept_answer(&row).await?;
-        self.store.commit(vec![AuthWrite::TokenTake(row.hash)]).await.map_err(taken_before)?;
-        Wrapped::of(&kept)
+        self.store.commit(vec![AuthWrite::TokenTake(row.hash)]).await.map_err(conflict_as_invalid_token)?;
+        WrappedResponse::of(&kept)
     }
 
     /// Moves a wrapped response to a new token with the original lifetime, and ends the old token.
     ///
     /// # Errors
     /// As [`Auth::unwrap_answer`].
-    pub async fn rewrap(&self, token: &str) -> Result<Wrapping> {
+    pub async fn rewrap(&self, token: &str) -> Result<WrapInfo> {
         let (row, record) = self.wrapping_token(token).await?;
         let kept = std::mem::take(&mut *self.kept_answer(&row).await?);
-        let Record { path, display_name, creation_ttl: ttl, .. } = record;
-        let terms = Terms { ttl, path, display_name, wrapped_accessor: None };
-        self.wrap_beside(Some(AuthWrite::TokenTake(row.hash)), kept, terms).await.map_err(taken_before)
+        let TokenRecord { path, display_name, creation_ttl: ttl, .. } = record;
+        let terms = WrapParameters { ttl, path, display_name, wrapped_accessor: None };
+        self.wrap_beside(Some(AuthWrite::TokenTake(row.hash)), kept, terms).await.map_err(conflict_as_invalid_token)
     }
 
     /// Fetches the response of the caller's own wrapping token, whose use this request took; `None` for other tokens.
     ///
     /// # Errors
     /// Store errors.
-    pub(super) async fn own_answer(&self, caller: &Caller) -> Result<Option<Wrapped>> {
-        if caller.policies != [WRAPPING] {
+    pub(super) async fn own_answer(&self, caller: &Caller) -> Result<Option<WrappedResponse>> {
+        if caller.policies != [WRAPPING_POLICY_NAME] {
             return Ok(None);
         }
-        let Some(kept) = self.store.cubbyhole(caller.hash, ANSWER.to_owned()).await? else { return Ok(None) };
+        let Some(kept) = self.store.cubbyhole(caller.hash, RESPONSE_PATH.to_owned()).await? else { return Ok(None) };
         // The use is taken, so the response cannot be fetched again; a remaining row is swept.
         if let Err(error) = self.store.commit(vec![AuthWrite::TokenRevoke(vec![caller.hash])]).await {
-            telemetry::not_done("a wrapping token that was used stays until it is swept", &error);
+            telemetry::warn_task_failed("a wrapping token that was used stays until it is swept", &error);
         }
-        Wrapped::of(&Zeroizing::new(kept.body)).map(Some)
+        WrappedResponse::of(&Zeroizing::new(kept.body)).map(Some)
     }
 
-    async fn wrapping_token(&self, token: &str) -> Result<(TokenRow, Record)> {
-        let row = self.live_row(hash_of(token).ok_or_else(not_valid)?).await?.ok_or_else(not_valid)?;
-        let record = Record::of(&row)?;
+    async fn wrapping_token(&self, token: &str) -> Result<(TokenRow, TokenRecord)> {
+        let row = self
+            .live_row(hash_of(token).ok_or_else(invalid_wrapping_token)?)
+            .await?
+            .ok_or_else(invalid_wrapping_token)?;
+        let record = TokenRecord::of(&row)?;
         // Only wrapping tokens have this policy.
-        if record.policies == [WRAPPING] { Ok((row, record)) } else { Err(not_valid()) }
+        if record.policies == [WRAPPING_POLICY_NAME] { Ok((row, record)) } else { Err(invalid_wrapping_token()) }
     }
 
     async fn kept_answer(&self, row: &TokenRow) -> Result<Zeroizing<Vec<u8>>> {
-        let kept = self.store.cubbyhole(row.hash, ANSWER.to_owned()).await?;
-        kept.map(|kept| Zeroizing::new(kept.body)).ok_or_else(not_valid)
+        let kept = self.store.cubbyhole(row.hash, RESPONSE_PATH.to_owned()).await?;
+        kept.map(|kept| Zeroizing::new(kept.body)).ok_or_else(invalid_wrapping_token)
     }
 }
 
-fn taken_before(error: Error) -> Error {
-    if error.kind() == Kind::Conflict { not_valid() } else { error }
+fn conflict_as_invalid_token(error: Error) -> Error {
+    if error.kind() == Kind::Conflict { invalid_wrapping_token() } else { error }
 }
 
 #[cfg(test)]
@@ -207,19 +210,20 @@ mod tests {
     use time::macros::datetime;
 
     use super::*;
-    use crate::auth::memory::Memory;
+    use crate::auth::memory::MemoryAuthStore;
     use crate::clock::Clock;
 
     const MINUTE: Duration = Duration::from_secs(60);
 
-    async fn auth() -> (Arc<Auth>, Arc<Memory>, Clock) {
-        let (store, clock) = (Arc::new(Memory::default()), Clock::manual(datetime!(2030-01-01 00:00 UTC)));
+    async fn auth() -> (Arc<Auth>, Arc<MemoryAuthStore>, Clock) {
+        let (store, clock) = (Arc::new(MemoryAuthStore::default()), Clock::manual(datetime!(2030-01-01 00:00 UTC)));
         (Auth::open(store.clone(), clock.clone()).await.unwrap(), store, clock)
     }
 
-    async fn wrapped(auth: &Auth) -> Wrapping {
-        let answer = Wrapped { media_type: "application/json".to_owned(), body: Secret::new(b"{\n}\n".as_slice()) };
-        let terms = Terms {
+    async fn wrapped(auth: &Auth) -> WrapInfo {
+        let answer =
+            WrappedResponse { media_type: "application/json".to_owned(), body: Secret::new(b"{\n}\n".as_slice()) };
+        let terms = WrapParameters {
             ttl: MINUTE,
             path: "pki/issue/web".to_owned(),
             display_name: "token".to_owned(),
@@ -279,8 +283,9 @@ mod tests {
     async fn what_cannot_be_stored_is_not_wrapped() {
         let (auth, store, _) = auth().await;
         store.state().fail = true;
-        let answer = Wrapped { media_type: "text/plain".to_owned(), body: Secret::new(b"hunter2".as_slice()) };
-        let terms = Terms { ttl: MINUTE, path: "a".to_owned(), display_name: String::new(), wrapped_accessor: None };
+        let answer = WrappedResponse { media_type: "text/plain".to_owned(), body: Secret::new(b"hunter2".as_slice()) };
+        let terms =
+            WrapParameters { ttl: MINUTE, path: "a".to_owned(), display_name: String::new(), wrapped_accessor: None };
         let error = auth.wrap(&answer, terms).await.err().unwrap();
         assert!(error.kind() == Kind::Unavailable && !error.text().contains("hunter2"));
         store.state().fail = false;

@@ -8,41 +8,41 @@ use std::sync::atomic::AtomicBool;
 
 use serde_json::json;
 use signet::clock::Clock;
-use signet::config::Store;
+use signet::config::StoreLocation;
 use signet::error::{Error, Kind, Result};
-use signet::server::operator::Client;
+use signet::server::operator::OperatorClient;
 use signet::server::verify::verify;
-use signet::storage::backup::{self, Pace, Partial};
-use signet::storage::verify::{Findings, Subject, known_file};
-use signet::storage::{Database, Progress};
+use signet::storage::backup::{self, CopyPace, PendingBackup};
+use signet::storage::verify::{Findings, VerifyTarget, check_restorable_file};
+use signet::storage::{Database, ProgressCounters};
 
 use super::copies;
 use super::files::{FolderLock, require_file};
-use super::output::{self, line};
+use super::output::{self, try_print};
 use super::owner;
-use super::place::{Place, of_database};
-use super::progress::{Display, Quiet, Unit};
+use super::progress::{ProgressDisplay, ProgressUnit, QuietArgument};
+use super::target_installation::{TargetInstallation, embedded_only_error};
 
-const PG_TOOLS: &str = "copy it with pg_dump or pg_basebackup";
+const PG_TOOLS_ADVICE: &str = "copy it with pg_dump or pg_basebackup";
 /// Nice value of a copy, so that it does not slow the server down.
 const NICE: i32 = 15;
 
 #[derive(clap::Args)]
-pub(crate) struct Backup {
+pub(crate) struct BackupArguments {
     #[command(flatten)]
-    place: Place,
+    place: TargetInstallation,
     #[command(flatten)]
-    target: Target,
+    target: BackupDestination,
     /// Number of copies to keep in the folder. Older ones are removed after the new one has been verified.
     #[arg(long, value_name = "COUNT", conflicts_with = "to", value_parser = clap::value_parser!(u16).range(1..))]
     keep: Option<u16>,
     #[command(flatten)]
-    quiet: Quiet,
+    quiet: QuietArgument,
 }
 
 #[derive(clap::Args)]
 #[group(required = true, multiple = false)]
-struct Target {
+struct BackupDestination {
     /// File to create, mode 0600. It must not exist.
     #[arg(long, value_name = "FILE")]
     to: Option<PathBuf>,
@@ -52,94 +52,99 @@ struct Target {
 }
 
 #[derive(clap::Args)]
-pub(crate) struct Restore {
+pub(crate) struct RestoreArguments {
     #[command(flatten)]
-    place: Place,
+    place: TargetInstallation,
     /// The copy that `backup` made.
     file: PathBuf,
     #[command(flatten)]
-    quiet: Quiet,
+    quiet: QuietArgument,
 }
 
 #[derive(clap::Args)]
-pub(crate) struct AfterRestore {
+pub(crate) struct AfterRestoreArguments {
     #[command(flatten)]
-    place: Place,
+    place: TargetInstallation,
 }
 
-pub(super) fn backup(arguments: &Backup) -> Result<()> {
-    let Target { to, folder } = &arguments.target;
+pub(super) fn backup(arguments: &BackupArguments) -> Result<()> {
+    let BackupDestination { to, folder } = &arguments.target;
     match (to, folder) {
         (Some(file), _) => {
-            let data = embedded(&arguments.place, PG_TOOLS)?;
+            let data = require_embedded(&arguments.place, PG_TOOLS_ADVICE)?;
             let copy = copy_to(&data, file, &arguments.quiet)?;
-            report(&data, copy);
+            report_copy(&data, copy);
             Ok(())
         }
-        (None, Some(folder)) => add_to(folder, arguments),
+        (None, Some(folder)) => add_copy(folder, arguments),
         (None, None) => Err(Error::invalid("--to or --folder: one of them must be given")),
     }
 }
 
 /// Adds a copy to a folder and verifies it before it counts as a backup and older ones are removed.
-fn add_to(folder: &Path, arguments: &Backup) -> Result<()> {
+fn add_copy(folder: &Path, arguments: &BackupArguments) -> Result<()> {
     let clock = Clock::system();
     let options = arguments.place.options(clock.clone())?;
-    let Database::Embedded(data) = options.database else { return Err(of_database(PG_TOOLS)) };
+    let Database::Embedded(data) = options.database else { return Err(embedded_only_error(PG_TOOLS_ADVICE)) };
     let system = actix_rt::System::new();
-    let file = copies::file_at(folder, clock.now())?;
+    let file = copies::copy_path(folder, clock.now())?;
     let _lock = system.block_on(FolderLock::of(&file))?;
     let copy = copy_to(&data, &file, &arguments.quiet)?;
-    let display = Display::start("checking", super::verify_backup::CERTIFICATES, &arguments.quiet);
-    let checked = verify(Subject::File(file.clone()), options.seal_key, clock, &display.progress);
+    let display = ProgressDisplay::start("checking", super::verify_backup::CERTIFICATES_UNIT, &arguments.quiet);
+    let checked = verify(VerifyTarget::File(file.clone()), options.seal_key, clock, &display.progress);
     let findings = system.block_on(checked)?;
     drop(display);
-    super::verify_backup::tell(&file.display().to_string(), &findings)?;
-    report(&data, copy);
+    super::verify_backup::print_findings(&file.display().to_string(), &findings)?;
+    report_copy(&data, copy);
     arguments.keep.map_or(Ok(()), |keep| copies::prune(folder, usize::from(keep), &file))
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Copied {
+enum CopyMethod {
     BesideServer,
     Alone,
 }
 
-fn copy_to(data: &Path, file: &Path, quiet: &Quiet) -> Result<Copied> {
-    owner::require_of_folder(data)?;
+fn copy_to(data: &Path, file: &Path, quiet: &QuietArgument) -> Result<CopyMethod> {
+    owner::require_folder_owner(data)?;
     // Without the permission to lower its priority, it runs at the usual one.
     let _ = rustix::process::setpriority_process(None, NICE);
-    let display = Display::start("copying", Unit::Bytes, quiet);
-    let (partial, copied) = match Client::connect(data)? {
-        Some(server) => (beside(server, data, file, &display.progress)?, Copied::BesideServer),
-        None => (alone(data, file, &display.progress)?, Copied::Alone),
+    let display = ProgressDisplay::start("copying", ProgressUnit::Bytes, quiet);
+    let (partial, copied) = match OperatorClient::connect(data)? {
+        Some(server) => (copy_through_server(server, data, file, &display.progress)?, CopyMethod::BesideServer),
+        None => (copy_offline(data, file, &display.progress)?, CopyMethod::Alone),
     };
     drop(display);
     let octets = partial.finish(Clock::system().now())?;
     let text = format!("{}: {octets} octets", file.display());
-    line(&json!({ "file": file, "bytes": octets }), text);
+    try_print(&json!({ "file": file, "bytes": octets }), text);
     Ok(copied)
 }
 
-fn report(data: &Path, copied: Copied) {
-    if copied == Copied::BesideServer
-        && let Err(error) = tell(data)
+fn report_copy(data: &Path, copied: CopyMethod) {
+    if copied == CopyMethod::BesideServer
+        && let Err(error) = notify_server(data)
     {
         let text = "the copy is made, but its server could not be told, whose metrics do not count it";
-        output::warn(&[format!("{text}: {error}")]);
+        output::print_warnings(&[format!("{text}: {error}")]);
     }
 }
 
-fn tell(folder: &Path) -> Result<()> {
-    let Some(mut server) = Client::connect(folder)? else { return Ok(()) };
+fn notify_server(folder: &Path) -> Result<()> {
+    let Some(mut server) = OperatorClient::connect(folder)? else { return Ok(()) };
     server.ask(&json!({ "command": "backup-made" })).map(drop)
 }
 
 /// Copies while a server runs. The copy is valid only if the server confirms afterwards that it held
 /// the file all the time.
-fn beside(mut server: Client, folder: &Path, to: &Path, progress: &Progress) -> Result<Partial> {
+fn copy_through_server(
+    mut server: OperatorClient,
+    folder: &Path,
+    to: &Path,
+    progress: &ProgressCounters,
+) -> Result<PendingBackup> {
     server.ask(&json!({ "command": "backup" }))?;
-    let copy = |stop: &AtomicBool| backup::copy(folder, to, Pace::Shared, stop, progress);
+    let copy = |stop: &AtomicBool| backup::copy(folder, to, CopyPace::Shared, stop, progress);
     let (partial, released) = server.ask_after(copy, &json!({ "release": true }))?;
     if released["held"] != true {
         return Err(Error::new(Kind::Unavailable, "the server did not hold its file: nothing was copied"));
@@ -147,7 +152,7 @@ fn beside(mut server: Client, folder: &Path, to: &Path, progress: &Progress) -> 
     Ok(partial)
 }
 
-fn alone(folder: &Path, to: &Path, progress: &Progress) -> Result<Partial> {
+fn copy_offline(folder: &Path, to: &Path, progress: &ProgressCounters) -> Result<PendingBackup> {
     let _locked = backup::lock(folder).map_err(|error| match error.kind() {
         Kind::Conflict => Error::new(
             Kind::Conflict,
@@ -155,41 +160,41 @@ fn alone(folder: &Path, to: &Path, progress: &Progress) -> Result<Partial> {
         ),
         _ => error,
     })?;
-    backup::copy(folder, to, Pace::Full, &AtomicBool::new(false), progress)
+    backup::copy(folder, to, CopyPace::Full, &AtomicBool::new(false), progress)
 }
 
-pub(super) fn restore(arguments: &Restore) -> Result<()> {
-    let Restore { place, file, quiet } = arguments;
+pub(super) fn restore(arguments: &RestoreArguments) -> Result<()> {
+    let RestoreArguments { place, file, quiet } = arguments;
     require_file("FILE", file)?;
     let clock = Clock::system();
     let options = place.options(clock.clone())?;
     let Database::Embedded(folder) = options.database else {
-        return Err(of_database("restore it with its own tools and run signet operator after-restore"));
+        return Err(embedded_only_error("restore it with its own tools and run signet operator after-restore"));
     };
-    owner::require_of_folder(&folder)?;
+    owner::require_folder_owner(&folder)?;
     actix_rt::System::new().block_on(async {
-        backup::require_opened(file, &options.seal_key).await.map_err(|error| unopened(file, error))?;
-        require_whole(file).await
+        backup::require_opened(file, &options.seal_key).await.map_err(|error| explain_seal_key_error(file, error))?;
+        require_intact(file).await
     })?;
-    let display = Display::start("restoring", Unit::Bytes, quiet);
+    let display = ProgressDisplay::start("restoring", ProgressUnit::Bytes, quiet);
     let octets = backup::restore(file, &folder, clock.now(), &display.progress)?;
     drop(display);
     let text = format!("{}: restored, {octets} octets; the next start goes on from there", folder.display());
-    line(&json!({ "data_dir": folder, "bytes": octets }), text);
+    try_print(&json!({ "data_dir": folder, "bytes": octets }), text);
     Ok(())
 }
 
 /// Requires an intact copy: a server may start on a damaged one and fail only when it reads the damaged part.
-async fn require_whole(copy: &Path) -> Result<()> {
+async fn require_intact(copy: &Path) -> Result<()> {
     let mut findings = Findings::default();
-    if known_file(copy, &mut findings).await? {
+    if check_restorable_file(copy, &mut findings).await? {
         return Ok(());
     }
-    super::verify_backup::tell(&copy.display().to_string(), &findings)
+    super::verify_backup::print_findings(&copy.display().to_string(), &findings)
 }
 
 /// Adds advice to an error that is due to the seal key.
-fn unopened(copy: &Path, error: Error) -> Error {
+fn explain_seal_key_error(copy: &Path, error: Error) -> Error {
     let name = copy.display().to_string();
     if error.kind() != Kind::Invalid || !error.text().starts_with("seal") {
         return if error.text().contains(&name) { error } else { error.within(&name) };
@@ -201,20 +206,20 @@ fn unopened(copy: &Path, error: Error) -> Error {
     Error::new(error.kind(), text)
 }
 
-pub(super) fn after_restore(arguments: &AfterRestore) -> Result<()> {
+pub(super) fn after_restore(arguments: &AfterRestoreArguments) -> Result<()> {
     let options = arguments.place.options(Clock::system())?;
     if let Database::Embedded(folder) = &options.database {
-        owner::require_of_folder(folder)?;
+        owner::require_folder_owner(folder)?;
     }
-    actix_rt::System::new().block_on(backup::note_restore(options))?;
+    actix_rt::System::new().block_on(backup::record_restore(options))?;
     let text = "CRL numbers go on above all that were published before";
-    line(&json!({ "restored": true }), text);
+    try_print(&json!({ "restored": true }), text);
     Ok(())
 }
 
-fn embedded(place: &Place, otherwise: &str) -> Result<PathBuf> {
+fn require_embedded(place: &TargetInstallation, otherwise: &str) -> Result<PathBuf> {
     match place.store()? {
-        Store::Embedded(folder) => Ok(folder),
-        Store::Database(_) => Err(of_database(otherwise)),
+        StoreLocation::Embedded(folder) => Ok(folder),
+        StoreLocation::Database(_) => Err(embedded_only_error(otherwise)),
     }
 }

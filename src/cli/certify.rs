@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use signet::clock::{Clock, Time, rfc3339};
+use signet::clock::{Clock, Time, format_rfc3339};
 use signet::error::{Error, Kind, Result};
 use signet::keys::{KeySpec, PrivateKey};
 use signet::random;
@@ -20,50 +20,50 @@ use signet::x509::pieces::{Extensions, Name};
 use signet::x509::public_key::PublicKey;
 use signet::x509::{pem, tbs};
 
-use super::client::{self, Caller, Question, Reply};
-use super::names::Names;
+use super::client::{self, AuthenticatedClient, ClientRequest, ClientResponse};
+use super::names::TypedNames;
 use super::path;
 
 /// Maximum number of authorities that are searched above the end of a chain.
-const LONGEST_CHAIN: usize = 8;
+const MAX_CHAIN_LENGTH: usize = 8;
 /// Maximum number of mounts, and of issuers per mount, that are searched.
-const MOST_LOOKED_AT: usize = 64;
+const MAX_SEARCHED_ENTRIES: usize = 64;
 /// Endings of the warnings of roles that use the names of the request.
-const OF_REQUEST: [&str; 2] = ["(use_csr_sans)", "(use_csr_common_name)"];
-const CERTIFICATE: &str = "CERTIFICATE";
+const REQUEST_NAME_WARNING_ENDINGS: [&str; 2] = ["(use_csr_sans)", "(use_csr_common_name)"];
+const CERTIFICATE_LABEL: &str = "CERTIFICATE";
 
 /// The authority, role and lifetime.
 #[derive(clap::Args)]
 #[command(next_help_heading = "Authority")]
-pub(super) struct Authority {
+pub(super) struct AuthorityArguments {
     /// Role that decides what may be issued.
-    #[arg(long, env = "SIGNET_ROLE", default_value = "dev", value_parser = path::role)]
+    #[arg(long, env = "SIGNET_ROLE", default_value = "dev", value_parser = path::parse_role)]
     pub(super) role: String,
     /// Mount of the certificate authority.
-    #[arg(long, env = "SIGNET_MOUNT", default_value = "pki", value_parser = path::mount)]
+    #[arg(long, env = "SIGNET_MOUNT", default_value = "pki", value_parser = path::parse_mount)]
     pub(super) mount: String,
     /// Time to live, such as 24h.
     #[arg(long)]
     pub(super) ttl: Option<String>,
     #[command(flatten)]
-    pub(super) caller: Caller,
+    pub(super) caller: AuthenticatedClient,
 }
 
-pub(super) enum Subject<'s> {
+pub(super) enum ClientKeySource<'s> {
     /// The key of a certification request.
-    Request(&'s Request),
+    Request(&'s ClientCsr),
     /// A key that the server generates.
     ServerKey,
 }
 
 /// A certification request, parsed back from PEM.
-pub(super) struct Request {
+pub(super) struct ClientCsr {
     text: String,
     key: PublicKey,
-    pub(super) names: Names,
+    pub(super) names: TypedNames,
 }
 
-impl Request {
+impl ClientCsr {
     /// Parses a PEM text.
     ///
     /// # Errors
@@ -71,7 +71,11 @@ impl Request {
     pub(super) fn read(text: &str) -> Result<Self> {
         let csr = Csr::from_pem(text)?;
         csr.verify()?;
-        Ok(Self { text: pem::encode("CERTIFICATE REQUEST", csr.der()), names: Names::of_request(&csr)?, key: csr.key })
+        Ok(Self {
+            text: pem::encode("CERTIFICATE REQUEST", csr.der()),
+            names: TypedNames::of_request(&csr)?,
+            key: csr.key,
+        })
     }
 
     /// Creates a request for names, signed by `key`.
@@ -85,7 +89,7 @@ impl Request {
             KeyKind::Ed25519 => SignatureAlgorithm::Ed25519,
         };
         let info = request_info(subject, key.public().spki(), sans);
-        let der = tbs::signed(&info, algorithm, &key.sign(algorithm, &info)?);
+        let der = tbs::encode_signed(&info, algorithm, &key.sign(algorithm, &info)?);
         Self::read(&pem::encode("CERTIFICATE REQUEST", &der))
     }
 }
@@ -94,14 +98,14 @@ impl Request {
 ///
 /// # Errors
 /// `Invalid`, with the field, for an unknown type or size.
-pub(super) fn new_key(key_type: &str, bits: i64) -> Result<(PrivateKey, Secret)> {
+pub(super) fn generate_key(key_type: &str, bits: i64) -> Result<(PrivateKey, Secret)> {
     let key = PrivateKey::generate(KeySpec::new(key_type, bits)?)?;
     let text = Secret::new(pem::encode("PRIVATE KEY", key.to_pkcs8()?.expose()));
     Ok((key, text))
 }
 
 /// Returns the type of key that a role requires, if the server rejected `kind` for that reason.
-pub(super) fn wanted_kind(refusal: &Error, kind: KeyKind) -> Option<(&'static str, i64)> {
+pub(super) fn required_key_type(refusal: &Error, kind: KeyKind) -> Option<(&'static str, i64)> {
     let after = |before: &str| refusal.text().split_once(before).map(|(_, rest)| rest);
     if let Some(rest) = after("role requires keys of type ") {
         return ["rsa", "ec", "ed25519"].into_iter().find(|word| rest.starts_with(word)).map(|word| (word, 0));
@@ -110,36 +114,36 @@ pub(super) fn wanted_kind(refusal: &Error, kind: KeyKind) -> Option<(&'static st
     Some((kind.name(), bits))
 }
 
-pub(super) struct Refusal {
+pub(super) struct CertifyError {
     pub(super) error: Error,
     pub(super) retry_after: Option<Duration>,
     /// `true` if the server issued an unusable certificate: a retry would probably not help.
     pub(super) is_useless: bool,
 }
 
-impl Refusal {
+impl CertifyError {
     pub(super) fn useless(error: Error) -> Self {
         Self { error, retry_after: None, is_useless: true }
     }
 }
 
-impl From<Error> for Refusal {
+impl From<Error> for CertifyError {
     fn from(error: Error) -> Self {
         Self { error, retry_after: None, is_useless: false }
     }
 }
 
-impl From<Refusal> for Error {
-    fn from(refusal: Refusal) -> Self {
+impl From<CertifyError> for Error {
+    fn from(refusal: CertifyError) -> Self {
         refusal.error
     }
 }
 
-type Answer = client::Answer<Data>;
+type CertifyResponse = client::ClientResponseBody<CertifyData>;
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Data {
+struct CertifyData {
     certificate: String,
     #[serde(with = "sealed")]
     private_key: Secret,
@@ -149,21 +153,21 @@ struct Data {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Link {
+pub(super) struct PemCertificate {
     pub(super) certificate: Certificate,
     pub(super) text: String,
 }
 
-impl Link {
+impl PemCertificate {
     /// Parses a PEM text.
     ///
     /// # Errors
     /// `Invalid` when it is no certificate.
     pub(super) fn read(text: &str) -> Result<Self> {
-        match pem::first(text)? {
-            Some((label, der)) if label == CERTIFICATE => {
+        match pem::parse_first_block(text)? {
+            Some((label, der)) if label == CERTIFICATE_LABEL => {
                 let certificate = Certificate::parse(&der)?;
-                Ok(Self { text: pem::encode(CERTIFICATE, &der) + "\n", certificate })
+                Ok(Self { text: pem::encode(CERTIFICATE_LABEL, &der) + "\n", certificate })
             }
             _ => Err(Error::invalid("no PEM block CERTIFICATE")),
         }
@@ -176,7 +180,7 @@ impl Link {
 
 /// The certificates that follow the leaf in its file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum Chain {
+pub(super) enum ChainSelection {
     /// The authorities above it except the root, as servers send them.
     #[default]
     Intermediates,
@@ -186,10 +190,10 @@ pub(super) enum Chain {
     None,
 }
 
-pub(super) struct Issued {
-    pub(super) leaf: Link,
+pub(super) struct ReceivedCertificate {
+    pub(super) leaf: PemCertificate,
     /// The authorities above the leaf, starting with its issuer.
-    pub(super) chain: Vec<Link>,
+    pub(super) chain: Vec<PemCertificate>,
     /// Its private key, if the server generated it.
     pub(super) key: Option<Secret>,
     /// Time to request the next certificate, in Unix seconds.
@@ -197,12 +201,12 @@ pub(super) struct Issued {
     pub(super) warnings: Vec<String>,
 }
 
-impl Issued {
-    pub(super) fn certificates(&self, chain: Chain) -> String {
+impl ReceivedCertificate {
+    pub(super) fn certificates(&self, chain: ChainSelection) -> String {
         let above = self.chain.iter().filter(|link| match chain {
-            Chain::Intermediates => !link.is_root(),
-            Chain::Full => true,
-            Chain::None => false,
+            ChainSelection::Intermediates => !link.is_root(),
+            ChainSelection::Full => true,
+            ChainSelection::None => false,
         });
         std::iter::once(&self.leaf).chain(above).map(|link| link.text.as_str()).collect()
     }
@@ -212,7 +216,7 @@ impl Issued {
     }
 
     pub(super) fn told(&self) -> Value {
-        let time = |seconds| Time::from_unix_timestamp(seconds).map(rfc3339).ok();
+        let time = |seconds| Time::from_unix_timestamp(seconds).map(format_rfc3339).ok();
         json!({
             "serial_number": self.leaf.certificate.serial().to_string(),
             "common_name": self.leaf.certificate.common_name(),
@@ -224,14 +228,18 @@ impl Issued {
     }
 }
 
-impl Authority {
+impl AuthorityArguments {
     /// Requests a certificate. The names are also sent in the body, for roles that ignore the names in a certification
     /// request. If both are equal, warnings about that are dropped.
     ///
     /// # Errors
     /// The server's refusal; an unusable response.
-    pub(super) async fn certify(&self, subject: &Subject<'_>, names: &Names) -> std::result::Result<Issued, Refusal> {
-        let word = if matches!(subject, Subject::ServerKey) { "issue" } else { "sign" };
+    pub(super) async fn certify(
+        &self,
+        subject: &ClientKeySource<'_>,
+        names: &TypedNames,
+    ) -> std::result::Result<ReceivedCertificate, CertifyError> {
+        let word = if matches!(subject, ClientKeySource::ServerKey) { "issue" } else { "sign" };
         let path = format!("{}/{word}/{}", self.mount, self.role);
         let mut body = json!({});
         names.write(&mut body);
@@ -239,33 +247,34 @@ impl Authority {
             body["ttl"] = ttl.as_str().into();
         }
         let mut key = None;
-        if let Subject::Request(request) = subject {
+        if let ClientKeySource::Request(request) = subject {
             body["csr"] = request.text.as_str().into();
-            key = Some(request_key());
+            key = Some(idempotency_key());
         }
-        let mut reply = self.caller.ask(Question { key: key.as_deref(), ..Question::post(&path, &body) }).await?;
-        let mut answer = read(&reply);
+        let mut reply =
+            self.caller.ask(ClientRequest { key: key.as_deref(), ..ClientRequest::post(&path, &body) }).await?;
+        let mut answer = parse_response(&reply);
         if reply.status == 400 && key.is_some() && answer.errors.iter().any(|text| text.contains("Idempotency-Key")) {
             // Without stored certificates the server cannot deduplicate requests: one attempt without the key.
-            reply = self.caller.ask(Question::post(&path, &body)).await?;
-            answer = read(&reply);
+            reply = self.caller.ask(ClientRequest::post(&path, &body)).await?;
+            answer = parse_response(&reply);
         }
         if reply.status != 200 {
-            let refused = reply.refusal(&hint(&reply, &answer.errors, &self.caller));
-            return Err(Refusal { error: refused, retry_after: reply.retry_after, is_useless: false });
+            let refused = reply.refusal(&rejection_hint(&reply, &answer.errors, &self.caller));
+            return Err(CertifyError { error: refused, retry_after: reply.retry_after, is_useless: false });
         }
-        let expected = if let Subject::Request(request) = subject { Some(*request) } else { None };
-        let mut issued = issued(answer, expected).map_err(Refusal::useless)?;
+        let expected = if let ClientKeySource::Request(request) = subject { Some(*request) } else { None };
+        let mut issued = validate_response(answer, expected).map_err(CertifyError::useless)?;
         if expected.is_some_and(|request| request.names.clone().sorted() == names.clone().sorted()) {
-            let said_twice = |text: &String| OF_REQUEST.iter().any(|setting| text.ends_with(setting));
+            let said_twice = |text: &String| REQUEST_NAME_WARNING_ENDINGS.iter().any(|setting| text.ends_with(setting));
             issued.warnings.retain(|text| !said_twice(text));
         }
         self.complete(&mut issued).await;
         Ok(issued)
     }
 
-    async fn complete(&self, issued: &mut Issued) {
-        for _ in 0..LONGEST_CHAIN {
+    async fn complete(&self, issued: &mut ReceivedCertificate) {
+        for _ in 0..MAX_CHAIN_LENGTH {
             match issued.chain.last() {
                 Some(last) if !last.is_root() => match self.above(&last.certificate).await {
                     Some(link) => issued.chain.push(link),
@@ -285,17 +294,17 @@ impl Authority {
         }
     }
 
-    async fn above(&self, certificate: &Certificate) -> Option<Link> {
-        let mounts = self.caller.data(Question::get("sys/internal/ui/mounts")).await.ok()?;
+    async fn above(&self, certificate: &Certificate) -> Option<PemCertificate> {
+        let mounts = self.caller.data(ClientRequest::get("sys/internal/ui/mounts")).await.ok()?;
         let engines = mounts["secret"].as_object()?;
         let authorities = engines.iter().filter(|(_, mount)| mount["type"] == "pki").map(|(path, _)| path);
-        for mount in authorities.take(MOST_LOOKED_AT) {
-            let Ok(issuers) = self.caller.data(Question::list(&format!("{mount}issuers"))).await else { continue };
+        for mount in authorities.take(MAX_SEARCHED_ENTRIES) {
+            let Ok(issuers) = self.caller.data(ClientRequest::list(&format!("{mount}issuers"))).await else { continue };
             let ids = issuers["keys"].as_array().into_iter().flatten().filter_map(Value::as_str);
-            for id in ids.take(MOST_LOOKED_AT) {
-                let issuer = self.caller.data(Question::get(&format!("{mount}issuer/{id}/json"))).await;
-                let link = issuer.ok().and_then(|issuer| Link::read(issuer["certificate"].as_str()?).ok());
-                let signed = |link: &Link| {
+            for id in ids.take(MAX_SEARCHED_ENTRIES) {
+                let issuer = self.caller.data(ClientRequest::get(&format!("{mount}issuer/{id}/json"))).await;
+                let link = issuer.ok().and_then(|issuer| PemCertificate::read(issuer["certificate"].as_str()?).ok());
+                let signed = |link: &PemCertificate| {
                     link.certificate.subject().matches(certificate.issuer())
                         && certificate.is_signed_by(link.certificate.key())
                 };
@@ -308,11 +317,11 @@ impl Authority {
     }
 }
 
-fn read(reply: &Reply) -> Answer {
+fn parse_response(reply: &ClientResponse) -> CertifyResponse {
     serde_json::from_slice(reply.body.expose()).unwrap_or_default()
 }
 
-fn hint(reply: &Reply, errors: &[String], caller: &Caller) -> String {
+fn rejection_hint(reply: &ClientResponse, errors: &[String], caller: &AuthenticatedClient) -> String {
     let says = |word: &str| errors.iter().any(|text| text.contains(word));
     match reply.status {
         403 => reply.denial_hint(&caller.token_place()),
@@ -329,12 +338,12 @@ fn hint(reply: &Reply, errors: &[String], caller: &Caller) -> String {
 ///
 /// # Errors
 /// `BadGateway` when a part is missing, or the certificate is for another key or not signed by its authority.
-fn issued(answer: Answer, expected: Option<&Request>) -> Result<Issued> {
-    let Answer { data, warnings, .. } = answer;
+fn validate_response(answer: CertifyResponse, expected: Option<&ClientCsr>) -> Result<ReceivedCertificate> {
+    let CertifyResponse { data, warnings, .. } = answer;
     let missing = |what: &str| Error::new(Kind::BadGateway, format!("the server's answer has no {what}"));
-    let leaf = Link::read(&data.certificate).map_err(|_| missing("certificate"))?;
+    let leaf = PemCertificate::read(&data.certificate).map_err(|_| missing("certificate"))?;
     let chain = if data.ca_chain.is_empty() { std::slice::from_ref(&data.issuing_ca) } else { &data.ca_chain };
-    let chain = chain.iter().map(|text| Link::read(text)).collect::<Result<Vec<_>>>();
+    let chain = chain.iter().map(|text| PemCertificate::read(text)).collect::<Result<Vec<_>>>();
     let chain = chain.map_err(|_| missing("issuing_ca"))?;
     if !chain.first().is_some_and(|issuer| leaf.certificate.is_signed_by(issuer.certificate.key())) {
         let text = "the server's answer is a certificate that the authority beside it did not sign";
@@ -356,11 +365,11 @@ fn issued(answer: Answer, expected: Option<&Request>) -> Result<Issued> {
         }
     };
     let renew_after = data.renew_after.as_i64().or_else(|| data.renew_after.as_str()?.parse().ok());
-    Ok(Issued { leaf, chain, key, renew_after, warnings: warnings.unwrap_or_default() })
+    Ok(ReceivedCertificate { leaf, chain, key, renew_after, warnings: warnings.unwrap_or_default() })
 }
 
 /// Returns a UUID of version 7 (RFC 9562): it begins with the time, which keeps the server's index of keys in order.
-fn request_key() -> String {
+fn idempotency_key() -> String {
     let millis = Clock::system().now().unix_timestamp_nanos() / 1_000_000;
     let millis = u64::try_from(millis).unwrap_or_default();
     uuid::Builder::from_unix_timestamp_millis(millis, &random::bytes()).into_uuid().to_string()
@@ -370,25 +379,25 @@ fn request_key() -> String {
 mod tests {
     use super::*;
 
-    fn request(key: &PrivateKey, names: &Names) -> Request {
-        Request::new(key, &names.subject(), &names.extension()).unwrap()
+    fn request(key: &PrivateKey, names: &TypedNames) -> ClientCsr {
+        ClientCsr::new(key, &names.subject(), &names.extension()).unwrap()
     }
 
     #[test]
     fn a_request_asks_for_all_its_names_with_every_kind_of_key() {
-        let names = Names::of(["web.test", "10.0.0.7", "ops@web.test", "spiffe://web.test/a"]).unwrap();
+        let names = TypedNames::of(["web.test", "10.0.0.7", "ops@web.test", "spiffe://web.test/a"]).unwrap();
         for (key_type, bits) in [("ec", 0), ("ec", 384), ("rsa", 2048), ("ed25519", 0)] {
-            let (key, text) = new_key(key_type, bits).unwrap();
+            let (key, text) = generate_key(key_type, bits).unwrap();
             assert!(request(&key, &names).names == names, "{key_type}");
             let read = PrivateKey::from_pem(text.expose_text().unwrap()).unwrap();
             assert_eq!(read.public().spki(), key.public().spki());
         }
-        assert!(new_key("ec", 7).is_err());
+        assert!(generate_key("ec", 7).is_err());
     }
 
     #[test]
     fn a_role_says_which_kind_of_key_it_wants() {
-        let wanted = |text: &'static str| wanted_kind(&Error::invalid(text), KeyKind::Ed25519);
+        let wanted = |text: &'static str| required_key_type(&Error::invalid(text), KeyKind::Ed25519);
         assert_eq!(wanted("x: csr: role requires keys of type rsa (see)"), Some(("rsa", 0)));
         assert_eq!(wanted("csr: role requires a minimum of an 384-bit key"), Some(("ed25519", 384)));
         assert_eq!(wanted("csr: something else"), None);
@@ -396,10 +405,11 @@ mod tests {
 
     #[test]
     fn an_answer_that_is_none_or_for_another_key_is_refused() {
-        let (key, _) = new_key("ec", 0).unwrap();
-        let names = Names::of(["web.test"]).unwrap();
+        let (key, _) = generate_key("ec", 0).unwrap();
+        let names = TypedNames::of(["web.test"]).unwrap();
         let request = request(&key, &names);
-        let of = |body: Value| issued(serde_json::from_value(json!({ "data": body })).unwrap(), Some(&request));
+        let of =
+            |body: Value| validate_response(serde_json::from_value(json!({ "data": body })).unwrap(), Some(&request));
         let text = |body: Value| of(body).err().unwrap().text().to_owned();
         assert!(text(json!({})).ends_with("no certificate"));
         assert!(text(json!({ "certificate": "LEAF" })).ends_with("no certificate"));
@@ -407,8 +417,8 @@ mod tests {
 
     #[test]
     fn keys_of_requests_are_uuids_of_version_7() {
-        let key = request_key();
+        let key = idempotency_key();
         assert_eq!((key.len(), key.as_bytes()[14]), (36, b'7'));
-        assert_ne!(key, request_key());
+        assert_ne!(key, idempotency_key());
     }
 }

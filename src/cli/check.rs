@@ -13,17 +13,17 @@ mod tls;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use signet::audit::{Target, appending, why_not};
+use signet::audit::{AuditTarget, append_options, describe_open_error};
 use signet::config::{self, Config, SealKeySource};
 use signet::error::Error;
 
-use super::failure::{Failure, findings};
+use super::failure::{CommandFailure, fail_on_findings};
 use super::installation;
 use super::output;
-use report::Report;
+use report::CheckReport;
 
 #[derive(clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct CheckArguments {
     /// The configuration file, TOML.
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
@@ -34,20 +34,20 @@ pub(crate) struct Arguments {
 
 /// Reports all checks, and fails if a server would not start or serve. `commands` is the whole command line, which
 /// defines the environment variables.
-pub(crate) fn run(arguments: &Arguments, commands: &clap::Command) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &CheckArguments, commands: &clap::Command) -> Result<(), CommandFailure> {
     let config = config::load(&arguments.config)?;
     let database = installation::database(&config)?;
     if let SealKeySource::Text(_) = &config.seal_key {
         installation::seal_key(&config)?;
     }
-    let mut report = Report::default();
+    let mut report = CheckReport::default();
     if !arguments.file_only {
-        environment::look(&mut report, commands);
-        tls::look(&mut report, &config);
-        files(&mut report, &config);
+        environment::check(&mut report, commands);
+        tls::check(&mut report, &config);
+        check_files(&mut report, &config);
         actix_rt::System::new().block_on(async {
-            store::look(&mut report, &config, database).await;
-            listeners::look(&mut report, &config).await;
+            store::check(&mut report, &config, database).await;
+            listeners::check(&mut report, &config).await;
         });
     }
     let (file, wrong) = (&arguments.config, report.wrong_lines());
@@ -56,11 +56,11 @@ pub(crate) fn run(arguments: &Arguments, commands: &clap::Command) -> Result<(),
         lines.push(format!("{}: ok", file.display()));
     }
     let object = json!({ "config": file, "ok": wrong == 0, "checks": report.objects() });
-    output::result(&object, lines.join("\n"))?;
-    findings(wrong)
+    output::print_result(&object, lines.join("\n"))?;
+    fail_on_findings(wrong)
 }
 
-fn files(report: &mut Report, config: &Config) {
+fn check_files(report: &mut CheckReport, config: &Config) {
     for (name, path) in &config.pkcs11_libraries {
         match std::fs::File::open(path) {
             Ok(_) => report.ok("pkcs11_libraries", format!("{name}: {}", path.display())),
@@ -79,19 +79,23 @@ fn files(report: &mut Report, config: &Config) {
     }
     for device in &config.audit {
         match &device.target {
-            Target::File { path, .. } => match appendable(path) {
+            AuditTarget::File { path, .. } => match check_appendable(path) {
                 Ok(()) => report.ok("audit", format!("{}: {}", device.name, path.display())),
-                Err(e) => report.wrong("audit", format!("{}: {}: {}", device.name, path.display(), why_not(&e))),
+                Err(e) => {
+                    report.wrong("audit", format!("{}: {}: {}", device.name, path.display(), describe_open_error(&e)))
+                }
             },
-            Target::Stdout => report.ok("audit", format!("{}: standard output", device.name)),
-            Target::Socket { .. } => report.note("audit", format!("{}: a socket, which is not tried", device.name)),
+            AuditTarget::Stdout => report.ok("audit", format!("{}: standard output", device.name)),
+            AuditTarget::Socket { .. } => {
+                report.note("audit", format!("{}: a socket, which is not tried", device.name))
+            }
         }
     }
 }
 
 /// Checks that a file can be appended to or created, without doing so.
-fn appendable(path: &Path) -> std::io::Result<()> {
-    match appending().open(path) {
+fn check_appendable(path: &Path) -> std::io::Result<()> {
+    match append_options().open(path) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
             let folder = super::files::folder_of(path);
             rustix::fs::access(folder, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK)?;

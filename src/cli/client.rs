@@ -1,7 +1,7 @@
 //! The HTTP client of all commands.
 //!
 //! The token is sent only to the configured server: redirects are not followed, and plain http is allowed only to this
-//! machine. If the server is busy, requests are repeated until the caller's `--patience` ends ([`Caller::ask`]); if it
+//! machine. If the server is busy, requests are repeated until the caller's `--patience` ends ([`AuthenticatedClient::ask`]); if it
 //! does not listen, they fail. Each request ends within `--timeout`.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -23,20 +23,20 @@ use super::token;
 
 const LOCALHOST: &str = "localhost";
 /// Maximum length of a redirect target or foreign text that is shown, in characters.
-const LONGEST_SHOWN: usize = 200;
+const MAX_QUOTED_CHARACTERS: usize = 200;
 /// Maximum size of a response, in bytes.
-const LONGEST_ANSWER: usize = 4 << 20;
+const MAX_RESPONSE_BYTES: usize = 4 << 20;
 /// Maximum accepted `Retry-After`: a larger value may be a mistake, and must not delay work that is due.
-const LONGEST_WAIT: Duration = Duration::from_secs(3600);
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(3600);
 /// First and maximum pause before a request is repeated.
-const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+const RETRY_PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
-const CACERT: &str = "--cacert or SIGNET_CACERT";
+const CACERT_ARGUMENT: &str = "--cacert or SIGNET_CACERT";
 
 /// API path that explains the decision of policies about any token.
-const EXPLAIN: &str = "sys/internal/explain";
+const EXPLAIN_PATH: &str = "sys/internal/explain";
 /// API path that explains it for the token of the request.
-const EXPLAIN_SELF: &str = "sys/internal/explain-self";
+const EXPLAIN_SELF_PATH: &str = "sys/internal/explain-self";
 
 /// Maximum time for a connection, as a part of `--timeout`.
 const MAX_CONNECT_TIME: Duration = Duration::from_secs(10);
@@ -44,7 +44,7 @@ const MAX_CONNECT_TIME: Duration = Duration::from_secs(10);
 /// The server, and how to connect to it.
 #[derive(clap::Args)]
 #[command(next_help_heading = "Connection")]
-pub(super) struct Server {
+pub(super) struct ServerEndpoint {
     /// Address of the server.
     #[arg(long, env = "SIGNET_ADDR", default_value = "http://127.0.0.1:8200")]
     address: String,
@@ -52,25 +52,25 @@ pub(super) struct Server {
     #[arg(long, value_name = "FILE", env = "SIGNET_CACERT")]
     cacert: Option<PathBuf>,
     /// Time limit of a request, including at most 10 seconds to connect.
-    #[arg(long, value_name = "DURATION", env = "SIGNET_TIMEOUT", default_value = "30s", value_parser = timeout)]
+    #[arg(long, value_name = "DURATION", env = "SIGNET_TIMEOUT", default_value = "30s", value_parser = parse_timeout)]
     timeout: Duration,
 }
 
 /// A server and the token for it.
 #[derive(clap::Args)]
 #[command(next_help_heading = "Connection")]
-pub(super) struct Caller {
+pub(super) struct AuthenticatedClient {
     #[command(flatten)]
-    server: Server,
+    server: ServerEndpoint,
     #[command(flatten)]
-    token: token::Source,
+    token: token::TokenArguments,
     /// How long to retry while the server is busy, such as 30s.
-    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = parse_duration_value)]
     patience: Duration,
 }
 
 #[derive(Clone, Copy)]
-pub(super) struct Question<'q> {
+pub(super) struct ClientRequest<'q> {
     /// GET, LIST, POST or DELETE.
     pub(super) method: &'static str,
     pub(super) path: &'q str,
@@ -79,7 +79,7 @@ pub(super) struct Question<'q> {
     pub(super) key: Option<&'q str>,
 }
 
-impl<'q> Question<'q> {
+impl<'q> ClientRequest<'q> {
     pub(super) fn get(path: &'q str) -> Self {
         Self { method: "GET", path, body: None, key: None }
     }
@@ -98,7 +98,7 @@ impl<'q> Question<'q> {
     }
 }
 
-pub(super) struct Reply {
+pub(super) struct ClientResponse {
     url: String,
     pub(super) status: u16,
     /// The server's `Retry-After`, at most an hour.
@@ -113,32 +113,32 @@ pub(super) struct Reply {
 /// The body of a response, with the members of `data` that the caller needs.
 #[derive(Default, Deserialize)]
 #[serde(default, bound = "D: Default + Deserialize<'de>")]
-pub(super) struct Answer<D> {
+pub(super) struct ClientResponseBody<D> {
     pub(super) data: D,
     pub(super) warnings: Option<Vec<String>>,
     pub(super) errors: Vec<String>,
 }
 
-struct Lost {
+struct NoResponse {
     error: Error,
     /// `true` if the server may have received it, so that a retry is useful.
     sent: bool,
 }
 
-impl From<Error> for Lost {
+impl From<Error> for NoResponse {
     fn from(error: Error) -> Self {
         Self { error, sent: false }
     }
 }
 
-impl Caller {
+impl AuthenticatedClient {
     /// Sends a request, and retries until `--patience` ends: when the server asks to come back later (429, 503), and
     /// after a lost response if the request may be repeated.
     ///
     /// # Errors
-    /// Those of [`Server::post`]; `Invalid` without a token.
-    pub(super) async fn ask(&self, question: Question<'_>) -> Result<Reply> {
-        let (begun, mut pause) = (Instant::now(), PAUSES.0);
+    /// Those of [`ServerEndpoint::post`]; `Invalid` without a token.
+    pub(super) async fn ask(&self, question: ClientRequest<'_>) -> Result<ClientResponse> {
+        let (begun, mut pause) = (Instant::now(), RETRY_PAUSES.0);
         loop {
             let token = self.token.token()?;
             let token = token.expose_text().unwrap_or_default();
@@ -148,11 +148,11 @@ impl Caller {
                 Err(lost) if lost.sent && question.may_be_repeated() => Some(pause),
                 _ => None,
             };
-            match wait.map(later).filter(|wait| begun.elapsed() + *wait <= self.patience) {
+            match wait.map(with_jitter).filter(|wait| begun.elapsed() + *wait <= self.patience) {
                 Some(wait) => {
                     tracing::info!(seconds = wait.as_secs(), "the server is busy or out of reach; it is asked again");
                     tokio::time::sleep(wait).await;
-                    pause = (pause * 2).min(PAUSES.1);
+                    pause = (pause * 2).min(RETRY_PAUSES.1);
                 }
                 None => return answer.map_err(|lost| lost.error),
             }
@@ -162,8 +162,8 @@ impl Caller {
     /// Sends a request once, even if the server is busy.
     ///
     /// # Errors
-    /// As [`Caller::ask`].
-    pub(super) async fn ask_once(&self, question: Question<'_>) -> Result<Reply> {
+    /// As [`AuthenticatedClient::ask`].
+    pub(super) async fn ask_once(&self, question: ClientRequest<'_>) -> Result<ClientResponse> {
         let token = self.token.token()?;
         let answer = self.server.send(question, token.expose_text().unwrap_or_default()).await;
         answer.map_err(|lost| lost.error)
@@ -172,8 +172,8 @@ impl Caller {
     /// Posts a body without a token, for a login.
     ///
     /// # Errors
-    /// Those of [`Server::post`].
-    pub(super) async fn ask_without_token(&self, path: &str, body: &Value) -> Result<Reply> {
+    /// Those of [`ServerEndpoint::post`].
+    pub(super) async fn ask_without_token(&self, path: &str, body: &Value) -> Result<ClientResponse> {
         self.server.post(path, "", body).await
     }
 
@@ -197,8 +197,8 @@ impl Caller {
     /// Sends a request and returns the `data` of the response.
     ///
     /// # Errors
-    /// Those of [`Caller::ask`]; any status other than 200.
-    pub(super) async fn data(&self, question: Question<'_>) -> Result<Value> {
+    /// Those of [`AuthenticatedClient::ask`]; any status other than 200.
+    pub(super) async fn data(&self, question: ClientRequest<'_>) -> Result<Value> {
         let reply = self.ask(question).await?;
         if reply.status != 200 {
             return Err(reply.refusal(""));
@@ -209,34 +209,34 @@ impl Caller {
 }
 
 /// Adds up to a fifth of random delay, so that callers that were rejected together do not retry together.
-pub(super) fn later(wait: Duration) -> Duration {
+pub(super) fn with_jitter(wait: Duration) -> Duration {
     wait.saturating_add(wait / (5 * 255) * u32::from(random::bytes::<1>()[0]))
 }
 
-pub(super) fn duration(text: &str) -> std::result::Result<Duration, &'static str> {
+pub(super) fn parse_duration_value(text: &str) -> std::result::Result<Duration, &'static str> {
     parse_duration(text).ok_or("must be a duration such as 90s, 24h or 7d")
 }
 
-fn timeout(text: &str) -> std::result::Result<Duration, &'static str> {
+fn parse_timeout(text: &str) -> std::result::Result<Duration, &'static str> {
     parse_duration(text).filter(|time| !time.is_zero()).ok_or("must be a duration above 0, such as 30s")
 }
 
-impl Server {
+impl ServerEndpoint {
     /// Posts a body to a path below `/v1`.
     ///
     /// # Errors
     /// `Invalid` for an address to which no token may be sent, `Unavailable` without a response, `BadGateway` for a
     /// redirect or an oversized response.
-    pub(super) async fn post(&self, path: &str, token: &str, body: &Value) -> Result<Reply> {
-        self.send(Question::post(path, body), token).await.map_err(|lost| lost.error)
+    pub(super) async fn post(&self, path: &str, token: &str, body: &Value) -> Result<ClientResponse> {
+        self.send(ClientRequest::post(path, body), token).await.map_err(|lost| lost.error)
     }
 
     /// Deletes the resource at a path below `/v1`.
     ///
     /// # Errors
-    /// Those of [`Server::post`].
-    pub(super) async fn delete(&self, path: &str, token: &str) -> Result<Reply> {
-        let question = Question { method: "DELETE", path, body: None, key: None };
+    /// Those of [`ServerEndpoint::post`].
+    pub(super) async fn delete(&self, path: &str, token: &str) -> Result<ClientResponse> {
+        let question = ClientRequest { method: "DELETE", path, body: None, key: None };
         self.send(question, token).await.map_err(|lost| lost.error)
     }
 
@@ -260,7 +260,7 @@ impl Server {
     /// is accepted, because the caller only needs to know if the server responds.
     ///
     /// # Errors
-    /// Those of [`Server::post`].
+    /// Those of [`ServerEndpoint::post`].
     pub(super) async fn probe(&self, path: &str, trusting: bool) -> Result<(u16, Value)> {
         let base = self.address();
         if !trusting {
@@ -275,9 +275,9 @@ impl Server {
     }
 
     /// Sends a request. If the server denies it, requests an explanation.
-    async fn send(&self, question: Question<'_>, token: &str) -> std::result::Result<Reply, Lost> {
+    async fn send(&self, question: ClientRequest<'_>, token: &str) -> std::result::Result<ClientResponse, NoResponse> {
         let mut reply = self.send_only(question, token).await?;
-        if reply.status == 403 && !token.is_empty() && !question.path.starts_with(EXPLAIN) {
+        if reply.status == 403 && !token.is_empty() && !question.path.starts_with(EXPLAIN_PATH) {
             reply.denial = self.denial(question.method, question.path, token).await;
         }
         Ok(reply)
@@ -286,7 +286,7 @@ impl Server {
     /// The reason why the server denies a request to a token: the token is unknown, or a policy rule decides.
     async fn denial(&self, method: &str, path: &str, token: &str) -> Option<String> {
         let body = json!({ "method": method, "path": path });
-        let reply = self.send_only(Question::post(EXPLAIN_SELF, &body), token).await.ok()?;
+        let reply = self.send_only(ClientRequest::post(EXPLAIN_SELF_PATH, &body), token).await.ok()?;
         if reply.status == 403 {
             return Some("the token is not known to the server, has ended, or is bound to other networks".to_owned());
         }
@@ -295,13 +295,17 @@ impl Server {
         Some(format!("{}: see signet explain - {method} {path}", one_line(reason)))
     }
 
-    async fn send_only(&self, question: Question<'_>, token: &str) -> std::result::Result<Reply, Lost> {
+    async fn send_only(
+        &self,
+        question: ClientRequest<'_>,
+        token: &str,
+    ) -> std::result::Result<ClientResponse, NoResponse> {
         let base = self.address();
         check_address(base)?;
         let method = reqwest::Method::from_bytes(question.method.as_bytes()).map_err(Error::internal)?;
         let mut request = self.client()?.request(method, format!("{base}/v1/{}", question.path));
         if !token.is_empty() {
-            request = request.header("X-Service-Token", header(token)?);
+            request = request.header("X-Service-Token", token_header(token)?);
         }
         if let Some(key) = question.key {
             request = request.header("Idempotency-Key", key);
@@ -312,20 +316,20 @@ impl Server {
         self.answer(request).await
     }
 
-    /// As [`Server::post`], with a binary body of a media type.
+    /// As [`ServerEndpoint::post`], with a binary body of a media type.
     ///
     /// # Errors
-    /// As [`Server::post`].
+    /// As [`ServerEndpoint::post`].
     pub(super) async fn post_octets(
         &self,
         path: &str,
         token: &str,
         media_type: &str,
         octets: Vec<u8>,
-    ) -> Result<Reply> {
+    ) -> Result<ClientResponse> {
         let base = self.address();
         check_address(base)?;
-        let request = self.client()?.post(format!("{base}/v1/{path}")).header("X-Service-Token", header(token)?);
+        let request = self.client()?.post(format!("{base}/v1/{path}")).header("X-Service-Token", token_header(token)?);
         let request = request.header(CONTENT_TYPE, media_type).body(octets);
         let mut reply = self.answer(request).await.map_err(|lost| lost.error)?;
         if reply.status == 403 {
@@ -348,36 +352,36 @@ impl Server {
             // Independent of the resolver. Port 0 means the port of the URL.
             .resolve_to_addrs(LOCALHOST, &[(Ipv4Addr::LOCALHOST, 0).into(), (Ipv6Addr::LOCALHOST, 0).into()]);
         if let Some(file) = &self.cacert {
-            let pem =
-                std::fs::read(file).map_err(|e| Error::of_file(CACERT, file, "read", e).as_kind(Kind::Invalid))?;
+            let pem = std::fs::read(file)
+                .map_err(|e| Error::of_file(CACERT_ARGUMENT, file, "read", e).as_kind(Kind::Invalid))?;
             let certificates = reqwest::Certificate::from_pem_bundle(&pem).ok().filter(|found| !found.is_empty());
-            let none = || Error::invalid(format!("{CACERT}: {}: must hold PEM certificates", file.display()));
+            let none = || Error::invalid(format!("{CACERT_ARGUMENT}: {}: must hold PEM certificates", file.display()));
             client = client.tls_certs_only(certificates.ok_or_else(none)?);
         }
         Ok(client)
     }
 
-    async fn answer(&self, request: reqwest::RequestBuilder) -> std::result::Result<Reply, Lost> {
+    async fn answer(&self, request: reqwest::RequestBuilder) -> std::result::Result<ClientResponse, NoResponse> {
         let lost = |e: reqwest::Error| {
             let sent = !e.is_connect() && !e.is_builder();
-            Lost { error: self.no_answer(e), sent }
+            NoResponse { error: self.no_answer(e), sent }
         };
         let answer = request.send().await.map_err(lost)?;
         let url = answer.url().to_string();
         let status = answer.status().as_u16();
         if answer.status().is_redirection() {
             let to = answer.headers().get(LOCATION).and_then(|to| to.to_str().ok()).unwrap_or("nowhere");
-            let to: String = to.chars().take(LONGEST_SHOWN).collect();
+            let to: String = to.chars().take(MAX_QUOTED_CHARACTERS).collect();
             let text =
                 format!("{url}: status {status}: points to {to:?}, which is not followed (is SIGNET_ADDR right?)");
             return Err(Error::new(Kind::BadGateway, text).into());
         }
-        let retry_after = answer.headers().get(RETRY_AFTER).and_then(|after| seconds(after.to_str().ok()?));
+        let retry_after = answer.headers().get(RETRY_AFTER).and_then(|after| parse_retry_after(after.to_str().ok()?));
         let info = answer.extensions().get::<reqwest::tls::TlsInfo>();
         let peer = info.and_then(|info| info.peer_certificate()).map(<[u8]>::to_vec);
         let body = self.read(answer).await;
-        let body = body.map_err(|error| Lost { sent: error.kind() == Kind::Unavailable, error })?;
-        Ok(Reply { url, status, retry_after, peer, body, denial: None })
+        let body = body.map_err(|error| NoResponse { sent: error.kind() == Kind::Unavailable, error })?;
+        Ok(ClientResponse { url, status, retry_after, peer, body, denial: None })
     }
 
     /// Reads the body of a response.
@@ -389,10 +393,10 @@ impl Server {
         let mut body = PartlySecret::default();
         let broken = |e: reqwest::Error| match e.is_timeout() {
             true => self.no_answer(e),
-            false => Error::unavailable(format!("{base}: the answer ended early ({})", cause(&e)), e),
+            false => Error::unavailable(format!("{base}: the answer ended early ({})", root_cause(&e)), e),
         };
         while let Some(chunk) = answer.chunk().await.map_err(broken)? {
-            if body.len() + chunk.len() > LONGEST_ANSWER {
+            if body.len() + chunk.len() > MAX_RESPONSE_BYTES {
                 return Err(Error::new(Kind::BadGateway, format!("{base}: the answer is longer than 4 MiB")));
             }
             body.push_secret(&chunk);
@@ -409,7 +413,7 @@ impl Server {
             };
             return Error::unavailable(format!("{base}: {text}"), error);
         }
-        let step = match tls_error(&error) {
+        let step = match find_tls_error(&error) {
             Some(rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType)) => {
                 "; if that port speaks plain HTTP, SIGNET_ADDR begins with http://"
             }
@@ -418,25 +422,25 @@ impl Server {
             }
             _ => "",
         };
-        Error::unavailable(format!("{base}: no answer ({}{step})", cause(&error)), error)
+        Error::unavailable(format!("{base}: no answer ({}{step})", root_cause(&error)), error)
     }
 }
 
 /// Parses `Retry-After` (RFC 9110 10.2.3) in seconds; dates are ignored.
-fn seconds(after: &str) -> Option<Duration> {
+fn parse_retry_after(after: &str) -> Option<Duration> {
     let digits = Some(after.trim()).filter(|text| !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit()))?;
     // A number that is too large counts as the maximum.
-    Some(Duration::from_secs(digits.parse().unwrap_or(u64::MAX)).min(LONGEST_WAIT))
+    Some(Duration::from_secs(digits.parse().unwrap_or(u64::MAX)).min(MAX_RETRY_AFTER))
 }
 
-fn header(token: &str) -> Result<HeaderValue> {
+fn token_header(token: &str) -> Result<HeaderValue> {
     let mut token =
         HeaderValue::from_str(token).map_err(|_| Error::invalid("token: has characters that no token has"))?;
     token.set_sensitive(true);
     Ok(token)
 }
 
-impl Reply {
+impl ClientResponse {
     pub(super) fn denial_hint(&self, token_place: &str) -> String {
         match &self.denial {
             Some(denial) => format!(" ({denial}; the token is from {token_place})"),
@@ -449,12 +453,12 @@ impl Reply {
     pub(super) fn refusal(&self, hint: &str) -> Error {
         let denial = self.denial.as_ref().filter(|_| hint.is_empty()).map(|denial| format!(" ({denial})"));
         let hint = denial.as_deref().unwrap_or(hint);
-        let said = match serde_json::from_slice::<Answer<IgnoredAny>>(self.body.expose()) {
-            Ok(Answer { errors, warnings, .. }) => match warnings.unwrap_or_default() {
+        let said = match serde_json::from_slice::<ClientResponseBody<IgnoredAny>>(self.body.expose()) {
+            Ok(ClientResponseBody { errors, warnings, .. }) => match warnings.unwrap_or_default() {
                 warnings if warnings.is_empty() => one_line(&errors.join("; ")).into_owned(),
                 warnings => one_line(&format!("{} ({})", errors.join("; "), warnings.join("; "))).into_owned(),
             },
-            Err(_) => beginning(self.body.expose()),
+            Err(_) => quote_beginning(self.body.expose()),
         };
         let said = if said.is_empty() { said } else { format!(": {said}") };
         Error::new(Kind::BadGateway, format!("{}: status {}{said}{hint}", self.url, self.status))
@@ -462,10 +466,10 @@ impl Reply {
 }
 
 /// The beginning of an untrusted text, quoted and escaped so that it has no effect on a terminal.
-fn beginning(text: &[u8]) -> String {
+fn quote_beginning(text: &[u8]) -> String {
     // A character has at most four bytes.
-    let text = String::from_utf8_lossy(&text[..text.len().min(4 * LONGEST_SHOWN)]);
-    let shown: String = text.trim().chars().take(LONGEST_SHOWN).collect();
+    let text = String::from_utf8_lossy(&text[..text.len().min(4 * MAX_QUOTED_CHARACTERS)]);
+    let shown: String = text.trim().chars().take(MAX_QUOTED_CHARACTERS).collect();
     if shown.is_empty() { shown } else { format!("{shown:?}") }
 }
 
@@ -490,7 +494,7 @@ fn check_address(base: &str) -> Result<()> {
     }
 }
 
-fn tls_error(error: &reqwest::Error) -> Option<&rustls::Error> {
+fn find_tls_error(error: &reqwest::Error) -> Option<&rustls::Error> {
     let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(cause) = next {
         if let Some(found) = cause.downcast_ref() {
@@ -503,7 +507,7 @@ fn tls_error(error: &reqwest::Error) -> Option<&rustls::Error> {
     None
 }
 
-fn cause(error: &reqwest::Error) -> String {
+fn root_cause(error: &reqwest::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     while let Some(inner) = cause.source() {
         cause = inner;
@@ -518,7 +522,14 @@ mod tests {
     fn refused(body: &[u8]) -> String {
         let mut kept = PartlySecret::default();
         kept.push_secret(body);
-        let reply = Reply { url: "u".to_owned(), status: 400, retry_after: None, peer: None, body: kept, denial: None };
+        let reply = ClientResponse {
+            url: "u".to_owned(),
+            status: 400,
+            retry_after: None,
+            peer: None,
+            body: kept,
+            denial: None,
+        };
         reply.refusal(" (next)").to_string()
     }
 
@@ -526,10 +537,10 @@ mod tests {
     fn a_server_says_in_seconds_when_to_come_back_and_is_believed_for_an_hour() {
         let cases = [("0", 0), (" 7 ", 7), ("3601", 3600), ("31536000", 3600), ("18446744073709551615", 3600)];
         for (text, wait) in cases.into_iter().chain([("99999999999999999999999", 3600)]) {
-            assert_eq!(seconds(text), Some(Duration::from_secs(wait)), "{text}");
+            assert_eq!(parse_retry_after(text), Some(Duration::from_secs(wait)), "{text}");
         }
         for text in ["", "-1", "+1", "1.5", "soon", "Fri, 31 Dec 1999 23:59:59 GMT"] {
-            assert_eq!(seconds(text), None, "{text}");
+            assert_eq!(parse_retry_after(text), None, "{text}");
         }
     }
 
@@ -545,7 +556,7 @@ mod tests {
             ("https://v1", "https://v1"),
             ("https://v1/v1", "https://v1"),
         ] {
-            assert_eq!(Server::at(given.to_owned(), PAUSES.0).address(), address, "{given}");
+            assert_eq!(ServerEndpoint::at(given.to_owned(), RETRY_PAUSES.0).address(), address, "{given}");
         }
     }
 
@@ -553,7 +564,7 @@ mod tests {
     fn a_pause_is_up_to_a_fifth_longer_however_long_it_is() {
         for wait in [Duration::ZERO, Duration::from_secs(10), Duration::MAX] {
             let (least, most) = (wait, wait.saturating_add(wait / 5));
-            assert!((least..=most).contains(&later(wait)), "{wait:?}");
+            assert!((least..=most).contains(&with_jitter(wait)), "{wait:?}");
         }
     }
 
@@ -572,6 +583,9 @@ mod tests {
         }
         // Any length, and cuts within a character.
         let long = "\u{20ac}".repeat(1 << 20);
-        assert_eq!(refused(long.as_bytes()).chars().count(), LONGEST_SHOWN + "u: status 400: \"\" (next)".len());
+        assert_eq!(
+            refused(long.as_bytes()).chars().count(),
+            MAX_QUOTED_CHARACTERS + "u: status 400: \"\" (next)".len()
+        );
     }
 }

@@ -9,17 +9,17 @@ use signet::error::Result;
 use super::output;
 
 #[derive(clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct CompletionsArguments {
     /// Shell to complete for.
     shell: Shell,
 }
 
-pub(crate) fn run(arguments: &Arguments, definition: &mut clap::Command) -> Result<()> {
+pub(crate) fn run(arguments: &CompletionsArguments, definition: &mut clap::Command) -> Result<()> {
     let mut script = Vec::new();
     generate(arguments.shell, definition, "signet", &mut script);
     if !output::is_json() {
-        return output::told(std::io::stdout().write_all(&script));
+        return output::ignore_broken_pipe(std::io::stdout().write_all(&script));
     }
     let script = String::from_utf8_lossy(&script);
-    output::result(&json!({ "shell": arguments.shell.to_string(), "script": script }), "")
+    output::print_result(&json!({ "shell": arguments.shell.to_string(), "script": script }), "")
 }

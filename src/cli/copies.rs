@@ -7,31 +7,32 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use signet::clock::Time;
-use signet::error::{Error, Kind, Result, io_words};
-use signet::storage::backup::PARTIAL;
+use signet::error::{Error, Kind, Result, describe_io_error};
+use signet::storage::backup::PARTIAL_SUFFIX;
 use time::format_description::BorrowedFormatItem;
 use time::macros::format_description;
 use time::{PrimitiveDateTime, UtcOffset};
 
-use super::output::line;
+use super::output::try_print;
 
 /// File name of a copy. Names sort by time.
-const NAME: &[BorrowedFormatItem<'_>] = format_description!("signet-[year][month][day]T[hour][minute][second]Z.db");
+const COPY_NAME_FORMAT: &[BorrowedFormatItem<'_>] =
+    format_description!("signet-[year][month][day]T[hour][minute][second]Z.db");
 
 /// The path of a copy that is made at `now`.
 ///
 /// # Errors
 /// `Internal` for a time beyond the year 9999.
-pub(super) fn file_at(folder: &Path, now: Time) -> Result<PathBuf> {
-    now.to_offset(UtcOffset::UTC).format(NAME).map(|name| folder.join(name)).map_err(Error::internal)
+pub(super) fn copy_path(folder: &Path, now: Time) -> Result<PathBuf> {
+    now.to_offset(UtcOffset::UTC).format(COPY_NAME_FORMAT).map(|name| folder.join(name)).map_err(Error::internal)
 }
 
 /// Finds the newest copy in a folder.
 ///
 /// # Errors
 /// `NotFound` when there is none; `Unavailable` when the folder cannot be read.
-pub(super) fn newest(folder: &Path) -> Result<PathBuf> {
-    let name = names(folder)?.into_iter().filter(|name| is_copy(name)).max();
+pub(super) fn find_newest(folder: &Path) -> Result<PathBuf> {
+    let name = list_names(folder)?.into_iter().filter(|name| is_copy(name)).max();
     name.map(|name| folder.join(name)).ok_or_else(|| {
         let text = format!("{}: holds no backup (signet-….db, of signet operator backup --folder)", folder.display());
         Error::new(Kind::NotFound, text)
@@ -44,33 +45,33 @@ pub(super) fn newest(folder: &Path) -> Result<PathBuf> {
 /// # Errors
 /// `Unavailable` naming what cannot be removed.
 pub(super) fn prune(folder: &Path, keep: usize, made: &Path) -> Result<()> {
-    let names = names(folder)?;
+    let names = list_names(folder)?;
     let mut others: Vec<&String> =
         names.iter().filter(|name| is_copy(name) && made.file_name() != Some(name.as_ref())).collect();
     others.sort_unstable_by(|a, b| b.cmp(a));
     for name in others.into_iter().skip(keep.saturating_sub(1)) {
         let copy = folder.join(name);
-        std::fs::remove_file(&copy).map_err(|e| unremoved(&copy, e))?;
-        line(&json!({ "removed": copy }), format!("{}: removed", copy.display()));
+        std::fs::remove_file(&copy).map_err(|e| removal_error(&copy, e))?;
+        try_print(&json!({ "removed": copy }), format!("{}: removed", copy.display()));
     }
-    for name in names.iter().filter(|name| name.split_once(PARTIAL).is_some_and(|(copy, _)| is_copy(copy))) {
+    for name in names.iter().filter(|name| name.split_once(PARTIAL_SUFFIX).is_some_and(|(copy, _)| is_copy(copy))) {
         let partial = folder.join(name);
-        std::fs::remove_dir_all(&partial).map_err(|e| unremoved(&partial, e))?;
+        std::fs::remove_dir_all(&partial).map_err(|e| removal_error(&partial, e))?;
         let text = format!("{}: removed, left by a command that was killed", partial.display());
-        line(&json!({ "removed": partial }), text);
+        try_print(&json!({ "removed": partial }), text);
     }
     Ok(())
 }
 
 fn is_copy(name: &str) -> bool {
-    PrimitiveDateTime::parse(name, NAME).is_ok()
+    PrimitiveDateTime::parse(name, COPY_NAME_FORMAT).is_ok()
 }
 
-fn names(folder: &Path) -> Result<Vec<String>> {
+fn list_names(folder: &Path) -> Result<Vec<String>> {
     let unread = |e: std::io::Error| {
         let problem = match e.kind() {
             ErrorKind::NotFound => "is not there".to_owned(),
-            kind => format!("cannot be read ({})", io_words(kind)),
+            kind => format!("cannot be read ({})", describe_io_error(kind)),
         };
         Error::unavailable(format!("{}: {problem}", folder.display()), e)
     };
@@ -81,8 +82,8 @@ fn names(folder: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-fn unremoved(path: &Path, e: std::io::Error) -> Error {
-    Error::unavailable(format!("{}: cannot be removed ({})", path.display(), io_words(e.kind())), e)
+fn removal_error(path: &Path, e: std::io::Error) -> Error {
+    Error::unavailable(format!("{}: cannot be removed ({})", path.display(), describe_io_error(e.kind())), e)
 }
 
 #[cfg(test)]
@@ -100,7 +101,7 @@ mod tests {
     }
 
     fn left(folder: &Path) -> Vec<String> {
-        let mut names = names(folder).unwrap();
+        let mut names = list_names(folder).unwrap();
         names.sort_unstable();
         names
     }
@@ -108,7 +109,7 @@ mod tests {
     #[test]
     fn copies_are_named_by_their_time_in_utc() {
         let at = parse_rfc3339("", "2026-01-31T04:00:00+01:00").unwrap();
-        let file = file_at(Path::new("/backup"), at).unwrap();
+        let file = copy_path(Path::new("/backup"), at).unwrap();
         assert_eq!(file, Path::new("/backup/signet-20260131T030000Z.db"));
         for other in
             ["signet-20260131T030000Z.dump", "signet-20261331T030000Z.db", "signet.db", "xsignet-20260131T030000Z.db"]
@@ -126,7 +127,7 @@ mod tests {
         std::fs::create_dir(&partial).unwrap();
         std::fs::write(partial.join("signet.db"), "").unwrap();
         std::fs::create_dir(folder.path().join("other.partial-abc")).unwrap();
-        assert_eq!(newest(folder.path()).unwrap(), folder.path().join(new));
+        assert_eq!(find_newest(folder.path()).unwrap(), folder.path().join(new));
         prune(folder.path(), 2, &folder.path().join(new)).unwrap();
         assert_eq!(left(folder.path()), ["notes", "other.partial-abc", "signet-20260101T000000Z.dump", middle, new]);
     }
@@ -142,7 +143,7 @@ mod tests {
     #[test]
     fn a_folder_without_copies_is_an_error() {
         let folder = folder_with(&["notes"]);
-        assert!(newest(folder.path()).unwrap_err().text().contains("holds no backup"));
-        assert!(newest(&folder.path().join("none")).unwrap_err().text().ends_with("none: is not there"));
+        assert!(find_newest(folder.path()).unwrap_err().text().contains("holds no backup"));
+        assert!(find_newest(&folder.path().join("none")).unwrap_err().text().ends_with("none: is not there"));
     }
 }

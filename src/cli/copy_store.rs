@@ -11,25 +11,25 @@ use signet::clock::Clock;
 use signet::error::{Error, Kind, Result};
 use signet::server;
 use signet::storage::seal::SealKey;
-use signet::storage::transfer::{self, Outcome};
-use signet::storage::verify::{self, Findings, Subject};
-use signet::storage::{self, Database, Options, PostgresUrl, backup};
+use signet::storage::transfer::{self, TransferOutcome};
+use signet::storage::verify::{self, Findings, VerifyTarget};
+use signet::storage::{self, Database, PostgresUrl, StorageOptions, backup};
 
 use super::files::require_file;
-use super::installation::closed;
-use super::output::line;
+use super::installation::close_store;
+use super::output::try_print;
 use super::owner;
-use super::place::Place;
-use super::progress::{Display, Quiet, Unit};
-use super::verify_backup::{CERTIFICATES, tell};
+use super::progress::{ProgressDisplay, ProgressUnit, QuietArgument};
+use super::target_installation::TargetInstallation;
+use super::verify_backup::{CERTIFICATES_UNIT, print_findings};
 
-const STAYS: &str = " No server starts on the store from now on; where it is to go on, with nothing on the database: signet \
+const MOVED_STORE_ADVICE: &str = " No server starts on the store from now on; where it is to go on, with nothing on the database: signet \
                      operator after-restore.";
 
 #[derive(clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct CopyStoreArguments {
     #[command(flatten)]
-    place: Place,
+    place: TargetInstallation,
     /// Destination database, which must be empty: postgres://user@host/database. Put a password into the environment or
     /// the file that `passfile` names.
     #[arg(long, value_name = "URL", env = "SIGNET_COPY_STORE_TO", hide_env_values = true)]
@@ -38,10 +38,10 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE")]
     from: Option<PathBuf>,
     #[command(flatten)]
-    quiet: Quiet,
+    quiet: QuietArgument,
 }
 
-pub(super) fn run(arguments: &Arguments) -> Result<()> {
+pub(super) fn run(arguments: &CopyStoreArguments) -> Result<()> {
     let to = PostgresUrl::parse(&arguments.to)?;
     if let Some(file) = &arguments.from {
         require_file("--from", file)?;
@@ -52,22 +52,34 @@ pub(super) fn run(arguments: &Arguments) -> Result<()> {
         return Err(Error::invalid("the store is a PostgreSQL database already: copy it with pg_dump"));
     };
     if arguments.from.is_none() {
-        owner::require_of_folder(&folder)?;
+        owner::require_folder_owner(&folder)?;
     }
     actix_rt::System::new().block_on(copy(options, &folder, arguments, to, clock))
 }
 
-async fn copy(options: Options, folder: &Path, arguments: &Arguments, to: PostgresUrl, clock: Clock) -> Result<()> {
+async fn copy(
+    options: StorageOptions,
+    folder: &Path,
+    arguments: &CopyStoreArguments,
+    to: PostgresUrl,
+    clock: Clock,
+) -> Result<()> {
     let quiet = &arguments.quiet;
     let seal_key = options.seal_key.clone();
     let Some(file) = &arguments.from else { return move_store(options, folder, quiet, to, clock).await };
-    require_whole(file).await?;
-    require_known(carry(file.to_owned(), seal_key.clone(), &to, &clock, quiet).await?, "")?;
-    look_through(to, seal_key, clock, quiet).await
+    require_intact(file).await?;
+    require_known_outcome(copy_rows(file.to_owned(), seal_key.clone(), &to, &clock, quiet).await?, "")?;
+    verify_copy(to, seal_key, clock, quiet).await
 }
 
 /// Copies the store itself. No server can start on it once its data may be in the database.
-async fn move_store(options: Options, folder: &Path, quiet: &Quiet, to: PostgresUrl, clock: Clock) -> Result<()> {
+async fn move_store(
+    options: StorageOptions,
+    folder: &Path,
+    quiet: &QuietArgument,
+    to: PostgresUrl,
+    clock: Clock,
+) -> Result<()> {
     let seal_key = options.seal_key.clone();
     let is_again = {
         let _locked = backup::lock(folder)?;
@@ -81,21 +93,21 @@ async fn move_store(options: Options, folder: &Path, quiet: &Quiet, to: Postgres
     let locked = backup::lock(folder)?;
     if !is_again {
         // Before the first row: if the copy fails at any point, no server can start next to a complete database.
-        backup::note_moved(folder, clock.now())?;
+        backup::record_move(folder, clock.now())?;
     }
-    let carried = carry(backup::database(folder), seal_key.clone(), &to, &clock, quiet).await;
+    let carried = copy_rows(backup::database_path(folder), seal_key.clone(), &to, &clock, quiet).await;
     // After an error the database is empty.
     if carried.is_err() && !is_again {
-        backup::take_back(folder)?;
+        backup::remove_move_record(folder)?;
     }
     drop(locked);
-    require_known(carried?, STAYS)?;
-    look_through(to, seal_key, clock, quiet).await
+    require_known_outcome(carried?, MOVED_STORE_ADVICE)?;
+    verify_copy(to, seal_key, clock, quiet).await
 }
 
 /// Requires a known outcome of the copy. `more` is added to the error.
-fn require_known(outcome: Outcome, more: &str) -> Result<()> {
-    let Outcome::Unknown(lost) = outcome else { return Ok(()) };
+fn require_known_outcome(outcome: TransferOutcome, more: &str) -> Result<()> {
+    let TransferOutcome::Unknown(lost) = outcome else { return Ok(()) };
     let text = format!(
         "{lost}: the last step was not answered, and the database cannot be asked: it has all of the store or nothing. Run \
          copy-store again when it is there. Where that says that the database is not empty, the copy is complete: look \
@@ -105,9 +117,9 @@ fn require_known(outcome: Outcome, more: &str) -> Result<()> {
     Err(Error::unavailable(text, lost))
 }
 
-async fn look_through(database: PostgresUrl, seal_key: SealKey, clock: Clock, quiet: &Quiet) -> Result<()> {
-    let display = Display::start("checking", CERTIFICATES, quiet);
-    let findings = server::verify::verify(Subject::Postgres(database), seal_key, clock, &display.progress).await;
+async fn verify_copy(database: PostgresUrl, seal_key: SealKey, clock: Clock, quiet: &QuietArgument) -> Result<()> {
+    let display = ProgressDisplay::start("checking", CERTIFICATES_UNIT, quiet);
+    let findings = server::verify::verify(VerifyTarget::Postgres(database), seal_key, clock, &display.progress).await;
     drop(display);
     let findings = findings.map_err(|e| e.within("the database has it all, and could not be looked through"))?;
     match (findings.count_certain(), findings.count()) {
@@ -116,38 +128,44 @@ async fn look_through(database: PostgresUrl, seal_key: SealKey, clock: Clock, qu
             let lines: Vec<String> = findings.lines().collect();
             let text = "the database: ok but for its CRLs, which the first start publishes again";
             let object = json!({ "subject": "the database", "ok": true, "findings": lines });
-            line(&object, format!("{}\n{text}", lines.join("\n")));
+            try_print(&object, format!("{}\n{text}", lines.join("\n")));
             Ok(())
         }
-        _ => tell("the database", &findings),
+        _ => print_findings("the database", &findings),
     }
 }
 
 /// Requires an intact copy with the schema of this program, which opening it does not check.
-async fn require_whole(file: &Path) -> Result<()> {
+async fn require_intact(file: &Path) -> Result<()> {
     let mut findings = Findings::default();
-    if verify::file(&Subject::File(file.to_owned()), &mut findings).await? {
+    if verify::check_file(&VerifyTarget::File(file.to_owned()), &mut findings).await? {
         return Ok(());
     }
-    tell(&file.display().to_string(), &findings)
+    print_findings(&file.display().to_string(), &findings)
 }
 
 /// Copies the rows of a store.
 ///
 /// # Errors
 /// Those of opening the store and of [`transfer::copy`]; then the database is empty.
-async fn carry(file: PathBuf, seal_key: SealKey, to: &PostgresUrl, clock: &Clock, quiet: &Quiet) -> Result<Outcome> {
+async fn copy_rows(
+    file: PathBuf,
+    seal_key: SealKey,
+    to: &PostgresUrl,
+    clock: &Clock,
+    quiet: &QuietArgument,
+) -> Result<TransferOutcome> {
     let source =
-        verify::open(Subject::File(file), seal_key, clock.clone()).await.map_err(|error| match error.kind() {
+        verify::open(VerifyTarget::File(file), seal_key, clock.clone()).await.map_err(|error| match error.kind() {
             Kind::Invalid => error.within("the store that is copied"),
             _ => error,
         })?;
-    let display = Display::start("copying", Unit::Things("rows"), quiet);
+    let display = ProgressDisplay::start("copying", ProgressUnit::Things("rows"), quiet);
     let told = |table: &str, rows: i64| {
-        display.around(|| line(&json!({ "table": table, "rows": rows }), format!("{table}: {rows} rows")));
+        display.around(|| try_print(&json!({ "table": table, "rows": rows }), format!("{table}: {rows} rows")));
     };
     let copied = transfer::copy(&source, to, clock.now(), &display.progress, told).await;
     drop(display);
     // The source was only read, so an error on closing it does not affect the copy.
-    closed(&source, copied).await
+    close_store(&source, copied).await
 }

@@ -16,31 +16,31 @@ use signet::auth::LoginSettings;
 use signet::auth::mounts::Mount;
 use signet::clock::Clock;
 use signet::config;
-use signet::error::{Error, Result, io_words};
+use signet::error::{Error, Result, describe_io_error};
 use signet::fields::Fields;
-use signet::http::settings::Settings;
+use signet::http::settings::HttpSettings;
 use signet::keys::{CloudSettings, Libraries};
-use signet::mounts::lifetimes;
+use signet::mounts::lifetime_limits;
 use signet::nodes::SKEW_LIMIT;
-use signet::outbound::Reach;
+use signet::outbound::EgressPolicy;
 use signet::pki::Authority;
 use signet::pki::ca::changes;
 use signet::pki::ca::key::KeyRequest;
 use signet::pki::ca::root::{self, RootRequest};
 use signet::pki::check::request::{RequestedKey, RequestedNames, RequestedValidity};
 use signet::pki::mount::role::{Role, RoleKeys, SignatureBits};
-use signet::projects::store::ITSELF;
-use signet::projects::{Access, Projects, setup, token};
+use signet::projects::store::SERVER_CALLER;
+use signet::projects::{Projects, SessionAccess, setup, token};
 use signet::random;
-use signet::server::{ConnectionLimits, Options, STORE_WATCH, Server, Signals};
-use signet::storage::look::{Found, look};
+use signet::server::{ConnectionLimits, STORE_PROBE_INTERVAL, Server, ServerOptions, Signals};
+use signet::storage::inspection::{StoreInspection, inspect};
 use signet::storage::seal::SealKey;
-use signet::storage::{self, Absent, Database, PostgresUrl};
+use signet::storage::{self, Database, IfMissing, PostgresUrl};
 
 use super::output;
 
 #[derive(clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct DevArguments {
     /// Address to listen on, on the loopback; port 0 selects a free one.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8200", help_heading = "Listeners")]
     listen: SocketAddr,
@@ -66,13 +66,13 @@ pub(crate) struct Arguments {
 }
 
 const TOKEN_NAME: &str = "dev";
-const ORGANIZATION: &str = "dev";
+const DEV_ORGANIZATION: &str = "dev";
 /// Lifetime of the development root, and maximum lifetime of the mount.
 const ROOT_TTL: Duration = Duration::from_secs(87_600 * 3_600);
 /// Maximum number of pending writes.
-const QUEUE: usize = 4096;
+const MAX_PENDING_WRITES: usize = 4096;
 
-pub(crate) async fn run(arguments: Arguments) -> Result<()> {
+pub(crate) async fn run(arguments: DevArguments) -> Result<()> {
     if arguments.database_url.is_some() && arguments.data_dir.is_none() {
         return Err(Error::invalid(
             "--database-url: needs --data-dir, which holds the seal key: what is in the database cannot be read without it",
@@ -90,7 +90,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     }
     // From here on a signal ends the server properly, even during its start.
     let signals = Signals::watch()?;
-    let temporary = Temporary::unless(arguments.data_dir.is_some())?;
+    let temporary = TemporaryFolder::unless(arguments.data_dir.is_some())?;
     let folder = arguments.data_dir.as_deref().unwrap_or(temporary.path());
     let database = match &arguments.database_url {
         Some(url) => Database::Postgres(PostgresUrl::parse(url)?),
@@ -101,10 +101,10 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
         (Database::Embedded(_), Some(folder)) => format!("Data is kept in {}.", folder.display()),
         (Database::Embedded(_), None) => "Data is temporary and goes when the server stops.".to_owned(),
     };
-    let libraries = libraries(&arguments.pkcs11_library)?;
+    let libraries = parse_libraries(&arguments.pkcs11_library)?;
     let audit = arguments.audit_file.map(|path| DeviceSettings::file("file", path)).into_iter().collect();
     let options = options(folder, database, arguments.listen, libraries.clone()).await?;
-    let options = Options { audit, public_listen: arguments.public_listen, ..options };
+    let options = ServerOptions { audit, public_listen: arguments.public_listen, ..options };
     let server = Server::open(options).await?;
     let prepared = prepare(&server, arguments.root_token.as_deref()).await;
     let token = match prepared {
@@ -115,11 +115,11 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
         }
     };
     let running = server.start().await?;
-    greet(running.address(), running.public_address(), &token, &place)?;
+    print_startup(running.address(), running.public_address(), &token, &place)?;
     running.until(signals, Arc::new(move || Ok(libraries.clone()))).await
 }
 
-fn libraries(pairs: &[String]) -> Result<Libraries> {
+fn parse_libraries(pairs: &[String]) -> Result<Libraries> {
     let pairs = pairs.iter().map(|pair| pair.trim()).filter(|pair| !pair.is_empty());
     let stanza = |pair: &str| match pair.split_once('=') {
         Some((name, path)) => Ok((name.trim().to_owned(), PathBuf::from(path.trim()))),
@@ -133,18 +133,27 @@ async fn options(
     database: Database,
     listen: SocketAddr,
     pkcs11_libraries: Libraries,
-) -> Result<Options> {
+) -> Result<ServerOptions> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|e| {
-        Error::unavailable(format!("--data-dir: {} cannot be made ({})", folder.display(), io_words(e.kind())), e)
+        Error::unavailable(
+            format!("--data-dir: {} cannot be made ({})", folder.display(), describe_io_error(e.kind())),
+            e,
+        )
     })?;
     let seal_key = seal_key(&folder.join("seal.key"), &database).await?;
     let clock = Clock::system();
-    let storage = storage::Options { database, seal_key, clock: clock.clone(), queue: QUEUE, absent: Absent::Made };
-    let settings = Settings { open_metrics: true, ..Settings::default() };
-    let (cloud, cloudb) = config::clouds_of_environment(|name| std::env::var(name).ok())?;
-    let rsa_key_stock = config::rsa_key_stock_of_environment(|name| std::env::var(name).ok())?;
-    let reach = Reach { loopback: true };
-    Ok(Options {
+    let storage = storage::StorageOptions {
+        database,
+        seal_key,
+        clock: clock.clone(),
+        queue: MAX_PENDING_WRITES,
+        absent: IfMissing::Made,
+    };
+    let settings = HttpSettings { open_metrics: true, ..HttpSettings::default() };
+    let (cloud, cloudb) = config::cloud_settings_from_environment(|name| std::env::var(name).ok())?;
+    let rsa_key_stock = config::rsa_key_stock_from_environment(|name| std::env::var(name).ok())?;
+    let reach = EgressPolicy { loopback: true };
+    Ok(ServerOptions {
         listen,
         tls: None,
         metrics_listen: None,
@@ -162,7 +171,7 @@ async fn options(
         audit: Vec::new(),
         listeners: Vec::new(),
         skew_limit: SKEW_LIMIT,
-        store_watch: STORE_WATCH,
+        store_watch: STORE_PROBE_INTERVAL,
     })
 }
 
@@ -171,8 +180,8 @@ async fn seal_key(file: &Path, database: &Database) -> Result<SealKey> {
     if file.exists() {
         return SealKey::from_file(file);
     }
-    match look(database.clone(), &SealKey::random()).await {
-        Ok(Found::Nothing) => SealKey::create_file(file),
+    match inspect(database.clone(), &SealKey::random()).await {
+        Ok(StoreInspection::Nothing) => SealKey::create_file(file),
         Err(error) if !error.text().starts_with("seal") => Err(error),
         _ => Err(Error::invalid(format!(
             "--data-dir: file does not exist: {}. The store is sealed by this key: put the seal key back",
@@ -188,7 +197,7 @@ async fn prepare(server: &Server, root_token: Option<&str>) -> Result<String> {
     let mount = match shared.auth.mounts().get("pki") {
         Some(mount) => mount.clone(),
         None => {
-            let wanted = fields(json!({ "type": "pki", "config": { "max_lease_ttl": ROOT_TTL.as_secs() } }))?;
+            let wanted = parse_fields(json!({ "type": "pki", "config": { "max_lease_ttl": ROOT_TTL.as_secs() } }))?;
             shared.mounts.enable("pki", &wanted).await?
         }
     };
@@ -199,17 +208,17 @@ async fn prepare(server: &Server, root_token: Option<&str>) -> Result<String> {
 
 /// Creates the organization `dev`, with the token for its owner; revokes an older one.
 async fn prepare_projects(projects: &Projects, token: &str) -> Result<()> {
-    let token = token::given(token).ok_or_else(|| Error::invalid("--root-token: is too long"))?;
-    let prepared = projects.run("dev", Access::Write(ITSELF), move |mut tx| {
+    let token = token::from_text(token).ok_or_else(|| Error::invalid("--root-token: is too long"))?;
+    let prepared = projects.run("dev", SessionAccess::Write(SERVER_CALLER), move |mut tx| {
         let token = token.clone();
-        async move { setup::organization(&mut tx, ORGANIZATION, "dev@dev.test", &token).await }.boxed_local()
+        async move { setup::ensure_organization(&mut tx, DEV_ORGANIZATION, "dev@dev.test", &token).await }.boxed_local()
     });
     Ok(prepared.await?)
 }
 
 async fn prepare_authority(authority: &Authority, mount: &Mount) -> Result<()> {
     if authority.view().signer("default").is_none() {
-        let limits = lifetimes(mount);
+        let limits = lifetime_limits(mount);
         let key = RequestedKey { key_type: Some("ec".to_owned()), bits: Some(256) };
         let root = RootRequest {
             key: KeyRequest { key, ..KeyRequest::default() },
@@ -233,11 +242,11 @@ async fn prepare_authority(authority: &Authority, mount: &Mount) -> Result<()> {
     Ok(())
 }
 
-fn fields(body: serde_json::Value) -> Result<Fields> {
+fn parse_fields(body: serde_json::Value) -> Result<Fields> {
     Fields::parse(body.to_string().as_bytes())
 }
 
-fn greet(address: SocketAddr, public: Option<SocketAddr>, token: &str, place: &str) -> Result<()> {
+fn print_startup(address: SocketAddr, public: Option<SocketAddr>, token: &str, place: &str) -> Result<()> {
     let listener = public.map(|public| format!("public listener on http://{public}\n")).unwrap_or_default();
     let text = format!(
         "listening on http://{address}\n{listener}
@@ -250,10 +259,10 @@ token: {token}
 curl -H 'X-Service-Token: {token}' -d '{{\"common_name\":\"web.dev.test\"}}' \\
     http://{address}/v1/pki/issue/dev
 
-The projects API takes the token as that of an owner of the organization {ORGANIZATION}:
+The projects API takes the token as that of an owner of the organization {DEV_ORGANIZATION}:
 
 curl -H 'Authorization: Bearer {token}' \\
-    http://{address}/api/v2/organizations/{ORGANIZATION}/projects"
+    http://{address}/api/v2/organizations/{DEV_ORGANIZATION}/projects"
     );
     let object = json!({
         "address": format!("http://{address}"),
@@ -261,12 +270,12 @@ curl -H 'Authorization: Bearer {token}' \\
         "token": token,
         "storage": place,
     });
-    output::write(&object, text).map_err(Error::internal)
+    output::write_result(&object, text).map_err(Error::internal)
 }
 
-struct Temporary(Option<PathBuf>);
+struct TemporaryFolder(Option<PathBuf>);
 
-impl Temporary {
+impl TemporaryFolder {
     fn unless(kept: bool) -> Result<Self> {
         if kept {
             return Ok(Self(None));
@@ -285,7 +294,7 @@ impl Temporary {
     }
 }
 
-impl Drop for Temporary {
+impl Drop for TemporaryFolder {
     fn drop(&mut self) {
         if let Some(path) = &self.0 {
             // A failure loses nothing: the system clears its temporary folders.

@@ -10,11 +10,11 @@ use signet::error::{Error, Kind, Result};
 use signet::secret::Secret;
 use signet::server::Signals;
 
-use super::client::Server;
+use super::client::ServerEndpoint;
 use super::{output, terminal, token};
 
 #[derive(clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct ExplainArguments {
     /// Accessor of the token in question, or `-` to read the token itself from standard input or the terminal. (Without
     /// another token, such as SIGNET_TOKEN, that token asks about itself, which every token may.)
     #[arg(value_name = "ACCESSOR")]
@@ -24,39 +24,39 @@ pub(crate) struct Arguments {
     /// Path of the request, with or without `/v1/`.
     path: String,
     /// Fields of the request's body, which are checked with the parameter rules of policies.
-    #[arg(value_name = "NAME=VALUE", value_parser = field)]
+    #[arg(value_name = "NAME=VALUE", value_parser = parse_parameter)]
     parameters: Vec<(String, String)>,
     /// Source address of the request: tokens may be bound to networks.
     #[arg(long, value_name = "IP")]
     from: Option<String>,
     #[command(flatten)]
-    server: Server,
+    server: ServerEndpoint,
     #[command(flatten)]
-    token: token::Source,
+    token: token::TokenArguments,
 }
 
-fn field(text: &str) -> std::result::Result<(String, String), &'static str> {
+fn parse_parameter(text: &str) -> std::result::Result<(String, String), &'static str> {
     let (name, value) = text.split_once('=').ok_or("must be NAME=VALUE, such as ttl=1h")?;
     Ok((name.to_owned(), value.to_owned()))
 }
 
-pub(crate) async fn run(arguments: Arguments) -> Result<()> {
+pub(crate) async fn run(arguments: ExplainArguments) -> Result<()> {
     let mut signals = Signals::watch()?;
     let data = tokio::select! {
-        data = ask(&arguments) => data?,
+        data = request_explanation(&arguments) => data?,
         // Handled here, because a terminal without echo must be restored.
         () = signals.stop() => return Err(Error::new(Kind::Unavailable, "explain: ended by a signal")),
     };
-    output::result(&data, worded(&data, &arguments.method.to_uppercase()).trim_end())
+    output::print_result(&data, render_explanation(&data, &arguments.method.to_uppercase()).trim_end())
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Answer {
+struct ExplainResponse {
     data: Value,
 }
 
-async fn ask(arguments: &Arguments) -> Result<Value> {
+async fn request_explanation(arguments: &ExplainArguments) -> Result<Value> {
     let mut body = json!({ "method": arguments.method, "path": arguments.path });
     if let Some(address) = &arguments.from {
         body["address"] = address.as_str().into();
@@ -65,9 +65,9 @@ async fn ask(arguments: &Arguments) -> Result<Value> {
         body["parameters"] = arguments.parameters.iter().cloned().collect();
     }
     let (path, token) = match (&arguments.subject[..], arguments.token.given()?) {
-        ("-", None) => ("sys/internal/explain-self", other().await?),
+        ("-", None) => ("sys/internal/explain-self", read_other_token().await?),
         ("-", Some(own)) => {
-            body["token"] = other().await?.expose_text().into();
+            body["token"] = read_other_token().await?.expose_text().into();
             ("sys/internal/explain", own)
         }
         (accessor, _) => {
@@ -76,7 +76,7 @@ async fn ask(arguments: &Arguments) -> Result<Value> {
         }
     };
     let reply = arguments.server.post(path, token.expose_text().unwrap_or_default(), &body).await?;
-    let Answer { data } = serde_json::from_slice(reply.body.expose()).unwrap_or_default();
+    let ExplainResponse { data } = serde_json::from_slice(reply.body.expose()).unwrap_or_default();
     match reply.status {
         200 => Ok(data),
         403 => {
@@ -87,15 +87,15 @@ async fn ask(arguments: &Arguments) -> Result<Value> {
     }
 }
 
-async fn other() -> Result<Secret> {
-    let line = terminal::secret("token that is asked about").await?;
+async fn read_other_token() -> Result<Secret> {
+    let line = terminal::read_secret("token that is asked about").await?;
     match line.expose_text().map(str::trim) {
         None | Some("") => Err(Error::invalid("standard input: must hold a token")),
         Some(token) => Ok(Secret::new(token)),
     }
 }
 
-fn worded(data: &Value, method: &str) -> String {
+fn render_explanation(data: &Value, method: &str) -> String {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let list = |value: &Value| {
         let words = value.as_array().into_iter().flatten().filter_map(Value::as_str);
@@ -166,7 +166,7 @@ mod tests {
                 "written": [{ "policy": "default", "path": "pki/*" }, { "policy": "a", "path": "/pki/*" }] }],
         });
         assert_eq!(
-            worded(&data, "POST"),
+            render_explanation(&data, "POST"),
             "denied: the rule does not grant update\n\
              \x20 request  POST pki/issue/web (update)\n\
              \x20 needs    update\n\

@@ -3,20 +3,20 @@
 use signet::error::{Error, Kind};
 
 /// Exit status of a command that could not do its work or reach the server.
-const ERROR: u8 = 1;
+const EXIT_ERROR: u8 = 1;
 /// Exit status for an invalid command line, as used by clap.
-pub(super) const USAGE: u8 = 2;
+pub(super) const EXIT_USAGE: u8 = 2;
 /// Exit status of a command that did its work and found problems.
-const FINDING: u8 = 3;
+const EXIT_FINDING: u8 = 3;
 
-pub(crate) enum Failure {
+pub(crate) enum CommandFailure {
     /// The command could not do its work.
     Error(Error),
     /// The command did its work, and found something wrong.
     Finding(Error),
 }
 
-impl Failure {
+impl CommandFailure {
     /// The error.
     pub(crate) fn error(&self) -> &Error {
         match self {
@@ -27,22 +27,22 @@ impl Failure {
     /// The exit status of the process.
     pub(crate) fn exit_status(&self) -> u8 {
         match self {
-            Self::Error(_) => ERROR,
-            Self::Finding(_) => FINDING,
+            Self::Error(_) => EXIT_ERROR,
+            Self::Finding(_) => EXIT_FINDING,
         }
     }
 }
 
-pub(super) fn findings(count: usize) -> Result<(), Failure> {
+pub(super) fn fail_on_findings(count: usize) -> Result<(), CommandFailure> {
     let text = match count {
         0 => return Ok(()),
         1 => "one thing is wrong".to_owned(),
         wrong => format!("{wrong} things are wrong"),
     };
-    Err(Failure::Finding(Error::new(Kind::Conflict, text)))
+    Err(CommandFailure::Finding(Error::new(Kind::Conflict, text)))
 }
 
-impl From<Error> for Failure {
+impl From<Error> for CommandFailure {
     fn from(error: Error) -> Self {
         Self::Error(error)
     }

@@ -5,7 +5,7 @@
 //! link stays and its target is replaced, if `spot` allows following it. `lock` excludes other commands.
 
 mod lock;
-mod spot;
+mod resolved_path;
 mod staged;
 
 use std::path::Path;
@@ -13,8 +13,8 @@ use std::path::Path;
 use signet::error::{Error, Result};
 
 pub(super) use self::lock::FolderLock;
-pub(super) use self::spot::folder_of;
-pub(super) use self::staged::{Content, Staged, There, exists, write_new};
+pub(super) use self::resolved_path::folder_of;
+pub(super) use self::staged::{FileContent, OnExisting, StagedFile, exists_error, write_new};
 
 /// Requires that the file exists which the flag or argument `named_by` names.
 ///
@@ -25,7 +25,7 @@ pub(super) fn require_file(named_by: &str, file: &Path) -> Result<()> {
 }
 
 /// `true` if the path exists, even as a dangling symbolic link.
-pub(super) fn is_there(file: &Path) -> bool {
+pub(super) fn path_exists(file: &Path) -> bool {
     file.symlink_metadata().is_ok()
 }
 

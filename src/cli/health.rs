@@ -12,18 +12,18 @@ use serde_json::{Value, json};
 use signet::config::{self, Config};
 use signet::error::{Error, Kind, Result};
 
-use super::client::Server;
-use super::failure::Failure;
-use super::output::line;
+use super::client::ServerEndpoint;
+use super::failure::CommandFailure;
+use super::output::try_print;
 
 /// Readiness: the store is reachable and the server is not stopping.
-const READY: &str = "sys/health";
+const READINESS_PATH: &str = "sys/health";
 /// Liveness: the process responds.
-const LIVE: &str = "sys/live";
+const LIVENESS_PATH: &str = "sys/live";
 
 #[derive(clap::Args)]
 #[command(mut_arg("timeout", |timeout| timeout.default_value("5s")))]
-pub(crate) struct Arguments {
+pub(crate) struct HealthArguments {
     /// Configuration file of the server, on this machine; otherwise the address is SIGNET_ADDR.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -31,45 +31,45 @@ pub(crate) struct Arguments {
     #[arg(long)]
     live: bool,
     #[command(flatten)]
-    server: Server,
+    server: ServerEndpoint,
 }
 
 /// Sends the request; fails with a finding if the server is not ready.
-pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
+pub(crate) async fn run(arguments: HealthArguments) -> Result<(), CommandFailure> {
     let probe = match &arguments.config {
-        Some(file) => Probe::of(&config::load(file)?, arguments.server.timeout()),
-        None => Probe { server: arguments.server, trusting: false },
+        Some(file) => HealthProbe::of(&config::load(file)?, arguments.server.timeout()),
+        None => HealthProbe { server: arguments.server, trusting: false },
     };
-    let (path, word) = if arguments.live { (LIVE, "live") } else { (READY, "ready") };
+    let (path, word) = if arguments.live { (LIVENESS_PATH, "live") } else { (READINESS_PATH, "ready") };
     let (status, _) = probe.ask(path).await?;
     let address = probe.server.address();
     match status {
         200 => {
-            line(&json!({ "address": address, word: true }), word);
+            try_print(&json!({ "address": address, word: true }), word);
             Ok(())
         }
         _ => {
-            let text = format!("{address}: not {word}: {}", not_ready(status));
-            Err(Failure::Finding(Error::new(Kind::Unavailable, text)))
+            let text = format!("{address}: not {word}: {}", describe_not_ready(status));
+            Err(CommandFailure::Finding(Error::new(Kind::Unavailable, text)))
         }
     }
 }
 
-pub(super) struct Probe {
-    server: Server,
+pub(super) struct HealthProbe {
+    server: ServerEndpoint,
     trusting: bool,
 }
 
-impl Probe {
+impl HealthProbe {
     pub(super) fn of(config: &Config, timeout: Duration) -> Self {
         let scheme = if config.tls.is_some() { "https" } else { "http" };
-        let address = SocketAddr::new(reached(config.listen.ip()), config.listen.port());
-        Self { server: Server::at(format!("{scheme}://{address}"), timeout), trusting: true }
+        let address = SocketAddr::new(local_address(config.listen.ip()), config.listen.port());
+        Self { server: ServerEndpoint::at(format!("{scheme}://{address}"), timeout), trusting: true }
     }
 
     /// The version of the responding server, ready or not.
     pub(super) async fn answers(&self) -> Option<String> {
-        let (_, body) = self.ask(READY).await.ok()?;
+        let (_, body) = self.ask(READINESS_PATH).await.ok()?;
         let is_ours = body["product"] == "signet";
         is_ours.then(|| body["product_version"].as_str().unwrap_or_default().to_owned())
     }
@@ -79,7 +79,7 @@ impl Probe {
     }
 }
 
-pub(super) fn not_ready(status: u16) -> String {
+pub(super) fn describe_not_ready(status: u16) -> String {
     match status {
         501 => "its store is new, no root token was made yet: signet operator new-root-token makes one, signet setup \
                 everything; or it is not the store that was meant"
@@ -93,7 +93,7 @@ pub(super) fn not_ready(status: u16) -> String {
 }
 
 /// The address at which a server that listens on all addresses is reachable from its own machine.
-fn reached(listen: IpAddr) -> IpAddr {
+fn local_address(listen: IpAddr) -> IpAddr {
     match listen {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
         IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),

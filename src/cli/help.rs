@@ -6,7 +6,7 @@ use clap::Command;
 use clap::builder::Styles;
 
 /// The headings of `signet --help`, each with its commands in order.
-const GROUPS: &[(&str, &[&str])] = &[
+const COMMAND_GROUPS: &[(&str, &[&str])] = &[
     ("Run a server", &["dev", "setup", "serve", "check", "health"]),
     ("Certificates", &["issue", "renew", "import", "status", "who"]),
     ("Operate", &["operator", "bootstrap", "migrate"]),
@@ -14,10 +14,10 @@ const GROUPS: &[(&str, &[&str])] = &[
 ];
 
 /// The text of clap's own command, which is not in the definition yet.
-const HELP: &str = "Print this message or the help of a command";
+const HELP_ABOUT: &str = "Print this message or the help of a command";
 
 /// Documentation of one command.
-struct Entry {
+struct CommandHelp {
     /// The words of the command, without `signet`.
     command: &'static str,
     examples: &'static [&'static str],
@@ -25,7 +25,7 @@ struct Entry {
     page: &'static str,
 }
 
-const ENTRIES: &[Entry] = &[
+const COMMAND_HELP_ENTRIES: &[CommandHelp] = &[
     entry("setup", &["setup --config /etc/signet/signet.toml --domain example.com"], "docs/getting-started.md"),
     entry("dev", &["dev", "dev --data-dir data --root-token my-root"], "README.md"),
     entry("serve", &["serve --config /etc/signet/signet.toml"], "docs/getting-started.md"),
@@ -107,30 +107,30 @@ const ENTRIES: &[Entry] = &[
     entry("man", &["man pages"], "docs/operations.md"),
 ];
 
-const fn entry(command: &'static str, examples: &'static [&'static str], page: &'static str) -> Entry {
-    Entry { command, examples, page }
+const fn entry(command: &'static str, examples: &'static [&'static str], page: &'static str) -> CommandHelp {
+    CommandHelp { command, examples, page }
 }
 
-pub(super) fn described(root: Command) -> Command {
+pub(super) fn with_help(root: Command) -> Command {
     let template = template(&root);
     let root =
         root.help_template(template).after_help("Documentation: README.md and docs/. Examples: signet help COMMAND.");
-    ENTRIES.iter().fold(root, |root, entry| {
+    COMMAND_HELP_ENTRIES.iter().fold(root, |root, entry| {
         let mut words: Vec<&str> = entry.command.split(' ').collect();
         words.reverse();
-        at(root, words, entry)
+        add_help(root, words, entry)
     })
 }
 
 /// Adds the text of an entry to the command that its words name, last word first.
-fn at(command: Command, mut words: Vec<&'static str>, entry: &'static Entry) -> Command {
+fn add_help(command: Command, mut words: Vec<&'static str>, entry: &'static CommandHelp) -> Command {
     match words.pop() {
-        Some(word) => command.mut_subcommand(word, |command| at(command, words, entry)),
-        None => command.after_help(after(entry)),
+        Some(word) => command.mut_subcommand(word, |command| add_help(command, words, entry)),
+        None => command.after_help(render_examples(entry)),
     }
 }
 
-fn after(entry: &Entry) -> String {
+fn render_examples(entry: &CommandHelp) -> String {
     let header = *Styles::styled().get_header();
     let mut text = format!("{header}Examples:{header:#}\n");
     for example in entry.examples {
@@ -145,11 +145,11 @@ fn template(root: &Command) -> String {
     let styles = Styles::styled();
     let (header, literal) = (*styles.get_header(), *styles.get_literal());
     let mut text = "{about-with-newline}\n{usage-heading} {usage}\n".to_owned();
-    for (group, commands) in GROUPS {
+    for (group, commands) in COMMAND_GROUPS {
         let _ = writeln!(text, "\n{header}{group}:{header:#}");
         for name in *commands {
             let found = root.find_subcommand(name).and_then(Command::get_about);
-            let about = found.map_or_else(|| HELP.to_owned(), ToString::to_string);
+            let about = found.map_or_else(|| HELP_ABOUT.to_owned(), ToString::to_string);
             let _ = writeln!(text, "  {literal}{name:<11}{literal:#}  {about}");
         }
     }
@@ -177,17 +177,17 @@ mod tests {
 
     #[test]
     fn help_lists_every_command_in_one_group_within_80_columns() {
-        let root = crate::cli::Command::command();
-        let mut grouped: Vec<&str> = GROUPS.iter().flat_map(|(_, commands)| commands.iter().copied()).collect();
+        let root = crate::cli::CommandLine::command();
+        let mut grouped: Vec<&str> = COMMAND_GROUPS.iter().flat_map(|(_, commands)| commands.iter().copied()).collect();
         grouped.sort_unstable();
         let mut known: Vec<&str> = root.get_subcommands().map(Command::get_name).chain(["help"]).collect();
         known.sort_unstable();
         assert_eq!(grouped, known);
-        let help = crate::cli::Command::definition().term_width(80).render_help().to_string();
+        let help = crate::cli::CommandLine::definition().term_width(80).render_help().to_string();
         for line in help.lines() {
             assert!(line.chars().count() <= 80, "{line}");
         }
-        for (group, _) in GROUPS {
+        for (group, _) in COMMAND_GROUPS {
             assert!(help.contains(&format!("\n{group}:\n")), "{help}");
         }
     }
@@ -195,9 +195,9 @@ mod tests {
     #[test]
     fn every_command_has_examples_that_parse_and_a_page_that_names_it() {
         let mut all = BTreeSet::new();
-        words(&crate::cli::Command::command(), "", &mut all);
-        assert_eq!(ENTRIES.iter().map(|entry| entry.command.to_owned()).collect::<BTreeSet<_>>(), all);
-        for Entry { command, examples, page } in ENTRIES {
+        words(&crate::cli::CommandLine::command(), "", &mut all);
+        assert_eq!(COMMAND_HELP_ENTRIES.iter().map(|entry| entry.command.to_owned()).collect::<BTreeSet<_>>(), all);
+        for CommandHelp { command, examples, page } in COMMAND_HELP_ENTRIES {
             let page = Path::new(env!("CARGO_MANIFEST_DIR")).join(page);
             let text = std::fs::read_to_string(&page).unwrap();
             assert!(text.contains(&format!("signet {command}")), "{command}: {}", page.display());
@@ -207,7 +207,7 @@ mod tests {
                 // The one example with a quoted argument, which must be one word.
                 let line = line.replace("'systemctl reload nginx'", "reload");
                 let words = ["signet"].into_iter().chain(line.split(' ')).map(str::to_owned);
-                let parsed = crate::cli::Command::definition().try_get_matches_from(words);
+                let parsed = crate::cli::CommandLine::definition().try_get_matches_from(words);
                 assert!(parsed.is_ok(), "{example}: {}", parsed.unwrap_err());
             }
         }
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn long_help_groups_flags_under_headings() {
-        for command in crate::cli::Command::definition().get_subcommands() {
+        for command in crate::cli::CommandLine::definition().get_subcommands() {
             let flags = command.get_arguments().filter(|flag| !flag.is_positional());
             let (headed, bare): (Vec<_>, Vec<_>) = flags.partition(|flag| flag.get_help_heading().is_some());
             assert!(

@@ -12,22 +12,22 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use serde_json::json;
-use signet::error::{Error, Result, io_words};
+use signet::error::{Error, Result, describe_io_error};
 use signet::keys::local::PrivateKey;
 use signet::secret::Secret;
 use signet::x509::certificate::Certificate;
 use signet::x509::foreign_crl::ForeignCrl;
 use signet::x509::{pem, pkcs12};
 
-use super::client::{self, Reply, Server};
+use super::client::{self, ClientResponse, ServerEndpoint};
 use super::issue::read_text;
-use super::output::{line, notice};
-use super::progress::{Display, Quiet, Unit};
+use super::output::{print_notice, try_print};
+use super::progress::{ProgressDisplay, ProgressUnit, QuietArgument};
 use super::{path, token};
 
 #[derive(clap::Args)]
 #[command(mut_arg("timeout", |timeout| timeout.default_value("10m")))]
-pub(crate) struct Arguments {
+pub(crate) struct ImportArguments {
     /// Folder with the authority's private key, its certificate, the certificates above it, and its last CRL; PEM, DER
     /// for certificates and CRLs, or PKCS #12 (.p12, .pfx). Subfolders are ignored.
     folder: PathBuf,
@@ -35,47 +35,47 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE")]
     p12_password_file: Option<PathBuf>,
     /// Mount that receives the import.
-    #[arg(long, env = "SIGNET_MOUNT", default_value = "pki", value_parser = path::mount)]
+    #[arg(long, env = "SIGNET_MOUNT", default_value = "pki", value_parser = path::parse_mount)]
     mount: String,
     /// Import the authority even if one of its CRLs is rejected: certificates that this CRL revokes become valid again.
     #[arg(long)]
     without_refused_crls: bool,
     #[command(flatten)]
-    quiet: Quiet,
+    quiet: QuietArgument,
     #[command(flatten)]
-    server: Server,
+    server: ServerEndpoint,
     #[command(flatten)]
-    token: token::Source,
+    token: token::TokenArguments,
 }
 
-const NEW: &str = "new";
+const NEW_ISSUER: &str = "new";
 /// Maximum size of a file, in bytes.
-const MAX_FILE: u64 = 72 << 20;
+const MAX_FILE_BYTES: u64 = 72 << 20;
 /// Maximum number of files in the folder.
 const MAX_FILES: usize = 1000;
 
-pub(crate) async fn run(arguments: Arguments) -> Result<()> {
+pub(crate) async fn run(arguments: ImportArguments) -> Result<()> {
     let token = arguments.token.token()?;
     let password = arguments.p12_password_file.as_deref().map(read_password).transpose()?;
-    let found = Found::in_folder(&arguments.folder, password.as_ref())?;
-    let Chosen { bundle, lists } = found.chosen(arguments.without_refused_crls)?;
-    let display = Display::start("importing", Unit::Things("files"), &arguments.quiet);
+    let found = ImportFolder::in_folder(&arguments.folder, password.as_ref())?;
+    let ImportSelection { bundle, lists } = found.chosen(arguments.without_refused_crls)?;
+    let display = ProgressDisplay::start("importing", ProgressUnit::Things("files"), &arguments.quiet);
     display.progress.expect(1 + lists.len() as u64);
     let ask = async |path: &str, media_type: &str, octets: Vec<u8>| {
         let path = format!("{}/issuers/import/{path}", arguments.mount);
         let token = token.expose_text().unwrap_or_default();
         let answered = arguments.server.post_octets(&path, token, media_type, octets).await;
         display.progress.add(1);
-        answer(&answered?, &arguments.token)
+        parse_response(&answered?, &arguments.token)
     };
     let body = json!({ "pem_bundle": bundle.expose_text().unwrap_or_default() }).to_string().into_bytes();
     let imported = ask("bundle", "application/json", body).await?;
-    let issuers = [(&imported.data.imported_issuers, NEW), (&imported.data.existing_issuers, "there before")];
+    let issuers = [(&imported.data.imported_issuers, NEW_ISSUER), (&imported.data.existing_issuers, "there before")];
     for (id, word) in issuers.into_iter().flat_map(|(ids, word)| ids.iter().flatten().map(move |id| (id, word))) {
         let has_key = imported.data.mapping.get(id).is_some_and(|key| !key.is_empty());
         let text = format!("issuer {id}: {word}, {}", if has_key { "with its key" } else { "without its key" });
-        let object = json!({ "issuer": id, "is_new": word == NEW, "has_key": has_key });
-        display.around(|| line(&object, text));
+        let object = json!({ "issuer": id, "is_new": word == NEW_ISSUER, "has_key": has_key });
+        display.around(|| try_print(&object, text));
     }
     let (mut warnings, mut covered) = (imported.warnings.clone().unwrap_or_default(), BTreeSet::new());
     for (file, der) in lists {
@@ -84,12 +84,12 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
             Ok(answer) => answer,
             Err(error) if arguments.without_refused_crls => {
                 let text = format!("{}; it is left out, and what it revokes is good here", error.text());
-                display.around(|| notice("warning", &text));
+                display.around(|| print_notice("warning", &text));
                 continue;
             }
             Err(error) => return Err(arguments.taken_back(&imported.data, token.expose_text(), error).await),
         };
-        let Answer { data, warnings: further, .. } = answer;
+        let ImportResponse { data, warnings: further, .. } = answer;
         let number = |number: Option<u64>| number.map_or("none".to_owned(), |number| number.to_string());
         let object = json!({
             "crl": file,
@@ -106,7 +106,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
             data.imported_entries,
             number(data.published_crl_number)
         );
-        display.around(|| line(&object, text));
+        display.around(|| try_print(&object, text));
         covered.extend(data.issuers);
         warnings.extend(further.unwrap_or_default());
     }
@@ -114,14 +114,14 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     // Warnings about missing CRLs do not apply to issuers whose CRL was imported.
     let anew =
         |text: &String| text.contains("issuers/import/crl") && covered.iter().any(|id| text.contains(id.as_str()));
-    warnings.iter().filter(|text| !anew(text)).for_each(|text| notice("warning", text));
+    warnings.iter().filter(|text| !anew(text)).for_each(|text| print_notice("warning", text));
     Ok(())
 }
 
-impl Arguments {
+impl ImportArguments {
     /// Deletes the new issuers and keys of an import whose CRL was rejected: without the CRL, certificates that the
     /// authority has revoked would become valid again. Returns the error to report.
-    async fn taken_back(&self, imported: &Data, token: Option<&str>, refused: Error) -> Error {
+    async fn taken_back(&self, imported: &ImportData, token: Option<&str>, refused: Error) -> Error {
         let issuers = imported.imported_issuers.iter().flatten().map(|id| format!("issuer/{id}"));
         let keys = imported.imported_keys.iter().flatten().map(|id| format!("key/{id}"));
         let mut left = Vec::new();
@@ -140,11 +140,11 @@ impl Arguments {
     }
 }
 
-type Answer = client::Answer<Data>;
+type ImportResponse = client::ClientResponseBody<ImportData>;
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Data {
+struct ImportData {
     imported_issuers: Option<Vec<String>>,
     imported_keys: Option<Vec<String>>,
     existing_issuers: Option<Vec<String>>,
@@ -156,8 +156,8 @@ struct Data {
     imported_entries: usize,
 }
 
-fn answer(reply: &Reply, source: &token::Source) -> Result<Answer> {
-    let answer: Answer = serde_json::from_slice(reply.body.expose()).unwrap_or_default();
+fn parse_response(reply: &ClientResponse, source: &token::TokenArguments) -> Result<ImportResponse> {
+    let answer: ImportResponse = serde_json::from_slice(reply.body.expose()).unwrap_or_default();
     let hint = match reply.status {
         200 => return Ok(answer),
         403 => reply.denial_hint(&source.shown()),
@@ -167,19 +167,19 @@ fn answer(reply: &Reply, source: &token::Source) -> Result<Answer> {
     Err(reply.refusal(&hint))
 }
 
-type Named = (PathBuf, Vec<u8>);
+type ImportCrlFile = (PathBuf, Vec<u8>);
 
 #[derive(Default)]
-struct Found {
+struct ImportFolder {
     keys: Vec<(PathBuf, Secret)>,
     certificates: Vec<(PathBuf, Certificate)>,
-    lists: Vec<Named>,
+    lists: Vec<ImportCrlFile>,
 }
 
-impl Found {
+impl ImportFolder {
     fn in_folder(folder: &Path, password: Option<&Secret>) -> Result<Self> {
         let unreadable = |path: &Path, e: &std::io::Error| {
-            Error::invalid(format!("{}: cannot be read ({})", path.display(), io_words(e.kind())))
+            Error::invalid(format!("{}: cannot be read ({})", path.display(), describe_io_error(e.kind())))
         };
         if !folder.exists() {
             return Err(Error::invalid(format!("FOLDER: folder does not exist: {}", folder.display())));
@@ -196,11 +196,11 @@ impl Found {
         let mut found = Self::default();
         for path in files.into_iter().filter(|path| path.is_file()) {
             let mut octets = Vec::new();
-            let read = File::open(&path).and_then(|file| file.take(MAX_FILE + 1).read_to_end(&mut octets));
+            let read = File::open(&path).and_then(|file| file.take(MAX_FILE_BYTES + 1).read_to_end(&mut octets));
             read.map_err(|e| unreadable(&path, &e))?;
             let octets = Secret::new(octets);
-            if octets.expose().len() as u64 > MAX_FILE {
-                return Err(Error::invalid(format!("{}: larger than {} MiB", path.display(), MAX_FILE >> 20)));
+            if octets.expose().len() as u64 > MAX_FILE_BYTES {
+                return Err(Error::invalid(format!("{}: larger than {} MiB", path.display(), MAX_FILE_BYTES >> 20)));
             }
             if is_pkcs12(&path) {
                 found.add_pkcs12(path, &octets, password)?;
@@ -231,7 +231,7 @@ impl Found {
             } else if path.extension().is_some_and(|extension| extension == "crl") {
                 self.lists.push((path, octets.expose().to_vec()));
             } else {
-                left(&path, "is neither PEM nor a certificate or CRL in DER");
+                report_skipped(&path, "is neither PEM nor a certificate or CRL in DER");
             }
             return Ok(());
         }
@@ -241,27 +241,27 @@ impl Found {
                 path.display()
             )));
         }
-        for (label, der) in pem::blocks_of_file(octets.expose()).map_err(|error| of(&error))? {
+        for (label, der) in pem::parse_file(octets.expose()).map_err(|error| of(&error))? {
             match label.as_str() {
                 "CERTIFICATE" => {
                     let certificate = Certificate::parse(&der).map_err(|error| of(&error))?;
                     self.certificates.push((path.clone(), certificate));
                 }
-                pem::CRL => self.lists.push((path.clone(), der.to_vec())),
+                pem::CRL_LABEL => self.lists.push((path.clone(), der.to_vec())),
                 label if label.ends_with("PRIVATE KEY") => {
                     self.keys.push((path.clone(), Secret::new(pem::encode(label, &der))));
                 }
-                label => left(&path, &format!("{label} is not for import")),
+                label => report_skipped(&path, &format!("{label} is not for import")),
             }
         }
         Ok(())
     }
 
     /// Selects what to send. A CRL that cannot be imported is skipped if `without_refused` is set.
-    fn chosen(self, without_refused: bool) -> Result<Chosen> {
+    fn chosen(self, without_refused: bool) -> Result<ImportSelection> {
         let (authorities, others): (Vec<_>, Vec<_>) =
             self.certificates.into_iter().partition(|(_, certificate)| certificate.is_ca());
-        others.iter().for_each(|(path, _)| left(path, "is not the certificate of an authority"));
+        others.iter().for_each(|(path, _)| report_skipped(path, "is not the certificate of an authority"));
         if authorities.is_empty() {
             return Err(Error::invalid("FOLDER: holds no certificate of an authority"));
         }
@@ -271,25 +271,25 @@ impl Found {
             let private = read.map_err(|error| Error::invalid(format!("{}: {}", path.display(), error.text())))?;
             match authorities.iter().any(|(_, certificate)| certificate.key() == private.public()) {
                 true => bundle.push(key.expose().to_vec()),
-                false => left(path, "is the key of none of these authorities"),
+                false => report_skipped(path, "is the key of none of these authorities"),
             }
         }
         if bundle.is_empty() {
-            notice("warning", "no private key: what is brought signs nothing");
+            print_notice("warning", "no private key: what is brought signs nothing");
         }
         let certificates = authorities.iter().map(|(_, c)| pem::encode("CERTIFICATE", c.der()).into_bytes());
         let all: Vec<Vec<u8>> = bundle.into_iter().chain(certificates).collect();
         let mut lists = Vec::new();
         for (path, der) in self.lists {
-            match readable(der, &authorities) {
+            match parse_crl(der, &authorities) {
                 Ok(list) => lists.push((path, list)),
                 Err(error) if without_refused => {
-                    left(&path, &format!("{}; what it revokes is good here", error.text()));
+                    report_skipped(&path, &format!("{}; what it revokes is good here", error.text()));
                 }
                 Err(error) => return Err(Error::invalid(format!("{}: {}", path.display(), error.text()))),
             }
         }
-        Ok(Chosen { bundle: Secret::new(all.join(&b'\n')), lists: newest(lists) })
+        Ok(ImportSelection { bundle: Secret::new(all.join(&b'\n')), lists: select_newest(lists) })
     }
 }
 
@@ -304,18 +304,18 @@ fn read_password(file: &Path) -> Result<Secret> {
     Ok(Secret::new(password.strip_suffix('\n').map_or(password, |text| text.strip_suffix('\r').unwrap_or(text))))
 }
 
-struct Chosen {
+struct ImportSelection {
     bundle: Secret,
-    lists: Vec<Named>,
+    lists: Vec<ImportCrlFile>,
 }
 
-struct List {
+struct FolderCrl {
     der: Vec<u8>,
     head: ForeignCrl,
 }
 
 /// Parses a CRL completely, and verifies it if a certificate of its issuer is in the folder.
-fn readable(der: Vec<u8>, authorities: &[(PathBuf, Certificate)]) -> Result<List> {
+fn parse_crl(der: Vec<u8>, authorities: &[(PathBuf, Certificate)]) -> Result<FolderCrl> {
     const ENTRIES_AT_ONCE: usize = 1000;
     let head = ForeignCrl::read(der.clone())?;
     let mut at = 0;
@@ -331,13 +331,13 @@ fn readable(der: Vec<u8>, authorities: &[(PathBuf, Certificate)]) -> Result<List
     if issuers.peek().is_some() && !issuers.any(|issuer| head.is_signed_by(issuer.key())) {
         return Err(Error::invalid("crl: its signature was not made by an authority of the folder with that name"));
     }
-    Ok(List { der, head })
+    Ok(FolderCrl { der, head })
 }
 
 /// Returns the newest CRL of each issuer, and all partial CRLs.
-fn newest(lists: Vec<(PathBuf, List)>) -> Vec<Named> {
+fn select_newest(lists: Vec<(PathBuf, FolderCrl)>) -> Vec<ImportCrlFile> {
     let mut kept = Vec::new();
-    let mut last: BTreeMap<_, (PathBuf, List)> = BTreeMap::new();
+    let mut last: BTreeMap<_, (PathBuf, FolderCrl)> = BTreeMap::new();
     for (path, list) in lists {
         if list.head.is_partial {
             kept.push((path, list.der));
@@ -350,7 +350,7 @@ fn newest(lists: Vec<(PathBuf, List)>) -> Vec<Named> {
         };
         last.insert(issuer, next);
         if let Some(path) = other {
-            left(&path, "is an earlier CRL");
+            report_skipped(&path, "is an earlier CRL");
         }
     }
     kept.extend(last.into_values().map(|(path, list)| (path, list.der)));
@@ -365,6 +365,6 @@ fn is_newer(one: &ForeignCrl, other: &ForeignCrl) -> bool {
     }
 }
 
-fn left(path: &Path, why: &str) {
-    notice("left out", &format!("{}: {why}", path.display()));
+fn report_skipped(path: &Path, why: &str) {
+    print_notice("left out", &format!("{}: {why}", path.display()));
 }

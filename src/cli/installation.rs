@@ -3,23 +3,23 @@
 use std::path::Path;
 
 use signet::clock::Clock;
-use signet::config::{self, Config, SealKeySource, Store};
+use signet::config::{self, Config, SealKeySource, StoreLocation};
 use signet::error::{Error, Result};
 use signet::keys::{Libraries, cloudakms, pkcs11};
 use signet::nodes::SKEW_LIMIT;
-use signet::server::tls::Certificate;
-use signet::server::{ConnectionLimits, Options, STORE_WATCH, forbid_core_dumps};
+use signet::server::tls::ServerCertificate;
+use signet::server::{ConnectionLimits, STORE_PROBE_INTERVAL, ServerOptions, forbid_core_dumps};
 use signet::storage::seal::SealKey;
-use signet::storage::{Absent, Database, PostgresUrl, Storage};
+use signet::storage::{Database, IfMissing, PostgresUrl, Storage};
 use signet::{storage, telemetry};
 
-use super::output::warn;
+use super::output::print_warnings;
 
 /// Display name of the root token of a setup, which is revoked at the end of the setup.
-pub(super) const ROOT_OF_SETUP: &str = "setup";
+pub(super) const SETUP_TOKEN_NAME: &str = "setup";
 
 /// Loads the configuration, installs its logging and forbids core dumps.
-pub(super) fn prepared(file: &Path) -> Result<Config> {
+pub(super) fn load_and_initialize(file: &Path) -> Result<Config> {
     let config = config::load(file)?;
     telemetry::install_logs(&config.log)?;
     forbid_core_dumps()?;
@@ -29,14 +29,14 @@ pub(super) fn prepared(file: &Path) -> Result<Config> {
 /// The store that the configuration names, without opening it or reading its files.
 pub(super) fn database(config: &Config) -> Result<Database> {
     Ok(match &config.store {
-        Store::Embedded(folder) => Database::Embedded(folder.clone()),
-        Store::Database(url) => Database::Postgres(PostgresUrl::parse(&String::from_utf8_lossy(url.expose()))?),
+        StoreLocation::Embedded(folder) => Database::Embedded(folder.clone()),
+        StoreLocation::Database(url) => Database::Postgres(PostgresUrl::parse(&String::from_utf8_lossy(url.expose()))?),
     })
 }
 
-pub(super) fn storage_options(config: &Config, clock: Clock, absent: Absent) -> Result<storage::Options> {
+pub(super) fn storage_options(config: &Config, clock: Clock, absent: IfMissing) -> Result<storage::StorageOptions> {
     let database = database(config)?;
-    Ok(storage::Options { database, seal_key: seal_key(config)?, clock, queue: config.commit_queue, absent })
+    Ok(storage::StorageOptions { database, seal_key: seal_key(config)?, clock, queue: config.commit_queue, absent })
 }
 
 /// The seal key that the configuration names. A device is not called yet.
@@ -59,29 +59,29 @@ pub(super) fn seal_key(config: &Config) -> Result<SealKey> {
 
 /// Closes the store and returns the result of the work. A failure to close is only a warning, because
 /// acknowledged writes are durable.
-pub(super) async fn closed<T>(storage: &Storage, done: Result<T>) -> Result<T> {
+pub(super) async fn close_store<T>(storage: &Storage, done: Result<T>) -> Result<T> {
     if let Err(error) = storage.shutdown().await {
-        warn(&[format!("the store did not close: {error}")]);
+        print_warnings(&[format!("the store did not close: {error}")]);
     }
     done
 }
 
-pub(super) fn server_options(config: &Config, tls: Option<Certificate>) -> Result<Options> {
+pub(super) fn server_options(config: &Config, tls: Option<ServerCertificate>) -> Result<ServerOptions> {
     let clock = Clock::system();
-    Ok(Options {
+    Ok(ServerOptions {
         listen: config.listen,
         tls,
         metrics_listen: config.metrics_listen,
         public_listen: config.public_listen,
         skew_limit: SKEW_LIMIT,
-        store_watch: STORE_WATCH,
+        store_watch: STORE_PROBE_INTERVAL,
         workers: config.workers,
         connections: ConnectionLimits {
             max: config.max_connections,
             max_per_address: config.max_connections_per_address,
             public: config.public_max_connections,
         },
-        storage: storage_options(config, clock.clone(), Absent::Made)?,
+        storage: storage_options(config, clock.clone(), IfMissing::Made)?,
         clock,
         pkcs11_libraries: Libraries::at_start(config.pkcs11_libraries.clone())?,
         cloud: config.cloud.clone().in_environment(),
@@ -95,6 +95,6 @@ pub(super) fn server_options(config: &Config, tls: Option<Certificate>) -> Resul
 }
 
 /// Installs logging for commands without a configuration file.
-pub(super) fn logs_from_environment() -> Result<()> {
-    telemetry::install_logs(&config::log_of_environment(|name| std::env::var(name).ok())?)
+pub(super) fn install_logs_from_environment() -> Result<()> {
+    telemetry::install_logs(&config::log_settings_from_environment(|name| std::env::var(name).ok())?)
 }

@@ -9,34 +9,37 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use signet::clock::{Clock, Time, rfc3339};
+use signet::clock::{Clock, Time, format_rfc3339};
 use signet::error::{Error, Kind, Result};
 use signet::keys::PrivateKey;
 use signet::secret::Secret;
 
-use super::certify::{Authority, Chain, Issued, Link, Request, Subject, new_key, wanted_kind};
-use super::files::{Content, FolderLock, Staged, There, exists, is_empty, is_there};
-use super::names::Names;
+use super::certify::{
+    AuthorityArguments, ChainSelection, ClientCsr, ClientKeySource, PemCertificate, ReceivedCertificate, generate_key,
+    required_key_type,
+};
+use super::files::{FileContent, FolderLock, OnExisting, StagedFile, exists_error, is_empty, path_exists};
+use super::names::TypedNames;
 use super::output;
 
 /// Maximum size of a key, certificate or request file, in bytes.
-const LONGEST_FILE: u64 = 1 << 20;
+const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// Arguments that name an earlier certificate and its key, for messages.
-const OUT: &str = "--out";
-const KEY_FILE: &str = "--existing keep";
+const OUT_ARGUMENT: &str = "--out";
+const KEEP_ARGUMENT: &str = "--existing keep";
 
 /// Maximum number of key types that are tried with a role: the default, its type, its size.
-const KINDS: usize = 3;
+const MAX_KEY_TYPE_ATTEMPTS: usize = 3;
 
 #[derive(clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct IssueArguments {
     /// Names of the certificate: DNS names, IP addresses, URIs and mailboxes, recognized by their form. The first
     /// one names the files.
     #[arg(value_name = "NAME", required_unless_present = "csr")]
     names: Vec<String>,
     #[command(flatten)]
-    authority: Authority,
+    authority: AuthorityArguments,
     /// Further names, separated by commas.
     #[arg(long, help_heading = "Names and key")]
     alt_names: Option<String>,
@@ -59,14 +62,14 @@ pub(crate) struct Arguments {
     /// Treatment of existing files: refuse to run, keep them and create missing ones (a certificate for an existing
     /// key), or replace them, with the same owner.
     #[arg(long, value_enum, default_value_t, help_heading = "Files")]
-    existing: Existing,
+    existing: ExistingPolicy,
     /// Certificates in NAME.pem after the certificate itself.
     #[arg(long, value_enum, default_value_t, help_heading = "Files")]
-    chain: Chain,
+    chain: ChainSelection,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-enum Existing {
+enum ExistingPolicy {
     /// Refuse to run.
     #[default]
     Refuse,
@@ -76,50 +79,50 @@ enum Existing {
     Replace,
 }
 
-impl Existing {
-    fn there(self) -> There {
+impl ExistingPolicy {
+    fn there(self) -> OnExisting {
         match self {
-            Self::Refuse => There::Stays,
-            Self::Keep => There::StaysUnlessEmpty,
-            Self::Replace => There::IsReplaced,
+            Self::Refuse => OnExisting::Stays,
+            Self::Keep => OnExisting::StaysUnlessEmpty,
+            Self::Replace => OnExisting::IsReplaced,
         }
     }
 }
 
-pub(crate) async fn run(arguments: Arguments) -> Result<()> {
-    let order = Order::of(&arguments)?;
-    let files = Files::of(&arguments, &order)?;
+pub(crate) async fn run(arguments: IssueArguments) -> Result<()> {
+    let order = CertificateOrder::of(&arguments)?;
+    let files = IssueFiles::of(&arguments, &order)?;
     let kept = files.look(arguments.existing, order.needs_key())?;
-    if let Kept::All(leaf) = &kept {
-        return tell_kept(&files, leaf, &lacking(&files, leaf, &order.names)?);
+    if let ExistingFiles::All(leaf) = &kept {
+        return print_kept(&files, leaf, &kept_file_warnings(&files, leaf, &order.names)?);
     }
-    files.attempt(arguments.existing, order.needs_key() && matches!(kept, Kept::Nothing)).await?;
+    files.attempt(arguments.existing, order.needs_key() && matches!(kept, ExistingFiles::Nothing)).await?;
     let mut own = order.key(&arguments, &kept)?;
     let issued = order.certified(&arguments, &mut own).await?;
     let made = own.and_then(|(_, text)| text);
     let key = made.as_ref().or(issued.key.as_ref());
     let ca = files.write(&issued, key, &kept, &arguments).await?;
-    tell(&files, &issued, &ca, order.needs_key())
+    print_issued(&files, &issued, &ca, order.needs_key())
 }
 
 /// A key that is generated or read here, with its text if it will be written.
-type Own = (PrivateKey, Option<Secret>);
+type ClientKey = (PrivateKey, Option<Secret>);
 
 /// The requested certificate.
-struct Order {
-    names: Names,
+struct CertificateOrder {
+    names: TypedNames,
     /// The base of the file names.
     called: String,
-    request: Option<Request>,
+    request: Option<ClientCsr>,
     server_key: bool,
 }
 
-impl Order {
-    fn of(arguments: &Arguments) -> Result<Self> {
+impl CertificateOrder {
+    fn of(arguments: &IssueArguments) -> Result<Self> {
         let more = arguments.alt_names.iter().flat_map(|names| names.split(',')).map(str::trim);
         let texts = arguments.names.iter().map(String::as_str).chain(more.filter(|name| !name.is_empty()));
-        let called = arguments.names.first().map(|first| Names::file_name(first)).transpose()?;
-        let mut names = Names::of(texts)?;
+        let called = arguments.names.first().map(|first| TypedNames::file_name(first)).transpose()?;
+        let mut names = TypedNames::of(texts)?;
         let request = arguments.csr.as_deref().map(read_request).transpose()?;
         if let Some(request) = &request
             && names.is_empty()
@@ -129,8 +132,8 @@ impl Order {
         let first = || [&names.dns, &names.emails, &names.uris].into_iter().flatten().next().map(String::as_str);
         let called = match called {
             Some(called) => called,
-            None if !names.common_name.is_empty() => Names::file_name(&names.common_name)?,
-            None => Names::file_name(first().unwrap_or_default())?,
+            None if !names.common_name.is_empty() => TypedNames::file_name(&names.common_name)?,
+            None => TypedNames::file_name(first().unwrap_or_default())?,
         };
         Ok(Self { names, called, request, server_key: arguments.server_key })
     }
@@ -139,31 +142,31 @@ impl Order {
         self.request.is_none()
     }
 
-    fn key(&self, arguments: &Arguments, kept: &Kept) -> Result<Option<Own>> {
+    fn key(&self, arguments: &IssueArguments, kept: &ExistingFiles) -> Result<Option<ClientKey>> {
         if self.request.is_some() {
             return Ok(None);
         }
         match kept {
-            Kept::Key(file) => Ok(Some((read_key(KEY_FILE, file)?, None))),
+            ExistingFiles::Key(file) => Ok(Some((read_key(KEEP_ARGUMENT, file)?, None))),
             _ if self.server_key => Ok(None),
             _ => {
                 let kind = arguments.key_type.as_deref().unwrap_or("ec");
-                new_key(kind, arguments.key_bits.unwrap_or_default()).map(|(key, text)| Some((key, Some(text))))
+                generate_key(kind, arguments.key_bits.unwrap_or_default()).map(|(key, text)| Some((key, Some(text))))
             }
         }
     }
 
     /// Requests the certificate. Unless the type of key was given, retries with the type that the role requires.
-    async fn certified(&self, arguments: &Arguments, own: &mut Option<Own>) -> Result<Issued> {
+    async fn certified(&self, arguments: &IssueArguments, own: &mut Option<ClientKey>) -> Result<ReceivedCertificate> {
         let authority = &arguments.authority;
-        for _ in 0..KINDS {
+        for _ in 0..MAX_KEY_TYPE_ATTEMPTS {
             let asked = match (&self.request, &*own) {
-                (Some(request), _) => authority.certify(&Subject::Request(request), &self.names).await,
+                (Some(request), _) => authority.certify(&ClientKeySource::Request(request), &self.names).await,
                 (None, Some((key, _))) => {
-                    let request = Request::new(key, &self.names.subject(), &self.names.extension())?;
-                    authority.certify(&Subject::Request(&request), &self.names).await
+                    let request = ClientCsr::new(key, &self.names.subject(), &self.names.extension())?;
+                    authority.certify(&ClientKeySource::Request(&request), &self.names).await
                 }
-                (None, None) => authority.certify(&Subject::ServerKey, &self.names).await,
+                (None, None) => authority.certify(&ClientKeySource::ServerKey, &self.names).await,
             };
             let refused = match asked {
                 Ok(issued) => return Ok(issued),
@@ -171,8 +174,8 @@ impl Order {
             };
             let is_given = arguments.key_type.is_some() || arguments.key_bits.is_some();
             let made = own.as_ref().filter(|(_, text)| text.is_some() && !is_given);
-            match made.and_then(|(key, _)| wanted_kind(&refused, key.kind())) {
-                Some((kind, bits)) => *own = new_key(kind, bits).map(|(key, text)| Some((key, Some(text))))?,
+            match made.and_then(|(key, _)| required_key_type(&refused, key.kind())) {
+                Some((kind, bits)) => *own = generate_key(kind, bits).map(|(key, text)| Some((key, Some(text))))?,
                 None => return Err(refused),
             }
         }
@@ -180,9 +183,9 @@ impl Order {
     }
 }
 
-fn read_request(file: &Path) -> Result<Request> {
+fn read_request(file: &Path) -> Result<ClientCsr> {
     let text = read_text("--csr", file)?;
-    Request::read(&String::from_utf8_lossy(text.expose())).map_err(|e| e.within(&file.display().to_string()))
+    ClientCsr::read(&String::from_utf8_lossy(text.expose())).map_err(|e| e.within(&file.display().to_string()))
 }
 
 /// Reads a private key from a file. `named_by` is the argument that names the file.
@@ -199,9 +202,9 @@ pub(super) fn read_key(named_by: &str, file: &Path) -> Result<PrivateKey> {
 ///
 /// # Errors
 /// `Invalid` without a certificate.
-pub(super) fn read_leaf(named_by: &str, file: &Path) -> Result<Link> {
+pub(super) fn read_leaf(named_by: &str, file: &Path) -> Result<PemCertificate> {
     let text = read_text(named_by, file)?;
-    let link = text.expose_text().ok_or_else(|| Error::invalid("not PEM")).and_then(Link::read);
+    let link = text.expose_text().ok_or_else(|| Error::invalid("not PEM")).and_then(PemCertificate::read);
     link.map_err(|e| e.within(&file.display().to_string()))
 }
 
@@ -210,39 +213,39 @@ pub(super) fn read_leaf(named_by: &str, file: &Path) -> Result<Link> {
 /// # Errors
 /// `Invalid` when it does not exist or is too long, `Unavailable` when it cannot be read.
 pub(super) fn read_text(named_by: &str, file: &Path) -> Result<Secret> {
-    text_of(named_by, std::fs::File::open(file).map_err(|e| Error::of_file(named_by, file, "read", e))?, file)
+    read_open_file(named_by, std::fs::File::open(file).map_err(|e| Error::of_file(named_by, file, "read", e))?, file)
 }
 
 /// As [`read_text`], for an open file.
-pub(super) fn text_of(named_by: &str, opened: std::fs::File, file: &Path) -> Result<Secret> {
+pub(super) fn read_open_file(named_by: &str, opened: std::fs::File, file: &Path) -> Result<Secret> {
     use std::io::Read as _;
     // Allocated in full: the length of a pipe is unknown, and a growing buffer leaves copies of secrets in memory.
-    let mut bytes = Vec::with_capacity(LONGEST_FILE as usize + 1);
-    let read = opened.take(LONGEST_FILE + 1).read_to_end(&mut bytes);
+    let mut bytes = Vec::with_capacity(MAX_FILE_BYTES as usize + 1);
+    let read = opened.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes);
     let text = Secret::new(bytes);
     match read.map_err(|e| Error::of_file(named_by, file, "read", e))? as u64 {
-        ..=LONGEST_FILE => Ok(text),
+        ..=MAX_FILE_BYTES => Ok(text),
         _ => Err(Error::invalid(format!("{}: is longer than 1 MiB", file.display()))),
     }
 }
 
-struct Files {
+struct IssueFiles {
     certificate: PathBuf,
     key: PathBuf,
     ca: PathBuf,
     own_ca: PathBuf,
 }
 
-enum Kept {
+enum ExistingFiles {
     Nothing,
     /// A key for which a certificate is requested.
     Key(PathBuf),
     /// All files, so nothing is to be done.
-    All(Box<Link>),
+    All(Box<PemCertificate>),
 }
 
-impl Files {
-    fn of(arguments: &Arguments, order: &Order) -> Result<Self> {
+impl IssueFiles {
+    fn of(arguments: &IssueArguments, order: &CertificateOrder) -> Result<Self> {
         if !arguments.out.is_dir() {
             return Err(Error::invalid(format!("--out: {} is no folder", arguments.out.display())));
         }
@@ -250,18 +253,18 @@ impl Files {
         Ok(Self { certificate: file(""), key: file("-key"), ca: arguments.out.join("ca.pem"), own_ca: file("-ca") })
     }
 
-    fn look(&self, existing: Existing, needs_key: bool) -> Result<Kept> {
+    fn look(&self, existing: ExistingPolicy, needs_key: bool) -> Result<ExistingFiles> {
         match existing {
-            Existing::Replace => Ok(Kept::Nothing),
-            Existing::Refuse => {
+            ExistingPolicy::Replace => Ok(ExistingFiles::Nothing),
+            ExistingPolicy::Refuse => {
                 let key = needs_key.then_some(&self.key);
                 let mut own = [&self.certificate, &self.own_ca].into_iter().chain(key);
-                own.find(|file| is_there(file)).map_or(Ok(Kept::Nothing), |file| {
-                    let text = format!("{} (--existing keep or replace says otherwise)", exists(file).text());
+                own.find(|file| path_exists(file)).map_or(Ok(ExistingFiles::Nothing), |file| {
+                    let text = format!("{} (--existing keep or replace says otherwise)", exists_error(file).text());
                     Err(Error::new(Kind::Conflict, text))
                 })
             }
-            Existing::Keep => match (is_kept(&self.certificate), is_kept(&self.key)) {
+            ExistingPolicy::Keep => match (has_content(&self.certificate), has_content(&self.key)) {
                 (true, false) if needs_key => {
                     let text = format!(
                         "{} is there, and {} is not: a certificate without its key is of no use (--existing replace \
@@ -272,27 +275,29 @@ impl Files {
                     Err(Error::new(Kind::Conflict, text))
                 }
                 (true, _) => {
-                    let leaf = read_leaf(OUT, &self.certificate)?;
-                    if needs_key && read_key(KEY_FILE, &self.key)?.public().spki() != leaf.certificate.key().spki() {
+                    let leaf = read_leaf(OUT_ARGUMENT, &self.certificate)?;
+                    if needs_key && read_key(KEEP_ARGUMENT, &self.key)?.public().spki() != leaf.certificate.key().spki()
+                    {
                         let text = format!("{} is no key of {}", self.key.display(), self.certificate.display());
                         return Err(Error::new(Kind::Conflict, text));
                     }
-                    Ok(Kept::All(Box::new(leaf)))
+                    Ok(ExistingFiles::All(Box::new(leaf)))
                 }
-                (false, true) if needs_key => Ok(Kept::Key(self.key.clone())),
-                (false, _) => Ok(Kept::Nothing),
+                (false, true) if needs_key => Ok(ExistingFiles::Key(self.key.clone())),
+                (false, _) => Ok(ExistingFiles::Nothing),
             },
         }
     }
 
-    async fn attempt(&self, existing: Existing, has_key: bool) -> Result<()> {
+    async fn attempt(&self, existing: ExistingPolicy, has_key: bool) -> Result<()> {
         let (lock, there) = (FolderLock::of(&self.certificate).await?, existing.there());
-        let mut tried = vec![lock.stage(&self.certificate, Content::Public, there)?];
+        let mut tried = vec![lock.stage(&self.certificate, FileContent::Public, there)?];
         if has_key {
-            tried.push(lock.stage(&self.key, Content::Secret, there)?);
+            tried.push(lock.stage(&self.key, FileContent::Secret, there)?);
         }
-        let (ca, there) = if is_there(&self.ca) { (&self.own_ca, There::IsReplaced) } else { (&self.ca, There::Stays) };
-        tried.push(lock.stage(ca, Content::Public, there)?);
+        let (ca, there) =
+            if path_exists(&self.ca) { (&self.own_ca, OnExisting::IsReplaced) } else { (&self.ca, OnExisting::Stays) };
+        tried.push(lock.stage(ca, FileContent::Public, there)?);
         Ok(())
     }
 
@@ -300,14 +305,14 @@ impl Files {
     /// is useless without it.
     async fn write(
         &self,
-        issued: &Issued,
+        issued: &ReceivedCertificate,
         key: Option<&Secret>,
-        kept: &Kept,
-        arguments: &Arguments,
+        kept: &ExistingFiles,
+        arguments: &IssueArguments,
     ) -> Result<PathBuf> {
         let (lock, there) = (FolderLock::awaited(&self.certificate).await?, arguments.existing.there());
-        if let Kept::Key(file) = kept
-            && read_key(KEY_FILE, file)?.public().spki() != issued.leaf.certificate.key().spki()
+        if let ExistingFiles::Key(file) = kept
+            && read_key(KEEP_ARGUMENT, file)?.public().spki() != issued.leaf.certificate.key().spki()
         {
             let text = format!("{}: another command replaced it meanwhile", file.display());
             return Err(Error::new(Kind::Conflict, text));
@@ -315,49 +320,51 @@ impl Files {
         // Everything is written before any file is placed.
         let mut staged = Vec::new();
         if let Some(key) = key {
-            staged.push(lock.stage(&self.key, Content::Secret, there)?.filled(&[key.expose(), b"\n"])?);
+            staged.push(lock.stage(&self.key, FileContent::Secret, there)?.filled(&[key.expose(), b"\n"])?);
         }
         let certificates = issued.certificates(arguments.chain);
-        staged.push(lock.stage(&self.certificate, Content::Public, there)?.filled(&[certificates.as_bytes()])?);
+        staged.push(lock.stage(&self.certificate, FileContent::Public, there)?.filled(&[certificates.as_bytes()])?);
         let authorities = issued.authorities();
         let (ca, there) = self.authority(authorities.as_bytes(), arguments.existing);
         if let Some(there) = there {
-            staged.push(lock.stage(ca, Content::Public, there)?.filled(&[authorities.as_bytes()])?);
+            staged.push(lock.stage(ca, FileContent::Public, there)?.filled(&[authorities.as_bytes()])?);
         }
-        staged.into_iter().try_for_each(Staged::place)?;
+        staged.into_iter().try_for_each(StagedFile::place)?;
         Ok(ca.clone())
     }
 
     /// Returns the file for the authorities, and how to write it if it does not contain them yet. An existing file with
     /// other contents stays.
-    fn authority(&self, authorities: &[u8], existing: Existing) -> (&PathBuf, Option<There>) {
-        let has = |file: &Path| read_text(OUT, file).is_ok_and(|text| text.expose() == authorities);
+    fn authority(&self, authorities: &[u8], existing: ExistingPolicy) -> (&PathBuf, Option<OnExisting>) {
+        let has = |file: &Path| read_text(OUT_ARGUMENT, file).is_ok_and(|text| text.expose() == authorities);
         match existing {
             _ if has(&self.ca) => (&self.ca, None),
-            _ if !is_there(&self.ca) => (&self.ca, Some(There::Stays)),
-            Existing::Keep | Existing::Replace if is_empty(&self.ca) => (&self.ca, Some(There::StaysUnlessEmpty)),
-            Existing::Refuse => (&self.own_ca, Some(There::Stays)),
-            Existing::Keep | Existing::Replace => (&self.own_ca, Some(There::IsReplaced)),
+            _ if !path_exists(&self.ca) => (&self.ca, Some(OnExisting::Stays)),
+            ExistingPolicy::Keep | ExistingPolicy::Replace if is_empty(&self.ca) => {
+                (&self.ca, Some(OnExisting::StaysUnlessEmpty))
+            }
+            ExistingPolicy::Refuse => (&self.own_ca, Some(OnExisting::Stays)),
+            ExistingPolicy::Keep | ExistingPolicy::Replace => (&self.own_ca, Some(OnExisting::IsReplaced)),
         }
     }
 }
 
 /// `true` if `--existing keep` keeps the file.
-fn is_kept(file: &Path) -> bool {
-    is_there(file) && !is_empty(file)
+fn has_content(file: &Path) -> bool {
+    path_exists(file) && !is_empty(file)
 }
 
 /// Warnings about a certificate that is kept: expired, or without some of the requested names.
-fn lacking(files: &Files, leaf: &Link, names: &Names) -> Result<Vec<String>> {
+fn kept_file_warnings(files: &IssueFiles, leaf: &PemCertificate, names: &TypedNames) -> Result<Vec<String>> {
     let (file, leaf) = (files.certificate.display(), &leaf.certificate);
     let mut lacking = Vec::new();
     if leaf.not_after() < Clock::system().now().unix_timestamp() {
         lacking.push(format!(
             "{file}: is kept, and has expired on {} (signet renew, or --existing replace, makes the next)",
-            day(leaf.not_after())
+            format_time(leaf.not_after())
         ));
     }
-    let missing = names.beyond(&Names::with(leaf.common_name(), leaf.sans()?));
+    let missing = names.beyond(&TypedNames::with(leaf.common_name(), leaf.sans()?));
     if !missing.is_empty() {
         let missing = missing.join(", ");
         lacking.push(format!("{file}: is kept, and is not for {missing} (--existing replace makes one that is)"));
@@ -365,11 +372,11 @@ fn lacking(files: &Files, leaf: &Link, names: &Names) -> Result<Vec<String>> {
     Ok(lacking)
 }
 
-pub(super) fn day(seconds: i64) -> String {
-    Time::from_unix_timestamp(seconds).map(rfc3339).unwrap_or_default()
+pub(super) fn format_time(seconds: i64) -> String {
+    Time::from_unix_timestamp(seconds).map(format_rfc3339).unwrap_or_default()
 }
 
-fn tell(files: &Files, issued: &Issued, ca: &Path, has_key: bool) -> Result<()> {
+fn print_issued(files: &IssueFiles, issued: &ReceivedCertificate, ca: &Path, has_key: bool) -> Result<()> {
     let mut told = issued.told();
     told["certificate"] = json!(files.certificate);
     told["key"] = if has_key { json!(files.key) } else { json!(null) };
@@ -380,14 +387,14 @@ fn tell(files: &Files, issued: &Issued, ca: &Path, has_key: bool) -> Result<()> 
         lines.push(("key:", files.key.display().to_string()));
     }
     lines.push(("authority:", ca.display().to_string()));
-    lines.push(("valid until:", day(issued.leaf.certificate.not_after())));
-    lines.extend(issued.renew_after.map(|at| ("renew after:", day(at))));
+    lines.push(("valid until:", format_time(issued.leaf.certificate.not_after())));
+    lines.extend(issued.renew_after.map(|at| ("renew after:", format_time(at))));
     let lines: Vec<String> = lines.iter().map(|(name, text)| format!("{name:<12} {text}")).collect();
-    output::result_with_warnings(&told, lines.join("\n"), &issued.warnings)
+    output::print_result_with_warnings(&told, lines.join("\n"), &issued.warnings)
 }
 
-fn tell_kept(files: &Files, leaf: &Link, warnings: &[String]) -> Result<()> {
-    let not_after = day(leaf.certificate.not_after());
+fn print_kept(files: &IssueFiles, leaf: &PemCertificate, warnings: &[String]) -> Result<()> {
+    let not_after = format_time(leaf.certificate.not_after());
     let told = json!({
         "certificate": files.certificate,
         "serial_number": leaf.certificate.serial().to_string(),
@@ -396,5 +403,5 @@ fn tell_kept(files: &Files, leaf: &Link, warnings: &[String]) -> Result<()> {
         "warnings": warnings,
     });
     let text = format!("{} is kept; valid until {not_after}", files.certificate.display());
-    output::result_with_warnings(&told, text, warnings)
+    output::print_result_with_warnings(&told, text, warnings)
 }

@@ -2,17 +2,17 @@
 
 use std::path::PathBuf;
 
-use signet::error::{Error, Result, io_words};
+use signet::error::{Error, Result, describe_io_error};
 
 #[derive(clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct ManArguments {
     /// Existing folder for the pages, one for each command. Existing pages are replaced.
     folder: PathBuf,
 }
 
-pub(crate) fn run(arguments: &Arguments, definition: clap::Command) -> Result<()> {
+pub(crate) fn run(arguments: &ManArguments, definition: clap::Command) -> Result<()> {
     let folder = &arguments.folder;
     clap_mangen::generate_to(definition, folder).map_err(|e| {
-        Error::unavailable(format!("{}: cannot be written to ({})", folder.display(), io_words(e.kind())), e)
+        Error::unavailable(format!("{}: cannot be written to ({})", folder.display(), describe_io_error(e.kind())), e)
     })
 }

@@ -10,31 +10,31 @@ use signet::clock::Clock;
 use signet::config;
 use signet::error::{Error, Result};
 use signet::server::forbid_core_dumps;
-use signet::storage::{self, Absent};
+use signet::storage::{self, IfMissing};
 use signet::telemetry::{self, LogSettings};
 
 use super::installation::storage_options;
-use super::output::line;
+use super::output::try_print;
 use super::owner;
 
 #[derive(clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct MigrateArguments {
     /// The configuration file, TOML.
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
 }
 
 /// Opens the store, which applies missing migrations, and closes it.
-pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+pub(crate) fn run(arguments: &MigrateArguments) -> Result<()> {
     let config = config::load(&arguments.config)?;
-    owner::require(&config)?;
+    owner::require_owner(&config)?;
     // Log the migrations with any filter: they are the purpose of this command.
     let filter = format!("{},signet::storage=info", config.log.filter);
     telemetry::install_logs(&LogSettings { filter, ..config.log.clone() })?;
     forbid_core_dumps()?;
     actix_rt::System::new().block_on(async {
-        storage::open(storage_options(&config, Clock::system(), Absent::Made)?).await?.shutdown().await?;
-        line(&json!({ "is_up_to_date": true }), "the schema is up to date");
+        storage::open(storage_options(&config, Clock::system(), IfMissing::Made)?).await?.shutdown().await?;
+        try_print(&json!({ "is_up_to_date": true }), "the schema is up to date");
         Ok::<(), Error>(())
     })
 }

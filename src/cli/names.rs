@@ -13,10 +13,10 @@ use signet::x509::name::{self, Attribute};
 use signet::x509::pieces::{Extensions, Name};
 
 /// Maximum length of a common name (RFC 5280 appendix A.1, ub-common-name), in characters.
-const LONGEST_COMMON_NAME: usize = 64;
+const MAX_COMMON_NAME_LENGTH: usize = 64;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Names {
+pub(super) struct TypedNames {
     pub(super) common_name: String,
     pub(super) dns: Vec<String>,
     pub(super) emails: Vec<String>,
@@ -24,14 +24,14 @@ pub(super) struct Names {
     pub(super) uris: Vec<String>,
 }
 
-enum Form {
+enum TypedName {
     Dns(String),
     Email(String),
     Ip(IpAddr),
     Uri(String),
 }
 
-impl Form {
+impl TypedName {
     fn of(text: &str) -> Result<Self> {
         let refuse = |rule: &str| Err(Error::invalid(format!("NAME: {text:?} {rule}")));
         if text.is_empty() || text.contains(|c: char| c.is_control() || c.is_whitespace() || c == ',') {
@@ -59,7 +59,7 @@ impl Form {
     }
 }
 
-impl Names {
+impl TypedNames {
     /// Parses names, and preserves their order. The common name is the first DNS name or mailbox that is short enough,
     /// or else the first address.
     ///
@@ -69,17 +69,17 @@ impl Names {
         let mut names = Self::default();
         let mut first = None;
         for text in texts {
-            match Form::of(text)? {
-                Form::Dns(name) => {
-                    first = first.or_else(|| short(&name));
+            match TypedName::of(text)? {
+                TypedName::Dns(name) => {
+                    first = first.or_else(|| fitting_common_name(&name));
                     names.dns.push(name);
                 }
-                Form::Email(name) => {
-                    first = first.or_else(|| short(&name));
+                TypedName::Email(name) => {
+                    first = first.or_else(|| fitting_common_name(&name));
                     names.emails.push(name);
                 }
-                Form::Ip(ip) => names.ips.push(ip),
-                Form::Uri(uri) => names.uris.push(uri),
+                TypedName::Ip(ip) => names.ips.push(ip),
+                TypedName::Uri(uri) => names.uris.push(uri),
             }
         }
         names.common_name = first.or_else(|| names.ips.first().map(ToString::to_string)).unwrap_or_default();
@@ -167,8 +167,10 @@ impl Names {
     /// # Errors
     /// `Invalid` for a name that is not allowed in file names.
     pub(super) fn file_name(first: &str) -> Result<String> {
-        let name = match Form::of(first) {
-            Ok(Form::Uri(_) | Form::Ip(_)) => first.replace(|c: char| !c.is_ascii_alphanumeric() && c != '.', "_"),
+        let name = match TypedName::of(first) {
+            Ok(TypedName::Uri(_) | TypedName::Ip(_)) => {
+                first.replace(|c: char| !c.is_ascii_alphanumeric() && c != '.', "_")
+            }
             _ => first.replace('*', "_"),
         };
         if name.is_empty() || name.starts_with('.') || name.contains(['/', '\\', '\0']) {
@@ -178,8 +180,8 @@ impl Names {
     }
 }
 
-fn short(name: &str) -> Option<String> {
-    (name.len() <= LONGEST_COMMON_NAME).then(|| name.to_owned())
+fn fitting_common_name(name: &str) -> Option<String> {
+    (name.len() <= MAX_COMMON_NAME_LENGTH).then(|| name.to_owned())
 }
 
 #[cfg(test)]
@@ -188,7 +190,7 @@ mod tests {
 
     #[test]
     fn names_are_told_apart_by_their_form() {
-        let names = Names::of([
+        let names = TypedNames::of([
             "10.0.0.7",
             "web.example.test",
             "ops@example.test",
@@ -213,9 +215,9 @@ mod tests {
     #[test]
     fn the_common_name_is_the_first_that_may_be_one() {
         let long = format!("{}.test", "a".repeat(62));
-        assert_eq!(Names::of([long.as_str(), "b.test"]).unwrap().common_name, "b.test");
-        assert_eq!(Names::of(["10.0.0.7"]).unwrap().common_name, "10.0.0.7");
-        let only = Names::of(["spiffe://example.test/web"]).unwrap();
+        assert_eq!(TypedNames::of([long.as_str(), "b.test"]).unwrap().common_name, "b.test");
+        assert_eq!(TypedNames::of(["10.0.0.7"]).unwrap().common_name, "10.0.0.7");
+        let only = TypedNames::of(["spiffe://example.test/web"]).unwrap();
         assert_eq!(only.common_name, "");
         assert!(only.subject().is_empty() && !only.extension().is_empty());
     }
@@ -223,7 +225,7 @@ mod tests {
     #[test]
     fn what_is_no_name_is_refused() {
         for text in ["", "a b", "a,b", "web.test:8443", "10.0.0.0/8", "http://", "\u{e4}@example.test", "a\\b"] {
-            assert!(Names::of([text]).unwrap_err().text().starts_with("NAME: "), "{text:?}");
+            assert!(TypedNames::of([text]).unwrap_err().text().starts_with("NAME: "), "{text:?}");
         }
     }
 
@@ -232,10 +234,10 @@ mod tests {
         for (first, file) in
             [("*.web.test", "_.web.test"), ("2001:db8::7", "2001_db8__7"), ("spiffe://a/b", "spiffe___a_b")]
         {
-            assert_eq!(Names::file_name(first).unwrap(), file);
+            assert_eq!(TypedNames::file_name(first).unwrap(), file);
         }
         for first in ["../web", "", ".web", "a/b", "a\\b"] {
-            assert!(Names::file_name(first).is_err(), "{first:?}");
+            assert!(TypedNames::file_name(first).is_err(), "{first:?}");
         }
     }
 }

@@ -11,17 +11,17 @@ use clap::Subcommand;
 use serde_json::json;
 use signet::auth::Auth;
 use signet::clock::Clock;
-use signet::config::{Config, SealKeySource, Store};
-use signet::error::{Error, Kind, Result, io_words};
-use signet::server::operator::{FIRST, ROOT_NAME};
+use signet::config::{Config, SealKeySource, StoreLocation};
+use signet::error::{Error, Kind, Result, describe_io_error};
+use signet::server::operator::{FIRST_ROOT_TOKEN_PATH, ROOT_TOKEN_NAME};
 use signet::storage::seal::SealKey;
-use signet::storage::{self, Absent, Storage};
+use signet::storage::{self, IfMissing, Storage};
 
-use super::failure::Failure;
-use super::installation::{closed, prepared, storage_options};
+use super::failure::CommandFailure;
+use super::installation::{close_store, load_and_initialize, storage_options};
 use super::{backup, copy_store, owner, root_token, seal, user_token, verify_backup};
 
-const AFTERWARDS: &str = "\
+const ROOT_TOKEN_ADVICE: &str = "\
 This root token is shown once. It may do everything and never ends, so revoke it when it has made an administrator:
   1. a policy with the rights of daily work:     POST /v1/sys/policies/acl/admin
   2. a token without a parent that has it:       POST /v1/auth/token/create-orphan
@@ -32,74 +32,74 @@ Who has the seal key gets another root token at any time: signet operator new-ro
 
 /// The commands of `signet operator`.
 #[derive(Subcommand)]
-pub(crate) enum Word {
+pub(crate) enum OperatorSubcommand {
     /// Create the first root token and print it, once. The server must not run. A new installation without a seal
     /// key gets a key file.
-    Init(Arguments),
+    Init(InitArguments),
     /// Create another root token and print it. Needs the seal key; the server may be running or stopped.
-    NewRootToken(root_token::Arguments),
+    NewRootToken(root_token::RootTokenArguments),
     /// Create a token of the projects API for a user, such as an invited one, and print it. Needs the seal key; the
     /// server may be running or stopped.
-    NewUserToken(user_token::Arguments),
+    NewUserToken(user_token::UserTokenArguments),
     /// Show the seal of the store, and how much its data keys are used. The server of an embedded store must not run.
-    SealStatus(seal::Status),
+    SealStatus(seal::SealStatusArguments),
     /// Change the seal key of the store, or move it to another seal. The server of an embedded store must not run;
     /// nodes on PostgreSQL may.
-    RotateSealKey(seal::Rotate),
+    RotateSealKey(seal::RotateSealKeyArguments),
     /// Copy the embedded store to a file. The server may be running or stopped.
-    Backup(backup::Backup),
+    Backup(backup::BackupArguments),
     /// Verify a copy, or a restored database: that it is intact, opens, and is consistent.
-    VerifyBackup(verify_backup::Arguments),
+    VerifyBackup(verify_backup::VerifyBackupArguments),
     /// Restore a copy into a data folder that has no store. The server must not run.
-    Restore(backup::Restore),
+    Restore(backup::RestoreArguments),
     /// Mark a store as restored by other means than `restore`, or an embedded one as in use again after `copy-store`.
     /// Fails while a server runs on it.
-    AfterRestore(backup::AfterRestore),
+    AfterRestore(backup::AfterRestoreArguments),
     /// Copy the embedded store into an empty PostgreSQL database. No server starts on the original store afterwards.
-    CopyStore(copy_store::Arguments),
+    CopyStore(copy_store::CopyStoreArguments),
 }
 
 #[derive(clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct InitArguments {
     /// The configuration file, TOML.
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
 }
 
-pub(crate) fn run(word: &Word) -> Result<(), Failure> {
+pub(crate) fn run(word: &OperatorSubcommand) -> Result<(), CommandFailure> {
     match word {
-        Word::Init(arguments) => {
-            let config = prepared(&arguments.config)?;
-            owner::require(&config)?;
+        OperatorSubcommand::Init(arguments) => {
+            let config = load_and_initialize(&arguments.config)?;
+            owner::require_owner(&config)?;
             actix_rt::System::new().block_on(init(&config))?;
         }
-        Word::NewRootToken(arguments) => root_token::run(arguments)?,
-        Word::NewUserToken(arguments) => user_token::run(arguments)?,
-        Word::SealStatus(arguments) => seal::status(arguments)?,
-        Word::RotateSealKey(arguments) => seal::rotate(arguments)?,
-        Word::Backup(arguments) => backup::backup(arguments)?,
-        Word::VerifyBackup(arguments) => verify_backup::run(arguments)?,
-        Word::Restore(arguments) => backup::restore(arguments)?,
-        Word::AfterRestore(arguments) => backup::after_restore(arguments)?,
-        Word::CopyStore(arguments) => copy_store::run(arguments)?,
+        OperatorSubcommand::NewRootToken(arguments) => root_token::run(arguments)?,
+        OperatorSubcommand::NewUserToken(arguments) => user_token::run(arguments)?,
+        OperatorSubcommand::SealStatus(arguments) => seal::status(arguments)?,
+        OperatorSubcommand::RotateSealKey(arguments) => seal::rotate(arguments)?,
+        OperatorSubcommand::Backup(arguments) => backup::backup(arguments)?,
+        OperatorSubcommand::VerifyBackup(arguments) => verify_backup::run(arguments)?,
+        OperatorSubcommand::Restore(arguments) => backup::restore(arguments)?,
+        OperatorSubcommand::AfterRestore(arguments) => backup::after_restore(arguments)?,
+        OperatorSubcommand::CopyStore(arguments) => copy_store::run(arguments)?,
     }
     Ok(())
 }
 
 async fn init(config: &Config) -> Result<()> {
-    let new_key = make_seal_key(config)?;
-    let storage = match storage::open(storage_options(config, Clock::system(), Absent::Made)?).await {
+    let new_key = create_seal_key(config)?;
+    let storage = match storage::open(storage_options(config, Clock::system(), IfMissing::Made)?).await {
         Ok(storage) => storage,
         Err(error) => {
             // The database has data under another key, so the new key is useless.
-            if let (Some(file), Store::Database(_), Kind::Invalid) = (&new_key, &config.store, error.kind()) {
+            if let (Some(file), StoreLocation::Database(_), Kind::Invalid) = (&new_key, &config.store, error.kind()) {
                 let _ = std::fs::remove_file(file);
             }
             return Err(error);
         }
     };
-    let shown = first_token(&storage, config, |token| show(token, new_key.as_deref())).await;
-    closed(&storage, shown).await
+    let shown = create_first_token(&storage, config, |token| show(token, new_key.as_deref())).await;
+    close_store(&storage, shown).await
 }
 
 fn show(token: &str, new_key: Option<&Path>) -> Result<()> {
@@ -107,21 +107,21 @@ fn show(token: &str, new_key: Option<&Path>) -> Result<()> {
         let rule = "Keep a copy of it away from the data: without it nothing can be read.";
         format!("seal key: {}\n{rule}\n\n", file.display())
     });
-    root_token::print(
+    root_token::print_root_token(
         &json!({ "token": token, "seal_key_file": new_key }),
-        &format!("{key}token: {token}\n{AFTERWARDS}"),
+        &format!("{key}token: {token}\n{ROOT_TOKEN_ADVICE}"),
     )
 }
 
-async fn first_token(storage: &Storage, config: &Config, show: impl FnOnce(&str) -> Result<()>) -> Result<()> {
+async fn create_first_token(storage: &Storage, config: &Config, show: impl FnOnce(&str) -> Result<()>) -> Result<()> {
     let auth = Auth::open(storage.auth(), Clock::system()).await?;
-    if auth.has_root_token(ROOT_NAME).await? {
+    if auth.has_root_token(ROOT_TOKEN_NAME).await? {
         return Err(Error::new(
             Kind::Conflict,
             "the first root token was made before, and init makes no second one: signet operator new-root-token does",
         ));
     }
-    root_token::hand_out(storage, &auth, config, FIRST, show).await
+    root_token::issue_and_show(storage, &auth, config, FIRST_ROOT_TOKEN_PATH, show).await
 }
 
 /// Creates the seal key's file if it is missing and the data folder is new or empty. For a database, opening
@@ -129,12 +129,12 @@ async fn first_token(storage: &Storage, config: &Config, show: impl FnOnce(&str)
 ///
 /// # Errors
 /// `Invalid` when the file is missing and the data folder is in use; `Conflict` and `Unavailable` from the file.
-pub(super) fn make_seal_key(config: &Config) -> Result<Option<PathBuf>> {
+pub(super) fn create_seal_key(config: &Config) -> Result<Option<PathBuf>> {
     let SealKeySource::File(file) = &config.seal_key else { return Ok(None) };
     let folder = match &config.store {
-        Store::Embedded(folder) => folder,
-        Store::Database(_) if file.exists() => return Ok(None),
-        Store::Database(_) => {
+        StoreLocation::Embedded(folder) => folder,
+        StoreLocation::Database(_) if file.exists() => return Ok(None),
+        StoreLocation::Database(_) => {
             SealKey::create_file(file)?;
             return Ok(Some(file.clone()));
         }
@@ -143,17 +143,20 @@ pub(super) fn make_seal_key(config: &Config) -> Result<Option<PathBuf>> {
         return Ok(None);
     }
     if !is_new(folder)? {
-        return Err(no_key_for(file, folder));
+        return Err(missing_key_error(file, folder));
     }
     DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|e| {
-        Error::unavailable(format!("data_dir: {} cannot be made ({})", folder.display(), io_words(e.kind())), e)
+        Error::unavailable(
+            format!("data_dir: {} cannot be made ({})", folder.display(), describe_io_error(e.kind())),
+            e,
+        )
     })?;
     SealKey::create_file(file)?;
     Ok(Some(file.clone()))
 }
 
-fn no_key_for(file: &Path, folder: &Path) -> Error {
-    let has_store = storage::backup::database(folder).exists();
+fn missing_key_error(file: &Path, folder: &Path) -> Error {
+    let has_store = storage::backup::database_path(folder).exists();
     let (file, folder) = (file.display(), folder.display());
     Error::invalid(match has_store {
         true => format!(
@@ -172,7 +175,7 @@ fn is_new(folder: &Path) -> Result<bool> {
         Ok(mut entries) => Ok(entries.next().is_none()),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(true),
         Err(e) => Err(Error::unavailable(
-            format!("data_dir: {} cannot be read ({})", folder.display(), io_words(e.kind())),
+            format!("data_dir: {} cannot be read ({})", folder.display(), describe_io_error(e.kind())),
             e,
         )),
     }

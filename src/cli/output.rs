@@ -1,6 +1,6 @@
 //! Standard output and standard error: results, warnings and errors as text, or as JSON objects with `--json`.
 //!
-//! Commands pass each result in both forms ([`result`], [`line`]). The reader may close the stream early, and the disk
+//! Commands pass each result in both forms ([`print_result`], [`try_print`]). The reader may close the stream early, and the disk
 //! behind it may be full. Control characters from servers, certificates and files are escaped for terminals.
 
 use std::borrow::Cow;
@@ -9,7 +9,7 @@ use std::io::{ErrorKind, Result as IoResult, Stderr, Stdout, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
-use signet::error::{Error, Result, io_words};
+use signet::error::{Error, Result, describe_io_error};
 use signet::fields::is_control_or_bidi;
 
 /// Set once from `--json`, before a command runs.
@@ -24,21 +24,21 @@ pub(super) fn is_json() -> bool {
     IS_JSON.load(Ordering::Relaxed)
 }
 
-pub(super) fn stdout() -> Escaping<Stdout> {
-    Escaping(std::io::stdout())
+pub(super) fn stdout() -> EscapingWriter<Stdout> {
+    EscapingWriter(std::io::stdout())
 }
 
-pub(crate) fn stderr() -> Escaping<Stderr> {
-    Escaping(std::io::stderr())
+pub(crate) fn stderr() -> EscapingWriter<Stderr> {
+    EscapingWriter(std::io::stderr())
 }
 
 /// A writer that escapes control characters other than line feeds and tabs.
-pub(crate) struct Escaping<W>(W);
+pub(crate) struct EscapingWriter<W>(W);
 
-impl<W: Write> Write for Escaping<W> {
+impl<W: Write> Write for EscapingWriter<W> {
     fn write(&mut self, text: &[u8]) -> IoResult<usize> {
         let read = String::from_utf8_lossy(text);
-        self.0.write_all(escaped(&read, |c| matches!(c, '\n' | '\t')).as_bytes())?;
+        self.0.write_all(escape_control_characters(&read, |c| matches!(c, '\n' | '\t')).as_bytes())?;
         Ok(text.len())
     }
 
@@ -49,11 +49,11 @@ impl<W: Write> Write for Escaping<W> {
 
 /// Escapes an untrusted text for one line, including line feeds.
 pub(super) fn one_line(text: &str) -> Cow<'_, str> {
-    escaped(text, |_| false)
+    escape_control_characters(text, |_| false)
 }
 
 /// Replaces control characters, and characters that change the text direction, by `\uXXXX` as in JSON.
-fn escaped(text: &str, keeps: impl Fn(char) -> bool) -> Cow<'_, str> {
+fn escape_control_characters(text: &str, keeps: impl Fn(char) -> bool) -> Cow<'_, str> {
     let acts = |c: char| is_control_or_bidi(c) && !keeps(c);
     if !text.contains(acts) {
         return Cow::Borrowed(text);
@@ -62,23 +62,23 @@ fn escaped(text: &str, keeps: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(text.chars().map(escape).collect())
 }
 
-pub(super) fn unwritten(e: std::io::Error) -> Error {
-    Error::unavailable(format!("standard output: cannot be written ({})", io_words(e.kind())), e)
+pub(super) fn stdout_error(e: std::io::Error) -> Error {
+    Error::unavailable(format!("standard output: cannot be written ({})", describe_io_error(e.kind())), e)
 }
 
 /// Ignores a closed stream: the work continues when its output is not read any more.
 ///
 /// # Errors
 /// `Unavailable` when the line cannot be written for another reason.
-pub(super) fn told(written: IoResult<()>) -> Result<()> {
+pub(super) fn ignore_broken_pipe(written: IoResult<()>) -> Result<()> {
     match written {
         Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(()),
-        written => written.map_err(unwritten),
+        written => written.map_err(stdout_error),
     }
 }
 
 /// Writes a result to standard output: one line with the object, or the text. The write is not retried.
-pub(super) fn write(object: &Value, text: impl Display) -> IoResult<()> {
+pub(super) fn write_result(object: &Value, text: impl Display) -> IoResult<()> {
     let mut out = stdout();
     if is_json() {
         writeln!(out, "{object}")?
@@ -92,28 +92,28 @@ pub(super) fn write(object: &Value, text: impl Display) -> IoResult<()> {
 ///
 /// # Errors
 /// `Unavailable` when it cannot be written, except to a closed stream.
-pub(super) fn result(object: &Value, text: impl Display) -> Result<()> {
-    told(write(object, text))
+pub(super) fn print_result(object: &Value, text: impl Display) -> Result<()> {
+    ignore_broken_pipe(write_result(object, text))
 }
 
-/// As [`result`]. The object contains the warnings; as text they are written to standard error.
+/// As [`print_result`]. The object contains the warnings; as text they are written to standard error.
 ///
 /// # Errors
-/// As [`result`].
-pub(super) fn result_with_warnings(object: &Value, text: impl Display, warnings: &[String]) -> Result<()> {
+/// As [`print_result`].
+pub(super) fn print_result_with_warnings(object: &Value, text: impl Display, warnings: &[String]) -> Result<()> {
     if !is_json() {
-        warn(warnings);
+        print_warnings(warnings);
     }
-    result(object, text)
+    print_result(object, text)
 }
 
 /// Writes a result of completed work; ignores write errors.
-pub(super) fn line(object: &Value, text: impl Display) {
-    let _ = write(object, text);
+pub(super) fn try_print(object: &Value, text: impl Display) {
+    let _ = write_result(object, text);
 }
 
 /// Writes a message to standard error: `WORD: TEXT`, or an object with that one member.
-pub(super) fn notice(word: &str, text: &str) {
+pub(super) fn print_notice(word: &str, text: &str) {
     // The work does not depend on the reader.
     let _ = match is_json() {
         true => writeln!(stderr(), "{}", json!({ word.replace(' ', "_"): text })),
@@ -121,12 +121,12 @@ pub(super) fn notice(word: &str, text: &str) {
     };
 }
 
-pub(super) fn warn(warnings: &[String]) {
-    warnings.iter().for_each(|warning| notice("warning", warning));
+pub(super) fn print_warnings(warnings: &[String]) {
+    warnings.iter().for_each(|warning| print_notice("warning", warning));
 }
 
 /// Writes the error that ends a command to standard error.
-pub(crate) fn error(text: &str, exit_status: u8) {
+pub(crate) fn print_error(text: &str, exit_status: u8) {
     let _ = match is_json() {
         true => writeln!(stderr(), "{}", json!({ "error": text, "exit_status": exit_status })),
         false => writeln!(stderr(), "signet: {text}"),
@@ -139,12 +139,12 @@ mod tests {
 
     #[test]
     fn control_characters_are_escaped_and_json_stays_json() {
-        let mut out = Escaping(Vec::new());
+        let mut out = EscapingWriter(Vec::new());
         let name = "a\u{1b}]0;x\u{7}\u{9b}31m\u{202e}b\r\u{e9}";
         writeln!(out, "{name}\tc").unwrap();
         let text = String::from_utf8(out.0).unwrap();
         assert_eq!(text, "a\\u001b]0;x\\u0007\\u009b31m\\u202eb\\u000d\u{e9}\tc\n");
-        let mut out = Escaping(Vec::new());
+        let mut out = EscapingWriter(Vec::new());
         writeln!(out, "{}", serde_json::json!({ "name": name })).unwrap();
         assert_eq!(serde_json::from_slice::<serde_json::Value>(&out.0).unwrap()["name"], name);
         assert_eq!(one_line("a\nsignet: b"), "a\\u000asignet: b");
@@ -152,8 +152,8 @@ mod tests {
 
     #[test]
     fn work_goes_on_when_nobody_reads_and_else_the_cause_is_named() {
-        assert!(told(Ok(())).is_ok() && told(Err(ErrorKind::BrokenPipe.into())).is_ok());
-        let error = told(Err(ErrorKind::StorageFull.into())).unwrap_err();
+        assert!(ignore_broken_pipe(Ok(())).is_ok() && ignore_broken_pipe(Err(ErrorKind::BrokenPipe.into())).is_ok());
+        let error = ignore_broken_pipe(Err(ErrorKind::StorageFull.into())).unwrap_err();
         assert_eq!(error.text(), "standard output: cannot be written (no storage space)");
     }
 }

@@ -5,58 +5,58 @@ use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use signet::config::{Config, SealKeySource, Store};
+use signet::config::{Config, SealKeySource, StoreLocation};
 use signet::error::{Error, Kind, Result};
 use signet::storage::backup;
 
 use super::files::folder_of;
 
-const USERS: &str = "/etc/passwd";
+const PASSWD_FILE: &str = "/etc/passwd";
 
 /// Rejects root if the store of a configuration belongs to another user.
 ///
 /// # Errors
 /// `Forbidden`, with the user who may run the command.
-pub(super) fn require(config: &Config) -> Result<()> {
+pub(super) fn require_owner(config: &Config) -> Result<()> {
     match (&config.store, &config.seal_key) {
-        (Store::Embedded(folder), _) => require_of_folder(folder),
-        (Store::Database(_), SealKeySource::File(key)) => require_of(std::slice::from_ref(key)),
-        (Store::Database(_), _) => Ok(()),
+        (StoreLocation::Embedded(folder), _) => require_folder_owner(folder),
+        (StoreLocation::Database(_), SealKeySource::File(key)) => require_owner_of(std::slice::from_ref(key)),
+        (StoreLocation::Database(_), _) => Ok(()),
     }
 }
 
-/// As [`require`], also for a new installation: then the owner of the configuration's folder counts.
+/// As [`require_owner`], also for a new installation: then the owner of the configuration's folder counts.
 ///
 /// # Errors
-/// As [`require`].
-pub(super) fn require_to_make(config: &Config, file: &Path) -> Result<()> {
-    require(config)?;
+/// As [`require_owner`].
+pub(super) fn require_owner_for_setup(config: &Config, file: &Path) -> Result<()> {
+    require_owner(config)?;
     match &config.store {
-        Store::Embedded(data) if data.exists() => Ok(()),
-        _ => require_of(&[folder_of(file).to_owned()]),
+        StoreLocation::Embedded(data) if data.exists() => Ok(()),
+        _ => require_owner_of(&[folder_of(file).to_owned()]),
     }
 }
 
 /// Rejects root if a data folder belongs to another user.
 ///
 /// # Errors
-/// As [`require`].
-pub(super) fn require_of_folder(folder: &Path) -> Result<()> {
-    require_of(&[backup::database(folder), folder.to_owned()])
+/// As [`require_owner`].
+pub(super) fn require_folder_owner(folder: &Path) -> Result<()> {
+    require_owner_of(&[backup::database_path(folder), folder.to_owned()])
 }
 
 /// The first existing file determines the owner.
-fn require_of(files: &[PathBuf]) -> Result<()> {
+fn require_owner_of(files: &[PathBuf]) -> Result<()> {
     let found = files.iter().find_map(|file| Some((file, std::fs::metadata(file).ok()?)));
     match found {
-        Some((file, of)) if rustix::process::geteuid().is_root() && of.uid() != 0 => Err(of_another(file, &of)),
+        Some((file, of)) if rustix::process::geteuid().is_root() && of.uid() != 0 => Err(wrong_owner_error(file, &of)),
         _ => Ok(()),
     }
 }
 
-fn of_another(file: &Path, of: &Metadata) -> Error {
-    let users = std::fs::read_to_string(USERS).unwrap_or_default();
-    let run = match name_of(of.uid(), &users) {
+fn wrong_owner_error(file: &Path, of: &Metadata) -> Error {
+    let users = std::fs::read_to_string(PASSWD_FILE).unwrap_or_default();
+    let run = match find_user_name(of.uid(), &users) {
         Some(name) => format!("runuser -u {name} -- signet …"),
         None => format!("setpriv --reuid {} --regid {} --clear-groups signet …", of.uid(), of.gid()),
     };
@@ -68,7 +68,7 @@ fn of_another(file: &Path, of: &Metadata) -> Error {
 }
 
 /// Finds the name of a user in the lines of `/etc/passwd`.
-fn name_of(user: u32, users: &str) -> Option<&str> {
+fn find_user_name(user: u32, users: &str) -> Option<&str> {
     users.lines().find_map(|line| {
         let mut fields = line.split(':');
         let (name, id) = (fields.next()?, fields.nth(1)?);
@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn a_user_is_called_as_the_machine_says() {
         let users = "root:x:0:0:root:/root:/bin/bash\n\nsignet:x:998:997::/var/lib/signet:/usr/sbin/nologin\n";
-        assert_eq!((name_of(998, users), name_of(0, users)), (Some("signet"), Some("root")));
-        assert_eq!((name_of(997, users), name_of(998, "signet:x")), (None, None));
+        assert_eq!((find_user_name(998, users), find_user_name(0, users)), (Some("signet"), Some("root")));
+        assert_eq!((find_user_name(997, users), find_user_name(998, "signet:x")), (None, None));
     }
 }

@@ -4,14 +4,14 @@
 use signet::auth::mounts::engine_path;
 use signet::fields::is_name;
 
-pub(super) fn mount(text: &str) -> Result<String, &'static str> {
+pub(super) fn parse_mount(text: &str) -> Result<String, &'static str> {
     engine_path(text).map_err(|_| {
         "must be the path of a certificate authority's mount: letters, digits, '_', '.' and '-', with '/' between, and \
          nothing that is the server's own, such as sys"
     })
 }
 
-pub(super) fn login_method(text: &str) -> Result<String, &'static str> {
+pub(super) fn parse_login_method(text: &str) -> Result<String, &'static str> {
     let path = text.trim_matches('/');
     match !path.is_empty() && path.split('/').all(is_name) {
         true => Ok(path.to_owned()),
@@ -21,7 +21,7 @@ pub(super) fn login_method(text: &str) -> Result<String, &'static str> {
     }
 }
 
-pub(super) fn role(text: &str) -> Result<String, &'static str> {
+pub(super) fn parse_role(text: &str) -> Result<String, &'static str> {
     match is_name(text) {
         true => Ok(text.to_owned()),
         false => Err("must be the name of a role: letters, digits and '_', inside also '-' and '.'"),
@@ -38,11 +38,11 @@ mod tests {
             .into_iter()
             .chain(["a?b", "a#b", "a%2e", "%2e%2e", "a\\b", "..\\rotate", "a\nb", "a\tb", "a b", "a\u{7f}", "\u{fe}"])
         {
-            assert!(mount(text).is_err() && role(text).is_err(), "{text:?}");
+            assert!(parse_mount(text).is_err() && parse_role(text).is_err(), "{text:?}");
         }
-        assert!(mount("sys").is_err() && mount("sys/rotate").is_err());
-        assert!(role("a/b").is_err() && role("-a").is_err());
-        assert_eq!(mount("/ca/web.v1/").as_deref(), Ok("ca/web.v1"));
-        assert_eq!(role("web-v1.2_b").as_deref(), Ok("web-v1.2_b"));
+        assert!(parse_mount("sys").is_err() && parse_mount("sys/rotate").is_err());
+        assert!(parse_role("a/b").is_err() && parse_role("-a").is_err());
+        assert_eq!(parse_mount("/ca/web.v1/").as_deref(), Ok("ca/web.v1"));
+        assert_eq!(parse_role("web-v1.2_b").as_deref(), Ok("web-v1.2_b"));
     }
 }

@@ -7,30 +7,30 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use signet::storage::Progress;
+use signet::storage::ProgressCounters;
 
 use super::output;
 
-const INTERVAL: Duration = Duration::from_millis(200);
-const ERASE: &str = "\r\u{1b}[K";
+const REDRAW_INTERVAL: Duration = Duration::from_millis(200);
+const ERASE_LINE: &str = "\r\u{1b}[K";
 
 #[derive(clap::Args)]
-pub(super) struct Quiet {
+pub(super) struct QuietArgument {
     /// Show no progress. There is none without a terminal, nor with --json.
     #[arg(long, short, help_heading = "Output")]
     quiet: bool,
 }
 
 #[derive(Clone, Copy)]
-pub(super) enum Unit {
+pub(super) enum ProgressUnit {
     Bytes,
     /// Objects with this plural name.
     Things(&'static str),
 }
 
 /// A progress display. Dropping it erases the line.
-pub(super) struct Display {
-    pub(super) progress: Arc<Progress>,
+pub(super) struct ProgressDisplay {
+    pub(super) progress: Arc<ProgressCounters>,
     /// Held during any output to the terminal.
     screen: Arc<Mutex<()>>,
     /// Dropped to end the thread.
@@ -38,9 +38,9 @@ pub(super) struct Display {
     thread: Option<JoinHandle<()>>,
 }
 
-impl Display {
-    pub(super) fn start(what: &'static str, unit: Unit, quiet: &Quiet) -> Self {
-        let (progress, screen) = (Arc::<Progress>::default(), Arc::<Mutex<()>>::default());
+impl ProgressDisplay {
+    pub(super) fn start(what: &'static str, unit: ProgressUnit, quiet: &QuietArgument) -> Self {
+        let (progress, screen) = (Arc::<ProgressCounters>::default(), Arc::<Mutex<()>>::default());
         let (end, ended) = mpsc::channel();
         let is_shown = stderr().is_terminal() && !quiet.quiet && !output::is_json();
         let (counters, shared) = (Arc::clone(&progress), Arc::clone(&screen));
@@ -48,13 +48,14 @@ impl Display {
             loop {
                 {
                     let _held = shared.lock().unwrap_or_else(PoisonError::into_inner);
-                    let _ = write!(stderr(), "{ERASE}{}", line(what, unit, counters.done(), counters.total()));
+                    let _ =
+                        write!(stderr(), "{ERASE_LINE}{}", format_line(what, unit, counters.done(), counters.total()));
                 }
-                if ended.recv_timeout(INTERVAL) != Err(mpsc::RecvTimeoutError::Timeout) {
+                if ended.recv_timeout(REDRAW_INTERVAL) != Err(mpsc::RecvTimeoutError::Timeout) {
                     break;
                 }
             }
-            let _ = write!(stderr(), "{ERASE}");
+            let _ = write!(stderr(), "{ERASE_LINE}");
         };
         let thread = is_shown.then(|| std::thread::spawn(draw));
         Self { progress, screen, end: Some(end), thread }
@@ -64,13 +65,13 @@ impl Display {
     pub(super) fn around(&self, write: impl FnOnce()) {
         let _held = self.screen.lock().unwrap_or_else(PoisonError::into_inner);
         if self.thread.is_some() {
-            let _ = write!(stderr(), "{ERASE}");
+            let _ = write!(stderr(), "{ERASE_LINE}");
         }
         write();
     }
 }
 
-impl Drop for Display {
+impl Drop for ProgressDisplay {
     fn drop(&mut self) {
         drop(self.end.take());
         if let Some(thread) = self.thread.take() {
@@ -79,10 +80,10 @@ impl Drop for Display {
     }
 }
 
-fn line(what: &str, unit: Unit, done: u64, total: Option<u64>) -> String {
+fn format_line(what: &str, unit: ProgressUnit, done: u64, total: Option<u64>) -> String {
     let amount = |amount: u64| match unit {
-        Unit::Bytes => format!("{:.1} MiB", amount as f64 / f64::from(1 << 20)),
-        Unit::Things(name) => format!("{amount} {name}"),
+        ProgressUnit::Bytes => format!("{:.1} MiB", amount as f64 / f64::from(1 << 20)),
+        ProgressUnit::Things(name) => format!("{amount} {name}"),
     };
     match total {
         Some(total) => {
@@ -99,10 +100,13 @@ mod tests {
 
     #[test]
     fn progress_line_has_the_share_where_the_total_is_known() {
-        assert_eq!(line("copying", Unit::Bytes, 3 << 19, Some(3 << 20)), "copying: 1.5 MiB of 3.0 MiB (50 %)");
-        assert_eq!(line("checking", Unit::Things("rows"), 7, None), "checking: 7 rows");
         assert_eq!(
-            line("copying", Unit::Bytes, u64::MAX, Some(1 << 20)).split_once(" of").unwrap().1,
+            format_line("copying", ProgressUnit::Bytes, 3 << 19, Some(3 << 20)),
+            "copying: 1.5 MiB of 3.0 MiB (50 %)"
+        );
+        assert_eq!(format_line("checking", ProgressUnit::Things("rows"), 7, None), "checking: 7 rows");
+        assert_eq!(
+            format_line("copying", ProgressUnit::Bytes, u64::MAX, Some(1 << 20)).split_once(" of").unwrap().1,
             " 1.0 MiB (100 %)"
         );
     }

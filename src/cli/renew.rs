@@ -7,7 +7,7 @@
 //! match, as after a crash, is due immediately. Files are replaced as described in `files`; a note next to the
 //! certificate records that `--exec` must still run.
 
-mod running;
+mod exec_process;
 mod service_token;
 mod successor;
 
@@ -20,40 +20,43 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use signet::clock::{Clock, parse_duration};
-use signet::error::{Error, Kind, Result, io_words};
+use signet::error::{Error, Kind, Result, describe_io_error};
 use signet::keys::PrivateKey;
 use signet::secret::Secret;
 use signet::server::Signals;
 use signet::x509::pieces::Extensions;
 use signet::x509::{oid, pem};
 
-use super::certify::{Authority, Chain, Issued, Link, Refusal, Request, Subject, new_key};
-use super::client::later;
-use super::files::{Content, FolderLock, Staged, There, folder_of, is_there};
-use super::issue::{day, read_key, read_leaf, read_text, text_of};
+use super::certify::{
+    AuthorityArguments, CertifyError, ChainSelection, ClientCsr, ClientKeySource, PemCertificate, ReceivedCertificate,
+    generate_key,
+};
+use super::client::with_jitter;
+use super::files::{FileContent, FolderLock, OnExisting, StagedFile, folder_of, path_exists};
+use super::issue::{format_time, read_key, read_leaf, read_open_file, read_text};
 use super::output;
-use running::Running;
-use service_token::{Login, TokenKeeper, keep};
+use exec_process::ExecProcess;
+use service_token::{LoginArguments, TokenRenewer, renew_or_log_in};
 use successor::Successor;
 
 /// Arguments that name a certificate, its key and its authorities, for messages.
-const FILE: &str = "FILE";
-const KEY: &str = "--key";
-const CA: &str = "--ca";
+const FILE_ARGUMENT: &str = "FILE";
+const KEY_ARGUMENT: &str = "--key";
+const CA_ARGUMENT: &str = "--ca";
 /// Divisor of the certificate's life: maximum spread of renewals.
-const APART: i64 = 20;
+const SPREAD_DIVISOR: i64 = 20;
 /// First and maximum pause after a failure.
-const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(3600));
-/// Divisor of the remaining life: maximum pause before the next attempt. After the end, the maximum pause is `OVERDUE`.
-const TRIES: u64 = 10;
-const OVERDUE: Duration = Duration::from_secs(60);
+const FAILURE_PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(3600));
+/// Divisor of the remaining life: maximum pause before the next attempt. After the end, the maximum pause is `MAX_PAUSE_AFTER_EXPIRY`.
+const REMAINING_LIFE_DIVISOR: u64 = 10;
+const MAX_PAUSE_AFTER_EXPIRY: Duration = Duration::from_secs(60);
 /// Maximum interval at which a service checks its files.
-const LOOK: Duration = Duration::from_secs(3600);
+const MAX_CHECK_INTERVAL: Duration = Duration::from_secs(3600);
 /// Time that a running command has to end when the service ends.
-const GRACE: Duration = Duration::from_secs(5);
+const EXEC_GRACE: Duration = Duration::from_secs(5);
 
 #[derive(clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct RenewArguments {
     /// Certificates, each with its key in NAME-key.pem next to NAME.pem.
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
@@ -65,12 +68,12 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE", help_heading = "Files")]
     ca: Option<PathBuf>,
     #[command(flatten)]
-    authority: Authority,
+    authority: AuthorityArguments,
     #[command(flatten)]
-    login: Login,
+    login: LoginArguments,
     /// Time before the end: a fraction of the life, or a duration such as 24h.
     #[arg(long, value_name = "SHARE", default_value = "1/3", help_heading = "Time")]
-    before: Before,
+    before: RenewBefore,
     /// Renew now, at any age of the certificate.
     #[arg(long, conflicts_with = "service", help_heading = "Time")]
     force: bool,
@@ -79,12 +82,12 @@ pub(crate) struct Arguments {
     reuse_key: bool,
     /// Certificates in the file after the certificate itself.
     #[arg(long, value_enum, default_value_t, help_heading = "Files")]
-    chain: Chain,
+    chain: ChainSelection,
     /// Shell command to run after certificates have been replaced. Its output goes to standard error.
     #[arg(long, value_name = "COMMAND", help_heading = "Command")]
     exec: Option<String>,
     /// Time limit of that command.
-    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = super::client::duration)]
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = super::client::parse_duration_value)]
     #[arg(help_heading = "Command")]
     exec_timeout: Duration,
     /// Keep running, and renew certificates when they are due.
@@ -93,12 +96,12 @@ pub(crate) struct Arguments {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Before {
+enum RenewBefore {
     Share(u32, u32),
     Time(Duration),
 }
 
-impl FromStr for Before {
+impl FromStr for RenewBefore {
     type Err = &'static str;
 
     fn from_str(text: &str) -> std::result::Result<Self, Self::Err> {
@@ -113,7 +116,7 @@ impl FromStr for Before {
     }
 }
 
-impl Before {
+impl RenewBefore {
     /// The time at which a certificate is due, in Unix seconds.
     fn due(self, serial: &[u8], not_before: i64, not_after: i64) -> i64 {
         let life = not_after.saturating_sub(not_before).max(0);
@@ -122,19 +125,20 @@ impl Before {
             Self::Time(time) => i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
         };
         let tail = serial.iter().rev().take(2).fold(0, |tail, octet| tail << 8 | i64::from(*octet));
-        not_after.saturating_sub(ahead).saturating_sub(life / APART * tail / (1 << 16))
+        not_after.saturating_sub(ahead).saturating_sub(life / SPREAD_DIVISOR * tail / (1 << 16))
     }
 }
 
-pub(crate) async fn run(arguments: Arguments) -> Result<()> {
+pub(crate) async fn run(arguments: RenewArguments) -> Result<()> {
     if arguments.files.len() > 1 && (arguments.key.is_some() || arguments.ca.is_some()) {
         return Err(Error::invalid("--key and --ca: are for one FILE"));
     }
-    let mut pairs = arguments.files.iter().map(|file| Pair::of(file, &arguments)).collect::<Result<Vec<_>>>()?;
-    if arguments.service { serve(&arguments, &mut pairs).await } else { once(&arguments, &mut pairs).await }
+    let mut pairs =
+        arguments.files.iter().map(|file| CertificatePair::of(file, &arguments)).collect::<Result<Vec<_>>>()?;
+    if arguments.service { run_service(&arguments, &mut pairs).await } else { renew_once(&arguments, &mut pairs).await }
 }
 
-struct Pair {
+struct CertificatePair {
     certificate: PathBuf,
     key: PathBuf,
     ca: Option<PathBuf>,
@@ -145,15 +149,15 @@ struct Pair {
     rest_until: Option<Instant>,
 }
 
-struct Standing {
-    leaf: Link,
+struct RenewalState {
+    leaf: PemCertificate,
     key: PrivateKey,
     /// The time at which it is due, in Unix seconds.
     due: i64,
 }
 
-impl Pair {
-    fn of(file: &Path, arguments: &Arguments) -> Result<Self> {
+impl CertificatePair {
+    fn of(file: &Path, arguments: &RenewArguments) -> Result<Self> {
         let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let stem = name.strip_suffix(".pem").unwrap_or(name);
         let beside = |suffix: &str| file.with_file_name(format!("{stem}{suffix}.pem"));
@@ -177,42 +181,46 @@ impl Pair {
         folder_of(&self.certificate).join(format!(".{name}.exec"))
     }
 
-    fn standing(&self, before: Before) -> Result<Standing> {
-        let leaf = read_leaf(FILE, &self.certificate)?;
-        if holds_key(&self.certificate)? {
+    fn standing(&self, before: RenewBefore) -> Result<RenewalState> {
+        let leaf = read_leaf(FILE_ARGUMENT, &self.certificate)?;
+        if contains_private_key(&self.certificate)? {
             let text = format!(
                 "{}: holds a private key; key and certificate must be in files of their own",
                 self.certificate.display()
             );
             return Err(Error::invalid(text));
         }
-        let key = read_key(KEY, &self.key)?;
+        let key = read_key(KEY_ARGUMENT, &self.key)?;
         let (serial, certificate) = (leaf.certificate.serial(), &leaf.certificate);
-        let told = self.told.as_ref().filter(|(of, _)| of == serial.octets() && before == Before::Share(1, 3));
+        let told = self.told.as_ref().filter(|(of, _)| of == serial.octets() && before == RenewBefore::Share(1, 3));
         let due = match told {
             _ if key.public().spki() != certificate.key().spki() => i64::MIN,
             Some((_, told)) => *told,
             None => before.due(serial.octets(), certificate.not_before(), certificate.not_after()),
         };
-        Ok(Standing { leaf, key, due })
+        Ok(RenewalState { leaf, key, due })
     }
 
-    async fn renew(&mut self, arguments: &Arguments, standing: &Standing) -> std::result::Result<Issued, Refusal> {
+    async fn renew(
+        &mut self,
+        arguments: &RenewArguments,
+        standing: &RenewalState,
+    ) -> std::result::Result<ReceivedCertificate, CertifyError> {
         let lock = FolderLock::of(&self.certificate).await?;
         self.still(standing)?;
         let (places, old, kind) = (self.places(&lock, arguments)?, &standing.leaf.certificate, standing.key.kind());
-        let new = if arguments.reuse_key { None } else { Some(new_key(kind.name(), kind.bits().into())?) };
+        let new = if arguments.reuse_key { None } else { Some(generate_key(kind.name(), kind.bits().into())?) };
         let key = new.as_ref().map_or(&standing.key, |(key, _)| key);
         let sans = old.extension(oid::SUBJECT_ALT_NAME).map_or_else(Extensions::default, |sans| sans.raw.clone());
-        let request = Request::new(key, old.subject(), &sans)?;
+        let request = ClientCsr::new(key, old.subject(), &sans)?;
         let names = request.names.clone();
-        let mut issued = arguments.authority.certify(&Subject::Request(&request), &names).await?;
+        let mut issued = arguments.authority.certify(&ClientKeySource::Request(&request), &names).await?;
         let successor = Successor { old, issued: &issued };
-        successor.require_names().map_err(Refusal::useless)?;
-        successor.require_validity(now()).map_err(Refusal::useless)?;
+        successor.require_names().map_err(CertifyError::useless)?;
+        successor.require_validity(unix_now()).map_err(CertifyError::useless)?;
         // The life is not checked if the certificate has no matching key, or if the operator requested a shorter life.
         if standing.due != i64::MIN && !arguments.force && arguments.authority.ttl.is_none() {
-            successor.require_life().map_err(Refusal::useless)?;
+            successor.require_life().map_err(CertifyError::useless)?;
         }
         if successor.has_more_names()? {
             issued.warnings.push(format!("{}: has more names than before", self.certificate.display()));
@@ -223,8 +231,8 @@ impl Pair {
     }
 
     /// Checks under the lock that the files have not changed since they were read.
-    fn still(&self, standing: &Standing) -> Result<()> {
-        let (leaf, key) = (read_leaf(FILE, &self.certificate)?, read_key(KEY, &self.key)?);
+    fn still(&self, standing: &RenewalState) -> Result<()> {
+        let (leaf, key) = (read_leaf(FILE_ARGUMENT, &self.certificate)?, read_key(KEY_ARGUMENT, &self.key)?);
         if (leaf.certificate.der(), key.public().spki())
             != (standing.leaf.certificate.der(), standing.key.public().spki())
         {
@@ -234,26 +242,30 @@ impl Pair {
         Ok(())
     }
 
-    fn places(&self, lock: &FolderLock, arguments: &Arguments) -> Result<Places> {
-        let stage = |file: &Path, content| lock.stage(file, content, There::IsReplaced);
+    fn places(&self, lock: &FolderLock, arguments: &RenewArguments) -> Result<StagedRenewal> {
+        let stage = |file: &Path, content| lock.stage(file, content, OnExisting::IsReplaced);
         let ca = self.ca.as_ref().filter(|file| file.exists());
         let note = self.note();
-        Ok(Places {
-            ca: ca.map(|file| Authorities::read(file, stage(file, Content::Public))).transpose()?,
-            key: if arguments.reuse_key { None } else { Some(stage(&self.key, Content::Secret)?) },
-            certificate: stage(&self.certificate, Content::Public)?,
-            note: arguments.exec.as_ref().map(|_| lock.stage(&note, Content::Public, There::Goes)).transpose()?,
+        Ok(StagedRenewal {
+            ca: ca.map(|file| AuthorityFile::read(file, stage(file, FileContent::Public))).transpose()?,
+            key: if arguments.reuse_key { None } else { Some(stage(&self.key, FileContent::Secret)?) },
+            certificate: stage(&self.certificate, FileContent::Public)?,
+            note: arguments
+                .exec
+                .as_ref()
+                .map(|_| lock.stage(&note, FileContent::Public, OnExisting::Goes))
+                .transpose()?,
         })
     }
 
     fn left(&self) -> i64 {
-        let ends = read_leaf(FILE, &self.certificate).map_or(i64::MAX, |leaf| leaf.certificate.not_after());
-        ends.saturating_sub(now())
+        let ends = read_leaf(FILE_ARGUMENT, &self.certificate).map_or(i64::MAX, |leaf| leaf.certificate.not_after());
+        ends.saturating_sub(unix_now())
     }
 
-    /// Schedules the next attempt after a failure, and returns the pause. See [`pause`].
+    /// Schedules the next attempt after a failure, and returns the pause. See [`failure_pause`].
     fn rest(&mut self, wanted: Option<Duration>, left: i64) -> Duration {
-        let wait = later(pause(self.failures, wanted, left));
+        let wait = with_jitter(failure_pause(self.failures, wanted, left));
         self.failures += 1;
         self.rest_until = Some(Instant::now() + wait);
         wait
@@ -261,50 +273,50 @@ impl Pair {
 }
 
 /// The temporary files of a renewal, in the order in which they are placed.
-struct Places {
-    ca: Option<Authorities>,
-    key: Option<Staged>,
-    certificate: Staged,
-    note: Option<Staged>,
+struct StagedRenewal {
+    ca: Option<AuthorityFile>,
+    key: Option<StagedFile>,
+    certificate: StagedFile,
+    note: Option<StagedFile>,
 }
 
-impl Places {
+impl StagedRenewal {
     /// Writes key and certificate before any file is placed. The note is placed first.
-    fn take(self, issued: &mut Issued, key: Option<&Secret>, chain: Chain) -> Result<()> {
+    fn take(self, issued: &mut ReceivedCertificate, key: Option<&Secret>, chain: ChainSelection) -> Result<()> {
         let key = self.key.zip(key).map(|(file, key)| file.filled(&[key.expose(), b"\n"])).transpose()?;
         let certificate = self.certificate.filled(&[issued.certificates(chain).as_bytes()])?;
-        self.note.map_or(Ok(()), Staged::place)?;
+        self.note.map_or(Ok(()), StagedFile::place)?;
         if let Some(ca) = self.ca {
             ca.extend(issued);
         }
-        key.into_iter().chain([certificate]).try_for_each(Staged::place)
+        key.into_iter().chain([certificate]).try_for_each(StagedFile::place)
     }
 }
 
-struct Authorities {
+struct AuthorityFile {
     file: PathBuf,
     text: String,
     known: Vec<(String, Vec<u8>)>,
     /// The new file. An error matters only if an authority must be added.
-    next: Result<Staged>,
+    next: Result<StagedFile>,
 }
 
-impl Authorities {
-    fn read(file: &Path, next: Result<Staged>) -> Result<Self> {
+impl AuthorityFile {
+    fn read(file: &Path, next: Result<StagedFile>) -> Result<Self> {
         let text = match &next {
-            Ok(next) => text_of(CA, next.before()?, file)?,
-            Err(_) => read_text(CA, file)?,
+            Ok(next) => read_open_file(CA_ARGUMENT, next.before()?, file)?,
+            Err(_) => read_text(CA_ARGUMENT, file)?,
         };
         let text = String::from_utf8_lossy(text.expose()).into_owned();
-        let known = pem::blocks(&text).map_err(|e| e.within(&file.display().to_string()))?;
+        let known = pem::parse_blocks(&text).map_err(|e| e.within(&file.display().to_string()))?;
         Ok(Self { file: file.to_owned(), text, known, next })
     }
 
     /// Adds new authorities of the chain and keeps the old ones, because older certificates are still in use. A failure
     /// is only a warning: the certificate is still valid.
-    fn extend(self, issued: &mut Issued) {
+    fn extend(self, issued: &mut ReceivedCertificate) {
         let Self { file, mut text, known, next } = self;
-        let lacks = |link: &&Link| !known.iter().any(|(_, der)| der == link.certificate.der());
+        let lacks = |link: &&PemCertificate| !known.iter().any(|(_, der)| der == link.certificate.der());
         let new: String = issued.chain.iter().filter(lacks).map(|link| link.text.as_str()).collect();
         if new.is_empty() {
             return;
@@ -312,7 +324,7 @@ impl Authorities {
         if !text.ends_with('\n') {
             text.push('\n');
         }
-        match next.and_then(|next| next.filled(&[text.as_bytes(), new.as_bytes()])).and_then(Staged::place) {
+        match next.and_then(|next| next.filled(&[text.as_bytes(), new.as_bytes()])).and_then(StagedFile::place) {
             Ok(()) => issued.warnings.push(format!("{}: a new authority was added", file.display())),
             Err(error) => {
                 issued.warnings.push(format!("{error}; a new authority is missing there, and has to be added"))
@@ -323,44 +335,48 @@ impl Authorities {
 
 /// Returns the pause after a number of failures: exponential, at least as long as the server requests, and at most a
 /// fraction of the remaining seconds of the certificate.
-fn pause(failures: u32, wanted: Option<Duration>, left: i64) -> Duration {
+fn failure_pause(failures: u32, wanted: Option<Duration>, left: i64) -> Duration {
     let most = match u64::try_from(left) {
-        Ok(left) if left > 0 => Duration::from_secs(left / TRIES).clamp(PAUSES.0, PAUSES.1),
-        _ => OVERDUE,
+        Ok(left) if left > 0 => {
+            Duration::from_secs(left / REMAINING_LIFE_DIVISOR).clamp(FAILURE_PAUSES.0, FAILURE_PAUSES.1)
+        }
+        _ => MAX_PAUSE_AFTER_EXPIRY,
     };
-    doubled(failures).max(wanted.unwrap_or_default()).min(most)
+    exponential_pause(failures).max(wanted.unwrap_or_default()).min(most)
 }
 
-fn doubled(failures: u32) -> Duration {
-    PAUSES.0.saturating_mul(1 << failures.min(12)).min(PAUSES.1)
+fn exponential_pause(failures: u32) -> Duration {
+    FAILURE_PAUSES.0.saturating_mul(1 << failures.min(12)).min(FAILURE_PAUSES.1)
 }
 
-fn holds_key(file: &Path) -> Result<bool> {
-    let text = read_text(FILE, file)?;
+fn contains_private_key(file: &Path) -> Result<bool> {
+    let text = read_text(FILE_ARGUMENT, file)?;
     Ok(text.expose_text().is_some_and(|text| text.contains("PRIVATE KEY-----")))
 }
 
-fn now() -> i64 {
+fn unix_now() -> i64 {
     Clock::system().now().unix_timestamp()
 }
 
-async fn once(arguments: &Arguments, pairs: &mut [Pair]) -> Result<()> {
+async fn renew_once(arguments: &RenewArguments, pairs: &mut [CertificatePair]) -> Result<()> {
     let mut problems = Vec::new();
     if arguments.login.is_given() {
-        keep(&arguments.login, &arguments.authority.caller).await?;
+        renew_or_log_in(&arguments.login, &arguments.authority.caller).await?;
     }
     for pair in &mut *pairs {
-        if let Err(refusal) = look_at(arguments, pair).await {
+        if let Err(refusal) = renew_and_print(arguments, pair).await {
             let (file, text) = (pair.certificate.display().to_string(), refusal.error.text());
             problems.push(if text.contains(&file) { text.to_owned() } else { format!("{file}: {text}") });
         }
     }
     // From here on a signal also ends the command, which has its own process group.
     let mut signals = Signals::watch()?;
-    let mut running = pin!(execute(arguments, pairs));
-    let executed = match until(&mut signals, &mut running).await {
+    let mut running = pin!(run_exec_command(arguments, pairs));
+    let executed = match until_signal(&mut signals, &mut running).await {
         Some(executed) => executed,
-        None => tokio::time::timeout(GRACE, running).await.unwrap_or_else(|_| Err(unfinished("was ended by a signal"))),
+        None => {
+            tokio::time::timeout(EXEC_GRACE, running).await.unwrap_or_else(|_| Err(exec_error("was ended by a signal")))
+        }
     };
     if let Err(error) = executed {
         problems.push(error.text().to_owned());
@@ -371,24 +387,32 @@ async fn once(arguments: &Arguments, pairs: &mut [Pair]) -> Result<()> {
     }
 }
 
-async fn look_at(arguments: &Arguments, pair: &mut Pair) -> std::result::Result<(), Refusal> {
+async fn renew_and_print(
+    arguments: &RenewArguments,
+    pair: &mut CertificatePair,
+) -> std::result::Result<(), CertifyError> {
     let standing = pair.standing(arguments.before)?;
-    if !arguments.force && now() < standing.due {
-        told(pair, &standing.leaf, None, Some(standing.due))?;
+    if !arguments.force && unix_now() < standing.due {
+        print_renewal(pair, &standing.leaf, None, Some(standing.due))?;
         return Ok(());
     }
     let issued = pair.renew(arguments, &standing).await?;
     let next = pair.standing(arguments.before).map_or(None, |standing| Some(standing.due));
-    told(pair, &issued.leaf, Some(&issued), next)?;
+    print_renewal(pair, &issued.leaf, Some(&issued), next)?;
     Ok(())
 }
 
 /// Prints the state of a certificate, or its replacement.
-fn told(pair: &Pair, leaf: &Link, new: Option<&Issued>, due: Option<i64>) -> Result<()> {
+fn print_renewal(
+    pair: &CertificatePair,
+    leaf: &PemCertificate,
+    new: Option<&ReceivedCertificate>,
+    due: Option<i64>,
+) -> Result<()> {
     let file = pair.certificate.display();
-    let not_after = day(leaf.certificate.not_after());
-    let due = due.map(day).unwrap_or_default();
-    let mut object = new.map_or_else(|| json!({ "not_after": not_after }), Issued::told);
+    let not_after = format_time(leaf.certificate.not_after());
+    let due = due.map(format_time).unwrap_or_default();
+    let mut object = new.map_or_else(|| json!({ "not_after": not_after }), ReceivedCertificate::told);
     object["serial_number"] = leaf.certificate.serial().to_string().into();
     object["certificate"] = json!(pair.certificate);
     object["key"] = json!(pair.key);
@@ -396,22 +420,22 @@ fn told(pair: &Pair, leaf: &Link, new: Option<&Issued>, due: Option<i64>) -> Res
     object["due"] = json!(due);
     let word = if new.is_some() { "renewed, " } else { "" };
     let text = format!("{file}: {word}valid until {not_after}, to be renewed at {due}");
-    output::result_with_warnings(&object, text, new.map_or(&[], |issued| &issued.warnings))
+    output::print_result_with_warnings(&object, text, new.map_or(&[], |issued| &issued.warnings))
 }
 
 /// Runs `--exec` if a certificate was replaced since its last success.
-async fn execute(arguments: &Arguments, pairs: &[Pair]) -> Result<()> {
+async fn run_exec_command(arguments: &RenewArguments, pairs: &[CertificatePair]) -> Result<()> {
     let Some(command) = &arguments.exec else { return Ok(()) };
-    let notes: Vec<PathBuf> = pairs.iter().map(Pair::note).filter(|note| is_there(note)).collect();
+    let notes: Vec<PathBuf> = pairs.iter().map(CertificatePair::note).filter(|note| path_exists(note)).collect();
     if notes.is_empty() {
         return Ok(());
     }
-    let failed = |text: String| unfinished(&text);
+    let failed = |text: String| exec_error(&text);
     let mut shell = Command::new("sh");
     shell.args(["-c", command]).env_remove("SIGNET_TOKEN").env_remove("SIGNET_TOKEN_FILE").process_group(0);
     shell.stdout(std::io::stderr());
-    let child = shell.spawn().map_err(|e| failed(format!("cannot be run ({})", io_words(e.kind()))))?;
-    let status = Running(child).ended(arguments.exec_timeout).await.map_err(failed)?;
+    let child = shell.spawn().map_err(|e| failed(format!("cannot be run ({})", describe_io_error(e.kind()))))?;
+    let status = ExecProcess(child).ended(arguments.exec_timeout).await.map_err(failed)?;
     if !status.success() {
         return Err(failed(status.to_string()));
     }
@@ -421,39 +445,39 @@ async fn execute(arguments: &Arguments, pairs: &[Pair]) -> Result<()> {
     Ok(())
 }
 
-fn unfinished(why: &str) -> Error {
+fn exec_error(why: &str) -> Error {
     let text = format!("--exec: {why}; the certificates are in place, and it is run again by the next renew");
     Error::new(Kind::Unavailable, text)
 }
 
-async fn serve(arguments: &Arguments, pairs: &mut [Pair]) -> Result<()> {
+async fn run_service(arguments: &RenewArguments, pairs: &mut [CertificatePair]) -> Result<()> {
     let mut signals = Signals::watch()?;
-    let (mut command, mut token) = (Pause::default(), TokenKeeper::default());
+    let (mut command, mut token) = (ExecBackoff::default(), TokenRenewer::default());
     loop {
         let tended = token.tend(&arguments.login, &arguments.authority.caller);
-        let Some(mut wait) = until(&mut signals, tended).await else { return Ok(()) };
-        wait = wait.min(LOOK);
+        let Some(mut wait) = until_signal(&mut signals, tended).await else { return Ok(()) };
+        wait = wait.min(MAX_CHECK_INTERVAL);
         for pair in &mut *pairs {
             // A signal interrupts only the request: nothing is awaited after it.
-            let Some(next) = until(&mut signals, turn(arguments, pair)).await else { return Ok(()) };
+            let Some(next) = until_signal(&mut signals, check_pair(arguments, pair)).await else { return Ok(()) };
             wait = wait.min(next);
         }
         if pairs.iter().any(|pair| pair.failures > 0) {
             token.look_again();
         }
         let mut running = pin!(command.turn(arguments, pairs));
-        let Some(next) = until(&mut signals, &mut running).await else {
-            let _ = tokio::time::timeout(GRACE, running).await;
+        let Some(next) = until_signal(&mut signals, &mut running).await else {
+            let _ = tokio::time::timeout(EXEC_GRACE, running).await;
             return Ok(());
         };
-        if until(&mut signals, tokio::time::sleep(wait.min(next))).await.is_none() {
+        if until_signal(&mut signals, tokio::time::sleep(wait.min(next))).await.is_none() {
             return Ok(());
         }
     }
 }
 
 /// The result of `work`; `None` if a signal arrives first.
-async fn until<T>(signals: &mut Signals, work: impl Future<Output = T>) -> Option<T> {
+async fn until_signal<T>(signals: &mut Signals, work: impl Future<Output = T>) -> Option<T> {
     tokio::select! {
         // Completed work counts, even if a signal has arrived too.
         biased;
@@ -463,31 +487,31 @@ async fn until<T>(signals: &mut Signals, work: impl Future<Output = T>) -> Optio
 }
 
 /// Checks a certificate for the service; returns the time until the next check.
-async fn turn(arguments: &Arguments, pair: &mut Pair) -> Duration {
+async fn check_pair(arguments: &RenewArguments, pair: &mut CertificatePair) -> Duration {
     if let Some(left) = pair.rest_until.and_then(|until| until.checked_duration_since(Instant::now())) {
         return left;
     }
-    match look(arguments, pair).await {
-        Ok(Looked::Early(wait)) => {
+    match renew_if_due(arguments, pair).await {
+        Ok(RenewalOutcome::Early(wait)) => {
             (pair.failures, pair.rest_until) = (0, None);
             wait
         }
-        Ok(Looked::Renewed { due, ends }) => {
+        Ok(RenewalOutcome::Renewed { due, ends }) => {
             // A certificate that is due immediately must not be renewed in a loop.
-            let least = (ends.saturating_sub(now()) / APART).max(1);
+            let least = (ends.saturating_sub(unix_now()) / SPREAD_DIVISOR).max(1);
             pair.failures = 0;
             pair.rest_until = Some(Instant::now() + Duration::from_secs(least.unsigned_abs()));
-            Duration::from_secs(due.saturating_sub(now()).max(least).unsigned_abs())
+            Duration::from_secs(due.saturating_sub(unix_now()).max(least).unsigned_abs())
         }
         Err(refusal) => {
             // Each attempt costs the server a certificate.
             let left = if refusal.is_useless { i64::MAX } else { pair.left() };
-            failed(pair, &refusal.error, refusal.retry_after, left)
+            record_failure(pair, &refusal.error, refusal.retry_after, left)
         }
     }
 }
 
-enum Looked {
+enum RenewalOutcome {
     Early(Duration),
     /// Renewed. The new certificate is due and ends at these times, in Unix seconds.
     Renewed {
@@ -496,20 +520,28 @@ enum Looked {
     },
 }
 
-async fn look(arguments: &Arguments, pair: &mut Pair) -> std::result::Result<Looked, Refusal> {
+async fn renew_if_due(
+    arguments: &RenewArguments,
+    pair: &mut CertificatePair,
+) -> std::result::Result<RenewalOutcome, CertifyError> {
     let standing = pair.standing(arguments.before)?;
-    let left = standing.due.saturating_sub(now());
+    let left = standing.due.saturating_sub(unix_now());
     if left > 0 {
-        return Ok(Looked::Early(Duration::from_secs(left.unsigned_abs())));
+        return Ok(RenewalOutcome::Early(Duration::from_secs(left.unsigned_abs())));
     }
     let issued = pair.renew(arguments, &standing).await?;
     let due = pair.standing(arguments.before)?.due;
-    told(pair, &issued.leaf, Some(&issued), Some(due))?;
-    Ok(Looked::Renewed { due, ends: issued.leaf.certificate.not_after() })
+    print_renewal(pair, &issued.leaf, Some(&issued), Some(due))?;
+    Ok(RenewalOutcome::Renewed { due, ends: issued.leaf.certificate.not_after() })
 }
 
 /// Logs a failed renewal; returns the pause.
-fn failed(pair: &mut Pair, error: &dyn std::fmt::Display, wanted: Option<Duration>, left: i64) -> Duration {
+fn record_failure(
+    pair: &mut CertificatePair,
+    error: &dyn std::fmt::Display,
+    wanted: Option<Duration>,
+    left: i64,
+) -> Duration {
     let wait = pair.rest(wanted, left);
     let file = pair.certificate.display();
     tracing::warn!(%file, %error, seconds = wait.as_secs(), "not renewed; it is tried again");
@@ -518,24 +550,24 @@ fn failed(pair: &mut Pair, error: &dyn std::fmt::Display, wanted: Option<Duratio
 
 /// Backoff of the command after failures.
 #[derive(Default)]
-struct Pause {
+struct ExecBackoff {
     failures: u32,
     until: Option<Instant>,
 }
 
-impl Pause {
+impl ExecBackoff {
     /// Runs the command if necessary; returns the time until the next check.
-    async fn turn(&mut self, arguments: &Arguments, pairs: &[Pair]) -> Duration {
+    async fn turn(&mut self, arguments: &RenewArguments, pairs: &[CertificatePair]) -> Duration {
         if let Some(left) = self.until.and_then(|until| until.checked_duration_since(Instant::now())) {
             return left;
         }
-        match execute(arguments, pairs).await {
+        match run_exec_command(arguments, pairs).await {
             Ok(()) => {
                 *self = Self::default();
-                LOOK
+                MAX_CHECK_INTERVAL
             }
             Err(error) => {
-                let wait = later(doubled(self.failures));
+                let wait = with_jitter(exponential_pause(self.failures));
                 *self = Self { failures: self.failures + 1, until: Some(Instant::now() + wait) };
                 tracing::warn!(%error, seconds = wait.as_secs(), "the command is run again");
                 wait
@@ -550,7 +582,7 @@ mod tests {
 
     #[test]
     fn a_renewal_is_a_share_of_the_life_or_a_time_before_its_end() {
-        let due = |before: &str, tail: [u8; 2]| before.parse::<Before>().unwrap().due(&tail, 1_000, 61_000);
+        let due = |before: &str, tail: [u8; 2]| before.parse::<RenewBefore>().unwrap().due(&tail, 1_000, 61_000);
         assert_eq!(due("1/3", [0, 0]), 41_000);
         assert_eq!(due("1/4", [0, 0]), 46_000);
         assert_eq!(due("1h", [0, 0]), 57_400);
@@ -560,8 +592,9 @@ mod tests {
 
     #[test]
     fn a_pause_grows_and_is_what_the_server_wants_but_never_much_of_what_is_left() {
-        let seconds =
-            |failures, wanted: Option<u64>, left| pause(failures, wanted.map(Duration::from_secs), left).as_secs();
+        let seconds = |failures, wanted: Option<u64>, left| {
+            failure_pause(failures, wanted.map(Duration::from_secs), left).as_secs()
+        };
         let far = 365 * 86_400;
         assert_eq!([0, 1, 5, 11, 12, 40].map(|failures| seconds(failures, None, far)), [1, 2, 32, 2048, 3600, 3600]);
         assert_eq!([0, 6, 9].map(|failures| seconds(failures, Some(100), far)), [100, 100, 512]);
@@ -576,8 +609,8 @@ mod tests {
     #[test]
     fn what_is_no_share_and_no_time_is_refused() {
         for text in ["", "0", "1", "3/3", "4/3", "0/3", "-1/3", "1/0", "1/x", "x", "50%"] {
-            let read = text.parse::<Before>();
-            assert!(read.is_err() || text == "1" && read == Ok(Before::Time(Duration::from_secs(1))), "{text:?}");
+            let read = text.parse::<RenewBefore>();
+            assert!(read.is_err() || text == "1" && read == Ok(RenewBefore::Time(Duration::from_secs(1))), "{text:?}");
         }
     }
 }

@@ -12,16 +12,16 @@ use signet::clock::Clock;
 use signet::config::{self, Config};
 use signet::error::{Error, Kind, Result};
 use signet::keys::Libraries;
-use signet::server::tls::Certificate;
-use signet::server::{Options, Reread, Running, Server, Signals};
-use signet::storage::{self, Database, room};
+use signet::server::tls::ServerCertificate;
+use signet::server::{ConfigReloader, RunningServer, Server, ServerOptions, Signals};
+use signet::storage::{self, Database, disk_space};
 
-use super::installation::{prepared, server_options};
+use super::installation::{load_and_initialize, server_options};
 use super::output;
 
 /// First and maximum pause between attempts to reach the database or to find free disk space.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+const MAX_PAUSE: Duration = Duration::from_secs(5);
 
 /// Shown if an installation that was started by hand has no authority.
 const NO_AUTHORITY: &str = "no certificate authority yet: signet setup makes one while the server is stopped, or POST \
@@ -34,7 +34,7 @@ const NO_ROOT_TOKEN: &str = "this store is new, and sys/health is 501 until a ro
                              and its volume is mounted";
 
 #[derive(clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct ServeArguments {
     /// Configuration file, TOML; signet.example.toml explains every setting. Environment variables
     /// (SIGNET_LISTEN, …) override it.
     #[arg(long, value_name = "FILE")]
@@ -49,8 +49,8 @@ pub(crate) struct Arguments {
 }
 
 /// Serves until a signal arrives.
-pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let mut config = prepared(&arguments.config)?;
+pub(crate) fn run(arguments: &ServeArguments) -> Result<()> {
+    let mut config = load_and_initialize(&arguments.config)?;
     if let Some(path) = &arguments.audit_file {
         if config.audit.iter().any(|device| device.name == "file") {
             return Err(Error::invalid("--audit-file: the configuration has an audit device \"file\" already"));
@@ -58,7 +58,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         config.audit.push(DeviceSettings::file("file", path));
     }
     if let Some(address) = arguments.public_listen {
-        if config::clash(address, config.listen) || config.metrics_listen.is_some_and(|at| config::clash(address, at)) {
+        if config::listeners_overlap(address, config.listen)
+            || config.metrics_listen.is_some_and(|at| config::listeners_overlap(address, at))
+        {
             return Err(Error::invalid("--public-listen: must be another address than listen and metrics_listen"));
         }
         config.public_listen = Some(address);
@@ -68,33 +70,33 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     actix_rt::System::new().block_on(serve(config, Arc::new(libraries)))
 }
 
-async fn serve(config: Config, libraries: Reread<Libraries>) -> Result<()> {
+async fn serve(config: Config, libraries: ConfigReloader<Libraries>) -> Result<()> {
     // From here on a signal ends the server properly, even during its start.
     let mut signals = Signals::watch_with_reload()?;
     let renewal = config.tls_renewal.clone();
-    let load = |files| Certificate::load_renewed(files, renewal, Clock::system());
+    let load = |files| ServerCertificate::load_renewed(files, renewal, Clock::system());
     let tls = config.tls.clone().map(load).transpose()?;
     let scheme = if tls.is_some() { "https" } else { "http" };
     let options = server_options(&config, tls.clone())?;
     tokio::select! {
-        reached = reached(&options.storage.database) => reached?,
+        reached = wait_for_database(&options.storage.database) => reached?,
         () = signals.stop() => {
             tracing::info!("stopping: the database was not there yet");
             return Ok(());
         }
     }
-    let Some(server) = opened(options, || server_options(&config, tls.clone()), &mut signals).await? else {
+    let Some(server) = open_server(options, || server_options(&config, tls.clone()), &mut signals).await? else {
         tracing::info!("stopping: the disk of the data folder had no room yet");
         return Ok(());
     };
-    hint_at_init(&server).await;
+    warn_if_uninitialized(&server).await;
     let running = server.start().await?;
-    greet(scheme, &running)?;
+    print_startup(scheme, &running)?;
     running.until(signals, libraries).await
 }
 
 /// Prints the addresses of the server, and a hint if it has no authority.
-fn greet(scheme: &str, running: &Running) -> Result<()> {
+fn print_startup(scheme: &str, running: &RunningServer) -> Result<()> {
     let address = format!("{scheme}://{}", running.address());
     let metrics = running.metrics_address().map(|address| format!("http://{address}/metrics"));
     let public = running.public_address().map(|address| format!("http://{address}"));
@@ -109,14 +111,14 @@ fn greet(scheme: &str, running: &Running) -> Result<()> {
         "public_address": public,
         "has_authority": has_authority,
     });
-    output::result(&object, lines.join("\n"))
+    output::print_result(&object, lines.join("\n"))
 }
 
 /// Waits until the database is reachable: after a boot of all machines it may start last. Other errors end the wait.
-async fn reached(database: &Database) -> Result<()> {
-    let mut wait = Wait::default();
+async fn wait_for_database(database: &Database) -> Result<()> {
+    let mut wait = StartupBackoff::default();
     loop {
-        match storage::reach(database).await {
+        match storage::check_reachable(database).await {
             Ok(()) => {
                 if wait.told.is_some() {
                     tracing::warn!("the database is there");
@@ -131,14 +133,18 @@ async fn reached(database: &Database) -> Result<()> {
 
 /// Opens the server. If that fails because the disk of its data folder is full, waits for free space. `None` if a
 /// signal arrives first.
-async fn opened(first: Options, again: impl Fn() -> Result<Options>, signals: &mut Signals) -> Result<Option<Server>> {
-    let (mut options, mut wait) = (first, Wait::default());
+async fn open_server(
+    first: ServerOptions,
+    again: impl Fn() -> Result<ServerOptions>,
+    signals: &mut Signals,
+) -> Result<Option<Server>> {
+    let (mut options, mut wait) = (first, StartupBackoff::default());
     loop {
         let database = options.storage.database.clone();
         let error = match (Server::open(options).await, &database) {
             (Ok(server), _) => return Ok(Some(server)),
             (Err(error), Database::Embedded(folder))
-                if error.kind() == Kind::Unavailable && room::lacking(folder).is_some() =>
+                if error.kind() == Kind::Unavailable && disk_space::shortage(folder).is_some() =>
             {
                 format!("room on the disk of the data folder {}: {error}", folder.display())
             }
@@ -153,18 +159,18 @@ async fn opened(first: Options, again: impl Fn() -> Result<Options>, signals: &m
 }
 
 /// Exponential backoff for an unavailable resource.
-struct Wait {
+struct StartupBackoff {
     pause: Duration,
     told: Option<String>,
 }
 
-impl Default for Wait {
+impl Default for StartupBackoff {
     fn default() -> Self {
         Self { pause: FIRST_PAUSE, told: None }
     }
 }
 
-impl Wait {
+impl StartupBackoff {
     /// Logs each new reason once, and waits for the next pause.
     async fn on(&mut self, what: &str) {
         if self.told.as_deref() != Some(what) {
@@ -172,11 +178,11 @@ impl Wait {
             self.told = Some(what.to_owned());
         }
         tokio::time::sleep(self.pause).await;
-        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        self.pause = (self.pause * 2).min(MAX_PAUSE);
     }
 }
 
-async fn hint_at_init(server: &Server) {
+async fn warn_if_uninitialized(server: &Server) {
     if matches!(server.shared().auth.is_initialized().await, Ok(false)) {
         tracing::warn!("{NO_ROOT_TOKEN}");
     }

@@ -9,11 +9,11 @@
 mod admin;
 mod api;
 mod arguments;
-mod ask;
 mod authority;
 mod files;
 mod plan;
-mod said;
+mod prompts;
+mod step_output;
 
 use std::io::Write as _;
 use std::path::Path;
@@ -23,19 +23,19 @@ use signet::config::{self, Config, Environment};
 use signet::error::{Error, Kind, Result};
 use signet::server::{forbid_core_dumps, renewal};
 use signet::storage::seal::SealKey;
-use signet::storage::{Absent, look};
+use signet::storage::{IfMissing, inspection};
 use signet::telemetry;
 
-use self::api::Api;
-pub(crate) use self::arguments::Arguments;
-use self::arguments::{MOUNT, Place};
-use self::files::Content;
-use self::plan::Plan;
-use self::said::say;
-use super::output::told;
+use self::api::SetupApi;
+pub(crate) use self::arguments::SetupArguments;
+use self::arguments::{DEFAULT_MOUNT, InstallationArguments};
+use self::files::FileContent;
+use self::plan::SetupPlan;
+use self::step_output::print_step;
+use super::output::ignore_broken_pipe;
 use super::{installation, operator, output, owner};
 
-pub(crate) fn run(arguments: Arguments) -> Result<()> {
+pub(crate) fn run(arguments: SetupArguments) -> Result<()> {
     forbid_core_dumps()?;
     let (fresh, listener_only) = (!arguments.config.exists(), arguments.listener_only);
     if fresh && listener_only {
@@ -43,7 +43,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<()> {
         let text = "--listener-only needs the configuration and the seal key of the first node";
         return Err(Error::invalid(format!("--config: file does not exist: {file}: {text}")));
     }
-    let (config, plan) = if fresh { begin(arguments)? } else { again(arguments)? };
+    let (config, plan) = if fresh { create_installation(arguments)? } else { load_installation(arguments)? };
     let mut log = config.log.clone();
     if std::env::var_os("SIGNET_LOG").is_none() {
         "warn".clone_into(&mut log.filter);
@@ -53,45 +53,46 @@ pub(crate) fn run(arguments: Arguments) -> Result<()> {
         if !fresh {
             prepare(&config, &plan, listener_only).await?;
         }
-        work(&config, &plan, listener_only).await
+        run_with_api(&config, &plan, listener_only).await
     })
 }
 
 /// Creates the configuration file and the seal key of a new installation.
-fn begin(mut arguments: Arguments) -> Result<(Config, Plan)> {
-    if ask::may_ask(arguments.yes) {
-        ask::missing(&mut arguments)?;
+fn create_installation(mut arguments: SetupArguments) -> Result<(Config, SetupPlan)> {
+    if prompts::can_prompt(arguments.yes) {
+        prompts::prompt_missing(&mut arguments)?;
     }
-    let plan = Plan::new(arguments.wanted, &arguments.config)?;
+    let plan = SetupPlan::new(arguments.wanted, &arguments.config)?;
     plan.domains()?;
     let environment = Environment::for_file(&arguments.config)?;
-    let text = files::configuration(&arguments.config, &arguments.place, &plan, &environment)?;
+    let text = files::render_configuration(&arguments.config, &arguments.place, &plan, &environment)?;
     // Everything is checked before anything is created.
     let config = config::parse(&text, |name| environment.get(name))?;
-    owner::require_to_make(&config, &arguments.config)?;
+    owner::require_owner_for_setup(&config, &arguments.config)?;
     let plan = plan.addressed_by(&config)?;
     files::check_new(&config, &plan)?;
     files::check_folders(&config, &plan)?;
-    files::folders(&config, &arguments.config)?;
+    files::create_folders(&config, &arguments.config)?;
     if let config::SealKeySource::File(file) = &config.seal_key {
         if file.exists() {
             SealKey::from_file(file)?;
-            say("kept", &file.display().to_string())?;
+            print_step("kept", &file.display().to_string())?;
         } else {
             SealKey::create_file(file)?;
-            say("made", &format!("{} (the seal key: keep a copy away from the data)", file.display()))?;
+            print_step("made", &format!("{} (the seal key: keep a copy away from the data)", file.display()))?;
         }
     }
     // The URL of a database may contain a password.
-    let content = if arguments.place.database_url.is_some() { Content::Secret } else { Content::Public };
+    let content = if arguments.place.database_url.is_some() { FileContent::Secret } else { FileContent::Public };
     files::write_new(&arguments.config, text.as_bytes(), content)?;
-    say("made", &format!("{} (the configuration)", arguments.config.display()))?;
+    print_step("made", &format!("{} (the configuration)", arguments.config.display()))?;
     Ok((config, plan))
 }
 
 /// Continues an installation that has a configuration.
-fn again(arguments: Arguments) -> Result<(Config, Plan)> {
-    let Place { data_dir, database_url, seal_key_file, listen, public_listen, name, tls_dir } = &arguments.place;
+fn load_installation(arguments: SetupArguments) -> Result<(Config, SetupPlan)> {
+    let InstallationArguments { data_dir, database_url, seal_key_file, listen, public_listen, name, tls_dir } =
+        &arguments.place;
     let flags = [
         ("--data-dir", data_dir.is_some()),
         ("--database-url", database_url.is_some()),
@@ -107,41 +108,41 @@ fn again(arguments: Arguments) -> Result<(Config, Plan)> {
     }
     let config = config::load(&arguments.config)?;
     let mut wanted = arguments.wanted;
-    if let Some(renewal) = config.tls_renewal.as_ref().filter(|_| wanted.mount == MOUNT) {
+    if let Some(renewal) = config.tls_renewal.as_ref().filter(|_| wanted.mount == DEFAULT_MOUNT) {
         wanted.mount.clone_from(&renewal.mount);
     }
-    owner::require_to_make(&config, &arguments.config)?;
-    let plan = Plan::new(wanted, &arguments.config)?.addressed_by(&config)?;
+    owner::require_owner_for_setup(&config, &arguments.config)?;
+    let plan = SetupPlan::new(wanted, &arguments.config)?.addressed_by(&config)?;
     if let (Some(pair), Some(_)) = (&config.tls, &config.tls_renewal) {
-        files::check_pair(pair)?;
+        files::check_tls_pair(pair)?;
     }
     if !arguments.listener_only {
         files::check_folders(&config, &plan)?;
     }
-    say("kept", &format!("{} (the configuration)", arguments.config.display()))?;
+    print_step("kept", &format!("{} (the configuration)", arguments.config.display()))?;
     Ok((config, plan))
 }
 
 /// Creates the seal key of a new store, and missing folders. Fails if a setup was completed before: the volume of its
 /// store is not mounted.
-async fn prepare(config: &Config, plan: &Plan, listener_only: bool) -> Result<()> {
-    let is_new = !look::is_there(&installation::database(config)?).await?;
-    if let Some(file) = files::left_by_setup(plan).first().filter(|_| is_new && !listener_only) {
-        return Err(files::of_another_store(file, "there is no store", config));
+async fn prepare(config: &Config, plan: &SetupPlan, listener_only: bool) -> Result<()> {
+    let is_new = !inspection::store_exists(&installation::database(config)?).await?;
+    if let Some(file) = files::existing_setup_files(plan).first().filter(|_| is_new && !listener_only) {
+        return Err(files::missing_store_error(file, "there is no store", config));
     }
     // Another node uses the seal key of the first one.
-    if !listener_only && let Some(file) = operator::make_seal_key(config)? {
-        say("made", &format!("{} (the seal key: keep a copy away from the data)", file.display()))?;
+    if !listener_only && let Some(file) = operator::create_seal_key(config)? {
+        print_step("made", &format!("{} (the seal key: keep a copy away from the data)", file.display()))?;
     }
-    files::folders(config, &plan.config)
+    files::create_folders(config, &plan.config)
 }
 
-async fn work(config: &Config, plan: &Plan, listener_only: bool) -> Result<()> {
+async fn run_with_api(config: &Config, plan: &SetupPlan, listener_only: bool) -> Result<()> {
     // For another node, the store must exist.
-    let api = Api::start(config, if listener_only { Absent::Missed } else { Absent::Made }).await?;
+    let api = SetupApi::start(config, if listener_only { IfMissing::Missed } else { IfMissing::Made }).await?;
     let done = match listener_only {
-        true => listener(&api, config, true).await.map(|()| None),
-        false => steps(&api, config, plan).await,
+        true => ensure_listener_certificate(&api, config, true).await.map(|()| None),
+        false => run_steps(&api, config, plan).await,
     };
     let ended = api.stop().await;
     let name = done?;
@@ -159,47 +160,47 @@ async fn work(config: &Config, plan: &Plan, listener_only: bool) -> Result<()> {
             "role": plan.role,
             "example_name": name,
         });
-        return output::result(&next, "");
+        return output::print_result(&next, "");
     }
-    told(next(config, plan, name))
+    ignore_broken_pipe(print_next_steps(config, plan, name))
 }
 
 /// Runs all steps. Returns a name for which the authority issues, once it does. The listener certificate comes before
 /// the administrator, because the server cannot start without it.
-async fn steps(api: &Api, config: &Config, plan: &Plan) -> Result<Option<String>> {
+async fn run_steps(api: &SetupApi, config: &Config, plan: &SetupPlan) -> Result<Option<String>> {
     authority::check(api, config, plan).await?;
-    let issues = authority::make(api, plan).await?;
-    authority::roles(api, plan, config.tls_renewal.as_ref()).await?;
-    listener(api, config, issues).await?;
-    admin::make(api, plan).await?;
-    if issues { authority::name(api, plan).await.map(Some) } else { Ok(None) }
+    let issues = authority::ensure_authority(api, plan).await?;
+    authority::ensure_roles(api, plan, config.tls_renewal.as_ref()).await?;
+    ensure_listener_certificate(api, config, issues).await?;
+    admin::ensure_admin(api, plan).await?;
+    if issues { authority::example_name(api, plan).await.map(Some) } else { Ok(None) }
 }
 
-async fn listener(api: &Api, config: &Config, issues: bool) -> Result<()> {
+async fn ensure_listener_certificate(api: &SetupApi, config: &Config, issues: bool) -> Result<()> {
     let (Some(files), Some(renewed)) = (&config.tls, &config.tls_renewal) else {
-        return say("left", "the listener's certificate: the configuration has no tls_renew");
+        return print_step("left", "the listener's certificate: the configuration has no tls_renew");
     };
     if !issues {
         return Ok(());
     }
     if files.certificate.exists() && files.key.exists() {
-        return say("kept", &format!("{} (the listener's certificate)", files.certificate.display()));
+        return print_step("kept", &format!("{} (the listener's certificate)", files.certificate.display()));
     }
-    renewal::first(api.shared(), renewed, files).await?;
-    say("made", &format!("{} (the listener's certificate; it renews itself)", files.certificate.display()))
+    renewal::issue_first(api.shared(), renewed, files).await?;
+    print_step("made", &format!("{} (the listener's certificate; it renews itself)", files.certificate.display()))
 }
 
-fn next(config: &Config, plan: &Plan, name: Option<String>) -> std::io::Result<()> {
+fn print_next_steps(config: &Config, plan: &SetupPlan, name: Option<String>) -> std::io::Result<()> {
     let mut out = crate::cli::output::stdout();
     writeln!(out)?;
     let Some(name) = name else {
         writeln!(
             out,
             "Have {} signed as a certificate authority, then go on with its certificate and those above it:",
-            shown(&plan.csr())
+            shell_quote(&plan.csr())
         )?;
         writeln!(out)?;
-        writeln!(out, "    signet setup --config {} --signed FILE", shown(&plan.config))?;
+        writeln!(out, "    signet setup --config {} --signed FILE", shell_quote(&plan.config))?;
         return out.flush();
     };
     let scheme = if config.tls.is_some() { "https" } else { "http" };
@@ -212,25 +213,25 @@ fn next(config: &Config, plan: &Plan, name: Option<String>) -> std::io::Result<(
     let host = if host.contains(':') { format!("[{host}]") } else { host };
     writeln!(out, "Next, the server, and a first certificate from a second terminal:")?;
     writeln!(out)?;
-    writeln!(out, "    signet serve --config {}", shown(&plan.config))?;
+    writeln!(out, "    signet serve --config {}", shell_quote(&plan.config))?;
     writeln!(out)?;
-    writeln!(out, "    export SIGNET_ADDR={scheme}://{host}:{port} SIGNET_CACERT={}", shown(&plan.root_file))?;
-    writeln!(out, "    export SIGNET_TOKEN=$(cat {})", shown(&plan.admin_token_file))?;
+    writeln!(out, "    export SIGNET_ADDR={scheme}://{host}:{port} SIGNET_CACERT={}", shell_quote(&plan.root_file))?;
+    writeln!(out, "    export SIGNET_TOKEN=$(cat {})", shell_quote(&plan.admin_token_file))?;
     writeln!(out, "    signet issue {name} --mount {} --role {}", plan.mount, plan.role)?;
     writeln!(out)?;
     writeln!(
         out,
         "The token in {} has the policy {}, no parent, and ends unless it is renewed within {}",
-        shown(&plan.admin_token_file),
-        admin::POLICY,
-        admin::PERIOD
+        shell_quote(&plan.admin_token_file),
+        admin::ADMIN_POLICY,
+        admin::ADMIN_TOKEN_PERIOD
     )?;
     writeln!(out, "(auth/token/renew-self). Who has the seal key gets a root token: signet operator new-root-token.")?;
     out.flush()
 }
 
 /// Quotes a path for a shell.
-fn shown(path: &Path) -> String {
+fn shell_quote(path: &Path) -> String {
     let text = path.display().to_string();
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%".contains(c);
     if text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }

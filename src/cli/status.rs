@@ -7,62 +7,62 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
-use signet::clock::{Clock, Time, parse_rfc3339, rfc3339};
+use signet::clock::{Clock, Time, format_rfc3339, parse_rfc3339};
 use signet::error::Result;
 use signet::x509::certificate::Certificate;
 use signet::x509::crl::Crl;
 
-use super::certify::Link;
-use super::client::{Caller, Question};
-use super::failure::{Failure, findings};
-use super::health::not_ready;
-use super::issue::day;
+use super::certify::PemCertificate;
+use super::client::{AuthenticatedClient, ClientRequest};
+use super::failure::{CommandFailure, fail_on_findings};
+use super::health::describe_not_ready;
+use super::issue::format_time;
 use super::output;
-use super::who::authorities;
+use super::who::list_authorities;
 
 /// Maximum number of issuers that are read per mount, and of lines under "ends next".
-const MOST: usize = 64;
-const SHOWN: usize = 10;
+const MAX_ISSUERS_PER_MOUNT: usize = 64;
+const MAX_ENDS_SHOWN: usize = 10;
 /// Number of certificates that are requested per mount: the server's maximum, because revoked ones are among them. Then
 /// the maximum numbers for JSON and text output.
-const LEAVES_ASKED: usize = 100;
-const LEAVES: usize = 20;
-const LEAVES_SHOWN: usize = 5;
+const LEAVES_REQUESTED: usize = 100;
+const MAX_LEAVES: usize = 20;
+const MAX_LEAVES_SHOWN: usize = 5;
 /// An authority that ends within this time is reported as wrong, in seconds.
-const SOON: i64 = 30 * 86_400;
+const AUTHORITY_EXPIRY_WARNING_SECONDS: i64 = 30 * 86_400;
 /// Clock difference to the server that is reported, in seconds.
-const APART: i64 = 30;
+const MAX_CLOCK_SKEW_SECONDS: i64 = 30;
 
 #[derive(clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct StatusArguments {
     #[command(flatten)]
-    caller: Caller,
+    caller: AuthenticatedClient,
 }
 
 /// Prints the status; fails with a finding if something is wrong.
-pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
-    let mut status = Status { now: Clock::system().now().unix_timestamp(), ..Status::default() };
+pub(crate) async fn run(arguments: StatusArguments) -> Result<(), CommandFailure> {
+    let mut status = StatusReport { now: Clock::system().now().unix_timestamp(), ..StatusReport::default() };
     status.server(&arguments.caller).await?;
     status.token(&arguments.caller).await?;
-    for mount in authorities(&arguments.caller).await? {
+    for mount in list_authorities(&arguments.caller).await? {
         status.authority(&arguments.caller, &mount).await?;
     }
     status.rest(&arguments.caller).await?;
     status.ends.sort();
     status.sort_leaves();
     status.note_roleless();
-    output::result(&status.json(), status.text())?;
-    findings(status.wrong.len())
+    output::print_result(&status.json(), status.text())?;
+    fail_on_findings(status.wrong.len())
 }
 
 #[derive(Default)]
-struct Status {
+struct StatusReport {
     now: i64,
     /// The parts that are set up: name and description.
     facts: Vec<(String, String)>,
     /// Time in Unix seconds, and what ends.
     ends: Vec<(i64, String)>,
-    leaves: Vec<Leaf>,
+    leaves: Vec<ExpiringLeaf>,
     /// Serial numbers of issuers, which are not leaves of the mount that signed them.
     issuers: BTreeSet<String>,
     /// Names of the authorities that signed another issuer.
@@ -75,7 +75,7 @@ struct Status {
 }
 
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Leaf {
+struct ExpiringLeaf {
     /// In Unix seconds.
     ends: i64,
     mount: String,
@@ -83,7 +83,7 @@ struct Leaf {
     name: String,
 }
 
-impl Status {
+impl StatusReport {
     fn fact(&mut self, name: &str, text: String) {
         self.facts.push((name.to_owned(), text));
     }
@@ -92,15 +92,15 @@ impl Status {
     fn end(&mut self, what: String, at: i64, soon: i64) {
         let left = at.saturating_sub(self.now);
         if left < 0 {
-            self.wrong.push(format!("{what} has ended on {}", day(at)));
+            self.wrong.push(format!("{what} has ended on {}", format_time(at)));
         } else if left < soon {
-            self.wrong.push(format!("{what} ends in {}", span(left)));
+            self.wrong.push(format!("{what} ends in {}", format_span(left)));
         }
         self.ends.push((at, what));
     }
 
     /// Returns the data of a response; `None` if it is missing or not readable by the token.
-    async fn seen(&mut self, caller: &Caller, question: Question<'_>) -> Result<Option<Value>> {
+    async fn seen(&mut self, caller: &AuthenticatedClient, question: ClientRequest<'_>) -> Result<Option<Value>> {
         let reply = caller.ask(question).await?;
         let mut answer: Value = serde_json::from_slice(reply.body.expose()).unwrap_or_default();
         match reply.status {
@@ -115,27 +115,28 @@ impl Status {
         Ok(None)
     }
 
-    async fn server(&mut self, caller: &Caller) -> Result<()> {
-        let reply = caller.ask_once(Question::get("sys/health")).await?;
+    async fn server(&mut self, caller: &AuthenticatedClient) -> Result<()> {
+        let reply = caller.ask_once(ClientRequest::get("sys/health")).await?;
         let health: Value = serde_json::from_slice(reply.body.expose()).unwrap_or_default();
         let text = |name: &str| health[name].as_str().unwrap_or("?").to_owned();
         let ready = if reply.status == 200 { "ready" } else { "NOT READY" };
         self.fact("server", format!("{} {} {}, {ready}", caller.address(), text("product"), text("product_version")));
         if reply.status != 200 {
-            self.wrong.push(format!("the server is not ready: {}", not_ready(reply.status)));
+            self.wrong.push(format!("the server is not ready: {}", describe_not_ready(reply.status)));
         } else if health["writes_fail"] == true {
             let step = "is the disk full? What is written is answered 503; its log says why";
             self.wrong.push(format!("the store takes no writes: {step}"));
         }
         let clock = health["server_time_utc"].as_i64().unwrap_or(self.now);
-        if clock.abs_diff(self.now) > APART.unsigned_abs() {
-            self.wrong.push(format!("the server's clock is {} off from the one here", span((clock - self.now).abs())));
+        if clock.abs_diff(self.now) > MAX_CLOCK_SKEW_SECONDS.unsigned_abs() {
+            self.wrong
+                .push(format!("the server's clock is {} off from the one here", format_span((clock - self.now).abs())));
         }
         if let Some(certificate) = reply.peer.as_deref().and_then(|der| Certificate::parse(der).ok()) {
             let (from, until) = (certificate.not_before(), certificate.not_after());
             self.end("the server's own certificate".to_owned(), until, until.saturating_sub(from) / 10);
         }
-        let seal = caller.ask_once(Question::get("sys/seal-status")).await?;
+        let seal = caller.ask_once(ClientRequest::get("sys/seal-status")).await?;
         let seal: Value = serde_json::from_slice(seal.body.expose()).unwrap_or_default();
         let text = |name: &str| seal[name].as_str().unwrap_or("?").to_owned();
         // The name in the configuration: "static" is the name that clients of Vault expect.
@@ -144,9 +145,9 @@ impl Status {
         Ok(())
     }
 
-    async fn token(&mut self, caller: &Caller) -> Result<()> {
+    async fn token(&mut self, caller: &AuthenticatedClient) -> Result<()> {
         let path = "auth/token/lookup-self";
-        let reply = caller.ask(Question::get(path)).await?;
+        let reply = caller.ask(ClientRequest::get(path)).await?;
         if reply.status != 200 {
             let hint = reply.denial_hint(&caller.token_place());
             let step = format!("{hint}; the seal key is enough for another token: signet operator new-root-token");
@@ -169,14 +170,16 @@ impl Status {
         Ok(())
     }
 
-    async fn authority(&mut self, caller: &Caller, mount: &str) -> Result<()> {
-        let issuers = self.seen(caller, Question::list(&format!("{mount}issuers"))).await?.unwrap_or_default();
+    async fn authority(&mut self, caller: &AuthenticatedClient, mount: &str) -> Result<()> {
+        let issuers = self.seen(caller, ClientRequest::list(&format!("{mount}issuers"))).await?.unwrap_or_default();
         let ids: Vec<&str> = issuers["keys"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
         let mut default = None;
-        for id in ids.iter().take(MOST) {
+        for id in ids.iter().take(MAX_ISSUERS_PER_MOUNT) {
             let path = format!("{mount}issuer/{id}/json");
-            let Some(issuer) = self.seen(caller, Question::get(&path)).await? else { continue };
-            let Some(link) = issuer["certificate"].as_str().and_then(|text| Link::read(text).ok()) else { continue };
+            let Some(issuer) = self.seen(caller, ClientRequest::get(&path)).await? else { continue };
+            let Some(link) = issuer["certificate"].as_str().and_then(|text| PemCertificate::read(text).ok()) else {
+                continue;
+            };
             let name = link.certificate.subject().display();
             self.issuers.insert(link.certificate.serial().to_string());
             let parent = link.certificate.issuer().display();
@@ -187,10 +190,10 @@ impl Status {
             if is_default {
                 default = Some(name.clone());
             }
-            let soon = if is_default { SOON } else { 0 };
+            let soon = if is_default { AUTHORITY_EXPIRY_WARNING_SECONDS } else { 0 };
             self.end(format!("{mount}: issuer {name}"), link.certificate.not_after(), soon);
         }
-        let roles = self.seen(caller, Question::list(&format!("{mount}roles"))).await?;
+        let roles = self.seen(caller, ClientRequest::list(&format!("{mount}roles"))).await?;
         let closed = self.closed.contains(&format!("{mount}roles"));
         let roles = roles.map_or(0, |roles| roles["keys"].as_array().map_or(0, Vec::len));
         let count = if closed { "roles not visible".to_owned() } else { format!("{roles} roles") };
@@ -208,9 +211,9 @@ impl Status {
         self.published(caller, mount).await
     }
 
-    async fn leaves(&mut self, caller: &Caller, mount: &str) -> Result<()> {
-        let path = format!("{mount}certs/detailed?order=not_after&limit={LEAVES_ASKED}");
-        if let Some(found) = self.seen(caller, Question::list(&path)).await? {
+    async fn leaves(&mut self, caller: &AuthenticatedClient, mount: &str) -> Result<()> {
+        let path = format!("{mount}certs/detailed?order=not_after&limit={LEAVES_REQUESTED}");
+        if let Some(found) = self.seen(caller, ClientRequest::list(&path)).await? {
             self.note_leaves(mount, &found);
         }
         Ok(())
@@ -231,9 +234,9 @@ impl Status {
             let other = || info["dns_names"][0].as_str().unwrap_or(serial).to_owned();
             let name = Some(text("common_name")).filter(|name| !name.is_empty()).unwrap_or_else(other);
             let (ends, mount) = (ends.unix_timestamp(), mount.to_owned());
-            self.leaves.push(Leaf { ends, mount, serial: serial.clone(), name });
+            self.leaves.push(ExpiringLeaf { ends, mount, serial: serial.clone(), name });
         }
-        if told >= LEAVES_ASKED && revoked == told {
+        if told >= LEAVES_REQUESTED && revoked == told {
             self.notes
                 .push(format!("{mount}: the next {told} certificates to end are revoked, and the others not known"));
         }
@@ -252,19 +255,19 @@ impl Status {
         let issuers = &self.issuers;
         self.leaves.retain(|leaf| !issuers.contains(&leaf.serial));
         self.leaves.sort();
-        self.leaves.truncate(LEAVES);
+        self.leaves.truncate(MAX_LEAVES);
     }
 
     /// Checks what relying parties read: the CRL, and the addresses in certificates.
-    async fn published(&mut self, caller: &Caller, mount: &str) -> Result<()> {
+    async fn published(&mut self, caller: &AuthenticatedClient, mount: &str) -> Result<()> {
         // A CRL that is larger than the client's limit is skipped.
-        if let Ok(reply) = caller.ask(Question::get(&format!("{mount}crl"))).await
+        if let Ok(reply) = caller.ask(ClientRequest::get(&format!("{mount}crl"))).await
             && let Ok(crl) = Crl::parse(reply.body.expose())
             && let Some(next) = crl.next_update()
         {
             self.end(format!("{mount}: CRL with {} entries", crl.entries().len()), next, 0);
         }
-        if let Some(urls) = self.seen(caller, Question::get(&format!("{mount}config/urls"))).await? {
+        if let Some(urls) = self.seen(caller, ClientRequest::get(&format!("{mount}config/urls"))).await? {
             let is_set = |name: &str| urls[name].as_array().is_some_and(|urls| !urls.is_empty());
             if !is_set("crl_distribution_points") && !is_set("ocsp_servers") {
                 let text = "certificates do not say where to ask whether they are revoked";
@@ -274,13 +277,13 @@ impl Status {
         Ok(())
     }
 
-    async fn rest(&mut self, caller: &Caller) -> Result<()> {
-        if let Some(mounts) = self.seen(caller, Question::get("sys/internal/ui/mounts")).await? {
+    async fn rest(&mut self, caller: &AuthenticatedClient) -> Result<()> {
+        if let Some(mounts) = self.seen(caller, ClientRequest::get("sys/internal/ui/mounts")).await? {
             let methods: Vec<String> =
                 mounts["auth"].as_object().into_iter().flatten().map(|(path, _)| path.clone()).collect();
             self.fact("logins", methods.join(", "));
         }
-        if let Some(devices) = self.seen(caller, Question::get("sys/audit")).await? {
+        if let Some(devices) = self.seen(caller, ClientRequest::get("sys/audit")).await? {
             let names: Vec<String> = devices.as_object().into_iter().flatten().map(|(path, _)| path.clone()).collect();
             if names.is_empty() {
                 self.notes.push("no audit device: requests leave no lines ([[audit]] of the configuration)".to_owned());
@@ -291,9 +294,9 @@ impl Status {
     }
 
     fn json(&self) -> Value {
-        let ends = self.ends.iter().map(|(at, what)| json!({ "at": day(*at), "what": what }));
+        let ends = self.ends.iter().map(|(at, what)| json!({ "at": format_time(*at), "what": what }));
         let leaves = self.leaves.iter().map(
-            |leaf| json!({ "at": at(leaf.ends), "mount": leaf.mount, "serial_number": leaf.serial, "name": leaf.name }),
+            |leaf| json!({ "at": format_timestamp(leaf.ends), "mount": leaf.mount, "serial_number": leaf.serial, "name": leaf.name }),
         );
         json!({
             "set_up": self.facts.iter().map(|(name, text)| json!({ "what": name, "is": text })).collect::<Vec<_>>(),
@@ -317,15 +320,15 @@ impl Status {
             writeln!(out, "{name:<10} {text}")?;
         }
         writeln!(out, "\nends next")?;
-        for (at, what) in self.ends.iter().take(SHOWN) {
-            writeln!(out, "  {}  {what} ({})", day(*at), span(at.saturating_sub(self.now)))?;
+        for (at, what) in self.ends.iter().take(MAX_ENDS_SHOWN) {
+            writeln!(out, "  {}  {what} ({})", format_time(*at), format_span(at.saturating_sub(self.now)))?;
         }
         if !self.leaves.is_empty() {
             writeln!(out, "\nleaves that end next")?;
         }
-        for leaf in self.leaves.iter().take(LEAVES_SHOWN) {
-            let left = span(leaf.ends.saturating_sub(self.now));
-            writeln!(out, "  {}  {}: {} {} ({left})", day(leaf.ends), leaf.mount, leaf.name, leaf.serial)?;
+        for leaf in self.leaves.iter().take(MAX_LEAVES_SHOWN) {
+            let left = format_span(leaf.ends.saturating_sub(self.now));
+            writeln!(out, "  {}  {}: {} {} ({left})", format_time(leaf.ends), leaf.mount, leaf.name, leaf.serial)?;
         }
         for (title, lines) in [("worth a look", &self.notes), ("wrong", &self.wrong)] {
             if !lines.is_empty() {
@@ -344,12 +347,12 @@ impl Status {
     }
 }
 
-fn at(seconds: i64) -> String {
-    Time::from_unix_timestamp(seconds).map(rfc3339).unwrap_or_default()
+fn format_timestamp(seconds: i64) -> String {
+    Time::from_unix_timestamp(seconds).map(format_rfc3339).unwrap_or_default()
 }
 
 /// Formats a duration in its largest unit.
-fn span(seconds: i64) -> String {
+fn format_span(seconds: i64) -> String {
     match seconds {
         ..0 => "over".to_owned(),
         0..=120 => format!("{seconds} s"),
@@ -374,8 +377,8 @@ mod tests {
 
     #[test]
     fn leaves_behind_many_that_are_revoked_are_found() {
-        let mut status = Status::default();
-        status.note_leaves("pki/", &found(LEAVES_ASKED, 2));
+        let mut status = StatusReport::default();
+        status.note_leaves("pki/", &found(LEAVES_REQUESTED, 2));
         status.sort_leaves();
         let serials: Vec<&str> = status.leaves.iter().map(|leaf| leaf.serial.as_str()).collect();
         assert_eq!((serials, status.notes.len()), (vec!["62", "63"], 0));
@@ -383,17 +386,17 @@ mod tests {
 
     #[test]
     fn a_mount_says_that_the_leaves_that_are_looked_at_are_all_revoked() {
-        let mut status = Status::default();
-        status.note_leaves("few/", &found(LEAVES_ASKED - 1, 0));
+        let mut status = StatusReport::default();
+        status.note_leaves("few/", &found(LEAVES_REQUESTED - 1, 0));
         status.note_leaves("none/", &found(0, 0));
         assert!(status.notes.is_empty() && status.leaves.is_empty(), "{:?}", status.notes);
-        status.note_leaves("many/", &found(LEAVES_ASKED, 0));
+        status.note_leaves("many/", &found(LEAVES_REQUESTED, 0));
         assert_eq!(status.notes, ["many/: the next 100 certificates to end are revoked, and the others not known"]);
     }
 
     #[test]
     fn a_leaf_without_a_readable_end_hides_no_other() {
-        let mut status = Status::default();
+        let mut status = StatusReport::default();
         let mut found = found(2, 2);
         found["key_info"]["00"]["not_after"] = json!("");
         status.note_leaves("pki/", &found);

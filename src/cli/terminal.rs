@@ -8,43 +8,43 @@ use signet::secret::Secret;
 use tokio::sync::oneshot;
 
 /// Maximum length of the line, in bytes.
-const LONGEST: u64 = 4096;
+const MAX_LINE_BYTES: u64 = 4096;
 
 /// Reads a line; prompts for `what` on a terminal. The terminal is restored even if this future is dropped
 /// early, as on a signal.
 ///
 /// # Errors
 /// `Unavailable` when standard input cannot be read.
-pub(super) async fn secret(what: &str) -> Result<Secret> {
-    let silent = if stdin().is_terminal() { Some(Silent::input().map_err(unreadable)?) } else { None };
+pub(super) async fn read_secret(what: &str) -> Result<Secret> {
+    let silent = if stdin().is_terminal() { Some(EchoGuard::input().map_err(read_error)?) } else { None };
     if silent.is_some() {
         // Works without the prompt if standard error is closed.
         let _ = write!(stderr(), "{what}: ");
     }
     let (tell, told) = oneshot::channel();
     // Not a thread of the runtime, which would delay the exit of the program until the line arrives.
-    std::thread::spawn(move || tell.send(line()));
+    std::thread::spawn(move || tell.send(read_line()));
     let line = told.await.map_err(Error::internal)?;
     drop(silent);
     line
 }
 
-fn line() -> Result<Secret> {
+fn read_line() -> Result<Secret> {
     // Allocated in full: a growing buffer leaves copies of the secret in memory.
-    let mut line = Vec::with_capacity(LONGEST as usize);
-    let read = stdin().lock().take(LONGEST).read_until(b'\n', &mut line);
+    let mut line = Vec::with_capacity(MAX_LINE_BYTES as usize);
+    let read = stdin().lock().take(MAX_LINE_BYTES).read_until(b'\n', &mut line);
     let line = Secret::new(line);
-    read.map(|_| line).map_err(unreadable)
+    read.map(|_| line).map_err(read_error)
 }
 
-fn unreadable(e: impl Into<std::io::Error>) -> Error {
+fn read_error(e: impl Into<std::io::Error>) -> Error {
     Error::unavailable("standard input: cannot be read", e.into())
 }
 
 /// A terminal without echo, except for line ends, until this is dropped.
-struct Silent(Termios);
+struct EchoGuard(Termios);
 
-impl Silent {
+impl EchoGuard {
     fn input() -> rustix::io::Result<Self> {
         let before = tcgetattr(stdin())?;
         let mut silent = before.clone();
@@ -55,7 +55,7 @@ impl Silent {
     }
 }
 
-impl Drop for Silent {
+impl Drop for EchoGuard {
     fn drop(&mut self) {
         // The terminal may be gone.
         let _ = tcsetattr(stdin(), OptionalActions::Now, &self.0);

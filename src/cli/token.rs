@@ -10,14 +10,14 @@ use signet::error::{Error, Kind, Result};
 use signet::secret::Secret;
 
 /// Maximum length of a token, in bytes.
-const LONGEST: u64 = 64 << 10;
+const MAX_TOKEN_BYTES: u64 = 64 << 10;
 /// Environment variables of the token and of its file. Not clap's `env`, which could not be
 /// distinguished from arguments.
-pub(super) const VARIABLES: [&str; 2] = ["SIGNET_TOKEN", "SIGNET_TOKEN_FILE"];
+pub(super) const TOKEN_VARIABLES: [&str; 2] = ["SIGNET_TOKEN", "SIGNET_TOKEN_FILE"];
 
 #[derive(clap::Args)]
 #[command(next_help_heading = "Connection")]
-pub(super) struct Source {
+pub(super) struct TokenArguments {
     /// Token for the server. Arguments are visible to all users of the machine; default: the token in SIGNET_TOKEN.
     #[arg(long, value_name = "TOKEN", conflicts_with = "token_file")]
     token: Option<String>,
@@ -31,12 +31,12 @@ pub(super) struct Source {
 }
 
 /// A source, with the name of its argument or variable.
-enum Place {
+enum ClientTokenSource {
     Here(&'static str, Secret),
     File(&'static str, PathBuf),
 }
 
-impl Source {
+impl TokenArguments {
     /// Returns the token.
     ///
     /// # Errors
@@ -55,7 +55,7 @@ impl Source {
         if let Some(token) = &*self.of_login() {
             return Ok(Some(token.clone()));
         }
-        self.place().map(Place::read).transpose()
+        self.place().map(ClientTokenSource::read).transpose()
     }
 
     pub(super) fn shown(&self) -> String {
@@ -63,9 +63,9 @@ impl Source {
             return "--login".to_owned();
         }
         match self.place() {
-            Some(Place::File(_, file)) => file.display().to_string(),
-            Some(Place::Here(name, _)) => name.to_owned(),
-            None => VARIABLES[0].to_owned(),
+            Some(ClientTokenSource::File(_, file)) => file.display().to_string(),
+            Some(ClientTokenSource::Here(name, _)) => name.to_owned(),
+            None => TOKEN_VARIABLES[0].to_owned(),
         }
     }
 
@@ -81,24 +81,26 @@ impl Source {
         self.of_login.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn place(&self) -> Option<Place> {
+    fn place(&self) -> Option<ClientTokenSource> {
         let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-        let [token, file] = VARIABLES;
-        let arguments = self.token.as_deref().map(|text| Place::Here("--token", Secret::new(text)));
+        let [token, file] = TOKEN_VARIABLES;
+        let arguments = self.token.as_deref().map(|text| ClientTokenSource::Here("--token", Secret::new(text)));
         arguments
-            .or_else(|| self.token_file.clone().map(|path| Place::File("--token-file", path)))
-            .or_else(|| variable(file).map(|path| Place::File(file, path.into())))
-            .or_else(|| variable(token).map(|text| Place::Here(token, Secret::new(text.into_encoded_bytes()))))
+            .or_else(|| self.token_file.clone().map(|path| ClientTokenSource::File("--token-file", path)))
+            .or_else(|| variable(file).map(|path| ClientTokenSource::File(file, path.into())))
+            .or_else(|| {
+                variable(token).map(|text| ClientTokenSource::Here(token, Secret::new(text.into_encoded_bytes())))
+            })
     }
 }
 
-impl Place {
+impl ClientTokenSource {
     fn read(self) -> Result<Secret> {
         let (place, text) = match self {
             Self::Here(name, text) => (name.to_owned(), text),
             Self::File(name, file) => {
-                let text =
-                    read_file(&file).map_err(|e| Error::of_file(name, &file, "read", e).as_kind(Kind::Invalid))?;
+                let text = read_token_file(&file)
+                    .map_err(|e| Error::of_file(name, &file, "read", e).as_kind(Kind::Invalid))?;
                 (format!("{name}: {}", file.display()), text)
             }
         };
@@ -110,11 +112,11 @@ impl Place {
     }
 }
 
-fn read_file(file: &Path) -> std::io::Result<Secret> {
+fn read_token_file(file: &Path) -> std::io::Result<Secret> {
     use std::io::Read as _;
     // Allocated in full: a growing buffer leaves copies of the secret in memory.
-    let mut octets = Vec::with_capacity(LONGEST as usize);
-    let read = std::fs::File::open(file).and_then(|file| file.take(LONGEST).read_to_end(&mut octets));
+    let mut octets = Vec::with_capacity(MAX_TOKEN_BYTES as usize);
+    let read = std::fs::File::open(file).and_then(|file| file.take(MAX_TOKEN_BYTES).read_to_end(&mut octets));
     let text = Secret::new(octets);
     read.map(|_| text)
 }

@@ -11,12 +11,12 @@ use signet::projects::Projects;
 use signet::server::operator;
 use signet::storage::Storage;
 
-use super::handover;
+use super::token_issue;
 
 const COMMAND: &str = "new-user-token";
 
 #[derive(clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct UserTokenArguments {
     /// The configuration file, TOML.
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
@@ -25,25 +25,27 @@ pub(crate) struct Arguments {
     user: String,
 }
 
-pub(super) fn run(arguments: &Arguments) -> Result<()> {
+pub(super) fn run(arguments: &UserTokenArguments) -> Result<()> {
     let user = &arguments.user;
     let command = json!({ "command": COMMAND, "user": user });
-    handover::run(&arguments.config, &command, show, async |storage, config| hand_out(storage, config, user).await)
+    token_issue::run(&arguments.config, &command, show, async |storage, config| {
+        issue_and_show(storage, config, user).await
+    })
 }
 
 fn show(token: &str) -> Result<()> {
     let advice = "This token is shown once, and ends in two years. With it the user makes others, and ends it.";
-    handover::print(&json!({ "token": token }), &format!("token: {token}\n{advice}"), COMMAND)
+    token_issue::print_token(&json!({ "token": token }), &format!("token: {token}\n{advice}"), COMMAND)
 }
 
-async fn hand_out(storage: &Storage, config: &Config, user: &str) -> Result<()> {
-    let audit = operator::audit(&*storage.auth(), config.audit.clone(), Clock::system()).await?;
+async fn issue_and_show(storage: &Storage, config: &Config, user: &str) -> Result<()> {
+    let audit = operator::open_audit(&*storage.auth(), config.audit.clone(), Clock::system()).await?;
     let projects = Projects::start(storage.projects(), storage.token_seal(), Clock::system());
     let token = operator::new_user_token(&projects, &audit, user, true).await?;
     let token = token.expose_text().unwrap_or_default();
     let shown = show(token);
     if shown.is_err() {
-        operator::end_user_token(&projects, token).await?;
+        operator::delete_user_token(&projects, token).await?;
     }
     shown
 }

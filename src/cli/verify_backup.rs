@@ -7,22 +7,22 @@ use serde_json::json;
 use signet::clock::Clock;
 use signet::error::{Error, Kind, Result};
 use signet::server::verify::verify;
-use signet::storage::verify::{Findings, Subject};
+use signet::storage::verify::{Findings, VerifyTarget};
 use signet::storage::{Database, PostgresUrl};
 
 use super::copies;
-use super::failure::Failure;
+use super::failure::CommandFailure;
 use super::files::require_file;
-use super::output::line;
-use super::place::{Place, of_database};
-use super::progress::{Display, Quiet, Unit};
+use super::output::try_print;
+use super::progress::{ProgressDisplay, ProgressUnit, QuietArgument};
+use super::target_installation::{TargetInstallation, embedded_only_error};
 
-pub(super) const CERTIFICATES: Unit = Unit::Things("certificates");
+pub(super) const CERTIFICATES_UNIT: ProgressUnit = ProgressUnit::Things("certificates");
 
 #[derive(clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct VerifyBackupArguments {
     #[command(flatten)]
-    place: Place,
+    place: TargetInstallation,
     /// Copy of an embedded store, or a folder, of which the newest copy that `backup --folder` made is used. By default
     /// verifies the database that the configuration names; no node may run on it.
     file: Option<PathBuf>,
@@ -37,10 +37,10 @@ pub(crate) struct Arguments {
     )]
     database_url: Option<String>,
     #[command(flatten)]
-    quiet: Quiet,
+    quiet: QuietArgument,
 }
 
-pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(super) fn run(arguments: &VerifyBackupArguments) -> Result<(), CommandFailure> {
     if let Some(file) = &arguments.file {
         require_file("FILE", file)?;
     }
@@ -48,41 +48,42 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let options = arguments.place.options(clock.clone())?;
     let (subject, name) = match (&arguments.file, &arguments.database_url) {
         (Some(file), _) => {
-            let copy = copy_of(file, &options.database)?;
+            let copy = resolve_copy(file, &options.database)?;
             let name = copy.display().to_string();
-            (Subject::File(copy), name)
+            (VerifyTarget::File(copy), name)
         }
-        (None, Some(url)) => (Subject::Postgres(PostgresUrl::parse(url)?), "the database".to_owned()),
+        (None, Some(url)) => (VerifyTarget::Postgres(PostgresUrl::parse(url)?), "the database".to_owned()),
         (None, None) => {
-            let own = Subject::of(&options).ok_or_else(|| Error::invalid("FILE: name the copy to look through"))?;
+            let own =
+                VerifyTarget::of(&options).ok_or_else(|| Error::invalid("FILE: name the copy to look through"))?;
             (own, "the database".to_owned())
         }
     };
-    let display = Display::start("checking", CERTIFICATES, &arguments.quiet);
+    let display = ProgressDisplay::start("checking", CERTIFICATES_UNIT, &arguments.quiet);
     let checked = verify(subject, options.seal_key, clock, &display.progress);
     let findings = actix_rt::System::new().block_on(checked)?;
     drop(display);
-    tell(&name, &findings).map_err(Failure::Finding)
+    print_findings(&name, &findings).map_err(CommandFailure::Finding)
 }
 
 /// Resolves a path to a copy: a file, or the newest copy in a folder. For an installation with a database,
 /// a folder is an error.
-fn copy_of(path: &Path, database: &Database) -> Result<PathBuf> {
+fn resolve_copy(path: &Path, database: &Database) -> Result<PathBuf> {
     match database {
         _ if !path.is_dir() => Ok(path.to_owned()),
-        Database::Embedded(_) => copies::newest(path),
-        Database::Postgres(_) => {
-            Err(of_database("restore its last copy into a database of its own, and name that one by --database-url"))
-        }
+        Database::Embedded(_) => copies::find_newest(path),
+        Database::Postgres(_) => Err(embedded_only_error(
+            "restore its last copy into a database of its own, and name that one by --database-url",
+        )),
     }
 }
 
-pub(super) fn tell(name: &str, findings: &Findings) -> Result<()> {
+pub(super) fn print_findings(name: &str, findings: &Findings) -> Result<()> {
     let mut lines: Vec<String> = findings.lines().collect();
     let ok = findings.count() == 0;
     let object = json!({ "subject": name, "ok": ok, "findings": lines });
     lines.extend(ok.then(|| format!("{name}: ok")));
-    line(&object, lines.join("\n"));
+    try_print(&object, lines.join("\n"));
     match findings.count() {
         0 => Ok(()),
         count => Err(Error::new(Kind::Conflict, format!("{name}: {count} findings"))),

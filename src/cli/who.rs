@@ -10,25 +10,25 @@ use serde_json::{Value, json};
 use signet::error::{Error, Kind, Result};
 use signet::x509::serial::Serial;
 
-use super::client::{Caller, Question};
+use super::client::{AuthenticatedClient, ClientRequest};
 use super::issue::read_leaf;
 use super::output;
 
 #[derive(clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct WhoArguments {
     /// Serial number, hexadecimal, with or without colons; or the certificate's file.
     #[arg(value_name = "SERIAL")]
     serial: String,
     #[command(flatten)]
-    caller: Caller,
+    caller: AuthenticatedClient,
 }
 
-pub(crate) async fn run(arguments: Arguments) -> Result<()> {
-    let serial = serial(&arguments.serial)?;
-    let mounts = authorities(&arguments.caller).await?;
+pub(crate) async fn run(arguments: WhoArguments) -> Result<()> {
+    let serial = parse_serial(&arguments.serial)?;
+    let mounts = list_authorities(&arguments.caller).await?;
     let (mut found, mut closed) = (Vec::new(), Vec::new());
     for mount in &mounts {
-        let reply = arguments.caller.ask(Question::get(&format!("{mount}cert-record/{serial}"))).await?;
+        let reply = arguments.caller.ask(ClientRequest::get(&format!("{mount}cert-record/{serial}"))).await?;
         let mut answer: Value = serde_json::from_slice(reply.body.expose()).unwrap_or_default();
         match reply.status {
             200 => found.push((mount, answer["data"].take())),
@@ -38,11 +38,11 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
         }
     }
     if found.is_empty() {
-        return Err(nowhere(serial, &mounts, &closed));
+        return Err(not_found_error(serial, &mounts, &closed));
     }
     for (mount, record) in &mut found {
         record["mount"] = json!(mount);
-        output::result(record, worded(mount, record).trim_end())?;
+        output::print_result(record, render_record(mount, record).trim_end())?;
     }
     Ok(())
 }
@@ -51,13 +51,13 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
 ///
 /// # Errors
 /// The server's refusal.
-pub(super) async fn authorities(caller: &Caller) -> Result<Vec<String>> {
-    let mounts = caller.data(Question::get("sys/internal/ui/mounts")).await?;
+pub(super) async fn list_authorities(caller: &AuthenticatedClient) -> Result<Vec<String>> {
+    let mounts = caller.data(ClientRequest::get("sys/internal/ui/mounts")).await?;
     let engines = mounts["secret"].as_object().into_iter().flatten();
     Ok(engines.filter(|(_, mount)| mount["type"] == "pki").map(|(path, _)| path.clone()).collect())
 }
 
-fn nowhere(serial: Serial, mounts: &[String], closed: &[&str]) -> Error {
+fn not_found_error(serial: Serial, mounts: &[String], closed: &[&str]) -> Error {
     let looked: Vec<&str> = mounts.iter().map(String::as_str).filter(|mount| !closed.contains(mount)).collect();
     let looked = if looked.is_empty() { "no mount was".to_owned() } else { format!("{} were", looked.join(", ")) };
     let closed = match closed {
@@ -72,7 +72,7 @@ fn nowhere(serial: Serial, mounts: &[String], closed: &[&str]) -> Error {
 }
 
 /// Parses a serial number in any format, or reads it from a certificate file.
-fn serial(text: &str) -> Result<Serial> {
+fn parse_serial(text: &str) -> Result<Serial> {
     let file = Path::new(text);
     if file.is_file() {
         return Ok(read_leaf("SERIAL", file)?.certificate.serial());
@@ -87,7 +87,7 @@ fn serial(text: &str) -> Result<Serial> {
     })
 }
 
-fn worded(mount: &str, record: &Value) -> String {
+fn render_record(mount: &str, record: &Value) -> String {
     let text = |name: &str| record[name].as_str().unwrap_or_default().to_owned();
     let or = |text: String, other: &str| if text.is_empty() { other.to_owned() } else { text };
     let who = &record["requester"];
@@ -120,11 +120,11 @@ mod tests {
     #[test]
     fn a_serial_number_is_taken_as_anybody_writes_it() {
         for text in ["0a:0B:ff", "0a-0b-ff", "0A0BFF", "a0bff", "serial=0A0BFF", "0x0a0bff", " 0a 0b ff "] {
-            assert_eq!(serial(text).unwrap().to_string(), "0a:0b:ff", "{text}");
+            assert_eq!(parse_serial(text).unwrap().to_string(), "0a:0b:ff", "{text}");
         }
         for text in ["", "xyz", "0a:", "no-file.pem"] {
-            assert!(serial(text).is_err() || text == "0a:", "{text}");
+            assert!(parse_serial(text).is_err() || text == "0a:", "{text}");
         }
-        assert!(serial(&"0a".repeat(40)).is_err());
+        assert!(parse_serial(&"0a".repeat(40)).is_err());
     }
 }

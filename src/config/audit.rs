@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::reader::Reader;
-use crate::audit::{DeviceSettings, Peer, Target};
+use super::reader::SettingReader;
+use crate::audit::{AuditTarget, DeviceSettings, Peer};
 use crate::error::{Error, Result};
-use crate::fields::{Fields, MAX_NAME};
+use crate::fields::{Fields, MAX_NAME_LEN};
 
-const MOST: usize = 16;
+const MAX_AUDIT_DEVICES: usize = 16;
 /// Name of the device for a path alone.
-pub(super) const FILE: &str = "file";
-const DEVICE: [&str; 11] = [
+pub(super) const DEFAULT_DEVICE_NAME: &str = "file";
+const DEVICE_FIELDS: [&str; 11] = [
     "type",
     "name",
     "file_path",
@@ -27,11 +27,11 @@ const DEVICE: [&str; 11] = [
     "elide_list_responses",
 ];
 
-pub(super) fn devices(read: &mut Reader<'_>) -> Vec<DeviceSettings> {
+pub(super) fn read_devices(read: &mut SettingReader<'_>) -> Vec<DeviceSettings> {
     let devices = match read.fields.value("audit") {
         None => Vec::new(),
-        Some(Value::String(path)) => vec![Ok(DeviceSettings::file(FILE, path))],
-        Some(Value::Array(tables)) if tables.len() <= MOST => tables.iter().map(device).collect(),
+        Some(Value::String(path)) => vec![Ok(DeviceSettings::file(DEFAULT_DEVICE_NAME, path))],
+        Some(Value::Array(tables)) if tables.len() <= MAX_AUDIT_DEVICES => tables.iter().map(device).collect(),
         Some(_) => vec![Err(Error::invalid("must be tables of devices, at most 16, or the path of a file"))],
     };
     let mut good: Vec<DeviceSettings> = Vec::new();
@@ -56,14 +56,14 @@ fn device(table: &Value) -> Result<DeviceSettings> {
     if fields.has("prefix") {
         return Err(Error::invalid("prefix is not supported: what a line begins with could make the file a program"));
     }
-    if fields.unknown(&DEVICE).next().is_some() {
-        return Err(Error::invalid(format!("a device has settings among {} alone", DEVICE.join(", "))));
+    if fields.unknown(&DEVICE_FIELDS).next().is_some() {
+        return Err(Error::invalid(format!("a device has settings among {} alone", DEVICE_FIELDS.join(", "))));
     }
     let kind = fields.text("type").ok().flatten().unwrap_or_default();
     let target = match &kind[..] {
-        "file" => file(&fields)?,
-        "stdout" => Target::Stdout,
-        "socket" => socket(&fields)?,
+        "file" => parse_file_target(&fields)?,
+        "stdout" => AuditTarget::Stdout,
+        "socket" => parse_socket_target(&fields)?,
         _ => return Err(Error::invalid("type must be file, stdout or socket")),
     };
     let of_kind = |names: &[&str], of: &str| match names.iter().find(|name| fields.has(name)) {
@@ -74,7 +74,7 @@ fn device(table: &Value) -> Result<DeviceSettings> {
     of_kind(&["address", "socket_type", "write_timeout"], "socket")?;
     let name = text(&fields, "name")?.unwrap_or(kind);
     if name.is_empty()
-        || name.len() > MAX_NAME
+        || name.len() > MAX_NAME_LEN
         || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b))
     {
         return Err(Error::invalid("name must be of letters, digits, - and _"));
@@ -88,7 +88,7 @@ fn device(table: &Value) -> Result<DeviceSettings> {
     })
 }
 
-fn file(fields: &Fields) -> Result<Target> {
+fn parse_file_target(fields: &Fields) -> Result<AuditTarget> {
     let path = text(fields, "file_path")?.filter(|path| !path.is_empty());
     let path = path.ok_or_else(|| Error::invalid("file_path must be the path of a file"))?;
     let mode = match text(fields, "mode")? {
@@ -100,10 +100,10 @@ fn file(fields: &Fields) -> Result<Target> {
             })?
         }
     };
-    Ok(Target::File { path: PathBuf::from(path), mode, fsync: flag(fields, "fsync", false)? })
+    Ok(AuditTarget::File { path: PathBuf::from(path), mode, fsync: flag(fields, "fsync", false)? })
 }
 
-fn socket(fields: &Fields) -> Result<Target> {
+fn parse_socket_target(fields: &Fields) -> Result<AuditTarget> {
     let address = text(fields, "address")?.filter(|address| !address.is_empty());
     let address =
         address.ok_or_else(|| Error::invalid("address must be a host and a port, or the path of a socket"))?;
@@ -119,7 +119,7 @@ fn socket(fields: &Fields) -> Result<Target> {
     if !(Duration::from_millis(100)..=Duration::from_secs(60)).contains(&timeout) {
         return Err(Error::invalid("write_timeout must be between 100ms and 60s"));
     }
-    Ok(Target::Socket { peer, write_timeout: timeout })
+    Ok(AuditTarget::Socket { peer, write_timeout: timeout })
 }
 
 fn text(fields: &Fields, name: &str) -> Result<Option<String>> {
@@ -150,12 +150,12 @@ mod tests {
         )
         .ok()
         .unwrap();
-        let file = Target::File { path: "/a".into(), mode: 0o640, fsync: true };
+        let file = AuditTarget::File { path: "/a".into(), mode: 0o640, fsync: true };
         assert_eq!(devices[0], DeviceSettings::new("file", file));
-        assert_eq!(devices[1], DeviceSettings { log_raw: true, ..DeviceSettings::new("stdout", Target::Stdout) });
-        let tcp = Target::Socket { peer: Peer::Tcp("log.test:514".into()), write_timeout: Duration::from_secs(1) };
+        assert_eq!(devices[1], DeviceSettings { log_raw: true, ..DeviceSettings::new("stdout", AuditTarget::Stdout) });
+        let tcp = AuditTarget::Socket { peer: Peer::Tcp("log.test:514".into()), write_timeout: Duration::from_secs(1) };
         assert_eq!(devices[2], DeviceSettings::new("siem", tcp));
-        let unix = Target::Socket { peer: Peer::Unix("/run/log".into()), write_timeout: Duration::from_secs(2) };
+        let unix = AuditTarget::Socket { peer: Peer::Unix("/run/log".into()), write_timeout: Duration::from_secs(2) };
         assert_eq!(devices[3], DeviceSettings { hmac_accessor: false, ..DeviceSettings::new("socket", unix) });
         let env = |name: &str| (name == "SIGNET_AUDIT").then(|| "/var/log/a".to_owned());
         let config = parse("data_dir = \"d\"", env).ok().unwrap();

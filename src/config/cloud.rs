@@ -1,15 +1,15 @@
 //! Settings of the cloud services of managed keys. Their rules are in [`CloudSettings::problems`].
 
-use super::reader::Reader;
+use super::reader::SettingReader;
 use crate::fields::Fields;
 use crate::keys::{AzureSettings, CloudSettings, GoogleSettings};
-use crate::outbound::Reach;
+use crate::outbound::EgressPolicy;
 
 /// Parses the settings; missing ones get their defaults. The caller sets `reach`.
-pub(super) fn settings(read: &mut Reader<'_>) -> CloudSettings {
+pub(super) fn settings(read: &mut SettingReader<'_>) -> CloudSettings {
     let (azure, google) = (AzureSettings::default(), GoogleSettings::default());
     let settings = CloudSettings {
-        reach: Reach::default(),
+        reach: EgressPolicy::default(),
         azure: AzureSettings {
             authority_url: text(read, "azure_authority_url"),
             vault_url_template: text(read, "azure_vault_url_template").unwrap_or(azure.vault_url_template),
@@ -34,6 +34,6 @@ pub(super) fn settings(read: &mut Reader<'_>) -> CloudSettings {
     settings
 }
 
-fn text(read: &mut Reader<'_>, name: &str) -> Option<String> {
+fn text(read: &mut SettingReader<'_>, name: &str) -> Option<String> {
     read.one(name, Fields::text, "a text")
 }

@@ -1,11 +1,11 @@
 //! Settings of the authentication method `cloudb`. The rules for URLs are in [`CloudbUrls::check`], because
 //! credentials are sent there.
 
-use super::reader::Reader;
+use super::reader::SettingReader;
 use crate::auth::{CloudbSettings, CloudbUrls};
 use crate::fields::Fields;
 
-pub(super) fn settings(read: &mut Reader<'_>) -> CloudbSettings {
+pub(super) fn settings(read: &mut SettingReader<'_>) -> CloudbSettings {
     let mut url = |name| read.one(name, Fields::text, "a URL");
     let urls = CloudbUrls {
         authority: url("cloudb.authority_url"),

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read as _};
 use std::path::Path;
 
-use super::LARGEST;
-use crate::error::{Error, Result, io_words};
+use super::MAX_CONFIG_BYTES;
+use crate::error::{Error, Result, describe_io_error};
 
 /// Folder of the unit's configuration file.
 const UNIT_CONFIG_FOLDER: &str = "/etc/signet";
@@ -31,8 +31,9 @@ impl Environment {
             return Ok(environment);
         }
         let mut text = String::new();
-        match std::fs::File::open(UNIT_VARIABLES).and_then(|file| file.take(LARGEST).read_to_string(&mut text)) {
-            Ok(_) => environment.unit = variables(&text)?,
+        match std::fs::File::open(UNIT_VARIABLES).and_then(|file| file.take(MAX_CONFIG_BYTES).read_to_string(&mut text))
+        {
+            Ok(_) => environment.unit = parse_variables(&text)?,
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => environment.unreadable = Some(error.kind()),
         }
@@ -52,7 +53,7 @@ impl Environment {
 
     /// Advice if this user cannot read the unit's variables.
     pub(super) fn hint(&self) -> Option<String> {
-        let why = io_words(self.unreadable?);
+        let why = describe_io_error(self.unreadable?);
         Some(format!(
             "{UNIT_VARIABLES}: cannot be read ({why}), so settings of the server may be missing here; as root: \
              chgrp signet {UNIT_VARIABLES} && chmod 640 {UNIT_VARIABLES}"
@@ -66,7 +67,7 @@ impl Environment {
 
 /// Parses lines `NAME=VALUE` as systemd does (systemd.exec(5), `EnvironmentFile=`): comments begin with `#` or `;`, and
 /// values may be quoted. Multi-line values are rejected.
-fn variables(text: &str) -> Result<BTreeMap<String, String>> {
+fn parse_variables(text: &str) -> Result<BTreeMap<String, String>> {
     let mut found = BTreeMap::new();
     for (at, line) in text.lines().enumerate() {
         let line = line.trim();
@@ -75,14 +76,14 @@ fn variables(text: &str) -> Result<BTreeMap<String, String>> {
         }
         let wrong = |rule: &str| Error::invalid(format!("{UNIT_VARIABLES}: line {}: {rule}", at + 1));
         let (name, value) = line.split_once('=').ok_or_else(|| wrong("must be NAME=VALUE"))?;
-        let value = unquoted(value.trim()).ok_or_else(|| wrong("must be a value on one line, its quotes closed"))?;
+        let value = unquote(value.trim()).ok_or_else(|| wrong("must be a value on one line, its quotes closed"))?;
         found.insert(name.trim().to_owned(), value);
     }
     Ok(found)
 }
 
 /// Removes quotes and backslashes; `None` if one of them is incomplete.
-fn unquoted(value: &str) -> Option<String> {
+fn unquote(value: &str) -> Option<String> {
     let quote = value.chars().next().filter(|first| matches!(first, '"' | '\''));
     let inner = match quote {
         Some(quote) => value.strip_prefix(quote)?.strip_suffix(quote)?,
@@ -106,7 +107,7 @@ mod tests {
     #[test]
     fn variables_are_read_as_systemd_reads_them() {
         let text = "# comment\n; other\n\nA=one two \nB=\"a \\\"b\\\" $c\"\nC='d\\e'\n D = f\\\\g\nE=\n";
-        let found = variables(text).unwrap();
+        let found = parse_variables(text).unwrap();
         let expected = [("A", "one two"), ("B", "a \"b\" $c"), ("C", "d\\e"), ("D", "f\\g"), ("E", "")];
         assert_eq!(found.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect::<Vec<_>>(), expected);
         for (text, rule) in [
@@ -115,7 +116,7 @@ mod tests {
             ("A=next\\", "line 1: must be a value on one line"),
             ("A='", "line 1: must be a value on one line"),
         ] {
-            let error = variables(text).err().unwrap();
+            let error = parse_variables(text).err().unwrap();
             assert!(error.text().contains(rule), "{text}: {error}");
         }
     }

@@ -7,12 +7,12 @@ use std::time::Duration;
 use crate::error::Result;
 use crate::fields::Fields;
 
-pub(super) struct Reader<'a> {
+pub(super) struct SettingReader<'a> {
     pub(super) fields: &'a Fields,
     pub(super) problems: &'a mut Vec<String>,
 }
 
-impl Reader<'_> {
+impl SettingReader<'_> {
     pub(super) fn problem(&mut self, name: &str, rule: &str) {
         self.problems.push(format!("{name}: {rule}"));
     }

@@ -7,25 +7,26 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 use url::Url;
 
-use super::reader::Reader;
-use super::{Config, Store, audit, clash, cloud, cloudb, seal, tls};
+use super::reader::SettingReader;
+use super::{Config, StoreLocation, audit, cloud, cloudb, listeners_overlap, seal, tls};
 use crate::auth::LoginSettings;
 use crate::fields::Fields;
-use crate::http::settings::Settings;
+use crate::http::settings::HttpSettings;
 use crate::keys::{CloudSettings, StockSizes};
-use crate::outbound::Reach;
-use crate::pki::serials::SerialNumbers;
+use crate::outbound::EgressPolicy;
+use crate::pki::serials::SerialPrefix;
 use crate::secret::Secret;
 use crate::telemetry::{LogFormat, LogSettings, is_log_filter};
 
 /// Validates `fields`. Violations are added to `problems`, and placeholders replace the invalid values.
-pub(super) fn checked(fields: &Fields, problems: &mut Vec<String>) -> Config {
-    let mut read = Reader { fields, problems };
+pub(super) fn validate(fields: &Fields, problems: &mut Vec<String>) -> Config {
+    let mut read = SettingReader { fields, problems };
     let listen = read.listen();
     let store = read.store();
     let (max_body, max_bodies_in_flight) = read.bodies();
     let tls = tls::files(&mut read, listen);
-    let reach = Reach { loopback: read.one("outbound_loopback", Fields::bool, "true or false").unwrap_or_default() };
+    let reach =
+        EgressPolicy { loopback: read.one("outbound_loopback", Fields::bool, "true or false").unwrap_or_default() };
     Config {
         listen,
         tls_renewal: tls::renewal(&mut read, tls.as_ref()),
@@ -40,7 +41,7 @@ pub(super) fn checked(fields: &Fields, problems: &mut Vec<String>) -> Config {
         public_max_connections: read.number("public_max_connections", 0, 1_000_000),
         commit_queue: read.number("commit_queue", 1, 1 << 20),
         rsa_key_stock: read.rsa_key_stock(),
-        http: Settings {
+        http: HttpSettings {
             compat: read.one("compat", Fields::bool, "true or false").unwrap_or_default(),
             max_body,
             max_bodies_in_flight,
@@ -58,7 +59,7 @@ pub(super) fn checked(fields: &Fields, problems: &mut Vec<String>) -> Config {
             serial_numbers: read.serial_numbers(),
             trusted_proxies: read.trusted_proxies(),
         },
-        audit: audit::devices(&mut read),
+        audit: audit::read_devices(&mut read),
         log: read.log(),
         pkcs11_libraries: read.libraries(),
         cloud: CloudSettings { reach, ..cloud::settings(&mut read) },
@@ -66,7 +67,7 @@ pub(super) fn checked(fields: &Fields, problems: &mut Vec<String>) -> Config {
     }
 }
 
-impl Reader<'_> {
+impl SettingReader<'_> {
     fn listen(&mut self) -> SocketAddr {
         self.address("listen").unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 0)))
     }
@@ -114,13 +115,13 @@ impl Reader<'_> {
         }
     }
 
-    fn serial_numbers(&mut self) -> SerialNumbers {
+    fn serial_numbers(&mut self) -> SerialPrefix {
         match self.fields.text("serial_numbers").ok().flatten().as_deref() {
-            Some("time") => SerialNumbers::Time,
-            Some("random") => SerialNumbers::Random,
+            Some("time") => SerialPrefix::Time,
+            Some("random") => SerialPrefix::Random,
             _ => {
                 self.problem("serial_numbers", "must be time or random");
-                SerialNumbers::default()
+                SerialPrefix::default()
             }
         }
     }
@@ -128,7 +129,7 @@ impl Reader<'_> {
     fn trusted_proxies(&mut self) -> Vec<IpNet> {
         let rule = "a list of networks such as 10.0.0.0/8, or of addresses";
         let given = self.one("trusted_proxies", Fields::list, rule).unwrap_or_default();
-        let networks: Option<Vec<_>> = given.iter().map(|text| network(text)).collect();
+        let networks: Option<Vec<_>> = given.iter().map(|text| parse_network(text)).collect();
         if networks.is_none() {
             self.problem("trusted_proxies", &format!("must be {rule}"));
         }
@@ -137,7 +138,7 @@ impl Reader<'_> {
 
     fn metrics_listen(&mut self, listen: SocketAddr) -> Option<SocketAddr> {
         let address = self.address("metrics_listen")?;
-        if clash(address, listen) {
+        if listeners_overlap(address, listen) {
             self.problem("metrics_listen", "must be another address than listen");
         }
         Some(address)
@@ -146,26 +147,26 @@ impl Reader<'_> {
     fn public_listen(&mut self, listen: SocketAddr) -> Option<SocketAddr> {
         let address = self.address("public_listen")?;
         let metrics = self.fields.text("metrics_listen").ok().flatten().and_then(|text| text.parse().ok());
-        if clash(address, listen) || metrics.is_some_and(|metrics| clash(address, metrics)) {
+        if listeners_overlap(address, listen) || metrics.is_some_and(|metrics| listeners_overlap(address, metrics)) {
             self.problem("public_listen", "must be another address than listen and metrics_listen");
         }
         Some(address)
     }
 
-    fn store(&mut self) -> Store {
+    fn store(&mut self) -> StoreLocation {
         let folder = self.path("data_dir", "the path of a folder");
         match (folder, self.one("database_url", Fields::text, "a URL")) {
-            (Some(folder), None) => return Store::Embedded(folder),
+            (Some(folder), None) => return StoreLocation::Embedded(folder),
             (None, Some(url)) => {
                 if !is_database_url(&url) {
                     self.problem("database_url", "must be a URL such as postgres://user:password@host:5432/database");
                 }
-                return Store::Database(Secret::new(url));
+                return StoreLocation::Database(Secret::new(url));
             }
             (Some(_), Some(_)) => self.problem("database_url", "must not be given with data_dir"),
             (None, None) => self.problem("data_dir", "must be the path of a folder (or database_url be given)"),
         }
-        Store::Embedded(PathBuf::new())
+        StoreLocation::Embedded(PathBuf::new())
     }
 
     pub(super) fn log(&mut self) -> LogSettings {
@@ -213,7 +214,7 @@ impl Reader<'_> {
 }
 
 /// Parses a network, or an address alone.
-fn network(text: &str) -> Option<IpNet> {
+fn parse_network(text: &str) -> Option<IpNet> {
     let address = || text.parse::<IpAddr>().ok().map(|address| IpNet::from(address.to_canonical()));
     text.parse::<IpNet>().ok().map(|network| network.trunc()).or_else(address)
 }

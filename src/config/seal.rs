@@ -2,27 +2,27 @@
 
 use std::path::PathBuf;
 
-use super::reader::Reader;
-use super::{SealKeySource, Store};
+use super::reader::SettingReader;
+use super::{SealKeySource, StoreLocation};
 use crate::fields::Fields;
 use crate::keys::cloudakms::AkmsSealSettings;
 use crate::keys::pkcs11::{Pkcs11SealSettings, Pkcs11Settings, TokenAddress};
 use crate::keys::seal::{SealMechanism, SecretSource};
 use crate::secret::Secret;
 
-const OF_FILE: &[&str] = &["seal_key_file", "seal_key"];
-const OF_TOKEN: &[&str] =
+const FILE_SEAL_SETTINGS: &[&str] = &["seal_key_file", "seal_key"];
+const PKCS11_SEAL_SETTINGS: &[&str] =
     &["seal.library", "seal.slot", "seal.token_label", "seal.key_label", "seal.key_id", "seal.pin_file", "seal.pin"];
-const OF_SERVICE: &[&str] =
+const CLOUDAKMS_SEAL_SETTINGS: &[&str] =
     &["seal.kms_key", "seal.region", "seal.endpoint", "seal.access_key", "seal.secret_key_file", "seal.secret_key"];
 
 /// Secrets and the settings for their files; only one of each pair may be given.
-const FORMS: [[&str; 2]; 3] =
+const SECRET_AND_FILE_SETTINGS: [[&str; 2]; 3] =
     [["seal_key", "seal_key_file"], ["seal.pin", "seal.pin_file"], ["seal.secret_key", "seal.secret_key_file"]];
 
 /// Returns the setting that gives the same secret in the other form.
 pub(super) fn other_form(name: &str) -> Option<&'static str> {
-    FORMS.into_iter().find_map(|[secret, file]| match name {
+    SECRET_AND_FILE_SETTINGS.into_iter().find_map(|[secret, file]| match name {
         _ if name == secret => Some(file),
         _ if name == file => Some(secret),
         _ => None,
@@ -30,12 +30,12 @@ pub(super) fn other_form(name: &str) -> Option<&'static str> {
 }
 
 /// Returns the given source; by default the file `seal.key` in the data folder.
-pub(super) fn source(read: &mut Reader<'_>, store: &Store) -> SealKeySource {
+pub(super) fn source(read: &mut SettingReader<'_>, store: &StoreLocation) -> SealKeySource {
     let kind = text(read, "seal.type").unwrap_or_default();
     let strange: [&[&str]; 2] = match kind.as_str() {
-        "file" => [OF_TOKEN, OF_SERVICE],
-        "pkcs11" => [OF_FILE, OF_SERVICE],
-        "cloudakms" => [OF_FILE, OF_TOKEN],
+        "file" => [PKCS11_SEAL_SETTINGS, CLOUDAKMS_SEAL_SETTINGS],
+        "pkcs11" => [FILE_SEAL_SETTINGS, CLOUDAKMS_SEAL_SETTINGS],
+        "cloudakms" => [FILE_SEAL_SETTINGS, PKCS11_SEAL_SETTINGS],
         _ => {
             read.problem("seal.type", "must be file, pkcs11 or cloudakms; a seal of another type is not supported");
             return SealKeySource::File(PathBuf::new());
@@ -48,19 +48,19 @@ pub(super) fn source(read: &mut Reader<'_>, store: &Store) -> SealKeySource {
         }
     }
     match kind.as_str() {
-        "pkcs11" => SealKeySource::Pkcs11(on_token(read)),
-        "cloudakms" => SealKeySource::CloudAkms(at_service(read)),
-        _ => of_file(read, store),
+        "pkcs11" => SealKeySource::Pkcs11(read_pkcs11_settings(read)),
+        "cloudakms" => SealKeySource::CloudAkms(read_cloudakms_settings(read)),
+        _ => read_file_source(read, store),
     }
 }
 
-fn of_file(read: &mut Reader<'_>, store: &Store) -> SealKeySource {
+fn read_file_source(read: &mut SettingReader<'_>, store: &StoreLocation) -> SealKeySource {
     let file = read.path("seal_key_file", "the path of a file");
     match (file, text(read, "seal_key"), store) {
         (Some(file), None, _) => SealKeySource::File(file),
         (None, Some(text), _) => SealKeySource::Text(Secret::new(text)),
-        (None, None, Store::Embedded(folder)) => SealKeySource::File(folder.join("seal.key")),
-        (None, None, Store::Database(_)) => {
+        (None, None, StoreLocation::Embedded(folder)) => SealKeySource::File(folder.join("seal.key")),
+        (None, None, StoreLocation::Database(_)) => {
             read.problem("seal_key_file", "must be given with database_url, or SIGNET_SEAL_KEY in the environment");
             SealKeySource::File(PathBuf::new())
         }
@@ -72,7 +72,7 @@ fn of_file(read: &mut Reader<'_>, store: &Store) -> SealKeySource {
     }
 }
 
-fn on_token(read: &mut Reader<'_>) -> Pkcs11SealSettings {
+fn read_pkcs11_settings(read: &mut SettingReader<'_>) -> Pkcs11SealSettings {
     let slot = text(read, "seal.slot").and_then(|slot| {
         Pkcs11Settings::parse_slot(&slot).unwrap_or_else(|_| {
             read.problem("seal.slot", "must be a decimal number");
@@ -113,7 +113,7 @@ fn on_token(read: &mut Reader<'_>) -> Pkcs11SealSettings {
     Pkcs11SealSettings { library, token, key_label, key_id, mechanism: mechanism.unwrap_or(SealMechanism::AesGcm), pin }
 }
 
-fn key_id(read: &mut Reader<'_>) -> Option<Vec<u8>> {
+fn key_id(read: &mut SettingReader<'_>) -> Option<Vec<u8>> {
     let key_id = text(read, "seal.key_id")?;
     Pkcs11Settings { key_id, ..Pkcs11Settings::default() }.id().unwrap_or_else(|_| {
         read.problem("seal.key_id", "must be the octets of the identifier, hexadecimal");
@@ -121,7 +121,7 @@ fn key_id(read: &mut Reader<'_>) -> Option<Vec<u8>> {
     })
 }
 
-fn at_service(read: &mut Reader<'_>) -> AkmsSealSettings {
+fn read_cloudakms_settings(read: &mut SettingReader<'_>) -> AkmsSealSettings {
     let settings = AkmsSealSettings {
         kms_key: text(read, "seal.kms_key").unwrap_or_default(),
         region: text(read, "seal.region").unwrap_or_default(),
@@ -136,7 +136,7 @@ fn at_service(read: &mut Reader<'_>) -> AkmsSealSettings {
 }
 
 /// Returns a secret, given directly or by its file.
-fn secret(read: &mut Reader<'_>, name: &str, file: &str) -> Option<SecretSource> {
+fn secret(read: &mut SettingReader<'_>, name: &str, file: &str) -> Option<SecretSource> {
     let given = text(read, name).map(|text| SecretSource::Given(Secret::new(text)));
     let path = read.path(file, "the path of a file").map(SecretSource::File);
     if given.is_some() && path.is_some() {
@@ -145,7 +145,7 @@ fn secret(read: &mut Reader<'_>, name: &str, file: &str) -> Option<SecretSource>
     given.or(path)
 }
 
-fn text(read: &mut Reader<'_>, name: &str) -> Option<String> {
+fn text(read: &mut SettingReader<'_>, name: &str) -> Option<String> {
     read.one(name, Fields::text, "a text").filter(|text| !text.is_empty())
 }
 
@@ -254,7 +254,7 @@ mod tests {
             let line = example.lines().find(|line| line.starts_with(&begin)).unwrap_or_else(|| panic!("{name}"));
             line.trim_start_matches("# ").to_owned()
         };
-        for (kind, names) in [("pkcs11", OF_TOKEN), ("cloudakms", OF_SERVICE)] {
+        for (kind, names) in [("pkcs11", PKCS11_SEAL_SETTINGS), ("cloudakms", CLOUDAKMS_SEAL_SETTINGS)] {
             let with = |name: &&&str| !name.ends_with("pin") && !name.ends_with("secret_key") && **name != "seal.slot";
             let lines: Vec<_> = names.iter().filter(with).map(|name| line(name)).collect();
             let text = format!("data_dir = \"d\"\nseal.type = \"{kind}\"\n{}", lines.join("\n"));

@@ -2,16 +2,16 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::reader::Reader;
+use super::reader::SettingReader;
 use super::{TlsFiles, TlsRenewal};
 use crate::auth::mounts::engine_path;
 use crate::fields::Fields;
 
-const MOST_NAMES: usize = 100;
+const MAX_RENEWAL_NAMES: usize = 100;
 /// Longest host name, in bytes (RFC 1035, 2.3.4).
-const LONGEST_NAME: usize = 253;
+const MAX_HOST_NAME_BYTES: usize = 253;
 
-pub(super) fn files(read: &mut Reader<'_>, listen: SocketAddr) -> Option<TlsFiles> {
+pub(super) fn files(read: &mut SettingReader<'_>, listen: SocketAddr) -> Option<TlsFiles> {
     let names = ["tls_certificate_file", "tls_key_file"];
     match names.map(|name| read.path(name, "the path of a file")) {
         [Some(certificate), Some(key)] => return Some(TlsFiles { certificate, key }),
@@ -28,7 +28,7 @@ pub(super) fn files(read: &mut Reader<'_>, listen: SocketAddr) -> Option<TlsFile
 }
 
 /// Returns the renewal settings; all members of the table must be given, or none.
-pub(super) fn renewal(read: &mut Reader<'_>, files: Option<&TlsFiles>) -> Option<TlsRenewal> {
+pub(super) fn renewal(read: &mut SettingReader<'_>, files: Option<&TlsFiles>) -> Option<TlsRenewal> {
     let texts = ["tls_renew.mount", "tls_renew.role"];
     let [mount, role] = texts.map(|name| read.one(name, Fields::text, "a text"));
     let names = read.one("tls_renew.names", Fields::list, "a list of names");
@@ -55,8 +55,8 @@ pub(super) fn renewal(read: &mut Reader<'_>, files: Option<&TlsFiles>) -> Option
     if role.is_empty() || role.contains('/') {
         read.problem("tls_renew.role", "must be the name of a role");
     }
-    if names.is_empty() || names.len() > MOST_NAMES || !names.iter().all(|name| is_name(name)) {
-        let rule = format!("must be host names and IP addresses, from one to {MOST_NAMES}");
+    if names.is_empty() || names.len() > MAX_RENEWAL_NAMES || !names.iter().all(|name| is_name(name)) {
+        let rule = format!("must be host names and IP addresses, from one to {MAX_RENEWAL_NAMES}");
         read.problem("tls_renew.names", &rule);
     }
     let addresses = names.iter().filter_map(|name| name.parse().ok()).collect();
@@ -67,5 +67,6 @@ pub(super) fn renewal(read: &mut Reader<'_>, files: Option<&TlsFiles>) -> Option
 /// `true` for a plausible name; the role decides which names are permitted.
 fn is_name(name: &str) -> bool {
     let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'*' | b'_');
-    name.parse::<IpAddr>().is_ok() || (!name.is_empty() && name.len() <= LONGEST_NAME && name.bytes().all(allowed))
+    name.parse::<IpAddr>().is_ok()
+        || (!name.is_empty() && name.len() <= MAX_HOST_NAME_BYTES && name.bytes().all(allowed))
 }

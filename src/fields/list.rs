@@ -9,21 +9,21 @@ use std::collections::BTreeMap;
 use serde::de::DeserializeSeed as _;
 use serde_json::{Map, Value};
 
-use super::{Bounded, MAX_VALUES, TOO_DEEP, TOO_MANY, scalar, wrong};
+use super::{BoundedValueSeed, MAX_VALUES, TOO_DEEP, TOO_MANY_VALUES, scalar_text, type_error};
 use crate::error::Error;
 
 /// Limits of a list or map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cap {
+pub struct ListLimit {
     /// Maximum number of entries, empty ones included.
     pub entries: usize,
     /// Maximum bytes per entry; for a map, name and value together.
     pub bytes: usize,
-    /// `true` if a list of only empty entries is rejected, see [`Cap::limiting`].
+    /// `true` if a list of only empty entries is rejected, see [`ListLimit::limiting`].
     pub limits: bool,
 }
 
-impl Cap {
+impl ListLimit {
     /// The default: 1,000 entries of at most 4 KiB.
     pub const LIST: Self = Self::new(1_000, 4 << 10);
     /// The entries of a body, of any length: policies must see every value that another reader might accept.
@@ -41,18 +41,18 @@ impl Cap {
     }
 }
 
-pub(super) enum Problem {
+pub(super) enum ListError {
     Kind,
     Many,
     Long,
     Blank,
 }
 
-impl Problem {
+impl ListError {
     /// Builds the error with the field name and the violated limit.
-    pub(super) fn of(self, name: &str, wanted: &str, cap: Cap) -> Error {
+    pub(super) fn of(self, name: &str, wanted: &str, cap: ListLimit) -> Error {
         match self {
-            Self::Kind => wrong(name, wanted),
+            Self::Kind => type_error(name, wanted),
             Self::Many => Error::invalid(format!("{name}: at most {} entries are taken", cap.entries)),
             Self::Long => Error::invalid(format!("{name}: an entry is longer than {} bytes", cap.bytes)),
             Self::Blank => Error::invalid(format!("{name}: has empty entries only; an empty list is sent as []")),
@@ -62,100 +62,104 @@ impl Problem {
 
 /// Reads a list from JSON, from JSON in a text, or from a text. The text is `split` at commas, or is the only entry.
 /// Entries are trimmed, and empty ones dropped.
-pub(super) fn list(value: &Value, split: bool, cap: Cap) -> Result<Vec<String>, Problem> {
+pub(super) fn parse_list(value: &Value, split: bool, cap: ListLimit) -> Result<Vec<String>, ListError> {
     match value {
-        Value::Array(items) => scalars(items, cap),
+        Value::Array(items) => scalar_entries(items, cap),
         Value::String(text) if text.is_empty() => Ok(Vec::new()),
-        Value::String(text) => match embedded(text, '[', cap)? {
-            Some(Value::Array(items)) => scalars(&items, cap),
-            _ if split => tidied(parts(text, cap)?.map(str::to_owned), cap),
-            _ => tidied([text.clone()], cap),
+        Value::String(text) => match parse_embedded(text, '[', cap)? {
+            Some(Value::Array(items)) => scalar_entries(&items, cap),
+            _ if split => trim_entries(split_entries(text, cap)?.map(str::to_owned), cap),
+            _ => trim_entries([text.clone()], cap),
         },
-        other => tidied([scalar(other).ok_or(Problem::Kind)?], cap),
+        other => trim_entries([scalar_text(other).ok_or(ListError::Kind)?], cap),
     }
 }
 
 /// Reads a map from JSON, a list of `k=v` texts, JSON in a text, or a comma-separated text of `k=v` pairs.
-pub(super) fn map(value: &Value, cap: Cap) -> Result<BTreeMap<String, String>, Problem> {
+pub(super) fn parse_map(value: &Value, cap: ListLimit) -> Result<BTreeMap<String, String>, ListError> {
     match value {
-        Value::Object(members) => object(members, cap),
-        Value::Array(items) => pairs(scalars(items, cap)?.iter().map(String::as_str), cap),
+        Value::Object(members) => object_entries(members, cap),
+        Value::Array(items) => parse_pairs(scalar_entries(items, cap)?.iter().map(String::as_str), cap),
         Value::String(text) if text.trim().is_empty() => Ok(BTreeMap::new()),
-        Value::String(text) => match embedded(text, '{', cap)? {
-            Some(Value::Object(members)) => object(&members, cap),
-            _ => pairs(parts(text, cap)?, cap),
+        Value::String(text) => match parse_embedded(text, '{', cap)? {
+            Some(Value::Object(members)) => object_entries(&members, cap),
+            _ => parse_pairs(split_entries(text, cap)?, cap),
         },
-        _ => Err(Problem::Kind),
+        _ => Err(ListError::Kind),
     }
 }
 
 /// Parses the JSON in a text that begins with `begin`; `None` if the text is not JSON after all.
-fn embedded(text: &str, begin: char, cap: Cap) -> Result<Option<Value>, Problem> {
+fn parse_embedded(text: &str, begin: char, cap: ListLimit) -> Result<Option<Value>, ListError> {
     if !text.trim_start().starts_with(begin) {
         return Ok(None);
     }
     // The outermost value counts as well.
     let budget = Cell::new(cap.entries + 1);
     let mut json = serde_json::Deserializer::from_str(text);
-    match (Bounded { depth: 1, budget: &budget, longest: usize::MAX, most: usize::MAX }).deserialize(&mut json) {
+    match (BoundedValueSeed { depth: 1, budget: &budget, longest: usize::MAX, most: usize::MAX }).deserialize(&mut json)
+    {
         Ok(value) => Ok(json.end().is_ok().then_some(value)),
         Err(error) => match error.to_string() {
-            why if why.starts_with(TOO_MANY) => Err(Problem::Many),
-            why if why.starts_with(TOO_DEEP) => Err(Problem::Kind),
+            why if why.starts_with(TOO_MANY_VALUES) => Err(ListError::Many),
+            why if why.starts_with(TOO_DEEP) => Err(ListError::Kind),
             _ => Ok(None),
         },
     }
 }
 
-fn parts(text: &str, cap: Cap) -> Result<std::str::Split<'_, char>, Problem> {
+fn split_entries(text: &str, cap: ListLimit) -> Result<std::str::Split<'_, char>, ListError> {
     if text.bytes().filter(|b| *b == b',').count() >= cap.entries {
-        return Err(Problem::Many);
+        return Err(ListError::Many);
     }
     Ok(text.split(','))
 }
 
-fn scalars(items: &[Value], cap: Cap) -> Result<Vec<String>, Problem> {
+fn scalar_entries(items: &[Value], cap: ListLimit) -> Result<Vec<String>, ListError> {
     if items.len() > cap.entries {
-        return Err(Problem::Many);
+        return Err(ListError::Many);
     }
-    tidied(items.iter().map(scalar).collect::<Option<Vec<_>>>().ok_or(Problem::Kind)?, cap)
+    trim_entries(items.iter().map(scalar_text).collect::<Option<Vec<_>>>().ok_or(ListError::Kind)?, cap)
 }
 
-fn tidied(items: impl IntoIterator<Item = String>, cap: Cap) -> Result<Vec<String>, Problem> {
+fn trim_entries(items: impl IntoIterator<Item = String>, cap: ListLimit) -> Result<Vec<String>, ListError> {
     let (mut tidied, mut blanks) = (Vec::new(), false);
     for item in items {
         match item.trim() {
             "" => blanks = true,
-            text if text.len() > cap.bytes => return Err(Problem::Long),
+            text if text.len() > cap.bytes => return Err(ListError::Long),
             text if text.len() == item.len() => tidied.push(item),
             text => tidied.push(text.to_owned()),
         }
     }
     if cap.limits && blanks && tidied.is_empty() {
-        return Err(Problem::Blank);
+        return Err(ListError::Blank);
     }
     Ok(tidied)
 }
 
-fn object(members: &Map<String, Value>, cap: Cap) -> Result<BTreeMap<String, String>, Problem> {
+fn object_entries(members: &Map<String, Value>, cap: ListLimit) -> Result<BTreeMap<String, String>, ListError> {
     if members.len() > cap.entries {
-        return Err(Problem::Many);
+        return Err(ListError::Many);
     }
-    let pair = |(name, value): (&String, &Value)| fitting(name, &scalar(value).ok_or(Problem::Kind)?, cap);
+    let pair = |(name, value): (&String, &Value)| checked_pair(name, &scalar_text(value).ok_or(ListError::Kind)?, cap);
     members.iter().map(pair).collect()
 }
 
-fn pairs<'a>(items: impl Iterator<Item = &'a str>, cap: Cap) -> Result<BTreeMap<String, String>, Problem> {
+fn parse_pairs<'a>(
+    items: impl Iterator<Item = &'a str>,
+    cap: ListLimit,
+) -> Result<BTreeMap<String, String>, ListError> {
     let pair = |item: &str| {
-        let (name, value) = item.split_once('=').ok_or(Problem::Kind)?;
-        fitting(name.trim(), value.trim(), cap)
+        let (name, value) = item.split_once('=').ok_or(ListError::Kind)?;
+        checked_pair(name.trim(), value.trim(), cap)
     };
     items.map(pair).collect()
 }
 
-fn fitting(name: &str, value: &str, cap: Cap) -> Result<(String, String), Problem> {
+fn checked_pair(name: &str, value: &str, cap: ListLimit) -> Result<(String, String), ListError> {
     if name.len() + value.len() > cap.bytes {
-        return Err(Problem::Long);
+        return Err(ListError::Long);
     }
     Ok((name.to_owned(), value.to_owned()))
 }
@@ -167,7 +171,7 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::json;
 
-    const FEW: Cap = Cap::new(3, 5);
+    const FEW: ListLimit = ListLimit::new(3, 5);
 
     fn one(value: Value) -> Fields {
         let mut fields = Fields::default();

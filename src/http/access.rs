@@ -12,11 +12,11 @@ use super::request_id::RequestId;
 use crate::auth::Caller;
 use crate::auth::mounts::Mount;
 use crate::projects;
-use crate::telemetry::access::{self, Access};
-use crate::telemetry::{Answered, RouteMeter, TraceContext, traffic};
+use crate::telemetry::access::{self, AccessLogLine};
+use crate::telemetry::{CompletedResponse, RouteMeter, TraceContext, traffic};
 
 /// The caller of a request.
-pub enum Who {
+pub enum RequestCaller {
     /// An unauthenticated caller.
     Nobody,
     /// The holder of a token of the secrets service.
@@ -25,7 +25,7 @@ pub enum Who {
     Subject(String),
 }
 
-impl Who {
+impl RequestCaller {
     /// Returns the holder of a token of the secrets service.
     pub fn token(&self) -> Option<&Caller> {
         if let Self::Token(caller) = self { Some(caller) } else { None }
@@ -33,7 +33,7 @@ impl Who {
 }
 
 /// Returns the trace context of a request, if it has exactly one valid `traceparent` header.
-pub fn trace_of(headers: &HeaderMap) -> Option<TraceContext> {
+pub fn parse_trace_context(headers: &HeaderMap) -> Option<TraceContext> {
     static TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
     let mut given = headers.get_all(&TRACEPARENT);
     let only = given.next()?;
@@ -44,7 +44,7 @@ pub fn trace_of(headers: &HeaderMap) -> Option<TraceContext> {
 }
 
 /// The access log entry of one request. Dropping it logs the request if its client has disconnected.
-pub struct Line {
+pub struct AccessLogEntry {
     /// Start of the request.
     pub started: Instant,
     /// Id of the request.
@@ -56,31 +56,31 @@ pub struct Line {
     /// Mount of the request.
     pub mount: Option<Arc<Mount>>,
     /// Caller of the request.
-    pub who: Who,
+    pub who: RequestCaller,
     /// Address of the caller.
     pub from: Option<IpAddr>,
     written: bool,
 }
 
-impl Line {
+impl AccessLogEntry {
     /// An entry for a request that starts now and whose route is not known yet.
     pub fn begin(id: RequestId, trace: Option<TraceContext>, route: &'static RouteMeter) -> Self {
-        let (started, mount, who, from) = (Instant::now(), None, Who::Nobody, None);
-        traffic::note(started);
-        Self { started, id, trace, route, mount, who, from, written: !access::is_on() }
+        let (started, mount, who, from) = (Instant::now(), None, RequestCaller::Nobody, None);
+        traffic::note_activity(started);
+        Self { started, id, trace, route, mount, who, from, written: !access::is_enabled() }
     }
 
     /// Sets the caller of a request of the projects API.
-    pub fn subject(&mut self, caller: Option<&projects::caller::Caller>) {
+    pub fn subject(&mut self, caller: Option<&projects::caller::ProjectsCaller>) {
         if let (false, Some(caller)) = (self.written, caller) {
-            self.who = Who::Subject(caller.name());
+            self.who = RequestCaller::Subject(caller.name());
         }
     }
 
     /// Records the metrics of the request and logs it.
     pub fn end(&mut self, status: u16) {
         let at = Instant::now();
-        self.route.record(Answered {
+        self.route.record(CompletedResponse {
             mount: self.mount.as_deref().map(Mount::meter),
             status,
             at,
@@ -96,42 +96,42 @@ impl Line {
             return;
         }
         let caller = match &self.who {
-            Who::Nobody => "",
-            Who::Token(caller) => &caller.display_name,
-            Who::Subject(name) => name,
+            RequestCaller::Nobody => "",
+            RequestCaller::Token(caller) => &caller.display_name,
+            RequestCaller::Subject(name) => name,
         };
         let mount = self.mount.as_ref().map_or("", |mount| &mount.path);
         let (id, took) = (self.id.as_str(), self.started.elapsed());
         let trace_id = self.trace.as_ref().map_or("", TraceContext::trace_id);
-        Access { id, trace_id, route: self.route, mount, caller, from: self.from, status, took }.log();
+        AccessLogLine { id, trace_id, route: self.route, mount, caller, from: self.from, status, took }.log();
     }
 }
 
-impl Drop for Line {
+impl Drop for AccessLogEntry {
     /// A request whose client has disconnected is logged with status 499, as proxies do.
     fn drop(&mut self) {
         const LEFT: u16 = 499;
         self.write(LEFT);
-        traffic::note(Instant::now());
+        traffic::note_activity(Instant::now());
     }
 }
 
 /// Logs a request outside both APIs. It counts as traffic; no latency is recorded.
-pub fn beside_the_wires(request: &HttpRequest, id: &RequestId, route: &'static RouteMeter, status: StatusCode) {
-    traffic::note(Instant::now());
-    in_passing(request, id, route, status);
+pub fn log_unrouted(request: &HttpRequest, id: &RequestId, route: &'static RouteMeter, status: StatusCode) {
+    traffic::note_activity(Instant::now());
+    log_scrape(request, id, route, status);
 }
 
 /// Logs a request that does not count as traffic. Metrics are scraped every few seconds, which must not delay work that
 /// waits for an idle server.
-pub fn in_passing(request: &HttpRequest, id: &RequestId, route: &'static RouteMeter, status: StatusCode) {
-    if access::is_on() {
+pub fn log_scrape(request: &HttpRequest, id: &RequestId, route: &'static RouteMeter, status: StatusCode) {
+    if access::is_enabled() {
         let started = Instant::now();
         let from = request.peer_addr().map(|peer| peer.ip().to_canonical());
-        let trace = trace_of(request.headers());
+        let trace = parse_trace_context(request.headers());
         let trace_id = trace.as_ref().map_or("", TraceContext::trace_id);
         let (id, status) = (id.as_str(), status.as_u16());
-        Access { id, trace_id, route, mount: "", caller: "", from, status, took: started.elapsed() }.log();
+        AccessLogLine { id, trace_id, route, mount: "", caller: "", from, status, took: started.elapsed() }.log();
     }
 }
 
@@ -145,12 +145,12 @@ mod tests {
 
     #[test]
     fn a_request_beside_the_wires_is_traffic_whether_or_not_it_leaves_a_line() {
-        assert!(!access::is_on(), "nobody has set up the log of this process");
+        assert!(!access::is_enabled(), "nobody has set up the log of this process");
         let request = TestRequest::get().uri("/favicon.ico").to_http_request();
         let route = Box::leak(Box::new(RouteMeter::new("server", "read", "none".to_owned())));
         std::thread::sleep(Duration::from_millis(50));
         let before = Instant::now();
-        beside_the_wires(&request, &RequestId::random(), route, StatusCode::NOT_FOUND);
-        assert!(traffic::quiet_for() < Duration::from_millis(20) + before.elapsed());
+        log_unrouted(&request, &RequestId::random(), route, StatusCode::NOT_FOUND);
+        assert!(traffic::idle_time() < Duration::from_millis(20) + before.elapsed());
     }
 }

@@ -13,7 +13,7 @@ use ipnet::IpNet;
 use crate::error::{Error, Result};
 
 /// Maximum number of addresses in the header.
-const MOST: usize = 32;
+const MAX_FORWARDED_ADDRESSES: usize = 32;
 
 /// Returns the address of the client that sent a request; `None` when the socket has none.
 ///
@@ -24,7 +24,7 @@ pub fn caller_address(request: &HttpRequest, trusted: &[IpNet]) -> Result<Option
     if !is_trusted(peer, trusted) {
         return Ok(Some(peer));
     }
-    let forwarded = forwarded(request.headers())?;
+    let forwarded = parse_forwarded(request.headers())?;
     let outside = forwarded.iter().rev().find(|address| !is_trusted(**address, trusted));
     // If all addresses are proxies, the left-most one is the client.
     Ok(Some(*outside.or(forwarded.first()).unwrap_or(&peer)))
@@ -35,13 +35,15 @@ fn is_trusted(address: IpAddr, trusted: &[IpNet]) -> bool {
 }
 
 /// Parses all header lines as one list (RFC 9110, 5.3).
-fn forwarded(headers: &HeaderMap) -> Result<Vec<IpAddr>> {
+fn parse_forwarded(headers: &HeaderMap) -> Result<Vec<IpAddr>> {
     let refused = || Error::malformed("X-Forwarded-For: must be IP addresses joined by commas, 32 at most");
     let mut addresses = Vec::new();
     for line in headers.get_all(X_FORWARDED_FOR) {
         let line = line.to_str().map_err(|_| refused())?;
         for item in line.split(',') {
-            addresses.push(address(item.trim()).filter(|_| addresses.len() < MOST).ok_or_else(refused)?);
+            addresses.push(
+                parse_address(item.trim()).filter(|_| addresses.len() < MAX_FORWARDED_ADDRESSES).ok_or_else(refused)?,
+            );
         }
     }
     Ok(addresses)
@@ -49,7 +51,7 @@ fn forwarded(headers: &HeaderMap) -> Result<Vec<IpAddr>> {
 
 /// Parses an address in any form that proxies use: `192.0.2.1`, `192.0.2.1:4711`, `2001:db8::1`, `[2001:db8::1]`,
 /// `[2001:db8::1]:4711`.
-fn address(text: &str) -> Option<IpAddr> {
+fn parse_address(text: &str) -> Option<IpAddr> {
     let bracketed = || text.strip_prefix('[')?.strip_suffix(']')?.parse().ok().map(IpAddr::V6);
     let with_port = || Some(text.parse::<SocketAddr>().ok()?.ip());
     let address = text.parse().ok().or_else(bracketed).or_else(with_port);
@@ -93,16 +95,16 @@ mod tests {
     #[test]
     fn ports_and_brackets_are_as_clients_write_them() {
         for text in ["198.51.100.1", "198.51.100.1:80", "::ffff:198.51.100.1", "[::ffff:198.51.100.1]:80"] {
-            assert_eq!(address(text), Some("198.51.100.1".parse().unwrap()), "{text}");
+            assert_eq!(parse_address(text), Some("198.51.100.1".parse().unwrap()), "{text}");
         }
         for text in ["2001:db8::1", "[2001:db8::1]", "[2001:db8::1]:443"] {
-            assert_eq!(address(text), Some("2001:db8::1".parse().unwrap()), "{text}");
+            assert_eq!(parse_address(text), Some("2001:db8::1".parse().unwrap()), "{text}");
         }
     }
 
     #[test]
     fn what_a_trusted_proxy_sends_must_read() {
-        let long = vec!["198.51.100.1"; MOST + 1].join(",");
+        let long = vec!["198.51.100.1"; MAX_FORWARDED_ADDRESSES + 1].join(",");
         let refused = [
             "",
             " ",
@@ -123,6 +125,6 @@ mod tests {
                 (crate::error::Kind::Malformed, Some("X-Forwarded-For"))
             );
         }
-        assert!(of("10.0.0.1", &[&vec!["198.51.100.1"; MOST].join(",")]).is_ok());
+        assert!(of("10.0.0.1", &[&vec!["198.51.100.1"; MAX_FORWARDED_ADDRESSES].join(",")]).is_ok());
     }
 }

@@ -16,46 +16,46 @@ use actix_web::{FromRequest as _, HttpMessage as _, HttpRequest, dev};
 use bytes::{Bytes, BytesMut};
 use futures_util::{Stream, StreamExt as _};
 
-use super::budget::{Budget, Lack, Room};
+use super::budget::{Exhausted, SenderBudget, SenderReservation};
 use super::sender::Sender;
 use crate::error::{Error, Kind, Result};
 
 /// Bytes of a rejected body that are read and discarded.
-const DISCARD: usize = 64 << 20;
+const MAX_DISCARDED_BYTES: usize = 64 << 20;
 /// Maximum time to read the body of an unauthorized request.
-pub const PATIENCE: Duration = Duration::from_secs(5);
+pub const UNAUTHORIZED_BODY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum time to read the body of a request to a route that needs no permission.
-pub const OPEN: Duration = Duration::from_secs(10);
+pub const OPEN_ROUTE_BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum time to read the body of a request that has no use for a body.
-pub const USELESS: Duration = Duration::from_secs(1);
+pub const UNUSED_BODY_TIMEOUT: Duration = Duration::from_secs(1);
 /// Bodies up to this size do not count, in bytes.
-const FREE: usize = 16 << 10;
+const UNCOUNTED_BODY_BYTES: usize = 16 << 10;
 
 /// The budget for a body, and its sender.
 #[derive(Clone, Copy)]
-pub struct Share<'a> {
+pub struct BodyBudget<'a> {
     /// The budget.
-    pub bodies: &'a Budget,
+    pub bodies: &'a SenderBudget,
     /// Returns the sender. Called for large bodies only.
     pub sender: &'a dyn Fn() -> Sender,
 }
 
-impl Share<'_> {
-    fn cover(self, room: &mut Room, octets: usize) -> Result<()> {
+impl BodyBudget<'_> {
+    fn cover(self, room: &mut SenderReservation, octets: usize) -> Result<()> {
         room.cover(self.bodies, self.sender, octets).map_err(|lack| match lack {
-            Lack::Room => Error::new(Kind::Busy, "too many request bodies at once"),
-            Lack::Share => Error::new(Kind::Quota, "too many large request bodies of one sender at once"),
+            Exhausted::Room => Error::new(Kind::Busy, "too many request bodies at once"),
+            Exhausted::Share => Error::new(Kind::Quota, "too many large request bodies of one sender at once"),
         })
     }
 }
 
 /// Request extension shared with the connection: `true` once a caller is identified. When connections must be closed,
 /// those that receive a body from an identified caller are closed last.
-pub struct Known(pub Arc<AtomicBool>);
+pub struct CallerIdentified(pub Arc<AtomicBool>);
 
 /// Marks the connection of a request as one of an identified caller.
-pub fn known(request: &HttpRequest) {
-    if let Some(Known(known)) = request.extensions().get() {
+pub fn mark_identified(request: &HttpRequest) {
+    if let Some(CallerIdentified(known)) = request.extensions().get() {
         known.store(true, Ordering::Relaxed);
     }
 }
@@ -65,70 +65,70 @@ pub fn known(request: &HttpRequest) {
 /// # Errors
 /// `TooLarge` above the limit, `Busy` when the budget is used up, `Quota` when the sender is at its limit, `Malformed`
 /// when the body ends early or takes too long.
-pub async fn kept(
+pub async fn read_limited(
     headers: &HeaderMap,
     mut payload: Payload,
     limit: usize,
-    share: Share<'_>,
+    share: BodyBudget<'_>,
     time: Duration,
-) -> Result<(Bytes, Room)> {
+) -> Result<(Bytes, SenderReservation)> {
     let read = async {
-        if is_too_long_to_begin(headers, limit) {
+        if exceeds_limit_before_continue(headers, limit) {
             return Err(too_large());
         }
-        if declared(headers).is_some_and(|length| length > limit as u64) {
-            return Err(discarded(payload, too_large()).await);
+        if content_length(headers).is_some_and(|length| length > limit as u64) {
+            return Err(discard_and_return(payload, too_large()).await);
         }
-        match collected(headers, &mut payload, limit, share).await {
+        match collect_chunks(headers, &mut payload, limit, share).await {
             Ok((body, _)) if body.len() > limit => {
                 drop(body);
-                Err(discarded(payload, too_large()).await)
+                Err(discard_and_return(payload, too_large()).await)
             }
-            Err(error) if is_for_room(&error) => Err(discarded(payload, error).await),
+            Err(error) if is_reservation_error(&error) => Err(discard_and_return(payload, error).await),
             other => other,
         }
     };
-    in_time(time, read).await
+    with_timeout(time, read).await
 }
 
-/// As [`kept`], but a longer body is cut off after `limit + 1` bytes instead of rejected. The returned bytes own their
+/// As [`read_limited`], but a longer body is cut off after `limit + 1` bytes instead of rejected. The returned bytes own their
 /// reservation.
 ///
 /// # Errors
 /// `Busy` when the budget is used up, `Quota` when the sender is at its limit, `Malformed` when the body ends early or
 /// takes too long.
-pub async fn raw(
+pub async fn read_truncated(
     headers: &HeaderMap,
     mut payload: Payload,
     limit: usize,
-    share: Share<'_>,
+    share: BodyBudget<'_>,
     time: Duration,
 ) -> Result<Bytes> {
     let read = async {
-        match collected(headers, &mut payload, limit, share).await {
+        match collect_chunks(headers, &mut payload, limit, share).await {
             Ok((bytes, room)) => {
                 if bytes.len() > limit {
-                    skipped(payload, DISCARD).await?;
+                    read_and_discard(payload, MAX_DISCARDED_BYTES).await?;
                 }
                 Ok(room.held_by(bytes))
             }
-            Err(error) if is_for_room(&error) => Err(discarded(payload, error).await),
+            Err(error) if is_reservation_error(&error) => Err(discard_and_return(payload, error).await),
             Err(error) => Err(error),
         }
     };
-    in_time(time, read).await
+    with_timeout(time, read).await
 }
 
 /// Reads and discards a body within `time`.
 ///
 /// # Errors
 /// `TooLarge` above the limit, `Malformed` when it ends early or takes too long.
-pub async fn passed_over(headers: &HeaderMap, payload: Payload, limit: usize, time: Duration) -> Result<()> {
-    let large = declared(headers).is_some_and(|length| length > limit as u64);
-    if waits(headers) {
+pub async fn discard(headers: &HeaderMap, payload: Payload, limit: usize, time: Duration) -> Result<()> {
+    let large = content_length(headers).is_some_and(|length| length > limit as u64);
+    if expects_continue(headers) {
         return if large { Err(too_large()) } else { Ok(()) };
     }
-    match in_time(time, skipped(payload, DISCARD)).await {
+    match with_timeout(time, read_and_discard(payload, MAX_DISCARDED_BYTES)).await {
         Ok(length) if length <= limit && !large => Ok(()),
         Err(error) if !large => Err(error),
         _ => Err(too_large()),
@@ -136,76 +136,76 @@ pub async fn passed_over(headers: &HeaderMap, payload: Payload, limit: usize, ti
 }
 
 /// `true` if a body was rejected because its reservation was refused.
-fn is_for_room(error: &Error) -> bool {
+fn is_reservation_error(error: &Error) -> bool {
     matches!(error.kind(), Kind::Busy | Kind::Quota)
 }
 
-async fn in_time<T>(time: Duration, read: impl Future<Output = Result<T>>) -> Result<T> {
+async fn with_timeout<T>(time: Duration, read: impl Future<Output = Result<T>>) -> Result<T> {
     let late = || Err(Error::malformed("request body: took too long to arrive"));
     tokio::time::timeout(time, read).await.unwrap_or_else(|_| late())
 }
 
 /// Builds the body of a request from a stream of chunks.
-pub fn of_pieces(
+pub fn payload_from_stream(
     request: &HttpRequest,
     pieces: impl Stream<Item = std::result::Result<Bytes, PayloadError>> + 'static,
 ) -> Payload {
-    of_request(request, dev::Payload::Stream { payload: Box::pin(pieces) })
+    payload_for_request(request, dev::Payload::Stream { payload: Box::pin(pieces) })
 }
 
 /// Builds the body of a request from a payload.
-pub fn of_request(request: &HttpRequest, mut body: dev::Payload) -> Payload {
+pub fn payload_for_request(request: &HttpRequest, mut body: dev::Payload) -> Payload {
     Payload::from_request(request, &mut body).into_inner().expect("a body is taken as it is")
 }
 
 /// Returns the value of `Content-Length`.
-pub fn declared(headers: &HeaderMap) -> Option<u64> {
+pub fn content_length(headers: &HeaderMap) -> Option<u64> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
 /// `true` if the client sends the body only after a 100 response, which reading triggers (RFC 9110, 10.1.1).
-fn waits(headers: &HeaderMap) -> bool {
+fn expects_continue(headers: &HeaderMap) -> bool {
     headers.get(EXPECT).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"))
 }
 
 /// `true` if the client waits for a 100 response and declared a body above the limit.
-pub fn is_too_long_to_begin(headers: &HeaderMap, limit: usize) -> bool {
-    waits(headers) && declared(headers).is_some_and(|length| length > limit as u64)
+pub fn exceeds_limit_before_continue(headers: &HeaderMap, limit: usize) -> bool {
+    expects_continue(headers) && content_length(headers).is_some_and(|length| length > limit as u64)
 }
 
 fn too_large() -> Error {
     Error::new(Kind::TooLarge, "http: request body too large")
 }
 
-async fn next(payload: &mut Payload) -> Result<Option<Bytes>> {
+async fn next_chunk(payload: &mut Payload) -> Result<Option<Bytes>> {
     let ended_early = |_: PayloadError| Error::malformed("request body: ended early");
     payload.next().await.transpose().map_err(ended_early)
 }
 
 /// Reads a body, or the first `limit + 1` bytes of a longer one. The reservation grows before the buffer does, and both
 /// grow with the bytes received: a declared length alone allocates nothing.
-async fn collected(
+async fn collect_chunks(
     headers: &HeaderMap,
     payload: &mut Payload,
     limit: usize,
-    share: Share<'_>,
-) -> Result<(Bytes, Room)> {
-    let mut room = Room::default();
+    share: BodyBudget<'_>,
+) -> Result<(Bytes, SenderReservation)> {
+    let mut room = SenderReservation::default();
     // Most bodies are one chunk, which is returned without a copy.
-    let Some(first) = next(payload).await? else { return Ok((Bytes::new(), room)) };
+    let Some(first) = next_chunk(payload).await? else { return Ok((Bytes::new(), room)) };
     if first.len() > limit {
         return Ok((first.slice(..=limit), room));
     }
-    if first.len() > FREE {
+    if first.len() > UNCOUNTED_BODY_BYTES {
         share.cover(&mut room, first.len())?;
     }
-    let Some(mut chunk) = next(payload).await? else { return Ok((first, room)) };
-    let most = declared(headers).and_then(|length| usize::try_from(length).ok()).unwrap_or(limit + 1);
+    let Some(mut chunk) = next_chunk(payload).await? else { return Ok((first, room)) };
+    let most = content_length(headers).and_then(|length| usize::try_from(length).ok()).unwrap_or(limit + 1);
     let mut body = BytesMut::from(first);
     loop {
         let taken = chunk.len().min(limit + 1 - body.len());
         let wanted = body.len() + taken;
-        if wanted > room.octets().max(FREE) {
+        if wanted > room.octets().max(UNCOUNTED_BODY_BYTES) {
             let grown = wanted.max((2 * body.len()).min(most).min(limit + 1));
             share.cover(&mut room, grown)?;
             body.reserve(grown - body.len());
@@ -214,23 +214,23 @@ async fn collected(
         if body.len() > limit {
             return Ok((body.freeze(), room));
         }
-        match next(payload).await? {
+        match next_chunk(payload).await? {
             Some(more) => chunk = more,
             None => return Ok((body.freeze(), room)),
         }
     }
 }
 
-async fn discarded(payload: Payload, error: Error) -> Error {
+async fn discard_and_return(payload: Payload, error: Error) -> Error {
     // An error while discarding does not matter: the request is rejected anyway.
-    let _ = skipped(payload, DISCARD).await;
+    let _ = read_and_discard(payload, MAX_DISCARDED_BYTES).await;
     error
 }
 
 /// Reads and discards up to about `most` bytes, and returns how many were read.
-async fn skipped(mut payload: Payload, most: usize) -> Result<usize> {
+async fn read_and_discard(mut payload: Payload, most: usize) -> Result<usize> {
     let mut length = 0;
-    while let Some(chunk) = next(&mut payload).await? {
+    while let Some(chunk) = next_chunk(&mut payload).await? {
         length += chunk.len();
         if length > most {
             break;
@@ -246,8 +246,8 @@ mod tests {
 
     const TIME: Duration = Duration::from_secs(30);
 
-    fn one(bodies: &Budget) -> Share<'_> {
-        Share { bodies, sender: &|| Sender::User(1) }
+    fn one(bodies: &SenderBudget) -> BodyBudget<'_> {
+        BodyBudget { bodies, sender: &|| Sender::User(1) }
     }
 
     async fn payload(body: Vec<u8>) -> Payload {
@@ -257,20 +257,23 @@ mod tests {
 
     #[actix_web::test]
     async fn room_is_taken_for_what_is_kept_and_given_back() {
-        let bodies = Budget::new(100_000);
+        let bodies = SenderBudget::new(100_000);
         let left = || bodies.left();
         let none = HeaderMap::new();
-        let small = kept(&none, payload(vec![1; FREE]).await, 1 << 20, one(&bodies), TIME).await.unwrap();
-        assert_eq!((small.0.len(), left()), (FREE, 100_000));
-        let large = raw(&none, payload(vec![2; 60_000]).await, 1 << 20, one(&bodies), TIME).await.unwrap();
+        let small = read_limited(&none, payload(vec![1; UNCOUNTED_BODY_BYTES]).await, 1 << 20, one(&bodies), TIME)
+            .await
+            .unwrap();
+        assert_eq!((small.0.len(), left()), (UNCOUNTED_BODY_BYTES, 100_000));
+        let large = read_truncated(&none, payload(vec![2; 60_000]).await, 1 << 20, one(&bodies), TIME).await.unwrap();
         assert_eq!((large.len(), left()), (60_000, 40_000));
-        let busy = kept(&none, payload(vec![3; 40_001]).await, 1 << 20, one(&bodies), TIME).await;
+        let busy = read_limited(&none, payload(vec![3; 40_001]).await, 1 << 20, one(&bodies), TIME).await;
         assert_eq!((busy.err().unwrap().kind(), left()), (Kind::Busy, 40_000));
         let part = large.slice(..1);
         drop(large);
         assert_eq!(left(), 40_000);
         drop(part);
-        let (body, room) = kept(&none, payload(vec![4; 40_001]).await, 1 << 20, one(&bodies), TIME).await.unwrap();
+        let (body, room) =
+            read_limited(&none, payload(vec![4; 40_001]).await, 1 << 20, one(&bodies), TIME).await.unwrap();
         assert_eq!((body.len(), left()), (40_001, 59_999));
         drop((body, room));
         assert_eq!(left(), 100_000);
@@ -278,13 +281,13 @@ mod tests {
 
     #[actix_web::test]
     async fn a_sender_of_several_bodies_has_a_quarter_of_what_is_left() {
-        let (bodies, none) = (Budget::new(240_000), HeaderMap::new());
-        let other = Share { bodies: &bodies, sender: &|| Sender::User(2) };
+        let (bodies, none) = (SenderBudget::new(240_000), HeaderMap::new());
+        let other = BodyBudget { bodies: &bodies, sender: &|| Sender::User(2) };
         let keep = |share, octets| {
             let none = &none;
-            async move { kept(none, payload(vec![6; octets]).await, 1 << 20, share, TIME).await }
+            async move { read_limited(none, payload(vec![6; octets]).await, 1 << 20, share, TIME).await }
         };
-        let text = |refused: Result<(Bytes, Room)>| refused.err().unwrap().text().to_owned();
+        let text = |refused: Result<(Bytes, SenderReservation)>| refused.err().unwrap().text().to_owned();
         let single = keep(one(&bodies), 150_000).await.unwrap();
         assert_eq!(text(keep(one(&bodies), 20_000).await), "too many large request bodies of one sender at once");
         assert_eq!(text(keep(other, 100_000).await), "too many request bodies at once");
@@ -299,28 +302,31 @@ mod tests {
 
     #[actix_web::test]
     async fn a_small_body_takes_no_room_in_however_many_pieces_it_comes() {
-        let (bodies, none) = (Budget::new(0), HeaderMap::new());
+        let (bodies, none) = (SenderBudget::new(0), HeaderMap::new());
         let pieces = |octets: usize| {
             let pieces = (0..octets / 1024).map(|_| Ok(Bytes::from_static(&[5; 1024])));
             let pieces = futures_util::stream::iter(pieces.collect::<Vec<Result<_, PayloadError>>>());
             let mut inner = actix_web::dev::Payload::from(pieces.boxed_local());
             async move { Payload::from_request(&TestRequest::default().to_http_request(), &mut inner).await.unwrap() }
         };
-        let small = kept(&none, pieces(FREE).await, 1 << 20, one(&bodies), TIME).await.unwrap();
-        assert_eq!(small.0.len(), FREE);
-        let larger = kept(&none, pieces(FREE + 1024).await, 1 << 20, one(&bodies), TIME).await;
+        let small = read_limited(&none, pieces(UNCOUNTED_BODY_BYTES).await, 1 << 20, one(&bodies), TIME).await.unwrap();
+        assert_eq!(small.0.len(), UNCOUNTED_BODY_BYTES);
+        let larger = read_limited(&none, pieces(UNCOUNTED_BODY_BYTES + 1024).await, 1 << 20, one(&bodies), TIME).await;
         assert_eq!(larger.err().unwrap().kind(), Kind::Busy);
     }
 
     #[actix_web::test]
     async fn what_is_longer_than_its_limit_is_refused_or_cut() {
-        let (bodies, none) = (Budget::new(1 << 20), HeaderMap::new());
+        let (bodies, none) = (SenderBudget::new(1 << 20), HeaderMap::new());
         let long = || payload(vec![0; 101]);
-        assert_eq!(kept(&none, long().await, 100, one(&bodies), TIME).await.err().unwrap().kind(), Kind::TooLarge);
-        assert_eq!(kept(&none, long().await, 101, one(&bodies), TIME).await.unwrap().0.len(), 101);
-        assert_eq!(raw(&none, long().await, 50, one(&bodies), TIME).await.unwrap().len(), 51);
-        let over = passed_over(&none, long().await, 100, TIME).await;
+        assert_eq!(
+            read_limited(&none, long().await, 100, one(&bodies), TIME).await.err().unwrap().kind(),
+            Kind::TooLarge
+        );
+        assert_eq!(read_limited(&none, long().await, 101, one(&bodies), TIME).await.unwrap().0.len(), 101);
+        assert_eq!(read_truncated(&none, long().await, 50, one(&bodies), TIME).await.unwrap().len(), 51);
+        let over = discard(&none, long().await, 100, TIME).await;
         assert_eq!(over.unwrap_err().kind(), Kind::TooLarge);
-        passed_over(&none, long().await, 101, TIME).await.unwrap();
+        discard(&none, long().await, 101, TIME).await.unwrap();
     }
 }

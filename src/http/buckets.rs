@@ -7,27 +7,27 @@ use std::time::Instant;
 use super::sender::Sender;
 
 /// Number of buckets above which full ones, which carry no information, are removed.
-const MANY: usize = 10_000;
+const BUCKET_CLEANUP_THRESHOLD: usize = 10_000;
 
 /// One bucket per sender, initially full.
-pub(super) struct Buckets {
+pub(super) struct SenderBuckets {
     size: f64,
     per_second: f64,
-    levels: Mutex<HashMap<Sender, Level>>,
+    levels: Mutex<HashMap<Sender, BucketLevel>>,
 }
 
-struct Level {
+struct BucketLevel {
     left: f64,
     at: Instant,
 }
 
-impl Buckets {
+impl SenderBuckets {
     /// Buckets of `size` tokens that refill at `per_second`.
     pub(super) fn new(size: f64, per_second: f64) -> Self {
         Self { size, per_second, levels: Mutex::default() }
     }
 
-    fn refilled(&self, level: &Level, now: Instant) -> f64 {
+    fn refilled(&self, level: &BucketLevel, now: Instant) -> f64 {
         (level.left + now.saturating_duration_since(level.at).as_secs_f64() * self.per_second).min(self.size)
     }
 
@@ -40,10 +40,10 @@ impl Buckets {
     /// level, which may be negative.
     pub(super) fn take(&self, sender: Sender, amount: f64, least: f64, now: Instant) -> (bool, f64) {
         let mut levels = self.levels.lock().unwrap_or_else(PoisonError::into_inner);
-        if levels.len() >= MANY {
+        if levels.len() >= BUCKET_CLEANUP_THRESHOLD {
             levels.retain(|_, level| self.refilled(level, now) < self.size);
         }
-        let level = levels.entry(sender).or_insert(Level { left: self.size, at: now });
+        let level = levels.entry(sender).or_insert(BucketLevel { left: self.size, at: now });
         (level.left, level.at) = (self.refilled(level, now), now);
         let taken = level.left >= least;
         if taken {
@@ -61,8 +61,9 @@ mod tests {
 
     #[test]
     fn full_buckets_are_forgotten() {
-        let (buckets, now) = (Buckets::new(10.0, 1.0), Instant::now());
-        (0..MANY as i64).for_each(|user| assert!(buckets.take(Sender::User(user), 1.0, 1.0, now).0));
+        let (buckets, now) = (SenderBuckets::new(10.0, 1.0), Instant::now());
+        (0..BUCKET_CLEANUP_THRESHOLD as i64)
+            .for_each(|user| assert!(buckets.take(Sender::User(user), 1.0, 1.0, now).0));
         assert!((buckets.left(&Sender::User(1), now) - 9.0).abs() < 1e-9);
         buckets.take(Sender::Team(1), 1.0, 1.0, now + Duration::from_secs(1));
         assert_eq!(buckets.levels.lock().unwrap().len(), 1);

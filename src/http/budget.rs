@@ -2,9 +2,9 @@
 
 use super::sender::Sender;
 use crate::budget;
-pub use crate::budget::Lack;
+pub use crate::budget::Exhausted;
 
 /// A byte budget.
-pub type Budget = budget::Budget<Sender>;
+pub type SenderBudget = budget::Budget<Sender>;
 /// A reservation in a byte budget.
-pub type Room = budget::Room<Sender>;
+pub type SenderReservation = budget::Reservation<Sender>;

@@ -16,14 +16,14 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use futures_util::stream::{self, Stream};
 
-use crate::turns::cpu;
+use crate::fair_queue::cpu;
 
 /// Error text for an encoded request body.
-pub const ENCODED: &str = "Content-Encoding: bodies are taken without one only";
+pub const ENCODED_BODY_ERROR: &str = "Content-Encoding: bodies are taken without one only";
 /// Smallest response that is compressed, in bytes.
-const LEAST: u64 = 8 << 10;
+const MIN_COMPRESSED_BYTES: u64 = 8 << 10;
 /// Suffix of the entity tag of a compressed response, before the closing quote.
-const SUFFIX: &str = "-gzip";
+const GZIP_TAG_SUFFIX: &str = "-gzip";
 
 /// `true` if the body of a request has a content coding.
 pub fn is_encoded(headers: &HeaderMap) -> bool {
@@ -32,26 +32,26 @@ pub fn is_encoded(headers: &HeaderMap) -> bool {
 }
 
 /// Adds `Accept-Encoding: identity` to the rejection of an encoded body (RFC 9110, 12.5.3).
-pub fn tell_what_is_taken(response: &mut HttpResponse, request: &HeaderMap) {
+pub fn add_accept_encoding(response: &mut HttpResponse, request: &HeaderMap) {
     if response.status() == StatusCode::UNSUPPORTED_MEDIA_TYPE && is_encoded(request) {
         response.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     }
 }
 
 /// Compresses a response without secrets if it is large and the client accepts gzip.
-pub async fn offered(mut response: HttpResponse, request: &HeaderMap) -> HttpResponse {
+pub async fn compress_if_accepted(mut response: HttpResponse, request: &HeaderMap) -> HttpResponse {
     response.headers_mut().append(VARY, HeaderValue::from_static("accept-encoding"));
     let large = match response.body().size() {
-        BodySize::Sized(length) => length >= LEAST,
+        BodySize::Sized(length) => length >= MIN_COMPRESSED_BYTES,
         BodySize::Stream => true,
         BodySize::None => false,
     };
-    if !large || response.status() != StatusCode::OK || !takes_gzip(request) {
+    if !large || response.status() != StatusCode::OK || !accepts_gzip(request) {
         return response;
     }
     let (response, body) = response.into_parts();
     if body.size() == BodySize::Stream {
-        return encoded(response.set_body(BodyStream::new(compressed_pieces(body))).map_into_boxed_body());
+        return mark_compressed(response.set_body(BodyStream::new(compress_stream(body))).map_into_boxed_body());
     }
     let bytes = match body.try_into_bytes() {
         Ok(bytes) => bytes,
@@ -59,13 +59,13 @@ pub async fn offered(mut response: HttpResponse, request: &HeaderMap) -> HttpRes
         Err(body) => return response.set_body(body),
     };
     let plain = bytes.clone();
-    match cpu::run(move || compressed(&bytes)).await {
-        Ok(Ok(short)) => encoded(response.set_body(short).map_into_boxed_body()),
+    match cpu::run(move || compress(&bytes)).await {
+        Ok(Ok(short)) => mark_compressed(response.set_body(short).map_into_boxed_body()),
         _ => response.set_body(plain).map_into_boxed_body(),
     }
 }
 
-fn compressed(bytes: &[u8]) -> std::io::Result<Bytes> {
+fn compress(bytes: &[u8]) -> std::io::Result<Bytes> {
     let mut encoder = GzEncoder::new(Vec::with_capacity(bytes.len() / 4), Compression::fast());
     encoder.write_all(bytes)?;
     Ok(encoder.finish()?.into())
@@ -74,11 +74,11 @@ fn compressed(bytes: &[u8]) -> std::io::Result<Bytes> {
 type BoxError = Box<dyn std::error::Error>;
 
 /// Compresses a body of unknown length as it is produced. A body that fails ends with the error.
-fn compressed_pieces(body: BoxBody) -> impl Stream<Item = Result<Bytes, BoxError>> {
+fn compress_stream(body: BoxBody) -> impl Stream<Item = Result<Bytes, BoxError>> {
     let encoder = GzEncoder::new(Vec::new(), Compression::fast());
     stream::try_unfold(Some((Box::pin(body), encoder)), |state| async move {
         let Some((mut body, mut encoder)) = state else { return Ok(None) };
-        while let Some(piece) = next(body.as_mut()).await? {
+        while let Some(piece) = next_chunk(body.as_mut()).await? {
             encoder = cpu::run(move || encoder.write_all(&piece).map(|()| encoder)).await??;
             let short = std::mem::take(encoder.get_mut());
             if !short.is_empty() {
@@ -89,16 +89,16 @@ fn compressed_pieces(body: BoxBody) -> impl Stream<Item = Result<Bytes, BoxError
     })
 }
 
-async fn next(mut body: Pin<&mut BoxBody>) -> Result<Option<Bytes>, BoxError> {
+async fn next_chunk(mut body: Pin<&mut BoxBody>) -> Result<Option<Bytes>, BoxError> {
     poll_fn(|cx| body.as_mut().poll_next(cx)).await.transpose()
 }
 
 /// Marks a response as compressed. Its bytes differ, so its strong entity tag must too (RFC 9110, 8.8.3.3).
-fn encoded(mut response: HttpResponse) -> HttpResponse {
+fn mark_compressed(mut response: HttpResponse) -> HttpResponse {
     let headers = response.headers_mut();
     headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     let tag = headers.get(ETAG).and_then(|tag| tag.to_str().ok()?.strip_suffix('"').map(str::to_owned));
-    if let Some(tag) = tag.and_then(|tag| HeaderValue::from_str(&format!("{tag}{SUFFIX}\"")).ok()) {
+    if let Some(tag) = tag.and_then(|tag| HeaderValue::from_str(&format!("{tag}{GZIP_TAG_SUFFIX}\"")).ok()) {
         headers.insert(ETAG, tag);
     }
     response
@@ -107,12 +107,12 @@ fn encoded(mut response: HttpResponse) -> HttpResponse {
 /// Returns the entity tag of the uncompressed form, given that of either form.
 pub fn plain_tag(tag: &str) -> String {
     tag.strip_suffix('"')
-        .and_then(|tag| tag.strip_suffix(SUFFIX))
+        .and_then(|tag| tag.strip_suffix(GZIP_TAG_SUFFIX))
         .map_or_else(|| tag.to_owned(), |tag| format!("{tag}\""))
 }
 
 /// `true` if the client accepts gzip, by name or as `*`, with a weight above 0 (RFC 9110, 12.5.3).
-fn takes_gzip(headers: &HeaderMap) -> bool {
+fn accepts_gzip(headers: &HeaderMap) -> bool {
     let lines = headers.get_all(HeaderName::from_static("accept-encoding")).filter_map(|value| value.to_str().ok());
     let (mut named, mut any) = (None, None);
     for item in lines.flat_map(|line| line.split(',')) {
@@ -157,7 +157,7 @@ mod tests {
             (&["gzip;q=x"], false),
             (&["gzipped"], false),
         ] {
-            assert_eq!(takes_gzip(sent("accept-encoding", lines).headers()), taken, "{lines:?}");
+            assert_eq!(accepts_gzip(sent("accept-encoding", lines).headers()), taken, "{lines:?}");
         }
     }
 

@@ -7,7 +7,7 @@ use actix_web::mime::Mime;
 use crate::telemetry::Exposition;
 
 /// Returns OpenMetrics if the client lists it and does not prefer the text format, otherwise the text format.
-pub fn negotiated(request: &HttpRequest) -> Exposition {
+pub fn negotiate(request: &HttpRequest) -> Exposition {
     let Ok(Accept(accepted)) = Accept::parse(request) else { return Exposition::Text };
     let quality = |fits: fn(&Mime) -> bool| {
         let fitting = accepted.iter().filter(|accepted| fits(&accepted.item));
@@ -59,7 +59,7 @@ mod tests {
             (None, false),
         ] {
             let request = accept.into_iter().fold(TestRequest::get(), |r, accept| r.insert_header(("accept", accept)));
-            let form = negotiated(&request.to_http_request());
+            let form = negotiate(&request.to_http_request());
             assert_eq!(form == Exposition::OpenMetrics, is_openmetrics, "{accept:?}");
         }
     }

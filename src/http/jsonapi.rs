@@ -2,8 +2,8 @@
 //!
 //! Route → token (401) → rate (429) → media type (415) → parsing of body and query → session → rendering. In the
 //! session the handler checks permissions first and the request's content second: an unauthorized caller learns nothing
-//! from validation errors, so errors in a body are stored until a handler uses it ([`body::Document`]). A session
-//! returns values of the domain ([`reply::Answer`]), and rendering begins when it is over. Documents and errors follow
+//! from validation errors, so errors in a body are stored until a handler uses it ([`body::RequestDocument`]). A session
+//! returns values of the domain ([`reply::HandlerResult`]), and rendering begins when it is over. Documents and errors follow
 //! JSON:API 1.1. Each resource has a route table in `resources`; [`table`] joins them.
 
 mod audit;
@@ -30,45 +30,45 @@ use actix_web::{HttpRequest, HttpResponse};
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 
-use super::access::{Line, trace_of};
+use super::access::{AccessLogEntry, parse_trace_context};
 use super::address::caller_address;
-use super::answers;
-use super::body::{self as bodies, Share, is_too_long_to_begin, passed_over, raw};
-use super::encoding::{self, ENCODED, is_encoded};
+use super::body::{self as bodies, BodyBudget, discard, exceeds_limit_before_continue, read_truncated};
+use super::encoding::{self, ENCODED_BODY_ERROR, is_encoded};
 use super::entity_tag::EntityTags;
-use super::passes::Times;
-use super::pause;
-use super::rate::Left;
+use super::fair_scheduler::CpuAccount;
+use super::rate::RemainingRate;
+use super::refusal_delay;
 use super::request_id::RequestId;
-use super::sender::{Sender, Senders};
-use super::state::State;
+use super::response_budget;
+use super::sender::{Sender, SenderCache};
+use super::state::WorkerState;
 use crate::error::{Error, Kind};
-use crate::projects::caller::Caller;
-use crate::projects::refusal::{Fault, Outcome, Refusal, Stop};
-use crate::projects::{Access, Tx};
+use crate::fair_queue::{self, caller_id, cpu};
+use crate::projects::caller::ProjectsCaller;
+use crate::projects::rejection::{ApiRejection, Fault, WorkError, WorkResult};
+use crate::projects::{SessionAccess, Tx};
 use crate::secret::Secret;
 use crate::telemetry::{self, RouteMeter};
-use crate::turns::{self, asker_of, cpu};
-use audit::Trail;
-use body::Document;
+use audit::ProjectsRequestAudit;
+use body::RequestDocument;
 use query::Query;
-use render::{MEDIA_TYPE, Written};
-use reply::Answer;
-use request::{Call, Request};
-use route::Route;
-use table::Found;
+use render::{MEDIA_TYPE, RenderedResponse};
+use reply::HandlerResult;
+use request::{ProjectsCall, ProjectsRequest};
+use route::ProjectsRoute;
+use table::ResolvedProjectsRoute;
 
 /// Sent by clients that plan and apply.
-static INTEGRATION: HeaderName = HeaderName::from_static("x-terraform-integration");
+static TERRAFORM_INTEGRATION: HeaderName = HeaderName::from_static("x-terraform-integration");
 
 /// Handles one request. `raw_path` is the part of the request target after `/api/v2/`, still encoded.
-pub async fn answer(state: State, request: &HttpRequest, raw_path: &str, payload: Payload) -> HttpResponse {
-    state.passes().account(|times| answered(times, &state, request, raw_path, payload)).await
+pub async fn handle(state: WorkerState, request: &HttpRequest, raw_path: &str, payload: Payload) -> HttpResponse {
+    state.passes().account(|times| respond(times, &state, request, raw_path, payload)).await
 }
 
-async fn answered(
-    times: Times,
-    state: &State,
+async fn respond(
+    times: CpuAccount,
+    state: &WorkerState,
     request: &HttpRequest,
     raw_path: &str,
     payload: Payload,
@@ -78,15 +78,15 @@ async fn answered(
     times.begin(request).await;
     let id = RequestId::of(request.headers());
     let mut rate = state.limits.untouched();
-    let found = table::find(raw_path, request.method());
-    let trace = trace_of(request.headers());
+    let found = table::resolve_route(raw_path, request.method());
+    let trace = parse_trace_context(request.headers());
     if let Some(trace) = trace {
         times.belong_to(trace);
     }
-    let mut line = Line::begin(id, trace, found.as_ref().map_or(&*UNROUTED, |found| found.meter));
-    let mut trail = Trail::new(state, request, raw_path, &id, trace);
+    let mut line = AccessLogEntry::begin(id, trace, found.as_ref().map_or(&*UNROUTED, |found| found.meter));
+    let mut trail = ProjectsRequestAudit::new(state, request, raw_path, &id, trace);
     let outcome = match found {
-        Ok(found) => steps(state, request, found, payload, &mut rate, (&mut trail, &mut line, &times)).await,
+        Ok(found) => run_pipeline(state, request, found, payload, &mut rate, (&mut trail, &mut line, &times)).await,
         Err(refusal) => Err(refusal),
     };
     let mut recorded = trail.recorded(outcome).await;
@@ -95,33 +95,33 @@ async fn answered(
         // A token appears only in the response that creates it, so reads have no secrets and may be compressed.
         Ok(written) if written.status == StatusCode::OK && matches!(*request.method(), Method::GET | Method::HEAD) => {
             let kept = render::not_modified(&written, request.headers(), &id, rate);
-            let response = kept.unwrap_or_else(|| render::response(written, &id, rate));
-            encoding::offered(response, request.headers()).await
+            let response = kept.unwrap_or_else(|| render::build_response(written, &id, rate));
+            encoding::compress_if_accepted(response, request.headers()).await
         }
-        Ok(written) => render::response(written, &id, rate),
+        Ok(written) => render::build_response(written, &id, rate),
         Err(refusal) => {
             render::log(&refusal, &id);
-            pause::before(refusal.kind).await;
-            let mut response = render::refusal(&refusal, &id, rate);
+            refusal_delay::wait(refusal.kind).await;
+            let mut response = render::build_refusal(&refusal, &id, rate);
             if refusal.kind == Kind::UnsupportedMethod {
-                render::set(response.headers_mut(), ALLOW, &table::allowed(raw_path));
+                render::set_header(response.headers_mut(), ALLOW, &table::allowed_methods(raw_path));
             }
-            encoding::tell_what_is_taken(&mut response, request.headers());
+            encoding::add_accept_encoding(&mut response, request.headers());
             response
         }
     };
     line.end(response.status().as_u16());
-    answers::sent(response, room, &times)
+    response_budget::schedule_response(response, room, &times)
 }
 
-async fn steps(
-    state: &State,
+async fn run_pipeline(
+    state: &WorkerState,
     request: &HttpRequest,
-    found: Found,
+    found: ResolvedProjectsRoute,
     payload: Payload,
-    rate: &mut Option<Left>,
-    (trail, line, times): (&mut Trail<'_>, &mut Line, &Times),
-) -> Result<Written, Refusal> {
+    rate: &mut Option<RemainingRate>,
+    (trail, line, times): (&mut ProjectsRequestAudit<'_>, &mut AccessLogEntry, &CpuAccount),
+) -> Result<RenderedResponse, ApiRejection> {
     let deadline = trail.deadline();
     if found.route.open {
         trail.skip();
@@ -129,10 +129,10 @@ async fn steps(
     let address = caller_address(request, &state.settings.trusted_proxies)?;
     line.from = address;
     if found.route.open {
-        return Ok(Written::empty());
+        return Ok(RenderedResponse::empty());
     }
     state.clock.require_agreed()?;
-    let token = bearer(request.headers());
+    let token = bearer_token(request.headers());
     trail.shown(token.as_ref().ok());
     let sender = state.senders.of(token.as_ref().ok(), address);
     times.are_of(&sender);
@@ -142,8 +142,8 @@ async fn steps(
         && !trail.is_kept()
         && let Ok(token) = token
     {
-        let read = guarded(deadline, read(state, request, (&sender, address), found, token)).await;
-        let Read { caller, left, answer } = read?;
+        let read = run_guarded(deadline, handle_read(state, request, (&sender, address), found, token)).await;
+        let ReadOutcome { caller, left, answer } = read?;
         line.subject(caller.as_ref());
         *rate = left;
         let sender = Sender::of_subject(caller.as_ref(), address);
@@ -151,12 +151,12 @@ async fn steps(
         let answer = answer?;
         state.answers.check(|| sender.clone())?;
         times.turn().await;
-        let mut written = guarded(deadline, written(answer, turns::Caller::current())).await?;
+        let mut written = run_guarded(deadline, render_response(answer, fair_queue::QueueCaller::current())).await?;
         written.room = state.answers.take(written.octets(), reads, || sender)?;
         return Ok(written);
     }
     let caller = match token {
-        Ok(token) => guarded(deadline, identify(state, &sender, token)).await,
+        Ok(token) => run_guarded(deadline, identify(state, &sender, token)).await,
         Err(refusal) => Err(refusal),
     };
     trail.known(caller.as_ref().ok());
@@ -173,94 +173,100 @@ async fn steps(
     let headers = request.headers();
     let sender = Sender::of_subject(Some(&caller), address);
     times.are_of(&sender);
-    bodies::known(request);
+    bodies::mark_identified(request);
     let body = if reads { Bytes::new() } else { body(state, found.route, headers, payload, &caller).await? };
     times.turn().await;
     trail.sent(&body);
-    let document = Document::parse(&body);
+    let document = RequestDocument::parse(&body);
     drop(body);
     let query = Query::parse(request.query_string()).map_err(malformed)?;
     let if_match = EntityTags::of(headers, IF_MATCH).filter(|_| !reads);
     let route = found.route;
-    let asked = Request { query, document, if_match, ..asked(state, request, found) };
-    let call = Arc::new(Call { caller, request: Arc::new(asked) });
+    let asked = ProjectsRequest { query, document, if_match, ..build_request(state, request, found) };
+    let call = Arc::new(ProjectsCall { caller, request: Arc::new(asked) });
     state.answers.check(|| sender.clone())?;
     trail.intent().await?;
-    let (answer, buried) = guarded(deadline, in_session(state, route, call, &sender)).await?;
+    let (answer, buried) = run_guarded(deadline, handle_in_session(state, route, call, &sender)).await?;
     if let Some(organization) = buried {
         // The deletion is committed: the response does not wait for the removal of all remaining rows.
-        let until = deadline.min(Instant::now() + CLEARING);
-        let access = Access::Write(asker_of(&sender));
+        let until = deadline.min(Instant::now() + MAX_CLEANUP_WAIT);
+        let access = SessionAccess::Write(caller_id(&sender));
         let _ = tokio::time::timeout_at(until.into(), state.projects.clear(organization, access)).await;
     }
     times.turn().await;
     // A write is committed by now, so its rendering must not be refused.
-    let queued = if reads { turns::Caller::current() } else { turns::Caller::current().must_run() };
-    let mut written = guarded(deadline, written(answer, queued)).await?;
+    let queued = if reads { fair_queue::QueueCaller::current() } else { fair_queue::QueueCaller::current().must_run() };
+    let mut written = run_guarded(deadline, render_response(answer, queued)).await?;
     written.room = state.answers.take(written.octets(), reads, || sender)?;
     Ok(written)
 }
 
 /// Time that a request waits for the removal of the rest of a large deletion.
-const CLEARING: Duration = Duration::from_secs(1);
+const MAX_CLEANUP_WAIT: Duration = Duration::from_secs(1);
 
 /// Maximum number of rows that are rendered on the worker; longer responses are rendered in the CPU queue.
-const ON_A_WORKER: usize = 500;
+const MAX_ROWS_ON_WORKER: usize = 500;
 
 /// Renders the response body, a long one in the CPU queue.
-async fn written(answer: Answer, queued: turns::Caller) -> Result<Written, Refusal> {
-    match answer.rows() > ON_A_WORKER {
-        true => Ok(cpu::run_as(queued, move || Written::of(answer.render())).await?),
-        false => Ok(Written::of(answer.render())),
+async fn render_response(
+    answer: HandlerResult,
+    queued: fair_queue::QueueCaller,
+) -> Result<RenderedResponse, ApiRejection> {
+    match answer.rows() > MAX_ROWS_ON_WORKER {
+        true => Ok(cpu::run_as(queued, move || RenderedResponse::of(answer.render())).await?),
+        false => Ok(RenderedResponse::of(answer.render())),
     }
 }
 
-fn asked(state: &State, request: &HttpRequest, found: Found) -> Request {
-    Request {
+fn build_request(state: &WorkerState, request: &HttpRequest, found: ResolvedProjectsRoute) -> ProjectsRequest {
+    ProjectsRequest {
         params: found.params,
         query: Query::default(),
-        document: Document::default(),
+        document: RequestDocument::default(),
         if_match: None,
-        plans: request.headers().contains_key(&INTEGRATION),
+        plans: request.headers().contains_key(&TERRAFORM_INTEGRATION),
         origin: state.origin().to_owned(),
         path: found.path,
     }
 }
 
-struct Read {
+struct ReadOutcome {
     /// The caller, if the rate limit admits the request and its query is valid.
-    caller: Option<Caller>,
-    left: Option<Left>,
-    answer: Result<Answer, Refusal>,
+    caller: Option<ProjectsCaller>,
+    left: Option<RemainingRate>,
+    answer: Result<HandlerResult, ApiRejection>,
 }
 
 /// Identifies the caller, counts the request and runs the handler in one session.
-async fn read(
-    state: &State,
+async fn handle_read(
+    state: &WorkerState,
     request: &HttpRequest,
     (sender, address): (&Sender, Option<IpAddr>),
-    found: Found,
+    found: ResolvedProjectsRoute,
     token: Secret,
-) -> Result<Read, Refusal> {
+) -> Result<ReadOutcome, ApiRejection> {
     let (shared, route) = (Arc::clone(state.shared()), found.route);
     let query = Query::parse(request.query_string());
-    let asked = asked(state, request, found);
-    let asked = query.map(|query| Arc::new(Request { query, ..asked }));
-    let found = state.projects.run(route.name, Access::Read(asker_of(sender)), move |mut tx| {
+    let asked = build_request(state, request, found);
+    let asked = query.map(|query| Arc::new(ProjectsRequest { query, ..asked }));
+    let found = state.projects.run(route.name, SessionAccess::Read(caller_id(sender)), move |mut tx| {
         let (shared, asked, token) = (Arc::clone(&shared), asked.clone(), token.clone());
         async move {
-            let caller = refused(identified(&mut tx, &shared.senders, &token).await)?;
+            let caller = capture_refusal(identify_in_session(&mut tx, &shared.senders, &token).await)?;
             let left = match shared.limits.take(caller.as_ref().ok(), address) {
                 Ok(left) => left,
-                Err((refusal, left)) => return Ok(Read { caller: None, left: Some(left), answer: Err(refusal) }),
+                Err((refusal, left)) => {
+                    return Ok(ReadOutcome { caller: None, left: Some(left), answer: Err(refusal) });
+                }
             };
-            let call = caller.and_then(|caller| Ok(Call { caller, request: asked.map_err(malformed)? }));
+            let call = caller.and_then(|caller| Ok(ProjectsCall { caller, request: asked.map_err(malformed)? }));
             let call = match call {
                 Ok(call) => call,
-                Err(refusal) => return Ok(Read { caller: None, left, answer: Err(refusal) }),
+                Err(refusal) => return Ok(ReadOutcome { caller: None, left, answer: Err(refusal) }),
             };
-            let answer = refused((route.handler)(&mut tx, &call).await)?.map(|answer| answer.of_rows(tx.read()));
-            Ok(Read { caller: Some(call.caller), left, answer })
+            let answer =
+                capture_refusal((route.handler)(&mut tx, &call).await)?.map(|answer| answer.of_rows(tx.read()));
+            Ok(ReadOutcome { caller: Some(call.caller), left, answer })
         }
         .boxed_local()
     });
@@ -272,19 +278,19 @@ async fn read(
 }
 
 /// Converts a refusal into a result, so that it does not roll back the session.
-fn refused<T>(outcome: Outcome<T>) -> Outcome<Result<T, Refusal>> {
+fn capture_refusal<T>(outcome: WorkResult<T>) -> WorkResult<Result<T, ApiRejection>> {
     match outcome {
-        Err(Stop::Refused(refusal)) => Ok(Err(refusal)),
+        Err(WorkError::Refused(refusal)) => Ok(Err(refusal)),
         other => other.map(Ok),
     }
 }
 
-fn malformed(fault: Fault) -> Refusal {
-    Refusal::of(Kind::Malformed, vec![fault])
+fn malformed(fault: Fault) -> ApiRejection {
+    ApiRejection::of(Kind::Malformed, vec![fault])
 }
 
-fn bearer(headers: &HeaderMap) -> Result<Secret, Refusal> {
-    let refused = || Refusal::new(Kind::Unauthenticated, "a bearer token is required");
+fn bearer_token(headers: &HeaderMap) -> Result<Secret, ApiRejection> {
+    let refused = || ApiRejection::new(Kind::Unauthenticated, "a bearer token is required");
     let given = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()).ok_or_else(refused)?;
     let (scheme, token) = given.split_once(' ').ok_or_else(refused)?;
     if !scheme.eq_ignore_ascii_case("bearer") {
@@ -294,56 +300,56 @@ fn bearer(headers: &HeaderMap) -> Result<Secret, Refusal> {
 }
 
 /// Identifies the caller in a session of its own, so that no write transaction begins for an unknown caller.
-async fn identify(state: &State, sender: &Sender, token: Secret) -> Result<Caller, Refusal> {
+async fn identify(state: &WorkerState, sender: &Sender, token: Secret) -> Result<ProjectsCaller, ApiRejection> {
     let shared = Arc::clone(state.shared());
-    let caller = state.projects.run("projects_identify", Access::Read(asker_of(sender)), move |mut tx| {
+    let caller = state.projects.run("projects_identify", SessionAccess::Read(caller_id(sender)), move |mut tx| {
         let (shared, token) = (Arc::clone(&shared), token.clone());
-        async move { identified(&mut tx, &shared.senders, &token).await }.boxed_local()
+        async move { identify_in_session(&mut tx, &shared.senders, &token).await }.boxed_local()
     });
     caller.await
 }
 
-async fn identified(tx: &mut Tx<'_>, senders: &Senders, token: &Secret) -> Outcome<Caller> {
-    let caller = Caller::identify(tx, std::str::from_utf8(token.expose()).unwrap_or_default()).await;
-    if !matches!(caller, Err(Stop::Store(_))) {
+async fn identify_in_session(tx: &mut Tx<'_>, senders: &SenderCache, token: &Secret) -> WorkResult<ProjectsCaller> {
+    let caller = ProjectsCaller::identify(tx, std::str::from_utf8(token.expose()).unwrap_or_default()).await;
+    if !matches!(caller, Err(WorkError::Store(_))) {
         senders.note(token, caller.as_ref().ok());
     }
     caller
 }
 
 async fn body(
-    state: &State,
-    route: &Route,
+    state: &WorkerState,
+    route: &ProjectsRoute,
     headers: &HeaderMap,
     payload: Payload,
-    caller: &Caller,
-) -> Result<Bytes, Refusal> {
+    caller: &ProjectsCaller,
+) -> Result<Bytes, ApiRejection> {
     let takes = matches!(*route.method, Method::POST | Method::PATCH);
     if takes {
-        media_type(headers)?;
+        require_media_type(headers)?;
     }
     let limit = state.settings.max_body;
-    let too_large = || Refusal::new(Kind::TooLarge, format!("the body is larger than {limit} bytes"));
-    if is_too_long_to_begin(headers, limit) {
+    let too_large = || ApiRejection::new(Kind::TooLarge, format!("the body is larger than {limit} bytes"));
+    if exceeds_limit_before_continue(headers, limit) {
         return Err(too_large());
     }
     if is_encoded(headers) {
-        passed_over(headers, payload, limit, state.settings.body_timeout).await?;
-        return Err(Refusal::new(Kind::UnsupportedMedia, ENCODED));
+        discard(headers, payload, limit, state.settings.body_timeout).await?;
+        return Err(ApiRejection::new(Kind::UnsupportedMedia, ENCODED_BODY_ERROR));
     }
-    let share = Share { bodies: &state.bodies, sender: &|| Sender::of_subject(Some(caller), None) };
-    let body = raw(headers, payload, limit, share, state.settings.body_timeout).await?;
+    let share = BodyBudget { bodies: &state.bodies, sender: &|| Sender::of_subject(Some(caller), None) };
+    let body = read_truncated(headers, payload, limit, share, state.settings.body_timeout).await?;
     if body.len() > limit {
         return Err(too_large());
     }
     if !takes && !body.is_empty() && *route.method == Method::DELETE {
-        media_type(headers)?;
+        require_media_type(headers)?;
     }
     Ok(body)
 }
 
 /// Requires the media type of JSON:API. The only allowed parameter is `charset=utf-8` (RFC 9110, 5.6.6).
-fn media_type(headers: &HeaderMap) -> Result<(), Refusal> {
+fn require_media_type(headers: &HeaderMap) -> Result<(), ApiRejection> {
     let given = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let mut parts = given.split(';').map(str::trim);
     let right = parts.next().is_some_and(|name| name.eq_ignore_ascii_case(MEDIA_TYPE))
@@ -351,24 +357,24 @@ fn media_type(headers: &HeaderMap) -> Result<(), Refusal> {
     if right {
         return Ok(());
     }
-    Err(Refusal::new(Kind::UnsupportedMedia, format!("Content-Type must be {MEDIA_TYPE}, without parameters")))
+    Err(ApiRejection::new(Kind::UnsupportedMedia, format!("Content-Type must be {MEDIA_TYPE}, without parameters")))
 }
 
 /// Runs the handler in one transaction, which checks first that the caller identified earlier is still valid. Also
 /// returns the deleted organization whose remaining rows are still to be removed, if any.
-async fn in_session(
-    state: &State,
-    route: &'static Route,
-    call: Arc<Call>,
+async fn handle_in_session(
+    state: &WorkerState,
+    route: &'static ProjectsRoute,
+    call: Arc<ProjectsCall>,
     sender: &Sender,
-) -> Result<(Answer, Option<i64>), Refusal> {
-    let asker = asker_of(sender);
-    let access = if *route.method == Method::GET { Access::Read(asker) } else { Access::Write(asker) };
+) -> Result<(HandlerResult, Option<i64>), ApiRejection> {
+    let asker = caller_id(sender);
+    let access = if *route.method == Method::GET { SessionAccess::Read(asker) } else { SessionAccess::Write(asker) };
     let answered = state.projects.run(route.name, access, move |mut tx| {
         let call = Arc::clone(&call);
         async move {
             call.caller.must_stand(&mut tx).await?;
-            precondition(&mut tx, route, &call).await?;
+            check_precondition(&mut tx, route, &call).await?;
             let answer = (route.handler)(&mut tx, &call).await?;
             Ok((answer.of_rows(tx.read()), tx.buried()))
         }
@@ -380,13 +386,13 @@ async fn in_session(
 /// Checks `If-Match` of a change against the document that a read would return now (RFC 9110, 13.1.1). The resource is
 /// locked first, so that of two changes with the same condition one fails. The entity tag requires rendering inside the
 /// session: it must be that of the state before the change.
-async fn precondition(tx: &mut Tx<'_>, route: &Route, call: &Call) -> Outcome<()> {
+async fn check_precondition(tx: &mut Tx<'_>, route: &ProjectsRoute, call: &ProjectsCall) -> WorkResult<()> {
     let Some(demanded) = &call.if_match else { return Ok(()) };
-    let unmet = |detail| Err(Refusal::new(Kind::Precondition, detail).into());
-    let current = match table::show_of(route) {
-        Some(show) => match current(tx, show, call).await {
+    let unmet = |detail| Err(ApiRejection::new(Kind::Precondition, detail).into());
+    let current = match table::read_route_of(route) {
+        Some(show) => match lock_and_tag(tx, show, call).await {
             // The request creates the resource that the read did not find.
-            Err(Stop::Refused(refusal)) if refusal.kind == Kind::NotFound && makes_it(route, show) => None,
+            Err(WorkError::Refused(refusal)) if refusal.kind == Kind::NotFound && creates_resource(route, show) => None,
             current => Some(current?),
         },
         None => None,
@@ -399,28 +405,31 @@ async fn precondition(tx: &mut Tx<'_>, route: &Route, call: &Call) -> Outcome<()
 }
 
 /// `true` if a route creates the resource that `show` reads.
-fn makes_it(route: &Route, show: &Route) -> bool {
+fn creates_resource(route: &ProjectsRoute, show: &ProjectsRoute) -> bool {
     *route.method == Method::POST && route.pattern == show.pattern
 }
 
 /// Locks the resource to be changed and returns its entity tag.
-async fn current(tx: &mut Tx<'_>, show: &Route, call: &Call) -> Outcome<String> {
+async fn lock_and_tag(tx: &mut Tx<'_>, show: &ProjectsRoute, call: &ProjectsCall) -> WorkResult<String> {
     let read = call.before_the_change();
     // The first read refuses callers without permission before anything is locked.
     (show.handler)(tx, &read).await?;
     tx.hold_with_organization();
     let shown = (show.handler)(tx, &read).await?.render();
-    Ok(Written::of(shown).tag.unwrap_or_default())
+    Ok(RenderedResponse::of(shown).tag.unwrap_or_default())
 }
 
 /// Ends a request that panics or exceeds its deadline, without effect on other requests.
-async fn guarded<T>(deadline: Instant, work: impl Future<Output = Result<T, Refusal>>) -> Result<T, Refusal> {
+async fn run_guarded<T>(
+    deadline: Instant,
+    work: impl Future<Output = Result<T, ApiRejection>>,
+) -> Result<T, ApiRejection> {
     match tokio::time::timeout_at(deadline.into(), AssertUnwindSafe(work).catch_unwind()).await {
         Ok(Ok(outcome)) => outcome,
         Ok(Err(_)) => {
-            metrics::counter!(telemetry::PANICS).increment(1);
+            metrics::counter!(telemetry::HANDLER_PANICS).increment(1);
             Err(Error::internal("a request panicked").into())
         }
-        Err(_) => Err(Refusal::new(Kind::Unavailable, "the request took too long")),
+        Err(_) => Err(ApiRejection::new(Kind::Unavailable, "the request took too long")),
     }
 }

@@ -4,7 +4,7 @@
 //! first. So this listener may be off the loopback without TLS, and serves nothing else. Its routes are those marked
 //! [`Route::public`](super::secrets::route::Route::public), with the usual pipeline, quotas and audit. All other paths
 //! get the same 404; no token is checked and nothing is recorded. Requests with a body longer than [`MAX_BODY`] or
-//! slower than [`body::OPEN`] are rejected.
+//! slower than [`body::OPEN_ROUTE_BODY_TIMEOUT`] are rejected.
 
 use actix_web::error::PayloadError;
 use actix_web::http::header::CONTENT_TYPE;
@@ -14,38 +14,38 @@ use futures_util::{StreamExt as _, stream};
 use tokio::time::Instant;
 
 use super::body;
-use super::secrets::{self, ELSEWHERE, Entrance, render};
-use super::state::State;
+use super::secrets::{self, EntryPoint, PUBLIC_NOT_FOUND, render};
+use super::state::WorkerState;
 
 /// Maximum size of a request body in bytes, discarded bytes included.
 pub const MAX_BODY: usize = 16 << 10;
 
 /// Registers the services of one worker of the listener.
-pub fn configure(app: &mut ServiceConfig, state: State) {
+pub fn configure(app: &mut ServiceConfig, state: WorkerState) {
     app.app_data(state).default_service(web::to(public_service));
 }
 
-async fn public_service(state: State, request: HttpRequest, payload: web::Payload) -> HttpResponse {
-    if body::declared(request.headers()).is_some_and(|length| length > MAX_BODY as u64) {
-        return error(HttpResponse::PayloadTooLarge(), &format!("body: larger than {MAX_BODY} bytes"));
+async fn public_service(state: WorkerState, request: HttpRequest, payload: web::Payload) -> HttpResponse {
+    if body::content_length(request.headers()).is_some_and(|length| length > MAX_BODY as u64) {
+        return error_response(HttpResponse::PayloadTooLarge(), &format!("body: larger than {MAX_BODY} bytes"));
     }
     match request.uri().path().strip_prefix("/v1/") {
         Some(path) => {
-            let payload = bounded(&request, payload);
-            secrets::answer_at(Entrance::Public, state, &request, path, payload).await
+            let payload = limit_body(&request, payload);
+            secrets::handle_at(EntryPoint::Public, state, &request, path, payload).await
         }
-        None => error(HttpResponse::NotFound(), ELSEWHERE),
+        None => error_response(HttpResponse::NotFound(), PUBLIC_NOT_FOUND),
     }
 }
 
-fn error(mut response: actix_web::HttpResponseBuilder, text: &str) -> HttpResponse {
+fn error_response(mut response: actix_web::HttpResponseBuilder, text: &str) -> HttpResponse {
     let body = serde_json::json!({ "errors": [text] }).to_string();
-    response.insert_header((CONTENT_TYPE, render::JSON)).body(body)
+    response.insert_header((CONTENT_TYPE, render::JSON_MEDIA_TYPE)).body(body)
 }
 
 /// Limits the size and the time of a body.
-fn bounded(request: &HttpRequest, payload: web::Payload) -> web::Payload {
-    let until = Instant::now() + body::OPEN;
+fn limit_body(request: &HttpRequest, payload: web::Payload) -> web::Payload {
+    let until = Instant::now() + body::OPEN_ROUTE_BODY_TIMEOUT;
     let chunks = stream::unfold(Some((payload, 0)), move |reading| async move {
         let (mut payload, before) = reading?;
         match tokio::time::timeout_at(until, payload.next()).await {
@@ -59,7 +59,7 @@ fn bounded(request: &HttpRequest, payload: web::Payload) -> web::Payload {
             Err(_) => Some((Err(PayloadError::Incomplete(None)), None)),
         }
     });
-    body::of_pieces(request, chunks)
+    body::payload_from_stream(request, chunks)
 }
 
 #[cfg(test)]
@@ -71,7 +71,7 @@ mod tests {
     async fn read(body: Vec<u8>) -> Result<usize, PayloadError> {
         let (request, mut inner) = TestRequest::default().set_payload(body).to_http_parts();
         let payload = web::Payload::from_request(&request, &mut inner).await.unwrap();
-        let mut payload = bounded(&request, payload);
+        let mut payload = limit_body(&request, payload);
         let mut length = 0;
         while let Some(chunk) = payload.next().await {
             length += chunk?.len();

@@ -4,21 +4,21 @@
 use std::net::IpAddr;
 use std::time::Instant;
 
-use super::buckets::Buckets;
+use super::buckets::SenderBuckets;
 use super::sender::Sender;
 use crate::error::Kind;
-use crate::projects::caller::Caller;
-use crate::projects::refusal::Refusal;
+use crate::projects::caller::ProjectsCaller;
+use crate::projects::rejection::ApiRejection;
 
 /// The rate limits. A bucket holds the requests of one second.
-pub struct Limits {
+pub struct ProjectsRateLimits {
     per_second: u32,
-    buckets: Buckets,
+    buckets: SenderBuckets,
 }
 
 /// The remaining rate of a subject, for the response headers.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Left {
+pub struct RemainingRate {
     /// Requests per second.
     pub limit: u32,
     /// Requests that may follow immediately.
@@ -27,26 +27,34 @@ pub struct Left {
     pub reset: f64,
 }
 
-impl Limits {
+impl ProjectsRateLimits {
     /// Limits of `per_second` requests; 0 disables them.
     pub fn new(per_second: u32) -> Self {
-        Self { per_second, buckets: Buckets::new(per_second.into(), per_second.into()) }
+        Self { per_second, buckets: SenderBuckets::new(per_second.into(), per_second.into()) }
     }
 
     /// Returns the header values for a request that is not counted; `None` without limits.
-    pub fn untouched(&self) -> Option<Left> {
-        (self.per_second > 0).then_some(Left { limit: self.per_second, remaining: self.per_second, reset: 0.0 })
+    pub fn untouched(&self) -> Option<RemainingRate> {
+        (self.per_second > 0).then_some(RemainingRate {
+            limit: self.per_second,
+            remaining: self.per_second,
+            reset: 0.0,
+        })
     }
 
     /// Takes one request out of the bucket of the caller, or of the network without a caller.
     ///
     /// # Errors
     /// `Quota` when the bucket is empty.
-    pub fn take(&self, caller: Option<&Caller>, address: Option<IpAddr>) -> Result<Option<Left>, (Refusal, Left)> {
+    pub fn take(
+        &self,
+        caller: Option<&ProjectsCaller>,
+        address: Option<IpAddr>,
+    ) -> Result<Option<RemainingRate>, (ApiRejection, RemainingRate)> {
         self.take_at(Sender::of_subject(caller, address), Instant::now())
     }
 
-    fn take_at(&self, sender: Sender, now: Instant) -> Result<Option<Left>, (Refusal, Left)> {
+    fn take_at(&self, sender: Sender, now: Instant) -> Result<Option<RemainingRate>, (ApiRejection, RemainingRate)> {
         if self.per_second == 0 {
             return Ok(None);
         }
@@ -54,11 +62,11 @@ impl Limits {
         let (granted, left) = self.buckets.take(sender, 1.0, 1.0, now);
         let reset = if left >= 1.0 { 0.0 } else { (1.0 - left) / limit };
         // The level is at most the limit, so it fits.
-        let left = Left { limit: self.per_second, remaining: left as u32, reset };
+        let left = RemainingRate { limit: self.per_second, remaining: left as u32, reset };
         if granted {
             return Ok(Some(left));
         }
-        let mut refusal = Refusal::new(Kind::Quota, "you have exceeded the API's rate limit");
+        let mut refusal = ApiRejection::new(Kind::Quota, "you have exceeded the API's rate limit");
         refusal.retry_after = Some(reset);
         Err((refusal, left))
     }
@@ -71,7 +79,7 @@ mod tests {
 
     #[test]
     fn a_bucket_empties_and_fills_again_beside_others() {
-        let limits = Limits::new(4);
+        let limits = ProjectsRateLimits::new(4);
         let now = Instant::now();
         let take = |sender, after_ms| limits.take_at(sender, now + Duration::from_millis(after_ms));
         for remaining in [3, 2, 1, 0] {
@@ -81,6 +89,6 @@ mod tests {
         assert_eq!((refusal.kind, left.remaining), (Kind::Quota, 0));
         assert!((left.reset - 0.25).abs() < 1e-9);
         assert!(take(Sender::Team(1), 0).is_ok() && take(Sender::User(1), 300).is_ok());
-        assert!(Limits::new(0).take_at(Sender::User(1), now).is_ok_and(|left| left.is_none()));
+        assert!(ProjectsRateLimits::new(0).take_at(Sender::User(1), now).is_ok_and(|left| left.is_none()));
     }
 }

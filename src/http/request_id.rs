@@ -18,7 +18,7 @@ impl RequestId {
     /// Returns a random id.
     pub fn random() -> Self {
         let mut text = [0; 36];
-        uuid::Builder::from_random_bytes(random::unlike()).into_uuid().hyphenated().encode_lower(&mut text);
+        uuid::Builder::from_random_bytes(random::unique_bytes()).into_uuid().hyphenated().encode_lower(&mut text);
         Self { text, len: 36 }
     }
 

@@ -7,13 +7,12 @@
 //! Each kind of mount has a route table ([`sys`], [`token`], [`cubbyhole`], [`identity`], [`pki`], and those of
 //! authentication methods in `login`), shared by the pipeline, the metrics and the tests. `target` resolves paths.
 
-pub mod answer;
 mod audit;
 mod cors;
-mod courtesies;
 pub mod cubbyhole;
 pub mod dialect;
-mod hints;
+mod error_hints;
+pub mod handler_response;
 pub mod identity;
 pub mod index;
 mod listing;
@@ -24,12 +23,13 @@ pub mod pki;
 mod quota;
 pub mod render;
 pub mod request;
+mod request_context;
 pub mod route;
 pub mod sudo;
 pub mod sys;
 mod target;
 pub mod token;
-mod trail;
+mod warnings;
 mod wrapped;
 
 use std::net::IpAddr;
@@ -46,39 +46,39 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use tracing::Instrument;
 
-use super::access::{Line, Who, trace_of};
+use super::access::{AccessLogEntry, RequestCaller, parse_trace_context};
 use super::address::caller_address;
-use super::answers;
 use super::body;
 use super::encoding;
 use super::exposition;
-use super::passes::Times;
-use super::pause;
+use super::fair_scheduler::CpuAccount;
+use super::refusal_delay;
 use super::request_id::RequestId;
+use super::response_budget;
 use super::sender::Sender;
-use super::settings::Settings;
-use super::state::{Shared, State};
+use super::settings::HttpSettings;
+use super::state::{ServerState, WorkerState};
 use crate::auth::Caller;
 use crate::auth::mounts::{MountKind, MountTable};
-use crate::auth::policy::{Parameters, Place};
+use crate::auth::policy::{RequestParameters, RequestPath};
 use crate::error::{Error, Kind, Result};
 use crate::telemetry::{self, Exposition, RouteMeter, outage};
-use answer::Answer;
 use dialect::Dialect;
-use index::Index;
-use quota::Gate;
-use request::{Asked, Token};
-use route::{Access, Call, Operation, Route};
-use target::{Sent, Target, below_mount};
-use trail::Trail;
-use wrapped::Wanted;
+use handler_response::HandlerResponse;
+use index::RouteIndex;
+use quota::QuotaGate;
+use request::{ParsedRequest, RequestToken};
+use request_context::RequestContext;
+use route::{Call, Operation, Route, RouteAccess};
+use target::{ParsedBody, ResolvedRoute, offset_spellings};
+use wrapped::ResponseWrapRequest;
 
 /// Error text of the public listener for all paths that it does not serve.
-pub const ELSEWHERE: &str = "not found: this address serves CRLs, OCSP and the certificates of authorities only";
+pub const PUBLIC_NOT_FOUND: &str = "not found: this address serves CRLs, OCSP and the certificates of authorities only";
 
 /// The requests that a listener accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Entrance {
+pub enum EntryPoint {
     /// All requests.
     Main,
     /// The metrics page: a read of `sys/metrics` in the Prometheus format, unless the query selects another.
@@ -88,25 +88,25 @@ pub enum Entrance {
 }
 
 /// Handles one request. `raw_path` is the part of the request target after `/v1/`, still encoded.
-pub async fn answer(state: State, request: &HttpRequest, raw_path: &str, payload: Payload) -> HttpResponse {
-    answer_at(Entrance::Main, state, request, raw_path, payload).await
+pub async fn handle(state: WorkerState, request: &HttpRequest, raw_path: &str, payload: Payload) -> HttpResponse {
+    handle_at(EntryPoint::Main, state, request, raw_path, payload).await
 }
 
-/// As [`answer`], for a request of another entrance.
-pub async fn answer_at(
-    entrance: Entrance,
-    state: State,
+/// As [`handler_response`], for a request of another entrance.
+pub async fn handle_at(
+    entrance: EntryPoint,
+    state: WorkerState,
     request: &HttpRequest,
     raw_path: &str,
     payload: Payload,
 ) -> HttpResponse {
-    state.passes().account(|times| answered(times, entrance, &state, request, raw_path, payload)).await
+    state.passes().account(|times| respond(times, entrance, &state, request, raw_path, payload)).await
 }
 
-async fn answered(
-    times: Times,
-    entrance: Entrance,
-    state: &State,
+async fn respond(
+    times: CpuAccount,
+    entrance: EntryPoint,
+    state: &WorkerState,
     request: &HttpRequest,
     raw_path: &str,
     payload: Payload,
@@ -115,18 +115,19 @@ async fn answered(
     let payload = times.paced(request, payload);
     times.begin(request).await;
     let id = RequestId::of(request.headers());
-    let trace = trace_of(request.headers());
+    let trace = parse_trace_context(request.headers());
     if let Some(trace) = trace {
         times.belong_to(trace);
     }
-    let mut trail = Trail::new(entrance, state, request, raw_path, Line::begin(id, trace, &UNROUTED));
+    let mut trail =
+        RequestContext::new(entrance, state, request, raw_path, AccessLogEntry::begin(id, trace, &UNROUTED));
     let conditions = matches!(*request.method(), Method::GET | Method::HEAD).then(|| request.headers());
     // Debug level: a span per request costs more than the rest of the pipeline. Refusals and failures log the id
     // themselves.
     let span = tracing::debug_span!("request", %id);
     // Boxed: the future is large, and each future around it would copy it.
     let work = Box::pin(async {
-        let outcome = steps(state, request, payload, (&mut trail, &times)).await;
+        let outcome = run_pipeline(state, request, payload, (&mut trail, &times)).await;
         trail.recorded(outcome, conditions).await
     });
     let outcome = work.instrument(span).await;
@@ -137,27 +138,27 @@ async fn answered(
             let head = request.method() == Method::HEAD;
             let courtesies = trail.field_warnings.texts;
             let now = state.clock.now().unix_timestamp();
-            let context = render::Context { mount_type, courtesies, headers: conditions, head, now };
-            let response = render::answer(answer, &id, context);
+            let context = render::RenderContext { mount_type, courtesies, headers: conditions, head, now };
+            let response = render::render_response(answer, &id, context);
             let response = match trail.compressible {
-                true => encoding::offered(response, request.headers()).await,
+                true => encoding::compress_if_accepted(response, request.headers()).await,
                 false => response,
             };
-            answers::sent(response, room, &times)
+            response_budget::schedule_response(response, room, &times)
         }
         Err(error) => {
-            log(&error, &id);
-            pause::before(error.kind()).await;
+            log_error(&error, &id);
+            refusal_delay::wait(error.kind()).await;
             let mount = trail.line.mount.as_ref().map_or("", |mount| &mount.path);
-            let hint = hints::beside(&error, mount, trail.limit, state.settings.max_body);
+            let hint = error_hints::hint_for(&error, mount, trail.limit, state.settings.max_body);
             trail.field_warnings.texts.extend(hint);
-            let mut response = render::error(&error, &id, &trail.field_warnings.texts);
+            let mut response = render::render_error(&error, &id, &trail.field_warnings.texts);
             if error.kind() == Kind::UnsupportedMethod {
                 // Before the caller is identified, the response must not reveal the methods of a path.
-                let methods = trail.methods.unwrap_or_else(|| route::methods(|_| true, state.settings.compat));
+                let methods = trail.methods.unwrap_or_else(|| route::allow_header(|_| true, state.settings.compat));
                 render::set_text(&mut response, ALLOW, &methods);
             }
-            encoding::tell_what_is_taken(&mut response, request.headers());
+            encoding::add_accept_encoding(&mut response, request.headers());
             response
         }
     };
@@ -169,27 +170,27 @@ async fn answered(
     response
 }
 
-async fn steps(
-    state: &State,
+async fn run_pipeline(
+    state: &WorkerState,
     request: &HttpRequest,
     payload: Payload,
-    (trail, times): (&mut Trail<'_>, &Times),
-) -> Result<Answer> {
+    (trail, times): (&mut RequestContext<'_>, &CpuAccount),
+) -> Result<HandlerResponse> {
     let (settings, headers) = (&state.settings, request.headers());
     if trail.asks_beforehand(state, request)? {
-        return Ok(Answer::empty());
+        return Ok(HandlerResponse::empty());
     }
-    let (asked, target) = match (led(state, request, trail.raw_path), trail.entrance) {
-        (led, Entrance::Main) => led?,
-        (led, Entrance::Metrics) => {
+    let (asked, target) = match (resolve_route(state, request, trail.raw_path), trail.entrance) {
+        (led, EntryPoint::Main) => led?,
+        (led, EntryPoint::Metrics) => {
             let (mut asked, target) = led?;
             if asked.query.is_empty() {
                 asked.query.push(("format".to_owned(), "prometheus".to_owned()));
             }
             (asked, target)
         }
-        (Ok((asked, target)), Entrance::Public) if target.is_public() && !asked.help => (asked, target),
-        (_, Entrance::Public) => return Err(trail.turned_away()),
+        (Ok((asked, target)), EntryPoint::Public) if target.is_public() && !asked.help => (asked, target),
+        (_, EntryPoint::Public) => return Err(trail.turned_away()),
     };
     trail.led_to(&target, &asked);
     trail.limit = target.body_limit(settings);
@@ -197,17 +198,17 @@ async fn steps(
     trail.line.from = address;
     times.come_from(address);
     trail.deadline = Instant::now() + settings.max_duration;
-    let gate = state.auth.quotas().map(|quotas| Gate::new(quotas, &target, address));
+    let gate = state.auth.quotas().map(|quotas| QuotaGate::new(quotas, &target, address));
     let standing = gate.as_ref().and_then(|gate| gate.before_the_body(state, &target, &asked));
     let counted = trail.counted(standing, &asked);
     let known = match counted {
-        Ok(()) => guarded(trail.deadline, || recognise(state, headers, &target, &asked, address)).await,
+        Ok(()) => run_guarded(trail.deadline, || identify_caller(state, headers, &target, &asked, address)).await,
         Err(error) => Err(error),
     };
     let caller = known.as_ref().ok().and_then(|known| known.caller.as_ref());
     if let Some((caller, _)) = caller {
-        trail.line.who = Who::Token(Arc::clone(caller));
-        body::known(request);
+        trail.line.who = RequestCaller::Token(Arc::clone(caller));
+        body::mark_identified(request);
     }
     if let Some(seen) = &mut trail.seen {
         seen.token = caller.map_or_else(|| target.token(headers, settings.compat), |(_, token)| Some(token.clone()));
@@ -226,18 +227,18 @@ async fn steps(
     }
     let standing = gate.as_ref().and_then(|gate| gate.behind_the_body(state, &target, &asked, &sent.fields));
     trail.counted(standing, &asked)?;
-    request::root_namespace(headers, settings.compat)?;
+    request::require_root_namespace(headers, settings.compat)?;
     let wrap_ttl = match trail.entrance {
-        Entrance::Main | Entrance::Metrics => request::wrap_ttl(headers, settings.compat)?,
+        EntryPoint::Main | EntryPoint::Metrics => request::wrap_ttl(headers, settings.compat)?,
         // A wrapping token would be a credential, which the public listener must not issue.
-        Entrance::Public => None,
+        EntryPoint::Public => None,
     };
     wrap_ttl.map_or(Ok(()), |ttl| state.auth.check_wrapping_ttl(ttl))?;
     trail.deadline = Instant::now() + settings.max_duration;
     let known = known?;
     times.turn().await;
-    let admit = || admit(state, known, &target, &asked, &sent, address, wrap_ttl);
-    let admitted = guarded(trail.deadline, admit).await?;
+    let admit = || authorize(state, known, &target, &asked, &sent, address, wrap_ttl);
+    let admitted = run_guarded(trail.deadline, admit).await?;
     if asked.help {
         trail.intent().await?;
         return target.help(&asked);
@@ -250,19 +251,20 @@ async fn steps(
     if let Some(caller) = &admitted.caller {
         state.answers.check(|| Sender::of_token(Some(caller), address))?;
     }
-    let repeat_key = if route.repeatable { request::repeat_key(headers)? } else { None };
+    let repeat_key = if route.repeatable { request::idempotency_key(headers)? } else { None };
     trail.intent().await?;
     trail.compressible = route.compressible;
-    let Sent { mut fields, body, media_type, room } = sent;
-    trail.field_warnings = courtesies::of(route, &params, &mut fields, &asked.path[target.below.clone()]);
+    let ParsedBody { mut fields, body, media_type, room } = sent;
+    trail.field_warnings = warnings::check_fields(route, &params, &mut fields, &asked.path[target.below.clone()]);
     let token = match route.names_token {
         true => request::token(headers, settings.compat)?,
         false => admitted.token,
     };
     // A HEAD response has no body to wrap, and the health of the server is no secret.
-    let is_open = !route.audited && route.access == Access::Open;
+    let is_open = !route.audited && route.access == RouteAccess::Open;
     let wrap_ttl = wrap_ttl.filter(|_| !is_open && request.method() != Method::HEAD);
-    let wanted = wrap_ttl.map(|ttl| Wanted::of(state, ttl, &asked.path, admitted.caller.as_deref(), address));
+    let wanted =
+        wrap_ttl.map(|ttl| ResponseWrapRequest::of(state, ttl, &asked.path, admitted.caller.as_deref(), address));
     let wanted = wanted.transpose()?;
     let reads = matches!(asked.operation, Operation::Read | Operation::List);
     let call = Call {
@@ -286,16 +288,16 @@ async fn steps(
         sudo: admitted.sudo,
         address,
         request_id: trail.line.id,
-        exposition: if target.is_metrics() { exposition::negotiated(request) } else { Exposition::Text },
+        exposition: if target.is_metrics() { exposition::negotiate(request) } else { Exposition::Text },
     };
-    let mut answer = guarded(trail.deadline, || (route.handler)(call)).await?;
+    let mut answer = run_guarded(trail.deadline, || (route.handler)(call)).await?;
     if trail.field_warnings.write_ignored_field {
         answer.warnings.extend(std::mem::take(&mut trail.field_warnings.texts));
     }
-    let Some(wanted) = wanted.filter(|_| wrapped::can_be(&answer)) else {
+    let Some(wanted) = wanted.filter(|_| wrapped::is_wrappable(&answer)) else {
         let knows_chunks = request.version() >= Version::HTTP_11 || request.method() == Method::HEAD;
         if !knows_chunks {
-            answer = guarded(trail.deadline, || listing::in_one(answer)).await?;
+            answer = run_guarded(trail.deadline, || listing::buffer_for_http10(answer)).await?;
         }
         let sender = || Sender::of_token(trail.line.who.token(), address);
         answer.room = state.answers.take(answer.body.octets(), reads, sender)?;
@@ -305,68 +307,73 @@ async fn steps(
     trail.compressible = false;
     let courtesies = std::mem::take(&mut trail.field_warnings.texts);
     let mount_type = trail.line.mount.as_ref().map_or("", |mount| mount.kind.word());
-    let context = render::Context { mount_type, courtesies, ..render::Context::default() };
-    guarded(trail.deadline, || wrapped::put_away(state, answer, wanted, &trail.line.id, context)).await
+    let context = render::RenderContext { mount_type, courtesies, ..render::RenderContext::default() };
+    run_guarded(trail.deadline, || wrapped::wrap_response(state, answer, wanted, &trail.line.id, context)).await
 }
 
 /// Parses a request and resolves its route.
-fn led(state: &State, request: &HttpRequest, raw_path: &str) -> Result<(Asked, Target)> {
+fn resolve_route(state: &WorkerState, request: &HttpRequest, raw_path: &str) -> Result<(ParsedRequest, ResolvedRoute)> {
     let table = state.auth.mounts();
-    let mut asked = asked(&table, request, raw_path, &state.settings)?;
-    let target = Target::of(&table, &mut asked);
+    let mut asked = parse_request(&table, request, raw_path, &state.settings)?;
+    let target = ResolvedRoute::of(&table, &mut asked);
     Ok((asked, target))
 }
 
 /// Parses a request. The tail of a route with a raw tail is exempt from the rules for paths.
-fn asked(table: &MountTable, request: &HttpRequest, raw_path: &str, settings: &Settings) -> Result<Asked> {
+fn parse_request(
+    table: &MountTable,
+    request: &HttpRequest,
+    raw_path: &str,
+    settings: &HttpSettings,
+) -> Result<ParsedRequest> {
     let reads = matches!(request.method().as_str(), "GET" | "HEAD");
     let tail = table.route(raw_path).filter(|_| reads).and_then(|(mount, rest)| {
         let at = index_of(&mount.kind)?.tail(rest)?;
         Some(raw_path.len() - rest.len() + at)
     });
-    let Some(at) = tail else { return request::asked(request, raw_path, settings) };
+    let Some(at) = tail else { return request::parse_head(request, raw_path, settings) };
     // The slash before the tail is not part of the path.
-    let asked = request::asked(request, &raw_path[..at - 1], settings)?;
-    Ok(Asked { tail: Some(Bytes::copy_from_slice(&raw_path.as_bytes()[at..])), ..asked })
+    let asked = request::parse_head(request, &raw_path[..at - 1], settings)?;
+    Ok(ParsedRequest { tail: Some(Bytes::copy_from_slice(&raw_path.as_bytes()[at..])), ..asked })
 }
 
 /// Ends a request that panics or exceeds its deadline, without effect on other requests. The future is created inside,
 /// because it may be large and moving it is expensive.
-async fn guarded<T, W: Future<Output = Result<T>>>(deadline: Instant, begin: impl FnOnce() -> W) -> Result<T> {
+async fn run_guarded<T, W: Future<Output = Result<T>>>(deadline: Instant, begin: impl FnOnce() -> W) -> Result<T> {
     let work = pin!(begin());
     match tokio::time::timeout_at(deadline.into(), AssertUnwindSafe(work).catch_unwind()).await {
         Ok(Ok(outcome)) => outcome,
         Ok(Err(_)) => {
-            metrics::counter!(telemetry::PANICS).increment(1);
+            metrics::counter!(telemetry::HANDLER_PANICS).increment(1);
             Err(Error::internal("a request panicked"))
         }
         Err(_) => Err(Error::new(Kind::Unavailable, "the request took too long")),
     }
 }
 
-fn capabilities(state: &State, holder: &Caller, path: &str) -> Vec<&'static str> {
-    placed(state, path, |place| state.auth.capabilities(holder, place))
+fn capabilities(state: &WorkerState, holder: &Caller, path: &str) -> Vec<&'static str> {
+    with_canonical_path(state, path, |place| state.auth.capabilities(holder, place))
 }
 
 /// Calls `ask` with the canonical form of a path, which policies apply to.
-fn placed<T>(shared: &Shared, path: &str, ask: impl FnOnce(Place<'_>) -> T) -> T {
+fn with_canonical_path<T>(shared: &ServerState, path: &str, ask: impl FnOnce(RequestPath<'_>) -> T) -> T {
     let table = shared.auth.mounts();
     // Requests with longer paths are rejected.
     let asked = Some(path).filter(|path| path.len() <= path::MAX_PATH);
     let canonical = asked.and_then(|path| table.route(path)).and_then(|(mount, rest)| {
         let found = index_of(&mount.kind)?.canonical(rest)?;
         let prefix = &path[..path.len() - rest.len()];
-        Some((format!("{prefix}{}", found.path), below_mount(prefix, found.spelt)))
+        Some((format!("{prefix}{}", found.path), offset_spellings(prefix, found.spelt)))
     });
     match &canonical {
-        Some((path, spelt)) => ask(Place { path, spelt }),
+        Some((path, spelt)) => ask(RequestPath { path, spelt }),
         None => ask(path.into()),
     }
 }
 
 /// The caller of a request, according to its head.
-struct Known {
-    caller: Option<(Arc<Caller>, Token)>,
+struct IdentifiedCaller {
+    caller: Option<(Arc<Caller>, RequestToken)>,
     /// `true` if some request for this operation on this path would be authorized.
     may: bool,
     /// `true` if the caller comes from the cache because the store is unavailable.
@@ -374,31 +381,31 @@ struct Known {
 }
 
 #[derive(Default)]
-struct Admitted {
+struct AuthorizedCaller {
     caller: Option<Arc<Caller>>,
-    token: Option<Token>,
+    token: Option<RequestToken>,
     sudo: bool,
 }
 
 /// Identifies the caller, before the body is read. Absent, unknown and expired tokens, and paths with and without a
 /// mount, get the same error, so that they cannot be distinguished.
-async fn recognise(
-    state: &State,
+async fn identify_caller(
+    state: &WorkerState,
     headers: &HeaderMap,
-    target: &Target,
-    asked: &Asked,
+    target: &ResolvedRoute,
+    asked: &ParsedRequest,
     address: Option<IpAddr>,
-) -> Result<Known> {
-    if target.access() == Access::Open {
-        return Ok(Known { caller: None, may: true, believed: false });
+) -> Result<IdentifiedCaller> {
+    if target.access() == RouteAccess::Open {
+        return Ok(IdentifiedCaller { caller: None, may: true, believed: false });
     }
     let token = request::token(headers, state.settings.compat)?.ok_or_else(Error::forbidden)?;
     let kept = || if target.is_metrics() { state.auth.kept(token.expose(), address) } else { None };
     // During an outage, do not wait for the store to fail again.
-    let believed = if outage::STORE.is_on() { kept() } else { None };
+    let believed = if outage::STORE_OUTAGE.is_on() { kept() } else { None };
     let (caller, believed) = match believed {
         Some(caller) => (caller, true),
-        None => match holder(state, &token, address).await {
+        None => match resolve_token(state, &token, address).await {
             Ok(caller) => (caller, false),
             Err(error) if error.kind() == Kind::Unavailable => (kept().ok_or(error)?, true),
             Err(error) => return Err(error),
@@ -411,32 +418,32 @@ async fn recognise(
     if decision.allowed && may && !believed && target.is_metrics() {
         state.auth.keep(&caller);
     }
-    Ok(Known { may, caller: Some((caller, token)), believed })
+    Ok(IdentifiedCaller { may, caller: Some((caller, token)), believed })
 }
 
-async fn holder(state: &State, token: &Token, address: Option<IpAddr>) -> Result<Arc<Caller>> {
+async fn resolve_token(state: &WorkerState, token: &RequestToken, address: Option<IpAddr>) -> Result<Arc<Caller>> {
     // Another node may have revoked a permission since.
     state.nodes.fresh().await?;
-    state.auth.recognise(token.expose(), address).await.map_err(one_refusal)
+    state.auth.recognise(token.expose(), address).await.map_err(unify_refusal)
 }
 
 /// Authorizes the complete request.
-async fn admit(
-    state: &State,
-    known: Known,
-    target: &Target,
-    asked: &Asked,
-    sent: &Sent,
+async fn authorize(
+    state: &WorkerState,
+    known: IdentifiedCaller,
+    target: &ResolvedRoute,
+    asked: &ParsedRequest,
+    sent: &ParsedBody,
     address: Option<IpAddr>,
     wrap_ttl: Option<Duration>,
-) -> Result<Admitted> {
-    let Some((caller, token)) = known.caller else { return Ok(Admitted::default()) };
+) -> Result<AuthorizedCaller> {
+    let Some((caller, token)) = known.caller else { return Ok(AuthorizedCaller::default()) };
     // The token may have expired while the body was read.
     let caller = if known.believed {
         caller
     } else {
         state.nodes.fresh().await?;
-        state.auth.admit(caller, address).await.map_err(one_refusal)?
+        state.auth.admit(caller, address).await.map_err(unify_refusal)?
     };
     if caller.uses_left() == Some(0) {
         // This was the last use of the token, so its leases end too.
@@ -444,22 +451,22 @@ async fn admit(
     }
     // The resource may have been created since, which changes the required capability.
     let needs = if known.believed { asked.operation } else { target.needs(state, &caller, asked).await? };
-    let decide = |sent: Option<&Parameters<'_>>| state.auth.decide(&caller, needs, target.place(asked), sent);
+    let decide = |sent: Option<&RequestParameters<'_>>| state.auth.decide(&caller, needs, target.place(asked), sent);
     let decision = target.decided(sent, wrap_ttl, decide);
     if !known.may || !target.allows(decision, asked) {
         return Err(Error::forbidden());
     }
-    Ok(Admitted { caller: Some(caller), token: Some(token), sudo: decision.sudo })
+    Ok(AuthorizedCaller { caller: Some(caller), token: Some(token), sudo: decision.sudo })
 }
 
-fn one_refusal(error: Error) -> Error {
+fn unify_refusal(error: Error) -> Error {
     if error.kind() == Kind::Unauthenticated { Error::forbidden() } else { error }
 }
 
-fn log(error: &Error, id: &RequestId) {
+fn log_error(error: &Error, id: &RequestId) {
     match error.kind() {
         Kind::Internal | Kind::Unavailable | Kind::BadGateway => {
-            if let Some(why) = outage::told(error) {
+            if let Some(why) = outage::describe_for_log(error) {
                 tracing::error!(request = %id, "{why}");
             }
         }
@@ -481,13 +488,13 @@ fn routes_of(kind: &MountKind) -> Option<&'static [Route]> {
     }
 }
 
-static TABLES: LazyLock<Vec<(&'static MountKind, Index)>> = LazyLock::new(|| {
-    let table = |kind: &'static MountKind| Some((kind, Index::new(kind.word(), &[routes_of(kind)?])));
+static ROUTE_INDEXES: LazyLock<Vec<(&'static MountKind, RouteIndex)>> = LazyLock::new(|| {
+    let table = |kind: &'static MountKind| Some((kind, RouteIndex::new(kind.word(), &[routes_of(kind)?])));
     MountKind::ALL.iter().filter_map(table).collect()
 });
 
-fn index_of(kind: &MountKind) -> Option<&'static Index> {
-    TABLES.iter().find(|(known, _)| *known == kind).map(|(_, index)| index)
+fn index_of(kind: &MountKind) -> Option<&'static RouteIndex> {
+    ROUTE_INDEXES.iter().find(|(known, _)| *known == kind).map(|(_, index)| index)
 }
 
 /// Iterates over all routes with the kind of their mount, for tests.
@@ -503,10 +510,10 @@ mod tests {
     #[actix_web::test]
     async fn a_panic_or_a_long_run_costs_its_own_request_only() {
         let long = Instant::now() + std::time::Duration::from_secs(5);
-        assert!(guarded(long, || async { Ok(Answer::empty()) }).await.is_ok());
-        let panicked = guarded::<Answer, _>(long, || async { panic!("hunter2") }).await.err().unwrap();
+        assert!(run_guarded(long, || async { Ok(HandlerResponse::empty()) }).await.is_ok());
+        let panicked = run_guarded::<HandlerResponse, _>(long, || async { panic!("hunter2") }).await.err().unwrap();
         assert_eq!((panicked.kind(), panicked.text()), (Kind::Internal, "internal error"));
-        let late = guarded::<Answer, _>(Instant::now(), std::future::pending).await.err().unwrap();
+        let late = run_guarded::<HandlerResponse, _>(Instant::now(), std::future::pending).await.err().unwrap();
         assert_eq!(late.kind(), Kind::Unavailable);
     }
 
@@ -524,7 +531,7 @@ mod tests {
             let (rests, tails) = (pattern.matches('*').count(), pattern.matches("**").count());
             assert!(rests <= 1 + tails && tails <= 1 && !pattern.ends_with('/'), "{kind} {pattern}");
             let tail = pattern.split_once("**").map_or("", |(literals, _)| literals);
-            assert!(!tail.contains(':') && (tail.is_empty() || route.access == Access::Open), "{kind} {pattern}");
+            assert!(!tail.contains(':') && (tail.is_empty() || route.access == RouteAccess::Open), "{kind} {pattern}");
             let name = pattern.split_once("*name").map_or("", |(_, behind)| behind);
             assert!(name.is_empty(), "{kind} {pattern}: the name of a policy is the rest of its path");
             let folded = |name: &&str| name.chars().any(|c| !c.is_ascii_lowercase() && c != '_' && !c.is_ascii_digit());
@@ -534,8 +541,11 @@ mod tests {
             let known = |name: &str| route.fields.contains(&name);
             assert!(route.synonyms.iter().all(|(one, other)| known(one) && known(other)), "{kind} {pattern}");
             let bounded = route.body_limit.is_some_and(|limit| limit <= 64 << 10);
-            assert!(route.access != Access::Open || bounded, "{kind} {pattern}: a body of anybody");
-            assert!(!route.public || route.access == Access::Open, "{kind} {pattern}: nobody's token is read there");
+            assert!(route.access != RouteAccess::Open || bounded, "{kind} {pattern}: a body of anybody");
+            assert!(
+                !route.public || route.access == RouteAccess::Open,
+                "{kind} {pattern}: nobody's token is read there"
+            );
             assert!(seen.insert((kind, pattern, route.operation)), "twice: {kind} {pattern} {:?}", route.operation);
             assert_ne!(route.operation, Operation::Create, "{kind} {pattern}: writes are Update");
         }

@@ -7,9 +7,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::auth;
 use crate::caller_network::CallerNetwork;
-use crate::projects::caller::{self, Subject};
+use crate::fair_queue;
+use crate::projects::caller::{self, TokenSubject};
 use crate::secret::Secret;
-use crate::turns;
 
 /// A sender. All tokens of an entity, a user, a team or an organization are one sender, and so are a token and the
 /// tokens created with it ([`auth::Caller::counts_as`]). A caller without a valid token is identified by network
@@ -43,36 +43,36 @@ impl Sender {
     }
 
     /// Returns the caller whose queues the sender's jobs join.
-    pub fn queued_as(&self) -> turns::Caller {
+    pub fn queued_as(&self) -> fair_queue::QueueCaller {
         match self {
-            Self::Network(_) => turns::Caller::without_token(self),
-            _ => turns::Caller::with_token(self),
+            Self::Network(_) => fair_queue::QueueCaller::without_token(self),
+            _ => fair_queue::QueueCaller::with_token(self),
         }
     }
 
     /// Returns the sender of a request of the projects API.
-    pub fn of_subject(caller: Option<&caller::Caller>, address: Option<IpAddr>) -> Self {
+    pub fn of_subject(caller: Option<&caller::ProjectsCaller>, address: Option<IpAddr>) -> Self {
         match caller.map(|caller| &caller.subject) {
-            Some(Subject::User { id, .. }) => Self::User(*id),
-            Some(Subject::Team { id, .. }) => Self::Team(*id),
-            Some(Subject::Organization { id, .. }) => Self::Organization(*id),
+            Some(TokenSubject::User { id, .. }) => Self::User(*id),
+            Some(TokenSubject::Team { id, .. }) => Self::Team(*id),
+            Some(TokenSubject::Organization { id, .. }) => Self::Organization(*id),
             None => Self::at(address),
         }
     }
 }
 
 /// Maximum number of cached tokens.
-const REMEMBERED: usize = 50_000;
+const MAX_CACHED_TOKENS: usize = 50_000;
 
 /// A cache from tokens of the projects API to senders. Only the store can validate a token, and access to it is
 /// scheduled by sender: until the store responds, a request counts for the sender that the token had before.
 #[derive(Default)]
-pub struct Senders {
+pub struct SenderCache {
     tokens: RandomState,
     known: Mutex<HashMap<u64, Sender>>,
 }
 
-impl Senders {
+impl SenderCache {
     /// Returns the sender of a request before its token is validated: the network if the token is not cached.
     pub fn of(&self, token: Option<&Secret>, address: Option<IpAddr>) -> Sender {
         let known = token.and_then(|token| self.known().get(&self.key(token)).cloned());
@@ -80,14 +80,14 @@ impl Senders {
     }
 
     /// Caches the sender of a token; removes the entry of an invalid token.
-    pub fn note(&self, token: &Secret, caller: Option<&caller::Caller>) {
+    pub fn note(&self, token: &Secret, caller: Option<&caller::ProjectsCaller>) {
         let (key, mut known) = (self.key(token), self.known());
         match caller {
             None => drop(known.remove(&key)),
             Some(_) if known.contains_key(&key) => {}
             Some(caller) => {
                 // Clearing is cheap: each token costs one request that counts for its network.
-                if known.len() >= REMEMBERED {
+                if known.len() >= MAX_CACHED_TOKENS {
                     known.clear();
                 }
                 known.insert(key, Sender::of_subject(Some(caller), None));
@@ -110,13 +110,13 @@ mod tests {
 
     #[test]
     fn all_tokens_of_a_user_are_one_sender_from_the_second_request_on() {
-        let (senders, here) = (Senders::default(), "192.0.2.1".parse().ok());
+        let (senders, here) = (SenderCache::default(), "192.0.2.1".parse().ok());
         let (one, other, unknown) = (Secret::new("one"), Secret::new("other"), Secret::new("unknown"));
-        let subject = Subject::User { id: 7, ext_id: "user-7".to_owned(), username: "mia".to_owned() };
-        let caller = caller::Caller { token: 1, subject, last_used: None };
+        let subject = TokenSubject::User { id: 7, ext_id: "user-7".to_owned(), username: "mia".to_owned() };
+        let caller = caller::ProjectsCaller { token: 1, subject, last_used: None };
         assert_eq!(senders.of(Some(&one), here), Sender::at(here), "as a stranger at first");
         senders.note(&one, Some(&caller));
-        senders.note(&other, Some(&caller::Caller { token: 2, ..caller }));
+        senders.note(&other, Some(&caller::ProjectsCaller { token: 2, ..caller }));
         let of = |token| senders.of(Some(token), here);
         assert_eq!([of(&one), of(&other)], [Sender::User(7), Sender::User(7)]);
         assert_eq!([of(&unknown), senders.of(None, here)], [Sender::at(here), Sender::at(here)]);
@@ -126,10 +126,10 @@ mod tests {
 
     #[test]
     fn what_is_remembered_has_an_end() {
-        let senders = Senders::default();
-        let subject = Subject::User { id: 7, ext_id: "user-7".to_owned(), username: "mia".to_owned() };
-        let caller = caller::Caller { token: 1, subject, last_used: None };
-        for n in 0..=REMEMBERED {
+        let senders = SenderCache::default();
+        let subject = TokenSubject::User { id: 7, ext_id: "user-7".to_owned(), username: "mia".to_owned() };
+        let caller = caller::ProjectsCaller { token: 1, subject, last_used: None };
+        for n in 0..=MAX_CACHED_TOKENS {
             senders.note(&Secret::new(format!("{n}")), Some(&caller));
         }
         assert_eq!(senders.known().len(), 1);

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use crate::pki::serials::SerialNumbers;
+use crate::pki::serials::SerialPrefix;
 
 /// Settings of both APIs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct HttpSettings {
     /// `true` to accept the header names and methods of known clients in addition to those of the contract.
     pub compat: bool,
     /// Maximum size of a request body, in bytes.
@@ -29,12 +29,12 @@ pub struct Settings {
     /// Requests per second and subject of the projects API; 0 disables the limit.
     pub projects_rate_limit: u32,
     /// Prefix of the serial numbers of new certificates.
-    pub serial_numbers: SerialNumbers,
+    pub serial_numbers: SerialPrefix,
     /// Proxies whose `X-Forwarded-For` is trusted.
     pub trusted_proxies: Vec<IpNet>,
 }
 
-impl Default for Settings {
+impl Default for HttpSettings {
     fn default() -> Self {
         Self {
             compat: true,
@@ -46,7 +46,7 @@ impl Default for Settings {
             external_url: None,
             public_url: None,
             projects_rate_limit: 0,
-            serial_numbers: SerialNumbers::default(),
+            serial_numbers: SerialPrefix::default(),
             trusted_proxies: Vec::new(),
         }
     }

@@ -7,15 +7,15 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use super::answers::Answers;
-use super::budget::Budget;
-use super::lists::Lists;
-use super::passes::Passes;
-use super::put_away::PutAway;
-use super::rate::Limits;
-use super::reach::Reach;
-use super::sender::Senders;
-use super::settings::Settings;
+use super::budget::SenderBudget;
+use super::fair_scheduler::FairScheduler;
+use super::long_lists::LongLists;
+use super::rate::ProjectsRateLimits;
+use super::response_budget::ResponseBudget;
+use super::sender::SenderCache;
+use super::settings::HttpSettings;
+use super::store_probe::StoreProbe;
+use super::wrap_quota::WrapQuota;
 use crate::audit::Audit;
 use crate::auth::Auth;
 use crate::clock::Clock;
@@ -30,7 +30,7 @@ use crate::pki::actor::ReplicaLink;
 use crate::projects::Projects;
 
 /// The state of a server, shared by its workers.
-pub struct Shared {
+pub struct ServerState {
     /// Tokens, policies, mounts.
     pub auth: Arc<Auth>,
     /// The certificate authority engine; its mounts are opened and closed by `mounts`.
@@ -44,9 +44,9 @@ pub struct Shared {
     /// The projects API.
     pub projects: Projects,
     /// Rate limits of the projects API.
-    pub limits: Limits,
+    pub limits: ProjectsRateLimits,
     /// Senders of known tokens of the projects API.
-    pub senders: Senders,
+    pub senders: SenderCache,
     /// Scheme and authority of absolute links; set when the server listens.
     pub address: OnceLock<String>,
     /// Scheme and authority of the public listener; set when it listens, unless it is bound to all interfaces.
@@ -56,26 +56,26 @@ pub struct Shared {
     /// The clock.
     pub clock: Clock,
     /// Settings of both APIs.
-    pub settings: Settings,
+    pub settings: HttpSettings,
     /// Memory budget for request bodies.
-    pub bodies: Budget,
+    pub bodies: SenderBudget,
     /// Memory budget for responses that are being sent.
-    pub answers: Answers,
+    pub answers: ResponseBudget,
     /// Limits on wrapped responses.
-    pub put_away: PutAway,
+    pub put_away: WrapQuota,
     /// Limits on long lists.
-    pub lists: Lists,
+    pub lists: LongLists,
     /// Name and id of the installation.
-    pub identity: Identity,
+    pub identity: InstallationIdentity,
     /// Request audit.
     pub audit: Audit,
     /// Availability of the store.
-    pub reach: Reach,
+    pub reach: StoreProbe,
     /// Set when the server begins to drain.
     pub stopping: Stopping,
 }
 
-impl Shared {
+impl ServerState {
     /// Returns scheme and authority of absolute links.
     pub fn origin(&self) -> &str {
         let configured = self.settings.external_url.as_deref();
@@ -91,7 +91,7 @@ impl Shared {
 
 /// The installation's name and id, which survive restarts.
 #[derive(Clone, Debug)]
-pub struct Identity {
+pub struct InstallationIdentity {
     /// A random UUID, made at the first start.
     pub cluster_id: String,
     /// A readable name derived from the id.
@@ -120,19 +120,19 @@ impl Stopping {
 
 /// The state of one worker. Clones are cheap and stay on the worker's thread.
 #[derive(Clone)]
-pub struct State(Rc<Worker>);
+pub struct WorkerState(Rc<Worker>);
 
 struct Worker {
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
     /// This worker's replicas of the mounts' actors, started at first use.
     replicas: RefCell<HashMap<MountId, ReplicaLink>>,
-    passes: Passes,
+    passes: FairScheduler,
 }
 
-impl State {
+impl WorkerState {
     /// Creates the state of a worker. Called on that worker's thread.
-    pub fn new(shared: Arc<Shared>) -> Self {
-        Self(Rc::new(Worker { shared, replicas: RefCell::default(), passes: Passes::default() }))
+    pub fn new(shared: Arc<ServerState>) -> Self {
+        Self(Rc::new(Worker { shared, replicas: RefCell::default(), passes: FairScheduler::default() }))
     }
 
     /// Returns this worker's replica of a mount's actor.
@@ -152,20 +152,20 @@ impl State {
     }
 
     /// Returns this worker's scheduler.
-    pub fn passes(&self) -> &Passes {
+    pub fn passes(&self) -> &FairScheduler {
         &self.0.passes
     }
 
     /// Returns the state shared by all workers.
-    pub fn shared(&self) -> &Arc<Shared> {
+    pub fn shared(&self) -> &Arc<ServerState> {
         &self.0.shared
     }
 }
 
-impl Deref for State {
-    type Target = Shared;
+impl Deref for WorkerState {
+    type Target = ServerState;
 
-    fn deref(&self) -> &Shared {
+    fn deref(&self) -> &ServerState {
         &self.0.shared
     }
 }

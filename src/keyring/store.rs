@@ -3,11 +3,11 @@
 use futures_util::future::LocalBoxFuture;
 
 use crate::clock::Time;
-use crate::documents::{Document, DocumentKey, DocumentWrite, SYSTEM};
+use crate::documents::{Document, DocumentKey, DocumentWrite, SYSTEM_MOUNT};
 use crate::error::Result;
 
 /// Maximum number of values that one key seals: nine tenths of the limit for random nonces.
-pub const MOST_OPERATIONS: u64 = 3_865_470_566;
+pub const MAX_KEY_OPERATIONS: u64 = 3_865_470_566;
 
 /// The current data key, and the use of older ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub struct DataKey {
 
 /// Result of one step of re-sealing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum ResealOutcome {
     /// There is more to do.
     More,
     /// Not now: another node is re-sealing, or may not know the newest key yet.
@@ -35,7 +35,7 @@ pub enum Step {
 
 /// Key of the document with the rotation settings.
 pub fn settings_key() -> DocumentKey {
-    DocumentKey { mount: SYSTEM, kind: "config", name: "rotation".to_owned() }
+    DocumentKey { mount: SYSTEM_MOUNT, kind: "config", name: "rotation".to_owned() }
 }
 
 /// The data keys of a store. Errors are `Unavailable` or `Busy`, unless a method says otherwise.
@@ -63,5 +63,5 @@ pub trait KeyringStore: Send + Sync {
     fn write_settings(&self, write: DocumentWrite) -> LocalBoxFuture<'_, Result<()>>;
 
     /// Re-seals a few values that are sealed with older keys.
-    fn re_seal(&self) -> LocalBoxFuture<'_, Result<Step>>;
+    fn re_seal(&self) -> LocalBoxFuture<'_, Result<ResealOutcome>>;
 }

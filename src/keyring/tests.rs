@@ -45,8 +45,8 @@ impl KeyringStore for Counted {
         ready(Ok(())).boxed_local()
     }
 
-    fn re_seal(&self) -> LocalBoxFuture<'_, Result<Step>> {
-        ready(Ok(Step::Done)).boxed_local()
+    fn re_seal(&self) -> LocalBoxFuture<'_, Result<ResealOutcome>> {
+        ready(Ok(ResealOutcome::Done)).boxed_local()
     }
 }
 
@@ -69,12 +69,13 @@ async fn a_key_is_changed_when_it_has_sealed_enough_or_is_old_enough_and_not_bef
     seal(1 << 31);
     keyring.tick().await.unwrap();
     assert_eq!(term(), 2);
-    let change = RotationChange { max_operations: Some(1_000_000), interval: Some(LEAST_INTERVAL), enabled: None };
+    let change =
+        RotationChange { max_operations: Some(1_000_000), interval: Some(MIN_ROTATION_INTERVAL), enabled: None };
     keyring.rotation_write(change).await.unwrap();
     seal(1_000_000);
     keyring.tick().await.unwrap();
     assert_eq!(term(), 3);
-    clock.advance(LEAST_INTERVAL - Duration::from_secs(1));
+    clock.advance(MIN_ROTATION_INTERVAL - Duration::from_secs(1));
     keyring.tick().await.unwrap();
     assert_eq!(term(), 3);
     clock.advance(Duration::from_secs(1));
@@ -86,13 +87,13 @@ async fn a_key_is_changed_when_it_has_sealed_enough_or_is_old_enough_and_not_bef
 #[tokio::test]
 async fn switched_off_a_key_is_changed_at_its_bound_alone() {
     let (keyring, store, clock) = keyring();
-    let change = RotationChange { enabled: Some(false), interval: Some(LEAST_INTERVAL), max_operations: None };
+    let change = RotationChange { enabled: Some(false), interval: Some(MIN_ROTATION_INTERVAL), max_operations: None };
     keyring.rotation_write(change).await.unwrap();
-    store.key.lock().unwrap().sealed = MOST_OPERATIONS - 1;
-    clock.advance(LEAST_INTERVAL * 2);
+    store.key.lock().unwrap().sealed = MAX_KEY_OPERATIONS - 1;
+    clock.advance(MIN_ROTATION_INTERVAL * 2);
     keyring.tick().await.unwrap();
     assert_eq!(store.key.lock().unwrap().term, 1);
-    store.key.lock().unwrap().sealed = MOST_OPERATIONS;
+    store.key.lock().unwrap().sealed = MAX_KEY_OPERATIONS;
     keyring.tick().await.unwrap();
     assert_eq!(store.key.lock().unwrap().term, 2);
 }
@@ -100,7 +101,7 @@ async fn switched_off_a_key_is_changed_at_its_bound_alone() {
 #[tokio::test]
 async fn settings_have_rules_and_a_change_keeps_the_others() {
     let (keyring, _, _) = keyring();
-    assert_eq!(keyring.rotation().await.unwrap(), Rotation::default());
+    assert_eq!(keyring.rotation().await.unwrap(), RotationSettings::default());
     for (change, text) in [
         (
             RotationChange { max_operations: Some(999_999), ..RotationChange::default() },
@@ -123,10 +124,10 @@ async fn settings_have_rules_and_a_change_keeps_the_others() {
         let error = keyring.rotation_write(change).await.unwrap_err();
         assert_eq!((error.kind(), error.text()), (Kind::Invalid, text));
     }
-    let interval = Some(LEAST_INTERVAL + Duration::from_millis(500));
+    let interval = Some(MIN_ROTATION_INTERVAL + Duration::from_millis(500));
     let interval = RotationChange { interval, ..RotationChange::default() };
     keyring.rotation_write(interval).await.unwrap();
     keyring.rotation_write(RotationChange { enabled: Some(false), ..RotationChange::default() }).await.unwrap();
     let stored = keyring.rotation().await.unwrap();
-    assert_eq!(stored, Rotation { enabled: false, max_operations: 1 << 31, interval: LEAST_INTERVAL });
+    assert_eq!(stored, RotationSettings { enabled: false, max_operations: 1 << 31, interval: MIN_ROTATION_INTERVAL });
 }

@@ -2,50 +2,50 @@
 //! a bounded job queue.
 //!
 //! It is not an actix actor, because mailboxes would cost three thread hops per signature. The caller pushes its job
-//! into the queue; a session thread ([`Backend::Blocking`]) or a task of the caller's runtime ([`Backend::Async`])
+//! into the queue; a session thread ([`KeyBackend::Blocking`]) or a task of the caller's runtime ([`KeyBackend::Async`])
 //! takes it and replies directly. Queue and permits are one state behind one lock (`line`), which is held for a few
 //! queue operations only. A job has one time limit from submission to response, including its wait in the queue.
 
 mod backend;
-mod line;
-mod link;
-mod measure;
+mod key_metrics;
+mod priority_queues;
+mod queue_handle;
+mod sign_queue;
 mod tasks;
 mod threads;
-mod verified;
-mod waiting;
+mod verifying_signer;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use self::backend::{Answer, AsyncBackend, Backend, BlockingBackend, Lane, Request};
-pub use self::line::Limits;
-use self::line::Line;
-use self::link::Link;
-pub use self::measure::Meter;
-use self::waiting::Rank;
-use super::signer::{Input, Known, RemoteSigner, Wants};
+pub use self::backend::{AsyncBackend, BackendRequest, BackendResponse, BackendSession, BlockingBackend, KeyBackend};
+pub use self::key_metrics::KeyMetrics;
+use self::priority_queues::JobPriority;
+use self::queue_handle::QueueHandle;
+use self::sign_queue::SignQueue;
+pub use self::sign_queue::SignerLimits;
+use super::signer::{KeyIdentity, RemoteSigner, SigningInput, SigningInputKind};
 use super::test_sign::TestSign;
 use crate::error::{Error, Kind, Result};
 use crate::x509::algorithm::SignatureAlgorithm;
 use crate::x509::public_key::PublicKey;
 
 /// Size of the random message of a test signature, in bytes.
-const TEST_BYTES: usize = 64;
+const TEST_MESSAGE_BYTES: usize = 64;
 
 /// Handle of a key's actor; clones share it. Dropping the last handle closes the queue and ends the workers.
 #[derive(Clone)]
-pub struct SignerActor(Link);
+pub struct SignerActor(QueueHandle);
 
 impl SignerActor {
     /// Creates an actor for the managed key `name`, which is also the label of its metrics. Workers start with the
     /// first job. A `max_parallel` of 0 counts as 1.
-    pub fn start(name: &str, backend: Backend, max_parallel: usize, limits: Limits) -> Self {
+    pub fn start(name: &str, backend: KeyBackend, max_parallel: usize, limits: SignerLimits) -> Self {
         let start = match backend {
-            Backend::Blocking(_) => threads::start,
-            Backend::Async(_) => tasks::start,
+            KeyBackend::Blocking(_) => threads::start,
+            KeyBackend::Async(_) => tasks::start,
         };
-        Self(Link::new(Line::new(name, backend, start, max_parallel, limits)))
+        Self(QueueHandle::new(SignQueue::new(name, backend, start, max_parallel, limits)))
     }
 
     /// The name of the key.
@@ -58,7 +58,7 @@ impl SignerActor {
     ///
     /// # Errors
     /// `Internal` when the backend is of the other kind, which needs a new actor.
-    pub fn configure(&self, backend: Backend, max_parallel: usize) -> Result<()> {
+    pub fn configure(&self, backend: KeyBackend, max_parallel: usize) -> Result<()> {
         self.0.line().configure(backend, max_parallel)
     }
 
@@ -72,7 +72,7 @@ impl SignerActor {
     ///
     /// # Errors
     /// `Invalid` when there is no usable key; otherwise as [`RemoteSigner::sign`].
-    pub async fn key(&self, create: bool) -> Result<Known> {
+    pub async fn key(&self, create: bool) -> Result<KeyIdentity> {
         self.0.key(create).await
     }
 
@@ -83,14 +83,14 @@ impl SignerActor {
     /// `Invalid` with a prefix for the cause (`configuration`, `verification`); `Busy` and `Unavailable` with
     /// the prefix `backend`.
     pub async fn test_sign(&self, test: TestSign) -> Result<()> {
-        match self.0.ask(Request::TestSign(test), Rank::Look).await {
-            Ok(Answer::Tested) => Ok(()),
-            Ok(Answer::Wrong) => {
+        match self.0.ask(BackendRequest::TestSign(test), JobPriority::Look).await {
+            Ok(BackendResponse::Tested) => Ok(()),
+            Ok(BackendResponse::Wrong) => {
                 self.0.line().meter().wrong();
                 Err(Error::invalid("verification: the test signature does not verify"))
             }
-            Ok(_) => Err(link::unexpected()),
-            Err(error) => Err(classed(error)),
+            Ok(_) => Err(queue_handle::unexpected_response()),
+            Err(error) => Err(classify_test_error(error)),
         }
     }
 
@@ -99,24 +99,25 @@ impl SignerActor {
     ///
     /// # Errors
     /// As [`SignerActor::test_sign`].
-    pub async fn test_key(&self, key: Known) -> Result<()> {
+    pub async fn test_key(&self, key: KeyIdentity) -> Result<()> {
         let signer = self.signer(key);
         let kind = signer.public().kind();
         let algorithm = SignatureAlgorithm::all_for(kind).find(|algorithm| signer.wants(*algorithm).is_ok());
-        let of_mount =
-            |error: Error| classed(error.within("the key that a mount uses, which is not the one named now"));
+        let of_mount = |error: Error| {
+            classify_test_error(error.within("the key that a mount uses, which is not the one named now"))
+        };
         let algorithm = algorithm.ok_or_else(|| of_mount(Error::invalid("supports no algorithm")))?;
-        let message = crate::random::bytes::<TEST_BYTES>();
+        let message = crate::random::bytes::<TEST_MESSAGE_BYTES>();
         let input = match (signer.wants(algorithm).map_err(of_mount)?, algorithm.hash()) {
-            (Wants::Digest, Some(hash)) => Input::Digest(hash.digest(&message).as_ref().to_vec()),
-            _ => Input::Message(message.to_vec()),
+            (SigningInputKind::Digest, Some(hash)) => SigningInput::Digest(hash.digest(&message).as_ref().to_vec()),
+            _ => SigningInput::Message(message.to_vec()),
         };
         signer.sign(algorithm, input).await.map(drop).map_err(of_mount)
     }
 
     /// Returns a signer for `key`, which [`SignerActor::key`] returned now or earlier.
-    pub fn signer(&self, key: Known) -> Arc<dyn RemoteSigner> {
-        Arc::new(verified::Signer::new(self.0.clone(), key))
+    pub fn signer(&self, key: KeyIdentity) -> Arc<dyn RemoteSigner> {
+        Arc::new(verifying_signer::VerifyingSigner::new(self.0.clone(), key))
     }
 
     /// Rejects new jobs, completes queued ones and ends the workers. Jobs that are not done after `limit` fail with
@@ -128,7 +129,7 @@ impl SignerActor {
 }
 
 /// Classifies the error of a test signature. Configuration errors become `Invalid`, because the caller can fix them.
-fn classed(error: Error) -> Error {
+fn classify_test_error(error: Error) -> Error {
     match error.kind() {
         Kind::Invalid | Kind::BadGateway => Error::invalid(format!("configuration: {}", error.text())),
         Kind::Busy | Kind::Unavailable => error.within("backend"),

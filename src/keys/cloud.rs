@@ -5,10 +5,10 @@
 //! URLs come from the server's configuration and from validated parameters of a key, never from a response.
 
 mod key;
-mod pins;
+mod pinned_keys;
 mod problems;
 pub(super) mod rules;
 mod services;
 
-pub(super) use self::key::{CloudKey, Service};
+pub(super) use self::key::{CloudKey, CloudKeyService};
 pub use self::services::{AzureSettings, CloudServices, CloudSettings, GoogleSettings};

@@ -20,7 +20,7 @@ pub use self::config::{CloudAkmsChange, CloudAkmsConfig};
 pub use self::seal::{AkmsSealSettings, seal_device};
 use super::actor::AsyncBackend;
 use crate::error::Result;
-use crate::outbound::Reach;
+use crate::outbound::EgressPolicy;
 
 /// Creates the backend of a key, after every write of its configuration. `reach` restricts its endpoint; `generate`
 /// allows generating a missing key. Makes no request.
@@ -28,9 +28,9 @@ use crate::outbound::Reach;
 /// # Errors
 /// Those of [`CloudAkmsConfig::check`]; `Invalid` in a build without the feature `keys-aws`.
 #[cfg(feature = "keys-aws")]
-pub fn backend(config: CloudAkmsConfig, reach: Reach, generate: bool) -> Result<Arc<dyn AsyncBackend>> {
+pub fn backend(config: CloudAkmsConfig, reach: EgressPolicy, generate: bool) -> Result<Arc<dyn AsyncBackend>> {
     config.check(generate, reach)?;
-    Ok(super::cloud::CloudKey::backend(service::Kms::new(config, reach), generate))
+    Ok(super::cloud::CloudKey::backend(service::AkmsKeyClient::new(config, reach), generate))
 }
 
 /// Fails: this build has no such backend.
@@ -38,6 +38,6 @@ pub fn backend(config: CloudAkmsConfig, reach: Reach, generate: bool) -> Result<
 /// # Errors
 /// `Invalid`.
 #[cfg(not(feature = "keys-aws"))]
-pub fn backend(_: CloudAkmsConfig, _: Reach, _: bool) -> Result<Arc<dyn AsyncBackend>> {
+pub fn backend(_: CloudAkmsConfig, _: EgressPolicy, _: bool) -> Result<Arc<dyn AsyncBackend>> {
     Err(crate::error::Error::invalid(format!("this build has no {}", config::NAME)))
 }

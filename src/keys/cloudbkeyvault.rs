@@ -26,5 +26,5 @@ pub fn backend(
     generate: bool,
 ) -> Result<Arc<dyn AsyncBackend>> {
     config.check(generate, services)?;
-    Ok(CloudKey::backend(service::Vault::new(Arc::clone(services), config), generate))
+    Ok(CloudKey::backend(service::VaultKeyClient::new(Arc::clone(services), config), generate))
 }

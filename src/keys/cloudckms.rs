@@ -28,5 +28,5 @@ pub fn backend(
     generate: bool,
 ) -> Result<Arc<dyn AsyncBackend>> {
     config.check(generate, services)?;
-    Ok(CloudKey::backend(service::Kms::new(Arc::clone(services), &config)?, generate))
+    Ok(CloudKey::backend(service::CkmsKeyClient::new(Arc::clone(services), &config)?, generate))
 }

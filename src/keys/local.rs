@@ -74,11 +74,11 @@ impl KeySpec {
 
 /// A private key, ready to sign.
 pub struct PrivateKey {
-    material: Material,
+    material: LocalKeyMaterial,
     public: PublicKey,
 }
 
-enum Material {
+enum LocalKeyMaterial {
     Rsa(RsaKeyPair),
     Ec(Curve, EcdsaKeyPair),
     P224(p224::ecdsa::SigningKey),
@@ -100,23 +100,25 @@ impl PrivateKey {
                     4096 => KeySize::Rsa4096,
                     _ => KeySize::Rsa8192,
                 };
-                Material::Rsa(RsaKeyPair::generate(size).map_err(failed)?)
+                LocalKeyMaterial::Rsa(RsaKeyPair::generate(size).map_err(failed)?)
             }
             KeyKind::Ec(curve) => match ecdsa_signer(curve) {
-                Some(signer) => Material::Ec(curve, EcdsaKeyPair::generate(signer).map_err(failed)?),
-                None => Material::P224(random_p224()),
+                Some(signer) => LocalKeyMaterial::Ec(curve, EcdsaKeyPair::generate(signer).map_err(failed)?),
+                None => LocalKeyMaterial::P224(generate_p224()),
             },
-            KeyKind::Ed25519 => Material::Ed25519(Ed25519KeyPair::generate().map_err(failed)?),
+            KeyKind::Ed25519 => LocalKeyMaterial::Ed25519(Ed25519KeyPair::generate().map_err(failed)?),
         };
         Ok(Self::new(spec.kind, material))
     }
 
-    fn new(kind: KeyKind, material: Material) -> Self {
+    fn new(kind: KeyKind, material: LocalKeyMaterial) -> Self {
         let public = match &material {
-            Material::Rsa(key) => PublicKey::trusted(kind, key.public_key().as_ref()),
-            Material::Ec(_, key) => PublicKey::trusted(kind, key.public_key().as_ref()),
-            Material::P224(key) => PublicKey::trusted(kind, key.verifying_key().to_encoded_point(false).as_bytes()),
-            Material::Ed25519(key) => PublicKey::trusted(kind, key.public_key().as_ref()),
+            LocalKeyMaterial::Rsa(key) => PublicKey::trusted(kind, key.public_key().as_ref()),
+            LocalKeyMaterial::Ec(_, key) => PublicKey::trusted(kind, key.public_key().as_ref()),
+            LocalKeyMaterial::P224(key) => {
+                PublicKey::trusted(kind, key.verifying_key().to_encoded_point(false).as_bytes())
+            }
+            LocalKeyMaterial::Ed25519(key) => PublicKey::trusted(kind, key.public_key().as_ref()),
         };
         Self { material, public }
     }
@@ -130,12 +132,14 @@ impl PrivateKey {
         let wrong = |_| Error::invalid("private key: its parts are not a valid key");
         let info = local_der::PrivateKeyInfo::read(der).map_err(|e| e.of("private key"))?;
         let material = match info.kind {
-            KeyKind::Rsa { .. } => Material::Rsa(RsaKeyPair::from_pkcs8(der).map_err(wrong)?),
+            KeyKind::Rsa { .. } => LocalKeyMaterial::Rsa(RsaKeyPair::from_pkcs8(der).map_err(wrong)?),
             KeyKind::Ec(curve) => match ecdsa_signer(curve) {
-                Some(signer) => Material::Ec(curve, EcdsaKeyPair::from_pkcs8(signer, der).map_err(wrong)?),
-                None => Material::P224(load_p224(info.key)?),
+                Some(signer) => LocalKeyMaterial::Ec(curve, EcdsaKeyPair::from_pkcs8(signer, der).map_err(wrong)?),
+                None => LocalKeyMaterial::P224(load_p224(info.key)?),
             },
-            KeyKind::Ed25519 => Material::Ed25519(Ed25519KeyPair::from_pkcs8_maybe_unchecked(der).map_err(wrong)?),
+            KeyKind::Ed25519 => {
+                LocalKeyMaterial::Ed25519(Ed25519KeyPair::from_pkcs8_maybe_unchecked(der).map_err(wrong)?)
+            }
         };
         Ok(Self::new(info.kind, material))
     }
@@ -146,7 +150,7 @@ impl PrivateKey {
     /// # Errors
     /// `Invalid`, which never quotes the text: not PEM, no or several key blocks, or as [`PrivateKey::from_block`].
     pub fn from_pem(text: &str) -> Result<Self> {
-        let blocks = pem::blocks_alone(text).map_err(|e| Error::invalid(format!("private key: {}", e.text())))?;
+        let blocks = pem::parse_only_blocks(text).map_err(|e| Error::invalid(format!("private key: {}", e.text())))?;
         // Wrapped as `Secret`, so that every block is zeroized when dropped, including those that are not keys.
         let blocks: Vec<(String, Secret)> = blocks.into_iter().map(|(label, der)| (label, Secret::new(der))).collect();
         let mut keys = blocks.iter().filter(|(label, _)| label != "EC PARAMETERS");
@@ -165,10 +169,10 @@ impl PrivateKey {
         let of = |e: crate::x509::reader::DerError| e.of("private key");
         match label {
             "PRIVATE KEY" => Self::from_pkcs8(der),
-            "RSA PRIVATE KEY" => Self::from_pkcs8(local_der::pkcs8(KeyKind::Rsa { bits: 0 }, der).expose()),
+            "RSA PRIVATE KEY" => Self::from_pkcs8(local_der::encode_pkcs8(KeyKind::Rsa { bits: 0 }, der).expose()),
             "EC PRIVATE KEY" => {
-                let curve = local_der::sec1_curve(der).map_err(of)?;
-                Self::from_pkcs8(local_der::pkcs8(KeyKind::Ec(curve), der).expose())
+                let curve = local_der::parse_sec1_curve(der).map_err(of)?;
+                Self::from_pkcs8(local_der::encode_pkcs8(KeyKind::Ec(curve), der).expose())
             }
             _ => Err(Error::invalid(format!("private key: a PEM block {label:?} is not a private key"))),
         }
@@ -180,15 +184,17 @@ impl PrivateKey {
     /// `Internal` when the crypto library fails.
     pub fn to_pkcs8(&self) -> Result<Secret> {
         match &self.material {
-            Material::Rsa(key) => {
-                let der: Pkcs8V1Der<'_> = key.as_der().map_err(|_| export_failed())?;
+            LocalKeyMaterial::Rsa(key) => {
+                let der: Pkcs8V1Der<'_> = key.as_der().map_err(|_| export_error())?;
                 Ok(Secret::new(der.as_ref()))
             }
-            Material::Ec(..) | Material::P224(_) => Ok(local_der::pkcs8(self.kind(), self.sec1(false)?.expose())),
-            Material::Ed25519(key) => {
-                let seed = key.seed().map_err(|_| export_failed())?;
-                let seed: Curve25519SeedBin<'_> = seed.as_be_bytes().map_err(|_| export_failed())?;
-                Ok(local_der::pkcs8_ed25519(seed.as_ref()))
+            LocalKeyMaterial::Ec(..) | LocalKeyMaterial::P224(_) => {
+                Ok(local_der::encode_pkcs8(self.kind(), self.sec1(false)?.expose()))
+            }
+            LocalKeyMaterial::Ed25519(key) => {
+                let seed = key.seed().map_err(|_| export_error())?;
+                let seed: Curve25519SeedBin<'_> = seed.as_be_bytes().map_err(|_| export_error())?;
+                Ok(local_der::encode_pkcs8_ed25519(seed.as_ref()))
             }
         }
     }
@@ -201,29 +207,29 @@ impl PrivateKey {
     /// `Internal` when the crypto library fails.
     pub fn traditional(&self) -> Result<(&'static str, Secret)> {
         match &self.material {
-            Material::Rsa(_) => {
+            LocalKeyMaterial::Rsa(_) => {
                 let pkcs8 = self.to_pkcs8()?;
-                let info = local_der::PrivateKeyInfo::read(pkcs8.expose()).map_err(|_| export_failed())?;
+                let info = local_der::PrivateKeyInfo::read(pkcs8.expose()).map_err(|_| export_error())?;
                 Ok(("RSA PRIVATE KEY", Secret::new(info.key)))
             }
-            Material::Ec(..) | Material::P224(_) => Ok(("EC PRIVATE KEY", self.sec1(true)?)),
-            Material::Ed25519(_) => Ok(("PRIVATE KEY", self.to_pkcs8()?)),
+            LocalKeyMaterial::Ec(..) | LocalKeyMaterial::P224(_) => Ok(("EC PRIVATE KEY", self.sec1(true)?)),
+            LocalKeyMaterial::Ed25519(_) => Ok(("PRIVATE KEY", self.to_pkcs8()?)),
         }
     }
 
     fn sec1(&self, alone: bool) -> Result<Secret> {
         match &self.material {
-            Material::Ec(curve, key) => {
-                let scalar: EcPrivateKeyBin<'_> = key.private_key().as_be_bytes().map_err(|_| export_failed())?;
-                Ok(local_der::sec1(alone.then_some(*curve), scalar.as_ref(), self.public.bits()))
+            LocalKeyMaterial::Ec(curve, key) => {
+                let scalar: EcPrivateKeyBin<'_> = key.private_key().as_be_bytes().map_err(|_| export_error())?;
+                Ok(local_der::encode_sec1(alone.then_some(*curve), scalar.as_ref(), self.public.bits()))
             }
-            Material::P224(key) => {
+            LocalKeyMaterial::P224(key) => {
                 let mut scalar = key.to_bytes();
-                let der = local_der::sec1(alone.then_some(Curve::P224), &scalar, self.public.bits());
+                let der = local_der::encode_sec1(alone.then_some(Curve::P224), &scalar, self.public.bits());
                 scalar[..].zeroize();
                 Ok(der)
             }
-            Material::Rsa(_) | Material::Ed25519(_) => Err(export_failed()),
+            LocalKeyMaterial::Rsa(_) | LocalKeyMaterial::Ed25519(_) => Err(export_error()),
         }
     }
 
@@ -246,25 +252,25 @@ impl PrivateKey {
     pub fn sign(&self, algorithm: SignatureAlgorithm, message: &[u8]) -> Result<Vec<u8>> {
         let failed = |_| Error::internal("signing failed");
         match (&self.material, algorithm) {
-            (Material::Rsa(key), SignatureAlgorithm::RsaPkcs1(_) | SignatureAlgorithm::RsaPss(_)) => {
+            (LocalKeyMaterial::Rsa(key), SignatureAlgorithm::RsaPkcs1(_) | SignatureAlgorithm::RsaPss(_)) => {
                 let mut signature = vec![0; key.public_modulus_len()];
-                let encoding = rsa_encoding(algorithm).ok_or_else(export_failed)?;
+                let encoding = rsa_encoding(algorithm).ok_or_else(export_error)?;
                 key.sign(encoding, &SystemRandom::new(), message, &mut signature).map_err(failed)?;
                 Ok(signature)
             }
-            (Material::Ec(curve, key), SignatureAlgorithm::Ecdsa(hash)) if hash == curve.hash() => {
+            (LocalKeyMaterial::Ec(curve, key), SignatureAlgorithm::Ecdsa(hash)) if hash == curve.hash() => {
                 Ok(key.sign(&SystemRandom::new(), message).map_err(failed)?.as_ref().to_vec())
             }
-            (Material::Ec(curve, key), SignatureAlgorithm::Ecdsa(hash)) => {
-                let digest = digest_for(*curve, &hash.digest(message))?;
+            (LocalKeyMaterial::Ec(curve, key), SignatureAlgorithm::Ecdsa(hash)) => {
+                let digest = fit_digest(*curve, &hash.digest(message))?;
                 Ok(key.sign_digest(&digest).map_err(failed)?.as_ref().to_vec())
             }
-            (Material::P224(key), SignatureAlgorithm::Ecdsa(hash)) => {
+            (LocalKeyMaterial::P224(key), SignatureAlgorithm::Ecdsa(hash)) => {
                 let signature: p224::ecdsa::Signature =
                     key.sign_prehash(hash.digest(message).as_ref()).map_err(|_| Error::internal("signing failed"))?;
                 Ok(signature.to_der().as_bytes().to_vec())
             }
-            (Material::Ed25519(key), SignatureAlgorithm::Ed25519) => {
+            (LocalKeyMaterial::Ed25519(key), SignatureAlgorithm::Ed25519) => {
                 Ok(key.try_sign(message).map_err(failed)?.as_ref().to_vec())
             }
             _ => Err(Error::invalid(format!(
@@ -290,15 +296,15 @@ impl PrivateKey {
     ) -> Result<Vec<u8>> {
         let failed = |_| Error::internal("signing failed");
         match (&self.material, algorithm) {
-            (Material::Rsa(key), SignatureAlgorithm::RsaPkcs1(hash) | SignatureAlgorithm::RsaPss(hash)) => {
+            (LocalKeyMaterial::Rsa(key), SignatureAlgorithm::RsaPkcs1(hash) | SignatureAlgorithm::RsaPss(hash)) => {
                 let mut signature = vec![0; key.public_modulus_len()];
-                let encoding = rsa_encoding(algorithm).ok_or_else(export_failed)?;
+                let encoding = rsa_encoding(algorithm).ok_or_else(export_error)?;
                 key.sign_digest(encoding, &hash.digest_pieces(pieces), &mut signature).map_err(failed)?;
                 Ok(signature)
             }
-            (Material::Ec(curve, key), SignatureAlgorithm::Ecdsa(hash)) => {
+            (LocalKeyMaterial::Ec(curve, key), SignatureAlgorithm::Ecdsa(hash)) => {
                 let digest = hash.digest_pieces(pieces);
-                let digest = if hash == curve.hash() { digest } else { digest_for(*curve, &digest)? };
+                let digest = if hash == curve.hash() { digest } else { fit_digest(*curve, &digest)? };
                 Ok(key.sign_digest(&digest).map_err(failed)?.as_ref().to_vec())
             }
             _ => self.sign(algorithm, &pieces.collect::<Vec<_>>().concat()),
@@ -309,7 +315,7 @@ impl PrivateKey {
 /// Adjusts a digest to the length of the curve's own hash, which the crypto library requires. ECDSA uses the leftmost
 /// bits of a longer digest, and a shorter one as an integer (FIPS 186-5 6.4.1). So truncation and zero-padding on the
 /// left do not change the signature.
-fn digest_for(curve: Curve, digest: &Digest) -> Result<Digest> {
+fn fit_digest(curve: Curve, digest: &Digest) -> Result<Digest> {
     let (octets, own) = (digest.as_ref(), curve.hash());
     let mut fitting = vec![0; own.octets() as usize];
     let shared = octets.len().min(fitting.len());
@@ -318,7 +324,7 @@ fn digest_for(curve: Curve, digest: &Digest) -> Result<Digest> {
     Digest::import_less_safe(&fitting, own.algorithm()).map_err(|_| Error::internal("signing failed"))
 }
 
-fn export_failed() -> Error {
+fn export_error() -> Error {
     Error::internal("private key export failed")
 }
 
@@ -344,7 +350,7 @@ fn rsa_encoding(algorithm: SignatureAlgorithm) -> Option<&'static dyn RsaEncodin
 }
 
 /// Generates a uniform scalar by rejection sampling (FIPS 186-5 A.2.2). It rejects about one candidate in 2¹¹².
-fn random_p224() -> p224::ecdsa::SigningKey {
+fn generate_p224() -> p224::ecdsa::SigningKey {
     loop {
         let candidate = Zeroizing::new(crate::random::bytes::<28>());
         if let Ok(key) = p224::ecdsa::SigningKey::from_slice(&*candidate) {

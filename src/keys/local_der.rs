@@ -9,10 +9,10 @@ use crate::secret::Secret;
 use crate::x509::algorithm::{Curve, KeyKind};
 use crate::x509::oid;
 use crate::x509::public_key::{algorithm_identifier, check_rsa};
-use crate::x509::reader::{DerError, Read, Reader};
-use crate::x509::writer::{NULL, OCTET_STRING, SEQUENCE, Writer, build, context_constructed};
+use crate::x509::reader::{DerError, DerReader, DerResult};
+use crate::x509::writer::{DerWriter, NULL, OCTET_STRING, SEQUENCE, build, context_constructed};
 
-const UNSUPPORTED: DerError = DerError("unsupported kind of key");
+const UNSUPPORTED_KEY: DerError = DerError("unsupported kind of key");
 const MIN_RSA_BITS: u32 = 2048;
 
 pub(super) struct PrivateKeyInfo<'a> {
@@ -21,8 +21,8 @@ pub(super) struct PrivateKeyInfo<'a> {
 }
 
 impl<'a> PrivateKeyInfo<'a> {
-    pub(super) fn read(der: &'a [u8]) -> Read<Self> {
-        let mut fields = Reader::only(der, SEQUENCE)?.reader();
+    pub(super) fn read(der: &'a [u8]) -> DerResult<Self> {
+        let mut fields = DerReader::only(der, SEQUENCE)?.reader();
         if fields.small()? > 1 {
             return Err(DerError("the version of a private key must be 0 or 1 (RFC 5958 2)"));
         }
@@ -35,13 +35,13 @@ impl<'a> PrivateKeyInfo<'a> {
         let identifier = algorithm.oid()?;
         let kind = if identifier == oid::RSA_ENCRYPTION {
             algorithm.expect(NULL)?;
-            KeyKind::Rsa { bits: rsa_bits(key)? }
+            KeyKind::Rsa { bits: validate_rsa_numbers(key)? }
         } else if identifier == oid::EC_PUBLIC_KEY {
-            KeyKind::Ec(algorithm.oid().ok().and_then(Curve::from_oid).ok_or(UNSUPPORTED)?)
+            KeyKind::Ec(algorithm.oid().ok().and_then(Curve::from_oid).ok_or(UNSUPPORTED_KEY)?)
         } else if identifier == oid::ED25519 {
             KeyKind::Ed25519
         } else {
-            return Err(UNSUPPORTED);
+            return Err(UNSUPPORTED_KEY);
         };
         algorithm.done()?;
         Ok(Self { kind, key })
@@ -49,8 +49,8 @@ impl<'a> PrivateKeyInfo<'a> {
 }
 
 /// Validates the public numbers of an RSAPrivateKey before any arithmetic, and returns the size in bits.
-fn rsa_bits(key: &[u8]) -> Read<u32> {
-    let mut fields = Reader::only(key, SEQUENCE)?.reader();
+fn validate_rsa_numbers(key: &[u8]) -> DerResult<u32> {
+    let mut fields = DerReader::only(key, SEQUENCE)?.reader();
     if fields.small()? != 0 {
         return Err(DerError("RSA keys with more than two primes are not supported"));
     }
@@ -68,8 +68,8 @@ pub(super) struct Sec1<'a> {
 }
 
 impl<'a> Sec1<'a> {
-    pub(super) fn read(der: &'a [u8]) -> Read<Self> {
-        let mut fields = Reader::only(der, SEQUENCE)?.reader();
+    pub(super) fn read(der: &'a [u8]) -> DerResult<Self> {
+        let mut fields = DerReader::only(der, SEQUENCE)?.reader();
         if fields.small()? != 1 {
             return Err(DerError("the version of an EC private key must be 1 (RFC 5915 3)"));
         }
@@ -81,14 +81,14 @@ impl<'a> Sec1<'a> {
     }
 }
 
-pub(super) fn sec1_curve(der: &[u8]) -> Read<Curve> {
+pub(super) fn parse_sec1_curve(der: &[u8]) -> DerResult<Curve> {
     let curve = Sec1::read(der)?.curve.ok_or(DerError("an EC private key must name its curve"))?;
-    Curve::from_oid(curve).ok_or(UNSUPPORTED)
+    Curve::from_oid(curve).ok_or(UNSUPPORTED_KEY)
 }
 
 /// Encodes an ECPrivateKey with its public key. `curve` is given for a stand-alone key only: in PKCS #8 the outer
 /// structure names the curve.
-pub(super) fn sec1(curve: Option<Curve>, scalar: &[u8], point: &[u8]) -> Secret {
+pub(super) fn encode_sec1(curve: Option<Curve>, scalar: &[u8], point: &[u8]) -> Secret {
     Secret::new(build(SEQUENCE, scalar.len() + point.len() + 40, |w| {
         w.integer(1);
         w.tlv(OCTET_STRING, scalar);
@@ -99,7 +99,7 @@ pub(super) fn sec1(curve: Option<Curve>, scalar: &[u8], point: &[u8]) -> Secret 
     }))
 }
 
-pub(super) fn pkcs8(kind: KeyKind, key: &[u8]) -> Secret {
+pub(super) fn encode_pkcs8(kind: KeyKind, key: &[u8]) -> Secret {
     Secret::new(build(SEQUENCE, key.len() + 48, |w| {
         w.integer(0);
         w.raw(&algorithm_identifier(kind));
@@ -108,11 +108,11 @@ pub(super) fn pkcs8(kind: KeyKind, key: &[u8]) -> Secret {
 }
 
 /// Encodes a PKCS #8 structure of an Ed25519 seed (RFC 8410 7).
-pub(super) fn pkcs8_ed25519(seed: &[u8]) -> Secret {
-    let mut inner = Writer::with_capacity(seed.len() + 2);
+pub(super) fn encode_pkcs8_ed25519(seed: &[u8]) -> Secret {
+    let mut inner = DerWriter::with_capacity(seed.len() + 2);
     inner.tlv(OCTET_STRING, seed);
     let mut inner = inner.finish();
-    let outer = pkcs8(KeyKind::Ed25519, &inner);
+    let outer = encode_pkcs8(KeyKind::Ed25519, &inner);
     inner.zeroize();
     outer
 }

@@ -8,24 +8,24 @@
 
 mod backend;
 mod change;
+mod generation_lease;
 mod grants;
+mod key_permissions;
 #[cfg(test)]
 mod memory;
 mod pending;
 mod record;
 mod registry;
 mod signers;
-mod terms;
-mod turn;
 mod usage;
 mod view;
 
 pub use self::backend::{BackendConfig, BackendType, Devices};
-pub use self::grants::{Grants, Users};
-pub use self::record::{Record, libraries};
+pub use self::grants::{ListingMounts, ManagedKeyGrants};
+pub use self::key_permissions::KeyPermissions;
+pub use self::record::{ManagedKeyRecord, libraries};
 pub use self::registry::ManagedKeys;
-pub use self::terms::Terms;
-pub use self::usage::{Usage, Usages};
+pub use self::usage::{ManagedKeyUsage, ManagedKeyUsages};
 
 #[cfg(test)]
 mod tests;

@@ -6,20 +6,20 @@
 //! initialization belongs to the `module`. Only this module uses the crate `cryptoki`, which loads the library and
 //! contains all the unsafe code.
 
+mod backoff;
 mod generate;
-mod healing;
 mod key;
-mod lane;
 mod library;
 mod mechanism;
 mod module;
 mod object;
 mod pin;
+mod recovery;
 mod seal;
 mod session;
 mod settings;
 mod token;
-mod trouble;
+mod worker;
 
 use std::sync::Arc;
 
@@ -28,24 +28,24 @@ pub use self::library::Libraries;
 pub use self::mechanism::is_supported_mechanism;
 pub use self::seal::{Pkcs11SealSettings, seal_device};
 pub use self::settings::Pkcs11Settings;
-pub(in crate::keys) use self::token::PIN_IS_KEPT;
+pub(in crate::keys) use self::token::PIN_NOT_RETRIED;
 pub use self::token::TokenAddress;
-use super::actor::{BlockingBackend, Lane, Meter};
-use super::signer::Wants;
+use super::actor::{BackendSession, BlockingBackend, KeyMetrics};
+use super::signer::SigningInputKind;
 use crate::error::Result;
 use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
 use crate::x509::public_key::PublicKey;
 
 impl BlockingBackend for Pkcs11Key {
-    fn wants(&self, kind: KeyKind, algorithm: SignatureAlgorithm) -> Result<Wants> {
-        mechanism::Plan::of(self.config.mechanism, kind, algorithm).map(|plan| plan.wants())
+    fn wants(&self, kind: KeyKind, algorithm: SignatureAlgorithm) -> Result<SigningInputKind> {
+        mechanism::MechanismPlan::of(self.config.mechanism, kind, algorithm).map(|plan| plan.wants())
     }
 
     fn offer(&self, candidates: &[PublicKey]) {
         Pkcs11Key::offer(self, candidates);
     }
 
-    fn lane(self: Arc<Self>, meter: Meter) -> Box<dyn Lane> {
-        Box::new(lane::SessionLane::new(self, meter))
+    fn lane(self: Arc<Self>, meter: KeyMetrics) -> Box<dyn BackendSession> {
+        Box::new(worker::Pkcs11Worker::new(self, meter))
     }
 }

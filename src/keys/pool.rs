@@ -7,8 +7,8 @@
 //! caller. Without requests, the threads fill a stock of keys (`stock`), from which callers are served immediately.
 
 mod lane;
-mod pace;
 mod stock;
+mod stock_throttle;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -17,59 +17,61 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-use self::lane::{Job, Lane, Line};
-pub use self::lane::{Presence, Watch};
-use self::pace::{Pace, Spent, rest};
+pub use self::lane::{CallerGuard, CallerWatch};
+use self::lane::{KeyGenerationJob, LaneQueue, PoolLane};
 use self::stock::Stock;
 pub use self::stock::StockSizes;
+use self::stock_throttle::{StockThrottle, TimeSpent, pause_after};
 use super::local::{KeySpec, PrivateKey};
 use crate::documents::MountId;
 use crate::error::{Error, Result};
+use crate::fair_queue::QueueCaller;
+use crate::fair_queue::cpu::lower_priority;
 use crate::telemetry;
 use crate::telemetry::{outage, traffic};
-use crate::turns::Caller;
-use crate::turns::cpu::lower_priority;
 
 /// Lanes that each thread serves, alternating between them.
-const THREADS: [&[Lane]; 3] = [&[Lane::Small], &[Lane::Small, Lane::Medium], &[Lane::Medium, Lane::Large]];
+const THREAD_LANES: [&[PoolLane]; 3] =
+    [&[PoolLane::Small], &[PoolLane::Small, PoolLane::Medium], &[PoolLane::Medium, PoolLane::Large]];
 /// Lanes for which each thread fills the stock. The first thread makes only small keys, so that small jobs wait for no
 /// others. The last one fills nothing, so that it is free for medium jobs.
-const FILLS: [&[Lane]; THREADS.len()] = [&[Lane::Small], &[Lane::Small, Lane::Medium], &[]];
+const THREAD_STOCK_LANES: [&[PoolLane]; THREAD_LANES.len()] =
+    [&[PoolLane::Small], &[PoolLane::Small, PoolLane::Medium], &[]];
 
 /// Repeated failures count as one outage, which is logged once.
-const _: () = assert!(pace::AFTER_FAILURE.as_secs() < outage::QUIET.as_secs());
+const _: () = assert!(stock_throttle::FAILURE_PAUSE.as_secs() < outage::MIN_QUIET_TIME.as_secs());
 
 /// Minimum time without requests before a key is generated for the stock.
-const QUIET: Duration = Duration::from_millis(50);
+const MIN_QUIET_TIME: Duration = Duration::from_millis(50);
 
 const NICE: i32 = 19;
 
 /// A handle to the pool; clones share it. The threads end when the last handle is dropped.
 #[derive(Clone)]
-pub struct KeyPool(Arc<Handle>);
+pub struct KeyPool(Arc<KeyPoolHandle>);
 
 /// Closes the queue when the last handle is dropped. The threads refer to the queue, not to this.
-struct Handle(Arc<Queue>);
+struct KeyPoolHandle(Arc<KeyPoolQueue>);
 
-struct Queue {
-    state: Mutex<State>,
+struct KeyPoolQueue {
+    state: Mutex<KeyPoolState>,
     changed: Condvar,
     /// Returns the time since the last request began or ended.
     quiet_for: fn() -> Duration,
 }
 
-struct State {
-    /// One queue per lane, in the order of [`Lane::ALL`].
-    lines: [Line; Lane::ALL.len()],
+struct KeyPoolState {
+    /// One queue per lane, in the order of [`PoolLane::ALL`].
+    lines: [LaneQueue; PoolLane::ALL.len()],
     /// Jobs for which threads are generating keys.
     at_work: usize,
     stock: Stock,
-    pace: Pace,
+    pace: StockThrottle,
     closed: bool,
 }
 
-enum Task {
-    Answer(Lane, Job),
+enum KeyPoolTask {
+    Answer(PoolLane, KeyGenerationJob),
     /// Generate a key for the stock, with the concurrency that is allowed at its start.
     Fill(KeySpec, usize),
 }
@@ -84,15 +86,18 @@ impl KeyPool {
 
     /// Creates a pool without threads: jobs stay queued.
     fn idle() -> Self {
-        Self::idle_with(traffic::quiet_for, thread::available_parallelism().map_or(1, usize::from))
+        Self::idle_with(traffic::idle_time, thread::available_parallelism().map_or(1, usize::from))
     }
 
     fn idle_with(quiet_for: fn() -> Duration, processors: usize) -> Self {
-        let (lines, stock, pace) = (Default::default(), Stock::default(), Pace::on(processors));
-        let state = State { lines, at_work: 0, stock, pace, closed: false };
-        Lane::ALL.into_iter().for_each(|lane| measure(&state, lane));
-        let pool =
-            Self(Arc::new(Handle(Arc::new(Queue { state: Mutex::new(state), changed: Condvar::new(), quiet_for }))));
+        let (lines, stock, pace) = (Default::default(), Stock::default(), StockThrottle::on(processors));
+        let state = KeyPoolState { lines, at_work: 0, stock, pace, closed: false };
+        PoolLane::ALL.into_iter().for_each(|lane| update_queue_gauge(&state, lane));
+        let pool = Self(Arc::new(KeyPoolHandle(Arc::new(KeyPoolQueue {
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            quiet_for,
+        }))));
         pool.stock(StockSizes::default());
         pool
     }
@@ -106,7 +111,7 @@ impl KeyPool {
 
     /// Starts the threads, which generate keys with `make`.
     fn staff(&self, make: impl Fn(KeySpec) -> Result<PrivateKey> + Clone + Send + 'static) {
-        for (n, (lanes, fills)) in THREADS.into_iter().zip(FILLS).enumerate() {
+        for (n, (lanes, fills)) in THREAD_LANES.into_iter().zip(THREAD_STOCK_LANES).enumerate() {
             let (queue, make) = (Arc::clone(&self.0.0), make.clone());
             let work = move || queue.work(lanes, fills, make, n > 0);
             if let Err(error) = thread::Builder::new().name(format!("key-pool-{n}")).spawn(work) {
@@ -121,19 +126,22 @@ impl KeyPool {
     /// # Errors
     /// `Busy` immediately when the queue of the lane or of the caller is full, or later when a job of another mount or
     /// caller displaces this one; `Internal` when the crypto library fails.
-    pub async fn generate(&self, spec: KeySpec, mount: MountId, caller: &Watch) -> Result<PrivateKey> {
-        let Some(lane) = Lane::of(spec.kind()) else { return PrivateKey::generate(spec) };
+    pub async fn generate(&self, spec: KeySpec, mount: MountId, caller: &CallerWatch) -> Result<PrivateKey> {
+        let Some(lane) = PoolLane::of(spec.kind()) else { return PrivateKey::generate(spec) };
         if let Some(key) = self.0.0.take(spec) {
             return Ok(key);
         }
         let (answer, key) = oneshot::channel();
-        let asker = Caller::current().asker();
-        self.0.0.push(lane, Job { spec, mount, asker, caller: caller.clone(), queued_at: Instant::now(), answer });
+        let asker = QueueCaller::current().asker();
+        self.0.0.push(
+            lane,
+            KeyGenerationJob { spec, mount, asker, caller: caller.clone(), queued_at: Instant::now(), answer },
+        );
         key.await.map_err(|_| Error::internal("a key generation thread died"))?
     }
 }
 
-impl Drop for Handle {
+impl Drop for KeyPoolHandle {
     fn drop(&mut self) {
         let mut state = self.0.lock();
         state.closed = true;
@@ -144,15 +152,15 @@ impl Drop for Handle {
     }
 }
 
-impl Queue {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl KeyPoolQueue {
+    fn lock(&self) -> MutexGuard<'_, KeyPoolState> {
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    fn push(&self, lane: Lane, job: Job) {
+    fn push(&self, lane: PoolLane, job: KeyGenerationJob) {
         let mut state = self.lock();
         let turned_away = state.lines[lane as usize].push(job, lane.places(), lane.places_of_caller());
-        measure(&state, lane);
+        update_queue_gauge(&state, lane);
         drop(state);
         if let Some(job) = turned_away {
             job.turn_away();
@@ -176,7 +184,7 @@ impl Queue {
 
     /// Returns the next task of a thread: a job of the first of `lanes` that has one, otherwise a key of `fills` for
     /// the stock. `None` when the pool is closed.
-    fn next(&self, lanes: &[Lane], fills: &[Lane]) -> Option<Task> {
+    fn next(&self, lanes: &[PoolLane], fills: &[PoolLane]) -> Option<KeyPoolTask> {
         let mut state = self.lock();
         loop {
             if state.closed {
@@ -184,7 +192,7 @@ impl Queue {
             }
             if let Some((lane, job)) = state.next_job(lanes) {
                 state.at_work += 1;
-                return Some(Task::Answer(lane, job));
+                return Some(KeyPoolTask::Answer(lane, job));
             }
             let Some(spec) = state.stock.missing(fills) else {
                 state = self.changed.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -192,7 +200,7 @@ impl Queue {
             };
             let Some(pause) = self.pause(&state) else {
                 state.stock.begin(spec);
-                return Some(Task::Fill(spec, state.pace.abreast()));
+                return Some(KeyPoolTask::Fill(spec, state.pace.abreast()));
             };
             let waited = self.changed.wait_timeout(state, pause);
             state = waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0;
@@ -200,16 +208,16 @@ impl Queue {
     }
 
     /// Returns the time until the next check for filling the stock; `None` if a key may start now.
-    fn pause(&self, state: &State) -> Option<Duration> {
+    fn pause(&self, state: &KeyPoolState) -> Option<Duration> {
         let callers_wait = state.at_work > 0 || state.lines.iter().any(|line| line.len() > 0);
         if callers_wait || state.stock.making() >= state.pace.abreast() {
-            return Some(QUIET);
+            return Some(MIN_QUIET_TIME);
         }
-        let too_early = QUIET.saturating_sub((self.quiet_for)());
+        let too_early = MIN_QUIET_TIME.saturating_sub((self.quiet_for)());
         state.pace.pause(Instant::now()).or_else(|| Some(too_early).filter(|left| !left.is_zero()))
     }
 
-    fn work(&self, lanes: &[Lane], fills: &[Lane], make: impl Fn(KeySpec) -> Result<PrivateKey>, rests: bool) {
+    fn work(&self, lanes: &[PoolLane], fills: &[PoolLane], make: impl Fn(KeySpec) -> Result<PrivateKey>, rests: bool) {
         lower_priority(NICE);
         let mut lanes = lanes.to_vec();
         while let Some(task) = self.next(&lanes, fills) {
@@ -218,18 +226,18 @@ impl Queue {
                 catch_unwind(AssertUnwindSafe(|| make(spec)))
                     .unwrap_or_else(|_| Err(Error::internal("key generation panicked")))
             };
-            let spent = || Spent { took: started.elapsed(), at_work: processor_time().saturating_sub(at_work) };
+            let spent = || TimeSpent { took: started.elapsed(), at_work: processor_time().saturating_sub(at_work) };
             match task {
-                Task::Answer(lane, job) => {
+                KeyPoolTask::Answer(lane, job) => {
                     // The other lanes go first next time.
                     lanes.sort_by_key(|other| *other == lane);
-                    answer(lane, job, started, make);
+                    run_job(lane, job, started, make);
                     self.lock().at_work -= 1;
                     if rests {
-                        thread::sleep(rest(spent()));
+                        thread::sleep(pause_after(spent()));
                     }
                 }
-                Task::Fill(spec, abreast) => {
+                KeyPoolTask::Fill(spec, abreast) => {
                     let key = make(spec);
                     self.filled(spec, key, abreast, spent());
                 }
@@ -237,7 +245,7 @@ impl Queue {
         }
     }
 
-    fn filled(&self, spec: KeySpec, key: Result<PrivateKey>, abreast: usize, spent: Spent) {
+    fn filled(&self, spec: KeySpec, key: Result<PrivateKey>, abreast: usize, spent: TimeSpent) {
         let mut state = self.lock();
         let more = match &key {
             Ok(_) => state.pace.done(abreast, spent, Instant::now()),
@@ -257,28 +265,28 @@ impl Queue {
             self.changed.notify_all();
         }
         if let Some(error) = failure {
-            outage::keeps_failing("no key for the stock", &error);
+            outage::warn_recurring_failure("no key for the stock", &error);
         }
     }
 }
 
-impl State {
+impl KeyPoolState {
     /// Returns the next job of the first of `lanes` that has one, with its lane. Serves jobs from the stock if
     /// it has a key by now.
-    fn next_job(&mut self, lanes: &[Lane]) -> Option<(Lane, Job)> {
+    fn next_job(&mut self, lanes: &[PoolLane]) -> Option<(PoolLane, KeyGenerationJob)> {
         for lane in lanes {
             let job = loop {
                 let Some(job) = self.lines[*lane as usize].next() else { break None };
                 match self.stock.take_late(job.spec) {
                     Some(key) => {
-                        note_wait(*lane, job.queued_at.elapsed());
+                        record_wait(*lane, job.queued_at.elapsed());
                         // A caller that has left drops the key.
                         let _ = job.answer.send(Ok(key));
                     }
                     None => break Some(job),
                 }
             };
-            measure(self, *lane);
+            update_queue_gauge(self, *lane);
             if let Some(job) = job {
                 return Some((*lane, job));
             }
@@ -288,19 +296,19 @@ impl State {
 }
 
 /// Generates the key of a job; the work began at `started`.
-fn answer(lane: Lane, job: Job, started: Instant, make: impl Fn(KeySpec) -> Result<PrivateKey>) {
-    note_wait(lane, started.duration_since(job.queued_at));
+fn run_job(lane: PoolLane, job: KeyGenerationJob, started: Instant, make: impl Fn(KeySpec) -> Result<PrivateKey>) {
+    record_wait(lane, started.duration_since(job.queued_at));
     let key = make(job.spec);
     metrics::histogram!(telemetry::KEY_GENERATION_WORK_SECONDS, "lane" => lane.name()).record(started.elapsed());
     let _ = job.answer.send(key);
 }
 
 /// Records the wait of a caller until its key was started or came from the stock.
-fn note_wait(lane: Lane, waited: Duration) {
+fn record_wait(lane: PoolLane, waited: Duration) {
     metrics::histogram!(telemetry::KEY_GENERATION_WAIT_SECONDS, "lane" => lane.name()).record(waited);
 }
 
-fn measure(state: &State, lane: Lane) {
+fn update_queue_gauge(state: &KeyPoolState, lane: PoolLane) {
     let jobs = state.lines[lane as usize].len();
     metrics::gauge!(telemetry::KEY_GENERATION_QUEUE, "lane" => lane.name()).set(jobs as f64);
 }

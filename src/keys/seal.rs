@@ -14,12 +14,12 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 
 use crate::error::{Error, Kind, Result};
-use crate::secret::{PRIVATE_FILE, Secret, is_private};
+use crate::secret::{PRIVATE_FILE_RULE, Secret, is_private};
 
 /// Maximum duration of one call, retries included.
-const PATIENCE: Duration = Duration::from_secs(30);
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum size of a secret file, exclusive, in bytes.
-const MAX_SECRET: u64 = 1024;
+const MAX_SECRET_BYTES: u64 = 1024;
 
 /// The wrapping mechanism of a PKCS #11 token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,24 +67,24 @@ impl SecretSource {
         let failed = |e| Error::of_file(name, path, "read", e).as_kind(Kind::Unavailable);
         let file = File::open(path).map_err(failed)?;
         if !is_private(&file.metadata().map_err(failed)?) {
-            return Err(Error::invalid(format!("{name}: {} {PRIVATE_FILE}", path.display())));
+            return Err(Error::invalid(format!("{name}: {} {PRIVATE_FILE_RULE}", path.display())));
         }
-        let mut bytes = Vec::with_capacity(MAX_SECRET as usize);
-        file.take(MAX_SECRET).read_to_end(&mut bytes).map_err(failed)?;
+        let mut bytes = Vec::with_capacity(MAX_SECRET_BYTES as usize);
+        file.take(MAX_SECRET_BYTES).read_to_end(&mut bytes).map_err(failed)?;
         let whole = Secret::new(bytes);
         let trimmed = whole.expose().trim_ascii_end();
-        if trimmed.is_empty() || whole.expose().len() as u64 == MAX_SECRET {
+        if trimmed.is_empty() || whole.expose().len() as u64 == MAX_SECRET_BYTES {
             return Err(Error::invalid(format!("{name}: {} holds no secret, or too much", path.display())));
         }
         Ok(Secret::new(trimmed))
     }
 }
 
-/// Runs `work` with the time limit [`PATIENCE`]. `what` names the device or service in the timeout error.
-pub(super) fn in_time<T: Send + 'static>(
+/// Runs `work` with the time limit [`CALL_TIMEOUT`]. `what` names the device or service in the timeout error.
+pub(super) fn with_timeout<T: Send + 'static>(
     what: &'static str,
     work: impl Future<Output = Result<T>> + Send + 'static,
 ) -> BoxFuture<'static, Result<T>> {
     let late = move || Error::new(Kind::Unavailable, format!("{what}: did not answer in time"));
-    async move { tokio::time::timeout(PATIENCE, work).await.unwrap_or_else(|_| Err(late())) }.boxed()
+    async move { tokio::time::timeout(CALL_TIMEOUT, work).await.unwrap_or_else(|_| Err(late())) }.boxed()
 }

@@ -1,7 +1,7 @@
 //! Interface to a key that is not in this process.
 //!
 //! The caller asks [`RemoteSigner::wants`] for the kind of input (digest or message) and then awaits one future. The
-//! result is [`Verified`], which only a successful verification creates. Every signature is verified once, by the
+//! result is [`VerifiedSignature`], which only a successful verification creates. Every signature is verified once, by the
 //! signer, which also handles a wrong one.
 
 use futures_util::future::BoxFuture;
@@ -12,7 +12,7 @@ use crate::x509::public_key::PublicKey;
 
 /// The kind of input that a signer needs for an algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wants {
+pub enum SigningInputKind {
     /// The digest of the message, by the hash of the algorithm.
     Digest,
     /// The message itself.
@@ -21,7 +21,7 @@ pub enum Wants {
 
 /// The data to sign; owned, because a device works on another thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Input {
+pub enum SigningInput {
     /// A digest by the hash of the algorithm.
     Digest(Vec<u8>),
     /// A whole message.
@@ -30,7 +30,7 @@ pub enum Input {
 
 /// A key as its backend reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Known {
+pub struct KeyIdentity {
     /// Its public key.
     pub public: PublicKey,
     /// A permanent identifier at the backend (an ARN, a version), independent of names that may move to another key.
@@ -38,7 +38,7 @@ pub struct Known {
     pub locator: String,
 }
 
-impl From<PublicKey> for Known {
+impl From<PublicKey> for KeyIdentity {
     /// For a backend whose configuration identifies exactly one key.
     fn from(public: PublicKey) -> Self {
         Self { public, locator: String::new() }
@@ -47,17 +47,22 @@ impl From<PublicKey> for Known {
 
 /// A verified signature in the encoding of X.509.
 #[derive(Debug)]
-pub struct Verified(Vec<u8>);
+pub struct VerifiedSignature(Vec<u8>);
 
-impl Verified {
+impl VerifiedSignature {
     /// Verifies a signature of `input` with the public key.
     ///
     /// # Errors
     /// `BadGateway` when the signature does not verify.
-    pub fn new(key: &PublicKey, algorithm: SignatureAlgorithm, input: &Input, signature: Vec<u8>) -> Result<Self> {
+    pub fn new(
+        key: &PublicKey,
+        algorithm: SignatureAlgorithm,
+        input: &SigningInput,
+        signature: Vec<u8>,
+    ) -> Result<Self> {
         let verified = match input {
-            Input::Digest(digest) => key.verify_digest(algorithm, digest, &signature),
-            Input::Message(message) => key.verify(algorithm, message, &signature),
+            SigningInput::Digest(digest) => key.verify_digest(algorithm, digest, &signature),
+            SigningInput::Message(message) => key.verify(algorithm, message, &signature),
         };
         verified.map_err(|_| Error::new(Kind::BadGateway, "the signature of a managed key does not verify"))?;
         Ok(Self(signature))
@@ -78,7 +83,7 @@ pub trait RemoteSigner: Send + Sync {
     ///
     /// # Errors
     /// `Invalid`, with the reason, when the key does not sign with the algorithm.
-    fn wants(&self, algorithm: SignatureAlgorithm) -> Result<Wants>;
+    fn wants(&self, algorithm: SignatureAlgorithm) -> Result<SigningInputKind>;
 
     /// Checks that the queue has capacity for one more signature, so that a request can fail before its work and not
     /// after. Like [`RemoteSigner::wants`] it does not call the device.
@@ -95,13 +100,18 @@ pub trait RemoteSigner: Send + Sync {
     /// `Busy` when the queue of the key is full; `Unavailable` when the backend is unreachable, fails or is too slow;
     /// `BadGateway` when it rejects our credential or is not trustworthy (wrong signature, replaced key); `Invalid`
     /// when it does not support the operation.
-    fn sign(&self, algorithm: SignatureAlgorithm, input: Input) -> BoxFuture<'static, Result<Verified>>;
+    fn sign(&self, algorithm: SignatureAlgorithm, input: SigningInput)
+    -> BoxFuture<'static, Result<VerifiedSignature>>;
 
     /// As [`RemoteSigner::sign`], with low priority: for requests that need no authentication.
     ///
     /// # Errors
     /// As [`RemoteSigner::sign`].
-    fn sign_last(&self, algorithm: SignatureAlgorithm, input: Input) -> BoxFuture<'static, Result<Verified>> {
+    fn sign_last(
+        &self,
+        algorithm: SignatureAlgorithm,
+        input: SigningInput,
+    ) -> BoxFuture<'static, Result<VerifiedSignature>> {
         self.sign(algorithm, input)
     }
 }

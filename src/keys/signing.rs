@@ -1,7 +1,7 @@
 //! Keys that a mount signs with: local ones ([`SigningKey::Local`]) and managed ones behind a [`RemoteSigner`].
 //!
 //! [`Signers`] resolves a managed key to its signer for every signature and checks its usage and grants each time, so a
-//! revoked grant takes effect immediately. Every signature is [verified](super::signer::Verified) under the public key
+//! revoked grant takes effect immediately. Every signature is [verified](super::signer::VerifiedSignature) under the public key
 //! that the mount stored.
 
 use std::panic::AssertUnwindSafe;
@@ -12,7 +12,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 
 use super::local::PrivateKey;
-use super::signer::{Input, Known, RemoteSigner, Verified, Wants};
+use super::signer::{KeyIdentity, RemoteSigner, SigningInput, SigningInputKind, VerifiedSignature};
 use crate::documents::MountId;
 use crate::error::{Error, Kind, Result};
 use crate::telemetry;
@@ -21,7 +21,7 @@ use crate::x509::public_key::PublicKey;
 
 /// Maximum duration of one signature, queueing included. Shorter than the request timeout, so that the caller gets this
 /// error and not that timeout.
-const PATIENCE: Duration = Duration::from_secs(30);
+const SIGN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Finds the signers of managed keys.
 pub trait Signers: Send + Sync {
@@ -39,20 +39,20 @@ pub trait Signers: Send + Sync {
     /// # Errors
     /// `Invalid` when the key does not exist or the mount may not use it (same text for both). From the future:
     /// `Invalid` when the backend has no usable key; `Busy`, `Unavailable` and `BadGateway` as [`RemoteSigner::sign`].
-    fn take(&self, mount: MountId, key: ManagedKeyRef) -> Result<Taking>;
+    fn take(&self, mount: MountId, key: ManagedKeyRef) -> Result<ManagedKeyLookup>;
 
     /// As [`Signers::take`]. `candidates` are the public keys of the mount's certificates, for a device that does not
     /// return the public key itself.
     ///
     /// # Errors
     /// As [`Signers::take`].
-    fn take_among(&self, mount: MountId, key: ManagedKeyRef, _candidates: &[PublicKey]) -> Result<Taking> {
+    fn take_among(&self, mount: MountId, key: ManagedKeyRef, _candidates: &[PublicKey]) -> Result<ManagedKeyLookup> {
         self.take(mount, key)
     }
 }
 
 /// A lookup of a managed key in its backend.
-pub type Taking = BoxFuture<'static, Result<ManagedKey>>;
+pub type ManagedKeyLookup = BoxFuture<'static, Result<ManagedKey>>;
 
 /// The name or UUID by which a request refers to a managed key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,15 +68,15 @@ pub struct NoSigners;
 
 impl Signers for NoSigners {
     fn signer(&self, _: &ManagedKey) -> Result<Arc<dyn RemoteSigner>> {
-        Err(unsupported())
+        Err(unsupported_error())
     }
 
-    fn take(&self, _: MountId, _: ManagedKeyRef) -> Result<Taking> {
-        Err(unsupported())
+    fn take(&self, _: MountId, _: ManagedKeyRef) -> Result<ManagedKeyLookup> {
+        Err(unsupported_error())
     }
 }
 
-fn unsupported() -> Error {
+fn unsupported_error() -> Error {
     Error::invalid("managed keys are not supported")
 }
 
@@ -130,18 +130,18 @@ pub struct ManagedKey {
     pub name: String,
     /// Its public key when the mount started to use it.
     pub public: PublicKey,
-    /// The permanent identifier at its backend (see [`Known`]), so that another key that later gets the same name
+    /// The permanent identifier at its backend (see [`KeyIdentity`]), so that another key that later gets the same name
     /// is not used instead.
     pub locator: String,
 }
 
 /// A pending signature.
-pub type Asked = BoxFuture<'static, Result<Vec<u8>>>;
+pub type SignatureFuture = BoxFuture<'static, Result<Vec<u8>>>;
 
 impl ManagedKey {
     /// The key as its backend had it when the mount started to use it.
-    pub fn known(&self) -> Known {
-        Known { public: self.public.clone(), locator: self.locator.clone() }
+    pub fn known(&self) -> KeyIdentity {
+        KeyIdentity { public: self.public.clone(), locator: self.locator.clone() }
     }
 
     /// Requests a signature of the message in `pieces`. The pieces are hashed one by one if the signer wants only a
@@ -157,28 +157,32 @@ impl ManagedKey {
         algorithm: SignatureAlgorithm,
         pieces: impl Iterator<Item = &'m [u8]>,
         goes_last: bool,
-    ) -> Result<Asked> {
+    ) -> Result<SignatureFuture> {
         let signer = signers.signer(self)?;
         if *signer.public() != self.public {
             return Err(self.replaced());
         }
         let input = match (signer.wants(algorithm)?, algorithm.hash()) {
-            (Wants::Digest, Some(hash)) => Input::Digest(hash.digest_pieces(pieces).as_ref().to_vec()),
-            (Wants::Digest, None) => return Err(Error::internal("a signer wants the digest of an Ed25519 message")),
-            (Wants::Message, _) => Input::Message(pieces.collect::<Vec<_>>().concat()),
+            (SigningInputKind::Digest, Some(hash)) => {
+                SigningInput::Digest(hash.digest_pieces(pieces).as_ref().to_vec())
+            }
+            (SigningInputKind::Digest, None) => {
+                return Err(Error::internal("a signer wants the digest of an Ed25519 message"));
+            }
+            (SigningInputKind::Message, _) => SigningInput::Message(pieces.collect::<Vec<_>>().concat()),
         };
         let key = Arc::clone(self);
-        let asked = async move { key.answer(&*signer, (algorithm, input, goes_last), PATIENCE).await };
-        Ok(asked.map(|answer| answer.map(Verified::into_signature)).boxed())
+        let asked = async move { key.answer(&*signer, (algorithm, input, goes_last), SIGN_TIMEOUT).await };
+        Ok(asked.map(|answer| answer.map(VerifiedSignature::into_signature)).boxed())
     }
 
     /// Applies the time limit and catches panics of the signer.
     async fn answer(
         &self,
         signer: &dyn RemoteSigner,
-        (algorithm, input, goes_last): (SignatureAlgorithm, Input, bool),
+        (algorithm, input, goes_last): (SignatureAlgorithm, SigningInput, bool),
         patience: Duration,
-    ) -> Result<Verified> {
+    ) -> Result<VerifiedSignature> {
         let signed = async {
             if goes_last { signer.sign_last(algorithm, input).await } else { signer.sign(algorithm, input).await }
         };
@@ -207,8 +211,8 @@ mod tests {
     /// Signs with a local key; `answer` produces the signature.
     struct Double {
         key: Arc<PrivateKey>,
-        wants: Wants,
-        answer: fn(&PrivateKey, SignatureAlgorithm, &Input) -> Asked,
+        wants: SigningInputKind,
+        answer: fn(&PrivateKey, SignatureAlgorithm, &SigningInput) -> SignatureFuture,
     }
 
     impl RemoteSigner for Double {
@@ -216,7 +220,7 @@ mod tests {
             self.key.public()
         }
 
-        fn wants(&self, _: SignatureAlgorithm) -> Result<Wants> {
+        fn wants(&self, _: SignatureAlgorithm) -> Result<SigningInputKind> {
             Ok(self.wants)
         }
 
@@ -224,9 +228,13 @@ mod tests {
             Ok(())
         }
 
-        fn sign(&self, algorithm: SignatureAlgorithm, input: Input) -> BoxFuture<'static, Result<Verified>> {
+        fn sign(
+            &self,
+            algorithm: SignatureAlgorithm,
+            input: SigningInput,
+        ) -> BoxFuture<'static, Result<VerifiedSignature>> {
             let (answer, key) = ((self.answer)(&self.key, algorithm, &input), Arc::clone(&self.key));
-            async move { Verified::new(key.public(), algorithm, &input, answer.await?) }.boxed()
+            async move { VerifiedSignature::new(key.public(), algorithm, &input, answer.await?) }.boxed()
         }
     }
 
@@ -238,7 +246,7 @@ mod tests {
             Ok(self.0.clone())
         }
 
-        fn take(&self, mount: MountId, _: ManagedKeyRef) -> Result<Taking> {
+        fn take(&self, mount: MountId, _: ManagedKeyRef) -> Result<ManagedKeyLookup> {
             let (name, public) = ("token".to_owned(), self.0.key.public().clone());
             Ok(std::future::ready(Ok(ManagedKey { mount, uuid: "u".to_owned(), name, public, locator: String::new() }))
                 .boxed())
@@ -256,8 +264,8 @@ mod tests {
         Arc::new(ManagedKey { mount: MountId(1), uuid, name, public: public.clone(), locator: String::new() })
     }
 
-    fn honest(key: &PrivateKey, algorithm: SignatureAlgorithm, input: &Input) -> Asked {
-        let Input::Message(message) = input else { unreachable!("a message was wanted") };
+    fn honest(key: &PrivateKey, algorithm: SignatureAlgorithm, input: &SigningInput) -> SignatureFuture {
+        let SigningInput::Message(message) = input else { unreachable!("a message was wanted") };
         let signature = key.sign(algorithm, message);
         async { signature }.boxed()
     }
@@ -271,7 +279,7 @@ mod tests {
     async fn what_signs_messages_is_given_them_whole_and_is_held_against_them() {
         for (key_type, algorithm) in [("ec", P256), ("ed25519", SignatureAlgorithm::Ed25519)] {
             let key = local(key_type);
-            let double = Double { key: Arc::clone(&key), wants: Wants::Message, answer: honest };
+            let double = Double { key: Arc::clone(&key), wants: SigningInputKind::Message, answer: honest };
             let signature = signed(double, &managed(key.public()), algorithm).await.unwrap();
             key.public().verify(algorithm, b"one message", &signature).unwrap();
         }
@@ -279,23 +287,24 @@ mod tests {
 
     #[tokio::test]
     async fn what_signs_digests_is_given_the_digest() {
-        let answer = |_: &PrivateKey, _, input: &Input| {
-            assert!(*input == Input::Digest(Hash::Sha256.digest(b"one message").as_ref().to_vec()));
+        let answer = |_: &PrivateKey, _, input: &SigningInput| {
+            assert!(*input == SigningInput::Digest(Hash::Sha256.digest(b"one message").as_ref().to_vec()));
             async { Err(Error::new(Kind::Busy, "enough")) }.boxed()
         };
         let key = local("ec");
-        let (double, managed) = (Double { key: key.clone(), wants: Wants::Digest, answer }, managed(key.public()));
+        let (double, managed) =
+            (Double { key: key.clone(), wants: SigningInputKind::Digest, answer }, managed(key.public()));
         assert_eq!(signed(double, &managed, P256).await.unwrap_err().kind(), Kind::Busy);
     }
 
     #[tokio::test]
     async fn another_key_and_a_signature_of_other_bytes_go_no_further() {
         let (key, other) = (local("ec"), local("ec"));
-        let double = |answer| Double { key: Arc::clone(&key), wants: Wants::Message, answer };
+        let double = |answer| Double { key: Arc::clone(&key), wants: SigningInputKind::Message, answer };
         let replaced = signed(double(honest), &managed(other.public()), P256).await.unwrap_err();
         assert_eq!(replaced.kind(), Kind::BadGateway);
         assert!(replaced.text().contains("another key"), "{replaced}");
-        let wrong = |key: &PrivateKey, algorithm, _: &Input| {
+        let wrong = |key: &PrivateKey, algorithm, _: &SigningInput| {
             let signature = key.sign(algorithm, b"another message");
             async { signature }.boxed()
         };
@@ -307,13 +316,13 @@ mod tests {
     #[tokio::test]
     async fn a_signer_that_hangs_or_panics_is_an_error_in_time() {
         let key = local("ec");
-        let double = |answer| Double { key: Arc::clone(&key), wants: Wants::Message, answer };
-        let (managed, input) = (managed(key.public()), || Input::Message(Vec::new()));
+        let double = |answer| Double { key: Arc::clone(&key), wants: SigningInputKind::Message, answer };
+        let (managed, input) = (managed(key.public()), || SigningInput::Message(Vec::new()));
         let hangs = double(|_, _, _| std::future::pending().boxed());
         let late = managed.answer(&hangs, (P256, input(), false), Duration::from_millis(20)).await.unwrap_err();
         assert_eq!(late.kind(), Kind::Unavailable);
         for panics in [double(|_, _, _| panic!("a defect")), double(|_, _, _| async { panic!("a defect") }.boxed())] {
-            let error = managed.answer(&panics, (P256, input(), false), PATIENCE).await.unwrap_err();
+            let error = managed.answer(&panics, (P256, input(), false), SIGN_TIMEOUT).await.unwrap_err();
             assert_eq!(error.kind(), Kind::Internal);
         }
     }

@@ -32,7 +32,7 @@ pub struct TestSign {
 }
 
 /// Name in requests, digest length in bytes, and the encoded object identifier without tag and length.
-const TABLE: [(TestHash, &str, usize, &[u8]); 9] = [
+const TEST_HASHES: [(TestHash, &str, usize, &[u8]); 9] = [
     (TestHash::Sha1, "sha1", 20, oid::SHA1),
     (TestHash::Sha224, "sha2-224", 28, &[0x60, 0x86, 0x48, 1, 0x65, 3, 4, 2, 4]),
     (TestHash::Sha256, "sha2-256", 32, oid::SHA256),
@@ -44,12 +44,12 @@ const TABLE: [(TestHash, &str, usize, &[u8]); 9] = [
     (TestHash::Sha3_512, "sha3-512", 64, &[0x60, 0x86, 0x48, 1, 0x65, 3, 4, 2, 10]),
 ];
 
-const LONGEST_WORD: usize = 64;
+const MAX_QUOTED_CHARACTERS: usize = 64;
 
 impl TestHash {
     /// All hashes.
     pub fn all() -> impl Iterator<Item = Self> {
-        TABLE.iter().map(|row| row.0)
+        TEST_HASHES.iter().map(|row| row.0)
     }
 
     /// Parses `hash_algorithm`: `sha1`, `sha2-224` … `sha2-512`, `sha3-224` … `sha3-512`. SHA-2 names are also accepted
@@ -61,8 +61,8 @@ impl TestHash {
         let is = |known: &str| {
             known == word || known.strip_prefix("sha2-").is_some_and(|n| word.strip_prefix("sha") == Some(n))
         };
-        TABLE.iter().find(|row| is(row.1)).map(|row| row.0).ok_or_else(|| {
-            let word: String = word.chars().take(LONGEST_WORD).collect();
+        TEST_HASHES.iter().find(|row| is(row.1)).map(|row| row.0).ok_or_else(|| {
+            let word: String = word.chars().take(MAX_QUOTED_CHARACTERS).collect();
             Error::invalid(format!("unsupported hash_algorithm {word:?}"))
         })
     }
@@ -83,7 +83,7 @@ impl TestHash {
     }
 
     fn row(self) -> &'static (Self, &'static str, usize, &'static [u8]) {
-        TABLE.iter().find(|row| row.0 == self).expect("the table has a row for every hash")
+        TEST_HASHES.iter().find(|row| row.0 == self).expect("the table has a row for every hash")
     }
 
     /// The digest of `message`.

@@ -10,15 +10,15 @@ use super::Mounts;
 use crate::telemetry;
 
 /// Interval of checks for writes with an unknown outcome.
-const CATCH_UP: Duration = Duration::from_secs(1);
+const CATCH_UP_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum interval between two sweeps of leases, secret ids and results of repeatable requests.
-const SWEEP: Duration = Duration::from_secs(30);
+const MAX_SWEEP_INTERVAL: Duration = Duration::from_secs(30);
 /// Interval of checks for due tidy runs.
-const TIDY: Duration = Duration::from_secs(1);
+const TIDY_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval between two counts of stored objects.
-const COUNTS: Duration = Duration::from_secs(30);
+const COUNT_INTERVAL: Duration = Duration::from_secs(30);
 /// Time that running tidy operations have to finish at shutdown.
-const TIDY_END: Duration = Duration::from_millis(500);
+const TIDY_STOP_TIMEOUT: Duration = Duration::from_millis(500);
 
 impl Mounts {
     /// Returns the background tasks; each runs until it is dropped.
@@ -27,35 +27,35 @@ impl Mounts {
             catch_up(self.clone()).boxed_local(),
             sweep_leases(self.clone()).boxed_local(),
             sweep_secret_ids(self.clone()).boxed_local(),
-            sweep_answered(self.clone()).boxed_local(),
-            tidy(self.clone()).boxed_local(),
+            sweep_recorded_responses(self.clone()).boxed_local(),
+            run_due_tidies(self.clone()).boxed_local(),
             publish_counts(self.clone()).boxed_local(),
         ]
     }
 
     /// Stops tidy runs, waiting at most half a second. The lease of a run that takes longer expires by itself.
     pub async fn stop(&self) {
-        let _ = tokio::time::timeout(TIDY_END, self.pki.stop_tidying()).await;
+        let _ = tokio::time::timeout(TIDY_STOP_TIMEOUT, self.pki.stop_tidying()).await;
     }
 }
 
 /// Reloads stored state after writes with an unknown outcome.
 async fn catch_up(mounts: Arc<Mounts>) {
     loop {
-        tokio::time::sleep(CATCH_UP).await;
+        tokio::time::sleep(CATCH_UP_INTERVAL).await;
         match mounts.auth.catch_up().await {
             Ok(false) => {}
             Ok(true) => mounts.close_absent(),
-            Err(error) => telemetry::not_done("policies and mounts cannot be read again yet", &error),
+            Err(error) => telemetry::warn_task_failed("policies and mounts cannot be read again yet", &error),
         }
         if let Err(error) = mounts.auth.logins().catch_up().await {
-            telemetry::not_done("roles of auth methods cannot be read again yet", &error);
+            telemetry::warn_task_failed("roles of auth methods cannot be read again yet", &error);
         }
         if let Err(error) = mounts.keys.catch_up().await {
-            telemetry::not_done("managed keys cannot be read again yet", &error);
+            telemetry::warn_task_failed("managed keys cannot be read again yet", &error);
         }
         if let Err(error) = mounts.pki.compromised().catch_up().await {
-            telemetry::not_done("compromised keys cannot be read again yet", &error);
+            telemetry::warn_task_failed("compromised keys cannot be read again yet", &error);
         }
     }
 }
@@ -64,9 +64,9 @@ async fn catch_up(mounts: Arc<Mounts>) {
 async fn sweep_leases(mounts: Arc<Mounts>) {
     loop {
         if let Err(error) = mounts.pki.sweep_leases().await {
-            telemetry::not_done("leases were not swept", &error);
+            telemetry::warn_task_failed("leases were not swept", &error);
         }
-        let _ = tokio::time::timeout(SWEEP, mounts.pki.leases_woken()).await;
+        let _ = tokio::time::timeout(MAX_SWEEP_INTERVAL, mounts.pki.leases_woken()).await;
     }
 }
 
@@ -74,32 +74,32 @@ async fn sweep_leases(mounts: Arc<Mounts>) {
 async fn sweep_secret_ids(mounts: Arc<Mounts>) {
     loop {
         if let Err(error) = mounts.auth.sweep_secret_ids().await {
-            telemetry::not_done("secret ids were not swept", &error);
+            telemetry::warn_task_failed("secret ids were not swept", &error);
         }
-        let _ = tokio::time::timeout(SWEEP, mounts.auth.logins().sweep_woken()).await;
+        let _ = tokio::time::timeout(MAX_SWEEP_INTERVAL, mounts.auth.logins().sweep_woken()).await;
     }
 }
 
 /// Deletes expired results of repeatable requests.
-async fn sweep_answered(mounts: Arc<Mounts>) {
+async fn sweep_recorded_responses(mounts: Arc<Mounts>) {
     loop {
-        tokio::time::sleep(SWEEP).await;
+        tokio::time::sleep(MAX_SWEEP_INTERVAL).await;
         if let Err(error) = mounts.pki.sweep_answered().await {
-            telemetry::not_done("answered requests were not swept", &error);
+            telemetry::warn_task_failed("answered requests were not swept", &error);
         }
     }
 }
 
-async fn tidy(mounts: Arc<Mounts>) {
+async fn run_due_tidies(mounts: Arc<Mounts>) {
     loop {
         mounts.pki.tidy_due().await;
-        tokio::time::sleep(TIDY).await;
+        tokio::time::sleep(TIDY_CHECK_INTERVAL).await;
     }
 }
 
 async fn publish_counts(mounts: Arc<Mounts>) {
     loop {
         mounts.pki.publish_counts().await;
-        tokio::time::sleep(COUNTS).await;
+        tokio::time::sleep(COUNT_INTERVAL).await;
     }
 }

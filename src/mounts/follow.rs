@@ -4,19 +4,19 @@ use std::sync::Arc;
 
 use metrics::counter;
 
-use super::{From, Mounts};
-use crate::auth::login::open::Opened;
+use super::{InitialMountState, Mounts};
+use crate::auth::login::method_mount::AnyMethodMount;
 use crate::documents::MountId;
 use crate::error::{Error, Kind, Result};
 use crate::pki::Authority;
 use crate::telemetry;
 
-enum Open {
+enum OpenMount {
     Pki(Arc<Authority>),
-    Method(Arc<dyn Opened>),
+    Method(Arc<dyn AnyMethodMount>),
 }
 
-impl Open {
+impl OpenMount {
     async fn reload(&self) -> Result<()> {
         match self {
             Self::Pki(authority) => authority.reload().await,
@@ -62,7 +62,7 @@ impl Mounts {
         counter!(telemetry::CHANGES_RELOADS, "part" => "system").increment(1);
         self.close_absent();
         for mount in self.auth.mounts().iter() {
-            if let Err(error) = self.open_one(mount, From::Stored).await {
+            if let Err(error) = self.open_one(mount, InitialMountState::Stored).await {
                 tolerate("a mount of another node does not open", error)?;
             }
         }
@@ -106,16 +106,16 @@ impl Mounts {
         }
     }
 
-    fn opened(&self, mount: MountId) -> Option<Open> {
-        let authority = self.pki.authority(mount).ok().map(Open::Pki);
-        authority.or_else(|| self.auth.logins().any(mount).map(Open::Method))
+    fn opened(&self, mount: MountId) -> Option<OpenMount> {
+        let authority = self.pki.authority(mount).ok().map(OpenMount::Pki);
+        authority.or_else(|| self.auth.logins().any(mount).map(OpenMount::Method))
     }
 }
 
 /// Logs an unreadable document (of a newer version), so that this node can follow other changes.
 fn tolerate(what: &'static str, error: Error) -> Result<()> {
     if error.kind() == Kind::Internal {
-        telemetry::not_done(what, &error);
+        telemetry::warn_task_failed(what, &error);
         return Ok(());
     }
     Err(error)

@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 use crate::auth::Auth;
 use crate::documents::MountId;
 use crate::error::Result;
-use crate::keys::managed::{Grants, Users};
+use crate::keys::managed::{ListingMounts, ManagedKeyGrants};
 
 /// The lists of all mounts.
 pub struct MountGrants(Arc<Auth>);
@@ -20,7 +20,7 @@ impl MountGrants {
     }
 }
 
-impl Grants for MountGrants {
+impl ManagedKeyGrants for MountGrants {
     fn lists(&self, mount: MountId, name: &str) -> bool {
         let mounts = self.0.mounts();
         mounts.by_id(mount).is_some_and(|mount| mount.allowed_managed_keys.iter().any(|listed| listed == name))
@@ -30,11 +30,11 @@ impl Grants for MountGrants {
         self.0.mounts().by_id(mount).map(|mount| mount.path.clone()).unwrap_or_default()
     }
 
-    fn users(&self, name: String) -> BoxFuture<'static, Result<Users>> {
+    fn users(&self, name: String) -> BoxFuture<'static, Result<ListingMounts>> {
         let auth = Arc::clone(&self.0);
         async move {
             let (paths, unchanged) = auth.users_of_key(&name).await?;
-            Ok(Users { paths, unchanged })
+            Ok(ListingMounts { paths, unchanged })
         }
         .boxed()
     }

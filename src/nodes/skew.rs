@@ -10,12 +10,12 @@ use crate::error::{Error, Result};
 use crate::telemetry;
 
 /// Maximum difference at which a node serves requests.
-pub const LIMIT: Duration = Duration::from_secs(30);
+pub const SKEW_LIMIT: Duration = Duration::from_secs(30);
 /// Maximum difference without a warning.
-const WARN: Duration = Duration::from_secs(5);
+const SKEW_WARNING_THRESHOLD: Duration = Duration::from_secs(5);
 
 /// The last measured difference.
-pub(super) struct Skew {
+pub(super) struct ClockSkew {
     clock: Clock,
     limit: Duration,
     /// Milliseconds by which this machine is ahead of the database.
@@ -23,7 +23,7 @@ pub(super) struct Skew {
     warned: AtomicBool,
 }
 
-impl Skew {
+impl ClockSkew {
     pub(super) fn new(clock: Clock, limit: Duration) -> Self {
         Self { clock, limit, ahead: AtomicI64::new(0), warned: AtomicBool::new(false) }
     }
@@ -42,7 +42,7 @@ impl Skew {
         self.ahead.store(milliseconds, Ordering::Relaxed);
         self.clock.compared(after, ahead, self.limit);
         gauge!(telemetry::CLOCK_SKEW_SECONDS).set(ahead.unsigned_abs().as_secs_f64());
-        let large = ahead.unsigned_abs() > WARN;
+        let large = ahead.unsigned_abs() > SKEW_WARNING_THRESHOLD;
         if large && !self.warned.load(Ordering::Relaxed) {
             tracing::warn!(
                 ahead_seconds = ahead.as_seconds_f64(),
@@ -88,9 +88,9 @@ mod tests {
     use super::*;
     use time::macros::datetime;
 
-    fn measured(ahead: time::Duration) -> Skew {
+    fn measured(ahead: time::Duration) -> ClockSkew {
         let now = datetime!(2030-01-01 00:00 UTC);
-        let skew = Skew::new(Clock::manual(now), LIMIT);
+        let skew = ClockSkew::new(Clock::manual(now), SKEW_LIMIT);
         skew.measure(Duration::ZERO, now - ahead);
         skew
     }
@@ -113,7 +113,7 @@ mod tests {
         let now = datetime!(2030-01-01 00:00 UTC);
         let clock = Clock::manual(now);
         assert!(clock.is_agreed(), "nothing is known of another one");
-        let skew = Skew::new(clock.clone(), LIMIT);
+        let skew = ClockSkew::new(clock.clone(), SKEW_LIMIT);
         skew.measure(Duration::ZERO, now);
         assert!(!skew.has_moved() && clock.require_agreed().is_ok());
         for step in [time::Duration::days(1), time::Duration::days(-400), time::Duration::days(4000)] {
@@ -131,7 +131,7 @@ mod tests {
     fn a_clock_that_is_set_during_an_exchange_did_not_take_that_long() {
         let now = datetime!(2030-01-01 00:00 UTC);
         let clock = Clock::manual(now);
-        let skew = Skew::new(clock.clone(), LIMIT);
+        let skew = ClockSkew::new(clock.clone(), SKEW_LIMIT);
         clock.set(now + time::Duration::days(366));
         skew.measure(Duration::from_millis(2), now);
         assert!(!skew.is_within_limit() && !clock.is_agreed());
@@ -140,7 +140,7 @@ mod tests {
     #[test]
     fn an_exchange_that_took_long_is_no_difference() {
         let (took, clock) = (Duration::from_secs(300), Clock::manual(datetime!(2030-01-01 00:05 UTC)));
-        let skew = Skew::new(clock, LIMIT);
+        let skew = ClockSkew::new(clock, SKEW_LIMIT);
         skew.measure(took, datetime!(2030-01-01 00:02 UTC));
         assert!(skew.is_within_limit());
         skew.measure(took, datetime!(2029-12-31 23:00 UTC));

@@ -12,18 +12,18 @@ use crate::error::Result;
 
 /// A position in the log, before which everything was seen. The default is its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Point {
+pub struct LogPosition {
     /// Position in the log's own counting.
     pub place: u64,
     /// Time of the read. If the log was interrupted since then, it may count from the start.
     pub read_at: Option<Instant>,
     /// The history that the position belongs to; `None` if the database does not report one.
-    pub course: Option<Course>,
+    pub course: Option<Timeline>,
 }
 
 /// Identifies one history of a database. A standby that takes over starts a new one, perhaps without the last commits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Course {
+pub struct Timeline {
     /// Identifier of the database system: standbys share it, a restored copy has another one.
     pub system: i64,
     /// Timeline.
@@ -32,7 +32,7 @@ pub struct Course {
 
 /// The log entry of one mount; `SYSTEM` is the entry of policies and the mount table.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
+pub struct LoggedMountChange {
     /// The mount.
     pub mount: MountId,
     /// Number of commits that changed its documents.
@@ -47,7 +47,7 @@ pub struct Change {
     pub changed_at: Time,
 }
 
-impl Change {
+impl LoggedMountChange {
     /// `true` if another node changed documents since version `seen`, or commits were lost (a lower version).
     pub fn is_news(&self, seen: u64) -> bool {
         self.version < seen || (self.version != seen && self.own_from.is_none_or(|from| from > seen + 1))
@@ -56,13 +56,13 @@ impl Change {
 
 /// A response of the log.
 #[derive(Clone, Debug)]
-pub struct Changes {
+pub struct ChangeLogResponse {
     /// Start of the next read.
-    pub point: Point,
+    pub point: LogPosition,
     /// Time of the response, by the database's clock.
     pub at: Time,
     /// Every mount that changed since; may include unchanged ones.
-    pub mounts: Vec<Change>,
+    pub mounts: Vec<LoggedMountChange>,
     /// `true` if the database has another history than the position of the read: changes that were seen may be lost,
     /// and their numbers reused. Then `mounts` has all mounts, and each must be reloaded.
     pub is_other_course: bool,
@@ -73,7 +73,7 @@ pub trait ChangeLog: Send + Sync {
     /// Returns the changes since `point`. No change is skipped, in any order in which commits become visible.
     ///
     /// The future fails with `Unavailable` or `Busy`.
-    fn since(&self, point: Point) -> BoxFuture<'static, Result<Changes>>;
+    fn since(&self, point: LogPosition) -> BoxFuture<'static, Result<ChangeLogResponse>>;
 
     /// Starts to listen for other nodes; called once. The result is notified when there may be changes. This is only a
     /// hint: it may come late, twice or never.
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn a_row_of_own_commits_is_no_news_and_one_of_another_node_in_between_is() {
-        let change = |version, own_from| Change {
+        let change = |version, own_from| LoggedMountChange {
             mount: MountId(1),
             version,
             own_from,

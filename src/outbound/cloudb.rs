@@ -6,5 +6,5 @@ mod credential;
 mod tenant;
 
 pub(crate) use self::clouds::Cloud;
-pub(crate) use self::credential::{Credential, IMDS};
+pub(crate) use self::credential::{CloudbTokenRequest, IMDS_URL};
 pub(crate) use self::tenant::check_tenant;

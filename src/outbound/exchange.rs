@@ -14,19 +14,19 @@ use serde_json::Value;
 use zeroize::Zeroizing;
 
 use crate::error::{Error, Kind, Result};
+use crate::fair_queue::QueueCaller;
 use crate::secret::Secret;
-use crate::turns::Caller;
 
 /// Longest response, in bytes.
-const MAX_ANSWER: usize = 1 << 20;
+const MAX_RESPONSE_BYTES: usize = 1 << 20;
 /// Longest error code, in bytes.
-const LONGEST_REASON: usize = 40;
+const MAX_ERROR_CODE_BYTES: usize = 40;
 
-const FORM: &str = "application/x-www-form-urlencoded";
+const FORM_MEDIA_TYPE: &str = "application/x-www-form-urlencoded";
 
 /// The retry policy of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Tries {
+pub(crate) struct RetryPolicy {
     /// Attempts after the first one.
     pub(crate) more: u32,
     /// Delay before the second attempt; doubled for each further one.
@@ -37,7 +37,7 @@ pub(crate) struct Tries {
     pub(crate) longest_pause: Duration,
 }
 
-impl Tries {
+impl RetryPolicy {
     /// A single attempt, for requests that must not be repeated or must not take longer.
     pub(crate) const ONE: Self =
         Self { more: 0, first: Duration::ZERO, longest: Duration::ZERO, longest_pause: Duration::ZERO };
@@ -50,9 +50,9 @@ impl Tries {
 }
 
 /// A request that can be sent repeatedly.
-pub(crate) struct Call(RequestBuilder);
+pub(crate) struct OutboundRequest(RequestBuilder);
 
-impl Call {
+impl OutboundRequest {
     pub(super) fn new(request: RequestBuilder) -> Self {
         Self(request)
     }
@@ -67,7 +67,7 @@ impl Call {
     }
 
     pub(crate) fn form(self, form: impl Into<Bytes>) -> Self {
-        self.body(FORM, form)
+        self.body(FORM_MEDIA_TYPE, form)
     }
 
     pub(crate) fn body(self, media_type: &'static str, body: impl Into<Bytes>) -> Self {
@@ -90,30 +90,30 @@ impl Call {
     ///
     /// # Errors
     /// `Unavailable` when the last attempt got no response or a temporary error.
-    pub(crate) async fn send(&self, tries: Tries, who: &str) -> Result<Reply> {
-        let busy = |reply: &Reply| {
+    pub(crate) async fn send(&self, tries: RetryPolicy, who: &str) -> Result<OutboundResponse> {
+        let busy = |reply: &OutboundResponse| {
             let text = format!("{who}: answered with status {}", reply.status());
-            is_passing(reply.status()).then(|| Error::new(Kind::Unavailable, text))
+            is_temporary(reply.status()).then(|| Error::new(Kind::Unavailable, text))
         };
         self.send_while(tries, who, busy).await
     }
 
-    /// As [`Call::send`]; `busy` returns an error for responses that ask to retry later.
+    /// As [`OutboundRequest::send`]; `busy` returns an error for responses that ask to retry later.
     ///
     /// # Errors
     /// `Unavailable` when the last attempt got no response; the error of `busy`.
     pub(crate) async fn send_while(
         &self,
-        tries: Tries,
+        tries: RetryPolicy,
         who: &str,
-        busy: impl Fn(&Reply) -> Option<Error>,
-    ) -> Result<Reply> {
+        busy: impl Fn(&OutboundResponse) -> Option<Error>,
+    ) -> Result<OutboundResponse> {
         let mut wait = tries.first;
         for left in (0..=tries.more).rev() {
-            let (failure, asked) = match traced(self.again()?).send().await {
+            let (failure, asked) = match with_trace_context(self.again()?).send().await {
                 Ok(response) => {
                     let asked = retry_after(response.headers());
-                    match read(response, who).await {
+                    match read_response(response, who).await {
                         Ok(reply) => match busy(&reply) {
                             Some(failure) => (failure, asked),
                             None => return Ok(reply),
@@ -121,14 +121,14 @@ impl Call {
                         Err(error) => (error, asked),
                     }
                 }
-                Err(error) => (unreachable(error, who), None),
+                Err(error) => (connection_error(error, who), None),
             };
             let failure = asked.into_iter().fold(failure, Error::with_retry_after);
             if left == 0 || asked.is_some_and(|pause| pause > tries.longest_pause) {
                 return Err(failure);
             }
             tracing::debug!(error = %failure, left, "a request to elsewhere is sent again");
-            tokio::time::sleep(jittered(wait).max(asked.unwrap_or_default()).min(tries.longest)).await;
+            tokio::time::sleep(add_jitter(wait).max(asked.unwrap_or_default()).min(tries.longest)).await;
             wait = wait.saturating_mul(2).min(tries.longest);
         }
         Err(Error::internal("a request without an attempt"))
@@ -136,16 +136,16 @@ impl Call {
 }
 
 /// Adds the trace context of the caller's request, if there is one.
-pub(crate) fn traced(request: RequestBuilder) -> RequestBuilder {
-    match traceparent() {
+pub(crate) fn with_trace_context(request: RequestBuilder) -> RequestBuilder {
+    match render_traceparent() {
         Some(value) => request.header("traceparent", value),
         None => request,
     }
 }
 
-/// Renders a `traceparent` with a new span id, if the current request has a trace.
-fn traceparent() -> Option<String> {
-    let trace = Caller::current().trace()?;
+/// Renders a `render_traceparent` with a new span id, if the current request has a trace.
+fn render_traceparent() -> Option<String> {
+    let trace = QueueCaller::current().trace()?;
     let mut span: [u8; 8] = crate::random::bytes();
     // A span id must not be zero.
     span[0] |= 1;
@@ -153,13 +153,13 @@ fn traceparent() -> Option<String> {
 }
 
 /// A response with any status.
-pub(crate) struct Reply {
+pub(crate) struct OutboundResponse {
     status: u16,
     /// `None` if it was too long.
     body: Option<Zeroizing<Vec<u8>>>,
 }
 
-impl Reply {
+impl OutboundResponse {
     #[cfg(test)]
     pub(crate) fn new(status: u16, body: impl Into<Vec<u8>>) -> Self {
         Self { status, body: Some(Zeroizing::new(body.into())) }
@@ -175,7 +175,8 @@ impl Reply {
         let body: Value = self.read("").unwrap_or_default();
         let error = &body["error"];
         let is_word = |text: &&str| {
-            (1..=LONGEST_REASON).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphabetic() || b == b'_')
+            (1..=MAX_ERROR_CODE_BYTES).contains(&text.len())
+                && text.bytes().all(|b| b.is_ascii_alphabetic() || b == b'_')
         };
         let mut words = [error, &error["code"], &error["status"]].into_iter().filter_map(Value::as_str);
         words.find(is_word).unwrap_or_default().to_owned()
@@ -193,7 +194,7 @@ impl Reply {
 }
 
 /// `true` for temporary errors.
-fn is_passing(status: u16) -> bool {
+fn is_temporary(status: u16) -> bool {
     matches!(status, 408 | 429 | 500 | 502 | 503 | 504)
 }
 
@@ -203,24 +204,24 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 }
 
 /// Varies a delay by a fifth, so that clients that failed together do not retry together.
-fn jittered(wait: Duration) -> Duration {
+fn add_jitter(wait: Duration) -> Duration {
     let [random] = crate::random::bytes::<1>();
     wait.mul_f64(0.8 + 0.4 * f64::from(random) / 255.0)
 }
 
-async fn read(mut response: Response, who: &str) -> Result<Reply> {
+async fn read_response(mut response: Response, who: &str) -> Result<OutboundResponse> {
     let status = response.status().as_u16();
     let mut body = Zeroizing::new(Vec::new());
-    while let Some(chunk) = response.chunk().await.map_err(|error| unreachable(error, who))? {
-        if body.len() + chunk.len() > MAX_ANSWER {
-            return Ok(Reply { status, body: None });
+    while let Some(chunk) = response.chunk().await.map_err(|error| connection_error(error, who))? {
+        if body.len() + chunk.len() > MAX_RESPONSE_BYTES {
+            return Ok(OutboundResponse { status, body: None });
         }
         body.extend_from_slice(&chunk);
     }
-    Ok(Reply { status, body: Some(body) })
+    Ok(OutboundResponse { status, body: Some(body) })
 }
 
-fn unreachable(error: reqwest::Error, who: &str) -> Error {
+fn connection_error(error: reqwest::Error, who: &str) -> Error {
     let text = if error.is_timeout() {
         format!("{who}: did not answer in time")
     } else if error.is_connect() {
@@ -252,10 +253,10 @@ mod tests {
             ("[]", ""),
             ("", ""),
         ] {
-            assert_eq!(Reply::new(400, body).reason(), reason, "{body}");
+            assert_eq!(OutboundResponse::new(400, body).reason(), reason, "{body}");
         }
-        let long = format!(r#"{{"error": "{}"}}"#, "a".repeat(LONGEST_REASON + 1));
-        assert_eq!(Reply::new(400, long).reason(), "");
+        let long = format!(r#"{{"error": "{}"}}"#, "a".repeat(MAX_ERROR_CODE_BYTES + 1));
+        assert_eq!(OutboundResponse::new(400, long).reason(), "");
     }
 
     #[tokio::test]
@@ -263,7 +264,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let served = tokio::spawn(async move {
-            for octets in [MAX_ANSWER, MAX_ANSWER + 1] {
+            for octets in [MAX_RESPONSE_BYTES, MAX_RESPONSE_BYTES + 1] {
                 let (mut stream, _) = listener.accept().await.unwrap();
                 assert!(stream.read(&mut [0; 1024]).await.unwrap() > 0);
                 let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {octets}\r\nConnection: close\r\n\r\n");
@@ -274,9 +275,9 @@ mod tests {
         });
         let outbound = Outbound::configured("", "").unwrap();
         let call = || outbound.call(Method::GET, &url).unwrap();
-        let fits = call().send(Tries::ONE, "service").await.unwrap();
-        assert!(fits.read::<String>("service").is_ok_and(|text| text.len() == MAX_ANSWER - 2));
-        let larger = call().send(Tries::ONE, "service").await.unwrap();
+        let fits = call().send(RetryPolicy::ONE, "service").await.unwrap();
+        assert!(fits.read::<String>("service").is_ok_and(|text| text.len() == MAX_RESPONSE_BYTES - 2));
+        let larger = call().send(RetryPolicy::ONE, "service").await.unwrap();
         let error = larger.read::<String>("service").unwrap_err();
         assert_eq!((larger.status(), error.kind()), (200, Kind::BadGateway));
         assert_eq!(error.text(), "service: its answer is larger than 1 MiB");

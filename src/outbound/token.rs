@@ -6,26 +6,26 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
-use super::exchange::{Call, Reply, Tries};
+use super::exchange::{OutboundRequest, OutboundResponse, RetryPolicy};
 use crate::error::{Error, Kind, Result};
 use crate::secret::{Secret, sealed};
 
 /// Time before its expiry at which a token is replaced; at most half its lifetime.
-const MARGIN: Duration = Duration::from_secs(300);
+const EXPIRY_MARGIN: Duration = Duration::from_secs(300);
 /// Time without further fetches after the service rejected a new token, because it would reject the next one, too.
-const PAUSE: Duration = Duration::from_secs(5);
+const REJECTED_TOKEN_PAUSE: Duration = Duration::from_secs(5);
 /// Limit on the lifetime of a token, in seconds; longer ones are capped.
-const LONGEST: u64 = 24 * 3600;
+const MAX_LIFETIME_SECONDS: u64 = 24 * 3600;
 
 #[derive(Clone)]
-pub(crate) struct Token {
+pub(crate) struct AccessToken {
     secret: Secret,
     until: Instant,
 }
 
 /// The response of an authorization server (RFC 6749, 5.1). Some servers send the number as a string.
 #[derive(Deserialize)]
-struct Grant {
+struct AccessTokenResponse {
     #[serde(with = "sealed")]
     access_token: Secret,
     expires_in: Seconds,
@@ -38,12 +38,12 @@ enum Seconds {
     Text(String),
 }
 
-impl Token {
+impl AccessToken {
     /// Parses the response of an authorization server; `who` is the subject of the error.
     ///
     /// # Errors
     /// `BadGateway` when it is an error, or has no token that is valid in a header.
-    pub(crate) fn read(reply: &Reply, who: &str) -> Result<Self> {
+    pub(crate) fn read(reply: &OutboundResponse, who: &str) -> Result<Self> {
         let status = reply.status();
         if status != 200 {
             tracing::debug!(status, reason = reply.reason(), "an access token was refused");
@@ -51,7 +51,7 @@ impl Token {
             return Err(Error::new(Kind::BadGateway, text));
         }
         let wrong = || Error::new(Kind::BadGateway, format!("{who}: its answer has no access token"));
-        let grant: Grant = reply.read(who).map_err(|_| wrong())?;
+        let grant: AccessTokenResponse = reply.read(who).map_err(|_| wrong())?;
         let life = match grant.expires_in {
             Seconds::Number(seconds) => seconds,
             Seconds::Text(text) => text.parse().map_err(|_| wrong())?,
@@ -60,28 +60,28 @@ impl Token {
         if grant.access_token.expose().is_empty() || !grant.access_token.expose().iter().all(is_header) {
             return Err(wrong());
         }
-        let life = Duration::from_secs(life.min(LONGEST));
-        Ok(Self { secret: grant.access_token, until: Instant::now() + life - MARGIN.min(life / 2) })
+        let life = Duration::from_secs(life.min(MAX_LIFETIME_SECONDS));
+        Ok(Self { secret: grant.access_token, until: Instant::now() + life - EXPIRY_MARGIN.min(life / 2) })
     }
 }
 
 /// A credential that the first caller fetches and all callers use until it is replaced. Concurrent
 /// callers share a failed fetch.
-pub(crate) struct Shared<T>(tokio::sync::Mutex<Held<T>>);
+pub(crate) struct SharedCredential<T>(tokio::sync::Mutex<SharedCredentialState<T>>);
 
-struct Held<T> {
+struct SharedCredentialState<T> {
     value: Option<T>,
     /// The time and the error of the last fetch, if it failed.
     failed: Option<(Instant, Error)>,
 }
 
-impl<T> Default for Shared<T> {
+impl<T> Default for SharedCredential<T> {
     fn default() -> Self {
-        Self(tokio::sync::Mutex::new(Held { value: None, failed: None }))
+        Self(tokio::sync::Mutex::new(SharedCredentialState { value: None, failed: None }))
     }
 }
 
-impl<T: Clone> Shared<T> {
+impl<T: Clone> SharedCredential<T> {
     /// Returns the cached value if it `is_usable`, or else the result of `fetch`.
     ///
     /// # Errors
@@ -99,7 +99,7 @@ impl<T: Clone> Shared<T> {
         if let Some((_, error)) = held.failed.as_ref().filter(|(at, _)| came < *at) {
             return Err(error.clone());
         }
-        *held = Held { value: None, failed: None };
+        *held = SharedCredentialState { value: None, failed: None };
         match fetch.await {
             Ok(value) => {
                 held.value = Some(value.clone());
@@ -115,25 +115,25 @@ impl<T: Clone> Shared<T> {
 
 /// The cached access token of a service.
 #[derive(Default)]
-pub(crate) struct Tokens {
-    held: Shared<Token>,
+pub(crate) struct AccessTokenCache {
+    held: SharedCredential<AccessToken>,
     /// Time at which a new token was rejected; `None` once a token is accepted.
     refused: Mutex<Option<Instant>>,
 }
 
-impl Tokens {
-    /// Sends a call with a token. A rejected token is replaced once, but not for [`PAUSE`] after a
+impl AccessTokenCache {
+    /// Sends a call with a token. A rejected token is replaced once, but not for [`REJECTED_TOKEN_PAUSE`] after a
     /// replacement was rejected, too.
     ///
     /// # Errors
-    /// Those of [`Call::send`] and of `fetch`.
-    pub(crate) async fn send<F: Future<Output = Result<Token>>>(
+    /// Those of [`OutboundRequest::send`] and of `fetch`.
+    pub(crate) async fn send<F: Future<Output = Result<AccessToken>>>(
         &self,
-        call: Call,
-        tries: Tries,
+        call: OutboundRequest,
+        tries: RetryPolicy,
         who: &str,
         fetch: impl Fn() -> F,
-    ) -> Result<Reply> {
+    ) -> Result<OutboundResponse> {
         let token = self.get(None, fetch()).await?;
         let reply = call.bearing(&token.secret)?.send(tries, who).await?;
         if reply.status() != 401 {
@@ -154,7 +154,10 @@ impl Tokens {
     }
 
     fn pauses(&self) -> bool {
-        self.refused.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(|at| at.elapsed() < PAUSE)
+        self.refused
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .is_some_and(|at| at.elapsed() < REJECTED_TOKEN_PAUSE)
     }
 
     /// Returns the cached token, or else the result of `fetch`. `refused` is a rejected token,
@@ -162,8 +165,12 @@ impl Tokens {
     ///
     /// # Errors
     /// Those of `fetch`.
-    async fn get(&self, refused: Option<&Token>, fetch: impl Future<Output = Result<Token>>) -> Result<Token> {
-        let is_refused = |token: &Token| refused.is_some_and(|refused| refused.secret == token.secret);
+    async fn get(
+        &self,
+        refused: Option<&AccessToken>,
+        fetch: impl Future<Output = Result<AccessToken>>,
+    ) -> Result<AccessToken> {
+        let is_refused = |token: &AccessToken| refused.is_some_and(|refused| refused.secret == token.secret);
         self.held.get(|token| Instant::now() < token.until && !is_refused(token), fetch).await
     }
 }
@@ -177,8 +184,11 @@ mod tests {
     use super::*;
     use crate::outbound::{Method, Outbound};
 
-    fn token(text: &str, life: u64) -> Result<Token> {
-        Token::read(&Reply::new(200, format!(r#"{{"access_token":"{text}","expires_in":{life}}}"#)), "directory")
+    fn token(text: &str, life: u64) -> Result<AccessToken> {
+        AccessToken::read(
+            &OutboundResponse::new(200, format!(r#"{{"access_token":"{text}","expires_in":{life}}}"#)),
+            "directory",
+        )
     }
 
     #[test]
@@ -194,16 +204,16 @@ mod tests {
             "not json",
         ];
         for text in texts {
-            let error = Token::read(&Reply::new(200, text), "directory").map(drop).unwrap_err();
+            let error = AccessToken::read(&OutboundResponse::new(200, text), "directory").map(drop).unwrap_err();
             assert_eq!((error.kind(), error.text()), (Kind::BadGateway, "directory: its answer has no access token"));
         }
         let text = r#"{"access_token":"t","expires_in":"3599","token_type":"Bearer"}"#;
-        assert!(Token::read(&Reply::new(200, text), "directory").is_ok());
+        assert!(AccessToken::read(&OutboundResponse::new(200, text), "directory").is_ok());
     }
 
     #[tokio::test]
     async fn a_token_is_fetched_once_and_again_when_it_is_refused_or_old() {
-        let tokens = Tokens::default();
+        let tokens = AccessTokenCache::default();
         let fetched = std::cell::Cell::new(0);
         let fetch = |life| {
             let fetched = &fetched;
@@ -224,7 +234,7 @@ mod tests {
 
     #[tokio::test]
     async fn waiters_share_a_failed_fetch_and_the_next_caller_fetches_again() {
-        let tokens = Tokens::default();
+        let tokens = AccessTokenCache::default();
         let fetched = std::cell::Cell::new(0);
         let fetch = || async {
             fetched.set(fetched.get() + 1);
@@ -256,14 +266,14 @@ mod tests {
             }
         });
         let outbound = Outbound::configured("", "").unwrap();
-        let (tokens, fetched) = (Tokens::default(), std::cell::Cell::new(0));
+        let (tokens, fetched) = (AccessTokenCache::default(), std::cell::Cell::new(0));
         let send = async || {
             let fetch = || async {
                 fetched.set(fetched.get() + 1);
                 token(&format!("t{}", fetched.get()), 3600)
             };
             let call = outbound.call(Method::GET, &url).unwrap();
-            tokens.send(call, Tries::ONE, "service", fetch).await.unwrap().status()
+            tokens.send(call, RetryPolicy::ONE, "service", fetch).await.unwrap().status()
         };
         for _ in 0..7 {
             assert_eq!(send().await, 401);

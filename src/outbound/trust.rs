@@ -6,15 +6,15 @@ use crate::error::{Error, Result};
 use crate::x509::pem;
 
 /// Longest PEM text, in bytes.
-const MAX_PEM: usize = 256 * 1024;
+const MAX_PEM_BYTES: usize = 256 * 1024;
 
 /// Parses the certificates of a PEM text, which must not contain anything else. An empty text has none.
 ///
 /// # Errors
 /// `Invalid` with `field` and the rule, without quoting the text.
 pub(super) fn certificates(field: &str, text: &str) -> Result<Vec<Certificate>> {
-    if text.len() > MAX_PEM {
-        return Err(Error::invalid(format!("{field}: longer than {MAX_PEM} bytes")));
+    if text.len() > MAX_PEM_BYTES {
+        return Err(Error::invalid(format!("{field}: longer than {MAX_PEM_BYTES} bytes")));
     }
     let read = |(label, der): (String, Vec<u8>)| {
         if label != "CERTIFICATE" {
@@ -24,7 +24,7 @@ pub(super) fn certificates(field: &str, text: &str) -> Result<Vec<Certificate>> 
             .map_err(|_| Error::invalid(format!("{field}: a certificate cannot be used as an authority")))
     };
     let certificates: Vec<_> =
-        pem::blocks(text).map_err(|error| error.within(field))?.into_iter().map(read).collect::<Result<_>>()?;
+        pem::parse_blocks(text).map_err(|error| error.within(field))?.into_iter().map(read).collect::<Result<_>>()?;
     if certificates.is_empty() && !text.trim().is_empty() {
         return Err(Error::invalid(format!("{field}: must hold PEM blocks CERTIFICATE")));
     }
@@ -47,7 +47,7 @@ mod tests {
             (key.clone(), "must hold PEM blocks CERTIFICATE only"),
             (format!("{certificate}\n{key}"), "must hold PEM blocks CERTIFICATE only"),
             ("hunter2".to_owned(), "invalid PEM block at index 0"),
-            ("x".repeat(MAX_PEM + 1), "longer than 262144 bytes"),
+            ("x".repeat(MAX_PEM_BYTES + 1), "longer than 262144 bytes"),
         ] {
             let error = certificates("ca_pem", &text).map(drop).unwrap_err();
             assert!(error.text().starts_with("ca_pem: ") && !error.text().contains("hunter2"), "{error}");

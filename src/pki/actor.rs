@@ -1,10 +1,10 @@
 //! The two actors of a mount, reached through [`ControlLink`] and [`ReplicaLink`].
 //!
-//! `Control`, one per mount, owns and publishes the mount's state. It runs one change at a time (plan off its thread,
+//! `ControlActor`, one per mount, owns and publishes the mount's state. It runs one change at a time (plan off its thread,
 //! commit, publish, reply), so that callers read their own writes. A failed CRL build after a stored change is only a
 //! warning. CRL requests that arrive during a build share the next build.
 //!
-//! `Replica`, one per mount on each HTTP worker, holds only handles and loads the current view for each request.
+//! `ReplicaActor`, one per mount on each HTTP worker, holds only handles and loads the current view for each request.
 
 mod build;
 mod change;
@@ -21,38 +21,38 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use futures_util::FutureExt as _;
 use tokio::sync::{Semaphore, oneshot};
 
-pub use self::build::Coming;
-use self::build::{Arrivals, Pace, run_build};
-use self::change::{Changed, run_change};
+pub use self::build::PendingRevocation;
+use self::build::{BuildThrottle, PendingRevocations, run_build};
+use self::change::{ChangeOutcome, run_change};
 use crate::clock::Clock;
 use crate::documents::MountId;
 use crate::error::{Error, Kind, Result, Warnings};
-use crate::keys::pool::Presence;
-use crate::pki::crl::{self, Builder, Crls, Summaries, Summary, WantedCrls};
-use crate::pki::issue::issued::Issued;
-use crate::pki::issue::operation::Operation;
-use crate::pki::issue::request::{Origin, Request};
-use crate::pki::issue::stages::Stages;
+use crate::fair_queue::{CallerId, FairQueue, QueueCaller, QueueFull};
+use crate::keys::pool::CallerGuard;
+use crate::pki::crl::{self, CrlBuildRequest, CrlBuilder, CrlMetricsByMount, MountCrlMetrics, MountCrls};
+use crate::pki::engine_deps::EngineDeps;
+use crate::pki::issue::issued::IssuedCertificate;
+use crate::pki::issue::operation::IssuingOperation;
+use crate::pki::issue::request::{CertificateRequest, IssueContext};
+use crate::pki::issue::stages::IssuanceStages;
 use crate::pki::issue::{external_policy, intermediate, role_leaf, self_issued, verbatim};
-use crate::pki::mount::view::View;
+use crate::pki::mount::view::MountView;
 use crate::pki::store::{PkiStore, PkiWrite};
-use crate::pki::tools::Tools;
 use crate::telemetry::{self, MountMeter};
-use crate::turns::{Asker, Caller, Full, Turns};
 
 /// Interval at which the control actor checks for revocations of other nodes and for CRLs that expire soon.
-const TICK: Duration = Duration::from_secs(60);
+const CRL_CHECK_INTERVAL: Duration = Duration::from_secs(60);
 /// Shortest delay before an extra check between two ticks.
-const SOON: Duration = Duration::from_millis(250);
+const MIN_CHECK_DELAY: Duration = Duration::from_millis(250);
 /// Delay before storage is read again after a change with an unknown outcome.
-const AGAIN: Duration = Duration::from_secs(1);
+const RELOAD_RETRY_DELAY: Duration = Duration::from_secs(1);
 /// Limit on queued changes of a mount; further ones fail with `Busy`.
-const MAX_WAITING_CHANGES: usize = 1024;
+const MAX_QUEUED_CHANGES: usize = 1024;
 
 /// A change that is ready to be stored.
-pub struct Planned {
+pub struct PlannedChange {
     /// Mount state after the change.
-    pub view: View,
+    pub view: MountView,
     /// Writes of the change.
     pub writes: Vec<PkiWrite>,
     /// `true` if CRLs must be rebuilt before the reply.
@@ -60,75 +60,75 @@ pub struct Planned {
 }
 
 /// Computes a change from the current view. Called again with a newer view when another node committed first.
-pub type Plan = Box<dyn Fn(&View) -> Result<Planned> + Send>;
+pub type ChangePlan = Box<dyn Fn(&MountView) -> Result<PlannedChange> + Send>;
 
 /// Limit on concurrent CRL builds of a server: each occupies a blocking thread while it reads from storage.
-const BUILDS_AT_ONCE: usize = 2;
+const MAX_CONCURRENT_BUILDS: usize = 2;
 
 /// The thread that the control actors of a server share, and their permits for builds.
 pub struct ControlThread {
     arbiter: ArbiterHandle,
-    shared: Shared,
+    shared: ControlShared,
 }
 
 #[derive(Clone)]
-struct Shared {
+struct ControlShared {
     builds: Arc<Semaphore>,
-    summaries: Arc<Summaries>,
+    summaries: Arc<CrlMetricsByMount>,
     clock: Clock,
 }
 
 impl ControlThread {
     /// Starts the thread; requires a running actix system.
     pub fn start(clock: Clock) -> Self {
-        let builds = Arc::new(Semaphore::new(BUILDS_AT_ONCE));
-        Self { arbiter: Arbiter::new().handle(), shared: Shared { builds, summaries: Arc::default(), clock } }
+        let builds = Arc::new(Semaphore::new(MAX_CONCURRENT_BUILDS));
+        Self { arbiter: Arbiter::new().handle(), shared: ControlShared { builds, summaries: Arc::default(), clock } }
     }
 }
 
 impl ControlThread {
     /// Returns figures about the published CRLs of every mount.
-    pub fn summaries(&self) -> Vec<(MountId, Summary)> {
+    pub fn summaries(&self) -> Vec<(MountId, MountCrlMetrics)> {
         self.shared.summaries.all()
     }
 }
 
 /// Handle to a mount's control actor. The actor stops when its last handle is dropped.
 pub struct ControlLink {
-    control: Addr<Control>,
-    arrivals: Arrivals,
+    control: Addr<ControlActor>,
+    arrivals: PendingRevocations,
 }
 
 impl ControlLink {
     /// Starts the actor, which publishes to `view` and `crls`, and requests its first CRL build.
     pub fn start(
         thread: &ControlThread,
-        view: Arc<ArcSwap<View>>,
-        crls: Arc<ArcSwapOption<Crls>>,
+        view: Arc<ArcSwap<MountView>>,
+        crls: Arc<ArcSwapOption<MountCrls>>,
         store: Arc<dyn PkiStore>,
-        builder: Builder,
+        builder: CrlBuilder,
     ) -> Self {
-        let arrivals = Arrivals::default();
-        let control = Control {
+        let arrivals = PendingRevocations::default();
+        let control = ControlActor {
             view,
             crls,
             store,
             shared: thread.shared.clone(),
             own_changes: VecDeque::new(),
-            changes: Turns::new(1, 1),
+            changes: FairQueue::new(1, 1),
             changing: false,
             behind: false,
             outdated: false,
             builder: Some(builder),
-            wanted: WantedCrls::DUE,
+            wanted: CrlBuildRequest::DUE,
             waiting: Vec::new(),
             look: None,
-            pace: Pace::of(arrivals.clone()),
+            pace: BuildThrottle::of(arrivals.clone()),
             pausing: None,
         };
-        let addr = Control::start_in_arbiter(&thread.arbiter, |_| control);
+        let addr = ControlActor::start_in_arbiter(&thread.arbiter, |_| control);
         // Not awaited: a request that needs a missing CRL builds it.
-        addr.do_send(BuildCrls { wanted: WantedCrls::DUE, reply: Waiter::Nobody, coming: None });
+        addr.do_send(BuildCrls { wanted: CrlBuildRequest::DUE, reply: BuildRequester::Nobody, coming: None });
         Self { control: addr, arrivals }
     }
 
@@ -136,10 +136,10 @@ impl ControlLink {
     ///
     /// # Errors
     /// Those of `plan`; `Busy` when too many changes are queued; `Unavailable` or `Conflict` from storage.
-    pub async fn change(&self, plan: Plan) -> Result<Warnings> {
+    pub async fn change(&self, plan: ChangePlan) -> Result<Warnings> {
         let (reply, done) = oneshot::channel();
-        self.control.do_send(Change { caller: Some(Caller::current().asker()), plan, reply });
-        done.await.map_err(stopping)?
+        self.control.do_send(MountChange { caller: Some(QueueCaller::current().asker()), plan, reply });
+        done.await.map_err(mount_stopping_error)?
     }
 
     /// Reads the stored documents again and publishes them.
@@ -148,23 +148,23 @@ impl ControlLink {
     /// `Unavailable` or `Internal` when they cannot be read.
     pub async fn reload(&self) -> Result<()> {
         let (reply, done) = oneshot::channel();
-        self.control.do_send(Reload { reply });
-        done.await.map_err(stopping)?.map(drop)
+        self.control.do_send(ReloadDocuments { reply });
+        done.await.map_err(mount_stopping_error)?.map(drop)
     }
 
     /// Announces a revocation that is being stored; a build waits a short time for it.
-    pub fn announce(&self) -> Coming {
+    pub fn announce(&self) -> PendingRevocation {
         self.arrivals.announce()
     }
 
     /// Requests a build with the revocations and published lists of other nodes. Does not wait.
     pub fn follow_crls(&self) {
-        self.control.do_send(BuildCrls { wanted: FOLLOW, reply: Waiter::Nobody, coming: None });
+        self.control.do_send(BuildCrls { wanted: FOLLOW_OTHER_NODES, reply: BuildRequester::Nobody, coming: None });
     }
 
     /// Requests a build that reads everything from storage again, as after a start. Does not wait.
     pub fn begin_crls_again(&self) {
-        self.control.do_send(BuildCrls { wanted: ANEW, reply: Waiter::Nobody, coming: None });
+        self.control.do_send(BuildCrls { wanted: FROM_STORAGE, reply: BuildRequester::Nobody, coming: None });
     }
 
     /// Builds the CRLs that are due by the settings or `wanted`, with everything stored before this call. `coming` is
@@ -172,39 +172,39 @@ impl ControlLink {
     ///
     /// # Errors
     /// `Unavailable` or `Internal` when the build fails; the published CRLs remain.
-    pub async fn build_crls(&self, wanted: WantedCrls, coming: Option<Coming>) -> Result<Warnings> {
+    pub async fn build_crls(&self, wanted: CrlBuildRequest, coming: Option<PendingRevocation>) -> Result<Warnings> {
         let (reply, done) = oneshot::channel();
-        self.control.do_send(BuildCrls { wanted, reply: Waiter::Builds(reply), coming });
-        done.await.map_err(stopping)?
+        self.control.do_send(BuildCrls { wanted, reply: BuildRequester::Builds(reply), coming });
+        done.await.map_err(mount_stopping_error)?
     }
 }
 
-fn stopping(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+fn mount_stopping_error(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
     Error::unavailable("the mount is stopping", cause)
 }
 
 /// Runs a change; `reply` receives the result once it is stored and published, or the error.
 #[derive(Message)]
 #[rtype(result = "()")]
-struct Change {
+struct MountChange {
     /// Caller of the change; `None` for the server itself, whose changes run first.
-    caller: Option<Asker>,
-    plan: Plan,
-    reply: Reply,
+    caller: Option<CallerId>,
+    plan: ChangePlan,
+    reply: ChangeReply,
 }
 
-type Reply = oneshot::Sender<Result<Warnings>>;
+type ChangeReply = oneshot::Sender<Result<Warnings>>;
 
-enum Waiter {
+enum BuildRequester {
     /// No reply: a timer or the server itself.
     Nobody,
     /// Requires the CRLs: receives the error of a failed build.
-    Builds(Reply),
+    Builds(ChangeReply),
     /// Its change is already stored: receives a failed build as a warning.
-    Changed(Reply),
+    Changed(ChangeReply),
 }
 
-impl Waiter {
+impl BuildRequester {
     fn tell(self, outcome: &Result<Warnings>) {
         match (self, outcome) {
             (Self::Nobody, _) => {}
@@ -212,7 +212,7 @@ impl Waiter {
             (Self::Builds(reply), Err(e)) => drop(reply.send(Err(e.clone()))),
             (Self::Changed(reply), Err(e)) => {
                 let warning = format!("the change is stored, but CRLs could not be built yet: {}", e.text());
-                let _ = reply.send(Ok(crl::numbered(vec![warning].into())));
+                let _ = reply.send(Ok(crl::format_build_warnings(vec![warning].into())));
             }
         }
     }
@@ -222,49 +222,49 @@ impl Waiter {
 #[derive(Message)]
 #[rtype(result = "()")]
 struct BuildCrls {
-    wanted: WantedCrls,
-    reply: Waiter,
-    coming: Option<Coming>,
+    wanted: CrlBuildRequest,
+    reply: BuildRequester,
+    coming: Option<PendingRevocation>,
 }
 
 /// Reports a change by another node; `reply` receives the result once the stored state is published.
 #[derive(Message)]
 #[rtype(result = "()")]
-struct Reload {
-    reply: Reply,
+struct ReloadDocuments {
+    reply: ChangeReply,
 }
 
-const FOLLOW: WantedCrls = WantedCrls { follow: true, ..WantedCrls::DUE };
+const FOLLOW_OTHER_NODES: CrlBuildRequest = CrlBuildRequest { follow: true, ..CrlBuildRequest::DUE };
 
-const ANEW: WantedCrls = WantedCrls { anew: true, ..WantedCrls::DUE };
+const FROM_STORAGE: CrlBuildRequest = CrlBuildRequest { anew: true, ..CrlBuildRequest::DUE };
 
-struct Control {
-    view: Arc<ArcSwap<View>>,
-    crls: Arc<ArcSwapOption<Crls>>,
+struct ControlActor {
+    view: Arc<ArcSwap<MountView>>,
+    crls: Arc<ArcSwapOption<MountCrls>>,
     store: Arc<dyn PkiStore>,
-    shared: Shared,
+    shared: ControlShared,
     /// The server's own changes, which bring the view up to date.
-    own_changes: VecDeque<Change>,
+    own_changes: VecDeque<MountChange>,
     /// Changes of callers, in fair order.
-    changes: Turns<Change>,
+    changes: FairQueue<MountChange>,
     changing: bool,
     /// `true` if the outcome of a change is unknown and the stored state could not be read since.
     behind: bool,
     /// `true` if another node changed documents since the last read.
     outdated: bool,
     /// `None` while a build runs.
-    builder: Option<Builder>,
+    builder: Option<CrlBuilder>,
     /// Work requested from the next build in addition to what is due.
-    wanted: WantedCrls,
-    waiting: Vec<Waiter>,
+    wanted: CrlBuildRequest,
+    waiting: Vec<BuildRequester>,
     /// Timer of the extra check before the next tick.
     look: Option<SpawnHandle>,
-    pace: Pace,
+    pace: BuildThrottle,
     /// Timer of the pause before the next build.
     pausing: Option<SpawnHandle>,
 }
 
-impl Control {
+impl ControlActor {
     fn next_change(&mut self, ctx: &mut Context<Self>) {
         if self.changing {
             return;
@@ -277,29 +277,29 @@ impl Control {
         let work = run_change(change.plan, self.view.load_full(), reload, Arc::clone(&self.store));
         let done = work.into_actor(self).map(move |changed, actor, ctx| {
             actor.changing = false;
-            let was_behind = std::mem::replace(&mut actor.behind, matches!(changed, Changed::Unknown { .. }));
+            let was_behind = std::mem::replace(&mut actor.behind, matches!(changed, ChangeOutcome::Unknown { .. }));
             match changed {
-                Changed::Stored { view, crls: true } => {
+                ChangeOutcome::Stored { view, crls: true } => {
                     actor.view.store(Arc::new(view));
-                    let all = WantedCrls { complete: true, follow: reload, ..WantedCrls::DUE };
-                    actor.build(all, Waiter::Changed(change.reply), ctx);
+                    let all = CrlBuildRequest { complete: true, follow: reload, ..CrlBuildRequest::DUE };
+                    actor.build(all, BuildRequester::Changed(change.reply), ctx);
                 }
-                Changed::Stored { view, crls: false } => {
+                ChangeOutcome::Stored { view, crls: false } => {
                     actor.view.store(Arc::new(view));
                     if reload {
-                        actor.build(FOLLOW, Waiter::Nobody, ctx);
+                        actor.build(FOLLOW_OTHER_NODES, BuildRequester::Nobody, ctx);
                     }
                     let _ = change.reply.send(Ok(Warnings::default()));
                 }
-                Changed::Failed { error, reloaded } => {
+                ChangeOutcome::Failed { error, reloaded } => {
                     if let Some(view) = reloaded {
                         // Issuers may have been added or removed; no caller waits for their CRLs.
                         actor.view.store(Arc::new(view));
-                        actor.build(FOLLOW, Waiter::Nobody, ctx);
+                        actor.build(FOLLOW_OTHER_NODES, BuildRequester::Nobody, ctx);
                     }
                     let _ = change.reply.send(Err(error));
                 }
-                Changed::Unknown { error } => {
+                ChangeOutcome::Unknown { error } => {
                     let _ = change.reply.send(Err(error));
                     if !was_behind {
                         Self::catch_up_later(ctx);
@@ -313,12 +313,12 @@ impl Control {
 
     /// Runs an empty change until the stored state has been read.
     fn catch_up_later(ctx: &mut Context<Self>) {
-        ctx.run_later(AGAIN, |actor, ctx| {
+        ctx.run_later(RELOAD_RETRY_DELAY, |actor, ctx| {
             if !actor.behind || !ctx.connected() {
                 return;
             }
             let (reply, done) = oneshot::channel();
-            actor.own_changes.push_back(Change { caller: None, plan: nothing(), reply });
+            actor.own_changes.push_back(MountChange { caller: None, plan: no_op_plan(), reply });
             actor.next_change(ctx);
             ctx.spawn(done.into_actor(actor).map(|_, actor, ctx| {
                 if actor.behind {
@@ -328,7 +328,7 @@ impl Control {
         });
     }
 
-    fn build(&mut self, wanted: WantedCrls, waiter: Waiter, ctx: &mut Context<Self>) {
+    fn build(&mut self, wanted: CrlBuildRequest, waiter: BuildRequester, ctx: &mut Context<Self>) {
         self.wanted = self.wanted.and(wanted);
         self.waiting.push(waiter);
         self.pace.came(Instant::now());
@@ -363,7 +363,7 @@ impl Control {
                 actor.crls.store(Some(Arc::new(built.crls)));
                 actor.shared.summaries.tell(actor.view.load().mount, Some(built.summary));
                 actor.look_again(built.next_look, ctx);
-                built.failure.map_or(Ok(crl::numbered(built.warnings)), Err)
+                built.failure.map_or(Ok(crl::format_build_warnings(built.warnings)), Err)
             });
             served.into_iter().for_each(|waiter| waiter.tell(&outcome));
             actor.next_build(ctx);
@@ -372,7 +372,7 @@ impl Control {
     }
 }
 
-impl Control {
+impl ControlActor {
     /// Schedules a build for `at` (epoch seconds) if that is before the next tick.
     fn look_again(&mut self, at: Option<i64>, ctx: &mut Context<Self>) {
         if let Some(earlier) = self.look.take() {
@@ -380,27 +380,27 @@ impl Control {
         }
         let Some(at) = at else { return };
         let left = Duration::from_secs((at - self.shared.clock.now().unix_timestamp()).max(0) as u64);
-        if left < TICK {
+        if left < CRL_CHECK_INTERVAL {
             let look = |actor: &mut Self, ctx: &mut Context<Self>| {
                 if ctx.connected() {
-                    actor.build(WantedCrls::DUE, Waiter::Nobody, ctx);
+                    actor.build(CrlBuildRequest::DUE, BuildRequester::Nobody, ctx);
                 }
             };
-            self.look = Some(ctx.run_later(left.max(SOON), look));
+            self.look = Some(ctx.run_later(left.max(MIN_CHECK_DELAY), look));
         }
     }
 }
 
-impl Actor for Control {
+impl Actor for ControlActor {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
-        ctx.run_interval(TICK, |actor, ctx| {
+        ctx.run_interval(CRL_CHECK_INTERVAL, |actor, ctx| {
             if !ctx.connected() {
                 // The mount is closed; the timer alone would keep the actor alive forever.
                 return ctx.stop();
             }
-            actor.build(FOLLOW, Waiter::Nobody, ctx);
+            actor.build(FOLLOW_OTHER_NODES, BuildRequester::Nobody, ctx);
         });
     }
 
@@ -409,28 +409,28 @@ impl Actor for Control {
     }
 }
 
-impl Handler<Change> for Control {
+impl Handler<MountChange> for ControlActor {
     type Result = ();
 
-    fn handle(&mut self, change: Change, ctx: &mut Self::Context) {
+    fn handle(&mut self, change: MountChange, ctx: &mut Self::Context) {
         let Some(caller) = change.caller else {
             self.own_changes.push_back(change);
             return self.next_change(ctx);
         };
-        let refuse = |change: Change| {
+        let refuse = |change: MountChange| {
             let busy = Error::new(Kind::Busy, "too many changes of this mount wait, try again shortly");
             drop(change.reply.send(Err(busy)));
         };
-        match self.changes.admit(caller, MAX_WAITING_CHANGES, |change| change.reply.is_closed()) {
+        match self.changes.admit(caller, MAX_QUEUED_CHANGES, |change| change.reply.is_closed()) {
             Ok(displaced) => displaced.refused.map_or((), refuse),
-            Err(Full) => return refuse(change),
+            Err(QueueFull) => return refuse(change),
         }
         self.changes.push(caller, change);
         self.next_change(ctx);
     }
 }
 
-impl Handler<BuildCrls> for Control {
+impl Handler<BuildCrls> for ControlActor {
     type Result = ();
 
     fn handle(&mut self, BuildCrls { wanted, reply, coming }: BuildCrls, ctx: &mut Self::Context) {
@@ -439,80 +439,84 @@ impl Handler<BuildCrls> for Control {
     }
 }
 
-impl Handler<Reload> for Control {
+impl Handler<ReloadDocuments> for ControlActor {
     type Result = ();
 
-    fn handle(&mut self, Reload { reply }: Reload, ctx: &mut Self::Context) {
+    fn handle(&mut self, ReloadDocuments { reply }: ReloadDocuments, ctx: &mut Self::Context) {
         self.outdated = true;
-        self.own_changes.push_back(Change { caller: None, plan: nothing(), reply });
+        self.own_changes.push_back(MountChange { caller: None, plan: no_op_plan(), reply });
         self.next_change(ctx);
     }
 }
 
-fn nothing() -> Plan {
-    Box::new(|view| Ok(Planned { view: view.clone(), writes: Vec::new(), crls: false }))
+fn no_op_plan() -> ChangePlan {
+    Box::new(|view| Ok(PlannedChange { view: view.clone(), writes: Vec::new(), crls: false }))
 }
 
-fn panicked() -> Error {
+fn panic_error() -> Error {
     metrics::counter!(telemetry::PKI_PANICS).increment(1);
     Error::internal("a panic was caught in a mount's actor")
 }
 
 /// Handle to a mount's replica on one HTTP worker. Cloning is cheap.
 #[derive(Clone)]
-pub struct ReplicaLink(Addr<Replica>);
+pub struct ReplicaLink(Addr<ReplicaActor>);
 
 impl ReplicaLink {
     /// Starts a replica on the current thread's arbiter; it reads `view`.
-    pub fn start(view: Arc<ArcSwap<View>>, tools: Tools) -> Self {
-        Self(Replica::new(view, tools).start())
+    pub fn start(view: Arc<ArcSwap<MountView>>, tools: EngineDeps) -> Self {
+        Self(ReplicaActor::new(view, tools).start())
     }
 
     /// Runs a request for a certificate.
     ///
     /// # Errors
     /// Those of the operation; `Unavailable` when the worker is stopping.
-    pub async fn run(&self, mut origin: Origin, request: Request) -> Result<Issued> {
+    pub async fn run(&self, mut origin: IssueContext, request: CertificateRequest) -> Result<IssuedCertificate> {
         // The message outlives a sender that disconnects; the key it waits for must not.
-        let presence = Presence::default();
+        let presence = CallerGuard::default();
         origin.requester.watch = presence.watch();
-        self.0.send(Work(Caller::current(), origin, request)).await.map_err(stopping)?
+        self.0.send(IssueWork(QueueCaller::current(), origin, request)).await.map_err(mount_stopping_error)?
     }
 
     /// Runs a request that the mount's external policy engine decides on.
     ///
     /// # Errors
     /// Those of [`external_policy::run`]; `Unavailable` when the worker is stopping.
-    pub async fn run_external(&self, mut origin: Origin, request: external_policy::Request) -> Result<Issued> {
-        let presence = Presence::default();
+    pub async fn run_external(
+        &self,
+        mut origin: IssueContext,
+        request: external_policy::ExternalPolicyRequest,
+    ) -> Result<IssuedCertificate> {
+        let presence = CallerGuard::default();
         origin.requester.watch = presence.watch();
-        self.0.send(ExternalWork(Caller::current(), origin, request)).await.map_err(stopping)?
+        self.0.send(ExternalPolicyWork(QueueCaller::current(), origin, request)).await.map_err(mount_stopping_error)?
     }
 }
 
 #[derive(Message)]
-#[rtype(result = "Result<Issued>")]
-struct Work(Caller, Origin, Request);
+#[rtype(result = "Result<IssuedCertificate>")]
+struct IssueWork(QueueCaller, IssueContext, CertificateRequest);
 
 #[derive(Message)]
-#[rtype(result = "Result<Issued>")]
-struct ExternalWork(Caller, Origin, external_policy::Request);
+#[rtype(result = "Result<IssuedCertificate>")]
+struct ExternalPolicyWork(QueueCaller, IssueContext, external_policy::ExternalPolicyRequest);
 
-struct Replica {
-    view: Arc<ArcSwap<View>>,
-    tools: Tools,
-    /// Indexed by operation, in the order of [`Operation::ALL`].
-    stages: [Stages; Operation::ALL.len()],
+struct ReplicaActor {
+    view: Arc<ArcSwap<MountView>>,
+    tools: EngineDeps,
+    /// Indexed by operation, in the order of [`IssuingOperation::ALL`].
+    stages: [IssuanceStages; IssuingOperation::ALL.len()],
 }
 
-impl Replica {
-    fn new(view: Arc<ArcSwap<View>>, tools: Tools) -> Self {
-        let stages = Operation::ALL.map(|operation| Stages::new(operation.name()));
+impl ReplicaActor {
+    fn new(view: Arc<ArcSwap<MountView>>, tools: EngineDeps) -> Self {
+        let stages = IssuingOperation::ALL.map(|operation| IssuanceStages::new(operation.name()));
         Self { view, tools, stages }
     }
 }
 
-impl Actor for Replica {
+impl Actor for ReplicaActor {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
@@ -521,54 +525,58 @@ impl Actor for Replica {
     }
 }
 
-impl Handler<Work> for Replica {
-    type Result = ResponseFuture<Result<Issued>>;
+impl Handler<IssueWork> for ReplicaActor {
+    type Result = ResponseFuture<Result<IssuedCertificate>>;
 
-    fn handle(&mut self, Work(caller, origin, request): Work, _: &mut Self::Context) -> Self::Result {
+    fn handle(&mut self, IssueWork(caller, origin, request): IssueWork, _: &mut Self::Context) -> Self::Result {
         let (view, tools, mount) = (self.view.load_full(), self.tools.clone(), origin.mount.clone());
-        let operation = Operation::of(&request);
+        let operation = IssuingOperation::of(&request);
         let stages = self.stages[operation as usize].clone();
         match request {
-            Request::Issue(issue) => {
-                guarded(operation, mount, caller, move || role_leaf::issue(view, tools, origin, issue, stages))
+            CertificateRequest::Issue(issue) => {
+                run_guarded(operation, mount, caller, move || role_leaf::issue(view, tools, origin, issue, stages))
             }
-            Request::Sign(sign) => {
-                guarded(operation, mount, caller, move || role_leaf::sign(view, tools, origin, sign, stages))
+            CertificateRequest::Sign(sign) => {
+                run_guarded(operation, mount, caller, move || role_leaf::sign(view, tools, origin, sign, stages))
             }
-            Request::SignVerbatim(sign) => {
-                guarded(operation, mount, caller, move || verbatim::sign(view, tools, origin, sign, stages))
+            CertificateRequest::SignVerbatim(sign) => {
+                run_guarded(operation, mount, caller, move || verbatim::sign(view, tools, origin, sign, stages))
             }
-            Request::SignIntermediate(sign) => {
-                guarded(operation, mount, caller, move || intermediate::sign(view, tools, origin, *sign, stages))
+            CertificateRequest::SignIntermediate(sign) => {
+                run_guarded(operation, mount, caller, move || intermediate::sign(view, tools, origin, *sign, stages))
             }
-            Request::SignSelfIssued(sign) => {
-                guarded(operation, mount, caller, move || self_issued::sign(view, tools, origin, sign, stages))
+            CertificateRequest::SignSelfIssued(sign) => {
+                run_guarded(operation, mount, caller, move || self_issued::sign(view, tools, origin, sign, stages))
             }
         }
     }
 }
 
-impl Handler<ExternalWork> for Replica {
-    type Result = ResponseFuture<Result<Issued>>;
+impl Handler<ExternalPolicyWork> for ReplicaActor {
+    type Result = ResponseFuture<Result<IssuedCertificate>>;
 
-    fn handle(&mut self, ExternalWork(caller, origin, request): ExternalWork, _: &mut Self::Context) -> Self::Result {
-        let operation = Operation::ExternalPolicy;
+    fn handle(
+        &mut self,
+        ExternalPolicyWork(caller, origin, request): ExternalPolicyWork,
+        _: &mut Self::Context,
+    ) -> Self::Result {
+        let operation = IssuingOperation::ExternalPolicy;
         let stages = self.stages[operation as usize].clone();
         let (views, tools, mount) = (Arc::clone(&self.view), self.tools.clone(), origin.mount.clone());
-        guarded(operation, mount, caller, move || external_policy::run(views, tools, origin, request, stages))
+        run_guarded(operation, mount, caller, move || external_policy::run(views, tools, origin, request, stages))
     }
 }
 
 /// Runs a request and converts a panic into an error. Creates the future in place, because moving it is expensive.
-fn guarded<W: Future<Output = Result<Issued>>>(
-    operation: Operation,
+fn run_guarded<W: Future<Output = Result<IssuedCertificate>>>(
+    operation: IssuingOperation,
     mount: MountMeter,
-    caller: Caller,
+    caller: QueueCaller,
     begin: impl FnOnce() -> W + 'static,
-) -> ResponseFuture<Result<Issued>> {
+) -> ResponseFuture<Result<IssuedCertificate>> {
     Box::pin(async move {
         let work = pin!(begin());
-        let result = AssertUnwindSafe(caller.scope(work)).catch_unwind().await.unwrap_or_else(|_| Err(panicked()));
+        let result = AssertUnwindSafe(caller.scope(work)).catch_unwind().await.unwrap_or_else(|_| Err(panic_error()));
         match &result {
             Ok(issued) if issued.repeated => {}
             Ok(_) => operation.count_issued(&mount),
@@ -585,9 +593,14 @@ mod tests {
     #[actix::test]
     async fn a_panic_in_a_request_becomes_an_error_and_the_next_request_is_served() {
         let mount = MountMeter::of("guarded/");
-        let broken = guarded(Operation::Issue, mount.clone(), Caller::SERVER, || async { panic!("a defect") }).await;
+        let broken =
+            run_guarded(IssuingOperation::Issue, mount.clone(), QueueCaller::SERVER, || async { panic!("a defect") })
+                .await;
         assert_eq!(broken.err().map(|e| e.kind()), Some(Kind::Internal));
-        let next = guarded(Operation::Issue, mount, Caller::SERVER, || async { Err(Error::invalid("served")) }).await;
+        let next = run_guarded(IssuingOperation::Issue, mount, QueueCaller::SERVER, || async {
+            Err(Error::invalid("served"))
+        })
+        .await;
         assert_eq!(next.err().map(|e| e.kind()), Some(Kind::Invalid));
     }
 }

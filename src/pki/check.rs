@@ -5,10 +5,10 @@
 
 pub mod blocking;
 pub(crate) mod ca_request;
+pub(crate) mod interoperability;
+pub(crate) mod linted_tbs;
 pub mod names;
-pub(crate) mod paths;
-pub(crate) mod prepared;
 pub mod request;
+pub(crate) mod role_feasibility;
 pub(crate) mod structure;
-pub(crate) mod trial;
 pub mod validity;

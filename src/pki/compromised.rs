@@ -16,17 +16,20 @@ use serde::{Deserialize, Serialize};
 
 use super::store::{PkiStore, PkiWrite};
 use crate::clock::Clock;
-use crate::documents::{Document, DocumentKey, DocumentWrite, SYSTEM, TRIES, overtaken, repeated, step_aside};
+use crate::documents::{
+    Document, DocumentKey, DocumentWrite, MAX_CHANGE_ATTEMPTS, SYSTEM_MOUNT, backoff, contention_error,
+    retry_on_conflict,
+};
 use crate::error::{Error, Kind, Result};
-use crate::turns::{Caller, cpu};
+use crate::fair_queue::{QueueCaller, cpu};
 use crate::x509::certificate::Certificate;
 use crate::x509::public_key::PublicKey;
 use crate::x509::serial::Serial;
 
 /// Kind of the documents, one per key; the hexadecimal hash is the name.
-const KIND: &str = "compromised-key";
+const COMPROMISED_KEY_KIND: &str = "compromised-key";
 /// Maximum number of keys: the whole list is read when a node starts and when another node changed it.
-pub const MAX_KEYS: usize = 50_000;
+pub const MAX_COMPROMISED_KEYS: usize = 50_000;
 
 /// SHA-256 of a SubjectPublicKeyInfo, DER.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -65,7 +68,7 @@ impl KeyHash {
 
 /// Entry of a compromised key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Listed {
+pub struct CompromisedKeyEntry {
     /// Time of addition, epoch seconds.
     pub added_at: i64,
     /// Origin: `revocation` or `operator`.
@@ -75,13 +78,13 @@ pub struct Listed {
 }
 
 /// A key to add in a commit.
-pub(crate) struct NewKey {
+pub(crate) struct NewCompromisedKey {
     hash: KeyHash,
     source: &'static str,
     note: String,
 }
 
-impl NewKey {
+impl NewCompromisedKey {
     /// Returns the key of a revoked certificate; `None` if `der` does not parse.
     pub(crate) fn of_revoked(serial: Serial, der: &[u8]) -> Option<Self> {
         let certificate = Certificate::parse(der).ok()?;
@@ -90,33 +93,33 @@ impl NewKey {
 }
 
 /// Outcome of a commit with additions.
-pub(crate) struct Added<T> {
+pub(crate) struct AdditionOutcome<T> {
     /// Result of the commit; `None` if it stored nothing.
     pub(crate) stored: Option<T>,
     /// `true` if keys were left out because the list is full.
     pub(crate) is_full: bool,
 }
 
-impl<T> Added<T> {
+impl<T> AdditionOutcome<T> {
     /// Returns a warning if keys were left out.
     pub(crate) fn warning(&self) -> Option<String> {
         self.is_full.then(|| {
-            format!("sys/compromised-keys: the list is full ({MAX_KEYS} keys), so this key may be certified again")
+            format!("sys/compromised-keys: the list is full ({MAX_COMPROMISED_KEYS} keys), so this key may be certified again")
         })
     }
 }
 
-type Versioned = (u64, Arc<Listed>);
+type VersionedEntry = (u64, Arc<CompromisedKeyEntry>);
 
-type Entries = BTreeMap<KeyHash, Versioned>;
+type CompromisedKeyMap = BTreeMap<KeyHash, VersionedEntry>;
 
 /// Compromised keys of a store, with an in-memory copy.
 pub struct CompromisedKeys {
     store: Arc<dyn PkiStore>,
     clock: Clock,
     /// Held for a look-up, an insertion or a replacement of the whole map.
-    entries: RwLock<Entries>,
-    progress: Mutex<Progress>,
+    entries: RwLock<CompromisedKeyMap>,
+    progress: Mutex<CompromisedListProgress>,
     reloading: tokio::sync::Mutex<()>,
     /// `true` if a commit had an unknown outcome, so that the store may hold entries that the list lacks.
     behind: AtomicBool,
@@ -124,42 +127,42 @@ pub struct CompromisedKeys {
 
 /// State shared by overlapping additions, removals and reloads.
 #[derive(Default)]
-struct Progress {
+struct CompromisedListProgress {
     /// Additions (with entries) and removals since the active reload began; its read may predate them.
-    since_reload: Option<Vec<(KeyHash, Option<Versioned>)>>,
+    since_reload: Option<Vec<(KeyHash, Option<VersionedEntry>)>>,
     /// Additions on this node: a removed key may have been added again immediately.
     additions: u64,
     /// Removals on this node: an addition that was committed before a removal may be gone again.
     removals: u64,
 }
 
-struct Additions {
-    entries: Entries,
+struct PendingAdditions {
+    entries: CompromisedKeyMap,
     is_full: bool,
-    /// Value of [`Progress::removals`] before the commit.
+    /// Value of [`CompromisedListProgress::removals`] before the commit.
     removals: u64,
 }
 
-impl Additions {
+impl PendingAdditions {
     fn writes(&self) -> Result<Vec<PkiWrite>> {
-        let write = |(hash, (_, listed)): (&KeyHash, &Versioned)| {
+        let write = |(hash, (_, listed)): (&KeyHash, &VersionedEntry)| {
             let body = serde_json::to_vec(&**listed).map_err(Error::internal)?;
-            Ok(PkiWrite::Document(DocumentWrite { key: key(hash), expected: 0, body: Some(body) }))
+            Ok(PkiWrite::Document(DocumentWrite { key: document_key(hash), expected: 0, body: Some(body) }))
         };
         self.entries.iter().map(write).collect()
     }
 }
 
 /// Marks the list as outdated unless `finish` is called: a request may be dropped while it waits.
-struct Unfinished<'a>(Option<&'a AtomicBool>);
+struct MarkOutdatedOnDrop<'a>(Option<&'a AtomicBool>);
 
-impl Unfinished<'_> {
+impl MarkOutdatedOnDrop<'_> {
     fn finish(mut self) {
         self.0 = None;
     }
 }
 
-impl Drop for Unfinished<'_> {
+impl Drop for MarkOutdatedOnDrop<'_> {
     fn drop(&mut self) {
         if let Some(behind) = self.0 {
             behind.store(true, Ordering::Relaxed);
@@ -186,7 +189,7 @@ impl CompromisedKeys {
     /// `Invalid` naming the field.
     pub fn refuse(&self, field: &str, key: &PublicKey) -> Result<()> {
         // Most lists are empty; then nothing is hashed.
-        if self.with(Entries::is_empty) {
+        if self.with(CompromisedKeyMap::is_empty) {
             return Ok(());
         }
         let hash = KeyHash::of(key);
@@ -197,7 +200,7 @@ impl CompromisedKeys {
     }
 
     /// Returns the entry of a key.
-    pub fn get(&self, hash: &KeyHash) -> Option<Arc<Listed>> {
+    pub fn get(&self, hash: &KeyHash) -> Option<Arc<CompromisedKeyEntry>> {
         self.with(|entries| entries.get(hash).map(|(_, listed)| Arc::clone(listed)))
     }
 
@@ -214,11 +217,11 @@ impl CompromisedKeys {
         let _one_at_a_time = self.reloading.lock().await;
         // A commit that fails during the reload sets it again.
         self.behind.store(false, Ordering::Relaxed);
-        let unfinished = Unfinished(Some(&self.behind));
+        let unfinished = MarkOutdatedOnDrop(Some(&self.behind));
         self.progress().since_reload = Some(Vec::new());
-        let documents = self.store.documents_of_kind(SYSTEM, KIND).await?;
-        let read = move || documents.iter().map(entry).collect::<Result<Entries>>();
-        let mut entries = cpu::run_as(Caller::server(KIND), read).await??;
+        let documents = self.store.documents_of_kind(SYSTEM_MOUNT, COMPROMISED_KEY_KIND).await?;
+        let read = move || documents.iter().map(parse_entry).collect::<Result<CompromisedKeyMap>>();
+        let mut entries = cpu::run_as(QueueCaller::server(COMPROMISED_KEY_KIND), read).await??;
         let mut progress = self.progress();
         for (hash, added) in progress.since_reload.take().unwrap_or_default() {
             match added {
@@ -247,14 +250,14 @@ impl CompromisedKeys {
     /// # Errors
     /// `Unavailable` or `Busy` from storage.
     pub async fn add(&self, hash: KeyHash, source: &'static str, note: String) -> Result<bool> {
-        self.add_alone(NewKey { hash, source, note }).await.map(|added| !added.is_full)
+        self.add_alone(NewCompromisedKey { hash, source, note }).await.map(|added| !added.is_full)
     }
 
     /// Adds a key in a separate commit.
     ///
     /// # Errors
     /// As [`CompromisedKeys::add`].
-    pub(crate) async fn add_alone(&self, key: NewKey) -> Result<Added<()>> {
+    pub(crate) async fn add_alone(&self, key: NewCompromisedKey) -> Result<AdditionOutcome<()>> {
         let commit = |writes: Vec<PkiWrite>| match writes.is_empty() {
             true => ready(Ok(Some(()))).boxed(),
             false => self.store.commit(writes).map(|stored| stored.map(|_| Some(()))).boxed(),
@@ -269,11 +272,11 @@ impl CompromisedKeys {
     /// Those of `commit`; `Busy` when other nodes always commit first.
     pub(crate) async fn add_with<'a, T>(
         &self,
-        keys: &[NewKey],
+        keys: &[NewCompromisedKey],
         commit: impl Fn(Vec<PkiWrite>) -> BoxFuture<'a, Result<Option<T>>>,
-    ) -> Result<Added<T>> {
-        for tried in 0..TRIES {
-            step_aside(tried).await;
+    ) -> Result<AdditionOutcome<T>> {
+        for tried in 0..MAX_CHANGE_ATTEMPTS {
+            backoff(tried).await;
             if !keys.is_empty() {
                 // A stored entry that is missing in memory would fail the whole unit.
                 self.catch_up().await?;
@@ -281,16 +284,16 @@ impl CompromisedKeys {
             let additions = self.additions(keys);
             let is_full = additions.is_full;
             if additions.entries.is_empty() {
-                return Ok(Added { stored: commit(Vec::new()).await?, is_full });
+                return Ok(AdditionOutcome { stored: commit(Vec::new()).await?, is_full });
             }
-            let unfinished = Unfinished(Some(&self.behind));
+            let unfinished = MarkOutdatedOnDrop(Some(&self.behind));
             match commit(additions.writes()?).await {
                 Ok(stored) => {
                     unfinished.finish();
                     if stored.is_some() {
                         self.show(additions).await;
                     }
-                    return Ok(Added { stored, is_full });
+                    return Ok(AdditionOutcome { stored, is_full });
                 }
                 // A rejected unit was not stored.
                 Err(error) if error.kind() == Kind::Busy => {
@@ -310,7 +313,7 @@ impl CompromisedKeys {
                 }
             }
         }
-        Err(overtaken("sys/compromised-keys"))
+        Err(contention_error("sys/compromised-keys"))
     }
 
     /// Removes a key; returns `true` if it was listed.
@@ -318,7 +321,7 @@ impl CompromisedKeys {
     /// # Errors
     /// `Unavailable` or `Busy` from storage.
     pub async fn remove(&self, hash: KeyHash) -> Result<bool> {
-        repeated("sys/compromised-keys", async || {
+        retry_on_conflict("sys/compromised-keys", async || {
             let version = || self.with(|entries| entries.get(&hash).map(|(version, _)| *version));
             let mut expected = version();
             if expected.is_none() {
@@ -328,8 +331,8 @@ impl CompromisedKeys {
             }
             let Some(expected) = expected else { return Ok(false) };
             let additions = self.progress().additions;
-            let write = DocumentWrite { key: key(&hash), expected, body: None };
-            let unfinished = Unfinished(Some(&self.behind));
+            let write = DocumentWrite { key: document_key(&hash), expected, body: None };
+            let unfinished = MarkOutdatedOnDrop(Some(&self.behind));
             let committed = self.store.commit(vec![PkiWrite::Document(write)]).await;
             if committed.is_err() {
                 self.reload().await?;
@@ -357,28 +360,28 @@ impl CompromisedKeys {
     }
 
     /// Returns the entries to add. Concurrent requests may exceed the limit by one entry each.
-    fn additions(&self, keys: &[NewKey]) -> Additions {
+    fn additions(&self, keys: &[NewCompromisedKey]) -> PendingAdditions {
         // Read first, so that a removal in between is noticed.
         let removals = self.progress().removals;
         let added_at = self.clock.now().unix_timestamp();
-        let (mut entries, mut is_full) = (Entries::new(), false);
+        let (mut entries, mut is_full) = (CompromisedKeyMap::new(), false);
         self.with(|listed| {
             for new in keys.iter().filter(|new| !listed.contains_key(&new.hash)) {
-                let has_room = listed.len() + entries.len() < MAX_KEYS;
+                let has_room = listed.len() + entries.len() < MAX_COMPROMISED_KEYS;
                 match entries.entry(new.hash) {
                     Entry::Vacant(place) if has_room => {
                         let (source, note) = (new.source.to_owned(), new.note.clone());
-                        place.insert((1, Arc::new(Listed { added_at, source, note })));
+                        place.insert((1, Arc::new(CompromisedKeyEntry { added_at, source, note })));
                     }
                     Entry::Vacant(_) => is_full = true,
                     Entry::Occupied(_) => {}
                 }
             }
         });
-        Additions { entries, is_full, removals }
+        PendingAdditions { entries, is_full, removals }
     }
 
-    async fn show(&self, additions: Additions) {
+    async fn show(&self, additions: PendingAdditions) {
         let is_current = {
             let mut progress = self.progress();
             let is_current = progress.removals == additions.removals;
@@ -397,24 +400,24 @@ impl CompromisedKeys {
         }
     }
 
-    fn with<T>(&self, look: impl FnOnce(&Entries) -> T) -> T {
+    fn with<T>(&self, look: impl FnOnce(&CompromisedKeyMap) -> T) -> T {
         look(&self.entries.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn entries_mut(&self) -> RwLockWriteGuard<'_, Entries> {
+    fn entries_mut(&self) -> RwLockWriteGuard<'_, CompromisedKeyMap> {
         self.entries.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn progress(&self) -> MutexGuard<'_, Progress> {
+    fn progress(&self) -> MutexGuard<'_, CompromisedListProgress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn key(hash: &KeyHash) -> DocumentKey {
-    DocumentKey { mount: SYSTEM, kind: KIND, name: hash.text() }
+fn document_key(hash: &KeyHash) -> DocumentKey {
+    DocumentKey { mount: SYSTEM_MOUNT, kind: COMPROMISED_KEY_KIND, name: hash.text() }
 }
 
-fn entry(document: &Document) -> Result<(KeyHash, Versioned)> {
+fn parse_entry(document: &Document) -> Result<(KeyHash, VersionedEntry)> {
     let hash = KeyHash::parse(&document.key.name).map_err(|error| document.unreadable(error))?;
     Ok((hash, (document.version, Arc::new(document.parse()?))))
 }

@@ -12,15 +12,17 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use self::compare::{Base, Name, UTF8_EMAIL, text};
+use self::compare::{ComparableName, SubtreeBase, UTF8_EMAIL_TAG, lossy_text};
 use crate::error::{Error, Result};
 use crate::x509::certificate::{Certificate, CertificateFields};
 use crate::x509::extension::MAX_SUBTREES;
-use crate::x509::general_name::{DIRECTORY, DNS, EMAIL, IP, OTHER, SMTP_UTF8_MAILBOX, URI};
+use crate::x509::general_name::{
+    DIRECTORY_NAME, DNS_NAME, IP_ADDRESS, OTHER_NAME, RFC822_NAME, SMTP_UTF8_MAILBOX, URI_NAME,
+};
 use crate::x509::name::{self, Attribute};
 use crate::x509::oid;
 use crate::x509::raw_extension::ExtensionRef;
-use crate::x509::reader::{DerError, Read, Reader};
+use crate::x509::reader::{DerError, DerReader, DerResult};
 use crate::x509::writer::{IA5_STRING, SEQUENCE, UTF8_STRING, context_constructed};
 
 /// Maximum number of comparisons for a certificate: Go and webpki reject chains that need more.
@@ -28,13 +30,13 @@ const MAX_COMPARISONS: usize = 250_000;
 
 /// The constraints of one certificate by kind of name (tag of the GeneralName).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Constraints(BTreeMap<u8, Sides>);
+pub struct Constraints(BTreeMap<u8, ConstrainedSubtrees>);
 
 /// The subtrees of one kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Sides {
-    permitted: Vec<Base>,
-    excluded: Vec<Base>,
+struct ConstrainedSubtrees {
+    permitted: Vec<SubtreeBase>,
+    excluded: Vec<SubtreeBase>,
 }
 
 impl Constraints {
@@ -47,20 +49,20 @@ impl Constraints {
         Self::read(&extension.value).map(Some).map_err(|e| e.of("issuer_ref: nameConstraints of the issuing chain"))
     }
 
-    fn read(value: &[u8]) -> Read<Self> {
-        let mut fields = Reader::only(value, SEQUENCE)?.reader();
+    fn read(value: &[u8]) -> DerResult<Self> {
+        let mut fields = DerReader::only(value, SEQUENCE)?.reader();
         let mut constraints = Self::default();
         if let Some(side) = fields.optional(context_constructed(0))? {
-            subtrees(side.reader(), |kind, base| constraints.of_kind(kind).permitted.push(base))?;
+            parse_subtrees(side.reader(), |kind, base| constraints.of_kind(kind).permitted.push(base))?;
         }
         if let Some(side) = fields.optional(context_constructed(1))? {
-            subtrees(side.reader(), |kind, base| constraints.of_kind(kind).excluded.push(base))?;
+            parse_subtrees(side.reader(), |kind, base| constraints.of_kind(kind).excluded.push(base))?;
         }
         fields.done()?;
         Ok(constraints)
     }
 
-    fn of_kind(&mut self, kind: u8) -> &mut Sides {
+    fn of_kind(&mut self, kind: u8) -> &mut ConstrainedSubtrees {
         self.0.entry(kind).or_default()
     }
 
@@ -70,14 +72,14 @@ impl Constraints {
     }
 
     /// `true` if a name is outside all excluded subtrees and, if its kind has permitted subtrees, inside one of them.
-    fn allow(&self, kind: u8, name: &Name<'_>) -> bool {
-        let Some(Sides { permitted, excluded }) = self.0.get(&kind) else { return true };
+    fn allow(&self, kind: u8, name: &ComparableName<'_>) -> bool {
+        let Some(ConstrainedSubtrees { permitted, excluded }) = self.0.get(&kind) else { return true };
         !excluded.iter().any(|base| name.touches(base))
             && (permitted.is_empty() || permitted.iter().any(|base| name.is_within(base)))
     }
 }
 
-fn subtrees(mut list: Reader<'_>, mut each: impl FnMut(u8, Base)) -> Read<()> {
+fn parse_subtrees(mut list: DerReader<'_>, mut each: impl FnMut(u8, SubtreeBase)) -> DerResult<()> {
     let mut count = 0;
     while !list.is_empty() {
         count += 1;
@@ -88,27 +90,27 @@ fn subtrees(mut list: Reader<'_>, mut each: impl FnMut(u8, Base)) -> Read<()> {
         let base = subtree.any()?;
         // RFC 5280 4.2.1.10: minimum is 0, which DER omits, and maximum is absent.
         subtree.done().map_err(|_| DerError("a subtree has a minimum or maximum, which RFC 5280 does not use"))?;
-        if base.tag == IP && !matches!(base.content.len(), 8 | 32) {
+        if base.tag == IP_ADDRESS && !matches!(base.content.len(), 8 | 32) {
             return Err(DerError("a subtree of addresses must have 8 or 32 octets (RFC 5280 4.2.1.10)"));
         }
-        each(base.tag, Base::new(base.tag, base.content));
+        each(base.tag, SubtreeBase::new(base.tag, base.content));
     }
     Ok(())
 }
 
-struct Named<'a> {
+struct ConstrainedName<'a> {
     tag: u8,
     content: Cow<'a, [u8]>,
 }
 
-impl Named<'_> {
+impl ConstrainedName<'_> {
     /// Tag of the subtrees that the name is compared with.
     fn kind(&self) -> u8 {
-        if self.tag == UTF8_EMAIL { EMAIL } else { self.tag }
+        if self.tag == UTF8_EMAIL_TAG { RFC822_NAME } else { self.tag }
     }
 
-    fn hold(&self, chain: &[Link]) -> Result<()> {
-        let (kind, name) = (self.kind(), Name::new(self.tag, &self.content));
+    fn hold(&self, chain: &[ConstrainedChainLink]) -> Result<()> {
+        let (kind, name) = (self.kind(), ComparableName::new(self.tag, &self.content));
         let Some(refusing) = chain.iter().find(|link| !link.constraints.allow(kind, &name)) else { return Ok(()) };
         Err(Error::invalid(format!(
             "issuer_ref: the name constraints of the issuing chain do not allow {} (RFC 5280 4.2.1.10): those of {}",
@@ -123,13 +125,13 @@ impl Named<'_> {
 
     fn shown(&self) -> String {
         match self.tag {
-            EMAIL | UTF8_EMAIL if self.content.is_empty() => "a mailbox that cannot be read".to_owned(),
-            DNS | EMAIL | UTF8_EMAIL | URI => text(&self.content).into_owned(),
-            IP => match self.content.len() {
+            RFC822_NAME | UTF8_EMAIL_TAG if self.content.is_empty() => "a mailbox that cannot be read".to_owned(),
+            DNS_NAME | RFC822_NAME | UTF8_EMAIL_TAG | URI_NAME => lossy_text(&self.content).into_owned(),
+            IP_ADDRESS => match self.content.len() {
                 4 => self.content.iter().map(u8::to_string).collect::<Vec<_>>().join("."),
                 _ => "an IPv6 address".to_owned(),
             },
-            DIRECTORY => "the subject or a directoryName".to_owned(),
+            DIRECTORY_NAME => "the subject or a directoryName".to_owned(),
             _ => "a name of another kind".to_owned(),
         }
     }
@@ -141,12 +143,12 @@ pub struct ChainConstraints {
     /// Validity of the chain, epoch seconds.
     pub span: RangeInclusive<i64>,
     /// The certificates that have constraints.
-    pub links: Vec<Link>,
+    pub links: Vec<ConstrainedChainLink>,
 }
 
 /// A certificate with name constraints.
 #[derive(Clone)]
-pub struct Link {
+pub struct ConstrainedChainLink {
     /// Its constraints.
     pub constraints: Arc<Constraints>,
     /// Its description for error messages.
@@ -163,8 +165,8 @@ pub(super) fn check(tbs: &[u8], chains: &[ChainConstraints]) -> Result<()> {
     if chains.is_empty() {
         return Ok(());
     }
-    let names = names(tbs)?;
-    let mut counted = validity(tbs).map_err(|e| e.of("certificate")).map(|validity| {
+    let names = collect_names(tbs)?;
+    let mut counted = read_validity(tbs).map_err(|e| e.of("certificate")).map(|validity| {
         let overlaps =
             |chain: &&ChainConstraints| chain.span.start() <= validity.end() && validity.start() <= chain.span.end();
         chains.iter().filter(overlaps).collect::<Vec<_>>()
@@ -174,7 +176,7 @@ pub(super) fn check(tbs: &[u8], chains: &[ChainConstraints]) -> Result<()> {
     }
     let (mut comparisons, mut refused) = (0, None);
     for chain in counted {
-        let of_name = |name: &Named<'_>| -> usize {
+        let of_name = |name: &ConstrainedName<'_>| -> usize {
             chain.links.iter().map(|link| link.constraints.comparisons(name.kind())).sum()
         };
         comparisons += names.iter().map(of_name).sum::<usize>();
@@ -201,76 +203,80 @@ pub(super) fn check(tbs: &[u8], chains: &[ChainConstraints]) -> Result<()> {
 ///
 /// # Errors
 /// `Invalid` naming the first name that is not allowed.
-pub(super) fn hold_authority(tbs: &[u8], constraints: &Constraints) -> Result<()> {
-    let (subject, names) = alternative_names(tbs).map_err(|e| e.of("certificate"))?;
-    let names = with_subject(subject, names)?;
-    let allows = |name: &&Named<'_>| constraints.allow(name.kind(), &Name::new(name.tag, &name.content));
+pub(super) fn validate_ca_names(tbs: &[u8], constraints: &Constraints) -> Result<()> {
+    let (subject, names) = parse_alternative_names(tbs).map_err(|e| e.of("certificate"))?;
+    let names = add_subject_names(subject, names)?;
+    let allows =
+        |name: &&ConstrainedName<'_>| constraints.allow(name.kind(), &ComparableName::new(name.tag, &name.content));
     match names.iter().find(|name| !allows(name)) {
         Some(name) => Err(Error::invalid(format!("{} (RFC 5280 4.2.1.10)", name.shown_briefly()))),
         None => Ok(()),
     }
 }
 
-fn validity(tbs: &[u8]) -> Read<RangeInclusive<i64>> {
-    let fields = CertificateFields::read(Reader::only(tbs, SEQUENCE)?.reader())?;
+fn read_validity(tbs: &[u8]) -> DerResult<RangeInclusive<i64>> {
+    let fields = CertificateFields::read(DerReader::only(tbs, SEQUENCE)?.reader())?;
     Ok(fields.not_before..=fields.not_after)
 }
 
 /// All names that relying parties may compare with constraints.
-fn names(tbs: &[u8]) -> Result<Vec<Named<'_>>> {
-    let (subject, names) = alternative_names(tbs).map_err(|e| e.of("certificate"))?;
-    let has_host = names.iter().any(|name| name.tag == DNS);
-    let mut names = with_subject(subject, names)?;
+fn collect_names(tbs: &[u8]) -> Result<Vec<ConstrainedName<'_>>> {
+    let (subject, names) = parse_alternative_names(tbs).map_err(|e| e.of("certificate"))?;
+    let has_host = names.iter().any(|name| name.tag == DNS_NAME);
+    let mut names = add_subject_names(subject, names)?;
     if !has_host {
         // Without DNS names, some relying parties treat common names as host names.
         let hosts = name::values(subject, Attribute::CommonName)?.into_iter().filter(|name| is_host_like(name));
-        names.extend(hosts.map(|host| Named { tag: DNS, content: host.into_bytes().into() }));
+        names.extend(hosts.map(|host| ConstrainedName { tag: DNS_NAME, content: host.into_bytes().into() }));
     }
     Ok(names)
 }
 
 /// Adds the names of the subject to alternative names.
-fn with_subject<'a>(subject: &'a [u8], mut names: Vec<Named<'a>>) -> Result<Vec<Named<'a>>> {
+fn add_subject_names<'a>(subject: &'a [u8], mut names: Vec<ConstrainedName<'a>>) -> Result<Vec<ConstrainedName<'a>>> {
     if !name::is_empty(subject) {
-        names.push(Named { tag: DIRECTORY, content: subject.into() });
+        names.push(ConstrainedName { tag: DIRECTORY_NAME, content: subject.into() });
     }
     // RFC 5280 4.2.1.10: the legacy emailAddress attribute counts as a mailbox. It is an IA5String (RFC 2985 5.2.1);
     // some relying parties cannot read other types.
     for (tag, mailbox) in name::tagged_values(subject, Attribute::EmailAddress).map_err(|e| e.of("subject"))? {
-        names.push(Named { tag: EMAIL, content: if tag == IA5_STRING { mailbox.into() } else { Cow::default() } });
+        names.push(ConstrainedName {
+            tag: RFC822_NAME,
+            content: if tag == IA5_STRING { mailbox.into() } else { Cow::default() },
+        });
     }
     Ok(names)
 }
 
 /// Parses the subject and the subject alternative names.
-fn alternative_names(tbs: &[u8]) -> Read<(&[u8], Vec<Named<'_>>)> {
-    let fields = CertificateFields::read(Reader::only(tbs, SEQUENCE)?.reader())?;
-    let mut extensions = fields.extensions.unwrap_or(Reader::new(&[]));
+fn parse_alternative_names(tbs: &[u8]) -> DerResult<(&[u8], Vec<ConstrainedName<'_>>)> {
+    let fields = CertificateFields::read(DerReader::only(tbs, SEQUENCE)?.reader())?;
+    let mut extensions = fields.extensions.unwrap_or(DerReader::new(&[]));
     let mut names = Vec::new();
     while !extensions.is_empty() {
         let extension = ExtensionRef::next(&mut extensions)?;
         if extension.oid != oid::SUBJECT_ALT_NAME {
             continue;
         }
-        let mut sans = Reader::only(extension.value, SEQUENCE)?.reader();
+        let mut sans = DerReader::only(extension.value, SEQUENCE)?.reader();
         while !sans.is_empty() {
             let name = sans.any()?;
-            names.push(Named { tag: name.tag, content: name.content.into() });
-            if name.tag == OTHER {
-                names.extend(smtp_utf8_mailbox(name.reader())?);
+            names.push(ConstrainedName { tag: name.tag, content: name.content.into() });
+            if name.tag == OTHER_NAME {
+                names.extend(parse_smtp_utf8_mailbox(name.reader())?);
             }
         }
     }
     Ok((fields.subject, names))
 }
 
-fn smtp_utf8_mailbox(mut other: Reader<'_>) -> Read<Option<Named<'_>>> {
+fn parse_smtp_utf8_mailbox(mut other: DerReader<'_>) -> DerResult<Option<ConstrainedName<'_>>> {
     if other.oid()? != SMTP_UTF8_MAILBOX {
         return Ok(None);
     }
     let value = other.expect(context_constructed(0))?.reader().any()?;
     let content = if value.tag == UTF8_STRING { value.content } else { b"" };
-    Ok(Some(Named { tag: UTF8_EMAIL, content: content.into() }))
+    Ok(Some(ConstrainedName { tag: UTF8_EMAIL_TAG, content: content.into() }))
 }
 
 fn is_host_like(name: &str) -> bool {
@@ -287,19 +293,19 @@ mod tests {
 
     fn constraints(permitted: &[(u8, &[u8])], excluded: &[(u8, &[u8])]) -> Constraints {
         let mut all = Constraints::default();
-        permitted.iter().for_each(|(kind, base)| all.of_kind(*kind).permitted.push(Base::new(*kind, base)));
-        excluded.iter().for_each(|(kind, base)| all.of_kind(*kind).excluded.push(Base::new(*kind, base)));
+        permitted.iter().for_each(|(kind, base)| all.of_kind(*kind).permitted.push(SubtreeBase::new(*kind, base)));
+        excluded.iter().for_each(|(kind, base)| all.of_kind(*kind).excluded.push(SubtreeBase::new(*kind, base)));
         all
     }
 
     fn allowed(constraints: &Constraints, tag: u8, content: &[u8]) -> bool {
-        let named = Named { tag, content: content.into() };
-        constraints.allow(named.kind(), &Name::new(tag, content))
+        let named = ConstrainedName { tag, content: content.into() };
+        constraints.allow(named.kind(), &ComparableName::new(tag, content))
     }
 
     #[test]
     fn dns_names_lie_at_or_below_the_base_and_with_a_dot_below_it() {
-        let permitted = constraints(&[(DNS, b"Example.com"), (DNS, b".dot.test")], &[]);
+        let permitted = constraints(&[(DNS_NAME, b"Example.com"), (DNS_NAME, b".dot.test")], &[]);
         for (name, ok) in [
             ("example.com", true),
             ("A.EXAMPLE.com", true),
@@ -310,14 +316,14 @@ mod tests {
             (".dot.test", false),
             ("other.test", false),
         ] {
-            assert_eq!(allowed(&permitted, DNS, name.as_bytes()), ok, "{name}");
+            assert_eq!(allowed(&permitted, DNS_NAME, name.as_bytes()), ok, "{name}");
         }
-        assert!(allowed(&permitted, EMAIL, b"a@other.test"), "kinds without a permitted subtree stay free");
+        assert!(allowed(&permitted, RFC822_NAME, b"a@other.test"), "kinds without a permitted subtree stay free");
     }
 
     #[test]
     fn a_wildcard_is_refused_when_it_covers_something_excluded() {
-        let excluded = constraints(&[], &[(DNS, b"foo.example.com")]);
+        let excluded = constraints(&[], &[(DNS_NAME, b"foo.example.com")]);
         for (name, ok) in [
             ("*.example.com", false),
             ("f*.example.com", false),
@@ -327,14 +333,15 @@ mod tests {
             ("*.bar.example.com", true),
             ("*", true),
         ] {
-            assert_eq!(allowed(&excluded, DNS, name.as_bytes()), ok, "{name}");
+            assert_eq!(allowed(&excluded, DNS_NAME, name.as_bytes()), ok, "{name}");
         }
-        assert!(!allowed(&constraints(&[], &[(DNS, b"com")]), DNS, b"*"));
+        assert!(!allowed(&constraints(&[], &[(DNS_NAME, b"com")]), DNS_NAME, b"*"));
     }
 
     #[test]
     fn mailboxes_are_held_against_mailbox_host_or_domain() {
-        let sides = constraints(&[(EMAIL, b"root@a.test"), (EMAIL, b"b.test"), (EMAIL, b".c.test")], &[]);
+        let sides =
+            constraints(&[(RFC822_NAME, b"root@a.test"), (RFC822_NAME, b"b.test"), (RFC822_NAME, b".c.test")], &[]);
         for (name, ok) in [
             ("root@A.test", true),
             ("Root@a.test", false),
@@ -344,14 +351,20 @@ mod tests {
             ("x@c.test", false),
             ("no mailbox", false),
         ] {
-            assert_eq!(allowed(&sides, EMAIL, name.as_bytes()), ok, "{name}");
+            assert_eq!(allowed(&sides, RFC822_NAME, name.as_bytes()), ok, "{name}");
         }
     }
 
     #[test]
     fn mailboxes_of_other_scripts_are_held_by_the_ascii_form_of_their_host() {
-        let permitted = constraints(&[(EMAIL, b"xn--bcher-kva.test"), (EMAIL, b"a.test"), (EMAIL, b"x@c.test")], &[]);
-        let excluded = constraints(&[], &[(EMAIL, b"xn--bcher-kva.test"), (EMAIL, b".b.test"), (EMAIL, b"@d.test")]);
+        let permitted = constraints(
+            &[(RFC822_NAME, b"xn--bcher-kva.test"), (RFC822_NAME, b"a.test"), (RFC822_NAME, b"x@c.test")],
+            &[],
+        );
+        let excluded = constraints(
+            &[],
+            &[(RFC822_NAME, b"xn--bcher-kva.test"), (RFC822_NAME, b".b.test"), (RFC822_NAME, b"@d.test")],
+        );
         for (mailbox, inside, outside) in [
             ("jörg@bücher.test", true, false),
             ("jörg@xn--bcher-kva.test", true, false),
@@ -365,54 +378,60 @@ mod tests {
             ("x@c.test", false, true),
             ("no mailbox", false, false),
         ] {
-            assert_eq!(allowed(&permitted, UTF8_EMAIL, mailbox.as_bytes()), inside, "permitted {mailbox}");
-            assert_eq!(allowed(&excluded, UTF8_EMAIL, mailbox.as_bytes()), outside, "excluded {mailbox}");
+            assert_eq!(allowed(&permitted, UTF8_EMAIL_TAG, mailbox.as_bytes()), inside, "permitted {mailbox}");
+            assert_eq!(allowed(&excluded, UTF8_EMAIL_TAG, mailbox.as_bytes()), outside, "excluded {mailbox}");
         }
     }
 
     #[test]
     fn what_is_excluded_is_so_by_every_reading() {
-        let excluded = constraints(&[], &[(DNS, b"a.test"), (DNS, b".b.test"), (EMAIL, b"@c.test"), (URI, b"d.test")]);
+        let excluded = constraints(
+            &[],
+            &[(DNS_NAME, b"a.test"), (DNS_NAME, b".b.test"), (RFC822_NAME, b"@c.test"), (URI_NAME, b"d.test")],
+        );
         for (tag, name) in [
-            (DNS, "a.test."),
-            (DNS, ".a.test"),
-            (DNS, "x.a.test."),
-            (DNS, "x.b.test."),
-            (DNS, ".b.test"),
-            (EMAIL, "x@c.test"),
-            (EMAIL, "x@c.test."),
-            (EMAIL, "c.test"),
-            (URI, "https://d.test./"),
-            (URI, "https://user@d.test/"),
-            (URI, "x://d.test:1@evil.test/"),
-            (URI, "https:/d.test"),
+            (DNS_NAME, "a.test."),
+            (DNS_NAME, ".a.test"),
+            (DNS_NAME, "x.a.test."),
+            (DNS_NAME, "x.b.test."),
+            (DNS_NAME, ".b.test"),
+            (RFC822_NAME, "x@c.test"),
+            (RFC822_NAME, "x@c.test."),
+            (RFC822_NAME, "c.test"),
+            (URI_NAME, "https://d.test./"),
+            (URI_NAME, "https://user@d.test/"),
+            (URI_NAME, "x://d.test:1@evil.test/"),
+            (URI_NAME, "https:/d.test"),
         ] {
             assert!(!allowed(&excluded, tag, name.as_bytes()), "{name}");
         }
-        for (tag, name) in [(DNS, "b.test"), (DNS, "ba.test"), (EMAIL, "x@y.c.test"), (URI, "https://x.d.test/")] {
+        for (tag, name) in
+            [(DNS_NAME, "b.test"), (DNS_NAME, "ba.test"), (RFC822_NAME, "x@y.c.test"), (URI_NAME, "https://x.d.test/")]
+        {
             assert!(allowed(&excluded, tag, name.as_bytes()), "{name}");
         }
     }
 
     #[test]
     fn what_is_permitted_is_so_by_every_reading() {
-        let permitted = constraints(&[(URI, b"a.test"), (URI, b""), (EMAIL, b""), (EMAIL, b"@b.test")], &[]);
+        let permitted =
+            constraints(&[(URI_NAME, b"a.test"), (URI_NAME, b""), (RFC822_NAME, b""), (RFC822_NAME, b"@b.test")], &[]);
         for (tag, name) in [
-            (URI, "https://user@a.test/"),
-            (URI, "https://a.test?q"),
-            (URI, "https:/a.test"),
-            (URI, "https://a.test./"),
-            (EMAIL, "x@b.test"),
+            (URI_NAME, "https://user@a.test/"),
+            (URI_NAME, "https://a.test?q"),
+            (URI_NAME, "https:/a.test"),
+            (URI_NAME, "https://a.test./"),
+            (RFC822_NAME, "x@b.test"),
         ] {
             assert!(!allowed(&permitted, tag, name.as_bytes()), "{name}");
         }
-        assert!(allowed(&permitted, URI, b"https://a.test:8443/"));
+        assert!(allowed(&permitted, URI_NAME, b"https://a.test:8443/"));
     }
 
     #[test]
     fn uris_are_held_by_their_host_and_need_one() {
-        let permitted = constraints(&[(URI, b"a.test"), (URI, b".b.test")], &[]);
-        let excluded = constraints(&[], &[(URI, b"a.test")]);
+        let permitted = constraints(&[(URI_NAME, b"a.test"), (URI_NAME, b".b.test")], &[]);
+        let excluded = constraints(&[], &[(URI_NAME, b"a.test")]);
         for (uri, inside, outside) in [
             ("https://a.test/x", true, false),
             ("spiffe://a.test/ns", true, false),
@@ -421,18 +440,19 @@ mod tests {
             ("urn:uuid:1", false, false),
             ("https://10.0.0.1/", false, false),
         ] {
-            assert_eq!(allowed(&permitted, URI, uri.as_bytes()), inside, "permitted {uri}");
-            assert_eq!(allowed(&excluded, URI, uri.as_bytes()), outside, "excluded {uri}");
+            assert_eq!(allowed(&permitted, URI_NAME, uri.as_bytes()), inside, "permitted {uri}");
+            assert_eq!(allowed(&excluded, URI_NAME, uri.as_bytes()), outside, "excluded {uri}");
         }
     }
 
     #[test]
     fn addresses_are_held_by_network_and_family() {
-        let sides = constraints(&[(IP, &[10, 0, 0, 0, 255, 0, 0, 0])], &[(IP, &[10, 1, 0, 0, 255, 255, 0, 0])]);
+        let sides =
+            constraints(&[(IP_ADDRESS, &[10, 0, 0, 0, 255, 0, 0, 0])], &[(IP_ADDRESS, &[10, 1, 0, 0, 255, 255, 0, 0])]);
         for (address, ok) in
             [(&[10, 2, 3, 4][..], true), (&[10, 1, 3, 4], false), (&[11, 0, 0, 1], false), (&[0; 16], false)]
         {
-            assert_eq!(allowed(&sides, IP, address), ok, "{address:?}");
+            assert_eq!(allowed(&sides, IP_ADDRESS, address), ok, "{address:?}");
         }
     }
 
@@ -440,18 +460,18 @@ mod tests {
     fn directory_names_are_held_by_their_first_rdns_in_any_letter_case() {
         let organization = rdn(Attribute::Organization, &["Example  Org".into()]);
         let base = name::name(&[&organization]);
-        let sides = constraints(&[(DIRECTORY, base.as_der())], &[]);
+        let sides = constraints(&[(DIRECTORY_NAME, base.as_der())], &[]);
         let other_case = rdn(Attribute::Organization, &["EXAMPLE org".into()]);
         let common_name = rdn(Attribute::CommonName, &["a".into()]);
-        assert!(allowed(&sides, DIRECTORY, name::name(&[&other_case, &common_name]).as_der()));
-        assert!(!allowed(&sides, DIRECTORY, name::name(&[&common_name, &organization]).as_der()));
-        assert!(!allowed(&sides, DIRECTORY, name::name(&[&common_name]).as_der()));
+        assert!(allowed(&sides, DIRECTORY_NAME, name::name(&[&other_case, &common_name]).as_der()));
+        assert!(!allowed(&sides, DIRECTORY_NAME, name::name(&[&common_name, &organization]).as_der()));
+        assert!(!allowed(&sides, DIRECTORY_NAME, name::name(&[&common_name]).as_der()));
     }
 
     #[test]
     fn kinds_that_cannot_be_compared_are_never_allowed_where_they_are_constrained() {
         let sides = [constraints(&[(0x88, &[0x2a])], &[]), constraints(&[], &[(0x88, &[0x2a])])];
-        assert!(sides.iter().all(|side| !allowed(side, 0x88, &[0x2b]) && allowed(side, DNS, b"a.test")));
+        assert!(sides.iter().all(|side| !allowed(side, 0x88, &[0x2b]) && allowed(side, DNS_NAME, b"a.test")));
     }
 
     #[test]
@@ -459,12 +479,12 @@ mod tests {
         let mut sides = NameConstraints::default();
         sides.permitted.dns.push("a.test".into());
         sides.excluded.ips.push("10.0.0.0/8".parse().unwrap());
-        let mut encoded = Reader::new(&[]);
+        let mut encoded = DerReader::new(&[]);
         let bytes = extension::name_constraints(&sides);
-        encoded.clone_from(&Reader::new(bytes.as_der()));
+        encoded.clone_from(&DerReader::new(bytes.as_der()));
         let value = ExtensionRef::next(&mut encoded).unwrap().value;
         let read = Constraints::read(value).unwrap();
-        assert_eq!(read, constraints(&[(DNS, b"a.test")], &[(IP, &[10, 0, 0, 0, 255, 0, 0, 0])]));
+        assert_eq!(read, constraints(&[(DNS_NAME, b"a.test")], &[(IP_ADDRESS, &[10, 0, 0, 0, 255, 0, 0, 0])]));
         // permittedSubtrees { { dNSName "a", minimum 1 } }
         assert!(Constraints::read(&[0x30, 10, 0xa0, 8, 0x30, 6, 0x82, 1, b'a', 0x80, 1, 1]).is_err());
         // An address without its mask.

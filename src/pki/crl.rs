@@ -1,6 +1,6 @@
 //! Certificate revocation lists (RFC 5280 5): issuer groups, entries, numbers and builds.
 //!
-//! CRLs are derived from the revocations in storage. A [`Builder`] keeps each group's entries encoded and sorted
+//! CRLs are derived from the revocations in storage. A [`CrlBuilder`] keeps each group's entries encoded and sorted
 //! ([`entries`]), reads new revocations and signs lists. The control actor lends it to one build at a time. A group has
 //! a complete and a delta CRL with one series of numbers; each complete CRL is published with an empty delta CRL of the
 //! same number (RFC 5280 5.2.3). Storage holds only a list's metadata and signature: after a restart the same bytes are
@@ -20,55 +20,56 @@ mod summary;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use self::groups::Layout;
+use self::groups::GroupLayout;
 use crate::error::Warnings;
-use crate::pki::store::{Listed, StoredRevocation};
+use crate::pki::store::{ListedBound, StoredRevocation};
 
-pub use self::builder::verify::Unmade;
-pub use self::builder::{Builder, Built, WantedCrls};
+pub use self::builder::verify::UnreproducibleCrl;
+pub use self::builder::{CrlBuildRequest, CrlBuildResult, CrlBuilder};
 pub use self::groups::has_signer;
-pub use self::list::Published;
-pub use self::summary::{Summaries, Summary};
+pub use self::list::PublishedCrl;
+pub use self::summary::{CrlMetricsByMount, MountCrlMetrics};
 
 /// Formats the warnings of a build for API responses.
-pub(crate) fn numbered(warnings: Warnings) -> Warnings {
+pub(crate) fn format_build_warnings(warnings: Warnings) -> Warnings {
     let with_number = |(at, text): (usize, String)| format!("Warning {} during CRL rebuild: {text}", at + 1);
     warnings.into_iter().enumerate().map(with_number).collect()
 }
 
 /// The published CRLs of a group of issuers.
 #[derive(Clone)]
-pub struct Lists {
+pub struct GroupCrls {
     /// The complete CRL.
-    pub complete: Arc<Published>,
+    pub complete: Arc<PublishedCrl>,
     /// The delta CRL, if any; it always extends `complete`.
-    pub delta: Option<Arc<Published>>,
+    pub delta: Option<Arc<PublishedCrl>>,
 }
 
 /// The published CRLs of a mount.
 #[derive(Default)]
-pub struct Crls {
+pub struct MountCrls {
     /// Lists by issuer id; the issuers of a group share them.
-    pub by_issuer: HashMap<String, Lists>,
+    pub by_issuer: HashMap<String, GroupCrls>,
     /// Every revocation up to this sequence is on the lists.
     pub covers: u64,
     /// Revocations that may be removed from the lists.
-    pub listed: Listed,
+    pub listed: ListedBound,
     /// Every revocation up to this sequence is on the lists that could be made.
     looked: u64,
-    lacking: Option<Lacking>,
+    lacking: Option<FailedGroups>,
 }
 
 /// Groups whose latest lists could not be made.
-struct Lacking {
-    layout: Arc<Layout>,
+struct FailedGroups {
+    layout: Arc<GroupLayout>,
     groups: Vec<String>,
 }
 
-impl Crls {
+impl MountCrls {
     /// Returns `true` if a stored revocation is on the list it belongs to, even if lists of other groups are missing.
     pub fn have(&self, stored: &StoredRevocation) -> bool {
-        let lacks = |lacking: &Lacking| lacking.layout.group(stored).0.is_some_and(|id| lacking.groups.contains(id));
+        let lacks =
+            |lacking: &FailedGroups| lacking.layout.group(stored).0.is_some_and(|id| lacking.groups.contains(id));
         self.looked >= stored.sequence && !self.lacking.as_ref().is_some_and(lacks)
     }
 }

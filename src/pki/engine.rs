@@ -1,8 +1,8 @@
 //! The open mounts of a server ([`Engine`]). Each mount ([`Authority`]) has its published state, its control actor and
 //! node-local caches. Modules above this one add their own methods to these types.
 
-pub mod answers;
-pub(crate) mod tidying;
+pub mod ocsp_cache;
+pub(crate) mod tidy_controller;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -11,30 +11,30 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, Notify, mpsc};
 
-use self::answers::Answers;
-use self::tidying::Tidying;
-use super::actor::{Coming, ControlLink, ControlThread, Planned, ReplicaLink};
+use self::ocsp_cache::OcspCache;
+use self::tidy_controller::TidyController;
+use super::actor::{ControlLink, ControlThread, PendingRevocation, PlannedChange, ReplicaLink};
 use super::compromised::CompromisedKeys;
-use super::crl::{self, Builder, Crls, Lists, Summary, WantedCrls};
-use super::mount::signer::Signer;
-use super::mount::view::View;
-use super::serials::Serials;
-use super::store::{Listed, PkiStore, StoredRevocation};
-use super::tools::Tools;
+use super::crl::{self, CrlBuildRequest, CrlBuilder, GroupCrls, MountCrlMetrics, MountCrls};
+use super::engine_deps::EngineDeps;
+use super::mount::signer::IssuerSigner;
+use super::mount::view::MountView;
+use super::serials::SerialSource;
+use super::store::{ListedBound, PkiStore, StoredRevocation};
 use crate::clock::{Clock, Time};
 use crate::documents::MountId;
 use crate::error::{Error, Kind, Result, Warnings};
 use crate::keys::pool::{KeyPool, StockSizes};
-use crate::keys::signer::Known;
+use crate::keys::signer::KeyIdentity;
 use crate::keys::signing::{ManagedKey, Signers};
-use crate::outbound::Reach;
+use crate::outbound::EgressPolicy;
 use crate::x509::public_key::PublicKey;
 
 /// Maximum number of answered requests removed in one commit.
-const SWEEP: u32 = 500;
+const SWEPT_RESPONSES_PER_COMMIT: u32 = 500;
 
 /// Expiry of an issuer.
-pub struct Expiry {
+pub struct IssuerExpiry {
     /// Mount of the issuer.
     pub mount: MountId,
     /// Id of the issuer; its name could be arbitrary text.
@@ -45,8 +45,8 @@ pub struct Expiry {
 
 /// All PKI mounts of this server.
 pub struct Engine {
-    tools: Tools,
-    answers: Arc<Answers>,
+    tools: EngineDeps,
+    answers: Arc<OcspCache>,
     control: ControlThread,
     authorities: ArcSwap<HashMap<MountId, Arc<Authority>>>,
     /// Held while a mount is opened, so that it never has two control actors.
@@ -61,14 +61,14 @@ impl Engine {
     /// the addresses that callers may configure.
     pub fn new(
         store: Arc<dyn PkiStore>,
-        serials: Serials,
+        serials: SerialSource,
         signers: Arc<dyn Signers>,
         clock: Clock,
-        reach: Reach,
+        reach: EgressPolicy,
     ) -> Arc<Self> {
         let control = ControlThread::start(clock.clone());
         let compromised = Arc::new(CompromisedKeys::new(Arc::clone(&store), clock.clone()));
-        let tools = Tools { store, pool: KeyPool::start(), clock, serials, signers, reach, compromised };
+        let tools = EngineDeps { store, pool: KeyPool::start(), clock, serials, signers, reach, compromised };
         Arc::new(Self {
             tools,
             answers: Arc::default(),
@@ -100,7 +100,7 @@ impl Engine {
             return Ok(());
         }
         let documents = self.tools.store.documents(mount).await?;
-        self.start(View::load(mount, documents)?);
+        self.start(MountView::load(mount, documents)?);
         Ok(())
     }
 
@@ -108,11 +108,11 @@ impl Engine {
     pub async fn open_new(&self, mount: MountId) {
         let _one_at_a_time = self.opening.lock().await;
         if self.authority(mount).is_err() {
-            self.start(View::empty(mount));
+            self.start(MountView::empty(mount));
         }
     }
 
-    fn start(&self, view: View) {
+    fn start(&self, view: MountView) {
         let mount = view.mount;
         let authority = Arc::new(Authority::start(view, self));
         self.authorities.rcu(|all| {
@@ -126,7 +126,7 @@ impl Engine {
     /// its actors stop when the last handle is dropped.
     pub fn close(&self, mount: MountId) {
         if let Ok(authority) = self.authority(mount) {
-            authority.view.store(Arc::new(View::empty(mount)));
+            authority.view.store(Arc::new(MountView::empty(mount)));
         }
         self.authorities.rcu(|all| {
             let mut all = HashMap::clone(all);
@@ -147,22 +147,22 @@ impl Engine {
     }
 
     /// Returns the dependencies that all mounts share.
-    pub(crate) fn tools(&self) -> &Tools {
+    pub(crate) fn tools(&self) -> &EngineDeps {
         &self.tools
     }
 
     /// Returns the cache of signed OCSP responses.
-    pub(crate) fn answers(&self) -> &Answers {
+    pub(crate) fn answers(&self) -> &OcspCache {
         &self.answers
     }
 
     /// Returns the expiry of every issuer that is not revoked, of all mounts.
-    pub fn expiries(&self) -> Vec<Expiry> {
+    pub fn expiries(&self) -> Vec<IssuerExpiry> {
         let mut expiries = Vec::new();
         for authority in self.authorities() {
             let view = authority.view();
             let ending = view.signers().filter(|signer| signer.issuer.record.revoked_at.is_none());
-            expiries.extend(ending.map(|signer| Expiry {
+            expiries.extend(ending.map(|signer| IssuerExpiry {
                 mount: authority.mount(),
                 issuer: signer.issuer.record.id.clone(),
                 not_after: signer.issuer.certificate.not_after(),
@@ -172,12 +172,12 @@ impl Engine {
     }
 
     /// Returns figures about the published CRLs of every mount.
-    pub fn crl_summaries(&self) -> Vec<(MountId, Summary)> {
+    pub fn crl_summaries(&self) -> Vec<(MountId, MountCrlMetrics)> {
         self.control.summaries()
     }
 
     /// Returns the issuer keys of all mounts that use the managed key with this UUID.
-    pub(crate) fn keys_of(&self, uuid: &str) -> Vec<Known> {
+    pub(crate) fn keys_of(&self, uuid: &str) -> Vec<KeyIdentity> {
         let mut keys = Vec::new();
         for authority in self.authorities() {
             let view = authority.view();
@@ -207,7 +207,7 @@ impl Engine {
     /// `Unavailable` from storage; the next call retries.
     pub async fn sweep_answered(&self) -> Result<()> {
         let now = self.tools.clock.agreed_now()?.unix_timestamp();
-        while self.tools.store.sweep_answered(now, SWEEP).await? == SWEEP {}
+        while self.tools.store.sweep_answered(now, SWEPT_RESPONSES_PER_COMMIT).await? == SWEPT_RESPONSES_PER_COMMIT {}
         Ok(())
     }
 
@@ -233,12 +233,12 @@ impl Engine {
 /// One mount: its published view and its control actor.
 pub struct Authority {
     mount: MountId,
-    view: Arc<ArcSwap<View>>,
-    crls: Arc<ArcSwapOption<Crls>>,
+    view: Arc<ArcSwap<MountView>>,
+    crls: Arc<ArcSwapOption<MountCrls>>,
     control: ControlLink,
-    tools: Tools,
-    answers: Arc<Answers>,
-    tidying: Tidying,
+    tools: EngineDeps,
+    answers: Arc<OcspCache>,
+    tidying: TidyController,
     /// Held while an external CRL is imported.
     importing: Arc<Mutex<()>>,
     /// Held while issuers are imported.
@@ -246,14 +246,14 @@ pub struct Authority {
 }
 
 impl Authority {
-    fn start(view: View, engine: &Engine) -> Self {
+    fn start(view: MountView, engine: &Engine) -> Self {
         let (mount, tools) = (view.mount, engine.tools.clone());
         let view = Arc::new(ArcSwap::from_pointee(view));
-        let crls = Arc::new(ArcSwapOption::<Crls>::empty());
-        let builder = Builder::new(mount, Arc::clone(&tools.store), Arc::clone(&tools.signers), tools.clock.clone());
+        let crls = Arc::new(ArcSwapOption::<MountCrls>::empty());
+        let builder = CrlBuilder::new(mount, Arc::clone(&tools.store), Arc::clone(&tools.signers), tools.clock.clone());
         let (store, thread) = (Arc::clone(&tools.store), &engine.control);
         let control = ControlLink::start(thread, Arc::clone(&view), Arc::clone(&crls), store, builder);
-        let tidying = Tidying::new(engine.background.clone(), tools.clock.now());
+        let tidying = TidyController::new(engine.background.clone(), tools.clock.now());
         Self {
             mount,
             view,
@@ -270,11 +270,11 @@ impl Authority {
     /// Returns the issuers, by name or else by id, whose managed key the mount may not use at present.
     pub fn refused_issuers(&self) -> BTreeSet<String> {
         let view = self.view.load();
-        let is_refused = |signer: &&Arc<Signer>| {
+        let is_refused = |signer: &&Arc<IssuerSigner>| {
             let key = signer.key.as_ref().and_then(|key| key.signing.managed());
             key.is_some_and(|key| self.tools.signers.signer(key).is_err_and(|error| error.kind() == Kind::Invalid))
         };
-        let called = |signer: &Arc<Signer>| {
+        let called = |signer: &Arc<IssuerSigner>| {
             let record = &signer.issuer.record;
             if record.name.is_empty() { record.id.clone() } else { record.name.clone() }
         };
@@ -287,22 +287,22 @@ impl Authority {
     }
 
     /// Returns the published state.
-    pub fn view(&self) -> Arc<View> {
+    pub fn view(&self) -> Arc<MountView> {
         self.view.load_full()
     }
 
     /// Returns the dependencies of issuing other than the view.
-    pub fn tools(&self) -> &Tools {
+    pub fn tools(&self) -> &EngineDeps {
         &self.tools
     }
 
     /// Returns the OCSP response cache, which all mounts share.
-    pub fn answers(&self) -> &Answers {
+    pub fn answers(&self) -> &OcspCache {
         &self.answers
     }
 
     /// Returns this node's tidy state of the mount.
-    pub(crate) fn tidying(&self) -> &Tidying {
+    pub(crate) fn tidying(&self) -> &TidyController {
         &self.tidying
     }
 
@@ -321,15 +321,15 @@ impl Authority {
     ///
     /// # Errors
     /// `Unavailable` or `Internal` when the first build fails.
-    pub async fn crls(&self, issuer_id: &str) -> Result<Option<Lists>> {
+    pub async fn crls(&self, issuer_id: &str) -> Result<Option<GroupCrls>> {
         if self.crls.load().is_none() {
-            self.build_crls(WantedCrls::DUE).await?;
+            self.build_crls(CrlBuildRequest::DUE).await?;
         }
         Ok(self.crls.load().as_ref().and_then(|crls| crls.by_issuer.get(issuer_id).cloned()))
     }
 
     /// Announces a revocation before it is stored.
-    pub fn announce_revocation(&self) -> Coming {
+    pub fn announce_revocation(&self) -> PendingRevocation {
         self.control.announce()
     }
 
@@ -338,7 +338,7 @@ impl Authority {
     ///
     /// # Errors
     /// As [`Authority::build_crls`].
-    pub async fn publish_revocation(&self, stored: &StoredRevocation, coming: Coming) -> Result<Warnings> {
+    pub async fn publish_revocation(&self, stored: &StoredRevocation, coming: PendingRevocation) -> Result<Warnings> {
         let is_listed = || self.crls.load().as_ref().is_some_and(|crls| crls.have(stored));
         if is_listed() {
             return Ok(Warnings::default());
@@ -346,7 +346,7 @@ impl Authority {
         match self.publish_revocations(stored.sequence, coming).await {
             Err(error) if is_listed() => {
                 let text = format!("the CRL of another issuer of this mount could not be built: {}", error.text());
-                Ok(crl::numbered(vec![text].into()))
+                Ok(crl::format_build_warnings(vec![text].into()))
             }
             Err(error) => Err(error.although("it is revoked, and its CRL could not be built yet")),
             published => published,
@@ -358,11 +358,11 @@ impl Authority {
     ///
     /// # Errors
     /// As [`Authority::build_crls`].
-    pub async fn publish_revocations(&self, sequence: u64, coming: Coming) -> Result<Warnings> {
+    pub async fn publish_revocations(&self, sequence: u64, coming: PendingRevocation) -> Result<Warnings> {
         if self.crls_cover(sequence) {
             return Ok(Warnings::default());
         }
-        self.control.build_crls(WantedCrls::DUE, Some(coming)).await
+        self.control.build_crls(CrlBuildRequest::DUE, Some(coming)).await
     }
 
     /// Returns `true` if the CRLs list every revocation up to `sequence`, or if revocations do not trigger builds.
@@ -374,8 +374,8 @@ impl Authority {
     }
 
     /// Returns the revocations that complete CRLs have listed since their certificates ended (RFC 5280 3.3).
-    pub fn listed(&self) -> Listed {
-        self.crls.load().as_ref().map_or(Listed::NONE, |crls| crls.listed)
+    pub fn listed(&self) -> ListedBound {
+        self.crls.load().as_ref().map_or(ListedBound::NONE, |crls| crls.listed)
     }
 
     /// Publishes complete CRLs of all revocations.
@@ -383,7 +383,7 @@ impl Authority {
     /// # Errors
     /// As [`Authority::build_crls`].
     pub async fn list_revocations(&self) -> Result<()> {
-        self.build_crls(WantedCrls { complete: true, ..WantedCrls::DUE }).await.map(drop)
+        self.build_crls(CrlBuildRequest { complete: true, ..CrlBuildRequest::DUE }).await.map(drop)
     }
 
     /// Reads the revocations again after some were removed, and publishes complete CRLs. A CRL that would lose an entry
@@ -392,7 +392,7 @@ impl Authority {
     /// # Errors
     /// As [`Authority::build_crls`].
     pub async fn reload_revocations(&self, moved: bool) -> Result<Warnings> {
-        self.build_crls(WantedCrls { reload: true, moved, ..WantedCrls::DUE }).await
+        self.build_crls(CrlBuildRequest { reload: true, moved, ..CrlBuildRequest::DUE }).await
     }
 
     /// Reads the stored state again and publishes it, ordered with other changes. Called when another node changed it.
@@ -425,7 +425,7 @@ impl Authority {
     /// Those of `plan`; `Unavailable` or `Conflict` from storage.
     pub async fn change<T: Send + 'static>(
         &self,
-        plan: impl Fn(&View) -> Result<(Planned, T)> + Send + 'static,
+        plan: impl Fn(&MountView) -> Result<(PlannedChange, T)> + Send + 'static,
     ) -> Result<T> {
         self.change_and_crls(plan).await.map(|(answer, _)| answer)
     }
@@ -436,10 +436,10 @@ impl Authority {
     /// As [`Authority::change`].
     pub async fn change_and_crls<T: Send + 'static>(
         &self,
-        plan: impl Fn(&View) -> Result<(Planned, T)> + Send + 'static,
+        plan: impl Fn(&MountView) -> Result<(PlannedChange, T)> + Send + 'static,
     ) -> Result<(T, Warnings)> {
         let (told, mut answer) = mpsc::unbounded_channel();
-        let plan = Box::new(move |view: &View| {
+        let plan = Box::new(move |view: &MountView| {
             let (planned, result) = plan(view)?;
             let _ = told.send(result);
             Ok(planned)
@@ -455,7 +455,7 @@ impl Authority {
     ///
     /// # Errors
     /// `Unavailable` or `Internal` when the build fails; the published CRLs remain.
-    pub async fn build_crls(&self, wanted: WantedCrls) -> Result<Warnings> {
+    pub async fn build_crls(&self, wanted: CrlBuildRequest) -> Result<Warnings> {
         self.control.build_crls(wanted, None).await
     }
 }

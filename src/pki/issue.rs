@@ -2,21 +2,21 @@
 //!
 //! Endpoints: [`role_leaf`] (`issue` and `sign`), [`verbatim`], [`intermediate`], [`self_issued`] and
 //! [`external_policy`]. Shared: [`request`] and [`issued`] (input and result), `signer` and `csr` (issuer and key
-//! selection), `release` (signature, record and release), [`beside`] (leases and metadata), [`repeats`] (idempotent
+//! selection), `release` (signature, record and release), [`side_effects`] (leases and metadata), [`idempotency`] (idempotent
 //! requests), `not_granted` (warnings about ignored parts of a CSR), [`operation`] and [`stages`] (metrics).
 
-pub mod beside;
 pub(crate) mod csr;
 pub mod external_policy;
+pub mod idempotency;
 pub mod intermediate;
 pub mod issued;
 mod not_granted;
 pub mod operation;
 pub(crate) mod release;
-pub mod repeats;
 pub mod request;
 pub mod role_leaf;
 pub mod self_issued;
+pub mod side_effects;
 pub(crate) mod signer;
 pub mod stages;
 pub mod verbatim;

@@ -8,12 +8,12 @@ pub mod cluster;
 pub mod issuer;
 pub mod paths;
 pub mod profile;
-#[cfg(test)]
-mod recorded;
 pub mod responders;
 pub mod role;
 pub mod settings;
 pub mod signatures;
 pub mod signer;
+#[cfg(test)]
+mod stored_documents;
 pub mod urls;
 pub mod view;

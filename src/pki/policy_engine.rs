@@ -1,6 +1,6 @@
 //! Bounded calls to an external policy engine.
 //!
-//! At most `MAX_IN_FLIGHT` calls of a mount run at once; further calls fail with `Busy`, and calls fail immediately
+//! At most `MAX_CALLS_IN_FLIGHT` calls of a mount run at once; further calls fail with `Busy`, and calls fail immediately
 //! while the circuit breaker is open. One timeout covers connecting, sending and reading. Redirects, proxy variables
 //! and retries are disabled. Only the expected members of a response reach callers or logs. A [`PolicyEngine`] is
 //! created when the settings change and is part of the mount's view; it carries opaque bytes.
@@ -17,19 +17,19 @@ use reqwest::{Client, Response, StatusCode, Url, redirect, retry};
 use rustls::ClientConfig;
 use tokio::sync::Semaphore;
 
-use self::breaker::Breaker;
-use self::tls::Material;
+use self::breaker::CircuitBreaker;
+use self::tls::EngineTlsMaterial;
 use crate::clock::{Clock, Time};
 use crate::error::{Error, Kind, Result};
-use crate::outbound::{Guarded, Reach, traced};
+use crate::outbound::{EgressPolicy, EgressResolver, with_trace_context};
 use crate::telemetry;
 
 /// Maximum number of concurrent calls of a mount.
-const MAX_IN_FLIGHT: usize = 32;
+const MAX_CALLS_IN_FLIGHT: usize = 32;
 /// Maximum size of a response in bytes.
-const MAX_ANSWER: usize = 1 << 20;
+const MAX_RESPONSE_BYTES: usize = 1 << 20;
 /// Idle time of a pooled connection; short, because engines close idle connections as well.
-const IDLE: Duration = Duration::from_secs(5);
+const IDLE_CONNECTION_TIMEOUT: Duration = Duration::from_secs(5);
 
 const MEDIA_TYPE: &str = "application/json";
 
@@ -41,19 +41,19 @@ pub struct PolicyEngine {
     url: Url,
     timeout: Duration,
     permits: Semaphore,
-    breaker: Breaker,
+    breaker: CircuitBreaker,
     /// Epoch seconds; 0 for never.
     last_success: AtomicI64,
 }
 
-struct Failure {
+struct EngineCallFailure {
     result: &'static str,
     /// `true` if the engine works, even if it did not return a decision.
     answered: bool,
     error: Error,
 }
 
-impl Failure {
+impl EngineCallFailure {
     fn of(result: &'static str, answered: bool, error: Error) -> Self {
         Self { result, answered, error }
     }
@@ -64,14 +64,14 @@ impl PolicyEngine {
     ///
     /// # Errors
     /// `Invalid` naming the member; `Internal` when TLS cannot be configured.
-    pub(crate) fn new(url: &str, timeout: Duration, trust: Material) -> Result<Self> {
+    pub(crate) fn new(url: &str, timeout: Duration, trust: EngineTlsMaterial) -> Result<Self> {
         Ok(Self {
             client: OnceLock::new(),
             tls: trust.client_config()?,
             url: Url::parse(url).map_err(|_| Error::invalid("external_service_url: is not a URL"))?,
             timeout,
-            permits: Semaphore::new(MAX_IN_FLIGHT),
-            breaker: Breaker::new(),
+            permits: Semaphore::new(MAX_CALLS_IN_FLIGHT),
+            breaker: CircuitBreaker::new(),
             last_success: AtomicI64::new(0),
         })
     }
@@ -88,16 +88,16 @@ impl PolicyEngine {
     /// `Unavailable` while the breaker is open; `Busy` when too many calls are in flight.
     pub(crate) fn check(&self, now: Time) -> Result<()> {
         if self.breaker.refuses(now) {
-            return Err(counted("open", resting()));
+            return Err(count_error("open", breaker_open_error()));
         }
         if self.permits.available_permits() == 0 {
-            return Err(counted("busy", busy()));
+            return Err(count_error("busy", busy_error()));
         }
         Ok(())
     }
 
     /// Returns the HTTP client, which connects only to addresses that `reach` permits.
-    fn client(&self, reach: Reach) -> Result<&Client> {
+    fn client(&self, reach: EgressPolicy) -> Result<&Client> {
         if let Some(client) = self.client.get() {
             return Ok(client);
         }
@@ -108,8 +108,8 @@ impl PolicyEngine {
             .redirect(redirect::Policy::none())
             .retry(retry::never())
             .referer(false)
-            .pool_idle_timeout(IDLE)
-            .dns_resolver(Arc::new(Guarded(reach)))
+            .pool_idle_timeout(IDLE_CONNECTION_TIMEOUT)
+            .dns_resolver(Arc::new(EgressResolver(reach)))
             .build()
             .map_err(|e| Error::internal(e.without_url()))?;
         Ok(self.client.get_or_init(|| made))
@@ -124,67 +124,73 @@ impl PolicyEngine {
         &self,
         question: Vec<u8>,
         clock: &Clock,
-        reach: Reach,
+        reach: EgressPolicy,
         read: impl FnOnce(&[u8]) -> Result<T>,
     ) -> Result<T> {
-        let Ok(_permit) = self.permits.try_acquire() else { return Err(counted("busy", busy())) };
-        let Some(ticket) = self.breaker.enter(clock.now()) else { return Err(counted("open", resting())) };
+        let Ok(_permit) = self.permits.try_acquire() else { return Err(count_error("busy", busy_error())) };
+        let Some(ticket) = self.breaker.enter(clock.now()) else {
+            return Err(count_error("open", breaker_open_error()));
+        };
         let started = Instant::now();
         let exchange = tokio::time::timeout(self.timeout, self.exchange(question, reach)).await;
         let outcome = exchange.unwrap_or_else(|_| {
             let text = format!("external policy: the engine did not answer within {} s", self.timeout.as_secs());
-            Err(Failure::of("failed", false, Error::unavailable(text, "timed out")))
+            Err(EngineCallFailure::of("failed", false, Error::unavailable(text, "timed out")))
         });
         metrics::histogram!(telemetry::PKI_POLICY_CALL_SECONDS).record(started.elapsed().as_secs_f64());
         let now = clock.now();
         ticket.tell(outcome.as_ref().map_or_else(|failure| failure.answered, |_| true), now);
-        let body = outcome.map_err(|failure| counted(failure.result, failure.error))?;
-        let answer = read(&body).map_err(|error| counted("malformed", error))?;
-        count("answered");
+        let body = outcome.map_err(|failure| count_error(failure.result, failure.error))?;
+        let answer = read(&body).map_err(|error| count_error("malformed", error))?;
+        count_call("answered");
         self.last_success.store(now.unix_timestamp(), Ordering::Relaxed);
         Ok(answer)
     }
 
-    async fn exchange(&self, question: Vec<u8>, reach: Reach) -> Result<Vec<u8>, Failure> {
+    async fn exchange(&self, question: Vec<u8>, reach: EgressPolicy) -> Result<Vec<u8>, EngineCallFailure> {
         let refused = |error: Error| {
             let text = format!("external policy: {}", error.text());
-            Failure::of("failed", false, Error::new(Kind::Unavailable, text))
+            EngineCallFailure::of("failed", false, Error::new(Kind::Unavailable, text))
         };
         reach.url("external_service_url", self.url.as_str()).map_err(refused)?;
-        let client = self.client(reach).map_err(|error| Failure::of("failed", false, error))?;
+        let client = self.client(reach).map_err(|error| EngineCallFailure::of("failed", false, error))?;
         let request = client.post(self.url.clone()).header(CONTENT_TYPE, MEDIA_TYPE).header(ACCEPT, MEDIA_TYPE);
-        let response = traced(request.body(question)).send().await.map_err(unreachable)?;
+        let response = with_trace_context(request.body(question)).send().await.map_err(connection_failure)?;
         let status = response.status();
         if status != StatusCode::OK {
             let text = format!("external policy: the engine answered with status {}", status.as_u16());
-            return Err(Failure::of("rejected", !status.is_server_error(), Error::new(Kind::BadGateway, text)));
+            return Err(EngineCallFailure::of(
+                "rejected",
+                !status.is_server_error(),
+                Error::new(Kind::BadGateway, text),
+            ));
         }
-        body(response).await
+        read_body(response).await
     }
 }
 
-async fn body(mut response: Response) -> Result<Vec<u8>, Failure> {
+async fn read_body(mut response: Response) -> Result<Vec<u8>, EngineCallFailure> {
     let mut body = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(unreachable)? {
-        if body.len() + chunk.len() > MAX_ANSWER {
+    while let Some(chunk) = response.chunk().await.map_err(connection_failure)? {
+        if body.len() + chunk.len() > MAX_RESPONSE_BYTES {
             let error = Error::new(Kind::BadGateway, "external policy: the engine's answer is larger than 1 MiB");
-            return Err(Failure::of("malformed", true, error));
+            return Err(EngineCallFailure::of("malformed", true, error));
         }
         body.extend_from_slice(&chunk);
     }
     Ok(body)
 }
 
-fn unreachable(error: reqwest::Error) -> Failure {
+fn connection_failure(error: reqwest::Error) -> EngineCallFailure {
     let text = if error.is_connect() {
         "external policy: the engine cannot be reached, or its TLS certificate is not trusted"
     } else {
         "external policy: the connection to the engine failed"
     };
-    Failure::of("failed", false, Error::unavailable(text, causes(&error.without_url())))
+    EngineCallFailure::of("failed", false, Error::unavailable(text, format_causes(&error.without_url())))
 }
 
-fn causes(error: &reqwest::Error) -> String {
+fn format_causes(error: &reqwest::Error) -> String {
     let mut text = error.to_string();
     let mut next = std::error::Error::source(error);
     while let Some(cause) = next {
@@ -194,19 +200,19 @@ fn causes(error: &reqwest::Error) -> String {
     text
 }
 
-fn busy() -> Error {
+fn busy_error() -> Error {
     Error::new(Kind::Busy, "external policy: too many calls to the engine are on their way")
 }
 
-fn resting() -> Error {
+fn breaker_open_error() -> Error {
     Error::new(Kind::Unavailable, "external policy: the engine failed several times in a row; try again shortly")
 }
 
-fn count(result: &'static str) {
+fn count_call(result: &'static str) {
     metrics::counter!(telemetry::PKI_POLICY_CALLS, "result" => result).increment(1);
 }
 
-fn counted(result: &'static str, error: Error) -> Error {
-    count(result);
+fn count_error(result: &'static str, error: Error) -> Error {
+    count_call(result);
     error
 }

@@ -1,8 +1,8 @@
 //! Revocation after issuance: requests ([`revoke`]), leases ([`leases`]), OCSP ([`ocsp`]), imported CRLs
-//! ([`imported`]), and CRLs that callers compose ([`on_request`]).
+//! ([`crl_import`]), and CRLs that callers compose ([`caller_supplied_crl`]).
 
-pub mod imported;
+pub mod caller_supplied_crl;
+pub mod crl_import;
 pub mod leases;
 pub mod ocsp;
-pub mod on_request;
 pub mod revoke;

@@ -2,7 +2,7 @@
 //!
 //! By default a serial number is the node's time in milliseconds (48 bits) followed by 112 random bits, so that new
 //! rows are appended to the indexes; random serials would write to a different page each time. Such a number reveals
-//! the time of issuance to the millisecond; [`SerialNumbers::Random`] avoids this.
+//! the time of issuance to the millisecond; [`SerialPrefix::Random`] avoids this.
 //!
 //! Uniqueness relies on the random bits only. The order only affects speed: it holds within a run of one node, but not
 //! across nodes and restarts.
@@ -15,11 +15,11 @@ use crate::random;
 use crate::x509::serial::Serial;
 
 /// Draws the next serial number.
-pub type Serials = Arc<dyn Fn() -> Serial + Send + Sync>;
+pub type SerialSource = Arc<dyn Fn() -> Serial + Send + Sync>;
 
 /// Prefix of serial numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SerialNumbers {
+pub enum SerialPrefix {
     /// The time of issuance.
     #[default]
     Time,
@@ -27,21 +27,21 @@ pub enum SerialNumbers {
     Random,
 }
 
-impl SerialNumbers {
+impl SerialPrefix {
     /// Creates a source of serial numbers for all mounts of a server.
-    pub fn source(self, clock: &Clock) -> Serials {
+    pub fn source(self, clock: &Clock) -> SerialSource {
         match self {
             Self::Random => Arc::new(Serial::random),
             Self::Time => {
                 let (clock, last) = (clock.clone(), AtomicU64::new(0));
-                Arc::new(move || Serial::at(forward(&last, clock.now()), random::bytes()))
+                Arc::new(move || Serial::at(monotonic_millis(&last, clock.now()), random::bytes()))
             }
         }
     }
 }
 
 /// Milliseconds of `now`, or the last value while the clock is behind it.
-fn forward(last: &AtomicU64, now: Time) -> u64 {
+fn monotonic_millis(last: &AtomicU64, now: Time) -> u64 {
     let millis = u64::try_from(now.unix_timestamp_nanos() / 1_000_000).unwrap_or(0);
     last.fetch_max(millis, Ordering::Relaxed).max(millis)
 }
@@ -79,7 +79,7 @@ mod tests {
         #[test]
         fn serials_of_one_run_never_fall_back(times in prop::collection::vec(times(), 1..40)) {
             let clock = Clock::manual(at(0));
-            let draw = SerialNumbers::Time.source(&clock);
+            let draw = SerialPrefix::Time.source(&clock);
             let (mut before, mut latest) = (0, i64::MIN);
             for time in times {
                 clock.set(at(time));
@@ -97,7 +97,7 @@ mod tests {
         #[test]
         fn serials_of_several_nodes_and_restarts_differ(time in times(), runs in 2..6_usize) {
             let clock = Clock::manual(at(time));
-            let sources: Vec<Serials> = (0..runs).map(|_| SerialNumbers::Time.source(&clock)).collect();
+            let sources: Vec<SerialSource> = (0..runs).map(|_| SerialPrefix::Time.source(&clock)).collect();
             let all: HashSet<Serial> = sources.iter().flat_map(|draw| (0..200).map(|_| draw())).collect();
             prop_assert_eq!(all.len(), runs * 200);
         }
@@ -107,7 +107,7 @@ mod tests {
         #[test]
         fn serials_of_one_millisecond_differ_in_112_random_bits(time in times()) {
             const DRAWS: usize = 10_000;
-            let draw = SerialNumbers::Time.source(&Clock::manual(at(time)));
+            let draw = SerialPrefix::Time.source(&Clock::manual(at(time)));
             let bits = |serial: &Serial| {
                 let octets = serial.octets()[6..].to_vec();
                 (0..octets.len() * 8).map(|bit| octets[bit / 8] >> (bit % 8) & 1).collect::<Vec<u8>>()
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn random_serials_tell_no_time() {
-        let draw = SerialNumbers::Random.source(&Clock::manual(at(1_760_000_000_000)));
+        let draw = SerialPrefix::Random.source(&Clock::manual(at(1_760_000_000_000)));
         let first: HashSet<u64> = (0..100).map(|_| millis(&draw())).collect();
         assert_eq!(first.len(), 100);
     }
@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn serials_by_time_ascend_with_it() {
         let clock = Clock::manual(at(1_760_000_000_000));
-        let draw = SerialNumbers::Time.source(&clock);
+        let draw = SerialPrefix::Time.source(&clock);
         let mut before = draw();
         for _ in 0..1000 {
             clock.advance(Duration::from_millis(1));

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::clock::Time;
 use crate::documents::{Document, DocumentWrite, MountId};
 use crate::error::{Error, Result};
-use crate::x509::foreign_crl::ON_HOLD;
+use crate::x509::foreign_crl::CERTIFICATE_HOLD;
 use crate::x509::serial::Serial;
 
 /// An issued certificate.
@@ -61,14 +61,14 @@ pub fn is_compromise(reason: Option<u8>) -> bool {
 
 /// Reason and invalidity date of a revocation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Grounds {
+pub struct RevocationReason {
     /// CRL reason code (RFC 5280 5.3.1); `None` is unspecified.
     pub reason: Option<u8>,
     /// Invalidity date (RFC 5280 5.3.2), epoch seconds.
     pub invalidity_date: Option<i64>,
 }
 
-impl Grounds {
+impl RevocationReason {
     /// Returns `true` if neither is set.
     pub fn are_unsaid(&self) -> bool {
         *self == Self::default()
@@ -80,7 +80,7 @@ impl Grounds {
     /// other reason replaces certificateHold, because the revocation becomes permanent (RFC 5280 5.3.1).
     pub fn amended_by(self, later: Self) -> Option<Self> {
         let compromised = |one: Self| is_compromise(one.reason);
-        let held = |one: Self| one.reason == Some(ON_HOLD);
+        let held = |one: Self| one.reason == Some(CERTIFICATE_HOLD);
         let amends = (compromised(later) && !compromised(self)) || (held(self) && !held(later));
         let invalidity_date = later.invalidity_date.or(self.invalidity_date);
         amends.then_some(Self { invalidity_date, ..later })
@@ -89,14 +89,14 @@ impl Grounds {
 
 impl RevocationRow {
     /// Returns the reason and the invalidity date.
-    pub fn grounds(&self) -> Grounds {
-        Grounds { reason: self.reason, invalidity_date: self.invalidity_date }
+    pub fn grounds(&self) -> RevocationReason {
+        RevocationReason { reason: self.reason, invalidity_date: self.invalidity_date }
     }
 
-    /// Returns this revocation as amended by a `later` one ([`Grounds::amended_by`]); `None` when nothing changes. The
+    /// Returns this revocation as amended by a `later` one ([`RevocationReason::amended_by`]); `None` when nothing changes. The
     /// time of revocation remains.
     pub fn amended_by(&self, later: &Self) -> Option<Self> {
-        let Grounds { reason, invalidity_date } = self.grounds().amended_by(later.grounds())?;
+        let RevocationReason { reason, invalidity_date } = self.grounds().amended_by(later.grounds())?;
         Some(Self { reason, invalidity_date, ..self.clone() })
     }
 }
@@ -112,7 +112,7 @@ pub struct StoredRevocation {
 }
 
 /// Seconds by which thisUpdate of a CRL precedes its creation, as for notBefore of certificates.
-pub const CRL_BACKDATING: u64 = 30;
+pub const CRL_BACKDATING_SECONDS: u64 = 30;
 
 /// Metadata of a published CRL; its body is rebuilt from the revocations.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -185,7 +185,7 @@ pub struct MetadataRow {
 
 /// Result of a request with an idempotency key. Stores only hashes of the caller's data.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AnsweredRow {
+pub struct RecordedResponseRow {
     /// Hash of the idempotency key, the mount and the caller.
     pub key: [u8; 32],
     /// Hash of the request.
@@ -194,11 +194,11 @@ pub struct AnsweredRow {
     pub serial: Serial,
     /// Id of its lease, if any.
     pub lease: Option<String>,
-    /// Expiry of the key, epoch seconds: [`AnsweredRow::LIFE`] after the request.
+    /// Expiry of the key, epoch seconds: [`RecordedResponseRow::LIFE`] after the request.
     pub expires_at: i64,
 }
 
-impl AnsweredRow {
+impl RecordedResponseRow {
     /// Seconds for which a request is remembered.
     pub const LIFE: i64 = 24 * 3600;
 
@@ -237,7 +237,7 @@ pub enum Removal {
         after: Option<(i64, Serial)>,
     },
     /// Revocations within this bound, with their certificates.
-    Revocations(Listed),
+    Revocations(ListedBound),
     /// Metadata of certificates that ended before `before`.
     Metadata {
         /// Bound of the end of validity.
@@ -254,20 +254,20 @@ pub enum Removal {
 
 /// Bound of revocations that were on a complete CRL issued after their certificates ended (RFC 5280 3.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Listed {
+pub struct ListedBound {
     /// Their certificates ended before this, epoch seconds.
     pub before: i64,
     /// Highest sequence.
     pub up_to: u64,
 }
 
-impl Default for Listed {
+impl Default for ListedBound {
     fn default() -> Self {
         Self::NONE
     }
 }
 
-impl Listed {
+impl ListedBound {
     /// For a mount that publishes no CRLs: every revocation.
     pub const ALL: Self = Self { before: i64::MAX, up_to: u64::MAX };
     /// For a missing CRL: no revocation.
@@ -287,7 +287,7 @@ impl Listed {
 
 /// Result of one tidy step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Removed {
+pub struct RemovalResult {
     /// Removed certificates.
     pub certificates: u32,
     /// Removed revocations.
@@ -332,7 +332,7 @@ pub enum PkiWrite {
     /// Metadata of a new certificate.
     Metadata(MetadataRow),
     /// A request with an idempotency key; the key must be unused or expired.
-    Answered(AnsweredRow),
+    Answered(RecordedResponseRow),
     /// Removes up to `limit` answered requests that expired at or before `now`.
     AnsweredSweep {
         /// Current time, epoch seconds.
@@ -409,7 +409,7 @@ pub enum PkiOutcome {
         cancelled: bool,
     },
     /// Result of a tidy step.
-    Removed(Removed),
+    Removed(RemovalResult),
 }
 
 /// A stored certificate with its revocation.
@@ -509,12 +509,12 @@ pub trait PkiStore: Send + Sync {
 
     /// Marks up to `limit` leases of ended tokens as ending; returns how many.
     fn mark_ended(&self, limit: u32) -> BoxFuture<'static, Result<u32>> {
-        changed(self.commit(vec![PkiWrite::LeasesMarkEnded { limit }]))
+        single_changed_count(self.commit(vec![PkiWrite::LeasesMarkEnded { limit }]))
     }
 
     /// Removes up to `limit` leases that ended at or before `now` (epoch seconds); returns how many.
     fn sweep_leases(&self, now: i64, limit: u32) -> BoxFuture<'static, Result<u32>> {
-        changed(self.commit(vec![PkiWrite::LeasesSweep { now, limit }]))
+        single_changed_count(self.commit(vec![PkiWrite::LeasesSweep { now, limit }]))
     }
 
     /// Returns serials and DER of up to `limit` certificates after `after`, in ascending byte order of the serial.
@@ -529,17 +529,17 @@ pub trait PkiStore: Send + Sync {
     fn ending(&self, mount: MountId, from: i64, limit: u32) -> BoxFuture<'static, Result<Vec<SerialAndDer>>>;
 
     /// Returns `true` if a revocation of a certificate that ended before `before` is outside `listed`.
-    fn unlisted(&self, mount: MountId, before: i64, listed: Listed) -> BoxFuture<'static, Result<bool>>;
+    fn unlisted(&self, mount: MountId, before: i64, listed: ListedBound) -> BoxFuture<'static, Result<bool>>;
 
     /// Returns the current or last tidy run.
     fn tidy(&self, mount: MountId) -> BoxFuture<'static, Result<Option<TidyRow>>>;
 
     /// Returns the result stored under an idempotency key, which may have expired.
-    fn answered(&self, key: [u8; 32]) -> BoxFuture<'static, Result<Option<AnsweredRow>>>;
+    fn answered(&self, key: [u8; 32]) -> BoxFuture<'static, Result<Option<RecordedResponseRow>>>;
 
     /// Removes up to `limit` requests that expired at or before `now` (epoch seconds); returns how many.
     fn sweep_answered(&self, now: i64, limit: u32) -> BoxFuture<'static, Result<u32>> {
-        changed(self.commit(vec![PkiWrite::AnsweredSweep { now, limit }]))
+        single_changed_count(self.commit(vec![PkiWrite::AnsweredSweep { now, limit }]))
     }
 
     /// Returns the metadata of a certificate.
@@ -554,7 +554,7 @@ pub trait PkiStore: Send + Sync {
     ) -> BoxFuture<'static, Result<Vec<Serial>>>;
 }
 
-fn changed(committed: BoxFuture<'static, Result<Vec<PkiOutcome>>>) -> BoxFuture<'static, Result<u32>> {
+fn single_changed_count(committed: BoxFuture<'static, Result<Vec<PkiOutcome>>>) -> BoxFuture<'static, Result<u32>> {
     let only = |outcomes: Vec<PkiOutcome>| match outcomes.as_slice() {
         [PkiOutcome::Changed(count)] => Ok(*count),
         _ => Err(Error::internal("the store answered another write")),

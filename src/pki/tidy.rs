@@ -12,21 +12,21 @@ mod run;
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::report::Report;
-use self::run::{Run, TURN};
+use self::report::TidyReport;
+use self::run::{RUN_LEASE_DURATION, TidyRun};
 use crate::clock::Time;
 use crate::error::{Error, Kind, Result};
-use crate::pki::actor::Planned;
-use crate::pki::engine::tidying::{Signals, is_due};
+use crate::pki::actor::PlannedChange;
+use crate::pki::engine::tidy_controller::{TidySignals, is_due};
 use crate::pki::engine::{Authority, Engine};
-use crate::pki::mount::settings::tidy::{AutoTidy, Config};
+use crate::pki::mount::settings::tidy::{AutoTidyConfig, TidyConfig};
 use crate::pki::store::{PkiOutcome, PkiWrite, TidyRow};
 use crate::telemetry;
 
 /// Attempts to start a run while other runs start and end.
-const BEGIN_TRIES: usize = 5;
+const MAX_BEGIN_ATTEMPTS: usize = 5;
 /// Pause after a due run could not be started.
-const QUIET: Duration = Duration::from_secs(60);
+const TIDY_RETRY_DELAY: Duration = Duration::from_secs(60);
 
 /// Returns a random positive id (0 means no run), so that a run whose lease expired does not renew the next one's.
 fn run_id() -> i64 {
@@ -34,15 +34,15 @@ fn run_id() -> i64 {
 }
 
 /// Tidy status of a mount.
-pub struct Status {
+pub struct TidyStatus {
     /// The current or last run.
-    pub report: Option<Report>,
+    pub report: Option<TidyReport>,
     /// Numbers of stored certificates and revocations, if the settings enable counting.
     pub stored: Option<(u64, u64)>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Why {
+enum TidyRunCause {
     Asked,
     Due { interval: u64 },
 }
@@ -52,32 +52,32 @@ impl Authority {
     ///
     /// # Errors
     /// `Invalid` naming the rule that the configuration breaks; `Unavailable` or `Busy` from storage.
-    pub async fn tidy(self: &Arc<Self>, config: Config) -> Result<bool> {
+    pub async fn tidy(self: &Arc<Self>, config: TidyConfig) -> Result<bool> {
         let config = config.checked()?;
         // A task of its own, so that a client disconnect does not leave a lease without its run.
         let authority = Arc::clone(self);
-        let begin = async move { authority.begin_tidy(config, Why::Asked).await };
+        let begin = async move { authority.begin_tidy(config, TidyRunCause::Asked).await };
         self.tidying().spawn(begin).await.map_err(Error::internal)?
     }
 
-    async fn begin_tidy(self: &Arc<Self>, config: Config, why: Why) -> Result<bool> {
-        for _ in 0..BEGIN_TRIES {
+    async fn begin_tidy(self: &Arc<Self>, config: TidyConfig, why: TidyRunCause) -> Result<bool> {
+        for _ in 0..MAX_BEGIN_ATTEMPTS {
             let now = self.tools().clock.now();
             let (seen, last) = self.last_tidy(now).await?;
-            if last.as_ref().is_some_and(Report::is_under_way) {
+            if last.as_ref().is_some_and(TidyReport::is_under_way) {
                 return Ok(false);
             }
-            if let (Why::Due { interval }, Some(last)) = (why, &last)
+            if let (TidyRunCause::Due { interval }, Some(last)) = (why, &last)
                 && !is_due(last.reckoned_from(), interval, now)
             {
                 return Ok(false);
             }
-            let report = Report::begin(config.clone(), now, last.as_ref());
+            let report = TidyReport::begin(config.clone(), now, last.as_ref());
             let id = run_id();
             let row = TidyRow {
                 mount: self.mount(),
                 run: id,
-                valid_until: (now + TURN).unix_timestamp(),
+                valid_until: (now + RUN_LEASE_DURATION).unix_timestamp(),
                 cancelled: false,
                 report: report.bytes(),
             };
@@ -91,17 +91,17 @@ impl Authority {
         Err(Error::new(Kind::Busy, "tidy: other runs begin and end at this moment"))
     }
 
-    fn start_tidy(self: &Arc<Self>, id: i64, report: Report) {
-        let signals = Arc::new(Signals::default());
+    fn start_tidy(self: &Arc<Self>, id: i64, report: TidyReport) {
+        let signals = Arc::new(TidySignals::default());
         let (authority, own) = (Arc::clone(self), Arc::clone(&signals));
-        let run = Run { authority, id, report, signals: own, revocations_changed: false, revocations_moved: false };
+        let run = TidyRun { authority, id, report, signals: own, revocations_changed: false, revocations_moved: false };
         self.tidying().begun(signals, self.tidying().spawn(run.carry_out()));
     }
 
     /// Returns the id and report of the current or last run; 0 if there was none.
-    async fn last_tidy(&self, now: Time) -> Result<(i64, Option<Report>)> {
+    async fn last_tidy(&self, now: Time) -> Result<(i64, Option<TidyReport>)> {
         let Some(row) = self.tools().store.tidy(self.mount()).await? else { return Ok((0, None)) };
-        let report = Report::read(&row, now)?;
+        let report = TidyReport::read(&row, now)?;
         self.tidying().reckon_from(report.reckoned_from());
         Ok((row.run, Some(report)))
     }
@@ -110,13 +110,13 @@ impl Authority {
     ///
     /// # Errors
     /// `Unavailable` from storage.
-    pub async fn tidy_status(&self) -> Result<Status> {
+    pub async fn tidy_status(&self) -> Result<TidyStatus> {
         let (_, report) = self.last_tidy(self.tools().clock.now()).await?;
         let stored = match self.view().auto_tidy.value.maintain_counts {
             true => Some(self.tools().store.counts(self.mount()).await?),
             false => None,
         };
-        Ok(Status { report, stored })
+        Ok(TidyStatus { report, stored })
     }
 
     /// Requests the active run, on any node, to stop after its current step; returns `false` if there is none.
@@ -138,13 +138,13 @@ impl Authority {
 /// Those of `merge`; `Invalid` naming the field and the rule.
 pub async fn write_config(
     authority: &Authority,
-    merge: impl Fn(&AutoTidy) -> Result<AutoTidy> + Send + 'static,
+    merge: impl Fn(&AutoTidyConfig) -> Result<AutoTidyConfig> + Send + 'static,
 ) -> Result<()> {
     authority
         .change(move |view| {
             let mut next = view.clone();
             let writes = vec![next.set_auto_tidy(merge(&view.auto_tidy.value)?.checked()?)];
-            Ok((Planned { view: next, writes, crls: false }, ()))
+            Ok((PlannedChange { view: next, writes, crls: false }, ()))
         })
         .await
 }
@@ -159,10 +159,10 @@ impl Engine {
             if !authority.tidying().may_be_due(config, now) {
                 continue;
             }
-            let why = Why::Due { interval: config.interval };
+            let why = TidyRunCause::Due { interval: config.interval };
             if let Err(error) = authority.begin_tidy(config.what.clone(), why).await {
-                authority.tidying().quiet_until(now + QUIET);
-                if let Some(why) = telemetry::outage::told(&error) {
+                authority.tidying().quiet_until(now + TIDY_RETRY_DELAY);
+                if let Some(why) = telemetry::outage::describe_for_log(&error) {
                     let mount = telemetry::mount_path(authority.mount().0);
                     tracing::warn!(mount, "tidy is due and cannot begin: {why}");
                 }
@@ -180,7 +180,7 @@ impl Engine {
                     revocations += counts.1;
                 }
                 // The metrics keep their last values.
-                Err(error) => return telemetry::not_done("the stored certificates cannot be counted", &error),
+                Err(error) => return telemetry::warn_task_failed("the stored certificates cannot be counted", &error),
             }
         }
         metrics::gauge!(telemetry::PKI_STORED_CERTIFICATES).set(certificates as f64);

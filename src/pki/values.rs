@@ -1,13 +1,13 @@
 //! Values shared by roles, requests and settings: parsing and validation. Nothing here depends on roles or requests.
 //!
 //! Submodules: patterns ([`glob`]), dotted OIDs ([`oid`]), bounds of subjects ([`subject_bounds`]), durations and times
-//! kept as written ([`written`]), and renewal times ([`renewal`]).
+//! kept as written ([`original_text`]), and renewal times ([`renewal`]).
 
 pub mod glob;
 pub mod oid;
+pub mod original_text;
 pub mod renewal;
 pub mod subject_bounds;
-pub mod written;
 
 use std::time::Duration;
 
@@ -20,14 +20,14 @@ use crate::x509::usage::KeyUsage;
 
 /// Size limits of a stored list. Every use of the list iterates over it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Most {
+pub struct ListLimits {
     /// Maximum number of entries.
     pub entries: usize,
     /// Maximum length of an entry, bytes.
     pub bytes: usize,
 }
 
-impl Most {
+impl ListLimits {
     /// Limits with `entries` entries of `bytes` bytes each.
     pub const fn new(entries: usize, bytes: usize) -> Self {
         Self { entries, bytes }
@@ -50,7 +50,7 @@ impl Most {
 }
 
 /// Escapes and truncates a name for error messages.
-pub(crate) fn shown(name: &str) -> String {
+pub(crate) fn escape_for_message(name: &str) -> String {
     name.chars().take(300).flat_map(char::escape_debug).collect()
 }
 
@@ -83,8 +83,8 @@ pub(crate) fn parse_network(text: &str) -> Option<IpNet> {
 
 /// Parses `<oid>;<type>:<value>`, the form of `other_sans` and, with a pattern as the value, of `allowed_other_sans`.
 /// The only type is `UTF8` or `UTF-8`, in any letter case.
-pub(crate) fn parse_other(field: &str, text: &str) -> Result<(String, String)> {
-    let refuse = |problem: &str| Err(Error::invalid(format!("{field}: {} {problem}", shown(text))));
+pub(crate) fn parse_other_name(field: &str, text: &str) -> Result<(String, String)> {
+    let refuse = |problem: &str| Err(Error::invalid(format!("{field}: {} {problem}", escape_for_message(text))));
     let Some((oid, typed)) = text.split_once(';') else {
         return refuse("is not of the form <oid>;UTF8:<value>: it has no semicolon");
     };

@@ -13,38 +13,38 @@ use std::sync::Arc;
 use futures_util::FutureExt as _;
 use futures_util::future::LocalBoxFuture;
 
-use super::store::{Asker, ProjectStore};
-use crate::budget::{Budget, Lack, Room};
+use super::store::{CallerId, ProjectStore};
+use crate::budget::{Budget, Exhausted, Reservation};
 use crate::error::{Error, Kind, Result};
+use crate::fair_queue::QueueCaller;
 use crate::telemetry;
-use crate::turns::Caller;
 
 /// Maximum number of concurrent requests at the store, including waiting ones.
-const ADMITTED: usize = 512;
+const MAX_CONCURRENT_REQUESTS: usize = 512;
 
 /// Access to the store. Clones share the limit.
 #[derive(Clone)]
-pub struct Admission {
+pub struct StoreAdmission {
     store: Arc<dyn ProjectStore>,
-    places: Budget<Asker>,
+    places: Budget<CallerId>,
 }
 
 /// The slot of one request, returned on drop.
-struct Place {
-    _room: Room<Asker>,
+struct StorePermit {
+    _room: Reservation<CallerId>,
     queue: metrics::Gauge,
 }
 
-impl Drop for Place {
+impl Drop for StorePermit {
     fn drop(&mut self) {
         self.queue.decrement(1);
     }
 }
 
-impl Admission {
+impl StoreAdmission {
     /// Creates the admission of a store.
     pub fn new(store: Arc<dyn ProjectStore>) -> Self {
-        Self { store, places: Budget::new(ADMITTED) }
+        Self { store, places: Budget::new(MAX_CONCURRENT_REQUESTS) }
     }
 
     /// Runs `job` and returns its result. It runs as a local task of this thread, so the runtime must support local
@@ -55,12 +55,12 @@ impl Admission {
     /// both without waiting; `Internal` when the job panics.
     pub async fn run<T: 'static>(
         &self,
-        asker: Asker,
+        asker: CallerId,
         job: impl FnOnce(&dyn ProjectStore) -> LocalBoxFuture<'static, T>,
     ) -> Result<T> {
         let place = self.place(asker)?;
         let job = job(&*self.store);
-        let caller = Caller::current();
+        let caller = QueueCaller::current();
         let task = tokio::task::spawn_local(async move {
             let _place = place;
             AssertUnwindSafe(caller.scope(job)).catch_unwind().await
@@ -68,22 +68,24 @@ impl Admission {
         match task.await {
             Ok(Ok(outcome)) => Ok(outcome),
             Ok(Err(_)) => {
-                metrics::counter!(telemetry::PANICS).increment(1);
+                metrics::counter!(telemetry::HANDLER_PANICS).increment(1);
                 Err(Error::internal("a request at the project store panicked"))
             }
             Err(_) => Err(Error::internal("a request at the project store ended with its thread")),
         }
     }
 
-    fn place(&self, asker: Asker) -> Result<Place> {
-        let mut room = Room::default();
+    fn place(&self, asker: CallerId) -> Result<StorePermit> {
+        let mut room = Reservation::default();
         room.cover(&self.places, || asker, 1).map_err(|lack| match lack {
-            Lack::Room => Error::new(Kind::Busy, "too many requests at the project store, try again"),
-            Lack::Share => Error::new(Kind::Quota, "too many requests of one caller at the project store, try again"),
+            Exhausted::Room => Error::new(Kind::Busy, "too many requests at the project store, try again"),
+            Exhausted::Share => {
+                Error::new(Kind::Quota, "too many requests of one caller at the project store, try again")
+            }
         })?;
         let queue = metrics::gauge!(telemetry::PROJECTS_QUEUE);
         queue.increment(1);
-        Ok(Place { _room: room, queue })
+        Ok(StorePermit { _room: room, queue })
     }
 }
 
@@ -97,17 +99,22 @@ mod tests {
     use tokio::task::LocalSet;
 
     use super::*;
-    use crate::sql::{Failure, Work};
+    use crate::sql::{SqlError, SqlWork};
 
     /// A store that the tests never call.
     struct Unasked;
 
     impl ProjectStore for Unasked {
-        fn read(&self, _: &'static str, _: Asker, _: Work) -> LocalBoxFuture<'static, Result<(), Failure>> {
+        fn read(&self, _: &'static str, _: CallerId, _: SqlWork) -> LocalBoxFuture<'static, Result<(), SqlError>> {
             unreachable!("no job of these tests asks the store")
         }
 
-        fn write(&self, name: &'static str, asker: Asker, work: Work) -> LocalBoxFuture<'static, Result<(), Failure>> {
+        fn write(
+            &self,
+            name: &'static str,
+            asker: CallerId,
+            work: SqlWork,
+        ) -> LocalBoxFuture<'static, Result<(), SqlError>> {
             self.read(name, asker, work)
         }
     }
@@ -119,7 +126,7 @@ mod tests {
 
     #[test]
     fn work_runs_on_the_thread_that_asks_for_it() {
-        let admission = Admission::new(Arc::new(Unasked));
+        let admission = StoreAdmission::new(Arc::new(Unasked));
         let asker = || {
             let admission = admission.clone();
             move || {
@@ -134,7 +141,7 @@ mod tests {
     #[test]
     fn what_was_begun_runs_to_its_end_and_gives_its_place_back_though_its_caller_has_left() {
         on_this_thread(async {
-            let admission = Admission::new(Arc::new(Unasked));
+            let admission = StoreAdmission::new(Arc::new(Unasked));
             let (go_on, ended) = (Rc::new(Notify::new()), Rc::new(Cell::new(false)));
             let job = {
                 let (go_on, ended) = (Rc::clone(&go_on), Rc::clone(&ended));
@@ -145,26 +152,26 @@ mod tests {
             };
             let asked = admission.run(1, |_| job.boxed_local());
             assert!(tokio::time::timeout(Duration::from_millis(1), asked).await.is_err());
-            assert_eq!((ended.get(), admission.places.left()), (false, ADMITTED as isize - 1));
+            assert_eq!((ended.get(), admission.places.left()), (false, MAX_CONCURRENT_REQUESTS as isize - 1));
             go_on.notify_one();
             for _ in 0..10 {
                 tokio::task::yield_now().await;
             }
-            assert_eq!((ended.get(), admission.places.left()), (true, ADMITTED as isize));
+            assert_eq!((ended.get(), admission.places.left()), (true, MAX_CONCURRENT_REQUESTS as isize));
         });
     }
 
     #[test]
     fn who_finds_no_place_is_told_at_once_and_a_panic_costs_its_own_request() {
         on_this_thread(async {
-            let admission = Admission::new(Arc::new(Unasked));
+            let admission = StoreAdmission::new(Arc::new(Unasked));
             let panicked = admission.run(1, |_| async { panic!("a defect") }.boxed_local()).await;
             assert_eq!(panicked.map(|()| "done").unwrap_err().kind(), Kind::Internal);
-            let many: Vec<Place> = std::iter::from_fn(|| admission.place(1).ok()).collect();
+            let many: Vec<StorePermit> = std::iter::from_fn(|| admission.place(1).ok()).collect();
             let asked = |asker| admission.run(asker, |_| async { "done" }.boxed_local());
             assert_eq!((many.len(), asked(1).await.unwrap_err().kind()), (102, Kind::Quota));
             assert_eq!(asked(2).await.unwrap(), "done", "others find a place");
-            let full: Vec<Place> = (2..).map_while(|asker| admission.place(asker).ok()).collect();
+            let full: Vec<StorePermit> = (2..).map_while(|asker| admission.place(asker).ok()).collect();
             assert_eq!(asked(1).await.unwrap_err().kind(), Kind::Busy);
             drop((many, full));
             assert_eq!(admission.run(1, |_| async { "done" }.boxed_local()).await.unwrap(), "done");

@@ -7,32 +7,32 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::Value as Json;
 
-use super::agent_scope::{Scope, naming};
-use super::attributes::Attributes;
-use super::caller::Caller;
+use super::agent_scope::{AgentPoolScope, pattern_of_scope_with};
+use super::attributes::AttributeReader;
+use super::caller::ProjectsCaller;
 use super::grants;
 use super::id;
 use super::member::{self, Member};
-use super::page::{self, Filter, Listed, Order, Page, Source, containing};
-use super::refusal::{Fault, Outcome, Refusal};
+use super::page::{self, Filter, ListOrder, ListSource, PageRequest, ResultPage, substring_pattern};
+use super::rejection::{ApiRejection, Fault, WorkResult};
 use super::rights::{Flag, ProjectRights};
 use super::tx::Tx;
 use super::workspace::{self, Workspace, WorkspaceRights};
 use crate::clock::Time;
-use crate::sql::{Row, Value};
+use crate::sql::{SqlRow, SqlValue};
 
 /// Maximum length of a name, in characters.
-const LONGEST_NAME: usize = 90;
+const MAX_POOL_NAME_CHARS: usize = 90;
 /// Maximum number of workspaces that are listed of one pool, and that one response includes.
-const MOST_SHOWN: i64 = 100;
+const MAX_LISTED_WORKSPACES: i64 = 100;
 /// Maximum number of elements of an `allowed-` or `excluded-` list, including those that the caller cannot see.
-pub const LONGEST_LIST: usize = 1000;
+pub const MAX_SCOPE_LIST_ELEMENTS: usize = 1000;
 /// Maximum number of resources in the lists of all pools of one response. Each is looked up with the caller's rights.
-const MOST_NAMED: usize = 20_000;
+const MAX_NAMED_RESOURCES: usize = 20_000;
 
 /// An agent pool as stored.
 #[derive(Clone, Debug)]
-pub struct Pool {
+pub struct AgentPool {
     /// Row id.
     pub id: i64,
     /// External id.
@@ -41,9 +41,9 @@ pub struct Pool {
     pub name: String,
     /// `true` if the pool serves the whole organization.
     pub organization_scoped: bool,
-    scope: Scope,
+    scope: AgentPoolScope,
     /// The part of the scope that the caller sees.
-    pub seen: Scope,
+    pub seen: AgentPoolScope,
     /// Creation time.
     pub created_at: Time,
     /// External ids of the workspaces that name the pool and that the caller sees, at most 100.
@@ -51,14 +51,14 @@ pub struct Pool {
 }
 
 /// The attributes of a pool after a create or an update.
-pub struct Fields {
+pub struct AgentPoolFields {
     name: String,
     organization_scoped: bool,
-    scope: Scope,
+    scope: AgentPoolScope,
 }
 
 /// The lists of a request, unparsed; their lengths are already checked. `None` for an absent list.
-pub struct Lists<'a> {
+pub struct ScopeLists<'a> {
     /// `excluded-workspaces`
     pub excluded_workspaces: Option<&'a [Json]>,
     /// `allowed-projects`
@@ -67,7 +67,7 @@ pub struct Lists<'a> {
     pub allowed_workspaces: Option<&'a [Json]>,
 }
 
-impl Fields {
+impl AgentPoolFields {
     /// Validates a request over `stored`, or over the defaults for a create. Faults are added to `attributes`.
     ///
     /// # Errors
@@ -75,26 +75,37 @@ impl Fields {
     pub async fn read(
         tx: &mut Tx<'_>,
         member: &Member,
-        attributes: &mut Attributes<'_>,
-        lists: Lists<'_>,
-        stored: Option<&Pool>,
-    ) -> Outcome<Self> {
+        attributes: &mut AttributeReader<'_>,
+        lists: ScopeLists<'_>,
+        stored: Option<&AgentPool>,
+    ) -> WorkResult<Self> {
         let name = attributes.name(stored.is_none());
-        attributes.at_most("name", &name, LONGEST_NAME);
+        attributes.at_most("name", &name, MAX_POOL_NAME_CHARS);
         let scoped = attributes.flag("organization-scoped").value();
         let mut scope = stored.map(|stored| stored.scope.clone()).unwrap_or_default();
         for (name, kind, given, list) in [
-            ("excluded-workspaces", Kind::Workspaces, lists.excluded_workspaces, &mut scope.excluded_workspaces),
-            ("allowed-projects", Kind::Projects, lists.allowed_projects, &mut scope.allowed_projects),
-            ("allowed-workspaces", Kind::Workspaces, lists.allowed_workspaces, &mut scope.allowed_workspaces),
+            (
+                "excluded-workspaces",
+                ScopedResourceKind::Workspaces,
+                lists.excluded_workspaces,
+                &mut scope.excluded_workspaces,
+            ),
+            ("allowed-projects", ScopedResourceKind::Projects, lists.allowed_projects, &mut scope.allowed_projects),
+            (
+                "allowed-workspaces",
+                ScopedResourceKind::Workspaces,
+                lists.allowed_workspaces,
+                &mut scope.allowed_workspaces,
+            ),
         ] {
             if let Some(elements) = given {
                 let mut named = read_list(tx, member, attributes, name, kind, elements).await?;
-                let most = list.len().max(LONGEST_LIST);
+                let most = list.len().max(MAX_SCOPE_LIST_ELEMENTS);
                 // Elements that are hidden from the member stay in the list.
                 named.extend(kind.hidden(tx, member, std::mem::take(list)).await?);
                 if named.len() > most {
-                    let rule = format!("{name} may have at most {LONGEST_LIST} elements, those of others included");
+                    let rule =
+                        format!("{name} may have at most {MAX_SCOPE_LIST_ELEMENTS} elements, those of others included");
                     attributes.push(Fault::at(format!("/data/relationships/{name}/data"), rule));
                 }
                 *list = named;
@@ -111,11 +122,11 @@ impl Fields {
 async fn read_list(
     tx: &mut Tx<'_>,
     member: &Member,
-    attributes: &mut Attributes<'_>,
+    attributes: &mut AttributeReader<'_>,
     name: &str,
-    kind: Kind,
+    kind: ScopedResourceKind,
     elements: &[Json],
-) -> Outcome<Vec<String>> {
+) -> WorkResult<Vec<String>> {
     let place = format!("/data/relationships/{name}/data");
     let ids: Vec<Option<&str>> = elements.iter().map(|element| element.get("id").and_then(Json::as_str)).collect();
     let named: Vec<String> = ids.iter().flatten().filter(|id| !id.contains('\0')).map(|id| (*id).to_owned()).collect();
@@ -134,12 +145,12 @@ async fn read_list(
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum ScopedResourceKind {
     Workspaces,
     Projects,
 }
 
-impl Kind {
+impl ScopedResourceKind {
     fn table(self) -> &'static str {
         match self {
             Self::Workspaces => "workspaces",
@@ -149,7 +160,7 @@ impl Kind {
 
     /// Returns those of `ids` that are in the organization and that the member sees. Looks up the given ids only, not
     /// all resources of the organization.
-    async fn seen(self, tx: &mut Tx<'_>, member: &Member, mut ids: Vec<String>) -> Outcome<HashSet<String>> {
+    async fn seen(self, tx: &mut Tx<'_>, member: &Member, mut ids: Vec<String>) -> WorkResult<HashSet<String>> {
         if ids.is_empty() {
             return Ok(HashSet::new());
         }
@@ -160,7 +171,7 @@ impl Kind {
     }
 
     /// Returns those of `ids` that are in the organization and hidden from the member, in their order.
-    async fn hidden(self, tx: &mut Tx<'_>, member: &Member, mut ids: Vec<String>) -> Outcome<Vec<String>> {
+    async fn hidden(self, tx: &mut Tx<'_>, member: &Member, mut ids: Vec<String>) -> WorkResult<Vec<String>> {
         if ids.is_empty() {
             return Ok(ids);
         }
@@ -179,8 +190,8 @@ impl Kind {
         tx: &mut Tx<'_>,
         member: &Member,
         condition: &str,
-        value: Value,
-    ) -> Outcome<HashSet<String>> {
+        value: SqlValue,
+    ) -> WorkResult<HashSet<String>> {
         let columns = match self {
             Self::Workspaces => "ext_id, id, FALSE, project_id",
             Self::Projects => "ext_id, id, is_default, id",
@@ -200,7 +211,7 @@ impl Kind {
             }
             Self::Projects => {
                 let projects: Vec<i64> = places.iter().map(|(_, project)| *project).collect();
-                let granted = grants::on(tx, member, &projects).await?;
+                let granted = grants::load_for_projects(tx, member, &projects).await?;
                 found.retain(|(_, id, default)| member.on_project(*default, granted.on(*id)).has(ProjectRights::READ));
             }
         }
@@ -212,18 +223,18 @@ impl Kind {
 ///
 /// # Errors
 /// `NotFound`.
-pub fn may_manage(member: &Member) -> Outcome<()> {
-    Refusal::hidden_unless(member.rights.has(Flag::ManageAgentPools))
+pub fn may_manage(member: &Member) -> WorkResult<()> {
+    ApiRejection::hidden_unless(member.rights.has(Flag::ManageAgentPools))
 }
 
 /// Creates a pool in the member's organization and returns its row id.
 ///
 /// # Errors
 /// `Invalid` when the name is taken.
-pub async fn create(tx: &mut Tx<'_>, member: &Member, given: Fields) -> Outcome<i64> {
+pub async fn create(tx: &mut Tx<'_>, member: &Member, given: AgentPoolFields) -> WorkResult<i64> {
     let insert = "INSERT INTO agent_pools (ext_id, org_id, name, name_lc, organization_scoped, scope, created_at)
         VALUES ($1, $2, $3, $4, $5, $6, $7) RETURNING id";
-    let values: [Value; 7] = [
+    let values: [SqlValue; 7] = [
         id::new("apool").into(),
         member.organization.id.into(),
         given.name[..].into(),
@@ -239,12 +250,12 @@ pub async fn create(tx: &mut Tx<'_>, member: &Member, given: Fields) -> Outcome<
 ///
 /// # Errors
 /// `Invalid` when the name is taken; `Conflict` when the new scope excludes a present user of the pool.
-pub async fn change(tx: &mut Tx<'_>, member: &Member, pool: &Pool, given: Fields) -> Outcome<()> {
+pub async fn change(tx: &mut Tx<'_>, member: &Member, pool: &AgentPool, given: AgentPoolFields) -> WorkResult<()> {
     if given.organization_scoped != pool.organization_scoped || given.scope != pool.scope {
-        refuse_use_outside(tx, member, pool, &given).await?;
+        reject_scope_excluding_users(tx, member, pool, &given).await?;
     }
     let update = "UPDATE agent_pools SET name = $1, name_lc = $2, organization_scoped = $3, scope = $4 WHERE id = $5";
-    let values: [Value; 5] = [
+    let values: [SqlValue; 5] = [
         given.name[..].into(),
         given.name.to_lowercase().into(),
         given.organization_scoped.into(),
@@ -256,15 +267,20 @@ pub async fn change(tx: &mut Tx<'_>, member: &Member, pool: &Pool, given: Fields
 }
 
 /// Rejects a scope that excludes a present user of the pool. The pool is locked, so no new use can start.
-async fn refuse_use_outside(tx: &mut Tx<'_>, member: &Member, pool: &Pool, given: &Fields) -> Outcome<()> {
+async fn reject_scope_excluding_users(
+    tx: &mut Tx<'_>,
+    member: &Member,
+    pool: &AgentPool,
+    given: &AgentPoolFields,
+) -> WorkResult<()> {
     let refused = |user: &str| {
         let detail = format!("the agent pool is in use by {user}, which it would not be for any more");
-        Err(Refusal::conflict(detail).into())
+        Err(ApiRejection::conflict(detail).into())
     };
-    let row: Value = pool.id.into();
+    let row: SqlValue = pool.id.into();
     let is_default = member.organization.mode.pool.as_ref() == Some(&pool.ext_id);
     if !given.organization_scoped {
-        let Scope { allowed_projects, allowed_workspaces, .. } = &given.scope;
+        let AgentPoolScope { allowed_projects, allowed_workspaces, .. } = &given.scope;
         if is_default {
             return refused("the organization");
         }
@@ -296,7 +312,7 @@ async fn refuse_use_outside(tx: &mut Tx<'_>, member: &Member, pool: &Pool, given
 ///
 /// # Errors
 /// `Conflict`, by the foreign keys of organizations, projects and workspaces that name it.
-pub async fn delete(tx: &mut Tx<'_>, row: i64) -> Outcome<()> {
+pub async fn delete(tx: &mut Tx<'_>, row: i64) -> WorkResult<()> {
     tx.execute("DELETE FROM agent_pools WHERE id = $1", &[row.into()]).await?;
     Ok(())
 }
@@ -306,16 +322,16 @@ pub async fn delete(tx: &mut Tx<'_>, row: i64) -> Outcome<()> {
 ///
 /// # Errors
 /// `NotFound` when it is absent or the caller is not a member.
-pub async fn visible(tx: &mut Tx<'_>, caller: &Caller, ext_id: &str) -> Outcome<(Member, Pool)> {
+pub async fn find_visible(tx: &mut Tx<'_>, caller: &ProjectsCaller, ext_id: &str) -> WorkResult<(Member, AgentPool)> {
     let found = tx.row("SELECT id, org_id FROM agent_pools WHERE ext_id = $1", &[ext_id.into()]).await?;
-    let mut found = found.ok_or_else(Refusal::not_found)?;
+    let mut found = found.ok_or_else(ApiRejection::not_found)?;
     let (row, org_id): (i64, i64) = (found.get()?, found.get()?);
-    let member = member::at(tx, caller, org_id).await?;
+    let member = member::find_by_organization_row(tx, caller, org_id).await?;
     if tx.holds() {
         may_manage(&member)?;
         tx.row("SELECT id FROM agent_pools WHERE id = $1 FOR UPDATE", &[row.into()]).await?;
     }
-    let pool = at(tx, &member, row).await?;
+    let pool = load_by_row(tx, &member, row).await?;
     Ok((member, pool))
 }
 
@@ -323,43 +339,49 @@ pub async fn visible(tx: &mut Tx<'_>, caller: &Caller, ext_id: &str) -> Outcome<
 ///
 /// # Errors
 /// `NotFound` when there is none.
-pub async fn at(tx: &mut Tx<'_>, member: &Member, row: i64) -> Outcome<Pool> {
-    Ok(these(tx, member, vec![row]).await?.pop().ok_or_else(Refusal::not_found)?)
+pub async fn load_by_row(tx: &mut Tx<'_>, member: &Member, row: i64) -> WorkResult<AgentPool> {
+    Ok(load_by_rows(tx, member, vec![row]).await?.pop().ok_or_else(ApiRejection::not_found)?)
 }
 
-fn read(row: &mut Row) -> Outcome<Pool> {
-    Ok(Pool {
+fn read(row: &mut SqlRow) -> WorkResult<AgentPool> {
+    Ok(AgentPool {
         id: row.get()?,
         ext_id: row.get()?,
         name: row.get()?,
         organization_scoped: row.get()?,
-        scope: Scope::parse(&row.get::<String>()?),
-        seen: Scope::default(),
+        scope: AgentPoolScope::parse(&row.get::<String>()?),
+        seen: AgentPoolScope::default(),
         created_at: row.get()?,
         workspaces: Vec::new(),
     })
 }
 
-/// Returns pools in the order of `rows`. `seen` and `workspaces` contain only what exists and the member sees.
+/// Returns pools in the order of `rows`. `seen` and `load_workspaces` contain only what exists and the member sees.
 ///
 /// # Errors
-/// `Malformed` when several pools name more than `MOST_NAMED` resources in total.
-async fn these(tx: &mut Tx<'_>, member: &Member, rows: Vec<i64>) -> Outcome<Vec<Pool>> {
+/// `Malformed` when several pools name more than `MAX_NAMED_RESOURCES` resources in total.
+async fn load_by_rows(tx: &mut Tx<'_>, member: &Member, rows: Vec<i64>) -> WorkResult<Vec<AgentPool>> {
     if rows.is_empty() {
         return Ok(Vec::new());
     }
-    if rows.len() > 1 && named_in_all(tx, &rows).await? > MOST_NAMED {
+    if rows.len() > 1 && count_named_resources(tx, &rows).await? > MAX_NAMED_RESOURCES {
         let named = "workspaces and projects, added up: ask for fewer pools";
-        return Err(Refusal::parameter("page[size]", format!("the pools name more than {MOST_NAMED} {named}")).into());
+        return Err(ApiRejection::parameter(
+            "page[size]",
+            format!("the pools name more than {MAX_NAMED_RESOURCES} {named}"),
+        )
+        .into());
     }
     let sql = "SELECT id, ext_id, name, organization_scoped, scope, created_at FROM agent_pools WHERE id = ANY($1)";
-    let mut found = page::these(tx, sql, &rows, read, |pool| pool.id).await?;
-    let all = |list: fn(&Scope) -> &Vec<String>| found.iter().flat_map(move |pool: &Pool| list(&pool.scope).clone());
+    let mut found = page::load_in_order(tx, sql, &rows, read, |pool| pool.id).await?;
+    let all = |list: fn(&AgentPoolScope) -> &Vec<String>| {
+        found.iter().flat_map(move |pool: &AgentPool| list(&pool.scope).clone())
+    };
     let workspaces = all(|scope| &scope.allowed_workspaces).chain(all(|scope| &scope.excluded_workspaces)).collect();
     let projects = all(|scope| &scope.allowed_projects).collect();
-    let mut seen = Kind::Workspaces.seen(tx, member, workspaces).await?;
-    seen.extend(Kind::Projects.seen(tx, member, projects).await?);
-    let mut naming = named_by(tx, member, rows).await?;
+    let mut seen = ScopedResourceKind::Workspaces.seen(tx, member, workspaces).await?;
+    seen.extend(ScopedResourceKind::Projects.seen(tx, member, projects).await?);
+    let mut naming = list_workspaces_using(tx, member, rows).await?;
     for pool in &mut found {
         pool.seen = pool.scope.seen(&seen);
         pool.workspaces = naming.remove(&pool.id).unwrap_or_default();
@@ -368,7 +390,7 @@ async fn these(tx: &mut Tx<'_>, member: &Member, rows: Vec<i64>) -> Outcome<Vec<
 }
 
 /// Counts the resources that pools name, in the store. Ids and the names of the three lists are in quotes.
-async fn named_in_all(tx: &mut Tx<'_>, rows: &[i64]) -> Outcome<usize> {
+async fn count_named_resources(tx: &mut Tx<'_>, rows: &[i64]) -> WorkResult<usize> {
     let sql = r#"SELECT CAST(sum(length(scope) - length(replace(scope, '"', ''))) AS bigint) FROM agent_pools
         WHERE id = ANY($1)"#;
     let quotes: Option<i64> = tx.one(sql, &[rows.to_vec().into()]).await?.get()?;
@@ -376,15 +398,19 @@ async fn named_in_all(tx: &mut Tx<'_>, rows: &[i64]) -> Outcome<usize> {
     Ok(texts.saturating_sub(3 * rows.len()))
 }
 
-async fn named_by(tx: &mut Tx<'_>, member: &Member, pools: Vec<i64>) -> Outcome<HashMap<i64, Vec<String>>> {
+async fn list_workspaces_using(
+    tx: &mut Tx<'_>,
+    member: &Member,
+    pools: Vec<i64>,
+) -> WorkResult<HashMap<i64, Vec<String>>> {
     let mut naming: HashMap<i64, Vec<String>> = HashMap::new();
-    let Some(seen) = workspace::seen(tx, member).await? else { return Ok(naming) };
+    let Some(seen) = workspace::select_visible(tx, member).await? else { return Ok(naming) };
     // One query per pool: each ends its index scan at the limit.
     for pool in pools {
         let mut filter = seen.filter.clone();
         filter.and("w.agent_pool_id = {}", pool);
         let condition = filter.text().to_owned();
-        let most = filter.parameter(MOST_SHOWN);
+        let most = filter.parameter(MAX_LISTED_WORKSPACES);
         let sql = format!("SELECT w.ext_id FROM workspaces w WHERE {condition} ORDER BY w.id LIMIT {most}");
         naming.insert(pool, tx.column(&sql, &filter.values).await?);
     }
@@ -395,11 +421,11 @@ async fn named_by(tx: &mut Tx<'_>, member: &Member, pools: Vec<i64>) -> Outcome<
 ///
 /// # Errors
 /// Those of the store.
-pub async fn workspaces(tx: &mut Tx<'_>, member: &Member, pools: &[Pool]) -> Outcome<Vec<Workspace>> {
+pub async fn load_workspaces(tx: &mut Tx<'_>, member: &Member, pools: &[AgentPool]) -> WorkResult<Vec<Workspace>> {
     let ids: Vec<String> = pools.iter().flat_map(|pool| pool.workspaces.clone()).collect();
     let sql = "SELECT id FROM workspaces WHERE ext_id = ANY($1) ORDER BY id LIMIT $2";
-    let rows: Vec<i64> = tx.column(sql, &[ids.into(), MOST_SHOWN.into()]).await?;
-    workspace::these(tx, member, &rows).await
+    let rows: Vec<i64> = tx.column(sql, &[ids.into(), MAX_LISTED_WORKSPACES.into()]).await?;
+    workspace::load_by_rows(tx, member, &rows).await
 }
 
 /// The filters and the order of a list.
@@ -412,12 +438,12 @@ pub struct PoolFilter {
     /// Name of a project, likewise.
     pub for_project: Option<String>,
     /// The order.
-    pub order: By,
+    pub order: AgentPoolOrder,
 }
 
 /// The order of a list of pools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum By {
+pub enum AgentPoolOrder {
     /// By creation time.
     Age {
         /// Newest first.
@@ -430,7 +456,7 @@ pub enum By {
     },
 }
 
-impl Default for By {
+impl Default for AgentPoolOrder {
     fn default() -> Self {
         Self::Age { backwards: true }
     }
@@ -440,14 +466,19 @@ impl Default for By {
 ///
 /// # Errors
 /// `Malformed` when the pools name too many resources.
-pub async fn list(tx: &mut Tx<'_>, member: &Member, wanted: &PoolFilter, page: Page) -> Outcome<Listed<Pool>> {
+pub async fn list(
+    tx: &mut Tx<'_>,
+    member: &Member,
+    wanted: &PoolFilter,
+    page: PageRequest,
+) -> WorkResult<ResultPage<AgentPool>> {
     let mut filter = Filter::new("a.org_id = {}", member.organization.id);
     if let Some(q) = &wanted.q {
-        filter.and(r"a.name_lc LIKE {} ESCAPE '\'", containing(q));
+        filter.and(r"a.name_lc LIKE {} ESCAPE '\'", substring_pattern(q));
     }
     for (kind, list, name) in [
-        (Kind::Workspaces, "allowed-workspaces", &wanted.for_workspace),
-        (Kind::Projects, "allowed-projects", &wanted.for_project),
+        (ScopedResourceKind::Workspaces, "allowed-workspaces", &wanted.for_workspace),
+        (ScopedResourceKind::Projects, "allowed-projects", &wanted.for_project),
     ] {
         let Some(name) = name else { continue };
         // Names are unique in an organization.
@@ -457,15 +488,17 @@ pub async fn list(tx: &mut Tx<'_>, member: &Member, wanted: &PoolFilter, page: P
             .iter()
             .next()
         {
-            Some(ext_id) => filter.and("(a.organization_scoped OR a.scope LIKE {})", naming(list, ext_id)),
+            Some(ext_id) => {
+                filter.and("(a.organization_scoped OR a.scope LIKE {})", pattern_of_scope_with(list, ext_id))
+            }
             None => filter.join("a.organization_scoped"),
         }
     }
     let order = match wanted.order {
-        By::Age { backwards } => Order { column: "a.id", descending: backwards },
-        By::Name { backwards } => Order { column: "a.name_lc", descending: backwards },
+        AgentPoolOrder::Age { backwards } => ListOrder { column: "a.id", descending: backwards },
+        AgentPoolOrder::Name { backwards } => ListOrder { column: "a.name_lc", descending: backwards },
     };
-    const POOLS: Source = Source { id: "a.id", from: "agent_pools a" };
-    let (rows, matching) = page::counted_ids(tx, POOLS, filter, order, page).await?;
-    Ok(Listed { items: these(tx, member, rows).await?, matching })
+    const POOLS: ListSource = ListSource { id: "a.id", from: "agent_pools a" };
+    let (rows, matching) = page::find_ids_and_count(tx, POOLS, filter, order, page).await?;
+    Ok(ResultPage { items: load_by_rows(tx, member, rows).await?, matching })
 }

@@ -8,13 +8,13 @@ use std::collections::HashSet;
 
 use serde_json::{Value as Json, json};
 
-use super::refusal::Outcome;
+use super::rejection::WorkResult;
 use super::tx::Tx;
-use crate::sql::{Row, Value};
+use crate::sql::{SqlRow, SqlValue};
 
 /// External ids of the resources that a pool allows or excludes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Scope {
+pub struct AgentPoolScope {
     /// Excluded workspaces.
     pub excluded_workspaces: Vec<String>,
     /// Allowed projects.
@@ -39,10 +39,10 @@ pub struct UsablePool {
     /// Row id.
     pub id: i64,
     organization_scoped: bool,
-    scope: Scope,
+    scope: AgentPoolScope,
 }
 
-impl Scope {
+impl AgentPoolScope {
     pub(super) fn parse(text: &str) -> Self {
         let stored: Json = serde_json::from_str(text).unwrap_or_default();
         let list = |name: &str| {
@@ -57,7 +57,7 @@ impl Scope {
     }
 
     /// Returns the stored form. The excluded list comes first, so that every id after the name of an allowed
-    /// list is in an allowed list ([`naming`] depends on it).
+    /// list is in an allowed list ([`pattern_of_scope_with`] depends on it).
     pub(super) fn text(&self) -> String {
         let Self { excluded_workspaces, allowed_projects, allowed_workspaces } = self;
         let (excluded, projects, workspaces) =
@@ -78,7 +78,7 @@ impl Scope {
 }
 
 /// Returns the LIKE pattern of stored scopes that contain a resource in an allowed list.
-pub(super) fn naming(list: &str, ext_id: &str) -> String {
+pub(super) fn pattern_of_scope_with(list: &str, ext_id: &str) -> String {
     format!(r#"%"{list}":[%"{ext_id}"%"#)
 }
 
@@ -87,9 +87,9 @@ impl UsablePool {
     ///
     /// # Errors
     /// `Internal` when a column is not what the schema says.
-    pub(super) fn read(row: &mut Row) -> Outcome<Self> {
+    pub(super) fn read(row: &mut SqlRow) -> WorkResult<Self> {
         let (id, organization_scoped) = (row.get()?, row.get()?);
-        Ok(Self { id, organization_scoped, scope: Scope::parse(&row.get::<String>()?) })
+        Ok(Self { id, organization_scoped, scope: AgentPoolScope::parse(&row.get::<String>()?) })
     }
 
     /// `true` if a resource may use the pool.
@@ -114,10 +114,10 @@ impl UsablePool {
     ///
     /// # Errors
     /// Those of the store.
-    pub async fn excludes_heir(&self, tx: &mut Tx<'_>, org_id: i64, user: PoolUser<'_>) -> Outcome<bool> {
+    pub async fn excludes_heir(&self, tx: &mut Tx<'_>, org_id: i64, user: PoolUser<'_>) -> WorkResult<bool> {
         const HEIRS: &str = "SELECT 1 FROM workspaces w JOIN projects p ON p.id = w.project_id
             WHERE w.ext_id = ANY($1) AND w.org_id = $2 AND w.execution_mode IS NULL";
-        let mut values: Vec<Value> = vec![self.scope.excluded_workspaces.clone().into(), org_id.into()];
+        let mut values: Vec<SqlValue> = vec![self.scope.excluded_workspaces.clone().into(), org_id.into()];
         let of_user = match user {
             _ if self.scope.excluded_workspaces.is_empty() => return Ok(false),
             PoolUser::Workspace(..) | PoolUser::Project(None) => return Ok(false),
@@ -141,7 +141,7 @@ impl UsablePool {
 ///
 /// # Errors
 /// Those of the store.
-pub async fn usable(tx: &mut Tx<'_>, org_id: i64, ext_id: &str) -> Outcome<Option<UsablePool>> {
+pub async fn find_usable(tx: &mut Tx<'_>, org_id: i64, ext_id: &str) -> WorkResult<Option<UsablePool>> {
     let sql = "SELECT id, organization_scoped, scope FROM agent_pools WHERE ext_id = $1 AND +org_id = $2 FOR SHARE";
     match tx.row(sql, &[ext_id.into(), org_id.into()]).await? {
         Some(mut row) => UsablePool::read(&mut row).map(Some),
@@ -165,23 +165,24 @@ mod tests {
 
     #[test]
     fn a_stored_scope_reads_back_and_only_allowed_resources_are_found_in_it() {
-        let scope = Scope {
+        let scope = AgentPoolScope {
             excluded_workspaces: list(&["ws-out"]),
             allowed_projects: list(&["prj-1"]),
             allowed_workspaces: list(&["ws-1", "ws-2"]),
         };
         let text = scope.text();
-        assert_eq!(Scope::parse(&text), scope);
-        assert_eq!(Scope::parse("{}"), Scope::default());
+        assert_eq!(AgentPoolScope::parse(&text), scope);
+        assert_eq!(AgentPoolScope::parse("{}"), AgentPoolScope::default());
         assert!(
-            like(&text, &naming("allowed-workspaces", "ws-2")) && like(&text, &naming("allowed-projects", "prj-1"))
+            like(&text, &pattern_of_scope_with("allowed-workspaces", "ws-2"))
+                && like(&text, &pattern_of_scope_with("allowed-projects", "prj-1"))
         );
-        assert!(!like(&text, &naming("allowed-workspaces", "ws-out")));
+        assert!(!like(&text, &pattern_of_scope_with("allowed-workspaces", "ws-out")));
     }
 
     #[test]
     fn a_pool_admits_what_it_is_for() {
-        let scope = Scope {
+        let scope = AgentPoolScope {
             excluded_workspaces: list(&["ws-out"]),
             allowed_projects: list(&["prj-1"]),
             allowed_workspaces: list(&["ws-1", "ws-out"]),

@@ -3,43 +3,43 @@
 //! The secret is returned by [`create`] only. Tokens are not cached: a revoked token is rejected by the next
 //! request on any node.
 
-use super::attributes::{Attributes, Given};
-use super::caller::{Caller, Subject};
+use super::attributes::{AttributeReader, AttributeValue};
+use super::caller::{ProjectsCaller, TokenSubject};
 use super::member::Member;
-use super::page::{self, Filter, Listed, Order, Page, Source, containing};
-use super::refusal::{Outcome, Refusal};
+use super::page::{self, Filter, ListOrder, ListSource, PageRequest, ResultPage, substring_pattern};
+use super::rejection::{ApiRejection, WorkResult};
 use super::store::BoundToken;
 use super::token::{self, NewToken};
 use super::tx::Tx;
 use super::{member, team};
 use crate::clock::Time;
 use crate::secret::Secret;
-use crate::sql::{Row, Value};
+use crate::sql::{SqlRow, SqlValue};
 
 /// Maximum length of a description, in characters.
-const DESCRIPTION: usize = 256;
+const MAX_DESCRIPTION_CHARS: usize = 256;
 
 /// The owner of a token, by row id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Holder {
+pub enum TokenOwner {
     /// A user.
     User(i64),
     /// A team.
     Team(i64),
     /// An organization, with one token of each kind.
-    Organization(i64, Kind),
+    Organization(i64, OrganizationTokenKind),
 }
 
 /// The kinds of organization tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum OrganizationTokenKind {
     /// Acts as an owner.
     Standard,
     /// Has no rights in this API.
     AuditTrails,
 }
 
-impl Kind {
+impl OrganizationTokenKind {
     /// Returns the name, as stored and in documents.
     pub fn word(self) -> &'static str {
         match self {
@@ -51,13 +51,13 @@ impl Kind {
 
 /// A token as stored.
 #[derive(Clone, Debug)]
-pub struct Token {
+pub struct ApiToken {
     /// Row id.
     pub id: i64,
     /// External id.
     pub ext_id: String,
     /// The owner.
-    pub holder: Holder,
+    pub holder: TokenOwner,
     /// External id of the team, for a team token.
     pub team: Option<String>,
     /// The description.
@@ -72,23 +72,27 @@ pub struct Token {
     pub expired_at: Option<Time>,
 }
 
-/// The columns that [`Token::read`] takes. For a creator that is an organization, `o.name` is its present name,
+/// The columns that [`ApiToken::read`] takes. For a creator that is an organization, `o.name` is its present name,
 /// which is its id in documents. `substr` skips the prefix `organizations/`.
 pub const COLUMNS: &str =
     "t.id, t.ext_id, t.user_id, t.team_id, t.org_id, t.kind, m.ext_id, t.description, t.created_by,
     o.name, t.created_at, t.last_used_at, t.expired_at FROM api_tokens t LEFT JOIN teams m ON m.id = t.team_id
     LEFT JOIN organizations o ON o.ext_id = substr(t.created_by, 15) AND t.created_by LIKE 'organizations/%'";
 
-impl Token {
-    fn read(row: &mut Row) -> Outcome<Self> {
+impl ApiToken {
+    fn read(row: &mut SqlRow) -> WorkResult<Self> {
         let (id, ext_id) = (row.get()?, row.get()?);
         let (user, team, org): (Option<i64>, Option<i64>, Option<i64>) = (row.get()?, row.get()?, row.get()?);
         let kind: String = row.get()?;
-        let kind = if kind == Kind::Standard.word() { Kind::Standard } else { Kind::AuditTrails };
+        let kind = if kind == OrganizationTokenKind::Standard.word() {
+            OrganizationTokenKind::Standard
+        } else {
+            OrganizationTokenKind::AuditTrails
+        };
         let holder = match (user, team, org) {
-            (Some(user), ..) => Holder::User(user),
-            (_, Some(team), _) => Holder::Team(team),
-            (_, _, org) => Holder::Organization(org.unwrap_or_default(), kind),
+            (Some(user), ..) => TokenOwner::User(user),
+            (_, Some(team), _) => TokenOwner::Team(team),
+            (_, _, org) => TokenOwner::Organization(org.unwrap_or_default(), kind),
         };
         let (team, description, maker, name): (_, _, String, Option<String>) =
             (row.get()?, row.get()?, row.get()?, row.get()?);
@@ -110,12 +114,12 @@ pub struct ApiTokenRequest {
 impl ApiTokenRequest {
     /// Reads and validates the attributes at `now`. Without `expired-at` the token expires after two calendar
     /// years; with null it never expires.
-    pub fn read(attributes: &mut Attributes<'_>, now: Time) -> Self {
-        let description = attributes.short_text("description", DESCRIPTION).value();
+    pub fn read(attributes: &mut AttributeReader<'_>, now: Time) -> Self {
+        let description = attributes.short_text("description", MAX_DESCRIPTION_CHARS).value();
         let expired_at = match attributes.time("expired-at") {
-            Given::Absent => Some(token::two_years_after(now)),
-            Given::Null => None,
-            Given::Value(end) => {
+            AttributeValue::Absent => Some(token::two_years_after(now)),
+            AttributeValue::Null => None,
+            AttributeValue::Value(end) => {
                 if end <= now {
                     attributes.fault("expired-at", "Expired at must be in the future");
                 }
@@ -130,10 +134,10 @@ impl ApiTokenRequest {
 ///
 /// # Errors
 /// Those of the store.
-pub async fn hide_makers(tx: &mut Tx<'_>, member: &Member, tokens: &mut [Token]) -> Outcome<()> {
-    let reference = |token: &Token| token.created_by.as_ref().map(|(kind, id)| format!("{kind}/{id}"));
+pub async fn hide_creators(tx: &mut Tx<'_>, member: &Member, tokens: &mut [ApiToken]) -> WorkResult<()> {
+    let reference = |token: &ApiToken| token.created_by.as_ref().map(|(kind, id)| format!("{kind}/{id}"));
     let references: Vec<String> = tokens.iter().filter_map(reference).collect();
-    let hidden = team::hidden_references(tx, member, references.iter().map(String::as_str)).await?;
+    let hidden = team::find_hidden_references(tx, member, references.iter().map(String::as_str)).await?;
     for token in tokens {
         if reference(token).is_some_and(|maker| hidden.contains(&maker)) {
             token.created_by = None;
@@ -148,15 +152,15 @@ pub async fn hide_makers(tx: &mut Tx<'_>, member: &Member, tokens: &mut [Token])
 /// `Invalid` when another token of the team has the description.
 pub async fn create(
     tx: &mut Tx<'_>,
-    caller: &Caller,
-    holder: Holder,
+    caller: &ProjectsCaller,
+    holder: TokenOwner,
     wanted: ApiTokenRequest,
-) -> Outcome<(Token, Secret)> {
-    let NewToken { text, lookup, hash } = token::draw();
+) -> WorkResult<(ApiToken, Secret)> {
+    let NewToken { text, lookup, hash } = token::generate();
     let (user, team, org, kind) = match holder {
-        Holder::User(user) => (Some(user), None, None, Kind::Standard),
-        Holder::Team(team) => (None, Some(team), None, Kind::Standard),
-        Holder::Organization(org, kind) => (None, None, Some(org), kind),
+        TokenOwner::User(user) => (Some(user), None, None, OrganizationTokenKind::Standard),
+        TokenOwner::Team(team) => (None, Some(team), None, OrganizationTokenKind::Standard),
+        TokenOwner::Organization(org, kind) => (None, None, Some(org), kind),
     };
     let bound = BoundToken {
         lookup: &lookup,
@@ -168,8 +172,8 @@ pub async fn create(
         expired_at: wanted.expired_at,
     };
     let row = token::insert(tx, &bound, wanted.description.as_deref(), caller.reference()).await?;
-    let stored = where_is(tx, "t.id = $1", &[row.into()]).await?;
-    Ok((stored.ok_or_else(Refusal::not_found)?, text))
+    let stored = find_where(tx, "t.id = $1", &[row.into()]).await?;
+    Ok((stored.ok_or_else(ApiRejection::not_found)?, text))
 }
 
 /// Replaces the token of a slot: a team's token without a description, or an organization's token of a kind.
@@ -179,71 +183,71 @@ pub async fn create(
 /// Those of the store.
 pub async fn replace(
     tx: &mut Tx<'_>,
-    caller: &Caller,
-    holder: Holder,
+    caller: &ProjectsCaller,
+    holder: TokenOwner,
     wanted: ApiTokenRequest,
-) -> Outcome<(Token, Secret)> {
-    lock(tx, holder).await?;
-    if let Some(before) = in_slot(tx, holder).await? {
+) -> WorkResult<(ApiToken, Secret)> {
+    lock_owner(tx, holder).await?;
+    if let Some(before) = load_slot(tx, holder).await? {
         remove(tx, &before).await?;
     }
     create(tx, caller, holder, wanted).await
 }
 
 /// Locks the row of the owner until the end of the transaction. Every change of a slot starts with this.
-async fn lock(tx: &mut Tx<'_>, holder: Holder) -> Outcome<()> {
+async fn lock_owner(tx: &mut Tx<'_>, holder: TokenOwner) -> WorkResult<()> {
     let (lock, row) = match holder {
-        Holder::User(user) => ("SELECT id FROM users WHERE id = $1 FOR UPDATE", user),
-        Holder::Team(team) => ("SELECT id FROM teams WHERE id = $1 FOR UPDATE", team),
-        Holder::Organization(org, _) => {
+        TokenOwner::User(user) => ("SELECT id FROM users WHERE id = $1 FOR UPDATE", user),
+        TokenOwner::Team(team) => ("SELECT id FROM teams WHERE id = $1 FOR UPDATE", team),
+        TokenOwner::Organization(org, _) => {
             ("SELECT id FROM organizations WHERE id = $1 AND ended_at IS NULL FOR UPDATE", org)
         }
     };
-    tx.row(lock, &[row.into()]).await?.map(drop).ok_or_else(|| Refusal::not_found().into())
+    tx.row(lock, &[row.into()]).await?.map(drop).ok_or_else(|| ApiRejection::not_found().into())
 }
 
 /// Returns the token of a slot, locked until the end of the session after [`Tx::hold`].
 ///
 /// # Errors
 /// `NotFound` when there is none.
-pub async fn of_slot(tx: &mut Tx<'_>, holder: Holder) -> Outcome<Token> {
-    let token = in_slot(tx, holder).await?.ok_or_else(Refusal::not_found)?;
-    held(tx, token).await
+pub async fn find_in_slot(tx: &mut Tx<'_>, holder: TokenOwner) -> WorkResult<ApiToken> {
+    let token = load_slot(tx, holder).await?.ok_or_else(ApiRejection::not_found)?;
+    lock_and_reload(tx, token).await
 }
 
 /// Revokes the token of a slot.
 ///
 /// # Errors
 /// `NotFound` when there is none.
-pub async fn delete_of_slot(tx: &mut Tx<'_>, holder: Holder) -> Outcome<()> {
-    lock(tx, holder).await?;
-    let token = in_slot(tx, holder).await?.ok_or_else(Refusal::not_found)?;
+pub async fn delete_in_slot(tx: &mut Tx<'_>, holder: TokenOwner) -> WorkResult<()> {
+    lock_owner(tx, holder).await?;
+    let token = load_slot(tx, holder).await?.ok_or_else(ApiRejection::not_found)?;
     delete(tx, &token).await
 }
 
 /// Locks the token and reads it again, after [`Tx::hold`]. The owner's row is locked before.
-async fn held(tx: &mut Tx<'_>, token: Token) -> Outcome<Token> {
+async fn lock_and_reload(tx: &mut Tx<'_>, token: ApiToken) -> WorkResult<ApiToken> {
     if !tx.holds() {
         return Ok(token);
     }
     tx.take("api_tokens", token.id).await?;
-    Ok(where_is(tx, "t.id = $1", &[token.id.into()]).await?.ok_or_else(Refusal::not_found)?)
+    Ok(find_where(tx, "t.id = $1", &[token.id.into()]).await?.ok_or_else(ApiRejection::not_found)?)
 }
 
-async fn in_slot(tx: &mut Tx<'_>, holder: Holder) -> Outcome<Option<Token>> {
+async fn load_slot(tx: &mut Tx<'_>, holder: TokenOwner) -> WorkResult<Option<ApiToken>> {
     match holder {
         // Users have no slots.
-        Holder::User(_) => Ok(None),
-        Holder::Team(team) => where_is(tx, "t.team_id = $1 AND t.description IS NULL", &[team.into()]).await,
-        Holder::Organization(org, kind) => {
-            where_is(tx, "t.org_id = $1 AND t.kind = $2", &[org.into(), kind.word().into()]).await
+        TokenOwner::User(_) => Ok(None),
+        TokenOwner::Team(team) => find_where(tx, "t.team_id = $1 AND t.description IS NULL", &[team.into()]).await,
+        TokenOwner::Organization(org, kind) => {
+            find_where(tx, "t.org_id = $1 AND t.kind = $2", &[org.into(), kind.word().into()]).await
         }
     }
 }
 
-async fn where_is(tx: &mut Tx<'_>, condition: &str, values: &[Value]) -> Outcome<Option<Token>> {
+async fn find_where(tx: &mut Tx<'_>, condition: &str, values: &[SqlValue]) -> WorkResult<Option<ApiToken>> {
     match tx.row(&format!("SELECT {COLUMNS} WHERE {condition}"), values).await? {
-        Some(mut row) => Token::read(&mut row).map(Some),
+        Some(mut row) => ApiToken::read(&mut row).map(Some),
         None => Ok(None),
     }
 }
@@ -252,23 +256,23 @@ async fn where_is(tx: &mut Tx<'_>, condition: &str, values: &[Value]) -> Outcome
 ///
 /// # Errors
 /// `NotFound` when it is absent or the caller may not manage it.
-pub async fn manageable(tx: &mut Tx<'_>, caller: &Caller, ext_id: &str) -> Outcome<Token> {
-    let token = where_is(tx, "t.ext_id = $1", &[ext_id.into()]).await?.ok_or_else(Refusal::not_found)?;
+pub async fn find_manageable(tx: &mut Tx<'_>, caller: &ProjectsCaller, ext_id: &str) -> WorkResult<ApiToken> {
+    let token = find_where(tx, "t.ext_id = $1", &[ext_id.into()]).await?.ok_or_else(ApiRejection::not_found)?;
     let mut of = None;
     let may = match token.holder {
-        Holder::User(user) => matches!(caller.subject, Subject::User { id, .. } if id == user),
-        Holder::Team(row) => {
-            let (member, team) = team::at(tx, caller, row).await?;
+        TokenOwner::User(user) => matches!(caller.subject, TokenSubject::User { id, .. } if id == user),
+        TokenOwner::Team(row) => {
+            let (member, team) = team::find_visible_by_row(tx, caller, row).await?;
             let may = team::may_manage_tokens(caller, &member, &team);
             of = Some(member);
             may
         }
-        Holder::Organization(org, _) => member::at(tx, caller, org).await?.owner,
+        TokenOwner::Organization(org, _) => member::find_by_organization_row(tx, caller, org).await?.owner,
     };
-    Refusal::hidden_unless(may)?;
-    let mut token = held(tx, token).await?;
+    ApiRejection::hidden_unless(may)?;
+    let mut token = lock_and_reload(tx, token).await?;
     if let Some(member) = of {
-        hide_makers(tx, &member, std::slice::from_mut(&mut token)).await?;
+        hide_creators(tx, &member, std::slice::from_mut(&mut token)).await?;
     }
     Ok(token)
 }
@@ -277,18 +281,18 @@ pub async fn manageable(tx: &mut Tx<'_>, caller: &Caller, ext_id: &str) -> Outco
 ///
 /// # Errors
 /// Those of the store.
-pub async fn list(tx: &mut Tx<'_>, holder: Holder, page: Page) -> Outcome<Listed<Token>> {
-    const TOKENS: Source = Source { id: "t.id", from: "api_tokens t" };
-    const ORDER: Order = Order { column: "t.id", descending: true };
+pub async fn list(tx: &mut Tx<'_>, holder: TokenOwner, page: PageRequest) -> WorkResult<ResultPage<ApiToken>> {
+    const TOKENS: ListSource = ListSource { id: "t.id", from: "api_tokens t" };
+    const ORDER: ListOrder = ListOrder { column: "t.id", descending: true };
     let filter = match holder {
-        Holder::User(user) => Filter::new("t.user_id = {}", user),
-        Holder::Team(team) => Filter::new("t.team_id = {}", team),
-        Holder::Organization(org, _) => Filter::new("t.org_id = {}", org),
+        TokenOwner::User(user) => Filter::new("t.user_id = {}", user),
+        TokenOwner::Team(team) => Filter::new("t.team_id = {}", team),
+        TokenOwner::Organization(org, _) => Filter::new("t.org_id = {}", org),
     };
-    let (ids, matching) = page::counted_ids(tx, TOKENS, filter, ORDER, page).await?;
+    let (ids, matching) = page::find_ids_and_count(tx, TOKENS, filter, ORDER, page).await?;
     let sql = format!("SELECT {COLUMNS} WHERE t.id = ANY($1)");
-    let items = page::these(tx, &sql, &ids, Token::read, |token| token.id).await?;
-    Ok(Listed { items, matching })
+    let items = page::load_in_order(tx, &sql, &ids, ApiToken::read, |token| token.id).await?;
+    Ok(ResultPage { items, matching })
 }
 
 /// The filters of the list of all team tokens.
@@ -297,12 +301,12 @@ pub struct TeamTokenFilter {
     /// Part of the team's name, case-insensitive.
     pub q: Option<String>,
     /// Expiry classes to match, any of them; empty for all.
-    pub ends: Vec<Expiry>,
+    pub ends: Vec<ApiTokenExpiry>,
 }
 
 /// The expiry of a token, relative to now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Expiry {
+pub enum ApiTokenExpiry {
     /// Not expired.
     Active,
     /// Expires within this number of days.
@@ -313,7 +317,7 @@ pub enum Expiry {
     Never,
 }
 
-impl Expiry {
+impl ApiTokenExpiry {
     /// Parses the value of the query parameter.
     pub fn of(word: &str) -> Option<Self> {
         Some(match word {
@@ -344,47 +348,52 @@ impl Expiry {
 ///
 /// # Errors
 /// `NotFound` when the member may not manage teams.
-pub async fn list_of_teams(
+pub async fn list_team_tokens(
     tx: &mut Tx<'_>,
     member: &Member,
     wanted: &TeamTokenFilter,
-    page: Page,
-) -> Outcome<Listed<Token>> {
-    const TOKENS: Source = Source { id: "k.id", from: "teams t JOIN api_tokens k ON k.team_id = t.id" };
-    const ORDER: Order = Order { column: "k.id", descending: true };
+    page: PageRequest,
+) -> WorkResult<ResultPage<ApiToken>> {
+    const TOKENS: ListSource = ListSource { id: "k.id", from: "teams t JOIN api_tokens k ON k.team_id = t.id" };
+    const ORDER: ListOrder = ListOrder { column: "k.id", descending: true };
     team::may_create(member)?;
     let mut filter = Filter::new("t.org_id = {}", member.organization.id);
-    team::seen(member, &mut filter);
+    team::restrict_to_visible(member, &mut filter);
     if !member.owner {
         filter.join("NOT t.is_owners");
     }
     if let Some(q) = &wanted.q {
-        filter.and(r"t.name_lc LIKE {} ESCAPE '\'", containing(q));
+        filter.and(r"t.name_lc LIKE {} ESCAPE '\'", substring_pattern(q));
     }
     if !wanted.ends.is_empty() {
         let ends: Vec<String> = wanted.ends.iter().map(|end| end.condition(&mut filter, tx.now)).collect();
         filter.join(&format!("({})", ends.join(" OR ")));
     }
-    let (ids, matching) = page::counted_ids(tx, TOKENS, filter, ORDER, page).await?;
+    let (ids, matching) = page::find_ids_and_count(tx, TOKENS, filter, ORDER, page).await?;
     let sql = format!("SELECT {COLUMNS} WHERE t.id = ANY($1)");
-    let mut items = page::these(tx, &sql, &ids, Token::read, |token| token.id).await?;
-    hide_makers(tx, member, &mut items).await?;
-    Ok(Listed { items, matching })
+    let mut items = page::load_in_order(tx, &sql, &ids, ApiToken::read, |token| token.id).await?;
+    hide_creators(tx, member, &mut items).await?;
+    Ok(ResultPage { items, matching })
 }
 
 /// Revokes a token.
 ///
 /// # Errors
 /// `NotFound` when it was deleted concurrently.
-pub async fn delete(tx: &mut Tx<'_>, token: &Token) -> Outcome<()> {
-    Refusal::hidden_unless(remove(tx, token).await?)
+pub async fn delete(tx: &mut Tx<'_>, token: &ApiToken) -> WorkResult<()> {
+    ApiRejection::hidden_unless(remove(tx, token).await?)
 }
 
 /// Revokes all of these tokens of teams of the member's organization, or none.
 ///
 /// # Errors
 /// `NotFound` when a token is absent, belongs to no team of the organization, or is not manageable by the caller.
-pub async fn delete_of_teams(tx: &mut Tx<'_>, caller: &Caller, member: &Member, mut ids: Vec<String>) -> Outcome<()> {
+pub async fn delete_team_tokens(
+    tx: &mut Tx<'_>,
+    caller: &ProjectsCaller,
+    member: &Member,
+    mut ids: Vec<String>,
+) -> WorkResult<()> {
     ids.sort_unstable();
     ids.dedup();
     let wanted = ids.len() as u64;
@@ -396,17 +405,17 @@ pub async fn delete_of_teams(tx: &mut Tx<'_>, caller: &Caller, member: &Member, 
         rows.push(row.get()?);
         teams.push(row.get()?);
     }
-    Refusal::hidden_unless(rows.len() as u64 == wanted)?;
+    ApiRejection::hidden_unless(rows.len() as u64 == wanted)?;
     teams.sort_unstable();
     teams.dedup();
     for row in teams {
-        let (member, team) = team::at(tx, caller, row).await?;
-        Refusal::hidden_unless(team::may_manage_tokens(caller, &member, &team))?;
+        let (member, team) = team::find_visible_by_row(tx, caller, row).await?;
+        ApiRejection::hidden_unless(team::may_manage_tokens(caller, &member, &team))?;
     }
     let gone = tx.execute("DELETE FROM api_tokens WHERE id = ANY($1)", &[rows.into()]).await?;
-    Refusal::hidden_unless(gone == wanted)
+    ApiRejection::hidden_unless(gone == wanted)
 }
 
-async fn remove(tx: &mut Tx<'_>, token: &Token) -> Outcome<bool> {
+async fn remove(tx: &mut Tx<'_>, token: &ApiToken) -> WorkResult<bool> {
     Ok(tx.execute("DELETE FROM api_tokens WHERE id = $1", &[token.id.into()]).await? > 0)
 }

@@ -4,13 +4,13 @@
 
 use serde_json::{Map, Value};
 
-use super::refusal::{Fault, Faults, Outcome};
+use super::rejection::{Fault, Faults, WorkResult};
 use crate::clock::Time;
 use crate::error::Kind;
 
 /// The value of a member of a JSON object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Given<T> {
+pub enum AttributeValue<T> {
     /// Absent: unchanged by an update, the default of a create.
     Absent,
     /// Null.
@@ -19,7 +19,7 @@ pub enum Given<T> {
     Value(T),
 }
 
-impl<T> Given<T> {
+impl<T> AttributeValue<T> {
     /// Returns the value, if there is one.
     pub fn value(self) -> Option<T> {
         if let Self::Value(value) = self { Some(value) } else { None }
@@ -46,12 +46,12 @@ impl<T> Given<T> {
 }
 
 /// The attributes of one request, with the faults found so far.
-pub struct Attributes<'a> {
+pub struct AttributeReader<'a> {
     members: &'a Map<String, Value>,
     faults: Faults,
 }
 
-impl<'a> Attributes<'a> {
+impl<'a> AttributeReader<'a> {
     /// Creates a reader of `members`.
     pub fn new(members: &'a Map<String, Value>) -> Self {
         Self { members, faults: Faults::default() }
@@ -68,96 +68,96 @@ impl<'a> Attributes<'a> {
     }
 
     /// Reads a string. NUL characters are rejected because not every store can store them.
-    pub fn text(&mut self, name: &str) -> Given<String> {
+    pub fn text(&mut self, name: &str) -> AttributeValue<String> {
         let text = self.read(name, "a string", |value| value.as_str().map(str::to_owned));
         if text.as_value().is_some_and(|text| text.contains('\0')) {
-            self.fault(name, format!("{} must not contain the character NUL", label(name)));
-            return Given::Absent;
+            self.fault(name, format!("{} must not contain the character NUL", display_name(name)));
+            return AttributeValue::Absent;
         }
         text
     }
 
     /// Reads a string of at most `longest` characters.
-    pub fn short_text(&mut self, name: &str, longest: usize) -> Given<String> {
+    pub fn short_text(&mut self, name: &str, longest: usize) -> AttributeValue<String> {
         let text = self.text(name);
         self.at_most(name, &text, longest);
         text
     }
 
     /// Adds a fault for a string of more than `longest` characters.
-    pub fn at_most(&mut self, name: &str, text: &Given<String>, longest: usize) {
+    pub fn at_most(&mut self, name: &str, text: &AttributeValue<String>, longest: usize) {
         if text.as_value().is_some_and(|text| text.chars().count() > longest) {
-            self.fault(name, format!("{} is too long (maximum is {longest} characters)", label(name)));
+            self.fault(name, format!("{} is too long (maximum is {longest} characters)", display_name(name)));
         }
     }
 
     /// Reads the name of a resource, which must not be blank, and not be absent if `required`. A rejected name is
     /// returned as absent.
-    pub fn name(&mut self, required: bool) -> Given<String> {
+    pub fn name(&mut self, required: bool) -> AttributeValue<String> {
         let name = self.text("name");
         let blank = match &name {
-            Given::Value(text) => text.trim().is_empty(),
-            Given::Null => true,
+            AttributeValue::Value(text) => text.trim().is_empty(),
+            AttributeValue::Null => true,
             // A name of the wrong type already has a fault.
-            Given::Absent => required && !self.has("name"),
+            AttributeValue::Absent => required && !self.has("name"),
         };
         if blank {
             self.fault("name", "Name can't be blank");
-            return Given::Absent;
+            return AttributeValue::Absent;
         }
         name
     }
 
     /// Reads a boolean.
-    pub fn flag(&mut self, name: &str) -> Given<bool> {
+    pub fn flag(&mut self, name: &str) -> AttributeValue<bool> {
         self.read(name, "a boolean", Value::as_bool)
     }
 
     /// Reads an integer.
-    pub fn number(&mut self, name: &str) -> Given<i64> {
+    pub fn number(&mut self, name: &str) -> AttributeValue<i64> {
         self.read(name, "an integer", Value::as_i64)
     }
 
     /// Reads an array of at most `most` strings of at most `longest` characters. The length is checked before the
     /// elements are read.
-    pub fn texts(&mut self, name: &str, most: usize, longest: usize) -> Given<Vec<String>> {
+    pub fn texts(&mut self, name: &str, most: usize, longest: usize) -> AttributeValue<Vec<String>> {
         let text = |one: &Value| one.as_str().filter(|text| !text.contains('\0')).map(str::to_owned);
         let texts = |value: &Value| value.as_array()?.iter().map(text).collect();
         let many = |value: &Value| value.as_array().is_some_and(|texts| texts.len() > most);
         let long = |texts: &Vec<String>| texts.iter().any(|text| text.chars().count() > longest);
         let fits = !self.members.get(name).is_some_and(many);
-        let texts = if fits { self.read(name, "an array of strings", texts) } else { Given::Absent };
+        let texts = if fits { self.read(name, "an array of strings", texts) } else { AttributeValue::Absent };
         if !fits || texts.as_value().is_some_and(long) {
-            let label = label(name);
+            let label = display_name(name);
             self.fault(name, format!("{label} may have at most {most} texts of at most {longest} characters"));
         }
         texts
     }
 
     /// Reads an object.
-    pub fn object(&mut self, name: &str) -> Given<&'a Map<String, Value>> {
+    pub fn object(&mut self, name: &str) -> AttributeValue<&'a Map<String, Value>> {
         let members: &'a Map<String, Value> = self.members;
         match members.get(name) {
-            None => Given::Absent,
-            Some(Value::Null) => Given::Null,
-            Some(Value::Object(object)) => Given::Value(object),
+            None => AttributeValue::Absent,
+            Some(Value::Null) => AttributeValue::Null,
+            Some(Value::Object(object)) => AttributeValue::Value(object),
             Some(_) => {
-                self.fault(name, format!("{} must be an object", label(name)));
-                Given::Absent
+                self.fault(name, format!("{} must be an object", display_name(name)));
+                AttributeValue::Absent
             }
         }
     }
 
     /// Reads an RFC 3339 time that is stored without loss of precision (microseconds).
-    pub fn time(&mut self, name: &str) -> Given<Time> {
+    pub fn time(&mut self, name: &str) -> AttributeValue<Time> {
         let time = self.read(name, "a time of the form 2030-01-02T03:04:05Z", |value| {
             crate::clock::parse_rfc3339("", value.as_str()?).ok()
         });
         // A leap second parses as the last nanosecond of the previous second.
         if time.as_value().is_some_and(|time| time.nanosecond() % 1000 != 0) {
             let rule = "may have at most 6 digits after the point of its seconds, and be in no leap second";
-            self.fault(name, format!("{} {rule}", label(name)));
-            return Given::Absent;
+            self.fault(name, format!("{} {rule}", display_name(name)));
+            return AttributeValue::Absent;
         }
         time
     }
@@ -181,19 +181,19 @@ impl<'a> Attributes<'a> {
     ///
     /// # Errors
     /// `Invalid` with all faults.
-    pub fn finish(self) -> Outcome<()> {
+    pub fn finish(self) -> WorkResult<()> {
         self.faults.finish(Kind::Invalid)
     }
 
-    fn read<T>(&mut self, name: &str, kind: &str, read: impl FnOnce(&Value) -> Option<T>) -> Given<T> {
+    fn read<T>(&mut self, name: &str, kind: &str, read: impl FnOnce(&Value) -> Option<T>) -> AttributeValue<T> {
         match self.members.get(name) {
-            None => Given::Absent,
-            Some(Value::Null) => Given::Null,
+            None => AttributeValue::Absent,
+            Some(Value::Null) => AttributeValue::Null,
             Some(value) => match read(value) {
-                Some(value) => Given::Value(value),
+                Some(value) => AttributeValue::Value(value),
                 None => {
-                    self.fault(name, format!("{} must be {kind}", label(name)));
-                    Given::Absent
+                    self.fault(name, format!("{} must be {kind}", display_name(name)));
+                    AttributeValue::Absent
                 }
             },
         }
@@ -201,7 +201,7 @@ impl<'a> Attributes<'a> {
 }
 
 /// Returns the display form of an attribute name: `agent-pool-id` becomes "Agent pool id".
-pub fn label(name: &str) -> String {
+pub fn display_name(name: &str) -> String {
     let words = name.replace('-', " ");
     let mut letters = words.chars();
     letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
@@ -210,19 +210,19 @@ pub fn label(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::projects::refusal::Stop;
+    use crate::projects::rejection::WorkError;
     use serde_json::json;
 
     #[test]
     fn every_wrong_kind_is_told_in_the_order_of_reading() {
         let body = json!({ "name": 1, "locked": "yes", "trigger-prefixes": ["a", 2], "description": null });
-        let mut attributes = Attributes::new(body.as_object().unwrap());
-        assert_eq!(attributes.text("name"), Given::Absent);
-        assert_eq!(attributes.flag("locked"), Given::Absent);
-        assert_eq!(attributes.texts("trigger-prefixes", 2, 10), Given::Absent);
-        assert_eq!(attributes.text("description"), Given::Null);
-        assert_eq!(attributes.number("absent"), Given::Absent);
-        let Err(Stop::Refused(refusal)) = attributes.finish() else { panic!("refused") };
+        let mut attributes = AttributeReader::new(body.as_object().unwrap());
+        assert_eq!(attributes.text("name"), AttributeValue::Absent);
+        assert_eq!(attributes.flag("locked"), AttributeValue::Absent);
+        assert_eq!(attributes.texts("trigger-prefixes", 2, 10), AttributeValue::Absent);
+        assert_eq!(attributes.text("description"), AttributeValue::Null);
+        assert_eq!(attributes.number("absent"), AttributeValue::Absent);
+        let Err(WorkError::Refused(refusal)) = attributes.finish() else { panic!("refused") };
         let details: Vec<_> = refusal.faults.iter().map(|fault| &*fault.detail).collect();
         let expected =
             ["Name must be a string", "Locked must be a boolean", "Trigger prefixes must be an array of strings"];

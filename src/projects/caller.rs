@@ -1,16 +1,16 @@
 //! The caller of a request: the subject of its token. [`member`](super::member) has its rights in an organization.
 
-use super::refusal::{Outcome, Refusal};
+use super::rejection::{ApiRejection, WorkResult};
 use super::store::BoundToken;
 use super::token;
 use super::tx::Tx;
 use crate::clock::Time;
 use crate::error::Kind;
-use crate::sql::Failure;
+use crate::sql::SqlError;
 
 /// The owner of a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Subject {
+pub enum TokenSubject {
     /// A user: the token has the union of the rights of the user's teams.
     User {
         /// Row id.
@@ -42,40 +42,41 @@ pub enum Subject {
 
 /// A caller with a valid token.
 #[derive(Clone, Debug)]
-pub struct Caller {
+pub struct ProjectsCaller {
     /// Row id of the token.
     pub token: i64,
     /// The owner of the token.
-    pub subject: Subject,
+    pub subject: TokenSubject,
     /// When the use of the token was last recorded.
     pub last_used: Option<Time>,
 }
 
-const IDENTIFY: &str = "SELECT t.id, t.secret_sha256, t.expired_at, t.last_used_at, t.user_id, u.ext_id, u.username,
+const SELECT_TOKEN_BY_LOOKUP: &str =
+    "SELECT t.id, t.secret_sha256, t.expired_at, t.last_used_at, t.user_id, u.ext_id, u.username,
     t.team_id, m.ext_id, m.org_id, t.org_id, o.ext_id, t.kind, t.body FROM api_tokens t
     LEFT JOIN users u ON u.id = t.user_id LEFT JOIN teams m ON m.id = t.team_id
     LEFT JOIN organizations o ON o.id = coalesce(t.org_id, m.org_id) WHERE t.lookup = $1 AND o.ended_at IS NULL";
 
-/// Finds a token that is still valid, by the row id that [`IDENTIFY`] returned.
-const STANDS: &str = "SELECT t.expired_at FROM api_tokens t LEFT JOIN teams m ON m.id = t.team_id
+/// Finds a token that is still valid, by the row id that [`SELECT_TOKEN_BY_LOOKUP`] returned.
+const SELECT_VALID_TOKEN: &str = "SELECT t.expired_at FROM api_tokens t LEFT JOIN teams m ON m.id = t.team_id
     LEFT JOIN organizations o ON o.id = coalesce(t.org_id, m.org_id) WHERE t.id = $1 AND o.ended_at IS NULL";
 
-impl Caller {
+impl ProjectsCaller {
     /// Returns the reference that rows store for their creator: `users/user-…`, `teams/team-…` or
     /// `organizations/org-…`. Rows keep it after the subject is deleted.
     pub fn reference(&self) -> String {
         match &self.subject {
-            Subject::User { ext_id, .. } => format!("users/{ext_id}"),
-            Subject::Team { ext_id, .. } => format!("teams/{ext_id}"),
-            Subject::Organization { ext_id, .. } => format!("organizations/{ext_id}"),
+            TokenSubject::User { ext_id, .. } => format!("users/{ext_id}"),
+            TokenSubject::Team { ext_id, .. } => format!("teams/{ext_id}"),
+            TokenSubject::Organization { ext_id, .. } => format!("organizations/{ext_id}"),
         }
     }
 
     /// Returns the display name: the username of a user, the reference of other subjects.
     pub fn name(&self) -> String {
         match &self.subject {
-            Subject::User { username, .. } => username.clone(),
-            Subject::Team { .. } | Subject::Organization { .. } => self.reference(),
+            TokenSubject::User { username, .. } => username.clone(),
+            TokenSubject::Team { .. } | TokenSubject::Organization { .. } => self.reference(),
         }
     }
 
@@ -84,12 +85,12 @@ impl Caller {
     /// # Errors
     /// `Unauthenticated`, always with the same text, when the token is malformed, unknown or expired, or its
     /// seal is invalid.
-    pub async fn identify(tx: &mut Tx<'_>, presented: &str) -> Outcome<Self> {
-        let (lookup, hash) = token::split(presented).ok_or_else(refused)?;
-        let mut row = tx.row(IDENTIFY, &[lookup[..].into()]).await?.ok_or_else(refused)?;
+    pub async fn identify(tx: &mut Tx<'_>, presented: &str) -> WorkResult<Self> {
+        let (lookup, hash) = token::split(presented).ok_or_else(unauthenticated)?;
+        let mut row = tx.row(SELECT_TOKEN_BY_LOOKUP, &[lookup[..].into()]).await?.ok_or_else(unauthenticated)?;
         let (id, stored, ends): (_, Vec<u8>, Option<Time>) = (row.get()?, row.get()?, row.get()?);
-        if !token::same(&stored, &hash) || ends.is_some_and(|ends| ends <= tx.now) {
-            return Err(refused().into());
+        if !token::constant_time_eq(&stored, &hash) || ends.is_some_and(|ends| ends <= tx.now) {
+            return Err(unauthenticated().into());
         }
         let last_used = row.get()?;
         let user: (Option<i64>, Option<String>, Option<String>) = (row.get()?, row.get()?, row.get()?);
@@ -108,17 +109,17 @@ impl Caller {
             expired_at: ends,
         };
         let is_sealed = match &body {
-            Some(body) => tx.token_seal().is_sealed(bound, body).await.map_err(Failure::Engine)?,
+            Some(body) => tx.token_seal().is_sealed(bound, body).await.map_err(SqlError::Engine)?,
             None => false,
         };
         if !is_sealed {
-            return Err(refused().into());
+            return Err(unauthenticated().into());
         }
         let subject = match (user, team, organization) {
-            ((Some(id), Some(ext_id), Some(username)), ..) => Subject::User { id, ext_id, username },
-            (_, (Some(id), Some(ext_id), Some(org_id)), _) => Subject::Team { id, ext_id, org_id },
-            (_, _, (Some(id), Some(ext_id))) => Subject::Organization { id, ext_id, audit: kind != "standard" },
-            _ => return Err(refused().into()),
+            ((Some(id), Some(ext_id), Some(username)), ..) => TokenSubject::User { id, ext_id, username },
+            (_, (Some(id), Some(ext_id), Some(org_id)), _) => TokenSubject::Team { id, ext_id, org_id },
+            (_, _, (Some(id), Some(ext_id))) => TokenSubject::Organization { id, ext_id, audit: kind != "standard" },
+            _ => return Err(unauthenticated().into()),
         };
         Ok(Self { token: id, subject, last_used })
     }
@@ -127,13 +128,13 @@ impl Caller {
     ///
     /// # Errors
     /// `Unauthenticated` when the token was deleted (alone or with its team or organization) or has expired.
-    pub async fn must_stand(&self, tx: &mut Tx<'_>) -> Outcome<()> {
-        let mut row = tx.row(STANDS, &[self.token.into()]).await?.ok_or_else(refused)?;
+    pub async fn must_stand(&self, tx: &mut Tx<'_>) -> WorkResult<()> {
+        let mut row = tx.row(SELECT_VALID_TOKEN, &[self.token.into()]).await?.ok_or_else(unauthenticated)?;
         let ends: Option<Time> = row.get()?;
-        if ends.is_some_and(|ends| ends <= tx.now) { Err(refused().into()) } else { Ok(()) }
+        if ends.is_some_and(|ends| ends <= tx.now) { Err(unauthenticated().into()) } else { Ok(()) }
     }
 }
 
-fn refused() -> Refusal {
-    Refusal::new(Kind::Unauthenticated, "the token is missing, unknown or has expired")
+fn unauthenticated() -> ApiRejection {
+    ApiRejection::new(Kind::Unauthenticated, "the token is missing, unknown or has expired")
 }

@@ -9,33 +9,33 @@ use std::collections::{HashMap, HashSet};
 
 use super::member::Member;
 use super::project::Project;
-use super::project_access::extent::Extent;
-use super::refusal::{Outcome, Refusal};
-use super::rights::{BEYOND, Flag};
+use super::project_access::extent::ProjectAccessExtent;
+use super::rejection::{ApiRejection, WorkResult};
+use super::rights::{Flag, GRANT_EXCEEDS_OWN_RIGHTS};
 use super::team::Team;
 use super::tx::Tx;
 use super::workspace;
 
 /// Maximum number of grants on projects and workspaces that one request compares. It bounds the time that other
 /// changes wait. Owners, members who manage all projects, and members of the team need no comparison.
-const MOST: i64 = 1000;
+const MAX_COMPARED_GRANTS: i64 = 1000;
 
 /// Rejects actions on behalf of a team that has rights which the member lacks.
 ///
 /// # Errors
 /// `Forbidden`.
-pub async fn refuse_stronger(tx: &mut Tx<'_>, member: &Member, team: &Team) -> Outcome<()> {
-    if covered(tx, member, std::slice::from_ref(team)).await?.contains(&team.id) {
+pub async fn reject_stronger_team(tx: &mut Tx<'_>, member: &Member, team: &Team) -> WorkResult<()> {
+    if find_covered_teams(tx, member, std::slice::from_ref(team)).await?.contains(&team.id) {
         return Ok(());
     }
-    Err(Refusal::forbidden("the team may do more than you: only those who may do all of that give it away").into())
+    Err(ApiRejection::forbidden("the team may do more than you: only those who may do all of that give it away").into())
 }
 
 /// Returns the row ids of the teams whose rights the member has all.
 ///
 /// # Errors
 /// Those of the store.
-pub async fn covered(tx: &mut Tx<'_>, member: &Member, teams: &[Team]) -> Outcome<HashSet<i64>> {
+pub async fn find_covered_teams(tx: &mut Tx<'_>, member: &Member, teams: &[Team]) -> WorkResult<HashSet<i64>> {
     let known = |team: &Team| member.owner || member.teams.contains(&team.id);
     let within = |team: &Team| !team.is_owners && member.rights.covers(team.access);
     let mut covered: HashSet<i64> =
@@ -51,17 +51,17 @@ pub async fn covered(tx: &mut Tx<'_>, member: &Member, teams: &[Team]) -> Outcom
         JOIN teams t ON t.id = a.team_id JOIN projects p ON p.id = a.project_id AND p.org_id = t.org_id
         WHERE a.team_id = ANY($1) ORDER BY a.team_id, a.project_id LIMIT $2";
     let mut given = Vec::new();
-    for mut row in tx.rows(sql, &[unknown.clone().into(), (MOST + 1).into()]).await? {
+    for mut row in tx.rows(sql, &[unknown.clone().into(), (MAX_COMPARED_GRANTS + 1).into()]).await? {
         let (team, project, is_default): (i64, i64, bool) = (row.get()?, row.get()?, row.get()?);
-        given.push((team, project, is_default, stored(&row.get::<String>()?, row.get()?)));
+        given.push((team, project, is_default, parse_extent(&row.get::<String>()?, row.get()?)));
     }
-    if given.len() as i64 > MOST {
+    if given.len() as i64 > MAX_COMPARED_GRANTS {
         // Too many grants to compare: these teams count as not covered.
         covered.retain(|team| !unknown.contains(team));
         return Ok(covered);
     }
-    let access = workspace::access_given(tx, unknown.clone(), MOST + 1).await?;
-    if (given.len() + access.len()) as i64 > MOST {
+    let access = workspace::access_given(tx, unknown.clone(), MAX_COMPARED_GRANTS + 1).await?;
+    if (given.len() + access.len()) as i64 > MAX_COMPARED_GRANTS {
         covered.retain(|team| !unknown.contains(team));
         return Ok(covered);
     }
@@ -72,10 +72,10 @@ pub async fn covered(tx: &mut Tx<'_>, member: &Member, teams: &[Team]) -> Outcom
             covered.remove(&given.team);
         }
     }
-    let held = held(tx, member, given.iter().map(|(_, project, ..)| *project).collect()).await?;
+    let held = load_member_extents(tx, member, given.iter().map(|(_, project, ..)| *project).collect()).await?;
     for (team, project, is_default, extent) in given {
-        let everywhere = Extent::of_organization(member.rights, is_default);
-        if !held.get(&project).copied().unwrap_or(Extent::NONE).and(everywhere).covers(extent) {
+        let everywhere = ProjectAccessExtent::of_organization(member.rights, is_default);
+        if !held.get(&project).copied().unwrap_or(ProjectAccessExtent::NONE).and(everywhere).covers(extent) {
             covered.remove(&team);
         }
     }
@@ -83,8 +83,12 @@ pub async fn covered(tx: &mut Tx<'_>, member: &Member, teams: &[Team]) -> Outcom
 }
 
 /// Returns the access of the member's teams to projects, united by project row id.
-async fn held(tx: &mut Tx<'_>, member: &Member, mut projects: Vec<i64>) -> Outcome<HashMap<i64, Extent>> {
-    let mut held: HashMap<i64, Extent> = HashMap::new();
+async fn load_member_extents(
+    tx: &mut Tx<'_>,
+    member: &Member,
+    mut projects: Vec<i64>,
+) -> WorkResult<HashMap<i64, ProjectAccessExtent>> {
+    let mut held: HashMap<i64, ProjectAccessExtent> = HashMap::new();
     projects.sort_unstable();
     projects.dedup();
     if projects.is_empty() || member.teams.is_empty() {
@@ -94,35 +98,38 @@ async fn held(tx: &mut Tx<'_>, member: &Member, mut projects: Vec<i64>) -> Outco
         WHERE project_id = ANY($1) AND team_id = ANY($2)";
     for mut row in tx.rows(sql, &[projects.into(), member.teams.clone().into()]).await? {
         let project: i64 = row.get()?;
-        let extent = stored(&row.get::<String>()?, row.get()?);
-        let sum = held.entry(project).or_insert(Extent::NONE);
+        let extent = parse_extent(&row.get::<String>()?, row.get()?);
+        let sum = held.entry(project).or_insert(ProjectAccessExtent::NONE);
         *sum = sum.and(extent);
     }
     Ok(held)
 }
 
-fn stored(level: &str, custom: Option<String>) -> Extent {
-    Extent::stored(level, custom.as_deref())
+fn parse_extent(level: &str, custom: Option<String>) -> ProjectAccessExtent {
+    ProjectAccessExtent::stored(level, custom.as_deref())
 }
 
 /// Rejects access to a project beyond the member's own. Access that the team has `before` may stay.
 ///
 /// # Errors
 /// `Forbidden`.
-pub async fn refuse_access(
+pub async fn reject_excess_access(
     tx: &mut Tx<'_>,
     member: &Member,
     project: &Project,
-    before: Extent,
-    given: Extent,
-) -> Outcome<()> {
+    before: ProjectAccessExtent,
+    given: ProjectAccessExtent,
+) -> WorkResult<()> {
     if member.owner {
         return Ok(());
     }
-    let held = held(tx, member, vec![project.id]).await?.remove(&project.id).unwrap_or(Extent::NONE);
-    let everywhere = Extent::of_organization(member.rights, project.is_default);
+    let held = load_member_extents(tx, member, vec![project.id])
+        .await?
+        .remove(&project.id)
+        .unwrap_or(ProjectAccessExtent::NONE);
+    let everywhere = ProjectAccessExtent::of_organization(member.rights, project.is_default);
     if held.and(everywhere).and(before).covers(given) {
         return Ok(());
     }
-    Err(Refusal::forbidden(BEYOND).into())
+    Err(ApiRejection::forbidden(GRANT_EXCEEDS_OWN_RIGHTS).into())
 }

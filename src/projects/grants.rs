@@ -1,22 +1,22 @@
 //! Rights on single projects that the member's teams were granted. The rights of all teams are united.
 //!
-//! Lists load all grants ([`all`]) unless there are too many. Other requests load those on known projects ([`on`]).
+//! Lists load all grants ([`load_all`]) unless there are too many. Other requests load those on known projects ([`load_for_projects`]).
 
 use super::member::Member;
-use super::refusal::{Outcome, Stop};
+use super::rejection::{WorkError, WorkResult};
 use super::rights::ProjectRights;
 use super::tx::Tx;
 use crate::error::Error;
-use crate::sql::{Failure, Value};
+use crate::sql::{SqlError, SqlValue};
 
-/// Maximum number of grants that [`all`] loads.
-const FEW: usize = 10_000;
+/// Maximum number of grants that [`load_all`] loads.
+const MAX_LOADED_GRANTS: usize = 10_000;
 
 /// Rights by project row id, sorted, without duplicates.
 #[derive(Debug, Default)]
-pub struct Grants(Vec<(i64, ProjectRights)>);
+pub struct ProjectGrants(Vec<(i64, ProjectRights)>);
 
-impl Grants {
+impl ProjectGrants {
     /// Unites the rights on each project.
     fn add_up(mut grants: Vec<(i64, ProjectRights)>) -> Self {
         // The stable sort detects presorted runs; the grants of one team are sorted already.
@@ -53,20 +53,20 @@ impl Grants {
 /// Returns the condition that grant `a` is on a project of the organization in parameter `org`. A deleted project is
 /// moved to another organization until its rows are removed. The per-grant lookup runs only while an ended
 /// organization exists, because a join with the projects costs many times as much as reading the grants.
-pub(super) fn on_standing(org: &str) -> String {
+pub(super) fn on_existing_project(org: &str) -> String {
     format!(
         "(NOT EXISTS (SELECT 1 FROM organizations WHERE ended_at IS NOT NULL)
          OR EXISTS (SELECT 1 FROM projects s WHERE s.id = a.project_id AND +s.org_id = {org}))"
     )
 }
 
-/// Returns the grants of the member's teams, or `None` for more than `FEW`.
+/// Returns the grants of the member's teams, or `None` for more than `MAX_LOADED_GRANTS`.
 ///
 /// # Errors
 /// Those of the store.
-pub async fn all(tx: &mut Tx<'_>, member: &Member) -> Outcome<Option<Grants>> {
+pub async fn load_all(tx: &mut Tx<'_>, member: &Member) -> WorkResult<Option<ProjectGrants>> {
     if member.teams.is_empty() {
-        return Ok(Some(Grants::default()));
+        return Ok(Some(ProjectGrants::default()));
     }
     // One aggregated text, because transferring a row per grant takes longer than finding it. The order is that of
     // the index, so that the planner uses it.
@@ -74,31 +74,33 @@ pub async fn all(tx: &mut Tx<'_>, member: &Member) -> Outcome<Option<Grants>> {
         "SELECT string_agg(project_id || ' ' || perm_bits, ',') FROM
         (SELECT a.project_id, a.perm_bits FROM team_project_access a WHERE a.team_id = ANY($1) AND {}
          ORDER BY a.team_id, a.project_id LIMIT $3) granted",
-        on_standing("$2")
+        on_existing_project("$2")
     );
-    let values: [Value; 3] = [member.teams.clone().into(), member.organization.id.into(), (FEW as i64 + 1).into()];
+    let values: [SqlValue; 3] =
+        [member.teams.clone().into(), member.organization.id.into(), (MAX_LOADED_GRANTS as i64 + 1).into()];
     let text: Option<String> = tx.one(&sql, &values).await?.get()?;
-    let grants = text.iter().flat_map(|text| text.split(',')).map(|grant| read(grant).ok_or_else(garbled));
+    let grants =
+        text.iter().flat_map(|text| text.split(',')).map(|grant| parse_grant(grant).ok_or_else(malformed_grants));
     let grants = grants.collect::<Result<Vec<_>, _>>()?;
-    Ok((grants.len() <= FEW).then(|| Grants::add_up(grants)))
+    Ok((grants.len() <= MAX_LOADED_GRANTS).then(|| ProjectGrants::add_up(grants)))
 }
 
-fn read(grant: &str) -> Option<(i64, ProjectRights)> {
+fn parse_grant(grant: &str) -> Option<(i64, ProjectRights)> {
     let (project, bits) = grant.split_once(' ')?;
     Some((project.parse().ok()?, ProjectRights::from_bits(bits.parse().ok()?)))
 }
 
-fn garbled() -> Stop {
-    Failure::Engine(Error::internal("grants are not told as pairs of numbers")).into()
+fn malformed_grants() -> WorkError {
+    SqlError::Engine(Error::internal("grants are not told as pairs of numbers")).into()
 }
 
 /// Returns the grants of the member's teams on these projects. Owners need no grants.
 ///
 /// # Errors
 /// Those of the store.
-pub async fn on(tx: &mut Tx<'_>, member: &Member, projects: &[i64]) -> Outcome<Grants> {
+pub async fn load_for_projects(tx: &mut Tx<'_>, member: &Member, projects: &[i64]) -> WorkResult<ProjectGrants> {
     if member.owner || member.teams.is_empty() {
-        return Ok(Grants::default());
+        return Ok(ProjectGrants::default());
     }
     let sql = "SELECT project_id, perm_bits FROM team_project_access
         WHERE project_id = ANY($1) AND team_id = ANY($2)";
@@ -106,7 +108,7 @@ pub async fn on(tx: &mut Tx<'_>, member: &Member, projects: &[i64]) -> Outcome<G
     for mut row in tx.rows(sql, &[projects.to_vec().into(), member.teams.clone().into()]).await? {
         grants.push((row.get()?, ProjectRights::from_bits(row.get()?)));
     }
-    Ok(Grants::add_up(grants))
+    Ok(ProjectGrants::add_up(grants))
 }
 
 #[cfg(test)]
@@ -116,13 +118,13 @@ mod tests {
     #[test]
     fn rights_add_up_by_project() {
         let told = ["7 1", "9 2", "3 1", "7 4"];
-        let grants = Grants::add_up(told.map(|grant| read(grant).unwrap()).to_vec());
+        let grants = ProjectGrants::add_up(told.map(|grant| parse_grant(grant).unwrap()).to_vec());
         let bits = |bits| ProjectRights::from_bits(bits);
         assert_eq!((grants.on(7), grants.on(9), grants.on(4)), (bits(5), bits(2), ProjectRights::NONE));
         assert_eq!(grants.newest_with(bits(1)), [7, 3]);
         let more = grants.and(9, bits(1)).and(1, bits(1));
         assert_eq!(more.newest_with(bits(1)), [9, 7, 3, 1]);
         assert_eq!(more.on(9), bits(3));
-        assert!(["", "7", "7 x", "7 1 1"].iter().all(|grant| read(grant).is_none()));
+        assert!(["", "7", "7 x", "7 1 1"].iter().all(|grant| parse_grant(grant).is_none()));
     }
 }

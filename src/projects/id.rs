@@ -3,11 +3,11 @@
 /// Base 58: digits and letters without `0`, `I`, `O` and `l`.
 const ALPHABET: &[u8; 58] = b"123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz";
 /// Characters after the prefix: 58^16 is about 1.6e28.
-const LENGTH: usize = 16;
+const ID_CHARS: usize = 16;
 
 /// Creates an id, such as `prj-WsVcWRr7SfxRci1v`.
 pub fn new(prefix: &str) -> String {
-    format!("{prefix}-{}", base58(LENGTH))
+    format!("{prefix}-{}", base58(ID_CHARS))
 }
 
 /// Returns `len` uniformly random base-58 characters (5.86 bits each).
@@ -34,7 +34,7 @@ mod tests {
         for _ in 0..200 {
             let id = new("prj");
             let rest = id.strip_prefix("prj-").unwrap();
-            assert!(rest.len() == LENGTH && rest.bytes().all(|b| ALPHABET.contains(&b)), "{id}");
+            assert!(rest.len() == ID_CHARS && rest.bytes().all(|b| ALPHABET.contains(&b)), "{id}");
             seen.extend(rest.bytes());
         }
         assert_eq!(seen.len(), 58);

@@ -7,29 +7,30 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::caller::{Caller, Subject};
+use super::caller::{ProjectsCaller, TokenSubject};
 use super::tx::Tx;
 use crate::clock::Time;
-use crate::projects::refusal::Outcome;
-use crate::sql::Value;
+use crate::projects::rejection::WorkResult;
+use crate::sql::SqlValue;
 
 /// Minimum interval between two records of one token.
-const BETWEEN: Duration = Duration::from_secs(60);
+const MIN_RECORD_INTERVAL: Duration = Duration::from_secs(60);
 /// Number of entries at which outdated ones are removed.
-const MANY: usize = 10_000;
+const PRUNE_THRESHOLD: usize = 10_000;
 
 /// Tokens whose use this node recorded recently, so that one of several concurrent requests records it.
 #[derive(Clone, Default)]
-pub struct Noted(Arc<Mutex<HashMap<i64, Time>>>);
+pub struct RecentTokenUses(Arc<Mutex<HashMap<i64, Time>>>);
 
-impl Noted {
+impl RecentTokenUses {
     /// Returns `true`, and marks the token as recorded, if its use at `now` must be recorded.
-    pub fn begins(&self, caller: &Caller, now: Time) -> bool {
+    pub fn begins(&self, caller: &ProjectsCaller, now: Time) -> bool {
         self.begins_for(caller.token, caller.last_used, now)
     }
 
     fn begins_for(&self, token: i64, stored: Option<Time>, now: Time) -> bool {
-        let recent = |at: Time| now < at.saturating_add(time::Duration::try_from(BETWEEN).unwrap_or_default());
+        let recent =
+            |at: Time| now < at.saturating_add(time::Duration::try_from(MIN_RECORD_INTERVAL).unwrap_or_default());
         if stored.is_some_and(recent) {
             return false;
         }
@@ -37,7 +38,7 @@ impl Noted {
         if noted.get(&token).is_some_and(|at| recent(*at)) {
             return false;
         }
-        if noted.len() >= MANY {
+        if noted.len() >= PRUNE_THRESHOLD {
             noted.retain(|_, at| recent(*at));
         }
         noted.insert(token, now);
@@ -49,12 +50,12 @@ impl Noted {
 ///
 /// # Errors
 /// Those of the store.
-pub async fn note(tx: &mut Tx<'_>, caller: &Caller) -> Outcome<()> {
+pub async fn record_use(tx: &mut Tx<'_>, caller: &ProjectsCaller) -> WorkResult<()> {
     let used = "UPDATE api_tokens SET last_used_at = $1 WHERE id = $2";
     tx.execute(used, &[tx.now.into(), caller.token.into()]).await?;
-    if let (Subject::User { id, .. }, None) = (&caller.subject, caller.last_used) {
+    if let (TokenSubject::User { id, .. }, None) = (&caller.subject, caller.last_used) {
         let arrived = "UPDATE organization_memberships SET status = 'active' WHERE user_id = $1 AND status = 'invited'";
-        let user: [Value; 1] = [(*id).into()];
+        let user: [SqlValue; 1] = [(*id).into()];
         tx.execute(arrived, &user).await?;
     }
     Ok(())
@@ -67,7 +68,7 @@ mod tests {
 
     #[test]
     fn a_use_is_noted_once_a_minute() {
-        let noted = Noted::default();
+        let noted = RecentTokenUses::default();
         let at = datetime!(2026-01-02 03:04:05 UTC);
         let later = |seconds| at + time::Duration::seconds(seconds);
         assert!(noted.begins_for(1, None, at) && !noted.begins_for(1, None, later(59)));

@@ -2,14 +2,14 @@
 //!
 //! To callers who are not members, an organization looks as if it did not exist.
 
-use super::caller::{Caller, Subject};
-use super::organization::{Organization, STANDING};
-use super::page::{self, Filter, Listed, Order, Page, Source, containing};
-use super::refusal::{Outcome, Refusal};
+use super::caller::{ProjectsCaller, TokenSubject};
+use super::organization::{NOT_ENDED, Organization};
+use super::page::{self, Filter, ListOrder, ListSource, PageRequest, ResultPage, substring_pattern};
+use super::rejection::{ApiRejection, WorkResult};
 use super::rights::{OrganizationRights, ProjectRights};
 use super::tx::Tx;
 use crate::error::Kind;
-use crate::sql::Value;
+use crate::sql::SqlValue;
 
 /// A caller in an organization.
 #[derive(Clone, Debug)]
@@ -45,8 +45,8 @@ impl Member {
     ///
     /// # Errors
     /// `NotFound` for other callers.
-    pub fn must_own(&self) -> Outcome<()> {
-        Refusal::hidden_unless(self.owner)
+    pub fn must_own(&self) -> WorkResult<()> {
+        ApiRejection::hidden_unless(self.owner)
     }
 }
 
@@ -55,37 +55,37 @@ impl Member {
 /// # Errors
 /// `NotFound` when the organization is absent or the caller is not a member. `Unauthenticated` for a user token if
 /// the organization has disabled those.
-pub async fn named(tx: &mut Tx<'_>, caller: &Caller, name: &str) -> Outcome<Member> {
-    found(tx, caller, "o.name_lc", name.to_lowercase().into()).await
+pub async fn find_by_organization_name(tx: &mut Tx<'_>, caller: &ProjectsCaller, name: &str) -> WorkResult<Member> {
+    find_by_column(tx, caller, "o.name_lc", name.to_lowercase().into()).await
 }
 
 /// Returns the caller's membership in the organization with a row id.
 ///
 /// # Errors
-/// As [`named`].
-pub async fn at(tx: &mut Tx<'_>, caller: &Caller, id: i64) -> Outcome<Member> {
-    found(tx, caller, "o.id", id.into()).await
+/// As [`find_by_organization_name`].
+pub async fn find_by_organization_row(tx: &mut Tx<'_>, caller: &ProjectsCaller, id: i64) -> WorkResult<Member> {
+    find_by_column(tx, caller, "o.id", id.into()).await
 }
 
-async fn found(tx: &mut Tx<'_>, caller: &Caller, column: &str, value: Value) -> Outcome<Member> {
+async fn find_by_column(tx: &mut Tx<'_>, caller: &ProjectsCaller, column: &str, value: SqlValue) -> WorkResult<Member> {
     let organization = Organization::stored(tx, column, value).await?;
-    of(tx, caller, organization).await
+    resolve(tx, caller, organization).await
 }
 
-async fn of(tx: &mut Tx<'_>, caller: &Caller, organization: Organization) -> Outcome<Member> {
+async fn resolve(tx: &mut Tx<'_>, caller: &ProjectsCaller, organization: Organization) -> WorkResult<Member> {
     let org_id = organization.id;
     let rows = match &caller.subject {
-        Subject::Organization { id, audit: false, .. } if *id == org_id => {
+        TokenSubject::Organization { id, audit: false, .. } if *id == org_id => {
             let member = Member::outside_teams(organization);
             return Ok(Member { owner: true, rights: OrganizationRights::ALL, ..member });
         }
-        Subject::Organization { .. } => return Err(Refusal::not_found().into()),
-        Subject::Team { id, org_id: own, .. } if *own == org_id => {
+        TokenSubject::Organization { .. } => return Err(ApiRejection::not_found().into()),
+        TokenSubject::Team { id, org_id: own, .. } if *own == org_id => {
             let team = "SELECT id, is_owners, org_access FROM teams WHERE id = $1 AND org_id = $2";
             tx.rows(team, &[(*id).into(), org_id.into()]).await?
         }
-        Subject::Team { .. } => return Err(Refusal::not_found().into()),
-        Subject::User { id, .. } => {
+        TokenSubject::Team { .. } => return Err(ApiRejection::not_found().into()),
+        TokenSubject::User { id, .. } => {
             // One row per team, or one without a team. A deleted team also yields a row without a team.
             let teams = "SELECT t.id, t.is_owners, t.org_access FROM organization_memberships m
                 LEFT JOIN team_memberships x ON x.user_id = m.user_id AND x.org_id = m.org_id
@@ -93,10 +93,10 @@ async fn of(tx: &mut Tx<'_>, caller: &Caller, organization: Organization) -> Out
                 WHERE m.user_id = $1 AND m.org_id = $2";
             let rows = tx.rows(teams, &[(*id).into(), org_id.into()]).await?;
             if rows.is_empty() {
-                return Err(Refusal::not_found().into());
+                return Err(ApiRejection::not_found().into());
             }
             if !organization.user_tokens_enabled {
-                return Err(Refusal::new(Kind::Unauthenticated, "user tokens are disabled here").into());
+                return Err(ApiRejection::new(Kind::Unauthenticated, "user tokens are disabled here").into());
             }
             rows
         }
@@ -113,12 +113,16 @@ async fn of(tx: &mut Tx<'_>, caller: &Caller, organization: Organization) -> Out
 /// Returns the caller's memberships in organizations that the caller is known to belong to.
 ///
 /// # Errors
-/// As [`named`].
-pub async fn of_all(tx: &mut Tx<'_>, caller: &Caller, organizations: Vec<Organization>) -> Outcome<Vec<Member>> {
+/// As [`find_by_organization_name`].
+pub async fn resolve_all(
+    tx: &mut Tx<'_>,
+    caller: &ProjectsCaller,
+    organizations: Vec<Organization>,
+) -> WorkResult<Vec<Member>> {
     let mut members = Vec::with_capacity(organizations.len());
-    let Subject::User { id, .. } = &caller.subject else {
+    let TokenSubject::User { id, .. } = &caller.subject else {
         for organization in organizations {
-            members.push(of(tx, caller, organization).await?);
+            members.push(resolve(tx, caller, organization).await?);
         }
         return Ok(members);
     };
@@ -154,34 +158,34 @@ pub struct OrganizationFilter {
 /// Those of the store.
 pub async fn list(
     tx: &mut Tx<'_>,
-    caller: &Caller,
+    caller: &ProjectsCaller,
     wanted: &OrganizationFilter,
-    page: Page,
-) -> Outcome<Listed<Member>> {
-    const ORGANIZATIONS: Source = Source { id: "o.id", from: "organizations o" };
-    const ORDER: Order = Order { column: "o.id", descending: true };
+    page: PageRequest,
+) -> WorkResult<ResultPage<Member>> {
+    const ORGANIZATIONS: ListSource = ListSource { id: "o.id", from: "organizations o" };
+    const ORDER: ListOrder = ListOrder { column: "o.id", descending: true };
     let mut filter = match &caller.subject {
-        Subject::User { id, .. } => Filter::new(
+        TokenSubject::User { id, .. } => Filter::new(
             "o.user_tokens_enabled AND o.id IN (SELECT org_id FROM organization_memberships WHERE user_id = {})",
             *id,
         ),
-        Subject::Team { org_id, .. } => Filter::new("o.id = {}", *org_id),
-        Subject::Organization { audit: true, .. } => return Ok(Listed::none()),
-        Subject::Organization { id, .. } => Filter::new("o.id = {}", *id),
+        TokenSubject::Team { org_id, .. } => Filter::new("o.id = {}", *org_id),
+        TokenSubject::Organization { audit: true, .. } => return Ok(ResultPage::none()),
+        TokenSubject::Organization { id, .. } => Filter::new("o.id = {}", *id),
     };
-    filter.join(STANDING);
+    filter.join(NOT_ENDED);
     const NAME: &str = r"o.name_lc LIKE {} ESCAPE '\'";
     const EMAIL: &str = r"lower(o.email) LIKE {} ESCAPE '\'";
     if let Some(q) = &wanted.q {
-        filter.and(&format!("({NAME} OR {EMAIL})"), containing(q));
+        filter.and(&format!("({NAME} OR {EMAIL})"), substring_pattern(q));
     } else {
         for (condition, part) in [(NAME, &wanted.name), (EMAIL, &wanted.email)] {
             if let Some(part) = part {
-                filter.and(condition, containing(part));
+                filter.and(condition, substring_pattern(part));
             }
         }
     }
-    let (ids, matching) = page::counted_ids(tx, ORGANIZATIONS, filter, ORDER, page).await?;
+    let (ids, matching) = page::find_ids_and_count(tx, ORGANIZATIONS, filter, ORDER, page).await?;
     let found = Organization::these(tx, &ids).await?;
-    Ok(Listed { items: of_all(tx, caller, found).await?, matching })
+    Ok(ResultPage { items: resolve_all(tx, caller, found).await?, matching })
 }

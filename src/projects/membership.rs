@@ -5,30 +5,30 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::caller::{Caller, Subject};
+use super::caller::{ProjectsCaller, TokenSubject};
 use super::member::{self, Member};
 use super::organization::{self, Organization};
-use super::page::{self, Filter, Listed, Order, Page, Source, containing};
-use super::refusal::{Fault, Faults, Outcome, Refusal, quoted};
+use super::page::{self, Filter, ListOrder, ListSource, PageRequest, ResultPage, substring_pattern};
+use super::rejection::{ApiRejection, Fault, Faults, WorkResult, truncate_for_message};
 use super::rights::Flag;
-use super::team::{self, people};
+use super::team::{self, members};
 use super::tx::Tx;
 use super::user::{self, User};
 use super::{escalation, id};
 use crate::clock::Time;
 use crate::error::Kind;
-use crate::sql::{Row, Value};
+use crate::sql::{SqlRow, SqlValue};
 
 /// The status of a membership.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Status {
+pub enum MembershipStatus {
     /// The user has made a request.
     Active,
     /// The user has not made a request yet.
     Invited,
 }
 
-impl Status {
+impl MembershipStatus {
     /// Returns the name, as stored and in documents.
     pub fn word(self) -> &'static str {
         match self {
@@ -46,7 +46,7 @@ pub struct Membership {
     /// External id.
     pub ext_id: String,
     /// The status.
-    pub status: Status,
+    pub status: MembershipStatus,
     /// Creation time.
     pub created_at: Time,
     /// The user.
@@ -58,57 +58,66 @@ pub struct Membership {
 const FROM: &str = "organization_memberships m JOIN users u ON u.id = m.user_id";
 
 impl Membership {
-    fn read(row: &mut Row) -> Outcome<Self> {
+    fn read(row: &mut SqlRow) -> WorkResult<Self> {
         let (id, ext_id, status, created_at) = (row.get()?, row.get()?, row.get::<String>()?, row.get()?);
-        let status = if status == Status::Invited.word() { Status::Invited } else { Status::Active };
+        let status = if status == MembershipStatus::Invited.word() {
+            MembershipStatus::Invited
+        } else {
+            MembershipStatus::Active
+        };
         Ok(Self { id, ext_id, status, created_at, user: User::read(row)?, teams: Vec::new() })
     }
 }
 
 /// Maximum number of team memberships in one response for several members. Each costs as much as a small document.
-const MOST_PLACES: usize = 20_000;
+const MAX_TEAM_MEMBERSHIPS: usize = 20_000;
 
 /// Returns the memberships in the order of `ids`. The users' teams are included if `by` is the query parameter that
 /// limits the number of memberships, to name it in a fault.
 ///
 /// # Errors
-/// `Malformed` when several members are in more than `MOST_PLACES` teams in total.
-async fn these(tx: &mut Tx<'_>, member: &Member, ids: &[i64], by: Option<&'static str>) -> Outcome<Vec<Membership>> {
+/// `Malformed` when several members are in more than `MAX_TEAM_MEMBERSHIPS` teams in total.
+async fn load_by_rows(
+    tx: &mut Tx<'_>,
+    member: &Member,
+    ids: &[i64],
+    by: Option<&'static str>,
+) -> WorkResult<Vec<Membership>> {
     if ids.is_empty() {
         return Ok(Vec::new());
     }
-    let mut found = without_teams(tx, ids).await?;
+    let mut found = load_without_teams(tx, ids).await?;
     let Some(by) = by else { return Ok(found) };
     let users = found.iter().map(|membership| membership.user.id).collect();
-    let mut teams = teams_of(tx, member, users, by).await?;
+    let mut teams = load_visible_teams(tx, member, users, by).await?;
     for membership in &mut found {
         membership.teams = teams.remove(&membership.user.id).unwrap_or_default();
     }
     Ok(found)
 }
 
-async fn without_teams(tx: &mut Tx<'_>, ids: &[i64]) -> Outcome<Vec<Membership>> {
+async fn load_without_teams(tx: &mut Tx<'_>, ids: &[i64]) -> WorkResult<Vec<Membership>> {
     let columns = "m.id, m.ext_id, m.status, m.created_at, u.id, u.ext_id, u.username, u.email";
     let sql = format!("SELECT {columns} FROM {FROM} WHERE m.id = ANY($1)");
-    page::these(tx, &sql, ids, Membership::read, |membership| membership.id).await
+    page::load_in_order(tx, &sql, ids, Membership::read, |membership| membership.id).await
 }
 
-async fn one(tx: &mut Tx<'_>, member: &Member, row: i64) -> Outcome<Membership> {
-    these(tx, member, &[row], Some("page[size]")).await?.pop().ok_or_else(|| Refusal::not_found().into())
+async fn load_by_row(tx: &mut Tx<'_>, member: &Member, row: i64) -> WorkResult<Membership> {
+    load_by_rows(tx, member, &[row], Some("page[size]")).await?.pop().ok_or_else(|| ApiRejection::not_found().into())
 }
 
 /// Returns the teams of users in the member's organization that the member sees, by user row id.
-async fn teams_of(
+async fn load_visible_teams(
     tx: &mut Tx<'_>,
     member: &Member,
     users: Vec<i64>,
     by: &'static str,
-) -> Outcome<HashMap<i64, Vec<(i64, String)>>> {
-    let most = if users.len() > 1 { MOST_PLACES } else { i32::MAX as usize };
+) -> WorkResult<HashMap<i64, Vec<(i64, String)>>> {
+    let most = if users.len() > 1 { MAX_TEAM_MEMBERSHIPS } else { i32::MAX as usize };
     let mut filter = Filter::new("t.org_id = {}", member.organization.id);
     filter.and("x.user_id = ANY({})", users);
     filter.and("x.org_id = {}", member.organization.id);
-    team::seen(member, &mut filter);
+    team::restrict_to_visible(member, &mut filter);
     // The limit applies before sorting.
     let (condition, limit) = (filter.text().to_owned(), filter.parameter(most as i64 + 1));
     let sql = format!(
@@ -118,7 +127,7 @@ async fn teams_of(
     let rows = tx.rows(&sql, &filter.values).await?;
     if rows.len() > most {
         let detail = format!("the members are in more than {most} teams, added up: ask for fewer members");
-        return Err(Refusal::parameter(by, detail).into());
+        return Err(ApiRejection::parameter(by, detail).into());
     }
     let mut teams: HashMap<i64, Vec<_>> = HashMap::new();
     for mut row in rows {
@@ -132,13 +141,18 @@ async fn teams_of(
 ///
 /// # Errors
 /// `Malformed` when several users are in too many teams.
-pub async fn of_users(tx: &mut Tx<'_>, member: &Member, users: &[i64], with_teams: bool) -> Outcome<Vec<Membership>> {
+pub async fn list_for_users(
+    tx: &mut Tx<'_>,
+    member: &Member,
+    users: &[i64],
+    with_teams: bool,
+) -> WorkResult<Vec<Membership>> {
     if users.is_empty() {
         return Ok(Vec::new());
     }
     let sql = "SELECT id FROM organization_memberships WHERE user_id = ANY($1) AND +org_id = $2 ORDER BY id";
     let ids: Vec<i64> = tx.column(sql, &[users.to_vec().into(), member.organization.id.into()]).await?;
-    these(tx, member, &ids, with_teams.then_some("include")).await
+    load_by_rows(tx, member, &ids, with_teams.then_some("include")).await
 }
 
 /// The filters and the order of a list.
@@ -164,14 +178,14 @@ pub async fn list(
     tx: &mut Tx<'_>,
     member: &Member,
     wanted: &MembershipFilter,
-    page: Page,
-) -> Outcome<Listed<Membership>> {
-    const MEMBERSHIPS: Source = Source { id: "m.id", from: FROM };
+    page: PageRequest,
+) -> WorkResult<ResultPage<Membership>> {
+    const MEMBERSHIPS: ListSource = ListSource { id: "m.id", from: FROM };
     // Row ids are far below 2^62, so the sum neither overflows nor mixes the two groups.
     const STATUS: &str = "(m.id + CASE m.status WHEN 'active' THEN 0 ELSE 4611686018427387904 END)";
     let order = match wanted.by_status {
-        None => Order { column: "m.id", descending: true },
-        Some(descending) => Order { column: STATUS, descending },
+        None => ListOrder { column: "m.id", descending: true },
+        Some(descending) => ListOrder { column: STATUS, descending },
     };
     let mut filter = Filter::new("m.org_id = {}", member.organization.id);
     if !wanted.emails.is_empty() {
@@ -182,13 +196,13 @@ pub async fn list(
         filter.and("m.status = {}", &status[..]);
     }
     if let Some(q) = &wanted.q {
-        filter.and(r"(u.email_lc LIKE {} ESCAPE '\' OR u.username_lc LIKE {} ESCAPE '\')", containing(q));
+        filter.and(r"(u.email_lc LIKE {} ESCAPE '\' OR u.username_lc LIKE {} ESCAPE '\')", substring_pattern(q));
     }
     if let Some(team) = wanted.team {
         filter.and("m.user_id IN (SELECT user_id FROM team_memberships WHERE team_id = {})", team);
     }
-    let (ids, matching) = page::counted_ids(tx, MEMBERSHIPS, filter, order, page).await?;
-    Ok(Listed { items: these(tx, member, &ids, Some("page[size]")).await?, matching })
+    let (ids, matching) = page::find_ids_and_count(tx, MEMBERSHIPS, filter, order, page).await?;
+    Ok(ResultPage { items: load_by_rows(tx, member, &ids, Some("page[size]")).await?, matching })
 }
 
 /// Returns a page of the caller's own memberships, newest first, each with the caller's rights in the organization.
@@ -196,15 +210,19 @@ pub async fn list(
 ///
 /// # Errors
 /// `Malformed` when the caller is in too many teams.
-pub async fn own(tx: &mut Tx<'_>, caller: &Caller, page: Page) -> Outcome<Listed<(Member, Membership)>> {
-    const OWN: Source =
-        Source { id: "m.id", from: "organization_memberships m JOIN organizations o ON o.id = m.org_id" };
-    const ORDER: Order = Order { column: "m.id", descending: true };
-    let Subject::User { id: user, .. } = caller.subject else { return Ok(Listed::none()) };
+pub async fn list_own(
+    tx: &mut Tx<'_>,
+    caller: &ProjectsCaller,
+    page: PageRequest,
+) -> WorkResult<ResultPage<(Member, Membership)>> {
+    const OWN: ListSource =
+        ListSource { id: "m.id", from: "organization_memberships m JOIN organizations o ON o.id = m.org_id" };
+    const ORDER: ListOrder = ListOrder { column: "m.id", descending: true };
+    let TokenSubject::User { id: user, .. } = caller.subject else { return Ok(ResultPage::none()) };
     let mut filter = Filter::new("m.user_id = {} AND o.user_tokens_enabled", user);
-    filter.join(organization::STANDING);
-    let (ids, matching) = page::counted_ids(tx, OWN, filter, ORDER, page).await?;
-    let mut memberships = without_teams(tx, &ids).await?;
+    filter.join(organization::NOT_ENDED);
+    let (ids, matching) = page::find_ids_and_count(tx, OWN, filter, ORDER, page).await?;
+    let mut memberships = load_without_teams(tx, &ids).await?;
     let sql = "SELECT id, org_id FROM organization_memberships WHERE id = ANY($1)";
     let mut places: HashMap<i64, i64> = HashMap::new();
     for mut row in tx.rows(sql, &[ids.into()]).await? {
@@ -214,7 +232,7 @@ pub async fn own(tx: &mut Tx<'_>, caller: &Caller, page: Page) -> Outcome<Listed
     let rows: Vec<i64> = places.keys().copied().collect();
     let organizations = Organization::these(tx, &rows).await?;
     let mut members: HashMap<i64, Member> = HashMap::new();
-    for member in member::of_all(tx, caller, organizations).await? {
+    for member in member::resolve_all(tx, caller, organizations).await? {
         if let Some(membership) = places.get(&member.organization.id) {
             members.insert(*membership, member);
         }
@@ -222,10 +240,11 @@ pub async fn own(tx: &mut Tx<'_>, caller: &Caller, page: Page) -> Outcome<Listed
     let teams = "SELECT x.org_id, t.id, t.ext_id FROM team_memberships x
         JOIN teams t ON t.id = x.team_id AND t.org_id = x.org_id
         WHERE x.user_id = $1 AND x.org_id = ANY($2) ORDER BY t.name_lc LIMIT $3";
-    let teams = tx.rows(teams, &[user.into(), rows.into(), (MOST_PLACES as i64 + 1).into()]).await?;
-    if teams.len() > MOST_PLACES {
-        let detail = format!("the user is in more than {MOST_PLACES} teams, added up: ask for fewer memberships");
-        return Err(Refusal::parameter("page[size]", detail).into());
+    let teams = tx.rows(teams, &[user.into(), rows.into(), (MAX_TEAM_MEMBERSHIPS as i64 + 1).into()]).await?;
+    if teams.len() > MAX_TEAM_MEMBERSHIPS {
+        let detail =
+            format!("the user is in more than {MAX_TEAM_MEMBERSHIPS} teams, added up: ask for fewer memberships");
+        return Err(ApiRejection::parameter("page[size]", detail).into());
     }
     let mut teams_of: HashMap<i64, Vec<(i64, String)>> = HashMap::new();
     for mut row in teams {
@@ -238,7 +257,7 @@ pub async fn own(tx: &mut Tx<'_>, caller: &Caller, page: Page) -> Outcome<Listed
         membership.teams = teams_of.remove(&membership.id).unwrap_or_default();
     }
     let items = memberships.into_iter().filter_map(|one| Some((members.remove(&one.id)?, one))).collect();
-    Ok(Listed { items, matching })
+    Ok(ResultPage { items, matching })
 }
 
 /// Returns a membership and the caller's own membership in the organization. It is locked until the end of the
@@ -246,15 +265,15 @@ pub async fn own(tx: &mut Tx<'_>, caller: &Caller, page: Page) -> Outcome<Listed
 ///
 /// # Errors
 /// `NotFound` when it is absent or the caller is not a member.
-pub async fn visible(tx: &mut Tx<'_>, caller: &Caller, ext_id: &str) -> Outcome<(Member, Membership)> {
+pub async fn find_visible(tx: &mut Tx<'_>, caller: &ProjectsCaller, ext_id: &str) -> WorkResult<(Member, Membership)> {
     let found = tx.row("SELECT id, org_id FROM organization_memberships WHERE ext_id = $1", &[ext_id.into()]).await?;
-    let mut found = found.ok_or_else(Refusal::not_found)?;
+    let mut found = found.ok_or_else(ApiRejection::not_found)?;
     let (row, org) = (found.get()?, found.get()?);
-    let member = member::at(tx, caller, org).await?;
+    let member = member::find_by_organization_row(tx, caller, org).await?;
     if tx.holds() {
         tx.take("organization_memberships", row).await?;
     }
-    let membership = one(tx, &member, row).await?;
+    let membership = load_by_row(tx, &member, row).await?;
     Ok((member, membership))
 }
 
@@ -262,49 +281,50 @@ pub async fn visible(tx: &mut Tx<'_>, caller: &Caller, ext_id: &str) -> Outcome<
 ///
 /// # Errors
 /// `NotFound` otherwise.
-pub fn may_manage(member: &Member) -> Outcome<()> {
-    Refusal::hidden_unless(member.owner || member.rights.has(Flag::ManageMembership))
+pub fn may_manage(member: &Member) -> WorkResult<()> {
+    ApiRejection::hidden_unless(member.owner || member.rights.has(Flag::ManageMembership))
 }
 
 /// Adds the user with this email address to the organization and to these teams. Creates the user if necessary.
 ///
 /// # Errors
 /// `Invalid` when the user is a member already, or the member may not add people to a team.
-pub async fn create(tx: &mut Tx<'_>, member: &Member, email: &str, teams: &[String]) -> Outcome<Membership> {
-    let teams = joinable(tx, member, teams).await?;
-    let (user, is_new) = user::of_address(tx, email).await?;
-    let status = if is_new || !has_come(tx, user).await? { Status::Invited } else { Status::Active };
+pub async fn create(tx: &mut Tx<'_>, member: &Member, email: &str, teams: &[String]) -> WorkResult<Membership> {
+    let teams = find_joinable_teams(tx, member, teams).await?;
+    let (user, is_new) = user::find_or_create_by_email(tx, email).await?;
+    let status =
+        if is_new || !has_made_request(tx, user).await? { MembershipStatus::Invited } else { MembershipStatus::Active };
     let insert = "INSERT INTO organization_memberships (ext_id, org_id, user_id, status, created_at)
         VALUES ($1, $2, $3, $4, $5) RETURNING id";
-    let values: [Value; 5] =
+    let values: [SqlValue; 5] =
         [id::new("ou").into(), member.organization.id.into(), user.into(), status.word().into(), tx.now.into()];
     let row: i64 = tx.one(insert, &values).await?.get()?;
-    people::add_to_all(tx, &teams, user).await?;
-    one(tx, member, row).await
+    members::add_to_all(tx, &teams, user).await?;
+    load_by_row(tx, member, row).await
 }
 
 /// `true` if the user has made a request: a membership is active, or a token has been used.
-async fn has_come(tx: &mut Tx<'_>, user: i64) -> Outcome<bool> {
+async fn has_made_request(tx: &mut Tx<'_>, user: i64) -> WorkResult<bool> {
     let sql = "SELECT 1 FROM organization_memberships WHERE user_id = $1 AND status = 'active'
         UNION ALL SELECT 1 FROM api_tokens WHERE user_id = $1 AND last_used_at IS NOT NULL LIMIT 1";
     Ok(tx.row(sql, &[user.into()]).await?.is_some())
 }
 
 /// Returns the row ids of the named teams, sorted. The member must be allowed to add people to each.
-async fn joinable(tx: &mut Tx<'_>, member: &Member, teams: &[String]) -> Outcome<Vec<i64>> {
+async fn find_joinable_teams(tx: &mut Tx<'_>, member: &Member, teams: &[String]) -> WorkResult<Vec<i64>> {
     let mut rows = Vec::new();
     if !teams.is_empty() {
         let sql = "SELECT id FROM teams WHERE ext_id = ANY($1) AND +org_id = $2";
         rows = tx.column(sql, &[teams.to_vec().into(), member.organization.id.into()]).await?;
     }
-    let mut found = team::these(tx, &rows).await?;
-    found.retain(|team| team::sees(member, team) && team::may_change_people(member, team));
-    let covered = escalation::covered(tx, member, &found).await?;
+    let mut found = team::load_by_rows(tx, &rows).await?;
+    found.retain(|team| team::sees(member, team) && team::may_change_members(member, team));
+    let covered = escalation::find_covered_teams(tx, member, &found).await?;
     found.retain(|team| covered.contains(&team.id));
     let known: HashSet<&str> = found.iter().map(|team| &team.ext_id[..]).collect();
     let mut faults = Faults::default();
     for (n, ext_id) in teams.iter().enumerate().filter(|(_, id)| !known.contains(&id[..])) {
-        let detail = format!("{} is not a team that you may add people to", quoted(ext_id));
+        let detail = format!("{} is not a team that you may add people to", truncate_for_message(ext_id));
         faults.push(Fault::at(format!("/data/relationships/teams/data/{n}/id"), detail));
     }
     faults.finish(Kind::Invalid)?;
@@ -318,20 +338,25 @@ async fn joinable(tx: &mut Tx<'_>, member: &Member, teams: &[String]) -> Outcome
 /// # Errors
 /// `Forbidden` for owners who remove themselves; `NotFound` when the member may not remove an owner, or the
 /// membership was deleted concurrently; `Conflict` when the owners team would become empty.
-pub async fn delete(tx: &mut Tx<'_>, caller: &Caller, member: &Member, membership: &Membership) -> Outcome<()> {
+pub async fn delete(
+    tx: &mut Tx<'_>,
+    caller: &ProjectsCaller,
+    member: &Member,
+    membership: &Membership,
+) -> WorkResult<()> {
     let user = membership.user.id;
     let owners = "SELECT 1 FROM teams t JOIN team_memberships x ON x.team_id = t.id
         WHERE t.org_id = $1 AND t.is_owners AND x.user_id = $2";
-    let values: [Value; 2] = [member.organization.id.into(), user.into()];
+    let values: [SqlValue; 2] = [member.organization.id.into(), user.into()];
     let is_owner = tx.row(owners, &values).await?.is_some();
-    if is_owner && matches!(caller.subject, Subject::User { id, .. } if id == user) {
-        return Err(Refusal::forbidden("owners cannot remove themselves from their organization").into());
+    if is_owner && matches!(caller.subject, TokenSubject::User { id, .. } if id == user) {
+        return Err(ApiRejection::forbidden("owners cannot remove themselves from their organization").into());
     }
     if is_owner && !member.owner {
-        return Err(Refusal::not_found().into());
+        return Err(ApiRejection::not_found().into());
     }
     let gone = tx.execute("DELETE FROM organization_memberships WHERE id = $1", &[membership.id.into()]).await?;
     // The user may have become a member again, with another row.
-    Refusal::hidden_unless(gone > 0)?;
-    people::remove_everywhere(tx, member.organization.id, user).await
+    ApiRejection::hidden_unless(gone > 0)?;
+    members::remove_everywhere(tx, member.organization.id, user).await
 }

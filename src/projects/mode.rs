@@ -1,29 +1,29 @@
 //! Execution modes: attributes, inheritance, and validation, for organizations, projects and workspaces.
 //!
-//! All levels use the same rules ([`read`]) and differ in attribute names ([`Level`]). A mode and its agent pool are
+//! All levels use the same rules ([`read`]) and differ in attribute names ([`ModeLevel`]). A mode and its agent pool are
 //! always inherited as a pair.
 //!
 //! Clients write documents back as they read them. Inherited values next to `setting-overwrites` of `false` are
 //! ignored, and a value that repeats the present one changes nothing.
 
 use super::agent_scope::{self, PoolUser};
-use super::attributes::{Attributes, Given, label};
-use super::refusal::{Fault, Outcome};
+use super::attributes::{AttributeReader, AttributeValue, display_name};
+use super::rejection::{Fault, WorkResult};
 use super::tx::Tx;
 
 /// An execution mode with its agent pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mode {
+pub struct ExecutionMode {
     /// `remote`, `local` or `agent`.
     pub name: String,
     /// External id of the agent pool: `Some` exactly for `agent`.
     pub pool: Option<String>,
 }
 
-const MODES: [&str; 3] = ["remote", "local", "agent"];
+const MODE_NAMES: [&str; 3] = ["remote", "local", "agent"];
 
 /// The attribute names and features of one level.
-pub struct Level {
+pub struct ModeLevel {
     mode: &'static str,
     /// The name of the pool, in `setting-overwrites` and in messages.
     pool: &'static str,
@@ -35,7 +35,7 @@ pub struct Level {
 }
 
 /// Organizations always have a mode of their own. A relationship names the pool.
-pub const ORGANIZATION: Level = Level {
+pub const ORGANIZATION_LEVEL: ModeLevel = ModeLevel {
     mode: "default-execution-mode",
     pool: "default-agent-pool",
     by_attribute: false,
@@ -43,10 +43,10 @@ pub const ORGANIZATION: Level = Level {
     operations: false,
 };
 /// Projects inherit from the organization.
-pub const PROJECT: Level = Level { by_attribute: true, inherits: true, ..ORGANIZATION };
+pub const PROJECT_LEVEL: ModeLevel = ModeLevel { by_attribute: true, inherits: true, ..ORGANIZATION_LEVEL };
 /// Workspaces inherit from their project.
-pub const WORKSPACE: Level =
-    Level { mode: "execution-mode", pool: "agent-pool", by_attribute: true, inherits: true, operations: true };
+pub const WORKSPACE_LEVEL: ModeLevel =
+    ModeLevel { mode: "execution-mode", pool: "agent-pool", by_attribute: true, inherits: true, operations: true };
 
 /// The change that a request makes to the mode.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,25 +56,25 @@ pub enum ModeChange {
     /// Inherit from the parent level.
     Inherit,
     /// Set this mode.
-    Own(Mode),
+    Own(ExecutionMode),
 }
 
 /// The columns `execution_mode` and `agent_pool_id` after a change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Columns {
+pub struct ModeColumns {
     /// The mode; `None` to inherit.
     pub mode: Option<String>,
     /// Row id of the agent pool.
     pub pool: Option<i64>,
 }
 
-impl Level {
+impl ModeLevel {
     fn pool_attribute(&self) -> String {
         format!("{}-id", self.pool)
     }
 
     pub(super) fn pool_fault(&self, text: &str) -> Fault {
-        let detail = format!("{} {text}", label(self.pool));
+        let detail = format!("{} {text}", display_name(self.pool));
         match self.by_attribute {
             true => Fault::attribute(&self.pool_attribute(), detail),
             false => Fault::at(format!("/data/relationships/{}", self.pool), detail),
@@ -82,27 +82,32 @@ impl Level {
     }
 
     fn mode_fault(&self, text: &str) -> Fault {
-        Fault::attribute(self.mode, format!("{} {text}", label(self.mode)))
+        Fault::attribute(self.mode, format!("{} {text}", display_name(self.mode)))
     }
 }
 
 /// The present modes of a level; both are `None` on a create.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Before<'m> {
+pub struct CurrentModes<'m> {
     /// The level's own mode.
-    pub own: Option<&'m Mode>,
+    pub own: Option<&'m ExecutionMode>,
     /// The effective mode, own or inherited, which documents show.
-    pub shown: Option<&'m Mode>,
+    pub shown: Option<&'m ExecutionMode>,
 }
 
-struct NamedPool {
-    given: Given<String>,
+struct RequestedPool {
+    given: AttributeValue<String>,
     /// Named by the relationship at a level that uses an attribute. It counts only for a mode that needs a pool.
     related: Option<String>,
 }
 
 /// Reads the mode of a request. `related` is the relationship to the pool.
-pub fn read(attributes: &mut Attributes<'_>, level: &Level, related: Given<String>, before: Before<'_>) -> ModeChange {
+pub fn read(
+    attributes: &mut AttributeReader<'_>,
+    level: &ModeLevel,
+    related: AttributeValue<String>,
+    before: CurrentModes<'_>,
+) -> ModeChange {
     let mode = read_mode(attributes, level, before.shown);
     let overwrites = if level.inherits { read_overwrites(attributes, level) } else { Ok(None) };
     let (given, related) = match level.by_attribute {
@@ -110,9 +115,9 @@ pub fn read(attributes: &mut Attributes<'_>, level: &Level, related: Given<Strin
         false => (related, None),
     };
     // An empty string names no pool.
-    let given = if given.as_value().is_some_and(String::is_empty) { Given::Null } else { given };
+    let given = if given.as_value().is_some_and(String::is_empty) { AttributeValue::Null } else { given };
     let (Ok(mode), Ok(overwrites)) = (mode, overwrites) else { return ModeChange::Unchanged };
-    decide(level, mode, overwrites, NamedPool { given, related }, before.own).unwrap_or_else(|fault| {
+    decide(level, mode, overwrites, RequestedPool { given, related }, before.own).unwrap_or_else(|fault| {
         attributes.push(fault);
         ModeChange::Unchanged
     })
@@ -120,7 +125,11 @@ pub fn read(attributes: &mut Attributes<'_>, level: &Level, related: Given<Strin
 
 /// Reads the mode from either attribute; null means absent. If the two contradict each other, the one that differs
 /// from the shown mode counts.
-fn read_mode(attributes: &mut Attributes<'_>, level: &Level, shown: Option<&Mode>) -> Result<Option<String>, ()> {
+fn read_mode(
+    attributes: &mut AttributeReader<'_>,
+    level: &ModeLevel,
+    shown: Option<&ExecutionMode>,
+) -> Result<Option<String>, ()> {
     let mode = attributes.text(level.mode).value();
     let operations = if level.operations { attributes.flag("operations").value() } else { None };
     let says = |remote: bool, name: &str| remote == (name != "local");
@@ -135,8 +144,8 @@ fn read_mode(attributes: &mut Attributes<'_>, level: &Level, shown: Option<&Mode
             attributes.fault("operations", format!("Operations must agree with {}", level.mode));
             Err(())
         }
-        (Some(mode), None) if !MODES.contains(&&mode[..]) => {
-            attributes.push(level.mode_fault(&format!("must be one of {}", MODES.join(", "))));
+        (Some(mode), None) if !MODE_NAMES.contains(&&mode[..]) => {
+            attributes.push(level.mode_fault(&format!("must be one of {}", MODE_NAMES.join(", "))));
             Err(())
         }
         (mode, None) => Ok(mode),
@@ -145,10 +154,10 @@ fn read_mode(attributes: &mut Attributes<'_>, level: &Level, shown: Option<&Mode
 }
 
 /// Reads `setting-overwrites`, whose two flags must be equal. A null flag counts as absent.
-fn read_overwrites(attributes: &mut Attributes<'_>, level: &Level) -> Result<Option<bool>, ()> {
+fn read_overwrites(attributes: &mut AttributeReader<'_>, level: &ModeLevel) -> Result<Option<bool>, ()> {
     const NAME: &str = "setting-overwrites";
-    let Given::Value(flags) = attributes.object(NAME) else { return Ok(None) };
-    let mut inner = Attributes::new(flags);
+    let AttributeValue::Value(flags) = attributes.object(NAME) else { return Ok(None) };
+    let mut inner = AttributeReader::new(flags);
     let (mode, pool) = (inner.flag(level.mode).value(), inner.flag(level.pool).value());
     if !inner.is_sound() {
         attributes.fault(NAME, "Setting overwrites must hold booleans");
@@ -165,11 +174,11 @@ fn read_overwrites(attributes: &mut Attributes<'_>, level: &Level) -> Result<Opt
 }
 
 fn decide(
-    level: &Level,
+    level: &ModeLevel,
     mode: Option<String>,
     overwrites: Option<bool>,
-    NamedPool { given: pool, related }: NamedPool,
-    stored: Option<&Mode>,
+    RequestedPool { given: pool, related }: RequestedPool,
+    stored: Option<&ExecutionMode>,
 ) -> Result<ModeChange, Fault> {
     let stray_pool = || level.pool_fault("must not be specified unless using 'agent' execution mode");
     if overwrites == Some(false) {
@@ -180,20 +189,20 @@ fn decide(
     let Some(name) = mode.or_else(|| stored.map(|stored| stored.name.clone())) else {
         return match (overwrites, pool) {
             (Some(true), _) => Err(level.mode_fault("must be specified when setting-overwrites are true")),
-            (_, Given::Value(_)) => Err(stray_pool()),
+            (_, AttributeValue::Value(_)) => Err(stray_pool()),
             _ => Ok(ModeChange::Unchanged),
         };
     };
     if name != "agent" {
         return match pool {
-            Given::Value(pool) if stored_pool != Some(&pool) => Err(stray_pool()),
-            _ if named => Ok(ModeChange::Own(Mode { name, pool: None })),
+            AttributeValue::Value(pool) if stored_pool != Some(&pool) => Err(stray_pool()),
+            _ if named => Ok(ModeChange::Own(ExecutionMode { name, pool: None })),
             _ => Ok(ModeChange::Unchanged),
         };
     }
     // Without a named pool, `agent` keeps the stored pool.
     match pool.over(related.or_else(|| stored_pool.cloned())) {
-        Some(pool) => Ok(ModeChange::Own(Mode { name, pool: Some(pool) })),
+        Some(pool) => Ok(ModeChange::Own(ExecutionMode { name, pool: Some(pool) })),
         None => Err(level.pool_fault("must be specified when using 'agent' execution mode")),
     }
 }
@@ -208,23 +217,23 @@ impl ModeChange {
         self,
         tx: &mut Tx<'_>,
         org_id: i64,
-        level: &Level,
-        attributes: &mut Attributes<'_>,
-        (user, stored): (PoolUser<'_>, Option<&Mode>),
-    ) -> Outcome<Option<Columns>> {
+        level: &ModeLevel,
+        attributes: &mut AttributeReader<'_>,
+        (user, stored): (PoolUser<'_>, Option<&ExecutionMode>),
+    ) -> WorkResult<Option<ModeColumns>> {
         let mode = match self {
             Self::Unchanged => return Ok(None),
-            Self::Inherit => return Ok(Some(Columns::default())),
+            Self::Inherit => return Ok(Some(ModeColumns::default())),
             Self::Own(mode) => mode,
         };
-        let mut columns = Columns { mode: Some(mode.name), pool: None };
+        let mut columns = ModeColumns { mode: Some(mode.name), pool: None };
         if let Some(pool) = mode.pool {
             let is_stored = stored.is_some_and(|stored| stored.pool.as_ref() == Some(&pool));
-            match agent_scope::usable(tx, org_id, &pool).await? {
+            match agent_scope::find_usable(tx, org_id, &pool).await? {
                 Some(pool) if is_stored => columns.pool = Some(pool.id),
                 Some(pool) if !pool.admits(user) => attributes.push(level.pool_fault(out_of_scope(user))),
                 Some(pool) if pool.excludes_heir(tx, org_id, user).await? => {
-                    attributes.push(level.pool_fault(EXCLUDES_HEIR));
+                    attributes.push(level.pool_fault(EXCLUDES_INHERITING_WORKSPACE));
                 }
                 Some(pool) => columns.pool = Some(pool.id),
                 None => attributes.push(level.pool_fault("must be an agent pool of the organization")),
@@ -235,7 +244,7 @@ impl ModeChange {
 }
 
 /// The fault for a pool that excludes a workspace which would inherit it.
-pub(super) const EXCLUDES_HEIR: &str = "must not exclude a workspace that would inherit it";
+pub(super) const EXCLUDES_INHERITING_WORKSPACE: &str = "must not exclude a workspace that would inherit it";
 
 /// Returns the fault for a pool whose scope does not include its user.
 pub(super) fn out_of_scope(user: PoolUser<'_>) -> &'static str {
@@ -252,25 +261,29 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::projects::refusal::Stop;
+    use crate::projects::rejection::WorkError;
 
-    fn mode(name: &str, pool: Option<&str>) -> Mode {
-        Mode { name: name.to_owned(), pool: pool.map(str::to_owned) }
+    fn mode(name: &str, pool: Option<&str>) -> ExecutionMode {
+        ExecutionMode { name: name.to_owned(), pool: pool.map(str::to_owned) }
     }
 
-    fn read_all(level: &Level, body: &Value, stored: Option<&Mode>) -> Result<ModeChange, Vec<(String, String)>> {
-        let mut attributes = Attributes::new(body.as_object().unwrap());
-        let change = read(&mut attributes, level, Given::Absent, Before { own: stored, shown: stored });
+    fn read_all(
+        level: &ModeLevel,
+        body: &Value,
+        stored: Option<&ExecutionMode>,
+    ) -> Result<ModeChange, Vec<(String, String)>> {
+        let mut attributes = AttributeReader::new(body.as_object().unwrap());
+        let change = read(&mut attributes, level, AttributeValue::Absent, CurrentModes { own: stored, shown: stored });
         match attributes.finish() {
             Ok(()) => Ok(change),
-            Err(Stop::Refused(refusal)) => {
+            Err(WorkError::Refused(refusal)) => {
                 Err(refusal.faults.iter().map(|f| (format!("{:?}", f.source), f.detail.to_string())).collect())
             }
             Err(stop) => panic!("{stop:?}"),
         }
     }
 
-    fn refused(level: &Level, body: Value, stored: Option<&Mode>, place: &str, text: &str) {
+    fn refused(level: &ModeLevel, body: Value, stored: Option<&ExecutionMode>, place: &str, text: &str) {
         let faults = read_all(level, &body, stored).expect_err(&body.to_string());
         assert_eq!(faults.len(), 1, "{faults:?}");
         assert!(faults[0].0.contains(place) && faults[0].1.contains(text), "{body}: {faults:?}");
@@ -280,27 +293,43 @@ mod tests {
     fn a_mode_is_taken_with_its_pool_or_not_at_all() {
         let agent = mode("agent", Some("apool-1"));
         let body = json!({ "default-execution-mode": "agent", "default-agent-pool-id": "apool-1" });
-        assert_eq!(read_all(&PROJECT, &body, None), Ok(ModeChange::Own(agent.clone())));
+        assert_eq!(read_all(&PROJECT_LEVEL, &body, None), Ok(ModeChange::Own(agent.clone())));
         let again = json!({ "default-execution-mode": "agent" });
-        assert_eq!(read_all(&PROJECT, &again, Some(&agent)), Ok(ModeChange::Own(agent.clone())), "it keeps its pool");
+        assert_eq!(
+            read_all(&PROJECT_LEVEL, &again, Some(&agent)),
+            Ok(ModeChange::Own(agent.clone())),
+            "it keeps its pool"
+        );
         let pool = "default-agent-pool-id";
         let (unless, when) = ("must not be specified unless using 'agent'", "must be specified when using 'agent'");
-        refused(&PROJECT, again, None, pool, "Default agent pool must be specified when using 'agent' execution mode");
-        refused(&PROJECT, json!({ "default-execution-mode": "remote", pool: "apool-1" }), None, pool, unless);
-        refused(&PROJECT, json!({ pool: "apool-1" }), None, pool, unless);
-        refused(&PROJECT, json!({ pool: "apool-1" }), Some(&mode("local", None)), pool, unless);
-        refused(&PROJECT, json!({ pool: null }), Some(&agent), pool, when);
-        refused(&WORKSPACE, json!({ "execution-mode": "agent", "agent-pool-id": "" }), None, "agent-pool-id", when);
+        refused(
+            &PROJECT_LEVEL,
+            again,
+            None,
+            pool,
+            "Default agent pool must be specified when using 'agent' execution mode",
+        );
+        refused(&PROJECT_LEVEL, json!({ "default-execution-mode": "remote", pool: "apool-1" }), None, pool, unless);
+        refused(&PROJECT_LEVEL, json!({ pool: "apool-1" }), None, pool, unless);
+        refused(&PROJECT_LEVEL, json!({ pool: "apool-1" }), Some(&mode("local", None)), pool, unless);
+        refused(&PROJECT_LEVEL, json!({ pool: null }), Some(&agent), pool, when);
+        refused(
+            &WORKSPACE_LEVEL,
+            json!({ "execution-mode": "agent", "agent-pool-id": "" }),
+            None,
+            "agent-pool-id",
+            when,
+        );
         let other = json!({ pool: "apool-2" });
         assert_eq!(
-            read_all(&PROJECT, &other, Some(&agent)),
+            read_all(&PROJECT_LEVEL, &other, Some(&agent)),
             Ok(ModeChange::Own(mode("agent", Some("apool-2")))),
             "another pool alone"
         );
         let remote = json!({ "default-execution-mode": "remote" });
-        assert_eq!(read_all(&PROJECT, &remote, Some(&agent)), Ok(ModeChange::Own(mode("remote", None))));
+        assert_eq!(read_all(&PROJECT_LEVEL, &remote, Some(&agent)), Ok(ModeChange::Own(mode("remote", None))));
         refused(
-            &PROJECT,
+            &PROJECT_LEVEL,
             json!({ "default-execution-mode": "fast" }),
             None,
             "default-execution-mode",
@@ -316,52 +345,65 @@ mod tests {
         for inherits in
             [flags(json!(false), json!(false)), flags(json!(false), Value::Null), json!({"agent-pool": false})]
         {
-            assert_eq!(read_all(&WORKSPACE, &with(inherits), Some(&own)), Ok(ModeChange::Inherit));
+            assert_eq!(read_all(&WORKSPACE_LEVEL, &with(inherits), Some(&own)), Ok(ModeChange::Inherit));
         }
         for nothing in [json!({}), Value::Null, flags(Value::Null, Value::Null)] {
-            assert_eq!(read_all(&WORKSPACE, &with(nothing), Some(&own)), Ok(ModeChange::Unchanged));
+            assert_eq!(read_all(&WORKSPACE_LEVEL, &with(nothing), Some(&own)), Ok(ModeChange::Unchanged));
         }
-        assert_eq!(read_all(&WORKSPACE, &with(flags(json!(true), json!(true))), Some(&own)), Ok(ModeChange::Unchanged));
+        assert_eq!(
+            read_all(&WORKSPACE_LEVEL, &with(flags(json!(true), json!(true))), Some(&own)),
+            Ok(ModeChange::Unchanged)
+        );
         let unequal = with(flags(json!(true), json!(false)));
-        refused(&WORKSPACE, unequal, None, "setting-overwrites", "If agent-pool and execution-mode are both included");
-        refused(&WORKSPACE, with(flags(json!(true), json!(true))), None, "execution-mode", "must be specified");
+        refused(
+            &WORKSPACE_LEVEL,
+            unequal,
+            None,
+            "setting-overwrites",
+            "If agent-pool and execution-mode are both included",
+        );
+        refused(&WORKSPACE_LEVEL, with(flags(json!(true), json!(true))), None, "execution-mode", "must be specified");
         let both = json!({ "execution-mode": "local", "setting-overwrites": { "execution-mode": false } });
-        assert_eq!(read_all(&WORKSPACE, &both, Some(&own)), Ok(ModeChange::Inherit), "false wins");
+        assert_eq!(read_all(&WORKSPACE_LEVEL, &both, Some(&own)), Ok(ModeChange::Inherit), "false wins");
         let pool = json!({ "agent-pool-id": "apool-1", "setting-overwrites": { "agent-pool": false } });
-        assert_eq!(read_all(&WORKSPACE, &pool, None), Ok(ModeChange::Inherit));
-        refused(&WORKSPACE, with(json!({ "agent-pool": "x" })), None, "setting-overwrites", "must hold booleans");
+        assert_eq!(read_all(&WORKSPACE_LEVEL, &pool, None), Ok(ModeChange::Inherit));
+        refused(&WORKSPACE_LEVEL, with(json!({ "agent-pool": "x" })), None, "setting-overwrites", "must hold booleans");
         let true_and_mode = json!({ "execution-mode": "local", "setting-overwrites": { "execution-mode": true } });
-        assert_eq!(read_all(&WORKSPACE, &true_and_mode, None), Ok(ModeChange::Own(own)));
+        assert_eq!(read_all(&WORKSPACE_LEVEL, &true_and_mode, None), Ok(ModeChange::Own(own)));
     }
 
     #[test]
     fn operations_are_the_older_form_of_workspaces_alone() {
         let of = |value: bool| json!({ "operations": value });
-        assert_eq!(read_all(&WORKSPACE, &of(true), None), Ok(ModeChange::Own(mode("remote", None))));
-        assert_eq!(read_all(&WORKSPACE, &of(false), None), Ok(ModeChange::Own(mode("local", None))));
-        assert_eq!(read_all(&PROJECT, &of(false), None), Ok(ModeChange::Unchanged));
+        assert_eq!(read_all(&WORKSPACE_LEVEL, &of(true), None), Ok(ModeChange::Own(mode("remote", None))));
+        assert_eq!(read_all(&WORKSPACE_LEVEL, &of(false), None), Ok(ModeChange::Own(mode("local", None))));
+        assert_eq!(read_all(&PROJECT_LEVEL, &of(false), None), Ok(ModeChange::Unchanged));
         let both = |operations: bool, mode: &str| json!({ "operations": operations, "execution-mode": mode });
         for (name, pool) in [("remote", None), ("local", None), ("agent", Some("apool-1"))] {
             let own = mode(name, pool);
-            let same = read_all(&WORKSPACE, &both(name != "local", name), Some(&own));
+            let same = read_all(&WORKSPACE_LEVEL, &both(name != "local", name), Some(&own));
             assert_eq!(same, Ok(ModeChange::Own(own)), "as documents show it");
         }
-        refused(&WORKSPACE, both(false, "remote"), None, "operations", "must agree with execution-mode");
+        refused(&WORKSPACE_LEVEL, both(false, "remote"), None, "operations", "must agree with execution-mode");
         let (remote, local) = (mode("remote", None), mode("local", None));
         for (operations, named, stored, expected) in
             [(true, "local", &remote, &local), (false, "remote", &remote, &local), (true, "local", &local, &remote)]
         {
-            let changed = read_all(&WORKSPACE, &both(operations, named), Some(stored));
+            let changed = read_all(&WORKSPACE_LEVEL, &both(operations, named), Some(stored));
             assert_eq!(changed, Ok(ModeChange::Own(expected.clone())), "one of the two differs from what is shown");
         }
     }
 
     #[test]
     fn a_pool_is_taken_from_the_relationship_where_the_mode_needs_one() {
-        let read = |body: Value, own: Option<&Mode>| {
-            let mut attributes = Attributes::new(body.as_object().unwrap());
-            let change =
-                read(&mut attributes, &PROJECT, Given::Value("apool-1".to_owned()), Before { own, shown: own });
+        let read = |body: Value, own: Option<&ExecutionMode>| {
+            let mut attributes = AttributeReader::new(body.as_object().unwrap());
+            let change = read(
+                &mut attributes,
+                &PROJECT_LEVEL,
+                AttributeValue::Value("apool-1".to_owned()),
+                CurrentModes { own, shown: own },
+            );
             attributes.finish().map(|()| change).map_err(drop)
         };
         let agent = mode("agent", Some("apool-1"));
@@ -377,15 +419,15 @@ mod tests {
     #[test]
     fn an_organization_names_its_pool_by_a_relationship_and_has_no_overwrites() {
         let body = json!({ "default-execution-mode": "agent", "setting-overwrites": { "agent-pool": false } });
-        let mut attributes = Attributes::new(body.as_object().unwrap());
+        let mut attributes = AttributeReader::new(body.as_object().unwrap());
         let remote = mode("remote", None);
-        let before = Before { own: Some(&remote), shown: Some(&remote) };
-        let change = read(&mut attributes, &ORGANIZATION, Given::Value("apool-1".to_owned()), before);
+        let before = CurrentModes { own: Some(&remote), shown: Some(&remote) };
+        let change = read(&mut attributes, &ORGANIZATION_LEVEL, AttributeValue::Value("apool-1".to_owned()), before);
         assert_eq!(change, ModeChange::Own(mode("agent", Some("apool-1"))));
         let nothing = json!({});
-        let mut attributes = Attributes::new(nothing.as_object().unwrap());
-        read(&mut attributes, &ORGANIZATION, Given::Value("apool-1".to_owned()), before);
-        let Err(Stop::Refused(refusal)) = attributes.finish() else { panic!("refused") };
+        let mut attributes = AttributeReader::new(nothing.as_object().unwrap());
+        read(&mut attributes, &ORGANIZATION_LEVEL, AttributeValue::Value("apool-1".to_owned()), before);
+        let Err(WorkError::Refused(refusal)) = attributes.finish() else { panic!("refused") };
         assert!(format!("{:?}", refusal.faults).contains("/data/relationships/default-agent-pool"));
     }
 
@@ -393,17 +435,17 @@ mod tests {
         /// For any input, the resulting mode has a pool exactly if it is `agent`.
         #[test]
         fn a_pool_goes_with_agent(
-            named in prop::option::of(prop::sample::select(MODES.to_vec())),
+            named in prop::option::of(prop::sample::select(MODE_NAMES.to_vec())),
             pool in prop::option::of(prop::sample::select(vec!["", "apool-1"])),
             overwrites in prop::option::of(any::<bool>()),
-            stored in prop::option::of(prop::sample::select(MODES.to_vec())),
+            stored in prop::option::of(prop::sample::select(MODE_NAMES.to_vec())),
         ) {
             let mut body = serde_json::Map::new();
             named.map(|name| body.insert("execution-mode".into(), name.into()));
             pool.map(|pool| body.insert("agent-pool-id".into(), pool.into()));
             overwrites.map(|flag| body.insert("setting-overwrites".into(), json!({ "agent-pool": flag })));
             let stored = stored.map(|name| mode(name, (name == "agent").then_some("apool-0")));
-            if let Ok(ModeChange::Own(own)) = read_all(&WORKSPACE, &Value::Object(body), stored.as_ref()) {
+            if let Ok(ModeChange::Own(own)) = read_all(&WORKSPACE_LEVEL, &Value::Object(body), stored.as_ref()) {
                 prop_assert_eq!(own.name == "agent", own.pool.is_some());
             }
         }

@@ -1,22 +1,22 @@
 //! Organizations, which own all other resources.
 //!
-//! [`change`] validates their attributes, [`settings`] has the attributes without effect, and [`ending`] removes
+//! [`change`] validates their attributes, [`settings`] has the attributes without effect, and [`removal`] removes
 //! deleted ones. [`member`](super::member) has the rights of a caller.
 
 pub mod change;
-pub mod ending;
+pub mod removal;
 pub mod settings;
 
 use std::collections::HashMap;
 
 use super::id;
-use super::mode::Mode;
+use super::mode::ExecutionMode;
 use super::page;
-use super::refusal::{Outcome, Refusal};
+use super::rejection::{ApiRejection, WorkResult};
 use super::rights::OrganizationRights;
 use super::tx::Tx;
 use crate::clock::Time;
-use crate::sql::{Row, Value};
+use crate::sql::{SqlRow, SqlValue};
 
 /// An organization as stored.
 #[derive(Clone, Debug)]
@@ -30,7 +30,7 @@ pub struct Organization {
     /// Contact email address.
     pub email: String,
     /// The execution mode that projects and workspaces inherit.
-    pub mode: Mode,
+    pub mode: ExecutionMode,
     /// `true` if user tokens are accepted in this organization.
     pub user_tokens_enabled: bool,
     /// `true` if administrators of a workspace may delete it even if it holds state.
@@ -50,16 +50,16 @@ const COLUMNS: &str = "o.id, o.ext_id, o.name, o.email, o.execution_mode, a.ext_
     o.allow_force_delete, o.settings, o.project_count, o.workspace_count, o.created_at
     FROM organizations o LEFT JOIN agent_pools a ON a.id = o.agent_pool_id";
 
-pub(super) const STANDING: &str = "o.ended_at IS NULL";
+pub(super) const NOT_ENDED: &str = "o.ended_at IS NULL";
 
 impl Organization {
-    fn read(row: &mut Row) -> Outcome<Self> {
+    fn read(row: &mut SqlRow) -> WorkResult<Self> {
         Ok(Self {
             id: row.get()?,
             ext_id: row.get()?,
             name: row.get()?,
             email: row.get()?,
-            mode: Mode { name: row.get()?, pool: row.get()? },
+            mode: ExecutionMode { name: row.get()?, pool: row.get()? },
             user_tokens_enabled: row.get()?,
             allow_force_delete: row.get()?,
             settings: row.get()?,
@@ -74,12 +74,12 @@ impl Organization {
     ///
     /// # Errors
     /// `NotFound` when it is absent.
-    pub(super) async fn stored(tx: &mut Tx<'_>, column: &str, value: Value) -> Outcome<Self> {
+    pub(super) async fn stored(tx: &mut Tx<'_>, column: &str, value: SqlValue) -> WorkResult<Self> {
         if tx.holds_organization() {
             lock_where(tx, column, value.clone()).await?;
         }
-        let sql = format!("SELECT {COLUMNS} WHERE {column} = $1 AND {STANDING}");
-        let mut row = tx.row(&sql, &[value]).await?.ok_or_else(Refusal::not_found)?;
+        let sql = format!("SELECT {COLUMNS} WHERE {column} = $1 AND {NOT_ENDED}");
+        let mut row = tx.row(&sql, &[value]).await?.ok_or_else(ApiRejection::not_found)?;
         Self::read(&mut row)
     }
 
@@ -87,9 +87,15 @@ impl Organization {
     ///
     /// # Errors
     /// Those of the store.
-    pub(super) async fn these(tx: &mut Tx<'_>, ids: &[i64]) -> Outcome<Vec<Self>> {
-        page::these(tx, &format!("SELECT {COLUMNS} WHERE o.id = ANY($1) AND {STANDING}"), ids, Self::read, |one| one.id)
-            .await
+    pub(super) async fn these(tx: &mut Tx<'_>, ids: &[i64]) -> WorkResult<Vec<Self>> {
+        page::load_in_order(
+            tx,
+            &format!("SELECT {COLUMNS} WHERE o.id = ANY($1) AND {NOT_ENDED}"),
+            ids,
+            Self::read,
+            |one| one.id,
+        )
+        .await
     }
 }
 
@@ -97,7 +103,7 @@ impl Organization {
 ///
 /// # Errors
 /// `NotFound` when it is absent.
-pub async fn at_row(tx: &mut Tx<'_>, id: i64) -> Outcome<Organization> {
+pub async fn load_by_row(tx: &mut Tx<'_>, id: i64) -> WorkResult<Organization> {
     Organization::stored(tx, "o.id", id.into()).await
 }
 
@@ -105,10 +111,10 @@ pub async fn at_row(tx: &mut Tx<'_>, id: i64) -> Outcome<Organization> {
 ///
 /// # Errors
 /// `Invalid` when the name is taken.
-pub async fn create(tx: &mut Tx<'_>, owner: i64, name: &str, email: &str, settings: &str) -> Outcome<i64> {
+pub async fn create(tx: &mut Tx<'_>, owner: i64, name: &str, email: &str, settings: &str) -> WorkResult<i64> {
     let insert = "INSERT INTO organizations (ext_id, name, name_lc, email, settings, project_count, created_at)
         VALUES ($1, $2, $3, $4, $5, 1, $6) RETURNING id";
-    let values: [Value; 6] =
+    let values: [SqlValue; 6] =
         [id::new("org").into(), name.into(), name.to_lowercase().into(), email.into(), settings.into(), tx.now.into()];
     let org: i64 = tx.one(insert, &values).await?.get()?;
     let member = "INSERT INTO organization_memberships (ext_id, org_id, user_id, status, created_at)
@@ -116,7 +122,7 @@ pub async fn create(tx: &mut Tx<'_>, owner: i64, name: &str, email: &str, settin
     tx.execute(member, &[id::new("ou").into(), org.into(), owner.into(), tx.now.into()]).await?;
     let team = "INSERT INTO teams (ext_id, org_id, name, name_lc, is_owners, org_access, user_count)
         VALUES ($1, $2, 'owners', 'owners', TRUE, $3, 1) RETURNING id";
-    let values: [Value; 3] = [id::new("team").into(), org.into(), OrganizationRights::ALL.bits().into()];
+    let values: [SqlValue; 3] = [id::new("team").into(), org.into(), OrganizationRights::ALL.bits().into()];
     let team: i64 = tx.one(team, &values).await?.get()?;
     let joins = "INSERT INTO team_memberships (team_id, user_id) VALUES ($1, $2)";
     tx.execute(joins, &[team.into(), owner.into()]).await?;
@@ -130,28 +136,28 @@ pub async fn create(tx: &mut Tx<'_>, owner: i64, name: &str, email: &str, settin
 ///
 /// # Errors
 /// `NotFound` when it is deleted.
-pub async fn lock(tx: &mut Tx<'_>, id: i64) -> Outcome<()> {
+pub async fn lock(tx: &mut Tx<'_>, id: i64) -> WorkResult<()> {
     lock_where(tx, "o.id", id.into()).await
 }
 
-async fn lock_where(tx: &mut Tx<'_>, column: &str, value: Value) -> Outcome<()> {
-    let sql = format!("SELECT o.id FROM organizations o WHERE {column} = $1 AND {STANDING} FOR UPDATE");
-    tx.row(&sql, &[value]).await?.map(drop).ok_or_else(|| Refusal::not_found().into())
+async fn lock_where(tx: &mut Tx<'_>, column: &str, value: SqlValue) -> WorkResult<()> {
+    let sql = format!("SELECT o.id FROM organizations o WHERE {column} = $1 AND {NOT_ENDED} FOR UPDATE");
+    tx.row(&sql, &[value]).await?.map(drop).ok_or_else(|| ApiRejection::not_found().into())
 }
 
 /// Returns the external id of an organization's default project.
 ///
 /// # Errors
 /// Those of the store.
-pub async fn default_project(tx: &mut Tx<'_>, id: i64) -> Outcome<Option<String>> {
-    Ok(default_projects(tx, vec![id]).await?.remove(&id))
+pub async fn find_default_project(tx: &mut Tx<'_>, id: i64) -> WorkResult<Option<String>> {
+    Ok(find_default_projects(tx, vec![id]).await?.remove(&id))
 }
 
 /// Returns the external ids of default projects by organization row id.
 ///
 /// # Errors
 /// Those of the store.
-pub async fn default_projects(tx: &mut Tx<'_>, organizations: Vec<i64>) -> Outcome<HashMap<i64, String>> {
+pub async fn find_default_projects(tx: &mut Tx<'_>, organizations: Vec<i64>) -> WorkResult<HashMap<i64, String>> {
     let mut projects = HashMap::new();
     let sql = "SELECT org_id, ext_id FROM projects WHERE org_id = ANY($1) AND is_default";
     for mut row in tx.rows(sql, &[organizations.into()]).await? {
@@ -161,11 +167,11 @@ pub async fn default_projects(tx: &mut Tx<'_>, organizations: Vec<i64>) -> Outco
 }
 
 /// Deletes an organization. It and its resources are invisible from now on and its name is free. Users remain.
-/// [`ending`] removes the rows.
+/// [`removal`] removes the rows.
 ///
 /// # Errors
 /// `NotFound` when it is already deleted.
-pub async fn delete(tx: &mut Tx<'_>, id: i64) -> Outcome<()> {
+pub async fn delete(tx: &mut Tx<'_>, id: i64) -> WorkResult<()> {
     lock(tx, id).await?;
     // Names contain no slash, so this key is never that of another organization. Agent pools are deleted before the
     // organization, so the reference must be cleared.

@@ -1,8 +1,8 @@
 //! The flat tags of all workspaces of an organization, without duplicates.
 
 use super::member::Member;
-use super::page::{Listed, Page, containing};
-use super::refusal::Outcome;
+use super::page::{PageRequest, ResultPage, substring_pattern};
+use super::rejection::WorkResult;
 use super::tx::Tx;
 use super::workspace;
 
@@ -32,10 +32,10 @@ pub async fn list(
     tx: &mut Tx<'_>,
     member: &Member,
     wanted: &OrganizationTagFilter,
-    page: Page,
-) -> Outcome<Listed<OrganizationTag>> {
+    page: PageRequest,
+) -> WorkResult<ResultPage<OrganizationTag>> {
     const FROM: &str = "tag_bindings b JOIN workspaces w ON w.id = b.workspace_id";
-    let Some(seen) = workspace::seen(tx, member).await? else { return Ok(Listed::none()) };
+    let Some(seen) = workspace::select_visible(tx, member).await? else { return Ok(ResultPage::none()) };
     let mut filter = seen.filter;
     if let Some(excluded) = &wanted.not_of {
         // A workspace hidden from the caller excludes nothing: otherwise the list would reveal its tags.
@@ -52,7 +52,7 @@ pub async fn list(
     }
     filter.and("b.org_id = {} AND b.value = ''", member.organization.id);
     if let Some(q) = &wanted.q {
-        filter.and(r"lower(b.key) LIKE {} ESCAPE '\'", containing(q));
+        filter.and(r"lower(b.key) LIKE {} ESCAPE '\'", substring_pattern(q));
     }
     tx.fit();
     let count = format!("SELECT count(DISTINCT b.key) FROM {FROM} WHERE {}", filter.text());
@@ -66,5 +66,5 @@ pub async fn list(
     for mut row in tx.rows(&sql, &filter.values).await? {
         items.push(OrganizationTag { name: row.get()?, workspaces: row.get()? });
     }
-    Ok(Listed { items, matching })
+    Ok(ResultPage { items, matching })
 }

@@ -5,24 +5,24 @@
 
 use std::collections::HashMap;
 
-use super::refusal::Outcome;
+use super::rejection::WorkResult;
 use super::tx::Tx;
-use crate::sql::{Row, Value};
+use crate::sql::{SqlRow, SqlValue};
 
 /// Rows up to this offset are skipped from the beginning without comparing both ends. Skipping few rows is cheap, and
 /// pages near the beginning are the usual case.
-const NEAR: i64 = 1000;
+const FORWARD_SCAN_ROWS: i64 = 1000;
 
 /// The page that a request selects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Page {
+pub struct PageRequest {
     /// Page number, starting at 1.
     pub number: i64,
     /// Page size, 1 to 100.
     pub size: i64,
 }
 
-impl Page {
+impl PageRequest {
     /// Returns the number of items before the page.
     pub fn offset(self) -> i64 {
         (self.number - 1).saturating_mul(self.size)
@@ -31,7 +31,7 @@ impl Page {
 
 /// The rows of a list.
 #[derive(Clone, Copy, Debug)]
-pub struct Source {
+pub struct ListSource {
     /// The id column, such as `t.id`.
     pub id: &'static str,
     /// The FROM clause, such as `teams t`.
@@ -40,7 +40,7 @@ pub struct Source {
 
 /// The order of a list.
 #[derive(Clone, Copy, Debug)]
-pub struct Order {
+pub struct ListOrder {
     /// The column, with its table alias. Its values must be unique within the list, so that the order is stable.
     pub column: &'static str,
     /// Largest value first.
@@ -49,13 +49,13 @@ pub struct Order {
 
 /// A range of rows, counted from one end of the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Span {
+struct RowRange {
     offset: i64,
     limit: i64,
     from_end: bool,
 }
 
-impl Page {
+impl PageRequest {
     /// Returns the items of the page from a list in memory.
     pub fn of<T: Clone>(self, all: &[T]) -> Vec<T> {
         let from = usize::try_from(self.offset()).unwrap_or(usize::MAX).min(all.len());
@@ -64,16 +64,16 @@ impl Page {
     }
 
     /// Returns the range of the page in a list of `matching` rows, or `None` if it is empty.
-    fn span(self, matching: i64) -> Option<Span> {
+    fn span(self, matching: i64) -> Option<RowRange> {
         let (offset, left) = (self.offset(), matching.saturating_sub(self.offset()));
         if left <= 0 {
             return None;
         }
         let behind = left.saturating_sub(self.size).max(0);
-        if offset > NEAR && behind < offset {
-            return Some(Span { offset: behind, limit: self.size.min(left), from_end: true });
+        if offset > FORWARD_SCAN_ROWS && behind < offset {
+            return Some(RowRange { offset: behind, limit: self.size.min(left), from_end: true });
         }
-        Some(Span { offset, limit: self.size, from_end: false })
+        Some(RowRange { offset, limit: self.size, from_end: false })
     }
 }
 
@@ -81,19 +81,19 @@ impl Page {
 ///
 /// # Errors
 /// Those of the store.
-pub async fn counted_ids(
+pub async fn find_ids_and_count(
     tx: &mut Tx<'_>,
-    source: Source,
+    source: ListSource,
     filter: Filter,
-    order: Order,
-    page: Page,
-) -> Outcome<(Vec<i64>, i64)> {
+    order: ListOrder,
+    page: PageRequest,
+) -> WorkResult<(Vec<i64>, i64)> {
     if page.number > 1 {
         let matching = count(tx, source, &filter).await?;
-        return Ok((ids(tx, source, filter, order, page, matching).await?, matching));
+        return Ok((find_ids(tx, source, filter, order, page, matching).await?, matching));
     }
     let all = filter.clone();
-    let ids = ids(tx, source, filter, order, page, i64::MAX).await?;
+    let ids = find_ids(tx, source, filter, order, page, i64::MAX).await?;
     let shown = ids.len() as i64;
     let matching = if shown < page.size { shown } else { count(tx, source, &all).await? };
     Ok((ids, matching))
@@ -103,54 +103,54 @@ pub async fn counted_ids(
 ///
 /// # Errors
 /// Those of the store.
-pub async fn count(tx: &mut Tx<'_>, source: Source, filter: &Filter) -> Outcome<i64> {
+pub async fn count(tx: &mut Tx<'_>, source: ListSource, filter: &Filter) -> WorkResult<i64> {
     let sql = format!("SELECT count(*) FROM {} WHERE {}", source.from, filter.text());
     Ok(tx.one(&sql, &filter.values).await?.get()?)
 }
 
-/// Returns the rows of `sql`, whose only parameter is `ids`, in the order of `ids`. Without ids, runs no query.
+/// Returns the rows of `sql`, whose only parameter is `find_ids`, in the order of `find_ids`. Without ids, runs no query.
 ///
 /// # Errors
 /// Those of the store.
-pub async fn these<T>(
+pub async fn load_in_order<T>(
     tx: &mut Tx<'_>,
     sql: &str,
     ids: &[i64],
-    read: impl Fn(&mut Row) -> Outcome<T>,
+    read: impl Fn(&mut SqlRow) -> WorkResult<T>,
     id: impl Fn(&T) -> i64,
-) -> Outcome<Vec<T>> {
+) -> WorkResult<Vec<T>> {
     if ids.is_empty() {
         return Ok(Vec::new());
     }
-    in_order(tx, sql, ids, &[ids.to_vec().into()], read, id).await
+    query_in_order(tx, sql, ids, &[ids.to_vec().into()], read, id).await
 }
 
-/// As [`these`], with the row id of an organization as the second parameter of `sql`.
+/// As [`load_in_order`], with the row id of an organization as the second parameter of `sql`.
 ///
 /// # Errors
 /// Those of the store.
-pub async fn these_of<T>(
+pub async fn load_in_order_with_organization<T>(
     tx: &mut Tx<'_>,
     sql: &str,
     ids: &[i64],
     org_id: i64,
-    read: impl Fn(&mut Row) -> Outcome<T>,
+    read: impl Fn(&mut SqlRow) -> WorkResult<T>,
     id: impl Fn(&T) -> i64,
-) -> Outcome<Vec<T>> {
+) -> WorkResult<Vec<T>> {
     if ids.is_empty() {
         return Ok(Vec::new());
     }
-    in_order(tx, sql, ids, &[ids.to_vec().into(), org_id.into()], read, id).await
+    query_in_order(tx, sql, ids, &[ids.to_vec().into(), org_id.into()], read, id).await
 }
 
-async fn in_order<T>(
+async fn query_in_order<T>(
     tx: &mut Tx<'_>,
     sql: &str,
     ids: &[i64],
-    values: &[Value],
-    read: impl Fn(&mut Row) -> Outcome<T>,
+    values: &[SqlValue],
+    read: impl Fn(&mut SqlRow) -> WorkResult<T>,
     id: impl Fn(&T) -> i64,
-) -> Outcome<Vec<T>> {
+) -> WorkResult<Vec<T>> {
     let mut found = Vec::with_capacity(ids.len());
     for mut row in tx.rows(sql, values).await? {
         found.push(read(&mut row)?);
@@ -164,18 +164,18 @@ async fn in_order<T>(
 ///
 /// # Errors
 /// Those of the store.
-pub async fn ids(
+pub async fn find_ids(
     tx: &mut Tx<'_>,
-    source: Source,
+    source: ListSource,
     mut filter: Filter,
-    order: Order,
-    page: Page,
+    order: ListOrder,
+    page: PageRequest,
     matching: i64,
-) -> Outcome<Vec<i64>> {
+) -> WorkResult<Vec<i64>> {
     let Some(span) = page.span(matching) else { return Ok(Vec::new()) };
     let direction = if order.descending == span.from_end { "" } else { " DESC" };
     let (limit, offset) = (filter.parameter(span.limit), filter.parameter(span.offset));
-    let (Source { id, from }, Order { column, .. }, condition) = (source, order, filter.text());
+    let (ListSource { id, from }, ListOrder { column, .. }, condition) = (source, order, filter.text());
     let sql =
         format!("SELECT {id} FROM {from} WHERE {condition} ORDER BY {column}{direction} LIMIT {limit} OFFSET {offset}");
     let mut ids: Vec<i64> = tx.column(&sql, &filter.values).await?;
@@ -187,14 +187,14 @@ pub async fn ids(
 
 /// One page of a list, with the length of the list.
 #[derive(Debug)]
-pub struct Listed<T> {
+pub struct ResultPage<T> {
     /// The items of the page.
     pub items: Vec<T>,
     /// Number of items on all pages.
     pub matching: i64,
 }
 
-impl<T> Listed<T> {
+impl<T> ResultPage<T> {
     /// Returns an empty list.
     pub fn none() -> Self {
         Self { items: Vec::new(), matching: 0 }
@@ -206,19 +206,19 @@ impl<T> Listed<T> {
 pub struct Filter {
     text: String,
     /// The parameter values so far.
-    pub values: Vec<Value>,
+    pub values: Vec<SqlValue>,
 }
 
 impl Filter {
     /// Creates a filter with one condition. `{}` is replaced by its parameter.
-    pub fn new(condition: &str, value: impl Into<Value>) -> Self {
+    pub fn new(condition: &str, value: impl Into<SqlValue>) -> Self {
         let mut filter = Self { text: String::new(), values: Vec::new() };
         filter.and(condition, value);
         filter
     }
 
     /// Adds a condition. `{}` is replaced by its parameter.
-    pub fn and(&mut self, condition: &str, value: impl Into<Value>) {
+    pub fn and(&mut self, condition: &str, value: impl Into<SqlValue>) {
         let place = self.parameter(value);
         self.join(&condition.replace("{}", &place));
     }
@@ -238,7 +238,7 @@ impl Filter {
     }
 
     /// Adds a parameter and returns its placeholder. Placeholders must be used in the order in which they are added.
-    pub fn parameter(&mut self, value: impl Into<Value>) -> String {
+    pub fn parameter(&mut self, value: impl Into<SqlValue>) -> String {
         self.values.push(value.into());
         format!("${}", self.values.len())
     }
@@ -251,12 +251,12 @@ impl Filter {
 
 /// Maximum length of a LIKE pattern, in characters, which engines limit. Stored texts are shorter, so cutting the
 /// pattern does not change the result.
-const PATTERN: usize = 1000;
+const MAX_PATTERN_CHARS: usize = 1000;
 
 /// Returns a pattern for LIKE … ESCAPE '\' that finds `text` anywhere, case-insensitive.
-pub fn containing(text: &str) -> String {
+pub fn substring_pattern(text: &str) -> String {
     let mut pattern = String::from("%");
-    for c in text.to_lowercase().chars().take(PATTERN) {
+    for c in text.to_lowercase().chars().take(MAX_PATTERN_CHARS) {
         if matches!(c, '%' | '_' | '\\') {
             pattern.push('\\');
         }
@@ -274,7 +274,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_page_has_the_same_rows_from_either_end(length in 0i64..5000, number in 1i64..300, size in 1i64..=100) {
-            let page = Page { number, size };
+            let page = PageRequest { number, size };
             let list: Vec<i64> = (0..length).collect();
             let expected: Vec<i64> = list.iter().copied().skip(page.offset() as usize).take(size as usize).collect();
             let read = page.span(length).map(|span| {
@@ -283,7 +283,7 @@ mod tests {
                 if span.from_end {
                     rows.reverse();
                 }
-                assert!(span.offset <= NEAR.max(length / 2), "{span:?}");
+                assert!(span.offset <= FORWARD_SCAN_ROWS.max(length / 2), "{span:?}");
                 rows
             });
             prop_assert_eq!(read.unwrap_or_default(), expected);
@@ -292,9 +292,9 @@ mod tests {
 
     #[test]
     fn the_largest_page_number_is_past_the_end_of_any_list() {
-        let page = Page { number: i64::from(i32::MAX), size: 100 };
+        let page = PageRequest { number: i64::from(i32::MAX), size: 100 };
         assert_eq!(page.span(1_000_000), None);
-        assert_eq!(Page { number: i64::MAX, size: 100 }.span(i64::MAX), None);
+        assert_eq!(PageRequest { number: i64::MAX, size: 100 }.span(i64::MAX), None);
     }
 
     #[test]
@@ -310,6 +310,6 @@ mod tests {
 
     #[test]
     fn wildcards_are_found_as_they_are() {
-        assert_eq!(containing("A_b%\\"), r"%a\_b\%\\%");
+        assert_eq!(substring_pattern("A_b%\\"), r"%a\_b\%\\%");
     }
 }

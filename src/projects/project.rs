@@ -6,20 +6,20 @@ mod fields;
 mod list;
 mod moves;
 
-use super::caller::Caller;
-use super::grants::{self, Grants};
+use super::caller::ProjectsCaller;
+use super::grants::{self, ProjectGrants};
 use super::id;
 use super::member::{self, Member};
-use super::mode::{Columns, Mode};
-use super::organization::ending;
+use super::mode::{ExecutionMode, ModeColumns};
+use super::organization::removal;
 use super::page;
-use super::refusal::{Outcome, Refusal};
+use super::rejection::{ApiRejection, WorkResult};
 use super::rights::{Flag, ProjectRights};
-use super::tag::{self, Holder, Tag};
-use super::tx::{PARTS_AT_ONCE, Tx};
+use super::tag::{self, Tag, TaggedResource};
+use super::tx::{MAX_ROWS_PER_SESSION, Tx};
 use crate::clock::Time;
-use crate::sql::{Row, Value};
-pub use fields::{Fields, read_duration};
+use crate::sql::{SqlRow, SqlValue};
+pub use fields::{ProjectFields, read_duration};
 pub use list::{ProjectFilter, list};
 pub use moves::move_workspaces;
 
@@ -37,7 +37,7 @@ pub struct Project {
     /// The inactivity after which its workspaces destroy their resources, such as `14d` or `24h`.
     pub auto_destroy: Option<String>,
     /// Its own execution mode; `None` to inherit that of the organization.
-    pub own_mode: Option<Mode>,
+    pub own_mode: Option<ExecutionMode>,
     /// `true` if it is the organization's default project.
     pub is_default: bool,
     /// Number of workspaces.
@@ -55,7 +55,7 @@ const COLUMNS: &str = "p.id, p.ext_id, p.name, p.description, p.auto_destroy, p.
     FROM projects p LEFT JOIN agent_pools a ON a.id = p.agent_pool_id";
 
 impl Project {
-    fn read(row: &mut Row) -> Outcome<Self> {
+    fn read(row: &mut SqlRow) -> WorkResult<Self> {
         let (id, ext_id, name, description, auto_destroy) =
             (row.get()?, row.get()?, row.get()?, row.get()?, row.get()?);
         let (mode, pool): (Option<String>, Option<String>) = (row.get()?, row.get()?);
@@ -65,7 +65,7 @@ impl Project {
             name,
             description,
             auto_destroy,
-            own_mode: mode.map(|name| Mode { name, pool }),
+            own_mode: mode.map(|name| ExecutionMode { name, pool }),
             is_default: row.get()?,
             workspaces: row.get()?,
             teams: row.get()?,
@@ -75,7 +75,7 @@ impl Project {
     }
 
     /// Returns the effective execution mode: its own, or the organization's.
-    pub fn mode<'m>(&'m self, member: &'m Member) -> &'m Mode {
+    pub fn mode<'m>(&'m self, member: &'m Member) -> &'m ExecutionMode {
         self.own_mode.as_ref().unwrap_or(&member.organization.mode)
     }
 }
@@ -84,15 +84,15 @@ impl Project {
 ///
 /// # Errors
 /// `Invalid` when the name is taken.
-pub async fn create(tx: &mut Tx<'_>, member: &Member, given: Fields) -> Outcome<Project> {
+pub async fn create(tx: &mut Tx<'_>, member: &Member, given: ProjectFields) -> WorkResult<Project> {
     let org_id = member.organization.id;
     // The update locks the organization's row, which serializes the creation of projects.
     let count = "UPDATE organizations SET project_count = project_count + 1 WHERE id = $1 AND ended_at IS NULL";
-    Refusal::hidden_unless(tx.execute(count, &[org_id.into()]).await? > 0)?;
+    ApiRejection::hidden_unless(tx.execute(count, &[org_id.into()]).await? > 0)?;
     let insert = "INSERT INTO projects (ext_id, org_id, name, name_lc, description, auto_destroy, created_at)
         VALUES ($1, $2, $3, $4, $5, $6, $7) RETURNING id";
     let name = given.name.value().unwrap_or_default();
-    let values: [Value; 7] = [
+    let values: [SqlValue; 7] = [
         id::new("prj").into(),
         org_id.into(),
         name.as_str().into(),
@@ -102,17 +102,22 @@ pub async fn create(tx: &mut Tx<'_>, member: &Member, given: Fields) -> Outcome<
         tx.now.into(),
     ];
     let row: i64 = tx.one(insert, &values).await?.get()?;
-    set(tx, row, given.mode, given.tags).await?;
-    at(tx, member, row).await
+    store_mode_and_tags(tx, row, given.mode, given.tags).await?;
+    load_by_row(tx, member, row).await
 }
 
-async fn set(tx: &mut Tx<'_>, row: i64, mode: Option<Columns>, tags: Option<Vec<Tag>>) -> Outcome<()> {
-    if let Some(Columns { mode, pool }) = mode {
+async fn store_mode_and_tags(
+    tx: &mut Tx<'_>,
+    row: i64,
+    mode: Option<ModeColumns>,
+    tags: Option<Vec<Tag>>,
+) -> WorkResult<()> {
+    if let Some(ModeColumns { mode, pool }) = mode {
         let update = "UPDATE projects SET execution_mode = $1, agent_pool_id = $2 WHERE id = $3";
         tx.execute(update, &[mode.into(), pool.into(), row.into()]).await?;
     }
     match tags {
-        Some(tags) => tag::replace(tx, Holder::Project, row, &tags).await,
+        Some(tags) => tag::replace(tx, TaggedResource::Project, row, &tags).await,
         None => Ok(()),
     }
 }
@@ -121,10 +126,10 @@ async fn set(tx: &mut Tx<'_>, row: i64, mode: Option<Columns>, tags: Option<Vec<
 ///
 /// # Errors
 /// `Invalid` when the name is taken.
-pub async fn change(tx: &mut Tx<'_>, member: &Member, project: Project, given: Fields) -> Outcome<Project> {
+pub async fn change(tx: &mut Tx<'_>, member: &Member, project: Project, given: ProjectFields) -> WorkResult<Project> {
     let name = given.name.value().unwrap_or(project.name);
     let update = "UPDATE projects SET name = $1, name_lc = $2, description = $3, auto_destroy = $4 WHERE id = $5";
-    let values: [Value; 5] = [
+    let values: [SqlValue; 5] = [
         name.as_str().into(),
         name.to_lowercase().into(),
         given.description.over(project.description).into(),
@@ -132,19 +137,19 @@ pub async fn change(tx: &mut Tx<'_>, member: &Member, project: Project, given: F
         project.id.into(),
     ];
     tx.execute(update, &values).await?;
-    set(tx, project.id, given.mode, given.tags).await?;
-    at(tx, member, project.id).await
+    store_mode_and_tags(tx, project.id, given.mode, given.tags).await?;
+    load_by_row(tx, member, project.id).await
 }
 
 /// Checks that the member may create projects.
 ///
 /// # Errors
 /// `Forbidden`, because known clients react to 404 by placing the contents of the project elsewhere.
-pub fn may_create(member: &Member) -> Outcome<()> {
+pub fn may_create(member: &Member) -> WorkResult<()> {
     if member.owner || member.rights.has(Flag::ManageProjects) {
         return Ok(());
     }
-    Err(Refusal::forbidden("you may not create projects in this organization").into())
+    Err(ApiRejection::forbidden("you may not create projects in this organization").into())
 }
 
 /// Returns a project on which the caller has `needed`, and the caller's membership in its organization. The project's
@@ -152,20 +157,20 @@ pub fn may_create(member: &Member) -> Outcome<()> {
 ///
 /// # Errors
 /// `NotFound` when it is absent or hidden, or `needed` is not granted.
-pub async fn visible(
+pub async fn find_visible(
     tx: &mut Tx<'_>,
-    caller: &Caller,
+    caller: &ProjectsCaller,
     ext_id: &str,
     needed: ProjectRights,
-) -> Outcome<(Member, Project)> {
-    let (member, project) = of(tx, caller, ext_id).await?;
-    let project = granted(project, needed)?;
+) -> WorkResult<(Member, Project)> {
+    let (member, project) = find_with_member(tx, caller, ext_id).await?;
+    let project = require_rights(project, needed)?;
     if !tx.holds() {
         return Ok((member, project));
     }
     // The rights are checked before locking, so that callers without access cannot block others.
     tx.take("projects", project.id).await?;
-    let held = granted(at(tx, &member, project.id).await?, needed)?;
+    let held = require_rights(load_by_row(tx, &member, project.id).await?, needed)?;
     Ok((member, held))
 }
 
@@ -173,12 +178,12 @@ pub async fn visible(
 ///
 /// # Errors
 /// `NotFound` when it is absent or the caller is not a member of its organization.
-pub async fn of(tx: &mut Tx<'_>, caller: &Caller, ext_id: &str) -> Outcome<(Member, Project)> {
+pub async fn find_with_member(tx: &mut Tx<'_>, caller: &ProjectsCaller, ext_id: &str) -> WorkResult<(Member, Project)> {
     let found = tx.row("SELECT id, org_id FROM projects WHERE ext_id = $1", &[ext_id.into()]).await?;
-    let mut found = found.ok_or_else(Refusal::not_found)?;
+    let mut found = found.ok_or_else(ApiRejection::not_found)?;
     let (row, org_id) = (found.get()?, found.get()?);
-    let member = member::at(tx, caller, org_id).await?;
-    let project = at(tx, &member, row).await?;
+    let member = member::find_by_organization_row(tx, caller, org_id).await?;
+    let project = load_by_row(tx, &member, row).await?;
     Ok((member, project))
 }
 
@@ -186,75 +191,85 @@ pub async fn of(tx: &mut Tx<'_>, caller: &Caller, ext_id: &str) -> Outcome<(Memb
 ///
 /// # Errors
 /// `NotFound` when it is absent, hidden or of another organization, or `needed` is not granted.
-pub async fn of_member(tx: &mut Tx<'_>, member: &Member, ext_id: &str, needed: ProjectRights) -> Outcome<Project> {
+pub async fn find_in_organization(
+    tx: &mut Tx<'_>,
+    member: &Member,
+    ext_id: &str,
+    needed: ProjectRights,
+) -> WorkResult<Project> {
     let sql = "SELECT id FROM projects WHERE ext_id = $1 AND org_id = $2";
     let found = tx.row(sql, &[ext_id.into(), member.organization.id.into()]).await?;
-    let project = at(tx, member, found.ok_or_else(Refusal::not_found)?.get()?).await?;
-    granted(project, needed)
+    let project = load_by_row(tx, member, found.ok_or_else(ApiRejection::not_found)?.get()?).await?;
+    require_rights(project, needed)
 }
 
-fn granted(project: Project, needed: ProjectRights) -> Outcome<Project> {
-    Refusal::hidden_unless(project.rights.has(ProjectRights::READ | needed))?;
+fn require_rights(project: Project, needed: ProjectRights) -> WorkResult<Project> {
+    ApiRejection::hidden_unless(project.rights.has(ProjectRights::READ | needed))?;
     Ok(project)
 }
 
-async fn at(tx: &mut Tx<'_>, member: &Member, row: i64) -> Outcome<Project> {
-    let found = these(tx, member, &[row]).await?.into_iter().next();
-    Ok(found.ok_or_else(Refusal::not_found)?)
+async fn load_by_row(tx: &mut Tx<'_>, member: &Member, row: i64) -> WorkResult<Project> {
+    let found = load_by_rows(tx, member, &[row]).await?.into_iter().next();
+    Ok(found.ok_or_else(ApiRejection::not_found)?)
 }
 
 /// Returns the projects in the order of `rows`, with the member's rights on each, which may be none.
 ///
 /// # Errors
 /// Those of the store.
-pub async fn these(tx: &mut Tx<'_>, member: &Member, rows: &[i64]) -> Outcome<Vec<Project>> {
-    let granted = grants::on(tx, member, rows).await?;
-    with_grants(tx, member, rows, &granted).await
+pub async fn load_by_rows(tx: &mut Tx<'_>, member: &Member, rows: &[i64]) -> WorkResult<Vec<Project>> {
+    let granted = grants::load_for_projects(tx, member, rows).await?;
+    load_with_grants(tx, member, rows, &granted).await
 }
 
-async fn with_grants(tx: &mut Tx<'_>, member: &Member, rows: &[i64], granted: &Grants) -> Outcome<Vec<Project>> {
+async fn load_with_grants(
+    tx: &mut Tx<'_>,
+    member: &Member,
+    rows: &[i64],
+    granted: &ProjectGrants,
+) -> WorkResult<Vec<Project>> {
     // Excludes projects deleted since, which are in an ended organization.
     let sql = format!("SELECT {COLUMNS} WHERE p.id = ANY($1) AND +p.org_id = $2");
-    let read = |row: &mut Row| {
+    let read = |row: &mut SqlRow| {
         let mut project = Project::read(row)?;
         project.rights = member.on_project(project.is_default, granted.on(project.id));
         Ok(project)
     };
-    page::these_of(tx, &sql, rows, member.organization.id, read, |project| project.id).await
+    page::load_in_order_with_organization(tx, &sql, rows, member.organization.id, read, |project| project.id).await
 }
 
 /// Deletes an empty project that is not the default one, with its tags and team access. With many access rows it
-/// becomes invisible immediately and [`ending`] removes the rows later.
+/// becomes invisible immediately and [`removal`] removes the rows later.
 ///
 /// `may_empty` is `true` if the member may delete the project's workspaces.
 ///
 /// # Errors
 /// `Invalid` when it contains workspaces, `Forbidden` when the member may not delete those either; `Conflict` for the
 /// default project; `NotFound` when it was deleted concurrently.
-pub async fn delete(tx: &mut Tx<'_>, member: &Member, project: &Project, may_empty: bool) -> Outcome<()> {
-    let (row, org_id): (Value, Value) = (project.id.into(), member.organization.id.into());
+pub async fn delete(tx: &mut Tx<'_>, member: &Member, project: &Project, may_empty: bool) -> WorkResult<()> {
+    let (row, org_id): (SqlValue, SqlValue) = (project.id.into(), member.organization.id.into());
     // Locks the organization before the project, as all sessions do.
     let count = "UPDATE organizations SET project_count = project_count - 1 WHERE id = $1";
     tx.execute(count, std::slice::from_ref(&org_id)).await?;
     let lock = "SELECT workspace_count, team_count FROM projects WHERE id = $1 AND org_id = $2 FOR UPDATE";
-    let mut locked = tx.row(lock, &[row.clone(), org_id]).await?.ok_or_else(Refusal::not_found)?;
+    let mut locked = tx.row(lock, &[row.clone(), org_id]).await?.ok_or_else(ApiRejection::not_found)?;
     let (workspaces, teams): (i64, i64) = (locked.get()?, locked.get()?);
     if project.is_default {
-        return Err(Refusal::conflict("the default project of an organization cannot be deleted").into());
+        return Err(ApiRejection::conflict("the default project of an organization cannot be deleted").into());
     }
     if workspaces > 0 && !may_empty {
-        return Err(Refusal::forbidden("not authorized to perform a force delete on the project").into());
+        return Err(ApiRejection::forbidden("not authorized to perform a force delete on the project").into());
     }
     if workspaces > 0 {
         let detail = format!("the project holds workspaces ({workspaces}); move or delete them first");
-        return Err(Refusal::state(detail).into());
+        return Err(ApiRejection::state(detail).into());
     }
-    if teams <= PARTS_AT_ONCE {
+    if teams <= MAX_ROWS_PER_SESSION {
         tx.execute("DELETE FROM projects WHERE id = $1", &[row]).await?;
         return Ok(());
     }
     // The agent pool belongs to the original organization, so the reference must be cleared.
     let leave = "UPDATE projects SET execution_mode = NULL, agent_pool_id = NULL WHERE id = $1";
     tx.execute(leave, &[row]).await?;
-    ending::bury(tx, "projects", project.id).await
+    removal::move_to_ended_organization(tx, "projects", project.id).await
 }

@@ -7,7 +7,7 @@ pub mod keys;
 
 /// The level of a team's access to a project.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Level {
+pub enum ProjectAccessLevel {
     /// See the project and read its workspaces.
     Read,
     /// Execute runs in its workspaces.
@@ -21,15 +21,15 @@ pub enum Level {
 }
 
 /// The levels, in the order of the columns in the table of keys.
-const LEVELS: [(&str, Level); 5] = [
-    ("read", Level::Read),
-    ("write", Level::Write),
-    ("maintain", Level::Maintain),
-    ("admin", Level::Admin),
-    ("custom", Level::Custom),
+const LEVELS: [(&str, ProjectAccessLevel); 5] = [
+    ("read", ProjectAccessLevel::Read),
+    ("write", ProjectAccessLevel::Write),
+    ("maintain", ProjectAccessLevel::Maintain),
+    ("admin", ProjectAccessLevel::Admin),
+    ("custom", ProjectAccessLevel::Custom),
 ];
 
-impl Level {
+impl ProjectAccessLevel {
     /// Parses the name of a level.
     pub fn of(word: &str) -> Option<Self> {
         LEVELS.iter().find(|(name, _)| *name == word).map(|(_, level)| *level)

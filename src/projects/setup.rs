@@ -2,8 +2,8 @@
 //!
 //! [`user::bootstrap`] creates the first user of an installation.
 
-use super::refusal::Outcome;
-use super::team::people;
+use super::rejection::WorkResult;
+use super::team::members;
 use super::token::NewToken;
 use super::tx::Tx;
 use super::{id, organization, user};
@@ -13,7 +13,7 @@ use super::{id, organization, user};
 ///
 /// # Errors
 /// `Conflict` when the text of the token equals that of another token.
-pub async fn organization(tx: &mut Tx<'_>, name: &str, email: &str, token: &NewToken) -> Outcome<()> {
+pub async fn ensure_organization(tx: &mut Tx<'_>, name: &str, email: &str, token: &NewToken) -> WorkResult<()> {
     let user: i64 = match tx.row("SELECT id FROM users WHERE username_lc = $1", &[name.into()]).await? {
         Some(mut row) => row.get()?,
         None => user::create(tx, name, email).await?,
@@ -27,10 +27,10 @@ pub async fn organization(tx: &mut Tx<'_>, name: &str, email: &str, token: &NewT
             let member = "INSERT INTO organization_memberships (ext_id, org_id, user_id, status, created_at)
                 VALUES ($1, $2, $3, 'active', $4) ON CONFLICT DO NOTHING";
             tx.execute(member, &[id::new("ou").into(), org.into(), user.into(), tx.now.into()]).await?;
-            people::add(tx, team, &[user]).await?;
+            members::add(tx, team, &[user]).await?;
         }
     }
     let before = "DELETE FROM api_tokens WHERE user_id = $1 AND description = $2";
     tx.execute(before, &[user.into(), name.into()]).await?;
-    user::give(tx, user, Some(name), token, None).await
+    user::store_token(tx, user, Some(name), token, None).await
 }

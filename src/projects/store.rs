@@ -4,12 +4,12 @@ use futures_util::future::LocalBoxFuture;
 
 use crate::clock::Time;
 use crate::error::Result;
-use crate::sql::{Failure, Work};
 /// The caller that a session belongs to. Stores with limited concurrency queue sessions fairly by caller.
-pub use crate::turns::Asker;
+pub use crate::fair_queue::CallerId;
+use crate::sql::{SqlError, SqlWork};
 
 /// The caller id of the server itself.
-pub const ITSELF: Asker = 0;
+pub const SERVER_CALLER: CallerId = 0;
 
 /// The store of the projects API.
 pub trait ProjectStore: Send + Sync {
@@ -17,17 +17,17 @@ pub trait ProjectStore: Send + Sync {
     fn read(
         &self,
         name: &'static str,
-        asker: Asker,
-        work: Work,
-    ) -> LocalBoxFuture<'static, std::result::Result<(), Failure>>;
+        asker: CallerId,
+        work: SqlWork,
+    ) -> LocalBoxFuture<'static, std::result::Result<(), SqlError>>;
 
     /// Runs work in one transaction and returns when it is durable.
     fn write(
         &self,
         name: &'static str,
-        asker: Asker,
-        work: Work,
-    ) -> LocalBoxFuture<'static, std::result::Result<(), Failure>>;
+        asker: CallerId,
+        work: SqlWork,
+    ) -> LocalBoxFuture<'static, std::result::Result<(), SqlError>>;
 }
 
 /// The columns of a token that its seal authenticates.
@@ -50,7 +50,7 @@ pub struct BoundToken<'t> {
 }
 
 /// Seals of tokens. A token is valid only with the seal that a node of this installation stored with it.
-pub trait TokenSeal: Send + Sync {
+pub trait ApiTokenSeal: Send + Sync {
     /// Returns the seal to store with a token.
     ///
     /// # Errors

@@ -9,43 +9,43 @@ use std::collections::{BTreeSet, HashMap};
 
 use serde_json::Value as Json;
 
-use super::attributes::Attributes;
+use super::attributes::AttributeReader;
 use super::id;
 use super::page::Filter;
-use super::refusal::{Fault, Outcome, Refusal};
+use super::rejection::{ApiRejection, Fault, WorkResult};
 use super::tx::Tx;
 use crate::error::Kind;
-use crate::sql::Value;
+use crate::sql::SqlValue;
 
 /// Maximum number of bindings of a resource when bindings are set.
-pub const MOST: usize = 10;
+pub const MAX_TAGS: usize = 10;
 /// Maximum number of bindings of a resource, including added flat tags. All of them are loaded with the resource.
-const MOST_BOUND: usize = 1000;
-/// Maximum number of elements of a list of tags in a request. It exceeds [`MOST`] because flat tags are added in
+const MAX_BINDINGS: usize = 1000;
+/// Maximum number of elements of a list of tags in a request. It exceeds [`MAX_TAGS`] because flat tags are added in
 /// bulk, and a repeated key counts once.
-pub const MOST_SENT: usize = 100;
+pub const MAX_TAGS_PER_REQUEST: usize = 100;
 /// Maximum length of a key, in characters.
-const LONGEST_KEY: usize = 128;
+const MAX_KEY_CHARS: usize = 128;
 /// Maximum length of a value, in characters.
-const LONGEST_VALUE: usize = 256;
+const MAX_VALUE_CHARS: usize = 256;
 
 /// Maximum length of the name of a flat tag, in characters.
-const LONGEST_FLAT: usize = 255;
+const MAX_FLAT_TAG_CHARS: usize = 255;
 /// Maximum length of the id of a tag or of a binding, in characters.
-const LONGEST_ID: usize = FLAT_ID.len() + LONGEST_FLAT;
+const MAX_TAG_ID_CHARS: usize = FLAT_TAG_ID_PREFIX.len() + MAX_FLAT_TAG_CHARS;
 /// Prefix of the id of a flat tag. Its name follows.
-const FLAT_ID: &str = "tag-";
+const FLAT_TAG_ID_PREFIX: &str = "tag-";
 
 /// The resources that have bindings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Holder {
+pub enum TaggedResource {
     /// A project.
     Project,
     /// A workspace.
     Workspace,
 }
 
-impl Holder {
+impl TaggedResource {
     fn column(self) -> &'static str {
         match self {
             Self::Project => "project_id",
@@ -81,7 +81,7 @@ pub struct TagFilter {
 
 /// A binding as stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Binding {
+pub struct TagBinding {
     /// External id.
     pub ext_id: String,
     /// The key.
@@ -90,10 +90,10 @@ pub struct Binding {
     pub value: String,
 }
 
-/// Reads the elements of a relationship or list `tag-bindings`, at most [`MOST_SENT`]. `place` is the JSON pointer of
+/// Reads the elements of a relationship or list `tag-bindings`, at most [`MAX_TAGS_PER_REQUEST`]. `place` is the JSON pointer of
 /// the array. The last value of a repeated key counts. Faults are added to `attributes`.
-pub fn read(attributes: &mut Attributes<'_>, elements: &[Json], place: &str) -> Vec<Tag> {
-    let mut tags = Tags::default();
+pub fn read(attributes: &mut AttributeReader<'_>, elements: &[Json], place: &str) -> Vec<Tag> {
+    let mut tags = TagCollector::default();
     for (n, element) in elements.iter().enumerate() {
         let members = element.get("attributes");
         let key = members.and_then(|members| members.get("key")).and_then(Json::as_str);
@@ -102,25 +102,25 @@ pub fn read(attributes: &mut Attributes<'_>, elements: &[Json], place: &str) -> 
             Some(value) => value.as_str(),
         };
         let at = |name: &str| format!("{place}/{n}/attributes/{name}");
-        let Some(key) = key.filter(|key| is_text(key, 1..=LONGEST_KEY)) else {
-            attributes.push(Fault::at(at("key"), format!("Key must have 1 to {LONGEST_KEY} characters")));
+        let Some(key) = key.filter(|key| is_text(key, 1..=MAX_KEY_CHARS)) else {
+            attributes.push(Fault::at(at("key"), format!("Key must have 1 to {MAX_KEY_CHARS} characters")));
             continue;
         };
-        let Some(value) = value.filter(|value| is_text(value, 0..=LONGEST_VALUE)) else {
-            attributes.push(Fault::at(at("value"), format!("Value must have at most {LONGEST_VALUE} characters")));
+        let Some(value) = value.filter(|value| is_text(value, 0..=MAX_VALUE_CHARS)) else {
+            attributes.push(Fault::at(at("value"), format!("Value must have at most {MAX_VALUE_CHARS} characters")));
             continue;
         };
         tags.put(key.to_owned(), value);
     }
-    if tags.list.len() > MOST {
-        attributes.push(too_many(place, MOST));
+    if tags.list.len() > MAX_TAGS {
+        attributes.push(too_many(place, MAX_TAGS));
     }
     tags.list
 }
 
-/// Reads the elements of a relationship or list `tags`, at most [`MOST_SENT`]: names of flat tags.
-pub fn read_flat(attributes: &mut Attributes<'_>, elements: &[Json], place: &str) -> Vec<Tag> {
-    let mut tags = Tags::default();
+/// Reads the elements of a relationship or list `tags`, at most [`MAX_TAGS_PER_REQUEST`]: names of flat tags.
+pub fn read_flat(attributes: &mut AttributeReader<'_>, elements: &[Json], place: &str) -> Vec<Tag> {
+    let mut tags = TagCollector::default();
     for (n, element) in elements.iter().enumerate() {
         let name = element.get("attributes").and_then(|members| members.get("name")).and_then(Json::as_str);
         match name.filter(|name| is_flat(name)) {
@@ -137,7 +137,7 @@ const FLAT_RULE: &str = "Name must have 1 to 255 letters, numbers, colons, hyphe
 fn is_flat(name: &str) -> bool {
     let is_edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
     let is_legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, ':' | '-' | '_');
-    name.len() <= LONGEST_FLAT
+    name.len() <= MAX_FLAT_TAG_CHARS
         && name.chars().all(is_legal)
         && is_edge(name.chars().next())
         && is_edge(name.chars().next_back())
@@ -145,7 +145,7 @@ fn is_flat(name: &str) -> bool {
 
 /// Returns the id of a flat tag, which is the same in every workspace of an organization.
 pub fn flat_id(name: &str) -> String {
-    format!("{FLAT_ID}{name}")
+    format!("{FLAT_TAG_ID_PREFIX}{name}")
 }
 
 /// Returns a name as sent, and as a flat tag is stored.
@@ -157,25 +157,25 @@ fn spellings(name: &str) -> Vec<String> {
 
 /// Flat tags to remove, by id or by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Named {
+pub struct TagSelection {
     ids: Vec<String>,
     keys: Vec<String>,
 }
 
-/// Reads the elements of a list of existing tags, at most [`MOST_SENT`]. Each has an id or a name; known clients send
+/// Reads the elements of a list of existing tags, at most [`MAX_TAGS_PER_REQUEST`]. Each has an id or a name; known clients send
 /// both. An empty id or name counts as absent.
-pub fn read_named<'j>(attributes: &mut Attributes<'_>, elements: &'j [Json], place: &str) -> Named {
-    let mut named = Named::default();
+pub fn read_selection<'j>(attributes: &mut AttributeReader<'_>, elements: &'j [Json], place: &str) -> TagSelection {
+    let mut named = TagSelection::default();
     for (n, element) in elements.iter().enumerate() {
         let text =
             |value: Option<&'j Json>, longest| value.and_then(Json::as_str).filter(|text| is_text(text, 1..=longest));
-        let id = text(element.get("id"), LONGEST_ID);
-        let name = text(element.get("attributes").and_then(|members| members.get("name")), LONGEST_FLAT);
+        let id = text(element.get("id"), MAX_TAG_ID_CHARS);
+        let name = text(element.get("attributes").and_then(|members| members.get("name")), MAX_FLAT_TAG_CHARS);
         if id.is_none() && name.is_none() {
-            let rule = format!("a tag is named by its id or its name, of 1 to {LONGEST_FLAT} characters");
+            let rule = format!("a tag is named by its id or its name, of 1 to {MAX_FLAT_TAG_CHARS} characters");
             attributes.push(Fault::at(format!("{place}/{n}/id"), rule));
         }
-        let of_id = id.and_then(|id| id.strip_prefix(FLAT_ID));
+        let of_id = id.and_then(|id| id.strip_prefix(FLAT_TAG_ID_PREFIX));
         named.keys.extend(of_id.into_iter().chain(name).flat_map(spellings));
         named.ids.extend(id.map(str::to_owned));
     }
@@ -187,12 +187,12 @@ fn is_text(text: &str, letters: std::ops::RangeInclusive<usize>) -> bool {
 }
 
 #[derive(Default)]
-struct Tags {
+struct TagCollector {
     list: Vec<Tag>,
     places: HashMap<String, usize>,
 }
 
-impl Tags {
+impl TagCollector {
     fn put(&mut self, key: String, value: &str) {
         match self.places.entry(key) {
             Entry::Occupied(place) => value.clone_into(&mut self.list[*place.get()].value),
@@ -211,19 +211,19 @@ fn too_many(place: &str, most: usize) -> Fault {
 /// Adds or replaces tags of a resource. Tags with other keys remain.
 ///
 /// # Errors
-/// `Invalid` when the resource would have more than [`MOST`] tags.
-pub async fn merge(tx: &mut Tx<'_>, holder: Holder, row: i64, tags: &[Tag]) -> Outcome<()> {
+/// `Invalid` when the resource would have more than [`MAX_TAGS`] tags.
+pub async fn merge(tx: &mut Tx<'_>, holder: TaggedResource, row: i64, tags: &[Tag]) -> WorkResult<()> {
     lock(tx, holder, row).await?;
-    put_all(tx, holder, row, tags, "DO UPDATE SET value = excluded.value").await?;
-    refuse_more(tx, holder, row, MOST).await
+    insert_all(tx, holder, row, tags, "DO UPDATE SET value = excluded.value").await?;
+    reject_excess_tags(tx, holder, row, MAX_TAGS).await
 }
 
-async fn refuse_more(tx: &mut Tx<'_>, holder: Holder, row: i64, most: usize) -> Outcome<()> {
+async fn reject_excess_tags(tx: &mut Tx<'_>, holder: TaggedResource, row: i64, most: usize) -> WorkResult<()> {
     let column = holder.column();
     let count = format!("SELECT count(*) FROM tag_bindings WHERE {column} = $1");
     let bound: i64 = tx.one(&count, &[row.into()]).await?.get()?;
     if bound > most as i64 {
-        return Err(Refusal::of(Kind::Invalid, vec![too_many("/data", most)]).into());
+        return Err(ApiRejection::of(Kind::Invalid, vec![too_many("/data", most)]).into());
     }
     Ok(())
 }
@@ -232,33 +232,33 @@ async fn refuse_more(tx: &mut Tx<'_>, holder: Holder, row: i64, most: usize) -> 
 ///
 /// # Errors
 /// Those of the store.
-pub async fn replace(tx: &mut Tx<'_>, holder: Holder, row: i64, tags: &[Tag]) -> Outcome<()> {
+pub async fn replace(tx: &mut Tx<'_>, holder: TaggedResource, row: i64, tags: &[Tag]) -> WorkResult<()> {
     lock(tx, holder, row).await?;
     let column = holder.column();
     let keys: Vec<String> = tags.iter().map(|tag| tag.key.clone()).collect();
     let delete = format!("DELETE FROM tag_bindings WHERE {column} = $1 AND NOT (key = ANY($2))");
     tx.execute(&delete, &[row.into(), keys.into()]).await?;
-    put_all(tx, holder, row, tags, "DO UPDATE SET value = excluded.value").await
+    insert_all(tx, holder, row, tags, "DO UPDATE SET value = excluded.value").await
 }
 
 /// Adds flat tags. An existing tag with the same key keeps its value.
 ///
 /// # Errors
-/// `Invalid` when the resource would have more than `MOST_BOUND` tags.
-pub async fn add_flat(tx: &mut Tx<'_>, holder: Holder, row: i64, tags: &[Tag]) -> Outcome<()> {
+/// `Invalid` when the resource would have more than `MAX_BINDINGS` tags.
+pub async fn add_flat(tx: &mut Tx<'_>, holder: TaggedResource, row: i64, tags: &[Tag]) -> WorkResult<()> {
     if tags.is_empty() {
         return Ok(());
     }
     lock(tx, holder, row).await?;
-    put_all(tx, holder, row, tags, "DO NOTHING").await?;
-    refuse_more(tx, holder, row, MOST_BOUND).await
+    insert_all(tx, holder, row, tags, "DO NOTHING").await?;
+    reject_excess_tags(tx, holder, row, MAX_BINDINGS).await
 }
 
 /// Removes flat tags. Absent tags are ignored, and tags with a value remain.
 ///
 /// # Errors
 /// Those of the store.
-pub async fn remove_flat(tx: &mut Tx<'_>, holder: Holder, row: i64, named: Named) -> Outcome<()> {
+pub async fn remove_flat(tx: &mut Tx<'_>, holder: TaggedResource, row: i64, named: TagSelection) -> WorkResult<()> {
     lock(tx, holder, row).await?;
     let column = holder.column();
     let delete =
@@ -271,18 +271,24 @@ pub async fn remove_flat(tx: &mut Tx<'_>, holder: Holder, row: i64, named: Named
 ///
 /// # Errors
 /// `NotFound` when the resource was deleted.
-async fn lock(tx: &mut Tx<'_>, holder: Holder, row: i64) -> Outcome<()> {
+async fn lock(tx: &mut Tx<'_>, holder: TaggedResource, row: i64) -> WorkResult<()> {
     tx.take(holder.table(), row).await
 }
 
-async fn put_all(tx: &mut Tx<'_>, holder: Holder, row: i64, tags: &[Tag], on_conflict: &str) -> Outcome<()> {
+async fn insert_all(
+    tx: &mut Tx<'_>,
+    holder: TaggedResource,
+    row: i64,
+    tags: &[Tag],
+    on_conflict: &str,
+) -> WorkResult<()> {
     let column = holder.column();
     let insert = format!(
         "INSERT INTO tag_bindings (ext_id, {column}, key, value) VALUES ($1, $2, $3, $4)
         ON CONFLICT ({column}, key) {on_conflict}"
     );
     for tag in tags {
-        let values: [Value; 4] = [id::new("tb").into(), row.into(), tag.key[..].into(), tag.value[..].into()];
+        let values: [SqlValue; 4] = [id::new("tb").into(), row.into(), tag.key[..].into(), tag.value[..].into()];
         tx.execute(&insert, &values).await?;
     }
     Ok(())
@@ -292,13 +298,17 @@ async fn put_all(tx: &mut Tx<'_>, holder: Holder, row: i64, tags: &[Tag], on_con
 ///
 /// # Errors
 /// Those of the store.
-pub async fn of(tx: &mut Tx<'_>, holder: Holder, rows: Vec<i64>) -> Outcome<HashMap<i64, Vec<Binding>>> {
+pub async fn load_bindings(
+    tx: &mut Tx<'_>,
+    holder: TaggedResource,
+    rows: Vec<i64>,
+) -> WorkResult<HashMap<i64, Vec<TagBinding>>> {
     let column = holder.column();
     let sql = format!("SELECT {column}, ext_id, key, value FROM tag_bindings WHERE {column} = ANY($1) ORDER BY id");
-    let mut bindings: HashMap<i64, Vec<Binding>> = HashMap::new();
+    let mut bindings: HashMap<i64, Vec<TagBinding>> = HashMap::new();
     for mut row in tx.rows(&sql, &[rows.into()]).await? {
         let resource = row.get()?;
-        let binding = Binding { ext_id: row.get()?, key: row.get()?, value: row.get()? };
+        let binding = TagBinding { ext_id: row.get()?, key: row.get()?, value: row.get()? };
         bindings.entry(resource).or_default().push(binding);
     }
     Ok(bindings)
@@ -308,52 +318,52 @@ pub async fn of(tx: &mut Tx<'_>, holder: Holder, rows: Vec<i64>) -> Outcome<Hash
 ///
 /// # Errors
 /// Those of the store.
-pub async fn of_one(tx: &mut Tx<'_>, holder: Holder, row: i64) -> Outcome<Vec<Binding>> {
-    Ok(of(tx, holder, vec![row]).await?.remove(&row).unwrap_or_default())
+pub async fn load_bindings_of(tx: &mut Tx<'_>, holder: TaggedResource, row: i64) -> WorkResult<Vec<TagBinding>> {
+    Ok(load_bindings(tx, holder, vec![row]).await?.remove(&row).unwrap_or_default())
 }
 
 /// Returns the effective bindings of a workspace: its own, then those of its project with other keys. The flag is
 /// `true` for inherited bindings.
-pub fn effective<'b>(own: &'b [Binding], project: &'b [Binding]) -> Vec<(&'b Binding, bool)> {
+pub fn resolve_effective<'b>(own: &'b [TagBinding], project: &'b [TagBinding]) -> Vec<(&'b TagBinding, bool)> {
     let inherited = project.iter().filter(|binding| own.iter().all(|own| own.key != binding.key));
     own.iter().map(|binding| (binding, false)).chain(inherited.map(|binding| (binding, true))).collect()
 }
 
 /// Restricts a list of `projects p` to those with all of these tags.
 pub fn narrow_projects(filter: &mut Filter, tagged: &[TagFilter]) {
-    for term in terms(&[], tagged) {
+    for term in build_terms(&[], tagged) {
         let matches = term.matches(filter);
         filter.join(&format!("EXISTS (SELECT 1 FROM tag_bindings b WHERE b.project_id = p.id AND {matches})"));
     }
 }
 
 /// Numbers of terms that a condition may have.
-const TERMS: [usize; 7] = [0, 1, 2, 4, 8, 20, 40];
+const TERM_COUNTS: [usize; 7] = [0, 1, 2, 4, 8, 20, 40];
 
-/// Pads the terms of a condition to the next number in [`TERMS`] by repeating the last one. Stores cache prepared
+/// Pads the terms of a condition to the next number in [`TERM_COUNTS`] by repeating the last one. Stores cache prepared
 /// statements by text, so few distinct texts should occur.
-fn padded<T>(terms: &[T]) -> impl Iterator<Item = &T> {
-    let most = TERMS.into_iter().find(|most| *most >= terms.len()).unwrap_or(terms.len());
+fn pad_terms<T>(terms: &[T]) -> impl Iterator<Item = &T> {
+    let most = TERM_COUNTS.into_iter().find(|most| *most >= terms.len()).unwrap_or(terms.len());
     terms.iter().chain(std::iter::repeat(terms.last()).flatten()).take(most)
 }
 
 /// One tag in a condition: any of these keys (any key if empty), and the value.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Term {
+struct TagTerm {
     keys: Vec<String>,
     value: Option<String>,
 }
 
-/// Returns the terms for flat tags and for pairs, without duplicates, those with a key first, each group [`padded`].
-fn terms(flat: &[String], tagged: &[TagFilter]) -> Vec<Term> {
-    let flat = flat.iter().map(|name| Term { keys: spellings(name), value: None });
-    let pair = |pair: &TagFilter| Term { keys: pair.key.iter().cloned().collect(), value: pair.value.clone() };
-    let all: BTreeSet<Term> = flat.chain(tagged.iter().map(pair)).collect();
-    let (any_key, keyed): (Vec<Term>, Vec<Term>) = all.into_iter().partition(|term| term.keys.is_empty());
-    padded(&keyed).chain(padded(&any_key)).cloned().collect()
+/// Returns the terms for flat tags and for pairs, without duplicates, those with a key first, each group [`pad_terms`].
+fn build_terms(flat: &[String], tagged: &[TagFilter]) -> Vec<TagTerm> {
+    let flat = flat.iter().map(|name| TagTerm { keys: spellings(name), value: None });
+    let pair = |pair: &TagFilter| TagTerm { keys: pair.key.iter().cloned().collect(), value: pair.value.clone() };
+    let all: BTreeSet<TagTerm> = flat.chain(tagged.iter().map(pair)).collect();
+    let (any_key, keyed): (Vec<TagTerm>, Vec<TagTerm>) = all.into_iter().partition(|term| term.keys.is_empty());
+    pad_terms(&keyed).chain(pad_terms(&any_key)).cloned().collect()
 }
 
-impl Term {
+impl TagTerm {
     fn matches(&self, filter: &mut Filter) -> String {
         let key = if self.keys.is_empty() {
             String::new()
@@ -367,7 +377,7 @@ impl Term {
 
 /// Restricts a list of `workspaces w` to those that have all of these tags, own or inherited.
 pub fn narrow_workspaces(filter: &mut Filter, flat: &[String], tagged: &[TagFilter]) {
-    for term in terms(flat, tagged) {
+    for term in build_terms(flat, tagged) {
         let matches = term.matches(filter);
         // An inherited binding counts only if the workspace has no binding with that key.
         filter.join(&format!(
@@ -379,39 +389,39 @@ pub fn narrow_workspaces(filter: &mut Filter, flat: &[String], tagged: &[TagFilt
 }
 
 /// Maximum number of resources with a rare tag. Scanning the list finds matches of more common tags quickly.
-const FEW: usize = 500;
+const MAX_RARE_TAG_ROWS: usize = 500;
 
 /// Returns row ids of resources of an organization that include all those with these tags, if one of the tags is
-/// rare. The list is then searched among these rows only. Returns `None` if each tag has more than [`FEW`].
+/// rare. The list is then searched among these rows only. Returns `None` if each tag has more than [`MAX_RARE_TAG_ROWS`].
 ///
 /// # Errors
 /// Those of the store.
-pub async fn few(
+pub async fn find_rows_with_rare_tag(
     tx: &mut Tx<'_>,
-    holder: Holder,
+    holder: TaggedResource,
     org_id: i64,
     flat: &[String],
     tagged: &[TagFilter],
-) -> Outcome<Option<Vec<i64>>> {
-    let all: BTreeSet<Term> = terms(flat, tagged).into_iter().collect();
+) -> WorkResult<Option<Vec<i64>>> {
+    let all: BTreeSet<TagTerm> = build_terms(flat, tagged).into_iter().collect();
     // Starts with terms that have a key, which the index finds.
     for term in all.into_iter().rev() {
         let mut filter = Filter::new("b.org_id = {}", org_id);
         let matches = term.matches(&mut filter);
         let condition = format!("{} AND {matches}", filter.text());
-        let limit = filter.parameter(FEW as i64 + 1);
+        let limit = filter.parameter(MAX_RARE_TAG_ROWS as i64 + 1);
         let sql = match holder {
-            Holder::Project => format!(
+            TaggedResource::Project => format!(
                 "SELECT b.project_id FROM tag_bindings b WHERE {condition} AND b.project_id IS NOT NULL LIMIT {limit}"
             ),
-            Holder::Workspace => format!(
+            TaggedResource::Workspace => format!(
                 "SELECT b.workspace_id FROM tag_bindings b WHERE {condition} AND b.workspace_id IS NOT NULL
                  UNION ALL SELECT v.id FROM tag_bindings b JOIN workspaces v ON v.project_id = b.project_id
                  WHERE {condition} LIMIT {limit}"
             ),
         };
         let mut rows: Vec<i64> = tx.column(&sql, &filter.values).await?;
-        if rows.len() <= FEW {
+        if rows.len() <= MAX_RARE_TAG_ROWS {
             rows.sort_unstable();
             rows.dedup();
             return Ok(Some(rows));
@@ -438,22 +448,22 @@ mod tests {
     use serde_json::{Map, json};
 
     use super::*;
-    use crate::projects::refusal::{Source, Stop};
+    use crate::projects::rejection::{FaultSource, WorkError};
 
     type Narrow = fn(&mut Filter, &[TagFilter]);
-    type Reader = fn(&mut Attributes<'_>, &[Json], &str) -> Vec<Tag>;
+    type Reader = fn(&mut AttributeReader<'_>, &[Json], &str) -> Vec<Tag>;
 
     fn read_with(reader: Reader, elements: &Json) -> Result<Vec<(String, String)>, Vec<String>> {
         let none = Map::new();
-        let mut attributes = Attributes::new(&none);
+        let mut attributes = AttributeReader::new(&none);
         let tags = reader(&mut attributes, elements.as_array().unwrap(), "/data");
         match attributes.finish() {
             Ok(()) => Ok(tags.into_iter().map(|tag| (tag.key, tag.value)).collect()),
-            Err(Stop::Refused(refusal)) => Err(refusal
+            Err(WorkError::Refused(refusal)) => Err(refusal
                 .faults
                 .iter()
                 .map(|fault| match &fault.source {
-                    Some(Source::Pointer(pointer)) => pointer.to_string(),
+                    Some(FaultSource::Pointer(pointer)) => pointer.to_string(),
                     other => panic!("{other:?}"),
                 })
                 .collect()),
@@ -500,8 +510,8 @@ mod tests {
     fn tags_that_are_there_are_named_by_id_or_name() {
         let read = |elements: &Json| {
             let none = Map::new();
-            let mut attributes = Attributes::new(&none);
-            let named = read_named(&mut attributes, elements.as_array().unwrap(), "/data");
+            let mut attributes = AttributeReader::new(&none);
+            let named = read_selection(&mut attributes, elements.as_array().unwrap(), "/data");
             attributes.finish().map(|()| (named.ids, named.keys)).map_err(|_| ())
         };
         let both = json!([{ "type": "tags", "id": "tag-1" }, { "attributes": { "name": "a" } },
@@ -518,10 +528,10 @@ mod tests {
     #[test]
     fn an_own_key_wins_over_an_inherited_one() {
         let binding =
-            |key: &str, value: &str| Binding { ext_id: String::new(), key: key.to_owned(), value: value.to_owned() };
+            |key: &str, value: &str| TagBinding { ext_id: String::new(), key: key.to_owned(), value: value.to_owned() };
         let own = [binding("a", "1")];
         let project = [binding("z", "2"), binding("a", "9")];
-        assert_eq!(effective(&own, &project), [(&own[0], false), (&project[0], true)]);
+        assert_eq!(resolve_effective(&own, &project), [(&own[0], false), (&project[0], true)]);
     }
 
     #[test]
@@ -570,7 +580,7 @@ mod tests {
             if let Ok(tags) = read_with(read, &elements.into()) {
                 let distinct: std::collections::BTreeSet<_> = keys.iter().map(|(key, _)| key).collect();
                 prop_assert_eq!(tags.len(), distinct.len());
-                prop_assert!(tags.len() <= MOST && tags.iter().all(|(key, _)| !key.is_empty()));
+                prop_assert!(tags.len() <= MAX_TAGS && tags.iter().all(|(key, _)| !key.is_empty()));
             }
         }
     }

@@ -1,32 +1,32 @@
 //! Teams: visibility, permissions to change them, and rows. [`access`] has the flags of `organization-access`,
-//! [`people`] the members.
+//! [`members`] the members.
 //!
 //! A secret team is visible to its members, to owners, and to holders of `access-secret-teams`. Only owners may
 //! change the owners team.
 
 pub mod access;
-pub mod people;
+pub mod members;
 
 use std::collections::HashSet;
 
-use super::attributes::{Attributes, Given};
-use super::caller::{Caller, Subject};
+use super::attributes::{AttributeReader, AttributeValue};
+use super::caller::{ProjectsCaller, TokenSubject};
 use super::id;
 use super::member::{self, Member};
-use super::organization::{self, ending};
-use super::page::{self, Filter, Listed, Order, Page, Source, containing};
-use super::refusal::{Outcome, Refusal};
+use super::organization::{self, removal};
+use super::page::{self, Filter, ListOrder, ListSource, PageRequest, ResultPage, substring_pattern};
+use super::rejection::{ApiRejection, WorkResult};
 use super::rights::{Flag, OrganizationRights};
-use super::tx::{PARTS_AT_ONCE, Tx};
-use crate::sql::{Row, Value};
-use access::Flags;
+use super::tx::{MAX_ROWS_PER_SESSION, Tx};
+use crate::sql::{SqlRow, SqlValue};
+use access::OrganizationFlagChanges;
 
 /// Prefix of stored references to a team. Its external id follows.
-const REFERENCE: &str = "teams/";
+const TEAM_REFERENCE_PREFIX: &str = "teams/";
 /// Maximum length of a description, in characters.
-const LONGEST_DESCRIPTION: usize = 256;
+const MAX_DESCRIPTION_CHARS: usize = 256;
 /// Maximum length of an id at an identity provider, in characters.
-const LONGEST_SSO_ID: usize = 256;
+const MAX_SSO_ID_CHARS: usize = 256;
 
 /// The members of the organization that see a team.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -84,7 +84,7 @@ const COLUMNS: &str =
     t.member_tokens, t.user_count FROM teams t";
 
 impl Team {
-    fn read(row: &mut Row) -> Outcome<Self> {
+    fn read(row: &mut SqlRow) -> WorkResult<Self> {
         Ok(Self {
             id: row.get()?,
             ext_id: row.get()?,
@@ -114,8 +114,8 @@ pub fn sees(member: &Member, team: &Team) -> bool {
 ///
 /// # Errors
 /// Those of the store.
-pub(super) async fn sees_row(tx: &mut Tx<'_>, member: &Member, row: i64) -> Outcome<bool> {
-    let found = these(tx, &[row]).await?;
+pub(super) async fn sees_row(tx: &mut Tx<'_>, member: &Member, row: i64) -> WorkResult<bool> {
+    let found = load_by_rows(tx, &[row]).await?;
     Ok(found.iter().any(|team| team.org_id == member.organization.id && sees(member, team)))
 }
 
@@ -123,27 +123,27 @@ pub(super) async fn sees_row(tx: &mut Tx<'_>, member: &Member, row: i64) -> Outc
 ///
 /// # Errors
 /// Those of the store.
-pub(super) async fn hidden_references(
+pub(super) async fn find_hidden_references(
     tx: &mut Tx<'_>,
     member: &Member,
     references: impl Iterator<Item = &str>,
-) -> Outcome<HashSet<String>> {
+) -> WorkResult<HashSet<String>> {
     if sees_all(member) {
         return Ok(HashSet::new());
     }
     let mut named: HashSet<String> =
-        references.filter(|reference| reference.starts_with(REFERENCE)).map(str::to_owned).collect();
+        references.filter(|reference| reference.starts_with(TEAM_REFERENCE_PREFIX)).map(str::to_owned).collect();
     if named.is_empty() {
         return Ok(named);
     }
     let ids: Vec<String> =
-        named.iter().filter_map(|reference| reference.strip_prefix(REFERENCE)).map(str::to_owned).collect();
+        named.iter().filter_map(|reference| reference.strip_prefix(TEAM_REFERENCE_PREFIX)).map(str::to_owned).collect();
     let mut filter = Filter::new("t.ext_id = ANY({})", ids);
     filter.and("+t.org_id = {}", member.organization.id);
-    seen(member, &mut filter);
+    restrict_to_visible(member, &mut filter);
     let sql = format!("SELECT t.ext_id FROM teams t WHERE {}", filter.text());
     for ext_id in tx.column::<String>(&sql, &filter.values).await? {
-        named.remove(&format!("{REFERENCE}{ext_id}"));
+        named.remove(&format!("{TEAM_REFERENCE_PREFIX}{ext_id}"));
     }
     Ok(named)
 }
@@ -154,14 +154,14 @@ pub fn may_manage(member: &Member, team: &Team) -> bool {
 }
 
 /// `true` if the member may change the members of a visible team.
-pub fn may_change_people(member: &Member, team: &Team) -> bool {
+pub fn may_change_members(member: &Member, team: &Team) -> bool {
     member.owner || (member.rights.has(Flag::ManageMembership) && !team.is_owners)
 }
 
 /// `true` if the caller may manage the tokens of a visible team: members who manage the team, and users in the team
 /// if the team allows it. A team token may create others only if the team has the right to manage teams.
-pub fn may_manage_tokens(caller: &Caller, member: &Member, team: &Team) -> bool {
-    let of_it = matches!(caller.subject, Subject::User { .. }) && member.teams.contains(&team.id);
+pub fn may_manage_tokens(caller: &ProjectsCaller, member: &Member, team: &Team) -> bool {
+    let of_it = matches!(caller.subject, TokenSubject::User { .. }) && member.teams.contains(&team.id);
     may_manage(member, team) || (of_it && team.member_tokens)
 }
 
@@ -170,30 +170,30 @@ pub fn may_manage_tokens(caller: &Caller, member: &Member, team: &Team) -> bool 
 ///
 /// # Errors
 /// `NotFound` when it is absent or hidden from the caller.
-pub async fn visible(tx: &mut Tx<'_>, caller: &Caller, ext_id: &str) -> Outcome<(Member, Team)> {
+pub async fn find_visible(tx: &mut Tx<'_>, caller: &ProjectsCaller, ext_id: &str) -> WorkResult<(Member, Team)> {
     let found = tx.row("SELECT id FROM teams WHERE ext_id = $1", &[ext_id.into()]).await?;
-    let row = found.ok_or_else(Refusal::not_found)?.get()?;
-    at(tx, caller, row).await
+    let row = found.ok_or_else(ApiRejection::not_found)?.get()?;
+    find_visible_by_row(tx, caller, row).await
 }
 
-/// As [`visible`], by row id.
+/// As [`find_visible`], by row id.
 ///
 /// # Errors
-/// As [`visible`].
-pub async fn at(tx: &mut Tx<'_>, caller: &Caller, row: i64) -> Outcome<(Member, Team)> {
-    let found = known(tx, caller, row).await?;
+/// As [`find_visible`].
+pub async fn find_visible_by_row(tx: &mut Tx<'_>, caller: &ProjectsCaller, row: i64) -> WorkResult<(Member, Team)> {
+    let found = load_visible(tx, caller, row).await?;
     if !tx.holds() {
         return Ok(found);
     }
     // Visibility is checked before locking, so that callers who do not see the team cannot block others.
     tx.take("teams", row).await?;
-    known(tx, caller, row).await
+    load_visible(tx, caller, row).await
 }
 
-async fn known(tx: &mut Tx<'_>, caller: &Caller, row: i64) -> Outcome<(Member, Team)> {
-    let team = these(tx, &[row]).await?.pop().ok_or_else(Refusal::not_found)?;
-    let member = member::at(tx, caller, team.org_id).await?;
-    Refusal::hidden_unless(sees(&member, &team))?;
+async fn load_visible(tx: &mut Tx<'_>, caller: &ProjectsCaller, row: i64) -> WorkResult<(Member, Team)> {
+    let team = load_by_rows(tx, &[row]).await?.pop().ok_or_else(ApiRejection::not_found)?;
+    let member = member::find_by_organization_row(tx, caller, team.org_id).await?;
+    ApiRejection::hidden_unless(sees(&member, &team))?;
     Ok((member, team))
 }
 
@@ -201,14 +201,14 @@ async fn known(tx: &mut Tx<'_>, caller: &Caller, row: i64) -> Outcome<(Member, T
 ///
 /// # Errors
 /// `NotFound` otherwise: a forbidden action looks like an absent team.
-pub async fn granted(
+pub async fn find_permitted(
     tx: &mut Tx<'_>,
-    caller: &Caller,
+    caller: &ProjectsCaller,
     ext_id: &str,
     may: fn(&Member, &Team) -> bool,
-) -> Outcome<(Member, Team)> {
-    let (member, team) = visible(tx, caller, ext_id).await?;
-    Refusal::hidden_unless(may(&member, &team))?;
+) -> WorkResult<(Member, Team)> {
+    let (member, team) = find_visible(tx, caller, ext_id).await?;
+    ApiRejection::hidden_unless(may(&member, &team))?;
     Ok((member, team))
 }
 
@@ -216,8 +216,8 @@ pub async fn granted(
 ///
 /// # Errors
 /// Those of the store.
-pub async fn these(tx: &mut Tx<'_>, ids: &[i64]) -> Outcome<Vec<Team>> {
-    page::these(tx, &format!("SELECT {COLUMNS} WHERE t.id = ANY($1)"), ids, Team::read, |team| team.id).await
+pub async fn load_by_rows(tx: &mut Tx<'_>, ids: &[i64]) -> WorkResult<Vec<Team>> {
+    page::load_in_order(tx, &format!("SELECT {COLUMNS} WHERE t.id = ANY($1)"), ids, Team::read, |team| team.id).await
 }
 
 /// The filters of a list.
@@ -233,24 +233,29 @@ pub struct TeamFilter {
 ///
 /// # Errors
 /// Those of the store.
-pub async fn list(tx: &mut Tx<'_>, member: &Member, wanted: &TeamFilter, page: Page) -> Outcome<Listed<Team>> {
-    const TEAMS: Source = Source { id: "t.id", from: "teams t" };
-    const ORDER: Order = Order { column: "t.name_lc", descending: false };
+pub async fn list(
+    tx: &mut Tx<'_>,
+    member: &Member,
+    wanted: &TeamFilter,
+    page: PageRequest,
+) -> WorkResult<ResultPage<Team>> {
+    const TEAMS: ListSource = ListSource { id: "t.id", from: "teams t" };
+    const ORDER: ListOrder = ListOrder { column: "t.name_lc", descending: false };
     let mut filter = Filter::new("t.org_id = {}", member.organization.id);
-    seen(member, &mut filter);
+    restrict_to_visible(member, &mut filter);
     if !wanted.names.is_empty() {
         let names: Vec<String> = wanted.names.iter().map(|name| name.to_lowercase()).collect();
         filter.and("t.name_lc = ANY({})", names);
     }
     if let Some(q) = &wanted.q {
-        filter.and(r"t.name_lc LIKE {} ESCAPE '\'", containing(q));
+        filter.and(r"t.name_lc LIKE {} ESCAPE '\'", substring_pattern(q));
     }
-    let (ids, matching) = page::counted_ids(tx, TEAMS, filter, ORDER, page).await?;
-    Ok(Listed { items: these(tx, &ids).await?, matching })
+    let (ids, matching) = page::find_ids_and_count(tx, TEAMS, filter, ORDER, page).await?;
+    Ok(ResultPage { items: load_by_rows(tx, &ids).await?, matching })
 }
 
 /// Restricts a filter on `teams t` to the teams that the member sees.
-pub(super) fn seen(member: &Member, filter: &mut Filter) {
+pub(super) fn restrict_to_visible(member: &Member, filter: &mut Filter) {
     if !sees_all(member) {
         filter.and("(t.visibility = 'organization' OR t.id = ANY({}))", member.teams.clone());
     }
@@ -260,20 +265,20 @@ pub(super) fn seen(member: &Member, filter: &mut Filter) {
 pub struct TeamChange {
     name: Option<String>,
     visibility: Option<Visibility>,
-    flags: Flags,
-    description: Given<String>,
-    sso_team_id: Given<String>,
+    flags: OrganizationFlagChanges,
+    description: AttributeValue<String>,
+    sso_team_id: AttributeValue<String>,
     member_tokens: Option<bool>,
 }
 
 impl TeamChange {
     /// Reads and validates the attributes. The flags are checked later against those of the team.
-    pub fn read(attributes: &mut Attributes<'_>) -> Self {
+    pub fn read(attributes: &mut AttributeReader<'_>) -> Self {
         let name = attributes.text("name");
         match &name {
-            Given::Null => attributes.fault("name", "Name can't be blank"),
-            Given::Value(text) => check_name(attributes, text),
-            Given::Absent => {}
+            AttributeValue::Null => attributes.fault("name", "Name can't be blank"),
+            AttributeValue::Value(text) => check_name(attributes, text),
+            AttributeValue::Absent => {}
         }
         let word = attributes.text("visibility").value();
         let visibility = word.as_deref().and_then(Visibility::of);
@@ -283,15 +288,15 @@ impl TeamChange {
         Self {
             name: name.value(),
             visibility,
-            flags: Flags::read(attributes),
-            description: attributes.short_text("description", LONGEST_DESCRIPTION),
-            sso_team_id: attributes.short_text("sso-team-id", LONGEST_SSO_ID),
+            flags: OrganizationFlagChanges::read(attributes),
+            description: attributes.short_text("description", MAX_DESCRIPTION_CHARS),
+            sso_team_id: attributes.short_text("sso-team-id", MAX_SSO_ID_CHARS),
             member_tokens: attributes.flag("allow-member-token-management").value(),
         }
     }
 
     /// As [`TeamChange::read`], and requires a name.
-    pub fn read_new(attributes: &mut Attributes<'_>) -> Self {
+    pub fn read_new(attributes: &mut AttributeReader<'_>) -> Self {
         if !attributes.has("name") {
             attributes.fault("name", "Name can't be blank");
         }
@@ -303,22 +308,22 @@ impl TeamChange {
     /// # Errors
     /// `Forbidden` when the member may not change the flags, or lacks a right that the team would get; `Invalid` when
     /// the flags contradict each other.
-    fn access(&self, member: &Member, before: OrganizationRights) -> Outcome<OrganizationRights> {
+    fn access(&self, member: &Member, before: OrganizationRights) -> WorkResult<OrganizationRights> {
         if self.flags.is_empty() {
             return Ok(before);
         }
         if !member.owner && !member.rights.has(Flag::ManageOrganizationAccess) {
             let detail = "you may not change what teams may do in the organization";
-            return Err(Refusal::forbidden(detail).into());
+            return Err(ApiRejection::forbidden(detail).into());
         }
         let access = self.flags.over(before)?;
-        access::refuse_beyond(member, before, access)?;
+        access::reject_excess_flags(member, before, access)?;
         Ok(access)
     }
 }
 
 /// 1 to 90 letters, digits, `-`, `_` and inner spaces.
-fn check_name(attributes: &mut Attributes<'_>, name: &str) {
+fn check_name(attributes: &mut AttributeReader<'_>, name: &str) {
     if name.is_empty() {
         return attributes.fault("name", "Name can't be blank");
     }
@@ -336,20 +341,20 @@ fn check_name(attributes: &mut Attributes<'_>, name: &str) {
 ///
 /// # Errors
 /// `NotFound` otherwise.
-pub fn may_create(member: &Member) -> Outcome<()> {
-    Refusal::hidden_unless(member.owner || member.rights.has(Flag::ManageTeams))
+pub fn may_create(member: &Member) -> WorkResult<()> {
+    ApiRejection::hidden_unless(member.owner || member.rights.has(Flag::ManageTeams))
 }
 
 /// Creates a team in the member's organization.
 ///
 /// # Errors
 /// `Invalid` when the name is taken or flags contradict each other; `Forbidden` for flags that the member lacks.
-pub async fn create(tx: &mut Tx<'_>, member: &Member, new: TeamChange) -> Outcome<Team> {
+pub async fn create(tx: &mut Tx<'_>, member: &Member, new: TeamChange) -> WorkResult<Team> {
     let access = new.access(member, OrganizationRights::NONE)?;
     let name = new.name.unwrap_or_default();
     let insert = "INSERT INTO teams (ext_id, org_id, name, name_lc, visibility, org_access, sso_team_id, member_tokens,
         description) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) RETURNING id";
-    let values: [Value; 9] = [
+    let values: [SqlValue; 9] = [
         id::new("team").into(),
         member.organization.id.into(),
         name[..].into(),
@@ -361,29 +366,29 @@ pub async fn create(tx: &mut Tx<'_>, member: &Member, new: TeamChange) -> Outcom
         new.description.value().into(),
     ];
     let row: i64 = tx.one(insert, &values).await?.get()?;
-    these(tx, &[row]).await?.pop().ok_or_else(|| Refusal::not_found().into())
+    load_by_rows(tx, &[row]).await?.pop().ok_or_else(|| ApiRejection::not_found().into())
 }
 
 /// Changes a team.
 ///
 /// # Errors
 /// As [`create`]; `Conflict` for a change of the name or the rights of the owners team.
-pub async fn update(tx: &mut Tx<'_>, member: &Member, team: &Team, change: TeamChange) -> Outcome<Team> {
+pub async fn update(tx: &mut Tx<'_>, member: &Member, team: &Team, change: TeamChange) -> WorkResult<Team> {
     // Concurrent changes of flags are serialized, because each keeps the flags that it does not set.
     let sql = format!("SELECT {COLUMNS} WHERE t.id = $1 FOR UPDATE");
-    let mut row = tx.row(&sql, &[team.id.into()]).await?.ok_or_else(Refusal::not_found)?;
+    let mut row = tx.row(&sql, &[team.id.into()]).await?.ok_or_else(ApiRejection::not_found)?;
     let before = Team::read(&mut row)?;
     // A concurrent deletion moves the team to another organization.
-    Refusal::hidden_unless(before.org_id == team.org_id)?;
+    ApiRejection::hidden_unless(before.org_id == team.org_id)?;
     let access = change.access(member, before.access)?;
     let name = change.name.unwrap_or_else(|| before.name.clone());
     if before.is_owners && (name != before.name || access != before.access) {
         let detail = "the owners team keeps its name, and may do everything in the organization";
-        return Err(Refusal::conflict(detail).into());
+        return Err(ApiRejection::conflict(detail).into());
     }
     let sql = "UPDATE teams SET name = $1, name_lc = $2, visibility = $3, org_access = $4, sso_team_id = $5,
         member_tokens = $6, description = $7 WHERE id = $8";
-    let values: [Value; 8] = [
+    let values: [SqlValue; 8] = [
         name[..].into(),
         name.to_lowercase().into(),
         change.visibility.unwrap_or(before.visibility).word().into(),
@@ -394,32 +399,32 @@ pub async fn update(tx: &mut Tx<'_>, member: &Member, team: &Team, change: TeamC
         team.id.into(),
     ];
     tx.execute(sql, &values).await?;
-    these(tx, &[team.id]).await?.pop().ok_or_else(|| Refusal::not_found().into())
+    load_by_rows(tx, &[team.id]).await?.pop().ok_or_else(|| ApiRejection::not_found().into())
 }
 
 /// Deletes a team with its tokens, memberships and access. With many dependent rows it becomes invisible immediately
-/// and [`ending`] removes the rows later.
+/// and [`removal`] removes the rows later.
 ///
 /// # Errors
 /// `Conflict` for the owners team; `NotFound` when it was deleted concurrently.
-pub async fn delete(tx: &mut Tx<'_>, team: &Team) -> Outcome<()> {
+pub async fn delete(tx: &mut Tx<'_>, team: &Team) -> WorkResult<()> {
     if team.is_owners {
-        return Err(Refusal::conflict("the owners team of an organization cannot be deleted").into());
+        return Err(ApiRejection::conflict("the owners team of an organization cannot be deleted").into());
     }
     // Granting the team access locks the organization's row too, so no access can be added after this.
     organization::lock(tx, team.org_id).await?;
-    let row: Value = team.id.into();
+    let row: SqlValue = team.id.into();
     let lock = "SELECT user_count FROM teams WHERE id = $1 AND org_id = $2 FOR UPDATE";
     let locked = tx.row(lock, &[row.clone(), team.org_id.into()]).await?;
-    let users: i64 = locked.ok_or_else(Refusal::not_found)?.get()?;
+    let users: i64 = locked.ok_or_else(ApiRejection::not_found)?.get()?;
     let some = "SELECT project_id FROM team_project_access WHERE team_id = $1 LIMIT $2";
-    let projects: Vec<i64> = tx.column(some, &[row.clone(), (PARTS_AT_ONCE + 1).into()]).await?;
+    let projects: Vec<i64> = tx.column(some, &[row.clone(), (MAX_ROWS_PER_SESSION + 1).into()]).await?;
     let some = "SELECT count(*) FROM (SELECT 1 FROM team_workspace_access WHERE team_id = $1 LIMIT $2) a";
-    let workspaces: i64 = tx.one(some, &[row.clone(), (PARTS_AT_ONCE + 1).into()]).await?.get()?;
-    if users.max(projects.len() as i64).max(workspaces) > PARTS_AT_ONCE {
+    let workspaces: i64 = tx.one(some, &[row.clone(), (MAX_ROWS_PER_SESSION + 1).into()]).await?.get()?;
+    if users.max(projects.len() as i64).max(workspaces) > MAX_ROWS_PER_SESSION {
         // Nodes of older versions accept tokens as long as the rows exist.
         tx.execute("DELETE FROM api_tokens WHERE team_id = $1", &[row]).await?;
-        return ending::bury(tx, "teams", team.id).await;
+        return removal::move_to_ended_organization(tx, "teams", team.id).await;
     }
     tx.rows("SELECT id FROM projects WHERE id = ANY($1) ORDER BY id FOR UPDATE", &[projects.into()]).await?;
     let access = "DELETE FROM team_project_access WHERE team_id = $1 RETURNING project_id";

@@ -3,24 +3,24 @@
 //! Every key has a value at every level. The resulting project rights are stored with the level, so that lists can
 //! filter by them in SQL.
 
-use super::attributes::Attributes;
-use super::caller::Caller;
+use super::attributes::AttributeReader;
+use super::caller::ProjectsCaller;
 use super::member::Member;
-use super::page::{self, Filter, Listed, Order, Page, Source};
+use super::page::{self, Filter, ListOrder, ListSource, PageRequest, ResultPage};
 use super::project::{self, Project};
-use super::project_access::Level;
-use super::project_access::extent::Extent;
-use super::project_access::keys::{Named, Reach, Settings};
-use super::refusal::{Outcome, Refusal};
+use super::project_access::ProjectAccessLevel;
+use super::project_access::extent::ProjectAccessExtent;
+use super::project_access::keys::{ProjectKeyRanks, ProjectPermission, RequestedProjectKeys};
+use super::rejection::{ApiRejection, WorkResult};
 use super::rights::ProjectRights;
 use super::team::{self, Team};
 use super::tx::Tx;
 use super::{escalation, id, organization};
-use crate::sql::{Row, Value};
+use crate::sql::{SqlRow, SqlValue};
 
 /// A team's access to a project, as stored.
 #[derive(Clone, Debug)]
-pub struct Access {
+pub struct ProjectAccess {
     /// Row id.
     pub id: i64,
     /// External id.
@@ -32,29 +32,29 @@ pub struct Access {
     /// External id of the project.
     pub project: String,
     /// The level.
-    pub level: Level,
+    pub level: ProjectAccessLevel,
     /// The value of every key.
-    pub settings: Settings,
+    pub settings: ProjectKeyRanks,
 }
 
 /// Deleted teams and projects whose rows remain are in another organization, so the join excludes them.
 const FROM: &str = "team_project_access a JOIN teams t ON t.id = a.team_id
     JOIN projects p ON p.id = a.project_id AND p.org_id = t.org_id";
 
-impl Access {
-    fn read(row: &mut Row) -> Outcome<Self> {
+impl ProjectAccess {
+    fn read(row: &mut SqlRow) -> WorkResult<Self> {
         let (id, ext_id, team_id, team, project) = (row.get()?, row.get()?, row.get()?, row.get()?, row.get()?);
         let (access, custom): (String, Option<String>) = (row.get()?, row.get()?);
-        let level = Level::of(&access).unwrap_or(Level::Read);
-        let settings = Settings::stored(level, custom.as_deref());
+        let level = ProjectAccessLevel::of(&access).unwrap_or(ProjectAccessLevel::Read);
+        let settings = ProjectKeyRanks::stored(level, custom.as_deref());
         Ok(Self { id, ext_id, team_id, team, project, level, settings })
     }
 }
 
-async fn these(tx: &mut Tx<'_>, ids: &[i64]) -> Outcome<Vec<Access>> {
+async fn load_by_rows(tx: &mut Tx<'_>, ids: &[i64]) -> WorkResult<Vec<ProjectAccess>> {
     let sql =
         format!("SELECT a.id, a.ext_id, t.id, t.ext_id, p.ext_id, a.access, a.custom FROM {FROM} WHERE a.id = ANY($1)");
-    page::these(tx, &sql, ids, Access::read, |access| access.id).await
+    page::load_in_order(tx, &sql, ids, ProjectAccess::read, |access| access.id).await
 }
 
 /// Returns access that the caller may see, with its project. Both are locked until the end of the session after
@@ -62,31 +62,31 @@ async fn these(tx: &mut Tx<'_>, ids: &[i64]) -> Outcome<Vec<Access>> {
 ///
 /// # Errors
 /// `NotFound` when it is absent or hidden, or `needed` is not granted on the project.
-pub async fn visible(
+pub async fn find_visible(
     tx: &mut Tx<'_>,
-    caller: &Caller,
+    caller: &ProjectsCaller,
     ext_id: &str,
     needed: ProjectRights,
-) -> Outcome<(Member, Project, Access)> {
+) -> WorkResult<(Member, Project, ProjectAccess)> {
     let found = tx.row("SELECT id FROM team_project_access WHERE ext_id = $1", &[ext_id.into()]).await?;
-    let row: i64 = found.ok_or_else(Refusal::not_found)?.get()?;
-    let access = these(tx, &[row]).await?.pop().ok_or_else(Refusal::not_found)?;
-    let (member, project) = project::visible(tx, caller, &access.project, needed).await?;
+    let row: i64 = found.ok_or_else(ApiRejection::not_found)?.get()?;
+    let access = load_by_rows(tx, &[row]).await?.pop().ok_or_else(ApiRejection::not_found)?;
+    let (member, project) = project::find_visible(tx, caller, &access.project, needed).await?;
     let own = member.teams.contains(&access.team_id);
     let seen = own || (team::sees_row(tx, &member, access.team_id).await? && sees_all(tx, &member, &project).await?);
-    Refusal::hidden_unless(seen)?;
+    ApiRejection::hidden_unless(seen)?;
     if !tx.holds() {
         return Ok((member, project, access));
     }
     tx.take("team_project_access", row).await?;
-    let access = these(tx, &[row]).await?.pop().ok_or_else(Refusal::not_found)?;
+    let access = load_by_rows(tx, &[row]).await?.pop().ok_or_else(ApiRejection::not_found)?;
     Ok((member, project, access))
 }
 
 /// `true` if the member sees the access of all teams to a project: members who manage the access, and teams whose
 /// custom access lets them read it. Other members see that of their own teams. The access of a secret team is visible
 /// only to members who see the team ([`team::sees`]).
-async fn sees_all(tx: &mut Tx<'_>, member: &Member, project: &Project) -> Outcome<bool> {
+async fn sees_all(tx: &mut Tx<'_>, member: &Member, project: &Project) -> WorkResult<bool> {
     if project.rights.has(ProjectRights::MANAGE_TEAMS) {
         return Ok(true);
     }
@@ -94,7 +94,7 @@ async fn sees_all(tx: &mut Tx<'_>, member: &Member, project: &Project) -> Outcom
         WHERE project_id = $1 AND access = 'custom' AND team_id = ANY($2)";
     for mut row in tx.rows(sql, &[project.id.into(), member.teams.clone().into()]).await? {
         let custom: Option<String> = row.get()?;
-        if Settings::stored(Level::Custom, custom.as_deref()).go(Reach::READ_TEAMS) {
+        if ProjectKeyRanks::stored(ProjectAccessLevel::Custom, custom.as_deref()).go(ProjectPermission::READ_TEAMS) {
             return Ok(true);
         }
     }
@@ -105,38 +105,43 @@ async fn sees_all(tx: &mut Tx<'_>, member: &Member, project: &Project) -> Outcom
 ///
 /// # Errors
 /// Those of the store.
-pub async fn list(tx: &mut Tx<'_>, member: &Member, project: &Project, page: Page) -> Outcome<Listed<Access>> {
-    const ACCESS: Source = Source { id: "a.id", from: FROM };
-    const ORDER: Order = Order { column: "a.id", descending: true };
+pub async fn list(
+    tx: &mut Tx<'_>,
+    member: &Member,
+    project: &Project,
+    page: PageRequest,
+) -> WorkResult<ResultPage<ProjectAccess>> {
+    const ACCESS: ListSource = ListSource { id: "a.id", from: FROM };
+    const ORDER: ListOrder = ListOrder { column: "a.id", descending: true };
     let mut filter = Filter::new("a.project_id = {}", project.id);
     if sees_all(tx, member, project).await? {
-        team::seen(member, &mut filter);
+        team::restrict_to_visible(member, &mut filter);
     } else {
         filter.and("a.team_id = ANY({})", member.teams.clone());
     }
-    let (ids, matching) = page::counted_ids(tx, ACCESS, filter, ORDER, page).await?;
-    Ok(Listed { items: these(tx, &ids).await?, matching })
+    let (ids, matching) = page::find_ids_and_count(tx, ACCESS, filter, ORDER, page).await?;
+    Ok(ResultPage { items: load_by_rows(tx, &ids).await?, matching })
 }
 
 /// The attributes of a create or an update.
 pub struct TeamAccessChange {
-    level: Option<Level>,
-    named: Named,
+    level: Option<ProjectAccessLevel>,
+    named: RequestedProjectKeys,
 }
 
 impl TeamAccessChange {
     /// Reads the attributes. The level determines later if keys may be set.
-    pub fn read(attributes: &mut Attributes<'_>) -> Self {
+    pub fn read(attributes: &mut AttributeReader<'_>) -> Self {
         let word = attributes.text("access").value();
-        let level = word.as_deref().and_then(Level::of);
+        let level = word.as_deref().and_then(ProjectAccessLevel::of);
         if word.is_some() && level.is_none() {
             attributes.fault("access", "Access must be one of read, write, maintain, admin, custom");
         }
-        Self { level, named: Named::read(attributes) }
+        Self { level, named: RequestedProjectKeys::read(attributes) }
     }
 
     /// As [`TeamAccessChange::read`], and requires a level.
-    pub fn read_new(attributes: &mut Attributes<'_>) -> Self {
+    pub fn read_new(attributes: &mut AttributeReader<'_>) -> Self {
         let change = Self::read(attributes);
         if change.level.is_none() && attributes.is_sound() {
             attributes.fault("access", "Access can't be blank");
@@ -156,21 +161,28 @@ pub async fn create(
     project: &Project,
     team: &Team,
     new: TeamAccessChange,
-) -> Outcome<Access> {
-    let level = new.level.unwrap_or(Level::Custom);
-    let settings = new.named.over(level, Settings::of(level), None)?;
-    escalation::refuse_access(tx, member, project, Extent::NONE, Extent::of(level, &settings)).await?;
+) -> WorkResult<ProjectAccess> {
+    let level = new.level.unwrap_or(ProjectAccessLevel::Custom);
+    let settings = new.named.over(level, ProjectKeyRanks::of(level), None)?;
+    escalation::reject_excess_access(
+        tx,
+        member,
+        project,
+        ProjectAccessExtent::NONE,
+        ProjectAccessExtent::of(level, &settings),
+    )
+    .await?;
     // Deleting a team locks the organization's row too, so the team cannot be deleted after this check.
-    let org_id: Value = member.organization.id.into();
+    let org_id: SqlValue = member.organization.id.into();
     organization::lock(tx, member.organization.id).await?;
     let standing = "SELECT 1 FROM teams WHERE id = $1 AND org_id = $2";
-    tx.row(standing, &[team.id.into(), org_id.clone()]).await?.ok_or_else(Refusal::not_found)?;
+    tx.row(standing, &[team.id.into(), org_id.clone()]).await?.ok_or_else(ApiRejection::not_found)?;
     let count = "UPDATE projects SET team_count = team_count + 1 WHERE id = $1 AND org_id = $2";
     let counted = tx.execute(count, &[project.id.into(), org_id]).await?;
-    Refusal::hidden_unless(counted > 0)?;
+    ApiRejection::hidden_unless(counted > 0)?;
     let insert = "INSERT INTO team_project_access (ext_id, team_id, project_id, access, perm_bits, custom)
         VALUES ($1, $2, $3, $4, $5, $6) RETURNING id";
-    let values: [Value; 6] = [
+    let values: [SqlValue; 6] = [
         id::new("tprj").into(),
         team.id.into(),
         project.id.into(),
@@ -179,7 +191,7 @@ pub async fn create(
         settings.to_store(level).into(),
     ];
     let row: i64 = tx.one(insert, &values).await?.get()?;
-    these(tx, &[row]).await?.pop().ok_or_else(|| Refusal::not_found().into())
+    load_by_rows(tx, &[row]).await?.pop().ok_or_else(|| ApiRejection::not_found().into())
 }
 
 /// Changes a team's access. A new level starts with its default values, an unchanged one with the stored values.
@@ -191,35 +203,35 @@ pub async fn update(
     tx: &mut Tx<'_>,
     member: &Member,
     project: &Project,
-    access: &Access,
+    access: &ProjectAccess,
     change: TeamAccessChange,
-) -> Outcome<Access> {
+) -> WorkResult<ProjectAccess> {
     let sql = "SELECT access, custom FROM team_project_access WHERE id = $1 FOR UPDATE";
-    let mut row = tx.row(sql, &[access.id.into()]).await?.ok_or_else(Refusal::not_found)?;
+    let mut row = tx.row(sql, &[access.id.into()]).await?.ok_or_else(ApiRejection::not_found)?;
     let (word, custom): (String, Option<String>) = (row.get()?, row.get()?);
-    let before = Level::of(&word).unwrap_or(Level::Read);
+    let before = ProjectAccessLevel::of(&word).unwrap_or(ProjectAccessLevel::Read);
     let level = change.level.unwrap_or(before);
-    let stored = Settings::stored(before, custom.as_deref());
-    let so_far = Extent::of(before, &stored);
-    let base = if level == before { stored.clone() } else { Settings::of(level) };
+    let stored = ProjectKeyRanks::stored(before, custom.as_deref());
+    let so_far = ProjectAccessExtent::of(before, &stored);
+    let base = if level == before { stored.clone() } else { ProjectKeyRanks::of(level) };
     let settings = change.named.over(level, base, Some(&stored))?;
-    escalation::refuse_access(tx, member, project, so_far, Extent::of(level, &settings)).await?;
+    escalation::reject_excess_access(tx, member, project, so_far, ProjectAccessExtent::of(level, &settings)).await?;
     let sql = "UPDATE team_project_access SET access = $1, perm_bits = $2, custom = $3 WHERE id = $4";
-    let values: [Value; 4] =
+    let values: [SqlValue; 4] =
         [level.word().into(), settings.rights().bits().into(), settings.to_store(level).into(), access.id.into()];
     tx.execute(sql, &values).await?;
-    these(tx, &[access.id]).await?.pop().ok_or_else(|| Refusal::not_found().into())
+    load_by_rows(tx, &[access.id]).await?.pop().ok_or_else(|| ApiRejection::not_found().into())
 }
 
 /// Revokes a team's access.
 ///
 /// # Errors
 /// `NotFound` when it was revoked concurrently.
-pub async fn delete(tx: &mut Tx<'_>, project: &Project, access: &Access) -> Outcome<()> {
+pub async fn delete(tx: &mut Tx<'_>, project: &Project, access: &ProjectAccess) -> WorkResult<()> {
     let lock = "SELECT id FROM projects WHERE id = $1 FOR UPDATE";
-    tx.row(lock, &[project.id.into()]).await?.ok_or_else(Refusal::not_found)?;
+    tx.row(lock, &[project.id.into()]).await?.ok_or_else(ApiRejection::not_found)?;
     let gone = tx.execute("DELETE FROM team_project_access WHERE id = $1", &[access.id.into()]).await?;
-    Refusal::hidden_unless(gone > 0)?;
+    ApiRejection::hidden_unless(gone > 0)?;
     let count = "UPDATE projects SET team_count = team_count - 1 WHERE id = $1";
     tx.execute(count, &[project.id.into()]).await?;
     Ok(())
@@ -229,8 +241,8 @@ pub async fn delete(tx: &mut Tx<'_>, project: &Project, access: &Access) -> Outc
 ///
 /// # Errors
 /// `NotFound` when it is absent or hidden from the member.
-pub async fn team_of(tx: &mut Tx<'_>, caller: &Caller, member: &Member, ext_id: &str) -> Outcome<Team> {
-    let (_, team) = team::visible(tx, caller, ext_id).await?;
-    Refusal::hidden_unless(team.org_id == member.organization.id)?;
+pub async fn find_team(tx: &mut Tx<'_>, caller: &ProjectsCaller, member: &Member, ext_id: &str) -> WorkResult<Team> {
+    let (_, team) = team::find_visible(tx, caller, ext_id).await?;
+    ApiRejection::hidden_unless(team.org_id == member.organization.id)?;
     Ok(team)
 }

@@ -9,20 +9,20 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use super::id::{self, base58};
-use super::refusal::Outcome;
+use super::rejection::WorkResult;
 use super::store::BoundToken;
 use super::tx::Tx;
 use crate::clock::Time;
 use crate::secret::Secret;
-use crate::sql::{Failure, Value};
+use crate::sql::{SqlError, SqlValue};
 
-const MARK: &str = ".pjv1.";
+const TOKEN_MARKER: &str = ".pjv1.";
 /// Length of the public part, in characters.
-const LOOKUP: usize = 14;
+const LOOKUP_CHARS: usize = 14;
 /// Length of the secret part, in characters.
-const SECRET: usize = 43;
+const SECRET_CHARS: usize = 43;
 /// Maximum length of a presented token, in bytes.
-const LONGEST: usize = 512;
+const MAX_TOKEN_BYTES: usize = 512;
 
 /// A new token: its text, which is shown once, and the values to store.
 #[derive(Clone)]
@@ -36,16 +36,16 @@ pub struct NewToken {
 }
 
 /// Generates a random token.
-pub fn draw() -> NewToken {
-    let lookup = base58(LOOKUP);
+pub fn generate() -> NewToken {
+    let lookup = base58(LOOKUP_CHARS);
     let secret = Secret::new(URL_SAFE_NO_PAD.encode(crate::random::bytes::<32>()));
-    let mut text = format!("{lookup}{MARK}").into_bytes();
+    let mut text = format!("{lookup}{TOKEN_MARKER}").into_bytes();
     text.extend_from_slice(secret.expose());
     NewToken { text: Secret::new(text), hash: hash(secret.expose()), lookup }
 }
 
 /// Creates a token with a predefined text. Its strength is that of the text, so callers must require a long one.
-pub fn given(text: &str) -> Option<NewToken> {
+pub fn from_text(text: &str) -> Option<NewToken> {
     let (lookup, hash) = split(text)?;
     Some(NewToken { text: Secret::new(text), lookup, hash })
 }
@@ -59,12 +59,12 @@ pub(super) async fn insert(
     token: &BoundToken<'_>,
     description: Option<&str>,
     maker: String,
-) -> Outcome<i64> {
-    let body = tx.token_seal().seal(token).map_err(Failure::Engine)?;
+) -> WorkResult<i64> {
+    let body = tx.token_seal().seal(token).map_err(SqlError::Engine)?;
     let insert = "INSERT INTO api_tokens (ext_id, lookup, secret_sha256, user_id, team_id, org_id, kind, description,
         created_by, created_at, expired_at, body) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
         RETURNING id";
-    let values: [Value; 12] = [
+    let values: [SqlValue; 12] = [
         id::new("at").into(),
         token.lookup.into(),
         token.secret_sha256.to_vec().into(),
@@ -83,12 +83,12 @@ pub(super) async fn insert(
 
 /// Returns the lookup key and the hash of the secret part of a presented token, or `None` if it cannot be a token.
 pub fn split(presented: &str) -> Option<(String, Vec<u8>)> {
-    if let Some((lookup, secret)) = presented.split_once(MARK)
-        && (lookup.len(), secret.len()) == (LOOKUP, SECRET)
+    if let Some((lookup, secret)) = presented.split_once(TOKEN_MARKER)
+        && (lookup.len(), secret.len()) == (LOOKUP_CHARS, SECRET_CHARS)
     {
         return Some((lookup.to_owned(), hash(secret.as_bytes())));
     }
-    if !(1..=LONGEST).contains(&presented.len()) {
+    if !(1..=MAX_TOKEN_BYTES).contains(&presented.len()) {
         return None;
     }
     // Contains a `-`, which base 58 does not, so it differs from the lookup key of every generated token.
@@ -111,7 +111,7 @@ pub fn two_years_after(now: Time) -> Time {
 }
 
 /// Compares two hashes in constant time.
-pub fn same(one: &[u8], other: &[u8]) -> bool {
+pub fn constant_time_eq(one: &[u8], other: &[u8]) -> bool {
     aws_lc_rs::constant_time::verify_slices_are_equal(one, other).is_ok()
 }
 
@@ -142,26 +142,26 @@ mod tests {
 
     #[test]
     fn a_token_is_recognised_by_its_parts() {
-        let token = draw();
+        let token = generate();
         let text = std::str::from_utf8(token.text.expose()).unwrap();
         let (lookup, hash) = split(text).unwrap();
-        assert!(lookup == token.lookup && same(&hash, &token.hash));
+        assert!(lookup == token.lookup && constant_time_eq(&hash, &token.hash));
         assert!(!lookup.contains('-'));
         let mut other = text.to_owned();
         other.replace_range(
             text.len() - 2..text.len() - 1,
             if text.as_bytes()[text.len() - 2] == b'A' { "B" } else { "A" },
         );
-        assert!(!same(&split(&other).unwrap().1, &token.hash));
+        assert!(!constant_time_eq(&split(&other).unwrap().1, &token.hash));
     }
 
     #[test]
     fn a_chosen_text_is_a_token_too() {
         let text = "x.pjv1.a text that somebody chose";
-        let token = given(text).unwrap();
+        let token = from_text(text).unwrap();
         let (lookup, hash) = split(text).unwrap();
-        assert!(lookup == token.lookup && same(&hash, &token.hash) && lookup.starts_with("given-"));
+        assert!(lookup == token.lookup && constant_time_eq(&hash, &token.hash) && lookup.starts_with("given-"));
         assert_ne!(split("x.pjv1.a text that somebody chosf").unwrap().0, lookup);
-        assert!(split("").is_none() && split(&"x".repeat(LONGEST + 1)).is_none());
+        assert!(split("").is_none() && split(&"x".repeat(MAX_TOKEN_BYTES + 1)).is_none());
     }
 }

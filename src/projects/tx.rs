@@ -2,19 +2,19 @@
 
 use std::sync::Arc;
 
-use super::refusal::{Outcome, Refusal};
-use super::store::TokenSeal;
+use super::rejection::{ApiRejection, WorkResult};
+use super::store::ApiTokenSeal;
 use crate::clock::Time;
 use crate::error::Error;
-use crate::sql::{Column, Failure, Row, Session, Value};
+use crate::sql::{FromColumn, SqlError, SqlRow, SqlSession, SqlValue};
 
 /// Maximum number of rows that one session removes. A transaction with a million rows would block all other writers.
-pub(super) const PARTS_AT_ONCE: i64 = 500;
+pub(super) const MAX_ROWS_PER_SESSION: i64 = 500;
 
 /// A running session, at a fixed point in time.
 pub struct Tx<'s> {
-    session: &'s mut dyn Session,
-    seal: Arc<dyn TokenSeal>,
+    session: &'s mut dyn SqlSession,
+    seal: Arc<dyn ApiTokenSeal>,
     /// The time of every event in this session.
     pub now: Time,
     holds: bool,
@@ -24,7 +24,7 @@ pub struct Tx<'s> {
 }
 
 impl<'s> Tx<'s> {
-    pub(super) fn new(session: &'s mut dyn Session, seal: Arc<dyn TokenSeal>, now: Time) -> Self {
+    pub(super) fn new(session: &'s mut dyn SqlSession, seal: Arc<dyn ApiTokenSeal>, now: Time) -> Self {
         Self { session, seal, now, holds: false, holds_organization: false, read: 0, buried: None }
     }
 }
@@ -57,17 +57,17 @@ impl Tx<'_> {
     ///
     /// # Errors
     /// `NotFound` when the row was deleted concurrently.
-    pub(super) async fn take(&mut self, table: &str, row: i64) -> Outcome<()> {
+    pub(super) async fn take(&mut self, table: &str, row: i64) -> WorkResult<()> {
         let lock = format!("SELECT id FROM {table} WHERE id = $1 FOR UPDATE");
-        self.row(&lock, &[row.into()]).await?.map(drop).ok_or_else(|| Refusal::not_found().into())
+        self.row(&lock, &[row.into()]).await?.map(drop).ok_or_else(|| ApiRejection::not_found().into())
     }
 
-    /// Has later statements planned for their parameter values, as lists need ([`Session::fit`]).
+    /// Has later statements planned for their parameter values, as lists need ([`SqlSession::fit`]).
     pub fn fit(&mut self) {
         self.session.fit();
     }
 
-    pub(super) fn token_seal(&self) -> Arc<dyn TokenSeal> {
+    pub(super) fn token_seal(&self) -> Arc<dyn ApiTokenSeal> {
         Arc::clone(&self.seal)
     }
 
@@ -86,7 +86,7 @@ impl Tx<'_> {
         self.buried
     }
 
-    /// Removes up to [`PARTS_AT_ONCE`] matching rows of a table by their key. Returns the count, and `true` if
+    /// Removes up to [`MAX_ROWS_PER_SESSION`] matching rows of a table by their key. Returns the count, and `true` if
     /// more rows match.
     ///
     /// # Errors
@@ -95,10 +95,10 @@ impl Tx<'_> {
         &mut self,
         (table, key): (&str, &str),
         condition: &str,
-        values: &[Value],
-    ) -> Outcome<(i64, bool)> {
+        values: &[SqlValue],
+    ) -> WorkResult<(i64, bool)> {
         let delete = format!(
-            "DELETE FROM {table} WHERE ({key}) IN (SELECT {key} FROM {table} WHERE {condition} LIMIT {PARTS_AT_ONCE})"
+            "DELETE FROM {table} WHERE ({key}) IN (SELECT {key} FROM {table} WHERE {condition} LIMIT {MAX_ROWS_PER_SESSION})"
         );
         let gone = self.execute(&delete, values).await? as i64;
         let more = format!("SELECT 1 FROM {table} WHERE {condition} LIMIT 1");
@@ -110,7 +110,7 @@ impl Tx<'_> {
     ///
     /// # Errors
     /// Those of the store.
-    pub async fn rows(&mut self, sql: &str, values: &[Value]) -> Outcome<Vec<Row>> {
+    pub async fn rows(&mut self, sql: &str, values: &[SqlValue]) -> WorkResult<Vec<SqlRow>> {
         let rows = self.session.query(sql, values).await?;
         self.read += rows.len();
         Ok(rows)
@@ -120,7 +120,7 @@ impl Tx<'_> {
     ///
     /// # Errors
     /// Those of the store.
-    pub async fn column<T: Column>(&mut self, sql: &str, values: &[Value]) -> Outcome<Vec<T>> {
+    pub async fn column<T: FromColumn>(&mut self, sql: &str, values: &[SqlValue]) -> WorkResult<Vec<T>> {
         let rows = self.rows(sql, values).await?;
         rows.into_iter().map(|mut row| row.get().map_err(Into::into)).collect()
     }
@@ -129,7 +129,7 @@ impl Tx<'_> {
     ///
     /// # Errors
     /// Those of the store.
-    pub async fn row(&mut self, sql: &str, values: &[Value]) -> Outcome<Option<Row>> {
+    pub async fn row(&mut self, sql: &str, values: &[SqlValue]) -> WorkResult<Option<SqlRow>> {
         Ok(self.rows(sql, values).await?.into_iter().next())
     }
 
@@ -137,21 +137,21 @@ impl Tx<'_> {
     ///
     /// # Errors
     /// Those of the store; `Internal` when there is none.
-    pub async fn one(&mut self, sql: &str, values: &[Value]) -> Outcome<Row> {
+    pub async fn one(&mut self, sql: &str, values: &[SqlValue]) -> WorkResult<SqlRow> {
         let row = self.row(sql, values).await?;
-        row.ok_or_else(|| Failure::Engine(Error::internal("a row is missing that is always there")).into())
+        row.ok_or_else(|| SqlError::Engine(Error::internal("a row is missing that is always there")).into())
     }
 
     /// Executes a statement and returns the number of changed rows.
     ///
     /// # Errors
     /// Those of the store.
-    pub async fn execute(&mut self, sql: &str, values: &[Value]) -> Outcome<u64> {
+    pub async fn execute(&mut self, sql: &str, values: &[SqlValue]) -> WorkResult<u64> {
         Ok(self.session.execute(sql, values).await?)
     }
 }
 
-impl From<Time> for Value {
+impl From<Time> for SqlValue {
     /// Microseconds since the epoch, rounded down.
     fn from(at: Time) -> Self {
         // Years up to 9999 are at most 2.6e17 µs, within the range of i64.
@@ -159,9 +159,9 @@ impl From<Time> for Value {
     }
 }
 
-impl Column for Time {
-    fn read(value: Value) -> Option<Self> {
-        let Value::Int(micros) = value else { return None };
+impl FromColumn for Time {
+    fn read(value: SqlValue) -> Option<Self> {
+        let SqlValue::Int(micros) = value else { return None };
         Self::from_unix_timestamp_nanos(i128::from(micros) * 1000).ok()
     }
 }

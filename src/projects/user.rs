@@ -1,16 +1,16 @@
 //! Users: lookup, change of the username, the first user of an installation, and tokens that the installation issues.
 
-use super::attributes::{Attributes, Given};
-use super::caller::{Caller, Subject};
+use super::attributes::{AttributeReader, AttributeValue};
+use super::caller::{ProjectsCaller, TokenSubject};
 use super::id;
 use super::page;
-use super::refusal::{Outcome, Refusal};
+use super::rejection::{ApiRejection, WorkResult};
 use super::store::BoundToken;
 use super::token::{self, NewToken, two_years_after};
 use super::tx::Tx;
 use crate::clock::Time;
 use crate::error::Kind;
-use crate::sql::{Row, Value};
+use crate::sql::{SqlRow, SqlValue};
 
 /// A user as stored.
 #[derive(Clone, Debug)]
@@ -30,7 +30,7 @@ impl User {
     ///
     /// # Errors
     /// `Internal` when a column has an unexpected type.
-    pub fn read(row: &mut Row) -> Outcome<Self> {
+    pub fn read(row: &mut SqlRow) -> WorkResult<Self> {
         Ok(Self { id: row.get()?, ext_id: row.get()?, username: row.get()?, email: row.get()? })
     }
 }
@@ -39,62 +39,62 @@ impl User {
 ///
 /// # Errors
 /// Those of the store.
-pub async fn these(tx: &mut Tx<'_>, ids: &[i64]) -> Outcome<Vec<User>> {
+pub async fn load_by_rows(tx: &mut Tx<'_>, ids: &[i64]) -> WorkResult<Vec<User>> {
     let sql = "SELECT id, ext_id, username, email FROM users WHERE id = ANY($1)";
-    page::these(tx, sql, ids, User::read, |user| user.id).await
+    page::load_in_order(tx, sql, ids, User::read, |user| user.id).await
 }
 
 /// Returns a user that the caller may see: the caller's own, or members of its organizations.
 ///
 /// # Errors
 /// `NotFound` when the user is absent or hidden from the caller.
-pub async fn visible(tx: &mut Tx<'_>, caller: &Caller, ext_id: &str) -> Outcome<User> {
+pub async fn find_visible(tx: &mut Tx<'_>, caller: &ProjectsCaller, ext_id: &str) -> WorkResult<User> {
     let found = tx.row("SELECT id FROM users WHERE ext_id = $1", &[ext_id.into()]).await?;
-    let row: i64 = found.ok_or_else(Refusal::not_found)?.get()?;
+    let row: i64 = found.ok_or_else(ApiRejection::not_found)?.get()?;
     const TOGETHER: &str = "SELECT 1 FROM organization_memberships a JOIN organizations o ON o.id = a.org_id
         JOIN organization_memberships b ON b.org_id = a.org_id
         WHERE a.user_id = $1 AND b.user_id = $2 AND o.user_tokens_enabled AND o.ended_at IS NULL LIMIT 1";
     const MEMBER: &str = "SELECT 1 FROM organization_memberships WHERE user_id = $1 AND org_id = $2";
     let known = match caller.subject {
-        Subject::User { id, .. } if id == row => true,
-        Subject::User { id, .. } => tx.row(TOGETHER, &[id.into(), row.into()]).await?.is_some(),
-        Subject::Team { org_id: org, .. } | Subject::Organization { id: org, audit: false, .. } => {
+        TokenSubject::User { id, .. } if id == row => true,
+        TokenSubject::User { id, .. } => tx.row(TOGETHER, &[id.into(), row.into()]).await?.is_some(),
+        TokenSubject::Team { org_id: org, .. } | TokenSubject::Organization { id: org, audit: false, .. } => {
             tx.row(MEMBER, &[row.into(), org.into()]).await?.is_some()
         }
-        Subject::Organization { audit: true, .. } => false,
+        TokenSubject::Organization { audit: true, .. } => false,
     };
-    Refusal::hidden_unless(known)?;
-    Ok(these(tx, &[row]).await?.pop().ok_or_else(Refusal::not_found)?)
+    ApiRejection::hidden_unless(known)?;
+    Ok(load_by_rows(tx, &[row]).await?.pop().ok_or_else(ApiRejection::not_found)?)
 }
 
 /// Returns the account of a user caller, locked until the end of the session after [`Tx::hold`].
 ///
 /// # Errors
 /// `NotFound` for callers that are not users.
-pub async fn account(tx: &mut Tx<'_>, caller: &Caller) -> Outcome<User> {
-    let Subject::User { id, .. } = &caller.subject else { return Err(Refusal::not_found().into()) };
+pub async fn find_account(tx: &mut Tx<'_>, caller: &ProjectsCaller) -> WorkResult<User> {
+    let TokenSubject::User { id, .. } = &caller.subject else { return Err(ApiRejection::not_found().into()) };
     if tx.holds() {
         tx.take("users", *id).await?;
     }
-    Ok(these(tx, &[*id]).await?.pop().ok_or_else(Refusal::not_found)?)
+    Ok(load_by_rows(tx, &[*id]).await?.pop().ok_or_else(ApiRejection::not_found)?)
 }
 
 /// Reads the attributes of an account update and returns the new username. The email address cannot change:
 /// invitations use it, and no mechanism verifies a new one.
-pub fn read_change(attributes: &mut Attributes<'_>, stored: &User) -> String {
+pub fn read_change(attributes: &mut AttributeReader<'_>, stored: &User) -> String {
     let email = attributes.text("email");
     if email.as_value().is_some_and(|email| !email.eq_ignore_ascii_case(&stored.email)) {
         attributes.fault("email", "Email cannot be changed: nothing confirms another address");
     }
     match attributes.text("username") {
-        Given::Absent => stored.username.clone(),
-        Given::Value(name) if name == stored.username => name,
-        Given::Value(name)
+        AttributeValue::Absent => stored.username.clone(),
+        AttributeValue::Value(name) if name == stored.username => name,
+        AttributeValue::Value(name)
             if is_username(&name) && (!name.contains('@') || name.eq_ignore_ascii_case(&stored.email)) =>
         {
             name
         }
-        Given::Value(_) | Given::Null => {
+        AttributeValue::Value(_) | AttributeValue::Null => {
             let rule = "Username must be 1 to 60 letters, numbers, -, _ and ., or the own address";
             attributes.fault("username", rule);
             stored.username.clone()
@@ -106,16 +106,16 @@ pub fn read_change(attributes: &mut Attributes<'_>, stored: &User) -> String {
 ///
 /// # Errors
 /// `Invalid` when the name is taken.
-pub async fn rename(tx: &mut Tx<'_>, user: &User, username: &str) -> Outcome<User> {
+pub async fn rename(tx: &mut Tx<'_>, user: &User, username: &str) -> WorkResult<User> {
     // No username may equal the email address of another user.
     let taken = "SELECT 1 FROM users WHERE email_lc = $1 AND id <> $2";
-    let lowered: Value = username.to_lowercase().into();
+    let lowered: SqlValue = username.to_lowercase().into();
     if tx.row(taken, &[lowered.clone(), user.id.into()]).await?.is_some() {
-        return Err(Refusal::attribute("username", "Username has already been taken").into());
+        return Err(ApiRejection::attribute("username", "Username has already been taken").into());
     }
     let update = "UPDATE users SET username = $1, username_lc = $2 WHERE id = $3";
     tx.execute(update, &[username.into(), lowered, user.id.into()]).await?;
-    Ok(these(tx, &[user.id]).await?.pop().ok_or_else(Refusal::not_found)?)
+    Ok(load_by_rows(tx, &[user.id]).await?.pop().ok_or_else(ApiRejection::not_found)?)
 }
 
 fn is_username(name: &str) -> bool {
@@ -127,28 +127,28 @@ fn is_username(name: &str) -> bool {
 ///
 /// # Errors
 /// `Invalid` when another user has the address as username.
-pub async fn of_address(tx: &mut Tx<'_>, email: &str) -> Outcome<(i64, bool)> {
+pub async fn find_or_create_by_email(tx: &mut Tx<'_>, email: &str) -> WorkResult<(i64, bool)> {
     const OF: &str = "SELECT id FROM users WHERE email_lc = $1";
-    let lowered: [Value; 1] = [email.to_lowercase().into()];
+    let lowered: [SqlValue; 1] = [email.to_lowercase().into()];
     if let Some(mut row) = tx.row(OF, &lowered).await? {
         return Ok((row.get()?, false));
     }
-    let values = columns(tx, email, email);
-    let insert = format!("{INSERT} ON CONFLICT DO NOTHING RETURNING id");
+    let values = insert_values(tx, email, email);
+    let insert = format!("{INSERT_USER} ON CONFLICT DO NOTHING RETURNING id");
     if let Some(mut row) = tx.row(&insert, &values).await? {
         return Ok((row.get()?, true));
     }
     // A concurrent session created the user; this statement sees the committed row.
     match tx.row(OF, &lowered).await? {
         Some(mut row) => Ok((row.get()?, false)),
-        None => Err(Refusal::attribute("email", "Email is what somebody else is called").into()),
+        None => Err(ApiRejection::attribute("email", "Email is what somebody else is called").into()),
     }
 }
 
-const INSERT: &str = "INSERT INTO users (ext_id, username, username_lc, email, email_lc, created_at)
+const INSERT_USER: &str = "INSERT INTO users (ext_id, username, username_lc, email, email_lc, created_at)
     VALUES ($1, $2, $3, $4, $5, $6)";
 
-fn columns(tx: &Tx<'_>, username: &str, email: &str) -> [Value; 6] {
+fn insert_values(tx: &Tx<'_>, username: &str, email: &str) -> [SqlValue; 6] {
     [
         id::new("user").into(),
         username.into(),
@@ -163,50 +163,50 @@ fn columns(tx: &Tx<'_>, username: &str, email: &str) -> [Value; 6] {
 ///
 /// # Errors
 /// `Invalid` when the name or the address is taken.
-pub async fn create(tx: &mut Tx<'_>, username: &str, email: &str) -> Outcome<i64> {
-    let values = columns(tx, username, email);
-    Ok(tx.one(&format!("{INSERT} RETURNING id"), &values).await?.get()?)
+pub async fn create(tx: &mut Tx<'_>, username: &str, email: &str) -> WorkResult<i64> {
+    let values = insert_values(tx, username, email);
+    Ok(tx.one(&format!("{INSERT_USER} RETURNING id"), &values).await?.get()?)
 }
 
 /// Creates the first user of an installation, with this token, which never expires.
 ///
 /// # Errors
 /// `Conflict` when a user exists; `Invalid` when the username or the email address is malformed.
-pub async fn bootstrap(tx: &mut Tx<'_>, username: &str, email: &str, token: &NewToken) -> Outcome<()> {
+pub async fn bootstrap(tx: &mut Tx<'_>, username: &str, email: &str, token: &NewToken) -> WorkResult<()> {
     if !is_username(username) {
         let rule = "Username must be 1 to 60 letters, numbers, -, _, . and @";
-        return Err(Refusal::attribute("username", rule).into());
+        return Err(ApiRejection::attribute("username", rule).into());
     }
     if !is_address(email) {
-        return Err(Refusal::attribute("email", "Email must be an address, such as ada@example.test").into());
+        return Err(ApiRejection::attribute("email", "Email must be an address, such as ada@example.test").into());
     }
     if tx.row("SELECT 1 FROM users LIMIT 1", &[]).await?.is_some() {
-        return Err(Refusal::conflict("there are users already: the first one can add others").into());
+        return Err(ApiRejection::conflict("there are users already: the first one can add others").into());
     }
     let user = create(tx, username, email).await?;
-    give(tx, user, None, token, None).await
+    store_token(tx, user, None, token, None).await
 }
 
 /// Stores a token for the user with this username or email address. It has the default expiry.
 ///
 /// # Errors
 /// `NotFound` when there is no such user.
-pub async fn give_another(tx: &mut Tx<'_>, name: &str, token: &NewToken) -> Outcome<()> {
+pub async fn issue_token(tx: &mut Tx<'_>, name: &str, token: &NewToken) -> WorkResult<()> {
     // No username equals the email address of another user, so at most one row matches.
     let named = "SELECT id FROM users WHERE username_lc = $1 OR email_lc = $1";
     let Some(mut row) = tx.row(named, &[name.to_lowercase().into()]).await? else {
         let text = format!("user: nobody in the projects API has the name or the address {name:?}");
-        return Err(Refusal::new(Kind::NotFound, text).into());
+        return Err(ApiRejection::new(Kind::NotFound, text).into());
     };
     let ends = two_years_after(tx.now);
-    give(tx, row.get()?, None, token, Some(ends)).await
+    store_token(tx, row.get()?, None, token, Some(ends)).await
 }
 
 /// Deletes a user token that was never handed out. `lookup` is its public part.
 ///
 /// # Errors
 /// Those of the store.
-pub async fn take_back(tx: &mut Tx<'_>, lookup: &str) -> Outcome<()> {
+pub async fn delete_token(tx: &mut Tx<'_>, lookup: &str) -> WorkResult<()> {
     tx.execute("DELETE FROM api_tokens WHERE lookup = $1 AND user_id IS NOT NULL", &[lookup.into()]).await?;
     Ok(())
 }
@@ -215,13 +215,13 @@ pub async fn take_back(tx: &mut Tx<'_>, lookup: &str) -> Outcome<()> {
 ///
 /// # Errors
 /// Those of the store.
-pub async fn give(
+pub async fn store_token(
     tx: &mut Tx<'_>,
     user: i64,
     description: Option<&str>,
     token: &NewToken,
     ends: Option<Time>,
-) -> Outcome<()> {
+) -> WorkResult<()> {
     let maker: String = tx.one("SELECT ext_id FROM users WHERE id = $1", &[user.into()]).await?.get()?;
     let bound = BoundToken {
         lookup: &token.lookup,

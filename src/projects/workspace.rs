@@ -10,25 +10,25 @@ mod lock;
 mod rights;
 mod settings;
 
-use super::caller::Caller;
+use super::caller::ProjectsCaller;
 use super::id;
 use super::member::{self, Member};
-use super::mode::Mode;
+use super::mode::ExecutionMode;
 use super::page;
 use super::project::{self, Project};
-use super::refusal::{Outcome, Refusal};
+use super::rejection::{ApiRejection, WorkResult};
 use super::rights::ProjectRights;
-use super::tag::{self, Binding, Holder};
+use super::tag::{self, TagBinding, TaggedResource};
 use super::team;
 use super::tx::Tx;
 use crate::clock::Time;
-use crate::sql::{Row, Value};
-pub use fields::{Fields, Of};
-pub use list::{WorkspaceFilter, list, seen};
+use crate::sql::{SqlRow, SqlValue};
+pub use fields::{WorkspaceFields, WorkspaceTarget};
+pub use list::{WorkspaceFilter, list, select_visible};
 pub use lock::{lock, unlock, unlock_by_force};
 pub use rights::WorkspaceRights;
-pub(super) use rights::{given as access_given, of_workspaces as rights_of};
-pub use settings::Settings;
+pub(super) use rights::{load_for_workspaces as rights_of, load_team_grants as access_given};
+pub use settings::WorkspaceSettingValues;
 
 /// A workspace as stored, with inherited values and the caller's rights.
 #[derive(Clone, Debug)]
@@ -54,12 +54,12 @@ pub struct Workspace {
     /// The time at which its resources are to be destroyed, if it was set explicitly.
     pub auto_destroy_at: Option<Time>,
     /// Its own execution mode.
-    pub own_mode: Option<Mode>,
-    project_mode: Option<Mode>,
+    pub own_mode: Option<ExecutionMode>,
+    project_mode: Option<ExecutionMode>,
     /// The Terraform version, as it was set.
     pub terraform_version: String,
     /// The attributes without effect.
-    pub settings: Settings,
+    pub settings: WorkspaceSettingValues,
     /// The holder of the lock: `users/user-…` or `teams/team-…`.
     pub locked_by: Option<String>,
     /// `true` if the holder is a team that is hidden from the caller.
@@ -69,7 +69,7 @@ pub struct Workspace {
     /// Time of the last change.
     pub updated_at: Time,
     /// Its own tags.
-    pub tags: Vec<Binding>,
+    pub tags: Vec<TagBinding>,
     /// The caller's rights.
     pub rights: WorkspaceRights,
 }
@@ -82,13 +82,13 @@ const COLUMNS: &str = "w.id, w.ext_id, w.name, w.description, w.project_id, p.ex
     FROM workspaces w JOIN projects p ON p.id = w.project_id
     LEFT JOIN agent_pools a ON a.id = w.agent_pool_id LEFT JOIN agent_pools b ON b.id = p.agent_pool_id";
 
-fn read_mode(row: &mut Row) -> Outcome<Option<Mode>> {
+fn read_mode(row: &mut SqlRow) -> WorkResult<Option<ExecutionMode>> {
     let (name, pool): (Option<String>, Option<String>) = (row.get()?, row.get()?);
-    Ok(name.map(|name| Mode { name, pool }))
+    Ok(name.map(|name| ExecutionMode { name, pool }))
 }
 
 impl Workspace {
-    fn read(row: &mut Row) -> Outcome<Self> {
+    fn read(row: &mut SqlRow) -> WorkResult<Self> {
         Ok(Self {
             id: row.get()?,
             ext_id: row.get()?,
@@ -103,7 +103,7 @@ impl Workspace {
             own_mode: read_mode(row)?,
             project_mode: read_mode(row)?,
             terraform_version: row.get()?,
-            settings: Settings::parse(&row.get::<String>()?),
+            settings: WorkspaceSettingValues::parse(&row.get::<String>()?),
             locked_by: row.get()?,
             holder_is_hidden: false,
             created_at: row.get()?,
@@ -114,14 +114,14 @@ impl Workspace {
     }
 
     /// Returns the effective execution mode: its own, the project's, or the organization's.
-    pub fn mode<'m>(&'m self, member: &'m Member) -> &'m Mode {
+    pub fn mode<'m>(&'m self, member: &'m Member) -> &'m ExecutionMode {
         self.own_mode.as_ref().or(self.project_mode.as_ref()).unwrap_or(&member.organization.mode)
     }
 }
 
 /// The way in which a request identifies a workspace.
 #[derive(Clone, Copy, Debug)]
-pub enum Key<'k> {
+pub enum WorkspaceLocator<'k> {
     /// Its external id.
     Id(&'k str),
     /// Its name in an organization, both case-insensitive.
@@ -138,32 +138,32 @@ pub enum Key<'k> {
 ///
 /// # Errors
 /// `NotFound` when it is absent or hidden, or `needed` is not granted.
-pub async fn visible(
+pub async fn find_visible(
     tx: &mut Tx<'_>,
-    caller: &Caller,
-    key: Key<'_>,
+    caller: &ProjectsCaller,
+    key: WorkspaceLocator<'_>,
     needed: WorkspaceRights,
-) -> Outcome<(Member, Workspace)> {
+) -> WorkResult<(Member, Workspace)> {
     let (member, row) = match key {
-        Key::Id(ext_id) => {
+        WorkspaceLocator::Id(ext_id) => {
             let found = tx.row("SELECT id, org_id FROM workspaces WHERE ext_id = $1", &[ext_id.into()]).await?;
-            let mut found = found.ok_or_else(Refusal::not_found)?;
+            let mut found = found.ok_or_else(ApiRejection::not_found)?;
             let (row, org_id) = (found.get()?, found.get()?);
-            (member::at(tx, caller, org_id).await?, row)
+            (member::find_by_organization_row(tx, caller, org_id).await?, row)
         }
-        Key::Name { organization, workspace } => {
-            let member = member::named(tx, caller, organization).await?;
+        WorkspaceLocator::Name { organization, workspace } => {
+            let member = member::find_by_organization_name(tx, caller, organization).await?;
             let sql = "SELECT id FROM workspaces WHERE org_id = $1 AND name_lc = $2";
-            let values: [Value; 2] = [member.organization.id.into(), workspace.to_lowercase().into()];
-            let row = tx.row(sql, &values).await?.ok_or_else(Refusal::not_found)?.get()?;
+            let values: [SqlValue; 2] = [member.organization.id.into(), workspace.to_lowercase().into()];
+            let row = tx.row(sql, &values).await?.ok_or_else(ApiRejection::not_found)?.get()?;
             (member, row)
         }
     };
-    let workspace = at(tx, &member, row, needed).await?;
+    let workspace = load_by_row(tx, &member, row, needed).await?;
     if !tx.holds() {
         return Ok((member, workspace));
     }
-    let workspace = held(tx, &member, row, needed).await?;
+    let workspace = lock_and_load(tx, &member, row, needed).await?;
     Ok((member, workspace))
 }
 
@@ -171,32 +171,37 @@ pub async fn visible(
 ///
 /// # Errors
 /// `NotFound` when it is deleted, or `needed` is not granted any more.
-pub async fn held(tx: &mut Tx<'_>, member: &Member, row: i64, needed: WorkspaceRights) -> Outcome<Workspace> {
+pub async fn lock_and_load(
+    tx: &mut Tx<'_>,
+    member: &Member,
+    row: i64,
+    needed: WorkspaceRights,
+) -> WorkResult<Workspace> {
     tx.take("workspaces", row).await?;
-    at(tx, member, row, needed).await
+    load_by_row(tx, member, row, needed).await
 }
 
-async fn at(tx: &mut Tx<'_>, member: &Member, row: i64, needed: WorkspaceRights) -> Outcome<Workspace> {
-    let found = these(tx, member, &[row]).await?.into_iter().next();
+async fn load_by_row(tx: &mut Tx<'_>, member: &Member, row: i64, needed: WorkspaceRights) -> WorkResult<Workspace> {
+    let found = load_by_rows(tx, member, &[row]).await?.into_iter().next();
     let granted = |workspace: &Workspace| workspace.rights.has(WorkspaceRights::READ | needed);
-    Ok(found.filter(granted).ok_or_else(Refusal::not_found)?)
+    Ok(found.filter(granted).ok_or_else(ApiRejection::not_found)?)
 }
 
 /// Returns the workspaces in the order of `rows`, with tags and the member's rights on each.
 ///
 /// # Errors
 /// Those of the store.
-pub async fn these(tx: &mut Tx<'_>, member: &Member, rows: &[i64]) -> Outcome<Vec<Workspace>> {
+pub async fn load_by_rows(tx: &mut Tx<'_>, member: &Member, rows: &[i64]) -> WorkResult<Vec<Workspace>> {
     if rows.is_empty() {
         return Ok(Vec::new());
     }
     let sql = format!("SELECT {COLUMNS} WHERE w.id = ANY($1)");
-    let mut found = page::these(tx, &sql, rows, Workspace::read, |workspace| workspace.id).await?;
+    let mut found = page::load_in_order(tx, &sql, rows, Workspace::read, |workspace| workspace.id).await?;
     let places: Vec<(i64, i64)> = found.iter().map(|workspace| (workspace.id, workspace.project)).collect();
-    let rights = rights::of_workspaces(tx, member, &places).await?;
-    let mut tags = tag::of(tx, Holder::Workspace, rows.to_vec()).await?;
+    let rights = rights::load_for_workspaces(tx, member, &places).await?;
+    let mut tags = tag::load_bindings(tx, TaggedResource::Workspace, rows.to_vec()).await?;
     let holders = found.iter().filter_map(|workspace| workspace.locked_by.as_deref());
-    let hidden = team::hidden_references(tx, member, holders).await?;
+    let hidden = team::find_hidden_references(tx, member, holders).await?;
     for workspace in &mut found {
         workspace.holder_is_hidden = workspace.locked_by.as_ref().is_some_and(|holder| hidden.contains(holder));
         workspace.rights = rights.get(&workspace.id).copied().unwrap_or_default();
@@ -209,7 +214,7 @@ pub async fn these(tx: &mut Tx<'_>, member: &Member, rows: &[i64]) -> Outcome<Ve
 ///
 /// # Errors
 /// `NotFound` when it is absent or hidden, or the member may not create workspaces in it.
-pub async fn destination(tx: &mut Tx<'_>, member: &Member, named: Option<String>) -> Outcome<Project> {
+pub async fn find_destination(tx: &mut Tx<'_>, member: &Member, named: Option<String>) -> WorkResult<Project> {
     let ext_id = match named {
         Some(ext_id) => ext_id,
         None => {
@@ -217,26 +222,26 @@ pub async fn destination(tx: &mut Tx<'_>, member: &Member, named: Option<String>
             tx.one(sql, &[member.organization.id.into()]).await?.get()?
         }
     };
-    project::of_member(tx, member, &ext_id, ProjectRights::CREATE_WORKSPACE).await
+    project::find_in_organization(tx, member, &ext_id, ProjectRights::CREATE_WORKSPACE).await
 }
 
 /// Creates a workspace in a project of the member's organization and returns its row id.
 ///
 /// # Errors
 /// `NotFound` when the project was deleted concurrently; `Invalid` when the name is taken.
-pub async fn create(tx: &mut Tx<'_>, member: &Member, project: &Project, given: Fields) -> Outcome<i64> {
+pub async fn create(tx: &mut Tx<'_>, member: &Member, project: &Project, given: WorkspaceFields) -> WorkResult<i64> {
     let org_id = member.organization.id;
     // The counters are updated first: all sessions lock the row of the organization before that of the project.
     let count = "UPDATE organizations SET workspace_count = workspace_count + 1 WHERE id = $1 AND ended_at IS NULL";
-    Refusal::hidden_unless(tx.execute(count, &[org_id.into()]).await? > 0)?;
+    ApiRejection::hidden_unless(tx.execute(count, &[org_id.into()]).await? > 0)?;
     let count = "UPDATE projects SET workspace_count = workspace_count + 1 WHERE id = $1 AND org_id = $2";
-    Refusal::hidden_unless(tx.execute(count, &[project.id.into(), org_id.into()]).await? > 0)?;
+    ApiRejection::hidden_unless(tx.execute(count, &[project.id.into(), org_id.into()]).await? > 0)?;
     let insert = "INSERT INTO workspaces (ext_id, org_id, project_id, name, name_lc, description,
         inherits_auto_destroy, own_auto_destroy, auto_destroy_at, execution_mode, agent_pool_id, terraform_version,
         settings, created_at, updated_at)
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15) RETURNING id";
     let mode = given.mode.unwrap_or_default();
-    let values: [Value; 15] = [
+    let values: [SqlValue; 15] = [
         id::new("ws").into(),
         org_id.into(),
         project.id.into(),
@@ -256,15 +261,15 @@ pub async fn create(tx: &mut Tx<'_>, member: &Member, project: &Project, given: 
     Ok(tx.one(insert, &values).await?.get()?)
 }
 
-/// Changes a workspace that is locked ([`held`]).
+/// Changes a workspace that is locked ([`lock_and_load`]).
 ///
 /// # Errors
 /// `Invalid` when the name is taken.
-pub async fn change(tx: &mut Tx<'_>, row: i64, given: Fields) -> Outcome<()> {
+pub async fn change(tx: &mut Tx<'_>, row: i64, given: WorkspaceFields) -> WorkResult<()> {
     let update = "UPDATE workspaces SET name = $1, name_lc = $2, description = $3, inherits_auto_destroy = $4,
         own_auto_destroy = $5, auto_destroy_at = $6, terraform_version = $7, settings = $8, updated_at = $9
         WHERE id = $10";
-    let values: [Value; 10] = [
+    let values: [SqlValue; 10] = [
         given.name[..].into(),
         given.name.to_lowercase().into(),
         given.description.into(),
@@ -288,8 +293,8 @@ pub async fn change(tx: &mut Tx<'_>, row: i64, given: Fields) -> Outcome<()> {
 ///
 /// # Errors
 /// Those of the store.
-pub async fn may_delete_all(tx: &mut Tx<'_>, member: &Member, project: &Project) -> Outcome<bool> {
-    let rights = rights::by_project(tx, member, vec![project.id]).await?;
+pub async fn may_delete_all(tx: &mut Tx<'_>, member: &Member, project: &Project) -> WorkResult<bool> {
+    let rights = rights::load_by_project(tx, member, vec![project.id]).await?;
     Ok(rights.get(&project.id).is_some_and(|rights| rights.has(WorkspaceRights::DESTROY)))
 }
 
@@ -297,8 +302,8 @@ pub async fn may_delete_all(tx: &mut Tx<'_>, member: &Member, project: &Project)
 ///
 /// # Errors
 /// Those of the store.
-pub async fn may_leave(tx: &mut Tx<'_>, member: &Member, workspace: &Workspace) -> Outcome<bool> {
-    let projects = project::these(tx, member, &[workspace.project]).await?;
+pub async fn may_move_out(tx: &mut Tx<'_>, member: &Member, workspace: &Workspace) -> WorkResult<bool> {
+    let projects = project::load_by_rows(tx, member, &[workspace.project]).await?;
     Ok(projects.iter().any(|project| project.rights.has(ProjectRights::READ | ProjectRights::MOVE_WORKSPACE)))
 }
 
@@ -307,8 +312,8 @@ pub async fn may_leave(tx: &mut Tx<'_>, member: &Member, workspace: &Workspace) 
 /// # Errors
 /// `NotFound` when the destination is absent or the member may not move workspaces into it; `Forbidden` when the
 /// member may not move them out of their present project.
-pub async fn carry(tx: &mut Tx<'_>, member: &Member, workspace: &Workspace, project: &str) -> Outcome<()> {
-    let destination = project::of_member(tx, member, project, ProjectRights::MOVE_WORKSPACE).await?;
+pub async fn move_to_project(tx: &mut Tx<'_>, member: &Member, workspace: &Workspace, project: &str) -> WorkResult<()> {
+    let destination = project::find_in_organization(tx, member, project, ProjectRights::MOVE_WORKSPACE).await?;
     project::move_workspaces(tx, member, &destination, std::slice::from_ref(&workspace.ext_id)).await
 }
 
@@ -316,18 +321,18 @@ pub async fn carry(tx: &mut Tx<'_>, member: &Member, workspace: &Workspace, proj
 ///
 /// # Errors
 /// `Forbidden` when the member may delete it safely only; `Conflict` when it is locked.
-pub async fn delete(tx: &mut Tx<'_>, member: &Member, workspace: &Workspace, safely: bool) -> Outcome<()> {
+pub async fn delete(tx: &mut Tx<'_>, member: &Member, workspace: &Workspace, safely: bool) -> WorkResult<()> {
     if !safely && !workspace.rights.has(WorkspaceRights::ADMIN) {
         return Err(
-            Refusal::forbidden("you may not force the deletion of this workspace, only delete it safely").into()
+            ApiRejection::forbidden("you may not force the deletion of this workspace, only delete it safely").into()
         );
     }
     let count = "UPDATE organizations SET workspace_count = workspace_count - 1 WHERE id = $1";
     tx.execute(count, &[member.organization.id.into()]).await?;
     let needed = if safely { WorkspaceRights::DESTROY } else { WorkspaceRights::ADMIN };
-    let workspace = held(tx, member, workspace.id, needed).await?;
+    let workspace = lock_and_load(tx, member, workspace.id, needed).await?;
     if safely && workspace.locked_by.is_some() {
-        return Err(Refusal::conflict("the workspace is locked; unlock it before it is deleted").into());
+        return Err(ApiRejection::conflict("the workspace is locked; unlock it before it is deleted").into());
     }
     let count = "UPDATE projects SET workspace_count = workspace_count - 1 WHERE id = $1";
     tx.execute(count, &[workspace.project.into()]).await?;

@@ -3,18 +3,18 @@
 //! It adds to the rights on the workspace's project and in the organization. Administrators of a workspace manage the
 //! access to it. A member can grant at most the member's own rights.
 
-use super::attributes::Attributes;
-use super::caller::Caller;
+use super::attributes::AttributeReader;
+use super::caller::ProjectsCaller;
 use super::member::Member;
-use super::page::{self, Filter, Listed, Order, Page, Source};
-use super::refusal::{Outcome, Refusal};
-use super::rights::BEYOND;
+use super::page::{self, Filter, ListOrder, ListSource, PageRequest, ResultPage};
+use super::rejection::{ApiRejection, WorkResult};
+use super::rights::GRANT_EXCEEDS_OWN_RIGHTS;
 use super::team::{self, Team};
 use super::tx::Tx;
 use super::workspace::{self, Workspace, WorkspaceRights};
-use super::workspace_keys::{NamedKeys, WorkspaceLevel, WorkspaceSettings};
+use super::workspace_keys::{RequestedWorkspaceKeys, WorkspaceAccessLevel, WorkspaceKeyRanks};
 use super::{id, organization};
-use crate::sql::{Row, Value};
+use crate::sql::{SqlRow, SqlValue};
 
 /// A team's access to a workspace, as stored.
 #[derive(Clone, Debug)]
@@ -30,9 +30,9 @@ pub struct WorkspaceAccess {
     /// External id of the workspace.
     pub workspace: String,
     /// The level.
-    pub level: WorkspaceLevel,
+    pub level: WorkspaceAccessLevel,
     /// The value of every key.
-    pub settings: WorkspaceSettings,
+    pub settings: WorkspaceKeyRanks,
 }
 
 /// Deleted teams and workspaces whose rows remain are in another organization, so the join excludes them.
@@ -40,27 +40,27 @@ const FROM: &str = "team_workspace_access a JOIN teams t ON t.id = a.team_id
     JOIN workspaces w ON w.id = a.workspace_id AND w.org_id = t.org_id";
 
 impl WorkspaceAccess {
-    fn read(row: &mut Row) -> Outcome<Self> {
+    fn read(row: &mut SqlRow) -> WorkResult<Self> {
         let id = row.get()?;
         let ext_id = row.get()?;
         let team_id = row.get()?;
         let team = row.get()?;
         let workspace = row.get()?;
-        let level = WorkspaceLevel::of(&row.get::<String>()?).unwrap_or(WorkspaceLevel::Read);
+        let level = WorkspaceAccessLevel::of(&row.get::<String>()?).unwrap_or(WorkspaceAccessLevel::Read);
         let custom: Option<String> = row.get()?;
-        let settings = WorkspaceSettings::stored(level, custom.as_deref());
+        let settings = WorkspaceKeyRanks::stored(level, custom.as_deref());
         Ok(Self { id, ext_id, team_id, team, workspace, level, settings })
     }
 }
 
-async fn these(tx: &mut Tx<'_>, ids: &[i64]) -> Outcome<Vec<WorkspaceAccess>> {
+async fn load_by_rows(tx: &mut Tx<'_>, ids: &[i64]) -> WorkResult<Vec<WorkspaceAccess>> {
     let sql =
         format!("SELECT a.id, a.ext_id, t.id, t.ext_id, w.ext_id, a.access, a.custom FROM {FROM} WHERE a.id = ANY($1)");
-    page::these(tx, &sql, ids, WorkspaceAccess::read, |access| access.id).await
+    page::load_in_order(tx, &sql, ids, WorkspaceAccess::read, |access| access.id).await
 }
 
-async fn at(tx: &mut Tx<'_>, row: i64) -> Outcome<WorkspaceAccess> {
-    these(tx, &[row]).await?.pop().ok_or_else(|| Refusal::not_found().into())
+async fn load_by_row(tx: &mut Tx<'_>, row: i64) -> WorkResult<WorkspaceAccess> {
+    load_by_rows(tx, &[row]).await?.pop().ok_or_else(|| ApiRejection::not_found().into())
 }
 
 /// Returns access that the caller may see, with its workspace. Both are locked until the end of the session after
@@ -68,24 +68,25 @@ async fn at(tx: &mut Tx<'_>, row: i64) -> Outcome<WorkspaceAccess> {
 ///
 /// # Errors
 /// `NotFound` when it is absent or hidden, or `needed` is not granted on the workspace.
-pub async fn visible(
+pub async fn find_visible(
     tx: &mut Tx<'_>,
-    caller: &Caller,
+    caller: &ProjectsCaller,
     ext_id: &str,
     needed: WorkspaceRights,
-) -> Outcome<(Member, Workspace, WorkspaceAccess)> {
+) -> WorkResult<(Member, Workspace, WorkspaceAccess)> {
     let found = tx.row("SELECT id FROM team_workspace_access WHERE ext_id = $1", &[ext_id.into()]).await?;
-    let row: i64 = found.ok_or_else(Refusal::not_found)?.get()?;
-    let access = at(tx, row).await?;
-    let (member, workspace) = workspace::visible(tx, caller, workspace::Key::Id(&access.workspace), needed).await?;
+    let row: i64 = found.ok_or_else(ApiRejection::not_found)?.get()?;
+    let access = load_by_row(tx, row).await?;
+    let (member, workspace) =
+        workspace::find_visible(tx, caller, workspace::WorkspaceLocator::Id(&access.workspace), needed).await?;
     let is_own = member.teams.contains(&access.team_id);
     let is_seen = is_own || (sees_all(&workspace) && team::sees_row(tx, &member, access.team_id).await?);
-    Refusal::hidden_unless(is_seen)?;
+    ApiRejection::hidden_unless(is_seen)?;
     if !tx.holds() {
         return Ok((member, workspace, access));
     }
     tx.take("team_workspace_access", row).await?;
-    let access = at(tx, row).await?;
+    let access = load_by_row(tx, row).await?;
     Ok((member, workspace, access))
 }
 
@@ -103,42 +104,42 @@ pub async fn list(
     member: &Member,
     workspace: &Workspace,
     team: Option<&str>,
-    page: Page,
-) -> Outcome<Listed<WorkspaceAccess>> {
-    const ACCESS: Source = Source { id: "a.id", from: FROM };
-    const ORDER: Order = Order { column: "a.id", descending: true };
+    page: PageRequest,
+) -> WorkResult<ResultPage<WorkspaceAccess>> {
+    const ACCESS: ListSource = ListSource { id: "a.id", from: FROM };
+    const ORDER: ListOrder = ListOrder { column: "a.id", descending: true };
     let mut filter = Filter::new("a.workspace_id = {}", workspace.id);
     if sees_all(workspace) {
-        team::seen(member, &mut filter);
+        team::restrict_to_visible(member, &mut filter);
     } else {
         filter.and("a.team_id = ANY({})", member.teams.clone());
     }
     if let Some(team) = team {
         filter.and("t.ext_id = {}", team);
     }
-    let (ids, matching) = page::counted_ids(tx, ACCESS, filter, ORDER, page).await?;
-    Ok(Listed { items: these(tx, &ids).await?, matching })
+    let (ids, matching) = page::find_ids_and_count(tx, ACCESS, filter, ORDER, page).await?;
+    Ok(ResultPage { items: load_by_rows(tx, &ids).await?, matching })
 }
 
 /// The attributes of a create or an update.
 pub struct WorkspaceAccessChange {
-    level: Option<WorkspaceLevel>,
-    named: NamedKeys,
+    level: Option<WorkspaceAccessLevel>,
+    named: RequestedWorkspaceKeys,
 }
 
 impl WorkspaceAccessChange {
     /// Reads the attributes. The level determines later if keys may be set.
-    pub fn read(attributes: &mut Attributes<'_>) -> Self {
+    pub fn read(attributes: &mut AttributeReader<'_>) -> Self {
         let word = attributes.text("access").value();
-        let level = word.as_deref().and_then(WorkspaceLevel::of);
+        let level = word.as_deref().and_then(WorkspaceAccessLevel::of);
         if word.is_some() && level.is_none() {
             attributes.fault("access", "Access must be one of read, plan, write, admin, custom");
         }
-        Self { level, named: NamedKeys::read(attributes) }
+        Self { level, named: RequestedWorkspaceKeys::read(attributes) }
     }
 
     /// As [`WorkspaceAccessChange::read`], and requires a level.
-    pub fn read_new(attributes: &mut Attributes<'_>) -> Self {
+    pub fn read_new(attributes: &mut AttributeReader<'_>) -> Self {
         let change = Self::read(attributes);
         if change.level.is_none() && attributes.is_sound() {
             attributes.fault("access", "Access can't be blank");
@@ -148,14 +149,14 @@ impl WorkspaceAccessChange {
 }
 
 /// Rejects access beyond both the member's own and the team's access `before`.
-fn refuse_more(
+fn reject_excess_access(
     member: &Member,
     workspace: &Workspace,
     before: WorkspaceRights,
     given: WorkspaceRights,
-) -> Result<(), Refusal> {
+) -> Result<(), ApiRejection> {
     let is_within = member.owner || (workspace.rights | before).has(given);
-    if is_within { Ok(()) } else { Err(Refusal::forbidden(BEYOND)) }
+    if is_within { Ok(()) } else { Err(ApiRejection::forbidden(GRANT_EXCEEDS_OWN_RIGHTS)) }
 }
 
 /// Grants a team access to a workspace.
@@ -169,19 +170,19 @@ pub async fn create(
     workspace: &Workspace,
     team: &Team,
     new: WorkspaceAccessChange,
-) -> Outcome<WorkspaceAccess> {
-    let level = new.level.unwrap_or(WorkspaceLevel::Custom);
-    let settings = new.named.over(level, WorkspaceSettings::of(level), None)?;
-    refuse_more(member, workspace, WorkspaceRights::NONE, WorkspaceRights::of_access(level, &settings))?;
+) -> WorkResult<WorkspaceAccess> {
+    let level = new.level.unwrap_or(WorkspaceAccessLevel::Custom);
+    let settings = new.named.over(level, WorkspaceKeyRanks::of(level), None)?;
+    reject_excess_access(member, workspace, WorkspaceRights::NONE, WorkspaceRights::of_access(level, &settings))?;
     // Deleting a team locks the organization's row too, so the team cannot be deleted after this check.
     let org_id = member.organization.id;
     organization::lock(tx, org_id).await?;
     let standing = "SELECT 1 FROM teams WHERE id = $1 AND org_id = $2";
-    tx.row(standing, &[team.id.into(), org_id.into()]).await?.ok_or_else(Refusal::not_found)?;
-    workspace::held(tx, member, workspace.id, WorkspaceRights::ADMIN).await?;
+    tx.row(standing, &[team.id.into(), org_id.into()]).await?.ok_or_else(ApiRejection::not_found)?;
+    workspace::lock_and_load(tx, member, workspace.id, WorkspaceRights::ADMIN).await?;
     let insert = "INSERT INTO team_workspace_access (ext_id, team_id, workspace_id, access, custom)
         VALUES ($1, $2, $3, $4, $5) RETURNING id";
-    let values: [Value; 5] = [
+    let values: [SqlValue; 5] = [
         id::new("tws").into(),
         team.id.into(),
         workspace.id.into(),
@@ -189,7 +190,7 @@ pub async fn create(
         settings.to_store(level).into(),
     ];
     let row = tx.one(insert, &values).await?.get()?;
-    at(tx, row).await
+    load_by_row(tx, row).await
 }
 
 /// Changes a team's access. A new level starts with its default values, an unchanged one with the stored values.
@@ -203,25 +204,25 @@ pub async fn update(
     workspace: &Workspace,
     access: &WorkspaceAccess,
     change: WorkspaceAccessChange,
-) -> Outcome<WorkspaceAccess> {
+) -> WorkResult<WorkspaceAccess> {
     tx.take("team_workspace_access", access.id).await?;
-    let WorkspaceAccess { level: before, settings: stored, .. } = at(tx, access.id).await?;
+    let WorkspaceAccess { level: before, settings: stored, .. } = load_by_row(tx, access.id).await?;
     let level = change.level.unwrap_or(before);
-    let base = if level == before { stored.clone() } else { WorkspaceSettings::of(level) };
+    let base = if level == before { stored.clone() } else { WorkspaceKeyRanks::of(level) };
     let settings = change.named.over(level, base, Some(&stored))?;
     let rights = WorkspaceRights::of_access(level, &settings);
-    refuse_more(member, workspace, WorkspaceRights::of_access(before, &stored), rights)?;
+    reject_excess_access(member, workspace, WorkspaceRights::of_access(before, &stored), rights)?;
     let sql = "UPDATE team_workspace_access SET access = $1, custom = $2 WHERE id = $3";
-    let values: [Value; 3] = [level.word().into(), settings.to_store(level).into(), access.id.into()];
+    let values: [SqlValue; 3] = [level.word().into(), settings.to_store(level).into(), access.id.into()];
     tx.execute(sql, &values).await?;
-    at(tx, access.id).await
+    load_by_row(tx, access.id).await
 }
 
 /// Revokes a team's access.
 ///
 /// # Errors
 /// `NotFound` when it was revoked concurrently.
-pub async fn delete(tx: &mut Tx<'_>, access: &WorkspaceAccess) -> Outcome<()> {
+pub async fn delete(tx: &mut Tx<'_>, access: &WorkspaceAccess) -> WorkResult<()> {
     let gone = tx.execute("DELETE FROM team_workspace_access WHERE id = $1", &[access.id.into()]).await?;
-    Refusal::hidden_unless(gone > 0)
+    ApiRejection::hidden_unless(gone > 0)
 }

@@ -2,14 +2,14 @@
 
 use serde_json::{Map, Value};
 
-use super::access_words::Words;
-use super::attributes::Attributes;
-use super::refusal::{Fault, Faults, Outcome};
+use super::access_values::ValueScale;
+use super::attributes::AttributeReader;
+use super::rejection::{Fault, Faults, WorkResult};
 use crate::error::Kind;
 
 /// The level of a team's access to a workspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WorkspaceLevel {
+pub enum WorkspaceAccessLevel {
     /// See the workspace.
     Read,
     /// Queue plans.
@@ -23,15 +23,15 @@ pub enum WorkspaceLevel {
 }
 
 /// The levels, in the order of the columns in the table of keys.
-const LEVELS: [(&str, WorkspaceLevel); 5] = [
-    ("read", WorkspaceLevel::Read),
-    ("plan", WorkspaceLevel::Plan),
-    ("write", WorkspaceLevel::Write),
-    ("admin", WorkspaceLevel::Admin),
-    ("custom", WorkspaceLevel::Custom),
+const LEVELS: [(&str, WorkspaceAccessLevel); 5] = [
+    ("read", WorkspaceAccessLevel::Read),
+    ("plan", WorkspaceAccessLevel::Plan),
+    ("write", WorkspaceAccessLevel::Write),
+    ("admin", WorkspaceAccessLevel::Admin),
+    ("custom", WorkspaceAccessLevel::Custom),
 ];
 
-impl WorkspaceLevel {
+impl WorkspaceAccessLevel {
     /// Parses the name of a level.
     pub fn of(word: &str) -> Option<Self> {
         LEVELS.iter().find(|(name, _)| *name == word).map(|(_, level)| *level)
@@ -48,32 +48,44 @@ impl WorkspaceLevel {
 }
 
 /// A row of the table of keys: attribute, values in ascending order, and the value at each level.
-struct Form(&'static str, Words, [&'static str; 5]);
+struct WorkspaceKeyDefinition(&'static str, ValueScale, [&'static str; 5]);
 
-const PLACES: usize = 7;
+const WORKSPACE_KEY_COUNT: usize = 7;
 
-const FORMS: [Form; PLACES] = {
-    const FLAG: Words = Words::FLAG;
+const WORKSPACE_KEYS: [WorkspaceKeyDefinition; WORKSPACE_KEY_COUNT] = {
+    const FLAG: ValueScale = ValueScale::FLAG;
     [
-        Form("runs", Words(&["read", "plan", "apply"]), ["read", "plan", "apply", "apply", "read"]),
-        Form("variables", Words(&["none", "read", "write"]), ["read", "read", "write", "write", "none"]),
-        Form(
-            "state-versions",
-            Words(&["none", "read-outputs", "read", "write"]),
+        WorkspaceKeyDefinition(
+            "runs",
+            ValueScale(&["read", "plan", "apply"]),
+            ["read", "plan", "apply", "apply", "read"],
+        ),
+        WorkspaceKeyDefinition(
+            "variables",
+            ValueScale(&["none", "read", "write"]),
             ["read", "read", "write", "write", "none"],
         ),
-        Form("sentinel-mocks", Words(&["none", "read"]), ["none", "none", "read", "read", "none"]),
-        Form("workspace-locking", FLAG, ["false", "false", "true", "true", "false"]),
-        Form("run-tasks", FLAG, ["false", "false", "false", "true", "false"]),
-        Form("policy-overrides", FLAG, ["false", "false", "false", "true", "false"]),
+        WorkspaceKeyDefinition(
+            "state-versions",
+            ValueScale(&["none", "read-outputs", "read", "write"]),
+            ["read", "read", "write", "write", "none"],
+        ),
+        WorkspaceKeyDefinition(
+            "sentinel-mocks",
+            ValueScale(&["none", "read"]),
+            ["none", "none", "read", "read", "none"],
+        ),
+        WorkspaceKeyDefinition("workspace-locking", FLAG, ["false", "false", "true", "true", "false"]),
+        WorkspaceKeyDefinition("run-tasks", FLAG, ["false", "false", "false", "true", "false"]),
+        WorkspaceKeyDefinition("policy-overrides", FLAG, ["false", "false", "false", "true", "false"]),
     ]
 };
 
 /// A minimum rank of a key: the index of the key, and the rank of the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WorkspaceReach(usize, u8);
+pub struct WorkspacePermission(usize, u8);
 
-impl WorkspaceReach {
+impl WorkspacePermission {
     /// Queue plans.
     pub const PLAN: Self = Self(0, 1);
     /// Queue applies.
@@ -100,50 +112,50 @@ impl WorkspaceReach {
 
 /// The rank of every key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WorkspaceSettings([u8; PLACES]);
+pub struct WorkspaceKeyRanks([u8; WORKSPACE_KEY_COUNT]);
 
-impl WorkspaceSettings {
+impl WorkspaceKeyRanks {
     /// Returns the values of a level; for the custom level, the initial values.
-    pub fn of(level: WorkspaceLevel) -> Self {
-        let rank = |form: &Form| form.1.rank(form.2[level.column()]).unwrap_or_default();
-        Self(std::array::from_fn(|place| rank(&FORMS[place])))
+    pub fn of(level: WorkspaceAccessLevel) -> Self {
+        let rank = |form: &WorkspaceKeyDefinition| form.1.rank(form.2[level.column()]).unwrap_or_default();
+        Self(std::array::from_fn(|place| rank(&WORKSPACE_KEYS[place])))
     }
 
     /// Reads stored values. An absent key has the value of the level.
-    pub fn stored(level: WorkspaceLevel, custom: Option<&str>) -> Self {
+    pub fn stored(level: WorkspaceAccessLevel, custom: Option<&str>) -> Self {
         let mut settings = Self::of(level);
         let Some(Ok(stored)) = custom.map(serde_json::from_str::<Value>) else { return settings };
-        for (form, rank) in FORMS.iter().zip(&mut settings.0) {
+        for (form, rank) in WORKSPACE_KEYS.iter().zip(&mut settings.0) {
             *rank = form.1.rank_of(&stored[form.0]).unwrap_or(*rank);
         }
         settings
     }
 
     /// Returns the stored form of a custom level, `None` for predefined levels.
-    pub fn to_store(&self, level: WorkspaceLevel) -> Option<String> {
-        (level == WorkspaceLevel::Custom).then(|| Value::Object(self.attributes()).to_string())
+    pub fn to_store(&self, level: WorkspaceAccessLevel) -> Option<String> {
+        (level == WorkspaceAccessLevel::Custom).then(|| Value::Object(self.attributes()).to_string())
     }
 
     /// Returns the attributes of documents, with all keys.
     pub fn attributes(&self) -> Map<String, Value> {
-        FORMS.iter().zip(self.0).map(|(form, rank)| (form.0.to_owned(), form.1.value(rank))).collect()
+        WORKSPACE_KEYS.iter().zip(self.0).map(|(form, rank)| (form.0.to_owned(), form.1.value(rank))).collect()
     }
 
     /// `true` if a key has at least this rank.
-    pub fn go(&self, reach: WorkspaceReach) -> bool {
+    pub fn go(&self, reach: WorkspacePermission) -> bool {
         self.0[reach.0] >= reach.1
     }
 }
 
 /// The keys that a request sets, by index, with their ranks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NamedKeys(Vec<(usize, u8)>);
+pub struct RequestedWorkspaceKeys(Vec<(usize, u8)>);
 
-impl NamedKeys {
+impl RequestedWorkspaceKeys {
     /// Reads the attributes. Null values are ignored.
-    pub fn read(attributes: &mut Attributes<'_>) -> Self {
+    pub fn read(attributes: &mut AttributeReader<'_>) -> Self {
         let mut named = Vec::new();
-        for (place, Form(name, words, _)) in FORMS.iter().enumerate() {
+        for (place, WorkspaceKeyDefinition(name, words, _)) in WORKSPACE_KEYS.iter().enumerate() {
             let Some(value) = attributes.value(name).filter(|value| !value.is_null()) else { continue };
             match words.rank_of(value) {
                 Some(rank) => named.push((place, rank)),
@@ -160,11 +172,11 @@ impl NamedKeys {
     /// `Invalid` for each key that differs from its value at a predefined level.
     pub fn over(
         &self,
-        level: WorkspaceLevel,
-        mut base: WorkspaceSettings,
-        before: Option<&WorkspaceSettings>,
-    ) -> Outcome<WorkspaceSettings> {
-        if level == WorkspaceLevel::Custom {
+        level: WorkspaceAccessLevel,
+        mut base: WorkspaceKeyRanks,
+        before: Option<&WorkspaceKeyRanks>,
+    ) -> WorkResult<WorkspaceKeyRanks> {
+        if level == WorkspaceAccessLevel::Custom {
             for (place, rank) in &self.0 {
                 base.0[*place] = *rank;
             }
@@ -175,7 +187,7 @@ impl NamedKeys {
         };
         let mut faults = Faults::default();
         for (place, _) in self.0.iter().filter(|key| !is_shown(key)) {
-            let name = FORMS[*place].0;
+            let name = WORKSPACE_KEYS[*place].0;
             let detail = format!("{name} can only be set with custom access, the level is {}", level.word());
             faults.push(Fault::attribute(name, detail));
         }
@@ -192,17 +204,17 @@ mod tests {
 
     #[test]
     fn every_value_is_one_of_its_key() {
-        for Form(name, words, levels) in &FORMS {
+        for WorkspaceKeyDefinition(name, words, levels) in &WORKSPACE_KEYS {
             assert!(levels.iter().all(|word| words.0.contains(word)), "{name}");
         }
         for (word, level) in LEVELS {
-            assert_eq!((WorkspaceLevel::of(word), level.word()), (Some(level), word));
+            assert_eq!((WorkspaceAccessLevel::of(word), level.word()), (Some(level), word));
         }
     }
 
     #[test]
     fn reaches_are_places_of_words() {
-        type Reach = WorkspaceReach;
+        type Reach = WorkspacePermission;
         for (reach, key, word) in [
             (Reach::PLAN, "runs", "plan"),
             (Reach::APPLY, "runs", "apply"),
@@ -216,7 +228,7 @@ mod tests {
             (Reach::RUN_TASKS, "run-tasks", "true"),
             (Reach::OVERRIDE_POLICIES, "policy-overrides", "true"),
         ] {
-            let Form(name, words, _) = &FORMS[reach.0];
+            let WorkspaceKeyDefinition(name, words, _) = &WORKSPACE_KEYS[reach.0];
             assert_eq!((*name, words.0[usize::from(reach.1)]), (key, word));
         }
     }
@@ -224,17 +236,17 @@ mod tests {
     #[test]
     fn custom_keys_are_named_stored_and_read_again() {
         let body = json!({ "runs": "plan", "workspace-locking": true, "unknown": 1 });
-        let mut attributes = Attributes::new(body.as_object().unwrap());
-        let named = NamedKeys::read(&mut attributes);
+        let mut attributes = AttributeReader::new(body.as_object().unwrap());
+        let named = RequestedWorkspaceKeys::read(&mut attributes);
         assert!(attributes.is_sound());
-        let custom = WorkspaceLevel::Custom;
-        let settings = named.over(custom, WorkspaceSettings::of(custom), None).ok().unwrap();
-        assert!(settings.go(WorkspaceReach::PLAN) && !settings.go(WorkspaceReach::APPLY));
-        assert!(settings.go(WorkspaceReach::LOCK) && !settings.go(WorkspaceReach::READ_VARIABLES));
-        assert_eq!(WorkspaceSettings::stored(custom, settings.to_store(custom).as_deref()), settings);
-        let read = WorkspaceLevel::Read;
-        assert!(named.over(read, WorkspaceSettings::of(read), None).is_err());
-        assert!(named.over(read, WorkspaceSettings::of(read), Some(&settings)).is_ok(), "as it was shown before");
+        let custom = WorkspaceAccessLevel::Custom;
+        let settings = named.over(custom, WorkspaceKeyRanks::of(custom), None).ok().unwrap();
+        assert!(settings.go(WorkspacePermission::PLAN) && !settings.go(WorkspacePermission::APPLY));
+        assert!(settings.go(WorkspacePermission::LOCK) && !settings.go(WorkspacePermission::READ_VARIABLES));
+        assert_eq!(WorkspaceKeyRanks::stored(custom, settings.to_store(custom).as_deref()), settings);
+        let read = WorkspaceAccessLevel::Read;
+        assert!(named.over(read, WorkspaceKeyRanks::of(read), None).is_err());
+        assert!(named.over(read, WorkspaceKeyRanks::of(read), Some(&settings)).is_ok(), "as it was shown before");
         assert_eq!(settings.to_store(read), None);
     }
 }

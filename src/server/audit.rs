@@ -8,14 +8,14 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::json;
 
-use super::{server_document, server_document_write};
-use crate::audit::{DeviceSettings, Writer};
+use super::{read_server_document, write_server_document};
+use crate::audit::{AuditWriter, DeviceSettings};
 use crate::auth::store::AuthStore;
 use crate::clock::Clock;
 use crate::error::{Error, Kind, Result};
 
-const DOCUMENT: &str = "audit";
-const KEY_LEN: usize = 32;
+const AUDIT_DOCUMENT: &str = "audit";
+const HMAC_KEY_BYTES: usize = 32;
 
 /// Opens the declared devices.
 ///
@@ -25,7 +25,7 @@ pub(super) async fn open(
     store: &dyn AuthStore,
     declared: Vec<DeviceSettings>,
     clock: &Clock,
-) -> Result<Vec<Arc<Writer>>> {
+) -> Result<Vec<Arc<AuditWriter>>> {
     if declared.is_empty() {
         return Ok(Vec::new());
     }
@@ -37,24 +37,24 @@ pub(super) async fn open(
     let open = |settings: DeviceSettings| {
         let sink = settings.open()?;
         let key = BASE64_STANDARD.decode(&keys[&settings.name]).map_err(Error::internal)?;
-        Writer::start(settings, &key, sink, clock.clone())
+        AuditWriter::start(settings, &key, sink, clock.clone())
     };
     declared.into_iter().map(open).collect()
 }
 
 async fn keys(store: &dyn AuthStore, declared: &[DeviceSettings]) -> Result<BTreeMap<String, String>> {
-    let stored = server_document(store, DOCUMENT).await?;
+    let stored = read_server_document(store, AUDIT_DOCUMENT).await?;
     let mut keys: BTreeMap<String, String> = match &stored {
         Some(document) => document.parse()?,
         None => BTreeMap::new(),
     };
     let before = keys.len();
     for device in declared {
-        let new = || BASE64_STANDARD.encode(crate::random::bytes::<KEY_LEN>());
+        let new = || BASE64_STANDARD.encode(crate::random::bytes::<HMAC_KEY_BYTES>());
         keys.entry(device.name.clone()).or_insert_with(new);
     }
     if keys.len() > before {
-        server_document_write(store, DOCUMENT, stored.as_ref(), &json!(keys)).await?;
+        write_server_document(store, AUDIT_DOCUMENT, stored.as_ref(), &json!(keys)).await?;
     }
     Ok(keys)
 }

@@ -2,7 +2,7 @@
 //!
 //! Without a free file descriptor the process cannot accept connections, read its store or open a database session. So
 //! connections get only what remains after a reserve ([`caps`]). Concurrent requests on one HTTP/2 connection beyond
-//! its first take permits from [`Room`].
+//! its first take permits from [`RequestPermits`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,29 +12,29 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use super::ConnectionLimits;
 
 /// File descriptors reserved for the store, database sessions, policy engines, the logs and the metrics listener. An
-/// eighth of the file limit if that is more; [`PER_WORKER`] is added.
-const RESERVED: usize = 128;
+/// eighth of the file limit if that is more; [`FILES_PER_WORKER`] is added.
+const MIN_RESERVED_FILES: usize = 128;
 /// File descriptors of a worker's event queue and wake-ups.
-const PER_WORKER: usize = 4;
+const FILES_PER_WORKER: usize = 4;
 /// Default limit on connections. An idle connection costs some tens of KiB.
-const MOST: usize = 10_000;
+const DEFAULT_MAX_CONNECTIONS: usize = 10_000;
 /// Least number of connections, even if there are too few file descriptors.
-const FEWEST: usize = 16;
+const MIN_CONNECTIONS: usize = 16;
 
 /// Default limit on connections of the public listener.
-const PUBLIC: usize = 1000;
+const DEFAULT_MAX_PUBLIC_CONNECTIONS: usize = 1000;
 /// The public listener gets at most one out of this many connections.
-const PUBLIC_SHARE: usize = 4;
+const PUBLIC_CONNECTIONS_DIVISOR: usize = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Caps {
+pub(super) struct ConnectionCaps {
     /// In total.
     pub(super) total: usize,
     /// From one address.
     pub(super) per_address: usize,
 }
 
-impl Caps {
+impl ConnectionCaps {
     /// Number of connections that may briefly exceed the limit: newly accepted ones, and ones that are still closing.
     pub(super) fn spare(self) -> usize {
         (self.total / 16).max(16)
@@ -42,28 +42,28 @@ impl Caps {
 }
 
 /// Least number of permits for concurrent requests beyond the first of each connection.
-const LEAST_BESIDE: usize = 1000;
+const MIN_EXTRA_REQUESTS: usize = 1000;
 
 /// Permits for concurrent requests beyond the first of each connection. Clones share the permits.
 #[derive(Clone)]
-pub(super) struct Room(Arc<AtomicUsize>);
+pub(super) struct RequestPermits(Arc<AtomicUsize>);
 
-impl Room {
-    /// As many permits as connections, and at least [`LEAST_BESIDE`].
-    pub(super) fn new(caps: Caps) -> Self {
-        Self(Arc::new(AtomicUsize::new(caps.total.max(LEAST_BESIDE))))
+impl RequestPermits {
+    /// As many permits as connections, and at least [`MIN_EXTRA_REQUESTS`].
+    pub(super) fn new(caps: ConnectionCaps) -> Self {
+        Self(Arc::new(AtomicUsize::new(caps.total.max(MIN_EXTRA_REQUESTS))))
     }
 
-    pub(super) fn take(&self) -> Option<Taken> {
+    pub(super) fn take(&self) -> Option<RequestPermit> {
         let taken = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
-        taken.is_ok().then(|| Taken(self.clone()))
+        taken.is_ok().then(|| RequestPermit(self.clone()))
     }
 }
 
 /// The permit of a request, returned when it is dropped.
-pub(super) struct Taken(Room);
+pub(super) struct RequestPermit(RequestPermits);
 
-impl Drop for Taken {
+impl Drop for RequestPermit {
     fn drop(&mut self) {
         self.0.0.fetch_add(1, Ordering::Relaxed);
     }
@@ -84,10 +84,10 @@ pub(super) fn raise_file_limit() -> usize {
 }
 
 /// Computes the limits of the public listener: at most a quarter of all connections, to leave enough for the main one.
-pub(super) fn public_caps(wanted: usize, files: usize, workers: usize) -> Caps {
-    let possible = (possible(files, workers) / PUBLIC_SHARE).max(FEWEST);
+pub(super) fn public_caps(wanted: usize, files: usize, workers: usize) -> ConnectionCaps {
+    let possible = (largest_limit(files, workers) / PUBLIC_CONNECTIONS_DIVISOR).max(MIN_CONNECTIONS);
     let total = match wanted {
-        0 => possible.min(PUBLIC),
+        0 => possible.min(DEFAULT_MAX_PUBLIC_CONNECTIONS),
         given if given > possible => {
             tracing::warn!(
                 files,
@@ -98,14 +98,14 @@ pub(super) fn public_caps(wanted: usize, files: usize, workers: usize) -> Caps {
         given => given,
     };
     tracing::info!(files, public_max_connections = total, "connections");
-    Caps { total, per_address: total.div_ceil(2) }
+    ConnectionCaps { total, per_address: total.div_ceil(2) }
 }
 
 /// Computes the limits of the main listener from the settings and the number of available files.
-pub(super) fn caps(wanted: ConnectionLimits, files: usize, workers: usize) -> Caps {
-    let possible = possible(files, workers);
+pub(super) fn caps(wanted: ConnectionLimits, files: usize, workers: usize) -> ConnectionCaps {
+    let possible = largest_limit(files, workers);
     let total = match wanted.max {
-        0 => possible.min(MOST),
+        0 => possible.min(DEFAULT_MAX_CONNECTIONS),
         given if given > possible => {
             tracing::warn!(files, "max_connections: {possible} in place of {given}: more open files are not allowed");
             possible
@@ -117,21 +117,21 @@ pub(super) fn caps(wanted: ConnectionLimits, files: usize, workers: usize) -> Ca
         given => given.min(total),
     };
     tracing::info!(files, max_connections = total, max_connections_per_address = per_address, "connections");
-    Caps { total, per_address }
+    ConnectionCaps { total, per_address }
 }
 
-/// Returns the largest limit that fits, together with its [`Caps::spare`], next to the reserve.
-fn possible(files: usize, workers: usize) -> usize {
-    let reserved = RESERVED.max(files / 8) + PER_WORKER * workers;
+/// Returns the largest limit that fits, together with its [`ConnectionCaps::spare`], next to the reserve.
+fn largest_limit(files: usize, workers: usize) -> usize {
+    let reserved = MIN_RESERVED_FILES.max(files / 8) + FILES_PER_WORKER * workers;
     let room = files.saturating_sub(reserved);
-    (room / 17 * 16).min(room.saturating_sub(16)).max(FEWEST)
+    (room / 17 * 16).min(room.saturating_sub(16)).max(MIN_CONNECTIONS)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn of(max: usize, max_per_address: usize, files: usize) -> Caps {
+    fn of(max: usize, max_per_address: usize, files: usize) -> ConnectionCaps {
         caps(ConnectionLimits { max, max_per_address, public: 0 }, files, 2)
     }
 
@@ -140,16 +140,16 @@ mod tests {
         for files in [256, 1024, 4096, 65_536, 1 << 20] {
             let caps = of(usize::MAX, 0, files);
             let left = files - caps.total - caps.spare();
-            assert!(left >= (files / 8).max(RESERVED), "{files}: {caps:?}");
-            assert!(left <= files / 8 + RESERVED + 64, "{files}: {caps:?} is not more than it must be");
+            assert!(left >= (files / 8).max(MIN_RESERVED_FILES), "{files}: {caps:?}");
+            assert!(left <= files / 8 + MIN_RESERVED_FILES + 64, "{files}: {caps:?} is not more than it must be");
         }
-        assert_eq!([64, 0].map(|files| of(0, 0, files).total), [FEWEST, FEWEST]);
+        assert_eq!([64, 0].map(|files| of(0, 0, files).total), [MIN_CONNECTIONS, MIN_CONNECTIONS]);
     }
 
     #[test]
     fn there_is_room_for_as_many_further_requests_as_connections_and_no_more() {
-        for (total, most) in [(16, LEAST_BESIDE), (2000, 2000)] {
-            let room = Room::new(Caps { total, per_address: 1 });
+        for (total, most) in [(16, MIN_EXTRA_REQUESTS), (2000, 2000)] {
+            let room = RequestPermits::new(ConnectionCaps { total, per_address: 1 });
             let mut taken: Vec<_> = std::iter::from_fn(|| room.take()).collect();
             assert_eq!(taken.len(), most);
             taken.pop();
@@ -163,20 +163,23 @@ mod tests {
         for files in [256, 1024, 4096, 65_536, 1 << 20] {
             let public = public_caps(0, files, 2);
             let main = of(0, 0, files - public.total - public.spare());
-            assert!(public.total <= PUBLIC && public.per_address * 2 >= public.total);
+            assert!(public.total <= DEFAULT_MAX_PUBLIC_CONNECTIONS && public.per_address * 2 >= public.total);
             let taken = public.total + public.spare() + main.total + main.spare();
-            assert!(files - taken >= RESERVED.min(files / 8), "{files}: {public:?} {main:?}");
+            assert!(files - taken >= MIN_RESERVED_FILES.min(files / 8), "{files}: {public:?} {main:?}");
             assert!(main.total >= public.total, "{files}: {public:?} {main:?}");
         }
-        assert_eq!(public_caps(7, 1024, 2), Caps { total: 7, per_address: 4 });
+        assert_eq!(public_caps(7, 1024, 2), ConnectionCaps { total: 7, per_address: 4 });
         assert_eq!(public_caps(5000, 1024, 2).total, 832 / 4);
     }
 
     #[test]
     fn settings_count_up_to_what_the_files_allow() {
-        assert_eq!(of(0, 0, 1 << 20), Caps { total: MOST, per_address: MOST / 2 });
-        assert_eq!(of(0, 0, 1024), Caps { total: 832, per_address: 416 });
-        assert_eq!(of(100, 7, 1024), Caps { total: 100, per_address: 7 });
-        assert_eq!(of(50_000, 60_000, 1024), Caps { total: 832, per_address: 832 });
+        assert_eq!(
+            of(0, 0, 1 << 20),
+            ConnectionCaps { total: DEFAULT_MAX_CONNECTIONS, per_address: DEFAULT_MAX_CONNECTIONS / 2 }
+        );
+        assert_eq!(of(0, 0, 1024), ConnectionCaps { total: 832, per_address: 416 });
+        assert_eq!(of(100, 7, 1024), ConnectionCaps { total: 100, per_address: 7 });
+        assert_eq!(of(50_000, 60_000, 1024), ConnectionCaps { total: 832, per_address: 832 });
     }
 }

@@ -13,18 +13,18 @@ use std::time::{Duration, Instant};
 use futures_util::task::AtomicWaker;
 
 use crate::caller_network::CallerNetwork;
-use crate::http::body::Known;
+use crate::http::body::CallerIdentified;
 
 /// Time limit for receiving a request head, including the TLS handshake.
 pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time, in milliseconds, after which a closing connection with blocked writes is aborted.
-pub(super) const GRACE: u64 = 2000;
+pub(super) const STUCK_TIMEOUT_MILLIS: u64 = 2000;
 /// Time, in milliseconds, after which a closing connection is aborted despite progress: its
 /// slot belongs to another one.
-pub(super) const FAREWELL: u64 = 10_000;
+pub(super) const CLOSE_TIMEOUT_MILLIS: u64 = 10_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(super) enum ConnectionPhase {
     /// The TLS handshake or the head of a request is in progress.
     Opening,
     /// Waits for the next request. The last response may still be in transit.
@@ -65,52 +65,52 @@ impl Connection {
         let (state, body, again) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
         let (given_up, known) = (AtomicBool::new(false), Arc::default());
         let connection = Self { id, source, began, state, left, given_up, known, sending, body, again, waker };
-        connection.set(Phase::Opening, now);
+        connection.set(ConnectionPhase::Opening, now);
         connection
     }
 
     pub(super) fn now(&self) -> u64 {
-        elapsed(self.began)
+        elapsed_millis(self.began)
     }
 
-    pub(super) fn set(&self, phase: Phase, since: u64) {
+    pub(super) fn set(&self, phase: ConnectionPhase, since: u64) {
         self.state.store(since << 2 | phase as u64, Ordering::Relaxed);
     }
 
-    fn state(&self) -> (Phase, u64) {
+    fn state(&self) -> (ConnectionPhase, u64) {
         let state = self.state.load(Ordering::Relaxed);
         let phase = match state & 3 {
-            0 => Phase::Opening,
-            1 => Phase::Idle,
-            2 => Phase::Busy,
-            _ => Phase::Receiving,
+            0 => ConnectionPhase::Opening,
+            1 => ConnectionPhase::Idle,
+            2 => ConnectionPhase::Busy,
+            _ => ConnectionPhase::Receiving,
         };
         (phase, state >> 2)
     }
 
     /// Returns phase and start while the connection waits for its client; `None` while the server processes a request.
-    pub(super) fn waiting(&self) -> Option<(Phase, u64)> {
-        Some(self.state()).filter(|(phase, _)| *phase != Phase::Busy)
+    pub(super) fn waiting(&self) -> Option<(ConnectionPhase, u64)> {
+        Some(self.state()).filter(|(phase, _)| *phase != ConnectionPhase::Busy)
     }
 
     /// Returns the time since which the connection may close. A handler that waits for a body prevents that, unless the
     /// body was [given up](Self::give_up).
     fn resting(&self) -> Option<u64> {
         let (phase, since) = self.waiting()?;
-        (phase != Phase::Receiving || self.is_given_up()).then_some(since)
+        (phase != ConnectionPhase::Receiving || self.is_given_up()).then_some(since)
     }
 
     /// Notes that a handler waits for more of a request body.
     pub(super) fn receives(&self) {
-        if self.state().0 == Phase::Busy {
-            self.set(Phase::Receiving, self.now());
+        if self.state().0 == ConnectionPhase::Busy {
+            self.set(ConnectionPhase::Receiving, self.now());
         }
     }
 
     /// Notes that a handler no longer waits for a request body.
     pub(super) fn goes_on(&self) {
-        if self.state().0 == Phase::Receiving {
-            self.set(Phase::Busy, 0);
+        if self.state().0 == ConnectionPhase::Receiving {
+            self.set(ConnectionPhase::Busy, 0);
         }
     }
 
@@ -124,13 +124,13 @@ impl Connection {
     }
 
     /// Returns the flag that is set once a caller is identified.
-    pub(super) fn known(&self) -> Known {
-        Known(Arc::clone(&self.known))
+    pub(super) fn known(&self) -> CallerIdentified {
+        CallerIdentified(Arc::clone(&self.known))
     }
 
     /// Sort key for closing waiting connections: longest wait first, and identified callers that send a body last.
-    pub(super) fn rank(&self, phase: Phase, since: u64) -> (bool, u64, u64) {
-        (phase == Phase::Receiving && self.known.load(Ordering::Relaxed), since, self.id)
+    pub(super) fn rank(&self, phase: ConnectionPhase, since: u64) -> (bool, u64, u64) {
+        (phase == ConnectionPhase::Receiving && self.known.load(Ordering::Relaxed), since, self.id)
     }
 
     /// `true` if the client exceeded [`HEAD_TIMEOUT`]. The timer of HTTP/1.1 is coarse and may
@@ -138,18 +138,18 @@ impl Connection {
     pub(super) fn is_late_head(&self) -> bool {
         let (phase, since) = self.state();
         let most = (HEAD_TIMEOUT - Duration::from_millis(700)).as_millis() as u64;
-        phase == Phase::Opening && self.left().is_none() && since + most <= self.now()
+        phase == ConnectionPhase::Opening && self.left().is_none() && since + most <= self.now()
     }
 
     pub(super) fn heard(&self) {
-        if self.state().0 == Phase::Idle {
-            self.set(Phase::Opening, self.now());
+        if self.state().0 == ConnectionPhase::Idle {
+            self.set(ConnectionPhase::Opening, self.now());
         }
     }
 
     /// `true` if the last response may still be in transit.
     pub(super) fn is_recent(&self) -> bool {
-        self.resting().is_none_or(|since| since + GRACE > self.now())
+        self.resting().is_none_or(|since| since + STUCK_TIMEOUT_MILLIS > self.now())
     }
 
     /// Sets the number of bytes that may be read for the body of the current request.
@@ -161,7 +161,8 @@ impl Connection {
 
     /// Returns how many bytes may be read for the body of the current request; `None` if no handler runs.
     pub(super) fn body(&self) -> Option<u64> {
-        matches!(self.state().0, Phase::Busy | Phase::Receiving).then(|| self.body.load(Ordering::Relaxed))
+        matches!(self.state().0, ConnectionPhase::Busy | ConnectionPhase::Receiving)
+            .then(|| self.body.load(Ordering::Relaxed))
     }
 
     /// Notes bytes that arrived while a handler runs, and returns how many of them lie beyond the request body.
@@ -187,8 +188,8 @@ impl Connection {
     /// Notes sent bytes after a blocked write. Extends the client's time by a millisecond per byte, so that a few bytes
     /// from time to time do not keep a response alive.
     pub(super) fn sent(&self, octets: u64) {
-        if let (Phase::Idle, since) = self.state() {
-            self.set(Phase::Idle, since.saturating_add(octets).min(self.now()));
+        if let (ConnectionPhase::Idle, since) = self.state() {
+            self.set(ConnectionPhase::Idle, since.saturating_add(octets).min(self.now()));
         }
     }
 
@@ -234,23 +235,23 @@ impl Connection {
         self.left().is_some() && self.resting().is_some() && (!sends || self.is_late())
     }
 
-    /// `true` if it was asked to close longer than [`FAREWELL`] ago and no handler prevents it.
+    /// `true` if it was asked to close longer than [`CLOSE_TIMEOUT_MILLIS`] ago and no handler prevents it.
     pub(super) fn is_late(&self) -> bool {
-        self.left().is_some_and(|left| left + FAREWELL <= self.now()) && self.resting().is_some()
+        self.left().is_some_and(|left| left + CLOSE_TIMEOUT_MILLIS <= self.now()) && self.resting().is_some()
     }
 
-    /// `true` if it was asked to close and its client has accepted no bytes for [`GRACE`].
+    /// `true` if it was asked to close and its client has accepted no bytes for [`STUCK_TIMEOUT_MILLIS`].
     pub(super) fn is_stuck(&self) -> bool {
         let now = self.now();
-        let long = |since: u64| since + GRACE <= now;
+        let long = |since: u64| since + STUCK_TIMEOUT_MILLIS <= now;
         self.left().is_some_and(long) && self.resting().is_some_and(long)
     }
 }
 
 /// A response body that HTTP/1.1 is sending; until it is dropped, a closing connection keeps its stream open.
-pub(super) struct Sending(Arc<Connection>);
+pub(super) struct SendingGuard(Arc<Connection>);
 
-impl Sending {
+impl SendingGuard {
     pub(super) fn begin(connection: &Arc<Connection>) -> Self {
         connection.sending.store(true, Ordering::Relaxed);
         Self(Arc::clone(connection))
@@ -261,7 +262,7 @@ impl Sending {
     }
 }
 
-impl Drop for Sending {
+impl Drop for SendingGuard {
     fn drop(&mut self) {
         self.0.sending.store(false, Ordering::Relaxed);
         self.0.over();
@@ -271,17 +272,17 @@ impl Drop for Sending {
     }
 }
 
-pub(super) fn elapsed(began: Instant) -> u64 {
+pub(super) fn elapsed_millis(began: Instant) -> u64 {
     u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
 
 /// A request in its handler; the connection is busy until it is dropped.
-pub(super) struct Exchange(Arc<Connection>);
+pub(super) struct BusyGuard(Arc<Connection>);
 
-impl Exchange {
+impl BusyGuard {
     /// Begins when the request head was read; `body` is the number of bytes that may be read for its body.
     pub(super) fn begin(connection: &Arc<Connection>, body: u64) -> Self {
-        connection.set(Phase::Busy, 0);
+        connection.set(ConnectionPhase::Busy, 0);
         connection.body.store(body, Ordering::Relaxed);
         Self(Arc::clone(connection))
     }
@@ -296,9 +297,9 @@ impl Exchange {
     }
 }
 
-impl Drop for Exchange {
+impl Drop for BusyGuard {
     fn drop(&mut self) {
-        self.0.set(Phase::Idle, self.0.now());
+        self.0.set(ConnectionPhase::Idle, self.0.now());
         self.0.answered();
         self.0.over();
     }
@@ -315,11 +316,11 @@ mod tests {
     fn who_takes_a_little_of_an_answer_has_little_time_for_the_rest() {
         let began = Instant::now().checked_sub(Duration::from_secs(100)).unwrap();
         let connection = Connection::new(1, CallerNetwork::of(Ipv4Addr::LOCALHOST.into()), began, 0);
-        connection.set(Phase::Idle, 0);
+        connection.set(ConnectionPhase::Idle, 0);
         connection.sent(1);
-        assert_eq!(connection.waiting(), Some((Phase::Idle, 1)));
+        assert_eq!(connection.waiting(), Some((ConnectionPhase::Idle, 1)));
         connection.sent(64 << 10);
-        assert_eq!(connection.waiting(), Some((Phase::Idle, 1 + (64 << 10))));
+        assert_eq!(connection.waiting(), Some((ConnectionPhase::Idle, 1 + (64 << 10))));
         connection.sent(64 << 10);
         let (_, since) = connection.waiting().unwrap();
         assert!((100_000..101_000).contains(&since), "it waits from now on: {since}");

@@ -4,7 +4,7 @@
 //! free, the connections that have waited longest for their clients are asked to close, and the new one takes a slot
 //! immediately. A connection that waits for a request body counts as waiting; those of identified callers close last.
 //! Busy connections never close; if all are busy, the new one is rejected. The fewer slots are free, the shorter a
-//! connection may stay idle ([`patience`]). The lock is taken on accept, on close and once a second, never by requests.
+//! connection may stay idle ([`idle_timeout`]). The lock is taken on accept, on close and once a second, never by requests.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -13,29 +13,29 @@ use std::time::{Duration, Instant};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-use super::capacity::{Caps, Room};
-use super::connection::{Connection, GRACE, Phase, elapsed};
+use super::capacity::{ConnectionCaps, RequestPermits};
+use super::connection::{Connection, ConnectionPhase, STUCK_TIMEOUT_MILLIS, elapsed_millis};
 use crate::caller_network::CallerNetwork;
 use crate::telemetry::{
     CONNECTIONS_CLOSED, CONNECTIONS_LIMIT, CONNECTIONS_OPEN, CONNECTIONS_REFUSED, HTTP_REQUESTS, NO_MOUNT,
 };
 
 /// Time limit for a request head, in milliseconds. HTTP's own limit is shorter, so that the client gets a response.
-const HEAD_MOST: u64 = 11_000;
+const HEAD_TIMEOUT_MILLIS: u64 = 11_000;
 /// Idle timeout while slots are free, in milliseconds.
-const IDLE: u64 = 300_000;
+const MAX_IDLE_TIMEOUT_MILLIS: u64 = 300_000;
 /// Idle timeout when hardly any slot is free, in milliseconds.
-const IDLE_LEAST: u64 = 1000;
+const MIN_IDLE_TIMEOUT_MILLIS: u64 = 1000;
 /// Interval between two sweeps of idle connections.
-const SWEEP: Duration = Duration::from_secs(1);
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 /// One out of this many waiting connections closes when a slot is needed, so that a flood does not cause a scan of the
 /// table for each new connection.
-const SHARE: usize = 64;
+const EVICTION_DIVISOR: usize = 64;
 /// Least interval between two log entries about missing slots, in milliseconds.
-const TELL: u64 = 10_000;
+const LOG_INTERVAL_MILLIS: u64 = 10_000;
 
 /// Loopback networks, which are exempt from the limit per address, as are trusted proxies.
-pub(super) fn loopback() -> [IpNet; 2] {
+pub(super) fn loopback_networks() -> [IpNet; 2] {
     [
         IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(127, 0, 0, 0), 8)),
         IpNet::V6(Ipv6Net::new_assert(Ipv6Addr::LOCALHOST, 128)),
@@ -44,37 +44,37 @@ pub(super) fn loopback() -> [IpNet; 2] {
 
 pub(super) struct Connections {
     listener: &'static str,
-    caps: Caps,
+    caps: ConnectionCaps,
     exempt: Vec<IpNet>,
-    room: Room,
+    room: RequestPermits,
     began: Instant,
-    table: Mutex<Table>,
+    table: Mutex<ConnectionTable>,
 }
 
 #[derive(Default)]
-struct Table {
+struct ConnectionTable {
     last_id: u64,
-    count: Count,
-    sources: HashMap<CallerNetwork, Source>,
+    count: ConnectionCount,
+    sources: HashMap<CallerNetwork, ConnectionSource>,
     closing: bool,
-    events: Events,
+    events: ConnectionLimitEvents,
 }
 
 /// Numbers of connections. `open` includes those in `leaving`.
 #[derive(Clone, Copy, Default)]
-struct Count {
+struct ConnectionCount {
     open: usize,
     leaving: usize,
 }
 
 #[derive(Default)]
-struct Source {
-    count: Count,
+struct ConnectionSource {
+    count: ConnectionCount,
     connections: HashMap<u64, Arc<Connection>>,
 }
 
 #[derive(Default)]
-struct Events {
+struct ConnectionLimitEvents {
     closed: usize,
     refused: usize,
     /// State at the first of these events: the number of open connections, and the address with most of them.
@@ -85,10 +85,10 @@ struct Events {
 
 impl Connections {
     /// `exempt` are the networks without a limit per address; `listener` is `main`, `metrics` or `public`.
-    pub(super) fn new(listener: &'static str, caps: Caps, exempt: Vec<IpNet>) -> Arc<Self> {
+    pub(super) fn new(listener: &'static str, caps: ConnectionCaps, exempt: Vec<IpNet>) -> Arc<Self> {
         metrics::gauge!(CONNECTIONS_LIMIT, "listener" => listener).set(caps.total as f64);
         metrics::gauge!(CONNECTIONS_OPEN, "listener" => listener).set(0.0);
-        let (room, began) = (Room::new(caps), Instant::now());
+        let (room, began) = (RequestPermits::new(caps), Instant::now());
         Arc::new(Self { listener, caps, exempt, room, began, table: Mutex::default() })
     }
 
@@ -103,11 +103,11 @@ impl Connections {
     }
 
     /// Returns a slot for an accepted connection; `None` if it is rejected.
-    pub(super) fn admit(self: &Arc<Self>, peer: IpAddr) -> Option<Place> {
-        self.admit_at(peer, elapsed(self.began))
+    pub(super) fn admit(self: &Arc<Self>, peer: IpAddr) -> Option<ConnectionSlot> {
+        self.admit_at(peer, elapsed_millis(self.began))
     }
 
-    fn admit_at(self: &Arc<Self>, peer: IpAddr, now: u64) -> Option<Place> {
+    fn admit_at(self: &Arc<Self>, peer: IpAddr, now: u64) -> Option<ConnectionSlot> {
         let peer = peer.to_canonical();
         let source = CallerNetwork::of(peer);
         let exempt = self.exempt.iter().any(|network| network.contains(&peer));
@@ -123,12 +123,12 @@ impl Connections {
         drop(table);
         // Outside the lock, because a woken task may need it.
         leaving.iter().for_each(|connection| connection.wake());
-        connection.map(|connection| Place { connection, connections: Arc::clone(self) })
+        connection.map(|connection| ConnectionSlot { connection, connections: Arc::clone(self) })
     }
 
     /// Rejects new connections and asks all existing ones to close.
     pub(super) fn close(&self) {
-        let now = elapsed(self.began);
+        let now = elapsed_millis(self.began);
         let mut table = self.lock();
         table.closing = true;
         let staying = table.all().filter(|connection| connection.left().is_none()).cloned();
@@ -140,8 +140,8 @@ impl Connections {
 
     pub(super) async fn sweep(self: Arc<Self>) {
         loop {
-            tokio::time::sleep(SWEEP).await;
-            self.sweep_at(elapsed(self.began));
+            tokio::time::sleep(SWEEP_INTERVAL).await;
+            self.sweep_at(elapsed_millis(self.began));
         }
     }
 
@@ -149,20 +149,20 @@ impl Connections {
     fn sweep_at(&self, now: u64) {
         let mut table = self.lock();
         let mut woken = table.overdue(now);
-        let patience_of = |count: Count| patience(count.open - count.leaving, self.caps.total);
+        let patience_of = |count: ConnectionCount| idle_timeout(count.open - count.leaving, self.caps.total);
         let mut due = table.waiting(None);
         // The body readers have their own timeouts.
         due.retain(|(phase, since, _)| {
-            *phase != Phase::Receiving && since + limit(*phase, patience_of(table.count)) <= now
+            *phase != ConnectionPhase::Receiving && since + phase_timeout(*phase, patience_of(table.count)) <= now
         });
         due.sort_unstable_by_key(|(_, since, connection)| (*since, connection.id));
         let due: Vec<_> =
             due.into_iter().map(|(phase, since, connection)| (phase, since, connection.clone())).collect();
         for (phase, since, connection) in due {
             // Each connection that closes frees a slot, so that the next one may stay longer.
-            if since + limit(phase, patience_of(table.count)) <= now {
+            if since + phase_timeout(phase, patience_of(table.count)) <= now {
                 table.mark(&connection, now);
-                closed(if phase == Phase::Idle { "idle" } else { "head" }, 1);
+                count_closed(if phase == ConnectionPhase::Idle { "idle" } else { "head" }, 1);
                 woken.push(connection);
             }
         }
@@ -174,8 +174,8 @@ impl Connections {
         }
     }
 
-    fn log(&self, events: &Events) {
-        let Events { closed, refused, open, most, .. } = *events;
+    fn log(&self, events: &ConnectionLimitEvents) {
+        let ConnectionLimitEvents { closed, refused, open, most, .. } = *events;
         let (listener, limit) = (self.listener, self.caps.total);
         let (address, of_address) = most.map_or_else(Default::default, |(address, open)| (address.to_string(), open));
         tracing::warn!(
@@ -197,22 +197,22 @@ impl Connections {
         self.publish(&table);
     }
 
-    fn publish(&self, table: &Table) {
+    fn publish(&self, table: &ConnectionTable) {
         metrics::gauge!(CONNECTIONS_OPEN, "listener" => self.listener).set(table.count.open as f64);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Table> {
+    fn lock(&self) -> MutexGuard<'_, ConnectionTable> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Table {
+impl ConnectionTable {
     fn all(&self) -> impl Iterator<Item = &Arc<Connection>> {
         self.sources.values().flat_map(|source| source.connections.values())
     }
 
     /// The connections, of an address or of all, that wait for their clients and were not asked to close.
-    fn waiting(&self, of: Option<CallerNetwork>) -> Vec<(Phase, u64, &Arc<Connection>)> {
+    fn waiting(&self, of: Option<CallerNetwork>) -> Vec<(ConnectionPhase, u64, &Arc<Connection>)> {
         let one = of.and_then(|source| self.sources.get(&source));
         let all = of.is_none().then(|| self.sources.values());
         let sources = one.into_iter().chain(all.into_iter().flatten());
@@ -230,7 +230,7 @@ impl Table {
         leaving: &mut Vec<Arc<Connection>>,
     ) -> bool {
         let count = match of {
-            Some(source) => self.sources.get(&source).map_or_else(Count::default, |source| source.count),
+            Some(source) => self.sources.get(&source).map_or_else(ConnectionCount::default, |source| source.count),
             None => self.count,
         };
         if count.open - count.leaving < cap {
@@ -241,10 +241,10 @@ impl Table {
         let mut waiting = self.waiting(of);
         if waiting.is_empty() {
             self.events.refused += 1;
-            refused(reason);
+            count_refused(reason);
             return false;
         }
-        let share = waiting.len().div_ceil(SHARE);
+        let share = waiting.len().div_ceil(EVICTION_DIVISOR);
         waiting.select_nth_unstable_by_key(share - 1, |(phase, since, connection)| connection.rank(*phase, *since));
         let longest: Vec<_> = waiting.into_iter().take(share).map(|(.., connection)| connection.clone()).collect();
         for connection in &longest {
@@ -252,7 +252,7 @@ impl Table {
             self.mark(connection, now);
         }
         self.events.closed += share;
-        closed(reason, share);
+        count_closed(reason, share);
         leaving.extend(longest);
         true
     }
@@ -288,12 +288,15 @@ impl Table {
         }
     }
 
-    /// The connections that were asked to close longer than [`GRACE`] ago.
+    /// The connections that were asked to close longer than [`STUCK_TIMEOUT_MILLIS`] ago.
     fn overdue(&self, now: u64) -> Vec<Arc<Connection>> {
         if self.count.leaving == 0 {
             return Vec::new();
         }
-        self.all().filter(|connection| connection.left().is_some_and(|left| left + GRACE <= now)).cloned().collect()
+        self.all()
+            .filter(|connection| connection.left().is_some_and(|left| left + STUCK_TIMEOUT_MILLIS <= now))
+            .cloned()
+            .collect()
     }
 
     /// Captures the state for the log at the first event since the last log entry.
@@ -306,28 +309,31 @@ impl Table {
     }
 
     /// Returns the events since the last log entry, if another one is due.
-    fn tell(&mut self, now: u64) -> Option<Events> {
-        let Events { closed, refused, told, .. } = self.events;
-        if closed + refused == 0 || told.is_some_and(|told| told + TELL > now) {
+    fn tell(&mut self, now: u64) -> Option<ConnectionLimitEvents> {
+        let ConnectionLimitEvents { closed, refused, told, .. } = self.events;
+        if closed + refused == 0 || told.is_some_and(|told| told + LOG_INTERVAL_MILLIS > now) {
             return None;
         }
-        Some(std::mem::replace(&mut self.events, Events { told: Some(now), ..Events::default() }))
+        Some(std::mem::replace(
+            &mut self.events,
+            ConnectionLimitEvents { told: Some(now), ..ConnectionLimitEvents::default() },
+        ))
     }
 }
 
 /// The slot of a connection, freed when it is dropped.
-pub(super) struct Place {
+pub(super) struct ConnectionSlot {
     connection: Arc<Connection>,
     connections: Arc<Connections>,
 }
 
-impl Place {
+impl ConnectionSlot {
     pub(super) fn connection(&self) -> &Arc<Connection> {
         &self.connection
     }
 
     /// Permits for concurrent requests beyond the first of a connection.
-    pub(super) fn room(&self) -> Room {
+    pub(super) fn room(&self) -> RequestPermits {
         self.connections.room.clone()
     }
 
@@ -338,39 +344,39 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         self.connections.remove(&self.connection);
     }
 }
 
 /// Longest wait of a connection in this phase, in milliseconds.
-fn limit(phase: Phase, patience: u64) -> u64 {
+fn phase_timeout(phase: ConnectionPhase, patience: u64) -> u64 {
     match phase {
-        Phase::Opening => HEAD_MOST.min(patience),
+        ConnectionPhase::Opening => HEAD_TIMEOUT_MILLIS.min(patience),
         _ => patience,
     }
 }
 
-/// Idle timeout in milliseconds: [`IDLE`] while half of the slots are free, then less for each slot taken.
-fn patience(open: usize, places: usize) -> u64 {
+/// Idle timeout in milliseconds: [`MAX_IDLE_TIMEOUT_MILLIS`] while half of the slots are free, then less for each slot taken.
+fn idle_timeout(open: usize, places: usize) -> u64 {
     let half = places.div_ceil(2);
     let free = places.saturating_sub(open).min(half);
-    (IDLE * free as u64 / half.max(1) as u64).max(IDLE_LEAST)
+    (MAX_IDLE_TIMEOUT_MILLIS * free as u64 / half.max(1) as u64).max(MIN_IDLE_TIMEOUT_MILLIS)
 }
 
 /// Counts connections that the server closed.
-pub(super) fn closed(reason: &'static str, count: usize) {
+pub(super) fn count_closed(reason: &'static str, count: usize) {
     metrics::counter!(CONNECTIONS_CLOSED, "reason" => reason).increment(count as u64);
 }
 
 /// Counts a rejected connection, or a rejected request on an open connection.
-pub(super) fn refused(reason: &'static str) {
+pub(super) fn count_refused(reason: &'static str) {
     metrics::counter!(CONNECTIONS_REFUSED, "reason" => reason).increment(1);
 }
 
 /// Counts a request that was rejected before it reached the app.
-pub(super) fn unreadable(status: &'static str) {
+pub(super) fn count_rejected_request(status: &'static str) {
     let labels =
         [("mount", NO_MOUNT), ("service", "none"), ("operation", "none"), ("route", "none"), ("status", status)];
     metrics::counter!(HTTP_REQUESTS, &labels).increment(1);
@@ -379,10 +385,10 @@ pub(super) fn unreadable(status: &'static str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::connection::Exchange;
+    use crate::server::connection::BusyGuard;
 
     fn table(total: usize, per_address: usize) -> Arc<Connections> {
-        Connections::new("main", Caps { total, per_address }, loopback().to_vec())
+        Connections::new("main", ConnectionCaps { total, per_address }, loopback_networks().to_vec())
     }
 
     fn ip(text: &str) -> IpAddr {
@@ -390,7 +396,7 @@ mod tests {
     }
 
     /// Indices of the connections that were asked to close.
-    fn left(places: &[Place]) -> Vec<usize> {
+    fn left(places: &[ConnectionSlot]) -> Vec<usize> {
         places.iter().enumerate().filter(|(_, place)| place.connection.left().is_some()).map(|(n, _)| n).collect()
     }
 
@@ -398,7 +404,7 @@ mod tests {
     fn a_new_connection_takes_the_place_of_the_one_that_waited_longest_and_never_of_a_busy_one() {
         let connections = table(3, 3);
         let mut places: Vec<_> = (0..3).map(|n| connections.admit_at(ip("192.0.2.1"), n).unwrap()).collect();
-        let _busy = Exchange::begin(&places[0].connection, 0);
+        let _busy = BusyGuard::begin(&places[0].connection, 0);
         // Closes one connection at a time, the longest waiting first. Closing ones no longer count against the limit.
         for (now, leaving) in [(10, vec![1]), (11, vec![1, 2])] {
             places.push(connections.admit_at(ip("192.0.2.2"), now).unwrap());
@@ -417,7 +423,7 @@ mod tests {
     fn a_new_connection_is_refused_when_all_others_are_busy() {
         let connections = table(2, 2);
         let places = [1, 2].map(|n| connections.admit_at(ip("127.0.0.1"), n).unwrap());
-        let busy = places.each_ref().map(|place| Exchange::begin(&place.connection, 0));
+        let busy = places.each_ref().map(|place| BusyGuard::begin(&place.connection, 0));
         assert!(connections.admit_at(ip("127.0.0.1"), 3).is_none());
         assert_eq!(left(&places), [] as [usize; 0]);
         drop(busy);
@@ -426,8 +432,8 @@ mod tests {
 
     #[test]
     fn an_address_has_a_cap_of_its_own_but_for_the_machine_itself_and_proxies() {
-        let proxies = loopback().into_iter().chain(["198.51.100.0/24".parse().unwrap()]);
-        let connections = Connections::new("main", Caps { total: 100, per_address: 2 }, proxies.collect());
+        let proxies = loopback_networks().into_iter().chain(["198.51.100.0/24".parse().unwrap()]);
+        let connections = Connections::new("main", ConnectionCaps { total: 100, per_address: 2 }, proxies.collect());
         let mut admit = |address: &str| connections.admit_at(ip(address), 1).unwrap();
         let ours = ["192.0.2.1", "192.0.2.1", "192.0.2.9", "::ffff:192.0.2.1"].map(&mut admit);
         assert_eq!(left(&ours), [0], "a mapped address is the same, another one is not");
@@ -448,11 +454,14 @@ mod tests {
 
     #[test]
     fn the_fewer_places_are_free_the_shorter_a_connection_may_wait() {
-        assert_eq!([0, 50, 75, 90, 99, 100, 120].map(|open| patience(open, 100) / 1000), [300, 300, 150, 60, 6, 1, 1]);
+        assert_eq!(
+            [0, 50, 75, 90, 99, 100, 120].map(|open| idle_timeout(open, 100) / 1000),
+            [300, 300, 150, 60, 6, 1, 1]
+        );
         let connections = table(100, 100);
         let places: Vec<_> = (0..90).map(|_| connections.admit_at(ip("127.0.0.1"), 0).unwrap()).collect();
         for place in &places {
-            drop(Exchange::begin(&place.connection, 0));
+            drop(BusyGuard::begin(&place.connection, 0));
         }
         connections.sweep_at(59_000);
         assert_eq!(left(&places).len(), 0);
@@ -468,8 +477,8 @@ mod tests {
     fn a_head_that_never_ends_ends_its_connection_and_a_request_under_way_does_not() {
         let connections = table(100, 100);
         let places = [0, 0, 0].map(|now| connections.admit_at(ip("127.0.0.1"), now).unwrap());
-        let _busy = Exchange::begin(&places[1].connection, 0);
-        drop(Exchange::begin(&places[2].connection, 0));
+        let _busy = BusyGuard::begin(&places[1].connection, 0);
+        drop(BusyGuard::begin(&places[2].connection, 0));
         connections.sweep_at(10_999);
         assert_eq!(left(&places), [] as [usize; 0]);
         connections.sweep_at(11_000);
@@ -493,7 +502,7 @@ mod tests {
     fn a_closed_listener_admits_nobody_and_lets_all_go() {
         let connections = table(10, 10);
         let places = [1, 2].map(|now| connections.admit_at(ip("127.0.0.1"), now).unwrap());
-        let _busy = Exchange::begin(&places[1].connection, 0);
+        let _busy = BusyGuard::begin(&places[1].connection, 0);
         connections.close();
         assert!(connections.admit_at(ip("127.0.0.1"), 3).is_none());
         assert_eq!(left(&places), [0, 1], "a busy one after its answer");

@@ -22,9 +22,9 @@ use futures_util::future::{Either, LocalBoxFuture};
 use futures_util::{FutureExt as _, Stream};
 
 /// The app of a worker, once it exists. Shared by the app service, the expect service and HTTP/2.
-pub(super) struct Shared<S>(Rc<RefCell<Option<Rc<S>>>>);
+pub(super) struct AppCell<S>(Rc<RefCell<Option<Rc<S>>>>);
 
-impl<S> Clone for Shared<S> {
+impl<S> Clone for AppCell<S> {
     fn clone(&self) -> Self {
         Self(Rc::clone(&self.0))
     }
@@ -33,9 +33,9 @@ impl<S> Clone for Shared<S> {
 type BoxedPayload = Pin<Box<dyn Stream<Item = Result<Bytes, PayloadError>>>>;
 
 /// A pending call of the app, on its way through the dispatcher.
-struct Begun<F>(Pin<Box<F>>);
+struct PendingCall<F>(Pin<Box<F>>);
 
-impl<S> Shared<S>
+impl<S> AppCell<S>
 where
     S: Service<Request> + 'static,
     S::Future: 'static,
@@ -63,7 +63,7 @@ where
             async move {
                 let app = Rc::new(made.await?);
                 *shared.borrow_mut() = Some(Rc::clone(&app));
-                Ok(Resuming { app })
+                Ok(ResumingService { app })
             }
         })
     }
@@ -77,16 +77,16 @@ where
         B: MessageBody + 'static,
     {
         let shared = Rc::clone(&self.0);
-        fn_factory(move || std::future::ready(Ok(Expect::<_, B>(Rc::clone(&shared), PhantomData))))
+        fn_factory(move || std::future::ready(Ok(ExpectService::<_, B>(Rc::clone(&shared), PhantomData))))
     }
 }
 
 /// The app service; resumes calls that are already pending.
-struct Resuming<S> {
+struct ResumingService<S> {
     app: Rc<S>,
 }
 
-impl<S> Service<Request> for Resuming<S>
+impl<S> Service<Request> for ResumingService<S>
 where
     S: Service<Request>,
     S::Future: 'static,
@@ -98,18 +98,18 @@ where
     forward_ready!(app);
 
     fn call(&self, request: Request) -> Self::Future {
-        let begun = request.extensions_mut().remove::<Begun<S::Future>>();
+        let begun = request.extensions_mut().remove::<PendingCall<S::Future>>();
         match begun {
-            Some(Begun(call)) => Either::Right(call),
+            Some(PendingCall(call)) => Either::Right(call),
             None => Either::Left(self.app.call(request)),
         }
     }
 }
 
 /// The expect service: responds to a request, or passes it on when its body is read.
-struct Expect<S, B>(Rc<RefCell<Option<Rc<S>>>>, PhantomData<B>);
+struct ExpectService<S, B>(Rc<RefCell<Option<Rc<S>>>>, PhantomData<B>);
 
-impl<S, B> Service<Request> for Expect<S, B>
+impl<S, B> Service<Request> for ExpectService<S, B>
 where
     S: Service<Request> + 'static,
     S::Response: Into<Response<B>>,
@@ -127,7 +127,7 @@ where
         let app = self.0.borrow().clone();
         async move {
             let Some(app) = app else { return Ok(request) };
-            let (payload, wanted) = watched(request.take_payload());
+            let (payload, wanted) = flag_reads(request.take_payload());
             let (request, _) = request.replace_payload(payload);
             let mut call = Box::pin(app.call(request));
             let answered = std::future::poll_fn(|cx| match call.as_mut().poll(cx) {
@@ -136,10 +136,10 @@ where
                 Poll::Pending => Poll::Pending,
             });
             match answered.await {
-                Some(answer) => Err(early(answer.map(|answer| answer.into().map_into_boxed_body()))),
+                Some(answer) => Err(prepare_early_response(answer.map(|answer| answer.into().map_into_boxed_body()))),
                 None => {
                     let resumed = Request::new();
-                    resumed.extensions_mut().insert(Begun(call));
+                    resumed.extensions_mut().insert(PendingCall(call));
                     Ok(resumed)
                 }
             }
@@ -149,25 +149,25 @@ where
 }
 
 /// Prepares a response instead of a 100. The connection closes, because the body may or may not follow.
-fn early(answer: Result<Response<BoxBody>, impl Into<Response<BoxBody>>>) -> Response<BoxBody> {
+fn prepare_early_response(answer: Result<Response<BoxBody>, impl Into<Response<BoxBody>>>) -> Response<BoxBody> {
     let mut response = answer.unwrap_or_else(Into::into);
     response.head_mut().set_connection_type(ConnectionType::Close);
     response
 }
 
 /// Wraps a body, and returns a flag that is set when the body is first read.
-pub(super) fn watched(payload: Payload) -> (Payload, Rc<Cell<bool>>) {
+pub(super) fn flag_reads(payload: Payload) -> (Payload, Rc<Cell<bool>>) {
     let wanted = Rc::new(Cell::new(false));
-    let payload: BoxedPayload = Box::pin(Watched { payload, wanted: Rc::clone(&wanted) });
+    let payload: BoxedPayload = Box::pin(ReadFlaggedBody { payload, wanted: Rc::clone(&wanted) });
     (Payload::Stream { payload }, wanted)
 }
 
-struct Watched {
+struct ReadFlaggedBody {
     payload: Payload,
     wanted: Rc<Cell<bool>>,
 }
 
-impl Stream for Watched {
+impl Stream for ReadFlaggedBody {
     type Item = Result<Bytes, PayloadError>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {

@@ -6,15 +6,15 @@
 //! handlers wait for request bodies, *opening* while a frame is incomplete, else *idle*. The limits are in `bounds`.
 
 mod allowance;
-mod answer;
 mod body;
 mod bounds;
 mod dispatch;
 mod exchange;
 mod frames;
 mod request;
-mod turn;
-mod wire;
+mod response;
+mod time_slice;
+mod transport;
 
 use std::marker::PhantomData;
 use std::net::SocketAddr;
@@ -30,22 +30,22 @@ use futures_util::future::LocalBoxFuture;
 
 use super::connection::Connection;
 use super::connections;
-use super::expect::Shared;
-use super::stream::Stream;
-use answer::Date;
+use super::expect::AppCell;
+use super::stream::ConnectionStream;
 use dispatch::Dispatch;
-use exchange::Incoming;
-use wire::{Activity, Wire};
+use exchange::IncomingRequest;
+use response::DateHeader;
+use transport::{Http2Activity, ObservedTransport};
 
-type Accepted = (Stream, Protocol, Option<SocketAddr>);
+type AcceptedStream = (ConnectionStream, Protocol, Option<SocketAddr>);
 
 /// Adds HTTP/2 to `http1`, for the streams of one worker; both call the same app.
-pub(super) fn beside<H, S, B>(
+pub(super) fn with_http2<H, S, B>(
     http1: H,
-    app: Shared<S>,
-) -> impl ServiceFactory<Accepted, Config = (), Response = (), Error = DispatchError, InitError = ()>
+    app: AppCell<S>,
+) -> impl ServiceFactory<AcceptedStream, Config = (), Response = (), Error = DispatchError, InitError = ()>
 where
-    H: ServiceFactory<Accepted, Config = (), Response = (), Error = DispatchError, InitError = ()> + 'static,
+    H: ServiceFactory<AcceptedStream, Config = (), Response = (), Error = DispatchError, InitError = ()> + 'static,
     S: Service<Request> + 'static,
     S::Response: Into<Response<B>>,
     S::Error: Into<Response<BoxBody>>,
@@ -65,13 +65,13 @@ where
 struct Protocols<H, S, B> {
     http1: H,
     app: Rc<S>,
-    date: Rc<Date>,
+    date: Rc<DateHeader>,
     body: PhantomData<B>,
 }
 
-impl<H, S, B> Service<Accepted> for Protocols<H, S, B>
+impl<H, S, B> Service<AcceptedStream> for Protocols<H, S, B>
 where
-    H: Service<Accepted, Response = (), Error = DispatchError>,
+    H: Service<AcceptedStream, Response = (), Error = DispatchError>,
     H::Future: 'static,
     S: Service<Request> + 'static,
     S::Response: Into<Response<B>>,
@@ -84,7 +84,7 @@ where
 
     forward_ready!(http1);
 
-    fn call(&self, (stream, protocol, peer): Accepted) -> Self::Future {
+    fn call(&self, (stream, protocol, peer): AcceptedStream) -> Self::Future {
         match (protocol, peer) {
             (Protocol::Http2, Some(peer)) => {
                 let served = serve(stream, peer, Rc::clone(&self.app), Rc::clone(&self.date));
@@ -96,7 +96,7 @@ where
                 // Owns the socket, so it is dropped only after the end was counted.
                 Box::pin(async move {
                     let ended = served.as_mut().await;
-                    count(&connection, &ended);
+                    count_rejected(&connection, &ended);
                     ended
                 })
             }
@@ -105,16 +105,16 @@ where
 }
 
 /// Counts requests that HTTP/1.1 rejected itself, without calling the app.
-fn count(connection: &Connection, ended: &Result<(), DispatchError>) {
+fn count_rejected(connection: &Connection, ended: &Result<(), DispatchError>) {
     match ended {
-        Err(DispatchError::Parse(ParseError::TooLarge)) => connections::unreadable("431"),
-        Err(DispatchError::Parse(_)) => connections::unreadable("400"),
-        _ if connection.is_late_head() => connections::closed("head", 1),
+        Err(DispatchError::Parse(ParseError::TooLarge)) => connections::count_rejected_request("431"),
+        Err(DispatchError::Parse(_)) => connections::count_rejected_request("400"),
+        _ if connection.is_late_head() => connections::count_closed("head", 1),
         _ => {}
     }
 }
 
-async fn serve<S, B>(stream: Stream, peer: SocketAddr, app: Rc<S>, date: Rc<Date>)
+async fn serve<S, B>(stream: ConnectionStream, peer: SocketAddr, app: Rc<S>, date: Rc<DateHeader>)
 where
     S: Service<Request>,
     S::Response: Into<Response<B>>,
@@ -122,16 +122,16 @@ where
     B: MessageBody,
 {
     let (transport, place) = stream.into_parts();
-    let (activity, room) = (Activity::new(place.connection().clone()), place.room());
-    let wire = Wire::new(transport, place, &activity);
+    let (activity, room) = (Http2Activity::new(place.connection().clone()), place.room());
+    let wire = ObservedTransport::new(transport, place, &activity);
     let agreed = tokio::select! {
         agreed = bounds::builder().handshake(wire) => agreed,
         () = activity.connection.told() => return,
     };
     // A failed handshake means that the peer does not speak HTTP/2; it is not reported.
     let Ok(http2) = agreed else { return };
-    let begin = |incoming: Incoming| {
-        exchange::exchange(Rc::clone(&app), incoming, peer, Rc::clone(&date), Rc::clone(&activity))
+    let begin = |incoming: IncomingRequest| {
+        exchange::handle_request(Rc::clone(&app), incoming, peer, Rc::clone(&date), Rc::clone(&activity))
     };
     Dispatch::new(http2, begin, room, Rc::clone(&activity)).await;
 }
@@ -153,9 +153,9 @@ mod tests {
     use tokio::sync::Notify;
     use tokio::task::JoinHandle;
 
-    use super::bounds::{CONNECTION_WINDOW, STREAMS, WINDOW};
+    use super::bounds::{CONNECTION_WINDOW_BYTES, MAX_STREAMS_PER_CONNECTION, STREAM_WINDOW_BYTES};
     use super::*;
-    use crate::server::capacity::Caps;
+    use crate::server::capacity::ConnectionCaps;
     use crate::server::connections::Connections;
     use crate::server::stream::Transport;
 
@@ -176,14 +176,14 @@ mod tests {
         let (accepted, peer) = listener.accept().await.unwrap();
         let place = connections.admit(peer.ip()).unwrap();
         let service = actix_web::test::init_service(App::new().default_service(web::to(app))).await;
-        let accepted = Stream::new(Transport::Tcp(accepted), place);
+        let accepted = ConnectionStream::new(Transport::Tcp(accepted), place);
         let server = actix_rt::spawn(serve(accepted, peer, Rc::new(service), Rc::default()));
         let (requests, client) = h2::client::handshake(stream).await.unwrap();
         Pair { requests, client: actix_rt::spawn(client), server }
     }
 
     fn table(total: usize) -> Arc<Connections> {
-        Connections::new("main", Caps { total, per_address: total }, Vec::new())
+        Connections::new("main", ConnectionCaps { total, per_address: total }, Vec::new())
     }
 
     impl Pair {
@@ -311,7 +311,7 @@ mod tests {
             }
         };
         let mut answers = Vec::new();
-        for (requests, most) in [(1, WINDOW), (8, CONNECTION_WINDOW)] {
+        for (requests, most) in [(1, STREAM_WINDOW_BYTES), (8, CONNECTION_WINDOW_BYTES)] {
             while answers.len() < requests {
                 let (answer, body) = pair.begin("").await;
                 actix_rt::spawn(send(body, Rc::clone(&sent)));
@@ -338,8 +338,8 @@ mod tests {
             HttpResponse::Ok().finish()
         };
         let pair = connected(&table(10), app).await;
-        let (mut begun, each) = (Vec::new(), 3 * WINDOW as usize / 4);
-        for _ in 0..2 * CONNECTION_WINDOW / WINDOW {
+        let (mut begun, each) = (Vec::new(), 3 * STREAM_WINDOW_BYTES as usize / 4);
+        for _ in 0..2 * CONNECTION_WINDOW_BYTES / STREAM_WINDOW_BYTES {
             let (answer, mut body) = pair.begin("gone").await;
             let mut left = each;
             while left > 0 {
@@ -515,7 +515,7 @@ mod tests {
         let pairs = join_all((0..11).map(|_| connected(&connections, endless(&calls)))).await;
         let mut begun = Vec::new();
         for pair in &pairs {
-            begun.extend(join_all((0..STREAMS).map(|_| pair.begin(""))).await);
+            begun.extend(join_all((0..MAX_STREAMS_PER_CONNECTION).map(|_| pair.begin(""))).await);
         }
         // A thousand permits beyond the first request of each connection.
         let refused = Rc::new(Cell::new(0));
@@ -528,7 +528,7 @@ mod tests {
                 }
             });
         }
-        until(|| refused.get() == 11 * (STREAMS - 1) - 1000).await;
+        until(|| refused.get() == 11 * (MAX_STREAMS_PER_CONNECTION - 1) - 1000).await;
         assert_eq!(calls.counted(), (1011, 0));
         let late = connected(&connections, async |_, _| HttpResponse::Ok().finish()).await;
         assert_eq!(late.ask("").await.unwrap().0.status(), 200);

@@ -1,12 +1,12 @@
 //! A listener: accepts connections, assigns slots, performs TLS handshakes and passes the streams to HTTP.
 //!
 //! The accept loop, the workers and HTTP/1.1 are those of actix; HTTP/2 is in [`http2`]. This module connects them,
-//! because it must know every connection: [`Connections`] decides which may stay, and [`Stream`] ends when it is asked
+//! because it must know every connection: [`Connections`] decides which may stay, and [`ConnectionStream`] ends when it is asked
 //! to close. So a stop reaches all connections immediately.
 
-mod awaited;
 mod handshake;
 mod host;
+mod request_body;
 
 use std::fmt;
 use std::io;
@@ -33,25 +33,25 @@ use rustls::ServerConfig;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinHandle;
 
-use super::connection::{Connection, Exchange, HEAD_TIMEOUT, Phase, Sending};
+use super::connection::{BusyGuard, Connection, ConnectionPhase, HEAD_TIMEOUT, SendingGuard};
 use super::connections::{self, Connections};
-use super::expect::Shared;
+use super::expect::AppCell;
 use super::http2;
-use super::stream::{Stream, Transport};
+use super::stream::{ConnectionStream, Transport};
 use crate::error::{Error, Result};
-use awaited::{CHUNKED, awaited};
 use handshake::Handshakes;
+use request_body::{CHUNKED_READ_AHEAD_BYTES, track_body_reads};
 
 /// Time limit for running requests once the listener stops, in seconds.
-const DRAIN_SECONDS: u64 = 7;
+const DRAIN_TIMEOUT_SECONDS: u64 = 7;
 /// Time in which a client may still send after a response that did not wait for the whole request.
-const LINGER: Duration = Duration::from_secs(1);
+const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Longest body, in bytes, that HTTP/1.1 always fetches whole: it reads on while it buffers less than twice that.
-const SHORT: u64 = 16 << 10;
+const MAX_UNTRACKED_BODY_BYTES: u64 = 16 << 10;
 /// Most connections that the kernel queues until they are accepted.
-const BACKLOG: u32 = 1024;
+const ACCEPT_BACKLOG_CONNECTIONS: u32 = 1024;
 
-pub(super) struct Setup {
+pub(super) struct ListenerSetup {
     pub(super) address: SocketAddr,
     /// The name of the setting and flag for the address, for error messages.
     pub(super) setting: &'static str,
@@ -61,7 +61,7 @@ pub(super) struct Setup {
 }
 
 /// A listener with a bound address that does not accept connections yet.
-pub(super) struct Bound<F> {
+pub(super) struct BoundListener<F> {
     pub(super) address: SocketAddr,
     connections: Arc<Connections>,
     run: F,
@@ -71,7 +71,7 @@ pub(super) struct Bound<F> {
 ///
 /// # Errors
 /// `Unavailable` when it cannot be bound.
-pub(super) fn bind<F, I, S, B>(setup: Setup, app: F) -> Result<Bound<impl FnOnce() -> Server>>
+pub(super) fn bind<F, I, S, B>(setup: ListenerSetup, app: F) -> Result<BoundListener<impl FnOnce() -> Server>>
 where
     F: Fn() -> I + Clone + Send + 'static,
     I: IntoServiceFactory<S, Request>,
@@ -83,32 +83,32 @@ where
     <S::Service as Service<Request>>::Future: 'static,
     B: MessageBody + 'static,
 {
-    let Setup { address, setting, tls, workers, connections } = setup;
+    let ListenerSetup { address, setting, tls, workers, connections } = setup;
     let refused = |e: io::Error| {
-        let text = format!("{address}: cannot listen there ({}){}", e.kind(), next_step(e.kind(), setting));
+        let text = format!("{address}: cannot listen there ({}){}", e.kind(), suggest_fix(e.kind(), setting));
         Error::unavailable(text, e)
     };
-    let socket = listening(address).map_err(refused)?;
+    let socket = listen(address).map_err(refused)?;
     let address = socket.local_addr().map_err(refused)?;
     let admitting = Arc::clone(&connections);
     let handshakes = tls.map(Handshakes::new);
     let entrance = move || {
         let (connections, handshakes) = (Arc::clone(&admitting), handshakes.clone());
-        let open = move |stream: TcpStream| opened(stream, Arc::clone(&connections), handshakes.clone());
-        fn_service(open).and_then(http(app()))
+        let open = move |stream: TcpStream| admit(stream, Arc::clone(&connections), handshakes.clone());
+        fn_service(open).and_then(http_service(app()))
     };
     let server = Server::build()
         .workers(workers)
         .max_concurrent_connections((connections.most() / workers).max(1))
-        .shutdown_timeout(DRAIN_SECONDS)
+        .shutdown_timeout(DRAIN_TIMEOUT_SECONDS)
         .disable_signals()
         .listen("signet", socket, entrance)
         .map_err(refused)?;
-    Ok(Bound { address, connections, run: || server.run() })
+    Ok(BoundListener { address, connections, run: || server.run() })
 }
 
 /// Suggests what to do when the address cannot be bound.
-fn next_step(kind: io::ErrorKind, setting: &str) -> String {
+fn suggest_fix(kind: io::ErrorKind, setting: &str) -> String {
     match kind {
         io::ErrorKind::AddrInUse => format!(": another program does; end it, or choose another port with {setting}"),
         io::ErrorKind::AddrNotAvailable => format!(": this machine has no such address; {setting} names it"),
@@ -117,18 +117,18 @@ fn next_step(kind: io::ErrorKind, setting: &str) -> String {
     }
 }
 
-fn listening(address: SocketAddr) -> io::Result<std::net::TcpListener> {
+fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
-    socket.listen(BACKLOG)?.into_std()
+    socket.listen(ACCEPT_BACKLOG_CONNECTIONS)?.into_std()
 }
 
 /// The HTTP service for the streams of one worker. Idle connections are up to the connection table, not to HTTP.
-fn http<I, S, B>(
+fn http_service<I, S, B>(
     app: I,
 ) -> impl ServiceFactory<
-    (Stream, Protocol, Option<SocketAddr>),
+    (ConnectionStream, Protocol, Option<SocketAddr>),
     Config = (),
     Response = (),
     Error = DispatchError,
@@ -145,26 +145,26 @@ where
     B: MessageBody + 'static,
 {
     let app = app.into_factory().map_err(|error: S::Error| Response::from(error.into()));
-    let shared = Shared::new();
+    let shared = AppCell::new();
     let factory = shared.app(map_config(app, |()| AppConfig::default()));
     let http1 = HttpServiceBuilder::default()
         .keep_alive(KeepAlive::Os)
         .client_request_timeout(HEAD_TIMEOUT)
-        .client_disconnect_timeout(LINGER)
-        // An unparsable request must not abort the one before it. [`Stream`] handles a client that closes its side.
+        .client_disconnect_timeout(DISCONNECT_TIMEOUT)
+        // An unparsable request must not abort the one before it. [`ConnectionStream`] handles a client that closes its side.
         .h1_allow_half_closed(true)
-        .on_connect_ext(|stream: &Stream, data| drop(data.insert(Arc::clone(stream.connection()))))
+        .on_connect_ext(|stream: &ConnectionStream, data| drop(data.insert(Arc::clone(stream.connection()))))
         .expect(shared.expect::<B>())
         .finish::<_, B>(factory);
-    http2::beside::<_, _, B>(http1, shared)
+    http2::with_http2::<_, _, B>(http1, shared)
 }
 
 /// Admits an accepted connection and performs the TLS handshake.
-async fn opened(
+async fn admit(
     stream: TcpStream,
     connections: Arc<Connections>,
     handshakes: Option<Handshakes>,
-) -> std::result::Result<(Stream, Protocol, Option<SocketAddr>), DispatchError> {
+) -> std::result::Result<(ConnectionStream, Protocol, Option<SocketAddr>), DispatchError> {
     let peer = stream.peer_addr().map_err(DispatchError::Io)?;
     let place = connections.admit(peer.ip()).ok_or_else(|| DispatchError::Io(io::ErrorKind::ResourceBusy.into()))?;
     // A response is one small write, which must not wait for a full segment.
@@ -173,42 +173,42 @@ async fn opened(
         None => (Transport::Tcp(stream), Protocol::Http1),
         Some(handshakes) => handshakes.agree(stream, &place).await.map_err(DispatchError::Io)?,
     };
-    Ok((Stream::new(transport, place), protocol, Some(peer)))
+    Ok((ConnectionStream::new(transport, place), protocol, Some(peer)))
 }
 
 /// Middleware for every request. Rejects malformed `Host` fields, and WebSocket upgrades: for them actix would take all
 /// that follows as the body, regardless of its declared length (RFC 9110, 7.8, says to ignore them). Marks an HTTP/1.1
 /// connection as busy, and sends `Connection: close` if it is to close; HTTP/2 does this itself.
-pub(super) fn exchange<S, B>(
+pub(super) fn track_request<S, B>(
     mut request: ServiceRequest,
     app: &S,
-) -> impl Future<Output = std::result::Result<ServiceResponse<Followed<B>>, actix_web::Error>> + use<S, B>
+) -> impl Future<Output = std::result::Result<ServiceResponse<TrackedResponseBody<B>>, actix_web::Error>> + use<S, B>
 where
     S: Service<ServiceRequest, Response = ServiceResponse<B>, Error = actix_web::Error>,
     B: MessageBody + Unpin,
 {
     let is_chunked = request.headers().contains_key(header::TRANSFER_ENCODING);
-    let body = if is_chunked { CHUNKED } else { length(request.headers()) };
-    let exchange = request.conn_data::<Arc<Connection>>().map(|connection| Exchange::begin(connection, body));
+    let body = if is_chunked { CHUNKED_READ_AHEAD_BYTES } else { length(request.headers()) };
+    let exchange = request.conn_data::<Arc<Connection>>().map(|connection| BusyGuard::begin(connection, body));
     if let Some(exchange) = exchange.as_ref().filter(|_| body > 0) {
         request.extensions_mut().insert(exchange.connection().known());
-        let payload = awaited(request.take_payload(), exchange.connection(), is_chunked);
+        let payload = track_body_reads(request.take_payload(), exchange.connection(), is_chunked);
         request.set_payload(payload);
     }
     let refusal = if !host::is_valid(request.headers()) {
-        connections::unreadable("400");
+        connections::count_rejected_request("400");
         Some("host: must be a host name or an address, with or without a port")
-    } else if asks_for_websocket(&request) {
+    } else if is_websocket_upgrade(&request) {
         Some("upgrade: not supported")
     } else {
         None
     };
     let answered = match refusal {
-        Some(text) => Either::Left(ready(Err(refused(text)))),
+        Some(text) => Either::Left(ready(Err(rejection(text)))),
         None => Either::Right(app.call(request)),
     };
     async move {
-        let mut response = answered.await?.map_body(|_, body| Followed::new(body, exchange.as_ref()));
+        let mut response = answered.await?.map_body(|_, body| TrackedResponseBody::new(body, exchange.as_ref()));
         if exchange.is_some_and(|exchange| exchange.is_last()) {
             response.response_mut().head_mut().set_connection_type(ConnectionType::Close);
         }
@@ -221,41 +221,41 @@ fn length(headers: &HeaderMap) -> u64 {
     headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok()).unwrap_or(0)
 }
 
-fn asks_for_websocket(request: &ServiceRequest) -> bool {
+fn is_websocket_upgrade(request: &ServiceRequest) -> bool {
     let mut named = request.headers().get_all(header::UPGRADE).filter_map(|value| value.to_str().ok());
     named.any(|name| name.trim().eq_ignore_ascii_case("websocket"))
 }
 
 /// The response to a request that does not reach the app; the connection closes after it.
-fn refused(text: &'static str) -> actix_web::Error {
+fn rejection(text: &'static str) -> actix_web::Error {
     let response = HttpResponse::BadRequest().force_close().json(serde_json::json!({ "errors": [text] }));
     InternalError::from_response(text, response).into()
 }
 
 /// A response body. A closing connection waits for the rest of it. While a body of unknown length has no data, the
 /// connection is busy: it does not wait for its client.
-pub(super) struct Followed<B> {
+pub(super) struct TrackedResponseBody<B> {
     body: B,
     /// `None` for a short body, which HTTP/1.1 fetches in one go.
-    sending: Option<Sending>,
+    sending: Option<SendingGuard>,
     /// `true` if the body is produced while it is sent. A body of known length waits only for the client.
     is_read: bool,
 }
 
-impl<B: MessageBody> Followed<B> {
-    /// Wraps the response body of `exchange`, if HTTP/1.1 serves the request.
-    fn new(body: B, exchange: Option<&Exchange>) -> Self {
+impl<B: MessageBody> TrackedResponseBody<B> {
+    /// Wraps the response body of `track_request`, if HTTP/1.1 serves the request.
+    fn new(body: B, exchange: Option<&BusyGuard>) -> Self {
         let (is_read, is_long) = match body.size() {
             BodySize::Stream => (true, true),
-            BodySize::Sized(length) => (false, length > SHORT),
+            BodySize::Sized(length) => (false, length > MAX_UNTRACKED_BODY_BYTES),
             BodySize::None => (false, false),
         };
-        let sending = exchange.filter(|_| is_long).map(|exchange| Sending::begin(exchange.connection()));
+        let sending = exchange.filter(|_| is_long).map(|exchange| SendingGuard::begin(exchange.connection()));
         Self { body, sending, is_read }
     }
 }
 
-impl<B: MessageBody + Unpin> MessageBody for Followed<B> {
+impl<B: MessageBody + Unpin> MessageBody for TrackedResponseBody<B> {
     type Error = B::Error;
 
     fn size(&self) -> BodySize {
@@ -265,10 +265,10 @@ impl<B: MessageBody + Unpin> MessageBody for Followed<B> {
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<std::result::Result<Bytes, B::Error>>> {
         let this = self.get_mut();
         let polled = Pin::new(&mut this.body).poll_next(cx);
-        if let Some(connection) = this.sending.as_ref().filter(|_| this.is_read).map(Sending::connection) {
+        if let Some(connection) = this.sending.as_ref().filter(|_| this.is_read).map(SendingGuard::connection) {
             match polled {
-                Poll::Pending => connection.set(Phase::Busy, 0),
-                Poll::Ready(_) => connection.set(Phase::Idle, connection.now()),
+                Poll::Pending => connection.set(ConnectionPhase::Busy, 0),
+                Poll::Ready(_) => connection.set(ConnectionPhase::Idle, connection.now()),
             }
         }
         polled
@@ -280,16 +280,16 @@ impl<B: MessageBody + Unpin> MessageBody for Followed<B> {
     }
 }
 
-impl<F: FnOnce() -> Server> Bound<F> {
-    pub(super) fn serve(self) -> Serving {
+impl<F: FnOnce() -> Server> BoundListener<F> {
+    pub(super) fn serve(self) -> RunningListener {
         let server = (self.run)();
         let sweep = actix_rt::spawn(Arc::clone(&self.connections).sweep());
         let (address, connections, handle) = (self.address, self.connections, server.handle());
-        Serving { address, connections, handle, sweep, task: actix_rt::spawn(server) }
+        RunningListener { address, connections, handle, sweep, task: actix_rt::spawn(server) }
     }
 }
 
-pub(super) struct Serving {
+pub(super) struct RunningListener {
     pub(super) address: SocketAddr,
     connections: Arc<Connections>,
     handle: ServerHandle,
@@ -297,7 +297,7 @@ pub(super) struct Serving {
     task: JoinHandle<io::Result<()>>,
 }
 
-impl Serving {
+impl RunningListener {
     /// Stops accepting connections and closes existing ones: after the current request if `graceful`, else immediately.
     ///
     /// # Errors
@@ -318,7 +318,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
-    use crate::server::capacity::Caps;
+    use crate::server::capacity::ConnectionCaps;
 
     async fn connected(from: &str, to: SocketAddr) -> TcpStream {
         let socket = TcpSocket::new_v4().unwrap();
@@ -341,10 +341,15 @@ mod tests {
 
     #[actix_web::test]
     async fn an_address_at_its_cap_loses_its_longest_idle_connection_and_another_address_none() {
-        let connections = Connections::new("main", Caps { total: 50, per_address: 3 }, Vec::new());
-        let setup =
-            Setup { address: ([127, 0, 0, 1], 0).into(), setting: "listen", tls: None, workers: 2, connections };
-        let app = || App::new().default_service(web::to(HttpResponse::Ok)).wrap_fn(exchange);
+        let connections = Connections::new("main", ConnectionCaps { total: 50, per_address: 3 }, Vec::new());
+        let setup = ListenerSetup {
+            address: ([127, 0, 0, 1], 0).into(),
+            setting: "listen",
+            tls: None,
+            workers: 2,
+            connections,
+        };
+        let app = || App::new().default_service(web::to(HttpResponse::Ok)).wrap_fn(track_request);
         let serving = bind(setup, app).unwrap().serve();
         let mut other = connected("127.0.0.2", serving.address).await;
         assert_eq!(asked(&mut other).await, 200);
@@ -366,9 +371,14 @@ mod tests {
 
     #[actix_web::test]
     async fn a_connection_whose_answer_the_server_still_reads_does_not_have_to_leave() {
-        let connections = Connections::new("main", Caps { total: 1, per_address: 1 }, Vec::new());
-        let setup =
-            Setup { address: ([127, 0, 0, 1], 0).into(), setting: "listen", tls: None, workers: 1, connections };
+        let connections = Connections::new("main", ConnectionCaps { total: 1, per_address: 1 }, Vec::new());
+        let setup = ListenerSetup {
+            address: ([127, 0, 0, 1], 0).into(),
+            setting: "listen",
+            tls: None,
+            workers: 1,
+            connections,
+        };
         let late = || async {
             let pieces = stream::iter([Bytes::from_static(b"12"), Bytes::from_static(b"345")]).then(async |piece| {
                 tokio::time::sleep(Duration::from_millis(3000)).await;
@@ -376,7 +386,7 @@ mod tests {
             });
             HttpResponse::Ok().streaming(pieces)
         };
-        let app = move || App::new().default_service(web::to(late)).wrap_fn(exchange);
+        let app = move || App::new().default_service(web::to(late)).wrap_fn(track_request);
         let serving = bind(setup, app).unwrap().serve();
         let mut client = connected("127.0.0.1", serving.address).await;
         client.write_all(b"GET / HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n").await.unwrap();
@@ -397,12 +407,17 @@ mod tests {
         let chunked = move || async move { HttpResponse::Ok().streaming(pieces()) };
         let sized = move || async move { HttpResponse::Ok().body(SizedStream::new(LENGTH as u64, pieces())) };
         for path in ["/chunked", "/sized"] {
-            let connections = Connections::new("main", Caps { total: 9, per_address: 1 }, Vec::new());
-            let setup =
-                Setup { address: ([127, 0, 0, 1], 0).into(), setting: "listen", tls: None, workers: 1, connections };
+            let connections = Connections::new("main", ConnectionCaps { total: 9, per_address: 1 }, Vec::new());
+            let setup = ListenerSetup {
+                address: ([127, 0, 0, 1], 0).into(),
+                setting: "listen",
+                tls: None,
+                workers: 1,
+                connections,
+            };
             let app = move || {
                 let app = App::new().route("/chunked", web::get().to(chunked)).route("/sized", web::get().to(sized));
-                app.default_service(web::to(HttpResponse::Ok)).wrap_fn(exchange)
+                app.default_service(web::to(HttpResponse::Ok)).wrap_fn(track_request)
             };
             let serving = bind(setup, app).unwrap().serve();
             let mut slow = connected("127.0.0.1", serving.address).await;
@@ -422,12 +437,17 @@ mod tests {
 
     #[actix_web::test]
     async fn a_client_that_takes_little_at_a_time_leaves_after_a_while_whatever_moves() {
-        let connections = Connections::new("main", Caps { total: 9, per_address: 1 }, Vec::new());
+        let connections = Connections::new("main", ConnectionCaps { total: 9, per_address: 1 }, Vec::new());
         let counted = Arc::clone(&connections);
-        let setup =
-            Setup { address: ([127, 0, 0, 1], 0).into(), setting: "listen", tls: None, workers: 1, connections };
+        let setup = ListenerSetup {
+            address: ([127, 0, 0, 1], 0).into(),
+            setting: "listen",
+            tls: None,
+            workers: 1,
+            connections,
+        };
         let large = || async { HttpResponse::Ok().body(vec![0; 64 << 20]) };
-        let app = move || App::new().route("/large", web::get().to(large)).wrap_fn(exchange);
+        let app = move || App::new().route("/large", web::get().to(large)).wrap_fn(track_request);
         let serving = bind(setup, app).unwrap().serve();
         let mut slow = connected("127.0.0.1", serving.address).await;
         slow.write_all(b"GET /large HTTP/1.1\r\nHost: t\r\n\r\n").await.unwrap();
@@ -446,9 +466,14 @@ mod tests {
 
     #[actix_web::test]
     async fn a_body_that_breaks_off_ends_its_connection_without_the_last_chunk() {
-        let connections = Connections::new("main", Caps { total: 9, per_address: 9 }, Vec::new());
-        let setup =
-            Setup { address: ([127, 0, 0, 1], 0).into(), setting: "listen", tls: None, workers: 1, connections };
+        let connections = Connections::new("main", ConnectionCaps { total: 9, per_address: 9 }, Vec::new());
+        let setup = ListenerSetup {
+            address: ([127, 0, 0, 1], 0).into(),
+            setting: "listen",
+            tls: None,
+            workers: 1,
+            connections,
+        };
         let broken = || async {
             let pieces = [Ok(Bytes::from_static(b"12")), Err(actix_web::error::ErrorInternalServerError("no more"))];
             let pieces = stream::iter(pieces).then(async |piece| {
@@ -457,7 +482,7 @@ mod tests {
             });
             HttpResponse::Ok().streaming(pieces)
         };
-        let app = move || App::new().default_service(web::to(broken)).wrap_fn(exchange);
+        let app = move || App::new().default_service(web::to(broken)).wrap_fn(track_request);
         let serving = bind(setup, app).unwrap().serve();
         let mut client = connected("127.0.0.1", serving.address).await;
         client.write_all(b"GET / HTTP/1.1\r\nHost: t\r\n\r\n").await.unwrap();
@@ -469,12 +494,17 @@ mod tests {
 
     #[actix_web::test]
     async fn a_client_that_takes_nothing_of_its_answer_does_not_keep_its_place() {
-        let connections = Connections::new("main", Caps { total: 1, per_address: 1 }, Vec::new());
+        let connections = Connections::new("main", ConnectionCaps { total: 1, per_address: 1 }, Vec::new());
         let counted = Arc::clone(&connections);
-        let setup =
-            Setup { address: ([127, 0, 0, 1], 0).into(), setting: "listen", tls: None, workers: 1, connections };
+        let setup = ListenerSetup {
+            address: ([127, 0, 0, 1], 0).into(),
+            setting: "listen",
+            tls: None,
+            workers: 1,
+            connections,
+        };
         let large = || async { HttpResponse::Ok().body(vec![0; 32 << 20]) };
-        let app = move || App::new().default_service(web::to(large)).wrap_fn(exchange);
+        let app = move || App::new().default_service(web::to(large)).wrap_fn(track_request);
         let serving = bind(setup, app).unwrap().serve();
         let mut greedy = connected("127.0.0.1", serving.address).await;
         assert_eq!(asked(&mut greedy).await, 200);

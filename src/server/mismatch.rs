@@ -11,43 +11,43 @@ use tokio::net::TcpStream;
 use crate::clock::Clock;
 
 /// The first byte of TLS: the record type of a handshake (RFC 8446, 5.1).
-const HANDSHAKE: u8 = 0x16;
+const TLS_HANDSHAKE_RECORD: u8 = 0x16;
 /// Limits, in bytes and time, on reading a plain HTTP request before the connection closes. Closing a socket with
 /// unread bytes would discard the response.
-const MOST_UNREAD: usize = 64 << 10;
-const LINGER: Duration = Duration::from_secs(1);
+const MAX_DISCARDED_BYTES: usize = 64 << 10;
+const DISCARD_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// `true` if a connection that begins with this byte speaks TLS. No HTTP method begins with it.
 pub(super) fn is_tls(first: u8) -> bool {
-    first == HANDSHAKE
+    first == TLS_HANDSHAKE_RECORD
 }
 
 /// Responds to TLS on a plain HTTP port, with a text that TLS libraries report as a wrong version number.
-pub(super) fn plain_only(stream: &TcpStream) {
-    tell(
+pub(super) fn reject_tls(stream: &TcpStream) {
+    warn_once_a_minute(
         &TLS_TO_PLAIN,
         "a client speaks TLS to a port of plain HTTP: it needs http://, or the server a certificate \
          (tls_certificate_file, tls_key_file)",
     );
     // A single attempt; the text is not worth waiting for.
-    let _ = stream.try_write(answer("this port speaks plain HTTP: use http://\n").as_bytes());
+    let _ = stream.try_write(render_response("this port speaks plain HTTP: use http://\n").as_bytes());
 }
 
 /// Waits for the first byte on a TLS port. Responds if it begins an HTTP method, and returns `true` then.
-pub(super) async fn answered_plain(stream: &mut TcpStream) -> io::Result<bool> {
+pub(super) async fn reject_plain_http(stream: &mut TcpStream) -> io::Result<bool> {
     let mut first = [0];
     if stream.peek(&mut first).await? == 0 || !first[0].is_ascii_uppercase() {
         return Ok(false);
     }
-    tell(&PLAIN_TO_TLS, "a client speaks plain HTTP to a port with TLS: it needs https://");
-    stream.write_all(answer("this port speaks TLS: use https://\n").as_bytes()).await?;
+    warn_once_a_minute(&PLAIN_TO_TLS, "a client speaks plain HTTP to a port with TLS: it needs https://");
+    stream.write_all(render_response("this port speaks TLS: use https://\n").as_bytes()).await?;
     stream.shutdown().await?;
-    let _ = tokio::time::timeout(LINGER, passed_over(stream)).await;
+    let _ = tokio::time::timeout(DISCARD_TIMEOUT, discard_input(stream)).await;
     Ok(true)
 }
 
-async fn passed_over(stream: &TcpStream) -> io::Result<()> {
-    let (mut unread, mut room) = (MOST_UNREAD, [0; 4096]);
+async fn discard_input(stream: &TcpStream) -> io::Result<()> {
+    let (mut unread, mut room) = (MAX_DISCARDED_BYTES, [0; 4096]);
     while unread > 0 {
         stream.readable().await?;
         match stream.try_read(&mut room) {
@@ -60,7 +60,7 @@ async fn passed_over(stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-fn answer(text: &str) -> String {
+fn render_response(text: &str) -> String {
     format!(
         "HTTP/1.0 400 Bad Request\r\ncontent-type: text/plain\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{text}",
         text.len()
@@ -70,7 +70,7 @@ fn answer(text: &str) -> String {
 static TLS_TO_PLAIN: AtomicI64 = AtomicI64::new(0);
 static PLAIN_TO_TLS: AtomicI64 = AtomicI64::new(0);
 
-fn tell(last: &AtomicI64, what: &str) {
+fn warn_once_a_minute(last: &AtomicI64, what: &str) {
     if is_new_minute(last, Clock::system().now().unix_timestamp()) {
         tracing::warn!("{what}; said at most once a minute");
     }

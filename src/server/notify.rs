@@ -1,7 +1,7 @@
 //! Notifications to the service manager, by the protocol of systemd's `sd_notify(3)`.
 //!
 //! Sends datagrams to the socket that `NOTIFY_SOCKET` names, a path or an abstract name (`@…`). Without the variable
-//! nothing is sent. The watchdog is notified only while every worker's event loop runs ([`Pulse`]). This is own code
+//! nothing is sent. The watchdog is notified only while every worker's event loop runs ([`Heartbeats`]). This is own code
 //! because the available libraries do not support abstract names.
 
 use std::ffi::OsStr;
@@ -15,10 +15,10 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::task::JoinHandle;
 
-use super::pulse::Pulse;
+use super::heartbeat::Heartbeats;
 
 /// Time limit for sending a datagram.
-const SEND: Duration = Duration::from_secs(1);
+const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The service manager that started this process, if there is one.
 pub(super) struct Supervisor {
@@ -31,10 +31,10 @@ impl Supervisor {
     pub(super) fn from_environment() -> Self {
         let address = std::env::var_os("NOTIFY_SOCKET").filter(|address| !address.is_empty());
         let socket = address.and_then(|address| {
-            let connected = connected(&address);
+            let connected = connect(&address);
             connected.inspect_err(|error| tracing::error!("NOTIFY_SOCKET: {}: {error}", address.display())).ok()
         });
-        Self { socket, watchdog: watchdog(|name| std::env::var(name).ok(), std::process::id()) }
+        Self { socket, watchdog: watchdog_interval(|name| std::env::var(name).ok(), std::process::id()) }
     }
 
     /// Reports that the server is ready: at startup, and after a reload.
@@ -53,7 +53,7 @@ impl Supervisor {
     }
 
     /// Notifies the watchdog periodically while all workers are alive. `None` if there is no watchdog.
-    pub(super) fn keep_alive(self: &Rc<Self>, pulse: Pulse) -> Option<JoinHandle<()>> {
+    pub(super) fn keep_alive(self: &Rc<Self>, pulse: Heartbeats) -> Option<JoinHandle<()>> {
         let (supervisor, limit) = (Rc::clone(self), self.watchdog?);
         Some(tokio::task::spawn_local(async move {
             loop {
@@ -75,19 +75,19 @@ impl Supervisor {
     }
 }
 
-fn connected(address: &OsStr) -> io::Result<UnixDatagram> {
+fn connect(address: &OsStr) -> io::Result<UnixDatagram> {
     let address = match address.as_bytes().strip_prefix(b"@") {
         Some(name) => SocketAddr::from_abstract_name(name)?,
         None => SocketAddr::from_pathname(address)?,
     };
     let socket = UnixDatagram::unbound()?;
     socket.connect_addr(&address)?;
-    socket.set_write_timeout(Some(SEND))?;
+    socket.set_write_timeout(Some(SEND_TIMEOUT))?;
     Ok(socket)
 }
 
 /// The watchdog interval, unless `WATCHDOG_PID` names another process.
-fn watchdog(variable: impl Fn(&str) -> Option<String>, own: u32) -> Option<Duration> {
+fn watchdog_interval(variable: impl Fn(&str) -> Option<String>, own: u32) -> Option<Duration> {
     let meant = variable("WATCHDOG_PID").is_none_or(|pid| pid.parse() == Ok(own));
     let limit = variable("WATCHDOG_USEC")?.parse().ok().map(Duration::from_micros);
     limit.filter(|limit| meant && !limit.is_zero())
@@ -101,7 +101,7 @@ mod tests {
     fn a_watchdog_is_for_the_process_that_it_names() {
         let of = |pid: Option<&str>, limit: Option<&str>| {
             let (pid, limit) = (pid.map(str::to_owned), limit.map(str::to_owned));
-            watchdog(|name| if name == "WATCHDOG_PID" { pid.clone() } else { limit.clone() }, 7)
+            watchdog_interval(|name| if name == "WATCHDOG_PID" { pid.clone() } else { limit.clone() }, 7)
         };
         let second = Some(Duration::from_secs(1));
         assert_eq!([of(None, Some("1000000")), of(Some("7"), Some("1000000"))], [second, second]);

@@ -1,7 +1,7 @@
 //! The operator's socket: commands to a running server, for the user that owns its data.
 //!
 //! A server with an embedded store listens on `signet.sock` in its data folder, with mode 0600. It accepts only
-//! processes of its own user, as the kernel reports them, so no token is needed. [`Client`] is the client side. A
+//! processes of its own user, as the kernel reports them, so no token is needed. [`OperatorClient`] is the client side. A
 //! connection carries one command, as lines of JSON of at most 64 KiB: `{"command": NAME, …}`. The server sends
 //! `{"working": true}` while it works, then `{"result": …}` or `{"error": TEXT}`. Each command has a time limit. A new
 //! command is an entry in [`COMMANDS`] and a module.
@@ -9,9 +9,9 @@
 mod backup;
 mod client;
 mod context;
-mod handover;
-mod place;
 mod root_token;
+mod socket_path;
+mod token_issue;
 mod user_token;
 mod wire;
 
@@ -26,49 +26,50 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::error::{Error, Kind, Result};
-use crate::http::state::Shared;
+use crate::http::state::ServerState;
 use crate::storage::Storage;
-use crate::telemetry::outage::OTHERS;
-pub use client::Client;
-use context::Context;
-pub use handover::audit;
-pub use root_token::{ANOTHER, FIRST, ROOT_NAME, new_root_token};
-pub use user_token::{end_user_token, new_user_token};
-use wire::Conversation;
+use crate::telemetry::outage::OUTAGES;
+pub use client::OperatorClient;
+use context::OperatorContext;
+pub use root_token::{FIRST_ROOT_TOKEN_PATH, NEW_ROOT_TOKEN_PATH, ROOT_TOKEN_NAME, new_root_token};
+pub use token_issue::open_audit;
+pub use user_token::{delete_user_token, new_user_token};
+use wire::OperatorConnection;
 
 /// Most concurrent connections; further ones are rejected.
-const MOST: usize = 8;
+const MAX_OPERATOR_CONNECTIONS: usize = 8;
 /// Time limit for the first line.
-const FIRST_LINE: Duration = Duration::from_secs(5);
+const FIRST_LINE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Pause after a failed accept, so that a lack of file descriptors does not cause a busy loop.
-const PAUSE: Duration = Duration::from_millis(100);
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// A command: gets the context, its first line and the connection.
-type Command = for<'a> fn(&'a Context, &'a Value, &'a mut Conversation) -> LocalBoxFuture<'a, Result<Value>>;
+type OperatorCommand =
+    for<'a> fn(&'a OperatorContext, &'a Value, &'a mut OperatorConnection) -> LocalBoxFuture<'a, Result<Value>>;
 
-const COMMANDS: &[(&str, Duration, Command)] = &[
-    ("backup", backup::LONGEST, backup::run),
-    ("backup-made", backup::LONGEST_WORD, backup::made),
-    ("new-root-token", handover::LONGEST, root_token::run),
-    ("new-user-token", handover::LONGEST, user_token::run),
+const COMMANDS: &[(&str, Duration, OperatorCommand)] = &[
+    ("backup", backup::MAX_HOLD_TIME, backup::run),
+    ("backup-made", backup::BACKUP_MADE_TIMEOUT, backup::record_backup),
+    ("new-root-token", token_issue::TOKEN_ISSUE_TIMEOUT, root_token::run),
+    ("new-user-token", token_issue::TOKEN_ISSUE_TIMEOUT, user_token::run),
 ];
 
 /// The socket of a running server; call [`end`](Self::end) to close it.
-pub(super) struct Socket {
+pub(super) struct OperatorSocket {
     path: PathBuf,
     task: JoinHandle<()>,
 }
 
-impl Socket {
+impl OperatorSocket {
     /// Listens in a data folder that this process has locked. Must run where local tasks can be spawned.
     ///
     /// # Errors
     /// `Unavailable` when the socket cannot be created.
-    pub(super) fn listen(folder: &Path, storage: Storage, shared: Arc<Shared>) -> Result<Self> {
+    pub(super) fn listen(folder: &Path, storage: Storage, shared: Arc<ServerState>) -> Result<Self> {
         let failed = |e| Error::unavailable(format!("data folder {}: takes no socket", folder.display()), e);
-        let listener = place::bind(folder).map_err(failed)?;
-        let task = tokio::task::spawn_local(serve(listener, Rc::new(Context { storage, shared })));
-        Ok(Self { path: folder.join(place::NAME), task })
+        let listener = socket_path::bind(folder).map_err(failed)?;
+        let task = tokio::task::spawn_local(serve(listener, Rc::new(OperatorContext { storage, shared })));
+        Ok(Self { path: folder.join(socket_path::SOCKET_NAME), task })
     }
 
     /// Closes the socket and drops running commands.
@@ -82,38 +83,38 @@ impl Socket {
     }
 }
 
-async fn serve(listener: UnixListener, context: Rc<Context>) {
+async fn serve(listener: UnixListener, context: Rc<OperatorContext>) {
     let mut conversations = JoinSet::new();
     loop {
         tokio::select! {
             Some(_) = conversations.join_next() => {}
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
-                    let free = conversations.len() < MOST;
-                    conversations.spawn_local(converse(stream, Rc::clone(&context), free));
+                    let free = conversations.len() < MAX_OPERATOR_CONNECTIONS;
+                    conversations.spawn_local(handle_connection(stream, Rc::clone(&context), free));
                 }
                 Err(error) => {
                     let what = "the operator's socket takes no connection";
-                    if let Some(why) = OTHERS.told(what, format!("{what}: {error}")) {
+                    if let Some(why) = OUTAGES.told(what, format!("{what}: {error}")) {
                         tracing::warn!("{why}");
                     }
-                    tokio::time::sleep(PAUSE).await;
+                    tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
                 }
             },
         }
     }
 }
 
-async fn converse(stream: UnixStream, context: Rc<Context>, free: bool) {
+async fn handle_connection(stream: UnixStream, context: Rc<OperatorContext>, free: bool) {
     let caller = stream.peer_cred().map(|caller| caller.uid());
-    let mut conversation = Conversation::new(stream);
+    let mut conversation = OperatorConnection::new(stream);
     let answer = match caller {
         Ok(user) if user != rustix::process::geteuid().as_raw() => {
             Err(Error::new(Kind::Forbidden, "the operator's socket is for the user of the server only"))
         }
         Err(error) => Err(Error::internal(error)),
         Ok(_) if !free => Err(Error::new(Kind::Busy, "too many operator commands at once")),
-        Ok(_) => command(&context, &mut conversation).await,
+        Ok(_) => run_command(&context, &mut conversation).await,
     };
     let answer = match answer {
         Ok(result) => json!({ "result": result }),
@@ -123,8 +124,8 @@ async fn converse(stream: UnixStream, context: Rc<Context>, free: bool) {
     let _ = conversation.say(&answer).await;
 }
 
-async fn command(context: &Context, conversation: &mut Conversation) -> Result<Value> {
-    let first = tokio::time::timeout(FIRST_LINE, conversation.hear()).await;
+async fn run_command(context: &OperatorContext, conversation: &mut OperatorConnection) -> Result<Value> {
+    let first = tokio::time::timeout(FIRST_LINE_TIMEOUT, conversation.hear()).await;
     let line = first.map_err(|_| Error::malformed("no command came"))??;
     let name = line["command"].as_str().unwrap_or_default();
     let known = COMMANDS.iter().find(|(known, ..)| *known == name);

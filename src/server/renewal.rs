@@ -2,7 +2,7 @@
 //!
 //! [`run`] watches the certificate in use. At about two thirds of its life, earlier by a random amount so that nodes do
 //! not renew at the same time, it requests a certificate with a new key from the mount, replaces the files
-//! ([`replacing`]) and reloads them like a SIGHUP. Failures are logged and retried with back-off; the certificate in
+//! ([`key_pair_files`]) and reloads them like a SIGHUP. Failures are logged and retried with back-off; the certificate in
 //! use stays. Each node does this for its own files. The role applies as for any client, and the audit records a
 //! request of the caller `tls_renew`.
 
@@ -11,17 +11,17 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::replacing::{self, Pair};
-use super::tls::Certificate;
-use crate::audit::{Caller, Data, Outcome, Refused, Request, Response};
+use super::key_pair_files::{self, KeyPairContents};
+use super::tls::ServerCertificate;
+use crate::audit::{AuditCaller, AuditData, AuditOutcome, AuditRefusal, AuditRequest, AuditResponse};
 use crate::auth::mounts::{Mount, MountKind};
 use crate::config::{TlsFiles, TlsRenewal};
 use crate::error::{Error, Kind, Result};
-use crate::http::state::Shared;
-use crate::mounts::lifetimes;
+use crate::http::state::ServerState;
+use crate::mounts::lifetime_limits;
 use crate::pki::check::request::RequestedNames;
-use crate::pki::issue::issued::Issued;
-use crate::pki::issue::request::{IssueRequest, Origin, Request as Asked, Requester};
+use crate::pki::issue::issued::IssuedCertificate;
+use crate::pki::issue::request::{CertificateRequest as Asked, IssueContext, IssueRequest, IssueRequester};
 use crate::pki::values::renewal;
 use crate::secret::{PartlySecret, Secret};
 use crate::x509;
@@ -30,38 +30,38 @@ use crate::x509::pem;
 /// The requester, in certificate records and in the audit.
 const REQUESTER: &str = "tls_renew";
 /// Longest interval between two checks, because clocks are set and files are replaced by hand.
-const LOOK: Duration = Duration::from_secs(60);
-const PAUSE: Duration = Duration::from_millis(200);
+const MAX_CHECK_INTERVAL: Duration = Duration::from_secs(60);
+const MIN_CHECK_INTERVAL: Duration = Duration::from_millis(200);
 /// Delay after the first failure; doubled after each further one.
-const AGAIN: Duration = Duration::from_secs(10);
-const LONGEST: Duration = Duration::from_secs(3600);
-const PATIENCE: Duration = Duration::from_secs(10);
+const MIN_RETRY_DELAY: Duration = Duration::from_secs(10);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(3600);
+const AUDIT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest common name (RFC 5280 A.1, ub-common-name).
-const LONGEST_COMMON_NAME: usize = 64;
+const MAX_COMMON_NAME_BYTES: usize = 64;
 
 /// Renews the certificate of the main listener for as long as the server runs.
-pub(super) async fn run(shared: Arc<Shared>, certificate: Option<Certificate>) {
+pub(super) async fn run(shared: Arc<ServerState>, certificate: Option<ServerCertificate>) {
     let Some((certificate, settings)) = certificate.as_ref().and_then(|own| Some((own, own.renewal()?))) else {
         return;
     };
     let mut failures = 0_u32;
-    let mut known = Known::default();
+    let mut known = RenewalSchedule::default();
     loop {
         let now = shared.clock.now().unix_timestamp();
         let due = known.due(&certificate.leaf(), now);
         if now < due {
             let wait = Duration::from_secs(u64::try_from(due - now).unwrap_or_default());
-            tokio::time::sleep(wait.clamp(PAUSE, LOOK)).await;
+            tokio::time::sleep(wait.clamp(MIN_CHECK_INTERVAL, MAX_CHECK_INTERVAL)).await;
             continue;
         }
         match renew(&shared, certificate, settings).await {
             Ok(issued) => {
                 failures = 0;
-                known = Known { leaf: issued.leaf, due: issued.renew_after };
-                tokio::time::sleep(PAUSE).await;
+                known = RenewalSchedule { leaf: issued.leaf, due: issued.renew_after };
+                tokio::time::sleep(MIN_CHECK_INTERVAL).await;
             }
             Err(error) => {
-                let wait = AGAIN.saturating_mul(1 << failures.min(16)).min(LONGEST);
+                let wait = MIN_RETRY_DELAY.saturating_mul(1 << failures.min(16)).min(MAX_RETRY_DELAY);
                 failures = failures.saturating_add(1);
                 tracing::error!(again_in = wait.as_secs(), "the TLS certificate was not renewed: {error}");
                 tokio::time::sleep(wait).await;
@@ -71,30 +71,30 @@ pub(super) async fn run(shared: Arc<Shared>, certificate: Option<Certificate>) {
 }
 
 #[derive(Default)]
-struct Known {
+struct RenewalSchedule {
     leaf: Vec<u8>,
     due: i64,
 }
 
-impl Known {
+impl RenewalSchedule {
     /// Returns the renewal time. For a certificate that was not issued here the backdating of its dates is unknown, so
     /// they are used as they are. One that cannot be parsed is due immediately.
     fn due(&mut self, leaf: &[u8], now: i64) -> i64 {
         if self.leaf != leaf {
             self.leaf = leaf.to_vec();
             self.due = x509::certificate::Certificate::parse(leaf).map_or(now, |read| {
-                renewal::time(&read.serial(), read.not_before(), read.not_before(), read.not_after())
+                renewal::renewal_time(&read.serial(), read.not_before(), read.not_before(), read.not_after())
             });
         }
         self.due
     }
 }
 
-async fn renew(shared: &Shared, certificate: &Certificate, settings: &TlsRenewal) -> Result<Fresh> {
-    let fresh = obtain(shared, settings).await?;
+async fn renew(shared: &ServerState, certificate: &ServerCertificate, settings: &TlsRenewal) -> Result<IssuedKeyPair> {
+    let fresh = request_certificate(shared, settings).await?;
     let own = certificate.clone();
     let (fresh, done) = tokio::task::spawn_blocking(move || {
-        let done = replacing::replace(own.files(), fresh.pair()).and_then(|()| super::reload(&own));
+        let done = key_pair_files::replace(own.files(), fresh.pair()).and_then(|()| super::reload_certificate(&own));
         (fresh, done)
     })
     .await
@@ -104,7 +104,7 @@ async fn renew(shared: &Shared, certificate: &Certificate, settings: &TlsRenewal
     Ok(fresh)
 }
 
-struct Fresh {
+struct IssuedKeyPair {
     leaf: Vec<u8>,
     /// PEM, the leaf first.
     chain: String,
@@ -114,9 +114,9 @@ struct Fresh {
     renew_after: i64,
 }
 
-impl Fresh {
-    fn pair(&self) -> Pair<'_> {
-        Pair { certificate: self.chain.as_bytes(), key: self.key.expose() }
+impl IssuedKeyPair {
+    fn pair(&self) -> KeyPairContents<'_> {
+        KeyPairContents { certificate: self.chain.as_bytes(), key: self.key.expose() }
     }
 }
 
@@ -124,14 +124,14 @@ impl Fresh {
 ///
 /// # Errors
 /// `Conflict` when a file exists; the errors of the mount; `Unavailable` when the files cannot be written.
-pub async fn first(shared: &Shared, settings: &TlsRenewal, files: &TlsFiles) -> Result<()> {
-    replacing::check_absent(files)?;
-    let fresh = obtain(shared, settings).await?;
-    replacing::create(files, fresh.pair())
+pub async fn issue_first(shared: &ServerState, settings: &TlsRenewal, files: &TlsFiles) -> Result<()> {
+    key_pair_files::check_absent(files)?;
+    let fresh = request_certificate(shared, settings).await?;
+    key_pair_files::create(files, fresh.pair())
 }
 
 /// Requests a certificate from the mount, recorded by the audit.
-async fn obtain(shared: &Shared, settings: &TlsRenewal) -> Result<Fresh> {
+async fn request_certificate(shared: &ServerState, settings: &TlsRenewal) -> Result<IssuedKeyPair> {
     let mounts = shared.auth.mounts();
     let mount = mounts.get(&settings.mount).filter(|mount| mount.kind == MountKind::Pki).cloned().ok_or_else(|| {
         Error::invalid(format!("tls_renew.mount: there is no certificate authority at {}", settings.mount))
@@ -140,62 +140,69 @@ async fn obtain(shared: &Shared, settings: &TlsRenewal) -> Result<Fresh> {
     let addresses: Vec<String> = settings.addresses.iter().map(ToString::to_string).collect();
     let asked = json!({ "alt_names": settings.hosts, "ip_sans": addresses });
     let mut record = shared.audit.record();
-    let until = Instant::now() + PATIENCE;
-    record.intent(|| Some(request(&id, &path, &mount, &asked)), until).await?;
+    let until = Instant::now() + AUDIT_TIMEOUT;
+    record.intent(|| Some(audit_request(&id, &path, &mount, &asked)), until).await?;
     let issued = issue(shared, &mount, settings, &path, addresses).await;
     let told = issued.as_ref().map(
         |issued| json!({ "serial_number": issued.serial.to_string(), "expiration": issued.not_after.to_string() }),
     );
     let outcome = match &told {
-        Ok(told) => Outcome { status: 200, answer: Ok(Response { data: Data::Json(told), ..Response::default() }) },
+        Ok(told) => AuditOutcome {
+            status: 200,
+            answer: Ok(AuditResponse { data: AuditData::Json(told), ..AuditResponse::default() }),
+        },
         Err(error) => {
-            let refused = Refused { kind: error.kind(), texts: vec![error.text()] };
+            let refused = AuditRefusal { kind: error.kind(), texts: vec![error.text()] };
             let status = if matches!(error.kind(), Kind::Unavailable | Kind::Busy) { 503 } else { 400 };
-            Outcome { status, answer: Err(refused) }
+            AuditOutcome { status, answer: Err(refused) }
         }
     };
-    record.outcome(&request(&id, &path, &mount, &asked), &outcome, until).await?;
-    fresh(&issued?)
+    record.outcome(&audit_request(&id, &path, &mount, &asked), &outcome, until).await?;
+    render_issued(&issued?)
 }
 
 async fn issue(
-    shared: &Shared,
+    shared: &ServerState,
     mount: &Mount,
     settings: &TlsRenewal,
     path: &str,
     addresses: Vec<String>,
-) -> Result<Issued> {
-    let short = settings.hosts.iter().find(|name| name.len() <= LONGEST_COMMON_NAME);
+) -> Result<IssuedCertificate> {
+    let short = settings.hosts.iter().find(|name| name.len() <= MAX_COMMON_NAME_BYTES);
     let names = RequestedNames {
         common_name: short.cloned().unwrap_or_default(),
         alt_names: settings.hosts.clone(),
         ip_sans: addresses,
         ..RequestedNames::default()
     };
-    let requester =
-        Requester { recorded_as: REQUESTER.to_owned(), display_name: REQUESTER.to_owned(), ..Requester::default() };
-    let limits = lifetimes(mount);
+    let requester = IssueRequester {
+        recorded_as: REQUESTER.to_owned(),
+        display_name: REQUESTER.to_owned(),
+        ..IssueRequester::default()
+    };
+    let limits = lifetime_limits(mount);
     let meter = mount.meter().clone();
-    let origin = Origin { path: path.to_owned(), issuer_ref: None, requester, limits, repeatable: None, mount: meter };
+    let origin =
+        IssueContext { path: path.to_owned(), issuer_ref: None, requester, limits, repeatable: None, mount: meter };
     let asked = IssueRequest { role: settings.role.clone(), names, ..IssueRequest::default() };
     shared.mounts.authority(mount).await?.replica().run(origin, Asked::Issue(asked)).await
 }
 
 /// Renders the certificate, its chain without the root, which clients do not need, and the key.
-fn fresh(issued: &Issued) -> Result<Fresh> {
+fn render_issued(issued: &IssuedCertificate) -> Result<IssuedKeyPair> {
     let key = issued.key.as_ref().ok_or_else(|| Error::internal("a certificate was issued without its key"))?;
     let key = key.to_pkcs8()?;
     let above = issued.signer.chain(issued.issued_at).iter().filter(|issuer| !issuer.self_signed);
     let chain = std::iter::once(&issued.der[..]).chain(above.map(|issuer| issuer.certificate.der()));
-    Ok(Fresh {
+    Ok(IssuedKeyPair {
         leaf: issued.der.clone(),
         chain: chain.map(|der| pem::encode("CERTIFICATE", der) + "\n").collect(),
-        key: in_pem(&key),
+        key: encode_key(&key),
         renew_after: issued.renew_after,
     })
 }
 
-fn in_pem(key: &Secret) -> Secret {
+fn encode_key(key: &Secret) -> Secret {
     let encoded = Secret::new(pem::encode("PRIVATE KEY", key.expose()));
     let mut text = PartlySecret::with_capacity(encoded.expose().len() + 1);
     text.push_secret(encoded.expose());
@@ -203,8 +210,8 @@ fn in_pem(key: &Secret) -> Secret {
     Secret::new(text.into_bytes())
 }
 
-fn request<'r>(id: &'r str, path: &'r str, mount: &'r Mount, asked: &'r Value) -> Request<'r> {
-    Request {
+fn audit_request<'r>(id: &'r str, path: &'r str, mount: &'r Mount, asked: &'r Value) -> AuditRequest<'r> {
+    AuditRequest {
         id,
         trace_id: None,
         operation: "update",
@@ -212,7 +219,7 @@ fn request<'r>(id: &'r str, path: &'r str, mount: &'r Mount, asked: &'r Value) -
         mount: Some(mount),
         remote_address: None,
         token: None,
-        caller: Some(Caller::named(REQUESTER)),
-        data: Data::Json(asked),
+        caller: Some(AuditCaller::named(REQUESTER)),
+        data: AuditData::Json(asked),
     }
 }

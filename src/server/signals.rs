@@ -9,11 +9,11 @@ use crate::error::{Error, Result};
 /// Watches the signals for termination, and SIGHUP. Signals that arrive after the creation are queued
 /// and do not kill the process.
 pub struct Signals {
-    leave: Leave,
+    leave: TerminationSignals,
     reload: Option<Signal>,
 }
 
-struct Leave {
+struct TerminationSignals {
     terminate: Signal,
     interrupt: Signal,
     /// The terminal was closed.
@@ -22,7 +22,7 @@ struct Leave {
 
 /// The request of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wish {
+pub enum SignalAction {
     /// SIGTERM, SIGINT, or SIGHUP if it does not request a reload: finish running requests and exit.
     Stop,
     /// SIGHUP of a server: reopen the audit files, reload the certificate and the PKCS #11 libraries.
@@ -38,7 +38,7 @@ impl Signals {
     pub fn watch() -> Result<Self> {
         let mut signals = Self::without_hangup()?;
         if !hangup_is_ignored() {
-            signals.leave.hangup = Some(watched(SignalKind::hangup())?);
+            signals.leave.hangup = Some(watch_signal(SignalKind::hangup())?);
         }
         Ok(signals)
     }
@@ -48,14 +48,14 @@ impl Signals {
     /// # Errors
     /// `Internal` when the system refuses.
     pub fn watch_with_reload() -> Result<Self> {
-        Ok(Self { reload: Some(watched(SignalKind::hangup())?), ..Self::without_hangup()? })
+        Ok(Self { reload: Some(watch_signal(SignalKind::hangup())?), ..Self::without_hangup()? })
     }
 
     fn without_hangup() -> Result<Self> {
         // Installing the handler is enough; it stays installed.
-        drop(watched(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?);
-        let (terminate, interrupt) = (watched(SignalKind::terminate())?, watched(SignalKind::interrupt())?);
-        Ok(Self { leave: Leave { terminate, interrupt, hangup: None }, reload: None })
+        drop(watch_signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?);
+        let (terminate, interrupt) = (watch_signal(SignalKind::terminate())?, watch_signal(SignalKind::interrupt())?);
+        Ok(Self { leave: TerminationSignals { terminate, interrupt, hangup: None }, reload: None })
     }
 
     /// Waits until termination is requested. A request to reload stays queued.
@@ -63,30 +63,30 @@ impl Signals {
         self.leave.asked().await;
     }
 
-    pub(super) async fn next(&mut self) -> Wish {
+    pub(super) async fn next(&mut self) -> SignalAction {
         tokio::select! {
-            () = self.leave.asked() => Wish::Stop,
-            () = heard(&mut self.reload) => Wish::Reload,
+            () = self.leave.asked() => SignalAction::Stop,
+            () = wait_for_signal(&mut self.reload) => SignalAction::Reload,
         }
     }
 }
 
-impl Leave {
+impl TerminationSignals {
     async fn asked(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
-            () = heard(&mut self.hangup) => {}
+            () = wait_for_signal(&mut self.hangup) => {}
         }
     }
 }
 
-fn watched(kind: SignalKind) -> Result<Signal> {
+fn watch_signal(kind: SignalKind) -> Result<Signal> {
     signal(kind).map_err(Error::internal)
 }
 
 /// Waits for a signal; forever if it is not watched.
-async fn heard(signal: &mut Option<Signal>) {
+async fn wait_for_signal(signal: &mut Option<Signal>) {
     match signal {
         Some(signal) => drop(signal.recv().await),
         None => pending().await,

@@ -6,7 +6,7 @@
 //! processes all that it has read before other connections run, so it gets little input at a time. It reads ahead only
 //! a few pipelined requests, and none while the client does not read responses, because they would pile up in memory.
 
-mod heads;
+mod head_scanner;
 
 use std::io;
 use std::pin::{Pin, pin};
@@ -17,21 +17,21 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
-use self::heads::HeadScanner;
+use self::head_scanner::HeadScanner;
 use super::connection::Connection;
-use super::connections::Place;
+use super::connections::ConnectionSlot;
 use super::mismatch;
 
 /// Bytes that HTTP gets before other connections run: enough for most requests, or for a hundred of the shortest.
-const AT_ONCE: usize = 4 << 10;
+const INPUT_BYTES_PER_SLICE: usize = 4 << 10;
 /// The same for a request body. HTTP's read buffer keeps this size.
-const BODY_AT_ONCE: usize = 16 << 10;
+const BODY_BYTES_PER_SLICE: usize = 16 << 10;
 /// Bytes that HTTP gets beyond a request that has no response yet.
-const AHEAD: usize = 8 << 10;
+const MAX_PIPELINED_BYTES: usize = 8 << 10;
 
 /// Wakes a task after the other ready tasks have run and the sockets were polled. A plain wake would queue it again
 /// immediately, and the runtime runs dozens of tasks between polls.
-pub(super) fn yielding(cx: &Context<'_>) {
+pub(super) fn wake_after_yield(cx: &Context<'_>) {
     let _ = pin!(tokio::task::yield_now()).poll(&mut Context::from_waker(cx.waker()));
 }
 
@@ -91,7 +91,7 @@ impl AsyncWrite for Transport {
 }
 
 /// The stream of a connection. The socket closes before the slot is freed.
-pub(super) struct Stream {
+pub(super) struct ConnectionStream {
     transport: Transport,
     /// `true` if a write waits for the client.
     blocked: bool,
@@ -110,11 +110,11 @@ pub(super) struct Stream {
     /// `true` if HTTP gets no input because the client does not read.
     held: bool,
     heads: HeadScanner,
-    place: Place,
+    place: ConnectionSlot,
 }
 
-impl Stream {
-    pub(super) fn new(transport: Transport, place: Place) -> Self {
+impl ConnectionStream {
+    pub(super) fn new(transport: Transport, place: ConnectionSlot) -> Self {
         Self {
             transport,
             blocked: false,
@@ -131,7 +131,7 @@ impl Stream {
     }
 
     /// Returns the transport and the slot, for HTTP/2.
-    pub(super) fn into_parts(self) -> (Transport, Place) {
+    pub(super) fn into_parts(self) -> (Transport, ConnectionSlot) {
         (self.transport, self.place)
     }
 
@@ -145,11 +145,11 @@ impl Stream {
         let (room, most) = match connection.body() {
             Some(body) => {
                 let body = usize::try_from(body).unwrap_or(usize::MAX);
-                let room = body.saturating_add(AHEAD.saturating_sub(self.ahead));
+                let room = body.saturating_add(MAX_PIPELINED_BYTES.saturating_sub(self.ahead));
                 if room == 0 || self.behind {
                     connection.look_again();
                 }
-                (room, if body > 0 { BODY_AT_ONCE } else { AT_ONCE })
+                (room, if body > 0 { BODY_BYTES_PER_SLICE } else { INPUT_BYTES_PER_SLICE })
             }
             None if self.blocked => {
                 self.held = true;
@@ -157,11 +157,11 @@ impl Stream {
             }
             None => {
                 (self.ahead, self.behind) = (0, false);
-                (AT_ONCE, AT_ONCE)
+                (INPUT_BYTES_PER_SLICE, INPUT_BYTES_PER_SLICE)
             }
         };
         if room > 0 && self.given >= most {
-            yielding(cx);
+            wake_after_yield(cx);
             return 0;
         }
         room.min(most.saturating_sub(self.given))
@@ -198,7 +198,7 @@ impl Stream {
     }
 }
 
-impl AsyncRead for Stream {
+impl AsyncRead for ConnectionStream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let before = buffer.filled().len();
@@ -241,7 +241,7 @@ impl AsyncRead for Stream {
             if let (Some(first), Transport::Tcp(stream)) = (first, &this.transport)
                 && mismatch::is_tls(first)
             {
-                mismatch::plain_only(stream);
+                mismatch::reject_tls(stream);
                 // What came is not a request, and none follows: discard it, which ends the stream.
                 buffer.set_filled(before);
             }
@@ -253,7 +253,7 @@ impl AsyncRead for Stream {
     }
 }
 
-impl AsyncWrite for Stream {
+impl AsyncWrite for ConnectionStream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, octets: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let polled = Pin::new(&mut this.transport).poll_write(cx, octets);
@@ -279,18 +279,18 @@ impl AsyncWrite for Stream {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::capacity::Caps;
+    use crate::server::capacity::ConnectionCaps;
     use crate::server::connections::Connections;
     use tokio::io::AsyncWriteExt as _;
     use tokio::net::TcpListener;
 
     #[tokio::test]
     async fn one_that_leaves_ends_when_what_it_read_was_looked_at() {
-        let connections = Connections::new("main", Caps { total: 4, per_address: 4 }, Vec::new());
+        let connections = Connections::new("main", ConnectionCaps { total: 4, per_address: 4 }, Vec::new());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (accepted, peer) = listener.accept().await.unwrap();
-        let mut stream = Stream::new(Transport::Tcp(accepted), connections.admit(peer.ip()).unwrap());
+        let mut stream = ConnectionStream::new(Transport::Tcp(accepted), connections.admit(peer.ip()).unwrap());
         client.write_all(b"GET").await.unwrap();
         let mut read = async || {
             let mut octets = [0; 16];

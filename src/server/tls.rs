@@ -1,6 +1,6 @@
 //! The certificate of the main listener: read from two PEM files, and again on a reload.
 //!
-//! [`Certificate`] holds the current one in an `ArcSwap`, from which each handshake takes it; a reload affects
+//! [`ServerCertificate`] holds the current one in an `ArcSwap`, from which each handshake takes it; a reload affects
 //! new connections only. A missing certificate, a missing key, or a key that does not match is rejected and
 //! leaves the current one in use. TLS 1.2 and 1.3 by rustls on aws-lc-rs. ALPN offers HTTP/2 before HTTP/1.1,
 //! which is also used without ALPN.
@@ -17,30 +17,30 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
-use super::replacing;
-use crate::clock::{Clock, Time, rfc3339};
+use super::key_pair_files;
+use crate::clock::{Clock, Time, format_rfc3339};
 use crate::config::{TlsFiles, TlsRenewal};
 use crate::error::{Error, Kind, Result};
 use crate::secret::Secret;
 use crate::x509;
 
 /// The ALPN name of HTTP/2 (RFC 9113, 3.1).
-pub(super) const HTTP2: &[u8] = b"h2";
-const HTTP1: &[u8] = b"http/1.1";
+pub(super) const ALPN_HTTP2: &[u8] = b"h2";
+const ALPN_HTTP1: &[u8] = b"http/1.1";
 
 /// Checks that key and certificate are in different files, as renewal by the server requires.
 ///
 /// # Errors
 /// `Invalid` with the setting.
-pub fn require_two(files: &TlsFiles) -> Result<()> {
-    replacing::require_two(files)
+pub fn require_distinct_files(files: &TlsFiles) -> Result<()> {
+    key_pair_files::require_distinct_files(files)
 }
 
 /// The certificate for new connections. Clones share it.
 #[derive(Clone)]
-pub struct Certificate(Arc<Inner>);
+pub struct ServerCertificate(Arc<ServerCertificateResolver>);
 
-struct Inner {
+struct ServerCertificateResolver {
     files: TlsFiles,
     renewal: Option<TlsRenewal>,
     provider: Arc<CryptoProvider>,
@@ -48,14 +48,14 @@ struct Inner {
     clock: Clock,
 }
 
-impl fmt::Debug for Inner {
+impl fmt::Debug for ServerCertificateResolver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // rustls requires this implementation; the key must not be printed.
         f.write_str("Certificate")
     }
 }
 
-impl Certificate {
+impl ServerCertificate {
     /// Reads the files.
     ///
     /// # Errors
@@ -64,23 +64,23 @@ impl Certificate {
         Self::load_renewed(files, None, clock)
     }
 
-    /// As [`Certificate::load`], for a certificate that the server renews. Completes an interrupted renewal.
+    /// As [`ServerCertificate::load`], for a certificate that the server renews. Completes an interrupted renewal.
     ///
     /// # Errors
-    /// As [`Certificate::load`]; `Invalid` when the server is to renew a key and certificate in one file.
+    /// As [`ServerCertificate::load`]; `Invalid` when the server is to renew a key and certificate in one file.
     pub fn load_renewed(files: TlsFiles, renewal: Option<TlsRenewal>, clock: Clock) -> Result<Self> {
         if renewal.is_some() {
-            require_two(&files)?;
+            require_distinct_files(&files)?;
         }
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let first = match read(&files, &provider, &clock) {
-            Err(error) if renewal.is_some() && replacing::finish(&files)? => {
+            Err(error) if renewal.is_some() && key_pair_files::finish_interrupted(&files)? => {
                 tracing::warn!("a renewal of the TLS certificate had ended half-way: {error}");
                 read(&files, &provider, &clock)?
             }
             first => first?,
         };
-        Ok(Self(Arc::new(Inner { files, renewal, provider, current: ArcSwap::new(first), clock })))
+        Ok(Self(Arc::new(ServerCertificateResolver { files, renewal, provider, current: ArcSwap::new(first), clock })))
     }
 
     pub(super) fn renewal(&self) -> Option<&TlsRenewal> {
@@ -99,7 +99,7 @@ impl Certificate {
     /// Reads the files again. Blocks on them.
     ///
     /// # Errors
-    /// As [`Certificate::load`]; the certificate in use stays.
+    /// As [`ServerCertificate::load`]; the certificate in use stays.
     pub fn reload(&self) -> Result<()> {
         let inner = &self.0;
         inner.current.store(read(&inner.files, &inner.provider, &inner.clock)?);
@@ -121,12 +121,12 @@ impl Certificate {
         let builder = ServerConfig::builder_with_provider(self.0.provider.clone());
         let builder = builder.with_safe_default_protocol_versions().map_err(Error::internal)?;
         let mut config = builder.with_no_client_auth().with_cert_resolver(self.0.clone());
-        config.alpn_protocols = [HTTP2, HTTP1].map(<[u8]>::to_vec).to_vec();
+        config.alpn_protocols = [ALPN_HTTP2, ALPN_HTTP1].map(<[u8]>::to_vec).to_vec();
         Ok(config)
     }
 }
 
-impl ResolvesServerCert for Inner {
+impl ResolvesServerCert for ServerCertificateResolver {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         Some(self.current.load_full())
     }
@@ -139,12 +139,12 @@ fn read(files: &TlsFiles, provider: &CryptoProvider, clock: &Clock) -> Result<Ar
     let of_key = |problem: &str| refused("tls_key_file", &files.key, problem);
     let bytes = std::fs::read(&files.certificate)
         .map_err(|e| Error::of_file("tls_certificate_file", &files.certificate, "read", e).as_kind(Kind::Invalid))?;
-    let chain = x509::pem::certificates_of_file(&bytes).map_err(|error| of_chain(error.text()))?;
+    let chain = x509::pem::parse_certificate_file(&bytes).map_err(|error| of_chain(error.text()))?;
     let chain: Vec<_> = chain.into_iter().map(CertificateDer::from).collect();
     let bytes = std::fs::read(&files.key)
         .map_err(|e| Error::of_file("tls_key_file", &files.key, "read", e).as_kind(Kind::Invalid))?;
     let bytes = Secret::new(bytes);
-    let key = x509::pem::private_key_of_file(bytes.expose()).map_err(|error| of_key(error.text()))?;
+    let key = x509::pem::parse_private_key_file(bytes.expose()).map_err(|error| of_key(error.text()))?;
     let key = PrivateKeyDer::try_from(key.to_vec()).map_err(|_| of_key("the private key cannot be read"))?;
     let leaf = chain.first().map(|der| der.to_vec()).unwrap_or_default();
     let certified = CertifiedKey::from_der(chain, key, provider).map_err(|e| match e {
@@ -153,7 +153,7 @@ fn read(files: &TlsFiles, provider: &CryptoProvider, clock: &Clock) -> Result<Ar
         _ => of_key("must hold an RSA, ECDSA (P-256, P-384, P-521) or Ed25519 key"),
     })?;
     warn_of_open_key(&files.key);
-    tell(&leaf, clock.now());
+    log_certificate(&leaf, clock.now());
     Ok(Arc::new(certified))
 }
 
@@ -165,11 +165,11 @@ fn warn_of_open_key(file: &Path) {
 }
 
 /// Logs which certificate was read; warns if it is not valid now, because every client will reject it.
-fn tell(leaf: &[u8], now: Time) {
+fn log_certificate(leaf: &[u8], now: Time) {
     let Ok(certificate) = x509::certificate::Certificate::parse(leaf) else {
         return tracing::info!("TLS certificate read");
     };
-    let time = |seconds| Time::from_unix_timestamp(seconds).map(rfc3339).unwrap_or_default();
+    let time = |seconds| Time::from_unix_timestamp(seconds).map(format_rfc3339).unwrap_or_default();
     let (serial, not_after) = (certificate.serial(), time(certificate.not_after()));
     if (certificate.not_before()..=certificate.not_after()).contains(&now.unix_timestamp()) {
         tracing::info!(%serial, not_after, "TLS certificate read");
@@ -186,7 +186,7 @@ mod tests {
     fn what_cannot_be_used_is_refused_by_setting_file_and_problem_and_never_quoted() {
         let folder = tempfile::tempdir().unwrap();
         let files = TlsFiles { certificate: folder.path().join("c.pem"), key: folder.path().join("k.pem") };
-        let refusal = || Certificate::load(files.clone(), Clock::system()).err().unwrap().text().to_owned();
+        let refusal = || ServerCertificate::load(files.clone(), Clock::system()).err().unwrap().text().to_owned();
         assert!(
             refusal().starts_with("tls_certificate_file: file does not exist: ") && refusal().ends_with("c.pem"),
             "{}",
@@ -222,10 +222,10 @@ mod tests {
         ] {
             std::fs::write(&files.certificate, chain).unwrap();
             std::fs::write(&files.key, key).unwrap();
-            assert_eq!(Certificate::load(files.clone(), Clock::system()).unwrap().leaf(), root.der());
+            assert_eq!(ServerCertificate::load(files.clone(), Clock::system()).unwrap().leaf(), root.der());
         }
         std::fs::write(&files.certificate, format!("> {certificate}\n{certificate}")).unwrap();
-        let refused = Certificate::load(files, Clock::system()).err().unwrap();
+        let refused = ServerCertificate::load(files, Clock::system()).err().unwrap();
         assert!(refused.text().contains("a line has BEGIN in it"), "{refused}");
     }
 }

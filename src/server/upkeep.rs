@@ -4,22 +4,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::auth::login::cloudb::Rotations;
-use crate::auth::token::MOST_SWEPT;
-use crate::http::state::Shared;
+use crate::auth::token::MAX_SWEPT_TOKENS;
+use crate::http::state::ServerState;
 use crate::telemetry;
 
 /// Interval between two sweeps of expired tokens or of deleted organizations, and before the first.
-const SWEEP: Duration = Duration::from_secs(30);
+const SWEEP_INTERVAL: Duration = Duration::from_secs(30);
 /// Interval to the next sweep if one reached its batch limit.
-const GO_ON: Duration = Duration::from_secs(1);
+const NEXT_BATCH_DELAY: Duration = Duration::from_secs(1);
 /// Interval between two checks for rotated secrets.
-const ROTATE: Duration = Duration::from_secs(1);
+const ROTATION_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval of metrics upkeep and of outage checks.
-const UPKEEP: Duration = Duration::from_secs(5);
+const METRICS_UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Removes expired tokens periodically. Requests with them are rejected anyway; their descendants end with the removal.
-pub(super) async fn sweep(shared: Arc<Shared>) {
-    let mut pause = SWEEP;
+pub(super) async fn sweep_tokens(shared: Arc<ServerState>) {
+    let mut pause = SWEEP_INTERVAL;
     loop {
         tokio::time::sleep(pause).await;
         pause = match shared.auth.sweep().await {
@@ -28,47 +28,47 @@ pub(super) async fn sweep(shared: Arc<Shared>) {
                 if swept > 0 {
                     shared.mounts.tokens_ended();
                 }
-                if swept < MOST_SWEPT { SWEEP } else { GO_ON }
+                if swept < MAX_SWEPT_TOKENS { SWEEP_INTERVAL } else { NEXT_BATCH_DELAY }
             }
             Err(error) => {
-                telemetry::not_done("ended tokens were not swept", &error);
-                SWEEP
+                telemetry::warn_task_failed("ended tokens were not swept", &error);
+                SWEEP_INTERVAL
             }
         };
     }
 }
 
-pub(super) async fn end_organizations(shared: Arc<Shared>) {
+pub(super) async fn sweep_organizations(shared: Arc<ServerState>) {
     loop {
-        tokio::time::sleep(SWEEP).await;
+        tokio::time::sleep(SWEEP_INTERVAL).await;
         if let Err(error) = shared.projects.sweep().await {
-            telemetry::not_done("what a deleted organization had was not removed", &error);
+            telemetry::warn_task_failed("what a deleted organization had was not removed", &error);
         }
     }
 }
 
 /// Completes rotations of the secrets of authentication methods.
-pub(super) async fn rotate(shared: Arc<Shared>) {
+pub(super) async fn rotate_secrets(shared: Arc<ServerState>) {
     let mut rotations = Rotations::new(Arc::clone(shared.auth.logins().cloudb()));
     loop {
         rotations.step(&shared.auth).await;
-        tokio::time::sleep(ROTATE).await;
+        tokio::time::sleep(ROTATION_CHECK_INTERVAL).await;
     }
 }
 
-pub(super) async fn keep_keys(shared: Arc<Shared>) {
+pub(super) async fn run_keyring(shared: Arc<ServerState>) {
     shared.keyring.run().await;
 }
 
-pub(super) async fn follow(shared: Arc<Shared>) {
+pub(super) async fn follow_changes(shared: Arc<ServerState>) {
     shared.nodes.follow().await;
 }
 
 /// Aggregates recorded metrics, and logs the end of outages.
 pub(super) async fn metrics() {
     loop {
-        tokio::time::sleep(UPKEEP).await;
-        telemetry::metrics_upkeep();
-        telemetry::outage::OTHERS.look();
+        tokio::time::sleep(METRICS_UPKEEP_INTERVAL).await;
+        telemetry::run_metrics_upkeep();
+        telemetry::outage::OUTAGES.look();
     }
 }

@@ -10,28 +10,33 @@ use std::sync::Arc;
 use crate::auth::Auth;
 use crate::auth::mounts::{Mount, MountKind};
 use crate::clock::Clock;
-use crate::documents::SYSTEM;
+use crate::documents::SYSTEM_MOUNT;
 use crate::error::{Error, Kind, Result};
 use crate::keys::signing::NoSigners;
-use crate::pki::crl::{Builder, Unmade};
+use crate::pki::crl::{CrlBuilder, UnreproducibleCrl};
 use crate::pki::mount::issuer::Issuer;
 use crate::pki::mount::profile::issuer_key_id;
-use crate::pki::mount::view::View;
+use crate::pki::mount::view::MountView;
 use crate::pki::store::PkiStore;
 use crate::storage::seal::SealKey;
-use crate::storage::verify::{self, Findings, Named, Recorded, Subject};
-use crate::storage::{Progress, Storage};
+use crate::storage::verify::{self, CertificateRecord, Findings, MountIssuers, VerifyTarget};
+use crate::storage::{ProgressCounters, Storage};
 use crate::x509::certificate::Certificate;
 
-const PAGE: usize = 500;
+const CERTIFICATES_PER_PAGE: usize = 500;
 
 /// Verifies a store and returns what is wrong with it.
 ///
 /// # Errors
 /// `Unavailable` when the store cannot be reached or read, which says nothing about its contents.
-pub async fn verify(subject: Subject, seal_key: SealKey, clock: Clock, progress: &Progress) -> Result<Findings> {
+pub async fn verify(
+    subject: VerifyTarget,
+    seal_key: SealKey,
+    clock: Clock,
+    progress: &ProgressCounters,
+) -> Result<Findings> {
     let mut findings = Findings::default();
-    if !verify::file(&subject, &mut findings).await? {
+    if !verify::check_file(&subject, &mut findings).await? {
         return Ok(findings);
     }
     let storage = match verify::open(subject.clone(), seal_key, clock.clone()).await {
@@ -42,41 +47,46 @@ pub async fn verify(subject: Subject, seal_key: SealKey, clock: Clock, progress:
         opened => opened?,
     };
     let looked = async {
-        match verify::right(&subject).await {
+        match verify::check_upgrade_permission(&subject).await {
             Err(error) if error.kind() == Kind::Invalid => findings.add(error.to_string()),
             held => held?,
         }
-        look(&storage, clock, &mut findings, progress).await
+        verify_contents(&storage, clock, &mut findings, progress).await
     };
     let looked = looked.await;
     storage.shutdown().await.and(looked)?;
     Ok(findings)
 }
 
-async fn look(storage: &Storage, clock: Clock, findings: &mut Findings, progress: &Progress) -> Result<()> {
-    let stored = verify::rows(storage, findings).await?;
-    domains(storage, &stored, clock, findings, progress).await
+async fn verify_contents(
+    storage: &Storage,
+    clock: Clock,
+    findings: &mut Findings,
+    progress: &ProgressCounters,
+) -> Result<()> {
+    let stored = verify::check_rows(storage, findings).await?;
+    verify_domains(storage, &stored, clock, findings, progress).await
 }
 
 /// Checks the documents of the domains.
-async fn domains(
+async fn verify_domains(
     storage: &Storage,
-    stored: &[Named],
+    stored: &[MountIssuers],
     clock: Clock,
     findings: &mut Findings,
-    progress: &Progress,
+    progress: &ProgressCounters,
 ) -> Result<()> {
     let auth = match Auth::open(storage.auth(), clock.clone()).await {
         Ok(auth) => auth,
         Err(error) => {
-            let error = of_the_copy(storage, error).await?;
+            let error = attribute_to_contents(storage, error).await?;
             findings.add(format!("authentication: mounts and policies do not open ({error})"));
             return Ok(());
         }
     };
     let mounts = auth.mounts();
     for (id, _) in stored {
-        if *id != SYSTEM && mounts.by_id(*id).is_none() {
+        if *id != SYSTEM_MOUNT && mounts.by_id(*id).is_none() {
             findings.add(format!("mount: {} has rows and no document", id.0));
         }
     }
@@ -85,9 +95,9 @@ async fn domains(
             findings.add(format!("mount: {} has a document and no rows", mount.path));
             continue;
         };
-        let mut authority = Authority { mount, storage, findings, progress };
+        let mut authority = AuthorityVerifier { mount, storage, findings, progress };
         if let Err(error) = authority.look(issuers, clock.clone()).await {
-            let error = of_the_copy(storage, error).await?;
+            let error = attribute_to_contents(storage, error).await?;
             findings.add(format!("{}: does not open ({error})", mount.path));
         }
     }
@@ -98,19 +108,19 @@ async fn domains(
 ///
 /// # Errors
 /// The error itself when the store cannot be read any more: then it says nothing about the contents.
-async fn of_the_copy(storage: &Storage, error: Error) -> Result<Error> {
-    let is_lost = error.kind() == Kind::Unavailable && verify::reach(storage).await.is_err();
+async fn attribute_to_contents(storage: &Storage, error: Error) -> Result<Error> {
+    let is_lost = error.kind() == Kind::Unavailable && verify::check_readable(storage).await.is_err();
     if is_lost { Err(error) } else { Ok(error) }
 }
 
-struct Authority<'a> {
+struct AuthorityVerifier<'a> {
     mount: &'a Mount,
     storage: &'a Storage,
     findings: &'a mut Findings,
-    progress: &'a Progress,
+    progress: &'a ProgressCounters,
 }
 
-impl Authority<'_> {
+impl AuthorityVerifier<'_> {
     fn add(&mut self, text: &str) {
         self.findings.add(format!("{}: {text}", self.mount.path));
     }
@@ -118,16 +128,16 @@ impl Authority<'_> {
     /// Checks its documents, certificates and CRLs. `named` are the issuers that its certificates reference.
     async fn look(&mut self, named: &BTreeSet<String>, clock: Clock) -> Result<()> {
         let (mount, store) = (self.mount.id, self.storage.pki());
-        let view = View::load(mount, store.documents(mount).await?)?;
+        let view = MountView::load(mount, store.documents(mount).await?)?;
         self.documents(&view, named);
         self.certificates(&view).await?;
         self.lists(&view, store, clock).await
     }
 
     /// Checks that each published CRL can be reproduced from the stored revocations.
-    async fn lists(&mut self, view: &View, store: Arc<dyn PkiStore>, clock: Clock) -> Result<()> {
-        let mut lists = Builder::new(self.mount.id, store, Arc::new(NoSigners), clock);
-        for Unmade { list, amended } in lists.verify(view).await? {
+    async fn lists(&mut self, view: &MountView, store: Arc<dyn PkiStore>, clock: Clock) -> Result<()> {
+        let mut lists = CrlBuilder::new(self.mount.id, store, Arc::new(NoSigners), clock);
+        for UnreproducibleCrl { list, amended } in lists.verify(view).await? {
             let path = &self.mount.path;
             match amended {
                 0 => self.findings.add_doubtful(format!(
@@ -144,7 +154,7 @@ impl Authority<'_> {
     }
 
     /// Checks references between documents.
-    fn documents(&mut self, view: &View, named: &BTreeSet<String>) {
+    fn documents(&mut self, view: &MountView, named: &BTreeSet<String>) {
         for signer in view.signers() {
             let record = &signer.issuer.record;
             if signer.key.is_none() && !record.key_id.is_empty() {
@@ -167,13 +177,13 @@ impl Authority<'_> {
 
     /// Checks that each certificate was signed by the issuer of its row or, if that is deleted, by the issuer here
     /// that the certificate names.
-    async fn certificates(&mut self, view: &View) -> Result<()> {
+    async fn certificates(&mut self, view: &MountView) -> Result<()> {
         let mut after = Vec::new();
         loop {
-            let page = verify::certificates(self.storage, self.mount.id, &after, PAGE).await?;
-            let full = page.len() == PAGE;
+            let page = verify::read_certificates(self.storage, self.mount.id, &after, CERTIFICATES_PER_PAGE).await?;
+            let full = page.len() == CERTIFICATES_PER_PAGE;
             self.progress.add(page.len() as u64);
-            for Recorded { serial, issuer, der } in page {
+            for CertificateRecord { serial, issuer, der } in page {
                 // An unparsable certificate was reported with its row.
                 if let Ok(certificate) = Certificate::parse(&der)
                     && !is_signed(view, &issuer, &certificate)
@@ -191,7 +201,7 @@ impl Authority<'_> {
 
 /// `true` if a certificate was signed by the issuer with this id. If that is deleted, an issuer here with the name and
 /// key id in the certificate must have signed it; without such an issuer the result is `true`.
-fn is_signed(view: &View, id: &str, certificate: &Certificate) -> bool {
+fn is_signed(view: &MountView, id: &str, certificate: &Certificate) -> bool {
     let by = |issuer: &Issuer| {
         let issuer = &issuer.certificate;
         issuer.subject().matches(certificate.issuer()) && certificate.was_signed_by(issuer.key())
@@ -199,13 +209,13 @@ fn is_signed(view: &View, id: &str, certificate: &Certificate) -> bool {
     // `signer` also accepts a name; only the id counts.
     let named = view.signer(id).filter(|signer| signer.issuer.record.id == id);
     named.map_or_else(
-        || !claims_an_issuer(view, certificate) || view.signed_by(certificate).is_some(),
+        || !has_named_issuer(view, certificate) || view.signed_by(certificate).is_some(),
         |signer| by(&signer.issuer),
     )
 }
 
 /// `true` if an issuer here has the name and the key id that the certificate names as its issuer.
-fn claims_an_issuer(view: &View, certificate: &Certificate) -> bool {
+fn has_named_issuer(view: &MountView, certificate: &Certificate) -> bool {
     let Some(key) = certificate.authority_key_id() else { return false };
     view.signers()
         .map(|signer| &signer.issuer)
@@ -215,12 +225,17 @@ fn claims_an_issuer(view: &View, certificate: &Certificate) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::storage::{Absent, Database, Options};
+    use crate::storage::{Database, IfMissing, StorageOptions};
 
     async fn store(folder: &std::path::Path) -> Storage {
         let database = Database::Embedded(folder.to_owned());
-        let options =
-            Options { database, seal_key: SealKey::random(), clock: Clock::system(), queue: 10, absent: Absent::Made };
+        let options = StorageOptions {
+            database,
+            seal_key: SealKey::random(),
+            clock: Clock::system(),
+            queue: 10,
+            absent: IfMissing::Made,
+        };
         crate::storage::open(options).await.unwrap()
     }
 
@@ -229,12 +244,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let storage = store(folder.path()).await;
         let mut findings = Findings::default();
-        domains(&storage, &[], Clock::system(), &mut findings, &Progress::default()).await.unwrap();
+        verify_domains(&storage, &[], Clock::system(), &mut findings, &ProgressCounters::default()).await.unwrap();
         let damaged = Error::unavailable("storage: the read failed", "a stored serial");
-        assert!(of_the_copy(&storage, damaged).await.is_ok(), "a store that can be read");
+        assert!(attribute_to_contents(&storage, damaged).await.is_ok(), "a store that can be read");
         storage.shutdown().await.unwrap();
-        let error = domains(&storage, &[], Clock::system(), &mut findings, &Progress::default()).await.unwrap_err();
+        let error = verify_domains(&storage, &[], Clock::system(), &mut findings, &ProgressCounters::default())
+            .await
+            .unwrap_err();
         assert_eq!((error.kind(), findings.count()), (Kind::Unavailable, 0));
-        assert!(of_the_copy(&storage, Error::internal("damaged")).await.is_ok());
+        assert!(attribute_to_contents(&storage, Error::internal("damaged")).await.is_ok());
     }
 }

@@ -2,8 +2,8 @@
 //! that was written without the server does not open and is rejected.
 //!
 //! Tokens of versions before schema 14 have no body. They are sealed when a newer version opens the store for the first
-//! time, and with several nodes again for [`GRACE`], while old nodes may still run. The end of that upgrade is recorded
-//! in the wrapping of the data keys ([`Wrapping`](crate::storage::seal::Wrapping)), which a database writer cannot
+//! time, and with several nodes again for [`UPGRADE_GRACE_PERIOD`], while old nodes may still run. The end of that upgrade is recorded
+//! in the wrapping of the data keys ([`Wrapping`](crate::storage::seal::DataKeyWrapping)), which a database writer cannot
 //! revert without losing access to the store.
 
 use std::sync::Arc;
@@ -14,32 +14,33 @@ use futures_util::future::LocalBoxFuture;
 
 use crate::clock::Time;
 use crate::error::Result;
-use crate::projects::store::{BoundToken, TokenSeal};
-use crate::sql::{Failure, Row, Session};
+use crate::projects::store::{ApiTokenSeal, BoundToken};
+use crate::sql::{SqlError, SqlRow, SqlSession};
 use crate::storage::backend::micros;
-use crate::storage::keys::Keys;
+use crate::storage::keys::StoreKeys;
 use crate::storage::seal::api_token_context;
-use crate::storage::session::Sessions;
+use crate::storage::session::StoreSessions;
 
 /// Time after an upgrade during which tokens of old nodes are still accepted.
-const GRACE: Duration = Duration::from_secs(3600);
+const UPGRADE_GRACE_PERIOD: Duration = Duration::from_secs(3600);
 /// Tokens per transaction.
-const PAGE: i64 = 500;
+const TOKENS_PER_TRANSACTION: i64 = 500;
 
-const BARE: &str = "SELECT id, lookup, secret_sha256, user_id, team_id, org_id, kind, expired_at FROM api_tokens
+const SELECT_UNSEALED: &str =
+    "SELECT id, lookup, secret_sha256, user_id, team_id, org_id, kind, expired_at FROM api_tokens
     WHERE body IS NULL AND id > $1 ORDER BY id LIMIT $2";
-const SEAL: &str = "UPDATE api_tokens SET body = $1 WHERE id = $2 AND body IS NULL";
+const UPDATE_BODY: &str = "UPDATE api_tokens SET body = $1 WHERE id = $2 AND body IS NULL";
 
 pub(super) struct ApiTokens {
-    keys: Arc<Keys>,
-    sessions: Sessions,
+    keys: Arc<StoreKeys>,
+    sessions: StoreSessions,
     /// `true` if other nodes use the same store.
     shared: bool,
     opened_at: Time,
 }
 
 /// The columns of a token without a seal.
-struct Bare {
+struct UnsealedToken {
     id: i64,
     lookup: String,
     secret_sha256: Vec<u8>,
@@ -51,7 +52,7 @@ struct Bare {
 }
 
 impl ApiTokens {
-    pub(super) fn new(keys: Arc<Keys>, sessions: Sessions, shared: bool) -> Self {
+    pub(super) fn new(keys: Arc<StoreKeys>, sessions: StoreSessions, shared: bool) -> Self {
         let opened_at = keys.now();
         Self { keys, sessions, shared, opened_at }
     }
@@ -73,7 +74,7 @@ impl ApiTokens {
         if sealed > 0 {
             tracing::warn!(tokens = sealed, "API tokens of the version before were sealed");
         }
-        if self.shared && self.keys.now() - self.opened_at < GRACE {
+        if self.shared && self.keys.now() - self.opened_at < UPGRADE_GRACE_PERIOD {
             return Ok(());
         }
         self.keys.end_token_upgrade().await
@@ -83,18 +84,18 @@ impl ApiTokens {
     async fn seal_all(&self) -> Result<u64> {
         let (mut after, mut sealed) = (0, 0);
         loop {
-            let read = self.sessions.read("api_token_seal", move |session| bare(session, after).boxed_local());
+            let read = self.sessions.read("api_token_seal", move |session| read_unsealed(session, after).boxed_local());
             let page = read.await?;
             let Some(last) = page.last() else { return Ok(sealed) };
             after = last.id;
-            let seal = |bare: &Bare| Ok((bare.id, self.seal(&bare.bound())?));
+            let seal = |bare: &UnsealedToken| Ok((bare.id, self.seal(&bare.bound())?));
             let bodies = Arc::new(page.iter().map(seal).collect::<Result<Vec<(i64, Vec<u8>)>>>()?);
             let written = self.sessions.write("api_token_seal", move |session| {
                 let bodies = Arc::clone(&bodies);
                 async move {
                     let mut changed = 0;
                     for (id, body) in bodies.iter() {
-                        changed += session.execute(SEAL, &[body.clone().into(), (*id).into()]).await?;
+                        changed += session.execute(UPDATE_BODY, &[body.clone().into(), (*id).into()]).await?;
                     }
                     Ok(changed)
                 }
@@ -105,13 +106,13 @@ impl ApiTokens {
     }
 }
 
-async fn bare(session: &mut dyn Session, after: i64) -> Result<Vec<Bare>, Failure> {
-    let rows = session.query(BARE, &[after.into(), PAGE.into()]).await?;
-    rows.into_iter().map(Bare::read).collect()
+async fn read_unsealed(session: &mut dyn SqlSession, after: i64) -> Result<Vec<UnsealedToken>, SqlError> {
+    let rows = session.query(SELECT_UNSEALED, &[after.into(), TOKENS_PER_TRANSACTION.into()]).await?;
+    rows.into_iter().map(UnsealedToken::read).collect()
 }
 
-impl Bare {
-    fn read(mut row: Row) -> Result<Self, Failure> {
+impl UnsealedToken {
+    fn read(mut row: SqlRow) -> Result<Self, SqlError> {
         Ok(Self {
             id: row.get()?,
             lookup: row.get()?,
@@ -137,14 +138,14 @@ impl Bare {
     }
 }
 
-fn context(token: &BoundToken<'_>) -> Vec<u8> {
+fn seal_context(token: &BoundToken<'_>) -> Vec<u8> {
     let holder = [token.user, token.team, token.org];
     api_token_context(token.lookup, token.secret_sha256, holder, token.kind, token.expired_at.map(micros))
 }
 
-impl TokenSeal for ApiTokens {
+impl ApiTokenSeal for ApiTokens {
     fn seal(&self, token: &BoundToken<'_>) -> Result<Vec<u8>> {
-        self.keys.seal(&context(token), Vec::new())
+        self.keys.seal(&seal_context(token), Vec::new())
     }
 
     fn is_sealed<'s>(&'s self, token: BoundToken<'s>, body: &'s [u8]) -> LocalBoxFuture<'s, Result<bool>> {
@@ -153,7 +154,7 @@ impl TokenSeal for ApiTokens {
             if self.shared {
                 self.keys.follow(std::iter::once(body)).await?;
             }
-            Ok(self.keys.open(&context(&token), body).is_ok())
+            Ok(self.keys.open(&seal_context(&token), body).is_ok())
         }
         .boxed_local()
     }

@@ -9,43 +9,43 @@ use crate::auth::store::{
     AliasRow, AuthOutcome, AuthWrite, CubbyholeRow, EntityRow, IdentityRows, SecretIdRow, SecretIdWrite, TokenRow,
 };
 use crate::clock::Clock;
-use crate::documents::{DocumentKey, DocumentWrite, SYSTEM};
+use crate::documents::{DocumentKey, DocumentWrite, SYSTEM_MOUNT};
 use crate::error::Result;
 use crate::random;
-use crate::storage::backend::{Outcomes, Reader, Unit, as_stored};
+use crate::storage::backend::{Outcomes, StoreReader, WriteUnit, round_to_micros};
 use crate::storage::documents;
-use crate::storage::keys::Keys;
+use crate::storage::keys::StoreKeys;
 use crate::storage::seal::{cubbyhole_context, identity_context, secret_id_context, token_context};
 use crate::storage::store::{DomainWrite, SealedRow, Store};
 
 impl DomainWrite for AuthWrite {
     type Outcome = AuthOutcome;
 
-    fn prepare(&mut self, keys: &Arc<Keys>) -> Result<()> {
+    fn prepare(&mut self, keys: &Arc<StoreKeys>) -> Result<()> {
         match self {
             Self::Document(document) => documents::seal(document, keys),
             Self::TokenInsert(row) => {
-                row.expires_at = row.expires_at.map(as_stored);
+                row.expires_at = row.expires_at.map(round_to_micros);
                 row.seal(keys)
             }
             Self::TokenUpdate { hash, expires_at, body } => {
-                *expires_at = expires_at.map(as_stored);
+                *expires_at = expires_at.map(round_to_micros);
                 *body = keys.seal(&token_context(hash, *expires_at), std::mem::take(body))?;
                 Ok(())
             }
             Self::CubbyholePut(row) => row.seal(keys),
             Self::EntityPut(row) => {
-                row.kept_until = row.kept_until.map(as_stored);
+                row.kept_until = row.kept_until.map(round_to_micros);
                 row.seal(keys)
             }
             Self::AliasPut(row) => row.seal(keys),
             Self::EntityKeep { until, .. } => {
-                *until = as_stored(*until);
+                *until = round_to_micros(*until);
                 Ok(())
             }
             Self::SecretId(SecretIdWrite::Insert(row)) => {
-                row.expires_at = row.expires_at.map(as_stored);
-                row.updated_at = as_stored(row.updated_at);
+                row.expires_at = row.expires_at.map(round_to_micros);
+                row.updated_at = round_to_micros(row.updated_at);
                 row.seal(keys)
             }
             // These have neither a body nor a stored time.
@@ -64,8 +64,8 @@ impl DomainWrite for AuthWrite {
         }
     }
 
-    fn unit(writes: Vec<Self>, clock: &Clock) -> Unit {
-        Unit::Auth { writes, now: clock.now() }
+    fn unit(writes: Vec<Self>, clock: &Clock) -> WriteUnit {
+        WriteUnit::Auth { writes, now: clock.now() }
     }
 
     fn outcomes(outcomes: Outcomes) -> Option<Vec<AuthOutcome>> {
@@ -124,16 +124,20 @@ impl SealedRow for AliasRow {
 }
 
 /// Bytes of a trial write: more than a certificate needs with its indexes, so that one fits where this did.
-const TRIAL: usize = 32 << 10;
+const TRIAL_WRITE_BYTES: usize = 32 << 10;
 
-impl<R: Reader + Clone> Store<R> {
+impl<R: StoreReader + Clone> Store<R> {
     /// Tests writing, with a document that one commit writes and removes: an empty commit would not reach the disk.
     pub(super) fn try_writing(&self) -> BoxFuture<'static, Result<()>> {
         // A random name avoids conflicts between nodes.
         let name = u64::from_ne_bytes(random::bytes()).to_string();
-        let key = DocumentKey { mount: SYSTEM, kind: "trial", name };
+        let key = DocumentKey { mount: SYSTEM_MOUNT, kind: "trial", name };
         let written = self.submit(vec![
-            AuthWrite::Document(DocumentWrite { key: key.clone(), expected: 0, body: Some(vec![0; TRIAL]) }),
+            AuthWrite::Document(DocumentWrite {
+                key: key.clone(),
+                expected: 0,
+                body: Some(vec![0; TRIAL_WRITE_BYTES]),
+            }),
             AuthWrite::Document(DocumentWrite { key, expected: 1, body: None }),
         ]);
         let commits = self.commits.clone();

@@ -1,7 +1,7 @@
 //! The interface between the store and a database engine: units of writes, their outcomes, and the reads that the store
 //! itself needs. The reads of a domain are in its own trait.
 //!
-//! A [`Backend`] is the single writer. The commit actor owns it and passes it whole batches. Reads run on other
+//! A [`StoreBackend`] is the single writer. The commit actor owns it and passes it whole batches. Reads run on other
 //! connections, so they never wait for a commit. Engines only see sealed bodies.
 
 use std::time::Duration;
@@ -12,13 +12,13 @@ use crate::auth::store::{AuthOutcome, AuthWrite};
 use crate::clock::Time;
 use crate::documents::{DocumentWrite, MountId};
 use crate::error::{Error, Result};
+use crate::fair_queue::CallerId;
 use crate::pki::store::{PkiOutcome, PkiWrite};
-use crate::sql::Work;
-use crate::storage::file_hold::FileHold;
-use crate::turns::Asker;
+use crate::sql::SqlWork;
+use crate::storage::checkpoint_lock::CheckpointLock;
 
 /// Writes of one domain that are committed together or not at all. Their bodies are sealed.
-pub(crate) enum Unit {
+pub(crate) enum WriteUnit {
     /// Writes of the certificate authority engine.
     Pki(Vec<PkiWrite>),
     /// Writes of authentication.
@@ -34,10 +34,10 @@ pub(crate) enum Unit {
     Facts(Vec<FactWrite>),
     /// Work of a SQL session, for engines without separate write sessions. Work that fails is rolled back and reports
     /// its failure itself. The commit queue is fair between callers.
-    Work(Asker, Work),
+    Work(CallerId, SqlWork),
 }
 
-impl Unit {
+impl WriteUnit {
     /// `true` for a unit without writes, such as a health probe of the store's connection.
     pub(crate) fn is_empty(&self) -> bool {
         match self {
@@ -67,19 +67,19 @@ impl Unit {
 /// The outcomes of a unit: one for each write, in order.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Outcomes {
-    /// Outcomes of [`Unit::Pki`].
+    /// Outcomes of [`WriteUnit::Pki`].
     Pki(Vec<PkiOutcome>),
-    /// Outcomes of [`Unit::Auth`].
+    /// Outcomes of [`WriteUnit::Auth`].
     Auth(Vec<AuthOutcome>),
     /// A unit without individual outcomes.
     Done,
 }
 
 /// The single writer of a store.
-pub(crate) trait Backend: Send + Unpin + 'static {
+pub(crate) trait StoreBackend: Send + Unpin + 'static {
     /// Commits a batch and returns one result per unit, in order. A unit that fails leaves no trace and does not affect
     /// the others: the backend then retries the units one by one.
-    fn apply(&mut self, units: Vec<Unit>) -> BoxFuture<'_, Vec<Result<Outcomes>>>;
+    fn apply(&mut self, units: Vec<WriteUnit>) -> BoxFuture<'_, Vec<Result<Outcomes>>>;
 
     /// Duration of session work in the last batch, without the commit.
     fn worked(&self) -> Duration {
@@ -131,7 +131,7 @@ pub(crate) struct SealedDocument {
 }
 
 /// The reads of the store itself. All reads, also of the domains, see every write committed before they began.
-pub(crate) trait Reader: Send + Sync + 'static {
+pub(crate) trait StoreReader: Send + Sync + 'static {
     /// Reads all installation facts.
     fn meta(&self) -> BoxFuture<'static, Result<Vec<Fact>>>;
 
@@ -139,7 +139,7 @@ pub(crate) trait Reader: Send + Sync + 'static {
     fn documents(&self, mount: MountId, kind: Option<&'static str>) -> BoxFuture<'static, Result<Vec<SealedDocument>>>;
 
     /// The control over checkpoints, if the engine has a database file.
-    fn file_hold(&self) -> Option<FileHold> {
+    fn file_hold(&self) -> Option<CheckpointLock> {
         None
     }
 
@@ -154,7 +154,7 @@ pub(crate) fn micros(at: Time) -> i64 {
 }
 
 /// Epoch microseconds, ten minutes before `now`: every node knows of anything that ended before.
-pub(crate) fn forgotten_before(now: Time) -> i64 {
+pub(crate) fn known_to_all_nodes_before(now: Time) -> i64 {
     micros(now).saturating_sub(600_000_000)
 }
 
@@ -164,7 +164,7 @@ pub(crate) fn from_micros(micros: i64) -> Option<Time> {
 }
 
 /// Rounds a time to the resolution of storage.
-pub(crate) fn as_stored(at: Time) -> Time {
+pub(crate) fn round_to_micros(at: Time) -> Time {
     from_micros(micros(at)).unwrap_or(at)
 }
 
@@ -177,9 +177,9 @@ mod tests {
         #[test]
         fn stored_times_read_back_and_never_move_later(seconds in -377_705_116_800i64..=253_402_300_799, nanos in 0u32..1_000_000_000) {
             let at = Time::from_unix_timestamp(seconds).unwrap() + std::time::Duration::from_nanos(u64::from(nanos));
-            let stored = as_stored(at);
+            let stored = round_to_micros(at);
             prop_assert!(stored <= at && at - stored < time::Duration::MICROSECOND);
-            prop_assert_eq!(as_stored(stored), stored);
+            prop_assert_eq!(round_to_micros(stored), stored);
         }
     }
 }

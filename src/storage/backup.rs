@@ -1,38 +1,38 @@
 //! Copies of an embedded store, for the commands: taken from a server that pauses checkpoints
 //! ([`Storage::hold_file`](super::Storage)) or from a stopped one, and restored.
 //!
-//! PostgreSQL databases are copied with PostgreSQL's own tools; [`note_restore`] must follow their restore.
+//! PostgreSQL databases are copied with PostgreSQL's own tools; [`record_restore`] must follow their restore.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
-use super::backend::Reader as _;
+use super::backend::StoreReader as _;
 use super::embedded::copy;
-pub use super::embedded::copy::{PARTIAL, Pace};
-use super::embedded::whole;
+pub use super::embedded::copy::{CopyPace, PARTIAL_SUFFIX};
+use super::embedded::copy_access;
 use super::seal::SealKey;
-use super::{Database, Options, Progress, keys, look, open, postgres};
+use super::{Database, ProgressCounters, StorageOptions, inspection, keys, open, postgres};
 use crate::clock::Time;
 use crate::error::{Error, Result};
 
 /// A complete copy that does not have its final name yet. Dropping it removes it.
-pub struct Partial(copy::Partial);
+pub struct PendingBackup(copy::PartialCopy);
 
 /// A locked data folder: no server runs on it or can start while this exists.
-pub struct Locked(#[expect(dead_code, reason = "it is what holds the lock")] File);
+pub struct DataFolderLock(#[expect(dead_code, reason = "it is what holds the lock")] File);
 
 /// The path of the database file in a data folder.
-pub fn database(folder: &Path) -> PathBuf {
-    folder.join(copy::NAME)
+pub fn database_path(folder: &Path) -> PathBuf {
+    folder.join(copy::DATABASE_FILE)
 }
 
 /// Locks the data folder of a stopped server.
 ///
 /// # Errors
 /// `NotFound` when there is no store; `Conflict` when a process uses it.
-pub fn lock(folder: &Path) -> Result<Locked> {
-    copy::lock(folder).map(Locked)
+pub fn lock(folder: &Path) -> Result<DataFolderLock> {
+    copy::lock(folder).map(DataFolderLock)
 }
 
 /// Copies the store of a data folder to a temporary file next to `to`. Checkpoints must be paused until this returns,
@@ -40,11 +40,17 @@ pub fn lock(folder: &Path) -> Result<Locked> {
 ///
 /// # Errors
 /// `NotFound` when there is no store; `Conflict` when `to` exists; `Unavailable` from the disks, and when stopped.
-pub fn copy(folder: &Path, to: &Path, pace: Pace, stop: &AtomicBool, progress: &Progress) -> Result<Partial> {
-    copy::Partial::of_folder(folder, to, pace, stop, progress).map(Partial)
+pub fn copy(
+    folder: &Path,
+    to: &Path,
+    pace: CopyPace,
+    stop: &AtomicBool,
+    progress: &ProgressCounters,
+) -> Result<PendingBackup> {
+    copy::PartialCopy::of_folder(folder, to, pace, stop, progress).map(PendingBackup)
 }
 
-impl Partial {
+impl PendingBackup {
     /// Merges the copy into one file, marks it, syncs it and renames it. Returns its size in bytes. Blocks.
     ///
     /// # Errors
@@ -59,7 +65,7 @@ impl Partial {
 ///
 /// # Errors
 /// `Conflict` when the folder has a store or is in use; `Invalid` for a file of no known version; `Unavailable`.
-pub fn restore(copy: &Path, folder: &Path, now: Time, progress: &Progress) -> Result<u64> {
+pub fn restore(copy: &Path, folder: &Path, now: Time, progress: &ProgressCounters) -> Result<u64> {
     copy::restore(copy, folder, now, progress)
 }
 
@@ -70,28 +76,28 @@ pub fn restore(copy: &Path, folder: &Path, now: Time, progress: &Progress) -> Re
 /// errors of a device that has the key.
 pub async fn require_opened(copy: &Path, seal_key: &SealKey) -> Result<()> {
     let path = copy.to_owned();
-    let opened = tokio::task::spawn_blocking(move || whole::open_known(&path)).await;
+    let opened = tokio::task::spawn_blocking(move || copy_access::open_known(&path)).await;
     let facts = opened.map_err(Error::internal)??.meta().await?;
-    keys::about(seal_key, &facts).await.map(drop)
+    keys::describe_seal(seal_key, &facts).await.map(drop)
 }
 
 /// Records a restore in a store that was restored without the program: by PostgreSQL's tools, or from a disk or machine
-/// image. All nodes must be stopped. Never creates a store. Also takes back [`note_moved`].
+/// image. All nodes must be stopped. Never creates a store. Also takes back [`record_move`].
 ///
 /// # Errors
 /// `NotFound` when there is no store; `Conflict` when a node runs; `Invalid` when this machine's clock is behind the
 /// store; `Unavailable`; the errors of [`open`].
-pub async fn note_restore(options: Options) -> Result<()> {
+pub async fn record_restore(options: StorageOptions) -> Result<()> {
     let clock = options.clock.clone();
-    look::require(&options.database).await?;
+    inspection::require_existing(&options.database).await?;
     let taken_back = match &options.database {
         Database::Postgres(url) => {
-            postgres::require_alone(url).await?;
+            postgres::require_no_other_node(url).await?;
             None
         }
         Database::Embedded(folder) => {
             let _locked = lock(folder)?;
-            take_back(folder)?.then(|| folder.clone())
+            remove_move_record(folder)?.then(|| folder.clone())
         }
     };
     let noted = async {
@@ -103,20 +109,20 @@ pub async fn note_restore(options: Options) -> Result<()> {
     if let (Some(folder), true) = (taken_back, noted.is_err())
         && let Ok(_locked) = lock(&folder)
     {
-        note_moved(&folder, clock.now())?;
+        record_move(&folder, clock.now())?;
     }
     noted
 }
 
-/// Records a copy into a database: no server starts on the store until [`note_restore`]. Needs a [`lock`]. Blocks.
+/// Records a copy into a database: no server starts on the store until [`record_restore`]. Needs a [`lock`]. Blocks.
 ///
 /// # Errors
 /// `Unavailable` from the disk.
-pub fn note_moved(folder: &Path, now: Time) -> Result<()> {
-    copy::note_moved(folder, now)
+pub fn record_move(folder: &Path, now: Time) -> Result<()> {
+    copy::record_move(folder, now)
 }
 
-/// `true` if [`note_moved`] was recorded. The folder must be [locked](lock). Blocks.
+/// `true` if [`record_move`] was recorded. The folder must be [locked](lock). Blocks.
 ///
 /// # Errors
 /// `Unavailable` from the disk.
@@ -124,12 +130,12 @@ pub fn is_moved(folder: &Path) -> Result<bool> {
     copy::is_moved(folder)
 }
 
-/// Removes the record of [`note_moved`]; returns `true` if there was one. The folder must be [locked](lock). Blocks.
+/// Removes the record of [`record_move`]; returns `true` if there was one. The folder must be [locked](lock). Blocks.
 ///
 /// # Errors
 /// `Unavailable` from the disk.
-pub fn take_back(folder: &Path) -> Result<bool> {
-    copy::take_back(folder)
+pub fn remove_move_record(folder: &Path) -> Result<bool> {
+    copy::remove_move_record(folder)
 }
 
 #[cfg(test)]
@@ -137,8 +143,8 @@ mod tests {
     use super::*;
     use crate::clock::Clock;
     use crate::error::Kind;
-    use crate::storage::Absent;
-    use crate::storage::look::look;
+    use crate::storage::IfMissing;
+    use crate::storage::inspection::inspect;
 
     #[tokio::test]
     async fn a_store_that_was_carried_over_opens_again_when_it_is_told_that_it_goes_on() {
@@ -146,20 +152,20 @@ mod tests {
         let data = folder.path().join("data");
         let options = |seal_key: &SealKey| {
             let (database, seal_key) = (Database::Embedded(data.clone()), seal_key.clone());
-            Options { database, seal_key, clock: Clock::system(), queue: 10, absent: Absent::Made }
+            StorageOptions { database, seal_key, clock: Clock::system(), queue: 10, absent: IfMissing::Made }
         };
         open(options(&key)).await.unwrap().shutdown().await.unwrap();
         {
             let _locked = lock(&data).unwrap();
-            note_moved(&data, Clock::system().now()).unwrap();
+            record_move(&data, Clock::system().now()).unwrap();
         }
         let refused = async || open(options(&key)).await.err().map(|error| error.kind());
         assert_eq!(refused().await, Some(Kind::Conflict));
-        assert_eq!(look(Database::Embedded(data.clone()), &key).await.err().unwrap().kind(), Kind::Conflict);
+        assert_eq!(inspect(Database::Embedded(data.clone()), &key).await.err().unwrap().kind(), Kind::Conflict);
         // A failed attempt leaves the store marked as moved.
-        assert!(note_restore(options(&SealKey::random())).await.is_err());
+        assert!(record_restore(options(&SealKey::random())).await.is_err());
         assert_eq!(refused().await, Some(Kind::Conflict));
-        note_restore(options(&key)).await.unwrap();
+        record_restore(options(&key)).await.unwrap();
         assert_eq!(refused().await, None);
     }
 }

@@ -1,12 +1,12 @@
 //! Group commit with a single writer and no timer: units that arrive during a commit share the next one.
 //!
-//! The number of units in progress is limited by a semaphore in `Handle`. A unit holds a permit from its submission to
+//! The number of units in progress is limited by a semaphore in `CommitHandle`. A unit holds a permit from its submission to
 //! its result, so a full queue is reported as `Busy` immediately. An admitted unit is written even if its caller no
 //! longer waits. The actor (`actor`) runs on its own thread, because an embedded backend blocks while the disk works.
 
 mod actor;
 mod job;
-mod seen;
+mod status;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,44 +16,44 @@ use metrics::{Gauge, counter, gauge};
 use tokio::sync::{Semaphore, TryAcquireError, oneshot};
 
 use crate::error::{Error, Kind, Result};
-use crate::storage::backend::{Backend, Outcomes, Unit};
+use crate::storage::backend::{Outcomes, StoreBackend, WriteUnit};
 use crate::telemetry;
-use job::{Job, Place};
-use seen::Seen;
+use job::{CommitJob, CommitPermit};
+use status::CommitStatus;
 
 /// Handle of the commit actor. Clones share the admission limit.
 #[derive(Clone)]
-pub(crate) struct Handle {
-    link: actor::Link,
+pub(crate) struct CommitHandle {
+    link: actor::CommitLink,
     places: Arc<Semaphore>,
     admitted: Gauge,
-    seen: Arc<Seen>,
+    seen: Arc<CommitStatus>,
 }
 
 /// A submitted unit. Its outcome can be awaited or ignored.
-pub(crate) struct Submitted(Result<oneshot::Receiver<Result<Outcomes>>>);
+pub(crate) struct SubmittedUnit(Result<oneshot::Receiver<Result<Outcomes>>>);
 
-impl Handle {
+impl CommitHandle {
     /// Starts the actor of `backend` with a limit of `queue` units.
     ///
     /// # Errors
     /// `Unavailable` when no thread can be started.
-    pub(crate) fn start(backend: impl Backend, queue: usize) -> Result<Self> {
-        let seen = Arc::new(Seen::default());
+    pub(crate) fn start(backend: impl StoreBackend, queue: usize) -> Result<Self> {
+        let seen = Arc::new(CommitStatus::default());
         let link = actor::start(backend, seen.clone())?;
         Ok(Self { link, places: Arc::new(Semaphore::new(queue)), admitted: gauge!(telemetry::COMMIT_QUEUE), seen })
     }
 
     /// Submits a unit. Dropping the result does not cancel it.
-    pub(crate) fn submit(&self, unit: Unit) -> Submitted {
+    pub(crate) fn submit(&self, unit: WriteUnit) -> SubmittedUnit {
         let place = match self.places.clone().try_acquire_owned() {
-            Ok(permit) => Place::take(permit, &self.admitted),
-            Err(TryAcquireError::NoPermits) => return Submitted(Err(full())),
-            Err(TryAcquireError::Closed) => return Submitted(Err(stopped())),
+            Ok(permit) => CommitPermit::take(permit, &self.admitted),
+            Err(TryAcquireError::NoPermits) => return SubmittedUnit(Err(queue_full_error())),
+            Err(TryAcquireError::Closed) => return SubmittedUnit(Err(stopped_error())),
         };
         let (reply, outcome) = oneshot::channel();
-        self.link.submit(Job { unit, arrived: Instant::now(), reply, place });
-        Submitted(Ok(outcome))
+        self.link.submit(CommitJob { unit, arrived: Instant::now(), reply, place });
+        SubmittedUnit(Ok(outcome))
     }
 
     /// Checks that the queue is not full, before expensive preparations of a unit.
@@ -61,7 +61,7 @@ impl Handle {
     /// # Errors
     /// `Busy` when it is full.
     pub(crate) fn require_room(&self) -> Result<()> {
-        if self.places.available_permits() == 0 && !self.places.is_closed() { Err(full()) } else { Ok(()) }
+        if self.places.available_permits() == 0 && !self.places.is_closed() { Err(queue_full_error()) } else { Ok(()) }
     }
 
     /// The number of commits so far.
@@ -87,19 +87,19 @@ impl Handle {
     }
 }
 
-impl Submitted {
+impl SubmittedUnit {
     /// Waits until the unit is durable or has failed.
     pub(crate) async fn outcome(self) -> Result<Outcomes> {
-        self.0?.await.unwrap_or_else(|_| Err(stopped()))
+        self.0?.await.unwrap_or_else(|_| Err(stopped_error()))
     }
 }
 
-fn full() -> Error {
+fn queue_full_error() -> Error {
     counter!(telemetry::COMMIT_FAILURES, "reason" => "busy").increment(1);
     Error::new(Kind::Busy, "storage: the commit queue is full")
 }
 
-fn stopped() -> Error {
+fn stopped_error() -> Error {
     Error::new(Kind::Unavailable, "storage: stopped")
 }
 
@@ -118,12 +118,12 @@ mod tests {
         chores: usize,
     }
 
-    impl Backend for Gated {
-        fn apply(&mut self, units: Vec<Unit>) -> BoxFuture<'_, Vec<Result<Outcomes>>> {
+    impl StoreBackend for Gated {
+        fn apply(&mut self, units: Vec<WriteUnit>) -> BoxFuture<'_, Vec<Result<Outcomes>>> {
             Box::pin(async move {
                 let _ = self.gate.recv();
                 self.sizes.lock().unwrap().push(units.len());
-                let is = |unit: &Unit, name| matches!(unit, Unit::Facts(facts) if facts[0].name == name);
+                let is = |unit: &WriteUnit, name| matches!(unit, WriteUnit::Facts(facts) if facts[0].name == name);
                 assert!(!units.iter().any(|unit| is(unit, "13")), "thirteen");
                 let full = || Err(Error::new(Kind::Unavailable, "storage: the write failed"));
                 units.iter().map(|unit| if is(unit, "14") { full() } else { Ok(Outcomes::Done) }).collect()
@@ -146,15 +146,15 @@ mod tests {
 
     type Sizes = Arc<Mutex<Vec<usize>>>;
 
-    fn gated(queue: usize) -> (Handle, std::sync::mpsc::Sender<()>, Sizes) {
+    fn gated(queue: usize) -> (CommitHandle, std::sync::mpsc::Sender<()>, Sizes) {
         let (open, gate) = channel();
         let sizes = Sizes::default();
-        let handle = Handle::start(Gated { gate, sizes: sizes.clone(), chores: 3 }, queue).unwrap();
+        let handle = CommitHandle::start(Gated { gate, sizes: sizes.clone(), chores: 3 }, queue).unwrap();
         (handle, open, sizes)
     }
 
-    fn unit(n: i64) -> Unit {
-        Unit::Facts(vec![FactWrite::new((n.to_string(), Vec::new()))])
+    fn unit(n: i64) -> WriteUnit {
+        WriteUnit::Facts(vec![FactWrite::new((n.to_string(), Vec::new()))])
     }
 
     #[tokio::test]
@@ -167,7 +167,7 @@ mod tests {
         let rest: Vec<_> = (0..1000).map(|i| handle.submit(unit(i + 100))).collect();
         drop(open);
         assert!(first.outcome().await.is_ok());
-        assert!(join_all(rest.into_iter().map(Submitted::outcome)).await.iter().all(Result::is_ok));
+        assert!(join_all(rest.into_iter().map(SubmittedUnit::outcome)).await.iter().all(Result::is_ok));
         assert_eq!(*sizes.lock().unwrap(), [1, 512, 488]);
     }
 

@@ -1,6 +1,5 @@
 //! Contract tests for every engine, generic over a [`Fixture`]. The end of this file runs them against each engine.
 
-mod answered;
 mod api_tokens;
 mod auth;
 mod commits;
@@ -8,6 +7,7 @@ mod cubbyhole;
 mod data_keys;
 mod identity;
 mod pki;
+mod recorded_responses;
 mod records;
 mod sealed;
 mod secret_ids;
@@ -186,9 +186,9 @@ macro_rules! contract {
             records::metadata_reads_back_by_serial_and_in_pages,
             records::metadata_is_sealed_to_its_row,
             records::dropping_a_mount_removes_its_records,
-            answered::a_key_is_taken_by_one_unit_until_it_expires,
-            answered::of_many_units_with_one_key_one_is_stored,
-            answered::answered_requests_are_swept_by_their_end,
+            recorded_responses::a_key_is_taken_by_one_unit_until_it_expires,
+            recorded_responses::of_many_units_with_one_key_one_is_stored,
+            recorded_responses::answered_requests_are_swept_by_their_end,
             api_tokens::tokens_of_an_earlier_version_are_sealed_once,
             api_tokens::a_new_store_seals_no_tokens_of_a_database_writer,
             tidy::tidy_removes_expired_certificates_in_steps,

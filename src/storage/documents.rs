@@ -3,14 +3,14 @@
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::documents::{Document, DocumentKey, DocumentWrite, MountId, unreadable};
+use crate::documents::{Document, DocumentKey, DocumentWrite, MountId, unreadable_document};
 use crate::error::Result;
 use crate::storage::backend::SealedDocument;
-use crate::storage::keys::Keys;
+use crate::storage::keys::StoreKeys;
 use crate::storage::seal::{Ring, document_context};
 
 /// Seals the body of a write, bound to the version that it will be stored as.
-pub(super) fn seal(write: &mut DocumentWrite, keys: &Arc<Keys>) -> Result<()> {
+pub(super) fn seal(write: &mut DocumentWrite, keys: &Arc<StoreKeys>) -> Result<()> {
     let DocumentWrite { key, expected, body } = write;
     let context = document_context(key.mount, key.kind, &key.name, expected.saturating_add(1));
     *body = body.take().map(|body| keys.seal(&context, body)).transpose()?;
@@ -18,26 +18,26 @@ pub(super) fn seal(write: &mut DocumentWrite, keys: &Arc<Keys>) -> Result<()> {
 }
 
 /// Unseals the documents of a mount; fails if one of them does not open.
-pub(super) async fn open(keys: &Keys, mount: MountId, sealed: Vec<SealedDocument>) -> Result<Vec<Document>> {
+pub(super) async fn open(keys: &StoreKeys, mount: MountId, sealed: Vec<SealedDocument>) -> Result<Vec<Document>> {
     keys.follow(sealed.iter().map(|document| &document.body[..])).await?;
     open_with(keys.ring(), mount, sealed)
 }
 
 /// As [`open`], with the keys that are already known.
 pub(super) fn open_with(ring: &Ring, mount: MountId, sealed: Vec<SealedDocument>) -> Result<Vec<Document>> {
-    sealed.into_iter().map(|document| open_one(ring, mount, document)).collect()
+    sealed.into_iter().map(|document| open_document(ring, mount, document)).collect()
 }
 
-fn open_one(ring: &Ring, mount: MountId, sealed: SealedDocument) -> Result<Document> {
+fn open_document(ring: &Ring, mount: MountId, sealed: SealedDocument) -> Result<Document> {
     let SealedDocument { kind, name, version, body } = sealed;
     let opened = ring.open(&document_context(mount, &kind, &name, version), &body);
-    let damaged = |_| unreadable(mount, &kind, &name, "its row was altered, moved or damaged");
+    let damaged = |_| unreadable_document(mount, &kind, &name, "its row was altered, moved or damaged");
     let body = opened.map_err(damaged)?;
-    Ok(Document { key: DocumentKey { mount, kind: word(&kind), name }, version, body })
+    Ok(Document { key: DocumentKey { mount, kind: intern_kind(&kind), name }, version, body })
 }
 
 /// Interns the text of a kind. Only called for kinds that a sealed body vouches for, so the set is small and closed.
-fn word(kind: &str) -> &'static str {
+fn intern_kind(kind: &str) -> &'static str {
     static WORDS: Mutex<Option<HashSet<&'static str>>> = Mutex::new(None);
     let mut words = WORDS.lock().unwrap_or_else(PoisonError::into_inner);
     let words = words.get_or_insert_default();

@@ -6,22 +6,22 @@
 //! make sure that no later commit depends on data that may be missing.
 
 mod access;
-mod answered;
 mod auth;
 mod batch;
 mod certificates;
 mod checkpoint;
 mod connection;
 pub(super) mod copy;
+pub(super) mod copy_access;
 mod crls;
 mod cubbyhole;
 mod documents;
 mod entities;
 #[cfg(test)]
 mod fixture;
+pub(super) mod inspection;
 mod leases;
 mod log;
-pub(super) mod look;
 mod meta;
 mod metadata;
 mod mounts;
@@ -29,13 +29,13 @@ mod pki;
 mod projects;
 mod query;
 mod reader;
+mod recorded_responses;
 mod revocations;
 mod schema;
 mod secret_ids;
 mod session;
 mod tidy;
 mod tokens;
-pub(super) mod whole;
 mod writer;
 
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -44,38 +44,41 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::clock::Time;
-use crate::error::{Error, Result, io_words};
+use crate::error::{Error, Result, describe_io_error};
 #[cfg(test)]
 pub(super) use fixture::Embedded;
-use reader::Pool;
-use writer::Writer;
+use reader::SqliteReaderPool;
+use writer::SqliteWriter;
 
 /// Returns the engine's own message, if the error is from SQLite.
-pub(super) fn said(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
+pub(super) fn sqlite_message(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
     cause.downcast_ref::<rusqlite::Error>().map(ToString::to_string)
 }
 
 /// Opens or creates the database of a folder, upgrades its schema, completes a restore at `now` if it is a copy, and
 /// returns writer and readers. Does not create a database next to an interrupted restore.
-pub(super) fn open(folder: &Path, now: Time) -> Result<(Writer, Pool)> {
+pub(super) fn open(folder: &Path, now: Time) -> Result<(SqliteWriter, SqliteReaderPool)> {
     let failed = |e: std::io::Error| {
-        Error::unavailable(format!("data folder {}: cannot be used ({})", folder.display(), io_words(e.kind())), e)
+        Error::unavailable(
+            format!("data folder {}: cannot be used ({})", folder.display(), describe_io_error(e.kind())),
+            e,
+        )
     };
     DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed)?;
-    access::require(folder)?;
+    access::require_writable(folder)?;
     let lock = Arc::new(connection::lock(folder)?);
     let path = folder.join("signet.db");
-    look::require_or_new(folder)?;
+    inspection::require_store_or_new(folder)?;
     // SQLite creates its other files with the mode of the database.
     OpenOptions::new().create(true).append(true).mode(0o600).open(&path).map_err(failed)?;
     File::open(folder).and_then(|f| f.sync_all()).map_err(failed)?;
-    log::write_again(&path).map_err(failed)?;
-    let mut db = connection::writer(&path)?;
+    log::rewrite_log(&path).map_err(failed)?;
+    let mut db = connection::open_writer(&path)?;
     schema::migrate(&mut db)?;
-    copy::adopt(&mut db, now)?;
+    copy::complete_restore(&mut db, now)?;
     copy::require_unmoved(&db)?;
-    let reader = Pool::open(&path, lock.clone())?;
-    Ok((Writer::new(db, path, lock, reader.clone())?, reader))
+    let reader = SqliteReaderPool::open(&path, lock.clone())?;
+    Ok((SqliteWriter::new(db, path, lock, reader.clone())?, reader))
 }
 
 #[cfg(test)]
@@ -108,7 +111,7 @@ mod tests {
         std::fs::create_dir(dir.path().join("signet.lock")).unwrap();
         let refused = open(dir.path(), Time::UNIX_EPOCH).err().map(text).unwrap();
         assert!(refused.ends_with("signet.lock: cannot be opened (is a directory)"), "{refused}");
-        let refused = whole::open(&dir.path().join("absent")).err().map(text).unwrap();
+        let refused = copy_access::open(&dir.path().join("absent")).err().map(text).unwrap();
         assert!(refused.starts_with("FILE: file does not exist: ") && refused.ends_with("absent"), "{refused}");
         let refused =
             copy::restore(&dir.path().join("absent"), &dir.path().join("new"), Time::UNIX_EPOCH, &Default::default());

@@ -8,20 +8,20 @@ use futures_util::future::LocalBoxFuture;
 
 use crate::documents::{Document, DocumentWrite};
 use crate::error::{Kind, Result};
-use crate::keyring::store::{DataKey, KeyringStore, Step, settings_key};
+use crate::keyring::store::{DataKey, KeyringStore, ResealOutcome, settings_key};
 use crate::keys::store::KeyStore;
-use crate::sql::{Failure, Row, Session, Value};
-use crate::storage::keys::{KNOWN, Keys};
-use crate::storage::reseal::{self, Next, Progress};
-use crate::storage::session::Sessions;
+use crate::sql::{SqlError, SqlRow, SqlSession, SqlValue};
+use crate::storage::keys::{KEY_PROPAGATION_TIME, StoreKeys};
+use crate::storage::reseal::{self, ResealProgress, ResealStep};
+use crate::storage::session::StoreSessions;
 
-const NOTED: &str = "SELECT sealed FROM data_key_use WHERE term = $1";
-const ADD: &str = "INSERT INTO data_key_use (term, sealed) VALUES ($1, $2)
+const SELECT_RECORDED_USE: &str = "SELECT sealed FROM data_key_use WHERE term = $1";
+const ADD_USE: &str = "INSERT INTO data_key_use (term, sealed) VALUES ($1, $2)
     ON CONFLICT (term) DO UPDATE SET sealed = data_key_use.sealed + excluded.sealed RETURNING sealed";
 
 pub(super) struct DataKeys {
-    keys: Arc<Keys>,
-    sessions: Sessions,
+    keys: Arc<StoreKeys>,
+    sessions: StoreSessions,
     documents: Arc<dyn KeyStore>,
     /// `true` if other nodes use the same store.
     shared: bool,
@@ -32,7 +32,12 @@ pub(super) struct DataKeys {
 }
 
 impl DataKeys {
-    pub(super) fn new(keys: Arc<Keys>, sessions: Sessions, documents: Arc<dyn KeyStore>, shared: bool) -> Self {
+    pub(super) fn new(
+        keys: Arc<StoreKeys>,
+        sessions: StoreSessions,
+        documents: Arc<dyn KeyStore>,
+        shared: bool,
+    ) -> Self {
         Self { keys, sessions, documents, shared, tried: AtomicU32::new(0), given_up: AtomicU32::new(0) }
     }
 
@@ -45,75 +50,76 @@ impl DataKeys {
         reseal::count(&self.sessions, term).await
     }
 
-    async fn step(&self) -> Result<Step> {
+    async fn step(&self) -> Result<ResealOutcome> {
         let (term, made_at, _) = self.keys.status().await?;
         if term == 1 || self.given_up.load(Ordering::Relaxed) == term {
-            return Ok(Step::Done);
+            return Ok(ResealOutcome::Done);
         }
-        if self.shared && self.keys.now() < made_at + KNOWN {
-            return Ok(Step::Later);
+        if self.shared && self.keys.now() < made_at + KEY_PROPAGATION_TIME {
+            return Ok(ResealOutcome::Later);
         }
         let stored = reseal::progress(&self.sessions).await?;
-        let Some(progress) = stored.as_deref().and_then(Progress::read).filter(|progress| progress.term == term) else {
+        let Some(progress) = stored.as_deref().and_then(ResealProgress::read).filter(|progress| progress.term == term)
+        else {
             // Values sealed with the newest key must not be reachable with an earlier one, so the handover ends first.
             if !self.keys.end_handover().await? {
-                return Ok(Step::Later);
+                return Ok(ResealOutcome::Later);
             }
             // With several nodes, only one of them succeeds here and counts.
-            reseal::store(&self.sessions, stored, Progress::new(term)).await?;
-            return Ok(Step::More);
+            reseal::store_progress(&self.sessions, stored, ResealProgress::new(term)).await?;
+            return Ok(ResealOutcome::More);
         };
         let stored = stored.unwrap_or_default();
         match progress.next() {
-            Next::Nothing => Ok(Step::Done),
-            Next::Count => self.count(progress, stored).await,
-            Next::Seal => {
-                let sealed = reseal::page(&self.keys, &self.sessions, self.shared, progress, stored).await?;
+            ResealStep::Nothing => Ok(ResealOutcome::Done),
+            ResealStep::Count => self.count(progress, stored).await,
+            ResealStep::Seal => {
+                let sealed = reseal::reseal_page(&self.keys, &self.sessions, self.shared, progress, stored).await?;
                 if sealed > 0 {
                     tracing::debug!(term, values = sealed, "stored values sealed again");
                 }
-                Ok(Step::More)
+                Ok(ResealOutcome::More)
             }
         }
     }
 
     /// Counts another page. After the last table, a pass of resealing begins if anything is left.
-    async fn count(&self, progress: Progress, stored: Vec<u8>) -> Result<Step> {
+    async fn count(&self, progress: ResealProgress, stored: Vec<u8>) -> Result<ResealOutcome> {
         let (term, is_again) = (progress.term, progress.left.is_some());
         let progress = reseal::count_page(&self.sessions, progress).await?;
         let Some(left) = progress.counted() else {
-            reseal::store(&self.sessions, Some(stored), progress).await?;
-            return Ok(Step::More);
+            reseal::store_progress(&self.sessions, Some(stored), progress).await?;
+            return Ok(ResealOutcome::More);
         };
         let came_to_nothing = is_again && progress.sealed == 0;
         let given_up =
             left > 0 && came_to_nothing && progress.passed == 0 && self.tried.load(Ordering::Relaxed) == term;
         let next = if given_up { progress.ended(left) } else { progress.begun(left) };
-        reseal::store(&self.sessions, Some(stored), next).await?;
+        reseal::store_progress(&self.sessions, Some(stored), next).await?;
         self.tried.store(term, Ordering::Relaxed);
         if left == 0 {
             tracing::info!(term, "all stored values are sealed with the newest data key");
-            return Ok(Step::Done);
+            return Ok(ResealOutcome::Done);
         }
         if given_up {
             tracing::error!(term, left, "stored values cannot be sealed again: they do not open");
             self.given_up.store(term, Ordering::Relaxed);
-            return Ok(Step::Done);
+            return Ok(ResealOutcome::Done);
         }
         // Other transactions hold the rows that are left.
-        Ok(if came_to_nothing && progress.passed > 0 { Step::Later } else { Step::More })
+        Ok(if came_to_nothing && progress.passed > 0 { ResealOutcome::Later } else { ResealOutcome::More })
     }
 }
 
 /// Runs a query for a single number; 0 without a row.
-fn one<'s>(
-    session: &'s mut dyn Session,
+fn query_number<'s>(
+    session: &'s mut dyn SqlSession,
     sql: &'static str,
-    values: Vec<Value>,
-) -> LocalBoxFuture<'s, Result<i64, Failure>> {
+    values: Vec<SqlValue>,
+) -> LocalBoxFuture<'s, Result<i64, SqlError>> {
     async move {
         let mut rows = session.query(sql, &values).await?;
-        rows.first_mut().map_or(Ok(0), Row::get)
+        rows.first_mut().map_or(Ok(0), SqlRow::get)
     }
     .boxed_local()
 }
@@ -122,7 +128,7 @@ impl KeyringStore for DataKeys {
     fn status(&self) -> LocalBoxFuture<'_, Result<DataKey>> {
         async move {
             let (term, made_at, sealed) = self.keys.status().await?;
-            let progress = reseal::progress(&self.sessions).await?.as_deref().and_then(Progress::read);
+            let progress = reseal::progress(&self.sessions).await?.as_deref().and_then(ResealProgress::read);
             let older = progress.filter(|progress| progress.term == term).and_then(|progress| progress.left);
             let older = if term == 1 { Some(0) } else { older };
             Ok(DataKey { term, made_at, sealed, older })
@@ -141,10 +147,16 @@ impl KeyringStore for DataKeys {
             let (term, unnoted) = ring.unnoted();
             let (of, added) = (i64::from(term), i64::try_from(unnoted).unwrap_or(i64::MAX));
             let noted = match added {
-                0 => self.sessions.read("data_key_use", move |session| one(session, NOTED, vec![of.into()])).await,
+                0 => {
+                    self.sessions
+                        .read("data_key_use", move |session| {
+                            query_number(session, SELECT_RECORDED_USE, vec![of.into()])
+                        })
+                        .await
+                }
                 _ => {
                     let values = move || vec![of.into(), added.into()];
-                    self.sessions.write("data_key_use", move |session| one(session, ADD, values())).await
+                    self.sessions.write("data_key_use", move |session| query_number(session, ADD_USE, values())).await
                 }
             };
             ring.set_noted(term, u64::try_from(noted?).unwrap_or_default(), unnoted);
@@ -165,10 +177,10 @@ impl KeyringStore for DataKeys {
         self.documents.commit(vec![write]).boxed_local()
     }
 
-    fn re_seal(&self) -> LocalBoxFuture<'_, Result<Step>> {
+    fn re_seal(&self) -> LocalBoxFuture<'_, Result<ResealOutcome>> {
         async move {
             match self.step().await {
-                Err(error) if error.kind() == Kind::Conflict => Ok(Step::Later),
+                Err(error) if error.kind() == Kind::Conflict => Ok(ResealOutcome::Later),
                 step => step,
             }
         }

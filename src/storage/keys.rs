@@ -1,6 +1,6 @@
 //! The data keys of an open store: their creation, loading and rotation, and the change of the seal key.
 
-mod again;
+mod seal_reopener;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,57 +8,57 @@ use std::time::Duration;
 use crate::clock::{Clock, Time};
 use crate::error::{Error, Kind, Result};
 use crate::secret::Secret;
-use crate::storage::backend::{Fact, FactWrite, Reader, Unit};
+use crate::storage::backend::{Fact, FactWrite, StoreReader, WriteUnit};
 use crate::storage::commit;
-use crate::storage::seal::{self, About, HANDOVER, Question, Ring, Root, SealKey, Wrapping, root};
+use crate::storage::seal::{self, DataKeyWrapping, HANDOVER_FACT, Ring, Root, SealChallenge, SealInfo, SealKey, root};
 use crate::telemetry;
-use again::Again;
+use seal_reopener::SealReopener;
 
 /// Attempts at a change of the keys that conflicts with concurrent changes.
-const AGAIN: usize = 5;
+const MAX_CHANGE_ATTEMPTS: usize = 5;
 /// Age at which all nodes know a data key. They read the change log every few seconds; no write of theirs takes longer.
-pub(super) const KNOWN: Duration = Duration::from_secs(30);
+pub(super) const KEY_PROPAGATION_TIME: Duration = Duration::from_secs(30);
 /// Age of a seal at which all running nodes have taken over its root key: they check every ten seconds.
-const TAKEN: Duration = Duration::from_secs(60);
+const HANDOVER_TIME: Duration = Duration::from_secs(60);
 /// Error of a node that knows no current key of the store.
-const LOST: &str = "seal: the store was sealed anew while this node was away, and the seal of its configuration does not \
+const SEAL_CHANGED: &str = "seal: the store was sealed anew while this node was away, and the seal of its configuration does not \
                     open it so far; give the node the one that the store has now";
 
-pub(super) struct Keys {
+pub(super) struct StoreKeys {
     ring: Arc<Ring>,
-    commits: commit::Handle,
-    reader: Arc<dyn Reader>,
+    commits: commit::CommitHandle,
+    reader: Arc<dyn StoreReader>,
     clock: Clock,
     /// The seal with which the store was opened.
-    about: About,
+    about: SealInfo,
     /// Reads the current seal from the same source.
-    again: Again,
+    again: SealReopener,
     /// `true` if other nodes may use the same store.
     shared: bool,
 }
 
-fn made_name(term: u32) -> String {
+fn creation_fact_name(term: u32) -> String {
     format!("data-key-made/{term}")
 }
 
 /// The fact that records when a term was created: epoch seconds as text.
-fn made(term: u32, at: Time) -> Fact {
-    (made_name(term), at.unix_timestamp().to_string().into_bytes())
+fn creation_fact(term: u32, at: Time) -> Fact {
+    (creation_fact_name(term), at.unix_timestamp().to_string().into_bytes())
 }
 
 fn made_at(facts: &[Fact], term: u32) -> Option<Time> {
-    let (_, noted) = facts.iter().find(|(name, _)| *name == made_name(term))?;
+    let (_, noted) = facts.iter().find(|(name, _)| *name == creation_fact_name(term))?;
     Time::from_unix_timestamp(std::str::from_utf8(noted).ok()?.parse().ok()?).ok()
 }
 
-impl Keys {
+impl StoreKeys {
     /// Loads the keys of a store, or creates the first ones of a new store.
     ///
     /// # Errors
     /// `Invalid` for the wrong seal key; the errors of its device and of the store.
     pub(super) async fn load(
-        commits: commit::Handle,
-        reader: Arc<dyn Reader>,
+        commits: commit::CommitHandle,
+        reader: Arc<dyn StoreReader>,
         seal_key: &SealKey,
         clock: Clock,
         shared: bool,
@@ -69,7 +69,7 @@ impl Keys {
             None => {
                 let (ring, facts) = create(seal_key, clock.now()).await?;
                 let facts = facts.into_iter().map(FactWrite::new).collect();
-                match commits.submit(Unit::Facts(facts)).outcome().await {
+                match commits.submit(WriteUnit::Facts(facts)).outcome().await {
                     Ok(_) => ring,
                     // Another node has created the first keys concurrently, which are used instead.
                     Err(error) if error.kind() == Kind::Conflict => {
@@ -79,7 +79,7 @@ impl Keys {
                 }
             }
         };
-        let (ring, about, again) = (Arc::new(ring), seal_key.about(), Again::new(seal_key.source()));
+        let (ring, about, again) = (Arc::new(ring), seal_key.about(), SealReopener::new(seal_key.source()));
         Ok(Self { ring, commits, reader, clock, about, again, shared })
     }
 
@@ -95,7 +95,7 @@ impl Keys {
             return Ok((term, made_at, sealed));
         }
         let made_at = self.clock.now();
-        match self.change(vec![FactWrite::new(made(term, made_at))]).await {
+        match self.change(vec![FactWrite::new(creation_fact(term, made_at))]).await {
             // Another node recorded it first.
             Err(error) if error.kind() == Kind::Conflict => Ok((term, made_at, sealed)),
             other => other.map(|()| (term, made_at, sealed)),
@@ -106,15 +106,15 @@ impl Keys {
     ///
     /// # Errors
     /// The errors of the store.
-    pub(super) async fn seal_status(&self) -> Result<About> {
-        Ok(root::stored(&self.reader.meta().await?)?.unwrap_or_else(|| self.about.clone()))
+    pub(super) async fn seal_status(&self) -> Result<SealInfo> {
+        Ok(root::stored_seal(&self.reader.meta().await?)?.unwrap_or_else(|| self.about.clone()))
     }
 
     /// Creates a challenge that only a holder of the seal key can answer, and its response.
     ///
     /// # Errors
     /// The errors of the store.
-    pub(super) async fn seal_question(&self) -> Result<(Question, Secret)> {
+    pub(super) async fn seal_question(&self) -> Result<(SealChallenge, Secret)> {
         let (facts, root) = self.read().await?;
         self.ring.question(&root, &facts)
     }
@@ -136,7 +136,7 @@ impl Keys {
             runtime.spawn(async move {
                 match keys.rotate(worn).await {
                     Ok(term) => tracing::info!(term, "data key rotated"),
-                    Err(error) => telemetry::not_done("data key not rotated", &error),
+                    Err(error) => telemetry::warn_task_failed("data key not rotated", &error),
                 }
             });
         }
@@ -161,7 +161,7 @@ impl Keys {
         self.read().await.map(drop)
     }
 
-    /// As [`Keys::learn`], for a store that has lost its latest writes.
+    /// As [`StoreKeys::learn`], for a store that has lost its latest writes.
     pub(super) async fn learn_anew(&self) -> Result<()> {
         self.read_by(Ring::learn_anew).await.map(drop)
     }
@@ -186,7 +186,8 @@ impl Keys {
         // The seal was changed while this node was away, and the handover for it has ended.
         let opened = self.again.open(&self.ring, &facts).await;
         // Not `Invalid`, because the request is not at fault.
-        let root = opened.and_then(|()| learn(&self.ring, &facts)).map_err(|error| Error::unavailable(LOST, error))?;
+        let root =
+            opened.and_then(|()| learn(&self.ring, &facts)).map_err(|error| Error::unavailable(SEAL_CHANGED, error))?;
         Ok((facts, root))
     }
 
@@ -196,17 +197,17 @@ impl Keys {
     /// # Errors
     /// `Busy` when concurrent changes of the keys persist; the errors of the store.
     pub(super) async fn rotate(&self, from: u32) -> Result<u32> {
-        for _ in 0..AGAIN {
+        for _ in 0..MAX_CHANGE_ATTEMPTS {
             let (facts, root) = self.read().await?;
             let (term, _) = self.ring.current();
             if term > from {
                 return Ok(term);
             }
             let new = self.ring.new_term(&root, term)?;
-            let unchanged = FactWrite::over(&facts, root::SEAL, None);
+            let unchanged = FactWrite::over(&facts, root::SEAL_FACT, None);
             // `end_token_upgrade` may change the wrapping concurrently, and the new key must have the same.
             let wrapped_alike = FactWrite::over(&facts, &seal::term_name(term.into()), None);
-            let made = made(new.term, self.clock.now());
+            let made = creation_fact(new.term, self.clock.now());
             let mut writes = vec![unchanged, wrapped_alike, FactWrite::new(new.fact.clone()), FactWrite::new(made)];
             writes.extend(self.handover_ends(&facts)?);
             match self.change(writes).await {
@@ -229,17 +230,17 @@ impl Keys {
             return Ok(true);
         }
         let Some(end) = self.handover_ends(&facts)? else { return Ok(false) };
-        self.change(vec![FactWrite::over(&facts, root::SEAL, None), end]).await?;
+        self.change(vec![FactWrite::over(&facts, root::SEAL_FACT, None), end]).await?;
         Ok(true)
     }
 
     /// The write that ends the handover of the root key, if it may end.
     fn handover_ends(&self, facts: &[Fact]) -> Result<Option<FactWrite>> {
-        let since = root::stored(facts)?.and_then(|seal| seal.since);
+        let since = root::stored_seal(facts)?.and_then(|seal| seal.since);
         // A time in the future was written by a wrong clock.
-        let is_new = since.is_some_and(|since| (self.clock.now() - since).unsigned_abs() < TAKEN);
+        let is_new = since.is_some_and(|since| (self.clock.now() - since).unsigned_abs() < HANDOVER_TIME);
         let ends = seal::is_handed_over(facts) && !(self.shared && is_new);
-        Ok(ends.then(|| FactWrite::over(facts, HANDOVER, Some(Vec::new()))))
+        Ok(ends.then(|| FactWrite::over(facts, HANDOVER_FACT, Some(Vec::new()))))
     }
 
     /// Changes the seal key: creates a new root key and wraps all data keys with it. The data keys stay the same, so
@@ -248,8 +249,8 @@ impl Keys {
     /// # Errors
     /// `Busy` while a node may not know the newest data key; `Conflict` when concurrent changes of the keys persist;
     /// the errors of device and store. Nothing is changed then.
-    pub(super) async fn change_seal(&self, seal: &SealKey) -> Result<About> {
-        for _ in 0..AGAIN {
+    pub(super) async fn change_seal(&self, seal: &SealKey) -> Result<SealInfo> {
+        for _ in 0..MAX_CHANGE_ATTEMPTS {
             match self.change_seal_once(seal).await {
                 Err(error) if error.kind() == Kind::Conflict => {}
                 done => return done,
@@ -258,23 +259,23 @@ impl Keys {
         Err(Error::new(Kind::Conflict, "seal: the data keys are changed by others all the time; try again"))
     }
 
-    async fn change_seal_once(&self, seal: &SealKey) -> Result<About> {
+    async fn change_seal_once(&self, seal: &SealKey) -> Result<SealInfo> {
         let (facts, before) = self.read().await?;
         let term = seal::newest_term(&facts);
         self.refuse_unknown(&facts, term)?;
-        let (root, generation) = (root::new(), root::generation(&facts)? + 1);
-        let record = root::wrapped(seal, self.ring.installation(), &root, self.clock.now(), generation).await?;
+        let (root, generation) = (root::generate(), root::generation(&facts)? + 1);
+        let record = root::wrap_root(seal, self.ring.installation(), &root, self.clock.now(), generation).await?;
         let mut writes = vec![
-            FactWrite::over(&facts, root::SEAL, Some(record)),
+            FactWrite::over(&facts, root::SEAL_FACT, Some(record)),
             // A newer data key would still be wrapped with the previous root key.
             FactWrite { name: seal::term_name(u64::from(term) + 1), expected: None, value: None },
         ];
         // Any holder of the data key can open the handover, so it exists only if other nodes need it.
         if self.shared {
-            let handover = self.ring.seal(HANDOVER.as_bytes(), root.expose().to_vec())?;
-            writes.push(FactWrite::over(&facts, HANDOVER, Some(handover)));
+            let handover = self.ring.seal(HANDOVER_FACT.as_bytes(), root.expose().to_vec())?;
+            writes.push(FactWrite::over(&facts, HANDOVER_FACT, Some(handover)));
         } else if seal::is_handed_over(&facts) {
-            writes.push(FactWrite::over(&facts, HANDOVER, Some(Vec::new())));
+            writes.push(FactWrite::over(&facts, HANDOVER_FACT, Some(Vec::new())));
         }
         let root = Arc::new(Root::new(&root, generation)?);
         writes.extend(self.rewrapped(&before, &root, self.ring.wrapping(), &facts)?);
@@ -284,7 +285,7 @@ impl Keys {
     }
 
     /// The writes that wrap the data keys with `to`, in the given way.
-    fn rewrapped(&self, from: &Root, to: &Root, wrapping: Wrapping, facts: &[Fact]) -> Result<Vec<FactWrite>> {
+    fn rewrapped(&self, from: &Root, to: &Root, wrapping: DataKeyWrapping, facts: &[Fact]) -> Result<Vec<FactWrite>> {
         let rewrapped = self.ring.rewrapped(from, to, wrapping, facts)?.into_iter();
         let write = |(name, before, after)| FactWrite { name, expected: Some(before), value: Some(after) };
         Ok(rewrapped.map(write).collect())
@@ -292,7 +293,7 @@ impl Keys {
 
     /// `true` if API tokens without a seal are rejected, as far as this node knows.
     pub(super) fn are_tokens_sealed(&self) -> bool {
-        self.ring.wrapping() == Wrapping::TokensSealed
+        self.ring.wrapping() == DataKeyWrapping::TokensSealed
     }
 
     /// Records that the API tokens of earlier versions are sealed: tokens without a seal are rejected from now on. The
@@ -301,21 +302,21 @@ impl Keys {
     /// # Errors
     /// `Conflict` when concurrent changes of the keys persist; the errors of the store.
     pub(super) async fn end_token_upgrade(&self) -> Result<()> {
-        self.wrap_in(Wrapping::TokensSealed).await
+        self.wrap_in(DataKeyWrapping::TokensSealed).await
     }
 
     /// Restores the state that a version before schema 14 leaves.
     #[cfg(test)]
     pub(super) async fn begin_token_upgrade(&self) -> Result<()> {
-        self.wrap_in(Wrapping::TokensMayBeBare).await
+        self.wrap_in(DataKeyWrapping::TokensMayBeBare).await
     }
 
-    async fn wrap_in(&self, wrapping: Wrapping) -> Result<()> {
-        for _ in 0..AGAIN {
+    async fn wrap_in(&self, wrapping: DataKeyWrapping) -> Result<()> {
+        for _ in 0..MAX_CHANGE_ATTEMPTS {
             let (facts, root) = self.read().await?;
             let newest = seal::newest_term(&facts);
             let mut writes = vec![
-                FactWrite::over(&facts, root::SEAL, None),
+                FactWrite::over(&facts, root::SEAL_FACT, None),
                 FactWrite { name: seal::term_name(u64::from(newest) + 1), expected: None, value: None },
             ];
             writes.extend(self.rewrapped(&root, &root, wrapping, &facts)?);
@@ -334,11 +335,11 @@ impl Keys {
     fn refuse_unknown(&self, facts: &[Fact], term: u32) -> Result<()> {
         let age = made_at(facts, term).map(|made_at| (self.clock.now() - made_at).unsigned_abs());
         match age {
-            Some(age) if self.shared && term > 1 && age < KNOWN => Err(Error::new(
+            Some(age) if self.shared && term > 1 && age < KEY_PROPAGATION_TIME => Err(Error::new(
                 Kind::Busy,
                 format!(
                     "seal: a data key was made a moment ago, which not every node knows yet; try again in {} seconds",
-                    (KNOWN - age).as_secs() + 1
+                    (KEY_PROPAGATION_TIME - age).as_secs() + 1
                 ),
             )),
             _ => Ok(()),
@@ -346,25 +347,25 @@ impl Keys {
     }
 
     async fn change(&self, writes: Vec<FactWrite>) -> Result<()> {
-        self.commits.submit(Unit::Facts(writes)).outcome().await.map(drop)
+        self.commits.submit(WriteUnit::Facts(writes)).outcome().await.map(drop)
     }
 }
 
 async fn open(seal_key: &SealKey, facts: &[Fact]) -> Result<Option<Ring>> {
     let Some(installation) = seal::installation(facts)? else { return Ok(None) };
-    let root = root::opened(seal_key, &installation, facts).await;
+    let root = root::unwrap_root(seal_key, &installation, facts).await;
     root.and_then(|root| Ring::load(&root, installation, facts))
         .map(Some)
-        .map_err(|error| seal::unopened(seal_key, error))
+        .map_err(|error| seal::with_other_keys(seal_key, error))
 }
 
 /// Opens the data keys in these facts with `seal_key`, and describes the seal; `None` for a new store.
 ///
 /// # Errors
 /// `Invalid` when the key does not open them; the errors of a device.
-pub(super) async fn about(seal_key: &SealKey, facts: &[Fact]) -> Result<Option<(About, Ring)>> {
+pub(super) async fn describe_seal(seal_key: &SealKey, facts: &[Fact]) -> Result<Option<(SealInfo, Ring)>> {
     let Some(ring) = open(seal_key, facts).await? else { return Ok(None) };
-    Ok(Some((root::stored(facts)?.unwrap_or_else(|| seal_key.about()), ring)))
+    Ok(Some((root::stored_seal(facts)?.unwrap_or_else(|| seal_key.about()), ring)))
 }
 
 async fn create(seal_key: &SealKey, now: Time) -> Result<(Ring, Vec<Fact>)> {
@@ -372,14 +373,14 @@ async fn create(seal_key: &SealKey, now: Time) -> Result<(Ring, Vec<Fact>)> {
     let (root, record): (Secret, _) = match seal_key.bytes() {
         Some(bytes) => (bytes.clone(), None),
         None => {
-            let root = root::new();
-            let record = root::wrapped(seal_key, &installation, &root, now, 0).await?;
+            let root = root::generate();
+            let record = root::wrap_root(seal_key, &installation, &root, now, 0).await?;
             (root, Some(record))
         }
     };
     let (ring, mut facts) = Ring::create(&root, installation)?;
-    facts.push(made(ring.current().0, now));
-    facts.extend(record.map(|record| (root::SEAL.to_owned(), record)));
+    facts.push(creation_fact(ring.current().0, now));
+    facts.extend(record.map(|record| (root::SEAL_FACT.to_owned(), record)));
     Ok((ring, facts))
 }
 
@@ -401,7 +402,7 @@ mod tests {
         facts: Mutex<Vec<Vec<Fact>>>,
     }
 
-    impl<R: Reader> Reader for Late<R> {
+    impl<R: StoreReader> StoreReader for Late<R> {
         fn meta(&self) -> BoxFuture<'static, Result<Vec<Fact>>> {
             match self.facts.lock().unwrap().pop() {
                 Some(facts) => ready(Ok(facts)).boxed(),
@@ -426,11 +427,11 @@ mod tests {
     async fn a_key_is_made_although_the_seal_was_changed_a_moment_before() {
         let dir = tempfile::tempdir().unwrap();
         let (writer, pool) = embedded::open(dir.path(), Time::UNIX_EPOCH).unwrap();
-        let commits = commit::Handle::start(writer, 10).unwrap();
+        let commits = commit::CommitHandle::start(writer, 10).unwrap();
         let (seal, next, clock) = (SealKey::random(), SealKey::random(), Clock::system());
         let late = Arc::new(Late { reader: pool.clone(), facts: Mutex::default() });
-        let slow = Keys::load(commits.clone(), late.clone(), &seal, clock.clone(), true).await.unwrap();
-        let other = Keys::load(commits.clone(), Arc::new(pool.clone()), &seal, clock.clone(), true).await.unwrap();
+        let slow = StoreKeys::load(commits.clone(), late.clone(), &seal, clock.clone(), true).await.unwrap();
+        let other = StoreKeys::load(commits.clone(), Arc::new(pool.clone()), &seal, clock.clone(), true).await.unwrap();
         let before = pool.meta().await.unwrap();
         other.change_seal(&next).await.unwrap();
         // Facts from before the change, used for a write after it.
@@ -440,7 +441,7 @@ mod tests {
         late.facts.lock().unwrap().push(before);
         assert_eq!(slow.rotate(2).await.unwrap(), 3);
         assert_eq!(other.rotate(1).await.unwrap(), 3, "there is a later one");
-        let again = Keys::load(commits, Arc::new(pool), &next, clock, true).await.unwrap();
+        let again = StoreKeys::load(commits, Arc::new(pool), &next, clock, true).await.unwrap();
         assert_eq!(again.status().await.unwrap().0, 3);
     }
 }

@@ -6,23 +6,23 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 
 use crate::clock::Clock;
-use crate::documents::{Document, DocumentWrite, SYSTEM};
+use crate::documents::{Document, DocumentWrite, SYSTEM_MOUNT};
 use crate::error::Result;
 use crate::keys::store::KeyStore;
-use crate::storage::backend::{Outcomes, Reader, Unit};
+use crate::storage::backend::{Outcomes, StoreReader, WriteUnit};
 use crate::storage::documents;
-use crate::storage::keys::Keys;
+use crate::storage::keys::StoreKeys;
 use crate::storage::store::{DomainWrite, Store};
 
 impl DomainWrite for DocumentWrite {
     type Outcome = ();
 
-    fn prepare(&mut self, keys: &Arc<Keys>) -> Result<()> {
+    fn prepare(&mut self, keys: &Arc<StoreKeys>) -> Result<()> {
         documents::seal(self, keys)
     }
 
-    fn unit(writes: Vec<Self>, _: &Clock) -> Unit {
-        Unit::Documents(writes)
+    fn unit(writes: Vec<Self>, _: &Clock) -> WriteUnit {
+        WriteUnit::Documents(writes)
     }
 
     fn outcomes(outcomes: Outcomes) -> Option<Vec<()>> {
@@ -30,12 +30,12 @@ impl DomainWrite for DocumentWrite {
     }
 }
 
-impl<R: Reader + Clone> KeyStore for Store<R> {
+impl<R: StoreReader + Clone> KeyStore for Store<R> {
     fn commit(&self, unit: Vec<DocumentWrite>) -> BoxFuture<'static, Result<()>> {
         self.submit(unit).map(|outcomes| outcomes.map(drop)).boxed()
     }
 
     fn documents(&self, kind: &'static str) -> BoxFuture<'static, Result<Vec<Document>>> {
-        self.open_documents(SYSTEM, Some(kind))
+        self.open_documents(SYSTEM_MOUNT, Some(kind))
     }
 }

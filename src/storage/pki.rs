@@ -5,21 +5,21 @@ use std::sync::Arc;
 use crate::clock::Clock;
 use crate::error::Result;
 use crate::pki::store::{MetadataRow, PkiOutcome, PkiWrite};
-use crate::storage::backend::{Outcomes, Unit, as_stored};
+use crate::storage::backend::{Outcomes, WriteUnit, round_to_micros};
 use crate::storage::documents;
-use crate::storage::keys::Keys;
+use crate::storage::keys::StoreKeys;
 use crate::storage::seal::metadata_context;
 use crate::storage::store::{DomainWrite, SealedRow};
 
 impl DomainWrite for PkiWrite {
     type Outcome = PkiOutcome;
 
-    fn prepare(&mut self, keys: &Arc<Keys>) -> Result<()> {
+    fn prepare(&mut self, keys: &Arc<StoreKeys>) -> Result<()> {
         match self {
             Self::Document(document) => documents::seal(document, keys),
             Self::Metadata(row) => row.seal(keys),
             Self::Revocation(row) => {
-                row.revoked_at = as_stored(row.revoked_at);
+                row.revoked_at = round_to_micros(row.revoked_at);
                 Ok(())
             }
             // These have neither a secret body nor a time finer than seconds.
@@ -40,8 +40,8 @@ impl DomainWrite for PkiWrite {
         }
     }
 
-    fn unit(writes: Vec<Self>, _: &Clock) -> Unit {
-        Unit::Pki(writes)
+    fn unit(writes: Vec<Self>, _: &Clock) -> WriteUnit {
+        WriteUnit::Pki(writes)
     }
 
     fn outcomes(outcomes: Outcomes) -> Option<Vec<PkiOutcome>> {

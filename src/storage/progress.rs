@@ -4,12 +4,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Progress counters of one task, in bytes, rows or other units.
 #[derive(Debug, Default)]
-pub struct Progress {
+pub struct ProgressCounters {
     done: AtomicU64,
     total: AtomicU64,
 }
 
-impl Progress {
+impl ProgressCounters {
     /// Adds to the expected total.
     pub fn expect(&self, more: u64) {
         self.total.fetch_add(more, Ordering::Relaxed);

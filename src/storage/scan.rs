@@ -5,17 +5,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures_util::FutureExt as _;
 
 use crate::error::{Error, Kind, Result};
-use crate::projects::store::{ITSELF, ProjectStore};
-use crate::sql::{Failure, Row, Value, Work};
+use crate::projects::store::{ProjectStore, SERVER_CALLER};
+use crate::sql::{SqlError, SqlRow, SqlValue, SqlWork};
 
 /// Returns all rows of a query.
 ///
 /// # Errors
 /// `Unavailable` when the store cannot be read; `Internal` for an invalid query.
-pub(super) async fn rows(store: &dyn ProjectStore, sql: &str, values: Vec<Value>) -> Result<Vec<Row>> {
+pub(super) async fn rows(store: &dyn ProjectStore, sql: &str, values: Vec<SqlValue>) -> Result<Vec<SqlRow>> {
     let found = Arc::new(Mutex::new(Vec::new()));
     let (slot, sql) = (Arc::clone(&found), sql.to_owned());
-    let work: Work = Arc::new(move |session| {
+    let work: SqlWork = Arc::new(move |session| {
         let (slot, sql, values) = (Arc::clone(&slot), sql.clone(), values.clone());
         async move {
             let rows = session.query(&sql, &values).await?;
@@ -24,16 +24,16 @@ pub(super) async fn rows(store: &dyn ProjectStore, sql: &str, values: Vec<Value>
         }
         .boxed_local()
     });
-    store.read("scan", ITSELF, work).await.map_err(error)?;
+    store.read("scan", SERVER_CALLER, work).await.map_err(error)?;
     Ok(std::mem::take(&mut *found.lock().unwrap_or_else(PoisonError::into_inner)))
 }
 
-pub(super) fn error(failure: Failure) -> Error {
+pub(super) fn error(failure: SqlError) -> Error {
     match failure {
-        Failure::Engine(error) => error,
-        Failure::Constraint(name) => Error::unavailable("storage: the read failed", format!("constraint {name}")),
-        Failure::TooLong => Error::new(Kind::Unavailable, "storage: the read took too long"),
-        Failure::Clash => Error::new(Kind::Unavailable, "storage: other transactions got in the way of the read"),
-        Failure::Refused => Error::internal("a read that refused"),
+        SqlError::Engine(error) => error,
+        SqlError::Constraint(name) => Error::unavailable("storage: the read failed", format!("constraint {name}")),
+        SqlError::TooLong => Error::new(Kind::Unavailable, "storage: the read took too long"),
+        SqlError::Clash => Error::new(Kind::Unavailable, "storage: other transactions got in the way of the read"),
+        SqlError::Refused => Error::internal("a read that refused"),
     }
 }

@@ -23,38 +23,38 @@ use crate::auth::store::{SecretIdRow, TokenHash};
 use crate::clock::Time;
 use crate::documents::MountId;
 use crate::error::{Error, Result};
-use crate::keyring::store::MOST_OPERATIONS;
+use crate::keyring::store::MAX_KEY_OPERATIONS;
 use crate::secret::Secret;
 use crate::storage::backend::{Fact, micros};
 use crate::x509::serial::Serial;
 
 use cipher::{TAG_LEN, aead_key, open_with, seal_with};
 pub use key::SealKey;
-pub(crate) use key::Source;
-pub use proof::Question;
-pub use replacement::Replacement;
-pub(crate) use replacement::unopened;
-pub use root::About;
+pub(crate) use key::SealKeyOrigin;
+pub use proof::SealChallenge;
+pub use replacement::SealKeyReplacement;
+pub(crate) use replacement::with_other_keys;
+pub use root::SealInfo;
 
-const VERSION: u8 = 1;
+const SEALED_VALUE_VERSION: u8 = 1;
 const HEADER_LEN: usize = 5;
 /// Number of values after which a worn term requests its rotation again.
-const ASK_EVERY: u64 = 1 << 12;
-const INSTALLATION: &str = "installation";
-const DATA_KEY: &str = "data-key/";
+const ROTATION_REQUEST_INTERVAL: u64 = 1 << 12;
+const INSTALLATION_FACT: &str = "installation";
+const DATA_KEY_PREFIX: &str = "data-key/";
 /// Fact with the new root key for running nodes that still have the previous one; empty when there is none.
-pub(crate) const HANDOVER: &str = "root-key-handover";
+pub(crate) const HANDOVER_FACT: &str = "root-key-handover";
 
 /// How a data key is wrapped. Part of the associated data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wrapping {
+pub(crate) enum DataKeyWrapping {
     /// API tokens without a seal may be left from a version before schema 14.
     TokensMayBeBare,
     /// Every API token has a seal; a token without one is always rejected.
     TokensSealed,
 }
 
-impl Wrapping {
+impl DataKeyWrapping {
     fn purpose(self) -> &'static str {
         match self {
             Self::TokensMayBeBare => "signet/data-key/v1",
@@ -68,12 +68,12 @@ pub(crate) struct Ring {
     /// The newest known root key.
     root: ArcSwap<Root>,
     installation: String,
-    keys: ArcSwap<Keys>,
+    keys: ArcSwap<DataKeySet>,
     /// Number of values that the current key has sealed in this process and that are not recorded in the store.
     unnoted: AtomicU64,
     /// Number of values recorded in the store for the current key, as of the last read.
     noted: AtomicU64,
-    /// `true` once a data key with [`Wrapping::TokensSealed`] was read. Never reset.
+    /// `true` once a data key with [`DataKeyWrapping::TokensSealed`] was read. Never reset.
     tokens_sealed: AtomicBool,
 }
 
@@ -85,13 +85,13 @@ pub(crate) struct Root {
 }
 
 #[derive(Clone)]
-struct Keys {
+struct DataKeySet {
     current: u32,
     by_term: BTreeMap<u32, Arc<LessSafeKey>>,
 }
 
 /// A rewrapped data key: the name of its fact, the stored value, and the new one.
-type Rewrapped = (String, Vec<u8>, Vec<u8>);
+type RewrappedKey = (String, Vec<u8>, Vec<u8>);
 
 /// A new term, which must be stored before it is used.
 pub(crate) struct NewTerm {
@@ -108,7 +108,7 @@ impl Ring {
         let ring = Self::with(Root::new(root, 0)?, installation);
         ring.tokens_sealed.store(true, Ordering::Release);
         let first = ring.new_term(&ring.root.load(), 0)?;
-        let facts = vec![(INSTALLATION.to_owned(), ring.installation.clone().into_bytes()), first.fact.clone()];
+        let facts = vec![(INSTALLATION_FACT.to_owned(), ring.installation.clone().into_bytes()), first.fact.clone()];
         ring.adopt(first);
         Ok((ring, facts))
     }
@@ -120,11 +120,11 @@ impl Ring {
     pub(crate) fn load(root: &Secret, installation: String, facts: &[Fact]) -> Result<Self> {
         let ring = Self::with(Root::new(root, root::generation(facts)?)?, installation);
         ring.learn(facts)?;
-        if ring.current().0 == 0 { Err(damaged()) } else { Ok(ring) }
+        if ring.current().0 == 0 { Err(damaged_keys_error()) } else { Ok(ring) }
     }
 
     fn with(root: Root, installation: String) -> Self {
-        let keys = Keys { current: 0, by_term: BTreeMap::new() };
+        let keys = DataKeySet { current: 0, by_term: BTreeMap::new() };
         let (root, keys) = (ArcSwap::from_pointee(root), ArcSwap::from_pointee(keys));
         let (unnoted, noted) = (AtomicU64::new(0), AtomicU64::new(0));
         Self { root, installation, keys, unnoted, noted, tokens_sealed: AtomicBool::new(false) }
@@ -173,7 +173,7 @@ impl Ring {
                 (root, stored)
             }
         };
-        if stored.wrapping == Wrapping::TokensSealed {
+        if stored.wrapping == DataKeyWrapping::TokensSealed {
             self.tokens_sealed.store(true, Ordering::Release);
         }
         let newest = stored.keys.keys().next_back().copied().unwrap_or(0);
@@ -182,7 +182,7 @@ impl Ring {
             self.begin_count();
         }
         self.keys.rcu(|keys| {
-            let mut keys = Keys::clone(keys);
+            let mut keys = DataKeySet::clone(keys);
             keys.by_term.extend(stored.keys.iter().map(|(term, key)| (*term, Arc::clone(&key.0))));
             keys.current = in_use(keys.current, newest);
             keys
@@ -191,9 +191,9 @@ impl Ring {
     }
 
     /// How the data keys of this store are wrapped, as far as known.
-    pub(crate) fn wrapping(&self) -> Wrapping {
+    pub(crate) fn wrapping(&self) -> DataKeyWrapping {
         let tokens_sealed = self.tokens_sealed.load(Ordering::Acquire);
-        if tokens_sealed { Wrapping::TokensSealed } else { Wrapping::TokensMayBeBare }
+        if tokens_sealed { DataKeyWrapping::TokensSealed } else { DataKeyWrapping::TokensMayBeBare }
     }
 
     /// Uses this root key from now on, unless a later one is known.
@@ -203,8 +203,8 @@ impl Ring {
 
     /// The root key that was handed over when the seal was changed.
     fn handed_over(&self, facts: &[Fact]) -> Result<Option<Root>> {
-        let sealed = facts.iter().find(|(name, _)| name == HANDOVER);
-        let opened = sealed.and_then(|(_, sealed)| self.try_open(HANDOVER.as_bytes(), sealed)).map(Secret::new);
+        let sealed = facts.iter().find(|(name, _)| name == HANDOVER_FACT);
+        let opened = sealed.and_then(|(_, sealed)| self.try_open(HANDOVER_FACT.as_bytes(), sealed)).map(Secret::new);
         opened.map(|root| Root::new(&root, root::generation(facts)?)).transpose()
     }
 
@@ -216,9 +216,9 @@ impl Ring {
         &self,
         from: &Root,
         to: &Root,
-        wrapping: Wrapping,
+        wrapping: DataKeyWrapping,
         facts: &[Fact],
-    ) -> Result<Vec<Rewrapped>> {
+    ) -> Result<Vec<RewrappedKey>> {
         let stored = unwrap_all(&from.key, &self.installation, facts)?;
         let rewrap = |(term, (_, bytes)): (u32, (_, Secret))| {
             let name = term_name(term.into());
@@ -231,8 +231,8 @@ impl Ring {
     }
 
     /// Creates a challenge for holders of the seal key, and its response. `root` must wrap the data keys in `facts`.
-    pub(crate) fn question(&self, root: &Root, facts: &[Fact]) -> Result<(Question, Secret)> {
-        Question::new(&root.key, &self.installation, facts)
+    pub(crate) fn question(&self, root: &Root, facts: &[Fact]) -> Result<(SealChallenge, Secret)> {
+        SealChallenge::new(&root.key, &self.installation, facts)
     }
 
     /// The installation id.
@@ -260,7 +260,7 @@ impl Ring {
     pub(crate) fn adopt(&self, new: NewTerm) -> u32 {
         let key = Arc::new(new.key);
         self.keys.rcu(|keys| {
-            let mut keys = Keys::clone(keys);
+            let mut keys = DataKeySet::clone(keys);
             keys.by_term.insert(new.term, key.clone());
             keys.current = keys.current.max(new.term);
             keys
@@ -293,7 +293,8 @@ impl Ring {
     /// `true` if the current term has sealed its maximum; repeated at intervals until it is replaced.
     pub(crate) fn asks_for_rotation(&self) -> bool {
         let unnoted = self.unnoted.load(Ordering::Relaxed);
-        unnoted.is_multiple_of(ASK_EVERY) && self.noted.load(Ordering::Relaxed) + unnoted >= MOST_OPERATIONS
+        unnoted.is_multiple_of(ROTATION_REQUEST_INTERVAL)
+            && self.noted.load(Ordering::Relaxed) + unnoted >= MAX_KEY_OPERATIONS
     }
 
     /// Seals `body` for the row that `context` identifies. Overwrites the plaintext.
@@ -305,7 +306,7 @@ impl Ring {
         let mut header = Vec::with_capacity(HEADER_LEN + NONCE_LEN + body.len() + TAG_LEN);
         self.unnoted.fetch_add(1, Ordering::Relaxed);
         header.extend_from_slice(&keys.current.to_be_bytes());
-        header.push(VERSION);
+        header.push(SEALED_VALUE_VERSION);
         seal_with(key, context, body, header)
     }
 
@@ -320,7 +321,7 @@ impl Ring {
 
     fn try_open(&self, context: &[u8], sealed: &[u8]) -> Option<Vec<u8>> {
         let (header, rest) = sealed.split_at_checked(HEADER_LEN)?;
-        if header[4] != VERSION {
+        if header[4] != SEALED_VALUE_VERSION {
             return None;
         }
         open_with(self.keys.load().by_term.get(&term_of(header)?)?, context, rest)
@@ -339,18 +340,18 @@ impl Root {
 
 /// The newest term in the facts of a store; 0 without one.
 pub(crate) fn newest_term(facts: &[Fact]) -> u32 {
-    let terms = facts.iter().filter_map(|(name, _)| name.strip_prefix(DATA_KEY)?.parse().ok());
+    let terms = facts.iter().filter_map(|(name, _)| name.strip_prefix(DATA_KEY_PREFIX)?.parse().ok());
     terms.max().unwrap_or(0)
 }
 
 /// The name of the fact with a term.
 pub(crate) fn term_name(term: u64) -> String {
-    format!("{DATA_KEY}{term}")
+    format!("{DATA_KEY_PREFIX}{term}")
 }
 
 /// `true` if a root key is handed over to running nodes.
 pub(crate) fn is_handed_over(facts: &[Fact]) -> bool {
-    facts.iter().any(|(name, sealed)| name == HANDOVER && !sealed.is_empty())
+    facts.iter().any(|(name, sealed)| name == HANDOVER_FACT && !sealed.is_empty())
 }
 
 fn term_of(sealed: &[u8]) -> Option<u32> {
@@ -362,37 +363,37 @@ fn term_of(sealed: &[u8]) -> Option<u32> {
 /// # Errors
 /// `Invalid` when it is damaged.
 pub(crate) fn installation(facts: &[Fact]) -> Result<Option<String>> {
-    match facts.iter().find(|(name, _)| name == INSTALLATION) {
-        Some((_, installation)) => String::from_utf8(installation.clone()).map(Some).map_err(|_| damaged()),
-        None if facts.iter().any(|(name, _)| name.starts_with(DATA_KEY)) => Err(damaged()),
+    match facts.iter().find(|(name, _)| name == INSTALLATION_FACT) {
+        Some((_, installation)) => String::from_utf8(installation.clone()).map(Some).map_err(|_| damaged_keys_error()),
+        None if facts.iter().any(|(name, _)| name.starts_with(DATA_KEY_PREFIX)) => Err(damaged_keys_error()),
         None => Ok(None),
     }
 }
 
-fn damaged() -> Error {
+fn damaged_keys_error() -> Error {
     Error::invalid("storage: the data keys of this store are missing or damaged")
 }
 
 /// The unwrapped data keys of a store.
-struct Unwrapped {
+struct UnwrappedKeys {
     /// By term: the key ready for use, and its bytes.
     keys: BTreeMap<u32, (Arc<LessSafeKey>, Secret)>,
-    /// [`Wrapping::TokensSealed`] if one of the keys has it.
-    wrapping: Wrapping,
+    /// [`DataKeyWrapping::TokensSealed`] if one of the keys has it.
+    wrapping: DataKeyWrapping,
 }
 
-fn unwrap_all(root: &LessSafeKey, installation: &str, facts: &[Fact]) -> Result<Unwrapped> {
-    let mut unwrapped = Unwrapped { keys: BTreeMap::new(), wrapping: Wrapping::TokensMayBeBare };
+fn unwrap_all(root: &LessSafeKey, installation: &str, facts: &[Fact]) -> Result<UnwrappedKeys> {
+    let mut unwrapped = UnwrappedKeys { keys: BTreeMap::new(), wrapping: DataKeyWrapping::TokensMayBeBare };
     for (name, value) in facts {
-        let Some(term) = name.strip_prefix(DATA_KEY) else { continue };
-        let term = term.parse().map_err(|_| damaged())?;
+        let Some(term) = name.strip_prefix(DATA_KEY_PREFIX) else { continue };
+        let term = term.parse().map_err(|_| damaged_keys_error())?;
         let open = |wrapping| open_with(root, &wrap_context(wrapping, installation, term), value);
-        let bytes = match open(Wrapping::TokensSealed) {
+        let bytes = match open(DataKeyWrapping::TokensSealed) {
             Some(bytes) => {
-                unwrapped.wrapping = Wrapping::TokensSealed;
+                unwrapped.wrapping = DataKeyWrapping::TokensSealed;
                 bytes
             }
-            None => open(Wrapping::TokensMayBeBare).ok_or_else(|| {
+            None => open(DataKeyWrapping::TokensMayBeBare).ok_or_else(|| {
                 Error::invalid("seal key: does not open the data keys of this store (wrong key, or damaged store)")
             })?,
         };
@@ -429,7 +430,7 @@ pub(crate) fn cubbyhole_context(token: &TokenHash, path: &str) -> Vec<u8> {
 }
 
 /// Associated data of a value that is sealed for a client and not stored.
-pub(crate) fn held_context(what: &str) -> Vec<u8> {
+pub(crate) fn client_value_context(what: &str) -> Vec<u8> {
     [b"held:", what.as_bytes()].concat()
 }
 
@@ -485,7 +486,7 @@ pub(crate) fn api_token_context(
     context
 }
 
-fn wrap_context(wrapping: Wrapping, installation: &str, term: u32) -> Vec<u8> {
+fn wrap_context(wrapping: DataKeyWrapping, installation: &str, term: u32) -> Vec<u8> {
     let mut context = wrapping.purpose().as_bytes().to_vec();
     context.extend_from_slice(installation.as_bytes());
     context.extend_from_slice(&term.to_be_bytes());
@@ -499,7 +500,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn root() -> Secret {
-        root::new()
+        root::generate()
     }
 
     fn ring() -> Ring {
@@ -556,11 +557,11 @@ mod tests {
     fn a_term_asks_for_the_next_one_at_its_limit_and_until_it_has_it() {
         let ring = ring();
         assert!(!ring.asks_for_rotation());
-        ring.set_noted(1, MOST_OPERATIONS, 0);
+        ring.set_noted(1, MAX_KEY_OPERATIONS, 0);
         assert!(ring.asks_for_rotation());
         ring.seal(b"row", Vec::new()).unwrap();
         assert!(!ring.asks_for_rotation());
-        for _ in 1..ASK_EVERY {
+        for _ in 1..ROTATION_REQUEST_INTERVAL {
             ring.seal(b"row", Vec::new()).unwrap();
         }
         assert!(ring.asks_for_rotation());
@@ -614,10 +615,10 @@ mod tests {
             let fact = facts.iter_mut().find(|(found, _)| *found == name).unwrap();
             assert_eq!(std::mem::replace(&mut fact.1, wrapped), was);
         }
-        facts.retain(|(name, _)| name != HANDOVER && name != root::SEAL);
-        let record = root::wrapped(&SealKey::random(), "one", to, Time::UNIX_EPOCH, generation).await.unwrap();
-        facts.push((root::SEAL.to_owned(), record));
-        facts.push((HANDOVER.to_owned(), ring.seal(HANDOVER.as_bytes(), to.expose().to_vec()).unwrap()));
+        facts.retain(|(name, _)| name != HANDOVER_FACT && name != root::SEAL_FACT);
+        let record = root::wrap_root(&SealKey::random(), "one", to, Time::UNIX_EPOCH, generation).await.unwrap();
+        facts.push((root::SEAL_FACT.to_owned(), record));
+        facts.push((HANDOVER_FACT.to_owned(), ring.seal(HANDOVER_FACT.as_bytes(), to.expose().to_vec()).unwrap()));
         facts
     }
 
@@ -628,7 +629,7 @@ mod tests {
         let changed = Ring::load(&before, "one".to_owned(), &facts).unwrap();
         let mut facts = after_a_change(&changed, &before, &after, &facts).await;
         assert!(load(&before, &facts).is_err(), "the old root key");
-        let none: Vec<_> = facts.iter().filter(|(name, _)| name != HANDOVER).cloned().collect();
+        let none: Vec<_> = facts.iter().filter(|(name, _)| name != HANDOVER_FACT).cloned().collect();
         assert!(running.learn(&none).is_err(), "nothing was left for it");
         let new = load(&after, &facts).unwrap();
         let term = next(&new);
@@ -661,20 +662,20 @@ mod tests {
     fn tokens_count_as_sealed_when_one_data_key_says_so_and_for_as_long_as_the_ring_is_open() {
         let root = root();
         let (new, facts) = Ring::create(&root, "one".to_owned()).unwrap();
-        assert_eq!(new.wrapping(), Wrapping::TokensSealed, "a new store has no tokens of an earlier version");
+        assert_eq!(new.wrapping(), DataKeyWrapping::TokensSealed, "a new store has no tokens of an earlier version");
         let key = Root::new(&root, 0).unwrap();
         let mut earlier = facts.clone();
-        earlier[1].1 = new.rewrapped(&key, &key, Wrapping::TokensMayBeBare, &facts).unwrap().remove(0).2;
+        earlier[1].1 = new.rewrapped(&key, &key, DataKeyWrapping::TokensMayBeBare, &facts).unwrap().remove(0).2;
         let ring = load(&root, &earlier).unwrap();
-        assert_eq!(ring.wrapping(), Wrapping::TokensMayBeBare);
+        assert_eq!(ring.wrapping(), DataKeyWrapping::TokensMayBeBare);
         let mut two = earlier.clone();
         two.push(next(&ring).fact);
-        assert_eq!(load(&root, &two).unwrap().wrapping(), Wrapping::TokensMayBeBare);
+        assert_eq!(load(&root, &two).unwrap().wrapping(), DataKeyWrapping::TokensMayBeBare);
         two[1] = facts[1].clone();
-        assert_eq!(load(&root, &two).unwrap().wrapping(), Wrapping::TokensSealed);
+        assert_eq!(load(&root, &two).unwrap().wrapping(), DataKeyWrapping::TokensSealed);
         ring.learn(&two).unwrap();
         ring.learn(&earlier).unwrap();
-        assert_eq!(ring.wrapping(), Wrapping::TokensSealed, "rows put back change nothing");
+        assert_eq!(ring.wrapping(), DataKeyWrapping::TokensSealed, "rows put back change nothing");
         let mut moved = facts;
         moved[1].0 = "data-key/2".to_owned();
         assert!(load(&root, &moved).is_err());

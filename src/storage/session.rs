@@ -6,13 +6,13 @@ use futures_util::FutureExt as _;
 use futures_util::future::LocalBoxFuture;
 
 use crate::error::{Error, Kind, Result};
-use crate::projects::store::{ITSELF, ProjectStore};
-use crate::sql::{Failure, Session, Work};
+use crate::projects::store::{ProjectStore, SERVER_CALLER};
+use crate::sql::{SqlError, SqlSession, SqlWork};
 
 #[derive(Clone)]
-pub(super) struct Sessions(Arc<dyn ProjectStore>);
+pub(super) struct StoreSessions(Arc<dyn ProjectStore>);
 
-impl Sessions {
+impl StoreSessions {
     pub(super) fn new(store: Arc<dyn ProjectStore>) -> Self {
         Self(store)
     }
@@ -21,10 +21,10 @@ impl Sessions {
     pub(super) async fn read<T: Send + 'static>(
         &self,
         name: &'static str,
-        work: impl for<'s> Fn(&'s mut dyn Session) -> LocalBoxFuture<'s, Result<T, Failure>> + Send + Sync + 'static,
+        work: impl for<'s> Fn(&'s mut dyn SqlSession) -> LocalBoxFuture<'s, Result<T, SqlError>> + Send + Sync + 'static,
     ) -> Result<T> {
-        let (work, found) = kept(work);
-        told(self.0.read(name, ITSELF, work).await, &found)
+        let (work, found) = capture_result(work);
+        take_result(self.0.read(name, SERVER_CALLER, work).await, &found)
     }
 
     /// Runs work in one write transaction and returns its result.
@@ -34,22 +34,22 @@ impl Sessions {
     pub(super) async fn write<T: Send + 'static>(
         &self,
         name: &'static str,
-        work: impl for<'s> Fn(&'s mut dyn Session) -> LocalBoxFuture<'s, Result<T, Failure>> + Send + Sync + 'static,
+        work: impl for<'s> Fn(&'s mut dyn SqlSession) -> LocalBoxFuture<'s, Result<T, SqlError>> + Send + Sync + 'static,
     ) -> Result<T> {
-        let (work, found) = kept(work);
-        told(self.0.write(name, ITSELF, work).await, &found)
+        let (work, found) = capture_result(work);
+        take_result(self.0.write(name, SERVER_CALLER, work).await, &found)
     }
 }
 
-type Slot<T> = Arc<Mutex<Option<T>>>;
+type ResultSlot<T> = Arc<Mutex<Option<T>>>;
 
 /// Wraps work so that its result is stored in a slot.
-fn kept<T: Send + 'static>(
-    work: impl for<'s> Fn(&'s mut dyn Session) -> LocalBoxFuture<'s, Result<T, Failure>> + Send + Sync + 'static,
-) -> (Work, Slot<T>) {
-    let slot: Slot<T> = Arc::default();
+fn capture_result<T: Send + 'static>(
+    work: impl for<'s> Fn(&'s mut dyn SqlSession) -> LocalBoxFuture<'s, Result<T, SqlError>> + Send + Sync + 'static,
+) -> (SqlWork, ResultSlot<T>) {
+    let slot: ResultSlot<T> = Arc::default();
     let (work, keep) = (Arc::new(work), Arc::clone(&slot));
-    let kept: Work = Arc::new(move |session| {
+    let kept: SqlWork = Arc::new(move |session| {
         let (work, keep) = (Arc::clone(&work), Arc::clone(&keep));
         async move {
             let found = work(session).await?;
@@ -61,15 +61,15 @@ fn kept<T: Send + 'static>(
     (kept, slot)
 }
 
-fn told<T>(ran: Result<(), Failure>, slot: &Slot<T>) -> Result<T> {
+fn take_result<T>(ran: Result<(), SqlError>, slot: &ResultSlot<T>) -> Result<T> {
     match ran {
         Ok(()) => {}
-        Err(Failure::Refused) => return Err(Error::new(Kind::Conflict, "storage: somebody else was faster")),
-        Err(Failure::Engine(error)) => return Err(error),
-        Err(Failure::Clash | Failure::TooLong) => {
+        Err(SqlError::Refused) => return Err(Error::new(Kind::Conflict, "storage: somebody else was faster")),
+        Err(SqlError::Engine(error)) => return Err(error),
+        Err(SqlError::Clash | SqlError::TooLong) => {
             return Err(Error::new(Kind::Unavailable, "storage: a step took too long"));
         }
-        Err(Failure::Constraint(name)) => return Err(Error::internal(format!("a constraint does not hold: {name}"))),
+        Err(SqlError::Constraint(name)) => return Err(Error::internal(format!("a constraint does not hold: {name}"))),
     }
     let found = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
     found.ok_or_else(|| Error::internal("work that did not run"))

@@ -88,7 +88,7 @@ pub(super) mod metadata {
 }
 
 /// Completed requests that may be repeated.
-pub(super) mod answered {
+pub(super) mod recorded_responses {
     pub(crate) const GET: &str = "SELECT request, serial, lease, expires_at FROM answered_request WHERE key = $1";
     pub(crate) const SWEEP: &str = "DELETE FROM answered_request WHERE key IN
         (SELECT key FROM answered_request WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2)";

@@ -9,17 +9,17 @@ use futures_util::future::{BoxFuture, ready};
 use crate::clock::Clock;
 use crate::documents::{Document, MountId};
 use crate::error::{Error, Result};
-use crate::storage::backend::{Backend, Outcomes, Reader, Unit};
-use crate::storage::keys::Keys;
-use crate::storage::restored::crl_floor;
-use crate::storage::seal::{SealKey, held_context};
+use crate::storage::backend::{Outcomes, StoreBackend, StoreReader, WriteUnit};
+use crate::storage::keys::StoreKeys;
+use crate::storage::restore_facts::crl_floor;
+use crate::storage::seal::{SealKey, client_value_context};
 use crate::storage::{commit, documents};
 
 /// The reader of an engine, the commit actor of its writer, and the data keys.
 pub(super) struct Store<R> {
     pub(super) reader: R,
-    pub(super) commits: commit::Handle,
-    pub(super) keys: Arc<Keys>,
+    pub(super) commits: commit::CommitHandle,
+    pub(super) keys: Arc<StoreKeys>,
     clock: Clock,
 }
 
@@ -29,9 +29,9 @@ pub(super) trait DomainWrite: Sized {
     type Outcome: Send + 'static;
 
     /// Converts the write to its stored form: seals bodies and rounds times.
-    fn prepare(&mut self, keys: &Arc<Keys>) -> Result<()>;
+    fn prepare(&mut self, keys: &Arc<StoreKeys>) -> Result<()>;
 
-    fn unit(writes: Vec<Self>, clock: &Clock) -> Unit;
+    fn unit(writes: Vec<Self>, clock: &Clock) -> WriteUnit;
 
     /// Extracts the outcomes of a unit; `None` if they belong to another domain.
     fn outcomes(outcomes: Outcomes) -> Option<Vec<Self::Outcome>>;
@@ -44,14 +44,14 @@ pub(super) trait SealedRow: Send + 'static {
 
     fn body(&mut self) -> &mut Vec<u8>;
 
-    fn seal(&mut self, keys: &Arc<Keys>) -> Result<()> {
+    fn seal(&mut self, keys: &Arc<StoreKeys>) -> Result<()> {
         let context = self.context();
         let plain = std::mem::take(self.body());
         *self.body() = keys.seal(&context, plain)?;
         Ok(())
     }
 
-    fn open(&mut self, keys: &Keys) -> Result<()> {
+    fn open(&mut self, keys: &StoreKeys) -> Result<()> {
         let context = self.context();
         let sealed = std::mem::take(self.body());
         *self.body() = keys.open(&context, &sealed)?;
@@ -59,22 +59,22 @@ pub(super) trait SealedRow: Send + 'static {
     }
 }
 
-impl<R: Reader + Clone> Store<R> {
+impl<R: StoreReader + Clone> Store<R> {
     /// Starts the commit actor of a writer with a limit of `queue` units, and loads the data keys. `shared` is `true`
     /// if other nodes may use the same store.
     ///
     /// # Errors
-    /// `Unavailable` when no thread can be started; the errors of [`Keys::load`].
+    /// `Unavailable` when no thread can be started; the errors of [`StoreKeys::load`].
     pub(super) async fn open(
-        writer: impl Backend,
+        writer: impl StoreBackend,
         reader: R,
         queue: usize,
         seal_key: &SealKey,
         clock: Clock,
         shared: bool,
     ) -> Result<Self> {
-        let commits = commit::Handle::start(writer, queue.max(1))?;
-        match Keys::load(commits.clone(), Arc::new(reader.clone()), seal_key, clock.clone(), shared).await {
+        let commits = commit::CommitHandle::start(writer, queue.max(1))?;
+        match StoreKeys::load(commits.clone(), Arc::new(reader.clone()), seal_key, clock.clone(), shared).await {
             Ok(keys) => Ok(Self { reader, commits, keys: Arc::new(keys), clock }),
             Err(error) => {
                 // Releases the folder, so that the next attempt finds it free.
@@ -115,7 +115,7 @@ impl<R: Reader + Clone> Store<R> {
 
     /// Seals a value that is handed out instead of stored.
     pub(super) fn seal_held(&self, what: &'static str, plain: Vec<u8>) -> Result<Vec<u8>> {
-        self.keys.seal(&held_context(what), plain)
+        self.keys.seal(&client_value_context(what), plain)
     }
 
     /// Opens a value of [`Self::seal_held`]; `None` for any other.
@@ -123,7 +123,7 @@ impl<R: Reader + Clone> Store<R> {
         let keys = self.keys.clone();
         async move {
             keys.follow(std::iter::once(&sealed[..])).await?;
-            Ok(keys.open(&held_context(what), &sealed).ok())
+            Ok(keys.open(&client_value_context(what), &sealed).ok())
         }
         .boxed()
     }

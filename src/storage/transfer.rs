@@ -8,32 +8,34 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::postgres::PostgresUrl;
-use super::postgres::filling::{self, Column, Committed, Filling};
-use super::{Progress, Storage, scan};
+use super::postgres::copy_target::{self, CommitOutcome, CopyTarget, TargetColumn};
+use super::{ProgressCounters, Storage, scan};
 use crate::clock::Time;
 use crate::error::{Error, Result};
 use crate::projects::store::ProjectStore;
-use crate::sql::{Failure, Row, Value};
-use crate::storage::restored::{COPIED, MOVED};
+use crate::sql::{SqlError, SqlRow, SqlValue};
+use crate::storage::restore_facts::{COPIED_FACT, MOVED_FACT};
 
 /// Rows per statement. The widest table has some twenty columns, and a statement at most 65,535 parameters.
-const PAGE: usize = 250;
-const TABLES: &str = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%' ORDER BY name";
-const COLUMNS: &str = "SELECT name FROM pragma_table_info($1) ORDER BY cid";
+const ROWS_PER_STATEMENT: usize = 250;
+const SELECT_TABLES: &str =
+    "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%' ORDER BY name";
+const SELECT_COLUMNS: &str = "SELECT name FROM pragma_table_info($1) ORDER BY cid";
 /// The highest id ever assigned in each table, including removed rows.
-const SEQUENCES: &str = "SELECT name, seq FROM sqlite_sequence";
+const SELECT_SEQUENCES: &str = "SELECT name, seq FROM sqlite_sequence";
 /// The table of installation facts, some of which describe the database itself.
-const FACTS: &str = "meta";
+const FACTS_TABLE: &str = "meta";
 /// The column by which a table is ordered: its key if it has no rowids.
-const KEY: &str = "SELECT CASE wr WHEN 1 THEN (SELECT name FROM pragma_table_info($1) WHERE pk = 1) ELSE 'rowid' END
+const SELECT_KEY_COLUMN: &str =
+    "SELECT CASE wr WHEN 1 THEN (SELECT name FROM pragma_table_info($1) WHERE pk = 1) ELSE 'rowid' END
     FROM pragma_table_list WHERE schema = 'main' AND name = $1";
 
 /// How often, and in which interval, a database is asked for the outcome of a copy; it may be restarting.
-const QUESTIONS: u32 = 5;
-const APART: Duration = Duration::from_secs(1);
+const MAX_OUTCOME_QUERIES: u32 = 5;
+const OUTCOME_QUERY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The outcome of a copy.
-pub enum Outcome {
+pub enum TransferOutcome {
     /// The database has all rows.
     Whole,
     /// The database has all rows or none: the connection was lost during the commit, and not restored since.
@@ -48,74 +50,74 @@ pub async fn copy(
     source: &Storage,
     to: &PostgresUrl,
     now: Time,
-    progress: &Progress,
+    progress: &ProgressCounters,
     mut told: impl FnMut(&str, i64),
-) -> Result<Outcome> {
+) -> Result<TransferOutcome> {
     let store = &*source.stores.projects;
     let (name, value) = source.restored(now).await?;
-    let target = Filling::begin(to).await?;
-    let sequences = sequences(store).await?;
-    for table in texts(store, TABLES, Vec::new()).await? {
+    let target = CopyTarget::begin(to).await?;
+    let sequences = read_sequences(store).await?;
+    for table in query_texts(store, SELECT_TABLES, Vec::new()).await? {
         let known = target.columns(&table).await?;
-        let names = texts(store, COLUMNS, vec![table.as_str().into()]).await?;
+        let names = query_texts(store, SELECT_COLUMNS, vec![table.as_str().into()]).await?;
         let columns = names.iter().map(|name| {
             let here = known.iter().find(|column| column.name == *name);
             here.ok_or_else(|| Error::internal(format!("the database has no column {table}.{name}")))
         });
-        let columns: Vec<&Column> = columns.collect::<Result<_>>()?;
-        let rows = rows(store, &target, &table, &columns, progress).await?;
-        require_all(&target, &table, rows).await?;
+        let columns: Vec<&TargetColumn> = columns.collect::<Result<_>>()?;
+        let rows = copy_rows(store, &target, &table, &columns, progress).await?;
+        require_row_count(&target, &table, rows).await?;
         target.go_on_above(&table, &columns, sequences.get(&table).copied().unwrap_or(0)).await?;
         told(&table, rows);
     }
-    let columns = target.columns(FACTS).await?;
-    let columns: Vec<&Column> =
+    let columns = target.columns(FACTS_TABLE).await?;
+    let columns: Vec<&TargetColumn> =
         ["name", "value"].iter().filter_map(|name| columns.iter().find(|column| column.name == *name)).collect();
-    target.insert(FACTS, &columns, vec![vec![name.as_str().into(), value.into()]]).await?;
+    target.insert(FACTS_TABLE, &columns, vec![vec![name.as_str().into(), value.into()]]).await?;
     match target.commit().await? {
-        Committed::Yes => Ok(Outcome::Whole),
-        Committed::Unknown(lost) => settled(to, &name, lost).await,
+        CommitOutcome::Yes => Ok(TransferOutcome::Whole),
+        CommitOutcome::Unknown(lost) => determine_outcome(to, &name, lost).await,
     }
 }
 
 /// Determines the outcome of a commit without a response: this fact exists only if the copy succeeded.
-async fn settled(to: &PostgresUrl, fact: &str, lost: Error) -> Result<Outcome> {
-    for _ in 0..QUESTIONS {
-        match filling::has(to, fact).await {
-            Ok(true) => return Ok(Outcome::Whole),
+async fn determine_outcome(to: &PostgresUrl, fact: &str, lost: Error) -> Result<TransferOutcome> {
+    for _ in 0..MAX_OUTCOME_QUERIES {
+        match copy_target::has_fact(to, fact).await {
+            Ok(true) => return Ok(TransferOutcome::Whole),
             Ok(false) => {
                 return Err(Error::unavailable(format!("{lost}; the database is as empty as before"), lost));
             }
-            Err(_) => tokio::time::sleep(APART).await,
+            Err(_) => tokio::time::sleep(OUTCOME_QUERY_INTERVAL).await,
         }
     }
-    Ok(Outcome::Unknown(lost))
+    Ok(TransferOutcome::Unknown(lost))
 }
 
 /// Copies the rows of a table and returns their number.
-async fn rows(
+async fn copy_rows(
     store: &dyn ProjectStore,
-    target: &Filling,
+    target: &CopyTarget,
     table: &str,
-    columns: &[&Column],
-    progress: &Progress,
+    columns: &[&TargetColumn],
+    progress: &ProgressCounters,
 ) -> Result<i64> {
     let names: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
-    let key = texts(store, KEY, vec![table.into()]).await?;
+    let key = query_texts(store, SELECT_KEY_COLUMN, vec![table.into()]).await?;
     let key = key.first().ok_or_else(|| Error::internal(format!("{table} has no key")))?;
     let text = format!("SELECT {key}, {} FROM {table} WHERE {key} > $1 ORDER BY {key} LIMIT $2", names.join(", "));
     // Integers sort before all other types of keys.
-    let (mut after, mut copied) = (Value::from(i64::MIN), 0);
+    let (mut after, mut copied) = (SqlValue::from(i64::MIN), 0);
     loop {
-        let found = scan::rows(store, &text, vec![after, (PAGE as i64).into()]).await?;
-        let full = found.len() == PAGE;
+        let found = scan::rows(store, &text, vec![after, (ROWS_PER_STATEMENT as i64).into()]).await?;
+        let full = found.len() == ROWS_PER_STATEMENT;
         let mut page = Vec::with_capacity(found.len());
-        let mut last = Value::Null;
+        let mut last = SqlValue::Null;
         for mut row in found {
             last = row.value().map_err(scan::error)?;
-            let values: Vec<Value> =
+            let values: Vec<SqlValue> =
                 columns.iter().map(|_| row.value()).collect::<Result<_, _>>().map_err(scan::error)?;
-            page.extend((!is_of_the_database(table, &values)).then_some(values));
+            page.extend((!is_database_fact(table, &values)).then_some(values));
         }
         copied += page.len() as i64;
         progress.add(page.len() as u64);
@@ -130,26 +132,26 @@ async fn rows(
 }
 
 /// `true` for facts about the database itself, of which the target has its own: schema version, copied, moved.
-fn is_of_the_database(table: &str, values: &[Value]) -> bool {
-    let of = |name: &str| matches!(values.first(), Some(Value::Text(fact)) if fact == name);
-    table == FACTS && (of("schema") || of(COPIED) || of(MOVED))
+fn is_database_fact(table: &str, values: &[SqlValue]) -> bool {
+    let of = |name: &str| matches!(values.first(), Some(SqlValue::Text(fact)) if fact == name);
+    table == FACTS_TABLE && (of("schema") || of(COPIED_FACT) || of(MOVED_FACT))
 }
 
-async fn require_all(target: &Filling, table: &str, copied: i64) -> Result<()> {
-    let there = target.count(table).await? - i64::from(table == FACTS);
+async fn require_row_count(target: &CopyTarget, table: &str, copied: i64) -> Result<()> {
+    let there = target.count(table).await? - i64::from(table == FACTS_TABLE);
     if there == copied {
         return Ok(());
     }
     Err(Error::internal(format!("{table}: {copied} rows were copied, and {there} are there")))
 }
 
-async fn texts(store: &dyn ProjectStore, text: &str, values: Vec<Value>) -> Result<Vec<String>> {
+async fn query_texts(store: &dyn ProjectStore, text: &str, values: Vec<SqlValue>) -> Result<Vec<String>> {
     let found = scan::rows(store, text, values).await?;
     found.into_iter().map(|mut row| row.get()).collect::<Result<_, _>>().map_err(scan::error)
 }
 
-async fn sequences(store: &dyn ProjectStore) -> Result<HashMap<String, i64>> {
-    let one = |mut row: Row| Ok::<_, Failure>((row.get()?, row.get()?));
-    let found = scan::rows(store, SEQUENCES, Vec::new()).await?;
+async fn read_sequences(store: &dyn ProjectStore) -> Result<HashMap<String, i64>> {
+    let one = |mut row: SqlRow| Ok::<_, SqlError>((row.get()?, row.get()?));
+    let found = scan::rows(store, SELECT_SEQUENCES, Vec::new()).await?;
     found.into_iter().map(one).collect::<Result<_, _>>().map_err(scan::error)
 }

@@ -10,18 +10,18 @@ mod seals;
 use std::path::{Path, PathBuf};
 
 use super::store::Store;
-use super::{Options, PostgresUrl, Storage, embedded, postgres, scan};
+use super::{PostgresUrl, Storage, StorageOptions, embedded, postgres, scan};
 use crate::clock::Clock;
 use crate::documents::MountId;
 use crate::error::{Error, Result};
 use crate::storage::seal::SealKey;
 pub use findings::Findings;
 use read_only::ReadOnly;
-pub use records::{Named, Recorded};
+pub use records::{CertificateRecord, MountIssuers};
 
 /// The store to check.
 #[derive(Clone)]
-pub enum Subject {
+pub enum VerifyTarget {
     /// A copy of an embedded store.
     File(PathBuf),
     /// A PostgreSQL database.
@@ -32,22 +32,22 @@ pub enum Subject {
 ///
 /// # Errors
 /// `Unavailable` when the file cannot be read for a reason outside of it.
-pub async fn file(subject: &Subject, findings: &mut Findings) -> Result<bool> {
-    let Subject::File(file) = subject else { return Ok(true) };
-    look(file, embedded::whole::look, findings).await
+pub async fn check_file(subject: &VerifyTarget, findings: &mut Findings) -> Result<bool> {
+    let VerifyTarget::File(file) = subject else { return Ok(true) };
+    run_check(file, embedded::copy_access::check, findings).await
 }
 
-/// As [`file`], for a copy to be restored, which may have an older schema version.
+/// As [`check_file`], for a copy to be restored, which may have an older schema version.
 ///
 /// # Errors
-/// As [`file`].
-pub async fn known_file(copy: &Path, findings: &mut Findings) -> Result<bool> {
-    look(copy, embedded::whole::look_known, findings).await
+/// As [`check_file`].
+pub async fn check_restorable_file(copy: &Path, findings: &mut Findings) -> Result<bool> {
+    run_check(copy, embedded::copy_access::check_known, findings).await
 }
 
-async fn look(file: &Path, look: fn(&Path) -> Result<Vec<String>>, findings: &mut Findings) -> Result<bool> {
+async fn run_check(file: &Path, check: fn(&Path) -> Result<Vec<String>>, findings: &mut Findings) -> Result<bool> {
     let path = file.to_owned();
-    let found = tokio::task::spawn_blocking(move || look(&path)).await.map_err(Error::internal)??;
+    let found = tokio::task::spawn_blocking(move || check(&path)).await.map_err(Error::internal)??;
     let sound = found.is_empty();
     found.into_iter().for_each(|text| findings.add(text));
     Ok(sound)
@@ -57,10 +57,10 @@ async fn look(file: &Path, look: fn(&Path) -> Result<Vec<String>>, findings: &mu
 ///
 /// # Errors
 /// `Invalid` when the database user lacks the permission; `Unavailable` when the database cannot be reached.
-pub async fn right(subject: &Subject) -> Result<()> {
+pub async fn check_upgrade_permission(subject: &VerifyTarget) -> Result<()> {
     match subject {
-        Subject::File(_) => Ok(()),
-        Subject::Postgres(url) => postgres::require_right(url).await,
+        VerifyTarget::File(_) => Ok(()),
+        VerifyTarget::Postgres(url) => postgres::require_schema_permission(url).await,
     }
 }
 
@@ -68,25 +68,25 @@ pub async fn right(subject: &Subject) -> Result<()> {
 ///
 /// # Errors
 /// `Invalid` for the wrong seal key, damaged data keys or another schema version; `Unavailable` when it cannot be read.
-pub async fn open(subject: Subject, seal_key: SealKey, clock: Clock) -> Result<Storage> {
+pub async fn open(subject: VerifyTarget, seal_key: SealKey, clock: Clock) -> Result<Storage> {
     match subject {
-        Subject::File(file) => {
-            let opened = tokio::task::spawn_blocking(move || embedded::whole::open(&file)).await;
+        VerifyTarget::File(file) => {
+            let opened = tokio::task::spawn_blocking(move || embedded::copy_access::open(&file)).await;
             let reader = opened.map_err(Error::internal)??;
             let store = Store::open(ReadOnly, reader, 1, &seal_key, clock, false).await?;
             Ok(Storage::new(std::sync::Arc::new(store), None))
         }
-        Subject::Postgres(url) => {
-            let reader = postgres::open_to_read(url).await?;
+        VerifyTarget::Postgres(url) => {
+            let reader = postgres::open_read_only(url).await?;
             let store = Store::open(ReadOnly, reader, 1, &seal_key, clock, false).await?;
             Ok(Storage::new(std::sync::Arc::new(store), None))
         }
     }
 }
 
-impl Subject {
+impl VerifyTarget {
     /// The database of this store, if it is a PostgreSQL database; `None` for an embedded store.
-    pub fn of(options: &Options) -> Option<Self> {
+    pub fn of(options: &StorageOptions) -> Option<Self> {
         match &options.database {
             super::Database::Embedded(_) => None,
             super::Database::Postgres(url) => Some(Self::Postgres(url.clone())),
@@ -98,17 +98,17 @@ impl Subject {
 ///
 /// # Errors
 /// `Unavailable` when the store cannot be read.
-pub async fn rows(storage: &Storage, findings: &mut Findings) -> Result<Vec<Named>> {
+pub async fn check_rows(storage: &Storage, findings: &mut Findings) -> Result<Vec<MountIssuers>> {
     let store = &*storage.stores.projects;
-    seals::open_all(store, &storage.keys, findings).await?;
-    records::agree(store, findings).await
+    seals::check_all(store, &storage.keys, findings).await?;
+    records::check_consistency(store, findings).await
 }
 
 /// Checks that the store can still be read.
 ///
 /// # Errors
 /// `Unavailable` when it cannot.
-pub async fn reach(storage: &Storage) -> Result<()> {
+pub async fn check_readable(storage: &Storage) -> Result<()> {
     scan::rows(&*storage.stores.projects, "SELECT 1 FROM meta LIMIT 1", Vec::new()).await.map(drop)
 }
 
@@ -116,6 +116,11 @@ pub async fn reach(storage: &Storage) -> Result<()> {
 ///
 /// # Errors
 /// `Unavailable` when they cannot be read.
-pub async fn certificates(storage: &Storage, mount: MountId, after: &[u8], limit: usize) -> Result<Vec<Recorded>> {
-    records::of_mount(&*storage.stores.projects, mount, after, limit).await
+pub async fn read_certificates(
+    storage: &Storage,
+    mount: MountId,
+    after: &[u8],
+    limit: usize,
+) -> Result<Vec<CertificateRecord>> {
+    records::read_certificates_of_mount(&*storage.stores.projects, mount, after, limit).await
 }

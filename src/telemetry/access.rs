@@ -2,21 +2,21 @@
 //!
 //! The logging library would cost several times as much per event, so [`line`](super::line) formats the line in place,
 //! and the thread of [`output`](super::output) writes it. Lines have the format of all other log lines, text or JSON,
-//! and the target [`TARGET`], so that the log filter applies (`info,signet::access=off` suppresses them). They contain
+//! and the target [`ACCESS_LOG_TARGET`], so that the log filter applies (`info,signet::access=off` suppresses them). They contain
 //! the route pattern, never the path or query of the request; names are truncated and escaped.
 
 use std::cell::RefCell;
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
-use super::line::{self, Line};
-pub use super::line::{TARGET, is_on};
+use super::line::{self, LogLine};
+pub use super::line::{ACCESS_LOG_TARGET, is_enabled};
 use super::meter::RouteMeter;
-use super::output::OUTPUT;
+use super::output::LOG_OUTPUT;
 
 /// A completed request.
 #[derive(Clone, Copy)]
-pub struct Access<'a> {
+pub struct AccessLogLine<'a> {
     /// The request id.
     pub id: &'a str,
     /// The trace id; empty without a trace.
@@ -35,7 +35,7 @@ pub struct Access<'a> {
     pub took: Duration,
 }
 
-impl Access<'_> {
+impl AccessLogLine<'_> {
     /// Queues the line for writing; never waits.
     pub fn log(&self) {
         thread_local! {
@@ -47,13 +47,13 @@ impl Access<'_> {
             let mut text = text.borrow_mut();
             text.clear();
             self.write(json, line::now(), &mut text);
-            OUTPUT.push(text.as_bytes());
+            LOG_OUTPUT.push(text.as_bytes());
         });
     }
 
     fn write(&self, json: bool, now: SystemTime, line: &mut String) {
         let [service, operation, route] = self.route.names();
-        let mut put = Line::begin(json, now, "INFO", line);
+        let mut put = LogLine::begin(json, now, "INFO", line);
         put.word("request", self.id);
         if !self.trace_id.is_empty() {
             put.word("trace_id", self.trace_id);
@@ -81,7 +81,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::telemetry::line::{LONGEST, left_out};
+    use crate::telemetry::line::{MAX_NAME_CHARS, write_dropped_warning};
 
     fn line(json: bool, mount: &str, caller: &str) -> String {
         of_trace("", json, mount, caller)
@@ -91,7 +91,7 @@ mod tests {
         let route = RouteMeter::new("secrets", "update", "pki/issue/:role".to_owned());
         let took = Duration::from_micros(1_204_007);
         let from = Some([192, 0, 2, 1].into());
-        let access = Access { id: "4c", trace_id, route: &route, mount, caller, from, status: 200, took };
+        let access = AccessLogLine { id: "4c", trace_id, route: &route, mount, caller, from, status: 200, took };
         let mut line = String::new();
         access.write(json, SystemTime::UNIX_EPOCH + Duration::from_micros(1_795_158_830_000_012), &mut line);
         line
@@ -135,13 +135,13 @@ mod tests {
         let read: Value = serde_json::from_str(&line(true, "p/", name)).unwrap();
         assert_eq!(read["caller"], name);
         let long: Value = serde_json::from_str(&line(true, "p/", &"x".repeat(1000))).unwrap();
-        assert_eq!(long["caller"].as_str().unwrap().chars().count(), LONGEST + 1);
+        assert_eq!(long["caller"].as_str().unwrap().chars().count(), MAX_NAME_CHARS + 1);
     }
 
     #[test]
     fn what_was_left_out_is_told() {
         let mut told = Vec::new();
-        left_out(7, &mut told);
+        write_dropped_warning(7, &mut told);
         let told = String::from_utf8(told).unwrap();
         assert!(told.contains("WARN") && told.contains("7 lines were left out"), "{told}");
     }

@@ -4,7 +4,9 @@
 
 use metrics::Unit;
 
-use super::bounds::{BATCH, LONG, PUBLISH, REQUEST, RUN};
+use super::bounds::{
+    BACKGROUND_SECONDS_BOUNDS, BATCH_UNITS_BOUNDS, PUBLISH_SECONDS_BOUNDS, REQUEST_SECONDS_BOUNDS, RUN_SECONDS_BOUNDS,
+};
 
 /// The type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -40,7 +42,7 @@ pub const HTTP_REQUESTS: &str = "signet_http_requests_total";
 /// Time from a request's head to its response, by service, operation and route pattern.
 pub const HTTP_SECONDS: &str = "signet_http_request_seconds";
 /// Handlers that panicked; each is a defect.
-pub const PANICS: &str = "signet_handler_panics_total";
+pub const HANDLER_PANICS: &str = "signet_handler_panics_total";
 /// Open connections, by listener.
 pub const CONNECTIONS_OPEN: &str = "signet_connections_open";
 /// Connection limit of a listener.
@@ -229,10 +231,10 @@ pub const PROJECTS_QUEUE: &str = "signet_projects_queue";
 /// Reloads of the TLS certificate, by result.
 pub const TLS_RELOADS: &str = "signet_tls_reloads_total";
 
-const CLOSED: Starts =
+const CONNECTION_CLOSE_REASONS: InitialSeries =
     &[("reason", "idle"), ("reason", "head"), ("reason", "full"), ("reason", "address"), ("reason", "flood")];
-const REFUSED: Starts = &[("reason", "full"), ("reason", "address"), ("reason", "requests")];
-const POLICY_CALLS: Starts = &[
+const CONNECTION_REFUSAL_REASONS: InitialSeries = &[("reason", "full"), ("reason", "address"), ("reason", "requests")];
+const POLICY_CALLS: InitialSeries = &[
     ("result", "answered"),
     ("result", "rejected"),
     ("result", "malformed"),
@@ -240,30 +242,31 @@ const POLICY_CALLS: Starts = &[
     ("result", "busy"),
     ("result", "open"),
 ];
-const OCSP_ANSWERS: Starts = &[
+const OCSP_ANSWERS: InitialSeries = &[
     ("result", "successful"),
     ("result", "malformed_request"),
     ("result", "internal_error"),
     ("result", "try_later"),
     ("result", "unauthorized"),
 ];
-const OCSP_STATUSES: Starts = &[("result", "good"), ("result", "revoked"), ("result", "unknown")];
-const OCSP_KEPT: Starts = &[("result", "hit"), ("result", "miss")];
-const KEY_BITS: Starts = &[("bits", "2048"), ("bits", "3072"), ("bits", "4096")];
-const ENDS: Starts = &[("result", "revoked"), ("result", "expired")];
-const TIDIED: Starts = &[("kind", "certificate"), ("kind", "revocation"), ("kind", "metadata"), ("kind", "issuer")];
-const RUNS: Starts = &[("result", "done"), ("result", "failed"), ("result", "cancelled")];
-const RESULTS: Starts = &[("result", "done"), ("result", "failed")];
-const REASONS: Starts = &[
+const OCSP_STATUSES: InitialSeries = &[("result", "good"), ("result", "revoked"), ("result", "unknown")];
+const OCSP_KEPT: InitialSeries = &[("result", "hit"), ("result", "miss")];
+const KEY_BITS: InitialSeries = &[("bits", "2048"), ("bits", "3072"), ("bits", "4096")];
+const LEASE_END_RESULTS: InitialSeries = &[("result", "revoked"), ("result", "expired")];
+const TIDIED_KINDS: InitialSeries =
+    &[("kind", "certificate"), ("kind", "revocation"), ("kind", "metadata"), ("kind", "issuer")];
+const TIDY_RUN_RESULTS: InitialSeries = &[("result", "done"), ("result", "failed"), ("result", "cancelled")];
+const DONE_OR_FAILED_RESULTS: InitialSeries = &[("result", "done"), ("result", "failed")];
+const COMMIT_FAILURE_REASONS: InitialSeries = &[
     ("reason", "busy"),
     ("reason", "serial_taken"),
     ("reason", "conflict"),
     ("reason", "unavailable"),
     ("reason", "internal"),
 ];
-const CRL_RULES: Starts = &[("rule", "number"), ("rule", "covers"), ("rule", "entries")];
-const PARTS: Starts = &[("part", "system"), ("part", "mount"), ("part", "crls")];
-const RETRIES: Starts = &[("reason", "connection"), ("reason", "clash"), ("reason", "unit")];
+const CRL_RULES: InitialSeries = &[("rule", "number"), ("rule", "covers"), ("rule", "entries")];
+const RELOADED_PARTS: InitialSeries = &[("part", "system"), ("part", "mount"), ("part", "crls")];
+const POSTGRES_RETRY_REASONS: InitialSeries = &[("reason", "connection"), ("reason", "clash"), ("reason", "unit")];
 
 /// All metrics of the program; no others are registered.
 pub const CATALOGUE: &[Metric] = &[
@@ -276,10 +279,10 @@ pub const CATALOGUE: &[Metric] = &[
         HTTP_SECONDS,
         &["service", "operation", "route"],
         Unit::Seconds,
-        REQUEST,
+        REQUEST_SECONDS_BOUNDS,
         "Time from a request's head to its answer, by service, operation and route pattern.",
     ),
-    counter(PANICS, &[], "Handlers that panicked; each is a defect."),
+    counter(HANDLER_PANICS, &[], "Handlers that panicked; each is a defect."),
     gauge(BUILD_INFO, &["version", "commit"], "Which program it is; always 1.").looked_up(),
     Metric { unit: Unit::Seconds, ..counter(PROCESS_CPU, &[], "Processor time of all threads, seconds.") }.looked_up(),
     gauge(PROCESS_MEMORY, &[], "Resident memory, bytes.").looked_up(),
@@ -301,13 +304,14 @@ pub const CATALOGUE: &[Metric] = &[
     ),
     gauge(CONNECTIONS_OPEN, &["listener"], "Connections that are open, by listener."),
     gauge(CONNECTIONS_LIMIT, &["listener"], "Most connections that a listener holds."),
-    counter(CONNECTIONS_CLOSED, &["reason"], "Connections that the server ended, by reason.").starting(CLOSED),
+    counter(CONNECTIONS_CLOSED, &["reason"], "Connections that the server ended, by reason.")
+        .starting(CONNECTION_CLOSE_REASONS),
     counter(
         CONNECTIONS_REFUSED,
         &["reason"],
         "Connections, and requests beside others of theirs, that were refused because there were too many, by reason.",
     )
-    .starting(REFUSED),
+    .starting(CONNECTION_REFUSAL_REASONS),
     counter(
         AUDIT_ENTRIES,
         &["device", "result"],
@@ -319,14 +323,14 @@ pub const CATALOGUE: &[Metric] = &[
         AUDIT_WAIT_SECONDS,
         &["device"],
         Unit::Seconds,
-        REQUEST,
+        REQUEST_SECONDS_BOUNDS,
         "How long audit entries waited to be written, by device.",
     ),
     histogram(
         AUDIT_WRITE_SECONDS,
         &["device"],
         Unit::Seconds,
-        REQUEST,
+        REQUEST_SECONDS_BOUNDS,
         "How long writes of audit entries took, by device.",
     ),
     counter(TOKENS_SWEPT, &[], "Tokens removed because they had ended."),
@@ -336,18 +340,24 @@ pub const CATALOGUE: &[Metric] = &[
         "Requests that a quota counted together with those of other clients, because there were too many clients.",
     ),
     counter(AUTH_KEY_SET_REFRESHES, &["result"], "Times that an issuer of tokens was asked for its keys, by result.")
-        .starting(RESULTS),
+        .starting(DONE_OR_FAILED_RESULTS),
     counter(
         CLOUDB_LOGINS,
         &["mount", "result"],
         "Logins of the method cloudb, by mount and result: ok, bad_request, denied, provider_error.",
     ),
-    histogram(CLOUDB_LOGIN_SECONDS, &[], Unit::Seconds, REQUEST, "Time of one login of the method cloudb."),
+    histogram(
+        CLOUDB_LOGIN_SECONDS,
+        &[],
+        Unit::Seconds,
+        REQUEST_SECONDS_BOUNDS,
+        "Time of one login of the method cloudb.",
+    ),
     histogram(
         CLOUDB_PROVIDER_CALL_SECONDS,
         &["call", "status"],
         Unit::Seconds,
-        REQUEST,
+        REQUEST_SECONDS_BOUNDS,
         "Time of one call of the provider of the method cloudb, repetitions included, by call and status: ok, \
          not_found, refused, failed.",
     ),
@@ -355,7 +365,7 @@ pub const CATALOGUE: &[Metric] = &[
         PKI_STAGE_SECONDS,
         &["operation", "stage"],
         Unit::Seconds,
-        REQUEST,
+        REQUEST_SECONDS_BOUNDS,
         "Time of one stage of issuing (rules, key, sign, store until durable), by operation and stage.",
     ),
     counter(PKI_CERTIFICATES, &["mount", "operation"], "Certificates issued, by mount and operation."),
@@ -372,9 +382,15 @@ pub const CATALOGUE: &[Metric] = &[
         &["result"],
         "Leases that ended, by result: revoked with their certificate, or expired with it.",
     )
-    .starting(ENDS),
-    histogram(PKI_CRL_BUILD_SECONDS, &[], Unit::Seconds, LONG, "Time of one build of a mount's CRLs."),
-    counter(PKI_CRL_BUILDS, &["result"], "Builds of a mount's CRLs, by result.").starting(RESULTS),
+    .starting(LEASE_END_RESULTS),
+    histogram(
+        PKI_CRL_BUILD_SECONDS,
+        &[],
+        Unit::Seconds,
+        BACKGROUND_SECONDS_BOUNDS,
+        "Time of one build of a mount's CRLs.",
+    ),
+    counter(PKI_CRL_BUILDS, &["result"], "Builds of a mount's CRLs, by result.").starting(DONE_OR_FAILED_RESULTS),
     counter(PKI_OCSP_ANSWERS, &["result"], "OCSP requests answered, by result.").starting(OCSP_ANSWERS),
     counter(PKI_OCSP_SIGNED, &["result"], "Certificates that an OCSP signature was made about, by result.")
         .starting(OCSP_STATUSES),
@@ -384,10 +400,16 @@ pub const CATALOGUE: &[Metric] = &[
         "Single OCSP questions without a nonce, by result: whether a signed answer was there.",
     )
     .starting(OCSP_KEPT),
-    histogram(PKI_OCSP_SIGN_SECONDS, &[], Unit::Seconds, REQUEST, "Time that an OCSP answer took to make and sign."),
-    counter(PKI_TIDIED, &["kind"], "Rows and issuers that tidy removed, by kind.").starting(TIDIED),
-    counter(PKI_TIDY_RUNS, &["result"], "Runs of tidy that ended, by result.").starting(RUNS),
-    histogram(PKI_TIDY_SECONDS, &[], Unit::Seconds, RUN, "Time of one run of tidy."),
+    histogram(
+        PKI_OCSP_SIGN_SECONDS,
+        &[],
+        Unit::Seconds,
+        REQUEST_SECONDS_BOUNDS,
+        "Time that an OCSP answer took to make and sign.",
+    ),
+    counter(PKI_TIDIED, &["kind"], "Rows and issuers that tidy removed, by kind.").starting(TIDIED_KINDS),
+    counter(PKI_TIDY_RUNS, &["result"], "Runs of tidy that ended, by result.").starting(TIDY_RUN_RESULTS),
+    histogram(PKI_TIDY_SECONDS, &[], Unit::Seconds, RUN_SECONDS_BOUNDS, "Time of one run of tidy."),
     gauge(PKI_TIDY_RUNNING, &[], "Runs of tidy that are under way."),
     seconds(
         PKI_TIDY_LAST_SUCCESS,
@@ -396,19 +418,23 @@ pub const CATALOGUE: &[Metric] = &[
     ),
     gauge(PKI_STORED_CERTIFICATES, &[], "Stored certificates of the mounts whose auto-tidy publishes their number."),
     gauge(PKI_STORED_REVOCATIONS, &[], "Stored revocations of the mounts whose auto-tidy publishes their number."),
-    gauge(PKI_CRL_ENTRIES, MOUNT, "Entries of the largest published CRL, by mount.").looked_up(),
-    gauge(PKI_CRL_BYTES, MOUNT, "Octets of the largest published CRL, by mount.").looked_up(),
-    seconds(PKI_CRL_THIS_UPDATE, MOUNT, "thisUpdate of the oldest published complete CRL, epoch seconds, by mount.")
-        .looked_up(),
+    gauge(PKI_CRL_ENTRIES, MOUNT_LABEL, "Entries of the largest published CRL, by mount.").looked_up(),
+    gauge(PKI_CRL_BYTES, MOUNT_LABEL, "Octets of the largest published CRL, by mount.").looked_up(),
+    seconds(
+        PKI_CRL_THIS_UPDATE,
+        MOUNT_LABEL,
+        "thisUpdate of the oldest published complete CRL, epoch seconds, by mount.",
+    )
+    .looked_up(),
     seconds(
         PKI_CRL_NEXT_UPDATE,
-        MOUNT,
+        MOUNT_LABEL,
         "nextUpdate of the published complete CRL that ends first, epoch seconds, by mount.",
     )
     .looked_up(),
     seconds(
         PKI_CRL_RENEWAL,
-        MOUNT,
+        MOUNT_LABEL,
         "When the published complete CRL that is due first is built again, epoch seconds, by mount.",
     )
     .looked_up(),
@@ -422,7 +448,7 @@ pub const CATALOGUE: &[Metric] = &[
         PKI_CRL_PUBLISH_SECONDS,
         &[],
         Unit::Seconds,
-        PUBLISH,
+        PUBLISH_SECONDS_BOUNDS,
         "Time from the first revocation that a new list brings to its publication.",
     ),
     counter(
@@ -436,7 +462,7 @@ pub const CATALOGUE: &[Metric] = &[
         PKI_POLICY_CALL_SECONDS,
         &[],
         Unit::Seconds,
-        REQUEST,
+        REQUEST_SECONDS_BOUNDS,
         "Time of one exchange with an external policy engine.",
     ),
     gauge(
@@ -453,14 +479,14 @@ pub const CATALOGUE: &[Metric] = &[
         KEY_GENERATION_WAIT_SECONDS,
         &["lane"],
         Unit::Seconds,
-        REQUEST,
+        REQUEST_SECONDS_BOUNDS,
         "Time that an RSA key waited for a thread, by lane.",
     ),
     histogram(
         KEY_GENERATION_WORK_SECONDS,
         &["lane"],
         Unit::Seconds,
-        REQUEST,
+        REQUEST_SECONDS_BOUNDS,
         "Time that an RSA key then took, by lane.",
     ),
     gauge(RSA_KEY_STOCK, &["bits"], "RSA keys that are ready before anybody asks, by size in bits."),
@@ -483,14 +509,14 @@ pub const CATALOGUE: &[Metric] = &[
         SIGNER_WAIT_SECONDS,
         &["key"],
         Unit::Seconds,
-        REQUEST,
+        REQUEST_SECONDS_BOUNDS,
         "Time that a call waited for a session of its managed key, by key.",
     ),
     histogram(
         SIGNER_CALL_SECONDS,
         &["key"],
         Unit::Seconds,
-        REQUEST,
+        REQUEST_SECONDS_BOUNDS,
         "Time that the backend of a managed key then took, by key.",
     ),
     counter(
@@ -504,17 +530,17 @@ pub const CATALOGUE: &[Metric] = &[
         "Calls of managed keys that ended without a signature, by key and kind: busy, unavailable, refused, invalid, \
          wrong, changed, internal.",
     ),
-    histogram(COMMIT_BATCH_UNITS, &[], Unit::Count, BATCH, "Units of writes in one commit."),
+    histogram(COMMIT_BATCH_UNITS, &[], Unit::Count, BATCH_UNITS_BOUNDS, "Units of writes in one commit."),
     histogram(
         COMMIT_WAIT_SECONDS,
         &[],
         Unit::Seconds,
-        REQUEST,
+        REQUEST_SECONDS_BOUNDS,
         "Time from the admission of a unit to the start of its commit.",
     ),
-    histogram(COMMIT_SECONDS, &[], Unit::Seconds, REQUEST, "Time of one commit, until it is durable."),
+    histogram(COMMIT_SECONDS, &[], Unit::Seconds, REQUEST_SECONDS_BOUNDS, "Time of one commit, until it is durable."),
     gauge(COMMIT_QUEUE, &[], "Units that are admitted and not yet answered."),
-    counter(COMMIT_FAILURES, &["reason"], "Units that were not stored, by reason.").starting(REASONS),
+    counter(COMMIT_FAILURES, &["reason"], "Units that were not stored, by reason.").starting(COMMIT_FAILURE_REASONS),
     gauge(DATA_KEY_TERM, &[], "The number of the data key that stored values are sealed with."),
     seconds(DATA_KEY_AGE_SECONDS, &[], "Age of the data key that stored values are sealed with."),
     gauge(DATA_KEY_OLDER_VALUES, &[], "Stored values that are sealed with earlier data keys, since they were counted."),
@@ -524,62 +550,70 @@ pub const CATALOGUE: &[Metric] = &[
         "When a backup beside this server last succeeded, epoch seconds; 0 before the first since the start.",
     ),
     gauge(PROJECTS_QUEUE, &[], "Requests at the project store, waiting ones included."),
-    counter(TLS_RELOADS, &["result"], "Reloads of the TLS certificate, by result.").starting(RESULTS),
+    counter(TLS_RELOADS, &["result"], "Reloads of the TLS certificate, by result.").starting(DONE_OR_FAILED_RESULTS),
     histogram(
         POSTGRES_TRANSACTION_SECONDS,
         &["name"],
         Unit::Seconds,
-        REQUEST,
+        REQUEST_SECONDS_BOUNDS,
         "Time of one transaction or read on PostgreSQL, by name.",
     ),
     histogram(
         POSTGRES_READ_WAIT_SECONDS,
         &[],
         Unit::Seconds,
-        REQUEST,
+        REQUEST_SECONDS_BOUNDS,
         "Time that a read waited for a connection to PostgreSQL.",
     ),
-    counter(POSTGRES_RETRIES, &["reason"], "Commits on PostgreSQL that were begun again, by reason.").starting(RETRIES),
+    counter(POSTGRES_RETRIES, &["reason"], "Commits on PostgreSQL that were begun again, by reason.")
+        .starting(POSTGRES_RETRY_REASONS),
     counter(POSTGRES_CONNECT_FAILURES, &[], "Connections for writes to PostgreSQL that could not be made."),
     gauge(CHANGES_FOLLOWED, &[], "Whether this node follows what the others change: 1 or 0."),
-    histogram(CHANGES_LAG_SECONDS, &[], Unit::Seconds, LONG, "Age of changes when this node has taken them over."),
+    histogram(
+        CHANGES_LAG_SECONDS,
+        &[],
+        Unit::Seconds,
+        BACKGROUND_SECONDS_BOUNDS,
+        "Age of changes when this node has taken them over.",
+    ),
     counter(CHANGES_NOTIFICATIONS, &[], "Notifications of changes that the database sent."),
-    counter(CHANGES_POLLS, &["result"], "Looks at the change log, by result.").starting(RESULTS),
-    counter(CHANGES_RELOADS, &["part"], "What was read again after changes in the log, by part.").starting(PARTS),
+    counter(CHANGES_POLLS, &["result"], "Looks at the change log, by result.").starting(DONE_OR_FAILED_RESULTS),
+    counter(CHANGES_RELOADS, &["part"], "What was read again after changes in the log, by part.")
+        .starting(RELOADED_PARTS),
     seconds(CLOCK_SKEW_SECONDS, &[], "How far this machine's clock is from the database's, either way."),
 ];
 
-type Labels = &'static [&'static str];
-type Starts = &'static [(&'static str, &'static str)];
+type LabelNames = &'static [&'static str];
+type InitialSeries = &'static [(&'static str, &'static str)];
 
-const MOUNT: Labels = &["mount"];
+const MOUNT_LABEL: LabelNames = &["mount"];
 
 impl Metric {
     const fn looked_up(self) -> Self {
         Self { live: true, ..self }
     }
 
-    const fn starting(self, starts: Starts) -> Self {
+    const fn starting(self, starts: InitialSeries) -> Self {
         Self { starts, ..self }
     }
 }
 
-const fn counter(name: &'static str, labels: Labels, help: &'static str) -> Metric {
+const fn counter(name: &'static str, labels: LabelNames, help: &'static str) -> Metric {
     Metric { name, kind: MetricKind::Counter, unit: Unit::Count, labels, starts: &[], help, live: false }
 }
 
-const fn gauge(name: &'static str, labels: Labels, help: &'static str) -> Metric {
+const fn gauge(name: &'static str, labels: LabelNames, help: &'static str) -> Metric {
     Metric { name, kind: MetricKind::Gauge, unit: Unit::Count, labels, starts: &[], help, live: false }
 }
 
 /// A gauge of a duration or a point in time.
-const fn seconds(name: &'static str, labels: Labels, help: &'static str) -> Metric {
+const fn seconds(name: &'static str, labels: LabelNames, help: &'static str) -> Metric {
     Metric { unit: Unit::Seconds, ..gauge(name, labels, help) }
 }
 
 const fn histogram(
     name: &'static str,
-    labels: Labels,
+    labels: LabelNames,
     unit: Unit,
     bounds: &'static [f64],
     help: &'static str,
@@ -640,14 +674,14 @@ mod tests {
             [PKI_CRL_BUILD_SECONDS, PKI_CRL_PUBLISH_SECONDS, PKI_TIDY_SECONDS, CHANGES_LAG_SECONDS];
         for metric in CATALOGUE.iter().filter(|metric| metric.unit == Unit::Seconds) {
             if let MetricKind::Histogram(bounds) = metric.kind {
-                assert_eq!(bounds == REQUEST, !BACKGROUND.contains(&metric.name), "{}", metric.name);
+                assert_eq!(bounds == REQUEST_SECONDS_BOUNDS, !BACKGROUND.contains(&metric.name), "{}", metric.name);
             }
         }
-        let milliseconds = REQUEST.iter().map(|bound| bound * 1e3).filter(|bound| *bound > 0.9);
+        let milliseconds = REQUEST_SECONDS_BOUNDS.iter().map(|bound| bound * 1e3).filter(|bound| *bound > 0.9);
         let expected =
             [1.0, 2.5, 5.0, 7.5, 10.0, 15.0, 25.0, 35.0, 50.0, 75.0, 100.0, 250.0, 500.0, 1e3, 2.5e3, 5e3, 10e3];
         assert!(milliseconds.zip(expected).all(|(bound, expected)| (bound - expected).abs() < 1e-9));
-        assert_eq!(REQUEST.iter().filter(|bound| **bound >= 1e-3).count(), expected.len());
+        assert_eq!(REQUEST_SECONDS_BOUNDS.iter().filter(|bound| **bound >= 1e-3).count(), expected.len());
     }
 
     #[test]

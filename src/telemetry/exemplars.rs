@@ -11,23 +11,23 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use metrics::Label;
 
-use super::bounds::REQUEST;
+use super::bounds::REQUEST_SECONDS_BOUNDS;
 use super::line;
 use super::trace_context::TraceContext;
 
 static EPOCH: LazyLock<Instant> = LazyLock::new(Instant::now);
 /// The exemplars of each route that had a request.
-static ALL: Mutex<Vec<Arc<Exemplars>>> = Mutex::new(Vec::new());
+static ALL_EXEMPLARS: Mutex<Vec<Arc<Exemplars>>> = Mutex::new(Vec::new());
 
 pub(super) struct Exemplars {
     /// The labels as the exporter renders them.
     series: String,
     /// By bucket; the last is `+Inf`.
-    buckets: [Bucket; REQUEST.len() + 1],
+    buckets: [ExemplarBucket; REQUEST_SECONDS_BOUNDS.len() + 1],
 }
 
 #[derive(Default)]
-struct Bucket {
+struct ExemplarBucket {
     /// The second of the exemplar since [`EPOCH`], counted from 1; 0 without an exemplar.
     second: AtomicU64,
     exemplar: Mutex<Option<Exemplar>>,
@@ -49,14 +49,14 @@ impl Exemplars {
         let pairs = labels.iter().map(|label| format!("{}=\"{}\"", label.key(), label.value()));
         let series = pairs.collect::<Vec<_>>().join(",");
         let new = Arc::new(Self { series, buckets: Default::default() });
-        ALL.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&new));
+        ALL_EXEMPLARS.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&new));
         new
     }
 
     /// Makes a request the exemplar of its bucket, unless there is one from the same second.
     pub(super) fn offer(&self, at: Instant, took: Duration, request_id: &str, trace: Option<&TraceContext>) {
         let seconds = took.as_secs_f64();
-        let bucket = &self.buckets[REQUEST.partition_point(|bound| *bound < seconds)];
+        let bucket = &self.buckets[REQUEST_SECONDS_BOUNDS.partition_point(|bound| *bound < seconds)];
         let second = at.saturating_duration_since(*EPOCH).as_secs() + 1;
         if bucket.second.load(Ordering::Relaxed) == second {
             return;
@@ -71,19 +71,19 @@ impl Exemplars {
 }
 
 /// A snapshot of all exemplars. Take it before rendering the page, so that no exemplar belongs to an empty bucket.
-pub(super) struct Snapshot(HashMap<String, Vec<Option<Exemplar>>>);
+pub(super) struct ExemplarSnapshot(HashMap<String, Vec<Option<Exemplar>>>);
 
-impl Snapshot {
+impl ExemplarSnapshot {
     pub(super) fn take() -> Self {
-        let all = ALL.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let of = |bucket: &Bucket| bucket.exemplar.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let all = ALL_EXEMPLARS.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let of = |bucket: &ExemplarBucket| bucket.exemplar.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let each = |one: &Arc<Exemplars>| (one.series.clone(), one.buckets.iter().map(of).collect());
         Self(all.iter().map(each).collect())
     }
 
     /// Appends the exemplar of the bucket with this upper bound to its line, if there is one.
     pub(super) fn append(&self, series: &str, bound: f64, line: &mut String) {
-        let place = REQUEST.partition_point(|known| *known < bound);
+        let place = REQUEST_SECONDS_BOUNDS.partition_point(|known| *known < bound);
         let own = self.0.get(series).and_then(|buckets| buckets.get(place)?.as_ref());
         let Some(exemplar) = own else { return };
         let Exemplar { request_id, trace, seconds, at } = exemplar;
@@ -102,7 +102,7 @@ mod tests {
 
     fn shown(exemplars: &Exemplars, bound: f64) -> String {
         let mut line = String::new();
-        Snapshot::take().append(&exemplars.series, bound, &mut line);
+        ExemplarSnapshot::take().append(&exemplars.series, bound, &mut line);
         line
     }
 
@@ -131,7 +131,7 @@ mod tests {
         let exemplars = Exemplars::registered(&[Label::new("route", "exemplar_limit")]);
         let trace = TraceContext::parse(format!("00-{}-{}-01", "a".repeat(32), "b".repeat(16)).as_bytes());
         exemplars.offer(*EPOCH, Duration::ZERO, &"0".repeat(36), trace.as_ref());
-        let line = shown(&exemplars, REQUEST[0]);
+        let line = shown(&exemplars, REQUEST_SECONDS_BOUNDS[0]);
         let (labels, _) = line.split_once('}').unwrap();
         let characters = labels.chars().filter(|c| !" #{},=\"".contains(*c)).count();
         assert!((86..=128).contains(&characters), "{characters}: {line}");

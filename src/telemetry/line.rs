@@ -18,36 +18,36 @@ pub enum LogFormat {
 }
 
 /// The target of access log lines, which have the level info.
-pub const TARGET: &str = "signet::access";
+pub const ACCESS_LOG_TARGET: &str = "signet::access";
 
 /// Longest name of a caller or mount, in characters.
-pub(super) const LONGEST: usize = 64;
+pub(super) const MAX_NAME_CHARS: usize = 64;
 
-const OFF: u8 = 0;
-const TEXT: u8 = 1;
-const JSON: u8 = 2;
-static FORM: AtomicU8 = AtomicU8::new(OFF);
+const FORMAT_OFF: u8 = 0;
+const FORMAT_TEXT: u8 = 1;
+const FORMAT_JSON: u8 = 2;
+static ACCESS_LOG_FORMAT: AtomicU8 = AtomicU8::new(FORMAT_OFF);
 
 /// Enables the access log in this format, or disables it.
-pub(super) fn set(form: Option<LogFormat>) {
+pub(super) fn set_format(form: Option<LogFormat>) {
     let form = match form {
-        None => OFF,
-        Some(LogFormat::Text) => TEXT,
-        Some(LogFormat::Json) => JSON,
+        None => FORMAT_OFF,
+        Some(LogFormat::Text) => FORMAT_TEXT,
+        Some(LogFormat::Json) => FORMAT_JSON,
     };
-    FORM.store(form, Ordering::Relaxed);
+    ACCESS_LOG_FORMAT.store(form, Ordering::Relaxed);
 }
 
 /// `true` if the access log is enabled.
-pub fn is_on() -> bool {
-    FORM.load(Ordering::Relaxed) != OFF
+pub fn is_enabled() -> bool {
+    ACCESS_LOG_FORMAT.load(Ordering::Relaxed) != FORMAT_OFF
 }
 
 /// `true` for JSON; `None` if the access log is disabled.
 pub(super) fn is_json() -> Option<bool> {
-    match FORM.load(Ordering::Relaxed) {
-        OFF => None,
-        form => Some(form == JSON),
+    match ACCESS_LOG_FORMAT.load(Ordering::Relaxed) {
+        FORMAT_OFF => None,
+        form => Some(form == FORMAT_JSON),
     }
 }
 
@@ -58,20 +58,20 @@ pub(super) fn now() -> SystemTime {
 }
 
 /// Writes the warning about `count` dropped lines.
-pub(super) fn left_out(count: u64, to: &mut Vec<u8>) {
+pub(super) fn write_dropped_warning(count: u64, to: &mut Vec<u8>) {
     let mut line = String::new();
-    let mut put = Line::begin(FORM.load(Ordering::Relaxed) == JSON, now(), "WARN", &mut line);
+    let mut put = LogLine::begin(ACCESS_LOG_FORMAT.load(Ordering::Relaxed) == FORMAT_JSON, now(), "WARN", &mut line);
     put.message(&format!("{count} lines were left out: standard error is not read fast enough"));
     put.end();
     to.extend_from_slice(line.as_bytes());
 }
 
-pub(super) struct Line<'a> {
+pub(super) struct LogLine<'a> {
     json: bool,
     to: &'a mut String,
 }
 
-impl<'a> Line<'a> {
+impl<'a> LogLine<'a> {
     /// Begins a line. Writing to a string cannot fail, here and below.
     pub(super) fn begin(json: bool, now: SystemTime, level: &str, to: &'a mut String) -> Self {
         let now = OffsetDateTime::from(now);
@@ -81,7 +81,7 @@ impl<'a> Line<'a> {
         let _ = write!(to, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{micros:06}Z");
         let _ = match json {
             true => write!(to, "\",\"level\":\"{level}\""),
-            false => write!(to, " {level:>5} {TARGET}:"),
+            false => write!(to, " {level:>5} {ACCESS_LOG_TARGET}:"),
         };
         Self { json, to }
     }
@@ -116,7 +116,7 @@ impl<'a> Line<'a> {
         self.key(key);
         self.to.push('"');
         let mut characters = value.chars();
-        for c in characters.by_ref().take(LONGEST) {
+        for c in characters.by_ref().take(MAX_NAME_CHARS) {
             match c {
                 '"' | '\\' => self.to.extend(['\\', c]),
                 ' ' | '!'..='~' => self.to.push(c),
@@ -140,7 +140,7 @@ impl<'a> Line<'a> {
 
     pub(super) fn end(self) {
         if self.json {
-            let _ = write!(self.to, ",\"target\":\"{TARGET}\"}}");
+            let _ = write!(self.to, ",\"target\":\"{ACCESS_LOG_TARGET}\"}}");
         }
         self.to.push('\n');
     }

@@ -8,13 +8,13 @@ use super::process;
 use super::series::Series;
 
 /// Most series of a metric.
-const MOST: usize = 1000;
+const MAX_SERIES_PER_METRIC: usize = 1000;
 
 /// The series of every metrics page, on any listener.
-pub(super) fn of_process() -> Vec<Series> {
+pub(super) fn process_series() -> Vec<Series> {
     let (version, commit) = (env!("CARGO_PKG_VERSION"), env!("BUILD_COMMIT_OF_SOURCES"));
     let build = Series { metric: BUILD_INFO, labels: vec![version.to_owned(), commit.to_owned()], value: 1.0 };
-    process::figures().into_iter().chain([build]).collect()
+    process::read_series().into_iter().chain([build]).collect()
 }
 
 /// Appends the series to a page, grouped by metric. If a metric has too many, those with the smallest values stay,
@@ -29,8 +29,12 @@ pub(super) fn write(page: &mut String, series: &[Series]) {
         let kind = if metric.kind == MetricKind::Counter { "counter" } else { "gauge" };
         // Writing to a string cannot fail, here and below.
         let _ = writeln!(page, "# HELP {0} {1}\n# TYPE {0} {kind}", metric.name, metric.help);
-        for Series { labels, value, .. } in own.into_iter().take(MOST) {
-            let pairs = metric.labels.iter().zip(labels).map(|(name, value)| format!("{name}=\"{}\"", escaped(value)));
+        for Series { labels, value, .. } in own.into_iter().take(MAX_SERIES_PER_METRIC) {
+            let pairs = metric
+                .labels
+                .iter()
+                .zip(labels)
+                .map(|(name, value)| format!("{name}=\"{}\"", escape_label_value(value)));
             let pairs = pairs.collect::<Vec<_>>().join(",");
             let _ = match pairs.is_empty() {
                 true => writeln!(page, "{} {value}", metric.name),
@@ -41,7 +45,7 @@ pub(super) fn write(page: &mut String, series: &[Series]) {
     }
 }
 
-fn escaped(value: &str) -> String {
+fn escape_label_value(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
@@ -76,16 +80,17 @@ mod tests {
 
     #[test]
     fn of_too_many_the_first_to_end_are_told() {
-        let all: Vec<Series> = (0..MOST + 5).rev().map(|n| issuer("p/", &n.to_string(), n as f64)).collect();
+        let all: Vec<Series> =
+            (0..MAX_SERIES_PER_METRIC + 5).rev().map(|n| issuer("p/", &n.to_string(), n as f64)).collect();
         let mut page = String::new();
         write(&mut page, &all);
-        assert_eq!(page.matches("_seconds{").count(), MOST);
-        assert!(page.contains("issuer=\"0\"") && !page.contains(&format!("issuer=\"{MOST}\"")));
+        assert_eq!(page.matches("_seconds{").count(), MAX_SERIES_PER_METRIC);
+        assert!(page.contains("issuer=\"0\"") && !page.contains(&format!("issuer=\"{MAX_SERIES_PER_METRIC}\"")));
     }
 
     #[test]
     fn the_process_and_the_build_have_figures() {
-        let of = |name: &str| of_process().into_iter().find(|series| series.metric == name).unwrap();
+        let of = |name: &str| process_series().into_iter().find(|series| series.metric == name).unwrap();
         for name in [PROCESS_MEMORY, PROCESS_OPEN_FDS, PROCESS_MAX_FDS, PROCESS_THREADS, PROCESS_START] {
             assert!(of(name).value >= 1.0, "{name}");
         }

@@ -12,11 +12,11 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use super::line;
 pub use super::line::LogFormat;
-use super::output::{Events, OUTPUT};
+use super::output::{EventWriter, LOG_OUTPUT};
 use crate::error::{Error, Result};
 
 /// Libraries that log request heads or bodies at low levels: only warnings pass.
-const QUIET: [&str; 15] = [
+const QUIET_LIBRARIES: [&str; 15] = [
     "actix_http",
     "actix_web",
     "aws_config",
@@ -34,47 +34,47 @@ const QUIET: [&str; 15] = [
     "rustls",
 ];
 /// Its warnings are about single frames, of which a client may send any number.
-const FRAMES: &str = "h2";
+const HTTP2_LIBRARY: &str = "h2";
 /// Logs startup and shutdown, which matters for debugging only.
-const SERVER: &str = "actix_server";
+const SERVER_LIBRARY: &str = "actix_server";
 
 /// `true` if a line is suppressed; `debugging` is `true` if the filter enables any debug output.
-fn is_quiet(library: &str, level: Level, debugging: bool) -> bool {
+fn is_suppressed(library: &str, level: Level, debugging: bool) -> bool {
     let loudest = match library {
-        SERVER if debugging => Level::INFO,
-        SERVER => Level::WARN,
-        FRAMES => Level::ERROR,
-        _ if QUIET.contains(&library) => Level::WARN,
+        SERVER_LIBRARY if debugging => Level::INFO,
+        SERVER_LIBRARY => Level::WARN,
+        HTTP2_LIBRARY => Level::ERROR,
+        _ if QUIET_LIBRARIES.contains(&library) => Level::WARN,
         _ => return false,
     };
     level > loudest
 }
 
-fn is_kept(metadata: &Metadata<'_>, debugging: bool) -> bool {
+fn passes_library_filter(metadata: &Metadata<'_>, debugging: bool) -> bool {
     let library = metadata.target().split("::").next().unwrap_or_default();
-    !is_quiet(library, *metadata.level(), debugging)
+    !is_suppressed(library, *metadata.level(), debugging)
 }
 
 /// Suppresses errors of the HTTP library that clients cause, by an unparsable request or a closed
 /// connection: clients could fill the log with them. Also suppresses aborted bodies, which the reader of the
 /// body logs with request and reason.
-struct ClientErrors;
+struct ClientErrorFilter;
 
 /// Module, message prefix and text in the rest of the message, of each line to suppress.
-const HTTP: &str = "actix_http";
+const HTTP_LIBRARY: &str = "actix_http";
 const CLIENT_ERRORS: [(&str, &str, &str); 3] = [
     ("::h1::dispatcher", "stream error: ", ""),
     ("::h1::dispatcher", "Response payload stream error: ", "BrokenOff"),
     ("::h1::decoder", "MAX_BUFFER_SIZE unprocessed data", ""),
 ];
 
-impl<S: Subscriber> Layer<S> for ClientErrors {
+impl<S: Subscriber> Layer<S> for ClientErrorFilter {
     fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
-        let module = event.metadata().target().strip_prefix(HTTP);
+        let module = event.metadata().target().strip_prefix(HTTP_LIBRARY);
         let Some(module) = module.filter(|module| CLIENT_ERRORS.iter().any(|(of, ..)| of == module)) else {
             return true;
         };
-        let mut message = Message(String::new());
+        let mut message = MessageVisitor(String::new());
         event.record(&mut message);
         let rest = |begin: &str| message.0.strip_prefix(begin);
         !CLIENT_ERRORS
@@ -83,9 +83,9 @@ impl<S: Subscriber> Layer<S> for ClientErrors {
     }
 }
 
-struct Message(String);
+struct MessageVisitor(String);
 
-impl Visit for Message {
+impl Visit for MessageVisitor {
     fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
         if field.name() == "message" {
             self.0 = format!("{value:?}");
@@ -100,12 +100,12 @@ fn wants_colours() -> bool {
 
 /// `true` if [`install_logs`] accepts the filter.
 pub fn is_log_filter(filter: &str) -> bool {
-    read(filter).is_some()
+    parse_filter(filter).is_some()
 }
 
 /// Parses a filter: levels and `target=level`, joined by commas. A word alone must be a level. Otherwise a mistyped
 /// level would be a target, and nothing else would be logged.
-fn read(filter: &str) -> Option<Targets> {
+fn parse_filter(filter: &str) -> Option<Targets> {
     let is_directive = |part: &str| part.contains('=') || part.parse::<LevelFilter>().is_ok();
     let parts: Vec<_> = filter.split(',').filter(|part| !part.is_empty()).collect();
     parts.iter().all(|part| is_directive(part)).then(|| parts.join(",").parse().ok()).flatten()
@@ -136,18 +136,19 @@ pub struct LogSettings {
 pub fn install_logs(settings: &LogSettings) -> Result<()> {
     let LogSettings { filter, format, access } = settings;
     let unreadable = || Error::invalid("log filter: must be levels such as info, or target=level, joined by commas");
-    let filter = read(filter).ok_or_else(unreadable)?;
+    let filter = parse_filter(filter).ok_or_else(unreadable)?;
     let debugging = is_debugging(&filter);
-    let lines = tracing_subscriber::fmt::layer().with_writer(|| Events).with_ansi(wants_colours());
-    let registry = tracing_subscriber::registry().with(filter).with(filter_fn(move |line| is_kept(line, debugging)));
-    let registry = registry.with(ClientErrors);
+    let lines = tracing_subscriber::fmt::layer().with_writer(|| EventWriter).with_ansi(wants_colours());
+    let registry =
+        tracing_subscriber::registry().with(filter).with(filter_fn(move |line| passes_library_filter(line, debugging)));
+    let registry = registry.with(ClientErrorFilter);
     match format {
         LogFormat::Text => registry.with(lines).try_init(),
         LogFormat::Json => registry.with(lines.json().flatten_event(true)).try_init(),
     }
     .map_err(|_| Error::invalid("logs: already set up"))?;
-    let let_through = tracing::enabled!(target: line::TARGET, Level::INFO);
-    line::set(Some(*format).filter(|_| *access && let_through));
+    let let_through = tracing::enabled!(target: line::ACCESS_LOG_TARGET, Level::INFO);
+    line::set_format(Some(*format).filter(|_| *access && let_through));
     std::panic::set_hook(Box::new(|info| {
         let place = info.location().map(ToString::to_string).unwrap_or_default();
         tracing::error!(place, "panic");
@@ -157,7 +158,7 @@ pub fn install_logs(settings: &LogSettings) -> Result<()> {
 
 /// Writes pending access log lines; call it before the process ends.
 pub fn flush_logs() {
-    OUTPUT.flush();
+    LOG_OUTPUT.flush();
 }
 
 #[cfg(test)]
@@ -178,7 +179,7 @@ mod tests {
             ("actix_server", Level::TRACE, true, true),
             ("actix_server", Level::ERROR, false, false),
         ] {
-            assert_eq!(is_quiet(library, level, debugging), quiet, "{library} {level} {debugging}");
+            assert_eq!(is_suppressed(library, level, debugging), quiet, "{library} {level} {debugging}");
         }
     }
     #[test]

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Number of owners by name.
-static NAMES: Mutex<BTreeMap<String, usize>> = Mutex::new(BTreeMap::new());
+static EXPORTED_KEY_OWNERS: Mutex<BTreeMap<String, usize>> = Mutex::new(BTreeMap::new());
 
 fn names() -> MutexGuard<'static, BTreeMap<String, usize>> {
-    NAMES.lock().unwrap_or_else(PoisonError::into_inner)
+    EXPORTED_KEY_OWNERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Exports the series of a managed key until it is dropped.

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use metrics::{Histogram, Label, SharedString};
 
-use super::answers::Answers;
 use super::catalogue::HTTP_SECONDS;
 use super::exemplars::Exemplars;
 use super::mount_meter::{MountMeter, NO_MOUNT};
+use super::response_counters::ResponseCounters;
 use super::trace_context::TraceContext;
 
 /// The access metrics of a route.
@@ -18,12 +18,12 @@ pub struct RouteMeter {
     number: usize,
     labels: [Label; 3],
     seconds: OnceLock<(Histogram, Arc<Exemplars>)>,
-    without_mount: Answers,
+    without_mount: ResponseCounters,
 }
 
 /// The facts about a response that metrics record.
 #[derive(Clone, Copy)]
-pub struct Answered<'a> {
+pub struct CompletedResponse<'a> {
     /// The mount of the request.
     pub mount: Option<&'a MountMeter>,
     /// The HTTP status code.
@@ -48,7 +48,7 @@ impl RouteMeter {
             Label::new("route", route),
         ];
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        Self { number, labels, seconds: OnceLock::new(), without_mount: Answers::new() }
+        Self { number, labels, seconds: OnceLock::new(), without_mount: ResponseCounters::new() }
     }
 
     /// Returns the service, the operation and the route.
@@ -57,8 +57,8 @@ impl RouteMeter {
     }
 
     /// Records a response.
-    pub fn record(&self, answered: Answered<'_>) {
-        let Answered { mount, status, at, took, request_id, trace } = answered;
+    pub fn record(&self, answered: CompletedResponse<'_>) {
+        let CompletedResponse { mount, status, at, took, request_id, trace } = answered;
         let (seconds, exemplars) = self.seconds.get_or_init(|| {
             (metrics::histogram!(HTTP_SECONDS, self.labels.to_vec()), Exemplars::registered(&self.labels))
         });

@@ -10,8 +10,8 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use metrics::{Counter, Label, SharedString};
 
-use super::answers::{Answers, AnswersByRoute};
 use super::catalogue::{ISSUING_OPERATIONS, PKI_CERTIFICATES, PKI_REFUSALS};
+use super::response_counters::{ResponseCounters, ResponseCountersByRoute};
 
 /// Most mounts with their own label at the same time.
 const MAX_LABELLED_MOUNTS: usize = 200;
@@ -23,14 +23,14 @@ pub const NO_MOUNT: &str = "none";
 /// The label of mounts beyond the limit.
 const OTHER_MOUNTS: &str = "other";
 
-static LABELS: Labels = Labels(Mutex::new(BTreeMap::new()));
-static OTHERS: LazyLock<Arc<Meter>> = LazyLock::new(|| Arc::new(Meter::new(OTHER_MOUNTS)));
+static MOUNT_LABELS: MountLabels = MountLabels(Mutex::new(BTreeMap::new()));
+static OTHER_MOUNTS_METER: LazyLock<Arc<MountCounters>> = LazyLock::new(|| Arc::new(MountCounters::new(OTHER_MOUNTS)));
 
 /// Labels with their meters, which live as long as a mount holds them.
-struct Labels(Mutex<BTreeMap<String, Weak<Meter>>>);
+struct MountLabels(Mutex<BTreeMap<String, Weak<MountCounters>>>);
 
-impl Labels {
-    fn meter(&self, path: &str) -> Arc<Meter> {
+impl MountLabels {
+    fn meter(&self, path: &str) -> Arc<MountCounters> {
         let mut labels = self.lock();
         if let Some(meter) = labels.get(path).and_then(Weak::upgrade) {
             return meter;
@@ -38,9 +38,9 @@ impl Labels {
         let in_use = labels.values().filter(|meter| meter.strong_count() > 0).count();
         let is_new = !labels.contains_key(path);
         if in_use >= MAX_LABELLED_MOUNTS || (is_new && labels.len() >= MAX_LABELS_PER_PROCESS) {
-            return Arc::clone(&OTHERS);
+            return Arc::clone(&OTHER_MOUNTS_METER);
         }
-        let meter = Arc::new(Meter::new(path));
+        let meter = Arc::new(MountCounters::new(path));
         labels.insert(path.to_owned(), Arc::downgrade(&meter));
         meter
     }
@@ -51,46 +51,48 @@ impl Labels {
         matches!(label, NO_MOUNT | OTHER_MOUNTS) || exists()
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Weak<Meter>>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Weak<MountCounters>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The metrics of a mount. Clones share their counters.
 #[derive(Clone)]
-pub struct MountMeter(Arc<Meter>);
+pub struct MountMeter(Arc<MountCounters>);
 
-struct Meter {
+struct MountCounters {
     label: SharedString,
-    answers: AnswersByRoute,
-    issuing: OnceLock<Issuing>,
+    answers: ResponseCountersByRoute,
+    issuing: OnceLock<IssuingCounters>,
 }
 
 /// Counters in the order of [`ISSUING_OPERATIONS`].
-struct Issuing {
+struct IssuingCounters {
     certificates: [Counter; ISSUING_OPERATIONS.len()],
     refusals: [Counter; ISSUING_OPERATIONS.len()],
 }
 
-impl Meter {
+impl MountCounters {
     fn new(label: &str) -> Self {
-        Self { label: label.to_owned().into(), answers: AnswersByRoute::new(), issuing: OnceLock::new() }
+        Self { label: label.to_owned().into(), answers: ResponseCountersByRoute::new(), issuing: OnceLock::new() }
     }
 
-    fn issuing(&self) -> &Issuing {
+    fn issuing(&self) -> &IssuingCounters {
         let counters = |metric: &'static str| {
             ISSUING_OPERATIONS
                 .map(|operation| metrics::counter!(metric, "mount" => self.label.clone(), "operation" => operation))
         };
-        self.issuing
-            .get_or_init(|| Issuing { certificates: counters(PKI_CERTIFICATES), refusals: counters(PKI_REFUSALS) })
+        self.issuing.get_or_init(|| IssuingCounters {
+            certificates: counters(PKI_CERTIFICATES),
+            refusals: counters(PKI_REFUSALS),
+        })
     }
 }
 
 impl MountMeter {
     /// Returns the meter of the mount with this path.
     pub fn of(path: &str) -> Self {
-        Self(LABELS.meter(path))
+        Self(MOUNT_LABELS.meter(path))
     }
 
     /// Returns the value of the label `mount`.
@@ -116,7 +118,7 @@ impl MountMeter {
     pub(super) fn answered(&self, route: usize, labels: &[Label], status: u16) {
         match self.0.answers.get(route) {
             Some(answers) => answers.count(&self.0.label, labels, status),
-            None => Answers::new().count(&self.0.label, labels, status),
+            None => ResponseCounters::new().count(&self.0.label, labels, status),
         }
     }
 }
@@ -158,7 +160,7 @@ impl fmt::Debug for LazyMountMeter {
 }
 
 pub(super) fn is_exported(label: &str) -> bool {
-    LABELS.is_exported(label)
+    MOUNT_LABELS.is_exported(label)
 }
 
 #[cfg(test)]
@@ -167,8 +169,9 @@ mod tests {
 
     #[test]
     fn mounts_beyond_the_limit_share_a_label_until_a_mount_is_gone() {
-        let labels = Labels(Mutex::default());
-        let kept: Vec<Arc<Meter>> = (0..MAX_LABELLED_MOUNTS).map(|n| labels.meter(&format!("limit-{n:03}/"))).collect();
+        let labels = MountLabels(Mutex::default());
+        let kept: Vec<Arc<MountCounters>> =
+            (0..MAX_LABELLED_MOUNTS).map(|n| labels.meter(&format!("limit-{n:03}/"))).collect();
         assert_eq!(&*kept[MAX_LABELLED_MOUNTS - 1].label, "limit-199/");
         assert_eq!(&*labels.meter("beyond/").label, OTHER_MOUNTS);
         assert_eq!(&*labels.meter("limit-000/").label, "limit-000/", "a mount keeps its label");
@@ -182,7 +185,7 @@ mod tests {
 
     #[test]
     fn a_process_gives_out_a_bounded_number_of_labels() {
-        let labels = Labels(Mutex::default());
+        let labels = MountLabels(Mutex::default());
         for n in 0..MAX_LABELS_PER_PROCESS {
             assert_ne!(&*labels.meter(&format!("ever-{n}/")).label, OTHER_MOUNTS);
         }

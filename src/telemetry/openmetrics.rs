@@ -4,17 +4,17 @@
 //! bounds are canonical floats, there are no blank lines, buckets have exemplars, and `# EOF` ends the page.
 
 use super::catalogue::{CATALOGUE, HTTP_SECONDS, Metric, MetricKind};
-use super::exemplars::Snapshot;
+use super::exemplars::ExemplarSnapshot;
 
 /// OpenMetrics units that metric names of this server end in.
-const UNITS: [&str; 2] = ["seconds", "bytes"];
+const OPENMETRICS_UNITS: [&str; 2] = ["seconds", "bytes"];
 
-pub(super) fn render(text: &str, exemplars: &Snapshot) -> String {
+pub(super) fn render(text: &str, exemplars: &ExemplarSnapshot) -> String {
     let mut page = String::with_capacity(text.len() + text.len() / 8);
     for line in text.lines().filter(|line| !line.is_empty()) {
-        match line.strip_prefix("# ").and_then(descriptor) {
-            Some((word, name, rest)) => describe(&mut page, word, name, rest),
-            None => sample(&mut page, line, exemplars),
+        match line.strip_prefix("# ").and_then(parse_descriptor) {
+            Some((word, name, rest)) => write_descriptor(&mut page, word, name, rest),
+            None => write_sample(&mut page, line, exemplars),
         }
         page.push('\n');
     }
@@ -23,36 +23,38 @@ pub(super) fn render(text: &str, exemplars: &Snapshot) -> String {
 }
 
 /// Splits `HELP name text` and `TYPE name kind`.
-fn descriptor(line: &str) -> Option<(&str, &str, &str)> {
+fn parse_descriptor(line: &str) -> Option<(&str, &str, &str)> {
     let (word, rest) = line.split_once(' ')?;
     let (name, rest) = rest.split_once(' ')?;
     Some((word, name, rest))
 }
 
-fn metric(name: &str) -> Option<&'static Metric> {
+fn find_metric(name: &str) -> Option<&'static Metric> {
     CATALOGUE.iter().find(|metric| metric.name == name)
 }
 
 fn family(name: &str) -> &str {
-    let is_counter = metric(name).is_some_and(|metric| metric.kind == MetricKind::Counter);
+    let is_counter = find_metric(name).is_some_and(|metric| metric.kind == MetricKind::Counter);
     name.strip_suffix("_total").filter(|_| is_counter).unwrap_or(name)
 }
 
-fn describe(page: &mut String, word: &str, name: &str, rest: &str) {
+fn write_descriptor(page: &mut String, word: &str, name: &str, rest: &str) {
     let family = family(name);
     page.extend(["# ", word, " ", family, " "]);
     match word {
         "HELP" => page.push_str(&rest.replace('"', "\\\"")),
         _ => {
             page.push_str(rest);
-            let unit = UNITS.iter().find(|unit| family.strip_suffix(**unit).is_some_and(|name| name.ends_with('_')));
+            let unit = OPENMETRICS_UNITS
+                .iter()
+                .find(|unit| family.strip_suffix(**unit).is_some_and(|name| name.ends_with('_')));
             unit.into_iter().for_each(|unit| page.extend(["\n# UNIT ", family, " ", unit]));
         }
     }
 }
 
 /// Copies a sample; a bucket gets a canonical bound and its exemplar.
-fn sample(page: &mut String, line: &str, exemplars: &Snapshot) {
+fn write_sample(page: &mut String, line: &str, exemplars: &ExemplarSnapshot) {
     let bucket = line.split_once("le=\"").and_then(|(head, rest)| Some((head, rest.split_once('"')?)));
     let Some((head, (bound, value))) = bucket else { return page.push_str(line) };
     let bound = bound.parse::<f64>().unwrap_or(f64::INFINITY);
@@ -83,7 +85,7 @@ mod tests {
             signet_commit_seconds_bucket{le=\"0.0001\"} 1\nsignet_commit_seconds_bucket{le=\"1.0\"} 2\n\
             signet_commit_seconds_bucket{le=\"+Inf\"} 2\nsignet_commit_seconds_sum 0.5\n\
             signet_commit_seconds_count 2\n# EOF\n";
-        assert_eq!(render(text, &Snapshot::take()), expected);
+        assert_eq!(render(text, &ExemplarSnapshot::take()), expected);
     }
 
     #[test]

@@ -15,22 +15,22 @@ const MAX_ACCESS_BYTES: usize = 1 << 20;
 /// Most buffered bytes for accepting an event.
 const MAX_WAITING_BYTES: usize = 2 << 20;
 /// Time for which access log lines are collected, so that the thread wakes at most a hundred times a second.
-const GATHER: Duration = Duration::from_millis(10);
+const COLLECTION_TIME: Duration = Duration::from_millis(10);
 /// Longest wait of an event for its line. After a timeout, later events do not wait until something is written again.
 const MAX_EVENT_WAIT: Duration = Duration::from_millis(500);
 
-pub(super) static OUTPUT: Output<std::io::Stderr> = Output::new(std::io::stderr);
+pub(super) static LOG_OUTPUT: LogOutput<std::io::Stderr> = LogOutput::new(std::io::stderr);
 
 /// A buffered output with its own thread.
-pub(super) struct Output<W> {
-    waiting: Mutex<Waiting>,
+pub(super) struct LogOutput<W> {
+    waiting: Mutex<LogOutputState>,
     come: Condvar,
     gone: Condvar,
     to: fn() -> W,
     thread: Once,
 }
 
-struct Waiting {
+struct LogOutputState {
     lines: Vec<u8>,
     /// Lines dropped since the last write.
     dropped: u64,
@@ -45,10 +45,10 @@ struct Waiting {
     written: u64,
 }
 
-impl<W: Write + 'static> Output<W> {
+impl<W: Write + 'static> LogOutput<W> {
     const fn new(to: fn() -> W) -> Self {
         let waiting =
-            Waiting { lines: Vec::new(), dropped: 0, idle: false, due: 0, stuck: false, taken: 0, written: 0 };
+            LogOutputState { lines: Vec::new(), dropped: 0, idle: false, due: 0, stuck: false, taken: 0, written: 0 };
         Self { waiting: Mutex::new(waiting), come: Condvar::new(), gone: Condvar::new(), to, thread: Once::new() }
     }
 
@@ -114,9 +114,9 @@ impl<W: Write + 'static> Output<W> {
             }
             waiting.idle = false;
             if waiting.written >= waiting.due {
-                waiting = self.come.wait_timeout(waiting, GATHER).unwrap_or_else(PoisonError::into_inner).0;
+                waiting = self.come.wait_timeout(waiting, COLLECTION_TIME).unwrap_or_else(PoisonError::into_inner).0;
             }
-            let lines = taken(&mut waiting);
+            let lines = take_lines(&mut waiting);
             drop(waiting);
             let mut to = (self.to)();
             // A failed write cannot be reported anywhere.
@@ -129,13 +129,13 @@ impl<W: Write + 'static> Output<W> {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
+    fn lock(&self) -> MutexGuard<'_, LogOutputState> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Takes the buffered lines, with a warning about dropped ones.
-fn taken(waiting: &mut Waiting) -> Vec<u8> {
+fn take_lines(waiting: &mut LogOutputState) -> Vec<u8> {
     // Same capacity, so that requests rarely allocate memory.
     let next = Vec::with_capacity(waiting.lines.len());
     let mut lines = std::mem::replace(&mut waiting.lines, next);
@@ -143,17 +143,17 @@ fn taken(waiting: &mut Waiting) -> Vec<u8> {
     waiting.taken += 1;
     if dropped > 0 {
         metrics::counter!(LOG_LINES_DROPPED).increment(dropped);
-        super::line::left_out(dropped, &mut lines);
+        super::line::write_dropped_warning(dropped, &mut lines);
     }
     lines
 }
 
 /// The writer for events. The logging library passes each event as a whole.
-pub(super) struct Events;
+pub(super) struct EventWriter;
 
-impl Write for Events {
+impl Write for EventWriter {
     fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
-        OUTPUT.write(line);
+        LOG_OUTPUT.write(line);
         Ok(line.len())
     }
 
@@ -186,7 +186,7 @@ mod tests {
         }
     }
 
-    static PIPE: Output<Pipe> = Output::new(|| Pipe);
+    static PIPE: LogOutput<Pipe> = LogOutput::new(|| Pipe);
 
     fn written() -> String {
         String::from_utf8(WRITTEN.lock().unwrap().clone()).unwrap()

@@ -11,9 +11,9 @@ use super::catalogue::{
 use super::series::Series;
 
 /// Returns the available metrics; `/proc` may be missing.
-pub(super) fn figures() -> Vec<Series> {
+pub(super) fn read_series() -> Vec<Series> {
     let stat = fs::read_to_string("/proc/self/stat").ok();
-    let stat = stat.as_deref().and_then(Stat::read);
+    let stat = stat.as_deref().and_then(ProcessStat::read);
     let limit = getrlimit(Resource::Nofile).current;
     let of_stat = stat.map(|stat| {
         let start = boot_time().map(|boot| boot + stat.start);
@@ -31,7 +31,7 @@ pub(super) fn figures() -> Vec<Series> {
 
 /// Fields of `/proc/self/stat`, see `proc_pid_stat(5)`.
 #[derive(Debug, PartialEq)]
-struct Stat {
+struct ProcessStat {
     /// User and system time of all threads, in seconds.
     cpu: f64,
     threads: f64,
@@ -41,7 +41,7 @@ struct Stat {
     memory: f64,
 }
 
-impl Stat {
+impl ProcessStat {
     /// Parses the file. The program name is in parentheses and may contain any character; the numbers follow it.
     fn read(text: &str) -> Option<Self> {
         let (_, behind) = text.rsplit_once(')')?;
@@ -81,12 +81,12 @@ mod tests {
     #[test]
     fn a_name_with_blanks_and_parentheses_does_not_move_the_fields() {
         let numbers: Vec<String> = (4..=52).map(|n: u64| (n * 100).to_string()).collect();
-        let stat = Stat::read(&format!("7 (a) b (c)) S {}\n", numbers.join(" "))).unwrap();
+        let stat = ProcessStat::read(&format!("7 (a) b (c)) S {}\n", numbers.join(" "))).unwrap();
         let ticks = clock_ticks_per_second() as f64;
         assert_eq!((stat.cpu, stat.threads), (2900.0 / ticks, 2000.0));
         assert_eq!((stat.start, stat.memory), (2200.0 / ticks, 2400.0 * page_size() as f64));
         for text in ["", "7 (a", "7 (a) S 1 2", "7 (a) S x"] {
-            assert_eq!(Stat::read(text), None, "{text}");
+            assert_eq!(ProcessStat::read(text), None, "{text}");
         }
     }
 }

@@ -5,18 +5,18 @@ use super::catalogue::CATALOGUE;
 use super::{managed_keys, mount_meter};
 
 /// A label of objects that may be deleted, and a test for existing ones. It is the first label of its series.
-type Label = (&'static str, fn(&str) -> bool);
+type DeletableLabel = (&'static str, fn(&str) -> bool);
 
-const LABELS: [Label; 2] = [("key", managed_keys::is_exported), ("mount", mount_meter::is_exported)];
+const DELETABLE_LABELS: [DeletableLabel; 2] = [("key", managed_keys::is_exported), ("mount", mount_meter::is_exported)];
 
-pub(super) fn without(page: &str) -> String {
+pub(super) fn remove_stale(page: &str) -> String {
     page.split_inclusive('\n').filter(|line| is_current(line)).collect()
 }
 
 fn is_current(line: &str) -> bool {
     let Some((name, labels)) = line.split_once('{') else { return true };
     let Some((label, rest)) = labels.split_once("=\"") else { return true };
-    let Some((label, exists)) = LABELS.iter().find(|(known, _)| *known == label) else { return true };
+    let Some((label, exists)) = DELETABLE_LABELS.iter().find(|(known, _)| *known == label) else { return true };
     let mut own = CATALOGUE.iter().filter(|metric| metric.labels.contains(label));
     let is_own = own.any(|metric| name.starts_with(metric.name));
     !is_own || rest.split_once('"').is_none_or(|(value, _)| exists(value))
@@ -34,11 +34,11 @@ mod tests {
             signet_pki_certificates_total{mount=\"stale/\",operation=\"issue\"} 1\n\
             signet_http_requests_total{mount=\"none\",service=\"projects\"} 1\n\
             signet_http_requests_total{mount=\"other\",service=\"secrets\"} 1\nsignet_store_up 1\n";
-        let lines = || without(page).lines().count();
+        let lines = || remove_stale(page).lines().count();
         assert_eq!(lines(), 5);
         let key = ExportedKey::new("stale");
         let mount = MountMeter::of("stale/");
-        assert_eq!(without(page), page);
+        assert_eq!(remove_stale(page), page);
         drop(key);
         assert_eq!(lines(), 6);
         drop(mount);

@@ -6,25 +6,25 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 #[derive(Default)]
-struct Sample {
+struct MetricSample {
     count: f64,
     sum: f64,
 }
 
 /// Converts a text page to `Gauges`, `Counters` and `Samples`.
-pub(super) fn of(text: &str) -> Map<String, Value> {
+pub(super) fn summarize(text: &str) -> Map<String, Value> {
     let mut kinds = BTreeMap::new();
     let (mut gauges, mut counters) = (Vec::new(), Vec::new());
-    let mut samples: BTreeMap<(&str, Labels), Sample> = BTreeMap::new();
+    let mut samples: BTreeMap<(&str, SampleLabels), MetricSample> = BTreeMap::new();
     for line in text.lines() {
         if let Some(kind) = line.strip_prefix("# TYPE ") {
             kinds.extend(kind.split_once(' '));
             continue;
         }
-        let Some((name, labels, value)) = read(line) else { continue };
+        let Some((name, labels, value)) = parse_line(line) else { continue };
         match kinds.get(name) {
-            Some(&"counter") => counters.push(json!({ "Name": name, "Count": number(value), "Labels": labels })),
-            Some(&"gauge") => gauges.push(json!({ "Name": name, "Value": number(value), "Labels": labels })),
+            Some(&"counter") => counters.push(json!({ "Name": name, "Count": json_number(value), "Labels": labels })),
+            Some(&"gauge") => gauges.push(json!({ "Name": name, "Value": json_number(value), "Labels": labels })),
             _ => {
                 if let Some(name) = name.strip_suffix("_count") {
                     samples.entry((name, labels)).or_default().count = value;
@@ -34,33 +34,33 @@ pub(super) fn of(text: &str) -> Map<String, Value> {
             }
         }
     }
-    let sample = |((name, labels), Sample { count, sum }): ((&str, Labels), Sample)| {
+    let sample = |((name, labels), MetricSample { count, sum }): ((&str, SampleLabels), MetricSample)| {
         let mean = if count > 0.0 { sum / count } else { 0.0 };
-        json!({ "Name": name, "Count": number(count), "Sum": number(sum), "Mean": number(mean), "Labels": labels })
+        json!({ "Name": name, "Count": json_number(count), "Sum": json_number(sum), "Mean": json_number(mean), "Labels": labels })
     };
     let samples: Vec<Value> = samples.into_iter().map(sample).collect();
     let parts = [("Gauges", gauges), ("Counters", counters), ("Samples", samples), ("Points", Vec::new())];
     parts.into_iter().map(|(name, list)| (name.to_owned(), Value::Array(list))).collect()
 }
 
-type Labels = BTreeMap<String, String>;
+type SampleLabels = BTreeMap<String, String>;
 
 /// Parses name, labels and value of a line; `None` for comments and blank lines.
-fn read(line: &str) -> Option<(&str, Labels, f64)> {
+fn parse_line(line: &str) -> Option<(&str, SampleLabels, f64)> {
     if line.starts_with('#') {
         return None;
     }
     let (head, value) = line.rsplit_once(' ')?;
     let value = value.parse().ok()?;
     match head.split_once('{') {
-        None => Some((head, Labels::new(), value)),
-        Some((name, labels)) => Some((name, read_labels(labels.strip_suffix('}')?), value)),
+        None => Some((head, SampleLabels::new(), value)),
+        Some((name, labels)) => Some((name, parse_labels(labels.strip_suffix('}')?), value)),
     }
 }
 
 /// Parses `name="value",…`; in values `\`, `"` and line feeds are escaped.
-fn read_labels(text: &str) -> Labels {
-    let mut labels = Labels::new();
+fn parse_labels(text: &str) -> SampleLabels {
+    let mut labels = SampleLabels::new();
     let mut rest = text;
     while let Some((name, behind)) = rest.split_once("=\"") {
         let (mut value, mut chars) = (String::new(), behind.char_indices());
@@ -83,7 +83,7 @@ fn read_labels(text: &str) -> Labels {
 }
 
 /// Renders whole numbers as integers, and values that JSON cannot express as null.
-fn number(value: f64) -> Value {
+fn json_number(value: f64) -> Value {
     if value.fract() == 0.0 && value.abs() < 9.0e15 { json!(value as i64) } else { json!(value) }
 }
 
@@ -102,13 +102,13 @@ mod tests {
             "Samples": [{ "Name": "c_seconds", "Count": 4, "Sum": 2, "Mean": 0.5, "Labels": { "p": "1" } }],
             "Points": [],
         });
-        assert_eq!(Value::Object(of(text)), expected);
+        assert_eq!(Value::Object(summarize(text)), expected);
     }
 
     #[test]
     fn what_does_not_read_is_left_out() {
         for text in ["a{b=\"c 1", "a{b=\"c\\", "{", "a{b=\"c\"} x", "# TYPE", "=\"\"", "a} 1"] {
-            assert_eq!(of(text)["Counters"], json!([]), "{text}");
+            assert_eq!(summarize(text)["Counters"], json!([]), "{text}");
         }
     }
 }

@@ -4,10 +4,10 @@
 //! exemplars. `tracestate` is vendor-specific text of the caller and is not forwarded to third parties.
 
 /// Length of a version 00 `traceparent`, in bytes.
-const LENGTH: usize = 55;
+const TRACEPARENT_BYTES: usize = 55;
 /// Flags that are propagated: sampled (Level 1) and random-trace-id (Level 2). Others are reserved and sent as 0.
 const KNOWN_FLAGS: u8 = 0b11;
-const SAMPLED: u8 = 0b01;
+const SAMPLED_FLAG: u8 = 0b01;
 
 /// A valid `traceparent` header (W3C Trace Context).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,8 +20,8 @@ pub struct TraceContext {
 impl TraceContext {
     /// Parses the `traceparent` of a request. `None` if it is invalid, because servers must ignore those.
     pub fn parse(value: &[u8]) -> Option<Self> {
-        let (known, rest) = value.split_at_checked(LENGTH)?;
-        let [version, trace_id, parent_id, flags] = fields(known)?;
+        let (known, rest) = value.split_at_checked(TRACEPARENT_BYTES)?;
+        let [version, trace_id, parent_id, flags] = split_fields(known)?;
         // A later version may append fields; the first four keep their form.
         let is_complete = if version == b"00" { rest.is_empty() } else { rest.is_empty() || rest[0] == b'-' };
         if version == b"ff" || !is_complete || is_zero(trace_id) || is_zero(parent_id) {
@@ -38,7 +38,7 @@ impl TraceContext {
 
     /// `true` if the caller records the trace.
     pub fn is_sampled(&self) -> bool {
-        self.flags & SAMPLED != 0
+        self.flags & SAMPLED_FLAG != 0
     }
 
     /// Renders the `traceparent` of an outbound request with this span id, which must not be all zeros.
@@ -48,7 +48,7 @@ impl TraceContext {
 }
 
 /// Splits a version 00 value into its four fields.
-fn fields(text: &[u8]) -> Option<[&[u8]; 4]> {
+fn split_fields(text: &[u8]) -> Option<[&[u8]; 4]> {
     let hyphens = [2, 35, 52].map(|at| text[at]);
     let all = [&text[..2], &text[3..35], &text[36..52], &text[53..]];
     let is_hex = |field: &&[u8]| field.iter().all(|c| matches!(c, b'0'..=b'9' | b'a'..=b'f'));

@@ -6,20 +6,20 @@ use std::time::{Duration, Instant};
 
 static EPOCH: LazyLock<Instant> = LazyLock::new(Instant::now);
 /// Milliseconds since [`EPOCH`].
-static LAST: AtomicU64 = AtomicU64::new(0);
+static LAST_ACTIVITY_MILLIS: AtomicU64 = AtomicU64::new(0);
 
 /// Notes the begin or end of a request.
-pub fn note(now: Instant) {
+pub fn note_activity(now: Instant) {
     let at = since_epoch(now);
     // Loading first keeps the cache line shared between workers: most requests of a busy server do not change it.
-    if LAST.load(Ordering::Relaxed) < at {
-        LAST.fetch_max(at, Ordering::Relaxed);
+    if LAST_ACTIVITY_MILLIS.load(Ordering::Relaxed) < at {
+        LAST_ACTIVITY_MILLIS.fetch_max(at, Ordering::Relaxed);
     }
 }
 
 /// Returns the time since the last request began or ended, in whole milliseconds.
-pub fn quiet_for() -> Duration {
-    Duration::from_millis(since_epoch(Instant::now()).saturating_sub(LAST.load(Ordering::Relaxed)))
+pub fn idle_time() -> Duration {
+    Duration::from_millis(since_epoch(Instant::now()).saturating_sub(LAST_ACTIVITY_MILLIS.load(Ordering::Relaxed)))
 }
 
 fn since_epoch(at: Instant) -> u64 {
@@ -35,11 +35,11 @@ mod tests {
         let before = Instant::now();
         std::thread::sleep(Duration::from_millis(20));
         let latest = Instant::now();
-        note(latest);
+        note_activity(latest);
         // An earlier request that is noted late.
-        note(before);
-        assert!(quiet_for() < Duration::from_millis(15) + latest.elapsed(), "{:?}", quiet_for());
+        note_activity(before);
+        assert!(idle_time() < Duration::from_millis(15) + latest.elapsed(), "{:?}", idle_time());
         std::thread::sleep(Duration::from_millis(5));
-        assert!(quiet_for() >= Duration::from_millis(4));
+        assert!(idle_time() >= Duration::from_millis(4));
     }
 }

@@ -6,7 +6,7 @@
 use aws_lc_rs::digest;
 
 use super::oid;
-use super::reader::{DerError, Read, Reader};
+use super::reader::{DerError, DerReader, DerResult};
 use super::writer::{INTEGER, NULL, SEQUENCE, context_constructed};
 use crate::error::{Error, Result};
 
@@ -162,7 +162,7 @@ pub enum SignatureAlgorithm {
     Ed25519,
 }
 
-const TABLE: [(SignatureAlgorithm, &str, &[u8]); 10] = {
+const SIGNATURE_ALGORITHMS: [(SignatureAlgorithm, &str, &[u8]); 10] = {
     use Hash::{Sha256, Sha384, Sha512};
     use SignatureAlgorithm::{Ecdsa, Ed25519, RsaPkcs1, RsaPss};
     [
@@ -216,7 +216,7 @@ impl SignatureAlgorithm {
     }
 
     fn row(self) -> &'static (Self, &'static str, &'static [u8]) {
-        TABLE.iter().find(|row| row.0 == self).expect("the table has a row for every algorithm")
+        SIGNATURE_ALGORITHMS.iter().find(|row| row.0 == self).expect("the table has a row for every algorithm")
     }
 
     /// Parses a name in any letter case. `PureEd25519` is an alias of `Ed25519`.
@@ -224,7 +224,7 @@ impl SignatureAlgorithm {
         if text.eq_ignore_ascii_case("PureEd25519") {
             return Some(Self::Ed25519);
         }
-        TABLE.iter().find(|row| row.1.eq_ignore_ascii_case(text)).map(|row| row.0)
+        SIGNATURE_ALGORITHMS.iter().find(|row| row.1.eq_ignore_ascii_case(text)).map(|row| row.0)
     }
 
     /// Reads the AlgorithmIdentifier of a signature.
@@ -233,7 +233,7 @@ impl SignatureAlgorithm {
     /// `Invalid`, naming the rule, for SHA-1, MD5, unknown algorithms, and PSS parameters other than one SHA-2 hash,
     /// a salt as long as the digest, and trailer 1.
     pub fn from_der(alg_id: &[u8]) -> Result<Self> {
-        if let Some(row) = TABLE.iter().find(|row| row.2 == alg_id) {
+        if let Some(row) = SIGNATURE_ALGORITHMS.iter().find(|row| row.2 == alg_id) {
             return Ok(row.0);
         }
         read_algorithm(alg_id).map_err(|e| e.of("signature algorithm"))
@@ -262,7 +262,7 @@ impl SignatureAlgorithm {
 
     /// Returns the algorithms that a key of this kind may sign certificates with, preferred ones first.
     pub fn all_for(kind: KeyKind) -> impl Iterator<Item = Self> {
-        TABLE.iter().map(|row| row.0).filter(move |algorithm| algorithm.is_usual_for(kind))
+        SIGNATURE_ALGORITHMS.iter().map(|row| row.0).filter(move |algorithm| algorithm.is_usual_for(kind))
     }
 
     /// The hash of the signed message. `None` for Ed25519, which hashes internally.
@@ -306,7 +306,7 @@ pub enum Sha1Algorithm {
 impl Sha1Algorithm {
     /// Reads an AlgorithmIdentifier; `None` for any other algorithm.
     pub fn from_der(alg_id: &[u8]) -> Option<Self> {
-        let mut reader = Reader::only(alg_id, SEQUENCE).ok()?.reader();
+        let mut reader = DerReader::only(alg_id, SEQUENCE).ok()?.reader();
         let algorithm = match reader.oid().ok()? {
             known if known == oid::SHA1_WITH_RSA => Self::RsaPkcs1,
             known if known == oid::ECDSA_WITH_SHA1 => Self::Ecdsa,
@@ -319,8 +319,8 @@ impl Sha1Algorithm {
 }
 
 /// Accepts common non-standard encodings (absent NULL for RSA, NULL for ECDSA), and names the reason of a rejection.
-fn read_algorithm(alg_id: &[u8]) -> Read<SignatureAlgorithm> {
-    let mut reader = Reader::only(alg_id, SEQUENCE)?.reader();
+fn read_algorithm(alg_id: &[u8]) -> DerResult<SignatureAlgorithm> {
+    let mut reader = DerReader::only(alg_id, SEQUENCE)?.reader();
     let algorithm = reader.oid()?;
     if algorithm == oid::RSASSA_PSS {
         let mut parameters = reader.sequence()?;
@@ -358,7 +358,7 @@ fn read_algorithm(alg_id: &[u8]) -> Read<SignatureAlgorithm> {
     known.ok_or(DerError("unsupported signature algorithm"))
 }
 
-fn read_pss(parameters: &mut Reader<'_>) -> Read<SignatureAlgorithm> {
+fn read_pss(parameters: &mut DerReader<'_>) -> DerResult<SignatureAlgorithm> {
     const SHA1: DerError = DerError("RSASSA-PSS must use SHA-256, SHA-384 or SHA-512");
     // The defaults of these fields are SHA-1 and a 20-byte salt, so none of them may be absent.
     let mut hash_field = parameters.optional(context_constructed(0))?.ok_or(SHA1)?.reader();
@@ -372,14 +372,14 @@ fn read_pss(parameters: &mut Reader<'_>) -> Read<SignatureAlgorithm> {
     }
     mask.done()?;
     let salt = match parameters.optional(context_constructed(2))? {
-        Some(field) => only_small(field.content)?,
+        Some(field) => read_small_integer(field.content)?,
         None => 20,
     };
     if salt != hash.octets() {
         return Err(DerError("RSASSA-PSS salt must be as long as the digest"));
     }
     if let Some(trailer) = parameters.optional(context_constructed(3))?
-        && only_small(trailer.content)? != 1
+        && read_small_integer(trailer.content)? != 1
     {
         return Err(DerError("RSASSA-PSS trailer must be 1"));
     }
@@ -387,12 +387,12 @@ fn read_pss(parameters: &mut Reader<'_>) -> Read<SignatureAlgorithm> {
     Ok(SignatureAlgorithm::RsaPss(hash))
 }
 
-fn only_small(der: &[u8]) -> Read<u32> {
-    Reader::new(Reader::only(der, INTEGER)?.raw).small()
+fn read_small_integer(der: &[u8]) -> DerResult<u32> {
+    DerReader::new(DerReader::only(der, INTEGER)?.raw).small()
 }
 
 /// Reads a hash AlgorithmIdentifier. Its NULL may be absent (RFC 4055 2.1).
-fn read_hash(reader: &mut Reader<'_>) -> Read<Option<Hash>> {
+fn read_hash(reader: &mut DerReader<'_>) -> DerResult<Option<Hash>> {
     let mut identifier = reader.sequence()?;
     let hash = Hash::from_oid(identifier.oid()?);
     optional_null(&mut identifier)?;
@@ -401,7 +401,7 @@ fn read_hash(reader: &mut Reader<'_>) -> Read<Option<Hash>> {
 }
 
 /// Reads parameters that are NULL or absent.
-pub(super) fn optional_null(reader: &mut Reader<'_>) -> Read<()> {
+pub(super) fn optional_null(reader: &mut DerReader<'_>) -> DerResult<()> {
     match reader.optional(NULL)? {
         Some(null) if !null.content.is_empty() => Err(DerError("NULL must be empty")),
         _ => Ok(()),
@@ -416,11 +416,11 @@ mod tests {
 
     #[test]
     fn every_algorithm_reads_back_from_its_der_and_its_name() {
-        for (algorithm, name, der) in TABLE {
+        for (algorithm, name, der) in SIGNATURE_ALGORITHMS {
             assert_eq!(read_algorithm_or_known(der), algorithm);
             assert_eq!(algorithm.der(), der);
             assert_eq!(SignatureAlgorithm::parse_name(&name.to_lowercase()), Some(algorithm));
-            Reader::only(der, SEQUENCE).unwrap();
+            DerReader::only(der, SEQUENCE).unwrap();
         }
     }
 
@@ -511,13 +511,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn mutated_identifiers_never_panic(row in 0..TABLE.len(), at in 0_usize..70, byte in any::<u8>()) {
-            let mut der = TABLE[row].2.to_vec();
+        fn mutated_identifiers_never_panic(row in 0..SIGNATURE_ALGORITHMS.len(), at in 0_usize..70, byte in any::<u8>()) {
+            let mut der = SIGNATURE_ALGORITHMS[row].2.to_vec();
             let at = at % der.len();
             der[at] = byte;
             let _ = Sha1Algorithm::from_der(&der);
             if let Ok(algorithm) = SignatureAlgorithm::from_der(&der) {
-                prop_assert!(TABLE.iter().any(|row| row.0 == algorithm));
+                prop_assert!(SIGNATURE_ALGORITHMS.iter().any(|row| row.0 == algorithm));
             }
         }
     }

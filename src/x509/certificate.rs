@@ -11,7 +11,7 @@ use super::pem;
 use super::pieces::{Extensions, Name};
 use super::public_key::PublicKey;
 use super::raw_extension::{self, BasicConstraints, RawExtension};
-use super::reader::{DerError, Read, Reader, check_bits};
+use super::reader::{DerError, DerReader, DerResult, check_bits};
 use super::serial::Serial;
 use super::tbs::write_extensions;
 use super::usage::KeyUsage;
@@ -57,19 +57,19 @@ impl Certificate {
     /// As [`Certificate::parse`], for a certificate from a request, with limits on its size.
     ///
     /// # Errors
-    /// `Invalid` also above [`pem::MAX_DER`] bytes or [`MAX_EXTENSIONS`](raw_extension::MAX_EXTENSIONS) extensions,
+    /// `Invalid` also above [`pem::MAX_DER_BYTES`] bytes or [`MAX_EXTENSIONS`](raw_extension::MAX_EXTENSIONS) extensions,
     /// which are counted before they are read.
     pub fn submitted(der: &[u8]) -> Result<Self> {
-        if der.len() > pem::MAX_DER {
+        if der.len() > pem::MAX_DER_BYTES {
             return Err(Error::invalid("certificate: longer than 64 KiB of PEM"));
         }
         Self::read(der, RawExtension::read_few)
     }
 
-    fn read(der: &[u8], extensions_of: fn(Reader<'_>) -> Read<Vec<RawExtension>>) -> Result<Self> {
+    fn read(der: &[u8], extensions_of: fn(DerReader<'_>) -> DerResult<Vec<RawExtension>>) -> Result<Self> {
         let of = |e: DerError| e.of("certificate");
-        let mut outer = Reader::only(der, SEQUENCE).map_err(of)?.reader();
-        let Parts { tbs, fields, algorithm, signature } = Parts::read(&mut outer).map_err(of)?;
+        let mut outer = DerReader::only(der, SEQUENCE).map_err(of)?.reader();
+        let CertificateParts { tbs, fields, algorithm, signature } = CertificateParts::read(&mut outer).map_err(of)?;
         let key = PublicKey::parse(fields.spki).map_err(|e| Error::invalid(format!("certificate: {}", e.text())))?;
         let extensions = fields.extensions.map_or(Ok(Vec::new()), extensions_of).map_err(of)?;
         Ok(Self {
@@ -247,8 +247,8 @@ impl Certificate {
     }
 
     /// Checks that the unique identifiers are DER BIT STRINGs (X.690 8.6.2, 11.2.1).
-    pub(crate) fn check_unique_ids(&self) -> Read<()> {
-        let mut ids = Reader::new(&self.unique_ids);
+    pub(crate) fn check_unique_ids(&self) -> DerResult<()> {
+        let mut ids = DerReader::new(&self.unique_ids);
         while !ids.is_empty() {
             check_bits(ids.any()?.content)?;
         }
@@ -277,15 +277,15 @@ impl Certificate {
     }
 }
 
-struct Parts<'a> {
+struct CertificateParts<'a> {
     tbs: &'a [u8],
     fields: CertificateFields<'a>,
     algorithm: &'a [u8],
     signature: &'a [u8],
 }
 
-impl<'a> Parts<'a> {
-    fn read(outer: &mut Reader<'a>) -> Read<Self> {
+impl<'a> CertificateParts<'a> {
+    fn read(outer: &mut DerReader<'a>) -> DerResult<Self> {
         let tbs = outer.expect(SEQUENCE)?;
         let algorithm = outer.expect(SEQUENCE)?.raw;
         let signature = outer.bit_string()?;

@@ -12,7 +12,7 @@ use super::pieces::{Extensions, Name};
 use super::public_key::PublicKey;
 use super::raw_extension::{self, find};
 pub use super::raw_extension::{BasicConstraints, RawExtension};
-use super::reader::{DerError, Read, Reader};
+use super::reader::{DerError, DerReader, DerResult};
 use super::usage::KeyUsage;
 use super::writer::{SEQUENCE, SET, build, context_constructed};
 use super::{extension, general_name, oid, pem};
@@ -53,11 +53,11 @@ impl Csr {
         if text.trim().is_empty() {
             return Err(Error::invalid("csr: must not be empty"));
         }
-        if text.len() > pem::MAX_TEXT {
+        if text.len() > pem::MAX_TEXT_BYTES {
             return Err(Error::invalid("csr: longer than 64 KiB"));
         }
         let no_data = |problem: &str| Error::invalid(format!("csr: contains no data: {problem}"));
-        match pem::first(text).map_err(|e| no_data(e.text()))? {
+        match pem::parse_first_block(text).map_err(|e| no_data(e.text()))? {
             Some((label, der)) if matches!(&label[..], "CERTIFICATE REQUEST" | "NEW CERTIFICATE REQUEST") => {
                 Self::from_der(&der)
             }
@@ -71,24 +71,24 @@ impl Csr {
     /// # Errors
     /// As [`Csr::from_pem`].
     pub fn from_der(der: &[u8]) -> Result<Self> {
-        let outer = Reader::only(der, SEQUENCE).map_err(of_csr)?;
-        let parts = Parts::read(outer.reader()).map_err(of_csr)?;
+        let outer = DerReader::only(der, SEQUENCE).map_err(csr_error)?;
+        let parts = CsrParts::read(outer.reader()).map_err(csr_error)?;
         let key = PublicKey::parse(parts.spki).map_err(|e| Error::invalid(format!("csr: {}", e.text())))?;
-        let (extensions, other_attributes) = parts.attributes().map_err(of_csr)?;
-        name::check(parts.subject).map_err(of_csr)?;
+        let (extensions, other_attributes) = parts.attributes().map_err(csr_error)?;
+        name::check(parts.subject).map_err(csr_error)?;
         let sans = match find(&extensions, oid::SUBJECT_ALT_NAME) {
             Some(extension) => {
-                general_name::check_size(&extension.value).map_err(of_csr)?;
-                CsrSans::read(&extension.value).map_err(of_csr)?
+                general_name::check_size(&extension.value).map_err(csr_error)?;
+                CsrSans::read(&extension.value).map_err(csr_error)?
             }
             None => CsrSans::default(),
         };
         let info_at = der.len() - outer.content.len();
         Ok(Self {
-            subject: Name::from_der(parts.subject).map_err(of_csr)?,
+            subject: Name::from_der(parts.subject).map_err(csr_error)?,
             key,
-            basic_constraints: raw_extension::basic_constraints(&extensions).map_err(of_csr)?,
-            key_usage: raw_extension::key_usage(&extensions).map_err(of_csr)?,
+            basic_constraints: raw_extension::basic_constraints(&extensions).map_err(csr_error)?,
+            key_usage: raw_extension::key_usage(&extensions).map_err(csr_error)?,
             extensions,
             other_attributes,
             info: info_at..info_at + parts.info.len(),
@@ -156,21 +156,21 @@ impl Csr {
     }
 }
 
-fn of_csr(e: DerError) -> Error {
+fn csr_error(e: DerError) -> Error {
     e.of("csr")
 }
 
-struct Parts<'a> {
+struct CsrParts<'a> {
     info: &'a [u8],
     subject: &'a [u8],
     spki: &'a [u8],
-    attributes: Reader<'a>,
+    attributes: DerReader<'a>,
     algorithm: &'a [u8],
     signature: &'a [u8],
 }
 
-impl<'a> Parts<'a> {
-    fn read(mut outer: Reader<'a>) -> Read<Self> {
+impl<'a> CsrParts<'a> {
+    fn read(mut outer: DerReader<'a>) -> DerResult<Self> {
         let info = outer.expect(SEQUENCE)?;
         let algorithm = outer.expect(SEQUENCE)?.raw;
         let signature = outer.bit_string()?;
@@ -182,14 +182,14 @@ impl<'a> Parts<'a> {
         let subject = fields.expect(SEQUENCE)?.raw;
         let spki = fields.expect(SEQUENCE)?.raw;
         // RFC 2986 requires the attributes even if empty; some clients omit them.
-        let attributes = fields.optional(context_constructed(0))?.map_or(Reader::new(&[]), |set| set.reader());
+        let attributes = fields.optional(context_constructed(0))?.map_or(DerReader::new(&[]), |set| set.reader());
         fields.done()?;
         Ok(Self { info: info.raw, subject, spki, attributes, algorithm, signature })
     }
 
     /// Returns the extensions of the extensionRequest attribute (RFC 2985 5.4.2), and the OIDs of other attributes,
     /// such as a challenge password, which are ignored.
-    fn attributes(&self) -> Read<(Vec<RawExtension>, Vec<Vec<u8>>)> {
+    fn attributes(&self) -> DerResult<(Vec<RawExtension>, Vec<Vec<u8>>)> {
         let mut attributes = self.attributes;
         let mut others: Vec<Vec<u8>> = Vec::new();
         let (mut found, mut count) = (None, 0);
@@ -216,7 +216,7 @@ impl<'a> Parts<'a> {
                 return Err(DerError("the extensionRequest attribute appears twice"));
             }
         }
-        let mut all = RawExtension::read_few(found.unwrap_or(Reader::new(&[])))?;
+        let mut all = RawExtension::read_few(found.unwrap_or(DerReader::new(&[])))?;
         // The extensions may be copied into a certificate, which must be DER.
         all.iter_mut().for_each(|e| e.raw = extension::extension(&e.oid, e.critical, &e.value));
         Ok((all, others))
@@ -224,7 +224,7 @@ impl<'a> Parts<'a> {
 }
 
 /// Encodes a CertificationRequestInfo to be signed (RFC 2986 4.1). `spki` is an encoded SubjectPublicKeyInfo.
-/// [`super::tbs::signed`] adds the signature.
+/// [`super::tbs::encode_signed`] adds the signature.
 pub fn request_info(subject: &Name, spki: &[u8], extensions: &Extensions) -> Vec<u8> {
     let (subject, requested) = (subject.as_der(), extensions.as_der());
     build(SEQUENCE, subject.len() + spki.len() + requested.len() + 52, |w| {

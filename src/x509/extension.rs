@@ -6,24 +6,24 @@
 use ipnet::IpNet;
 
 pub use super::general_name::{CsrSans, OtherValue, SubjectAltNames};
-use super::general_name::{DNS, EMAIL, IP, URI};
+use super::general_name::{DNS_NAME, IP_ADDRESS, RFC822_NAME, URI_NAME};
 use super::oid;
 pub use super::oid::{oid_text, parse_oid};
 use super::pieces::Extensions;
 pub use super::raw_extension::{BasicConstraints, MAX_EXTENSIONS, RawExtension};
 pub use super::usage::{KeyUsage, eku_oids, unknown_eku};
 use super::writer::{
-    BIT_STRING, BOOLEAN, IA5_STRING, OCTET_STRING, OID, SEQUENCE, UTF8_STRING, Writer, build, context,
+    BIT_STRING, BOOLEAN, DerWriter, IA5_STRING, OCTET_STRING, OID, SEQUENCE, UTF8_STRING, build, context,
     context_constructed,
 };
 
 /// Encodes an extension (RFC 5280 4.2). `oid` has DER content bytes, `value` is the content of extnValue. `critical`
 /// is omitted if FALSE, which is its default.
 pub fn extension(oid: &[u8], critical: bool, value: &[u8]) -> Extensions {
-    with(oid, critical, value.len() + 24, |w| w.raw(value))
+    build_extension(oid, critical, value.len() + 24, |w| w.raw(value))
 }
 
-fn with(oid: &[u8], critical: bool, capacity: usize, value: impl FnOnce(&mut Writer)) -> Extensions {
+fn build_extension(oid: &[u8], critical: bool, capacity: usize, value: impl FnOnce(&mut DerWriter)) -> Extensions {
     Extensions::encoded(build(SEQUENCE, capacity, |w| {
         w.tlv(OID, oid);
         if critical {
@@ -39,7 +39,7 @@ pub fn key_usage(bits: KeyUsage) -> Extensions {
         return Extensions::default();
     }
     let (content, len) = bits.bit_string_content();
-    with(oid::KEY_USAGE, true, 24, |w| w.tlv(BIT_STRING, &content[..len]))
+    build_extension(oid::KEY_USAGE, true, 24, |w| w.tlv(BIT_STRING, &content[..len]))
 }
 
 /// extKeyUsage (RFC 5280 4.2.1.12) of OIDs as DER content bytes. It is critical for id-kp-timeStamping alone, as RFC
@@ -48,7 +48,7 @@ pub fn ext_key_usage(oids: &[Vec<u8>]) -> Extensions {
     if oids.is_empty() {
         return Extensions::default();
     }
-    with(oid::EXT_KEY_USAGE, oids == [oid::TIME_STAMPING], 24 + 12 * oids.len(), |w| {
+    build_extension(oid::EXT_KEY_USAGE, oids == [oid::TIME_STAMPING], 24 + 12 * oids.len(), |w| {
         w.nest(SEQUENCE, |w| oids.iter().for_each(|oid| w.oid(oid)));
     })
 }
@@ -56,7 +56,7 @@ pub fn ext_key_usage(oids: &[Vec<u8>]) -> Extensions {
 /// basicConstraints (RFC 5280 4.2.1.9), critical. An empty SEQUENCE if `ca` is false; the path length is written for
 /// a CA only.
 pub fn basic_constraints(ca: bool, path_length: Option<u32>) -> Extensions {
-    with(oid::BASIC_CONSTRAINTS, true, 24, |w| {
+    build_extension(oid::BASIC_CONSTRAINTS, true, 24, |w| {
         w.nest(SEQUENCE, |w| {
             if !ca {
                 return;
@@ -71,12 +71,12 @@ pub fn basic_constraints(ca: bool, path_length: Option<u32>) -> Extensions {
 
 /// subjectKeyIdentifier (RFC 5280 4.2.1.2), not critical.
 pub fn subject_key_id(id: &[u8]) -> Extensions {
-    with(oid::SUBJECT_KEY_ID, false, id.len() + 16, |w| w.tlv(OCTET_STRING, id))
+    build_extension(oid::SUBJECT_KEY_ID, false, id.len() + 16, |w| w.tlv(OCTET_STRING, id))
 }
 
 /// authorityKeyIdentifier (RFC 5280 4.2.1.1), not critical, with keyIdentifier only.
 pub fn authority_key_id(id: &[u8]) -> Extensions {
-    with(oid::AUTHORITY_KEY_ID, false, id.len() + 16, |w| w.nest(SEQUENCE, |w| w.tlv(context(0), id)))
+    build_extension(oid::AUTHORITY_KEY_ID, false, id.len() + 16, |w| w.nest(SEQUENCE, |w| w.tlv(context(0), id)))
 }
 
 /// authorityInfoAccess (RFC 5280 4.2.2.1), not critical: OCSP responders, then issuers. Empty without URLs.
@@ -85,13 +85,13 @@ pub fn authority_info_access(ocsp: &[String], ca_issuers: &[String]) -> Extensio
         return Extensions::default();
     }
     let methods = [(oid::ACCESS_OCSP, ocsp), (oid::ACCESS_CA_ISSUERS, ca_issuers)];
-    with(oid::AUTHORITY_INFO_ACCESS, false, 64 * (1 + ocsp.len() + ca_issuers.len()), |w| {
+    build_extension(oid::AUTHORITY_INFO_ACCESS, false, 64 * (1 + ocsp.len() + ca_issuers.len()), |w| {
         w.nest(SEQUENCE, |w| {
             for (method, urls) in methods {
                 for url in urls {
                     w.nest(SEQUENCE, |w| {
                         w.oid(method);
-                        w.tlv(URI, url.as_bytes());
+                        w.tlv(URI_NAME, url.as_bytes());
                     });
                 }
             }
@@ -113,13 +113,13 @@ fn distribution_points(oid: &[u8], urls: &[String]) -> Extensions {
     if urls.is_empty() {
         return Extensions::default();
     }
-    with(oid, false, 64 * (1 + urls.len()), |w| {
+    build_extension(oid, false, 64 * (1 + urls.len()), |w| {
         w.nest(SEQUENCE, |w| {
             for url in urls {
                 w.nest(SEQUENCE, |w| {
                     // distributionPoint [0] { fullName [0] { one name } }
                     w.nest(context_constructed(0), |w| {
-                        w.nest(context_constructed(0), |w| w.tlv(URI, url.as_bytes()));
+                        w.nest(context_constructed(0), |w| w.tlv(URI_NAME, url.as_bytes()));
                     });
                 });
             }
@@ -133,12 +133,12 @@ pub fn subject_alt_name(names: &SubjectAltNames, critical: bool) -> Extensions {
     if names.is_empty() {
         return Extensions::default();
     }
-    with(oid::SUBJECT_ALT_NAME, critical, 128, |w| w.nest(SEQUENCE, |w| names.write(w)))
+    build_extension(oid::SUBJECT_ALT_NAME, critical, 128, |w| w.nest(SEQUENCE, |w| names.write(w)))
 }
 
 /// A certificate policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Policy {
+pub struct CertificatePolicy {
     /// The policy's OID, DER content bytes.
     pub oid: Vec<u8>,
     /// The URI of its practice statement, in ASCII.
@@ -148,16 +148,16 @@ pub struct Policy {
 }
 
 /// certificatePolicies (RFC 5280 4.2.1.4), not critical. Empty without policies.
-pub fn certificate_policies(policies: &[Policy]) -> Extensions {
+pub fn certificate_policies(policies: &[CertificatePolicy]) -> Extensions {
     if policies.is_empty() {
         return Extensions::default();
     }
-    with(oid::CERTIFICATE_POLICIES, false, 64 * policies.len(), |w| {
+    build_extension(oid::CERTIFICATE_POLICIES, false, 64 * policies.len(), |w| {
         w.nest(SEQUENCE, |w| policies.iter().for_each(|policy| w.nest(SEQUENCE, |w| write_policy(w, policy))));
     })
 }
 
-fn write_policy(w: &mut Writer, policy: &Policy) {
+fn write_policy(w: &mut DerWriter, policy: &CertificatePolicy) {
     w.oid(&policy.oid);
     if policy.cps.is_none() && policy.notice.is_none() {
         return;
@@ -200,22 +200,22 @@ impl Subtrees {
     }
 
     /// Writes GeneralSubtrees. `minimum` is omitted because it has its default 0.
-    fn write(&self, w: &mut Writer, tag: u8) {
+    fn write(&self, w: &mut DerWriter, tag: u8) {
         if self.is_empty() {
             return;
         }
         w.nest(tag, |w| {
-            self.dns.iter().for_each(|name| w.nest(SEQUENCE, |w| w.tlv(DNS, name.as_bytes())));
-            self.emails.iter().for_each(|name| w.nest(SEQUENCE, |w| w.tlv(EMAIL, name.as_bytes())));
+            self.dns.iter().for_each(|name| w.nest(SEQUENCE, |w| w.tlv(DNS_NAME, name.as_bytes())));
+            self.emails.iter().for_each(|name| w.nest(SEQUENCE, |w| w.tlv(RFC822_NAME, name.as_bytes())));
             for network in &self.ips {
-                w.nest(SEQUENCE, |w| w.nest(IP, |w| write_network(w, network)));
+                w.nest(SEQUENCE, |w| w.nest(IP_ADDRESS, |w| write_network(w, network)));
             }
-            self.uris.iter().for_each(|name| w.nest(SEQUENCE, |w| w.tlv(URI, name.as_bytes())));
+            self.uris.iter().for_each(|name| w.nest(SEQUENCE, |w| w.tlv(URI_NAME, name.as_bytes())));
         });
     }
 }
 
-fn write_network(w: &mut Writer, network: &IpNet) {
+fn write_network(w: &mut DerWriter, network: &IpNet) {
     match network {
         IpNet::V4(v4) => {
             w.raw(&v4.network().octets());
@@ -249,7 +249,7 @@ pub fn name_constraints(constraints: &NameConstraints) -> Extensions {
     if constraints.is_empty() {
         return Extensions::default();
     }
-    with(oid::NAME_CONSTRAINTS, true, 128, |w| {
+    build_extension(oid::NAME_CONSTRAINTS, true, 128, |w| {
         w.nest(SEQUENCE, |w| {
             constraints.permitted.write(w, context_constructed(0));
             constraints.excluded.write(w, context_constructed(1));
@@ -259,12 +259,12 @@ pub fn name_constraints(constraints: &NameConstraints) -> Extensions {
 
 /// cRLNumber (RFC 5280 5.2.3), not critical.
 pub fn crl_number(number: u64) -> Extensions {
-    with(oid::CRL_NUMBER, false, 24, |w| w.integer(number))
+    build_extension(oid::CRL_NUMBER, false, 24, |w| w.integer(number))
 }
 
 /// deltaCRLIndicator (RFC 5280 5.2.4), critical: the number of the base CRL of a delta.
 pub fn delta_crl_indicator(base_number: u64) -> Extensions {
-    with(oid::DELTA_CRL_INDICATOR, true, 24, |w| w.integer(base_number))
+    build_extension(oid::DELTA_CRL_INDICATOR, true, 24, |w| w.integer(base_number))
 }
 
 #[cfg(test)]

@@ -12,18 +12,18 @@ use super::oid::{self, oid_text};
 use super::pieces::Name;
 use super::public_key::PublicKey;
 use super::raw_extension::{ExtensionRef, RawExtension, find};
-use super::reader::{DerError, Read, Reader, Tlv};
+use super::reader::{DerError, DerReader, DerResult, Tlv};
 use super::serial::Serial;
 use super::time;
 use super::writer::{ENUMERATED, GENERALIZED_TIME, INTEGER, SEQUENCE, UTC_TIME, context, context_constructed};
 use crate::error::{Error, Result};
 
 /// Exclusive upper limit of imported CRL numbers, which leaves enough numbers for later lists.
-pub const MOST_NUMBER: u64 = 1 << 62;
+pub const MAX_CRL_NUMBER: u64 = 1 << 62;
 /// The reason certificateHold (5.3.1).
-pub const ON_HOLD: u8 = 6;
+pub const CERTIFICATE_HOLD: u8 = 6;
 /// The reason removeFromCRL, which only delta CRLs have.
-const REMOVED: u8 = 8;
+const REMOVE_FROM_CRL: u8 = 8;
 
 /// A CRL of another system.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub struct ForeignCrl {
     tbs: Range<usize>,
     entries: Range<usize>,
     issuer: Name,
-    algorithm: Signed,
+    algorithm: CrlSignatureAlgorithm,
     signature: Vec<u8>,
     /// thisUpdate, epoch seconds.
     pub this_update: i64,
@@ -45,12 +45,12 @@ pub struct ForeignCrl {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Signed {
+enum CrlSignatureAlgorithm {
     Accepted(SignatureAlgorithm),
     Sha1(Sha1Algorithm),
 }
 
-impl Signed {
+impl CrlSignatureAlgorithm {
     fn read(algorithm: &[u8]) -> Result<Self> {
         if let Some(sha1) = Sha1Algorithm::from_der(algorithm) {
             return Ok(Self::Sha1(sha1));
@@ -63,7 +63,7 @@ impl Signed {
 
 /// One revoked certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ForeignEntry {
+pub struct ForeignCrlEntry {
     /// The serial number.
     pub serial: Serial,
     /// Time of the revocation, epoch seconds.
@@ -80,12 +80,12 @@ impl ForeignCrl {
     /// # Errors
     /// `Invalid`, naming `crl` and the rule.
     pub fn read(der: Vec<u8>) -> Result<Self> {
-        let (tbs, algorithm, signature) = parts(&der).map_err(of_crl)?;
-        let signed_with = Signed::read(algorithm)?;
-        let head = Head::read(tbs.reader(), algorithm).map_err(of_crl)?;
-        let Extended { number, is_partial } = Extended::of(&head.extensions)?;
-        let Head { issuer, this_update, next_update, entries, .. } = head;
-        let (tbs, entries, signature) = (place(&der, tbs.raw), place(&der, entries), signature.to_vec());
+        let (tbs, algorithm, signature) = split_signed(&der).map_err(crl_error)?;
+        let signed_with = CrlSignatureAlgorithm::read(algorithm)?;
+        let head = ForeignCrlHead::read(tbs.reader(), algorithm).map_err(crl_error)?;
+        let CrlExtensions { number, is_partial } = CrlExtensions::of(&head.extensions)?;
+        let ForeignCrlHead { issuer, this_update, next_update, entries, .. } = head;
+        let (tbs, entries, signature) = (range_of(&der, tbs.raw), range_of(&der, entries), signature.to_vec());
         Ok(Self {
             tbs,
             entries,
@@ -109,14 +109,14 @@ impl ForeignCrl {
     pub fn is_signed_by(&self, key: &PublicKey) -> bool {
         let tbs = &self.der[self.tbs.clone()];
         match self.algorithm {
-            Signed::Accepted(algorithm) => key.verify(algorithm, tbs, &self.signature).is_ok(),
-            Signed::Sha1(algorithm) => key.verifies_sha1(algorithm, tbs, &self.signature),
+            CrlSignatureAlgorithm::Accepted(algorithm) => key.verify(algorithm, tbs, &self.signature).is_ok(),
+            CrlSignatureAlgorithm::Sha1(algorithm) => key.verifies_sha1(algorithm, tbs, &self.signature),
         }
     }
 
     /// `true` if the signature algorithm uses SHA-1.
     pub fn is_signed_over_sha1(&self) -> bool {
-        matches!(self.algorithm, Signed::Sha1(_))
+        matches!(self.algorithm, CrlSignatureAlgorithm::Sha1(_))
     }
 
     /// Returns up to `most` entries from byte offset `at` of the entry list, and the offset of the next entry. The
@@ -124,36 +124,36 @@ impl ForeignCrl {
     ///
     /// # Errors
     /// `Invalid`, naming the rule and, if known, the serial number of the entry.
-    pub fn page(&self, at: usize, most: usize) -> Result<(Vec<ForeignEntry>, usize)> {
+    pub fn page(&self, at: usize, most: usize) -> Result<(Vec<ForeignCrlEntry>, usize)> {
         let list = &self.der[self.entries.clone()];
-        let mut rest = Reader::new(list.get(at..).unwrap_or_default());
+        let mut rest = DerReader::new(list.get(at..).unwrap_or_default());
         let mut page = Vec::new();
         while page.len() < most && !rest.is_empty() {
-            page.push(ForeignEntry::read(&mut rest)?);
+            page.push(ForeignCrlEntry::read(&mut rest)?);
         }
         Ok((page, list.len() - rest.rest().len()))
     }
 }
 
-fn of_crl(error: DerError) -> Error {
+fn crl_error(error: DerError) -> Error {
     error.of("crl")
 }
 
 /// Returns the TBSCertList, the AlgorithmIdentifier and the signature of a CertificateList.
-fn parts(der: &[u8]) -> Read<(Tlv<'_>, &[u8], &[u8])> {
-    let mut outer = Reader::only(der, SEQUENCE)?.reader();
+fn split_signed(der: &[u8]) -> DerResult<(Tlv<'_>, &[u8], &[u8])> {
+    let mut outer = DerReader::only(der, SEQUENCE)?.reader();
     let parts = (outer.expect(SEQUENCE)?, outer.expect(SEQUENCE)?.raw, outer.bit_string()?);
     outer.done()?;
     Ok(parts)
 }
 
 /// Returns the position of a subslice.
-fn place(whole: &[u8], part: &[u8]) -> Range<usize> {
+fn range_of(whole: &[u8], part: &[u8]) -> Range<usize> {
     let start = (part.as_ptr() as usize).saturating_sub(whole.as_ptr() as usize);
     start..start + part.len()
 }
 
-struct Head<'a> {
+struct ForeignCrlHead<'a> {
     issuer: Name,
     this_update: i64,
     next_update: Option<i64>,
@@ -162,8 +162,8 @@ struct Head<'a> {
     extensions: Vec<RawExtension>,
 }
 
-impl<'a> Head<'a> {
-    fn read(mut fields: Reader<'a>, algorithm: &[u8]) -> Read<Self> {
+impl<'a> ForeignCrlHead<'a> {
+    fn read(mut fields: DerReader<'a>, algorithm: &[u8]) -> DerResult<Self> {
         // Absent in version 1, which has no extensions.
         if fields.optional(INTEGER)?.is_some_and(|version| version.content != [1]) {
             return Err(DerError("the version must be 2, or absent (RFC 5280 5.1.2.1)"));
@@ -179,26 +179,26 @@ impl<'a> Head<'a> {
         let here = &fields.rest()[..0];
         let entries = fields.optional(SEQUENCE)?.map_or(here, |list| list.content);
         let extensions = match fields.optional(context_constructed(0))? {
-            Some(explicit) => Reader::only(explicit.content, SEQUENCE)?.reader(),
-            None => Reader::new(&[]),
+            Some(explicit) => DerReader::only(explicit.content, SEQUENCE)?.reader(),
+            None => DerReader::new(&[]),
         };
         fields.done()?;
         Ok(Self { issuer, this_update, next_update, entries, extensions: RawExtension::read_few(extensions)? })
     }
 }
 
-struct Extended {
+struct CrlExtensions {
     number: Option<u64>,
     is_partial: bool,
 }
 
-impl Extended {
+impl CrlExtensions {
     fn of(extensions: &[RawExtension]) -> Result<Self> {
         if find(extensions, oid::DELTA_CRL_INDICATOR).is_some() {
             return Err(Error::invalid("crl: is a delta CRL; the complete one is wanted"));
         }
         let number = find(extensions, oid::CRL_NUMBER).map(|number| read_number(&number.value)).transpose()?;
-        Ok(Self { number, is_partial: partial(extensions)? })
+        Ok(Self { number, is_partial: read_scope(extensions)? })
     }
 }
 
@@ -207,33 +207,33 @@ impl Extended {
 /// # Errors
 /// `Invalid`, naming the rule, for a list of other certificates or of some reasons only, and unknown critical
 /// extensions.
-pub(super) fn partial(extensions: &[RawExtension]) -> Result<bool> {
+pub(super) fn read_scope(extensions: &[RawExtension]) -> Result<bool> {
     let known = [oid::CRL_NUMBER, oid::ISSUING_DISTRIBUTION_POINT, oid::DELTA_CRL_INDICATOR];
     let unknown = extensions.iter().find(|extension| extension.critical && !known.contains(&&extension.oid[..]));
     if let Some(extension) = unknown {
         let id = extension.oid_text();
         return Err(Error::invalid(format!("crl: its critical extension {id} is not known here (RFC 5280 5.2)")));
     }
-    let scope = find(extensions, oid::ISSUING_DISTRIBUTION_POINT).map(|scope| is_partial(&scope.value));
-    scope.transpose().map_err(of_crl).map(|partial| partial.unwrap_or(false))
+    let scope = find(extensions, oid::ISSUING_DISTRIBUTION_POINT).map(|scope| is_partial_scope(&scope.value));
+    scope.transpose().map_err(crl_error).map(|partial| partial.unwrap_or(false))
 }
 
 fn read_number(value: &[u8]) -> Result<u64> {
-    let mut reader = Reader::new(value);
-    let octets = reader.unsigned().and_then(|octets| reader.done().map(|()| octets)).map_err(of_crl)?;
+    let mut reader = DerReader::new(value);
+    let octets = reader.unsigned().and_then(|octets| reader.done().map(|()| octets)).map_err(crl_error)?;
     let fits = octets.len() <= size_of::<u64>();
     let number = octets.iter().take(size_of::<u64>()).fold(0, |number, octet| number << 8 | u64::from(*octet));
-    if !fits || number >= MOST_NUMBER {
+    if !fits || number >= MAX_CRL_NUMBER {
         return Err(Error::invalid("crl: its CRL number is 2^62 or above: none could follow it here"));
     }
     Ok(number)
 }
 
 /// Reads issuingDistributionPoint (5.2.5). Returns `true` if the list does not cover all certificates of the issuer.
-fn is_partial(value: &[u8]) -> Read<bool> {
-    let mut fields = Reader::only(value, SEQUENCE)?.reader();
+fn is_partial_scope(value: &[u8]) -> DerResult<bool> {
+    let mut fields = DerReader::only(value, SEQUENCE)?.reader();
     let named = fields.optional(context_constructed(0))?.is_some();
-    let mut flag = |number: u8| -> Read<bool> {
+    let mut flag = |number: u8| -> DerResult<bool> {
         match fields.optional(context(number))? {
             None => Ok(false),
             Some(flag) => match flag.content {
@@ -256,14 +256,14 @@ fn is_partial(value: &[u8]) -> Read<bool> {
     }
 }
 
-impl ForeignEntry {
+impl ForeignCrlEntry {
     /// Reads the next entry of a list.
     ///
     /// # Errors
     /// `Invalid`, naming `crl`, the entry and the rule.
-    pub(super) fn read(list: &mut Reader<'_>) -> Result<Self> {
-        let mut fields = list.sequence().map_err(of_crl)?;
-        let octets = fields.unsigned().map_err(of_crl)?;
+    pub(super) fn read(list: &mut DerReader<'_>) -> Result<Self> {
+        let mut fields = list.sequence().map_err(crl_error)?;
+        let octets = fields.unsigned().map_err(crl_error)?;
         let serial = Serial::from_octets(octets)
             .map_err(|_| Error::invalid("crl: a serial number is longer than 20 octets (RFC 5280 5.1.2.6)"))?;
         let named = |rule: &str| Error::invalid(format!("crl: entry of serial number {serial}: {rule}"));
@@ -272,17 +272,17 @@ impl ForeignEntry {
         let extensions = fields.optional(SEQUENCE).map_err(of_entry)?;
         fields.done().map_err(of_entry)?;
         let mut entry = Self { serial, revoked_at, reason: None, invalidity_date: None };
-        let mut extensions = extensions.map_or(Reader::new(&[]), |list| list.reader());
+        let mut extensions = extensions.map_or(DerReader::new(&[]), |list| list.reader());
         let mut seen: Vec<&[u8]> = Vec::new();
         while !extensions.is_empty() {
             let extension = ExtensionRef::next(&mut extensions).map_err(of_entry)?;
-            if seen.contains(&extension.oid) || seen.len() == MOST_EXTENSIONS {
+            if seen.contains(&extension.oid) || seen.len() == MAX_ENTRY_EXTENSIONS {
                 return Err(named("an extension appears twice, or there are more than 16 (RFC 5280 4.2)"));
             }
             seen.push(extension.oid);
             entry.take(&extension).map_err(|problem| match problem {
-                Problem::Rule(rule) => named(rule),
-                Problem::Unknown => {
+                CrlEntryProblem::Rule(rule) => named(rule),
+                CrlEntryProblem::Unknown => {
                     let id = oid_text(extension.oid);
                     named(&format!("critical extension {id} is not known here (RFC 5280 5.3)"))
                 }
@@ -291,45 +291,49 @@ impl ForeignEntry {
         Ok(entry)
     }
 
-    fn take(&mut self, extension: &ExtensionRef<'_>) -> std::result::Result<(), Problem> {
+    fn take(&mut self, extension: &ExtensionRef<'_>) -> std::result::Result<(), CrlEntryProblem> {
         match extension.oid {
-            oid::REASON_CODE => self.reason = reason(extension.value)?,
+            oid::REASON_CODE => self.reason = read_reason(extension.value)?,
             oid::INVALIDITY_DATE => {
-                let mut value = Reader::new(extension.value);
+                let mut value = DerReader::new(extension.value);
                 if extension.value.first() != Some(&GENERALIZED_TIME) {
-                    return Err(Problem::Rule("its invalidity date must be a GeneralizedTime (RFC 5280 5.3.2)"));
+                    return Err(CrlEntryProblem::Rule(
+                        "its invalidity date must be a GeneralizedTime (RFC 5280 5.3.2)",
+                    ));
                 }
                 self.invalidity_date = Some(time::read(&mut value)?);
                 value.done()?;
             }
-            oid::CERTIFICATE_ISSUER => return Err(Problem::Rule("is of another issuer: the list is an indirect CRL")),
-            _ if extension.critical == Some(true) => return Err(Problem::Unknown),
+            oid::CERTIFICATE_ISSUER => {
+                return Err(CrlEntryProblem::Rule("is of another issuer: the list is an indirect CRL"));
+            }
+            _ if extension.critical == Some(true) => return Err(CrlEntryProblem::Unknown),
             _ => {}
         }
         Ok(())
     }
 }
 
-const MOST_EXTENSIONS: usize = 16;
+const MAX_ENTRY_EXTENSIONS: usize = 16;
 
-enum Problem {
+enum CrlEntryProblem {
     Rule(&'static str),
     Unknown,
 }
 
-impl From<DerError> for Problem {
+impl From<DerError> for CrlEntryProblem {
     fn from(error: DerError) -> Self {
         Self::Rule(error.0)
     }
 }
 
 /// Reads reasonCode; `None` for unspecified.
-fn reason(value: &[u8]) -> std::result::Result<Option<u8>, Problem> {
-    match Reader::only(value, ENUMERATED)?.content {
+fn read_reason(value: &[u8]) -> std::result::Result<Option<u8>, CrlEntryProblem> {
+    match DerReader::only(value, ENUMERATED)?.content {
         [0] => Ok(None),
-        [REMOVED] => Err(Problem::Rule("removeFromCRL is for delta CRLs (RFC 5280 5.3.1)")),
+        [REMOVE_FROM_CRL] => Err(CrlEntryProblem::Rule("removeFromCRL is for delta CRLs (RFC 5280 5.3.1)")),
         [code @ (1..=6 | 9 | 10)] => Ok(Some(*code)),
-        _ => Err(Problem::Rule("its reason is none of RFC 5280 5.3.1")),
+        _ => Err(CrlEntryProblem::Rule("its reason is none of RFC 5280 5.3.1")),
     }
 }
 
@@ -339,7 +343,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::x509::crl::{CrlTbs, entry, entry_with_extensions};
+    use crate::x509::crl::{CrlTbs, encode_entry, encode_entry_with_extensions};
     use crate::x509::extension::{crl_number, delta_crl_indicator, extension};
     use crate::x509::name;
     use crate::x509::pieces::Extensions;
@@ -360,7 +364,7 @@ mod tests {
         list(entries, &[&crl_number(300)])
     }
 
-    fn all(der: Vec<u8>) -> Result<Vec<ForeignEntry>> {
+    fn all(der: Vec<u8>) -> Result<Vec<ForeignCrlEntry>> {
         let list = ForeignCrl::read(der)?;
         let (mut all, mut at) = (Vec::new(), 0);
         loop {
@@ -376,14 +380,14 @@ mod tests {
     #[test]
     fn entries_are_read_in_pages_with_their_reasons_and_dates() {
         let entries = [
-            entry(&serial(1), 1_700_000_001, None, None),
-            entry(&serial(2), 1_700_000_002, Some(1), Some(1_600_000_000)),
-            entry(&serial(3), 2_600_000_000, Some(10), None),
-            entry_with_extensions(&serial(4), 7, &extension(&[0x2a, 3, 4], false, &[5, 0])),
-            entry_with_extensions(&serial(5), 7, &extension(oid::REASON_CODE, false, &[ENUMERATED, 1, 0])),
+            encode_entry(&serial(1), 1_700_000_001, None, None),
+            encode_entry(&serial(2), 1_700_000_002, Some(1), Some(1_600_000_000)),
+            encode_entry(&serial(3), 2_600_000_000, Some(10), None),
+            encode_entry_with_extensions(&serial(4), 7, &extension(&[0x2a, 3, 4], false, &[5, 0])),
+            encode_entry_with_extensions(&serial(5), 7, &extension(oid::REASON_CODE, false, &[ENUMERATED, 1, 0])),
         ];
         let read = all(numbered(&entries)).unwrap();
-        let of = |last, revoked_at, reason, invalidity_date| ForeignEntry {
+        let of = |last, revoked_at, reason, invalidity_date| ForeignCrlEntry {
             serial: serial(last),
             revoked_at,
             reason,
@@ -419,7 +423,7 @@ mod tests {
         assert!(refused(&[&number, &scope(&[0x83, 2, 1, 0x40])]).contains("onlySomeReasons"));
         assert!(refused(&[&number, &scope(&[0x81, 1, 7])]).contains("BOOLEAN"));
         assert!(refused(&[&number, &number]).contains("twice"));
-        assert!(refused(&[&crl_number(MOST_NUMBER)]).contains("2^62"));
+        assert!(refused(&[&crl_number(MAX_CRL_NUMBER)]).contains("2^62"));
         assert!(
             refused(&[&extension(oid::CRL_NUMBER, false, &[INTEGER, 9, 1, 0, 0, 0, 0, 0, 0, 0, 0])]).contains("2^62")
         );
@@ -440,8 +444,9 @@ mod tests {
     #[test]
     fn an_entry_that_breaks_a_rule_is_named_by_its_serial_number() {
         let refused = |entry: Vec<u8>| all(numbered(&[entry])).unwrap_err().text().to_owned();
-        let with =
-            |oid: &[u8], critical, value: &[u8]| entry_with_extensions(&serial(7), 1, &extension(oid, critical, value));
+        let with = |oid: &[u8], critical, value: &[u8]| {
+            encode_entry_with_extensions(&serial(7), 1, &extension(oid, critical, value))
+        };
         let dated = |time: &[u8]| [&[SEQUENCE, 5 + time.len() as u8, INTEGER, 3, 0, 0x80, 7], time].concat();
         for (entry, rule) in [
             (with(oid::REASON_CODE, false, &[ENUMERATED, 1, 8]), "removeFromCRL"),
@@ -463,7 +468,7 @@ mod tests {
     proptest! {
         #[test]
         fn mutated_lists_never_panic(at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<prop::sample::Index>()) {
-            let entries = [entry(&serial(1), 1, Some(1), Some(2)), entry(&serial(2), 1, None, None)];
+            let entries = [encode_entry(&serial(1), 1, Some(1), Some(2)), encode_entry(&serial(2), 1, None, None)];
             let mut der = numbered(&entries);
             prop_assert!(ForeignCrl::read(der[..cut.index(der.len())].to_vec()).is_err());
             let at = at.index(der.len());

@@ -2,13 +2,13 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::reader::{DerError, Read, Reader};
-use super::writer::{IA5_STRING, SEQUENCE, UTF8_STRING, Writer, context, context_constructed};
+use super::reader::{DerError, DerReader, DerResult};
+use super::writer::{DerWriter, IA5_STRING, SEQUENCE, UTF8_STRING, context, context_constructed};
 
 /// Maximum number of names in the subjectAltName of a request, and of anything that is signed.
 pub const MAX_NAMES: usize = 1000;
 /// Maximum length of a name, in bytes.
-pub const MAX_NAME: usize = 4096;
+pub const MAX_NAME_BYTES: usize = 4096;
 
 /// The names of a subjectAltName extension. Each kind keeps its order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -36,17 +36,17 @@ impl SubjectAltNames {
     }
 
     /// Writes the names: otherName, DNS, e-mail, IP, URI.
-    pub(crate) fn write(&self, w: &mut Writer) {
+    pub(crate) fn write(&self, w: &mut DerWriter) {
         for (oid, value) in &self.other {
             w.nest(context_constructed(0), |w| {
                 w.oid(oid);
-                w.nest(context_constructed(0), |w| w.tlv(type_of(oid), value.as_bytes()));
+                w.nest(context_constructed(0), |w| w.tlv(string_tag_of(oid), value.as_bytes()));
             });
         }
-        self.dns.iter().for_each(|name| w.tlv(DNS, name.as_bytes()));
-        self.emails.iter().for_each(|name| w.tlv(EMAIL, name.as_bytes()));
-        self.ips.iter().for_each(|ip| with_octets(*ip, |octets| w.tlv(IP, octets)));
-        self.uris.iter().for_each(|name| w.tlv(URI, name.as_bytes()));
+        self.dns.iter().for_each(|name| w.tlv(DNS_NAME, name.as_bytes()));
+        self.emails.iter().for_each(|name| w.tlv(RFC822_NAME, name.as_bytes()));
+        self.ips.iter().for_each(|ip| with_octets(*ip, |octets| w.tlv(IP_ADDRESS, octets)));
+        self.uris.iter().for_each(|name| w.tlv(URI_NAME, name.as_bytes()));
     }
 }
 
@@ -55,23 +55,23 @@ pub(crate) const SMTP_UTF8_MAILBOX: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 8, 9];
 /// OID of the otherName SRVName (RFC 4985), 1.3.6.1.5.5.7.8.7.
 pub(crate) const SRV_NAME: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 8, 7];
 /// Tag of otherName.
-pub(crate) const OTHER: u8 = context_constructed(0);
+pub(crate) const OTHER_NAME: u8 = context_constructed(0);
 /// Tag of x400Address.
-pub(crate) const X400: u8 = context_constructed(3);
+pub(crate) const X400_ADDRESS: u8 = context_constructed(3);
 /// Tag of directoryName.
-pub(crate) const DIRECTORY: u8 = context_constructed(4);
+pub(crate) const DIRECTORY_NAME: u8 = context_constructed(4);
 /// Tag of ediPartyName.
-pub(crate) const EDI: u8 = context_constructed(5);
+pub(crate) const EDI_PARTY_NAME: u8 = context_constructed(5);
 /// Tag of registeredID.
-pub(crate) const REGISTERED: u8 = context(8);
+pub(crate) const REGISTERED_ID: u8 = context(8);
 /// Tag of rfc822Name.
-pub(crate) const EMAIL: u8 = context(1);
+pub(crate) const RFC822_NAME: u8 = context(1);
 /// Tag of dNSName.
-pub(crate) const DNS: u8 = context(2);
+pub(crate) const DNS_NAME: u8 = context(2);
 /// Tag of uniformResourceIdentifier.
-pub(crate) const URI: u8 = context(6);
+pub(crate) const URI_NAME: u8 = context(6);
 /// Tag of iPAddress.
-pub(crate) const IP: u8 = context(7);
+pub(crate) const IP_ADDRESS: u8 = context(7);
 
 /// `true` if a byte of a URI is unreserved, a sub-delim, `:` or `@` (RFC 3986 3.3), or `%`.
 pub(crate) fn is_pchar(b: u8) -> bool {
@@ -79,7 +79,7 @@ pub(crate) fn is_pchar(b: u8) -> bool {
 }
 
 /// Percent-encodes the bytes that are not allowed after the authority of a URI.
-pub(crate) fn escaped(tail: &str) -> String {
+pub(crate) fn percent_encode(tail: &str) -> String {
     let mut out = String::with_capacity(tail.len());
     let mut in_fragment = false;
     for b in tail.bytes() {
@@ -102,13 +102,13 @@ fn with_octets(ip: IpAddr, each: impl FnOnce(&[u8])) {
 }
 
 /// Returns the IPv4 address of an IPv4-mapped IPv6 address (RFC 4291 2.5.5.2).
-pub(crate) fn mapped(octets: &[u8]) -> Option<[u8; 4]> {
+pub(crate) fn unmap_ipv4(octets: &[u8]) -> Option<[u8; 4]> {
     let octets = <[u8; 16]>::try_from(octets).ok()?;
     Ipv6Addr::from(octets).to_ipv4_mapped().map(|v4| v4.octets())
 }
 
 /// The string type of an otherName: IA5String for an SRVName (RFC 4985 2), else UTF8String.
-fn type_of(oid: &[u8]) -> u8 {
+fn string_tag_of(oid: &[u8]) -> u8 {
     if oid == SRV_NAME { IA5_STRING } else { UTF8_STRING }
 }
 
@@ -140,19 +140,19 @@ pub struct CsrSans {
 
 impl CsrSans {
     /// Reads the value of a subjectAltName extension.
-    pub(crate) fn read(value: &[u8]) -> Read<Self> {
-        let mut names = Reader::only(value, SEQUENCE)?.reader();
+    pub(crate) fn read(value: &[u8]) -> DerResult<Self> {
+        let mut names = DerReader::only(value, SEQUENCE)?.reader();
         let mut sans = Self::default();
         while !names.is_empty() {
             let name = names.any()?;
             match name.tag {
-                EMAIL => sans.emails.push(ia5(name.content)?),
-                DNS => sans.dns.push(ia5(name.content)?),
-                URI => sans.uris.push(ia5(name.content)?),
-                IP => sans.ips.push(ip(name.content)?),
-                OTHER => sans.other.push(other(name.reader())?),
+                RFC822_NAME => sans.emails.push(read_ia5(name.content)?),
+                DNS_NAME => sans.dns.push(read_ia5(name.content)?),
+                URI_NAME => sans.uris.push(read_ia5(name.content)?),
+                IP_ADDRESS => sans.ips.push(read_ip(name.content)?),
+                OTHER_NAME => sans.other.push(read_other_name(name.reader())?),
                 tag => {
-                    let kind = unruled(tag)?;
+                    let kind = unsupported_kind(tag)?;
                     sans.unruled.get_or_insert(kind);
                 }
             }
@@ -161,29 +161,29 @@ impl CsrSans {
     }
 }
 
-fn unruled(tag: u8) -> Read<&'static str> {
+fn unsupported_kind(tag: u8) -> DerResult<&'static str> {
     match tag {
-        X400 => Ok("x400Address"),
-        DIRECTORY => Ok("directoryName"),
-        EDI => Ok("ediPartyName"),
-        REGISTERED => Ok("registeredID"),
+        X400_ADDRESS => Ok("x400Address"),
+        DIRECTORY_NAME => Ok("directoryName"),
+        EDI_PARTY_NAME => Ok("ediPartyName"),
+        REGISTERED_ID => Ok("registeredID"),
         _ => Err(DerError("unknown kind of GeneralName")),
     }
 }
 
-/// Rejects more than [`MAX_NAMES`] names, or a name above [`MAX_NAME`] bytes, without parsing the names.
+/// Rejects more than [`MAX_NAMES`] names, or a name above [`MAX_NAME_BYTES`] bytes, without parsing the names.
 ///
 /// # Errors
 /// The limit, or the violated DER rule.
-pub(crate) fn check_size(value: &[u8]) -> Read<()> {
-    let mut names = Reader::only(value, SEQUENCE)?.reader();
+pub(crate) fn check_size(value: &[u8]) -> DerResult<()> {
+    let mut names = DerReader::only(value, SEQUENCE)?.reader();
     let mut count = 0;
     while !names.is_empty() {
         count += 1;
         if count > MAX_NAMES {
             return Err(DerError("more than 1000 subject alternative names"));
         }
-        if names.any()?.content.len() > MAX_NAME {
+        if names.any()?.content.len() > MAX_NAME_BYTES {
             return Err(DerError("a name is longer than 4096 octets"));
         }
     }
@@ -191,12 +191,12 @@ pub(crate) fn check_size(value: &[u8]) -> Read<()> {
 }
 
 /// Reads the content of an IA5String: ASCII without control characters.
-fn ia5(content: &[u8]) -> Read<String> {
+fn read_ia5(content: &[u8]) -> DerResult<String> {
     check_ia5(content)?;
     String::from_utf8(content.to_vec()).map_err(|_| DerError("an IA5String name holds octets above 0x7F"))
 }
 
-fn check_ia5(content: &[u8]) -> Read<()> {
+fn check_ia5(content: &[u8]) -> DerResult<()> {
     if !content.is_ascii() {
         return Err(DerError("an IA5String name holds octets above 0x7F"));
     }
@@ -206,7 +206,7 @@ fn check_ia5(content: &[u8]) -> Read<()> {
     Ok(())
 }
 
-fn ip(content: &[u8]) -> Read<IpAddr> {
+fn read_ip(content: &[u8]) -> DerResult<IpAddr> {
     if let Ok(octets) = <[u8; 4]>::try_from(content) {
         return Ok(IpAddr::V4(Ipv4Addr::from(octets)));
     }
@@ -215,13 +215,13 @@ fn ip(content: &[u8]) -> Read<IpAddr> {
         .map_err(|_| DerError("an IP address must have 4 or 16 octets"))
 }
 
-fn other(mut name: Reader<'_>) -> Read<(Vec<u8>, OtherValue)> {
+fn read_other_name(mut name: DerReader<'_>) -> DerResult<(Vec<u8>, OtherValue)> {
     let oid = name.oid()?.to_vec();
     let mut explicit = name.expect(context_constructed(0))?.reader();
     name.done()?;
     let value = explicit.any()?;
     explicit.done()?;
-    if value.tag != type_of(&oid) {
+    if value.tag != string_tag_of(&oid) {
         return Ok((oid, OtherValue::Other));
     }
     let text = String::from_utf8(value.content.to_vec()).map_err(|_| DerError("an otherName is not UTF-8"))?;
@@ -238,7 +238,7 @@ mod tests {
     use super::*;
     use crate::x509::writer::build;
 
-    fn sans(body: impl FnOnce(&mut Writer)) -> Read<CsrSans> {
+    fn sans(body: impl FnOnce(&mut DerWriter)) -> DerResult<CsrSans> {
         CsrSans::read(&build(SEQUENCE, 0, body))
     }
 
@@ -253,7 +253,7 @@ mod tests {
         };
         let der = build(SEQUENCE, 0, |w| names.write(w));
         let mut tags = Vec::new();
-        let mut reader = Reader::only(&der, SEQUENCE).unwrap().reader();
+        let mut reader = DerReader::only(&der, SEQUENCE).unwrap().reader();
         while let Ok(name) = reader.any() {
             tags.push((name.tag, name.content.len()));
         }
@@ -267,12 +267,12 @@ mod tests {
 
     #[test]
     fn texts_outside_of_their_type_are_refused() {
-        for tag in [DNS, EMAIL, URI] {
+        for tag in [DNS_NAME, RFC822_NAME, URI_NAME] {
             for content in [&b"a\xffb"[..], b"a\0b", b"a\nb", b"\x7f"] {
                 assert!(sans(|w| w.tlv(tag, content)).is_err(), "{tag:#x} {content:?}");
             }
         }
-        assert!(sans(|w| w.tlv(IP, &[1, 2, 3])).is_err());
+        assert!(sans(|w| w.tlv(IP_ADDRESS, &[1, 2, 3])).is_err());
         assert!(sans(|w| w.tlv(context(9), &[1])).is_err());
     }
 
@@ -296,26 +296,27 @@ mod tests {
     #[test]
     fn ipv4_addresses_are_found_in_those_of_ipv6() {
         let octets = |text: &str| text.parse::<Ipv6Addr>().unwrap().octets();
-        assert_eq!(mapped(&octets("::ffff:10.0.0.1")), Some([10, 0, 0, 1]));
+        assert_eq!(unmap_ipv4(&octets("::ffff:10.0.0.1")), Some([10, 0, 0, 1]));
         for other in ["::10.0.0.1", "::1", "64:ff9b::10.0.0.1", "2001:db8::ffff:a00:1"] {
-            assert_eq!(mapped(&octets(other)), None, "{other}");
+            assert_eq!(unmap_ipv4(&octets(other)), None, "{other}");
         }
-        assert_eq!(mapped(&[10, 0, 0, 1]), None);
+        assert_eq!(unmap_ipv4(&[10, 0, 0, 1]), None);
     }
 
     #[test]
     fn names_are_counted_and_measured_without_being_read() {
-        let many =
-            |count: usize, len: usize| build(SEQUENCE, 0, |w| (0..count).for_each(|_| w.tlv(DNS, &vec![b'a'; len])));
-        assert!(check_size(&many(MAX_NAMES, 1)).is_ok() && check_size(&many(2, MAX_NAME)).is_ok());
+        let many = |count: usize, len: usize| {
+            build(SEQUENCE, 0, |w| (0..count).for_each(|_| w.tlv(DNS_NAME, &vec![b'a'; len])))
+        };
+        assert!(check_size(&many(MAX_NAMES, 1)).is_ok() && check_size(&many(2, MAX_NAME_BYTES)).is_ok());
         assert!(check_size(&many(MAX_NAMES + 1, 1)).unwrap_err().0.contains(&MAX_NAMES.to_string()));
-        assert!(check_size(&many(1, MAX_NAME + 1)).unwrap_err().0.contains(&MAX_NAME.to_string()));
+        assert!(check_size(&many(1, MAX_NAME_BYTES + 1)).unwrap_err().0.contains(&MAX_NAME_BYTES.to_string()));
     }
 
     proptest! {
         #[test]
         fn any_bytes_are_read_or_refused(der in proptest::collection::vec(any::<u8>(), 0..80)) {
-            let _ = (CsrSans::read(&der), mapped(&der));
+            let _ = (CsrSans::read(&der), unmap_ipv4(&der));
             let _ = sans(|w| w.raw(&der));
         }
     }

@@ -6,8 +6,8 @@ use std::collections::HashSet;
 
 use super::oid::oid_text;
 use super::pieces::{Name, Rdns};
-use super::reader::{DerError, Read, Reader};
-use super::writer::{IA5_STRING, PRINTABLE_STRING, SEQUENCE, SET, UTF8_STRING, Writer, build};
+use super::reader::{DerError, DerReader, DerResult};
+use super::writer::{DerWriter, IA5_STRING, PRINTABLE_STRING, SEQUENCE, SET, UTF8_STRING, build};
 use crate::error::Result;
 
 const NUMERIC_STRING: u8 = 0x12;
@@ -94,8 +94,8 @@ pub fn rdn(attribute: Attribute, values: &[String]) -> Rdns {
     match values {
         [] => Rdns::default(),
         [value] if value.is_empty() => Rdns::default(),
-        [value] => Rdns::encoded(build(SET, 2 * value.len().min(64) + 32, |w| pair(w, attribute, value))),
-        _ => several(attribute, values),
+        [value] => Rdns::encoded(build(SET, 2 * value.len().min(64) + 32, |w| write_attribute(w, attribute, value))),
+        _ => encode_multi_value(attribute, values),
     }
 }
 
@@ -108,20 +108,20 @@ pub fn rdns(attribute: Attribute, values: &[String], separate: bool) -> Rdns {
     values.iter().filter(|value| seen.insert(*value)).map(|value| rdn(attribute, std::slice::from_ref(value))).collect()
 }
 
-fn pair(w: &mut Writer, attribute: Attribute, value: &str) {
+fn write_attribute(w: &mut DerWriter, attribute: Attribute, value: &str) {
     w.nest(SEQUENCE, |w| {
         w.oid(attribute.oid());
         w.tlv(attribute.string_tag(value), value.as_bytes());
     });
 }
 
-fn several(attribute: Attribute, values: &[String]) -> Rdns {
+fn encode_multi_value(attribute: Attribute, values: &[String]) -> Rdns {
     let mut encoded: Vec<Vec<u8>> = values
         .iter()
         .filter(|value| !value.is_empty())
         .map(|value| {
-            let mut w = Writer::with_capacity(value.len() + 20);
-            pair(&mut w, attribute, value);
+            let mut w = DerWriter::with_capacity(value.len() + 20);
+            write_attribute(&mut w, attribute, value);
             w.finish()
         })
         .collect();
@@ -137,10 +137,10 @@ fn several(attribute: Attribute, values: &[String]) -> Rdns {
 
 /// Joins encoded RDNs to a Name.
 pub fn name(rdns: &[&Rdns]) -> Name {
-    of_encoded(rdns.iter().map(|rdns| rdns.as_der()))
+    join_encoded(rdns.iter().map(|rdns| rdns.as_der()))
 }
 
-fn of_encoded<'a>(rdns: impl Iterator<Item = &'a [u8]> + Clone) -> Name {
+fn join_encoded<'a>(rdns: impl Iterator<Item = &'a [u8]> + Clone) -> Name {
     let len = rdns.clone().map(<[u8]>::len).sum::<usize>() + 4;
     Name::encoded(build(SEQUENCE, len, |w| rdns.for_each(|rdns| w.raw(rdns))))
 }
@@ -151,8 +151,8 @@ impl Name {
     /// # Errors
     /// Never: a name is always one SEQUENCE.
     pub fn appended(&self, rdns: &Rdns) -> Result<Self> {
-        let own = Reader::only(self.as_der(), SEQUENCE).map_err(|e| e.of("subject"))?.content;
-        Ok(of_encoded([own, rdns.as_der()].into_iter()))
+        let own = DerReader::only(self.as_der(), SEQUENCE).map_err(|e| e.of("subject"))?.content;
+        Ok(join_encoded([own, rdns.as_der()].into_iter()))
     }
 
     /// Returns all values of `attribute`, in order.
@@ -184,16 +184,16 @@ impl Name {
         if self.as_der() == other.as_der() {
             return Vec::new();
         }
-        let text = |tag, content: &[u8]| -> Read<Vec<u8>> {
-            Ok(string(tag, content)?.map_or_else(|| content.to_vec(), |text| text.trim().as_bytes().to_vec()))
+        let text = |tag, content: &[u8]| -> DerResult<Vec<u8>> {
+            Ok(decode_string(tag, content)?.map_or_else(|| content.to_vec(), |text| text.trim().as_bytes().to_vec()))
         };
         let mut present = HashSet::new();
         let mut missing = Vec::new();
-        let read = walk(other.as_der(), |oid, tag, content| {
+        let read = for_each_attribute(other.as_der(), |oid, tag, content| {
             present.insert((oid.to_vec(), text(tag, content)?));
             Ok(())
         });
-        let compared = walk(self.as_der(), |oid, tag, content| {
+        let compared = for_each_attribute(self.as_der(), |oid, tag, content| {
             let attribute = (oid.to_vec(), text(tag, content)?);
             if !attribute.1.is_empty() && present.insert(attribute) {
                 missing.push(short_name(oid));
@@ -212,7 +212,7 @@ impl Name {
     /// `true` if an attribute value is empty.
     pub(crate) fn has_empty_value(&self) -> bool {
         let mut some = false;
-        let read = walk(self.as_der(), |_, _, content| {
+        let read = for_each_attribute(self.as_der(), |_, _, content| {
             some |= content.is_empty();
             Ok(())
         });
@@ -223,8 +223,8 @@ impl Name {
     /// escaped (RFC 4514 2.4); unreadable values become `?`.
     pub fn display(&self) -> String {
         let mut parts = Vec::new();
-        let read = walk(self.as_der(), |oid, tag, content| {
-            let value = string(tag, content).ok().flatten().unwrap_or_else(|| "?".into());
+        let read = for_each_attribute(self.as_der(), |oid, tag, content| {
+            let value = decode_string(tag, content).ok().flatten().unwrap_or_else(|| "?".into());
             let value: String = value.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
             parts.push(format!("{}={}", short_name(oid), value.replace('\\', "\\\\").replace(',', "\\,")));
             Ok(())
@@ -242,16 +242,16 @@ impl Name {
 /// `Invalid` when the name is not DER or a value of this attribute is not a readable string.
 pub fn values(name_der: &[u8], attribute: Attribute) -> Result<Vec<String>> {
     let read = |(tag, content): (u8, Vec<u8>)| {
-        string(tag, &content)?.ok_or(DerError("an attribute value is not a character string"))
+        decode_string(tag, &content)?.ok_or(DerError("an attribute value is not a character string"))
     };
     let all = tagged_values(name_der, attribute).and_then(|all| all.into_iter().map(read).collect());
     all.map_err(|e: DerError| e.of("subject"))
 }
 
 /// Returns all values of `attribute`, in order, as tags and content bytes.
-pub(crate) fn tagged_values(name_der: &[u8], attribute: Attribute) -> Read<Vec<(u8, Vec<u8>)>> {
+pub(crate) fn tagged_values(name_der: &[u8], attribute: Attribute) -> DerResult<Vec<(u8, Vec<u8>)>> {
     let mut found = Vec::new();
-    walk(name_der, |oid, tag, content| {
+    for_each_attribute(name_der, |oid, tag, content| {
         if oid == attribute.oid() {
             found.push((tag, content.to_vec()));
         }
@@ -268,7 +268,7 @@ pub fn is_empty(name_der: &[u8]) -> bool {
 /// `true` if the name has no value with a character, or is not a valid name.
 pub fn is_nameless(name_der: &[u8]) -> bool {
     let mut says = false;
-    let read = walk(name_der, |_, _, content| {
+    let read = for_each_attribute(name_der, |_, _, content| {
         says |= !content.is_empty();
         Ok(())
     });
@@ -277,10 +277,10 @@ pub fn is_nameless(name_der: &[u8]) -> bool {
 
 /// A name in canonical form: equal for names that match by RFC 5280 7.1. An unreadable name matches only itself.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct CanonicalName(Canonical);
+pub struct CanonicalName(CanonicalForm);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Canonical {
+enum CanonicalForm {
     Readable(Vec<ComparableRdn>),
     Unreadable(Vec<u8>),
 }
@@ -288,8 +288,8 @@ enum Canonical {
 impl Name {
     /// Returns the canonical form.
     pub fn canonical(&self) -> CanonicalName {
-        let readable = comparable(self.as_der(), Letters::Every).map(Canonical::Readable);
-        CanonicalName(readable.unwrap_or_else(|_| Canonical::Unreadable(self.as_der().to_vec())))
+        let readable = to_comparable(self.as_der(), CaseFolding::Every).map(CanonicalForm::Readable);
+        CanonicalName(readable.unwrap_or_else(|_| CanonicalForm::Unreadable(self.as_der().to_vec())))
     }
 
     /// `true` if two names match by RFC 5280 7.1, ignoring string types, letter case and repeated spaces.
@@ -300,7 +300,7 @@ impl Name {
 
 /// The letters whose case is ignored in comparisons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Letters {
+pub(crate) enum CaseFolding {
     /// ASCII letters: for names that every relying party considers equal.
     Ascii,
     /// Letters of all scripts: for names that some relying party may consider equal.
@@ -315,18 +315,18 @@ pub(crate) type ComparableRdn = Vec<(Vec<u8>, Vec<u8>)>;
 ///
 /// # Errors
 /// The violated DER rule.
-pub(crate) fn comparable(name_der: &[u8], letters: Letters) -> Read<Vec<ComparableRdn>> {
-    let mut rdns = Reader::only(name_der, SEQUENCE)?.reader();
+pub(crate) fn to_comparable(name_der: &[u8], letters: CaseFolding) -> DerResult<Vec<ComparableRdn>> {
+    let mut rdns = DerReader::only(name_der, SEQUENCE)?.reader();
     let mut all = Vec::new();
     while !rdns.is_empty() {
         let one = rdns.expect(SET)?.raw;
         let mut attributes = Vec::new();
-        walk(&build(SEQUENCE, one.len() + 4, |w| w.raw(one)), |oid, tag, content| {
-            let value = match (string(tag, content)?, letters) {
-                (Some(text), Letters::Every) => words(text.split_whitespace()).to_lowercase().into_bytes(),
+        for_each_attribute(&build(SEQUENCE, one.len() + 4, |w| w.raw(one)), |oid, tag, content| {
+            let value = match (decode_string(tag, content)?, letters) {
+                (Some(text), CaseFolding::Every) => join_words(text.split_whitespace()).to_lowercase().into_bytes(),
                 // Not every relying party compares NumericStrings as strings.
-                (Some(text), Letters::Ascii) if tag != NUMERIC_STRING => {
-                    words(text.split_ascii_whitespace()).to_ascii_lowercase().into_bytes()
+                (Some(text), CaseFolding::Ascii) if tag != NUMERIC_STRING => {
+                    join_words(text.split_ascii_whitespace()).to_ascii_lowercase().into_bytes()
                 }
                 _ => [&[tag], content].concat(),
             };
@@ -339,28 +339,28 @@ pub(crate) fn comparable(name_der: &[u8], letters: Letters) -> Read<Vec<Comparab
     Ok(all)
 }
 
-fn words<'a>(words: impl Iterator<Item = &'a str>) -> String {
+fn join_words<'a>(words: impl Iterator<Item = &'a str>) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
 /// Rejects a name with more than [`MAX_ATTRIBUTES`] attributes, with a value that is invalid in its string type, or
 /// with control characters. Values that are not strings are ignored.
-pub(crate) fn check(name_der: &[u8]) -> Read<()> {
+pub(crate) fn check(name_der: &[u8]) -> DerResult<()> {
     let mut count = 0;
-    walk(name_der, |_, tag, content| {
+    for_each_attribute(name_der, |_, tag, content| {
         count += 1;
         if count > MAX_ATTRIBUTES {
             return Err(DerError("more than 1000 attributes in a subject"));
         }
-        if string(tag, content)?.is_some_and(|text| text.contains(char::is_control)) {
+        if decode_string(tag, content)?.is_some_and(|text| text.contains(char::is_control)) {
             return Err(DerError("control characters in a subject value"));
         }
         Ok(())
     })
 }
 
-fn walk(name_der: &[u8], mut each: impl FnMut(&[u8], u8, &[u8]) -> Read<()>) -> Read<()> {
-    let mut rdns = Reader::only(name_der, SEQUENCE)?.reader();
+fn for_each_attribute(name_der: &[u8], mut each: impl FnMut(&[u8], u8, &[u8]) -> DerResult<()>) -> DerResult<()> {
+    let mut rdns = DerReader::only(name_der, SEQUENCE)?.reader();
     while !rdns.is_empty() {
         let mut rdn = rdns.expect(SET)?.reader();
         if rdn.is_empty() {
@@ -378,7 +378,7 @@ fn walk(name_der: &[u8], mut each: impl FnMut(&[u8], u8, &[u8]) -> Read<()>) -> 
 }
 
 /// Decodes a string of any type that names use; `None` for other tags.
-fn string(tag: u8, content: &[u8]) -> Read<Option<String>> {
+fn decode_string(tag: u8, content: &[u8]) -> DerResult<Option<String>> {
     const WRONG: DerError = DerError("a character string holds octets outside of its type");
     let ascii =
         |bytes: &[u8]| if bytes.is_ascii() { String::from_utf8(bytes.to_vec()).map_err(|_| WRONG) } else { Err(WRONG) };
@@ -452,7 +452,7 @@ mod tests {
         let ou = rdn(Attribute::OrganizationalUnit, &list(&["bb", "a", "bb", "", "ü"]));
         let whole = name(&[&ou]);
         assert_eq!(whole.values(Attribute::OrganizationalUnit).unwrap(), list(&["a", "ü", "bb"]));
-        assert_eq!(Reader::only(ou.as_der(), SET).unwrap().raw, ou.as_der());
+        assert_eq!(DerReader::only(ou.as_der(), SET).unwrap().raw, ou.as_der());
         assert_eq!(
             rdn(Attribute::OrganizationalUnit, &list(&["a", "a"])),
             rdn(Attribute::OrganizationalUnit, &list(&["a"]))
@@ -470,7 +470,7 @@ mod tests {
 
     #[test]
     fn a_name_says_something_when_a_value_has_characters() {
-        let nothing = Rdns::encoded(build(SET, 0, |w| pair(w, Attribute::CommonName, "")));
+        let nothing = Rdns::encoded(build(SET, 0, |w| write_attribute(w, Attribute::CommonName, "")));
         let empty = |count| name(&vec![&nothing; count]);
         assert!(name(&[]).is_nameless() && empty(1).is_nameless() && empty(3).is_nameless() && is_nameless(b"x"));
         let said = rdn(Attribute::Organization, &list(&["a"]));

@@ -1,7 +1,7 @@
 //! Online certificate status (RFC 6960): parsing of requests and encoding of responses.
 //!
-//! A [`Request`] consists of slices of its DER. A response is encoded in two steps: [`ResponseData`] to be signed,
-//! then [`successful`] around it. [`failure`] is an unsigned response. This module does not determine a status.
+//! A [`OcspRequest`] consists of slices of its DER. A response is encoded in two steps: [`ResponseData`] to be signed,
+//! then [`encode_successful`] around it. [`encode_failure`] is an unsigned response. This module does not determine a status.
 
 pub mod request;
 pub mod response;
@@ -9,18 +9,18 @@ pub mod response;
 use super::algorithm::Hash;
 use super::oid;
 use super::pieces::Name;
-use super::reader::{DerError, Read, Reader};
+use super::reader::{DerError, DerReader, DerResult};
 use super::serial::Serial;
 use aws_lc_rs::digest;
-pub use request::Request;
-pub use response::{ResponseData, SingleResponse, Status, failure, successful};
+pub use request::OcspRequest;
+pub use response::{OcspCertStatus, ResponseData, SingleResponse, encode_failure, encode_successful};
 
 /// Exclusive upper limit of the length of a request, in bytes.
-pub const MAX_REQUEST: usize = 2048;
+pub const MAX_REQUEST_BYTES: usize = 2048;
 /// Maximum number of certificates in a request.
 pub const MAX_CERTIFICATES: usize = 32;
 /// Valid lengths of a nonce, in bytes (RFC 9654 2.1).
-pub const NONCE: std::ops::RangeInclusive<usize> = 1..=128;
+pub const NONCE_LENGTHS: std::ops::RangeInclusive<usize> = 1..=128;
 
 /// The hash that identifies the issuer in a CertID. SHA-1 is only used for lookup here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -89,7 +89,7 @@ impl<'a> CertId<'a> {
     ///
     /// # Errors
     /// The violated rule.
-    pub fn next(fields: &mut Reader<'a>) -> Read<Self> {
+    pub fn next(fields: &mut DerReader<'a>) -> DerResult<Self> {
         let whole = fields.expect(super::writer::SEQUENCE)?;
         let mut fields = whole.reader();
         let mut algorithm = fields.sequence()?;

@@ -1,6 +1,6 @@
 //! Object identifiers as DER content bytes, and conversion from and to dotted text.
 
-use super::reader::{DerError, Read, check_oid};
+use super::reader::{DerError, DerResult, check_oid};
 
 macro_rules! oids {
     ($($(#[$doc:meta])* $name:ident = $octets:expr;)*) => {
@@ -146,15 +146,15 @@ oids! {
 }
 
 /// Maximum length of a dotted text, in bytes.
-const MAX_TEXT: usize = 256;
+const MAX_DOTTED_BYTES: usize = 256;
 
 /// Parses a dotted OID (`1.2.840`) into DER content bytes. Returns `None` unless it has at least two arcs in decimal
 /// without leading zeros, a first arc of 0 to 2, a second arc below 40 after 0 and 1, and no arc above 2¹²⁸ − 1.
 pub fn parse_oid(dotted: &str) -> Option<Vec<u8>> {
-    if dotted.len() > MAX_TEXT {
+    if dotted.len() > MAX_DOTTED_BYTES {
         return None;
     }
-    let mut arcs = dotted.split('.').map(arc);
+    let mut arcs = dotted.split('.').map(parse_arc);
     let first = arcs.next()??;
     let second = arcs.next()??;
     if first > 2 || (first < 2 && second >= 40) {
@@ -168,7 +168,7 @@ pub fn parse_oid(dotted: &str) -> Option<Vec<u8>> {
     Some(content)
 }
 
-fn arc(text: &str) -> Option<u128> {
+fn parse_arc(text: &str) -> Option<u128> {
     let plain = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
     if plain { text.parse().ok() } else { None }
 }
@@ -192,7 +192,7 @@ const MAX_OCTETS: usize = 63;
 ///
 /// # Errors
 /// The violated rule.
-pub(crate) fn check_size(content: &[u8]) -> Read<()> {
+pub(crate) fn check_size(content: &[u8]) -> DerResult<()> {
     const LARGE: DerError = DerError("an object identifier has an arc of 2^28 or above (RFC 5280 Appendix B)");
     const LONG: DerError = DerError("an object identifier has more than 20 arcs or 63 octets (RFC 5280 Appendix B)");
     if content.len() > MAX_OCTETS {
@@ -214,13 +214,13 @@ pub(crate) fn check_size(content: &[u8]) -> Read<()> {
 
 /// Returns the dotted text of DER content bytes. For bytes that have no such text, returns `0x` and hex digits.
 pub fn oid_text(content: &[u8]) -> String {
-    dotted(content).unwrap_or_else(|| {
+    to_dotted(content).unwrap_or_else(|| {
         let digits = content.iter().flat_map(|b| [b >> 4, b & 0xf]);
         "0x".chars().chain(digits.filter_map(|digit| char::from_digit(u32::from(digit), 16))).collect()
     })
 }
 
-fn dotted(content: &[u8]) -> Option<String> {
+fn to_dotted(content: &[u8]) -> Option<String> {
     check_oid(content).ok()?;
     let mut text = String::new();
     let mut arc: u128 = 0;

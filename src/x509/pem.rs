@@ -8,43 +8,43 @@ use zeroize::{Zeroize, Zeroizing};
 use crate::error::{Error, Result};
 
 /// Maximum length of the PEM text of a certificate, request or private key, in bytes.
-pub const MAX_TEXT: usize = 64 * 1024;
+pub const MAX_TEXT_BYTES: usize = 64 * 1024;
 /// Maximum length of DER in such a text, in bytes.
-pub const MAX_DER: usize = MAX_TEXT / 4 * 3;
+pub const MAX_DER_BYTES: usize = MAX_TEXT_BYTES / 4 * 3;
 /// Maximum number of blocks in a text.
 pub const MAX_BLOCKS: usize = 100;
 
 /// The label of CRLs (RFC 7468 section 6).
-pub const CRL: &str = "X509 CRL";
+pub const CRL_LABEL: &str = "X509 CRL";
 /// Bytes per line.
-const LINE: usize = 48;
+const LINE_BYTES: usize = 48;
 /// Characters per line.
-const COLUMNS: usize = 64;
+const LINE_CHARS: usize = 64;
 
 /// The label and the decoded content of a block.
-pub type Block = (String, Vec<u8>);
+pub type LabeledPemBlock = (String, Vec<u8>);
 
 /// Returns the PEM text of `der`, with 64 columns, LF line ends, and no final newline.
 pub fn encode(label: &str, der: &[u8]) -> String {
-    let mut text = Vec::with_capacity(2 * label.len() + 32 + der.len().div_ceil(LINE) * (COLUMNS + 1));
-    text.extend_from_slice(begin(label).as_bytes());
+    let mut text = Vec::with_capacity(2 * label.len() + 32 + der.len().div_ceil(LINE_BYTES) * (LINE_CHARS + 1));
+    text.extend_from_slice(begin_line(label).as_bytes());
     text.push(b'\n');
-    lines(&mut text, der, "\n");
-    text.extend_from_slice(end(label).as_bytes());
+    append_lines(&mut text, der, "\n");
+    text.extend_from_slice(end_line(label).as_bytes());
     String::from_utf8(text).unwrap_or_default()
 }
 
-fn begin(label: &str) -> String {
+fn begin_line(label: &str) -> String {
     format!("-----BEGIN {label}-----")
 }
 
-fn end(label: &str) -> String {
+fn end_line(label: &str) -> String {
     format!("-----END {label}-----")
 }
 
-fn lines(text: &mut Vec<u8>, der: &[u8], newline: &str) {
-    for chunk in der.chunks(LINE) {
-        let mut line = [0; COLUMNS];
+fn append_lines(text: &mut Vec<u8>, der: &[u8], newline: &str) {
+    for chunk in der.chunks(LINE_BYTES) {
+        let mut line = [0; LINE_CHARS];
         // 48 bytes are encoded as exactly 64 characters, so the buffer is always large enough.
         let len = STANDARD.encode_slice(chunk, &mut line).unwrap_or(0);
         text.extend_from_slice(&line[..len]);
@@ -61,10 +61,10 @@ pub fn encode_pieces<P: Iterator<Item = Bytes>>(
     pieces: P,
     newline: &'static str,
 ) -> (usize, impl Iterator<Item = Bytes> + use<P>) {
-    let (begin, end) = (begin(label) + newline, end(label));
-    let text = len.div_ceil(3) * 4 + len.div_ceil(LINE) * newline.len();
+    let (begin, end) = (begin_line(label) + newline, end_line(label));
+    let text = len.div_ceil(3) * 4 + len.div_ceil(LINE_BYTES) * newline.len();
     let total = begin.len() + text + end.len();
-    let lines = PieceLines { pieces: Some(pieces), carried: Vec::with_capacity(LINE), newline };
+    let lines = PieceLines { pieces: Some(pieces), carried: Vec::with_capacity(LINE_BYTES), newline };
     (total, [Bytes::from(begin)].into_iter().chain(lines).chain([Bytes::from(end)]))
 }
 
@@ -82,18 +82,18 @@ impl<P: Iterator<Item = Bytes>> Iterator for PieceLines<P> {
     fn next(&mut self) -> Option<Bytes> {
         let Some(piece) = self.pieces.as_mut()?.next() else {
             self.pieces = None;
-            let mut text = Vec::with_capacity(COLUMNS + 2);
-            lines(&mut text, &self.carried, self.newline);
+            let mut text = Vec::with_capacity(LINE_CHARS + 2);
+            append_lines(&mut text, &self.carried, self.newline);
             return Some(text.into());
         };
-        let mut text = Vec::with_capacity((piece.len() / LINE + 2) * (COLUMNS + 2));
-        let first = (LINE - self.carried.len()).min(piece.len());
+        let mut text = Vec::with_capacity((piece.len() / LINE_BYTES + 2) * (LINE_CHARS + 2));
+        let first = (LINE_BYTES - self.carried.len()).min(piece.len());
         self.carried.extend_from_slice(&piece[..first]);
-        if self.carried.len() == LINE {
-            lines(&mut text, &self.carried, self.newline);
+        if self.carried.len() == LINE_BYTES {
+            append_lines(&mut text, &self.carried, self.newline);
             let rest = &piece[first..];
-            let whole = rest.len() - rest.len() % LINE;
-            lines(&mut text, &rest[..whole], self.newline);
+            let whole = rest.len() - rest.len() % LINE_BYTES;
+            append_lines(&mut text, &rest[..whole], self.newline);
             self.carried.clear();
             self.carried.extend_from_slice(&rest[whole..]);
         }
@@ -112,23 +112,23 @@ pub fn encode_file(label: &str, der: &[u8]) -> String {
 /// # Errors
 /// `Invalid` for non-blank text without a block; for a truncated, mislabelled, encrypted or non-base64 block; for a
 /// damaged BEGIN or END line outside of a block; and for more than [`MAX_BLOCKS`]. The error counts blocks from 0.
-pub fn blocks(text: &str) -> Result<Vec<Block>> {
+pub fn parse_blocks(text: &str) -> Result<Vec<LabeledPemBlock>> {
     read_all(text, MAX_BLOCKS, is_blank_or_after_a_block)
 }
 
-/// As [`blocks`], and rejects text after the last block.
+/// As [`parse_blocks`], and rejects text after the last block.
 ///
 /// # Errors
 /// `Invalid` also for non-blank text after the last block.
-pub fn blocks_alone(text: &str) -> Result<Vec<Block>> {
+pub fn parse_only_blocks(text: &str) -> Result<Vec<LabeledPemBlock>> {
     read_all(text, MAX_BLOCKS, |_, rest| is_blank(rest))
 }
 
-/// As [`blocks`], for a local file: without a limit on blocks, and with text in any encoding around them.
+/// As [`parse_blocks`], for a local file: without a limit on blocks, and with text in any encoding around them.
 ///
 /// # Errors
-/// As [`blocks`].
-pub fn blocks_of_file(file: &[u8]) -> Result<Vec<(String, Zeroizing<Vec<u8>>)>> {
+/// As [`parse_blocks`].
+pub fn parse_file(file: &[u8]) -> Result<Vec<(String, Zeroizing<Vec<u8>>)>> {
     let blocks = match std::str::from_utf8(file) {
         Ok(text) => read_all(text, usize::MAX, is_blank_or_after_a_block)?,
         Err(_) => {
@@ -143,10 +143,10 @@ pub fn blocks_of_file(file: &[u8]) -> Result<Vec<(String, Zeroizing<Vec<u8>>)>> 
 /// Returns the certificates of a local file, in order.
 ///
 /// # Errors
-/// `Invalid` when it contains none, or as [`blocks_of_file`].
-pub fn certificates_of_file(file: &[u8]) -> Result<Vec<Vec<u8>>> {
+/// `Invalid` when it contains none, or as [`parse_file`].
+pub fn parse_certificate_file(file: &[u8]) -> Result<Vec<Vec<u8>>> {
     let refuse = |why: &str| Error::invalid(format!("must hold PEM certificates{why}"));
-    let blocks = blocks_of_file(file).map_err(|error| refuse(&format!(": {}", error.text())))?;
+    let blocks = parse_file(file).map_err(|error| refuse(&format!(": {}", error.text())))?;
     let certificates = blocks.iter().filter(|(label, _)| label == "CERTIFICATE");
     let certificates: Vec<_> = certificates.map(|(_, der)| der.to_vec()).collect();
     if certificates.is_empty() { Err(refuse("")) } else { Ok(certificates) }
@@ -155,10 +155,10 @@ pub fn certificates_of_file(file: &[u8]) -> Result<Vec<Vec<u8>>> {
 /// Returns the first private key of a local file: PKCS #8, PKCS #1 or SEC 1.
 ///
 /// # Errors
-/// `Invalid` when it contains no unencrypted key, or as [`blocks_of_file`].
-pub fn private_key_of_file(file: &[u8]) -> Result<Zeroizing<Vec<u8>>> {
+/// `Invalid` when it contains no unencrypted key, or as [`parse_file`].
+pub fn parse_private_key_file(file: &[u8]) -> Result<Zeroizing<Vec<u8>>> {
     let refuse = |why: &str| Error::invalid(format!("must hold a private key as PEM, not encrypted{why}"));
-    let blocks = blocks_of_file(file).map_err(|error| refuse(&format!(": {}", error.text())))?;
+    let blocks = parse_file(file).map_err(|error| refuse(&format!(": {}", error.text())))?;
     blocks.into_iter().find(|(label, _)| is_private_key(label)).map(|(_, der)| der).ok_or_else(|| refuse(""))
 }
 
@@ -172,19 +172,19 @@ fn is_blank_or_after_a_block(found: usize, rest: &str) -> bool {
 }
 
 /// Reads all blocks. `may_end` accepts the number of blocks and the text after the last one.
-fn read_all(text: &str, max: usize, may_end: fn(usize, &str) -> bool) -> Result<Vec<Block>> {
+fn read_all(text: &str, max: usize, may_end: fn(usize, &str) -> bool) -> Result<Vec<LabeledPemBlock>> {
     let mut found = Vec::new();
     let mut rest = text;
     let problem = loop {
-        match next(rest) {
+        match next_block(rest) {
             Ok(Some(_)) if found.len() >= max => break Error::invalid(format!("more than {max} PEM blocks")),
             Ok(Some((block, after))) => {
                 found.push(block);
                 rest = after;
             }
             Ok(None) if may_end(found.len(), rest) => return Ok(found),
-            Ok(None) => break at(found.len(), "no BEGIN line"),
-            Err(problem) => break at(found.len(), problem),
+            Ok(None) => break block_error(found.len(), "no BEGIN line"),
+            Err(problem) => break block_error(found.len(), problem),
         }
     };
     // The blocks may contain private keys.
@@ -195,17 +195,17 @@ fn read_all(text: &str, max: usize, may_end: fn(usize, &str) -> bool) -> Result<
 /// Returns the first block and ignores the remaining text. `None` if there is none.
 ///
 /// # Errors
-/// `Invalid` when the first block is malformed, as in [`blocks`].
-pub fn first(text: &str) -> Result<Option<(String, Vec<u8>)>> {
-    Ok(next(text).map_err(|problem| at(0, problem))?.map(|(block, _)| block))
+/// `Invalid` when the first block is malformed, as in [`parse_blocks`].
+pub fn parse_first_block(text: &str) -> Result<Option<(String, Vec<u8>)>> {
+    Ok(next_block(text).map_err(|problem| block_error(0, problem))?.map(|(block, _)| block))
 }
 
-fn at(index: usize, problem: &str) -> Error {
+fn block_error(index: usize, problem: &str) -> Error {
     Error::invalid(format!("invalid PEM block at index {index}: {problem}"))
 }
 
-fn next(text: &str) -> Result<Option<(Block, &str)>, &'static str> {
-    let mut lines = Lines { rest: text };
+fn next_block(text: &str) -> Result<Option<(LabeledPemBlock, &str)>, &'static str> {
+    let mut lines = PemLines { rest: text };
     let label = loop {
         let Some(line) = lines.next() else { return Ok(None) };
         if let Some(label) = line.strip_prefix("-----BEGIN ") {
@@ -234,7 +234,7 @@ fn next(text: &str) -> Result<Option<(Block, &str)>, &'static str> {
             };
             let content = STANDARD.decode(&body).map_err(|_| "the content is not base64");
             body.zeroize();
-            let rest = if after.is_empty() { lines.rest } else { from(text, after) };
+            let rest = if after.is_empty() { lines.rest } else { suffix_from(text, after) };
             return Ok(Some(((label.to_owned(), content?), rest)));
         }
         if headers && line.contains(':') {
@@ -251,7 +251,7 @@ fn next(text: &str) -> Result<Option<(Block, &str)>, &'static str> {
 }
 
 /// Returns the end of `text` that starts with its substring `part`.
-fn from<'a>(text: &'a str, part: &'a str) -> &'a str {
+fn suffix_from<'a>(text: &'a str, part: &'a str) -> &'a str {
     let start = (part.as_ptr() as usize).saturating_sub(text.as_ptr() as usize);
     text.get(start..).unwrap_or(part)
 }
@@ -266,11 +266,11 @@ fn is_blank(text: &str) -> bool {
 }
 
 /// Iterates over lines, trimmed of white space and byte order marks. `rest` is the text after the last line.
-struct Lines<'a> {
+struct PemLines<'a> {
     rest: &'a str,
 }
 
-impl<'a> Iterator for Lines<'a> {
+impl<'a> Iterator for PemLines<'a> {
     type Item = &'a str;
 
     fn next(&mut self) -> Option<&'a str> {
@@ -307,22 +307,22 @@ mod tests {
         let with_headers = block.replacen("-----\n", "-----\nComment: a\n\n", 1);
         let with_mark = format!("\u{feff}{crlf}");
         for text in [&block, &crlf, &indented, &with_text, &with_headers, &with_mark] {
-            assert_eq!(blocks(text).unwrap(), expected, "{text}");
-            assert_eq!(first(text).unwrap(), expected.first().cloned());
+            assert_eq!(parse_blocks(text).unwrap(), expected, "{text}");
+            assert_eq!(parse_first_block(text).unwrap(), expected.first().cloned());
         }
         let two = format!("{block}\nbetween\n{block}\nafter\n");
-        assert_eq!(blocks(&two).unwrap().len(), 2);
-        assert!(blocks_alone(&two).unwrap_err().text().contains("index 2: no BEGIN line"));
+        assert_eq!(parse_blocks(&two).unwrap().len(), 2);
+        assert!(parse_only_blocks(&two).unwrap_err().text().contains("index 2: no BEGIN line"));
         let latin1 = [b"# M\xfcller\n", block.repeat(MAX_BLOCKS + 1).as_bytes(), b"\n# M\xfcller"].concat();
-        assert_eq!(blocks_of_file(&latin1).unwrap().len(), MAX_BLOCKS + 1);
-        assert_eq!(first(&format!("{block}\nafter")).unwrap(), expected.first().cloned());
+        assert_eq!(parse_file(&latin1).unwrap().len(), MAX_BLOCKS + 1);
+        assert_eq!(parse_first_block(&format!("{block}\nafter")).unwrap(), expected.first().cloned());
         for joined in
             [format!("{block}{block}"), format!("\u{feff}{block}\n\u{feff}{block}\n\u{feff}"), format!("{crlf}{crlf}")]
         {
-            assert_eq!(blocks(&joined).unwrap(), [&expected[..], &expected].concat(), "{joined}");
+            assert_eq!(parse_blocks(&joined).unwrap(), [&expected[..], &expected].concat(), "{joined}");
         }
-        assert_eq!(blocks(" \n").unwrap(), []);
-        assert_eq!(blocks(&format!("{block}\n").repeat(MAX_BLOCKS)).unwrap().len(), MAX_BLOCKS);
+        assert_eq!(parse_blocks(" \n").unwrap(), []);
+        assert_eq!(parse_blocks(&format!("{block}\n").repeat(MAX_BLOCKS)).unwrap().len(), MAX_BLOCKS);
     }
 
     #[test]
@@ -343,9 +343,9 @@ mod tests {
             ("encrypted", block.replacen("-----\n", "-----\nProc-Type: 4,ENCRYPTED\n\n", 1), "encrypted"),
         ];
         for (name, text, problem) in cases {
-            let error = blocks(&text).unwrap_err();
+            let error = parse_blocks(&text).unwrap_err();
             assert!(error.text().contains(problem), "{name}: {error}");
-            assert!(blocks_alone(&text).is_err(), "{name}");
+            assert!(parse_only_blocks(&text).is_err(), "{name}");
         }
     }
 
@@ -365,13 +365,13 @@ mod tests {
 
         #[test]
         fn blocks_read_back(der in proptest::collection::vec(any::<u8>(), 0..300)) {
-            prop_assert_eq!(blocks(&encode("A B", &der)).unwrap(), vec![("A B".to_owned(), der)]);
+            prop_assert_eq!(parse_blocks(&encode("A B", &der)).unwrap(), vec![("A B".to_owned(), der)]);
         }
 
         #[test]
         fn any_text_is_read_or_refused(text in "(-----(BEGIN|END) [A-Z]{0,3}-----|[ -~\\r\\n]{0,20}|\\n){0,8}") {
-            let _ = blocks(&text);
-            let _ = first(&text);
+            let _ = parse_blocks(&text);
+            let _ = parse_first_block(&text);
         }
     }
 }

@@ -4,7 +4,7 @@
 //! Pieces come from the encoders in [`name`](super::name) and [`extension`](super::extension), or from parsed input.
 //! A type guarantees complete SEQUENCE or SET values; their content is validated before signing.
 
-use super::reader::{Read, Reader};
+use super::reader::{DerReader, DerResult};
 use super::writer::{SEQUENCE, SET};
 
 /// An encoded Name, possibly empty (RFC 5280 4.1.2.4, 4.1.2.6). [`name`](super::name) has methods to read it.
@@ -20,8 +20,8 @@ impl Name {
     ///
     /// # Errors
     /// The violated DER rule when it is not one SEQUENCE.
-    pub fn from_der(der: &[u8]) -> Read<Self> {
-        Reader::only(der, SEQUENCE)?;
+    pub fn from_der(der: &[u8]) -> DerResult<Self> {
+        DerReader::only(der, SEQUENCE)?;
         Ok(Self(der.to_vec()))
     }
 
@@ -44,8 +44,8 @@ impl Rdns {
     ///
     /// # Errors
     /// The violated DER rule when these are not complete SETs.
-    pub fn from_der(der: &[u8]) -> Read<Self> {
-        whole(der, SET).map(Self)
+    pub fn from_der(der: &[u8]) -> DerResult<Self> {
+        read_whole(der, SET).map(Self)
     }
 
     /// `true` if there are no RDNs.
@@ -82,8 +82,8 @@ impl Extensions {
     ///
     /// # Errors
     /// The violated DER rule when these are not complete SEQUENCEs.
-    pub fn from_der(der: &[u8]) -> Read<Self> {
-        whole(der, SEQUENCE).map(Self)
+    pub fn from_der(der: &[u8]) -> DerResult<Self> {
+        read_whole(der, SEQUENCE).map(Self)
     }
 
     /// Joins the extensions of all pieces, in order.
@@ -110,8 +110,8 @@ impl Extensions {
 }
 
 /// Copies the bytes if they are complete values with this tag.
-fn whole(der: &[u8], tag: u8) -> Read<Vec<u8>> {
-    let mut values = Reader::new(der);
+fn read_whole(der: &[u8], tag: u8) -> DerResult<Vec<u8>> {
+    let mut values = DerReader::new(der);
     while !values.is_empty() {
         values.expect(tag)?;
     }

@@ -12,8 +12,8 @@ mod read;
 mod write;
 
 pub use self::kdf::WrittenPassword;
-pub use self::read::{Contents, MAX_FILE, read};
-pub use self::write::{Entry, Protection};
+pub use self::read::{MAX_FILE_BYTES, Pkcs12Contents, read};
+pub use self::write::{Pkcs12Entry, Pkcs12Keys};
 
 #[cfg(test)]
 mod tests;

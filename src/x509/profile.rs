@@ -14,22 +14,26 @@ mod subtrees;
 mod text;
 mod timestamps;
 
-pub(crate) use self::general_name::{names, other_text};
-pub(crate) use self::name::name;
-pub(crate) use self::text::{dns, host_base, is_decodable, location, mailbox, mailbox_base, uri_base, uri_name};
+pub(crate) use self::general_name::{validate_names, validate_other_name_text};
+pub(crate) use self::name::validate_directory_name;
+pub(crate) use self::text::{
+    is_decodable, validate_dns_name, validate_host_base, validate_location_uri, validate_mailbox,
+    validate_mailbox_base, validate_uri_base, validate_uri_name,
+};
 
 use super::oid::{self, check_size};
-use super::reader::{DerError, Read, Reader, check_bits, check_der};
+use super::reader::{DerError, DerReader, DerResult, check_bits, check_der};
 use super::time;
 use super::usage::KeyUsage;
 use super::writer::{
-    BIT_STRING, ENUMERATED, GENERALIZED_TIME, NULL, OCTET_STRING, SEQUENCE, SET, Writer, context, context_constructed,
+    BIT_STRING, DerWriter, ENUMERATED, GENERALIZED_TIME, NULL, OCTET_STRING, SEQUENCE, SET, context,
+    context_constructed,
 };
 use super::{general_name as names_of, raw_extension};
 use crate::error::Result;
 
 /// The rule of the profile for `critical`.
-enum Critical {
+enum CriticalRule {
     /// Must be TRUE.
     Always,
     /// Must be FALSE.
@@ -39,13 +43,13 @@ enum Critical {
 }
 
 /// An extension that has a reader.
-pub(crate) struct Known {
+pub(crate) struct ExtensionProfile {
     name: &'static str,
-    critical: Critical,
-    read: fn(&[u8]) -> Read<()>,
+    critical: CriticalRule,
+    read: fn(&[u8]) -> DerResult<()>,
 }
 
-impl Known {
+impl ExtensionProfile {
     /// The extension's name, as spelled in its specification.
     pub(crate) fn name(&self) -> &'static str {
         self.name
@@ -61,33 +65,33 @@ impl Known {
         self.hold_value(field, value)
     }
 
-    /// As [`Known::hold`], for `critical` only.
+    /// As [`ExtensionProfile::hold`], for `critical` only.
     pub(crate) fn hold_critical(&self, field: &str, critical: bool) -> Result<()> {
         self.of(
             field,
             match (&self.critical, critical) {
-                (Critical::Always, false) => Err(DerError("must be critical (RFC 5280 4.2, 5.2, 5.3)")),
-                (Critical::Never, true) => Err(DerError("must not be critical (RFC 5280 4.2, 5.2, 5.3)")),
+                (CriticalRule::Always, false) => Err(DerError("must be critical (RFC 5280 4.2, 5.2, 5.3)")),
+                (CriticalRule::Never, true) => Err(DerError("must not be critical (RFC 5280 4.2, 5.2, 5.3)")),
                 _ => Ok(()),
             },
         )
     }
 
-    /// As [`Known::hold`], for the value only.
+    /// As [`ExtensionProfile::hold`], for the value only.
     pub(crate) fn hold_value(&self, field: &str, value: &[u8]) -> Result<()> {
         self.of(field, (self.read)(value))
     }
 
     /// Adds the names of field and extension to an error.
-    pub(crate) fn of<T>(&self, field: &str, held: Read<T>) -> Result<T> {
+    pub(crate) fn of<T>(&self, field: &str, held: DerResult<T>) -> Result<T> {
         held.map_err(|e| e.of(&format!("{field}: {}", self.name)))
     }
 }
 
 /// Returns the profile of a certificate extension (RFC 5280 4.2 and other specifications).
-pub(crate) fn of_certificate(oid: &[u8]) -> Option<Known> {
-    use Critical::{Always, Either, Never};
-    let known = |name, critical, read| Some(Known { name, critical, read });
+pub(crate) fn find_certificate_extension(oid: &[u8]) -> Option<ExtensionProfile> {
+    use CriticalRule::{Always, Either, Never};
+    let known = |name, critical, read| Some(ExtensionProfile { name, critical, read });
     match oid {
         oid::SUBJECT_KEY_ID => known("subjectKeyIdentifier", Never, subject_key_id),
         oid::KEY_USAGE => known("keyUsage", Either, key_usage),
@@ -115,33 +119,33 @@ pub(crate) fn of_certificate(oid: &[u8]) -> Option<Known> {
         oid::IP_ADDR_BLOCKS => known("ipAddrBlocks", Either, resources),
         oid::AUTONOMOUS_SYS_IDS => known("autonomousSysIds", Either, resources),
         oid::PROXY_CERT_INFO => known("proxyCertInfo", Either, proxy),
-        oid::CRL_NUMBER => known("cRLNumber", Either, of_lists_alone),
-        oid::REASON_CODE => known("reasonCode", Either, of_lists_alone),
-        oid::INVALIDITY_DATE => known("invalidityDate", Either, of_lists_alone),
-        oid::DELTA_CRL_INDICATOR => known("deltaCRLIndicator", Either, of_lists_alone),
-        oid::ISSUING_DISTRIBUTION_POINT => known("issuingDistributionPoint", Either, of_lists_alone),
-        oid::CERTIFICATE_ISSUER => known("certificateIssuer", Either, of_lists_alone),
-        _ => of_both(oid),
+        oid::CRL_NUMBER => known("cRLNumber", Either, crl_only),
+        oid::REASON_CODE => known("reasonCode", Either, crl_only),
+        oid::INVALIDITY_DATE => known("invalidityDate", Either, crl_only),
+        oid::DELTA_CRL_INDICATOR => known("deltaCRLIndicator", Either, crl_only),
+        oid::ISSUING_DISTRIBUTION_POINT => known("issuingDistributionPoint", Either, crl_only),
+        oid::CERTIFICATE_ISSUER => known("certificateIssuer", Either, crl_only),
+        _ => find_common_extension(oid),
     }
 }
 
 /// Returns the profile of a CRL extension (RFC 5280 5.2).
-pub(crate) fn of_list(oid: &[u8]) -> Option<Known> {
-    let known = |name, critical, read| Some(Known { name, critical, read });
+pub(crate) fn find_crl_extension(oid: &[u8]) -> Option<ExtensionProfile> {
+    let known = |name, critical, read| Some(ExtensionProfile { name, critical, read });
     match oid {
-        oid::CRL_NUMBER => known("cRLNumber", Critical::Never, number),
-        oid::DELTA_CRL_INDICATOR => known("deltaCRLIndicator", Critical::Always, number),
+        oid::CRL_NUMBER => known("cRLNumber", CriticalRule::Never, number),
+        oid::DELTA_CRL_INDICATOR => known("deltaCRLIndicator", CriticalRule::Always, number),
         oid::ISSUING_DISTRIBUTION_POINT => {
-            known("issuingDistributionPoint", Critical::Always, points::issuing_distribution_point)
+            known("issuingDistributionPoint", CriticalRule::Always, points::issuing_distribution_point)
         }
-        oid::ISSUER_ALT_NAME => known("issuerAltName", Critical::Either, alt_names),
-        oid::AUTHORITY_INFO_ACCESS => known("authorityInfoAccess", Critical::Never, points::descriptions),
-        _ => of_both(oid),
+        oid::ISSUER_ALT_NAME => known("issuerAltName", CriticalRule::Either, alt_names),
+        oid::AUTHORITY_INFO_ACCESS => known("authorityInfoAccess", CriticalRule::Never, points::descriptions),
+        _ => find_common_extension(oid),
     }
 }
 
-fn of_both(oid: &[u8]) -> Option<Known> {
-    let known = |name, read| Some(Known { name, critical: Critical::Never, read });
+fn find_common_extension(oid: &[u8]) -> Option<ExtensionProfile> {
+    let known = |name, read| Some(ExtensionProfile { name, critical: CriticalRule::Never, read });
     match oid {
         oid::AUTHORITY_KEY_ID => known("authorityKeyIdentifier", authority_key_id),
         oid::FRESHEST_CRL => known("freshestCRL", points::distribution_points),
@@ -150,85 +154,85 @@ fn of_both(oid: &[u8]) -> Option<Known> {
 }
 
 /// Returns the profile of a CRL entry extension (RFC 5280 5.3).
-pub(crate) fn of_entry(oid: &[u8]) -> Option<Known> {
-    let known = |name, critical, read| Some(Known { name, critical, read });
+pub(crate) fn find_entry_extension(oid: &[u8]) -> Option<ExtensionProfile> {
+    let known = |name, critical, read| Some(ExtensionProfile { name, critical, read });
     match oid {
-        oid::REASON_CODE => known("reasonCode", Critical::Never, reason),
-        oid::INVALIDITY_DATE => known("invalidityDate", Critical::Never, date),
-        oid::CERTIFICATE_ISSUER => known("certificateIssuer", Critical::Always, alt_names),
+        oid::REASON_CODE => known("reasonCode", CriticalRule::Never, reason),
+        oid::INVALIDITY_DATE => known("invalidityDate", CriticalRule::Never, date),
+        oid::CERTIFICATE_ISSUER => known("certificateIssuer", CriticalRule::Always, alt_names),
         _ => None,
     }
 }
 
-fn rule(holds: bool, text: &'static str) -> Read<()> {
+fn require(holds: bool, text: &'static str) -> DerResult<()> {
     if holds { Ok(()) } else { Err(DerError(text)) }
 }
 
 /// Reads an OID of a size that every reader supports.
-fn identifier<'a>(fields: &mut Reader<'a>) -> Read<&'a [u8]> {
+fn read_oid<'a>(fields: &mut DerReader<'a>) -> DerResult<&'a [u8]> {
     let oid = fields.oid()?;
     check_size(oid)?;
     Ok(oid)
 }
 
 /// Reads a SEQUENCE OF that must not be empty.
-fn elements<'a>(value: &'a [u8], none: &'static str) -> Read<Reader<'a>> {
-    let list = Reader::only(value, SEQUENCE)?;
-    rule(!list.content.is_empty(), none)?;
+fn read_nonempty_list<'a>(value: &'a [u8], none: &'static str) -> DerResult<DerReader<'a>> {
+    let list = DerReader::only(value, SEQUENCE)?;
+    require(!list.content.is_empty(), none)?;
     Ok(list.reader())
 }
 
 /// RFC 5280 4.2.1.1: a key identifier, and issuer and serial number either both or not at all.
-fn authority_key_id(value: &[u8]) -> Read<()> {
-    let mut fields = Reader::only(value, SEQUENCE)?.reader();
+fn authority_key_id(value: &[u8]) -> DerResult<()> {
+    let mut fields = DerReader::only(value, SEQUENCE)?.reader();
     let id = fields.optional(context(0))?;
-    rule(id.is_none_or(|id| !id.content.is_empty()), "the key identifier must not be empty (RFC 5280 4.2.1.1)")?;
+    require(id.is_none_or(|id| !id.content.is_empty()), "the key identifier must not be empty (RFC 5280 4.2.1.1)")?;
     let issuer = fields.optional(context_constructed(1))?;
     let serial = fields.optional(context(2))?;
     fields.done()?;
-    rule(issuer.is_some() == serial.is_some(), "issuer and serial number stand together (RFC 5280 4.2.1.1)")?;
+    require(issuer.is_some() == serial.is_some(), "issuer and serial number stand together (RFC 5280 4.2.1.1)")?;
     serial.map_or(Ok(()), |serial| integer(serial.content))?;
-    issuer.map_or(Ok(()), |issuer| names(issuer.reader()))
+    issuer.map_or(Ok(()), |issuer| validate_names(issuer.reader()))
 }
 
-fn subject_key_id(value: &[u8]) -> Read<()> {
-    let id = Reader::only(value, OCTET_STRING)?.content;
-    rule(!id.is_empty(), "must not be empty (RFC 5280 4.2.1.2)")
+fn subject_key_id(value: &[u8]) -> DerResult<()> {
+    let id = DerReader::only(value, OCTET_STRING)?.content;
+    require(!id.is_empty(), "must not be empty (RFC 5280 4.2.1.2)")
 }
 
 /// RFC 5280 4.2.1.3: at least one of nine bits, without trailing zero bits. encipherOnly and decipherOnly are only
 /// defined together with keyAgreement.
-fn key_usage(value: &[u8]) -> Read<()> {
+fn key_usage(value: &[u8]) -> DerResult<()> {
     let usage = raw_extension::read_key_usage(value)?;
-    rule(!usage.is_empty(), "must have at least one bit (RFC 5280 4.2.1.3)")?;
+    require(!usage.is_empty(), "must have at least one bit (RFC 5280 4.2.1.3)")?;
     let narrows = usage.contains(KeyUsage::ENCIPHER_ONLY) || usage.contains(KeyUsage::DECIPHER_ONLY);
     let agrees = usage.contains(KeyUsage::KEY_AGREEMENT);
-    rule(agrees || !narrows, "encipherOnly and decipherOnly need keyAgreement (RFC 5280 4.2.1.3)")?;
-    named_bits(Reader::only(value, BIT_STRING)?.content)
+    require(agrees || !narrows, "encipherOnly and decipherOnly need keyAgreement (RFC 5280 4.2.1.3)")?;
+    named_bits(DerReader::only(value, BIT_STRING)?.content)
 }
 
 /// Checks the content of a BIT STRING with up to nine named bits. The last bit must be 1 (X.690 11.2.2).
-fn named_bits(content: &[u8]) -> Read<()> {
+fn named_bits(content: &[u8]) -> DerResult<()> {
     match content {
         [0] => Ok(()),
         [unused @ 0..=7, .., last] if last.trailing_zeros() == u32::from(*unused) => {
             let bits = (content.len() - 1) * 8 - usize::from(*unused);
-            rule(bits <= 9, "has bits that have no name (RFC 5280 4.2.1.3, 4.2.1.13)")
+            require(bits <= 9, "has bits that have no name (RFC 5280 4.2.1.3, 4.2.1.13)")
         }
         _ => Err(DerError("ends in zero bits (X.690 11.2.2)")),
     }
 }
 
 /// RFC 5280 4.2.1.6, 4.2.1.7 and 5.3.3: at least one name.
-fn alt_names(value: &[u8]) -> Read<()> {
+fn alt_names(value: &[u8]) -> DerResult<()> {
     names_of::check_size(value)?;
-    names(elements(value, "must not be empty (RFC 5280 4.2.1.6)")?)
+    validate_names(read_nonempty_list(value, "must not be empty (RFC 5280 4.2.1.6)")?)
 }
 
 /// RFC 5280 4.2.1.9, for CA and end-entity certificates.
-fn basic_constraints(value: &[u8]) -> Read<()> {
-    let mut fields = Reader::only(value, SEQUENCE)?.reader();
-    rule(fields.optional_boolean()? != Some(false), "cA FALSE is written out (X.690 11.5)")?;
+fn basic_constraints(value: &[u8]) -> DerResult<()> {
+    let mut fields = DerReader::only(value, SEQUENCE)?.reader();
+    require(fields.optional_boolean()? != Some(false), "cA FALSE is written out (X.690 11.5)")?;
     if !fields.is_empty() {
         fields.small()?;
     }
@@ -236,103 +240,104 @@ fn basic_constraints(value: &[u8]) -> Read<()> {
 }
 
 /// RFC 5280 4.2.1.12: at least one purpose.
-fn purposes(value: &[u8]) -> Read<()> {
-    let mut purposes = elements(value, "must not be empty (RFC 5280 4.2.1.12)")?;
+fn purposes(value: &[u8]) -> DerResult<()> {
+    let mut purposes = read_nonempty_list(value, "must not be empty (RFC 5280 4.2.1.12)")?;
     while !purposes.is_empty() {
-        identifier(&mut purposes)?;
+        read_oid(&mut purposes)?;
     }
     Ok(())
 }
 
 /// RFC 5280 4.2.1.14: a non-negative INTEGER of at most 32 bits.
-fn skip_certificates(value: &[u8]) -> Read<()> {
-    let mut value = Reader::new(value);
+fn skip_certificates(value: &[u8]) -> DerResult<()> {
+    let mut value = DerReader::new(value);
     value.small()?;
     value.done()
 }
 
 /// RFC 5280 5.2.3: non-negative, at most 20 bytes.
-fn number(value: &[u8]) -> Read<()> {
-    let mut value = Reader::new(value);
+fn number(value: &[u8]) -> DerResult<()> {
+    let mut value = DerReader::new(value);
     let octets = value.unsigned()?;
-    rule(octets.len() <= 20, "is above 20 octets (RFC 5280 5.2.3)")?;
+    require(octets.len() <= 20, "is above 20 octets (RFC 5280 5.2.3)")?;
     value.done()
 }
 
 /// Checks the content of an INTEGER of any sign.
-fn integer(content: &[u8]) -> Read<()> {
+fn integer(content: &[u8]) -> DerResult<()> {
     let whole = !matches!(content, [] | [0, 0..=0x7f, ..] | [0xff, 0x80..=0xff, ..]);
-    rule(whole, "INTEGER is not minimal")
+    require(whole, "INTEGER is not minimal")
 }
 
 /// RFC 5280 4.2.1.8: attributes with at least one value each, of arbitrary types.
-fn directory_attributes(value: &[u8]) -> Read<()> {
-    let mut attributes = elements(value, "must not be empty (RFC 5280 4.2.1.8)")?;
+fn directory_attributes(value: &[u8]) -> DerResult<()> {
+    let mut attributes = read_nonempty_list(value, "must not be empty (RFC 5280 4.2.1.8)")?;
     while !attributes.is_empty() {
         let mut attribute = attributes.sequence()?;
-        identifier(&mut attribute)?;
+        read_oid(&mut attribute)?;
         let values = attribute.expect(SET)?.content;
         attribute.done()?;
-        rule(!values.is_empty(), "an attribute has no value (RFC 5280 4.2.1.8)")?;
+        require(!values.is_empty(), "an attribute has no value (RFC 5280 4.2.1.8)")?;
         check_der(values)?;
     }
     Ok(())
 }
 
 /// privateKeyUsagePeriod (RFC 3280 4.2.1.4): a start, an end, or both in this order.
-fn period(value: &[u8]) -> Read<()> {
-    let mut fields = Reader::only(value, SEQUENCE)?.reader();
-    let mut at =
-        |tag| -> Read<Option<i64>> { fields.optional(context(tag))?.map(|time| generalized(time.content)).transpose() };
+fn period(value: &[u8]) -> DerResult<()> {
+    let mut fields = DerReader::only(value, SEQUENCE)?.reader();
+    let mut at = |tag| -> DerResult<Option<i64>> {
+        fields.optional(context(tag))?.map(|time| read_generalized_time(time.content)).transpose()
+    };
     let (start, end) = (at(0)?, at(1)?);
     fields.done()?;
-    rule(start.is_some() || end.is_some(), "must not be empty (RFC 3280 4.2.1.4)")?;
-    rule(start.zip(end).is_none_or(|(start, end)| start <= end), "ends before it starts (RFC 3280 4.2.1.4)")
+    require(start.is_some() || end.is_some(), "must not be empty (RFC 3280 4.2.1.4)")?;
+    require(start.zip(end).is_none_or(|(start, end)| start <= end), "ends before it starts (RFC 3280 4.2.1.4)")
 }
 
 /// Reads the content of a GeneralizedTime as epoch seconds.
-fn generalized(content: &[u8]) -> Read<i64> {
-    let mut whole = Writer::with_capacity(content.len() + 4);
+fn read_generalized_time(content: &[u8]) -> DerResult<i64> {
+    let mut whole = DerWriter::with_capacity(content.len() + 4);
     whole.tlv(GENERALIZED_TIME, content);
-    time::read(&mut Reader::new(&whole.finish()))
+    time::read(&mut DerReader::new(&whole.finish()))
 }
 
 /// RFC 7633: numbers of TLS extensions. Readers support only the two that are in use.
-fn tls_features(value: &[u8]) -> Read<()> {
-    let mut features = elements(value, "must not be empty (RFC 7633 4.1)")?;
+fn tls_features(value: &[u8]) -> DerResult<()> {
+    let mut features = read_nonempty_list(value, "must not be empty (RFC 7633 4.1)")?;
     while !features.is_empty() {
         let known = matches!(features.small()?, 5 | 17);
-        rule(known, "holds other features than status_request (5) and status_request_v2 (17) (RFC 7633 4.2)")?;
+        require(known, "holds other features than status_request (5) and status_request_v2 (17) (RFC 7633 4.2)")?;
     }
     Ok(())
 }
 
 /// A BIT STRING with arbitrary bits.
-fn bits(value: &[u8]) -> Read<()> {
-    check_bits(Reader::only(value, BIT_STRING)?.content)
+fn bits(value: &[u8]) -> DerResult<()> {
+    check_bits(DerReader::only(value, BIT_STRING)?.content)
 }
 
 /// RFC 3779 2.3 and 3.3 require the resources to be among the issuer's, which is not checked here.
-fn resources(_: &[u8]) -> Read<()> {
+fn resources(_: &[u8]) -> DerResult<()> {
     Err(DerError("is not supported: resources are not held against the issuer's (RFC 3779 2.3, 3.3)"))
 }
 
-fn proxy(_: &[u8]) -> Read<()> {
+fn proxy(_: &[u8]) -> DerResult<()> {
     Err(DerError("is not supported: no authority issues a proxy certificate (RFC 3820 3.1)"))
 }
 
-fn of_lists_alone(_: &[u8]) -> Read<()> {
+fn crl_only(_: &[u8]) -> DerResult<()> {
     Err(DerError("must not be in a certificate (RFC 5280 5.2, 5.3)"))
 }
 
-fn null(value: &[u8]) -> Read<()> {
-    rule(value == [NULL, 0], "must hold NULL")
+fn null(value: &[u8]) -> DerResult<()> {
+    require(value == [NULL, 0], "must hold NULL")
 }
 
 /// Microsoft's CertificateTemplateOID: an OID and up to two version numbers.
-fn template(value: &[u8]) -> Read<()> {
-    let mut fields = Reader::only(value, SEQUENCE)?.reader();
-    identifier(&mut fields)?;
+fn template(value: &[u8]) -> DerResult<()> {
+    let mut fields = DerReader::only(value, SEQUENCE)?.reader();
+    read_oid(&mut fields)?;
     for _ in 0..2 {
         if !fields.is_empty() {
             fields.small()?;
@@ -342,16 +347,16 @@ fn template(value: &[u8]) -> Read<()> {
 }
 
 /// RFC 5280 5.3.1.
-fn reason(value: &[u8]) -> Read<()> {
-    match Reader::only(value, ENUMERATED)?.content {
+fn reason(value: &[u8]) -> DerResult<()> {
+    match DerReader::only(value, ENUMERATED)?.content {
         [0..=6 | 8..=10] => Ok(()),
         _ => Err(DerError("is no reason (RFC 5280 5.3.1)")),
     }
 }
 
 /// RFC 5280 5.3.2.
-fn date(value: &[u8]) -> Read<()> {
-    generalized(Reader::only(value, GENERALIZED_TIME)?.content).map(drop)
+fn date(value: &[u8]) -> DerResult<()> {
+    read_generalized_time(DerReader::only(value, GENERALIZED_TIME)?.content).map(drop)
 }
 
 #[cfg(test)]

@@ -13,13 +13,13 @@ use p224::ecdsa::signature::hazmat::PrehashVerifier;
 
 use super::algorithm::{Curve, Hash, KeyKind, Sha1Algorithm, SignatureAlgorithm};
 use super::oid;
-use super::reader::{DerError, Read, Reader};
+use super::reader::{DerError, DerReader, DerResult};
 use super::writer::{NULL, SEQUENCE, build};
 use crate::error::{Error, Result};
 
 const MAX_RSA_BITS: u32 = 8192;
 const MAX_RSA_EXPONENT: u64 = 1 << 33;
-const UNSUPPORTED: DerError = DerError("unsupported public key");
+const UNSUPPORTED_KEY: DerError = DerError("unsupported public key");
 
 /// A public key, with its original encoding.
 #[derive(Clone)]
@@ -42,8 +42,8 @@ impl PublicKey {
         Self::read(spki_der).map_err(|e| e.of("public key"))
     }
 
-    fn read(spki_der: &[u8]) -> Read<Self> {
-        let mut reader = Reader::only(spki_der, SEQUENCE)?.reader();
+    fn read(spki_der: &[u8]) -> DerResult<Self> {
+        let mut reader = DerReader::only(spki_der, SEQUENCE)?.reader();
         let mut algorithm = reader.sequence()?;
         let bits = reader.bit_string()?;
         reader.done()?;
@@ -56,7 +56,7 @@ impl PublicKey {
                 None
             }
             KeyKind::Ec(curve) => {
-                let key = ParsedPublicKey::new(ecdsa_verifier(curve, curve.hash()).ok_or(UNSUPPORTED)?, spki_der)
+                let key = ParsedPublicKey::new(ecdsa_verifier(curve, curve.hash()).ok_or(UNSUPPORTED_KEY)?, spki_der)
                     .map_err(|_| DerError("the EC point is not on the curve"))?;
                 Some((SignatureAlgorithm::Ecdsa(curve.hash()), key))
             }
@@ -193,10 +193,10 @@ impl PublicKey {
             }
             // ECDSA interprets the digest as a number (FIPS 186-5 6.4), so leading zeros do not change it.
             (KeyKind::Ec(Curve::P224), Sha1Algorithm::Ecdsa) => {
-                verify_p224(self.bits(), &leading_zeros::<28>(digest.as_ref()), signature).is_some()
+                verify_p224(self.bits(), &pad_left::<28>(digest.as_ref()), signature).is_some()
             }
             (KeyKind::Ec(_), Sha1Algorithm::Ecdsa) => {
-                let number = leading_zeros::<32>(digest.as_ref());
+                let number = pad_left::<32>(digest.as_ref());
                 self.verify_digest(SignatureAlgorithm::Ecdsa(Hash::Sha256), &number, signature).is_ok()
             }
             _ => false,
@@ -252,20 +252,20 @@ pub(crate) fn algorithm_identifier(kind: KeyKind) -> Vec<u8> {
     })
 }
 
-fn read_kind(algorithm: &mut Reader<'_>, bits: &[u8]) -> Read<KeyKind> {
+fn read_kind(algorithm: &mut DerReader<'_>, bits: &[u8]) -> DerResult<KeyKind> {
     let identifier = algorithm.oid()?;
     if identifier == oid::RSA_ENCRYPTION {
         if !algorithm.expect(NULL)?.content.is_empty() {
             return Err(DerError("NULL must be empty"));
         }
-        let mut key = Reader::only(bits, SEQUENCE)?.reader();
+        let mut key = DerReader::only(bits, SEQUENCE)?.reader();
         let bits = check_rsa(key.unsigned()?, key.unsigned()?)?;
         key.done()?;
         return Ok(KeyKind::Rsa { bits });
     }
     if identifier == oid::EC_PUBLIC_KEY {
         // Explicit parameters and implicit curves are not named curves (RFC 5480 2.1.1).
-        let curve = algorithm.oid().ok().and_then(Curve::from_oid).ok_or(UNSUPPORTED)?;
+        let curve = algorithm.oid().ok().and_then(Curve::from_oid).ok_or(UNSUPPORTED_KEY)?;
         if bits.first() != Some(&4) || bits.len() != 1 + 2 * curve.octets() {
             return Err(DerError("the EC point must be uncompressed"));
         }
@@ -274,14 +274,14 @@ fn read_kind(algorithm: &mut Reader<'_>, bits: &[u8]) -> Read<KeyKind> {
     if identifier == oid::ED25519 {
         return if bits.len() == 32 { Ok(KeyKind::Ed25519) } else { Err(DerError("malformed Ed25519 public key")) };
     }
-    Err(UNSUPPORTED)
+    Err(UNSUPPORTED_KEY)
 }
 
 /// Creates an RSA key from a big-endian modulus and exponent, ignoring leading zeros.
 ///
 /// # Errors
 /// As [`PublicKey::parse`].
-pub(crate) fn rsa(modulus: &[u8], exponent: &[u8]) -> Result<PublicKey> {
+pub(crate) fn rsa_key(modulus: &[u8], exponent: &[u8]) -> Result<PublicKey> {
     let bits = build(SEQUENCE, modulus.len() + 24, |w| {
         w.unsigned(modulus);
         w.unsigned(exponent);
@@ -292,7 +292,7 @@ pub(crate) fn rsa(modulus: &[u8], exponent: &[u8]) -> Result<PublicKey> {
 
 /// Checks modulus and exponent, both without leading zeros, and returns the size of the modulus in bits. The cost of
 /// verification grows with both, so the limits apply before any arithmetic.
-pub(crate) fn check_rsa(modulus: &[u8], exponent: &[u8]) -> Read<u32> {
+pub(crate) fn check_rsa(modulus: &[u8], exponent: &[u8]) -> DerResult<u32> {
     if modulus.len() > MAX_RSA_BITS as usize / 8 {
         return Err(DerError("RSA keys above 8192 bits are not supported"));
     }
@@ -323,7 +323,7 @@ fn ecdsa_verifier(curve: Curve, hash: Hash) -> Option<&'static dyn VerificationA
 }
 
 /// Left-pads a number with zeros to `LEN` bytes.
-fn leading_zeros<const LEN: usize>(octets: &[u8]) -> [u8; LEN] {
+fn pad_left<const LEN: usize>(octets: &[u8]) -> [u8; LEN] {
     let mut number = [0; LEN];
     if let Some(end) = LEN.checked_sub(octets.len()).and_then(|start| number.get_mut(start..)) {
         end.copy_from_slice(octets);
@@ -385,7 +385,7 @@ mod tests {
     #[test]
     fn keys_of_openssl_are_read_byte_for_byte() {
         let openssl = OpenSsl::new();
-        for (arguments, kind) in crate::x509::testing::KEYS {
+        for (arguments, kind) in crate::x509::testing::OPENSSL_KEY_ARGUMENTS {
             let key = openssl.key("key.pem", arguments);
             let spki = openssl.run(&["pkey", "-in", &key, "-pubout", "-outform", "DER"]);
             let parsed = PublicKey::parse(&spki).unwrap();
@@ -453,7 +453,7 @@ mod tests {
     #[test]
     fn the_key_id_is_openssls() {
         let openssl = OpenSsl::new();
-        let key = openssl.key("key.pem", crate::x509::testing::KEYS[1].0);
+        let key = openssl.key("key.pem", crate::x509::testing::OPENSSL_KEY_ARGUMENTS[1].0);
         let spki = openssl.run(&["pkey", "-in", &key, "-pubout", "-outform", "DER"]);
         let certificate = openssl.run(&["req", "-x509", "-new", "-key", &key, "-subj", "/CN=a", "-outform", "DER"]);
         let id = PublicKey::parse(&spki).unwrap().key_id();

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::oid::{self, oid_text};
 use super::pieces::Extensions;
-use super::reader::{DerError, Read, Reader};
+use super::reader::{DerError, DerReader, DerResult};
 use super::usage::{KeyUsage, OCSP_SIGNING};
 use super::writer::{BIT_STRING, SEQUENCE, context};
 
@@ -26,7 +26,7 @@ pub struct RawExtension {
 
 impl RawExtension {
     /// Reads the elements of an `Extensions` SEQUENCE, in order, at most [`MAX_EXTENSIONS`].
-    pub(crate) fn read_few(extensions: Reader<'_>) -> Read<Vec<Self>> {
+    pub(crate) fn read_few(extensions: DerReader<'_>) -> DerResult<Vec<Self>> {
         let mut ahead = extensions;
         for _ in 0..MAX_EXTENSIONS {
             if ahead.is_empty() {
@@ -35,13 +35,13 @@ impl RawExtension {
             ahead.any()?;
         }
         if !ahead.is_empty() {
-            return Err(TOO_MANY);
+            return Err(TOO_MANY_EXTENSIONS);
         }
         Self::read_all(extensions)
     }
 
     /// Reads the elements of an `Extensions` SEQUENCE, in order. Duplicate OIDs are rejected (RFC 5280 4.2).
-    pub(crate) fn read_all(mut extensions: Reader<'_>) -> Read<Vec<Self>> {
+    pub(crate) fn read_all(mut extensions: DerReader<'_>) -> DerResult<Vec<Self>> {
         let mut all: Vec<Self> = Vec::with_capacity(8);
         let mut seen = HashSet::with_capacity(8);
         while !extensions.is_empty() {
@@ -63,7 +63,7 @@ impl RawExtension {
     }
 }
 
-pub(crate) const TOO_MANY: DerError = DerError("more than 100 extensions");
+pub(crate) const TOO_MANY_EXTENSIONS: DerError = DerError("more than 100 extensions");
 
 /// An extension as slices of its encoding.
 #[derive(Clone, Copy)]
@@ -83,7 +83,7 @@ impl<'a> ExtensionRef<'a> {
     ///
     /// # Errors
     /// The violated DER rule.
-    pub fn next(extensions: &mut Reader<'a>) -> Read<Self> {
+    pub fn next(extensions: &mut DerReader<'a>) -> DerResult<Self> {
         let whole = extensions.expect(SEQUENCE)?;
         let mut fields = whole.reader();
         let oid = fields.oid()?;
@@ -116,12 +116,12 @@ pub struct BasicConstraints {
 }
 
 /// Reads basicConstraints, if present (RFC 5280 4.2.1.9).
-pub(crate) fn basic_constraints(extensions: &[RawExtension]) -> Read<Option<BasicConstraints>> {
+pub(crate) fn basic_constraints(extensions: &[RawExtension]) -> DerResult<Option<BasicConstraints>> {
     find(extensions, oid::BASIC_CONSTRAINTS).map(|e| read_basic_constraints(&e.value)).transpose()
 }
 
-pub(crate) fn read_basic_constraints(value: &[u8]) -> Read<BasicConstraints> {
-    let mut fields = Reader::only(value, SEQUENCE)?.reader();
+pub(crate) fn read_basic_constraints(value: &[u8]) -> DerResult<BasicConstraints> {
+    let mut fields = DerReader::only(value, SEQUENCE)?.reader();
     let ca = fields.optional_boolean()?.unwrap_or(false);
     let path_length = if fields.is_empty() { None } else { Some(fields.small()?) };
     fields.done()?;
@@ -129,18 +129,18 @@ pub(crate) fn read_basic_constraints(value: &[u8]) -> Read<BasicConstraints> {
 }
 
 /// Reads keyUsage, if present (RFC 5280 4.2.1.3).
-pub(crate) fn key_usage(extensions: &[RawExtension]) -> Read<Option<KeyUsage>> {
+pub(crate) fn key_usage(extensions: &[RawExtension]) -> DerResult<Option<KeyUsage>> {
     find(extensions, oid::KEY_USAGE).map(|e| read_key_usage(&e.value)).transpose()
 }
 
-pub(crate) fn read_key_usage(value: &[u8]) -> Read<KeyUsage> {
-    let content = Reader::only(value, BIT_STRING)?.content;
+pub(crate) fn read_key_usage(value: &[u8]) -> DerResult<KeyUsage> {
+    let content = DerReader::only(value, BIT_STRING)?.content;
     KeyUsage::from_bit_string_content(content).ok_or(DerError("malformed keyUsage"))
 }
 
 /// Reads the value of extKeyUsage and returns the OIDs as DER content bytes.
-pub(crate) fn read_ext_key_usage(value: &[u8]) -> Read<Vec<&[u8]>> {
-    let mut purposes = Reader::only(value, SEQUENCE)?.reader();
+pub(crate) fn read_ext_key_usage(value: &[u8]) -> DerResult<Vec<&[u8]>> {
+    let mut purposes = DerReader::only(value, SEQUENCE)?.reader();
     let mut all = Vec::new();
     while !purposes.is_empty() {
         all.push(purposes.oid()?);
@@ -149,18 +149,18 @@ pub(crate) fn read_ext_key_usage(value: &[u8]) -> Read<Vec<&[u8]>> {
 }
 
 /// Reads subjectKeyIdentifier, if present (RFC 5280 4.2.1.2).
-pub(crate) fn subject_key_id(extensions: &[RawExtension]) -> Read<Option<Vec<u8>>> {
+pub(crate) fn subject_key_id(extensions: &[RawExtension]) -> DerResult<Option<Vec<u8>>> {
     let Some(extension) = find(extensions, oid::SUBJECT_KEY_ID) else { return Ok(None) };
-    let mut value = Reader::new(&extension.value);
+    let mut value = DerReader::new(&extension.value);
     let id = value.octet_string()?.to_vec();
     value.done()?;
     Ok(Some(id))
 }
 
 /// Reads keyIdentifier of authorityKeyIdentifier, if present (RFC 5280 4.2.1.1).
-pub(crate) fn authority_key_id(extensions: &[RawExtension]) -> Read<Option<Vec<u8>>> {
+pub(crate) fn authority_key_id(extensions: &[RawExtension]) -> DerResult<Option<Vec<u8>>> {
     let Some(extension) = find(extensions, oid::AUTHORITY_KEY_ID) else { return Ok(None) };
-    let mut fields = Reader::only(&extension.value, SEQUENCE)?.reader();
+    let mut fields = DerReader::only(&extension.value, SEQUENCE)?.reader();
     Ok(fields.optional(context(0))?.map(|id| id.content.to_vec()))
 }
 
@@ -171,8 +171,8 @@ mod tests {
     use super::*;
     use crate::x509::extension;
 
-    fn read(pieces: &[Extensions]) -> Read<Vec<RawExtension>> {
-        RawExtension::read_all(Reader::new(Extensions::joined(&pieces.iter().collect::<Vec<_>>()).as_der()))
+    fn read(pieces: &[Extensions]) -> DerResult<Vec<RawExtension>> {
+        RawExtension::read_all(DerReader::new(Extensions::joined(&pieces.iter().collect::<Vec<_>>()).as_der()))
     }
 
     #[test]
@@ -203,19 +203,23 @@ mod tests {
     fn extensions_that_somebody_brings_are_counted_before_they_are_read() {
         let of = |n: usize| extension::extension(&[0x2a, 3, (n / 100) as u8, (n % 100) as u8], false, &[5, 0]);
         let many = |count: usize| (0..count).flat_map(|n| of(n).as_der().to_vec()).collect::<Vec<u8>>();
-        assert_eq!(RawExtension::read_few(Reader::new(&many(MAX_EXTENSIONS))).unwrap().len(), MAX_EXTENSIONS);
-        assert_eq!(RawExtension::read_few(Reader::new(&many(MAX_EXTENSIONS + 1))), Err(TOO_MANY));
+        assert_eq!(RawExtension::read_few(DerReader::new(&many(MAX_EXTENSIONS))).unwrap().len(), MAX_EXTENSIONS);
+        assert_eq!(RawExtension::read_few(DerReader::new(&many(MAX_EXTENSIONS + 1))), Err(TOO_MANY_EXTENSIONS));
         // Data after the counted elements is not read.
         let broken = [many(MAX_EXTENSIONS), vec![0x30, 0x80]].concat();
-        assert_eq!(RawExtension::read_few(Reader::new(&broken)), Err(TOO_MANY));
-        assert_eq!(RawExtension::read_all(Reader::new(&many(10_000))).unwrap().len(), 10_000, "what is stored is read");
-        assert!(TOO_MANY.0.contains(&MAX_EXTENSIONS.to_string()));
+        assert_eq!(RawExtension::read_few(DerReader::new(&broken)), Err(TOO_MANY_EXTENSIONS));
+        assert_eq!(
+            RawExtension::read_all(DerReader::new(&many(10_000))).unwrap().len(),
+            10_000,
+            "what is stored is read"
+        );
+        assert!(TOO_MANY_EXTENSIONS.0.contains(&MAX_EXTENSIONS.to_string()));
     }
 
     #[test]
     fn an_explicit_false_is_read_as_false() {
         let explicit = [0x30, 13, 6, 3, 0x55, 0x1d, 14, 1, 1, 0, 4, 3, 4, 1, 9];
-        let all = RawExtension::read_all(Reader::new(&explicit)).unwrap();
+        let all = RawExtension::read_all(DerReader::new(&explicit)).unwrap();
         assert!(!all[0].critical);
         assert_eq!(subject_key_id(&all), Ok(Some(vec![9])));
     }

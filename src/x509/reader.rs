@@ -18,7 +18,7 @@ impl DerError {
 }
 
 /// The result of reading DER.
-pub type Read<T> = Result<T, DerError>;
+pub type DerResult<T> = Result<T, DerError>;
 
 /// One DER value: tag, content, and encoding.
 #[derive(Clone, Copy, Debug)]
@@ -33,25 +33,25 @@ pub struct Tlv<'a> {
 
 impl<'a> Tlv<'a> {
     /// Returns a reader of the content.
-    pub fn reader(&self) -> Reader<'a> {
-        Reader::new(self.content)
+    pub fn reader(&self) -> DerReader<'a> {
+        DerReader::new(self.content)
     }
 }
 
 /// Reads consecutive values.
 #[derive(Clone, Copy)]
-pub struct Reader<'a> {
+pub struct DerReader<'a> {
     rest: &'a [u8],
 }
 
-impl<'a> Reader<'a> {
+impl<'a> DerReader<'a> {
     /// Creates a reader of concatenated values.
     pub fn new(rest: &'a [u8]) -> Self {
         Self { rest }
     }
 
     /// Reads the only value of `der`, which must have this tag.
-    pub fn only(der: &'a [u8], tag: u8) -> Read<Tlv<'a>> {
+    pub fn only(der: &'a [u8], tag: u8) -> DerResult<Tlv<'a>> {
         let mut reader = Self::new(der);
         let value = reader.expect(tag)?;
         reader.done()?;
@@ -64,12 +64,12 @@ impl<'a> Reader<'a> {
     }
 
     /// Rejects unread data.
-    pub fn done(self) -> Read<()> {
+    pub fn done(self) -> DerResult<()> {
         if self.rest.is_empty() { Ok(()) } else { Err(DerError("trailing data after the DER structure")) }
     }
 
     /// Reads the next value, of any tag.
-    pub fn any(&mut self) -> Read<Tlv<'a>> {
+    pub fn any(&mut self) -> DerResult<Tlv<'a>> {
         const CUT: DerError = DerError("truncated DER");
         let (&tag, after_tag) = self.rest.split_first().ok_or(CUT)?;
         if tag & 0x1f == 0x1f {
@@ -79,7 +79,7 @@ impl<'a> Reader<'a> {
         let (len, after_len) = if first < 0x80 {
             (usize::from(first), after_first)
         } else {
-            long_length(usize::from(first & 0x7f), after_first)?
+            read_long_length(usize::from(first & 0x7f), after_first)?
         };
         if after_len.len() < len {
             return Err(CUT);
@@ -91,14 +91,14 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads a tag and a length without requiring the content. Returns the length and a reader of the remaining data.
-    pub fn open(der: &'a [u8], tag: u8) -> Read<(usize, Self)> {
+    pub fn open(der: &'a [u8], tag: u8) -> DerResult<(usize, Self)> {
         let rest = match der {
             [first, rest @ ..] if *first == tag => rest,
             _ => return Err(DerError("unexpected DER tag")),
         };
         let (&first, rest) = rest.split_first().ok_or(DerError("truncated DER"))?;
         let (len, rest) =
-            if first < 0x80 { (usize::from(first), rest) } else { long_length(usize::from(first & 0x7f), rest)? };
+            if first < 0x80 { (usize::from(first), rest) } else { read_long_length(usize::from(first & 0x7f), rest)? };
         Ok((len, Self::new(rest)))
     }
 
@@ -108,7 +108,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads the next value, which must have this tag.
-    pub fn expect(&mut self, tag: u8) -> Read<Tlv<'a>> {
+    pub fn expect(&mut self, tag: u8) -> DerResult<Tlv<'a>> {
         match self.optional(tag)? {
             Some(value) => Ok(value),
             None if self.rest.is_empty() => Err(DerError("truncated DER")),
@@ -117,24 +117,24 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads the next value if it has this tag.
-    pub fn optional(&mut self, tag: u8) -> Read<Option<Tlv<'a>>> {
+    pub fn optional(&mut self, tag: u8) -> DerResult<Option<Tlv<'a>>> {
         if self.rest.first() == Some(&tag) { self.any().map(Some) } else { Ok(None) }
     }
 
     /// Reads a SEQUENCE and returns a reader of its content.
-    pub fn sequence(&mut self) -> Read<Reader<'a>> {
+    pub fn sequence(&mut self) -> DerResult<DerReader<'a>> {
         Ok(self.expect(SEQUENCE)?.reader())
     }
 
     /// Reads an OBJECT IDENTIFIER and returns its content bytes.
-    pub fn oid(&mut self) -> Read<&'a [u8]> {
+    pub fn oid(&mut self) -> DerResult<&'a [u8]> {
         let content = self.expect(OID)?.content;
         check_oid(content)?;
         Ok(content)
     }
 
     /// Reads a non-negative INTEGER and returns its bytes without leading zeros (one zero byte for zero).
-    pub fn unsigned(&mut self) -> Read<&'a [u8]> {
+    pub fn unsigned(&mut self) -> DerResult<&'a [u8]> {
         match self.expect(INTEGER)?.content {
             [] => Err(DerError("empty INTEGER")),
             [0] => Ok(&[0]),
@@ -146,7 +146,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads an INTEGER in `0..=u32::MAX`.
-    pub fn small(&mut self) -> Read<u32> {
+    pub fn small(&mut self) -> DerResult<u32> {
         let octets = self.unsigned()?;
         if octets.len() > 4 {
             return Err(DerError("INTEGER is too large"));
@@ -155,7 +155,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads the next value if it is a BOOLEAN.
-    pub fn optional_boolean(&mut self) -> Read<Option<bool>> {
+    pub fn optional_boolean(&mut self) -> DerResult<Option<bool>> {
         match self.optional(BOOLEAN)?.map(|v| v.content) {
             None => Ok(None),
             Some([0]) => Ok(Some(false)),
@@ -165,7 +165,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads a BIT STRING of whole bytes.
-    pub fn bit_string(&mut self) -> Read<&'a [u8]> {
+    pub fn bit_string(&mut self) -> DerResult<&'a [u8]> {
         match self.expect(BIT_STRING)?.content {
             [0, octets @ ..] => Ok(octets),
             _ => Err(DerError("BIT STRING must hold whole octets")),
@@ -173,12 +173,12 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads an OCTET STRING.
-    pub fn octet_string(&mut self) -> Read<&'a [u8]> {
+    pub fn octet_string(&mut self) -> DerResult<&'a [u8]> {
         Ok(self.expect(OCTET_STRING)?.content)
     }
 }
 
-fn long_length(count: usize, octets: &[u8]) -> Read<(usize, &[u8])> {
+fn read_long_length(count: usize, octets: &[u8]) -> DerResult<(usize, &[u8])> {
     if count == 0 {
         return Err(DerError("indefinite length is not DER"));
     }
@@ -195,7 +195,7 @@ fn long_length(count: usize, octets: &[u8]) -> Read<(usize, &[u8])> {
 }
 
 /// Checks the content of an OBJECT IDENTIFIER: complete, minimal sub-identifiers (X.690 8.19.2).
-pub fn check_oid(content: &[u8]) -> Read<()> {
+pub fn check_oid(content: &[u8]) -> DerResult<()> {
     let whole = content.last().is_some_and(|&b| b < 0x80);
     let minimal = content.first() != Some(&0x80) && content.windows(2).all(|w| w[0] >= 0x80 || w[1] != 0x80);
     if whole && minimal { Ok(()) } else { Err(DerError("malformed OBJECT IDENTIFIER")) }
@@ -209,8 +209,8 @@ const MAX_DEPTH: usize = 32;
 ///
 /// # Errors
 /// The violated rule.
-pub(crate) fn check_der(value: &[u8]) -> Read<()> {
-    let mut open = vec![Reader::new(value)];
+pub(crate) fn check_der(value: &[u8]) -> DerResult<()> {
+    let mut open = vec![DerReader::new(value)];
     while let Some(innermost) = open.last_mut() {
         if innermost.is_empty() {
             open.pop();
@@ -230,7 +230,7 @@ pub(crate) fn check_der(value: &[u8]) -> Read<()> {
 
 const CONSTRUCTED: u8 = 0x20;
 
-fn check_universal(value: &Tlv<'_>) -> Read<()> {
+fn check_universal(value: &Tlv<'_>) -> DerResult<()> {
     match (value.tag, value.content) {
         // 0x28 is EXTERNAL and 0x2b is EMBEDDED PDV.
         (SEQUENCE | SET | 0x28 | 0x2b, _) => Ok(()),
@@ -257,7 +257,7 @@ fn check_universal(value: &Tlv<'_>) -> Read<()> {
 }
 
 /// Checks the content of a BIT STRING: the number of unused bits (X.690 8.6.2), which must be zero (11.2.1).
-pub(crate) fn check_bits(content: &[u8]) -> Read<()> {
+pub(crate) fn check_bits(content: &[u8]) -> DerResult<()> {
     match content {
         [unused @ 0..=7, .., last] if last & ((1_u8 << unused) - 1) != 0 => {
             Err(DerError("unused bits are not zero (X.690 11.2.1)"))
@@ -286,20 +286,20 @@ mod tests {
             ("nothing", &[]),
         ];
         for (name, der) in cases {
-            assert!(Reader::new(der).any().is_err(), "{name}");
+            assert!(DerReader::new(der).any().is_err(), "{name}");
         }
-        assert_eq!(Reader::only(&[0x30, 0, 0], 0x30).unwrap_err().0, "trailing data after the DER structure");
+        assert_eq!(DerReader::only(&[0x30, 0, 0], 0x30).unwrap_err().0, "trailing data after the DER structure");
     }
 
     #[test]
     fn integers_are_read_strictly() {
-        let read = |der: &'static [u8]| Reader::new(der).unsigned();
+        let read = |der: &'static [u8]| DerReader::new(der).unsigned();
         assert_eq!(read(&[2, 1, 0]), Ok(&[0][..]));
         assert_eq!(read(&[2, 2, 0, 0x80]), Ok(&[0x80][..]));
         assert!(read(&[2, 2, 0, 0x7f]).is_err());
         assert!(read(&[2, 1, 0x80]).is_err());
         assert!(read(&[2, 0]).is_err());
-        assert_eq!(Reader::new(&[2, 2, 1, 0]).small(), Ok(256));
+        assert_eq!(DerReader::new(&[2, 2, 1, 0]).small(), Ok(256));
     }
 
     #[test]
@@ -347,7 +347,7 @@ mod tests {
 
         #[test]
         fn any_bytes_are_read_or_refused_and_raw_rebuilds_the_input(der in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let mut reader = Reader::new(&der);
+            let mut reader = DerReader::new(&der);
             let mut rebuilt = Vec::new();
             while let Ok(value) = reader.any() {
                 rebuilt.extend_from_slice(value.raw);

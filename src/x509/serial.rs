@@ -18,24 +18,24 @@ pub struct Serial {
     len: u8,
 }
 
-const OF_TIME: usize = 6;
+const TIME_BYTES: usize = 6;
 /// The times that a time-based serial can start with, in milliseconds since 1970. From 2004, there is no leading
 /// zero, so all have 20 bytes; until 6429, the first bit is not set.
-const TIMES: RangeInclusive<u64> = 1 << 40..=(1 << 47) - 1;
+const TIME_RANGE_MILLIS: RangeInclusive<u64> = 1 << 40..=(1 << 47) - 1;
 
 impl Serial {
     /// Random bytes of a time-based serial. 112 bits exceed the 64 bits that CA/B BR 7.1 requires.
-    pub const RANDOM: usize = MAX_OCTETS - OF_TIME;
+    pub const RANDOM: usize = MAX_OCTETS - TIME_BYTES;
 
     /// A placeholder of maximum length that no certificate uses.
     pub(crate) const STAND_IN: Self = Self { octets: [1; MAX_OCTETS], len: MAX_OCTETS as u8 };
 
     /// Creates a serial of a time (milliseconds since 1970, clamped to the years 2004 to 6429) followed by `random`.
     pub fn at(millis: u64, random: [u8; Self::RANDOM]) -> Self {
-        let millis = millis.clamp(*TIMES.start(), *TIMES.end());
+        let millis = millis.clamp(*TIME_RANGE_MILLIS.start(), *TIME_RANGE_MILLIS.end());
         let mut octets = [0; MAX_OCTETS];
-        octets[..OF_TIME].copy_from_slice(&millis.to_be_bytes()[8 - OF_TIME..]);
-        octets[OF_TIME..].copy_from_slice(&random);
+        octets[..TIME_BYTES].copy_from_slice(&millis.to_be_bytes()[8 - TIME_BYTES..]);
+        octets[TIME_BYTES..].copy_from_slice(&random);
         Self { octets, len: MAX_OCTETS as u8 }
     }
 
@@ -77,7 +77,7 @@ impl Serial {
     /// # Errors
     /// `Invalid` for anything else.
     pub fn parse(text: &str) -> Result<Self> {
-        Self::from_octets(&read_octets(text).ok_or_else(|| {
+        Self::from_octets(&parse_octets(text).ok_or_else(|| {
             Error::invalid("serial_number: must be a hexadecimal number, its octets joined by ':' or '-' or not at all")
         })?)
     }
@@ -117,27 +117,27 @@ impl Serial {
 }
 
 /// Maximum length of a serial number's text, in bytes: 20 bytes with separators, and leading zeros.
-pub(crate) const MAX_TEXT: usize = 128;
+pub(crate) const MAX_TEXT_BYTES: usize = 128;
 
-fn read_octets(text: &str) -> Option<Vec<u8>> {
-    let digits = without_prefix(text.trim());
-    if digits.len() > MAX_TEXT {
+fn parse_octets(text: &str) -> Option<Vec<u8>> {
+    let digits = strip_hex_prefix(text.trim());
+    if digits.len() > MAX_TEXT_BYTES {
         return None;
     }
     if !digits.contains(SEPARATORS) {
         let padded = if digits.len().is_multiple_of(2) { digits.to_owned() } else { format!("0{digits}") };
-        return padded.as_bytes().chunks(2).map(octet).collect();
+        return padded.as_bytes().chunks(2).map(parse_hex_octet).collect();
     }
-    digits.split(SEPARATORS).map(|pair| octet(pair.as_bytes())).collect()
+    digits.split(SEPARATORS).map(|pair| parse_hex_octet(pair.as_bytes())).collect()
 }
 
 const SEPARATORS: [char; 3] = [':', '-', ' '];
 
-pub(crate) fn without_prefix(text: &str) -> &str {
+pub(crate) fn strip_hex_prefix(text: &str) -> &str {
     text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")).unwrap_or(text)
 }
 
-fn octet(pair: &[u8]) -> Option<u8> {
+fn parse_hex_octet(pair: &[u8]) -> Option<u8> {
     let value = |digit: u8| char::from(digit).to_digit(16);
     match pair {
         [high, low] => Some((value(*high)? << 4 | value(*low)?) as u8),

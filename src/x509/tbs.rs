@@ -5,7 +5,7 @@ use super::algorithm::SignatureAlgorithm;
 use super::pieces::{Extensions, Name};
 use super::serial::Serial;
 use super::time;
-use super::writer::{BIT_STRING, SEQUENCE, Writer, build, context_constructed, tlv_len};
+use super::writer::{BIT_STRING, DerWriter, SEQUENCE, build, context_constructed, tlv_len};
 use crate::clock::Time;
 
 /// A certificate to be signed (RFC 5280 4.1.2), version 3.
@@ -54,7 +54,7 @@ impl CertificateTbs<'_> {
 }
 
 /// `[tag] EXPLICIT Extensions`, absent without extensions.
-pub(crate) fn write_extensions(w: &mut Writer, tag: u8, extensions: &[&Extensions]) {
+pub(crate) fn write_extensions(w: &mut DerWriter, tag: u8, extensions: &[&Extensions]) {
     let len: usize = extensions.iter().map(|e| e.as_der().len()).sum();
     if len == 0 {
         return;
@@ -65,10 +65,10 @@ pub(crate) fn write_extensions(w: &mut Writer, tag: u8, extensions: &[&Extension
 }
 
 /// Encodes `SEQUENCE { tbs, algorithm, BIT STRING signature }`, the structure of certificates, CRLs and requests.
-pub fn signed(tbs: &[u8], algorithm: SignatureAlgorithm, signature: &[u8]) -> Vec<u8> {
+pub fn encode_signed(tbs: &[u8], algorithm: SignatureAlgorithm, signature: &[u8]) -> Vec<u8> {
     let algorithm = algorithm.der();
     let len = tbs.len() + algorithm.len() + tlv_len(signature.len() + 1);
-    let mut w = Writer::with_capacity(tlv_len(len));
+    let mut w = DerWriter::with_capacity(tlv_len(len));
     w.header(SEQUENCE, len);
     w.raw(tbs);
     w.raw(algorithm);

@@ -9,12 +9,12 @@ use super::extension::{self, KeyUsage};
 use super::name;
 use super::pieces::{Extensions, Name};
 use super::serial::Serial;
-use super::tbs::{CertificateTbs, signed};
+use super::tbs::{CertificateTbs, encode_signed};
 use super::time::from_epoch;
 use crate::keys::{KeySpec, PrivateKey};
 
 /// `openssl genpkey` arguments for all kinds of keys.
-pub(crate) const KEYS: &[(&[&str], KeyKind)] = &[
+pub(crate) const OPENSSL_KEY_ARGUMENTS: &[(&[&str], KeyKind)] = &[
     (&["-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048"], KeyKind::Rsa { bits: 2048 }),
     (&["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"], KeyKind::Ec(Curve::P256)),
     (&["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-224"], KeyKind::Ec(Curve::P224)),
@@ -66,7 +66,8 @@ impl OpenSsl {
 }
 
 /// All kinds of issuer keys, as requests name them.
-pub(crate) const KINDS: &[(&str, i64)] = &[("rsa", 2048), ("ec", 256), ("ec", 384), ("ec", 521), ("ed25519", 0)];
+pub(crate) const ISSUER_KEY_KINDS: &[(&str, i64)] =
+    &[("rsa", 2048), ("ec", 256), ("ec", 384), ("ec", 521), ("ed25519", 0)];
 
 /// A self-signed root, valid from 2023 to 2049, with its key.
 pub(crate) fn root(key_type: &str, bits: i64) -> (PrivateKey, Certificate) {
@@ -105,5 +106,5 @@ pub(crate) fn issue(
         extensions: &pieces,
     }
     .encode();
-    signed(&tbs, algorithm, &key.sign(algorithm, &tbs).unwrap())
+    encode_signed(&tbs, algorithm, &key.sign(algorithm, &tbs).unwrap())
 }

@@ -3,8 +3,8 @@
 
 use time::{Date, Month, OffsetDateTime, UtcOffset};
 
-use super::reader::{DerError, Read, Reader};
-use super::writer::{GENERALIZED_TIME, UTC_TIME, Writer};
+use super::reader::{DerError, DerReader, DerResult};
+use super::writer::{DerWriter, GENERALIZED_TIME, UTC_TIME};
 use crate::clock::Time;
 
 /// 9999-12-31T23:59:59Z, the end of GeneralizedTime and "no well-defined expiration" (RFC 5280 4.1.2.5).
@@ -22,8 +22,8 @@ pub fn from_epoch(seconds: i64) -> Time {
 }
 
 /// Appends `at`, truncated to seconds.
-pub(crate) fn write(w: &mut Writer, at: Time) {
-    let (text, year) = digits(at);
+pub(crate) fn write(w: &mut DerWriter, at: Time) {
+    let (text, year) = format_digits(at);
     if is_utc(year) {
         w.tlv(UTC_TIME, &text[2..]);
     } else {
@@ -32,8 +32,8 @@ pub(crate) fn write(w: &mut Writer, at: Time) {
 }
 
 /// Appends `at` as GeneralizedTime for any year, as invalidityDate requires (RFC 5280 5.3.2).
-pub(crate) fn write_generalized(w: &mut Writer, at: Time) {
-    w.tlv(GENERALIZED_TIME, &digits(at).0);
+pub(crate) fn write_generalized(w: &mut DerWriter, at: Time) {
+    w.tlv(GENERALIZED_TIME, &format_digits(at).0);
 }
 
 fn is_utc(year: i32) -> bool {
@@ -53,25 +53,25 @@ pub(crate) struct TimeText {
 
 /// Formats times. Consecutive times of one day share the date conversion.
 #[derive(Default)]
-pub(crate) struct Times {
+pub(crate) struct TimeFormatter {
     /// The last day (days since 1970), its date, and `true` if it is in the range of UTCTime.
     last: Option<(i64, [u8; 8], bool)>,
 }
 
-impl Times {
+impl TimeFormatter {
     /// Formats epoch seconds, clamped to the supported range.
     pub(crate) fn text(&mut self, seconds: i64) -> TimeText {
         let seconds = seconds.clamp(MIN_EPOCH, MAX_EPOCH);
-        let day = seconds.div_euclid(DAY);
+        let day = seconds.div_euclid(SECONDS_PER_DAY);
         let (date, is_utc) = match self.last {
             Some((last, date, is_utc)) if last == day => (date, is_utc),
             _ => {
-                let ([date @ .., _, _, _, _, _, _, _], year) = digits(from_epoch(seconds));
+                let ([date @ .., _, _, _, _, _, _, _], year) = format_digits(from_epoch(seconds));
                 self.last = Some((day, date, is_utc(year)));
                 (date, is_utc(year))
             }
         };
-        let of_day = seconds.rem_euclid(DAY) as u32;
+        let of_day = seconds.rem_euclid(SECONDS_PER_DAY) as u32;
         let fields = [of_day / 3600, of_day / 60 % 60, of_day % 60];
         // The digits are computed in one register and written by one store.
         let [hour, minute, second] =
@@ -81,10 +81,10 @@ impl Times {
     }
 }
 
-const DAY: i64 = 86_400;
+const SECONDS_PER_DAY: i64 = 86_400;
 
 /// Returns `YYYYMMDDHHMMSSZ` and the year.
-fn digits(at: Time) -> ([u8; 15], i32) {
+fn format_digits(at: Time) -> ([u8; 15], i32) {
     let at = at.to_offset(UtcOffset::UTC);
     let (year, month, day) = at.to_calendar_date();
     let year = year.clamp(0, 9999);
@@ -99,36 +99,38 @@ fn digits(at: Time) -> ([u8; 15], i32) {
 }
 
 /// Reads a UTCTime or GeneralizedTime as epoch seconds, from the year 1.
-pub(crate) fn read(reader: &mut Reader<'_>) -> Read<i64> {
+pub(crate) fn read(reader: &mut DerReader<'_>) -> DerResult<i64> {
     let value = reader.any()?;
     let (year, rest) = match (value.tag, value.content.len()) {
         (UTC_TIME, 13) => {
-            let year = i32::from(two(&value.content[..2])?);
+            let year = i32::from(parse_two_digits(&value.content[..2])?);
             // RFC 5280 4.1.2.5.1: 50 and above means 19YY.
             (if year >= 50 { 1900 + year } else { 2000 + year }, &value.content[2..])
         }
         (GENERALIZED_TIME, 15) => {
-            let century = i32::from(two(&value.content[..2])?);
-            (century * 100 + i32::from(two(&value.content[2..4])?), &value.content[4..])
+            let century = i32::from(parse_two_digits(&value.content[..2])?);
+            (century * 100 + i32::from(parse_two_digits(&value.content[2..4])?), &value.content[4..])
         }
-        _ => return Err(WRONG),
+        _ => return Err(MALFORMED_TIME),
     };
     if rest[10] != b'Z' {
-        return Err(WRONG);
+        return Err(MALFORMED_TIME);
     }
-    let month = Month::try_from(two(&rest[..2])?).map_err(|_| WRONG)?;
-    let date = Date::from_calendar_date(year, month, two(&rest[2..4])?).map_err(|_| WRONG)?;
-    let at = date.with_hms(two(&rest[4..6])?, two(&rest[6..8])?, two(&rest[8..10])?).map_err(|_| WRONG)?;
+    let month = Month::try_from(parse_two_digits(&rest[..2])?).map_err(|_| MALFORMED_TIME)?;
+    let date = Date::from_calendar_date(year, month, parse_two_digits(&rest[2..4])?).map_err(|_| MALFORMED_TIME)?;
+    let at = date
+        .with_hms(parse_two_digits(&rest[4..6])?, parse_two_digits(&rest[6..8])?, parse_two_digits(&rest[8..10])?)
+        .map_err(|_| MALFORMED_TIME)?;
     let at = at.assume_utc().unix_timestamp();
     if at < MIN_EPOCH { Err(DerError("a time is of the year 0000, which not every reader has")) } else { Ok(at) }
 }
 
-const WRONG: DerError = DerError("a time must be YYMMDDHHMMSSZ or YYYYMMDDHHMMSSZ (RFC 5280 4.1.2.5)");
+const MALFORMED_TIME: DerError = DerError("a time must be YYMMDDHHMMSSZ or YYYYMMDDHHMMSSZ (RFC 5280 4.1.2.5)");
 
-fn two(digits: &[u8]) -> Read<u8> {
+fn parse_two_digits(digits: &[u8]) -> DerResult<u8> {
     match digits {
         [a @ b'0'..=b'9', b @ b'0'..=b'9'] => Ok((a - b'0') * 10 + (b - b'0')),
-        _ => Err(WRONG),
+        _ => Err(MALFORMED_TIME),
     }
 }
 
@@ -140,7 +142,7 @@ mod tests {
     use super::*;
 
     fn encoded(at: Time) -> Vec<u8> {
-        let mut w = Writer::default();
+        let mut w = DerWriter::default();
         write(&mut w, at);
         w.finish()
     }
@@ -173,14 +175,14 @@ mod tests {
             b"\x16\x0d240229000000Z",
             b"\x17\x0d240229006060Z",
         ] {
-            assert!(read(&mut Reader::new(der)).is_err(), "{}", String::from_utf8_lossy(der));
+            assert!(read(&mut DerReader::new(der)).is_err(), "{}", String::from_utf8_lossy(der));
         }
     }
 
     #[test]
     fn the_first_year_is_1() {
-        assert_eq!(read(&mut Reader::new(b"\x18\x0f00010101000000Z")), Ok(MIN_EPOCH));
-        let before = read(&mut Reader::new(b"\x18\x0f00001231235959Z")).unwrap_err();
+        assert_eq!(read(&mut DerReader::new(b"\x18\x0f00010101000000Z")), Ok(MIN_EPOCH));
+        let before = read(&mut DerReader::new(b"\x18\x0f00001231235959Z")).unwrap_err();
         assert!(before.0.contains("year 0000"), "{}", before.0);
         assert_eq!(encoded(from_epoch(i64::MIN)), b"\x18\x0f00010101000000Z");
         assert_eq!(encoded(from_epoch(FIRST_UTC)), b"\x17\x0d500101000000Z");
@@ -189,18 +191,18 @@ mod tests {
     proptest! {
         #[test]
         fn times_read_back(seconds in MIN_EPOCH..=MAX_EPOCH) {
-            prop_assert_eq!(read(&mut Reader::new(&encoded(from_epoch(seconds)))), Ok(seconds));
+            prop_assert_eq!(read(&mut DerReader::new(&encoded(from_epoch(seconds)))), Ok(seconds));
         }
 
         #[test]
         fn many_times_have_the_texts_of_single_ones(
             first in any::<i64>(), steps in proptest::collection::vec(-200_000_i64..200_000, 0..40)
         ) {
-            let mut times = Times::default();
+            let mut times = TimeFormatter::default();
             let mut at = first;
             for step in std::iter::once(0).chain(steps) {
                 at = at.saturating_add(step);
-                let (text, year) = digits(from_epoch(at));
+                let (text, year) = format_digits(from_epoch(at));
                 let found = times.text(at);
                 prop_assert_eq!([&found.date[..], &found.clock[..7]].concat(), text);
                 prop_assert_eq!(found.is_utc, is_utc(year));
@@ -209,7 +211,7 @@ mod tests {
 
         #[test]
         fn any_bytes_are_read_or_refused(der in proptest::collection::vec(any::<u8>(), 0..20)) {
-            let _ = read(&mut Reader::new(&der));
+            let _ = read(&mut DerReader::new(&der));
         }
     }
 }

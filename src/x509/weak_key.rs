@@ -8,7 +8,7 @@ use num_bigint::BigUint;
 use self::factors::remainder;
 use super::algorithm::KeyKind;
 use super::public_key::PublicKey;
-use super::reader::{Read, Reader};
+use super::reader::{DerReader, DerResult};
 use super::writer::SEQUENCE;
 use crate::error::{Error, Result};
 
@@ -18,12 +18,14 @@ use crate::error::{Error, Result};
 /// `Invalid`, naming field and rule, for an Ed25519 key that is a point of small order or not canonical; for an RSA
 /// modulus vulnerable to CVE-2017-15361, or factored by small primes, a root or Fermat's method; and for an RSA
 /// exponent that some readers do not support.
-pub fn refuse(what: &str, key: &PublicKey) -> Result<()> {
+pub fn reject(what: &str, key: &PublicKey) -> Result<()> {
     let rule = match key.kind() {
         KeyKind::Ed25519 if !is_sound_point(key.bits()) => {
             Some("the Ed25519 key is a point of small order or not in its canonical form (RFC 8032 5.1.3)")
         }
-        KeyKind::Rsa { .. } => rsa_numbers(key.bits()).ok().and_then(|(modulus, exponent)| rsa_rule(modulus, exponent)),
+        KeyKind::Rsa { .. } => {
+            read_rsa_numbers(key.bits()).ok().and_then(|(modulus, exponent)| violated_rsa_rule(modulus, exponent))
+        }
         _ => None,
     };
     rule.map_or(Ok(()), |rule| Err(Error::invalid(format!("{what}: {rule}"))))
@@ -33,7 +35,7 @@ pub fn refuse(what: &str, key: &PublicKey) -> Result<()> {
 const MAX_EXPONENT: [u8; 4] = [0x7f, 0xff, 0xff, 0xff];
 
 /// Returns the rule that an RSA key violates. Modulus and exponent are big-endian without leading zeros.
-fn rsa_rule(modulus: &[u8], exponent: &[u8]) -> Option<&'static str> {
+fn violated_rsa_rule(modulus: &[u8], exponent: &[u8]) -> Option<&'static str> {
     if (exponent.len(), exponent) > (MAX_EXPONENT.len(), &MAX_EXPONENT) {
         return Some("the RSA public exponent is above 2^31 - 1, which not every reader takes");
     }
@@ -41,11 +43,11 @@ fn rsa_rule(modulus: &[u8], exponent: &[u8]) -> Option<&'static str> {
     if has_guessable_primes(&modulus) {
         return Some("the RSA key's primes can be worked out from its modulus (CVE-2017-15361)");
     }
-    factors::rule(&modulus)
+    factors::violated_factor_rule(&modulus)
 }
 
 /// The prime of Curve25519, 2^255 − 19, little-endian.
-const FIELD: [u8; 32] = field_minus(0);
+const FIELD_PRIME: [u8; 32] = field_minus(0);
 
 const fn field_minus(n: u8) -> [u8; 32] {
     let mut octets = [0xff; 32];
@@ -78,21 +80,21 @@ const SMALL_ORDERS: [[u8; 32]; 5] = {
 fn is_sound_point(encoded: &[u8]) -> bool {
     let Ok(mut y) = <[u8; 32]>::try_from(encoded) else { return false };
     y[31] &= 0x7f;
-    y.iter().rev().lt(FIELD.iter().rev()) && !SMALL_ORDERS.contains(&y)
+    y.iter().rev().lt(FIELD_PRIME.iter().rev()) && !SMALL_ORDERS.contains(&y)
 }
 
-fn rsa_numbers(bits: &[u8]) -> Read<(&[u8], &[u8])> {
-    let mut numbers = Reader::only(bits, SEQUENCE)?.reader();
+fn read_rsa_numbers(bits: &[u8]) -> DerResult<(&[u8], &[u8])> {
+    let mut numbers = DerReader::only(bits, SEQUENCE)?.reader();
     Ok((numbers.unsigned()?, numbers.unsigned()?))
 }
 
 /// The odd ones of the first 39 primes, of which the smallest vulnerable moduli are built; larger moduli use more.
 /// The most selective ones come first; 3, 5 and 7 alone exclude nothing.
-const PRIMES: [u64; 38] = [
+const FINGERPRINT_PRIMES: [u64; 38] = [
     11, 37, 13, 17, 19, 61, 71, 73, 79, 97, 103, 107, 109, 127, 151, 157, 53, 23, 29, 31, 41, 43, 47, 59, 67, 83, 89,
     101, 113, 131, 137, 139, 149, 163, 167, 3, 5, 7,
 ];
-const GENERATOR: u64 = 65537;
+const FINGERPRINT_GENERATOR: u64 = 65537;
 
 /// `true` if a modulus has the fingerprint of CVE-2017-15361 (Nemec et al., "The Return of Coppersmith's Attack",
 /// 2.2).
@@ -102,8 +104,8 @@ const GENERATOR: u64 = 65537;
 /// 1 in 2^150 other moduli has the fingerprint, and most fail at the first prime.
 fn has_guessable_primes(modulus: &BigUint) -> bool {
     let mut exponents: Vec<(u64, u64)> = Vec::new();
-    for prime in PRIMES {
-        let Some(exponent) = logarithm(remainder(modulus, prime), prime) else { return false };
+    for prime in FINGERPRINT_PRIMES {
+        let Some(exponent) = discrete_logarithm(remainder(modulus, prime), prime) else { return false };
         exponents.push(exponent);
     }
     let fit = |(a, of_a): (u64, u64), (b, of_b): (u64, u64)| a.abs_diff(b) % gcd(of_a, of_b) == 0;
@@ -111,14 +113,14 @@ fn has_guessable_primes(modulus: &BigUint) -> bool {
 }
 
 /// Returns the exponent of 65537 that yields `value` modulo `prime`, and the order of 65537.
-fn logarithm(value: u64, prime: u64) -> Option<(u64, u64)> {
+fn discrete_logarithm(value: u64, prime: u64) -> Option<(u64, u64)> {
     let (mut power, mut order, mut found) = (1, 0, None);
     loop {
         if power == value {
             found = Some(order);
         }
         order += 1;
-        power = power * GENERATOR % prime;
+        power = power * FINGERPRINT_GENERATOR % prime;
         if power == 1 {
             return found.map(|exponent| (exponent, order));
         }
@@ -140,7 +142,7 @@ mod tests {
         let mut refused: Vec<[u8; 32]> = SMALL_ORDERS.to_vec();
         // The prime, and all values above it up to 2^255.
         refused.extend((0..19).map(|n| {
-            let mut above = FIELD;
+            let mut above = FIELD_PRIME;
             above[0] += n;
             above
         }));
@@ -160,14 +162,14 @@ mod tests {
     #[test]
     fn a_modulus_that_is_a_power_of_65537_modulo_the_small_primes_is_refused() {
         let power = 65537_u128.pow(5).to_be_bytes();
-        let error = refuse("csr", &PublicKey::parse(&rsa_spki(&power[5..], &[1, 0, 1])).unwrap()).unwrap_err();
+        let error = reject("csr", &PublicKey::parse(&rsa_spki(&power[5..], &[1, 0, 1])).unwrap()).unwrap_err();
         assert!(error.text().starts_with("csr: ") && error.text().contains("CVE-2017-15361"), "{error}");
         assert!(!has_guessable_primes(&(65537_u128.pow(5) + 2).into()));
         let openssl = OpenSsl::new();
-        for (arguments, _) in crate::x509::testing::KEYS {
+        for (arguments, _) in crate::x509::testing::OPENSSL_KEY_ARGUMENTS {
             let key = openssl.key("key.pem", arguments);
             let spki = openssl.run(&["pkey", "-in", &key, "-pubout", "-outform", "DER"]);
-            assert!(refuse("csr", &PublicKey::parse(&spki).unwrap()).is_ok());
+            assert!(reject("csr", &PublicKey::parse(&spki).unwrap()).is_ok());
         }
     }
 
@@ -178,7 +180,7 @@ mod tests {
             let modulus = modulus.trim().as_bytes().chunks(2);
             let modulus = modulus.map(|octet| u8::from_str_radix(str::from_utf8(octet).unwrap(), 16).unwrap());
             let key = rsa_spki(&modulus.collect::<Vec<u8>>(), exponent);
-            refuse("csr", &PublicKey::parse(&key).unwrap()).map_err(|e| e.text().to_owned())
+            reject("csr", &PublicKey::parse(&key).unwrap()).map_err(|e| e.text().to_owned())
         };
         let key = openssl.key("key.pem", &["-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048"]);
         let sound = openssl.text(&["rsa", "-in", &key, "-noout", "-modulus"]);
@@ -208,7 +210,7 @@ mod tests {
             0x03, 0x0c, 0x43, 0xe2, 0x3a, 0x33, 0x4a, 0x8a, 0xd6, 0xc6, 0x7f, 0xe4, 0x41, 0xc3, 0x18, 0x4a, 0x59, 0x61, 0x48, 0xac, 0x19, 0xd9, 0x8e, 0xa0, 0x4f, 0x47, 0xc9, 0x43
         ]);
         assert_eq!(remainder(&number, 3), 2);
-        assert!(PRIMES.iter().filter(|prime| **prime != 3).all(|prime| remainder(&number, *prime) == 1));
+        assert!(FINGERPRINT_PRIMES.iter().filter(|prime| **prime != 3).all(|prime| remainder(&number, *prime) == 1));
         assert!(!has_guessable_primes(&number));
         assert!(has_guessable_primes(&1_u8.into()));
     }

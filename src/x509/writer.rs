@@ -42,9 +42,9 @@ pub const fn context_constructed(n: u8) -> u8 {
 
 /// DER under construction.
 #[derive(Default)]
-pub struct Writer(Vec<u8>);
+pub struct DerWriter(Vec<u8>);
 
-impl Writer {
+impl DerWriter {
     /// Creates a writer with a capacity in bytes.
     pub fn with_capacity(octets: usize) -> Self {
         Self(Vec::with_capacity(octets))
@@ -75,7 +75,7 @@ impl Writer {
     }
 
     /// Appends a value whose content `body` writes. Content above 127 bytes is moved by the additional length bytes;
-    /// use [`Writer::header`] for very long content.
+    /// use [`DerWriter::header`] for very long content.
     pub fn nest(&mut self, tag: u8, body: impl FnOnce(&mut Self)) {
         let start = self.0.len() + 2;
         self.0.extend_from_slice(&[tag, 0]);
@@ -137,8 +137,8 @@ pub fn tlv_len(content: usize) -> usize {
 }
 
 /// Returns a value whose content `body` writes.
-pub fn build(tag: u8, capacity: usize, body: impl FnOnce(&mut Writer)) -> Vec<u8> {
-    let mut writer = Writer::with_capacity(capacity);
+pub fn build(tag: u8, capacity: usize, body: impl FnOnce(&mut DerWriter)) -> Vec<u8> {
+    let mut writer = DerWriter::with_capacity(capacity);
     writer.nest(tag, body);
     writer.finish()
 }
@@ -152,7 +152,7 @@ mod tests {
         for len in [0, 1, 0x7f, 0x80, 0xff, 0x100, 0xffff, 0x1_0000] {
             let content = vec![7; len];
             let nested = build(SEQUENCE, 0, |w| w.raw(&content));
-            let mut headed = Writer::default();
+            let mut headed = DerWriter::default();
             headed.tlv(SEQUENCE, &content);
             assert_eq!(nested, headed.finish(), "{len}");
             assert_eq!(nested.len(), tlv_len(len), "{len}");
@@ -164,7 +164,7 @@ mod tests {
         let cases: [(u64, &[u8]); 5] =
             [(0, &[2, 1, 0]), (1, &[2, 1, 1]), (127, &[2, 1, 127]), (128, &[2, 2, 0, 128]), (0x0100, &[2, 2, 1, 0])];
         for (value, expected) in cases {
-            let mut w = Writer::default();
+            let mut w = DerWriter::default();
             w.integer(value);
             assert_eq!(w.finish(), expected, "{value}");
         }

@@ -8,23 +8,23 @@ use signet::auth::store::AuthWrite;
 use signet::clock::Clock;
 use signet::documents::MountId;
 use signet::error::Kind;
+use signet::fair_queue::{MAX_WAITING_PER_CALLER, QueueCaller};
 use signet::keys::signing::NoSigners;
-use signet::outbound::Reach;
-use signet::pki::actor::{Planned, ReplicaLink};
+use signet::outbound::EgressPolicy;
+use signet::pki::actor::{PlannedChange, ReplicaLink};
 use signet::pki::ca::intermediate::{self, CsrRequest};
 use signet::pki::ca::key::{KeyOrigin, KeyRequest};
-use signet::pki::ca::root::{self, Generated, RootRequest};
+use signet::pki::ca::root::{self, GeneratedRoot, RootRequest};
 use signet::pki::check::request::{RequestedKey, RequestedNames, RequestedValidity};
-use signet::pki::check::validity::Limits;
-use signet::pki::issue::request::{IssueRequest, Origin, Request, Requester, SignRequest};
+use signet::pki::check::validity::MountLifetimes;
+use signet::pki::issue::request::{CertificateRequest, IssueContext, IssueRequest, IssueRequester, SignRequest};
 use signet::pki::mount::role::{Role, RoleKeys};
-use signet::pki::mount::view::View;
-use signet::pki::serials::SerialNumbers;
+use signet::pki::mount::view::MountView;
+use signet::pki::serials::SerialPrefix;
 use signet::pki::{Authority, Engine};
 use signet::storage::seal::SealKey;
 use signet::storage::{self, Database, Storage};
 use signet::telemetry::MountMeter;
-use signet::turns::{Caller, MAX_WAITING_PER_CALLER};
 use signet::x509::certificate::Certificate;
 use signet::x509::csr::Csr;
 use signet::x509::extension::{self, SubjectAltNames};
@@ -33,13 +33,13 @@ use signet::x509::oid;
 const MOUNT: MountId = MountId(7);
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);
-const LIMITS: Limits = Limits { mount_default: HOUR, mount_max: DAY, authority_default: HOUR };
+const LIMITS: MountLifetimes = MountLifetimes { mount_default: HOUR, mount_max: DAY, authority_default: HOUR };
 
 /// An engine with one mount, which has a root and a role `web`.
 struct Domain {
     authority: Arc<Authority>,
     replica: ReplicaLink,
-    root: Generated,
+    root: GeneratedRoot,
     storage: Storage,
     _engine: Arc<Engine>,
     _folder: tempfile::TempDir,
@@ -50,17 +50,17 @@ impl Domain {
         let folder = tempfile::tempdir().unwrap();
         let seal_key = SealKey::create_file(&folder.path().join("seal.key")).unwrap();
         let (database, clock) = (Database::Embedded(folder.path().to_owned()), Clock::system());
-        let storage = storage::open(storage::Options {
+        let storage = storage::open(storage::StorageOptions {
             database,
             seal_key,
             clock: clock.clone(),
             queue: 16,
-            absent: storage::Absent::Made,
+            absent: storage::IfMissing::Made,
         })
         .await
         .unwrap();
         storage.auth().commit(vec![AuthWrite::MountCreate(MOUNT)]).await.unwrap();
-        let (serials, reach) = (SerialNumbers::default().source(&clock), Reach::default());
+        let (serials, reach) = (SerialPrefix::default().source(&clock), EgressPolicy::default());
         let engine = Engine::new(storage.pki(), serials, Arc::new(NoSigners), clock, reach);
         engine.open(MOUNT).await.unwrap();
         let authority = engine.authority(MOUNT).unwrap();
@@ -77,16 +77,16 @@ impl Domain {
         let put = authority.change(move |view| {
             let mut next = view.clone();
             let write = next.put_role("web", role.clone())?;
-            Ok((Planned { view: next, writes: vec![write], crls: false }, ()))
+            Ok((PlannedChange { view: next, writes: vec![write], crls: false }, ()))
         });
         put.await.unwrap();
         let replica = authority.replica();
         Self { authority, replica, root, storage, _engine: engine, _folder: folder }
     }
 
-    fn origin() -> Origin {
-        let requester = Requester { recorded_as: "somebody".to_owned(), ..Requester::default() };
-        Origin {
+    fn origin() -> IssueContext {
+        let requester = IssueRequester { recorded_as: "somebody".to_owned(), ..IssueRequester::default() };
+        IssueContext {
             path: "orders/1".to_owned(),
             issuer_ref: None,
             requester,
@@ -122,7 +122,7 @@ async fn a_csr_is_signed_through_the_domains_types_alone() {
     let validity = RequestedValidity { ttl: Some(2 * HOUR), ..RequestedValidity::default() };
     // By default the role takes names from the CSR; this request names its own.
     let sign = SignRequest { role: "web".to_owned(), csr, names, validity, metadata: None };
-    let refused = domain.replica.run(Domain::origin(), Request::Sign(sign.clone())).await.err().unwrap();
+    let refused = domain.replica.run(Domain::origin(), CertificateRequest::Sign(sign.clone())).await.err().unwrap();
     assert_eq!((refused.kind(), refused.text().starts_with("common_name: ")), (Kind::Invalid, true), "{refused}");
 
     let put = domain.authority.change(move |view| {
@@ -130,10 +130,10 @@ async fn a_csr_is_signed_through_the_domains_types_alone() {
         let role = &view.role("web").unwrap().role;
         let role = Role { use_csr_common_name: false, use_csr_sans: false, ..Role::clone(role) };
         let write = next.put_role("web", role)?;
-        Ok((Planned { view: next, writes: vec![write], crls: false }, ()))
+        Ok((PlannedChange { view: next, writes: vec![write], crls: false }, ()))
     });
     put.await.unwrap();
-    let issued = domain.replica.run(Domain::origin(), Request::Sign(sign)).await.unwrap();
+    let issued = domain.replica.run(Domain::origin(), CertificateRequest::Sign(sign)).await.unwrap();
     let (certificate, root) = (Certificate::parse(&issued.der).unwrap(), Certificate::parse(&domain.root.der).unwrap());
     assert!(certificate.is_signed_by(root.key()) && certificate.key() == &key);
     assert_eq!(certificate.common_name(), "a.example.test");
@@ -160,12 +160,12 @@ fn numbered(
     let (authority, done) = (Arc::clone(&domain.authority), Arc::clone(done));
     let begin = Mutex::new(begin);
     async move {
-        let plan = move |view: &View| {
+        let plan = move |view: &MountView| {
             if let Some(begin) = begin.lock().unwrap().take() {
                 let _ = begin.recv();
             }
             done.lock().unwrap().push(number);
-            Ok((Planned { view: view.clone(), writes: Vec::new(), crls: false }, ()))
+            Ok((PlannedChange { view: view.clone(), writes: Vec::new(), crls: false }, ()))
         };
         authority.change(plan).await
     }
@@ -175,7 +175,7 @@ fn numbered(
 async fn changes_of_one_caller_do_not_hold_up_those_of_another() {
     let domain = Domain::open().await;
     let done = Arc::default();
-    let [one, other] = [Caller::with_token("one"), Caller::with_token("other")];
+    let [one, other] = [QueueCaller::with_token("one"), QueueCaller::with_token("other")];
     let (begin, begins) = mpsc::channel();
     let mut first = Box::pin(one.scope(numbered(&domain, 0, Some(begins), &done)));
     assert!(poll!(&mut first).is_pending());
@@ -204,10 +204,10 @@ async fn changes_of_one_caller_do_not_hold_up_those_of_another() {
 async fn a_key_that_is_made_leaves_with_its_certificate() {
     let domain = Domain::open().await;
     let request = IssueRequest { role: "web".to_owned(), names: called("a.example.test"), ..IssueRequest::default() };
-    let issued = domain.replica.run(Domain::origin(), Request::Issue(request)).await.unwrap();
+    let issued = domain.replica.run(Domain::origin(), CertificateRequest::Issue(request)).await.unwrap();
     let certificate = Certificate::parse(&issued.der).unwrap();
     assert_eq!(issued.key.unwrap().public(), certificate.key());
     assert_eq!(issued.not_after - issued.not_before, 3600 + 30);
-    let nobody = Request::Issue(IssueRequest { role: "other".to_owned(), ..IssueRequest::default() });
+    let nobody = CertificateRequest::Issue(IssueRequest { role: "other".to_owned(), ..IssueRequest::default() });
     assert_eq!(domain.replica.run(Domain::origin(), nobody).await.err().unwrap().text(), "unknown role: other");
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use flate2::read::GzDecoder;
 use reqwest::Method;
 use serde_json::{Value, json};
-use signet::http::settings::Settings;
+use signet::http::settings::HttpSettings;
 
 use crate::serve::Site;
 use crate::support::{App, http_client, send};
@@ -132,7 +132,7 @@ async fn waiting(app: &App, line: &str, headers: &str, length: usize) -> String 
 
 #[actix_web::test]
 async fn who_waits_for_a_100_hears_a_refusal_in_its_place() {
-    let small = |settings: &mut Settings| settings.max_body = 1 << 20;
+    let small = |settings: &mut HttpSettings| settings.max_body = 1 << 20;
     let world = World::of(App::builder().settings(small)).await;
     let app = &world.app;
     app.policy("reader", "path \"sys/policies/acl/*\" { capabilities = [\"read\"] }").await;
@@ -283,13 +283,13 @@ async fn what_holds_a_secret_or_a_signature_is_never_compressed() {
 #[test]
 fn only_what_is_read_with_a_right_may_be_compressed() {
     use signet::http::secrets::all_routes;
-    use signet::http::secrets::route::{Access, Operation};
+    use signet::http::secrets::route::{Operation, RouteAccess};
     let mut any = false;
     for (kind, route) in all_routes().filter(|(_, route)| route.compressible) {
         let what = format!("{kind} {:?} {}", route.operation, route.pattern);
         assert!(matches!(route.operation, Operation::Read | Operation::List), "{what}");
         let handles = route.pattern.contains("accessor") || route.pattern.contains("secret-id");
-        assert!(route.access != Access::Open && kind != "cubbyhole" && !handles, "{what}");
+        assert!(route.access != RouteAccess::Open && kind != "cubbyhole" && !handles, "{what}");
         assert!(kind != "token" || route.pattern == "roles", "{what}");
         any = true;
     }

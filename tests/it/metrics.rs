@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use signet::auth::policy::Operation;
 use signet::http::secrets::all_routes;
-use signet::http::secrets::route::operation_word;
+use signet::http::secrets::route::operation_name;
 use signet::telemetry::{CATALOGUE, Metric, MetricKind};
 
 use crate::cluster;
@@ -57,7 +57,7 @@ pub fn closed_set(label: &str) -> BTreeSet<String> {
         "operation" => {
             let signing = ["none", "issue", "sign", "sign_verbatim", "sign_intermediate", "sign_self_issued"];
             let signing = signing.into_iter().chain(["external_policy"]);
-            operations.into_iter().map(operation_word).chain(signing).map(str::to_owned).collect()
+            operations.into_iter().map(operation_name).chain(signing).map(str::to_owned).collect()
         }
         "route" => {
             let routes = all_routes().map(|(kind, route)| format!("{kind}/{}", route.pattern));

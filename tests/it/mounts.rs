@@ -7,7 +7,7 @@ use futures_util::future::join;
 use serde_json::json;
 use signet::auth::mounts::MountKind;
 use signet::auth::store::AuthWrite;
-use signet::documents::{DocumentKey, DocumentWrite, MountId, SYSTEM};
+use signet::documents::{DocumentKey, DocumentWrite, MountId, SYSTEM_MOUNT};
 use signet::fields::Fields;
 
 use crate::faults::double::Faults;
@@ -60,7 +60,7 @@ async fn a_mount_of_a_type_that_only_a_newer_program_knows_is_left_alone() {
     assert_eq!(body["kind"], "pki");
     let id = MountId::random();
     (body["kind"], body["path"], body["id"]) = (json!("vault"), json!("newer/"), id.0.into());
-    let key = DocumentKey { mount: SYSTEM, kind: "mount", name: "newer/".to_owned() };
+    let key = DocumentKey { mount: SYSTEM_MOUNT, kind: "mount", name: "newer/".to_owned() };
     let write = DocumentWrite { key, expected: 0, body: Some(body.to_string().into_bytes()) };
     faults.real().auth.commit(vec![AuthWrite::MountCreate(id), AuthWrite::Document(write)]).await.unwrap();
     shared.mounts.follow_table().await.unwrap();

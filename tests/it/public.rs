@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use signet::auth::policy::Operation;
 use signet::http::public::MAX_BODY;
 use signet::http::secrets::route::Route;
-use signet::http::secrets::{ELSEWHERE, all_routes};
+use signet::http::secrets::{PUBLIC_NOT_FOUND, all_routes};
 
 use crate::audit::double::Double;
 use crate::process::{Dev, dev_with, openssl, signet_by};
@@ -151,7 +151,7 @@ async fn nothing_else_is_there_with_a_root_token_either() {
                 continue;
             }
             let answer = send(public.request(method, &path).json(&json!({ "type": "pki", "common_name": "x" }))).await;
-            let text = if method == "HEAD" { "" } else { ELSEWHERE };
+            let text = if method == "HEAD" { "" } else { PUBLIC_NOT_FOUND };
             assert_eq!((answer.status, answer.error()), (404, text), "{method} {path}: {}", answer.text);
             seen += 1;
         }
@@ -183,7 +183,7 @@ async fn nothing_else_is_there_with_a_root_token_either() {
         "/v1/pki/issuer/root/json",
     ] {
         let answer = public.page(path).await;
-        assert_eq!((answer.status, answer.error()), (404, ELSEWHERE), "{path}");
+        assert_eq!((answer.status, answer.error()), (404, PUBLIC_NOT_FOUND), "{path}");
     }
     assert_eq!(double.count(), told, "nobody is told of what nobody gets");
     // Requests that the listener serves are audited like all others.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use signet::http::secrets::all_routes;
-use signet::http::secrets::route::{Access, Route, operation_word};
+use signet::http::secrets::route::{Route, RouteAccess, operation_name};
 
 use crate::cluster;
 use crate::process::{openssl, refused, shell, signet};
@@ -202,12 +202,12 @@ async fn an_empty_folder_becomes_an_authority_that_issues_over_its_own_tls() {
         assert_eq!(got, status, "{method} {path}: {body}");
     }
     let routes: Vec<_> =
-        all_routes().filter(|(_, route)| [Access::Token, Access::Sudo].contains(&route.access)).collect();
+        all_routes().filter(|(_, route)| [RouteAccess::Token, RouteAccess::Sudo].contains(&route.access)).collect();
     let paths: Vec<String> = routes.iter().map(|(kind, route)| sample_path(kind, route.pattern)).collect();
     let (_, found) = place.ask(&served, &token, "POST", "sys/capabilities-self", Some(json!({ "paths": paths })));
     let lacks = |(path, (_, route)): &(&String, &(&str, &Route))| {
         let has = |word: &str| found["data"][path].as_array().unwrap().contains(&json!(word));
-        !has(operation_word(route.operation)) || (route.access == Access::Sudo && !has("sudo"))
+        !has(operation_name(route.operation)) || (route.access == RouteAccess::Sudo && !has("sudo"))
     };
     let withheld: BTreeSet<&str> = paths.iter().zip(&routes).filter(lacks).map(|(path, _)| path.as_str()).collect();
     assert_eq!(withheld, BTreeSet::from(WITHHELD));

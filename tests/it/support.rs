@@ -14,14 +14,14 @@ use signet::clock::{Clock, Time};
 use signet::config::TlsFiles;
 use signet::error::Kind;
 use signet::fields::Fields;
-use signet::http::settings::Settings;
-use signet::http::state::Shared;
+use signet::http::settings::HttpSettings;
+use signet::http::state::ServerState;
 use signet::keys::signing::Signers;
 use signet::keys::{CloudSettings, Libraries, StockSizes};
 use signet::nodes::SKEW_LIMIT;
-use signet::outbound::Reach;
-use signet::server::tls::Certificate;
-use signet::server::{ConnectionLimits, Options, Running, Server};
+use signet::outbound::EgressPolicy;
+use signet::server::tls::ServerCertificate;
+use signet::server::{ConnectionLimits, RunningServer, Server, ServerOptions};
 use signet::storage::seal::SealKey;
 use signet::storage::{self, Database, PostgresUrl};
 
@@ -33,7 +33,7 @@ const NEVER: Duration = Duration::from_secs(86_400);
 
 pub struct Builder {
     clock: Clock,
-    settings: Settings,
+    settings: HttpSettings,
     queue: usize,
     database: Option<Arc<cluster::Database>>,
     faults: Option<Arc<Faults>>,
@@ -101,7 +101,7 @@ impl Builder {
         self
     }
 
-    pub fn settings(mut self, change: impl FnOnce(&mut Settings)) -> Self {
+    pub fn settings(mut self, change: impl FnOnce(&mut HttpSettings)) -> Self {
         change(&mut self.settings);
         self
     }
@@ -163,31 +163,31 @@ impl Builder {
         }
     }
 
-    fn options(&self, folder: &tempfile::TempDir) -> Options {
+    fn options(&self, folder: &tempfile::TempDir) -> ServerOptions {
         let database = match &self.database {
             Some(database) => Database::Postgres(PostgresUrl::parse(&database.url()).unwrap()),
             None => Database::Embedded(folder.path().to_owned()),
         };
-        Options {
+        ServerOptions {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
-            tls: self.tls.clone().map(|files| Certificate::load(files, self.clock.clone()).unwrap()),
+            tls: self.tls.clone().map(|files| ServerCertificate::load(files, self.clock.clone()).unwrap()),
             metrics_listen: None,
             public_listen: self.public_listen,
             workers: 2,
             connections: ConnectionLimits::default(),
             clock: self.clock.clone(),
-            storage: storage::Options {
+            storage: storage::StorageOptions {
                 database,
                 seal_key: SealKey::from_file(&folder.path().join("seal.key")).unwrap(),
                 clock: self.clock.clone(),
                 queue: self.queue,
-                absent: storage::Absent::Made,
+                absent: storage::IfMissing::Made,
             },
             pkcs11_libraries: self.libraries.clone(),
-            cloud: CloudSettings { reach: Reach { loopback: true }, ..self.cloud.clone() },
+            cloud: CloudSettings { reach: EgressPolicy { loopback: true }, ..self.cloud.clone() },
             signers: self.signers.clone(),
             rsa_key_stock: StockSizes::default(),
-            logins: LoginSettings { reach: Reach { loopback: true }, cloudb: self.cloudb.clone() },
+            logins: LoginSettings { reach: EgressPolicy { loopback: true }, cloudb: self.cloudb.clone() },
             settings: self.settings.clone(),
             audit: self.audit.clone(),
             listeners: self.listeners.clone(),
@@ -214,7 +214,7 @@ pub fn place_of(kind: &str) -> String {
 }
 
 pub struct App {
-    running: Running,
+    running: RunningServer,
     pub client: Client,
     pub clock: Clock,
     builder: Builder,
@@ -227,7 +227,7 @@ impl App {
     }
 
     pub fn builder() -> Builder {
-        let settings = Settings { open_metrics: true, ..Settings::default() };
+        let settings = HttpSettings { open_metrics: true, ..HttpSettings::default() };
         Builder {
             clock: Clock::system(),
             settings,
@@ -254,7 +254,7 @@ impl App {
         Client::new(self.running.public_address().unwrap(), &self.client.token)
     }
 
-    pub fn shared(&self) -> &Arc<Shared> {
+    pub fn shared(&self) -> &Arc<ServerState> {
         self.running.shared()
     }
 
@@ -378,7 +378,7 @@ impl App {
     }
 }
 
-fn client_of(running: &Running, token: &str) -> Client {
+fn client_of(running: &RunningServer, token: &str) -> Client {
     let scheme = running.shared().origin().split(':').next().unwrap();
     Client::with_scheme(scheme, running.address(), token)
 }
@@ -397,7 +397,7 @@ pub struct Place {
 
 impl Place {
     /// Server options for these data, with the previous clock and settings.
-    pub fn options(&self) -> Options {
+    pub fn options(&self) -> ServerOptions {
         self.builder.options(&self.folder)
     }
 

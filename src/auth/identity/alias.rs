@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 
 use super::cache::EntityRef;
-use super::change::check_pairs;
+use super::change::check_metadata;
 use super::entity::{Alias, Entity};
 use crate::auth::Auth;
 use crate::auth::store::{AuthOutcome, AuthWrite, EntityBy};
 use crate::clock::Time;
-use crate::documents::repeated;
+use crate::documents::retry_on_conflict;
 use crate::error::{Error, Result};
 use crate::fields::is_control_or_bidi;
 
-const MAX_NAME: usize = 1_024;
+const MAX_ALIAS_NAME_BYTES: usize = 1_024;
 
 /// A change of an alias; `None` keeps a value.
 #[derive(Clone, Debug, Default)]
@@ -48,7 +48,7 @@ impl Auth {
                 None => self.alias_make(accessor, name, &change).await.map(Some),
             }
         };
-        repeated("identity", attempt).await
+        retry_on_conflict("identity", attempt).await
     }
 
     /// Changes the alias with this id. Returns it if anything changed.
@@ -64,7 +64,7 @@ impl Auth {
             let known = self.alias(id).await?.ok_or_else(|| Error::invalid("invalid alias ID provided"))?;
             self.alias_put(&known, &change).await
         };
-        repeated("identity", attempt).await
+        retry_on_conflict("identity", attempt).await
     }
 
     async fn alias_make(&self, accessor: &str, name: &str, change: &AliasChange) -> Result<Alias> {
@@ -72,7 +72,7 @@ impl Auth {
         let (mut unit, entity) = match &change.entity {
             Some(id) => {
                 let entity = self.whose(id, accessor).await?;
-                (wanted(&entity, now)?, entity.id.clone())
+                (permanent_entity_write(&entity, now)?, entity.id.clone())
             }
             None => {
                 let entity = Entity::new(now);
@@ -106,7 +106,7 @@ impl Auth {
         }
         let entity = match (&alias.accessor, &alias.entity) == (&known.accessor, &known.entity) {
             false => self.whose(&alias.entity, &alias.accessor).await?,
-            true => self.read_entity(EntityBy::Id(alias.entity.clone())).await?.ok_or_else(no_entity)?,
+            true => self.read_entity(EntityBy::Id(alias.entity.clone())).await?.ok_or_else(unknown_entity_error)?,
         };
         if (&alias.accessor, &alias.name) != (&known.accessor, &known.name) {
             let by = EntityBy::Alias { accessor: alias.accessor.clone(), name: alias.name.clone() };
@@ -116,7 +116,7 @@ impl Auth {
         }
         alias.version += 1;
         alias.updated_at = self.clock.now();
-        let mut unit = wanted(&entity, alias.updated_at)?;
+        let mut unit = permanent_entity_write(&entity, alias.updated_at)?;
         unit.push(AuthWrite::AliasPut(alias.row()?));
         let stored = self.store.commit(unit).await;
         // Also after an error, because the write may be stored.
@@ -127,7 +127,7 @@ impl Auth {
 
     /// Returns the entity with this id if it has no alias at the mount yet.
     async fn whose(&self, entity: &str, accessor: &str) -> Result<EntityRef> {
-        let known = self.read_entity(EntityBy::Id(entity.to_owned())).await?.ok_or_else(no_entity)?;
+        let known = self.read_entity(EntityBy::Id(entity.to_owned())).await?.ok_or_else(unknown_entity_error)?;
         match known.alias_at(accessor) {
             Some(_) => Err(Error::invalid("Alias already exists for requested entity and mount accessor")),
             None => Ok(known),
@@ -153,12 +153,12 @@ impl Auth {
     }
 }
 
-fn no_entity() -> Error {
+fn unknown_entity_error() -> Error {
     Error::invalid("invalid canonical ID")
 }
 
 /// Returns the write that makes a temporary entity permanent: an operator has given it an alias.
-fn wanted(entity: &Entity, now: Time) -> Result<Vec<AuthWrite>> {
+fn permanent_entity_write(entity: &Entity, now: Time) -> Result<Vec<AuthWrite>> {
     if entity.kept_until.is_none() {
         return Ok(Vec::new());
     }
@@ -169,14 +169,14 @@ fn wanted(entity: &Entity, now: Time) -> Result<Vec<AuthWrite>> {
 impl AliasChange {
     fn checked(self) -> Result<Self> {
         if let Some(name) = &self.name
-            && (name.is_empty() || name.len() > MAX_NAME || name.contains(is_control_or_bidi))
+            && (name.is_empty() || name.len() > MAX_ALIAS_NAME_BYTES || name.contains(is_control_or_bidi))
         {
             return Err(Error::invalid(format!(
-                "name: must have 1 to {MAX_NAME} bytes and no control or bidirectional characters"
+                "name: must have 1 to {MAX_ALIAS_NAME_BYTES} bytes and no control or bidirectional characters"
             )));
         }
         if let Some(pairs) = &self.custom_metadata {
-            check_pairs("custom_metadata", pairs)?;
+            check_metadata("custom_metadata", pairs)?;
         }
         Ok(self)
     }

@@ -14,10 +14,10 @@ use super::entity::Entity;
 use crate::clock::Time;
 
 /// Maximum age of an entity returned from the cache.
-const MAX_AGE: Duration = Duration::from_millis(500);
+const MAX_CACHED_ENTITY_AGE: Duration = Duration::from_millis(500);
 /// How long an entity may be in use after it was read. Until then a change must be able to mark it.
-const HELD: Duration = Duration::from_secs(1);
-const MOST: usize = 65_536;
+const MAX_USED_ENTITY_AGE: Duration = Duration::from_secs(1);
+const MAX_CACHED_ENTITIES: usize = 65_536;
 
 /// A cached entity.
 #[derive(Clone)]
@@ -53,32 +53,32 @@ impl Deref for EntityRef {
 }
 
 #[derive(Default)]
-pub(crate) struct Entities(Mutex<Inner>);
+pub(crate) struct EntityCache(Mutex<EntityCacheState>);
 
 #[derive(Default)]
-struct Inner {
+struct EntityCacheState {
     by_id: HashMap<Box<str>, EntityRef>,
     /// Ids by accessor and name of an alias; an accessor contains no `/`.
     by_alias: HashMap<String, Box<str>>,
-    /// Increases with every change, see [`Entities::put`].
+    /// Increases with every change, see [`EntityCache::put`].
     epoch: u64,
 }
 
-impl Entities {
+impl EntityCache {
     /// Returns an entity by id, unless it must be read.
     pub(super) fn by_id(&self, id: &str, now: Time) -> Option<EntityRef> {
-        self.lock().by_id.get(id).filter(|known| is_younger(known, now, MAX_AGE)).cloned()
+        self.lock().by_id.get(id).filter(|known| is_younger(known, now, MAX_CACHED_ENTITY_AGE)).cloned()
     }
 
     /// Returns an entity by alias, unless it must be read.
     pub(super) fn by_alias(&self, accessor: &str, name: &str, now: Time) -> Option<EntityRef> {
         let inner = self.lock();
-        let id = inner.by_alias.get(&place(accessor, name))?;
-        let known = inner.by_id.get(id).filter(|known| is_younger(known, now, MAX_AGE))?;
+        let id = inner.by_alias.get(&alias_key(accessor, name))?;
+        let known = inner.by_id.get(id).filter(|known| is_younger(known, now, MAX_CACHED_ENTITY_AGE))?;
         known.alias_at(accessor).is_some_and(|alias| alias.name == name).then(|| known.clone())
     }
 
-    /// Returns the epoch to pass to [`Entities::put`]; taken before the entity is read.
+    /// Returns the epoch to pass to [`EntityCache::put`]; taken before the entity is read.
     pub(super) fn epoch(&self) -> u64 {
         self.lock().epoch
     }
@@ -87,17 +87,17 @@ impl Entities {
     /// entity is not cached, and counts as changed.
     pub(super) fn put(&self, entity: Entity, read_at: Time, epoch: u64) -> EntityRef {
         let mut inner = self.lock();
-        if inner.by_id.len() >= MOST {
+        if inner.by_id.len() >= MAX_CACHED_ENTITIES {
             inner.prune(read_at);
         }
-        let full = inner.by_id.len() >= MOST && !inner.by_id.contains_key(&entity.id[..]);
+        let full = inner.by_id.len() >= MAX_CACHED_ENTITIES && !inner.by_id.contains_key(&entity.id[..]);
         if inner.epoch != epoch || full {
             return EntityRef { entity: Arc::new(entity), read_at, changed: Arc::new(AtomicBool::new(true)) };
         }
         // Holders of the earlier read share the mark.
         let changed = inner.by_id.get(&entity.id[..]).map(|known| Arc::clone(&known.changed)).unwrap_or_default();
         for alias in &entity.aliases {
-            inner.by_alias.insert(place(&alias.accessor, &alias.name), entity.id.as_str().into());
+            inner.by_alias.insert(alias_key(&alias.accessor, &alias.name), entity.id.as_str().into());
         }
         let known = EntityRef { entity: Arc::new(entity), read_at, changed };
         inner.by_id.insert(known.id.as_str().into(), known.clone());
@@ -117,21 +117,21 @@ impl Entities {
         self.lock().prune(now);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, EntityCacheState> {
         // No code panics while it holds the lock, and there are no partial entries.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Inner {
+impl EntityCacheState {
     fn prune(&mut self, now: Time) {
         let Self { by_id, by_alias, .. } = self;
-        by_id.retain(|_, known| is_younger(known, now, HELD));
+        by_id.retain(|_, known| is_younger(known, now, MAX_USED_ENTITY_AGE));
         by_alias.retain(|_, id| by_id.contains_key(id));
     }
 }
 
-fn place(accessor: &str, name: &str) -> String {
+fn alias_key(accessor: &str, name: &str) -> String {
     format!("{accessor}/{name}")
 }
 
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn what_was_read_is_given_out_for_half_a_second() {
-        let entities = Entities::default();
+        let entities = EntityCache::default();
         entities.put(named("a"), START, entities.epoch());
         let at = |ms| START + Duration::from_millis(ms);
         assert_eq!(entities.by_id("id", at(499)).unwrap().name, "a");
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn a_change_reaches_everyone_who_holds_it() {
-        let entities = Entities::default();
+        let entities = EntityCache::default();
         let first = entities.put(named("a"), START, entities.epoch());
         let second = entities.put(named("a"), START + Duration::from_millis(600), entities.epoch());
         let epoch = entities.epoch();

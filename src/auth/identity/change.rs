@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 
 use super::cache::EntityRef;
 use super::entity::Entity;
-use crate::auth::names::{contains, sanitised};
-use crate::auth::policies::{MAX_NAME, folded};
+use crate::auth::names::{contains, normalize_token_policies};
+use crate::auth::policies::{MAX_NAME_LEN, fold_policy_name};
 use crate::auth::store::{AuthOutcome, AuthWrite, EntityBy};
-use crate::auth::{Auth, ROOT};
-use crate::documents::repeated;
+use crate::auth::{Auth, ROOT_POLICY};
+use crate::documents::retry_on_conflict;
 use crate::error::{Error, Result};
 use crate::fields::has_invisible;
 
 /// Maximum number of metadata pairs, and of bytes of all names and values.
-const MAX_METADATA: (usize, usize) = (64, 4_096);
+const METADATA_LIMITS: (usize, usize) = (64, 4_096);
 
 /// A change of an entity; `None` keeps a value.
 #[derive(Clone, Debug, Default)]
@@ -32,9 +32,10 @@ impl EntityChange {
     fn checked(self) -> Result<Self> {
         let Self { name, metadata, policies, disabled } = self;
         if let Some(pairs) = &metadata {
-            check_pairs("metadata", pairs)?;
+            check_metadata("metadata", pairs)?;
         }
-        let (name, policies) = (name.map(checked_name).transpose()?, policies.map(checked_policies).transpose()?);
+        let (name, policies) =
+            (name.map(validate_entity_name).transpose()?, policies.map(validate_entity_policies).transpose()?);
         Ok(Self { name, metadata, policies, disabled })
     }
 
@@ -74,7 +75,7 @@ impl Auth {
                 None => self.entity_make(&change).await.map(Some),
             }
         };
-        repeated("identity", attempt).await
+        retry_on_conflict("identity", attempt).await
     }
 
     /// Changes the entity with this id.
@@ -93,7 +94,7 @@ impl Auth {
             }
             self.entity_put(&known, &change).await
         };
-        repeated("identity", attempt).await
+        retry_on_conflict("identity", attempt).await
     }
 
     async fn entity_make(&self, change: &EntityChange) -> Result<EntityRef> {
@@ -136,29 +137,32 @@ impl Auth {
     }
 }
 
-fn checked_name(name: String) -> Result<String> {
-    let name = folded(&name);
-    if name.is_empty() || name.len() > MAX_NAME || name != name.trim() || has_invisible(&name) {
+fn validate_entity_name(name: String) -> Result<String> {
+    let name = fold_policy_name(&name);
+    if name.is_empty() || name.len() > MAX_NAME_LEN || name != name.trim() || has_invisible(&name) {
         return Err(Error::invalid(format!(
-            "name: must have 1 to {MAX_NAME} bytes and no control or invisible characters"
+            "name: must have 1 to {MAX_NAME_LEN} bytes and no control or invisible characters"
         )));
     }
     Ok(name)
 }
 
 /// Normalizes policy names. Rejects policies that operators cannot assign.
-fn checked_policies(names: Vec<String>) -> Result<Vec<String>> {
-    let names = sanitised("policies", names)?;
-    match contains(&names, ROOT) {
+fn validate_entity_policies(names: Vec<String>) -> Result<Vec<String>> {
+    let names = normalize_token_policies("policies", names)?;
+    match contains(&names, ROOT_POLICY) {
         true => Err(Error::invalid("policies cannot contain root")),
         false => Ok(names),
     }
 }
 
-pub(super) fn check_pairs(field: &str, pairs: &BTreeMap<String, String>) -> Result<()> {
+pub(super) fn check_metadata(field: &str, pairs: &BTreeMap<String, String>) -> Result<()> {
     let bytes: usize = pairs.iter().map(|(name, value)| name.len() + value.len()).sum();
-    if pairs.len() > MAX_METADATA.0 || bytes > MAX_METADATA.1 {
-        return Err(Error::invalid(format!("{field}: more than {} pairs or {} bytes", MAX_METADATA.0, MAX_METADATA.1)));
+    if pairs.len() > METADATA_LIMITS.0 || bytes > METADATA_LIMITS.1 {
+        return Err(Error::invalid(format!(
+            "{field}: more than {} pairs or {} bytes",
+            METADATA_LIMITS.0, METADATA_LIMITS.1
+        )));
     }
     Ok(())
 }

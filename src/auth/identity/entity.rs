@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::auth::instant;
-use crate::auth::policies::Filler;
+use crate::auth::policies::VersionedTemplateValues;
 use crate::auth::store::{AliasRow, EntityRow, IdentityRows};
 use crate::clock::Time;
 use crate::error::{Error, Result};
-use crate::templates::{AliasSelector, Identity, Selector};
+use crate::templates::{AliasSelector, IdentitySelector, TemplateValues};
 
 /// A user or machine, independent of the authentication method.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -197,13 +197,13 @@ impl Alias {
     }
 }
 
-impl Identity for Entity {
-    fn value(&self, of: &Selector) -> Option<&str> {
+impl TemplateValues for Entity {
+    fn value(&self, of: &IdentitySelector) -> Option<&str> {
         match of {
-            Selector::Id => Some(&self.id),
-            Selector::Name => Some(&self.name),
-            Selector::Metadata(key) => self.metadata.get(key).map(String::as_str),
-            Selector::Alias { accessor, of } => {
+            IdentitySelector::Id => Some(&self.id),
+            IdentitySelector::Name => Some(&self.name),
+            IdentitySelector::Metadata(key) => self.metadata.get(key).map(String::as_str),
+            IdentitySelector::Alias { accessor, of } => {
                 let alias = self.alias_at(accessor)?;
                 match of {
                     AliasSelector::Id => Some(&alias.id),
@@ -211,12 +211,12 @@ impl Identity for Entity {
                     AliasSelector::Metadata(key) => alias.metadata.get(key).map(String::as_str),
                 }
             }
-            Selector::Group => None,
+            IdentitySelector::Group => None,
         }
     }
 }
 
-impl Filler for Entity {
+impl VersionedTemplateValues for Entity {
     fn stamp(&self) -> String {
         let aliases = self.aliases.iter().map(|alias| format!(",{}:{}", alias.id, alias.version));
         std::iter::once(format!("{}:{}", self.id, self.version)).chain(aliases).collect()
@@ -224,7 +224,7 @@ impl Filler for Entity {
 }
 
 /// Merges two lists of policy names, sorted and without duplicates.
-pub(in crate::auth) fn together(one: &[String], other: &[String]) -> Vec<String> {
+pub(in crate::auth) fn merge_names(one: &[String], other: &[String]) -> Vec<String> {
     let mut names: Vec<String> = one.iter().chain(other).cloned().collect();
     names.sort();
     names.dedup();

@@ -10,23 +10,27 @@ use crate::auth::store::{AuthOutcome, AuthWrite};
 use crate::error::Result;
 
 /// Entities checked in one step, and steps of one sweep.
-const BATCH: u32 = 200;
-const STEPS: u32 = 20;
+const ENTITIES_PER_STEP: u32 = 200;
+const STEPS_PER_SWEEP: u32 = 20;
 /// Minimum time until an entity with tokens is checked again.
-const AGAIN: Duration = Duration::from_secs(3_600);
+const RECHECK_INTERVAL: Duration = Duration::from_secs(3_600);
 /// Allowance for tokens that are being stored, and for clocks that differ.
-const GRACE: Duration = Duration::from_secs(300);
+const REMOVAL_GRACE: Duration = Duration::from_secs(300);
 
 impl Auth {
     /// Removes unused entities in small batches. Called periodically; safe to cancel.
     pub(crate) async fn sweep_entities(&self) -> Result<()> {
         let now = self.clock.agreed_now()?;
         self.entities.prune(now);
-        for _ in 0..STEPS {
-            let step = AuthWrite::EntitySweep { now: now - GRACE, again: now + AGAIN, limit: BATCH };
+        for _ in 0..STEPS_PER_SWEEP {
+            let step = AuthWrite::EntitySweep {
+                now: now - REMOVAL_GRACE,
+                again: now + RECHECK_INTERVAL,
+                limit: ENTITIES_PER_STEP,
+            };
             match self.store.commit(vec![step]).await?.as_slice() {
                 // Removed entities had no token, so no caller holds them.
-                [AuthOutcome::Swept(looked)] if *looked == BATCH => {}
+                [AuthOutcome::Swept(looked)] if *looked == ENTITIES_PER_STEP => {}
                 _ => break,
             }
         }

@@ -4,7 +4,7 @@
 //! or chosen, each with its own expiry, number of uses and networks. A role may have many of them, so each is a row,
 //! found by a keyed hash; the text is not stored.
 
-mod entry;
+mod login;
 mod method;
 pub(crate) mod role;
 mod role_ids;
@@ -12,4 +12,4 @@ pub(crate) mod secret_id;
 pub(crate) mod secret_ids;
 mod sweep;
 
-pub(crate) use self::method::AppRoles;
+pub(crate) use self::method::AppRoleMethod;

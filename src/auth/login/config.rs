@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::method::{CONFIG, Method, View};
-use super::open::{Open, Plan};
+use super::method::{AuthMethod, CONFIG_DOCUMENT, MethodView};
+use super::method_mount::{MethodChangePlan, MethodMount};
 use super::role::Versioned;
 use crate::auth::store::AuthWrite;
 use crate::documents::{DocumentKey, DocumentWrite};
@@ -12,30 +12,34 @@ use crate::error::{Error, Result, Warnings};
 /// A random id of one write of a configuration. Cached data, such as keys, belongs to one write, and the same
 /// configuration may be written again to drop a withdrawn key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Written(u64);
+pub(crate) struct ConfigWriteId(u64);
 
-impl Written {
+impl ConfigWriteId {
     pub(crate) fn now() -> Self {
         Self(u64::from_ne_bytes(crate::random::bytes()))
     }
 }
 
-impl<M: Method> Open<M> {
+impl<M: AuthMethod> MethodMount<M> {
     /// Writes the configuration that `merge` derives from the current one, and returns its warnings. `merge` is called
     /// again after a conflict with another node.
     ///
     /// # Errors
-    /// As `merge` and [`Method::make`]; store errors.
+    /// As `merge` and [`AuthMethod::make`]; store errors.
     pub(crate) async fn write_config(
         &self,
         merge: impl Fn(Option<&M::Config>) -> Result<(M::Config, Warnings)>,
     ) -> Result<Warnings> {
-        let plan = |view: &View<M>| {
+        let plan = |view: &MethodView<M>| {
             let (config, warnings) = merge(view.config())?;
             let body = serde_json::to_vec(&config).map_err(Error::internal)?;
             let version = view.config.as_ref().map_or(0, |known| known.version);
             let next = Versioned { value: config.into(), version: version + 1 };
-            Ok(Plan::Write(vec![self.config_write(version, Some(body))], view.with_config(Some(next))?, warnings))
+            Ok(MethodChangePlan::Write(
+                vec![self.config_write(version, Some(body))],
+                view.with_config(Some(next))?,
+                warnings,
+            ))
         };
         self.change(plan).await
     }
@@ -45,15 +49,15 @@ impl<M: Method> Open<M> {
     /// # Errors
     /// Store errors.
     pub(crate) async fn delete_config(&self) -> Result<bool> {
-        let plan = |view: &View<M>| {
-            let Some(known) = &view.config else { return Ok(Plan::Nothing(false)) };
-            Ok(Plan::Write(vec![self.config_write(known.version, None)], view.with_config(None)?, true))
+        let plan = |view: &MethodView<M>| {
+            let Some(known) = &view.config else { return Ok(MethodChangePlan::Nothing(false)) };
+            Ok(MethodChangePlan::Write(vec![self.config_write(known.version, None)], view.with_config(None)?, true))
         };
         self.change(plan).await
     }
 
     fn config_write(&self, expected: u64, body: Option<Vec<u8>>) -> AuthWrite {
-        let (kind, name) = CONFIG;
+        let (kind, name) = CONFIG_DOCUMENT;
         let key = DocumentKey { mount: self.mount(), kind, name: name.to_owned() };
         AuthWrite::Document(DocumentWrite { key, expected, body })
     }

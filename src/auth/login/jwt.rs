@@ -6,10 +6,10 @@
 
 mod claims;
 mod config;
-mod entry;
+mod login;
 mod method;
 mod role;
 
 pub(crate) use self::config::{JwtConfig, KeySource};
-pub(crate) use self::method::Jwt;
+pub(crate) use self::method::JwtMethod;
 pub(crate) use self::role::{BoundClaims, JwtRole};

@@ -3,23 +3,23 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::role::{Role, Roles, Versioned};
+use super::role::{MethodRole, Roles, Versioned};
 use crate::auth::store::AuthWrite;
 use crate::auth::token::TokenTerms;
 use crate::documents::{Document, MountId};
 use crate::error::Result;
-use crate::fields::{Fields, MAX_NAME};
+use crate::fields::{Fields, MAX_NAME_LEN};
 
 /// Kind of the documents of roles, which are named after the role.
-pub(super) const ROLE: &str = "role";
+pub(super) const ROLE_KIND: &str = "role";
 /// Kind and name of the configuration document.
-pub(super) const CONFIG: (&str, &str) = ("config", "method");
+pub(super) const CONFIG_DOCUMENT: (&str, &str) = ("config", "method");
 
 /// An authentication method.
-pub(crate) trait Method: Sized + Send + Sync + 'static {
+pub(crate) trait AuthMethod: Sized + Send + Sync + 'static {
     /// Stored configuration; `()` for a method without one.
     type Config: Serialize + DeserializeOwned + Send + Sync + 'static;
-    type Role: Role;
+    type Role: MethodRole;
     /// State derived from configuration and roles after each change: indexes, parsed keys, caches.
     type Made: Send + Sync + 'static;
 
@@ -30,7 +30,7 @@ pub(crate) trait Method: Sized + Send + Sync + 'static {
     fn make(
         config: Option<&Self::Config>,
         roles: &Roles<Self::Role>,
-        before: Option<&View<Self>>,
+        before: Option<&MethodView<Self>>,
     ) -> Result<Self::Made>;
 
     /// Returns the writes to commit together with a role's document. `before` and `after` are the role before and after
@@ -45,19 +45,19 @@ pub(crate) trait Method: Sized + Send + Sync + 'static {
     }
 
     /// Returns the role name of a login, as far as the request determines it. The role may not exist.
-    fn role_of(_view: &View<Self>, sent: &Fields) -> Option<String> {
-        sent.text_within("role", MAX_NAME).ok().flatten()
+    fn role_of(_view: &MethodView<Self>, sent: &Fields) -> Option<String> {
+        sent.text_within("role", MAX_NAME_LEN).ok().flatten()
     }
 }
 
 /// An immutable snapshot of a mount's stored state.
-pub(crate) struct View<M: Method> {
+pub(crate) struct MethodView<M: AuthMethod> {
     pub(super) config: Option<Versioned<M::Config>>,
     pub(super) roles: Roles<M::Role>,
     made: M::Made,
 }
 
-impl<M: Method> View<M> {
+impl<M: AuthMethod> MethodView<M> {
     pub(super) fn empty() -> Result<Self> {
         Self::new(None, Roles::default(), None)
     }
@@ -66,8 +66,8 @@ impl<M: Method> View<M> {
         let (mut config, mut roles) = (None, Roles::default());
         for document in documents {
             match (document.key.kind, &document.key.name[..]) {
-                (ROLE, name) => roles.put(name, Versioned::of(document)?),
-                place if place == CONFIG => config = Some(Versioned::of(document)?),
+                (ROLE_KIND, name) => roles.put(name, Versioned::of(document)?),
+                place if place == CONFIG_DOCUMENT => config = Some(Versioned::of(document)?),
                 _ => {}
             }
         }

@@ -15,13 +15,13 @@ use crate::error::Result;
 pub(crate) const MAX_ROLES: usize = 10_000;
 
 /// A stored role of a method.
-pub(crate) trait Role: Serialize + DeserializeOwned + Send + Sync + 'static {
+pub(crate) trait MethodRole: Serialize + DeserializeOwned + Send + Sync + 'static {
     /// Settings of its tokens.
     fn terms(&self) -> &TokenTerms;
 }
 
 /// Returns the stored form of a role's name: lower case.
-pub(crate) fn folded(name: &str) -> String {
+pub(crate) fn fold_role_name(name: &str) -> String {
     lower(name).into_owned()
 }
 
@@ -56,7 +56,7 @@ impl<R> Default for Roles<R> {
 impl<R> Roles<R> {
     /// Finds a role by its name, in any letter case.
     pub(crate) fn get(&self, name: &str) -> Option<&Arc<R>> {
-        self.stored(&folded(name)).map(|stored| &stored.value)
+        self.stored(&fold_role_name(name)).map(|stored| &stored.value)
     }
 
     /// Returns the names in byte order.

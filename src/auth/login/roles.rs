@@ -1,13 +1,13 @@
 //! Changes of roles: documents of a mount, written by compare-and-set.
 
-use super::method::{Method, ROLE, View};
-use super::open::{Open, Plan};
-use super::role::{MAX_ROLES, Versioned, folded};
+use super::method::{AuthMethod, MethodView, ROLE_KIND};
+use super::method_mount::{MethodChangePlan, MethodMount};
+use super::role::{MAX_ROLES, Versioned, fold_role_name};
 use crate::auth::store::AuthWrite;
 use crate::documents::{DocumentKey, DocumentWrite};
 use crate::error::{Error, Result, Warnings};
 
-impl<M: Method> Open<M> {
+impl<M: AuthMethod> MethodMount<M> {
     /// Writes the role that `merge` derives from the current one, and returns its warnings. `merge` is called again
     /// after a conflict with another node.
     ///
@@ -16,10 +16,10 @@ impl<M: Method> Open<M> {
     pub(crate) async fn write_role(
         &self,
         name: &str,
-        merge: impl Fn(&View<M>, Option<&M::Role>) -> Result<(M::Role, Warnings)>,
+        merge: impl Fn(&MethodView<M>, Option<&M::Role>) -> Result<(M::Role, Warnings)>,
     ) -> Result<Warnings> {
-        let name = folded(name);
-        let plan = |view: &View<M>| {
+        let name = fold_role_name(name);
+        let plan = |view: &MethodView<M>| {
             let known = view.roles.stored(&name);
             let (role, warnings) = merge(view, known.map(|known| &*known.value))?;
             if known.is_none() && view.roles.len() >= MAX_ROLES {
@@ -30,7 +30,7 @@ impl<M: Method> Open<M> {
             let mut unit = vec![self.role_write(&name, version, Some(body))];
             unit.extend(M::beside(self.mount(), &name, known.map(|known| &*known.value), Some(&role)));
             let next = Versioned { value: role.into(), version: version + 1 };
-            Ok(Plan::Write(unit, view.with_role(&name, Some(next))?, warnings))
+            Ok(MethodChangePlan::Write(unit, view.with_role(&name, Some(next))?, warnings))
         };
         self.change(plan).await
     }
@@ -40,18 +40,18 @@ impl<M: Method> Open<M> {
     /// # Errors
     /// Store errors.
     pub(crate) async fn delete_role(&self, name: &str) -> Result<bool> {
-        let name = folded(name);
-        let plan = |view: &View<M>| {
-            let Some(known) = view.roles.stored(&name) else { return Ok(Plan::Nothing(false)) };
+        let name = fold_role_name(name);
+        let plan = |view: &MethodView<M>| {
+            let Some(known) = view.roles.stored(&name) else { return Ok(MethodChangePlan::Nothing(false)) };
             let mut unit = vec![self.role_write(&name, known.version, None)];
             unit.extend(M::beside(self.mount(), &name, Some(&known.value), None));
-            Ok(Plan::Write(unit, view.with_role(&name, None)?, true))
+            Ok(MethodChangePlan::Write(unit, view.with_role(&name, None)?, true))
         };
         self.change(plan).await
     }
 
     fn role_write(&self, name: &str, expected: u64, body: Option<Vec<u8>>) -> AuthWrite {
-        let key = DocumentKey { mount: self.mount(), kind: ROLE, name: name.to_owned() };
+        let key = DocumentKey { mount: self.mount(), kind: ROLE_KIND, name: name.to_owned() };
         AuthWrite::Document(DocumentWrite { key, expected, body })
     }
 }

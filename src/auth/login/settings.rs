@@ -1,13 +1,13 @@
 //! Server settings for authentication methods. Requests cannot change them.
 
 use super::cloudb::{CloudbSettings, Fallback};
-use crate::outbound::Reach;
+use crate::outbound::EgressPolicy;
 
 /// Settings for all mounts of authentication methods.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct LoginSettings {
     /// The addresses that a mount's configuration may name.
-    pub reach: Reach,
+    pub reach: EgressPolicy,
     /// Settings of `cloudb`.
     pub cloudb: CloudbSettings,
 }

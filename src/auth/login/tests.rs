@@ -3,21 +3,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::approle::AppRoles;
+use super::approle::AppRoleMethod;
 use super::approle::role::AppRole;
-use super::open::{Open, Opened as _};
+use super::method_mount::{AnyMethodMount as _, MethodMount};
 use crate::auth::Auth;
-use crate::auth::memory::Memory;
+use crate::auth::memory::MemoryAuthStore;
 use crate::clock::Clock;
 use crate::documents::MountId;
 use crate::error::{Kind, Result, Warnings};
 use crate::fields::Fields;
 use crate::secret::Secret;
 
-type Node = Open<AppRoles>;
+type Node = MethodMount<AppRoleMethod>;
 
-fn two() -> (Node, Node, Arc<Memory>) {
-    let store = Arc::new(Memory::default());
+fn two() -> (Node, Node, Arc<MemoryAuthStore>) {
+    let store = Arc::new(MemoryAuthStore::default());
     let node = || Node::new(MountId(1), store.clone()).unwrap();
     (node(), node(), store)
 }

@@ -14,12 +14,12 @@ mod token;
 
 use std::sync::Arc;
 
-pub(in crate::auth) use self::algorithm::Algorithm;
-use self::cache::Cache;
-use self::keys::{KeySet, Outcome};
-use self::rules::refused;
-pub(in crate::auth) use self::rules::{Claims, Rules, Times};
-pub(in crate::auth) use self::source::{Accepts, Document, Source};
+pub(in crate::auth) use self::algorithm::JwtAlgorithm;
+use self::cache::KeySetCache;
+use self::keys::{KeySet, SignatureOutcome};
+use self::rules::forbidden;
+pub(in crate::auth) use self::rules::{JwtRules, JwtTimeRules, VerifiedClaims};
+pub(in crate::auth) use self::source::{DiscoveryCheck, DiscoveryDocument, KeySetSource};
 pub(in crate::auth) use self::token::Jwt;
 use crate::clock::Clock;
 use crate::error::Result;
@@ -27,13 +27,13 @@ use crate::outbound::Outbound;
 
 /// Verifies the tokens of one issuer.
 pub(in crate::auth) struct Verifier {
-    keys: Keys,
+    keys: VerifierKeys,
     clock: Clock,
 }
 
-enum Keys {
+enum VerifierKeys {
     Configured(KeySet),
-    Published(Arc<Cache>),
+    Published(Arc<KeySetCache>),
 }
 
 impl Verifier {
@@ -42,12 +42,17 @@ impl Verifier {
     /// # Errors
     /// `Invalid` with `field` and the rule.
     pub(in crate::auth) fn configured(field: &str, keys: &[String], clock: Clock) -> Result<Self> {
-        Ok(Self { keys: Keys::Configured(KeySet::configured(field, keys)?), clock })
+        Ok(Self { keys: VerifierKeys::Configured(KeySet::configured(field, keys)?), clock })
     }
 
     /// Creates a verifier with published keys, without sending a request; `method` is the prefix of messages.
-    pub(in crate::auth) fn published(source: Source, outbound: Outbound, method: &'static str, clock: Clock) -> Self {
-        Self { keys: Keys::Published(Cache::new(source, outbound, method, clock.clone())), clock }
+    pub(in crate::auth) fn published(
+        source: KeySetSource,
+        outbound: Outbound,
+        method: &'static str,
+        clock: Clock,
+    ) -> Self {
+        Self { keys: VerifierKeys::Published(KeySetCache::new(source, outbound, method, clock.clone())), clock }
     }
 
     /// Checks that keys are cached or can be fetched.
@@ -56,8 +61,8 @@ impl Verifier {
     /// `Unavailable` with the reason.
     pub(in crate::auth) async fn check(&self) -> Result<()> {
         match &self.keys {
-            Keys::Configured(_) => Ok(()),
-            Keys::Published(cache) => cache.usable().await.map(drop),
+            VerifierKeys::Configured(_) => Ok(()),
+            VerifierKeys::Published(cache) => cache.usable().await.map(drop),
         }
     }
 
@@ -65,18 +70,18 @@ impl Verifier {
     ///
     /// # Errors
     /// `Forbidden` for a rejected token, `Unavailable` when keys cannot be fetched.
-    pub(in crate::auth) async fn verify(&self, token: &Jwt<'_>, rules: &Rules<'_>) -> Result<Claims> {
+    pub(in crate::auth) async fn verify(&self, token: &Jwt<'_>, rules: &JwtRules<'_>) -> Result<VerifiedClaims> {
         let header = token.header(rules)?;
         let (outcome, issuer) = match &self.keys {
-            Keys::Configured(keys) => (keys.verify(token, &header, false), None),
-            Keys::Published(cache) => {
+            VerifierKeys::Configured(keys) => (keys.verify(token, &header, false), None),
+            VerifierKeys::Published(cache) => {
                 let mut held = cache.usable().await?;
                 let mut outcome = held.keys.verify(token, &header, rules.needs_kid);
-                if outcome != Outcome::Verified {
+                if outcome != SignatureOutcome::Verified {
                     // The issuer may have rotated its keys.
                     let newer = match (outcome, cache.newer(&held).await) {
                         // The key is known, so its result counts even if the issuer is unavailable.
-                        (Outcome::Wrong, Err(_)) => None,
+                        (SignatureOutcome::Wrong, Err(_)) => None,
                         (_, newer) => newer?,
                     };
                     if let Some(newer) = newer {
@@ -88,11 +93,11 @@ impl Verifier {
             }
         };
         match outcome {
-            Outcome::Verified => {}
-            Outcome::Wrong => return Err(refused("the token's signature is wrong")),
-            Outcome::NoKey => return Err(refused("the token is signed with a key that is not known")),
+            SignatureOutcome::Verified => {}
+            SignatureOutcome::Wrong => return Err(forbidden("the token's signature is wrong")),
+            SignatureOutcome::NoKey => return Err(forbidden("the token is signed with a key that is not known")),
         }
-        let claims = token.claims().ok_or_else(|| refused("the token's claims are not understood"))?;
-        Claims::checked(claims, rules, issuer.as_deref(), self.clock.now())
+        let claims = token.claims().ok_or_else(|| forbidden("the token's claims are not understood"))?;
+        VerifiedClaims::checked(claims, rules, issuer.as_deref(), self.clock.now())
     }
 }

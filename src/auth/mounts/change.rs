@@ -5,47 +5,47 @@
 
 use std::sync::Arc;
 
-use super::settings::MAX_DESCRIPTION;
-use super::{Family, Mount, MountKind, MountTable};
+use super::settings::MAX_DESCRIPTION_BYTES;
+use super::{Mount, MountClass, MountKind, MountTable};
 use crate::auth::Auth;
 use crate::auth::store::AuthWrite;
-use crate::documents::{Document, DocumentKey, DocumentWrite, MountId, SYSTEM, repeated};
+use crate::documents::{Document, DocumentKey, DocumentWrite, MountId, SYSTEM_MOUNT, retry_on_conflict};
 use crate::error::{Error, Result};
 use crate::fields::Fields;
 use crate::telemetry;
 
 /// Kind of the stored documents, which are named after the mount's path.
-const KIND: &str = "mount";
+const MOUNT_KIND: &str = "mount";
 
 /// Name of the document whose version orders two kinds of changes across nodes: enabling mounts at different paths, and
 /// changing a mount's list of managed keys while a key is deleted.
-const ORDER: &str = "mount-order";
+const ORDER_DOCUMENT: &str = "mount-order";
 
-const MAX_PATH: usize = 128;
+const MAX_MOUNT_PATH_BYTES: usize = 128;
 
 /// Paths below which no secret engine can be mounted.
-pub(super) const RESERVED: [&str; 5] = ["auth/", "cubbyhole/", "identity/", "sys/", "audit/"];
+pub(super) const RESERVED_PATHS: [&str; 5] = ["auth/", "cubbyhole/", "identity/", "sys/", "audit/"];
 
 /// Returns the canonical path of a secret engine, without the trailing slash.
 ///
 /// # Errors
 /// `Invalid` for a path that is malformed or reserved.
 pub fn engine_path(path: &str) -> Result<String> {
-    let path = engine(path)?;
+    let path = canonical_engine_path(path)?;
     Ok(path.trim_end_matches('/').to_owned())
 }
 
-fn engine(path: &str) -> Result<String> {
-    let path = canonical(path)?;
-    match reserved(&path) {
+fn canonical_engine_path(path: &str) -> Result<String> {
+    let path = canonical_path(path)?;
+    match find_reserved(&path) {
         Some(reserved) => Err(Error::invalid(format!("cannot mount \"{reserved}\""))),
         None => Ok(path),
     }
 }
 
 /// Returns the reserved path that `path` lies at or below.
-fn reserved(path: &str) -> Option<&'static str> {
-    RESERVED.into_iter().find(|reserved| path.starts_with(reserved))
+fn find_reserved(path: &str) -> Option<&'static str> {
+    RESERVED_PATHS.into_iter().find(|reserved| path.starts_with(reserved))
 }
 
 impl Auth {
@@ -59,9 +59,9 @@ impl Auth {
     /// # Errors
     /// `Invalid` with the violated rule.
     pub async fn mount_enable(&self, path: &str, fields: &Fields) -> Result<Arc<Mount>> {
-        let path = engine(path)?;
-        let kind = kind_of(fields)?;
-        self.enable(path, (kind, None), Family::Secrets, fields).await
+        let path = canonical_engine_path(path)?;
+        let kind = parse_kind(fields)?;
+        self.enable(path, (kind, None), MountClass::Secrets, fields).await
     }
 
     /// Mounts an authentication method at `auth/<path>`, with the fields of [`Auth::mount_enable`]. `known_as` is an
@@ -70,21 +70,21 @@ impl Auth {
     /// # Errors
     /// As for [`Auth::mount_enable`].
     pub async fn auth_enable(&self, path: &str, fields: &Fields, known_as: Option<&str>) -> Result<Arc<Mount>> {
-        let path = format!("auth/{}", canonical(path)?);
-        let kind = kind_of(fields)?;
-        self.enable(path, (kind, known_as), Family::Methods, fields).await
+        let path = format!("auth/{}", canonical_path(path)?);
+        let kind = parse_kind(fields)?;
+        self.enable(path, (kind, known_as), MountClass::Methods, fields).await
     }
 
     async fn enable(
         &self,
         path: String,
         (kind, known_as): (MountKind, Option<&str>),
-        family: Family,
+        family: MountClass,
         fields: &Fields,
     ) -> Result<Arc<Mount>> {
         match kind.family() {
             own if own == family => {}
-            Family::BuiltIn => {
+            MountClass::BuiltIn => {
                 return Err(Error::invalid(format!("mount type of \"{}\" is not mountable", kind.word())));
             }
             _ => {
@@ -96,7 +96,7 @@ impl Auth {
         let suffix = crate::random::bytes::<4>().map(|b| format!("{b:02x}")).concat();
         let mut mount = Mount::new(MountId::random(), &path, kind, &suffix, crate::random::uuid());
         mount.known_as = known_as.unwrap_or_default().to_owned();
-        mount.description = fields.text_within("description", MAX_DESCRIPTION)?.unwrap_or_default();
+        mount.description = fields.text_within("description", MAX_DESCRIPTION_BYTES)?.unwrap_or_default();
         for (name, to) in [
             ("local", &mut mount.local),
             ("seal_wrap", &mut mount.seal_wrap),
@@ -104,7 +104,7 @@ impl Auth {
         ] {
             *to = fields.bool(name)?.unwrap_or(false);
         }
-        let mut settings = nested(fields, "config")?;
+        let mut settings = parse_nested(fields, "config")?;
         if let Some(options) = fields.value("options") {
             settings.set("options", options.clone());
         }
@@ -114,12 +114,12 @@ impl Auth {
             // Read before the table, so that a mount enabled in between makes this attempt fail.
             let order = self.order().await?;
             self.reload_mounts().await?;
-            check_free(&self.mounts(), &path)?;
-            let document = AuthWrite::Document(document(&mount, 0)?);
+            check_path_free(&self.mounts(), &path)?;
+            let document = AuthWrite::Document(mount_document(&mount, 0)?);
             let unit = vec![AuthWrite::MountCreate(mount.id), document, AuthWrite::Document(order)];
             self.commit_mount(unit, &path, Some(mount.clone())).await
         };
-        repeated(format_args!("path {path}"), attempt).await?;
+        retry_on_conflict(format_args!("path {path}"), attempt).await?;
         Ok(Arc::new(mount))
     }
 
@@ -130,20 +130,20 @@ impl Auth {
     pub async fn mount_tune(&self, path: &str, fields: &Fields) -> Result<()> {
         let _one_writer = self.writer().await?;
         let attempt = async || {
-            let (known, version) = self.stored_mount(path).await?.ok_or_else(|| absent(path))?;
+            let (known, version) = self.stored_mount(path).await?.ok_or_else(|| no_mount_error(path))?;
             let mut mount = known.clone();
             mount.apply(fields)?;
             if mount == known {
                 return Ok(());
             }
-            let mut unit = vec![AuthWrite::Document(document(&mount, version)?)];
+            let mut unit = vec![AuthWrite::Document(mount_document(&mount, version)?)];
             if mount.allowed_managed_keys != known.allowed_managed_keys {
                 // Makes a concurrent deletion of a managed key check its users again.
                 unit.push(AuthWrite::Document(self.order().await?));
             }
             self.commit_mount(unit, &known.path, Some(mount)).await
         };
-        repeated(format_args!("path {path}"), attempt).await
+        retry_on_conflict(format_args!("path {path}"), attempt).await
     }
 
     /// Unmounts a secret engine and deletes everything that it stored; `None` if there is none.
@@ -153,7 +153,7 @@ impl Auth {
     pub async fn mount_disable(&self, path: &str) -> Result<Option<Arc<Mount>>> {
         let path = format!("{}/", path.trim_matches('/'));
         let refusal = format!("cannot unmount \"{path}\"");
-        if reserved(&path).is_some() {
+        if find_reserved(&path).is_some() {
             return Err(Error::invalid(refusal));
         }
         self.disable(&path, &refusal).await
@@ -180,7 +180,7 @@ impl Auth {
             if mount.is_built_in() {
                 return Err(Error::invalid(refusal.to_owned()));
             }
-            let delete = DocumentWrite { key: key(&mount.path), expected, body: None };
+            let delete = DocumentWrite { key: mount_key(&mount.path), expected, body: None };
             let unit = vec![AuthWrite::Document(delete), AuthWrite::MountDrop(mount.id)];
             self.commit_mount(unit, &mount.path, None).await?;
             if mount.is_auth() {
@@ -189,7 +189,7 @@ impl Auth {
             }
             Ok(Some(Arc::new(mount)))
         };
-        repeated(format_args!("path {path}"), attempt).await
+        retry_on_conflict(format_args!("path {path}"), attempt).await
     }
 
     /// Commits a change of one mount and publishes the table with `now` at `path`. Publishing cannot fail.
@@ -226,7 +226,7 @@ impl Auth {
     /// Returns the write that every change with a global order includes. Nodes that enable different mounts
     /// concurrently, perhaps one inside the other, conflict on it, and the second node checks again.
     pub(super) async fn order(&self) -> Result<DocumentWrite> {
-        let key = DocumentKey { mount: SYSTEM, kind: "config", name: ORDER.to_owned() };
+        let key = DocumentKey { mount: SYSTEM_MOUNT, kind: "config", name: ORDER_DOCUMENT.to_owned() };
         let known = self.store.documents("config").await?.into_iter().find(|document| document.key == key);
         let expected = known.map_or(0, |document| document.version);
         Ok(DocumentWrite { key, expected, body: Some(b"{}".to_vec()) })
@@ -234,8 +234,8 @@ impl Auth {
 
     /// Reads a mount and its version from the store. Version 0 is a built-in mount that was never tuned.
     pub(super) async fn stored_mount(&self, path: &str) -> Result<Option<(Mount, u64)>> {
-        let wanted = key(&format!("{}/", path.trim_matches('/')));
-        let documents = self.store.documents(KIND).await?;
+        let wanted = mount_key(&format!("{}/", path.trim_matches('/')));
+        let documents = self.store.documents(MOUNT_KIND).await?;
         if let Some(document) = documents.iter().find(|document| document.key == wanted) {
             return Ok(Some((document.parse()?, document.version)));
         }
@@ -250,53 +250,53 @@ impl Auth {
     }
 
     fn publish_mounts(&self, table: MountTable) {
-        name_all(&table);
+        register_names(&table);
         self.mounts.store(Arc::new(table));
     }
 }
 
 /// Registers the names of mounts with logs and metrics.
-pub(crate) fn name_all(table: &MountTable) {
+pub(crate) fn register_names(table: &MountTable) {
     for mount in table.iter() {
         let meter = mount.meter();
         if mount.kind == MountKind::Pki {
             meter.begin_issuing();
         }
     }
-    telemetry::name_mounts(table.iter().map(|mount| (mount.id.0, mount.path.clone())));
+    telemetry::set_mount_paths(table.iter().map(|mount| (mount.id.0, mount.path.clone())));
 }
 
 /// Reads the stored mounts.
 pub(crate) async fn load(store: &dyn crate::auth::store::AuthStore) -> Result<MountTable> {
-    let documents = store.documents(KIND).await?;
+    let documents = store.documents(MOUNT_KIND).await?;
     Ok(MountTable::new(documents.iter().map(Document::parse).collect::<Result<Vec<_>>>()?))
 }
 
-pub(super) fn key(path: &str) -> DocumentKey {
-    DocumentKey { mount: SYSTEM, kind: KIND, name: path.to_owned() }
+pub(super) fn mount_key(path: &str) -> DocumentKey {
+    DocumentKey { mount: SYSTEM_MOUNT, kind: MOUNT_KIND, name: path.to_owned() }
 }
 
-pub(super) fn document(mount: &Mount, expected: u64) -> Result<DocumentWrite> {
+pub(super) fn mount_document(mount: &Mount, expected: u64) -> Result<DocumentWrite> {
     let body = serde_json::to_vec(mount).map_err(Error::internal)?;
-    Ok(DocumentWrite { key: key(&mount.path), expected, body: Some(body) })
+    Ok(DocumentWrite { key: mount_key(&mount.path), expected, body: Some(body) })
 }
 
 /// Returns the path with exactly one slash, at its end.
-pub(super) fn canonical(path: &str) -> Result<String> {
+pub(super) fn canonical_path(path: &str) -> Result<String> {
     let path = path.trim_matches('/');
     let is_name = |segment: &str| {
         let plain = segment.bytes().all(|b| b.is_ascii_alphanumeric() || b"_.-".contains(&b));
         !segment.is_empty() && plain && segment != "." && segment != ".."
     };
-    if path.len() > MAX_PATH || !path.split('/').all(is_name) {
+    if path.len() > MAX_MOUNT_PATH_BYTES || !path.split('/').all(is_name) {
         return Err(Error::invalid(format!(
-            "path: a mount path has segments of letters, digits, '_', '.' and '-', at most {MAX_PATH} bytes in all"
+            "path: a mount path has segments of letters, digits, '_', '.' and '-', at most {MAX_MOUNT_PATH_BYTES} bytes in all"
         )));
     }
     Ok(format!("{path}/"))
 }
 
-fn kind_of(fields: &Fields) -> Result<MountKind> {
+fn parse_kind(fields: &Fields) -> Result<MountKind> {
     match fields.text("type")? {
         Some(kind) if !kind.is_empty() => Ok(kind.into()),
         _ => Err(Error::invalid("backend type must be specified as a string")),
@@ -304,7 +304,7 @@ fn kind_of(fields: &Fields) -> Result<MountKind> {
 }
 
 /// Reads an object inside the body as fields; an absent one is empty.
-fn nested(fields: &Fields, name: &str) -> Result<Fields> {
+fn parse_nested(fields: &Fields, name: &str) -> Result<Fields> {
     match fields.value(name) {
         None => Ok(Fields::default()),
         Some(object @ serde_json::Value::Object(_)) => Fields::parse(object.to_string().as_bytes()),
@@ -313,7 +313,7 @@ fn nested(fields: &Fields, name: &str) -> Result<Fields> {
 }
 
 /// Rejects a path at, below or above that of another mount.
-pub(super) fn check_free(table: &MountTable, path: &str) -> Result<()> {
+pub(super) fn check_path_free(table: &MountTable, path: &str) -> Result<()> {
     if let Some((mount, _)) = table.route(path) {
         return Err(Error::invalid(format!("path is already in use at {}", mount.path)));
     }
@@ -323,7 +323,7 @@ pub(super) fn check_free(table: &MountTable, path: &str) -> Result<()> {
     }
 }
 
-fn absent(path: &str) -> Error {
+fn no_mount_error(path: &str) -> Error {
     let path = path.trim_matches('/');
     match path.strip_prefix("auth/") {
         Some(method) => Error::invalid(format!("No auth engine at {method}/")),
@@ -334,14 +334,14 @@ fn absent(path: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::auth::memory::Memory;
+    use crate::auth::memory::MemoryAuthStore;
     use crate::auth::store::AuthStore as _;
     use crate::clock::Clock;
     use crate::error::Kind;
     use serde_json::{Value, json};
 
-    async fn auth() -> (Arc<Auth>, Arc<Memory>) {
-        let store = Arc::new(Memory::default());
+    async fn auth() -> (Arc<Auth>, Arc<MemoryAuthStore>) {
+        let store = Arc::new(MemoryAuthStore::default());
         (Auth::open(store.clone(), Clock::system()).await.unwrap(), store)
     }
 

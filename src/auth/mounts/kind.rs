@@ -32,7 +32,7 @@ pub enum MountKind {
 
 /// How mounts of a type are created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Family {
+pub enum MountClass {
     /// Always exists, exactly once.
     BuiltIn,
     /// Mounted as a secret engine (`sys/mounts`).
@@ -72,12 +72,12 @@ impl MountKind {
     }
 
     /// How mounts of this type are created.
-    pub fn family(&self) -> Family {
+    pub fn family(&self) -> MountClass {
         match self {
-            Self::Pki => Family::Secrets,
-            Self::AppRole | Self::Jwt | Self::Cloudb => Family::Methods,
-            Self::Token | Self::System | Self::Identity | Self::Cubbyhole => Family::BuiltIn,
-            Self::Unknown(_) => Family::Unknown,
+            Self::Pki => MountClass::Secrets,
+            Self::AppRole | Self::Jwt | Self::Cloudb => MountClass::Methods,
+            Self::Token | Self::System | Self::Identity | Self::Cubbyhole => MountClass::BuiltIn,
+            Self::Unknown(_) => MountClass::Unknown,
         }
     }
 }

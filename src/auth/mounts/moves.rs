@@ -5,25 +5,25 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::change::{RESERVED, canonical, check_free, document, key};
+use super::change::{RESERVED_PATHS, canonical_path, check_path_free, mount_document, mount_key};
 use super::{Mount, MountTable};
 use crate::auth::Auth;
 use crate::auth::store::AuthWrite;
-use crate::documents::{DocumentKey, DocumentWrite, SYSTEM, repeated};
+use crate::documents::{DocumentKey, DocumentWrite, SYSTEM_MOUNT, retry_on_conflict};
 use crate::error::{Error, Result};
 use crate::telemetry::LazyMountMeter;
 
-const KIND: &str = "config";
-const NAME: &str = "mount-moves";
+const CONFIG_KIND: &str = "config";
+const MOVES_DOCUMENT: &str = "mount-moves";
 /// Maximum number of moves in that document.
-const KEPT: usize = 64;
+const MAX_RECORDED_MOVES: usize = 64;
 
 /// Maximum number of former paths of a mount. All of them are searched for its leases.
 const MAX_FORMER_PATHS: usize = 64;
 
 /// A completed move.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Move {
+pub struct MountMove {
     /// Id by which the client queries the move.
     pub id: String,
     /// Old path, with a trailing `/`.
@@ -37,10 +37,11 @@ impl Auth {
     ///
     /// # Errors
     /// `Invalid` with the rule that one of the paths violates.
-    pub async fn mount_move(&self, from: &str, to: &str) -> Result<Move> {
-        let read = |name, path| canonical(path).map_err(|error| Error::invalid(error.text().replacen("path", name, 1)));
+    pub async fn mount_move(&self, from: &str, to: &str) -> Result<MountMove> {
+        let read =
+            |name, path| canonical_path(path).map_err(|error| Error::invalid(error.text().replacen("path", name, 1)));
         let (from, to) = (read("from", from)?, read("to", to)?);
-        check_families(&from, &to)?;
+        check_classes(&from, &to)?;
         let _one_writer = self.writer().await?;
         let attempt = async || {
             // Read before the table, so that a mount enabled in between makes this attempt fail.
@@ -51,7 +52,7 @@ impl Auth {
             if mount.is_built_in() {
                 return Err(Error::invalid(format!("cannot remount {from:?}")));
             }
-            check_free(&self.mounts().with(&from, None), &to)?;
+            check_path_free(&self.mounts().with(&from, None), &to)?;
             let mut former_paths = mount.former_paths.clone();
             former_paths.retain(|path| *path != to && *path != from);
             former_paths.push(from.clone());
@@ -62,48 +63,48 @@ impl Auth {
                 )));
             }
             let moved = Mount { path: to.clone(), former_paths, meter: LazyMountMeter::default(), ..mount };
-            let made = Move { id: crate::random::uuid(), from: from.clone(), to: to.clone() };
-            let delete = DocumentWrite { key: key(&from), expected: version, body: None };
-            let writes = [delete, document(&moved, 0)?, order, self.with_move(&made).await?];
+            let made = MountMove { id: crate::random::uuid(), from: from.clone(), to: to.clone() };
+            let delete = DocumentWrite { key: mount_key(&from), expected: version, body: None };
+            let writes = [delete, mount_document(&moved, 0)?, order, self.with_move(&made).await?];
             let unit = writes.into_iter().map(AuthWrite::Document).collect();
             self.commit_table(unit, |table: &MountTable| table.with(&from, None).with(&to, Some(moved))).await?;
             Ok(made)
         };
-        repeated(format_args!("path {from}"), attempt).await
+        retry_on_conflict(format_args!("path {from}"), attempt).await
     }
 
     /// Returns a completed move by its id; `None` if it is unknown or too old.
     ///
     /// # Errors
     /// Store errors.
-    pub async fn mount_moved(&self, id: &str) -> Result<Option<Move>> {
+    pub async fn mount_moved(&self, id: &str) -> Result<Option<MountMove>> {
         Ok(self.moves().await?.0.into_iter().find(|made| made.id == id))
     }
 
     /// Returns the last moves, oldest first, and the version of their document.
-    async fn moves(&self) -> Result<(Vec<Move>, u64)> {
-        let documents = self.store.documents(KIND).await?;
+    async fn moves(&self) -> Result<(Vec<MountMove>, u64)> {
+        let documents = self.store.documents(CONFIG_KIND).await?;
         let Some(document) = documents.into_iter().find(|document| document.key == moves_key()) else {
             return Ok((Vec::new(), 0));
         };
         Ok((document.parse()?, document.version))
     }
 
-    async fn with_move(&self, made: &Move) -> Result<DocumentWrite> {
+    async fn with_move(&self, made: &MountMove) -> Result<DocumentWrite> {
         let (mut moves, expected) = self.moves().await?;
         moves.push(made.clone());
-        moves.drain(..moves.len().saturating_sub(KEPT));
+        moves.drain(..moves.len().saturating_sub(MAX_RECORDED_MOVES));
         let body = serde_json::to_vec(&moves).map_err(Error::internal)?;
         Ok(DocumentWrite { key: moves_key(), expected, body: Some(body) })
     }
 }
 
 fn moves_key() -> DocumentKey {
-    DocumentKey { mount: SYSTEM, kind: KIND, name: NAME.to_owned() }
+    DocumentKey { mount: SYSTEM_MOUNT, kind: CONFIG_KIND, name: MOVES_DOCUMENT.to_owned() }
 }
 
 /// Rejects a move of an authentication method out of `auth/`, and of a secret engine to a reserved path.
-fn check_families(from: &str, to: &str) -> Result<()> {
+fn check_classes(from: &str, to: &str) -> Result<()> {
     if from == to {
         return Err(Error::invalid("from and to are the same path"));
     }
@@ -111,7 +112,7 @@ fn check_families(from: &str, to: &str) -> Result<()> {
         (Some(_), None) => Err(Error::invalid(format!("cannot remount auth mount to non-auth mount {to:?}"))),
         (Some(_), Some("")) => Err(Error::invalid(format!("cannot remount to destination {to:?}"))),
         (Some(_), Some(_)) => Ok(()),
-        (None, _) => match RESERVED.iter().find(|reserved| to.starts_with(**reserved)) {
+        (None, _) => match RESERVED_PATHS.iter().find(|reserved| to.starts_with(**reserved)) {
             Some(reserved) => Err(Error::invalid(format!("cannot remount to destination {reserved:?}"))),
             None => Ok(()),
         },
@@ -125,13 +126,13 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::auth::memory::Memory;
+    use crate::auth::memory::MemoryAuthStore;
     use crate::clock::Clock;
     use crate::error::Kind;
     use crate::fields::Fields;
 
     async fn auth() -> Arc<Auth> {
-        let auth = Auth::open(Arc::new(Memory::default()), Clock::system()).await.unwrap();
+        let auth = Auth::open(Arc::new(MemoryAuthStore::default()), Clock::system()).await.unwrap();
         for path in ["pki", "team/ca"] {
             let fields = json!({ "type": "pki", "description": path });
             auth.mount_enable(path, &Fields::parse(fields.to_string().as_bytes()).unwrap()).await.unwrap();
@@ -186,11 +187,11 @@ mod tests {
     async fn only_the_last_moves_are_told_of() {
         let auth = auth().await;
         let first = auth.mount_move("pki", "b").await.unwrap();
-        for _ in 0..KEPT / 2 {
+        for _ in 0..MAX_RECORDED_MOVES / 2 {
             auth.mount_move("b", "a").await.unwrap();
             auth.mount_move("a", "b").await.unwrap();
         }
         assert_eq!(auth.mount_moved(&first.id).await.unwrap(), None);
-        assert_eq!(auth.moves().await.unwrap().0.len(), KEPT);
+        assert_eq!(auth.moves().await.unwrap().0.len(), MAX_RECORDED_MOVES);
     }
 }

@@ -6,19 +6,19 @@ use serde_json::Value;
 
 use super::{Mount, SYSTEM_TTL};
 use crate::auth::policy::lower;
-use crate::clock::{compact, no_duration, parse_duration};
+use crate::clock::{format_duration, parse_duration, violated_duration_rule};
 use crate::error::{Error, Result};
-use crate::fields::{Cap, Fields, MAX_NAME};
+use crate::fields::{Fields, ListLimit, MAX_NAME_LEN};
 
 /// Request headers that carry a credential, which are never passed to an engine.
 const CREDENTIAL_HEADERS: [&str; 6] =
     ["authorization", "proxy-authorization", "cookie", "set-cookie", "x-service-token", "x-vault-token"];
 
-pub(super) const MAX_DESCRIPTION: usize = 4_096;
+pub(super) const MAX_DESCRIPTION_BYTES: usize = 4_096;
 /// Limits on one list of names of a mount.
-const NAMES: Cap = Cap::new(256, MAX_NAME);
+const NAME_LIST_LIMITS: ListLimit = ListLimit::new(256, MAX_NAME_LEN);
 /// Limits on the options of a mount.
-const OPTIONS: Cap = Cap::new(64, 1_024);
+const OPTION_LIMITS: ListLimit = ListLimit::new(64, 1_024);
 
 impl Mount {
     /// Applies the given fields. An absent field changes nothing, and neither does an empty text for a duration.
@@ -31,7 +31,7 @@ impl Mount {
         self.check_ttls()?;
         // Clients always send false, even if they do not mean to change it.
         self.force_no_cache |= fields.bool("force_no_cache")?.unwrap_or(false);
-        let description = fields.text_within("description", MAX_DESCRIPTION)?;
+        let description = fields.text_within("description", MAX_DESCRIPTION_BYTES)?;
         self.description = description.unwrap_or_else(|| std::mem::take(&mut self.description));
         self.merge_options(fields)?;
         for (name, words, to) in [
@@ -52,7 +52,7 @@ impl Mount {
             ("passthrough_request_headers", &mut self.passthrough_request_headers),
             ("allowed_response_headers", &mut self.allowed_response_headers),
         ] {
-            if let Some(list) = fields.list_within(name, NAMES)? {
+            if let Some(list) = fields.list_within(name, NAME_LIST_LIMITS)? {
                 *to = list;
             }
         }
@@ -65,7 +65,7 @@ impl Mount {
 
     fn check_ttls(&self) -> Result<()> {
         if self.default_lease_ttl > self.max_ttl().as_secs() {
-            let text = |seconds| compact(std::time::Duration::from_secs(seconds));
+            let text = |seconds| format_duration(std::time::Duration::from_secs(seconds));
             return Err(Error::invalid(format!(
                 "default_lease_ttl: {} is greater than max_lease_ttl, which is {}{}",
                 text(self.default_lease_ttl),
@@ -89,12 +89,12 @@ impl Mount {
 
     /// Merges options; an empty value removes one.
     fn merge_options(&mut self, fields: &Fields) -> Result<()> {
-        let Some(given) = fields.map_within("options", OPTIONS)? else { return Ok(()) };
+        let Some(given) = fields.map_within("options", OPTION_LIMITS)? else { return Ok(()) };
         let mut options: BTreeMap<String, String> = self.options.take().unwrap_or_default();
         options.extend(given);
         options.retain(|_, value| !value.is_empty());
-        if options.len() > OPTIONS.entries {
-            return Err(Error::invalid(format!("options: a mount has at most {}", OPTIONS.entries)));
+        if options.len() > OPTION_LIMITS.entries {
+            return Err(Error::invalid(format!("options: a mount has at most {}", OPTION_LIMITS.entries)));
         }
         self.options = (!options.is_empty()).then_some(options);
         Ok(())
@@ -108,17 +108,17 @@ fn read_ttl(to: &mut u64, fields: &Fields, name: &str) -> Result<()> {
         Some(Value::String(text)) => match text.trim() {
             "" => return Ok(()),
             "system" => 0,
-            other => parse_duration(other).ok_or_else(|| wrong_ttl(name, other))?.as_secs(),
+            other => parse_duration(other).ok_or_else(|| invalid_ttl_error(name, other))?.as_secs(),
         },
         Some(other) => {
-            let duration = fields.duration(name).map_err(|_| wrong_ttl(name, &other.to_string()))?;
+            let duration = fields.duration(name).map_err(|_| invalid_ttl_error(name, &other.to_string()))?;
             duration.unwrap_or(SYSTEM_TTL).as_secs()
         }
     };
     Ok(())
 }
 
-fn wrong_ttl(name: &str, text: &str) -> Error {
+fn invalid_ttl_error(name: &str, text: &str) -> Error {
     let form = "a duration, such as 90, \"90s\" or \"1h30m\", and not negative, or \"system\"";
-    Error::invalid(format!("{name}: must be {}", no_duration(text, form)))
+    Error::invalid(format!("{name}: must be {}", violated_duration_rule(text, form)))
 }

@@ -13,14 +13,14 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 
 use super::capabilities::Capabilities;
-use super::parameters::Parameters;
-use super::patterns::{Patterns, is_pattern};
-use super::reach::instances;
-use super::spelling::{self, Spelt};
-use super::terms::{Extent, MAX_RULES, MAX_SEGMENTS, Terms};
+use super::parameters::RequestParameters;
+use super::patterns::{PathPatterns, is_pattern};
+use super::sample_paths::sample_paths;
+use super::spelling::{self, NameSegments};
+use super::terms::{MAX_PATTERN_SEGMENTS_PER_CALLER, MAX_RULES_PER_CALLER, RuleCounts, RuleTerms};
 use super::{Operation, Policy};
 use crate::clock::Time;
-use crate::templates::Identity;
+use crate::templates::TemplateValues;
 
 /// The decision on one request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,14 +33,14 @@ pub struct Decision {
 
 /// A request path to match against rules: without leading `/`, canonical, and with a trailing `/` for a list.
 #[derive(Clone, Copy, Debug)]
-pub struct Place<'a> {
+pub struct RequestPath<'a> {
     /// The path.
     pub path: &'a str,
     /// Segments that are names with several spellings, from left to right.
-    pub spelt: &'a [Spelt],
+    pub spelt: &'a [NameSegments],
 }
 
-impl<'a> From<&'a str> for Place<'a> {
+impl<'a> From<&'a str> for RequestPath<'a> {
     /// A path without such names.
     fn from(path: &'a str) -> Self {
         Self { path, spelt: &[] }
@@ -49,57 +49,57 @@ impl<'a> From<&'a str> for Place<'a> {
 
 /// The compiled union of several policies.
 pub struct Acl {
-    rules: Rules,
-    respelt: Option<Respelt>,
+    rules: CompiledRules,
+    respelt: Option<CanonicalRules>,
     /// Paths of the rules that grant something.
     granting: Box<[Arc<str>]>,
-    /// The maximum number of segments of a rule plus one, at most [`DEEPEST`].
+    /// The maximum number of segments of a rule plus one, at most [`MAX_REACH_SEGMENTS`].
     deepest: usize,
     valid_until: Option<Time>,
     weight: usize,
 }
 
 /// Rules by path. Terms of a path with a single rule are shared with its policy.
-struct Rules {
-    exact: HashMap<Arc<str>, Arc<Terms>>,
-    patterns: Patterns<Arc<Terms>>,
+struct CompiledRules {
+    exact: HashMap<Arc<str>, Arc<RuleTerms>>,
+    patterns: PathPatterns<Arc<RuleTerms>>,
 }
 
 /// Rules in the canonical spelling for a set of places of names in a path, compiled when first needed.
-struct Respelt {
-    merged: Merged<Arc<str>>,
+struct CanonicalRules {
+    merged: MergedTerms<Arc<str>>,
     /// Maximum number of sets of places in `known`.
     most: usize,
-    known: Mutex<Vec<ForPlaces>>,
+    known: Mutex<Vec<RulesForNames>>,
 }
 
 /// The merged terms of all rules with the same path, by path.
-type Merged<P> = BTreeMap<P, Arc<Terms>>;
+type MergedTerms<P> = BTreeMap<P, Arc<RuleTerms>>;
 
 /// Places, and the rules for paths with names there.
-type ForPlaces = (Box<[Spelt]>, Arc<Rules>);
+type RulesForNames = (Box<[NameSegments]>, Arc<CompiledRules>);
 
 /// Minimum size of a heavy union in bytes.
-const HEAVY: usize = 1 << 20;
+const HEAVY_UNION_BYTES: usize = 1 << 20;
 /// Maximum number of path segments that [`Acl::reaches`] tries for a prefix rule.
-const DEEPEST: usize = 16;
+const MAX_REACH_SEGMENTS: usize = 16;
 /// Maximum number of sets of places cached per union. Few routes contain such names, and mounts are at few depths.
-const MAX_RESPELT: usize = 16;
+const MAX_CANONICAL_RULE_SETS: usize = 16;
 /// Approximate maximum size of these sets in bytes; at least one is cached.
-const RESPELT_WEIGHT: usize = 12 << 20;
+const MAX_CANONICAL_RULES_BYTES: usize = 12 << 20;
 
 impl Acl {
     /// Compiles policies as of `now`. Omits expired rules, and rules whose path template `identity` cannot fill.
     ///
-    /// With more than [`MAX_RULES`] rules or [`MAX_SEGMENTS`] pattern segments, the result grants nothing: omitting
+    /// With more than [`MAX_RULES_PER_CALLER`] rules or [`MAX_PATTERN_SEGMENTS_PER_CALLER`] pattern segments, the result grants nothing: omitting
     /// some rules could omit a deny.
     pub fn compile<'a>(
         policies: impl IntoIterator<Item = &'a Policy>,
-        identity: Option<&dyn Identity>,
+        identity: Option<&dyn TemplateValues>,
         now: Time,
     ) -> Self {
-        let mut united: Merged<Cow<'_, str>> = BTreeMap::new();
-        let (mut valid_until, mut extent) = (None, Extent::default());
+        let mut united: MergedTerms<Cow<'_, str>> = BTreeMap::new();
+        let (mut valid_until, mut extent) = (None, RuleCounts::default());
         for rule in policies.into_iter().flat_map(|policy| &policy.rules) {
             if rule.expiration.is_some_and(|end| end <= now) {
                 continue;
@@ -110,34 +110,35 @@ impl Acl {
                 continue;
             }
             valid_until = valid_until.into_iter().chain(rule.expiration).min();
-            unite(&mut united, path, &rule.terms);
+            merge_terms(&mut united, path, &rule.terms);
         }
         if extent.is_too_much() {
             tracing::warn!(
                 rules = extent.rules,
-                limit = MAX_RULES,
+                limit = MAX_RULES_PER_CALLER,
                 segments = extent.segments,
-                segments_limit = MAX_SEGMENTS,
+                segments_limit = MAX_PATTERN_SEGMENTS_PER_CALLER,
                 "a caller has too many policy rules: it is granted nothing"
             );
             united.clear();
         }
-        let merged: Merged<Arc<str>> = united.into_iter().map(|(path, terms)| (path.into(), terms)).collect();
-        let grants = |(path, terms): (&Arc<str>, &Arc<Terms>)| (!terms.capabilities.is_empty()).then(|| path.clone());
+        let merged: MergedTerms<Arc<str>> = united.into_iter().map(|(path, terms)| (path.into(), terms)).collect();
+        let grants =
+            |(path, terms): (&Arc<str>, &Arc<RuleTerms>)| (!terms.capabilities.is_empty()).then(|| path.clone());
         let granting = merged.iter().filter_map(grants).collect();
         let deepest = merged.keys().map(|path| path.split('/').count()).max().unwrap_or(0) + 1;
-        let deepest = deepest.min(DEEPEST);
+        let deepest = deepest.min(MAX_REACH_SEGMENTS);
         let may_change = merged.keys().any(|path| spelling::may_change(path));
-        let weight: usize = merged.iter().map(|(path, terms)| weight(path, terms, may_change)).sum();
-        let rules = Rules::of(&merged);
-        let most = (RESPELT_WEIGHT / weight.max(1)).clamp(1, MAX_RESPELT);
-        let respelt = may_change.then(|| Respelt { merged, most, known: Mutex::default() });
+        let weight: usize = merged.iter().map(|(path, terms)| estimate_bytes(path, terms, may_change)).sum();
+        let rules = CompiledRules::of(&merged);
+        let most = (MAX_CANONICAL_RULES_BYTES / weight.max(1)).clamp(1, MAX_CANONICAL_RULE_SETS);
+        let respelt = may_change.then(|| CanonicalRules { merged, most, known: Mutex::default() });
         Self { rules, respelt, granting, deepest, valid_until, weight }
     }
 
     /// `true` if the union is so large that only few of its kind should be in memory.
     pub fn is_heavy(&self) -> bool {
-        self.weight() > HEAVY
+        self.weight() > HEAVY_UNION_BYTES
     }
 
     /// Approximate maximum size in bytes, including the rules for all sets of places.
@@ -157,9 +158,14 @@ impl Acl {
     }
 
     /// Decides a request. Without parameters, checks the capabilities only, so a denial holds for any.
-    pub fn decide(&self, operation: Operation, place: Place<'_>, parameters: Option<&Parameters<'_>>) -> Decision {
+    pub fn decide(
+        &self,
+        operation: Operation,
+        place: RequestPath<'_>,
+        parameters: Option<&RequestParameters<'_>>,
+    ) -> Decision {
         let list = operation == Operation::List;
-        let decide = |terms: Option<&Terms>| {
+        let decide = |terms: Option<&RuleTerms>| {
             terms.map_or_else(Decision::default, |terms| Decision {
                 allowed: terms.permit(operation, parameters),
                 sudo: terms.capabilities.has(Capabilities::SUDO),
@@ -167,22 +173,22 @@ impl Acl {
         };
         match list && !place.path.ends_with('/') {
             false => self.found(place, list, decide),
-            true => self.found(Place { path: &format!("{}/", place.path), ..place }, list, decide),
+            true => self.found(RequestPath { path: &format!("{}/", place.path), ..place }, list, decide),
         }
     }
 
     /// Returns the capabilities on a path; a path that ends in `/` is a list.
-    pub fn capabilities(&self, place: Place<'_>) -> Capabilities {
+    pub fn capabilities(&self, place: RequestPath<'_>) -> Capabilities {
         self.found(place, place.path.ends_with('/'), |terms| terms.map(|terms| terms.capabilities).unwrap_or_default())
     }
 
     /// `true` if anything is granted at or below the path of a mount, which ends in `/`.
     pub fn reaches(&self, mount: &str) -> bool {
-        let mut instances = self.granting.iter().flat_map(|rule| instances(rule, mount, self.deepest));
+        let mut instances = self.granting.iter().flat_map(|rule| sample_paths(rule, mount, self.deepest));
         instances.any(|path| !self.capabilities(path.as_str().into()).is_empty())
     }
 
-    fn found<T>(&self, place: Place<'_>, list: bool, answer: impl FnOnce(Option<&Terms>) -> T) -> T {
+    fn found<T>(&self, place: RequestPath<'_>, list: bool, answer: impl FnOnce(Option<&RuleTerms>) -> T) -> T {
         match &self.respelt {
             Some(respelt) if !place.spelt.is_empty() => answer(respelt.rules(place.spelt).find(place.path, list)),
             _ => answer(self.rules.find(place.path, list)),
@@ -190,18 +196,18 @@ impl Acl {
     }
 }
 
-impl Respelt {
+impl CanonicalRules {
     /// Returns the rules for paths with names at these places.
-    fn rules(&self, spelt: &[Spelt]) -> Arc<Rules> {
+    fn rules(&self, spelt: &[NameSegments]) -> Arc<CompiledRules> {
         let known = || self.known.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if let Some((_, rules)) = known().iter().find(|(places, _)| **places == *spelt) {
             return Arc::clone(rules);
         }
-        let mut merged: Merged<Arc<str>> = BTreeMap::new();
+        let mut merged: MergedTerms<Arc<str>> = BTreeMap::new();
         for (path, terms) in &self.merged {
-            unite(&mut merged, spelling::of_rule(path, spelt).into(), terms);
+            merge_terms(&mut merged, spelling::canonical_rule_path(path, spelt).into(), terms);
         }
-        let rules = Arc::new(Rules::of(&merged));
+        let rules = Arc::new(CompiledRules::of(&merged));
         let mut known = known();
         if let Some((_, rules)) = known.iter().find(|(places, _)| **places == *spelt) {
             return Arc::clone(rules);
@@ -214,8 +220,8 @@ impl Respelt {
     }
 }
 
-impl Rules {
-    fn of(merged: &Merged<Arc<str>>) -> Self {
+impl CompiledRules {
+    fn of(merged: &MergedTerms<Arc<str>>) -> Self {
         let (mut exact, mut patterns) = (HashMap::new(), Vec::new());
         for (path, terms) in merged {
             if is_pattern(path) {
@@ -224,10 +230,10 @@ impl Rules {
                 exact.insert(Arc::clone(path), Arc::clone(terms));
             }
         }
-        Self { exact, patterns: Patterns::compile(&patterns) }
+        Self { exact, patterns: PathPatterns::compile(&patterns) }
     }
 
-    fn find(&self, path: &str, list: bool) -> Option<&Terms> {
+    fn find(&self, path: &str, list: bool) -> Option<&RuleTerms> {
         let shorter = path.strip_suffix('/').filter(|_| list);
         self.exact
             .get(path)
@@ -238,7 +244,7 @@ impl Rules {
     }
 }
 
-fn unite<P: Ord>(merged: &mut Merged<P>, path: P, terms: &Arc<Terms>) {
+fn merge_terms<P: Ord>(merged: &mut MergedTerms<P>, path: P, terms: &Arc<RuleTerms>) {
     match merged.entry(path) {
         Entry::Vacant(free) => drop(free.insert(Arc::clone(terms))),
         Entry::Occupied(mut taken) => Arc::make_mut(taken.get_mut()).unite(terms),
@@ -247,7 +253,7 @@ fn unite<P: Ord>(merged: &mut Merged<P>, path: P, terms: &Arc<Terms>) {
 
 /// Approximate size of a path and its terms in bytes. With `may_unite`, terms count even if they are shared now,
 /// because they may be merged later.
-fn weight(path: &str, terms: &Arc<Terms>, may_unite: bool) -> usize {
+fn estimate_bytes(path: &str, terms: &Arc<RuleTerms>, may_unite: bool) -> usize {
     /// An entry of each table.
     const ENTRY: usize = 128;
     /// A node of the trie of patterns.

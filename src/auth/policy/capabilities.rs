@@ -7,7 +7,7 @@ use super::Operation;
 pub struct Capabilities(u16);
 
 /// Names of the capabilities, in the order in which they are listed.
-const WORDS: [(&str, Capabilities); 9] = [
+const CAPABILITY_NAMES: [(&str, Capabilities); 9] = [
     ("create", Capabilities::CREATE),
     ("delete", Capabilities::DELETE),
     ("deny", Capabilities::DENY),
@@ -70,11 +70,11 @@ impl Capabilities {
 
     /// Returns the names of the set, sorted.
     pub fn words(self) -> Vec<&'static str> {
-        WORDS.iter().filter(|(_, one)| self.has(*one)).map(|(word, _)| *word).collect()
+        CAPABILITY_NAMES.iter().filter(|(_, one)| self.has(*one)).map(|(word, _)| *word).collect()
     }
 
     pub(super) fn word(text: &str) -> Option<Self> {
-        WORDS.iter().find(|(word, _)| *word == text).map(|(_, one)| *one)
+        CAPABILITY_NAMES.iter().find(|(word, _)| *word == text).map(|(_, one)| *one)
     }
 
     /// Parses a value of the deprecated key `policy`.

@@ -6,17 +6,17 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::patterns::{Patterns, Precedence, is_pattern};
+use super::patterns::{PathPatterns, Precedence, is_pattern};
 use super::rules::Rule;
-use super::spelling::{self, Spelt};
-use super::terms::{Extent, Terms};
-use super::{Place, Policy};
+use super::spelling::{self, NameSegments};
+use super::terms::{RuleCounts, RuleTerms};
+use super::{Policy, RequestPath};
 use crate::clock::Time;
-use crate::templates::Identity;
+use crate::templates::TemplateValues;
 
 /// A rule as written in a policy.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Written {
+pub struct WrittenRule {
     /// Name of the policy.
     pub policy: String,
     /// Path of the rule.
@@ -27,48 +27,48 @@ pub struct Written {
 
 /// All rules with the same path.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Merged {
+pub struct MergedRule {
     /// The rules, by policy.
-    pub written: Vec<Written>,
+    pub written: Vec<WrittenRule>,
     /// Their merged terms.
-    pub terms: Terms,
+    pub terms: RuleTerms,
 }
 
 /// The reason for a decision.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Explanation {
     /// The rule that decides; `None` if nothing is granted.
-    pub decides: Option<Merged>,
+    pub decides: Option<MergedRule>,
     /// Other matching rules by precedence, and why each does not decide.
-    pub others: Vec<(Merged, &'static str)>,
+    pub others: Vec<(MergedRule, &'static str)>,
     /// Expired rules that would match.
-    pub expired: Vec<Written>,
+    pub expired: Vec<WrittenRule>,
     /// `true` with more than [`MAX_RULES`] rules or [`MAX_SEGMENTS`] pattern segments: nothing is granted.
     pub too_many: bool,
 }
 
 /// The path of an expired rule in canonical spelling, and the rule.
-type Expired = (String, Written);
+type ExpiredRule = (String, WrittenRule);
 
 /// How a rule matches a path; the smallest value decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Step {
+enum RuleMatch {
     Exact,
     ExactWithoutSlash,
     Pattern,
     PatternWithoutSlash,
 }
 
-impl Merged {
+impl MergedRule {
     fn add(&mut self, policy: &str, rule: &Rule) {
         self.terms.unite(&rule.terms);
-        self.written.push(written(policy, rule));
+        self.written.push(written_rule(policy, rule));
     }
 
     /// Renders the terms: `capabilities` (`deny` if there are none) and, if set, `allowed_parameters`,
     /// `denied_parameters`, `required_parameters`, `min_wrapping_ttl` and `max_wrapping_ttl` (seconds).
     pub fn shown(&self) -> Map<String, Value> {
-        let Terms { capabilities, parameters, min_wrapping, max_wrapping } = &self.terms;
+        let RuleTerms { capabilities, parameters, min_wrapping, max_wrapping } = &self.terms;
         let words = if capabilities.is_empty() { vec!["deny"] } else { capabilities.words() };
         let mut terms = Map::from_iter([("capabilities".to_owned(), json!(words))]);
         terms.extend(parameters.shown());
@@ -82,50 +82,52 @@ impl Merged {
 }
 
 /// Merges the rules of policies by path; `None` above [`MAX_RULES`] rules or [`MAX_SEGMENTS`] pattern segments.
-pub fn merged<'p>(
+pub fn merge_rules<'p>(
     policies: impl IntoIterator<Item = (&'p str, &'p Policy)>,
-    identity: Option<&dyn Identity>,
+    identity: Option<&dyn TemplateValues>,
     now: Time,
-) -> Option<BTreeMap<String, Merged>> {
-    let (all, _) = united(policies, identity, &[], now);
+) -> Option<BTreeMap<String, MergedRule>> {
+    let (all, _) = merge_canonical_rules(policies, identity, &[], now);
     all
 }
 
 /// Explains the decision on `place` for a caller with these policies; the path of a `list` ends in `/`.
 pub fn explain<'p>(
     policies: impl IntoIterator<Item = (&'p str, &'p Policy)>,
-    identity: Option<&dyn Identity>,
-    place: Place<'_>,
+    identity: Option<&dyn TemplateValues>,
+    place: RequestPath<'_>,
     list: bool,
     now: Time,
 ) -> Explanation {
-    let (all, expired) = united(policies, identity, place.spelt, now);
-    let expired = expired.into_iter().filter(|(path, _)| step(path, place.path, list).is_some());
+    let (all, expired) = merge_canonical_rules(policies, identity, place.spelt, now);
+    let expired = expired.into_iter().filter(|(path, _)| match_rule(path, place.path, list).is_some());
     let expired = expired.map(|(_, written)| written).collect();
     let Some(all) = all else { return Explanation { too_many: true, expired, ..Explanation::default() } };
-    let mut matching: Vec<_> =
-        all.into_iter().filter_map(|(path, merged)| Some((step(&path, place.path, list)?, path, merged))).collect();
+    let mut matching: Vec<_> = all
+        .into_iter()
+        .filter_map(|(path, merged)| Some((match_rule(&path, place.path, list)?, path, merged)))
+        .collect();
     matching.sort_by(|(one, a, _), (other, b, _)| one.cmp(other).then(Precedence::of(b).cmp(&Precedence::of(a))));
     let mut matching = matching.into_iter();
     let Some((won, by, decides)) = matching.next() else { return Explanation { expired, ..Explanation::default() } };
-    let others = matching.map(|(lost, path, merged)| (merged, why(won, &by, lost, &path))).collect();
+    let others = matching.map(|(lost, path, merged)| (merged, explain_precedence(won, &by, lost, &path))).collect();
     Explanation { decides: Some(decides), others, expired, too_many: false }
 }
 
-/// As [`merged`], with rule paths in canonical spelling for these places. Also returns the expired rules.
-fn united<'p>(
+/// As [`merge_rules`], with rule paths in canonical spelling for these places. Also returns the expired rules.
+fn merge_canonical_rules<'p>(
     policies: impl IntoIterator<Item = (&'p str, &'p Policy)>,
-    identity: Option<&dyn Identity>,
-    spelt: &[Spelt],
+    identity: Option<&dyn TemplateValues>,
+    spelt: &[NameSegments],
     now: Time,
-) -> (Option<BTreeMap<String, Merged>>, Vec<Expired>) {
-    let (mut all, mut expired, mut extent) = (BTreeMap::<String, Merged>::new(), Vec::new(), Extent::default());
+) -> (Option<BTreeMap<String, MergedRule>>, Vec<ExpiredRule>) {
+    let (mut all, mut expired, mut extent) = (BTreeMap::<String, MergedRule>::new(), Vec::new(), RuleCounts::default());
     let rules = policies.into_iter().flat_map(|(name, policy)| policy.rules.iter().map(move |rule| (name, rule)));
     for (name, rule) in rules {
         let Some(path) = rule.path_for(identity) else { continue };
-        let path = spelling::of_rule(&path, spelt);
+        let path = spelling::canonical_rule_path(&path, spelt);
         if rule.expiration.is_some_and(|end| end <= now) {
-            expired.push((path, written(name, rule)));
+            expired.push((path, written_rule(name, rule)));
             continue;
         }
         extent.add(&path);
@@ -137,33 +139,35 @@ fn united<'p>(
     ((!extent.is_too_much()).then_some(all), expired)
 }
 
-fn written(policy: &str, rule: &Rule) -> Written {
-    Written { policy: policy.to_owned(), path: rule.path.clone(), comment: rule.comment.clone() }
+fn written_rule(policy: &str, rule: &Rule) -> WrittenRule {
+    WrittenRule { policy: policy.to_owned(), path: rule.path.clone(), comment: rule.comment.clone() }
 }
 
-fn step(rule: &str, path: &str, list: bool) -> Option<Step> {
+fn match_rule(rule: &str, path: &str, list: bool) -> Option<RuleMatch> {
     let shorter = path.strip_suffix('/').filter(|_| list);
     if !is_pattern(rule) {
-        let exact = (rule == path).then_some(Step::Exact);
-        return exact.or_else(|| (shorter == Some(rule)).then_some(Step::ExactWithoutSlash));
+        let exact = (rule == path).then_some(RuleMatch::Exact);
+        return exact.or_else(|| (shorter == Some(rule)).then_some(RuleMatch::ExactWithoutSlash));
     }
-    let pattern = Patterns::compile(&[(rule, &())]);
-    let whole = pattern.find(path, list).map(|()| Step::Pattern);
-    whole.or_else(|| pattern.find(shorter?, false).map(|()| Step::PatternWithoutSlash))
+    let pattern = PathPatterns::compile(&[(rule, &())]);
+    let whole = pattern.find(path, list).map(|()| RuleMatch::Pattern);
+    whole.or_else(|| pattern.find(shorter?, false).map(|()| RuleMatch::PatternWithoutSlash))
 }
 
 /// Returns why a rule does not decide although it matches.
-fn why(won: Step, by: &str, lost: Step, path: &str) -> &'static str {
+fn explain_precedence(won: RuleMatch, by: &str, lost: RuleMatch, path: &str) -> &'static str {
     match (won, lost) {
         (won, lost) if won == lost => Precedence::of(path).behind(&Precedence::of(by)),
-        (Step::Exact | Step::ExactWithoutSlash, Step::Pattern | Step::PatternWithoutSlash) => "it is a pattern",
+        (RuleMatch::Exact | RuleMatch::ExactWithoutSlash, RuleMatch::Pattern | RuleMatch::PatternWithoutSlash) => {
+            "it is a pattern"
+        }
         _ => "it matches a list without the '/' at its end only",
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Acl, Capabilities, MAX_RULES, Operation};
+    use super::super::{Acl, Capabilities, MAX_RULES_PER_CALLER, Operation};
     use super::*;
     use proptest::prelude::*;
 
@@ -174,7 +178,7 @@ mod tests {
         explain(read.iter().map(|(name, policy)| (*name, policy)), None, path.into(), list, NOW)
     }
 
-    fn paths(merged: &Merged) -> Vec<(&str, &str)> {
+    fn paths(merged: &MergedRule) -> Vec<(&str, &str)> {
         merged.written.iter().map(|written| (&written.policy[..], &written.path[..])).collect()
     }
 
@@ -221,12 +225,12 @@ mod tests {
 
     #[test]
     fn too_many_rules_are_told_and_names_are_met_in_every_spelling() {
-        let text = (0..=MAX_RULES).map(|n| format!("path \"p{n}\" {{ capabilities = [\"read\"] }}\n"));
+        let text = (0..=MAX_RULES_PER_CALLER).map(|n| format!("path \"p{n}\" {{ capabilities = [\"read\"] }}\n"));
         let found = explained(&[("p", &text.collect::<String>())], "p1", false);
         assert!(found.too_many && found.decides.is_none());
         let policy = Policy::parse(r#"path "sys/policies/acl/ADMIN" { capabilities = ["read"] }"#).unwrap();
-        let spelt = [Spelt::of(spelling::Spelling::PolicyName, 3)];
-        let place = Place { path: "sys/policies/acl/admin", spelt: &spelt };
+        let spelt = [NameSegments::of(spelling::Spelling::PolicyName, 3)];
+        let place = RequestPath { path: "sys/policies/acl/admin", spelt: &spelt };
         assert_eq!(
             paths(&explain([("p", &policy)], None, place, false, NOW).decides.unwrap()),
             [("p", "sys/policies/acl/ADMIN")]
@@ -247,7 +251,7 @@ mod tests {
         fn what_is_told_is_what_decides(rules in any_rules(), path in "(a|b|ab)(/(a|b|ab)){0,2}", list in any::<bool>()) {
             let rules = rules.into_iter().map(|(path, capabilities)| Rule {
                 path,
-                terms: Terms { capabilities, ..Terms::default() }.into(),
+                terms: RuleTerms { capabilities, ..RuleTerms::default() }.into(),
                 ..Rule::default()
             });
             let policy = Policy { rules: rules.collect() };

@@ -12,22 +12,23 @@ use super::spelling::{Spelling, lower};
 use crate::x509::general_name;
 
 /// Maximum length of a host name label in characters.
-const MAX_LABEL: usize = 63;
+const MAX_LABEL_CHARS: usize = 63;
 
 /// Maximum length of a text that is converted, in bytes.
-const LONGEST: usize = 8 << 10;
+const MAX_CONVERTED_BYTES: usize = 8 << 10;
 
 /// Returns all forms of a text or a pattern.
-pub(super) fn forms(text: &str) -> Vec<String> {
+pub(super) fn canonical_forms(text: &str) -> Vec<String> {
     let lowered = lower(text.trim()).into_owned();
-    if lowered.len() > LONGEST {
+    if lowered.len() > MAX_CONVERTED_BYTES {
         return vec![lowered];
     }
     let begin = lowered.strip_prefix('*').unwrap_or(&lowered);
     let core = begin.strip_suffix('*').unwrap_or(begin);
     let (head, tail) = (begin.len() < lowered.len(), core.len() < begin.len());
-    let others = [Some(plain(core, tail)), octets(core, head, tail), uri(core), path(core, head, tail)];
-    let others = others.into_iter().chain([hexadecimal(core).filter(|_| !head && !tail)]).flatten();
+    let others =
+        [Some(name_form(core, tail)), byte_string_form(core, head, tail), uri_form(core), path_form(core, head, tail)];
+    let others = others.into_iter().chain([decimal_form(core).filter(|_| !head && !tail)]).flatten();
     let star = |is: bool| if is { "*" } else { "" };
     let others: Vec<String> =
         others.filter(|other| other != core).map(|other| format!("{}{other}{}", star(head), star(tail))).collect();
@@ -35,36 +36,36 @@ pub(super) fn forms(text: &str) -> Vec<String> {
 }
 
 /// Marks the end of a byte string, so that it equals no other text.
-const END: &str = "\0";
+const BYTE_STRING_END: &str = "\0";
 
 /// Removes the separators from a byte string of hexadecimal digits.
-fn octets(text: &str, head: bool, tail: bool) -> Option<String> {
+fn byte_string_form(text: &str, head: bool, tail: bool) -> Option<String> {
     let open = text.strip_suffix([':', '-']).filter(|_| tail).unwrap_or(text);
     let open = open.strip_prefix([':', '-']).filter(|_| head).unwrap_or(open);
     let is_hex =
         |part: &str| part.len() >= 2 && part.len().is_multiple_of(2) && part.bytes().all(|b| b.is_ascii_hexdigit());
     let is_octets = is_hex(open) || open.split([':', '-']).all(|part| part.len() == 2 && is_hex(part));
-    let end = |open: bool| if open { "" } else { END };
+    let end = |open: bool| if open { "" } else { BYTE_STRING_END };
     is_octets.then(|| format!("{}{}{}", end(head), open.replace([':', '-'], ""), end(tail)))
 }
 
-fn uri(text: &str) -> Option<String> {
-    text.contains(':').then(|| lower(&general_name::escaped(text)).into_owned())
+fn uri_form(text: &str) -> Option<String> {
+    text.contains(':').then(|| lower(&general_name::percent_encode(text)).into_owned())
 }
 
 /// Removes slashes around a path, except where a `*` matches more text.
-fn path(text: &str, head: bool, tail: bool) -> Option<String> {
+fn path_form(text: &str, head: bool, tail: bool) -> Option<String> {
     let from_begin = if head { text } else { text.trim_start_matches('/') };
     let bare = if tail { from_begin } else { from_begin.trim_end_matches('/') };
     (bare.len() < text.len() && !bare.is_empty() && !text.contains(':')).then(|| bare.to_owned())
 }
 
-fn hexadecimal(text: &str) -> Option<String> {
+fn decimal_form(text: &str) -> Option<String> {
     u64::from_str_radix(text.strip_prefix("0x")?, 16).ok().map(|number| number.to_string())
 }
 
 /// Clears the host bits of a network, converts IPv4-mapped IPv6 to IPv4, and renders a single address without a prefix.
-fn network_in_one_form(network: IpNet) -> String {
+fn canonical_network(network: IpNet) -> String {
     let mapped = match network {
         IpNet::V6(v6) => v6.addr().to_ipv4_mapped().zip(v6.prefix_len().checked_sub(96)),
         IpNet::V4(_) => None,
@@ -81,22 +82,22 @@ fn network_in_one_form(network: IpNet) -> String {
 const SYNONYMS: [(&str, &str); 3] = [("default-batch", "batch"), ("default-service", "service"), ("azure", "cloudb")];
 
 /// Prefixes of key usage names.
-const USAGES: [&str; 2] = ["extkeyusage", "keyusage"];
+const USAGE_PREFIXES: [&str; 2] = ["extkeyusage", "keyusage"];
 
 /// Converts a name to the form of its kind; `open` if more text may follow.
-fn plain(text: &str, open: bool) -> String {
+fn name_form(text: &str, open: bool) -> String {
     if let Ok(address) = text.parse::<IpAddr>() {
         return address.to_canonical().to_string();
     }
     if let Ok(network) = text.parse::<IpNet>() {
-        return network_in_one_form(network);
+        return canonical_network(network);
     }
     if let Some((_, word)) = SYNONYMS.iter().find(|(other, _)| *other == text) {
         return (*word).to_owned();
     }
     // A host name may begin with the prefix too, and has a form of its own.
     let is_word = |word: &&str| !word.is_empty() && word.bytes().all(|b| b.is_ascii_alphabetic());
-    if let Some(usage) = USAGES.iter().find_map(|begin| text.strip_prefix(begin)).filter(is_word) {
+    if let Some(usage) = USAGE_PREFIXES.iter().find_map(|begin| text.strip_prefix(begin)).filter(is_word) {
         return usage.to_owned();
     }
     let serial = Spelling::Serial.canonical(text);
@@ -114,7 +115,7 @@ fn plain(text: &str, open: bool) -> String {
 
 /// Converts a host name label to ASCII (RFC 3492), as in certificates.
 fn ascii_label(label: &str) -> String {
-    if label.is_ascii() || label.chars().nth(MAX_LABEL).is_some() {
+    if label.is_ascii() || label.chars().nth(MAX_LABEL_CHARS).is_some() {
         return label.to_owned();
     }
     idna::punycode::encode_str(label).map_or_else(|| label.to_owned(), |encoded| format!("xn--{encoded}"))
@@ -127,8 +128,8 @@ mod tests {
     #[test]
     fn one_thing_has_a_form_in_common_and_two_have_none() {
         let meet = |one: &str, other: &str| {
-            let others = forms(other);
-            forms(one).iter().any(|form| others.contains(form))
+            let others = canonical_forms(other);
+            canonical_forms(one).iter().any(|form| others.contains(form))
         };
         for (one, other) in [
             ("0a0b", "0A:0b"),
@@ -142,12 +143,12 @@ mod tests {
             ("0x1", "0X0001"),
             ("4", "0x04"),
         ] {
-            assert!(meet(one, other), "{one} {other}: {:?} {:?}", forms(one), forms(other));
+            assert!(meet(one, other), "{one} {other}: {:?} {:?}", canonical_forms(one), canonical_forms(other));
         }
         for (one, other) in
             [("0a0b", "0a:b0"), ("a/b", "ab"), ("a/*", "a*"), ("*/a", "*a"), ("be-ef-x", "beefx"), ("0xg", "0")]
         {
-            assert!(!meet(one, other), "{one} {other}: {:?} {:?}", forms(one), forms(other));
+            assert!(!meet(one, other), "{one} {other}: {:?} {:?}", canonical_forms(one), canonical_forms(other));
         }
     }
 }

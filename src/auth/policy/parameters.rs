@@ -14,12 +14,12 @@ use serde_json::{Value, json};
 
 use super::Operation;
 use super::spelling::lower;
-use super::values::{Effort, Readings, glob};
-use crate::fields::{Cap, Fields};
+use super::values::{FieldReadings, MatchBudget, matches_glob};
+use crate::fields::{Fields, ListLimit};
 
 /// The parameters of a request, and how its endpoint reads them.
 #[derive(Clone, Copy)]
-pub struct Parameters<'a> {
+pub struct RequestParameters<'a> {
     /// Body or query.
     pub fields: &'a Fields,
     /// Name of a field that was sent but not decoded. It matches any denied value and no specific allowed value.
@@ -34,7 +34,7 @@ pub struct Parameters<'a> {
     pub wrapped_for: Option<Duration>,
 }
 
-impl<'a> Parameters<'a> {
+impl<'a> RequestParameters<'a> {
     /// Parameters of an endpoint that passes on all fields.
     pub fn verbatim(fields: &'a Fields) -> Self {
         Self { fields, unread: None, read: None, in_path: &[], synonyms: &[], wrapped_for: None }
@@ -55,7 +55,7 @@ impl<'a> Parameters<'a> {
     }
 }
 
-struct Sent<'a> {
+struct SentField<'a> {
     name: &'a str,
     lowered: Cow<'a, str>,
     /// `None` if the value was not decoded.
@@ -76,13 +76,13 @@ pub struct ParameterRules {
     pub(super) required: BTreeSet<String>,
 }
 
-const ANY: &str = "*";
+const ANY_PARAMETER: &str = "*";
 
 impl ParameterRules {
     /// Merges the lists of `other`; an empty list (any value) wins.
     pub(super) fn unite(&mut self, other: &Self) {
-        unite(&mut self.allowed, &other.allowed);
-        unite(&mut self.denied, &other.denied);
+        merge_lists(&mut self.allowed, &other.allowed);
+        merge_lists(&mut self.denied, &other.denied);
         self.required.extend(other.required.iter().cloned());
     }
 
@@ -95,7 +95,7 @@ impl ParameterRules {
     }
 
     pub(super) fn weight(&self) -> usize {
-        let texts = |values: &Vec<Value>| values.iter().map(weight).sum::<usize>();
+        let texts = |values: &Vec<Value>| values.iter().map(estimate_bytes).sum::<usize>();
         let lists = self.allowed.iter().chain(&self.denied).map(|(name, values)| 64 + name.len() + texts(values));
         lists.chain(self.required.iter().map(|name| 48 + name.len())).sum()
     }
@@ -105,12 +105,12 @@ impl ParameterRules {
         self.allowed.is_empty() && self.denied.is_empty() && self.required.is_empty()
     }
 
-    pub(super) fn permit(&self, operation: Operation, parameters: &Parameters<'_>) -> bool {
+    pub(super) fn permit(&self, operation: Operation, parameters: &RequestParameters<'_>) -> bool {
         self.violation(operation, parameters).is_none()
     }
 
     /// Returns the first violation as text. A list has no parameters; a delete has those that its endpoint reads.
-    pub fn violation(&self, operation: Operation, parameters: &Parameters<'_>) -> Option<String> {
+    pub fn violation(&self, operation: Operation, parameters: &RequestParameters<'_>) -> Option<String> {
         if self.is_empty() || operation == Operation::List {
             return None;
         }
@@ -118,7 +118,8 @@ impl ParameterRules {
         let given = parameters.fields.iter().filter(|(_, value)| operation == Operation::Patch || !value.is_null());
         let given = given.filter(|(name, _)| !deletes || parameters.reads(name));
         let given = given.map(|(name, value)| (name, Some(value))).chain(parameters.unread.map(|name| (name, None)));
-        let sent: Vec<Sent<'_>> = given.map(|(name, value)| Sent { name, lowered: lower(name), value }).collect();
+        let sent: Vec<SentField<'_>> =
+            given.map(|(name, value)| SentField { name, lowered: lower(name), value }).collect();
         if let Some(name) = self.required.iter().find(|name| !deletes && !is_given(name, parameters, &sent)) {
             return Some(format!("required_parameters: {name} is missing"));
         }
@@ -133,44 +134,45 @@ impl ParameterRules {
         })
     }
 
-    fn denies(&self, parameters: &Parameters<'_>, sent: &Sent<'_>) -> bool {
+    fn denies(&self, parameters: &RequestParameters<'_>, sent: &SentField<'_>) -> bool {
         let mut readings = None;
-        self.denied.contains_key(ANY)
+        self.denied.contains_key(ANY_PARAMETER)
             || parameters.names(&sent.lowered).filter_map(|name| self.denied.get(name)).any(|values| {
                 let Some(value) = sent.value.filter(|_| !values.is_empty()) else { return true };
-                let read = || Readings::of(parameters.fields, sent.name, value);
+                let read = || FieldReadings::of(parameters.fields, sent.name, value);
                 readings.get_or_insert_with(read).include_one_of(values)
             })
     }
 
-    fn allows(&self, parameters: &Parameters<'_>, sent: &Sent<'_>) -> bool {
-        let names = parameters.names(&sent.lowered).filter(|name| *name != ANY);
+    fn allows(&self, parameters: &RequestParameters<'_>, sent: &SentField<'_>) -> bool {
+        let names = parameters.names(&sent.lowered).filter(|name| *name != ANY_PARAMETER);
         let mut lists = names.filter_map(|name| self.allowed.get(name)).peekable();
         let listed = lists.peek().is_some() && parameters.reads(sent.name);
-        (listed || self.allowed.is_empty() || self.allowed.contains_key(ANY))
-            && lists.all(|values| values.is_empty() || sent.value.is_some_and(|value| is_one_of(value, values)))
+        (listed || self.allowed.is_empty() || self.allowed.contains_key(ANY_PARAMETER))
+            && lists.all(|values| values.is_empty() || sent.value.is_some_and(|value| is_allowed_value(value, values)))
     }
 }
 
 /// `true` if the endpoint receives a value under a name.
-fn is_given(name: &str, parameters: &Parameters<'_>, sent: &[Sent<'_>]) -> bool {
-    let meets =
-        |field: &Sent<'_>| parameters.reads(field.name) && parameters.names(&field.lowered).any(|known| known == name);
+fn is_given(name: &str, parameters: &RequestParameters<'_>, sent: &[SentField<'_>]) -> bool {
+    let meets = |field: &SentField<'_>| {
+        parameters.reads(field.name) && parameters.names(&field.lowered).any(|known| known == name)
+    };
     parameters.in_path.contains(&name) || sent.iter().any(meets)
 }
 
-fn weight(value: &Value) -> usize {
+fn estimate_bytes(value: &Value) -> usize {
     /// Size of a value without its content.
     const ONE: usize = 48;
     ONE + match value {
         Value::String(text) => text.len(),
-        Value::Array(items) => items.iter().map(weight).sum(),
-        Value::Object(members) => members.iter().map(|(name, value)| ONE + name.len() + weight(value)).sum(),
+        Value::Array(items) => items.iter().map(estimate_bytes).sum(),
+        Value::Object(members) => members.iter().map(|(name, value)| ONE + name.len() + estimate_bytes(value)).sum(),
         _ => 0,
     }
 }
 
-fn unite(into: &mut ParameterLists, from: &ParameterLists) {
+fn merge_lists(into: &mut ParameterLists, from: &ParameterLists) {
     for (name, values) in from {
         match into.get_mut(name) {
             None => drop(into.insert(name.clone(), values.clone())),
@@ -184,7 +186,7 @@ fn unite(into: &mut ParameterLists, from: &ParameterLists) {
 }
 
 /// `true` if the field is one of the allowed values.
-fn is_one_of(value: &Value, rules: &[Value]) -> bool {
+fn is_allowed_value(value: &Value, rules: &[Value]) -> bool {
     let mut one = Fields::default();
     one.set("v", value.clone());
     let whole = rules.iter().any(|rule| match rule {
@@ -194,21 +196,23 @@ fn is_one_of(value: &Value, rules: &[Value]) -> bool {
         }
         other => other == value,
     });
-    let effort = Effort::new();
+    let effort = MatchBudget::new();
     whole
         || match value {
-            Value::Array(items) => !items.is_empty() && items.iter().all(|item| is_text_of(item, rules, &effort)),
-            scalar => is_text_of(scalar, rules, &effort),
+            Value::Array(items) => !items.is_empty() && items.iter().all(|item| is_allowed_text(item, rules, &effort)),
+            scalar => is_allowed_text(scalar, rules, &effort),
         }
 }
 
 /// `true` if a scalar matches the rules as a whole and with every list item, within the comparison budget.
-fn is_text_of(value: &Value, rules: &[Value], effort: &Effort) -> bool {
+fn is_allowed_text(value: &Value, rules: &[Value], effort: &MatchBudget) -> bool {
     let mut one = Fields::default();
     one.set("v", value.clone());
-    let (Ok(Some(whole)), Ok(Some(items))) = (one.text("v"), one.list_within("v", Cap::WIDEST)) else { return false };
+    let (Ok(Some(whole)), Ok(Some(items))) = (one.text("v"), one.list_within("v", ListLimit::WIDEST)) else {
+        return false;
+    };
     let texts = || rules.iter().filter_map(Value::as_str);
-    let matched = |text: &str| texts().any(|rule| effort.takes(text) && glob(rule, text));
+    let matched = |text: &str| texts().any(|rule| effort.takes(text) && matches_glob(rule, text));
     // Most of these comparisons fail at the first character.
     (effort.takes_of(rules.len() / 8) && texts().any(|rule| rule == whole))
         || (matched(&whole) && items.iter().all(|item| matched(item)))
@@ -224,7 +228,10 @@ mod tests {
     }
 
     fn permits(rules: &ParameterRules, body: Value) -> bool {
-        rules.permit(Operation::Update, &Parameters::verbatim(&Fields::parse(body.to_string().as_bytes()).unwrap()))
+        rules.permit(
+            Operation::Update,
+            &RequestParameters::verbatim(&Fields::parse(body.to_string().as_bytes()).unwrap()),
+        )
     }
 
     #[test]
@@ -312,7 +319,7 @@ mod tests {
         assert!(permits(&none, json!({"a": null})));
         assert!(!permits(&none, json!({"a": 1})));
         let body = Fields::parse(b"{\"a\":null}").unwrap();
-        assert!(!none.permit(Operation::Patch, &Parameters::verbatim(&body)));
+        assert!(!none.permit(Operation::Patch, &RequestParameters::verbatim(&body)));
     }
 
     #[test]
@@ -322,7 +329,7 @@ mod tests {
             let (read, synonyms) = (Some(&["ttl", "lease", "name"][..]), &[("lease", "ttl")][..]);
             rules.permit(
                 Operation::Update,
-                &Parameters { read, in_path: &["name", ""], synonyms, ..Parameters::verbatim(&fields) },
+                &RequestParameters { read, in_path: &["name", ""], synonyms, ..RequestParameters::verbatim(&fields) },
             )
         };
         let required = rules("required_parameters = [\"TTL\"]");
@@ -355,7 +362,8 @@ mod tests {
     #[test]
     fn a_field_that_nobody_has_read_is_given_and_may_be_anything() {
         let fields = Fields::default();
-        let parameters = Parameters { unread: Some("crl"), read: Some(&["crl"]), ..Parameters::verbatim(&fields) };
+        let parameters =
+            RequestParameters { unread: Some("crl"), read: Some(&["crl"]), ..RequestParameters::verbatim(&fields) };
         for (policy, permits) in [
             ("required_parameters = [\"crl\"]", true),
             ("required_parameters = [\"other\"]", false),
@@ -383,7 +391,7 @@ mod tests {
             ("allowed_parameters = { \"id\" = [\"a\"] }", true),
             ("required_parameters = [\"other\"]", true),
         ] {
-            let parameters = Parameters { read: Some(&["id"]), ..Parameters::verbatim(&fields) };
+            let parameters = RequestParameters { read: Some(&["id"]), ..RequestParameters::verbatim(&fields) };
             assert_eq!(rules(policy).permit(Operation::Delete, &parameters), permits, "{policy}");
         }
     }

@@ -10,25 +10,25 @@ use serde_json::{Number, Value};
 const MAX_DEPTH: usize = 16;
 
 /// A description of a syntax error, with its line.
-pub(super) type Problem = String;
+pub(super) type PolicySyntaxError = String;
 
 /// One `key [label] = value` of an object.
-pub(super) struct Item {
+pub(super) struct PolicyItem {
     pub key: String,
     pub labels: Vec<String>,
-    pub tree: Tree,
+    pub tree: PolicyTree,
     pub line: usize,
 }
 
 /// A value. Objects may contain a key more than once.
-pub(super) enum Tree {
+pub(super) enum PolicyTree {
     Scalar(Value),
-    List(Vec<Tree>),
-    Object(Vec<Item>),
+    List(Vec<PolicyTree>),
+    Object(Vec<PolicyItem>),
 }
 
-pub(super) fn parse(text: &str) -> Result<Vec<Item>, Problem> {
-    let mut parser = Parser { text, at: 0, counted: (0, 1) };
+pub(super) fn parse(text: &str) -> Result<Vec<PolicyItem>, PolicySyntaxError> {
+    let mut parser = PolicyParser { text, at: 0, counted: (0, 1) };
     parser.blanks()?;
     if parser.peek() != Some(b'{') {
         return parser.items(None, MAX_DEPTH);
@@ -42,14 +42,14 @@ pub(super) fn parse(text: &str) -> Result<Vec<Item>, Problem> {
     }
 }
 
-struct Parser<'a> {
+struct PolicyParser<'a> {
     text: &'a str,
     at: usize,
     /// A position in the text and its line. Counting continues from there, so the cost is linear.
     counted: (usize, usize),
 }
 
-impl Parser<'_> {
+impl PolicyParser<'_> {
     fn peek(&self) -> Option<u8> {
         self.text.as_bytes().get(self.at).copied()
     }
@@ -61,7 +61,7 @@ impl Parser<'_> {
         line + more
     }
 
-    fn problem(&mut self, what: &str) -> Problem {
+    fn problem(&mut self, what: &str) -> PolicySyntaxError {
         format!("line {}: {what}", self.line())
     }
 
@@ -71,7 +71,7 @@ impl Parser<'_> {
         found
     }
 
-    fn blanks(&mut self) -> Result<(), Problem> {
+    fn blanks(&mut self) -> Result<(), PolicySyntaxError> {
         loop {
             let rest = &self.text.as_bytes()[self.at..];
             match rest {
@@ -89,7 +89,7 @@ impl Parser<'_> {
     }
 
     /// Parses items up to `close`, which is consumed, or to the end of the text.
-    fn items(&mut self, close: Option<u8>, depth: usize) -> Result<Vec<Item>, Problem> {
+    fn items(&mut self, close: Option<u8>, depth: usize) -> Result<Vec<PolicyItem>, PolicySyntaxError> {
         let mut items = Vec::new();
         loop {
             self.blanks()?;
@@ -107,7 +107,7 @@ impl Parser<'_> {
         }
     }
 
-    fn item(&mut self, depth: usize) -> Result<Item, Problem> {
+    fn item(&mut self, depth: usize) -> Result<PolicyItem, PolicySyntaxError> {
         let line = self.line();
         let key = self.key()?;
         let mut labels = Vec::new();
@@ -124,10 +124,10 @@ impl Parser<'_> {
                 _ => return Err(self.problem("expected '=' or '{' after a key")),
             }
         }
-        Ok(Item { key, labels, tree: self.tree(depth)?, line })
+        Ok(PolicyItem { key, labels, tree: self.tree(depth)?, line })
     }
 
-    fn key(&mut self) -> Result<String, Problem> {
+    fn key(&mut self) -> Result<String, PolicySyntaxError> {
         match self.peek() {
             Some(b'"') => self.string(),
             Some(b'a'..=b'z' | b'A'..=b'Z' | b'_') => Ok(self.word().to_owned()),
@@ -142,25 +142,25 @@ impl Parser<'_> {
         &rest[..end]
     }
 
-    fn tree(&mut self, depth: usize) -> Result<Tree, Problem> {
+    fn tree(&mut self, depth: usize) -> Result<PolicyTree, PolicySyntaxError> {
         let Some(inner) = depth.checked_sub(1) else {
             return Err(self.problem("nested too deeply"));
         };
         match self.peek() {
             Some(b'{') => {
                 self.at += 1;
-                self.items(Some(b'}'), inner).map(Tree::Object)
+                self.items(Some(b'}'), inner).map(PolicyTree::Object)
             }
             Some(b'[') => {
                 self.at += 1;
-                self.list(inner).map(Tree::List)
+                self.list(inner).map(PolicyTree::List)
             }
-            Some(b'"') => self.string().map(|s| Tree::Scalar(s.into())),
-            _ => self.bare().map(Tree::Scalar),
+            Some(b'"') => self.string().map(|s| PolicyTree::Scalar(s.into())),
+            _ => self.bare().map(PolicyTree::Scalar),
         }
     }
 
-    fn list(&mut self, depth: usize) -> Result<Vec<Tree>, Problem> {
+    fn list(&mut self, depth: usize) -> Result<Vec<PolicyTree>, PolicySyntaxError> {
         let mut list = Vec::new();
         loop {
             self.blanks()?;
@@ -175,7 +175,7 @@ impl Parser<'_> {
         }
     }
 
-    fn bare(&mut self) -> Result<Value, Problem> {
+    fn bare(&mut self) -> Result<Value, PolicySyntaxError> {
         let start = self.at;
         let value = match self.word() {
             "true" => Some(Value::Bool(true)),
@@ -189,7 +189,7 @@ impl Parser<'_> {
         })
     }
 
-    fn string(&mut self) -> Result<String, Problem> {
+    fn string(&mut self) -> Result<String, PolicySyntaxError> {
         let body = &self.text[self.at + 1..];
         let bytes = body.as_bytes();
         let mut end = 0;

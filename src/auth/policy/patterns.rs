@@ -69,14 +69,14 @@ impl PartialOrd for Precedence<'_> {
 }
 
 /// A compiled set of patterns, each with a value.
-pub(super) struct Patterns<T> {
-    nodes: Vec<Node>,
+pub(super) struct PathPatterns<T> {
+    nodes: Vec<PatternNode>,
     /// By rank, highest precedence first.
     values: Vec<T>,
 }
 
 #[derive(Default)]
-struct Node {
+struct PatternNode {
     /// Children for literal segments, sorted.
     literals: Vec<(Box<str>, usize)>,
     plus: Option<usize>,
@@ -88,14 +88,14 @@ struct Node {
     lengths: Vec<usize>,
 }
 
-impl<T: Clone> Patterns<T> {
+impl<T: Clone> PathPatterns<T> {
     /// Compiles patterns with distinct paths.
     pub(super) fn compile(patterns: &[(&str, &T)]) -> Self {
         let mut order: Vec<_> = patterns.iter().map(|(path, value)| (Precedence::of(path), *path, *value)).collect();
         order.sort_unstable_by(|(a, ..), (b, ..)| b.cmp(a));
-        let mut nodes = vec![Node::default()];
+        let mut nodes = vec![PatternNode::default()];
         for (rank, (_, path, _)) in order.iter().enumerate() {
-            insert(&mut nodes, path, rank);
+            insert_pattern(&mut nodes, path, rank);
         }
         for node in &mut nodes {
             node.prefixes.sort();
@@ -134,7 +134,7 @@ impl<T: Clone> Patterns<T> {
     }
 }
 
-impl Node {
+impl PatternNode {
     /// Within a node, the longest prefix has precedence, by (a) or (d).
     fn longest_prefix(&self, segment: &[u8]) -> Option<usize> {
         self.lengths.iter().find_map(|length| {
@@ -149,7 +149,7 @@ impl Node {
     }
 }
 
-fn insert(nodes: &mut Vec<Node>, path: &str, rank: usize) {
+fn insert_pattern(nodes: &mut Vec<PatternNode>, path: &str, rank: usize) {
     let mut at = 0;
     let mut segments = path.split('/').peekable();
     while let Some(segment) = segments.next() {
@@ -169,7 +169,7 @@ fn insert(nodes: &mut Vec<Node>, path: &str, rank: usize) {
             },
         };
         if next == fresh {
-            nodes.push(Node::default());
+            nodes.push(PatternNode::default());
         }
         at = next;
     }

@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::MAX_PATH;
+use super::MAX_RULE_PATH_BYTES;
 use super::capabilities::Capabilities;
 use super::parameters::ParameterLists;
-use super::parse::{Item, Problem, Tree};
+use super::parse::{PolicyItem, PolicySyntaxError, PolicyTree};
 use super::spelling::lower;
-use super::terms::Terms;
+use super::terms::RuleTerms;
 use crate::clock::{Time, parse_duration, parse_rfc3339};
-use crate::templates::{Identity, Template, Unfilled};
+use crate::templates::{Template, TemplateValues, UnfilledReason};
 
 /// One `path` block.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -22,7 +22,7 @@ pub struct Rule {
     /// Path without leading `/`; a final `*` matches any suffix, a segment `+` any one segment.
     pub path: String,
     /// Terms of the rule, shared with unions that have no other rule for this path.
-    pub terms: Arc<Terms>,
+    pub terms: Arc<RuleTerms>,
     /// Time from which the rule is ignored.
     pub expiration: Option<Time>,
     /// Free text.
@@ -37,14 +37,14 @@ impl Rule {
 
     /// Returns the path for a caller; `None` if it is a template that the identity cannot fill. Logs a warning if the
     /// identity has a value that must not be filled in.
-    pub(super) fn path_for(&self, identity: Option<&dyn Identity>) -> Option<Cow<'_, str>> {
+    pub(super) fn path_for(&self, identity: Option<&dyn TemplateValues>) -> Option<Cow<'_, str>> {
         if !self.is_template() {
             return Some(Cow::Borrowed(&self.path));
         }
         let path = match Template::parse("path", &self.path).ok()?.fill(identity?) {
-            Ok(path) => checked_path(&path).ok(),
-            Err(Unfilled::Unknown) => return None,
-            Err(Unfilled::Unsafe) => None,
+            Ok(path) => validate_path(&path).ok(),
+            Err(UnfilledReason::Unknown) => return None,
+            Err(UnfilledReason::Unsafe) => None,
         };
         if path.is_none() {
             tracing::warn!(
@@ -57,40 +57,40 @@ impl Rule {
 }
 
 /// Interprets the top level: `path` blocks, and `name`, which is ignored.
-pub(super) fn read(items: Vec<Item>) -> Result<Vec<Rule>, Problem> {
+pub(super) fn read_rules(items: Vec<PolicyItem>) -> Result<Vec<Rule>, PolicySyntaxError> {
     let mut rules = Vec::new();
     for item in items {
         match item.key.as_str() {
             "name" => {}
             "path" => read_path(item, &mut rules)?,
-            other => return Err(format!("line {}: unknown key {}", item.line, shown(other))),
+            other => return Err(format!("line {}: unknown key {}", item.line, quote_name(other))),
         }
     }
     Ok(rules)
 }
 
 /// Interprets `path "p" { … }`, or an object with paths as keys (in JSON also a list of objects).
-fn read_path(mut item: Item, rules: &mut Vec<Rule>) -> Result<(), Problem> {
+fn read_path(mut item: PolicyItem, rules: &mut Vec<Rule>) -> Result<(), PolicySyntaxError> {
     match (item.labels.len(), item.tree) {
-        (1, Tree::Object(body)) => {
+        (1, PolicyTree::Object(body)) => {
             rules.push(read_rule(&item.labels.remove(0), body, item.line)?);
             Ok(())
         }
         // In JSON, `path "p" = [ { … } ]` is the repeated block form.
-        (1, Tree::List(bodies)) => bodies.into_iter().try_for_each(|tree| {
+        (1, PolicyTree::List(bodies)) => bodies.into_iter().try_for_each(|tree| {
             let (labels, key) = (item.labels.clone(), item.key.clone());
-            read_path(Item { key, labels, tree, line: item.line }, rules)
+            read_path(PolicyItem { key, labels, tree, line: item.line }, rules)
         }),
-        (0, Tree::Object(paths)) => paths.into_iter().try_for_each(|path| {
+        (0, PolicyTree::Object(paths)) => paths.into_iter().try_for_each(|path| {
             if !path.labels.is_empty() {
                 return Err(format!("line {}: a path block has one label", path.line));
             }
-            read_path(Item { labels: vec![path.key], key: item.key.clone(), ..path }, rules)
+            read_path(PolicyItem { labels: vec![path.key], key: item.key.clone(), ..path }, rules)
         }),
-        (0, Tree::List(objects)) => objects.into_iter().try_for_each(|tree| match tree {
-            Tree::Object(_) => {
+        (0, PolicyTree::List(objects)) => objects.into_iter().try_for_each(|tree| match tree {
+            PolicyTree::Object(_) => {
                 let (labels, key) = (Vec::new(), item.key.clone());
-                read_path(Item { key, labels, tree, line: item.line }, rules)
+                read_path(PolicyItem { key, labels, tree, line: item.line }, rules)
             }
             _ => Err(format!("line {}: path must be a block", item.line)),
         }),
@@ -98,18 +98,18 @@ fn read_path(mut item: Item, rules: &mut Vec<Rule>) -> Result<(), Problem> {
     }
 }
 
-fn read_rule(path: &str, body: Vec<Item>, line: usize) -> Result<Rule, Problem> {
-    let mut rule = Rule { path: checked_path(path).map_err(|p| format!("line {line}: {p}"))?, ..Rule::default() };
-    let mut terms = Terms::default();
+fn read_rule(path: &str, body: Vec<PolicyItem>, line: usize) -> Result<Rule, PolicySyntaxError> {
+    let mut rule = Rule { path: validate_path(path).map_err(|p| format!("line {line}: {p}"))?, ..Rule::default() };
+    let mut terms = RuleTerms::default();
     let mut seen = BTreeSet::new();
     for item in body {
         let line = item.line;
         if !item.labels.is_empty() {
-            return Err(format!("line {line}: {} takes no label", shown(&item.key)));
+            return Err(format!("line {line}: {} takes no label", quote_name(&item.key)));
         }
         let key = item.key.clone();
         if !seen.insert(item.key.clone()) {
-            return Err(format!("line {line}: {} is given twice", shown(&key)));
+            return Err(format!("line {line}: {} is given twice", quote_name(&key)));
         }
         read_key(&mut rule, &mut terms, item).map_err(|problem| format!("line {line}: {problem}"))?;
     }
@@ -119,19 +119,20 @@ fn read_rule(path: &str, body: Vec<Item>, line: usize) -> Result<Rule, Problem> 
     Ok(Rule { terms: Arc::new(terms), ..rule })
 }
 
-fn read_key(rule: &mut Rule, terms: &mut Terms, item: Item) -> Result<(), Problem> {
-    let Item { key, tree, .. } = item;
+fn read_key(rule: &mut Rule, terms: &mut RuleTerms, item: PolicyItem) -> Result<(), PolicySyntaxError> {
+    let PolicyItem { key, tree, .. } = item;
     match key.as_str() {
         "capabilities" => {
             for word in strings(&key, tree)? {
-                let one =
-                    Capabilities::word(&word).ok_or_else(|| format!("capabilities: unknown word {}", shown(&word)))?;
+                let one = Capabilities::word(&word)
+                    .ok_or_else(|| format!("capabilities: unknown word {}", quote_name(&word)))?;
                 terms.capabilities = terms.capabilities.or(one);
             }
         }
         "policy" => {
             let word = string(&key, tree)?;
-            let set = Capabilities::old_word(&word).ok_or_else(|| format!("policy: unknown word {}", shown(&word)))?;
+            let set =
+                Capabilities::old_word(&word).ok_or_else(|| format!("policy: unknown word {}", quote_name(&word)))?;
             terms.capabilities = terms.capabilities.or(set);
         }
         "allowed_parameters" => terms.parameters.allowed = parameter_lists(&key, tree)?,
@@ -145,73 +146,73 @@ fn read_key(rule: &mut Rule, terms: &mut Terms, item: Item) -> Result<(), Proble
             rule.expiration = Some(parse_rfc3339(&key, &string(&key, tree)?).map_err(|error| error.text().to_owned())?);
         }
         "comment" => rule.comment = Some(string(&key, tree)?),
-        other => return Err(format!("unknown key {} in a path block", shown(other))),
+        other => return Err(format!("unknown key {} in a path block", quote_name(other))),
     }
     Ok(())
 }
 
-fn checked_path(path: &str) -> Result<String, Problem> {
+fn validate_path(path: &str) -> Result<String, PolicySyntaxError> {
     let path = path.strip_prefix('/').unwrap_or(path);
     if path.is_empty() {
         return Err("path: must not be empty".to_owned());
     }
-    if path.len() > MAX_PATH {
-        return Err(format!("path: longer than {MAX_PATH} bytes"));
+    if path.len() > MAX_RULE_PATH_BYTES {
+        return Err(format!("path: longer than {MAX_RULE_PATH_BYTES} bytes"));
     }
     if path.contains("+*") {
-        return Err(format!("path {}: \"+*\" is forbidden", shown(path)));
+        return Err(format!("path {}: \"+*\" is forbidden", quote_name(path)));
     }
     if path.contains("//") || path.contains("..") {
-        return Err(format!("path {}: \"..\" and \"//\" are forbidden", shown(path)));
+        return Err(format!("path {}: \"..\" and \"//\" are forbidden", quote_name(path)));
     }
     if path.matches("{{").count() != path.matches("}}").count() {
-        return Err(format!("path {}: a template is not closed", shown(path)));
+        return Err(format!("path {}: a template is not closed", quote_name(path)));
     }
     Ok(path.to_owned())
 }
 
-fn string(key: &str, tree: Tree) -> Result<String, Problem> {
+fn string(key: &str, tree: PolicyTree) -> Result<String, PolicySyntaxError> {
     match tree {
-        Tree::Scalar(Value::String(text)) => Ok(text),
+        PolicyTree::Scalar(Value::String(text)) => Ok(text),
         _ => Err(format!("{key}: must be a string")),
     }
 }
 
-fn strings(key: &str, tree: Tree) -> Result<Vec<String>, Problem> {
+fn strings(key: &str, tree: PolicyTree) -> Result<Vec<String>, PolicySyntaxError> {
     match tree {
-        Tree::List(items) => items.into_iter().map(|item| string(key, item)).collect(),
+        PolicyTree::List(items) => items.into_iter().map(|item| string(key, item)).collect(),
         _ => Err(format!("{key}: must be a list of strings")),
     }
 }
 
-fn duration(key: &str, tree: Tree) -> Result<Duration, Problem> {
+fn duration(key: &str, tree: PolicyTree) -> Result<Duration, PolicySyntaxError> {
     let text = match tree {
-        Tree::Scalar(Value::String(text)) => text,
-        Tree::Scalar(Value::Number(number)) => number.to_string(),
+        PolicyTree::Scalar(Value::String(text)) => text,
+        PolicyTree::Scalar(Value::Number(number)) => number.to_string(),
         _ => String::from("-"),
     };
     parse_duration(&text).ok_or_else(|| format!("{key}: must be a duration, such as \"90s\", and not negative"))
 }
 
-fn parameter_lists(key: &str, tree: Tree) -> Result<ParameterLists, Problem> {
+fn parameter_lists(key: &str, tree: PolicyTree) -> Result<ParameterLists, PolicySyntaxError> {
     let wrong = || format!("{key}: must be an object of lists");
-    let Tree::Object(items) = tree else { return Err(wrong()) };
+    let PolicyTree::Object(items) = tree else { return Err(wrong()) };
     let mut lists = ParameterLists::new();
     for item in items {
-        let (true, Tree::List(values)) = (item.labels.is_empty(), item.tree) else { return Err(wrong()) };
+        let (true, PolicyTree::List(values)) = (item.labels.is_empty(), item.tree) else { return Err(wrong()) };
         let values = values.into_iter().map(value).collect::<Result<Vec<_>, _>>()?;
         if lists.insert(lower(&item.key).into_owned(), values).is_some() {
-            return Err(format!("{key}: {} is given twice", shown(&item.key)));
+            return Err(format!("{key}: {} is given twice", quote_name(&item.key)));
         }
     }
     Ok(lists)
 }
 
-fn value(tree: Tree) -> Result<Value, Problem> {
+fn value(tree: PolicyTree) -> Result<Value, PolicySyntaxError> {
     match tree {
-        Tree::Scalar(scalar) => Ok(scalar),
-        Tree::List(items) => items.into_iter().map(value).collect::<Result<_, _>>().map(Value::Array),
-        Tree::Object(items) => items
+        PolicyTree::Scalar(scalar) => Ok(scalar),
+        PolicyTree::List(items) => items.into_iter().map(value).collect::<Result<_, _>>().map(Value::Array),
+        PolicyTree::Object(items) => items
             .into_iter()
             .map(|item| match item.labels.is_empty() {
                 true => Ok((item.key, value(item.tree)?)),
@@ -223,7 +224,7 @@ fn value(tree: Tree) -> Result<Value, Problem> {
 }
 
 /// Quotes, escapes and truncates a name from the text for an error.
-fn shown(name: &str) -> String {
+fn quote_name(name: &str) -> String {
     const LONGEST: usize = 64;
     match name.char_indices().nth(LONGEST) {
         None => format!("{name:?}"),

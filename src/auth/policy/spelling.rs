@@ -3,13 +3,13 @@
 //! `ADMIN` is the policy `admin`, `awskms` the key type `cloudakms`, `0A-0B` the serial `0a:0b`. A request is decided,
 //! executed and recorded under the canonical spelling of its path. Rules are converted too, so a rule applies in every
 //! spelling. The route of a request, not the rule, determines which segments are such names (`+/acl/ADMIN` matches
-//! several routes). Rules are therefore converted per set of [`Spelt`] places.
+//! several routes). Rules are therefore converted per set of [`NameSegments`] places.
 //!
 //! Different names of one object (the id and the name of an issuer) are not spellings: a policy must name both.
 
 use std::borrow::Cow;
 
-use crate::x509::serial::{MAX_TEXT, without_prefix};
+use crate::x509::serial::{MAX_TEXT_BYTES, strip_hex_prefix};
 
 /// A kind of name with several spellings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub enum Spelling {
 }
 
 /// The case-insensitive word of [`Spelling::Reference`].
-const DEFAULT: &str = "default";
+const DEFAULT_WORD: &str = "default";
 
 impl Spelling {
     const ALL: [Self; 5] = [Self::PolicyName, Self::KeyName, Self::Serial, Self::KeyBackend, Self::Reference];
@@ -35,11 +35,11 @@ impl Spelling {
     /// Returns the canonical spelling. A text that is no name of this kind is returned unchanged.
     pub fn canonical(self, name: &str) -> Cow<'_, str> {
         match self {
-            Self::PolicyName => policy_name(name),
+            Self::PolicyName => canonical_policy_name(name),
             Self::KeyName => lower(name),
-            Self::Serial => serial(name, true),
-            Self::KeyBackend => Cow::Borrowed(key_backend(name)),
-            Self::Reference if name.eq_ignore_ascii_case(DEFAULT) => Cow::Borrowed(DEFAULT),
+            Self::Serial => canonical_serial(name, true),
+            Self::KeyBackend => Cow::Borrowed(canonical_key_backend(name)),
+            Self::Reference if name.eq_ignore_ascii_case(DEFAULT_WORD) => Cow::Borrowed(DEFAULT_WORD),
             Self::Reference => Cow::Borrowed(name),
         }
     }
@@ -47,7 +47,7 @@ impl Spelling {
     /// `true` if the name may have other spellings.
     pub fn is_open_to(self, name: &str) -> bool {
         match self {
-            Self::Reference => name.eq_ignore_ascii_case(DEFAULT),
+            Self::Reference => name.eq_ignore_ascii_case(DEFAULT_WORD),
             Self::KeyBackend => KEY_BACKENDS.iter().any(|(known, own)| [known, own].contains(&&name)),
             _ => true,
         }
@@ -59,10 +59,10 @@ impl Spelling {
             return self.canonical(part);
         };
         let canonical = match self {
-            Self::PolicyName => policy_name_begin(begin),
+            Self::PolicyName => canonical_policy_name_start(begin),
             Self::KeyName => lower(begin),
-            Self::Serial => serial(begin, false),
-            Self::KeyBackend => Cow::Borrowed(key_backend_begin(begin)),
+            Self::Serial => canonical_serial(begin, false),
+            Self::KeyBackend => Cow::Borrowed(canonical_key_backend_start(begin)),
             // Only a path with `default` itself is matched against this spelling.
             Self::Reference if is_start_of_default(begin) => Cow::Owned(begin.to_ascii_lowercase()),
             Self::Reference => Cow::Borrowed(begin),
@@ -72,7 +72,7 @@ impl Spelling {
 }
 
 fn is_start_of_default(text: &str) -> bool {
-    DEFAULT.get(..text.len()).is_some_and(|start| start.eq_ignore_ascii_case(text))
+    DEFAULT_WORD.get(..text.len()).is_some_and(|start| start.eq_ignore_ascii_case(text))
 }
 
 /// Converts to lower case character by character, so that a prefix of a text stays a prefix. (Full case mapping
@@ -85,22 +85,22 @@ pub fn lower(text: &str) -> Cow<'_, str> {
 }
 
 /// Keeps blanks if removing them would leave no name or change the segments of the path.
-fn policy_name(name: &str) -> Cow<'_, str> {
+fn canonical_policy_name(name: &str) -> Cow<'_, str> {
     let bare = name.trim();
     lower(if bare.is_empty() || bare.starts_with('/') || bare.ends_with('/') { name } else { bare })
 }
 
-/// As [`policy_name`], for the start of a name.
-fn policy_name_begin(begin: &str) -> Cow<'_, str> {
+/// As [`canonical_policy_name`], for the start of a name.
+fn canonical_policy_name_start(begin: &str) -> Cow<'_, str> {
     let bare = begin.trim_start();
     lower(if bare.starts_with('/') { begin } else { bare })
 }
 
 /// Returns the canonical spelling of a serial number, or of its start if it is not `whole`.
-fn serial(text: &str, whole: bool) -> Cow<'_, str> {
-    let digits = without_prefix(text);
+fn canonical_serial(text: &str, whole: bool) -> Cow<'_, str> {
+    let digits = strip_hex_prefix(text);
     let is_serial = digits.bytes().all(|b| b.is_ascii_hexdigit() || matches!(b, b':' | b'-'));
-    if digits.is_empty() || digits.len() > MAX_TEXT || !is_serial {
+    if digits.is_empty() || digits.len() > MAX_TEXT_BYTES || !is_serial {
         return Cow::Borrowed(text);
     }
     let mut joined = digits.to_ascii_lowercase().replace('-', ":");
@@ -132,12 +132,12 @@ fn serial(text: &str, whole: bool) -> Cow<'_, str> {
 const KEY_BACKENDS: [(&str, &str); 3] =
     [("awskms", "cloudakms"), ("azurekeyvault", "cloudbkeyvault"), ("gcpckms", "cloudckms")];
 
-fn key_backend(word: &str) -> &str {
+fn canonical_key_backend(word: &str) -> &str {
     KEY_BACKENDS.iter().find(|(known, _)| *known == word).map_or(word, |(_, own)| own)
 }
 
-/// As [`key_backend`], for the start of a word. An ambiguous start is unchanged.
-fn key_backend_begin(begin: &str) -> &str {
+/// As [`canonical_key_backend`], for the start of a word. An ambiguous start is unchanged.
+fn canonical_key_backend_start(begin: &str) -> &str {
     let mut meant = KEY_BACKENDS.iter().filter(|(known, _)| !begin.is_empty() && known.starts_with(begin));
     match (meant.next(), meant.next()) {
         (Some((_, own)), None) => own,
@@ -147,13 +147,13 @@ fn key_backend_begin(begin: &str) -> &str {
 
 /// Segments of a path that are a name with several spellings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Spelt {
+pub struct NameSegments {
     spelling: Spelling,
     from: usize,
     to: usize,
 }
 
-impl Spelt {
+impl NameSegments {
     /// A name at segment `from`, counted from 0. A name that may have several segments extends to the end of the path,
     /// so that its length does not create another place.
     pub fn of(spelling: Spelling, from: usize) -> Self {
@@ -176,13 +176,13 @@ pub(super) fn may_change(rule: &str) -> bool {
 }
 
 /// Returns the path of a rule in the canonical spelling for these places.
-pub(super) fn of_rule(rule: &str, spelt: &[Spelt]) -> String {
+pub(super) fn canonical_rule_path(rule: &str, spelt: &[NameSegments]) -> String {
     let segments: Vec<&str> = rule.split('/').collect();
     let (mut out, mut at) = (Vec::new(), 0);
     for place in spelt.iter().filter(|place| place.from < segments.len()) {
         let end = segments.len().min(place.to);
         out.extend(segments[at..place.from].iter().map(|segment| Cow::Borrowed(*segment)));
-        out.push(Cow::Owned(part_of_rule(&segments[place.from..end].join("/"), place.spelling)));
+        out.push(Cow::Owned(canonical_rule_part(&segments[place.from..end].join("/"), place.spelling)));
         at = end;
     }
     out.extend(segments[at..].iter().map(|segment| Cow::Borrowed(*segment)));
@@ -190,13 +190,13 @@ pub(super) fn of_rule(rule: &str, spelt: &[Spelt]) -> String {
 }
 
 /// Keeps blanks around a `+` or `*`: without them it would become a pattern.
-fn part_of_rule(part: &str, spelling: Spelling) -> String {
+fn canonical_rule_part(part: &str, spelling: Spelling) -> String {
     let canonical = spelling.canonical_in_rule(part);
-    if wild(&canonical) == wild(part) { canonical.into_owned() } else { part.to_owned() }
+    if count_wildcards(&canonical) == count_wildcards(part) { canonical.into_owned() } else { part.to_owned() }
 }
 
 /// Returns the wildcards of a text: a final `*`, and the number of `+` segments.
-fn wild(text: &str) -> (bool, usize) {
+fn count_wildcards(text: &str) -> (bool, usize) {
     (text.ends_with('*'), text.split('/').filter(|segment| *segment == "+").count())
 }
 
@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn a_rule_changes_at_the_places_of_names_only() {
-        let spelt = |from, spelling| Spelt::of(spelling, from);
+        let spelt = |from, spelling| NameSegments::of(spelling, from);
         for (rule, place, canonical) in [
             ("sys/policies/acl/ADMIN", spelt(3, Spelling::PolicyName), "sys/policies/acl/admin"),
             ("Sys/+/ACL/Team/App*", spelt(3, Spelling::PolicyName), "Sys/+/ACL/team/app*"),
@@ -259,7 +259,7 @@ mod tests {
             ("pki/issuer/DEX*", spelt(2, Spelling::Reference), "pki/issuer/DEX*"),
             ("pki/issuer/Default/issue/Web", spelt(2, Spelling::Reference), "pki/issuer/default/issue/Web"),
         ] {
-            assert_eq!(of_rule(rule, &[place]), canonical, "{rule}");
+            assert_eq!(canonical_rule_path(rule, &[place]), canonical, "{rule}");
             assert!(rule == canonical || may_change(rule), "{rule}");
         }
         for rule in ["sys/policies/acl/admin", "pki/issue/web", "auth/token/+", "*", "pki/cert-metadata/0a:0b*"] {
@@ -269,10 +269,10 @@ mod tests {
 
     #[test]
     fn a_blank_segment_of_a_name_stays_in_a_rule_as_it_does_in_a_path() {
-        let place = [Spelt::of(Spelling::PolicyName, 0)];
+        let place = [NameSegments::of(Spelling::PolicyName, 0)];
         assert_eq!(Spelling::PolicyName.canonical(" /A"), " /a");
         for (rule, spelt) in [(" /*", " /*"), (" /A*", " /a*"), (" A/*", "a/*"), (" A", "a")] {
-            assert_eq!(of_rule(rule, &place), spelt, "{rule}");
+            assert_eq!(canonical_rule_path(rule, &place), spelt, "{rule}");
         }
     }
 
@@ -296,8 +296,8 @@ mod tests {
         #[test]
         fn a_rule_stays_what_it_was_but_for_its_letters(rule in "[ aA0:+*/-]{1,16}", from in 0usize..4) {
             for spelling in Spelling::ALL {
-                let spelt = of_rule(&rule, &[Spelt::of(spelling, from)]);
-                prop_assert_eq!(wild(&spelt), wild(&rule));
+                let spelt = canonical_rule_path(&rule, &[NameSegments::of(spelling, from)]);
+                prop_assert_eq!(count_wildcards(&spelt), count_wildcards(&rule));
                 prop_assert_eq!(spelt.split('/').count(), rule.split('/').count());
                 prop_assert!(spelt == rule || may_change(&rule));
             }

@@ -4,17 +4,17 @@ use std::time::Duration;
 
 use super::Operation;
 use super::capabilities::Capabilities;
-use super::parameters::{ParameterRules, Parameters};
+use super::parameters::{ParameterRules, RequestParameters};
 use super::patterns::is_pattern;
 
 /// Maximum number of rules of a caller, over all its policies.
-pub const MAX_RULES: usize = 5_000;
+pub const MAX_RULES_PER_CALLER: usize = 5_000;
 /// Maximum total number of segments of the patterns among them.
-pub const MAX_SEGMENTS: usize = 20 * MAX_RULES;
+pub const MAX_PATTERN_SEGMENTS_PER_CALLER: usize = 20 * MAX_RULES_PER_CALLER;
 
 /// The terms of a rule, or the merged terms of all rules with one path.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Terms {
+pub struct RuleTerms {
     /// Granted capabilities; only `deny` if it is among them.
     pub capabilities: Capabilities,
     /// Rules on parameters; usually empty.
@@ -25,17 +25,17 @@ pub struct Terms {
     pub max_wrapping: Duration,
 }
 
-impl Terms {
+impl RuleTerms {
     /// Merges the terms of another rule with the same path.
     pub(super) fn unite(&mut self, other: &Self) {
         self.capabilities = self.capabilities.or(other.capabilities);
-        self.min_wrapping = lesser(self.min_wrapping, other.min_wrapping);
-        self.max_wrapping = lesser(self.max_wrapping, other.max_wrapping);
+        self.min_wrapping = lesser_limit(self.min_wrapping, other.min_wrapping);
+        self.max_wrapping = lesser_limit(self.max_wrapping, other.max_wrapping);
         self.parameters.unite(&other.parameters);
     }
 
     /// `true` if the terms allow a request; without parameters, checks the capabilities only.
-    pub(super) fn permit(&self, operation: Operation, parameters: Option<&Parameters<'_>>) -> bool {
+    pub(super) fn permit(&self, operation: Operation, parameters: Option<&RequestParameters<'_>>) -> bool {
         self.capabilities.has(Capabilities::needed(operation))
             && parameters
                 .is_none_or(|sent| self.permit_wrapping(sent.wrapped_for) && self.parameters.permit(operation, sent))
@@ -49,18 +49,18 @@ impl Terms {
 }
 
 /// Returns the lesser of two limits; zero means no limit.
-fn lesser(one: Duration, other: Duration) -> Duration {
+fn lesser_limit(one: Duration, other: Duration) -> Duration {
     if one.is_zero() || other.is_zero() { one.max(other) } else { one.min(other) }
 }
 
 /// Number and cost of the rules of a caller.
 #[derive(Default)]
-pub(super) struct Extent {
+pub(super) struct RuleCounts {
     pub rules: usize,
     pub segments: usize,
 }
 
-impl Extent {
+impl RuleCounts {
     pub(super) fn add(&mut self, path: &str) {
         self.rules += 1;
         if is_pattern(path) {
@@ -70,6 +70,6 @@ impl Extent {
 
     /// `true` if a limit is exceeded. Then nothing is granted, because omitting some rules could omit a deny.
     pub(super) fn is_too_much(&self) -> bool {
-        self.rules > MAX_RULES || self.segments > MAX_SEGMENTS
+        self.rules > MAX_RULES_PER_CALLER || self.segments > MAX_PATTERN_SEGMENTS_PER_CALLER
     }
 }

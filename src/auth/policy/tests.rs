@@ -2,9 +2,9 @@
 
 use super::patterns::is_pattern;
 use super::*;
-use crate::clock::rfc3339;
+use crate::clock::format_rfc3339;
 use crate::fields::Fields;
-use crate::templates::{Identity, Selector};
+use crate::templates::{IdentitySelector, TemplateValues};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -19,7 +19,7 @@ fn acl(texts: &[&str]) -> Acl {
 }
 
 fn allowed(acl: &Acl, operation: Operation, path: &str) -> bool {
-    acl.decide(operation, path.into(), Some(&Parameters::verbatim(&Fields::default()))).allowed
+    acl.decide(operation, path.into(), Some(&RequestParameters::verbatim(&Fields::default()))).allowed
 }
 
 fn problem(text: &str) -> String {
@@ -144,7 +144,7 @@ fn malformed_texts_are_refused_by_line_and_rule() {
     }
     let deep = format!("path \"a\" {{ denied_parameters = {{ \"x\" = {} }} }}", "[".repeat(100_000));
     assert!(problem(&deep).contains("nested too deeply"));
-    assert!(problem(&" ".repeat(MAX_TEXT + 1)).contains("longer than"));
+    assert!(problem(&" ".repeat(MAX_POLICY_BYTES + 1)).contains("longer than"));
 }
 
 #[test]
@@ -165,13 +165,13 @@ fn p10_a_rule_that_wants_wrapping_denies_without_it() {
         let acl = acl(&texts.iter().map(String::as_str).collect::<Vec<_>>());
         let decide = |seconds: Option<u64>| {
             let wrapped_for = seconds.map(Duration::from_secs);
-            let sent = Parameters { wrapped_for, ..Parameters::verbatim(&fields) };
-            acl.decide(Operation::Read, Place::from("a"), Some(&sent)).allowed
+            let sent = RequestParameters { wrapped_for, ..RequestParameters::verbatim(&fields) };
+            acl.decide(Operation::Read, RequestPath::from("a"), Some(&sent)).allowed
         };
         assert!(good.iter().all(|seconds| decide(*seconds)), "{texts:?}");
         assert!(!bad.iter().any(|seconds| decide(*seconds)), "{texts:?}");
         // Without parameters, nothing is known about wrapping.
-        assert!(acl.decide(Operation::Read, Place::from("a"), None).allowed);
+        assert!(acl.decide(Operation::Read, RequestPath::from("a"), None).allowed);
     }
 }
 
@@ -199,7 +199,7 @@ fn p11_sudo_comes_from_the_deciding_rule_only() {
     let acl = acl(&[
         r#"path "pki/root/sign-self-issued" { capabilities = ["update"] } path "pki/*" { capabilities = ["update", "sudo"] }"#,
     ]);
-    let decide = |path| acl.decide(Operation::Update, Place::from(path), None);
+    let decide = |path| acl.decide(Operation::Update, RequestPath::from(path), None);
     assert_eq!(decide("pki/root/sign-self-issued"), Decision { allowed: true, sudo: false });
     assert_eq!(decide("pki/issuer/default/sign-self-issued"), Decision { allowed: true, sudo: true });
 }
@@ -214,8 +214,8 @@ fn p12_a_path_with_a_template_grants_nothing_without_an_entity() {
 /// An identity with the same value for every template.
 struct Named(&'static str);
 
-impl Identity for Named {
-    fn value(&self, _: &Selector) -> Option<&str> {
+impl TemplateValues for Named {
+    fn value(&self, _: &IdentitySelector) -> Option<&str> {
         Some(self.0)
     }
 }
@@ -287,10 +287,10 @@ fn a_list_is_decided_by_the_path_with_and_without_the_slash() {
 
 #[test]
 fn rules_are_held_against_a_name_in_every_spelling_of_theirs() {
-    let at = |from, spelling| [Spelt::of(spelling, from)];
-    let decided = |acl: &Acl, path, spelt: &[Spelt]| {
-        let decision = acl.decide(Operation::Read, Place { path, spelt }, None);
-        assert_eq!(acl.capabilities(Place { path, spelt }).has(Capabilities::READ), decision.allowed, "{path}");
+    let at = |from, spelling| [NameSegments::of(spelling, from)];
+    let decided = |acl: &Acl, path, spelt: &[NameSegments]| {
+        let decision = acl.decide(Operation::Read, RequestPath { path, spelt }, None);
+        assert_eq!(acl.capabilities(RequestPath { path, spelt }).has(Capabilities::READ), decision.allowed, "{path}");
         decision.allowed
     };
     let names = acl(&[
@@ -341,7 +341,7 @@ fn equal_paths_unite_their_parameters() {
     ] {
         let fields = Fields::parse(body.to_string().as_bytes()).unwrap();
         assert_eq!(
-            acl.decide(Operation::Update, "a".into(), Some(&Parameters::verbatim(&fields))).allowed,
+            acl.decide(Operation::Update, "a".into(), Some(&RequestParameters::verbatim(&fields))).allowed,
             want,
             "{body}"
         );
@@ -351,7 +351,7 @@ fn equal_paths_unite_their_parameters() {
 #[test]
 fn too_many_rules_grant_nothing() {
     let mut text = String::new();
-    for n in 0..=MAX_RULES {
+    for n in 0..=MAX_RULES_PER_CALLER {
         let _ = write!(text, "path \"p{n}\" {{ capabilities = [\"read\"] }}");
     }
     assert!(!allowed(&acl(&[&text]), Operation::Read, "p1"));
@@ -364,7 +364,8 @@ fn too_many_segments_of_patterns_grant_nothing() {
             (0..100).map(|n| format!("path \"p{n}{}\" {{ capabilities = [\"read\"] }}\n", "/+".repeat(segments - 1)));
         rules.collect::<String>()
     };
-    let (most, path) = (MAX_SEGMENTS / 100, |segments: usize| format!("p1{}", "/a".repeat(segments - 1)));
+    let (most, path) =
+        (MAX_PATTERN_SEGMENTS_PER_CALLER / 100, |segments: usize| format!("p1{}", "/a".repeat(segments - 1)));
     assert!(allowed(&acl(&[&text(most)]), Operation::Read, &path(most)));
     assert!(!allowed(&acl(&[&text(most), "path \"+\" {}"]), Operation::Read, &path(most)));
     assert!(allowed(&acl(&[&text(most), "path \"a/b/c\" {}"]), Operation::Read, &path(most)));
@@ -392,7 +393,7 @@ fn print(policy: &Policy) -> String {
         let _ = writeln!(out, "  min_wrapping_ttl = \"{}s\"", rule.terms.min_wrapping.as_secs());
         let _ = writeln!(out, "  max_wrapping_ttl = {}", rule.terms.max_wrapping.as_secs());
         if let Some(end) = rule.expiration {
-            let _ = writeln!(out, "  expiration = \"{}\" # end", rfc3339(end));
+            let _ = writeln!(out, "  expiration = \"{}\" # end", format_rfc3339(end));
         }
         if let Some(comment) = &rule.comment {
             let _ = writeln!(out, "  comment = {}", json!(comment));
@@ -436,7 +437,7 @@ fn any_rule() -> impl Strategy<Value = Rule> {
     (any_path(), any_capabilities(), lists(), lists(), required, extra).prop_map(
         |(path, capabilities, allowed, denied, required, (wrapping, expiration, comment))| Rule {
             path,
-            terms: Arc::new(Terms {
+            terms: Arc::new(RuleTerms {
                 capabilities,
                 parameters: ParameterRules { allowed, denied, required },
                 min_wrapping: Duration::from_secs(wrapping),
@@ -515,7 +516,7 @@ proptest! {
         let path = if list { format!("{}/", path.trim_end_matches('/')) } else { path };
         let rules: Vec<Rule> = rules.into_iter().map(|(path, capabilities)| Rule {
             path,
-            terms: Terms { capabilities, ..Terms::default() }.into(),
+            terms: RuleTerms { capabilities, ..RuleTerms::default() }.into(),
             ..Rule::default()
         }).collect();
         let operation = if list { Operation::List } else { Operation::Read };

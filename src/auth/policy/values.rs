@@ -1,10 +1,10 @@
 //! Values of a denied parameter: every reading that an engine could make of a field.
 //!
 //! Texts are compared as a whole and item by item, including texts in objects and in embedded JSON, in the forms of
-//! their kind (`forms`). Numbers are compared by value, times as moments, revocation reasons as words, policies after
+//! their kind (`canonical_forms`). Numbers are compared by value, times as moments, revocation reasons as words, policies after
 //! base64 decoding, members of maps also as `key=value`. An extra reading can only deny invalid or equivalent values.
 //!
-//! Comparing patterns with items takes time proportional to both numbers; [`Effort`] limits it.
+//! Comparing patterns with items takes time proportional to both numbers; [`MatchBudget`] limits it.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -14,15 +14,15 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::Policy;
-use super::forms::forms;
+use super::forms::canonical_forms;
 use crate::clock::{Time, parse_duration, parse_rfc3339};
-use crate::fields::{Cap, Fields, MAX_VALUES, bool_word};
+use crate::fields::{Fields, ListLimit, MAX_VALUES, parse_bool_word};
 
 /// Budget for comparisons with patterns for one field: some milliseconds, far more than real policies and requests
 /// need. A request that exceeds it is denied.
-pub(super) struct Effort(Cell<usize>);
+pub(super) struct MatchBudget(Cell<usize>);
 
-impl Effort {
+impl MatchBudget {
     pub(super) fn new() -> Self {
         Self(Cell::new(1 << 20))
     }
@@ -40,10 +40,10 @@ impl Effort {
 }
 
 /// All readings of a field.
-pub(super) struct Readings<'a> {
+pub(super) struct FieldReadings<'a> {
     value: &'a Value,
     texts: HashSet<String>,
-    effort: Effort,
+    effort: MatchBudget,
     flag: Option<bool>,
     number: Option<f64>,
     time: Option<Duration>,
@@ -54,28 +54,29 @@ pub(super) struct Readings<'a> {
     is_too_long: bool,
 }
 
-impl<'a> Readings<'a> {
+impl<'a> FieldReadings<'a> {
     pub(super) fn of(fields: &Fields, name: &str, value: &'a Value) -> Self {
-        let (whole, list) = (fields.text(name).ok().flatten(), fields.list_within(name, Cap::WIDEST).ok().flatten());
+        let (whole, list) =
+            (fields.text(name).ok().flatten(), fields.list_within(name, ListLimit::WIDEST).ok().flatten());
         let is = |names: &[&str]| names.iter().any(|known| name.eq_ignore_ascii_case(known));
-        let reason = whole.as_ref().filter(|_| is(&["reason"])).and_then(|text| reason(text));
+        let reason = whole.as_ref().filter(|_| is(&["reason"])).and_then(|text| canonical_reason(text));
         let policy = whole.as_ref().filter(|_| is(&["policy", "rules"])).map(|text| Policy::text_of(text));
-        let mut inside = Inside::default();
+        let mut inside = NestedTexts::default();
         let is_too_long = !inside.add(value, true);
         // Each distinct text is converted to its forms once.
         let texts = whole.iter().chain(list.iter().flatten()).cloned().chain(policy).chain(inside.texts);
         let texts: HashSet<String> = texts.collect();
-        let texts = texts.iter().flat_map(|text| forms(text));
+        let texts = texts.iter().flat_map(|text| canonical_forms(text));
         Self {
             value,
             texts: texts.chain(reason.map(str::to_owned)).collect(),
-            effort: Effort::new(),
-            moment: whole.as_ref().and_then(|text| moment(text)),
+            effort: MatchBudget::new(),
+            moment: whole.as_ref().and_then(|text| parse_time(text)),
             flag: fields.bool(name).ok().flatten(),
-            number: whole.as_deref().and_then(number),
+            number: whole.as_deref().and_then(parse_number),
             time: fields.duration(name).ok().flatten(),
             list,
-            map: fields.map_within(name, Cap::WIDEST).ok().flatten(),
+            map: fields.map_within(name, ListLimit::WIDEST).ok().flatten(),
             is_too_long,
         }
     }
@@ -94,22 +95,26 @@ impl<'a> Readings<'a> {
             Value::Number(number) => self.include_text(&number.to_string()),
             Value::String(text) => self.include_text(text),
             Value::Array(_) => {
-                self.list.is_some() && self.list == one(rule).list_within(ONE, Cap::WIDEST).ok().flatten()
+                self.list.is_some()
+                    && self.list == single_field(rule).list_within(FIELD_NAME, ListLimit::WIDEST).ok().flatten()
             }
-            Value::Object(_) => self.map.is_some() && self.map == one(rule).map_within(ONE, Cap::WIDEST).ok().flatten(),
+            Value::Object(_) => {
+                self.map.is_some()
+                    && self.map == single_field(rule).map_within(FIELD_NAME, ListLimit::WIDEST).ok().flatten()
+            }
             Value::Null => false,
         }
     }
 
     fn include_text(&self, rule: &str) -> bool {
-        if forms(rule).iter().any(|wanted| self.has(wanted)) {
+        if canonical_forms(rule).iter().any(|wanted| self.has(wanted)) {
             return true;
         }
-        let as_flag = self.flag.is_some() && self.flag == bool_word(rule);
-        let as_number = self.number.is_some() && self.number == number(rule);
+        let as_flag = self.flag.is_some() && self.flag == parse_bool_word(rule);
+        let as_number = self.number.is_some() && self.number == parse_number(rule);
         // An empty text reads as a duration of zero, which a rule `""` does not mean.
         let as_time = || self.time.is_some() && !rule.trim().is_empty() && self.time == parse_duration(rule);
-        let as_moment = || self.moment.is_some() && self.moment == moment(rule);
+        let as_moment = || self.moment.is_some() && self.moment == parse_time(rule);
         as_flag || as_number || as_time() || as_moment()
     }
 
@@ -118,19 +123,19 @@ impl<'a> Readings<'a> {
         if !is_pattern(wanted) {
             return self.texts.contains(wanted);
         }
-        self.texts.iter().any(|text| !self.effort.takes(text) || glob(wanted, text))
+        self.texts.iter().any(|text| !self.effort.takes(text) || matches_glob(wanted, text))
     }
 }
 
 /// Collects texts and numbers at any depth, and members of objects as `key=value`. Sizes are checked first, because a
 /// short text may contain a long name many times.
 #[derive(Default)]
-struct Inside {
+struct NestedTexts {
     texts: Vec<String>,
     octets: usize,
 }
 
-impl Inside {
+impl NestedTexts {
     /// Maximum number of texts: every value of a body, as itself and as a member, and the whole.
     const MOST: usize = 2 * MAX_VALUES + 1;
     /// Maximum size of the texts in bytes: twice that of a body.
@@ -164,7 +169,7 @@ impl Inside {
 
     /// Adds a prefix and a scalar. Returns `false` if a limit is exceeded.
     fn push(&mut self, begin: &[&str], value: &Value) -> bool {
-        let Some(text) = scalar(value) else { return true };
+        let Some(text) = scalar_text(value) else { return true };
         self.octets += begin.iter().map(|part| part.len()).sum::<usize>() + text.len();
         let has_room = self.texts.len() < Self::MOST && self.octets <= Self::MOST_OCTETS;
         if has_room {
@@ -174,7 +179,7 @@ impl Inside {
     }
 }
 
-fn scalar(value: &Value) -> Option<Cow<'_, str>> {
+fn scalar_text(value: &Value) -> Option<Cow<'_, str>> {
     match value {
         Value::String(text) => Some(Cow::Borrowed(text)),
         Value::Number(_) | Value::Bool(_) => Some(Cow::Owned(value.to_string())),
@@ -183,25 +188,25 @@ fn scalar(value: &Value) -> Option<Cow<'_, str>> {
 }
 
 /// Parses a number, to compare it by value.
-fn number(text: &str) -> Option<f64> {
+fn parse_number(text: &str) -> Option<f64> {
     text.trim().parse().ok().filter(|number: &f64| number.is_finite())
 }
 
-const ONE: &str = "v";
+const FIELD_NAME: &str = "v";
 
-fn one(value: &Value) -> Fields {
+fn single_field(value: &Value) -> Fields {
     let mut fields = Fields::default();
-    fields.set(ONE, value.clone());
+    fields.set(FIELD_NAME, value.clone());
     fields
 }
 
 /// Parses a point in time, in any time zone and letter case.
-fn moment(text: &str) -> Option<Time> {
+fn parse_time(text: &str) -> Option<Time> {
     parse_rfc3339("", &text.trim().to_ascii_uppercase()).ok()
 }
 
 /// Revocation reasons with a number (RFC 5280, 5.3.1).
-const REASONS: [(&str, &str); 7] = [
+const REVOCATION_REASONS: [(&str, &str); 7] = [
     ("unspecified", "0"),
     ("keycompromise", "1"),
     ("cacompromise", "2"),
@@ -212,9 +217,9 @@ const REASONS: [(&str, &str); 7] = [
 ];
 
 /// Returns the word of a reason given as a number or with `_`.
-fn reason(text: &str) -> Option<&'static str> {
+fn canonical_reason(text: &str) -> Option<&'static str> {
     let word = text.trim().replace('_', "");
-    let known = REASONS.iter().find(|(name, number)| *number == word || name.eq_ignore_ascii_case(&word));
+    let known = REVOCATION_REASONS.iter().find(|(name, number)| *number == word || name.eq_ignore_ascii_case(&word));
     known.map(|(name, _)| *name)
 }
 
@@ -223,7 +228,7 @@ fn is_pattern(text: &str) -> bool {
 }
 
 /// Compares a text with a pattern that may begin or end with `*`.
-pub(super) fn glob(pattern: &str, text: &str) -> bool {
+pub(super) fn matches_glob(pattern: &str, text: &str) -> bool {
     let (head, tail) = (pattern.starts_with('*'), pattern.ends_with('*'));
     match (head, tail) {
         _ if pattern == "*" => true,
@@ -242,7 +247,7 @@ mod tests {
     use serde_json::json;
 
     fn denied(rule: &str, value: Value) -> bool {
-        Readings::of(&one(&value), ONE, &value).include_one_of(&[json!(rule)])
+        FieldReadings::of(&single_field(&value), FIELD_NAME, &value).include_one_of(&[json!(rule)])
     }
 
     #[test]
@@ -297,7 +302,7 @@ mod tests {
         for value in [json!("1"), json!(1), json!("KEY_COMPROMISE"), json!("k_eyCompromise")] {
             let mut fields = Fields::default();
             fields.set("reason", value.clone());
-            let readings = Readings::of(&fields, "reason", &value);
+            let readings = FieldReadings::of(&fields, "reason", &value);
             assert!(readings.include_one_of(&[json!("keyCompromise")]), "{value}");
             assert!(readings.include_one_of(&[json!("key*")]), "{value}");
             assert!(!readings.include_one_of(&[json!("superseded")]), "{value}");
@@ -318,7 +323,8 @@ mod tests {
             (json!("c=d*"), json!({"a": "b", "c": ["x", "d"]})),
         ] {
             assert!(
-                Readings::of(&one(&value), ONE, &value).include_one_of(std::slice::from_ref(&rule)),
+                FieldReadings::of(&single_field(&value), FIELD_NAME, &value)
+                    .include_one_of(std::slice::from_ref(&rule)),
                 "{rule} {value}"
             );
         }
@@ -348,9 +354,11 @@ mod tests {
     fn a_long_name_of_many_values_is_not_written_out() {
         let text = format!("{{\"{}\":[0{}]}}", "n".repeat(900 << 10), ",0".repeat(9_000));
         let value = json!(text);
-        let mut inside = Inside::default();
+        let mut inside = NestedTexts::default();
         assert!(!inside.add(&value, true));
-        assert!(inside.texts.len() < 20 && inside.texts.iter().map(String::len).sum::<usize>() <= Inside::MOST_OCTETS);
+        assert!(
+            inside.texts.len() < 20 && inside.texts.iter().map(String::len).sum::<usize>() <= NestedTexts::MOST_OCTETS
+        );
         assert!(denied("x", value));
     }
 
@@ -360,7 +368,7 @@ mod tests {
         for name in ["policy", "Rules"] {
             let mut fields = Fields::default();
             fields.set(name, value.clone());
-            assert!(Readings::of(&fields, name, &value).include_one_of(&[json!("path \"x\"*")]));
+            assert!(FieldReadings::of(&fields, name, &value).include_one_of(&[json!("path \"x\"*")]));
         }
         assert!(!denied("path*", value));
     }
@@ -370,12 +378,12 @@ mod tests {
         let names: Vec<String> = (0..9_000).map(|n| format!("n{n}.test")).collect();
         let rules: Vec<Value> = (0..1_000).map(|n| json!(format!("*.d{n}.test"))).collect();
         let value = json!(names);
-        let fields = one(&value);
-        assert!(Readings::of(&fields, ONE, &value).include_one_of(&rules));
-        assert!(!Readings::of(&fields, ONE, &value).include_one_of(&rules[..100]));
+        let fields = single_field(&value);
+        assert!(FieldReadings::of(&fields, FIELD_NAME, &value).include_one_of(&rules));
+        assert!(!FieldReadings::of(&fields, FIELD_NAME, &value).include_one_of(&rules[..100]));
         // Whole texts are found by a hash lookup.
         let rules: Vec<Value> = (0..10_000).map(|n| json!(format!("d{n}.test"))).collect();
-        assert!(!Readings::of(&fields, ONE, &value).include_one_of(&rules));
+        assert!(!FieldReadings::of(&fields, FIELD_NAME, &value).include_one_of(&rules));
     }
 
     proptest! {

@@ -2,20 +2,20 @@
 //!
 //! Clients can choose their addresses, so memory is bounded. There are two generations of buckets; the older one is
 //! dropped after the time in which any bucket fills. A bucket that was idle that long is full, like that of an unknown
-//! client, so no state is lost. If no slot ([`Places`]) is free for a new client, it shares the bucket of the narrowest
+//! client, so no state is lost. If no slot ([`BucketSlots`]) is free for a new client, it shares the bucket of the narrowest
 //! surrounding network that has or gets one.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::network::Network;
-use super::places::Places;
+use super::bucket_slots::BucketSlots;
+use super::network::ClientNetwork;
 use super::rule::RateLimit;
 use crate::clock::Time;
 
 /// Result of counting one request.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Taken {
+pub struct RateDecision {
     /// `true` if the request may proceed.
     pub granted: bool,
     /// Burst limit of the client.
@@ -31,71 +31,71 @@ pub struct Taken {
 }
 
 /// Microseconds since 1970.
-type Moment = i64;
+type Micros = i64;
 
-const SECOND: f64 = 1e6;
+const MICROS_PER_SECOND: f64 = 1e6;
 /// Maximum number of slots that a request releases itself; more are released on a separate thread.
-const MANY: usize = 4096;
+const MAX_INLINE_RELEASES: usize = 4096;
 /// One request, with tolerance for rounding in sums of fractions.
-const ONE: f64 = 1.0 - 1e-6;
+const ONE_REQUEST: f64 = 1.0 - 1e-6;
 /// Maximum wait that is reported, in seconds: a year.
-const LONGEST: f64 = 31_536_000.0;
+const MAX_REPORTED_SECONDS: f64 = 31_536_000.0;
 
 /// The rule of a quota in numbers.
-struct Terms {
+struct BucketTerms {
     /// Burst size in requests.
     capacity: f64,
     per_second: f64,
     /// Time for which a client over its limit is rejected, in microseconds; 0 until a request is available again.
-    block: Moment,
+    block: Micros,
     /// Time after which an idle bucket is full and not blocked, in microseconds.
-    keep: Moment,
+    keep: Micros,
 }
 
-impl Terms {
+impl BucketTerms {
     fn of(rule: &RateLimit) -> Self {
         let interval = rule.interval.max(1) as f64;
         let (capacity, per_second) = (rule.rate.max(1.0), rule.rate / interval);
-        let block = (rule.block_interval as f64 * SECOND) as Moment;
-        Self { capacity, per_second, block, keep: ((capacity / per_second * SECOND) as Moment).max(block) }
+        let block = (rule.block_interval as f64 * MICROS_PER_SECOND) as Micros;
+        Self { capacity, per_second, block, keep: ((capacity / per_second * MICROS_PER_SECOND) as Micros).max(block) }
     }
 }
 
 #[derive(Clone, Copy)]
-struct Bucket {
+struct TokenBucket {
     left: f64,
-    at: Moment,
-    blocked_until: Moment,
+    at: Micros,
+    blocked_until: Micros,
 }
 
 pub(super) struct Limiter {
-    terms: Terms,
-    places: Arc<Places>,
-    buckets: Mutex<Buckets>,
+    terms: BucketTerms,
+    places: Arc<BucketSlots>,
+    buckets: Mutex<BucketGenerations>,
 }
 
-type Generation = HashMap<Network, Bucket>;
+type BucketGeneration = HashMap<ClientNetwork, TokenBucket>;
 
 #[derive(Default)]
-struct Buckets {
-    young: Generation,
-    old: Generation,
+struct BucketGenerations {
+    young: BucketGeneration,
+    old: BucketGeneration,
     /// When the young generation was empty.
-    turned: Moment,
+    turned: Micros,
 }
 
 impl Limiter {
-    pub(super) fn new(rule: &RateLimit, places: Arc<Places>) -> Self {
-        Self { terms: Terms::of(rule), places, buckets: Mutex::default() }
+    pub(super) fn new(rule: &RateLimit, places: Arc<BucketSlots>) -> Self {
+        Self { terms: BucketTerms::of(rule), places, buckets: Mutex::default() }
     }
 
     /// Takes one request from the client's bucket, or from the one that it shares.
-    pub(super) fn take(&self, client: Network, now: Time) -> Taken {
-        let now = moment(now);
+    pub(super) fn take(&self, client: ClientNetwork, now: Time) -> RateDecision {
+        let now = to_micros(now);
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
         let gone = buckets.turn(&self.terms, now);
         let (network, known) = buckets.find(client, &self.places);
-        let mut bucket = known.unwrap_or_else(|| Bucket::full(&self.terms, now));
+        let mut bucket = known.unwrap_or_else(|| TokenBucket::full(&self.terms, now));
         let taken = bucket.take(&self.terms, now, network == client);
         buckets.young.insert(network, bucket);
         drop(buckets);
@@ -105,15 +105,15 @@ impl Limiter {
 
     /// Drops idle buckets if there are no requests that would do so.
     pub(super) fn forget(&self, now: Time) {
-        let gone = self.buckets.lock().unwrap_or_else(PoisonError::into_inner).turn(&self.terms, moment(now));
+        let gone = self.buckets.lock().unwrap_or_else(PoisonError::into_inner).turn(&self.terms, to_micros(now));
         self.give_back(gone);
     }
 
     /// Releases the slots of dropped buckets. No request waits for the release of many.
-    fn give_back(&self, gone: Option<[Generation; 2]>) {
+    fn give_back(&self, gone: Option<[BucketGeneration; 2]>) {
         let Some(gone) = gone else { return };
         let places = Arc::clone(&self.places);
-        let many = gone.iter().map(HashMap::len).sum::<usize>() > MANY;
+        let many = gone.iter().map(HashMap::len).sum::<usize>() > MAX_INLINE_RELEASES;
         let work = move || gone.iter().flat_map(HashMap::keys).for_each(|network| places.give_back(*network));
         if many { drop(std::thread::spawn(work)) } else { work() }
     }
@@ -126,9 +126,9 @@ impl Drop for Limiter {
     }
 }
 
-impl Buckets {
+impl BucketGenerations {
     /// Starts a new generation if it is time, and returns the dropped buckets.
-    fn turn(&mut self, terms: &Terms, now: Moment) -> Option<[Generation; 2]> {
+    fn turn(&mut self, terms: &BucketTerms, now: Micros) -> Option<[BucketGeneration; 2]> {
         // After the clock was set back, the age is unknown.
         let age = now.saturating_sub(self.turned);
         if (0..terms.keep).contains(&age) {
@@ -137,13 +137,13 @@ impl Buckets {
         let before = std::mem::replace(self, Self { turned: now, ..Self::default() });
         if age < terms.keep.saturating_mul(2) {
             self.old = before.young;
-            return Some([before.old, Generation::new()]);
+            return Some([before.old, BucketGeneration::new()]);
         }
         Some([before.old, before.young])
     }
 
     /// Finds the network whose bucket a client uses, and the bucket if it exists.
-    fn find(&mut self, client: Network, places: &Places) -> (Network, Option<Bucket>) {
+    fn find(&mut self, client: ClientNetwork, places: &BucketSlots) -> (ClientNetwork, Option<TokenBucket>) {
         let mut network = client;
         loop {
             let known = self.young.get(&network).copied().or_else(|| self.old.remove(&network));
@@ -156,33 +156,34 @@ impl Buckets {
     }
 }
 
-fn moment(time: Time) -> Moment {
-    (time.unix_timestamp_nanos() / 1000) as Moment
+fn to_micros(time: Time) -> Micros {
+    (time.unix_timestamp_nanos() / 1000) as Micros
 }
 
-impl Bucket {
-    fn full(terms: &Terms, now: Moment) -> Self {
+impl TokenBucket {
+    fn full(terms: &BucketTerms, now: Micros) -> Self {
         Self { left: terms.capacity, at: now, blocked_until: now }
     }
 
     /// Takes one request. A shared bucket does not block longer than until a request is available.
-    fn take(&mut self, terms: &Terms, now: Moment, own: bool) -> Taken {
-        let passed = now.saturating_sub(self.at).max(0) as f64 / SECOND;
+    fn take(&mut self, terms: &BucketTerms, now: Micros, own: bool) -> RateDecision {
+        let passed = now.saturating_sub(self.at).max(0) as f64 / MICROS_PER_SECOND;
         self.left = (self.left + passed * terms.per_second).min(terms.capacity);
         self.at = now;
         // Not longer than the rule says, even if the clock was set back.
         self.blocked_until = self.blocked_until.min(now.saturating_add(terms.block));
         let blocked = own && now < self.blocked_until;
-        let granted = !blocked && self.left >= ONE;
+        let granted = !blocked && self.left >= ONE_REQUEST;
         if granted {
             self.left = (self.left - 1.0).max(0.0);
         } else if own && !blocked {
             self.blocked_until = now.saturating_add(terms.block);
         }
-        let until_one = (ONE - self.left).max(0.0) / terms.per_second;
-        let unblocked = if own { self.blocked_until.saturating_sub(now).max(0) as f64 / SECOND } else { 0.0 };
-        let seconds = |time: f64| time.clamp(0.0, LONGEST).ceil() as u64;
-        Taken {
+        let until_one = (ONE_REQUEST - self.left).max(0.0) / terms.per_second;
+        let unblocked =
+            if own { self.blocked_until.saturating_sub(now).max(0) as f64 / MICROS_PER_SECOND } else { 0.0 };
+        let seconds = |time: f64| time.clamp(0.0, MAX_REPORTED_SECONDS).ceil() as u64;
+        RateDecision {
             granted,
             limit: terms.capacity as u64,
             remaining: if granted { (self.left + 1e-6) as u64 } else { 0 },
@@ -209,12 +210,12 @@ mod tests {
         START + Duration::from_millis(millis)
     }
 
-    fn v4(last: u32) -> Network {
-        Network::V4 { length: 32, bits: last }
+    fn v4(last: u32) -> ClientNetwork {
+        ClientNetwork::V4 { length: 32, bits: last }
     }
 
     fn limits(rate: f64, interval: u64, block_interval: u64) -> Limiter {
-        Limiter::new(&rule(rate, interval, block_interval), Arc::new(Places::new(1_000, 0)))
+        Limiter::new(&rule(rate, interval, block_interval), Arc::new(BucketSlots::new(1_000, 0)))
     }
 
     #[test]
@@ -268,8 +269,8 @@ mod tests {
     }
 
     /// A /64 by number, in a /48 by number, in one /32.
-    fn v6(site: u64, network: u64) -> Network {
-        Network::V6 { length: 64, bits: 0x2001_0db8_0000_0000 + (site << 16) + network }
+    fn v6(site: u64, network: u64) -> ClientNetwork {
+        ClientNetwork::V6 { length: 64, bits: 0x2001_0db8_0000_0000 + (site << 16) + network }
     }
 
     #[test]
@@ -306,7 +307,9 @@ mod tests {
         assert_eq!((third.granted, third.retry_after), (false, 5), "nobody is kept out for a neighbour");
         assert!(limiter.take(v6(1, 0xfe00), START).granted);
         assert!(limiter.take(v6(1, 0xff02), after(5_000)).granted);
-        for stranger in [v6(2, 0), v6(3, 0), Network::V6 { length: 64, bits: 0x2a00 << 48 }, v4(1), Network::Nowhere] {
+        for stranger in
+            [v6(2, 0), v6(3, 0), ClientNetwork::V6 { length: 64, bits: 0x2a00 << 48 }, v4(1), ClientNetwork::Nowhere]
+        {
             let taken = limiter.take(stranger, START);
             assert_eq!((taken.granted, taken.shared, taken.remaining), (true, false, 1), "{stranger:?}");
         }
@@ -314,7 +317,7 @@ mod tests {
 
     #[test]
     fn places_are_free_again_when_a_quota_is_gone_or_nobody_asks() {
-        let places = Arc::new(Places::new(1_000, 0));
+        let places = Arc::new(BucketSlots::new(1_000, 0));
         let flooded = || {
             let limiter = Limiter::new(&rule(2.0, 10, 0), Arc::clone(&places));
             (0..5_000).for_each(|network| assert!(limiter.take(v6(network, 0), START).limit == 2));

@@ -8,13 +8,13 @@ use std::net::IpAddr;
 use crate::caller_network::CallerNetwork;
 
 /// Prefix lengths of IPv4, narrowest first, down to all of IPv4.
-const V4: [u8; 4] = [32, 24, 16, 0];
+const V4_PREFIX_LENGTHS: [u8; 4] = [32, 24, 16, 0];
 /// Prefix lengths of IPv6.
-const V6: [u8; 5] = [64, 56, 48, 32, 0];
+const V6_PREFIX_LENGTHS: [u8; 5] = [64, 56, 48, 32, 0];
 
 /// A network of one address family; the narrowest ones are clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Network {
+pub(super) enum ClientNetwork {
     /// IPv4: prefix length, and address bits with the others zero.
     V4 { length: u8, bits: u32 },
     /// IPv6: the same for the upper half of the address.
@@ -23,12 +23,14 @@ pub(super) enum Network {
     Nowhere,
 }
 
-impl Network {
+impl ClientNetwork {
     /// Returns the client of an address.
     pub(super) fn of(address: Option<IpAddr>) -> Self {
         match address.map(|address| CallerNetwork::of(address).first()) {
-            Some(IpAddr::V4(address)) => Self::V4 { length: V4[0], bits: address.to_bits() },
-            Some(IpAddr::V6(address)) => Self::V6 { length: V6[0], bits: (address.to_bits() >> 64) as u64 },
+            Some(IpAddr::V4(address)) => Self::V4 { length: V4_PREFIX_LENGTHS[0], bits: address.to_bits() },
+            Some(IpAddr::V6(address)) => {
+                Self::V6 { length: V6_PREFIX_LENGTHS[0], bits: (address.to_bits() >> 64) as u64 }
+            }
             None => Self::Nowhere,
         }
     }
@@ -38,11 +40,11 @@ impl Network {
         let next = |lengths: &[u8], length| lengths.iter().copied().find(|wider| *wider < length);
         match self {
             Self::V4 { length, bits } => {
-                let length = next(&V4, length)?;
+                let length = next(&V4_PREFIX_LENGTHS, length)?;
                 Some(Self::V4 { length, bits: bits & u32::MAX.checked_shl(32 - u32::from(length)).unwrap_or(0) })
             }
             Self::V6 { length, bits } => {
-                let length = next(&V6, length)?;
+                let length = next(&V6_PREFIX_LENGTHS, length)?;
                 Some(Self::V6 { length, bits: bits & u64::MAX.checked_shl(64 - u32::from(length)).unwrap_or(0) })
             }
             Self::Nowhere => None,
@@ -58,8 +60,8 @@ impl Network {
     pub(super) fn steps(self) -> usize {
         let narrower = |lengths: &[u8], length| lengths.iter().take_while(|narrower| **narrower > length).count();
         match self {
-            Self::V4 { length, .. } => narrower(&V4, length),
-            Self::V6 { length, .. } => narrower(&V6, length),
+            Self::V4 { length, .. } => narrower(&V4_PREFIX_LENGTHS, length),
+            Self::V6 { length, .. } => narrower(&V6_PREFIX_LENGTHS, length),
             Self::Nowhere => 0,
         }
     }
@@ -69,8 +71,8 @@ impl Network {
 mod tests {
     use super::*;
 
-    fn of(text: &str) -> Network {
-        Network::of(Some(text.parse().unwrap()))
+    fn of(text: &str) -> ClientNetwork {
+        ClientNetwork::of(Some(text.parse().unwrap()))
     }
 
     #[test]
@@ -79,7 +81,7 @@ mod tests {
         assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
         assert_eq!(of("::ffff:192.0.2.1"), of("192.0.2.1"));
         assert_ne!(of("192.0.2.1"), of("192.0.2.2"));
-        assert_eq!(Network::of(None), Network::Nowhere);
+        assert_eq!(ClientNetwork::of(None), ClientNetwork::Nowhere);
     }
 
     #[test]
@@ -98,8 +100,8 @@ mod tests {
         ] {
             assert_eq!(common(one, other), networks, "{one} {other}");
         }
-        let steps = |client: Network| client.around().map(Network::steps).collect::<Vec<_>>();
+        let steps = |client: ClientNetwork| client.around().map(ClientNetwork::steps).collect::<Vec<_>>();
         assert_eq!((steps(of("192.0.2.1")), steps(of("2001:db8::"))), (vec![1, 2, 3], vec![1, 2, 3, 4]));
-        assert_eq!((of("192.0.2.1").steps(), steps(Network::Nowhere)), (0, vec![]));
+        assert_eq!((of("192.0.2.1").steps(), steps(ClientNetwork::Nowhere)), (0, vec![]));
     }
 }

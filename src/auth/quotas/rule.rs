@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::auth::mounts::{Family, Mount, MountKind};
+use crate::auth::mounts::{Mount, MountClass, MountKind};
 use crate::auth::policy::lower;
 use crate::error::{Error, Result};
 
 /// Paths exempt by default, which an operator needs when all other requests are rejected.
-const EXEMPT: [&str; 8] = [
+const DEFAULT_EXEMPT_PATHS: [&str; 8] = [
     "sys/generate-root/attempt",
     "sys/generate-root/update",
     "sys/generate-recovery-token/attempt",
@@ -22,7 +22,7 @@ const EXEMPT: [&str; 8] = [
 
 /// The requests that a quota applies to. No two quotas have the same scope.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Scope {
+pub(super) struct QuotaScope {
     /// Accessor of a mount, which is independent of its path; `None` for all requests.
     pub(super) mount: Option<String>,
     /// A path below the mount, or a prefix that ends in `*`; `""` for the whole mount.
@@ -33,7 +33,7 @@ pub(super) struct Scope {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct RateLimit {
-    pub(super) scope: Scope,
+    pub(super) scope: QuotaScope,
     /// Requests per interval; above 0.
     pub(super) rate: f64,
     /// Seconds.
@@ -91,7 +91,7 @@ pub struct QuotaConfigChange {
 impl Default for QuotaConfig {
     fn default() -> Self {
         Self {
-            rate_limit_exempt_paths: EXEMPT.map(str::to_owned).to_vec(),
+            rate_limit_exempt_paths: DEFAULT_EXEMPT_PATHS.map(str::to_owned).to_vec(),
             absolute_rate_limit_exempt_paths: Vec::new(),
             enable_rate_limit_audit_logging: false,
             enable_rate_limit_response_headers: false,
@@ -159,11 +159,11 @@ impl RateLimit {
             return Err(Error::invalid("'rate' is invalid"));
         }
         if let Some(interval) = change.interval {
-            rule.interval = whole("interval", interval)?;
+            rule.interval = whole_seconds("interval", interval)?;
         }
         rule.interval = rule.interval.max(1);
         if let Some(block) = change.block_interval {
-            rule.block_interval = whole("block_interval", block)?;
+            rule.block_interval = whole_seconds("block_interval", block)?;
         }
         rule.inheritable = change.inheritable.unwrap_or(rule.inheritable);
         Ok(rule)
@@ -182,7 +182,7 @@ impl RateLimit {
         }
         match mount {
             Some(mount) if has_roles(&mount.kind) => {
-                self.scope.role = role_of(&mount.kind, &self.scope.role);
+                self.scope.role = canonical_role(&mount.kind, &self.scope.role);
                 Ok(self)
             }
             Some(mount) => {
@@ -195,15 +195,15 @@ impl RateLimit {
 
 /// `true` if requests to mounts of this type have a role.
 fn has_roles(kind: &MountKind) -> bool {
-    *kind == MountKind::Pki || kind.family() == Family::Methods
+    *kind == MountKind::Pki || kind.family() == MountClass::Methods
 }
 
 /// Normalizes the name of a role: login roles are case-insensitive.
-pub(super) fn role_of(kind: &MountKind, role: &str) -> String {
-    if kind.family() == Family::Methods { lower(role).into_owned() } else { role.to_owned() }
+pub(super) fn canonical_role(kind: &MountKind, role: &str) -> String {
+    if kind.family() == MountClass::Methods { lower(role).into_owned() } else { role.to_owned() }
 }
 
-fn whole(field: &str, time: Duration) -> Result<u64> {
+fn whole_seconds(field: &str, time: Duration) -> Result<u64> {
     match time.subsec_nanos() {
         0 => Ok(time.as_secs()),
         _ => Err(Error::invalid(format!("{field}: must be whole seconds"))),

@@ -6,29 +6,29 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::limiter::{Limiter, Taken};
-use super::network::Network;
-use super::places::Places;
-use super::rule::{QuotaConfig, RateLimit, role_of};
+use super::bucket_slots::BucketSlots;
+use super::limiter::{Limiter, RateDecision};
+use super::network::ClientNetwork;
+use super::rule::{QuotaConfig, RateLimit, canonical_role};
 use crate::auth::mounts::Mount;
 use crate::clock::Time;
 use crate::random;
 use crate::telemetry;
 
 /// Maximum number of buckets of all quotas of a node, in both generations: about 20 MiB.
-const MOST_BUCKETS: usize = 1 << 17;
+const MAX_BUCKETS: usize = 1 << 17;
 
 /// The stored document. No two quotas have the same scope.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub(super) struct Stored {
+pub(super) struct StoredQuotas {
     pub(super) config: QuotaConfig,
     pub(super) rate_limits: BTreeMap<String, RateLimit>,
 }
 
 /// The properties of a request that quotas need.
 #[derive(Clone, Copy, Debug)]
-pub struct Request<'r> {
+pub struct QuotaRequest<'r> {
     /// Full path in canonical spelling.
     pub path: &'r str,
     /// The mount of the request, and the path below it without the `/` of a list.
@@ -42,34 +42,34 @@ pub struct Request<'r> {
 /// An immutable snapshot of all quotas.
 pub struct Quotas {
     pub(super) version: u64,
-    pub(super) stored: Stored,
-    places: Arc<Places>,
-    by_name: BTreeMap<String, Arc<Limited>>,
-    everything: Option<Arc<Limited>>,
+    pub(super) stored: StoredQuotas,
+    places: Arc<BucketSlots>,
+    by_name: BTreeMap<String, Arc<ActiveQuota>>,
+    everything: Option<Arc<ActiveQuota>>,
     /// By accessor.
-    mounts: HashMap<Box<str>, OfMount>,
+    mounts: HashMap<Box<str>, MountQuotas>,
 }
 
-struct Limited {
+struct ActiveQuota {
     name: String,
     rule: RateLimit,
     limiter: Limiter,
 }
 
 #[derive(Default)]
-struct OfMount {
-    whole: Option<Arc<Limited>>,
-    exact: HashMap<Box<str>, Arc<Limited>>,
+struct MountQuotas {
+    whole: Option<Arc<ActiveQuota>>,
+    exact: HashMap<Box<str>, Arc<ActiveQuota>>,
     /// By path prefix.
-    begins: HashMap<Box<str>, Arc<Limited>>,
+    begins: HashMap<Box<str>, Arc<ActiveQuota>>,
     lengths: Vec<usize>,
-    roles: HashMap<Box<str>, Arc<Limited>>,
+    roles: HashMap<Box<str>, Arc<ActiveQuota>>,
 }
 
 impl Quotas {
     /// Compiles the stored quotas. Unchanged quotas keep their buckets.
-    pub(super) fn compile(stored: Stored, version: u64, before: Option<&Self>) -> Self {
-        let fresh = || Arc::new(Places::new(MOST_BUCKETS, u64::from_ne_bytes(random::bytes())));
+    pub(super) fn compile(stored: StoredQuotas, version: u64, before: Option<&Self>) -> Self {
+        let fresh = || Arc::new(BucketSlots::new(MAX_BUCKETS, u64::from_ne_bytes(random::bytes())));
         let places = before.map_or_else(fresh, |before| Arc::clone(&before.places));
         let mut quotas = Self {
             version,
@@ -77,13 +77,13 @@ impl Quotas {
             by_name: BTreeMap::new(),
             everything: None,
             mounts: HashMap::new(),
-            stored: Stored::default(),
+            stored: StoredQuotas::default(),
         };
         for (name, rule) in &stored.rate_limits {
             let known = before.and_then(|before| before.by_name.get(name)).filter(|known| known.rule == *rule);
             let fresh = || {
                 let limiter = Limiter::new(rule, Arc::clone(&quotas.places));
-                Arc::new(Limited { name: name.clone(), rule: rule.clone(), limiter })
+                Arc::new(ActiveQuota { name: name.clone(), rule: rule.clone(), limiter })
             };
             let limited = known.map_or_else(fresh, Arc::clone);
             match &rule.scope.mount {
@@ -111,9 +111,9 @@ impl Quotas {
     }
 
     /// Counts a request against the most specific quota that applies; `None` if there is none.
-    pub fn take(&self, request: &Request<'_>, now: Time) -> Option<Taken> {
+    pub fn take(&self, request: &QuotaRequest<'_>, now: Time) -> Option<RateDecision> {
         let limited = self.find(request).filter(|_| !self.stored.config.exempts(request.path))?;
-        let taken = limited.limiter.take(Network::of(request.address), now);
+        let taken = limited.limiter.take(ClientNetwork::of(request.address), now);
         if taken.shared {
             metrics::counter!(telemetry::QUOTA_SHARED).increment(1);
             self.places.tell(&limited.name, now);
@@ -126,17 +126,17 @@ impl Quotas {
         self.by_name.values().for_each(|limited| limited.limiter.forget(now));
     }
 
-    fn find(&self, request: &Request<'_>) -> Option<&Limited> {
+    fn find(&self, request: &QuotaRequest<'_>) -> Option<&ActiveQuota> {
         let of_mount = request.mount.and_then(|(mount, below)| {
             let quotas = self.mounts.get(&mount.accessor[..])?;
-            quotas.find(below, &role_of(&mount.kind, request.role))
+            quotas.find(below, &canonical_role(&mount.kind, request.role))
         });
         of_mount.or(self.everything.as_deref())
     }
 }
 
-impl OfMount {
-    fn add(&mut self, limited: &Arc<Limited>) {
+impl MountQuotas {
+    fn add(&mut self, limited: &Arc<ActiveQuota>) {
         let (limited, scope) = (Arc::clone(limited), &limited.rule.scope);
         if !scope.role.is_empty() {
             self.roles.insert(scope.role[..].into(), limited);
@@ -153,7 +153,7 @@ impl OfMount {
     }
 
     /// Precedence: role, exact path, longest prefix, mount.
-    fn find(&self, below: &str, role: &str) -> Option<&Limited> {
+    fn find(&self, below: &str, role: &str) -> Option<&ActiveQuota> {
         let begins = || self.lengths.iter().find_map(|length| self.begins.get(below.get(..*length)?));
         let found = self.roles.get(role).or_else(|| self.exact.get(below)).or_else(begins);
         found.or(self.whole.as_ref()).map(Arc::as_ref)

@@ -10,29 +10,29 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
 
-use super::record::{Record, Standing};
-use super::text::sha256;
+use super::encoding::sha256;
+use super::record::{TokenAttributes, TokenRecord};
 use crate::auth::store::TokenHash;
-use crate::auth::{Auth, Caller, Held};
+use crate::auth::{Auth, Caller, TokenState};
 use crate::clock::Time;
 use crate::documents::MountId;
 use crate::error::{Error, Kind, Result};
 
 /// Prefix of every batch token, and of no other token.
-pub(super) const PREFIX: &str = "b.";
+pub(super) const BATCH_TOKEN_PREFIX: &str = "b.";
 
 /// Purpose of the sealing; a value sealed for another purpose does not open as a batch token.
-const WHAT: &str = "batch token";
+const SEAL_PURPOSE: &str = "batch token";
 
 /// Minimum length of the sealed part in characters.
-const SHORTEST_SEALED: usize = 64;
+const MIN_SEALED_CHARS: usize = 64;
 
 /// Maximum length of a batch token in bytes: it is in a header of every request.
-const MAX_TEXT: usize = 16 << 10;
+const MAX_BATCH_TOKEN_BYTES: usize = 16 << 10;
 
 #[derive(Serialize, Deserialize)]
-pub(in crate::auth) struct Batch {
-    pub(super) record: Record,
+pub(in crate::auth) struct BatchToken {
+    pub(super) record: TokenRecord,
     #[serde(with = "crate::auth::instant")]
     pub(super) expires_at: Time,
     /// The token that created it; `None` for an orphan.
@@ -41,62 +41,62 @@ pub(in crate::auth) struct Batch {
     pub(super) mount: Option<i64>,
 }
 
-impl Batch {
+impl BatchToken {
     /// The token that owns its leases, which end with it; `None` for an orphan.
     pub(in crate::auth) fn parent(&self) -> Option<TokenHash> {
         self.parent
     }
 
-    pub(super) fn standing(&self) -> Standing {
-        Standing { expires_at: Some(self.expires_at), uses: None, orphan: self.parent.is_none(), batch: true }
+    pub(super) fn standing(&self) -> TokenAttributes {
+        TokenAttributes { expires_at: Some(self.expires_at), uses: None, orphan: self.parent.is_none(), batch: true }
     }
 }
 
 pub(in crate::auth) fn is_batch(token: &str) -> bool {
-    token.starts_with(PREFIX)
+    token.starts_with(BATCH_TOKEN_PREFIX)
 }
 
 /// `true` if the text has the form of a batch token.
-pub(super) fn has_form(text: &str) -> bool {
+pub(super) fn is_batch_token_form(text: &str) -> bool {
     let is_form = |sealed: &str| sealed.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
-    text.strip_prefix(PREFIX).is_some_and(|sealed| sealed.len() >= SHORTEST_SEALED && is_form(sealed))
+    text.strip_prefix(BATCH_TOKEN_PREFIX).is_some_and(|sealed| sealed.len() >= MIN_SEALED_CHARS && is_form(sealed))
 }
 
 /// Rejects an operation that batch tokens do not support.
-pub(super) fn cannot_be(done: &str) -> Error {
+pub(super) fn unsupported_for_batch(done: &str) -> Error {
     Error::invalid(format!("batch tokens cannot be {done}"))
 }
 
-impl Held {
+impl TokenState {
     /// State of a batch token, which has no accessor to be recorded under.
-    fn of_batch(hash: TokenHash, batch: Arc<Batch>) -> Self {
+    fn of_batch(hash: TokenHash, batch: Arc<BatchToken>) -> Self {
         Self { hash, recorded_as: hash, expires_at: Some(batch.expires_at), uses: None, batch: Some(batch) }
     }
 }
 
 impl Auth {
-    pub(super) fn seal_batch(&self, batch: &Batch) -> Result<String> {
+    pub(super) fn seal_batch(&self, batch: &BatchToken) -> Result<String> {
         let body = serde_json::to_vec(batch).map_err(Error::internal)?;
-        let sealed = self.store.seal(WHAT, body)?;
-        let text = format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(sealed));
-        if text.len() > MAX_TEXT {
-            let most = MAX_TEXT;
+        let sealed = self.store.seal(SEAL_PURPOSE, body)?;
+        let text = format!("{BATCH_TOKEN_PREFIX}{}", URL_SAFE_NO_PAD.encode(sealed));
+        if text.len() > MAX_BATCH_TOKEN_BYTES {
+            let most = MAX_BATCH_TOKEN_BYTES;
             return Err(Error::invalid(format!("policies, meta: too much for a batch token of at most {most} bytes")));
         }
         Ok(text)
     }
 
     /// Opens a batch token; `None` if it is not live.
-    pub(super) async fn open_batch(&self, text: &str) -> Result<Option<Batch>> {
-        let sealed = text.strip_prefix(PREFIX).filter(|_| text.len() <= MAX_TEXT);
+    pub(super) async fn open_batch(&self, text: &str) -> Result<Option<BatchToken>> {
+        let sealed = text.strip_prefix(BATCH_TOKEN_PREFIX).filter(|_| text.len() <= MAX_BATCH_TOKEN_BYTES);
         let Some(sealed) = sealed.and_then(|sealed| URL_SAFE_NO_PAD.decode(sealed).ok()) else { return Ok(None) };
-        let Some(body) = self.store.unseal(WHAT, sealed).await? else { return Ok(None) };
-        let batch: Batch = serde_json::from_slice(&body).map_err(Error::internal)?;
+        let Some(body) = self.store.unseal(SEAL_PURPOSE, sealed).await? else { return Ok(None) };
+        let batch: BatchToken = serde_json::from_slice(&body).map_err(Error::internal)?;
         Ok(self.lives(&batch).await?.then_some(batch))
     }
 
     /// `true` if the token has not expired, and its mount and parent exist.
-    async fn lives(&self, batch: &Batch) -> Result<bool> {
+    async fn lives(&self, batch: &BatchToken) -> Result<bool> {
         let mounted = batch.mount.is_none_or(|mount| self.mounts.load().by_id(MountId(mount)).is_some());
         if !mounted || self.clock.now() >= batch.expires_at {
             return Ok(false);
@@ -120,20 +120,20 @@ impl Auth {
     }
 
     /// Opens a live batch token without checking its entity.
-    pub(in crate::auth) async fn batch_held(&self, text: &str) -> Result<Option<(Record, Held)>> {
+    pub(in crate::auth) async fn batch_held(&self, text: &str) -> Result<Option<(TokenRecord, TokenState)>> {
         let batch = self.open_batch(text).await?;
-        Ok(batch.map(|batch| (batch.record.clone(), Held::of_batch(sha256(text), Arc::new(batch)))))
+        Ok(batch.map(|batch| (batch.record.clone(), TokenState::of_batch(sha256(text), Arc::new(batch)))))
     }
 
     /// As [`Auth::batch_caller`], for a token that was opened before.
-    pub(in crate::auth) async fn batch_again(&self, hash: TokenHash, batch: &Arc<Batch>) -> Result<Arc<Caller>> {
+    pub(in crate::auth) async fn batch_again(&self, hash: TokenHash, batch: &Arc<BatchToken>) -> Result<Arc<Caller>> {
         if !self.lives(batch).await? {
             return Err(Error::forbidden());
         }
         self.caller_of_batch(hash, Arc::clone(batch)).await
     }
 
-    async fn caller_of_batch(&self, hash: TokenHash, batch: Arc<Batch>) -> Result<Arc<Caller>> {
-        self.caller_of(batch.record.clone(), Held::of_batch(hash, batch)).await
+    async fn caller_of_batch(&self, hash: TokenHash, batch: Arc<BatchToken>) -> Result<Arc<Caller>> {
+        self.caller_of(batch.record.clone(), TokenState::of_batch(hash, batch)).await
     }
 }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use super::record::Record;
+use super::record::TokenRecord;
 use crate::auth::Auth;
 use crate::auth::store::{TokenHash, TokenRow};
 use crate::clock::Time;
@@ -13,7 +13,7 @@ use crate::documents::PathScope;
 use crate::error::Result;
 
 /// Rows read in one step, between other requests.
-const PAGE: u32 = 100;
+const TOKENS_PER_PAGE: u32 = 100;
 
 /// Treatment of tokens whose record cannot be read in a revocation by path; their path is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,13 +52,13 @@ impl TokenLease {
     /// The lease of a token; `None` if it never expires.
     fn of(row: &TokenRow) -> Result<Option<Self>> {
         let Some(expires_at) = row.expires_at else { return Ok(None) };
-        let Record { path, created_at, last_renewal, renewable, .. } = Record::of(row)?;
+        let TokenRecord { path, created_at, last_renewal, renewable, .. } = TokenRecord::of(row)?;
         Ok(Some(Self { hash: row.hash, path, issued_at: created_at, expires_at, last_renewal, renewable }))
     }
 
     /// Path and hash of the token.
     pub fn id(&self) -> String {
-        format!("{}/{}", self.path, hexadecimal(&self.hash))
+        format!("{}/{}", self.path, to_hex(&self.hash))
     }
 }
 
@@ -69,7 +69,7 @@ impl Auth {
     /// # Errors
     /// Store errors.
     pub async fn token_lease(&self, id: &str) -> Result<Option<TokenLease>> {
-        let Some((path, hash)) = split(id) else { return Ok(None) };
+        let Some((path, hash)) = parse_lease_id(id) else { return Ok(None) };
         let Some(row) = self.live_row(hash).await? else { return Ok(None) };
         let lease = TokenLease::of(&row)?;
         let scopes = self.mounts().path_scopes(path);
@@ -100,7 +100,7 @@ impl Auth {
         let mut after = TokenHash::default();
         let mut unreadable_count = 0;
         loop {
-            let rows = self.store.tokens(after, PAGE).await?;
+            let rows = self.store.tokens(after, TOKENS_PER_PAGE).await?;
             let Some(last) = rows.last() else {
                 if unreadable_count > 0 {
                     tracing::warn!(
@@ -137,7 +137,7 @@ impl Auth {
     pub async fn has_token_leases(&self) -> Result<bool> {
         let mut after = TokenHash::default();
         loop {
-            let rows = self.store.tokens(after, PAGE).await?;
+            let rows = self.store.tokens(after, TOKENS_PER_PAGE).await?;
             let Some(last) = rows.last() else { return Ok(false) };
             after = last.accessor_hash;
             if rows.iter().any(|row| self.is_live(row) && row.expires_at.is_some()) {
@@ -157,7 +157,7 @@ impl Auth {
         let mut keys = BTreeSet::new();
         let mut from = TokenHash::default();
         loop {
-            let rows = self.store.tokens(from, PAGE).await?;
+            let rows = self.store.tokens(from, TOKENS_PER_PAGE).await?;
             let Some(last) = rows.last() else {
                 return Ok(TokenLeaseKeys { keys: keys.into_iter().collect(), unreadable });
             };
@@ -176,7 +176,7 @@ impl Auth {
                     continue;
                 };
                 let key = match rest.split('/').next().unwrap_or_default() {
-                    "" => hexadecimal(&lease.hash),
+                    "" => to_hex(&lease.hash),
                     segment => format!("{segment}/"),
                 };
                 if key.as_str() > after {
@@ -205,7 +205,7 @@ fn is_at(scope: &PathScope, row: &TokenRow, path: &str) -> bool {
     scope.shown.is_empty() && scope.stored == path && scope.includes(row.mount, path)
 }
 
-fn split(id: &str) -> Option<(&str, TokenHash)> {
+fn parse_lease_id(id: &str) -> Option<(&str, TokenHash)> {
     let (path, text) = id.rsplit_once('/')?;
     let mut hash = TokenHash::default();
     if text.len() != 2 * hash.len() || !text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) {
@@ -217,6 +217,6 @@ fn split(id: &str) -> Option<(&str, TokenHash)> {
     Some((path, hash))
 }
 
-fn hexadecimal(hash: &TokenHash) -> String {
+fn to_hex(hash: &TokenHash) -> String {
     hash.iter().map(|byte| format!("{byte:02x}")).collect()
 }

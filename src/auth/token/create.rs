@@ -5,19 +5,19 @@
 
 use std::time::Duration;
 
-use super::asked::TokenRequest;
-use super::given::Given;
-use super::grants::Grants;
-use super::make::{New, Ties};
-use super::record::Record;
+use super::grants::PolicyGrant;
+use super::issuance::{TokenDraft, TokenOwners};
+use super::record::TokenRecord;
+use super::request::TokenRequest;
+use super::response::TokenResponse;
 use super::roles::TokenRole;
 use super::terms::TokenKind;
-use super::ttl::{after, lesser};
+use super::ttl::{lesser_duration, saturating_add};
 use crate::auth::identity::{EntityRef, LoginAlias};
-use crate::auth::mounts::TOKEN_MOUNT;
+use crate::auth::mounts::TOKEN_MOUNT_PATH;
 use crate::auth::policy::lower;
 use crate::auth::store::TokenRow;
-use crate::auth::{Auth, Caller, ROOT};
+use crate::auth::{Auth, Caller, ROOT_POLICY};
 use crate::error::{Error, Kind, Result, Warnings};
 use crate::fields::Fields;
 
@@ -44,18 +44,18 @@ impl Auth {
         sudo: bool,
         path: CreatePath<'_>,
         fields: &Fields,
-    ) -> Result<(Given, Warnings)> {
+    ) -> Result<(TokenResponse, Warnings)> {
         let sudo = sudo || parent.is_root();
         let above = self.parent_row(parent).await?;
         let role = self.role_of(path)?;
         let role = role.as_ref();
         let wanted = TokenRequest::read(fields)?;
-        let batch = is_batch(&wanted, role);
+        let batch = wants_batch(&wanted, role);
         let mut warnings = Warnings::default();
-        let limits = Limited::of(&wanted, role, &mut warnings);
+        let limits = CreationLimits::of(&wanted, role, &mut warnings);
         limits.check(batch)?;
         check_alias(&wanted.entity_alias, role)?;
-        let grants = Grants {
+        let grants = PolicyGrant {
             asked: wanted.policies,
             no_default: wanted.no_default_policy,
             parent: &parent.policies,
@@ -63,7 +63,7 @@ impl Auth {
             role,
         };
         let policies = grants.names()?;
-        if batch && policies == [ROOT] {
+        if batch && policies == [ROOT_POLICY] {
             return Err(Error::invalid("batch tokens cannot be root tokens"));
         }
         let orphan = match (path, role) {
@@ -83,7 +83,7 @@ impl Auth {
                 .filter(|name| !self.policy_exists(name))
                 .map(|name| format!("Policy {name:?} does not exist")),
         );
-        let mut record = self.new_record(policies, wanted.display_name, &path_text(path, role));
+        let mut record = self.new_record(policies, wanted.display_name, &recorded_path(path, role));
         record.meta = wanted.meta;
         record.explicit_max_ttl = limits.explicit_max_ttl;
         record.period = limits.period;
@@ -103,12 +103,12 @@ impl Auth {
                 Some(own) => own.clone(),
                 // Without sudo, a token cannot drop the address restrictions of its parent.
                 None if orphan && sudo => Vec::new(),
-                None => Record::of(&above)?.bound_cidrs,
+                None => TokenRecord::of(&above)?.bound_cidrs,
             };
         }
         let ties = match orphan {
-            false => Ties { parent: Some(above.hash), mount: above.mount },
-            true => Ties::default(),
+            false => TokenOwners { parent: Some(above.hash), mount: above.mount },
+            true => TokenOwners::default(),
         };
         // Last, because this may create an entity.
         let entity = match &wanted.entity_alias[..] {
@@ -119,12 +119,12 @@ impl Auth {
             record.entity_id.clone_from(&entity.id);
         }
         if let (true, Some(entity), Some(ttl)) = (batch, &entity, ttl) {
-            self.keep_entity(entity, after(record.created_at, ttl)).await?;
+            self.keep_entity(entity, saturating_add(record.created_at, ttl)).await?;
         }
         let uses = (limits.uses > 0).then_some(limits.uses);
-        let made = self.make(New { record, ttl, uses, ties, batch }).await;
+        let made = self.make(TokenDraft { record, ttl, uses, ties, batch }).await;
         // The store checks that the parent still exists: it may have been revoked since it was read.
-        let given = made.map_err(|error| if error.kind() == Kind::Conflict { no_parent() } else { error })?;
+        let given = made.map_err(|error| if error.kind() == Kind::Conflict { no_parent_error() } else { error })?;
         let identity_policies = self.identity_policies(&given.entity_id).await?;
         Ok((given.with_identity(&identity_policies), warnings))
     }
@@ -132,7 +132,7 @@ impl Auth {
     /// Returns the entity with this alias, in lower case, at the token mount; creates it if necessary.
     async fn entity_with_alias(&self, alias: &str) -> Result<EntityRef> {
         let mounts = self.mounts();
-        let mount = mounts.get(TOKEN_MOUNT).ok_or_else(|| Error::internal("tokens have no mount"))?;
+        let mount = mounts.get(TOKEN_MOUNT_PATH).ok_or_else(|| Error::internal("tokens have no mount"))?;
         let login = LoginAlias { name: lower(alias).into_owned(), ..LoginAlias::default() };
         self.entity_of(mount, &login).await.map_err(|error| match error.kind() {
             Kind::Forbidden => Error::invalid("entity from given entity alias is disabled"),
@@ -146,7 +146,7 @@ impl Auth {
         if parent.is_batch() {
             return Err(Error::invalid("batch tokens cannot create more tokens"));
         }
-        let row = self.live_row(parent.hash).await?.ok_or_else(no_parent)?;
+        let row = self.live_row(parent.hash).await?.ok_or_else(no_parent_error)?;
         match row.uses {
             Some(_) => Err(Error::invalid("restricted use token cannot generate child tokens")),
             None => Ok(row),
@@ -160,9 +160,9 @@ impl Auth {
     }
 
     /// Returns the TTL of a new token; `None` for a root token that never expires.
-    fn first_ttl(&self, record: &Record, asked: Duration, warnings: &mut Warnings) -> Result<Option<Duration>> {
+    fn first_ttl(&self, record: &TokenRecord, asked: Duration, warnings: &mut Warnings) -> Result<Option<Duration>> {
         let endless = asked.is_zero() && record.period.is_zero() && record.explicit_max_ttl.is_zero();
-        if endless && record.policies == [ROOT] {
+        if endless && record.policies == [ROOT_POLICY] {
             return Ok(None);
         }
         let grant = self.token_limits(record).grant(record.created_at, asked)?;
@@ -172,19 +172,19 @@ impl Auth {
 }
 
 /// Limits of request and role; the lesser one applies.
-struct Limited {
+struct CreationLimits {
     explicit_max_ttl: Duration,
     period: Duration,
     /// 0 for no limit.
     uses: u32,
 }
 
-impl Limited {
+impl CreationLimits {
     fn of(wanted: &TokenRequest, role: Option<&TokenRole>, warnings: &mut Warnings) -> Self {
         let asked = Self { explicit_max_ttl: wanted.explicit_max_ttl, period: wanted.period, uses: wanted.uses };
         let Some(terms) = role.map(|role| &role.terms) else { return asked };
         let mut time = |what: &str, asked: Duration, role: Duration| {
-            let least = lesser(asked, role);
+            let least = lesser_duration(asked, role);
             if !asked.is_zero() && !role.is_zero() {
                 warnings.add(format!(
                     "{what} specified both during creation call and in role; using the lesser value of {} seconds",
@@ -223,7 +223,7 @@ impl Limited {
 }
 
 /// `true` for a batch token. A role with a fixed type takes precedence over the request.
-fn is_batch(wanted: &TokenRequest, role: Option<&TokenRole>) -> bool {
+fn wants_batch(wanted: &TokenRequest, role: Option<&TokenRole>) -> bool {
     match role.map_or(TokenKind::DefaultService, |role| role.terms.kind) {
         TokenKind::Service => false,
         TokenKind::Batch => true,
@@ -233,7 +233,7 @@ fn is_batch(wanted: &TokenRequest, role: Option<&TokenRole>) -> bool {
 }
 
 /// Returns the path recorded in the token, including the suffix from the role.
-fn path_text(path: CreatePath<'_>, role: Option<&TokenRole>) -> String {
+fn recorded_path(path: CreatePath<'_>, role: Option<&TokenRole>) -> String {
     let suffix = role.map(|role| role.path_suffix.as_str()).filter(|suffix| !suffix.is_empty());
     match (path, suffix) {
         (CreatePath::Own, _) => "auth/token/create".to_owned(),
@@ -253,6 +253,6 @@ fn check_alias(alias: &str, role: Option<&TokenRole>) -> Result<()> {
     }
 }
 
-fn no_parent() -> Error {
+fn no_parent_error() -> Error {
     Error::invalid("parent token lookup failed: no parent found")
 }

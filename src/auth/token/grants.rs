@@ -1,12 +1,12 @@
 //! Policies of a new token, from the request, the parent and the role.
 
 use super::roles::TokenRole;
-use crate::auth::ROOT;
-use crate::auth::names::{add, contains, root_alone, sanitised};
-use crate::auth::policies::DEFAULT;
+use crate::auth::ROOT_POLICY;
+use crate::auth::names::{contains, insert_sorted, normalize_token_policies, reduce_to_root};
+use crate::auth::policies::DEFAULT_POLICY;
 use crate::error::{Error, Result};
 
-pub(super) struct Grants<'a> {
+pub(super) struct PolicyGrant<'a> {
     /// Requested policies, normalized; empty for none.
     pub(super) asked: Vec<String>,
     /// `true` if the request excludes `default`.
@@ -17,7 +17,7 @@ pub(super) struct Grants<'a> {
     pub(super) role: Option<&'a TokenRole>,
 }
 
-impl Grants<'_> {
+impl PolicyGrant<'_> {
     /// Returns the policies of the token.
     ///
     /// # Errors
@@ -30,10 +30,10 @@ impl Grants<'_> {
             _ => self.by_parent()?,
         };
         if no_default {
-            names.retain(|name| name != DEFAULT);
+            names.retain(|name| name != DEFAULT_POLICY);
         }
-        let names = sanitised("policies", root_alone(names))?;
-        if contains(&names, ROOT) && !contains(parent, ROOT) {
+        let names = normalize_token_policies("policies", reduce_to_root(names))?;
+        if contains(&names, ROOT_POLICY) && !contains(parent, ROOT_POLICY) {
             return Err(Error::invalid("root tokens may not be created without parent token being root"));
         }
         Ok(names)
@@ -41,10 +41,10 @@ impl Grants<'_> {
 
     /// A role with lists of policies decides alone; the policies of the parent do not limit it.
     fn by_role(self, role: &TokenRole, no_default: bool) -> Result<Vec<String>> {
-        let adds_default = !no_default && !role.disallows(DEFAULT);
+        let adds_default = !no_default && !role.disallows(DEFAULT_POLICY);
         let with_default = |mut names: Vec<String>| {
-            if adds_default && !contains(&names, ROOT) {
-                add(&mut names, DEFAULT);
+            if adds_default && !contains(&names, ROOT_POLICY) {
+                insert_sorted(&mut names, DEFAULT_POLICY);
             }
             names
         };
@@ -54,7 +54,7 @@ impl Grants<'_> {
             (false, false) => with_default(self.asked),
             (false, true) => {
                 let names = with_default(self.asked);
-                let allowed = |name: &String| role.allows(name) || (adds_default && name == DEFAULT);
+                let allowed = |name: &String| role.allows(name) || (adds_default && name == DEFAULT_POLICY);
                 if !names.iter().all(allowed) {
                     let (listed, globs) = (&role.allowed_policies, &role.allowed_policies_glob);
                     return Err(Error::invalid(format!(
@@ -80,8 +80,8 @@ impl Grants<'_> {
         if !self.sudo && !names.iter().all(|name| contains(parent, name)) {
             return Err(Error::invalid("child policies must be subset of parent"));
         }
-        if (self.sudo || contains(parent, DEFAULT)) && !contains(&names, ROOT) {
-            add(&mut names, DEFAULT);
+        if (self.sudo || contains(parent, DEFAULT_POLICY)) && !contains(&names, ROOT_POLICY) {
+            insert_sorted(&mut names, DEFAULT_POLICY);
         }
         Ok(names)
     }

@@ -7,18 +7,18 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::given::Given;
-use super::make::{New, Ties};
+use super::issuance::{TokenDraft, TokenOwners};
 use super::network::Network;
-use super::record::LoggedIn;
-use super::terms::{TokenKind, TokenTerms, no_root};
-use super::ttl::{Limits, after, lesser};
+use super::record::TokenLogin;
+use super::response::TokenResponse;
+use super::terms::{TokenKind, TokenTerms, root_not_allowed};
+use super::ttl::{TtlLimits, lesser_duration, saturating_add};
 use crate::auth::identity::LoginAlias;
 use crate::auth::mounts::Mount;
-use crate::auth::names::{add, contains, sanitised};
-use crate::auth::policies::DEFAULT;
+use crate::auth::names::{contains, insert_sorted, normalize_token_policies};
+use crate::auth::policies::DEFAULT_POLICY;
 use crate::auth::store::SecretIdWrite;
-use crate::auth::{Auth, ROOT};
+use crate::auth::{Auth, ROOT_POLICY};
 use crate::clock::Time;
 use crate::error::{Error, Kind, Result, Warnings};
 
@@ -49,24 +49,25 @@ impl Auth {
     /// # Errors
     /// `Forbidden` for an address that the role does not allow, and when the entity is disabled; `Invalid` for policies
     /// or a token type that logins cannot have; `NotFound` when the mount is disabled concurrently; store errors.
-    pub async fn log_in(&self, login: Login) -> Result<(Given, Warnings)> {
+    pub async fn log_in(&self, login: Login) -> Result<(TokenResponse, Warnings)> {
         let Login { mount, role, alias, display_name, meta, terms, address, spends } = login;
         if !terms.admits(address) {
             return Err(Error::forbidden());
         }
-        let mut policies = sanitised("token_policies", terms.policies.clone())?;
-        if contains(&policies, ROOT) {
-            return Err(no_root());
+        let mut policies = normalize_token_policies("token_policies", terms.policies.clone())?;
+        if contains(&policies, ROOT_POLICY) {
+            return Err(root_not_allowed());
         }
         if !terms.no_default_policy {
-            add(&mut policies, DEFAULT);
+            insert_sorted(&mut policies, DEFAULT_POLICY);
         }
-        let batch = kind(&terms, &mount) == TokenKind::Batch;
+        let batch = token_kind(&terms, &mount) == TokenKind::Batch;
         if batch {
             // The role may be older than the mount's setting to issue batch tokens.
             terms.check_batch()?;
         }
-        let mut record = self.new_record(policies, named(&mount, &display_name), &format!("{}login", mount.path));
+        let mut record =
+            self.new_record(policies, token_display_name(&mount, &display_name), &format!("{}login", mount.path));
         record.meta = meta;
         record.explicit_max_ttl = terms.explicit_max_ttl;
         record.period = terms.period;
@@ -82,17 +83,17 @@ impl Auth {
             record.entity_id.clone_from(&entity.id);
         }
         record.renewable = !batch;
-        record.login = Some(LoggedIn { mount: mount.id, role });
+        record.login = Some(TokenLogin { mount: mount.id, role });
         let grant = login_limits(&mount, &terms, record.created_at).grant(record.created_at, terms.ttl)?;
         if let Some(spends) = spends {
             self.take_use(spends).await?;
         }
         if let Some(entity) = entity.as_ref().filter(|_| batch) {
-            self.keep_entity(entity, after(record.created_at, grant.ttl)).await?;
+            self.keep_entity(entity, saturating_add(record.created_at, grant.ttl)).await?;
         }
         let uses = (terms.num_uses > 0).then_some(terms.num_uses);
-        let ties = Ties { mount: Some(mount.id), ..Ties::default() };
-        let made = self.make(New { record, ttl: Some(grant.ttl), uses, ties, batch }).await;
+        let ties = TokenOwners { mount: Some(mount.id), ..TokenOwners::default() };
+        let made = self.make(TokenDraft { record, ttl: Some(grant.ttl), uses, ties, batch }).await;
         let given = made.map_err(|error| match error.kind() {
             Kind::Conflict => Error::new(Kind::NotFound, "the authentication method was just disabled"),
             _ => error,
@@ -103,18 +104,18 @@ impl Auth {
 }
 
 /// Limits on the lifetime of a login's token, counted from `start`.
-pub(super) fn login_limits(mount: &Mount, terms: &TokenTerms, start: Time) -> Limits {
-    Limits {
+pub(super) fn login_limits(mount: &Mount, terms: &TokenTerms, start: Time) -> TtlLimits {
+    TtlLimits {
         start,
         mount_default: mount.default_ttl(),
-        mount_max: lesser(mount.max_ttl(), terms.max_ttl),
+        mount_max: lesser_duration(mount.max_ttl(), terms.max_ttl),
         explicit_max: terms.explicit_max_ttl,
         period: terms.period,
     }
 }
 
 /// Returns the type of a login's token. A fixed type of the mount takes precedence over the role's.
-fn kind(terms: &TokenTerms, mount: &Mount) -> TokenKind {
+fn token_kind(terms: &TokenTerms, mount: &Mount) -> TokenKind {
     match TokenKind::of(&mount.token_type) {
         Some(forced @ (TokenKind::Service | TokenKind::Batch)) => forced,
         usual => match terms.kind {
@@ -127,7 +128,7 @@ fn kind(terms: &TokenTerms, mount: &Mount) -> TokenKind {
 }
 
 /// Returns the path of the mount below `auth/` and the name, joined by `-`.
-fn named(mount: &Mount, name: &str) -> String {
+fn token_display_name(mount: &Mount, name: &str) -> String {
     let path = mount.path.strip_prefix("auth/").unwrap_or(&mount.path).replace('/', "-");
     format!("{path}{name}").trim_end_matches('-').to_owned()
 }

@@ -7,10 +7,10 @@ use ipnet::{IpNet, Ipv4Net};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::fields::{Cap, Fields};
+use crate::fields::{Fields, ListLimit};
 
 /// Maximum number of networks in a list, and length of one in bytes.
-const NETWORKS: Cap = Cap::new(256, 64).limiting();
+const NETWORK_LIST_LIMITS: ListLimit = ListLimit::new(256, 64).limiting();
 
 /// A network such as `192.0.2.0/24` or `2001:db8::/32`, or an address. It is rendered as it was given, because clients
 /// that compare texts distinguish an address from `192.0.2.1/32`. IPv4-mapped IPv6 is converted to IPv4.
@@ -68,7 +68,7 @@ impl Network {
     /// # Errors
     /// `Invalid` naming the field.
     pub fn list(fields: &Fields, name: &str) -> Result<Option<Vec<Self>>> {
-        let Some(texts) = fields.list_within(name, NETWORKS)? else { return Ok(None) };
+        let Some(texts) = fields.list_within(name, NETWORK_LIST_LIMITS)? else { return Ok(None) };
         let parsed: Option<Vec<Self>> = texts.iter().map(|text| Self::parse(text)).collect();
         let parsed = parsed.ok_or_else(|| {
             Error::invalid(format!("{name}: must be IP addresses and networks, such as 192.0.2.1 and 192.0.2.0/24"))

@@ -8,13 +8,13 @@ use serde_json::{Value, json};
 
 use super::network::Network;
 use crate::auth::store::TokenRow;
-use crate::clock::{Time, rfc3339};
+use crate::clock::{Time, format_rfc3339};
 use crate::documents::MountId;
 use crate::error::{Error, Result};
 
 /// The login that created a token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LoggedIn {
+pub struct TokenLogin {
     /// Mount of the method.
     #[serde(with = "crate::auth::mounts::mount_id")]
     pub mount: MountId,
@@ -24,7 +24,7 @@ pub struct LoggedIn {
 
 /// Sealed part of a stored token. It does not contain the token itself.
 #[derive(Clone, Serialize, Deserialize)]
-pub(in crate::auth) struct Record {
+pub(in crate::auth) struct TokenRecord {
     pub accessor: String,
     pub policies: Vec<String>,
     /// Path of the request that created it.
@@ -54,13 +54,13 @@ pub(in crate::auth) struct Record {
     pub counts_as: String,
     /// The login that created it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub login: Option<LoggedIn>,
+    pub login: Option<TokenLogin>,
     #[serde(default, with = "crate::auth::instant::option")]
     pub last_renewal: Option<Time>,
 }
 
 /// State of a token that is not in its record.
-pub(super) struct Standing {
+pub(super) struct TokenAttributes {
     pub(super) expires_at: Option<Time>,
     /// Uses left; `None` without a limit.
     pub(super) uses: Option<u32>,
@@ -69,7 +69,7 @@ pub(super) struct Standing {
     pub(super) batch: bool,
 }
 
-impl Standing {
+impl TokenAttributes {
     pub(super) fn of(row: &TokenRow) -> Self {
         Self { expires_at: row.expires_at, uses: row.uses, orphan: row.parent.is_none(), batch: false }
     }
@@ -79,7 +79,7 @@ impl Standing {
     }
 }
 
-impl Record {
+impl TokenRecord {
     pub(in crate::auth) fn of(row: &TokenRow) -> Result<Self> {
         serde_json::from_slice(&row.body).map_err(Error::internal)
     }
@@ -89,7 +89,7 @@ impl Record {
     }
 
     /// Returns the lookup response at `now`. `id` is `""` for a lookup by accessor.
-    pub(super) fn lookup_json(&self, id: &str, standing: &Standing, now: Time) -> Value {
+    pub(super) fn lookup_json(&self, id: &str, standing: &TokenAttributes, now: Time) -> Value {
         let mut shown = json!({
             "id": id,
             "accessor": self.accessor,
@@ -102,9 +102,9 @@ impl Record {
             "orphan": standing.orphan,
             "creation_time": self.created_at.unix_timestamp(),
             "creation_ttl": self.creation_ttl.as_secs(),
-            "issue_time": rfc3339(self.created_at),
-            "expire_time": standing.expires_at.map(rfc3339),
-            "ttl": standing.expires_at.map_or(0, |end| remaining(end, now).as_secs()),
+            "issue_time": format_rfc3339(self.created_at),
+            "expire_time": standing.expires_at.map(format_rfc3339),
+            "ttl": standing.expires_at.map_or(0, |end| remaining_time(end, now).as_secs()),
             "explicit_max_ttl": self.explicit_max_ttl.as_secs(),
             "entity_id": self.entity_id,
             "renewable": self.renewable,
@@ -120,7 +120,7 @@ impl Record {
             shown["bound_cidrs"] = json!(self.bound_cidrs);
         }
         if let Some(at) = self.last_renewal {
-            shown["last_renewal"] = rfc3339(at).into();
+            shown["last_renewal"] = format_rfc3339(at).into();
             shown["last_renewal_time"] = at.unix_timestamp().into();
         }
         shown
@@ -128,6 +128,6 @@ impl Record {
 }
 
 /// Returns the time from `now` to `end`; zero if it has passed.
-pub(super) fn remaining(end: Time, now: Time) -> Duration {
+pub(super) fn remaining_time(end: Time, now: Time) -> Duration {
     Duration::try_from(end - now).unwrap_or_default()
 }

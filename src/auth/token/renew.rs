@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use super::Live;
-use super::batch::cannot_be;
-use super::given::Given;
+use super::LiveToken;
+use super::batch::unsupported_for_batch;
 use super::login::login_limits;
-use super::record::{Record, Standing};
-use super::ttl::{Limits, after, lesser};
-use crate::auth::mounts::{SYSTEM_TTL, TOKEN_MOUNT};
+use super::record::{TokenAttributes, TokenRecord};
+use super::response::TokenResponse;
+use super::ttl::{TtlLimits, lesser_duration, saturating_add};
+use crate::auth::mounts::{SYSTEM_TTL, TOKEN_MOUNT_PATH};
 use crate::auth::store::{AuthOutcome, AuthWrite, TokenRow};
 use crate::auth::{Auth, Caller};
 use crate::error::{Error, Result, Warnings};
@@ -25,22 +25,22 @@ impl Auth {
         caller: &Caller,
         token: &str,
         increment: Option<Duration>,
-    ) -> Result<(Given, Warnings)> {
+    ) -> Result<(TokenResponse, Warnings)> {
         if caller.is_batch() {
-            return Err(cannot_be("renewed"));
+            return Err(unsupported_for_batch("renewed"));
         }
-        self.renew_row(self.live_row(caller.hash).await?.ok_or_else(gone)?, token, increment).await
+        self.renew_row(self.live_row(caller.hash).await?.ok_or_else(token_not_found)?, token, increment).await
     }
 
     /// Renews a token, as [`Auth::renew_self`].
     ///
     /// # Errors
     /// As [`Auth::renew_self`].
-    pub async fn renew(&self, token: &str, increment: Option<Duration>) -> Result<(Given, Warnings)> {
+    pub async fn renew(&self, token: &str, increment: Option<Duration>) -> Result<(TokenResponse, Warnings)> {
         match self.live(token).await? {
-            Some(Live::Stored(row)) => self.renew_row(row, token, increment).await,
-            Some(Live::Batch(_)) => Err(cannot_be("renewed")),
-            None => Err(gone()),
+            Some(LiveToken::Stored(row)) => self.renew_row(row, token, increment).await,
+            Some(LiveToken::Batch(_)) => Err(unsupported_for_batch("renewed")),
+            None => Err(token_not_found()),
         }
     }
 
@@ -48,13 +48,22 @@ impl Auth {
     ///
     /// # Errors
     /// As [`Auth::renew_self`]; `invalid accessor`.
-    pub async fn renew_accessor(&self, accessor: &str, increment: Option<Duration>) -> Result<(Given, Warnings)> {
+    pub async fn renew_accessor(
+        &self,
+        accessor: &str,
+        increment: Option<Duration>,
+    ) -> Result<(TokenResponse, Warnings)> {
         let row = self.row_by_accessor(accessor).await?;
         self.renew_row(row.ok_or_else(|| Error::invalid("invalid accessor"))?, "", increment).await
     }
 
-    async fn renew_row(&self, row: TokenRow, token: &str, increment: Option<Duration>) -> Result<(Given, Warnings)> {
-        let mut record = Record::of(&row)?;
+    async fn renew_row(
+        &self,
+        row: TokenRow,
+        token: &str,
+        increment: Option<Duration>,
+    ) -> Result<(TokenResponse, Warnings)> {
+        let mut record = TokenRecord::of(&row)?;
         let now = self.clock.now();
         if !record.renewable || row.expires_at.is_none() {
             return Err(Error::invalid("lease is not renewable"));
@@ -63,30 +72,30 @@ impl Auth {
         let grant = limits.grant(now, increment.filter(|wish| !wish.is_zero()).unwrap_or(usual))?;
         record.grant = grant.ttl;
         record.last_renewal = Some(now);
-        let expires_at = Some(after(now, grant.ttl));
+        let expires_at = Some(saturating_add(now, grant.ttl));
         let update = AuthWrite::TokenUpdate { hash: row.hash, expires_at, body: record.to_body()? };
         let outcome = self.store.commit(vec![update]).await?;
         self.tokens.remove(&[row.hash]);
-        let standing = Standing { expires_at, ..Standing::of(&row) };
+        let standing = TokenAttributes { expires_at, ..TokenAttributes::of(&row) };
         match outcome.as_slice() {
             [AuthOutcome::Done] => {
                 let identity_policies = self.identity_policies(&record.entity_id).await?;
-                let given = Given::new(Secret::new(token), record, &standing, now);
+                let given = TokenResponse::new(Secret::new(token), record, &standing, now);
                 Ok((given.with_identity(&identity_policies), grant.warnings))
             }
-            _ => Err(gone()),
+            _ => Err(token_not_found()),
         }
     }
 
     /// Returns the limits of a renewal, and its default TTL.
-    fn renewal(&self, record: &Record) -> Result<(Limits, Duration)> {
+    fn renewal(&self, record: &TokenRecord) -> Result<(TtlLimits, Duration)> {
         if let Some(login) = &record.login {
             // The role's current settings, within the limits set at creation.
             let terms = self.logins().terms(login.mount, &login.role)?;
             let mounts = self.mounts.load();
-            let mount = mounts.by_id(login.mount).ok_or_else(gone)?;
+            let mount = mounts.by_id(login.mount).ok_or_else(token_not_found)?;
             let limits = login_limits(mount, &terms, record.created_at);
-            return Ok((Limits { explicit_max: record.explicit_max_ttl, ..limits }, terms.ttl));
+            return Ok((TtlLimits { explicit_max: record.explicit_max_ttl, ..limits }, terms.ttl));
         }
         let mut limits = self.token_limits(record);
         if !record.role.is_empty() {
@@ -95,19 +104,19 @@ impl Auth {
                 Error::invalid(format!("original token role {role:?} could not be found, not renewing"))
             })?;
             // The role can only lower limits after the token was created.
-            limits.explicit_max = lesser(limits.explicit_max, role.terms.explicit_max_ttl);
+            limits.explicit_max = lesser_duration(limits.explicit_max, role.terms.explicit_max_ttl);
             if !limits.period.is_zero() {
-                limits.period = lesser(limits.period, role.terms.period);
+                limits.period = lesser_duration(limits.period, role.terms.period);
             }
         }
         Ok((limits, record.grant))
     }
 
     /// Limits on the lifetime of a token that was created from another one.
-    pub(super) fn token_limits(&self, record: &Record) -> Limits {
+    pub(super) fn token_limits(&self, record: &TokenRecord) -> TtlLimits {
         let mounts = self.mounts.load();
-        let mount = mounts.get(TOKEN_MOUNT);
-        Limits {
+        let mount = mounts.get(TOKEN_MOUNT_PATH);
+        TtlLimits {
             start: record.created_at,
             mount_default: mount.map_or(SYSTEM_TTL, |mount| mount.default_ttl()),
             mount_max: mount.map_or(SYSTEM_TTL, |mount| mount.max_ttl()),
@@ -117,6 +126,6 @@ impl Auth {
     }
 }
 
-fn gone() -> Error {
+fn token_not_found() -> Error {
     Error::invalid("token not found")
 }

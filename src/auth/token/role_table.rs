@@ -6,24 +6,24 @@ use serde_json::Value;
 
 use super::roles::TokenRole;
 use crate::auth::Auth;
-use crate::auth::mounts::TOKEN_MOUNT;
+use crate::auth::mounts::TOKEN_MOUNT_PATH;
 use crate::auth::store::{AuthStore, AuthWrite};
-use crate::documents::{DocumentKey, DocumentWrite, SYSTEM, repeated};
+use crate::documents::{DocumentKey, DocumentWrite, SYSTEM_MOUNT, retry_on_conflict};
 use crate::error::{Error, Result, Warnings};
-use crate::fields::{Fields, MAX_NAME, is_name};
+use crate::fields::{Fields, MAX_NAME_LEN, is_name};
 
-const MAX_ROLES: usize = 1_000;
+const MAX_TOKEN_ROLES: usize = 1_000;
 
 /// Kind of the stored documents, which are named after the role.
-const KIND: &str = "token-role";
+const TOKEN_ROLE_KIND: &str = "token-role";
 
 /// An immutable snapshot of all token roles, with the versions of their documents.
 #[derive(Clone, Default)]
-pub(in crate::auth) struct RoleTable(BTreeMap<String, (u64, TokenRole)>);
+pub(in crate::auth) struct TokenRoleTable(BTreeMap<String, (u64, TokenRole)>);
 
-impl RoleTable {
+impl TokenRoleTable {
     pub(in crate::auth) async fn load(store: &dyn AuthStore) -> Result<Self> {
-        let read = store.documents(KIND).await?.into_iter().map(|document| {
+        let read = store.documents(TOKEN_ROLE_KIND).await?.into_iter().map(|document| {
             let role = document.parse()?;
             Ok((document.key.name, (document.version, role)))
         });
@@ -51,24 +51,24 @@ impl Auth {
     /// # Errors
     /// `Invalid` with field and rule; store errors.
     pub async fn token_role_write(&self, name: &str, fields: &Fields) -> Result<Warnings> {
-        if !is_name(name) || name.len() > MAX_NAME {
-            return Err(Error::invalid(format!("role name: must be a name of at most {MAX_NAME} characters")));
+        if !is_name(name) || name.len() > MAX_NAME_LEN {
+            return Err(Error::invalid(format!("role name: must be a name of at most {MAX_NAME_LEN} characters")));
         }
         let _one_writer = self.writer().await?;
         let attempt = async || {
             self.reload_token_roles().await?;
             let roles = self.token_roles.load_full();
             let known = roles.0.get(name).cloned();
-            if known.is_none() && roles.0.len() >= MAX_ROLES {
-                return Err(Error::invalid(format!("role: there are at most {MAX_ROLES} token roles")));
+            if known.is_none() && roles.0.len() >= MAX_TOKEN_ROLES {
+                return Err(Error::invalid(format!("role: there are at most {MAX_TOKEN_ROLES} token roles")));
             }
             let (version, role) = known.unwrap_or_default();
             let role = role.merged(fields)?;
-            let warnings = self.mounts().get(TOKEN_MOUNT).map(|mount| role.warnings(fields, mount));
+            let warnings = self.mounts().get(TOKEN_MOUNT_PATH).map(|mount| role.warnings(fields, mount));
             self.commit_token_role(name, version, Some(role)).await?;
             Ok(warnings.unwrap_or_default())
         };
-        repeated(format_args!("token role {name:?}"), attempt).await
+        retry_on_conflict(format_args!("token role {name:?}"), attempt).await
     }
 
     /// Deletes a token role; succeeds if there is none. Its tokens stay valid, but cannot be renewed.
@@ -85,16 +85,16 @@ impl Auth {
                 None => Ok(()),
             }
         };
-        repeated(format_args!("token role {name:?}"), attempt).await
+        retry_on_conflict(format_args!("token role {name:?}"), attempt).await
     }
 
     /// Commits a change of one role and publishes the resulting view. Publishing cannot fail.
     async fn commit_token_role(&self, name: &str, expected: u64, now: Option<TokenRole>) -> Result<()> {
         let body = now.as_ref().map(serde_json::to_vec).transpose().map_err(Error::internal)?;
-        let key = DocumentKey { mount: SYSTEM, kind: KIND, name: name.to_owned() };
+        let key = DocumentKey { mount: SYSTEM_MOUNT, kind: TOKEN_ROLE_KIND, name: name.to_owned() };
         let unit = vec![AuthWrite::Document(DocumentWrite { key, expected, body })];
         let Err(error) = self.store.commit(unit).await else {
-            let mut next = RoleTable::clone(&self.token_roles.load());
+            let mut next = TokenRoleTable::clone(&self.token_roles.load());
             match now {
                 Some(role) => drop(next.0.insert(name.to_owned(), (expected + 1, role))),
                 None => drop(next.0.remove(name)),
@@ -107,7 +107,7 @@ impl Auth {
     }
 
     pub(in crate::auth) async fn reload_token_roles(&self) -> Result<()> {
-        self.token_roles.store(RoleTable::load(&*self.store).await?.into());
+        self.token_roles.store(TokenRoleTable::load(&*self.store).await?.into());
         Ok(())
     }
 }

@@ -4,15 +4,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::terms::{TokenKind, TokenTerms};
-use super::ttl::human;
+use super::ttl::format_duration;
 use crate::auth::mounts::Mount;
-use crate::auth::names::{any_matches, contains, kept};
+use crate::auth::names::{any_matches, contains, normalize_names};
 use crate::auth::policy::lower;
 use crate::error::{Error, Result, Warnings};
-use crate::fields::{Cap, Fields};
+use crate::fields::{Fields, ListLimit};
 
 /// Maximum length of a path suffix in bytes.
-const MAX_SUFFIX: usize = 128;
+const MAX_PATH_SUFFIX_BYTES: usize = 128;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(in crate::auth) struct TokenRole {
@@ -46,7 +46,7 @@ impl Default for TokenRole {
 }
 
 /// The fields of a token role.
-pub const ROLE_FIELDS: &[&str] = &[
+pub const TOKEN_ROLE_FIELDS: &[&str] = &[
     "allowed_policies",
     "disallowed_policies",
     "allowed_policies_glob",
@@ -66,14 +66,14 @@ pub const ROLE_FIELDS: &[&str] = &[
     "bound_cidrs",
 ];
 
-/// Pairs of [`ROLE_FIELDS`] that are treated as one field; the deprecated name first.
-pub const ROLE_SYNONYMS: &[(&str, &str)] =
+/// Pairs of [`TOKEN_ROLE_FIELDS`] that are treated as one field; the deprecated name first.
+pub const TOKEN_ROLE_SYNONYMS: &[(&str, &str)] =
     &[("explicit_max_ttl", "token_explicit_max_ttl"), ("period", "token_period"), ("bound_cidrs", "token_bound_cidrs")];
 
 /// Accessor of a list of policies of a role.
-type ListOf = fn(&mut TokenRole) -> &mut Vec<String>;
+type PolicyListAccessor = fn(&mut TokenRole) -> &mut Vec<String>;
 
-const LISTS: [(&str, ListOf); 4] = [
+const POLICY_LISTS: [(&str, PolicyListAccessor); 4] = [
     ("allowed_policies", |role| &mut role.allowed_policies),
     ("disallowed_policies", |role| &mut role.disallowed_policies),
     ("allowed_policies_glob", |role| &mut role.allowed_policies_glob),
@@ -86,22 +86,22 @@ impl TokenRole {
     /// # Errors
     /// `Invalid` with field and rule.
     pub(super) fn merged(&self, fields: &Fields) -> Result<Self> {
-        let mut role = Self { terms: self.terms.read(fields, ROLE_FIELDS)?, ..self.clone() };
+        let mut role = Self { terms: self.terms.read(fields, TOKEN_ROLE_FIELDS)?, ..self.clone() };
         if role.terms.kind == TokenKind::Default {
             role.terms.kind = TokenKind::DefaultService;
         }
-        for (name, of) in LISTS {
-            if let Some(names) = fields.list_within(name, Cap::LIST.limiting())? {
-                *of(&mut role) = kept(name, names)?;
+        for (name, of) in POLICY_LISTS {
+            if let Some(names) = fields.list_within(name, ListLimit::LIST.limiting())? {
+                *of(&mut role) = normalize_names(name, names)?;
             }
         }
         if let Some(names) = fields.list("allowed_entity_aliases")? {
-            role.allowed_entity_aliases = kept("allowed_entity_aliases", names)?;
+            role.allowed_entity_aliases = normalize_names("allowed_entity_aliases", names)?;
         }
         role.orphan = fields.bool("orphan")?.unwrap_or(role.orphan);
         role.renewable = fields.bool("renewable")?.unwrap_or(role.renewable);
-        if let Some(suffix) = fields.text_within("path_suffix", MAX_SUFFIX)? {
-            role.path_suffix = checked_suffix(suffix)?;
+        if let Some(suffix) = fields.text_within("path_suffix", MAX_PATH_SUFFIX_BYTES)? {
+            role.path_suffix = validate_suffix(suffix)?;
         }
         role.terms = role.terms.consistent()?;
         role.consistent()
@@ -123,7 +123,7 @@ impl TokenRole {
 
     /// Returns warnings about the fields of a write.
     pub(super) fn warnings(&self, fields: &Fields, mount: &Mount) -> Warnings {
-        let both = ROLE_SYNONYMS.iter().filter(|(older, newer)| fields.has(older) && fields.has(newer));
+        let both = TOKEN_ROLE_SYNONYMS.iter().filter(|(older, newer)| fields.has(older) && fields.has(newer));
         let mut warnings: Warnings = both
             .map(|(older, newer)| {
                 format!("Both '{newer}' and deprecated '{older}' value supplied, ignoring the deprecated value")
@@ -134,7 +134,7 @@ impl TokenRole {
             [("token_explicit_max_ttl", self.terms.explicit_max_ttl), ("token_period", self.terms.period)]
         {
             if time > longest {
-                let (time, longest) = (human(time), human(longest));
+                let (time, longest) = (format_duration(time), format_duration(longest));
                 warnings.add(format!(
                     "{name} of \"{time}\" is greater than the mount's maximum TTL of \"{longest}\", to which tokens \
                      will be held"
@@ -171,7 +171,7 @@ impl TokenRole {
     /// Returns the role as shown by the API; durations in seconds.
     pub(super) fn to_json(&self, name: &str) -> Value {
         let mut shown: Map<String, Value> = self.terms.to_json();
-        shown.retain(|name, _| ROLE_FIELDS.contains(&name.as_str()));
+        shown.retain(|name, _| TOKEN_ROLE_FIELDS.contains(&name.as_str()));
         for older in ["period", "explicit_max_ttl"] {
             shown.entry(older).or_insert_with(|| 0.into());
         }
@@ -193,7 +193,7 @@ impl TokenRole {
 }
 
 /// Validates a path suffix: segments of letters, digits, `_`, `-` and `.` without `-` or `.` at the ends.
-fn checked_suffix(suffix: String) -> Result<String> {
+fn validate_suffix(suffix: String) -> Result<String> {
     let is_suffix = suffix.is_empty() || suffix.split('/').all(crate::fields::is_name);
     if !is_suffix || suffix.contains("..") {
         return Err(Error::invalid(

@@ -5,24 +5,24 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Record;
+use super::TokenRecord;
 use super::batch::is_batch;
-use super::given::Given;
-use super::make::{Ties, token_row};
-use super::record::Standing;
-use super::text::{hash_of, new_token};
+use super::encoding::{hash_of, new_token};
+use super::issuance::{TokenOwners, token_row};
+use super::record::TokenAttributes;
+use super::response::TokenResponse;
 use crate::auth::store::{AuthWrite, TokenHash};
-use crate::auth::{Auth, ROOT};
-use crate::documents::{Document, DocumentKey, DocumentWrite, SYSTEM};
+use crate::auth::{Auth, ROOT_POLICY};
+use crate::documents::{Document, DocumentKey, DocumentWrite, SYSTEM_MOUNT};
 use crate::error::{Error, Kind, Result};
 use crate::secret::Secret;
 
-const KIND: &str = "config";
+const CONFIG_KIND: &str = "config";
 /// Prefix of the document's name, before the display name.
-const ROOT_KEYS: &str = "root-token/";
+const ROOT_TOKEN_PREFIX: &str = "root-token/";
 
 #[derive(Serialize, Deserialize)]
-struct Current {
+struct CurrentRootToken {
     hash: TokenHash,
 }
 
@@ -44,22 +44,22 @@ impl Auth {
         let hash = hash_of(&token).ok_or_else(|| Error::invalid("root token: must have 1 to 512 characters"))?;
         let mut unit = Vec::new();
         let document = self.root_document(display_name).await?;
-        let old = document.as_ref().map(Document::parse::<Current>).transpose()?.map(|current| current.hash);
+        let old = document.as_ref().map(Document::parse::<CurrentRootToken>).transpose()?.map(|current| current.hash);
         let stored = self.store.token(hash).await?;
         if let Some(row) = &stored {
-            let is_root = Record::of(row)?.policies == [ROOT];
+            let is_root = TokenRecord::of(row)?.policies == [ROOT_POLICY];
             if !is_root || row.expires_at.is_some() || row.uses.is_some() {
                 return Err(Error::new(Kind::Conflict, "root token: this text is another token already"));
             }
         } else {
-            let record = self.new_record(vec![ROOT.to_owned()], display_name.to_owned(), "auth/token/root");
-            unit.push(AuthWrite::TokenInsert(token_row(&token, &record, None, None, Ties::default())?));
+            let record = self.new_record(vec![ROOT_POLICY.to_owned()], display_name.to_owned(), "auth/token/root");
+            unit.push(AuthWrite::TokenInsert(token_row(&token, &record, None, None, TokenOwners::default())?));
         }
         if old != Some(hash) {
             unit.extend(old.map(|old| AuthWrite::TokenRevoke(vec![old])));
-            let body = serde_json::to_vec(&Current { hash }).map_err(Error::internal)?;
+            let body = serde_json::to_vec(&CurrentRootToken { hash }).map_err(Error::internal)?;
             let expected = document.map_or(0, |document| document.version);
-            let key = root_key(display_name);
+            let key = root_document_key(display_name);
             unit.push(AuthWrite::Document(DocumentWrite { key, expected, body: Some(body) }));
         }
         if !unit.is_empty() {
@@ -73,21 +73,21 @@ impl Auth {
     ///
     /// # Errors
     /// Store errors; `Conflict` when the first one is created concurrently.
-    pub async fn another_root_token(&self, display_name: &str) -> Result<Given> {
+    pub async fn another_root_token(&self, display_name: &str) -> Result<TokenResponse> {
         let token = new_token(self.clock.now());
         let hash = hash_of(&token).ok_or_else(|| Error::internal("a new token has no hash"))?;
-        let record = self.new_record(vec![ROOT.to_owned()], display_name.to_owned(), "auth/token/root");
-        let row = token_row(&token, &record, None, None, Ties::default())?;
-        let standing = Standing::of(&row);
+        let record = self.new_record(vec![ROOT_POLICY.to_owned()], display_name.to_owned(), "auth/token/root");
+        let row = token_row(&token, &record, None, None, TokenOwners::default())?;
+        let standing = TokenAttributes::of(&row);
         let mut unit = vec![AuthWrite::TokenInsert(row)];
         if self.root_document(display_name).await?.is_none() {
-            let body = serde_json::to_vec(&Current { hash }).map_err(Error::internal)?;
-            let key = root_key(display_name);
+            let body = serde_json::to_vec(&CurrentRootToken { hash }).map_err(Error::internal)?;
+            let key = root_document_key(display_name);
             unit.push(AuthWrite::Document(DocumentWrite { key, expected: 0, body: Some(body) }));
         }
         self.store.commit(unit).await?;
         let now = record.created_at;
-        Ok(Given::new(Secret::new(token), record, &standing, now))
+        Ok(TokenResponse::new(Secret::new(token), record, &standing, now))
     }
 
     /// `true` if a root token of this display name was ever created, live or not.
@@ -103,16 +103,16 @@ impl Auth {
     /// # Errors
     /// Store errors.
     pub async fn is_initialized(&self) -> Result<bool> {
-        let made = |document: &Document| document.key.name.starts_with(ROOT_KEYS);
-        Ok(self.store.documents(KIND).await?.iter().any(made))
+        let made = |document: &Document| document.key.name.starts_with(ROOT_TOKEN_PREFIX);
+        Ok(self.store.documents(CONFIG_KIND).await?.iter().any(made))
     }
 
     async fn root_document(&self, display_name: &str) -> Result<Option<Document>> {
-        let key = root_key(display_name);
-        Ok(self.store.documents(KIND).await?.into_iter().find(|document| document.key == key))
+        let key = root_document_key(display_name);
+        Ok(self.store.documents(CONFIG_KIND).await?.into_iter().find(|document| document.key == key))
     }
 }
 
-fn root_key(display_name: &str) -> DocumentKey {
-    DocumentKey { mount: SYSTEM, kind: KIND, name: format!("{ROOT_KEYS}{display_name}") }
+fn root_document_key(display_name: &str) -> DocumentKey {
+    DocumentKey { mount: SYSTEM_MOUNT, kind: CONFIG_KIND, name: format!("{ROOT_TOKEN_PREFIX}{display_name}") }
 }

@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::network::Network;
-use super::ttl::human;
-use crate::auth::ROOT;
+use super::ttl::format_duration;
+use crate::auth::ROOT_POLICY;
 use crate::auth::mounts::Mount;
-use crate::auth::names::sanitised;
+use crate::auth::names::normalize_token_policies;
 use crate::error::{Error, Result, Warnings};
 use crate::fields::Fields;
 
@@ -80,7 +80,7 @@ pub struct TokenTerms {
     pub(super) older: Vec<String>,
 }
 
-type TimeOf = fn(&mut TokenTerms) -> &mut Duration;
+type DurationAccessor = fn(&mut TokenTerms) -> &mut Duration;
 
 impl TokenTerms {
     /// The fields of an authentication method's role that are parsed here.
@@ -120,8 +120,8 @@ impl TokenTerms {
     pub fn merged(&self, fields: &Fields) -> Result<Self> {
         let terms = self.read(fields, Self::FIELDS)?;
         match terms.kind {
-            TokenKind::DefaultService | TokenKind::DefaultBatch => Err(wrong_kind()),
-            _ if terms.policies == [ROOT] => Err(no_root()),
+            TokenKind::DefaultService | TokenKind::DefaultBatch => Err(invalid_kind_error()),
+            _ if terms.policies == [ROOT_POLICY] => Err(root_not_allowed()),
             _ => terms.consistent(),
         }
     }
@@ -129,7 +129,7 @@ impl TokenTerms {
     /// As [`TokenTerms::merged`], without validation, for a role that has only the fields `known`.
     pub(super) fn read(&self, fields: &Fields, known: &[&str]) -> Result<Self> {
         let mut terms = self.clone();
-        let times: [(&'static str, TimeOf); 4] = [
+        let times: [(&'static str, DurationAccessor); 4] = [
             ("token_ttl", |terms| &mut terms.ttl),
             ("token_max_ttl", |terms| &mut terms.max_ttl),
             ("token_explicit_max_ttl", |terms| &mut terms.explicit_max_ttl),
@@ -141,14 +141,14 @@ impl TokenTerms {
             }
         }
         if let Some(name) = terms.given(fields, known, "token_policies") {
-            terms.policies = sanitised(name, fields.list(name)?.unwrap_or_default())?;
+            terms.policies = normalize_token_policies(name, fields.list(name)?.unwrap_or_default())?;
         }
         if let Some(name) = terms.given(fields, known, "token_bound_cidrs") {
             let networks = Network::list(fields, name)?.unwrap_or_default();
             terms.bound_cidrs = networks.into_iter().map(Network::brief).collect();
         }
         if let Some(name) = terms.given(fields, known, "token_num_uses") {
-            terms.num_uses = uses(fields, name, "token num uses cannot be negative")?;
+            terms.num_uses = parse_uses(fields, name, "token num uses cannot be negative")?;
         }
         if let Some(given) = fields.bool("token_no_default_policy")? {
             terms.no_default_policy = given;
@@ -157,8 +157,11 @@ impl TokenTerms {
             terms.strictly_bind_ip = fields.bool(name)?.unwrap_or(false);
         }
         if let Some(word) = fields.text("token_type")? {
-            terms.kind =
-                if word.is_empty() { TokenKind::Default } else { TokenKind::of(&word).ok_or_else(wrong_kind)? };
+            terms.kind = if word.is_empty() {
+                TokenKind::Default
+            } else {
+                TokenKind::of(&word).ok_or_else(invalid_kind_error)?
+            };
         }
         Ok(terms)
     }
@@ -215,7 +218,7 @@ impl TokenTerms {
     pub fn check(&self, mount: &Mount) -> Result<Warnings> {
         let longest = mount.max_ttl();
         if self.period > longest {
-            let (period, longest) = (human(self.period), human(longest));
+            let (period, longest) = (format_duration(self.period), format_duration(longest));
             return Err(Error::invalid(format!(
                 "token period of \"{period}\" is greater than the backend's maximum lease TTL of \"{longest}\""
             )));
@@ -260,7 +263,7 @@ impl TokenTerms {
 }
 
 /// Parses a number of uses; 0 for no limit. `negative` is the error for a negative one.
-pub(super) fn uses(fields: &Fields, name: &str, negative: &'static str) -> Result<u32> {
+pub(super) fn parse_uses(fields: &Fields, name: &str, negative: &'static str) -> Result<u32> {
     match fields.int(name)?.unwrap_or(0) {
         below if below < 0 => Err(Error::invalid(negative)),
         uses => u32::try_from(uses).map_err(|_| Error::invalid(format!("{name}: larger than {}", u32::MAX))),
@@ -268,11 +271,11 @@ pub(super) fn uses(fields: &Fields, name: &str, negative: &'static str) -> Resul
 }
 
 /// The error for a login or a role that requests `root`.
-pub(super) fn no_root() -> Error {
+pub(super) fn root_not_allowed() -> Error {
     Error::invalid("auth methods cannot create root tokens")
 }
 
-fn wrong_kind() -> Error {
+fn invalid_kind_error() -> Error {
     Error::invalid("invalid 'token_type' value: must be \"default\", \"service\" or \"batch\"")
 }
 

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use time::macros::datetime;
 
 use super::*;
-use crate::auth::memory::Memory;
+use crate::auth::memory::MemoryAuthStore;
 use crate::auth::policy::Operation;
 use crate::clock::Clock;
 use crate::error::Warnings;
@@ -25,7 +25,7 @@ const ADMIN: &str = r#"path "*" { capabilities = ["create", "read", "update", "d
 /// A server with a root token and the policies `web` and `admin`.
 struct Fixture {
     auth: Arc<Auth>,
-    store: Arc<Memory>,
+    store: Arc<MemoryAuthStore>,
     clock: Clock,
     root: String,
 }
@@ -34,7 +34,7 @@ fn fields(body: Value) -> Fields {
     Fields::parse(body.to_string().as_bytes()).unwrap()
 }
 
-fn told((given, warnings): (Given, Warnings)) -> (Value, Warnings) {
+fn told((given, warnings): (TokenResponse, Warnings)) -> (Value, Warnings) {
     (given.into(), warnings)
 }
 
@@ -46,7 +46,7 @@ impl Auth {
 
 impl Fixture {
     async fn new() -> Self {
-        let (store, clock) = (Arc::new(Memory::default()), Clock::manual(datetime!(2030-01-01 00:00 UTC)));
+        let (store, clock) = (Arc::new(MemoryAuthStore::default()), Clock::manual(datetime!(2030-01-01 00:00 UTC)));
         let auth = Auth::open(store.clone(), clock.clone()).await.unwrap();
         let web = r#"path "pki/issue/web" { capabilities = ["update"] }"#;
         for (name, text) in [("web", web), ("admin", ADMIN)] {
@@ -474,7 +474,7 @@ async fn a_changed_policy_is_in_force_at_once() {
     assert!(!may("pki/issue/new").await);
     assert!(f.auth.policy_read("web").is_none());
     f.auth.sweep().await.unwrap();
-    assert!(!f.store.state().documents.contains_key(&(crate::documents::SYSTEM, "policy", "web".to_owned())));
+    assert!(!f.store.state().documents.contains_key(&(crate::documents::SYSTEM_MOUNT, "policy", "web".to_owned())));
 }
 
 #[tokio::test]

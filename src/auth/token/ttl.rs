@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use super::record::remaining;
+use super::record::remaining_time;
 use crate::clock::Time;
 use crate::error::{Error, Result, Warnings};
 
 /// Limits on the lifetime of one token. Zero means "not set".
-pub(super) struct Limits {
+pub(super) struct TtlLimits {
     /// Time of creation, which renewals do not change.
     pub start: Time,
     pub mount_default: Duration,
@@ -18,17 +18,17 @@ pub(super) struct Limits {
 }
 
 /// A granted TTL from now on, and warnings about it.
-pub(super) struct Grant {
+pub(super) struct GrantedTtl {
     pub ttl: Duration,
     pub warnings: Warnings,
 }
 
-impl Limits {
+impl TtlLimits {
     /// Computes the TTL that is granted for the requested TTL `asked`; zero requests the default.
     ///
     /// # Errors
     /// `Invalid` below a second, also of remaining lifetime: a TTL that rounds to 0 would read as unlimited.
-    pub(super) fn grant(&self, now: Time, asked: Duration) -> Result<Grant> {
+    pub(super) fn grant(&self, now: Time, asked: Duration) -> Result<GrantedTtl> {
         let mut warnings = Warnings::default();
         let (mut ttl, longest) = if self.period.is_zero() {
             let max = if self.explicit_max.is_zero() { self.mount_max } else { self.mount_max.min(self.explicit_max) };
@@ -38,43 +38,43 @@ impl Limits {
         };
         if !self.period.is_zero() && self.period > self.mount_max {
             ttl = self.mount_max;
-            warnings.add(capped("period", self.period, self.mount_max));
+            warnings.add(capped_warning("period", self.period, self.mount_max));
         }
         if ttl < Duration::from_secs(1) {
             let what = if self.period.is_zero() { "ttl" } else { "period" };
             return Err(Error::invalid(format!("{what}: a token lives for a second at least")));
         }
         if let Some(longest) = longest {
-            let left = remaining(after(self.start, longest), now);
+            let left = remaining_time(saturating_add(self.start, longest), now);
             if left < Duration::from_secs(1) {
                 return Err(Error::invalid("past the max TTL, cannot renew"));
             }
             if ttl > left {
-                warnings.add(capped("TTL", ttl, longest));
+                warnings.add(capped_warning("TTL", ttl, longest));
                 ttl = left;
             }
         }
-        Ok(Grant { ttl, warnings })
+        Ok(GrantedTtl { ttl, warnings })
     }
 }
 
 /// `at` plus `by`, saturating.
-pub(super) fn after(at: Time, by: Duration) -> Time {
+pub(super) fn saturating_add(at: Time, by: Duration) -> Time {
     at.saturating_add(time::Duration::try_from(by).unwrap_or(time::Duration::MAX))
 }
 
 /// Returns the lesser of two durations; zero means "not set".
-pub(super) fn lesser(one: Duration, other: Duration) -> Duration {
+pub(super) fn lesser_duration(one: Duration, other: Duration) -> Duration {
     if one.is_zero() || (other < one && !other.is_zero()) { other } else { one }
 }
 
-fn capped(what: &str, value: Duration, max: Duration) -> String {
-    let (value, max) = (human(value), human(max));
+fn capped_warning(what: &str, value: Duration, max: Duration) -> String {
+    let (value, max) = (format_duration(value), format_duration(max));
     format!("{what} of \"{value}\" exceeded the effective max_ttl of \"{max}\"; {what} value is capped accordingly")
 }
 
 /// Renders as `768h`, `1h30m`, `45s`.
-pub(super) fn human(duration: Duration) -> String {
+pub(super) fn format_duration(duration: Duration) -> String {
     let seconds = duration.as_secs();
     let parts = [(seconds / 3600, 'h'), (seconds / 60 % 60, 'm'), (seconds % 60, 's')];
     let text: String = parts.iter().filter(|(n, _)| *n > 0).map(|(n, unit)| format!("{n}{unit}")).collect();
@@ -90,8 +90,8 @@ mod tests {
     const START: Time = datetime!(2030-01-01 00:00 UTC);
     const HOUR: Duration = Duration::from_secs(3600);
 
-    fn limits() -> Limits {
-        Limits {
+    fn limits() -> TtlLimits {
+        TtlLimits {
             start: START,
             mount_default: HOUR,
             mount_max: 10 * HOUR,
@@ -103,10 +103,10 @@ mod tests {
     #[test]
     fn less_than_a_second_is_refused() {
         let short = Duration::from_millis(999);
-        let text = |limits: Limits, asked| limits.grant(START, asked).err().map(|e| e.text().to_owned());
+        let text = |limits: TtlLimits, asked| limits.grant(START, asked).err().map(|e| e.text().to_owned());
         let refused = text(limits(), short);
         assert_eq!(refused.as_deref(), Some("ttl: a token lives for a second at least"));
-        let refused = text(Limits { period: short, ..limits() }, HOUR);
+        let refused = text(TtlLimits { period: short, ..limits() }, HOUR);
         assert_eq!(refused.as_deref(), Some("period: a token lives for a second at least"));
         assert!(limits().grant(START, Duration::from_secs(1)).is_ok());
     }
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_period_is_bound_by_an_explicit_maximum_only() {
-        let mut periodic = Limits { period: 2 * HOUR, ..limits() };
+        let mut periodic = TtlLimits { period: 2 * HOUR, ..limits() };
         assert_eq!(periodic.grant(START + 1000 * HOUR, HOUR).unwrap().ttl, 2 * HOUR);
         periodic.explicit_max = 3 * HOUR;
         assert_eq!(periodic.grant(START + 2 * HOUR, HOUR).unwrap().ttl, HOUR);
@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn durations_in_messages_are_human() {
         for (seconds, text) in [(5400, "1h30m"), (2_764_800, "768h"), (61, "1m1s"), (0, "0s")] {
-            assert_eq!(human(Duration::from_secs(seconds)), text);
+            assert_eq!(format_duration(Duration::from_secs(seconds)), text);
         }
     }
 
@@ -149,12 +149,12 @@ mod tests {
             age in 0u64..50_000_000, asked in 0u64..400_000_000_000, explicit in 0u64..400_000_000_000, period in 0u64..9_000_000
         ) {
             let seconds = Duration::from_secs;
-            let limits = Limits { explicit_max: seconds(explicit), period: seconds(period), mount_max: seconds(30_000_000), ..limits() };
+            let limits = TtlLimits { explicit_max: seconds(explicit), period: seconds(period), mount_max: seconds(30_000_000), ..limits() };
             let now = START + seconds(age);
             if let Ok(grant) = limits.grant(now, seconds(asked)) {
                 prop_assert!(grant.ttl >= seconds(1));
                 if explicit > 0 {
-                    prop_assert!(after(now, grant.ttl) <= after(START, seconds(explicit)));
+                    prop_assert!(saturating_add(now, grant.ttl) <= saturating_add(START, seconds(explicit)));
                 }
             }
         }

@@ -4,21 +4,25 @@ use std::collections::BTreeSet;
 
 use signet::config::SETTINGS;
 
-use super::report::Report;
+use super::report::CheckReport;
 use crate::cli::token;
 
 /// Maximum edit distance of a suggested name.
-const NEAR: usize = 3;
+const MAX_EDIT_DISTANCE: usize = 3;
 /// Variables that are neither settings nor arguments.
-const OTHERS: [&str; 1] = ["SIGNET_BOOTSTRAP_TOKEN"];
+const OTHER_VARIABLES: [&str; 1] = ["SIGNET_BOOTSTRAP_TOKEN"];
 
-pub(super) fn look(report: &mut Report, commands: &clap::Command) {
-    let known = known(commands);
+pub(super) fn check(report: &mut CheckReport, commands: &clap::Command) {
+    let known = known_variables(commands);
     let given = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     let mut unknown: Vec<String> = given.filter(|name| is_unknown(name, &known)).collect();
     unknown.sort_unstable();
     for name in &unknown {
-        let meant = known.iter().map(|other| (distance(name, other), other)).min().filter(|(off, _)| *off <= NEAR);
+        let meant = known
+            .iter()
+            .map(|other| (edit_distance(name, other), other))
+            .min()
+            .filter(|(off, _)| *off <= MAX_EDIT_DISTANCE);
         let meant = meant.map(|(_, other)| format!(" (is {other} meant?)")).unwrap_or_default();
         report.note("environment", format!("{name}: nothing reads it{meant}"));
     }
@@ -27,16 +31,17 @@ pub(super) fn look(report: &mut Report, commands: &clap::Command) {
     }
 }
 
-fn known(commands: &clap::Command) -> BTreeSet<String> {
-    let mut known: BTreeSet<String> = OTHERS.into_iter().chain(token::VARIABLES).map(str::to_owned).collect();
+fn known_variables(commands: &clap::Command) -> BTreeSet<String> {
+    let mut known: BTreeSet<String> =
+        OTHER_VARIABLES.into_iter().chain(token::TOKEN_VARIABLES).map(str::to_owned).collect();
     known.extend(SETTINGS.iter().map(|setting| setting.env.to_owned()));
-    of_command(commands, &mut known);
+    collect_variables(commands, &mut known);
     known
 }
 
-fn of_command(command: &clap::Command, known: &mut BTreeSet<String>) {
+fn collect_variables(command: &clap::Command, known: &mut BTreeSet<String>) {
     known.extend(command.get_arguments().filter_map(|arg| Some(arg.get_env()?.to_str()?.to_owned())));
-    command.get_subcommands().for_each(|word| of_command(word, known));
+    command.get_subcommands().for_each(|word| collect_variables(word, known));
 }
 
 /// Names with the prefix `SIGNET_NEW_` belong to a configuration that replaces another one.
@@ -44,7 +49,7 @@ fn is_unknown(name: &str, known: &BTreeSet<String>) -> bool {
     name.starts_with("SIGNET_") && !known.contains(name) && !known.contains(&name.replacen("SIGNET_NEW_", "SIGNET_", 1))
 }
 
-fn distance(one: &str, other: &str) -> usize {
+fn edit_distance(one: &str, other: &str) -> usize {
     let mut row: Vec<usize> = (0..=other.len()).collect();
     for (n, a) in one.bytes().enumerate() {
         let mut diagonal = row[0];
@@ -66,7 +71,7 @@ mod tests {
 
     #[test]
     fn settings_and_arguments_are_known_and_those_of_the_next_configuration() {
-        let known = known(&crate::cli::Command::command());
+        let known = known_variables(&crate::cli::CommandLine::command());
         for name in ["SIGNET_LISTEN", "SIGNET_SEAL_KEY", "SIGNET_NEW_SEAL_KEY", "SIGNET_ADDR", "SIGNET_DEV_ROOT_TOKEN"]
             .into_iter()
             .chain(["SIGNET_TOKEN", "SIGNET_TOKEN_FILE"])
@@ -80,7 +85,7 @@ mod tests {
     fn a_distance_is_the_number_of_letters_that_are_off() {
         for (one, other, off) in [("", "", 0), ("abc", "abc", 0), ("abc", "abd", 1), ("abc", "ab", 1), ("ba", "ab", 2)]
         {
-            assert_eq!(distance(one, other), off, "{one} {other}");
+            assert_eq!(edit_distance(one, other), off, "{one} {other}");
         }
     }
 }

@@ -6,22 +6,22 @@ use std::time::Duration;
 
 use signet::config::Config;
 
-use super::report::Report;
-use crate::cli::health::Probe;
+use super::report::CheckReport;
+use crate::cli::health::HealthProbe;
 
 /// Maximum time for a response of the server of this configuration.
-const PATIENCE: Duration = Duration::from_secs(5);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-pub(super) async fn look(report: &mut Report, config: &Config) {
-    let running = Probe::of(config, PATIENCE).answers().await;
+pub(super) async fn check(report: &mut CheckReport, config: &Config) {
+    let running = HealthProbe::of(config, RESPONSE_TIMEOUT).answers().await;
     let more = [("metrics_listen", config.metrics_listen), ("public_listen", config.public_listen)];
     let more = more.into_iter().filter_map(|(name, address)| Some((name, address?)));
     for (name, address) in [("listen", config.listen)].into_iter().chain(more) {
-        listener(report, name, address, running.as_deref());
+        check_listener(report, name, address, running.as_deref());
     }
 }
 
-fn listener(report: &mut Report, name: &'static str, address: SocketAddr, running: Option<&str>) {
+fn check_listener(report: &mut CheckReport, name: &'static str, address: SocketAddr, running: Option<&str>) {
     if address.port() == 0 {
         return report.ok(name, format!("{address}: a free port"));
     }

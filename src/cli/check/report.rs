@@ -5,7 +5,7 @@ use std::fmt::Display;
 use serde_json::{Value, json};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Level {
+enum CheckLevel {
     Ok,
     /// Worth attention, but a server starts.
     Note,
@@ -13,41 +13,40 @@ enum Level {
 }
 
 #[derive(Default)]
-pub(super) struct Report(Vec<(Level, &'static str, String)>);
+pub(super) struct CheckReport(Vec<(CheckLevel, &'static str, String)>);
 
-impl Report {
+impl CheckReport {
     pub(super) fn ok(&mut self, what: &'static str, text: impl Display) {
-        self.0.push((Level::Ok, what, text.to_string()));
+        self.0.push((CheckLevel::Ok, what, text.to_string()));
     }
 
     pub(super) fn note(&mut self, what: &'static str, text: impl Display) {
-        self.0.push((Level::Note, what, text.to_string()));
+        self.0.push((CheckLevel::Note, what, text.to_string()));
     }
 
     pub(super) fn wrong(&mut self, what: &'static str, text: impl Display) {
-        self.0.push((Level::Wrong, what, text.to_string()));
+        self.0.push((CheckLevel::Wrong, what, text.to_string()));
     }
 
     pub(super) fn wrong_lines(&self) -> usize {
-        self.0.iter().filter(|(level, ..)| *level == Level::Wrong).count()
+        self.0.iter().filter(|(level, ..)| *level == CheckLevel::Wrong).count()
     }
 
     /// One line per check; line feeds become blanks.
     pub(super) fn lines(&self) -> Vec<String> {
-        let line = |(level, what, text): &(Level, &str, String)| {
+        let line = |(level, what, text): &(CheckLevel, &str, String)| {
             format!("{:<6} {what:<16} {}", level.word(), text.replace('\n', " "))
         };
         self.0.iter().map(line).collect()
     }
 
     pub(super) fn objects(&self) -> Vec<Value> {
-        let object =
-            |(level, what, text): &(Level, &str, String)| json!({ "level": level.word(), "what": what, "text": text });
+        let object = |(level, what, text): &(CheckLevel, &str, String)| json!({ "level": level.word(), "what": what, "text": text });
         self.0.iter().map(object).collect()
     }
 }
 
-impl Level {
+impl CheckLevel {
     fn word(self) -> &'static str {
         match self {
             Self::Ok => "ok",

@@ -2,36 +2,36 @@
 
 use std::os::unix::fs::MetadataExt as _;
 
-use signet::config::{Config, SealKeySource, Store};
+use signet::config::{Config, SealKeySource, StoreLocation};
 use signet::documents::Document;
 use signet::error::{Error, Kind};
 use signet::keys::managed;
-use signet::storage::look::{Found, look as look_at};
+use signet::storage::inspection::{StoreInspection, inspect as look_at};
 use signet::storage::seal::SealKey;
-use signet::storage::{Database, room, said};
+use signet::storage::{Database, database_message, disk_space};
 
-use super::report::Report;
+use super::report::CheckReport;
 use crate::cli::installation::seal_key;
 
 const STORE: &str = "store";
 const SEAL: &str = "seal";
 
-pub(super) async fn look(report: &mut Report, config: &Config, database: Database) {
+pub(super) async fn check(report: &mut CheckReport, config: &Config, database: Database) {
     let mut has_room = true;
     let name = match &config.store {
-        Store::Embedded(folder) => {
+        StoreLocation::Embedded(folder) => {
             if std::fs::metadata(folder).is_ok_and(|found| found.mode() & 0o077 != 0) {
                 report.note(STORE, format!("{}: is open to group or others; 0700 is enough", folder.display()));
             }
-            if let Some(free) = room::lacking(folder) {
+            if let Some(free) = disk_space::shortage(folder) {
                 has_room = false;
-                let (free, least) = (free >> 10, room::LEAST >> 10);
+                let (free, least) = (free >> 10, disk_space::MIN_FREE_BYTES >> 10);
                 let text = format!("{free} KiB are free on its disk, where a store that works needs more than {least}");
                 report.wrong(STORE, format!("{}: {text}", folder.display()));
             }
             folder.display().to_string()
         }
-        Store::Database(_) => "the database".to_owned(),
+        StoreLocation::Database(_) => "the database".to_owned(),
     };
     let missing = match &config.seal_key {
         SealKeySource::File(file) if !file.exists() => Some(file),
@@ -45,39 +45,39 @@ pub(super) async fn look(report: &mut Report, config: &Config, database: Databas
     };
     let found = look_at(database, &key).await;
     match (found, missing) {
-        (Ok(Found::Nothing), None) => {
+        (Ok(StoreInspection::Nothing), None) => {
             report.ok(SEAL, format!("{}", key.about()));
             report
                 .note(STORE, format!("{name}: is empty yet: signet operator init makes the store and the first token"));
         }
-        (Ok(Found::Nothing), Some(file)) => {
+        (Ok(StoreInspection::Nothing), Some(file)) => {
             let text = "is empty yet: signet operator init makes the store, the seal key and the first token";
             report.note(SEAL, format!("{}: not there yet", file.display()));
             report.note(STORE, format!("{name}: {text}"));
         }
-        (Ok(Found::InUse), None) => {
+        (Ok(StoreInspection::InUse), None) => {
             report.ok(SEAL, format!("{}", key.about()));
             report.ok(STORE, format!("{name}: in use by a server that runs, which has opened it"));
         }
-        (Ok(Found::Opened { seal, schema, newest, managed_keys }), None) => {
+        (Ok(StoreInspection::Opened { seal, schema, newest, managed_keys }), None) => {
             report.ok(SEAL, format!("{seal}: opens the store"));
             let done = if has_room { "can be read and written" } else { "can be read" };
-            report.ok(STORE, format!("{name}: {done}; {}", version(schema, newest)));
-            look_at_keys(report, config, managed_keys);
+            report.ok(STORE, format!("{name}: {done}; {}", describe_version(schema, newest)));
+            check_managed_keys(report, config, managed_keys);
         }
-        (Ok(Found::InUse | Found::Opened { .. }), Some(file)) => {
+        (Ok(StoreInspection::InUse | StoreInspection::Opened { .. }), Some(file)) => {
             report
                 .wrong(SEAL, format!("seal_key_file: file does not exist: {}: put the seal key back", file.display()));
         }
-        (Err(error), _) => report.wrong(about(&error), reason(&error, missing.is_some())),
+        (Err(error), _) => report.wrong(error_label(&error), describe_error(&error, missing.is_some())),
     }
 }
 
 /// Reports keys whose library is not configured: they cannot sign.
-fn look_at_keys(report: &mut Report, config: &Config, managed_keys: Vec<Document>) {
+fn check_managed_keys(report: &mut CheckReport, config: &Config, managed_keys: Vec<Document>) {
     let libraries = match managed::libraries(managed_keys) {
         Ok(libraries) => libraries,
-        Err(error) => return report.wrong("managed_key", reason(&error, false)),
+        Err(error) => return report.wrong("managed_key", describe_error(&error, false)),
     };
     for (key, library) in libraries {
         if !config.pkcs11_libraries.keys().any(|name| name.eq_ignore_ascii_case(&library)) {
@@ -87,22 +87,22 @@ fn look_at_keys(report: &mut Report, config: &Config, managed_keys: Vec<Document
     }
 }
 
-fn version(schema: usize, newest: usize) -> String {
+fn describe_version(schema: usize, newest: usize) -> String {
     if schema == newest {
         return format!("schema version {schema}");
     }
     format!("schema version {schema}, which the next start brings to {newest}")
 }
 
-fn about(error: &Error) -> &'static str {
+fn error_label(error: &Error) -> &'static str {
     if error.text().starts_with("seal") { SEAL } else { STORE }
 }
 
-fn reason(error: &Error, missing: bool) -> String {
+fn describe_error(error: &Error, missing: bool) -> String {
     if missing && error.kind() == Kind::Invalid && !error.text().starts_with("storage: the database has") {
         return "the seal key is not there, and the store is sealed by one: put the seal key back".to_owned();
     }
-    match said(error) {
+    match database_message(error) {
         Some(said) => format!("{error} ({said})"),
         None => error.text().to_owned(),
     }

@@ -4,45 +4,45 @@ use std::path::Path;
 
 use signet::clock::Clock;
 use signet::config::Config;
-use signet::secret::{PRIVATE_FILE, is_private};
+use signet::secret::{PRIVATE_FILE_RULE, is_private};
 use signet::server::tls;
 use signet::x509::certificate::Certificate;
 use signet::x509::pem;
 
-use super::report::Report;
-use crate::cli::issue::{day, read_text};
+use super::report::CheckReport;
+use crate::cli::issue::{format_time, read_text};
 
 const CERTIFICATE: &str = "tls_certificate";
 const KEY: &str = "tls_key";
 
-pub(super) fn look(report: &mut Report, config: &Config) {
+pub(super) fn check(report: &mut CheckReport, config: &Config) {
     let Some(files) = &config.tls else { return report.note(CERTIFICATE, "none: plain HTTP, on the loopback") };
-    let loaded = tls::Certificate::load(files.clone(), Clock::system());
+    let loaded = tls::ServerCertificate::load(files.clone(), Clock::system());
     let is_told = loaded.as_ref().is_err_and(|error| error.text().starts_with("tls_certificate_file"));
     match loaded {
         Ok(_) => report.ok(KEY, format!("{}: belongs to the certificate", files.key.display())),
         Err(error) => report.wrong(if is_told { CERTIFICATE } else { KEY }, error.text()),
     }
     if config.tls_renewal.is_some()
-        && let Err(error) = tls::require_two(files)
+        && let Err(error) = tls::require_distinct_files(files)
     {
         report.wrong(KEY, error.text());
     }
     if std::fs::metadata(&files.key).is_ok_and(|key| !is_private(&key)) {
-        report.wrong(KEY, format!("{}: {PRIVATE_FILE}", files.key.display()));
+        report.wrong(KEY, format!("{}: {PRIVATE_FILE_RULE}", files.key.display()));
     }
     if !is_told {
-        certificates(report, &files.certificate);
+        check_certificates(report, &files.certificate);
     }
 }
 
-fn certificates(report: &mut Report, file: &Path) {
-    let wrong = |report: &mut Report, text: &str| report.wrong(CERTIFICATE, format!("{}: {text}", file.display()));
+fn check_certificates(report: &mut CheckReport, file: &Path) {
+    let wrong = |report: &mut CheckReport, text: &str| report.wrong(CERTIFICATE, format!("{}: {text}", file.display()));
     let text = match read_text("tls_certificate_file", file) {
         Ok(text) => text,
         Err(error) => return report.wrong(CERTIFICATE, error.text()),
     };
-    let chain = text.expose_text().and_then(|text| pem::blocks(text).ok()).unwrap_or_default();
+    let chain = text.expose_text().and_then(|text| pem::parse_blocks(text).ok()).unwrap_or_default();
     let chain: Vec<Certificate> = chain.iter().filter_map(|(_, der)| Certificate::parse(der).ok()).collect();
     let Some(leaf) = chain.first() else { return wrong(report, "holds no certificate that can be read") };
     let (now, end) = (Clock::system().now().unix_timestamp(), leaf.not_after());
@@ -50,11 +50,11 @@ fn certificates(report: &mut Report, file: &Path) {
     if leaf.is_ca() {
         wrong(report, "is the certificate of an authority, which clients refuse for a server");
     } else if left < 0 {
-        wrong(report, &format!("has expired on {}", day(end)));
+        wrong(report, &format!("has expired on {}", format_time(end)));
     } else if now < leaf.not_before() {
-        wrong(report, &format!("is not valid before {}", day(leaf.not_before())));
+        wrong(report, &format!("is not valid before {}", format_time(leaf.not_before())));
     } else {
-        report.ok(CERTIFICATE, format!("{}: valid until {}", file.display(), day(end)));
+        report.ok(CERTIFICATE, format!("{}: valid until {}", file.display(), format_time(end)));
     }
     if (0..end.saturating_sub(leaf.not_before()) / 4).contains(&left) {
         report.note(CERTIFICATE, format!("{}: three quarters of its life are over: renew it", file.display()));

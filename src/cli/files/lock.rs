@@ -9,19 +9,19 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{self, AtFlags, FlockOperation, Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
-use signet::error::{Error, Kind, Result, io_words};
+use signet::error::{Error, Kind, Result, describe_io_error};
 
-use super::spot::{Spot, folder_of, unwritable};
-use super::staged::{Content, Staged, There};
+use super::resolved_path::{ResolvedPath, folder_of, write_error};
+use super::staged::{FileContent, OnExisting, StagedFile};
 
-const NAME: &str = ".signet.lock";
+const LOCK_FILE_NAME: &str = ".signet.lock";
 /// Maximum wait for the lock, and the interval of the attempts.
-const WAIT: Duration = Duration::from_secs(60);
-const TICK: Duration = Duration::from_millis(20);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(60);
+const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Prevents other commands from replacing files of a folder, until it is dropped.
 pub(in crate::cli) struct FolderLock {
-    spot: Spot,
+    spot: ResolvedPath,
     /// Closed after the removal, so that a waiting command notices it and creates another file.
     _lock: OwnedFd,
 }
@@ -35,7 +35,7 @@ impl FolderLock {
         loop {
             match Self::at_once(file)? {
                 Some(lock) => return Ok(lock),
-                None => tokio::time::sleep(TICK).await,
+                None => tokio::time::sleep(LOCK_POLL_INTERVAL).await,
             }
         }
     }
@@ -50,29 +50,29 @@ impl FolderLock {
             if let Some(lock) = Self::at_once(file)? {
                 return Ok(lock);
             }
-            if begun.elapsed() > WAIT {
+            if begun.elapsed() > LOCK_TIMEOUT {
                 let folder = folder_of(file).display();
                 let text = format!(
-                    "{folder}: another signet command replaces files there at this moment, or left {NAME} there that is \
+                    "{folder}: another signet command replaces files there at this moment, or left {LOCK_FILE_NAME} there that is \
                      another user's"
                 );
                 return Err(Error::new(Kind::Conflict, text));
             }
-            tokio::time::sleep(TICK).await;
+            tokio::time::sleep(LOCK_POLL_INTERVAL).await;
         }
     }
 
     fn at_once(file: &Path) -> Result<Option<Self>> {
-        let spot = Spot::of(file, true)?;
-        let Some(lock) = open(&spot, file)? else { return Ok(None) };
+        let spot = ResolvedPath::of(file, true)?;
+        let Some(lock) = open_lock_file(&spot, file)? else { return Ok(None) };
         match fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => return Ok(None),
-            Err(e) => return Err(unwritable(&folder_of(file).join(NAME), e.into())),
+            Err(e) => return Err(write_error(&folder_of(file).join(LOCK_FILE_NAME), e.into())),
         }
         // The previous holder may have removed the file since it was opened.
         let of = |stat: fs::Stat| (stat.st_dev, stat.st_ino);
-        let there = fs::statat(&spot.folder, NAME, AtFlags::SYMLINK_NOFOLLOW).map(of);
+        let there = fs::statat(&spot.folder, LOCK_FILE_NAME, AtFlags::SYMLINK_NOFOLLOW).map(of);
         let is_there = there.is_ok() && there == fs::fstat(&lock).map(of);
         Ok(is_there.then_some(Self { spot, _lock: lock }))
     }
@@ -80,9 +80,9 @@ impl FolderLock {
     /// Creates the temporary file that will replace `file`, and removes leftovers of killed commands.
     ///
     /// # Errors
-    /// As [`Staged::new`].
-    pub(in crate::cli) fn stage(&self, file: &Path, content: Content, there: There) -> Result<Staged> {
-        let staged = Staged::new(file, content, there)?;
+    /// As [`StagedFile::new`].
+    pub(in crate::cli) fn stage(&self, file: &Path, content: FileContent, there: OnExisting) -> Result<StagedFile> {
+        let staged = StagedFile::new(file, content, there)?;
         // In other folders, the files may belong to a running command.
         if staged.is_in(&self.spot) {
             staged.remove_others();
@@ -94,34 +94,35 @@ impl FolderLock {
 impl Drop for FolderLock {
     fn drop(&mut self) {
         // A remaining file is reused by the next command.
-        let _ = fs::unlinkat(&self.spot.folder, NAME, AtFlags::empty());
+        let _ = fs::unlinkat(&self.spot.folder, LOCK_FILE_NAME, AtFlags::empty());
     }
 }
 
 /// Opens the lock file; `None` if it belongs to another user, who alone can open it.
-fn open(spot: &Spot, file: &Path) -> Result<Option<OwnedFd>> {
+fn open_lock_file(spot: &ResolvedPath, file: &Path) -> Result<Option<OwnedFd>> {
     let how = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let opened = match fs::openat(&spot.folder, NAME, how | OFlags::CREATE | OFlags::EXCL, Mode::RUSR | Mode::WUSR) {
-        Ok(lock) => {
-            // A lock file that root leaves behind must not block the owner of the folder.
-            if let (true, Ok(of)) = (rustix::process::geteuid().is_root(), fs::fstat(&spot.folder)) {
-                let _ = fs::fchown(&lock, Some(Uid::from_raw(of.st_uid)), Some(Gid::from_raw(of.st_gid)));
+    let opened =
+        match fs::openat(&spot.folder, LOCK_FILE_NAME, how | OFlags::CREATE | OFlags::EXCL, Mode::RUSR | Mode::WUSR) {
+            Ok(lock) => {
+                // A lock file that root leaves behind must not block the owner of the folder.
+                if let (true, Ok(of)) = (rustix::process::geteuid().is_root(), fs::fstat(&spot.folder)) {
+                    let _ = fs::fchown(&lock, Some(Uid::from_raw(of.st_uid)), Some(Gid::from_raw(of.st_gid)));
+                }
+                return Ok(Some(lock));
             }
-            return Ok(Some(lock));
-        }
-        Err(Errno::EXIST) => fs::openat(&spot.folder, NAME, how | OFlags::NONBLOCK, Mode::empty()),
-        Err(e) => return Err(unwritable(folder_of(file), e.into())),
-    };
+            Err(Errno::EXIST) => fs::openat(&spot.folder, LOCK_FILE_NAME, how | OFlags::NONBLOCK, Mode::empty()),
+            Err(e) => return Err(write_error(folder_of(file), e.into())),
+        };
     match opened {
         // It was removed in between.
-        Err(Errno::NOENT) => open(spot, file),
+        Err(Errno::NOENT) => open_lock_file(spot, file),
         Err(Errno::ACCESS) => Ok(None),
         opened => opened.map(Some).map_err(|e| {
-            let (e, lock) = (std::io::Error::from(e), folder_of(file).join(NAME));
+            let (e, lock) = (std::io::Error::from(e), folder_of(file).join(LOCK_FILE_NAME));
             let text = format!(
                 "{}: cannot be opened ({}); remove it when no signet command runs there",
                 lock.display(),
-                io_words(e.kind())
+                describe_io_error(e.kind())
             );
             Error::unavailable(text, e)
         }),
@@ -168,7 +169,7 @@ mod tests {
             std::fs::write(at(name), "left").unwrap();
         }
         let lock = FolderLock::at_once(&at("a-key.pem")).unwrap().unwrap();
-        lock.stage(&at("a-key.pem"), Content::Secret, There::IsReplaced).unwrap().place().unwrap();
+        lock.stage(&at("a-key.pem"), FileContent::Secret, OnExisting::IsReplaced).unwrap().place().unwrap();
         drop(lock);
         assert!(!at(".a-key.pem.0123456789aB").exists() && at(".b-key.pem.0123456789aB").exists());
         assert_eq!(count(folder.path()), 4);

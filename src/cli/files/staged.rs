@@ -9,24 +9,24 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
-use signet::error::{Error, Kind, Result, io_words};
+use signet::error::{Error, Kind, Result, describe_io_error};
 use signet::random;
 
-use super::spot::{Spot, kind, unwritable};
+use super::resolved_path::{ResolvedPath, file_type, write_error};
 
 /// Length of the random end of a temporary file's name, in characters.
-const TAIL: usize = 12;
+const RANDOM_SUFFIX_LENGTH: usize = 12;
 
 /// The kind of content, which decides who may read the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::cli) enum Content {
+pub(in crate::cli) enum FileContent {
     /// A private key or a token: readable by the owner, and by the group if the replaced file was.
     Secret,
     /// Certificates: readable by all users, unless the replaced file was not.
     Public,
 }
 
-impl Content {
+impl FileContent {
     fn mode_of_new(self) -> Mode {
         Mode::from_raw_mode(if self == Self::Secret { 0o600 } else { 0o644 })
     }
@@ -38,7 +38,7 @@ impl Content {
 
 /// The treatment of an existing file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::cli) enum There {
+pub(in crate::cli) enum OnExisting {
     /// It stays.
     Stays,
     /// It stays, unless it is empty.
@@ -49,7 +49,7 @@ pub(in crate::cli) enum There {
     Goes,
 }
 
-pub(in crate::cli) fn exists(file: &Path) -> Error {
+pub(in crate::cli) fn exists_error(file: &Path) -> Error {
     Error::new(Kind::Conflict, format!("{} exists and is not overwritten", file.display()))
 }
 
@@ -57,16 +57,16 @@ pub(in crate::cli) fn exists(file: &Path) -> Error {
 ///
 /// # Errors
 /// `Conflict` when it is, `Unavailable` when it cannot be written.
-pub(in crate::cli) fn write_new(file: &Path, parts: &[&[u8]], content: Content) -> Result<()> {
-    let staged = Staged::new(file, content, There::StaysUnlessEmpty)?;
+pub(in crate::cli) fn write_new(file: &Path, parts: &[&[u8]], content: FileContent) -> Result<()> {
+    let staged = StagedFile::new(file, content, OnExisting::StaysUnlessEmpty)?;
     staged.remove_others();
     staged.filled(parts)?.place()
 }
 
 /// A temporary file. It is removed on drop, unless it has been renamed to its final name.
-pub(in crate::cli) struct Staged {
+pub(in crate::cli) struct StagedFile {
     file: PathBuf,
-    spot: Spot,
+    spot: ResolvedPath,
     /// The folder, opened for syncing. Opened early, because a folder may be writable but not readable.
     folder: File,
     out: File,
@@ -75,18 +75,20 @@ pub(in crate::cli) struct Staged {
     is_over: bool,
 }
 
-impl Staged {
+impl StagedFile {
     /// Creates an empty temporary file next to `file`, with the owner and mode of the file that it will replace.
     ///
     /// # Errors
     /// `Conflict` for an existing file that stays; `Forbidden` behind another user's symbolic link; `Unavailable` when
     /// it cannot be created, its folder cannot be read, or its owner cannot be set.
-    pub(super) fn new(file: &Path, content: Content, there: There) -> Result<Self> {
-        let spot = Spot::of(file, matches!(there, There::StaysUnlessEmpty | There::IsReplaced))?;
+    pub(super) fn new(file: &Path, content: FileContent, there: OnExisting) -> Result<Self> {
+        let spot = ResolvedPath::of(file, matches!(there, OnExisting::StaysUnlessEmpty | OnExisting::IsReplaced))?;
         match (there, &spot.found) {
-            (There::Stays, Some(_)) => return Err(exists(file)),
-            (There::StaysUnlessEmpty, Some(found)) if found.st_size > 0 => return Err(exists(file)),
-            (There::StaysUnlessEmpty | There::IsReplaced, Some(found)) if kind(found) != FileType::RegularFile => {
+            (OnExisting::Stays, Some(_)) => return Err(exists_error(file)),
+            (OnExisting::StaysUnlessEmpty, Some(found)) if found.st_size > 0 => return Err(exists_error(file)),
+            (OnExisting::StaysUnlessEmpty | OnExisting::IsReplaced, Some(found))
+                if file_type(found) != FileType::RegularFile =>
+            {
                 return Err(Error::invalid(format!("{}: is no file that can be replaced", file.display())));
             }
             _ => {}
@@ -95,23 +97,25 @@ impl Staged {
             let text = format!(
                 "{}: its folder cannot be read, which writing it takes ({})",
                 file.display(),
-                io_words(e.kind())
+                describe_io_error(e.kind())
             );
             Error::unavailable(text, e)
         })?;
-        let old = spot.found.filter(|_| there != There::Goes);
+        let old = spot.found.filter(|_| there != OnExisting::Goes);
         let mode = if old.is_some() { Mode::RUSR | Mode::WUSR } else { content.mode_of_new() };
-        let temporary = [&beginning(&spot.name), OsStr::new(&random::base62(TAIL))].into_iter().collect::<OsString>();
+        let temporary = [&temporary_prefix(&spot.name), OsStr::new(&random::base62(RANDOM_SUFFIX_LENGTH))]
+            .into_iter()
+            .collect::<OsString>();
         let how = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let out = fs::openat(&spot.folder, &temporary, how, mode).map_err(|e| unwritable(file, e.into()))?;
-        let is_over = old.is_some() || matches!(there, There::IsReplaced | There::Goes);
+        let out = fs::openat(&spot.folder, &temporary, how, mode).map_err(|e| write_error(file, e.into()))?;
+        let is_over = old.is_some() || matches!(there, OnExisting::IsReplaced | OnExisting::Goes);
         let staged = Self { file: file.to_owned(), spot, folder, out: out.into(), temporary, is_over };
         old.map_or(Ok(()), |old| staged.like(&old, content))?;
         Ok(staged)
     }
 
-    fn like(&self, old: &Stat, content: Content) -> Result<()> {
-        let failed = |e| unwritable(&self.file, e);
+    fn like(&self, old: &Stat, content: FileContent) -> Result<()> {
+        let failed = |e| write_error(&self.file, e);
         let own = self.out.metadata().map_err(failed)?;
         if (own.uid(), own.gid()) != (old.st_uid, old.st_gid) {
             fchown(&self.out, Some(old.st_uid), Some(old.st_gid)).map_err(|e| {
@@ -133,7 +137,7 @@ impl Staged {
     /// `Unavailable` when it cannot be written.
     pub(in crate::cli) fn filled(mut self, parts: &[&[u8]]) -> Result<Self> {
         let written = parts.iter().try_for_each(|part| self.out.write_all(part)).and_then(|()| self.out.sync_all());
-        written.map_err(|e| unwritable(&self.file, e))?;
+        written.map_err(|e| write_error(&self.file, e))?;
         Ok(self)
     }
 
@@ -155,10 +159,10 @@ impl Staged {
             }
         };
         placed.map_err(|e| match e {
-            Errno::EXIST => exists(&self.file),
-            e => unwritable(&self.file, e.into()),
+            Errno::EXIST => exists_error(&self.file),
+            e => write_error(&self.file, e.into()),
         })?;
-        self.folder.sync_all().map_err(|e| unwritable(&self.file, e))
+        self.folder.sync_all().map_err(|e| write_error(&self.file, e))
     }
 
     /// Opens the file that it will replace, but only the one that was found when this was created.
@@ -171,7 +175,7 @@ impl Staged {
         let opened = opened.and_then(|opened| Ok((fs::fstat(&opened)?, opened)));
         let (stat, opened) = opened.map_err(|e| {
             let e = std::io::Error::from(e);
-            Error::unavailable(format!("{}: cannot be read ({})", self.file.display(), io_words(e.kind())), e)
+            Error::unavailable(format!("{}: cannot be read ({})", self.file.display(), describe_io_error(e.kind())), e)
         })?;
         if self.spot.found.is_none_or(|found| (found.st_dev, found.st_ino) != (stat.st_dev, stat.st_ino)) {
             let text = format!("{}: another file has its name by now", self.file.display());
@@ -180,18 +184,19 @@ impl Staged {
         Ok(opened.into())
     }
 
-    pub(super) fn is_in(&self, spot: &Spot) -> bool {
-        let of = |spot: &Spot| fs::fstat(&spot.folder).map(|found| (found.st_dev, found.st_ino)).ok();
+    pub(super) fn is_in(&self, spot: &ResolvedPath) -> bool {
+        let of = |spot: &ResolvedPath| fs::fstat(&spot.folder).map(|found| (found.st_dev, found.st_ino)).ok();
         of(&self.spot).is_some() && of(&self.spot) == of(spot)
     }
 
     /// Removes leftovers of killed commands for the same file, which may contain a key.
     pub(super) fn remove_others(&self) {
-        let beginning = beginning(&self.spot.name);
+        let beginning = temporary_prefix(&self.spot.name);
         // If the folder cannot be read, the leftovers stay.
         for name in self.spot.names().unwrap_or_default() {
             let tail = name.as_bytes().strip_prefix(beginning.as_bytes());
-            let is_left = tail.is_some_and(|tail| tail.len() == TAIL && tail.iter().all(u8::is_ascii_alphanumeric));
+            let is_left = tail
+                .is_some_and(|tail| tail.len() == RANDOM_SUFFIX_LENGTH && tail.iter().all(u8::is_ascii_alphanumeric));
             if is_left && name != self.temporary {
                 let _ = fs::unlinkat(&self.spot.folder, &name, AtFlags::empty());
             }
@@ -199,11 +204,11 @@ impl Staged {
     }
 }
 
-fn beginning(name: &OsStr) -> OsString {
+fn temporary_prefix(name: &OsStr) -> OsString {
     [OsStr::new("."), name, OsStr::new(".")].into_iter().collect()
 }
 
-impl Drop for Staged {
+impl Drop for StagedFile {
     fn drop(&mut self) {
         // Fails after the rename. If the file remains, the next command that replaces the same file removes it.
         let _ = fs::unlinkat(&self.spot.folder, &self.temporary, AtFlags::empty());
@@ -224,8 +229,8 @@ mod tests {
         std::fs::read_dir(folder).unwrap().count()
     }
 
-    fn replace(file: &Path, text: &str, content: Content) -> Result<()> {
-        Staged::new(file, content, There::IsReplaced)?.filled(&[text.as_bytes()])?.place()
+    fn replace(file: &Path, text: &str, content: FileContent) -> Result<()> {
+        StagedFile::new(file, content, OnExisting::IsReplaced)?.filled(&[text.as_bytes()])?.place()
     }
 
     #[test]
@@ -233,10 +238,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("a.pem");
         std::fs::write(&file, "old").unwrap();
-        drop(Staged::new(&file, Content::Public, There::IsReplaced).unwrap().filled(&[b"new"]).unwrap());
+        drop(StagedFile::new(&file, FileContent::Public, OnExisting::IsReplaced).unwrap().filled(&[b"new"]).unwrap());
         assert_eq!(std::fs::read(&file).unwrap(), b"old");
         assert_eq!(count(folder.path()), 1);
-        replace(&file, "new", Content::Public).unwrap();
+        replace(&file, "new", FileContent::Public).unwrap();
         assert_eq!(std::fs::read(&file).unwrap(), b"new");
         assert_eq!(count(folder.path()), 1);
     }
@@ -245,11 +250,11 @@ mod tests {
     fn a_secret_is_for_its_owner_and_for_the_group_that_had_it() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("key.pem");
-        replace(&file, "1", Content::Secret).unwrap();
+        replace(&file, "1", FileContent::Secret).unwrap();
         assert_eq!(mode(&file), 0o600);
         for (before, after) in [(0o640, 0o640), (0o666, 0o640), (0o400, 0o400)] {
             std::fs::set_permissions(&file, Permissions::from_mode(before)).unwrap();
-            replace(&file, "2", Content::Secret).unwrap();
+            replace(&file, "2", FileContent::Secret).unwrap();
             assert_eq!(mode(&file), after, "{before:o}");
         }
     }
@@ -262,19 +267,19 @@ mod tests {
         std::fs::write(at("real/a.pem"), "old").unwrap();
         symlink("real", at("link")).unwrap();
         symlink("../link/a.pem", at("real/b.pem")).unwrap();
-        replace(&at("link/b.pem"), "new", Content::Public).unwrap();
+        replace(&at("link/b.pem"), "new", FileContent::Public).unwrap();
         assert_eq!(std::fs::read(at("real/a.pem")).unwrap(), b"new");
         assert!(at("real/b.pem").symlink_metadata().unwrap().is_symlink());
         // Through a dangling link the target is created, unless the link itself stays or is removed.
         symlink("real/c.pem", at("c.pem")).unwrap();
-        let stays = Staged::new(&at("c.pem"), Content::Public, There::Stays);
+        let stays = StagedFile::new(&at("c.pem"), FileContent::Public, OnExisting::Stays);
         assert_eq!(stays.err().unwrap().kind(), Kind::Conflict);
-        replace(&at("c.pem"), "new", Content::Public).unwrap();
+        replace(&at("c.pem"), "new", FileContent::Public).unwrap();
         assert_eq!(std::fs::read(at("real/c.pem")).unwrap(), b"new");
-        Staged::new(&at("c.pem"), Content::Public, There::Goes).unwrap().place().unwrap();
+        StagedFile::new(&at("c.pem"), FileContent::Public, OnExisting::Goes).unwrap().place().unwrap();
         assert_eq!((std::fs::read(at("c.pem")).unwrap(), std::fs::read(at("real/c.pem")).unwrap().len()), (vec![], 3));
         symlink("d.pem", at("d.pem")).unwrap();
-        assert!(replace(&at("d.pem"), "new", Content::Public).is_err(), "a circle");
+        assert!(replace(&at("d.pem"), "new", FileContent::Public).is_err(), "a circle");
     }
 
     #[test]
@@ -303,13 +308,13 @@ mod tests {
         link("/", "own/top", 1234);
         let names = ["bad.pem", "none.pem", "way/a.pem", "of-another.pem", "own/top/a-link-led-here.pem"];
         for name in names {
-            let refused = replace(&at(name), "new", Content::Secret).unwrap_err();
+            let refused = replace(&at(name), "new", FileContent::Secret).unwrap_err();
             assert_eq!(refused.kind(), Kind::Forbidden, "{name}");
             assert!(refused.text().contains("a symbolic link of user 123"), "{}", refused.text());
         }
         assert_eq!(std::fs::read(at("roots.pem")).unwrap(), b"old");
         link("theirs.pem", "good.pem", 1234);
-        replace(&at("good.pem"), "new", Content::Secret).unwrap();
+        replace(&at("good.pem"), "new", FileContent::Secret).unwrap();
         assert_eq!(std::fs::read(at("theirs.pem")).unwrap(), b"new");
         assert_eq!(std::fs::metadata(at("theirs.pem")).unwrap().uid(), 1234);
     }
@@ -318,18 +323,23 @@ mod tests {
     fn a_new_file_takes_nobodys_place() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("a.pem");
-        write_new(&file, &[b"1"], Content::Secret).unwrap();
+        write_new(&file, &[b"1"], FileContent::Secret).unwrap();
         assert_eq!(mode(&file), 0o600);
-        assert_eq!(write_new(&file, &[b"2"], Content::Secret).unwrap_err().kind(), Kind::Conflict);
+        assert_eq!(write_new(&file, &[b"2"], FileContent::Secret).unwrap_err().kind(), Kind::Conflict);
         // Also not a file that appeared during the write.
         let late = folder.path().join("b.pem");
-        let staged = Staged::new(&late, Content::Public, There::StaysUnlessEmpty).unwrap();
+        let staged = StagedFile::new(&late, FileContent::Public, OnExisting::StaysUnlessEmpty).unwrap();
         std::fs::write(&late, "").unwrap();
         assert_eq!(staged.place().unwrap_err().kind(), Kind::Conflict);
         // An empty leftover of a full disk counts as missing.
-        Staged::new(&late, Content::Public, There::StaysUnlessEmpty).unwrap().filled(&[b"3"]).unwrap().place().unwrap();
+        StagedFile::new(&late, FileContent::Public, OnExisting::StaysUnlessEmpty)
+            .unwrap()
+            .filled(&[b"3"])
+            .unwrap()
+            .place()
+            .unwrap();
         assert_eq!(std::fs::read(&late).unwrap(), b"3");
-        assert!(Staged::new(&late, Content::Public, There::StaysUnlessEmpty).is_err());
+        assert!(StagedFile::new(&late, FileContent::Public, OnExisting::StaysUnlessEmpty).is_err());
         assert_eq!(count(folder.path()), 2);
     }
     #[test]
@@ -346,7 +356,7 @@ mod tests {
             let user = fs::Uid::from_raw(user);
             // Applies to this thread only.
             rustix::thread::set_thread_res_uid(user, user, user).unwrap();
-            Staged::new(&file, Content::Secret, There::Stays).err().map(|error| error.text().to_owned())
+            StagedFile::new(&file, FileContent::Secret, OnExisting::Stays).err().map(|error| error.text().to_owned())
         });
         let refused = refused.join().unwrap().unwrap();
         assert!(refused.contains("its folder cannot be read"), "{refused}");

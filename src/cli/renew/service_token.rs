@@ -13,25 +13,25 @@ use signet::clock::Clock;
 use signet::error::{Error, Result};
 use signet::secret::Secret;
 
-use super::super::client::{Caller, Question, Reply};
-use super::super::issue::{day, read_text};
+use super::super::client::{AuthenticatedClient, ClientRequest, ClientResponse};
+use super::super::issue::{format_time, read_text};
 use super::super::path;
 
 /// Divisor of a token's life: interval of the checks.
-const PARTS: u32 = 3;
+const TOKEN_LIFE_DIVISOR: u32 = 3;
 /// Maximum and minimum interval of the checks.
 const MAX_INTERVAL: Duration = Duration::from_secs(24 * 3600);
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
-const RETRY: Duration = Duration::from_secs(60);
+const RETRY_INTERVAL: Duration = Duration::from_secs(60);
 
 #[derive(clap::Args)]
 #[command(next_help_heading = "Login")]
-pub(super) struct Login {
+pub(super) struct LoginArguments {
     /// Log in with this method and the files below, and again when the token ends.
     #[arg(long, value_enum, conflicts_with_all = ["token", "token_file"])]
-    login: Option<Method>,
+    login: Option<ServiceLoginMethod>,
     /// Path of the login method, if it is not the method's name.
-    #[arg(long, value_name = "PATH", requires = "login", value_parser = path::login_method)]
+    #[arg(long, value_name = "PATH", requires = "login", value_parser = path::parse_login_method)]
     login_path: Option<String>,
     /// File of the role id, for approle.
     #[arg(long, value_name = "FILE", requires = "login", required_if_eq("login", "approle"))]
@@ -40,7 +40,7 @@ pub(super) struct Login {
     #[arg(long, value_name = "FILE", requires = "login")]
     secret_id_file: Option<PathBuf>,
     /// Role to log in as, for jwt.
-    #[arg(long, value_name = "NAME", requires = "login", required_if_eq("login", "jwt"), value_parser = path::role)]
+    #[arg(long, value_name = "NAME", requires = "login", required_if_eq("login", "jwt"), value_parser = path::parse_role)]
     login_role: Option<String>,
     /// File of the JWT, for jwt. It is read at every login, so it may be replaced.
     #[arg(long, value_name = "FILE", requires = "login", required_if_eq("login", "jwt"))]
@@ -48,21 +48,21 @@ pub(super) struct Login {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Method {
+enum ServiceLoginMethod {
     Approle,
     Jwt,
 }
 
-impl Login {
+impl LoginArguments {
     pub(super) fn is_given(&self) -> bool {
         self.login.is_some()
     }
 
     /// Logs in; returns the life of the token.
-    async fn log_in(&self, method: Method, caller: &Caller) -> Result<Option<Duration>> {
+    async fn log_in(&self, method: ServiceLoginMethod, caller: &AuthenticatedClient) -> Result<Option<Duration>> {
         let name = match method {
-            Method::Approle => "approle",
-            Method::Jwt => "jwt",
+            ServiceLoginMethod::Approle => "approle",
+            ServiceLoginMethod::Jwt => "jwt",
         };
         let path = format!("auth/{}/login", self.login_path.as_deref().unwrap_or(name));
         let fields = [
@@ -82,7 +82,7 @@ impl Login {
             body[field] = text.ok_or_else(missing)?.into();
         }
         let reply = caller.ask_without_token(&path, &body).await?;
-        let auth = auth(&reply).filter(|auth| !auth.client_token.is_empty()).ok_or_else(|| reply.refusal(""))?;
+        let auth = parse_auth(&reply).filter(|auth| !auth.client_token.is_empty()).ok_or_else(|| reply.refusal(""))?;
         caller.use_token(Secret::new(auth.client_token));
         tracing::info!(method = name, seconds = auth.lease_duration, "logged in");
         Ok(life(auth.lease_duration))
@@ -91,19 +91,19 @@ impl Login {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Auth {
+struct ServiceTokenAuth {
     client_token: String,
     /// In seconds; 0 without an end.
     lease_duration: u64,
 }
 
-fn auth(reply: &Reply) -> Option<Auth> {
+fn parse_auth(reply: &ClientResponse) -> Option<ServiceTokenAuth> {
     #[derive(Default, Deserialize)]
     #[serde(default)]
-    struct Answer {
-        auth: Option<Auth>,
+    struct ServiceTokenResponse {
+        auth: Option<ServiceTokenAuth>,
     }
-    let answer: Answer = serde_json::from_slice(reply.body.expose()).unwrap_or_default();
+    let answer: ServiceTokenResponse = serde_json::from_slice(reply.body.expose()).unwrap_or_default();
     answer.auth.filter(|_| reply.status == 200)
 }
 
@@ -113,22 +113,22 @@ fn life(seconds: u64) -> Option<Duration> {
 
 /// Renews a token in time.
 #[derive(Default)]
-pub(super) struct TokenKeeper {
+pub(super) struct TokenRenewer {
     /// The time of the next check; immediately if `None`.
     next: Option<Instant>,
 }
 
-impl TokenKeeper {
+impl TokenRenewer {
     /// Renews the token or logs in if necessary; returns the time until the next check.
-    pub(super) async fn tend(&mut self, login: &Login, caller: &Caller) -> Duration {
+    pub(super) async fn tend(&mut self, login: &LoginArguments, caller: &AuthenticatedClient) -> Duration {
         if let Some(left) = self.next.and_then(|next| next.checked_duration_since(Instant::now())) {
             return left;
         }
-        let wait = match keep(login, caller).await {
-            Ok(life) => life.map_or(MAX_INTERVAL, |life| (life / PARTS).clamp(MIN_INTERVAL, MAX_INTERVAL)),
+        let wait = match renew_or_log_in(login, caller).await {
+            Ok(life) => life.map_or(MAX_INTERVAL, |life| (life / TOKEN_LIFE_DIVISOR).clamp(MIN_INTERVAL, MAX_INTERVAL)),
             Err(error) => {
-                tracing::warn!(%error, seconds = RETRY.as_secs(), "the token cannot be looked after now; another try follows");
-                RETRY
+                tracing::warn!(%error, seconds = RETRY_INTERVAL.as_secs(), "the token cannot be looked after now; another try follows");
+                RETRY_INTERVAL
             }
         };
         self.next = Some(Instant::now() + wait);
@@ -142,11 +142,11 @@ impl TokenKeeper {
 }
 
 /// Renews the token, or logs in; returns its remaining life, `None` without an end.
-pub(super) async fn keep(login: &Login, caller: &Caller) -> Result<Option<Duration>> {
+pub(super) async fn renew_or_log_in(login: &LoginArguments, caller: &AuthenticatedClient) -> Result<Option<Duration>> {
     if let Some(method) = login.login.filter(|_| !caller.has_token()) {
         return login.log_in(method, caller).await;
     }
-    let reply = caller.ask(Question::get("auth/token/lookup-self")).await?;
+    let reply = caller.ask(ClientRequest::get("auth/token/lookup-self")).await?;
     match (reply.status, login.login) {
         (200, _) => {}
         (403, Some(method)) => return login.log_in(method, caller).await,
@@ -160,8 +160,8 @@ pub(super) async fn keep(login: &Login, caller: &Caller) -> Result<Option<Durati
     }
     let before = Duration::from_secs(seconds("ttl"));
     let full = Duration::from_secs(seconds("creation_ttl"));
-    let reply = caller.ask(Question::post("auth/token/renew-self", &json!({}))).await?;
-    let (life, is_renewed) = match (auth(&reply), reply.status) {
+    let reply = caller.ask(ClientRequest::post("auth/token/renew-self", &json!({}))).await?;
+    let (life, is_renewed) = match (parse_auth(&reply), reply.status) {
         (Some(auth), _) => {
             let life = life(auth.lease_duration).unwrap_or(before);
             // Tolerates a second between request and response.
@@ -173,10 +173,10 @@ pub(super) async fn keep(login: &Login, caller: &Caller) -> Result<Option<Durati
     };
     match login.login {
         _ if is_renewed => {}
-        Some(method) if life < full / PARTS => return login.log_in(method, caller).await,
+        Some(method) if life < full / TOKEN_LIFE_DIVISOR => return login.log_in(method, caller).await,
         Some(_) => {}
         None => {
-            let ends = day(Clock::system().now().unix_timestamp().saturating_add_unsigned(life.as_secs()));
+            let ends = format_time(Clock::system().now().unix_timestamp().saturating_add_unsigned(life.as_secs()));
             let place = caller.token_place();
             tracing::warn!(%ends, %place, "the token cannot be renewed any more: give another one, or use --login");
         }

@@ -3,9 +3,9 @@
 use signet::error::{Error, Kind, Result};
 use signet::x509::certificate::Certificate;
 
-use crate::cli::certify::Issued;
-use crate::cli::issue::day;
-use crate::cli::names::Names;
+use crate::cli::certify::ReceivedCertificate;
+use crate::cli::issue::format_time;
+use crate::cli::names::TypedNames;
 
 /// Maximum seconds by which a new certificate may begin after this machine's clock, because clocks differ.
 const MAX_CLOCK_DIFFERENCE: i64 = 300;
@@ -13,7 +13,7 @@ const MAX_CLOCK_DIFFERENCE: i64 = 300;
 /// A new certificate and the old one that it will replace.
 pub(super) struct Successor<'s> {
     pub(super) old: &'s Certificate,
-    pub(super) issued: &'s Issued,
+    pub(super) issued: &'s ReceivedCertificate,
 }
 
 impl Successor<'_> {
@@ -50,22 +50,22 @@ impl Successor<'_> {
     /// Requires that the certificate and its authority are valid at `now`.
     pub(super) fn require_validity(&self, now: i64) -> Result<()> {
         let (begins, ends) = (self.certificate().not_before(), self.certificate().not_after());
-        let by_clock = format!("and by this machine's clock it is {}", day(now));
+        let by_clock = format!("and by this machine's clock it is {}", format_time(now));
         if ends <= now {
             return Self::refuse(format!(
                 "the new certificate ends at {}, {by_clock}: one of the clocks is wrong",
-                day(ends)
+                format_time(ends)
             ));
         }
         if begins > now.saturating_add(MAX_CLOCK_DIFFERENCE) {
             return Self::refuse(format!(
                 "the new certificate begins at {}, {by_clock}: one of the clocks is wrong",
-                day(begins)
+                format_time(begins)
             ));
         }
         match self.issued.chain.first().map(|issuer| issuer.certificate.not_after()) {
             Some(ends) if ends <= now => {
-                Self::refuse(format!("the authority of the new certificate ended at {}, {by_clock}", day(ends)))
+                Self::refuse(format!("the authority of the new certificate ended at {}, {by_clock}", format_time(ends)))
             }
             _ => Ok(()),
         }
@@ -79,12 +79,12 @@ impl Successor<'_> {
         }
         Self::refuse(format!(
             "the new certificate ends at {}, before the old one ({}): --force or --ttl takes it",
-            day(new),
-            day(old)
+            format_time(new),
+            format_time(old)
         ))
     }
 }
 
-fn names_of(certificate: &Certificate) -> Result<Names> {
-    Ok(Names::with(certificate.common_name(), certificate.sans()?))
+fn names_of(certificate: &Certificate) -> Result<TypedNames> {
+    Ok(TypedNames::with(certificate.common_name(), certificate.sans()?))
 }

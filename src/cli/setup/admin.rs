@@ -9,18 +9,18 @@ use serde_json::json;
 use signet::error::{Error, Kind, Result};
 use signet::secret::Secret;
 
-use super::api::Api;
-use super::files::{Content, is_written, write_new};
-use super::plan::Plan;
-use super::said::say;
+use super::api::SetupApi;
+use super::files::{FileContent, is_written, write_new};
+use super::plan::SetupPlan;
+use super::step_output::print_step;
 
-pub(super) const POLICY: &str = "admin";
+pub(super) const ADMIN_POLICY: &str = "admin";
 /// Lifetime of the token after each renewal.
-pub(super) const PERIOD: &str = "768h";
+pub(super) const ADMIN_TOKEN_PERIOD: &str = "768h";
 
 /// Rights of an administrator. The first rule covers all mounts, including later ones; the others add `sudo` where a
 /// route requires it. Audit devices are excluded, because they are evidence against administrators too.
-const RIGHTS: &str = r#"# Mounts, policies, login methods, and what is in them.
+const ADMIN_POLICY_RULES: &str = r#"# Mounts, policies, login methods, and what is in them.
 path "+/*" { capabilities = ["create", "read", "update", "patch", "delete", "list"] }
 
 # Operations that need sudo.
@@ -46,37 +46,43 @@ path "auth/token/accessors"     { capabilities = ["list", "sudo"] }
 path "auth/token/revoke-orphan" { capabilities = ["update", "sudo"] }
 "#;
 
-pub(super) async fn make(api: &Api, plan: &Plan) -> Result<()> {
-    policy(api, POLICY, RIGHTS, "of an administrator").await?;
-    policy(api, &issuing(plan), &client(plan), &format!("to issue by the role {}", plan.role)).await?;
+pub(super) async fn ensure_admin(api: &SetupApi, plan: &SetupPlan) -> Result<()> {
+    ensure_policy(api, ADMIN_POLICY, ADMIN_POLICY_RULES, "of an administrator").await?;
+    ensure_policy(
+        api,
+        &issuing_policy_name(plan),
+        &issuing_policy_rules(plan),
+        &format!("to issue by the role {}", plan.role),
+    )
+    .await?;
     let file = &plan.admin_token_file;
     if is_written(file) {
-        let (what, state) = match is_live(api, file).await? {
+        let (what, state) = match is_live_token(api, file).await? {
             true => ("kept", "the administrator's token"),
             false => ("left", "no token of this store, or one that has ended: move it away and run the setup again"),
         };
-        return say(what, &format!("{} ({state})", file.display()));
+        return print_step(what, &format!("{} ({state})", file.display()));
     }
-    let wanted = json!({ "policies": [POLICY], "period": PERIOD, "display_name": "administrator" });
+    let wanted = json!({ "policies": [ADMIN_POLICY], "period": ADMIN_TOKEN_PERIOD, "display_name": "administrator" });
     let made = api.post("auth/token/create-orphan", wanted).await?;
     let auth = &made["auth"];
     let token = auth["client_token"].as_str().ok_or_else(|| Error::internal("the answer has no token"))?;
-    if let Err(error) = write_new(file, format!("{token}\n").as_bytes(), Content::Secret) {
+    if let Err(error) = write_new(file, format!("{token}\n").as_bytes(), FileContent::Secret) {
         // The token was not delivered, so it is revoked.
         api.post("auth/token/revoke", json!({ "token": token })).await?;
         return Err(error);
     }
-    say(
+    print_step(
         "made",
         &format!(
-            "{} (the administrator's token, policy {POLICY}, no parent; one that was made before works on)",
+            "{} (the administrator's token, policy {ADMIN_POLICY}, no parent; one that was made before works on)",
             file.display()
         ),
     )
 }
 
 /// `true` if the token in a file belongs to this store and is still valid.
-pub(super) async fn is_live(api: &Api, file: &Path) -> Result<bool> {
+pub(super) async fn is_live_token(api: &SetupApi, file: &Path) -> Result<bool> {
     let text =
         std::fs::read(file).map(Secret::new).map_err(|e| Error::of_file("--admin-token-file", file, "read", e))?;
     match api.shared().auth.lookup(text.expose_text().unwrap_or_default().trim()).await {
@@ -86,20 +92,20 @@ pub(super) async fn is_live(api: &Api, file: &Path) -> Result<bool> {
     }
 }
 
-fn issuing(plan: &Plan) -> String {
+fn issuing_policy_name(plan: &SetupPlan) -> String {
     format!("issue-{}", plan.role)
 }
 
-async fn policy(api: &Api, name: &str, text: &str, what: &str) -> Result<()> {
+async fn ensure_policy(api: &SetupApi, name: &str, text: &str, what: &str) -> Result<()> {
     let path = format!("sys/policies/acl/{name}");
     if api.get(&path).await?.is_some() {
-        return say("kept", &format!("the policy {name}"));
+        return print_step("kept", &format!("the policy {name}"));
     }
     api.post(&path, json!({ "policy": text })).await?;
-    say("made", &format!("the policy {name} ({what})"))
+    print_step("made", &format!("the policy {name} ({what})"))
 }
 
-fn client(plan: &Plan) -> String {
+fn issuing_policy_rules(plan: &SetupPlan) -> String {
     let path = |word: &str| format!("path \"{}/{word}/{}\" {{ capabilities = [\"update\"] }}\n", plan.mount, plan.role);
     format!(
         "# Certificates by the role {}: issued with a key, or for one's own.\n{}{}",

@@ -12,32 +12,32 @@ use reqwest::header::HeaderValue;
 use serde_json::Value;
 use signet::config::Config;
 use signet::error::{Error, Kind, Result};
-use signet::http::state::Shared;
-use signet::server::{Running, Server};
-use signet::storage::Absent;
+use signet::http::state::ServerState;
+use signet::server::{RunningServer, Server};
+use signet::storage::IfMissing;
 
-use crate::cli::installation::{ROOT_OF_SETUP, server_options};
+use crate::cli::installation::{SETUP_TOKEN_NAME, server_options};
 
-pub(super) struct Api {
-    running: Running,
+pub(super) struct SetupApi {
+    running: RunningServer,
     client: reqwest::Client,
     base: String,
     token: String,
 }
 
-impl Api {
+impl SetupApi {
     /// Starts the server.
     ///
     /// # Errors
     /// Those of opening it.
-    pub(super) async fn start(config: &Config, absent: Absent) -> Result<Self> {
+    pub(super) async fn start(config: &Config, absent: IfMissing) -> Result<Self> {
         let mut options = server_options(config, None)?;
         options.storage.absent = absent;
         options.listen = SocketAddr::from(([127, 0, 0, 1], 0));
         options.metrics_listen = None;
         options.workers = 1;
         let server = Server::open(options).await?;
-        let token = match server.shared().auth.root_token(None, ROOT_OF_SETUP).await {
+        let token = match server.shared().auth.root_token(None, SETUP_TOKEN_NAME).await {
             Ok(token) => token,
             Err(error) => {
                 server.close().await?;
@@ -55,7 +55,7 @@ impl Api {
         Ok(Self { base: format!("http://{}/v1", running.address()), running, client, token })
     }
 
-    pub(super) fn shared(&self) -> &Arc<Shared> {
+    pub(super) fn shared(&self) -> &Arc<ServerState> {
         self.running.shared()
     }
 
@@ -65,7 +65,7 @@ impl Api {
         match status {
             200 => Ok(Some(body)),
             404 => Ok(None),
-            _ => Err(refused(path, &body)),
+            _ => Err(rejection_error(path, &body)),
         }
     }
 
@@ -76,7 +76,7 @@ impl Api {
         match status {
             200 => Ok(serde_json::from_value(body["data"]["keys"].clone()).unwrap_or_default()),
             404 => Ok(Vec::new()),
-            _ => Err(refused(path, &body)),
+            _ => Err(rejection_error(path, &body)),
         }
     }
 
@@ -87,14 +87,14 @@ impl Api {
     pub(super) async fn post(&self, path: &str, body: Value) -> Result<Value> {
         match self.ask(Method::POST, path, Some(body)).await? {
             (200 | 204, body) => Ok(body),
-            (_, body) => Err(refused(path, &body)),
+            (_, body) => Err(rejection_error(path, &body)),
         }
     }
 
     pub(super) async fn delete(&self, path: &str) -> Result<()> {
         match self.ask(Method::DELETE, path, None).await? {
             (200 | 204, _) => Ok(()),
-            (_, body) => Err(refused(path, &body)),
+            (_, body) => Err(rejection_error(path, &body)),
         }
     }
 
@@ -121,7 +121,7 @@ impl Api {
     }
 }
 
-fn refused(path: &str, body: &Value) -> Error {
+fn rejection_error(path: &str, body: &Value) -> Error {
     let errors: Vec<&str> = body["errors"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     Error::new(Kind::Invalid, format!("{path}: {}", errors.join("; ")))
 }

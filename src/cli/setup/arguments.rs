@@ -3,10 +3,10 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-pub(super) const MOUNT: &str = "pki";
+pub(super) const DEFAULT_MOUNT: &str = "pki";
 
 #[derive(clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct SetupArguments {
     /// Configuration file. An existing one is kept, and its installation is completed.
     #[arg(long, value_name = "FILE", default_value = "signet.toml")]
     pub(super) config: PathBuf,
@@ -18,15 +18,15 @@ pub(crate) struct Arguments {
     #[arg(long, conflicts_with_all = ["domain", "csr", "signed"])]
     pub(super) listener_only: bool,
     #[command(flatten)]
-    pub(super) place: Place,
+    pub(super) place: InstallationArguments,
     #[command(flatten)]
-    pub(super) wanted: Wanted,
+    pub(super) wanted: SetupAuthorityArguments,
 }
 
 /// The location of a new installation; an existing one has it in its configuration.
 #[derive(clap::Args, Default)]
 #[command(next_help_heading = "Installation")]
-pub(super) struct Place {
+pub(super) struct InstallationArguments {
     /// Folder of the embedded store; default: data next to the configuration, or /var/lib/signet for one below /etc.
     #[arg(long, value_name = "DIR")]
     pub(super) data_dir: Option<PathBuf>,
@@ -56,7 +56,7 @@ pub(super) struct Place {
 /// The properties of the authority.
 #[derive(clap::Args, Default)]
 #[command(next_help_heading = "Authority")]
-pub(super) struct Wanted {
+pub(super) struct SetupAuthorityArguments {
     /// Domain for which certificates may be issued, including all names below it. May be repeated.
     #[arg(long, value_name = "DOMAIN", value_delimiter = ',')]
     pub(super) domain: Vec<String>,
@@ -73,7 +73,7 @@ pub(super) struct Wanted {
     #[arg(long, value_name = "DURATION", default_value = "87600h")]
     pub(super) root_ttl: String,
     /// Mount of the intermediate, which issues certificates.
-    #[arg(long, value_name = "PATH", default_value = MOUNT)]
+    #[arg(long, value_name = "PATH", default_value = DEFAULT_MOUNT)]
     pub(super) mount: String,
     /// Lifetime of the intermediate.
     #[arg(long, value_name = "DURATION", default_value = "43800h")]

@@ -9,15 +9,15 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use signet::auth::mounts::MountKind;
 use signet::config::{Config, TlsRenewal};
-use signet::error::{Error, Kind, Result, io_words};
+use signet::error::{Error, Kind, Result, describe_io_error};
 use signet::x509::pem;
 
 use super::admin;
-use super::api::Api;
-use super::files::{self, Content, write_new};
-use super::plan::Plan;
-use super::said::say;
-use crate::cli::certify::Link;
+use super::api::SetupApi;
+use super::files::{self, FileContent, write_new};
+use super::plan::SetupPlan;
+use super::step_output::print_step;
+use crate::cli::certify::PemCertificate;
 
 const LISTENER_TTL: Duration = Duration::from_secs(720 * 3600);
 
@@ -26,11 +26,11 @@ const LISTENER_TTL: Duration = Duration::from_secs(720 * 3600);
 ///
 /// # Errors
 /// `Invalid`, with the flag that is missing; `Conflict`, with a file of another store.
-pub(super) async fn check(api: &Api, config: &Config, plan: &Plan) -> Result<()> {
+pub(super) async fn check(api: &SetupApi, config: &Config, plan: &SetupPlan) -> Result<()> {
     let has_authority = api.shared().auth.mounts().iter().any(|mount| mount.kind == MountKind::Pki);
-    for file in files::left_by_setup(plan).into_iter().filter(|_| !has_authority) {
-        if file != plan.admin_token_file || !admin::is_live(api, file).await? {
-            return Err(files::of_another_store(file, "there is no authority", config));
+    for file in files::existing_setup_files(plan).into_iter().filter(|_| !has_authority) {
+        if file != plan.admin_token_file || !admin::is_live_token(api, file).await? {
+            return Err(files::missing_store_error(file, "there is no authority", config));
         }
     }
     let roles = if is_mounted(api, &plan.mount).await? {
@@ -61,49 +61,49 @@ pub(super) async fn check(api: &Api, config: &Config, plan: &Plan) -> Result<()>
 }
 
 /// Creates the missing parts; returns `true` if the authority can issue now.
-pub(super) async fn make(api: &Api, plan: &Plan) -> Result<bool> {
+pub(super) async fn ensure_authority(api: &SetupApi, plan: &SetupPlan) -> Result<bool> {
     let begun = has_keys(api, &plan.mount).await? || has_issuer(api, &plan.mount).await?;
     let outside = plan.outside.is_some() || plan.signed.is_some();
     // A setup with an earlier request for an outside authority continues with that.
     let outside = outside || (begun && !is_mounted(api, &plan.root_mount).await?);
     if !outside {
-        root(api, plan).await?;
+        ensure_root(api, plan).await?;
     }
-    mount(api, &plan.mount, plan.intermediate_ttl, "certificates").await?;
+    ensure_mount(api, &plan.mount, plan.intermediate_ttl, "certificates").await?;
     if has_issuer(api, &plan.mount).await? {
-        say("kept", &format!("the issuer in {}", plan.mount))?;
+        print_step("kept", &format!("the issuer in {}", plan.mount))?;
         if let Some(file) = &plan.signed {
-            complete(api, plan, file).await?;
+            complete_chain(api, plan, file).await?;
         }
-        urls(api, plan, &plan.mount).await?;
+        ensure_urls(api, plan, &plan.mount).await?;
         return write_root(api, plan).await.map(|()| true);
     }
     let issues = match (&plan.signed, outside) {
         (Some(file), _) => {
-            adopt(api, plan, &read(file)?).await?;
+            import_signed(api, plan, &read_signed_file(file)?).await?;
             true
         }
         (None, true) => {
-            request_outside(api, plan).await?;
+            write_csr(api, plan).await?;
             false
         }
         (None, false) => {
-            intermediate(api, plan).await?;
+            create_intermediate(api, plan).await?;
             true
         }
     };
     if issues {
-        urls(api, plan, &plan.mount).await?;
+        ensure_urls(api, plan, &plan.mount).await?;
         write_root(api, plan).await?;
     }
     Ok(issues)
 }
 
-async fn is_mounted(api: &Api, path: &str) -> Result<bool> {
+async fn is_mounted(api: &SetupApi, path: &str) -> Result<bool> {
     Ok(api.get(&format!("sys/mounts/{path}")).await.is_ok_and(|found| found.is_some()))
 }
 
-async fn has_issuer(api: &Api, mount: &str) -> Result<bool> {
+async fn has_issuer(api: &SetupApi, mount: &str) -> Result<bool> {
     if !is_mounted(api, mount).await? {
         return Ok(false);
     }
@@ -111,29 +111,29 @@ async fn has_issuer(api: &Api, mount: &str) -> Result<bool> {
     Ok(config["data"]["default"].as_str().is_some_and(|id| !id.is_empty()))
 }
 
-async fn has_keys(api: &Api, mount: &str) -> Result<bool> {
+async fn has_keys(api: &SetupApi, mount: &str) -> Result<bool> {
     Ok(is_mounted(api, mount).await? && !api.list(&format!("{mount}/keys")).await?.is_empty())
 }
 
-async fn mount(api: &Api, path: &str, longest: Duration, what: &str) -> Result<()> {
+async fn ensure_mount(api: &SetupApi, path: &str, longest: Duration, what: &str) -> Result<()> {
     if let Some(found) = api.get("sys/mounts").await?.as_ref().map(|all| &all["data"][format!("{path}/")])
         && found.is_object()
     {
         if found["type"] != "pki" {
             return Err(Error::invalid(format!("{path}: is a mount of another type already")));
         }
-        return say("kept", &format!("the mount {path}"));
+        return print_step("kept", &format!("the mount {path}"));
     }
     let wanted = json!({ "type": "pki", "description": what, "config": { "max_lease_ttl": longest.as_secs() } });
     api.post(&format!("sys/mounts/{path}"), wanted).await?;
-    say("made", &format!("the mount {path} ({what})"))
+    print_step("made", &format!("the mount {path} ({what})"))
 }
 
-async fn root(api: &Api, plan: &Plan) -> Result<()> {
+async fn ensure_root(api: &SetupApi, plan: &SetupPlan) -> Result<()> {
     let path = &plan.root_mount;
-    mount(api, path, plan.root_ttl, "the root").await?;
+    ensure_mount(api, path, plan.root_ttl, "the root").await?;
     if has_issuer(api, path).await? {
-        return say("kept", &format!("the root in {path}"));
+        return print_step("kept", &format!("the root in {path}"));
     }
     let wanted = json!({
         "common_name": plan.name_of("Root CA"),
@@ -142,12 +142,15 @@ async fn root(api: &Api, plan: &Plan) -> Result<()> {
         "key_type": plan.keys.kind,
         "key_bits": plan.keys.root,
     });
-    let made = api.post(&format!("{path}/root/generate/internal"), described(plan, wanted)).await?;
-    urls(api, plan, path).await?;
-    say("made", &format!("{}, serial number {}", plan.name_of("Root CA"), text(&made, "serial_number")?))
+    let made = api.post(&format!("{path}/root/generate/internal"), with_organization(plan, wanted)).await?;
+    ensure_urls(api, plan, path).await?;
+    print_step(
+        "made",
+        &format!("{}, serial number {}", plan.name_of("Root CA"), response_text(&made, "serial_number")?),
+    )
 }
 
-fn described(plan: &Plan, mut request: Value) -> Value {
+fn with_organization(plan: &SetupPlan, mut request: Value) -> Value {
     if !plan.organization.is_empty() {
         request["organization"] = plan.organization.as_str().into();
     }
@@ -155,23 +158,23 @@ fn described(plan: &Plan, mut request: Value) -> Value {
 }
 
 /// Returns a certification request for the intermediate's key; an existing key is used again.
-async fn request(api: &Api, plan: &Plan) -> Result<String> {
+async fn create_csr(api: &SetupApi, plan: &SetupPlan) -> Result<String> {
     let path = &plan.mount;
     let name = json!({ "common_name": plan.name_of("Issuing CA") });
     let made = if has_keys(api, path).await? {
-        api.post(&format!("{path}/issuers/generate/intermediate/existing"), described(plan, name)).await?
+        api.post(&format!("{path}/issuers/generate/intermediate/existing"), with_organization(plan, name)).await?
     } else {
-        let mut wanted = described(plan, name);
+        let mut wanted = with_organization(plan, name);
         wanted["key_type"] = plan.keys.kind.into();
         wanted["key_bits"] = plan.keys.intermediate.into();
         api.post(&format!("{path}/issuers/generate/intermediate/internal"), wanted).await?
     };
-    Ok(text(&made, "csr")?.to_owned())
+    Ok(response_text(&made, "csr")?.to_owned())
 }
 
-async fn intermediate(api: &Api, plan: &Plan) -> Result<()> {
-    let csr = request(api, plan).await?;
-    let wanted = described(
+async fn create_intermediate(api: &SetupApi, plan: &SetupPlan) -> Result<()> {
+    let csr = create_csr(api, plan).await?;
+    let wanted = with_organization(
         plan,
         json!({
             "csr": csr,
@@ -182,21 +185,21 @@ async fn intermediate(api: &Api, plan: &Plan) -> Result<()> {
     );
     let signed = api.post(&format!("{}/root/sign-intermediate", plan.root_mount), wanted).await?;
     let chain = signed["data"]["ca_chain"].as_array().into_iter().flatten().filter_map(Value::as_str);
-    let own = text(&signed, "certificate")?;
+    let own = response_text(&signed, "certificate")?;
     let above: Vec<&str> = chain.filter(|pem| pem.trim() != own.trim()).collect();
-    adopt(api, plan, &[&[own][..], &above].concat().join("\n")).await
+    import_signed(api, plan, &[&[own][..], &above].concat().join("\n")).await
 }
 
 /// Imports a signed intermediate and makes it the default issuer. Removes certificates that do not
 /// belong to the mount's key.
-async fn adopt(api: &Api, plan: &Plan, pem: &str) -> Result<()> {
+async fn import_signed(api: &SetupApi, plan: &SetupPlan, pem: &str) -> Result<()> {
     let path = &plan.mount;
     let taken = api.post(&format!("{path}/intermediate/set-signed"), json!({ "certificate": pem })).await?;
     let taken = &taken["data"];
     let mut mapping = taken["mapping"].as_object().into_iter().flatten();
     let own = mapping.find(|(_, key)| key.as_str().is_some_and(|key| !key.is_empty()));
     let Some((issuer, _)) = own else {
-        remove(api, path, taken).await?;
+        remove_issuers(api, path, taken).await?;
         return Err(Error::invalid(format!(
             "--signed: holds no certificate of the key in {path}: have the request of {} signed",
             plan.csr().display()
@@ -206,64 +209,65 @@ async fn adopt(api: &Api, plan: &Plan, pem: &str) -> Result<()> {
     api.post(&format!("{path}/issuer/{issuer}"), json!({ "issuer_name": "intermediate" })).await?;
     // An outside authority may have signed another name than the requested one.
     let named = api.get(&format!("{path}/issuer/{issuer}")).await?.unwrap_or_default();
-    let subject = Link::read(text(&named, "certificate")?)?.certificate.subject().display();
-    say("made", &format!("{subject} (the issuer in {path})"))
+    let subject = PemCertificate::read(response_text(&named, "certificate")?)?.certificate.subject().display();
+    print_step("made", &format!("{subject} (the issuer in {path})"))
 }
 
 /// Imports missing certificates above the issuer, up to a root. Removes them if they do not lead to a root.
-async fn complete(api: &Api, plan: &Plan, file: &Path) -> Result<()> {
+async fn complete_chain(api: &SetupApi, plan: &SetupPlan, file: &Path) -> Result<()> {
     let path = &plan.mount;
-    if top(api, plan).await?.is_root() {
-        return say("kept", &format!("its chain: {} is not needed", file.display()));
+    if chain_end(api, plan).await?.is_root() {
+        return print_step("kept", &format!("its chain: {} is not needed", file.display()));
     }
-    let taken = api.post(&format!("{path}/issuers/import/cert"), json!({ "pem_bundle": read(file)? })).await?;
-    let top = top(api, plan).await?;
+    let taken =
+        api.post(&format!("{path}/issuers/import/cert"), json!({ "pem_bundle": read_signed_file(file)? })).await?;
+    let top = chain_end(api, plan).await?;
     if !top.is_root() {
-        remove(api, path, &taken["data"]).await?;
+        remove_issuers(api, path, &taken["data"]).await?;
         let above = top.certificate.issuer().display();
         return Err(Error::invalid(format!(
             "--signed: {}: must hold what is above the issuer, {above}",
             file.display()
         )));
     }
-    say("made", &format!("the chain of the issuer, up to {}", top.certificate.subject().display()))
+    print_step("made", &format!("the chain of the issuer, up to {}", top.certificate.subject().display()))
 }
 
-fn read(file: &Path) -> Result<String> {
+fn read_signed_file(file: &Path) -> Result<String> {
     std::fs::read_to_string(file).map_err(|e| Error::of_file("--signed", file, "read", e))
 }
 
-async fn remove(api: &Api, path: &str, taken: &Value) -> Result<()> {
+async fn remove_issuers(api: &SetupApi, path: &str, taken: &Value) -> Result<()> {
     for issuer in taken["imported_issuers"].as_array().into_iter().flatten().filter_map(Value::as_str) {
         api.delete(&format!("{path}/issuer/{issuer}")).await?;
     }
     Ok(())
 }
 
-async fn top(api: &Api, plan: &Plan) -> Result<Link> {
+async fn chain_end(api: &SetupApi, plan: &SetupPlan) -> Result<PemCertificate> {
     let issuer = api.get(&format!("{}/issuer/default", plan.mount)).await?.unwrap_or_default();
     let mut chain = issuer["data"]["ca_chain"].as_array().into_iter().flatten().filter_map(Value::as_str);
-    Link::read(chain.next_back().ok_or_else(|| Error::internal("the issuer has no chain"))?)
+    PemCertificate::read(chain.next_back().ok_or_else(|| Error::internal("the issuer has no chain"))?)
 }
 
 /// Writes the certification request to a file; an existing file is kept.
-async fn request_outside(api: &Api, plan: &Plan) -> Result<()> {
+async fn write_csr(api: &SetupApi, plan: &SetupPlan) -> Result<()> {
     let file = plan.csr();
     if file.exists() {
-        return say("kept", &format!("{} (the request waits for an outside authority)", file.display()));
+        return print_step("kept", &format!("{} (the request waits for an outside authority)", file.display()));
     }
-    let csr = request(api, plan).await?;
-    write_new(&file, format!("{}\n", csr.trim_end()).as_bytes(), Content::Public)?;
-    say("made", &format!("{} (a request for an outside authority)", file.display()))
+    let csr = create_csr(api, plan).await?;
+    write_new(&file, format!("{}\n", csr.trim_end()).as_bytes(), FileContent::Public)?;
+    print_step("made", &format!("{} (a request for an outside authority)", file.display()))
 }
 
-async fn urls(api: &Api, plan: &Plan, mount: &str) -> Result<()> {
+async fn ensure_urls(api: &SetupApi, plan: &SetupPlan, mount: &str) -> Result<()> {
     let Some(base) = &plan.public_url else { return Ok(()) };
     let config = api.get(&format!("{mount}/config/urls")).await?.unwrap_or_default();
     let members = ["issuing_certificates", "crl_distribution_points", "ocsp_servers"];
     let is_set = |member: &&str| config["data"][*member].as_array().is_some_and(|urls| !urls.is_empty());
     if members.iter().any(is_set) {
-        return say("kept", &format!("the addresses of {mount}"));
+        return print_step("kept", &format!("the addresses of {mount}"));
     }
     let own = format!("{base}/v1/{mount}");
     api.post(&format!("{mount}/config/cluster"), json!({ "path": own, "aia_path": own })).await?;
@@ -274,16 +278,16 @@ async fn urls(api: &Api, plan: &Plan, mount: &str) -> Result<()> {
         "ocsp_servers": ["{{cluster_aia_path}}/ocsp"],
     });
     api.post(&format!("{mount}/config/urls"), addresses).await?;
-    say("made", &format!("the addresses of {mount}, below {own}"))
+    print_step("made", &format!("the addresses of {mount}, below {own}"))
 }
 
 /// Writes the root of the issuer's chain, the trust anchor of clients. The last certificate of an
 /// incomplete chain is not used.
-async fn write_root(api: &Api, plan: &Plan) -> Result<()> {
+async fn write_root(api: &SetupApi, plan: &SetupPlan) -> Result<()> {
     let file = plan.root_file.display();
-    let top = top(api, plan).await?;
+    let top = chain_end(api, plan).await?;
     if files::is_written(&plan.root_file) {
-        if top.is_root() && !holds(&plan.root_file, &top)? {
+        if top.is_root() && !contains_certificate(&plan.root_file, &top)? {
             let root = top.certificate.subject().display();
             let text = format!(
                 "{file}: has not the root of the issuer in {}, {root}, which clients must trust: move the file away, and \
@@ -292,28 +296,29 @@ async fn write_root(api: &Api, plan: &Plan) -> Result<()> {
             );
             return Err(Error::new(Kind::Conflict, text));
         }
-        return say("kept", &format!("{file} (what clients trust)"));
+        return print_step("kept", &format!("{file} (what clients trust)"));
     }
     if !top.is_root() {
         let above = top.certificate.issuer().display();
         let step = "go on with --signed FILE, which holds what is above the issuer too";
-        return say("left", &format!("{file} (what clients trust): the root is not known, {above}: {step}"));
+        return print_step("left", &format!("{file} (what clients trust): the root is not known, {above}: {step}"));
     }
-    write_new(&plan.root_file, top.text.as_bytes(), Content::Public)?;
-    say("made", &format!("{file} (what clients trust)"))
+    write_new(&plan.root_file, top.text.as_bytes(), FileContent::Public)?;
+    print_step("made", &format!("{file} (what clients trust)"))
 }
 
-fn holds(file: &Path, wanted: &Link) -> Result<bool> {
-    let text = std::fs::read_to_string(file)
-        .map_err(|e| Error::unavailable(format!("{}: cannot be read ({})", file.display(), io_words(e.kind())), e))?;
-    let wanted = pem::first(&wanted.text)?.map(|(_, der)| der);
-    Ok(pem::blocks(&text).unwrap_or_default().into_iter().any(|(_, der)| Some(der) == wanted))
+fn contains_certificate(file: &Path, wanted: &PemCertificate) -> Result<bool> {
+    let text = std::fs::read_to_string(file).map_err(|e| {
+        Error::unavailable(format!("{}: cannot be read ({})", file.display(), describe_io_error(e.kind())), e)
+    })?;
+    let wanted = pem::parse_first_block(&wanted.text)?.map(|(_, der)| der);
+    Ok(pem::parse_blocks(&text).unwrap_or_default().into_iter().any(|(_, der)| Some(der) == wanted))
 }
 
-pub(super) async fn roles(api: &Api, plan: &Plan, listener: Option<&TlsRenewal>) -> Result<()> {
+pub(super) async fn ensure_roles(api: &SetupApi, plan: &SetupPlan, listener: Option<&TlsRenewal>) -> Result<()> {
     let path = format!("{}/roles/{}", plan.mount, plan.role);
     if api.get(&path).await?.is_some() {
-        say("kept", &format!("the role {}", plan.role))?;
+        print_step("kept", &format!("the role {}", plan.role))?;
     } else {
         let own = json!({
             "allowed_domains": plan.domains()?,
@@ -328,7 +333,7 @@ pub(super) async fn roles(api: &Api, plan: &Plan, listener: Option<&TlsRenewal>)
             "max_ttl": plan.role_ttl.as_secs() * 3,
         });
         api.post(&path, own).await?;
-        say("made", &format!("the role {} for {} and below", plan.role, plan.domains.join(", ")))?;
+        print_step("made", &format!("the role {} for {} and below", plan.role, plan.domains.join(", ")))?;
     }
     let Some(renewal) = listener.filter(|renewal| renewal.mount == plan.mount) else { return Ok(()) };
     let own = json!({
@@ -344,14 +349,14 @@ pub(super) async fn roles(api: &Api, plan: &Plan, listener: Option<&TlsRenewal>)
     });
     let path = format!("{}/roles/{}", plan.mount, renewal.role);
     if api.get(&path).await?.is_some() {
-        return say("kept", &format!("the role {}", renewal.role));
+        return print_step("kept", &format!("the role {}", renewal.role));
     }
     api.post(&path, own).await?;
-    say("made", &format!("the role {} for this server's listener", renewal.role))
+    print_step("made", &format!("the role {} for this server's listener", renewal.role))
 }
 
 /// Returns a name that the role of the domains allows, or NAME.
-pub(super) async fn name(api: &Api, plan: &Plan) -> Result<String> {
+pub(super) async fn example_name(api: &SetupApi, plan: &SetupPlan) -> Result<String> {
     let role = api.get(&format!("{}/roles/{}", plan.mount, plan.role)).await?.unwrap_or_default();
     let role = &role["data"];
     let mut domains = role["allowed_domains"].as_array().into_iter().flatten().filter_map(Value::as_str);
@@ -364,6 +369,6 @@ pub(super) async fn name(api: &Api, plan: &Plan) -> Result<String> {
     })
 }
 
-fn text<'a>(answer: &'a Value, member: &str) -> Result<&'a str> {
+fn response_text<'a>(answer: &'a Value, member: &str) -> Result<&'a str> {
     answer["data"][member].as_str().ok_or_else(|| Error::internal(format!("the answer has no {member}")))
 }

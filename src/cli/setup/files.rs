@@ -5,60 +5,69 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
-use signet::config::{Config, Environment, SealKeySource, Store, TlsFiles};
-use signet::error::{Error, Kind, Result, io_words};
+use signet::config::{Config, Environment, SealKeySource, StoreLocation, TlsFiles};
+use signet::error::{Error, Kind, Result, describe_io_error};
 use signet::storage::backup;
 
 use super::super::files;
-pub(super) use super::super::files::Content;
-use super::arguments::Place;
-use super::plan::{LISTENER, Plan};
+pub(super) use super::super::files::FileContent;
+use super::arguments::InstallationArguments;
+use super::plan::{LISTENER_ROLE, SetupPlan};
 use crate::cli::files::folder_of;
 
-pub(super) const LISTEN: &str = "127.0.0.1:8200";
-pub(super) const NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
+pub(super) const DEFAULT_LISTEN_ADDRESS: &str = "127.0.0.1:8200";
+pub(super) const DEFAULT_HOST_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 
 /// The default data folder: next to the configuration, except for one below `/etc`.
-pub(super) fn data_dir(config: &Path) -> PathBuf {
-    if config.starts_with("/etc") { PathBuf::from("/var/lib/signet") } else { absolute(&config.with_file_name("data")) }
+pub(super) fn default_data_dir(config: &Path) -> PathBuf {
+    if config.starts_with("/etc") {
+        PathBuf::from("/var/lib/signet")
+    } else {
+        make_absolute(&config.with_file_name("data"))
+    }
 }
 
-pub(super) fn configuration(file: &Path, place: &Place, plan: &Plan, environment: &Environment) -> Result<String> {
+pub(super) fn render_configuration(
+    file: &Path,
+    place: &InstallationArguments,
+    plan: &SetupPlan,
+    environment: &Environment,
+) -> Result<String> {
     let from_environment = environment.get("SIGNET_DATABASE_URL").is_some();
     let folder = match (&place.data_dir, &place.database_url) {
-        (Some(folder), _) => Some(absolute(folder)),
+        (Some(folder), _) => Some(make_absolute(folder)),
         (None, Some(_)) => None,
         (None, None) if from_environment => None,
-        (None, None) => Some(data_dir(file)),
+        (None, None) => Some(default_data_dir(file)),
     };
-    let beside = |name: &str| absolute(&file.with_file_name(name));
-    let seal_key = place.seal_key_file.as_deref().map_or_else(|| beside("seal.key"), absolute);
+    let beside = |name: &str| make_absolute(&file.with_file_name(name));
+    let seal_key = place.seal_key_file.as_deref().map_or_else(|| beside("seal.key"), make_absolute);
     // A server cannot write below /etc.
-    let writable = || file.starts_with("/etc").then(|| data_dir(file));
-    let tls = place.tls_dir.as_deref().map(absolute).or_else(|| folder.clone()).or_else(writable);
+    let writable = || file.starts_with("/etc").then(|| default_data_dir(file));
+    let tls = place.tls_dir.as_deref().map(make_absolute).or_else(|| folder.clone()).or_else(writable);
     let in_tls = |name: &str| tls.as_ref().map_or_else(|| beside(name), |folder| folder.join(name));
     let names = match place.name.is_empty() {
-        true => NAMES.map(str::to_owned).to_vec(),
+        true => DEFAULT_HOST_NAMES.map(str::to_owned).to_vec(),
         false => place.name.clone(),
     };
-    let listen = place.listen.map_or_else(|| LISTEN.to_owned(), |address| address.to_string());
+    let listen = place.listen.map_or_else(|| DEFAULT_LISTEN_ADDRESS.to_owned(), |address| address.to_string());
     let store = match (&folder, &place.database_url) {
-        (Some(folder), _) => format!("data_dir = {}", path(folder)?),
-        (None, Some(url)) => format!("database_url = {}", quoted(url)),
+        (Some(folder), _) => format!("data_dir = {}", quote_path(folder)?),
+        (None, Some(url)) => format!("database_url = {}", quote_toml(url)),
         (None, None) => "# database_url is in the environment: SIGNET_DATABASE_URL".to_owned(),
     };
     let seal = if environment.get("SIGNET_SEAL_KEY").is_some() {
         "# seal_key is in the environment: SIGNET_SEAL_KEY".to_owned()
     } else {
-        format!("seal_key_file = {}", path(&seal_key)?)
+        format!("seal_key_file = {}", quote_path(&seal_key)?)
     };
-    let names: Vec<String> = names.iter().map(|name| quoted(name)).collect();
+    let names: Vec<String> = names.iter().map(|name| quote_toml(name)).collect();
     let public_listen = match place.public_listen {
-        Some(address) => format!("public_listen = {}", quoted(&address.to_string())),
+        Some(address) => format!("public_listen = {}", quote_toml(&address.to_string())),
         None => "# public_listen = \"0.0.0.0:8080\"".to_owned(),
     };
     let public_url = match &plan.public_url {
-        Some(url) => format!("public_url = {}", quoted(url)),
+        Some(url) => format!("public_url = {}", quote_toml(url)),
         None => "# public_url = \"http://pki.example\"".to_owned(),
     };
     Ok(format!(
@@ -89,17 +98,17 @@ pub(super) fn configuration(file: &Path, place: &Place, plan: &Plan, environment
          tls_key_file = {key}\n\
          \n\
          # The server renews it by its own authority: when a third of its life is left the files are written anew. Another\n\
-         # name must be allowed by the role, too ({mount}/roles/{LISTENER}). Without this table the files are yours to\n\
+         # name must be allowed by the role, too ({mount}/roles/{LISTENER_ROLE}). Without this table the files are yours to\n\
          # renew; SIGHUP reads them again.\n\
          [tls_renew]\n\
          mount = {quoted_mount}\n\
-         role = \"{LISTENER}\"\n\
+         role = \"{LISTENER_ROLE}\"\n\
          names = [{names}]\n",
-        listen = quoted(&listen),
-        certificate = path(&in_tls("tls.pem"))?,
-        key = path(&in_tls("tls-key.pem"))?,
+        listen = quote_toml(&listen),
+        certificate = quote_path(&in_tls("tls.pem"))?,
+        key = quote_path(&in_tls("tls-key.pem"))?,
         mount = plan.mount,
-        quoted_mount = quoted(&plan.mount),
+        quoted_mount = quote_toml(&plan.mount),
         names = names.join(", "),
     ))
 }
@@ -108,9 +117,9 @@ pub(super) fn configuration(file: &Path, place: &Place, plan: &Plan, environment
 ///
 /// # Errors
 /// `Conflict`, with the existing file.
-pub(super) fn check_new(config: &Config, plan: &Plan) -> Result<()> {
-    if let Store::Embedded(folder) = &config.store
-        && backup::database(folder).exists()
+pub(super) fn check_new(config: &Config, plan: &SetupPlan) -> Result<()> {
+    if let StoreLocation::Embedded(folder) = &config.store
+        && backup::database_path(folder).exists()
     {
         let (folder, file) = (folder.display(), plan.config.display());
         let text = format!(
@@ -122,9 +131,9 @@ pub(super) fn check_new(config: &Config, plan: &Plan) -> Result<()> {
     let tls = config.tls.iter().flat_map(|files| [&files.certificate, &files.key]);
     let others = [&plan.admin_token_file, &plan.root_file];
     if let Some(file) = tls.chain(others).chain(plan.outside.as_ref()).find(|file| file.exists()) {
-        return Err(exists(file));
+        return Err(exists_error(file));
     }
-    if let Store::Embedded(folder) = &config.store
+    if let StoreLocation::Embedded(folder) = &config.store
         && std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some())
     {
         let text = format!("--data-dir: {} is not empty: name its configuration by --config", folder.display());
@@ -137,7 +146,7 @@ pub(super) fn check_new(config: &Config, plan: &Plan) -> Result<()> {
 ///
 /// # Errors
 /// `Conflict`, with the existing file and advice.
-pub(super) fn check_pair(files: &TlsFiles) -> Result<()> {
+pub(super) fn check_tls_pair(files: &TlsFiles) -> Result<()> {
     let (there, lost) = match (files.certificate.exists(), files.key.exists()) {
         (true, false) => (&files.certificate, &files.key),
         (false, true) => (&files.key, &files.certificate),
@@ -153,7 +162,7 @@ pub(super) fn check_pair(files: &TlsFiles) -> Result<()> {
 }
 
 /// Files that an earlier setup wrote about the contents of its store. Empty files do not count.
-pub(super) fn left_by_setup(plan: &Plan) -> Vec<&Path> {
+pub(super) fn existing_setup_files(plan: &SetupPlan) -> Vec<&Path> {
     [&plan.root_file, &plan.admin_token_file]
         .into_iter()
         .map(PathBuf::as_path)
@@ -166,10 +175,10 @@ pub(super) fn is_written(file: &Path) -> bool {
 }
 
 /// The error for a file of an earlier setup whose store is missing; `what` is the reason.
-pub(super) fn of_another_store(file: &Path, what: &str, config: &Config) -> Error {
+pub(super) fn missing_store_error(file: &Path, what: &str, config: &Config) -> Error {
     let (place, mounted) = match &config.store {
-        Store::Embedded(folder) => (folder.display().to_string(), "is its volume mounted?"),
-        Store::Database(_) => ("the database".to_owned(), "does database_url name the right one?"),
+        StoreLocation::Embedded(folder) => (folder.display().to_string(), "is its volume mounted?"),
+        StoreLocation::Database(_) => ("the database".to_owned(), "does database_url name the right one?"),
     };
     let file = file.display();
     let text = format!(
@@ -178,23 +187,23 @@ pub(super) fn of_another_store(file: &Path, what: &str, config: &Config) -> Erro
     Error::new(Kind::Conflict, text)
 }
 
-/// Checks that the folders of the files that are written last exist and are writable, or that [`folders`] creates them.
+/// Checks that the folders of the files that are written last exist and are writable, or that [`create_folders`] creates them.
 ///
 /// # Errors
 /// `Invalid`, with the flag and the folder.
-pub(super) fn check_folders(config: &Config, plan: &Plan) -> Result<()> {
-    let made: Vec<PathBuf> = own_folders(config, &plan.config).map(|(folder, _)| absolute(folder)).collect();
+pub(super) fn check_folders(config: &Config, plan: &SetupPlan) -> Result<()> {
+    let made: Vec<PathBuf> = config_folders(config, &plan.config).map(|(folder, _)| make_absolute(folder)).collect();
     let files = [("--admin-token-file", &plan.admin_token_file), ("--config", &plan.root_file)];
     let files = files.into_iter().chain(plan.outside.iter().map(|file| ("--csr", file)));
     for (flag, file) in files.filter(|(_, file)| !file.exists()) {
         let folder = folder_of(file);
         let is_there = folder.is_dir();
-        if !is_there && !made.contains(&absolute(folder)) {
+        if !is_there && !made.contains(&make_absolute(folder)) {
             let rule = "is no folder: make it first, or name another file";
             return Err(Error::invalid(format!("{flag}: {} {rule}", folder.display())));
         }
         if is_there && let Err(e) = access(folder, Access::WRITE_OK | Access::EXEC_OK) {
-            let why = io_words(std::io::Error::from(e).kind());
+            let why = describe_io_error(std::io::Error::from(e).kind());
             let rule = format!("cannot be written to ({why}): name another file, or give the folder to who runs this");
             return Err(Error::invalid(format!("{flag}: {} {rule}", folder.display())));
         }
@@ -202,20 +211,20 @@ pub(super) fn check_folders(config: &Config, plan: &Plan) -> Result<()> {
     Ok(())
 }
 
-pub(super) fn folders(config: &Config, file: &Path) -> Result<()> {
-    for (folder, mode) in own_folders(config, file) {
+pub(super) fn create_folders(config: &Config, file: &Path) -> Result<()> {
+    for (folder, mode) in config_folders(config, file) {
         let made = DirBuilder::new().recursive(true).mode(mode).create(folder);
         made.map_err(|e| {
-            Error::unavailable(format!("{}: cannot be made ({})", folder.display(), io_words(e.kind())), e)
+            Error::unavailable(format!("{}: cannot be made ({})", folder.display(), describe_io_error(e.kind())), e)
         })?;
     }
     Ok(())
 }
 
 /// The folders of a configuration, each with the mode for its creation.
-fn own_folders<'a>(config: &'a Config, file: &'a Path) -> impl Iterator<Item = (&'a Path, u32)> {
+fn config_folders<'a>(config: &'a Config, file: &'a Path) -> impl Iterator<Item = (&'a Path, u32)> {
     let seal_key = if let SealKeySource::File(key) = &config.seal_key { Some(folder_of(key)) } else { None };
-    let data = if let Store::Embedded(folder) = &config.store { Some(folder.as_path()) } else { None };
+    let data = if let StoreLocation::Embedded(folder) = &config.store { Some(folder.as_path()) } else { None };
     let tls = config.tls.iter().flat_map(|files| [folder_of(&files.key), folder_of(&files.certificate)]);
     std::iter::once((folder_of(file), 0o755)).chain(seal_key.into_iter().chain(data).chain(tls).map(|one| (one, 0o700)))
 }
@@ -224,26 +233,27 @@ fn own_folders<'a>(config: &'a Config, file: &'a Path) -> impl Iterator<Item = (
 ///
 /// # Errors
 /// `Conflict` when it exists; `Unavailable` when it cannot be written.
-pub(super) fn write_new(file: &Path, bytes: &[u8], content: Content) -> Result<()> {
-    files::write_new(file, &[bytes], content).map_err(|e| if e.kind() == Kind::Conflict { exists(file) } else { e })
+pub(super) fn write_new(file: &Path, bytes: &[u8], content: FileContent) -> Result<()> {
+    files::write_new(file, &[bytes], content)
+        .map_err(|e| if e.kind() == Kind::Conflict { exists_error(file) } else { e })
 }
 
-fn exists(file: &Path) -> Error {
+fn exists_error(file: &Path) -> Error {
     Error::new(Kind::Conflict, format!("{}: exists, and is never overwritten", file.display()))
 }
 
 /// Absolute, because the server may start in another folder than its setup.
-fn absolute(path: &Path) -> PathBuf {
+fn make_absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-fn path(path: &Path) -> Result<String> {
+fn quote_path(path: &Path) -> Result<String> {
     let text = path.to_str().ok_or_else(|| Error::invalid(format!("{}: is no text", path.display())))?;
-    Ok(quoted(text))
+    Ok(quote_toml(text))
 }
 
 /// Encodes a TOML string, which has the syntax of a JSON string.
-fn quoted(text: &str) -> String {
+fn quote_toml(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
@@ -251,23 +261,23 @@ fn quoted(text: &str) -> String {
 mod tests {
     use clap::Parser as _;
 
-    use super::super::arguments::Arguments;
+    use super::super::arguments::SetupArguments;
     use super::*;
 
     #[derive(clap::Parser)]
     struct Line {
         #[command(flatten)]
-        arguments: Arguments,
+        arguments: SetupArguments,
     }
 
     #[test]
     fn a_server_that_cannot_write_beside_its_configuration_has_its_certificate_elsewhere() {
         let text = |file: &str, flags: &[&str]| {
             let line = [&["setup", "--domain", "example.test"], flags].concat();
-            let Arguments { place, wanted, .. } = Line::parse_from(line).arguments;
-            let plan = Plan::new(wanted, Path::new(file)).unwrap();
+            let SetupArguments { place, wanted, .. } = Line::parse_from(line).arguments;
+            let plan = SetupPlan::new(wanted, Path::new(file)).unwrap();
             let environment = Environment::for_file(Path::new(file)).unwrap();
-            configuration(Path::new(file), &place, &plan, &environment).unwrap()
+            render_configuration(Path::new(file), &place, &plan, &environment).unwrap()
         };
         let database = ["--database-url", "postgres:///signet"];
         for (file, flags, folder) in [

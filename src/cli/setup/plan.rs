@@ -7,20 +7,20 @@ use signet::auth::mounts;
 use signet::clock::parse_duration;
 use signet::config::Config;
 use signet::error::{Error, Kind, Result};
-use signet::fields::{MAX_NAME, is_name};
+use signet::fields::{MAX_NAME_LEN, is_name};
 use url::Url;
 
-use super::arguments::Wanted;
+use super::arguments::SetupAuthorityArguments;
 use crate::cli::files::require_file;
 
-pub(super) const LISTENER: &str = "listener";
-const MOST_DOMAINS: usize = 100;
+pub(super) const LISTENER_ROLE: &str = "listener";
+const MAX_DOMAINS: usize = 100;
 
-pub(super) struct Plan {
+pub(super) struct SetupPlan {
     pub(super) config: PathBuf,
     pub(super) domains: Vec<String>,
     pub(super) organization: String,
-    pub(super) keys: Keys,
+    pub(super) keys: SetupKeyTypes,
     pub(super) root_mount: String,
     pub(super) root_ttl: Duration,
     pub(super) mount: String,
@@ -39,55 +39,55 @@ pub(super) struct Plan {
 }
 
 #[derive(Clone, Copy)]
-pub(super) struct Keys {
+pub(super) struct SetupKeyTypes {
     pub(super) kind: &'static str,
     pub(super) root: u32,
     pub(super) intermediate: u32,
 }
 
-impl Plan {
+impl SetupPlan {
     /// Creates the plan from the flags.
     ///
     /// # Errors
     /// `Invalid`, with the flag and the rule.
-    pub(super) fn new(wanted: Wanted, config: &Path) -> Result<Self> {
+    pub(super) fn new(wanted: SetupAuthorityArguments, config: &Path) -> Result<Self> {
         let beside = |name: &str| config.with_file_name(name);
-        let root_ttl = duration("--root-ttl", &wanted.root_ttl)?;
-        let intermediate_ttl = duration("--intermediate-ttl", &wanted.intermediate_ttl)?;
-        let role_ttl = duration("--role-ttl", &wanted.role_ttl)?;
+        let root_ttl = parse_ttl("--root-ttl", &wanted.root_ttl)?;
+        let intermediate_ttl = parse_ttl("--intermediate-ttl", &wanted.intermediate_ttl)?;
+        let role_ttl = parse_ttl("--role-ttl", &wanted.role_ttl)?;
         if root_ttl < intermediate_ttl {
             return Err(Error::invalid("--intermediate-ttl: must not be longer than --root-ttl"));
         }
         if intermediate_ttl < role_ttl * 3 {
             return Err(Error::invalid("--role-ttl: three times that must not be longer than --intermediate-ttl"));
         }
-        if wanted.domain.len() > MOST_DOMAINS {
-            return Err(Error::invalid(format!("--domain: must be {MOST_DOMAINS} at most")));
+        if wanted.domain.len() > MAX_DOMAINS {
+            return Err(Error::invalid(format!("--domain: must be {MAX_DOMAINS} at most")));
         }
         if let Some(domain) = wanted.domain.iter().find(|domain| !is_domain(domain)) {
             return Err(Error::invalid(format!("--domain: {domain:?} is no domain, such as example.com")));
         }
         let [root_mount, mount] = [("--root-mount", &wanted.root_mount), ("--mount", &wanted.mount)]
-            .map(|(flag, path)| mount_path(flag, path));
+            .map(|(flag, path)| parse_mount_path(flag, path));
         let (root_mount, mount) = (root_mount?, mount?);
         let lies_in = |one: &str, other: &str| format!("{one}/").starts_with(&format!("{other}/"));
         if lies_in(&root_mount, &mount) || lies_in(&mount, &root_mount) {
             return Err(Error::invalid("--root-mount: must be another mount than --mount, and not below or above it"));
         }
-        if wanted.role == LISTENER {
+        if wanted.role == LISTENER_ROLE {
             let rule = "is the role of this server's own certificate: name another one";
-            return Err(Error::invalid(format!("--role: {LISTENER} {rule}")));
+            return Err(Error::invalid(format!("--role: {LISTENER_ROLE} {rule}")));
         }
-        if !is_name(&wanted.role) || wanted.role.len() > MAX_NAME {
-            let rule = format!("letters, digits and '_', inside also '-' and '.', at most {MAX_NAME}");
+        if !is_name(&wanted.role) || wanted.role.len() > MAX_NAME_LEN {
+            let rule = format!("letters, digits and '_', inside also '-' and '.', at most {MAX_NAME_LEN}");
             return Err(Error::invalid(format!("--role: must be a name of {rule}, such as web")));
         }
         if let Some(file) = &wanted.signed {
             require_file("--signed", file)?;
         }
         let keys = match wanted.key_type.as_str() {
-            "rsa" => Keys { kind: "rsa", root: 4096, intermediate: 3072 },
-            _ => Keys { kind: "ec", root: 384, intermediate: 256 },
+            "rsa" => SetupKeyTypes { kind: "rsa", root: 4096, intermediate: 3072 },
+            _ => SetupKeyTypes { kind: "ec", root: 384, intermediate: 256 },
         };
         Ok(Self {
             config: config.to_owned(),
@@ -100,7 +100,7 @@ impl Plan {
             intermediate_ttl,
             outside: wanted.csr,
             signed: wanted.signed,
-            public_url: wanted.public_url.map(|url| public_url(&url)).transpose()?,
+            public_url: wanted.public_url.map(|url| parse_public_url(&url)).transpose()?,
             role: wanted.role,
             role_ttl,
             admin_token_file: wanted.admin_token_file.unwrap_or_else(|| beside("admin-token")),
@@ -152,13 +152,13 @@ impl Plan {
     }
 }
 
-fn duration(flag: &str, text: &str) -> Result<Duration> {
+fn parse_ttl(flag: &str, text: &str) -> Result<Duration> {
     parse_duration(text)
         .filter(|duration| !duration.is_zero() && duration.as_secs() < 1 << 33)
         .ok_or_else(|| Error::invalid(format!("{flag}: must be a duration such as 720h")))
 }
 
-fn mount_path(flag: &str, path: &str) -> Result<String> {
+fn parse_mount_path(flag: &str, path: &str) -> Result<String> {
     let path = path.trim_matches('/');
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '/');
     if path.is_empty() || !path.chars().all(plain) {
@@ -180,7 +180,7 @@ fn is_domain(text: &str) -> bool {
 
 /// Requires plain http (RFC 5280 section 8): a CRL over https would need another CRL to validate the
 /// server's certificate.
-fn public_url(text: &str) -> Result<String> {
+fn parse_public_url(text: &str) -> Result<String> {
     let url = Url::parse(text).ok().filter(|url| url.scheme() == "http" && url.has_host());
     let bare = url.filter(|url| url.path() == "/" && url.query().is_none() && url.fragment().is_none());
     let bare = bare.ok_or_else(|| {
@@ -195,8 +195,8 @@ fn public_url(text: &str) -> Result<String> {
 mod tests {
     use super::*;
 
-    fn wanted() -> Wanted {
-        Wanted {
+    fn wanted() -> SetupAuthorityArguments {
+        SetupAuthorityArguments {
             domain: vec!["example.test".to_owned()],
             key_type: "ec".to_owned(),
             root_mount: "pki-root/".to_owned(),
@@ -205,14 +205,14 @@ mod tests {
             intermediate_ttl: "43800h".to_owned(),
             role: "server".to_owned(),
             role_ttl: "720h".to_owned(),
-            ..Wanted::default()
+            ..SetupAuthorityArguments::default()
         }
     }
 
-    fn refusal(change: impl FnOnce(&mut Wanted)) -> String {
+    fn refusal(change: impl FnOnce(&mut SetupAuthorityArguments)) -> String {
         let mut wanted = wanted();
         change(&mut wanted);
-        Plan::new(wanted, Path::new("/etc/signet/signet.toml")).err().unwrap().text().to_owned()
+        SetupPlan::new(wanted, Path::new("/etc/signet/signet.toml")).err().unwrap().text().to_owned()
     }
 
     #[test]
@@ -237,11 +237,12 @@ mod tests {
 
     #[test]
     fn defaults_are_beside_the_configuration() {
-        let plan = Plan::new(wanted(), Path::new("/etc/signet/signet.toml")).unwrap();
+        let plan = SetupPlan::new(wanted(), Path::new("/etc/signet/signet.toml")).unwrap();
         assert_eq!(plan.admin_token_file, Path::new("/etc/signet/admin-token"));
         assert_eq!(plan.csr(), Path::new("/etc/signet/intermediate.csr"));
         assert_eq!(plan.domains().unwrap(), ["example.test"]);
-        let none = Plan::new(Wanted { domain: Vec::new(), ..wanted() }, Path::new("signet.toml")).unwrap();
+        let none = SetupPlan::new(SetupAuthorityArguments { domain: Vec::new(), ..wanted() }, Path::new("signet.toml"))
+            .unwrap();
         assert!(none.domains().unwrap_err().text().starts_with("--domain: must be given"));
         assert_eq!((plan.root_mount.as_str(), plan.name_of("Root CA").as_str()), ("pki-root", "example.test Root CA"));
     }

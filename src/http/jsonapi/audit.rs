@@ -1,6 +1,6 @@
 //! Builds the audit records of projects API requests.
 //!
-//! A [`Trail`] follows a request from start to response, and gathers the fields of its audit entries while an audit
+//! A [`ProjectsRequestAudit`] follows a request from start to response, and gathers the fields of its audit entries while an audit
 //! device is enabled. Nothing inside a session waits for a device, so an audited read identifies its caller before its
 //! session begins.
 
@@ -12,23 +12,23 @@ use actix_web::http::Method;
 use bytes::Bytes;
 
 use super::render;
-use super::render::Written;
-use crate::audit::{self, Data, Outcome, Record, Refused, Request, Response};
+use super::render::RenderedResponse;
+use crate::audit::{self, AuditData, AuditOutcome, AuditRecord, AuditRefusal, AuditRequest, AuditResponse};
 use crate::http::address::caller_address;
 use crate::http::request_id::RequestId;
-use crate::http::state::Shared;
-use crate::projects::caller::Caller;
-use crate::projects::refusal::Refusal;
+use crate::http::state::ServerState;
+use crate::projects::caller::ProjectsCaller;
+use crate::projects::rejection::ApiRejection;
 use crate::secret::Secret;
 use crate::telemetry::TraceContext;
 
-pub(super) struct Trail<'a> {
-    record: Record<'a>,
-    seen: Option<Box<Seen<'a>>>,
+pub(super) struct ProjectsRequestAudit<'a> {
+    record: AuditRecord<'a>,
+    seen: Option<Box<ProjectsAuditFields<'a>>>,
     deadline: Instant,
 }
 
-struct Seen<'a> {
+struct ProjectsAuditFields<'a> {
     id: &'a RequestId,
     trace: Option<TraceContext>,
     operation: &'a str,
@@ -40,10 +40,10 @@ struct Seen<'a> {
     body: Bytes,
 }
 
-impl<'a> Trail<'a> {
+impl<'a> ProjectsRequestAudit<'a> {
     /// `raw_path` is the path below `/api/v2/`.
     pub(super) fn new(
-        shared: &'a Shared,
+        shared: &'a ServerState,
         request: &'a HttpRequest,
         raw_path: &'a str,
         id: &'a RequestId,
@@ -54,7 +54,7 @@ impl<'a> Trail<'a> {
             let operation = operation(request.method());
             let address = caller_address(request, &shared.settings.trusted_proxies).ok().flatten();
             let (token, caller, body) = (None, None, Bytes::new());
-            Box::new(Seen { id, trace, operation, path: raw_path, address, token, caller, body })
+            Box::new(ProjectsAuditFields { id, trace, operation, path: raw_path, address, token, caller, body })
         });
         Self { record, seen, deadline: Instant::now() + shared.settings.max_duration }
     }
@@ -80,9 +80,9 @@ impl<'a> Trail<'a> {
         }
     }
 
-    pub(super) fn known(&mut self, caller: Option<&Caller>) {
+    pub(super) fn known(&mut self, caller: Option<&ProjectsCaller>) {
         if let Some(seen) = &mut self.seen {
-            seen.caller = caller.map(Caller::reference);
+            seen.caller = caller.map(ProjectsCaller::reference);
         }
     }
 
@@ -94,15 +94,18 @@ impl<'a> Trail<'a> {
     }
 
     /// Records the request before its handler runs. After an error, the handler must not run.
-    pub(super) async fn intent(&mut self) -> Result<(), Refusal> {
+    pub(super) async fn intent(&mut self) -> Result<(), ApiRejection> {
         let Self { record, seen, deadline } = self;
         Ok(record.intent(|| seen.as_ref().map(|seen| seen.request()), *deadline).await?)
     }
 
     /// Records the outcome and returns it, or the error if it cannot be recorded.
-    pub(super) async fn recorded(&mut self, outcome: Result<Written, Refusal>) -> Result<Written, Refusal> {
+    pub(super) async fn recorded(
+        &mut self,
+        outcome: Result<RenderedResponse, ApiRejection>,
+    ) -> Result<RenderedResponse, ApiRejection> {
         let Some(seen) = &self.seen else { return outcome };
-        let told = self.record.outcome(&seen.request(), &of(&outcome), self.deadline).await;
+        let told = self.record.outcome(&seen.request(), &audit_outcome(&outcome), self.deadline).await;
         if let (Err(_), Err(refusal)) = (&told, &outcome) {
             render::log(refusal, seen.id);
         }
@@ -111,14 +114,14 @@ impl<'a> Trail<'a> {
     }
 }
 
-impl Seen<'_> {
-    fn request(&self) -> Request<'_> {
-        let caller = self.caller.as_deref().map(audit::Caller::named);
+impl ProjectsAuditFields<'_> {
+    fn request(&self) -> AuditRequest<'_> {
+        let caller = self.caller.as_deref().map(audit::AuditCaller::named);
         let data = match &self.body[..] {
-            [] => Data::None,
-            bytes => Data::Raw { media_type: render::MEDIA_TYPE, bytes },
+            [] => AuditData::None,
+            bytes => AuditData::Raw { media_type: render::MEDIA_TYPE, bytes },
         };
-        Request {
+        AuditRequest {
             id: self.id.as_str(),
             trace_id: self.trace.as_ref().map(TraceContext::trace_id),
             operation: self.operation,
@@ -142,16 +145,16 @@ fn operation(method: &Method) -> &str {
     }
 }
 
-fn of(outcome: &Result<Written, Refusal>) -> Outcome<'_> {
+fn audit_outcome(outcome: &Result<RenderedResponse, ApiRejection>) -> AuditOutcome<'_> {
     match outcome {
-        Ok(Written { status, body, .. }) => {
-            let data = body.as_ref().map_or(Data::None, |body| Data::JsonText(body.as_bytes()));
-            Outcome { status: status.as_u16(), answer: Ok(Response { data, ..Response::default() }) }
+        Ok(RenderedResponse { status, body, .. }) => {
+            let data = body.as_ref().map_or(AuditData::None, |body| AuditData::JsonText(body.as_bytes()));
+            AuditOutcome { status: status.as_u16(), answer: Ok(AuditResponse { data, ..AuditResponse::default() }) }
         }
         Err(refusal) => {
             let texts = refusal.faults.iter().map(|fault| &*fault.detail).collect();
-            let refused = Refused { kind: refusal.kind, texts };
-            Outcome { status: render::status(refusal.kind), answer: Err(refused) }
+            let refused = AuditRefusal { kind: refusal.kind, texts };
+            AuditOutcome { status: render::status(refusal.kind), answer: Err(refused) }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Request documents (JSON:API 1.1, section 7): shape, type, id.
 //!
-//! A body is parsed before its session begins ([`Document`]), and the length of each list is limited, so that no
+//! A body is parsed before its session begins ([`RequestDocument`]), and the length of each list is limited, so that no
 //! session spends time on long input.
 
 use std::sync::LazyLock;
@@ -9,28 +9,28 @@ use serde_json::{Map, Value};
 
 use crate::error::{Error, Kind};
 use crate::fields;
-use crate::projects::attributes::{Attributes, Given};
-use crate::projects::refusal::{Fault, Faults, Outcome, Refusal};
-use crate::projects::tag::{self, Named, Tag};
+use crate::projects::attributes::{AttributeReader, AttributeValue};
+use crate::projects::rejection::{ApiRejection, Fault, Faults, WorkResult};
+use crate::projects::tag::{self, Tag, TagSelection};
 
 /// Maximum number of resources in one list of a body. With it the longest valid document, an agent pool with its three
 /// lists, has 9,012 values, within [`fields::MAX_VALUES`].
-pub const MOST_NAMED: usize = 1000;
+pub const MAX_RESOURCES_PER_LIST: usize = 1000;
 
 /// Maximum length of an id, in characters. The longest ids are user names.
-const LONGEST_ID: usize = 256;
+const MAX_ID_CHARACTERS: usize = 256;
 
 /// A parsed body, or the error. The error is returned when a handler reads the document, so that an unauthorized caller
 /// gets the authorization error first.
 #[derive(Clone, Debug, Default)]
-pub struct Document(Option<Result<Value, (Kind, Fault)>>);
+pub struct RequestDocument(Option<Result<Value, (Kind, Fault)>>);
 
-impl Document {
-    /// Parses a body with the limits of [`fields::bounded`] on depth and values. A list with more than [`MOST_NAMED`]
+impl RequestDocument {
+    /// Parses a body with the limits of [`fields::parse_bounded`] on depth and values. A list with more than [`MAX_RESOURCES_PER_LIST`]
     /// elements gets an error of its own.
     pub fn parse(body: &[u8]) -> Self {
         let told = |error: Error| (error.kind(), Fault::whole(error.text().to_owned()));
-        let read = || fields::bounded_with_lists(body, fields::MAX_TEXT, MOST_NAMED).map_err(told);
+        let read = || fields::parse_with_list_limit(body, fields::MAX_TEXT_BYTES, MAX_RESOURCES_PER_LIST).map_err(told);
         Self((!body.is_empty()).then(read))
     }
 
@@ -44,56 +44,56 @@ impl Document {
     /// # Errors
     /// `Malformed` if the body is missing, is not JSON or is too complex; `Invalid` for another shape or a list that is
     /// too long.
-    pub fn data(&self) -> Outcome<&Value> {
+    pub fn data(&self) -> WorkResult<&Value> {
         match &self.0 {
-            None => Err(Refusal::new(Kind::Malformed, "request body: is missing").into()),
-            Some(Err((kind, fault))) => Err(Refusal::of(*kind, vec![fault.clone()]).into()),
+            None => Err(ApiRejection::new(Kind::Malformed, "request body: is missing").into()),
+            Some(Err((kind, fault))) => Err(ApiRejection::of(*kind, vec![fault.clone()]).into()),
             Some(Ok(Value::Object(document))) => {
-                document.get("data").ok_or_else(|| Refusal::at("/data", "data is missing").into())
+                document.get("data").ok_or_else(|| ApiRejection::at("/data", "data is missing").into())
             }
-            Some(Ok(_)) => Err(Refusal::at("", "the document must be an object").into()),
+            Some(Ok(_)) => Err(ApiRejection::at("", "the document must be an object").into()),
         }
     }
 
     /// Returns the elements of `data`, at most `most`. `kind` names them in error messages.
     ///
     /// # Errors
-    /// As [`Document::data`]; `Invalid` if `data` is no array or too long.
-    pub fn list(&self, most: usize, kind: &str) -> Outcome<&[Value]> {
+    /// As [`RequestDocument::data`]; `Invalid` if `data` is no array or too long.
+    pub fn list(&self, most: usize, kind: &str) -> WorkResult<&[Value]> {
         match self.data()? {
             Value::Array(elements) if elements.len() <= most => Ok(elements),
-            Value::Array(_) => Err(Refusal::at("/data", format!("data may have at most {most} {kind}")).into()),
-            _ => Err(Refusal::at("/data", "data must be an array").into()),
+            Value::Array(_) => Err(ApiRejection::at("/data", format!("data may have at most {most} {kind}")).into()),
+            _ => Err(ApiRejection::at("/data", "data must be an array").into()),
         }
     }
 
     /// Returns the tags of a body whose `data` is an array of bindings.
     ///
     /// # Errors
-    /// As [`Document::list`]; `Invalid` for an invalid tag.
-    pub fn tag_bindings(&self) -> Outcome<Vec<Tag>> {
+    /// As [`RequestDocument::list`]; `Invalid` for an invalid tag.
+    pub fn tag_bindings(&self) -> WorkResult<Vec<Tag>> {
         self.tags(tag::read)
     }
 
     /// Returns the tags of a body whose `data` is an array of flat tags.
     ///
     /// # Errors
-    /// As [`Document::tag_bindings`].
-    pub fn flat_tags(&self) -> Outcome<Vec<Tag>> {
+    /// As [`RequestDocument::tag_bindings`].
+    pub fn flat_tags(&self) -> WorkResult<Vec<Tag>> {
         self.tags(tag::read_flat)
     }
 
     /// Returns the flat tags to be removed, as the body names them.
     ///
     /// # Errors
-    /// As [`Document::tag_bindings`].
-    pub fn named_tags(&self) -> Outcome<Named> {
-        self.tags(tag::read_named)
+    /// As [`RequestDocument::tag_bindings`].
+    pub fn named_tags(&self) -> WorkResult<TagSelection> {
+        self.tags(tag::read_selection)
     }
 
-    fn tags<T>(&self, read: impl FnOnce(&mut Attributes<'_>, &[Value], &str) -> T) -> Outcome<T> {
-        let elements = self.list(tag::MOST_SENT, "tags")?;
-        let mut faults = Attributes::new(&NONE);
+    fn tags<T>(&self, read: impl FnOnce(&mut AttributeReader<'_>, &[Value], &str) -> T) -> WorkResult<T> {
+        let elements = self.list(tag::MAX_TAGS_PER_REQUEST, "tags")?;
+        let mut faults = AttributeReader::new(&NO_MEMBERS);
         let tags = read(&mut faults, elements, "/data");
         faults.finish()?;
         Ok(tags)
@@ -101,7 +101,7 @@ impl Document {
 }
 
 /// The primary resource of a request.
-pub struct Resource<'c> {
+pub struct PrimaryResource<'c> {
     attributes: &'c Map<String, Value>,
     relationships: &'c Map<String, Value>,
 }
@@ -115,41 +115,41 @@ pub enum TypeRule<'k> {
     Any,
 }
 
-static NONE: LazyLock<Map<String, Value>> = LazyLock::new(Map::new);
+static NO_MEMBERS: LazyLock<Map<String, Value>> = LazyLock::new(Map::new);
 
-impl<'c> Resource<'c> {
+impl<'c> PrimaryResource<'c> {
     /// Reads the resource of a body. `id` is the id in the path, if any: the id in the body must be the same.
     ///
     /// # Errors
-    /// As [`Document::data`]; `Conflict` for another type or id.
-    pub fn read(document: &'c Document, rule: TypeRule<'_>, id: Option<&str>) -> Outcome<Self> {
+    /// As [`RequestDocument::data`]; `Conflict` for another type or id.
+    pub fn read(document: &'c RequestDocument, rule: TypeRule<'_>, id: Option<&str>) -> WorkResult<Self> {
         if document.is_absent() && rule == TypeRule::Any {
-            return Ok(Self { attributes: &NONE, relationships: &NONE });
+            return Ok(Self { attributes: &NO_MEMBERS, relationships: &NO_MEMBERS });
         }
         let Value::Object(data) = document.data()? else {
-            return Err(Refusal::at("/data", "data must be an object").into());
+            return Err(ApiRejection::at("/data", "data must be an object").into());
         };
         if let TypeRule::Exact(kind) = rule {
             match data.get("type") {
                 Some(Value::String(given)) if given == kind => {}
                 Some(Value::String(_)) => {
                     let fault = Fault::at("/data/type", format!("type must be {kind}"));
-                    return Err(Refusal::of(Kind::Conflict, vec![fault]).into());
+                    return Err(ApiRejection::of(Kind::Conflict, vec![fault]).into());
                 }
-                Some(_) => return Err(Refusal::at("/data/type", "type must be a string").into()),
-                None => return Err(Refusal::at("/data/type", "type is missing").into()),
+                Some(_) => return Err(ApiRejection::at("/data/type", "type must be a string").into()),
+                None => return Err(ApiRejection::at("/data/type", "type is missing").into()),
             }
         }
         if let (Some(id), Some(given)) = (id, data.get("id").filter(|given| !given.is_null()))
             && given.as_str() != Some(id)
         {
             let fault = Fault::at("/data/id", "id must be that of the resource in the path");
-            return Err(Refusal::of(Kind::Conflict, vec![fault]).into());
+            return Err(ApiRejection::of(Kind::Conflict, vec![fault]).into());
         }
         let member = |name: &'static str| match data.get(name) {
-            None | Some(Value::Null) => Ok(&*NONE),
+            None | Some(Value::Null) => Ok(&*NO_MEMBERS),
             Some(Value::Object(members)) => Ok(members),
-            Some(_) => Err(Refusal::at(format!("/data/{name}"), format!("{name} must be an object"))),
+            Some(_) => Err(ApiRejection::at(format!("/data/{name}"), format!("{name} must be an object"))),
         };
         Ok(Self { attributes: member("attributes")?, relationships: member("relationships")? })
     }
@@ -163,7 +163,7 @@ impl<'c> Resource<'c> {
     ///
     /// # Errors
     /// `Invalid` for another shape.
-    pub fn to_one(&self, name: &str) -> Outcome<Option<Option<String>>> {
+    pub fn to_one(&self, name: &str) -> WorkResult<Option<Option<String>>> {
         let Some(relationship) = self.relationships.get(name) else { return Ok(None) };
         let pointer = format!("/data/relationships/{name}/data/id");
         match relationship.get("data") {
@@ -171,20 +171,20 @@ impl<'c> Resource<'c> {
             Some(Value::Null) => Ok(Some(None)),
             Some(data) => match id_of(data) {
                 Some(id) => Ok(Some(Some(id.to_owned()))),
-                None => Err(Refusal::at(pointer, format!("{name} must name one resource by its id")).into()),
+                None => Err(ApiRejection::at(pointer, format!("{name} must name one resource by its id")).into()),
             },
         }
     }
 
-    /// As [`Resource::to_one`], with a type that distinguishes absent from null.
+    /// As [`PrimaryResource::to_one`], with a type that distinguishes absent from null.
     ///
     /// # Errors
-    /// As [`Resource::to_one`].
-    pub fn related(&self, name: &str) -> Outcome<Given<String>> {
+    /// As [`PrimaryResource::to_one`].
+    pub fn related(&self, name: &str) -> WorkResult<AttributeValue<String>> {
         Ok(match self.to_one(name)? {
-            None => Given::Absent,
-            Some(None) => Given::Null,
-            Some(Some(id)) => Given::Value(id),
+            None => AttributeValue::Absent,
+            Some(None) => AttributeValue::Null,
+            Some(Some(id)) => AttributeValue::Value(id),
         })
     }
 
@@ -192,9 +192,9 @@ impl<'c> Resource<'c> {
     ///
     /// # Errors
     /// `Invalid` for another shape or more than `most` elements.
-    pub fn to_many(&self, name: &str, most: usize) -> Outcome<Option<&'c [Value]>> {
+    pub fn to_many(&self, name: &str, most: usize) -> WorkResult<Option<&'c [Value]>> {
         let Some(relationship) = self.relationships.get(name) else { return Ok(None) };
-        let refused = |rule: String| Err(Refusal::at(format!("/data/relationships/{name}/data"), rule).into());
+        let refused = |rule: String| Err(ApiRejection::at(format!("/data/relationships/{name}/data"), rule).into());
         match relationship.get("data") {
             None | Some(Value::Null) => Ok(None),
             Some(Value::Array(elements)) if elements.len() <= most => Ok(Some(elements)),
@@ -207,18 +207,18 @@ impl<'c> Resource<'c> {
     ///
     /// # Errors
     /// `Invalid` for another shape. Errors in the tags are added to `attributes`.
-    pub fn tag_bindings(&self, attributes: &mut Attributes<'_>) -> Outcome<Option<Vec<Tag>>> {
+    pub fn tag_bindings(&self, attributes: &mut AttributeReader<'_>) -> WorkResult<Option<Vec<Tag>>> {
         let place = "/data/relationships/tag-bindings/data";
-        let elements = self.to_many("tag-bindings", tag::MOST_SENT)?;
+        let elements = self.to_many("tag-bindings", tag::MAX_TAGS_PER_REQUEST)?;
         Ok(elements.map(|elements| tag::read(attributes, elements, place)))
     }
 
     /// Returns the flat tags of the relationship `tags`.
     ///
     /// # Errors
-    /// As [`Resource::tag_bindings`].
-    pub fn flat_tags(&self, attributes: &mut Attributes<'_>) -> Outcome<Vec<Tag>> {
-        let elements = self.to_many("tags", tag::MOST_SENT)?.unwrap_or_default();
+    /// As [`PrimaryResource::tag_bindings`].
+    pub fn flat_tags(&self, attributes: &mut AttributeReader<'_>) -> WorkResult<Vec<Tag>> {
+        let elements = self.to_many("tags", tag::MAX_TAGS_PER_REQUEST)?.unwrap_or_default();
         Ok(tag::read_flat(attributes, elements, "/data/relationships/tags/data"))
     }
 }
@@ -228,28 +228,28 @@ pub const NO_ID: &str = "id must be a string of at most 256 characters";
 
 /// Returns the id of a resource. An id with a NUL is invalid, because some stores cannot search for it.
 pub fn id_of(resource: &Value) -> Option<&str> {
-    let sound = |id: &&str| id.chars().nth(LONGEST_ID).is_none() && !id.contains('\0');
+    let sound = |id: &&str| id.chars().nth(MAX_ID_CHARACTERS).is_none() && !id.contains('\0');
     resource.get("id").and_then(Value::as_str).filter(sound)
 }
 
 /// Returns the ids of a body whose `data` is an array of resources of one type.
 ///
 /// # Errors
-/// As [`Document::list`]; `Invalid` for another type or an invalid id.
-pub fn identifiers(document: &Document, kind: &str) -> Outcome<Vec<String>> {
-    ids_of(document, TypeRule::Exact(kind), kind)
+/// As [`RequestDocument::list`]; `Invalid` for another type or an invalid id.
+pub fn read_typed_ids(document: &RequestDocument, kind: &str) -> WorkResult<Vec<String>> {
+    read_ids(document, TypeRule::Exact(kind), kind)
 }
 
-/// As [`identifiers`], for elements of any type.
+/// As [`read_typed_ids`], for elements of any type.
 ///
 /// # Errors
-/// As [`identifiers`].
-pub fn names(document: &Document) -> Outcome<Vec<String>> {
-    ids_of(document, TypeRule::Any, "resources")
+/// As [`read_typed_ids`].
+pub fn read_untyped_ids(document: &RequestDocument) -> WorkResult<Vec<String>> {
+    read_ids(document, TypeRule::Any, "resources")
 }
 
-fn ids_of(document: &Document, rule: TypeRule<'_>, called: &str) -> Outcome<Vec<String>> {
-    let elements = document.list(MOST_NAMED, called)?;
+fn read_ids(document: &RequestDocument, rule: TypeRule<'_>, called: &str) -> WorkResult<Vec<String>> {
+    let elements = document.list(MAX_RESOURCES_PER_LIST, called)?;
     let mut faults = Faults::default();
     let mut ids = Vec::with_capacity(elements.len());
     for (n, element) in elements.iter().enumerate() {

@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use super::reply::{Rendered, Reply, array};
-use super::request::{Call, Request};
-use crate::projects::page::Page;
-use crate::projects::refusal::Refusal;
+use super::reply::{Rendered, RenderedResult, array};
+use super::request::{ProjectsCall, ProjectsRequest};
+use crate::projects::page::PageRequest;
+use crate::projects::rejection::ApiRejection;
 
 /// The requested page of a list, and the parameters that its links repeat.
 pub(crate) struct ListRequest {
     /// The page.
-    pub page: Page,
-    request: Arc<Request>,
+    pub page: PageRequest,
+    request: Arc<ProjectsRequest>,
     known: &'static [&'static str],
 }
 
@@ -22,7 +22,7 @@ impl ListRequest {
     ///
     /// # Errors
     /// `Malformed` for an invalid page, or a filter that is not in `known`.
-    pub(crate) fn read(call: &Call, known: &'static [&'static str]) -> Result<Self, Refusal> {
+    pub(crate) fn read(call: &ProjectsCall, known: &'static [&'static str]) -> Result<Self, ApiRejection> {
         call.query.refuse_unknown_filters(known)?;
         Ok(Self { page: call.query.page()?, request: Arc::clone(&call.request), known })
     }
@@ -33,7 +33,7 @@ impl ListRequest {
         items: impl IntoIterator<Item = Rendered>,
         matching: i64,
         total: Option<i64>,
-    ) -> Reply {
+    ) -> RenderedResult {
         let page = self.page;
         let pages = (matching + page.size - 1).div_euclid(page.size).max(1);
         let previous = (page.number > 1).then(|| (page.number - 1).min(pages));
@@ -62,11 +62,11 @@ impl ListRequest {
             },
             "meta": meta,
         });
-        Reply::Document(document.into())
+        RenderedResult::Document(document.into())
     }
 
     fn link(&self, number: i64) -> String {
-        let Request { query, origin, path, .. } = &*self.request;
+        let ProjectsRequest { query, origin, path, .. } = &*self.request;
         let mut parameters: Vec<(String, String)> = query
             .recognised(self.known)
             .filter(|(name, _)| !name.starts_with("page["))

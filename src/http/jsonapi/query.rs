@@ -3,24 +3,24 @@
 //! Unknown parameters are ignored, because known clients send some. `[` and `]` may be percent-encoded; links encode
 //! them.
 
-use crate::projects::page::Page;
-use crate::projects::refusal::{Fault, Refusal, quoted};
+use crate::projects::page::PageRequest;
+use crate::projects::rejection::{ApiRejection, Fault, truncate_for_message};
 use crate::projects::tag::TagFilter;
 
 /// Maximum page size.
-const LARGEST: i64 = 100;
+const MAX_PAGE_SIZE: i64 = 100;
 /// Default page size.
-const USUAL: i64 = 20;
+const DEFAULT_PAGE_SIZE: i64 = 20;
 /// Maximum number of names or addresses in a filter.
-pub(crate) const MOST_LISTED: usize = 1000;
+pub(crate) const MAX_FILTER_VALUES: usize = 1000;
 /// Maximum number of tags in a filter.
-pub(crate) const MOST_TAGS: usize = 20;
+pub(crate) const MAX_FILTER_TAGS: usize = 20;
 /// Prefix of the parameters that filter by tags, before the index.
-pub(crate) const TAGGED: &str = "filter[tagged]";
+pub(crate) const TAG_FILTER: &str = "filter[tagged]";
 /// Maximum number of `include` values.
-const MOST_INCLUDED: usize = 100;
+const MAX_INCLUDE_VALUES: usize = 100;
 /// Maximum number of parameters.
-const MOST_PARAMETERS: usize = 1000;
+const MAX_QUERY_PARAMETERS: usize = 1000;
 
 /// The decoded parameters, in the order of the query.
 #[derive(Clone, Debug, Default)]
@@ -38,12 +38,14 @@ impl Query {
     pub fn parse(text: &str) -> Result<Self, Fault> {
         let mut parameters = Vec::new();
         for part in text.split('&').filter(|part| !part.is_empty()) {
-            if parameters.len() == MOST_PARAMETERS {
-                return Err(Fault::whole(format!("at most {MOST_PARAMETERS} parameters are taken")));
+            if parameters.len() == MAX_QUERY_PARAMETERS {
+                return Err(Fault::whole(format!("at most {MAX_QUERY_PARAMETERS} parameters are taken")));
             }
             let (name, value) = part.split_once('=').unwrap_or((part, ""));
-            let pair = decoded(name, true).zip(decoded(value, true));
-            parameters.push(pair.ok_or_else(|| Fault::parameter(quoted(name), "is not percent-encoded soundly"))?);
+            let pair = percent_decode(name, true).zip(percent_decode(value, true));
+            parameters.push(
+                pair.ok_or_else(|| Fault::parameter(truncate_for_message(name), "is not percent-encoded soundly"))?,
+            );
         }
         Ok(Self(parameters))
     }
@@ -68,23 +70,25 @@ impl Query {
     ///
     /// # Errors
     /// `Malformed` for more than `most` values.
-    pub fn list(&self, name: &'static str, most: usize) -> Result<Vec<String>, Refusal> {
+    pub fn list(&self, name: &'static str, most: usize) -> Result<Vec<String>, ApiRejection> {
         let values = self.0.iter().filter(|(known, _)| known == name).flat_map(|(_, value)| value.split(','));
         let values = values.map(str::trim).filter(|value| !value.is_empty());
-        few(name, most, values.take(most + 1).map(str::to_owned).collect())
+        check_count(name, most, values.take(most + 1).map(str::to_owned).collect())
     }
 
-    /// Returns the indexed pairs `filter[tagged][i][key]` and `[value]`, at most [`MOST_TAGS`]. An empty key or value
+    /// Returns the indexed pairs `filter[tagged][i][key]` and `[value]`, at most [`MAX_FILTER_TAGS`]. An empty key or value
     /// matches any. Blanks are significant, because tags may begin or end with some.
     ///
     /// # Errors
     /// `Malformed` for too many pairs, other members, repeated members, and pairs without key and value: ignoring a
     /// filter would widen the list.
-    pub fn tagged(&self) -> Result<Vec<TagFilter>, Refusal> {
+    pub fn tagged(&self) -> Result<Vec<TagFilter>, ApiRejection> {
         let mut pairs: Vec<(&str, [Option<&str>; 2])> = Vec::new();
         for (name, value) in &self.0 {
-            let Some(rest) = name.strip_prefix(TAGGED) else { continue };
-            let refused = |rule: &str| Refusal::parameter(quoted(name), format!("{}: {rule}", quoted(name)));
+            let Some(rest) = name.strip_prefix(TAG_FILTER) else { continue };
+            let refused = |rule: &str| {
+                ApiRejection::parameter(truncate_for_message(name), format!("{}: {rule}", truncate_for_message(name)))
+            };
             let member = ["[key]", "[value]"].into_iter().zip(0..);
             let found = member.filter_map(|(member, at)| Some((rest.strip_suffix(member)?, at))).next();
             let is_index =
@@ -98,8 +102,11 @@ impl Query {
                 pairs.push((index, [None; 2]));
                 pairs.len() - 1
             });
-            if pairs.len() > MOST_TAGS {
-                return Err(Refusal::parameter(TAGGED, format!("at most {MOST_TAGS} values can be asked for")));
+            if pairs.len() > MAX_FILTER_TAGS {
+                return Err(ApiRejection::parameter(
+                    TAG_FILTER,
+                    format!("at most {MAX_FILTER_TAGS} values can be asked for"),
+                ));
             }
             if pairs[place].1[at].replace(value).is_some() {
                 return Err(refused("must not be sent twice"));
@@ -108,8 +115,8 @@ impl Query {
         let text = |text: Option<&str>| text.filter(|text| !text.is_empty()).map(str::to_owned);
         let pair = |(index, [key, value]): (&str, [Option<&str>; 2])| match (text(key), text(value)) {
             (None, None) => {
-                let name = format!("{TAGGED}{index}[key]");
-                Err(Refusal::parameter(name, format!("{TAGGED}{index}: a key or a value is required")))
+                let name = format!("{TAG_FILTER}{index}[key]");
+                Err(ApiRejection::parameter(name, format!("{TAG_FILTER}{index}: a key or a value is required")))
             }
             (key, value) => Ok(TagFilter { key, value }),
         };
@@ -121,13 +128,13 @@ impl Query {
     ///
     /// # Errors
     /// `Malformed` for the first filter that is not in `known`.
-    pub fn refuse_unknown_filters(&self, known: &[&str]) -> Result<(), Refusal> {
+    pub fn refuse_unknown_filters(&self, known: &[&str]) -> Result<(), ApiRejection> {
         let narrows = |name: &str| ["filter[", "search[", "q["].iter().any(|family| name.starts_with(family));
         match self.0.iter().find(|(name, _)| narrows(name) && !is_known(known, name)) {
             None => Ok(()),
             Some((name, _)) => {
-                let name = quoted(name);
-                Err(Refusal::parameter(name.clone(), format!("{name} is not a filter of this list")))
+                let name = truncate_for_message(name);
+                Err(ApiRejection::parameter(name.clone(), format!("{name} is not a filter of this list")))
             }
         }
     }
@@ -136,17 +143,19 @@ impl Query {
     ///
     /// # Errors
     /// `Malformed` if a parameter is not a whole number from 0 to 2^31-1.
-    pub fn page(&self) -> Result<Page, Refusal> {
+    pub fn page(&self) -> Result<PageRequest, ApiRejection> {
         let number = |name: &'static str, usual: i64| match self.text(name) {
             None => Ok(usual),
             Some(text) => match text.parse::<i32>() {
                 Ok(0) => Ok(usual),
                 Ok(number) if number > 0 => Ok(number.into()),
-                _ => Err(Refusal::parameter(name, format!("{name} must be a whole number from 0 to {}", i32::MAX))),
+                _ => {
+                    Err(ApiRejection::parameter(name, format!("{name} must be a whole number from 0 to {}", i32::MAX)))
+                }
             },
         };
-        let (number, size) = (number("page[number]", 1)?, number("page[size]", USUAL)?);
-        Ok(Page { number, size: size.min(LARGEST) })
+        let (number, size) = (number("page[number]", 1)?, number("page[size]", DEFAULT_PAGE_SIZE)?);
+        Ok(PageRequest { number, size: size.min(MAX_PAGE_SIZE) })
     }
 
     /// `true` if a page was requested.
@@ -158,12 +167,12 @@ impl Query {
     ///
     /// # Errors
     /// `Malformed` for another name.
-    pub fn sort(&self, known: &[&'static str]) -> Result<Option<(&'static str, bool)>, Refusal> {
+    pub fn sort(&self, known: &[&'static str]) -> Result<Option<(&'static str, bool)>, ApiRejection> {
         let Some(text) = self.text("sort") else { return Ok(None) };
         let (name, backwards) = text.strip_prefix('-').map_or((text, false), |name| (name, true));
         match known.iter().find(|one| **one == name) {
             Some(name) => Ok(Some((name, backwards))),
-            None => Err(Refusal::parameter(
+            None => Err(ApiRejection::parameter(
                 "sort",
                 format!("sort must be one of {}, or one of them after -", known.join(", ")),
             )),
@@ -175,18 +184,21 @@ impl Query {
     ///
     /// # Errors
     /// `Malformed` for any other value.
-    pub fn include(&self, served: &[&'static str], known: &[&str]) -> Result<Vec<&'static str>, Refusal> {
+    pub fn include(&self, served: &[&'static str], known: &[&str]) -> Result<Vec<&'static str>, ApiRejection> {
         let mut wanted = Vec::new();
-        for value in self.list("include", MOST_INCLUDED)? {
+        for value in self.list("include", MAX_INCLUDE_VALUES)? {
             let value = value.replace('-', "_");
             match served.iter().find(|one| **one == value) {
                 Some(one) if wanted.contains(one) => {}
                 Some(one) => wanted.push(*one),
                 None if known.contains(&value.as_str()) => {}
                 None => {
-                    let detail =
-                        format!("the include parameter \"{}\" is not one of {}", quoted(&value), served.join(", "));
-                    return Err(Refusal::parameter("include", detail));
+                    let detail = format!(
+                        "the include parameter \"{}\" is not one of {}",
+                        truncate_for_message(&value),
+                        served.join(", ")
+                    );
+                    return Err(ApiRejection::parameter("include", detail));
                 }
             }
         }
@@ -199,21 +211,21 @@ impl Query {
     }
 }
 
-/// `true` if `known` contains a parameter; [`TAGGED`] covers all parameters with that prefix.
+/// `true` if `known` contains a parameter; [`TAG_FILTER`] covers all parameters with that prefix.
 fn is_known(known: &[&str], name: &str) -> bool {
-    known.contains(&name) || (known.contains(&TAGGED) && name.starts_with(TAGGED))
+    known.contains(&name) || (known.contains(&TAG_FILTER) && name.starts_with(TAG_FILTER))
 }
 
-fn few<T>(name: &'static str, most: usize, items: Vec<T>) -> Result<Vec<T>, Refusal> {
+fn check_count<T>(name: &'static str, most: usize, items: Vec<T>) -> Result<Vec<T>, ApiRejection> {
     if items.len() <= most {
         return Ok(items);
     }
-    Err(Refusal::parameter(name, format!("at most {most} values can be asked for")))
+    Err(ApiRejection::parameter(name, format!("at most {most} values can be asked for")))
 }
 
 /// Decodes percent-encoded text; `None` if it is invalid or contains a NUL, which some stores cannot search for. With
 /// `plus`, `+` is a space.
-pub(super) fn decoded(text: &str, plus: bool) -> Option<String> {
+pub(super) fn percent_decode(text: &str, plus: bool) -> Option<String> {
     if !text.contains(['%', '+']) {
         return Some(text.to_owned());
     }
@@ -268,7 +280,7 @@ mod tests {
         for text in ["page[size]=abc", "page[size]=-1", "page[size]=2147483648", "page[size]=1.5"] {
             assert_eq!(
                 page(text),
-                Err(Some(crate::projects::refusal::Source::Parameter("page[size]".into()))),
+                Err(Some(crate::projects::rejection::FaultSource::Parameter("page[size]".into()))),
                 "{text}"
             );
         }
@@ -302,7 +314,7 @@ mod tests {
 
     #[test]
     fn unknown_filters_are_refused_and_other_unknown_parameters_ignored() {
-        let known = ["filter[names]", TAGGED];
+        let known = ["filter[names]", TAG_FILTER];
         for taken in ["TagBindings={ env dev}", "filter[names]=a", "filter[tagged][0][key]=a", "x[y]=1", "q=a"] {
             assert!(query(taken).refuse_unknown_filters(&known).is_ok(), "{taken}");
         }

@@ -12,13 +12,13 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Map, Value, json};
 
-use super::reply::Reply;
+use super::reply::RenderedResult;
 use crate::error::Kind;
-use crate::http::budget::Room;
+use crate::http::budget::SenderReservation;
 use crate::http::entity_tag::EntityTags;
-use crate::http::rate::Left;
+use crate::http::rate::RemainingRate;
 use crate::http::request_id::RequestId;
-use crate::projects::refusal::{Fault, Refusal, Source};
+use crate::projects::rejection::{ApiRejection, Fault, FaultSource};
 
 /// The API version that is reported; known clients require at least 2.5.
 const API_VERSION: &str = "2.6";
@@ -26,31 +26,43 @@ const API_VERSION: &str = "2.6";
 /// The media type of JSON:API.
 pub(crate) const MEDIA_TYPE: &str = "application/vnd.api+json";
 /// `Retry-After` of 429 and 503 responses.
-const AGAIN_AFTER: Duration = Duration::from_secs(1);
+const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// A rendered response without its common headers.
-pub(super) struct Written {
+pub(super) struct RenderedResponse {
     pub(super) status: StatusCode,
     pub(super) body: Option<String>,
     pub(super) tag: Option<String>,
     location: Option<String>,
     /// The memory reservation, until the response is sent.
-    pub(super) room: Room,
+    pub(super) room: SenderReservation,
 }
 
-impl Written {
+impl RenderedResponse {
     pub(super) fn empty() -> Self {
-        Self { status: StatusCode::NO_CONTENT, body: None, tag: None, location: None, room: Room::default() }
+        Self {
+            status: StatusCode::NO_CONTENT,
+            body: None,
+            tag: None,
+            location: None,
+            room: SenderReservation::default(),
+        }
     }
 
-    pub(super) fn of(reply: Reply) -> Self {
+    pub(super) fn of(reply: RenderedResult) -> Self {
         let (status, document, location) = match reply {
-            Reply::Empty => return Self::empty(),
-            Reply::Document(document) => (StatusCode::OK, document, None),
-            Reply::Created { document, location } => (StatusCode::CREATED, document, location),
+            RenderedResult::Empty => return Self::empty(),
+            RenderedResult::Document(document) => (StatusCode::OK, document, None),
+            RenderedResult::Created { document, location } => (StatusCode::CREATED, document, location),
         };
         let body = document.value().to_string();
-        Self { status, tag: Some(tag(body.as_bytes())), body: Some(body), location, room: Room::default() }
+        Self {
+            status,
+            tag: Some(entity_tag(body.as_bytes())),
+            body: Some(body),
+            location,
+            room: SenderReservation::default(),
+        }
     }
 
     pub(super) fn octets(&self) -> usize {
@@ -58,66 +70,66 @@ impl Written {
     }
 }
 
-fn tag(body: &[u8]) -> String {
+fn entity_tag(body: &[u8]) -> String {
     format!("\"{}\"", URL_SAFE_NO_PAD.encode(&digest(&SHA256, body).as_ref()[..18]))
 }
 
-pub(super) fn response(written: Written, id: &RequestId, rate: Option<Left>) -> HttpResponse {
-    let Written { status, body, tag, location, .. } = written;
+pub(super) fn build_response(written: RenderedResponse, id: &RequestId, rate: Option<RemainingRate>) -> HttpResponse {
+    let RenderedResponse { status, body, tag, location, .. } = written;
     let mut response = match body {
         Some(body) => HttpResponse::build(status).content_type(MEDIA_TYPE).body(body),
         None => HttpResponse::build(status).finish(),
     };
     let headers = response.headers_mut();
     if let Some(tag) = tag {
-        set(headers, ETAG, &tag);
+        set_header(headers, ETAG, &tag);
     }
     if let Some(location) = location {
-        set(headers, LOCATION, &location);
+        set_header(headers, LOCATION, &location);
     }
-    common_headers(headers, id, rate);
+    set_common_headers(headers, id, rate);
     response
 }
 
 /// Renders a 304 response if the client has the current document (RFC 9110, 13.1.2 and 15.4.5).
 pub(super) fn not_modified(
-    written: &Written,
+    written: &RenderedResponse,
     asked: &HeaderMap,
     id: &RequestId,
-    rate: Option<Left>,
+    rate: Option<RemainingRate>,
 ) -> Option<HttpResponse> {
     let sent = EntityTags::of(asked, IF_NONE_MATCH)?;
     let known = sent.known(written.tag.as_deref()?)?;
     let mut response = HttpResponse::NotModified().finish();
     let headers = response.headers_mut();
-    set(headers, ETAG, known);
-    common_headers(headers, id, rate);
+    set_header(headers, ETAG, known);
+    set_common_headers(headers, id, rate);
     Some(response)
 }
 
-pub(super) fn refusal(refusal: &Refusal, id: &RequestId, rate: Option<Left>) -> HttpResponse {
+pub(super) fn build_refusal(refusal: &ApiRejection, id: &RequestId, rate: Option<RemainingRate>) -> HttpResponse {
     let status = status(refusal.kind);
     let internal = [Fault { title: None, detail: format!("internal error, request {id}").into(), source: None }];
     let faults = if refusal.kind == Kind::Internal { &internal[..] } else { &refusal.faults };
-    let errors: Vec<Value> = faults.iter().map(|fault| error(refusal.kind, status, fault)).collect();
+    let errors: Vec<Value> = faults.iter().map(|fault| error_object(refusal.kind, status, fault)).collect();
     let code = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut response = HttpResponse::build(code).content_type(MEDIA_TYPE).body(json!({ "errors": errors }).to_string());
     let headers = response.headers_mut();
     if status == 401 {
         // RFC 9110, 15.5.2, and RFC 6750, 3.
-        set(headers, WWW_AUTHENTICATE, "Bearer");
+        set_header(headers, WWW_AUTHENTICATE, "Bearer");
     }
     if matches!(status, 429 | 503) {
-        set(headers, RETRY_AFTER, &AGAIN_AFTER.as_secs().to_string());
+        set_header(headers, RETRY_AFTER, &DEFAULT_RETRY_AFTER.as_secs().to_string());
     }
     if let Some(seconds) = refusal.retry_after {
-        set(headers, RETRY_AFTER, &seconds.ceil().to_string());
+        set_header(headers, RETRY_AFTER, &seconds.ceil().to_string());
     }
-    common_headers(headers, id, rate);
+    set_common_headers(headers, id, rate);
     response
 }
 
-pub(super) fn log(refusal: &Refusal, id: &RequestId) {
+pub(super) fn log(refusal: &ApiRejection, id: &RequestId) {
     match refusal.kind {
         Kind::Internal | Kind::Unavailable | Kind::BadGateway => {
             if let Some(why) = refusal.told() {
@@ -129,14 +141,14 @@ pub(super) fn log(refusal: &Refusal, id: &RequestId) {
 }
 
 /// Renders an error object. The status is a string: known clients discard errors with a numeric status.
-fn error(kind: Kind, status: u16, fault: &Fault) -> Value {
+fn error_object(kind: Kind, status: u16, fault: &Fault) -> Value {
     let mut object = Map::new();
     object.insert("status".to_owned(), status.to_string().into());
     object.insert("title".to_owned(), fault.title.unwrap_or_else(|| title(kind, fault)).into());
     object.insert("detail".to_owned(), (*fault.detail).into());
     match &fault.source {
-        Some(Source::Pointer(pointer)) => object.insert("source".to_owned(), json!({ "pointer": pointer })),
-        Some(Source::Parameter(name)) => object.insert("source".to_owned(), json!({ "parameter": name })),
+        Some(FaultSource::Pointer(pointer)) => object.insert("source".to_owned(), json!({ "pointer": pointer })),
+        Some(FaultSource::Parameter(name)) => object.insert("source".to_owned(), json!({ "parameter": name })),
         None => None,
     };
     object.into()
@@ -163,7 +175,7 @@ pub(super) fn status(kind: Kind) -> u16 {
 }
 
 fn title(kind: Kind, fault: &Fault) -> &'static str {
-    let of_attribute = |source: &Source| matches!(source, Source::Pointer(pointer) if pointer.starts_with("/data/attributes/") || pointer.starts_with("/data/relationships/"));
+    let of_attribute = |source: &FaultSource| matches!(source, FaultSource::Pointer(pointer) if pointer.starts_with("/data/attributes/") || pointer.starts_with("/data/relationships/"));
     match kind {
         Kind::Malformed => "bad request",
         Kind::Invalid if fault.source.as_ref().is_some_and(of_attribute) => "invalid attribute",
@@ -184,18 +196,18 @@ fn title(kind: Kind, fault: &Fault) -> &'static str {
     }
 }
 
-fn common_headers(headers: &mut HeaderMap, id: &RequestId, rate: Option<Left>) {
-    set(headers, CACHE_CONTROL, "no-cache, private");
-    set(headers, HeaderName::from_static("tfp-api-version"), API_VERSION);
-    set(headers, HeaderName::from_static("x-request-id"), id.as_str());
+fn set_common_headers(headers: &mut HeaderMap, id: &RequestId, rate: Option<RemainingRate>) {
+    set_header(headers, CACHE_CONTROL, "no-cache, private");
+    set_header(headers, HeaderName::from_static("tfp-api-version"), API_VERSION);
+    set_header(headers, HeaderName::from_static("x-request-id"), id.as_str());
     if let Some(left) = rate {
-        set(headers, HeaderName::from_static("x-ratelimit-limit"), &left.limit.to_string());
-        set(headers, HeaderName::from_static("x-ratelimit-remaining"), &left.remaining.to_string());
-        set(headers, HeaderName::from_static("x-ratelimit-reset"), &format!("{:.3}", left.reset));
+        set_header(headers, HeaderName::from_static("x-ratelimit-limit"), &left.limit.to_string());
+        set_header(headers, HeaderName::from_static("x-ratelimit-remaining"), &left.remaining.to_string());
+        set_header(headers, HeaderName::from_static("x-ratelimit-reset"), &format!("{:.3}", left.reset));
     }
 }
 
-pub(super) fn set(headers: &mut HeaderMap, name: HeaderName, value: &str) {
+pub(super) fn set_header(headers: &mut HeaderMap, name: HeaderName, value: &str) {
     if let Ok(value) = HeaderValue::from_str(value) {
         headers.insert(name, value);
     }
@@ -209,7 +221,7 @@ mod tests {
     #[test]
     fn the_status_of_an_error_is_a_text_and_internal_ones_say_nothing() {
         let cause = crate::error::Error::internal("the secret cause");
-        let response = super::refusal(&cause.into(), &RequestId::random(), None);
+        let response = super::build_refusal(&cause.into(), &RequestId::random(), None);
         let body = response.into_body().try_into_bytes().ok().unwrap();
         let body: Value = serde_json::from_slice(&body).unwrap();
         assert_eq!(body["errors"][0]["status"], "500");

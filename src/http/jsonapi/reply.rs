@@ -1,7 +1,7 @@
 //! The results of handlers.
 //!
 //! A session's result must be `Send`, and rendered documents are not. So a handler returns values of the domain from
-//! its session ([`Answer`]). They are rendered after the session: on the worker, or in the CPU queue if there are many
+//! its session ([`HandlerResult`]). They are rendered after the session: on the worker, or in the CPU queue if there are many
 //! rows.
 
 use std::marker::PhantomData;
@@ -53,7 +53,7 @@ pub(super) fn array(resources: impl IntoIterator<Item = Rendered>) -> Value {
 
 /// A rendered result.
 #[derive(Debug)]
-pub enum Reply {
+pub enum RenderedResult {
     /// 200 with a document.
     Document(Rendered),
     /// 201 with a document and the path of the created resource, if it has one.
@@ -67,7 +67,7 @@ pub enum Reply {
     Empty,
 }
 
-impl Reply {
+impl RenderedResult {
     /// 200 with one resource.
     pub fn resource(resource: Rendered) -> Self {
         Self::Document(json!({ "data": resource.into_value() }).into())
@@ -100,15 +100,15 @@ impl Reply {
 }
 
 /// The result of a session, and the function that renders it.
-pub struct Answer {
-    show: Box<dyn FnOnce() -> Reply + Send>,
+pub struct HandlerResult {
+    show: Box<dyn FnOnce() -> RenderedResult + Send>,
     /// Number of rows that the session read for it.
     rows: usize,
 }
 
-impl Answer {
+impl HandlerResult {
     /// `found`, to be rendered by `render`.
-    pub fn of<T: Send + 'static>(found: T, render: fn(T) -> Reply) -> Self {
+    pub fn of<T: Send + 'static>(found: T, render: fn(T) -> RenderedResult) -> Self {
         Self { show: Box::new(move || render(found)), rows: 0 }
     }
 
@@ -124,14 +124,14 @@ impl Answer {
     }
 
     /// Renders the result on this thread.
-    pub fn render(self) -> Reply {
+    pub fn render(self) -> RenderedResult {
         (self.show)()
     }
 }
 
 /// Renders a result without a document.
-pub fn empty((): ()) -> Reply {
-    Reply::Empty
+pub fn empty((): ()) -> RenderedResult {
+    RenderedResult::Empty
 }
 
 #[cfg(test)]
@@ -145,35 +145,35 @@ mod tests {
 
     use super::*;
     use crate::clock::Clock;
-    use crate::http::jsonapi::body::Document;
+    use crate::http::jsonapi::body::RequestDocument;
     use crate::http::jsonapi::query::Query;
-    use crate::http::jsonapi::request::{Call, Request};
-    use crate::http::jsonapi::route::{Route, route};
-    use crate::projects::caller::{Caller, Subject};
-    use crate::projects::refusal::Outcome;
-    use crate::projects::store::{Asker, BoundToken, ITSELF, ProjectStore, TokenSeal};
-    use crate::projects::{Access, Projects, Tx};
-    use crate::sql::{Failure, Row, Session, Value as Column, Work};
+    use crate::http::jsonapi::request::{ProjectsCall, ProjectsRequest};
+    use crate::http::jsonapi::route::{ProjectsRoute, route};
+    use crate::projects::caller::{ProjectsCaller, TokenSubject};
+    use crate::projects::rejection::WorkResult;
+    use crate::projects::store::{ApiTokenSeal, BoundToken, CallerId, ProjectStore, SERVER_CALLER};
+    use crate::projects::{Projects, SessionAccess, Tx};
+    use crate::sql::{SqlError, SqlRow, SqlSession, SqlValue as Column, SqlWork};
 
     static HELD: AtomicBool = AtomicBool::new(false);
 
     struct Sessions;
     struct Empty;
 
-    impl Session for Empty {
-        fn query<'s>(&'s mut self, _: &'s str, _: &'s [Column]) -> LocalBoxFuture<'s, Result<Vec<Row>, Failure>> {
+    impl SqlSession for Empty {
+        fn query<'s>(&'s mut self, _: &'s str, _: &'s [Column]) -> LocalBoxFuture<'s, Result<Vec<SqlRow>, SqlError>> {
             async { Ok(Vec::new()) }.boxed_local()
         }
 
         fn fit(&mut self) {}
 
-        fn execute<'s>(&'s mut self, _: &'s str, _: &'s [Column]) -> LocalBoxFuture<'s, Result<u64, Failure>> {
+        fn execute<'s>(&'s mut self, _: &'s str, _: &'s [Column]) -> LocalBoxFuture<'s, Result<u64, SqlError>> {
             async { Ok(0) }.boxed_local()
         }
     }
 
     impl ProjectStore for Sessions {
-        fn read(&self, _: &'static str, _: Asker, work: Work) -> LocalBoxFuture<'static, Result<(), Failure>> {
+        fn read(&self, _: &'static str, _: CallerId, work: SqlWork) -> LocalBoxFuture<'static, Result<(), SqlError>> {
             async move {
                 HELD.store(true, Ordering::SeqCst);
                 let ended = work(&mut Empty).await;
@@ -183,12 +183,17 @@ mod tests {
             .boxed_local()
         }
 
-        fn write(&self, name: &'static str, asker: Asker, work: Work) -> LocalBoxFuture<'static, Result<(), Failure>> {
+        fn write(
+            &self,
+            name: &'static str,
+            asker: CallerId,
+            work: SqlWork,
+        ) -> LocalBoxFuture<'static, Result<(), SqlError>> {
             self.read(name, asker, work)
         }
     }
 
-    impl TokenSeal for Sessions {
+    impl ApiTokenSeal for Sessions {
         fn seal(&self, _: &BoundToken<'_>) -> crate::error::Result<Vec<u8>> {
             unreachable!("no token is made")
         }
@@ -202,42 +207,42 @@ mod tests {
         }
     }
 
-    async fn find(tx: &mut Tx<'_>, _: &Call) -> Outcome<bool> {
+    async fn find(tx: &mut Tx<'_>, _: &ProjectsCall) -> WorkResult<bool> {
         tx.rows("SELECT 1", &[]).await?;
         Ok(HELD.load(Ordering::SeqCst))
     }
 
-    fn shown(was_held: bool) -> Reply {
+    fn shown(was_held: bool) -> RenderedResult {
         let is_held = HELD.load(Ordering::SeqCst);
-        Reply::resource(json!({ "found while held": was_held, "shown while held": is_held }).into())
+        RenderedResult::resource(json!({ "found while held": was_held, "shown while held": is_held }).into())
     }
 
     #[test]
     fn a_session_is_over_when_what_it_found_is_shown() {
-        const ROUTE: Route = route!(GET "rooms", "room_list", find => shown);
+        const ROUTE: ProjectsRoute = route!(GET "rooms", "room_list", find => shown);
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let reply = LocalSet::new().block_on(&runtime, async {
             let projects = Projects::start(Arc::new(Sessions), Arc::new(Sessions), Clock::system());
-            let answer = projects.run(ROUTE.name, Access::Read(ITSELF), |mut tx| {
+            let answer = projects.run(ROUTE.name, SessionAccess::Read(SERVER_CALLER), |mut tx| {
                 async move { (ROUTE.handler)(&mut tx, &call()).await }.boxed_local()
             });
             answer.await.unwrap().render()
         });
-        let Reply::Document(document) = reply else { panic!("{reply:?}") };
+        let RenderedResult::Document(document) = reply else { panic!("{reply:?}") };
         assert_eq!(document.value()["data"], json!({ "found while held": true, "shown while held": false }));
     }
 
-    fn call() -> Call {
-        let subject = Subject::User { id: 1, ext_id: "user-1".to_owned(), username: "ada".to_owned() };
-        let request = Request {
+    fn call() -> ProjectsCall {
+        let subject = TokenSubject::User { id: 1, ext_id: "user-1".to_owned(), username: "ada".to_owned() };
+        let request = ProjectsRequest {
             params: Vec::new(),
             query: Query::default(),
-            document: Document::default(),
+            document: RequestDocument::default(),
             if_match: None,
             plans: false,
             origin: String::new(),
             path: String::new(),
         };
-        Call { caller: Caller { token: 1, subject, last_used: None }, request: Arc::new(request) }
+        ProjectsCall { caller: ProjectsCaller { token: 1, subject, last_used: None }, request: Arc::new(request) }
     }
 }

@@ -1,24 +1,24 @@
 //! The input of a handler: the parsed request and its caller.
 //!
-//! Errors in a body are stored in the [`Document`] and returned when a handler reads it.
+//! Errors in a body are stored in the [`RequestDocument`] and returned when a handler reads it.
 
 use std::ops::Deref;
 use std::sync::Arc;
 
-use super::body::Document;
+use super::body::RequestDocument;
 use super::query::Query;
 use crate::http::entity_tag::EntityTags;
-use crate::projects::caller::Caller;
-use crate::projects::workspace::Key;
+use crate::projects::caller::ProjectsCaller;
+use crate::projects::workspace::WorkspaceLocator;
 
 /// A request with a known route.
-pub struct Request {
+pub struct ProjectsRequest {
     /// The path parameters, by name.
     pub params: Vec<(&'static str, String)>,
     /// The query.
     pub query: Query,
     /// The body.
-    pub document: Document,
+    pub document: RequestDocument,
     /// The `If-Match` header: the resource to be changed must have one of these entity tags.
     pub if_match: Option<EntityTags>,
     /// `true` for a client that plans and applies (`X-Terraform-Integration`). Such a client decides where an operation
@@ -30,36 +30,39 @@ pub struct Request {
     pub path: String,
 }
 
-impl Request {
+impl ProjectsRequest {
     /// Returns a path parameter; empty when the pattern has none of that name.
     pub fn param(&self, name: &str) -> &str {
         self.params.iter().find(|(param, _)| *param == name).map_or("", |(_, value)| value)
     }
 
     /// Returns the key by which the path names a workspace.
-    pub fn workspace(&self) -> Key<'_> {
+    pub fn workspace(&self) -> WorkspaceLocator<'_> {
         match self.param("workspace_id") {
-            "" => Key::Name { organization: self.param("organization_name"), workspace: self.param("workspace_name") },
-            id => Key::Id(id),
+            "" => WorkspaceLocator::Name {
+                organization: self.param("organization_name"),
+                workspace: self.param("workspace_name"),
+            },
+            id => WorkspaceLocator::Id(id),
         }
     }
 }
 
 /// A request and its caller.
-pub struct Call {
+pub struct ProjectsCall {
     /// The caller.
-    pub caller: Caller,
+    pub caller: ProjectsCaller,
     /// The request.
-    pub request: Arc<Request>,
+    pub request: Arc<ProjectsRequest>,
 }
 
-impl Call {
+impl ProjectsCall {
     /// A read of the resource to be changed, without included resources, which its entity tag does not cover.
     pub(super) fn before_the_change(&self) -> Self {
-        let request = Request {
+        let request = ProjectsRequest {
             params: self.params.clone(),
             query: self.query.without("include"),
-            document: Document::default(),
+            document: RequestDocument::default(),
             if_match: None,
             plans: self.plans,
             origin: self.origin.clone(),
@@ -69,10 +72,10 @@ impl Call {
     }
 }
 
-impl Deref for Call {
-    type Target = Request;
+impl Deref for ProjectsCall {
+    type Target = ProjectsRequest;
 
-    fn deref(&self) -> &Request {
+    fn deref(&self) -> &ProjectsRequest {
         &self.request
     }
 }

@@ -3,16 +3,17 @@
 use actix_web::http::Method;
 use futures_util::future::LocalBoxFuture;
 
-use super::reply::Answer;
-use super::request::Call;
+use super::reply::HandlerResult;
+use super::request::ProjectsCall;
 use crate::projects::Tx;
-use crate::projects::refusal::Outcome;
+use crate::projects::rejection::WorkResult;
 
 /// Handles a request inside a session.
-pub type Handler = for<'t, 's> fn(&'t mut Tx<'s>, &'t Call) -> LocalBoxFuture<'t, Outcome<Answer>>;
+pub type ProjectsHandler =
+    for<'t, 's> fn(&'t mut Tx<'s>, &'t ProjectsCall) -> LocalBoxFuture<'t, WorkResult<HandlerResult>>;
 
 /// One route.
-pub struct Route {
+pub struct ProjectsRoute {
     /// The method.
     pub method: &'static Method,
     /// Path segments below `/api/v2`; `:name` matches any segment.
@@ -22,14 +23,14 @@ pub struct Route {
     /// `true` if no token is required. Such a route returns only its status.
     pub open: bool,
     /// The handler.
-    pub handler: Handler,
+    pub handler: ProjectsHandler,
 }
 
 /// Builds an entry of a route table: `route!(GET "projects/:project_id", "project_show", show => shown)`. `show` runs
 /// in the session, and `shown` renders its result after the session.
 macro_rules! route {
     ($method:ident $pattern:literal, $name:literal, $handler:path => $render:path) => {
-        $crate::http::jsonapi::route::Route {
+        $crate::http::jsonapi::route::ProjectsRoute {
             method: &actix_web::http::Method::$method,
             pattern: $pattern,
             name: $name,
@@ -37,7 +38,7 @@ macro_rules! route {
             handler: |tx, call| {
                 Box::pin(async move {
                     let found = $handler(tx, call).await?;
-                    Ok($crate::http::jsonapi::reply::Answer::of(found, $render))
+                    Ok($crate::http::jsonapi::reply::HandlerResult::of(found, $render))
                 })
             },
         }

@@ -6,26 +6,26 @@ use std::sync::LazyLock;
 use actix_web::http::Method;
 
 use super::query;
-use super::reply::{Answer, empty};
+use super::reply::{HandlerResult, empty};
 use super::resources::{
     account, agent_pools, locks, memberships, organizations, projects, tags, team_projects, team_workspaces, teams,
     tokens, workspaces,
 };
-use super::route::Route;
+use super::route::ProjectsRoute;
 use crate::error::Kind;
-use crate::projects::refusal::Refusal;
+use crate::projects::rejection::ApiRejection;
 use crate::telemetry::RouteMeter;
 
-const OPEN: &[Route] = &[Route {
+const OPEN_ROUTES: &[ProjectsRoute] = &[ProjectsRoute {
     method: &Method::GET,
     pattern: "ping",
     name: "ping",
     open: true,
-    handler: |_, _| Box::pin(std::future::ready(Ok(Answer::of((), empty)))),
+    handler: |_, _| Box::pin(std::future::ready(Ok(HandlerResult::of((), empty)))),
 }];
 
-const TABLES: &[&[Route]] = &[
-    OPEN,
+const ROUTE_TABLES: &[&[ProjectsRoute]] = &[
+    OPEN_ROUTES,
     projects::ROUTES,
     workspaces::ROUTES,
     locks::ROUTES,
@@ -41,14 +41,14 @@ const TABLES: &[&[Route]] = &[
 ];
 
 /// Iterates over all routes, for tests.
-pub fn all_routes() -> impl Iterator<Item = &'static Route> {
-    TABLES.iter().flat_map(|table| table.iter())
+pub fn all_routes() -> impl Iterator<Item = &'static ProjectsRoute> {
+    ROUTE_TABLES.iter().flat_map(|table| table.iter())
 }
 
 /// A resolved route.
-pub struct Found {
+pub struct ResolvedProjectsRoute {
     /// The route.
-    pub route: &'static Route,
+    pub route: &'static ProjectsRoute,
     /// The path parameters.
     pub params: Vec<(&'static str, String)>,
     /// The absolute path.
@@ -57,14 +57,14 @@ pub struct Found {
     pub meter: &'static RouteMeter,
 }
 
-struct Entry {
-    route: &'static Route,
+struct ProjectsRouteEntry {
+    route: &'static ProjectsRoute,
     segments: Vec<&'static str>,
     meter: RouteMeter,
 }
 
-static INDEX: LazyLock<HashMap<usize, Vec<Entry>>> = LazyLock::new(|| {
-    let mut index: HashMap<usize, Vec<Entry>> = HashMap::new();
+static ROUTE_INDEX: LazyLock<HashMap<usize, Vec<ProjectsRouteEntry>>> = LazyLock::new(|| {
+    let mut index: HashMap<usize, Vec<ProjectsRouteEntry>> = HashMap::new();
     for route in all_routes() {
         let segments: Vec<_> = route.pattern.split('/').collect();
         let operation = match *route.method {
@@ -74,7 +74,7 @@ static INDEX: LazyLock<HashMap<usize, Vec<Entry>>> = LazyLock::new(|| {
             _ => "create",
         };
         let meter = RouteMeter::new("projects", operation, route.pattern.to_owned());
-        index.entry(segments.len()).or_default().push(Entry { route, segments, meter });
+        index.entry(segments.len()).or_default().push(ProjectsRouteEntry { route, segments, meter });
     }
     index
 });
@@ -83,38 +83,41 @@ static INDEX: LazyLock<HashMap<usize, Vec<Entry>>> = LazyLock::new(|| {
 ///
 /// # Errors
 /// `NotFound` when no pattern matches; `UnsupportedMethod` when patterns match with other methods only.
-pub fn find(raw_path: &str, method: &Method) -> Result<Found, Refusal> {
-    let unknown = || Refusal::new(Kind::NotFound, "there is no such path");
+pub fn resolve_route(raw_path: &str, method: &Method) -> Result<ResolvedProjectsRoute, ApiRejection> {
+    let unknown = || ApiRejection::new(Kind::NotFound, "there is no such path");
     let raw_path = raw_path.strip_suffix('/').unwrap_or(raw_path);
-    let segments: Vec<String> = raw_path.split('/').map(decoded).collect::<Option<_>>().ok_or_else(unknown)?;
+    let segments: Vec<String> = raw_path.split('/').map(decode_segment).collect::<Option<_>>().ok_or_else(unknown)?;
     let method = if *method == Method::HEAD { &Method::GET } else { method };
     let mut known = false;
     // Literals take precedence over parameters, so the match with the fewest parameters is best.
-    let mut best: Option<(&Entry, Vec<(&'static str, String)>)> = None;
-    for entry in INDEX.get(&segments.len()).into_iter().flatten() {
-        let Some(params) = matched(&entry.segments, &segments) else { continue };
+    let mut best: Option<(&ProjectsRouteEntry, Vec<(&'static str, String)>)> = None;
+    for entry in ROUTE_INDEX.get(&segments.len()).into_iter().flatten() {
+        let Some(params) = match_segments(&entry.segments, &segments) else { continue };
         known = true;
         if entry.route.method == method && best.as_ref().is_none_or(|(_, fewest)| params.len() < fewest.len()) {
             best = Some((entry, params));
         }
     }
     match best {
-        Some((entry, params)) => {
-            Ok(Found { route: entry.route, params, path: format!("/api/v2/{raw_path}"), meter: &entry.meter })
-        }
-        None if known => Err(Refusal::new(Kind::UnsupportedMethod, "the path does not take this method")),
+        Some((entry, params)) => Ok(ResolvedProjectsRoute {
+            route: entry.route,
+            params,
+            path: format!("/api/v2/{raw_path}"),
+            meter: &entry.meter,
+        }),
+        None if known => Err(ApiRejection::new(Kind::UnsupportedMethod, "the path does not take this method")),
         None => Err(unknown()),
     }
 }
 
 /// Returns the allowed methods of a path for the `Allow` header (RFC 9110, 10.2.1).
-pub fn allowed(raw_path: &str) -> String {
+pub fn allowed_methods(raw_path: &str) -> String {
     const METHODS: [Method; 5] = [Method::GET, Method::HEAD, Method::POST, Method::PATCH, Method::DELETE];
-    let taken = METHODS.iter().filter(|method| find(raw_path, method).is_ok()).map(Method::as_str);
+    let taken = METHODS.iter().filter(|method| resolve_route(raw_path, method).is_ok()).map(Method::as_str);
     taken.collect::<Vec<_>>().join(", ")
 }
 
-fn matched(pattern: &[&'static str], segments: &[String]) -> Option<Vec<(&'static str, String)>> {
+fn match_segments(pattern: &[&'static str], segments: &[String]) -> Option<Vec<(&'static str, String)>> {
     let mut params = Vec::new();
     for (part, segment) in pattern.iter().zip(segments) {
         match part.strip_prefix(':') {
@@ -126,13 +129,13 @@ fn matched(pattern: &[&'static str], segments: &[String]) -> Option<Vec<(&'stati
     Some(params)
 }
 
-fn decoded(segment: &str) -> Option<String> {
-    query::decoded(segment, false)
+fn decode_segment(segment: &str) -> Option<String> {
+    query::percent_decode(segment, false)
 }
 
 /// Returns the route that reads the resource which a route changes: the same path, or the path before a relationship or
 /// an action. `None` if the route creates a resource in a list.
-pub fn show_of(route: &Route) -> Option<&'static Route> {
+pub fn read_route_of(route: &ProjectsRoute) -> Option<&'static ProjectsRoute> {
     let of = |pattern: &str, methods: &[Method]| {
         all_routes().find(|other| other.pattern == pattern && methods.contains(other.method))
     };
@@ -168,7 +171,7 @@ mod tests {
 
     #[test]
     fn every_change_is_of_something_that_can_be_read_unless_it_makes_something() {
-        let read_of = |route: &Route| show_of(route).map(|show| show.pattern);
+        let read_of = |route: &ProjectsRoute| read_route_of(route).map(|show| show.pattern);
         for route in all_routes().filter(|route| *route.method != Method::GET) {
             let expected = match (route.method, route.pattern.rsplit('/').nth(1)) {
                 (_, Some("relationships")) if route.pattern.ends_with("/tag-bindings") => Some(route.pattern),
@@ -184,14 +187,14 @@ mod tests {
 
     #[test]
     fn paths_find_their_route() {
-        let found = find("organizations/ac%6De/projects/", &Method::GET).ok().unwrap();
+        let found = resolve_route("organizations/ac%6De/projects/", &Method::GET).ok().unwrap();
         assert_eq!(
             (found.route.name, found.params.as_slice()),
             ("project_list", &[("organization_name", "acme".to_owned())][..])
         );
-        assert_eq!(find("projects/x", &Method::PUT).err().unwrap().kind, Kind::UnsupportedMethod);
+        assert_eq!(resolve_route("projects/x", &Method::PUT).err().unwrap().kind, Kind::UnsupportedMethod);
         for path in ["", "projects", "projects/", "projects//", "nothing", "projects/%zz", "projects/x/y/z/a/b"] {
-            assert_eq!(find(path, &Method::GET).err().unwrap().kind, Kind::NotFound, "{path}");
+            assert_eq!(resolve_route(path, &Method::GET).err().unwrap().kind, Kind::NotFound, "{path}");
         }
     }
 }

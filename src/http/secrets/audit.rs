@@ -1,6 +1,6 @@
 //! Builds the audit records of secrets service requests.
 //!
-//! [`Seen`] is filled while a request passes through the pipeline, because the handler consumes the request itself. It
+//! [`AuditFields`] is filled while a request passes through the pipeline, because the handler consumes the request itself. It
 //! exists only while an audit device is enabled.
 
 use std::net::IpAddr;
@@ -8,28 +8,28 @@ use std::net::IpAddr;
 use actix_web::http::header::HeaderMap;
 use serde_json::Value;
 
-use super::answer::{Answer, Body};
+use super::handler_response::{HandlerResponse, ResponseBody};
 use super::render;
-use super::request::Token;
-use super::route::operation_word;
-use super::target::Sent;
-use crate::audit::{self, Data, Outcome, Refused, Request, Response};
+use super::request::RequestToken;
+use super::route::operation_name;
+use super::target::ParsedBody;
+use crate::audit::{self, AuditData, AuditOutcome, AuditRefusal, AuditRequest, AuditResponse};
 use crate::auth::Caller;
 use crate::auth::policy::Operation;
 use crate::error::Error;
-use crate::http::access::{Line, Who};
+use crate::http::access::{AccessLogEntry, RequestCaller};
 use crate::telemetry::TraceContext;
 
-/// The fields of an audit record that are not in the [`Line`] of the request.
+/// The fields of an audit record that are not in the [`AccessLogEntry`] of the request.
 #[derive(Default)]
-pub(super) struct Seen {
+pub(super) struct AuditFields {
     pub(super) asked: Option<(Operation, String)>,
     address: Option<IpAddr>,
-    pub(super) token: Option<Token>,
-    sent: Option<Sent>,
+    pub(super) token: Option<RequestToken>,
+    sent: Option<ParsedBody>,
 }
 
-impl Seen {
+impl AuditFields {
     pub(super) fn from(address: Option<IpAddr>) -> Self {
         Self { address, ..Self::default() }
     }
@@ -40,42 +40,47 @@ impl Seen {
     }
 
     /// Stores the fields or the body, and takes over their memory reservation, because the record outlives the request.
-    pub(super) fn what(&mut self, sent: &mut Sent) {
+    pub(super) fn what(&mut self, sent: &mut ParsedBody) {
         let room = std::mem::take(&mut sent.room);
         let (fields, body, media_type) = (sent.fields.clone(), sent.body.clone(), sent.media_type.clone());
-        self.sent = Some(Sent { fields, body, media_type, room });
+        self.sent = Some(ParsedBody { fields, body, media_type, room });
     }
 
     /// Builds the audit record. `method` and `raw_path` are used if the request was not parsed.
-    pub(super) fn request<'r>(&'r self, line: &'r Line, method: &'r str, raw_path: &'r str) -> Request<'r> {
+    pub(super) fn request<'r>(
+        &'r self,
+        line: &'r AccessLogEntry,
+        method: &'r str,
+        raw_path: &'r str,
+    ) -> AuditRequest<'r> {
         let (operation, path) = match &self.asked {
-            Some((operation, path)) => (operation_word(*operation), &path[..]),
+            Some((operation, path)) => (operation_name(*operation), &path[..]),
             None => (method, raw_path),
         };
-        Request {
+        AuditRequest {
             id: line.id.as_str(),
             trace_id: line.trace.as_ref().map(TraceContext::trace_id),
             operation,
             path,
             mount: line.mount.as_deref(),
             remote_address: self.address,
-            token: self.token.as_ref().map(Token::expose),
-            caller: if let Who::Token(known) = &line.who { Some(caller(known)) } else { None },
-            data: self.sent.as_ref().map_or(Data::None, data),
+            token: self.token.as_ref().map(RequestToken::expose),
+            caller: if let RequestCaller::Token(known) = &line.who { Some(caller(known)) } else { None },
+            data: self.sent.as_ref().map_or(AuditData::None, data),
         }
     }
 }
 
-fn data(sent: &Sent) -> Data<'_> {
+fn data(sent: &ParsedBody) -> AuditData<'_> {
     match (sent.fields.is_empty(), sent.body.is_empty()) {
-        (true, true) => Data::None,
-        (true, false) => Data::Raw { media_type: &sent.media_type, bytes: &sent.body },
-        (false, _) => Data::Fields(&sent.fields),
+        (true, true) => AuditData::None,
+        (true, false) => AuditData::Raw { media_type: &sent.media_type, bytes: &sent.body },
+        (false, _) => AuditData::Fields(&sent.fields),
     }
 }
 
-fn caller(caller: &Caller) -> audit::Caller<'_> {
-    audit::Caller {
+fn caller(caller: &Caller) -> audit::AuditCaller<'_> {
+    audit::AuditCaller {
         display_name: caller.display_name.as_str().into(),
         accessor: &caller.accessor,
         entity_id: &caller.entity_id,
@@ -89,46 +94,60 @@ fn caller(caller: &Caller) -> audit::Caller<'_> {
 }
 
 /// Builds the audit outcome. `conditions` are the request's headers, if its conditions apply.
-pub(super) fn outcome<'r>(outcome: &'r Result<Answer, Error>, conditions: Option<&HeaderMap>) -> Outcome<'r> {
+pub(super) fn outcome<'r>(
+    outcome: &'r Result<HandlerResponse, Error>,
+    conditions: Option<&HeaderMap>,
+) -> AuditOutcome<'r> {
     match outcome {
-        Ok(answer) => Outcome { status: render::status_of(answer, conditions), answer: Ok(response(answer)) },
+        Ok(answer) => AuditOutcome { status: render::status_of(answer, conditions), answer: Ok(response(answer)) },
         Err(error) => {
             let texts = Some(error.text()).filter(|text| !text.is_empty()).into_iter().collect();
-            Outcome { status: render::status(error.kind()), answer: Err(Refused { kind: error.kind(), texts }) }
+            AuditOutcome {
+                status: render::status(error.kind()),
+                answer: Err(AuditRefusal { kind: error.kind(), texts }),
+            }
         }
     }
 }
 
 /// Returns the serial number of the certificate in a response. It is public, and identifies an undelivered certificate.
-pub(super) fn serial_number(answer: &Answer) -> Option<String> {
+pub(super) fn serial_number(answer: &HandlerResponse) -> Option<String> {
     let of = |value: &Value| value["serial_number"].as_str().map(str::to_owned);
     match response(answer).data {
-        Data::Json(value) => of(value),
-        Data::JsonText(text) => serde_json::from_slice(text).ok().as_ref().and_then(of),
+        AuditData::Json(value) => of(value),
+        AuditData::JsonText(text) => serde_json::from_slice(text).ok().as_ref().and_then(of),
         _ => None,
     }
 }
 
-fn response(answer: &Answer) -> Response<'_> {
+fn response(answer: &HandlerResponse) -> AuditResponse<'_> {
     let (data, auth) = match &answer.body {
-        Body::Empty => (Data::None, None),
-        Body::Data(value) | Body::DataAndTop(value) | Body::Plain(value) => (Data::Json(value), None),
-        Body::Rendered(text) => (Data::JsonText(text.expose()), None),
-        Body::Auth(given) => (Data::None, Some(&**given)),
-        Body::Raw(media_type, bytes) => (Data::Raw { media_type, bytes }, None),
-        Body::RawPieces(media_type, pieces) => (Data::Streamed { media_type, octets: Some(pieces.len) }, None),
-        Body::RenderedPieces(begin, pieces, end) => {
-            let octets = begin.len() + pieces.len + end.len();
-            (Data::Streamed { media_type: render::JSON, octets: Some(octets) }, None)
+        ResponseBody::Empty => (AuditData::None, None),
+        ResponseBody::Data(value) | ResponseBody::DataAndTop(value) | ResponseBody::Plain(value) => {
+            (AuditData::Json(value), None)
         }
-        Body::Listed(_) => (Data::Streamed { media_type: render::JSON, octets: None }, None),
-        Body::Wrapped(_) => (Data::None, None),
-        Body::Unwrapped(kept) if kept.media_type == render::JSON => (Data::JsonText(kept.body.expose()), None),
-        Body::Unwrapped(kept) => (Data::Raw { media_type: &kept.media_type, bytes: kept.body.expose() }, None),
+        ResponseBody::Rendered(text) => (AuditData::JsonText(text.expose()), None),
+        ResponseBody::Auth(given) => (AuditData::None, Some(&**given)),
+        ResponseBody::Raw(media_type, bytes) => (AuditData::Raw { media_type, bytes }, None),
+        ResponseBody::RawPieces(media_type, pieces) => {
+            (AuditData::Streamed { media_type, octets: Some(pieces.len) }, None)
+        }
+        ResponseBody::RenderedPieces(begin, pieces, end) => {
+            let octets = begin.len() + pieces.len + end.len();
+            (AuditData::Streamed { media_type: render::JSON_MEDIA_TYPE, octets: Some(octets) }, None)
+        }
+        ResponseBody::Listed(_) => (AuditData::Streamed { media_type: render::JSON_MEDIA_TYPE, octets: None }, None),
+        ResponseBody::Wrapped(_) => (AuditData::None, None),
+        ResponseBody::Unwrapped(kept) if kept.media_type == render::JSON_MEDIA_TYPE => {
+            (AuditData::JsonText(kept.body.expose()), None)
+        }
+        ResponseBody::Unwrapped(kept) => {
+            (AuditData::Raw { media_type: &kept.media_type, bytes: kept.body.expose() }, None)
+        }
     };
-    let wrapping = if let Body::Wrapped(wrapping) = &answer.body { Some(&**wrapping) } else { None };
+    let wrapping = if let ResponseBody::Wrapped(wrapping) = &answer.body { Some(&**wrapping) } else { None };
     let lease = answer.lease.as_ref().map(|lease| &lease.id[..]);
-    Response { data, auth, lease, wrapping, warnings: &answer.warnings }
+    AuditResponse { data, auth, lease, wrapping, warnings: &answer.warnings }
 }
 
 #[cfg(test)]
@@ -137,10 +156,11 @@ mod tests {
 
     #[test]
     fn what_only_reads_changes_nothing() {
-        let changes =
-            |operation| Seen { asked: Some((operation, "pki/crl".to_owned())), ..Seen::default() }.changes_something();
+        let changes = |operation| {
+            AuditFields { asked: Some((operation, "pki/crl".to_owned())), ..AuditFields::default() }.changes_something()
+        };
         assert!([Operation::Read, Operation::List].map(changes) == [false; 2]);
         assert!([Operation::Create, Operation::Update, Operation::Patch, Operation::Delete].map(changes) == [true; 4]);
-        assert!(!Seen::default().changes_something());
+        assert!(!AuditFields::default().changes_something());
     }
 }

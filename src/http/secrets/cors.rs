@@ -12,13 +12,13 @@ use actix_web::http::header::{
 use actix_web::{HttpRequest, HttpResponse};
 
 use super::render::set_text;
-use crate::auth::cors::{Allowed, Cors};
+use crate::auth::cors::{Cors, CorsSettings};
 use crate::error::{Error, Kind, Result};
 
-const METHODS: &str = "DELETE, GET, OPTIONS, POST, PUT, LIST, PATCH";
+const ALLOWED_METHODS: &str = "DELETE, GET, OPTIONS, POST, PUT, LIST, PATCH";
 /// Headers that are always allowed: those that this API reads, and those that browser libraries and the web interfaces
 /// of compatible servers send.
-const HEADERS: [&str; 18] = [
+const DEFAULT_ALLOWED_HEADERS: [&str; 18] = [
     "Content-Type",
     "Authorization",
     "Idempotency-Key",
@@ -39,11 +39,11 @@ const HEADERS: [&str; 18] = [
     "X-Vault-Wrap-TTL",
 ];
 /// Seconds for which a browser may cache a preflight.
-const MAX_AGE: HeaderValue = HeaderValue::from_static("300");
+const PREFLIGHT_MAX_AGE: HeaderValue = HeaderValue::from_static("300");
 
 /// The web page that sent a request.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) enum Page {
+pub(super) enum PageOrigin {
     /// No page, because there is no `Origin` or CORS is off.
     #[default]
     None,
@@ -55,11 +55,11 @@ pub(super) enum Page {
     Preflight(HeaderValue, String),
 }
 
-impl Page {
+impl PageOrigin {
     /// Returns the page of a request.
     ///
     /// # Errors
-    /// `Forbidden`, with [`Page::Unknown`], for a disallowed origin.
+    /// `Forbidden`, with [`PageOrigin::Unknown`], for a disallowed origin.
     pub(super) fn of(request: &HttpRequest, cors: &Cors) -> (Self, Result<()>) {
         let Some(allowed) = cors.allowed() else { return (Self::None, Ok(())) };
         let headers = request.headers();
@@ -69,8 +69,8 @@ impl Page {
             (Some(only), None) if only.to_str().is_ok_and(|origin| allowed.takes(origin)) => only.clone(),
             _ => return (Self::Unknown, Err(Error::new(Kind::Forbidden, "origin not allowed"))),
         };
-        let page = match request.method() == Method::OPTIONS && names_method(headers) {
-            true => Self::Preflight(origin, shown_headers(allowed).collect::<Vec<_>>().join(", ")),
+        let page = match request.method() == Method::OPTIONS && requests_known_method(headers) {
+            true => Self::Preflight(origin, allowed_headers(allowed).collect::<Vec<_>>().join(", ")),
             false => Self::Allowed(origin),
         };
         (page, Ok(()))
@@ -90,19 +90,21 @@ impl Page {
             headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
         }
         if let Self::Preflight(_, names) = &self {
-            headers.insert(ACCESS_CONTROL_MAX_AGE, MAX_AGE);
-            headers.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static(METHODS));
+            headers.insert(ACCESS_CONTROL_MAX_AGE, PREFLIGHT_MAX_AGE);
+            headers.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static(ALLOWED_METHODS));
             set_text(response, ACCESS_CONTROL_ALLOW_HEADERS, names);
         }
     }
 }
 
-pub(super) fn shown_headers(allowed: &Allowed) -> impl Iterator<Item = &str> {
+pub(super) fn allowed_headers(allowed: &CorsSettings) -> impl Iterator<Item = &str> {
     let own = allowed.headers.iter().map(String::as_str);
-    HEADERS.into_iter().chain(own.filter(|own| !HEADERS.iter().any(|known| known.eq_ignore_ascii_case(own))))
+    DEFAULT_ALLOWED_HEADERS
+        .into_iter()
+        .chain(own.filter(|own| !DEFAULT_ALLOWED_HEADERS.iter().any(|known| known.eq_ignore_ascii_case(own))))
 }
 
-fn names_method(headers: &HeaderMap) -> bool {
+fn requests_known_method(headers: &HeaderMap) -> bool {
     let method = headers.get(ACCESS_CONTROL_REQUEST_METHOD);
-    method.is_some_and(|method| METHODS.split(", ").any(|known| known.as_bytes() == method.as_bytes()))
+    method.is_some_and(|method| ALLOWED_METHODS.split(", ").any(|known| known.as_bytes() == method.as_bytes()))
 }

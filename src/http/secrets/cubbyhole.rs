@@ -2,58 +2,58 @@
 
 use futures_util::future::LocalBoxFuture;
 
-use super::answer::Answer;
-use super::page::Page;
+use super::handler_response::HandlerResponse;
+use super::page::PageParams;
 use super::route::Operation::{Delete, List, Read, Update};
-use super::route::{Call, Named, Route};
+use super::route::{Call, ExistenceQuery, Route};
 use crate::error::{Error, Result};
 use crate::secret::PartlySecret;
 
 /// Maximum size of an entry, in bytes.
-const ENTRY: usize = 64 << 10;
-const PAGE: &[&str] = &["after", "limit"];
+const MAX_ENTRY_BYTES: usize = 64 << 10;
+const PAGE_FIELDS: &[&str] = &["after", "limit"];
 
 /// The routes of the cubbyhole mount.
 pub static ROUTES: &[Route] = &[
-    Route::token(List, "", PAGE, |call| Box::pin(list(call))).uncompressed(),
-    Route::token(List, "*path", PAGE, |call| Box::pin(list(call))).uncompressed(),
+    Route::token(List, "", PAGE_FIELDS, |call| Box::pin(list(call))).uncompressed(),
+    Route::token(List, "*path", PAGE_FIELDS, |call| Box::pin(list(call))).uncompressed(),
     Route::token(Read, "*path", &[], |call| Box::pin(read(call))),
     Route::token(Update, "*path", &[], |call| Box::pin(write(call)))
         .with_verbatim_body()
-        .with_body_limit(ENTRY)
+        .with_body_limit(MAX_ENTRY_BYTES)
         .making(exists),
     Route::token(Delete, "*path", &[], |call| Box::pin(delete(call))),
 ];
 
 /// `LIST cubbyhole/:path`: the entries directly below the path.
-async fn list(call: Call) -> Result<Answer> {
-    let page = Page::of(&call.fields)?;
+async fn list(call: Call) -> Result<HandlerResponse> {
+    let page = PageParams::of(&call.fields)?;
     let keys = call.state.auth.cubbyhole_keys(call.caller()?, call.param("path")).await?;
-    Answer::keys(page.cut(keys.iter().map(String::as_str)), None)
+    HandlerResponse::keys(page.cut(keys.iter().map(String::as_str)), None)
 }
 
-async fn read(call: Call) -> Result<Answer> {
+async fn read(call: Call) -> Result<HandlerResponse> {
     let kept = call.state.auth.cubbyhole_read(call.caller()?, call.param("path")).await?;
     let kept = kept.ok_or_else(Error::not_found)?;
     let mut json = PartlySecret::with_capacity(kept.expose().len());
     json.push_secret(kept.expose());
-    Ok(Answer::rendered(json))
+    Ok(HandlerResponse::rendered(json))
 }
 
-fn exists(named: Named<'_>) -> LocalBoxFuture<'_, Result<bool>> {
+fn exists(named: ExistenceQuery<'_>) -> LocalBoxFuture<'_, Result<bool>> {
     Box::pin(async move { named.state.auth.cubbyhole_has(named.caller, named.param("path")).await })
 }
 
 /// `POST cubbyhole/:path`: replaces the whole entry.
-async fn write(call: Call) -> Result<Answer> {
+async fn write(call: Call) -> Result<HandlerResponse> {
     let (auth, caller) = (&call.state.auth, call.caller()?);
     let members = call.fields.clone().into_members();
     auth.cubbyhole_write(caller, call.param("path"), &members).await?;
-    Ok(Answer::empty())
+    Ok(HandlerResponse::empty())
 }
 
 /// `DELETE cubbyhole/:path`; succeeds if the entry does not exist.
-async fn delete(call: Call) -> Result<Answer> {
+async fn delete(call: Call) -> Result<HandlerResponse> {
     call.state.auth.cubbyhole_delete(call.caller()?, call.param("path")).await?;
-    Ok(Answer::empty())
+    Ok(HandlerResponse::empty())
 }

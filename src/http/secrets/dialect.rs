@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::request::{SERVICE_TOKEN, VAULT_TOKEN};
 use crate::auth::mounts::Mount;
-use crate::clock::compact;
+use crate::clock::format_duration;
 use crate::fields::Fields;
 use crate::pki::check::request::ExcessiveTtl;
 use crate::secret::PartlySecret;
@@ -124,7 +124,7 @@ impl Dialect {
     /// Formats a lifetime of a role. The Terraform provider expects seconds.
     pub fn lifetime(self, seconds: u64) -> Value {
         match self {
-            Self::Contract => compact(Duration::from_secs(seconds)).into(),
+            Self::Contract => format_duration(Duration::from_secs(seconds)).into(),
             Self::Peers => seconds.into(),
         }
     }

@@ -4,32 +4,32 @@
 
 use std::collections::HashMap;
 
-use super::route::{Operation, Params, Route, operation_word};
-use crate::auth::policy::{Spelling, Spelt};
+use super::route::{Operation, Params, Route, operation_name};
+use crate::auth::policy::{NameSegments, Spelling};
 use crate::telemetry::RouteMeter;
-use crate::x509::serial::without_prefix;
+use crate::x509::serial::strip_hex_prefix;
 
-pub use crate::fields::MAX_NAME;
+pub use crate::fields::MAX_NAME_LEN;
 use crate::fields::is_name;
 
 /// The result of resolving a path and an operation.
-pub enum Found<'i> {
+pub enum RouteMatch<'i> {
     /// A route.
-    Route(&'i Entry, &'static Route, Params),
+    Route(&'i PathPattern, &'static Route, Params),
     /// The path exists, but not with this operation.
-    OtherOperation(&'i Entry),
+    OtherOperation(&'i PathPattern),
     /// No pattern matches.
     Nothing,
 }
 
 /// A pattern and its routes.
-pub struct Entry {
+pub struct PathPattern {
     segments: Vec<Segment>,
     /// `true` if a segment is a `*rest` or `**tail`, so that longer paths match too.
     open_ended: bool,
     /// For each parameter, the rule for its alternative spellings, if it has any.
     spellings: Box<[Option<Spelling>]>,
-    routes: [Option<(&'static Route, RouteMeter)>; OPERATIONS],
+    routes: [Option<(&'static Route, RouteMeter)>; OPERATION_COUNT],
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,16 +42,16 @@ enum Segment {
     Tail(&'static str),
 }
 
-const OPERATIONS: usize = 6;
+const OPERATION_COUNT: usize = 6;
 
 /// A path below a mount with its names in canonical spelling.
-pub struct Canonical {
+pub struct CanonicalPath {
     /// The path.
     pub path: String,
     /// The path parameters.
     pub params: Params,
     /// Positions of names with alternative spellings.
-    pub spelt: Vec<Spelt>,
+    pub spelt: Vec<NameSegments>,
     /// `true` if a name was not in canonical spelling.
     pub respelt: bool,
     /// `true` if a known client's word was replaced by this server's.
@@ -59,18 +59,18 @@ pub struct Canonical {
 }
 
 /// The routes of a kind of mount.
-pub struct Index {
-    by_first: HashMap<&'static str, Vec<Entry>>,
-    other: Vec<Entry>,
+pub struct RouteIndex {
+    by_first: HashMap<&'static str, Vec<PathPattern>>,
+    other: Vec<PathPattern>,
 }
 
-impl Index {
+impl RouteIndex {
     /// Builds the index of `routes`. `kind` is part of the route names in the metrics.
     pub fn new(kind: &'static str, routes: &[&'static [Route]]) -> Self {
-        let mut patterns: HashMap<&'static str, Entry> = HashMap::new();
+        let mut patterns: HashMap<&'static str, PathPattern> = HashMap::new();
         for route in routes.iter().copied().flatten() {
-            let entry = patterns.entry(route.pattern).or_insert_with(|| Entry::new(route.pattern));
-            entry.routes[slot(route.operation)] = Some((route, meter(kind, route)));
+            let entry = patterns.entry(route.pattern).or_insert_with(|| PathPattern::new(route.pattern));
+            entry.routes[operation_index(route.operation)] = Some((route, route_meter(kind, route)));
         }
         let mut index = Self { by_first: HashMap::new(), other: Vec::new() };
         for entry in patterns.into_values() {
@@ -80,14 +80,14 @@ impl Index {
             }
         }
         for list in index.by_first.values_mut().chain([&mut index.other]) {
-            list.sort_by(|a, b| exactness(&a.segments, &b.segments));
+            list.sort_by(|a, b| compare_specificity(&a.segments, &b.segments));
         }
         index
     }
 
     /// Resolves a path below the mount. A trailing `/` is valid only for lists. Policies distinguish paths by it, so a
     /// path with `/` must not lead to the same route as the path without.
-    pub fn find(&self, path: &str, operation: Operation) -> Found<'_> {
+    pub fn find(&self, path: &str, operation: Operation) -> RouteMatch<'_> {
         let (path, slash) = path.strip_suffix('/').map_or((path, false), |path| (path, true));
         let mut other = None;
         for (entry, params) in self.matching(path) {
@@ -96,11 +96,13 @@ impl Index {
                 continue;
             }
             match entry.route(operation) {
-                Some(route) if !slash || operation == Operation::List => return Found::Route(entry, route, params),
+                Some(route) if !slash || operation == Operation::List => {
+                    return RouteMatch::Route(entry, route, params);
+                }
                 _ => other = other.or(Some(entry)),
             }
         }
-        other.map_or(Found::Nothing, Found::OtherOperation)
+        other.map_or(RouteMatch::Nothing, RouteMatch::OtherOperation)
     }
 
     /// Returns the start of the `**tail` in a raw path, after the preceding `/`, if a pattern with a tail matches.
@@ -110,26 +112,26 @@ impl Index {
     }
 
     /// Resolves a path whose `**tail` was removed.
-    pub fn find_tailed(&self, path: &str, operation: Operation) -> Found<'_> {
+    pub fn find_tailed(&self, path: &str, operation: Operation) -> RouteMatch<'_> {
         let first = path.split('/').next().unwrap_or_default();
         let mut entries = self.by_first.get(first).into_iter().flatten();
         let slashed = [path, "/"].concat();
         match entries.find(|entry| entry.tail(&slashed) == Some(slashed.len())) {
             Some(entry) => match entry.route(operation) {
-                Some(route) => Found::Route(entry, route, Params::default()),
-                None => Found::OtherOperation(entry),
+                Some(route) => RouteMatch::Route(entry, route, Params::default()),
+                None => RouteMatch::OtherOperation(entry),
             },
-            None => Found::Nothing,
+            None => RouteMatch::Nothing,
         }
     }
 
     /// Returns a path in canonical spelling, for all operations; `None` when no name has alternative spellings.
-    pub fn canonical(&self, path: &str) -> Option<Canonical> {
+    pub fn canonical(&self, path: &str) -> Option<CanonicalPath> {
         let bare = path.strip_suffix('/').unwrap_or(path);
         self.matching(bare).find_map(|(entry, params)| entry.canonical(path, &params))
     }
 
-    fn matching<'i, 'p>(&'i self, path: &'p str) -> impl Iterator<Item = (&'i Entry, Params)> + use<'i, 'p> {
+    fn matching<'i, 'p>(&'i self, path: &'p str) -> impl Iterator<Item = (&'i PathPattern, Params)> + use<'i, 'p> {
         let first = path.split('/').next().unwrap_or_default();
         let count = path.bytes().filter(|b| *b == b'/').count() + 1;
         let literal = self.by_first.get(first).map(Vec::as_slice).unwrap_or_default();
@@ -137,24 +139,24 @@ impl Index {
     }
 }
 
-impl Entry {
+impl PathPattern {
     fn new(pattern: &'static str) -> Self {
         let segments: Vec<_> = pattern.split('/').map(Segment::of).collect();
         let open_ended = segments.iter().any(|s| matches!(s, Segment::Rest(_) | Segment::Tail(_)));
         let spellings = segments.iter().filter(|s| !matches!(s, Segment::Literal(_))).map(|s| s.spelling()).collect();
-        Self { segments, open_ended, spellings, routes: [const { None }; OPERATIONS] }
+        Self { segments, open_ended, spellings, routes: [const { None }; OPERATION_COUNT] }
     }
 
     /// Returns the canonical spelling of a path that this pattern matched; `None` when no name has alternative
     /// spellings.
-    pub fn canonical(&self, path: &str, params: &Params) -> Option<Canonical> {
+    pub fn canonical(&self, path: &str, params: &Params) -> Option<CanonicalPath> {
         let names = || self.spellings.iter().zip(params.iter(path)).zip(params.places());
         if !names().any(|((spelling, (_, value)), _)| spelling.is_some_and(|spelling| spelling.is_open_to(value))) {
             return None;
         }
         let (path_out, spelt) = (String::with_capacity(path.len()), Vec::new());
         let mut canonical =
-            Canonical { path: path_out, params: Params::default(), spelt, respelt: false, aliased: false };
+            CanonicalPath { path: path_out, params: Params::default(), spelt, respelt: false, aliased: false };
         let mut at = 0;
         for ((spelling, (name, value)), place) in names() {
             canonical.path.push_str(&path[at..place.start]);
@@ -163,7 +165,7 @@ impl Entry {
                 None => canonical.path.push_str(value),
                 Some(spelling) => {
                     let segments = canonical.path.matches('/').count();
-                    canonical.spelt.push(Spelt::of(spelling, segments));
+                    canonical.spelt.push(NameSegments::of(spelling, segments));
                     let name = spelling.canonical(value);
                     match spelling {
                         Spelling::KeyBackend => canonical.aliased |= *name != *value,
@@ -181,7 +183,7 @@ impl Entry {
 
     /// Returns the route of an operation.
     pub fn route(&self, operation: Operation) -> Option<&'static Route> {
-        self.routes[slot(operation)].as_ref().map(|(route, _)| *route)
+        self.routes[operation_index(operation)].as_ref().map(|(route, _)| *route)
     }
 
     /// Iterates over the routes of the pattern.
@@ -191,7 +193,7 @@ impl Entry {
 
     /// Returns the access metrics of an operation's route.
     pub fn meter(&self, operation: Operation) -> Option<&RouteMeter> {
-        self.routes[slot(operation)].as_ref().map(|(_, meter)| meter)
+        self.routes[operation_index(operation)].as_ref().map(|(_, meter)| meter)
     }
 
     fn tail(&self, raw: &str) -> Option<usize> {
@@ -263,21 +265,21 @@ impl Segment {
 }
 
 fn is_serial(text: &str) -> bool {
-    let digits = without_prefix(text);
+    let digits = strip_hex_prefix(text);
     !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_hexdigit() || matches!(b, b':' | b'-'))
 }
 
 /// Orders patterns: the first different segment decides, and longer patterns precede their prefixes.
-fn exactness(a: &[Segment], b: &[Segment]) -> std::cmp::Ordering {
+fn compare_specificity(a: &[Segment], b: &[Segment]) -> std::cmp::Ordering {
     let difference = a.iter().zip(b).map(|(a, b)| a.cmp(b)).find(|order| order.is_ne());
     difference.unwrap_or_else(|| b.len().cmp(&a.len()))
 }
 
-fn meter(kind: &str, route: &Route) -> RouteMeter {
-    RouteMeter::new("secrets", operation_word(route.operation), format!("{kind}/{}", route.pattern))
+fn route_meter(kind: &str, route: &Route) -> RouteMeter {
+    RouteMeter::new("secrets", operation_name(route.operation), format!("{kind}/{}", route.pattern))
 }
 
-fn slot(operation: Operation) -> usize {
+fn operation_index(operation: Operation) -> usize {
     match operation {
         Operation::Read => 0,
         Operation::List => 1,
@@ -290,36 +292,38 @@ fn slot(operation: Operation) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::super::answer::Answer;
+    use super::super::handler_response::HandlerResponse;
     use super::*;
     use proptest::prelude::*;
 
     static ROUTES: &[Route] = &[
-        Route::token(Operation::List, "roles", &[], |_| Box::pin(async { Ok(Answer::empty()) })),
-        Route::token(Operation::Read, "roles/:name", &[], |_| Box::pin(async { Ok(Answer::empty()) })),
-        Route::token(Operation::Read, "cert/:serial", &[], |_| Box::pin(async { Ok(Answer::empty()) })),
-        Route::token(Operation::Read, "cert/ca", &[], |_| Box::pin(async { Ok(Answer::empty()) })),
-        Route::token(Operation::Read, "mounts/*path", &[], |_| Box::pin(async { Ok(Answer::empty()) })),
-        Route::token(Operation::Update, "mounts/*path/tune", &[], |_| Box::pin(async { Ok(Answer::empty()) })),
-        Route::token(Operation::Read, "mounts/*path/tune", &[], |_| Box::pin(async { Ok(Answer::empty()) })),
-        Route::token(Operation::Read, "issuer/:ref/crl/:kind", &[], |_| Box::pin(async { Ok(Answer::empty()) })),
+        Route::token(Operation::List, "roles", &[], |_| Box::pin(async { Ok(HandlerResponse::empty()) })),
+        Route::token(Operation::Read, "roles/:name", &[], |_| Box::pin(async { Ok(HandlerResponse::empty()) })),
+        Route::token(Operation::Read, "cert/:serial", &[], |_| Box::pin(async { Ok(HandlerResponse::empty()) })),
+        Route::token(Operation::Read, "cert/ca", &[], |_| Box::pin(async { Ok(HandlerResponse::empty()) })),
+        Route::token(Operation::Read, "mounts/*path", &[], |_| Box::pin(async { Ok(HandlerResponse::empty()) })),
+        Route::token(Operation::Update, "mounts/*path/tune", &[], |_| Box::pin(async { Ok(HandlerResponse::empty()) })),
+        Route::token(Operation::Read, "mounts/*path/tune", &[], |_| Box::pin(async { Ok(HandlerResponse::empty()) })),
+        Route::token(Operation::Read, "issuer/:ref/crl/:kind", &[], |_| {
+            Box::pin(async { Ok(HandlerResponse::empty()) })
+        }),
     ];
 
     static TAILED: &[Route] = &[
-        Route::open(Operation::Read, "ocsp/**text", &[], |_| Box::pin(async { Ok(Answer::empty()) })),
-        Route::open(Operation::Update, "ocsp", &[], |_| Box::pin(async { Ok(Answer::empty()) })),
-        Route::open(Operation::Read, "a/b/**text", &[], |_| Box::pin(async { Ok(Answer::empty()) })),
+        Route::open(Operation::Read, "ocsp/**text", &[], |_| Box::pin(async { Ok(HandlerResponse::empty()) })),
+        Route::open(Operation::Update, "ocsp", &[], |_| Box::pin(async { Ok(HandlerResponse::empty()) })),
+        Route::open(Operation::Read, "a/b/**text", &[], |_| Box::pin(async { Ok(HandlerResponse::empty()) })),
     ];
 
     fn found(path: &str, operation: Operation) -> String {
-        let index = Index::new("pki", &[ROUTES]);
+        let index = RouteIndex::new("pki", &[ROUTES]);
         match index.find(path, operation) {
-            Found::Route(_, route, params) => {
+            RouteMatch::Route(_, route, params) => {
                 let values: Vec<_> = params.iter(path).map(|(n, v)| format!("{n}={v}")).collect();
                 format!("{} {}", route.pattern, values.join(" ")).trim().to_owned()
             }
-            Found::OtherOperation(_) => "405".into(),
-            Found::Nothing => "404".into(),
+            RouteMatch::OtherOperation(_) => "405".into(),
+            RouteMatch::Nothing => "404".into(),
         }
     }
 
@@ -352,7 +356,7 @@ mod tests {
 
     #[test]
     fn a_tail_is_everything_behind_its_literals() {
-        let index = Index::new("pki", &[TAILED]);
+        let index = RouteIndex::new("pki", &[TAILED]);
         for (raw, at) in [
             ("ocsp/a//b%2f/../c/", Some(5)),
             ("ocsp/", Some(5)),
@@ -367,14 +371,14 @@ mod tests {
             assert_eq!(index.tail(raw), at, "{raw}");
         }
         let found = |path, operation| match index.find_tailed(path, operation) {
-            Found::Route(_, route, _) => route.pattern,
-            Found::OtherOperation(_) => "405",
-            Found::Nothing => "404",
+            RouteMatch::Route(_, route, _) => route.pattern,
+            RouteMatch::OtherOperation(_) => "405",
+            RouteMatch::Nothing => "404",
         };
         assert_eq!(found("ocsp", Operation::Read), "ocsp/**text");
         assert_eq!((found("ocsp", Operation::List), found("ocs", Operation::Read)), ("405", "404"));
         assert_eq!(found("a/b", Operation::Read), "a/b/**text");
-        assert!(matches!(index.find("ocsp/a/b", Operation::Update), Found::OtherOperation(_)));
+        assert!(matches!(index.find("ocsp/a/b", Operation::Update), RouteMatch::OtherOperation(_)));
     }
 
     #[test]
@@ -388,13 +392,15 @@ mod tests {
     #[test]
     fn names_with_several_spellings_are_put_into_the_canonical_one() {
         static SPELT: &[Route] = &[
-            Route::token(Operation::Read, "acl/*name", &[], |_| Box::pin(async { Ok(Answer::empty()) })),
-            Route::token(Operation::Read, "cert/:serial/raw", &[], |_| Box::pin(async { Ok(Answer::empty()) })),
+            Route::token(Operation::Read, "acl/*name", &[], |_| Box::pin(async { Ok(HandlerResponse::empty()) })),
+            Route::token(Operation::Read, "cert/:serial/raw", &[], |_| {
+                Box::pin(async { Ok(HandlerResponse::empty()) })
+            }),
             Route::token(Operation::Read, "issuer/:issuer_ref/crl/:name", &[], |_| {
-                Box::pin(async { Ok(Answer::empty()) })
+                Box::pin(async { Ok(HandlerResponse::empty()) })
             }),
         ];
-        let index = Index::new("pki", &[SPELT]);
+        let index = RouteIndex::new("pki", &[SPELT]);
         for (path, canonical, values, spelt) in [
             ("acl/Team/App", "acl/team/app", "name=team/app", Spelling::PolicyName),
             ("acl/Team/App/", "acl/team/app/", "name=team/app", Spelling::PolicyName),
@@ -407,7 +413,7 @@ mod tests {
             let found = index.canonical(path).unwrap();
             let named: Vec<_> = found.params.iter(&found.path).map(|(n, v)| format!("{n}={v}")).collect();
             assert_eq!((found.path.as_str(), named.join(" ").as_str()), (canonical, values));
-            assert_eq!(found.spelt, [Spelt::of(spelt, 1)], "{path}");
+            assert_eq!(found.spelt, [NameSegments::of(spelt, 1)], "{path}");
         }
         for path in ["issuer/Web/crl/PEM", "cert/web/raw", "ACL/x", ""] {
             assert!(index.canonical(path).is_none(), "{path}");
@@ -417,17 +423,17 @@ mod tests {
     proptest! {
         #[test]
         fn tails_never_panic(raw in "(ocsp|a|b|[%/ä.]{0,3}){0,8}") {
-            let index = Index::new("pki", &[TAILED]);
+            let index = RouteIndex::new("pki", &[TAILED]);
             if let Some(at) = index.tail(&raw) {
                 prop_assert!(raw[..at].ends_with('/'));
-                prop_assert!(matches!(index.find_tailed(&raw[..at - 1], Operation::Read), Found::Route(..)));
+                prop_assert!(matches!(index.find_tailed(&raw[..at - 1], Operation::Read), RouteMatch::Route(..)));
             }
         }
 
         #[test]
         fn matching_never_panics_and_parameters_are_parts_of_the_path(path in "(roles|cert|mounts|issuer|[a-z:/.ä-]{0,3}|/){0,8}") {
-            let index = Index::new("pki", &[ROUTES]);
-            if let Found::Route(_, _, params) = index.find(&path, Operation::Read) {
+            let index = RouteIndex::new("pki", &[ROUTES]);
+            if let RouteMatch::Route(_, _, params) = index.find(&path, Operation::Read) {
                 for (_, value) in params.iter(&path) {
                     prop_assert!(!value.is_empty() && path.contains(value));
                 }

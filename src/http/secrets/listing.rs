@@ -4,9 +4,9 @@
 //! is sent whole. Of a longer list, a page is read after the client has received the page before: between two pages no
 //! resources of the store are in use. An error, or a permission that the caller loses, aborts the response, so that it
 //! never looks complete. A long list is not a snapshot. `key_info` is read after `keys`, over the same range, and may
-//! miss rows that were deleted since. Limits on long lists are in [`lists`](crate::http::lists).
+//! miss rows that were deleted since. Limits on long lists are in [`lists`](crate::http::long_lists).
 
-mod pass;
+mod permission;
 
 use std::fmt::Write as _;
 
@@ -15,30 +15,30 @@ use futures_util::future::{BoxFuture, ready};
 use futures_util::{FutureExt as _, StreamExt as _, stream};
 use serde_json::Value;
 
-use self::pass::Pass;
-use super::answer::{Answer, Body};
+use self::permission::ReadPermission;
+use super::handler_response::{HandlerResponse, ResponseBody};
 use super::route::Call;
 use crate::error::{Error, Result};
 use crate::secret::PartlySecret;
 
 /// Page size of lists of names, in rows.
-const PAGE: usize = 1_000;
+const NAMES_PER_PAGE: usize = 1_000;
 /// Page size of lists with details, in rows: some hundred kilobytes.
-pub(super) const DETAILED: usize = 250;
+pub(super) const DETAILED_ROWS_PER_PAGE: usize = 250;
 /// Maximum size of a list for HTTP/1.0 clients, in bytes. It is in memory until it is sent.
-const LONGEST_IN_ONE: usize = 1 << 20;
+const MAX_BUFFERED_LIST_BYTES: usize = 1 << 20;
 
 /// The source of a list.
-pub(super) trait Source: Send + Sync + 'static {
+pub(super) trait RowSource: Send + Sync + 'static {
     /// A position in the order of the rows.
     type Place: Clone + PartialOrd + Send + Sync + 'static;
 
-    /// Reads at most `most` rows after a position, in ascending order. `most` is at most [`Source::most`]. Details are
+    /// Reads at most `most` rows after a position, in ascending order. `most` is at most [`RowSource::most`]. Details are
     /// read only with `infos`.
-    fn page(&self, after: &Self::Place, most: usize, infos: bool) -> BoxFuture<'static, Result<Page<Self::Place>>>;
+    fn page(&self, after: &Self::Place, most: usize, infos: bool) -> BoxFuture<'static, Result<ListPage<Self::Place>>>;
 
     fn most(&self) -> usize {
-        PAGE
+        NAMES_PER_PAGE
     }
 
     /// `true` if rows have details.
@@ -56,21 +56,21 @@ pub(super) trait Source: Send + Sync + 'static {
     }
 }
 
-pub(super) struct Page<P> {
-    pub(super) rows: Vec<Row<P>>,
+pub(super) struct ListPage<P> {
+    pub(super) rows: Vec<ListRow<P>>,
     /// The position after which there may be more rows; `None` at the end.
     pub(super) next: Option<P>,
 }
 
-pub(super) struct Row<P> {
+pub(super) struct ListRow<P> {
     pub(super) at: P,
     /// The name and the details, as JSON; `None` for a hidden row.
     pub(super) shown: Option<(String, Option<String>)>,
 }
 
-impl<P: Clone + Send + 'static> Page<P> {
+impl<P: Clone + Send + 'static> ListPage<P> {
     /// Builds a page from the rows found, where at most `most` were requested.
-    pub(super) fn of(rows: Vec<Row<P>>, most: usize) -> Self {
+    pub(super) fn of(rows: Vec<ListRow<P>>, most: usize) -> Self {
         let next = if rows.len() < most { None } else { rows.last().map(|row| row.at.clone()) };
         Self { rows, next }
     }
@@ -78,13 +78,13 @@ impl<P: Clone + Send + 'static> Page<P> {
     pub(super) fn read<T: Send + 'static>(
         found: impl Future<Output = Result<Vec<T>>> + Send + 'static,
         most: usize,
-        row: impl Fn(T) -> Row<P> + Send + 'static,
+        row: impl Fn(T) -> ListRow<P> + Send + 'static,
     ) -> BoxFuture<'static, Result<Self>> {
         async move { Ok(Self::of(found.await?.into_iter().map(row).collect(), most)) }.boxed()
     }
 }
 
-impl<P> Row<P> {
+impl<P> ListRow<P> {
     pub(super) fn named(at: P, name: &str, info: Option<Value>) -> Self {
         Self { at, shown: Some((Value::from(name).to_string(), info.map(|info| info.to_string()))) }
     }
@@ -95,8 +95,13 @@ impl<P> Row<P> {
 /// # Errors
 /// `NotFound` for an empty list; errors of the first page; `Quota` and `Busy` when the list is long and too many long
 /// lists run.
-pub(super) async fn answer<S: Source>(call: &Call, source: S, after: S::Place, limit: Option<usize>) -> Result<Answer> {
-    made(source, after, limit, || Pass::of(call)).await
+pub(super) async fn build_response<S: RowSource>(
+    call: &Call,
+    source: S,
+    after: S::Place,
+    limit: Option<usize>,
+) -> Result<HandlerResponse> {
+    start_list(source, after, limit, || ReadPermission::of(call)).await
 }
 
 /// Reads a long list into memory, for clients without chunked encoding (RFC 9112, 6.1): they could not detect an
@@ -104,32 +109,35 @@ pub(super) async fn answer<S: Source>(call: &Call, source: S, after: S::Place, l
 ///
 /// # Errors
 /// `Invalid` when the list is too long; errors of the pages.
-pub(super) async fn in_one(answer: Answer) -> Result<Answer> {
+pub(super) async fn buffer_for_http10(answer: HandlerResponse) -> Result<HandlerResponse> {
     let (mut reading, rest) = match answer {
-        Answer { body: Body::Listed(reading), .. } => (reading, Answer { body: Body::Empty, ..answer }),
+        HandlerResponse { body: ResponseBody::Listed(reading), .. } => {
+            (reading, HandlerResponse { body: ResponseBody::Empty, ..answer })
+        }
         answer => return Ok(answer),
     };
     let mut text = PartlySecret::default();
     while let Some(piece) = reading.next().await {
         text.push(&piece?);
-        if text.len() > LONGEST_IN_ONE {
+        if text.len() > MAX_BUFFERED_LIST_BYTES {
             return Err(Error::invalid(format!(
-                "HTTP/1.0: a list of more than {LONGEST_IN_ONE} bytes is sent over HTTP/1.1 or HTTP/2 only; ask for a \
+                "HTTP/1.0: a list of more than {MAX_BUFFERED_LIST_BYTES} bytes is sent over HTTP/1.1 or HTTP/2 only; ask for a \
                  part of it (after, limit)"
             )));
         }
     }
-    Ok(Answer { body: Body::Rendered(text), ..rest })
+    Ok(HandlerResponse { body: ResponseBody::Rendered(text), ..rest })
 }
 
-/// As [`answer`]. `pass` reserves the slot of a long list.
-async fn made<S: Source>(
+/// As [`build_response`]. `pass` reserves the slot of a long list.
+async fn start_list<S: RowSource>(
     source: S,
     after: S::Place,
     limit: Option<usize>,
-    pass: impl FnOnce() -> Result<Pass>,
-) -> Result<Answer> {
-    let mut reader = Reader { at: after.clone(), next: Some(after.clone()), left: limit, hides: false, up_to: None };
+    pass: impl FnOnce() -> Result<ReadPermission>,
+) -> Result<HandlerResponse> {
+    let mut reader =
+        ListReader { at: after.clone(), next: Some(after.clone()), left: limit, hides: false, up_to: None };
     let mut first = Vec::new();
     while first.is_empty() && !reader.is_at_end() {
         first = reader.read(&source, true).await?;
@@ -138,45 +146,45 @@ async fn made<S: Source>(
         return Err(Error::not_found());
     }
     let mut text = String::from("{\"keys\":[");
-    write(&mut text, &first, Member::Keys, true);
+    write_rows(&mut text, &first, ListMember::Keys, true);
     if reader.is_at_end() {
         text.push(']');
         if source.has_infos() {
             text.push_str(",\"key_info\":{");
-            write(&mut text, &first, Member::Infos, true);
+            write_rows(&mut text, &first, ListMember::Infos, true);
             text.push('}');
         }
         text.push('}');
-        return Ok(Answer::rendered(text));
+        return Ok(HandlerResponse::rendered(text));
     }
-    let (pass, member) = (pass()?, Member::Keys);
-    let sending = Sending { source, pass, after, reader, member, is_first: false, ready: text, ended: false };
-    Ok(Body::Listed(Box::pin(stream::try_unfold(sending, Sending::step))).into())
+    let (pass, member) = (pass()?, ListMember::Keys);
+    let sending = ListStream { source, pass, after, reader, member, is_first: false, ready: text, ended: false };
+    Ok(ResponseBody::Listed(Box::pin(stream::try_unfold(sending, ListStream::step))).into())
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Member {
+enum ListMember {
     Keys,
     Infos,
 }
 
-type Shown = (String, Option<String>);
+type VisibleRow = (String, Option<String>);
 
 /// Appends rows to a member. `is_first` is `true` for the first rows of the member.
-fn write(text: &mut String, rows: &[Shown], member: Member, is_first: bool) {
+fn write_rows(text: &mut String, rows: &[VisibleRow], member: ListMember, is_first: bool) {
     let mut comma = if is_first { "" } else { "," };
     for (name, info) in rows {
         // Writing to a `String` cannot fail.
         let _ = match (member, info) {
-            (Member::Keys, _) => write!(text, "{comma}{name}"),
-            (Member::Infos, Some(info)) => write!(text, "{comma}{name}:{info}"),
-            (Member::Infos, None) => continue,
+            (ListMember::Keys, _) => write!(text, "{comma}{name}"),
+            (ListMember::Infos, Some(info)) => write!(text, "{comma}{name}:{info}"),
+            (ListMember::Infos, None) => continue,
         };
         comma = ",";
     }
 }
 
-struct Reader<P> {
+struct ListReader<P> {
     /// Position of the last row read.
     at: P,
     /// Start of the next page.
@@ -189,16 +197,16 @@ struct Reader<P> {
     up_to: Option<P>,
 }
 
-impl<P: Clone + PartialOrd> Reader<P> {
+impl<P: Clone + PartialOrd> ListReader<P> {
     fn is_at_end(&self) -> bool {
         self.next.is_none() || self.left == Some(0)
     }
 
     /// Reads the next page and returns its visible rows.
-    async fn read<S: Source<Place = P>>(&mut self, source: &S, infos: bool) -> Result<Vec<Shown>> {
+    async fn read<S: RowSource<Place = P>>(&mut self, source: &S, infos: bool) -> Result<Vec<VisibleRow>> {
         let Some(after) = &self.next else { return Ok(Vec::new()) };
         let most = self.left.filter(|_| !self.hides).map_or(source.most(), |left| left.min(source.most()));
-        let Page { mut rows, next } = source.page(after, most, infos).await?;
+        let ListPage { mut rows, next } = source.page(after, most, infos).await?;
         self.next = next;
         if let Some(up_to) = &self.up_to {
             let read = rows.len();
@@ -223,19 +231,19 @@ impl<P: Clone + PartialOrd> Reader<P> {
     }
 }
 
-struct Sending<S: Source> {
+struct ListStream<S: RowSource> {
     source: S,
-    pass: Pass,
+    pass: ReadPermission,
     after: S::Place,
-    reader: Reader<S::Place>,
-    member: Member,
+    reader: ListReader<S::Place>,
+    member: ListMember,
     /// `true` while the member has no row.
     is_first: bool,
     ready: String,
     ended: bool,
 }
 
-impl<S: Source> Sending<S> {
+impl<S: RowSource> ListStream<S> {
     async fn step(mut self) -> Result<Option<(Bytes, Self)>> {
         loop {
             if !self.ready.is_empty() {
@@ -247,21 +255,21 @@ impl<S: Source> Sending<S> {
             }
             if !self.reader.is_at_end() {
                 let _turn = self.pass.turn().await?;
-                let rows = self.reader.read(&self.source, self.member == Member::Infos).await?;
-                write(&mut self.ready, &rows, self.member, self.is_first);
+                let rows = self.reader.read(&self.source, self.member == ListMember::Infos).await?;
+                write_rows(&mut self.ready, &rows, self.member, self.is_first);
                 self.is_first &= self.ready.is_empty();
                 continue;
             }
             match self.member {
-                Member::Keys if self.source.has_infos() => {
+                ListMember::Keys if self.source.has_infos() => {
                     self.ready.push_str("],\"key_info\":{");
-                    (self.member, self.is_first) = (Member::Infos, true);
+                    (self.member, self.is_first) = (ListMember::Infos, true);
                     let (at, next) = (self.after.clone(), Some(self.after.clone()));
-                    self.reader = Reader { up_to: Some(self.reader.at), at, next, left: None, hides: false };
+                    self.reader = ListReader { up_to: Some(self.reader.at), at, next, left: None, hides: false };
                 }
                 member => {
                     self.source.require_whole().await?;
-                    self.ready.push_str(if member == Member::Keys { "]}" } else { "}}" });
+                    self.ready.push_str(if member == ListMember::Keys { "]}" } else { "}}" });
                     self.ended = true;
                 }
             }
@@ -278,22 +286,22 @@ mod tests {
 
     use super::*;
     use crate::error::Kind;
-    use crate::http::lists::{Lists, MOST_OF_TOKEN};
+    use crate::http::long_lists::{LongLists, MAX_LONG_LISTS_PER_TOKEN};
     use crate::http::sender::Sender;
 
     /// A list of a caller whose permission does not end.
-    async fn answer<S: Source>(source: S, after: S::Place, limit: Option<usize>) -> Result<Answer> {
-        made(source, after, limit, || pass(&Lists::default(), usize::MAX)).await
+    async fn answer<S: RowSource>(source: S, after: S::Place, limit: Option<usize>) -> Result<HandlerResponse> {
+        start_list(source, after, limit, || pass(&LongLists::default(), usize::MAX)).await
     }
 
     /// The pass of a caller who may read `pages` more pages.
-    fn pass(lists: &Lists, pages: usize) -> Result<Pass> {
+    fn pass(lists: &LongLists, pages: usize) -> Result<ReadPermission> {
         let left = AtomicUsize::new(pages);
         let may_read = move || {
             let may = left.fetch_sub(1, Ordering::Relaxed) > 0;
             ready(if may { Ok(()) } else { Err(Error::forbidden()) }).boxed()
         };
-        Ok(Pass::new(lists.begin([0; 32], Sender::at(None))?, Box::new(may_read)))
+        Ok(ReadPermission::new(lists.begin([0; 32], Sender::at(None))?, Box::new(may_read)))
     }
 
     /// Counts the pages read, and selects the failures of a source.
@@ -314,10 +322,10 @@ mod tests {
         script: Arc<Script>,
     }
 
-    impl Source for Numbers {
+    impl RowSource for Numbers {
         type Place = u32;
 
-        fn page(&self, after: &u32, most: usize, infos: bool) -> BoxFuture<'static, Result<Page<u32>>> {
+        fn page(&self, after: &u32, most: usize, infos: bool) -> BoxFuture<'static, Result<ListPage<u32>>> {
             assert!((1..=self.most).contains(&most));
             if Some(self.script.pages.fetch_add(1, Ordering::Relaxed) + 1) == self.script.fails {
                 return ready(Err(Error::new(Kind::Unavailable, "storage: switched off"))).boxed();
@@ -325,8 +333,8 @@ mod tests {
             let shown = |n: u32| {
                 (!n.is_multiple_of(7)).then(|| (format!("\"{n:04}\""), infos.then(|| format!("{{\"n\":{n}}}"))))
             };
-            let rows = (after + 1..=self.last).take(most).map(|n| Row { at: n, shown: shown(n) }).collect();
-            ready(Ok(Page::of(rows, most))).boxed()
+            let rows = (after + 1..=self.last).take(most).map(|n| ListRow { at: n, shown: shown(n) }).collect();
+            ready(Ok(ListPage::of(rows, most))).boxed()
         }
 
         fn most(&self) -> usize {
@@ -347,10 +355,10 @@ mod tests {
         (Numbers { last, most, has_infos: true, script: Arc::clone(&script) }, script)
     }
 
-    async fn pieces(answer: Answer) -> (Vec<String>, Option<Error>) {
+    async fn pieces(answer: HandlerResponse) -> (Vec<String>, Option<Error>) {
         let mut reading = match answer.body {
-            Body::Rendered(text) => return (vec![String::from_utf8(text.expose().to_vec()).unwrap()], None),
-            Body::Listed(reading) => reading,
+            ResponseBody::Rendered(text) => return (vec![String::from_utf8(text.expose().to_vec()).unwrap()], None),
+            ResponseBody::Listed(reading) => reading,
             _ => panic!("no list"),
         };
         let mut pieces = Vec::new();
@@ -388,7 +396,7 @@ mod tests {
     #[actix_web::test]
     async fn a_list_that_ends_with_its_first_page_is_whole_and_an_empty_one_is_not_found() {
         let (source, script) = numbers(5, 10, Script::default());
-        assert!(matches!(answer(source, 0, None).await.unwrap().body, Body::Rendered(_)));
+        assert!(matches!(answer(source, 0, None).await.unwrap().body, ResponseBody::Rendered(_)));
         assert_eq!(script.pages.load(Ordering::Relaxed), 1);
         for (last, after) in [(0, 0), (5, 5), (21, 20)] {
             let (source, _) = numbers(last, 10, Script::default());
@@ -399,7 +407,7 @@ mod tests {
     #[actix_web::test]
     async fn no_page_is_read_before_the_one_before_it_is_taken() {
         let (source, script) = numbers(100, 10, Script::default());
-        let Body::Listed(mut reading) = answer(source, 0, None).await.unwrap().body else { panic!("whole") };
+        let ResponseBody::Listed(mut reading) = answer(source, 0, None).await.unwrap().body else { panic!("whole") };
         let read = || script.pages.load(Ordering::Relaxed);
         assert_eq!(read(), 1);
         for taken in 1..=10 {
@@ -425,19 +433,19 @@ mod tests {
 
     #[actix_web::test]
     async fn who_loses_the_right_on_the_way_gets_no_further_page() {
-        let lists = Lists::default();
+        let lists = LongLists::default();
         let (source, script) = numbers(50, 10, Script::default());
-        let (text, error) = pieces(made(source, 0, None, || pass(&lists, 2)).await.unwrap()).await;
+        let (text, error) = pieces(start_list(source, 0, None, || pass(&lists, 2)).await.unwrap()).await;
         assert_eq!((error.map(|error| error.kind()), script.pages.load(Ordering::Relaxed)), (Some(Kind::Forbidden), 3));
         assert!(serde_json::from_str::<Value>(&text.concat()).is_err());
     }
 
     #[actix_web::test]
     async fn a_long_list_needs_a_place_and_a_short_one_none() {
-        let lists = Lists::default();
-        let list = async |last| made(numbers(last, 10, Script::default()).0, 0, None, || pass(&lists, 20)).await;
+        let lists = LongLists::default();
+        let list = async |last| start_list(numbers(last, 10, Script::default()).0, 0, None, || pass(&lists, 20)).await;
         let mut long = Vec::new();
-        for _ in 0..MOST_OF_TOKEN {
+        for _ in 0..MAX_LONG_LISTS_PER_TOKEN {
             long.push(list(50).await.unwrap());
         }
         assert_eq!(list(50).await.err().unwrap().kind(), Kind::Quota);
@@ -453,12 +461,12 @@ mod tests {
     #[actix_web::test]
     async fn a_few_of_rows_that_are_mostly_hidden_are_found_in_whole_pages() {
         struct Ends(Arc<AtomicUsize>);
-        impl Source for Ends {
+        impl RowSource for Ends {
             type Place = u32;
-            fn page(&self, after: &u32, most: usize, _: bool) -> BoxFuture<'static, Result<Page<u32>>> {
+            fn page(&self, after: &u32, most: usize, _: bool) -> BoxFuture<'static, Result<ListPage<u32>>> {
                 self.0.fetch_add(1, Ordering::Relaxed);
-                let row = |n: u32| Row { at: n, shown: (n > 3_000).then(|| (n.to_string(), None)) };
-                ready(Ok(Page::of((after + 1..=5_000).take(most).map(row).collect(), most))).boxed()
+                let row = |n: u32| ListRow { at: n, shown: (n > 3_000).then(|| (n.to_string(), None)) };
+                ready(Ok(ListPage::of((after + 1..=5_000).take(most).map(row).collect(), most))).boxed()
             }
         }
         for (limit, most) in [(1, 5), (3, 5), (1_500, 6)] {
@@ -472,28 +480,33 @@ mod tests {
 
     #[actix_web::test]
     async fn a_list_in_one_piece_is_the_same_text_up_to_a_length() {
-        let whole = in_one(answer(numbers(50, 10, Script::default()).0, 0, None).await.unwrap()).await.unwrap();
-        assert!(matches!(whole.body, Body::Rendered(_)));
+        let whole =
+            buffer_for_http10(answer(numbers(50, 10, Script::default()).0, 0, None).await.unwrap()).await.unwrap();
+        assert!(matches!(whole.body, ResponseBody::Rendered(_)));
         assert_eq!(pieces(whole).await.0.concat(), expected((1..=50).filter(|n| n % 7 != 0), true));
         let (broken, _) = numbers(50, 10, Script { fails: Some(3), ..Script::default() });
-        assert_eq!(in_one(answer(broken, 0, None).await.unwrap()).await.err().unwrap().kind(), Kind::Unavailable);
-        let long = in_one(answer(numbers(400_000, 1_000, Script::default()).0, 0, None).await.unwrap()).await;
+        assert_eq!(
+            buffer_for_http10(answer(broken, 0, None).await.unwrap()).await.err().unwrap().kind(),
+            Kind::Unavailable
+        );
+        let long =
+            buffer_for_http10(answer(numbers(400_000, 1_000, Script::default()).0, 0, None).await.unwrap()).await;
         assert!(long.err().unwrap().text().starts_with("HTTP/1.0: "));
-        assert!(in_one(Answer::empty()).await.is_ok());
+        assert!(buffer_for_http10(HandlerResponse::empty()).await.is_ok());
     }
 
     #[actix_web::test]
     async fn what_comes_and_goes_between_names_and_details_leaves_sound_json() {
         struct Growing(AtomicUsize);
-        impl Source for Growing {
+        impl RowSource for Growing {
             type Place = u32;
-            fn page(&self, after: &u32, most: usize, infos: bool) -> BoxFuture<'static, Result<Page<u32>>> {
+            fn page(&self, after: &u32, most: usize, infos: bool) -> BoxFuture<'static, Result<ListPage<u32>>> {
                 // Each page finds ten rows more than the page before. Later pages of details miss the lowest rows.
                 let asked = self.0.fetch_add(1, Ordering::Relaxed) as u32;
                 let low = if infos && asked > 2 { 15 } else { 1 };
-                let row = |n: u32| Row { at: n, shown: Some((format!("\"{n}\""), infos.then(|| "1".to_owned()))) };
+                let row = |n: u32| ListRow { at: n, shown: Some((format!("\"{n}\""), infos.then(|| "1".to_owned()))) };
                 let rows = (after + 1..=(asked + 1) * 10).filter(|n| *n >= low).take(most).map(row).collect();
-                ready(Ok(Page::of(rows, most))).boxed()
+                ready(Ok(ListPage::of(rows, most))).boxed()
             }
             fn most(&self) -> usize {
                 20

@@ -4,14 +4,14 @@ use crate::error::Result;
 use crate::fields::Fields;
 use crate::x509::serial::Serial;
 
-pub(super) struct Page {
+pub(super) struct PageParams {
     /// Only keys above this one are returned.
     pub(super) after: String,
     /// Maximum number of keys; `None` for all.
     pub(super) limit: Option<usize>,
 }
 
-impl Page {
+impl PageParams {
     /// Reads `after` and `limit`. A `limit` that is absent, `max` or not positive requests all keys.
     ///
     /// # Errors

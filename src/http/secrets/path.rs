@@ -17,35 +17,35 @@ pub const MAX_PATH: usize = 2048;
 ///
 /// # Errors
 /// `Malformed`; the text names the broken rule.
-pub fn checked(raw: &str) -> Result<Cow<'_, str>> {
+pub fn validate(raw: &str) -> Result<Cow<'_, str>> {
     if raw.len() > MAX_PATH {
-        return refused("path: longer than 2048 bytes");
+        return reject("path: longer than 2048 bytes");
     }
-    let path = if raw.contains('%') { Cow::Owned(decoded(raw)?) } else { Cow::Borrowed(raw) };
+    let path = if raw.contains('%') { Cow::Owned(percent_decode(raw)?) } else { Cow::Borrowed(raw) };
     if has_invisible(&path) {
-        return refused("path: control and invisible characters are not allowed");
+        return reject("path: control and invisible characters are not allowed");
     }
     let segments = path.strip_suffix('/').unwrap_or(&path);
     if !path.is_empty() && segments.split('/').any(|s| matches!(s, "" | "." | "..")) {
-        return refused("path: empty, '.' and '..' segments are not allowed");
+        return reject("path: empty, '.' and '..' segments are not allowed");
     }
     Ok(path)
 }
 
-fn decoded(raw: &str) -> Result<String> {
+fn percent_decode(raw: &str) -> Result<String> {
     let mut out = Vec::with_capacity(raw.len());
-    for octet in octets(raw.as_bytes()) {
+    for octet in decode_bytes(raw.as_bytes()) {
         match octet {
-            Some((b'/', true)) => return refused("path: an encoded '/' is not allowed"),
+            Some((b'/', true)) => return reject("path: an encoded '/' is not allowed"),
             Some((octet, _)) => out.push(octet),
-            None => return refused("path: '%' must be followed by two hexadecimal digits"),
+            None => return reject("path: '%' must be followed by two hexadecimal digits"),
         }
     }
-    String::from_utf8(out).or_else(|_| refused("path: not UTF-8"))
+    String::from_utf8(out).or_else(|_| reject("path: not UTF-8"))
 }
 
 /// Decodes percent-encoded bytes, with `true` for encoded ones; `None` for a `%` without two hexadecimal digits.
-pub fn octets(raw: &[u8]) -> impl Iterator<Item = Option<(u8, bool)>> + '_ {
+pub fn decode_bytes(raw: &[u8]) -> impl Iterator<Item = Option<(u8, bool)>> + '_ {
     let mut octets = raw.iter().copied();
     std::iter::from_fn(move || {
         let octet = octets.next()?;
@@ -58,7 +58,7 @@ pub fn octets(raw: &[u8]) -> impl Iterator<Item = Option<(u8, bool)>> + '_ {
     })
 }
 
-fn refused<T>(text: &'static str) -> Result<T> {
+fn reject<T>(text: &'static str) -> Result<T> {
     Err(Error::malformed(text))
 }
 
@@ -91,15 +91,15 @@ mod tests {
             "..",
             ".",
         ] {
-            assert!(checked(raw).is_err(), "{raw}");
+            assert!(validate(raw).is_err(), "{raw}");
         }
-        assert!(checked(&"a".repeat(MAX_PATH + 1)).is_err());
+        assert!(validate(&"a".repeat(MAX_PATH + 1)).is_err());
         // Format characters, tags, fillers, variation selectors, private use and noncharacters.
         for c in "\u{61c}\u{180e}\u{34f}\u{115f}\u{3164}\u{ffa0}\u{fe0f}\u{fff9}\u{e0001}\u{e0061}\u{1d173}\u{e000}\u{fdd0}\u{fffe}\u{200b}\u{ad}\u{2028}\u{a0}\u{378}".chars() {
-            assert!(checked(&format!("sys/policies/acl/adm{c}in")).is_err(), "{:x}", u32::from(c));
+            assert!(validate(&format!("sys/policies/acl/adm{c}in")).is_err(), "{:x}", u32::from(c));
         }
         for c in "äΣя語가अ́ि1-é😀".chars() {
-            assert!(checked(&format!("sys/policies/acl/adm{c}in")).is_ok(), "{:x}", u32::from(c));
+            assert!(validate(&format!("sys/policies/acl/adm{c}in")).is_ok(), "{:x}", u32::from(c));
         }
     }
 
@@ -114,14 +114,14 @@ mod tests {
             ("a/..b/c.", "a/..b/c."),
             ("a/%20b", "a/ b"),
         ] {
-            assert_eq!(checked(raw).unwrap(), path);
+            assert_eq!(validate(raw).unwrap(), path);
         }
     }
 
     proptest! {
         #[test]
         fn an_accepted_path_has_no_segment_with_another_meaning(raw in "[a./%20efF\\PC]{0,40}") {
-            if let Ok(path) = checked(&raw) {
+            if let Ok(path) = validate(&raw) {
                 prop_assert!(!path.split('/').any(|s| s == ".." || s == "."));
                 prop_assert!(!path.contains("//") && !path.contains('\0'));
                 prop_assert_eq!(path.matches('/').count(), raw.matches('/').count());

@@ -1,7 +1,6 @@
 //! The HTTP interface of the certificate authority engine: its route table, with the handlers in submodules.
 
 mod acme;
-mod asked;
 mod authority;
 mod crl;
 mod external_policy;
@@ -15,6 +14,7 @@ mod metadata;
 mod ocsp;
 mod record;
 mod rendering;
+mod request_fields;
 mod revoking;
 mod roles;
 mod tidy;
@@ -24,8 +24,8 @@ use std::sync::Arc;
 
 use self::generate::fields as generated;
 use self::issuing::fields as asking;
-use super::answer::Answer;
-use super::page::Page;
+use super::handler_response::HandlerResponse;
+use super::page::PageParams;
 use super::route::{Call, Operation, Route};
 use crate::error::Result;
 use crate::pki::Authority;
@@ -37,63 +37,63 @@ macro_rules! route {
     };
 }
 
-const LIST: &[&str] = &["after", "limit"];
+const LIST_FIELDS: &[&str] = &["after", "limit"];
 
 /// The routes of a PKI mount.
 pub static ROUTES: &[Route] = &[
-    route!(token List "roles" LIST => roles::list),
+    route!(token List "roles" LIST_FIELDS => roles::list),
     route!(token Read "roles/:name" &[] => roles::read).compressible(),
     route!(token Update "roles/:name" roles::FIELDS => roles::replace),
     route!(token Patch "roles/:name" roles::FIELDS => roles::merge),
     route!(token Delete "roles/:name" &[] => roles::delete),
-    route!(token Update "issue/:name" asking::ISSUE => issuing::issue).repeatable(),
-    route!(token Update "issuer/:issuer_ref/issue/:name" asking::ISSUE => issuing::issue).repeatable(),
-    route!(token Update "sign/:name" asking::SIGN => issuing::sign).repeatable(),
-    route!(token Update "issuer/:issuer_ref/sign/:name" asking::SIGN => issuing::sign).repeatable(),
-    route!(token Update "root/sign-intermediate" asking::INTERMEDIATE => issuing::sign_intermediate).repeatable(),
-    route!(token Update "issuer/:issuer_ref/sign-intermediate" asking::INTERMEDIATE => issuing::sign_intermediate).repeatable(),
-    route!(sudo Update "root/sign-self-issued" asking::SELF_ISSUED => issuing::sign_self_issued).repeatable(),
-    route!(token Update "issuer/:issuer_ref/sign-self-issued" asking::SELF_ISSUED => issuing::sign_self_issued).repeatable(),
-    route!(token Update "sign-verbatim" asking::VERBATIM => issuing::sign_verbatim).repeatable(),
-    route!(token Update "sign-verbatim/:name" asking::VERBATIM => issuing::sign_verbatim).repeatable(),
-    route!(token Update "issuer/:issuer_ref/sign-verbatim" asking::VERBATIM => issuing::sign_verbatim).repeatable(),
-    route!(token Update "issuer/:issuer_ref/sign-verbatim/:name" asking::VERBATIM => issuing::sign_verbatim).repeatable(),
+    route!(token Update "issue/:name" asking::ISSUE_FIELDS => issuing::issue).repeatable(),
+    route!(token Update "issuer/:issuer_ref/issue/:name" asking::ISSUE_FIELDS => issuing::issue).repeatable(),
+    route!(token Update "sign/:name" asking::SIGN_FIELDS => issuing::sign).repeatable(),
+    route!(token Update "issuer/:issuer_ref/sign/:name" asking::SIGN_FIELDS => issuing::sign).repeatable(),
+    route!(token Update "root/sign-intermediate" asking::INTERMEDIATE_FIELDS => issuing::sign_intermediate).repeatable(),
+    route!(token Update "issuer/:issuer_ref/sign-intermediate" asking::INTERMEDIATE_FIELDS => issuing::sign_intermediate).repeatable(),
+    route!(sudo Update "root/sign-self-issued" asking::SELF_ISSUED_FIELDS => issuing::sign_self_issued).repeatable(),
+    route!(token Update "issuer/:issuer_ref/sign-self-issued" asking::SELF_ISSUED_FIELDS => issuing::sign_self_issued).repeatable(),
+    route!(token Update "sign-verbatim" asking::VERBATIM_FIELDS => issuing::sign_verbatim).repeatable(),
+    route!(token Update "sign-verbatim/:name" asking::VERBATIM_FIELDS => issuing::sign_verbatim).repeatable(),
+    route!(token Update "issuer/:issuer_ref/sign-verbatim" asking::VERBATIM_FIELDS => issuing::sign_verbatim).repeatable(),
+    route!(token Update "issuer/:issuer_ref/sign-verbatim/:name" asking::VERBATIM_FIELDS => issuing::sign_verbatim).repeatable(),
     route!(token Read "config/external-policy" &[] => external_policy::read_config),
     route!(token Update "config/external-policy" external_policy::FIELDS => external_policy::write_config),
-    route!(token Update "external-policy/issue" external_policy::ISSUE => external_policy::issue)
+    route!(token Update "external-policy/issue" external_policy::ISSUE_FIELDS => external_policy::issue)
         .with_verbatim_body()
         .repeatable(),
-    route!(token Update "external-policy/issue/:policy" external_policy::ISSUE => external_policy::issue)
+    route!(token Update "external-policy/issue/:policy" external_policy::ISSUE_FIELDS => external_policy::issue)
         .with_verbatim_body()
         .repeatable(),
-    route!(token Update "issuer/:issuer_ref/external-policy/issue" external_policy::ISSUE => external_policy::issue)
+    route!(token Update "issuer/:issuer_ref/external-policy/issue" external_policy::ISSUE_FIELDS => external_policy::issue)
         .with_verbatim_body()
         .repeatable(),
-    route!(token Update "issuer/:issuer_ref/external-policy/issue/:policy" external_policy::ISSUE => external_policy::issue)
+    route!(token Update "issuer/:issuer_ref/external-policy/issue/:policy" external_policy::ISSUE_FIELDS => external_policy::issue)
         .with_verbatim_body()
         .repeatable(),
-    route!(token Update "external-policy/sign" external_policy::SIGN => external_policy::sign)
+    route!(token Update "external-policy/sign" external_policy::SIGN_FIELDS => external_policy::sign)
         .with_verbatim_body()
         .repeatable(),
-    route!(token Update "external-policy/sign/:policy" external_policy::SIGN => external_policy::sign)
+    route!(token Update "external-policy/sign/:policy" external_policy::SIGN_FIELDS => external_policy::sign)
         .with_verbatim_body()
         .repeatable(),
-    route!(token Update "issuer/:issuer_ref/external-policy/sign" external_policy::SIGN => external_policy::sign)
+    route!(token Update "issuer/:issuer_ref/external-policy/sign" external_policy::SIGN_FIELDS => external_policy::sign)
         .with_verbatim_body()
         .repeatable(),
-    route!(token Update "issuer/:issuer_ref/external-policy/sign/:policy" external_policy::SIGN => external_policy::sign)
+    route!(token Update "issuer/:issuer_ref/external-policy/sign/:policy" external_policy::SIGN_FIELDS => external_policy::sign)
         .with_verbatim_body()
         .repeatable(),
-    route!(token Update "external-policy/sign-intermediate" external_policy::SIGN => external_policy::sign_intermediate)
+    route!(token Update "external-policy/sign-intermediate" external_policy::SIGN_FIELDS => external_policy::sign_intermediate)
         .with_verbatim_body()
         .repeatable(),
-    route!(token Update "external-policy/sign-intermediate/:policy" external_policy::SIGN => external_policy::sign_intermediate)
+    route!(token Update "external-policy/sign-intermediate/:policy" external_policy::SIGN_FIELDS => external_policy::sign_intermediate)
         .with_verbatim_body()
         .repeatable(),
-    route!(token Update "issuer/:issuer_ref/external-policy/sign-intermediate" external_policy::SIGN => external_policy::sign_intermediate)
+    route!(token Update "issuer/:issuer_ref/external-policy/sign-intermediate" external_policy::SIGN_FIELDS => external_policy::sign_intermediate)
         .with_verbatim_body()
         .repeatable(),
-    route!(token Update "issuer/:issuer_ref/external-policy/sign-intermediate/:policy" external_policy::SIGN => external_policy::sign_intermediate)
+    route!(token Update "issuer/:issuer_ref/external-policy/sign-intermediate/:policy" external_policy::SIGN_FIELDS => external_policy::sign_intermediate)
         .with_verbatim_body()
         .repeatable(),
     route!(token Update "revoke" revoking::FIELDS => revoking::revoke),
@@ -109,20 +109,20 @@ pub static ROUTES: &[Route] = &[
     route!(token Update "crl/rotate-delta" &[] => crl::rotate_delta),
     route!(token Update "issuer/:issuer_ref/resign-crls" crl::RESIGN_FIELDS => crl::resign).with_long_texts(),
     route!(token Update "issuer/:issuer_ref/sign-revocation-list" crl::SIGN_FIELDS => crl::sign_list),
-    route!(token Update "root/generate/:type" generated::ROOT => generate::root),
-    route!(token Update "issuers/generate/root/:type" generated::ROOT => generate::root),
-    route!(token Update "root/rotate/:type" generated::ROOT => generate::rotated_root),
-    route!(token Update "intermediate/generate/:type" generated::INTERMEDIATE => generate::intermediate),
-    route!(token Update "issuers/generate/intermediate/:type" generated::INTERMEDIATE => generate::intermediate),
-    route!(token Update "intermediate/cross-sign" generated::INTERMEDIATE => generate::cross_sign),
-    route!(token Update "intermediate/set-signed" import::SIGNED => import::set_signed),
-    route!(token Update "issuers/import/bundle" import::BUNDLE => import::bundle),
-    route!(token Update "issuers/import/cert" import::BUNDLE => import::certificates),
-    route!(token Update "issuers/import/crl" &["crl"] => import::list).with_raw_body(import::MAX_LIST),
-    route!(token Update "config/ca" import::BUNDLE => import::bundle),
+    route!(token Update "root/generate/:type" generated::ROOT_FIELDS => generate::root),
+    route!(token Update "issuers/generate/root/:type" generated::ROOT_FIELDS => generate::root),
+    route!(token Update "root/rotate/:type" generated::ROOT_FIELDS => generate::rotated_root),
+    route!(token Update "intermediate/generate/:type" generated::INTERMEDIATE_FIELDS => generate::intermediate),
+    route!(token Update "issuers/generate/intermediate/:type" generated::INTERMEDIATE_FIELDS => generate::intermediate),
+    route!(token Update "intermediate/cross-sign" generated::INTERMEDIATE_FIELDS => generate::cross_sign),
+    route!(token Update "intermediate/set-signed" import::SIGNED_FIELDS => import::set_signed),
+    route!(token Update "issuers/import/bundle" import::BUNDLE_FIELDS => import::bundle),
+    route!(token Update "issuers/import/cert" import::BUNDLE_FIELDS => import::certificates),
+    route!(token Update "issuers/import/crl" &["crl"] => import::import_crl).with_raw_body(import::MAX_CRL_BODY_BYTES),
+    route!(token Update "config/ca" import::BUNDLE_FIELDS => import::bundle),
     route!(token Update "root/replace" &["default"] => issuers::replace_root),
     route!(sudo Delete "root" &[] => issuers::delete_all),
-    route!(open List "issuers" LIST => issuers::list),
+    route!(open List "issuers" LIST_FIELDS => issuers::list),
     route!(token Read "issuer/:issuer_ref" &[] => issuers::read),
     route!(token Update "issuer/:issuer_ref" issuers::FIELDS => issuers::replace),
     route!(token Patch "issuer/:issuer_ref" issuers::FIELDS => issuers::merge),
@@ -136,9 +136,9 @@ pub static ROUTES: &[Route] = &[
     route!(token Update "config/cluster" urls::CLUSTER_FIELDS => urls::write_cluster),
     route!(token Read "config/crl" &[] => crl::read_config),
     route!(token Update "config/crl" crl::CONFIG_FIELDS => crl::write_config),
-    route!(token List "keys" LIST => keys::list),
-    route!(token Update "keys/generate/:type" generated::KEY => generate::key),
-    route!(token Update "keys/import" import::KEY => import::key),
+    route!(token List "keys" LIST_FIELDS => keys::list),
+    route!(token Update "keys/generate/:type" generated::KEY_FIELDS => generate::key),
+    route!(token Update "keys/import" import::KEY_FIELDS => import::key),
     route!(token Read "key/:key_ref" &[] => keys::read),
     route!(token Update "key/:key_ref" &["key_name"] => keys::rename),
     route!(token Delete "key/:key_ref" &[] => keys::delete),
@@ -185,11 +185,11 @@ pub static ROUTES: &[Route] = &[
     route!(open Read "ocsp/**request" &[] => ocsp::get).with_raw_body(ocsp::MAX_TEXT).public(),
     route!(open Update "unified-ocsp" &[] => ocsp::post).with_raw_body(ocsp::MAX_BODY).public(),
     route!(open Read "unified-ocsp/**request" &[] => ocsp::get).with_raw_body(ocsp::MAX_TEXT).public(),
-    route!(token List "certs" LIST => lists::certificates),
+    route!(token List "certs" LIST_FIELDS => lists::certificates),
     route!(token List "certs/detailed" &["after", "limit", "order"] => lists::detailed),
-    route!(token List "certs/revoked" LIST => lists::revoked),
-    route!(token List "certs/revocation-queue" LIST => lists::revocation_queue),
-    route!(token List "certs/unified-revoked" LIST => lists::unified_revoked),
+    route!(token List "certs/revoked" LIST_FIELDS => lists::revoked),
+    route!(token List "certs/revocation-queue" LIST_FIELDS => lists::revocation_queue),
+    route!(token List "certs/unified-revoked" LIST_FIELDS => lists::unified_revoked),
     route!(token Read "config/acme" &[] => acme::config),
     route!(open Read "acme/*path" &[] => acme::disabled),
     route!(open Update "acme/*path" &[] => acme::disabled).with_raw_body(acme::MAX_BODY),
@@ -203,22 +203,22 @@ pub static ROUTES: &[Route] = &[
     route!(open Update "external-policy/acme/*path" &[] => acme::disabled).with_raw_body(acme::MAX_BODY),
     route!(open Read "external-policy/:policy/acme/*path" &[] => acme::disabled),
     route!(open Update "external-policy/:policy/acme/*path" &[] => acme::disabled).with_raw_body(acme::MAX_BODY),
-    route!(token List "cert-metadata" LIST => metadata::list),
+    route!(token List "cert-metadata" LIST_FIELDS => metadata::list),
     route!(token Read "cert-metadata/:serial" &[] => metadata::read),
     route!(token Read "cert-record/:serial" &[] => record::read),
 ];
 
 /// Rule for absent members of a write.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Write {
+enum WriteMode {
     /// POST: absent members get their defaults.
     Replace,
     /// PATCH: absent members are unchanged, null sets the default.
     Merge,
 }
 
-fn page_of_names<'a>(call: &Call, names: impl Iterator<Item = &'a str>) -> Result<Answer> {
-    Answer::keys(Page::of(&call.fields)?.cut(names), None)
+fn list_names<'a>(call: &Call, names: impl Iterator<Item = &'a str>) -> Result<HandlerResponse> {
+    HandlerResponse::keys(PageParams::of(&call.fields)?.cut(names), None)
 }
 
 impl Call {

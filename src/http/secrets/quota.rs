@@ -10,76 +10,86 @@ use actix_web::HttpResponse;
 use actix_web::http::header::{HeaderName, RETRY_AFTER};
 
 use super::render::set_text;
-use super::request::Asked;
-use super::target::Target;
-use crate::auth::quotas::{QuotaConfig, Quotas, Request, Taken};
+use super::request::ParsedRequest;
+use super::target::ResolvedRoute;
+use crate::auth::quotas::{QuotaConfig, QuotaRequest, Quotas, RateDecision};
 use crate::clock::Time;
 use crate::error::{Error, Kind, Result};
 use crate::fields::Fields;
-use crate::http::state::State;
+use crate::http::state::WorkerState;
 
-static LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
-static REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
-static RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+static LIMIT_HEADER: HeaderName = HeaderName::from_static("x-ratelimit-limit");
+static REMAINING_HEADER: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
+static RESET_HEADER: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
 /// The quotas for a request.
-pub(super) struct Gate {
+pub(super) struct QuotaGate {
     quotas: Arc<Quotas>,
     address: Option<IpAddr>,
     /// `true` if the request is counted when its body has been read.
     waits: bool,
 }
 
-impl Gate {
-    pub(super) fn new(quotas: Arc<Quotas>, target: &Target, address: Option<IpAddr>) -> Self {
+impl QuotaGate {
+    pub(super) fn new(quotas: Arc<Quotas>, target: &ResolvedRoute, address: Option<IpAddr>) -> Self {
         let asks = |mount| quotas.ask_for_roles(mount);
         let waits = target.logs_in() && target.mount.as_deref().is_some_and(asks);
         Self { quotas, address, waits }
     }
 
     /// Counts the request, unless it is counted after its body.
-    pub(super) fn before_the_body(&self, state: &State, target: &Target, asked: &Asked) -> Option<Standing> {
+    pub(super) fn before_the_body(
+        &self,
+        state: &WorkerState,
+        target: &ResolvedRoute,
+        asked: &ParsedRequest,
+    ) -> Option<QuotaResult> {
         if self.waits { None } else { self.count(target, asked, target.role(asked), state.clock.now()) }
     }
 
     /// Counts the request if it is counted after its body and the body cannot be read.
-    pub(super) fn without_a_body(&self, state: &State, target: &Target, asked: &Asked) -> Option<Standing> {
+    pub(super) fn without_a_body(
+        &self,
+        state: &WorkerState,
+        target: &ResolvedRoute,
+        asked: &ParsedRequest,
+    ) -> Option<QuotaResult> {
         if self.waits { self.count(target, asked, "", state.clock.now()) } else { None }
     }
 
     /// Counts the request if it is counted after its body.
     pub(super) fn behind_the_body(
         &self,
-        state: &State,
-        target: &Target,
-        asked: &Asked,
+        state: &WorkerState,
+        target: &ResolvedRoute,
+        asked: &ParsedRequest,
         sent: &Fields,
-    ) -> Option<Standing> {
+    ) -> Option<QuotaResult> {
         let mount = target.mount.as_deref().filter(|_| self.waits)?;
         self.count(target, asked, &state.auth.login_role(mount, sent), state.clock.now())
     }
 
-    fn count(&self, target: &Target, asked: &Asked, role: &str, now: Time) -> Option<Standing> {
+    fn count(&self, target: &ResolvedRoute, asked: &ParsedRequest, role: &str, now: Time) -> Option<QuotaResult> {
         let below = asked.path.get(target.below.clone()).unwrap_or_default();
         let mount = target.mount.as_deref().map(|mount| (mount, below));
-        let request = Request { path: &asked.path, mount, role, address: self.address };
+        let request = QuotaRequest { path: &asked.path, mount, role, address: self.address };
         let taken = self.quotas.take(&request, now)?;
         let QuotaConfig { enable_rate_limit_audit_logging: audited, enable_rate_limit_response_headers: shown, .. } =
             *self.quotas.config();
-        Some(Standing { taken, audited, shown })
+        Some(QuotaResult { taken, audited, shown })
     }
 }
 
 /// The caller's state in the quota of a request.
-pub(super) struct Standing {
-    taken: Taken,
+pub(super) struct QuotaResult {
+    taken: RateDecision,
     /// `true` if a rejection is audited.
     audited: bool,
     /// `true` if the response has rate limit headers.
     shown: bool,
 }
 
-impl Standing {
+impl QuotaResult {
     /// `true` if the request is rejected without audit.
     pub(super) fn is_quiet(&self) -> bool {
         !self.taken.granted && !self.audited
@@ -98,12 +108,12 @@ impl Standing {
 
     /// Adds the rate limit headers to the response.
     pub(super) fn show(&self, response: &mut HttpResponse) {
-        let Taken { granted, limit, remaining, reset, retry_after, .. } = self.taken;
+        let RateDecision { granted, limit, remaining, reset, retry_after, .. } = self.taken;
         if !granted {
             set_text(response, RETRY_AFTER, &retry_after.to_string());
         }
         if self.shown {
-            for (name, value) in [(&LIMIT, limit), (&REMAINING, remaining), (&RESET, reset)] {
+            for (name, value) in [(&LIMIT_HEADER, limit), (&REMAINING_HEADER, remaining), (&RESET_HEADER, reset)] {
                 set_text(response, name.clone(), &value.to_string());
             }
         }

@@ -16,19 +16,19 @@ use futures_util::{StreamExt as _, stream};
 use serde::Serialize;
 use serde_json::Value;
 
-use self::pieces::{InPieces, Read};
-use super::answer::{Answer, Body, Lease, Pieces, Reading};
-use crate::auth::token::Given;
-use crate::auth::wrapping::Wrapping;
-use crate::clock::rfc3339;
+use self::pieces::{SizedBody, StreamedBody};
+use super::handler_response::{BodyPieces, HandlerResponse, PieceStream, ResponseBody, ResponseLease};
+use crate::auth::token::TokenResponse;
+use crate::auth::wrapping::WrapInfo;
+use crate::clock::format_rfc3339;
 use crate::error::{Error, Kind, Result, Warnings};
 use crate::http::request_id::RequestId;
 use crate::secret::{PartlySecret, Secret};
 
 /// The media type of all responses but raw ones. Clients compare it byte by byte.
-pub const JSON: &str = "application/json";
+pub const JSON_MEDIA_TYPE: &str = "application/json";
 
-static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+static REQUEST_ID_HEADER: HeaderName = HeaderName::from_static("x-request-id");
 
 /// Maps an error kind to the status of the secrets service.
 pub fn status(kind: Kind) -> u16 {
@@ -50,7 +50,7 @@ pub fn status(kind: Kind) -> u16 {
 
 /// Request data that the pipeline adds to a response.
 #[derive(Default)]
-pub struct Context<'a> {
+pub struct RenderContext<'a> {
     /// The type of the mount.
     pub mount_type: &'a str,
     /// Warnings about the request's fields. They are added to an envelope, but do not create one. (The warnings of a
@@ -65,34 +65,34 @@ pub struct Context<'a> {
 }
 
 /// Renders a response.
-pub fn answer(answer: Answer, id: &RequestId, context: Context<'_>) -> HttpResponse {
+pub fn render_response(answer: HandlerResponse, id: &RequestId, context: RenderContext<'_>) -> HttpResponse {
     let status = status_of(&answer, context.headers);
-    let Answer { body, warnings, headers, lease, validators, .. } = answer;
+    let HandlerResponse { body, warnings, headers, lease, validators, .. } = answer;
     let bodiless = matches!(status, 204 | 304);
     let (head, now, asked) = (context.head, context.now, context.headers);
     let (media_type, parts) = match body {
-        _ if status == 304 => (JSON.into(), None),
-        Body::Raw(media_type, bytes) => (media_type.into(), Some(Parts::Whole(bytes))),
-        Body::RawPieces(media_type, pieces) => (media_type.into(), Some(Parts::Pieces(pieces))),
-        Body::Plain(value) => (JSON.into(), Some(Parts::Whole(text(&value)))),
-        Body::Unwrapped(kept) => (Cow::Owned(kept.media_type), Some(Parts::Whole(bytes_of(&kept.body)))),
-        Body::Empty if warnings.is_empty() || bodiless => (JSON.into(), None),
-        body => (JSON.into(), Some(envelope(body, lease.as_ref(), warnings, id, context).into())),
+        _ if status == 304 => (JSON_MEDIA_TYPE.into(), None),
+        ResponseBody::Raw(media_type, bytes) => (media_type.into(), Some(RenderedBody::Whole(bytes))),
+        ResponseBody::RawPieces(media_type, pieces) => (media_type.into(), Some(RenderedBody::Pieces(pieces))),
+        ResponseBody::Plain(value) => (JSON_MEDIA_TYPE.into(), Some(RenderedBody::Whole(json_bytes(&value)))),
+        ResponseBody::Unwrapped(kept) => (Cow::Owned(kept.media_type), Some(RenderedBody::Whole(bytes_of(&kept.body)))),
+        ResponseBody::Empty if warnings.is_empty() || bodiless => (JSON_MEDIA_TYPE.into(), None),
+        body => (JSON_MEDIA_TYPE.into(), Some(envelope(body, lease.as_ref(), warnings, id, context).into())),
     };
     let mut response = HttpResponse::new(StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR));
     if let Some(parts) = parts {
         set_text(&mut response, CONTENT_TYPE, &media_type);
         response = match parts {
-            Parts::Whole(bytes) => response.set_body(bytes).map_into_boxed_body(),
-            Parts::Pieces(pieces) => response.set_body(InPieces::new(pieces, head)).map_into_boxed_body(),
+            RenderedBody::Whole(bytes) => response.set_body(bytes).map_into_boxed_body(),
+            RenderedBody::Pieces(pieces) => response.set_body(SizedBody::new(pieces, head)).map_into_boxed_body(),
             // Nothing is read, and the length is unknown.
-            Parts::Read(_) if head => response.set_body(NoBody::new()).map_into_boxed_body(),
-            Parts::Read(reading) => response.set_body(Read::new(reading, *id)).map_into_boxed_body(),
+            RenderedBody::Read(_) if head => response.set_body(NoBody::new()).map_into_boxed_body(),
+            RenderedBody::Read(reading) => response.set_body(StreamedBody::new(reading, *id)).map_into_boxed_body(),
         };
     }
-    common_headers(&mut response, id);
+    set_common_headers(&mut response, id);
     if let Some(validators) = &validators {
-        conditional::write(&mut response, validators, now, asked);
+        conditional::write_validators(&mut response, validators, now, asked);
     }
     for (name, value) in headers {
         set_text(&mut response, HeaderName::from_static(name), &value);
@@ -101,43 +101,43 @@ pub fn answer(answer: Answer, id: &RequestId, context: Context<'_>) -> HttpRespo
 }
 
 /// Returns the status of a response. `headers` are those of a request that may be conditional.
-pub(super) fn status_of(answer: &Answer, headers: Option<&HeaderMap>) -> u16 {
+pub(super) fn status_of(answer: &HandlerResponse, headers: Option<&HeaderMap>) -> u16 {
     let validators = answer.validators.as_ref().zip(headers);
     match answer.status {
-        _ if validators.is_some_and(|(validators, headers)| conditional::holds(validators, headers)) => 304,
-        0 if matches!(answer.body, Body::Empty) && answer.warnings.is_empty() => 204,
+        _ if validators.is_some_and(|(validators, headers)| conditional::is_not_modified(validators, headers)) => 304,
+        0 if matches!(answer.body, ResponseBody::Empty) && answer.warnings.is_empty() => 204,
         0 => 200,
         given => given,
     }
 }
 
-enum Parts {
+enum RenderedBody {
     Whole(Bytes),
-    Pieces(Pieces),
-    Read(Reading),
+    Pieces(BodyPieces),
+    Read(PieceStream),
 }
 
 /// The middle of an envelope, if it is produced while it is sent.
-enum Middle {
-    Pieces(Pieces),
-    Read(Reading),
+enum EnvelopeMiddle {
+    Pieces(BodyPieces),
+    Read(PieceStream),
 }
 
 /// The text of an envelope: the beginning, and the middle and the end if the middle is produced while it is sent.
-type Envelope = (PartlySecret, Option<(Middle, PartlySecret)>);
+type Envelope = (PartlySecret, Option<(EnvelopeMiddle, PartlySecret)>);
 
-impl From<Envelope> for Parts {
+impl From<Envelope> for RenderedBody {
     fn from((begin, rest): Envelope) -> Self {
         let begin = Bytes::from(begin.into_bytes());
         let Some((middle, end)) = rest else { return Self::Whole(begin) };
         let end = Bytes::from(end.into_bytes());
         match middle {
-            Middle::Pieces(Pieces { len, pieces }) => {
+            EnvelopeMiddle::Pieces(BodyPieces { len, pieces }) => {
                 let len = begin.len() + len + end.len();
                 let pieces = [begin].into_iter().chain(pieces).chain([end]);
-                Self::Pieces(Pieces { len, pieces: Box::new(pieces) })
+                Self::Pieces(BodyPieces { len, pieces: Box::new(pieces) })
             }
-            Middle::Read(reading) => {
+            EnvelopeMiddle::Read(reading) => {
                 let one = |piece| stream::iter([Ok(piece)]);
                 Self::Read(Box::pin(one(begin).chain(reading).chain(one(end))))
             }
@@ -149,26 +149,27 @@ impl From<Envelope> for Parts {
 ///
 /// # Errors
 /// `Invalid` when it is longer than `longest` bytes; errors while reading it.
-pub(super) async fn whole(
-    answer: Answer,
+pub(super) async fn buffer_whole(
+    answer: HandlerResponse,
     id: &RequestId,
-    context: Context<'_>,
+    context: RenderContext<'_>,
     longest: usize,
 ) -> Result<(String, PartlySecret)> {
-    let Answer { body, warnings, lease, .. } = answer;
+    let HandlerResponse { body, warnings, lease, .. } = answer;
     let secret = |bytes: &[u8]| {
         let mut text = PartlySecret::with_capacity(bytes.len());
         text.push_secret(bytes);
         text
     };
     let (media_type, (mut begin, rest)) = match body {
-        Body::Raw(media_type, bytes) => (media_type.to_owned(), (secret(&bytes), None)),
-        Body::RawPieces(media_type, pieces) => {
-            (media_type.to_owned(), (PartlySecret::default(), Some((Middle::Pieces(pieces), PartlySecret::default()))))
-        }
-        Body::Plain(value) => (JSON.to_owned(), (secret(&text(&value)), None)),
-        Body::Unwrapped(kept) => (kept.media_type, (secret(kept.body.expose()), None)),
-        body => (JSON.to_owned(), envelope(body, lease.as_ref(), warnings, id, context)),
+        ResponseBody::Raw(media_type, bytes) => (media_type.to_owned(), (secret(&bytes), None)),
+        ResponseBody::RawPieces(media_type, pieces) => (
+            media_type.to_owned(),
+            (PartlySecret::default(), Some((EnvelopeMiddle::Pieces(pieces), PartlySecret::default()))),
+        ),
+        ResponseBody::Plain(value) => (JSON_MEDIA_TYPE.to_owned(), (secret(&json_bytes(&value)), None)),
+        ResponseBody::Unwrapped(kept) => (kept.media_type, (secret(kept.body.expose()), None)),
+        body => (JSON_MEDIA_TYPE.to_owned(), envelope(body, lease.as_ref(), warnings, id, context)),
     };
     let fits = |octets: usize| match octets > longest {
         true => Err(Error::invalid(format!("wrap-ttl: the answer has more than {longest} bytes, and is not wrapped"))),
@@ -177,11 +178,11 @@ pub(super) async fn whole(
     fits(begin.len())?;
     if let Some((middle, end)) = rest {
         match middle {
-            Middle::Pieces(pieces) => {
+            EnvelopeMiddle::Pieces(pieces) => {
                 fits(begin.len() + pieces.len + end.len())?;
                 pieces.pieces.for_each(|piece| begin.push(&piece));
             }
-            Middle::Read(mut reading) => {
+            EnvelopeMiddle::Read(mut reading) => {
                 while let Some(piece) = reading.next().await {
                     let piece = piece?;
                     fits(begin.len() + piece.len() + end.len())?;
@@ -203,21 +204,21 @@ const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
 
 /// Renders an error: `{"errors":["…"]}`, with an empty list if there is no text, and `warnings` if there are some.
 /// Known clients read only `errors`.
-pub fn error(error: &Error, id: &RequestId, warnings: &[String]) -> HttpResponse {
+pub fn render_error(error: &Error, id: &RequestId, warnings: &[String]) -> HttpResponse {
     let status = status(error.kind());
     let body = match (error.kind(), error.text()) {
-        (Kind::Internal, _) => text(&Errors { errors: &[&format!("internal error, request {id}")], warnings }),
-        (_, "") => text(&Errors { errors: &[], warnings }),
-        (_, words) => text(&Errors { errors: &[words], warnings }),
+        (Kind::Internal, _) => json_bytes(&ErrorBody { errors: &[&format!("internal error, request {id}")], warnings }),
+        (_, "") => json_bytes(&ErrorBody { errors: &[], warnings }),
+        (_, words) => json_bytes(&ErrorBody { errors: &[words], warnings }),
     };
     let mut response = HttpResponse::new(StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR))
         .set_body(body)
         .map_into_boxed_body();
-    set_header(&mut response, CONTENT_TYPE, HeaderValue::from_static(JSON));
+    set_header(&mut response, CONTENT_TYPE, HeaderValue::from_static(JSON_MEDIA_TYPE));
     if matches!(status, 429 | 503) {
         set_header(&mut response, RETRY_AFTER, HeaderValue::from(retry_after_seconds(error)));
     }
-    common_headers(&mut response, id);
+    set_common_headers(&mut response, id);
     response
 }
 
@@ -228,16 +229,16 @@ pub(crate) fn retry_after_seconds(error: &Error) -> u64 {
 }
 
 #[derive(Serialize)]
-struct Errors<'a> {
+struct ErrorBody<'a> {
     errors: &'a [&'a str],
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     warnings: &'a [String],
 }
 
-fn common_headers(response: &mut HttpResponse, id: &RequestId) {
+fn set_common_headers(response: &mut HttpResponse, id: &RequestId) {
     set_header(response, CACHE_CONTROL, HeaderValue::from_static("no-store"));
     if let Ok(value) = HeaderValue::from_str(id.as_str()) {
-        set_header(response, REQUEST_ID.clone(), value);
+        set_header(response, REQUEST_ID_HEADER.clone(), value);
     }
 }
 
@@ -252,24 +253,24 @@ fn set_header(response: &mut HttpResponse, name: HeaderName, value: HeaderValue)
 }
 
 /// The members of the envelope. A member of a repeated `data` must not replace them.
-const MEMBERS: [&str; 9] =
+const ENVELOPE_MEMBERS: [&str; 9] =
     ["request_id", "lease_id", "renewable", "lease_duration", "data", "wrap_info", "warnings", "auth", "mount_type"];
 
 fn envelope(
-    body: Body,
-    lease: Option<&Lease>,
+    body: ResponseBody,
+    lease: Option<&ResponseLease>,
     mut warnings: Warnings,
     id: &RequestId,
-    context: Context<'_>,
+    context: RenderContext<'_>,
 ) -> Envelope {
     warnings.extend(context.courtesies);
     // Private keys and tokens are copied only into this buffer, which overwrites secrets when it is dropped.
     let mut out = PartlySecret::with_capacity(256 + rendered_len(&body));
     out.push(b"{\"request_id\":\"");
     // The response that was wrapped contains the id.
-    out.push(if matches!(body, Body::Wrapped(_)) { b"" } else { id.as_str().as_bytes() });
+    out.push(if matches!(body, ResponseBody::Wrapped(_)) { b"" } else { id.as_str().as_bytes() });
     out.push(b"\",\"lease_id\":");
-    push(&mut out, lease.map_or("", |l| l.id.as_str()));
+    push_json(&mut out, lease.map_or("", |l| l.id.as_str()));
     let _ = write!(
         out,
         ",\"renewable\":{},\"lease_duration\":{},\"data\":",
@@ -278,86 +279,88 @@ fn envelope(
     );
     let mut before = None;
     match &body {
-        Body::Rendered(json) => out.append(json),
-        Body::Data(value) | Body::DataAndTop(value) => push(&mut out, value),
-        Body::RenderedPieces(start, _, end) => {
+        ResponseBody::Rendered(json) => out.append(json),
+        ResponseBody::Data(value) | ResponseBody::DataAndTop(value) => push_json(&mut out, value),
+        ResponseBody::RenderedPieces(start, _, end) => {
             out.push(start.as_bytes());
             before = Some(std::mem::take(&mut out));
             out.push(end.as_bytes());
         }
-        Body::Listed(_) => before = Some(std::mem::take(&mut out)),
+        ResponseBody::Listed(_) => before = Some(std::mem::take(&mut out)),
         _ => out.push(b"null"),
     }
     out.push(b",\"wrap_info\":");
     match &body {
-        Body::Wrapped(wrapping) => push_wrapping(&mut out, wrapping),
+        ResponseBody::Wrapped(wrapping) => push_wrapping(&mut out, wrapping),
         _ => out.push(b"null"),
     }
     out.push(b",\"warnings\":");
-    push(&mut out, &(!warnings.is_empty()).then_some(&*warnings));
+    push_json(&mut out, &(!warnings.is_empty()).then_some(&*warnings));
     out.push(b",\"auth\":");
     match &body {
-        Body::Auth(given) => push_auth(&mut out, given),
+        ResponseBody::Auth(given) => push_auth(&mut out, given),
         _ => out.push(b"null"),
     }
     out.push(b",\"mount_type\":");
-    push(&mut out, context.mount_type);
-    if let Body::DataAndTop(Value::Object(members)) = &body {
-        for (name, value) in members.iter().filter(|(name, _)| !MEMBERS.contains(&name.as_str())) {
+    push_json(&mut out, context.mount_type);
+    if let ResponseBody::DataAndTop(Value::Object(members)) = &body {
+        for (name, value) in members.iter().filter(|(name, _)| !ENVELOPE_MEMBERS.contains(&name.as_str())) {
             out.push(b",");
-            push(&mut out, name);
+            push_json(&mut out, name);
             out.push(b":");
-            push(&mut out, value);
+            push_json(&mut out, value);
         }
     }
     out.push(b"}\n");
     match (body, before) {
-        (Body::RenderedPieces(_, pieces, _), Some(before)) => (before, Some((Middle::Pieces(pieces), out))),
-        (Body::Listed(reading), Some(before)) => (before, Some((Middle::Read(reading), out))),
+        (ResponseBody::RenderedPieces(_, pieces, _), Some(before)) => {
+            (before, Some((EnvelopeMiddle::Pieces(pieces), out)))
+        }
+        (ResponseBody::Listed(reading), Some(before)) => (before, Some((EnvelopeMiddle::Read(reading), out))),
         _ => (out, None),
     }
 }
 
-fn rendered_len(body: &Body) -> usize {
+fn rendered_len(body: &ResponseBody) -> usize {
     match body {
-        Body::Rendered(json) => json.len(),
+        ResponseBody::Rendered(json) => json.len(),
         _ => 256,
     }
 }
 
-fn push_auth(out: &mut PartlySecret, given: &Given) {
+fn push_auth(out: &mut PartlySecret, given: &TokenResponse) {
     out.push(b"{\"client_token\":");
-    out.secretly(|out| push(out, given.token.expose_text().unwrap_or_default()));
+    out.secretly(|out| push_json(out, given.token.expose_text().unwrap_or_default()));
     out.push(b",\"accessor\":");
-    push(out, &given.accessor);
+    push_json(out, &given.accessor);
     out.push(b",");
     out.push(&given.others());
     out.push(b"}");
 }
 
-fn push_wrapping(out: &mut PartlySecret, wrapping: &Wrapping) {
+fn push_wrapping(out: &mut PartlySecret, wrapping: &WrapInfo) {
     out.push(b"{\"token\":");
-    out.secretly(|out| push(out, wrapping.token.expose_text().unwrap_or_default()));
+    out.secretly(|out| push_json(out, wrapping.token.expose_text().unwrap_or_default()));
     out.push(b",\"accessor\":");
-    push(out, &wrapping.accessor);
-    let (ttl, time) = (wrapping.ttl.as_secs(), rfc3339(wrapping.creation_time));
+    push_json(out, &wrapping.accessor);
+    let (ttl, time) = (wrapping.ttl.as_secs(), format_rfc3339(wrapping.creation_time));
     let _ = write!(out, ",\"ttl\":{ttl},\"creation_time\":\"{time}\",\"creation_path\":");
-    push(out, &wrapping.creation_path);
+    push_json(out, &wrapping.creation_path);
     if let Some(accessor) = &wrapping.wrapped_accessor {
         out.push(b",\"wrapped_accessor\":");
-        push(out, accessor);
+        push_json(out, accessor);
     }
     out.push(b"}");
 }
 
 /// Appends `value` as JSON. This cannot fail: all keys are text, and writing to memory succeeds.
-fn push(out: &mut impl std::io::Write, value: &(impl Serialize + ?Sized)) {
+fn push_json(out: &mut impl std::io::Write, value: &(impl Serialize + ?Sized)) {
     serde_json::to_writer(out, value).unwrap_or_default();
 }
 
-fn text(value: &impl Serialize) -> Bytes {
+fn json_bytes(value: &impl Serialize) -> Bytes {
     let mut out = Vec::new();
-    push(&mut out, value);
+    push_json(&mut out, value);
     Bytes::from(out)
 }
 
@@ -367,13 +370,13 @@ mod tests {
     use actix_web::body::MessageBody;
     use serde_json::json;
 
-    fn shown(given: Answer, courtesies: &[&str]) -> (u16, Value) {
-        let context = Context {
+    fn shown(given: HandlerResponse, courtesies: &[&str]) -> (u16, Value) {
+        let context = RenderContext {
             mount_type: "pki",
             courtesies: courtesies.iter().map(|s| (*s).to_owned()).collect(),
-            ..Context::default()
+            ..RenderContext::default()
         };
-        let response = answer(given, &RequestId::random(), context);
+        let response = render_response(given, &RequestId::random(), context);
         let status = response.status().as_u16();
         let bytes = response.into_body().try_into_bytes().unwrap_or_default();
         (status, serde_json::from_slice(&bytes).unwrap_or(Value::Null))
@@ -381,24 +384,27 @@ mod tests {
 
     #[test]
     fn an_envelope_always_has_all_keys() {
-        for body in
-            [Body::Data(json!({"a": 1})), Body::Rendered("{\"a\":1}".to_owned().into()), Body::Auth(Box::default())]
-        {
+        for body in [
+            ResponseBody::Data(json!({"a": 1})),
+            ResponseBody::Rendered("{\"a\":1}".to_owned().into()),
+            ResponseBody::Auth(Box::default()),
+        ] {
             let (status, shown) = shown(body.into(), &[]);
             assert_eq!(status, 200);
-            for name in MEMBERS {
+            for name in ENVELOPE_MEMBERS {
                 assert!(shown.get(name).is_some(), "{name}");
             }
             assert_eq!((&shown["lease_id"], &shown["warnings"]), (&json!(""), &Value::Null));
             assert_eq!(shown["lease_duration"], json!(0));
         }
-        assert_eq!(shown(Answer::rendered("{\"a\":[1]}".to_owned()), &[]).1["data"], json!({"a": [1]}));
+        assert_eq!(shown(HandlerResponse::rendered("{\"a\":[1]}".to_owned()), &[]).1["data"], json!({"a": [1]}));
     }
 
     #[test]
     fn a_token_is_told_with_all_members_and_stands_first() {
-        let given = Given { token: Secret::new("s.hunter2"), accessor: "a".to_owned(), ..Given::default() };
-        let response = answer(Answer::auth(given), &RequestId::random(), Context::default());
+        let given =
+            TokenResponse { token: Secret::new("s.hunter2"), accessor: "a".to_owned(), ..TokenResponse::default() };
+        let response = render_response(HandlerResponse::auth(given), &RequestId::random(), RenderContext::default());
         let bytes = response.into_body().try_into_bytes().unwrap_or_default();
         let auth = r#""auth":{"client_token":"s.hunter2","accessor":"a","entity_id":"","lease_duration":0,"#;
         assert!(String::from_utf8_lossy(&bytes).contains(auth));
@@ -409,31 +415,31 @@ mod tests {
 
     #[test]
     fn courtesies_never_turn_a_204_into_a_200() {
-        assert_eq!(shown(Answer::empty(), &["bogus"]), (204, Value::Null));
-        let (status, with_own) = shown(Answer::empty().with_warnings(["folded".to_owned()]), &["bogus"]);
+        assert_eq!(shown(HandlerResponse::empty(), &["bogus"]), (204, Value::Null));
+        let (status, with_own) = shown(HandlerResponse::empty().with_warnings(["folded".to_owned()]), &["bogus"]);
         assert_eq!((status, &with_own["data"]), (200, &Value::Null));
         assert_eq!(with_own["warnings"], json!(["folded", "bogus"]));
     }
 
     #[test]
     fn data_is_repeated_at_top_level_where_asked_without_shadowing() {
-        let (_, shown) = shown(Body::DataAndTop(json!({"pki/": {"type": "pki"}, "auth": 1})).into(), &[]);
+        let (_, shown) = shown(ResponseBody::DataAndTop(json!({"pki/": {"type": "pki"}, "auth": 1})).into(), &[]);
         assert_eq!(shown["pki/"], shown["data"]["pki/"]);
         assert_eq!((&shown["auth"], &shown["data"]["auth"]), (&Value::Null, &json!(1)));
     }
 
     #[test]
     fn a_lease_is_shown() {
-        let lease = Some(Lease { id: "pki/issue/web/x".into(), seconds: 60, renewable: false });
-        let (_, shown) = shown(Answer { lease, ..Answer::data(json!({})) }, &[]);
+        let lease = Some(ResponseLease { id: "pki/issue/web/x".into(), seconds: 60, renewable: false });
+        let (_, shown) = shown(HandlerResponse { lease, ..HandlerResponse::data(json!({})) }, &[]);
         assert_eq!((&shown["lease_id"], &shown["lease_duration"]), (&json!("pki/issue/web/x"), &json!(60)));
     }
 
     #[test]
     fn errors_have_a_list_and_internal_ones_a_fixed_text() {
         let body = |error: Error| {
-            let response = super::error(&error, &RequestId::random(), &[]);
-            assert_eq!(response.headers().get(CONTENT_TYPE).unwrap(), JSON);
+            let response = super::render_error(&error, &RequestId::random(), &[]);
+            assert_eq!(response.headers().get(CONTENT_TYPE).unwrap(), JSON_MEDIA_TYPE);
             let status = response.status().as_u16();
             (status, String::from_utf8(response.into_body().try_into_bytes().unwrap_or_default().to_vec()).unwrap())
         };
@@ -441,7 +447,7 @@ mod tests {
         assert_eq!(body(Error::forbidden()), (403, "{\"errors\":[\"permission denied\"]}".into()));
         let (status, text) = body(Error::internal("the secret cause"));
         assert!(status == 500 && text.starts_with("{\"errors\":[\"internal error, request "), "{text}");
-        let busy = super::error(&Error::new(Kind::Busy, "queue full"), &RequestId::random(), &[]);
+        let busy = super::render_error(&Error::new(Kind::Busy, "queue full"), &RequestId::random(), &[]);
         assert_eq!((busy.status().as_u16(), busy.headers().get(RETRY_AFTER).unwrap().as_bytes()), (503, &b"1"[..]));
     }
 }

@@ -12,26 +12,26 @@ use super::path;
 use crate::auth::policy::Operation;
 use crate::clock::parse_duration;
 use crate::error::{Error, Kind, Result};
-use crate::fields::{Fields, MAX_VALUES, bool_word};
-use crate::http::settings::Settings;
-use crate::pki::issue::repeats::FIELD;
+use crate::fields::{Fields, MAX_VALUES, parse_bool_word};
+use crate::http::settings::HttpSettings;
+use crate::pki::issue::idempotency::IDEMPOTENCY_KEY_HEADER;
 
 /// Maximum length of an idempotency key.
-const MAX_KEY: usize = 255;
+const MAX_IDEMPOTENCY_KEY_CHARACTERS: usize = 255;
 /// Maximum size of all headers, in bytes of names and values.
-const MAX_HEADERS: usize = 64 << 10;
+const MAX_HEADER_BYTES: usize = 64 << 10;
 
 pub(super) static SERVICE_TOKEN: HeaderName = HeaderName::from_static("x-service-token");
 pub(super) static VAULT_TOKEN: HeaderName = HeaderName::from_static("x-vault-token");
 static AUTHORIZATION: HeaderName = HeaderName::from_static("authorization");
 static SERVICE_NAMESPACE: HeaderName = HeaderName::from_static("x-service-namespace");
 static VAULT_NAMESPACE: HeaderName = HeaderName::from_static("x-vault-namespace");
-static REPEAT_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+static IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 static SERVICE_WRAP: HeaderName = HeaderName::from_static("x-service-wrap-ttl");
 static VAULT_WRAP: HeaderName = HeaderName::from_static("x-vault-wrap-ttl");
 
 /// A parsed request line.
-pub struct Asked {
+pub struct ParsedRequest {
     /// The operation.
     pub operation: Operation,
     /// The decoded path below `/v1`. The path of a list ends in `/`.
@@ -46,12 +46,12 @@ pub struct Asked {
 
 /// A caller's token, for the few routes that use it. It has no `Debug`, so that it is never logged.
 #[derive(Clone)]
-pub struct Token {
+pub struct RequestToken {
     header: HeaderValue,
     from: usize,
 }
 
-impl Token {
+impl RequestToken {
     /// The token.
     pub fn expose(&self) -> &str {
         self.header.to_str().ok().and_then(|text| text.get(self.from..)).unwrap_or_default()
@@ -59,14 +59,14 @@ impl Token {
 }
 
 /// Parses path, method and query, and rejects oversized headers.
-pub fn asked(request: &HttpRequest, raw_path: &str, settings: &Settings) -> Result<Asked> {
+pub fn parse_head(request: &HttpRequest, raw_path: &str, settings: &HttpSettings) -> Result<ParsedRequest> {
     let headers = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len());
-    if headers.sum::<usize>() > MAX_HEADERS {
+    if headers.sum::<usize>() > MAX_HEADER_BYTES {
         return Err(Error::new(Kind::HeadersTooLarge, "headers: larger than 64 KiB"));
     }
-    let mut path = path::checked(raw_path)?.into_owned();
-    let mut query = pairs(request.query_string().as_bytes())?;
-    let (operation, help) = operation(request.method().as_str(), &mut query, settings.compat)?;
+    let mut path = path::validate(raw_path)?.into_owned();
+    let mut query = parse_pairs(request.query_string().as_bytes())?;
+    let (operation, help) = parse_operation(request.method().as_str(), &mut query, settings.compat)?;
     match operation {
         Operation::Create | Operation::Update | Operation::Patch if path.ends_with('/') => {
             return Err(Error::invalid("cannot write to a path ending in '/'"));
@@ -75,12 +75,12 @@ pub fn asked(request: &HttpRequest, raw_path: &str, settings: &Settings) -> Resu
         _ => {}
     }
     if operation == Operation::Patch {
-        merge_patch_only(request.headers())?;
+        require_merge_patch(request.headers())?;
     }
-    Ok(Asked { operation, path, query, help, tail: None })
+    Ok(ParsedRequest { operation, path, query, help, tail: None })
 }
 
-fn operation(method: &str, query: &mut Vec<(String, String)>, compat: bool) -> Result<(Operation, bool)> {
+fn parse_operation(method: &str, query: &mut Vec<(String, String)>, compat: bool) -> Result<(Operation, bool)> {
     let refused = || Error::new(Kind::UnsupportedMethod, "unsupported operation");
     let operation = match method {
         "GET" | "HEAD" => Operation::Read,
@@ -94,24 +94,24 @@ fn operation(method: &str, query: &mut Vec<(String, String)>, compat: bool) -> R
     if operation != Operation::Read || !compat || query.is_empty() {
         return Ok((operation, false));
     }
-    if flag(query, "scan")? {
+    if take_flag(query, "scan")? {
         return Err(refused());
     }
-    let help = flag(query, "help")?;
-    Ok((if flag(query, "list")? { Operation::List } else { operation }, help))
+    let help = take_flag(query, "help")?;
+    Ok((if take_flag(query, "list")? { Operation::List } else { operation }, help))
 }
 
 /// Removes a boolean parameter from the query and returns its value.
-fn flag(query: &mut Vec<(String, String)>, name: &str) -> Result<bool> {
+fn take_flag(query: &mut Vec<(String, String)>, name: &str) -> Result<bool> {
     let mut set = false;
     for (_, value) in query.iter().filter(|(n, _)| n == name) {
-        set = bool_word(value).ok_or_else(|| Error::invalid(format!("{name}: must be a boolean")))?;
+        set = parse_bool_word(value).ok_or_else(|| Error::invalid(format!("{name}: must be a boolean")))?;
     }
     query.retain(|(n, _)| n != name);
     Ok(set)
 }
 
-fn pairs(encoded: &[u8]) -> Result<Vec<(String, String)>> {
+fn parse_pairs(encoded: &[u8]) -> Result<Vec<(String, String)>> {
     if encoded.is_empty() {
         return Ok(Vec::new());
     }
@@ -126,7 +126,7 @@ fn pairs(encoded: &[u8]) -> Result<Vec<(String, String)>> {
 }
 
 /// Requires the media type of RFC 7396 for PATCH.
-fn merge_patch_only(headers: &HeaderMap) -> Result<()> {
+fn require_merge_patch(headers: &HeaderMap) -> Result<()> {
     let Some(given) = headers.get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).map(essence).filter(|t| t.contains('/'))
     else {
         return Err(Error::invalid("content-type: PATCH requests must name application/merge-patch+json"));
@@ -148,7 +148,7 @@ pub fn media_type(headers: &HeaderMap) -> String {
 
 /// Parses a body as JSON with any media type, or as a form. (`curl -d` sends JSON with the form media type.) A text in
 /// it may have at most `longest` bytes.
-pub fn fields(body: &[u8], headers: &HeaderMap, longest: usize) -> Result<Fields> {
+pub fn parse_fields(body: &[u8], headers: &HeaderMap, longest: usize) -> Result<Fields> {
     let start = body.trim_ascii_start();
     let json = matches!(start.first(), None | Some(b'{' | b'[')) || start.trim_ascii_end() == b"null";
     let form = || {
@@ -156,7 +156,7 @@ pub fn fields(body: &[u8], headers: &HeaderMap, longest: usize) -> Result<Fields
         given.is_some_and(|t| t.eq_ignore_ascii_case("application/x-www-form-urlencoded"))
     };
     if !json && form() {
-        let pairs = pairs(body)?;
+        let pairs = parse_pairs(body)?;
         if let Some((name, _)) = pairs.iter().find(|(name, value)| name.len().max(value.len()) > longest) {
             let begin: String = name.chars().take(64).collect();
             return Err(Error::malformed(format!("{begin}: longer than {longest} bytes")));
@@ -167,7 +167,7 @@ pub fn fields(body: &[u8], headers: &HeaderMap, longest: usize) -> Result<Fields
 }
 
 /// Rejects all namespaces but the root namespace.
-pub fn root_namespace(headers: &HeaderMap, compat: bool) -> Result<()> {
+pub fn require_root_namespace(headers: &HeaderMap, compat: bool) -> Result<()> {
     let names = [Some(&SERVICE_NAMESPACE), compat.then_some(&VAULT_NAMESPACE)];
     for value in names.into_iter().flatten().flat_map(|name| headers.get_all(name)) {
         if !matches!(value.as_bytes(), b"" | b"/" | b"root" | b"root/" | b"/root" | b"/root/") {
@@ -202,19 +202,21 @@ pub fn wrap_ttl(headers: &HeaderMap, compat: bool) -> Result<Option<Duration>> {
 ///
 /// # Errors
 /// `Invalid` when the key is empty, longer than 255 characters, has other characters, or was sent twice.
-pub fn repeat_key(headers: &HeaderMap) -> Result<Option<Box<str>>> {
-    let mut sent = headers.get_all(&REPEAT_KEY);
+pub fn idempotency_key(headers: &HeaderMap) -> Result<Option<Box<str>>> {
+    let mut sent = headers.get_all(&IDEMPOTENCY_KEY);
     let Some(value) = sent.next() else { return Ok(None) };
     if sent.next().is_some() {
-        return Err(Error::invalid(format!("{FIELD}: two of them were sent")));
+        return Err(Error::invalid(format!("{IDEMPOTENCY_KEY_HEADER}: two of them were sent")));
     }
     let text = value.to_str().ok().map(|text| text.strip_prefix('"').and_then(|t| t.strip_suffix('"')).unwrap_or(text));
-    let is_key = |text: &&str| (1..=MAX_KEY).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic());
+    let is_key = |text: &&str| {
+        (1..=MAX_IDEMPOTENCY_KEY_CHARACTERS).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic())
+    };
     match text.filter(is_key) {
         Some(text) => Ok(Some(text.into())),
-        None => {
-            Err(Error::invalid(format!("{FIELD}: must be 1 to {MAX_KEY} printable ASCII characters without spaces")))
-        }
+        None => Err(Error::invalid(format!(
+            "{IDEMPOTENCY_KEY_HEADER}: must be 1 to {MAX_IDEMPOTENCY_KEY_CHARACTERS} printable ASCII characters without spaces"
+        ))),
     }
 }
 
@@ -222,17 +224,17 @@ pub fn repeat_key(headers: &HeaderMap) -> Result<Option<Box<str>>> {
 ///
 /// # Errors
 /// `Malformed` for two different tokens.
-pub fn token(headers: &HeaderMap, compat: bool) -> Result<Option<Token>> {
+pub fn token(headers: &HeaderMap, compat: bool) -> Result<Option<RequestToken>> {
     let own = headers.get_all(&SERVICE_TOKEN).map(|v| (v, 0));
     let known = [&VAULT_TOKEN].into_iter().filter(|_| compat).flat_map(|n| headers.get_all(n)).map(|v| (v, 0));
     let bearer = [&AUTHORIZATION].into_iter().filter(|_| compat).flat_map(|n| headers.get_all(n));
     let bearer = bearer.filter_map(|v| Some((v, bearer_start(v.as_bytes())?)));
-    let mut found: Option<Token> = None;
+    let mut found: Option<RequestToken> = None;
     for (value, from) in own.chain(known).chain(bearer) {
         if value.len() == from {
             continue;
         }
-        let token = Token { header: value.clone(), from };
+        let token = RequestToken { header: value.clone(), from };
         match &found {
             Some(first) if first.expose() != token.expose() => {
                 return Err(Error::malformed("token: two different tokens were sent"));
@@ -254,9 +256,9 @@ mod tests {
     use actix_web::test::TestRequest;
     use proptest::prelude::*;
 
-    fn ask(method: &str, uri: &str) -> Result<Asked> {
+    fn ask(method: &str, uri: &str) -> Result<ParsedRequest> {
         let request = TestRequest::with_uri(uri).method(method.parse().unwrap()).to_http_request();
-        asked(&request, request.uri().path().strip_prefix("/v1/").unwrap(), &Settings::default())
+        parse_head(&request, request.uri().path().strip_prefix("/v1/").unwrap(), &HttpSettings::default())
     }
 
     #[test]
@@ -289,11 +291,11 @@ mod tests {
 
     #[test]
     fn without_compat_only_the_contracts_own_forms_count() {
-        let strict = Settings { compat: false, ..Settings::default() };
+        let strict = HttpSettings { compat: false, ..HttpSettings::default() };
         let put = TestRequest::with_uri("/v1/a").method("PUT".parse().unwrap()).to_http_request();
-        assert_eq!(asked(&put, "a", &strict).err().unwrap().kind(), Kind::UnsupportedMethod);
+        assert_eq!(parse_head(&put, "a", &strict).err().unwrap().kind(), Kind::UnsupportedMethod);
         let list = TestRequest::with_uri("/v1/a?list=true").to_http_request();
-        assert_eq!(asked(&list, "a", &strict).unwrap().operation, Operation::Read);
+        assert_eq!(parse_head(&list, "a", &strict).unwrap().operation, Operation::Read);
         let vault = TestRequest::default().insert_header(("x-vault-token", "t")).to_http_request();
         assert!(token(vault.headers(), false).unwrap().is_none());
     }
@@ -337,7 +339,7 @@ mod tests {
         ] {
             for name in ["x-service-namespace", "x-vault-namespace"] {
                 let request = TestRequest::default().insert_header((name, value)).to_http_request();
-                assert_eq!(root_namespace(request.headers(), true).is_ok(), root, "{value}");
+                assert_eq!(require_root_namespace(request.headers(), true).is_ok(), root, "{value}");
             }
         }
     }
@@ -369,14 +371,14 @@ mod tests {
     fn a_request_is_called_by_one_printable_word() {
         let called = |values: &[&str]| {
             let request = values.iter().fold(TestRequest::default(), |r, v| r.append_header(("idempotency-key", *v)));
-            repeat_key(request.to_http_request().headers()).map(|key| key.map(String::from))
+            idempotency_key(request.to_http_request().headers()).map(|key| key.map(String::from))
         };
         assert_eq!(called(&[]).unwrap(), None);
-        let longest = "k".repeat(MAX_KEY);
+        let longest = "k".repeat(MAX_IDEMPOTENCY_KEY_CHARACTERS);
         for (value, key) in [("k", "k"), ("\"k\"", "k"), ("\"", "\""), (&longest, &longest), ("~!\"a", "~!\"a")] {
             assert_eq!(called(&[value]).unwrap().as_deref(), Some(key), "{value}");
         }
-        let long = "k".repeat(MAX_KEY + 1);
+        let long = "k".repeat(MAX_IDEMPOTENCY_KEY_CHARACTERS + 1);
         for values in [&[""][..], &["\"\""], &["a b"], &["a\tb"], &["\u{e4}"], &[&long], &["a", "a"]] {
             let refused = called(values).unwrap_err();
             assert_eq!((refused.kind(), refused.text().starts_with("Idempotency-Key: ")), (Kind::Invalid, true));
@@ -388,7 +390,7 @@ mod tests {
         let form = TestRequest::default().insert_header(("content-type", "application/x-www-form-urlencoded"));
         let form = form.to_http_request();
         let other = TestRequest::default().to_http_request();
-        let both = |body: &[u8]| (fields(body, form.headers(), 100), fields(body, other.headers(), 100));
+        let both = |body: &[u8]| (parse_fields(body, form.headers(), 100), parse_fields(body, other.headers(), 100));
         let (as_form, as_json) = both(b" {\"a\":\"1\"}");
         assert_eq!(as_form.unwrap(), as_json.unwrap());
         let (as_form, as_json) = both(b"a=1&a=2");

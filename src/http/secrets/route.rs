@@ -7,21 +7,21 @@ use std::sync::Arc;
 
 use futures_util::future::LocalBoxFuture;
 
-use super::answer::Answer;
 use super::dialect::Dialect;
-use super::request::Token;
+use super::handler_response::HandlerResponse;
+use super::request::RequestToken;
 use crate::auth::Caller;
 use crate::auth::mounts::Mount;
 pub use crate::auth::policy::Operation;
 use crate::error::{Error, Result};
-use crate::fields::{Fields, MAX_TEXT};
-use crate::http::budget::Room;
+use crate::fields::{Fields, MAX_TEXT_BYTES};
+use crate::http::budget::SenderReservation;
 use crate::http::request_id::RequestId;
-use crate::http::state::State;
+use crate::http::state::WorkerState;
 use crate::telemetry::Exposition;
 
 /// Concatenates lists of fields. `N` is the total number of fields.
-pub(super) const fn joined<const N: usize>(lists: &[&[&'static str]]) -> [&'static str; N] {
+pub(super) const fn concat_fields<const N: usize>(lists: &[&[&'static str]]) -> [&'static str; N] {
     let mut all = [""; N];
     let (mut list, mut to) = (0, 0);
     while list < lists.len() {
@@ -37,7 +37,7 @@ pub(super) const fn joined<const N: usize>(lists: &[&[&'static str]]) -> [&'stat
 }
 
 /// Returns the word for an operation in metrics, logs and capability lists.
-pub fn operation_word(operation: Operation) -> &'static str {
+pub fn operation_name(operation: Operation) -> &'static str {
     match operation {
         Operation::Read => "read",
         Operation::List => "list",
@@ -49,7 +49,7 @@ pub fn operation_word(operation: Operation) -> &'static str {
 }
 
 /// Returns the value of the `Allow` header for the supported operations (RFC 9110, 10.2.1).
-pub(super) fn methods(takes: impl Fn(Operation) -> bool, compat: bool) -> String {
+pub(super) fn allow_header(takes: impl Fn(Operation) -> bool, compat: bool) -> String {
     let lists = takes(Operation::List);
     let reads = takes(Operation::Read) || (lists && compat);
     let writes = takes(Operation::Update) || takes(Operation::Create);
@@ -67,24 +67,24 @@ pub(super) fn methods(takes: impl Fn(Operation) -> bool, compat: bool) -> String
 
 /// The permission that a route requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
+pub enum RouteAccess {
     /// No token.
     Open,
     /// Any valid token; the handler decides what the caller may see.
     Caller,
     /// A token with policies that grant the operation on the path.
     Token,
-    /// As `Token`, with `sudo` on the path too.
+    /// As `RequestToken`, with `sudo` on the path too.
     Sudo,
 }
 
 /// A handler. It runs on the worker that received the request.
-pub type Handler = fn(Call) -> LocalBoxFuture<'static, Result<Answer>>;
+pub type RouteHandler = fn(Call) -> LocalBoxFuture<'static, Result<HandlerResponse>>;
 
 /// The write whose resource is checked for existence, before it is authorized.
-pub struct Named<'a> {
+pub struct ExistenceQuery<'a> {
     /// The worker's state.
-    pub state: &'a State,
+    pub state: &'a WorkerState,
     /// The mount of the path.
     pub mount: &'a Arc<Mount>,
     /// The caller.
@@ -94,7 +94,7 @@ pub struct Named<'a> {
     pub(super) params: Params,
 }
 
-impl Named<'_> {
+impl ExistenceQuery<'_> {
     /// As [`Call::param`].
     pub fn param(&self, name: &str) -> &str {
         self.params.named(name, self.below)
@@ -102,7 +102,7 @@ impl Named<'_> {
 }
 
 /// Returns `true` if the resource of a write exists.
-pub type Exists = for<'a> fn(Named<'a>) -> LocalBoxFuture<'a, Result<bool>>;
+pub type ExistenceCheck = for<'a> fn(ExistenceQuery<'a>) -> LocalBoxFuture<'a, Result<bool>>;
 
 /// Rule for reading a request's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,7 +116,7 @@ pub enum BodyKind {
 }
 
 /// Maximum size of a body on open routes, in bytes.
-pub(super) const OPEN_BODY: usize = 16 << 10;
+pub(super) const MAX_OPEN_BODY_BYTES: usize = 16 << 10;
 
 /// A route: an operation on a pattern of a kind of mount.
 pub struct Route {
@@ -131,7 +131,7 @@ pub struct Route {
     /// alternative [spellings](crate::auth::policy::Spelling). Authorization, handler and audit use the canonical one.
     pub pattern: &'static str,
     /// The required permission.
-    pub access: Access,
+    pub access: RouteAccess,
     /// The fields of the body or query. Other fields are ignored with a warning.
     pub fields: &'static [&'static str],
     /// Pairs of field names with the same meaning. Policy rules for one apply to the other.
@@ -151,15 +151,15 @@ pub struct Route {
     pub audited: bool,
     /// `true` if the handler of an open route receives the token of the request, which is not validated.
     pub names_token: bool,
-    /// `true` if requests may have an [idempotency key](crate::http::secrets::request::repeat_key).
+    /// `true` if requests may have an [idempotency key](crate::http::secrets::request::idempotency_key).
     pub repeatable: bool,
     /// `true` if the route is available on the [public listener](crate::http::public).
     pub public: bool,
     /// Distinguishes writes that create a resource, which need the capability `create`, from writes that change one,
     /// which need `update`. Without this check, all writes need `update`.
-    pub exists: Option<Exists>,
+    pub exists: Option<ExistenceCheck>,
     /// The handler.
-    pub handler: Handler,
+    pub handler: RouteHandler,
 }
 
 impl Route {
@@ -168,10 +168,10 @@ impl Route {
         op: Operation,
         pattern: &'static str,
         fields: &'static [&'static str],
-        handler: Handler,
+        handler: RouteHandler,
     ) -> Self {
-        let (access, body) = (Access::Token, BodyKind::Fields);
-        let (synonyms, body_limit, longest_text) = (&[], None, MAX_TEXT);
+        let (access, body) = (RouteAccess::Token, BodyKind::Fields);
+        let (synonyms, body_limit, longest_text) = (&[], None, MAX_TEXT_BYTES);
         let (compressible, audited, names_token) = (matches!(op, Operation::List), true, false);
         let (repeatable, public) = (false, false);
         Self {
@@ -195,21 +195,31 @@ impl Route {
     }
 
     /// A route that needs no token.
-    pub const fn open(op: Operation, pattern: &'static str, fields: &'static [&'static str], handler: Handler) -> Self {
-        let route = Self::token(op, pattern, fields, handler).with_body_limit(OPEN_BODY);
+    pub const fn open(
+        op: Operation,
+        pattern: &'static str,
+        fields: &'static [&'static str],
+        handler: RouteHandler,
+    ) -> Self {
+        let route = Self::token(op, pattern, fields, handler).with_body_limit(MAX_OPEN_BODY_BYTES);
         // Unauthenticated callers must not cause compression work.
-        Self { access: Access::Open, compressible: false, ..route }
+        Self { access: RouteAccess::Open, compressible: false, ..route }
     }
 
     /// A route that requires `sudo`.
-    pub const fn sudo(op: Operation, pattern: &'static str, fields: &'static [&'static str], handler: Handler) -> Self {
-        Self { access: Access::Sudo, ..Self::token(op, pattern, fields, handler) }
+    pub const fn sudo(
+        op: Operation,
+        pattern: &'static str,
+        fields: &'static [&'static str],
+        handler: RouteHandler,
+    ) -> Self {
+        Self { access: RouteAccess::Sudo, ..Self::token(op, pattern, fields, handler) }
     }
 
     /// Allows all valid tokens.
     #[must_use]
     pub const fn for_callers(self) -> Self {
-        Self { access: Access::Caller, ..self }
+        Self { access: RouteAccess::Caller, ..self }
     }
 
     /// Sets pairs of field names with the same meaning.
@@ -220,7 +230,7 @@ impl Route {
 
     /// Requires the capability `create` for writes to resources that do not exist.
     #[must_use]
-    pub const fn making(self, exists: Exists) -> Self {
+    pub const fn making(self, exists: ExistenceCheck) -> Self {
         Self { exists: Some(exists), ..self }
     }
 
@@ -340,7 +350,7 @@ impl Params {
 /// An authorized request, as passed to a handler.
 pub struct Call {
     /// The worker's state.
-    pub state: State,
+    pub state: WorkerState,
     /// The mount of the path.
     pub mount: Arc<Mount>,
     /// The matched route.
@@ -362,13 +372,13 @@ pub struct Call {
     /// The media type of a [`BodyKind::Raw`] body, without parameters; otherwise empty.
     pub media_type: String,
     /// The memory reservation of the body, which lasts as long as its fields.
-    pub(super) _room: Room,
+    pub(super) _room: SenderReservation,
     /// The caller; `None` on open routes, where tokens are not validated.
     pub caller: Option<Arc<Caller>>,
     /// The member types that the client expects.
     pub dialect: Dialect,
     /// The caller's token; on open routes `None`, or the unvalidated token ([`Route::names_token`]).
-    pub token: Option<Token>,
+    pub token: Option<RequestToken>,
     /// The requested lifetime of the wrapped response, if wrapping was requested.
     pub wrap_ttl: Option<std::time::Duration>,
     /// The idempotency key.
@@ -407,6 +417,6 @@ impl Call {
     /// # Errors
     /// `Forbidden` on an open route.
     pub fn token(&self) -> Result<&str> {
-        self.token.as_ref().map(Token::expose).ok_or_else(Error::forbidden)
+        self.token.as_ref().map(RequestToken::expose).ok_or_else(Error::forbidden)
     }
 }

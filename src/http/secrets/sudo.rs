@@ -1,6 +1,6 @@
 //! Paths that require `sudo` in addition to the capability of their operation.
 //!
-//! Routes declare this themselves ([`Access::Sudo`](super::route::Access)), and a test compares them with this table.
+//! Routes declare this themselves ([`Access::Sudo`](super::route::RouteAccess)), and a test compares them with this table.
 //! The table also covers paths without a route: there a caller without `sudo` gets the same error as on a server that
 //! has the route.
 
@@ -8,7 +8,7 @@ use super::route::Operation;
 use crate::auth::mounts::MountKind;
 
 /// Paths below a mount, per kind of mount. A `*` at the end matches all paths with the prefix.
-const SYSTEM: &[&str] = &[
+const SYSTEM_PATHS: &[&str] = &[
     "audit",
     "audit/*",
     "auth/*",
@@ -34,7 +34,7 @@ const SYSTEM: &[&str] = &[
     "seal",
     "step-down",
 ];
-const TOKEN: &[&str] = &["accessors", "accessors/", "revoke-orphan"];
+const TOKEN_PATHS: &[&str] = &["accessors", "accessors/", "revoke-orphan"];
 
 /// `true` if an operation on a path below a mount requires `sudo`. The path of a list ends in `/`.
 pub fn is_needed(kind: &MountKind, below: &str, operation: Operation) -> bool {
@@ -42,8 +42,8 @@ pub fn is_needed(kind: &MountKind, below: &str, operation: Operation) -> bool {
         table.iter().any(|path| path.strip_suffix('*').map_or(*path == below, |begin| below.starts_with(begin)))
     };
     match kind {
-        MountKind::System => among(SYSTEM),
-        MountKind::Token => among(TOKEN),
+        MountKind::System => among(SYSTEM_PATHS),
+        MountKind::Token => among(TOKEN_PATHS),
         MountKind::Pki => {
             (below == "root" && operation == Operation::Delete)
                 || (below == "root/sign-self-issued" && operation == Operation::Update)

@@ -9,32 +9,32 @@ use actix_web::http::header::HeaderMap;
 use actix_web::web::Payload;
 use bytes::Bytes;
 
-use super::answer::{Answer, Body};
-use super::index::{Entry, Found, MAX_NAME};
-use super::request::{self, Asked, Token};
-use super::route::{self, Access, BodyKind, Named, Operation, Params, Route};
+use super::handler_response::{HandlerResponse, ResponseBody};
+use super::index::{MAX_NAME_LEN, PathPattern, RouteMatch};
+use super::request::{self, ParsedRequest, RequestToken};
+use super::route::{self, BodyKind, ExistenceQuery, Operation, Params, Route, RouteAccess};
 use super::{index_of, routes_of, sudo};
 use crate::auth::Caller;
 use crate::auth::mounts::{Mount, MountKind, MountTable};
-use crate::auth::policy::{Decision, Parameters, Place, Spelt};
+use crate::auth::policy::{Decision, NameSegments, RequestParameters, RequestPath};
 use crate::error::{Error, Kind, Result};
-use crate::fields::{Fields, MAX_TEXT};
-use crate::http::body::{self, Share};
-use crate::http::budget::Room;
+use crate::fields::{Fields, MAX_TEXT_BYTES};
+use crate::http::body::{self, BodyBudget};
+use crate::http::budget::SenderReservation;
 use crate::http::encoding;
-use crate::http::passes::Times;
+use crate::http::fair_scheduler::CpuAccount;
 use crate::http::sender::Sender;
-use crate::http::settings::Settings;
-use crate::http::state::State;
+use crate::http::settings::HttpSettings;
+use crate::http::state::WorkerState;
 use crate::telemetry::RouteMeter;
 
-pub(super) struct Target {
+pub(super) struct ResolvedRoute {
     pub(super) mount: Option<Arc<Mount>>,
     /// The range of the path below the mount, without the trailing `/` of a list.
     pub(super) below: Range<usize>,
-    found: Found<'static>,
+    found: RouteMatch<'static>,
     /// Positions of names with alternative spellings. `respelt` is `true` if a name was not in canonical spelling.
-    spelt: Vec<Spelt>,
+    spelt: Vec<NameSegments>,
     pub(super) respelt: bool,
     /// `true` if a known client's word was replaced by this server's.
     pub(super) aliased: bool,
@@ -42,25 +42,25 @@ pub(super) struct Target {
     sudo: bool,
 }
 
-impl Target {
+impl ResolvedRoute {
     /// Resolves a path, and replaces it by its canonical spelling.
-    pub(super) fn of(table: &MountTable, asked: &mut Asked) -> Self {
+    pub(super) fn of(table: &MountTable, asked: &mut ParsedRequest) -> Self {
         let Some((mount, rest)) = table.route(&asked.path) else {
-            let (found, spelt) = (Found::Nothing, Vec::new());
+            let (found, spelt) = (RouteMatch::Nothing, Vec::new());
             return Self { mount: None, below: 0..0, found, spelt, respelt: false, aliased: false, sudo: false };
         };
         let from = asked.path.len() - rest.len();
         let mut found = match (index_of(&mount.kind), &asked.tail) {
             (Some(index), None) => index.find(rest, asked.operation),
             (Some(index), Some(_)) => index.find_tailed(rest.strip_suffix('/').unwrap_or(rest), asked.operation),
-            (None, _) => Found::Nothing,
+            (None, _) => RouteMatch::Nothing,
         };
-        let sudo = !matches!(found, Found::Route(..)) && sudo::is_needed(&mount.kind, rest, asked.operation);
+        let sudo = !matches!(found, RouteMatch::Route(..)) && sudo::is_needed(&mount.kind, rest, asked.operation);
         let (mut spelt, mut respelt, mut aliased) = (Vec::new(), false, false);
-        if let Found::Route(entry, _, params) = &mut found
+        if let RouteMatch::Route(entry, _, params) = &mut found
             && let Some(canonical) = entry.canonical(rest, params)
         {
-            (*params, spelt) = (canonical.params, below_mount(&asked.path[..from], canonical.spelt));
+            (*params, spelt) = (canonical.params, offset_spellings(&asked.path[..from], canonical.spelt));
             (respelt, aliased) = (canonical.respelt, canonical.aliased);
             asked.path.replace_range(from.., &canonical.path);
         }
@@ -70,34 +70,34 @@ impl Target {
 
     pub(super) fn meter(&self, operation: Operation) -> Option<&'static RouteMeter> {
         match &self.found {
-            Found::Route(entry, ..) => entry.meter(operation),
-            Found::OtherOperation(_) | Found::Nothing => None,
+            RouteMatch::Route(entry, ..) => entry.meter(operation),
+            RouteMatch::OtherOperation(_) | RouteMatch::Nothing => None,
         }
     }
 
     /// Returns the body limit in bytes.
-    pub(super) fn body_limit(&self, settings: &Settings) -> usize {
+    pub(super) fn body_limit(&self, settings: &HttpSettings) -> usize {
         let route = match &self.found {
-            Found::Route(_, route, _) => Some(*route),
-            Found::OtherOperation(_) | Found::Nothing => None,
+            RouteMatch::Route(_, route, _) => Some(*route),
+            RouteMatch::OtherOperation(_) | RouteMatch::Nothing => None,
         };
         match route.and_then(|route| route.body_limit.map(|limit| (limit, route.body == BodyKind::Raw))) {
             Some((limit, true)) => limit,
             Some((limit, false)) => settings.max_body.min(limit),
-            None if self.access() == Access::Open => settings.max_body.min(route::OPEN_BODY),
+            None if self.access() == RouteAccess::Open => settings.max_body.min(route::MAX_OPEN_BODY_BYTES),
             None => settings.max_body,
         }
     }
 
     pub(super) fn pattern(&self) -> Option<&'static str> {
         match &self.found {
-            Found::Route(_, route, _) => Some(route.pattern),
-            Found::OtherOperation(_) | Found::Nothing => None,
+            RouteMatch::Route(_, route, _) => Some(route.pattern),
+            RouteMatch::OtherOperation(_) | RouteMatch::Nothing => None,
         }
     }
 
     pub(super) fn is_public(&self) -> bool {
-        matches!(&self.found, Found::Route(_, route, _) if route.public && route.access == Access::Open)
+        matches!(&self.found, RouteMatch::Route(_, route, _) if route.public && route.access == RouteAccess::Open)
     }
 
     /// `true` for a read of the metrics, which also works during a store outage, because the metrics report it.
@@ -107,17 +107,19 @@ impl Target {
     }
 
     pub(super) fn is_audited(&self) -> bool {
-        !matches!(&self.found, Found::Route(_, route, _) if !route.audited)
+        !matches!(&self.found, RouteMatch::Route(_, route, _) if !route.audited)
     }
 
     /// Returns the permission that is needed to learn if the path exists. If all routes of a pattern are open, a
     /// missing method is no secret.
-    pub(super) fn access(&self) -> Access {
+    pub(super) fn access(&self) -> RouteAccess {
         match &self.found {
-            Found::Route(_, route, _) => route.access,
-            Found::OtherOperation(entry) if entry.routes().all(|r| r.access == Access::Open) => Access::Open,
-            Found::OtherOperation(_) | Found::Nothing if self.sudo => Access::Sudo,
-            Found::OtherOperation(_) | Found::Nothing => Access::Token,
+            RouteMatch::Route(_, route, _) => route.access,
+            RouteMatch::OtherOperation(entry) if entry.routes().all(|r| r.access == RouteAccess::Open) => {
+                RouteAccess::Open
+            }
+            RouteMatch::OtherOperation(_) | RouteMatch::Nothing if self.sudo => RouteAccess::Sudo,
+            RouteMatch::OtherOperation(_) | RouteMatch::Nothing => RouteAccess::Token,
         }
     }
 
@@ -126,42 +128,42 @@ impl Target {
     ///
     /// # Errors
     /// Errors of the mount and its store.
-    pub(super) async fn needs(&self, state: &State, caller: &Caller, asked: &Asked) -> Result<Operation> {
-        let (Some(mount), Found::Route(_, route, params)) = (&self.mount, &self.found) else {
+    pub(super) async fn needs(&self, state: &WorkerState, caller: &Caller, asked: &ParsedRequest) -> Result<Operation> {
+        let (Some(mount), RouteMatch::Route(_, route, params)) = (&self.mount, &self.found) else {
             return Ok(asked.operation);
         };
         let Some(exists) = route.exists.filter(|_| self.depends(state, caller, asked)) else {
             return Ok(asked.operation);
         };
         let below = asked.path.get(self.below.clone()).unwrap_or_default();
-        let named = Named { state, mount, caller, below, params: *params };
+        let named = ExistenceQuery { state, mount, caller, below, params: *params };
         Ok(if exists(named).await? { asked.operation } else { Operation::Create })
     }
 
     /// `true` if the needed capability depends on the existence of the resource, and the caller has exactly one of
     /// `create` and the operation's capability.
-    pub(super) fn depends(&self, state: &State, caller: &Caller, asked: &Asked) -> bool {
+    pub(super) fn depends(&self, state: &WorkerState, caller: &Caller, asked: &ParsedRequest) -> bool {
         let may = |operation| state.auth.decide(caller, operation, self.place(asked), None).allowed;
-        matches!(&self.found, Found::Route(_, route, _) if route.exists.is_some())
+        matches!(&self.found, RouteMatch::Route(_, route, _) if route.exists.is_some())
             && may(Operation::Create) != may(asked.operation)
     }
 
     /// Returns the path as policies see it.
-    pub(super) fn place<'a>(&'a self, asked: &'a Asked) -> Place<'a> {
-        Place { path: &asked.path, spelt: &self.spelt }
+    pub(super) fn place<'a>(&'a self, asked: &'a ParsedRequest) -> RequestPath<'a> {
+        RequestPath { path: &asked.path, spelt: &self.spelt }
     }
 
     pub(super) fn logs_in(&self) -> bool {
         let mount = self.mount.as_ref().is_some_and(|mount| mount.is_auth());
-        mount && matches!(&self.found, Found::Route(_, route, _) if route.pattern == "login")
+        mount && matches!(&self.found, RouteMatch::Route(_, route, _) if route.pattern == "login")
     }
 
     /// Returns the role in a path that issues or signs; `""` for none.
-    pub(super) fn role<'a>(&self, asked: &'a Asked) -> &'a str {
+    pub(super) fn role<'a>(&self, asked: &'a ParsedRequest) -> &'a str {
         const UNDER_A_ROLE: [&str; 3] = ["issue/:name", "sign/:name", "sign-verbatim/:name"];
         let below = asked.path.get(self.below.clone()).unwrap_or_default();
         match &self.found {
-            Found::Route(_, route, params) if UNDER_A_ROLE.iter().any(|end| route.pattern.ends_with(end)) => {
+            RouteMatch::Route(_, route, params) if UNDER_A_ROLE.iter().any(|end| route.pattern.ends_with(end)) => {
                 params.named("name", below)
             }
             _ => "",
@@ -169,19 +171,19 @@ impl Target {
     }
 
     /// Returns the token of a rejected request, if the route uses tokens.
-    pub(super) fn token(&self, headers: &HeaderMap, compat: bool) -> Option<Token> {
-        let named = matches!(&self.found, Found::Route(_, route, _) if route.names_token);
-        let looks = named || self.access() != Access::Open;
+    pub(super) fn token(&self, headers: &HeaderMap, compat: bool) -> Option<RequestToken> {
+        let named = matches!(&self.found, RouteMatch::Route(_, route, _) if route.names_token);
+        let looks = named || self.access() != RouteAccess::Open;
         looks.then(|| request::token(headers, compat).ok().flatten()).flatten()
     }
 
     /// `true` if a decision allows the request. Help is allowed for all tokens.
-    pub(super) fn allows(&self, decision: Decision, asked: &Asked) -> bool {
+    pub(super) fn allows(&self, decision: Decision, asked: &ParsedRequest) -> bool {
         asked.help
             || match self.access() {
-                Access::Open | Access::Caller => true,
-                Access::Token => decision.allowed,
-                Access::Sudo => decision.allowed && decision.sudo,
+                RouteAccess::Open | RouteAccess::Caller => true,
+                RouteAccess::Token => decision.allowed,
+                RouteAccess::Sudo => decision.allowed && decision.sudo,
             }
     }
 
@@ -189,147 +191,156 @@ impl Target {
     /// as the route's only field, with any value.
     pub(super) fn decided(
         &self,
-        Sent { fields, body, .. }: &Sent,
+        ParsedBody { fields, body, .. }: &ParsedBody,
         wrapped_for: Option<Duration>,
-        decide: impl FnOnce(Option<&Parameters<'_>>) -> Decision,
+        decide: impl FnOnce(Option<&RequestParameters<'_>>) -> Decision,
     ) -> Decision {
-        let Found::Route(_, route, _) = &self.found else { return decide(None) };
+        let RouteMatch::Route(_, route, _) = &self.found else { return decide(None) };
         let unread = route.fields.first().copied().filter(|_| route.body == BodyKind::Raw && !body.is_empty());
         self.with_parameters(fields, |parameters| {
-            decide(parameters.map(|parameters| Parameters { unread, wrapped_for, ..parameters }).as_ref())
+            decide(parameters.map(|parameters| RequestParameters { unread, wrapped_for, ..parameters }).as_ref())
         })
     }
 
     /// Calls `use_them` with the fields as the route reads them; `None` when there is no route.
-    pub(super) fn with_parameters<T>(&self, fields: &Fields, use_them: impl FnOnce(Option<Parameters<'_>>) -> T) -> T {
-        let Found::Route(_, route, params) = &self.found else { return use_them(None) };
+    pub(super) fn with_parameters<T>(
+        &self,
+        fields: &Fields,
+        use_them: impl FnOnce(Option<RequestParameters<'_>>) -> T,
+    ) -> T {
+        let RouteMatch::Route(_, route, params) = &self.found else { return use_them(None) };
         let read = (route.body != BodyKind::Verbatim).then_some(route.fields);
         let in_path = &params.names();
-        use_them(Some(Parameters { read, in_path, synonyms: route.synonyms, ..Parameters::verbatim(fields) }))
+        use_them(Some(RequestParameters {
+            read,
+            in_path,
+            synonyms: route.synonyms,
+            ..RequestParameters::verbatim(fields)
+        }))
     }
 
     /// Reads the body or the query, if the caller is authorized and the route uses it; otherwise discards the body.
     pub(super) async fn read(
         &self,
-        asked: &Asked,
+        asked: &ParsedRequest,
         headers: &HeaderMap,
         payload: Payload,
-        state: &State,
-        (welcome, sender, times): (bool, &dyn Fn() -> Sender, &Times),
-    ) -> Result<Sent> {
-        let (settings, share) = (&state.settings, Share { bodies: &state.bodies, sender });
+        state: &WorkerState,
+        (welcome, sender, times): (bool, &dyn Fn() -> Sender, &CpuAccount),
+    ) -> Result<ParsedBody> {
+        let (settings, share) = (&state.settings, BodyBudget { bodies: &state.bodies, sender });
         let route = match &self.found {
-            Found::Route(_, route, _) => Some(*route),
-            Found::OtherOperation(_) | Found::Nothing => None,
+            RouteMatch::Route(_, route, _) => Some(*route),
+            RouteMatch::OtherOperation(_) | RouteMatch::Nothing => None,
         };
         let (raw, limit) = (route.is_some_and(|route| route.body == BodyKind::Raw), self.body_limit(settings));
         let writes = matches!(asked.operation, Operation::Create | Operation::Update | Operation::Patch);
         let time = match self.access() {
-            _ if !welcome => settings.body_timeout.min(body::PATIENCE),
-            Access::Open => settings.body_timeout.min(body::OPEN),
+            _ if !welcome => settings.body_timeout.min(body::UNAUTHORIZED_BODY_TIMEOUT),
+            RouteAccess::Open => settings.body_timeout.min(body::OPEN_ROUTE_BODY_TIMEOUT),
             _ => settings.body_timeout,
         };
         if welcome && writes && encoding::is_encoded(headers) {
-            body::passed_over(headers, payload, limit, time).await?;
-            return Err(Error::new(Kind::UnsupportedMedia, encoding::ENCODED));
+            body::discard(headers, payload, limit, time).await?;
+            return Err(Error::new(Kind::UnsupportedMedia, encoding::ENCODED_BODY_ERROR));
         }
         if raw && welcome {
             let body = match &asked.tail {
                 Some(tail) => tail.slice(..tail.len().min(limit + 1)),
-                None => body::raw(headers, payload, limit, share, time).await?,
+                None => body::read_truncated(headers, payload, limit, share, time).await?,
             };
-            return Ok(Sent { body, media_type: request::media_type(headers), ..Sent::default() });
+            return Ok(ParsedBody { body, media_type: request::media_type(headers), ..ParsedBody::default() });
         }
         if !welcome || !writes || route.is_none() {
-            let time = if writes { time } else { time.min(body::USELESS) };
-            let passed = body::passed_over(headers, payload, limit, time).await;
+            let time = if writes { time } else { time.min(body::UNUSED_BODY_TIMEOUT) };
+            let passed = body::discard(headers, payload, limit, time).await;
             // Authorization errors take precedence over errors in the body, except for its size, which is checked
             // before the caller is identified. Errors in a body without use are ignored.
             passed.or_else(
                 |error| if welcome && writes || error.kind() == Kind::TooLarge { Err(error) } else { Ok(()) },
             )?;
             let query = asked.query.iter().filter(|_| !writes).cloned();
-            return Ok(Sent { fields: Fields::from_pairs(query), ..Sent::default() });
+            return Ok(ParsedBody { fields: Fields::from_pairs(query), ..ParsedBody::default() });
         }
-        let kept = body::kept(headers, payload, limit, share, time).await;
+        let kept = body::read_limited(headers, payload, limit, share, time).await;
         let (body, room) = kept.map_err(|error| match route.and_then(|route| route.long_member) {
             Some(member) if error.kind() == Kind::TooLarge => Error::invalid(format!("{member}: too long")),
             _ => error,
         })?;
-        let longest = route.map_or(MAX_TEXT, |route| route.longest_text);
+        let longest = route.map_or(MAX_TEXT_BYTES, |route| route.longest_text);
         times.turn().await;
-        Ok(Sent { fields: request::fields(&body, headers, longest)?, room, ..Sent::default() })
+        Ok(ParsedBody { fields: request::parse_fields(&body, headers, longest)?, room, ..ParsedBody::default() })
     }
 
     /// Returns the route. Called for authorized callers only, so the errors may reveal which routes exist.
-    pub(super) fn found(&self, asked: &Asked) -> Result<(Arc<Mount>, &'static Route, Params)> {
+    pub(super) fn found(&self, asked: &ParsedRequest) -> Result<(Arc<Mount>, &'static Route, Params)> {
         let Some(mount) = &self.mount else {
             return Err(Error::new(Kind::NotFound, format!("no handler for route \"{}\"", asked.path)));
         };
         match &self.found {
-            Found::Route(_, route, params) => {
+            RouteMatch::Route(_, route, params) => {
                 let below = &asked.path[self.below.clone()];
-                match params.iter(below).find(|(_, value)| value.len() > MAX_NAME && !value.contains('/')) {
-                    Some((name, _)) => Err(Error::invalid(format!("{name}: longer than {} characters", MAX_NAME))),
+                match params.iter(below).find(|(_, value)| value.len() > MAX_NAME_LEN && !value.contains('/')) {
+                    Some((name, _)) => Err(Error::invalid(format!("{name}: longer than {} characters", MAX_NAME_LEN))),
                     None => Ok((mount.clone(), route, *params)),
                 }
             }
-            Found::OtherOperation(_) => Err(Error::new(Kind::UnsupportedMethod, "unsupported operation")),
-            Found::Nothing => Err(Error::new(Kind::NotFound, "unsupported path")),
+            RouteMatch::OtherOperation(_) => Err(Error::new(Kind::UnsupportedMethod, "unsupported operation")),
+            RouteMatch::Nothing => Err(Error::new(Kind::NotFound, "unsupported path")),
         }
     }
 
     /// Returns the methods of a path that does not have the requested one.
-    pub(super) fn methods(&self, asked: &Asked, compat: bool) -> Option<String> {
-        let (Found::OtherOperation(entry), Some(mount)) = (&self.found, &self.mount) else { return None };
+    pub(super) fn methods(&self, asked: &ParsedRequest, compat: bool) -> Option<String> {
+        let (RouteMatch::OtherOperation(entry), Some(mount)) = (&self.found, &self.mount) else { return None };
         let (index, rest) = (index_of(&mount.kind)?, asked.path.get(self.below.start..)?);
         let path = if asked.operation == Operation::List { rest.strip_suffix('/').unwrap_or(rest) } else { rest };
         let takes = |operation| match &asked.tail {
             Some(_) => entry.route(operation).is_some(),
-            None => matches!(index.find(path, operation), Found::Route(..)),
+            None => matches!(index.find(path, operation), RouteMatch::Route(..)),
         };
-        Some(route::methods(takes, compat))
+        Some(route::allow_header(takes, compat))
     }
 
-    pub(super) fn help(&self, asked: &Asked) -> Result<Answer> {
+    pub(super) fn help(&self, asked: &ParsedRequest) -> Result<HandlerResponse> {
         let text = match (&self.mount, &self.found) {
-            (Some(mount), _) if self.below.is_empty() => overview(mount),
-            (_, Found::Route(entry, ..) | Found::OtherOperation(entry)) => help_text(entry),
-            (_, Found::Nothing) => return self.found(asked).map(|_| Answer::empty()),
+            (Some(mount), _) if self.below.is_empty() => mount_help(mount),
+            (_, RouteMatch::Route(entry, ..) | RouteMatch::OtherOperation(entry)) => pattern_help(entry),
+            (_, RouteMatch::Nothing) => return self.found(asked).map(|_| HandlerResponse::empty()),
         };
-        Ok(Body::Plain(serde_json::json!({ "help": text, "see_also": null, "openapi": null })).into())
+        Ok(ResponseBody::Plain(serde_json::json!({ "help": text, "see_also": null, "openapi": null })).into())
     }
 }
 
 /// Converts positions below a mount to positions in the whole path.
-pub(super) fn below_mount(mount: &str, spelt: Vec<Spelt>) -> Vec<Spelt> {
+pub(super) fn offset_spellings(mount: &str, spelt: Vec<NameSegments>) -> Vec<NameSegments> {
     let depth = mount.matches('/').count();
     spelt.into_iter().map(|place| place.behind(depth)).collect()
 }
 
-fn overview(mount: &Mount) -> String {
+fn mount_help(mount: &Mount) -> String {
     let mut paths: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for route in routes_of(&mount.kind).into_iter().flatten() {
-        paths.entry(route.pattern).or_default().push(route::operation_word(route.operation));
+        paths.entry(route.pattern).or_default().push(route::operation_name(route.operation));
     }
     let lines = paths.iter().map(|(pattern, operations)| format!("    {pattern}: {}\n", operations.join(", ")));
     format!("{} at {}\n{}", mount.kind.word(), mount.path, lines.collect::<String>())
 }
 
-fn help_text(entry: &Entry) -> String {
+fn pattern_help(entry: &PathPattern) -> String {
     let lines = entry.routes().map(|route| {
         let fields = if route.fields.is_empty() { "none".to_owned() } else { route.fields.join(", ") };
-        format!("{} {}\n    fields: {fields}\n", route::operation_word(route.operation), route.pattern)
+        format!("{} {}\n    fields: {fields}\n", route::operation_name(route.operation), route.pattern)
     });
     lines.collect()
 }
 
 /// The fields or the body of a request.
 #[derive(Default)]
-pub(super) struct Sent {
+pub(super) struct ParsedBody {
     pub(super) fields: Fields,
     pub(super) body: Bytes,
     /// Media type of an unparsed body, without parameters.
     pub(super) media_type: String,
-    pub(super) room: Room,
+    pub(super) room: SenderReservation,
 }

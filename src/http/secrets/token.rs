@@ -6,19 +6,19 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, LocalBoxFuture};
 use serde_json::Value;
 
-use super::answer::Answer;
-use super::listing::{self, Row, Source};
-use super::page::Page;
+use super::handler_response::HandlerResponse;
+use super::listing::{self, ListRow, RowSource};
+use super::page::PageParams;
 use super::route::Operation::{Delete, List, Read, Update};
-use super::route::{Call, Named, Route};
-use super::sys::to_the_end;
+use super::route::{Call, ExistenceQuery, Route};
+use super::sys::run_detached;
 use crate::auth::Auth;
 use crate::auth::store::TokenHash;
-use crate::auth::token::{CreatePath, Given, ROLE_FIELDS, ROLE_SYNONYMS};
+use crate::auth::token::{CreatePath, TOKEN_ROLE_FIELDS, TOKEN_ROLE_SYNONYMS, TokenResponse};
 use crate::error::{Error, Result, Warnings};
 use crate::telemetry;
 
-const CREATE: &[&str] = &[
+const CREATE_FIELDS: &[&str] = &[
     "policies",
     "meta",
     "no_parent",
@@ -36,23 +36,25 @@ const CREATE: &[&str] = &[
 ];
 
 /// Deprecated field names and their current names.
-const OLDER: &[(&str, &str)] = &[("lease", "ttl")];
+const DEPRECATED_FIELDS: &[(&str, &str)] = &[("lease", "ttl")];
 
 /// Maximum number of accessors that are sorted before they are sent.
-const MOST_SORTED: usize = 10_000;
+const MAX_SORTED_ACCESSORS: usize = 10_000;
 
-const PAGE: &[&str] = &["after", "limit"];
-const INCREMENT: &[&str] = &["increment", "token", "accessor"];
+const PAGE_FIELDS: &[&str] = &["after", "limit"];
+const RENEW_FIELDS: &[&str] = &["increment", "token", "accessor"];
 
 /// Routes below `auth/token/`.
 pub static ROUTES: &[Route] = &[
-    Route::token(Update, "create", CREATE, |call| Box::pin(create(call))).with_synonyms(OLDER),
-    Route::token(Update, "create-orphan", CREATE, |call| Box::pin(create_orphan(call))).with_synonyms(OLDER),
-    Route::token(Update, "create/:role_name", CREATE, |call| Box::pin(create_by_role(call))).with_synonyms(OLDER),
-    Route::token(List, "roles", PAGE, |call| Box::pin(roles(call))),
+    Route::token(Update, "create", CREATE_FIELDS, |call| Box::pin(create(call))).with_synonyms(DEPRECATED_FIELDS),
+    Route::token(Update, "create-orphan", CREATE_FIELDS, |call| Box::pin(create_orphan(call)))
+        .with_synonyms(DEPRECATED_FIELDS),
+    Route::token(Update, "create/:role_name", CREATE_FIELDS, |call| Box::pin(create_by_role(call)))
+        .with_synonyms(DEPRECATED_FIELDS),
+    Route::token(List, "roles", PAGE_FIELDS, |call| Box::pin(roles(call))),
     Route::token(Read, "roles/:role_name", &[], |call| Box::pin(role(call))),
-    Route::token(Update, "roles/:role_name", ROLE_FIELDS, |call| Box::pin(write_role(call)))
-        .with_synonyms(ROLE_SYNONYMS)
+    Route::token(Update, "roles/:role_name", TOKEN_ROLE_FIELDS, |call| Box::pin(write_role(call)))
+        .with_synonyms(TOKEN_ROLE_SYNONYMS)
         .making(role_exists),
     Route::token(Delete, "roles/:role_name", &[], |call| Box::pin(delete_role(call))),
     Route::token(Read, "lookup-self", &[], |call| Box::pin(lookup_self(call))),
@@ -60,98 +62,98 @@ pub static ROUTES: &[Route] = &[
     Route::token(Read, "lookup", &["token"], |call| Box::pin(lookup(call))),
     Route::token(Update, "lookup", &["token"], |call| Box::pin(lookup(call))),
     Route::token(Update, "lookup-accessor", &["accessor"], |call| Box::pin(lookup_accessor(call))),
-    Route::token(Update, "renew-self", INCREMENT, |call| Box::pin(renew_self(call))),
-    Route::token(Update, "renew", INCREMENT, |call| Box::pin(renew(call))),
-    Route::token(Update, "renew-accessor", INCREMENT, |call| Box::pin(renew_accessor(call))),
+    Route::token(Update, "renew-self", RENEW_FIELDS, |call| Box::pin(renew_self(call))),
+    Route::token(Update, "renew", RENEW_FIELDS, |call| Box::pin(renew(call))),
+    Route::token(Update, "renew-accessor", RENEW_FIELDS, |call| Box::pin(renew_accessor(call))),
     Route::token(Update, "revoke-self", &["token"], |call| Box::pin(revoke_self(call))),
     Route::token(Update, "revoke", &["token"], |call| Box::pin(revoke(call))),
     Route::token(Update, "revoke-accessor", &["accessor"], |call| Box::pin(revoke_accessor(call))),
     Route::sudo(Update, "revoke-orphan", &["token"], |call| Box::pin(revoke_orphan(call))),
-    Route::sudo(List, "accessors", PAGE, |call| Box::pin(accessors(call))).uncompressed(),
+    Route::sudo(List, "accessors", PAGE_FIELDS, |call| Box::pin(accessors(call))).uncompressed(),
     Route::token(Update, "tidy", &[], |call| Box::pin(tidy(call))),
 ];
 
-async fn create(call: Call) -> Result<Answer> {
+async fn create(call: Call) -> Result<HandlerResponse> {
     create_on(&call, CreatePath::Own).await
 }
 
 /// Creates an orphan, for any value of `no_parent`. The caller has no other privileges on this path.
-async fn create_orphan(call: Call) -> Result<Answer> {
+async fn create_orphan(call: Call) -> Result<HandlerResponse> {
     create_on(&call, CreatePath::Orphan).await
 }
 
 /// Creates a token under a role, which may lift restrictions for callers with access to this path.
-async fn create_by_role(call: Call) -> Result<Answer> {
+async fn create_by_role(call: Call) -> Result<HandlerResponse> {
     create_on(&call, CreatePath::Role(call.param("role_name"))).await
 }
 
-async fn create_on(call: &Call, path: CreatePath<'_>) -> Result<Answer> {
+async fn create_on(call: &Call, path: CreatePath<'_>) -> Result<HandlerResponse> {
     let (given, warnings) = call.state.auth.create_token(call.caller()?, call.sudo, path, &call.fields).await?;
-    Ok(Answer::auth(given).with_warnings(warnings))
+    Ok(HandlerResponse::auth(given).with_warnings(warnings))
 }
 
-async fn roles(call: Call) -> Result<Answer> {
+async fn roles(call: Call) -> Result<HandlerResponse> {
     let names = call.state.auth.token_roles();
-    Answer::keys(Page::of(&call.fields)?.cut(names.iter().map(String::as_str)), None)
+    HandlerResponse::keys(PageParams::of(&call.fields)?.cut(names.iter().map(String::as_str)), None)
 }
 
-async fn role(call: Call) -> Result<Answer> {
-    call.state.auth.token_role_read(call.param("role_name")).map(Answer::data).ok_or_else(Error::not_found)
+async fn role(call: Call) -> Result<HandlerResponse> {
+    call.state.auth.token_role_read(call.param("role_name")).map(HandlerResponse::data).ok_or_else(Error::not_found)
 }
 
-fn role_exists(named: Named<'_>) -> LocalBoxFuture<'_, Result<bool>> {
+fn role_exists(named: ExistenceQuery<'_>) -> LocalBoxFuture<'_, Result<bool>> {
     let known = named.state.auth.token_role_read(named.param("role_name"));
     Box::pin(std::future::ready(Ok(known.is_some())))
 }
 
-async fn write_role(call: Call) -> Result<Answer> {
-    to_the_end(async move {
+async fn write_role(call: Call) -> Result<HandlerResponse> {
+    run_detached(async move {
         let warnings = call.state.auth.token_role_write(call.param("role_name"), &call.fields).await?;
-        Ok(Answer::empty().with_warnings(warnings))
+        Ok(HandlerResponse::empty().with_warnings(warnings))
     })
     .await
 }
 
 /// Succeeds if the role does not exist.
-async fn delete_role(call: Call) -> Result<Answer> {
-    to_the_end(async move {
+async fn delete_role(call: Call) -> Result<HandlerResponse> {
+    run_detached(async move {
         call.state.auth.token_role_delete(call.param("role_name")).await?;
-        Ok(Answer::empty())
+        Ok(HandlerResponse::empty())
     })
     .await
 }
 
-async fn lookup_self(call: Call) -> Result<Answer> {
-    Ok(Answer::data(call.state.auth.lookup_self(call.caller()?, call.token()?).await?))
+async fn lookup_self(call: Call) -> Result<HandlerResponse> {
+    Ok(HandlerResponse::data(call.state.auth.lookup_self(call.caller()?, call.token()?).await?))
 }
 
 /// Looks up a token by its text, by default the caller's own.
-async fn lookup(call: Call) -> Result<Answer> {
-    match given(&call, "token")? {
-        Some(token) => Ok(Answer::data(call.state.auth.lookup(&token).await?)),
+async fn lookup(call: Call) -> Result<HandlerResponse> {
+    match optional_text(&call, "token")? {
+        Some(token) => Ok(HandlerResponse::data(call.state.auth.lookup(&token).await?)),
         None => lookup_self(call).await,
     }
 }
 
-async fn lookup_accessor(call: Call) -> Result<Answer> {
-    Ok(Answer::data(call.state.auth.lookup_accessor(&accessor(&call)?).await?))
+async fn lookup_accessor(call: Call) -> Result<HandlerResponse> {
+    Ok(HandlerResponse::data(call.state.auth.lookup_accessor(&required_accessor(&call)?).await?))
 }
 
-async fn renew_self(call: Call) -> Result<Answer> {
-    Ok(renewed(call.state.auth.renew_self(call.caller()?, call.token()?, increment(&call)?).await?))
+async fn renew_self(call: Call) -> Result<HandlerResponse> {
+    Ok(render_renewed(call.state.auth.renew_self(call.caller()?, call.token()?, increment(&call)?).await?))
 }
 
-async fn renew(call: Call) -> Result<Answer> {
-    let token = given(&call, "token")?.ok_or_else(missing_token)?;
-    Ok(renewed(call.state.auth.renew(&token, increment(&call)?).await?))
+async fn renew(call: Call) -> Result<HandlerResponse> {
+    let token = optional_text(&call, "token")?.ok_or_else(missing_token)?;
+    Ok(render_renewed(call.state.auth.renew(&token, increment(&call)?).await?))
 }
 
-async fn renew_accessor(call: Call) -> Result<Answer> {
-    Ok(renewed(call.state.auth.renew_accessor(&accessor(&call)?, increment(&call)?).await?))
+async fn renew_accessor(call: Call) -> Result<HandlerResponse> {
+    Ok(render_renewed(call.state.auth.renew_accessor(&required_accessor(&call)?, increment(&call)?).await?))
 }
 
-fn renewed((given, warnings): (Given, Warnings)) -> Answer {
-    Answer::auth(given).with_warnings(warnings)
+fn render_renewed((given, warnings): (TokenResponse, Warnings)) -> HandlerResponse {
+    HandlerResponse::auth(given).with_warnings(warnings)
 }
 
 /// Reads the requested increment. Zero and empty text, which clients always send, mean none.
@@ -159,45 +161,48 @@ fn increment(call: &Call) -> Result<Option<Duration>> {
     Ok(call.fields.duration("increment")?.filter(|d| !d.is_zero()))
 }
 
-async fn revoke_self(call: Call) -> Result<Answer> {
-    ending(call, async |call| {
+async fn revoke_self(call: Call) -> Result<HandlerResponse> {
+    revoke_detached(call, async |call| {
         call.state.auth.revoke(call.token()?).await?;
-        Ok(Answer::empty())
+        Ok(HandlerResponse::empty())
     })
     .await
 }
 
 /// Revokes a token by its text. An unknown token gets the same response.
-async fn revoke(call: Call) -> Result<Answer> {
-    ending(call, async |call| {
-        let token = given(call, "token")?.ok_or_else(missing_token)?;
+async fn revoke(call: Call) -> Result<HandlerResponse> {
+    revoke_detached(call, async |call| {
+        let token = optional_text(call, "token")?.ok_or_else(missing_token)?;
         call.state.auth.revoke(&token).await?;
-        Ok(Answer::empty())
+        Ok(HandlerResponse::empty())
     })
     .await
 }
 
-async fn revoke_accessor(call: Call) -> Result<Answer> {
-    ending(call, async |call| {
-        let known = call.state.auth.revoke_accessor(&accessor(call)?).await?;
+async fn revoke_accessor(call: Call) -> Result<HandlerResponse> {
+    revoke_detached(call, async |call| {
+        let known = call.state.auth.revoke_accessor(&required_accessor(call)?).await?;
         let warning = (!known).then(|| "No token found with this accessor".to_owned());
-        Ok(Answer::empty().with_warnings(warning))
+        Ok(HandlerResponse::empty().with_warnings(warning))
     })
     .await
 }
 
-async fn revoke_orphan(call: Call) -> Result<Answer> {
-    ending(call, async |call| {
-        let token = given(call, "token")?.ok_or_else(missing_token)?;
+async fn revoke_orphan(call: Call) -> Result<HandlerResponse> {
+    revoke_detached(call, async |call| {
+        let token = optional_text(call, "token")?.ok_or_else(missing_token)?;
         call.state.auth.revoke_orphan(&token).await?;
-        Ok(Answer::empty())
+        Ok(HandlerResponse::empty())
     })
     .await
 }
 
 /// Revokes tokens even if the caller disconnects, and notifies the mounts, which remove what belonged to the tokens.
-async fn ending(call: Call, end: impl AsyncFnOnce(&Call) -> Result<Answer> + 'static) -> Result<Answer> {
-    to_the_end(async move {
+async fn revoke_detached(
+    call: Call,
+    end: impl AsyncFnOnce(&Call) -> Result<HandlerResponse> + 'static,
+) -> Result<HandlerResponse> {
+    run_detached(async move {
         let answer = end(&call).await?;
         call.state.mounts.tokens_ended();
         Ok(answer)
@@ -205,36 +210,45 @@ async fn ending(call: Call, end: impl AsyncFnOnce(&Call) -> Result<Answer> + 'st
     .await
 }
 
-async fn accessors(call: Call) -> Result<Answer> {
-    let page = Page::of(&call.fields)?;
+async fn accessors(call: Call) -> Result<HandlerResponse> {
+    let page = PageParams::of(&call.fields)?;
     let auth = Arc::clone(&call.state.auth);
     if page.limit.is_some() {
         let place = auth.accessor_place(&page.after);
-        return listing::answer(&call, Accessors { auth, above: String::new() }, place, page.limit).await;
+        return listing::build_response(&call, TokenAccessorSource { auth, above: String::new() }, place, page.limit)
+            .await;
     }
-    match auth.accessors(&page.after, MOST_SORTED).await? {
-        Some(accessors) => Answer::keys(accessors, None),
-        None => listing::answer(&call, Accessors { auth, above: page.after }, TokenHash::default(), None).await,
+    match auth.accessors(&page.after, MAX_SORTED_ACCESSORS).await? {
+        Some(accessors) => HandlerResponse::keys(accessors, None),
+        None => {
+            listing::build_response(&call, TokenAccessorSource { auth, above: page.after }, TokenHash::default(), None)
+                .await
+        }
     }
 }
 
 /// The accessors of valid tokens that sort after `above`, in the order of storage.
-struct Accessors {
+struct TokenAccessorSource {
     auth: Arc<Auth>,
     above: String,
 }
 
-impl Source for Accessors {
+impl RowSource for TokenAccessorSource {
     type Place = TokenHash;
 
-    fn page(&self, after: &TokenHash, most: usize, _: bool) -> BoxFuture<'static, Result<listing::Page<TokenHash>>> {
+    fn page(
+        &self,
+        after: &TokenHash,
+        most: usize,
+        _: bool,
+    ) -> BoxFuture<'static, Result<listing::ListPage<TokenHash>>> {
         let (auth, above, after) = (Arc::clone(&self.auth), self.above.clone(), *after);
         let row = move |(at, accessor): (TokenHash, Option<String>)| {
             let accessor = accessor.filter(|accessor| *accessor > above);
-            Row { at, shown: accessor.map(|accessor| (Value::from(accessor).to_string(), None)) }
+            ListRow { at, shown: accessor.map(|accessor| (Value::from(accessor).to_string(), None)) }
         };
         let found = async move { auth.accessor_page(after, most as u32).await };
-        listing::Page::read(found, most, row)
+        listing::ListPage::read(found, most, row)
     }
 
     /// Smaller than the default, because each record is decrypted to read its accessor.
@@ -244,9 +258,9 @@ impl Source for Accessors {
 }
 
 /// Removes expired tokens, which the server also does periodically. Continues after the response.
-async fn tidy(call: Call) -> Result<Answer> {
+async fn tidy(call: Call) -> Result<HandlerResponse> {
     let Some(turn) = call.state.auth.tidying() else {
-        return Ok(Answer::empty().with_warnings(["Token tidy operation already in progress.".to_owned()]));
+        return Ok(HandlerResponse::empty().with_warnings(["Token tidy operation already in progress.".to_owned()]));
     };
     let state = call.state;
     tokio::task::spawn_local(async move {
@@ -262,15 +276,15 @@ async fn tidy(call: Call) -> Result<Answer> {
         state.mounts.tokens_ended();
         match end {
             Ok(()) => tracing::info!(removed, "tokens tidied"),
-            Err(error) => telemetry::not_done("tokens not tidied to the end", &error),
+            Err(error) => telemetry::warn_task_failed("tokens not tidied to the end", &error),
         }
     });
     let started = "Tidy operation successfully started. Any information from the operation will be printed to the \
                    server's logs.";
-    Ok(Answer::empty().with_status(202).with_warnings([started.to_owned()]))
+    Ok(HandlerResponse::empty().with_status(202).with_warnings([started.to_owned()]))
 }
 
-fn given(call: &Call, name: &str) -> Result<Option<String>> {
+fn optional_text(call: &Call, name: &str) -> Result<Option<String>> {
     Ok(call.fields.text(name)?.filter(|text| !text.is_empty()))
 }
 
@@ -278,6 +292,6 @@ fn missing_token() -> Error {
     Error::invalid("missing token ID")
 }
 
-fn accessor(call: &Call) -> Result<String> {
-    given(call, "accessor")?.ok_or_else(|| Error::invalid("missing accessor"))
+fn required_accessor(call: &Call) -> Result<String> {
+    optional_text(call, "accessor")?.ok_or_else(|| Error::invalid("missing accessor"))
 }

@@ -10,22 +10,22 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::answer::{Answer, Body};
-use super::render::{self, Context};
+use super::handler_response::{HandlerResponse, ResponseBody};
+use super::render::{self, RenderContext};
 use crate::auth::Caller;
-use crate::auth::wrapping::{MAX_ANSWER, Terms, Wrapped};
+use crate::auth::wrapping::{MAX_RESPONSE_BYTES, WrapParameters, WrappedResponse};
 use crate::error::{Error, Result};
 use crate::http::request_id::RequestId;
 use crate::http::sender::Sender;
-use crate::http::state::State;
+use crate::http::state::WorkerState;
 use crate::secret::Secret;
 
 /// Maximum size of a response that is wrapped for an unauthenticated caller, in bytes.
-const OPEN_ANSWER: usize = 64 << 10;
+const MAX_OPEN_WRAP_BYTES: usize = 64 << 10;
 /// Maximum lifetime of a response that is wrapped for an unauthenticated caller, unless it is a login.
-const OPEN_TTL: Duration = Duration::from_secs(300);
+const MAX_OPEN_WRAP_TTL: Duration = Duration::from_secs(300);
 
-pub(super) struct Wanted {
+pub(super) struct ResponseWrapRequest {
     ttl: Duration,
     path: String,
     display_name: String,
@@ -34,13 +34,13 @@ pub(super) struct Wanted {
     sender: Sender,
 }
 
-impl Wanted {
+impl ResponseWrapRequest {
     /// Checks the sender's limit, before the request is handled.
     ///
     /// # Errors
     /// `Quota` when the sender has stored too much.
     pub(super) fn of(
-        state: &State,
+        state: &WorkerState,
         ttl: Duration,
         path: &str,
         caller: Option<&Caller>,
@@ -53,8 +53,8 @@ impl Wanted {
     }
 }
 
-pub(super) fn can_be(answer: &Answer) -> bool {
-    render::status_of(answer, None) == 200 && !matches!(answer.body, Body::Wrapped(_))
+pub(super) fn is_wrappable(answer: &HandlerResponse) -> bool {
+    render::status_of(answer, None) == 200 && !matches!(answer.body, ResponseBody::Wrapped(_))
 }
 
 /// Stores a response, and returns the replacement for it.
@@ -62,37 +62,37 @@ pub(super) fn can_be(answer: &Answer) -> bool {
 /// # Errors
 /// `Invalid` when the response is too long, or its lifetime too long for an unauthenticated caller; errors of the
 /// store.
-pub(super) async fn put_away(
-    state: &State,
-    answer: Answer,
-    wanted: Wanted,
+pub(super) async fn wrap_response(
+    state: &WorkerState,
+    answer: HandlerResponse,
+    wanted: ResponseWrapRequest,
     id: &RequestId,
-    context: Context<'_>,
-) -> Result<Answer> {
-    let Wanted { ttl, path, display_name, open, sender } = wanted;
-    if open && ttl > OPEN_TTL && !matches!(answer.body, Body::Auth(_)) {
-        let rule = format!("wrap-ttl: without a token at most {}s", OPEN_TTL.as_secs());
+    context: RenderContext<'_>,
+) -> Result<HandlerResponse> {
+    let ResponseWrapRequest { ttl, path, display_name, open, sender } = wanted;
+    if open && ttl > MAX_OPEN_WRAP_TTL && !matches!(answer.body, ResponseBody::Auth(_)) {
+        let rule = format!("wrap-ttl: without a token at most {}s", MAX_OPEN_WRAP_TTL.as_secs());
         return Err(Error::invalid(rule));
     }
-    let longest = if open { OPEN_ANSWER } else { MAX_ANSWER };
-    let wrapped_accessor = accessor_in(&answer.body, context.mount_type);
-    let (media_type, body) = render::whole(answer, id, context, longest).await?;
-    let kept = Wrapped { media_type, body: Secret::new(body.into_bytes()) };
+    let longest = if open { MAX_OPEN_WRAP_BYTES } else { MAX_RESPONSE_BYTES };
+    let wrapped_accessor = find_accessor(&answer.body, context.mount_type);
+    let (media_type, body) = render::buffer_whole(answer, id, context, longest).await?;
+    let kept = WrappedResponse { media_type, body: Secret::new(body.into_bytes()) };
     state.put_away.take(sender, kept.body.expose().len());
-    let wrapping = state.auth.wrap(&kept, Terms { ttl, path, display_name, wrapped_accessor }).await?;
-    Ok(Body::Wrapped(Box::new(wrapping)).into())
+    let wrapping = state.auth.wrap(&kept, WrapParameters { ttl, path, display_name, wrapped_accessor }).await?;
+    Ok(ResponseBody::Wrapped(Box::new(wrapping)).into())
 }
 
 /// Returns the accessor of the token or secret id in a response.
-fn accessor_in(body: &Body, mount_type: &str) -> Option<String> {
+fn find_accessor(body: &ResponseBody, mount_type: &str) -> Option<String> {
     #[derive(Deserialize)]
-    struct SecretId {
+    struct SecretIdResponse {
         secret_id_accessor: String,
     }
     let accessor = match body {
-        Body::Auth(given) => Some(given.accessor.clone()),
-        Body::Rendered(json) if mount_type == "approle" => {
-            serde_json::from_slice(json.expose()).ok().map(|id: SecretId| id.secret_id_accessor)
+        ResponseBody::Auth(given) => Some(given.accessor.clone()),
+        ResponseBody::Rendered(json) if mount_type == "approle" => {
+            serde_json::from_slice(json.expose()).ok().map(|id: SecretIdResponse| id.secret_id_accessor)
         }
         _ => None,
     };

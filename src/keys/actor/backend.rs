@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 
-use super::measure::Meter;
+use super::key_metrics::KeyMetrics;
 use crate::error::Result;
-use crate::keys::signer::{Input, Known, Wants};
+use crate::keys::signer::{KeyIdentity, SigningInput, SigningInputKind};
 use crate::keys::store::PendingKeys;
 use crate::keys::test_sign::TestSign;
 use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
@@ -14,28 +14,28 @@ use crate::x509::public_key::PublicKey;
 
 /// A request to a backend.
 #[derive(Clone)]
-pub enum Request {
-    /// Looks up the current key; [`Answer::Key`].
+pub enum BackendRequest {
+    /// Looks up the current key; [`BackendResponse::Key`].
     Find {
         /// Generates a missing key if the configuration allows that.
         create: bool,
     },
-    /// Signs; [`Answer::Signature`] (ECDSA as DER) or [`Answer::Changed`]. A digest has the length of
+    /// Signs; [`BackendResponse::Signature`] (ECDSA as DER) or [`BackendResponse::Changed`]. A digest has the length of
     /// the algorithm's hash.
     Sign {
         /// The signature algorithm.
         algorithm: SignatureAlgorithm,
         /// The data to sign, of the kind that [`BlockingBackend::wants`] returned.
-        input: Arc<Input>,
+        input: Arc<SigningInput>,
         /// The expected key: a backend that finds another key instead does not sign.
-        key: Arc<Known>,
+        key: Arc<KeyIdentity>,
     },
-    /// Makes and verifies a test signature; [`Answer::Tested`] or [`Answer::Wrong`]. Generates a missing
+    /// Makes and verifies a test signature; [`BackendResponse::Tested`] or [`BackendResponse::Wrong`]. Generates a missing
     /// key if that is allowed.
     TestSign(TestSign),
 }
 
-impl Request {
+impl BackendRequest {
     /// `true` for a request that signs for a caller, as opposed to a lookup or test.
     pub(super) fn is_signature(&self) -> bool {
         matches!(self, Self::Sign { .. })
@@ -43,9 +43,9 @@ impl Request {
 }
 
 /// The response of a backend.
-pub enum Answer {
+pub enum BackendResponse {
     /// The key.
-    Key(Known),
+    Key(KeyIdentity),
     /// The signature.
     Signature(Vec<u8>),
     /// The backend has another key than the expected one.
@@ -58,15 +58,15 @@ pub enum Answer {
 
 /// A blocking or asynchronous backend.
 #[derive(Clone)]
-pub enum Backend {
+pub enum KeyBackend {
     /// Each session has its own thread.
     Blocking(Arc<dyn BlockingBackend>),
     /// Calls are futures.
     Async(Arc<dyn AsyncBackend>),
 }
 
-impl Backend {
-    pub(super) fn wants(&self, kind: KeyKind, algorithm: SignatureAlgorithm) -> Result<Wants> {
+impl KeyBackend {
+    pub(super) fn wants(&self, kind: KeyKind, algorithm: SignatureAlgorithm) -> Result<SigningInputKind> {
         match self {
             Self::Blocking(backend) => backend.wants(kind, algorithm),
             Self::Async(backend) => backend.wants(kind, algorithm),
@@ -86,23 +86,23 @@ pub trait BlockingBackend: Send + Sync {
     ///
     /// # Errors
     /// `Invalid`, with the reason, when the configuration does not support it.
-    fn wants(&self, kind: KeyKind, algorithm: SignatureAlgorithm) -> Result<Wants>;
+    fn wants(&self, kind: KeyKind, algorithm: SignatureAlgorithm) -> Result<SigningInputKind>;
 
     /// Stores public keys of certificates as candidates for a device that does not return its public key. Does
     /// not call the device.
     fn offer(&self, _candidates: &[PublicKey]) {}
 
     /// Creates a session on its own thread, where it stays. Does not call the device yet.
-    fn lane(self: Arc<Self>, meter: Meter) -> Box<dyn Lane>;
+    fn lane(self: Arc<Self>, meter: KeyMetrics) -> Box<dyn BackendSession>;
 }
 
 /// One session of a blocking backend.
-pub trait Lane {
+pub trait BackendSession {
     /// Processes one request.
     ///
     /// # Errors
     /// As [`RemoteSigner::sign`](crate::keys::RemoteSigner::sign).
-    fn call(&mut self, request: &Request) -> Result<Answer>;
+    fn call(&mut self, request: &BackendRequest) -> Result<BackendResponse>;
 
     /// Called several times a second while idle: releases resources that other sessions wait for.
     fn rest(&mut self) {}
@@ -114,10 +114,10 @@ pub trait AsyncBackend: Send + Sync {
     ///
     /// # Errors
     /// As [`BlockingBackend::wants`].
-    fn wants(&self, kind: KeyKind, algorithm: SignatureAlgorithm) -> Result<Wants>;
+    fn wants(&self, kind: KeyKind, algorithm: SignatureAlgorithm) -> Result<SigningInputKind>;
 
     /// Processes one request. The future is dropped on timeout.
-    fn call(self: Arc<Self>, request: Request) -> BoxFuture<'static, Result<Answer>>;
+    fn call(self: Arc<Self>, request: BackendRequest) -> BoxFuture<'static, Result<BackendResponse>>;
 
     /// Sets the store of keys that were generated but have not appeared yet, which nodes and configurations share.
     /// `place` identifies this key in it. For backends that generate such keys.

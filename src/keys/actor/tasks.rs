@@ -6,24 +6,25 @@ use std::time::Instant;
 
 use futures_util::FutureExt as _;
 
-use super::backend::Backend;
-use super::line::{Line, Place};
+use super::backend::KeyBackend;
+use super::sign_queue::{SignQueue, WorkerSlot};
 use crate::error::Error;
 
 /// Starts a worker task. Without a runtime its slot is freed, and the next job tries again.
-pub(super) fn start(place: Place) {
+pub(super) fn start(place: WorkerSlot) {
     match tokio::runtime::Handle::try_current() {
         Ok(runtime) => drop(runtime.spawn(work(place))),
         Err(error) => tracing::error!(%error, "a signing task did not start"),
     }
 }
 
-async fn work(mut place: Place) {
+async fn work(mut place: WorkerSlot) {
     let line = place.begin();
     while let Some(call) = line.next_of_task() {
-        let Backend::Async(backend) = call.backend else { return };
+        let KeyBackend::Async(backend) = call.backend else { return };
         let is_signature = call.job.request.is_signature();
-        let mut running = Running { line: &line, number: call.number, started: Instant::now(), is_usual: false };
+        let mut running =
+            RunningTaskCall { line: &line, number: call.number, started: Instant::now(), is_usual: false };
         let work = call.job.caller.must_run().scope(backend.call(call.job.request));
         let future = AssertUnwindSafe(work).catch_unwind();
         let outcome = tokio::time::timeout_at(call.job.deadline.into(), future).await;
@@ -38,14 +39,14 @@ async fn work(mut place: Place) {
 }
 
 /// A running call. Dropping it records its end, also when the runtime drops the whole task.
-struct Running<'l> {
-    line: &'l Line,
+struct RunningTaskCall<'l> {
+    line: &'l SignQueue,
     number: u64,
     started: Instant,
     is_usual: bool,
 }
 
-impl Drop for Running<'_> {
+impl Drop for RunningTaskCall<'_> {
     fn drop(&mut self) {
         self.line.done(self.number, self.started.elapsed(), self.is_usual);
     }

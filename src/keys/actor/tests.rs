@@ -9,7 +9,7 @@ use futures_util::future::{BoxFuture, join_all};
 
 use super::*;
 use crate::keys::local::{KeySpec, PrivateKey};
-use crate::keys::signer::{Input, Wants};
+use crate::keys::signer::{SigningInput, SigningInputKind};
 use crate::x509::algorithm::{Hash, KeyKind, SignatureAlgorithm};
 use crate::x509::public_key::PublicKey;
 
@@ -29,7 +29,7 @@ struct Double {
     gate: (Mutex<bool>, Condvar),
 }
 
-fn known(public: &PublicKey) -> Known {
+fn known(public: &PublicKey) -> KeyIdentity {
     public.clone().into()
 }
 
@@ -68,21 +68,23 @@ impl Double {
         self.inside.fetch_sub(1, Ordering::SeqCst);
     }
 
-    fn answer(&self, request: &Request) -> Result<Answer> {
+    fn answer(&self, request: &BackendRequest) -> Result<BackendResponse> {
         let fault = self.fault.load(Ordering::SeqCst);
         assert!(fault != PANICS, "as it was told");
         match request {
-            Request::Find { .. } if fault == OTHER_KEY => {
+            BackendRequest::Find { .. } if fault == OTHER_KEY => {
                 let other = PrivateKey::generate(KeySpec::new("ec", 256).unwrap()).unwrap();
-                Ok(Answer::Key(known(other.public())))
+                Ok(BackendResponse::Key(known(other.public())))
             }
-            Request::Find { .. } => Ok(Answer::Key(known(self.key.public()))),
-            Request::Sign { algorithm, input, .. } => {
-                let Input::Message(message) = &**input else { return Err(Error::internal("wants messages")) };
+            BackendRequest::Find { .. } => Ok(BackendResponse::Key(known(self.key.public()))),
+            BackendRequest::Sign { algorithm, input, .. } => {
+                let SigningInput::Message(message) = &**input else { return Err(Error::internal("wants messages")) };
                 let message = if fault == 0 { message.clone() } else { vec![0; 7] };
-                self.key.sign(*algorithm, &message).map(Answer::Signature)
+                self.key.sign(*algorithm, &message).map(BackendResponse::Signature)
             }
-            Request::TestSign(_) => Ok(if fault == WRONG { Answer::Wrong } else { Answer::Tested }),
+            BackendRequest::TestSign(_) => {
+                Ok(if fault == WRONG { BackendResponse::Wrong } else { BackendResponse::Tested })
+            }
         }
     }
 
@@ -104,18 +106,18 @@ impl Drop for Open {
 }
 
 impl BlockingBackend for Double {
-    fn wants(&self, _: KeyKind, _: SignatureAlgorithm) -> Result<Wants> {
-        Ok(Wants::Message)
+    fn wants(&self, _: KeyKind, _: SignatureAlgorithm) -> Result<SigningInputKind> {
+        Ok(SigningInputKind::Message)
     }
 
-    fn lane(self: Arc<Self>, _: Meter) -> Box<dyn Lane> {
+    fn lane(self: Arc<Self>, _: KeyMetrics) -> Box<dyn BackendSession> {
         self.lanes.fetch_add(1, Ordering::SeqCst);
         Box::new(Open(self))
     }
 }
 
-impl Lane for Open {
-    fn call(&mut self, request: &Request) -> Result<Answer> {
+impl BackendSession for Open {
+    fn call(&mut self, request: &BackendRequest) -> Result<BackendResponse> {
         self.0.enter();
         std::thread::sleep(self.0.time);
         let mut closed = self.0.gate.0.lock().unwrap();
@@ -129,11 +131,11 @@ impl Lane for Open {
 }
 
 impl AsyncBackend for Double {
-    fn wants(&self, _: KeyKind, _: SignatureAlgorithm) -> Result<Wants> {
-        Ok(Wants::Message)
+    fn wants(&self, _: KeyKind, _: SignatureAlgorithm) -> Result<SigningInputKind> {
+        Ok(SigningInputKind::Message)
     }
 
-    fn call(self: Arc<Self>, request: Request) -> BoxFuture<'static, Result<Answer>> {
+    fn call(self: Arc<Self>, request: BackendRequest) -> BoxFuture<'static, Result<BackendResponse>> {
         struct Inside(Arc<Double>);
         impl Drop for Inside {
             fn drop(&mut self) {
@@ -154,17 +156,17 @@ impl AsyncBackend for Double {
 }
 
 /// Both kinds of backend, each with the double behind it.
-fn both(time: Duration) -> [(Arc<Double>, Backend); 2] {
+fn both(time: Duration) -> [(Arc<Double>, KeyBackend); 2] {
     let (threads, tasks) = (Double::new(time), Double::new(time));
-    [(threads.clone(), Backend::Blocking(threads)), (tasks.clone(), Backend::Async(tasks))]
+    [(threads.clone(), KeyBackend::Blocking(threads)), (tasks.clone(), KeyBackend::Async(tasks))]
 }
 
-fn message() -> Input {
-    Input::Message(vec![42; 100])
+fn message() -> SigningInput {
+    SigningInput::Message(vec![42; 100])
 }
 
-fn limits(queue: usize, call_timeout: u64) -> Limits {
-    Limits { queue, call_timeout: Duration::from_millis(call_timeout), ..Limits::default() }
+fn limits(queue: usize, call_timeout: u64) -> SignerLimits {
+    SignerLimits { queue, call_timeout: Duration::from_millis(call_timeout), ..SignerLimits::default() }
 }
 
 async fn eventually(mut holds: impl FnMut() -> bool) {
@@ -179,7 +181,7 @@ async fn eventually(mut holds: impl FnMut() -> bool) {
 async fn never_more_calls_are_inside_than_the_cap_and_all_of_it_is_used() {
     for max_parallel in [1, 2, 8, 32] {
         for (double, backend) in both(CALL) {
-            let actor = SignerActor::start("cap", backend, max_parallel, Limits::default());
+            let actor = SignerActor::start("cap", backend, max_parallel, SignerLimits::default());
             let signer = actor.signer(known(double.key.public()));
             // No call may end before all workers are busy.
             double.close(true);
@@ -198,7 +200,7 @@ async fn never_more_calls_are_inside_than_the_cap_and_all_of_it_is_used() {
 #[tokio::test]
 async fn a_cap_that_is_changed_holds_from_then_on() {
     for (double, backend) in both(CALL) {
-        let actor = SignerActor::start("lowered", backend.clone(), 4, Limits::default());
+        let actor = SignerActor::start("lowered", backend.clone(), 4, SignerLimits::default());
         let signer = actor.signer(known(double.key.public()));
         let run = |n| join_all((0..n).map(|_| signer.sign(P256, message())));
         let all = run(64);
@@ -343,7 +345,7 @@ async fn a_call_that_hangs_is_answered_in_time_and_keeps_its_place() {
 async fn stuck_key_refuses_new_jobs_at_once() {
     let double = Double::new(Duration::ZERO);
     double.close(true);
-    let actor = SignerActor::start("stuck", Backend::Blocking(double.clone()), 2, limits(1024, 2_000));
+    let actor = SignerActor::start("stuck", KeyBackend::Blocking(double.clone()), 2, limits(1024, 2_000));
     let signer = actor.signer(known(double.key.public()));
     let sign = || tokio::spawn(signer.sign(P256, message()));
     let hung = [sign(), sign()];
@@ -372,24 +374,24 @@ async fn stuck_key_refuses_new_jobs_at_once() {
 async fn a_configuration_that_is_written_again_is_used_from_the_next_call_on() {
     let (old, new) = (Double::new(Duration::ZERO), Double::new(Duration::ZERO));
     old.close(true);
-    let actor = SignerActor::start("written", Backend::Blocking(old.clone()), 2, Limits::default());
+    let actor = SignerActor::start("written", KeyBackend::Blocking(old.clone()), 2, SignerLimits::default());
     let under_way = tokio::spawn(actor.signer(known(old.key.public())).sign(P256, message()));
     eventually(|| old.inside.load(Ordering::SeqCst) == 1).await;
-    actor.configure(Backend::Blocking(new.clone()), 2).unwrap();
+    actor.configure(KeyBackend::Blocking(new.clone()), 2).unwrap();
     actor.signer(known(new.key.public())).sign(P256, message()).await.unwrap();
     old.close(false);
     under_way.await.unwrap().unwrap();
     // The old session ends without another call.
     eventually(|| old.lanes.load(Ordering::SeqCst) == 0).await;
     assert_eq!((old.calls(), new.calls()), (1, 1));
-    assert!(actor.configure(Backend::Async(new), 1).is_err());
+    assert!(actor.configure(KeyBackend::Async(new), 1).is_err());
 }
 
 #[tokio::test]
 async fn sessions_without_work_end() {
     let double = Double::new(Duration::ZERO);
-    let limits = Limits { idle: Duration::from_millis(50), ..Limits::default() };
-    let actor = SignerActor::start("idle", Backend::Blocking(double.clone()), 4, limits);
+    let limits = SignerLimits { idle: Duration::from_millis(50), ..SignerLimits::default() };
+    let actor = SignerActor::start("idle", KeyBackend::Blocking(double.clone()), 4, limits);
     let signer = actor.signer(known(double.key.public()));
     join_all((0..16).map(|_| signer.sign(P256, message()))).await;
     assert!(double.lanes.load(Ordering::SeqCst) > 0);
@@ -400,7 +402,7 @@ async fn sessions_without_work_end() {
 #[tokio::test]
 async fn a_stop_ends_what_waits_and_refuses_what_comes() {
     for (double, backend) in both(CALL) {
-        let actor = SignerActor::start("stops", backend, 1, Limits::default());
+        let actor = SignerActor::start("stops", backend, 1, SignerLimits::default());
         let signer = actor.signer(known(double.key.public()));
         let jobs: Vec<_> = (0..8).map(|_| tokio::spawn(signer.sign(P256, message()))).collect();
         eventually(|| double.calls.load(Ordering::SeqCst) > 0).await;
@@ -417,7 +419,7 @@ async fn a_stop_ends_what_waits_and_refuses_what_comes() {
 async fn a_stop_does_not_wait_longer_than_it_may() {
     for (double, backend) in both(Duration::ZERO) {
         double.close(true);
-        let actor = SignerActor::start("stuck", backend, 1, Limits::default());
+        let actor = SignerActor::start("stuck", backend, 1, SignerLimits::default());
         let signer = actor.signer(known(double.key.public()));
         let jobs: Vec<_> = (0..3).map(|_| tokio::spawn(signer.sign(P256, message()))).collect();
         eventually(|| double.inside.load(Ordering::SeqCst) == 1).await;
@@ -432,7 +434,7 @@ async fn a_stop_does_not_wait_longer_than_it_may() {
 #[tokio::test]
 async fn a_wrong_signature_is_given_to_nobody() {
     for (double, backend) in both(Duration::ZERO) {
-        let actor = SignerActor::start("faulty", backend, 1, Limits::default());
+        let actor = SignerActor::start("faulty", backend, 1, SignerLimits::default());
         let signer = actor.signer(known(double.key.public()));
         double.fault.store(WRONG, Ordering::SeqCst);
         let error = signer.sign(P256, message()).await.unwrap_err();
@@ -453,7 +455,7 @@ async fn a_wrong_signature_is_given_to_nobody() {
 #[tokio::test]
 async fn a_panic_in_a_backend_costs_one_call() {
     for (double, backend) in both(Duration::ZERO) {
-        let actor = SignerActor::start("panics", backend, 1, Limits::default());
+        let actor = SignerActor::start("panics", backend, 1, SignerLimits::default());
         let signer = actor.signer(known(double.key.public()));
         double.fault.store(PANICS, Ordering::SeqCst);
         assert_eq!(signer.sign(P256, message()).await.unwrap_err().kind(), Kind::Internal);
@@ -465,14 +467,14 @@ async fn a_panic_in_a_backend_costs_one_call() {
 #[tokio::test]
 async fn what_does_not_fit_the_key_reaches_no_backend() {
     for (double, backend) in both(Duration::ZERO) {
-        let actor = SignerActor::start("fits", backend, 1, Limits::default());
+        let actor = SignerActor::start("fits", backend, 1, SignerLimits::default());
         let signer = actor.signer(known(double.key.public()));
-        assert_eq!(signer.wants(P256).unwrap(), Wants::Message);
+        assert_eq!(signer.wants(P256).unwrap(), SigningInputKind::Message);
         assert!(signer.wants(SignatureAlgorithm::RsaPss(Hash::Sha256)).is_err());
         for (algorithm, input) in [
             (SignatureAlgorithm::RsaPkcs1(Hash::Sha256), message()),
             (SignatureAlgorithm::Ed25519, message()),
-            (P256, Input::Digest(vec![0; 32])),
+            (P256, SigningInput::Digest(vec![0; 32])),
         ] {
             assert_eq!(signer.sign(algorithm, input).await.unwrap_err().kind(), Kind::Invalid);
         }
@@ -483,8 +485,9 @@ async fn what_does_not_fit_the_key_reaches_no_backend() {
 #[test]
 fn a_digest_of_another_length_is_none() {
     for (octets, fits) in [(20, false), (31, false), (32, true), (33, false), (48, false), (0, false)] {
-        let outcome = verified::check(Wants::Digest, P256, &Input::Digest(vec![0; octets]));
+        let outcome =
+            verifying_signer::check_input(SigningInputKind::Digest, P256, &SigningInput::Digest(vec![0; octets]));
         assert_eq!(outcome.is_ok(), fits, "{octets}");
     }
-    assert!(verified::check(Wants::Digest, P256, &message()).is_err());
+    assert!(verifying_signer::check_input(SigningInputKind::Digest, P256, &message()).is_err());
 }

@@ -4,27 +4,27 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 use std::time::Instant;
 
-use super::backend::{Answer, Backend, Lane};
-use super::line::{Call, Next, Place};
+use super::backend::{BackendResponse, BackendSession, KeyBackend};
+use super::sign_queue::{BackendCall, WorkerSlot, WorkerStep};
 use crate::error::{Error, Result};
 
 /// Starts a worker thread. If that fails its slot is freed, and the next job tries again.
-pub(super) fn start(place: Place) {
+pub(super) fn start(place: WorkerSlot) {
     let name = format!("sign-{}", place.name().replace('\0', ""));
     if let Err(error) = thread::Builder::new().name(name).spawn(move || work(place)) {
         tracing::error!(%error, "a signing thread did not start");
     }
 }
 
-fn work(mut place: Place) {
+fn work(mut place: WorkerSlot) {
     let line = place.begin();
     // Declared after `place` and so dropped before it: the session is closed before the slot is free.
-    let mut lane: Option<(u64, Box<dyn Lane>)> = None;
+    let mut lane: Option<(u64, Box<dyn BackendSession>)> = None;
     let mut since = Instant::now();
     loop {
         match line.next(lane.as_ref().map(|(version, _)| *version), since) {
-            Next::Call(Call { number, job, backend, version }) => {
-                let Backend::Blocking(backend) = backend else { return };
+            WorkerStep::Call(BackendCall { number, job, backend, version }) => {
+                let KeyBackend::Blocking(backend) = backend else { return };
                 let (_, own) = lane.get_or_insert_with(|| (version, backend.lane(line.meter().clone())));
                 let started = Instant::now();
                 let outcome = catch_unwind(AssertUnwindSafe(|| own.call(&job.request)));
@@ -33,16 +33,16 @@ fn work(mut place: Place) {
                 if outcome.is_err() {
                     lane = None;
                 }
-                let _ = job.answer.send(outcome.unwrap_or_else(|_| panicked()));
+                let _ = job.answer.send(outcome.unwrap_or_else(|_| panic_error()));
                 since = Instant::now();
             }
-            Next::Renew => lane = None,
-            Next::Rest => lane.iter_mut().for_each(|(_, lane)| lane.rest()),
-            Next::Leave => return,
+            WorkerStep::Renew => lane = None,
+            WorkerStep::Rest => lane.iter_mut().for_each(|(_, lane)| lane.rest()),
+            WorkerStep::Leave => return,
         }
     }
 }
 
-fn panicked() -> Result<Answer> {
+fn panic_error() -> Result<BackendResponse> {
     Err(Error::internal("a signing backend panicked"))
 }

@@ -1,7 +1,7 @@
 //! One key at a cloud service, as the backend of its actor.
 //!
 //! A name or alias may later refer to another key or version. A key in use keeps signing under its permanent identifier
-//! ([`Known::locator`]) as long as the service accepts that, also after a restart or a change of the configuration. The
+//! ([`KeyIdentity::locator`]) as long as the service accepts that, also after a restart or a change of the configuration. The
 //! name is resolved when a mount starts to use the key, for a test signature, for a key without a locator, and after
 //! the service refuses to sign. Concurrent lookups share one request, and signatures do not wait for them.
 
@@ -13,33 +13,33 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared, WeakShared};
 
-use super::pins::Pins;
+use super::pinned_keys::PinnedKeys;
 use crate::error::{Error, Kind, Result};
-use crate::keys::actor::{Answer, AsyncBackend, Request};
-use crate::keys::signer::{Input, Known, Wants};
+use crate::fair_queue::QueueCaller;
+use crate::keys::actor::{AsyncBackend, BackendRequest, BackendResponse};
+use crate::keys::signer::{KeyIdentity, SigningInput, SigningInputKind};
 use crate::keys::store::PendingKeys;
 use crate::keys::test_sign::TestSign;
-use crate::turns::Caller;
 use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
 
 /// Size of the random message of a test signature, in bytes.
-const TEST_OCTETS: usize = 64;
+const TEST_MESSAGE_BYTES: usize = 64;
 
 const MIN_RSA_BITS: u32 = 2048;
 
 /// Maximum wait for a key that was just generated, and the pauses between the lookups. The services are
 /// eventually consistent.
-const APPEARANCE: Duration = Duration::from_secs(10);
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+const VISIBILITY_TIMEOUT: Duration = Duration::from_secs(10);
+const FIRST_LOOKUP_PAUSE: Duration = Duration::from_millis(100);
+const MAX_LOOKUP_PAUSE: Duration = Duration::from_secs(1);
 /// Maximum pause that is accepted from a service.
-const MAX_PAUSE: Duration = Duration::from_secs(300);
+const MAX_SERVICE_PAUSE: Duration = Duration::from_secs(300);
 
 /// Calls to a service for one key, in one version of its configuration.
 ///
 /// Errors: `Invalid` when the key does not match the configuration; `BadGateway` when the service refuses or its
 /// response is not plausible; `Unavailable` when it is unreachable or overloaded.
-pub(in crate::keys) trait Service: Send + Sync + 'static {
+pub(in crate::keys) trait CloudKeyService: Send + Sync + 'static {
     /// Name of the service in messages.
     const NAME: &'static str;
     /// Checks that a key of this kind signs with an algorithm. Makes no request.
@@ -56,7 +56,7 @@ pub(in crate::keys) trait Service: Send + Sync + 'static {
         SignatureAlgorithm::for_issuer(kind, 0, false)
     }
 
-    fn find(&self) -> impl Future<Output = Result<Option<Known>>> + Send;
+    fn find(&self) -> impl Future<Output = Result<Option<KeyIdentity>>> + Send;
 
     /// Generates the key, which was missing a moment ago. If it exists by now, it is not changed.
     fn create(&self) -> impl Future<Output = Result<()>> + Send;
@@ -71,14 +71,14 @@ pub(in crate::keys) trait Service: Send + Sync + 'static {
 }
 
 /// A lookup that concurrent callers share.
-type Look = BoxFuture<'static, Result<Option<Arc<Known>>>>;
+type SharedLookup = BoxFuture<'static, Result<Option<Arc<KeyIdentity>>>>;
 
-pub(in crate::keys) struct CloudKey<S: Service> {
+pub(in crate::keys) struct CloudKey<S: CloudKeyService> {
     service: S,
     /// `true` if a missing key may be generated.
     generate: bool,
-    pins: Mutex<Pins>,
-    looking: Mutex<Option<WeakShared<Look>>>,
+    pins: Mutex<PinnedKeys>,
+    looking: Mutex<Option<WeakShared<SharedLookup>>>,
     /// Held while a key is generated.
     making: tokio::sync::Mutex<()>,
     /// Generated keys that have not appeared yet, and the location of this key. Without it, nothing is shared with
@@ -89,7 +89,7 @@ pub(in crate::keys) struct CloudKey<S: Service> {
     paused_until: Mutex<Option<Instant>>,
 }
 
-impl<S: Service> CloudKey<S> {
+impl<S: CloudKeyService> CloudKey<S> {
     pub(in crate::keys) fn backend(service: S, generate: bool) -> Arc<dyn AsyncBackend> {
         Arc::new(Self {
             service,
@@ -103,12 +103,12 @@ impl<S: Service> CloudKey<S> {
         })
     }
 
-    fn pins(&self) -> MutexGuard<'_, Pins> {
+    fn pins(&self) -> MutexGuard<'_, PinnedKeys> {
         self.pins.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Resolves the name now.
-    async fn find(&self) -> Result<Option<Arc<Known>>> {
+    async fn find(&self) -> Result<Option<Arc<KeyIdentity>>> {
         let Some(found) = self.service.find().await?.map(Arc::new) else { return Ok(None) };
         if let KeyKind::Rsa { bits: bits @ ..MIN_RSA_BITS } = found.public.kind() {
             let text = format!("{}: the key has {bits} bits, and has to have at least {MIN_RSA_BITS}", S::NAME);
@@ -122,12 +122,12 @@ impl<S: Service> CloudKey<S> {
     }
 
     /// As [`CloudKey::find`], or joins a lookup in progress. The lookup ends when no caller waits for it.
-    async fn look(self: &Arc<Self>) -> Result<Option<Arc<Known>>> {
+    async fn look(self: &Arc<Self>) -> Result<Option<Arc<KeyIdentity>>> {
         let look = self.shared_look();
         look.await
     }
 
-    fn shared_look(self: &Arc<Self>) -> Shared<Look> {
+    fn shared_look(self: &Arc<Self>) -> Shared<SharedLookup> {
         let mut looking = self.looking.lock().unwrap_or_else(PoisonError::into_inner);
         let under_way = looking.as_ref().and_then(WeakShared::upgrade).filter(|look| look.peek().is_none());
         under_way.unwrap_or_else(|| {
@@ -143,7 +143,7 @@ impl<S: Service> CloudKey<S> {
 
     /// Returns the key to which the name refers now; generates a missing key. The generation continues if the caller
     /// leaves, because an interrupted one would leave a key of unknown state.
-    async fn made(self: &Arc<Self>) -> Result<Arc<Known>> {
+    async fn made(self: &Arc<Self>) -> Result<Arc<KeyIdentity>> {
         if let Some(found) = self.look().await? {
             if self.is_pending.load(Ordering::Relaxed) {
                 self.end_pending().await;
@@ -154,18 +154,18 @@ impl<S: Service> CloudKey<S> {
             return Err(Error::invalid("key does not exist in backend and allow_generate_key is false"));
         }
         let own = Arc::clone(self);
-        let caller = Caller::current().must_run();
+        let caller = QueueCaller::current().must_run();
         tokio::spawn(caller.scope(async move { own.generated().await })).await.map_err(Error::internal)?
     }
 
-    async fn generated(&self) -> Result<Arc<Known>> {
+    async fn generated(&self) -> Result<Arc<KeyIdentity>> {
         let _one_at_a_time = self.making.lock().await;
         if let Some(found) = self.find().await? {
             self.end_pending().await;
             return Ok(found);
         }
         if !self.begin_pending().await? {
-            return Err(not_visible::<S>());
+            return Err(not_visible_error::<S>());
         }
         if let Err(error) = self.service.create().await {
             self.end_pending().await;
@@ -194,22 +194,23 @@ impl<S: Service> CloudKey<S> {
         }
     }
 
-    async fn appeared(&self) -> Result<Arc<Known>> {
+    async fn appeared(&self) -> Result<Arc<KeyIdentity>> {
         let begun = Instant::now();
-        let mut pause = FIRST_PAUSE;
+        let mut pause = FIRST_LOOKUP_PAUSE;
         loop {
             let failure = match self.find().await {
                 Ok(Some(found)) => return Ok(found),
-                Ok(None) => not_visible::<S>(),
+                Ok(None) => not_visible_error::<S>(),
                 Err(error) if error.kind() == Kind::Unavailable => error,
                 Err(error) => return Err(error),
             };
-            if begun.elapsed() + pause > APPEARANCE || failure.retry_after().is_some_and(|asked| asked > LONGEST_PAUSE)
+            if begun.elapsed() + pause > VISIBILITY_TIMEOUT
+                || failure.retry_after().is_some_and(|asked| asked > MAX_LOOKUP_PAUSE)
             {
                 return Err(failure);
             }
             tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            pause = (pause * 2).min(MAX_LOOKUP_PAUSE);
         }
     }
 
@@ -231,7 +232,7 @@ impl<S: Service> CloudKey<S> {
     /// Stores the pause that the service requested with an error.
     fn keep_pause(&self, error: &Error) {
         if let Some(pause) = error.retry_after() {
-            let until = Instant::now().checked_add(pause.min(MAX_PAUSE));
+            let until = Instant::now().checked_add(pause.min(MAX_SERVICE_PAUSE));
             let mut paused_until = self.paused_until.lock().unwrap_or_else(PoisonError::into_inner);
             *paused_until = (*paused_until).max(until);
         }
@@ -239,7 +240,7 @@ impl<S: Service> CloudKey<S> {
 
     /// Returns the key at the service that corresponds to `key`, and `true` if the name refers to another key now.
     /// `None` if it does and `key` has no locator.
-    async fn in_place_of(self: &Arc<Self>, key: &Known) -> Result<Option<(Arc<Known>, bool)>> {
+    async fn in_place_of(self: &Arc<Self>, key: &KeyIdentity) -> Result<Option<(Arc<KeyIdentity>, bool)>> {
         if let Some(pinned) = self.pins().of(key) {
             return Ok(Some((pinned, false)));
         }
@@ -251,15 +252,22 @@ impl<S: Service> CloudKey<S> {
         Ok(self.pins().recorded(key).map(|recorded| (recorded, true)))
     }
 
-    async fn sign(self: &Arc<Self>, algorithm: SignatureAlgorithm, input: &Input, key: &Known) -> Result<Answer> {
-        let Input::Digest(digest) = input else { return Err(Error::internal("a cloud service is given digests")) };
-        let in_place = self.in_place_of(key).await.map_err(in_use)?;
-        let Some((known, is_replaced)) = in_place else { return Ok(Answer::Changed) };
-        match self.service.sign(&known.locator, algorithm, digest).await.map_err(in_use) {
+    async fn sign(
+        self: &Arc<Self>,
+        algorithm: SignatureAlgorithm,
+        input: &SigningInput,
+        key: &KeyIdentity,
+    ) -> Result<BackendResponse> {
+        let SigningInput::Digest(digest) = input else {
+            return Err(Error::internal("a cloud service is given digests"));
+        };
+        let in_place = self.in_place_of(key).await.map_err(to_gateway_error)?;
+        let Some((known, is_replaced)) = in_place else { return Ok(BackendResponse::Changed) };
+        match self.service.sign(&known.locator, algorithm, digest).await.map_err(to_gateway_error) {
             Err(error) if error.kind() == Kind::BadGateway => {
                 self.pins().let_go(&known);
                 if is_replaced {
-                    return Ok(Answer::Changed);
+                    return Ok(BackendResponse::Changed);
                 }
                 // The same key may have another locator by now.
                 match self.look().await {
@@ -267,23 +275,23 @@ impl<S: Service> CloudKey<S> {
                         .service
                         .sign(&found.locator, algorithm, digest)
                         .await
-                        .map_err(in_use)
-                        .map(Answer::Signature),
+                        .map_err(to_gateway_error)
+                        .map(BackendResponse::Signature),
                     _ => Err(error),
                 }
             }
-            outcome => outcome.map(Answer::Signature),
+            outcome => outcome.map(BackendResponse::Signature),
         }
     }
 
-    async fn test(self: &Arc<Self>, test: TestSign) -> Result<Answer> {
+    async fn test(self: &Arc<Self>, test: TestSign) -> Result<BackendResponse> {
         let found = self.made().await?;
         let algorithm = self.test_algorithm(found.public.kind(), test)?;
         let hash = algorithm.hash().ok_or_else(|| Error::internal("a cloud service signs digests"))?;
-        let digest = hash.digest(&crate::random::bytes::<TEST_OCTETS>());
+        let digest = hash.digest(&crate::random::bytes::<TEST_MESSAGE_BYTES>());
         let signature = self.service.sign(&found.locator, algorithm, digest.as_ref()).await?;
         let verified = found.public.verify_digest(algorithm, digest.as_ref(), &signature);
-        Ok(if verified.is_ok() { Answer::Tested } else { Answer::Wrong })
+        Ok(if verified.is_ok() { BackendResponse::Tested } else { BackendResponse::Wrong })
     }
 
     /// The requested algorithm, with defaults that depend on the key.
@@ -307,29 +315,29 @@ impl<S: Service> CloudKey<S> {
     }
 }
 
-fn not_visible<S: Service>() -> Error {
+fn not_visible_error<S: CloudKeyService>() -> Error {
     Error::new(Kind::Unavailable, format!("{}: the generated key is not visible yet, try again shortly", S::NAME))
 }
 
-fn missing() -> Error {
+fn missing_key_error() -> Error {
     Error::invalid("key does not exist in backend")
 }
 
 /// Converts `Invalid` to `BadGateway`: a request for a signature cannot fix a key that is in use.
-fn in_use(error: Error) -> Error {
+fn to_gateway_error(error: Error) -> Error {
     if error.kind() == Kind::Invalid { Error::new(Kind::BadGateway, error.text().to_owned()) } else { error }
 }
 
-impl<S: Service> AsyncBackend for CloudKey<S> {
+impl<S: CloudKeyService> AsyncBackend for CloudKey<S> {
     fn share_pending(&self, pending: Arc<dyn PendingKeys>, place: String) {
         let _ = self.pending.set((pending, place));
     }
 
-    fn wants(&self, kind: KeyKind, algorithm: SignatureAlgorithm) -> Result<Wants> {
-        self.service.check(kind, algorithm).map(|()| Wants::Digest)
+    fn wants(&self, kind: KeyKind, algorithm: SignatureAlgorithm) -> Result<SigningInputKind> {
+        self.service.check(kind, algorithm).map(|()| SigningInputKind::Digest)
     }
 
-    fn call(self: Arc<Self>, request: Request) -> BoxFuture<'static, Result<Answer>> {
+    fn call(self: Arc<Self>, request: BackendRequest) -> BoxFuture<'static, Result<BackendResponse>> {
         async move {
             self.check_pause()?;
             let answer = self.answer(request).await;
@@ -339,16 +347,18 @@ impl<S: Service> AsyncBackend for CloudKey<S> {
     }
 }
 
-impl<S: Service> CloudKey<S> {
-    async fn answer(self: &Arc<Self>, request: Request) -> Result<Answer> {
+impl<S: CloudKeyService> CloudKey<S> {
+    async fn answer(self: &Arc<Self>, request: BackendRequest) -> Result<BackendResponse> {
         match request {
-            Request::Find { create: false } => {
-                let found = self.look().await?.ok_or_else(missing)?;
-                Ok(Answer::Key(Known::clone(&found)))
+            BackendRequest::Find { create: false } => {
+                let found = self.look().await?.ok_or_else(missing_key_error)?;
+                Ok(BackendResponse::Key(KeyIdentity::clone(&found)))
             }
-            Request::Find { create: true } => self.made().await.map(|found| Answer::Key(Known::clone(&found))),
-            Request::Sign { algorithm, input, key } => self.sign(algorithm, &input, &key).await,
-            Request::TestSign(test) => self.test(test).await,
+            BackendRequest::Find { create: true } => {
+                self.made().await.map(|found| BackendResponse::Key(KeyIdentity::clone(&found)))
+            }
+            BackendRequest::Sign { algorithm, input, key } => self.sign(algorithm, &input, &key).await,
+            BackendRequest::TestSign(test) => self.test(test).await,
         }
     }
 }
@@ -363,7 +373,7 @@ mod tests {
     use tokio::sync::Semaphore;
 
     use super::*;
-    use crate::keys::actor::{Backend, Limits, SignerActor};
+    use crate::keys::actor::{KeyBackend, SignerActor, SignerLimits};
     use crate::keys::local::{KeySpec, PrivateKey};
     use crate::x509::algorithm::Hash;
 
@@ -374,14 +384,14 @@ mod tests {
         asked: Arc<AtomicUsize>,
     }
 
-    impl Service for Slow {
+    impl CloudKeyService for Slow {
         const NAME: &'static str = "slow";
 
         fn check(&self, _: KeyKind, _: SignatureAlgorithm) -> Result<()> {
             Ok(())
         }
 
-        async fn find(&self) -> Result<Option<Known>> {
+        async fn find(&self) -> Result<Option<KeyIdentity>> {
             self.asked.fetch_add(1, Ordering::SeqCst);
             let answer = self.answers.acquire().await.unwrap();
             answer.forget();
@@ -407,8 +417,8 @@ mod tests {
         let key = PrivateKey::generate(KeySpec::new("ec", 256).unwrap()).unwrap();
         let (answers, asked) = (Arc::new(Semaphore::new(1)), Arc::new(AtomicUsize::new(0)));
         let slow = Slow { key, answers: Arc::clone(&answers), asked: Arc::clone(&asked) };
-        let backend = Backend::Async(CloudKey::backend(slow, true));
-        let actor = SignerActor::start("key", backend, 4, Limits::default());
+        let backend = KeyBackend::Async(CloudKey::backend(slow, true));
+        let actor = SignerActor::start("key", backend, 4, SignerLimits::default());
         let signer = actor.signer(actor.key(true).await.unwrap());
         let tests: Vec<_> = (0..30)
             .map(|_| {
@@ -420,7 +430,7 @@ mod tests {
             tokio::task::yield_now().await;
         }
         for _ in 0..20 {
-            let input = Input::Digest(vec![7; 32]);
+            let input = SigningInput::Digest(vec![7; 32]);
             let signed = tokio::time::timeout(Duration::from_secs(10), signer.sign(P256, input)).await;
             assert!(signed.unwrap().is_ok());
         }

@@ -5,14 +5,16 @@ use std::net::IpAddr;
 use url::{Host, Url};
 
 use super::services::CloudSettings;
-use crate::outbound::base_url;
+use crate::outbound::validate_base_url;
 
-const BASE: &str = "must be an absolute https URL without credentials and query; http is for the loopback alone";
-const TEMPLATE: &str = "must be an absolute https URL with {vault_name} in it; http is for the loopback alone";
-const VERSION: &str = "must be 1 to 32 letters, digits or . -";
-const SUFFIXES: &str = "must be DNS names of two labels at least, in lower case";
-const NEAR: &str = "must be a URL of this machine: on the loopback, a link-local address or metadata.google.internal";
-const FOLDER: &str = "must be the absolute path of a folder";
+const BASE_URL_RULE: &str =
+    "must be an absolute https URL without credentials and query; http is for the loopback alone";
+const URL_TEMPLATE_RULE: &str = "must be an absolute https URL with {vault_name} in it; http is for the loopback alone";
+const API_VERSION_RULE: &str = "must be 1 to 32 letters, digits or . -";
+const DNS_SUFFIXES_RULE: &str = "must be DNS names of two labels at least, in lower case";
+const LOCAL_URL_RULE: &str =
+    "must be a URL of this machine: on the loopback, a link-local address or metadata.google.internal";
+const FOLDER_RULE: &str = "must be the absolute path of a folder";
 
 impl CloudSettings {
     /// Returns the invalid settings by their names in the server's configuration, each with its rule.
@@ -20,17 +22,21 @@ impl CloudSettings {
         let (azure, google) = (&self.azure, &self.google);
         let template = azure.vault_url_template.as_str();
         let sample = template.replace("{vault_name}", "name").replace("{resource}", "vault.example");
-        let is_base = |url: &str| base_url("", url).is_ok();
+        let is_base = |url: &str| validate_base_url("", url).is_ok();
         let held = [
-            ("azure_authority_url", azure.authority_url.as_deref().is_none_or(is_base), BASE),
-            ("azure_vault_url_template", template.contains("{vault_name}") && is_base(&sample), TEMPLATE),
-            ("azure_api_version", is_version(&azure.api_version), VERSION),
-            ("azure_extra_suffixes", azure.extra_suffixes.iter().all(|name| is_suffix(name)), SUFFIXES),
-            ("azure_imds_url", is_near(&azure.imds_url), NEAR),
-            ("google_endpoint", is_base(&google.endpoint), BASE),
-            ("google_token_url", is_base(&google.token_url), BASE),
-            ("google_metadata_url", is_near(&google.metadata_url), NEAR),
-            ("google_credentials_dir", google.credentials_dir.as_ref().is_none_or(|path| path.is_absolute()), FOLDER),
+            ("azure_authority_url", azure.authority_url.as_deref().is_none_or(is_base), BASE_URL_RULE),
+            ("azure_vault_url_template", template.contains("{vault_name}") && is_base(&sample), URL_TEMPLATE_RULE),
+            ("azure_api_version", is_version(&azure.api_version), API_VERSION_RULE),
+            ("azure_extra_suffixes", azure.extra_suffixes.iter().all(|name| is_suffix(name)), DNS_SUFFIXES_RULE),
+            ("azure_imds_url", is_local_service_url(&azure.imds_url), LOCAL_URL_RULE),
+            ("google_endpoint", is_base(&google.endpoint), BASE_URL_RULE),
+            ("google_token_url", is_base(&google.token_url), BASE_URL_RULE),
+            ("google_metadata_url", is_local_service_url(&google.metadata_url), LOCAL_URL_RULE),
+            (
+                "google_credentials_dir",
+                google.credentials_dir.as_ref().is_none_or(|path| path.is_absolute()),
+                FOLDER_RULE,
+            ),
         ];
         held.into_iter().filter(|(_, holds, _)| !holds).map(|(name, _, rule)| (name, rule)).collect()
     }
@@ -51,7 +57,7 @@ fn is_suffix(name: &str) -> bool {
 
 /// `true` if the URL can be that of the machine's identity service. The service speaks plain HTTP and issues tokens
 /// without authentication, so only addresses of this machine are accepted.
-fn is_near(text: &str) -> bool {
+fn is_local_service_url(text: &str) -> bool {
     let Ok(url) = Url::parse(text) else { return false };
     let is_near = match url.host() {
         Some(Host::Domain(name)) => matches!(name, "localhost" | "metadata.google.internal"),

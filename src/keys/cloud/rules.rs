@@ -3,34 +3,34 @@
 use crate::error::{Error, Result};
 
 /// Maximum length of a parameter, in bytes.
-pub(in crate::keys) const LONGEST: usize = 2048;
+pub(in crate::keys) const MAX_PARAMETER_BYTES: usize = 2048;
 
 /// Replaces `standing` if a value is given.
-pub(in crate::keys) fn write(standing: &mut String, written: Option<String>) {
+pub(in crate::keys) fn replace_if_given(standing: &mut String, written: Option<String>) {
     if let Some(written) = written {
         *standing = written;
     }
 }
 
-pub(in crate::keys) fn bounded<'t>(texts: impl IntoIterator<Item = (&'static str, &'t [u8])>) -> Result<()> {
-    match texts.into_iter().find(|(_, text)| text.len() > LONGEST) {
-        Some((name, _)) => Err(Error::invalid(format!("{name}: longer than {LONGEST} bytes"))),
+pub(in crate::keys) fn check_lengths<'t>(texts: impl IntoIterator<Item = (&'static str, &'t [u8])>) -> Result<()> {
+    match texts.into_iter().find(|(_, text)| text.len() > MAX_PARAMETER_BYTES) {
+        Some((name, _)) => Err(Error::invalid(format!("{name}: longer than {MAX_PARAMETER_BYTES} bytes"))),
         None => Ok(()),
     }
 }
 
-pub(in crate::keys) fn required(name: &str, text: &str) -> Result<()> {
+pub(in crate::keys) fn require_value(name: &str, text: &str) -> Result<()> {
     if text.is_empty() { Err(Error::invalid(format!("{name} is required"))) } else { Ok(()) }
 }
 
 /// Validates a part of a URL: its length, and that it has only ASCII letters, digits and characters of `others`.
-pub(in crate::keys) fn word(
+pub(in crate::keys) fn validate_url_part(
     name: &str,
     text: &str,
     others: &str,
     lengths: std::ops::RangeInclusive<usize>,
 ) -> Result<()> {
-    required(name, text)?;
+    require_value(name, text)?;
     if lengths.contains(&text.len()) && text.chars().all(|c| c.is_ascii_alphanumeric() || others.contains(c)) {
         return Ok(());
     }
@@ -43,7 +43,7 @@ pub(in crate::keys) fn word(
 ///
 /// # Errors
 /// `Invalid` for sizes other than 2048, 3072 and 4096, and for an absent size that is required.
-pub(in crate::keys) fn rsa_bits(key_bits: &str, is_required: bool) -> Result<u32> {
+pub(in crate::keys) fn parse_rsa_bits(key_bits: &str, is_required: bool) -> Result<u32> {
     match key_bits {
         "" if !is_required => Ok(0),
         "2048" => Ok(2048),
@@ -59,10 +59,10 @@ mod tests {
 
     #[test]
     fn parts_of_urls_are_held_to_their_characters() {
-        word("project", "my-project_1", "_-", 1..=63).unwrap();
-        assert_eq!(word("project", "", "_-", 1..=63).unwrap_err().text(), "project is required");
+        validate_url_part("project", "my-project_1", "_-", 1..=63).unwrap();
+        assert_eq!(validate_url_part("project", "", "_-", 1..=63).unwrap_err().text(), "project is required");
         for bad in ["a/b", "a.b", "..", "a b", "ä", "a%2f", &"a".repeat(64)] {
-            let text = word("project", bad, "_-", 1..=63).unwrap_err();
+            let text = validate_url_part("project", bad, "_-", 1..=63).unwrap_err();
             assert_eq!(text.text(), "project: must be 1 to 63 letters, digits or _ -");
         }
     }

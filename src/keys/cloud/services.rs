@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use crate::clock::Clock;
 use crate::error::{Error, Result};
-use crate::outbound::{Outbound, Reach};
+use crate::outbound::{EgressPolicy, Outbound};
 
 /// Settings of the cloud services. Requests cannot change them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CloudSettings {
     /// The addresses that a key's configuration may name.
-    pub reach: Reach,
+    pub reach: EgressPolicy,
     /// Settings of `cloudbkeyvault`.
     pub azure: AzureSettings,
     /// Settings of `cloudckms`.

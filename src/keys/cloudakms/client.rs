@@ -22,18 +22,20 @@ use serde_json::Value;
 
 use super::config::{CloudAkmsConfig, NAME};
 use super::endpoints;
-use super::failure::{Failure, not_understood, refused};
+use super::failure::{AkmsFailure, parse_failure, unexpected_response};
 use crate::clock::Clock;
 use crate::error::{Error, Kind, Result};
-use crate::keys::redacted::is_set;
-use crate::outbound::{Call, Method, Outbound, Reach, Reply, Shared, Tries};
+use crate::keys::redaction::is_set;
+use crate::outbound::{
+    EgressPolicy, Method, Outbound, OutboundRequest, OutboundResponse, RetryPolicy, SharedCredential,
+};
 
 const SERVICE: &str = "cloudakms: the key service";
 /// The service in signatures.
-const SIGNED_NAME: &str = "kms";
+const SIGNING_SERVICE_NAME: &str = "kms";
 const MEDIA_TYPE: &str = "application/x-amz-json-1.1";
 /// Retries of idempotent calls.
-pub(super) const TRIES: Tries = Tries {
+pub(super) const IDEMPOTENT_TRIES: RetryPolicy = RetryPolicy {
     more: 2,
     first: Duration::from_millis(200),
     longest: Duration::from_secs(5),
@@ -44,11 +46,11 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(25);
 /// A credential is replaced this long before it expires, or after half of its lifetime if that is later.
 const CREDENTIAL_MARGIN: Duration = Duration::from_secs(300);
 /// Time until a credential without an expiry is looked up again.
-const CREDENTIAL_LIFE: Duration = Duration::from_secs(900);
+const CREDENTIAL_LIFETIME: Duration = Duration::from_secs(900);
 /// The region if neither the configuration nor the environment names one.
-const REGION: &str = "us-east-1";
+const DEFAULT_REGION: &str = "us-east-1";
 
-pub(super) struct Client {
+pub(super) struct AkmsClient {
     outbound: Outbound,
     url: String,
     region: String,
@@ -61,29 +63,29 @@ enum CredentialSource {
     /// The environment of the process: variables, profile, container or machine.
     Environment {
         chain: Box<DefaultCredentialsChain>,
-        held: Shared<HeldCredential>,
+        held: SharedCredential<CachedCredential>,
     },
 }
 
 #[derive(Clone)]
-struct HeldCredential {
+struct CachedCredential {
     credentials: Credentials,
     /// From this time on, another credential is looked up.
     renew_at: SystemTime,
 }
 
-impl Client {
+impl AkmsClient {
     /// Creates a client for the key of `config`. `reach` restricts endpoints that callers configure; `None` is for an
     /// endpoint from the server's configuration.
     ///
     /// # Errors
     /// `Internal` when TLS cannot be set up.
-    pub(super) async fn connect(config: &CloudAkmsConfig, reach: Option<Reach>) -> Result<Self> {
+    pub(super) async fn connect(config: &CloudAkmsConfig, reach: Option<EgressPolicy>) -> Result<Self> {
         // The AWS library reads the region and credential of a machine from a fixed link-local address.
         let own = ProviderConfig::default()
             .with_http_client(Builder::new().tls_provider(Provider::Rustls(CryptoMode::AwsLc)).build_https());
         let region = match config.region.as_str() {
-            "" => usual_region(&own).await,
+            "" => environment_region(&own).await,
             region => region.to_owned(),
         };
         let credentials = match (config.access_key.expose_text(), config.secret_key.expose_text()) {
@@ -92,11 +94,14 @@ impl Client {
             }
             _ => {
                 let chain = DefaultCredentialsChain::builder().configure(own).region(Region::new(region.clone()));
-                CredentialSource::Environment { chain: Box::new(chain.build().await), held: Shared::default() }
+                CredentialSource::Environment {
+                    chain: Box::new(chain.build().await),
+                    held: SharedCredential::default(),
+                }
             }
         };
         let endpoint = match config.endpoint.as_str() {
-            "" => endpoints::of_region(&region),
+            "" => endpoints::region_endpoint(&region),
             endpoint => endpoint.to_owned(),
         };
         let outbound = match reach {
@@ -115,31 +120,33 @@ impl Client {
         &self,
         operation: &str,
         body: &Value,
-        tries: Tries,
-    ) -> Result<T, Failure> {
+        tries: RetryPolicy,
+    ) -> Result<T, AkmsFailure> {
         let late = |_| Error::new(Kind::Unavailable, format!("{SERVICE}: did not answer in time"));
         let reply = tokio::time::timeout(CALL_TIMEOUT, self.send(operation, body, tries)).await.map_err(late)??;
         match reply.status() {
-            200 => reply.read(SERVICE).map_err(|_| not_understood().into()),
-            _ => Err(refused(&reply)),
+            200 => reply.read(SERVICE).map_err(|_| unexpected_response().into()),
+            _ => Err(parse_failure(&reply)),
         }
     }
 
-    async fn send(&self, operation: &str, body: &Value, tries: Tries) -> Result<Reply> {
+    async fn send(&self, operation: &str, body: &Value, tries: RetryPolicy) -> Result<OutboundResponse> {
         let call = self.signed(&self.credentials.get().await?, operation, body.to_string())?;
         // The service reports overload by an error code, not by the status.
-        let is_busy = |reply: &Reply| Some(refused(reply).error).filter(|error| error.kind() == Kind::Unavailable);
+        let is_busy = |reply: &OutboundResponse| {
+            Some(parse_failure(reply).error).filter(|error| error.kind() == Kind::Unavailable)
+        };
         call.send_while(tries, SERVICE, is_busy).await
     }
 
-    fn signed(&self, credentials: &Credentials, operation: &str, body: String) -> Result<Call> {
+    fn signed(&self, credentials: &Credentials, operation: &str, body: String) -> Result<OutboundRequest> {
         let target = format!("TrentService.{operation}");
         let headers = [("content-type", MEDIA_TYPE), ("x-amz-target", &target)];
         let identity = credentials.clone().into();
         let parameters = SigningParams::builder()
             .identity(&identity)
             .region(&self.region)
-            .name(SIGNED_NAME)
+            .name(SIGNING_SERVICE_NAME)
             .time(now())
             .settings(SigningSettings::default())
             .build()
@@ -167,8 +174,8 @@ impl CredentialSource {
             })?;
             let now = now();
             let life = credentials.expiry().map(|end| end.duration_since(now).unwrap_or_default());
-            let use_for = life.map_or(CREDENTIAL_LIFE, |life| life - CREDENTIAL_MARGIN.min(life / 2));
-            Ok(HeldCredential { credentials, renew_at: now + use_for })
+            let use_for = life.map_or(CREDENTIAL_LIFETIME, |life| life - CREDENTIAL_MARGIN.min(life / 2));
+            Ok(CachedCredential { credentials, renew_at: now + use_for })
         };
         let held = held.get(|held| now() < held.renew_at, fetch).await?;
         Ok(held.credentials)
@@ -180,11 +187,11 @@ fn now() -> SystemTime {
     Clock::system().now().into()
 }
 
-async fn usual_region(own: &ProviderConfig) -> String {
+async fn environment_region(own: &ProviderConfig) -> String {
     let chain = RegionProviderChain::first_try(EnvironmentVariableRegionProvider::new())
         .or_else(ProfileFileRegionProvider::new())
         .or_else(ImdsRegionProvider::builder().configure(own).build());
-    chain.region().await.map_or_else(|| REGION.to_owned(), |region| region.to_string())
+    chain.region().await.map_or_else(|| DEFAULT_REGION.to_owned(), |region| region.to_string())
 }
 
 #[cfg(test)]
@@ -207,17 +214,19 @@ mod tests {
         }
     }
 
-    async fn error_of(config: &CloudAkmsConfig, reach: Option<Reach>) -> Error {
-        let client = Client::connect(config, reach).await.unwrap();
+    async fn error_of(config: &CloudAkmsConfig, reach: Option<EgressPolicy>) -> Error {
+        let client = AkmsClient::connect(config, reach).await.unwrap();
         let body = json!({ "KeyId": "alias/x" });
-        client.call::<Value>("DescribeKey", &body, Tries::ONE).await.unwrap_err().into()
+        client.call::<Value>("DescribeKey", &body, RetryPolicy::ONE).await.unwrap_err().into()
     }
 
     #[tokio::test]
     async fn client_calls_an_address_that_may_be_called() {
-        for (reach, may) in
-            [(None, true), (Some(Reach { loopback: true }), true), (Some(Reach { loopback: false }), false)]
-        {
+        for (reach, may) in [
+            (None, true),
+            (Some(EgressPolicy { loopback: true }), true),
+            (Some(EgressPolicy { loopback: false }), false),
+        ] {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let config = at(&listener);
             let is_called = tokio::select! {

@@ -2,11 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::endpoints::is_own;
+use super::endpoints::is_aws_endpoint;
 use crate::error::{Error, Result};
 use crate::keys::cloud::rules;
-use crate::keys::redacted;
-use crate::outbound::Reach;
+use crate::keys::redaction;
+use crate::outbound::EgressPolicy;
 use crate::secret::{Secret, sealed};
 use crate::x509::algorithm::{Curve, KeyKind};
 
@@ -59,17 +59,20 @@ impl CloudAkmsConfig {
     /// `Invalid` for a text that is too long, or a redacted secret that has no current value.
     pub fn changed(standing: Option<&Self>, change: CloudAkmsChange) -> Result<Self> {
         let mut config = standing.cloned().unwrap_or_default();
-        redacted::write("access_key", &mut config.access_key, change.access_key)?;
-        redacted::write("secret_key", &mut config.secret_key, change.secret_key)?;
-        rules::write(&mut config.key_type, change.key_type.map(|text| text.to_ascii_uppercase()));
-        rules::write(&mut config.key_bits, change.key_bits.map(|text| if text == "0" { String::new() } else { text }));
-        rules::write(&mut config.curve, change.curve.map(|text| text.to_ascii_uppercase().replace('-', "")));
-        rules::write(&mut config.kms_key, change.kms_key);
-        rules::write(&mut config.endpoint, change.endpoint);
-        rules::write(&mut config.region, change.region);
+        redaction::replace_secret("access_key", &mut config.access_key, change.access_key)?;
+        redaction::replace_secret("secret_key", &mut config.secret_key, change.secret_key)?;
+        rules::replace_if_given(&mut config.key_type, change.key_type.map(|text| text.to_ascii_uppercase()));
+        rules::replace_if_given(
+            &mut config.key_bits,
+            change.key_bits.map(|text| if text == "0" { String::new() } else { text }),
+        );
+        rules::replace_if_given(&mut config.curve, change.curve.map(|text| text.to_ascii_uppercase().replace('-', "")));
+        rules::replace_if_given(&mut config.kms_key, change.kms_key);
+        rules::replace_if_given(&mut config.endpoint, change.endpoint);
+        rules::replace_if_given(&mut config.region, change.region);
         let texts = config.parameters().map(|(name, text)| (name, text.as_bytes()));
         let secrets = [("access_key", config.access_key.expose()), ("secret_key", config.secret_key.expose())];
-        rules::bounded(texts.into_iter().chain(secrets))?;
+        rules::check_lengths(texts.into_iter().chain(secrets))?;
         Ok(config)
     }
 
@@ -77,8 +80,8 @@ impl CloudAkmsConfig {
     ///
     /// # Errors
     /// `Invalid`, with the parameter and the rule.
-    pub fn check(&self, generate: bool, reach: Reach) -> Result<()> {
-        if redacted::is_set(&self.access_key) != redacted::is_set(&self.secret_key) {
+    pub fn check(&self, generate: bool, reach: EgressPolicy) -> Result<()> {
+        if redaction::is_set(&self.access_key) != redaction::is_set(&self.secret_key) {
             return Err(Error::invalid("access_key and secret_key are required together, or neither of them"));
         }
         let is_rsa = match self.key_type.as_str() {
@@ -87,7 +90,7 @@ impl CloudAkmsConfig {
             "" => return Err(Error::invalid("key_type is required")),
             _ => return Err(Error::invalid("key_type must be RSA or ECDSA")),
         };
-        rules::rsa_bits(&self.key_bits, is_rsa)?;
+        rules::parse_rsa_bits(&self.key_bits, is_rsa)?;
         if !self.curve.is_empty() && self.curve().is_none() {
             return Err(Error::invalid("curve must be one of P256, P384, P521"));
         }
@@ -98,23 +101,23 @@ impl CloudAkmsConfig {
         if !self.endpoint.is_empty() {
             self.check_endpoint(reach)?;
         }
-        if self.region.is_empty() { Ok(()) } else { rules::word("region", &self.region, "-", 1..=32) }
+        if self.region.is_empty() { Ok(()) } else { rules::validate_url_part("region", &self.region, "-", 1..=32) }
     }
 
-    fn check_endpoint(&self, reach: Reach) -> Result<()> {
+    fn check_endpoint(&self, reach: EgressPolicy) -> Result<()> {
         let url = reach.url("endpoint", &self.endpoint)?;
         if url.query().is_some() {
             return Err(Error::invalid("endpoint: must have no query"));
         }
-        let is_trusted = is_own(url.host_str().unwrap_or_default()) || Reach::leads_here(&url);
-        if redacted::is_set(&self.access_key) || is_trusted {
+        let is_trusted = is_aws_endpoint(url.host_str().unwrap_or_default()) || EgressPolicy::leads_here(&url);
+        if redaction::is_set(&self.access_key) || is_trusted {
             return Ok(());
         }
         Err(Error::invalid("endpoint: must be one of the provider's for this service, or be given with access_key"))
     }
 
     fn check_kms_key(&self, generate: bool) -> Result<()> {
-        rules::word("kms_key", &self.kms_key, ":/_-", 1..=rules::LONGEST)?;
+        rules::validate_url_part("kms_key", &self.kms_key, ":/_-", 1..=rules::MAX_PARAMETER_BYTES)?;
         let is_alias = self.alias().is_some_and(|alias| !alias.starts_with("alias/aws/"));
         if generate && !is_alias {
             return Err(Error::invalid("kms_key must be an alias when allow_generate_key is true"));
@@ -142,7 +145,7 @@ impl CloudAkmsConfig {
     #[cfg_attr(not(feature = "keys-aws"), allow(dead_code))]
     pub(super) fn kind(&self) -> Option<KeyKind> {
         match self.key_type.as_str() {
-            "RSA" => Some(KeyKind::Rsa { bits: rules::rsa_bits(&self.key_bits, true).ok()? }),
+            "RSA" => Some(KeyKind::Rsa { bits: rules::parse_rsa_bits(&self.key_bits, true).ok()? }),
             _ => self.curve().map(KeyKind::Ec),
         }
     }
@@ -150,7 +153,7 @@ impl CloudAkmsConfig {
     /// The parameters for reading; secrets are redacted.
     pub fn shown(&self) -> Vec<(&'static str, String)> {
         let secrets = [("access_key", &self.access_key), ("secret_key", &self.secret_key)];
-        let secrets = secrets.map(|(name, secret)| (name, redacted::shown(secret).to_owned()));
+        let secrets = secrets.map(|(name, secret)| (name, redaction::redact(secret).to_owned()));
         secrets.into_iter().chain(self.parameters().map(|(name, text)| (name, text.clone()))).collect()
     }
 
@@ -170,7 +173,7 @@ impl CloudAkmsConfig {
 mod tests {
     use super::*;
 
-    const USUAL: Reach = Reach { loopback: false };
+    const USUAL: EgressPolicy = EgressPolicy { loopback: false };
 
     fn rsa() -> CloudAkmsConfig {
         CloudAkmsConfig {
@@ -239,7 +242,7 @@ mod tests {
 
     #[test]
     fn an_endpoint_is_held_to_the_rules_for_addresses_of_callers() {
-        const OPEN: Reach = Reach { loopback: true };
+        const OPEN: EgressPolicy = EgressPolicy { loopback: true };
         let with = |endpoint: &str| CloudAkmsConfig {
             endpoint: endpoint.to_owned(),
             access_key: Secret::new("AK"),
@@ -290,7 +293,7 @@ mod tests {
         config.check(true, USUAL).unwrap();
         assert_eq!(config.kind(), Some(KeyKind::Ec(Curve::P256)));
         let change = CloudAkmsChange {
-            secret_key: Some(Secret::new(redacted::REDACTED)),
+            secret_key: Some(Secret::new(redaction::REDACTED)),
             region: Some("eu-central-1".to_owned()),
             ..CloudAkmsChange::default()
         };

@@ -1,6 +1,6 @@
 //! Endpoints of the service: that of a region, and the hosts to which the process's own credential may be sent.
 
-const SUFFIXES: [&str; 10] = [
+const ENDPOINT_SUFFIXES: [&str; 10] = [
     ".amazonaws.com",
     ".api.aws",
     ".amazonaws.com.cn",
@@ -13,11 +13,11 @@ const SUFFIXES: [&str; 10] = [
     ".csp.hci.ic.gov",
 ];
 /// The names of this service below these suffixes.
-const SERVICES: [&str; 2] = ["kms", "kms-fips"];
+const SERVICE_HOSTS: [&str; 2] = ["kms", "kms-fips"];
 
 /// DNS suffixes of regions that are not below `amazonaws.com`, by region prefix.
 #[cfg(feature = "keys-aws")]
-const SUFFIXES_OF_REGIONS: [(&str, &str); 6] = [
+const REGION_SUFFIXES: [(&str, &str); 6] = [
     ("cn-", "amazonaws.com.cn"),
     ("eusc-", "amazonaws.eu"),
     ("us-iso-", "c2s.ic.gov"),
@@ -27,18 +27,18 @@ const SUFFIXES_OF_REGIONS: [(&str, &str); 6] = [
 ];
 
 #[cfg(feature = "keys-aws")]
-pub(super) fn of_region(region: &str) -> String {
-    let known = SUFFIXES_OF_REGIONS.iter().find(|(begin, _)| region.starts_with(begin));
+pub(super) fn region_endpoint(region: &str) -> String {
+    let known = REGION_SUFFIXES.iter().find(|(begin, _)| region.starts_with(begin));
     format!("https://kms.{region}.{}", known.map_or("amazonaws.com", |(_, suffix)| suffix))
 }
 
 /// `true` if the host is an AWS endpoint of this service in any region: `kms.REGION` or a private endpoint
 /// (`vpce-….kms.REGION.vpce`) below a suffix. Services of AWS customers have names below these suffixes, too.
-pub(super) fn is_own(host: &str) -> bool {
-    let Some(inner) = SUFFIXES.iter().find_map(|suffix| host.strip_suffix(suffix)) else { return false };
+pub(super) fn is_aws_endpoint(host: &str) -> bool {
+    let Some(inner) = ENDPOINT_SUFFIXES.iter().find_map(|suffix| host.strip_suffix(suffix)) else { return false };
     match inner.split('.').collect::<Vec<_>>()[..] {
-        [service, _region] => SERVICES.contains(&service),
-        [endpoint, service, _region, "vpce"] => endpoint.starts_with("vpce-") && SERVICES.contains(&service),
+        [service, _region] => SERVICE_HOSTS.contains(&service),
+        [endpoint, service, _region, "vpce"] => endpoint.starts_with("vpce-") && SERVICE_HOSTS.contains(&service),
         _ => false,
     }
 }
@@ -58,8 +58,8 @@ mod tests {
             ("us-iso-east-1", "https://kms.us-iso-east-1.c2s.ic.gov"),
             ("us-isob-east-1", "https://kms.us-isob-east-1.sc2s.sgov.gov"),
         ] {
-            assert_eq!(of_region(region), url);
-            assert!(is_own(url.trim_start_matches("https://")), "{url}");
+            assert_eq!(region_endpoint(region), url);
+            assert!(is_aws_endpoint(url.trim_start_matches("https://")), "{url}");
         }
     }
 
@@ -74,7 +74,7 @@ mod tests {
             "vpce-0123456789abcdef0-abcdefgh.kms.eu-central-1.vpce.amazonaws.com",
             "vpce-0123456789abcdef0-abcdefgh-eu-central-1a.kms-fips.eu-central-1.vpce.amazonaws.com",
         ] {
-            assert!(is_own(own), "{own}");
+            assert!(is_aws_endpoint(own), "{own}");
         }
         for other in [
             "127.0.0.1",
@@ -91,7 +91,7 @@ mod tests {
             "amazonaws.com",
             "",
         ] {
-            assert!(!is_own(other), "{other}");
+            assert!(!is_aws_endpoint(other), "{other}");
         }
     }
 }

@@ -4,9 +4,9 @@ use serde_json::Value;
 
 use super::config::NAME;
 use crate::error::{Error, Kind};
-use crate::outbound::Reply;
+use crate::outbound::OutboundResponse;
 
-const PASSING: [&str; 9] = [
+const TRANSIENT_CODES: [&str; 9] = [
     "Throttl",
     "TooManyRequests",
     "RequestLimitExceeded",
@@ -19,7 +19,7 @@ const PASSING: [&str; 9] = [
 ];
 
 /// Prefixes of error codes, with their meaning.
-const REFUSALS: [(&str, &str); 12] = [
+const REJECTION_MEANINGS: [(&str, &str); 12] = [
     ("NotFound", "there is no such key"),
     ("Disabled", "the key is disabled"),
     ("KMSInvalidState", "the key is in a state that does not allow it"),
@@ -37,51 +37,51 @@ const REFUSALS: [(&str, &str); 12] = [
 const MAX_CODE_LENGTH: usize = 64;
 
 #[derive(Debug)]
-pub(super) struct Failure {
+pub(super) struct AkmsFailure {
     /// The error code of the service; empty if there is none.
     code: String,
     pub(super) error: Error,
 }
 
-impl Failure {
+impl AkmsFailure {
     pub(super) fn is(&self, code: &str) -> bool {
         self.code == code
     }
 }
 
-impl From<Error> for Failure {
+impl From<Error> for AkmsFailure {
     fn from(error: Error) -> Self {
         Self { code: String::new(), error }
     }
 }
 
-impl From<Failure> for Error {
-    fn from(failure: Failure) -> Self {
+impl From<AkmsFailure> for Error {
+    fn from(failure: AkmsFailure) -> Self {
         failure.error
     }
 }
 
-pub(super) fn refused(reply: &Reply) -> Failure {
+pub(super) fn parse_failure(reply: &OutboundResponse) -> AkmsFailure {
     let body: Value = reply.read("").unwrap_or_default();
     // A namespace may precede the code, and a URL may follow it.
     let code = body["__type"].as_str().unwrap_or_default();
     let code = code.rsplit('#').next().and_then(|code| code.split(':').next()).unwrap_or_default();
     tracing::debug!(status = reply.status(), ?code, "a call of the key service failed");
-    Failure { code: code.to_owned(), error: error_of(reply.status(), code) }
+    AkmsFailure { code: code.to_owned(), error: to_error(reply.status(), code) }
 }
 
-pub(super) fn not_understood() -> Error {
+pub(super) fn unexpected_response() -> Error {
     Error::new(Kind::BadGateway, format!("{NAME}: the answer of the service is not understood"))
 }
 
-fn error_of(status: u16, code: &str) -> Error {
+fn to_error(status: u16, code: &str) -> Error {
     if status < 400 {
-        return not_understood();
+        return unexpected_response();
     }
-    if status >= 500 || status == 429 || PASSING.iter().any(|begin| code.starts_with(begin)) {
+    if status >= 500 || status == 429 || TRANSIENT_CODES.iter().any(|begin| code.starts_with(begin)) {
         return Error::new(Kind::Unavailable, format!("{NAME}: the service is overloaded, or fails"));
     }
-    let known = REFUSALS.iter().find(|(begin, _)| code.starts_with(begin));
+    let known = REJECTION_MEANINGS.iter().find(|(begin, _)| code.starts_with(begin));
     let what = known.map_or("the service refuses the request", |(_, what)| what);
     // A code is a single word. Any other text is not passed on.
     if code.is_empty() || code.len() > MAX_CODE_LENGTH || !code.chars().all(|c| c.is_ascii_alphanumeric()) {
@@ -108,8 +108,8 @@ mod tests {
             (400, "Unheard", Kind::BadGateway, "cloudakms: the service refuses the request (Unheard)"),
             (400, "a text\nof two lines", Kind::BadGateway, "cloudakms: the service refuses the request"),
         ] {
-            let reply = Reply::new(status, serde_json::json!({ "__type": code }).to_string());
-            let error = refused(&reply).error;
+            let reply = OutboundResponse::new(status, serde_json::json!({ "__type": code }).to_string());
+            let error = parse_failure(&reply).error;
             assert_eq!((error.kind(), error.text()), (kind, text));
         }
     }

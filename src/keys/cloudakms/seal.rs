@@ -31,11 +31,11 @@ pub struct AkmsSealSettings {
 impl AkmsSealSettings {
     /// Returns the invalid settings by name, each with the rule that it breaks.
     pub fn problems(&self) -> Vec<(&'static str, String)> {
-        let word = |name: &str, text: &str, more: &str, length| rules::word(name, text, more, length);
+        let word = |name: &str, text: &str, more: &str, length| rules::validate_url_part(name, text, more, length);
         let region = if self.region.is_empty() { Ok(()) } else { word("region", &self.region, "-", 1..=32) };
         let endpoint = match self.endpoint.as_str() {
             "" => Ok(()),
-            url => crate::outbound::base_url("endpoint", url).map(drop),
+            url => crate::outbound::validate_base_url("endpoint", url).map(drop),
         };
         let both = match (self.access_key.is_empty(), &self.secret_key) {
             (true, None) | (false, Some(_)) => Ok(()),
@@ -43,7 +43,7 @@ impl AkmsSealSettings {
         };
         let kms_key = match self.kms_key.as_str() {
             "" => Err(Error::invalid("must be given with a seal of type cloudakms")),
-            key => word("kms_key", key, ":/_-", 1..=rules::LONGEST),
+            key => word("kms_key", key, ":/_-", 1..=rules::MAX_PARAMETER_BYTES),
         };
         let names = ["seal.kms_key", "seal.region", "seal.endpoint", "seal.access_key"];
         let problems = names.into_iter().zip([kms_key, region, endpoint, both]);
@@ -76,7 +76,7 @@ pub fn seal_device(settings: &AkmsSealSettings) -> Result<Arc<dyn SealDevice>> {
         region: settings.region.clone(),
         ..CloudAkmsConfig::default()
     };
-    Ok(Arc::new(device::KmsSeal::new(config)))
+    Ok(Arc::new(device::AkmsSealDevice::new(config)))
 }
 
 #[cfg(feature = "keys-aws")]
@@ -92,82 +92,85 @@ mod device {
     use zeroize::Zeroizing;
 
     use crate::error::{Error, Result};
-    use crate::keys::cloudakms::client::{Client, TRIES};
+    use crate::keys::cloudakms::client::{AkmsClient, IDEMPOTENT_TRIES};
     use crate::keys::cloudakms::config::{CloudAkmsConfig, NAME};
-    use crate::keys::cloudakms::failure::not_understood;
-    use crate::keys::seal::in_time;
+    use crate::keys::cloudakms::failure::unexpected_response;
+    use crate::keys::seal::with_timeout;
     use crate::keys::store::SealDevice;
     use crate::secret::Secret;
 
-    const ALGORITHM: &str = "SYMMETRIC_DEFAULT";
+    const ENCRYPTION_ALGORITHM: &str = "SYMMETRIC_DEFAULT";
     /// The key of the encryption context under which the store is named.
-    const CONTEXT: &str = "store";
+    const CONTEXT_KEY: &str = "store";
 
-    pub(super) struct KmsSeal(Arc<Service>);
+    pub(super) struct AkmsSealDevice(Arc<AkmsSealService>);
 
-    struct Service {
+    struct AkmsSealService {
         config: CloudAkmsConfig,
-        client: OnceCell<Client>,
+        client: OnceCell<AkmsClient>,
     }
 
-    impl KmsSeal {
+    impl AkmsSealDevice {
         pub(super) fn new(config: CloudAkmsConfig) -> Self {
-            Self(Arc::new(Service { config, client: OnceCell::new() }))
+            Self(Arc::new(AkmsSealService { config, client: OnceCell::new() }))
         }
     }
 
     #[derive(Deserialize)]
     #[serde(rename_all = "PascalCase")]
-    struct Encrypted {
+    struct AkmsEncryptResponse {
         ciphertext_blob: String,
     }
 
     #[derive(Deserialize)]
     #[serde(rename_all = "PascalCase")]
-    struct Decrypted {
+    struct AkmsDecryptResponse {
         plaintext: Zeroizing<String>,
     }
 
-    impl Service {
-        async fn client(&self) -> Result<&Client> {
-            self.client.get_or_try_init(|| Client::connect(&self.config, None)).await
+    impl AkmsSealService {
+        async fn client(&self) -> Result<&AkmsClient> {
+            self.client.get_or_try_init(|| AkmsClient::connect(&self.config, None)).await
         }
 
         async fn encrypt(&self, context: String, root: Secret) -> Result<Vec<u8>> {
             let body = json!({
                 "KeyId": self.config.kms_key,
-                "EncryptionAlgorithm": ALGORITHM,
-                "EncryptionContext": { CONTEXT: context },
+                "EncryptionAlgorithm": ENCRYPTION_ALGORITHM,
+                "EncryptionContext": { CONTEXT_KEY: context },
                 "Plaintext": STANDARD.encode(root.expose()),
             });
-            let encrypted: Encrypted = self.client().await?.call("Encrypt", &body, TRIES).await?;
-            STANDARD.decode(encrypted.ciphertext_blob).map_err(|_| not_understood())
+            let encrypted: AkmsEncryptResponse = self.client().await?.call("Encrypt", &body, IDEMPOTENT_TRIES).await?;
+            STANDARD.decode(encrypted.ciphertext_blob).map_err(|_| unexpected_response())
         }
 
         async fn decrypt(&self, context: String, wrapped: Vec<u8>) -> Result<Secret> {
             let body = json!({
                 "KeyId": self.config.kms_key,
-                "EncryptionAlgorithm": ALGORITHM,
-                "EncryptionContext": { CONTEXT: context },
+                "EncryptionAlgorithm": ENCRYPTION_ALGORITHM,
+                "EncryptionContext": { CONTEXT_KEY: context },
                 "CiphertextBlob": STANDARD.encode(wrapped),
             });
-            let decrypted: Decrypted = match self.client().await?.call("Decrypt", &body, TRIES).await {
-                Err(failure) if failure.is("InvalidCiphertextException") || failure.is("IncorrectKeyException") => {
-                    return Err(Error::invalid(format!("{NAME}: the key does not open the root key of this store")));
-                }
-                answer => answer?,
-            };
-            STANDARD.decode(decrypted.plaintext.as_bytes()).map(Secret::new).map_err(|_| not_understood())
+            let decrypted: AkmsDecryptResponse =
+                match self.client().await?.call("Decrypt", &body, IDEMPOTENT_TRIES).await {
+                    Err(failure) if failure.is("InvalidCiphertextException") || failure.is("IncorrectKeyException") => {
+                        return Err(Error::invalid(format!(
+                            "{NAME}: the key does not open the root key of this store"
+                        )));
+                    }
+                    answer => answer?,
+                };
+            STANDARD.decode(decrypted.plaintext.as_bytes()).map(Secret::new).map_err(|_| unexpected_response())
         }
     }
 
-    impl SealDevice for KmsSeal {
+    impl SealDevice for AkmsSealDevice {
         fn kind(&self) -> &'static str {
             NAME
         }
 
         fn mechanism(&self) -> &'static str {
-            ALGORITHM
+            ENCRYPTION_ALGORITHM
         }
 
         fn key(&self) -> String {
@@ -177,13 +180,13 @@ mod device {
         fn wrap(&self, context: &str, root: Secret) -> BoxFuture<'static, Result<Vec<u8>>> {
             let (service, context) = (Arc::clone(&self.0), context.to_owned());
             let call = async move { service.encrypt(context, root).await };
-            in_time("seal: the key service", async move { call.await.map_err(|error| error.within("seal")) })
+            with_timeout("seal: the key service", async move { call.await.map_err(|error| error.within("seal")) })
         }
 
         fn unwrap(&self, context: &str, wrapped: Vec<u8>) -> BoxFuture<'static, Result<Secret>> {
             let (service, context) = (Arc::clone(&self.0), context.to_owned());
             let call = async move { service.decrypt(context, wrapped).await };
-            in_time("seal: the key service", async move { call.await.map_err(|error| error.within("seal")) })
+            with_timeout("seal: the key service", async move { call.await.map_err(|error| error.within("seal")) })
         }
     }
 }

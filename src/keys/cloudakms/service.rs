@@ -9,13 +9,13 @@ use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
-use super::client::{Client, TRIES};
+use super::client::{AkmsClient, IDEMPOTENT_TRIES};
 use super::config::{CloudAkmsConfig, NAME};
-use super::failure::{Failure, not_understood};
+use super::failure::{AkmsFailure, unexpected_response};
 use crate::error::{Error, Kind, Result};
-use crate::keys::cloud::Service;
-use crate::keys::signer::Known;
-use crate::outbound::{Reach, Tries};
+use crate::keys::cloud::CloudKeyService;
+use crate::keys::signer::KeyIdentity;
+use crate::outbound::{EgressPolicy, RetryPolicy};
 use crate::x509::algorithm::{Curve, Hash, KeyKind, SignatureAlgorithm};
 use crate::x509::public_key::PublicKey;
 
@@ -31,15 +31,15 @@ const ALIAS_PAUSES: [Duration; 5] = [
     Duration::from_millis(1600),
 ];
 
-pub(super) struct Kms {
+pub(super) struct AkmsKeyClient {
     config: CloudAkmsConfig,
-    reach: Reach,
-    client: OnceCell<Client>,
+    reach: EgressPolicy,
+    client: OnceCell<AkmsClient>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Described {
+struct DescribeKeyResponse {
     key_metadata: KeyMetadata,
 }
 
@@ -65,23 +65,23 @@ fn unknown() -> String {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Public {
+struct AkmsPublicKey {
     public_key: String,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Signed {
+struct AkmsSignResponse {
     signature: String,
 }
 
-impl Kms {
-    pub(super) fn new(config: CloudAkmsConfig, reach: Reach) -> Self {
+impl AkmsKeyClient {
+    pub(super) fn new(config: CloudAkmsConfig, reach: EgressPolicy) -> Self {
         Self { config, reach, client: OnceCell::new() }
     }
 
-    async fn client(&self) -> Result<&Client> {
-        self.client.get_or_try_init(|| Client::connect(&self.config, Some(self.reach))).await
+    async fn client(&self) -> Result<&AkmsClient> {
+        self.client.get_or_try_init(|| AkmsClient::connect(&self.config, Some(self.reach))).await
     }
 
     /// Checks that a key matches the configuration and returns its ARN.
@@ -99,22 +99,22 @@ impl Kms {
         if !key.enabled {
             return Err(Error::invalid(format!("{NAME}: the key is disabled")));
         }
-        match self.config.kind().and_then(spec_of) {
+        match self.config.kind().and_then(aws_key_spec) {
             Some(wanted) if wanted != key.key_spec => return differs("key spec", &key.key_spec, wanted),
             None if !key.key_spec.starts_with("ECC_NIST_P") => {
                 return differs("key spec", &key.key_spec, "one of ECC_NIST_P256, ECC_NIST_P384, ECC_NIST_P521");
             }
             _ => {}
         }
-        if key.arn.is_empty() { Err(not_understood()) } else { Ok(key.arn) }
+        if key.arn.is_empty() { Err(unexpected_response()) } else { Ok(key.arn) }
     }
 
     /// Creates the alias of a new key. Deletes the key if that fails.
-    async fn name(&self, client: &Client, id: &str) -> Result<()> {
+    async fn name(&self, client: &AkmsClient, id: &str) -> Result<()> {
         let alias = self.config.alias().ok_or_else(|| Error::internal("a key is made for an alias"))?;
         let Err(failure) = create_alias(client, alias, id).await else { return Ok(()) };
         let body = json!({ "KeyId": id, "PendingWindowInDays": DELETION_DAYS });
-        if let Err(deletion) = client.call::<IgnoredAny>("ScheduleKeyDeletion", &body, TRIES).await {
+        if let Err(deletion) = client.call::<IgnoredAny>("ScheduleKeyDeletion", &body, IDEMPOTENT_TRIES).await {
             tracing::warn!(key = id, error = %deletion.error, "a key without an alias is left at the key service");
         }
         // Another node was faster, and its key is used.
@@ -122,27 +122,27 @@ impl Kms {
     }
 }
 
-impl Service for Kms {
+impl CloudKeyService for AkmsKeyClient {
     const NAME: &'static str = NAME;
 
     fn check(&self, kind: KeyKind, algorithm: SignatureAlgorithm) -> Result<()> {
-        if spec_of(kind).is_some() && algorithm.is_usual_for(kind) {
+        if aws_key_spec(kind).is_some() && algorithm.is_usual_for(kind) {
             return Ok(());
         }
         let (name, bits) = (kind.name(), kind.bits());
         Err(Error::invalid(format!("{NAME}: an {name} key of {bits} bits does not sign with {}", algorithm.name())))
     }
 
-    async fn find(&self) -> Result<Option<Known>> {
+    async fn find(&self) -> Result<Option<KeyIdentity>> {
         let client = self.client().await?;
         let body = json!({ "KeyId": self.config.kms_key });
-        let described: Described = match client.call("DescribeKey", &body, TRIES).await {
+        let described: DescribeKeyResponse = match client.call("DescribeKey", &body, IDEMPOTENT_TRIES).await {
             Err(failure) if failure.is(NOT_FOUND) => return Ok(None),
             answer => answer?,
         };
         let spec = described.key_metadata.key_spec.clone();
         let arn = self.hold(described.key_metadata)?;
-        let given: Public = match client.call("GetPublicKey", &json!({ "KeyId": arn }), TRIES).await {
+        let given: AkmsPublicKey = match client.call("GetPublicKey", &json!({ "KeyId": arn }), IDEMPOTENT_TRIES).await {
             // It was described a moment ago: the key is new, and the service is eventually consistent.
             Err(failure) if failure.is(NOT_FOUND) => {
                 let text = format!("{NAME}: the service does not show the key everywhere yet, try again shortly");
@@ -150,20 +150,20 @@ impl Service for Kms {
             }
             answer => answer?,
         };
-        let public = PublicKey::parse(&decoded(&given.public_key)?)?;
-        if spec_of(public.kind()) != Some(spec.as_str()) {
+        let public = PublicKey::parse(&decode_base64(&given.public_key)?)?;
+        if aws_key_spec(public.kind()) != Some(spec.as_str()) {
             let text = format!("{NAME}: the public key is of another kind than the service says");
             return Err(Error::new(Kind::BadGateway, text));
         }
-        Ok(Some(Known { public, locator: arn }))
+        Ok(Some(KeyIdentity { public, locator: arn }))
     }
 
     async fn create(&self) -> Result<()> {
         let client = self.client().await?;
-        let spec = self.config.kind().and_then(spec_of);
+        let spec = self.config.kind().and_then(aws_key_spec);
         let spec = spec.ok_or_else(|| Error::internal("a key is made with a curve or a size"))?;
         let body = json!({ "KeyUsage": "SIGN_VERIFY", "KeySpec": spec, "Description": "made by signet" });
-        let made: Described = client.call("CreateKey", &body, Tries::ONE).await?;
+        let made: DescribeKeyResponse = client.call("CreateKey", &body, RetryPolicy::ONE).await?;
         self.name(client, &made.key_metadata.key_id).await
     }
 
@@ -175,27 +175,27 @@ impl Service for Kms {
             "MessageType": "DIGEST",
             "SigningAlgorithm": by,
         });
-        let signed: Signed = self.client().await?.call("Sign", &body, TRIES).await?;
-        decoded(&signed.signature)
+        let signed: AkmsSignResponse = self.client().await?.call("Sign", &body, IDEMPOTENT_TRIES).await?;
+        decode_base64(&signed.signature)
     }
 }
 
-async fn create_alias(client: &Client, alias: &str, id: &str) -> Result<(), Failure> {
+async fn create_alias(client: &AkmsClient, alias: &str, id: &str) -> Result<(), AkmsFailure> {
     let body = json!({ "AliasName": alias, "TargetKeyId": id });
     for pause in ALIAS_PAUSES {
-        match client.call::<Value>("CreateAlias", &body, TRIES).await {
+        match client.call::<Value>("CreateAlias", &body, IDEMPOTENT_TRIES).await {
             Err(failure) if failure.is(NOT_FOUND) => tokio::time::sleep(pause).await,
             outcome => return outcome.map(drop),
         }
     }
-    client.call::<Value>("CreateAlias", &body, TRIES).await.map(drop)
+    client.call::<Value>("CreateAlias", &body, IDEMPOTENT_TRIES).await.map(drop)
 }
 
-fn decoded(text: &str) -> Result<Vec<u8>> {
-    STANDARD.decode(text).map_err(|_| not_understood())
+fn decode_base64(text: &str) -> Result<Vec<u8>> {
+    STANDARD.decode(text).map_err(|_| unexpected_response())
 }
 
-fn spec_of(kind: KeyKind) -> Option<&'static str> {
+fn aws_key_spec(kind: KeyKind) -> Option<&'static str> {
     Some(match kind {
         KeyKind::Rsa { bits: 2048 } => "RSA_2048",
         KeyKind::Rsa { bits: 3072 } => "RSA_3072",

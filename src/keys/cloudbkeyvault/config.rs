@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::suffixes::is_trusted;
 use crate::error::{Error, Result};
 use crate::keys::cloud::{CloudServices, rules};
-use crate::keys::redacted;
+use crate::keys::redaction;
 use crate::outbound::cloudb::{Cloud, check_tenant};
 use crate::secret::{Secret, sealed};
 
@@ -60,17 +60,20 @@ impl CloudBkeyvaultConfig {
     /// `Invalid` for a text that is too long, or a redacted secret that has no current value.
     pub fn changed(standing: Option<&Self>, change: CloudBkeyvaultChange) -> Result<Self> {
         let mut config = standing.cloned().unwrap_or_default();
-        rules::write(&mut config.tenant_id, change.tenant_id);
-        rules::write(&mut config.client_id, change.client_id);
-        redacted::write("client_secret", &mut config.client_secret, change.client_secret)?;
-        rules::write(&mut config.environment, change.environment);
-        rules::write(&mut config.vault_name, change.vault_name);
-        rules::write(&mut config.key_name, change.key_name);
-        rules::write(&mut config.resource, change.resource.map(|text| text.to_ascii_lowercase()));
-        rules::write(&mut config.key_bits, change.key_bits.map(|text| if text == "0" { String::new() } else { text }));
-        rules::write(&mut config.key_type, change.key_type.map(|text| text.to_ascii_uppercase()));
+        rules::replace_if_given(&mut config.tenant_id, change.tenant_id);
+        rules::replace_if_given(&mut config.client_id, change.client_id);
+        redaction::replace_secret("client_secret", &mut config.client_secret, change.client_secret)?;
+        rules::replace_if_given(&mut config.environment, change.environment);
+        rules::replace_if_given(&mut config.vault_name, change.vault_name);
+        rules::replace_if_given(&mut config.key_name, change.key_name);
+        rules::replace_if_given(&mut config.resource, change.resource.map(|text| text.to_ascii_lowercase()));
+        rules::replace_if_given(
+            &mut config.key_bits,
+            change.key_bits.map(|text| if text == "0" { String::new() } else { text }),
+        );
+        rules::replace_if_given(&mut config.key_type, change.key_type.map(|text| text.to_ascii_uppercase()));
         let texts = config.parameters().map(|(name, text)| (name, text.as_bytes()));
-        rules::bounded(texts.into_iter().chain([("client_secret", config.client_secret.expose())]))?;
+        rules::check_lengths(texts.into_iter().chain([("client_secret", config.client_secret.expose())]))?;
         Ok(config)
     }
 
@@ -79,9 +82,9 @@ impl CloudBkeyvaultConfig {
     /// # Errors
     /// `Invalid`, with the parameter and the rule.
     pub fn check(&self, generate: bool, services: &CloudServices) -> Result<()> {
-        rules::required("tenant_id", &self.tenant_id)?;
+        rules::require_value("tenant_id", &self.tenant_id)?;
         check_tenant(&self.tenant_id)?;
-        if self.client_id.is_empty() == redacted::is_set(&self.client_secret) {
+        if self.client_id.is_empty() == redaction::is_set(&self.client_secret) {
             let text = "client_id and client_secret are required together, or neither of them for a managed identity";
             return Err(Error::invalid(text));
         }
@@ -90,18 +93,18 @@ impl CloudBkeyvaultConfig {
                 "environment must be one of AZUREPUBLICCLOUD, AZUREUSGOVERNMENTCLOUD, AZURECHINACLOUD",
             ));
         }
-        rules::word("vault_name", &self.vault_name, "-", 3..=24)?;
-        rules::word("key_name", &self.key_name, "-", 1..=127)?;
+        rules::validate_url_part("vault_name", &self.vault_name, "-", 3..=24)?;
+        rules::validate_url_part("key_name", &self.key_name, "-", 1..=127)?;
         // Becomes a part of a URL to which a token is sent.
-        rules::word("resource", self.resource(), ".-", 1..=253)?;
+        rules::validate_url_part("resource", self.resource(), ".-", 1..=253)?;
         if !is_trusted(self.resource(), &services.settings.azure.extra_suffixes) {
             return Err(Error::invalid("resource: must be the DNS suffix of a key store of the provider"));
         }
-        rules::required("key_type", &self.key_type)?;
+        rules::require_value("key_type", &self.key_type)?;
         if self.key_type != KEY_TYPE {
             return Err(Error::invalid("key_type must be RSA-HSM"));
         }
-        rules::rsa_bits(&self.key_bits, generate).map(drop)
+        rules::parse_rsa_bits(&self.key_bits, generate).map(drop)
     }
 
     pub(super) fn cloud(&self) -> Result<&'static Cloud> {
@@ -117,7 +120,7 @@ impl CloudBkeyvaultConfig {
 
     /// Size of the key in bits; 0 if it is not configured.
     pub(super) fn bits(&self) -> u32 {
-        rules::rsa_bits(&self.key_bits, false).unwrap_or_default()
+        rules::parse_rsa_bits(&self.key_bits, false).unwrap_or_default()
     }
 
     /// The parameters for reading, with a redacted secret and with defaults for absent values.
@@ -129,7 +132,7 @@ impl CloudBkeyvaultConfig {
             _ => (name, text.clone()),
         };
         let shown = self.parameters().map(effective);
-        shown.into_iter().chain([("client_secret", redacted::shown(&self.client_secret).to_owned())]).collect()
+        shown.into_iter().chain([("client_secret", redaction::redact(&self.client_secret).to_owned())]).collect()
     }
 
     fn parameters(&self) -> [(&'static str, &String); 8] {
@@ -214,7 +217,7 @@ mod tests {
     #[test]
     fn the_secret_is_hidden_and_kept() {
         let change = CloudBkeyvaultChange {
-            client_secret: Some(Secret::new(redacted::REDACTED)),
+            client_secret: Some(Secret::new(redaction::REDACTED)),
             environment: Some("azurechinacloud".to_owned()),
             ..CloudBkeyvaultChange::default()
         };

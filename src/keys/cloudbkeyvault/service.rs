@@ -10,32 +10,32 @@ use serde_json::{Value, json};
 use super::config::{CloudBkeyvaultConfig, KEY_TYPE, NAME};
 use super::credential;
 use crate::error::{Error, Kind, Result};
-use crate::keys::cloud::{CloudServices, Service};
-use crate::keys::signer::Known;
-use crate::outbound::{Method, Reply, Tokens, Tries};
+use crate::keys::cloud::{CloudKeyService, CloudServices};
+use crate::keys::signer::KeyIdentity;
+use crate::outbound::{AccessTokenCache, Method, OutboundResponse, RetryPolicy};
 use crate::x509::algorithm::{Hash, KeyKind, SignatureAlgorithm};
 use crate::x509::public_key;
 
 const STORE: &str = "cloudbkeyvault: the key store";
 
-pub(super) struct Vault {
+pub(super) struct VaultKeyClient {
     services: Arc<CloudServices>,
     config: CloudBkeyvaultConfig,
-    tokens: Tokens,
+    tokens: AccessTokenCache,
     /// URL of the key, without its version.
     url: String,
 }
 
 #[derive(Deserialize)]
-struct Bundle {
-    key: WebKey,
+struct VaultKeyBundle {
+    key: VaultWebKey,
     #[serde(default)]
-    attributes: Attributes,
+    attributes: VaultKeyAttributes,
 }
 
 /// A key (RFC 7517) with its permitted operations.
 #[derive(Deserialize)]
-struct WebKey {
+struct VaultWebKey {
     kid: String,
     kty: String,
     #[serde(default)]
@@ -47,41 +47,47 @@ struct WebKey {
 }
 
 #[derive(Deserialize, Default)]
-struct Attributes {
+struct VaultKeyAttributes {
     enabled: Option<bool>,
 }
 
 #[derive(Deserialize)]
-struct Signed {
+struct VaultSignResponse {
     value: String,
 }
 
 #[derive(Deserialize)]
-struct Refusal {
-    error: Code,
+struct VaultErrorResponse {
+    error: VaultErrorCode,
 }
 
 #[derive(Deserialize)]
-struct Code {
+struct VaultErrorCode {
     code: String,
-    innererror: Option<Inner>,
+    innererror: Option<VaultInnerError>,
 }
 
 #[derive(Deserialize)]
-struct Inner {
+struct VaultInnerError {
     code: String,
 }
 
-impl Vault {
+impl VaultKeyClient {
     pub(super) fn new(services: Arc<CloudServices>, config: CloudBkeyvaultConfig) -> Self {
         let template = &services.settings.azure.vault_url_template;
         let base = template.replace("{vault_name}", &config.vault_name).replace("{resource}", config.resource());
         let url = format!("{}/keys/{}", base.trim_end_matches('/'), config.key_name);
-        Self { services, config, tokens: Tokens::default(), url }
+        Self { services, config, tokens: AccessTokenCache::default(), url }
     }
 
     /// Makes one call; `below` is the path below the key.
-    async fn call(&self, method: Method, below: &str, body: Option<Value>, tries: Tries) -> Result<Reply> {
+    async fn call(
+        &self,
+        method: Method,
+        below: &str,
+        body: Option<Value>,
+        tries: RetryPolicy,
+    ) -> Result<OutboundResponse> {
         let version = &self.services.settings.azure.api_version;
         let url = format!("{}{below}?api-version={version}", self.url);
         let call = self.services.outbound.call(method, &url)?;
@@ -90,7 +96,7 @@ impl Vault {
     }
 
     /// Checks that the key in a response matches the configuration, and returns it.
-    fn hold(&self, bundle: &Bundle) -> Result<Known> {
+    fn hold(&self, bundle: &VaultKeyBundle) -> Result<KeyIdentity> {
         let key = &bundle.key;
         if bundle.attributes.enabled == Some(false) {
             return Err(Error::invalid(format!("{NAME}: the key is disabled")));
@@ -103,36 +109,36 @@ impl Vault {
             return Err(Error::invalid(format!("{NAME}: the key is not for signing")));
         }
         let numbers = [&key.n, &key.e].map(|text| URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')));
-        let [Ok(modulus), Ok(exponent)] = numbers else { return Err(not_understood()) };
-        let public = public_key::rsa(&modulus, &exponent)?;
+        let [Ok(modulus), Ok(exponent)] = numbers else { return Err(unexpected_response()) };
+        let public = public_key::rsa_key(&modulus, &exponent)?;
         let (bits, wanted) = (public.kind().bits(), self.config.bits());
         if wanted != 0 && bits != wanted {
             return Err(Error::invalid(format!("{NAME}: the key has {bits} bits, and has to have {wanted}")));
         }
         let version = key.kid.rsplit('/').next().unwrap_or_default();
         if version.is_empty() || version.len() > 64 || !version.bytes().all(|b| b.is_ascii_alphanumeric()) {
-            return Err(not_understood());
+            return Err(unexpected_response());
         }
-        Ok(Known { public, locator: version.to_owned() })
+        Ok(KeyIdentity { public, locator: version.to_owned() })
     }
 }
 
-impl Service for Vault {
+impl CloudKeyService for VaultKeyClient {
     const NAME: &'static str = NAME;
 
     fn check(&self, kind: KeyKind, algorithm: SignatureAlgorithm) -> Result<()> {
-        match (kind, word(algorithm)) {
+        match (kind, jws_algorithm(algorithm)) {
             (KeyKind::Rsa { .. }, Some(_)) => Ok(()),
             _ => Err(Error::invalid(format!("{NAME}: the key does not sign with {}", algorithm.name()))),
         }
     }
 
-    async fn find(&self) -> Result<Option<Known>> {
-        let reply = self.call(Method::GET, "", None, Tries::FOUR).await?;
+    async fn find(&self) -> Result<Option<KeyIdentity>> {
+        let reply = self.call(Method::GET, "", None, RetryPolicy::FOUR).await?;
         match reply.status() {
             200 => self.hold(&reply.read(STORE)?).map(Some),
             404 => Ok(None),
-            _ => Err(refused(&reply)),
+            _ => Err(rejection_error(&reply)),
         }
     }
 
@@ -144,24 +150,24 @@ impl Service for Vault {
             "attributes": { "enabled": true },
         });
         // No retries: another request would generate another version of the key.
-        let reply = self.call(Method::POST, "/create", Some(body), Tries::ONE).await?;
-        if reply.status() == 200 { Ok(()) } else { Err(refused(&reply)) }
+        let reply = self.call(Method::POST, "/create", Some(body), RetryPolicy::ONE).await?;
+        if reply.status() == 200 { Ok(()) } else { Err(rejection_error(&reply)) }
     }
 
     async fn sign(&self, version: &str, algorithm: SignatureAlgorithm, digest: &[u8]) -> Result<Vec<u8>> {
-        let word = word(algorithm).ok_or_else(|| Error::internal("an algorithm that was not checked"))?;
+        let word = jws_algorithm(algorithm).ok_or_else(|| Error::internal("an algorithm that was not checked"))?;
         let body = json!({ "alg": word, "value": URL_SAFE_NO_PAD.encode(digest) });
-        let reply = self.call(Method::POST, &format!("/{version}/sign"), Some(body), Tries::FOUR).await?;
+        let reply = self.call(Method::POST, &format!("/{version}/sign"), Some(body), RetryPolicy::FOUR).await?;
         if reply.status() != 200 {
-            return Err(refused(&reply));
+            return Err(rejection_error(&reply));
         }
-        let signed: Signed = reply.read(STORE)?;
-        URL_SAFE_NO_PAD.decode(signed.value.trim_end_matches('=')).map_err(|_| not_understood())
+        let signed: VaultSignResponse = reply.read(STORE)?;
+        URL_SAFE_NO_PAD.decode(signed.value.trim_end_matches('=')).map_err(|_| unexpected_response())
     }
 }
 
 /// The name of an algorithm (RFC 7518 3.1).
-fn word(algorithm: SignatureAlgorithm) -> Option<&'static str> {
+fn jws_algorithm(algorithm: SignatureAlgorithm) -> Option<&'static str> {
     use SignatureAlgorithm::{RsaPkcs1, RsaPss};
     Some(match algorithm {
         RsaPkcs1(Hash::Sha256) => "RS256",
@@ -175,10 +181,10 @@ fn word(algorithm: SignatureAlgorithm) -> Option<&'static str> {
 }
 
 /// The error for a refusal. The message of the vault is not passed on.
-fn refused(reply: &Reply) -> Error {
+fn rejection_error(reply: &OutboundResponse) -> Error {
     let status = reply.status();
     tracing::debug!(status, reason = reply.reason(), "a call of the key store failed");
-    let refusal: Option<Refusal> = reply.read(STORE).ok();
+    let refusal: Option<VaultErrorResponse> = reply.read(STORE).ok();
     let code = refusal.as_ref().map_or("", |refusal| {
         refusal.error.innererror.as_ref().map_or(refusal.error.code.as_str(), |inner| inner.code.as_str())
     });
@@ -191,6 +197,6 @@ fn refused(reply: &Reply) -> Error {
     Error::new(Kind::BadGateway, format!("{NAME}: {text}"))
 }
 
-fn not_understood() -> Error {
+fn unexpected_response() -> Error {
     Error::new(Kind::BadGateway, format!("{STORE}: its answer is not understood"))
 }

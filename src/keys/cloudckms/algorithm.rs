@@ -3,21 +3,21 @@
 use crate::x509::algorithm::{Curve, Hash, KeyKind, SignatureAlgorithm};
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Algorithm {
+pub(super) struct CkmsAlgorithm {
     pub(super) name: &'static str,
     pub(super) kind: KeyKind,
     pub(super) signs: SignatureAlgorithm,
 }
 
-const fn algorithm(name: &'static str, kind: KeyKind, signs: SignatureAlgorithm) -> Algorithm {
-    Algorithm { name, kind, signs }
+const fn algorithm(name: &'static str, kind: KeyKind, signs: SignatureAlgorithm) -> CkmsAlgorithm {
+    CkmsAlgorithm { name, kind, signs }
 }
 
 const fn rsa(bits: u32) -> KeyKind {
     KeyKind::Rsa { bits }
 }
 
-const ALGORITHMS: [Algorithm; 10] = {
+const ALGORITHMS: [CkmsAlgorithm; 10] = {
     use Hash::{Sha256, Sha384, Sha512};
     use SignatureAlgorithm::{Ecdsa, RsaPkcs1, RsaPss};
     [
@@ -34,7 +34,7 @@ const ALGORITHMS: [Algorithm; 10] = {
     ]
 };
 
-impl Algorithm {
+impl CkmsAlgorithm {
     pub(super) fn named(name: &str) -> Option<&'static Self> {
         ALGORITHMS.iter().find(|algorithm| algorithm.name == name)
     }

@@ -1,6 +1,6 @@
 //! CRC-32C (Castagnoli; RFC 3720 12.1), which protects digests and responses.
 
-const TABLE: [u32; 256] = {
+const CRC_TABLE: [u32; 256] = {
     let mut table = [0; 256];
     let mut index = 0;
     while index < 256 {
@@ -16,7 +16,7 @@ const TABLE: [u32; 256] = {
 };
 
 pub(super) fn crc32c(bytes: &[u8]) -> u32 {
-    !bytes.iter().fold(!0, |crc: u32, byte| (crc >> 8) ^ TABLE[((crc ^ u32::from(*byte)) & 0xff) as usize])
+    !bytes.iter().fold(!0, |crc: u32, byte| (crc >> 8) ^ CRC_TABLE[((crc ^ u32::from(*byte)) & 0xff) as usize])
 }
 
 #[cfg(test)]

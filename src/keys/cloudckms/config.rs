@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::algorithm::Algorithm;
+use super::algorithm::CkmsAlgorithm;
 use super::file::CredentialFile;
 use crate::error::{Error, Result};
 use crate::keys::cloud::{CloudServices, rules};
@@ -51,14 +51,14 @@ impl CloudCkmsConfig {
     /// `Invalid` for a text that is too long.
     pub fn changed(standing: Option<&Self>, change: CloudCkmsChange) -> Result<Self> {
         let mut config = standing.cloned().unwrap_or_default();
-        rules::write(&mut config.credentials, change.credentials);
-        rules::write(&mut config.crypto_key, change.crypto_key);
-        rules::write(&mut config.crypto_key_version, change.crypto_key_version);
-        rules::write(&mut config.key_ring, change.key_ring);
-        rules::write(&mut config.project, change.project);
-        rules::write(&mut config.region, change.region);
-        rules::write(&mut config.algorithm, change.algorithm.map(|text| text.to_ascii_uppercase()));
-        rules::bounded(config.parameters().map(|(name, text)| (name, text.as_bytes())))?;
+        rules::replace_if_given(&mut config.credentials, change.credentials);
+        rules::replace_if_given(&mut config.crypto_key, change.crypto_key);
+        rules::replace_if_given(&mut config.crypto_key_version, change.crypto_key_version);
+        rules::replace_if_given(&mut config.key_ring, change.key_ring);
+        rules::replace_if_given(&mut config.project, change.project);
+        rules::replace_if_given(&mut config.region, change.region);
+        rules::replace_if_given(&mut config.algorithm, change.algorithm.map(|text| text.to_ascii_uppercase()));
+        rules::check_lengths(config.parameters().map(|(name, text)| (name, text.as_bytes())))?;
         Ok(config)
     }
 
@@ -86,7 +86,7 @@ impl CloudCkmsConfig {
         for (name, text) in
             [("crypto_key", &self.crypto_key), ("key_ring", &self.key_ring), ("project", &project), ("region", &region)]
         {
-            rules::word(name, text, "_-", 1..=63)?;
+            rules::validate_url_part(name, text, "_-", 1..=63)?;
         }
         let version = self.version();
         if version.len() > 9 || !version.bytes().all(|b| b.is_ascii_digit()) || version.starts_with('0') {
@@ -101,10 +101,10 @@ impl CloudCkmsConfig {
         if self.crypto_key_version.is_empty() { FIRST_VERSION } else { &self.crypto_key_version }
     }
 
-    pub(super) fn algorithm(&self) -> Result<&'static Algorithm> {
-        rules::required("algorithm", &self.algorithm)?;
-        Algorithm::named(&self.algorithm)
-            .ok_or_else(|| Error::invalid(format!("algorithm must be one of {}", Algorithm::names())))
+    pub(super) fn algorithm(&self) -> Result<&'static CkmsAlgorithm> {
+        rules::require_value("algorithm", &self.algorithm)?;
+        CkmsAlgorithm::named(&self.algorithm)
+            .ok_or_else(|| Error::invalid(format!("algorithm must be one of {}", CkmsAlgorithm::names())))
     }
 
     /// The parameters for reading, with the default for an absent version.

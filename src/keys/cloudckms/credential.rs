@@ -13,19 +13,19 @@ use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::keys::cloud::CloudServices;
 use crate::keys::local::PrivateKey;
-use crate::outbound::{Method, Token, Tries};
+use crate::outbound::{AccessToken, Method, RetryPolicy};
 use crate::secret::{Secret, sealed};
 use crate::x509::algorithm::{Hash, KeyKind, SignatureAlgorithm};
 
-const DIRECTORY: &str = "cloudckms: the token service";
-const METADATA: &str = "cloudckms: the machine's metadata service";
-const GRANT: &str = "urn:ietf:params:oauth:grant-type:jwt-bearer";
+const TOKEN_SERVICE: &str = "cloudckms: the token service";
+const METADATA_SERVICE: &str = "cloudckms: the machine's metadata service";
+const GRANT_TYPE: &str = "urn:ietf:params:oauth:grant-type:jwt-bearer";
 const SCOPE: &str = "https://www.googleapis.com/auth/cloudkms";
 /// Lifetime of an assertion in seconds; the maximum that the service accepts.
-const LIFE: i64 = 3600;
+const ASSERTION_LIFETIME_SECONDS: i64 = 3600;
 
 #[derive(Deserialize)]
-struct Account {
+struct ServiceAccountFile {
     #[serde(rename = "type")]
     kind: String,
     client_email: String,
@@ -39,29 +39,31 @@ struct Account {
 /// # Errors
 /// `Invalid` when the file is not usable, `BadGateway` when the credential is rejected,
 /// `Unavailable` without a response.
-pub(super) async fn fetch(services: Arc<CloudServices>, file: Option<CredentialFile>) -> Result<Token> {
-    let Some(file) = file else { return of_machine(&services).await };
+pub(super) async fn fetch(services: Arc<CloudServices>, file: Option<CredentialFile>) -> Result<AccessToken> {
+    let Some(file) = file else { return fetch_machine_token(&services).await };
     let url = services.settings.google.token_url.clone();
     let (clock, audience) = (services.clock.clone(), url.clone());
-    let assertion = tokio::task::spawn_blocking(move || assertion(&file.read()?, &audience, &clock));
+    let assertion = tokio::task::spawn_blocking(move || sign_assertion(&file.read()?, &audience, &clock));
     let assertion = assertion.await.map_err(Error::internal)??;
-    let form =
-        Serializer::new(String::new()).append_pair("grant_type", GRANT).append_pair("assertion", &assertion).finish();
+    let form = Serializer::new(String::new())
+        .append_pair("grant_type", GRANT_TYPE)
+        .append_pair("assertion", &assertion)
+        .finish();
     let call = services.outbound.call(Method::POST, &url)?.form(form);
-    Token::read(&call.send(Tries::FOUR, DIRECTORY).await?, DIRECTORY)
+    AccessToken::read(&call.send(RetryPolicy::FOUR, TOKEN_SERVICE).await?, TOKEN_SERVICE)
 }
 
-async fn of_machine(services: &CloudServices) -> Result<Token> {
+async fn fetch_machine_token(services: &CloudServices) -> Result<AccessToken> {
     let base = services.settings.google.metadata_url.trim_end_matches('/');
     let url = format!("{base}/computeMetadata/v1/instance/service-accounts/default/token");
     let call = services.outbound.call(Method::GET, &url)?.header("Metadata-Flavor", "Google");
-    Token::read(&call.send(Tries::FOUR, METADATA).await?, METADATA)
+    AccessToken::read(&call.send(RetryPolicy::FOUR, METADATA_SERVICE).await?, METADATA_SERVICE)
 }
 
 /// Returns a JWT that identifies the account, signed with its key (RFC 7519, RFC 7515 3.1).
-fn assertion(file: &Secret, audience: &str, clock: &Clock) -> Result<String> {
+fn sign_assertion(file: &Secret, audience: &str, clock: &Clock) -> Result<String> {
     let wrong = || Error::invalid("credentials: must be the JSON file of a service account with an RSA key");
-    let account: Account = serde_json::from_slice(file.expose()).map_err(|_| wrong())?;
+    let account: ServiceAccountFile = serde_json::from_slice(file.expose()).map_err(|_| wrong())?;
     let key = PrivateKey::from_pem(account.private_key.expose_text().unwrap_or_default()).map_err(|_| wrong())?;
     if account.kind != "service_account" || !matches!(key.kind(), KeyKind::Rsa { .. }) {
         return Err(wrong());
@@ -73,7 +75,7 @@ fn assertion(file: &Secret, audience: &str, clock: &Clock) -> Result<String> {
         "scope": SCOPE,
         "aud": audience,
         "iat": now,
-        "exp": now + LIFE,
+        "exp": now + ASSERTION_LIFETIME_SECONDS,
     });
     let parts = [header, claims].map(|part| URL_SAFE_NO_PAD.encode(part.to_string()));
     let signed = parts.join(".");

@@ -16,7 +16,7 @@ use crate::keys::cloud::GoogleSettings;
 use crate::secret::Secret;
 
 /// Maximum file size, in bytes.
-const MAX_FILE: u64 = 64 * 1024;
+const MAX_FILE_BYTES: u64 = 64 * 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum CredentialFile {
@@ -52,7 +52,7 @@ impl CredentialFile {
         for name in path.components() {
             step.push(name);
             if step.symlink_metadata().is_ok_and(|found| found.is_symlink()) {
-                return Err(refused());
+                return Err(unreadable_error());
             }
         }
         Ok(Some(Self::Inside { folder, path }))
@@ -64,17 +64,17 @@ impl CredentialFile {
     /// `Invalid` when it cannot be read, is no regular file, is too large, or is behind a symbolic link.
     pub(super) fn read(&self) -> Result<Secret> {
         let file = match self {
-            Self::OfEnvironment(path) => File::open(path).map_err(|_| refused())?,
-            Self::Inside { folder, path } => inside(folder, path).map_err(|_| refused())?,
+            Self::OfEnvironment(path) => File::open(path).map_err(|_| unreadable_error())?,
+            Self::Inside { folder, path } => open_inside(folder, path).map_err(|_| unreadable_error())?,
         };
         // Checks the opened file, because another file may have replaced it at this path.
-        let found = fstat(&file).map_err(|_| refused())?;
+        let found = fstat(&file).map_err(|_| unreadable_error())?;
         if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
-            return Err(refused());
+            return Err(unreadable_error());
         }
-        let mut content = Zeroizing::new(Vec::with_capacity(MAX_FILE as usize + 1));
-        file.take(MAX_FILE + 1).read_to_end(&mut content).map_err(|_| refused())?;
-        if content.len() as u64 > MAX_FILE {
+        let mut content = Zeroizing::new(Vec::with_capacity(MAX_FILE_BYTES as usize + 1));
+        file.take(MAX_FILE_BYTES + 1).read_to_end(&mut content).map_err(|_| unreadable_error())?;
+        if content.len() as u64 > MAX_FILE_BYTES {
             return Err(Error::invalid("credentials: the file is larger than 64 KiB"));
         }
         Ok(Secret::new(content.as_slice()))
@@ -82,7 +82,7 @@ impl CredentialFile {
 }
 
 /// Opens one component after the other, from the folder on, without following symbolic links.
-fn inside(folder: &Path, path: &Path) -> rustix::io::Result<File> {
+fn open_inside(folder: &Path, path: &Path) -> rustix::io::Result<File> {
     let own = OFlags::RDONLY | OFlags::CLOEXEC;
     let mut at = open(folder, own | OFlags::DIRECTORY, Mode::empty())?;
     let mut names = path.components().peekable();
@@ -95,7 +95,7 @@ fn inside(folder: &Path, path: &Path) -> rustix::io::Result<File> {
     Ok(File::from(at))
 }
 
-fn refused() -> Error {
+fn unreadable_error() -> Error {
     Error::invalid("credentials: must be a regular file that the server can read, not behind a symbolic link")
 }
 

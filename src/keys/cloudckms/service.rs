@@ -8,29 +8,29 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::algorithm::Algorithm;
+use super::algorithm::CkmsAlgorithm;
 use super::checksum::crc32c;
 use super::config::{CloudCkmsConfig, NAME};
 use super::credential;
 use super::file::CredentialFile;
 use crate::error::{Error, Kind, Result};
-use crate::keys::cloud::{CloudServices, Service};
-use crate::keys::signer::Known;
-use crate::outbound::{Call, Method, Reply, Tokens, Tries};
+use crate::keys::cloud::{CloudKeyService, CloudServices};
+use crate::keys::signer::KeyIdentity;
+use crate::outbound::{AccessTokenCache, Method, OutboundRequest, OutboundResponse, RetryPolicy};
 use crate::x509::algorithm::{Hash, KeyKind, SignatureAlgorithm};
 use crate::x509::pem;
 use crate::x509::public_key::PublicKey;
 
 const SERVICE: &str = "cloudckms: the key service";
 /// Number of checks whether a new key is ready, and the pause between them.
-const LOOKS: u32 = 20;
-const BETWEEN: Duration = Duration::from_secs(1);
+const MAX_GENERATION_CHECKS: u32 = 20;
+const GENERATION_CHECK_PAUSE: Duration = Duration::from_secs(1);
 
-pub(super) struct Kms {
+pub(super) struct CkmsKeyClient {
     services: Arc<CloudServices>,
-    tokens: Tokens,
+    tokens: AccessTokenCache,
     file: Option<CredentialFile>,
-    algorithm: &'static Algorithm,
+    algorithm: &'static CkmsAlgorithm,
     /// Resource names of the key ring, the key, and its version.
     ring: String,
     key: String,
@@ -40,7 +40,7 @@ pub(super) struct Kms {
 }
 
 #[derive(Deserialize)]
-struct Version {
+struct CkmsKeyVersion {
     name: String,
     #[serde(default)]
     state: String,
@@ -50,7 +50,7 @@ struct Version {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Public {
+struct CkmsPublicKey {
     name: String,
     pem: String,
     pem_crc32c: String,
@@ -58,7 +58,7 @@ struct Public {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Signed {
+struct CkmsSignResponse {
     name: String,
     signature: String,
     signature_crc32c: String,
@@ -67,20 +67,20 @@ struct Signed {
 }
 
 #[derive(Deserialize)]
-struct Refusal {
-    error: Status,
+struct CkmsErrorResponse {
+    error: CkmsErrorStatus,
 }
 
 #[derive(Deserialize)]
-struct Status {
+struct CkmsErrorStatus {
     status: String,
 }
 
-impl Kms {
+impl CkmsKeyClient {
     pub(super) fn new(services: Arc<CloudServices>, config: &CloudCkmsConfig) -> Result<Self> {
         let (ring, key) = config.named(&services)?;
         Ok(Self {
-            tokens: Tokens::default(),
+            tokens: AccessTokenCache::default(),
             file: CredentialFile::of(&config.credentials, &services.settings.google)?,
             algorithm: config.algorithm()?,
             version: format!("{key}/cryptoKeyVersions/{}", config.version()),
@@ -91,22 +91,22 @@ impl Kms {
         })
     }
 
-    fn request(&self, method: Method, name: &str) -> Result<Call> {
+    fn request(&self, method: Method, name: &str) -> Result<OutboundRequest> {
         let base = self.services.settings.google.endpoint.trim_end_matches('/');
         self.services.outbound.call(method, &format!("{base}/v1/{name}"))
     }
 
-    async fn call(&self, call: Call) -> Result<Reply> {
+    async fn call(&self, call: OutboundRequest) -> Result<OutboundResponse> {
         let fetch = || credential::fetch(Arc::clone(&self.services), self.file.clone());
-        self.tokens.send(call, Tries::FOUR, SERVICE, fetch).await
+        self.tokens.send(call, RetryPolicy::FOUR, SERVICE, fetch).await
     }
 
     /// Returns the version; `None` when the key does not exist.
-    async fn look(&self) -> Result<Option<Version>> {
+    async fn look(&self) -> Result<Option<CkmsKeyVersion>> {
         let reply = self.call(self.request(Method::GET, &self.version)?).await?;
         match reply.status() {
             200 => {
-                let version: Version = reply.read(SERVICE)?;
+                let version: CkmsKeyVersion = reply.read(SERVICE)?;
                 self.is_own(&version.name)?;
                 Ok(Some(version))
             }
@@ -115,15 +115,15 @@ impl Kms {
                 match reply.status() {
                     404 => Ok(None),
                     200 => Err(Error::invalid(format!("{NAME}: the key has no such version"))),
-                    _ => Err(refused(&reply)),
+                    _ => Err(rejection_error(&reply)),
                 }
             }
-            _ => Err(refused(&reply)),
+            _ => Err(rejection_error(&reply)),
         }
     }
 
     /// Checks that a version matches the configuration and is enabled.
-    fn hold(&self, version: &Version) -> Result<()> {
+    fn hold(&self, version: &CkmsKeyVersion) -> Result<()> {
         if version.algorithm != self.algorithm.name {
             let is: String = version.algorithm.chars().take(64).collect();
             let wanted = self.algorithm.name;
@@ -142,11 +142,11 @@ impl Kms {
     }
 
     fn is_own(&self, name: &str) -> Result<()> {
-        if name == self.version { Ok(()) } else { Err(not_to_be_believed("is about another key")) }
+        if name == self.version { Ok(()) } else { Err(invalid_response("is about another key")) }
     }
 }
 
-impl Service for Kms {
+impl CloudKeyService for CkmsKeyClient {
     const NAME: &'static str = NAME;
 
     fn check(&self, kind: KeyKind, algorithm: SignatureAlgorithm) -> Result<()> {
@@ -161,20 +161,20 @@ impl Service for Kms {
         Ok(self.algorithm.signs)
     }
 
-    async fn find(&self) -> Result<Option<Known>> {
+    async fn find(&self) -> Result<Option<KeyIdentity>> {
         let Some(version) = self.look().await? else { return Ok(None) };
         self.hold(&version)?;
         let reply = self.call(self.request(Method::GET, &format!("{}/publicKey", self.version))?).await?;
         if reply.status() != 200 {
-            return Err(refused(&reply));
+            return Err(rejection_error(&reply));
         }
-        let given: Public = reply.read(SERVICE)?;
+        let given: CkmsPublicKey = reply.read(SERVICE)?;
         self.is_own(&given.name)?;
-        undamaged(given.pem.as_bytes(), &given.pem_crc32c)?;
-        let (_, spki) = pem::first(&given.pem)?.ok_or_else(|| not_to_be_believed("has no key in it"))?;
+        verify_checksum(given.pem.as_bytes(), &given.pem_crc32c)?;
+        let (_, spki) = pem::parse_first_block(&given.pem)?.ok_or_else(|| invalid_response("has no key in it"))?;
         let public = PublicKey::parse(&spki)?;
         if public.kind() != self.algorithm.kind {
-            return Err(not_to_be_believed("has a key of another kind in it"));
+            return Err(invalid_response("has a key of another kind in it"));
         }
         Ok(Some(public.into()))
     }
@@ -192,11 +192,13 @@ impl Service for Kms {
             // Another request was faster, and its key is used.
             200 | 409 => {}
             404 => return Err(Error::invalid(format!("{NAME}: the key_ring does not exist"))),
-            _ => return Err(refused(&reply)),
+            _ => return Err(rejection_error(&reply)),
         }
-        for _ in 0..LOOKS {
+        for _ in 0..MAX_GENERATION_CHECKS {
             match self.look().await? {
-                Some(version) if version.state == "PENDING_GENERATION" => tokio::time::sleep(BETWEEN).await,
+                Some(version) if version.state == "PENDING_GENERATION" => {
+                    tokio::time::sleep(GENERATION_CHECK_PAUSE).await
+                }
                 _ => break,
             }
         }
@@ -217,32 +219,32 @@ impl Service for Kms {
         let request = self.request(Method::POST, &format!("{}:asymmetricSign", self.version))?.json(&body);
         let reply = self.call(request).await?;
         if reply.status() != 200 {
-            return Err(refused(&reply));
+            return Err(rejection_error(&reply));
         }
-        let signed: Signed = reply.read(SERVICE)?;
+        let signed: CkmsSignResponse = reply.read(SERVICE)?;
         self.is_own(&signed.name)?;
         if !signed.verified_digest_crc32c {
-            return Err(not_to_be_believed("is not for the digest that was sent"));
+            return Err(invalid_response("is not for the digest that was sent"));
         }
-        let signature = STANDARD.decode(&signed.signature).map_err(|_| not_to_be_believed("has no signature in it"))?;
-        undamaged(&signature, &signed.signature_crc32c)?;
+        let signature = STANDARD.decode(&signed.signature).map_err(|_| invalid_response("has no signature in it"))?;
+        verify_checksum(&signature, &signed.signature_crc32c)?;
         Ok(signature)
     }
 }
 
-fn undamaged(bytes: &[u8], crc: &str) -> Result<()> {
-    if crc.parse() == Ok(crc32c(bytes)) { Ok(()) } else { Err(not_to_be_believed("was damaged on its way")) }
+fn verify_checksum(bytes: &[u8], crc: &str) -> Result<()> {
+    if crc.parse() == Ok(crc32c(bytes)) { Ok(()) } else { Err(invalid_response("was damaged on its way")) }
 }
 
-fn not_to_be_believed(why: &str) -> Error {
+fn invalid_response(why: &str) -> Error {
     Error::new(Kind::BadGateway, format!("{SERVICE}: its answer {why}"))
 }
 
 /// The error for a refusal. The message of the service is not passed on.
-fn refused(reply: &Reply) -> Error {
+fn rejection_error(reply: &OutboundResponse) -> Error {
     let status = reply.status();
     tracing::debug!(status, reason = reply.reason(), "a call of the key service failed");
-    let refusal: Option<Refusal> = reply.read(SERVICE).ok();
+    let refusal: Option<CkmsErrorResponse> = reply.read(SERVICE).ok();
     let text = match (status, refusal.as_ref().map_or("", |refusal| refusal.error.status.as_str())) {
         (401 | 403, _) => "the key service refused the service's credential".to_owned(),
         (404, _) => "the key is not at the key service any more".to_owned(),

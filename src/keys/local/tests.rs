@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::x509::pem;
-use crate::x509::testing::{KEYS, OpenSsl};
+use crate::x509::testing::{OPENSSL_KEY_ARGUMENTS, OpenSsl};
 
 const ALL: [(&str, i64); 6] = [("rsa", 2048), ("ec", 224), ("ec", 256), ("ec", 384), ("ec", 521), ("ed25519", 0)];
 
@@ -106,7 +106,7 @@ fn both_forms_of_every_key_satisfy_openssl_and_load_again() {
 #[test]
 fn keys_of_openssl_load_in_both_forms() {
     let openssl = OpenSsl::new();
-    for (arguments, kind) in KEYS {
+    for (arguments, kind) in OPENSSL_KEY_ARGUMENTS {
         let key = openssl.key("key.pem", arguments);
         let mut texts = vec![openssl.text(&["pkey", "-in", &key])];
         if !matches!(kind, KeyKind::Ed25519) {
@@ -114,7 +114,7 @@ fn keys_of_openssl_load_in_both_forms() {
         }
         let spki = openssl.run(&["pkey", "-in", &key, "-pubout", "-outform", "DER"]);
         for text in texts {
-            let (label, der) = pem::first(&text).unwrap().unwrap();
+            let (label, der) = pem::parse_first_block(&text).unwrap().unwrap();
             let loaded = PrivateKey::from_block(&label, &der).unwrap();
             assert_eq!((loaded.kind(), loaded.public().spki()), (*kind, &spki[..]));
             let trailing = [&der[..], &[0]].concat();
@@ -128,7 +128,7 @@ fn other_keys_are_refused_without_quoting_them() {
     let openssl = OpenSsl::new();
     let block = |arguments: &[&str]| {
         let key = openssl.key("key.pem", arguments);
-        pem::first(&openssl.text(&["pkey", "-in", &key])).unwrap().unwrap().1
+        pem::parse_first_block(&openssl.text(&["pkey", "-in", &key])).unwrap().unwrap().1
     };
     let cases = [
         (block(&["-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:1024"]), "below 2048"),
@@ -159,7 +159,7 @@ fn parts_that_do_not_belong_together_are_refused() {
         let KeyKind::Ec(curve) = one.kind() else { unreachable!() };
         let sec1 = one.sec1(true).unwrap();
         let scalar = local_der::Sec1::read(sec1.expose()).unwrap().scalar;
-        let mixed = local_der::sec1(Some(curve), scalar, other.public().bits());
+        let mixed = local_der::encode_sec1(Some(curve), scalar, other.public().bits());
         assert!(PrivateKey::from_block("EC PRIVATE KEY", mixed.expose()).is_err(), "{bits}");
     }
     let mut rsa = generate("rsa", 2048).to_pkcs8().unwrap().expose().to_vec();

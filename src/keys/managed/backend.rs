@@ -1,6 +1,6 @@
 //! Backend types and their configurations.
 //!
-//! A new type needs a variant of [`BackendType`] with its row in `WORDS`, a variant of [`BackendConfig`], and a file in
+//! A new type needs a variant of [`BackendType`] with its row in `BACKEND_TYPE_NAMES`, a variant of [`BackendConfig`], and a file in
 //! `http/secrets/sys/managed_keys/`. Validation of a configuration is in the module of its backend, such as
 //! [`pkcs11`](crate::keys::pkcs11).
 
@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::terms::Terms;
+use super::key_permissions::KeyPermissions;
 use crate::error::{Error, Result};
-use crate::keys::actor::{AsyncBackend, Backend};
+use crate::keys::actor::{AsyncBackend, KeyBackend};
 use crate::keys::cloud::CloudServices;
 use crate::keys::cloudakms::{self, CloudAkmsConfig};
 use crate::keys::cloudbkeyvault::{self, CloudBkeyvaultConfig};
@@ -28,7 +28,7 @@ pub enum BackendType {
     CloudCkms,
 }
 
-const WORDS: [(BackendType, &str); 4] = [
+const BACKEND_TYPE_NAMES: [(BackendType, &str); 4] = [
     (BackendType::Pkcs11, "pkcs11"),
     (BackendType::CloudAkms, "cloudakms"),
     (BackendType::CloudBKeyVault, "cloudbkeyvault"),
@@ -36,7 +36,7 @@ const WORDS: [(BackendType, &str); 4] = [
 ];
 
 /// Maximum characters of an unknown name that an error quotes.
-const LONGEST: usize = 64;
+const MAX_QUOTED_CHARACTERS: usize = 64;
 
 impl BackendType {
     /// Parses the type name in a path or request.
@@ -44,16 +44,16 @@ impl BackendType {
     /// # Errors
     /// `Invalid`, with the unknown name.
     pub fn parse(word: &str) -> Result<Self> {
-        let found = WORDS.iter().find(|(_, known)| *known == word).map(|(kind, _)| *kind);
+        let found = BACKEND_TYPE_NAMES.iter().find(|(_, known)| *known == word).map(|(kind, _)| *kind);
         found.ok_or_else(|| {
-            let word: String = word.chars().take(LONGEST).collect();
+            let word: String = word.chars().take(MAX_QUOTED_CHARACTERS).collect();
             Error::invalid(format!("unknown managed key type {word:?}"))
         })
     }
 
     /// The type name in requests and responses.
     pub fn word(self) -> &'static str {
-        WORDS.iter().find(|(kind, _)| *kind == self).map_or("", |(_, word)| word)
+        BACKEND_TYPE_NAMES.iter().find(|(kind, _)| *kind == self).map_or("", |(_, word)| word)
     }
 }
 
@@ -72,7 +72,7 @@ pub enum BackendConfig {
 }
 
 /// Maximum concurrent calls to one key of a cloud service.
-const CLOUD_PARALLEL: usize = 16;
+const MAX_CLOUD_CALLS_PER_KEY: usize = 16;
 
 /// Libraries and clients of this server for the backends.
 #[derive(Clone)]
@@ -92,17 +92,17 @@ impl Devices {
     }
 
     /// Returns a cloud backend that shares its pending keys with other nodes.
-    fn cloud_backend(&self, backend: Arc<dyn AsyncBackend>, place: String) -> Opened {
+    fn cloud_backend(&self, backend: Arc<dyn AsyncBackend>, place: String) -> OpenedKeyBackend {
         if let Some(pending) = &self.pending {
             backend.share_pending(Arc::clone(pending), place);
         }
-        Opened { backend: Backend::Async(backend), max_parallel: CLOUD_PARALLEL }
+        OpenedKeyBackend { backend: KeyBackend::Async(backend), max_parallel: MAX_CLOUD_CALLS_PER_KEY }
     }
 }
 
 /// A backend for one version of its configuration, with its maximum concurrent calls.
-pub(super) struct Opened {
-    pub(super) backend: Backend,
+pub(super) struct OpenedKeyBackend {
+    pub(super) backend: KeyBackend,
     pub(super) max_parallel: usize,
 }
 
@@ -145,13 +145,16 @@ impl BackendConfig {
     /// # Errors
     /// `Invalid` for a configuration that breaks the rules of its type, or that names a library
     /// which this server lacks.
-    pub(super) fn open(&self, name: &str, terms: &Terms, devices: &Devices) -> Result<Opened> {
+    pub(super) fn open(&self, name: &str, terms: &KeyPermissions, devices: &Devices) -> Result<OpenedKeyBackend> {
         let shared = |backend| devices.cloud_backend(backend, self.place());
         match self {
             Self::Pkcs11(settings) => {
                 let config = settings.config(name, terms.allow_generate_key)?;
                 let key: Arc<Pkcs11Key> = Pkcs11Key::new(&devices.libraries, config)?;
-                Ok(Opened { backend: Backend::Blocking(key), max_parallel: settings.max_parallel as usize })
+                Ok(OpenedKeyBackend {
+                    backend: KeyBackend::Blocking(key),
+                    max_parallel: settings.max_parallel as usize,
+                })
             }
             Self::CloudAkms(config) => {
                 let reach = devices.cloud.settings.reach;
@@ -173,7 +176,7 @@ mod tests {
 
     #[test]
     fn types_are_words_and_no_other() {
-        for (kind, word) in WORDS {
+        for (kind, word) in BACKEND_TYPE_NAMES {
             assert_eq!((BackendType::parse(word).unwrap(), kind.word()), (kind, word));
         }
         for word in ["PKCS11", "", "awskms", "pkcs11 "] {

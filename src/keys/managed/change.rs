@@ -5,11 +5,11 @@ use std::sync::Arc;
 use tokio::sync::MutexGuard;
 
 use super::backend::{BackendConfig, BackendType};
-use super::record::Record;
+use super::key_permissions::KeyPermissions;
+use super::record::ManagedKeyRecord;
 use super::registry::ManagedKeys;
-use super::terms::Terms;
-use super::view::{Entry, View};
-use crate::documents::{DocumentWrite, repeated};
+use super::view::{ManagedKeyEntry, ManagedKeysView};
+use crate::documents::{DocumentWrite, retry_on_conflict};
 use crate::error::{Error, Result};
 
 impl ManagedKeys {
@@ -23,8 +23,8 @@ impl ManagedKeys {
         &self,
         kind: BackendType,
         name: &str,
-        change: impl Fn(Option<&Record>) -> Result<(Terms, BackendConfig)>,
-    ) -> Result<Arc<Record>> {
+        change: impl Fn(Option<&ManagedKeyRecord>) -> Result<(KeyPermissions, BackendConfig)>,
+    ) -> Result<Arc<ManagedKeyRecord>> {
         let one_writer = self.writer().await;
         let attempt = async || {
             self.reload_held(&one_writer).await?;
@@ -39,16 +39,16 @@ impl ManagedKeys {
             let devices = self.devices();
             backend.open(name, &terms, &devices)?;
             let uuid = known.map_or_else(crate::random::uuid, |entry| entry.record.uuid.clone());
-            let record = Record { uuid, name: name.to_owned(), terms, backend };
+            let record = ManagedKeyRecord { uuid, name: name.to_owned(), terms, backend };
             let version = known.map_or(0, |entry| entry.version);
             self.commit(vec![record.write(version)?], &one_writer).await?;
             // Nothing can fail after the commit.
-            let entry = Entry::new(record, version + 1, known.map(Arc::as_ref), &devices);
+            let entry = ManagedKeyEntry::new(record, version + 1, known.map(Arc::as_ref), &devices);
             let written = Arc::clone(&entry.record);
             self.publish(view.with(entry));
             Ok(written)
         };
-        repeated(format_args!("managed key {name:?}"), attempt).await
+        retry_on_conflict(format_args!("managed key {name:?}"), attempt).await
     }
 
     /// Deletes a key; succeeds if there is none. The key in the backend stays.
@@ -59,7 +59,7 @@ impl ManagedKeys {
         let one_writer = self.writer().await;
         let attempt = async || {
             self.reload_held(&one_writer).await?;
-            let view: Arc<View> = self.view();
+            let view: Arc<ManagedKeysView> = self.view();
             let Some(entry) = view.by_name(name).filter(|entry| entry.record.kind() == kind) else { return Ok(()) };
             let users = self.grants.users(name.to_owned()).await?;
             if !users.paths.is_empty() {
@@ -71,7 +71,7 @@ impl ManagedKeys {
             self.publish(view.without(entry));
             Ok(())
         };
-        repeated(format_args!("managed key {name:?}"), attempt).await
+        retry_on_conflict(format_args!("managed key {name:?}"), attempt).await
     }
 
     async fn commit(&self, unit: Vec<DocumentWrite>, one_writer: &MutexGuard<'_, ()>) -> Result<()> {

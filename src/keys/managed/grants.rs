@@ -6,7 +6,7 @@ use crate::documents::{DocumentWrite, MountId};
 use crate::error::Result;
 
 /// The names of managed keys that mounts list.
-pub trait Grants: Send + Sync {
+pub trait ManagedKeyGrants: Send + Sync {
     /// `true` if the mount lists the name. Called for every signature, so it must not block.
     fn lists(&self, mount: MountId, name: &str) -> bool;
 
@@ -17,11 +17,11 @@ pub trait Grants: Send + Sync {
     ///
     /// # Errors
     /// Those of the store.
-    fn users(&self, name: String) -> BoxFuture<'static, Result<Users>>;
+    fn users(&self, name: String) -> BoxFuture<'static, Result<ListingMounts>>;
 }
 
 /// The mounts that list a name.
-pub struct Users {
+pub struct ListingMounts {
     /// Their paths.
     pub paths: Vec<String>,
     /// A write that fails with `Conflict` if a mount has listed another name since. Changes that rely on the paths

@@ -12,7 +12,7 @@ use crate::error::{Error, Kind, Result};
 use crate::keys::store::KeyStore;
 
 #[derive(Default)]
-pub(super) struct Memory {
+pub(super) struct MemoryKeyStore {
     pub(super) documents: Mutex<BTreeMap<(&'static str, String), Document>>,
     /// Fails commits: `true` after storing them, `false` without.
     pub(super) fails: Mutex<Option<bool>>,
@@ -21,7 +21,7 @@ pub(super) struct Memory {
     pub(super) blind: Mutex<bool>,
 }
 
-impl Memory {
+impl MemoryKeyStore {
     pub(super) fn write(&self, unit: Vec<DocumentWrite>) -> Result<()> {
         let mut documents = self.documents.lock().unwrap();
         let place = |write: &DocumentWrite| (write.key.kind, write.key.name.clone());
@@ -43,7 +43,7 @@ impl Memory {
     }
 }
 
-impl KeyStore for Memory {
+impl KeyStore for MemoryKeyStore {
     fn commit(&self, unit: Vec<DocumentWrite>) -> BoxFuture<'static, Result<()>> {
         let fails = *self.fails.lock().unwrap();
         let stored = if fails == Some(false) { Ok(()) } else { self.write(unit) };

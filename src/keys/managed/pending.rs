@@ -1,7 +1,7 @@
 //! Keys that were generated at a cloud service and have not appeared yet, stored as documents.
 //!
 //! A record is written before the generation and removed when the key appears or the service refuses. After a crash in
-//! between, the record remains and blocks generation at that location for [`EXPECTATION`].
+//! between, the record remains and blocks generation at that location for [`MAX_PENDING_TIME`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,14 +12,14 @@ use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Clock;
-use crate::documents::{Document, DocumentKey, DocumentWrite, SYSTEM};
+use crate::documents::{Document, DocumentKey, DocumentWrite, SYSTEM_MOUNT};
 use crate::error::{Error, Kind, Result};
 use crate::keys::store::{KeyStore, PendingKeys};
 
 /// Document kind. The document name is the hexadecimal SHA-256 of the location.
-const KIND: &str = "managed-key-pending";
+const DOCUMENT_KIND: &str = "managed-key-pending";
 /// Maximum time until a generated key appears.
-const EXPECTATION: Duration = Duration::from_secs(600);
+const MAX_PENDING_TIME: Duration = Duration::from_secs(600);
 
 #[derive(Clone)]
 pub(super) struct StoredPendingKeys {
@@ -28,7 +28,7 @@ pub(super) struct StoredPendingKeys {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Pending {
+struct PendingKeyRecord {
     /// Unix time in seconds.
     generated_at: i64,
 }
@@ -39,16 +39,17 @@ impl StoredPendingKeys {
     }
 
     async fn stored(&self, key: &DocumentKey) -> Result<Option<Document>> {
-        Ok(self.store.documents(KIND).await?.into_iter().find(|document| document.key == *key))
+        Ok(self.store.documents(DOCUMENT_KIND).await?.into_iter().find(|document| document.key == *key))
     }
 
     async fn record(&self, key: DocumentKey) -> Result<bool> {
         let (stored, now) = (self.stored(&key).await?, self.clock.now().unix_timestamp());
-        let pending = stored.as_ref().and_then(|document| serde_json::from_slice::<Pending>(&document.body).ok());
-        if pending.is_some_and(|pending| now - pending.generated_at < EXPECTATION.as_secs().cast_signed()) {
+        let pending =
+            stored.as_ref().and_then(|document| serde_json::from_slice::<PendingKeyRecord>(&document.body).ok());
+        if pending.is_some_and(|pending| now - pending.generated_at < MAX_PENDING_TIME.as_secs().cast_signed()) {
             return Ok(false);
         }
-        let body = serde_json::to_vec(&Pending { generated_at: now }).map_err(Error::internal)?;
+        let body = serde_json::to_vec(&PendingKeyRecord { generated_at: now }).map_err(Error::internal)?;
         let expected = stored.map_or(0, |document| document.version);
         match self.store.commit(vec![DocumentWrite { key, expected, body: Some(body) }]).await {
             Ok(()) => Ok(true),
@@ -84,17 +85,17 @@ impl PendingKeys for StoredPendingKeys {
 fn document_key(place: &str) -> DocumentKey {
     let digest = digest::digest(&digest::SHA256, place.as_bytes());
     let name = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
-    DocumentKey { mount: SYSTEM, kind: KIND, name }
+    DocumentKey { mount: SYSTEM_MOUNT, kind: DOCUMENT_KIND, name }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::memory::Memory;
+    use super::super::memory::MemoryKeyStore;
     use super::*;
 
     #[tokio::test]
     async fn a_generated_key_is_expected_by_all_nodes_for_ten_minutes_or_until_it_appears() {
-        let store = Arc::new(Memory::default());
+        let store = Arc::new(MemoryKeyStore::default());
         let clock = Clock::manual(crate::clock::parse_rfc3339("now", "2030-01-01T00:00:00Z").unwrap());
         let [one, other] = [(); 2].map(|()| StoredPendingKeys::new(store.clone(), clock.clone()));
         assert!(one.begin("place").await.unwrap());
@@ -102,7 +103,7 @@ mod tests {
         assert!(other.begin("elsewhere").await.unwrap());
         other.end("place").await;
         assert!(one.begin("place").await.unwrap());
-        clock.advance(EXPECTATION);
+        clock.advance(MAX_PENDING_TIME);
         assert!(other.begin("place").await.unwrap());
         *store.fails.lock().unwrap() = Some(false);
         assert_eq!(one.begin("third").await.unwrap_err().kind(), Kind::Unavailable);

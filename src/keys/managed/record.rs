@@ -3,27 +3,27 @@
 use serde::{Deserialize, Serialize};
 
 use super::backend::{BackendConfig, BackendType};
-use super::terms::Terms;
-use super::usage::Usage;
-use crate::documents::{Document, DocumentKey, DocumentWrite, SYSTEM};
+use super::key_permissions::KeyPermissions;
+use super::usage::ManagedKeyUsage;
+use crate::documents::{Document, DocumentKey, DocumentWrite, SYSTEM_MOUNT};
 use crate::error::{Error, Result};
 use crate::keys::store::MANAGED_KEYS;
 use crate::secret::{PartlySecret, Secret};
 
 /// The configuration of one managed key.
 #[derive(Clone, Serialize, Deserialize)]
-pub struct Record {
+pub struct ManagedKeyRecord {
     /// Generated with the key; never changes and is never reused.
     pub uuid: String,
     /// In lower case; unique across all types.
     pub name: String,
     /// Settings that all types share.
-    pub terms: Terms,
+    pub terms: KeyPermissions,
     /// Settings of its backend.
     pub backend: BackendConfig,
 }
 
-impl Record {
+impl ManagedKeyRecord {
     /// The backend type.
     pub fn kind(&self) -> BackendType {
         self.backend.kind()
@@ -38,7 +38,7 @@ impl Record {
     ///
     /// # Errors
     /// `Invalid`, with the usage.
-    pub(super) fn check_usage(&self, usage: Usage) -> Result<()> {
+    pub(super) fn check_usage(&self, usage: ManagedKeyUsage) -> Result<()> {
         if self.terms.usages.contains(usage) {
             return Ok(());
         }
@@ -56,11 +56,11 @@ impl Record {
     pub(super) fn write(&self, expected: u64) -> Result<DocumentWrite> {
         let mut body = PartlySecret::with_capacity(1024);
         body.secretly(|body| serde_json::to_writer(body, self)).map_err(Error::internal)?;
-        Ok(DocumentWrite { key: key(&self.name), expected, body: Some(body.into_bytes()) })
+        Ok(DocumentWrite { key: document_key(&self.name), expected, body: Some(body.into_bytes()) })
     }
 
     pub(super) fn removal(&self, expected: u64) -> DocumentWrite {
-        DocumentWrite { key: key(&self.name), expected, body: None }
+        DocumentWrite { key: document_key(&self.name), expected, body: None }
     }
 }
 
@@ -69,7 +69,7 @@ impl Record {
 /// # Errors
 /// `Internal` for a document that cannot be parsed.
 pub fn libraries(documents: Vec<Document>) -> Result<Vec<(String, String)>> {
-    let records = documents.into_iter().map(Record::of).collect::<Result<Vec<_>>>()?;
+    let records = documents.into_iter().map(ManagedKeyRecord::of).collect::<Result<Vec<_>>>()?;
     let behind_one = records.into_iter().filter_map(|record| match record.backend {
         BackendConfig::Pkcs11(settings) => Some((record.name, settings.library)),
         _ => None,
@@ -77,6 +77,6 @@ pub fn libraries(documents: Vec<Document>) -> Result<Vec<(String, String)>> {
     Ok(behind_one.collect())
 }
 
-fn key(name: &str) -> DocumentKey {
-    DocumentKey { mount: SYSTEM, kind: MANAGED_KEYS, name: name.to_owned() }
+fn document_key(name: &str) -> DocumentKey {
+    DocumentKey { mount: SYSTEM_MOUNT, kind: MANAGED_KEYS, name: name.to_owned() }
 }

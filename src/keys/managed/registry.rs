@@ -9,31 +9,31 @@ use futures_util::future::join_all;
 use tokio::sync::{Mutex, MutexGuard};
 
 use super::backend::{BackendType, Devices};
-use super::grants::Grants;
+use super::generation_lease::GenerationLeases;
+use super::grants::ManagedKeyGrants;
 use super::pending::StoredPendingKeys;
-use super::record::Record;
-use super::turn::Turns;
-use super::usage::Usage;
-use super::view::{Entry, View};
+use super::record::ManagedKeyRecord;
+use super::usage::ManagedKeyUsage;
+use super::view::{ManagedKeyEntry, ManagedKeysView};
 use crate::clock::Clock;
 use crate::error::{Error, Kind, Result};
 use crate::keys::actor::SignerActor;
-use crate::keys::pkcs11::{Libraries, PIN_IS_KEPT};
-use crate::keys::signer::Known;
+use crate::keys::pkcs11::{Libraries, PIN_NOT_RETRIED};
+use crate::keys::signer::KeyIdentity;
 use crate::keys::store::{KeyStore, MANAGED_KEYS};
 use crate::keys::test_sign::TestSign;
 use crate::x509::public_key::PublicKey;
 
 /// Maximum time for the calls of a deleted key to end.
-const END: Duration = Duration::from_secs(30);
+const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The managed keys of one server.
 pub struct ManagedKeys {
     pub(super) store: Arc<dyn KeyStore>,
     devices: ArcSwap<Devices>,
-    pub(super) turns: Arc<Turns>,
-    pub(super) grants: Arc<dyn Grants>,
-    view: ArcSwap<View>,
+    pub(super) turns: Arc<GenerationLeases>,
+    pub(super) grants: Arc<dyn ManagedKeyGrants>,
+    view: ArcSwap<ManagedKeysView>,
     writing: Mutex<()>,
     /// `true` after a failed write that may have been stored, until the store has been read again. Changes
     /// only under `writing`.
@@ -48,14 +48,14 @@ impl ManagedKeys {
     pub async fn open(
         store: Arc<dyn KeyStore>,
         devices: Devices,
-        grants: Arc<dyn Grants>,
+        grants: Arc<dyn ManagedKeyGrants>,
         clock: Clock,
     ) -> Result<Arc<Self>> {
         let pending = StoredPendingKeys::new(Arc::clone(&store), clock.clone());
         let devices = Devices { pending: Some(Arc::new(pending)), ..devices };
-        let view = View::load(store.documents(MANAGED_KEYS).await?, &View::default(), &devices)?;
+        let view = ManagedKeysView::load(store.documents(MANAGED_KEYS).await?, &ManagedKeysView::default(), &devices)?;
         let (view, writing, behind) = (ArcSwap::from_pointee(view), Mutex::default(), AtomicBool::new(false));
-        let (devices, turns) = (ArcSwap::from_pointee(devices), Turns::new(Arc::clone(&store), clock));
+        let (devices, turns) = (ArcSwap::from_pointee(devices), GenerationLeases::new(Arc::clone(&store), clock));
         Ok(Arc::new(Self { store, devices, turns, grants, view, writing, behind }))
     }
 
@@ -65,7 +65,7 @@ impl ManagedKeys {
         let before = self.devices();
         let now = Arc::new(Devices { libraries, ..Devices::clone(&before) });
         self.devices.store(Arc::clone(&now));
-        let moved = |record: &Record| record.backend.is_moved(&before, &now);
+        let moved = |record: &ManagedKeyRecord| record.backend.is_moved(&before, &now);
         self.publish(self.view().opened_again(moved, &now));
     }
 
@@ -97,7 +97,7 @@ impl ManagedKeys {
     }
 
     /// The record of a key; `None` if there is no such key of this type.
-    pub fn read(&self, kind: BackendType, name: &str) -> Option<Arc<Record>> {
+    pub fn read(&self, kind: BackendType, name: &str) -> Option<Arc<ManagedKeyRecord>> {
         self.entry(kind, name).map(|entry| Arc::clone(&entry.record))
     }
 
@@ -108,10 +108,10 @@ impl ManagedKeys {
     /// # Errors
     /// `NotFound` without such a key; `Invalid` when the key is not for signing; otherwise as
     /// [`SignerActor::test_sign`](crate::keys::SignerActor::test_sign).
-    pub async fn test_sign(&self, kind: BackendType, name: &str, test: TestSign, in_use: &[Known]) -> Result<()> {
+    pub async fn test_sign(&self, kind: BackendType, name: &str, test: TestSign, in_use: &[KeyIdentity]) -> Result<()> {
         let entry = self.entry(kind, name).ok_or_else(Error::not_found)?;
-        entry.record.check_usage(Usage::Sign)?;
-        entry.record.check_usage(Usage::Verify)?;
+        entry.record.check_usage(ManagedKeyUsage::Sign)?;
+        entry.record.check_usage(ManagedKeyUsage::Verify)?;
         let actor = entry.used().map_err(|error| Error::invalid(format!("configuration: {}", error.text())))?.clone();
         match entry.record.place() {
             Some(place) if self.may_be_missing(&actor).await? => {
@@ -125,8 +125,9 @@ impl ManagedKeys {
         }
         let named = actor.key(false).await?;
         // A key without a locator is the only one that the configuration names.
-        let is_other =
-            |key: &&Known| !key.locator.is_empty() && (key.public != named.public || key.locator != named.locator);
+        let is_other = |key: &&KeyIdentity| {
+            !key.locator.is_empty() && (key.public != named.public || key.locator != named.locator)
+        };
         for key in in_use.iter().filter(is_other) {
             actor.test_key(key.clone()).await?;
         }
@@ -152,7 +153,7 @@ impl ManagedKeys {
     async fn may_be_missing(&self, actor: &SignerActor) -> Result<bool> {
         match actor.key(false).await {
             Ok(_) => Ok(false),
-            Err(error) if error.kind() == Kind::BadGateway && error.text() != PIN_IS_KEPT => {
+            Err(error) if error.kind() == Kind::BadGateway && error.text() != PIN_NOT_RETRIED => {
                 Err(Error::invalid(format!("configuration: {}", error.text())))
             }
             Err(_) => Ok(true),
@@ -179,29 +180,29 @@ impl ManagedKeys {
         self.devices.load_full()
     }
 
-    pub(super) fn view(&self) -> Arc<View> {
+    pub(super) fn view(&self) -> Arc<ManagedKeysView> {
         self.view.load_full()
     }
 
-    fn entry(&self, kind: BackendType, name: &str) -> Option<Arc<Entry>> {
+    fn entry(&self, kind: BackendType, name: &str) -> Option<Arc<ManagedKeyEntry>> {
         self.view.load().by_name(name).filter(|entry| entry.record.kind() == kind).cloned()
     }
 
     pub(super) async fn reload_held(&self, _one_writer: &MutexGuard<'_, ()>) -> Result<()> {
         let documents = self.store.documents(MANAGED_KEYS).await?;
-        self.publish(View::load(documents, &self.view.load(), &self.devices())?);
+        self.publish(ManagedKeysView::load(documents, &self.view.load(), &self.devices())?);
         self.behind.store(false, Ordering::Relaxed);
         Ok(())
     }
 
     /// Publishes a view and stops the signers of keys that it does not contain.
-    pub(super) fn publish(&self, next: View) {
+    pub(super) fn publish(&self, next: ManagedKeysView) {
         let next = Arc::new(next);
         let before = self.view.swap(Arc::clone(&next));
         for entry in before.iter().filter(|entry| next.by_uuid(&entry.record.uuid).is_none()) {
             if let Ok(actor) = entry.actor() {
                 let actor = actor.clone();
-                tokio::spawn(async move { actor.stop(END).await });
+                tokio::spawn(async move { actor.stop(STOP_TIMEOUT).await });
             }
         }
     }

@@ -5,28 +5,35 @@ use std::sync::Arc;
 use futures_util::FutureExt as _;
 
 use super::registry::ManagedKeys;
-use super::usage::Usage;
-use super::view::Entry;
+use super::usage::ManagedKeyUsage;
+use super::view::ManagedKeyEntry;
 use crate::documents::MountId;
 use crate::error::{Error, Kind, Result};
 use crate::keys::actor::SignerActor;
-use crate::keys::signer::{Known, RemoteSigner};
-use crate::keys::signing::{ManagedKey, ManagedKeyRef, Signers, Taking};
+use crate::keys::signer::{KeyIdentity, RemoteSigner};
+use crate::keys::signing::{ManagedKey, ManagedKeyLookup, ManagedKeyRef, Signers};
 use crate::x509::public_key::PublicKey;
 
 /// Maximum characters of a name that an error quotes.
-const LONGEST: usize = 128;
+const MAX_QUOTED_CHARACTERS: usize = 128;
 
 impl ManagedKeys {
     /// Returns the key if it exists and the mount may use it. `asked` is its name in the error, which does not reveal
     /// which of the two failed.
-    fn granted(&self, mount: MountId, key: Option<&Arc<Entry>>, asked: &str) -> Result<(Arc<Entry>, SignerActor)> {
-        let may = |entry: &&Arc<Entry>| entry.record.terms.any_mount || self.grants.lists(mount, &entry.record.name);
+    fn granted(
+        &self,
+        mount: MountId,
+        key: Option<&Arc<ManagedKeyEntry>>,
+        asked: &str,
+    ) -> Result<(Arc<ManagedKeyEntry>, SignerActor)> {
+        let may = |entry: &&Arc<ManagedKeyEntry>| {
+            entry.record.terms.any_mount || self.grants.lists(mount, &entry.record.name)
+        };
         let Some(entry) = key.filter(may) else {
-            let (name, path) = (asked.chars().take(LONGEST).collect::<String>(), self.grants.path(mount));
+            let (name, path) = (asked.chars().take(MAX_QUOTED_CHARACTERS).collect::<String>(), self.grants.path(mount));
             return Err(Error::invalid(format!("managed key {name:?} is not allowed for mount {path:?}")));
         };
-        entry.record.check_usage(Usage::Sign)?;
+        entry.record.check_usage(ManagedKeyUsage::Sign)?;
         let actor = entry.used().map_err(|error| {
             let text = format!("managed key {:?} cannot be used: {}", entry.record.name, error.text());
             Error::new(Kind::Unavailable, text)
@@ -47,11 +54,11 @@ impl Signers for ManagedKeys {
         Ok(actor.signer(key.known()))
     }
 
-    fn take(&self, mount: MountId, key: ManagedKeyRef) -> Result<Taking> {
+    fn take(&self, mount: MountId, key: ManagedKeyRef) -> Result<ManagedKeyLookup> {
         self.take_among(mount, key, &[])
     }
 
-    fn take_among(&self, mount: MountId, key: ManagedKeyRef, candidates: &[PublicKey]) -> Result<Taking> {
+    fn take_among(&self, mount: MountId, key: ManagedKeyRef, candidates: &[PublicKey]) -> Result<ManagedKeyLookup> {
         let view = self.view();
         let (entry, actor) = match &key {
             ManagedKeyRef::Name(name) => {
@@ -63,7 +70,7 @@ impl Signers for ManagedKeys {
         actor.offer(candidates);
         let turns = Arc::clone(&self.turns);
         let taking = async move {
-            let Known { public, locator } = match entry.record.place() {
+            let KeyIdentity { public, locator } = match entry.record.place() {
                 None => actor.key(true).await?,
                 Some(place) => match actor.key(false).await {
                     // The key may be missing, and generating it needs the lease.

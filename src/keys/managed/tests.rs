@@ -8,10 +8,10 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, ready};
 
-use super::memory::Memory;
+use super::memory::MemoryKeyStore;
 use super::*;
 use crate::clock::Clock;
-use crate::documents::{DocumentKey, DocumentWrite, MountId, SYSTEM};
+use crate::documents::{DocumentKey, DocumentWrite, MountId, SYSTEM_MOUNT};
 use crate::error::{Kind, Result};
 use crate::keys::cloud::{CloudServices, CloudSettings};
 use crate::keys::pkcs11::{Libraries, Pkcs11Settings};
@@ -22,7 +22,7 @@ use crate::telemetry;
 
 /// The key names that mounts 1 and 2 list. Every change rewrites the document `order` in the same store.
 struct Lists {
-    store: Arc<Memory>,
+    store: Arc<MemoryKeyStore>,
     lists: Mutex<BTreeMap<i64, Vec<String>>>,
     /// A name that mount 2 lists during the next call of `users`.
     meanwhile: Mutex<Option<String>>,
@@ -35,14 +35,14 @@ impl Lists {
     }
 
     fn order(&self) -> DocumentWrite {
-        let key = DocumentKey { mount: SYSTEM, kind: "config", name: "order".to_owned() };
+        let key = DocumentKey { mount: SYSTEM_MOUNT, kind: "config", name: "order".to_owned() };
         let documents = self.store.documents.lock().unwrap();
         let expected = documents.get(&(key.kind, key.name.clone())).map_or(0, |document| document.version);
         DocumentWrite { key, expected, body: Some(Vec::new()) }
     }
 }
 
-impl Grants for Lists {
+impl ManagedKeyGrants for Lists {
     fn lists(&self, mount: MountId, name: &str) -> bool {
         self.lists.lock().unwrap().get(&mount.0).is_some_and(|names| names.iter().any(|listed| listed == name))
     }
@@ -51,7 +51,7 @@ impl Grants for Lists {
         format!("mount-{}/", mount.0)
     }
 
-    fn users(&self, name: String) -> BoxFuture<'static, Result<Users>> {
+    fn users(&self, name: String) -> BoxFuture<'static, Result<ListingMounts>> {
         let unchanged = self.order();
         let lists = self.lists.lock().unwrap().clone();
         let paths = lists.iter().filter(|(_, names)| names.contains(&name));
@@ -59,12 +59,12 @@ impl Grants for Lists {
         if let Some(listed) = self.meanwhile.lock().unwrap().take() {
             self.set(2, &[&listed]);
         }
-        ready(Ok(Users { paths, unchanged })).boxed()
+        ready(Ok(ListingMounts { paths, unchanged })).boxed()
     }
 }
 
 struct World {
-    store: Arc<Memory>,
+    store: Arc<MemoryKeyStore>,
     lists: Arc<Lists>,
     keys: Arc<ManagedKeys>,
 }
@@ -77,7 +77,7 @@ fn devices() -> Devices {
 }
 
 async fn world() -> World {
-    let store = Arc::new(Memory::default());
+    let store = Arc::new(MemoryKeyStore::default());
     let lists = Arc::new(Lists { store: store.clone(), lists: Mutex::default(), meanwhile: Mutex::default() });
     let keys = ManagedKeys::open(store.clone(), devices(), lists.clone(), Clock::system()).await.unwrap();
     World { store, lists, keys }
@@ -94,12 +94,14 @@ fn settings() -> Pkcs11Settings {
     }
 }
 
-fn parallel(count: u32) -> impl Fn(Option<&Record>) -> Result<(Terms, BackendConfig)> {
-    move |_| Ok((Terms::default(), BackendConfig::Pkcs11(Pkcs11Settings { max_parallel: count, ..settings() })))
+fn parallel(count: u32) -> impl Fn(Option<&ManagedKeyRecord>) -> Result<(KeyPermissions, BackendConfig)> {
+    move |_| {
+        Ok((KeyPermissions::default(), BackendConfig::Pkcs11(Pkcs11Settings { max_parallel: count, ..settings() })))
+    }
 }
 
 impl World {
-    async fn write(&self, name: &str, count: u32) -> Arc<Record> {
+    async fn write(&self, name: &str, count: u32) -> Arc<ManagedKeyRecord> {
         self.keys.write(BackendType::Pkcs11, name, parallel(count)).await.unwrap()
     }
 
@@ -200,7 +202,7 @@ async fn a_write_of_which_nobody_knows_whether_it_is_stored_is_looked_at_again()
         assert!(!w.keys.catch_up().await.unwrap());
     }
     // The commit is stored but fails, and the store cannot be read afterwards.
-    let change = |_: Option<&Record>| {
+    let change = |_: Option<&ManagedKeyRecord>| {
         (*w.store.fails.lock().unwrap(), *w.store.blind.lock().unwrap()) = (Some(true), true);
         parallel(3)(None)
     };
@@ -218,14 +220,14 @@ async fn other_types_and_rules_are_refused_and_nothing_is_stored() {
     w.write("web", 1).await;
     let error = w.keys.write(BackendType::CloudAkms, "web", parallel(2)).await.err().unwrap();
     assert_eq!(error.text(), "a managed key named \"web\" of type \"pkcs11\" already exists");
-    let nothing = |_: Option<&Record>| {
-        Ok((Terms::default(), BackendConfig::Pkcs11(Pkcs11Settings { pin: Secret::default(), ..settings() })))
+    let nothing = |_: Option<&ManagedKeyRecord>| {
+        Ok((KeyPermissions::default(), BackendConfig::Pkcs11(Pkcs11Settings { pin: Secret::default(), ..settings() })))
     };
     let error = w.keys.write(BackendType::Pkcs11, "new", nothing).await.err().unwrap();
     assert_eq!(error.text(), "pin is required");
-    let other = |_: Option<&Record>| {
+    let other = |_: Option<&ManagedKeyRecord>| {
         let settings = Pkcs11Settings { library: "other".to_owned(), ..settings() };
-        Ok((Terms::default(), BackendConfig::Pkcs11(settings)))
+        Ok((KeyPermissions::default(), BackendConfig::Pkcs11(settings)))
     };
     let error = w.keys.write(BackendType::Pkcs11, "new", other).await.err().unwrap();
     assert_eq!(error.text(), "no kms_library configured with name \"other\"");
@@ -259,8 +261,11 @@ async fn a_signer_is_given_to_mounts_that_may_for_keys_that_may() {
     assert_eq!(ask(1, "another"), Err(format!("managed key \"web\" {text}")));
     w.lists.set(1, &[]);
     assert_eq!(ask(1, &uuid), refusal(1));
-    let terms =
-        |usages: &str, any_mount| Terms { any_mount, usages: Usages::parse([usages]).unwrap(), ..Terms::default() };
+    let terms = |usages: &str, any_mount| KeyPermissions {
+        any_mount,
+        usages: ManagedKeyUsages::parse([usages]).unwrap(),
+        ..KeyPermissions::default()
+    };
     let backend = || BackendConfig::Pkcs11(settings());
     w.keys.write(BackendType::Pkcs11, "web", |_| Ok((terms("sign", true), backend()))).await.unwrap();
     assert_eq!((ask(1, &uuid), ask(2, &uuid)), (Ok(public.clone()), Ok(public.clone())));
@@ -280,7 +285,7 @@ async fn a_key_whose_library_this_server_lacks_is_counted_when_it_is_refused() {
     w.keys.use_libraries(Libraries::default()).await;
     let counted = |count: u32| {
         let line = format!("{}{{key=\"lacking\",kind=\"unavailable\"}} {count}", telemetry::SIGNER_ERRORS);
-        let page = telemetry::rendered_metrics(telemetry::Exposition::Text, &[]);
+        let page = telemetry::render_metrics(telemetry::Exposition::Text, &[]);
         assert!(page.lines().any(|shown| shown == line), "{line}:\n{page}");
     };
     counted(0);
@@ -295,7 +300,7 @@ async fn a_key_whose_library_this_server_lacks_is_counted_when_it_is_refused() {
 #[tokio::test]
 async fn what_is_stored_and_cannot_be_read_is_an_error_that_quotes_nothing() {
     let w = world().await;
-    let key = DocumentKey { mount: SYSTEM, kind: "managed-key", name: "web".to_owned() };
+    let key = DocumentKey { mount: SYSTEM_MOUNT, kind: "managed-key", name: "web".to_owned() };
     let body = Some(br#"{"uuid":"u","pin":"canary"}"#.to_vec());
     w.store.write(vec![DocumentWrite { key, expected: 0, body }]).unwrap();
     let error = w.keys.reload().await.unwrap_err();

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs)]
-pub enum Usage {
+pub enum ManagedKeyUsage {
     Encrypt,
     Decrypt,
     Sign,
@@ -21,59 +21,59 @@ pub enum Usage {
     Random,
 }
 
-const WORDS: [(Usage, &str); 8] = [
-    (Usage::Encrypt, "encrypt"),
-    (Usage::Decrypt, "decrypt"),
-    (Usage::Sign, "sign"),
-    (Usage::Verify, "verify"),
-    (Usage::Wrap, "wrap"),
-    (Usage::Unwrap, "unwrap"),
-    (Usage::Mac, "mac"),
-    (Usage::Random, "random"),
+const USAGE_NAMES: [(ManagedKeyUsage, &str); 8] = [
+    (ManagedKeyUsage::Encrypt, "encrypt"),
+    (ManagedKeyUsage::Decrypt, "decrypt"),
+    (ManagedKeyUsage::Sign, "sign"),
+    (ManagedKeyUsage::Verify, "verify"),
+    (ManagedKeyUsage::Wrap, "wrap"),
+    (ManagedKeyUsage::Unwrap, "unwrap"),
+    (ManagedKeyUsage::Mac, "mac"),
+    (ManagedKeyUsage::Random, "random"),
 ];
 
 /// An alias of `random` that clients know.
-const RANDOM_TOO: &str = "generate_random";
+const RANDOM_ALIAS: &str = "generate_random";
 
 /// Maximum characters of an unknown name that an error quotes.
-const LONGEST: usize = 64;
+const MAX_QUOTED_CHARACTERS: usize = 64;
 
-impl Usage {
+impl ManagedKeyUsage {
     /// Parses a use, ignoring case.
     ///
     /// # Errors
     /// `Invalid`, with the unknown name.
     pub fn parse(word: &str) -> Result<Self> {
         let is = |known: &str| known.eq_ignore_ascii_case(word);
-        let found = WORDS.iter().find(|(_, known)| is(known)).map(|(usage, _)| *usage);
-        found.or_else(|| is(RANDOM_TOO).then_some(Self::Random)).ok_or_else(|| {
-            let word: String = word.chars().take(LONGEST).collect();
+        let found = USAGE_NAMES.iter().find(|(_, known)| is(known)).map(|(usage, _)| *usage);
+        found.or_else(|| is(RANDOM_ALIAS).then_some(Self::Random)).ok_or_else(|| {
+            let word: String = word.chars().take(MAX_QUOTED_CHARACTERS).collect();
             Error::invalid(format!("invalid usage {word:?}"))
         })
     }
 
     /// The name in requests and responses.
     pub fn word(self) -> &'static str {
-        WORDS.iter().find(|(usage, _)| *usage == self).map_or("", |(_, word)| word)
+        USAGE_NAMES.iter().find(|(usage, _)| *usage == self).map_or("", |(_, word)| word)
     }
 }
 
 /// The allowed uses of a key; by default `sign` and `verify`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Usages(BTreeSet<Usage>);
+pub struct ManagedKeyUsages(BTreeSet<ManagedKeyUsage>);
 
-impl Usages {
+impl ManagedKeyUsages {
     /// Parses a list of uses; an empty list is the default.
     ///
     /// # Errors
     /// `Invalid`, with the unknown name.
     pub fn parse<'w>(words: impl IntoIterator<Item = &'w str>) -> Result<Self> {
-        let usages = words.into_iter().map(Usage::parse).collect::<Result<BTreeSet<_>>>()?;
+        let usages = words.into_iter().map(ManagedKeyUsage::parse).collect::<Result<BTreeSet<_>>>()?;
         Ok(if usages.is_empty() { Self::default() } else { Self(usages) })
     }
 
     /// `true` if the use is allowed.
-    pub fn contains(&self, usage: Usage) -> bool {
+    pub fn contains(&self, usage: ManagedKeyUsage) -> bool {
         self.0.contains(&usage)
     }
 
@@ -83,9 +83,9 @@ impl Usages {
     }
 }
 
-impl Default for Usages {
+impl Default for ManagedKeyUsages {
     fn default() -> Self {
-        Self([Usage::Sign, Usage::Verify].into())
+        Self([ManagedKeyUsage::Sign, ManagedKeyUsage::Verify].into())
     }
 }
 
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     fn words(list: &[&str]) -> Vec<&'static str> {
-        Usages::parse(list.iter().copied()).unwrap().words().collect()
+        ManagedKeyUsages::parse(list.iter().copied()).unwrap().words().collect()
     }
 
     #[test]
@@ -102,8 +102,8 @@ mod tests {
         assert_eq!(words(&[]), ["sign", "verify"]);
         assert_eq!(words(&["MAC", "Sign", "sign"]), ["sign", "mac"]);
         assert_eq!(words(&["generate_random"]), ["random"]);
-        assert_eq!(words(&WORDS.map(|(_, word)| word)), WORDS.map(|(_, word)| word));
-        assert_eq!(Usages::parse(["sign", "sig"]).unwrap_err().text(), "invalid usage \"sig\"");
-        assert!(Usages::parse(["x".repeat(100_000).as_str()]).unwrap_err().text().len() < 100);
+        assert_eq!(words(&USAGE_NAMES.map(|(_, word)| word)), USAGE_NAMES.map(|(_, word)| word));
+        assert_eq!(ManagedKeyUsages::parse(["sign", "sig"]).unwrap_err().text(), "invalid usage \"sig\"");
+        assert!(ManagedKeyUsages::parse(["x".repeat(100_000).as_str()]).unwrap_err().text().len() < 100);
     }
 }

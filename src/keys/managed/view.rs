@@ -6,35 +6,37 @@ use std::sync::Arc;
 use metrics::{Counter, counter};
 
 use super::backend::Devices;
-use super::record::Record;
+use super::record::ManagedKeyRecord;
 use crate::documents::Document;
 use crate::error::Result;
-use crate::keys::actor::{Limits, SignerActor};
+use crate::keys::actor::{SignerActor, SignerLimits};
 use crate::telemetry;
 
-pub(super) struct Entry {
-    pub(super) record: Arc<Record>,
+pub(super) struct ManagedKeyEntry {
+    pub(super) record: Arc<ManagedKeyRecord>,
     pub(super) version: u64,
     /// `Err` if this server lacks what the configuration names.
     actor: Result<SignerActor>,
     _exported: telemetry::ExportedKey,
 }
 
-impl Entry {
+impl ManagedKeyEntry {
     /// Creates the entry for a version of a record. The actor of an earlier version is reused with
     /// the new configuration.
-    pub(super) fn new(record: Record, version: u64, earlier: Option<&Self>, devices: &Devices) -> Self {
+    pub(super) fn new(record: ManagedKeyRecord, version: u64, earlier: Option<&Self>, devices: &Devices) -> Self {
         let actor = record.backend.open(&record.name, &record.terms, devices).and_then(|opened| {
             let earlier = earlier.and_then(|entry| entry.actor.as_ref().ok());
             match earlier {
                 Some(actor) => actor.configure(opened.backend, opened.max_parallel).map(|()| actor.clone()),
-                None => Ok(SignerActor::start(&record.name, opened.backend, opened.max_parallel, Limits::default())),
+                None => {
+                    Ok(SignerActor::start(&record.name, opened.backend, opened.max_parallel, SignerLimits::default()))
+                }
             }
         });
         if let Err(error) = &actor {
             tracing::error!(key = record.name, "a managed key cannot be used: {error}");
             // Registered before the first failure: a counter that starts at 1 shows no increase.
-            refused(&record.name).increment(0);
+            unavailable_counter(&record.name).increment(0);
         }
         let exported = telemetry::ExportedKey::new(&record.name);
         Self { record: Arc::new(record), version, actor, _exported: exported }
@@ -51,23 +53,23 @@ impl Entry {
     /// Returns the actor for a use of the key. Counts a failure like that of an unreachable device.
     ///
     /// # Errors
-    /// As [`Entry::actor`].
+    /// As [`ManagedKeyEntry::actor`].
     pub(super) fn used(&self) -> Result<&SignerActor> {
-        self.actor().inspect_err(|_| refused(&self.record.name).increment(1))
+        self.actor().inspect_err(|_| unavailable_counter(&self.record.name).increment(1))
     }
 }
 
-fn refused(name: &str) -> Counter {
+fn unavailable_counter(name: &str) -> Counter {
     counter!(telemetry::SIGNER_ERRORS, "key" => name.to_owned(), "kind" => "unavailable")
 }
 
 #[derive(Clone, Default)]
-pub(super) struct View {
-    by_name: BTreeMap<String, Arc<Entry>>,
-    by_uuid: HashMap<String, Arc<Entry>>,
+pub(super) struct ManagedKeysView {
+    by_name: BTreeMap<String, Arc<ManagedKeyEntry>>,
+    by_uuid: HashMap<String, Arc<ManagedKeyEntry>>,
 }
 
-impl View {
+impl ManagedKeysView {
     /// Builds the view of the stored documents. Reuses the entries of `earlier` that have not changed.
     ///
     /// # Errors
@@ -76,55 +78,55 @@ impl View {
         let mut view = Self::default();
         for document in documents {
             let version = document.version;
-            let record = Record::of(document)?;
+            let record = ManagedKeyRecord::of(document)?;
             let known = earlier.by_uuid(&record.uuid);
             let entry = match known {
                 Some(known) if known.version == version => Arc::clone(known),
-                _ => Arc::new(Entry::new(record, version, known.map(Arc::as_ref), devices)),
+                _ => Arc::new(ManagedKeyEntry::new(record, version, known.map(Arc::as_ref), devices)),
             };
             view.insert(entry);
         }
         Ok(view)
     }
 
-    fn insert(&mut self, entry: Arc<Entry>) {
+    fn insert(&mut self, entry: Arc<ManagedKeyEntry>) {
         self.by_name.insert(entry.record.name.clone(), Arc::clone(&entry));
         self.by_uuid.insert(entry.record.uuid.clone(), entry);
     }
 
     /// A copy in which this entry replaces the one of its name.
-    pub(super) fn with(&self, entry: Entry) -> Self {
+    pub(super) fn with(&self, entry: ManagedKeyEntry) -> Self {
         let mut view = self.clone();
         view.insert(Arc::new(entry));
         view
     }
 
     /// A copy in which the selected keys are reopened.
-    pub(super) fn opened_again(&self, again: impl Fn(&Record) -> bool, devices: &Devices) -> Self {
+    pub(super) fn opened_again(&self, again: impl Fn(&ManagedKeyRecord) -> bool, devices: &Devices) -> Self {
         let mut view = self.clone();
         for entry in self.iter().filter(|entry| again(&entry.record)) {
-            let record = Record::clone(&entry.record);
-            view.insert(Arc::new(Entry::new(record, entry.version, Some(entry), devices)));
+            let record = ManagedKeyRecord::clone(&entry.record);
+            view.insert(Arc::new(ManagedKeyEntry::new(record, entry.version, Some(entry), devices)));
         }
         view
     }
 
-    pub(super) fn without(&self, entry: &Entry) -> Self {
+    pub(super) fn without(&self, entry: &ManagedKeyEntry) -> Self {
         let mut view = self.clone();
         view.by_name.remove(&entry.record.name);
         view.by_uuid.remove(&entry.record.uuid);
         view
     }
 
-    pub(super) fn by_name(&self, name: &str) -> Option<&Arc<Entry>> {
+    pub(super) fn by_name(&self, name: &str) -> Option<&Arc<ManagedKeyEntry>> {
         self.by_name.get(name)
     }
 
-    pub(super) fn by_uuid(&self, uuid: &str) -> Option<&Arc<Entry>> {
+    pub(super) fn by_uuid(&self, uuid: &str) -> Option<&Arc<ManagedKeyEntry>> {
         self.by_uuid.get(uuid)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<Entry>> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<ManagedKeyEntry>> {
         self.by_name.values()
     }
 }

@@ -9,22 +9,22 @@ use cryptoki::object::Attribute;
 use cryptoki::session::Session as Raw;
 use cryptoki::types::Ulong;
 
-use super::healing::Failure;
 use super::key::{Pkcs11Config, Pkcs11Key};
 use super::mechanism::{ECDSA, RSA_OAEP, RSA_PKCS, RSA_PSS};
 use super::object;
-use super::session::Session;
+use super::recovery::Pkcs11Failure;
+use super::session::Pkcs11Session;
 use crate::error::{Error, Result};
 use crate::x509::algorithm::KeyKind;
 use crate::x509::writer::{OID, build};
 
-const ID_OCTETS: usize = 20;
+const KEY_ID_BYTES: usize = 20;
 
 /// Generates the key of a configuration, unless it exists by now.
 ///
 /// # Errors
 /// `Invalid` when a key may not be generated, or not of this type.
-pub(super) fn key(key: &Pkcs11Key) -> Result<(), Failure> {
+pub(super) fn key(key: &Pkcs11Key) -> Result<(), Pkcs11Failure> {
     let config = &key.config;
     let Some(kind) = config.generate else {
         return Err(Error::invalid("key does not exist in backend and allow_generate_key is false").into());
@@ -33,18 +33,18 @@ pub(super) fn key(key: &Pkcs11Key) -> Result<(), Failure> {
         let text = "key does not exist in backend: one is found by key_id, which is given to a key by its module";
         return Err(Error::invalid(text).into());
     };
-    check(config.mechanism, kind)?;
+    check_supported(config.mechanism, kind)?;
     // Prevents another thread of this process from generating the key at the same time.
     let _turn = key.library.generation.lock().unwrap_or_else(PoisonError::into_inner);
-    let session = Session::open(key, true)?;
+    let session = Pkcs11Session::open(key, true)?;
     session.run(|raw| match object::find(raw, config)? {
         Some(_) => Ok(()),
-        None => make(raw, config, label, kind),
+        None => make_key_pair(raw, config, label, kind),
     })
 }
 
 /// Rejects types of key that cannot be generated for the mechanism.
-fn check(mechanism: u64, kind: KeyKind) -> Result<()> {
+fn check_supported(mechanism: u64, kind: KeyKind) -> Result<()> {
     match (mechanism, kind) {
         (RSA_PKCS | RSA_OAEP | RSA_PSS, KeyKind::Rsa { bits: 2048 | 3072 | 4096 }) | (ECDSA, KeyKind::Ec(_)) => Ok(()),
         _ => Err(Error::invalid(format!(
@@ -54,7 +54,7 @@ fn check(mechanism: u64, kind: KeyKind) -> Result<()> {
     }
 }
 
-fn make(session: &Raw, config: &Pkcs11Config, label: &str, kind: KeyKind) -> Result<(), Failure> {
+fn make_key_pair(session: &Raw, config: &Pkcs11Config, label: &str, kind: KeyKind) -> Result<(), Pkcs11Failure> {
     let (mechanism, specific) = match kind {
         KeyKind::Rsa { bits } => (
             Mechanism::RsaPkcsKeyPairGen,
@@ -63,12 +63,12 @@ fn make(session: &Raw, config: &Pkcs11Config, label: &str, kind: KeyKind) -> Res
         KeyKind::Ec(curve) => {
             (Mechanism::EccKeyPairGen, vec![Attribute::EcParams(build(OID, 0, |w| w.raw(curve.oid())))])
         }
-        KeyKind::Ed25519 => return check(config.mechanism, kind).map_err(Failure::from),
+        KeyKind::Ed25519 => return check_supported(config.mechanism, kind).map_err(Pkcs11Failure::from),
     };
     let shared = [
         Attribute::Token(true),
         Attribute::Label(label.as_bytes().to_vec()),
-        Attribute::Id(crate::random::bytes::<ID_OCTETS>().to_vec()),
+        Attribute::Id(crate::random::bytes::<KEY_ID_BYTES>().to_vec()),
     ];
     let public = [&shared[..], &[Attribute::Verify(true)], &specific].concat();
     let private =
@@ -83,12 +83,12 @@ fn make(session: &Raw, config: &Pkcs11Config, label: &str, kind: KeyKind) -> Res
         (public.clone(), [&private[..], &kept].concat()),
         (public, private),
     ];
-    let mut outcome = Err(Failure::from(Error::internal("a key pair without an attempt")));
+    let mut outcome = Err(Pkcs11Failure::from(Error::internal("a key pair without an attempt")));
     for (public, private) in attempts {
         match session.generate_key_pair(&mechanism, &public, &private) {
-            Err(error) if is_of_template(&error) => outcome = Err(error.into()),
+            Err(error) if is_template_error(&error) => outcome = Err(error.into()),
             made => {
-                outcome = made.map(drop).map_err(Failure::from);
+                outcome = made.map(drop).map_err(Pkcs11Failure::from);
                 break;
             }
         }
@@ -98,7 +98,7 @@ fn make(session: &Raw, config: &Pkcs11Config, label: &str, kind: KeyKind) -> Res
     Ok(())
 }
 
-fn is_of_template(error: &BindingError) -> bool {
+fn is_template_error(error: &BindingError) -> bool {
     let codes = [RvError::TemplateInconsistent, RvError::AttributeTypeInvalid, RvError::AttributeValueInvalid];
     matches!(error, BindingError::Pkcs11(code, _) if codes.contains(code))
 }

@@ -2,10 +2,10 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::backoff::KeyBackoff;
 use super::library::{Libraries, Library};
 use super::pin::Pin;
 use super::token::TokenAddress;
-use super::trouble::Trouble;
 use crate::error::{Error, Result};
 use crate::secret::Secret;
 use crate::x509::algorithm::KeyKind;
@@ -44,7 +44,7 @@ pub struct Pkcs11Key {
     pub(super) library: Arc<Library>,
     pub(super) config: Pkcs11Config,
     pub(super) pin: Pin,
-    pub(super) trouble: Trouble,
+    pub(super) trouble: KeyBackoff,
     candidates: Mutex<Vec<PublicKey>>,
 }
 
@@ -58,7 +58,7 @@ impl Pkcs11Key {
             return Err(Error::invalid("either key_label or key_id is required"));
         }
         let (library, pin) = (libraries.get(&config.library)?, Pin::new(config.pin.clone()));
-        Ok(Arc::new(Self { library, config, pin, trouble: Trouble::default(), candidates: Mutex::default() }))
+        Ok(Arc::new(Self { library, config, pin, trouble: KeyBackoff::default(), candidates: Mutex::default() }))
     }
 
     pub(super) fn offer(&self, candidates: &[PublicKey]) {

@@ -5,14 +5,14 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::healing::Failure;
-use super::module::{Module, Pass};
-use super::token::{Token, TokenAddress};
-use super::trouble::Renewals;
+use super::backoff::ReinitializationBackoff;
+use super::module::{Module, ModulePass};
+use super::recovery::Pkcs11Failure;
+use super::token::{Pkcs11Token, TokenAddress};
 use crate::error::{Error, Kind, Result};
 
 /// All modules of the process by real path. Two instances of a module would share its state.
-static LOADED: Mutex<BTreeMap<PathBuf, Arc<Library>>> = Mutex::new(BTreeMap::new());
+static LOADED_LIBRARIES: Mutex<BTreeMap<PathBuf, Arc<Library>>> = Mutex::new(BTreeMap::new());
 
 /// The configured libraries; clones share them.
 #[derive(Clone, Default)]
@@ -89,8 +89,8 @@ impl Libraries {
 
 pub(super) struct Library {
     pub(super) module: Module,
-    pub(super) renewals: Renewals,
-    tokens: Mutex<Tokens>,
+    pub(super) renewals: ReinitializationBackoff,
+    tokens: Mutex<TokensBySlot>,
     /// Labels of all tokens whose information was read.
     seen_labels: Mutex<HashSet<String>>,
     /// Held while a key is generated.
@@ -99,9 +99,9 @@ pub(super) struct Library {
 
 /// The tokens in use by slot, in one epoch of the module.
 #[derive(Default)]
-struct Tokens {
+struct TokensBySlot {
     epoch: u64,
-    by_slot: HashMap<u64, Arc<Token>>,
+    by_slot: HashMap<u64, Arc<Pkcs11Token>>,
 }
 
 impl Library {
@@ -119,7 +119,7 @@ impl Library {
         if metadata.is_some_and(|metadata| metadata.permissions().mode() & 0o022 != 0) {
             tracing::warn!(library = name, "the file of a pkcs11 library can be written by others than its owner");
         }
-        let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut loaded = LOADED_LIBRARIES.lock().unwrap_or_else(PoisonError::into_inner);
         // A library whose file was missing is listed by its configured path.
         let is_same = |path: &Path| *path == real || path.canonicalize().is_ok_and(|path| path == real);
         if let Some((_, library)) = loaded.iter().find(|(path, _)| is_same(path)) {
@@ -127,7 +127,7 @@ impl Library {
         }
         let library = Arc::new(Self {
             module: Module::new(real.clone()),
-            renewals: Renewals::default(),
+            renewals: ReinitializationBackoff::default(),
             tokens: Mutex::default(),
             seen_labels: Mutex::default(),
             generation: Mutex::default(),
@@ -136,13 +136,17 @@ impl Library {
         Ok(library)
     }
 
-    pub(super) fn token(&self, pass: &Pass<'_>, address: &TokenAddress) -> Result<Arc<Token>, Failure> {
+    pub(super) fn token(
+        &self,
+        pass: &ModulePass<'_>,
+        address: &TokenAddress,
+    ) -> Result<Arc<Pkcs11Token>, Pkcs11Failure> {
         let (slot, info) = address.find(pass, &self.seen_labels)?;
         let mut tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
         if tokens.epoch != pass.epoch {
-            *tokens = Tokens { epoch: pass.epoch, by_slot: HashMap::new() };
+            *tokens = TokensBySlot { epoch: pass.epoch, by_slot: HashMap::new() };
         }
-        let token = tokens.by_slot.entry(slot.id()).or_insert_with(|| Arc::new(Token::new(slot, info.as_ref())));
+        let token = tokens.by_slot.entry(slot.id()).or_insert_with(|| Arc::new(Pkcs11Token::new(slot, info.as_ref())));
         Ok(Arc::clone(token))
     }
 }

@@ -12,22 +12,22 @@ use cryptoki::mechanism::{Mechanism, MechanismType};
 use cryptoki::object::ObjectHandle;
 use cryptoki::session::Session;
 
-use super::healing::Failure;
+use super::recovery::Pkcs11Failure;
 use crate::error::{Error, Result};
-use crate::keys::signer::Wants;
+use crate::keys::signer::SigningInputKind;
 use crate::keys::test_sign::{TestHash, TestSign};
 use crate::x509::algorithm::{Hash, KeyKind, SignatureAlgorithm};
 use crate::x509::writer::{NULL, OCTET_STRING, SEQUENCE, build};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Scheme {
+pub(super) enum Pkcs11Scheme {
     Pkcs1,
     Pss,
     Ecdsa,
     Ed25519,
 }
 
-use Scheme::{Ecdsa, Ed25519, Pkcs1, Pss};
+use Pkcs11Scheme::{Ecdsa, Ed25519, Pkcs1, Pss};
 
 pub(super) const RSA_PKCS: u64 = 0x0001;
 pub(super) const RSA_OAEP: u64 = 0x0009;
@@ -37,7 +37,7 @@ const EDDSA: u64 = 0x1057;
 
 /// Configured mechanism, schemes of its keys (the first is the default), and built-in hash. A key for OAEP is
 /// an ordinary RSA key.
-const TABLE: [(u64, &[Scheme], Option<Hash>); 14] = [
+const MECHANISMS: [(u64, &[Pkcs11Scheme], Option<Hash>); 14] = [
     (RSA_PKCS, &[Pkcs1, Pss], None),
     (RSA_OAEP, &[Pkcs1, Pss], None),
     (RSA_PSS, &[Pss], None),
@@ -56,7 +56,7 @@ const TABLE: [(u64, &[Scheme], Option<Hash>); 14] = [
 
 /// `true` if a key with this mechanism can sign.
 pub fn is_supported_mechanism(number: u64) -> bool {
-    TABLE.iter().any(|row| row.0 == number)
+    MECHANISMS.iter().any(|row| row.0 == number)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,8 +67,8 @@ pub(super) enum KeyFamily {
 }
 
 /// The type of key that signs with this mechanism; `None` if none does.
-pub(super) fn family(number: u64) -> Option<KeyFamily> {
-    let (_, schemes, _) = TABLE.iter().find(|row| row.0 == number)?;
+pub(super) fn key_family(number: u64) -> Option<KeyFamily> {
+    let (_, schemes, _) = MECHANISMS.iter().find(|row| row.0 == number)?;
     schemes.first().map(|scheme| match scheme {
         Pkcs1 | Pss => KeyFamily::Rsa,
         Ecdsa => KeyFamily::Ec,
@@ -78,9 +78,9 @@ pub(super) fn family(number: u64) -> Option<KeyFamily> {
 
 /// A way to sign with one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Plan {
+pub(super) struct MechanismPlan {
     kind: KeyKind,
-    pub(super) scheme: Scheme,
+    pub(super) scheme: Pkcs11Scheme,
     pub(super) hash: TestHash,
     /// The mechanism of the call, which may differ from the configured one.
     call: u64,
@@ -95,7 +95,7 @@ struct PssParams {
     salt: c_ulong,
 }
 
-impl Plan {
+impl MechanismPlan {
     /// Returns the way in which a key of `kind` with a configured mechanism signs with `algorithm`.
     ///
     /// # Errors
@@ -113,7 +113,7 @@ impl Plan {
     /// Returns the way in which the key makes a test signature.
     ///
     /// # Errors
-    /// As [`Plan::of`].
+    /// As [`MechanismPlan::of`].
     pub(super) fn of_test(mechanism: u64, kind: KeyKind, test: TestSign) -> Result<Self> {
         let scheme = match (kind, test.use_pss) {
             (_, None) => None,
@@ -128,12 +128,12 @@ impl Plan {
             KeyKind::Ec(curve) => curve.hash().into(),
             _ => TestHash::Sha256,
         };
-        let own = TABLE.iter().find(|row| row.0 == mechanism).and_then(|row| row.2).map(TestHash::from);
+        let own = MECHANISMS.iter().find(|row| row.0 == mechanism).and_then(|row| row.2).map(TestHash::from);
         Self::new(mechanism, kind, scheme, test.hash.or(own).or(Some(usual)))
     }
 
-    fn new(mechanism: u64, kind: KeyKind, scheme: Option<Scheme>, hash: Option<TestHash>) -> Result<Self> {
-        let row = TABLE.iter().find(|row| row.0 == mechanism);
+    fn new(mechanism: u64, kind: KeyKind, scheme: Option<Pkcs11Scheme>, hash: Option<TestHash>) -> Result<Self> {
+        let row = MECHANISMS.iter().find(|row| row.0 == mechanism);
         let (_, schemes, own) = row.ok_or_else(|| Error::invalid(format!("unsupported mechanism {mechanism:#06x}")))?;
         let fits = match kind {
             KeyKind::Rsa { .. } => schemes.contains(&Pss) || schemes.contains(&Pkcs1),
@@ -167,8 +167,8 @@ impl Plan {
         Ok(Self { kind, scheme, hash, call, hashes: own.is_some() || scheme == Ed25519 })
     }
 
-    pub(super) fn wants(&self) -> Wants {
-        if self.hashes { Wants::Message } else { Wants::Digest }
+    pub(super) fn wants(&self) -> SigningInputKind {
+        if self.hashes { SigningInputKind::Message } else { SigningInputKind::Digest }
     }
 
     /// The algorithm and digest with which the crypto library verifies a signature of `digest`; `None` if it cannot.
@@ -189,8 +189,8 @@ impl Plan {
         }
     }
 
-    /// Signs; `input` is of the kind that [`Plan::wants`] returns. The signature is in the module's encoding.
-    pub(super) fn sign(&self, session: &Session, key: ObjectHandle, input: &[u8]) -> Result<Vec<u8>, Failure> {
+    /// Signs; `input` is of the kind that [`MechanismPlan::wants`] returns. The signature is in the module's encoding.
+    pub(super) fn sign(&self, session: &Session, key: ObjectHandle, input: &[u8]) -> Result<Vec<u8>, Pkcs11Failure> {
         let input = self.prepared(input);
         self.with(|mechanism| session.sign(mechanism, key, &input))
     }
@@ -201,7 +201,7 @@ impl Plan {
         key: ObjectHandle,
         input: &[u8],
         signature: &[u8],
-    ) -> Result<bool, Failure> {
+    ) -> Result<bool, Pkcs11Failure> {
         let input = self.prepared(input);
         self.with(|mechanism| match session.verify(mechanism, key, &input, signature) {
             Err(BindingError::Pkcs11(RvError::SignatureInvalid | RvError::SignatureLenRange, _)) => Ok(false),
@@ -211,16 +211,16 @@ impl Plan {
 
     fn prepared(&self, input: &[u8]) -> Vec<u8> {
         match (self.scheme, self.kind) {
-            (Pkcs1, _) if !self.hashes => digest_info(self.hash, input),
+            (Pkcs1, _) if !self.hashes => encode_digest_info(self.hash, input),
             // ECDSA uses only the leftmost bits of a digest (FIPS 186-5 6.4.1), and some modules do not truncate it.
             (Ecdsa, KeyKind::Ec(curve)) if !self.hashes => input[..input.len().min(curve.octets())].to_vec(),
             _ => input.to_vec(),
         }
     }
 
-    fn with<T>(&self, call: impl FnOnce(&Mechanism<'_>) -> Result<T, BindingError>) -> Result<T, Failure> {
+    fn with<T>(&self, call: impl FnOnce(&Mechanism<'_>) -> Result<T, BindingError>) -> Result<T, Pkcs11Failure> {
         let number = MechanismType::try_from(self.call as c_ulong)?;
-        let (hash, mask) = numbers(self.hash);
+        let (hash, mask) = hash_numbers(self.hash);
         let params = PssParams { hash, mask, salt: self.hash.octets() as c_ulong };
         let params = (self.scheme == Pss).then_some(&params);
         Ok(call(&Mechanism::VendorDefined(VendorDefinedMechanism::new(number, params)))?)
@@ -240,14 +240,14 @@ impl Plan {
                         "length",
                     ));
                 }
-                Ok(numbers_to_der(&signature[..octets], &signature[octets..]))
+                Ok(encode_ecdsa_signature(&signature[..octets], &signature[octets..]))
             }
             KeyKind::Rsa { .. } | KeyKind::Ed25519 => Ok(signature),
         }
     }
 }
 
-fn numbers_to_der(r: &[u8], s: &[u8]) -> Vec<u8> {
+fn encode_ecdsa_signature(r: &[u8], s: &[u8]) -> Vec<u8> {
     build(SEQUENCE, r.len() + s.len() + 12, |w| {
         w.unsigned(r);
         w.unsigned(s);
@@ -255,7 +255,7 @@ fn numbers_to_der(r: &[u8], s: &[u8]) -> Vec<u8> {
 }
 
 /// Encodes a DigestInfo (RFC 8017 A.2.4).
-fn digest_info(hash: TestHash, digest: &[u8]) -> Vec<u8> {
+fn encode_digest_info(hash: TestHash, digest: &[u8]) -> Vec<u8> {
     build(SEQUENCE, digest.len() + 24, |w| {
         w.nest(SEQUENCE, |w| {
             w.oid(hash.oid());
@@ -266,7 +266,7 @@ fn digest_info(hash: TestHash, digest: &[u8]) -> Vec<u8> {
 }
 
 /// The `CKM_` number of a hash, and the `CKG_` number of MGF1 with it.
-fn numbers(hash: TestHash) -> (c_ulong, c_ulong) {
+fn hash_numbers(hash: TestHash) -> (c_ulong, c_ulong) {
     match hash {
         TestHash::Sha1 => (0x220, 1),
         TestHash::Sha224 => (0x255, 5),
@@ -291,25 +291,26 @@ mod tests {
 
     #[test]
     fn mechanisms_sign_with_what_they_are_for() {
-        let wants = |mechanism, kind, algorithm| Plan::of(mechanism, kind, algorithm).map(|plan| plan.wants()).ok();
-        assert_eq!(wants(RSA_PKCS, RSA, A::RsaPkcs1(Hash::Sha384)), Some(Wants::Digest));
-        assert_eq!(wants(RSA_OAEP, RSA, A::RsaPss(Hash::Sha512)), Some(Wants::Digest));
+        let wants =
+            |mechanism, kind, algorithm| MechanismPlan::of(mechanism, kind, algorithm).map(|plan| plan.wants()).ok();
+        assert_eq!(wants(RSA_PKCS, RSA, A::RsaPkcs1(Hash::Sha384)), Some(SigningInputKind::Digest));
+        assert_eq!(wants(RSA_OAEP, RSA, A::RsaPss(Hash::Sha512)), Some(SigningInputKind::Digest));
         assert_eq!(wants(RSA_PSS, RSA, A::RsaPkcs1(Hash::Sha256)), None);
-        assert_eq!(wants(0x0041, RSA, A::RsaPkcs1(Hash::Sha384)), Some(Wants::Message));
+        assert_eq!(wants(0x0041, RSA, A::RsaPkcs1(Hash::Sha384)), Some(SigningInputKind::Message));
         assert_eq!(wants(0x0041, RSA, A::RsaPkcs1(Hash::Sha256)), None);
         assert_eq!(wants(0x0041, RSA, A::RsaPss(Hash::Sha384)), None);
-        assert_eq!(wants(ECDSA, P256, A::Ecdsa(Hash::Sha256)), Some(Wants::Digest));
-        assert_eq!(wants(0x1044, P256, A::Ecdsa(Hash::Sha256)), Some(Wants::Message));
-        assert_eq!(wants(EDDSA, KeyKind::Ed25519, A::Ed25519), Some(Wants::Message));
+        assert_eq!(wants(ECDSA, P256, A::Ecdsa(Hash::Sha256)), Some(SigningInputKind::Digest));
+        assert_eq!(wants(0x1044, P256, A::Ecdsa(Hash::Sha256)), Some(SigningInputKind::Message));
+        assert_eq!(wants(EDDSA, KeyKind::Ed25519, A::Ed25519), Some(SigningInputKind::Message));
         assert_eq!(wants(ECDSA, RSA, A::RsaPkcs1(Hash::Sha256)), None);
         assert_eq!(wants(RSA_PKCS, P256, A::Ecdsa(Hash::Sha256)), None);
-        let text = Plan::of(0x1087, P256, A::Ecdsa(Hash::Sha256)).unwrap_err().to_string();
+        let text = MechanismPlan::of(0x1087, P256, A::Ecdsa(Hash::Sha256)).unwrap_err().to_string();
         assert_eq!(text, "unsupported mechanism 0x1087");
     }
 
     #[test]
     fn a_test_signature_follows_the_key_where_nothing_else_was_asked_for() {
-        let plan = |mechanism, kind, hash, use_pss| Plan::of_test(mechanism, kind, TestSign { hash, use_pss });
+        let plan = |mechanism, kind, hash, use_pss| MechanismPlan::of_test(mechanism, kind, TestSign { hash, use_pss });
         let of = |mechanism, kind| plan(mechanism, kind, None, None).map(|p| (p.scheme, p.hash)).ok();
         assert_eq!(of(RSA_PKCS, RSA), Some((Pkcs1, TestHash::Sha256)));
         assert_eq!(of(RSA_PSS, RSA), Some((Pss, TestHash::Sha256)));
@@ -326,17 +327,17 @@ mod tests {
         let number = |first: &[u8]| [first, &vec![7; 32 - first.len()]].concat();
         for (r, s) in [(&[0x80][..], &[0, 0, 0x7f][..]), (&[0, 0x80], &[0xff]), (&[0; 31], &[1])] {
             let (r, s) = (number(r), number(s));
-            let der = numbers_to_der(&r, &s);
+            let der = encode_ecdsa_signature(&r, &s);
             let read = numbers_of(&der);
             let stripped = |n: &[u8]| n[n.iter().position(|b| *b != 0).unwrap()..].to_vec();
             assert_eq!(read, (stripped(&r), stripped(&s)));
         }
-        let plan = Plan::of(ECDSA, P256, A::Ecdsa(Hash::Sha256)).unwrap();
+        let plan = MechanismPlan::of(ECDSA, P256, A::Ecdsa(Hash::Sha256)).unwrap();
         assert!(plan.finished(vec![1; 63]).is_err() && plan.finished(vec![1; 96]).is_err());
     }
 
     fn numbers_of(der: &[u8]) -> (Vec<u8>, Vec<u8>) {
-        let mut fields = crate::x509::reader::Reader::only(der, SEQUENCE).unwrap().reader();
+        let mut fields = crate::x509::reader::DerReader::only(der, SEQUENCE).unwrap().reader();
         let numbers = (fields.unsigned().unwrap().to_vec(), fields.unsigned().unwrap().to_vec());
         fields.done().unwrap();
         numbers
@@ -344,10 +345,10 @@ mod tests {
 
     #[test]
     fn a_digest_info_is_that_of_rfc_8017() {
-        let info = digest_info(TestHash::Sha256, &[7; 32]);
+        let info = encode_digest_info(TestHash::Sha256, &[7; 32]);
         let prefix = [0x30, 0x31, 0x30, 0x0d, 6, 9, 0x60, 0x86, 0x48, 1, 0x65, 3, 4, 2, 1, 5, 0, 4, 0x20];
         assert_eq!(info, [&prefix[..], &[7; 32]].concat());
-        let info = digest_info(TestHash::Sha1, &[7; 20]);
+        let info = encode_digest_info(TestHash::Sha1, &[7; 20]);
         assert_eq!(info[..15], [0x30, 0x21, 0x30, 9, 6, 5, 0x2b, 0x0e, 3, 2, 0x1a, 5, 0, 4, 0x14]);
     }
 }

@@ -1,6 +1,6 @@
 //! The loaded code of a library, which may be initialized repeatedly.
 //!
-//! Every use holds a [`Pass`]; the module is initialized again only while no pass exists. Each initialization begins
+//! Every use holds a [`ModulePass`]; the module is initialized again only while no pass exists. Each initialization begins
 //! another *epoch*. Sessions of an earlier epoch are forgotten and not closed, because their handles may belong to
 //! other sessions by now.
 
@@ -12,27 +12,27 @@ use std::time::{Duration, Instant};
 use cryptoki::context::{CInitializeArgs, CInitializeFlags, Pkcs11};
 use cryptoki::error::{Error as BindingError, RvError};
 
-use super::healing::{Cause, Failure};
+use super::recovery::{Pkcs11Failure, Pkcs11FailureCause};
 use crate::error::{Error, Kind};
 
 /// Maximum time that an initialization waits for calls in progress; it blocks all other calls for that time. If a call
 /// has been running for longer, there is no initialization and no call is blocked.
-const DRAIN: Duration = Duration::from_secs(1);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum time that a call waits for an initialization in progress.
-const PATIENCE: Duration = Duration::from_secs(5);
+const INITIALIZATION_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Real paths of all loaded modules. Two instances of a module would share its state.
-static BOUND: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+static LOADED_FILES: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
 pub(super) struct Module {
     path: PathBuf,
     binding: OnceLock<Pkcs11>,
-    gate: Mutex<Gate>,
+    gate: Mutex<ModuleState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct Gate {
+struct ModuleState {
     /// Incremented by every initialization.
     epoch: u64,
     ready: bool,
@@ -43,14 +43,14 @@ struct Gate {
 }
 
 /// Permission to call the module. While one exists, the module is not initialized again.
-pub(super) struct Pass<'l> {
+pub(super) struct ModulePass<'l> {
     owner: &'l Module,
     since: Instant,
     pub(super) module: &'l Pkcs11,
     pub(super) epoch: u64,
 }
 
-impl Drop for Pass<'_> {
+impl Drop for ModulePass<'_> {
     fn drop(&mut self) {
         let mut gate = self.owner.lock();
         if let Some(own) = gate.inside.iter().position(|since| *since == self.since) {
@@ -67,14 +67,14 @@ impl Module {
         Self { path, binding: OnceLock::new(), gate: Mutex::default(), changed: Condvar::new() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Gate> {
+    fn lock(&self) -> MutexGuard<'_, ModuleState> {
         self.gate.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns permission to call the module. Loads and initializes it first if necessary.
-    pub(super) fn enter(&self) -> Result<Pass<'_>, Failure> {
+    pub(super) fn enter(&self) -> Result<ModulePass<'_>, Pkcs11Failure> {
         let mut since = Instant::now();
-        let until = since + PATIENCE;
+        let until = since + INITIALIZATION_TIMEOUT;
         let mut gate = self.lock();
         loop {
             if gate.closed {
@@ -84,7 +84,7 @@ impl Module {
             match self.binding.get() {
                 Some(module) if gate.ready => {
                     gate.inside.push(since);
-                    return Ok(Pass { owner: self, since, module, epoch: gate.epoch });
+                    return Ok(ModulePass { owner: self, since, module, epoch: gate.epoch });
                 }
                 _ => {
                     let epoch = gate.epoch;
@@ -98,14 +98,14 @@ impl Module {
     }
 
     /// Initializes the module again if `epoch` is still current. The caller must not hold a pass.
-    pub(super) fn renew(&self, epoch: u64) -> Result<(), Failure> {
-        let mut gate = self.wait_while(self.lock(), Instant::now() + PATIENCE, |gate| gate.closed)?;
+    pub(super) fn renew(&self, epoch: u64) -> Result<(), Pkcs11Failure> {
+        let mut gate = self.wait_while(self.lock(), Instant::now() + INITIALIZATION_TIMEOUT, |gate| gate.closed)?;
         if gate.epoch != epoch {
             return Ok(());
         }
         gate.closed = true;
         // Fails immediately if a call has been running for too long already, so that no other call is blocked.
-        let until = gate.inside.iter().min().map_or_else(Instant::now, |oldest| *oldest + DRAIN);
+        let until = gate.inside.iter().min().map_or_else(Instant::now, |oldest| *oldest + DRAIN_TIMEOUT);
         let drained = match self.wait_while(gate, until, |gate| !gate.inside.is_empty()) {
             Ok(gate) => {
                 let again = gate.ready;
@@ -126,15 +126,15 @@ impl Module {
 
     fn wait_while<'g>(
         &self,
-        mut gate: MutexGuard<'g, Gate>,
+        mut gate: MutexGuard<'g, ModuleState>,
         until: Instant,
-        condition: impl Fn(&Gate) -> bool,
-    ) -> Result<MutexGuard<'g, Gate>, Failure> {
+        condition: impl Fn(&ModuleState) -> bool,
+    ) -> Result<MutexGuard<'g, ModuleState>, Pkcs11Failure> {
         while condition(&gate) {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(Failure::new(
-                    Cause::Token,
+                return Err(Pkcs11Failure::new(
+                    Pkcs11FailureCause::Token,
                     "pkcs11 module: hangs in a call, or is being initialised again",
                 ));
             }
@@ -149,7 +149,7 @@ impl Module {
             .path
             .canonicalize()
             .map_err(|error| Error::unavailable("pkcs11 library: the file of the module is not there", error))?;
-        let mut bound = BOUND.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bound = LOADED_FILES.lock().unwrap_or_else(PoisonError::into_inner);
         if bound.contains(&real) {
             let text = "pkcs11 library: the file of the module is in use under another name of the configuration";
             return Err(Error::new(Kind::Unavailable, text));
@@ -161,7 +161,7 @@ impl Module {
     }
 
     /// The caller ensures that no pass exists.
-    fn initialize(&self, again: bool) -> Result<(), Failure> {
+    fn initialize(&self, again: bool) -> Result<(), Pkcs11Failure> {
         let module = match self.binding.get() {
             Some(module) => module,
             None => {
@@ -183,8 +183,8 @@ impl Module {
     pub(super) fn finalize(&self) {
         let gate = self.lock();
         let (Some(module), true) = (self.binding.get(), gate.ready) else { return };
-        let is_used = |gate: &Gate| !gate.inside.is_empty() || gate.closed;
-        let Ok(mut gate) = self.wait_while(gate, Instant::now() + DRAIN, is_used) else { return };
+        let is_used = |gate: &ModuleState| !gate.inside.is_empty() || gate.closed;
+        let Ok(mut gate) = self.wait_while(gate, Instant::now() + DRAIN_TIMEOUT, is_used) else { return };
         // A later call initializes it again.
         gate.ready = false;
         let _ = module.clone().finalize();

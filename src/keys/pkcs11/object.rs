@@ -3,36 +3,39 @@
 use cryptoki::object::{Attribute, AttributeType, KeyType, ObjectClass, ObjectHandle};
 use cryptoki::session::Session;
 
-use super::healing::Failure;
 use super::key::Pkcs11Config;
+use super::recovery::Pkcs11Failure;
 use crate::error::{Error, Result};
 use crate::x509::algorithm::{Curve, KeyKind};
 use crate::x509::oid;
 use crate::x509::public_key::PublicKey;
-use crate::x509::reader::Reader;
+use crate::x509::reader::DerReader;
 use crate::x509::writer::{OCTET_STRING, OID, SEQUENCE, build};
 
 const MIN_RSA_BITS: u32 = 2048;
 const USUAL_EXPONENT: [u8; 3] = [1, 0, 1];
 
 /// A key on this token. The handle is valid only in the session that found it.
-pub(super) struct Found {
+pub(super) struct Pkcs11KeyPair {
     pub(super) private: ObjectHandle,
     pub(super) public: PublicKey,
 }
 
-pub(super) struct Located {
+pub(super) struct LocatedKey {
     pub(super) private: ObjectHandle,
     pub(super) public: Option<PublicKey>,
-    own: Attributes,
+    own: Pkcs11Attributes,
 }
 
-impl Located {
+impl LocatedKey {
     /// The public key of an RSA key without a known exponent, on the assumption of 65537, which nearly all keys have.
     pub(super) fn assumed(&self) -> Option<PublicKey> {
-        let usual =
-            Attributes { key_type: self.own.key_type, modulus: self.own.modulus.clone(), ..Attributes::default() };
-        Attributes { exponent: USUAL_EXPONENT.to_vec(), ..usual }.public_key().ok().flatten()
+        let usual = Pkcs11Attributes {
+            key_type: self.own.key_type,
+            modulus: self.own.modulus.clone(),
+            ..Pkcs11Attributes::default()
+        };
+        Pkcs11Attributes { exponent: USUAL_EXPONENT.to_vec(), ..usual }.public_key().ok().flatten()
     }
 
     /// `true` if a public key may belong to this private key, according to its attributes.
@@ -53,17 +56,18 @@ impl Located {
 /// # Errors
 /// `Invalid` when there are several, and for an unsupported key: RSA below 2048 bits, an unknown curve, or a key that
 /// needs a login for each signature.
-pub(super) fn find(session: &Session, config: &Pkcs11Config) -> Result<Option<Located>, Failure> {
-    let Some(private) = only(session, &template(ObjectClass::PRIVATE_KEY, config), "key label is ambiguous")? else {
+pub(super) fn find(session: &Session, config: &Pkcs11Config) -> Result<Option<LocatedKey>, Pkcs11Failure> {
+    let Some(private) = find_unique(session, &template(ObjectClass::PRIVATE_KEY, config), "key label is ambiguous")?
+    else {
         return Ok(None);
     };
-    let own = Attributes::of(session, private)?;
+    let own = Pkcs11Attributes::of(session, private)?;
     if own.always_authenticate {
         return Err(Error::invalid("keys with CKA_ALWAYS_AUTHENTICATE are not supported").into());
     }
     let other = match own.sibling() {
-        Some(template) => match only(session, &template, "the public part of the key is ambiguous")? {
-            Some(public) => Some(Attributes::of(session, public)?),
+        Some(template) => match find_unique(session, &template, "the public part of the key is ambiguous")? {
+            Some(public) => Some(Pkcs11Attributes::of(session, public)?),
             None => None,
         },
         None => None,
@@ -71,7 +75,7 @@ pub(super) fn find(session: &Session, config: &Pkcs11Config) -> Result<Option<Lo
     let public = other.and_then(|other| other.public_key().transpose()).or_else(|| own.public_key().transpose());
     let public = public.transpose()?;
     public.as_ref().map_or(Ok(()), check_size)?;
-    Ok(Some(Located { private, public, own }))
+    Ok(Some(LocatedKey { private, public, own }))
 }
 
 /// Rejects short RSA keys.
@@ -88,9 +92,9 @@ pub(super) fn check_size(public: &PublicKey) -> Result<()> {
 }
 
 /// Finds the object of the public key, with which the module can verify.
-pub(super) fn find_public(session: &Session, private: ObjectHandle) -> Result<Option<ObjectHandle>, Failure> {
-    match Attributes::of(session, private)?.sibling() {
-        Some(template) => only(session, &template, "the public part of the key is ambiguous"),
+pub(super) fn find_public(session: &Session, private: ObjectHandle) -> Result<Option<ObjectHandle>, Pkcs11Failure> {
+    match Pkcs11Attributes::of(session, private)?.sibling() {
+        Some(template) => find_unique(session, &template, "the public part of the key is ambiguous"),
         None => Ok(None),
     }
 }
@@ -102,11 +106,11 @@ pub(super) fn template(class: ObjectClass, config: &Pkcs11Config) -> Vec<Attribu
     template
 }
 
-pub(super) fn only(
+pub(super) fn find_unique(
     session: &Session,
     template: &[Attribute],
     many: &'static str,
-) -> Result<Option<ObjectHandle>, Failure> {
+) -> Result<Option<ObjectHandle>, Pkcs11Failure> {
     let mut objects = session.iter_objects(template)?;
     match (objects.next().transpose()?, objects.next().transpose()?) {
         (_, Some(_)) => Err(Error::invalid(many).into()),
@@ -115,7 +119,7 @@ pub(super) fn only(
 }
 
 #[derive(Default)]
-struct Attributes {
+struct Pkcs11Attributes {
     key_type: Option<KeyType>,
     id: Vec<u8>,
     label: Vec<u8>,
@@ -127,8 +131,8 @@ struct Attributes {
     public_key_info: Vec<u8>,
 }
 
-impl Attributes {
-    fn of(session: &Session, object: ObjectHandle) -> Result<Self, Failure> {
+impl Pkcs11Attributes {
+    fn of(session: &Session, object: ObjectHandle) -> Result<Self, Pkcs11Failure> {
         use AttributeType as T;
         let all = [T::KeyType, T::Id, T::Label, T::AlwaysAuthenticate, T::Modulus, T::PublicExponent, T::EcParams];
         let mut own = Self::default();
@@ -136,7 +140,7 @@ impl Attributes {
         for wanted in all.into_iter().chain([T::EcPoint, T::PublicKeyInfo]) {
             let given = match session.get_attributes(object, &[wanted]) {
                 Ok(given) => given,
-                Err(error) if is_unknown(&error) => continue,
+                Err(error) if is_unreadable_attribute(&error) => continue,
                 Err(error) => return Err(error.into()),
             };
             for attribute in given {
@@ -178,10 +182,10 @@ impl Attributes {
             }
             Some(KeyType::EC) if !self.point.is_empty() => {
                 let curve = curve(&self.curve).ok_or_else(|| Error::invalid("the key is on an unsupported curve"))?;
-                PublicKey::trusted(KeyKind::Ec(curve), unwrapped(&self.point, 1 + 2 * curve.octets()))
+                PublicKey::trusted(KeyKind::Ec(curve), unwrap_point(&self.point, 1 + 2 * curve.octets()))
             }
             Some(KeyType::EC_EDWARDS) if !self.point.is_empty() && is_ed25519(&self.curve) => {
-                PublicKey::trusted(KeyKind::Ed25519, unwrapped(&self.point, 32))
+                PublicKey::trusted(KeyKind::Ed25519, unwrap_point(&self.point, 32))
             }
             _ if !self.public_key_info.is_empty() => return PublicKey::parse(&self.public_key_info).map(Some),
             _ => return Ok(None),
@@ -191,7 +195,7 @@ impl Attributes {
     }
 }
 
-fn is_unknown(error: &cryptoki::error::Error) -> bool {
+fn is_unreadable_attribute(error: &cryptoki::error::Error) -> bool {
     use cryptoki::error::{Error, RvError};
     matches!(error, Error::Pkcs11(RvError::AttributeTypeInvalid | RvError::AttributeSensitive, _) | Error::InvalidValue)
         || matches!(error, Error::TryFromSlice(_) | Error::TryFromInt(_))
@@ -199,7 +203,7 @@ fn is_unknown(error: &cryptoki::error::Error) -> bool {
 
 /// Parses `CKA_EC_PARAMS`: an object identifier, or the curve name as a PrintableString.
 fn curve(parameters: &[u8]) -> Option<Curve> {
-    let value = Reader::new(parameters).any().ok()?;
+    let value = DerReader::new(parameters).any().ok()?;
     if value.tag == OID {
         return Curve::from_oid(value.content);
     }
@@ -209,15 +213,17 @@ fn curve(parameters: &[u8]) -> Option<Curve> {
 }
 
 fn is_ed25519(parameters: &[u8]) -> bool {
-    Reader::new(parameters).any().is_ok_and(|value| value.content == oid::ED25519 || value.content == b"edwards25519")
+    DerReader::new(parameters)
+        .any()
+        .is_ok_and(|value| value.content == oid::ED25519 || value.content == b"edwards25519")
 }
 
 /// Unwraps `CKA_EC_POINT`: usually an OCTET STRING around the point, but the bare point in some modules.
-fn unwrapped(point: &[u8], octets: usize) -> &[u8] {
+fn unwrap_point(point: &[u8], octets: usize) -> &[u8] {
     if point.len() == octets {
         return point;
     }
-    Reader::only(point, OCTET_STRING).map_or(point, |value| value.content)
+    DerReader::only(point, OCTET_STRING).map_or(point, |value| value.content)
 }
 
 #[cfg(test)]
@@ -225,8 +231,8 @@ mod tests {
     use super::*;
     use crate::keys::local::{KeySpec, PrivateKey};
 
-    fn ec(curve: &[u8], point: Vec<u8>) -> Attributes {
-        Attributes { key_type: Some(KeyType::EC), curve: curve.to_vec(), point, ..Attributes::default() }
+    fn ec(curve: &[u8], point: Vec<u8>) -> Pkcs11Attributes {
+        Pkcs11Attributes { key_type: Some(KeyType::EC), curve: curve.to_vec(), point, ..Pkcs11Attributes::default() }
     }
 
     #[test]
@@ -252,19 +258,23 @@ mod tests {
     #[test]
     fn what_the_public_object_lacks_is_taken_from_its_info() {
         let key = PrivateKey::generate(KeySpec::new("ed25519", 0).unwrap()).unwrap();
-        let info = Attributes { public_key_info: key.public().spki().to_vec(), ..Attributes::default() };
+        let info = Pkcs11Attributes { public_key_info: key.public().spki().to_vec(), ..Pkcs11Attributes::default() };
         assert!(info.public_key().unwrap().as_ref() == Some(key.public()));
-        assert!(Attributes::default().public_key().unwrap().is_none());
-        let rsa = Attributes {
+        assert!(Pkcs11Attributes::default().public_key().unwrap().is_none());
+        let rsa = Pkcs11Attributes {
             key_type: Some(KeyType::RSA),
             modulus: [vec![0, 0xc5], vec![7; 255]].concat(),
             exponent: vec![0, 1, 0, 1],
-            ..Attributes::default()
+            ..Pkcs11Attributes::default()
         };
         assert_eq!(rsa.public_key().unwrap().unwrap().kind(), KeyKind::Rsa { bits: 2048 });
         for exponent in [vec![1], vec![4]] {
-            let wrong =
-                Attributes { exponent, modulus: rsa.modulus.clone(), key_type: rsa.key_type, ..Default::default() };
+            let wrong = Pkcs11Attributes {
+                exponent,
+                modulus: rsa.modulus.clone(),
+                key_type: rsa.key_type,
+                ..Default::default()
+            };
             assert!(wrong.public_key().unwrap_err().text().contains("exponent"));
         }
     }

@@ -9,13 +9,13 @@ use cryptoki::types::RawAuthPin;
 use crate::secret::Secret;
 
 /// Salted digest of a PIN.
-pub(super) type Fingerprint = [u8; 32];
+pub(super) type PinFingerprint = [u8; 32];
 
 /// Counter that orders rejections and permissions in this process.
-static EVENTS: AtomicU64 = AtomicU64::new(0);
+static EVENT_COUNTER: AtomicU64 = AtomicU64::new(0);
 
-pub(super) fn event() -> u64 {
-    EVENTS.fetch_add(1, Ordering::Relaxed)
+pub(super) fn next_event() -> u64 {
+    EVENT_COUNTER.fetch_add(1, Ordering::Relaxed)
 }
 
 /// The PIN of one version of a configuration.
@@ -28,12 +28,12 @@ pub(super) struct Pin {
 
 impl Pin {
     pub(super) fn new(secret: Secret) -> Self {
-        Self { secret, permitted: AtomicU64::new(event()), refused: AtomicBool::new(false) }
+        Self { secret, permitted: AtomicU64::new(next_event()), refused: AtomicBool::new(false) }
     }
 
     /// Allows one more attempt.
     pub(super) fn permit(&self) {
-        self.permitted.store(event(), Ordering::Relaxed);
+        self.permitted.store(next_event(), Ordering::Relaxed);
         self.refused.store(false, Ordering::Relaxed);
     }
 
@@ -47,7 +47,7 @@ impl Pin {
         since && !self.refused.load(Ordering::Relaxed)
     }
 
-    pub(super) fn fingerprint(&self, salt: &[u8]) -> Fingerprint {
+    pub(super) fn fingerprint(&self, salt: &[u8]) -> PinFingerprint {
         let mut context = digest::Context::new(&digest::SHA256);
         context.update(salt);
         context.update(self.secret.expose());
@@ -70,13 +70,13 @@ mod tests {
     fn a_refused_pin_is_tried_again_after_a_permission_alone() {
         let pin = Pin::new(Secret::new("1234"));
         assert!(pin.may_be_tried(None));
-        let refused_at = event();
+        let refused_at = next_event();
         pin.refuse();
         assert!(!pin.may_be_tried(Some(refused_at)) && !pin.may_be_tried(None));
         pin.permit();
         assert!(pin.may_be_tried(Some(refused_at)));
         // Other configurations with the same PIN, written before and after the rejection.
-        let (before, after) = (Pin::new(Secret::new("1234")), event());
+        let (before, after) = (Pin::new(Secret::new("1234")), next_event());
         assert!(!before.may_be_tried(Some(after)) && Pin::new(Secret::new("1234")).may_be_tried(Some(after)));
     }
 }

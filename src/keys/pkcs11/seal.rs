@@ -15,20 +15,20 @@ use cryptoki::session::Session as Raw;
 use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 
-use super::healing::{Cause, Failure, Rebuild, row_of};
 use super::key::{Pkcs11Config, Pkcs11Key};
 use super::library::Libraries;
 use super::mechanism::RSA_OAEP;
-use super::object::{only, template};
-use super::session::Session;
+use super::object::{find_unique, template};
+use super::recovery::{Pkcs11Failure, Pkcs11FailureCause, RecoveryScope, rule_for};
+use super::session::Pkcs11Session;
 use super::token::TokenAddress;
 use crate::error::{Error, Result};
-use crate::keys::seal::{SealMechanism, SecretSource, in_time};
+use crate::keys::seal::{SealMechanism, SecretSource, with_timeout};
 use crate::keys::store::SealDevice;
 use crate::secret::Secret;
 
 const AES_GCM: u64 = 0x1087;
-const NONCE: usize = 12;
+const NONCE_BYTES: usize = 12;
 const TAG_BITS: u64 = 128;
 
 /// The configuration of a seal key on a token.
@@ -66,15 +66,15 @@ pub fn seal_device(settings: &Pkcs11SealSettings, libraries: &Libraries) -> Resu
         public: None,
     };
     let key = Pkcs11Key::new(libraries, config).map_err(|error| error.within("seal.library"))?;
-    Ok(Arc::new(TokenSeal { key, mechanism: settings.mechanism }))
+    Ok(Arc::new(Pkcs11SealDevice { key, mechanism: settings.mechanism }))
 }
 
-struct TokenSeal {
+struct Pkcs11SealDevice {
     key: Arc<Pkcs11Key>,
     mechanism: SealMechanism,
 }
 
-impl SealDevice for TokenSeal {
+impl SealDevice for Pkcs11SealDevice {
     fn kind(&self) -> &'static str {
         "pkcs11"
     }
@@ -110,17 +110,17 @@ impl SealDevice for TokenSeal {
     }
 }
 
-impl TokenSeal {
+impl Pkcs11SealDevice {
     /// Runs `work` in a session on its own thread, so that a hanging module blocks nothing else, not even the
     /// exit of the process.
     fn run<T: Send + 'static>(
         &self,
-        work: impl Fn(&Raw, &Pkcs11Config) -> Result<T, Failure> + Send + 'static,
+        work: impl Fn(&Raw, &Pkcs11Config) -> Result<T, Pkcs11Failure> + Send + 'static,
     ) -> BoxFuture<'static, Result<T>> {
         let key = Arc::clone(&self.key);
-        in_time("seal: the pkcs11 module", async move {
+        with_timeout("seal: the pkcs11 module", async move {
             let (tell, told) = oneshot::channel();
-            let body = move || drop(tell.send(healed(&key, work)));
+            let body = move || drop(tell.send(run_with_recovery(&key, work)));
             std::thread::Builder::new().name("seal".to_owned()).spawn(body).map_err(Error::internal)?;
             told.await.map_err(|_| Error::internal("the thread of the seal panicked"))?
         })
@@ -128,25 +128,25 @@ impl TokenSeal {
 }
 
 /// Repeats `work` in another session, according to the table of recovery actions.
-fn healed<T>(key: &Pkcs11Key, work: impl Fn(&Raw, &Pkcs11Config) -> Result<T, Failure>) -> Result<T> {
+fn run_with_recovery<T>(key: &Pkcs11Key, work: impl Fn(&Raw, &Pkcs11Config) -> Result<T, Pkcs11Failure>) -> Result<T> {
     let mut healed = Vec::new();
     loop {
         let mut session = None;
         let attempt =
-            Session::open(key, false).and_then(|opened| session.insert(opened).run(|raw| work(raw, &key.config)));
+            Pkcs11Session::open(key, false).and_then(|opened| session.insert(opened).run(|raw| work(raw, &key.config)));
         let failure = match attempt {
             Ok(done) => return Ok(done),
             Err(failure) => failure,
         };
-        let row = row_of(failure.cause);
+        let row = rule_for(failure.cause);
         if healed.iter().filter(|cause| **cause == failure.cause).count() >= row.repeats {
             return Err(failure.error.within("seal"));
         }
         healed.push(failure.cause);
         match row.rebuild {
-            Rebuild::Nothing | Rebuild::Session => {}
-            Rebuild::Token => session.iter().for_each(Session::lose_token),
-            Rebuild::Module => {
+            RecoveryScope::Nothing | RecoveryScope::Session => {}
+            RecoveryScope::Token => session.iter().for_each(Pkcs11Session::lose_token),
+            RecoveryScope::Module => {
                 drop(session);
                 let module = &key.library.module;
                 let epoch = module.enter().map(|pass| pass.epoch);
@@ -156,16 +156,16 @@ fn healed<T>(key: &Pkcs11Key, work: impl Fn(&Raw, &Pkcs11Config) -> Result<T, Fa
     }
 }
 
-fn object(raw: &Raw, config: &Pkcs11Config, class: ObjectClass) -> Result<ObjectHandle, Failure> {
+fn find_key(raw: &Raw, config: &Pkcs11Config, class: ObjectClass) -> Result<ObjectHandle, Pkcs11Failure> {
     let wanted: Vec<Attribute> = template(class, config);
-    let found = only(raw, &wanted, "there are several keys with this label or id on the token")?;
+    let found = find_unique(raw, &wanted, "there are several keys with this label or id on the token")?;
     // A lost login looks the same.
-    found.ok_or_else(|| Failure::new(Cause::Missing, "there is no such key on the token"))
+    found.ok_or_else(|| Pkcs11Failure::new(Pkcs11FailureCause::Missing, "there is no such key on the token"))
 }
 
-fn aes_wrap(raw: &Raw, config: &Pkcs11Config, context: &[u8], root: &Secret) -> Result<Vec<u8>, Failure> {
-    let key = object(raw, config, ObjectClass::SECRET_KEY)?;
-    let mut nonce: [u8; NONCE] = crate::random::bytes();
+fn aes_wrap(raw: &Raw, config: &Pkcs11Config, context: &[u8], root: &Secret) -> Result<Vec<u8>, Pkcs11Failure> {
+    let key = find_key(raw, config, ObjectClass::SECRET_KEY)?;
+    let mut nonce: [u8; NONCE_BYTES] = crate::random::bytes();
     let sealed = {
         let parameters = GcmParams::new(&mut nonce, context, TAG_BITS.into())?;
         raw.encrypt(&Mechanism::AesGcm(parameters), key, root.expose())?
@@ -174,12 +174,12 @@ fn aes_wrap(raw: &Raw, config: &Pkcs11Config, context: &[u8], root: &Secret) -> 
     Ok([&nonce[..], &sealed].concat())
 }
 
-fn aes_unwrap(raw: &Raw, config: &Pkcs11Config, context: &[u8], wrapped: &[u8]) -> Result<Secret, Failure> {
-    let key = object(raw, config, ObjectClass::SECRET_KEY)?;
-    let Some((nonce, sealed)) = wrapped.split_first_chunk::<NONCE>() else { return Err(does_not_open()) };
+fn aes_unwrap(raw: &Raw, config: &Pkcs11Config, context: &[u8], wrapped: &[u8]) -> Result<Secret, Pkcs11Failure> {
+    let key = find_key(raw, config, ObjectClass::SECRET_KEY)?;
+    let Some((nonce, sealed)) = wrapped.split_first_chunk::<NONCE_BYTES>() else { return Err(wrong_key_error()) };
     let mut nonce = *nonce;
     let parameters = GcmParams::new(&mut nonce, context, TAG_BITS.into())?;
-    opened(raw.decrypt(&Mechanism::AesGcm(parameters), key, sealed))
+    map_decryption(raw.decrypt(&Mechanism::AesGcm(parameters), key, sealed))
 }
 
 fn oaep_wrap(
@@ -188,8 +188,8 @@ fn oaep_wrap(
     mechanism: SealMechanism,
     context: &[u8],
     root: &Secret,
-) -> Result<Vec<u8>, Failure> {
-    let key = object(raw, config, ObjectClass::PUBLIC_KEY)?;
+) -> Result<Vec<u8>, Pkcs11Failure> {
+    let key = find_key(raw, config, ObjectClass::PUBLIC_KEY)?;
     let bound = Secret::new([root.expose(), digest::digest(&digest::SHA256, context).as_ref()].concat());
     Ok(raw.encrypt(&oaep(mechanism), key, bound.expose())?)
 }
@@ -200,11 +200,11 @@ fn oaep_unwrap(
     mechanism: SealMechanism,
     context: &[u8],
     wrapped: &[u8],
-) -> Result<Secret, Failure> {
-    let key = object(raw, config, ObjectClass::PRIVATE_KEY)?;
-    let bound = opened(raw.decrypt(&oaep(mechanism), key, wrapped))?;
+) -> Result<Secret, Pkcs11Failure> {
+    let key = find_key(raw, config, ObjectClass::PRIVATE_KEY)?;
+    let bound = map_decryption(raw.decrypt(&oaep(mechanism), key, wrapped))?;
     let root = bound.expose().strip_suffix(digest::digest(&digest::SHA256, context).as_ref());
-    root.map(Secret::new).ok_or_else(does_not_open)
+    root.map(Secret::new).ok_or_else(wrong_key_error)
 }
 
 fn oaep(mechanism: SealMechanism) -> Mechanism<'static> {
@@ -216,15 +216,17 @@ fn oaep(mechanism: SealMechanism) -> Mechanism<'static> {
 }
 
 /// Maps the various error codes of modules for a failed decryption to one error.
-fn opened(answer: cryptoki::error::Result<Vec<u8>>) -> Result<Secret, Failure> {
+fn map_decryption(answer: cryptoki::error::Result<Vec<u8>>) -> Result<Secret, Pkcs11Failure> {
     use cryptoki::error::{Error as BindingError, RvError as Code};
     match answer {
         Ok(opened) => Ok(Secret::new(opened)),
-        Err(BindingError::Pkcs11(Code::EncryptedDataInvalid | Code::EncryptedDataLenRange, _)) => Err(does_not_open()),
+        Err(BindingError::Pkcs11(Code::EncryptedDataInvalid | Code::EncryptedDataLenRange, _)) => {
+            Err(wrong_key_error())
+        }
         Err(error) => Err(error.into()),
     }
 }
 
-fn does_not_open() -> Failure {
+fn wrong_key_error() -> Pkcs11Failure {
     Error::invalid("the key on the token does not open the root key of this store").into()
 }

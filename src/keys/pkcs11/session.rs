@@ -4,27 +4,27 @@ use std::sync::Arc;
 
 use cryptoki::session::Session as Raw;
 
-use super::healing::{Cause, Failure};
 use super::key::Pkcs11Key;
 use super::library::Library;
-use super::token::{self, Seat};
+use super::recovery::{Pkcs11Failure, Pkcs11FailureCause};
+use super::token::{self, SessionPermit};
 
 /// Maximum attempts to open a session on a token without free sessions.
-const ATTEMPTS: usize = 3;
+const MAX_OPEN_ATTEMPTS: usize = 3;
 
 /// An open session of one epoch of its library. It ends when the token is lost.
-pub(super) struct Session {
+pub(super) struct Pkcs11Session {
     raw: Option<Raw>,
-    seat: Seat,
+    seat: SessionPermit,
     library: Arc<Library>,
     epoch: u64,
 }
 
-impl Session {
-    pub(super) fn open(key: &Pkcs11Key, read_write: bool) -> Result<Self, Failure> {
+impl Pkcs11Session {
+    pub(super) fn open(key: &Pkcs11Key, read_write: bool) -> Result<Self, Pkcs11Failure> {
         let library = &key.library;
-        let mut left_with = ended();
-        for _ in 0..ATTEMPTS {
+        let mut left_with = ended_error();
+        for _ in 0..MAX_OPEN_ATTEMPTS {
             let (token, epoch) = {
                 let pass = library.module.enter()?;
                 (library.token(&pass, &key.config.token)?, pass.epoch)
@@ -32,7 +32,7 @@ impl Session {
             let seat = token.seat(&key.pin)?;
             let pass = library.module.enter()?;
             if pass.epoch != epoch || !seat.is_current() {
-                left_with = ended();
+                left_with = ended_error();
                 continue;
             }
             // Not closed by the binding on drop, because its handle may belong to another session by then.
@@ -48,36 +48,36 @@ impl Session {
                     drop(pass);
                     return login.map(|()| session);
                 }
-                Err(error) => Failure::from(error),
+                Err(error) => Pkcs11Failure::from(error),
             };
-            if failure.cause != Cause::Capacity || !token.is_full() {
+            if failure.cause != Pkcs11FailureCause::Capacity || !token.is_full() {
                 return Err(failure);
             }
-            left_with = Failure::new(Cause::Capacity, "pkcs11 token: all its sessions are in use");
+            left_with = Pkcs11Failure::new(Pkcs11FailureCause::Capacity, "pkcs11 token: all its sessions are in use");
         }
         Err(left_with)
     }
 
-    pub(super) fn run<T>(&self, call: impl FnOnce(&Raw) -> Result<T, Failure>) -> Result<T, Failure> {
+    pub(super) fn run<T>(&self, call: impl FnOnce(&Raw) -> Result<T, Pkcs11Failure>) -> Result<T, Pkcs11Failure> {
         let pass = self.library.module.enter()?;
         if pass.epoch != self.epoch || !self.seat.is_current() {
-            return Err(ended());
+            return Err(ended_error());
         }
         call(self.raw()?)
     }
 
     /// `true` if the token is still present. In some modules, sessions of a removed token find no objects
     /// and return no error.
-    pub(super) fn has_token(&self) -> Result<bool, Failure> {
+    pub(super) fn has_token(&self) -> Result<bool, Pkcs11Failure> {
         let pass = self.library.module.enter()?;
         if pass.epoch != self.epoch {
-            return Err(ended());
+            return Err(ended_error());
         }
-        token::is_there(&pass, self.seat.token.slot)
+        token::is_token_present(&pass, self.seat.token.slot)
     }
 
-    fn raw(&self) -> Result<&Raw, Failure> {
-        self.raw.as_ref().ok_or_else(ended)
+    fn raw(&self) -> Result<&Raw, Pkcs11Failure> {
+        self.raw.as_ref().ok_or_else(ended_error)
     }
 
     pub(super) fn epoch(&self) -> u64 {
@@ -96,11 +96,11 @@ impl Session {
     }
 }
 
-pub(super) fn ended() -> Failure {
-    Failure::new(Cause::Ended, "pkcs11 session: it has ended")
+pub(super) fn ended_error() -> Pkcs11Failure {
+    Pkcs11Failure::new(Pkcs11FailureCause::Ended, "pkcs11 session: it has ended")
 }
 
-impl Drop for Session {
+impl Drop for Pkcs11Session {
     fn drop(&mut self) {
         let Some(raw) = self.raw.take() else { return };
         // A session of an earlier epoch, or of a lost token, has ended already.

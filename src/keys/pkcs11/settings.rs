@@ -18,9 +18,9 @@ const CURVES: [(&str, Curve); 3] = [("P256", Curve::P256), ("P384", Curve::P384)
 const RSA_BITS: [u32; 3] = [2048, 3072, 4096];
 
 /// Maximum number of sessions of one key.
-const MOST_PARALLEL: i64 = 1024;
+const MAX_PARALLEL: i64 = 1024;
 
-const MECHANISM_DIGITS: usize = 8;
+const MAX_MECHANISM_DIGITS: usize = 8;
 
 /// The parameters of a key. Absent values are empty or 0, as clients send them.
 #[derive(Clone, Serialize, Deserialize)]
@@ -79,7 +79,7 @@ impl Pkcs11Settings {
     /// `Invalid`.
     pub fn parse_mechanism(text: &str) -> Result<u64> {
         let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
-        let digits = digits.filter(|digits| (1..=MECHANISM_DIGITS).contains(&digits.len()));
+        let digits = digits.filter(|digits| (1..=MAX_MECHANISM_DIGITS).contains(&digits.len()));
         let all_hexadecimal = |digits: &&str| digits.bytes().all(|b| b.is_ascii_hexdigit());
         let number = digits.filter(all_hexadecimal).and_then(|digits| u64::from_str_radix(digits, 16).ok());
         number.ok_or_else(|| Error::invalid("mechanism must be a hexadecimal value with a 0x prefix"))
@@ -135,8 +135,8 @@ impl Pkcs11Settings {
     pub fn parse_max_parallel(number: i64) -> Result<u32> {
         match number {
             ..=0 => Err(Error::invalid("max_parallel must be at least 1")),
-            1..=MOST_PARALLEL => Ok(u32::try_from(number).unwrap_or(1)),
-            _ => Err(Error::invalid(format!("max_parallel must be at most {MOST_PARALLEL}"))),
+            1..=MAX_PARALLEL => Ok(u32::try_from(number).unwrap_or(1)),
+            _ => Err(Error::invalid(format!("max_parallel must be at most {MAX_PARALLEL}"))),
         }
     }
 
@@ -149,7 +149,8 @@ impl Pkcs11Settings {
             return Ok(None);
         }
         let wrong = || Error::invalid("public_key must be one PEM block PUBLIC KEY");
-        let (label, der) = pem::first(text).map_err(|error| error.within("public_key"))?.ok_or_else(wrong)?;
+        let (label, der) =
+            pem::parse_first_block(text).map_err(|error| error.within("public_key"))?.ok_or_else(wrong)?;
         if label != "PUBLIC KEY" {
             return Err(wrong());
         }
@@ -181,7 +182,7 @@ impl Pkcs11Settings {
         if !allow_generate_key {
             return Ok(());
         }
-        match mechanism::family(mechanism) {
+        match mechanism::key_family(mechanism) {
             Some(KeyFamily::Ec) if self.curve.is_empty() => {
                 Err(Error::invalid("curve is required when allow_generate_key is true and the mechanism is ECDSA"))
             }
@@ -225,7 +226,7 @@ impl Pkcs11Settings {
     fn made(&self, mechanism: u64) -> KeyKind {
         let curve = CURVES.iter().find(|(word, _)| *word == self.curve).map(|(_, curve)| KeyKind::Ec(*curve));
         let rsa = KeyKind::Rsa { bits: self.key_bits };
-        match mechanism::family(mechanism) {
+        match mechanism::key_family(mechanism) {
             Some(KeyFamily::Rsa) => rsa,
             Some(KeyFamily::Ed25519) => KeyKind::Ed25519,
             Some(KeyFamily::Ec) | None => curve.unwrap_or(rsa),

@@ -10,9 +10,9 @@ use cryptoki::error::{Error as BindingError, RvError};
 use cryptoki::session::{Session, SessionState};
 use cryptoki::slot::{Slot, TokenInfo};
 
-use super::healing::{Cause, Failure};
-use super::module::Pass;
-use super::pin::{Fingerprint, Pin, event};
+use super::module::ModulePass;
+use super::pin::{Pin, PinFingerprint, next_event};
+use super::recovery::{Pkcs11Failure, Pkcs11FailureCause};
 use crate::error::{Error, Kind};
 
 /// Maximum wait for a session that another key closes.
@@ -21,51 +21,51 @@ const CAPACITY_WAIT: Duration = Duration::from_secs(5);
 const LOGIN_WAIT: Duration = Duration::from_millis(500);
 
 /// The error for a PIN that the token rejected before and that is not tried again.
-pub(in crate::keys) const PIN_IS_KEPT: &str =
+pub(in crate::keys) const PIN_NOT_RETRIED: &str =
     "the token refused the pin: it is not tried again before the key is written or tested";
 
-const ABSENT: &str = "pkcs11 token: is not present";
+const TOKEN_ABSENT: &str = "pkcs11 token: is not present";
 
 /// A slot with a token, and the token information if it can be read.
-type Found = (Slot, Option<TokenInfo>);
+type TokenSlot = (Slot, Option<TokenInfo>);
 
 /// A token in its slot, for one epoch of its library.
-pub(super) struct Token {
+pub(super) struct Pkcs11Token {
     pub(super) slot: Slot,
     salt: [u8; 16],
     /// Incremented when the token and all its sessions are lost.
     generation: AtomicU64,
-    state: Mutex<State>,
+    state: Mutex<Pkcs11TokenState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct Pkcs11TokenState {
     open: usize,
     /// Maximum number of open sessions; `None` if the token does not report it.
     limit: Option<usize>,
     /// Number of threads that wait for a session.
     waiting: usize,
     /// Fingerprint of the PIN that is logged in.
-    login: Option<Fingerprint>,
+    login: Option<PinFingerprint>,
     /// Fingerprint of the last rejected PIN, and the event number of the rejection.
-    refused: Option<(Fingerprint, u64)>,
+    refused: Option<(PinFingerprint, u64)>,
 }
 
 /// A permit for one session of the token.
-pub(super) struct Seat {
-    pub(super) token: Arc<Token>,
+pub(super) struct SessionPermit {
+    pub(super) token: Arc<Pkcs11Token>,
     generation: u64,
 }
 
-impl Seat {
+impl SessionPermit {
     /// `true` if the token has not been lost since the permit was issued.
     pub(super) fn is_current(&self) -> bool {
         self.generation == self.token.generation.load(Ordering::Acquire)
     }
 }
 
-impl Drop for Seat {
+impl Drop for SessionPermit {
     fn drop(&mut self) {
         let mut state = self.token.lock();
         if self.is_current() {
@@ -79,14 +79,14 @@ impl Drop for Seat {
     }
 }
 
-impl State {
+impl Pkcs11TokenState {
     /// `true` if sessions are open that were logged in with another PIN.
-    fn is_of_another(&self, own: &Fingerprint) -> bool {
+    fn is_of_another(&self, own: &PinFingerprint) -> bool {
         self.open > 0 && self.login.is_some_and(|login| login != *own)
     }
 }
 
-fn other_pin() -> Failure {
+fn other_pin_error() -> Pkcs11Failure {
     Error::new(Kind::BadGateway, "a different pin is in use for this token").into()
 }
 
@@ -108,25 +108,29 @@ impl TokenAddress {
     ///
     /// # Errors
     /// `Invalid` when several tokens have the label, or may have it.
-    pub(super) fn find(&self, pass: &Pass<'_>, seen: &Mutex<HashSet<String>>) -> Result<Found, Failure> {
+    pub(super) fn find(
+        &self,
+        pass: &ModulePass<'_>,
+        seen: &Mutex<HashSet<String>>,
+    ) -> Result<TokenSlot, Pkcs11Failure> {
         match self {
             Self::Slot(number) => Self::in_slot(pass, *number),
             Self::Label(label) => Self::by_label(pass, label, seen),
         }
     }
 
-    fn in_slot(pass: &Pass<'_>, number: u64) -> Result<Found, Failure> {
+    fn in_slot(pass: &ModulePass<'_>, number: u64) -> Result<TokenSlot, Pkcs11Failure> {
         let slot = pass.module.get_slots_with_token()?.into_iter().find(|slot| slot.id() == number);
-        let slot = slot.ok_or_else(|| Failure::new(Cause::Token, ABSENT))?;
+        let slot = slot.ok_or_else(|| Pkcs11Failure::new(Pkcs11FailureCause::Token, TOKEN_ABSENT))?;
         let info = info(pass, slot)?;
         // Some modules still list the slot of a removed token.
-        if info.is_none() && !is_there(pass, slot)? {
-            return Err(Failure::new(Cause::Token, ABSENT));
+        if info.is_none() && !is_token_present(pass, slot)? {
+            return Err(Pkcs11Failure::new(Pkcs11FailureCause::Token, TOKEN_ABSENT));
         }
         Ok((slot, info))
     }
 
-    fn by_label(pass: &Pass<'_>, label: &str, seen: &Mutex<HashSet<String>>) -> Result<Found, Failure> {
+    fn by_label(pass: &ModulePass<'_>, label: &str, seen: &Mutex<HashSet<String>>) -> Result<TokenSlot, Pkcs11Failure> {
         let mut found = None;
         let mut unreadable = Vec::new();
         let mut readable = 0;
@@ -138,8 +142,8 @@ impl TokenAddress {
                     if !matches!(error, BindingError::Pkcs11(..)) {
                         unreadable.push(slot);
                     }
-                    match Failure::from(error) {
-                        failure if failure.cause == Cause::Module => return Err(failure),
+                    match Pkcs11Failure::from(error) {
+                        failure if failure.cause == Pkcs11FailureCause::Module => return Err(failure),
                         _ => continue,
                     }
                 }
@@ -160,14 +164,15 @@ impl TokenAddress {
         let slots = slots.join(", ");
         let was_read = seen.lock().unwrap_or_else(PoisonError::into_inner).contains(label);
         match unreadable.as_slice() {
-            [] => Err(Failure::new(Cause::Token, ABSENT)),
+            [] => Err(Pkcs11Failure::new(Pkcs11FailureCause::Token, TOKEN_ABSENT)),
             [slot] if readable == 0 && !was_read => {
                 tracing::debug!(slot = slot.id(), "a token whose information cannot be read is taken by its label");
                 Ok((*slot, None))
             }
             [_] => {
-                let text = format!("{ABSENT}, or is in slot {slots}, whose token information cannot be read: use slot");
-                Err(Failure::new(Cause::Token, text))
+                let text =
+                    format!("{TOKEN_ABSENT}, or is in slot {slots}, whose token information cannot be read: use slot");
+                Err(Pkcs11Failure::new(Pkcs11FailureCause::Token, text))
             }
             _ => {
                 let text = format!("token_label: the token information in slots {slots} cannot be read, use slot");
@@ -179,15 +184,15 @@ impl TokenAddress {
 
 /// Reads the token information; `None` if that fails. Some modules report an invalid time, and a slot that does not
 /// respond may belong to another key.
-fn info(pass: &Pass<'_>, slot: Slot) -> Result<Option<TokenInfo>, Failure> {
-    match pass.module.get_token_info(slot).map_err(Failure::from) {
-        Err(failure) if failure.cause == Cause::Module => Err(failure),
+fn info(pass: &ModulePass<'_>, slot: Slot) -> Result<Option<TokenInfo>, Pkcs11Failure> {
+    match pass.module.get_token_info(slot).map_err(Pkcs11Failure::from) {
+        Err(failure) if failure.cause == Pkcs11FailureCause::Module => Err(failure),
         info => Ok(info.ok()),
     }
 }
 
 /// `true` if a token is present in a slot, even if its information cannot be parsed.
-pub(super) fn is_there(pass: &Pass<'_>, slot: Slot) -> Result<bool, Failure> {
+pub(super) fn is_token_present(pass: &ModulePass<'_>, slot: Slot) -> Result<bool, Pkcs11Failure> {
     match pass.module.get_token_info(slot) {
         Err(error @ BindingError::Pkcs11(RvError::CryptokiNotInitialized, _)) => Err(error.into()),
         Err(BindingError::Pkcs11(..)) => Ok(false),
@@ -195,7 +200,7 @@ pub(super) fn is_there(pass: &Pass<'_>, slot: Slot) -> Result<bool, Failure> {
     }
 }
 
-impl Token {
+impl Pkcs11Token {
     pub(super) fn new(slot: Slot, info: Option<&TokenInfo>) -> Self {
         let limit = info.and_then(|info| Option::<u64>::from(info.max_session_count()));
         // One session is left for the operator's tools.
@@ -204,26 +209,29 @@ impl Token {
             slot,
             salt: crate::random::bytes(),
             generation: AtomicU64::new(0),
-            state: Mutex::new(State { limit, ..State::default() }),
+            state: Mutex::new(Pkcs11TokenState { limit, ..Pkcs11TokenState::default() }),
             changed: Condvar::new(),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, Pkcs11TokenState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns a permit for one more session with `pin`. Waits if the token has no free session, and briefly for
     /// sessions with another PIN to end, as those of an older configuration do. The caller must not hold a pass.
-    pub(super) fn seat(self: &Arc<Self>, pin: &Pin) -> Result<Seat, Failure> {
+    pub(super) fn seat(self: &Arc<Self>, pin: &Pin) -> Result<SessionPermit, Pkcs11Failure> {
         let (own, since) = (pin.fingerprint(&self.salt), Instant::now());
         let mut state = self.lock();
         loop {
             let is_full = state.limit.is_some_and(|limit| state.open >= limit);
             let (longest, failure) = if state.is_of_another(&own) {
-                (LOGIN_WAIT, other_pin())
+                (LOGIN_WAIT, other_pin_error())
             } else if is_full {
-                (CAPACITY_WAIT, Failure::new(Cause::Capacity, "pkcs11 token: all its sessions are in use"))
+                (
+                    CAPACITY_WAIT,
+                    Pkcs11Failure::new(Pkcs11FailureCause::Capacity, "pkcs11 token: all its sessions are in use"),
+                )
             } else {
                 break;
             };
@@ -239,7 +247,7 @@ impl Token {
         }
         state.open += 1;
         let generation = self.generation.load(Ordering::Acquire);
-        Ok(Seat { token: Arc::clone(self), generation })
+        Ok(SessionPermit { token: Arc::clone(self), generation })
     }
 
     /// Lowers the session limit after the token refused a session. Returns `true` if another session of this process is
@@ -264,16 +272,16 @@ impl Token {
         self.changed.notify_all();
     }
 
-    pub(super) fn login(&self, pass: &Pass<'_>, session: &Session, pin: &Pin) -> Result<(), Failure> {
+    pub(super) fn login(&self, pass: &ModulePass<'_>, session: &Session, pin: &Pin) -> Result<(), Pkcs11Failure> {
         let own = pin.fingerprint(&self.salt);
         let is_in = matches!(session.get_session_info()?.session_state(), SessionState::RoUser | SessionState::RwUser);
         let mut state = self.lock();
         if is_in {
-            return if *state.login.get_or_insert(own) == own { Ok(()) } else { Err(other_pin()) };
+            return if *state.login.get_or_insert(own) == own { Ok(()) } else { Err(other_pin_error()) };
         }
         let refused_at = state.refused.and_then(|(pin, at)| (pin == own).then_some(at));
         if !pin.may_be_tried(refused_at) {
-            return Err(Error::new(Kind::BadGateway, PIN_IS_KEPT).into());
+            return Err(Error::new(Kind::BadGateway, PIN_NOT_RETRIED).into());
         }
         if info(pass, self.slot)?.is_some_and(|info| info.user_pin_final_try() || info.user_pin_locked()) {
             let text = "the token takes one more try of its pin at most: log in by its own tools first";
@@ -287,9 +295,9 @@ impl Token {
             // Another component of this process logged in with an unknown PIN.
             Err(BindingError::Pkcs11(RvError::UserAlreadyLoggedIn, _)) => Ok(()),
             Err(error) => {
-                let failure = Failure::from(error);
-                if failure.cause == Cause::Pin {
-                    state.refused = Some((own, event()));
+                let failure = Pkcs11Failure::from(error);
+                if failure.cause == Pkcs11FailureCause::Pin {
+                    state.refused = Some((own, next_event()));
                     pin.refuse();
                 }
                 Err(failure)

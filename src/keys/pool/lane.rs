@@ -9,13 +9,13 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::documents::MountId;
 use crate::error::{Error, Kind, Result};
+use crate::fair_queue::{CallerId, FairQueue};
 use crate::keys::local::{KeySpec, PrivateKey};
-use crate::turns::{Asker, Turns};
 use crate::x509::algorithm::KeyKind;
 
 /// A class of RSA key sizes. Generation time grows with about the fourth power of the size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Lane {
+pub(super) enum PoolLane {
     /// Up to 2048 bits: tens of milliseconds.
     Small,
     /// Up to 4096 bits: most of a second.
@@ -24,7 +24,7 @@ pub(super) enum Lane {
     Large,
 }
 
-impl Lane {
+impl PoolLane {
     pub(super) const ALL: [Self; 3] = [Self::Small, Self::Medium, Self::Large];
 
     /// The lane of a key; `None` for keys that are cheap to generate.
@@ -66,34 +66,34 @@ impl Lane {
 
 /// A guard that a caller holds while another task produces its response.
 #[derive(Default)]
-pub struct Presence(Arc<Left>);
+pub struct CallerGuard(Arc<CallerState>);
 
-/// State shared by a [`Presence`] and its watches.
+/// State shared by a [`CallerGuard`] and its watches.
 #[derive(Debug, Default)]
-struct Left {
+struct CallerState {
     gone: AtomicBool,
     told: Notify,
 }
 
-impl Presence {
+impl CallerGuard {
     /// Returns a watch of this guard.
-    pub fn watch(&self) -> Watch {
-        Watch(Some(Arc::clone(&self.0)))
+    pub fn watch(&self) -> CallerWatch {
+        CallerWatch(Some(Arc::clone(&self.0)))
     }
 }
 
-impl Drop for Presence {
+impl Drop for CallerGuard {
     fn drop(&mut self) {
         self.0.gone.store(true, Ordering::Release);
         self.0.told.notify_waiters();
     }
 }
 
-/// Observes whether a caller still waits; the default is [`Watch::ALWAYS`].
+/// Observes whether a caller still waits; the default is [`CallerWatch::ALWAYS`].
 #[derive(Clone, Debug, Default)]
-pub struct Watch(Option<Arc<Left>>);
+pub struct CallerWatch(Option<Arc<CallerState>>);
 
-impl Watch {
+impl CallerWatch {
     /// For a caller that leaves only by dropping the future that waits.
     pub const ALWAYS: Self = Self(None);
 
@@ -115,16 +115,16 @@ impl Watch {
     }
 }
 
-pub(super) struct Job {
+pub(super) struct KeyGenerationJob {
     pub(super) spec: KeySpec,
     pub(super) mount: MountId,
-    pub(super) asker: Asker,
-    pub(super) caller: Watch,
+    pub(super) asker: CallerId,
+    pub(super) caller: CallerWatch,
     pub(super) queued_at: Instant,
     pub(super) answer: oneshot::Sender<Result<PrivateKey>>,
 }
 
-impl Job {
+impl KeyGenerationJob {
     fn is_void(&self) -> bool {
         self.answer.is_closed() || self.caller.has_ended()
     }
@@ -144,11 +144,11 @@ impl Job {
 
 /// The jobs of a lane, served round-robin by mount and, within a mount, by caller.
 #[derive(Default)]
-pub(super) struct Line {
-    mounts: VecDeque<(MountId, Turns<Job>)>,
+pub(super) struct LaneQueue {
+    mounts: VecDeque<(MountId, FairQueue<KeyGenerationJob>)>,
 }
 
-impl Line {
+impl LaneQueue {
     pub(super) fn len(&self) -> usize {
         self.mounts.iter().map(|(_, jobs)| jobs.waiting()).sum()
     }
@@ -156,7 +156,12 @@ impl Line {
     /// Queues a job. If the lane holds `places` jobs, or `places_of_caller` of this caller, returns the job that is
     /// rejected. Jobs whose caller has left are removed first. In a full lane, a mount or caller with fewer jobs
     /// displaces the latest job of the busiest.
-    pub(super) fn push(&mut self, job: Job, places: usize, places_of_caller: usize) -> Option<Job> {
+    pub(super) fn push(
+        &mut self,
+        job: KeyGenerationJob,
+        places: usize,
+        places_of_caller: usize,
+    ) -> Option<KeyGenerationJob> {
         let is_full = |line: &Self| line.len() >= places || line.waiting_of(&job) >= places_of_caller;
         if is_full(self) {
             self.drop_void();
@@ -174,7 +179,7 @@ impl Line {
         match self.mounts.iter_mut().find(|(mount, _)| *mount == job.mount) {
             Some((_, jobs)) => jobs.push(job.asker, job),
             None => {
-                let mut jobs = Turns::new(1, 1);
+                let mut jobs = FairQueue::new(1, 1);
                 let mount = job.mount;
                 jobs.push(job.asker, job);
                 self.mounts.push_back((mount, jobs));
@@ -183,7 +188,7 @@ impl Line {
         turned_away
     }
 
-    pub(super) fn next(&mut self) -> Option<Job> {
+    pub(super) fn next(&mut self) -> Option<KeyGenerationJob> {
         while let Some((mount, mut jobs)) = self.mounts.pop_front() {
             let job = jobs.take_next();
             if jobs.waiting() > 0 {
@@ -198,13 +203,13 @@ impl Line {
         None
     }
 
-    fn waiting_of(&self, job: &Job) -> usize {
+    fn waiting_of(&self, job: &KeyGenerationJob) -> usize {
         self.mounts.iter().find(|(mount, _)| *mount == job.mount).map_or(0, |(_, jobs)| jobs.waiting_of(job.asker))
     }
 
     /// Removes a job in favor of `job`: one of a busier caller of the same mount if that mount has the most jobs,
     /// otherwise one of the mount with the most jobs.
-    fn take_excess(&mut self, job: &Job) -> Option<Job> {
+    fn take_excess(&mut self, job: &KeyGenerationJob) -> Option<KeyGenerationJob> {
         let own = self.mounts.iter().find(|(mount, _)| *mount == job.mount).map_or(0, |(_, jobs)| jobs.waiting());
         let (mount, jobs) = self.mounts.iter_mut().max_by_key(|(_, jobs)| jobs.waiting())?;
         match *mount == job.mount {
@@ -216,7 +221,7 @@ impl Line {
 
     fn drop_void(&mut self) {
         for (_, jobs) in &mut self.mounts {
-            jobs.drop_unless(|job| !job.is_void()).into_iter().for_each(Job::drop_void);
+            jobs.drop_unless(|job| !job.is_void()).into_iter().for_each(KeyGenerationJob::drop_void);
         }
         self.mounts.retain(|(_, jobs)| jobs.waiting() > 0);
     }

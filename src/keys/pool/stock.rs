@@ -1,19 +1,19 @@
 //! RSA keys that are generated before they are requested. The pool's threads fill the stock to its configured sizes
-//! while no requests arrive and [`Pace`](super::pace::Pace) allows it.
+//! while no requests arrive and [`Pace`](super::stock_throttle::StockThrottle) allows it.
 //!
 //! A key is in memory only and goes to one caller. A caller that finds no key waits for a new one. The crypto library,
 //! which alone holds the key material, zeroizes dropped keys.
 
 use std::collections::VecDeque;
 
-use super::lane::Lane;
+use super::lane::PoolLane;
 use crate::keys::local::{KeySpec, PrivateKey};
 use crate::telemetry;
 
 /// Keys that may be in stock. Larger ones would occupy a thread for too long.
-const SPECS: [KeySpec; 3] = [KeySpec::RSA_2048, KeySpec::RSA_3072, KeySpec::RSA_4096];
+const STOCKED_SPECS: [KeySpec; 3] = [KeySpec::RSA_2048, KeySpec::RSA_3072, KeySpec::RSA_4096];
 /// Their sizes in bits, as metric labels.
-const BITS: [&str; SPECS.len()] = ["2048", "3072", "4096"];
+const SIZE_LABELS: [&str; STOCKED_SPECS.len()] = ["2048", "3072", "4096"];
 
 /// Number of RSA keys of each size in stock; 0 is none. The default is no stock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,23 +30,23 @@ impl StockSizes {
     /// Maximum number of keys of one size. A key takes about 10 KB.
     pub const MOST: usize = 4096;
 
-    fn all(self) -> [usize; SPECS.len()] {
+    fn all(self) -> [usize; STOCKED_SPECS.len()] {
         [self.rsa_2048, self.rsa_3072, self.rsa_4096]
     }
 }
 
 #[derive(Default)]
-pub(super) struct Stock([Shelf; SPECS.len()]);
+pub(super) struct Stock([KeySizeStock; STOCKED_SPECS.len()]);
 
 #[derive(Default)]
-struct Shelf {
+struct KeySizeStock {
     ready: VecDeque<PrivateKey>,
     /// Keys that threads are generating.
     making: usize,
     wanted: usize,
 }
 
-impl Shelf {
+impl KeySizeStock {
     fn is_full(&self) -> bool {
         self.ready.len() + self.making >= self.wanted
     }
@@ -61,22 +61,22 @@ impl Stock {
             shelf.wanted = wanted;
             surplus.extend(shelf.ready.drain(wanted.min(shelf.ready.len())..));
         }
-        (0..SPECS.len()).for_each(|n| self.measure(n));
+        (0..STOCKED_SPECS.len()).for_each(|n| self.measure(n));
         surplus
     }
 
     /// Takes a key for a caller. Counts a hit or a miss if keys of this size are configured.
     pub(super) fn take(&mut self, spec: KeySpec) -> Option<PrivateKey> {
-        let n = SPECS.iter().position(|kept| *kept == spec).filter(|n| self.0[*n].wanted > 0)?;
+        let n = STOCKED_SPECS.iter().position(|kept| *kept == spec).filter(|n| self.0[*n].wanted > 0)?;
         let key = self.take_late(spec);
         let counter = if key.is_some() { telemetry::RSA_KEY_STOCK_HITS } else { telemetry::RSA_KEY_STOCK_MISSES };
-        metrics::counter!(counter, "bits" => BITS[n]).increment(1);
+        metrics::counter!(counter, "bits" => SIZE_LABELS[n]).increment(1);
         key
     }
 
     /// As [`Stock::take`], for a queued caller that was counted as a miss.
     pub(super) fn take_late(&mut self, spec: KeySpec) -> Option<PrivateKey> {
-        let n = SPECS.iter().position(|kept| *kept == spec)?;
+        let n = STOCKED_SPECS.iter().position(|kept| *kept == spec)?;
         let key = self.0[n].ready.pop_front()?;
         self.measure(n);
         Some(key)
@@ -84,7 +84,7 @@ impl Stock {
 
     /// `true` if ready keys and keys in progress reach the configured number.
     pub(super) fn has_all(&self, spec: KeySpec) -> bool {
-        SPECS.iter().position(|kept| *kept == spec).is_none_or(|n| self.0[n].is_full())
+        STOCKED_SPECS.iter().position(|kept| *kept == spec).is_none_or(|n| self.0[n].is_full())
     }
 
     pub(super) fn making(&self) -> usize {
@@ -92,14 +92,14 @@ impl Stock {
     }
 
     /// Returns the next key for a thread that fills these lanes, small keys first.
-    pub(super) fn missing(&self, lanes: &[Lane]) -> Option<KeySpec> {
-        let mut specs = SPECS.into_iter().zip(&self.0);
-        let fills = |spec: KeySpec| Lane::of(spec.kind()).is_some_and(|lane| lanes.contains(&lane));
+    pub(super) fn missing(&self, lanes: &[PoolLane]) -> Option<KeySpec> {
+        let mut specs = STOCKED_SPECS.into_iter().zip(&self.0);
+        let fills = |spec: KeySpec| PoolLane::of(spec.kind()).is_some_and(|lane| lanes.contains(&lane));
         specs.find(|(spec, shelf)| !shelf.is_full() && fills(*spec)).map(|(spec, _)| spec)
     }
 
     pub(super) fn begin(&mut self, spec: KeySpec) {
-        if let Some(n) = SPECS.iter().position(|kept| *kept == spec) {
+        if let Some(n) = STOCKED_SPECS.iter().position(|kept| *kept == spec) {
             self.0[n].making += 1;
         }
     }
@@ -107,7 +107,7 @@ impl Stock {
     /// Ends a generation and stores its key, if it succeeded. Returns a surplus key.
     #[must_use]
     pub(super) fn end(&mut self, spec: KeySpec, key: Option<PrivateKey>) -> Option<PrivateKey> {
-        let Some(n) = SPECS.iter().position(|kept| *kept == spec) else { return key };
+        let Some(n) = STOCKED_SPECS.iter().position(|kept| *kept == spec) else { return key };
         let shelf = &mut self.0[n];
         shelf.making = shelf.making.saturating_sub(1);
         if shelf.ready.len() >= shelf.wanted {
@@ -119,7 +119,7 @@ impl Stock {
     }
 
     fn measure(&self, n: usize) {
-        metrics::gauge!(telemetry::RSA_KEY_STOCK, "bits" => BITS[n]).set(self.0[n].ready.len() as f64);
+        metrics::gauge!(telemetry::RSA_KEY_STOCK, "bits" => SIZE_LABELS[n]).set(self.0[n].ready.len() as f64);
     }
 }
 

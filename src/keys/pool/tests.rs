@@ -30,8 +30,8 @@ fn call(pool: &KeyPool, bits: i64, mount: MountId) -> std::result::Result<Call<'
 
 /// As `call`, for this caller; `call` uses a new caller each time.
 fn call_of(caller: u64, pool: &KeyPool, bits: i64, mount: MountId) -> std::result::Result<Call<'_>, Error> {
-    const ALWAYS: &Watch = &Watch::ALWAYS;
-    let caller = Caller::with_token(&caller);
+    const ALWAYS: &CallerWatch = &CallerWatch::ALWAYS;
+    let caller = QueueCaller::with_token(&caller);
     let mut call: Call<'_> = Box::pin(caller.scope(pool.generate(rsa(bits), mount, ALWAYS)));
     match (&mut call).now_or_never() {
         Some(Err(error)) => Err(error),
@@ -40,12 +40,12 @@ fn call_of(caller: u64, pool: &KeyPool, bits: i64, mount: MountId) -> std::resul
     }
 }
 
-fn queued(pool: &KeyPool, lane: Lane) -> usize {
+fn queued(pool: &KeyPool, lane: PoolLane) -> usize {
     pool.0.0.lock().lines[lane as usize].len()
 }
 
 /// Removes the next job of a lane and returns its mount. The caller of the job gets an error.
-fn next(pool: &KeyPool, lane: Lane) -> Option<MountId> {
+fn next(pool: &KeyPool, lane: PoolLane) -> Option<MountId> {
     pool.0.0.lock().lines[lane as usize].next().map(|job| job.mount)
 }
 
@@ -69,7 +69,7 @@ async fn rsa_comes_from_the_pool_and_other_keys_from_here() {
     let idle = KeyPool::idle();
     for (key_type, bits) in [("ec", 224), ("ec", 256), ("ed25519", 0)] {
         let spec = KeySpec::new(key_type, bits).unwrap();
-        let key = idle.generate(spec, HERE, &Watch::default()).await.unwrap();
+        let key = idle.generate(spec, HERE, &CallerWatch::default()).await.unwrap();
         assert_eq!(key.kind().name(), key_type);
     }
 }
@@ -92,7 +92,7 @@ async fn forty_calls_for_rsa_8192_that_have_left_hold_up_no_other_key() {
     begun.recv().unwrap();
     let rest: Vec<_> = (1..40).map(|_| call(&pool, 8192, HERE)).collect();
     let busy: Vec<_> = rest.iter().filter_map(|call| call.as_ref().err()).collect();
-    assert_eq!(busy.len(), 39 - Lane::Large.places());
+    assert_eq!(busy.len(), 39 - PoolLane::Large.places());
     assert!(busy.iter().all(|error| error.kind() == Kind::Busy && error.text().contains("try again")));
     for bits in [2048, 3072, 4096] {
         for _ in 0..5 {
@@ -102,7 +102,7 @@ async fn forty_calls_for_rsa_8192_that_have_left_hold_up_no_other_key() {
     drop((first, rest));
     // Callers that left occupy no slot, and no other thread has started their jobs.
     assert!(call(&pool, 8192, HERE).is_ok());
-    assert_eq!(queued(&pool, Lane::Large), 1);
+    assert_eq!(queued(&pool, PoolLane::Large), 1);
     assert!(begun.try_recv().is_err());
     drop(end);
 }
@@ -127,16 +127,16 @@ async fn keys_of_4096_bits_hold_up_no_smaller_one() {
     for _ in 0..5 {
         soon(call(&pool, 2048, HERE).unwrap()).await.unwrap();
     }
-    assert_eq!(queued(&pool, Lane::Medium), 38);
+    assert_eq!(queued(&pool, PoolLane::Medium), 38);
     drop((calls, end));
 }
 
 #[test]
 fn every_lane_has_its_thread_and_a_thread_takes_its_lanes_in_turns() {
-    assert_eq!(THREADS[0], [Lane::Small]);
-    assert!(!THREADS[1].contains(&Lane::Large));
-    assert_eq!(THREADS.iter().filter(|lanes| lanes.contains(&Lane::Large)).count(), 1);
-    assert_eq!(THREADS.iter().filter(|lanes| lanes.contains(&Lane::Small)).count(), 2);
+    assert_eq!(THREAD_LANES[0], [PoolLane::Small]);
+    assert!(!THREAD_LANES[1].contains(&PoolLane::Large));
+    assert_eq!(THREAD_LANES.iter().filter(|lanes| lanes.contains(&PoolLane::Large)).count(), 1);
+    assert_eq!(THREAD_LANES.iter().filter(|lanes| lanes.contains(&PoolLane::Small)).count(), 2);
     let pool = KeyPool::idle();
     let calls = [2048, 2048, 2048, 3072, 4096].map(|bits| call(&pool, bits, HERE).unwrap());
     let order = Arc::new(Mutex::new(Vec::new()));
@@ -148,7 +148,7 @@ fn every_lane_has_its_thread_and_a_thread_takes_its_lanes_in_turns() {
         queue.lock().closed = seen.len() == 5;
         cheap(spec)
     };
-    pool.0.0.work(THREADS[1], &[], make, false);
+    pool.0.0.work(THREAD_LANES[1], &[], make, false);
     assert_eq!(*order.lock().unwrap(), [2048, 3072, 2048, 4096, 2048]);
     assert!(calls.into_iter().all(|call| call.now_or_never().unwrap().is_ok()));
 }
@@ -158,19 +158,19 @@ fn mounts_take_turns_in_a_lane() {
     let pool = KeyPool::idle();
     let mounts = [HERE, HERE, HERE, THERE, MountId(3), THERE];
     let _calls = mounts.map(|mount| call(&pool, 2048, mount).unwrap());
-    let order: Vec<i64> = std::iter::from_fn(|| next(&pool, Lane::Small)).map(|mount| mount.0).collect();
+    let order: Vec<i64> = std::iter::from_fn(|| next(&pool, PoolLane::Small)).map(|mount| mount.0).collect();
     assert_eq!(order, [1, 2, 3, 1, 2, 1]);
 }
 
 #[test]
 fn callers_of_a_mount_take_turns_and_the_queue_of_each_is_short() {
     let pool = KeyPool::idle();
-    let most = Lane::Small.places_of_caller();
+    let most = PoolLane::Small.places_of_caller();
     let mut calls: Vec<_> = (0..most).map(|_| call_of(1, &pool, 2048, HERE).unwrap()).collect();
     assert_eq!(call_of(1, &pool, 2048, HERE).err().unwrap().kind(), Kind::Busy);
     let other = call_of(2, &pool, 2048, HERE).unwrap();
-    let next_asker = || pool.0.0.lock().lines[Lane::Small as usize].next().map(|job| job.asker);
-    let [one, two] = [1_u64, 2].map(|caller| Some(Caller::with_token(&caller).asker()));
+    let next_asker = || pool.0.0.lock().lines[PoolLane::Small as usize].next().map(|job| job.asker);
+    let [one, two] = [1_u64, 2].map(|caller| Some(QueueCaller::with_token(&caller).asker()));
     assert_eq!([next_asker(), next_asker(), next_asker()], [one, two, one]);
     calls.truncate(3);
     assert_eq!((next_asker(), next_asker()), (one, None), "callers that have left get no key");
@@ -180,25 +180,25 @@ fn callers_of_a_mount_take_turns_and_the_queue_of_each_is_short() {
 #[test]
 fn a_caller_that_fills_a_lane_gives_up_its_latest_places_to_others_of_the_mount() {
     let pool = KeyPool::idle();
-    let of_caller = Lane::Large.places_of_caller();
+    let of_caller = PoolLane::Large.places_of_caller();
     let of = |caller| (0..of_caller).map(|_| call_of(caller, &pool, 8192, HERE).unwrap()).collect::<Vec<_>>();
     let mut first = of(1);
     let mut second = of(2);
-    assert_eq!(queued(&pool, Lane::Large), Lane::Large.places());
+    assert_eq!(queued(&pool, PoolLane::Large), PoolLane::Large.places());
     let _third = call_of(3, &pool, 8192, HERE).unwrap();
     let refused = first.iter_mut().chain(&mut second).filter_map(|call| call.now_or_never()).count();
-    assert_eq!((refused, queued(&pool, Lane::Large)), (1, Lane::Large.places()));
+    assert_eq!((refused, queued(&pool, PoolLane::Large)), (1, PoolLane::Large.places()));
 }
 
 #[test]
 fn a_mount_that_fills_a_lane_gives_up_its_latest_places_to_others() {
     let pool = KeyPool::idle();
-    let places = Lane::Large.places();
+    let places = PoolLane::Large.places();
     let mut first: Vec<_> = (0..places).map(|_| call(&pool, 8192, HERE).unwrap()).collect();
     assert_eq!(call(&pool, 8192, HERE).err().unwrap().kind(), Kind::Busy);
     let others: Vec<_> = (0..places / 2).map(|_| call(&pool, 8192, THERE).unwrap()).collect();
     assert_eq!(call(&pool, 8192, THERE).err().unwrap().kind(), Kind::Busy);
-    assert_eq!((queued(&pool, Lane::Large), others.len()), (places, places / 2));
+    assert_eq!((queued(&pool, PoolLane::Large), others.len()), (places, places / 2));
     for (n, call) in first.iter_mut().enumerate() {
         let refused = call.now_or_never().map(|outcome| outcome.err().unwrap().kind());
         assert_eq!(refused, (n >= places / 2).then_some(Kind::Busy), "{n}");
@@ -208,7 +208,7 @@ fn a_mount_that_fills_a_lane_gives_up_its_latest_places_to_others() {
 #[test]
 fn a_full_lane_is_busy_at_once_and_leaves_the_others_open() {
     let pool = KeyPool::idle();
-    for (lane, bits) in [(Lane::Small, 2048), (Lane::Medium, 3072), (Lane::Large, 8192)] {
+    for (lane, bits) in [(PoolLane::Small, 2048), (PoolLane::Medium, 3072), (PoolLane::Large, 8192)] {
         let mut calls: Vec<_> = (0..lane.places()).map(|_| call(&pool, bits, HERE).unwrap()).collect();
         assert_eq!(call(&pool, bits, HERE).err().unwrap().kind(), Kind::Busy);
         calls.truncate(lane.places() - 2);
@@ -221,7 +221,7 @@ fn a_full_lane_is_busy_at_once_and_leaves_the_others_open() {
 #[test]
 fn a_job_whose_caller_has_left_is_dropped_unstarted() {
     let pool = KeyPool::idle();
-    let presence = Presence::default();
+    let presence = CallerGuard::default();
     let watch = presence.watch();
     let mut watched = Box::pin(pool.generate(rsa(2048), HERE, &watch));
     assert!((&mut watched).now_or_never().is_none());
@@ -230,8 +230,8 @@ fn a_job_whose_caller_has_left_is_dropped_unstarted() {
     drop(left);
     // The caller has left, although the future that waits for the key still exists.
     drop(presence);
-    assert_eq!(next(&pool, Lane::Small), Some(THERE));
-    assert_eq!(next(&pool, Lane::Small), None);
+    assert_eq!(next(&pool, PoolLane::Small), Some(THERE));
+    assert_eq!(next(&pool, PoolLane::Small), None);
     assert_eq!(watched.now_or_never().unwrap().err().unwrap().kind(), Kind::Unavailable);
     drop(stays);
 }

@@ -70,7 +70,7 @@ mod tests {
     fn places_are_bases_that_paths_are_joined_to() {
         for cloud in Cloud::all() {
             for url in [cloud.authority, cloud.arm, cloud.graph] {
-                super::super::super::base_url("url", url).unwrap();
+                super::super::super::validate_base_url("url", url).unwrap();
                 assert!(!url.ends_with('/'), "{url}");
             }
         }

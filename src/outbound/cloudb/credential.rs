@@ -6,16 +6,16 @@ use url::form_urlencoded::Serializer;
 use zeroize::Zeroizing;
 
 use crate::error::Result;
-use crate::outbound::{Method, Outbound, Token, Tries};
+use crate::outbound::{AccessToken, Method, Outbound, RetryPolicy};
 use crate::secret::Secret;
 
 /// Address of the metadata service; plain HTTP, reachable only from the machine itself.
-pub(crate) const IMDS: &str = "http://169.254.169.254";
+pub(crate) const IMDS_URL: &str = "http://169.254.169.254";
 /// API version of the metadata service.
 const IMDS_VERSION: &str = "2018-02-01";
 
 /// A request for an access token.
-pub(crate) struct Credential<'c> {
+pub(crate) struct CloudbTokenRequest<'c> {
     pub(crate) outbound: &'c Outbound,
     /// Base URL of the directory.
     pub(crate) authority: &'c str,
@@ -29,22 +29,22 @@ pub(crate) struct Credential<'c> {
     pub(crate) client_secret: &'c Secret,
     /// Base URL of the API that the token is for.
     pub(crate) resource: &'c str,
-    pub(crate) tries: Tries,
+    pub(crate) tries: RetryPolicy,
     /// The subject of errors.
     pub(crate) who: &'static str,
 }
 
-impl Credential<'_> {
+impl CloudbTokenRequest<'_> {
     /// Fetches a new token.
     ///
     /// # Errors
     /// `BadGateway` when the credential is rejected, `Unavailable` when the service does not respond.
-    pub(crate) async fn fetch(&self) -> Result<Token> {
+    pub(crate) async fn fetch(&self) -> Result<AccessToken> {
         if self.client_secret.expose().is_empty() { self.own().await } else { self.granted().await }
     }
 
     /// Fetches a token for the application.
-    async fn granted(&self) -> Result<Token> {
+    async fn granted(&self) -> Result<AccessToken> {
         let url = format!("{}/{}/oauth2/v2.0/token", self.authority.trim_end_matches('/'), self.tenant);
         let form = Serializer::new(String::new())
             .append_pair("grant_type", "client_credentials")
@@ -56,17 +56,17 @@ impl Credential<'_> {
         let form = Bytes::from_owner(Zeroizing::new(form.into_bytes()));
         let who = format!("{}: the directory", self.who);
         let call = self.outbound.call(Method::POST, &url)?.form(form);
-        Token::read(&call.send(self.tries, &who).await?, &who)
+        AccessToken::read(&call.send(self.tries, &who).await?, &who)
     }
 
     /// Fetches a token for the managed identity.
-    async fn own(&self) -> Result<Token> {
+    async fn own(&self) -> Result<AccessToken> {
         let client_id = Some(("client_id", self.client_id)).filter(|(_, id)| !id.is_empty());
         let pairs = [("api-version", IMDS_VERSION), ("resource", self.resource)].into_iter().chain(client_id);
         let query = Serializer::new(String::new()).extend_pairs(pairs).finish();
         let url = format!("{}/metadata/identity/oauth2/token?{query}", self.imds.trim_end_matches('/'));
         let who = format!("{}: the machine's identity service", self.who);
         let call = self.outbound.call(Method::GET, &url)?.header("Metadata", "true");
-        Token::read(&call.send(self.tries, &who).await?, &who)
+        AccessToken::read(&call.send(self.tries, &who).await?, &who)
     }
 }

@@ -8,28 +8,28 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt as _;
 use tokio::sync::Semaphore;
 
-use super::panicked;
+use super::panic_error;
 use crate::documents::MountId;
 use crate::error::Result;
-use crate::pki::check::blocking::{self, Outside};
-use crate::pki::crl::{Builder, Built, WantedCrls};
-use crate::pki::mount::view::View;
+use crate::pki::check::blocking::{self, SignatureWaiter};
+use crate::pki::crl::{CrlBuildRequest, CrlBuildResult, CrlBuilder};
+use crate::pki::mount::view::MountView;
 use crate::telemetry;
 
 /// Divisors of the last build's duration: the minimum pause between two builds, and the pause after the latest request.
-const LEAST_SHARE: u32 = 4;
-const QUIET_SHARE: u32 = 8;
+const MIN_PAUSE_DIVISOR: u32 = 4;
+const QUIET_PAUSE_DIVISOR: u32 = 8;
 /// Upper bound of a build's duration when the pause is computed; the first build after a start takes longer.
-const LONGEST: Duration = Duration::from_millis(100);
+const MAX_COUNTED_BUILD_DURATION: Duration = Duration::from_millis(100);
 
 /// Count of revocations that are being stored and will then request a build.
 #[derive(Clone, Default)]
-pub(super) struct Arrivals(Arc<AtomicUsize>);
+pub(super) struct PendingRevocations(Arc<AtomicUsize>);
 
-impl Arrivals {
-    pub(super) fn announce(&self) -> Coming {
+impl PendingRevocations {
+    pub(super) fn announce(&self) -> PendingRevocation {
         self.0.fetch_add(1, Ordering::Relaxed);
-        Coming(Arc::clone(&self.0))
+        PendingRevocation(Arc::clone(&self.0))
     }
 
     fn any(&self) -> bool {
@@ -38,9 +38,9 @@ impl Arrivals {
 }
 
 /// Guard of a revocation in progress; dropped when the control actor has its request, or when it fails.
-pub struct Coming(Arc<AtomicUsize>);
+pub struct PendingRevocation(Arc<AtomicUsize>);
 
-impl Drop for Coming {
+impl Drop for PendingRevocation {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -52,21 +52,21 @@ impl Drop for Coming {
 /// get a build of its own, and all others would wait for that build and then for theirs. A build therefore waits for
 /// announced revocations and for requests that keep arriving, but never longer than the last build took.
 #[derive(Default)]
-pub(super) struct Pace {
-    arrivals: Arrivals,
+pub(super) struct BuildThrottle {
+    arrivals: PendingRevocations,
     last: Option<(Instant, Duration)>,
     /// Arrival of the first and of the latest waiting request.
     first: Option<Instant>,
     came: Option<Instant>,
 }
 
-impl Pace {
-    pub(super) fn of(arrivals: Arrivals) -> Self {
+impl BuildThrottle {
+    pub(super) fn of(arrivals: PendingRevocations) -> Self {
         Self { arrivals, ..Self::default() }
     }
 
     pub(super) fn ended(&mut self, now: Instant, took: Duration) {
-        self.last = Some((now, took.min(LONGEST)));
+        self.last = Some((now, took.min(MAX_COUNTED_BUILD_DURATION)));
     }
 
     pub(super) fn came(&mut self, now: Instant) {
@@ -84,8 +84,8 @@ impl Pace {
         let from = if self.arrivals.any() {
             self.first.map_or(ended, |first| first.max(ended)) + took
         } else {
-            let quiet = self.came.map_or(ended, |came| came + took / QUIET_SHARE);
-            quiet.clamp(ended + took / LEAST_SHARE, ended + took)
+            let quiet = self.came.map_or(ended, |came| came + took / QUIET_PAUSE_DIVISOR);
+            quiet.clamp(ended + took / MIN_PAUSE_DIVISOR, ended + took)
         };
         Some(from.saturating_duration_since(now)).filter(|left| !left.is_zero())
     }
@@ -93,18 +93,18 @@ impl Pace {
 
 /// Builds on a blocking thread. Returns the builder even if the build panics.
 pub(super) async fn run_build(
-    mut builder: Builder,
-    view: Arc<View>,
-    wanted: WantedCrls,
+    mut builder: CrlBuilder,
+    view: Arc<MountView>,
+    wanted: CrlBuildRequest,
     builds: Arc<Semaphore>,
-) -> (Builder, Result<Built>, Duration) {
+) -> (CrlBuilder, Result<CrlBuildResult>, Duration) {
     let mount = view.mount;
-    let work = |outside: Outside| async move {
+    let work = |outside: SignatureWaiter| async move {
         let started = Instant::now();
         let build = AssertUnwindSafe(builder.build(&view, wanted, &outside)).catch_unwind();
         let result = build.await.unwrap_or_else(|_| {
             builder.reset();
-            Err(panicked())
+            Err(panic_error())
         });
         (builder, result, started.elapsed())
     };
@@ -115,15 +115,15 @@ pub(super) async fn run_build(
 }
 
 /// Records a build that made a list or failed; most ticks have nothing to do.
-fn record_build(mount: MountId, result: &Result<Built>, took: Duration) {
+fn record_build(mount: MountId, result: &Result<CrlBuildResult>, took: Duration) {
     let (outcome, failure) = match result {
-        Ok(Built { failure: None, made: 0, .. }) => return,
-        Ok(Built { failure: None, .. }) => ("done", None),
-        Ok(Built { failure: Some(error), .. }) | Err(error) => ("failed", Some(error)),
+        Ok(CrlBuildResult { failure: None, made: 0, .. }) => return,
+        Ok(CrlBuildResult { failure: None, .. }) => ("done", None),
+        Ok(CrlBuildResult { failure: Some(error), .. }) | Err(error) => ("failed", Some(error)),
     };
     metrics::histogram!(telemetry::PKI_CRL_BUILD_SECONDS).record(took.as_secs_f64());
     metrics::counter!(telemetry::PKI_CRL_BUILDS, "result" => outcome).increment(1);
-    if let Some(why) = failure.and_then(telemetry::outage::told) {
+    if let Some(why) = failure.and_then(telemetry::outage::describe_for_log) {
         tracing::error!(mount = telemetry::mount_path(mount.0), "a CRL was not built: {why}");
     }
 }
@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn a_build_waits_for_those_who_keep_coming_and_not_longer_than_the_last_one_took() {
         let (now, ms) = (Instant::now(), Duration::from_millis);
-        let mut pace = Pace::default();
+        let mut pace = BuildThrottle::default();
         pace.came(now);
         assert_eq!(pace.wait(now), None, "the first one begins at once");
         pace.ended(now, ms(40));
@@ -151,13 +151,13 @@ mod tests {
         pace.came(now + ms(1000));
         assert_eq!(pace.wait(now + ms(1000)), None, "somebody comes alone");
         pace.ended(now, ms(4000));
-        assert_eq!(pace.wait(now), Some(LONGEST));
+        assert_eq!(pace.wait(now), Some(MAX_COUNTED_BUILD_DURATION));
     }
 
     #[test]
     fn a_build_waits_for_revocations_under_way_and_not_longer_than_the_last_one_took() {
         let (now, ms) = (Instant::now(), Duration::from_millis);
-        let mut pace = Pace::default();
+        let mut pace = BuildThrottle::default();
         let (one, other) = (pace.arrivals.announce(), pace.arrivals.announce());
         pace.came(now);
         assert_eq!(pace.wait(now), None, "there was no build before");

@@ -3,18 +3,18 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use super::{Plan, Planned, panicked};
-use crate::documents::{TRIES, overtaken, step_aside};
+use super::{ChangePlan, PlannedChange, panic_error};
+use crate::documents::{MAX_CHANGE_ATTEMPTS, backoff, contention_error};
 use crate::error::{Error, Kind, Result};
-use crate::pki::mount::view::View;
+use crate::fair_queue::{QueueCaller, cpu};
+use crate::pki::mount::view::MountView;
 use crate::pki::store::{PkiOutcome, PkiStore};
-use crate::turns::{Caller, cpu};
 
-pub(super) enum Changed {
+pub(super) enum ChangeOutcome {
     /// Stored: the view to publish, and whether CRLs must be rebuilt.
-    Stored { view: View, crls: bool },
+    Stored { view: MountView, crls: bool },
     /// Not stored; `reloaded` is the view of what storage holds, if it was read.
-    Failed { error: Error, reloaded: Option<View> },
+    Failed { error: Error, reloaded: Option<MountView> },
     /// Unknown whether it is stored, and storage could not be read.
     Unknown { error: Error },
 }
@@ -22,69 +22,71 @@ pub(super) enum Changed {
 /// Plans and commits a change; with `reload`, on a view read from storage. When another node commits first, plans again
 /// on what that node stored.
 pub(super) async fn run_change(
-    mut plan: Plan,
-    published: Arc<View>,
+    mut plan: ChangePlan,
+    published: Arc<MountView>,
     reload: bool,
     store: Arc<dyn PkiStore>,
-) -> Changed {
+) -> ChangeOutcome {
     let mut reloaded = None;
     let mut again = reload;
-    for tried in 0..TRIES {
-        step_aside(tried).await;
+    for tried in 0..MAX_CHANGE_ATTEMPTS {
+        backoff(tried).await;
         if again {
-            match stored(&*store, &published).await {
+            match load_stored_view(&*store, &published).await {
                 Ok(view) => reloaded = Some(view),
-                Err(error) => return Changed::Unknown { error },
+                Err(error) => return ChangeOutcome::Unknown { error },
             }
         }
         let view = reloaded.clone().map_or_else(|| Arc::clone(&published), Arc::new);
         let planned;
         (plan, planned) = match run_plan(plan, view).await {
             Ok(done) => done,
-            Err(error) => return Changed::Failed { error, reloaded },
+            Err(error) => return ChangeOutcome::Failed { error, reloaded },
         };
-        let Planned { view, writes, crls } = match planned {
+        let PlannedChange { view, writes, crls } = match planned {
             Ok(planned) => planned,
-            Err(error) => return Changed::Failed { error, reloaded },
+            Err(error) => return ChangeOutcome::Failed { error, reloaded },
         };
         if writes.is_empty() {
-            return Changed::Stored { view, crls };
+            return ChangeOutcome::Stored { view, crls };
         }
         match store.commit(writes).await {
-            Ok(outcomes) if !outcomes.contains(&PkiOutcome::SerialTaken) => return Changed::Stored { view, crls },
-            Ok(_) => return Changed::Failed { error: Error::internal("serial collision"), reloaded },
+            Ok(outcomes) if !outcomes.contains(&PkiOutcome::SerialTaken) => {
+                return ChangeOutcome::Stored { view, crls };
+            }
+            Ok(_) => return ChangeOutcome::Failed { error: Error::internal("serial collision"), reloaded },
             // A rejected unit was not stored.
-            Err(error) if error.kind() == Kind::Busy => return Changed::Failed { error, reloaded },
-            Err(error) if error.kind() == Kind::Conflict && tried + 1 < TRIES => again = true,
+            Err(error) if error.kind() == Kind::Busy => return ChangeOutcome::Failed { error, reloaded },
+            Err(error) if error.kind() == Kind::Conflict && tried + 1 < MAX_CHANGE_ATTEMPTS => again = true,
             // Another node's write, or a commit with unknown outcome: the stored state decides.
             Err(error) => {
-                let error = if error.kind() == Kind::Conflict { overtaken("the mount") } else { error };
-                return match stored(&*store, &published).await {
-                    Ok(view) => Changed::Failed { error, reloaded: Some(view) },
-                    Err(_) => Changed::Unknown { error },
+                let error = if error.kind() == Kind::Conflict { contention_error("the mount") } else { error };
+                return match load_stored_view(&*store, &published).await {
+                    Ok(view) => ChangeOutcome::Failed { error, reloaded: Some(view) },
+                    Err(_) => ChangeOutcome::Unknown { error },
                 };
             }
         }
     }
-    Changed::Failed { error: Error::internal("a change that was not tried"), reloaded }
+    ChangeOutcome::Failed { error: Error::internal("a change that was not tried"), reloaded }
 }
 
-async fn run_plan(plan: Plan, view: Arc<View>) -> Result<(Plan, Result<Planned>)> {
+async fn run_plan(plan: ChangePlan, view: Arc<MountView>) -> Result<(ChangePlan, Result<PlannedChange>)> {
     // A queue per mount: a change does not wait behind other work of its caller.
-    let mount = Caller::server(&("changes", view.mount));
+    let mount = QueueCaller::server(&("changes", view.mount));
     let work = move || {
-        let planned = catch_unwind(AssertUnwindSafe(|| plan(&view))).unwrap_or_else(|_| Err(panicked()));
+        let planned = catch_unwind(AssertUnwindSafe(|| plan(&view))).unwrap_or_else(|_| Err(panic_error()));
         (plan, planned)
     };
     cpu::run_as(mount, work).await
 }
 
 /// Returns the view of the stored documents; state that does not come from documents is taken from `published`.
-async fn stored(store: &dyn PkiStore, published: &Arc<View>) -> Result<View> {
+async fn load_stored_view(store: &dyn PkiStore, published: &Arc<MountView>) -> Result<MountView> {
     let documents = store.documents(published.mount).await?;
     let published = Arc::clone(published);
     // On the CPU queue, because a mount may have thousands of roles.
-    let mount = Caller::server(&("changes", published.mount));
+    let mount = QueueCaller::server(&("changes", published.mount));
     cpu::run_as(mount, move || published.reloaded(documents)).await?
 }
 
@@ -95,16 +97,16 @@ mod tests {
     use super::*;
     use crate::documents::{Document, MountId};
     use crate::pki::store::{
-        AnsweredRow, CrlRow, KnownSerial, LeaseRange, LeaseRow, Listed, MetadataRow, PkiWrite, SerialAndDer,
-        SerialStatus, StoredCertificate, StoredRevocation, TidyRow,
+        CrlRow, KnownSerial, LeaseRange, LeaseRow, ListedBound, MetadataRow, PkiWrite, RecordedResponseRow,
+        SerialAndDer, SerialStatus, StoredCertificate, StoredRevocation, TidyRow,
     };
     use crate::x509::serial::Serial;
 
     #[tokio::test]
     async fn a_panic_in_a_plan_is_an_error_and_nothing_is_published() {
-        let view = Arc::new(View::empty(MountId(1)));
+        let view = Arc::new(MountView::empty(MountId(1)));
         let changed = run_change(Box::new(|_| panic!("a defect")), view, false, Arc::new(NoStore)).await;
-        assert!(matches!(changed, Changed::Failed { reloaded: None, error } if error.kind() == Kind::Internal));
+        assert!(matches!(changed, ChangeOutcome::Failed { reloaded: None, error } if error.kind() == Kind::Internal));
     }
 
     struct NoStore;
@@ -126,7 +128,7 @@ mod tests {
             unreachable!("nothing is read")
         }
 
-        fn unlisted(&self, _: MountId, _: i64, _: Listed) -> BoxFuture<'static, Result<bool>> {
+        fn unlisted(&self, _: MountId, _: i64, _: ListedBound) -> BoxFuture<'static, Result<bool>> {
             unreachable!("nothing is read")
         }
 
@@ -202,7 +204,7 @@ mod tests {
             unreachable!("nothing is written")
         }
 
-        fn answered(&self, _: [u8; 32]) -> BoxFuture<'static, Result<Option<AnsweredRow>>> {
+        fn answered(&self, _: [u8; 32]) -> BoxFuture<'static, Result<Option<RecordedResponseRow>>> {
             unreachable!("nothing is read")
         }
 

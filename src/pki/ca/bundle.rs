@@ -13,10 +13,10 @@ use crate::x509::certificate::Certificate;
 use crate::x509::{pem, profile, weak_key};
 
 /// Maximum length of a text in bytes, ten times that of a long chain with large keys.
-const MAX_TEXT: usize = 512 * 1024;
+const MAX_BUNDLE_TEXT_BYTES: usize = 512 * 1024;
 /// Minimum length of a text with a certificate; a shorter one is usually a file name.
-const SHORTEST: usize = 75;
-const SHORTEST_KEY: usize = 64;
+const MIN_CERTIFICATE_TEXT_BYTES: usize = 75;
+const MIN_KEY_TEXT_BYTES: usize = 64;
 
 /// Controls whether an endpoint accepts private keys.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub enum PrivateKeys {
 
 /// CA certificates and keys in text order, without duplicates.
 #[derive(Default)]
-pub(crate) struct Bundle {
+pub(crate) struct CaBundle {
     pub(crate) certificates: Vec<Certificate>,
     pub(crate) keys: Vec<Arc<PrivateKey>>,
     /// CRLs, not parsed yet.
@@ -44,7 +44,7 @@ pub(crate) struct BundledCrl {
     pub(crate) der: Vec<u8>,
 }
 
-impl Bundle {
+impl CaBundle {
     /// Parses `text`, the value of `field`. Skips EC parameters, which some tools write next to keys.
     ///
     /// # Errors
@@ -52,7 +52,9 @@ impl Bundle {
     /// broken, encrypted or unknown blocks, an invalid or unwanted private key, and what [`check_certificate`] rejects.
     pub(crate) fn parse(field: &str, text: &str, private_keys: PrivateKeys) -> Result<Self> {
         let mut bundle = Self::default();
-        for (index, (label, content)) in blocks(field, text, SHORTEST)?.into_iter().enumerate() {
+        for (index, (label, content)) in
+            parse_pem_blocks(field, text, MIN_CERTIFICATE_TEXT_BYTES)?.into_iter().enumerate()
+        {
             let at = |e: Error| Error::invalid(format!("{field}: block {index}: {}", e.text()));
             if pem::is_private_key(&label) {
                 if private_keys == PrivateKeys::Refused {
@@ -62,10 +64,10 @@ impl Bundle {
             } else if label == "CERTIFICATE" {
                 let certificate = Certificate::submitted(&content).and_then(check_certificate).map_err(at)?;
                 bundle.add_certificate(certificate);
-            } else if label == pem::CRL {
+            } else if label == pem::CRL_LABEL {
                 bundle.lists.push(BundledCrl { block: index, der: content.to_vec() });
             } else if !is_skipped(&label) {
-                return Err(Error::invalid(format!("{field}: block {index}: {}", other_block(&label))));
+                return Err(Error::invalid(format!("{field}: block {index}: {}", unsupported_block_reason(&label))));
             }
         }
         if bundle.certificates.is_empty() && bundle.keys.is_empty() {
@@ -90,30 +92,30 @@ impl Bundle {
 /// Parses a text with exactly one private key; EC parameters are skipped.
 ///
 /// # Errors
-/// As [`Bundle::parse`]; `Invalid` also for any other block.
+/// As [`CaBundle::parse`]; `Invalid` also for any other block.
 pub(crate) fn parse_key(field: &str, text: &str) -> Result<PrivateKey> {
-    let mut blocks = blocks(field, text, SHORTEST_KEY)?;
+    let mut blocks = parse_pem_blocks(field, text, MIN_KEY_TEXT_BYTES)?;
     blocks.retain(|(label, _)| label != "EC PARAMETERS");
     match blocks.as_slice() {
         [(label, content)] if pem::is_private_key(label) => {
             read_key(label, content).map_err(|e| Error::invalid(format!("{field}: {}", e.text())))
         }
-        [(label, _)] => Err(Error::invalid(format!("{field}: {}", other_block(label)))),
+        [(label, _)] => Err(Error::invalid(format!("{field}: {}", unsupported_block_reason(label)))),
         _ => Err(Error::invalid(format!("{field}: must be exactly one private key and nothing else"))),
     }
 }
 
-type Block = (String, Zeroizing<Vec<u8>>);
+type PemBlock = (String, Zeroizing<Vec<u8>>);
 
-fn blocks(field: &str, text: &str, shortest: usize) -> Result<Vec<Block>> {
+fn parse_pem_blocks(field: &str, text: &str, shortest: usize) -> Result<Vec<PemBlock>> {
     if text.len() < shortest {
         return Err(Error::invalid(format!("{field}: provided data is too short; was a path passed?")));
     }
-    if text.len() > MAX_TEXT {
-        return Err(Error::invalid(format!("{field}: longer than {} KiB", MAX_TEXT / 1024)));
+    if text.len() > MAX_BUNDLE_TEXT_BYTES {
+        return Err(Error::invalid(format!("{field}: longer than {} KiB", MAX_BUNDLE_TEXT_BYTES / 1024)));
     }
-    let blocks = pem::blocks(text).map_err(|e| Error::invalid(format!("{field}: {}", e.text())))?;
-    let blocks: Vec<Block> = blocks.into_iter().map(|(label, content)| (label, Zeroizing::new(content))).collect();
+    let blocks = pem::parse_blocks(text).map_err(|e| Error::invalid(format!("{field}: {}", e.text())))?;
+    let blocks: Vec<PemBlock> = blocks.into_iter().map(|(label, content)| (label, Zeroizing::new(content))).collect();
     if blocks.is_empty() {
         return Err(Error::invalid(format!("{field}: no data: no PEM block")));
     }
@@ -125,10 +127,10 @@ fn is_skipped(label: &str) -> bool {
 }
 
 /// Returns the reason for rejecting a block. The label is caller input and is not quoted.
-fn other_block(label: &str) -> &'static str {
+fn unsupported_block_reason(label: &str) -> &'static str {
     match label {
         "ENCRYPTED PRIVATE KEY" => "encrypted private keys are not supported: decrypt the key first",
-        "CERTIFICATE" | pem::CRL => "not a private key",
+        "CERTIFICATE" | pem::CRL_LABEL => "not a private key",
         _ => "a PEM block of a type that is not taken here",
     }
 }
@@ -136,7 +138,7 @@ fn other_block(label: &str) -> &'static str {
 fn read_key(label: &str, content: &[u8]) -> Result<PrivateKey> {
     let key = PrivateKey::from_block(label, content)?;
     check_key("private key", key.kind())?;
-    weak_key::refuse("private key", key.public())?;
+    weak_key::reject("private key", key.public())?;
     Ok(key)
 }
 
@@ -151,7 +153,7 @@ fn check_certificate(certificate: Certificate) -> Result<Certificate> {
     }
     check_subject("certificate", certificate.subject())?;
     // The subject becomes the issuer name of every certificate that it signs.
-    profile::name(certificate.subject().as_der()).map_err(|e| e.of("certificate: subject"))?;
+    profile::validate_directory_name(certificate.subject().as_der()).map_err(|e| e.of("certificate: subject"))?;
     if certificate.issuer().is_nameless() {
         return Err(Error::invalid("certificate: its issuer's name is empty (RFC 5280 4.1.2.4)"));
     }
@@ -159,7 +161,7 @@ fn check_certificate(certificate: Certificate) -> Result<Certificate> {
         return Err(Error::invalid("certificate: subjectKeyIdentifier: must not be empty (RFC 5280 4.2.1.2)"));
     }
     check_key("certificate", certificate.key().kind())?;
-    weak_key::refuse("certificate", certificate.key())?;
+    weak_key::reject("certificate", certificate.key())?;
     // Verifiers ignore the signature of a root; `readable` warns of a weak algorithm.
     if !certificate.is_own_issuer() {
         certificate.check_algorithm()?;

@@ -5,24 +5,24 @@
 
 mod issuer;
 
-pub use self::issuer::{IssuerSettings, ManualChain, Standing, write_issuer};
-use crate::clock::{Time, rfc3339};
+pub use self::issuer::{CurrentIssuer, IssuerSettings, ManualChain, write_issuer};
+use crate::clock::{Time, format_rfc3339};
 use crate::error::{Error, Result, Warnings};
-use crate::pki::actor::Planned;
-use crate::pki::check::trial;
+use crate::pki::actor::PlannedChange;
+use crate::pki::check::role_feasibility;
 use crate::pki::engine::Authority;
 use crate::pki::mount::cluster::Cluster;
-use crate::pki::mount::issuer::Key;
+use crate::pki::mount::issuer::MountKey;
 use crate::pki::mount::role::Role;
 use crate::pki::mount::settings::crl::CrlConfig;
 use crate::pki::mount::settings::external_policy;
 use crate::pki::mount::urls::Urls;
-use crate::pki::mount::view::View;
+use crate::pki::mount::view::MountView;
 use crate::pki::store::PkiWrite;
 use crate::x509::extension;
 
-fn planned(view: View, writes: Vec<PkiWrite>) -> Planned {
-    Planned { view, writes, crls: false }
+fn change_without_crls(view: MountView, writes: Vec<PkiWrite>) -> PlannedChange {
+    PlannedChange { view, writes, crls: false }
 }
 
 /// Writes a role; returns it as stored, with warnings. `merge` receives the existing role of that name, if any.
@@ -42,7 +42,7 @@ pub async fn write_role(
             match view.signer(&role.issuer_ref) {
                 Some(signer) => {
                     let begins = signer.issuer.certificate.not_before();
-                    if let Some(problem) = begins_before_issuer(&role, begins) {
+                    if let Some(problem) = not_before_problem(&role, begins) {
                         // The issuer of an existing role may have changed since the role was written.
                         if stands.is_none() {
                             return Err(Error::invalid(problem));
@@ -61,17 +61,17 @@ pub async fn write_role(
             let mut next = view.clone();
             let writes = vec![next.put_role(&name, role.clone())?];
             // Only a warning, because `sign-verbatim` uses fewer fields of the role.
-            let useless = next.role(&name).and_then(|entry| trial::role(entry, now).err());
+            let useless = next.role(&name).and_then(|entry| role_feasibility::check_role_feasible(entry, now).err());
             warnings.extend(useless.map(|error| error.text().to_owned()));
-            Ok((planned(next, writes), (role, warnings)))
+            Ok((change_without_crls(next, writes), (role, warnings)))
         })
         .await
 }
 
 /// Returns the problem of a role whose fixed `not_before` precedes that of its issuer.
-fn begins_before_issuer(role: &Role, begins: i64) -> Option<String> {
+fn not_before_problem(role: &Role, begins: i64) -> Option<String> {
     let fixed = role.not_before.as_ref().filter(|fixed| fixed.at() < begins)?;
-    let begins = Time::from_unix_timestamp(begins).map(rfc3339).unwrap_or_default();
+    let begins = Time::from_unix_timestamp(begins).map(format_rfc3339).unwrap_or_default();
     Some(format!(
         "not_before: {} is before the issuer's not_before ({begins}): certificates must not be older than their CA",
         fixed.as_str()
@@ -88,7 +88,7 @@ pub async fn delete_role(authority: &Authority, name: &str) -> Result<()> {
         .change(move |view| {
             let mut next = view.clone();
             let writes = next.remove_role(&name).into_iter().collect();
-            Ok((planned(next, writes), ()))
+            Ok((change_without_crls(next, writes), ()))
         })
         .await
 }
@@ -104,7 +104,7 @@ pub async fn delete_issuer(authority: &Authority, reference: &str) -> Result<War
         .change_and_crls(move |view| {
             let mut next = view.clone();
             let Some(signer) = view.signer(&reference) else {
-                return Ok((planned(next, Vec::new()), Warnings::default()));
+                return Ok((change_without_crls(next, Vec::new()), Warnings::default()));
             };
             let record = &signer.issuer.record;
             let mut warnings = Warnings::default();
@@ -116,7 +116,7 @@ pub async fn delete_issuer(authority: &Authority, reference: &str) -> Result<War
             if !roles.is_empty() {
                 warnings.add(format!("roles still name the deleted issuer: {}", roles.join(", ")));
             }
-            Ok((Planned { view: next, writes, crls: true }, warnings))
+            Ok((PlannedChange { view: next, writes, crls: true }, warnings))
         })
         .await?;
     warnings.extend(crls);
@@ -139,7 +139,7 @@ pub async fn delete_all_issuers(authority: &Authority) -> Result<Warnings> {
                 writes.push(next.set_keys_config(Default::default()));
                 warnings.add(format!("deleted {issuers} issuers and {keys} keys of this mount"));
             }
-            Ok((Planned { view: next, writes, crls: true }, warnings))
+            Ok((PlannedChange { view: next, writes, crls: true }, warnings))
         })
         .await?;
     warnings.extend(crls);
@@ -161,7 +161,7 @@ pub async fn write_issuers_config(
             let mut config = view.issuers_config.value.clone();
             let mut warnings = Warnings::default();
             if let Some(reference) = &default {
-                let signer = named(reference, "issuer", |r| view.signer(r))?;
+                let signer = resolve_default(reference, "issuer", |r| view.signer(r))?;
                 config.default = signer.issuer.record.id.clone();
                 if signer.key.is_none() {
                     warnings.add("the default issuer has no private key in this mount");
@@ -174,7 +174,7 @@ pub async fn write_issuers_config(
             }
             let mut next = view.clone();
             let writes = vec![next.set_issuers_config(config)];
-            Ok((Planned { view: next, writes, crls }, warnings))
+            Ok((PlannedChange { view: next, writes, crls }, warnings))
         })
         .await?;
     warnings.extend(crls);
@@ -190,17 +190,17 @@ pub async fn write_keys_config(authority: &Authority, default: Option<String>) -
         .change(move |view| {
             let mut config = view.keys_config.value.clone();
             if let Some(reference) = &default {
-                config.default = named(reference, "key", |r| view.key(r))?.id.clone();
+                config.default = resolve_default(reference, "key", |r| view.key(r))?.id.clone();
             }
             let mut next = view.clone();
             let writes = vec![next.set_keys_config(config)];
-            Ok((planned(next, writes), ()))
+            Ok((change_without_crls(next, writes), ()))
         })
         .await
 }
 
 /// Resolves a new default; rejects an empty reference and `default` itself.
-fn named<'a, T>(reference: &str, what: &str, find: impl FnOnce(&str) -> Option<&'a T>) -> Result<&'a T> {
+fn resolve_default<'a, T>(reference: &str, what: &str, find: impl FnOnce(&str) -> Option<&'a T>) -> Result<&'a T> {
     if reference.is_empty() || reference.eq_ignore_ascii_case("default") {
         return Err(Error::invalid(format!("default: must be the id or name of one {what}")));
     }
@@ -217,10 +217,10 @@ pub async fn rename_key(authority: &Authority, reference: &str, name: &str) -> R
         .change(move |view| {
             let key = view.key(&reference).ok_or_else(Error::not_found)?;
             let id = key.id.clone();
-            let renamed = Key { name: name.clone(), ..Key::clone(key) };
+            let renamed = MountKey { name: name.clone(), ..MountKey::clone(key) };
             let mut next = view.clone();
             let writes = vec![next.put_key(renamed)?];
-            Ok((planned(next, writes), id))
+            Ok((change_without_crls(next, writes), id))
         })
         .await
 }
@@ -235,7 +235,7 @@ pub async fn delete_key(authority: &Authority, reference: &str) -> Result<Warnin
         .change(move |view| {
             let mut next = view.clone();
             let Some(key) = view.key(&reference) else {
-                return Ok((planned(next, Vec::new()), Warnings::default()));
+                return Ok((change_without_crls(next, Vec::new()), Warnings::default()));
             };
             let users: Vec<&str> = view
                 .signers()
@@ -251,7 +251,7 @@ pub async fn delete_key(authority: &Authority, reference: &str) -> Result<Warnin
                 writes.push(next.set_keys_config(Default::default()));
                 warnings.add("the deleted key was the default: this mount has no default key now");
             }
-            Ok((planned(next, writes), warnings))
+            Ok((change_without_crls(next, writes), warnings))
         })
         .await
 }
@@ -270,8 +270,8 @@ pub async fn write_urls(
             let urls = merge(stands)?.checked_after(stands)?;
             let mut next = view.clone();
             let writes = vec![next.set_urls(urls)];
-            let warnings = advice(&next);
-            Ok((planned(next, writes), warnings))
+            let warnings = url_warnings(&next);
+            Ok((change_without_crls(next, writes), warnings))
         })
         .await
 }
@@ -289,8 +289,8 @@ pub async fn write_cluster(
             let cluster = merge(&view.cluster.value)?;
             let mut next = view.clone();
             let writes = vec![next.set_cluster(cluster)];
-            let warnings = advice(&next);
-            Ok((planned(next, writes), warnings))
+            let warnings = url_warnings(&next);
+            Ok((change_without_crls(next, writes), warnings))
         })
         .await
 }
@@ -316,7 +316,7 @@ pub async fn write_crl_config(
                 || (old.auto_rebuild && !config.auto_rebuild);
             let mut next = view.clone();
             let writes = vec![next.set_crl_config(config)];
-            Ok((Planned { view: next, writes, crls }, ()))
+            Ok((PlannedChange { view: next, writes, crls }, ()))
         })
         .await?;
     Ok(warnings)
@@ -328,26 +328,27 @@ pub async fn write_crl_config(
 /// Those of `merge`; `Invalid` naming the member and the rule.
 pub async fn write_external_policy(
     authority: &Authority,
-    merge: impl Fn(&external_policy::Config) -> Result<external_policy::Config> + Send + 'static,
+    merge: impl Fn(&external_policy::ExternalPolicyConfig) -> Result<external_policy::ExternalPolicyConfig> + Send + 'static,
 ) -> Result<()> {
     let now = authority.tools().clock.now();
     let reach = authority.tools().reach;
     authority
         .change(move |view| {
             let merged = merge(&view.external_policy.value)?;
-            let config = external_policy::Config { updated_at: now.unix_timestamp(), ..merged }.checked()?;
+            let config =
+                external_policy::ExternalPolicyConfig { updated_at: now.unix_timestamp(), ..merged }.checked()?;
             if !config.url.is_empty() {
                 reach.url("external_service_url", &config.url)?;
             }
             let mut next = view.clone();
             let writes = vec![next.set_external_policy(config)?];
-            Ok((Planned { view: next, writes, crls: false }, ()))
+            Ok((PlannedChange { view: next, writes, crls: false }, ()))
         })
         .await
 }
 
 /// Warns of URLs that need the missing cluster config, and of URLs that relying parties may not support.
-fn advice(view: &View) -> Warnings {
+fn url_warnings(view: &MountView) -> Warnings {
     let urls = view.global_urls();
     let mut warnings: Warnings = urls.advice().into_iter().collect();
     if urls.unresolved() && view.signers().next().is_some() {

@@ -10,30 +10,32 @@ use std::sync::Arc;
 use base64::Engine as _;
 
 pub use super::bundle::PrivateKeys;
-use super::bundle::{Bundle, BundledCrl, parse_key};
+use super::bundle::{BundledCrl, CaBundle, parse_key};
+use super::ca_profile;
 use super::key::put::put_key;
-use super::readable;
 use crate::error::{Error, Kind, Result, Warnings};
+use crate::fair_queue::{QueueCaller, cpu};
 use crate::keys::local::PrivateKey;
 use crate::keys::signing::{Signers, SigningKey};
-use crate::pki::actor::Planned;
+use crate::pki::actor::PlannedChange;
 use crate::pki::engine::Authority;
-use crate::pki::mount::issuer::{Issuer, IssuerRecord, Key, LeafNotAfter, Usage, check_name, may_sign_crls};
+use crate::pki::mount::issuer::{
+    Issuer, IssuerRecord, IssuerUsage, LeafNotAfterBehavior, MountKey, check_name, may_sign_crls,
+};
 use crate::pki::mount::profile::issuer_key_id;
-use crate::pki::mount::signatures::Signatures;
-use crate::pki::mount::signer::{Signer, unchosen_revocation_algorithm};
-use crate::pki::mount::urls::NO_URLS;
-use crate::pki::mount::view::View;
-use crate::pki::revocation::imported::{AccompanyingLists, ImportedList};
+use crate::pki::mount::signatures::IssuerSignatures;
+use crate::pki::mount::signer::{IssuerSigner, default_revocation_algorithm};
+use crate::pki::mount::urls::NO_URLS_WARNING;
+use crate::pki::mount::view::MountView;
+use crate::pki::revocation::crl_import::{AccompanyingCrls, ImportedCrl};
 use crate::pki::store::PkiWrite;
 use crate::secret::Secret;
-use crate::turns::{Caller, cpu};
 use crate::x509::algorithm::KeyKind;
 use crate::x509::certificate::Certificate;
 use crate::x509::foreign_crl::ForeignCrl;
 
 /// Result of an import: ids in text order.
-pub struct Imported {
+pub struct ImportedBundle {
     /// New issuers.
     pub imported_issuers: Vec<String>,
     /// New keys.
@@ -45,7 +47,7 @@ pub struct Imported {
     /// Key id by issuer id, for all these issuers; empty if the key is missing.
     pub mapping: BTreeMap<String, String>,
     /// Imported CRLs in text order.
-    pub lists: Vec<ImportedList>,
+    pub lists: Vec<ImportedCrl>,
     /// Warnings for the caller.
     pub warnings: Warnings,
 }
@@ -56,12 +58,12 @@ pub struct BundleRules {
     /// Acceptance of private keys.
     pub private_keys: PrivateKeys,
     /// Treatment of invalid CRLs.
-    pub refused_crls: RefusedCrls,
+    pub refused_crls: InvalidCrlHandling,
 }
 
 /// Treatment of a bundle with a CRL that cannot be imported.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum RefusedCrls {
+pub enum InvalidCrlHandling {
     /// Import nothing: without its CRL, a CA would have no revocations.
     RefuseAll,
     /// Import the rest, with a warning.
@@ -85,37 +87,37 @@ pub struct ImportedKey {
 /// # Errors
 /// `Invalid` naming field, block and rule; nothing is imported then. `Busy` while another CRL is imported. A storage
 /// failure between the issuers and their CRLs is reported as such; the import can be repeated.
-pub async fn bundle(
+pub async fn import_pem_bundle(
     authority: &Arc<Authority>,
     field: &'static str,
     text: Secret,
     rules: BundleRules,
-) -> Result<Imported> {
-    let bundle = cpu::run(move || Bundle::parse(field, exposed(field, &text)?, rules.private_keys)).await??;
+) -> Result<ImportedBundle> {
+    let bundle = cpu::run(move || CaBundle::parse(field, expose_pem(field, &text)?, rules.private_keys)).await??;
     if bundle.lists.is_empty() {
         return import_bundle(authority, field, bundle, rules).await;
     }
     let authority = Arc::clone(authority);
     // A task of its own, so that issuers are not imported without their CRLs if the caller disconnects.
     let work = async move { import_bundle(&authority, field, bundle, rules).await };
-    tokio::spawn(Caller::current().scope(work)).await.map_err(Error::internal)?
+    tokio::spawn(QueueCaller::current().scope(work)).await.map_err(Error::internal)?
 }
 
 async fn import_bundle(
     authority: &Arc<Authority>,
     field: &'static str,
-    mut bundle: Bundle,
+    mut bundle: CaBundle,
     rules: BundleRules,
-) -> Result<Imported> {
+) -> Result<ImportedBundle> {
     let compromised = &authority.tools().compromised;
     bundle.keys.iter().try_for_each(|key| compromised.refuse(field, key.public()))?;
     bundle.certificates.iter().try_for_each(|certificate| compromised.refuse(field, certificate.key()))?;
-    let revoked = stored_before(authority, field, &bundle.certificates).await?;
+    let revoked = find_revocations(authority, field, &bundle.certificates).await?;
     let lists = std::mem::take(&mut bundle.lists);
-    let incoming = Incoming::new(field, bundle, revoked);
+    let incoming = PendingImport::new(field, bundle, revoked);
     let (signers, now) = (Arc::clone(&authority.tools().signers), authority.tools().clock.now().unix_timestamp());
-    let published = published(authority).await?;
-    let mut accompanying = if lists.is_empty() { None } else { Some(AccompanyingLists::begin(authority)?) };
+    let published = published_authorities(authority).await?;
+    let mut accompanying = if lists.is_empty() { None } else { Some(AccompanyingCrls::begin(authority)?) };
     // One import of a mount at a time, since each is checked against the result of the previous one.
     let turn = Arc::clone(authority.certifying()).lock_owned().await;
     let (view, tools) = (authority.view(), Arc::clone(&signers));
@@ -123,13 +125,13 @@ async fn import_bundle(
     let ((incoming, to_be), turn) = cpu::run(rehearse).await??;
     let mut skipped = Warnings::default();
     if let Some(accompanying) = &mut accompanying {
-        skipped = check_lists(accompanying, field, Arc::new(to_be), lists, rules.refused_crls).await?;
+        skipped = check_crls(accompanying, field, Arc::new(to_be), lists, rules.refused_crls).await?;
     }
-    let listed = accompanying.as_ref().map(AccompanyingLists::issuers).unwrap_or_default();
+    let listed = accompanying.as_ref().map(AccompanyingCrls::issuers).unwrap_or_default();
     let (mut imported, crls) = authority
         .change_and_crls(move |view| {
             let _ends_with_the_change = &turn;
-            let mut import = Import::new(view, &*signers, now);
+            let mut import = BundleImport::new(view, &*signers, now);
             import.listed.clone_from(&listed);
             import.take(&incoming)?;
             // A key that was generated here has not signed elsewhere.
@@ -158,12 +160,12 @@ async fn import_bundle(
 ///
 /// # Errors
 /// `Invalid` for a CRL that cannot be imported, unless it is skipped; those of the store.
-async fn check_lists(
-    accompanying: &mut AccompanyingLists,
+async fn check_crls(
+    accompanying: &mut AccompanyingCrls,
     field: &'static str,
-    to_be: Arc<View>,
+    to_be: Arc<MountView>,
     lists: Vec<BundledCrl>,
-    refused: RefusedCrls,
+    refused: InvalidCrlHandling,
 ) -> Result<Warnings> {
     let mut skipped = Warnings::default();
     for BundledCrl { block, der } in lists {
@@ -175,7 +177,7 @@ async fn check_lists(
             Err(error) if error.kind() == Kind::Invalid => {
                 let rule = error.text().trim_start_matches("crl: ");
                 let text = format!("{field}: block {block}: a CRL is refused: {rule}");
-                if refused == RefusedCrls::RefuseAll {
+                if refused == InvalidCrlHandling::RefuseAll {
                     let remedy = "nothing is imported; without_refused_crls imports the rest";
                     return Err(Error::invalid(format!("{text} ({remedy})")));
                 }
@@ -187,26 +189,26 @@ async fn check_lists(
     Ok(skipped)
 }
 
-struct Incoming {
+struct PendingImport {
     field: &'static str,
     keys: Vec<Arc<PrivateKey>>,
-    certificates: Vec<Candidate>,
+    certificates: Vec<IssuerCandidate>,
 }
 
 /// A certificate that becomes an issuer.
-struct Candidate {
+struct IssuerCandidate {
     id: String,
     certificate: Certificate,
     /// Time of revocation, if it was issued and revoked in this mount.
     revoked_at: Option<i64>,
-    signatures: Signatures,
+    signatures: IssuerSignatures,
 }
 
-impl Incoming {
-    fn new(field: &'static str, bundle: Bundle, revoked: Vec<Option<i64>>) -> Self {
+impl PendingImport {
+    fn new(field: &'static str, bundle: CaBundle, revoked: Vec<Option<i64>>) -> Self {
         let candidate = |(certificate, revoked_at)| {
-            let (id, signatures) = (crate::random::uuid(), Signatures::default());
-            Candidate { id, certificate, revoked_at, signatures }
+            let (id, signatures) = (crate::random::uuid(), IssuerSignatures::default());
+            IssuerCandidate { id, certificate, revoked_at, signatures }
         };
         let certificates = bundle.certificates.into_iter().zip(revoked).map(candidate).collect();
         Self { field, keys: bundle.keys, certificates }
@@ -214,8 +216,8 @@ impl Incoming {
 
     /// Performs the import without storing it, which rejects invalid bundles and finds which key made each signature.
     /// Returns both and the resulting view. Checking many signatures takes seconds, so it runs before the change.
-    fn rehearsed(mut self, view: &View, signers: &dyn Signers, now: i64) -> Result<(Self, View)> {
-        let mut import = Import::new(view, signers, now);
+    fn rehearsed(mut self, view: &MountView, signers: &dyn Signers, now: i64) -> Result<(Self, MountView)> {
+        let mut import = BundleImport::new(view, signers, now);
         import.take(&self)?;
         for candidate in &mut self.certificates {
             candidate.signatures = import.next.signatures(&candidate.id);
@@ -226,7 +228,7 @@ impl Incoming {
 }
 
 /// Returns the ids of authorities whose CRLs were published here, including deleted ones.
-async fn published(authority: &Authority) -> Result<HashSet<String>> {
+async fn published_authorities(authority: &Authority) -> Result<HashSet<String>> {
     let rows = authority.tools().store.crls(authority.mount()).await?;
     Ok(rows.into_iter().map(|row| row.group).collect())
 }
@@ -236,16 +238,16 @@ async fn published(authority: &Authority) -> Result<HashSet<String>> {
 ///
 /// # Errors
 /// `Invalid` naming field and rule; nothing is imported then.
-pub async fn key(authority: &Authority, field: &'static str, text: Secret, name: String) -> Result<ImportedKey> {
+pub async fn import_key(authority: &Authority, field: &'static str, text: Secret, name: String) -> Result<ImportedKey> {
     check_name("key_name", &name)?;
-    let parse = move || parse_key(field, exposed(field, &text)?).map(Arc::new);
+    let parse = move || parse_key(field, expose_pem(field, &text)?).map(Arc::new);
     let key = cpu::run(parse).await??;
     authority.tools().compromised.refuse(field, key.public())?;
     let (signers, now) = (Arc::clone(&authority.tools().signers), authority.tools().clock.now().unix_timestamp());
-    let published = published(authority).await?;
+    let published = published_authorities(authority).await?;
     let (mut imported, crls) = authority
         .change_and_crls(move |view| {
-            let mut import = Import::new(view, &*signers, now);
+            let mut import = BundleImport::new(view, &*signers, now);
             let public = key.public().clone();
             import.key(Arc::clone(&key), &name)?;
             let known = !import.existing_keys.is_empty();
@@ -261,7 +263,7 @@ pub async fn key(authority: &Authority, field: &'static str, text: Secret, name:
     Ok(imported)
 }
 
-fn exposed<'s>(field: &str, text: &'s Secret) -> Result<&'s str> {
+fn expose_pem<'s>(field: &str, text: &'s Secret) -> Result<&'s str> {
     text.expose_text().ok_or_else(|| Error::invalid(format!("{field}: must be PEM")))
 }
 
@@ -269,7 +271,7 @@ fn exposed<'s>(field: &str, text: &'s Secret) -> Result<&'s str> {
 ///
 /// # Errors
 /// `Invalid` when an issued certificate has the same issuer name and serial number as a different one.
-async fn stored_before(
+async fn find_revocations(
     authority: &Authority,
     field: &'static str,
     certificates: &[Certificate],
@@ -302,8 +304,8 @@ fn refuse_same_identity(field: &str, certificate: &Certificate, other: &Certific
     Ok(())
 }
 
-struct Import<'a> {
-    next: View,
+struct BundleImport<'a> {
+    next: MountView,
     signers: &'a dyn Signers,
     now: i64,
     writes: Vec<PkiWrite>,
@@ -318,8 +320,8 @@ struct Import<'a> {
     warnings: Warnings,
 }
 
-impl<'a> Import<'a> {
-    fn new(view: &View, signers: &'a dyn Signers, now: i64) -> Self {
+impl<'a> BundleImport<'a> {
+    fn new(view: &MountView, signers: &'a dyn Signers, now: i64) -> Self {
         let mut next = view.clone();
         next.defer();
         Self {
@@ -337,7 +339,7 @@ impl<'a> Import<'a> {
         }
     }
 
-    fn take(&mut self, incoming: &Incoming) -> Result<()> {
+    fn take(&mut self, incoming: &PendingImport) -> Result<()> {
         for key in &incoming.keys {
             self.key(Arc::clone(key), "")?;
         }
@@ -346,7 +348,7 @@ impl<'a> Import<'a> {
 
     fn key(&mut self, private: Arc<PrivateKey>, name: &str) -> Result<()> {
         let (id, signing) = (crate::random::uuid(), SigningKey::Local(private));
-        let key = Key { id, name: name.to_owned(), version: 0, signing };
+        let key = MountKey { id, name: name.to_owned(), version: 0, signing };
         let put = put_key(&mut self.next, key, self.signers, self.now)?;
         let keys = if put.known { &mut self.existing_keys } else { &mut self.imported_keys };
         keys.push(put.key.id.clone());
@@ -355,8 +357,8 @@ impl<'a> Import<'a> {
         Ok(())
     }
 
-    fn certificate(&mut self, candidate: &Candidate, incoming: &Incoming) -> Result<()> {
-        let (Candidate { id, certificate, revoked_at, signatures }, field) = (candidate, incoming.field);
+    fn certificate(&mut self, candidate: &IssuerCandidate, incoming: &PendingImport) -> Result<()> {
+        let (IssuerCandidate { id, certificate, revoked_at, signatures }, field) = (candidate, incoming.field);
         if let Some(known) = self.next.issuer_with_der(certificate.der()) {
             self.existing_issuers.push(known.record.id.clone());
             return Ok(());
@@ -367,7 +369,7 @@ impl<'a> Import<'a> {
         self.check_readable(candidate, incoming)?;
         let key = self.next.key_of(certificate.key());
         let key_id = key.map(|key| key.id.clone()).unwrap_or_default();
-        let algorithm = key.map(|key| unchosen_revocation_algorithm(&key.signing, self.signers));
+        let algorithm = key.map(|key| default_revocation_algorithm(&key.signing, self.signers));
         let crl = may_sign_crls(certificate);
         if !crl {
             let serial = certificate.serial();
@@ -384,8 +386,8 @@ impl<'a> Import<'a> {
             key_id,
             certificate: base64::engine::general_purpose::STANDARD.encode(certificate.der()),
             manual_chain: Vec::new(),
-            leaf_not_after_behavior: LeafNotAfter::Err,
-            usage: Usage { issuing: revoked_at.is_none(), crl, ocsp: true },
+            leaf_not_after_behavior: LeafNotAfterBehavior::Err,
+            usage: IssuerUsage { issuing: revoked_at.is_none(), crl, ocsp: true },
             revocation_signature_algorithm: algorithm.unwrap_or_default(),
             urls: Default::default(),
             revoked_at: *revoked_at,
@@ -403,14 +405,14 @@ impl<'a> Import<'a> {
 
     /// Rejects an unreadable certificate if its key is here, because it could issue. Without the key it may complete a
     /// chain, so it is accepted with a warning.
-    fn check_readable(&mut self, candidate: &Candidate, incoming: &Incoming) -> Result<()> {
-        let Candidate { certificate, signatures, .. } = candidate;
+    fn check_readable(&mut self, candidate: &IssuerCandidate, incoming: &PendingImport) -> Result<()> {
+        let IssuerCandidate { certificate, signatures, .. } = candidate;
         let here = self.next.issuers().map(|issuer| (&issuer.record.id, &issuer.certificate));
         let to_come =
             incoming.certificates.iter().filter(|other| self.next.issuer_with_der(other.certificate.der()).is_none());
         let others = here.chain(to_come.map(|other| (&other.id, &other.certificate)));
         let others = others.filter(|(id, _)| signatures.by.get(*id) != Some(&false)).map(|(_, other)| other);
-        let told = match readable::check(certificate, others) {
+        let told = match ca_profile::check(certificate, others) {
             Err(error) if self.next.key_of(certificate.key()).is_some() => return Err(error.within(incoming.field)),
             Err(error) => vec![format!("{}; what is signed below it may not verify", error.text())],
             Ok(unusual) => unusual,
@@ -420,11 +422,15 @@ impl<'a> Import<'a> {
         Ok(())
     }
 
-    /// Chooses the default issuer and collects the result. `published` holds the authorities with CRLs from this mount,
+    /// Chooses the default issuer and collects the result. `published_authorities` holds the authorities with CRLs from this mount,
     /// if the imported keys may have signed elsewhere.
-    fn finish(mut self, before: &View, published: Option<&HashSet<String>>) -> Result<(Planned, Imported)> {
+    fn finish(
+        mut self,
+        before: &MountView,
+        published: Option<&HashSet<String>>,
+    ) -> Result<(PlannedChange, ImportedBundle)> {
         self.next.settle();
-        readable::check_linked(&self.next, &self.linked).map_err(|e| e.within("pem_bundle"))?;
+        ca_profile::check_linked(&self.next, &self.linked).map_err(|e| e.within("pem_bundle"))?;
         self.choose_default();
         self.warn(before);
         if let Some(published) = published {
@@ -438,7 +444,7 @@ impl<'a> Import<'a> {
         let changes = !self.imported_issuers.is_empty() || !self.linked.is_empty();
         // The import of the CRLs builds them, with their entries and numbers.
         let crls = changes && self.listed.is_empty();
-        let imported = Imported {
+        let imported = ImportedBundle {
             imported_issuers: self.imported_issuers,
             imported_keys: self.imported_keys,
             existing_issuers: self.existing_issuers,
@@ -447,7 +453,7 @@ impl<'a> Import<'a> {
             lists: Vec::new(),
             warnings: self.warnings,
         };
-        Ok((Planned { view: self.next, writes: self.writes, crls }, imported))
+        Ok((PlannedChange { view: self.next, writes: self.writes, crls }, imported))
     }
 
     /// Chooses a default issuer if there is none: the first new issuer with a key, or else the first newly linked one.
@@ -471,7 +477,7 @@ impl<'a> Import<'a> {
     }
 
     /// Warns that the CRL numbers of new authorities start at 1, although they may have published CRLs elsewhere.
-    fn warn_of_numbers(&mut self, before: &View, published: &HashSet<String>) {
+    fn warn_of_numbers(&mut self, before: &MountView, published: &HashSet<String>) {
         let here = before.signers().filter(|signer| signer.key.is_some());
         let here = here.map(|signer| signer.issuer.authority_id());
         let mut told: HashSet<String> = here.chain(published.iter().cloned()).collect();
@@ -492,7 +498,7 @@ impl<'a> Import<'a> {
     /// Warns of new issuers that share a CRL with an issuer of another key identifier; a CRL can name only one.
     fn warn_of_twins(&mut self) {
         for id in &self.imported_issuers {
-            let Some(Signer { issuer: new, .. }) = self.next.signer(id).map(|signer| &**signer) else { continue };
+            let Some(IssuerSigner { issuer: new, .. }) = self.next.signer(id).map(|signer| &**signer) else { continue };
             let is_twin =
                 |other: &&Arc<Issuer>| other.is_same_authority(new) && issuer_key_id(other) != issuer_key_id(new);
             if let Some(twin) = self.next.issuers().find(is_twin) {
@@ -507,7 +513,7 @@ impl<'a> Import<'a> {
     }
 
     /// Warns of issuers without a verifiable chain, if they had one before or are new.
-    fn warn_of_chains(&mut self, before: &View) {
+    fn warn_of_chains(&mut self, before: &MountView) {
         let stood = |id: &str| before.signer(id).is_none_or(|signer| signer.paths.refusal().is_none());
         for signer in self.next.signers() {
             let id = &signer.issuer.record.id;
@@ -518,7 +524,7 @@ impl<'a> Import<'a> {
         }
     }
 
-    fn warn(&mut self, before: &View) {
+    fn warn(&mut self, before: &MountView) {
         if self.imported_issuers.is_empty() {
             return;
         }
@@ -526,7 +532,7 @@ impl<'a> Import<'a> {
             self.warnings.add("the default issuer has no private key in this mount".to_owned());
         }
         if before.urls.value.is_empty() {
-            self.warnings.add(NO_URLS.to_owned());
+            self.warnings.add(NO_URLS_WARNING.to_owned());
         }
     }
 }

@@ -1,12 +1,12 @@
 //! Creates CSRs of intermediate CAs, to be signed by another mount or an external CA. The issuer is created when the
 //! signed certificate is imported.
 
-use super::key::{CaKeyInfo, KeyOrder, KeyRequest};
+use super::key::{CaKeyInfo, CaKeySource, KeyRequest};
 use crate::error::{Result, Warnings};
-use crate::keys::pool::Watch;
+use crate::keys::pool::CallerWatch;
 use crate::pki::check::ca_request;
+use crate::pki::check::linted_tbs::LintedTbs;
 use crate::pki::check::names::{self, subject_alt_names};
-use crate::pki::check::prepared::Prepared;
 use crate::pki::check::request::{RequestedNames, RequestedSignature, RequestedSubject};
 use crate::pki::engine::Authority;
 use crate::pki::values::subject_bounds;
@@ -48,13 +48,13 @@ pub struct GeneratedCsr {
 pub async fn generate(authority: &Authority, request: CsrRequest) -> Result<GeneratedCsr> {
     let CsrRequest { key, names, subject, key_usage, add_basic_constraints, signature } = request;
     let mut warnings = Warnings::default();
-    let order = KeyOrder::new(key, &authority.view(), &mut warnings)?;
-    let (names, more) = names::unchecked(&names)?;
+    let order = CaKeySource::new(key, &authority.view(), &mut warnings)?;
+    let (names, more) = names::collect_for_ca(&names)?;
     warnings.extend(more);
-    let subject = ca_request::subject(&subject, &names.common_name, &names.serial_number)?;
+    let subject = ca_request::encode_ca_subject(&subject, &names.common_name, &names.serial_number)?;
     // A CSR without a usable subject could not be signed by any CA.
     ca_request::check_subject("common_name", &subject)?;
-    warnings.extend(subject_bounds::of_subject(None, &subject));
+    warnings.extend(subject_bounds::subject_violations(None, &subject));
     // The signing CA decides what it adopts, so keyUsage is included only on request.
     let mut extensions = extension::key_usage(key_usage.unwrap_or_default());
     if add_basic_constraints {
@@ -65,8 +65,8 @@ pub async fn generate(authority: &Authority, request: CsrRequest) -> Result<Gene
     authority.tools().compromised.refuse("key", key.key.public())?;
     let algorithm = signature.algorithm(&key.key.signing, &*authority.tools().signers)?;
     let info = request_info(&subject, key.key.public().spki(), &extensions);
-    let prepared = Prepared::request(info, algorithm, &key.key.signing);
-    let der = prepared.sign(&*authority.tools().signers, &Watch::ALWAYS).await?.der();
+    let prepared = LintedTbs::request(info, algorithm, &key.key.signing);
+    let der = prepared.sign(&*authority.tools().signers, &CallerWatch::ALWAYS).await?.der();
     // Validated like an incoming CSR, since other CAs will read it.
     Csr::from_der(&der)?.verify()?;
     let (key, more) = key.store(authority).await?;

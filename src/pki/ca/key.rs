@@ -7,19 +7,19 @@ pub(crate) mod put;
 
 use std::sync::Arc;
 
-use self::managed::{is_meant, take};
-use self::put::{Put, put_key};
-use super::readable;
+use self::managed::{refers_to, resolve_managed_key};
+use self::put::{PutKeyResult, put_key};
+use super::ca_profile;
 use crate::error::{Error, Result, Warnings};
 use crate::keys::local::{KeySpec, PrivateKey};
-use crate::keys::pool::Watch;
+use crate::keys::pool::CallerWatch;
 use crate::keys::signing::{ManagedKeyRef, Signers, SigningKey};
-use crate::pki::actor::Planned;
+use crate::pki::actor::PlannedChange;
 use crate::pki::check::ca_request::check_key;
 use crate::pki::check::request::RequestedKey;
 use crate::pki::engine::Authority;
-use crate::pki::mount::issuer::{Key, check_name};
-use crate::pki::mount::view::View;
+use crate::pki::mount::issuer::{MountKey, check_name};
+use crate::pki::mount::view::MountView;
 use crate::x509::algorithm::KeyKind;
 use crate::x509::public_key::PublicKey;
 
@@ -63,21 +63,21 @@ pub struct CaKeyInfo {
 }
 
 /// A checked key request.
-pub(crate) enum KeyOrder {
+pub(crate) enum CaKeySource {
     /// A key to generate.
     New { spec: KeySpec, name: String, exported: bool },
     /// A stored key of the mount.
-    Stored(Arc<Key>),
+    Stored(Arc<MountKey>),
     /// A managed key to take into use.
     Managed { named: ManagedKeyRef, name: String },
 }
 
-impl KeyOrder {
+impl CaKeySource {
     /// Checks a key request against the view before anything is generated or a backend is called.
     ///
     /// # Errors
     /// `Invalid` naming field and rule.
-    pub(crate) fn new(request: KeyRequest, view: &View, warnings: &mut Warnings) -> Result<Self> {
+    pub(crate) fn new(request: KeyRequest, view: &MountView, warnings: &mut Warnings) -> Result<Self> {
         let KeyRequest { origin, name, key, key_ref } = request;
         let key_type = key.key_type.as_deref().unwrap_or_default();
         let bits = key.bits.unwrap_or(0);
@@ -102,11 +102,11 @@ impl KeyOrder {
                          set in this mode",
                     ));
                 }
-                check_new_name(&name, view, |key| key.signing.managed().is_some_and(|key| is_meant(&named, key)))?;
+                check_new_key_name(&name, view, |key| key.signing.managed().is_some_and(|key| refers_to(&named, key)))?;
                 Ok(Self::Managed { named, name })
             }
             KeyOrigin::Internal | KeyOrigin::Exported => {
-                check_new_name(&name, view, |_| false)?;
+                check_new_key_name(&name, view, |_| false)?;
                 let spec = KeySpec::new(if key_type.is_empty() { "rsa" } else { key_type }, bits)?;
                 check_key("key_bits", spec.kind())?;
                 Ok(Self::New { spec, name, exported: origin == KeyOrigin::Exported })
@@ -126,26 +126,26 @@ impl KeyOrder {
     /// Generates the key, or takes the managed key into use.
     ///
     /// # Errors
-    /// `Busy` when too many RSA keys are requested; those of [`take`].
+    /// `Busy` when too many RSA keys are requested; those of [`resolve_managed_key`].
     pub(crate) async fn obtain(self, authority: &Authority) -> Result<CaKey> {
         let (signing, name, exported) = match self {
             Self::Stored(key) => return Ok(CaKey { key, fresh: false, exported: false }),
             Self::New { spec, name, exported } => {
                 let (pool, mount) = (&authority.tools().pool, authority.mount());
-                let key = pool.generate(spec, mount, &Watch::ALWAYS).await?;
+                let key = pool.generate(spec, mount, &CallerWatch::ALWAYS).await?;
                 (SigningKey::Local(Arc::new(key)), name, exported)
             }
             Self::Managed { named, name } => {
-                (SigningKey::Managed(Arc::new(take(authority, named).await?)), name, false)
+                (SigningKey::Managed(Arc::new(resolve_managed_key(authority, named).await?)), name, false)
             }
         };
-        let key = Arc::new(Key { id: crate::random::uuid(), name, version: 0, signing });
+        let key = Arc::new(MountKey { id: crate::random::uuid(), name, version: 0, signing });
         Ok(CaKey { key, fresh: true, exported })
     }
 }
 
 /// Rejects a name that belongs to a key other than the one that `asked` accepts.
-fn check_new_name(name: &str, view: &View, asked: impl Fn(&Key) -> bool) -> Result<()> {
+fn check_new_key_name(name: &str, view: &MountView, asked: impl Fn(&MountKey) -> bool) -> Result<()> {
     check_name("key_name", name)?;
     if !name.is_empty() && view.key(name).is_some_and(|key| !asked(key)) {
         return Err(Error::invalid("key_name: key name already in use"));
@@ -156,7 +156,7 @@ fn check_new_name(name: &str, view: &View, asked: impl Fn(&Key) -> bool) -> Resu
 /// The key of a CA request, ready to sign.
 pub(crate) struct CaKey {
     /// The key.
-    pub(crate) key: Arc<Key>,
+    pub(crate) key: Arc<MountKey>,
     /// `true` if the request created the key and it is not stored yet.
     fresh: bool,
     exported: bool,
@@ -167,20 +167,20 @@ impl CaKey {
     ///
     /// # Errors
     /// `Invalid` when the name was taken or the key deleted in the meantime, or a newly linked issuer is not readable.
-    pub(crate) fn put(&self, next: &mut View, signers: &dyn Signers, now: i64) -> Result<Put> {
+    pub(crate) fn put(&self, next: &mut MountView, signers: &dyn Signers, now: i64) -> Result<PutKeyResult> {
         if self.fresh {
-            let put = put_key(next, Key::clone(&self.key), signers, now)?;
-            return readable::check_linked(next, &put.linked).map(|()| put);
+            let put = put_key(next, MountKey::clone(&self.key), signers, now)?;
+            return ca_profile::check_linked(next, &put.linked).map(|()| put);
         }
         let there = next.key(&self.key.id).is_some();
         there
-            .then(|| Put::known(Arc::clone(&self.key)))
+            .then(|| PutKeyResult::known(Arc::clone(&self.key)))
             .ok_or_else(|| Error::invalid("key_ref: names no key of this mount"))
     }
 
     /// Returns the key's description, with id and name as `stored`. Managed keys are never exported.
-    pub(crate) fn info(&self, stored: &Key) -> CaKeyInfo {
-        let Key { id, name, .. } = stored;
+    pub(crate) fn info(&self, stored: &MountKey) -> CaKeyInfo {
+        let MountKey { id, name, .. } = stored;
         CaKeyInfo {
             id: id.clone(),
             name: name.clone(),
@@ -201,7 +201,7 @@ impl CaKey {
                 let mut put = self.put(&mut next, &*signers, now)?;
                 put.default_issuer(&mut next);
                 let (info, crls) = (self.info(&put.key), !put.linked.is_empty());
-                Ok((Planned { view: next, writes: put.writes, crls }, (info, put.warnings)))
+                Ok((PlannedChange { view: next, writes: put.writes, crls }, (info, put.warnings)))
             })
             .await?;
         warnings.extend(crls);
@@ -214,6 +214,6 @@ impl CaKey {
 /// # Errors
 /// `Invalid` naming field and rule; nothing is stored then.
 pub async fn generate(authority: &Authority, request: KeyRequest) -> Result<(CaKeyInfo, Warnings)> {
-    let order = KeyOrder::new(request, &authority.view(), &mut Warnings::default())?;
+    let order = CaKeySource::new(request, &authority.view(), &mut Warnings::default())?;
     order.obtain(authority).await?.store(authority).await
 }

@@ -3,24 +3,24 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::key::{CaKey, CaKeyInfo, KeyOrder, KeyRequest};
+use super::key::{CaKey, CaKeyInfo, CaKeySource, KeyRequest};
 use crate::error::{Error, Result, Warnings};
-use crate::keys::pool::Watch;
+use crate::keys::pool::CallerWatch;
 use crate::keys::signing::{Signers, SigningKey};
-use crate::pki::actor::Planned;
+use crate::pki::actor::PlannedChange;
 use crate::pki::check::ca_request;
+use crate::pki::check::linted_tbs::{self, LintedTbs};
 use crate::pki::check::names::{self, subject_alt_names};
-use crate::pki::check::prepared::{self, Prepared};
 use crate::pki::check::request::{
     RequestedNames, RequestedSignature, RequestedSubject, RequestedUsages, RequestedValidity,
 };
-use crate::pki::check::structure::{Expected, Shape};
-use crate::pki::check::validity::{self, Limits, Validity};
+use crate::pki::check::structure::{CertificateKind, ExpectedIssuer};
+use crate::pki::check::validity::{self, MountLifetimes, Validity};
 use crate::pki::engine::Authority;
-use crate::pki::mount::issuer::{IssuerRecord, LeafNotAfter, Usage, check_name};
-use crate::pki::mount::profile::Locations;
-use crate::pki::mount::urls::{NO_URLS, Urls};
-use crate::pki::mount::view::View;
+use crate::pki::mount::issuer::{IssuerRecord, IssuerUsage, LeafNotAfterBehavior, check_name};
+use crate::pki::mount::profile::UrlExtensions;
+use crate::pki::mount::urls::{NO_URLS_WARNING, Urls};
+use crate::pki::mount::view::MountView;
 use crate::pki::store::{CertificateRow, PkiWrite};
 use crate::pki::values::{renewal, subject_bounds};
 use crate::x509::algorithm::SignatureAlgorithm;
@@ -38,7 +38,7 @@ pub struct RootRequest {
     /// Name of the issuer, or empty.
     pub issuer_name: String,
     /// Name of an issuer without a given name.
-    pub naming: Naming,
+    pub naming: DefaultIssuerName,
     /// Names in the subject and subjectAltName.
     pub names: RequestedNames,
     /// Other subject attributes.
@@ -58,7 +58,7 @@ pub struct RootRequest {
 }
 
 /// A generated root.
-pub struct Generated {
+pub struct GeneratedRoot {
     /// Certificate, DER.
     pub der: Vec<u8>,
     /// Its serial number.
@@ -79,7 +79,7 @@ pub struct Generated {
 
 /// Naming of an issuer without a given name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Naming {
+pub enum DefaultIssuerName {
     /// No name.
     #[default]
     AsGiven,
@@ -94,13 +94,13 @@ pub enum Naming {
 pub async fn generate(
     authority: &Authority,
     request: RootRequest,
-    limits: Limits,
+    limits: MountLifetimes,
     requester: &str,
-) -> Result<Generated> {
+) -> Result<GeneratedRoot> {
     let view = authority.view();
     let mut warnings = Warnings::default();
-    let key = KeyOrder::new(request.key.clone(), &view, &mut warnings)?;
-    let mut order = Order::new(request, limits, authority)?;
+    let key = CaKeySource::new(request.key.clone(), &view, &mut warnings)?;
+    let mut order = RootDraft::new(request, limits, authority)?;
     warnings.extend(std::mem::take(&mut order.warnings));
     order.warnings = warnings;
     // Checked before the expensive key generation, and again in the change.
@@ -113,13 +113,13 @@ pub async fn generate(
     let root = order.sign(authority, &key).await?;
     let (signers, now) = (Arc::clone(&authority.tools().signers), authority.tools().clock.now().unix_timestamp());
     let requester = requester.to_owned();
-    let plan = move |view: &View| order.clone().plan(view, &key, &root, &*signers, now, &requester);
+    let plan = move |view: &MountView| order.clone().plan(view, &key, &root, &*signers, now, &requester);
     let (mut generated, crls) = authority.change_and_crls(plan).await?;
     generated.warnings.extend(crls);
     Ok(generated)
 }
 
-struct Unstored {
+struct SignedRoot {
     serial: Serial,
     der: Vec<u8>,
     algorithm: SignatureAlgorithm,
@@ -127,8 +127,8 @@ struct Unstored {
 
 /// Contents of the root that the request determines.
 #[derive(Clone)]
-struct Order {
-    naming: Naming,
+struct RootDraft {
+    naming: DefaultIssuerName,
     issuer_name: String,
     subject: Name,
     common_name: String,
@@ -141,13 +141,13 @@ struct Order {
     warnings: Warnings,
 }
 
-impl Order {
-    fn new(request: RootRequest, limits: Limits, authority: &Authority) -> Result<Self> {
+impl RootDraft {
+    fn new(request: RootRequest, limits: MountLifetimes, authority: &Authority) -> Result<Self> {
         check_name("issuer_name", &request.issuer_name)?;
-        let (names, mut warnings) = names::unchecked(&request.names)?;
-        let subject = ca_request::subject(&request.subject, &names.common_name, &names.serial_number)?;
+        let (names, mut warnings) = names::collect_for_ca(&request.names)?;
+        let subject = ca_request::encode_ca_subject(&request.subject, &names.common_name, &names.serial_number)?;
         ca_request::check_subject("common_name", &subject)?;
-        warnings.extend(subject_bounds::of_subject(None, &subject));
+        warnings.extend(subject_bounds::subject_violations(None, &subject));
         let san = extension::subject_alt_name(&subject_alt_names(&names)?, false);
         let (validity, more) = validity::for_root(
             &request.validity,
@@ -158,8 +158,8 @@ impl Order {
         warnings.extend(more);
         warnings.extend(ca_request::constraint_warnings(&request.constraints));
         Ok(Self {
-            head: head(&request, &mut warnings),
-            name_constraints: ca_request::name_constraints(&request.constraints)?,
+            head: head_extensions(&request, &mut warnings),
+            name_constraints: ca_request::encode_name_constraints(&request.constraints)?,
             common_name: names.common_name.clone(),
             naming: request.naming,
             issuer_name: request.issuer_name,
@@ -171,7 +171,7 @@ impl Order {
         })
     }
 
-    fn check_name_free(&self, view: &View) -> Result<()> {
+    fn check_name_free(&self, view: &MountView) -> Result<()> {
         if !self.issuer_name.is_empty() && view.signer(&self.issuer_name).is_some() {
             return Err(Error::invalid("issuer_name: issuer name already in use"));
         }
@@ -179,26 +179,27 @@ impl Order {
     }
 
     /// Signs the root before the change starts, so that no change waits for a slow signature.
-    async fn sign(&mut self, authority: &Authority, key: &CaKey) -> Result<Unstored> {
+    async fn sign(&mut self, authority: &Authority, key: &CaKey) -> Result<SignedRoot> {
         let (view, tools) = (authority.view(), authority.tools());
         let serial = view.new_serial(&*tools.serials)?;
         let algorithm = self.signature.algorithm(&key.key.signing, &*tools.signers)?;
         let prepared = self.certificate(&view, &key.key.signing, algorithm, &serial)?;
-        let der = prepared.sign(&*tools.signers, &Watch::ALWAYS).await?.der();
-        Ok(Unstored { serial, der, algorithm })
+        let der = prepared.sign(&*tools.signers, &CallerWatch::ALWAYS).await?.der();
+        Ok(SignedRoot { serial, der, algorithm })
     }
 
     /// Adds the signed root to the mount's state. The name, the key or the capacity may be gone since the first check.
     fn plan(
         mut self,
-        view: &View,
+        view: &MountView,
         key: &CaKey,
-        root: &Unstored,
+        root: &SignedRoot,
         signers: &dyn Signers,
         now: i64,
         requester: &str,
-    ) -> Result<(Planned, Generated)> {
-        if self.naming == Naming::NextIfFree && self.issuer_name.is_empty() && view.signer("next").is_none() {
+    ) -> Result<(PlannedChange, GeneratedRoot)> {
+        if self.naming == DefaultIssuerName::NextIfFree && self.issuer_name.is_empty() && view.signer("next").is_none()
+        {
             self.issuer_name = "next".to_owned();
         }
         let (serial, der) = (root.serial, root.der.clone());
@@ -223,45 +224,51 @@ impl Order {
             der: der.clone(),
         })];
         self.warnings.extend(put.warnings);
-        let generated = Generated {
+        let generated = GeneratedRoot {
             der,
             serial,
             not_after,
-            renew_after: renewal::time(&serial, now, not_before, not_after),
+            renew_after: renewal::renewal_time(&serial, now, not_before, not_after),
             issuer_id: record.id.clone(),
             issuer_name: record.name.clone(),
             key: key.info(&put.key),
             warnings: self.warnings,
         };
         writes.extend(put.writes);
-        writes.extend(default_issuer(&mut next, &generated.issuer_id));
+        writes.extend(update_default_issuer(&mut next, &generated.issuer_id));
         writes.push(next.put_issuer(record)?);
-        Ok((Planned { view: next, writes, crls: true }, generated))
+        Ok((PlannedChange { view: next, writes, crls: true }, generated))
     }
 
     /// Validates the root with a placeholder key, before its own key is generated.
-    fn rehearse(&self, view: &View, stand_in: &PublicKey) -> Result<()> {
+    fn rehearse(&self, view: &MountView, stand_in: &PublicKey) -> Result<()> {
         let algorithm = self.signature.local_algorithm(stand_in.kind())?;
         let tbs = self.clone().tbs(view, stand_in, algorithm, &Serial::STAND_IN)?;
-        let sources = &ca_request::sources();
-        let expected = Expected { algorithm, issuer: &self.subject, key_id: &stand_in.key_id(), sources };
-        prepared::certificate(&tbs, Shape::Authority, &expected, &[])
+        let sources = &ca_request::ca_field_sources();
+        let expected = ExpectedIssuer { algorithm, issuer: &self.subject, key_id: &stand_in.key_id(), sources };
+        linted_tbs::lint_certificate(&tbs, CertificateKind::Authority, &expected, &[])
     }
 
     fn certificate(
         &mut self,
-        view: &View,
+        view: &MountView,
         key: &SigningKey,
         algorithm: SignatureAlgorithm,
         serial: &Serial,
-    ) -> Result<Prepared> {
+    ) -> Result<LintedTbs> {
         let tbs = self.tbs(view, key.public(), algorithm, serial)?;
-        let (key_id, sources) = (key.public().key_id(), &ca_request::sources());
-        let expected = Expected { algorithm, issuer: &self.subject, key_id: &key_id, sources };
-        Prepared::certificate(tbs, Shape::Authority, &expected, &[], key)
+        let (key_id, sources) = (key.public().key_id(), &ca_request::ca_field_sources());
+        let expected = ExpectedIssuer { algorithm, issuer: &self.subject, key_id: &key_id, sources };
+        LintedTbs::certificate(tbs, CertificateKind::Authority, &expected, &[], key)
     }
 
-    fn tbs(&mut self, view: &View, key: &PublicKey, algorithm: SignatureAlgorithm, serial: &Serial) -> Result<Vec<u8>> {
+    fn tbs(
+        &mut self,
+        view: &MountView,
+        key: &PublicKey,
+        algorithm: SignatureAlgorithm,
+        serial: &Serial,
+    ) -> Result<Vec<u8>> {
         let key_id = key.key_id();
         let locations = self.locations(&view.global_urls())?;
         let tail = Extensions::joined(&[
@@ -286,20 +293,20 @@ impl Order {
     }
 
     /// Returns the mount's URLs that a root can contain.
-    fn locations(&mut self, urls: &Urls) -> Result<Locations> {
+    fn locations(&mut self, urls: &Urls) -> Result<UrlExtensions> {
         if urls.is_empty() {
-            self.warnings.add(NO_URLS.to_owned());
+            self.warnings.add(NO_URLS_WARNING.to_owned());
         } else if urls.names_issuer() {
             self.warnings.add(
                 "authority information left out of the root: its URLs are templates, and the issuer's id is not known before it is signed"
                     .to_owned(),
             );
-            return Ok(Locations::new(&Urls::default()));
+            return Ok(UrlExtensions::new(&Urls::default()));
         }
-        Ok(Locations::new(&urls.for_issuer("")?))
+        Ok(UrlExtensions::new(&urls.for_issuer("")?))
     }
 
-    fn record(&self, key_id: &str, root: &Unstored, now: i64) -> IssuerRecord {
+    fn record(&self, key_id: &str, root: &SignedRoot, now: i64) -> IssuerRecord {
         use base64::Engine as _;
         IssuerRecord {
             id: crate::random::uuid(),
@@ -307,8 +314,8 @@ impl Order {
             key_id: key_id.to_owned(),
             certificate: base64::engine::general_purpose::STANDARD.encode(&root.der),
             manual_chain: Vec::new(),
-            leaf_not_after_behavior: LeafNotAfter::Err,
-            usage: Usage::ALL,
+            leaf_not_after_behavior: LeafNotAfterBehavior::Err,
+            usage: IssuerUsage::ALL,
             revocation_signature_algorithm: root.algorithm.name().to_owned(),
             urls: Default::default(),
             revoked_at: None,
@@ -322,7 +329,7 @@ impl Order {
 }
 
 /// Makes the new issuer the default if there is none or the mount follows the latest issuer.
-fn default_issuer(view: &mut View, issuer_id: &str) -> Option<PkiWrite> {
+fn update_default_issuer(view: &mut MountView, issuer_id: &str) -> Option<PkiWrite> {
     let mut config = view.issuers_config.value.clone();
     if !config.default.is_empty() && !config.default_follows_latest_issuer {
         return None;
@@ -331,12 +338,12 @@ fn default_issuer(view: &mut View, issuer_id: &str) -> Option<PkiWrite> {
     Some(view.set_issuers_config(config))
 }
 
-fn head(request: &RootRequest, warnings: &mut Warnings) -> Extensions {
+fn head_extensions(request: &RootRequest, warnings: &mut Warnings) -> Extensions {
     let path_length = request.max_path_length.map(u32::from);
     if path_length == Some(0) {
         warnings.add("max_path_length is 0: this CA can sign leaf certificates only".to_owned());
     }
-    let mut head = extension::key_usage(ca_request::key_usage(&request.usages));
+    let mut head = extension::key_usage(ca_request::ca_key_usage(&request.usages));
     head.extend(&extension::ext_key_usage(&request.usages.ext_key_usage));
     head.extend(&extension::basic_constraints(true, path_length));
     head

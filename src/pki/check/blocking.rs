@@ -8,21 +8,21 @@ use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use crate::error::{Error, Result};
-use crate::keys::signing::Asked;
-use crate::turns::cpu;
+use crate::fair_queue::cpu;
+use crate::keys::signing::SignatureFuture;
 
 /// A signature to wait for, and the channel for its result.
-type Errand = (Asked, oneshot::Sender<Result<Vec<u8>>>);
+type PendingSignature = (SignatureFuture, oneshot::Sender<Result<Vec<u8>>>);
 
 /// Releases the thread during a wait.
-pub struct Outside(mpsc::UnboundedSender<Errand>);
+pub struct SignatureWaiter(mpsc::UnboundedSender<PendingSignature>);
 
-impl Outside {
+impl SignatureWaiter {
     /// Waits for a signer.
     ///
     /// # Errors
     /// Those of the signer.
-    pub(crate) async fn wait(&self, asked: Asked) -> Result<Vec<u8>> {
+    pub(crate) async fn wait(&self, asked: SignatureFuture) -> Result<Vec<u8>> {
         let (reply, answer) = oneshot::channel();
         // `run` owns the receiver as long as the work exists.
         let _ = self.0.send((asked, reply));
@@ -31,23 +31,23 @@ impl Outside {
 }
 
 /// Result of running the work on a thread until it ends or must wait.
-enum Turn<W, T> {
+enum BlockingProgress<W, T> {
     Done(T),
-    Away(W, mpsc::UnboundedReceiver<Errand>, Errand),
+    Away(W, mpsc::UnboundedReceiver<PendingSignature>, PendingSignature),
 }
 
 /// Runs work to completion on blocking threads, each with a permit of `places`, or in the CPU queue if `places` is
-/// `None`. Other waits than [`Outside::wait`] block the thread, so work without permits must not read from storage.
+/// `None`. Other waits than [`SignatureWaiter::wait`] block the thread, so work without permits must not read from storage.
 ///
 /// # Errors
 /// `Internal` when it panics; `Busy` when the caller's part of the CPU queue is full.
-pub(crate) async fn run<W, T>(places: Option<Arc<Semaphore>>, work: impl FnOnce(Outside) -> W) -> Result<T>
+pub(crate) async fn run<W, T>(places: Option<Arc<Semaphore>>, work: impl FnOnce(SignatureWaiter) -> W) -> Result<T>
 where
     W: Future<Output = T> + Send + 'static,
     T: Send + 'static,
 {
     let (outside, mut errands) = mpsc::unbounded_channel();
-    let mut work = Box::pin(work(Outside(outside)));
+    let mut work = Box::pin(work(SignatureWaiter(outside)));
     loop {
         let place = match &places {
             Some(places) => Some(Arc::clone(places).acquire_owned().await),
@@ -59,10 +59,10 @@ where
             handle.block_on(async move {
                 let errand = tokio::select! {
                     biased;
-                    done = &mut work => return Turn::Done(done),
+                    done = &mut work => return BlockingProgress::Done(done),
                     Some(errand) = errands.recv() => errand,
                 };
-                Turn::Away(work, errands, errand)
+                BlockingProgress::Away(work, errands, errand)
             })
         };
         let done = match &places {
@@ -70,8 +70,8 @@ where
             None => cpu::run(turn).await?,
         };
         match done {
-            Turn::Done(done) => return Ok(done),
-            Turn::Away(back, more, (asked, reply)) => {
+            BlockingProgress::Done(done) => return Ok(done),
+            BlockingProgress::Away(back, more, (asked, reply)) => {
                 let _ = reply.send(asked.await);
                 (work, errands) = (back, more);
             }
@@ -108,7 +108,7 @@ mod tests {
     #[tokio::test]
     async fn work_waits_several_times_and_a_panic_is_an_error() {
         let asked = |n: u8| async move { Ok(vec![n]) }.boxed();
-        let work = move |outside: Outside| async move {
+        let work = move |outside: SignatureWaiter| async move {
             let mut all = Vec::new();
             for n in 0..3 {
                 all.extend(outside.wait(asked(n)).await?);

@@ -2,7 +2,7 @@
 //! Errors name the field.
 
 use super::request::{RequestedSubject, RequestedUsages};
-use super::structure::Sources;
+use super::structure::FieldSources;
 use crate::error::{Error, Result, Warnings};
 use crate::x509::algorithm::{Curve, KeyKind};
 use crate::x509::extension::{self, KeyUsage, NameConstraints, Subtrees};
@@ -10,7 +10,7 @@ use crate::x509::name::{self, Attribute, rdn};
 use crate::x509::oid;
 use crate::x509::pieces::{Extensions, Name};
 use crate::x509::profile;
-use crate::x509::reader::Read;
+use crate::x509::reader::DerResult;
 
 /// Checks that a key is suitable for a CA.
 ///
@@ -27,18 +27,18 @@ pub(crate) fn check_key(field: &str, kind: KeyKind) -> Result<()> {
 }
 
 /// Key usages of every CA.
-pub(crate) const AUTHORITY: KeyUsage = KeyUsage::CERT_SIGN.union(KeyUsage::CRL_SIGN);
+pub(crate) const CA_KEY_USAGE: KeyUsage = KeyUsage::CERT_SIGN.union(KeyUsage::CRL_SIGN);
 
 /// keyUsage of a CA: keyCertSign, cRLSign and the requested usages.
-pub(crate) fn key_usage(asked: &RequestedUsages) -> KeyUsage {
-    asked.key_usage.unwrap_or_default().union(AUTHORITY)
+pub(crate) fn ca_key_usage(asked: &RequestedUsages) -> KeyUsage {
+    asked.key_usage.unwrap_or_default().union(CA_KEY_USAGE)
 }
 
 /// Encodes the subject of a CA: C, ST, L, STREET, POSTALCODE, O, OU, CN, SERIALNUMBER.
 ///
 /// # Errors
 /// `Invalid` naming the field with control characters.
-pub(crate) fn subject(asked: &RequestedSubject, common_name: &str, serial_number: &str) -> Result<Name> {
+pub(crate) fn encode_ca_subject(asked: &RequestedSubject, common_name: &str, serial_number: &str) -> Result<Name> {
     let mut rdns = Vec::new();
     for (attribute, field, values) in [
         (Attribute::Country, "country", &asked.country),
@@ -63,8 +63,8 @@ pub(crate) fn subject(asked: &RequestedSubject, common_name: &str, serial_number
 }
 
 /// Maps the parts of a CA certificate to request fields.
-pub(crate) fn sources() -> Sources {
-    Sources::all("certificate")
+pub(crate) fn ca_field_sources() -> FieldSources {
+    FieldSources::all("certificate")
         .with_subject("common_name")
         .with(oid::SUBJECT_ALT_NAME, "alt_names")
         .with(oid::KEY_USAGE, "key_usage")
@@ -87,7 +87,7 @@ pub(crate) fn check_subject(field: &str, subject: &Name) -> Result<()> {
 ///
 /// # Errors
 /// `Invalid` naming the list and the rule.
-pub(crate) fn name_constraints(asked: &NameConstraints) -> Result<Extensions> {
+pub(crate) fn encode_name_constraints(asked: &NameConstraints) -> Result<Extensions> {
     check_subtrees("permitted", &asked.permitted)?;
     check_subtrees("excluded", &asked.excluded)?;
     Ok(extension::name_constraints(asked))
@@ -107,7 +107,7 @@ pub(crate) fn constraint_warnings(asked: &NameConstraints) -> Warnings {
 }
 
 fn check_subtrees(side: &str, subtrees: &Subtrees) -> Result<()> {
-    let check = |kind: &str, values: &[String], base: fn(&[u8]) -> Read<()>| -> Result<()> {
+    let check = |kind: &str, values: &[String], base: fn(&[u8]) -> DerResult<()>| -> Result<()> {
         if values.is_empty() {
             return Ok(());
         }
@@ -115,9 +115,9 @@ fn check_subtrees(side: &str, subtrees: &Subtrees) -> Result<()> {
         check_ascii(&field, values)?;
         values.iter().try_for_each(|value| base(value.as_bytes())).map_err(|e| e.of(&field))
     };
-    check("dns_domains", &subtrees.dns, profile::host_base)?;
-    check("email_addresses", &subtrees.emails, profile::mailbox_base)?;
-    check("uri_domains", &subtrees.uris, profile::uri_base)
+    check("dns_domains", &subtrees.dns, profile::validate_host_base)?;
+    check("email_addresses", &subtrees.emails, profile::validate_mailbox_base)?;
+    check("uri_domains", &subtrees.uris, profile::validate_uri_base)
 }
 
 /// Rejects values that an IA5String cannot hold (RFC 5280 4.2.1.10). International names must be given as A-labels.

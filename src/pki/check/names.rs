@@ -1,8 +1,8 @@
-//! Names of a certificate: collects them from request and CSR, and checks them against the role. [`Names`] can only be
+//! Names of a certificate: collects them from request and CSR, and checks them against the role. [`ValidatedNames`] can only be
 //! created here and is immutable, so no unchecked name reaches a certificate.
 //!
-//! Entry points: [`for_issue`], [`for_sign`], and [`unchecked`] for CA certificates, whose names the operator decides.
-//! All check the syntax. [`Asked::held`] checks the role, which can take [long](Asked::is_long). Submodules: `policy`
+//! Entry points: [`collect_for_issue`], [`collect_for_sign`], and [`collect_for_ca`] for CA certificates, whose names the operator decides.
+//! All check the syntax. [`CollectedNames::held`] checks the role, which can take [long](CollectedNames::is_long). Submodules: `policy`
 //! (rules of the role), `hostname` (syntax and IDNA), `sans` (other kinds of names).
 
 mod hostname;
@@ -15,25 +15,25 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::ops::Deref;
 
 use self::hostname::ends_in_number;
-use self::policy::Policy;
+use self::policy::NamePolicy;
 use super::request::RequestedNames;
 use crate::error::{Error, Result, Warnings};
 use crate::pki::mount::role::{CompiledRole, Role, SerialNumberSource};
-use crate::pki::values::glob::Patterns;
-use crate::pki::values::shown;
+use crate::pki::values::escape_for_message;
+use crate::pki::values::glob::PatternList;
 use crate::x509::extension::{self, SubjectAltNames};
 use crate::x509::general_name;
 use crate::x509::profile;
-use crate::x509::reader::{DerError, Read};
+use crate::x509::reader::{DerError, DerResult};
 
 /// Maximum number of names in a request: all kinds, including the common name.
 const MAX_NAMES: usize = general_name::MAX_NAMES;
-const MAX_NAME_BYTES: usize = general_name::MAX_NAME;
+const MAX_NAME_BYTES: usize = general_name::MAX_NAME_BYTES;
 /// Maximum total length of all names, bytes.
-pub(crate) const MAX_ALL_BYTES: usize = 40 * 1024;
+pub(crate) const MAX_ALL_NAMES_BYTES: usize = 40 * 1024;
 /// Maximum number of policy steps on a worker: patterns of the role times the bytes that each scans. This takes at most
 /// a millisecond.
-const MAX_STEPS: usize = 50_000;
+const MAX_POLICY_STEPS: usize = 50_000;
 
 /// Names in a CSR, as parsed by `x509`.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -80,14 +80,14 @@ pub struct NameSet {
 }
 
 /// Added to errors about `alt_names` when a role applies: the CSR is an alternative.
-const ROLE_REMEDY: &str = ": alt_names takes no other, whatever enforce_hostnames says; a role with \
+const ALT_NAMES_REMEDY: &str = ": alt_names takes no other, whatever enforce_hostnames says; a role with \
                            enforce_hostnames=false takes one from the CSR";
 
 /// A validated [`NameSet`]. Only this module creates it; it dereferences to [`NameSet`].
 #[derive(Clone, Debug, PartialEq)]
-pub struct Names(NameSet);
+pub struct ValidatedNames(NameSet);
 
-impl Deref for Names {
+impl Deref for ValidatedNames {
     type Target = NameSet;
 
     fn deref(&self) -> &NameSet {
@@ -99,9 +99,9 @@ impl Deref for Names {
 ///
 /// # Errors
 /// `Invalid`, naming field, value and rule, for the first name that cannot be encoded.
-pub fn for_issue(request: &RequestedNames) -> Result<Asked> {
-    let mut asked = Asked::new(&request.common_name);
-    asked.take_request_sans(request, ROLE_REMEDY)?;
+pub fn collect_for_issue(request: &RequestedNames) -> Result<CollectedNames> {
+    let mut asked = CollectedNames::new(&request.common_name);
+    asked.take_request_sans(request, ALT_NAMES_REMEDY)?;
     asked.set.user_ids.clone_from(&request.user_ids);
     asked.set.serial_number.clone_from(&request.serial_number);
     asked.bounded()
@@ -110,18 +110,18 @@ pub fn for_issue(request: &RequestedNames) -> Result<Asked> {
 /// Collects the names of a `sign` request, from the CSR or the request as the role says.
 ///
 /// # Errors
-/// As [`for_issue`].
-pub fn for_sign(role: &Role, request: &RequestedNames, csr: &CsrNames) -> Result<Asked> {
+/// As [`collect_for_issue`].
+pub fn collect_for_sign(role: &Role, request: &RequestedNames, csr: &CsrNames) -> Result<CollectedNames> {
     let csr_common_name = csr.common_name.trim();
     let from_csr = role.use_csr_common_name && !csr_common_name.is_empty();
-    let mut asked = Asked::new(if from_csr { csr_common_name } else { &request.common_name });
+    let mut asked = CollectedNames::new(if from_csr { csr_common_name } else { &request.common_name });
     if from_csr && !request.common_name.is_empty() {
         asked.warn("common_name ignored: the role takes the common name of the CSR (use_csr_common_name)");
     }
     if role.use_csr_sans {
         asked.take_csr_sans(request, csr)?;
     } else {
-        asked.take_request_sans(request, ROLE_REMEDY)?;
+        asked.take_request_sans(request, ALT_NAMES_REMEDY)?;
     }
     let or_csr = |own: &str, other: &str| if own.is_empty() { other.trim().to_owned() } else { own.to_owned() };
     asked.set.serial_number = match role.serial_number_source {
@@ -138,15 +138,15 @@ pub fn for_sign(role: &Role, request: &RequestedNames, csr: &CsrNames) -> Result
 ///
 /// # Errors
 /// `Invalid`, naming field and value, for a name that cannot be encoded.
-pub fn unchecked(request: &RequestedNames) -> Result<(Names, Warnings)> {
-    let mut asked = Asked::new(&request.common_name);
+pub fn collect_for_ca(request: &RequestedNames) -> Result<(ValidatedNames, Warnings)> {
+    let mut asked = CollectedNames::new(&request.common_name);
     asked.take_request_sans(request, "")?;
     asked.set.serial_number.clone_from(&request.serial_number);
     asked.finished()
 }
 
 /// Converts the names for encoding.
-pub(crate) fn subject_alt_names(names: &Names) -> Result<SubjectAltNames> {
+pub(crate) fn subject_alt_names(names: &ValidatedNames) -> Result<SubjectAltNames> {
     let other = names
         .other
         .iter()
@@ -166,7 +166,7 @@ pub(crate) fn subject_alt_names(names: &Names) -> Result<SubjectAltNames> {
 }
 
 /// The SAN kind of a name in the request.
-enum Place {
+enum SanKind {
     Email,
     Dns(String),
     Ipv4,
@@ -179,48 +179,48 @@ fn is_ipv4(name: &str) -> bool {
 }
 
 /// Error for an IPv4 address as a DNS name; `instead` is the field to use.
-fn address(field: &str, name: &str, instead: &str) -> Error {
-    Error::invalid(format!("{field}: {} is an IP address: use {instead}", shown(name)))
+fn ip_address_error(field: &str, name: &str, instead: &str) -> Error {
+    Error::invalid(format!("{field}: {} is an IP address: use {instead}", escape_for_message(name)))
 }
 
 /// Error for a DNS name that ends in a number.
-fn number(field: &str, name: &str) -> Error {
+fn numeric_name_error(field: &str, name: &str) -> Error {
     let rule = "ends in a number, as addresses do: it is no host name (RFC 1123 2.1)";
-    Error::invalid(format!("{field}: {} {rule}", shown(name)))
+    Error::invalid(format!("{field}: {} {rule}", escape_for_message(name)))
 }
 
 /// Determines the SAN kind of a name.
-fn place(field: &str, name: &str) -> Result<Place> {
+fn classify_name(field: &str, name: &str) -> Result<SanKind> {
     if name.contains('@') {
-        return Ok(Place::Email);
+        return Ok(SanKind::Email);
     }
     if is_ipv4(name) {
-        return Ok(Place::Ipv4);
+        return Ok(SanKind::Ipv4);
     }
     match hostname::dns_form(name) {
-        Ok(form) => Ok(form.map_or(Place::Nowhere, Place::Dns)),
-        Err(problem) => Err(Error::invalid(format!("{field}: {} {}", shown(name), problem.text()))),
+        Ok(form) => Ok(form.map_or(SanKind::Nowhere, SanKind::Dns)),
+        Err(problem) => Err(Error::invalid(format!("{field}: {} {}", escape_for_message(name), problem.text()))),
     }
 }
 
 /// Names that are not yet checked against the role.
-pub struct Asked {
+pub struct CollectedNames {
     set: NameSet,
     warnings: Warnings,
     from_csr: bool,
     /// The SAN made from the common name.
     of_common_name: Option<String>,
     /// Set when the common name should have become a SAN but is neither a DNS name nor an e-mail address.
-    unplaced: Option<Unplaced>,
+    unplaced: Option<NonSanCommonName>,
     excludes_common_name: bool,
 }
 
-enum Unplaced {
+enum NonSanCommonName {
     Address(IpAddr),
     NoName,
 }
 
-impl Asked {
+impl CollectedNames {
     fn new(common_name: &str) -> Self {
         let set = NameSet { common_name: common_name.to_owned(), ..NameSet::default() };
         Self {
@@ -255,20 +255,21 @@ impl Asked {
         self.place_common_name(request)?;
         for name in &request.alt_names {
             check_text("alt_names", name)?;
-            match place("alt_names", name)? {
-                Place::Email => self.set.emails.push(name.clone()),
-                Place::Dns(ascii) => self.set.dns.push(ascii),
-                Place::Ipv4 => return Err(address("alt_names", name, "ip_sans")),
-                Place::Nowhere if ends_in_number(name) => return Err(number("alt_names", name)),
-                Place::Nowhere => {
-                    let text = format!("alt_names: {} is no host name or e-mail address{remedy}", shown(name));
+            match classify_name("alt_names", name)? {
+                SanKind::Email => self.set.emails.push(name.clone()),
+                SanKind::Dns(ascii) => self.set.dns.push(ascii),
+                SanKind::Ipv4 => return Err(ip_address_error("alt_names", name, "ip_sans")),
+                SanKind::Nowhere if ends_in_number(name) => return Err(numeric_name_error("alt_names", name)),
+                SanKind::Nowhere => {
+                    let text =
+                        format!("alt_names: {} is no host name or e-mail address{remedy}", escape_for_message(name));
                     return Err(Error::invalid(text));
                 }
             }
         }
         self.set.ips = sans::parse_ips(&request.ip_sans)?;
         self.set.uris.clone_from(&request.uri_sans);
-        self.set.other = requested_others(&request.other_sans)?;
+        self.set.other = parse_requested_others(&request.other_sans)?;
         Ok(())
     }
 
@@ -292,23 +293,24 @@ impl Asked {
         for (kind, names, with_at) in [("DNS name", &csr.dns, false), ("e-mail address", &csr.emails, true)] {
             for name in names {
                 if name.is_empty() || name.contains('@') != with_at {
-                    return Err(Error::invalid(format!("csr: {} is not a valid {kind}", shown(name))));
+                    return Err(Error::invalid(format!("csr: {} is not a valid {kind}", escape_for_message(name))));
                 }
             }
         }
         if let Some(name) = csr.dns.iter().find(|name| is_ipv4(name)) {
-            return Err(address("csr", name, "an iPAddress"));
+            return Err(ip_address_error("csr", name, "an iPAddress"));
         }
         self.set.dns.clone_from(&csr.dns);
         self.set.emails.clone_from(&csr.emails);
-        self.set.ips = csr.ips.iter().copied().map(sans::reduced).collect();
+        self.set.ips = csr.ips.iter().copied().map(sans::unmap_ipv4).collect();
         self.set.uris.clone_from(&csr.uris);
-        self.set.other = requested_others(&request.other_sans)?;
+        self.set.other = parse_requested_others(&request.other_sans)?;
         for (oid, value) in &csr.other {
-            let other_type =
-                || format!("csr: other SAN of OID {} is not a UTF8String, nor an SRVName of IA5", shown(oid));
+            let other_type = || {
+                format!("csr: other SAN of OID {} is not a UTF8String, nor an SRVName of IA5", escape_for_message(oid))
+            };
             let value = value.clone().ok_or_else(|| Error::invalid(other_type()))?;
-            hold("csr", &value, of_kind(oid, &value))?;
+            validate_profile("csr", &value, check_other_name_value(oid, &value))?;
             self.set.other.push((oid.clone(), value));
         }
         self.place_common_name(request)
@@ -332,19 +334,21 @@ impl Asked {
             return Ok(());
         }
         if let Ok(address) = name.parse::<IpAddr>() {
-            self.unplaced = Some(Unplaced::Address(sans::reduced(address)));
+            self.unplaced = Some(NonSanCommonName::Address(sans::unmap_ipv4(address)));
             return Ok(());
         }
-        match place("common_name", &name).map_err(|e| Error::invalid(format!("{e} (see exclude_cn_from_sans)")))? {
-            Place::Email => {
+        match classify_name("common_name", &name)
+            .map_err(|e| Error::invalid(format!("{e} (see exclude_cn_from_sans)")))?
+        {
+            SanKind::Email => {
                 self.of_common_name = Some(name.clone());
                 self.set.emails.push(name);
             }
-            Place::Dns(ascii) => {
+            SanKind::Dns(ascii) => {
                 self.of_common_name = Some(ascii.clone());
                 self.set.dns.push(ascii);
             }
-            Place::Ipv4 | Place::Nowhere => self.unplaced = Some(Unplaced::NoName),
+            SanKind::Ipv4 | SanKind::Nowhere => self.unplaced = Some(NonSanCommonName::NoName),
         }
         Ok(())
     }
@@ -355,18 +359,23 @@ impl Asked {
         let name = &self.set.common_name;
         match self.unplaced.take() {
             None => {}
-            Some(Unplaced::Address(ip)) => match sans::check_ips(role, "common_name", &[ip]) {
+            Some(NonSanCommonName::Address(ip)) => match sans::check_ips(role, "common_name", &[ip]) {
                 Ok(()) if self.set.ips.contains(&ip) => {}
                 Ok(()) => self.set.ips.insert(0, ip),
                 Err(refused) => {
                     self.warn(format!("{}: it is not a subject alternative name of the certificate", refused.text()));
                 }
             },
-            Some(Unplaced::NoName) if !role.enforce_hostnames || validates_no_common_name(role) => {}
-            Some(Unplaced::NoName) if ends_in_number(name) => return Err(number("common_name", name)),
-            Some(Unplaced::NoName) => {
+            Some(NonSanCommonName::NoName) if !role.enforce_hostnames || skips_common_name_validation(role) => {}
+            Some(NonSanCommonName::NoName) if ends_in_number(name) => {
+                return Err(numeric_name_error("common_name", name));
+            }
+            Some(NonSanCommonName::NoName) => {
                 let rule = "is no host name or e-mail address, which the role's enforce_hostnames requires";
-                return Err(Error::invalid(format!("common_name: {} {rule} (see exclude_cn_from_sans)", shown(name))));
+                return Err(Error::invalid(format!(
+                    "common_name: {} {rule} (see exclude_cn_from_sans)",
+                    escape_for_message(name)
+                )));
             }
         }
         let set = &self.set;
@@ -397,7 +406,8 @@ impl Asked {
         let (set, allowed) = (&self.set, &role.allowed);
         let by_globs = role.allow_glob_domains && !role.allow_any_name;
         let domain_globs = if by_globs { allowed.domains.patterns.globs() } else { 0 };
-        let other_globs = allowed.others.iter().flat_map(|by_oid| by_oid.values()).map(Patterns::globs).sum::<usize>();
+        let other_globs =
+            allowed.others.iter().flat_map(|by_oid| by_oid.values()).map(PatternList::globs).sum::<usize>();
         let steps = [
             domain_globs * (set.common_name.len() + bytes(&set.dns) + bytes(&set.emails)),
             allowed.networks.len() * set.ips.len(),
@@ -408,7 +418,7 @@ impl Asked {
             // Templates are filled in, and their lists parsed, for each request.
             if role.has_templates() { bytes(&role.allowed_domains) + bytes(&role.allowed_uri_sans) } else { 0 },
         ];
-        steps.iter().sum::<usize>() > MAX_STEPS
+        steps.iter().sum::<usize>() > MAX_POLICY_STEPS
     }
 
     /// Checks the names against the role. `display_name` is the caller's, for `allow_token_displayname`. Also returns
@@ -417,16 +427,16 @@ impl Asked {
     /// # Errors
     /// `Invalid`, naming field, value and rule, for the first name that the role does not allow or that cannot be
     /// encoded.
-    pub fn held(mut self, role: &CompiledRole, display_name: &str) -> Result<(Names, Warnings)> {
-        let policy = Policy { role, display_name };
+    pub fn held(mut self, role: &CompiledRole, display_name: &str) -> Result<(ValidatedNames, Warnings)> {
+        let policy = NamePolicy { role, display_name };
         let (set, sources) = (&self.set, |field| self.source(field));
         check_common_name(&policy, &set.common_name)?;
         if let Some(name) = set.dns.iter().find(|name| role.enforce_hostnames && ends_in_number(name)) {
-            return Err(number(self.source_of(name), name));
+            return Err(numeric_name_error(self.source_of(name), name));
         }
         let refused = |names: &[String]| {
             let name = names.iter().find(|name| !policy.allows(name))?;
-            Some((self.source_of(name), shown(name), policy.rule(name)))
+            Some((self.source_of(name), escape_for_message(name), policy.rule(name)))
         };
         for (names, kind) in [(&set.dns, "subject alternate name"), (&set.emails, "email address")] {
             if let Some((source, name, rule)) = refused(names) {
@@ -445,38 +455,39 @@ impl Asked {
     }
 
     /// Final syntax checks, sorting and removal of duplicates, for every certificate.
-    fn finished(mut self) -> Result<(Names, Warnings)> {
+    fn finished(mut self) -> Result<(ValidatedNames, Warnings)> {
         let uris = self.source("uri_sans");
-        for (names, fits) in
-            [(&self.set.dns, profile::dns as fn(&[u8]) -> Read<()>), (&self.set.emails, profile::mailbox)]
-        {
+        for (names, fits) in [
+            (&self.set.dns, profile::validate_dns_name as fn(&[u8]) -> DerResult<()>),
+            (&self.set.emails, profile::validate_mailbox),
+        ] {
             for name in names {
                 let source = self.source_of(name);
                 check_text(source, name)?;
                 if !name.is_ascii() {
-                    return Err(Error::invalid(format!("{source}: {} must be ASCII", shown(name))));
+                    return Err(Error::invalid(format!("{source}: {} must be ASCII", escape_for_message(name))));
                 }
-                hold(source, name, fits(name.as_bytes()))?;
+                validate_profile(source, name, fits(name.as_bytes()))?;
             }
         }
         self.set.uris.iter().try_for_each(|uri| check_text(uris, uri))?;
         self.set.other.iter().try_for_each(|(_, value)| check_text("other_sans", value))?;
         self.set.user_ids.iter().try_for_each(|id| check_text("user_ids", id))?;
         check_text("serial_number", &self.set.serial_number)?;
-        self.set.uris = sans::encodable_uris(uris, &self.set.uris)?;
+        self.set.uris = sans::encode_uris(uris, &self.set.uris)?;
         let mut seen = HashSet::new();
         self.set.other.retain(|other| seen.insert(other.clone()));
-        self.set.other = sans::grouped(self.set.other);
+        self.set.other = sans::group_by_oid(self.set.other);
         let mut seen = HashSet::new();
         self.set.dns.retain(|name| seen.insert(name.clone()));
         self.set.emails.sort();
         self.set.emails.dedup();
-        Ok((Names(self.set), self.warnings))
+        Ok((ValidatedNames(self.set), self.warnings))
     }
 }
 
 /// Checks the common name against `require_cn`, the policy and `cn_validations`, even if it is excluded from the SANs.
-fn check_common_name(policy: &Policy<'_>, name: &str) -> Result<()> {
+fn check_common_name(policy: &NamePolicy<'_>, name: &str) -> Result<()> {
     let role = policy.role;
     if name.is_empty() {
         return if role.require_cn {
@@ -486,11 +497,14 @@ fn check_common_name(policy: &Policy<'_>, name: &str) -> Result<()> {
         };
     }
     let has = |word: &str| role.cn_validations.iter().any(|w| w == word);
-    if validates_no_common_name(role) {
+    if skips_common_name_validation(role) {
         return Ok(());
     }
     let refuse = |rule: &str| {
-        Err(Error::invalid(format!("common_name: common name {} not allowed by this role{rule}", shown(name))))
+        Err(Error::invalid(format!(
+            "common_name: common name {} not allowed by this role{rule}",
+            escape_for_message(name)
+        )))
     };
     match name.contains('@') {
         _ if !policy.allows(name) => refuse(policy.rule(name)),
@@ -501,7 +515,7 @@ fn check_common_name(policy: &Policy<'_>, name: &str) -> Result<()> {
 }
 
 /// `true` if `cn_validations` disables all rules for common names.
-fn validates_no_common_name(role: &Role) -> bool {
+fn skips_common_name_validation(role: &Role) -> bool {
     role.cn_validations.iter().any(|word| word == "disabled")
 }
 
@@ -509,8 +523,10 @@ fn validates_no_common_name(role: &Role) -> bool {
 fn check_size(set: &NameSet) -> Result<()> {
     let texts = [&set.dns, &set.emails, &set.uris, &set.user_ids].into_iter().flatten().map(String::len);
     let others = set.other.iter().map(|(oid, value)| oid.len() + value.len());
-    if texts.chain(others).sum::<usize>() > MAX_ALL_BYTES {
-        return Err(Error::invalid(format!("alt_names: all names together are longer than {MAX_ALL_BYTES} bytes")));
+    if texts.chain(others).sum::<usize>() > MAX_ALL_NAMES_BYTES {
+        return Err(Error::invalid(format!(
+            "alt_names: all names together are longer than {MAX_ALL_NAMES_BYTES} bytes"
+        )));
     }
     Ok(())
 }
@@ -518,7 +534,7 @@ fn check_size(set: &NameSet) -> Result<()> {
 /// Checks length and control characters of any name or subject value.
 pub(crate) fn check_text(source: &str, text: &str) -> Result<()> {
     if text.chars().any(char::is_control) {
-        return Err(Error::invalid(format!("{source}: {} holds a control character", shown(text))));
+        return Err(Error::invalid(format!("{source}: {} holds a control character", escape_for_message(text))));
     }
     if text.len() > MAX_NAME_BYTES {
         return Err(Error::invalid(format!("{source}: a name is longer than {MAX_NAME_BYTES} bytes")));
@@ -526,20 +542,22 @@ pub(crate) fn check_text(source: &str, text: &str) -> Result<()> {
     Ok(())
 }
 
-fn requested_others(texts: &[String]) -> Result<Vec<(String, String)>> {
+fn parse_requested_others(texts: &[String]) -> Result<Vec<(String, String)>> {
     let others = sans::parse_others(texts)?;
-    others.iter().try_for_each(|(oid, value)| hold("other_sans", value, of_kind(oid, value)))?;
+    others
+        .iter()
+        .try_for_each(|(oid, value)| validate_profile("other_sans", value, check_other_name_value(oid, value)))?;
     Ok(others)
 }
 
 /// Checks that the text of an otherName is valid for its OID.
-fn of_kind(oid: &str, value: &str) -> Read<()> {
-    extension::parse_oid(oid).map_or(Ok(()), |oid| profile::other_text(&oid, value.as_bytes()))
+fn check_other_name_value(oid: &str, value: &str) -> DerResult<()> {
+    extension::parse_oid(oid).map_or(Ok(()), |oid| profile::validate_other_name_text(&oid, value.as_bytes()))
 }
 
 /// Converts a violation of the certificate profile into an error with source and name.
-fn hold(source: &str, name: &str, held: Read<()>) -> Result<()> {
-    held.map_err(|DerError(rule)| Error::invalid(format!("{source}: {}: {rule}", shown(name))))
+fn validate_profile(source: &str, name: &str, held: DerResult<()>) -> Result<()> {
+    held.map_err(|DerError(rule)| Error::invalid(format!("{source}: {}: {rule}", escape_for_message(name))))
 }
 
 #[cfg(test)]

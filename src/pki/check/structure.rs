@@ -1,5 +1,5 @@
 //! The last check before signing: parses the exact bytes to be signed and validates them against RFC 5280, regardless
-//! of their origin. Each check is a function named after the rule it enforces. Only [`prepared`](super::prepared) calls
+//! of their origin. Each check is a function named after the rule it enforces. Only [`prepared`](super::linted_tbs) calls
 //! it, for every certificate, CRL and [OCSP response](ocsp). It rejects, and never modifies, the bytes.
 
 pub(crate) mod ocsp;
@@ -7,11 +7,11 @@ pub(crate) mod ocsp;
 use crate::error::Result;
 use crate::x509::algorithm::SignatureAlgorithm;
 use crate::x509::certificate::CertificateFields;
-use crate::x509::crl::EncodedTbs;
+use crate::x509::crl::EncodedCrlTbs;
 use crate::x509::pieces::Name;
-use crate::x509::profile::{self, Known};
-use crate::x509::raw_extension::{self, BasicConstraints, ExtensionRef, MAX_EXTENSIONS, TOO_MANY};
-use crate::x509::reader::{DerError, Read, Reader, check_bits};
+use crate::x509::profile::{self, ExtensionProfile};
+use crate::x509::raw_extension::{self, BasicConstraints, ExtensionRef, MAX_EXTENSIONS, TOO_MANY_EXTENSIONS};
+use crate::x509::reader::{DerError, DerReader, DerResult, check_bits};
 use crate::x509::time::FIRST_UTC;
 use crate::x509::usage::KeyUsage;
 use crate::x509::writer::{GENERALIZED_TIME, INTEGER, SEQUENCE, UTC_TIME, context, context_constructed};
@@ -19,7 +19,7 @@ use crate::x509::{name, oid};
 
 /// Kind of a certificate; selects the rules that apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shape {
+pub(crate) enum CertificateKind {
     /// An end-entity certificate.
     Leaf,
     /// A CA certificate.
@@ -35,14 +35,14 @@ pub(crate) enum Shape {
 
 /// Request fields that the parts of a certificate or list come from, for error messages.
 #[derive(Clone, Debug)]
-pub(crate) struct Sources {
+pub(crate) struct FieldSources {
     rest: &'static str,
     subject: &'static str,
     /// By extension OID.
     extensions: Vec<(&'static [u8], &'static str)>,
 }
 
-impl Sources {
+impl FieldSources {
     /// All parts come from `field`.
     pub(crate) const fn all(field: &'static str) -> Self {
         Self { rest: field, subject: field, extensions: Vec::new() }
@@ -59,11 +59,11 @@ impl Sources {
         self
     }
 
-    fn of(&self, part: Part<'_>) -> &'static str {
+    fn of(&self, part: CertificatePart<'_>) -> &'static str {
         match part {
-            Part::Rest => self.rest,
-            Part::Subject => self.subject,
-            Part::Extension(oid) => {
+            CertificatePart::Rest => self.rest,
+            CertificatePart::Subject => self.subject,
+            CertificatePart::Extension(oid) => {
                 self.extensions.iter().find(|(known, _)| *known == oid).map_or(self.rest, |(_, field)| field)
             }
         }
@@ -71,14 +71,14 @@ impl Sources {
 }
 
 #[derive(Clone, Copy)]
-enum Part<'a> {
+enum CertificatePart<'a> {
     Subject,
     Extension(&'a [u8]),
     Rest,
 }
 
 /// Expected issuer data, and the sources for error messages.
-pub(crate) struct Expected<'a> {
+pub(crate) struct ExpectedIssuer<'a> {
     /// Algorithm that will sign.
     pub(crate) algorithm: SignatureAlgorithm,
     /// Encoded name of the issuer.
@@ -86,22 +86,26 @@ pub(crate) struct Expected<'a> {
     /// Key identifier of the issuer.
     pub(crate) key_id: &'a [u8],
     /// Sources named in error messages.
-    pub(crate) sources: &'a Sources,
+    pub(crate) sources: &'a FieldSources,
 }
 
 /// Checks a TBSCertificate.
 ///
 /// # Errors
 /// `Invalid`, naming the rule and its source.
-pub(crate) fn certificate(tbs: &[u8], shape: Shape, expected: &Expected<'_>) -> Result<()> {
+pub(crate) fn lint_certificate_structure(
+    tbs: &[u8],
+    shape: CertificateKind,
+    expected: &ExpectedIssuer<'_>,
+) -> Result<()> {
     let sources = expected.sources;
     let of = |e: DerError| e.of(sources.rest);
-    rule(tbs.len() <= MAX_TBS, "the signed part is longer than 46 KiB").map_err(of)?;
-    let fields = Reader::only(tbs, SEQUENCE).and_then(|tbs| CertificateFields::read(tbs.reader())).map_err(of)?;
-    let extensions = ReadExtensions::read(fields.extensions.unwrap_or(Reader::new(&[]))).map_err(of)?;
-    profile::name(fields.subject).map_err(|e| e.of(&format!("{}: subject", sources.subject)))?;
-    extensions.hold(sources, profile::of_certificate)?;
-    let candidate = Candidate::new(fields, extensions, shape, expected).map_err(of)?;
+    ensure(tbs.len() <= MAX_TBS_BYTES, "the signed part is longer than 46 KiB").map_err(of)?;
+    let fields = DerReader::only(tbs, SEQUENCE).and_then(|tbs| CertificateFields::read(tbs.reader())).map_err(of)?;
+    let extensions = ParsedExtensions::read(fields.extensions.unwrap_or(DerReader::new(&[]))).map_err(of)?;
+    profile::validate_directory_name(fields.subject).map_err(|e| e.of(&format!("{}: subject", sources.subject)))?;
+    extensions.hold(sources, profile::find_certificate_extension)?;
+    let candidate = ParsedCertificateTbs::new(fields, extensions, shape, expected).map_err(of)?;
     CERTIFICATE_CHECKS.iter().try_for_each(|(part, check)| check(&candidate).map_err(|e| e.of(sources.of(*part))))
 }
 
@@ -110,29 +114,29 @@ pub(crate) fn certificate(tbs: &[u8], shape: Shape, expected: &Expected<'_>) -> 
 ///
 /// # Errors
 /// `Invalid`, naming the rule and its source.
-pub(crate) fn crl(tbs: &EncodedTbs, expected: &Expected<'_>) -> Result<()> {
+pub(crate) fn lint_crl_structure(tbs: &EncodedCrlTbs, expected: &ExpectedIssuer<'_>) -> Result<()> {
     let of = |e: DerError| e.of(expected.sources.rest);
-    let list = List::read(tbs, expected).map_err(of)?;
-    list.extensions.hold(expected.sources, profile::of_list)?;
+    let list = ParsedCrlTbs::read(tbs, expected).map_err(of)?;
+    list.extensions.hold(expected.sources, profile::find_crl_extension)?;
     CRL_CHECKS.iter().try_for_each(|check| check(&list)).map_err(of)
 }
 
 /// Maximum length of a TBSCertificate, bytes. With the largest signature, the certificate still fits into a request as
 /// PEM ([`Certificate::submitted`](crate::x509::certificate::Certificate::submitted)), for revocation or import.
-const MAX_TBS: usize = 46 << 10;
+const MAX_TBS_BYTES: usize = 46 << 10;
 
-fn rule(holds: bool, text: &'static str) -> Read<()> {
+fn ensure(holds: bool, text: &'static str) -> DerResult<()> {
     if holds { Ok(()) } else { Err(DerError(text)) }
 }
 
-struct ReadExtensions<'a>(Vec<ExtensionRef<'a>>);
+struct ParsedExtensions<'a>(Vec<ExtensionRef<'a>>);
 
-impl<'a> ReadExtensions<'a> {
-    fn read(mut list: Reader<'a>) -> Read<Self> {
+impl<'a> ParsedExtensions<'a> {
+    fn read(mut list: DerReader<'a>) -> DerResult<Self> {
         let mut all = Vec::with_capacity(12);
         while !list.is_empty() {
             if all.len() == MAX_EXTENSIONS {
-                return Err(TOO_MANY);
+                return Err(TOO_MANY_EXTENSIONS);
             }
             all.push(ExtensionRef::next(&mut list)?);
         }
@@ -140,9 +144,9 @@ impl<'a> ReadExtensions<'a> {
     }
 
     /// Validates each known extension completely.
-    fn hold(&self, sources: &Sources, known: fn(&[u8]) -> Option<Known>) -> Result<()> {
+    fn hold(&self, sources: &FieldSources, known: fn(&[u8]) -> Option<ExtensionProfile>) -> Result<()> {
         for extension in &self.0 {
-            let field = sources.of(Part::Extension(extension.oid));
+            let field = sources.of(CertificatePart::Extension(extension.oid));
             oid::check_size(extension.oid).map_err(|e| e.of(&format!("{field}: an extension's identifier")))?;
             let Some(known) = known(extension.oid) else { continue };
             known.hold(field, extension.critical == Some(true), extension.value)?;
@@ -155,43 +159,43 @@ impl<'a> ReadExtensions<'a> {
     }
 
     /// RFC 5280 4.2 and 5.2. Pairwise comparison is faster than a set for so few extensions.
-    fn one_of_each(&self) -> Read<()> {
+    fn one_of_each(&self) -> DerResult<()> {
         let twice = |(i, one): (usize, &ExtensionRef<'_>)| self.0[..i].iter().any(|other| other.oid == one.oid);
-        rule(!self.0.iter().enumerate().any(twice), "an extension appears twice (RFC 5280 4.2)")
+        ensure(!self.0.iter().enumerate().any(twice), "an extension appears twice (RFC 5280 4.2)")
     }
 
     /// X.690 11.5: default values must not be encoded.
-    fn without_defaults(&self) -> Read<()> {
-        rule(self.0.iter().all(|e| e.critical != Some(false)), "critical FALSE is written out (X.690 11.5)")
+    fn without_defaults(&self) -> DerResult<()> {
+        ensure(self.0.iter().all(|e| e.critical != Some(false)), "critical FALSE is written out (X.690 11.5)")
     }
 
     /// RFC 5280 4.2.1.1 and 5.2.1: keyIdentifier must be the issuer's.
-    fn authority_key_id(&self, key_id: &[u8]) -> Read<()> {
+    fn authority_key_id(&self, key_id: &[u8]) -> DerResult<()> {
         let missing = DerError("authorityKeyIdentifier is missing (RFC 5280 4.2.1.1)");
         let extension = self.find(oid::AUTHORITY_KEY_ID).ok_or(missing)?;
-        let mut fields = Reader::only(extension.value, SEQUENCE)?.reader();
+        let mut fields = DerReader::only(extension.value, SEQUENCE)?.reader();
         let found = fields.optional(context(0))?.map(|id| id.content);
-        rule(found == Some(key_id), "authorityKeyIdentifier is not the issuer's key identifier (RFC 5280 4.2.1.1)")
+        ensure(found == Some(key_id), "authorityKeyIdentifier is not the issuer's key identifier (RFC 5280 4.2.1.1)")
     }
 }
 
 /// A parsed certificate to check.
-struct Candidate<'a> {
-    shape: Shape,
-    expected: &'a Expected<'a>,
+struct ParsedCertificateTbs<'a> {
+    shape: CertificateKind,
+    expected: &'a ExpectedIssuer<'a>,
     fields: CertificateFields<'a>,
-    extensions: ReadExtensions<'a>,
+    extensions: ParsedExtensions<'a>,
     key_usage: Option<KeyUsage>,
     basic_constraints: Option<BasicConstraints>,
 }
 
-impl<'a> Candidate<'a> {
+impl<'a> ParsedCertificateTbs<'a> {
     fn new(
         fields: CertificateFields<'a>,
-        extensions: ReadExtensions<'a>,
-        shape: Shape,
-        expected: &'a Expected<'a>,
-    ) -> Read<Self> {
+        extensions: ParsedExtensions<'a>,
+        shape: CertificateKind,
+        expected: &'a ExpectedIssuer<'a>,
+    ) -> DerResult<Self> {
         let value = |oid| extensions.find(oid).map(|e| e.value);
         Ok(Self {
             shape,
@@ -205,100 +209,100 @@ impl<'a> Candidate<'a> {
 
     /// `true` for a new CA certificate, as opposed to one created elsewhere.
     fn is_new_authority(&self) -> bool {
-        matches!(self.shape, Shape::Authority | Shape::TemplateAuthority)
+        matches!(self.shape, CertificateKind::Authority | CertificateKind::TemplateAuthority)
     }
 
     /// `true` if the key can only sign (Ed25519) and the certificate is not `Kept`.
     fn signs_only(&self) -> bool {
         let of_ed25519 = |spki| {
-            Reader::only(spki, SEQUENCE)
+            DerReader::only(spki, SEQUENCE)
                 .and_then(|spki| Ok(spki.reader().expect(SEQUENCE)?.reader().oid()? == oid::ED25519))
         };
-        self.shape != Shape::Kept && of_ed25519(self.fields.spki).unwrap_or(false)
+        self.shape != CertificateKind::Kept && of_ed25519(self.fields.spki).unwrap_or(false)
     }
 
     fn is_ca(&self) -> bool {
-        !matches!(self.shape, Shape::Leaf | Shape::TemplateLeaf)
+        !matches!(self.shape, CertificateKind::Leaf | CertificateKind::TemplateLeaf)
     }
 }
 
 /// Usages of a key that can only sign.
-const SIGNING: [KeyUsage; 4] =
+const SIGNING_KEY_USAGES: [KeyUsage; 4] =
     [KeyUsage::DIGITAL_SIGNATURE, KeyUsage::CONTENT_COMMITMENT, KeyUsage::CERT_SIGN, KeyUsage::CRL_SIGN];
 
-type Check = fn(&Candidate<'_>) -> Read<()>;
+type CertificateCheck = fn(&ParsedCertificateTbs<'_>) -> DerResult<()>;
 
-const CERTIFICATE_CHECKS: &[(Part<'static>, Check)] = &[
-    (Part::Rest, rfc5280_4_1_2_1_version),
-    (Part::Rest, rfc5280_4_1_2_2_serial_number),
-    (Part::Rest, cabf_br_7_1_serial_entropy),
-    (Part::Rest, rfc5280_4_1_2_3_signature),
-    (Part::Rest, rfc5280_4_1_2_4_issuer),
-    (Part::Rest, rfc5280_4_1_2_5_validity),
-    (Part::Subject, rfc5280_4_1_2_6_subject),
-    (Part::Rest, rfc5280_4_1_2_8_unique_identifiers),
-    (Part::Rest, rfc5280_4_2_extensions),
-    (Part::Extension(oid::AUTHORITY_KEY_ID), rfc5280_4_2_1_1_authority_key_identifier),
-    (Part::Extension(oid::SUBJECT_KEY_ID), rfc5280_4_2_1_2_subject_key_identifier),
-    (Part::Extension(oid::KEY_USAGE), rfc5280_4_2_1_3_key_usage),
-    (Part::Extension(oid::SUBJECT_ALT_NAME), rfc5280_4_2_1_6_subject_alternative_name),
-    (Part::Extension(oid::BASIC_CONSTRAINTS), rfc5280_4_2_1_9_basic_constraints),
-    (Part::Rest, rfc5280_4_2_1_extensions_of_authorities),
-    (Part::Extension(oid::NAME_CONSTRAINTS), rfc5280_4_2_1_10_name_constraints),
+const CERTIFICATE_CHECKS: &[(CertificatePart<'static>, CertificateCheck)] = &[
+    (CertificatePart::Rest, rfc5280_4_1_2_1_version),
+    (CertificatePart::Rest, rfc5280_4_1_2_2_serial_number),
+    (CertificatePart::Rest, cabf_br_7_1_serial_entropy),
+    (CertificatePart::Rest, rfc5280_4_1_2_3_signature),
+    (CertificatePart::Rest, rfc5280_4_1_2_4_issuer),
+    (CertificatePart::Rest, rfc5280_4_1_2_5_validity),
+    (CertificatePart::Subject, rfc5280_4_1_2_6_subject),
+    (CertificatePart::Rest, rfc5280_4_1_2_8_unique_identifiers),
+    (CertificatePart::Rest, rfc5280_4_2_extensions),
+    (CertificatePart::Extension(oid::AUTHORITY_KEY_ID), rfc5280_4_2_1_1_authority_key_identifier),
+    (CertificatePart::Extension(oid::SUBJECT_KEY_ID), rfc5280_4_2_1_2_subject_key_identifier),
+    (CertificatePart::Extension(oid::KEY_USAGE), rfc5280_4_2_1_3_key_usage),
+    (CertificatePart::Extension(oid::SUBJECT_ALT_NAME), rfc5280_4_2_1_6_subject_alternative_name),
+    (CertificatePart::Extension(oid::BASIC_CONSTRAINTS), rfc5280_4_2_1_9_basic_constraints),
+    (CertificatePart::Rest, rfc5280_4_2_1_extensions_of_authorities),
+    (CertificatePart::Extension(oid::NAME_CONSTRAINTS), rfc5280_4_2_1_10_name_constraints),
 ];
 
 /// Extensions require version 3, and every certificate from this server has some.
-fn rfc5280_4_1_2_1_version(c: &Candidate<'_>) -> Read<()> {
-    rule(c.fields.version_number == 2, "the version must be 3 (RFC 5280 4.1.2.1)")
+fn rfc5280_4_1_2_1_version(c: &ParsedCertificateTbs<'_>) -> DerResult<()> {
+    ensure(c.fields.version_number == 2, "the version must be 3 (RFC 5280 4.1.2.1)")
 }
 
-fn rfc5280_4_1_2_2_serial_number(c: &Candidate<'_>) -> Read<()> {
+fn rfc5280_4_1_2_2_serial_number(c: &ParsedCertificateTbs<'_>) -> DerResult<()> {
     let octets = c.fields.serial;
     // A leading sign bit requires another byte.
     let len = octets.len() + usize::from(octets[0] >= 0x80);
-    rule(octets != [0] && len <= 20, "the serial number must be positive and at most 20 octets (RFC 5280 4.1.2.2)")
+    ensure(octets != [0] && len <= 20, "the serial number must be positive and at most 20 octets (RFC 5280 4.1.2.2)")
 }
 
 /// At least 64 bits from a CSPRNG. A generated serial number of fewer than 8 bytes is practically impossible.
-fn cabf_br_7_1_serial_entropy(c: &Candidate<'_>) -> Read<()> {
-    rule(
-        !matches!(c.shape, Shape::Leaf | Shape::Authority) || c.fields.serial.len() >= 8,
+fn cabf_br_7_1_serial_entropy(c: &ParsedCertificateTbs<'_>) -> DerResult<()> {
+    ensure(
+        !matches!(c.shape, CertificateKind::Leaf | CertificateKind::Authority) || c.fields.serial.len() >= 8,
         "the serial number must hold 64 random bits (CA/Browser Forum baseline requirements 7.1)",
     )
 }
 
-fn rfc5280_4_1_2_3_signature(c: &Candidate<'_>) -> Read<()> {
+fn rfc5280_4_1_2_3_signature(c: &ParsedCertificateTbs<'_>) -> DerResult<()> {
     let same = c.fields.algorithm == c.expected.algorithm.der();
-    rule(same, "the signature algorithm is not the signer's (RFC 5280 4.1.2.3)")
+    ensure(same, "the signature algorithm is not the signer's (RFC 5280 4.1.2.3)")
 }
 
 /// Not empty, and byte-identical to the issuer's subject, so that every kind of name comparison matches.
-fn rfc5280_4_1_2_4_issuer(c: &Candidate<'_>) -> Read<()> {
-    rule(!name::is_empty(c.fields.issuer), "the issuer's name is empty (RFC 5280 4.1.2.4)")?;
-    rule(c.fields.issuer == c.expected.issuer.as_der(), "the issuer is not the signer's subject (RFC 5280 4.1.2.4)")
+fn rfc5280_4_1_2_4_issuer(c: &ParsedCertificateTbs<'_>) -> DerResult<()> {
+    ensure(!name::is_empty(c.fields.issuer), "the issuer's name is empty (RFC 5280 4.1.2.4)")?;
+    ensure(c.fields.issuer == c.expected.issuer.as_der(), "the issuer is not the signer's subject (RFC 5280 4.1.2.4)")
 }
 
 /// notBefore < notAfter; UTCTime through 2049, GeneralizedTime from 2050.
-fn rfc5280_4_1_2_5_validity(c: &Candidate<'_>) -> Read<()> {
-    times(c.fields.validity.reader())?;
-    rule(c.fields.not_before < c.fields.not_after, "notBefore must lie before notAfter (RFC 5280 4.1.2.5)")
+fn rfc5280_4_1_2_5_validity(c: &ParsedCertificateTbs<'_>) -> DerResult<()> {
+    check_times(c.fields.validity.reader())?;
+    ensure(c.fields.not_before < c.fields.not_after, "notBefore must lie before notAfter (RFC 5280 4.1.2.5)")
 }
 
-fn times(mut fields: Reader<'_>) -> Read<()> {
+fn check_times(mut fields: DerReader<'_>) -> DerResult<()> {
     while !fields.is_empty() {
-        time_form(&mut fields)?;
+        check_time_form(&mut fields)?;
     }
     Ok(())
 }
 
 /// 1950-01-01T00:00:00Z to 2050-01-01T00:00:00Z.
-const UTC_TIMES: std::ops::Range<i64> = FIRST_UTC..2_524_608_000;
+const UTC_TIME_RANGE: std::ops::Range<i64> = FIRST_UTC..2_524_608_000;
 
-fn time_form(fields: &mut Reader<'_>) -> Read<i64> {
+fn check_time_form(fields: &mut DerReader<'_>) -> DerResult<i64> {
     let mut ahead = *fields;
     let at = crate::x509::time::read(fields)?;
-    let wanted = if UTC_TIMES.contains(&at) { UTC_TIME } else { GENERALIZED_TIME };
-    rule(
+    let wanted = if UTC_TIME_RANGE.contains(&at) { UTC_TIME } else { GENERALIZED_TIME };
+    ensure(
         ahead.any()?.tag == wanted,
         "a time must be UTCTime through 2049 and GeneralizedTime after (RFC 5280 4.1.2.5)",
     )?;
@@ -306,92 +310,92 @@ fn time_form(fields: &mut Reader<'_>) -> Read<i64> {
 }
 
 /// A leaf may have an empty subject if it has a SAN. The criticality of the SAN is checked below.
-fn rfc5280_4_1_2_6_subject(c: &Candidate<'_>) -> Read<()> {
+fn rfc5280_4_1_2_6_subject(c: &ParsedCertificateTbs<'_>) -> DerResult<()> {
     if !name::is_nameless(c.fields.subject) {
         return Ok(());
     }
-    rule(!c.is_ca(), "an authority must have a subject (RFC 5280 4.1.2.6)")?;
+    ensure(!c.is_ca(), "an authority must have a subject (RFC 5280 4.1.2.6)")?;
     let named = c.extensions.find(oid::SUBJECT_ALT_NAME).is_some();
-    rule(named, "it names nobody: without a subject it needs a subjectAltName (RFC 5280 4.1.2.6)")
+    ensure(named, "it names nobody: without a subject it needs a subjectAltName (RFC 5280 4.1.2.6)")
 }
 
 /// New certificates must not have them; those of `Kept` certificates must be BIT STRINGs.
-fn rfc5280_4_1_2_8_unique_identifiers(c: &Candidate<'_>) -> Read<()> {
+fn rfc5280_4_1_2_8_unique_identifiers(c: &ParsedCertificateTbs<'_>) -> DerResult<()> {
     for id in c.fields.unique_ids.iter().filter(|id| !id.is_empty()) {
-        rule(c.shape == Shape::Kept, "unique identifiers must not be used (RFC 5280 4.1.2.8)")?;
-        let holds = check_bits(Reader::new(id).any()?.content).is_ok();
-        rule(holds, "a unique identifier is no BIT STRING of DER (X.690 8.6.2, 11.2.1)")?;
+        ensure(c.shape == CertificateKind::Kept, "unique identifiers must not be used (RFC 5280 4.1.2.8)")?;
+        let holds = check_bits(DerReader::new(id).any()?.content).is_ok();
+        ensure(holds, "a unique identifier is no BIT STRING of DER (X.690 8.6.2, 11.2.1)")?;
     }
     Ok(())
 }
 
-fn rfc5280_4_2_extensions(c: &Candidate<'_>) -> Read<()> {
-    rule(!c.extensions.0.is_empty(), "the list of extensions is empty (RFC 5280 4.1.2.9)")?;
+fn rfc5280_4_2_extensions(c: &ParsedCertificateTbs<'_>) -> DerResult<()> {
+    ensure(!c.extensions.0.is_empty(), "the list of extensions is empty (RFC 5280 4.1.2.9)")?;
     c.extensions.without_defaults()?;
     c.extensions.one_of_each()
 }
 
-fn rfc5280_4_2_1_1_authority_key_identifier(c: &Candidate<'_>) -> Read<()> {
+fn rfc5280_4_2_1_1_authority_key_identifier(c: &ParsedCertificateTbs<'_>) -> DerResult<()> {
     c.extensions.authority_key_id(c.expected.key_id)
 }
 
-fn rfc5280_4_2_1_2_subject_key_identifier(c: &Candidate<'_>) -> Read<()> {
+fn rfc5280_4_2_1_2_subject_key_identifier(c: &ParsedCertificateTbs<'_>) -> DerResult<()> {
     let there = c.extensions.find(oid::SUBJECT_KEY_ID).is_some();
-    rule(there || c.shape == Shape::Kept, "subjectKeyIdentifier is missing (RFC 5280 4.2.1.2)")
+    ensure(there || c.shape == CertificateKind::Kept, "subjectKeyIdentifier is missing (RFC 5280 4.2.1.2)")
 }
 
-fn rfc5280_4_2_1_3_key_usage(c: &Candidate<'_>) -> Read<()> {
+fn rfc5280_4_2_1_3_key_usage(c: &ParsedCertificateTbs<'_>) -> DerResult<()> {
     let Some(usage) = c.key_usage else {
-        return rule(!c.is_new_authority(), "keyUsage of an authority is missing (RFC 5280 4.2.1.3)");
+        return ensure(!c.is_new_authority(), "keyUsage of an authority is missing (RFC 5280 4.2.1.3)");
     };
     let cert_sign = usage.contains(KeyUsage::CERT_SIGN);
-    rule(!cert_sign || c.is_ca(), "keyCertSign needs cA TRUE (RFC 5280 4.2.1.3)")?;
+    ensure(!cert_sign || c.is_ca(), "keyCertSign needs cA TRUE (RFC 5280 4.2.1.3)")?;
     // Of RFC 9295 3, only enforce that the key has some use. Other usages are harmless next to a valid one, and clients
     // send lists that suit keys of every kind.
-    rule(
-        !c.signs_only() || usage.is_empty() || SIGNING.iter().any(|one| usage.contains(*one)),
+    ensure(
+        !c.signs_only() || usage.is_empty() || SIGNING_KEY_USAGES.iter().any(|one| usage.contains(*one)),
         "an Ed25519 key signs: it needs digitalSignature, contentCommitment or cRLSign (RFC 9295 3)",
     )?;
-    rule(cert_sign || !c.is_ca(), "keyUsage of an authority must have keyCertSign (RFC 5280 4.2.1.3)")
+    ensure(cert_sign || !c.is_ca(), "keyUsage of an authority must have keyCertSign (RFC 5280 4.2.1.3)")
 }
 
-fn rfc5280_4_2_1_6_subject_alternative_name(c: &Candidate<'_>) -> Read<()> {
+fn rfc5280_4_2_1_6_subject_alternative_name(c: &ParsedCertificateTbs<'_>) -> DerResult<()> {
     let Some(extension) = c.extensions.find(oid::SUBJECT_ALT_NAME) else { return Ok(()) };
-    rule(
+    ensure(
         !name::is_empty(c.fields.subject) || extension.critical == Some(true),
         "subjectAltName must be critical when the subject is empty (RFC 5280 4.1.2.6)",
     )
 }
 
-fn rfc5280_4_2_1_9_basic_constraints(c: &Candidate<'_>) -> Read<()> {
+fn rfc5280_4_2_1_9_basic_constraints(c: &ParsedCertificateTbs<'_>) -> DerResult<()> {
     let constraints = c.basic_constraints.unwrap_or_default();
-    rule(constraints.ca == c.is_ca(), "basicConstraints do not fit the kind of certificate (RFC 5280 4.2.1.9)")?;
-    rule(constraints.ca || constraints.path_length.is_none(), "a path length needs cA TRUE (RFC 5280 4.2.1.9)")?;
+    ensure(constraints.ca == c.is_ca(), "basicConstraints do not fit the kind of certificate (RFC 5280 4.2.1.9)")?;
+    ensure(constraints.ca || constraints.path_length.is_none(), "a path length needs cA TRUE (RFC 5280 4.2.1.9)")?;
     let critical = c.extensions.find(oid::BASIC_CONSTRAINTS).is_some_and(|e| e.critical == Some(true));
-    rule(critical || !c.is_new_authority(), "basicConstraints of an authority must be critical (RFC 5280 4.2.1.9)")
+    ensure(critical || !c.is_new_authority(), "basicConstraints of an authority must be critical (RFC 5280 4.2.1.9)")
 }
 
 /// Extensions that only CA certificates may have, each with its rule.
-const OF_AUTHORITIES: [(&[u8], &str); 4] = [
+const CA_ONLY_EXTENSIONS: [(&[u8], &str); 4] = [
     (oid::POLICY_MAPPINGS, "policyMappings need cA TRUE (RFC 5280 4.2.1.5)"),
     (oid::NAME_CONSTRAINTS, "nameConstraints need cA TRUE (RFC 5280 4.2.1.10)"),
     (oid::POLICY_CONSTRAINTS, "policyConstraints need cA TRUE (RFC 5280 4.2.1.11)"),
     (oid::INHIBIT_ANY_POLICY, "inhibitAnyPolicy needs cA TRUE (RFC 5280 4.2.1.14)"),
 ];
 
-fn rfc5280_4_2_1_extensions_of_authorities(c: &Candidate<'_>) -> Read<()> {
-    OF_AUTHORITIES.iter().try_for_each(|(oid, text)| rule(c.is_ca() || c.extensions.find(oid).is_none(), text))
+fn rfc5280_4_2_1_extensions_of_authorities(c: &ParsedCertificateTbs<'_>) -> DerResult<()> {
+    CA_ONLY_EXTENSIONS.iter().try_for_each(|(oid, text)| ensure(c.is_ca() || c.extensions.find(oid).is_none(), text))
 }
 
-fn rfc5280_4_2_1_10_name_constraints(c: &Candidate<'_>) -> Read<()> {
+fn rfc5280_4_2_1_10_name_constraints(c: &ParsedCertificateTbs<'_>) -> DerResult<()> {
     let Some(extension) = c.extensions.find(oid::NAME_CONSTRAINTS) else { return Ok(()) };
-    let critical = extension.critical == Some(true) || c.shape == Shape::Kept;
-    rule(critical, "nameConstraints must be critical (RFC 5280 4.2.1.10)")
+    let critical = extension.critical == Some(true) || c.shape == CertificateKind::Kept;
+    ensure(critical, "nameConstraints must be critical (RFC 5280 4.2.1.10)")
 }
 
 /// A parsed CRL to check.
-struct List<'a> {
-    expected: &'a Expected<'a>,
+struct ParsedCrlTbs<'a> {
+    expected: &'a ExpectedIssuer<'a>,
     version: &'a [u8],
     algorithm: &'a [u8],
     issuer: &'a [u8],
@@ -400,34 +404,34 @@ struct List<'a> {
     /// Length of the list of entries according to its header, if there is one.
     entries: Option<usize>,
     entries_there: usize,
-    extensions: ReadExtensions<'a>,
+    extensions: ParsedExtensions<'a>,
 }
 
-impl<'a> List<'a> {
-    fn read(tbs: &'a EncodedTbs, expected: &'a Expected<'a>) -> Read<Self> {
-        let (len, mut fields) = Reader::open(tbs.head(), SEQUENCE)?;
+impl<'a> ParsedCrlTbs<'a> {
+    fn read(tbs: &'a EncodedCrlTbs, expected: &'a ExpectedIssuer<'a>) -> DerResult<Self> {
+        let (len, mut fields) = DerReader::open(tbs.head(), SEQUENCE)?;
         let there = fields.rest().len() + tbs.entries_len() + tbs.tail().len();
-        rule(len == there, "the list is not as long as it says (X.690 8.1.3)")?;
+        ensure(len == there, "the list is not as long as it says (X.690 8.1.3)")?;
         let version = fields.expect(INTEGER)?.content;
         let algorithm = fields.expect(SEQUENCE)?.raw;
         let issuer = fields.expect(SEQUENCE)?.raw;
-        let (this_update, next_update) = (time_form(&mut fields)?, time_form(&mut fields)?);
+        let (this_update, next_update) = (check_time_form(&mut fields)?, check_time_form(&mut fields)?);
         let entries = match fields.rest() {
             [] => None,
             header => {
-                let (len, after) = Reader::open(header, SEQUENCE)?;
+                let (len, after) = DerReader::open(header, SEQUENCE)?;
                 after.done()?;
                 Some(len)
             }
         };
-        let explicit = Reader::only(tbs.tail(), context_constructed(0))?;
-        let extensions = ReadExtensions::read(Reader::only(explicit.content, SEQUENCE)?.reader())?;
+        let explicit = DerReader::only(tbs.tail(), context_constructed(0))?;
+        let extensions = ParsedExtensions::read(DerReader::only(explicit.content, SEQUENCE)?.reader())?;
         let entries_there = tbs.entries_len();
         Ok(Self { expected, version, algorithm, issuer, this_update, next_update, entries, entries_there, extensions })
     }
 }
 
-const CRL_CHECKS: &[fn(&List<'_>) -> Read<()>] = &[
+const CRL_CHECKS: &[fn(&ParsedCrlTbs<'_>) -> DerResult<()>] = &[
     rfc5280_5_1_2_1_version,
     rfc5280_5_1_2_2_signature,
     rfc5280_5_1_2_3_issuer,
@@ -438,48 +442,48 @@ const CRL_CHECKS: &[fn(&List<'_>) -> Read<()>] = &[
     rfc5280_5_2_4_delta_indicator,
 ];
 
-fn rfc5280_5_1_2_1_version(list: &List<'_>) -> Read<()> {
-    rule(list.version == [1], "the version must be 2 (RFC 5280 5.1.2.1)")
+fn rfc5280_5_1_2_1_version(list: &ParsedCrlTbs<'_>) -> DerResult<()> {
+    ensure(list.version == [1], "the version must be 2 (RFC 5280 5.1.2.1)")
 }
 
-fn rfc5280_5_1_2_2_signature(list: &List<'_>) -> Read<()> {
+fn rfc5280_5_1_2_2_signature(list: &ParsedCrlTbs<'_>) -> DerResult<()> {
     let same = list.algorithm == list.expected.algorithm.der();
-    rule(same, "the signature algorithm is not the signer's (RFC 5280 5.1.2.2)")
+    ensure(same, "the signature algorithm is not the signer's (RFC 5280 5.1.2.2)")
 }
 
-fn rfc5280_5_1_2_3_issuer(list: &List<'_>) -> Read<()> {
-    rule(list.issuer == list.expected.issuer.as_der(), "the issuer is not the signer's subject (RFC 5280 5.1.2.3)")
+fn rfc5280_5_1_2_3_issuer(list: &ParsedCrlTbs<'_>) -> DerResult<()> {
+    ensure(list.issuer == list.expected.issuer.as_der(), "the issuer is not the signer's subject (RFC 5280 5.1.2.3)")
 }
 
-fn rfc5280_5_1_2_5_next_update(list: &List<'_>) -> Read<()> {
-    rule(list.this_update < list.next_update, "nextUpdate must lie after thisUpdate (RFC 5280 5.1.2.5)")
+fn rfc5280_5_1_2_5_next_update(list: &ParsedCrlTbs<'_>) -> DerResult<()> {
+    ensure(list.this_update < list.next_update, "nextUpdate must lie after thisUpdate (RFC 5280 5.1.2.5)")
 }
 
-fn rfc5280_5_1_2_6_revoked_certificates(list: &List<'_>) -> Read<()> {
-    rule(list.entries != Some(0), "revokedCertificates must be absent when empty (RFC 5280 5.1.2.6)")?;
-    rule(
+fn rfc5280_5_1_2_6_revoked_certificates(list: &ParsedCrlTbs<'_>) -> DerResult<()> {
+    ensure(list.entries != Some(0), "revokedCertificates must be absent when empty (RFC 5280 5.1.2.6)")?;
+    ensure(
         list.entries.unwrap_or(0) == list.entries_there,
         "revokedCertificates is not as long as its entries (X.690 8.1.3)",
     )
 }
 
-fn rfc5280_5_2_extensions(list: &List<'_>) -> Read<()> {
+fn rfc5280_5_2_extensions(list: &ParsedCrlTbs<'_>) -> DerResult<()> {
     list.extensions.without_defaults()?;
     list.extensions.one_of_each()?;
     list.extensions.authority_key_id(list.expected.key_id)
 }
 
-fn rfc5280_5_2_3_crl_number(list: &List<'_>) -> Read<()> {
-    rule(list.extensions.find(oid::CRL_NUMBER).is_some(), "cRLNumber is missing (RFC 5280 5.2.3)")
+fn rfc5280_5_2_3_crl_number(list: &ParsedCrlTbs<'_>) -> DerResult<()> {
+    ensure(list.extensions.find(oid::CRL_NUMBER).is_some(), "cRLNumber is missing (RFC 5280 5.2.3)")
 }
 
-fn rfc5280_5_2_4_delta_indicator(list: &List<'_>) -> Read<()> {
-    let number = |oid| list.extensions.find(oid).map(|e| Reader::new(e.value).unsigned()).transpose();
+fn rfc5280_5_2_4_delta_indicator(list: &ParsedCrlTbs<'_>) -> DerResult<()> {
+    let number = |oid| list.extensions.find(oid).map(|e| DerReader::new(e.value).unsigned()).transpose();
     let Some(base) = number(oid::DELTA_CRL_INDICATOR)? else { return Ok(()) };
     let own = number(oid::CRL_NUMBER)?.unwrap_or_default();
-    rule((base.len(), base) <= (own.len(), own), "the base number is above the list's own (RFC 5280 5.2.4)")?;
+    ensure((base.len(), base) <= (own.len(), own), "the base number is above the list's own (RFC 5280 5.2.4)")?;
     let freshest = list.extensions.find(oid::FRESHEST_CRL).is_some();
-    rule(!freshest, "freshestCRL must not stand in a delta CRL (RFC 5280 5.2.6)")
+    ensure(!freshest, "freshestCRL must not stand in a delta CRL (RFC 5280 5.2.6)")
 }
 
 #[cfg(test)]

@@ -12,11 +12,11 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::request::{ExcessiveTtl, RequestedValidity};
-use crate::clock::{Time, compact, rfc3339};
+use crate::clock::{Time, format_duration, format_rfc3339};
 use crate::error::{Error, Result, Warnings};
-use crate::pki::mount::issuer::LeafNotAfter;
+use crate::pki::mount::issuer::LeafNotAfterBehavior;
 use crate::pki::mount::role::{DEFAULT_NOT_BEFORE_DURATION, NotAfterBound, NotBeforeBound, Role};
-use crate::pki::values::written::WrittenTime;
+use crate::pki::values::original_text::Rfc3339Text;
 
 /// Start and end of a certificate in UTC, whole seconds, both inclusive (RFC 5280 4.1.2.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub struct Validity {
 
 /// The resolved lifetimes of the mount; none is zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct MountLifetimes {
     /// Lifetime if neither request nor role sets one.
     pub mount_default: Duration,
     /// Maximum lifetime if the role sets none.
@@ -39,14 +39,14 @@ pub struct Limits {
     pub authority_default: Duration,
 }
 
-impl Limits {
+impl MountLifetimes {
     /// Returns the limits for a CA. If the request sets no lifetime, warns when the default comes from no setting, or
     /// does not exceed the default of the certificates below.
     pub(crate) fn for_authority(self, asked: &RequestedValidity) -> (Self, Warnings) {
         let own = Self { mount_default: self.authority_default, ..self };
         let mut warnings = Warnings::default();
         if asked.ttl.is_none() && asked.not_after.is_none() {
-            let (whose, lifetime) = (own.whose_default(), span(own.mount_default.as_secs()));
+            let (whose, lifetime) = (own.whose_default(), format_lifetime(own.mount_default.as_secs()));
             let makes = format!("ttl: none was given, and {whose} makes it {lifetime}");
             if own.mount_default > own.mount_max {
                 warnings.add(format!("{makes}: give a ttl, or set max_lease_ttl (sys/mounts/…/tune), for another"));
@@ -57,7 +57,7 @@ impl Limits {
                 } else {
                     format!(
                         "give a ttl, up to {} as things are, or raise default_lease_ttl (sys/mounts/…/tune)",
-                        span(own.mount_max.as_secs())
+                        format_lifetime(own.mount_max.as_secs())
                     )
                 };
                 warnings
@@ -86,13 +86,14 @@ impl Limits {
 pub fn for_leaf(
     role: &Role,
     asked: &RequestedValidity,
-    limits: Limits,
+    limits: MountLifetimes,
     issuer: RangeInclusive<i64>,
-    behaviour: LeafNotAfter,
+    behaviour: LeafNotAfterBehavior,
     now: Time,
 ) -> Result<(Validity, Warnings)> {
     let (issuer_not_before, issuer_not_after) = issuer.into_inner();
-    let mut leaf = Leaf { role, asked, limits, now: now.unix_timestamp(), warnings: Warnings::default() };
+    let mut leaf =
+        LeafValidityBuilder { role, asked, limits, now: now.unix_timestamp(), warnings: Warnings::default() };
     if issuer_not_after < leaf.now {
         return Err(Error::invalid("issuer_ref: the CA certificate has expired, it issues no more"));
     }
@@ -103,45 +104,45 @@ pub fn for_leaf(
     let (end, by) = end;
     let not_before = leaf.not_before()?;
     if not_before >= end {
-        return Err(no_span());
+        return Err(empty_validity_error());
     }
-    let not_after = within_issuer(end, issuer_not_after, behaviour, by, &mut leaf.warnings)?;
+    let not_after = apply_issuer_end(end, issuer_not_after, behaviour, by, &mut leaf.warnings)?;
     if not_after < issuer_not_before {
         return Err(Error::invalid(
             "not_after: lies before the CA certificate begins: nobody could ever verify this one",
         ));
     }
     if leaf.now < issuer_not_before {
-        let begins = shown(issuer_not_before);
+        let begins = format_time(issuer_not_before);
         leaf.warnings
             .add(format!("issuer_ref: the CA certificate begins at {begins}: nobody verifies this one before"));
     }
-    Ok((validity(not_before, not_after)?, leaf.warnings))
+    Ok((check_validity_range(not_before, not_after)?, leaf.warnings))
 }
 
 /// Computes the validity of a self-signed certificate. A `ttl` above the mount's maximum is capped with a warning, but
-/// `not_after` is not. The default is [`Limits::authority_default`].
+/// `not_after` is not. The default is [`MountLifetimes::authority_default`].
 ///
 /// # Errors
 /// `Invalid` naming field and rule.
 pub fn for_root(
     asked: &RequestedValidity,
     not_before_duration: Duration,
-    limits: Limits,
+    limits: MountLifetimes,
     now: Time,
 ) -> Result<(Validity, Warnings)> {
     let now = now.unix_timestamp();
     let (limits, mut warnings) = limits.for_authority(asked);
     let end = match asked.not_after {
-        Some(_) if asked.ttl.is_some() => return Err(both_ends()),
+        Some(_) if asked.ttl.is_some() => return Err(ttl_and_not_after_error()),
         Some(end) => end.unix_timestamp(),
         None => {
             let max = limits.mount_max;
             if let Some(wanted) = asked.ttl.filter(|wanted| *wanted > max) {
-                let [wanted, max] = [wanted, max].map(|time| span(time.as_secs()));
+                let [wanted, max] = [wanted, max].map(|time| format_lifetime(time.as_secs()));
                 warnings.add(format!("ttl: {wanted} is above the mount's max_lease_ttl: {max} was used"));
             }
-            after(now, asked.ttl.map_or(limits.mount_default, |wanted| wanted.min(max)).as_secs())
+            add_seconds(now, asked.ttl.map_or(limits.mount_default, |wanted| wanted.min(max)).as_secs())
         }
     };
     if end < now {
@@ -149,20 +150,20 @@ pub fn for_root(
     }
     let start = match asked.not_before {
         Some(start) => start.unix_timestamp(),
-        None => backdated(now, not_before_duration.as_secs())?,
+        None => default_not_before(now, not_before_duration.as_secs())?,
     };
-    Ok((validity(start, end)?, warnings))
+    Ok((check_validity_range(start, end)?, warnings))
 }
 
-struct Leaf<'a> {
+struct LeafValidityBuilder<'a> {
     role: &'a Role,
     asked: &'a RequestedValidity,
-    limits: Limits,
+    limits: MountLifetimes,
     now: i64,
     warnings: Warnings,
 }
 
-impl Leaf<'_> {
+impl LeafValidityBuilder<'_> {
     /// The end according to role and request, in epoch seconds, and the setting that it comes from.
     fn not_after(&mut self) -> Result<(i64, &'static str)> {
         let (role, bound) = (self.role, &self.role.not_after_bound);
@@ -170,12 +171,12 @@ impl Leaf<'_> {
         if requested.is_some() && *bound == NotAfterBound::Forbid {
             return Err(Error::invalid("not_after: the role forbids it (not_after_bound)"));
         }
-        let fixed = role.not_after.as_ref().map(WrittenTime::at);
+        let fixed = role.not_after.as_ref().map(Rfc3339Text::at);
         if self.asked.ttl.is_some() && (fixed.is_some() || requested.is_some()) {
-            return Err(both_ends());
+            return Err(ttl_and_not_after_error());
         }
-        let Lifetime { seconds: ttl, by, cut } = self.ttl()?;
-        let latest = after(self.now, ttl);
+        let ResolvedLifetime { seconds: ttl, by, cut } = self.ttl()?;
+        let latest = add_seconds(self.now, ttl);
         let end = match (fixed, requested) {
             (Some(fixed), _) => {
                 if requested.is_some() {
@@ -203,21 +204,23 @@ impl Leaf<'_> {
 
     /// The lifetime of the request, else of the role or mount. A lifetime above the limit is capped with a warning,
     /// unless the request prefers an error.
-    fn ttl(&self) -> Result<Lifetime> {
+    fn ttl(&self) -> Result<ResolvedLifetime> {
         let (limit, whose) = match self.role.max_ttl {
             0 => (self.limits.mount_max.as_secs(), "the mount's max_lease_ttl"),
             seconds => (seconds, "the role's max_ttl"),
         };
         if let Some(ttl) = self.asked.ttl.map(|ttl| ttl.as_secs()) {
             if ttl <= limit {
-                return Ok(Lifetime { seconds: ttl, by: "the request's ttl", cut: None });
+                return Ok(ResolvedLifetime { seconds: ttl, by: "the request's ttl", cut: None });
             }
-            let above = format!("ttl: {} is above {whose}, {}", span(ttl), span(limit));
+            let above = format!("ttl: {} is above {whose}, {}", format_lifetime(ttl), format_lifetime(limit));
             return match self.asked.excessive_ttl {
                 ExcessiveTtl::Refused => Err(Error::invalid(above)),
-                ExcessiveTtl::Capped => {
-                    Ok(Lifetime { seconds: limit, by: whose, cut: Some(format!("{above}: {} was used", span(limit))) })
-                }
+                ExcessiveTtl::Capped => Ok(ResolvedLifetime {
+                    seconds: limit,
+                    by: whose,
+                    cut: Some(format!("{above}: {} was used", format_lifetime(limit))),
+                }),
             };
         }
         let (default, role) = (self.limits.mount_default.as_secs(), self.role);
@@ -227,17 +230,17 @@ impl Leaf<'_> {
         };
         // The default for CAs may exceed the mount's maximum.
         if ttl <= limit || (role.ttl, role.max_ttl) == (0, 0) {
-            return Ok(Lifetime { seconds: ttl, by, cut: None });
+            return Ok(ResolvedLifetime { seconds: ttl, by, cut: None });
         }
-        let cut = format!("ttl: {by}, {}, is above {whose}: {} was used", span(ttl), span(limit));
-        Ok(Lifetime { seconds: limit, by: whose, cut: Some(cut) })
+        let cut = format!("ttl: {by}, {}, is above {whose}: {} was used", format_lifetime(ttl), format_lifetime(limit));
+        Ok(ResolvedLifetime { seconds: limit, by: whose, cut: Some(cut) })
     }
 
     /// Checks a requested end against the role. Without the first rule, clients could bypass `max_ttl` by sending a
     /// date instead of a lifetime.
     fn check_requested(&self, requested: i64, latest: i64) -> Result<()> {
-        if self.role.max_ttl > 0 && requested > after(self.now, self.role.max_ttl) {
-            let max = span(self.role.max_ttl);
+        if self.role.max_ttl > 0 && requested > add_seconds(self.now, self.role.max_ttl) {
+            let max = format_lifetime(self.role.max_ttl);
             return Err(Error::invalid(format!("not_after: lies beyond the role's max_ttl, {max} from now")));
         }
         if self.role.not_after_bound == NotAfterBound::TtlLimited && requested > latest {
@@ -249,7 +252,7 @@ impl Leaf<'_> {
     /// The start in epoch seconds. The role limits how far requests may backdate, but not how far ahead they may start.
     fn not_before(&mut self) -> Result<i64> {
         let role = self.role;
-        let earliest = before(self.now, backdating(role.not_before_duration));
+        let earliest = subtract_seconds(self.now, effective_backdating(role.not_before_duration));
         let requested = self.asked.not_before.map(Time::unix_timestamp);
         if requested.is_some() && role.not_before_bound == NotBeforeBound::Forbid {
             return Err(Error::invalid("not_before: the role forbids it (not_before_bound)"));
@@ -267,13 +270,13 @@ impl Leaf<'_> {
                 ))
             }
             Some(start) => Ok(start),
-            None => backdated(self.now, role.not_before_duration),
+            None => default_not_before(self.now, role.not_before_duration),
         }
     }
 }
 
 /// A lifetime and its origin.
-struct Lifetime {
+struct ResolvedLifetime {
     seconds: u64,
     /// Setting or field that it comes from.
     by: &'static str,
@@ -286,28 +289,28 @@ struct Lifetime {
 ///
 /// # Errors
 /// `Invalid` when the setting rejects it.
-pub(crate) fn within_issuer(
+pub(crate) fn apply_issuer_end(
     end: i64,
     issuer_end: i64,
-    behaviour: LeafNotAfter,
+    behaviour: LeafNotAfterBehavior,
     by: &str,
     warnings: &mut Warnings,
 ) -> Result<i64> {
     if end <= issuer_end {
         return Ok(end);
     }
-    let (asked, issuer) = (shown(end), shown(issuer_end));
+    let (asked, issuer) = (format_time(end), format_time(issuer_end));
     let beyond =
         format!("not_after: notAfter {asked} (by {by}) is beyond the expiration of the CA certificate, {issuer}");
     match behaviour {
-        LeafNotAfter::Err | LeafNotAfter::AlwaysEnforceErr => Err(Error::invalid(format!(
+        LeafNotAfterBehavior::Err | LeafNotAfterBehavior::AlwaysEnforceErr => Err(Error::invalid(format!(
             "{beyond}: ask for a shorter ttl, renew the CA, or set its leaf_not_after_behavior to truncate"
         ))),
-        LeafNotAfter::Truncate => {
+        LeafNotAfterBehavior::Truncate => {
             warnings.add(format!("{beyond}: it was truncated to that"));
             Ok(issuer_end)
         }
-        LeafNotAfter::Permit => {
+        LeafNotAfterBehavior::Permit => {
             warnings.add(beyond);
             Ok(end)
         }
@@ -315,22 +318,22 @@ pub(crate) fn within_issuer(
 }
 
 /// Backdating in seconds; zero selects the default.
-fn backdating(seconds: u64) -> u64 {
+fn effective_backdating(seconds: u64) -> u64 {
     if seconds == 0 { DEFAULT_NOT_BEFORE_DURATION } else { seconds }
 }
 
 /// The start for a request without `not_before`.
-fn backdated(now: i64, seconds: u64) -> Result<i64> {
-    let start = before(now, backdating(seconds));
+fn default_not_before(now: i64, seconds: u64) -> Result<i64> {
+    let start = subtract_seconds(now, effective_backdating(seconds));
     if start < 0 { Err(Error::invalid("not_before_duration: reaches back before 1970")) } else { Ok(start) }
 }
 
-/// Saturates; [`validity`] rejects values out of range.
-fn after(now: i64, seconds: u64) -> i64 {
+/// Saturates; [`check_validity_range`] rejects values out of range.
+fn add_seconds(now: i64, seconds: u64) -> i64 {
     now.saturating_add_unsigned(seconds)
 }
 
-fn before(now: i64, seconds: u64) -> i64 {
+fn subtract_seconds(now: i64, seconds: u64) -> i64 {
     now.saturating_sub_unsigned(seconds)
 }
 
@@ -339,13 +342,13 @@ fn before(now: i64, seconds: u64) -> i64 {
 ///
 /// # Errors
 /// `Invalid` naming the rule that every certificate of the role would violate.
-pub(crate) fn of_some(role: &Role, now: Time) -> Result<()> {
+pub(crate) fn check_role_dates(role: &Role, now: Time) -> Result<()> {
     let forever = Duration::from_secs(u64::from(u32::MAX));
-    let limits = Limits { mount_default: forever, mount_max: forever, authority_default: forever };
+    let limits = MountLifetimes { mount_default: forever, mount_max: forever, authority_default: forever };
     let longest = if role.max_ttl > 0 { Duration::from_secs(role.max_ttl) } else { forever };
     let tried = |ttl| {
         let asked = RequestedValidity { ttl, ..RequestedValidity::default() };
-        for_leaf(role, &asked, limits, 0..=i64::MAX, LeafNotAfter::Err, now).map(drop)
+        for_leaf(role, &asked, limits, 0..=i64::MAX, LeafNotAfterBehavior::Err, now).map(drop)
     };
     tried(None).or_else(|broken| {
         let lifetimes = [Duration::from_secs(1), longest];
@@ -353,30 +356,30 @@ pub(crate) fn of_some(role: &Role, now: Time) -> Result<()> {
     })
 }
 
-fn no_span() -> Error {
+fn empty_validity_error() -> Error {
     Error::invalid("not_before: must be before not_after")
 }
 
 /// Error for a request with both `ttl` and `not_after`.
-pub(crate) fn both_ends() -> Error {
+pub(crate) fn ttl_and_not_after_error() -> Error {
     Error::invalid("ttl: give either ttl or not_after")
 }
 
-fn span(seconds: u64) -> String {
-    compact(Duration::from_secs(seconds))
+fn format_lifetime(seconds: u64) -> String {
+    format_duration(Duration::from_secs(seconds))
 }
 
-fn shown(seconds: i64) -> String {
-    Time::from_unix_timestamp(seconds).map_or_else(|_| "beyond the year 9999".to_owned(), rfc3339)
+fn format_time(seconds: i64) -> String {
+    Time::from_unix_timestamp(seconds).map_or_else(|_| "beyond the year 9999".to_owned(), format_rfc3339)
 }
 
 /// Final check: a positive span within the years that certificates can encode.
-pub(crate) fn validity(start: i64, end: i64) -> Result<Validity> {
+pub(crate) fn check_validity_range(start: i64, end: i64) -> Result<Validity> {
     if start < 0 {
         return Err(Error::invalid("not_before: lies before 1970"));
     }
     if start >= end {
-        return Err(no_span());
+        return Err(empty_validity_error());
     }
     let time = |field: &str, seconds| {
         Time::from_unix_timestamp(seconds).map_err(|_| Error::invalid(format!("{field}: lies beyond the year 9999")))
@@ -388,7 +391,7 @@ pub(crate) fn validity(start: i64, end: i64) -> Result<Validity> {
 mod tests {
     use super::*;
     use crate::clock::{parse_duration, parse_rfc3339};
-    use crate::pki::mount::role::role_of;
+    use crate::pki::mount::role::parse_role;
     use proptest::prelude::*;
     use serde_json::{Value, json};
     use time::macros::datetime;
@@ -397,7 +400,7 @@ mod tests {
     const HOUR: i64 = 3600;
     const FAR: i64 = 253_402_300_799;
     const MONTH: Duration = Duration::from_secs(768 * 3600);
-    const LIMITS: Limits = Limits { mount_default: MONTH, mount_max: MONTH, authority_default: MONTH };
+    const LIMITS: MountLifetimes = MountLifetimes { mount_default: MONTH, mount_max: MONTH, authority_default: MONTH };
 
     fn now() -> i64 {
         NOW.unix_timestamp()
@@ -405,7 +408,7 @@ mod tests {
 
     /// Formats `seconds` from now as RFC 3339.
     fn at(seconds: i64) -> String {
-        rfc3339(Time::from_unix_timestamp(now() + seconds).unwrap())
+        format_rfc3339(Time::from_unix_timestamp(now() + seconds).unwrap())
     }
 
     fn asked(request: &Value) -> Result<RequestedValidity> {
@@ -420,8 +423,13 @@ mod tests {
     }
 
     /// Start and end in seconds from now, and the warnings.
-    fn leaf_under(role: Value, request: Value, issuer: i64, behaviour: LeafNotAfter) -> Result<(i64, i64, Warnings)> {
-        let role = role_of(&role);
+    fn leaf_under(
+        role: Value,
+        request: Value,
+        issuer: i64,
+        behaviour: LeafNotAfterBehavior,
+    ) -> Result<(i64, i64, Warnings)> {
+        let role = parse_role(&role);
         let (validity, warnings) = for_leaf(&role, &asked(&request)?, LIMITS, 0..=issuer, behaviour, NOW)?;
         for time in [validity.not_before, validity.not_after] {
             assert_eq!(time.nanosecond(), 0);
@@ -430,7 +438,7 @@ mod tests {
     }
 
     fn leaf(role: Value, request: Value) -> Result<(i64, i64)> {
-        leaf_under(role, request, FAR, LeafNotAfter::Err).map(|(start, end, _)| (start, end))
+        leaf_under(role, request, FAR, LeafNotAfterBehavior::Err).map(|(start, end, _)| (start, end))
     }
 
     fn refused(case: &str, result: Result<impl std::fmt::Debug>, field: &str) {
@@ -464,10 +472,12 @@ mod tests {
 
     #[test]
     fn a_default_above_the_limit_is_capped_with_a_warning() {
-        let (_, end, warnings) = leaf_under(json!({"max_ttl": "8h"}), json!({}), FAR, LeafNotAfter::Err).unwrap();
+        let (_, end, warnings) =
+            leaf_under(json!({"max_ttl": "8h"}), json!({}), FAR, LeafNotAfterBehavior::Err).unwrap();
         assert_eq!(end, 8 * HOUR);
         assert!(warnings[0].contains("768h"), "{warnings:?}");
-        let (_, end, warnings) = leaf_under(json!({"ttl": "1000h"}), json!({}), FAR, LeafNotAfter::Err).unwrap();
+        let (_, end, warnings) =
+            leaf_under(json!({"ttl": "1000h"}), json!({}), FAR, LeafNotAfterBehavior::Err).unwrap();
         assert_eq!((end, warnings.len()), (768 * HOUR, 1));
     }
 
@@ -530,7 +540,8 @@ mod tests {
         let under = |begins: i64| {
             let issuer = now() + begins..=FAR;
             let request = RequestedValidity { ttl: Some(Duration::from_secs(3600)), ..Default::default() };
-            for_leaf(&Role::default(), &request, LIMITS, issuer, LeafNotAfter::Permit, NOW).map(|(_, told)| told)
+            for_leaf(&Role::default(), &request, LIMITS, issuer, LeafNotAfterBehavior::Permit, NOW)
+                .map(|(_, told)| told)
         };
         assert!(under(0).unwrap().is_empty());
         for begins in [1, 3600] {
@@ -543,7 +554,7 @@ mod tests {
 
     #[test]
     fn a_certificate_that_would_outlive_its_issuer() {
-        use LeafNotAfter::{AlwaysEnforceErr, Err, Permit, Truncate};
+        use LeafNotAfterBehavior::{AlwaysEnforceErr, Err, Permit, Truncate};
         let soon = now() + 10;
         let under = |request: Value, behaviour| leaf_under(json!({}), request, soon, behaviour);
         assert_eq!(under(json!({"ttl": "1s"}), Err).unwrap().1, 1, "T15: ends before");
@@ -562,7 +573,7 @@ mod tests {
 
     #[test]
     fn endpoints_that_truncate_by_default() {
-        use LeafNotAfter::{AlwaysEnforceErr, Err, Permit, Truncate};
+        use LeafNotAfterBehavior::{AlwaysEnforceErr, Err, Permit, Truncate};
         for (own, enforced, holds) in [
             (Err, false, Truncate),
             (Permit, false, Truncate),
@@ -572,16 +583,16 @@ mod tests {
             (AlwaysEnforceErr, true, AlwaysEnforceErr),
         ] {
             assert_eq!(own.truncating_unless(enforced), holds);
-            assert_eq!(LeafNotAfter::parse(own.as_str()).unwrap(), own);
+            assert_eq!(LeafNotAfterBehavior::parse(own.as_str()).unwrap(), own);
             assert_eq!(serde_json::to_value(own).unwrap(), json!(own.as_str()));
         }
-        assert!(LeafNotAfter::parse("ERR").is_err());
+        assert!(LeafNotAfterBehavior::parse("ERR").is_err());
     }
 
     #[test]
     fn an_authority_without_a_lifetime_outlives_what_it_signs_where_the_mount_lets_it() {
         let decade = Duration::from_secs(87_600 * 3600);
-        let limits = Limits { mount_max: decade, authority_default: decade, ..LIMITS };
+        let limits = MountLifetimes { mount_max: decade, authority_default: decade, ..LIMITS };
         let none = RequestedValidity::default();
         let (validity, warnings) = for_root(&none, Duration::ZERO, limits, NOW).unwrap();
         assert_eq!(validity.not_after.unix_timestamp() - now(), 87_600 * HOUR);
@@ -589,8 +600,8 @@ mod tests {
         let (own, warnings) = limits.for_authority(&none);
         assert_eq!((own.mount_default, warnings.is_empty()), (decade, true));
         // The mount's own default applies to CAs too, and the warning names it.
-        let short = Limits { mount_default: Duration::from_secs(3600), mount_max: decade, ..LIMITS };
-        let short = Limits { authority_default: short.mount_default, ..short };
+        let short = MountLifetimes { mount_default: Duration::from_secs(3600), mount_max: decade, ..LIMITS };
+        let short = MountLifetimes { authority_default: short.mount_default, ..short };
         let (validity, warnings) = for_root(&none, Duration::ZERO, short, NOW).unwrap();
         assert_eq!(validity.not_after.unix_timestamp() - now(), HOUR);
         assert!(warnings[0].contains("the mount's default_lease_ttl makes it 1h"), "{warnings:?}");
@@ -599,12 +610,14 @@ mod tests {
             "{warnings:?}"
         );
         // A mount without its own lifetimes: the system-wide maximum is meant for leaves.
-        let untuned = Limits { authority_default: decade, ..LIMITS };
+        let untuned = MountLifetimes { authority_default: decade, ..LIMITS };
         let (validity, warnings) = for_root(&none, Duration::ZERO, untuned, NOW).unwrap();
         assert_eq!(validity.not_after.unix_timestamp() - now(), 87_600 * HOUR);
         assert!(warnings[0].contains("none was given, and the default of authorities makes it 87600h"), "{warnings:?}");
         let (own, _) = untuned.for_authority(&none);
-        for (issuer, behaviour) in [(FAR, LeafNotAfter::Err), (now() + 90_000 * HOUR, LeafNotAfter::Truncate)] {
+        for (issuer, behaviour) in
+            [(FAR, LeafNotAfterBehavior::Err), (now() + 90_000 * HOUR, LeafNotAfterBehavior::Truncate)]
+        {
             let (validity, _) = for_leaf(&Role::default(), &none, own, 0..=issuer, behaviour, NOW).unwrap();
             assert_eq!(validity.not_after.unix_timestamp() - now(), 87_600 * HOUR);
         }
@@ -637,12 +650,12 @@ mod tests {
             (json!({"ttl": "4h", "max_ttl": "8h"}), json!({}), "(by the role's ttl)"),
             (json!({"max_ttl": "8h"}), json!({}), "(by the role's max_ttl)"),
         ] {
-            for behaviour in [LeafNotAfter::Err, LeafNotAfter::Truncate] {
+            for behaviour in [LeafNotAfterBehavior::Err, LeafNotAfterBehavior::Truncate] {
                 let text = text(role.clone(), request.clone(), behaviour);
                 assert!(text.contains(setting), "{text}");
             }
         }
-        let cut = leaf_under(json!({"max_ttl": "8h"}), json!({}), FAR, LeafNotAfter::Err).unwrap().2;
+        let cut = leaf_under(json!({"max_ttl": "8h"}), json!({}), FAR, LeafNotAfterBehavior::Err).unwrap().2;
         assert!(cut[0].starts_with("ttl: the mount's max_lease_ttl, 768h, is above the role's max_ttl: 8h"), "{cut:?}");
     }
 
@@ -674,11 +687,11 @@ mod tests {
     #[test]
     fn sums_beyond_the_year_9999_are_refused() {
         let huge = json!({"max_ttl": 300_000_000_000u64, "ttl": 299_000_000_000u64});
-        refused("a huge ttl", leaf_under(huge, json!({}), i64::MAX, LeafNotAfter::Permit), "not_after");
+        refused("a huge ttl", leaf_under(huge, json!({}), i64::MAX, LeafNotAfterBehavior::Permit), "not_after");
         let zone = json!({"not_after": "9999-12-31T23:59:59-01:00"});
         refused("a zone past the last second", leaf(json!({}), zone), "not_after");
         let limits =
-            Limits { mount_default: Duration::MAX, mount_max: Duration::MAX, authority_default: Duration::MAX };
+            MountLifetimes { mount_default: Duration::MAX, mount_max: Duration::MAX, authority_default: Duration::MAX };
         refused(
             "a huge mount default",
             for_root(&RequestedValidity::default(), Duration::MAX, limits, NOW),
@@ -697,7 +710,7 @@ mod tests {
             let now = Time::from_unix_timestamp(1_700_000_000 + offset).unwrap() + time::Duration::nanoseconds(nanos);
             let role = Role { not_before_duration: back, ..Role::default() };
             let request = RequestedValidity { ttl: Some(Duration::from_secs(ttl)), ..Default::default() };
-            let (validity, warnings) = for_leaf(&role, &request, LIMITS, 0..=FAR, LeafNotAfter::Err, now).unwrap();
+            let (validity, warnings) = for_leaf(&role, &request, LIMITS, 0..=FAR, LeafNotAfterBehavior::Err, now).unwrap();
             prop_assert_eq!(validity.not_after.unix_timestamp() - now.unix_timestamp(), ttl as i64);
             prop_assert_eq!(now.unix_timestamp() - validity.not_before.unix_timestamp(), back as i64);
             prop_assert_eq!(validity.not_after.nanosecond(), 0);
@@ -718,11 +731,11 @@ mod tests {
                 ..RequestedValidity::default()
             };
             let (mount_default, mount_max) = (Duration::from_secs(mount.0), Duration::from_secs(mount.1));
-            let limits = Limits { mount_default, mount_max, authority_default: mount_max };
-            let behaviour = [LeafNotAfter::Err, LeafNotAfter::Truncate, LeafNotAfter::Permit, LeafNotAfter::AlwaysEnforceErr][usize::from(which)];
+            let limits = MountLifetimes { mount_default, mount_max, authority_default: mount_max };
+            let behaviour = [LeafNotAfterBehavior::Err, LeafNotAfterBehavior::Truncate, LeafNotAfterBehavior::Permit, LeafNotAfterBehavior::AlwaysEnforceErr][usize::from(which)];
             if let Ok((validity, _)) = for_leaf(&role, &request, limits, 0..=issuer, behaviour, NOW) {
                 prop_assert!(validity.not_before < validity.not_after);
-                prop_assert!(behaviour == LeafNotAfter::Permit || validity.not_after.unix_timestamp() <= issuer);
+                prop_assert!(behaviour == LeafNotAfterBehavior::Permit || validity.not_after.unix_timestamp() <= issuer);
             }
         }
     }

@@ -6,16 +6,16 @@
 
 use std::borrow::Cow;
 
-use crate::x509::general_name::{DIRECTORY, DNS, EMAIL, IP, URI};
-use crate::x509::name::{self, ComparableRdn, Letters};
+use crate::x509::general_name::{DIRECTORY_NAME, DNS_NAME, IP_ADDRESS, RFC822_NAME, URI_NAME};
+use crate::x509::name::{self, CaseFolding, ComparableRdn};
 
 /// Internal tag for SmtpUTF8Mailbox, an otherName that is compared with mailbox subtrees (RFC 9598 6). No GeneralName
 /// uses this tag.
-pub(super) const UTF8_EMAIL: u8 = 0;
+pub(super) const UTF8_EMAIL_TAG: u8 = 0;
 
 /// A subtree: its base and everything below it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Base {
+pub(super) enum SubtreeBase {
     /// Host name, or host of URIs: lower-case text, and the part after its first label.
     Host { text: String, above: String },
     /// Mailbox: local part, if any, and lower-case host.
@@ -23,115 +23,117 @@ pub(super) enum Base {
     /// Address and mask.
     Network(Vec<u8>),
     /// Directory name.
-    Directory(Directory),
+    Directory(ComparableDirectoryName),
     /// A kind that this server cannot compare.
     Unknown,
 }
 
-impl Base {
+impl SubtreeBase {
     pub(super) fn new(kind: u8, content: &[u8]) -> Self {
         match kind {
-            DNS | URI => {
-                let text = lower(content);
+            DNS_NAME | URI_NAME => {
+                let text = lowercase_text(content);
                 let above = split_label(text.trim_start_matches('.')).1.to_owned();
                 Self::Host { text, above }
             }
-            EMAIL => {
-                let text = text(content);
+            RFC822_NAME => {
+                let text = lossy_text(content);
                 let (local, host) = text.rsplit_once('@').map_or((None, &*text), |(local, host)| (Some(local), host));
                 Self::Mailbox { local: local.map(str::to_owned), host: host.to_ascii_lowercase() }
             }
-            IP => Self::Network(content.to_vec()),
-            DIRECTORY => Self::Directory(Directory::new(content)),
+            IP_ADDRESS => Self::Network(content.to_vec()),
+            DIRECTORY_NAME => Self::Directory(ComparableDirectoryName::new(content)),
             _ => Self::Unknown,
         }
     }
 }
 
 /// A parsed name of the new certificate.
-pub(super) enum Name<'a> {
+pub(super) enum ComparableName<'a> {
     /// Host name; `parent` is the part of a wildcard name after its first label.
-    Dns { host: Host, parent: Option<String> },
+    Dns { host: ComparableHost, parent: Option<String> },
     /// Mailbox; `None` if invalid.
-    Mailbox(Option<Mailbox>),
+    Mailbox(Option<ComparableMailbox>),
     /// SmtpUTF8Mailbox; `None` if invalid.
-    Utf8Mailbox(Option<Mailbox>),
+    Utf8Mailbox(Option<ComparableMailbox>),
     /// The host of a URI in two interpretations; `None` if either finds no host.
-    Uri(Option<[Host; 2]>),
+    Uri(Option<[ComparableHost; 2]>),
     /// IP address.
     Ip(&'a [u8]),
     /// Directory name.
-    Directory(Directory),
+    Directory(ComparableDirectoryName),
     /// A kind that this server cannot compare.
     Unknown,
 }
 
-impl<'a> Name<'a> {
+impl<'a> ComparableName<'a> {
     pub(super) fn new(tag: u8, content: &'a [u8]) -> Self {
         match tag {
-            DNS => {
-                let host = Host::new(lower(content));
+            DNS_NAME => {
+                let host = ComparableHost::new(lowercase_text(content));
                 let (label, parent) = split_label(&host.text);
                 let parent = label.contains('*').then(|| parent.to_owned());
                 Self::Dns { host, parent }
             }
-            EMAIL => Self::Mailbox(Mailbox::read(content)),
-            UTF8_EMAIL => Self::Utf8Mailbox(Mailbox::read(content)),
-            URI => {
-                let uri = text(content);
-                let hosts = uri_host(&uri).zip(plain_host(&uri));
-                Self::Uri(hosts.map(|(host, plain)| [Host::new(host), Host::new(plain)]))
+            RFC822_NAME => Self::Mailbox(ComparableMailbox::read(content)),
+            UTF8_EMAIL_TAG => Self::Utf8Mailbox(ComparableMailbox::read(content)),
+            URI_NAME => {
+                let uri = lossy_text(content);
+                let hosts = uri_host(&uri).zip(naive_uri_host(&uri));
+                Self::Uri(hosts.map(|(host, plain)| [ComparableHost::new(host), ComparableHost::new(plain)]))
             }
-            IP => Self::Ip(content),
-            DIRECTORY => Self::Directory(Directory::new(content)),
+            IP_ADDRESS => Self::Ip(content),
+            DIRECTORY_NAME => Self::Directory(ComparableDirectoryName::new(content)),
             _ => Self::Unknown,
         }
     }
 
     /// `true` if everything that the name matches is in the subtree, in every interpretation.
-    pub(super) fn is_within(&self, base: &Base) -> bool {
+    pub(super) fn is_within(&self, base: &SubtreeBase) -> bool {
         match (self, base) {
-            (Self::Dns { host, .. }, Base::Host { text, .. }) => in_domain(&host.text, text),
-            (Self::Mailbox(Some(mailbox)), Base::Mailbox { local, host }) => mailbox.is_within(local.as_deref(), host),
+            (Self::Dns { host, .. }, SubtreeBase::Host { text, .. }) => is_in_domain(&host.text, text),
+            (Self::Mailbox(Some(mailbox)), SubtreeBase::Mailbox { local, host }) => {
+                mailbox.is_within(local.as_deref(), host)
+            }
             // Some relying parties compare these only with host bases.
-            (Self::Utf8Mailbox(Some(mailbox)), Base::Mailbox { local: None, host }) => {
+            (Self::Utf8Mailbox(Some(mailbox)), SubtreeBase::Mailbox { local: None, host }) => {
                 !host.starts_with('.') && mailbox.is_within(None, host)
             }
-            (Self::Uri(Some([host, plain])), Base::Host { text, .. }) => {
-                host.text == plain.text && host_within(&host.text, text)
+            (Self::Uri(Some([host, plain])), SubtreeBase::Host { text, .. }) => {
+                host.text == plain.text && is_host_within(&host.text, text)
             }
-            (Self::Ip(address), Base::Network(base)) => in_network(address, base),
-            (Self::Directory(name), Base::Directory(base)) => name.is_within(base),
+            (Self::Ip(address), SubtreeBase::Network(base)) => is_in_network(address, base),
+            (Self::Directory(name), SubtreeBase::Directory(base)) => name.is_within(base),
             // Kinds that cannot be compared are never inside permitted subtrees.
             _ => false,
         }
     }
 
     /// `true` if something that the name matches is, or in some interpretation may be, in the subtree.
-    pub(super) fn touches(&self, base: &Base) -> bool {
+    pub(super) fn touches(&self, base: &SubtreeBase) -> bool {
         match (self, base) {
-            (Self::Dns { host, parent }, Base::Host { text, above }) => {
-                in_domain(&host.trimmed, without_root(text))
-                    || may_end_in(&host.text, text)
+            (Self::Dns { host, parent }, SubtreeBase::Host { text, above }) => {
+                is_in_domain(&host.trimmed, without_root(text))
+                    || ends_in_dotted_base(&host.text, text)
                     || parent.as_ref() == Some(above)
             }
-            (Self::Uri(Some(hosts)), Base::Host { text, .. }) => hosts.iter().any(|host| host.touches(text)),
-            (Self::Mailbox(Some(mailbox)) | Self::Utf8Mailbox(Some(mailbox)), Base::Mailbox { local, host }) => {
+            (Self::Uri(Some(hosts)), SubtreeBase::Host { text, .. }) => hosts.iter().any(|host| host.touches(text)),
+            (Self::Mailbox(Some(mailbox)) | Self::Utf8Mailbox(Some(mailbox)), SubtreeBase::Mailbox { local, host }) => {
                 mailbox.touches(local.as_deref(), host)
             }
-            (Self::Ip(address), Base::Network(base)) => in_network(address, base),
-            (Self::Directory(name), Base::Directory(base)) => name.touches(base),
+            (Self::Ip(address), SubtreeBase::Network(base)) => is_in_network(address, base),
+            (Self::Directory(name), SubtreeBase::Directory(base)) => name.touches(base),
             _ => true,
         }
     }
 }
 
-pub(super) fn text(content: &[u8]) -> Cow<'_, str> {
+pub(super) fn lossy_text(content: &[u8]) -> Cow<'_, str> {
     String::from_utf8_lossy(content)
 }
 
-fn lower(content: &[u8]) -> String {
-    text(content).to_ascii_lowercase()
+fn lowercase_text(content: &[u8]) -> String {
+    lossy_text(content).to_ascii_lowercase()
 }
 
 fn split_label(name: &str) -> (&str, &str) {
@@ -144,62 +146,62 @@ fn without_root(name: &str) -> &str {
 }
 
 /// `true` for the domain and everything below it; with a leading dot in `base`, only for everything below.
-fn in_domain(name: &str, base: &str) -> bool {
+fn is_in_domain(name: &str, base: &str) -> bool {
     if base.is_empty() {
         return true;
     }
     match base.strip_prefix('.') {
-        Some(domain) => below(name, domain),
-        None => name == base || below(name, base),
+        Some(domain) => is_below(name, domain),
+        None => name == base || is_below(name, base),
     }
 }
 
-fn below(name: &str, domain: &str) -> bool {
+fn is_below(name: &str, domain: &str) -> bool {
     name.strip_suffix(domain).is_some_and(|rest| rest.len() > 1 && rest.ends_with('.'))
 }
 
 /// Rule for hosts of mailboxes and URIs: exactly the host or, with a leading dot in `base`, everything below the
 /// domain.
-fn host_within(host: &str, base: &str) -> bool {
+fn is_host_within(host: &str, base: &str) -> bool {
     match base.strip_prefix('.') {
-        Some(domain) => below(host, domain),
+        Some(domain) => is_below(host, domain),
         None => host == base,
     }
 }
 
 /// `true` if the base begins with a dot and the name ends with it, or equals it.
-fn may_end_in(name: &str, base: &str) -> bool {
+fn ends_in_dotted_base(name: &str, base: &str) -> bool {
     base.starts_with('.') && name.ends_with(base)
 }
 
 /// A host in lower case, unchanged and without leading and trailing dots.
-pub(super) struct Host {
+pub(super) struct ComparableHost {
     text: String,
     trimmed: String,
 }
 
-impl Host {
+impl ComparableHost {
     fn new(text: String) -> Self {
         Self { trimmed: text.trim_matches('.').to_owned(), text }
     }
 
-    /// Like [`host_within`], for any interpretation of leading and trailing dots.
+    /// Like [`is_host_within`], for any interpretation of leading and trailing dots.
     fn touches(&self, base: &str) -> bool {
         let base_host = without_root(base);
-        base_host.is_empty() || host_within(&self.trimmed, base_host) || may_end_in(&self.text, base)
+        base_host.is_empty() || is_host_within(&self.trimmed, base_host) || ends_in_dotted_base(&self.text, base)
     }
 }
 
 /// A mailbox whose host is in ASCII form.
-pub(super) struct Mailbox {
+pub(super) struct ComparableMailbox {
     local: String,
-    host: Host,
+    host: ComparableHost,
 }
 
-impl Mailbox {
+impl ComparableMailbox {
     /// `None` for an invalid mailbox, or a host not in the only form that RFC 9598 3 allows.
     fn read(content: &[u8]) -> Option<Self> {
-        let mailbox = text(content);
+        let mailbox = lossy_text(content);
         let (local, host) = mailbox.rsplit_once('@')?;
         let ascii = if host.is_ascii() {
             host.to_ascii_lowercase()
@@ -207,18 +209,18 @@ impl Mailbox {
             let ascii = idna::domain_to_ascii(host).ok()?;
             (idna::domain_to_unicode(&ascii).0 == host).then_some(ascii)?
         };
-        Some(Self { local: local.to_owned(), host: Host::new(ascii) })
+        Some(Self { local: local.to_owned(), host: ComparableHost::new(ascii) })
     }
 
     /// The base is a mailbox, a host or, with a leading dot, all hosts below a domain.
     fn is_within(&self, local: Option<&str>, host: &str) -> bool {
         match local {
             Some(local) => local == self.local && self.host.text == host,
-            None => host_within(&self.host.text, host),
+            None => is_host_within(&self.host.text, host),
         }
     }
 
-    /// Like [`Mailbox::is_within`]; a base with an empty local part before the `@` may also mean the host.
+    /// Like [`ComparableMailbox::is_within`]; a base with an empty local part before the `@` may also mean the host.
     fn touches(&self, local: Option<&str>, host: &str) -> bool {
         local.is_none_or(|local| local.is_empty() || local == self.local) && self.host.touches(host)
     }
@@ -236,27 +238,27 @@ fn uri_host(uri: &str) -> Option<String> {
 
 /// The host of a URI as simpler relying parties read it: from `//` to the next colon or slash. If it differs from
 /// [`uri_host`] (user information, or a query directly after the host), the compared host is ambiguous.
-fn plain_host(uri: &str) -> Option<String> {
+fn naive_uri_host(uri: &str) -> Option<String> {
     let (_, rest) = uri.split_once(':')?;
     rest.strip_prefix("//")?.split([':', '/']).next().map(str::to_ascii_lowercase)
 }
 
-fn in_network(address: &[u8], base: &[u8]) -> bool {
+fn is_in_network(address: &[u8], base: &[u8]) -> bool {
     let (network, mask) = base.split_at(base.len() / 2);
     base.len() == 2 * address.len() && address.iter().zip(network).zip(mask).all(|((a, n), m)| a & m == n & m)
 }
 
 /// A directory name in comparable forms; `None` if it cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Directory {
+pub(super) struct ComparableDirectoryName {
     ascii: Option<Vec<ComparableRdn>>,
     every: Option<Vec<ComparableRdn>>,
 }
 
-impl Directory {
+impl ComparableDirectoryName {
     fn new(content: &[u8]) -> Self {
-        let form = |letters| name::comparable(content, letters).ok();
-        Self { ascii: form(Letters::Ascii), every: form(Letters::Every) }
+        let form = |letters| name::to_comparable(content, letters).ok();
+        Self { ascii: form(CaseFolding::Ascii), every: form(CaseFolding::Every) }
     }
 
     /// `true` if the name begins with the RDNs of the base.
@@ -264,7 +266,7 @@ impl Directory {
         matches!((&self.ascii, &base.ascii), (Some(name), Some(base)) if name.starts_with(base))
     }
 
-    /// Like [`Directory::is_within`], but ignores the case of all letters; also `true` if a name cannot be parsed.
+    /// Like [`ComparableDirectoryName::is_within`], but ignores the case of all letters; also `true` if a name cannot be parsed.
     fn touches(&self, base: &Self) -> bool {
         match (&self.every, &base.every) {
             (Some(name), Some(base)) => name.starts_with(base),

@@ -7,40 +7,40 @@
 
 use std::cmp::Ordering;
 
-use super::item::{End, Item};
+use super::item::{CertificateEnd, EncodedEntry};
 use crate::pki::store::RevocationRow;
-use crate::x509::crl::{EntryWriter, first};
+use crate::x509::crl::{CrlEntryWriter, first_entry};
 use crate::x509::serial::Serial;
 
 /// Bytes of a block of encoded entries. Full blocks never move, so growing a batch copies little.
-const BLOCK: usize = 16 << 10;
+const BLOCK_BYTES: usize = 16 << 10;
 /// Bits of the first serial byte that select the row of buckets.
-const BITS: u32 = 5;
+const ROW_BITS: u32 = 5;
 /// Number of entries at which a bucket is split.
-const LARGE: usize = 1 << 16;
+const BUCKET_SPLIT_ENTRIES: usize = 1 << 16;
 /// Parts of a split. Fewer parts copy an entry more often; more parts are written to at more memory locations.
-const PARTS: usize = 4;
+const SPLIT_PARTS: usize = 4;
 /// Entries of a bucket per sampled key when split points are chosen.
-const SAMPLE: usize = 64;
+const ENTRIES_PER_SAMPLE: usize = 64;
 /// Number of entries up to which comparison sorting is used alone.
-const SMALL: usize = 256;
+const COMPARISON_SORT_MAX_ENTRIES: usize = 256;
 
 /// Encoded entries in arrival order.
 #[derive(Default)]
-pub struct Batch {
-    writer: EntryWriter,
+pub struct CrlEntryBatch {
+    writer: CrlEntryWriter,
     /// Buckets by the first bits of the serial, and within a row by their lowest key; empty until the first entry.
-    rows: Vec<Vec<Bucket>>,
+    rows: Vec<Vec<EntryBucket>>,
     len: usize,
     bytes: usize,
     latest: Option<i64>,
 }
 
-/// Entries whose serial numbers share a prefix, each preceded by its [`End`]. A single write position per bucket keeps
+/// Entries whose serial numbers share a prefix, each preceded by its [`CertificateEnd`]. A single write position per bucket keeps
 /// all write positions in the processor's first-level cache.
 #[derive(Default)]
-struct Bucket {
-    /// The lowest [`key`] of this bucket.
+struct EntryBucket {
+    /// The lowest [`serial_key`] of this bucket.
     from: u64,
     len: usize,
     limit: usize,
@@ -48,21 +48,21 @@ struct Bucket {
     full: Vec<Vec<u8>>,
 }
 
-const OF_END: usize = size_of::<End>();
+const END_BYTES: usize = size_of::<CertificateEnd>();
 
 #[derive(Clone, Copy, Default)]
-struct Place {
+struct EntryPosition {
     key: u64,
-    /// Block number times [`BLOCK`], plus the offset in the block.
+    /// Block number times [`BLOCK_BYTES`], plus the offset in the block.
     start: u32,
     len: u32,
 }
 
-fn end(not_after: i64) -> End {
-    End::try_from(not_after.max(0)).unwrap_or(End::MAX)
+fn to_certificate_end(not_after: i64) -> CertificateEnd {
+    CertificateEnd::try_from(not_after.max(0)).unwrap_or(CertificateEnd::MAX)
 }
 
-impl Batch {
+impl CrlEntryBatch {
     /// Maximum number of entries, so that every position fits into its type.
     pub const MOST: usize = 1 << 24;
 
@@ -89,7 +89,7 @@ impl Batch {
         let mut writer = std::mem::take(&mut self.writer);
         let revoked_at = row.revoked_at.unix_timestamp();
         self.latest = self.latest.max(Some(revoked_at));
-        self.place(&row.serial, row.not_after, EntryWriter::ROOM, |block| {
+        self.place(&row.serial, row.not_after, CrlEntryWriter::ROOM, |block| {
             writer.write(block, &row.serial, revoked_at, row.reason, row.invalidity_date);
         });
         self.writer = writer;
@@ -103,18 +103,18 @@ impl Batch {
 
     fn place(&mut self, serial: &Serial, not_after: i64, room: usize, write: impl FnOnce(&mut Vec<u8>)) {
         if self.rows.is_empty() {
-            self.rows.resize_with(1 << BITS, || vec![Bucket::new(0)]);
+            self.rows.resize_with(1 << ROW_BITS, || vec![EntryBucket::new(0)]);
         }
-        let row = &mut self.rows[usize::from(serial.octets()[0] >> (u8::BITS - BITS))];
+        let row = &mut self.rows[usize::from(serial.octets()[0] >> (u8::BITS - ROW_BITS))];
         let at = match row.len() {
             1 => 0,
             _ => {
-                let key = key(serial.octets());
+                let key = serial_key(serial.octets());
                 row.partition_point(|bucket| bucket.from <= key).saturating_sub(1)
             }
         };
         let bucket = &mut row[at];
-        let written = bucket.write(end(not_after), room, write);
+        let written = bucket.write(to_certificate_end(not_after), room, write);
         if bucket.len >= bucket.limit {
             let others = bucket.divide();
             row.splice(at + 1..at + 1, others);
@@ -124,20 +124,20 @@ impl Batch {
     }
 
     /// Returns all entries in serial order, in parts. If a serial occurs several times, the last entry is used.
-    pub(super) fn sorted(self) -> impl Iterator<Item = Sorted> {
-        self.rows.into_iter().flatten().filter(|bucket| bucket.len > 0).map(Bucket::sorted)
+    pub(super) fn sorted(self) -> impl Iterator<Item = SortedBucket> {
+        self.rows.into_iter().flatten().filter(|bucket| bucket.len > 0).map(EntryBucket::sorted)
     }
 }
 
-impl Bucket {
+impl EntryBucket {
     fn new(from: u64) -> Self {
-        Self { from, limit: LARGE, ..Self::default() }
+        Self { from, limit: BUCKET_SPLIT_ENTRIES, ..Self::default() }
     }
 
     /// Appends an entry of at most `room` bytes; returns its length.
-    fn write(&mut self, end: End, room: usize, write: impl FnOnce(&mut Vec<u8>)) -> usize {
-        if self.filling.len() + OF_END + room > BLOCK {
-            self.full.push(std::mem::replace(&mut self.filling, Vec::with_capacity(BLOCK)));
+    fn write(&mut self, end: CertificateEnd, room: usize, write: impl FnOnce(&mut Vec<u8>)) -> usize {
+        if self.filling.len() + END_BYTES + room > BLOCK_BYTES {
+            self.full.push(std::mem::replace(&mut self.filling, Vec::with_capacity(BLOCK_BYTES)));
         }
         self.filling.extend_from_slice(&end.to_ne_bytes());
         let before = self.filling.len();
@@ -149,10 +149,11 @@ impl Bucket {
     /// Keeps the lowest part and returns the others, each in arrival order. A block within one part, the usual case for
     /// time-ordered serials, is moved without copying. A bucket whose serials share one key is not split.
     fn divide(&mut self) -> Vec<Self> {
-        let mut sample = Vec::with_capacity(self.len / SAMPLE + self.full.len() + 1);
-        let spans: Vec<Span> = self.full.iter().chain([&self.filling]).map(|b| Span::of(b, &mut sample)).collect();
+        let mut sample = Vec::with_capacity(self.len / ENTRIES_PER_SAMPLE + self.full.len() + 1);
+        let spans: Vec<BlockKeySpan> =
+            self.full.iter().chain([&self.filling]).map(|b| BlockKeySpan::of(b, &mut sample)).collect();
         sample.sort_unstable();
-        let mut from: Vec<u64> = (1..PARTS).map(|n| sample[n * sample.len() / PARTS]).collect();
+        let mut from: Vec<u64> = (1..SPLIT_PARTS).map(|n| sample[n * sample.len() / SPLIT_PARTS]).collect();
         from.dedup();
         from.retain(|least| *least > sample[0]);
         if from.is_empty() {
@@ -167,10 +168,10 @@ impl Bucket {
                 parts[part(span.least)].take(block, span.len);
                 continue;
             }
-            for (start, len) in places(&block) {
+            for (start, len) in entry_ranges(&block) {
                 let entry = &block[start..start + len];
-                let part = &mut parts[part(key_of(entry))];
-                part.write(end_before(&block, start), len, |block| block.extend_from_slice(entry));
+                let part = &mut parts[part(entry_key(entry))];
+                part.write(read_certificate_end(&block, start), len, |block| block.extend_from_slice(entry));
             }
         }
         let others = parts.split_off(1);
@@ -186,40 +187,40 @@ impl Bucket {
         self.len += len;
     }
 
-    fn sorted(self) -> Sorted {
+    fn sorted(self) -> SortedBucket {
         let Self { len, filling, full: mut blocks, .. } = self;
         blocks.push(filling);
         let mut index = Vec::with_capacity(len);
         for (number, block) in blocks.iter().enumerate() {
-            for (start, len) in places(block) {
-                let key = key_of(&block[start..]);
-                index.push(Place { key, start: (number * BLOCK + start) as u32, len: len as u32 });
+            for (start, len) in entry_ranges(block) {
+                let key = entry_key(&block[start..]);
+                index.push(EntryPosition { key, start: (number * BLOCK_BYTES + start) as u32, len: len as u32 });
             }
         }
-        let serial = |place: &Place| first(at(&blocks, place)).map(|(serial, _)| serial);
-        let order = |a: &Place, b: &Place| {
+        let serial = |place: &EntryPosition| first_entry(entry_at(&blocks, place)).map(|(serial, _)| serial);
+        let order = |a: &EntryPosition, b: &EntryPosition| {
             let by_serial = || serial(a).cmp(&serial(b));
             a.key.cmp(&b.key).then_with(by_serial).then(b.start.cmp(&a.start))
         };
-        sort(&mut index, |place| place.key, order);
+        sort_by_key(&mut index, |place| place.key, order);
         index.dedup_by(|next, kept| next.key == kept.key && serial(next) == serial(kept));
-        Sorted { blocks, index }
+        SortedBucket { blocks, index }
     }
 }
 
-struct Span {
+struct BlockKeySpan {
     least: u64,
     most: u64,
     len: usize,
 }
 
-impl Span {
+impl BlockKeySpan {
     fn of(block: &[u8], sample: &mut Vec<u64>) -> Self {
         let mut span = Self { least: u64::MAX, most: 0, len: 0 };
-        for (start, _) in places(block) {
-            let key = key_of(&block[start..]);
+        for (start, _) in entry_ranges(block) {
+            let key = entry_key(&block[start..]);
             (span.least, span.most) = (span.least.min(key), span.most.max(key));
-            if span.len.is_multiple_of(SAMPLE) {
+            if span.len.is_multiple_of(ENTRIES_PER_SAMPLE) {
                 sample.push(key);
             }
             span.len += 1;
@@ -228,63 +229,64 @@ impl Span {
     }
 }
 
-fn places(block: &[u8]) -> impl Iterator<Item = (usize, usize)> {
-    let mut start = OF_END;
+fn entry_ranges(block: &[u8]) -> impl Iterator<Item = (usize, usize)> {
+    let mut start = END_BYTES;
     std::iter::from_fn(move || {
-        let (_, len) = block.get(start..).and_then(first)?;
+        let (_, len) = block.get(start..).and_then(first_entry)?;
         let place = (start, len);
-        start += len + OF_END;
+        start += len + END_BYTES;
         Some(place)
     })
 }
 
-fn end_before(block: &[u8], start: usize) -> End {
-    block[start - OF_END..].first_chunk().copied().map_or(0, End::from_ne_bytes)
+fn read_certificate_end(block: &[u8], start: usize) -> CertificateEnd {
+    block[start - END_BYTES..].first_chunk().copied().map_or(0, CertificateEnd::from_ne_bytes)
 }
 
-pub(super) struct Sorted {
+pub(super) struct SortedBucket {
     blocks: Vec<Vec<u8>>,
-    index: Vec<Place>,
+    index: Vec<EntryPosition>,
 }
 
-impl Sorted {
+impl SortedBucket {
     /// Returns encoded entries and the ends of their certificates. The index alone locates them, so the processor can
     /// prefetch several at a time.
-    pub(super) fn entries(&self) -> impl Iterator<Item = (&[u8], End)> {
+    pub(super) fn entries(&self) -> impl Iterator<Item = (&[u8], CertificateEnd)> {
         self.index.iter().map(|place| {
-            let (start, len) = (place.start as usize % BLOCK, place.len as usize);
-            let block = &self.blocks[place.start as usize / BLOCK];
-            (&block[start..start + len], end_before(block, start))
+            let (start, len) = (place.start as usize % BLOCK_BYTES, place.len as usize);
+            let block = &self.blocks[place.start as usize / BLOCK_BYTES];
+            (&block[start..start + len], read_certificate_end(block, start))
         })
     }
 
-    pub(super) fn items(&self) -> impl Iterator<Item = Item<'_>> {
-        self.entries().filter_map(|(encoded, end)| first(encoded).map(|(serial, _)| Item { serial, encoded, end }))
+    pub(super) fn items(&self) -> impl Iterator<Item = EncodedEntry<'_>> {
+        self.entries()
+            .filter_map(|(encoded, end)| first_entry(encoded).map(|(serial, _)| EncodedEntry { serial, encoded, end }))
     }
 }
 
-fn at<'a>(blocks: &'a [Vec<u8>], place: &Place) -> &'a [u8] {
+fn entry_at<'a>(blocks: &'a [Vec<u8>], place: &EntryPosition) -> &'a [u8] {
     let start = place.start as usize;
-    &blocks[start / BLOCK][start % BLOCK..]
+    &blocks[start / BLOCK_BYTES][start % BLOCK_BYTES..]
 }
 
-fn key_of(entry: &[u8]) -> u64 {
-    first(entry).map_or(0, |(serial, _)| key(serial))
+fn entry_key(entry: &[u8]) -> u64 {
+    first_entry(entry).map_or(0, |(serial, _)| serial_key(serial))
 }
 
 /// Returns the first eight bytes of a serial as a number, padded with zeros at the end. Keys ascend with the serials.
-fn key(serial: &[u8]) -> u64 {
+fn serial_key(serial: &[u8]) -> u64 {
     let mut octets = [0; 8];
     let len = serial.len().min(8);
     octets[..len].copy_from_slice(&serial[..len]);
     u64::from_be_bytes(octets)
 }
 
-/// Sorts by `order`, whose primary criterion is `key`. One pass moves evenly spread keys (random serials, or times
+/// Sorts by `order`, whose primary criterion is `serial_key`. One pass moves evenly spread keys (random serials, or times
 /// within a short interval) close to their final position; for other distributions, comparison sorting does the work.
-fn sort<T: Copy + Default>(all: &mut Vec<T>, key: impl Fn(&T) -> u64, order: impl Fn(&T, &T) -> Ordering) {
+fn sort_by_key<T: Copy + Default>(all: &mut Vec<T>, key: impl Fn(&T) -> u64, order: impl Fn(&T, &T) -> Ordering) {
     let (Some(least), Some(most)) = (all.iter().map(&key).min(), all.iter().map(&key).max()) else { return };
-    if all.len() <= SMALL || least == most {
+    if all.len() <= COMPARISON_SORT_MAX_ENTRIES || least == most {
         return all.sort_unstable_by(order);
     }
     let wanted = (all.len() / 8).ilog2() + 1;
@@ -319,7 +321,10 @@ mod tests {
 
     #[test]
     fn ends_beyond_the_range_never_come() {
-        assert_eq!((end(-5), end(i64::MAX), end(7)), (0, End::MAX, 7));
+        assert_eq!(
+            (to_certificate_end(-5), to_certificate_end(i64::MAX), to_certificate_end(7)),
+            (0, CertificateEnd::MAX, 7)
+        );
     }
 
     fn keys() -> impl Strategy<Value = Vec<u64>> {
@@ -334,7 +339,7 @@ mod tests {
             let mut all: Vec<(u64, usize)> = keys.into_iter().zip(0..).collect();
             let mut expected = all.clone();
             expected.sort_unstable();
-            sort(&mut all, |one| one.0, Ord::cmp);
+            sort_by_key(&mut all, |one| one.0, Ord::cmp);
             prop_assert!(all == expected);
         }
 
@@ -348,11 +353,11 @@ mod tests {
     }
 
     fn sorted(serials: &[Serial]) -> Vec<Vec<(Serial, usize)>> {
-        let mut batch = Batch::default();
+        let mut batch = CrlEntryBatch::default();
         for (at, serial) in serials.iter().enumerate() {
-            batch.push(*serial, &crate::x509::crl::entry(serial, 0, None, None), 0, at as i64);
+            batch.push(*serial, &crate::x509::crl::encode_entry(serial, 0, None, None), 0, at as i64);
         }
-        let shown = |item: Item<'_>| (Serial::from_octets(item.serial).unwrap(), item.end as usize);
+        let shown = |item: EncodedEntry<'_>| (Serial::from_octets(item.serial).unwrap(), item.end as usize);
         batch.sorted().map(|part| part.items().map(shown).collect()).collect()
     }
 
@@ -366,13 +371,13 @@ mod tests {
     /// One serial per millisecond, every tenth one twice; in ascending, descending and mixed order.
     #[test]
     fn serials_that_begin_with_a_time_are_divided_among_buckets() {
-        let count = 4 * LARGE as u64;
+        let count = 4 * BUCKET_SPLIT_ENTRIES as u64;
         let orders: [fn(u64) -> u64; 3] = [|n| n, |n| u64::MAX / 2 - n, |n| n.wrapping_mul(0x9e37_79b9) % 0x3_ffff];
         for order in orders {
             let millis = (0..count).map(|n| (1 << 41) + order(n - n % 10 / 9) % (1 << 20));
             let serials: Vec<Serial> = millis.map(|millis| Serial::at(millis, [7; Serial::RANDOM])).collect();
             let parts = sorted(&serials);
-            assert!(parts.len() >= 4 && parts.iter().all(|part| part.len() <= LARGE), "{}", parts.len());
+            assert!(parts.len() >= 4 && parts.iter().all(|part| part.len() <= BUCKET_SPLIT_ENTRIES), "{}", parts.len());
             assert!(parts.concat() == expected(serials));
         }
     }
@@ -384,7 +389,7 @@ mod tests {
             random[6..].copy_from_slice(&n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes());
             Serial::at(1 << 41, random)
         };
-        let serials: Vec<Serial> = (0..LARGE + LARGE / 2).map(alike).collect();
+        let serials: Vec<Serial> = (0..BUCKET_SPLIT_ENTRIES + BUCKET_SPLIT_ENTRIES / 2).map(alike).collect();
         let parts = sorted(&serials);
         assert_eq!(parts.len(), 1);
         assert!(parts.concat() == expected(serials));

@@ -9,37 +9,37 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::batch::Batch;
-use super::entries::Entries;
-use super::groups::{Group, Layout, groups};
+use super::batch::CrlEntryBatch;
+use super::entries::CrlEntries;
+use super::groups::{GroupLayout, IssuerGroup, issuer_groups};
 use super::guard;
-use super::incoming::{Incoming, Sorted};
-use super::list::{Draft, Frame, Published};
-use super::state::{GroupState, renewal};
-use super::summary::Summary;
-use super::{Crls, Lacking, Lists};
+use super::incoming::{GroupRevocations, RevocationsByList};
+use super::list::{CrlDraft, CrlHeader, PublishedCrl};
+use super::state::{CrlGroupState, renewal_time};
+use super::summary::MountCrlMetrics;
+use super::{FailedGroups, GroupCrls, MountCrls};
 use crate::clock::Clock;
 use crate::documents::MountId;
 use crate::error::{Error, Kind, Result, Warnings};
 use crate::keys::signing::Signers;
-use crate::pki::check::blocking::Outside;
-use crate::pki::mount::signer::Signer;
-use crate::pki::mount::view::View;
+use crate::pki::check::blocking::SignatureWaiter;
+use crate::pki::mount::signer::IssuerSigner;
+use crate::pki::mount::view::MountView;
 use crate::pki::store::{CrlRow, PkiStore, PkiWrite, StoredRevocation};
 use crate::x509::extension;
 use crate::x509::pieces::Extensions;
 
-const PAGE: u32 = 10_000;
+const REVOCATIONS_PER_PAGE: u32 = 10_000;
 /// Attempts to publish while other nodes take the numbers first.
-const NUMBER_TRIES: usize = 50;
+const MAX_NUMBER_ATTEMPTS: usize = 50;
 
-/// An unreachable signer that took at least `LONG` makes its group back off for `REST` times as long.
-const LONG: Duration = Duration::from_secs(1);
-const REST: u32 = 4;
+/// An unreachable signer that took at least `BACKOFF_MIN_DURATION` makes its group back off for `BACKOFF_FACTOR` times as long.
+const BACKOFF_MIN_DURATION: Duration = Duration::from_secs(1);
+const BACKOFF_FACTOR: u32 = 4;
 
 /// Work requested from a build in addition to what is due.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct WantedCrls {
+pub struct CrlBuildRequest {
     /// Make every complete CRL.
     pub complete: bool,
     /// Make every delta CRL, where enabled.
@@ -54,7 +54,7 @@ pub struct WantedCrls {
     pub anew: bool,
 }
 
-impl WantedCrls {
+impl CrlBuildRequest {
     /// Only what is due.
     pub const DUE: Self =
         Self { complete: false, delta: false, reload: false, moved: false, follow: false, anew: false };
@@ -74,19 +74,19 @@ impl WantedCrls {
 }
 
 /// Builds the CRLs of one mount.
-pub struct Builder {
+pub struct CrlBuilder {
     mount: MountId,
     store: Arc<dyn PkiStore>,
     signers: Arc<dyn Signers>,
     clock: Clock,
-    layout: Arc<Layout>,
+    layout: Arc<GroupLayout>,
     /// Every revocation up to this sequence was read.
     loaded: u64,
     /// Highest value of `loaded`. A reload may end lower after removals, but no list may cover less than before.
     reached: u64,
     /// `true` if some revocations have unknown issuers.
     orphans: bool,
-    states: HashMap<String, GroupState>,
+    states: HashMap<String, CrlGroupState>,
     /// `true` once the stored lists were read.
     restored: bool,
     /// New numbers must exceed this, because the store was restored from a backup.
@@ -97,13 +97,13 @@ pub struct Builder {
 
 /// Result of a build.
 #[derive(Default)]
-pub struct Built {
+pub struct CrlBuildResult {
     /// The CRLs to publish.
-    pub crls: Crls,
+    pub crls: MountCrls,
     /// Number of lists made.
     pub made: usize,
     /// Figures for the metrics.
-    pub summary: Summary,
+    pub summary: MountCrlMetrics,
     /// Time of the next check, epoch seconds; `None` without lists.
     pub next_look: Option<i64>,
     /// Issuers that cannot have a CRL.
@@ -112,16 +112,16 @@ pub struct Built {
     pub failure: Option<Error>,
 }
 
-fn delta_group(group: &str) -> String {
+fn delta_group_id(group: &str) -> String {
     format!("{group}/delta")
 }
 
-struct Stored {
+struct StoredGroupCrls {
     complete: CrlRow,
     delta: Option<CrlRow>,
 }
 
-impl Builder {
+impl CrlBuilder {
     /// Creates a builder that has read nothing yet.
     pub fn new(mount: MountId, store: Arc<dyn PkiStore>, signers: Arc<dyn Signers>, clock: Clock) -> Self {
         Self {
@@ -152,7 +152,7 @@ impl Builder {
 
     /// Drops everything but the highest number: relying parties may have seen lists that are no longer stored.
     fn begin_again(&mut self) {
-        let published = self.states.values().map(GroupState::number).max().unwrap_or(0);
+        let published = self.states.values().map(CrlGroupState::number).max().unwrap_or(0);
         let (store, signers) = (Arc::clone(&self.store), Arc::clone(&self.signers));
         let new = Self::new(self.mount, store, signers, self.clock.clone());
         // The last list itself is adopted if it is stored.
@@ -164,12 +164,17 @@ impl Builder {
     ///
     /// # Errors
     /// `Unavailable` when the revocations cannot be read; the published lists remain.
-    pub async fn build(&mut self, view: &View, wanted: WantedCrls, outside: &Outside) -> Result<Built> {
+    pub async fn build(
+        &mut self,
+        view: &MountView,
+        wanted: CrlBuildRequest,
+        outside: &SignatureWaiter,
+    ) -> Result<CrlBuildResult> {
         if wanted.anew {
             self.begin_again();
         }
-        let groups = groups(view);
-        self.adopt(Layout::new(view, &groups), &groups);
+        let groups = issuer_groups(view);
+        self.adopt(GroupLayout::new(view, &groups), &groups);
         if wanted.reload && self.restored {
             self.forget(wanted.moved);
         }
@@ -177,7 +182,7 @@ impl Builder {
             self.floor = self.store.crl_floor().await?.max(self.floor);
         }
         self.load(view, &groups, wanted.follow).await?;
-        let mut built = Built::default();
+        let mut built = CrlBuildResult::default();
         let mut lacking = Vec::new();
         for group in &groups {
             match self.build_group(view, group, wanted, outside).await {
@@ -196,11 +201,11 @@ impl Builder {
         }
         (built.crls.covers, built.crls.listed) = (self.covers, self.listed(view, &groups));
         built.crls.lacking =
-            (!lacking.is_empty()).then(|| Lacking { layout: Arc::clone(&self.layout), groups: lacking });
+            (!lacking.is_empty()).then(|| FailedGroups { layout: Arc::clone(&self.layout), groups: lacking });
         Ok(built)
     }
 
-    fn has_fresh<'g>(&self, mut groups: impl Iterator<Item = &'g Group>) -> bool {
+    fn has_fresh<'g>(&self, mut groups: impl Iterator<Item = &'g IssuerGroup>) -> bool {
         groups.any(|group| {
             let state = self.states.get(&group.id);
             group.signer.is_some() && state.is_some_and(|state| !state.fresh.is_empty())
@@ -208,25 +213,25 @@ impl Builder {
     }
 
     /// Adopts a new layout. If it moves entries to other lists, all revocations are read again.
-    fn adopt(&mut self, layout: Layout, groups: &[Group]) {
+    fn adopt(&mut self, layout: GroupLayout, groups: &[IssuerGroup]) {
         if !layout.keeps(&self.layout, self.orphans) {
             self.forget(true);
             // The state of a removed group keeps its number in case the group returns.
             let gone = |id: &String| groups.iter().all(|group| group.id != *id);
-            self.states.iter_mut().filter(|(id, _)| gone(id)).for_each(|(_, s)| s.listed = Entries::default());
+            self.states.iter_mut().filter(|(id, _)| gone(id)).for_each(|(_, s)| s.listed = CrlEntries::default());
         }
         self.layout = Arc::new(layout);
     }
 
     /// Reads new revocations; the first time, and with `follow`, also the stored lists.
-    async fn load(&mut self, view: &View, groups: &[Group], follow: bool) -> Result<()> {
+    async fn load(&mut self, view: &MountView, groups: &[IssuerGroup], follow: bool) -> Result<()> {
         let rows = if follow || !self.restored { self.store.crls(self.mount).await? } else { Vec::new() };
         let (mut stored, rewound) = self.newer(groups, rows);
         let limits = |group: &str| {
             let lists = stored.get(group)?;
-            Some(Incoming::new(lists.complete.covers, lists.delta.as_ref().map_or(0, |row| row.covers)))
+            Some(RevocationsByList::new(lists.complete.covers, lists.delta.as_ref().map_or(0, |row| row.covers)))
         };
-        let mut incoming: HashMap<String, Incoming> =
+        let mut incoming: HashMap<String, RevocationsByList> =
             groups.iter().map(|g| (g.id.clone(), limits(&g.id).unwrap_or_default())).collect();
         self.read(&mut incoming, &rewound).await?;
         // Missing revocations were removed, so everything that a published list covers counts as read.
@@ -247,11 +252,15 @@ impl Builder {
 
     /// Returns the stored lists that are newer and can be rebuilt, and the groups to read again: those of which more
     /// was read than the newer list covers, with the sequence to start from.
-    fn newer(&self, groups: &[Group], rows: Vec<CrlRow>) -> (HashMap<String, Stored>, HashMap<String, u64>) {
+    fn newer(
+        &self,
+        groups: &[IssuerGroup],
+        rows: Vec<CrlRow>,
+    ) -> (HashMap<String, StoredGroupCrls>, HashMap<String, u64>) {
         let mut rows: HashMap<String, CrlRow> = rows.into_iter().map(|row| (row.group.clone(), row)).collect();
         let (mut newer, mut rewound) = (HashMap::new(), HashMap::new());
         for group in groups {
-            let delta = rows.remove(&delta_group(&group.id));
+            let delta = rows.remove(&delta_group_id(&group.id));
             let Some(complete) = rows.remove(&group.id) else { continue };
             if let Some(state) = self.states.get(&group.id) {
                 let number = complete.number.max(delta.as_ref().map_or(0, |row| row.number));
@@ -265,21 +274,25 @@ impl Builder {
                     rewound.insert(group.id.clone(), state.listed_to());
                 }
             }
-            newer.insert(group.id.clone(), Stored { complete, delta });
+            newer.insert(group.id.clone(), StoredGroupCrls { complete, delta });
         }
         (newer, rewound)
     }
 
     /// Reads all pages of new revocations, and older ones for the `rewound` groups. Fetches the next page while one is
     /// encoded. The state changes only if all reads succeed.
-    async fn read(&mut self, incoming: &mut HashMap<String, Incoming>, rewound: &HashMap<String, u64>) -> Result<()> {
-        let ask = |after: u64| tokio::spawn(self.store.revocations(self.mount, after, PAGE));
+    async fn read(
+        &mut self,
+        incoming: &mut HashMap<String, RevocationsByList>,
+        rewound: &HashMap<String, u64>,
+    ) -> Result<()> {
+        let ask = |after: u64| tokio::spawn(self.store.revocations(self.mount, after, REVOCATIONS_PER_PAGE));
         let (mut loaded, mut orphans) = (self.loaded, self.loaded > 0 && self.orphans);
         let mut next = ask(rewound.values().copied().min().unwrap_or(loaded).min(loaded));
         loop {
             let page: Vec<StoredRevocation> = next.await.map_err(Error::internal)??;
             let Some(last) = page.last() else { break };
-            let (last, full) = (last.sequence, page.len() == PAGE as usize);
+            let (last, full) = (last.sequence, page.len() == REVOCATIONS_PER_PAGE as usize);
             next = if full { ask(last) } else { tokio::spawn(async { Ok(Vec::new()) }) };
             for revocation in &page {
                 let (group, orphan) = self.layout.group(revocation);
@@ -300,7 +313,7 @@ impl Builder {
     }
 
     /// Adds revocations to a group that keeps its own lists.
-    fn add(&mut self, group: &Group, sorted: Sorted) {
+    fn add(&mut self, group: &IssuerGroup, sorted: GroupRevocations) {
         let state = self.states.entry(group.id.clone()).or_default();
         state.fresh = state.fresh.and(&sorted.complete).and(&sorted.delta).and(&sorted.later);
         state.fresh_last = state.fresh_last.max(sorted.last);
@@ -311,12 +324,19 @@ impl Builder {
     }
 
     /// Rebuilds stored lists, after a start or from another node. If that fails, new lists become due.
-    fn take_over(&mut self, view: &View, group: &Group, signer: &Signer, stored: Stored, sorted: Sorted) {
+    fn take_over(
+        &mut self,
+        view: &MountView,
+        group: &IssuerGroup,
+        signer: &IssuerSigner,
+        stored: StoredGroupCrls,
+        sorted: GroupRevocations,
+    ) {
         let issuers = self.missing_issuers(group, &[&sorted.complete]);
         let (disabled, floor) = (view.crl_config.value.disable, self.floor.max(group.floor));
-        let none_if_disabled = |entries: &Entries| if disabled { Entries::default() } else { entries.clone() };
+        let none_if_disabled = |entries: &CrlEntries| if disabled { CrlEntries::default() } else { entries.clone() };
         let state = self.states.entry(group.id.clone()).or_default();
-        let Stored { complete: row, delta } = stored;
+        let StoredGroupCrls { complete: row, delta } = stored;
         let delta_last = delta.as_ref().map_or(row.covers, |delta| delta.covers.max(row.covers));
         let mut fresh = sorted.delta.clone();
         if state.complete.as_ref().is_some_and(|list| list.number == row.number) {
@@ -328,7 +348,7 @@ impl Builder {
             let listed = none_if_disabled(&entries);
             // A list from before a restore or an import may have successors that are not stored here.
             let last = row.number > floor;
-            let Some(complete) = last.then(|| again(view, signer, &listed, &row, None)).flatten() else {
+            let Some(complete) = last.then(|| rebuild_stored_crl(view, signer, &listed, &row, None)).flatten() else {
                 let number = row.number;
                 tracing::warn!(group = %group.id, number, last, "stored CRL is not made again; the next number follows");
                 (state.stale, state.unmade) = (true, number);
@@ -341,7 +361,8 @@ impl Builder {
             state.rebuilt = false;
             state.moved = false;
         }
-        state.delta = delta.and_then(|delta| again(view, signer, &none_if_disabled(&fresh), &delta, Some(row.number)));
+        state.delta = delta
+            .and_then(|delta| rebuild_stored_crl(view, signer, &none_if_disabled(&fresh), &delta, Some(row.number)));
         state.delta_last = delta_last;
         state.stale = state.rebuilt || state.delta.is_none();
         state.fresh = fresh.and(&sorted.later);
@@ -350,10 +371,10 @@ impl Builder {
     }
 
     /// Returns entries for revoked issuers not yet listed; revocation rows, which hold more data, take precedence.
-    fn missing_issuers(&self, group: &Group, beside: &[&Entries]) -> Batch {
+    fn missing_issuers(&self, group: &IssuerGroup, beside: &[&CrlEntries]) -> CrlEntryBatch {
         let state = self.states.get(&group.id);
         let lists = || state.into_iter().flat_map(|s| [&s.entries, &s.fresh]).chain(beside.iter().copied());
-        let mut batch = Batch::default();
+        let mut batch = CrlEntryBatch::default();
         for row in self.layout.revoked_issuers(&group.id) {
             if !lists().any(|entries| entries.has(&row.serial)) {
                 batch.add(row);
@@ -366,10 +387,10 @@ impl Builder {
     /// are explicitly requested, because it delays the mount's other groups.
     async fn build_group(
         &mut self,
-        view: &View,
-        group: &Group,
-        wanted: WantedCrls,
-        outside: &Outside,
+        view: &MountView,
+        group: &IssuerGroup,
+        wanted: CrlBuildRequest,
+        outside: &SignatureWaiter,
     ) -> Result<usize> {
         let Some(signer) = &group.signer else { return Ok(0) };
         let config = &view.crl_config.value;
@@ -394,20 +415,27 @@ impl Builder {
         let (took, state) = (begun.elapsed(), self.states.entry(group.id.clone()).or_default());
         // A failed complete CRL stays due.
         state.stale |= complete && made.is_err();
-        let away = made.as_ref().err().filter(|error| error.kind() == Kind::Unavailable && took >= LONG);
-        state.rests = away.map(|error| (Instant::now() + took * REST, error.clone()));
+        let away =
+            made.as_ref().err().filter(|error| error.kind() == Kind::Unavailable && took >= BACKOFF_MIN_DURATION);
+        state.rests = away.map(|error| (Instant::now() + took * BACKOFF_FACTOR, error.clone()));
         made
     }
 
-    async fn publish_complete(&mut self, view: &View, group: &Group, signer: &Signer, outside: &Outside) -> Result<()> {
+    async fn publish_complete(
+        &mut self,
+        view: &MountView,
+        group: &IssuerGroup,
+        signer: &IssuerSigner,
+        outside: &SignatureWaiter,
+    ) -> Result<()> {
         let config = &view.crl_config.value;
         let mut number = self.states.entry(group.id.clone()).or_default().number().max(self.floor).max(group.floor) + 1;
-        for _ in 0..NUMBER_TRIES {
+        for _ in 0..MAX_NUMBER_ATTEMPTS {
             let issuers = self.missing_issuers(group, &[]);
             let state = self.states.entry(group.id.clone()).or_default();
             let entries = state.entries.and(&state.fresh).with(issuers);
-            let listed = if config.disable { Entries::default() } else { entries.clone() };
-            guard::check_size(config, &listed)?;
+            let listed = if config.disable { CrlEntries::default() } else { entries.clone() };
+            guard::check_entry_limit(config, &listed)?;
             let now = self.clock.agreed_now()?.unix_timestamp();
             state.guard(number, self.loaded, &listed, now, config.disable)?;
             // thisUpdate must not precede that of the previous list, here or elsewhere.
@@ -417,11 +445,12 @@ impl Builder {
                 None if floor == 0 => None,
                 _ => Some(now),
             };
-            let frame = Frame::new(number, None, now, config.expiry().as_secs(), listed.latest_revocation().max(last));
-            let complete = draft(view, signer, &listed, frame)?;
-            let delta = draft(view, signer, &Entries::default(), Frame { base: Some(number), ..frame })?;
-            let complete = Drafted::new(complete, signer, &*self.signers, outside).await?;
-            let delta = Drafted::new(delta, signer, &*self.signers, outside).await?;
+            let frame =
+                CrlHeader::new(number, None, now, config.expiry().as_secs(), listed.latest_revocation().max(last));
+            let complete = draft_crl(view, signer, &listed, frame)?;
+            let delta = draft_crl(view, signer, &CrlEntries::default(), CrlHeader { base: Some(number), ..frame })?;
+            let complete = SignedCrlDraft::new(complete, signer, &*self.signers, outside).await?;
+            let delta = SignedCrlDraft::new(delta, signer, &*self.signers, outside).await?;
             let rows = [complete.row(self.mount, group, self.loaded), delta.row(self.mount, group, self.loaded)];
             match self.store.commit(rows.map(PkiWrite::Crl).into()).await {
                 Ok(_) => {
@@ -437,21 +466,27 @@ impl Builder {
                 Err(e) => return Err(e),
             }
         }
-        Err(taken_too_often())
+        Err(number_conflict_error())
     }
 
-    async fn publish_delta(&mut self, view: &View, group: &Group, signer: &Signer, outside: &Outside) -> Result<()> {
+    async fn publish_delta(
+        &mut self,
+        view: &MountView,
+        group: &IssuerGroup,
+        signer: &IssuerSigner,
+        outside: &SignatureWaiter,
+    ) -> Result<()> {
         let config = &view.crl_config.value;
         let mut number = self.states.entry(group.id.clone()).or_default().number() + 1;
-        for _ in 0..NUMBER_TRIES {
+        for _ in 0..MAX_NUMBER_ATTEMPTS {
             let state = self.states.entry(group.id.clone()).or_default();
             let Some(base) = state.complete.clone() else { return Ok(()) };
             let now = self.clock.agreed_now()?.unix_timestamp();
             // thisUpdate must not precede that of the base CRL.
             let latest = state.fresh.latest_revocation().max(Some(base.this_update));
-            let frame = Frame::new(number, Some(base.number), now, config.expiry().as_secs(), latest);
-            let delta = draft(view, signer, &state.fresh, frame)?;
-            let delta = Drafted::new(delta, signer, &*self.signers, outside).await?;
+            let frame = CrlHeader::new(number, Some(base.number), now, config.expiry().as_secs(), latest);
+            let delta = draft_crl(view, signer, &state.fresh, frame)?;
+            let delta = SignedCrlDraft::new(delta, signer, &*self.signers, outside).await?;
             match self.store.commit(vec![PkiWrite::Crl(delta.row(self.mount, group, self.loaded))]).await {
                 Ok(_) => {
                     state.delta = Some(Arc::new(delta.finish()));
@@ -465,7 +500,7 @@ impl Builder {
                     if stored < number {
                         return Err(e);
                     }
-                    self.load(view, &groups(view), true).await?;
+                    self.load(view, &issuer_groups(view), true).await?;
                     let state = self.states.entry(group.id.clone()).or_default();
                     if state.stale {
                         return self.publish_complete(view, group, signer, outside).await;
@@ -478,17 +513,23 @@ impl Builder {
                 Err(e) => return Err(e),
             }
         }
-        Err(taken_too_often())
+        Err(number_conflict_error())
     }
 
     /// Returns the next number after another node was first; `None` if its lists were adopted and are complete.
-    async fn after_conflict(&mut self, view: &View, group: &Group, number: u64, error: Error) -> Result<Option<u64>> {
+    async fn after_conflict(
+        &mut self,
+        view: &MountView,
+        group: &IssuerGroup,
+        number: u64,
+        error: Error,
+    ) -> Result<Option<u64>> {
         let stored = self.stored_number(group).await?;
         if stored < number {
             // Not a number conflict: the mount is gone, or the list would cover less than the stored one.
             return Err(error);
         }
-        self.load(view, &groups(view), true).await?;
+        self.load(view, &issuer_groups(view), true).await?;
         let state = self.states.entry(group.id.clone()).or_default();
         let as_good = !state.stale && state.fresh.is_empty() && state.number() >= stored;
         if as_good {
@@ -498,23 +539,23 @@ impl Builder {
         Ok((!as_good).then_some(stored.max(state.number()) + 1))
     }
 
-    async fn stored_number(&self, group: &Group) -> Result<u64> {
+    async fn stored_number(&self, group: &IssuerGroup) -> Result<u64> {
         let rows = self.store.crls(self.mount).await?;
-        let delta = delta_group(&group.id);
+        let delta = delta_group_id(&group.id);
         let numbers = rows.iter().filter(|r| r.group == group.id || r.group == delta).map(|r| r.number);
         Ok(numbers.max().unwrap_or(0))
     }
 
-    fn report(&self, view: &View, group: &Group, built: &mut Built) {
+    fn report(&self, view: &MountView, group: &IssuerGroup, built: &mut CrlBuildResult) {
         let state = self.states.get(&group.id);
         let has_entries =
-            || state.is_some_and(GroupState::has_entries) || self.layout.revoked_issuers(&group.id).next().is_some();
+            || state.is_some_and(CrlGroupState::has_entries) || self.layout.revoked_issuers(&group.id).next().is_some();
         built.warnings.extend(group.lack(has_entries));
         let Some(state) = state else { return };
         let Some(complete) = &state.complete else { return };
         let config = &view.crl_config.value;
-        let renewal = group.signer.as_ref().map(|_| renewal(config, complete));
-        built.summary = built.summary.and(Summary::of(complete, renewal));
+        let renewal = group.signer.as_ref().map(|_| renewal_time(config, complete));
+        built.summary = built.summary.and(MountCrlMetrics::of(complete, renewal));
         if group.signer.is_some() {
             let now = self.clock.now().unix_timestamp();
             let rests = state
@@ -524,31 +565,36 @@ impl Builder {
             let look = state.next_look(config, now).map(|look| look.max(rests));
             built.next_look = built.next_look.into_iter().chain(look).min();
         }
-        let lists = Lists { complete: Arc::clone(complete), delta: state.delta.clone() };
+        let lists = GroupCrls { complete: Arc::clone(complete), delta: state.delta.clone() };
         built.crls.by_issuer.extend(group.issuers.iter().map(|issuer| (issuer.clone(), lists.clone())));
     }
 }
 
-fn taken_too_often() -> Error {
+fn number_conflict_error() -> Error {
     Error::new(Kind::Busy, "CRL number taken by another node too often")
 }
 
-struct Drafted {
-    draft: Draft,
+struct SignedCrlDraft {
+    draft: CrlDraft,
     signature: Vec<u8>,
 }
 
-impl Drafted {
-    async fn new(draft: Draft, signer: &Signer, signers: &dyn Signers, outside: &Outside) -> Result<Self> {
+impl SignedCrlDraft {
+    async fn new(
+        draft: CrlDraft,
+        signer: &IssuerSigner,
+        signers: &dyn Signers,
+        outside: &SignatureWaiter,
+    ) -> Result<Self> {
         let signature = draft.sign(signer, signers, outside).await?;
         Ok(Self { draft, signature })
     }
 
-    fn row(&self, mount: MountId, group: &Group, covers: u64) -> CrlRow {
-        let Frame { number, base, this_update, next_update, .. } = self.draft.frame();
+    fn row(&self, mount: MountId, group: &IssuerGroup, covers: u64) -> CrlRow {
+        let CrlHeader { number, base, this_update, next_update, .. } = self.draft.frame();
         CrlRow {
             mount,
-            group: if base.is_some() { delta_group(&group.id) } else { group.id.clone() },
+            group: if base.is_some() { delta_group_id(&group.id) } else { group.id.clone() },
             number,
             covers,
             this_update,
@@ -557,26 +603,32 @@ impl Drafted {
         }
     }
 
-    fn finish(self) -> Published {
+    fn finish(self) -> PublishedCrl {
         self.draft.finish(&self.signature)
     }
 }
 
 /// Drafts a list. A complete CRL names its delta CRL's location (RFC 5280 5.2.6), if configured.
-fn draft(view: &View, signer: &Signer, entries: &Entries, frame: Frame) -> Result<Draft> {
+fn draft_crl(view: &MountView, signer: &IssuerSigner, entries: &CrlEntries, frame: CrlHeader) -> Result<CrlDraft> {
     let urls = view.urls_of(&signer.issuer).unwrap_or_default();
     let freshest = match frame.base {
         None => extension::freshest_crl(&urls.delta_crl_distribution_points),
         Some(_) => Extensions::default(),
     };
-    Draft::new(signer, entries, frame, &freshest)
+    CrlDraft::new(signer, entries, frame, &freshest)
 }
 
 /// Rebuilds a stored list; `None` if its signature does not verify.
-fn again(view: &View, signer: &Signer, entries: &Entries, row: &CrlRow, base: Option<u64>) -> Option<Arc<Published>> {
+fn rebuild_stored_crl(
+    view: &MountView,
+    signer: &IssuerSigner,
+    entries: &CrlEntries,
+    row: &CrlRow,
+    base: Option<u64>,
+) -> Option<Arc<PublishedCrl>> {
     let CrlRow { number, this_update, next_update, .. } = *row;
-    let frame = Frame { number, base, made_at: this_update, this_update, next_update };
-    let draft = draft(view, signer, entries, frame).ok()?;
+    let frame = CrlHeader { number, base, made_at: this_update, this_update, next_update };
+    let draft = draft_crl(view, signer, entries, frame).ok()?;
     draft.is_signed_by(signer, &row.signature).then(|| Arc::new(draft.finish(&row.signature)))
 }
 

@@ -8,22 +8,22 @@ use std::thread;
 
 use bytes::Bytes;
 
-use super::batch::{Batch, Sorted};
-use super::item::{End, Item};
-use crate::x509::crl::{first, listed};
+use super::batch::{CrlEntryBatch, SortedBucket};
+use super::item::{CertificateEnd, EncodedEntry};
+use crate::x509::crl::{first_entry, iter_entries};
 use crate::x509::serial::Serial;
 
 /// Maximum bytes of a chunk, unless a single entry is longer. An insertion copies one chunk; a list of a million
 /// entries has some thousands of chunks.
-const FULL: usize = 16 << 10;
+const MAX_CHUNK_BYTES: usize = 16 << 10;
 
 /// Number of entries from which sorting uses a second thread.
-const LARGE: usize = 50_000;
+const PARALLEL_SORT_MIN_ENTRIES: usize = 50_000;
 
 /// Entries in ascending order of serial number. Clones share them.
 #[derive(Clone, Default)]
-pub struct Entries {
-    chunks: Vec<Chunk>,
+pub struct CrlEntries {
+    chunks: Vec<EntryChunk>,
     len: usize,
     bytes: usize,
     /// Latest revocation time, epoch seconds; an upper bound, because replaced entries count as well.
@@ -31,14 +31,14 @@ pub struct Entries {
 }
 
 #[derive(Clone)]
-struct Chunk {
+struct EntryChunk {
     first: Serial,
     encoded: Bytes,
     /// End of validity of each entry's certificate, in entry order.
-    ends: Arc<[End]>,
+    ends: Arc<[CertificateEnd]>,
 }
 
-impl Entries {
+impl CrlEntries {
     /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.len
@@ -77,27 +77,28 @@ impl Entries {
         if self.is_empty() {
             return others.clone();
         }
-        let both = self.with_items(others.len, others.bytes, others.chunks.iter().flat_map(Chunk::items));
+        let both = self.with_items(others.len, others.bytes, others.chunks.iter().flat_map(EntryChunk::items));
         Self { latest: self.latest.max(others.latest), ..both }
     }
 
     /// Merges a batch; its entries replace those with the same serial, and later entries replace earlier ones.
     #[must_use]
-    pub fn with(&self, batch: Batch) -> Self {
+    pub fn with(&self, batch: CrlEntryBatch) -> Self {
         let (count, bytes, latest) = (batch.len(), batch.bytes(), batch.latest_revocation());
         if self.is_empty() {
             return Self { latest, ..Self::of(batch) };
         }
-        let parts: Vec<Sorted> = batch.sorted().collect();
-        let both = self.with_items(count, bytes, parts.iter().flat_map(Sorted::items));
+        let parts: Vec<SortedBucket> = batch.sorted().collect();
+        let both = self.with_items(count, bytes, parts.iter().flat_map(SortedBucket::items));
         Self { latest: self.latest.max(latest), ..both }
     }
 
     /// Converts a batch into a list. For a large batch, one thread sorts its parts while another fills the list.
-    fn of(batch: Batch) -> Self {
-        let mut filling = Filling { list: Self::default(), building: Building::new(batch.bytes().min(FULL)) };
-        let mut fill = |part: Sorted| part.entries().for_each(|(encoded, end)| filling.push(encoded, end));
-        if batch.len() < LARGE {
+    fn of(batch: CrlEntryBatch) -> Self {
+        let mut filling =
+            EntriesWriter { list: Self::default(), building: ChunkBuilder::new(batch.bytes().min(MAX_CHUNK_BYTES)) };
+        let mut fill = |part: SortedBucket| part.entries().for_each(|(encoded, end)| filling.push(encoded, end));
+        if batch.len() < PARALLEL_SORT_MIN_ENTRIES {
             batch.sorted().for_each(fill);
             return filling.finish();
         }
@@ -111,12 +112,12 @@ impl Entries {
     }
 
     /// Merges sorted items into a list that is not empty.
-    fn with_items<'a>(&self, count: usize, bytes: usize, items: impl Iterator<Item = Item<'a>>) -> Self {
+    fn with_items<'a>(&self, count: usize, bytes: usize, items: impl Iterator<Item = EncodedEntry<'a>>) -> Self {
         if count == 0 {
             return self.clone();
         }
         let mut items = items.peekable();
-        let chunks = Vec::with_capacity(self.chunks.len() + bytes / FULL + 2);
+        let chunks = Vec::with_capacity(self.chunks.len() + bytes / MAX_CHUNK_BYTES + 2);
         let mut list = Self { chunks, ..Self::default() };
         for (at, chunk) in self.chunks.iter().enumerate() {
             let next = self.chunks.get(at + 1).map(|next| next.first.octets());
@@ -131,9 +132,14 @@ impl Entries {
 
     /// Appends a chunk merged with the items that precede `next`. Copies the range between two items in one piece, and
     /// splits chunks that become too long.
-    fn merge<'a>(&mut self, chunk: &Chunk, items: &mut Peekable<impl Iterator<Item = Item<'a>>>, next: Option<&[u8]>) {
-        let mut building = Building::new(chunk.encoded.len() + FULL / 8);
-        let mut there = Cursor { chunk, octets: 0, entries: 0 };
+    fn merge<'a>(
+        &mut self,
+        chunk: &EntryChunk,
+        items: &mut Peekable<impl Iterator<Item = EncodedEntry<'a>>>,
+        next: Option<&[u8]>,
+    ) {
+        let mut building = ChunkBuilder::new(chunk.encoded.len() + MAX_CHUNK_BYTES / 8);
+        let mut there = ChunkCursor { chunk, octets: 0, entries: 0 };
         while let Some(item) = items.next_if(|item| next.is_none_or(|next| item.serial < next)) {
             let (octets, entries) = (there.octets, there.entries);
             let found = there.seek(item.serial);
@@ -149,7 +155,7 @@ impl Entries {
         building.finish(self);
     }
 
-    fn push(&mut self, chunk: Chunk) {
+    fn push(&mut self, chunk: EntryChunk) {
         self.len += chunk.ends.len();
         self.bytes += chunk.encoded.len();
         self.chunks.push(chunk);
@@ -159,7 +165,7 @@ impl Entries {
     /// Skips chunks that both lists share.
     pub fn lost(&self, next: &Self, now: i64) -> usize {
         let shared: HashSet<*const u8> = next.chunks.iter().map(|c| c.encoded.as_ptr()).collect();
-        let mut others = next.chunks.iter().flat_map(Chunk::items).peekable();
+        let mut others = next.chunks.iter().flat_map(EntryChunk::items).peekable();
         let mut lost = 0;
         for chunk in self.chunks.iter().filter(|chunk| !shared.contains(&chunk.encoded.as_ptr())) {
             for item in chunk.items() {
@@ -172,22 +178,26 @@ impl Entries {
     }
 }
 
-impl Chunk {
-    fn items(&self) -> impl Iterator<Item = Item<'_>> {
-        listed(&self.encoded).zip(self.ends.iter()).map(|((serial, encoded), end)| Item { serial, encoded, end: *end })
+impl EntryChunk {
+    fn items(&self) -> impl Iterator<Item = EncodedEntry<'_>> {
+        iter_entries(&self.encoded).zip(self.ends.iter()).map(|((serial, encoded), end)| EncodedEntry {
+            serial,
+            encoded,
+            end: *end,
+        })
     }
 }
 
-struct Cursor<'a> {
-    chunk: &'a Chunk,
+struct ChunkCursor<'a> {
+    chunk: &'a EntryChunk,
     octets: usize,
     entries: usize,
 }
 
-impl Cursor<'_> {
+impl ChunkCursor<'_> {
     /// Advances to the first entry that is not below `serial`; returns `true` if it has that serial.
     fn seek(&mut self, serial: &[u8]) -> bool {
-        while let Some((there, len)) = first(&self.chunk.encoded[self.octets..]) {
+        while let Some((there, len)) = first_entry(&self.chunk.encoded[self.octets..]) {
             if there >= serial {
                 return there == serial;
             }
@@ -198,55 +208,55 @@ impl Cursor<'_> {
     }
 
     fn pass(&mut self) {
-        if let Some((_, len)) = first(&self.chunk.encoded[self.octets..]) {
+        if let Some((_, len)) = first_entry(&self.chunk.encoded[self.octets..]) {
             self.octets += len;
             self.entries += 1;
         }
     }
 }
 
-struct Filling {
-    list: Entries,
-    building: Building,
+struct EntriesWriter {
+    list: CrlEntries,
+    building: ChunkBuilder,
 }
 
-impl Filling {
-    fn push(&mut self, encoded: &[u8], end: End) {
-        if self.building.encoded.len() + encoded.len() > FULL {
-            std::mem::replace(&mut self.building, Building::new(FULL)).finish(&mut self.list);
+impl EntriesWriter {
+    fn push(&mut self, encoded: &[u8], end: CertificateEnd) {
+        if self.building.encoded.len() + encoded.len() > MAX_CHUNK_BYTES {
+            std::mem::replace(&mut self.building, ChunkBuilder::new(MAX_CHUNK_BYTES)).finish(&mut self.list);
         }
         self.building.append(encoded, &[end]);
     }
 
-    fn finish(mut self) -> Entries {
+    fn finish(mut self) -> CrlEntries {
         self.building.finish(&mut self.list);
         self.list
     }
 }
 
-struct Building {
+struct ChunkBuilder {
     encoded: Vec<u8>,
-    ends: Vec<End>,
+    ends: Vec<CertificateEnd>,
 }
 
-impl Building {
+impl ChunkBuilder {
     fn new(room: usize) -> Self {
         Self { encoded: Vec::with_capacity(room), ends: Vec::with_capacity(room / 36) }
     }
 
-    fn append(&mut self, encoded: &[u8], ends: &[End]) {
+    fn append(&mut self, encoded: &[u8], ends: &[CertificateEnd]) {
         self.encoded.extend_from_slice(encoded);
         self.ends.extend_from_slice(ends);
     }
 
     /// Moves the first half of an overlong chunk to the list, so that both halves can grow.
-    fn cut(&mut self, list: &mut Entries) {
-        while self.encoded.len() > FULL && self.ends.len() > 1 {
+    fn cut(&mut self, list: &mut CrlEntries) {
+        while self.encoded.len() > MAX_CHUNK_BYTES && self.ends.len() > 1 {
             let (mut octets, mut entries) = (0, 0);
-            for (_, entry) in listed(&self.encoded).take(self.ends.len() - 1) {
+            for (_, entry) in iter_entries(&self.encoded).take(self.ends.len() - 1) {
                 octets += entry.len();
                 entries += 1;
-                if octets >= FULL / 2 {
+                if octets >= MAX_CHUNK_BYTES / 2 {
                     break;
                 }
             }
@@ -258,10 +268,12 @@ impl Building {
         }
     }
 
-    fn finish(self, list: &mut Entries) {
-        let Some(first) = first(&self.encoded).and_then(|(serial, _)| Serial::from_octets(serial).ok()) else { return };
+    fn finish(self, list: &mut CrlEntries) {
+        let Some(first) = first_entry(&self.encoded).and_then(|(serial, _)| Serial::from_octets(serial).ok()) else {
+            return;
+        };
         // Boxed to free unused capacity.
-        list.push(Chunk { first, encoded: self.encoded.into_boxed_slice().into(), ends: self.ends.into() });
+        list.push(EntryChunk { first, encoded: self.encoded.into_boxed_slice().into(), ends: self.ends.into() });
     }
 }
 
@@ -275,7 +287,7 @@ mod tests {
     use crate::clock::Time;
     use crate::documents::MountId;
     use crate::pki::store::RevocationRow;
-    use crate::x509::crl::entry;
+    use crate::x509::crl::encode_entry;
 
     fn row(serial: u32, not_after: i64) -> RevocationRow {
         RevocationRow {
@@ -289,50 +301,53 @@ mod tests {
         }
     }
 
-    fn batch(serials: impl IntoIterator<Item = u32>) -> Batch {
-        let mut batch = Batch::default();
+    fn batch(serials: impl IntoIterator<Item = u32>) -> CrlEntryBatch {
+        let mut batch = CrlEntryBatch::default();
         serials.into_iter().for_each(|serial| batch.add(&row(serial, 100)));
         batch
     }
 
-    fn joined(entries: &Entries) -> Vec<u8> {
+    fn joined(entries: &CrlEntries) -> Vec<u8> {
         let joined = entries.pieces().concat();
         assert_eq!(joined.len(), entries.bytes());
-        assert_eq!(listed(&joined).count(), entries.len());
+        assert_eq!(iter_entries(&joined).count(), entries.len());
         joined
     }
 
     fn expected(serials: impl IntoIterator<Item = u32>) -> Vec<u8> {
-        let sorted: BTreeMap<Serial, Vec<u8>> =
-            serials.into_iter().map(|s| row(s, 0)).map(|r| (r.serial, entry(&r.serial, 0, r.reason, None))).collect();
+        let sorted: BTreeMap<Serial, Vec<u8>> = serials
+            .into_iter()
+            .map(|s| row(s, 0))
+            .map(|r| (r.serial, encode_entry(&r.serial, 0, r.reason, None)))
+            .collect();
         sorted.into_values().flatten().collect()
     }
 
     #[test]
     fn a_list_shares_what_it_does_not_change() {
-        let first = Entries::default().with(batch((0..20_000).map(|n| n * 3)));
+        let first = CrlEntries::default().with(batch((0..20_000).map(|n| n * 3)));
         let second = first.with(batch([30_001]));
         let before: std::collections::HashSet<_> = first.pieces().iter().map(|p| p.as_ptr()).collect();
         let new = second.pieces().iter().filter(|p| !before.contains(&p.as_ptr())).count();
         assert!((1..=2).contains(&new), "{new} of {} chunks are new", second.chunks.len());
         assert!(second.chunks.len() > 10);
-        assert!(second.pieces().iter().all(|p| p.len() <= FULL));
+        assert!(second.pieces().iter().all(|p| p.len() <= MAX_CHUNK_BYTES));
         assert_eq!((first.len(), second.len()), (20_000, 20_001));
         assert!(second.has(&row(30_001, 0).serial) && !first.has(&row(30_001, 0).serial));
         assert_eq!((first.lost(&second, 0), second.lost(&first, 0)), (0, 1));
         assert_eq!(second.lost(&first, 100), 1, "ends now");
         assert_eq!(second.lost(&first, 101), 0, "its certificate has ended");
-        assert_eq!(second.lost(&Entries::default(), 0), 20_001);
+        assert_eq!(second.lost(&CrlEntries::default(), 0), 20_001);
     }
 
     #[test]
     fn a_large_batch_is_the_same_list_in_full_chunks_whoever_brings_it_into_order() {
         // Spread over the 32-bit range; some occur twice.
         let serials = (1..70_000_u32).map(|n| (n % 69_000).wrapping_mul(0x9e37_79b1));
-        let list = Entries::default().with(batch(serials.clone()));
+        let list = CrlEntries::default().with(batch(serials.clone()));
         assert!(joined(&list) == expected(serials));
-        assert!(list.len() >= LARGE && list.pieces().iter().all(|p| p.len() <= FULL));
-        let not_full = list.pieces().iter().filter(|p| p.len() < FULL - 100).count();
+        assert!(list.len() >= PARALLEL_SORT_MIN_ENTRIES && list.pieces().iter().all(|p| p.len() <= MAX_CHUNK_BYTES));
+        let not_full = list.pieces().iter().filter(|p| p.len() < MAX_CHUNK_BYTES - 100).count();
         assert!(not_full <= 1, "{not_full} chunks are not full");
     }
 
@@ -340,22 +355,22 @@ mod tests {
     fn what_comes_later_takes_the_place_of_what_was_there() {
         let of = |serial: u32, reason| RevocationRow { reason, ..row(serial, 100) };
         let batch = |rows: &[RevocationRow]| {
-            let mut batch = Batch::default();
+            let mut batch = CrlEntryBatch::default();
             rows.iter().for_each(|row| batch.add(row));
             batch
         };
         let first: Vec<_> = (0..3_000).map(|n| of(n * 2, None)).collect();
         let later = [of(0, Some(1)), of(7, Some(4)), of(3_000, Some(9)), of(5_998, Some(1)), of(3_000, Some(1))];
         let expected = |first: &[RevocationRow]| {
-            let all = first.iter().chain(&later).map(|r| (r.serial, entry(&r.serial, 0, r.reason, None)));
+            let all = first.iter().chain(&later).map(|r| (r.serial, encode_entry(&r.serial, 0, r.reason, None)));
             all.collect::<BTreeMap<Serial, Vec<u8>>>().into_values().flatten().collect::<Vec<_>>()
         };
-        let list = Entries::default().with(batch(&first));
+        let list = CrlEntries::default().with(batch(&first));
         let replaced = list.with(batch(&later));
         assert_eq!(replaced.len(), 3_001);
         assert!(joined(&replaced) == expected(&first));
-        assert!(joined(&list.and(&Entries::default().with(batch(&later)))) == expected(&first));
-        assert!(joined(&Entries::default().with(batch(&[first, later.to_vec()].concat()))) == joined(&replaced));
+        assert!(joined(&list.and(&CrlEntries::default().with(batch(&later)))) == expected(&first));
+        assert!(joined(&CrlEntries::default().with(batch(&[first, later.to_vec()].concat()))) == joined(&replaced));
         assert_eq!((list.lost(&replaced, 0), replaced.lost(&list, 0)), (0, 1));
     }
 
@@ -365,11 +380,11 @@ mod tests {
         fn merging_in_any_order_gives_the_sorted_list_once(
             batches in prop::collection::vec(prop::collection::vec(0..6_000_u32, 0..1_500), 1..6)
         ) {
-            let mut merged = Entries::default();
-            let mut joins = Entries::default();
+            let mut merged = CrlEntries::default();
+            let mut joins = CrlEntries::default();
             for serials in &batches {
                 merged = merged.with(batch(serials.iter().copied()));
-                joins = joins.and(&Entries::default().with(batch(serials.iter().copied())));
+                joins = joins.and(&CrlEntries::default().with(batch(serials.iter().copied())));
             }
             let all: Vec<u32> = batches.concat();
             let expected = expected(all.iter().copied());

@@ -5,26 +5,26 @@ use std::sync::Arc;
 
 use crate::clock::Time;
 use crate::pki::mount::issuer::Issuer;
-use crate::pki::mount::signer::Signer;
-use crate::pki::mount::view::View;
+use crate::pki::mount::signer::IssuerSigner;
+use crate::pki::mount::view::MountView;
 use crate::pki::store::{RevocationRow, StoredRevocation};
 use crate::x509::serial::Serial;
 
 /// Issuers with the same subject (compared by RFC 5280 7.1) and key; they share lists, numbers and signer.
-pub(super) struct Group {
+pub(super) struct IssuerGroup {
     pub(super) id: String,
     pub(super) issuers: Vec<String>,
     /// Issuer that signs the lists; `None` if no member has its key and the usage `crl-signing`.
-    pub(super) signer: Option<Arc<Signer>>,
+    pub(super) signer: Option<Arc<IssuerSigner>>,
     /// Issuer for which stored lists are rebuilt: the signer, or else another member.
-    pub(super) keeper: Option<Arc<Signer>>,
+    pub(super) keeper: Option<Arc<IssuerSigner>>,
     /// `true` if a member's key is available, even without the usage.
     pub(super) keyed: bool,
     /// New numbers must exceed this, because earlier ones were used elsewhere.
     pub(super) floor: u64,
 }
 
-impl Group {
+impl IssuerGroup {
     /// Returns a warning if no issuer can sign the lists. A CA without key and entries needs none here.
     pub(super) fn lack(&self, has_entries: impl FnOnce() -> bool) -> Option<String> {
         (self.signer.is_none() && (self.keyed || has_entries())).then(|| {
@@ -35,24 +35,24 @@ impl Group {
 }
 
 /// Returns `true` if an issuer with the name and key of this one signs CRLs in the mount.
-pub fn has_signer(view: &View, issuer: &Issuer) -> bool {
+pub fn has_signer(view: &MountView, issuer: &Issuer) -> bool {
     let id = issuer.authority_id();
     let mut signing = view.signers().filter(|signer| signer.key.is_some() && signer.issuer.record.usage.crl);
     signing.any(|signer| signer.issuer.authority_id() == id)
 }
 
-pub(super) fn groups(view: &View) -> Vec<Group> {
-    let mut by_authority: BTreeMap<String, Vec<&Arc<Signer>>> = BTreeMap::new();
+pub(super) fn issuer_groups(view: &MountView) -> Vec<IssuerGroup> {
+    let mut by_authority: BTreeMap<String, Vec<&Arc<IssuerSigner>>> = BTreeMap::new();
     for signer in view.signers() {
         by_authority.entry(signer.issuer.authority_id()).or_default().push(signer);
     }
     by_authority
         .into_iter()
         .map(|(id, members)| {
-            let fit = |s: &&&Arc<Signer>| s.key.is_some() && s.issuer.record.usage.crl;
-            let is_default = |s: &&&Arc<Signer>| view.is_default_issuer(&s.issuer.record.id);
+            let fit = |s: &&&Arc<IssuerSigner>| s.key.is_some() && s.issuer.record.usage.crl;
+            let is_default = |s: &&&Arc<IssuerSigner>| view.is_default_issuer(&s.issuer.record.id);
             let signer = members.iter().filter(fit).find(is_default).or_else(|| members.iter().find(fit));
-            Group {
+            IssuerGroup {
                 id,
                 issuers: members.iter().map(|s| s.issuer.record.id.clone()).collect(),
                 signer: signer.map(|s| Arc::clone(s)),
@@ -66,7 +66,7 @@ pub(super) fn groups(view: &View) -> Vec<Group> {
 
 /// Maps revocations to groups.
 #[derive(PartialEq, Default)]
-pub(super) struct Layout {
+pub(super) struct GroupLayout {
     /// Group by issuer id. Includes deleted issuers if a group with their subject and key exists.
     group_of: BTreeMap<String, String>,
     /// Deleted issuers in `group_of`.
@@ -78,8 +78,8 @@ pub(super) struct Layout {
     revoked_issuers: Vec<(String, RevocationRow)>,
 }
 
-impl Layout {
-    pub(super) fn new(view: &View, groups: &[Group]) -> Self {
+impl GroupLayout {
+    pub(super) fn new(view: &MountView, groups: &[IssuerGroup]) -> Self {
         let here = groups.iter().flat_map(|g| g.issuers.iter().map(|i| (i.clone(), g.id.clone())));
         let config = &view.issuers_config.value;
         let former: BTreeMap<_, _> =
@@ -127,7 +127,7 @@ impl Layout {
 
 /// Returns the entry of a revoked issuer and the group that lists it: all parents have the same name and key.
 fn revoked_issuer(
-    view: &View,
+    view: &MountView,
     issuer: &Issuer,
     group_of: &BTreeMap<String, String>,
 ) -> Option<(String, RevocationRow)> {

@@ -3,15 +3,15 @@
 //! The guard rejects, counts and logs; it repairs nothing. An operator overrides it by setting `disable` in the CRL
 //! settings and resetting it.
 
-use super::entries::Entries;
+use super::entries::CrlEntries;
 use crate::error::{Error, Result};
 use crate::pki::mount::settings::crl::CrlConfig;
 use crate::telemetry;
 
-pub(super) struct Edition<'a> {
+pub(super) struct CrlSummary<'a> {
     pub(super) number: u64,
     pub(super) covers: u64,
-    pub(super) entries: &'a Entries,
+    pub(super) entries: &'a CrlEntries,
 }
 
 /// Rejects the next edition if its number does not increase, if it covers fewer revocations, or if it lost the entry of
@@ -20,9 +20,9 @@ pub(super) struct Edition<'a> {
 ///
 /// # Errors
 /// `Internal`, with the figures.
-pub(super) fn check(
-    last: &Edition<'_>,
-    next: &Edition<'_>,
+pub(super) fn check_next_crl(
+    last: &CrlSummary<'_>,
+    next: &CrlSummary<'_>,
     compare: bool,
     now: i64,
     asked: Option<&'static str>,
@@ -61,7 +61,7 @@ fn refuse(rule: &'static str, text: String) -> Result<()> {
 ///
 /// # Errors
 /// `Invalid`, naming the setting.
-pub(super) fn check_size(config: &CrlConfig, entries: &Entries) -> Result<()> {
+pub(super) fn check_entry_limit(config: &CrlConfig, entries: &CrlEntries) -> Result<()> {
     match config.max_crl_entries() {
         Some(most) if entries.len() > most => Err(Error::invalid(format!(
             "max_crl_entries: the CRL would have {} entries and may have {most}; the last one stays",
@@ -74,25 +74,25 @@ pub(super) fn check_size(config: &CrlConfig, entries: &Entries) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pki::crl::batch::Batch;
-    use crate::x509::crl::entry;
+    use crate::pki::crl::batch::CrlEntryBatch;
+    use crate::x509::crl::encode_entry;
     use crate::x509::serial::Serial;
 
-    fn list(serials: &[u8]) -> Entries {
-        let mut batch = Batch::default();
+    fn list(serials: &[u8]) -> CrlEntries {
+        let mut batch = CrlEntryBatch::default();
         for &last in serials {
             let serial = Serial::from_octets(&[last]).unwrap();
-            batch.push(serial, &entry(&serial, 0, None, None), 0, i64::from(last) * 100);
+            batch.push(serial, &encode_entry(&serial, 0, None, None), 0, i64::from(last) * 100);
         }
-        Entries::default().with(batch)
+        CrlEntries::default().with(batch)
     }
 
     #[test]
     fn each_rule_is_held_and_only_missing_entries_can_be_asked_for() {
         let (two, three) = (list(&[2, 3]), list(&[1, 2, 3]));
-        let last = Edition { number: 7, covers: 40, entries: &three };
-        let next = |number, covers, entries| Edition { number, covers, entries };
-        let checked = |next: Edition<'_>, now, asked| check(&last, &next, true, now, asked).is_ok();
+        let last = CrlSummary { number: 7, covers: 40, entries: &three };
+        let next = |number, covers, entries| CrlSummary { number, covers, entries };
+        let checked = |next: CrlSummary<'_>, now, asked| check_next_crl(&last, &next, true, now, asked).is_ok();
         assert!(checked(next(8, 40, &three), 0, None));
         assert!(!checked(next(7, 41, &three), 0, Some("disable")));
         assert!(!checked(next(8, 39, &three), 0, Some("disable")));
@@ -101,6 +101,6 @@ mod tests {
         assert!(checked(next(8, 40, &two), 0, Some("disable")));
         let other = list(&[2, 3, 4]);
         assert!(!checked(next(8, 40, &other), 0, None), "as many, but not the same");
-        assert!(check(&last, &next(8, 40, &two), false, 0, None).is_err(), "fewer are always looked at");
+        assert!(check_next_crl(&last, &next(8, 40, &two), false, 0, None).is_err(), "fewer are always looked at");
     }
 }

@@ -1,21 +1,21 @@
 //! Groups revocations read from storage by the published list that covers them.
 
-use super::batch::Batch;
-use super::entries::Entries;
+use super::batch::CrlEntryBatch;
+use super::entries::CrlEntries;
 use crate::clock::Time;
 use crate::pki::store::StoredRevocation;
 
 /// Entries under construction. Sorted at the end, or whenever a batch is full.
 #[derive(Default)]
-struct Growing {
-    entries: Entries,
-    batch: Batch,
+struct CrlEntriesBuilder {
+    entries: CrlEntries,
+    batch: CrlEntryBatch,
 }
 
-impl Growing {
+impl CrlEntriesBuilder {
     fn add(&mut self, revocation: &StoredRevocation) {
         self.batch.add(&revocation.row);
-        if self.batch.len() >= Batch::MOST {
+        if self.batch.len() >= CrlEntryBatch::MOST {
             self.settle();
         }
     }
@@ -26,32 +26,32 @@ impl Growing {
         }
     }
 
-    fn finish(mut self) -> Entries {
+    fn finish(mut self) -> CrlEntries {
         self.settle();
         self.entries
     }
 }
 
 #[derive(Default)]
-pub(super) struct Incoming {
+pub(super) struct RevocationsByList {
     /// Sequences that the stored complete CRL and the stored delta CRL cover.
     limits: (u64, u64),
-    parts: [Growing; 3],
+    parts: [CrlEntriesBuilder; 3],
     last: u64,
     oldest: Option<Time>,
 }
 
 /// Revocations of a group: on the stored complete CRL, on the stored delta CRL, or on neither (`later`).
-pub(super) struct Sorted {
-    pub(super) complete: Entries,
-    pub(super) delta: Entries,
-    pub(super) later: Entries,
+pub(super) struct GroupRevocations {
+    pub(super) complete: CrlEntries,
+    pub(super) delta: CrlEntries,
+    pub(super) later: CrlEntries,
     pub(super) last: u64,
     /// Earliest revocation time in `later`.
     pub(super) oldest: Option<Time>,
 }
 
-impl Incoming {
+impl RevocationsByList {
     pub(super) fn new(complete: u64, delta: u64) -> Self {
         Self { limits: (complete, delta), ..Self::default() }
     }
@@ -70,8 +70,8 @@ impl Incoming {
         self.parts[part].add(revocation);
     }
 
-    pub(super) fn sorted(self) -> Sorted {
-        let [complete, delta, later] = self.parts.map(Growing::finish);
-        Sorted { complete, delta, later, last: self.last, oldest: self.oldest }
+    pub(super) fn sorted(self) -> GroupRevocations {
+        let [complete, delta, later] = self.parts.map(CrlEntriesBuilder::finish);
+        GroupRevocations { complete, delta, later, last: self.last, oldest: self.oldest }
     }
 }

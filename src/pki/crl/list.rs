@@ -2,23 +2,23 @@
 
 use bytes::Bytes;
 
-use super::entries::Entries;
+use super::entries::CrlEntries;
 use crate::error::{Error, Result};
 use crate::keys::signing::Signers;
-use crate::pki::check::blocking::Outside;
-use crate::pki::check::prepared::PreparedCrl;
-use crate::pki::check::structure::{Expected, Sources};
+use crate::pki::check::blocking::SignatureWaiter;
+use crate::pki::check::linted_tbs::LintedCrlTbs;
+use crate::pki::check::structure::{ExpectedIssuer, FieldSources};
 use crate::pki::mount::profile::issuer_key_id;
-use crate::pki::mount::signer::{Signer, revocation_algorithm};
-use crate::pki::store::CRL_BACKDATING;
+use crate::pki::mount::signer::{IssuerSigner, revocation_algorithm};
+use crate::pki::store::CRL_BACKDATING_SECONDS;
 use crate::pki::values::hex;
 use crate::x509::algorithm::{Hash, SignatureAlgorithm};
-use crate::x509::crl::{CrlTbs, EncodedTbs};
+use crate::x509::crl::{CrlTbs, EncodedCrlTbs};
 use crate::x509::extension;
 use crate::x509::pieces::Extensions;
 
 /// A published list. Its bytes are pieces shared with other lists and are never joined.
-pub struct Published {
+pub struct PublishedCrl {
     /// CRL number (RFC 5280 5.2.3).
     pub number: u64,
     /// Number of the complete CRL that a delta CRL extends.
@@ -38,12 +38,12 @@ pub struct Published {
     pieces: Vec<Bytes>,
 }
 
-impl Published {
-    fn new(frame: Frame, entries: usize, pieces: Vec<Bytes>) -> Self {
+impl PublishedCrl {
+    fn new(frame: CrlHeader, entries: usize, pieces: Vec<Bytes>) -> Self {
         let ends = [pieces.first(), pieces.last()];
         let tag = hex(Hash::Sha256.digest_pieces(ends.into_iter().flatten().map(|end| &end[..])).as_ref());
         let len = pieces.iter().map(Bytes::len).sum();
-        let Frame { number, base, made_at, this_update, next_update } = frame;
+        let CrlHeader { number, base, made_at, this_update, next_update } = frame;
         Self { number, base, made_at, this_update, next_update, entries, len, tag, pieces }
     }
 
@@ -54,20 +54,20 @@ impl Published {
 }
 
 /// Seconds by which a revocation time may exceed the current time and still determine thisUpdate.
-const MAX_CLOCK_ERROR: i64 = 12 * 3600;
+const MAX_CLOCK_ERROR_SECONDS: i64 = 12 * 3600;
 
 /// Returns thisUpdate of a CRL or OCSP response made at `made_at`, epoch seconds: backdated like certificates, for
 /// clients whose clocks are behind, but never before the latest revocation. Revocation times more than
-/// [`MAX_CLOCK_ERROR`] ahead came from a wrong clock and are ignored; the list would be useless until then.
+/// [`MAX_CLOCK_ERROR_SECONDS`] ahead came from a wrong clock and are ignored; the list would be useless until then.
 pub(crate) fn this_update(made_at: i64, latest_revocation: Option<i64>) -> i64 {
-    let backdated = made_at.saturating_sub_unsigned(CRL_BACKDATING);
-    let believed = latest_revocation.filter(|latest| *latest <= made_at.saturating_add(MAX_CLOCK_ERROR));
+    let backdated = made_at.saturating_sub_unsigned(CRL_BACKDATING_SECONDS);
+    let believed = latest_revocation.filter(|latest| *latest <= made_at.saturating_add(MAX_CLOCK_ERROR_SECONDS));
     believed.map_or(backdated, |latest| backdated.max(latest))
 }
 
 /// Number and times of a list.
 #[derive(Clone, Copy)]
-pub(crate) struct Frame {
+pub(crate) struct CrlHeader {
     pub(crate) number: u64,
     pub(crate) base: Option<u64>,
     pub(crate) made_at: i64,
@@ -76,14 +76,14 @@ pub(crate) struct Frame {
 }
 
 /// A list before its signature.
-pub(crate) struct Draft {
+pub(crate) struct CrlDraft {
     algorithm: SignatureAlgorithm,
-    tbs: EncodedTbs,
-    frame: Frame,
+    tbs: EncodedCrlTbs,
+    frame: CrlHeader,
     entries: usize,
 }
 
-impl Frame {
+impl CrlHeader {
     /// Creates the frame of a list made at `made_at` for `life` seconds; `latest` is its latest revocation time.
     pub(crate) fn new(number: u64, base: Option<u64>, made_at: i64, life: u64, latest: Option<i64>) -> Self {
         let this_update = this_update(made_at, latest);
@@ -93,9 +93,14 @@ impl Frame {
     }
 }
 
-impl Draft {
+impl CrlDraft {
     /// Drafts a list. `extensions` are added to authorityKeyIdentifier, CRLNumber and deltaCRLIndicator.
-    pub(crate) fn new(signer: &Signer, entries: &Entries, frame: Frame, extensions: &Extensions) -> Result<Self> {
+    pub(crate) fn new(
+        signer: &IssuerSigner,
+        entries: &CrlEntries,
+        frame: CrlHeader,
+        extensions: &Extensions,
+    ) -> Result<Self> {
         let issuer = &signer.issuer;
         let algorithm = revocation_algorithm(signer)?;
         let key_id = extension::authority_key_id(&issuer_key_id(issuer));
@@ -113,27 +118,32 @@ impl Draft {
     }
 
     /// Checks and signs the list. Takes time proportional to its length, so it never runs on a worker.
-    pub(crate) async fn sign(&self, signer: &Signer, signers: &dyn Signers, outside: &Outside) -> Result<Vec<u8>> {
+    pub(crate) async fn sign(
+        &self,
+        signer: &IssuerSigner,
+        signers: &dyn Signers,
+        outside: &SignatureWaiter,
+    ) -> Result<Vec<u8>> {
         let key = signer.key.as_ref().ok_or_else(|| Error::internal("a CRL signer has a key"))?;
         let key_id = issuer_key_id(&signer.issuer);
         let issuer = signer.issuer.certificate.subject();
-        let sources = &Sources::all("crl");
-        let expected = Expected { algorithm: self.algorithm, issuer, key_id: &key_id, sources };
-        PreparedCrl::new(&self.tbs, &expected, &key.signing)?.sign(signers, outside).await
+        let sources = &FieldSources::all("crl");
+        let expected = ExpectedIssuer { algorithm: self.algorithm, issuer, key_id: &key_id, sources };
+        LintedCrlTbs::new(&self.tbs, &expected, &key.signing)?.sign(signers, outside).await
     }
 
-    pub(crate) fn frame(&self) -> Frame {
+    pub(crate) fn frame(&self) -> CrlHeader {
         self.frame
     }
 
     /// Returns `true` if `signature` verifies for this list.
-    pub(crate) fn is_signed_by(&self, signer: &Signer, signature: &[u8]) -> bool {
+    pub(crate) fn is_signed_by(&self, signer: &IssuerSigner, signature: &[u8]) -> bool {
         let key = signer.issuer.certificate.key();
         key.verify_pieces(self.algorithm, self.tbs.pieces(), signature).is_ok()
     }
 
     /// Returns the signed list.
-    pub(crate) fn finish(self, signature: &[u8]) -> Published {
-        Published::new(self.frame, self.entries, self.tbs.signed(self.algorithm, signature))
+    pub(crate) fn finish(self, signature: &[u8]) -> PublishedCrl {
+        PublishedCrl::new(self.frame, self.entries, self.tbs.signed(self.algorithm, signature))
     }
 }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::entries::Entries;
-use super::guard::{self, Edition};
-use super::list::Published;
+use super::entries::CrlEntries;
+use super::guard::{self, CrlSummary};
+use super::list::PublishedCrl;
 use crate::clock::Time;
 use crate::error::{Error, Result};
 use crate::pki::mount::settings::crl::CrlConfig;
@@ -14,25 +14,25 @@ use crate::telemetry;
 /// Remaining life at which a CRL is renewed without `auto_rebuild`, at most a sixth of its life.
 const RENEW_BEFORE: Duration = Duration::from_secs(12 * 3600);
 /// Minimum remaining life at which a CRL is renewed, if its life allows: a build takes time.
-const LEAST_LEFT: Duration = Duration::from_secs(60);
+const MIN_REMAINING_LIFE: Duration = Duration::from_secs(60);
 /// Seconds that thisUpdate of a list may be ahead of this node's clock. A larger difference means that a clock was
 /// wrong, and that relying parties would reject the list.
-const AHEAD: i64 = 120;
+const MAX_CLOCK_AHEAD_SECONDS: i64 = 120;
 
 #[derive(Default)]
-pub(super) struct GroupState {
+pub(super) struct CrlGroupState {
     /// Entries of the next complete CRL up to `covers`.
-    pub(super) entries: Entries,
-    pub(super) fresh: Entries,
+    pub(super) entries: CrlEntries,
+    pub(super) fresh: CrlEntries,
     pub(super) fresh_last: u64,
     /// Time of the first revocation that is on no list yet.
     pub(super) waiting_since: Option<Time>,
-    pub(super) complete: Option<Arc<Published>>,
-    pub(super) delta: Option<Arc<Published>>,
+    pub(super) complete: Option<Arc<PublishedCrl>>,
+    pub(super) delta: Option<Arc<PublishedCrl>>,
     /// Highest sequence on the delta CRL or on the complete CRL that it extends.
     pub(super) delta_last: u64,
     /// Entries of the published complete CRL.
-    pub(super) listed: Entries,
+    pub(super) listed: CrlEntries,
     pub(super) covers: u64,
     /// The published CRL no longer matches the state, so a new one is due under any settings.
     pub(super) stale: bool,
@@ -46,7 +46,7 @@ pub(super) struct GroupState {
     pub(super) rests: Option<(Instant, Error)>,
 }
 
-impl GroupState {
+impl CrlGroupState {
     pub(super) fn number(&self) -> u64 {
         self.delta.iter().chain(&self.complete).map(|list| list.number).max().unwrap_or(0)
     }
@@ -58,8 +58,8 @@ impl GroupState {
 
     /// Drops all entries, which are then read again.
     pub(super) fn forget(&mut self, moved: bool) {
-        self.entries = Entries::default();
-        self.fresh = Entries::default();
+        self.entries = CrlEntries::default();
+        self.fresh = CrlEntries::default();
         self.fresh_last = 0;
         self.waiting_since = None;
         self.stale = true;
@@ -68,7 +68,7 @@ impl GroupState {
     }
 }
 
-impl GroupState {
+impl CrlGroupState {
     /// Returns the sequence up to which entries were read, without the fresh ones.
     pub(super) fn listed_to(&self) -> u64 {
         // Dropped entries are read again from the beginning and then count as fresh.
@@ -77,7 +77,7 @@ impl GroupState {
 
     /// Drops the fresh entries, which have been read again.
     pub(super) fn rewind(&mut self) {
-        self.fresh = Entries::default();
+        self.fresh = CrlEntries::default();
         self.fresh_last = 0;
     }
 
@@ -87,8 +87,9 @@ impl GroupState {
         let Some(complete) = self.complete.as_ref().filter(|list| list.number > floor) else { return true };
         let by_revocation = !config.auto_rebuild && !config.disable && (issuers || !self.fresh.is_empty());
         // thisUpdate may be ahead if a revocation is: its time came from a clock that was ahead.
-        let ahead = complete.this_update > self.listed.latest_revocation().unwrap_or(i64::MIN).max(now + AHEAD);
-        wanted || self.stale || by_revocation || ahead || now >= renewal(config, complete)
+        let ahead = complete.this_update
+            > self.listed.latest_revocation().unwrap_or(i64::MIN).max(now + MAX_CLOCK_AHEAD_SECONDS);
+        wanted || self.stale || by_revocation || ahead || now >= renewal_time(config, complete)
     }
 
     pub(super) fn delta_due(&self, config: &CrlConfig, wanted: bool, now: i64) -> bool {
@@ -114,26 +115,26 @@ impl GroupState {
             past if past <= now => now + (config.delta_rebuild_interval().as_secs() as i64).max(1),
             time => time,
         });
-        delta.into_iter().chain([renewal(config, complete)]).min()
+        delta.into_iter().chain([renewal_time(config, complete)]).min()
     }
 
-    pub(super) fn guard(&self, number: u64, covers: u64, entries: &Entries, now: i64, disabled: bool) -> Result<()> {
+    pub(super) fn guard(&self, number: u64, covers: u64, entries: &CrlEntries, now: i64, disabled: bool) -> Result<()> {
         let Some(complete) = &self.complete else { return Ok(()) };
         let asked = match (disabled, self.moved) {
             (true, _) => Some("disable"),
             (false, true) => Some("issuers"),
             (false, false) => None,
         };
-        let last = Edition { number: complete.number, covers: self.covers, entries: &self.listed };
-        guard::check(&last, &Edition { number, covers, entries }, self.rebuilt, now, asked)
+        let last = CrlSummary { number: complete.number, covers: self.covers, entries: &self.listed };
+        guard::check_next_crl(&last, &CrlSummary { number, covers, entries }, self.rebuilt, now, asked)
     }
 
     pub(super) fn publish(
         &mut self,
-        complete: Published,
-        delta: Published,
-        entries: Entries,
-        listed: Entries,
+        complete: PublishedCrl,
+        delta: PublishedCrl,
+        entries: CrlEntries,
+        listed: CrlEntries,
         covers: u64,
     ) {
         self.complete = Some(Arc::new(complete));
@@ -141,7 +142,7 @@ impl GroupState {
         self.entries = entries;
         self.listed = listed;
         self.covers = covers;
-        self.fresh = Entries::default();
+        self.fresh = CrlEntries::default();
         self.delta_last = self.fresh_last;
         self.stale = false;
         self.rebuilt = false;
@@ -157,10 +158,10 @@ impl GroupState {
 }
 
 /// Returns when a complete CRL is renewed, epoch seconds.
-pub(super) fn renewal(config: &CrlConfig, list: &Published) -> i64 {
+pub(super) fn renewal_time(config: &CrlConfig, list: &PublishedCrl) -> i64 {
     let life = Duration::from_secs((list.next_update - list.made_at).max(0) as u64);
     let before = if config.auto_rebuild { config.auto_rebuild_grace_period() } else { RENEW_BEFORE.min(life / 6) };
     // A list made under longer settings must not be due permanently under shorter ones.
-    let before = before.max(LEAST_LEFT.min(life / 6)).min(life / 2 + life / 4);
+    let before = before.max(MIN_REMAINING_LIFE.min(life / 6)).min(life / 2 + life / 4);
     list.next_update - before.as_secs() as i64
 }

@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-use super::list::Published;
+use super::list::PublishedCrl;
 use crate::documents::MountId;
 
 /// Figures about the complete CRLs of a mount.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Summary {
+pub struct MountCrlMetrics {
     /// Entries of the largest one.
     pub entries: usize,
     /// Bytes of the largest one.
@@ -21,7 +21,7 @@ pub struct Summary {
     pub renewal: Option<i64>,
 }
 
-impl Summary {
+impl MountCrlMetrics {
     /// Combines two summaries.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
@@ -35,7 +35,7 @@ impl Summary {
         }
     }
 
-    pub(super) fn of(list: &Published, renewal: Option<i64>) -> Self {
+    pub(super) fn of(list: &PublishedCrl, renewal: Option<i64>) -> Self {
         Self {
             entries: list.entries,
             bytes: list.len,
@@ -48,11 +48,11 @@ impl Summary {
 
 /// Summaries of all mounts.
 #[derive(Default)]
-pub struct Summaries(Mutex<HashMap<MountId, Summary>>);
+pub struct CrlMetricsByMount(Mutex<HashMap<MountId, MountCrlMetrics>>);
 
-impl Summaries {
+impl CrlMetricsByMount {
     /// Records the summary of a mount; `None` removes it.
-    pub fn tell(&self, mount: MountId, summary: Option<Summary>) {
+    pub fn tell(&self, mount: MountId, summary: Option<MountCrlMetrics>) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match summary {
             Some(summary) => drop(all.insert(mount, summary)),
@@ -61,7 +61,7 @@ impl Summaries {
     }
 
     /// Returns the summary of every mount.
-    pub fn all(&self) -> Vec<(MountId, Summary)> {
+    pub fn all(&self) -> Vec<(MountId, MountCrlMetrics)> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().map(|(mount, crls)| (*mount, *crls)).collect()
     }
 }

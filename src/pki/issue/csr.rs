@@ -11,7 +11,7 @@ use crate::x509::usage::OCSP_SIGNING;
 use crate::x509::weak_key;
 
 /// Reason for rejecting a CA with the purpose OCSPSigning; appended to the field.
-pub(crate) const AUTHORITY_AS_RESPONDER: &str = "OCSPSigning, which lets its holder answer for the issuer (RFC 6960 \
+pub(crate) const CA_WITH_OCSP_SIGNING_REASON: &str = "OCSPSigning, which lets its holder answer for the issuer (RFC 6960 \
     4.2.2.2); an authority answers for its own certificates without it";
 
 /// Returns the field that requests OCSPSigning: the CSR's extKeyUsage if it is in `copied`, else `ext_key_usage`.
@@ -28,7 +28,7 @@ pub(crate) fn check_key(role: &Role, kind: KeyKind) -> Result<()> {
     if role.keys != RoleKeys::Any && key_type != kind.name() {
         return Err(Error::invalid(format!("csr: role requires keys of type {key_type}")));
     }
-    let wanted = role.keys.bits().max(smallest_key(kind));
+    let wanted = role.keys.bits().max(min_key_bits(kind));
     if kind != KeyKind::Ed25519 && kind.bits() < wanted {
         return Err(Error::invalid(format!("csr: role requires a minimum of an {wanted}-bit key")));
     }
@@ -36,7 +36,7 @@ pub(crate) fn check_key(role: &Role, kind: KeyKind) -> Result<()> {
 }
 
 /// Minimum size of certified keys in bits, for every role.
-fn smallest_key(kind: KeyKind) -> u32 {
+fn min_key_bits(kind: KeyKind) -> u32 {
     match kind {
         KeyKind::Rsa { .. } => 2048,
         KeyKind::Ec(_) => 224,
@@ -49,7 +49,7 @@ fn smallest_key(kind: KeyKind) -> u32 {
 /// # Errors
 /// `Invalid` naming `csr` and the rule.
 pub(crate) fn verify(csr: &Csr) -> Result<()> {
-    check_outside_key("csr", &csr.key)?;
+    check_foreign_key("csr", &csr.key)?;
     csr.verify()
 }
 
@@ -57,10 +57,10 @@ pub(crate) fn verify(csr: &Csr) -> Result<()> {
 ///
 /// # Errors
 /// `Invalid` naming field and rule.
-pub(crate) fn check_outside_key(what: &str, key: &PublicKey) -> Result<()> {
-    let smallest = smallest_key(key.kind());
+pub(crate) fn check_foreign_key(what: &str, key: &PublicKey) -> Result<()> {
+    let smallest = min_key_bits(key.kind());
     if key.kind().bits() < smallest {
         return Err(Error::invalid(format!("{what}: keys of this type need at least {smallest} bits")));
     }
-    weak_key::refuse(what, key)
+    weak_key::reject(what, key)
 }

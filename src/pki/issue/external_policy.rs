@@ -14,21 +14,21 @@ use std::time::Instant;
 
 use arc_swap::ArcSwap;
 
-pub use self::wire::{Body, Who};
-use super::issued::Issued;
-use super::request::Origin;
-use super::stages::Stages;
+pub use self::wire::{PolicyCallerIdentity, PolicyRequestBody};
+use super::issued::IssuedCertificate;
+use super::request::IssueContext;
+use super::stages::IssuanceStages;
 use super::{csr, signer};
 use crate::documents::MountId;
 use crate::error::{Error, Result};
 use crate::keys::local::{KeySpec, PrivateKey};
-use crate::keys::pool::Watch;
+use crate::keys::pool::CallerWatch;
 use crate::keys::signing::{NoSigners, SigningKey};
-use crate::pki::check::prepared::Prepared;
+use crate::pki::check::linted_tbs::LintedTbs;
 use crate::pki::check::request::RequestedKey;
-use crate::pki::mount::view::View;
+use crate::pki::engine_deps::EngineDeps;
+use crate::pki::mount::view::MountView;
 use crate::pki::policy_engine::PolicyEngine;
-use crate::pki::tools::Tools;
 use crate::x509::algorithm::{Hash, KeyKind, SignatureAlgorithm};
 use crate::x509::csr::{Csr, request_info};
 use crate::x509::pieces::Extensions;
@@ -37,7 +37,7 @@ use crate::x509::{name, pem};
 
 /// The operation to ask the engine about.
 #[derive(Clone, Debug)]
-pub enum Mode {
+pub enum PolicyOperation {
     /// Certificate for a key generated here; RSA if no type is given.
     Issue(RequestedKey),
     /// Certificate for the key of a CSR. The CSR's signature is verified before the engine is called.
@@ -46,7 +46,7 @@ pub enum Mode {
     SignIntermediate(Csr),
 }
 
-impl Mode {
+impl PolicyOperation {
     /// Value of `issuance_mode`.
     fn word(&self) -> &'static str {
         match self {
@@ -58,21 +58,21 @@ impl Mode {
 }
 
 /// A request for the engine to decide.
-pub struct Request {
+pub struct ExternalPolicyRequest {
     /// The operation.
-    pub mode: Mode,
+    pub mode: PolicyOperation,
     /// The policy named in the path, or empty.
     pub policy: String,
     /// Path of the mount, with a trailing `/`.
     pub mount: String,
     /// The caller's body, sent to the engine.
-    pub body: Body,
+    pub body: PolicyRequestBody,
     /// Identity of the caller; `None` without an entity.
-    pub who: Option<Who>,
+    pub who: Option<PolicyCallerIdentity>,
 }
 
 /// The key to certify, with its private key if generated here.
-struct Subject {
+struct PolicySubjectKey {
     csr_pem: String,
     key: PublicKey,
     private: Option<Arc<PrivateKey>>,
@@ -85,51 +85,57 @@ struct Subject {
 /// `Invalid` when external policy is not configured, when request or template violate a rule, or when the engine
 /// rejects the request; `Unavailable`, `Busy` and `BadGateway` of the call.
 pub async fn run(
-    views: Arc<ArcSwap<View>>,
-    tools: Tools,
-    origin: Origin,
-    request: Request,
-    stages: Stages,
-) -> Result<Issued> {
+    views: Arc<ArcSwap<MountView>>,
+    tools: EngineDeps,
+    origin: IssueContext,
+    request: ExternalPolicyRequest,
+    stages: IssuanceStages,
+) -> Result<IssuedCertificate> {
     let started = Instant::now();
     let view = views.load_full();
     let engine = Arc::clone(view.policy_engine()?);
-    let Request { mode, policy, mount, body, who } = request;
+    let ExternalPolicyRequest { mode, policy, mount, body, who } = request;
     let issuer = match &origin.issuer_ref {
-        Some(reference) => Some(signer::signer(&view, reference)?),
+        Some(reference) => Some(signer::find_signer(&view, reference)?),
         None => view.signer("default").cloned(),
     };
-    let subject = subject(&engine, &tools, &mode, &origin.requester.watch, view.mount, &stages, started).await?;
+    let subject =
+        prepare_subject_key(&engine, &tools, &mode, &origin.requester.watch, view.mount, &stages, started).await?;
     let uuid = crate::random::uuid();
     let who = who.as_ref();
-    let asked = wire::Asked { who, policy: &policy, mount: &mount, mode: &mode, limits: origin.limits };
-    let question = wire::question(&view, &asked, body, &uuid, subject.csr_pem, issuer.as_deref())?;
+    let asked = wire::PolicyRequestContext { who, policy: &policy, mount: &mount, mode: &mode, limits: origin.limits };
+    let question = wire::encode_policy_request(&view, &asked, body, &uuid, subject.csr_pem, issuer.as_deref())?;
     drop((view, issuer));
-    let answer = engine.ask(question, &tools.clock, tools.reach, |body| wire::Answer::read(body, &uuid)).await?;
+    let answer =
+        engine.ask(question, &tools.clock, tools.reach, |body| wire::PolicyEngineReply::read(body, &uuid)).await?;
     let view = views.load_full();
     view.policy_engine()?;
     let consent = answer.decision.map_err(|text| Error::invalid(format!("external policy: {text}")))?;
     let issued = template::issue(&view, &tools, &origin, &mode, &consent, &subject.key, &stages).await?;
-    Ok(Issued { key: subject.private, ..issued.with_warnings(answer.warnings) })
+    Ok(IssuedCertificate { key: subject.private, ..issued.with_warnings(answer.warnings) })
 }
 
 /// Verifies the caller's CSR, or generates a key and an empty CSR. Cheap checks come before key generation.
-async fn subject(
+async fn prepare_subject_key(
     engine: &PolicyEngine,
-    tools: &Tools,
-    mode: &Mode,
-    watch: &Watch,
+    tools: &EngineDeps,
+    mode: &PolicyOperation,
+    watch: &CallerWatch,
     mount: MountId,
-    stages: &Stages,
+    stages: &IssuanceStages,
     started: Instant,
-) -> Result<Subject> {
+) -> Result<PolicySubjectKey> {
     let asked = match mode {
-        Mode::Issue(asked) => asked,
-        Mode::Sign(csr) | Mode::SignIntermediate(csr) => {
+        PolicyOperation::Issue(asked) => asked,
+        PolicyOperation::Sign(csr) | PolicyOperation::SignIntermediate(csr) => {
             csr::verify(csr)?;
             stages.rules(started);
             engine.check(tools.clock.now())?;
-            return Ok(Subject { csr_pem: pem::encode(CSR_LABEL, csr.der()), key: csr.key.clone(), private: None });
+            return Ok(PolicySubjectKey {
+                csr_pem: pem::encode(CSR_LABEL, csr.der()),
+                key: csr.key.clone(),
+                private: None,
+            });
         }
     };
     let key_type = asked.key_type.as_deref().filter(|t| !t.is_empty()).unwrap_or("rsa");
@@ -138,14 +144,14 @@ async fn subject(
     engine.check(tools.clock.now())?;
     let key = Arc::new(tools.pool.generate(spec, mount, watch).await?);
     stages.key(started);
-    let csr_pem = empty_csr(&key).await?;
-    Ok(Subject { csr_pem, key: key.public().clone(), private: Some(key) })
+    let csr_pem = sign_empty_csr(&key).await?;
+    Ok(PolicySubjectKey { csr_pem, key: key.public().clone(), private: Some(key) })
 }
 
 const CSR_LABEL: &str = "CERTIFICATE REQUEST";
 
 /// A CSR without subject and extensions, which only proves possession of the key.
-async fn empty_csr(key: &Arc<PrivateKey>) -> Result<String> {
+async fn sign_empty_csr(key: &Arc<PrivateKey>) -> Result<String> {
     let kind = key.kind();
     let algorithm = match kind {
         KeyKind::Rsa { .. } => SignatureAlgorithm::RsaPkcs1(Hash::Sha256),
@@ -153,7 +159,7 @@ async fn empty_csr(key: &Arc<PrivateKey>) -> Result<String> {
         KeyKind::Ed25519 => SignatureAlgorithm::Ed25519,
     };
     let info = request_info(&name::name(&[]), key.public().spki(), &Extensions::default());
-    let prepared = Prepared::request(info, algorithm, &SigningKey::Local(Arc::clone(key)));
-    let der = prepared.sign(&NoSigners, &Watch::ALWAYS).await?.der();
+    let prepared = LintedTbs::request(info, algorithm, &SigningKey::Local(Arc::clone(key)));
+    let der = prepared.sign(&NoSigners, &CallerWatch::ALWAYS).await?.der();
     Ok(pem::encode(CSR_LABEL, &der))
 }

@@ -8,27 +8,27 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::beside::Beside;
 use super::csr;
-use super::csr::AUTHORITY_AS_RESPONDER;
-use super::issued::Issued;
+use super::csr::CA_WITH_OCSP_SIGNING_REASON;
+use super::issued::IssuedCertificate;
 use super::not_granted;
-use super::release::{Draft, Record, SubjectKeyId};
-use super::request::{AuthorityNames, IntermediateRequest, Origin};
-use super::signer::{below, require_room, signer, usable_key};
-use super::stages::Stages;
+use super::release::{CertificateDraft, IssuanceRecord, SubjectKeyIdSource};
+use super::request::{IntermediateRequest, IssueContext, RequestedCaNames};
+use super::side_effects::IssueSideEffects;
+use super::signer::{find_signer, remaining_path_length, require_signer_capacity, usable_key};
+use super::stages::IssuanceStages;
 use super::verbatim;
 use crate::error::{Error, Result, Warnings};
 use crate::pki::check::names::{self, subject_alt_names};
 use crate::pki::check::request::{RequestedNames, RequestedSubject};
-use crate::pki::check::structure::Shape;
-use crate::pki::check::{ca_request, paths, validity};
-use crate::pki::mount::profile::Pieces;
+use crate::pki::check::structure::CertificateKind;
+use crate::pki::check::{ca_request, interoperability, validity};
+use crate::pki::engine_deps::EngineDeps;
+use crate::pki::mount::profile::EncodedIssuerParts;
 use crate::pki::mount::role::Role;
-use crate::pki::mount::signer::Signer;
-use crate::pki::mount::urls::NO_URLS;
-use crate::pki::mount::view::View;
-use crate::pki::tools::Tools;
+use crate::pki::mount::signer::IssuerSigner;
+use crate::pki::mount::urls::NO_URLS_WARNING;
+use crate::pki::mount::view::MountView;
 use crate::pki::values::subject_bounds;
 use crate::x509::csr::{Csr, OtherValue};
 use crate::x509::extension::{self, KeyUsage, SubjectAltNames};
@@ -40,33 +40,33 @@ use crate::x509::pieces::{Extensions, Name};
 /// # Errors
 /// `Invalid` naming field and rule; `Unavailable` when the record cannot be stored.
 pub async fn sign(
-    view: Arc<View>,
-    tools: Tools,
-    origin: Origin,
+    view: Arc<MountView>,
+    tools: EngineDeps,
+    origin: IssueContext,
     request: IntermediateRequest,
-    stages: Stages,
-) -> Result<Issued> {
+    stages: IssuanceStages,
+) -> Result<IssuedCertificate> {
     let started = Instant::now();
     let who = &origin.requester;
-    let record = Record {
+    let record = IssuanceRecord {
         role: None,
         requester: &who.recorded_as,
         watch: &who.watch,
         store: true,
-        beside: Beside::default(),
+        beside: IssueSideEffects::default(),
         repeatable: origin.repeatable.as_deref(),
     };
     record.require_room(&tools)?;
-    require_room(&view, origin.issuer_or("default"), &*tools.signers)?;
+    require_signer_capacity(&view, origin.issuer_or("default"), &*tools.signers)?;
     let csr = &request.csr;
     csr::verify(csr)?;
-    let signer = signer(&view, origin.issuer_or("default"))?;
+    let signer = find_signer(&view, origin.issuer_or("default"))?;
     let (key, now) = usable_key(&signer, &tools.clock)?;
     let pieces = signer.pieces()?;
     let mut warnings = Warnings::default();
     let path_length = path_length(request.max_path_length, &signer, &mut warnings)?;
     let issuer = &signer.issuer;
-    let naming = naming(&request.names, csr, &mut warnings)?;
+    let naming = resolve_ca_names(&request.names, csr, &mut warnings)?;
     refuse_responder(&request, naming.from_csr)?;
     if naming.subject.matches(issuer.certificate.subject()) {
         warnings.add("common_name: the subject is the issuer's own, which confuses chain building".to_owned());
@@ -81,15 +81,15 @@ pub async fn sign(
     warnings.extend(more);
     let locations = &pieces.locations;
     if [&locations.authority_info, &locations.distribution_points].iter().all(|l| l.is_empty()) {
-        warnings.add(NO_URLS.to_owned());
+        warnings.add(NO_URLS_WARNING.to_owned());
     }
-    let constraints = ca_request::name_constraints(&request.constraints)?;
+    let constraints = ca_request::encode_name_constraints(&request.constraints)?;
     warnings.extend(ca_request::constraint_warnings(&request.constraints));
     let (usages, copies, key_id) = usages_and_copies(&request, pieces, &naming, !constraints.is_empty(), &mut warnings);
-    let draft = Draft {
+    let draft = CertificateDraft {
         algorithm: request.signature.algorithm(&key.signing, &*tools.signers)?,
         key,
-        shape: Shape::Authority,
+        shape: CertificateKind::Authority,
         common_name: naming.subject.common_name(),
         subject: naming.subject,
         validity,
@@ -104,7 +104,7 @@ pub async fn sign(
             &locations.freshest_crl,
             &copies,
         ]),
-        sources: if naming.from_csr { verbatim::sources(csr) } else { ca_request::sources() },
+        sources: if naming.from_csr { verbatim::sources(csr) } else { ca_request::ca_field_sources() },
         signer,
     };
     warnings.extend(not_granted::warnings(&draft, csr));
@@ -118,12 +118,12 @@ pub async fn sign(
 fn refuse_responder(request: &IntermediateRequest, from_csr: bool) -> Result<()> {
     let copied = if from_csr { &request.csr.extensions[..] } else { &[] };
     let field = csr::responder_field(copied, &request.usages.ext_key_usage);
-    field.map_or(Ok(()), |field| Err(Error::invalid(format!("{field} {AUTHORITY_AS_RESPONDER}"))))
+    field.map_or(Ok(()), |field| Err(Error::invalid(format!("{field} {CA_WITH_OCSP_SIGNING_REASON}"))))
 }
 
 /// The path length to encode: as requested, else one less than the issuer's, if that is limited.
-fn path_length(asked: Option<u8>, signer: &Signer, warnings: &mut Warnings) -> Result<Option<u32>> {
-    let most = below(signer)?;
+fn path_length(asked: Option<u8>, signer: &IssuerSigner, warnings: &mut Warnings) -> Result<Option<u32>> {
+    let most = remaining_path_length(signer)?;
     let length = match (asked.map(u32::from), most) {
         (None, most) => most,
         (Some(asked), Some(most)) if asked > most => {
@@ -140,7 +140,7 @@ fn path_length(asked: Option<u8>, signer: &Signer, warnings: &mut Warnings) -> R
 }
 
 /// Names of the CA and their source.
-struct Naming {
+struct CaNames {
     subject: Name,
     /// subjectAltName; empty if there is none or the CSR's is copied.
     san: Extensions,
@@ -148,27 +148,27 @@ struct Naming {
     from_csr: bool,
 }
 
-fn naming(asked: &AuthorityNames, csr: &Csr, warnings: &mut Warnings) -> Result<Naming> {
+fn resolve_ca_names(asked: &RequestedCaNames, csr: &Csr, warnings: &mut Warnings) -> Result<CaNames> {
     let naming = match asked {
-        AuthorityNames::Requested { names, subject } => of_request(names, subject, csr, warnings)?,
-        AuthorityNames::OfCsr { other_sans, ignored } => {
+        RequestedCaNames::Requested { names, subject } => names_from_request(names, subject, csr, warnings)?,
+        RequestedCaNames::OfCsr { other_sans, ignored } => {
             if !ignored.is_empty() {
                 warnings.add(format!("{} ignored: use_csr_values takes them from the CSR", ignored.join(", ")));
             }
-            of_csr(other_sans, csr)?
+            names_from_csr(other_sans, csr)?
         }
     };
     ca_request::check_subject(if naming.from_csr { "csr" } else { "common_name" }, &naming.subject)?;
-    warnings.extend(subject_bounds::of_subject(naming.from_csr.then_some("csr"), &naming.subject));
+    warnings.extend(subject_bounds::subject_violations(naming.from_csr.then_some("csr"), &naming.subject));
     Ok(naming)
 }
 
-fn of_request(
+fn names_from_request(
     names: &RequestedNames,
     subject: &RequestedSubject,
     csr: &Csr,
     warnings: &mut Warnings,
-) -> Result<Naming> {
+) -> Result<CaNames> {
     let mut asked = names.clone();
     if asked.common_name.is_empty() {
         asked.common_name = csr.common_name().trim().to_owned();
@@ -176,21 +176,21 @@ fn of_request(
     if asked.common_name.is_empty() {
         return Err(Error::invalid("common_name: must be given when the CSR has none"));
     }
-    let (names, more) = names::unchecked(&asked)?;
+    let (names, more) = names::collect_for_ca(&asked)?;
     warnings.extend(more);
-    let subject = ca_request::subject(subject, &names.common_name, &names.serial_number)?;
+    let subject = ca_request::encode_ca_subject(subject, &names.common_name, &names.serial_number)?;
     let san = extension::subject_alt_name(&subject_alt_names(&names)?, subject.is_empty());
-    Ok(Naming { subject, san, from_csr: false })
+    Ok(CaNames { subject, san, from_csr: false })
 }
 
-fn of_csr(other_sans: &[String], csr: &Csr) -> Result<Naming> {
+fn names_from_csr(other_sans: &[String], csr: &Csr) -> Result<CaNames> {
     let subject = csr.subject.clone();
     if other_sans.is_empty() {
-        return Ok(Naming { subject, san: Extensions::default(), from_csr: true });
+        return Ok(CaNames { subject, san: Extensions::default(), from_csr: true });
     }
     // Merge the otherNames of the request and the CSR's names into one extension.
     let only_other = RequestedNames { other_sans: other_sans.to_vec(), ..RequestedNames::default() };
-    let (names, _) = names::unchecked(&only_other)?;
+    let (names, _) = names::collect_for_ca(&only_other)?;
     let sans = csr.sans()?;
     if let Some(kind) = sans.unruled {
         return Err(Error::invalid(format!(
@@ -212,23 +212,23 @@ fn of_csr(other_sans: &[String], csr: &Csr) -> Result<Naming> {
     }
     let all = SubjectAltNames { dns: sans.dns, emails: sans.emails, ips: sans.ips, uris: sans.uris, other };
     let san = extension::subject_alt_name(&all, subject.is_empty());
-    Ok(Naming { subject, san, from_csr: true })
+    Ok(CaNames { subject, san, from_csr: true })
 }
 
 /// keyUsage and extKeyUsage, the extensions copied from the CSR, and the subject key identifier.
 fn usages_and_copies(
     request: &IntermediateRequest,
-    pieces: &Pieces,
-    naming: &Naming,
+    pieces: &EncodedIssuerParts,
+    naming: &CaNames,
     constrained: bool,
     warnings: &mut Warnings,
-) -> (Extensions, Extensions, SubjectKeyId) {
+) -> (Extensions, Extensions, SubjectKeyIdSource) {
     let (csr, key_id) = (&request.csr, request.key_id.clone());
-    let mut usages = extension::key_usage(ca_request::key_usage(&request.usages));
+    let mut usages = extension::key_usage(ca_request::ca_key_usage(&request.usages));
     let purposes = extension::ext_key_usage(&request.usages.ext_key_usage);
     if !naming.from_csr {
         usages.extend(&purposes);
-        return (usages, Extensions::default(), key_id.map_or(SubjectKeyId::OfKey, SubjectKeyId::Given));
+        return (usages, Extensions::default(), key_id.map_or(SubjectKeyIdSource::OfKey, SubjectKeyIdSource::Given));
     }
     let taken = |oid: &[u8]| match oid {
         oid::BASIC_CONSTRAINTS | oid::CRL_DISTRIBUTION_POINTS | oid::FRESHEST_CRL => false,
@@ -245,10 +245,10 @@ fn usages_and_copies(
         .filter(|e| taken(&e.oid) && verbatim::is_copied(e, &pieces.locations))
         .filter(|e| wanting.is_none() || e.oid != oid::KEY_USAGE)
         .collect();
-    warnings.extend(paths::hindrances(copied.iter().copied()).map(|why| format!("csr: {why}")));
+    warnings.extend(interoperability::verifier_warnings(copied.iter().copied()).map(|why| format!("csr: {why}")));
     let has = |oid: &[u8]| copied.iter().any(|extension| extension.oid == oid);
     if let Some(usage) = wanting {
-        usages = extension::key_usage(usage.union(ca_request::AUTHORITY));
+        usages = extension::key_usage(usage.union(ca_request::CA_KEY_USAGE));
     } else if has(oid::KEY_USAGE) {
         usages = Extensions::default();
     }
@@ -256,9 +256,9 @@ fn usages_and_copies(
         usages.extend(&purposes);
     }
     let key_id = match key_id {
-        Some(octets) => SubjectKeyId::Given(octets),
-        None if has(oid::SUBJECT_KEY_ID) => SubjectKeyId::Copied,
-        None => SubjectKeyId::OfKey,
+        Some(octets) => SubjectKeyIdSource::Given(octets),
+        None if has(oid::SUBJECT_KEY_ID) => SubjectKeyIdSource::Copied,
+        None => SubjectKeyIdSource::OfKey,
     };
     let copied: Vec<_> = copied.iter().map(|extension| &extension.raw).collect();
     (usages, Extensions::joined(&copied), key_id)

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use crate::error::Warnings;
 use crate::keys::local::PrivateKey;
-use crate::pki::mount::signer::Signer;
+use crate::pki::mount::signer::IssuerSigner;
 use crate::x509::serial::Serial;
 
 /// A signed certificate ready for release: if it is recorded, the record is durable.
-pub struct Issued {
+pub struct IssuedCertificate {
     /// The certificate, DER.
     pub der: Vec<u8>,
     /// Its serial number.
@@ -22,18 +22,18 @@ pub struct Issued {
     /// Time of issuance, or of the repeated request, epoch seconds.
     pub issued_at: i64,
     /// The issuer with its chain.
-    pub signer: Arc<Signer>,
+    pub signer: Arc<IssuerSigner>,
     /// The private key, if it was generated here. It is not stored.
     pub key: Option<Arc<PrivateKey>>,
     /// Warnings for the caller.
     pub warnings: Warnings,
     /// The lease of the certificate, if the role requires one.
-    pub lease: Option<Lease>,
+    pub lease: Option<CertificateLease>,
     /// `true` if an earlier request with the same idempotency key created it.
     pub repeated: bool,
 }
 
-impl Issued {
+impl IssuedCertificate {
     /// Prepends `warnings`.
     pub(super) fn with_warnings(self, mut warnings: Warnings) -> Self {
         warnings.extend(self.warnings);
@@ -42,7 +42,7 @@ impl Issued {
 }
 
 /// The lease of a certificate.
-pub struct Lease {
+pub struct CertificateLease {
     /// Its id.
     pub id: String,
     /// Seconds until the certificate expires.

@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use super::release::{Draft, SubjectKeyId};
+use super::release::{CertificateDraft, SubjectKeyIdSource};
 use crate::error::Warnings;
 use crate::x509::csr::Csr;
 use crate::x509::extension::{self, CsrSans, RawExtension};
@@ -11,11 +11,11 @@ use crate::x509::oid;
 use crate::x509::pieces::Extensions;
 use crate::x509::profile;
 use crate::x509::raw_extension::{ExtensionRef, read_basic_constraints, read_ext_key_usage, read_key_usage};
-use crate::x509::reader::{Read, Reader};
+use crate::x509::reader::{DerReader, DerResult};
 use crate::x509::usage::eku_text;
 
 /// Maximum number of parts listed in warnings.
-const MAX_NAMED: usize = 20;
+const MAX_LISTED_PARTS: usize = 20;
 
 /// Common attributes of CSRs by OID.
 const KNOWN_ATTRIBUTES: [(&str, &str); 7] = [
@@ -29,22 +29,22 @@ const KNOWN_ATTRIBUTES: [(&str, &str); 7] = [
 ];
 
 /// Warns about subject attributes, extensions and attributes of `csr` that `draft` lacks.
-pub(super) fn warnings(draft: &Draft, csr: &Csr) -> Warnings {
+pub(super) fn warnings(draft: &CertificateDraft, csr: &Csr) -> Warnings {
     let mut warnings = Warnings::default();
     let missing = csr.subject.missing_in(&draft.subject);
     if !missing.is_empty() {
-        warnings.add(format!("csr: subject not granted: {}", listed(&missing)));
+        warnings.add(format!("csr: subject not granted: {}", join_limited(&missing)));
     }
     let own = match &draft.key_id {
-        SubjectKeyId::OfKey if csr.extension(oid::SUBJECT_KEY_ID).is_some() => {
+        SubjectKeyIdSource::OfKey if csr.extension(oid::SUBJECT_KEY_ID).is_some() => {
             extension::subject_key_id(&csr.key.key_id())
         }
-        SubjectKeyId::Given(octets) => extension::subject_key_id(octets),
-        SubjectKeyId::OfKey | SubjectKeyId::Copied => Extensions::default(),
+        SubjectKeyIdSource::Given(octets) => extension::subject_key_id(octets),
+        SubjectKeyIdSource::OfKey | SubjectKeyIdSource::Copied => Extensions::default(),
     };
     let pieces = [&draft.head, &own, &draft.tail];
-    let mut missing = csr.extensions.iter().filter_map(|asked| not_granted(asked, &pieces));
-    warnings.extend(missing.by_ref().take(MAX_NAMED).map(|part| format!("csr: extension not granted: {part}")));
+    let mut missing = csr.extensions.iter().filter_map(|asked| describe_missing(asked, &pieces));
+    warnings.extend(missing.by_ref().take(MAX_LISTED_PARTS).map(|part| format!("csr: extension not granted: {part}")));
     let more = missing.count();
     if more > 0 {
         warnings.add(format!("csr: {more} more extensions not granted"));
@@ -52,7 +52,7 @@ pub(super) fn warnings(draft: &Draft, csr: &Csr) -> Warnings {
     // Certificates never have attributes. Their values may be passwords, so they are not quoted.
     let attributes: Vec<String> = csr.other_attributes.iter().map(|oid| attribute_name(oid)).collect();
     if !attributes.is_empty() {
-        warnings.add(format!("csr: attributes not granted: {}", listed(&attributes)));
+        warnings.add(format!("csr: attributes not granted: {}", join_limited(&attributes)));
     }
     warnings
 }
@@ -65,39 +65,39 @@ fn attribute_name(oid: &[u8]) -> String {
     }
 }
 
-fn listed(names: &[String]) -> String {
-    let more = names.len().saturating_sub(MAX_NAMED);
+fn join_limited(names: &[String]) -> String {
+    let more = names.len().saturating_sub(MAX_LISTED_PARTS);
     let names = names[..names.len() - more].join(", ");
     if more == 0 { names } else { format!("{names} and {more} more") }
 }
 
 /// Describes the missing part of an extension: its name and, for lists, the missing entries.
-fn not_granted(asked: &RawExtension, pieces: &[&Extensions]) -> Option<String> {
-    let Some(granted) = pieces.iter().find_map(|piece| find(piece, &asked.oid)) else {
+fn describe_missing(asked: &RawExtension, pieces: &[&Extensions]) -> Option<String> {
+    let Some(granted) = pieces.iter().find_map(|piece| find_extension(piece, &asked.oid)) else {
         let critical = if asked.critical { ", critical" } else { "" };
-        return Some(format!("{}{critical}", name(asked)));
+        return Some(format!("{}{critical}", describe_extension(asked)));
     };
     if granted.value == asked.value {
         return None;
     }
     match missing_entries(asked, granted.value) {
         Ok(Some(missing)) if missing.is_empty() => None,
-        Ok(Some(missing)) => Some(format!("{}: {}", name(asked), listed(&missing))),
-        _ => Some(format!("{}: the certificate has another value", name(asked))),
+        Ok(Some(missing)) => Some(format!("{}: {}", describe_extension(asked), join_limited(&missing))),
+        _ => Some(format!("{}: the certificate has another value", describe_extension(asked))),
     }
 }
 
-fn name(asked: &RawExtension) -> String {
+fn describe_extension(asked: &RawExtension) -> String {
     let dotted = asked.oid_text();
-    match profile::of_certificate(&asked.oid) {
+    match profile::find_certificate_extension(&asked.oid) {
         Some(known) => format!("{} ({dotted})", known.name()),
         None => dotted,
     }
 }
 
 /// Finds an extension among encoded ones.
-pub(super) fn find<'a>(piece: &'a Extensions, oid: &[u8]) -> Option<ExtensionRef<'a>> {
-    let mut extensions = Reader::new(piece.as_der());
+pub(super) fn find_extension<'a>(piece: &'a Extensions, oid: &[u8]) -> Option<ExtensionRef<'a>> {
+    let mut extensions = DerReader::new(piece.as_der());
     while !extensions.is_empty() {
         let next = ExtensionRef::next(&mut extensions).ok()?;
         if next.oid == oid {
@@ -108,7 +108,7 @@ pub(super) fn find<'a>(piece: &'a Extensions, oid: &[u8]) -> Option<ExtensionRef
 }
 
 /// Returns the entries of `asked` that the `granted` value lacks; `None` for extensions that are compared as a whole.
-fn missing_entries(asked: &RawExtension, granted: &[u8]) -> Read<Option<Vec<String>>> {
+fn missing_entries(asked: &RawExtension, granted: &[u8]) -> DerResult<Option<Vec<String>>> {
     let missing = match asked.oid.as_slice() {
         oid::KEY_USAGE => {
             let beyond = read_key_usage(&asked.value)?.names_beyond(read_key_usage(granted)?);
@@ -126,8 +126,8 @@ fn missing_entries(asked: &RawExtension, granted: &[u8]) -> Read<Option<Vec<Stri
             cas.into_iter().chain(differs.then(|| "pathLenConstraint".to_owned())).collect()
         }
         oid::SUBJECT_ALT_NAME => {
-            let granted: HashSet<String> = texts(CsrSans::read(granted)?).into_iter().collect();
-            texts(CsrSans::read(&asked.value)?).into_iter().filter(|name| !granted.contains(name)).collect()
+            let granted: HashSet<String> = format_sans(CsrSans::read(granted)?).into_iter().collect();
+            format_sans(CsrSans::read(&asked.value)?).into_iter().filter(|name| !granted.contains(name)).collect()
         }
         _ => return Ok(None),
     };
@@ -135,7 +135,7 @@ fn missing_entries(asked: &RawExtension, granted: &[u8]) -> Read<Option<Vec<Stri
 }
 
 /// Formats alternative names for messages.
-fn texts(sans: CsrSans) -> Vec<String> {
+fn format_sans(sans: CsrSans) -> Vec<String> {
     let mut all = sans.dns;
     all.extend(sans.emails);
     all.extend(sans.ips.iter().map(ToString::to_string));

@@ -1,11 +1,11 @@
 //! Issuing operations, for metrics.
 
-use super::request::Request;
+use super::request::CertificateRequest;
 use crate::telemetry::{ISSUING_OPERATIONS, MountMeter};
 
 /// An issuing operation, in the order of [`ISSUING_OPERATIONS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
+pub enum IssuingOperation {
     /// `issue`.
     Issue,
     /// `sign`.
@@ -20,7 +20,7 @@ pub enum Operation {
     ExternalPolicy,
 }
 
-impl Operation {
+impl IssuingOperation {
     /// All operations.
     pub(crate) const ALL: [Self; 6] = [
         Self::Issue,
@@ -32,13 +32,13 @@ impl Operation {
     ];
 
     /// The operation of a request.
-    pub(crate) fn of(request: &Request) -> Self {
+    pub(crate) fn of(request: &CertificateRequest) -> Self {
         match request {
-            Request::Issue(_) => Self::Issue,
-            Request::Sign(_) => Self::Sign,
-            Request::SignVerbatim(_) => Self::SignVerbatim,
-            Request::SignIntermediate(_) => Self::SignIntermediate,
-            Request::SignSelfIssued(_) => Self::SignSelfIssued,
+            CertificateRequest::Issue(_) => Self::Issue,
+            CertificateRequest::Sign(_) => Self::Sign,
+            CertificateRequest::SignVerbatim(_) => Self::SignVerbatim,
+            CertificateRequest::SignIntermediate(_) => Self::SignIntermediate,
+            CertificateRequest::SignSelfIssued(_) => Self::SignSelfIssued,
         }
     }
 
@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn operations_have_the_names_of_the_catalogue() {
-        let names = Operation::ALL.map(|operation| format!("{operation:?}").to_lowercase());
+        let names = IssuingOperation::ALL.map(|operation| format!("{operation:?}").to_lowercase());
         assert_eq!(names, ISSUING_OPERATIONS.map(|name| name.replace('_', "")));
     }
 }

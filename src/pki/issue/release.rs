@@ -4,25 +4,25 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::beside::Beside;
-use super::issued::{Issued, Lease};
-use super::repeats::{self, Repeatable};
-use super::request::Origin;
-use super::stages::Stages;
+use super::idempotency::{self, IdempotentRequest};
+use super::issued::{CertificateLease, IssuedCertificate};
+use super::request::IssueContext;
+use super::side_effects::IssueSideEffects;
+use super::stages::IssuanceStages;
 use crate::clock::Time;
 use crate::documents::MountId;
 use crate::error::{Error, Result};
-use crate::keys::pool::Watch;
-use crate::pki::check::prepared::Prepared;
-use crate::pki::check::structure::{Expected, Shape, Sources};
+use crate::keys::pool::CallerWatch;
+use crate::pki::check::linted_tbs::LintedTbs;
+use crate::pki::check::structure::{CertificateKind, ExpectedIssuer, FieldSources};
 use crate::pki::check::validity::Validity;
-use crate::pki::mount::issuer::Key;
+use crate::pki::engine_deps::EngineDeps;
+use crate::pki::mount::issuer::MountKey;
 use crate::pki::mount::paths::policies_of;
 use crate::pki::mount::role::Role;
-use crate::pki::mount::signer::Signer;
-use crate::pki::mount::view::View;
+use crate::pki::mount::signer::IssuerSigner;
+use crate::pki::mount::view::MountView;
 use crate::pki::store::{CertificateRow, PkiOutcome, PkiWrite};
-use crate::pki::tools::Tools;
 use crate::pki::values::renewal;
 use crate::telemetry;
 use crate::x509::algorithm::SignatureAlgorithm;
@@ -34,28 +34,28 @@ use crate::x509::serial::Serial;
 use crate::x509::tbs::CertificateTbs;
 
 /// Maximum attempts on serial collisions; a single one is practically impossible.
-const SERIAL_TRIES: usize = 3;
+const MAX_SERIAL_ATTEMPTS: usize = 3;
 
 /// A certificate that lacks only its key and serial number.
-pub(crate) struct Draft {
-    pub(crate) signer: Arc<Signer>,
-    pub(crate) key: Arc<Key>,
+pub(crate) struct CertificateDraft {
+    pub(crate) signer: Arc<IssuerSigner>,
+    pub(crate) key: Arc<MountKey>,
     pub(crate) algorithm: SignatureAlgorithm,
-    pub(crate) shape: Shape,
+    pub(crate) shape: CertificateKind,
     pub(crate) subject: Name,
     pub(crate) common_name: String,
     pub(crate) validity: Validity,
     /// Extensions before subjectKeyIdentifier.
     pub(crate) head: Extensions,
-    pub(crate) key_id: SubjectKeyId,
+    pub(crate) key_id: SubjectKeyIdSource,
     /// Extensions after subjectKeyIdentifier.
     pub(crate) tail: Extensions,
     /// Fields that the parts come from.
-    pub(crate) sources: Sources,
+    pub(crate) sources: FieldSources,
 }
 
 /// Source of subjectKeyIdentifier.
-pub(crate) enum SubjectKeyId {
+pub(crate) enum SubjectKeyIdSource {
     /// Computed from the subject's key (RFC 5280 4.2.1.2, method 1).
     OfKey,
     /// This value.
@@ -65,53 +65,53 @@ pub(crate) enum SubjectKeyId {
 }
 
 /// Storage of a certificate and its related rows.
-pub(crate) struct Record<'a> {
+pub(crate) struct IssuanceRecord<'a> {
     /// Name of the role, if any.
     pub(crate) role: Option<&'a str>,
     /// The caller, as named in records.
     pub(crate) requester: &'a str,
     /// Reports when the caller disconnects.
-    pub(crate) watch: &'a Watch,
+    pub(crate) watch: &'a CallerWatch,
     /// `true` if the certificate itself is stored.
     pub(crate) store: bool,
     /// Lease and metadata to store in the same commit.
-    pub(crate) beside: Beside,
+    pub(crate) beside: IssueSideEffects,
     /// The idempotent request; requires `store`.
-    pub(crate) repeatable: Option<&'a Repeatable>,
+    pub(crate) repeatable: Option<&'a IdempotentRequest>,
 }
 
-impl<'a> Record<'a> {
+impl<'a> IssuanceRecord<'a> {
     /// Determines the storage of a certificate under a role, given with its name, or without a role.
     ///
     /// # Errors
-    /// Those of [`Beside::of`]; `Invalid` for an idempotent request under a role with `no_store`.
-    pub(crate) fn of(origin: &'a Origin, role: Option<(&'a str, &Role)>, metadata: Option<&str>) -> Result<Self> {
+    /// Those of [`IssueSideEffects::of`]; `Invalid` for an idempotent request under a role with `no_store`.
+    pub(crate) fn of(origin: &'a IssueContext, role: Option<(&'a str, &Role)>, metadata: Option<&str>) -> Result<Self> {
         let (name, role) = role.unzip();
         let store = role.is_none_or(|role| !role.no_store);
         let repeatable = origin.repeatable.as_deref();
-        repeats::unless_stored(store, repeatable, "the role's no_store keeps no certificate")?;
+        idempotency::require_stored(store, repeatable, "the role's no_store keeps no certificate")?;
         Ok(Self {
             role: name,
             requester: &origin.requester.recorded_as,
             watch: &origin.requester.watch,
             store,
-            beside: Beside::of(origin, metadata, role)?,
+            beside: IssueSideEffects::of(origin, metadata, role)?,
             repeatable,
         })
     }
 }
 
-impl Record<'_> {
+impl IssuanceRecord<'_> {
     /// Checks that the store accepts another record, before keys and signatures are computed.
     ///
     /// # Errors
     /// `Busy` when it does not.
-    pub(crate) fn require_room(&self, tools: &Tools) -> Result<()> {
+    pub(crate) fn require_room(&self, tools: &EngineDeps) -> Result<()> {
         if self.store { tools.store.require_room() } else { Ok(()) }
     }
 }
 
-impl Draft {
+impl CertificateDraft {
     /// Runs the checks before the signature with a placeholder key, before the real key is generated.
     ///
     /// # Errors
@@ -127,14 +127,14 @@ impl Draft {
     /// `Invalid` from the structural checks; `Unavailable` when the record cannot be stored.
     pub(crate) async fn release(
         self,
-        view: &View,
-        tools: &Tools,
+        view: &MountView,
+        tools: &EngineDeps,
         subject_key: &PublicKey,
-        record: &Record<'_>,
-        stages: &Stages,
-    ) -> Result<Issued> {
+        record: &IssuanceRecord<'_>,
+        stages: &IssuanceStages,
+    ) -> Result<IssuedCertificate> {
         tools.compromised.refuse("public key", subject_key)?;
-        for _ in 0..SERIAL_TRIES {
+        for _ in 0..MAX_SERIAL_ATTEMPTS {
             let started = Instant::now();
             let serial = view.new_serial(&*tools.serials)?;
             let prepared = self.prepare(&serial, subject_key)?;
@@ -155,7 +155,7 @@ impl Draft {
                 return Ok(self.released(der, serial, lease, now));
             }
             if let Some(repeatable) = record.repeatable
-                && let Some(earlier) = Box::pin(repeats::earlier(repeatable, view, tools)).await?
+                && let Some(earlier) = Box::pin(idempotency::find_recorded_response(repeatable, view, tools)).await?
             {
                 return Ok(earlier);
             }
@@ -163,12 +163,12 @@ impl Draft {
         Err(Error::internal("no free serial number found"))
     }
 
-    fn prepare(&self, serial: &Serial, subject_key: &PublicKey) -> Result<Prepared> {
+    fn prepare(&self, serial: &Serial, subject_key: &PublicKey) -> Result<LintedTbs> {
         let pieces = self.signer.pieces()?;
         let key_id = match &self.key_id {
-            SubjectKeyId::OfKey => extension::subject_key_id(&subject_key.key_id()),
-            SubjectKeyId::Given(octets) => extension::subject_key_id(octets),
-            SubjectKeyId::Copied => Extensions::default(),
+            SubjectKeyIdSource::OfKey => extension::subject_key_id(&subject_key.key_id()),
+            SubjectKeyIdSource::Given(octets) => extension::subject_key_id(octets),
+            SubjectKeyIdSource::Copied => Extensions::default(),
         };
         let issuer = self.signer.issuer.certificate.subject();
         let tbs = CertificateTbs {
@@ -183,21 +183,21 @@ impl Draft {
         }
         .encode();
         let Self { algorithm, ref sources, .. } = *self;
-        let expected = Expected { algorithm, issuer, key_id: &pieces.key_id, sources };
-        Prepared::certificate(tbs, self.shape, &expected, &pieces.constraints, &self.key.signing)
+        let expected = ExpectedIssuer { algorithm, issuer, key_id: &pieces.key_id, sources };
+        LintedTbs::certificate(tbs, self.shape, &expected, &pieces.constraints, &self.key.signing)
     }
 
-    fn released(self, der: Vec<u8>, serial: Serial, lease: Option<Lease>, now: Time) -> Issued {
+    fn released(self, der: Vec<u8>, serial: Serial, lease: Option<CertificateLease>, now: Time) -> IssuedCertificate {
         let Validity { not_before, not_after, .. } = self.validity;
         let (not_before, not_after) = (not_before.unix_timestamp(), not_after.unix_timestamp());
         let policies = || Certificate::parse(&der).map(|certificate| policies_of(&certificate)).unwrap_or_default();
         let warnings = self.signer.policy_advice(policies).into_iter().collect();
-        Issued {
+        IssuedCertificate {
             der,
             serial,
             not_before,
             not_after,
-            renew_after: renewal::time(&serial, now.unix_timestamp(), not_before, not_after),
+            renew_after: renewal::renewal_time(&serial, now.unix_timestamp(), not_before, not_after),
             signer: self.signer,
             key: None,
             warnings,
@@ -207,7 +207,14 @@ impl Draft {
         }
     }
 
-    fn row(&self, mount: MountId, serial: Serial, der: &[u8], record: &Record<'_>, now: Time) -> CertificateRow {
+    fn row(
+        &self,
+        mount: MountId,
+        serial: Serial,
+        der: &[u8],
+        record: &IssuanceRecord<'_>,
+        now: Time,
+    ) -> CertificateRow {
         CertificateRow {
             mount,
             serial,

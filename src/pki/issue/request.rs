@@ -5,48 +5,48 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::repeats::Repeatable;
+use super::idempotency::IdempotentRequest;
 use crate::error::Warnings;
-use crate::keys::pool::Watch;
+use crate::keys::pool::CallerWatch;
 use crate::pki::check::request::{
     RequestedKey, RequestedNames, RequestedSignature, RequestedSubject, RequestedUsages, RequestedValidity,
 };
-use crate::pki::check::validity::Limits;
+use crate::pki::check::validity::MountLifetimes;
 use crate::telemetry::MountMeter;
-use crate::templates::Identity;
+use crate::templates::TemplateValues;
 use crate::x509::certificate::Certificate;
 use crate::x509::csr::Csr;
 use crate::x509::extension::NameConstraints;
 
 /// The caller, as far as rules and records need it.
 #[derive(Clone, Debug, Default)]
-pub struct Requester {
+pub struct IssueRequester {
     /// Name in records; never a token or accessor in clear.
     pub recorded_as: String,
     /// Display name of the token; roles may allow it as a name.
     pub display_name: String,
     /// Identity for the templates of roles.
-    pub identity: Option<Filler>,
+    pub identity: Option<TemplateIdentity>,
     /// Hash of the token that leases are bound to, if any.
     pub token: Option<[u8; 32]>,
     /// `true` if the token expires with this request.
     pub last_use: bool,
     /// Reports when the caller disconnects.
-    pub watch: Watch,
+    pub watch: CallerWatch,
 }
 
-impl Requester {
+impl IssueRequester {
     /// Identity for the templates of roles.
-    pub(crate) fn identity(&self) -> Option<&dyn Identity> {
+    pub(crate) fn identity(&self) -> Option<&dyn TemplateValues> {
         self.identity.as_ref().map(|filler| &*filler.0)
     }
 }
 
 /// An identity whose `Debug` output is empty of data.
 #[derive(Clone)]
-pub struct Filler(pub Arc<dyn Identity>);
+pub struct TemplateIdentity(pub Arc<dyn TemplateValues>);
 
-impl fmt::Debug for Filler {
+impl fmt::Debug for TemplateIdentity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Filler")
     }
@@ -54,22 +54,22 @@ impl fmt::Debug for Filler {
 
 /// Origin of a request: caller, path and limits.
 #[derive(Clone, Debug)]
-pub struct Origin {
+pub struct IssueContext {
     /// Path of the request including the mount; prefix of lease ids.
     pub path: String,
     /// Issuer named in the path; `None` uses the role's or the default issuer.
     pub issuer_ref: Option<String>,
     /// The caller.
-    pub requester: Requester,
+    pub requester: IssueRequester,
     /// The mount's lifetimes.
-    pub limits: Limits,
+    pub limits: MountLifetimes,
     /// Idempotency data, if the client sent an idempotency key.
-    pub repeatable: Option<Box<Repeatable>>,
+    pub repeatable: Option<Box<IdempotentRequest>>,
     /// Metrics of the mount.
     pub mount: MountMeter,
 }
 
-impl Origin {
+impl IssueContext {
     /// The issuer of the path, else `other`.
     pub(crate) fn issuer_or<'a>(&'a self, other: &'a str) -> &'a str {
         self.issuer_ref.as_deref().unwrap_or(other)
@@ -77,7 +77,7 @@ impl Origin {
 }
 
 /// A request that a mount's replica handles.
-pub enum Request {
+pub enum CertificateRequest {
     /// `issue`.
     Issue(IssueRequest),
     /// `sign`.
@@ -149,7 +149,7 @@ pub struct IntermediateRequest {
     /// The CSR; its signature is not yet verified.
     pub csr: Csr,
     /// Requested names.
-    pub names: AuthorityNames,
+    pub names: RequestedCaNames,
     /// Requested validity.
     pub validity: RequestedValidity,
     /// Backdating; zero selects the default.
@@ -170,7 +170,7 @@ pub struct IntermediateRequest {
 
 /// Source of the names of a CA.
 #[derive(Clone, Debug)]
-pub enum AuthorityNames {
+pub enum RequestedCaNames {
     /// The request; the common name may come from the CSR.
     Requested {
         /// Names.

@@ -1,31 +1,31 @@
 //! Leaf certificates under a role: [`issue`] generates a key, [`sign`] certifies the key of a CSR.
 //!
 //! Both use one published view. The cheap role checks come first; a key is generated only if they pass. They produce a
-//! `Draft`, which is checked structurally (before generating an RSA key, too), signed, recorded and then released.
+//! `CertificateDraft`, which is checked structurally (before generating an RSA key, too), signed, recorded and then released.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::csr::check_key;
-use super::issued::Issued;
+use super::issued::IssuedCertificate;
 use super::not_granted;
-use super::release::{Draft, Record, SubjectKeyId};
-use super::request::{IssueRequest, Origin, Requester, SignRequest};
-use super::signer::{require_room, role, signer, usable_key};
-use super::stages::Stages;
+use super::release::{CertificateDraft, IssuanceRecord, SubjectKeyIdSource};
+use super::request::{IssueContext, IssueRequest, IssueRequester, SignRequest};
+use super::signer::{find_role, find_signer, require_signer_capacity, usable_key};
+use super::stages::IssuanceStages;
 use crate::error::{Error, Kind, Result, Warnings};
+use crate::fair_queue::cpu;
 use crate::keys::local::KeySpec;
-use crate::pki::check::names::{self, Asked, CsrNames, Names, subject_alt_names};
+use crate::pki::check::names::{self, CollectedNames, CsrNames, ValidatedNames, subject_alt_names};
 use crate::pki::check::request::{RequestedKey, RequestedValidity};
-use crate::pki::check::structure::{Shape, Sources};
-use crate::pki::check::validity::{self, Limits};
+use crate::pki::check::structure::{CertificateKind, FieldSources};
+use crate::pki::check::validity::{self, MountLifetimes};
+use crate::pki::engine_deps::EngineDeps;
 use crate::pki::mount::profile::RoleEntry;
 use crate::pki::mount::role::{CompiledRole, Role, RoleKeys};
-use crate::pki::mount::signer::{Signer, requested_algorithm};
-use crate::pki::mount::view::View;
-use crate::pki::tools::Tools;
+use crate::pki::mount::signer::{IssuerSigner, requested_algorithm};
+use crate::pki::mount::view::MountView;
 use crate::pki::values::subject_bounds;
-use crate::turns::cpu;
 use crate::x509::algorithm::KeyKind;
 use crate::x509::csr::{Csr, OtherValue};
 use crate::x509::extension;
@@ -40,23 +40,23 @@ use crate::x509::weak_key;
 /// `Invalid` naming field and rule; `Busy` when too many RSA keys are requested; `Unavailable` when the record cannot
 /// be stored, in which case no certificate is released.
 pub async fn issue(
-    view: Arc<View>,
-    tools: Tools,
-    origin: Origin,
+    view: Arc<MountView>,
+    tools: EngineDeps,
+    origin: IssueContext,
     request: IssueRequest,
-    stages: Stages,
-) -> Result<Issued> {
+    stages: IssuanceStages,
+) -> Result<IssuedCertificate> {
     let started = Instant::now();
-    let entry = role(&view, &request.role)?;
-    let record = Record::of(&origin, Some((&request.role, &entry.role)), request.metadata.as_deref())?;
+    let entry = find_role(&view, &request.role)?;
+    let record = IssuanceRecord::of(&origin, Some((&request.role, &entry.role)), request.metadata.as_deref())?;
     record.require_room(&tools)?;
-    require_room(&view, origin.issuer_or(&entry.role.issuer_ref), &*tools.signers)?;
+    require_signer_capacity(&view, origin.issuer_or(&entry.role.issuer_ref), &*tools.signers)?;
     let mut warnings = Warnings::default();
     let spec = key_spec(&entry.role, &request.key, &mut warnings)?;
-    let signer = signer(&view, origin.issuer_or(&entry.role.issuer_ref))?;
-    let (names, more) = held(names::for_issue(&request.names)?, &entry.role, &origin.requester).await?;
+    let signer = find_signer(&view, origin.issuer_or(&entry.role.issuer_ref))?;
+    let (names, more) = check_names(names::collect_for_issue(&request.names)?, &entry.role, &origin.requester).await?;
     warnings.extend(more);
-    let (draft, more) = leaf(&entry, spec.kind(), signer, &names, &request.validity, origin.limits, &tools)?;
+    let (draft, more) = draft_leaf(&entry, spec.kind(), signer, &names, &request.validity, origin.limits, &tools)?;
     warnings.extend(more);
     if let Some(stand_in) = spec.stand_in() {
         draft.rehearse(&stand_in)?;
@@ -65,7 +65,7 @@ pub async fn issue(
     let key = tools.pool.generate(spec, view.mount, &origin.requester.watch).await?;
     stages.key(started);
     let issued = draft.release(&view, &tools, key.public(), &record, &stages).await?;
-    Ok(Issued { key: Some(Arc::new(key)), ..issued.with_warnings(warnings) })
+    Ok(IssuedCertificate { key: Some(Arc::new(key)), ..issued.with_warnings(warnings) })
 }
 
 /// `sign`: certifies the key of a CSR.
@@ -73,30 +73,30 @@ pub async fn issue(
 /// # Errors
 /// As [`issue`].
 pub async fn sign(
-    view: Arc<View>,
-    tools: Tools,
-    origin: Origin,
+    view: Arc<MountView>,
+    tools: EngineDeps,
+    origin: IssueContext,
     request: SignRequest,
-    stages: Stages,
-) -> Result<Issued> {
+    stages: IssuanceStages,
+) -> Result<IssuedCertificate> {
     let started = Instant::now();
-    let entry = role(&view, &request.role)?;
-    let record = Record::of(&origin, Some((&request.role, &entry.role)), request.metadata.as_deref())?;
+    let entry = find_role(&view, &request.role)?;
+    let record = IssuanceRecord::of(&origin, Some((&request.role, &entry.role)), request.metadata.as_deref())?;
     record.require_room(&tools)?;
-    require_room(&view, origin.issuer_or(&entry.role.issuer_ref), &*tools.signers)?;
+    require_signer_capacity(&view, origin.issuer_or(&entry.role.issuer_ref), &*tools.signers)?;
     let csr = &request.csr;
     check_key(&entry.role, csr.key.kind())?;
-    weak_key::refuse("csr", &csr.key)?;
+    weak_key::reject("csr", &csr.key)?;
     csr.verify()?;
     let mut warnings = Warnings::default();
-    let signer = signer(&view, origin.issuer_or(&entry.role.issuer_ref))?;
-    let asked = names::for_sign(&entry.role, &request.names, &csr_names(csr)?)?;
-    let (names, more) = held(asked, &entry.role, &origin.requester).await?;
+    let signer = find_signer(&view, origin.issuer_or(&entry.role.issuer_ref))?;
+    let asked = names::collect_for_sign(&entry.role, &request.names, &csr_names(csr)?)?;
+    let (names, more) = check_names(asked, &entry.role, &origin.requester).await?;
     warnings.extend(more);
-    let (draft, more) = leaf(&entry, csr.key.kind(), signer, &names, &request.validity, origin.limits, &tools)?;
+    let (draft, more) = draft_leaf(&entry, csr.key.kind(), signer, &names, &request.validity, origin.limits, &tools)?;
     warnings.extend(more);
     let sources = if entry.role.use_csr_sans { sources().with(oid::SUBJECT_ALT_NAME, "csr") } else { sources() };
-    let draft = Draft { sources, ..draft };
+    let draft = CertificateDraft { sources, ..draft };
     warnings.extend(not_granted::warnings(&draft, csr));
     stages.rules(started);
     let issued = draft.release(&view, &tools, &csr.key, &record, &stages).await?;
@@ -104,7 +104,11 @@ pub async fn sign(
 }
 
 /// Checks names against the role. Long checks run in the CPU queue.
-async fn held(asked: Asked, role: &Arc<CompiledRole>, who: &Requester) -> Result<(Names, Warnings)> {
+async fn check_names(
+    asked: CollectedNames,
+    role: &Arc<CompiledRole>,
+    who: &IssueRequester,
+) -> Result<(ValidatedNames, Warnings)> {
     if !asked.is_long(role) {
         return asked.held(&role.filled_for(who.identity()), &who.display_name);
     }
@@ -159,15 +163,15 @@ fn csr_names(csr: &Csr) -> Result<CsrNames> {
 }
 
 /// Creates the draft of a leaf for a key of this kind; also returns warnings for the caller.
-fn leaf(
+fn draft_leaf(
     entry: &RoleEntry,
     kind: KeyKind,
-    signer: Arc<Signer>,
-    names: &Names,
+    signer: Arc<IssuerSigner>,
+    names: &ValidatedNames,
     asked: &RequestedValidity,
-    limits: Limits,
-    tools: &Tools,
-) -> Result<(Draft, Warnings)> {
+    limits: MountLifetimes,
+    tools: &EngineDeps,
+) -> Result<(CertificateDraft, Warnings)> {
     let issuer = &signer.issuer;
     let (key, now) = usable_key(&signer, &tools.clock)?;
     let pieces = signer.pieces()?;
@@ -175,9 +179,9 @@ fn leaf(
     let behaviour = issuer.record.leaf_not_after_behavior;
     let span = issuer.certificate.span();
     let (validity, mut warnings) = validity::for_leaf(role, asked, limits, span, behaviour, now)?;
-    warnings.extend(subject_bounds::settle(
+    warnings.extend(subject_bounds::reject_if_strict(
         role.strict_subject,
-        subject_bounds::of_names(&names.common_name, &names.serial_number),
+        subject_bounds::name_violations(&names.common_name, &names.serial_number),
     )?);
     let subject = subject(entry, names);
     let sans = subject_alt_names(names)?;
@@ -196,15 +200,15 @@ fn leaf(
         &locations.distribution_points,
         &locations.freshest_crl,
     ]);
-    let draft = Draft {
+    let draft = CertificateDraft {
         algorithm: requested_algorithm(&key.signing, &*tools.signers, role.requested_signature_bits(), role.use_pss)?,
         key,
-        shape: Shape::Leaf,
+        shape: CertificateKind::Leaf,
         subject,
         common_name: names.common_name.clone(),
         validity,
         head: entry.leading(kind).clone(),
-        key_id: SubjectKeyId::OfKey,
+        key_id: SubjectKeyIdSource::OfKey,
         tail,
         sources: sources(),
         signer,
@@ -213,8 +217,8 @@ fn leaf(
 }
 
 /// Maps the parts of a leaf to their fields.
-fn sources() -> Sources {
-    Sources::all("certificate")
+fn sources() -> FieldSources {
+    FieldSources::all("certificate")
         .with(oid::SUBJECT_ALT_NAME, "alt_names")
         .with(oid::KEY_USAGE, "the role's key_usage")
         .with(oid::EXT_KEY_USAGE, "the role's ext_key_usage")
@@ -222,7 +226,7 @@ fn sources() -> Sources {
 }
 
 /// Encodes the subject: the role's RDNs, CN, SERIALNUMBER, then one RDN per user id.
-fn subject(entry: &RoleEntry, names: &Names) -> Name {
+fn subject(entry: &RoleEntry, names: &ValidatedNames) -> Name {
     let one = |attribute, value: &String| {
         if value.is_empty() { Rdns::default() } else { rdn(attribute, std::slice::from_ref(value)) }
     };

@@ -7,19 +7,19 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::csr::{AUTHORITY_AS_RESPONDER, check_outside_key};
-use super::issued::Issued;
-use super::repeats;
-use super::request::{Origin, SelfIssuedRequest};
-use super::signer::{below, require_room, signer, usable_key};
-use super::stages::Stages;
+use super::csr::{CA_WITH_OCSP_SIGNING_REASON, check_foreign_key};
+use super::idempotency;
+use super::issued::IssuedCertificate;
+use super::request::{IssueContext, SelfIssuedRequest};
+use super::signer::{find_signer, remaining_path_length, require_signer_capacity, usable_key};
+use super::stages::IssuanceStages;
 use crate::error::{Error, Result};
-use crate::pki::check::prepared::Prepared;
-use crate::pki::check::structure::{Expected, Shape, Sources};
+use crate::pki::check::linted_tbs::LintedTbs;
+use crate::pki::check::structure::{CertificateKind, ExpectedIssuer, FieldSources};
+use crate::pki::engine_deps::EngineDeps;
 use crate::pki::mount::issuer::Issuer;
 use crate::pki::mount::signer::preferred_algorithm;
-use crate::pki::mount::view::View;
-use crate::pki::tools::Tools;
+use crate::pki::mount::view::MountView;
 use crate::pki::values::renewal;
 use crate::x509::certificate::Certificate;
 use crate::x509::oid;
@@ -31,22 +31,22 @@ use crate::x509::raw_extension::grants_ocsp_signing;
 /// # Errors
 /// `Invalid` naming field and rule.
 pub async fn sign(
-    view: Arc<View>,
-    tools: Tools,
-    origin: Origin,
+    view: Arc<MountView>,
+    tools: EngineDeps,
+    origin: IssueContext,
     request: SelfIssuedRequest,
-    stages: Stages,
-) -> Result<Issued> {
+    stages: IssuanceStages,
+) -> Result<IssuedCertificate> {
     let started = Instant::now();
-    require_room(&view, origin.issuer_or("default"), &*tools.signers)?;
-    repeats::unless_stored(false, origin.repeatable.as_deref(), "sign-self-issued stores no certificate")?;
+    require_signer_capacity(&view, origin.issuer_or("default"), &*tools.signers)?;
+    idempotency::require_stored(false, origin.repeatable.as_deref(), "sign-self-issued stores no certificate")?;
     let certificate = &request.certificate;
-    check(certificate)?;
+    check_self_issued(certificate)?;
     tools.compromised.refuse("certificate", certificate.key())?;
-    let signer = signer(&view, origin.issuer_or("default"))?;
+    let signer = find_signer(&view, origin.issuer_or("default"))?;
     let (key, now) = usable_key(&signer, &tools.clock)?;
     let pieces = signer.pieces()?;
-    below(&signer)?;
+    remaining_path_length(&signer)?;
     let kind = key.public().kind();
     if request.matching_key_types && kind.name() != certificate.key().kind().name() {
         return Err(Error::invalid(format!(
@@ -56,8 +56,8 @@ pub async fn sign(
         )));
     }
     let mut warnings = request.warnings;
-    warnings.extend(same_issuer_and_serial(certificate, &signer.issuer));
-    refuse_taken(&view, &tools, &signer.issuer, certificate).await?;
+    warnings.extend(repeated_identity_warning(certificate, &signer.issuer));
+    refuse_used_serial(&view, &tools, &signer.issuer, certificate).await?;
     let started = stages.rules(started);
     let algorithm = preferred_algorithm(&key.signing, &*tools.signers, certificate.signature_algorithm())?;
     let issuer = signer.issuer.certificate.subject();
@@ -65,20 +65,20 @@ pub async fn sign(
         (oid::AUTHORITY_KEY_ID, &pieces.authority_key_id),
         (oid::CRL_DISTRIBUTION_POINTS, &pieces.locations.distribution_points),
     ];
-    let extensions = with_replaced(certificate, &own);
+    let extensions = replace_extensions(certificate, &own);
     let tbs = certificate.reissue_tbs(algorithm, issuer, &extensions);
-    let sources = &Sources::all("certificate");
-    let expected = Expected { algorithm, issuer, key_id: &pieces.key_id, sources };
-    let prepared = Prepared::certificate(tbs, Shape::Kept, &expected, &pieces.constraints, &key.signing)?;
+    let sources = &FieldSources::all("certificate");
+    let expected = ExpectedIssuer { algorithm, issuer, key_id: &pieces.key_id, sources };
+    let prepared = LintedTbs::certificate(tbs, CertificateKind::Kept, &expected, &pieces.constraints, &key.signing)?;
     let signed = prepared.sign(&*tools.signers, &origin.requester.watch).await?;
     stages.sign(started);
     let (serial, not_before, not_after) = (certificate.serial(), certificate.not_before(), certificate.not_after());
-    Ok(Issued {
+    Ok(IssuedCertificate {
         der: signed.der(),
         serial,
         not_before,
         not_after,
-        renew_after: renewal::time(&serial, now.unix_timestamp(), not_before, not_after),
+        renew_after: renewal::renewal_time(&serial, now.unix_timestamp(), not_before, not_after),
         signer,
         key: None,
         warnings,
@@ -90,7 +90,7 @@ pub async fn sign(
 
 /// Warns about a certificate with the issuer's own name, such as a new key of the CA signed by its old key: the result
 /// has the same issuer and serial number as the certificate in the request (RFC 5280 4.1.2.2).
-fn same_issuer_and_serial(certificate: &Certificate, issuer: &Issuer) -> Option<String> {
+fn repeated_identity_warning(certificate: &Certificate, issuer: &Issuer) -> Option<String> {
     let serial = certificate.serial();
     certificate.issuer().matches(issuer.certificate.subject()).then(|| {
         format!(
@@ -102,9 +102,9 @@ fn same_issuer_and_serial(certificate: &Certificate, issuer: &Issuer) -> Option<
 }
 
 /// Rejects a certificate that is not a self-issued CA certificate.
-fn check(certificate: &Certificate) -> Result<()> {
+fn check_self_issued(certificate: &Certificate) -> Result<()> {
     let refuse = |rule: &str| Err(Error::invalid(format!("certificate: {rule}")));
-    check_outside_key("certificate", certificate.key())?;
+    check_foreign_key("certificate", certificate.key())?;
     if !certificate.is_ca() {
         return refuse("basicConstraints must say cA TRUE");
     }
@@ -113,13 +113,18 @@ fn check(certificate: &Certificate) -> Result<()> {
     }
     // Its extensions are kept, so the purpose cannot be dropped.
     if grants_ocsp_signing(certificate.extensions()) {
-        return refuse(&format!("extKeyUsage has {AUTHORITY_AS_RESPONDER}"));
+        return refuse(&format!("extKeyUsage has {CA_WITH_OCSP_SIGNING_REASON}"));
     }
     Ok(())
 }
 
 /// Rejects a serial number that the issuer has used for another certificate (RFC 5280 4.1.2.2).
-async fn refuse_taken(view: &View, tools: &Tools, issuer: &Issuer, certificate: &Certificate) -> Result<()> {
+async fn refuse_used_serial(
+    view: &MountView,
+    tools: &EngineDeps,
+    issuer: &Issuer,
+    certificate: &Certificate,
+) -> Result<()> {
     let serial = certificate.serial();
     let stored = tools.store.certificate(view.mount, serial).await?.map(|stored| stored.row);
     let is_taken =
@@ -134,7 +139,7 @@ async fn refuse_taken(view: &View, tools: &Tools, issuer: &Issuer, certificate: 
 }
 
 /// Replaces extensions with the issuer's `own`, or appends these. Empty ones are ignored.
-pub(crate) fn with_replaced(certificate: &Certificate, own: &[(&[u8], &Extensions)]) -> Extensions {
+pub(crate) fn replace_extensions(certificate: &Certificate, own: &[(&[u8], &Extensions)]) -> Extensions {
     let of = |oid: &[u8]| own.iter().find(|(own, one)| *own == oid && !one.is_empty()).map(|(_, one)| *one);
     let kept = certificate.extensions().iter().map(|e| of(&e.oid).unwrap_or(&e.raw));
     let added = own.iter().filter(|(oid, _)| certificate.extension(oid).is_none()).map(|(_, one)| *one);

@@ -5,19 +5,19 @@ use std::sync::Arc;
 use crate::clock::{Clock, Time};
 use crate::error::{Error, Result};
 use crate::keys::Signers;
-use crate::pki::mount::issuer::Key;
+use crate::pki::mount::issuer::MountKey;
 use crate::pki::mount::profile::RoleEntry;
-use crate::pki::mount::signer::Signer;
-use crate::pki::mount::view::View;
+use crate::pki::mount::signer::IssuerSigner;
+use crate::pki::mount::view::MountView;
 use crate::x509::usage::KeyUsage;
 
 /// Looks up the role of a request.
-pub(crate) fn role(view: &View, name: &str) -> Result<Arc<RoleEntry>> {
+pub(crate) fn find_role(view: &MountView, name: &str) -> Result<Arc<RoleEntry>> {
     view.role(name).cloned().ok_or_else(|| Error::invalid(format!("unknown role: {name}")))
 }
 
 /// Looks up the issuer of a request.
-pub(crate) fn signer(view: &View, reference: &str) -> Result<Arc<Signer>> {
+pub(crate) fn find_signer(view: &MountView, reference: &str) -> Result<Arc<IssuerSigner>> {
     view.signer(reference).cloned().ok_or_else(|| {
         Error::invalid(if reference.eq_ignore_ascii_case("default") {
             "issuer_ref: no default issuer configured".to_owned()
@@ -32,7 +32,7 @@ pub(crate) fn signer(view: &View, reference: &str) -> Result<Arc<Signer>> {
 ///
 /// # Errors
 /// `Busy` when it does not; those of [`Signers::signer`].
-pub(crate) fn require_room(view: &View, reference: &str, signers: &dyn Signers) -> Result<()> {
+pub(crate) fn require_signer_capacity(view: &MountView, reference: &str, signers: &dyn Signers) -> Result<()> {
     let key = view.signer(reference).and_then(|signer| signer.key.as_ref());
     match key.and_then(|key| key.signing.managed()) {
         Some(key) => signers.signer(key)?.require_room(),
@@ -45,7 +45,7 @@ pub(crate) fn require_room(view: &View, reference: &str, signers: &dyn Signers) 
 ///
 /// # Errors
 /// `Invalid` naming the reason; those of [`Clock::agreed_now`].
-pub(crate) fn usable_key(signer: &Signer, clock: &Clock) -> Result<(Arc<Key>, Time)> {
+pub(crate) fn usable_key(signer: &IssuerSigner, clock: &Clock) -> Result<(Arc<MountKey>, Time)> {
     let now = clock.agreed_now()?;
     let record = &signer.issuer.record;
     let refuse = |why: &str| Err(Error::invalid(format!("issuer_ref: issuer may not issue certificates: {why}")));
@@ -74,7 +74,7 @@ pub(crate) fn usable_key(signer: &Signer, clock: &Clock) -> Result<(Arc<Key>, Ti
 ///
 /// # Errors
 /// `Invalid` when the issuer may not sign CAs.
-pub(crate) fn below(signer: &Signer) -> Result<Option<u32>> {
+pub(crate) fn remaining_path_length(signer: &IssuerSigner) -> Result<Option<u32>> {
     match signer.path_length {
         Some(0) => {
             Err(Error::invalid("issuer_ref: issuer cannot sign further CAs: its path length is 0 (RFC 5280 4.2.1.9)"))

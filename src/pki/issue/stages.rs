@@ -8,14 +8,14 @@ use crate::telemetry;
 
 /// Metric handles for one operation.
 #[derive(Clone)]
-pub struct Stages {
+pub struct IssuanceStages {
     rules: Histogram,
     key: Histogram,
     sign: Histogram,
     store: Histogram,
 }
 
-impl Stages {
+impl IssuanceStages {
     /// Registers the handles of `operation` (`issue` or `sign`).
     pub fn new(operation: &'static str) -> Self {
         let stage =
@@ -24,24 +24,24 @@ impl Stages {
     }
 
     pub(crate) fn rules(&self, started: Instant) -> Instant {
-        record(&self.rules, started)
+        record_stage(&self.rules, started)
     }
 
     pub(crate) fn key(&self, started: Instant) -> Instant {
-        record(&self.key, started)
+        record_stage(&self.key, started)
     }
 
     pub(crate) fn sign(&self, started: Instant) -> Instant {
-        record(&self.sign, started)
+        record_stage(&self.sign, started)
     }
 
     pub(crate) fn store(&self, started: Instant) -> Instant {
-        record(&self.store, started)
+        record_stage(&self.store, started)
     }
 }
 
 /// Records the time since `started` and starts the next stage.
-fn record(stage: &Histogram, started: Instant) -> Instant {
+fn record_stage(stage: &Histogram, started: Instant) -> Instant {
     let now = Instant::now();
     stage.record((now - started).as_secs_f64());
     now

@@ -9,20 +9,20 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::csr;
-use super::issued::Issued;
+use super::issued::IssuedCertificate;
 use super::not_granted;
-use super::release::{Draft, Record, SubjectKeyId};
-use super::request::{Origin, VerbatimRequest};
-use super::signer::{require_room, role, signer, usable_key};
-use super::stages::Stages;
+use super::release::{CertificateDraft, IssuanceRecord, SubjectKeyIdSource};
+use super::request::{IssueContext, VerbatimRequest};
+use super::signer::{find_role, find_signer, require_signer_capacity, usable_key};
+use super::stages::IssuanceStages;
 use crate::error::{Error, Result, Warnings};
-use crate::pki::check::names::{MAX_ALL_BYTES, check_text};
-use crate::pki::check::structure::{Shape, Sources};
+use crate::pki::check::names::{MAX_ALL_NAMES_BYTES, check_text};
+use crate::pki::check::structure::{CertificateKind, FieldSources};
 use crate::pki::check::validity;
-use crate::pki::mount::profile::Locations;
+use crate::pki::engine_deps::EngineDeps;
+use crate::pki::mount::profile::UrlExtensions;
 use crate::pki::mount::role::Role;
-use crate::pki::mount::view::View;
-use crate::pki::tools::Tools;
+use crate::pki::mount::view::MountView;
 use crate::pki::values::subject_bounds;
 use crate::x509::csr::{Csr, RawExtension};
 use crate::x509::extension::{self, KeyUsage};
@@ -40,31 +40,31 @@ const DEFAULT_KEY_USAGE: KeyUsage =
 /// # Errors
 /// `Invalid` naming field and rule; `Unavailable` when the record cannot be stored.
 pub async fn sign(
-    view: Arc<View>,
-    tools: Tools,
-    origin: Origin,
+    view: Arc<MountView>,
+    tools: EngineDeps,
+    origin: IssueContext,
     request: VerbatimRequest,
-    stages: Stages,
-) -> Result<Issued> {
+    stages: IssuanceStages,
+) -> Result<IssuedCertificate> {
     let started = Instant::now();
     let (role, may_answer) = match &request.role {
         None => (Role::default(), false),
         Some(name) => {
-            let role = &role(&view, name)?.role;
+            let role = &find_role(&view, name)?.role;
             (role.for_verbatim(), role.grants_ocsp_signing())
         }
     };
     let named = request.role.as_deref().map(|name| (name, &role));
-    let record = Record::of(&origin, named, request.metadata.as_deref())?;
+    let record = IssuanceRecord::of(&origin, named, request.metadata.as_deref())?;
     record.require_room(&tools)?;
-    require_room(&view, origin.issuer_or(&role.issuer_ref), &*tools.signers)?;
+    require_signer_capacity(&view, origin.issuer_or(&role.issuer_ref), &*tools.signers)?;
     let csr = &request.csr;
     csr::verify(csr)?;
-    refuse_authority(csr)?;
+    refuse_ca(csr)?;
     if !may_answer {
         refuse_responder(&request)?;
     }
-    let signer = signer(&view, origin.issuer_or(&role.issuer_ref))?;
+    let signer = find_signer(&view, origin.issuer_or(&role.issuer_ref))?;
     let (key, now) = usable_key(&signer, &tools.clock)?;
     let pieces = signer.pieces()?;
     let issuer = &signer.issuer;
@@ -73,19 +73,23 @@ pub async fn sign(
     let span = issuer.certificate.span();
     let (validity, mut warnings) = validity::for_leaf(&role, &request.validity, origin.limits, span, behaviour, now)?;
     let subject = subject(csr, &request.user_ids)?;
-    let broken = subject_bounds::of_subject(Some("csr"), &csr.subject);
-    warnings.extend(subject_bounds::settle(role.strict_subject, broken)?);
-    let copies = copies(csr, &pieces.locations, subject.is_empty(), &mut warnings);
+    let broken = subject_bounds::subject_violations(Some("csr"), &csr.subject);
+    warnings.extend(subject_bounds::reject_if_strict(role.strict_subject, broken)?);
+    let copies = copied_extensions(csr, &pieces.locations, subject.is_empty(), &mut warnings);
     let locations = &pieces.locations;
-    let draft = Draft {
+    let draft = CertificateDraft {
         algorithm: request.signature.algorithm(&key.signing, &*tools.signers)?,
         key,
-        shape: Shape::Leaf,
+        shape: CertificateKind::Leaf,
         common_name: subject.common_name(),
         subject,
         validity,
-        head: leading(&request, &role)?,
-        key_id: if csr.extension(oid::SUBJECT_KEY_ID).is_some() { SubjectKeyId::Copied } else { SubjectKeyId::OfKey },
+        head: leading_extensions(&request, &role)?,
+        key_id: if csr.extension(oid::SUBJECT_KEY_ID).is_some() {
+            SubjectKeyIdSource::Copied
+        } else {
+            SubjectKeyIdSource::OfKey
+        },
         tail: Extensions::joined(&[
             &pieces.authority_key_id,
             &locations.authority_info,
@@ -97,15 +101,15 @@ pub async fn sign(
         signer,
     };
     warnings.extend(not_granted::warnings(&draft, csr));
-    warnings.extend(usages_of_csr(&request));
-    warnings.extend(unfit_for_time_stamping(&draft).map(str::to_owned));
+    warnings.extend(overridden_usage_warnings(&request));
+    warnings.extend(time_stamping_warning(&draft).map(str::to_owned));
     stages.rules(started);
     let issued = draft.release(&view, &tools, &csr.key, &record, &stages).await?;
     Ok(issued.with_warnings(warnings))
 }
 
 /// Warns about usages of the request that the CSR's extensions override.
-fn usages_of_csr(request: &VerbatimRequest) -> Warnings {
+fn overridden_usage_warnings(request: &VerbatimRequest) -> Warnings {
     let mut warnings = Warnings::default();
     let asked = request.usages.key_usage;
     let own = request.csr.key_usage();
@@ -121,9 +125,10 @@ fn usages_of_csr(request: &VerbatimRequest) -> Warnings {
 }
 
 /// Warns if time-stamp verifiers would reject the certificate (RFC 3161 2.3).
-fn unfit_for_time_stamping(draft: &Draft) -> Option<&'static str> {
-    let extension =
-        [&draft.head, &draft.tail].into_iter().find_map(|part| not_granted::find(part, oid::EXT_KEY_USAGE))?;
+fn time_stamping_warning(draft: &CertificateDraft) -> Option<&'static str> {
+    let extension = [&draft.head, &draft.tail]
+        .into_iter()
+        .find_map(|part| not_granted::find_extension(part, oid::EXT_KEY_USAGE))?;
     let purposes = read_ext_key_usage(extension.value).ok()?;
     let fits = extension.critical == Some(true) && purposes.len() == 1;
     (purposes.contains(&oid::TIME_STAMPING) && !fits).then_some(
@@ -131,7 +136,7 @@ fn unfit_for_time_stamping(draft: &Draft) -> Option<&'static str> {
     )
 }
 
-fn refuse_authority(csr: &Csr) -> Result<()> {
+fn refuse_ca(csr: &Csr) -> Result<()> {
     if csr.is_ca_request() {
         return Err(Error::invalid("csr: basicConstraints say cA TRUE; sign-verbatim issues no CA certificates"));
     }
@@ -159,8 +164,8 @@ fn subject(csr: &Csr, user_ids: &[String]) -> Result<Name> {
     if user_ids.is_empty() {
         return Ok(csr.subject.clone());
     }
-    if user_ids.iter().map(String::len).sum::<usize>() > MAX_ALL_BYTES {
-        return Err(Error::invalid(format!("user_ids: together longer than {MAX_ALL_BYTES} bytes")));
+    if user_ids.iter().map(String::len).sum::<usize>() > MAX_ALL_NAMES_BYTES {
+        return Err(Error::invalid(format!("user_ids: together longer than {MAX_ALL_NAMES_BYTES} bytes")));
     }
     user_ids.iter().try_for_each(|id| check_text("user_ids", id))?;
     let mut seen = HashSet::new();
@@ -170,14 +175,14 @@ fn subject(csr: &Csr, user_ids: &[String]) -> Result<Name> {
 }
 
 /// Maps the parts of the certificate to fields: the CSR, except for usages that it lacks.
-pub(super) fn sources(csr: &Csr) -> Sources {
+pub(super) fn sources(csr: &Csr) -> FieldSources {
     let usages = [(oid::KEY_USAGE, "key_usage"), (oid::EXT_KEY_USAGE, "ext_key_usage")];
     let lacking = usages.into_iter().filter(|(oid, _)| csr.extension(oid).is_none());
-    lacking.fold(Sources::all("csr"), |sources, (oid, field)| sources.with(oid, field))
+    lacking.fold(FieldSources::all("csr"), |sources, (oid, field)| sources.with(oid, field))
 }
 
 /// keyUsage, extKeyUsage and basicConstraints of the request, each unless the CSR has it.
-fn leading(request: &VerbatimRequest, role: &Role) -> Result<Extensions> {
+fn leading_extensions(request: &VerbatimRequest, role: &Role) -> Result<Extensions> {
     let usage = request.usages.key_usage.unwrap_or(DEFAULT_KEY_USAGE);
     if usage.contains(KeyUsage::CERT_SIGN) {
         return Err(Error::invalid("key_usage: CertSign belongs to CA certificates (RFC 5280 4.2.1.3)"));
@@ -194,7 +199,7 @@ fn leading(request: &VerbatimRequest, role: &Role) -> Result<Extensions> {
 }
 
 /// The extensions copied from the CSR.
-fn copies(csr: &Csr, own: &Locations, subject_is_empty: bool, warnings: &mut Warnings) -> Extensions {
+fn copied_extensions(csr: &Csr, own: &UrlExtensions, subject_is_empty: bool, warnings: &mut Warnings) -> Extensions {
     let mut copied = Extensions::default();
     for extension in csr.extensions.iter().filter(|extension| is_copied(extension, own)) {
         // RFC 5280 4.1.2.6: without a subject, relying parties must not ignore the names.
@@ -210,7 +215,7 @@ fn copies(csr: &Csr, own: &Locations, subject_is_empty: bool, warnings: &mut War
 
 /// `true` if an extension of a CSR is copied: not authorityKeyIdentifier, and URLs only if the issuer has none. Also
 /// applies to `use_csr_values` of `sign-intermediate`.
-pub(crate) fn is_copied(extension: &RawExtension, own: &Locations) -> bool {
+pub(crate) fn is_copied(extension: &RawExtension, own: &UrlExtensions) -> bool {
     match extension.oid.as_slice() {
         oid::AUTHORITY_KEY_ID => false,
         oid::AUTHORITY_INFO_ACCESS => own.authority_info.is_empty(),

@@ -5,18 +5,18 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use super::issuer::Issuer;
-use super::signatures::Signatures;
+use super::signatures::IssuerSignatures;
 use crate::error::{Error, Result};
 use crate::x509::certificate::Certificate;
 
 /// Maximum length of a chain, computed or listed by an operator.
-pub const MAX_CHAIN: usize = 64;
+pub const MAX_CHAIN_LENGTH: usize = 64;
 /// Maximum number of issuers in a mount: every change computes all of their chains.
 const MAX_ISSUERS: usize = 1000;
 /// Maximum number of issuers with the same subject in a mount: each pair of them costs a signature check.
-const MAX_OF_SUBJECT: usize = 128;
+const MAX_ISSUERS_PER_SUBJECT: usize = 128;
 /// Maximum number of issuers with the same subject and key in a mount: each of them certifies all the others.
-const MAX_OF_KEY: usize = 16;
+const MAX_ISSUERS_PER_SUBJECT_AND_KEY: usize = 16;
 
 /// Issuers by id.
 pub type Issuers = BTreeMap<String, Arc<Issuer>>;
@@ -25,8 +25,8 @@ pub type Issuers = BTreeMap<String, Arc<Issuer>>;
 pub type Parents = BTreeMap<String, Vec<String>>;
 
 /// Computes the parents of all issuers. Results missing in the records are taken from `earlier`, or else checked.
-pub fn parents(issuers: &Issuers, earlier: &Parents) -> Parents {
-    issuers.iter().map(|(id, issuer)| (id.clone(), parents_of(issuer, issuers.values(), earlier))).collect()
+pub fn compute_parents(issuers: &Issuers, earlier: &Parents) -> Parents {
+    issuers.iter().map(|(id, issuer)| (id.clone(), find_parents(issuer, issuers.values(), earlier))).collect()
 }
 
 /// `true` if `parent` certifies `child`, by either record, else by `earlier`, else by a signature check.
@@ -44,16 +44,16 @@ fn certifies_issuer(parent: &Issuer, child: &Issuer, earlier: &Parents) -> bool 
     recorded.or_else(known).unwrap_or_else(|| child.certificate.is_signed_by(parent.certificate.key()))
 }
 
-fn parents_of<'a>(child: &Issuer, issuers: impl Iterator<Item = &'a Arc<Issuer>>, earlier: &Parents) -> Vec<String> {
+fn find_parents<'a>(child: &Issuer, issuers: impl Iterator<Item = &'a Arc<Issuer>>, earlier: &Parents) -> Vec<String> {
     let mut found: Vec<_> = issuers.filter(|parent| certifies_issuer(parent, child, earlier)).collect();
     found.sort_by_key(|p| (!p.self_signed, p.record.id.clone()));
     found.into_iter().map(|p| p.record.id.clone()).collect()
 }
 
-/// Adds a new issuer to `parents`; checks only pairs with the new issuer.
+/// Adds a new issuer to `compute_parents`; checks only pairs with the new issuer.
 pub fn add_parents(parents: &mut Parents, issuers: &Issuers, new: &Issuer) {
     let nothing = Parents::new();
-    parents.insert(new.record.id.clone(), parents_of(new, issuers.values(), &nothing));
+    parents.insert(new.record.id.clone(), find_parents(new, issuers.values(), &nothing));
     for child in issuers.values().filter(|child| certifies_issuer(new, child, &nothing)) {
         let list = parents.entry(child.record.id.clone()).or_default();
         let rank = |id: &String| {
@@ -65,21 +65,21 @@ pub fn add_parents(parents: &mut Parents, issuers: &Issuers, new: &Issuer) {
     }
 }
 
-/// Removes an issuer from `parents`.
+/// Removes an issuer from `compute_parents`.
 pub fn remove_parents(parents: &mut Parents, id: &str) {
     parents.remove(id);
     parents.values_mut().for_each(|list| list.retain(|parent| parent != id));
 }
 
-/// Returns the signature results of an issuer that is in `parents`.
-pub fn signatures(one: &Issuer, issuers: &Issuers, parents: &Parents) -> Signatures {
+/// Returns the signature results of an issuer that is in `compute_parents`.
+pub fn signature_results(one: &Issuer, issuers: &Issuers, parents: &Parents) -> IssuerSignatures {
     let id = &one.record.id;
     let certifies = |parent: &String, child: &String| parents.get(child).is_some_and(|all| all.contains(parent));
     let others = || issuers.iter().filter(|(other, _)| *other != id);
     let above = others().filter(|(_, other)| other.subject == one.issuer);
     let below = others().filter(|(_, other)| other.issuer == one.subject);
     let own = (one.subject == one.issuer).then(|| (id.clone(), one.self_signed));
-    Signatures {
+    IssuerSignatures {
         by: above.map(|(other, _)| (other.clone(), certifies(other, id))).chain(own).collect(),
         of: below.map(|(other, _)| (other.clone(), certifies(id, other))).collect(),
     }
@@ -89,7 +89,7 @@ pub fn signatures(one: &Issuer, issuers: &Issuers, parents: &Parents) -> Signatu
 ///
 /// Each key is tried once. Keys that match the authorityKeyIdentifier come first, but all others are tried too: the
 /// signer may have used another identifier for its key. SHA-1 signatures count, because the certificate already exists.
-pub fn maker_of<'a>(
+pub fn find_signing_issuer<'a>(
     certificate: &Certificate,
     issuers: impl Iterator<Item = &'a Arc<Issuer>>,
 ) -> Option<&'a Arc<Issuer>> {
@@ -111,7 +111,7 @@ pub fn maker_of<'a>(
 ///
 /// # Errors
 /// `Invalid` with the limit.
-pub fn check_room(issuers: &Issuers, new: &Certificate) -> Result<()> {
+pub fn check_issuer_limits(issuers: &Issuers, new: &Certificate) -> Result<()> {
     if issuers.len() >= MAX_ISSUERS {
         return Err(Error::invalid(format!(
             "certificate: this mount has {MAX_ISSUERS} issuers already, the most that it takes: delete some, or make a \
@@ -121,14 +121,14 @@ pub fn check_room(issuers: &Issuers, new: &Certificate) -> Result<()> {
     let subject = new.subject().canonical();
     let same: Vec<_> = issuers.values().filter(|known| *known.subject == subject).collect();
     let of_key = same.iter().filter(|known| known.certificate.key() == new.key()).count();
-    if of_key >= MAX_OF_KEY {
+    if of_key >= MAX_ISSUERS_PER_SUBJECT_AND_KEY {
         return Err(Error::invalid(format!(
-            "certificate: this mount has {MAX_OF_KEY} issuers of this subject and key already, the most that it takes"
+            "certificate: this mount has {MAX_ISSUERS_PER_SUBJECT_AND_KEY} issuers of this subject and key already, the most that it takes"
         )));
     }
-    if same.len() >= MAX_OF_SUBJECT {
+    if same.len() >= MAX_ISSUERS_PER_SUBJECT {
         return Err(Error::invalid(format!(
-            "certificate: this mount has {MAX_OF_SUBJECT} issuers of this subject already, the most that it takes"
+            "certificate: this mount has {MAX_ISSUERS_PER_SUBJECT} issuers of this subject already, the most that it takes"
         )));
     }
     Ok(())

@@ -6,23 +6,23 @@ use crate::error::{Error, Result};
 use crate::x509::profile;
 
 /// Maximum length of a URL in a mount's configuration, bytes.
-pub const MAX_URL: usize = 2_048;
+pub const MAX_URL_BYTES: usize = 2_048;
 
 /// An absolute URL with a host; empty when not configured.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Address(String);
+pub struct ClusterUrl(String);
 
-impl Address {
+impl ClusterUrl {
     /// Parses a URL; an empty text is accepted.
     ///
     /// # Errors
     /// `Invalid` naming `field` when `url` is not absolute, has no host, has a query or fragment, or exceeds
-    /// [`MAX_URL`].
+    /// [`MAX_URL_BYTES`].
     pub fn new(field: &str, url: impl Into<String>) -> Result<Self> {
         let url = url.into();
-        if url.len() > MAX_URL {
-            return Err(Error::invalid(format!("{field}: longer than {MAX_URL} bytes")));
+        if url.len() > MAX_URL_BYTES {
+            return Err(Error::invalid(format!("{field}: longer than {MAX_URL_BYTES} bytes")));
         }
         if !url.is_empty() && !is_absolute_url(&url) {
             return Err(Error::invalid(format!("{field}: must be an absolute URL with a scheme and a host")));
@@ -46,23 +46,23 @@ impl Address {
 #[serde(default)]
 pub struct Cluster {
     /// Base URL of the mount's API, such as `https://ca.example.test/v1/pki`.
-    pub path: Address,
+    pub path: ClusterUrl,
     /// Base URL for authority information; often plain HTTP.
-    pub aia_path: Address,
+    pub aia_path: ClusterUrl,
 }
 
 impl Cluster {
     /// Replaces the placeholders that have a value in this configuration.
     pub(crate) fn fill(&self, url: &str) -> String {
-        [(PLACEHOLDERS[0], &self.path), (PLACEHOLDERS[1], &self.aia_path)]
+        [(CLUSTER_PLACEHOLDERS[0], &self.path), (CLUSTER_PLACEHOLDERS[1], &self.aia_path)]
             .into_iter()
-            .filter(|(_, value)| **value != Address::default())
+            .filter(|(_, value)| **value != ClusterUrl::default())
             .fold(url.to_owned(), |url, (placeholder, value)| url.replace(placeholder, value.as_str()))
     }
 }
 
 /// Returns why relying parties may fail to fetch a URL from a certificate. URLs with placeholders are not checked.
-pub(crate) fn unfit_for_relying_parties(url: &str) -> Option<&'static str> {
+pub(crate) fn relying_party_warning(url: &str) -> Option<&'static str> {
     let url = url::Url::parse(url).ok()?;
     let is_loopback = match url.host()? {
         url::Host::Domain(name) => name == "localhost" || name.ends_with(".localhost"),
@@ -79,18 +79,18 @@ pub(crate) fn unfit_for_relying_parties(url: &str) -> Option<&'static str> {
 }
 
 /// Placeholders of URLs that this configuration fills.
-pub(crate) const PLACEHOLDERS: [&str; 2] = ["{{cluster_path}}", "{{cluster_aia_path}}"];
+pub(crate) const CLUSTER_PLACEHOLDERS: [&str; 2] = ["{{cluster_path}}", "{{cluster_aia_path}}"];
 
 /// `true` if the text is an absolute URL with a host, in visible ASCII, so that a certificate can hold it.
 pub(crate) fn is_absolute_url(text: &str) -> bool {
-    profile::location(text.as_bytes()).is_ok() && url::Url::parse(text).is_ok_and(|url| url.has_host())
+    profile::validate_location_uri(text.as_bytes()).is_ok() && url::Url::parse(text).is_ok_and(|url| url.has_host())
 }
 
 /// Like [`is_absolute_url`], for URLs that are fetched: a directory URL (`ldap:///…`) may omit the host and leave it to
 /// the relying party (RFC 5280 4.2.1.13, RFC 4516 2).
 pub(crate) fn is_location(text: &str) -> bool {
     let is_place = |url: url::Url| url.has_host() || url.scheme() == "ldap" && url.path().len() > 1;
-    profile::location(text.as_bytes()).is_ok() && url::Url::parse(text).is_ok_and(is_place)
+    profile::validate_location_uri(text.as_bytes()).is_ok() && url::Url::parse(text).is_ok_and(is_place)
 }
 
 #[cfg(test)]
@@ -99,18 +99,21 @@ mod tests {
 
     #[test]
     fn addresses_are_checked_and_filled_in() {
-        let one = Cluster { path: Address::new("path", "https://ca.test/v1/pki").unwrap(), ..Cluster::default() };
-        let both = Cluster { aia_path: Address::new("aia_path", "http://aia.test").unwrap(), ..one.clone() };
+        let one = Cluster { path: ClusterUrl::new("path", "https://ca.test/v1/pki").unwrap(), ..Cluster::default() };
+        let both = Cluster { aia_path: ClusterUrl::new("aia_path", "http://aia.test").unwrap(), ..one.clone() };
         assert_eq!(both.fill("{{cluster_aia_path}}/ca"), "http://aia.test/ca");
         assert_eq!(both.fill("{{cluster_path}}/ca"), "https://ca.test/v1/pki/ca");
         assert_eq!(one.fill("{{cluster_aia_path}}/ca"), "{{cluster_aia_path}}/ca");
-        assert!(Address::new("path", "").is_ok());
+        assert!(ClusterUrl::new("path", "").is_ok());
         for bad in ["http://ca.test/?q", "http://ca.test/#f"] {
-            assert!(Address::new("path", bad).unwrap_err().text().starts_with("path: paths are added to it"), "{bad}");
+            assert!(
+                ClusterUrl::new("path", bad).unwrap_err().text().starts_with("path: paths are added to it"),
+                "{bad}"
+            );
         }
-        let long = format!("http://ca.test/{}", "x".repeat(MAX_URL));
+        let long = format!("http://ca.test/{}", "x".repeat(MAX_URL_BYTES));
         for bad in ["ca.test", "/v1/pki", "http://", "https://ca.test/\u{e9}", "https://ca test", &long] {
-            let error = Address::new("path", bad).unwrap_err();
+            let error = ClusterUrl::new("path", bad).unwrap_err();
             assert!(error.text().starts_with("path: "), "{bad}: {error}");
         }
     }

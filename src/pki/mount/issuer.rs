@@ -6,15 +6,15 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-use super::signatures::Signatures;
+use super::signatures::IssuerSignatures;
 use super::urls::Urls;
 use crate::documents::MountId;
 use crate::error::{Error, Result};
-use crate::fields::{MAX_NAME, is_name};
+use crate::fields::{MAX_NAME_LEN, is_name};
 use crate::keys::local::PrivateKey;
 use crate::keys::signing::{ManagedKey, SigningKey};
 use crate::pki::constraints::Constraints;
-use crate::pki::store::Grounds;
+use crate::pki::store::RevocationReason;
 use crate::pki::values::hex;
 use crate::x509::certificate::Certificate;
 use crate::x509::extension::KeyUsage;
@@ -26,7 +26,7 @@ use aws_lc_rs::digest::{SHA256, digest};
 /// Handling of a certificate that would outlive its issuer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum LeafNotAfter {
+pub enum LeafNotAfterBehavior {
     /// Rejects it.
     #[default]
     Err,
@@ -38,7 +38,7 @@ pub enum LeafNotAfter {
     AlwaysEnforceErr,
 }
 
-impl LeafNotAfter {
+impl LeafNotAfterBehavior {
     /// Parses the setting.
     ///
     /// # Errors
@@ -72,7 +72,7 @@ impl LeafNotAfter {
 
 /// Permitted uses of an issuer; reading is always permitted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Usage {
+pub struct IssuerUsage {
     /// Sign certificates.
     pub issuing: bool,
     /// Sign CRLs.
@@ -81,7 +81,7 @@ pub struct Usage {
     pub ocsp: bool,
 }
 
-impl Usage {
+impl IssuerUsage {
     /// All uses.
     pub const ALL: Self = Self { issuing: true, crl: true, ocsp: true };
 
@@ -109,7 +109,7 @@ impl Usage {
 }
 
 /// Formats the uses in alphabetical order, separated by commas.
-impl fmt::Display for Usage {
+impl fmt::Display for IssuerUsage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (on, word) in
             [(self.crl, "crl-signing,"), (self.issuing, "issuing-certificates,"), (self.ocsp, "ocsp-signing,")]
@@ -139,9 +139,9 @@ pub struct IssuerRecord {
     #[serde(default)]
     pub manual_chain: Vec<String>,
     /// Handling of leaves that would outlive the issuer.
-    pub leaf_not_after_behavior: LeafNotAfter,
+    pub leaf_not_after_behavior: LeafNotAfterBehavior,
     /// Permitted uses.
-    pub usage: Usage,
+    pub usage: IssuerUsage,
     /// Signature algorithm of CRLs and OCSP responses; empty derives it from the key.
     #[serde(default)]
     pub revocation_signature_algorithm: String,
@@ -152,16 +152,16 @@ pub struct IssuerRecord {
     #[serde(default)]
     pub revoked_at: Option<i64>,
     /// Reason for the revocation.
-    #[serde(default, skip_serializing_if = "Grounds::are_unsaid")]
-    pub revoked_for: Grounds,
+    #[serde(default, skip_serializing_if = "RevocationReason::are_unsaid")]
+    pub revoked_for: RevocationReason,
     /// Last CRL number that the authority used elsewhere; CRLs of this mount get higher numbers. 0 if none is known.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub crl_number: u64,
     /// Time of the last change, epoch seconds (`Last-Modified`).
     pub modified_at: i64,
     /// Known results of signature checks. The view fills them in; callers may leave them empty.
-    #[serde(default, skip_serializing_if = "Signatures::are_unknown")]
-    pub signatures: Signatures,
+    #[serde(default, skip_serializing_if = "IssuerSignatures::are_unknown")]
+    pub signatures: IssuerSignatures,
     /// Id of the authority with which it shares CRLs, if that differs from the id of its own bytes: an earlier issuer
     /// of the mount has the same key and a matching subject. The view sets it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -264,7 +264,7 @@ pub fn may_sign_crls(certificate: &Certificate) -> bool {
 /// Location of a stored key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum KeptIn {
+pub enum KeyLocation {
     /// In the record.
     #[default]
     Local,
@@ -283,13 +283,13 @@ pub struct KeyRecord {
     pub name: String,
     /// Location of the key; local if missing.
     #[serde(default)]
-    pub kind: KeptIn,
+    pub kind: KeyLocation,
     /// Local keys: the private key as PKCS#8 DER in base64; zeroized on drop.
     #[serde(default, skip_serializing_if = "is_none")]
     pub pkcs8: Zeroizing<String>,
     /// Managed keys: reference to the key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub managed: Option<ManagedRecord>,
+    pub managed: Option<StoredManagedKeyRef>,
 }
 
 fn is_none(text: &Zeroizing<String>) -> bool {
@@ -298,7 +298,7 @@ fn is_none(text: &Zeroizing<String>) -> bool {
 
 /// Stored reference to a managed key.
 #[derive(Clone, Serialize, Deserialize)]
-pub struct ManagedRecord {
+pub struct StoredManagedKeyRef {
     /// The managed key's UUID.
     pub uuid: String,
     /// Name of the managed key when it was added to the mount.
@@ -312,7 +312,7 @@ pub struct ManagedRecord {
 
 /// A key of the mount, ready to sign.
 #[derive(Clone)]
-pub struct Key {
+pub struct MountKey {
     /// Random UUID.
     pub id: String,
     /// Name, or empty.
@@ -323,7 +323,7 @@ pub struct Key {
     pub signing: SigningKey,
 }
 
-impl Key {
+impl MountKey {
     /// Loads the key of a record.
     ///
     /// # Errors
@@ -335,15 +335,15 @@ impl Key {
             der.map(crate::secret::Secret::new).map_err(|_| Error::internal("stored key is not base64"))
         };
         let signing = match (record.kind, &record.managed) {
-            (KeptIn::Local, _) => {
+            (KeyLocation::Local, _) => {
                 SigningKey::Local(Arc::new(PrivateKey::from_pkcs8(decoded(&record.pkcs8)?.expose())?))
             }
-            (KeptIn::Managed, Some(ManagedRecord { uuid, name, public, locator })) => {
+            (KeyLocation::Managed, Some(StoredManagedKeyRef { uuid, name, public, locator })) => {
                 let public = PublicKey::parse(decoded(public)?.expose())?;
                 let (uuid, name, locator) = (uuid.clone(), name.clone(), locator.clone());
                 SigningKey::Managed(Arc::new(ManagedKey { mount, uuid, name, public, locator }))
             }
-            (KeptIn::Managed, None) => return Err(Error::internal("a stored managed key does not say which")),
+            (KeyLocation::Managed, None) => return Err(Error::internal("a stored managed key does not say which")),
         };
         Ok(Self { id: record.id.clone(), name: record.name.clone(), version, signing })
     }
@@ -356,11 +356,11 @@ impl Key {
         use base64::Engine as _;
         let encoded = |der: &[u8]| base64::engine::general_purpose::STANDARD.encode(der);
         let (kind, pkcs8, managed) = match &self.signing {
-            SigningKey::Local(key) => (KeptIn::Local, encoded(key.to_pkcs8()?.expose()), None),
+            SigningKey::Local(key) => (KeyLocation::Local, encoded(key.to_pkcs8()?.expose()), None),
             SigningKey::Managed(key) => {
                 let (uuid, name, locator) = (key.uuid.clone(), key.name.clone(), key.locator.clone());
-                let record = ManagedRecord { uuid, name, public: encoded(key.public.spki()), locator };
-                (KeptIn::Managed, String::new(), Some(record))
+                let record = StoredManagedKeyRef { uuid, name, public: encoded(key.public.spki()), locator };
+                (KeyLocation::Managed, String::new(), Some(record))
             }
         };
         Ok(KeyRecord { id: self.id.clone(), name: self.name.clone(), kind, pkcs8: Zeroizing::new(pkcs8), managed })
@@ -391,7 +391,7 @@ pub fn check_name(what: &str, name: &str) -> Result<()> {
     if name.eq_ignore_ascii_case("default") {
         return Err(Error::invalid(format!("{what}: name is reserved")));
     }
-    if !is_name(name) || name.len() > MAX_NAME {
+    if !is_name(name) || name.len() > MAX_NAME_LEN {
         return Err(Error::invalid(format!(
             "{what}: name contains characters outside the allowed set: letters, digits and '_', inside also '-' and '.', at most 128"
         )));

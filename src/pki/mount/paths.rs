@@ -7,22 +7,22 @@ use std::cmp::Reverse;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-pub(crate) use self::policies::{PolicyDemand, policies as policies_of};
-use super::chains::{Issuers, MAX_CHAIN, Parents};
+pub(crate) use self::policies::{RequiredPolicies, read_policies as policies_of};
+use super::chains::{Issuers, MAX_CHAIN_LENGTH, Parents};
 use super::issuer::Issuer;
-use crate::derived::Derived;
-use crate::pki::constraints::{self, ChainConstraints, Link};
+use crate::derived_values::DerivedValues;
+use crate::pki::constraints::{self, ChainConstraints, ConstrainedChainLink};
 use crate::x509::usage::KeyUsage;
 
 /// Maximum number of paths of an issuer; further ones are ignored.
-const MAX_PATHS: usize = 32;
+const MAX_PATHS_PER_ISSUER: usize = 32;
 /// Maximum number of steps of the search for an issuer's paths.
-const MAX_STEPS: usize = 1_000;
+const MAX_SEARCH_STEPS: usize = 1_000;
 /// Maximum length of a certificate's name in a message, characters.
-const MAX_SHOWN: usize = 200;
+const MAX_SHOWN_NAME_CHARS: usize = 200;
 
 /// A certification path.
-pub struct Path {
+pub struct CertificationPath {
     /// The issuer, followed by each issuer that certifies the previous.
     issuers: Vec<Arc<Issuer>>,
     /// The chain sent to clients: `issuers`, or the operator's list.
@@ -34,23 +34,23 @@ pub struct Path {
     /// Maximum number of CAs below the issuer; `None` is unlimited.
     path_length: Option<u32>,
     /// The certificate policies that the path requires of a certificate below the issuer.
-    pub(crate) policy: Option<PolicyDemand>,
+    pub(crate) policy: Option<RequiredPolicies>,
     /// The chain as rendered for clients.
-    pub worded: Derived,
+    pub worded: DerivedValues,
 }
 
-impl Path {
+impl CertificationPath {
     fn new(issuers: Vec<Arc<Issuer>>, all: &Issuers) -> Self {
         let above = || issuers.iter().skip(1).map(|issuer| &issuer.certificate);
         let start = above().map(|certificate| certificate.not_before()).max().unwrap_or(i64::MIN);
         let end = above().map(|certificate| certificate.not_after()).min().unwrap_or(i64::MAX);
         Self {
-            served: served(&issuers, all),
+            served: served_chain(&issuers, all),
             span: start..=end,
-            refused: refusal(&issuers),
-            path_length: path_length(&issuers),
-            policy: PolicyDemand::of(&issuers),
-            worded: Derived::default(),
+            refused: rejection_reason(&issuers),
+            path_length: max_path_length(&issuers),
+            policy: RequiredPolicies::of(&issuers),
+            worded: DerivedValues::default(),
             issuers,
         }
     }
@@ -62,23 +62,24 @@ impl Path {
     fn constraints(&self) -> ChainConstraints {
         let link = |issuer: &Arc<Issuer>| {
             let constraints = issuer.constraints.as_ref().ok()?.as_ref()?;
-            Some(Link { constraints: Arc::clone(constraints), of: shown(issuer) })
+            Some(ConstrainedChainLink { constraints: Arc::clone(constraints), of: describe_issuer(issuer) })
         };
         ChainConstraints { span: self.span.clone(), links: self.issuers.iter().filter_map(link).collect() }
     }
 }
 
 /// The paths of an issuer, at least one, the preferred path first.
-pub struct Paths(Vec<Path>);
+pub struct CertificationPaths(Vec<CertificationPath>);
 
-impl Paths {
+impl CertificationPaths {
     /// Finds the paths of `issuer`. Rejected paths come last, then incomplete ones (root unknown), then longer ones,
     /// then those that expire earlier.
     pub(super) fn of(issuer: &Arc<Issuer>, issuers: &Issuers, parents: &Parents) -> Self {
-        let mut search = Search { issuers, parents, steps: 0, found: Vec::new() };
+        let mut search = PathSearch { issuers, parents, steps: 0, found: Vec::new() };
         search.extend(&mut vec![Arc::clone(issuer)]);
-        let mut paths: Vec<Path> = search.found.into_iter().map(|path| Path::new(path, issuers)).collect();
-        let rank = |path: &Path| (path.refused.is_some(), !path.is_complete(), path.issuers.len());
+        let mut paths: Vec<CertificationPath> =
+            search.found.into_iter().map(|path| CertificationPath::new(path, issuers)).collect();
+        let rank = |path: &CertificationPath| (path.refused.is_some(), !path.is_complete(), path.issuers.len());
         // A stable sort keeps the order of the search.
         paths.sort_by_key(|path| (rank(path), Reverse(*path.span.end())));
         Self(paths)
@@ -86,7 +87,7 @@ impl Paths {
 
     /// The path to serve at a time (epoch seconds): the first that is valid and not rejected, else the first that is
     /// not rejected, else the first.
-    pub fn at(&self, now: i64) -> Option<&Path> {
+    pub fn at(&self, now: i64) -> Option<&CertificationPath> {
         let mut standing = self.standing();
         let valid = self.standing().find(|path| path.span.contains(&now));
         valid.or_else(|| standing.next()).or_else(|| self.0.first())
@@ -105,34 +106,34 @@ impl Paths {
     }
 
     /// The paths that are not rejected.
-    pub(crate) fn standing(&self) -> impl Iterator<Item = &Path> {
+    pub(crate) fn standing(&self) -> impl Iterator<Item = &CertificationPath> {
         self.0.iter().filter(|path| path.refused.is_none())
     }
 
     /// Maximum number of CAs below the issuer, valid on every path that is not rejected: a verifier may build any of
     /// them. Incomplete paths count only if there is no complete one (RFC 5280 4.2.1.9).
     pub(super) fn path_length(&self) -> Option<u32> {
-        let has_root = self.standing().any(Path::is_complete);
+        let has_root = self.standing().any(CertificationPath::is_complete);
         let counted = self.standing().filter(|path| path.is_complete() || !has_root);
         counted.filter_map(|path| path.path_length).min()
     }
 
     /// Name constraints of the paths that are not rejected; empty if none has any.
     pub(super) fn constraints(&self) -> Vec<ChainConstraints> {
-        let all: Vec<_> = self.standing().map(Path::constraints).collect();
+        let all: Vec<_> = self.standing().map(CertificationPath::constraints).collect();
         if all.iter().all(|chain| chain.links.is_empty()) { Vec::new() } else { all }
     }
 }
 
 /// Depth-first search for paths; no CA occurs twice in a path.
-struct Search<'a> {
+struct PathSearch<'a> {
     issuers: &'a Issuers,
     parents: &'a Parents,
     steps: usize,
     found: Vec<Vec<Arc<Issuer>>>,
 }
 
-impl Search<'_> {
+impl PathSearch<'_> {
     fn extend(&mut self, path: &mut Vec<Arc<Issuer>>) {
         self.steps += 1;
         let Some(last) = path.last() else { return };
@@ -141,13 +142,13 @@ impl Search<'_> {
         };
         let parents = self.parents.get(&last.record.id).into_iter().flatten().filter_map(|id| self.issuers.get(id));
         let mut next: Vec<_> = parents.filter(|parent| !path.iter().any(|one| is_same(one, parent))).cloned().collect();
-        if last.self_signed || next.is_empty() || path.len() >= MAX_CHAIN {
+        if last.self_signed || next.is_empty() || path.len() >= MAX_CHAIN_LENGTH {
             self.found.push(path.clone());
             return;
         }
         next.sort_by_key(|p| (!p.self_signed, Reverse(p.certificate.not_after()), p.record.id.clone()));
         for parent in next {
-            if self.found.len() >= MAX_PATHS || self.steps >= MAX_STEPS && !self.found.is_empty() {
+            if self.found.len() >= MAX_PATHS_PER_ISSUER || self.steps >= MAX_SEARCH_STEPS && !self.found.is_empty() {
                 return;
             }
             path.push(parent);
@@ -158,7 +159,7 @@ impl Search<'_> {
 }
 
 /// The chain to serve: the path up to the first issuer with an operator's chain, then that chain.
-fn served(path: &[Arc<Issuer>], issuers: &Issuers) -> Vec<Arc<Issuer>> {
+fn served_chain(path: &[Arc<Issuer>], issuers: &Issuers) -> Vec<Arc<Issuer>> {
     let mut served: Vec<Arc<Issuer>> = Vec::new();
     for issuer in path {
         served.push(Arc::clone(issuer));
@@ -166,7 +167,7 @@ fn served(path: &[Arc<Issuer>], issuers: &Issuers) -> Vec<Arc<Issuer>> {
             continue;
         }
         for listed in issuer.record.manual_chain.iter().filter_map(|id| issuers.get(id)) {
-            if served.len() < MAX_CHAIN && !served.iter().any(|known| known.record.id == listed.record.id) {
+            if served.len() < MAX_CHAIN_LENGTH && !served.iter().any(|known| known.record.id == listed.record.id) {
                 served.push(Arc::clone(listed));
             }
         }
@@ -175,25 +176,25 @@ fn served(path: &[Arc<Issuer>], issuers: &Issuers) -> Vec<Arc<Issuer>> {
     served
 }
 
-fn shown(issuer: &Issuer) -> String {
-    let name: String = issuer.certificate.subject().display().chars().take(MAX_SHOWN).collect();
+fn describe_issuer(issuer: &Issuer) -> String {
+    let name: String = issuer.certificate.subject().display().chars().take(MAX_SHOWN_NAME_CHARS).collect();
     format!("the certificate of {name:?} (serial number {})", issuer.certificate.serial())
 }
 
 /// Returns why every verifier rejects the path (RFC 5280 6.1.4).
-fn refusal(path: &[Arc<Issuer>]) -> Option<String> {
+fn rejection_reason(path: &[Arc<Issuer>]) -> Option<String> {
     const START: &str = "issuer_ref: no chain of the issuer verifies";
     for (at, issuer) in path.iter().enumerate() {
         let below = path.get(..at).unwrap_or_default();
         if at > 0 && issuer.certificate.key_usage().is_some_and(|usage| !usage.contains(KeyUsage::CERT_SIGN)) {
-            let who = shown(issuer);
+            let who = describe_issuer(issuer);
             return Some(format!("{START}: {who} has a keyUsage without keyCertSign (RFC 5280 4.2.1.3)"));
         }
         let authorities = below.iter().filter(|issuer| !issuer.is_self_issued()).count();
         if let Some(length) = issuer.certificate.path_length()
             && (length as usize) < authorities
         {
-            let who = shown(issuer);
+            let who = describe_issuer(issuer);
             return Some(format!(
                 "{START}: {who} allows a path length of {length}, and {authorities} authorities are below it (RFC 5280 \
                  4.2.1.9)"
@@ -205,8 +206,8 @@ fn refusal(path: &[Arc<Issuer>]) -> Option<String> {
             Err(unreadable) => return Some(unreadable.clone()),
         };
         for authority in below.iter().filter(|issuer| !issuer.is_self_issued()) {
-            if let Err(error) = constraints::hold_authority(authority.certificate.tbs(), constraints) {
-                let (who, authority) = (shown(issuer), shown(authority));
+            if let Err(error) = constraints::validate_ca_names(authority.certificate.tbs(), constraints) {
+                let (who, authority) = (describe_issuer(issuer), describe_issuer(authority));
                 return Some(format!("{START}: {who} does not allow {authority}: {}", error.text()));
             }
         }
@@ -216,7 +217,7 @@ fn refusal(path: &[Arc<Issuer>]) -> Option<String> {
 
 /// Maximum number of CAs below the first issuer (RFC 5280 4.2.1.9, 6.1.4): the minimum over all path lengths, each
 /// reduced by the CAs in between. Self-issued CAs do not count.
-fn path_length(path: &[Arc<Issuer>]) -> Option<u32> {
+fn max_path_length(path: &[Arc<Issuer>]) -> Option<u32> {
     let mut least: Option<u32> = None;
     let mut between = 0;
     for issuer in path {

@@ -9,7 +9,7 @@ use super::urls::Urls;
 use crate::error::{Error, Result};
 use crate::pki::constraints::ChainConstraints;
 use crate::x509::algorithm::{Curve, KeyKind};
-use crate::x509::extension::{self, Policy};
+use crate::x509::extension::{self, CertificatePolicy};
 use crate::x509::name::{Attribute, rdns};
 use crate::x509::pem;
 use crate::x509::pieces::{Extensions, Rdns};
@@ -47,10 +47,11 @@ impl RoleEntry {
         .into_iter()
         .map(|(attribute, values)| rdns(attribute, values, role.separate_rdns))
         .collect();
-        let policies = policies(&role)?;
+        let policies = encode_policies(&role)?;
         // The default key usage depends on the key family only, not on the key size.
         let (rsa, ec) = (KeyKind::Rsa { bits: 2048 }, KeyKind::Ec(Curve::P256));
-        let leading = [leading(&role, rsa)?, leading(&role, ec)?, leading(&role, KeyKind::Ed25519)?];
+        let leading =
+            [encode_leading(&role, rsa)?, encode_leading(&role, ec)?, encode_leading(&role, KeyKind::Ed25519)?];
         Ok(Self { subject, leading, policies, role: Arc::new(role.into()), version })
     }
 
@@ -65,7 +66,7 @@ impl RoleEntry {
     }
 }
 
-fn leading(role: &Role, kind: KeyKind) -> Result<Extensions> {
+fn encode_leading(role: &Role, kind: KeyKind) -> Result<Extensions> {
     let purposes = role.purposes()?;
     let mut pieces = extension::key_usage(role.key_usage_for(kind));
     pieces.extend(&extension::ext_key_usage(&purposes));
@@ -75,7 +76,7 @@ fn leading(role: &Role, kind: KeyKind) -> Result<Extensions> {
     Ok(pieces)
 }
 
-fn policies(role: &Role) -> Result<Extensions> {
+fn encode_policies(role: &Role) -> Result<Extensions> {
     let owned = |text: Option<&str>| text.map(str::to_owned);
     let policies = role
         .policy_identifiers
@@ -83,26 +84,26 @@ fn policies(role: &Role) -> Result<Extensions> {
         .map(|p| {
             let oid = extension::parse_oid(p.oid())
                 .ok_or_else(|| Error::invalid("policy_identifiers: every entry must be a dotted OID"))?;
-            Ok(Policy { oid, cps: owned(p.cps()), notice: owned(p.notice()) })
+            Ok(CertificatePolicy { oid, cps: owned(p.cps()), notice: owned(p.notice()) })
         })
         .collect::<Result<Vec<_>>>()?;
     Ok(extension::certificate_policies(&policies))
 }
 
 /// Pre-encoded data common to all certificates of an issuer.
-pub struct Pieces {
+pub struct EncodedIssuerParts {
     /// Subject key identifier of the issuer certificate, of any length.
     pub key_id: Vec<u8>,
-    /// authorityKeyIdentifier with [`Pieces::key_id`].
+    /// authorityKeyIdentifier with [`EncodedIssuerParts::key_id`].
     pub authority_key_id: Extensions,
     /// Name constraints of the chains above the issuer; empty when no chain has any.
     pub constraints: Vec<ChainConstraints>,
     /// Extensions with the issuer's URLs.
-    pub locations: Locations,
+    pub locations: UrlExtensions,
 }
 
 /// The extensions that carry an issuer's URLs; each is empty when it has no URL.
-pub struct Locations {
+pub struct UrlExtensions {
     /// authorityInfoAccess.
     pub authority_info: Extensions,
     /// cRLDistributionPoints.
@@ -111,7 +112,7 @@ pub struct Locations {
     pub freshest_crl: Extensions,
 }
 
-impl Locations {
+impl UrlExtensions {
     /// Encodes URLs whose placeholders are replaced.
     pub fn new(urls: &Urls) -> Self {
         Self {
@@ -122,7 +123,7 @@ impl Locations {
     }
 }
 
-impl Pieces {
+impl EncodedIssuerParts {
     /// Encodes an issuer. The placeholders in `urls` must be replaced.
     pub fn new(issuer: &Issuer, constraints: Vec<ChainConstraints>, urls: &Urls) -> Self {
         let key_id = issuer_key_id(issuer);
@@ -130,7 +131,7 @@ impl Pieces {
             authority_key_id: extension::authority_key_id(&key_id),
             key_id,
             constraints,
-            locations: Locations::new(urls),
+            locations: UrlExtensions::new(urls),
         }
     }
 }

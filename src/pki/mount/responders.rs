@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::chains::Parents;
 use super::issuer::Issuer;
-use super::signer::{Signer, revocation_algorithm};
+use super::signer::{IssuerSigner, revocation_algorithm};
 use crate::keys::signing::SigningKey;
 use crate::x509::algorithm::SignatureAlgorithm;
 use crate::x509::name::CanonicalName;
@@ -28,21 +28,21 @@ pub struct Responder {
     names: Vec<Name>,
     hashes: Vec<Arc<IssuerHashes>>,
     /// Key that signs; `None` when no issuer may sign.
-    pub(crate) signing: Option<Signing>,
+    pub(crate) signing: Option<ResponderKey>,
     /// Serial numbers of the mount's issuers that this responder's key certifies, with their revocation time.
     certified: HashMap<Serial, Option<i64>>,
 }
 
 /// The key and algorithm of OCSP responses.
 #[derive(Clone)]
-pub(crate) struct Signing {
+pub(crate) struct ResponderKey {
     pub(crate) key: SigningKey,
     pub(crate) algorithm: SignatureAlgorithm,
 }
 
-impl Signing {
+impl ResponderKey {
     /// `None` if the issuer has no key here, lacks the usage, or has no algorithm to sign with.
-    fn of(signer: &Signer) -> Option<Self> {
+    fn of(signer: &IssuerSigner) -> Option<Self> {
         let key = signer.key.as_ref().filter(|_| signer.issuer.record.usage.ocsp)?;
         Some(Self { key: key.signing.clone(), algorithm: revocation_algorithm(signer).ok()? })
     }
@@ -115,7 +115,7 @@ pub struct Responders {
 
 impl Responders {
     /// Builds the responders of these issuers.
-    pub fn new(signers: &BTreeMap<String, Arc<Signer>>, parents: &Parents) -> Self {
+    pub fn new(signers: &BTreeMap<String, Arc<IssuerSigner>>, parents: &Parents) -> Self {
         let mut responders = Self::default();
         let mut place_of: HashMap<&str, usize> = HashMap::new();
         let mut known: HashMap<(&CanonicalName, &[u8]), usize> = HashMap::new();
@@ -131,7 +131,7 @@ impl Responders {
             let responder = &mut responders.all[place];
             responder.issuers.insert(id.clone());
             responder.authorities.insert(signer.issuer.authority_id());
-            responder.signing = responder.signing.take().or_else(|| Signing::of(signer));
+            responder.signing = responder.signing.take().or_else(|| ResponderKey::of(signer));
         }
         for (id, signer) in signers {
             let issuer = &signer.issuer;
@@ -168,8 +168,8 @@ impl Responders {
     }
 
     /// The responder of an issuer that may itself sign OCSP responses.
-    pub(crate) fn of(&self, signer: &Signer) -> Option<&Responder> {
-        Signing::of(signer)?;
+    pub(crate) fn of(&self, signer: &IssuerSigner) -> Option<&Responder> {
+        ResponderKey::of(signer)?;
         Some(&self.all[*self.by_hashes.get(signer.issuer.hashes.of(IdHash::Sha1))?])
     }
 }

@@ -9,18 +9,18 @@
 
 mod allowed;
 mod check;
+mod field_types;
 mod policies;
 mod templates;
-mod terms;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::allowed::{Allowed, CompiledRole};
-pub use self::check::{LISTS, RoleList, SUBJECT_VALUES};
-pub use self::policies::{CertificatePolicies, MOST_POLICIES, PolicyInformation};
-pub use self::terms::{NotAfterBound, NotBeforeBound, RoleKeys, SerialNumberSource, SignatureBits};
+pub use self::allowed::{AllowedNames, CompiledRole};
+pub use self::check::{ROLE_LISTS, RoleList, SUBJECT_LIST_LIMITS};
+pub use self::field_types::{NotAfterBound, NotBeforeBound, RoleKeys, SerialNumberSource, SignatureBits};
+pub use self::policies::{CertificatePolicies, POLICY_LIST_LIMITS, PolicyInformation};
 use crate::error::Result;
-use crate::pki::values::written::{WrittenTime, or_empty};
+use crate::pki::values::original_text::{Rfc3339Text, or_empty};
 use crate::x509::algorithm::KeyKind;
 use crate::x509::oid;
 use crate::x509::usage::{KeyUsage, eku_oids};
@@ -139,12 +139,12 @@ pub struct Role {
     pub not_before_duration: u64,
     /// Fixed start of validity.
     #[serde(with = "or_empty")]
-    pub not_before: Option<WrittenTime>,
+    pub not_before: Option<Rfc3339Text>,
     /// Controls `not_before` in requests.
     pub not_before_bound: NotBeforeBound,
     /// Fixed end of validity.
     #[serde(with = "or_empty")]
-    pub not_after: Option<WrittenTime>,
+    pub not_after: Option<Rfc3339Text>,
     /// Controls `not_after` in requests.
     pub not_after_bound: NotAfterBound,
     /// Creates a lease for every certificate; excludes `no_store`.
@@ -310,7 +310,7 @@ fn is_zero(number: &u32) -> bool {
 
 /// Builds a role from JSON for tests; lists may be comma-separated texts, lifetimes may be durations.
 #[cfg(test)]
-pub(crate) fn role_of(body: &serde_json::Value) -> Role {
+pub(crate) fn parse_role(body: &serde_json::Value) -> Role {
     use serde_json::{Value, json};
     let default = json!(Role::default());
     let mut body = body.clone();

@@ -1,7 +1,7 @@
 //! Stored results of signature checks between the issuers of a mount.
 //!
 //! Each signature is checked once. The result is stored in the issuer's record, so that neither a restart nor a change
-//! by another node repeats the check. A result stays valid while [`CHECKS`] is the same, because the certificate of an
+//! by another node repeats the check. A result stays valid while [`SIGNATURE_CHECKS_VERSION`] is the same, because the certificate of an
 //! id never changes and ids are never reused. Missing results, or results with another value, are computed again.
 
 use std::collections::BTreeMap;
@@ -12,8 +12,8 @@ use crate::x509::certificate::Certificate;
 
 /// Known signature results of an issuer, by the ids of the other issuers whose names match.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(from = "Stored", into = "Stored")]
-pub struct Signatures {
+#[serde(from = "StoredSignatures", into = "StoredSignatures")]
+pub struct IssuerSignatures {
     /// `true` if that issuer's key signed this certificate. The issuer's own id says whether it is self-signed.
     pub by: BTreeMap<String, bool>,
     /// `true` if this issuer's key signed that issuer's certificate.
@@ -22,11 +22,11 @@ pub struct Signatures {
 
 /// Version of the signature checks. Increase it when the accepted algorithms or keys change: older results are then
 /// ignored.
-const CHECKS: u32 = 1;
+const SIGNATURE_CHECKS_VERSION: u32 = 1;
 
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
-struct Stored {
+struct StoredSignatures {
     checks: u32,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     by: BTreeMap<String, bool>,
@@ -34,22 +34,22 @@ struct Stored {
     of: BTreeMap<String, bool>,
 }
 
-impl From<Stored> for Signatures {
-    fn from(stored: Stored) -> Self {
+impl From<StoredSignatures> for IssuerSignatures {
+    fn from(stored: StoredSignatures) -> Self {
         match stored {
-            Stored { checks: CHECKS, by, of } => Self { by, of },
+            StoredSignatures { checks: SIGNATURE_CHECKS_VERSION, by, of } => Self { by, of },
             _ => Self::default(),
         }
     }
 }
 
-impl From<Signatures> for Stored {
-    fn from(Signatures { by, of }: Signatures) -> Self {
-        Self { checks: CHECKS, by, of }
+impl From<IssuerSignatures> for StoredSignatures {
+    fn from(IssuerSignatures { by, of }: IssuerSignatures) -> Self {
+        Self { checks: SIGNATURE_CHECKS_VERSION, by, of }
     }
 }
 
-impl Signatures {
+impl IssuerSignatures {
     /// `true` if no result is known.
     pub fn are_unknown(&self) -> bool {
         self.by.is_empty() && self.of.is_empty()
@@ -68,12 +68,12 @@ mod tests {
 
     #[test]
     fn what_other_checks_found_is_unknown() {
-        let known = Signatures { by: [("a".to_owned(), false)].into(), of: BTreeMap::new() };
+        let known = IssuerSignatures { by: [("a".to_owned(), false)].into(), of: BTreeMap::new() };
         let stored = serde_json::to_value(&known).unwrap();
         assert_eq!(stored, json!({ "checks": 1, "by": { "a": false } }));
-        assert_eq!(serde_json::from_value::<Signatures>(stored).unwrap(), known);
+        assert_eq!(serde_json::from_value::<IssuerSignatures>(stored).unwrap(), known);
         for other in [json!({ "by": { "a": false } }), json!({ "checks": 2, "by": { "a": true } }), json!({})] {
-            assert!(serde_json::from_value::<Signatures>(other).unwrap().are_unknown());
+            assert!(serde_json::from_value::<IssuerSignatures>(other).unwrap().are_unknown());
         }
     }
 }

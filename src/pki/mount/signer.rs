@@ -3,28 +3,28 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::issuer::{Issuer, Key};
-use super::paths::Paths;
-use super::profile::Pieces;
+use super::issuer::{Issuer, MountKey};
+use super::paths::CertificationPaths;
+use super::profile::EncodedIssuerParts;
 use crate::error::{Error, Result};
 use crate::keys::signing::{ManagedKey, Signers, SigningKey};
 use crate::x509::algorithm::SignatureAlgorithm;
 
 /// An issuer with everything that issuing needs, computed once per change.
-pub struct Signer {
+pub struct IssuerSigner {
     /// The issuer.
     pub issuer: Arc<Issuer>,
     /// Its key, when the mount has it.
-    pub key: Option<Arc<Key>>,
+    pub key: Option<Arc<MountKey>>,
     /// Its certification paths.
-    pub paths: Paths,
+    pub paths: CertificationPaths,
     /// Maximum number of CAs below it, by its own path length and those above it; `None` is unlimited.
     pub path_length: Option<u32>,
     /// Pre-encoded extensions; the error is why nothing can be issued (URLs that cannot be expanded).
-    pub pieces: Result<Pieces, String>,
+    pub pieces: Result<EncodedIssuerParts, String>,
 }
 
-impl Signer {
+impl IssuerSigner {
     /// The chain to serve at a time (epoch seconds), itself first.
     pub fn chain(&self, now: i64) -> &[Arc<Issuer>] {
         self.paths.at(now).map_or(&[], |path| &path.served)
@@ -47,13 +47,13 @@ impl Signer {
     ///
     /// # Errors
     /// `Invalid` with the reason why nothing can be issued.
-    pub fn pieces(&self) -> Result<&Pieces> {
+    pub fn pieces(&self) -> Result<&EncodedIssuerParts> {
         self.pieces.as_ref().map_err(|text| Error::invalid(text.clone()))
     }
 }
 
 /// The algorithm of an issuer's CRLs and OCSP responses: its setting, else the default of its key.
-pub(crate) fn revocation_algorithm(signer: &Signer) -> Result<SignatureAlgorithm> {
+pub(crate) fn revocation_algorithm(signer: &IssuerSigner) -> Result<SignatureAlgorithm> {
     let setting = &signer.issuer.record.revocation_signature_algorithm;
     match SignatureAlgorithm::parse_name(setting) {
         Some(algorithm) => Ok(algorithm),
@@ -129,17 +129,17 @@ fn supported_algorithm(
 ///
 /// # Errors
 /// `Invalid` with the reason when it supports no algorithm; those of [`Signers::signer`].
-pub(crate) fn first_algorithm(key: &ManagedKey, signers: &dyn Signers) -> Result<SignatureAlgorithm> {
+pub(crate) fn first_supported_algorithm(key: &ManagedKey, signers: &dyn Signers) -> Result<SignatureAlgorithm> {
     let implied = SignatureAlgorithm::for_issuer(key.public.kind(), 0, false)?;
     supported_algorithm(key, signers, implied, |_| true)
 }
 
 /// Default of the setting for the algorithm of CRLs and OCSP responses. Empty, except for a managed key that does not
 /// support the default of its kind: then its [first](first_algorithm) algorithm.
-pub(crate) fn unchosen_revocation_algorithm(key: &SigningKey, signers: &dyn Signers) -> String {
+pub(crate) fn default_revocation_algorithm(key: &SigningKey, signers: &dyn Signers) -> String {
     let Some(key) = key.managed() else { return String::new() };
     let implied = SignatureAlgorithm::for_issuer(key.public.kind(), 0, false).ok();
     // Ignore errors: every signature checks again whether the mount may use the key.
-    let first = first_algorithm(key, signers).ok().filter(|first| Some(*first) != implied);
+    let first = first_supported_algorithm(key, signers).ok().filter(|first| Some(*first) != implied);
     first.map(|algorithm| algorithm.name().to_owned()).unwrap_or_default()
 }

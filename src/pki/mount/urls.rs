@@ -3,9 +3,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::cluster::{Cluster, PLACEHOLDERS, is_absolute_url, is_location, unfit_for_relying_parties};
+use super::cluster::{CLUSTER_PLACEHOLDERS, Cluster, is_absolute_url, is_location, relying_party_warning};
 use crate::error::{Error, Result};
-use crate::pki::values::Most;
+use crate::pki::values::ListLimits;
 
 /// A set of authority information URLs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,15 +24,15 @@ pub struct Urls {
 }
 
 /// Limits of each list: every certificate contains the URLs.
-pub const MOST: Most = Most::new(16, 1024);
+pub const URL_LIST_LIMITS: ListLimits = ListLimits::new(16, 1024);
 
-const ISSUER_ID: &str = "{{issuer_id}}";
+const ISSUER_ID_PLACEHOLDER: &str = "{{issuer_id}}";
 
 /// Warning for a certificate that is issued without any of these URLs.
-pub(crate) const NO_URLS: &str = "no authority information URLs are configured for this mount";
+pub(crate) const NO_URLS_WARNING: &str = "no authority information URLs are configured for this mount";
 
 /// The four lists, by field name.
-pub const LIST_FIELDS: [&str; 4] =
+pub const URL_LIST_FIELDS: [&str; 4] =
     ["issuing_certificates", "crl_distribution_points", "delta_crl_distribution_points", "ocsp_servers"];
 
 impl Urls {
@@ -44,20 +44,20 @@ impl Urls {
     /// The lists, by field name.
     pub fn lists(&self) -> [(&'static str, &Vec<String>); 4] {
         [
-            (LIST_FIELDS[0], &self.issuing_certificates),
-            (LIST_FIELDS[1], &self.crl_distribution_points),
-            (LIST_FIELDS[2], &self.delta_crl_distribution_points),
-            (LIST_FIELDS[3], &self.ocsp_servers),
+            (URL_LIST_FIELDS[0], &self.issuing_certificates),
+            (URL_LIST_FIELDS[1], &self.crl_distribution_points),
+            (URL_LIST_FIELDS[2], &self.delta_crl_distribution_points),
+            (URL_LIST_FIELDS[3], &self.ocsp_servers),
         ]
     }
 
     /// The lists by field name, mutable.
     pub fn lists_mut(&mut self) -> [(&'static str, &mut Vec<String>); 4] {
         [
-            (LIST_FIELDS[0], &mut self.issuing_certificates),
-            (LIST_FIELDS[1], &mut self.crl_distribution_points),
-            (LIST_FIELDS[2], &mut self.delta_crl_distribution_points),
-            (LIST_FIELDS[3], &mut self.ocsp_servers),
+            (URL_LIST_FIELDS[0], &mut self.issuing_certificates),
+            (URL_LIST_FIELDS[1], &mut self.crl_distribution_points),
+            (URL_LIST_FIELDS[2], &mut self.delta_crl_distribution_points),
+            (URL_LIST_FIELDS[3], &mut self.ocsp_servers),
         ]
     }
 
@@ -69,7 +69,7 @@ impl Urls {
     pub fn checked_after(self, before: &Self) -> Result<Self> {
         for ((name, list), (_, old)) in self.lists().into_iter().zip(before.lists()) {
             if list != old {
-                MOST.hold(name, list)?;
+                URL_LIST_LIMITS.hold(name, list)?;
             }
         }
         // Expand with any issuer id to check that the texts are URLs once expanded.
@@ -114,8 +114,8 @@ impl Urls {
     fn expand_one(&self, field: &str, url: &str, issuer_id: &str, dry_run: bool) -> Result<String> {
         let mut text = url.to_owned();
         if self.templating {
-            text = text.replace(ISSUER_ID, issuer_id);
-            for cluster in PLACEHOLDERS {
+            text = text.replace(ISSUER_ID_PLACEHOLDER, issuer_id);
+            for cluster in CLUSTER_PLACEHOLDERS {
                 if !text.contains(cluster) {
                     continue;
                 }
@@ -126,7 +126,7 @@ impl Urls {
             }
         }
         // OCSP runs over HTTP (RFC 6960 A.1).
-        let is_url = if field == LIST_FIELDS[3] { is_absolute_url(&text) } else { is_location(&text) };
+        let is_url = if field == URL_LIST_FIELDS[3] { is_absolute_url(&text) } else { is_location(&text) };
         if !is_url {
             return Err(Error::invalid(format!(
                 "{field}: every entry must be an absolute URL with a scheme and a host"
@@ -138,7 +138,7 @@ impl Urls {
     /// Returns problems that relying parties will have with these URLs. Call [`Urls::in_cluster`] first.
     pub fn advice(&self) -> Vec<String> {
         let of = |(name, list): (&'static str, &Vec<String>)| {
-            let wrong = list.iter().find_map(|url| unfit_for_relying_parties(url));
+            let wrong = list.iter().find_map(|url| relying_party_warning(url));
             wrong.map(|why| format!("{name}: {why}"))
         };
         self.lists().into_iter().filter_map(of).collect()
@@ -146,17 +146,19 @@ impl Urls {
 
     /// `true` if a URL contains the issuer id, which a root does not have before it is signed.
     pub fn names_issuer(&self) -> bool {
-        self.templating && self.lists().iter().any(|(_, list)| list.iter().any(|url| url.contains(ISSUER_ID)))
+        self.templating
+            && self.lists().iter().any(|(_, list)| list.iter().any(|url| url.contains(ISSUER_ID_PLACEHOLDER)))
     }
 
     /// `true` if a URL contains an unreplaced `{{cluster_aia_path}}`.
     pub fn needs_aia_path(&self) -> bool {
-        self.templating && self.lists().iter().any(|(_, list)| list.iter().any(|url| url.contains(PLACEHOLDERS[1])))
+        self.templating
+            && self.lists().iter().any(|(_, list)| list.iter().any(|url| url.contains(CLUSTER_PLACEHOLDERS[1])))
     }
 
     /// `true` if a URL contains an unreplaced address of the mount.
     pub fn unresolved(&self) -> bool {
-        let open = |url: &String| PLACEHOLDERS.iter().any(|placeholder| url.contains(placeholder));
+        let open = |url: &String| CLUSTER_PLACEHOLDERS.iter().any(|placeholder| url.contains(placeholder));
         self.templating && self.lists().iter().any(|(_, list)| list.iter().any(open))
     }
 }
@@ -224,7 +226,7 @@ mod tests {
         assert_eq!(first.for_issuer("abc").unwrap().crl_distribution_points, ["http://h/abc/crl"]);
         let cluster = checked(Urls { ocsp_servers: one("{{cluster_path}}/ocsp"), ..first }).unwrap();
         assert!(cluster.for_issuer("abc").unwrap_err().text().contains("cluster config missing"));
-        let path = super::super::cluster::Address::new("path", "https://c/v1/pki").unwrap();
+        let path = super::super::cluster::ClusterUrl::new("path", "https://c/v1/pki").unwrap();
         let filled = cluster.in_cluster(&Cluster { path, ..Cluster::default() });
         assert_eq!(filled.for_issuer("abc").unwrap().ocsp_servers, ["https://c/v1/pki/ocsp"]);
         assert_eq!(cluster.for_issuer("abc").unwrap_err().kind(), crate::error::Kind::Invalid);

@@ -1,6 +1,6 @@
 //! The published state of a mount: roles, issuers, keys, settings, and values derived from them.
 //!
-//! A [`View`] is immutable once published. Only the mount's control actor publishes views; a request loads one and sees
+//! A [`MountView`] is immutable once published. Only the mount's control actor publishes views; a request loads one and sees
 //! a consistent state throughout. A change clones the view (its parts are shared), modifies the clone and returns it
 //! together with the documents to store.
 
@@ -14,16 +14,16 @@ use zeroize::Zeroizing;
 
 use super::chains::{self, Issuers, Parents};
 use super::cluster::Cluster;
-use super::issuer::{self, Issuer, IssuerRecord, Key, KeyRecord};
-use super::paths::Paths;
-use super::profile::{Pieces, RoleEntry};
+use super::issuer::{self, Issuer, IssuerRecord, KeyRecord, MountKey};
+use super::paths::CertificationPaths;
+use super::profile::{EncodedIssuerParts, RoleEntry};
 use super::responders::Responders;
 use super::role::Role;
 use super::settings::crl::CrlConfig;
 use super::settings::external_policy;
-use super::settings::tidy::AutoTidy;
-use super::signatures::Signatures;
-use super::signer::Signer;
+use super::settings::tidy::AutoTidyConfig;
+use super::signatures::IssuerSignatures;
+use super::signer::IssuerSigner;
 use super::urls::Urls;
 use crate::documents::{Document, DocumentKey, DocumentWrite, MountId};
 use crate::error::{Error, Result};
@@ -35,7 +35,7 @@ use crate::x509::public_key::PublicKey;
 use crate::x509::serial::Serial;
 
 /// Maximum attempts to draw a free serial number; in practice the first succeeds.
-const SERIAL_DRAWS: usize = 8;
+const MAX_SERIAL_DRAWS: usize = 8;
 
 mod kind {
     pub(crate) const ROLE: &str = "role";
@@ -46,7 +46,7 @@ mod kind {
 
 /// A settings document with its stored version (0: never written, defaults apply).
 #[derive(Clone, Debug, Default)]
-pub struct Setting<T> {
+pub struct StoredSetting<T> {
     /// The settings.
     pub value: T,
     version: u64,
@@ -77,36 +77,36 @@ pub struct KeysConfig {
 
 /// The state of a mount at one moment.
 #[derive(Clone)]
-pub struct View {
+pub struct MountView {
     /// The mount.
     pub mount: MountId,
     roles: BTreeMap<String, Arc<RoleEntry>>,
     issuers: Issuers,
-    keys: BTreeMap<String, Arc<Key>>,
+    keys: BTreeMap<String, Arc<MountKey>>,
     /// Default issuer.
-    pub issuers_config: Setting<IssuersConfig>,
+    pub issuers_config: StoredSetting<IssuersConfig>,
     /// Default key.
-    pub keys_config: Setting<KeysConfig>,
+    pub keys_config: StoredSetting<KeysConfig>,
     /// The mount's authority information URLs.
-    pub urls: Setting<Urls>,
+    pub urls: StoredSetting<Urls>,
     /// The mount's own addresses.
-    pub cluster: Setting<Cluster>,
+    pub cluster: StoredSetting<Cluster>,
     /// CRL and OCSP settings.
-    pub crl_config: Setting<CrlConfig>,
+    pub crl_config: StoredSetting<CrlConfig>,
     /// Settings of the external policy engine, which replaces roles.
-    pub external_policy: Setting<external_policy::Config>,
+    pub external_policy: StoredSetting<external_policy::ExternalPolicyConfig>,
     /// Client of the policy engine, when enabled; the error is what requests that need it receive.
     policy_engine: Option<Result<Arc<PolicyEngine>, String>>,
     /// Schedule and tasks of automatic tidy.
-    pub auto_tidy: Setting<AutoTidy>,
+    pub auto_tidy: StoredSetting<AutoTidyConfig>,
     parents: Parents,
-    signers: BTreeMap<String, Arc<Signer>>,
+    signers: BTreeMap<String, Arc<IssuerSigner>>,
     responders: Arc<Responders>,
-    /// `true` if derived values are out of date until [`View::settle`].
+    /// `true` if derived values are out of date until [`MountView::settle`].
     deferred: bool,
 }
 
-impl View {
+impl MountView {
     /// Builds the state from the documents of a mount.
     ///
     /// # Errors
@@ -115,18 +115,18 @@ impl View {
         Self::empty(mount).reloaded(documents)
     }
 
-    /// Like [`View::load`], but keeps results of signature checks, and the policy engine's client with its health state
+    /// Like [`MountView::load`], but keeps results of signature checks, and the policy engine's client with its health state
     /// if the engine's settings are the same.
     ///
     /// # Errors
-    /// As [`View::load`].
+    /// As [`MountView::load`].
     pub(crate) fn reloaded(&self, documents: Vec<Document>) -> Result<Self> {
         let mut view = Self::empty(self.mount);
         for document in documents {
             let named = Document { key: document.key.clone(), version: document.version, body: Vec::new() };
             view.take(document).map_err(|error| named.unreadable(error))?;
         }
-        view.parents = chains::parents(&view.issuers, &self.parents);
+        view.parents = chains::compute_parents(&view.issuers, &self.parents);
         view.work_out();
         Ok(view.with_engine_of(self))
     }
@@ -138,13 +138,13 @@ impl View {
             roles: BTreeMap::new(),
             issuers: BTreeMap::new(),
             keys: BTreeMap::new(),
-            issuers_config: Setting::default(),
-            keys_config: Setting::default(),
-            urls: Setting::default(),
-            cluster: Setting::default(),
-            crl_config: Setting::default(),
-            external_policy: Setting::default(),
-            auto_tidy: Setting::default(),
+            issuers_config: StoredSetting::default(),
+            keys_config: StoredSetting::default(),
+            urls: StoredSetting::default(),
+            cluster: StoredSetting::default(),
+            crl_config: StoredSetting::default(),
+            external_policy: StoredSetting::default(),
+            auto_tidy: StoredSetting::default(),
             policy_engine: None,
             parents: BTreeMap::new(),
             signers: BTreeMap::new(),
@@ -157,29 +157,29 @@ impl View {
         let (name, version, body) = (document.key.name, document.version, &Zeroizing::new(document.body));
         match document.key.kind {
             kind::ROLE => {
-                let entry = RoleEntry::new(read(body)?, version)?;
+                let entry = RoleEntry::new(parse_document(body)?, version)?;
                 self.roles.insert(name, Arc::new(entry));
             }
             kind::ISSUER => {
-                let issuer = Issuer::new(read(body)?, version)?;
+                let issuer = Issuer::new(parse_document(body)?, version)?;
                 self.issuers.insert(name, Arc::new(issuer));
             }
             kind::KEY => {
-                let key = Key::new(&read::<KeyRecord>(body)?, version, self.mount)?;
+                let key = MountKey::new(&parse_document::<KeyRecord>(body)?, version, self.mount)?;
                 self.keys.insert(name, Arc::new(key));
             }
             kind::CONFIG => match name.as_str() {
-                "issuers" => self.issuers_config = Setting { value: read(body)?, version },
-                "keys" => self.keys_config = Setting { value: read(body)?, version },
-                "urls" => self.urls = Setting { value: read(body)?, version },
-                "cluster" => self.cluster = Setting { value: read(body)?, version },
-                "crl" => self.crl_config = Setting { value: read(body)?, version },
-                "auto-tidy" => self.auto_tidy = Setting { value: read(body)?, version },
+                "issuers" => self.issuers_config = StoredSetting { value: parse_document(body)?, version },
+                "keys" => self.keys_config = StoredSetting { value: parse_document(body)?, version },
+                "urls" => self.urls = StoredSetting { value: parse_document(body)?, version },
+                "cluster" => self.cluster = StoredSetting { value: parse_document(body)?, version },
+                "crl" => self.crl_config = StoredSetting { value: parse_document(body)?, version },
+                "auto-tidy" => self.auto_tidy = StoredSetting { value: parse_document(body)?, version },
                 "external-policy" => {
-                    let config: external_policy::Config = read(body)?;
+                    let config: external_policy::ExternalPolicyConfig = parse_document(body)?;
                     let engine = config.enabled.then(|| config.engine());
                     self.policy_engine = engine.map(|e| e.map(Arc::new).map_err(|e| e.text().to_owned()));
-                    self.external_policy = Setting { value: config, version };
+                    self.external_policy = StoredSetting { value: config, version };
                 }
                 _ => return Err(Error::internal(format!("unknown stored setting {name}"))),
             },
@@ -188,7 +188,7 @@ impl View {
         Ok(())
     }
 
-    /// Begins a batch of changes: signers and chains stay as they are until [`View::settle`]. Recomputing them after
+    /// Begins a batch of changes: signers and chains stay as they are until [`MountView::settle`]. Recomputing them after
     /// every change would take quadratic time.
     pub(crate) fn defer(&mut self) {
         self.deferred = true;
@@ -209,14 +209,14 @@ impl View {
             .issuers
             .iter()
             .map(|(id, issuer)| {
-                let paths = Paths::of(issuer, &self.issuers, &self.parents);
+                let paths = CertificationPaths::of(issuer, &self.issuers, &self.parents);
                 let pieces = self
                     .urls_of(issuer)
-                    .map(|urls| Pieces::new(issuer, paths.constraints(), &urls))
+                    .map(|urls| EncodedIssuerParts::new(issuer, paths.constraints(), &urls))
                     .map_err(|e| e.text().to_owned());
                 let key = self.keys.get(&issuer.record.key_id).cloned();
                 let path_length = paths.path_length();
-                (id.clone(), Arc::new(Signer { issuer: Arc::clone(issuer), key, paths, path_length, pieces }))
+                (id.clone(), Arc::new(IssuerSigner { issuer: Arc::clone(issuer), key, paths, path_length, pieces }))
             })
             .collect();
         self.responders = Arc::new(Responders::new(&self.signers, &self.parents));
@@ -257,7 +257,7 @@ impl View {
     // --- Issuers ---
 
     /// An issuer by reference: `default` in any letter case, an id, or a name.
-    pub fn signer(&self, reference: &str) -> Option<&Arc<Signer>> {
+    pub fn signer(&self, reference: &str) -> Option<&Arc<IssuerSigner>> {
         if reference.eq_ignore_ascii_case("default") {
             return self.signers.get(&self.issuers_config.value.default);
         }
@@ -267,7 +267,7 @@ impl View {
     }
 
     /// All issuers, by id.
-    pub fn signers(&self) -> impl Iterator<Item = &Arc<Signer>> {
+    pub fn signers(&self) -> impl Iterator<Item = &Arc<IssuerSigner>> {
         self.signers.values()
     }
 
@@ -288,7 +288,7 @@ impl View {
         self.issuers_config.value.default == id
     }
 
-    /// All issuers by id, including those of changes that are not [settled](View::settle).
+    /// All issuers by id, including those of changes that are not [settled](MountView::settle).
     pub(crate) fn issuers(&self) -> impl Iterator<Item = &Arc<Issuer>> {
         self.issuers.values()
     }
@@ -301,7 +301,7 @@ impl View {
     /// Finds the issuer that signed a certificate; of several with the same key, the first by id. May check the
     /// signature with the key of every issuer of that name.
     pub fn signed_by(&self, certificate: &Certificate) -> Option<&Arc<Issuer>> {
-        chains::maker_of(certificate, self.signers.values().map(|signer| &signer.issuer))
+        chains::find_signing_issuer(certificate, self.signers.values().map(|signer| &signer.issuer))
     }
 
     /// Authority id (name and key) of an issuer, deleted issuers included; `None` if it is unknown.
@@ -336,7 +336,7 @@ impl View {
     /// `Internal` when every draw yields a serial number in use.
     pub fn new_serial(&self, draw: &dyn Fn() -> Serial) -> Result<Serial> {
         let taken = |serial: &Serial| self.issuers.values().any(|i| i.certificate.serial() == *serial);
-        (0..SERIAL_DRAWS)
+        (0..MAX_SERIAL_DRAWS)
             .map(|_| draw())
             .find(|serial| !taken(serial))
             .ok_or_else(|| Error::internal("no free serial number found"))
@@ -365,7 +365,7 @@ impl View {
                 new
             }
         };
-        issuer.record.signatures = chains::signatures(&issuer, &self.issuers, &self.parents);
+        issuer.record.signatures = chains::signature_results(&issuer, &self.issuers, &self.parents);
         let write = self.document(kind::ISSUER, &id, version, Some(&issuer.record));
         self.issuers.insert(id, Arc::new(issuer));
         self.work_out();
@@ -373,9 +373,9 @@ impl View {
     }
 
     /// Known results of signature checks of an issuer; empty for an unknown issuer.
-    pub(crate) fn signatures(&self, id: &str) -> Signatures {
+    pub(crate) fn signatures(&self, id: &str) -> IssuerSignatures {
         let issuer = self.issuers.get(id);
-        issuer.map(|issuer| chains::signatures(issuer, &self.issuers, &self.parents)).unwrap_or_default()
+        issuer.map(|issuer| chains::signature_results(issuer, &self.issuers, &self.parents)).unwrap_or_default()
     }
 
     /// Rejects a new issuer that would exceed a limit of the mount.
@@ -383,7 +383,7 @@ impl View {
     /// # Errors
     /// `Invalid` with the limit.
     pub(crate) fn check_room(&self, certificate: &Certificate) -> Result<()> {
-        chains::check_room(&self.issuers, certificate)
+        chains::check_issuer_limits(&self.issuers, certificate)
     }
 
     /// Removes issuers; their keys stay. If the default issuer is among them, the mount has no default afterwards.
@@ -419,7 +419,7 @@ impl View {
     // --- Keys ---
 
     /// A key by reference: `default` in any letter case, an id, or a name.
-    pub fn key(&self, reference: &str) -> Option<&Arc<Key>> {
+    pub fn key(&self, reference: &str) -> Option<&Arc<MountKey>> {
         if reference.eq_ignore_ascii_case("default") {
             return self.keys.get(&self.keys_config.value.default);
         }
@@ -427,12 +427,12 @@ impl View {
     }
 
     /// All keys, by id.
-    pub fn keys(&self) -> impl Iterator<Item = &Arc<Key>> {
+    pub fn keys(&self) -> impl Iterator<Item = &Arc<MountKey>> {
         self.keys.values()
     }
 
     /// Finds the key with this public key.
-    pub fn key_of(&self, public: &PublicKey) -> Option<&Arc<Key>> {
+    pub fn key_of(&self, public: &PublicKey) -> Option<&Arc<MountKey>> {
         self.keys.values().find(|key| key.public() == public)
     }
 
@@ -445,15 +445,15 @@ impl View {
     ///
     /// # Errors
     /// `Invalid` when another key has the name.
-    pub fn put_key(&mut self, key: Key) -> Result<PkiWrite> {
+    pub fn put_key(&mut self, key: MountKey) -> Result<PkiWrite> {
         issuer::check_name("key_name", &key.name)?;
-        let taken = |other: &Arc<Key>| other.id != key.id && (other.name == key.name || other.id == key.name);
+        let taken = |other: &Arc<MountKey>| other.id != key.id && (other.name == key.name || other.id == key.name);
         if !key.name.is_empty() && self.keys.values().any(taken) {
             return Err(Error::invalid("key_name: key name already in use"));
         }
         let version = self.keys.get(&key.id).map_or(0, |k| k.version);
         let write = self.document(kind::KEY, &key.id, version, Some(&key.record()?));
-        self.keys.insert(key.id.clone(), Arc::new(Key { version: version + 1, ..key }));
+        self.keys.insert(key.id.clone(), Arc::new(MountKey { version: version + 1, ..key }));
         self.work_out();
         Ok(write)
     }
@@ -471,7 +471,7 @@ impl View {
     pub fn set_issuers_config(&mut self, value: IssuersConfig) -> PkiWrite {
         let version = self.issuers_config.version;
         let write = self.document(kind::CONFIG, "issuers", version, Some(&value));
-        self.issuers_config = Setting { value, version: version + 1 };
+        self.issuers_config = StoredSetting { value, version: version + 1 };
         write
     }
 
@@ -479,7 +479,7 @@ impl View {
     pub fn set_keys_config(&mut self, value: KeysConfig) -> PkiWrite {
         let version = self.keys_config.version;
         let write = self.document(kind::CONFIG, "keys", version, Some(&value));
-        self.keys_config = Setting { value, version: version + 1 };
+        self.keys_config = StoredSetting { value, version: version + 1 };
         write
     }
 
@@ -487,7 +487,7 @@ impl View {
     pub fn set_urls(&mut self, value: Urls) -> PkiWrite {
         let version = self.urls.version;
         let write = self.document(kind::CONFIG, "urls", version, Some(&value));
-        self.urls = Setting { value, version: version + 1 };
+        self.urls = StoredSetting { value, version: version + 1 };
         self.work_out();
         write
     }
@@ -496,7 +496,7 @@ impl View {
     pub fn set_cluster(&mut self, value: Cluster) -> PkiWrite {
         let version = self.cluster.version;
         let write = self.document(kind::CONFIG, "cluster", version, Some(&value));
-        self.cluster = Setting { value, version: version + 1 };
+        self.cluster = StoredSetting { value, version: version + 1 };
         self.work_out();
         write
     }
@@ -505,7 +505,7 @@ impl View {
     pub fn set_crl_config(&mut self, value: CrlConfig) -> PkiWrite {
         let version = self.crl_config.version;
         let write = self.document(kind::CONFIG, "crl", version, Some(&value));
-        self.crl_config = Setting { value, version: version + 1 };
+        self.crl_config = StoredSetting { value, version: version + 1 };
         write
     }
 
@@ -528,23 +528,23 @@ impl View {
     ///
     /// # Errors
     /// `Invalid` when no client can be created from the settings.
-    pub fn set_external_policy(&mut self, value: external_policy::Config) -> Result<PkiWrite> {
-        let Setting { value: old, version } = &self.external_policy;
+    pub fn set_external_policy(&mut self, value: external_policy::ExternalPolicyConfig) -> Result<PkiWrite> {
+        let StoredSetting { value: old, version } = &self.external_policy;
         let version = *version;
         if !value.leads_to_the_same(old) {
             let engine = value.enabled.then(|| value.engine()).transpose()?;
             self.policy_engine = engine.map(Arc::new).map(Ok);
         }
         let write = self.document(kind::CONFIG, "external-policy", version, Some(&value));
-        self.external_policy = Setting { value, version: version + 1 };
+        self.external_policy = StoredSetting { value, version: version + 1 };
         Ok(write)
     }
 
     /// Stores `config/auto-tidy`.
-    pub fn set_auto_tidy(&mut self, value: AutoTidy) -> PkiWrite {
+    pub fn set_auto_tidy(&mut self, value: AutoTidyConfig) -> PkiWrite {
         let version = self.auto_tidy.version;
         let write = self.document(kind::CONFIG, "auto-tidy", version, Some(&value));
-        self.auto_tidy = Setting { value, version: version + 1 };
+        self.auto_tidy = StoredSetting { value, version: version + 1 };
         write
     }
 
@@ -585,7 +585,7 @@ impl View {
     }
 }
 
-fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
+fn parse_document<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
     // The error names fields but never values: the body may hold a private key.
     serde_json::from_slice(body)
         .map_err(|e| Error::internal(format!("stored document unreadable at octet {}", e.column())))

@@ -8,14 +8,14 @@ use crate::clock::Time;
 use crate::telemetry;
 
 /// Consecutive failures that open the breaker.
-pub(super) const FAILURES: u32 = 5;
+pub(super) const FAILURES_TO_OPEN: u32 = 5;
 /// Time for which an open breaker rejects all calls.
-pub(super) const PAUSE: Duration = Duration::from_secs(10);
+pub(super) const OPEN_DURATION: Duration = Duration::from_secs(10);
 
-pub(super) struct Breaker(Mutex<State>);
+pub(super) struct CircuitBreaker(Mutex<BreakerState>);
 
 #[derive(Clone, Copy)]
-enum State {
+enum BreakerState {
     /// Calls pass; `failures` counts consecutive failures.
     Closed {
         failures: u32,
@@ -29,86 +29,91 @@ enum State {
     },
 }
 
-impl Breaker {
+impl CircuitBreaker {
     pub(super) fn new() -> Self {
-        Self(Mutex::new(State::Closed { failures: 0 }))
+        Self(Mutex::new(BreakerState::Closed { failures: 0 }))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, BreakerState> {
         self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     pub(super) fn refuses(&self, now: Time) -> bool {
         match *self.state() {
-            State::Closed { .. } => false,
-            State::Open { since } => !is_over(since, now),
-            State::Probing { .. } => true,
+            BreakerState::Closed { .. } => false,
+            BreakerState::Open { since } => !is_open_period_over(since, now),
+            BreakerState::Probing { .. } => true,
         }
     }
 
     /// Admits a call, or returns `None`.
-    pub(super) fn enter(&self, now: Time) -> Option<Ticket<'_>> {
+    pub(super) fn enter(&self, now: Time) -> Option<BreakerTicket<'_>> {
         let mut state = self.state();
         let probe = match *state {
-            State::Closed { .. } => false,
-            State::Open { since } if is_over(since, now) => {
-                *state = State::Probing { since };
+            BreakerState::Closed { .. } => false,
+            BreakerState::Open { since } if is_open_period_over(since, now) => {
+                *state = BreakerState::Probing { since };
                 true
             }
-            State::Open { .. } | State::Probing { .. } => return None,
+            BreakerState::Open { .. } | BreakerState::Probing { .. } => return None,
         };
-        Some(Ticket { breaker: self, probe, told: false })
+        Some(BreakerTicket { breaker: self, probe, told: false })
     }
 
     /// Records the outcome of a call. Calls that started before the breaker opened are ignored.
     fn ended(&self, probe: bool, answered: bool, now: Time) {
         let mut state = self.state();
         *state = match (*state, answered) {
-            (State::Probing { .. }, true) if probe => {
+            (BreakerState::Probing { .. }, true) if probe => {
                 tracing::info!("the external policy engine answers again");
-                gauge(-1.0);
-                State::Closed { failures: 0 }
+                add_to_gauge(-1.0);
+                BreakerState::Closed { failures: 0 }
             }
-            (State::Probing { .. }, false) if probe => State::Open { since: now },
-            (State::Closed { .. }, true) => State::Closed { failures: 0 },
-            (State::Closed { failures }, false) if failures + 1 < FAILURES => State::Closed { failures: failures + 1 },
-            (State::Closed { .. }, false) => {
-                let pause = PAUSE.as_secs();
-                tracing::warn!(pause_seconds = pause, "the external policy engine failed {FAILURES} times in a row");
-                gauge(1.0);
-                State::Open { since: now }
+            (BreakerState::Probing { .. }, false) if probe => BreakerState::Open { since: now },
+            (BreakerState::Closed { .. }, true) => BreakerState::Closed { failures: 0 },
+            (BreakerState::Closed { failures }, false) if failures + 1 < FAILURES_TO_OPEN => {
+                BreakerState::Closed { failures: failures + 1 }
+            }
+            (BreakerState::Closed { .. }, false) => {
+                let pause = OPEN_DURATION.as_secs();
+                tracing::warn!(
+                    pause_seconds = pause,
+                    "the external policy engine failed {FAILURES_TO_OPEN} times in a row"
+                );
+                add_to_gauge(1.0);
+                BreakerState::Open { since: now }
             }
             (unchanged, _) => unchanged,
         };
     }
 }
 
-impl Drop for Breaker {
+impl Drop for CircuitBreaker {
     fn drop(&mut self) {
-        if !matches!(*self.state(), State::Closed { .. }) {
-            gauge(-1.0);
+        if !matches!(*self.state(), BreakerState::Closed { .. }) {
+            add_to_gauge(-1.0);
         }
     }
 }
 
 /// A clock that was set back must not keep the breaker open.
-fn is_over(since: Time, now: Time) -> bool {
-    now < since || now - since >= PAUSE
+fn is_open_period_over(since: Time, now: Time) -> bool {
+    now < since || now - since >= OPEN_DURATION
 }
 
-fn gauge(change: f64) {
+fn add_to_gauge(change: f64) {
     metrics::gauge!(telemetry::PKI_POLICY_BREAKERS).increment(change);
 }
 
 /// An admitted call. If it is dropped without an outcome, nothing is recorded and another probe may start.
 #[must_use]
-pub(super) struct Ticket<'a> {
-    breaker: &'a Breaker,
+pub(super) struct BreakerTicket<'a> {
+    breaker: &'a CircuitBreaker,
     probe: bool,
     told: bool,
 }
 
-impl Ticket<'_> {
+impl BreakerTicket<'_> {
     /// Records the outcome; `answered` is `true` if the engine works.
     pub(super) fn tell(mut self, answered: bool, now: Time) {
         self.told = true;
@@ -116,14 +121,14 @@ impl Ticket<'_> {
     }
 }
 
-impl Drop for Ticket<'_> {
+impl Drop for BreakerTicket<'_> {
     fn drop(&mut self) {
         if self.told || !self.probe {
             return;
         }
         let mut state = self.breaker.state();
-        if let State::Probing { since } = *state {
-            *state = State::Open { since };
+        if let BreakerState::Probing { since } = *state {
+            *state = BreakerState::Open { since };
         }
     }
 }
@@ -135,57 +140,57 @@ mod tests {
 
     const NOW: Time = datetime!(2030-06-01 12:00:00 UTC);
 
-    fn call(breaker: &Breaker, answered: bool, now: Time) {
+    fn call(breaker: &CircuitBreaker, answered: bool, now: Time) {
         breaker.enter(now).unwrap().tell(answered, now);
     }
 
-    fn opened() -> Breaker {
-        let breaker = Breaker::new();
-        (0..FAILURES).for_each(|_| call(&breaker, false, NOW));
+    fn opened() -> CircuitBreaker {
+        let breaker = CircuitBreaker::new();
+        (0..FAILURES_TO_OPEN).for_each(|_| call(&breaker, false, NOW));
         breaker
     }
 
     #[test]
     fn only_failures_in_a_row_open_it() {
-        let breaker = Breaker::new();
+        let breaker = CircuitBreaker::new();
         for _ in 0..3 {
-            (1..FAILURES).for_each(|_| call(&breaker, false, NOW));
+            (1..FAILURES_TO_OPEN).for_each(|_| call(&breaker, false, NOW));
             call(&breaker, true, NOW);
         }
         assert!(!breaker.refuses(NOW));
-        (0..FAILURES).for_each(|_| call(&breaker, false, NOW));
+        (0..FAILURES_TO_OPEN).for_each(|_| call(&breaker, false, NOW));
         assert!(breaker.refuses(NOW) && breaker.enter(NOW).is_none());
     }
 
     #[test]
     fn after_the_pause_one_probe_decides() {
         let breaker = opened();
-        let later = NOW + PAUSE;
+        let later = NOW + OPEN_DURATION;
         assert!(breaker.refuses(later - Duration::from_millis(1)) && !breaker.refuses(later));
         let probe = breaker.enter(later).unwrap();
         assert!(breaker.refuses(later) && breaker.enter(later).is_none(), "one at a time");
         probe.tell(false, later);
         assert!(breaker.refuses(later), "open again, for a whole pause");
-        call(&breaker, true, later + PAUSE);
-        (1..FAILURES).for_each(|_| call(&breaker, false, later + PAUSE));
-        assert!(!breaker.refuses(later + PAUSE), "closed, and the count began anew");
+        call(&breaker, true, later + OPEN_DURATION);
+        (1..FAILURES_TO_OPEN).for_each(|_| call(&breaker, false, later + OPEN_DURATION));
+        assert!(!breaker.refuses(later + OPEN_DURATION), "closed, and the count began anew");
     }
 
     #[test]
     fn a_probe_that_ends_untold_gives_its_place_back() {
         let breaker = opened();
-        drop(breaker.enter(NOW + PAUSE).unwrap());
-        assert!(breaker.enter(NOW + PAUSE).is_some());
+        drop(breaker.enter(NOW + OPEN_DURATION).unwrap());
+        assert!(breaker.enter(NOW + OPEN_DURATION).is_some());
     }
 
     #[test]
     fn calls_from_before_it_opened_have_no_say() {
-        let breaker = Breaker::new();
+        let breaker = CircuitBreaker::new();
         let (slow, slower) = (breaker.enter(NOW).unwrap(), breaker.enter(NOW).unwrap());
-        (0..FAILURES).for_each(|_| call(&breaker, false, NOW));
+        (0..FAILURES_TO_OPEN).for_each(|_| call(&breaker, false, NOW));
         slow.tell(true, NOW);
-        slower.tell(false, NOW + PAUSE);
-        assert!(breaker.refuses(NOW) && !breaker.refuses(NOW + PAUSE));
+        slower.tell(false, NOW + OPEN_DURATION);
+        assert!(breaker.refuses(NOW) && !breaker.refuses(NOW + OPEN_DURATION));
     }
 
     #[test]

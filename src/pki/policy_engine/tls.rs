@@ -20,20 +20,20 @@ use crate::x509::certificate::Certificate;
 use crate::x509::pem;
 
 /// Member with the client's certificate chain and private key, which is secret.
-pub(crate) const CLIENT_BUNDLE: &str = "service_client_cert_bundle";
+pub(crate) const CLIENT_BUNDLE_FIELD: &str = "service_client_cert_bundle";
 
 /// Maximum length of a PEM member in bytes.
-const MAX_PEM: usize = 256 * 1024;
+const MAX_PEM_BYTES: usize = 256 * 1024;
 
 /// Parsed contents of the PEM members.
-pub(crate) struct Material {
+pub(crate) struct EngineTlsMaterial {
     provider: Arc<CryptoProvider>,
     roots: RootCertStore,
-    pinned: Vec<Pinned>,
+    pinned: Vec<PinnedCertificate>,
     client: Option<CertifiedKey>,
 }
 
-impl Material {
+impl EngineTlsMaterial {
     /// Parses the members: trusted CAs, pinned server certificates, and the client certificate with its key.
     ///
     /// # Errors
@@ -41,9 +41,9 @@ impl Material {
     pub(crate) fn read(trusted_ca: &str, trusted_leaves: &str, client_bundle: &Secret) -> Result<Self> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         Ok(Self {
-            roots: roots(trusted_ca)?,
-            pinned: pinned(trusted_leaves)?,
-            client: client(client_bundle)?,
+            roots: parse_roots(trusted_ca)?,
+            pinned: parse_pinned(trusted_leaves)?,
+            client: parse_client(client_bundle)?,
             provider,
         })
     }
@@ -53,7 +53,7 @@ impl Material {
     /// # Errors
     /// `Invalid` when nothing is trusted; `Internal` when the crypto provider lacks support.
     pub(crate) fn client_config(self) -> Result<ClientConfig> {
-        let trust = Trust::new(self.roots, self.pinned, &self.provider)?;
+        let trust = EngineTlsTrust::new(self.roots, self.pinned, &self.provider)?;
         let builder = ClientConfig::builder_with_provider(self.provider)
             .with_safe_default_protocol_versions()
             .map_err(Error::internal)?
@@ -66,27 +66,27 @@ impl Material {
     }
 }
 
-fn blocks(field: &str, text: &str) -> Result<Vec<(String, Zeroizing<Vec<u8>>)>> {
-    if text.len() > MAX_PEM {
-        return Err(Error::invalid(format!("{field}: longer than {MAX_PEM} bytes")));
+fn parse_blocks(field: &str, text: &str) -> Result<Vec<(String, Zeroizing<Vec<u8>>)>> {
+    if text.len() > MAX_PEM_BYTES {
+        return Err(Error::invalid(format!("{field}: longer than {MAX_PEM_BYTES} bytes")));
     }
-    let blocks = pem::blocks(text).map_err(|e| Error::invalid(format!("{field}: {}", e.text())))?;
+    let blocks = pem::parse_blocks(text).map_err(|e| Error::invalid(format!("{field}: {}", e.text())))?;
     Ok(blocks.into_iter().map(|(label, der)| (label, Zeroizing::new(der))).collect())
 }
 
-fn certificates(field: &str, text: &str) -> Result<Vec<Vec<u8>>> {
+fn parse_certificates(field: &str, text: &str) -> Result<Vec<Vec<u8>>> {
     let only = |(label, der): (String, Zeroizing<Vec<u8>>)| {
         if label == "CERTIFICATE" {
             return Ok(der.to_vec());
         }
         Err(Error::invalid(format!("{field}: must hold PEM blocks CERTIFICATE only")))
     };
-    blocks(field, text)?.into_iter().map(only).collect()
+    parse_blocks(field, text)?.into_iter().map(only).collect()
 }
 
-fn roots(text: &str) -> Result<RootCertStore> {
+fn parse_roots(text: &str) -> Result<RootCertStore> {
     let mut roots = RootCertStore::empty();
-    for der in certificates("trusted_ca", text)? {
+    for der in parse_certificates("trusted_ca", text)? {
         roots
             .add(CertificateDer::from(der))
             .map_err(|_| Error::invalid("trusted_ca: a certificate cannot be used as an authority"))?;
@@ -94,20 +94,20 @@ fn roots(text: &str) -> Result<RootCertStore> {
     Ok(roots)
 }
 
-fn pinned(text: &str) -> Result<Vec<Pinned>> {
+fn parse_pinned(text: &str) -> Result<Vec<PinnedCertificate>> {
     const FIELD: &str = "trusted_leaf_certificate_bundle";
     let read = |der: Vec<u8>| {
         let certificate = Certificate::submitted(&der).map_err(|e| Error::invalid(format!("{FIELD}: {}", e.text())))?;
-        Ok(Pinned { der, not_before: certificate.not_before(), not_after: certificate.not_after() })
+        Ok(PinnedCertificate { der, not_before: certificate.not_before(), not_after: certificate.not_after() })
     };
-    certificates(FIELD, text)?.into_iter().map(read).collect()
+    parse_certificates(FIELD, text)?.into_iter().map(read).collect()
 }
 
 /// Parses the client's chain and its single private key, which must belong to the first certificate.
-fn client(bundle: &Secret) -> Result<Option<CertifiedKey>> {
-    let refuse = |rule: &str| Err(Error::invalid(format!("{CLIENT_BUNDLE}: {rule}")));
+fn parse_client(bundle: &Secret) -> Result<Option<CertifiedKey>> {
+    let refuse = |rule: &str| Err(Error::invalid(format!("{CLIENT_BUNDLE_FIELD}: {rule}")));
     let Some(text) = bundle.expose_text() else { return refuse("must be PEM") };
-    let blocks = blocks(CLIENT_BUNDLE, text)?;
+    let blocks = parse_blocks(CLIENT_BUNDLE_FIELD, text)?;
     if blocks.is_empty() {
         return Ok(None);
     }
@@ -137,28 +137,28 @@ fn client(bundle: &Secret) -> Result<Option<CertifiedKey>> {
 }
 
 /// Returns the certificates of a bundle, without the key, for responses.
-pub(crate) fn certificates_alone(bundle: &Secret) -> String {
-    let blocks = blocks("", bundle.expose_text().unwrap_or_default()).unwrap_or_default();
+pub(crate) fn certificates_only(bundle: &Secret) -> String {
+    let blocks = parse_blocks("", bundle.expose_text().unwrap_or_default()).unwrap_or_default();
     let certificates = blocks.iter().filter(|(label, _)| label == "CERTIFICATE");
     certificates.map(|(label, der)| pem::encode(label, der) + "\n").collect()
 }
 
 #[derive(Debug)]
-struct Pinned {
+struct PinnedCertificate {
     der: Vec<u8>,
     not_before: i64,
     not_after: i64,
 }
 
 #[derive(Debug)]
-struct Trust {
+struct EngineTlsTrust {
     chain: Option<Arc<WebPkiServerVerifier>>,
-    pinned: Vec<Pinned>,
+    pinned: Vec<PinnedCertificate>,
     provider: Arc<CryptoProvider>,
 }
 
-impl Trust {
-    fn new(roots: RootCertStore, pinned: Vec<Pinned>, provider: &Arc<CryptoProvider>) -> Result<Self> {
+impl EngineTlsTrust {
+    fn new(roots: RootCertStore, pinned: Vec<PinnedCertificate>, provider: &Arc<CryptoProvider>) -> Result<Self> {
         let chain = if roots.is_empty() {
             None
         } else {
@@ -183,7 +183,7 @@ impl Trust {
     }
 }
 
-impl ServerCertVerifier for Trust {
+impl ServerCertVerifier for EngineTlsTrust {
     fn verify_server_cert(
         &self,
         shown: &CertificateDer<'_>,
@@ -197,7 +197,7 @@ impl ServerCertVerifier for Trust {
         }
         match &self.chain {
             Some(chain) => chain.verify_server_cert(shown, intermediates, name, ocsp, now),
-            // `Trust::new` ensures that certificates are pinned in this case.
+            // `EngineTlsTrust::new` ensures that certificates are pinned in this case.
             None => Ok(ServerCertVerified::assertion()),
         }
     }
@@ -238,8 +238,8 @@ mod tests {
     }
 
     impl Members {
-        fn read(&self) -> Result<Material> {
-            Material::read(&self.trusted_ca, &self.trusted_leaves, &self.client_bundle)
+        fn read(&self) -> Result<EngineTlsMaterial> {
+            EngineTlsMaterial::read(&self.trusted_ca, &self.trusted_leaves, &self.client_bundle)
         }
     }
 
@@ -258,7 +258,7 @@ mod tests {
         for own in [pkcs8(&key), pem::encode(label, sec1.expose())] {
             let both = bundle(format!("{certificate}\n{own}"));
             assert!(both.read().unwrap().client.is_some());
-            assert_eq!(certificates_alone(&both.client_bundle), format!("{certificate}\n"));
+            assert_eq!(certificates_only(&both.client_bundle), format!("{certificate}\n"));
         }
         for (text, rule) in [
             (certificate.clone(), "exactly one private key"),
@@ -289,14 +289,14 @@ mod tests {
         let broken = pem::encode("CERTIFICATE", b"hunter2");
         assert!(refusal(ca(&broken)).starts_with("trusted_ca: a certificate cannot be used"));
         assert!(refusal(leaf(&broken)).starts_with("trusted_leaf_certificate_bundle: certificate"));
-        assert!(refusal(ca(&"x".repeat(MAX_PEM + 1))).contains("262144 bytes"));
+        assert!(refusal(ca(&"x".repeat(MAX_PEM_BYTES + 1))).contains("262144 bytes"));
     }
 
     #[test]
     fn a_pinned_certificate_counts_while_it_is_valid() {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let pinned = vec![Pinned { der: vec![1], not_before: 10, not_after: 20 }];
-        let trust = Trust::new(RootCertStore::empty(), pinned, &provider).unwrap();
+        let pinned = vec![PinnedCertificate { der: vec![1], not_before: 10, not_after: 20 }];
+        let trust = EngineTlsTrust::new(RootCertStore::empty(), pinned, &provider).unwrap();
         let at = |seconds| UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds));
         assert_eq!(trust.is_pinned(&[1], at(10)), Ok(()));
         assert_eq!(trust.is_pinned(&[1], at(20)), Ok(()));

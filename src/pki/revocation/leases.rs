@@ -19,30 +19,30 @@ use crate::pki::store::{LeaseRange, LeaseRow, PkiOutcome, PkiStore, PkiWrite};
 use crate::telemetry;
 
 /// Maximum number of leases marked or swept in one commit.
-const STEP: u32 = 500;
+const LEASES_PER_COMMIT: u32 = 500;
 /// Maximum number of leases whose certificates are revoked in one commit.
-const REVOKE_STEP: u32 = 100;
+const REVOKED_LEASES_PER_COMMIT: u32 = 100;
 /// Maximum length of an id, which is a path and a random part.
-const MAX_ID: usize = 4096;
+const MAX_LEASE_ID_BYTES: usize = 4096;
 /// Upper bound of all ids, which are ASCII.
-const END_OF_IDS: &str = "\u{7f}";
+const LEASE_IDS_END: &str = "\u{7f}";
 
 /// Returns `true` if a text can be a lease id or its prefix.
-fn is_id(text: &str) -> bool {
-    text.len() <= MAX_ID && text.bytes().all(|b| b.is_ascii_graphic())
+fn is_lease_id(text: &str) -> bool {
+    text.len() <= MAX_LEASE_ID_BYTES && text.bytes().all(|b| b.is_ascii_graphic())
 }
 
 /// Returns the exclusive bounds of all ids below a path.
-fn below(prefix: &str) -> (String, String) {
+fn bounds_below(prefix: &str) -> (String, String) {
     match prefix.trim_end_matches('/') {
-        "" => (String::new(), END_OF_IDS.to_owned()),
+        "" => (String::new(), LEASE_IDS_END.to_owned()),
         // '0' follows '/' in ASCII.
         path => (format!("{path}/"), format!("{path}0")),
     }
 }
 
 /// Returns the leases of a scope between two ids. A mount in `left_out` has no leases below this path.
-fn range(scope: &PathScope, after: String, below: String) -> LeaseRange {
+fn lease_range(scope: &PathScope, after: String, below: String) -> LeaseRange {
     let without = scope.left_out.iter().map(|(mount, _)| *mount).collect();
     LeaseRange { mount: scope.mount, without, after, below }
 }
@@ -69,7 +69,7 @@ impl LeaseKeys {
             let mut keys = BTreeMap::new();
             let mut next: Option<String> = None;
             for scope in &scopes {
-                let (found, more) = keys_of(&*store, scope, &from, most).await?;
+                let (found, more) = list_scope_keys(&*store, scope, &from, most).await?;
                 keys.extend(found);
                 // Beyond the end of the shortest page, keys of that scope are not known yet.
                 next = [next, more].into_iter().flatten().min();
@@ -86,22 +86,22 @@ impl LeaseKeys {
     }
 }
 
-async fn keys_of(store: &dyn PkiStore, scope: &PathScope, from: &str, most: u32) -> Result<LeasePage> {
-    let (start, end) = below(&scope.stored);
+async fn list_scope_keys(store: &dyn PkiStore, scope: &PathScope, from: &str, most: u32) -> Result<LeasePage> {
+    let (start, end) = bounds_below(&scope.stored);
     if !scope.shown.is_empty() {
         let segment = scope.shown.split('/').next().unwrap_or_default();
-        let place = below(segment).1;
-        let exists = *from < *place && !store.lease_ids(range(scope, start, end), 1).await?.is_empty();
+        let place = bounds_below(segment).1;
+        let exists = *from < *place && !store.lease_ids(lease_range(scope, start, end), 1).await?.is_empty();
         return Ok((exists.then(|| (place, format!("{segment}/"))).into_iter().collect(), None));
     }
-    let found = store.lease_ids(range(scope, format!("{start}{from}"), end), most).await?;
+    let found = store.lease_ids(lease_range(scope, format!("{start}{from}"), end), most).await?;
     let mut keys = Vec::new();
     let mut reached = from.to_owned();
     for id in &found {
         let rest = &id[start.len()..];
         let (place, key) = match rest.split_once('/') {
             None => (rest.to_owned(), rest.to_owned()),
-            Some((segment, _)) => (below(segment).1, format!("{segment}/")),
+            Some((segment, _)) => (bounds_below(segment).1, format!("{segment}/")),
         };
         reached = reached.max(place.clone());
         keys.push((place, key));
@@ -123,7 +123,7 @@ impl Engine {
     async fn stored_lease(&self, id: &str, scopes: &[PathScope]) -> Result<Option<LeaseRow>> {
         let given = PathScope::of(id);
         let searched = std::iter::once(&given).chain(scopes).filter(|scope| scope.shown.is_empty());
-        for scope in searched.filter(|scope| !scope.stored.is_empty() && is_id(&scope.stored)) {
+        for scope in searched.filter(|scope| !scope.stored.is_empty() && is_lease_id(&scope.stored)) {
             let lease = self.tools().store.lease(scope.stored.clone()).await?;
             if let Some(lease) = lease.filter(|lease| scope.mount.is_none_or(|mount| lease.mount == mount)) {
                 return Ok(Some(lease));
@@ -134,11 +134,11 @@ impl Engine {
 
     /// Returns the lister of keys directly below a path and its start after `after`; `None` for an invalid path.
     pub fn lease_keys(&self, scopes: Vec<PathScope>, after: &str) -> Option<(LeaseKeys, String)> {
-        if !is_id(after) || scopes.iter().any(|scope| !is_id(&scope.stored)) {
+        if !is_lease_id(after) || scopes.iter().any(|scope| !is_lease_id(&scope.stored)) {
             return None;
         }
         // `after` is a segment that was already listed, so everything below it is skipped.
-        let from = if after.ends_with('/') { below(after).1 } else { after.to_owned() };
+        let from = if after.ends_with('/') { bounds_below(after).1 } else { after.to_owned() };
         Some((LeaseKeys { scopes, store: Arc::clone(&self.tools().store) }, from))
     }
 
@@ -147,7 +147,7 @@ impl Engine {
     /// # Errors
     /// `Unavailable` or `Busy` from storage; with `wait`, also when no CRL can be built. Marked leases end later.
     pub async fn revoke_lease(self: &Arc<Self>, id: &str, scopes: &[PathScope], wait: bool) -> Result<()> {
-        if id.is_empty() || !is_id(id) {
+        if id.is_empty() || !is_lease_id(id) {
             return Ok(());
         }
         let lease = self.stored_lease(id, scopes).await?;
@@ -162,16 +162,17 @@ impl Engine {
     /// # Errors
     /// As [`Engine::revoke_lease`].
     pub async fn revoke_leases(self: &Arc<Self>, prefix: &str, scopes: &[PathScope], wait: bool) -> Result<()> {
-        if !is_id(prefix) {
+        if !is_lease_id(prefix) {
             return Ok(());
         }
         if self.stored_lease(prefix, scopes).await?.is_some() {
             return self.revoke_lease(prefix, scopes, wait).await;
         }
         for scope in scopes {
-            let (mut after, end) = below(&scope.stored);
+            let (mut after, end) = bounds_below(&scope.stored);
             loop {
-                let ids = self.tools().store.lease_ids(range(scope, after, end.clone()), STEP).await?;
+                let ids =
+                    self.tools().store.lease_ids(lease_range(scope, after, end.clone()), LEASES_PER_COMMIT).await?;
                 let Some(last) = ids.last() else { break };
                 after = last.clone();
                 self.tools().store.commit(vec![PkiWrite::LeasesMark(ids)]).await?;
@@ -179,7 +180,7 @@ impl Engine {
         }
         for scope in scopes {
             // Starts below the prefix itself, which may be the id of a lease that an earlier attempt marked.
-            let (path, end) = (&scope.stored, below(&scope.stored).1);
+            let (path, end) = (&scope.stored, bounds_below(&scope.stored).1);
             let after = path.get(..path.len().saturating_sub(1)).unwrap_or_default();
             self.carry_out(after, &end, None, wait).await?;
         }
@@ -204,13 +205,13 @@ impl Engine {
     /// `Unavailable` from storage, or when a certificate could not be revoked; the next call retries.
     pub async fn sweep_leases(&self) -> Result<()> {
         let store = &self.tools().store;
-        while store.mark_ended(STEP).await? == STEP {}
-        let revoked = self.end_marked("", END_OF_IDS, None).await;
+        while store.mark_ended(LEASES_PER_COMMIT).await? == LEASES_PER_COMMIT {}
+        let revoked = self.end_marked("", LEASE_IDS_END, None).await;
         let now = self.tools().clock.agreed_now()?.unix_timestamp();
         loop {
-            let swept = store.sweep_leases(now, STEP).await?;
+            let swept = store.sweep_leases(now, LEASES_PER_COMMIT).await?;
             metrics::counter!(telemetry::PKI_LEASES_ENDED, "result" => "expired").increment(u64::from(swept));
-            if swept < STEP {
+            if swept < LEASES_PER_COMMIT {
                 return revoked;
             }
         }
@@ -224,7 +225,7 @@ impl Engine {
         let mut changed = BTreeMap::from_iter(open);
         let mut outcome = Ok(());
         loop {
-            let page = self.tools().store.ending_leases(after, below.to_owned(), REVOKE_STEP).await?;
+            let page = self.tools().store.ending_leases(after, below.to_owned(), REVOKED_LEASES_PER_COMMIT).await?;
             let Some(last) = page.last() else { break };
             after = last.id.clone();
             let mut by_mount: BTreeMap<MountId, Vec<LeaseRow>> = BTreeMap::new();
@@ -252,7 +253,7 @@ impl Engine {
         let authority = self.authority(mount)?;
         let mut unit = Vec::with_capacity(leases.len() + 1);
         for lease in &leases {
-            unit.extend(revoke::of_lease(&authority, lease.serial).await?.map(PkiWrite::Revocation));
+            unit.extend(revoke::revocation_of_lease(&authority, lease.serial).await?.map(PkiWrite::Revocation));
         }
         unit.push(PkiWrite::LeasesEnd(leases.into_iter().map(|lease| lease.id).collect()));
         let mut revoked = 0;
@@ -277,12 +278,12 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pki::issue::beside::new_id;
+    use crate::pki::issue::side_effects::new_lease_id;
 
     #[test]
     fn what_lies_below_a_path_is_between_two_texts() {
         let within = |prefix: &str, id: &str| {
-            let (start, end) = below(prefix);
+            let (start, end) = bounds_below(prefix);
             id > start.as_str() && id < end.as_str()
         };
         for prefix in ["", "/", "pki", "pki/", "pki/issue", "pki/issue/web", "pki/issue/web/"] {
@@ -295,9 +296,15 @@ mod tests {
 
     #[test]
     fn ids_are_a_path_and_a_random_part() {
-        let id = new_id("pki/issue/web");
+        let id = new_lease_id("pki/issue/web");
         let random = id.strip_prefix("pki/issue/web/").unwrap();
         assert!(random.len() == 24 && random.bytes().all(|b| b.is_ascii_alphanumeric()), "{id}");
-        assert!(is_id(&id) && !is_id("ä") && !is_id("a b") && !is_id("a\0") && !is_id(&"a".repeat(5000)));
+        assert!(
+            is_lease_id(&id)
+                && !is_lease_id("ä")
+                && !is_lease_id("a b")
+                && !is_lease_id("a\0")
+                && !is_lease_id(&"a".repeat(5000))
+        );
     }
 }

@@ -12,21 +12,21 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use crate::error::{Error, Kind, Result};
-use crate::keys::pool::Watch;
-use crate::pki::check::prepared::Prepared;
+use crate::keys::pool::CallerWatch;
+use crate::pki::check::linted_tbs::LintedTbs;
 use crate::pki::crl::list::this_update;
 use crate::pki::engine::Authority;
-use crate::pki::engine::answers::{Found, Question, Signed, Times};
-use crate::pki::mount::responders::{Responder, Signing};
+use crate::pki::engine::ocsp_cache::{OcspCacheKey, OcspLookup, OcspTimes, SignedOcspResponse};
+use crate::pki::mount::responders::{Responder, ResponderKey};
 use crate::pki::mount::settings::crl::UnknownSerial;
-use crate::pki::mount::view::View;
+use crate::pki::mount::view::MountView;
 use crate::telemetry;
 use crate::x509::certificate::Certificate;
-use crate::x509::ocsp::{self, CertId, Request, ResponseData, SingleResponse, Status};
+use crate::x509::ocsp::{self, CertId, OcspCertStatus, OcspRequest, ResponseData, SingleResponse};
 
 /// Result of a request (OCSPResponseStatus, RFC 6960 4.2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum OcspOutcome {
     /// Signed response.
     Successful = 0,
     /// The request cannot be parsed.
@@ -39,7 +39,7 @@ pub enum Outcome {
     Unauthorized = 6,
 }
 
-impl Outcome {
+impl OcspOutcome {
     fn name(self) -> &'static str {
         match self {
             Self::Successful => "successful",
@@ -52,31 +52,31 @@ impl Outcome {
 }
 
 /// A response to send.
-pub struct Answered {
+pub struct OcspReply {
     /// Result of the request.
-    pub outcome: Outcome,
+    pub outcome: OcspOutcome,
     /// OCSPResponse, DER.
     pub der: Bytes,
     /// Times of a response that caches may store: it has no nonce and no unknown status.
-    pub lasting: Option<Times>,
+    pub lasting: Option<OcspTimes>,
 }
 
-impl Answered {
+impl OcspReply {
     /// Creates an unsigned error response.
-    pub fn failure(outcome: Outcome) -> Self {
-        Self { outcome, der: Bytes::copy_from_slice(&ocsp::failure(outcome as u8)), lasting: None }
+    pub fn failure(outcome: OcspOutcome) -> Self {
+        Self { outcome, der: Bytes::copy_from_slice(&ocsp::encode_failure(outcome as u8)), lasting: None }
     }
 
     /// Creates the response to a failure of storage or signer. Logs the cause, except for exceeded limits.
     pub fn failed(error: &Error) -> Self {
         let outcome = match error.kind() {
-            Kind::Busy | Kind::Unavailable | Kind::Quota => Outcome::TryLater,
+            Kind::Busy | Kind::Unavailable | Kind::Quota => OcspOutcome::TryLater,
             // The mount may not use the key, or not for this.
-            Kind::Invalid => Outcome::Unauthorized,
-            _ => Outcome::InternalError,
+            Kind::Invalid => OcspOutcome::Unauthorized,
+            _ => OcspOutcome::InternalError,
         };
         let is_refusal = matches!(error.kind(), Kind::Busy | Kind::Quota);
-        if let Some(why) = telemetry::outage::told(error).filter(|_| !is_refusal) {
+        if let Some(why) = telemetry::outage::describe_for_log(error).filter(|_| !is_refusal) {
             tracing::error!("an OCSP answer failed: {why}");
         }
         Self::failure(outcome)
@@ -84,81 +84,86 @@ impl Answered {
 }
 
 /// Counts a response in the metrics.
-pub fn count(answered: &Answered) {
+pub fn count_reply(answered: &OcspReply) {
     metrics::counter!(telemetry::PKI_OCSP_ANSWERS, "result" => answered.outcome.name()).increment(1);
 }
 
 /// Handles an OCSP request in DER.
-pub async fn answer(authority: &Authority, request: &[u8]) -> Answered {
+pub async fn handle_request(authority: &Authority, request: &[u8]) -> OcspReply {
     let view = authority.view();
     if view.crl_config.value.ocsp_disable {
-        return Answered::failure(Outcome::Unauthorized);
+        return OcspReply::failure(OcspOutcome::Unauthorized);
     }
-    match Request::parse(request) {
-        Ok(request) => respond(authority, &view, &request).await.unwrap_or_else(|error| Answered::failed(&error)),
-        Err(_) => Answered::failure(Outcome::MalformedRequest),
+    match OcspRequest::parse(request) {
+        Ok(request) => build_reply(authority, &view, &request).await.unwrap_or_else(|error| OcspReply::failed(&error)),
+        Err(_) => OcspReply::failure(OcspOutcome::MalformedRequest),
     }
 }
 
-async fn respond(authority: &Authority, view: &Arc<View>, request: &Request<'_>) -> Result<Answered> {
+async fn build_reply(authority: &Authority, view: &Arc<MountView>, request: &OcspRequest<'_>) -> Result<OcspReply> {
     if let (None, [id]) = (request.nonce, &request.certificates[..]) {
-        return single(authority, view, id).await;
+        return reply_for_single(authority, view, id).await;
     }
-    let Some((responder, signing)) = responder(view, &request.certificates) else {
-        return Ok(Answered::failure(Outcome::Unauthorized));
+    let Some((responder, signing)) = find_responder(view, &request.certificates) else {
+        return Ok(OcspReply::failure(OcspOutcome::Unauthorized));
     };
     let mut responses = Vec::with_capacity(request.certificates.len());
     for id in &request.certificates {
-        let status = status(authority, view, responder, id).await?;
+        let status = certificate_status(authority, view, responder, id).await?;
         responses.push((*id, status));
     }
-    let (der, times) = sign(authority, view, responder, signing, &responses, request.nonce).await?;
-    let lasting = request.nonce.is_none() && responses.iter().all(|(_, status)| *status != Status::Unknown);
-    Ok(Answered { outcome: Outcome::Successful, der, lasting: lasting.then_some(times) })
+    let (der, times) = sign_response(authority, view, responder, signing, &responses, request.nonce).await?;
+    let lasting = request.nonce.is_none() && responses.iter().all(|(_, status)| *status != OcspCertStatus::Unknown);
+    Ok(OcspReply { outcome: OcspOutcome::Successful, der, lasting: lasting.then_some(times) })
 }
 
 /// Handles the usual request, for one certificate without a nonce, from the cache if possible.
-async fn single(authority: &Authority, view: &Arc<View>, id: &CertId<'_>) -> Result<Answered> {
+async fn reply_for_single(authority: &Authority, view: &Arc<MountView>, id: &CertId<'_>) -> Result<OcspReply> {
     let (tools, answers) = (authority.tools(), authority.answers());
-    let (question, read) = (Question::new(view.mount, id.raw), answers.reading(tools.clock.now()));
+    let (question, read) = (OcspCacheKey::new(view.mount, id.raw), answers.reading(tools.clock.now()));
     let earlier = match answers.find(&question, view, read) {
-        Found::Fresh(signed) => return Ok(again(signed)),
-        Found::Signed(signed) => Some(signed),
-        Found::Nothing => None,
+        OcspLookup::Fresh(signed) => return Ok(reuse_response(signed)),
+        OcspLookup::Signed(signed) => Some(signed),
+        OcspLookup::Nothing => None,
     };
-    let Some((responder, signing)) = responder(view, std::slice::from_ref(id)) else {
-        return Ok(Answered::failure(Outcome::Unauthorized));
+    let Some((responder, signing)) = find_responder(view, std::slice::from_ref(id)) else {
+        return Ok(OcspReply::failure(OcspOutcome::Unauthorized));
     };
-    let status = status(authority, view, responder, id).await?;
+    let status = certificate_status(authority, view, responder, id).await?;
     if let Some(signed) = earlier.filter(|signed| signed.status == status) {
         answers.keep(question, signed.clone(), view, read);
-        return Ok(again(signed));
+        return Ok(reuse_response(signed));
     }
     metrics::counter!(telemetry::PKI_OCSP_KEPT, "result" => "miss").increment(1);
-    let (der, times) = sign(authority, view, responder, signing, &[(*id, status)], None).await?;
-    let known = status != Status::Unknown;
+    let (der, times) = sign_response(authority, view, responder, signing, &[(*id, status)], None).await?;
+    let known = status != OcspCertStatus::Unknown;
     if known {
-        answers.keep(question, Signed { der: der.clone(), status, times }, view, read);
+        answers.keep(question, SignedOcspResponse { der: der.clone(), status, times }, view, read);
     }
-    Ok(Answered { outcome: Outcome::Successful, der, lasting: known.then_some(times) })
+    Ok(OcspReply { outcome: OcspOutcome::Successful, der, lasting: known.then_some(times) })
 }
 
-fn again(signed: Signed) -> Answered {
+fn reuse_response(signed: SignedOcspResponse) -> OcspReply {
     metrics::counter!(telemetry::PKI_OCSP_KEPT, "result" => "hit").increment(1);
-    Answered { outcome: Outcome::Successful, der: signed.der, lasting: Some(signed.times) }
+    OcspReply { outcome: OcspOutcome::Successful, der: signed.der, lasting: Some(signed.times) }
 }
 
 /// Returns the responder of the first known certificate or else of the default issuer; `None` if it may not sign.
-fn responder<'a>(view: &'a View, ids: &[CertId<'_>]) -> Option<(&'a Responder, &'a Signing)> {
+fn find_responder<'a>(view: &'a MountView, ids: &[CertId<'_>]) -> Option<(&'a Responder, &'a ResponderKey)> {
     let responders = view.responders();
     let meant = ids.iter().find_map(|id| responders.meant(id));
     let responder = meant.or_else(|| responders.of(view.signer("default")?))?;
     Some((responder, responder.signing.as_ref()?))
 }
 
-async fn status(authority: &Authority, view: &View, responder: &Responder, id: &CertId<'_>) -> Result<Status> {
+async fn certificate_status(
+    authority: &Authority,
+    view: &MountView,
+    responder: &Responder,
+    id: &CertId<'_>,
+) -> Result<OcspCertStatus> {
     if !responder.is_meant(id) {
-        return Ok(Status::Unknown);
+        return Ok(OcspCertStatus::Unknown);
     }
     let stored = authority.tools().store.status(authority.mount(), id.serial).await?;
     let gone = |issuer: &str| !view.signers().any(|signer| signer.issuer.record.id == issuer);
@@ -169,11 +174,11 @@ async fn status(authority: &Authority, view: &View, responder: &Responder, id: &
     if let Some(revocation) =
         stored.revocation.map(|r| r.row).filter(|row| responder.has(&row.issuer) || was(&row.issuer))
     {
-        return Ok(Status::Revoked { at: revocation.revoked_at.unix_timestamp(), reason: revocation.reason });
+        return Ok(OcspCertStatus::Revoked { at: revocation.revoked_at.unix_timestamp(), reason: revocation.reason });
     }
     // Imported issuers are not among the stored certificates.
     if let Some(revoked_at) = responder.certified(&id.serial) {
-        return Ok(revoked_at.map_or(Status::Good, |at| Status::Revoked { at, reason: None }));
+        return Ok(revoked_at.map_or(OcspCertStatus::Good, |at| OcspCertStatus::Revoked { at, reason: None }));
     }
     let known = match stored.issuer {
         Some(issuer) if responder.has(&issuer) => true,
@@ -181,7 +186,7 @@ async fn status(authority: &Authority, view: &View, responder: &Responder, id: &
         Some(_) => false,
         None => view.crl_config.value.ocsp_unknown_serial == UnknownSerial::Good,
     };
-    Ok(if known { Status::Good } else { Status::Unknown })
+    Ok(if known { OcspCertStatus::Good } else { OcspCertStatus::Unknown })
 }
 
 /// Returns `true` if this responder signed a stored certificate whose issuer was deleted and perhaps reimported.
@@ -192,19 +197,19 @@ async fn was_signed_by(authority: &Authority, responder: &Responder, id: &CertId
     Ok(Certificate::parse(&stored.row.der).is_ok_and(|certificate| responder.signed(&certificate)))
 }
 
-async fn sign(
+async fn sign_response(
     authority: &Authority,
-    view: &View,
+    view: &MountView,
     responder: &Responder,
-    signing: &Signing,
-    statuses: &[(CertId<'_>, Status)],
+    signing: &ResponderKey,
+    statuses: &[(CertId<'_>, OcspCertStatus)],
     nonce: Option<&[u8]>,
-) -> Result<(Bytes, Times)> {
+) -> Result<(Bytes, OcspTimes)> {
     let started = Instant::now();
     let made_at = authority.tools().clock.agreed_now()?.unix_timestamp();
     let latest = statuses.iter().filter_map(|(_, status)| match status {
-        Status::Revoked { at, .. } => Some(*at),
-        Status::Good | Status::Unknown => None,
+        OcspCertStatus::Revoked { at, .. } => Some(*at),
+        OcspCertStatus::Good | OcspCertStatus::Unknown => None,
     });
     let this_update = this_update(made_at, latest.max());
     let life = view.crl_config.value.ocsp_expiry().as_secs();
@@ -214,18 +219,18 @@ async fn sign(
         statuses.iter().map(|(id, status)| SingleResponse { cert_id: id.raw, status: *status }).collect();
     let data =
         ResponseData { responder: name, produced_at: this_update, next_update, responses: &responses, nonce }.encode();
-    let prepared = Prepared::ocsp(data, responder.hashes(), signing.algorithm, &signing.key)
+    let prepared = LintedTbs::ocsp(data, responder.hashes(), signing.algorithm, &signing.key)
         // The response is built here, so an invalid one is not the client's error.
         .map_err(Error::internal)?;
-    let basic = prepared.sign(&*authority.tools().signers, &Watch::ALWAYS).await?.der();
+    let basic = prepared.sign(&*authority.tools().signers, &CallerWatch::ALWAYS).await?.der();
     metrics::histogram!(telemetry::PKI_OCSP_SIGN_SECONDS).record(started.elapsed().as_secs_f64());
     for (_, status) in statuses {
         let word = match status {
-            Status::Good => "good",
-            Status::Revoked { .. } => "revoked",
-            Status::Unknown => "unknown",
+            OcspCertStatus::Good => "good",
+            OcspCertStatus::Revoked { .. } => "revoked",
+            OcspCertStatus::Unknown => "unknown",
         };
         metrics::counter!(telemetry::PKI_OCSP_SIGNED, "result" => word).increment(1);
     }
-    Ok((Bytes::from(ocsp::successful(&basic)), Times { made_at, this_update, next_update }))
+    Ok((Bytes::from(ocsp::encode_successful(&basic)), OcspTimes { made_at, this_update, next_update }))
 }

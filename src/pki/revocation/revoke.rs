@@ -7,62 +7,64 @@ use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 
-use super::imported::SKEW;
+use super::crl_import::MAX_CLOCK_SKEW_SECONDS;
 use crate::clock::Time;
 use crate::documents::MountId;
 use crate::error::{Error, Result, Warnings};
+use crate::fair_queue::{QueueCaller, cpu};
 use crate::keys::local::PrivateKey;
-use crate::pki::actor::{Coming, Planned};
-use crate::pki::compromised::NewKey;
+use crate::pki::actor::{PendingRevocation, PlannedChange};
+use crate::pki::compromised::NewCompromisedKey;
 use crate::pki::engine::Authority;
 use crate::pki::mount::issuer::Issuer;
-use crate::pki::mount::view::View;
+use crate::pki::mount::view::MountView;
 use crate::pki::store::{
-    CertificateRow, Grounds, PkiOutcome, PkiWrite, RevocationRow, StoredCertificate, StoredRevocation, is_compromise,
+    CertificateRow, PkiOutcome, PkiWrite, RevocationReason, RevocationRow, StoredCertificate, StoredRevocation,
+    is_compromise,
 };
 use crate::telemetry;
-use crate::turns::{Caller, cpu};
 use crate::x509::certificate::Certificate;
 use crate::x509::serial::Serial;
 use crate::x509::time::FIRST_UTC;
 
 /// Remaining validity in seconds below which a certificate is not revoked.
-const ALMOST_EXPIRED: i64 = 2;
+const MIN_REMAINING_SECONDS: i64 = 2;
 /// Warning for a reason or date that the earlier revocation does not adopt.
-const TOO_LATE: &str = "revoked before: of what is said of a revocation only a compromise of the key can be added";
+const REASON_UNCHANGED_WARNING: &str =
+    "revoked before: of what is said of a revocation only a compromise of the key can be added";
 
 /// A revocation request.
-pub struct Revocation {
+pub struct RevocationRequest {
     /// The certificate to revoke.
-    pub certificate: Named,
+    pub certificate: CertificateRef,
     /// Reason and invalidity date.
-    pub why: Why,
+    pub why: RequestedReason,
 }
 
 /// Reason and invalidity date given by the caller.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Why {
+pub struct RequestedReason {
     /// The reason; `None` means unspecified.
-    pub reason: Option<Reason>,
+    pub reason: Option<ReasonCode>,
     /// Date from which the certificate is not trusted, epoch seconds.
     pub invalidity_date: Option<i64>,
 }
 
-impl Why {
-    fn grounds(self) -> Grounds {
-        Grounds { reason: self.reason.map(Reason::code), invalidity_date: self.invalidity_date }
+impl RequestedReason {
+    fn grounds(self) -> RevocationReason {
+        RevocationReason { reason: self.reason.map(ReasonCode::code), invalidity_date: self.invalidity_date }
     }
 
     /// Returns the key to list as compromised, if that is the reason.
-    fn compromised_key(self, serial: Serial, der: &[u8]) -> Option<NewKey> {
-        is_compromise(self.reason.map(Reason::code)).then(|| NewKey::of_revoked(serial, der)).flatten()
+    fn compromised_key(self, serial: Serial, der: &[u8]) -> Option<NewCompromisedKey> {
+        is_compromise(self.reason.map(ReasonCode::code)).then(|| NewCompromisedKey::of_revoked(serial, der)).flatten()
     }
 
     /// Rejects a date that CRLs cannot represent, and a date later than the revocation at `now`.
     fn check_date(self, now: Time) -> Result<()> {
         match self.invalidity_date {
             Some(..FIRST_UTC) => Err(Error::invalid("invalidity_date: lies before 1950 (RFC 5280 4.1.2.5)")),
-            Some(date) if date > now.unix_timestamp() + SKEW => {
+            Some(date) if date > now.unix_timestamp() + MAX_CLOCK_SKEW_SECONDS => {
                 Err(Error::invalid("invalidity_date: is later than the revocation (RFC 5280 5.3.2)"))
             }
             _ => Ok(()),
@@ -71,7 +73,7 @@ impl Why {
 }
 
 /// A reference to a certificate.
-pub enum Named {
+pub enum CertificateRef {
     /// Serial number of a stored certificate.
     Serial(Serial),
     /// The certificate itself, stored or not.
@@ -81,7 +83,7 @@ pub enum Named {
 /// Revocation reasons (RFC 5280 5.3.1), without certificateHold and removeFromCRL, because revocations are permanent,
 /// and without those of attribute authorities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
+pub enum ReasonCode {
     /// The private key is compromised.
     KeyCompromise = 1,
     /// The key of a CA is compromised; invalid for leaf certificates.
@@ -96,7 +98,7 @@ pub enum Reason {
     PrivilegeWithdrawn = 9,
 }
 
-impl Reason {
+impl ReasonCode {
     /// Error text for an unknown reason.
     pub const RULE: &str = "reason: must be unspecified, keyCompromise, affiliationChanged, superseded, \
         cessationOfOperation or privilegeWithdrawn, or its number; of an authority also cACompromise";
@@ -108,7 +110,7 @@ impl Reason {
 }
 
 /// Outcome of a revocation request.
-pub enum Outcome {
+pub enum RevocationOutcome {
     /// Revoked, now or earlier.
     Revoked {
         /// Time of the first revocation.
@@ -120,7 +122,7 @@ pub enum Outcome {
     Expired,
 }
 
-struct Target {
+struct RevocationTarget {
     revocation: Option<StoredRevocation>,
     serial: Serial,
     issuer: String,
@@ -131,7 +133,7 @@ struct Target {
     brought: Option<Box<CertificateRow>>,
 }
 
-impl Target {
+impl RevocationTarget {
     fn stored(found: StoredCertificate) -> Self {
         Self {
             revocation: found.revocation,
@@ -144,15 +146,15 @@ impl Target {
     }
 
     fn stored_as(found: StoredCertificate, der: &[u8]) -> Result<Self> {
-        if found.row.der == der { Ok(Self::stored(found)) } else { Err(collides()) }
+        if found.row.der == der { Ok(Self::stored(found)) } else { Err(serial_collision_error()) }
     }
 
     fn has_expired(&self, now: Time) -> bool {
-        self.not_after < now.unix_timestamp() + ALMOST_EXPIRED
+        self.not_after < now.unix_timestamp() + MIN_REMAINING_SECONDS
     }
 
-    fn revoked(&self, mount: MountId, now: Time, why: Why) -> RevocationRow {
-        let Grounds { reason, invalidity_date } = why.grounds();
+    fn revoked(&self, mount: MountId, now: Time, why: RequestedReason) -> RevocationRow {
+        let RevocationReason { reason, invalidity_date } = why.grounds();
         let (serial, issuer, not_after) = (self.serial, self.issuer.clone(), self.not_after);
         RevocationRow { mount, serial, issuer, revoked_at: now, not_after, reason, invalidity_date }
     }
@@ -163,10 +165,14 @@ impl Target {
 ///
 /// # Errors
 /// `Invalid` naming the rule; `Unavailable` when the revocation cannot be stored, or is stored and no CRL can be built.
-pub async fn revoke(authority: &Arc<Authority>, revocation: Revocation, requester: &str) -> Result<Outcome> {
+pub async fn revoke(
+    authority: &Arc<Authority>,
+    revocation: RevocationRequest,
+    requester: &str,
+) -> Result<RevocationOutcome> {
     let coming = authority.announce_revocation();
-    let (target, why) = target(authority, revocation, requester).await?;
-    carry_out(authority, target, why, coming).await
+    let (target, why) = find_target(authority, revocation, requester).await?;
+    revoke_target(authority, target, why, coming).await
 }
 
 /// Revokes as [`revoke`] does, for the holder of the private key. `proof` parses the key once the certificate is found.
@@ -175,20 +181,20 @@ pub async fn revoke(authority: &Arc<Authority>, revocation: Revocation, requeste
 /// As [`revoke`]; those of `proof`; `Invalid` when the key belongs to another certificate. Errors never quote the key.
 pub async fn revoke_with_key(
     authority: &Arc<Authority>,
-    revocation: Revocation,
+    revocation: RevocationRequest,
     proof: impl FnOnce() -> Result<PrivateKey> + Send + 'static,
     requester: &str,
-) -> Result<Outcome> {
-    let (target, why) = target(authority, revocation, requester).await?;
+) -> Result<RevocationOutcome> {
+    let (target, why) = find_target(authority, revocation, requester).await?;
     if target.der.is_empty() {
-        return Err(unknown(target.serial));
+        return Err(unknown_serial_error(target.serial));
     }
     let der = target.der.clone();
     // The check of a large RSA key takes milliseconds.
     cpu::run(move || prove_possession(&der, proof)).await??;
     // A key that was sent in a request is compromised, regardless of the given reason.
-    let why = Why { reason: Some(Reason::KeyCompromise), ..why };
-    carry_out(authority, target, why, authority.announce_revocation()).await
+    let why = RequestedReason { reason: Some(ReasonCode::KeyCompromise), ..why };
+    revoke_target(authority, target, why, authority.announce_revocation()).await
 }
 
 fn prove_possession(der: &[u8], proof: impl FnOnce() -> Result<PrivateKey>) -> Result<()> {
@@ -205,35 +211,46 @@ fn prove_possession(der: &[u8], proof: impl FnOnce() -> Result<PrivateKey>) -> R
 }
 
 /// Returns the revocation for an ending lease; `None` if not stored, already revoked, expired, or an issuer.
-pub(crate) async fn of_lease(authority: &Authority, serial: Serial) -> Result<Option<RevocationRow>> {
+pub(crate) async fn revocation_of_lease(authority: &Authority, serial: Serial) -> Result<Option<RevocationRow>> {
     let Some(found) = authority.tools().store.certificate(authority.mount(), serial).await? else { return Ok(None) };
     let now = authority.tools().clock.agreed_now()?;
-    let target = Target::stored(found);
+    let target = RevocationTarget::stored(found);
     let is_issuer = authority.view().issuer_with_der(&target.der).is_some();
     let done = target.revocation.is_some() || target.has_expired(now) || is_issuer;
-    Ok((!done).then(|| target.revoked(authority.mount(), now, Why::default())))
+    Ok((!done).then(|| target.revoked(authority.mount(), now, RequestedReason::default())))
 }
 
-async fn carry_out(authority: &Arc<Authority>, target: Target, why: Why, coming: Coming) -> Result<Outcome> {
+async fn revoke_target(
+    authority: &Arc<Authority>,
+    target: RevocationTarget,
+    why: RequestedReason,
+    coming: PendingRevocation,
+) -> Result<RevocationOutcome> {
     let (serial, brought) = (target.serial, target.brought.as_ref().map(|row| row.der.clone()));
-    if let Some(outcome) = attempt(authority, target, why, coming).await? {
+    if let Some(outcome) = try_revoke(authority, target, why, coming).await? {
         return Ok(outcome);
     }
     // A concurrent request has stored the submitted certificate.
     let stored = authority.tools().store.certificate(authority.mount(), serial).await?;
-    let target = Target::stored_as(stored.ok_or_else(|| unknown(serial))?, &brought.unwrap_or_default())?;
-    let again = attempt(authority, target, why, authority.announce_revocation()).await?;
+    let target =
+        RevocationTarget::stored_as(stored.ok_or_else(|| unknown_serial_error(serial))?, &brought.unwrap_or_default())?;
+    let again = try_revoke(authority, target, why, authority.announce_revocation()).await?;
     again.ok_or_else(|| Error::internal("a revocation without an outcome"))
 }
 
 /// Returns `None` if the submitted certificate was stored in the meantime.
-async fn attempt(authority: &Arc<Authority>, mut target: Target, why: Why, coming: Coming) -> Result<Option<Outcome>> {
+async fn try_revoke(
+    authority: &Arc<Authority>,
+    mut target: RevocationTarget,
+    why: RequestedReason,
+    coming: PendingRevocation,
+) -> Result<Option<RevocationOutcome>> {
     let now = authority.tools().clock.agreed_now()?;
     why.check_date(now)?;
     let row = target.revoked(authority.mount(), now, why);
     let view = authority.view();
     if target.revocation.as_ref().is_some_and(|stands| view.differ(&stands.row.issuer, &target.issuer)) {
-        return Err(collides());
+        return Err(serial_collision_error());
     }
     let compromised = why.compromised_key(target.serial, &target.der);
     // Checked before the expiry: a certificate that was revoked while valid remains revoked.
@@ -243,17 +260,17 @@ async fn attempt(authority: &Arc<Authority>, mut target: Target, why: Why, comin
         // Another node may have stored it: the OCSP cache may be outdated, and the CRL may be pending.
         authority.answers().revoked();
         // An operator may have removed the key from the list.
-        let full = list(authority, compromised).await?;
+        let full = list_compromised_key(authority, compromised).await?;
         let mut warnings = authority.publish_revocation(&earlier, coming).await?;
-        warnings.extend(too_late(earlier.row.grounds(), why));
+        warnings.extend(reason_unchanged_warning(earlier.row.grounds(), why));
         warnings.extend(full);
-        return Ok(Some(Outcome::Revoked { at: earlier.row.revoked_at, warnings }));
+        return Ok(Some(RevocationOutcome::Revoked { at: earlier.row.revoked_at, warnings }));
     }
     let expired_too = view.crl_config.value.allow_expired_cert_revocation;
     if !is_revoked && target.has_expired(now) && !expired_too {
         // The expired certificate needs no revocation, but its key might be submitted again.
-        list(authority, compromised).await?;
-        return Ok(Some(Outcome::Expired));
+        list_compromised_key(authority, compromised).await?;
+        return Ok(Some(RevocationOutcome::Expired));
     }
     let issuer = row.issuer.clone();
     let mut unit = Vec::with_capacity(2);
@@ -261,13 +278,16 @@ async fn attempt(authority: &Arc<Authority>, mut target: Target, why: Why, comin
     unit.push(PkiWrite::Revocation(row));
     // A task of its own, so that a client disconnect does not leave the revocation without its CRL.
     let authority = Arc::clone(authority);
-    let work = async move { record(&authority, unit, compromised, &issuer, why, coming).await };
-    let recorded = tokio::spawn(Caller::current().scope(work));
+    let work = async move { store_revocation(&authority, unit, compromised, &issuer, why, coming).await };
+    let recorded = tokio::spawn(QueueCaller::current().scope(work));
     recorded.await.map_err(Error::internal)?
 }
 
 /// Lists a key whose certificate needs no new revocation; returns a warning if the list is full.
-async fn list(authority: &Arc<Authority>, compromised: Option<NewKey>) -> Result<Option<String>> {
+async fn list_compromised_key(
+    authority: &Arc<Authority>,
+    compromised: Option<NewCompromisedKey>,
+) -> Result<Option<String>> {
     let Some(key) = compromised else { return Ok(None) };
     let authority = Arc::clone(authority);
     // A task of its own, so that a client disconnect does not leave this node's list without the stored entry.
@@ -276,21 +296,21 @@ async fn list(authority: &Arc<Authority>, compromised: Option<NewKey>) -> Result
 }
 
 /// Returns a warning if the stored revocation did not adopt the given reason or date.
-fn too_late(stands: Grounds, why: Why) -> Option<String> {
-    let Grounds { reason, invalidity_date } = why.grounds();
+fn reason_unchanged_warning(stands: RevocationReason, why: RequestedReason) -> Option<String> {
+    let RevocationReason { reason, invalidity_date } = why.grounds();
     let taken = reason.is_none_or(|reason| Some(reason) == stands.reason)
         && invalidity_date.is_none_or(|date| Some(date) == stands.invalidity_date);
-    (!taken).then(|| TOO_LATE.to_owned())
+    (!taken).then(|| REASON_UNCHANGED_WARNING.to_owned())
 }
 
-async fn record(
+async fn store_revocation(
     authority: &Authority,
     unit: Vec<PkiWrite>,
-    compromised: Option<NewKey>,
+    compromised: Option<NewCompromisedKey>,
     issuer: &str,
-    why: Why,
-    coming: Coming,
-) -> Result<Option<Outcome>> {
+    why: RequestedReason,
+    coming: PendingRevocation,
+) -> Result<Option<RevocationOutcome>> {
     // One unit, so that neither the key nor the revocation is stored without the other.
     let commit = |mut writes: Vec<PkiWrite>| {
         writes.extend(unit.iter().cloned());
@@ -309,45 +329,54 @@ async fn record(
     let Some((stored, fresh)) = committed.stored else { return Ok(None) };
     if authority.view().differ(&stored.row.issuer, issuer) {
         // A concurrently imported CRL uses the serial for a certificate of another issuer.
-        return Err(collides());
+        return Err(serial_collision_error());
     }
     if fresh {
         metrics::counter!(telemetry::PKI_REVOCATIONS).increment(1);
     }
     // If a concurrent request stored it, this response also waits for a CRL that lists it.
     let mut warnings = authority.publish_revocation(&stored, coming).await?;
-    warnings.extend(too_late(stored.row.grounds(), why));
+    warnings.extend(reason_unchanged_warning(stored.row.grounds(), why));
     warnings.extend(full);
-    Ok(Some(Outcome::Revoked { at: stored.row.revoked_at, warnings }))
+    Ok(Some(RevocationOutcome::Revoked { at: stored.row.revoked_at, warnings }))
 }
 
-async fn target(authority: &Authority, revocation: Revocation, requester: &str) -> Result<(Target, Why)> {
-    let Revocation { certificate, why } = revocation;
+async fn find_target(
+    authority: &Authority,
+    revocation: RevocationRequest,
+    requester: &str,
+) -> Result<(RevocationTarget, RequestedReason)> {
+    let RevocationRequest { certificate, why } = revocation;
     let view = authority.view();
     let target = match certificate {
-        Named::Serial(serial) => by_serial(authority, &view, serial).await?,
-        Named::Certificate(certificate) => by_certificate(authority, &view, certificate, requester).await?,
+        CertificateRef::Serial(serial) => find_by_serial(authority, &view, serial).await?,
+        CertificateRef::Certificate(certificate) => {
+            find_by_certificate(authority, &view, certificate, requester).await?
+        }
     };
-    if why.reason == Some(Reason::CaCompromise) && !Certificate::parse(&target.der).is_ok_and(|found| found.is_ca()) {
-        return Err(Error::invalid(Reason::RULE));
+    if why.reason == Some(ReasonCode::CaCompromise) && !Certificate::parse(&target.der).is_ok_and(|found| found.is_ca())
+    {
+        return Err(Error::invalid(ReasonCode::RULE));
     }
     Ok((target, why))
 }
 
-async fn by_serial(authority: &Authority, view: &View, serial: Serial) -> Result<Target> {
+async fn find_by_serial(authority: &Authority, view: &MountView, serial: Serial) -> Result<RevocationTarget> {
     match authority.tools().store.certificate(authority.mount(), serial).await? {
-        Some(found) if view.issuer_with_der(&found.row.der).is_some() => Err(is_issuer("serial_number")),
-        Some(found) => Ok(Target::stored(found)),
+        Some(found) if view.issuer_with_der(&found.row.der).is_some() => Err(issuer_not_allowed_error("serial_number")),
+        Some(found) => Ok(RevocationTarget::stored(found)),
         // Imported issuers are not among the stored certificates.
-        None if view.signers().any(|s| s.issuer.certificate.serial() == serial) => Err(is_issuer("serial_number")),
-        None => revoked_elsewhere(authority, serial).await?.ok_or_else(|| unknown(serial)),
+        None if view.signers().any(|s| s.issuer.certificate.serial() == serial) => {
+            Err(issuer_not_allowed_error("serial_number"))
+        }
+        None => find_revoked_only(authority, serial).await?.ok_or_else(|| unknown_serial_error(serial)),
     }
 }
 
 /// Returns a certificate that is revoked but not stored: issued elsewhere, or removed after its expiry.
-async fn revoked_elsewhere(authority: &Authority, serial: Serial) -> Result<Option<Target>> {
+async fn find_revoked_only(authority: &Authority, serial: Serial) -> Result<Option<RevocationTarget>> {
     let revocation = authority.tools().store.status(authority.mount(), serial).await?.revocation;
-    Ok(revocation.map(|stored| Target {
+    Ok(revocation.map(|stored| RevocationTarget {
         serial,
         issuer: stored.row.issuer.clone(),
         not_after: stored.row.not_after,
@@ -357,23 +386,23 @@ async fn revoked_elsewhere(authority: &Authority, serial: Serial) -> Result<Opti
     }))
 }
 
-fn unknown(serial: Serial) -> Error {
+fn unknown_serial_error(serial: Serial) -> Error {
     Error::invalid(format!("serial_number: certificate with serial {serial} not found"))
 }
 
-async fn by_certificate(
+async fn find_by_certificate(
     authority: &Authority,
-    view: &Arc<View>,
+    view: &Arc<MountView>,
     certificate: Box<Certificate>,
     requester: &str,
-) -> Result<Target> {
+) -> Result<RevocationTarget> {
     let serial = certificate.serial();
     if view.issuer_with_der(certificate.der()).is_some() {
-        return Err(is_issuer("certificate"));
+        return Err(issuer_not_allowed_error("certificate"));
     }
     let (store, mount) = (&authority.tools().store, authority.mount());
     if let Some(stored) = store.certificate(mount, serial).await? {
-        return Target::stored_as(stored, certificate.der());
+        return RevocationTarget::stored_as(stored, certificate.der());
     }
     let (brought, issuers) = (certificate.clone(), Arc::clone(view));
     // A forged certificate costs one signature check per issuer of the claimed name.
@@ -387,15 +416,15 @@ async fn by_certificate(
     let revocation = store.status(mount, serial).await?.revocation;
     let is_others = |stored: &StoredRevocation| view.differ(&stored.row.issuer, &issuer);
     if is_issuers || revocation.as_ref().is_some_and(is_others) {
-        return Err(collides());
+        return Err(serial_collision_error());
     }
-    let brought = row(authority, &certificate, &issuer, requester);
+    let brought = certificate_row(authority, &certificate, &issuer, requester);
     let (issuer, not_after, der) = (brought.issuer.clone(), brought.not_after, brought.der.clone());
-    Ok(Target { revocation, serial, issuer, not_after, der, brought: Some(Box::new(brought)) })
+    Ok(RevocationTarget { revocation, serial, issuer, not_after, der, brought: Some(Box::new(brought)) })
 }
 
 /// Returns the record of a certificate that was not stored when it was issued.
-fn row(authority: &Authority, certificate: &Certificate, issuer: &str, requester: &str) -> CertificateRow {
+fn certificate_row(authority: &Authority, certificate: &Certificate, issuer: &str, requester: &str) -> CertificateRow {
     let common_name = certificate.common_name();
     CertificateRow {
         mount: authority.mount(),
@@ -411,11 +440,11 @@ fn row(authority: &Authority, certificate: &Certificate, issuer: &str, requester
     }
 }
 
-fn collides() -> Error {
+fn serial_collision_error() -> Error {
     Error::invalid("certificate: its serial collides with another certificate of this mount")
 }
 
-fn is_issuer(field: &str) -> Error {
+fn issuer_not_allowed_error(field: &str) -> Error {
     Error::invalid(format!("{field}: issuers cannot be revoked here; use issuer/:ref/revoke"))
 }
 
@@ -427,7 +456,7 @@ fn is_issuer(field: &str) -> Error {
 pub async fn revoke_issuer(
     authority: &Authority,
     reference: &str,
-    why: Why,
+    why: RequestedReason,
     requester: &str,
 ) -> Result<(String, Warnings)> {
     let view = authority.view();
@@ -438,10 +467,10 @@ pub async fn revoke_issuer(
     let rows = issuer_rows(authority, &view, issuer, now, why, requester).await?;
     let compromised = why.compromised_key(issuer.certificate.serial(), issuer.certificate.der());
     let (wanted, rows) = (id.clone(), Arc::new(rows));
-    // Together with the change of the issuer's record, for the same reason as in `record`.
+    // Together with the change of the issuer's record, for the same reason as in `store_revocation`.
     let commit = |listing: Vec<PkiWrite>| {
         let (wanted, rows) = (wanted.clone(), Arc::clone(&rows));
-        let plan = move |view: &View| plan_revocation(view, &wanted, why, now, &listing, &rows);
+        let plan = move |view: &MountView| plan_revocation(view, &wanted, why, now, &listing, &rows);
         authority.change_and_crls(plan).map(|changed| changed.map(Some)).boxed()
     };
     let committed = authority.tools().compromised.add_with(compromised.as_slice(), commit).await?;
@@ -457,20 +486,20 @@ pub async fn revoke_issuer(
 /// Plans the revocation of an issuer, with `listing` and `rows` in the same commit. Returns warnings, and `true` if it
 /// was not revoked before. A repeated revocation writes only amended grounds.
 fn plan_revocation(
-    view: &View,
+    view: &MountView,
     wanted: &str,
-    why: Why,
+    why: RequestedReason,
     now: Time,
     listing: &[PkiWrite],
     rows: &[PkiWrite],
-) -> Result<(Planned, (Warnings, bool))> {
+) -> Result<(PlannedChange, (Warnings, bool))> {
     let issuer = &view.signer(wanted).ok_or_else(Error::not_found)?.issuer;
     let mut next = view.clone();
     let record = &issuer.record;
     let (grounds, earlier) = (why.grounds(), record.revoked_at.map(|_| record.revoked_for));
     let Some(revoked_for) = earlier.map_or(Some(grounds), |earlier| earlier.amended_by(grounds)) else {
-        let warnings = too_late(record.revoked_for, why).into_iter().collect();
-        return Ok((Planned { view: next, writes: listing.to_vec(), crls: false }, (warnings, false)));
+        let warnings = reason_unchanged_warning(record.revoked_for, why).into_iter().collect();
+        return Ok((PlannedChange { view: next, writes: listing.to_vec(), crls: false }, (warnings, false)));
     };
     let mut record = record.clone();
     record.usage.issuing = false;
@@ -479,17 +508,17 @@ fn plan_revocation(
     record.modified_at = now.unix_timestamp();
     let mut writes = vec![next.put_issuer(record)?];
     writes.extend(listing.iter().chain(rows).cloned());
-    Ok((Planned { view: next, writes, crls: true }, (issuer_warnings(view, issuer), earlier.is_none())))
+    Ok((PlannedChange { view: next, writes, crls: true }, (issuer_warnings(view, issuer), earlier.is_none())))
 }
 
 /// Returns the rows to store next to the issuer's record: the revocation of its certificate, and the certificate if a
 /// parent in this mount signed it and it is not stored. Empty without a parent, or if its serial collides.
 async fn issuer_rows(
     authority: &Authority,
-    view: &View,
+    view: &MountView,
     issuer: &Issuer,
     now: Time,
-    why: Why,
+    why: RequestedReason,
     requester: &str,
 ) -> Result<Vec<PkiWrite>> {
     let certificate = &issuer.certificate;
@@ -497,17 +526,17 @@ async fn issuer_rows(
     let parent = view.parents(&issuer.record.id).first();
     let (issuer, brought) = match (stored, parent) {
         (Some(stored), _) if stored.row.der == certificate.der() => (stored.row.issuer, None),
-        (None, Some(parent)) => (parent.clone(), Some(row(authority, certificate, parent, requester))),
+        (None, Some(parent)) => (parent.clone(), Some(certificate_row(authority, certificate, parent, requester))),
         _ => return Ok(Vec::new()),
     };
     let (serial, not_after) = (certificate.serial(), certificate.not_after());
-    let Grounds { reason, invalidity_date } = why.grounds();
+    let RevocationReason { reason, invalidity_date } = why.grounds();
     let mount = authority.mount();
     let revocation = RevocationRow { mount, serial, issuer, revoked_at: now, not_after, reason, invalidity_date };
     Ok(brought.map(PkiWrite::Certificate).into_iter().chain([PkiWrite::Revocation(revocation)]).collect())
 }
 
-fn issuer_warnings(view: &View, issuer: &Issuer) -> Warnings {
+fn issuer_warnings(view: &MountView, issuer: &Issuer) -> Warnings {
     let id = &issuer.record.id;
     let mut warnings = Warnings::default();
     if issuer.self_signed {

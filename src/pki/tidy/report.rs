@@ -4,13 +4,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::Time;
 use crate::error::{Error, Result};
-use crate::pki::engine::tidying::micros;
-use crate::pki::mount::settings::tidy::Config;
+use crate::pki::engine::tidy_controller::epoch_micros;
+use crate::pki::mount::settings::tidy::TidyConfig;
 use crate::pki::store::TidyRow;
 
 /// State of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum State {
+pub enum TidyRunState {
     /// No run so far.
     Inactive,
     /// Running.
@@ -28,7 +28,7 @@ pub enum State {
 /// Numbers of removed and found objects.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Counts {
+pub struct TidyCounts {
     /// Removed certificates: expired or unreadable.
     pub certificates: u64,
     /// Removed revocations.
@@ -43,11 +43,11 @@ pub struct Counts {
 
 /// Report of a run. Times are epoch microseconds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Report {
+pub struct TidyReport {
     /// Configuration.
-    pub config: Config,
+    pub config: TidyConfig,
     /// State as last recorded by the run.
-    pub state: State,
+    pub state: TidyRunState,
     /// Error of a failed run.
     pub error: Option<String>,
     /// Current activity.
@@ -59,21 +59,21 @@ pub struct Report {
     /// End of the last successful run, this one or an earlier one.
     pub last_success: Option<i64>,
     /// Numbers so far.
-    pub counts: Counts,
+    pub counts: TidyCounts,
 }
 
-impl Report {
+impl TidyReport {
     /// Creates the report of a run that starts now.
-    pub fn begin(config: Config, now: Time, before: Option<&Self>) -> Self {
+    pub fn begin(config: TidyConfig, now: Time, before: Option<&Self>) -> Self {
         Self {
             config,
-            state: State::Running,
+            state: TidyRunState::Running,
             error: None,
             message: None,
-            started: micros(now),
+            started: epoch_micros(now),
             finished: None,
             last_success: before.and_then(|report| report.last_success),
-            counts: Counts::default(),
+            counts: TidyCounts::default(),
         }
     }
 
@@ -84,13 +84,13 @@ impl Report {
     pub fn read(row: &TidyRow, now: Time) -> Result<Self> {
         let mut report: Self = serde_json::from_slice(&row.report)
             .map_err(|e| Error::internal(format!("stored report of tidy unreadable at octet {}", e.column())))?;
-        if report.state == State::Running {
+        if report.state == TidyRunState::Running {
             if row.valid_until <= now.unix_timestamp() {
-                report.state = State::Error;
+                report.state = TidyRunState::Error;
                 report.message = None;
                 report.error = Some("the server that ran it has stopped; what it removed stays removed".to_owned());
             } else if row.cancelled {
-                report.state = State::Cancelling;
+                report.state = TidyRunState::Cancelling;
             }
         }
         Ok(report)
@@ -98,7 +98,7 @@ impl Report {
 
     /// Returns `true` if the run is active.
     pub fn is_under_way(&self) -> bool {
-        matches!(self.state, State::Running | State::Cancelling)
+        matches!(self.state, TidyRunState::Running | TidyRunState::Cancelling)
     }
 
     /// Returns the start of the interval to the next automatic run: the last start, or a later successful end.
@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn a_run_that_nobody_holds_any_more_has_failed() {
         let now = Time::UNIX_EPOCH + Duration::from_secs(1000);
-        let report = Report::begin(Config::default(), now, None);
+        let report = TidyReport::begin(TidyConfig::default(), now, None);
         let row = |valid_until, cancelled| TidyRow {
             mount: MountId(1),
             run: 1,
@@ -130,20 +130,20 @@ mod tests {
             cancelled,
             report: report.bytes(),
         };
-        let state = |row| Report::read(&row, now).unwrap().state;
-        assert_eq!(state(row(1001, false)), State::Running);
-        assert_eq!(state(row(1001, true)), State::Cancelling);
-        assert_eq!(state(row(1000, true)), State::Error);
-        assert_eq!(state(row(0, false)), State::Error);
+        let state = |row| TidyReport::read(&row, now).unwrap().state;
+        assert_eq!(state(row(1001, false)), TidyRunState::Running);
+        assert_eq!(state(row(1001, true)), TidyRunState::Cancelling);
+        assert_eq!(state(row(1000, true)), TidyRunState::Error);
+        assert_eq!(state(row(0, false)), TidyRunState::Error);
     }
 
     #[test]
     fn the_last_success_outlives_later_runs() {
         let at = |seconds| Time::UNIX_EPOCH + Duration::from_secs(seconds);
-        let mut first = Report::begin(Config::default(), at(10), None);
+        let mut first = TidyReport::begin(TidyConfig::default(), at(10), None);
         assert_eq!(first.reckoned_from(), 10_000_000);
-        first.last_success = Some(micros(at(20)));
-        let second = Report::begin(Config::default(), at(15), Some(&first));
+        first.last_success = Some(epoch_micros(at(20)));
+        let second = TidyReport::begin(TidyConfig::default(), at(15), Some(&first));
         assert_eq!(second.reckoned_from(), 20_000_000);
         assert_eq!(second.last_success, Some(20_000_000));
     }

@@ -10,85 +10,85 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt as _;
 use tokio::time::{sleep, timeout};
 
-use super::report::{Counts, Report, State};
+use super::report::{TidyCounts, TidyReport, TidyRunState};
 use crate::error::{Error, Kind, Result};
-use crate::pki::actor::Planned;
+use crate::pki::actor::PlannedChange;
 use crate::pki::engine::Authority;
-use crate::pki::engine::tidying::{Signals, micros};
+use crate::pki::engine::tidy_controller::{TidySignals, epoch_micros};
 use crate::pki::mount::issuer::Issuer;
 use crate::pki::mount::profile::certificate_pem;
-use crate::pki::mount::settings::tidy::Task;
-use crate::pki::mount::view::View;
-use crate::pki::store::{Listed, PkiOutcome, PkiWrite, Removal, Removed, StoredRevocation};
+use crate::pki::mount::settings::tidy::TidyTask;
+use crate::pki::mount::view::MountView;
+use crate::pki::store::{ListedBound, PkiOutcome, PkiWrite, Removal, RemovalResult, StoredRevocation};
 use crate::telemetry;
 use crate::x509::certificate::Certificate;
 use crate::x509::serial::Serial;
 
 /// Maximum number of rows in a step, a few milliseconds of the store's single writer.
-const STEP: u32 = 250;
+const MAX_ROWS_PER_STEP: u32 = 250;
 /// Minimum pause between two steps, so that issuing takes precedence.
-const PAUSE: Duration = Duration::from_millis(10);
+const MIN_STEP_PAUSE: Duration = Duration::from_millis(10);
 /// Maximum pause after a step, as the sum of the pauses per row.
-const SAVED_UP: Duration = Duration::from_secs(1);
+const MAX_STEP_PAUSE: Duration = Duration::from_secs(1);
 /// Duration of the lease after its last renewal.
-pub(super) const TURN: Duration = Duration::from_secs(60);
+pub(super) const RUN_LEASE_DURATION: Duration = Duration::from_secs(60);
 /// Maximum time between two renewals.
-const HEARTBEAT: Duration = Duration::from_secs(10);
+const MAX_RENEWAL_INTERVAL: Duration = Duration::from_secs(10);
 /// Attempts at a step while the store's queue is full, one per second.
-const PATIENCE: u32 = 60;
+const MAX_BUSY_ATTEMPTS: u32 = 60;
 /// Attempts to record the end.
-const LAST_TRIES: u32 = 5;
+const MAX_RECORD_END_ATTEMPTS: u32 = 5;
 
-enum Ended {
+enum TidyEarlyEnd {
     Cancelled,
     Failed(Error),
 }
 
-impl From<Error> for Ended {
+impl From<Error> for TidyEarlyEnd {
     fn from(error: Error) -> Self {
         Self::Failed(error)
     }
 }
 
-type Step<T> = std::result::Result<T, Ended>;
+type TidyStepResult<T> = std::result::Result<T, TidyEarlyEnd>;
 
-pub(super) struct Run {
+pub(super) struct TidyRun {
     pub(super) authority: Arc<Authority>,
     pub(super) id: i64,
-    pub(super) report: Report,
-    pub(super) signals: Arc<Signals>,
+    pub(super) report: TidyReport,
+    pub(super) signals: Arc<TidySignals>,
     /// `true` if revocations were removed or changed, so CRLs must be rebuilt.
     pub(super) revocations_changed: bool,
     /// `true` if revocations were assigned to another issuer and thus to another CRL.
     pub(super) revocations_moved: bool,
 }
 
-impl Run {
+impl TidyRun {
     pub(super) async fn carry_out(mut self) {
         let started = Instant::now();
         metrics::gauge!(telemetry::PKI_TIDY_RUNNING).increment(1);
-        let done = caught(self.all()).await;
+        let done = catch_panic(self.all()).await;
         // Even after a failure: removed revocations remain on the CRLs until these are rebuilt.
-        let done = done.and(caught(self.publish()).await);
+        let done = done.and(catch_panic(self.publish()).await);
         let now = self.authority.tools().clock.now();
         self.report.message = None;
-        self.report.finished = Some(micros(now));
+        self.report.finished = Some(epoch_micros(now));
         let result = match done {
             Ok(()) => {
-                self.report.state = State::Finished;
+                self.report.state = TidyRunState::Finished;
                 self.report.last_success = self.report.finished;
                 metrics::gauge!(telemetry::PKI_TIDY_LAST_SUCCESS).set(now.unix_timestamp() as f64);
                 "done"
             }
-            Err(Ended::Cancelled) => {
-                self.report.state = State::Cancelled;
+            Err(TidyEarlyEnd::Cancelled) => {
+                self.report.state = TidyRunState::Cancelled;
                 "cancelled"
             }
-            Err(Ended::Failed(error)) => {
-                if let Some(why) = telemetry::outage::told(&error) {
+            Err(TidyEarlyEnd::Failed(error)) => {
+                if let Some(why) = telemetry::outage::describe_for_log(&error) {
                     tracing::warn!(mount = self.mount_path(), "tidy ended early: {why}");
                 }
-                self.report.state = State::Error;
+                self.report.state = TidyRunState::Error;
                 self.report.error = Some(error.text().to_owned());
                 "failed"
             }
@@ -99,7 +99,7 @@ impl Run {
         metrics::histogram!(telemetry::PKI_TIDY_SECONDS).record(took.as_secs_f64());
         metrics::counter!(telemetry::PKI_TIDY_RUNS, "result" => result).increment(1);
         let (mount, seconds) = (self.mount_path(), took.as_secs_f64());
-        let Counts { certificates, revocations, missing_issuers, metadata, issuers } = self.report.counts;
+        let TidyCounts { certificates, revocations, missing_issuers, metadata, issuers } = self.report.counts;
         tracing::info!(
             mount,
             result,
@@ -117,32 +117,32 @@ impl Run {
         telemetry::mount_path(self.authority.mount().0)
     }
 
-    async fn all(&mut self) -> Step<()> {
+    async fn all(&mut self) -> TidyStepResult<()> {
         let config = self.report.config.clone();
         let has = |task| config.tasks.contains(&task);
         let (before, revoked_before) =
             (self.ended_before(config.safety_buffer), self.ended_before(config.revoked_buffer()));
-        if has(Task::Certificates) {
+        if has(TidyTask::Certificates) {
             self.says("removing expired certificates");
             self.repeat(|last| Removal::Certificates { before, revoked_before, after: last }).await?;
         }
-        if has(Task::Unreadable) {
+        if has(TidyTask::Unreadable) {
             self.says("looking for certificates that cannot be read");
             self.unreadable(revoked_before).await?;
         }
-        if has(Task::Revocations) {
+        if has(TidyTask::Revocations) {
             self.says("removing expired revocations");
             self.revocations(revoked_before).await?;
         }
-        if has(Task::Associations) {
+        if has(TidyTask::Associations) {
             self.says("looking for the issuers of revocations");
             self.associations().await?;
         }
-        if has(Task::Metadata) {
+        if has(TidyTask::Metadata) {
             self.says("removing what is attached to expired certificates");
             self.repeat(|_| Removal::Metadata { before }).await?;
         }
-        if has(Task::Issuers) {
+        if has(TidyTask::Issuers) {
             self.says("removing expired issuers");
             self.issuers(self.ended_before(config.issuer_safety_buffer)).await?;
         }
@@ -154,7 +154,7 @@ impl Run {
     }
 
     /// Rebuilds the CRLs if revocations changed; not when the server stops, because its next start reads everything.
-    async fn publish(&self) -> Step<()> {
+    async fn publish(&self) -> TidyStepResult<()> {
         if !self.revocations_changed || self.signals.stopping() {
             return Ok(());
         }
@@ -163,7 +163,7 @@ impl Run {
     }
 
     /// Removes revocations of certificates that ended before `before`, if a later CRL listed them (RFC 5280 3.3).
-    async fn revocations(&mut self, before: i64) -> Step<()> {
+    async fn revocations(&mut self, before: i64) -> TidyStepResult<()> {
         let (store, mount) = (Arc::clone(&self.authority.tools().store), self.authority.mount());
         let made = match store.unlisted(mount, before, self.authority.listed()).await? {
             true => {
@@ -173,13 +173,13 @@ impl Run {
             false => Ok(()),
         };
         let listed = self.authority.listed();
-        let listed = Listed { before: before.min(listed.before), ..listed };
+        let listed = ListedBound { before: before.min(listed.before), ..listed };
         let removed = self.repeat(|_| Removal::Revocations(listed)).await;
         // After a failed write, rows may have been removed.
-        self.revocations_changed |= matches!(removed, Err(Ended::Failed(_)));
+        self.revocations_changed |= matches!(removed, Err(TidyEarlyEnd::Failed(_)));
         removed?;
         // If the CRLs could not be built, only revocations on earlier CRLs were removed; a later run removes the rest.
-        made.map_err(Ended::from)
+        made.map_err(TidyEarlyEnd::from)
     }
 
     fn says(&mut self, what: &str) {
@@ -193,13 +193,14 @@ impl Run {
 
     /// Returns the maximum number of rows in a step; the configured pauses for them take at most one second.
     fn limit(&self) -> u32 {
-        let page = u32::try_from(self.report.config.page_size).ok().filter(|size| *size > 0).unwrap_or(STEP);
+        let page =
+            u32::try_from(self.report.config.page_size).ok().filter(|size| *size > 0).unwrap_or(MAX_ROWS_PER_STEP);
         let pause = self.report.config.pause().as_nanos().max(1);
-        let paused = u32::try_from(SAVED_UP.as_nanos() / pause).unwrap_or(STEP).max(1);
-        page.min(STEP).min(paused)
+        let paused = u32::try_from(MAX_STEP_PAUSE.as_nanos() / pause).unwrap_or(MAX_ROWS_PER_STEP).max(1);
+        page.min(MAX_ROWS_PER_STEP).min(paused)
     }
 
-    async fn repeat(&mut self, what: impl Fn(Option<(i64, Serial)>) -> Removal) -> Step<()> {
+    async fn repeat(&mut self, what: impl Fn(Option<(i64, Serial)>) -> Removal) -> TidyStepResult<()> {
         let (mount, limit) = (self.authority.mount(), self.limit());
         let mut last = None;
         loop {
@@ -214,10 +215,10 @@ impl Run {
     }
 
     /// Commits one unit with the lease renewal in front and counts removed rows. Ends the run if it was cancelled.
-    async fn step(&mut self, writes: impl Fn() -> Vec<PkiWrite>) -> Step<Removed> {
+    async fn step(&mut self, writes: impl Fn() -> Vec<PkiWrite>) -> TidyStepResult<RemovalResult> {
         self.authority.tools().clock.require_agreed()?;
-        for _ in 0..PATIENCE {
-            let unit = std::iter::once(self.turn(Some(TURN))).chain(writes()).collect();
+        for _ in 0..MAX_BUSY_ATTEMPTS {
+            let unit = std::iter::once(self.turn(Some(RUN_LEASE_DURATION))).chain(writes()).collect();
             match self.authority.tools().store.commit(unit).await {
                 Ok(outcomes) => return self.count(outcomes),
                 Err(error) if error.kind() == Kind::Busy && !self.signals.stopping() => {
@@ -226,7 +227,7 @@ impl Run {
                 Err(error) => return Err(error.into()),
             }
         }
-        Err(Ended::Failed(Error::new(Kind::Busy, "the queue of the store is full")))
+        Err(TidyEarlyEnd::Failed(Error::new(Kind::Busy, "the queue of the store is full")))
     }
 
     fn turn(&self, lasts: Option<Duration>) -> PkiWrite {
@@ -239,8 +240,8 @@ impl Run {
         }
     }
 
-    fn count(&mut self, outcomes: Vec<PkiOutcome>) -> Step<Removed> {
-        let mut sum = Removed::default();
+    fn count(&mut self, outcomes: Vec<PkiOutcome>) -> TidyStepResult<RemovalResult> {
+        let mut sum = RemovalResult::default();
         let mut cancelled = self.signals.stopping();
         for outcome in outcomes {
             match outcome {
@@ -257,20 +258,22 @@ impl Run {
         for (kind, count) in
             [("certificate", sum.certificates), ("revocation", sum.revocations), ("metadata", sum.metadata)]
         {
-            tidied(kind, u64::from(count));
+            count_tidied(kind, u64::from(count));
         }
         match cancelled {
-            true if self.signals.stopping() => Err(Ended::Failed(Error::new(Kind::Unavailable, "the server stopped"))),
-            true => Err(Ended::Cancelled),
+            true if self.signals.stopping() => {
+                Err(TidyEarlyEnd::Failed(Error::new(Kind::Unavailable, "the server stopped")))
+            }
+            true => Err(TidyEarlyEnd::Cancelled),
             false => Ok(sum),
         }
     }
 
     /// Pauses for the configured time per visited row, at least as long as the step took.
-    async fn pause(&mut self, looked: u32, worked: Duration) -> Step<()> {
-        let mut left = self.report.config.pause().saturating_mul(looked).max(worked).max(PAUSE);
+    async fn pause(&mut self, looked: u32, worked: Duration) -> TidyStepResult<()> {
+        let mut left = self.report.config.pause().saturating_mul(looked).max(worked).max(MIN_STEP_PAUSE);
         while !left.is_zero() {
-            let part = left.min(HEARTBEAT);
+            let part = left.min(MAX_RENEWAL_INTERVAL);
             let woken = self.wait_or_wake(part).await;
             left -= part;
             if woken || !left.is_zero() {
@@ -285,7 +288,7 @@ impl Run {
     }
 
     async fn wait_or_wake(&self, time: Duration) -> bool {
-        if time <= PAUSE {
+        if time <= MIN_STEP_PAUSE {
             sleep(time).await;
             return self.signals.stopping();
         }
@@ -293,7 +296,7 @@ impl Run {
     }
 
     /// Removes certificates whose DER cannot be parsed; reads all of them, outside the writer.
-    async fn unreadable(&mut self, revoked_before: i64) -> Step<()> {
+    async fn unreadable(&mut self, revoked_before: i64) -> TidyStepResult<()> {
         let (mount, limit) = (self.authority.mount(), self.limit());
         let mut after = None;
         loop {
@@ -320,7 +323,7 @@ impl Run {
     }
 
     /// Assigns issuers to revocations whose issuer is missing in the mount.
-    async fn associations(&mut self) -> Step<()> {
+    async fn associations(&mut self) -> TidyStepResult<()> {
         let (mount, limit) = (self.authority.mount(), self.limit());
         let mut after = 0;
         loop {
@@ -347,7 +350,7 @@ impl Run {
         }
     }
 
-    async fn issuers_of(&self, view: Arc<View>, missing: Vec<StoredRevocation>) -> Result<Vec<(Serial, String)>> {
+    async fn issuers_of(&self, view: Arc<MountView>, missing: Vec<StoredRevocation>) -> Result<Vec<(Serial, String)>> {
         let (mount, mut ders) = (self.authority.mount(), Vec::with_capacity(missing.len()));
         for revocation in missing {
             let serial = revocation.row.serial;
@@ -365,9 +368,9 @@ impl Run {
     }
 
     /// Removes issuers that ended before `before`, with the CRL entries of revoked ones; not the default issuer.
-    async fn issuers(&mut self, before: i64) -> Step<()> {
+    async fn issuers(&mut self, before: i64) -> TidyStepResult<()> {
         self.step(Vec::new).await?;
-        let goes = move |view: &View, issuer: &Issuer, listed: i64| {
+        let goes = move |view: &MountView, issuer: &Issuer, listed: i64| {
             let (record, end) = (&issuer.record, issuer.certificate.not_after());
             let kept = record.revoked_at.is_some() && end >= listed;
             end < before && !kept && !view.is_default_issuer(&record.id)
@@ -376,7 +379,7 @@ impl Run {
         let unlisted = view.signers().any(|s| goes(&view, &s.issuer, i64::MAX) && !goes(&view, &s.issuer, listed));
         let made = if unlisted { self.authority.list_revocations().await } else { Ok(()) };
         let (now, listed) = (self.authority.tools().clock.now().unix_timestamp(), self.authority.listed().before);
-        let plan = move |view: &View| {
+        let plan = move |view: &MountView| {
             let (mut next, mut ended) = (view.clone(), Vec::new());
             for signer in view.signers() {
                 let record = &signer.issuer.record;
@@ -388,34 +391,34 @@ impl Run {
             }
             let writes = next.remove_issuers(&ended, now);
             // CRLs are rebuilt once, at the end of the run.
-            Ok((Planned { view: next, writes, crls: false }, ended.len() as u64))
+            Ok((PlannedChange { view: next, writes, crls: false }, ended.len() as u64))
         };
         let gone: u64 = self.authority.change(plan).await?;
         self.report.counts.issuers += gone;
         self.revocations_changed |= gone > 0;
-        tidied("issuer", gone);
-        made.map_err(Ended::from)
+        count_tidied("issuer", gone);
+        made.map_err(TidyEarlyEnd::from)
     }
 
     /// Releases the lease. If that cannot be stored, the lease expires.
     async fn record_end(&self) {
-        for _ in 0..LAST_TRIES {
+        for _ in 0..MAX_RECORD_END_ATTEMPTS {
             match self.authority.tools().store.commit(vec![self.turn(None)]).await {
                 Err(error) if matches!(error.kind(), Kind::Busy | Kind::Unavailable) && !self.signals.stopping() => {
                     sleep(Duration::from_secs(1)).await;
                 }
-                Err(error) => return telemetry::not_done("the end of tidy was not recorded", &error),
+                Err(error) => return telemetry::warn_task_failed("the end of tidy was not recorded", &error),
                 Ok(_) => return,
             }
         }
     }
 }
 
-async fn caught(part: impl Future<Output = Step<()>>) -> Step<()> {
+async fn catch_panic(part: impl Future<Output = TidyStepResult<()>>) -> TidyStepResult<()> {
     let done = AssertUnwindSafe(part).catch_unwind().await;
-    done.unwrap_or_else(|_| Err(Ended::Failed(Error::internal("a panic was caught in tidy"))))
+    done.unwrap_or_else(|_| Err(TidyEarlyEnd::Failed(Error::internal("a panic was caught in tidy"))))
 }
 
-fn tidied(kind: &'static str, count: u64) {
+fn count_tidied(kind: &'static str, count: u64) {
     metrics::counter!(telemetry::PKI_TIDIED, "kind" => kind).increment(count);
 }

@@ -48,13 +48,13 @@ impl Glob {
 
 /// A list of patterns and plain texts, any of which may match.
 #[derive(Clone, Debug, Default)]
-pub struct Patterns {
+pub struct PatternList {
     /// Entries without `*`, sorted.
     plain: Box<[Box<str>]>,
     globs: Box<[Glob]>,
 }
 
-impl Patterns {
+impl PatternList {
     /// Parses a list.
     pub fn new<T: AsRef<str>>(list: &[T]) -> Self {
         let texts = || list.iter().map(AsRef::as_ref);
@@ -90,7 +90,7 @@ pub(crate) mod tests {
     use proptest::prelude::*;
 
     fn glob(pattern: &str, text: &str) -> bool {
-        Patterns::new(&[pattern]).matches(text)
+        PatternList::new(&[pattern]).matches(text)
     }
 
     /// Reference implementation; exponential, so only for small inputs.
@@ -141,7 +141,7 @@ pub(crate) mod tests {
         fn of_a_list_any_may_match(list in proptest::collection::vec("[ab*]{0,3}", 0..4), text in "[ab*]{0,4}") {
             let chars = |s: &str| s.chars().collect::<Vec<_>>();
             let any = list.iter().any(|pattern| naive(&chars(pattern), &chars(&text)));
-            prop_assert_eq!(Patterns::new(&list).matches(&text), any);
+            prop_assert_eq!(PatternList::new(&list).matches(&text), any);
         }
 
         #[test]

@@ -4,15 +4,15 @@ use crate::error::{Error, Result};
 use crate::x509::oid;
 
 /// Maximum length of a dotted OID, characters.
-const MAX_LENGTH: usize = 256;
+const MAX_OID_CHARS: usize = 256;
 
 /// `true` if `text` is a dotted OID: at least two decimal arcs without leading zeros, the first 0 to 2, the second
 /// below 40 after 0 and 1 (X.660), each arc at most 128 bits (UUID-based OIDs use all of them).
 pub fn is_dotted_oid(text: &str) -> bool {
-    if text.len() > MAX_LENGTH {
+    if text.len() > MAX_OID_CHARS {
         return false;
     }
-    let Some(arcs) = text.split('.').map(arc).collect::<Option<Vec<u128>>>() else { return false };
+    let Some(arcs) = text.split('.').map(parse_arc).collect::<Option<Vec<u128>>>() else { return false };
     match arcs.as_slice() {
         [0 | 1, second, ..] => *second < 40,
         [2, _, ..] => true,
@@ -25,12 +25,12 @@ pub fn is_dotted_oid(text: &str) -> bool {
 ///
 /// # Errors
 /// `Invalid` naming `field`, the OID and the rule (RFC 5280 Appendix B).
-pub(crate) fn check_size(field: &str, text: &str) -> Result<()> {
+pub(crate) fn check_oid_size(field: &str, text: &str) -> Result<()> {
     let checked = oid::parse_oid(text).map_or(Ok(()), |content| oid::check_size(&content));
     checked.map_err(|e| Error::invalid(format!("{field}: {text}: {}", e.0)))
 }
 
-fn arc(text: &str) -> Option<u128> {
+fn parse_arc(text: &str) -> Option<u128> {
     let canonical = text.bytes().all(|b| b.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
     if canonical { text.parse().ok() } else { None }
 }

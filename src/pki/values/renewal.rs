@@ -3,18 +3,18 @@
 use crate::x509::serial::Serial;
 
 /// Renewal times are spread over this fraction of a lifetime: 1/20.
-const APART: i64 = 20;
+const RENEWAL_SPREAD_DIVISOR: i64 = 20;
 
 /// Returns when to renew a certificate (epoch seconds): at about two thirds of its life, which starts at issuance or at
 /// `not_before`, whichever is later. The remaining third leaves time for failures.
 ///
 /// To spread renewals of certificates issued together, each is up to a twentieth of its life earlier. The random end of
 /// the serial number selects the amount, so that a certificate always has the same renewal time.
-pub fn time(serial: &Serial, made_at: i64, not_before: i64, not_after: i64) -> i64 {
+pub fn renewal_time(serial: &Serial, made_at: i64, not_before: i64, not_after: i64) -> i64 {
     let from = made_at.max(not_before);
     let life = not_after.saturating_sub(from).max(0);
     let tail = serial.octets().iter().rev().take(2).fold(0, |tail, octet| tail << 8 | i64::from(*octet));
-    from + life / 3 * 2 - life / APART * tail / (1 << 16)
+    from + life / 3 * 2 - life / RENEWAL_SPREAD_DIVISOR * tail / (1 << 16)
 }
 
 #[cfg(test)]
@@ -24,15 +24,15 @@ mod tests {
     #[test]
     fn renewal_is_at_two_thirds_of_a_life_or_up_to_a_twentieth_of_it_earlier() {
         let serial = |tail: [u8; 2]| Serial::from_octets(&[&[1; 18][..], &tail].concat()).unwrap();
-        assert_eq!(time(&serial([0, 0]), 1_000, -500, 61_000), 41_000);
-        assert_eq!(time(&serial([0xff, 0xff]), 0, 1_000, 61_000), 38_001);
-        let day = |_| time(&Serial::random(), 0, 0, 86_400);
+        assert_eq!(renewal_time(&serial([0, 0]), 1_000, -500, 61_000), 41_000);
+        assert_eq!(renewal_time(&serial([0xff, 0xff]), 0, 1_000, 61_000), 38_001);
+        let day = |_| renewal_time(&Serial::random(), 0, 0, 86_400);
         let times: Vec<i64> = (0..1_000).map(day).collect();
         assert!(times.iter().all(|at| (53_280..=57_600).contains(at)));
         let (first, last) = (times.iter().min().unwrap(), times.iter().max().unwrap());
         assert!(last - first > 4_000, "they are spread");
-        assert_eq!(time(&serial([7, 7]), 5, 0, 5), 5);
-        let longest = time(&serial([0xff, 0xff]), 0, 0, 253_402_300_799);
+        assert_eq!(renewal_time(&serial([7, 7]), 5, 0, 5), 5);
+        let longest = renewal_time(&serial([0xff, 0xff]), 0, 0, 253_402_300_799);
         assert!((155_000_000_000..170_000_000_000).contains(&longest));
     }
 }

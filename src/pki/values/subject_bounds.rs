@@ -9,7 +9,7 @@ use crate::x509::pieces::Name;
 use crate::x509::writer::{IA5_STRING, PRINTABLE_STRING};
 
 /// Bounds of an attribute.
-struct Bound {
+struct SubjectBound {
     attribute: Attribute,
     /// Name of the body field, or of the attribute if there is no field.
     field: &'static str,
@@ -19,28 +19,38 @@ struct Bound {
     tag: Option<u8>,
 }
 
-const fn text(attribute: Attribute, field: &'static str, longest: usize, name: &'static str) -> Bound {
-    Bound { attribute, field, longest: Some((longest, name)), tag: None }
+const fn text_bound(attribute: Attribute, field: &'static str, longest: usize, name: &'static str) -> SubjectBound {
+    SubjectBound { attribute, field, longest: Some((longest, name)), tag: None }
 }
 
-const BOUNDS: [Bound; 11] = [
-    Bound { attribute: Attribute::Country, field: "country", longest: None, tag: Some(PRINTABLE_STRING) },
-    text(Attribute::Province, "province", 128, "ub-state-name"),
-    text(Attribute::Locality, "locality", 128, "ub-locality-name"),
-    text(Attribute::Organization, "organization", 64, "ub-organization-name"),
-    text(Attribute::OrganizationalUnit, "ou", 64, "ub-organizational-unit-name"),
-    COMMON_NAME,
-    SERIAL_NUMBER,
-    text(Attribute::Title, "title", 64, "ub-title"),
-    text(Attribute::Surname, "surname", 32768, "ub-name"),
-    Bound { tag: Some(IA5_STRING), ..text(Attribute::EmailAddress, "emailAddress", 255, "ub-emailaddress-length") },
-    Bound { attribute: Attribute::DomainComponent, field: "domainComponent", longest: None, tag: Some(IA5_STRING) },
+const SUBJECT_BOUNDS: [SubjectBound; 11] = [
+    SubjectBound { attribute: Attribute::Country, field: "country", longest: None, tag: Some(PRINTABLE_STRING) },
+    text_bound(Attribute::Province, "province", 128, "ub-state-name"),
+    text_bound(Attribute::Locality, "locality", 128, "ub-locality-name"),
+    text_bound(Attribute::Organization, "organization", 64, "ub-organization-name"),
+    text_bound(Attribute::OrganizationalUnit, "ou", 64, "ub-organizational-unit-name"),
+    COMMON_NAME_BOUND,
+    SERIAL_NUMBER_BOUND,
+    text_bound(Attribute::Title, "title", 64, "ub-title"),
+    text_bound(Attribute::Surname, "surname", 32768, "ub-name"),
+    SubjectBound {
+        tag: Some(IA5_STRING),
+        ..text_bound(Attribute::EmailAddress, "emailAddress", 255, "ub-emailaddress-length")
+    },
+    SubjectBound {
+        attribute: Attribute::DomainComponent,
+        field: "domainComponent",
+        longest: None,
+        tag: Some(IA5_STRING),
+    },
 ];
-const COMMON_NAME: Bound = text(Attribute::CommonName, "common_name", 64, "ub-common-name");
-const SERIAL_NUMBER: Bound =
-    Bound { tag: Some(PRINTABLE_STRING), ..text(Attribute::SerialNumber, "serial_number", 64, "ub-serial-number") };
+const COMMON_NAME_BOUND: SubjectBound = text_bound(Attribute::CommonName, "common_name", 64, "ub-common-name");
+const SERIAL_NUMBER_BOUND: SubjectBound = SubjectBound {
+    tag: Some(PRINTABLE_STRING),
+    ..text_bound(Attribute::SerialNumber, "serial_number", 64, "ub-serial-number")
+};
 
-impl Bound {
+impl SubjectBound {
     /// Returns the rule that a value violates, if any; `tag` is its string type.
     fn broken(&self, tag: u8, value: &str) -> Option<String> {
         if self.attribute == Attribute::Country && !(value.len() == 2 && value.bytes().all(|b| b.is_ascii_alphabetic()))
@@ -69,20 +79,20 @@ impl Bound {
 }
 
 /// Violations in a role's subject, at most one per attribute. `values` has the order C, ST, L, O, OU.
-pub(crate) fn of_role(values: [&[String]; 5]) -> Vec<String> {
-    BOUNDS.iter().zip(values).filter_map(|(bound, values)| bound.broken_by(values)).collect()
+pub(crate) fn role_violations(values: [&[String]; 5]) -> Vec<String> {
+    SUBJECT_BOUNDS.iter().zip(values).filter_map(|(bound, values)| bound.broken_by(values)).collect()
 }
 
 /// Violations in the subject attributes of a request.
-pub(crate) fn of_names(common_name: &str, serial_number: &str) -> Vec<String> {
-    let own = [(&COMMON_NAME, common_name), (&SERIAL_NUMBER, serial_number)];
+pub(crate) fn name_violations(common_name: &str, serial_number: &str) -> Vec<String> {
+    let own = [(&COMMON_NAME_BOUND, common_name), (&SERIAL_NUMBER_BOUND, serial_number)];
     own.into_iter().filter_map(|(bound, value)| bound.broken_by(&[value])).collect()
 }
 
 /// Violations in a complete Name, at most one per attribute. `source` is the field that contains the Name, if there is
 /// one.
-pub(crate) fn of_subject(source: Option<&str>, subject: &Name) -> Vec<String> {
-    let broken = |bound: &Bound| {
+pub(crate) fn subject_violations(source: Option<&str>, subject: &Name) -> Vec<String> {
+    let broken = |bound: &SubjectBound| {
         // Unreadable values are rejected when the certificate is checked.
         let tags = name::tagged_values(subject.as_der(), bound.attribute).ok()?;
         let values = subject.values(bound.attribute).ok()?;
@@ -92,14 +102,14 @@ pub(crate) fn of_subject(source: Option<&str>, subject: &Name) -> Vec<String> {
             None => format!("{}: {rule}", bound.field),
         })
     };
-    BOUNDS.iter().filter_map(broken).collect()
+    SUBJECT_BOUNDS.iter().filter_map(broken).collect()
 }
 
 /// Returns violations as warnings. With `strict_subject` the first violation is an error.
 ///
 /// # Errors
 /// `Invalid` naming field and rule.
-pub(crate) fn settle(strict: bool, mut broken: Vec<String>) -> Result<Vec<String>> {
+pub(crate) fn reject_if_strict(strict: bool, mut broken: Vec<String>) -> Result<Vec<String>> {
     if strict && !broken.is_empty() {
         return Err(Error::invalid(format!("{}: refused by strict_subject", broken.remove(0))));
     }
@@ -113,12 +123,12 @@ mod tests {
 
     fn broken(attribute: Attribute, values: &[&str]) -> Vec<String> {
         let values: Vec<String> = values.iter().map(|&v| v.to_owned()).collect();
-        of_subject(None, &name::name(&[&rdn(attribute, &values)]))
+        subject_violations(None, &name::name(&[&rdn(attribute, &values)]))
     }
 
     #[test]
     fn upper_bounds_count_characters_and_name_their_rule() {
-        for bound in BOUNDS.iter().filter(|b| b.tag.is_none()) {
+        for bound in SUBJECT_BOUNDS.iter().filter(|b| b.tag.is_none()) {
             let (longest, name) = bound.longest.unwrap();
             assert!(broken(bound.attribute, &[&"ü".repeat(longest)]).is_empty(), "{name}");
             let texts = broken(bound.attribute, &["a", &"b".repeat(longest + 1)]);
@@ -144,6 +154,6 @@ mod tests {
         }
         assert!(broken(Attribute::UserId, &[&"ü".repeat(5000)]).is_empty());
         assert!(broken(Attribute::PostalCode, &[&"1".repeat(5000)]).is_empty());
-        assert!(of_subject(Some("csr"), &Name::from_der(b"\x30\x01a").unwrap()).is_empty());
+        assert!(subject_violations(Some("csr"), &Name::from_der(b"\x30\x01a").unwrap()).is_empty());
     }
 }

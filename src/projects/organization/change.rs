@@ -1,58 +1,67 @@
 //! Validates and stores the attributes of an organization.
 
 use super::super::agent_scope::PoolUser;
-use super::super::attributes::{Attributes, Given};
-use super::super::mode::{self, Before, Columns, Mode, ORGANIZATION};
-use super::super::refusal::Outcome;
+use super::super::attributes::{AttributeReader, AttributeValue};
+use super::super::mode::{self, CurrentModes, ExecutionMode, ModeColumns, ORGANIZATION_LEVEL};
+use super::super::rejection::WorkResult;
 use super::super::tx::Tx;
 use super::super::user::is_address;
-use super::settings::Named;
-use super::{Organization, at_row};
-use crate::sql::Value;
+use super::settings::OrganizationSettingsChange;
+use super::{Organization, load_by_row};
+use crate::sql::SqlValue;
 
 /// The attributes of a create or an update. Absent values stay as they are.
 pub struct OrganizationChange {
     name: Option<String>,
     email: Option<String>,
     mode: mode::ModeChange,
-    mode_before: Option<Mode>,
-    columns: Option<Columns>,
+    mode_before: Option<ExecutionMode>,
+    columns: Option<ModeColumns>,
     user_tokens_enabled: Option<bool>,
     allow_force_delete: Option<bool>,
-    settings: Named,
+    settings: OrganizationSettingsChange,
 }
 
 impl OrganizationChange {
     /// Reads and validates the attributes of an update of `stored`. `pool` is the relationship `default-agent-pool`.
-    pub fn read(attributes: &mut Attributes<'_>, pool: Given<String>, stored: Option<&Organization>) -> Self {
+    pub fn read(
+        attributes: &mut AttributeReader<'_>,
+        pool: AttributeValue<String>,
+        stored: Option<&Organization>,
+    ) -> Self {
         let name = attributes.text("name");
         match &name {
-            Given::Null => attributes.fault("name", "Name can't be blank"),
-            Given::Value(text) => check_name(attributes, text),
-            Given::Absent => {}
+            AttributeValue::Null => attributes.fault("name", "Name can't be blank"),
+            AttributeValue::Value(text) => check_name(attributes, text),
+            AttributeValue::Absent => {}
         }
         let email = attributes.text("email");
         match &email {
-            Given::Null => attributes.fault("email", "Email can't be blank"),
-            Given::Value(text) if text.is_empty() => attributes.fault("email", "Email can't be blank"),
-            Given::Value(text) if !is_address(text) => attributes.fault("email", "Email must be an address"),
-            Given::Value(_) | Given::Absent => {}
+            AttributeValue::Null => attributes.fault("email", "Email can't be blank"),
+            AttributeValue::Value(text) if text.is_empty() => attributes.fault("email", "Email can't be blank"),
+            AttributeValue::Value(text) if !is_address(text) => attributes.fault("email", "Email must be an address"),
+            AttributeValue::Value(_) | AttributeValue::Absent => {}
         }
         let mode_before = stored.map(|stored| &stored.mode);
         Self {
             name: name.value(),
             email: email.value(),
-            mode: mode::read(attributes, &ORGANIZATION, pool, Before { own: mode_before, shown: mode_before }),
+            mode: mode::read(
+                attributes,
+                &ORGANIZATION_LEVEL,
+                pool,
+                CurrentModes { own: mode_before, shown: mode_before },
+            ),
             mode_before: mode_before.cloned(),
             columns: None,
             user_tokens_enabled: attributes.flag("user-tokens-enabled").value(),
             allow_force_delete: attributes.flag("allow-force-delete-workspaces").value(),
-            settings: Named::read(attributes),
+            settings: OrganizationSettingsChange::read(attributes),
         }
     }
 
     /// As [`OrganizationChange::read`], and requires the name and the email address.
-    pub fn read_new(attributes: &mut Attributes<'_>, pool: Given<String>) -> Self {
+    pub fn read_new(attributes: &mut AttributeReader<'_>, pool: AttributeValue<String>) -> Self {
         for (name, detail) in [("name", "Name can't be blank"), ("email", "Email can't be blank")] {
             if !attributes.has(name) {
                 attributes.fault(name, detail);
@@ -71,10 +80,10 @@ impl OrganizationChange {
     ///
     /// # Errors
     /// `Invalid` with all faults.
-    pub async fn checked(mut self, tx: &mut Tx<'_>, id: i64, mut attributes: Attributes<'_>) -> Outcome<Self> {
+    pub async fn checked(mut self, tx: &mut Tx<'_>, id: i64, mut attributes: AttributeReader<'_>) -> WorkResult<Self> {
         let mode = std::mem::replace(&mut self.mode, mode::ModeChange::Unchanged);
         self.columns = mode
-            .columns(tx, id, &ORGANIZATION, &mut attributes, (PoolUser::Organization, self.mode_before.as_ref()))
+            .columns(tx, id, &ORGANIZATION_LEVEL, &mut attributes, (PoolUser::Organization, self.mode_before.as_ref()))
             .await?;
         attributes.finish()?;
         Ok(self)
@@ -84,12 +93,12 @@ impl OrganizationChange {
     ///
     /// # Errors
     /// `Invalid` when the name is taken.
-    pub async fn store(self, tx: &mut Tx<'_>, id: i64) -> Outcome<()> {
-        let stored = at_row(tx, id).await?;
+    pub async fn store(self, tx: &mut Tx<'_>, id: i64) -> WorkResult<()> {
+        let stored = load_by_row(tx, id).await?;
         let name = self.name.unwrap_or(stored.name);
         let sql = "UPDATE organizations SET name = $1, name_lc = $2, email = $3, user_tokens_enabled = $4,
             allow_force_delete = $5, settings = $6 WHERE id = $7";
-        let values: [Value; 7] = [
+        let values: [SqlValue; 7] = [
             name[..].into(),
             name.to_lowercase().into(),
             self.email.unwrap_or(stored.email).into(),
@@ -108,7 +117,7 @@ impl OrganizationChange {
 }
 
 /// 3 to 40 letters, digits, `-` and `_`.
-fn check_name(attributes: &mut Attributes<'_>, name: &str) {
+fn check_name(attributes: &mut AttributeReader<'_>, name: &str) {
     let letters = name.chars().count();
     if letters == 0 {
         return attributes.fault("name", "Name can't be blank");

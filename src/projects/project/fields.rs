@@ -1,29 +1,29 @@
 //! Validates the attributes of a project.
 
 use super::super::agent_scope::{self, PoolUser};
-use super::super::attributes::{Attributes, Given};
-use super::super::mode::{self, Before, Columns, EXCLUDES_HEIR, ModeChange};
+use super::super::attributes::{AttributeReader, AttributeValue};
+use super::super::mode::{self, CurrentModes, EXCLUDES_INHERITING_WORKSPACE, ModeChange, ModeColumns};
 use super::super::tag::Tag;
-use super::{Member, Outcome, Project, Tx};
+use super::{Member, Project, Tx, WorkResult};
 
 /// Maximum length of a description, in characters.
-const LONGEST: usize = 256;
+const MAX_DESCRIPTION_CHARS: usize = 256;
 
 /// The attributes of a create or an update.
-pub struct Fields {
+pub struct ProjectFields {
     /// 3 to 40 letters, digits, spaces, `-`, `_`; no space at either end.
-    pub name: Given<String>,
+    pub name: AttributeValue<String>,
     /// At most 256 characters.
-    pub description: Given<String>,
+    pub description: AttributeValue<String>,
     /// The inactivity duration, see [`read_duration`].
-    pub auto_destroy: Given<String>,
+    pub auto_destroy: AttributeValue<String>,
     /// Its own execution mode; `None` for no change.
-    pub mode: Option<Columns>,
+    pub mode: Option<ModeColumns>,
     /// All tags; `None` for no change.
     pub tags: Option<Vec<Tag>>,
 }
 
-impl Fields {
+impl ProjectFields {
     /// Reads and validates attributes, in the order name, description, duration, mode. `pool` is the relationship to
     /// the agent pool. A create has no `stored` project and requires a name. Faults are added to `attributes`.
     ///
@@ -32,32 +32,32 @@ impl Fields {
     pub async fn read(
         tx: &mut Tx<'_>,
         member: &Member,
-        attributes: &mut Attributes<'_>,
-        pool: Given<String>,
+        attributes: &mut AttributeReader<'_>,
+        pool: AttributeValue<String>,
         stored: Option<&Project>,
-    ) -> Outcome<Self> {
+    ) -> WorkResult<Self> {
         let name = read_name(attributes, stored.is_none());
-        let description = attributes.short_text("description", LONGEST);
+        let description = attributes.short_text("description", MAX_DESCRIPTION_CHARS);
         let auto_destroy = read_duration(attributes);
         let own = stored.and_then(|stored| stored.own_mode.as_ref());
-        let before = Before { own, shown: stored.map(|stored| stored.mode(member)) };
-        let change = mode::read(attributes, &mode::PROJECT, pool, before);
+        let before = CurrentModes { own, shown: stored.map(|stored| stored.mode(member)) };
+        let change = mode::read(attributes, &mode::PROJECT_LEVEL, pool, before);
         let user = PoolUser::Project(stored.map(|stored| &stored.ext_id[..]));
         let org_id = member.organization.id;
         if let (ModeChange::Inherit, Some(_), Some(pool)) = (&change, own, &member.organization.mode.pool)
-            && let Some(pool) = agent_scope::usable(tx, org_id, pool).await?
+            && let Some(pool) = agent_scope::find_usable(tx, org_id, pool).await?
             && pool.excludes_heir(tx, org_id, user).await?
         {
-            attributes.push(mode::PROJECT.pool_fault(EXCLUDES_HEIR));
+            attributes.push(mode::PROJECT_LEVEL.pool_fault(EXCLUDES_INHERITING_WORKSPACE));
         }
-        let mode = change.columns(tx, org_id, &mode::PROJECT, attributes, (user, own)).await?;
+        let mode = change.columns(tx, org_id, &mode::PROJECT_LEVEL, attributes, (user, own)).await?;
         Ok(Self { name, description, auto_destroy, mode, tags: None })
     }
 }
 
-fn read_name(attributes: &mut Attributes<'_>, required: bool) -> Given<String> {
+fn read_name(attributes: &mut AttributeReader<'_>, required: bool) -> AttributeValue<String> {
     let name = attributes.name(required);
-    let Given::Value(text) = &name else { return name };
+    let AttributeValue::Value(text) = &name else { return name };
     let letters = text.chars().count();
     if letters < 3 {
         attributes.fault("name", "Name is too short (minimum is 3 characters)");
@@ -74,7 +74,7 @@ fn read_name(attributes: &mut Attributes<'_>, required: bool) -> Given<String> {
 }
 
 /// Reads `auto-destroy-activity-duration`: one to four digits, not all zero, then `d` or `h`.
-pub fn read_duration(attributes: &mut Attributes<'_>) -> Given<String> {
+pub fn read_duration(attributes: &mut AttributeReader<'_>) -> AttributeValue<String> {
     const NAME: &str = "auto-destroy-activity-duration";
     let duration = attributes.text(NAME);
     if duration.as_value().is_some_and(|text| !is_duration(text)) {

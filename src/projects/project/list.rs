@@ -4,15 +4,15 @@
 //! the grants of their teams are read first. If there are few, they select the projects, at a cost independent of the
 //! organization's size. With many grants, scanning the list finds visible projects quickly.
 
-use super::super::grants::{self, Grants};
-use super::super::page::{self, Filter, Listed, Order, Page, Source, containing};
-use super::super::tag::{self, Holder, TagFilter};
-use super::{Member, Outcome, Project, ProjectRights, Tx, these, with_grants};
+use super::super::grants::{self, ProjectGrants};
+use super::super::page::{self, Filter, ListOrder, ListSource, PageRequest, ResultPage, substring_pattern};
+use super::super::tag::{self, TagFilter, TaggedResource};
+use super::{Member, Project, ProjectRights, Tx, WorkResult, load_by_rows, load_with_grants};
 
 /// Maximum number of matches of a name search that are sorted here.
-const FOUND: usize = 500;
+const MAX_SORTED_MATCHES: usize = 500;
 
-const PROJECTS: Source = Source { id: "p.id", from: "projects p" };
+const PROJECTS: ListSource = ListSource { id: "p.id", from: "projects p" };
 
 /// The filters and the order of a list.
 #[derive(Clone, Debug, Default)]
@@ -43,19 +43,23 @@ pub async fn list(
     tx: &mut Tx<'_>,
     member: &Member,
     wanted: &ProjectFilter,
-    page: Page,
-) -> Outcome<(Listed<Project>, i64)> {
+    page: PageRequest,
+) -> WorkResult<(ResultPage<Project>, i64)> {
     let needed = ProjectRights::READ | wanted.granted;
-    let grants = if member.rights.on_projects().has(needed) { Has::None } else { Has::read(tx, member).await? };
-    if wanted.narrows() || wanted.by_name.is_some() || matches!(grants, Has::Many(_)) {
+    let grants = if member.rights.on_projects().has(needed) {
+        LoadedGrants::None
+    } else {
+        LoadedGrants::read(tx, member).await?
+    };
+    if wanted.narrows() || wanted.by_name.is_some() || matches!(grants, LoadedGrants::Many(_)) {
         tx.fit();
     }
-    let everything = seen(tx, member, &grants, ProjectRights::READ).await?;
+    let everything = select_visible(tx, member, &grants, ProjectRights::READ).await?;
     let total = everything.count(tx).await?;
     let mut seen = if wanted.granted == ProjectRights::NONE {
-        Seen { known: Some(total), ..everything }
+        VisibleProjects { known: Some(total), ..everything }
     } else {
-        seen(tx, member, &grants, needed).await?
+        select_visible(tx, member, &grants, needed).await?
     };
     seen.narrow(member.organization.id, wanted);
     if !wanted.tagged.is_empty() {
@@ -66,40 +70,40 @@ pub async fn list(
     }
     let matching = seen.count(tx).await?;
     let order = match wanted.by_name {
-        None => Order { column: "p.id", descending: true },
-        Some(descending) => Order { column: "p.name_lc", descending },
+        None => ListOrder { column: "p.id", descending: true },
+        Some(descending) => ListOrder { column: "p.name_lc", descending },
     };
     let rows = match seen.newest {
         Some(ids) if wanted.by_name.is_none() => page.of(&ids),
-        _ => page::ids(tx, PROJECTS, seen.filter, order, page, matching).await?,
+        _ => page::find_ids(tx, PROJECTS, seen.filter, order, page, matching).await?,
     };
     let items = match &grants {
         _ if rows.is_empty() => Vec::new(),
-        Has::Few(few) => with_grants(tx, member, &rows, few).await?,
-        _ => these(tx, member, &rows).await?,
+        LoadedGrants::Few(few) => load_with_grants(tx, member, &rows, few).await?,
+        _ => load_by_rows(tx, member, &rows).await?,
     };
-    Ok((Listed { items, matching }, total))
+    Ok((ResultPage { items, matching }, total))
 }
 
 /// The member's grants on projects, in addition to organization-wide rights.
-enum Has {
+enum LoadedGrants {
     /// No relevant grants.
     None,
     /// All grants, by project.
-    Few(Grants),
+    Few(ProjectGrants),
     /// Too many grants to load, and the rights on the default project.
     Many(Option<(i64, ProjectRights)>),
 }
 
-impl Has {
-    async fn read(tx: &mut Tx<'_>, member: &Member) -> Outcome<Self> {
+impl LoadedGrants {
+    async fn read(tx: &mut Tx<'_>, member: &Member) -> WorkResult<Self> {
         let mut default = None;
         if member.rights.on_default_project() != ProjectRights::NONE {
             let sql = "SELECT id FROM projects WHERE org_id = $1 AND is_default";
             let row = tx.one(sql, &[member.organization.id.into()]).await?.get()?;
             default = Some((row, member.rights.on_default_project()));
         }
-        Ok(match (grants::all(tx, member).await?, default) {
+        Ok(match (grants::load_all(tx, member).await?, default) {
             (None, default) => Self::Many(default),
             (Some(few), None) => Self::Few(few),
             (Some(few), Some((project, rights))) => Self::Few(few.and(project, rights)),
@@ -108,7 +112,7 @@ impl Has {
 }
 
 /// The projects of a list: a condition on `projects p`, and their number if it is known.
-struct Seen {
+struct VisibleProjects {
     filter: Filter,
     known: Option<i64>,
     /// The row ids of all projects, newest first, if they are known.
@@ -116,41 +120,46 @@ struct Seen {
 }
 
 /// Returns the projects on which the member has all of `needed`.
-async fn seen(tx: &mut Tx<'_>, member: &Member, grants: &Has, needed: ProjectRights) -> Outcome<Seen> {
+async fn select_visible(
+    tx: &mut Tx<'_>,
+    member: &Member,
+    grants: &LoadedGrants,
+    needed: ProjectRights,
+) -> WorkResult<VisibleProjects> {
     let everywhere = member.rights.on_projects();
     let missing = ProjectRights::from_bits(needed.bits() & !everywhere.bits());
     Ok(match grants {
         _ if everywhere.has(needed) => {
             let filter = Filter::new("p.org_id = {}", member.organization.id);
-            Seen { filter, known: Some(member.organization.projects), newest: None }
+            VisibleProjects { filter, known: Some(member.organization.projects), newest: None }
         }
-        Has::Few(few) => {
+        LoadedGrants::Few(few) => {
             let ids = few.newest_with(missing);
             let known = Some(ids.len() as i64);
-            Seen { filter: Filter::new("p.id = ANY({})", ids.clone()), known, newest: Some(ids) }
+            VisibleProjects { filter: Filter::new("p.id = ANY({})", ids.clone()), known, newest: Some(ids) }
         }
-        Has::None => Seen { filter: by_looking(member, missing), known: None, newest: None },
-        Has::Many(default) => {
-            let known = granted(tx, member, missing, *default).await?;
-            Seen { filter: by_looking(member, missing), known, newest: None }
+        LoadedGrants::None => VisibleProjects { filter: filter_by_grants(member, missing), known: None, newest: None },
+        LoadedGrants::Many(default) => {
+            let known = count_granted(tx, member, missing, *default).await?;
+            VisibleProjects { filter: filter_by_grants(member, missing), known, newest: None }
         }
     })
 }
 
 /// Counts the projects with one right. Returns `None` for several rights, which may come from different grants.
-async fn granted(
+async fn count_granted(
     tx: &mut Tx<'_>,
     member: &Member,
     missing: ProjectRights,
     default: Option<(i64, ProjectRights)>,
-) -> Outcome<Option<i64>> {
+) -> WorkResult<Option<i64>> {
     let mut each = missing.each();
     let (Some(right), None) = (each.next(), each.next()) else { return Ok(None) };
     let default = default.filter(|(_, rights)| rights.has(right));
     let mut filter = Filter::new("a.team_id = ANY({})", member.teams.clone());
     filter.and("a.perm_bits & {} <> 0", right.bits());
     let organization = filter.parameter(member.organization.id);
-    filter.join(&grants::on_standing(&organization));
+    filter.join(&grants::on_existing_project(&organization));
     if let Some((project, _)) = default {
         filter.and("a.project_id <> {}", project);
     }
@@ -160,7 +169,7 @@ async fn granted(
 }
 
 /// Returns a condition that checks the grants for each project.
-fn by_looking(member: &Member, missing: ProjectRights) -> Filter {
+fn filter_by_grants(member: &Member, missing: ProjectRights) -> Filter {
     let mut filter = Filter::new("p.org_id = {}", member.organization.id);
     let teams = filter.parameter(member.teams.clone());
     let by_default = member.rights.on_default_project();
@@ -176,7 +185,7 @@ fn by_looking(member: &Member, missing: ProjectRights) -> Filter {
     filter
 }
 
-impl Seen {
+impl VisibleProjects {
     fn narrow(&mut self, org_id: i64, wanted: &ProjectFilter) {
         let before = self.filter.values.len();
         if !wanted.names.is_empty() {
@@ -185,7 +194,7 @@ impl Seen {
             self.filter.and("p.org_id = {}", org_id);
             self.filter.and("p.name_lc = ANY({})", names);
         } else if let Some(q) = &wanted.q {
-            self.filter.and(r"p.name_lc LIKE {} ESCAPE '\'", containing(q));
+            self.filter.and(r"p.name_lc LIKE {} ESCAPE '\'", substring_pattern(q));
         }
         tag::narrow_projects(&mut self.filter, &wanted.tagged);
         if self.filter.values.len() > before {
@@ -193,23 +202,23 @@ impl Seen {
         }
     }
 
-    /// Loads the row ids if there are at most [`FOUND`]: one query instead of a count and a sort, for rare name
+    /// Loads the row ids if there are at most [`MAX_SORTED_MATCHES`]: one query instead of a count and a sort, for rare name
     /// parts.
-    async fn look_for_few(&mut self, tx: &mut Tx<'_>) -> Outcome<()> {
+    async fn look_for_few(&mut self, tx: &mut Tx<'_>) -> WorkResult<()> {
         let mut values = self.filter.values.clone();
-        values.push((FOUND as i64 + 1).into());
+        values.push((MAX_SORTED_MATCHES as i64 + 1).into());
         let (condition, limit) = (self.filter.text(), values.len());
         let sql = format!("SELECT p.id FROM projects p WHERE {condition} LIMIT ${limit}");
         let mut ids: Vec<i64> = tx.column(&sql, &values).await?;
-        if ids.len() <= FOUND {
+        if ids.len() <= MAX_SORTED_MATCHES {
             ids.sort_unstable_by(|one, other| other.cmp(one));
             (self.known, self.newest) = (Some(ids.len() as i64), Some(ids));
         }
         Ok(())
     }
 
-    async fn look_for_tagged(&mut self, tx: &mut Tx<'_>, org_id: i64, wanted: &ProjectFilter) -> Outcome<()> {
-        let few = tag::few(tx, Holder::Project, org_id, &[], &wanted.tagged).await?;
+    async fn look_for_tagged(&mut self, tx: &mut Tx<'_>, org_id: i64, wanted: &ProjectFilter) -> WorkResult<()> {
+        let few = tag::find_rows_with_rare_tag(tx, TaggedResource::Project, org_id, &[], &wanted.tagged).await?;
         if let Some(few) = few {
             self.filter.not_by("p.org_id");
             self.filter.and("p.id = ANY({})", few);
@@ -217,7 +226,7 @@ impl Seen {
         Ok(())
     }
 
-    async fn count(&self, tx: &mut Tx<'_>) -> Outcome<i64> {
+    async fn count(&self, tx: &mut Tx<'_>) -> WorkResult<i64> {
         if let Some(known) = self.known {
             return Ok(known);
         }

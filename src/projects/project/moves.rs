@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::super::agent_scope::{self, PoolUser, UsablePool};
-use super::{Member, Outcome, Project, ProjectRights, Refusal, Tx, Value, these};
+use super::{ApiRejection, Member, Project, ProjectRights, SqlValue, Tx, WorkResult, load_by_rows};
 
 /// Moves workspaces into a project of the member's organization. Duplicates, and workspaces that are in the project
 /// already, are ignored.
@@ -16,8 +16,13 @@ use super::{Member, Outcome, Project, ProjectRights, Refusal, Tx, Value, these};
 /// `Forbidden`, naming every workspace that is absent, of another organization, or not movable out of its project by
 /// the member; `Invalid`, naming every workspace that may not use its agent pool in the destination; `NotFound` when
 /// the destination was deleted concurrently.
-pub async fn move_workspaces(tx: &mut Tx<'_>, member: &Member, destination: &Project, ids: &[String]) -> Outcome<()> {
-    let found = locked(tx, member, ids).await?;
+pub async fn move_workspaces(
+    tx: &mut Tx<'_>,
+    member: &Member,
+    destination: &Project,
+    ids: &[String],
+) -> WorkResult<()> {
+    let found = lock_workspaces(tx, member, ids).await?;
     let mut projects: Vec<i64> = found.values().map(|workspace| workspace.project).collect();
     projects.push(destination.id);
     projects.sort_unstable();
@@ -25,23 +30,29 @@ pub async fn move_workspaces(tx: &mut Tx<'_>, member: &Member, destination: &Pro
     let lock = "SELECT id FROM projects WHERE id = ANY($1) AND +org_id = $2 ORDER BY id FOR UPDATE";
     if tx.rows(lock, &[projects.clone().into(), member.organization.id.into()]).await?.len() < projects.len() {
         // The other projects contain locked workspaces, so only the destination can be absent.
-        return Err(Refusal::not_found().into());
+        return Err(ApiRejection::not_found().into());
     }
     let movable = |project: &Project| project.rights.has(ProjectRights::READ | ProjectRights::MOVE_WORKSPACE);
-    let sources: HashSet<i64> = these(tx, member, &projects)
+    let sources: HashSet<i64> = load_by_rows(tx, member, &projects)
         .await?
         .iter()
         .filter(|project| movable(project))
         .map(|project| project.id)
         .collect();
-    refuse_others(ids, |id| found.get(id).is_some_and(|workspace| sources.contains(&workspace.project)))?;
-    let moved: Vec<Workspace> = found.into_values().filter(|workspace| workspace.project != destination.id).collect();
-    refuse_pools(tx, member, destination, &moved).await?;
-    carry(tx, destination, moved).await
+    reject_unmovable(ids, |id| found.get(id).is_some_and(|workspace| sources.contains(&workspace.project)))?;
+    let moved: Vec<MovedWorkspace> =
+        found.into_values().filter(|workspace| workspace.project != destination.id).collect();
+    reject_unusable_pools(tx, member, destination, &moved).await?;
+    move_locked(tx, destination, moved).await
 }
 
 /// Rejects workspaces that may not use their own or inherited agent pool in the destination.
-async fn refuse_pools(tx: &mut Tx<'_>, member: &Member, destination: &Project, moved: &[Workspace]) -> Outcome<()> {
+async fn reject_unusable_pools(
+    tx: &mut Tx<'_>,
+    member: &Member,
+    destination: &Project,
+    moved: &[MovedWorkspace],
+) -> WorkResult<()> {
     let rows: Vec<i64> = moved.iter().map(|workspace| workspace.row).collect();
     if rows.is_empty() {
         return Ok(());
@@ -57,7 +68,7 @@ async fn refuse_pools(tx: &mut Tx<'_>, member: &Member, destination: &Project, m
         }
     }
     if let Some(pool) = &destination.mode(member).pool {
-        let pool = agent_scope::usable(tx, member.organization.id, pool).await?;
+        let pool = agent_scope::find_usable(tx, member.organization.id, pool).await?;
         let inheriting = "SELECT ext_id FROM workspaces WHERE id = ANY($1) AND execution_mode IS NULL ORDER BY id";
         let inheriting: Vec<String> = tx.column(inheriting, &[rows.into()]).await?;
         let is_excluded = |id: &String| pool.as_ref().is_some_and(|pool| pool.excludes(Some(id)));
@@ -67,39 +78,43 @@ async fn refuse_pools(tx: &mut Tx<'_>, member: &Member, destination: &Project, m
         return Ok(());
     }
     let detail = format!("workspaces that may not use their agent pool in the project: {}", refused.join(", "));
-    Err(Refusal::state(detail).into())
+    Err(ApiRejection::state(detail).into())
 }
 
-struct Workspace {
+struct MovedWorkspace {
     row: i64,
     project: i64,
 }
 
 /// Locks workspaces of the member's organization and returns them by external id. The `+` keeps the embedded store
 /// from scanning the organization's index.
-async fn locked(tx: &mut Tx<'_>, member: &Member, ids: &[String]) -> Outcome<HashMap<String, Workspace>> {
+async fn lock_workspaces(
+    tx: &mut Tx<'_>,
+    member: &Member,
+    ids: &[String],
+) -> WorkResult<HashMap<String, MovedWorkspace>> {
     let sql = "SELECT ext_id, id, project_id FROM workspaces WHERE +org_id = $1 AND ext_id = ANY($2)
         ORDER BY id FOR UPDATE";
     let mut found = HashMap::new();
     for mut row in tx.rows(sql, &[member.organization.id.into(), ids.to_vec().into()]).await? {
-        found.insert(row.get()?, Workspace { row: row.get()?, project: row.get()? });
+        found.insert(row.get()?, MovedWorkspace { row: row.get()?, project: row.get()? });
     }
     Ok(found)
 }
 
 /// Rejects all ids that may not be moved, in the order of the request, without duplicates.
-fn refuse_others(ids: &[String], may: impl Fn(&str) -> bool) -> Outcome<()> {
+fn reject_unmovable(ids: &[String], may: impl Fn(&str) -> bool) -> WorkResult<()> {
     let mut seen = HashSet::new();
     let refused: Vec<&str> = ids.iter().map(String::as_str).filter(|id| !may(id) && seen.insert(*id)).collect();
     if refused.is_empty() {
         return Ok(());
     }
-    Err(Refusal::forbidden(format!("workspaces not found, or not authorized to be moved: {}", refused.join(", ")))
+    Err(ApiRejection::forbidden(format!("workspaces not found, or not authorized to be moved: {}", refused.join(", ")))
         .into())
 }
 
 /// Moves locked workspaces between locked projects and updates the counters.
-async fn carry(tx: &mut Tx<'_>, destination: &Project, moved: Vec<Workspace>) -> Outcome<()> {
+async fn move_locked(tx: &mut Tx<'_>, destination: &Project, moved: Vec<MovedWorkspace>) -> WorkResult<()> {
     if moved.is_empty() {
         return Ok(());
     }
@@ -118,7 +133,7 @@ async fn carry(tx: &mut Tx<'_>, destination: &Project, moved: Vec<Workspace>) ->
     tx.execute(update, &[destination.id.into(), tx.now.into(), rows.into()]).await?;
     for (change, projects) in changes {
         let count = "UPDATE projects SET workspace_count = workspace_count + $1 WHERE id = ANY($2)";
-        let values: [Value; 2] = [change.into(), projects.into()];
+        let values: [SqlValue; 2] = [change.into(), projects.into()];
         tx.execute(count, &values).await?;
     }
     Ok(())

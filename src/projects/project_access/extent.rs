@@ -1,59 +1,65 @@
 //! Comparison of access to projects, so that a member cannot grant more than the member has.
 
 use super::super::rights::{Flag, OrganizationRights};
-use super::Level;
-use super::keys::{Block, Key, PLACES, Settings, keys_of};
+use super::ProjectAccessLevel;
+use super::keys::{PROJECT_KEY_COUNT, ProjectAccessKey, ProjectKeyBlock, ProjectKeyRanks, keys_of};
 
 /// Index of the flag "sees the project and its workspaces".
-const READS: usize = PLACES;
+const READS_INDEX: usize = PROJECT_KEY_COUNT;
 /// Index of the flag "administers the workspaces", which the levels `maintain` and `admin` imply. It has no key.
-const ADMINISTERS: usize = PLACES + 1;
+const ADMINISTERS_INDEX: usize = PROJECT_KEY_COUNT + 1;
 
 /// The rank of each key, and the two flags above. Access of several teams is united by the maximum of each element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Extent([u8; PLACES + 2]);
+pub struct ProjectAccessExtent([u8; PROJECT_KEY_COUNT + 2]);
 
-impl Extent {
+impl ProjectAccessExtent {
     /// No access.
-    pub const NONE: Self = Self([0; PLACES + 2]);
+    pub const NONE: Self = Self([0; PROJECT_KEY_COUNT + 2]);
 
     /// Returns the access of a team with a level and these values.
-    pub fn of(level: Level, settings: &Settings) -> Self {
+    pub fn of(level: ProjectAccessLevel, settings: &ProjectKeyRanks) -> Self {
         let mut extent = Self::NONE;
-        extent.0[..PLACES].copy_from_slice(&settings.ranks());
-        extent.0[READS] = 1;
-        extent.0[ADMINISTERS] = u8::from(matches!(level, Level::Maintain | Level::Admin));
+        extent.0[..PROJECT_KEY_COUNT].copy_from_slice(&settings.ranks());
+        extent.0[READS_INDEX] = 1;
+        extent.0[ADMINISTERS_INDEX] =
+            u8::from(matches!(level, ProjectAccessLevel::Maintain | ProjectAccessLevel::Admin));
         extent
     }
 
     /// Reads stored access: the name of the level, and the keys of a custom one.
     pub fn stored(level: &str, custom: Option<&str>) -> Self {
-        Level::of(level).map_or(Self::NONE, |level| Self::of(level, &Settings::stored(level, custom)))
+        ProjectAccessLevel::of(level)
+            .map_or(Self::NONE, |level| Self::of(level, &ProjectKeyRanks::stored(level, custom)))
     }
 
     /// Returns the access to a project that organization-wide rights imply.
     pub fn of_organization(rights: OrganizationRights, is_default: bool) -> Self {
-        let admin = Self::of(Level::Admin, &Settings::of(Level::Admin));
+        let admin = Self::of(ProjectAccessLevel::Admin, &ProjectKeyRanks::of(ProjectAccessLevel::Admin));
         if rights.has(Flag::ManageProjects) {
             return admin;
         }
         let mut extent = Self::NONE;
-        let workspaces = |of: Self| keys_of(Block::Workspace).map(move |key| (key, of.0[key.place()]));
+        let workspaces = |of: Self| keys_of(ProjectKeyBlock::Workspace).map(move |key| (key, of.0[key.place()]));
         if rights.manages_workspaces() {
-            extent.0[ADMINISTERS] = 1;
+            extent.0[ADMINISTERS_INDEX] = 1;
             // Creating and moving workspaces are project rights, except for creation in the default project.
-            for (key, rank) in workspaces(admin).filter(|(key, _)| !matches!(key, Key::Create | Key::Move)) {
+            for (key, rank) in
+                workspaces(admin).filter(|(key, _)| !matches!(key, ProjectAccessKey::Create | ProjectAccessKey::Move))
+            {
                 extent.0[key.place()] = rank;
             }
             if is_default {
-                extent.0[Key::Create.place()] = 1;
+                extent.0[ProjectAccessKey::Create.place()] = 1;
             }
         } else if rights.reads_workspaces() {
-            for (key, rank) in workspaces(Self::of(Level::Read, &Settings::of(Level::Read))) {
+            for (key, rank) in
+                workspaces(Self::of(ProjectAccessLevel::Read, &ProjectKeyRanks::of(ProjectAccessLevel::Read)))
+            {
                 extent.0[key.place()] = rank;
             }
         }
-        extent.0[READS] = u8::from(rights.has(Flag::ReadProjects) || (is_default && rights.manages_workspaces()));
+        extent.0[READS_INDEX] = u8::from(rights.has(Flag::ReadProjects) || (is_default && rights.manages_workspaces()));
         extent
     }
 
@@ -91,15 +97,18 @@ mod tests {
         for (n, higher) in LEVELS[..4].iter().enumerate() {
             for (m, lower) in LEVELS[..4].iter().enumerate() {
                 assert_eq!(
-                    Extent::stored(higher, None).covers(Extent::stored(lower, None)),
+                    ProjectAccessExtent::stored(higher, None).covers(ProjectAccessExtent::stored(lower, None)),
                     m <= n,
                     "{higher} {lower}"
                 );
             }
-            assert!(!Extent::NONE.covers(Extent::stored(higher, None)));
-            assert!(Extent::stored(higher, None).covers(Extent::stored("custom", None)));
+            assert!(!ProjectAccessExtent::NONE.covers(ProjectAccessExtent::stored(higher, None)));
+            assert!(ProjectAccessExtent::stored(higher, None).covers(ProjectAccessExtent::stored("custom", None)));
         }
-        assert!(!Extent::NONE.covers(Extent::stored("custom", None)), "the project is not even seen");
+        assert!(
+            !ProjectAccessExtent::NONE.covers(ProjectAccessExtent::stored("custom", None)),
+            "the project is not even seen"
+        );
     }
 
     #[test]
@@ -110,26 +119,38 @@ mod tests {
                 "variables": "write", "create": true, "locking": true, "delete": true, "move": true,
                 "run-tasks": true, "policy-overrides": true },
         });
-        let all = Extent::stored("custom", Some(&keys.to_string()));
-        assert!(!all.covers(Extent::stored("maintain", None)) && Extent::stored("admin", None).covers(all));
-        assert!(all.and(Extent::stored("maintain", None)).covers(Extent::stored("admin", None)), "they add up");
+        let all = ProjectAccessExtent::stored("custom", Some(&keys.to_string()));
+        assert!(
+            !all.covers(ProjectAccessExtent::stored("maintain", None))
+                && ProjectAccessExtent::stored("admin", None).covers(all)
+        );
+        assert!(
+            all.and(ProjectAccessExtent::stored("maintain", None)).covers(ProjectAccessExtent::stored("admin", None)),
+            "they add up"
+        );
     }
 
     #[test]
     fn flags_of_the_organization_mean_something_on_each_project() {
-        let on = |flags: &[Flag], is_default| Extent::of_organization(organization(flags), is_default);
-        let (admin, read) = (Extent::stored("admin", None), Extent::stored("read", None));
+        let on = |flags: &[Flag], is_default| ProjectAccessExtent::of_organization(organization(flags), is_default);
+        let (admin, read) = (ProjectAccessExtent::stored("admin", None), ProjectAccessExtent::stored("read", None));
         assert!(on(&[Flag::ManageProjects], false).covers(admin));
-        assert_eq!(on(&[Flag::ManageTeams], true), Extent::NONE);
+        assert_eq!(on(&[Flag::ManageTeams], true), ProjectAccessExtent::NONE);
         let manages = on(&[Flag::ManageWorkspaces], false);
-        assert!(!manages.covers(Extent::stored("custom", None)) && manages.covers(on(&[Flag::ReadWorkspaces], false)));
-        let creates = Extent::stored("custom", Some(r#"{"workspace-access":{"create":true,"runs":"apply"}}"#));
-        let moves = Extent::stored("custom", Some(r#"{"workspace-access":{"move":true}}"#));
+        assert!(
+            !manages.covers(ProjectAccessExtent::stored("custom", None))
+                && manages.covers(on(&[Flag::ReadWorkspaces], false))
+        );
+        let creates =
+            ProjectAccessExtent::stored("custom", Some(r#"{"workspace-access":{"create":true,"runs":"apply"}}"#));
+        let moves = ProjectAccessExtent::stored("custom", Some(r#"{"workspace-access":{"move":true}}"#));
         let on_default = on(&[Flag::ManageWorkspaces], true);
         assert!(on_default.covers(creates) && !on_default.covers(moves) && !on_default.covers(admin));
-        assert!(!on(&[Flag::ReadWorkspaces], true).covers(Extent::stored("custom", None)));
+        assert!(!on(&[Flag::ReadWorkspaces], true).covers(ProjectAccessExtent::stored("custom", None)));
         let reads = on(&[Flag::ReadProjects], false);
-        assert!(reads.covers(Extent::stored("custom", None)) && !reads.covers(creates) && !reads.covers(read));
+        assert!(
+            reads.covers(ProjectAccessExtent::stored("custom", None)) && !reads.covers(creates) && !reads.covers(read)
+        );
     }
 
     fn any_access() -> impl Strategy<Value = (&'static str, Option<String>)> {
@@ -151,10 +172,10 @@ mod tests {
         /// Covered access grants no right, on the project or its workspaces, beyond those of the covering access.
         #[test]
         fn what_is_covered_gives_nothing_more(own in any_access(), other in any_access()) {
-            let extent = |(level, keys): &(&str, Option<String>)| Extent::stored(level, keys.as_deref());
+            let extent = |(level, keys): &(&str, Option<String>)| ProjectAccessExtent::stored(level, keys.as_deref());
             if extent(&own).covers(extent(&other)) {
                 let project = |(level, keys): &(&str, Option<String>)| -> ProjectRights {
-                    Settings::stored(Level::of(level).unwrap(), keys.as_deref()).rights()
+                    ProjectKeyRanks::stored(ProjectAccessLevel::of(level).unwrap(), keys.as_deref()).rights()
                 };
                 let workspace = |(level, keys): &(&str, Option<String>)| WorkspaceRights::of_level(level, keys.as_deref());
                 prop_assert!(project(&own).has(project(&other)));

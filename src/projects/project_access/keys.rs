@@ -2,23 +2,23 @@
 
 use serde_json::{Value, json};
 
-use super::super::access_words::Words;
-use super::super::attributes::Attributes;
-use super::super::refusal::{Fault, Faults, Outcome};
+use super::super::access_values::ValueScale;
+use super::super::attributes::AttributeReader;
+use super::super::rejection::{Fault, Faults, WorkResult};
 use super::super::rights::ProjectRights;
-use super::Level;
+use super::ProjectAccessLevel;
 use crate::error::Kind;
 
 /// The attribute that a key belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Block {
+pub enum ProjectKeyBlock {
     /// `project-access`: the project itself.
     Project,
     /// `workspace-access`: its workspaces.
     Workspace,
 }
 
-impl Block {
+impl ProjectKeyBlock {
     const ALL: [Self; 2] = [Self::Project, Self::Workspace];
 
     fn word(self) -> &'static str {
@@ -31,7 +31,7 @@ impl Block {
 
 /// A key. The discriminant is the index of its row in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Key {
+pub enum ProjectAccessKey {
     /// The project's settings.
     Settings,
     /// The teams' access to the project.
@@ -61,170 +61,225 @@ pub enum Key {
 }
 
 /// A row of the table: key, block, name, values in ascending order, and the value at each level.
-struct Form(Key, Block, &'static str, Words, [&'static str; 5]);
+struct ProjectKeyDefinition(ProjectAccessKey, ProjectKeyBlock, &'static str, ValueScale, [&'static str; 5]);
 
-const FLAG: Words = Words::FLAG;
+const FLAG: ValueScale = ValueScale::FLAG;
 
-const FORMS: [Form; PLACES] = {
-    use Block::{Project, Workspace};
-    const THREE: Words = Words(&["none", "read", "write"]);
-    const STATES: Words = Words(&["none", "read-outputs", "read", "write"]);
+const PROJECT_KEYS: [ProjectKeyDefinition; PROJECT_KEY_COUNT] = {
+    use ProjectKeyBlock::{Project, Workspace};
+    const THREE: ValueScale = ValueScale(&["none", "read", "write"]);
+    const STATES: ValueScale = ValueScale(&["none", "read-outputs", "read", "write"]);
     [
-        Form(
-            Key::Settings,
+        ProjectKeyDefinition(
+            ProjectAccessKey::Settings,
             Project,
             "settings",
-            Words(&["read", "update", "delete"]),
+            ValueScale(&["read", "update", "delete"]),
             ["read", "read", "read", "delete", "read"],
         ),
-        Form(
-            Key::Teams,
+        ProjectKeyDefinition(
+            ProjectAccessKey::Teams,
             Project,
             "teams",
-            Words(&["none", "read", "manage"]),
+            ValueScale(&["none", "read", "manage"]),
             ["none", "none", "none", "manage", "none"],
         ),
-        Form(Key::VariableSets, Project, "variable-sets", THREE, ["read", "read", "write", "write", "none"]),
-        Form(
-            Key::Runs,
+        ProjectKeyDefinition(
+            ProjectAccessKey::VariableSets,
+            Project,
+            "variable-sets",
+            THREE,
+            ["read", "read", "write", "write", "none"],
+        ),
+        ProjectKeyDefinition(
+            ProjectAccessKey::Runs,
             Workspace,
             "runs",
-            Words(&["read", "plan", "apply"]),
+            ValueScale(&["read", "plan", "apply"]),
             ["read", "apply", "apply", "apply", "read"],
         ),
-        Form(
-            Key::SentinelMocks,
+        ProjectKeyDefinition(
+            ProjectAccessKey::SentinelMocks,
             Workspace,
             "sentinel-mocks",
-            Words(&["none", "read"]),
+            ValueScale(&["none", "read"]),
             ["none", "read", "read", "read", "none"],
         ),
-        Form(Key::StateVersions, Workspace, "state-versions", STATES, ["read", "write", "write", "write", "none"]),
-        Form(Key::Variables, Workspace, "variables", THREE, ["read", "write", "write", "write", "none"]),
-        Form(Key::Create, Workspace, "create", FLAG, ["false", "false", "true", "true", "false"]),
-        Form(Key::Locking, Workspace, "locking", FLAG, ["false", "true", "true", "true", "false"]),
-        Form(Key::Delete, Workspace, "delete", FLAG, ["false", "false", "true", "true", "false"]),
-        Form(Key::Move, Workspace, "move", FLAG, ["false", "false", "false", "true", "false"]),
-        Form(Key::RunTasks, Workspace, "run-tasks", FLAG, ["false", "false", "true", "true", "false"]),
-        Form(Key::PolicyOverrides, Workspace, "policy-overrides", FLAG, ["false", "false", "false", "true", "false"]),
+        ProjectKeyDefinition(
+            ProjectAccessKey::StateVersions,
+            Workspace,
+            "state-versions",
+            STATES,
+            ["read", "write", "write", "write", "none"],
+        ),
+        ProjectKeyDefinition(
+            ProjectAccessKey::Variables,
+            Workspace,
+            "variables",
+            THREE,
+            ["read", "write", "write", "write", "none"],
+        ),
+        ProjectKeyDefinition(
+            ProjectAccessKey::Create,
+            Workspace,
+            "create",
+            FLAG,
+            ["false", "false", "true", "true", "false"],
+        ),
+        ProjectKeyDefinition(
+            ProjectAccessKey::Locking,
+            Workspace,
+            "locking",
+            FLAG,
+            ["false", "true", "true", "true", "false"],
+        ),
+        ProjectKeyDefinition(
+            ProjectAccessKey::Delete,
+            Workspace,
+            "delete",
+            FLAG,
+            ["false", "false", "true", "true", "false"],
+        ),
+        ProjectKeyDefinition(
+            ProjectAccessKey::Move,
+            Workspace,
+            "move",
+            FLAG,
+            ["false", "false", "false", "true", "false"],
+        ),
+        ProjectKeyDefinition(
+            ProjectAccessKey::RunTasks,
+            Workspace,
+            "run-tasks",
+            FLAG,
+            ["false", "false", "true", "true", "false"],
+        ),
+        ProjectKeyDefinition(
+            ProjectAccessKey::PolicyOverrides,
+            Workspace,
+            "policy-overrides",
+            FLAG,
+            ["false", "false", "false", "true", "false"],
+        ),
     ]
 };
 
 /// Number of keys.
-pub const PLACES: usize = 13;
+pub const PROJECT_KEY_COUNT: usize = 13;
 
 /// Returns the keys of a block.
-pub fn keys_of(block: Block) -> impl Iterator<Item = Key> {
-    FORMS.iter().filter(move |form| form.1 == block).map(|form| form.0)
+pub fn keys_of(block: ProjectKeyBlock) -> impl Iterator<Item = ProjectAccessKey> {
+    PROJECT_KEYS.iter().filter(move |form| form.1 == block).map(|form| form.0)
 }
 
-impl Key {
+impl ProjectAccessKey {
     /// Returns the index of the key.
     pub const fn place(self) -> usize {
         self as usize
     }
 
     fn attribute(self) -> String {
-        let Form(_, block, name, ..) = &FORMS[self.place()];
+        let ProjectKeyDefinition(_, block, name, ..) = &PROJECT_KEYS[self.place()];
         format!("{}/{name}", block.word())
     }
 }
 
-impl Form {
-    fn at(&self, level: Level) -> u8 {
+impl ProjectKeyDefinition {
+    fn at(&self, level: ProjectAccessLevel) -> u8 {
         self.3.rank(self.4[level.column()]).unwrap_or_default()
     }
 }
 
 /// A minimum rank of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reach(Key, u8);
+pub struct ProjectPermission(ProjectAccessKey, u8);
 
-impl Reach {
+impl ProjectPermission {
     /// Change the project's settings.
-    pub const UPDATE: Self = Self(Key::Settings, 1);
+    pub const UPDATE: Self = Self(ProjectAccessKey::Settings, 1);
     /// Delete the project.
-    pub const DELETE_PROJECT: Self = Self(Key::Settings, 2);
+    pub const DELETE_PROJECT: Self = Self(ProjectAccessKey::Settings, 2);
     /// See the access of other teams.
-    pub const READ_TEAMS: Self = Self(Key::Teams, 1);
+    pub const READ_TEAMS: Self = Self(ProjectAccessKey::Teams, 1);
     /// Manage the access of other teams.
-    pub const MANAGE_TEAMS: Self = Self(Key::Teams, 2);
+    pub const MANAGE_TEAMS: Self = Self(ProjectAccessKey::Teams, 2);
     /// Queue plans.
-    pub const PLAN: Self = Self(Key::Runs, 1);
+    pub const PLAN: Self = Self(ProjectAccessKey::Runs, 1);
     /// Queue applies.
-    pub const APPLY: Self = Self(Key::Runs, 2);
+    pub const APPLY: Self = Self(ProjectAccessKey::Runs, 2);
     /// Read outputs of states.
-    pub const READ_OUTPUTS: Self = Self(Key::StateVersions, 1);
+    pub const READ_OUTPUTS: Self = Self(ProjectAccessKey::StateVersions, 1);
     /// Read whole states.
-    pub const READ_STATE: Self = Self(Key::StateVersions, 2);
+    pub const READ_STATE: Self = Self(ProjectAccessKey::StateVersions, 2);
     /// Write states.
-    pub const WRITE_STATE: Self = Self(Key::StateVersions, 3);
+    pub const WRITE_STATE: Self = Self(ProjectAccessKey::StateVersions, 3);
     /// Read mocks for policies.
-    pub const READ_MOCKS: Self = Self(Key::SentinelMocks, 1);
+    pub const READ_MOCKS: Self = Self(ProjectAccessKey::SentinelMocks, 1);
     /// Read variables.
-    pub const READ_VARIABLES: Self = Self(Key::Variables, 1);
+    pub const READ_VARIABLES: Self = Self(ProjectAccessKey::Variables, 1);
     /// Change variables.
-    pub const WRITE_VARIABLES: Self = Self(Key::Variables, 2);
+    pub const WRITE_VARIABLES: Self = Self(ProjectAccessKey::Variables, 2);
     /// Create workspaces.
-    pub const CREATE: Self = Self(Key::Create, 1);
+    pub const CREATE: Self = Self(ProjectAccessKey::Create, 1);
     /// Lock and unlock workspaces.
-    pub const LOCK: Self = Self(Key::Locking, 1);
+    pub const LOCK: Self = Self(ProjectAccessKey::Locking, 1);
     /// Delete workspaces.
-    pub const DELETE: Self = Self(Key::Delete, 1);
+    pub const DELETE: Self = Self(ProjectAccessKey::Delete, 1);
     /// Move workspaces into and out of the project.
-    pub const MOVE: Self = Self(Key::Move, 1);
+    pub const MOVE: Self = Self(ProjectAccessKey::Move, 1);
     /// Manage run tasks.
-    pub const RUN_TASKS: Self = Self(Key::RunTasks, 1);
+    pub const RUN_TASKS: Self = Self(ProjectAccessKey::RunTasks, 1);
     /// Override policies.
-    pub const OVERRIDE_POLICIES: Self = Self(Key::PolicyOverrides, 1);
+    pub const OVERRIDE_POLICIES: Self = Self(ProjectAccessKey::PolicyOverrides, 1);
 }
 
 /// The rank of every key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings([u8; PLACES]);
+pub struct ProjectKeyRanks([u8; PROJECT_KEY_COUNT]);
 
-impl Settings {
+impl ProjectKeyRanks {
     /// Returns the values of a level; for the custom level, the initial values.
-    pub fn of(level: Level) -> Self {
-        Self(std::array::from_fn(|place| FORMS[place].at(level)))
+    pub fn of(level: ProjectAccessLevel) -> Self {
+        Self(std::array::from_fn(|place| PROJECT_KEYS[place].at(level)))
     }
 
     /// Reads stored values. An absent key has the value of the level.
-    pub fn stored(level: Level, custom: Option<&str>) -> Self {
+    pub fn stored(level: ProjectAccessLevel, custom: Option<&str>) -> Self {
         let mut settings = Self::of(level);
         let Some(Ok(stored)) = custom.map(serde_json::from_str::<Value>) else { return settings };
-        for (form, rank) in FORMS.iter().zip(&mut settings.0) {
+        for (form, rank) in PROJECT_KEYS.iter().zip(&mut settings.0) {
             *rank = form.3.rank_of(&stored[form.1.word()][form.2]).unwrap_or(*rank);
         }
         settings
     }
 
     /// Returns the stored form: both blocks for the custom level, `None` for predefined levels.
-    pub fn to_store(&self, level: Level) -> Option<String> {
-        (level == Level::Custom).then(|| {
+    pub fn to_store(&self, level: ProjectAccessLevel) -> Option<String> {
+        (level == ProjectAccessLevel::Custom).then(|| {
             let (project, workspace) = self.blocks();
-            json!({ Block::Project.word(): project, Block::Workspace.word(): workspace }).to_string()
+            json!({ ProjectKeyBlock::Project.word(): project, ProjectKeyBlock::Workspace.word(): workspace })
+                .to_string()
         })
     }
 
     /// Returns the blocks `project-access` and `workspace-access` with all keys.
     pub fn blocks(&self) -> (Value, Value) {
         let block = |block| {
-            let keys = FORMS.iter().zip(self.0).filter(|(form, _)| form.1 == block);
+            let keys = PROJECT_KEYS.iter().zip(self.0).filter(|(form, _)| form.1 == block);
             Value::Object(keys.map(|(form, rank)| (form.2.to_owned(), form.3.value(rank))).collect())
         };
-        (block(Block::Project), block(Block::Workspace))
+        (block(ProjectKeyBlock::Project), block(ProjectKeyBlock::Workspace))
     }
 
     /// Returns the resulting rights on the project.
     pub fn rights(&self) -> ProjectRights {
         let mut rights = ProjectRights::READ;
         for (reach, right) in [
-            (Reach::UPDATE, ProjectRights::UPDATE),
-            (Reach::DELETE_PROJECT, ProjectRights::DESTROY),
-            (Reach::MANAGE_TEAMS, ProjectRights::MANAGE_TEAMS),
-            (Reach::CREATE, ProjectRights::CREATE_WORKSPACE),
-            (Reach::MOVE, ProjectRights::MOVE_WORKSPACE),
+            (ProjectPermission::UPDATE, ProjectRights::UPDATE),
+            (ProjectPermission::DELETE_PROJECT, ProjectRights::DESTROY),
+            (ProjectPermission::MANAGE_TEAMS, ProjectRights::MANAGE_TEAMS),
+            (ProjectPermission::CREATE, ProjectRights::CREATE_WORKSPACE),
+            (ProjectPermission::MOVE, ProjectRights::MOVE_WORKSPACE),
         ] {
             if self.go(reach) {
                 rights |= right;
@@ -234,28 +289,28 @@ impl Settings {
     }
 
     /// `true` if a key has at least this rank.
-    pub fn go(&self, reach: Reach) -> bool {
+    pub fn go(&self, reach: ProjectPermission) -> bool {
         self.0[reach.0.place()] >= reach.1
     }
 
     /// Returns the rank of each key.
-    pub fn ranks(&self) -> [u8; PLACES] {
+    pub fn ranks(&self) -> [u8; PROJECT_KEY_COUNT] {
         self.0
     }
 }
 
 /// The keys that a request sets, with their ranks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Named(Vec<(Key, u8)>);
+pub struct RequestedProjectKeys(Vec<(ProjectAccessKey, u8)>);
 
-impl Named {
+impl RequestedProjectKeys {
     /// Reads both blocks. Unknown keys and null values are ignored.
-    pub fn read(attributes: &mut Attributes<'_>) -> Self {
+    pub fn read(attributes: &mut AttributeReader<'_>) -> Self {
         let mut named = Vec::new();
-        for block in Block::ALL {
+        for block in ProjectKeyBlock::ALL {
             let Some(members) = attributes.object(block.word()).value() else { continue };
-            for form in FORMS.iter().filter(|form| form.1 == block) {
-                let Form(key, _, name, words, _) = form;
+            for form in PROJECT_KEYS.iter().filter(|form| form.1 == block) {
+                let ProjectKeyDefinition(key, _, name, words, _) = form;
                 let Some(value) = members.get(*name).filter(|value| !value.is_null()) else { continue };
                 match form.3.rank_of(value) {
                     Some(rank) => named.push((*key, rank)),
@@ -274,15 +329,20 @@ impl Named {
     ///
     /// # Errors
     /// `Invalid` for each key that differs from its value at a predefined level.
-    pub fn over(&self, level: Level, mut base: Settings, before: Option<&Settings>) -> Outcome<Settings> {
-        if level != Level::Custom {
-            let is_said = |key: Key, rank| {
+    pub fn over(
+        &self,
+        level: ProjectAccessLevel,
+        mut base: ProjectKeyRanks,
+        before: Option<&ProjectKeyRanks>,
+    ) -> WorkResult<ProjectKeyRanks> {
+        if level != ProjectAccessLevel::Custom {
+            let is_said = |key: ProjectAccessKey, rank| {
                 let place = key.place();
                 base.0[place] == rank || before.is_some_and(|before| before.0[place] == rank)
             };
             let mut faults = Faults::default();
             for (key, _) in self.0.iter().filter(|(key, rank)| !is_said(*key, *rank)) {
-                let name = FORMS[key.place()].2;
+                let name = PROJECT_KEYS[key.place()].2;
                 let detail = format!("{name} can only be set with custom access, the level is {}", level.word());
                 faults.push(Fault::attribute(&key.attribute(), detail));
             }
@@ -304,16 +364,16 @@ mod tests {
     proptest! {
         /// For any stored or sent value, each key has one of its valid values.
         #[test]
-        fn keys_never_have_another_value(key in 0..PLACES, word in "[a-z-]{0,12}", flag: Option<bool>) {
-            let Form(_, block, name, words, _) = &FORMS[key];
+        fn keys_never_have_another_value(key in 0..PROJECT_KEY_COUNT, word in "[a-z-]{0,12}", flag: Option<bool>) {
+            let ProjectKeyDefinition(_, block, name, words, _) = &PROJECT_KEYS[key];
             let value = flag.map_or_else(|| Value::from(word), Value::from);
             let body = json!({ block.word(): { *name: value } });
-            let stored = Settings::stored(Level::Custom, Some(&body.to_string()));
+            let stored = ProjectKeyRanks::stored(ProjectAccessLevel::Custom, Some(&body.to_string()));
             prop_assert!(usize::from(stored.ranks()[key]) < words.0.len());
-            let mut attributes = Attributes::new(body.as_object().unwrap());
-            let named = Named::read(&mut attributes);
-            prop_assert_eq!(attributes.is_sound(), named != Named::default());
-            if let Ok(settings) = named.over(Level::Custom, Settings::of(Level::Custom), None) {
+            let mut attributes = AttributeReader::new(body.as_object().unwrap());
+            let named = RequestedProjectKeys::read(&mut attributes);
+            prop_assert_eq!(attributes.is_sound(), named != RequestedProjectKeys::default());
+            if let Ok(settings) = named.over(ProjectAccessLevel::Custom, ProjectKeyRanks::of(ProjectAccessLevel::Custom), None) {
                 prop_assert_eq!(settings, stored);
             }
         }
@@ -323,20 +383,20 @@ mod tests {
     fn levels_amount_to_rights() {
         const READ: ProjectRights = ProjectRights::READ;
         for (level, rights) in [
-            (Level::Read, READ),
-            (Level::Write, READ),
-            (Level::Maintain, READ | ProjectRights::CREATE_WORKSPACE),
-            (Level::Admin, ProjectRights::ALL),
-            (Level::Custom, READ),
+            (ProjectAccessLevel::Read, READ),
+            (ProjectAccessLevel::Write, READ),
+            (ProjectAccessLevel::Maintain, READ | ProjectRights::CREATE_WORKSPACE),
+            (ProjectAccessLevel::Admin, ProjectRights::ALL),
+            (ProjectAccessLevel::Custom, READ),
         ] {
-            assert_eq!(Settings::of(level).rights(), rights, "{level:?}");
-            assert_eq!(Level::of(level.word()), Some(level));
+            assert_eq!(ProjectKeyRanks::of(level).rights(), rights, "{level:?}");
+            assert_eq!(ProjectAccessLevel::of(level.word()), Some(level));
         }
     }
 
     #[test]
     fn every_value_is_one_of_its_key() {
-        for (place, Form(key, block, name, words, levels)) in FORMS.iter().enumerate() {
+        for (place, ProjectKeyDefinition(key, block, name, words, levels)) in PROJECT_KEYS.iter().enumerate() {
             assert!(levels.iter().all(|word| words.0.contains(word)), "{block:?} {name}");
             assert_eq!(key.place(), place, "{block:?} {name}");
         }
@@ -345,27 +405,27 @@ mod tests {
     #[test]
     fn what_keys_reach_has_its_word() {
         for (reach, attribute, word) in [
-            (Reach::UPDATE, "project-access/settings", "update"),
-            (Reach::DELETE_PROJECT, "project-access/settings", "delete"),
-            (Reach::READ_TEAMS, "project-access/teams", "read"),
-            (Reach::MANAGE_TEAMS, "project-access/teams", "manage"),
-            (Reach::PLAN, "workspace-access/runs", "plan"),
-            (Reach::APPLY, "workspace-access/runs", "apply"),
-            (Reach::READ_OUTPUTS, "workspace-access/state-versions", "read-outputs"),
-            (Reach::READ_STATE, "workspace-access/state-versions", "read"),
-            (Reach::WRITE_STATE, "workspace-access/state-versions", "write"),
-            (Reach::READ_MOCKS, "workspace-access/sentinel-mocks", "read"),
-            (Reach::READ_VARIABLES, "workspace-access/variables", "read"),
-            (Reach::WRITE_VARIABLES, "workspace-access/variables", "write"),
-            (Reach::CREATE, "workspace-access/create", "true"),
-            (Reach::LOCK, "workspace-access/locking", "true"),
-            (Reach::DELETE, "workspace-access/delete", "true"),
-            (Reach::MOVE, "workspace-access/move", "true"),
-            (Reach::RUN_TASKS, "workspace-access/run-tasks", "true"),
-            (Reach::OVERRIDE_POLICIES, "workspace-access/policy-overrides", "true"),
+            (ProjectPermission::UPDATE, "project-access/settings", "update"),
+            (ProjectPermission::DELETE_PROJECT, "project-access/settings", "delete"),
+            (ProjectPermission::READ_TEAMS, "project-access/teams", "read"),
+            (ProjectPermission::MANAGE_TEAMS, "project-access/teams", "manage"),
+            (ProjectPermission::PLAN, "workspace-access/runs", "plan"),
+            (ProjectPermission::APPLY, "workspace-access/runs", "apply"),
+            (ProjectPermission::READ_OUTPUTS, "workspace-access/state-versions", "read-outputs"),
+            (ProjectPermission::READ_STATE, "workspace-access/state-versions", "read"),
+            (ProjectPermission::WRITE_STATE, "workspace-access/state-versions", "write"),
+            (ProjectPermission::READ_MOCKS, "workspace-access/sentinel-mocks", "read"),
+            (ProjectPermission::READ_VARIABLES, "workspace-access/variables", "read"),
+            (ProjectPermission::WRITE_VARIABLES, "workspace-access/variables", "write"),
+            (ProjectPermission::CREATE, "workspace-access/create", "true"),
+            (ProjectPermission::LOCK, "workspace-access/locking", "true"),
+            (ProjectPermission::DELETE, "workspace-access/delete", "true"),
+            (ProjectPermission::MOVE, "workspace-access/move", "true"),
+            (ProjectPermission::RUN_TASKS, "workspace-access/run-tasks", "true"),
+            (ProjectPermission::OVERRIDE_POLICIES, "workspace-access/policy-overrides", "true"),
         ] {
-            let Reach(key, rank) = reach;
-            assert_eq!((&key.attribute()[..], FORMS[key.place()].3.0[usize::from(rank)]), (attribute, word));
+            let ProjectPermission(key, rank) = reach;
+            assert_eq!((&key.attribute()[..], PROJECT_KEYS[key.place()].3.0[usize::from(rank)]), (attribute, word));
         }
     }
 
@@ -373,26 +433,39 @@ mod tests {
     fn custom_keys_are_named_stored_and_read_again() {
         let body =
             json!({ "project-access": { "settings": "update", "unknown": 1 }, "workspace-access": { "move": true } });
-        let mut attributes = Attributes::new(body.as_object().unwrap());
-        let named = Named::read(&mut attributes);
+        let mut attributes = AttributeReader::new(body.as_object().unwrap());
+        let named = RequestedProjectKeys::read(&mut attributes);
         assert!(attributes.is_sound());
-        let settings = named.over(Level::Custom, Settings::of(Level::Custom), None).ok().unwrap();
+        let settings =
+            named.over(ProjectAccessLevel::Custom, ProjectKeyRanks::of(ProjectAccessLevel::Custom), None).ok().unwrap();
         assert_eq!(settings.rights(), ProjectRights::READ | ProjectRights::UPDATE | ProjectRights::MOVE_WORKSPACE);
-        assert_eq!(Settings::stored(Level::Custom, settings.to_store(Level::Custom).as_deref()), settings);
-        let (read, admin) = (Settings::of(Level::Read), Settings::of(Level::Admin));
-        assert!(named.over(Level::Read, read.clone(), None).is_err());
-        assert!(named.over(Level::Read, read.clone(), Some(&settings)).is_ok(), "as it was shown before");
-        let moves = Named(vec![(Key::Move, 1)]);
-        assert!(moves.over(Level::Admin, admin, None).is_ok() && moves.over(Level::Read, read, None).is_err());
-        assert_eq!(Settings::of(Level::Admin).to_store(Level::Admin), None);
+        assert_eq!(
+            ProjectKeyRanks::stored(
+                ProjectAccessLevel::Custom,
+                settings.to_store(ProjectAccessLevel::Custom).as_deref()
+            ),
+            settings
+        );
+        let (read, admin) =
+            (ProjectKeyRanks::of(ProjectAccessLevel::Read), ProjectKeyRanks::of(ProjectAccessLevel::Admin));
+        assert!(named.over(ProjectAccessLevel::Read, read.clone(), None).is_err());
+        assert!(named.over(ProjectAccessLevel::Read, read.clone(), Some(&settings)).is_ok(), "as it was shown before");
+        let moves = RequestedProjectKeys(vec![(ProjectAccessKey::Move, 1)]);
+        assert!(
+            moves.over(ProjectAccessLevel::Admin, admin, None).is_ok()
+                && moves.over(ProjectAccessLevel::Read, read, None).is_err()
+        );
+        assert_eq!(ProjectKeyRanks::of(ProjectAccessLevel::Admin).to_store(ProjectAccessLevel::Admin), None);
     }
 
     #[test]
     fn a_value_of_another_kind_is_told() {
         let body = json!({ "project-access": { "teams": "x" }, "workspace-access": { "move": "true", "runs": true } });
-        let mut attributes = Attributes::new(body.as_object().unwrap());
-        assert_eq!(Named::read(&mut attributes), Named::default());
-        let Err(super::super::super::refusal::Stop::Refused(refusal)) = attributes.finish() else { panic!("refused") };
+        let mut attributes = AttributeReader::new(body.as_object().unwrap());
+        assert_eq!(RequestedProjectKeys::read(&mut attributes), RequestedProjectKeys::default());
+        let Err(super::super::super::rejection::WorkError::Refused(refusal)) = attributes.finish() else {
+            panic!("refused")
+        };
         let details: Vec<_> = refusal.faults.iter().map(|fault| &*fault.detail).collect();
         let expected = [
             "teams must be one of none, read, manage",

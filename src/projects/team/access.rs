@@ -5,16 +5,16 @@
 //!
 //! [`escalation`]: super::super::escalation
 
-use super::super::attributes::Attributes;
+use super::super::attributes::AttributeReader;
 use super::super::member::Member;
-use super::super::refusal::{Fault, Outcome, Refusal};
-use super::super::rights::{BEYOND, Flag, OrganizationRights};
+use super::super::rejection::{ApiRejection, Fault, WorkResult};
+use super::super::rights::{Flag, GRANT_EXCEEDS_OWN_RIGHTS, OrganizationRights};
 use crate::error::Kind;
 
-const NAME: &str = "organization-access";
+const ACCESS_ATTRIBUTE: &str = "organization-access";
 
 /// Flags and the flags that they need. A flag precedes the flags that it needs, so one pass is enough.
-const NEEDS: &[(Flag, &[Flag])] = &[
+const FLAG_DEPENDENCIES: &[(Flag, &[Flag])] = &[
     (Flag::ManageOrganizationAccess, &[Flag::ManageTeams, Flag::ManageMembership]),
     (Flag::ManageTeams, &[Flag::ManageMembership]),
     (Flag::ManageProjects, &[Flag::ManageWorkspaces]),
@@ -26,19 +26,19 @@ const TEAM_FLAGS: [Flag; 3] = [Flag::ManageMembership, Flag::ManageTeams, Flag::
 
 /// The flags that a request sets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Flags(Vec<(Flag, bool)>);
+pub struct OrganizationFlagChanges(Vec<(Flag, bool)>);
 
-impl Flags {
+impl OrganizationFlagChanges {
     /// Reads the flags. Unknown names and null values are ignored.
-    pub fn read(attributes: &mut Attributes<'_>) -> Self {
+    pub fn read(attributes: &mut AttributeReader<'_>) -> Self {
         let mut flags = Vec::new();
-        let Some(members) = attributes.object(NAME).value() else { return Self::default() };
+        let Some(members) = attributes.object(ACCESS_ATTRIBUTE).value() else { return Self::default() };
         for flag in Flag::ALL {
             let word = flag.word();
             match members.get(word) {
                 None | Some(serde_json::Value::Null) => {}
                 Some(serde_json::Value::Bool(granted)) => flags.push((flag, *granted)),
-                Some(_) => attributes.fault(&format!("{NAME}/{word}"), format!("{word} must be a boolean")),
+                Some(_) => attributes.fault(&format!("{ACCESS_ATTRIBUTE}/{word}"), format!("{word} must be a boolean")),
             }
         }
         Self(flags)
@@ -53,13 +53,13 @@ impl Flags {
     ///
     /// # Errors
     /// `Invalid` when the request clears a needed flag.
-    pub fn over(&self, before: OrganizationRights) -> Outcome<OrganizationRights> {
+    pub fn over(&self, before: OrganizationRights) -> WorkResult<OrganizationRights> {
         let mut rights = self.0.iter().fold(before, |rights, (flag, granted)| rights.with(*flag, *granted));
         let refused = |flag: Flag| self.0.contains(&(flag, false));
         let mut faults = Vec::new();
         let mut fault = |flag: Flag, needed: &str| {
             let flag = flag.word();
-            faults.push(Fault::attribute(&format!("{NAME}/{flag}"), format!("{flag} needs {needed}")));
+            faults.push(Fault::attribute(&format!("{ACCESS_ATTRIBUTE}/{flag}"), format!("{flag} needs {needed}")));
         };
         if rights.has(Flag::AccessSecretTeams) && !TEAM_FLAGS.iter().any(|flag| rights.has(*flag)) {
             if refused(Flag::ManageMembership) {
@@ -67,7 +67,7 @@ impl Flags {
             }
             rights = rights.with(Flag::ManageMembership, true);
         }
-        for (flag, needed) in NEEDS {
+        for (flag, needed) in FLAG_DEPENDENCIES {
             let granted = rights.has(*flag);
             for needed in needed.iter().copied().filter(|_| granted) {
                 if !rights.has(needed) && refused(needed) {
@@ -76,7 +76,7 @@ impl Flags {
                 rights = rights.with(needed, true);
             }
         }
-        if faults.is_empty() { Ok(rights) } else { Err(Refusal::of(Kind::Invalid, faults).into()) }
+        if faults.is_empty() { Ok(rights) } else { Err(ApiRejection::of(Kind::Invalid, faults).into()) }
     }
 }
 
@@ -84,13 +84,13 @@ impl Flags {
 ///
 /// # Errors
 /// `Forbidden`, naming the rights.
-pub fn refuse_beyond(member: &Member, before: OrganizationRights, given: OrganizationRights) -> Outcome<()> {
+pub fn reject_excess_flags(member: &Member, before: OrganizationRights, given: OrganizationRights) -> WorkResult<()> {
     let own = if member.owner { OrganizationRights::ALL } else { member.rights };
     let beyond: Vec<_> = own.missing(before, given).map(Flag::word).collect();
     if beyond.is_empty() {
         return Ok(());
     }
-    Err(Refusal::forbidden(format!("{BEYOND}: {}", beyond.join(", "))).into())
+    Err(ApiRejection::forbidden(format!("{GRANT_EXCEEDS_OWN_RIGHTS}: {}", beyond.join(", "))).into())
 }
 
 #[cfg(test)]
@@ -99,7 +99,7 @@ mod tests {
 
     fn over(before: &[Flag], named: &[(Flag, bool)]) -> Result<Vec<Flag>, ()> {
         let before = before.iter().fold(OrganizationRights::NONE, |rights, flag| rights.with(*flag, true));
-        let after = Flags(named.to_vec()).over(before).map_err(drop)?;
+        let after = OrganizationFlagChanges(named.to_vec()).over(before).map_err(drop)?;
         Ok(Flag::ALL.into_iter().filter(|flag| after.has(*flag)).collect())
     }
 

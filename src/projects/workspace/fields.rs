@@ -1,19 +1,19 @@
 //! Validates the attributes of a workspace.
 
 use super::super::agent_scope::{self, PoolUser};
-use super::super::attributes::{Attributes, Given};
-use super::super::mode::{self, Before, Columns, ModeChange};
+use super::super::attributes::{AttributeReader, AttributeValue};
+use super::super::mode::{self, CurrentModes, ModeChange, ModeColumns};
 use super::super::project::{self, Project};
 use super::super::tx::Tx;
-use super::settings::{self, Settings};
-use super::{Member, Outcome, Workspace};
+use super::settings::{self, WorkspaceSettingValues};
+use super::{Member, WorkResult, Workspace};
 use crate::clock::Time;
 
 /// Maximum length of a name, in characters.
-const LONGEST_NAME: usize = 90;
+const MAX_WORKSPACE_NAME_CHARS: usize = 90;
 
 /// The attributes of a workspace after a create or an update.
-pub struct Fields {
+pub struct WorkspaceFields {
     /// 1 to 90 letters, digits, `-`, `_`.
     pub name: String,
     /// The description.
@@ -27,12 +27,12 @@ pub struct Fields {
     /// `latest`, a version, or version constraints.
     pub terraform_version: String,
     /// The attributes without effect.
-    pub settings: Settings,
+    pub settings: WorkspaceSettingValues,
     /// The execution mode; `None` for no change.
-    pub mode: Option<Columns>,
+    pub mode: Option<ModeColumns>,
 }
 
-impl Fields {
+impl WorkspaceFields {
     /// Reads and validates attributes over the stored values, or over the defaults for a create. `pool` is the
     /// relationship to the agent pool. Faults are added to `attributes`.
     ///
@@ -41,25 +41,25 @@ impl Fields {
     pub async fn read(
         tx: &mut Tx<'_>,
         member: &Member,
-        attributes: &mut Attributes<'_>,
-        pool: Given<String>,
-        of: Of<'_>,
-    ) -> Outcome<Self> {
+        attributes: &mut AttributeReader<'_>,
+        pool: AttributeValue<String>,
+        of: WorkspaceTarget<'_>,
+    ) -> WorkResult<Self> {
         let stored = of.stored();
         let name = read_name(attributes, stored.is_none());
-        let description = settings::short(attributes, "description");
+        let description = settings::read_text(attributes, "description");
         let (inherits_auto_destroy, own_auto_destroy) = read_auto_destroy(attributes, of);
         let auto_destroy_at = attributes.time("auto-destroy-at");
         let version = settings::read_version(attributes);
         let settings = stored.map(|stored| stored.settings.clone()).unwrap_or_default().changed(attributes);
         let own = stored.and_then(|stored| stored.own_mode.as_ref());
-        let before = Before { own, shown: stored.map(|stored| stored.mode(member)) };
-        let change = mode::read(attributes, &mode::WORKSPACE, pool, before);
+        let before = CurrentModes { own, shown: stored.map(|stored| stored.mode(member)) };
+        let change = mode::read(attributes, &mode::WORKSPACE_LEVEL, pool, before);
         if change == ModeChange::Inherit && own.is_some() {
-            refuse_inherited_pool(tx, member, attributes, stored).await?;
+            reject_excluding_pool(tx, member, attributes, stored).await?;
         }
         let org_id = member.organization.id;
-        let mode = change.columns(tx, org_id, &mode::WORKSPACE, attributes, (of.pool_user(), own)).await?;
+        let mode = change.columns(tx, org_id, &mode::WORKSPACE_LEVEL, attributes, (of.pool_user(), own)).await?;
         let stored_version = stored.map(|stored| stored.terraform_version.clone());
         Ok(Self {
             name: name.over(stored.map(|stored| stored.name.clone())).unwrap_or_default(),
@@ -67,7 +67,7 @@ impl Fields {
             inherits_auto_destroy,
             own_auto_destroy,
             auto_destroy_at: auto_destroy_at.over(stored.and_then(|stored| stored.auto_destroy_at)),
-            terraform_version: version.over(stored_version).unwrap_or_else(|| settings::LATEST.to_owned()),
+            terraform_version: version.over(stored_version).unwrap_or_else(|| settings::LATEST_VERSION.to_owned()),
             settings,
             mode,
         })
@@ -76,14 +76,14 @@ impl Fields {
 
 /// The target of the attributes.
 #[derive(Clone, Copy)]
-pub enum Of<'w> {
+pub enum WorkspaceTarget<'w> {
     /// A new workspace in this project.
     New(&'w Project),
     /// An existing workspace.
     Stored(&'w Workspace),
 }
 
-impl<'w> Of<'w> {
+impl<'w> WorkspaceTarget<'w> {
     fn stored(self) -> Option<&'w Workspace> {
         if let Self::Stored(workspace) = self { Some(workspace) } else { None }
     }
@@ -104,27 +104,27 @@ impl<'w> Of<'w> {
     }
 }
 
-async fn refuse_inherited_pool(
+async fn reject_excluding_pool(
     tx: &mut Tx<'_>,
     member: &Member,
-    attributes: &mut Attributes<'_>,
+    attributes: &mut AttributeReader<'_>,
     stored: Option<&Workspace>,
-) -> Outcome<()> {
+) -> WorkResult<()> {
     let Some(workspace) = stored else { return Ok(()) };
     let inherited = workspace.project_mode.as_ref().unwrap_or(&member.organization.mode);
     let Some(pool) = &inherited.pool else { return Ok(()) };
-    let found = agent_scope::usable(tx, member.organization.id, pool).await?;
+    let found = agent_scope::find_usable(tx, member.organization.id, pool).await?;
     if found.is_some_and(|pool| pool.excludes(Some(&workspace.ext_id))) {
         let user = PoolUser::Workspace(Some(&workspace.ext_id), &workspace.project_ext_id);
-        attributes.push(mode::WORKSPACE.pool_fault(mode::out_of_scope(user)));
+        attributes.push(mode::WORKSPACE_LEVEL.pool_fault(mode::out_of_scope(user)));
     }
     Ok(())
 }
 
-fn read_name(attributes: &mut Attributes<'_>, required: bool) -> Given<String> {
+fn read_name(attributes: &mut AttributeReader<'_>, required: bool) -> AttributeValue<String> {
     let name = attributes.name(required);
-    attributes.at_most("name", &name, LONGEST_NAME);
-    let Given::Value(text) = &name else { return name };
+    attributes.at_most("name", &name, MAX_WORKSPACE_NAME_CHARS);
+    let AttributeValue::Value(text) = &name else { return name };
     if !text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_')) {
         attributes.fault("name", "Name may only contain letters, numbers, - and _");
     }
@@ -135,7 +135,7 @@ fn read_name(attributes: &mut Attributes<'_>, required: bool) -> Given<String> {
 ///
 /// A value sets the workspace's own duration; null sets "never", unless the request asks to inherit. When it does, a
 /// value that documents already show is ignored.
-fn read_auto_destroy(attributes: &mut Attributes<'_>, of: Of<'_>) -> (bool, Option<String>) {
+fn read_auto_destroy(attributes: &mut AttributeReader<'_>, of: WorkspaceTarget<'_>) -> (bool, Option<String>) {
     let stored = of.stored();
     let duration = project::read_duration(attributes);
     let inherits = attributes.flag("inherits-project-auto-destroy").value();
@@ -147,10 +147,12 @@ fn read_auto_destroy(attributes: &mut Attributes<'_>, of: Of<'_>) -> (bool, Opti
     }
     match (duration, inherits) {
         (_, Some(true)) => (true, None),
-        (Given::Value(own), _) => (false, Some(own)),
-        (Given::Null, _) => (false, None),
-        (Given::Absent, Some(false)) => (false, own_duration(stored)),
-        (Given::Absent, None) => (stored.is_none_or(|stored| stored.inherits_auto_destroy), own_duration(stored)),
+        (AttributeValue::Value(own), _) => (false, Some(own)),
+        (AttributeValue::Null, _) => (false, None),
+        (AttributeValue::Absent, Some(false)) => (false, own_duration(stored)),
+        (AttributeValue::Absent, None) => {
+            (stored.is_none_or(|stored| stored.inherits_auto_destroy), own_duration(stored))
+        }
     }
 }
 

@@ -4,11 +4,11 @@
 //! the grants of their teams on projects and workspaces are loaded first, if there are few.
 
 use super::super::grants;
-use super::super::page::{self, Filter, Listed, Order, Page, Source, containing};
+use super::super::page::{self, Filter, ListOrder, ListSource, PageRequest, ResultPage, substring_pattern};
 use super::super::rights::ProjectRights;
-use super::super::tag::{self, Holder, TagFilter};
+use super::super::tag::{self, TagFilter, TaggedResource};
 use super::rights::{self, WorkspaceRights};
-use super::{Member, Outcome, Tx, Workspace, these};
+use super::{Member, Tx, WorkResult, Workspace, load_by_rows};
 
 /// The filters and the order of a list.
 #[derive(Clone, Debug, Default)]
@@ -29,7 +29,7 @@ pub struct WorkspaceFilter {
     pub backwards: bool,
 }
 
-const WORKSPACES: Source = Source { id: "w.id", from: "workspaces w" };
+const WORKSPACES: ListSource = ListSource { id: "w.id", from: "workspaces w" };
 
 /// Returns a page of the workspaces that the member sees.
 ///
@@ -39,21 +39,21 @@ pub async fn list(
     tx: &mut Tx<'_>,
     member: &Member,
     wanted: &WorkspaceFilter,
-    page: Page,
-) -> Outcome<Listed<Workspace>> {
+    page: PageRequest,
+) -> WorkResult<ResultPage<Workspace>> {
     let everything = match &wanted.projects[..] {
-        [] => seen(tx, member).await?,
-        projects => of_projects(tx, member, projects).await?,
+        [] => select_visible(tx, member).await?,
+        projects => select_visible_in_projects(tx, member, projects).await?,
     };
-    let Some(everything) = everything else { return Ok(Listed::none()) };
+    let Some(everything) = everything else { return Ok(ResultPage::none()) };
     let mut filter = everything.filter;
     let before = filter.values.len();
     narrow(&mut filter, wanted);
     if !wanted.tags.is_empty() || !wanted.tagged.is_empty() {
         tx.fit();
         let org_id = member.organization.id;
-        match tag::few(tx, Holder::Workspace, org_id, &wanted.tags, &wanted.tagged).await? {
-            Some(few) if few.is_empty() => return Ok(Listed::none()),
+        match tag::find_rows_with_rare_tag(tx, TaggedResource::Workspace, org_id, &wanted.tags, &wanted.tagged).await? {
+            Some(few) if few.is_empty() => return Ok(ResultPage::none()),
             Some(few) => {
                 filter.not_by("w.org_id");
                 filter.not_by("w.project_id");
@@ -70,36 +70,37 @@ pub async fn list(
             page::count(tx, WORKSPACES, &filter).await?
         }
     };
-    let order = Order { column: "w.name_lc", descending: wanted.backwards };
-    let rows = page::ids(tx, WORKSPACES, filter, order, page, matching).await?;
-    Ok(Listed { items: these(tx, member, &rows).await?, matching })
+    let order = ListOrder { column: "w.name_lc", descending: wanted.backwards };
+    let rows = page::find_ids(tx, WORKSPACES, filter, order, page, matching).await?;
+    Ok(ResultPage { items: load_by_rows(tx, member, &rows).await?, matching })
 }
 
 /// The workspaces that a member sees: a condition on `workspaces w`, and their number if it is known.
-pub struct Seen {
+pub struct VisibleWorkspaces {
     /// The condition.
     pub filter: Filter,
     known: Option<i64>,
 }
 
 /// Maximum number of workspaces with individual team access that are listed by row id.
-const FEW: usize = 1_000;
+const MAX_DIRECT_ACCESS_ROWS: usize = 1_000;
 
-enum Direct {
+enum DirectAccess {
     /// Their row ids.
     Few(Vec<i64>),
     /// Too many to list.
     Many,
 }
 
-impl Direct {
-    async fn of(tx: &mut Tx<'_>, member: &Member) -> Outcome<Self> {
+impl DirectAccess {
+    async fn of(tx: &mut Tx<'_>, member: &Member) -> WorkResult<Self> {
         if member.teams.is_empty() {
             return Ok(Self::Few(Vec::new()));
         }
         let sql = "SELECT workspace_id FROM team_workspace_access WHERE team_id = ANY($1) LIMIT $2";
-        let rows: Vec<i64> = tx.column(sql, &[member.teams.clone().into(), (FEW as i64 + 1).into()]).await?;
-        Ok(if rows.len() > FEW { Self::Many } else { Self::Few(rows) })
+        let rows: Vec<i64> =
+            tx.column(sql, &[member.teams.clone().into(), (MAX_DIRECT_ACCESS_ROWS as i64 + 1).into()]).await?;
+        Ok(if rows.len() > MAX_DIRECT_ACCESS_ROWS { Self::Many } else { Self::Few(rows) })
     }
 
     fn is_none(&self) -> bool {
@@ -123,27 +124,27 @@ impl Direct {
 ///
 /// # Errors
 /// Those of the store.
-pub async fn seen(tx: &mut Tx<'_>, member: &Member) -> Outcome<Option<Seen>> {
+pub async fn select_visible(tx: &mut Tx<'_>, member: &Member) -> WorkResult<Option<VisibleWorkspaces>> {
     let mut filter = Filter::new("w.org_id = {}", member.organization.id);
-    if rights::everywhere(member).has(WorkspaceRights::READ) {
-        return Ok(Some(Seen { filter, known: Some(member.organization.workspaces) }));
+    if rights::organization_wide_rights(member).has(WorkspaceRights::READ) {
+        return Ok(Some(VisibleWorkspaces { filter, known: Some(member.organization.workspaces) }));
     }
-    let direct = Direct::of(tx, member).await?;
-    let Some(grants) = grants::all(tx, member).await? else {
+    let direct = DirectAccess::of(tx, member).await?;
+    let Some(grants) = grants::load_all(tx, member).await? else {
         let teams = filter.parameter(member.teams.clone());
         let granted = format!(
             "EXISTS (SELECT 1 FROM team_project_access a WHERE a.project_id = w.project_id AND a.team_id = ANY({teams}))"
         );
         let condition = direct.or(Some(granted), member, &mut filter);
         filter.join(&condition);
-        return Ok(Some(Seen { filter, known: None }));
+        return Ok(Some(VisibleWorkspaces { filter, known: None }));
     };
     let projects = grants.newest_with(ProjectRights::NONE);
     if !direct.is_none() {
         let granted = (!projects.is_empty()).then(|| format!("w.project_id = ANY({})", filter.parameter(projects)));
         let condition = direct.or(granted, member, &mut filter);
         filter.join(&condition);
-        return Ok(Some(Seen { filter, known: None }));
+        return Ok(Some(VisibleWorkspaces { filter, known: None }));
     }
     if projects.is_empty() {
         return Ok(None);
@@ -151,54 +152,58 @@ pub async fn seen(tx: &mut Tx<'_>, member: &Member) -> Outcome<Option<Seen>> {
     let sql = "SELECT CAST(sum(workspace_count) AS bigint) FROM projects WHERE id = ANY($1)";
     let known: i64 = tx.one(sql, &[projects.clone().into()]).await?.get()?;
     filter.and("w.project_id = ANY({})", projects);
-    Ok(Some(Seen { filter, known: Some(known) }))
+    Ok(Some(VisibleWorkspaces { filter, known: Some(known) }))
 }
 
-async fn of_projects(tx: &mut Tx<'_>, member: &Member, projects: &[String]) -> Outcome<Option<Seen>> {
+async fn select_visible_in_projects(
+    tx: &mut Tx<'_>,
+    member: &Member,
+    projects: &[String],
+) -> WorkResult<Option<VisibleWorkspaces>> {
     let sql = "SELECT id, workspace_count FROM projects WHERE ext_id = ANY($1) AND +org_id = $2";
     let mut counts: Vec<(i64, i64)> = Vec::new();
     for mut row in tx.rows(sql, &[projects.to_vec().into(), member.organization.id.into()]).await? {
         counts.push((row.get()?, row.get()?));
     }
-    let rights = rights::by_project(tx, member, counts.iter().map(|(id, _)| *id).collect()).await?;
+    let rights = rights::load_by_project(tx, member, counts.iter().map(|(id, _)| *id).collect()).await?;
     let asked: Vec<i64> = counts.iter().map(|(id, _)| *id).collect();
     counts.retain(|(id, _)| rights.get(id).is_some_and(|rights| rights.has(WorkspaceRights::READ)));
     if counts.len() < asked.len() {
-        let direct = Direct::of(tx, member).await?;
+        let direct = DirectAccess::of(tx, member).await?;
         if !direct.is_none() {
             let mut filter = Filter::new("w.project_id = ANY({})", asked);
             let readable: Vec<i64> = counts.iter().map(|(id, _)| *id).collect();
             let granted = format!("w.project_id = ANY({})", filter.parameter(readable));
             let condition = direct.or(Some(granted), member, &mut filter);
             filter.join(&condition);
-            return Ok(Some(Seen { filter, known: None }));
+            return Ok(Some(VisibleWorkspaces { filter, known: None }));
         }
     }
     let known = Some(counts.iter().map(|(_, count)| count).sum());
     Ok(match &counts[..] {
         [] => None,
-        [(id, _)] => Some(Seen { filter: Filter::new("w.project_id = {}", *id), known }),
+        [(id, _)] => Some(VisibleWorkspaces { filter: Filter::new("w.project_id = {}", *id), known }),
         several => {
             let ids: Vec<i64> = several.iter().map(|(id, _)| *id).collect();
-            Some(Seen { filter: Filter::new("w.project_id = ANY({})", ids), known })
+            Some(VisibleWorkspaces { filter: Filter::new("w.project_id = ANY({})", ids), known })
         }
     })
 }
 
 fn narrow(filter: &mut Filter, wanted: &WorkspaceFilter) {
     if let Some(name) = &wanted.name {
-        filter.and(r"w.name_lc LIKE {} ESCAPE '\'", containing(name));
+        filter.and(r"w.name_lc LIKE {} ESCAPE '\'", substring_pattern(name));
     }
     if let Some(wildcard) = &wanted.wildcard {
-        filter.and(r"w.name_lc LIKE {} ESCAPE '\'", pattern(wildcard));
+        filter.and(r"w.name_lc LIKE {} ESCAPE '\'", wildcard_pattern(wildcard));
     }
     tag::narrow_workspaces(filter, &wanted.tags, &wanted.tagged);
     tag::exclude_workspaces(filter, &wanted.without_tags);
 }
 
 /// Converts a wildcard into a pattern for LIKE … ESCAPE '\': `*` matches anything, other characters are literal.
-fn pattern(wildcard: &str) -> String {
-    let parts: Vec<String> = wildcard.split('*').map(containing).collect();
+fn wildcard_pattern(wildcard: &str) -> String {
+    let parts: Vec<String> = wildcard.split('*').map(substring_pattern).collect();
     parts
         .iter()
         .map(|part| part.strip_prefix('%').and_then(|part| part.strip_suffix('%')).unwrap_or(part))
@@ -212,9 +217,9 @@ mod tests {
 
     #[test]
     fn only_a_star_stands_for_anything() {
-        assert_eq!(pattern("*-Prod"), "%-prod");
-        assert_eq!(pattern("a_b%*"), r"a\_b\%%");
-        assert_eq!(pattern("plain"), "plain");
-        assert_eq!(pattern("**"), "%%");
+        assert_eq!(wildcard_pattern("*-Prod"), "%-prod");
+        assert_eq!(wildcard_pattern("a_b%*"), r"a\_b\%%");
+        assert_eq!(wildcard_pattern("plain"), "plain");
+        assert_eq!(wildcard_pattern("**"), "%%");
     }
 }

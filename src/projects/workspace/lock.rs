@@ -1,43 +1,48 @@
 //! Locks of workspaces, each held by one user or team. A change is one conditional statement, so of two concurrent
 //! changes one fails.
 
-use super::super::caller::{Caller, Subject};
+use super::super::caller::{ProjectsCaller, TokenSubject};
 use super::super::team;
-use super::{Member, Outcome, Refusal, Tx, Workspace};
+use super::{ApiRejection, Member, Tx, WorkResult, Workspace};
 
 /// Locks a workspace for the caller.
 ///
 /// # Errors
 /// `Conflict` when it is already locked, even by the caller; `NotFound` when it was deleted concurrently.
-pub async fn lock(tx: &mut Tx<'_>, caller: &Caller, member: &Member, workspace: &Workspace) -> Outcome<()> {
-    let holder = holder(tx, caller, member).await?;
+pub async fn lock(tx: &mut Tx<'_>, caller: &ProjectsCaller, member: &Member, workspace: &Workspace) -> WorkResult<()> {
+    let holder = resolve_holder(tx, caller, member).await?;
     let sql = "UPDATE workspaces SET locked_by = $1 WHERE id = $2 AND locked_by IS NULL";
     if tx.execute(sql, &[holder.into(), workspace.id.into()]).await? == 1 {
         return Ok(());
     }
     tx.take("workspaces", workspace.id).await?;
-    Err(Refusal::conflict("the workspace is already locked").into())
+    Err(ApiRejection::conflict("the workspace is already locked").into())
 }
 
 /// Releases the caller's own lock.
 ///
 /// # Errors
 /// `Conflict` when another user or team holds the lock, or it is not locked. Clients distinguish the two by the text.
-pub async fn unlock(tx: &mut Tx<'_>, caller: &Caller, member: &Member, workspace: &Workspace) -> Outcome<()> {
-    let holder = holder(tx, caller, member).await?;
+pub async fn unlock(
+    tx: &mut Tx<'_>,
+    caller: &ProjectsCaller,
+    member: &Member,
+    workspace: &Workspace,
+) -> WorkResult<()> {
+    let holder = resolve_holder(tx, caller, member).await?;
     let sql = "UPDATE workspaces SET locked_by = NULL WHERE id = $1 AND locked_by = $2";
     if tx.execute(sql, &[workspace.id.into(), holder.into()]).await? == 1 {
         return Ok(());
     }
     let sql = "SELECT locked_by FROM workspaces WHERE id = $1";
-    let mut row = tx.row(sql, &[workspace.id.into()]).await?.ok_or_else(Refusal::not_found)?;
+    let mut row = tx.row(sql, &[workspace.id.into()]).await?.ok_or_else(ApiRejection::not_found)?;
     let held: Option<String> = row.get()?;
     Err(match held.as_deref().and_then(|held| held.split_once('/')) {
         Some(("teams", _)) if is_hidden(tx, member, &held).await? => {
-            Refusal::conflict("the workspace is locked by Team")
+            ApiRejection::conflict("the workspace is locked by Team")
         }
-        Some(("teams", id)) => Refusal::conflict(format!("the workspace is locked by Team {id}")),
-        Some((_, id)) => Refusal::conflict(format!("the workspace is locked by User {id}")),
+        Some(("teams", id)) => ApiRejection::conflict(format!("the workspace is locked by Team {id}")),
+        Some((_, id)) => ApiRejection::conflict(format!("the workspace is locked by User {id}")),
         None => not_locked(),
     }
     .into())
@@ -47,7 +52,7 @@ pub async fn unlock(tx: &mut Tx<'_>, caller: &Caller, member: &Member, workspace
 ///
 /// # Errors
 /// `Conflict` when it is not locked; `NotFound` when it was deleted concurrently.
-pub async fn unlock_by_force(tx: &mut Tx<'_>, workspace: &Workspace) -> Outcome<()> {
+pub async fn unlock_by_force(tx: &mut Tx<'_>, workspace: &Workspace) -> WorkResult<()> {
     let sql = "UPDATE workspaces SET locked_by = NULL WHERE id = $1 AND locked_by IS NOT NULL";
     if tx.execute(sql, &[workspace.id.into()]).await? == 1 {
         return Ok(());
@@ -56,17 +61,17 @@ pub async fn unlock_by_force(tx: &mut Tx<'_>, workspace: &Workspace) -> Outcome<
     Err(not_locked().into())
 }
 
-async fn is_hidden(tx: &mut Tx<'_>, member: &Member, holder: &Option<String>) -> Outcome<bool> {
-    Ok(!team::hidden_references(tx, member, holder.as_deref().into_iter()).await?.is_empty())
+async fn is_hidden(tx: &mut Tx<'_>, member: &Member, holder: &Option<String>) -> WorkResult<bool> {
+    Ok(!team::find_hidden_references(tx, member, holder.as_deref().into_iter()).await?.is_empty())
 }
 
-fn not_locked() -> Refusal {
-    Refusal::conflict("the workspace is not locked")
+fn not_locked() -> ApiRejection {
+    ApiRejection::conflict("the workspace is not locked")
 }
 
 /// Returns the holder of a lock that the caller takes. For an organization token this is the owners team.
-async fn holder(tx: &mut Tx<'_>, caller: &Caller, member: &Member) -> Outcome<String> {
-    if !matches!(caller.subject, Subject::Organization { .. }) {
+async fn resolve_holder(tx: &mut Tx<'_>, caller: &ProjectsCaller, member: &Member) -> WorkResult<String> {
+    if !matches!(caller.subject, TokenSubject::Organization { .. }) {
         return Ok(caller.reference());
     }
     let sql = "SELECT ext_id FROM teams WHERE org_id = $1 AND is_owners";

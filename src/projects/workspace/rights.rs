@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use std::ops::{BitOr, BitOrAssign};
 
 use super::super::member::Member;
-use super::super::project_access::Level;
-use super::super::project_access::keys::{Reach, Settings};
-use super::super::refusal::Outcome;
+use super::super::project_access::ProjectAccessLevel;
+use super::super::project_access::keys::{ProjectKeyRanks, ProjectPermission};
+use super::super::rejection::WorkResult;
 use super::super::tx::Tx;
-use super::super::workspace_keys::{WorkspaceLevel, WorkspaceReach, WorkspaceSettings};
+use super::super::workspace_keys::{WorkspaceAccessLevel, WorkspaceKeyRanks, WorkspacePermission};
 
 /// The rights of a caller on one workspace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,23 +56,23 @@ impl WorkspaceRights {
 
     /// Returns the rights on a project's workspaces that a team's level implies. `custom` are the stored keys.
     pub fn of_level(level: &str, custom: Option<&str>) -> Self {
-        let Some(level) = Level::of(level) else { return Self::NONE };
-        let keys = Settings::stored(level, custom);
+        let Some(level) = ProjectAccessLevel::of(level) else { return Self::NONE };
+        let keys = ProjectKeyRanks::stored(level, custom);
         let mut rights = Self::READ;
         for (granted, right) in [
-            (matches!(level, Level::Maintain | Level::Admin), Self::ADMIN),
-            (keys.go(Reach::PLAN), Self::PLAN),
-            (keys.go(Reach::APPLY), Self::APPLY),
-            (keys.go(Reach::READ_VARIABLES), Self::READ_VARIABLES),
-            (keys.go(Reach::WRITE_VARIABLES), Self::WRITE_VARIABLES),
-            (keys.go(Reach::READ_STATE), Self::READ_STATE),
-            (keys.go(Reach::READ_OUTPUTS), Self::READ_OUTPUTS),
-            (keys.go(Reach::WRITE_STATE), Self::WRITE_STATE),
-            (keys.go(Reach::READ_MOCKS), Self::READ_MOCKS),
-            (keys.go(Reach::OVERRIDE_POLICIES), Self::OVERRIDE_POLICIES),
-            (keys.go(Reach::LOCK), Self::LOCK),
-            (keys.go(Reach::DELETE), Self::DESTROY),
-            (keys.go(Reach::RUN_TASKS), Self::RUN_TASKS),
+            (matches!(level, ProjectAccessLevel::Maintain | ProjectAccessLevel::Admin), Self::ADMIN),
+            (keys.go(ProjectPermission::PLAN), Self::PLAN),
+            (keys.go(ProjectPermission::APPLY), Self::APPLY),
+            (keys.go(ProjectPermission::READ_VARIABLES), Self::READ_VARIABLES),
+            (keys.go(ProjectPermission::WRITE_VARIABLES), Self::WRITE_VARIABLES),
+            (keys.go(ProjectPermission::READ_STATE), Self::READ_STATE),
+            (keys.go(ProjectPermission::READ_OUTPUTS), Self::READ_OUTPUTS),
+            (keys.go(ProjectPermission::WRITE_STATE), Self::WRITE_STATE),
+            (keys.go(ProjectPermission::READ_MOCKS), Self::READ_MOCKS),
+            (keys.go(ProjectPermission::OVERRIDE_POLICIES), Self::OVERRIDE_POLICIES),
+            (keys.go(ProjectPermission::LOCK), Self::LOCK),
+            (keys.go(ProjectPermission::DELETE), Self::DESTROY),
+            (keys.go(ProjectPermission::RUN_TASKS), Self::RUN_TASKS),
         ] {
             if granted {
                 rights |= right;
@@ -82,22 +82,22 @@ impl WorkspaceRights {
     }
 
     /// Returns the rights of a team's access to a single workspace. Only the level `admin` allows deletion.
-    pub fn of_access(level: WorkspaceLevel, keys: &WorkspaceSettings) -> Self {
-        if level == WorkspaceLevel::Admin {
+    pub fn of_access(level: WorkspaceAccessLevel, keys: &WorkspaceKeyRanks) -> Self {
+        if level == WorkspaceAccessLevel::Admin {
             return Self::ALL;
         }
         [
-            (WorkspaceReach::PLAN, Self::PLAN),
-            (WorkspaceReach::APPLY, Self::APPLY),
-            (WorkspaceReach::READ_VARIABLES, Self::READ_VARIABLES),
-            (WorkspaceReach::WRITE_VARIABLES, Self::WRITE_VARIABLES),
-            (WorkspaceReach::READ_OUTPUTS, Self::READ_OUTPUTS),
-            (WorkspaceReach::READ_STATE, Self::READ_STATE),
-            (WorkspaceReach::WRITE_STATE, Self::WRITE_STATE),
-            (WorkspaceReach::READ_MOCKS, Self::READ_MOCKS),
-            (WorkspaceReach::LOCK, Self::LOCK),
-            (WorkspaceReach::RUN_TASKS, Self::RUN_TASKS),
-            (WorkspaceReach::OVERRIDE_POLICIES, Self::OVERRIDE_POLICIES),
+            (WorkspacePermission::PLAN, Self::PLAN),
+            (WorkspacePermission::APPLY, Self::APPLY),
+            (WorkspacePermission::READ_VARIABLES, Self::READ_VARIABLES),
+            (WorkspacePermission::WRITE_VARIABLES, Self::WRITE_VARIABLES),
+            (WorkspacePermission::READ_OUTPUTS, Self::READ_OUTPUTS),
+            (WorkspacePermission::READ_STATE, Self::READ_STATE),
+            (WorkspacePermission::WRITE_STATE, Self::WRITE_STATE),
+            (WorkspacePermission::READ_MOCKS, Self::READ_MOCKS),
+            (WorkspacePermission::LOCK, Self::LOCK),
+            (WorkspacePermission::RUN_TASKS, Self::RUN_TASKS),
+            (WorkspacePermission::OVERRIDE_POLICIES, Self::OVERRIDE_POLICIES),
         ]
         .into_iter()
         .filter(|(reach, _)| keys.go(*reach))
@@ -106,8 +106,8 @@ impl WorkspaceRights {
 
     /// As [`WorkspaceRights::of_access`], for stored values.
     fn of_stored_access(level: &str, custom: Option<&str>) -> Self {
-        let level = WorkspaceLevel::of(level);
-        level.map_or(Self::NONE, |level| Self::of_access(level, &WorkspaceSettings::stored(level, custom)))
+        let level = WorkspaceAccessLevel::of(level);
+        level.map_or(Self::NONE, |level| Self::of_access(level, &WorkspaceKeyRanks::stored(level, custom)))
     }
 }
 
@@ -126,14 +126,14 @@ impl BitOrAssign for WorkspaceRights {
 }
 
 /// Returns the member's rights on every workspace of the organization.
-pub(crate) fn everywhere(member: &Member) -> WorkspaceRights {
+pub(crate) fn organization_wide_rights(member: &Member) -> WorkspaceRights {
     if member.owner && member.teams.is_empty() {
         // An organization token owns everything but cannot start runs.
         WorkspaceRights(WorkspaceRights::ALL.0 & !(WorkspaceRights::PLAN.0 | WorkspaceRights::APPLY.0))
     } else if member.rights.manages_workspaces() {
         WorkspaceRights::ALL
     } else if member.rights.reads_workspaces() {
-        WorkspaceRights::of_level(Level::Read.word(), None)
+        WorkspaceRights::of_level(ProjectAccessLevel::Read.word(), None)
     } else {
         WorkspaceRights::NONE
     }
@@ -143,14 +143,14 @@ pub(crate) fn everywhere(member: &Member) -> WorkspaceRights {
 ///
 /// # Errors
 /// Those of the store.
-pub(crate) async fn by_project(
+pub(crate) async fn load_by_project(
     tx: &mut Tx<'_>,
     member: &Member,
     mut projects: Vec<i64>,
-) -> Outcome<HashMap<i64, WorkspaceRights>> {
+) -> WorkResult<HashMap<i64, WorkspaceRights>> {
     projects.sort_unstable();
     projects.dedup();
-    let everywhere = everywhere(member);
+    let everywhere = organization_wide_rights(member);
     let mut rights: HashMap<_, _> = projects.iter().map(|project| (*project, everywhere)).collect();
     if everywhere == WorkspaceRights::ALL || member.teams.is_empty() {
         return Ok(rights);
@@ -168,12 +168,12 @@ pub(crate) async fn by_project(
 ///
 /// # Errors
 /// Those of the store.
-pub(crate) async fn of_workspaces(
+pub(crate) async fn load_for_workspaces(
     tx: &mut Tx<'_>,
     member: &Member,
     workspaces: &[(i64, i64)],
-) -> Outcome<HashMap<i64, WorkspaceRights>> {
-    let projects = by_project(tx, member, workspaces.iter().map(|(_, project)| *project).collect()).await?;
+) -> WorkResult<HashMap<i64, WorkspaceRights>> {
+    let projects = load_by_project(tx, member, workspaces.iter().map(|(_, project)| *project).collect()).await?;
     let of_project = |project: &i64| projects.get(project).copied().unwrap_or_default();
     let mut rights: HashMap<_, _> =
         workspaces.iter().map(|(workspace, project)| (*workspace, of_project(project))).collect();
@@ -194,7 +194,7 @@ pub(crate) async fn of_workspaces(
 }
 
 /// A team's access to a workspace.
-pub(crate) struct Given {
+pub(crate) struct TeamWorkspaceGrant {
     /// Row id of the team.
     pub(crate) team: i64,
     /// Row id of the workspace.
@@ -209,7 +209,11 @@ pub(crate) struct Given {
 ///
 /// # Errors
 /// Those of the store.
-pub(crate) async fn given(tx: &mut Tx<'_>, teams: Vec<i64>, limit: i64) -> Outcome<Vec<Given>> {
+pub(crate) async fn load_team_grants(
+    tx: &mut Tx<'_>,
+    teams: Vec<i64>,
+    limit: i64,
+) -> WorkResult<Vec<TeamWorkspaceGrant>> {
     let sql = "SELECT a.team_id, w.id, w.project_id, a.access, a.custom FROM team_workspace_access a
         JOIN teams t ON t.id = a.team_id JOIN workspaces w ON w.id = a.workspace_id AND w.org_id = t.org_id
         WHERE a.team_id = ANY($1) ORDER BY a.team_id, w.id LIMIT $2";
@@ -221,7 +225,7 @@ pub(crate) async fn given(tx: &mut Tx<'_>, teams: Vec<i64>, limit: i64) -> Outco
         let level: String = row.get()?;
         let custom: Option<String> = row.get()?;
         let rights = WorkspaceRights::of_stored_access(&level, custom.as_deref());
-        given.push(Given { team, workspace, project, rights });
+        given.push(TeamWorkspaceGrant { team, workspace, project, rights });
     }
     Ok(given)
 }

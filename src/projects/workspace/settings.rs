@@ -3,48 +3,48 @@
 
 use serde_json::{Map, Value, json};
 
-use super::super::attributes::{Attributes, Given, label};
+use super::super::attributes::{AttributeReader, AttributeValue, display_name};
 
-enum Form {
+enum WorkspaceSettingType {
     Flag(bool),
     Text(Option<&'static str>),
     Texts,
 }
 
-const SETTINGS: &[(&str, Form)] = &[
-    ("allow-destroy-plan", Form::Flag(true)),
-    ("file-triggers-enabled", Form::Flag(true)),
-    ("speculative-enabled", Form::Flag(true)),
-    ("auto-apply", Form::Flag(false)),
-    ("auto-apply-run-trigger", Form::Flag(false)),
-    ("queue-all-runs", Form::Flag(false)),
-    ("assessments-enabled", Form::Flag(false)),
-    ("structured-run-output-enabled", Form::Flag(false)),
-    (GLOBAL_STATE, Form::Flag(false)),
-    (PROJECT_STATE, Form::Flag(false)),
-    (PREFIXES, Form::Texts),
-    (PATTERNS, Form::Texts),
-    ("working-directory", Form::Text(Some(""))),
-    ("source-name", Form::Text(None)),
-    ("source-url", Form::Text(None)),
+const SETTINGS: &[(&str, WorkspaceSettingType)] = &[
+    ("allow-destroy-plan", WorkspaceSettingType::Flag(true)),
+    ("file-triggers-enabled", WorkspaceSettingType::Flag(true)),
+    ("speculative-enabled", WorkspaceSettingType::Flag(true)),
+    ("auto-apply", WorkspaceSettingType::Flag(false)),
+    ("auto-apply-run-trigger", WorkspaceSettingType::Flag(false)),
+    ("queue-all-runs", WorkspaceSettingType::Flag(false)),
+    ("assessments-enabled", WorkspaceSettingType::Flag(false)),
+    ("structured-run-output-enabled", WorkspaceSettingType::Flag(false)),
+    (GLOBAL_STATE, WorkspaceSettingType::Flag(false)),
+    (PROJECT_STATE, WorkspaceSettingType::Flag(false)),
+    (TRIGGER_PREFIXES, WorkspaceSettingType::Texts),
+    (TRIGGER_PATTERNS, WorkspaceSettingType::Texts),
+    ("working-directory", WorkspaceSettingType::Text(Some(""))),
+    ("source-name", WorkspaceSettingType::Text(None)),
+    ("source-url", WorkspaceSettingType::Text(None)),
 ];
 const GLOBAL_STATE: &str = "global-remote-state";
 const PROJECT_STATE: &str = "project-remote-state";
-const PREFIXES: &str = "trigger-prefixes";
-const PATTERNS: &str = "trigger-patterns";
+const TRIGGER_PREFIXES: &str = "trigger-prefixes";
+const TRIGGER_PATTERNS: &str = "trigger-patterns";
 
 /// Maximum length of a text of a setting, in characters.
-const LONGEST: usize = 4096;
+const MAX_TEXT_CHARS: usize = 4096;
 /// Maximum number of elements of a list.
-const MOST: usize = 256;
+const MAX_LIST_ELEMENTS: usize = 256;
 /// Maximum total length of a list, in characters. A page shows the lists of up to a hundred workspaces.
-const TOGETHER: usize = 1 << 16;
+const MAX_LIST_CHARS: usize = 1 << 16;
 
 /// The settings that were explicitly set for a workspace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Settings(Map<String, Value>);
+pub struct WorkspaceSettingValues(Map<String, Value>);
 
-impl Settings {
+impl WorkspaceSettingValues {
     /// Parses the stored form.
     pub fn parse(text: &str) -> Self {
         Self(serde_json::from_str(text).unwrap_or_default())
@@ -57,10 +57,10 @@ impl Settings {
 
     /// Returns every setting with its value or default.
     pub fn all(&self) -> Map<String, Value> {
-        let usual = |form: &Form| match form {
-            Form::Flag(flag) => json!(flag),
-            Form::Text(text) => json!(text),
-            Form::Texts => json!([]),
+        let usual = |form: &WorkspaceSettingType| match form {
+            WorkspaceSettingType::Flag(flag) => json!(flag),
+            WorkspaceSettingType::Text(text) => json!(text),
+            WorkspaceSettingType::Texts => json!([]),
         };
         let value = |name: &str, form| self.0.get(name).cloned().unwrap_or_else(|| usual(form));
         SETTINGS.iter().map(|(name, form)| ((*name).to_owned(), value(name, form))).collect()
@@ -68,19 +68,19 @@ impl Settings {
 
     /// Returns the settings after a request. Null resets to the default. Setting prefixes clears patterns and vice
     /// versa; a request may not set both.
-    pub fn changed(&self, attributes: &mut Attributes<'_>) -> Self {
+    pub fn changed(&self, attributes: &mut AttributeReader<'_>) -> Self {
         let mut settings = self.0.clone();
         let mut filled = Vec::new();
         for (name, form) in SETTINGS {
             let given = match form {
-                Form::Flag(_) => json_of(attributes.flag(name)),
-                Form::Text(_) => json_of(short(attributes, name)),
-                Form::Texts => json_of(few(attributes, name)),
+                WorkspaceSettingType::Flag(_) => to_json(attributes.flag(name)),
+                WorkspaceSettingType::Text(_) => to_json(read_text(attributes, name)),
+                WorkspaceSettingType::Texts => to_json(read_list(attributes, name)),
             };
             match given {
-                Given::Absent => continue,
-                Given::Null => drop(settings.remove(*name)),
-                Given::Value(value) => drop(settings.insert((*name).to_owned(), value)),
+                AttributeValue::Absent => continue,
+                AttributeValue::Null => drop(settings.remove(*name)),
+                AttributeValue::Value(value) => drop(settings.insert((*name).to_owned(), value)),
             }
             if settings.get(*name).and_then(Value::as_array).is_some_and(|list: &Vec<_>| !list.is_empty()) {
                 filled.push(*name);
@@ -91,44 +91,44 @@ impl Settings {
             attributes.fault(PROJECT_STATE, "Project remote state must not be set together with global remote state");
         }
         match filled[..] {
-            [PREFIXES] => drop(settings.remove(PATTERNS)),
-            [PATTERNS] => drop(settings.remove(PREFIXES)),
+            [TRIGGER_PREFIXES] => drop(settings.remove(TRIGGER_PATTERNS)),
+            [TRIGGER_PATTERNS] => drop(settings.remove(TRIGGER_PREFIXES)),
             [] => {}
-            _ => attributes.fault(PATTERNS, "Trigger patterns must not be set together with trigger prefixes"),
+            _ => attributes.fault(TRIGGER_PATTERNS, "Trigger patterns must not be set together with trigger prefixes"),
         }
         Self(settings)
     }
 }
 
-fn json_of<T: Into<Value>>(given: Given<T>) -> Given<Value> {
+fn to_json<T: Into<Value>>(given: AttributeValue<T>) -> AttributeValue<Value> {
     match given {
-        Given::Absent => Given::Absent,
-        Given::Null => Given::Null,
-        Given::Value(value) => Given::Value(value.into()),
+        AttributeValue::Absent => AttributeValue::Absent,
+        AttributeValue::Null => AttributeValue::Null,
+        AttributeValue::Value(value) => AttributeValue::Value(value.into()),
     }
 }
 
-pub(crate) fn short(attributes: &mut Attributes<'_>, name: &str) -> Given<String> {
-    attributes.short_text(name, LONGEST)
+pub(crate) fn read_text(attributes: &mut AttributeReader<'_>, name: &str) -> AttributeValue<String> {
+    attributes.short_text(name, MAX_TEXT_CHARS)
 }
 
-fn few(attributes: &mut Attributes<'_>, name: &str) -> Given<Vec<String>> {
-    let texts = attributes.texts(name, MOST, LONGEST);
+fn read_list(attributes: &mut AttributeReader<'_>, name: &str) -> AttributeValue<Vec<String>> {
+    let texts = attributes.texts(name, MAX_LIST_ELEMENTS, MAX_TEXT_CHARS);
     let together = texts.as_value().map_or(0, |texts| texts.iter().map(|text| text.chars().count()).sum());
-    if together > TOGETHER {
-        attributes.fault(name, format!("{} may have at most {TOGETHER} characters together", label(name)));
+    if together > MAX_LIST_CHARS {
+        attributes.fault(name, format!("{} may have at most {MAX_LIST_CHARS} characters together", display_name(name)));
     }
     texts
 }
 
 /// The default version.
-pub(crate) const LATEST: &str = "latest";
+pub(crate) const LATEST_VERSION: &str = "latest";
 
 /// Reads `terraform-version`: `latest`, a version, or version constraints.
-pub(crate) fn read_version(attributes: &mut Attributes<'_>) -> Given<String> {
+pub(crate) fn read_version(attributes: &mut AttributeReader<'_>) -> AttributeValue<String> {
     const NAME: &str = "terraform-version";
     let version = attributes.text(NAME);
-    if version.as_value().is_some_and(|text| text != LATEST && !is_constraint(text)) {
+    if version.as_value().is_some_and(|text| text != LATEST_VERSION && !is_constraint(text)) {
         attributes
             .fault(NAME, "Terraform version must be latest, a version such as 1.5.7, or a constraint of versions");
     }
@@ -191,33 +191,34 @@ mod tests {
     #[test]
     fn what_is_set_lies_over_the_defaults() {
         let body = json!({ "auto-apply": true, "trigger-prefixes": ["/a"], "source-name": null });
-        let mut attributes = Attributes::new(body.as_object().unwrap());
-        let settings = Settings::default().changed(&mut attributes);
+        let mut attributes = AttributeReader::new(body.as_object().unwrap());
+        let settings = WorkspaceSettingValues::default().changed(&mut attributes);
         assert!(attributes.is_sound());
-        let stored = Settings::parse(&settings.text());
+        let stored = WorkspaceSettingValues::parse(&settings.text());
         assert_eq!(stored, settings);
         let all = stored.all();
         assert_eq!((all.len(), &all["auto-apply"], &all["queue-all-runs"]), (15, &json!(true), &json!(false)));
         let body = json!({ "trigger-patterns": ["b"], "auto-apply": null });
-        let mut attributes = Attributes::new(body.as_object().unwrap());
+        let mut attributes = AttributeReader::new(body.as_object().unwrap());
         let changed = stored.changed(&mut attributes).all();
         assert!(attributes.is_sound());
-        let now = (&changed["auto-apply"], &changed[PATTERNS], &changed[PREFIXES]);
+        let now = (&changed["auto-apply"], &changed[TRIGGER_PATTERNS], &changed[TRIGGER_PREFIXES]);
         assert_eq!(now, (&json!(false), &json!(["b"]), &json!([])), "patterns take the place of prefixes");
         let body = json!({ "trigger-patterns": ["b"], "trigger-prefixes": ["/a"] });
-        let mut attributes = Attributes::new(body.as_object().unwrap());
+        let mut attributes = AttributeReader::new(body.as_object().unwrap());
         stored.changed(&mut attributes);
         assert!(!attributes.is_sound(), "both at once");
     }
 
     #[test]
     fn state_is_shared_with_the_organization_or_the_project() {
-        let changed = |stored: &Settings, body: Value| {
-            let mut attributes = Attributes::new(body.as_object().unwrap());
+        let changed = |stored: &WorkspaceSettingValues, body: Value| {
+            let mut attributes = AttributeReader::new(body.as_object().unwrap());
             let settings = stored.changed(&mut attributes);
             attributes.finish().map(|()| settings).map_err(drop)
         };
-        let project = changed(&Settings::default(), json!({ PROJECT_STATE: true, GLOBAL_STATE: false })).unwrap();
+        let project =
+            changed(&WorkspaceSettingValues::default(), json!({ PROJECT_STATE: true, GLOBAL_STATE: false })).unwrap();
         assert_eq!(project.all()[PROJECT_STATE], json!(true));
         assert!(changed(&project, json!({ GLOBAL_STATE: true })).is_err());
         assert!(changed(&project, json!({ GLOBAL_STATE: true, PROJECT_STATE: false })).is_ok());
@@ -227,8 +228,8 @@ mod tests {
     fn a_list_of_texts_has_a_size() {
         let faults = |texts: Vec<String>| {
             let body = json!({ "trigger-patterns": texts });
-            let mut attributes = Attributes::new(body.as_object().unwrap());
-            Settings::default().changed(&mut attributes);
+            let mut attributes = AttributeReader::new(body.as_object().unwrap());
+            WorkspaceSettingValues::default().changed(&mut attributes);
             attributes.finish().is_err()
         };
         assert!(!faults(vec!["ü".repeat(4096); 16]) && !faults(vec!["ü".repeat(256); 256]));

@@ -8,34 +8,34 @@
 use std::cell::Cell;
 
 /// Tokens that a frame costs. A sent byte earns one token.
-const FRAME: u64 = 512;
+const FRAME_COST_TOKENS: u64 = 512;
 /// Tokens that a request earns: for its own frame and some related ones.
-pub(super) const REQUEST: u64 = 10 * FRAME;
+pub(super) const TOKENS_PER_REQUEST: u64 = 10 * FRAME_COST_TOKENS;
 /// Tokens that a millisecond earns: two hundred frames a second.
-const MILLISECOND: u64 = FRAME / 5;
+const TOKENS_PER_MILLISECOND: u64 = FRAME_COST_TOKENS / 5;
 /// Initial number of tokens, which is also the maximum.
-const MOST: u64 = 2000 * FRAME;
+const MAX_TOKENS: u64 = 2000 * FRAME_COST_TOKENS;
 
-pub(super) struct Allowance {
+pub(super) struct FrameAllowance {
     left: Cell<u64>,
     at: Cell<u64>,
     spent: Cell<bool>,
 }
 
-impl Allowance {
+impl FrameAllowance {
     /// A full allowance at `now`, in milliseconds.
     pub(super) fn new(now: u64) -> Self {
-        Self { left: Cell::new(MOST), at: Cell::new(now), spent: Cell::new(false) }
+        Self { left: Cell::new(MAX_TOKENS), at: Cell::new(now), spent: Cell::new(false) }
     }
 
     pub(super) fn earn(&self, more: u64) {
-        self.left.set(self.left.get().saturating_add(more).min(MOST));
+        self.left.set(self.left.get().saturating_add(more).min(MAX_TOKENS));
     }
 
     pub(super) fn spend(&self, frames: usize, now: u64) {
         let since = now.saturating_sub(self.at.replace(now));
-        self.earn(since.saturating_mul(MILLISECOND));
-        match self.left.get().checked_sub(FRAME * frames as u64) {
+        self.earn(since.saturating_mul(TOKENS_PER_MILLISECOND));
+        match self.left.get().checked_sub(FRAME_COST_TOKENS * frames as u64) {
             Some(left) => self.left.set(left),
             None => self.spent.set(true),
         }
@@ -53,11 +53,11 @@ mod tests {
 
     #[test]
     fn frames_are_allowed_at_first_and_then_as_time_requests_and_what_is_sent_earn_them() {
-        let allowance = Allowance::new(5);
+        let allowance = FrameAllowance::new(5);
         allowance.spend(2000, 5);
         allowance.spend(199, 1005);
         for _ in 0..10 {
-            allowance.earn(REQUEST);
+            allowance.earn(TOKENS_PER_REQUEST);
         }
         allowance.spend(100, 1005);
         allowance.earn(16 << 10);
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn a_long_silence_earns_no_more_than_there_is_at_first() {
-        let allowance = Allowance::new(0);
+        let allowance = FrameAllowance::new(0);
         allowance.spend(2000, 1 << 40);
         assert!(!allowance.is_spent());
         allowance.spend(1, 1 << 40);

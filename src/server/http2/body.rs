@@ -2,8 +2,8 @@
 //!
 //! A response may be complete before the request body is; the stream is then reset without an error (RFC 9113,
 //! 8.1). Some clients lose the response if the reset arrives while they are sending. So a short rest is read
-//! and discarded, during the response and for [`PATIENCE`] after it, and the stream ends normally. A rest
-//! longer than [`REST`] is reset.
+//! and discarded, during the response and for [`DISCARD_TIMEOUT`] after it, and the stream ends normally. A rest
+//! longer than [`MAX_DISCARDED_BODY_BYTES`] is reset.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -19,50 +19,54 @@ use http_types::HeaderMap;
 use http_types::header::CONTENT_LENGTH;
 use tokio::time::timeout;
 
-use super::bounds::{PATIENCE, REST};
-use super::wire::{Activity, Receiving};
+use super::bounds::{DISCARD_TIMEOUT, MAX_DISCARDED_BODY_BYTES};
+use super::transport::{BodyWaitGuard, Http2Activity};
 
 /// The cell into which a dropped body puts its stream.
-type Left = Rc<Cell<Option<RecvStream>>>;
+type UnreadStreamCell = Rc<Cell<Option<RecvStream>>>;
 
 /// A request body. The flow control window opens only as the handler reads.
-pub(super) struct Body {
+pub(super) struct Http2RequestBody {
     stream: Option<RecvStream>,
-    activity: Rc<Activity>,
+    activity: Rc<Http2Activity>,
     /// Set while the reader waits for more.
-    receiving: Option<Receiving>,
-    /// `None` if the body is known to be longer than [`REST`].
-    left: Option<Left>,
+    receiving: Option<BodyWaitGuard>,
+    /// `None` if the body is known to be longer than [`MAX_DISCARDED_BODY_BYTES`].
+    left: Option<UnreadStreamCell>,
 }
 
 /// The unread rest of a body after its reader was dropped.
-pub(super) struct Rest {
-    left: Left,
+pub(super) struct UnreadBodyRest {
+    left: UnreadStreamCell,
     stream: Option<RecvStream>,
     /// Bytes that may still be discarded.
     most: usize,
 }
 
 /// Splits a request stream into the body, if there is one, and the handle for its unread rest.
-pub(super) fn parted(fields: &HeaderMap, stream: RecvStream, activity: &Rc<Activity>) -> (Option<Body>, Rest) {
-    let rest = Rest { left: Left::default(), stream: None, most: REST };
+pub(super) fn split_body(
+    fields: &HeaderMap,
+    stream: RecvStream,
+    activity: &Rc<Http2Activity>,
+) -> (Option<Http2RequestBody>, UnreadBodyRest) {
+    let rest = UnreadBodyRest { left: UnreadStreamCell::default(), stream: None, most: MAX_DISCARDED_BODY_BYTES };
     if stream.is_end_stream() {
         return (None, rest);
     }
     let declared = fields.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
-    let is_long = declared.is_some_and(|length| length > REST as u64);
+    let is_long = declared.is_some_and(|length| length > MAX_DISCARDED_BODY_BYTES as u64);
     let left = (!is_long).then(|| Rc::clone(&rest.left));
-    (Some(Body { stream: Some(stream), activity: Rc::clone(activity), receiving: None, left }), rest)
+    (Some(Http2RequestBody { stream: Some(stream), activity: Rc::clone(activity), receiving: None, left }), rest)
 }
 
-impl Stream for Body {
+impl Stream for Http2RequestBody {
     type Item = Result<Bytes, PayloadError>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         loop {
             let Self { stream: Some(stream), activity, receiving, .. } = &mut *self else { return Poll::Ready(None) };
-            let Poll::Ready(read) = next(stream, cx) else {
-                receiving.get_or_insert_with(|| Receiving::begin(activity));
+            let Poll::Ready(read) = poll_chunk(stream, cx) else {
+                receiving.get_or_insert_with(|| BodyWaitGuard::begin(activity));
                 return Poll::Pending;
             };
             *receiving = None;
@@ -79,7 +83,7 @@ impl Stream for Body {
     }
 }
 
-impl Drop for Body {
+impl Drop for Http2RequestBody {
     fn drop(&mut self) {
         if let (Some(stream), Some(left)) = (self.stream.take(), &self.left) {
             left.set(Some(stream));
@@ -87,12 +91,12 @@ impl Drop for Body {
     }
 }
 
-impl Rest {
-    /// Discards what has arrived. Ready when nothing is left, or when it was more than [`REST`];
+impl UnreadBodyRest {
+    /// Discards what has arrived. Ready when nothing is left, or when it was more than [`MAX_DISCARDED_BODY_BYTES`];
     /// the stream is then reset.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while let Some(stream) = self.found() {
-            match ready!(next(stream, cx)) {
+            match ready!(poll_chunk(stream, cx)) {
                 Some(Ok(chunk)) if chunk.len() <= self.most => self.most -= chunk.len(),
                 _ => self.stream = None,
             }
@@ -100,10 +104,10 @@ impl Rest {
         Poll::Ready(())
     }
 
-    /// Waits until nothing is left, for at most [`PATIENCE`].
+    /// Waits until nothing is left, for at most [`DISCARD_TIMEOUT`].
     pub(super) async fn ended(mut self) {
         if self.found().is_some() {
-            let _ = timeout(PATIENCE, poll_fn(|cx| self.poll(cx))).await;
+            let _ = timeout(DISCARD_TIMEOUT, poll_fn(|cx| self.poll(cx))).await;
         }
     }
 
@@ -117,7 +121,7 @@ impl Rest {
 }
 
 /// Reads the next piece of a body and opens the window by its length.
-fn next(stream: &mut RecvStream, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, h2::Error>>> {
+fn poll_chunk(stream: &mut RecvStream, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, h2::Error>>> {
     let read = ready!(stream.poll_data(cx));
     Poll::Ready(read.map(|read| {
         let chunk = read?;

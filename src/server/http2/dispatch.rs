@@ -13,25 +13,25 @@ use h2::server::{Connection as Http2, SendResponse};
 use h2::{Reason, RecvStream};
 use tokio::time::{Sleep, sleep};
 
-use super::allowance::REQUEST;
-use super::bounds::{LINGER, RESETS};
-use super::exchange::{End, Incoming};
-use super::turn::SHARE;
-use super::wire::{Activity, Handled, Wire};
-use crate::server::capacity::Room;
-use crate::server::connection::Phase;
+use super::allowance::TOKENS_PER_REQUEST;
+use super::bounds::{GOAWAY_TIMEOUT, MAX_EXCESS_RESETS};
+use super::exchange::{ExchangeEnd, IncomingRequest};
+use super::time_slice::BYTES_PER_TIME_SLICE;
+use super::transport::{HandlerGuard, Http2Activity, ObservedTransport};
+use crate::server::capacity::RequestPermits;
+use crate::server::connection::ConnectionPhase;
 use crate::server::connections;
 
 /// Requests that begin or complete before the task yields.
-const ROUND: usize = 16;
+const MAX_EVENTS_PER_SLICE: usize = 16;
 
 /// The task of a connection. `begin` creates the future of a request.
 pub(super) struct Dispatch<F, R> {
-    http2: Http2<Wire, Bytes>,
+    http2: Http2<ObservedTransport, Bytes>,
     begin: F,
     requests: FuturesUnordered<R>,
-    room: Room,
-    activity: Rc<Activity>,
+    room: RequestPermits,
+    activity: Rc<Http2Activity>,
     /// Requests that the client reset, minus completed ones.
     resets: usize,
     /// Time of the last progress; `None` before the first request.
@@ -43,10 +43,15 @@ pub(super) struct Dispatch<F, R> {
 
 impl<F, R> Dispatch<F, R>
 where
-    F: Fn(Incoming) -> R,
-    R: Future<Output = End>,
+    F: Fn(IncomingRequest) -> R,
+    R: Future<Output = ExchangeEnd>,
 {
-    pub(super) fn new(http2: Http2<Wire, Bytes>, begin: F, room: Room, activity: Rc<Activity>) -> Self {
+    pub(super) fn new(
+        http2: Http2<ObservedTransport, Bytes>,
+        begin: F,
+        room: RequestPermits,
+        activity: Rc<Http2Activity>,
+    ) -> Self {
         let requests = FuturesUnordered::new();
         Self { http2, begin, requests, room, activity, resets: 0, idle: None, leaving: false, closing: None }
     }
@@ -54,19 +59,19 @@ where
     /// Makes progress, within the limits of a time slice.
     fn turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let mut unpacked = 0;
-        for _ in 0..ROUND {
+        for _ in 0..MAX_EVENTS_PER_SLICE {
             if self.closing.is_some() {
                 return self.close(cx);
             }
             let accepted = match self.http2.poll_accept(cx) {
                 Poll::Ready(Some(Ok((request, respond)))) => {
-                    unpacked += size(&request);
+                    unpacked += header_bytes(&request);
                     self.accept(request, respond);
                     true
                 }
                 Poll::Ready(Some(Err(error))) => {
                     if error.is_library() && error.reason() == Some(Reason::ENHANCE_YOUR_CALM) {
-                        connections::closed("flood", 1);
+                        connections::count_closed("flood", 1);
                     }
                     return Poll::Ready(());
                 }
@@ -87,7 +92,7 @@ where
             if !(accepted || ended || self.leave()) {
                 return Poll::Pending;
             }
-            if unpacked >= SHARE {
+            if unpacked >= BYTES_PER_TIME_SLICE {
                 break;
             }
         }
@@ -101,7 +106,7 @@ where
         let taken = if is_first { None } else { self.room.take() };
         let has_room = is_first || taken.is_some();
         if !has_room {
-            connections::refused("requests");
+            connections::count_refused("requests");
         }
         if !has_room || self.activity.connection.left().is_some() {
             // The reset says that the request was not processed and may be sent again elsewhere (RFC 9113, 8.7).
@@ -109,26 +114,26 @@ where
         }
         self.idle.get_or_insert(0);
         self.activity.moves();
-        self.activity.allowance.earn(REQUEST);
-        let handled = Handled::begin(&self.activity);
-        self.requests.push((self.begin)(Incoming { request, respond, handled, taken }));
+        self.activity.allowance.earn(TOKENS_PER_REQUEST);
+        let handled = HandlerGuard::begin(&self.activity);
+        self.requests.push((self.begin)(IncomingRequest { request, respond, handled, taken }));
     }
 
     /// Counts a completed request. Resets are limited, because each leaves work behind without a
     /// response (CVE-2023-44487).
-    fn count(&mut self, end: End) {
+    fn count(&mut self, end: ExchangeEnd) {
         match end {
-            End::Answered => self.resets = self.resets.saturating_sub(1),
-            End::Reset => self.resets += 1,
+            ExchangeEnd::Answered => self.resets = self.resets.saturating_sub(1),
+            ExchangeEnd::Reset => self.resets += 1,
         }
-        if self.resets > RESETS {
+        if self.resets > MAX_EXCESS_RESETS {
             self.calm();
         }
     }
 
     fn calm(&mut self) {
         if self.closing.is_none() {
-            connections::closed("flood", 1);
+            connections::count_closed("flood", 1);
             self.farewell(Reason::ENHANCE_YOUR_CALM);
         }
     }
@@ -155,7 +160,7 @@ where
     fn farewell(&mut self, reason: Reason) {
         self.requests.clear();
         self.http2.abrupt_shutdown(reason);
-        self.closing = Some(Box::pin(sleep(LINGER)));
+        self.closing = Some(Box::pin(sleep(GOAWAY_TIMEOUT)));
     }
 
     fn close(&mut self, cx: &mut Context<'_>) -> Poll<()> {
@@ -165,7 +170,7 @@ where
         let Self { closing: Some(late), activity, .. } = self else { return Poll::Pending };
         // A closing connection gets more time while its client still receives.
         if activity.has_moved() && activity.connection.left().is_some() && !activity.connection.is_late() {
-            late.set(sleep(LINGER));
+            late.set(sleep(GOAWAY_TIMEOUT));
         }
         late.as_mut().poll(cx)
     }
@@ -179,22 +184,22 @@ where
         let (phase, since) = match (activity.phase(), activity.partial()) {
             (Some(phase), _) => (phase, *idle),
             // The client gets its full time after the last response, too.
-            (None, Some(since)) => (Phase::Opening, since.max(*idle)),
-            (None, None) => (Phase::Idle, *idle),
+            (None, Some(since)) => (ConnectionPhase::Opening, since.max(*idle)),
+            (None, None) => (ConnectionPhase::Idle, *idle),
         };
         activity.connection.set(phase, since);
     }
 }
 
 /// Size of the decompressed header fields, in bytes.
-fn size<B>(request: &http_types::Request<B>) -> usize {
+fn header_bytes<B>(request: &http_types::Request<B>) -> usize {
     request.headers().iter().map(|(name, value)| name.as_str().len() + value.len()).sum()
 }
 
 impl<F, R> Future for Dispatch<F, R>
 where
-    F: Fn(Incoming) -> R + Unpin,
-    R: Future<Output = End>,
+    F: Fn(IncomingRequest) -> R + Unpin,
+    R: Future<Output = ExchangeEnd>,
 {
     type Output = ();
 

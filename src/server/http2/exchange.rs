@@ -18,55 +18,56 @@ use futures_util::future::try_join;
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream};
 
-use super::answer::{self, Date};
-use super::body::{self, Rest};
+use super::body::{self, UnreadBodyRest};
 use super::request;
-use super::wire::{Activity, Handled};
-use crate::server::capacity::Taken;
-use crate::server::expect::watched;
+use super::response::{self, DateHeader};
+use super::transport::{HandlerGuard, Http2Activity};
+use crate::server::capacity::RequestPermit;
+use crate::server::expect::flag_reads;
 
 /// A request as it arrived, its guard for the phase of the connection, and its permit.
-pub(super) struct Incoming {
+pub(super) struct IncomingRequest {
     pub(super) request: http_types::Request<RecvStream>,
     pub(super) respond: SendResponse<Bytes>,
-    pub(super) handled: Handled,
-    pub(super) taken: Option<Taken>,
+    pub(super) handled: HandlerGuard,
+    pub(super) taken: Option<RequestPermit>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum ExchangeEnd {
     Answered,
     Reset,
 }
 
 /// Calls the app and sends its response. Drops the call when the client resets the stream.
-pub(super) async fn exchange<S, B>(
+pub(super) async fn handle_request<S, B>(
     app: Rc<S>,
-    incoming: Incoming,
+    incoming: IncomingRequest,
     peer: SocketAddr,
-    date: Rc<Date>,
-    activity: Rc<Activity>,
-) -> End
+    date: Rc<DateHeader>,
+    activity: Rc<Http2Activity>,
+) -> ExchangeEnd
 where
     S: Service<Request>,
     S::Response: Into<Response<B>>,
     S::Error: Into<Response<BoxBody>>,
     B: MessageBody,
 {
-    let Incoming { request, mut respond, handled, taken: _taken } = incoming;
+    let IncomingRequest { request, mut respond, handled, taken: _taken } = incoming;
     let (parts, body) = request.into_parts();
-    let (body, mut rest) = body::parted(&parts.headers, body, &activity);
-    let mut request = match request::request(parts, body, peer) {
+    let (body, mut rest) = body::split_body(&parts.headers, body, &activity);
+    let mut request = match request::convert_request(parts, body, peer) {
         Ok(request) => request,
         Err(refused) => {
             let refusal = refused.answer();
-            return ended(answer::sent(refusal, false, &mut respond, &date, &activity), rest).await;
+            return finish_response(response::send_response(refusal, false, &mut respond, &date, &activity), rest)
+                .await;
         }
     };
     request.extensions_mut().insert(activity.connection.known());
     let only_head = request.method() == Method::HEAD;
-    let wanted = waits(&request).then(|| {
-        let (payload, wanted) = watched(request.take_payload());
+    let wanted = expects_continue(&request).then(|| {
+        let (payload, wanted) = flag_reads(request.take_payload());
         *request.payload() = payload;
         wanted
     });
@@ -82,7 +83,7 @@ where
             let _ = rest.poll(cx);
             if polled.is_pending() && wanted.as_ref().is_some_and(|wanted| wanted.take()) {
                 // A client that misses the 100 sends its body anyway, a little later.
-                let _ = respond.send_informational(go_on());
+                let _ = respond.send_informational(continue_response());
             }
             polled.map(Some)
         })
@@ -92,30 +93,33 @@ where
     activity.connection.answered();
     let date = &*date;
     match answered {
-        None => End::Reset,
+        None => ExchangeEnd::Reset,
         Some(Ok(Ok(answer))) => {
-            ended(answer::sent(answer.into(), only_head, &mut respond, date, &activity), rest).await
+            finish_response(response::send_response(answer.into(), only_head, &mut respond, date, &activity), rest)
+                .await
         }
-        Some(Ok(Err(error))) => ended(answer::sent(error.into(), only_head, &mut respond, date, &activity), rest).await,
+        Some(Ok(Err(error))) => {
+            finish_response(response::send_response(error.into(), only_head, &mut respond, date, &activity), rest).await
+        }
         Some(Err(_panicked)) => {
             respond.send_reset(Reason::INTERNAL_ERROR);
-            End::Answered
+            ExchangeEnd::Answered
         }
     }
 }
 
 /// Sends the response while the rest of the body is discarded.
-async fn ended(sent: impl Future<Output = Result<(), h2::Error>>, rest: Rest) -> End {
-    try_join(sent, rest.ended().map(Ok)).await.map_or(End::Reset, |_| End::Answered)
+async fn finish_response(sent: impl Future<Output = Result<(), h2::Error>>, rest: UnreadBodyRest) -> ExchangeEnd {
+    try_join(sent, rest.ended().map(Ok)).await.map_or(ExchangeEnd::Reset, |_| ExchangeEnd::Answered)
 }
 
 /// `true` if the client waits for a 100 before it sends the body (RFC 9110, 10.1.1).
-fn waits(request: &Request) -> bool {
+fn expects_continue(request: &Request) -> bool {
     let expectation = request.head().headers.get(EXPECT);
     expectation.is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"))
 }
 
-fn go_on() -> http_types::Response<()> {
+fn continue_response() -> http_types::Response<()> {
     let mut response = http_types::Response::new(());
     *response.status_mut() = http_types::StatusCode::CONTINUE;
     response

@@ -4,15 +4,15 @@
 //! idle to the HTTP/2 library.
 
 /// Length of the connection preface, in bytes (RFC 9113, 3.4).
-const PREFACE: usize = 24;
-const HEAD: usize = 9;
-const DATA: u8 = 0;
-const HEADERS: u8 = 1;
-const CONTINUATION: u8 = 9;
-const END_HEADERS: u8 = 4;
+const PREFACE_BYTES: usize = 24;
+const FRAME_HEADER_BYTES: usize = 9;
+const DATA_FRAME: u8 = 0;
+const HEADERS_FRAME: u8 = 1;
+const CONTINUATION_FRAME: u8 = 9;
+const END_HEADERS_FLAG: u8 = 4;
 
 #[derive(Default)]
-pub(super) struct Read {
+pub(super) struct FrameCounts {
     /// `true` if a frame, a field block or the preface ended.
     pub(super) any_ended: bool,
     /// Number of frames that began.
@@ -22,19 +22,19 @@ pub(super) struct Read {
 }
 
 /// The position in a client's frames.
-pub(super) struct Frames {
+pub(super) struct FrameScanner {
     /// Remaining bytes of the preface, or of a frame's payload.
     left: usize,
-    head: [u8; HEAD],
+    head: [u8; FRAME_HEADER_BYTES],
     /// Received bytes of the frame header.
     filled: usize,
     /// `true` if a field block continues in the next frame: the frames of a block count as one.
     goes_on: bool,
 }
 
-impl Frames {
+impl FrameScanner {
     pub(super) fn new() -> Self {
-        Self { left: PREFACE, head: [0; HEAD], filled: 0, goes_on: false }
+        Self { left: PREFACE_BYTES, head: [0; FRAME_HEADER_BYTES], filled: 0, goes_on: false }
     }
 
     /// `true` if the input ends within a frame, a field block or the preface.
@@ -42,8 +42,8 @@ impl Frames {
         self.left > 0 || self.filled > 0 || self.goes_on
     }
 
-    pub(super) fn read(&mut self, mut octets: &[u8]) -> Read {
-        let mut read = Read::default();
+    pub(super) fn read(&mut self, mut octets: &[u8]) -> FrameCounts {
+        let mut read = FrameCounts::default();
         while !octets.is_empty() {
             if self.left > 0 {
                 let taken = self.left.min(octets.len());
@@ -53,18 +53,18 @@ impl Frames {
                 self.head[self.filled] = octets[0];
                 self.filled += 1;
                 octets = &octets[1..];
-                if self.filled < HEAD {
+                if self.filled < FRAME_HEADER_BYTES {
                     continue;
                 }
                 self.filled = 0;
                 let [a, b, c, kind, flags, ..] = self.head;
                 self.left = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
                 read.frames += 1;
-                if kind != CONTINUATION && (kind != DATA || self.left == 0) {
+                if kind != CONTINUATION_FRAME && (kind != DATA_FRAME || self.left == 0) {
                     read.charged += 1;
                 }
-                if matches!(kind, HEADERS | CONTINUATION) {
-                    self.goes_on = flags & END_HEADERS == 0;
+                if matches!(kind, HEADERS_FRAME | CONTINUATION_FRAME) {
+                    self.goes_on = flags & END_HEADERS_FLAG == 0;
                 }
             }
             read.any_ended |= !self.is_partial();
@@ -84,10 +84,10 @@ mod tests {
 
     #[test]
     fn the_end_of_each_frame_is_found_however_it_is_cut() {
-        let whole = [vec![0; PREFACE], frame(4, 0, 0), frame(6, 0, 8), frame(0, 1, 70_000)].concat();
-        let ends = [PREFACE, PREFACE + 9, PREFACE + 26, whole.len()];
+        let whole = [vec![0; PREFACE_BYTES], frame(4, 0, 0), frame(6, 0, 8), frame(0, 1, 70_000)].concat();
+        let ends = [PREFACE_BYTES, PREFACE_BYTES + 9, PREFACE_BYTES + 26, whole.len()];
         for step in [1, 2, 8, 9, 10, 4096] {
-            let mut frames = Frames::new();
+            let mut frames = FrameScanner::new();
             assert!(frames.is_partial(), "the preface is yet to come");
             let mut at = 0;
             for piece in whole.chunks(step) {
@@ -101,8 +101,8 @@ mod tests {
 
     #[test]
     fn fields_that_go_on_in_further_frames_are_one_with_them() {
-        let mut frames = Frames::new();
-        assert!(frames.read(&[0; PREFACE]).any_ended && !frames.is_partial());
+        let mut frames = FrameScanner::new();
+        assert!(frames.read(&[0; PREFACE_BYTES]).any_ended && !frames.is_partial());
         for (kind, flags, ended) in [(1, 0, false), (9, 0, false), (9, 4, true), (1, 4, true), (1, 5, true)] {
             assert_eq!(frames.read(&frame(kind, flags, 10)).any_ended, ended, "{kind} {flags}");
             assert_eq!(frames.is_partial(), !ended);
@@ -111,10 +111,10 @@ mod tests {
 
     #[test]
     fn frames_are_counted_and_those_that_carry_nothing_apart() {
-        let mut frames = Frames::new();
-        frames.read(&[0; PREFACE]);
+        let mut frames = FrameScanner::new();
+        frames.read(&[0; PREFACE_BYTES]);
         let sent = [(0, 5), (0, 0), (1, 5), (9, 5), (2, 5), (3, 4), (4, 0), (6, 8), (8, 4), (99, 0)];
-        let octets = sent.map(|(kind, length)| frame(kind, END_HEADERS, length)).concat();
+        let octets = sent.map(|(kind, length)| frame(kind, END_HEADERS_FLAG, length)).concat();
         let read = frames.read(&octets);
         assert_eq!((read.frames, read.charged), (10, 8));
     }

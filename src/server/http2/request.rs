@@ -7,21 +7,25 @@ use actix_http::header::{CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue}
 use actix_http::{Method, Payload, Request, Response, StatusCode, Uri, Version};
 use http_types::request::Parts;
 
-use super::body::Body;
+use super::body::Http2RequestBody;
 use crate::server::connections;
 
 /// Most header fields of a request, as over HTTP/1.1.
-const MOST_FIELDS: usize = 96;
-const MALFORMED_METHOD: Refused = Refused::Malformed(":method: does not read");
-const MALFORMED_PATH: Refused = Refused::Malformed(":path: does not read");
+const MAX_HEADER_FIELDS: usize = 96;
+const MALFORMED_METHOD: Http2Rejection = Http2Rejection::Malformed(":method: does not read");
+const MALFORMED_PATH: Http2Rejection = Http2Rejection::Malformed(":path: does not read");
 
 /// Converts the request of a stream.
 ///
 /// # Errors
 /// When the request is malformed or has too many fields.
-pub(super) fn request(parts: Parts, body: Option<Body>, peer: SocketAddr) -> Result<Request, Refused> {
-    if parts.headers.len() > MOST_FIELDS {
-        return Err(Refused::TooLarge);
+pub(super) fn convert_request(
+    parts: Parts,
+    body: Option<Http2RequestBody>,
+    peer: SocketAddr,
+) -> Result<Request, Http2Rejection> {
+    if parts.headers.len() > MAX_HEADER_FIELDS {
+        return Err(Http2Rejection::TooLarge);
     }
     let mut request = Request::new();
     if let Some(body) = body {
@@ -36,19 +40,19 @@ pub(super) fn request(parts: Parts, body: Option<Body>, peer: SocketAddr) -> Res
         (None, Some(authority)) => Uri::try_from(authority.as_str()).map_err(|_| MALFORMED_PATH)?,
         (None, None) => return Err(MALFORMED_PATH),
     };
-    fields(&parts, &mut head.headers).ok_or(Refused::Malformed("a field does not read"))?;
+    copy_headers(&parts, &mut head.headers).ok_or(Http2Rejection::Malformed("a field does not read"))?;
     if let Some(authority) = parts.uri.authority() {
         let authority = authority.as_str();
         // A request that names its authority twice must name the same one.
         if head.headers.get_all(HOST).any(|host| !host.as_bytes().eq_ignore_ascii_case(authority.as_bytes())) {
-            return Err(Refused::Malformed("host: another one than :authority"));
+            return Err(Http2Rejection::Malformed("host: another one than :authority"));
         }
         head.headers.insert(HOST, HeaderValue::from_str(authority).map_err(|_| MALFORMED_PATH)?);
     }
     Ok(request)
 }
 
-fn fields(parts: &Parts, headers: &mut HeaderMap) -> Option<()> {
+fn copy_headers(parts: &Parts, headers: &mut HeaderMap) -> Option<()> {
     for (name, value) in &parts.headers {
         let name = HeaderName::from_bytes(name.as_str().as_bytes()).ok()?;
         headers.append(name, HeaderValue::from_bytes(value.as_bytes()).ok()?);
@@ -57,23 +61,23 @@ fn fields(parts: &Parts, headers: &mut HeaderMap) -> Option<()> {
 }
 
 /// The reason for which a request does not reach the app.
-pub(super) enum Refused {
+pub(super) enum Http2Rejection {
     TooLarge,
     /// The problem, as text for the client.
     Malformed(&'static str),
 }
 
-impl Refused {
+impl Http2Rejection {
     /// Renders the response, and counts it because the app does not.
     pub(super) fn answer(self) -> Response<BoxBody> {
         let (word, status, text) = match self {
             Self::TooLarge => {
-                let text = format!("more than {MOST_FIELDS} fields");
+                let text = format!("more than {MAX_HEADER_FIELDS} fields");
                 ("431", StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, text)
             }
             Self::Malformed(text) => ("400", StatusCode::BAD_REQUEST, text.to_owned()),
         };
-        connections::unreadable(word);
+        connections::count_rejected_request(word);
         let body = serde_json::json!({ "errors": [text] }).to_string();
         Response::build(status).insert_header((CONTENT_TYPE, "application/json")).body(body).map_into_boxed_body()
     }

@@ -1,7 +1,7 @@
 //! TLS handshakes: fair by client network, and off the HTTP workers.
 //!
 //! A handshake costs the server a signature and a key agreement, 0.2 to 10 ms of CPU by the type of its key. A client
-//! can start many concurrently, so they run in the [CPU queue](crate::turns::cpu), as jobs of the client's network. The
+//! can start many concurrently, so they run in the [CPU queue](crate::fair_queue::cpu), as jobs of the client's network. The
 //! worker only waits for the client's messages.
 
 use std::io;
@@ -17,12 +17,12 @@ use tokio_rustls::server::TlsStream;
 use tokio_rustls::{Accept, LazyConfigAcceptor};
 
 use crate::caller_network::CallerNetwork;
+use crate::fair_queue::{QueueCaller, cpu};
 use crate::server::connection::HEAD_TIMEOUT;
-use crate::server::connections::{self, Place};
+use crate::server::connections::{self, ConnectionSlot};
 use crate::server::mismatch;
 use crate::server::stream::Transport;
-use crate::server::tls::HTTP2;
-use crate::turns::{Caller, cpu};
+use crate::server::tls::ALPN_HTTP2;
 
 #[derive(Clone)]
 pub(super) struct Handshakes(Arc<ServerConfig>);
@@ -33,20 +33,20 @@ impl Handshakes {
     }
 
     /// Performs a handshake and selects the HTTP version. Fails on a timeout, or when the connection must close.
-    pub(super) async fn agree(&self, stream: TcpStream, place: &Place) -> io::Result<(Transport, Protocol)> {
+    pub(super) async fn agree(&self, stream: TcpStream, place: &ConnectionSlot) -> io::Result<(Transport, Protocol)> {
         let stream = tokio::select! {
             agreed = tokio::time::timeout(HEAD_TIMEOUT, self.accept(stream, place)) => {
-                agreed.inspect_err(|_| connections::closed("head", 1))??
+                agreed.inspect_err(|_| connections::count_closed("head", 1))??
             }
             () = place.connection().told() => return Err(io::ErrorKind::ConnectionAborted.into()),
         };
-        let wants_http2 = stream.get_ref().1.alpn_protocol() == Some(HTTP2);
+        let wants_http2 = stream.get_ref().1.alpn_protocol() == Some(ALPN_HTTP2);
         let protocol = if wants_http2 { Protocol::Http2 } else { Protocol::Http1 };
         Ok((Transport::Tls(Box::new(stream)), protocol))
     }
 
-    async fn accept(&self, mut stream: TcpStream, place: &Place) -> io::Result<TlsStream<TcpStream>> {
-        if mismatch::answered_plain(&mut stream).await? {
+    async fn accept(&self, mut stream: TcpStream, place: &ConnectionSlot) -> io::Result<TlsStream<TcpStream>> {
+        if mismatch::reject_plain_http(&mut stream).await? {
             return Err(io::ErrorKind::ConnectionAborted.into());
         }
         self.handshake(stream, place.connection().source).await
@@ -57,30 +57,33 @@ impl Handshakes {
         let config = Arc::clone(&self.0);
         // The signature may come after the first or the second message of the client: the second, if the server accepts
         // none of its key shares (RFC 8446, 4.1.4). So each message is handled in the queue.
-        let (mut polled, mut handshake) = queued(network, move || step(hello.into_stream(config))).await?;
+        let (mut polled, mut handshake) = run_queued(network, move || step(hello.into_stream(config))).await?;
         loop {
             if let Poll::Ready(agreed) = polled {
                 return agreed;
             }
             let stream = handshake.get_ref().ok_or_else(|| io::Error::other("a handshake without its connection"))?;
             stream.readable().await?;
-            (polled, handshake) = queued(network, move || step(handshake)).await?;
+            (polled, handshake) = run_queued(network, move || step(handshake)).await?;
         }
     }
 }
 
 /// The result of a step, and the handshake to continue.
-type Step = (Poll<io::Result<TlsStream<TcpStream>>>, Accept<TcpStream>);
+type HandshakeStep = (Poll<io::Result<TlsStream<TcpStream>>>, Accept<TcpStream>);
 
 /// Continues a handshake with the client's messages that have arrived.
-fn step(mut handshake: Accept<TcpStream>) -> Step {
+fn step(mut handshake: Accept<TcpStream>) -> HandshakeStep {
     let polled = Pin::new(&mut handshake).poll(&mut Context::from_waker(Waker::noop()));
     (polled, handshake)
 }
 
 /// Runs a step in the CPU queue, as a job of the client's network.
-async fn queued(network: CallerNetwork, step: impl FnOnce() -> Step + Send + 'static) -> io::Result<Step> {
-    cpu::run_as(Caller::connecting(&network), step).await.map_err(io::Error::other)
+async fn run_queued(
+    network: CallerNetwork,
+    step: impl FnOnce() -> HandshakeStep + Send + 'static,
+) -> io::Result<HandshakeStep> {
+    cpu::run_as(QueueCaller::connecting(&network), step).await.map_err(io::Error::other)
 }
 
 #[cfg(test)]

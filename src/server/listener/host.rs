@@ -5,7 +5,7 @@ use std::net::Ipv6Addr;
 use actix_web::http::header::{HOST, HeaderMap};
 
 /// Longest host, in bytes (RFC 1035, 2.3.4), including a port.
-const MAX_HOST: usize = 261;
+const MAX_HOST_BYTES: usize = 261;
 
 /// `true` if the host of a request is well-formed or absent (RFC 9110, 7.2).
 pub(super) fn is_valid(headers: &HeaderMap) -> bool {
@@ -14,7 +14,7 @@ pub(super) fn is_valid(headers: &HeaderMap) -> bool {
 
 /// `true` if a text is a host with an optional port, without user information (RFC 3986, 3.2.2).
 fn is_authority(text: &str) -> bool {
-    if text.len() > MAX_HOST {
+    if text.len() > MAX_HOST_BYTES {
         return false;
     }
     if let Some(rest) = text.strip_prefix('[') {
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn host_follows_the_grammar_of_uris() {
-        let long = "a".repeat(MAX_HOST + 1);
+        let long = "a".repeat(MAX_HOST_BYTES + 1);
         for host in [
             "t",
             "ca.example",

@@ -12,30 +12,30 @@ use futures_util::FutureExt as _;
 use futures_util::future::LocalBoxFuture;
 use serde_json::{Value, json};
 
-use super::context::Context;
-use super::wire::{Conversation, Mouth};
+use super::context::OperatorContext;
+use super::wire::{OperatorConnection, OperatorWriter};
 use crate::error::{Error, Result};
 use crate::telemetry::BACKUP_LAST_SUCCESS;
 
 /// Longest time for which the file is held.
-pub(super) const LONGEST: Duration = Duration::from_secs(3600);
+pub(super) const MAX_HOLD_TIME: Duration = Duration::from_secs(3600);
 /// Time limit for the command `backup-made`.
-pub(super) const LONGEST_WORD: Duration = Duration::from_secs(5);
+pub(super) const BACKUP_MADE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Interval between two `working` lines and checks of the disk.
-const BEAT: Duration = Duration::from_secs(5);
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 
 pub(super) fn run<'a>(
-    context: &'a Context,
+    context: &'a OperatorContext,
     _: &'a Value,
-    conversation: &'a mut Conversation,
+    conversation: &'a mut OperatorConnection,
 ) -> LocalBoxFuture<'a, Result<Value>> {
     async move {
-        let Conversation { ears, mouth } = conversation;
+        let OperatorConnection { ears, mouth } = conversation;
         // Waits while the log is checkpointed, which takes long for a long log.
-        let held = with_beats(mouth, BEAT, || Ok(()), context.storage.hold_file()).await?;
+        let held = report_progress(mouth, PROGRESS_INTERVAL, || Ok(()), context.storage.hold_file()).await?;
         let started = Instant::now();
         mouth.say(&json!({ "result": { "held": true } })).await?;
-        let line = with_beats(mouth, BEAT, || held.require_room(), ears.hear()).await?;
+        let line = report_progress(mouth, PROGRESS_INTERVAL, || held.require_room(), ears.hear()).await?;
         if line["release"] != true {
             return Err(Error::malformed("release: is what comes after a copy"));
         }
@@ -46,10 +46,10 @@ pub(super) fn run<'a>(
     .boxed_local()
 }
 
-pub(super) fn made<'a>(
-    context: &'a Context,
+pub(super) fn record_backup<'a>(
+    context: &'a OperatorContext,
     _: &'a Value,
-    _: &'a mut Conversation,
+    _: &'a mut OperatorConnection,
 ) -> LocalBoxFuture<'a, Result<Value>> {
     async move {
         let now = context.shared.clock.now();
@@ -60,8 +60,8 @@ pub(super) fn made<'a>(
 }
 
 /// Waits for `work`; after each `beat` runs `look` and sends a `working` line.
-async fn with_beats<T>(
-    mouth: &mut Mouth,
+async fn report_progress<T>(
+    mouth: &mut OperatorWriter,
     beat: Duration,
     look: impl Fn() -> Result<()>,
     work: impl Future<Output = Result<T>>,
@@ -92,12 +92,12 @@ mod tests {
     #[tokio::test]
     async fn who_waits_hears_that_work_goes_on_until_a_look_ends_it() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
-        let Conversation { mut mouth, .. } = Conversation::new(ours);
+        let OperatorConnection { mut mouth, .. } = OperatorConnection::new(ours);
         let slow = async {
             tokio::time::sleep(BEAT * 20).await;
             Ok("done")
         };
-        assert_eq!(with_beats(&mut mouth, BEAT, || Ok(()), slow).await.unwrap(), "done");
+        assert_eq!(report_progress(&mut mouth, BEAT, || Ok(()), slow).await.unwrap(), "done");
         let mut said = vec![0; 2 * 17];
         theirs.read_exact(&mut said).await.unwrap();
         assert_eq!(String::from_utf8(said).unwrap(), "{\"working\":true}\n".repeat(2));
@@ -107,6 +107,6 @@ mod tests {
             if looks.get() < 3 { Ok(()) } else { Err(Error::malformed("no room")) }
         };
         let never = std::future::pending::<Result<()>>();
-        assert_eq!(with_beats(&mut mouth, BEAT, look, never).await.unwrap_err().to_string(), "no room");
+        assert_eq!(report_progress(&mut mouth, BEAT, look, never).await.unwrap_err().to_string(), "no room");
     }
 }

@@ -9,17 +9,17 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::place::Place;
-use super::wire::LINE;
+use super::socket_path::SocketFolder;
+use super::wire::MAX_LINE_BYTES;
 use crate::error::{Error, Kind, Result};
 
 /// Longest silence of a working server, which sends a line every few seconds.
-const SILENCE: Duration = Duration::from_secs(30);
+const MAX_SERVER_SILENCE: Duration = Duration::from_secs(30);
 
 /// A connection to the server that runs on a data folder, for one command.
-pub struct Client(BufReader<UnixStream>);
+pub struct OperatorClient(BufReader<UnixStream>);
 
-impl Client {
+impl OperatorClient {
     /// Connects to the server that uses a data folder; `None` when no server listens there.
     ///
     /// # Errors
@@ -29,7 +29,7 @@ impl Client {
             let why = if e.kind() == ErrorKind::PermissionDenied { "is for the server's user only" } else { "fails" };
             Error::unavailable(format!("operator's socket in {}: {why}", folder.display()), e)
         };
-        let connected = Place::of(folder).and_then(|place| UnixStream::connect(place.socket()));
+        let connected = SocketFolder::of(folder).and_then(|place| UnixStream::connect(place.socket()));
         let stream = match connected {
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {
                 return Ok(None);
@@ -37,8 +37,8 @@ impl Client {
             other => other.map_err(failed)?,
         };
         stream
-            .set_read_timeout(Some(SILENCE))
-            .and_then(|()| stream.set_write_timeout(Some(SILENCE)))
+            .set_read_timeout(Some(MAX_SERVER_SILENCE))
+            .and_then(|()| stream.set_write_timeout(Some(MAX_SERVER_SILENCE)))
             .map_err(failed)?;
         Ok(Some(Self(BufReader::new(stream))))
     }
@@ -48,7 +48,7 @@ impl Client {
     /// # Errors
     /// The error that the server reports; `Unavailable` when it disconnects or stays silent.
     pub fn ask(&mut self, line: &Value) -> Result<Value> {
-        let sent = say(self.0.get_ref(), line);
+        let sent = send_line(self.0.get_ref(), line);
         // A server that disconnected may have sent an error before.
         self.answer().map_err(|heard| match sent {
             Err(error) if heard.is_end => Error::unavailable("the server does not answer", error),
@@ -62,7 +62,7 @@ impl Client {
     /// # Errors
     /// As [`ask`](Self::ask); the errors of `work`.
     pub fn ask_after<T>(&mut self, work: impl FnOnce(&AtomicBool) -> Result<T>, line: &Value) -> Result<(T, Value)> {
-        let mouth = self.0.get_ref().try_clone().map_err(gone)?;
+        let mouth = self.0.get_ref().try_clone().map_err(no_response_error)?;
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let hearing = scope.spawn(|| {
@@ -73,7 +73,7 @@ impl Client {
             let done = work(&stop);
             let stopped = stop.load(Ordering::Acquire);
             // A failure to send is explained by what the server has sent.
-            let _ = if done.is_ok() { say(&mouth, line) } else { mouth.shutdown(Shutdown::Both) };
+            let _ = if done.is_ok() { send_line(&mouth, line) } else { mouth.shutdown(Shutdown::Both) };
             let heard = hearing.join().map_err(|_| Error::internal("the socket's reader has panicked"))?;
             match done {
                 Ok(done) => Ok((done, heard.map_err(|heard| heard.error)?)),
@@ -83,16 +83,20 @@ impl Client {
     }
 
     /// Reads the next line that is not a `working` line.
-    fn answer(&mut self) -> Result<Value, Heard> {
+    fn answer(&mut self) -> Result<Value, OperatorReceiveError> {
         loop {
             let mut line = Vec::new();
-            (&mut self.0).take(LINE).read_until(b'\n', &mut line).map_err(|e| Heard::end(gone(e)))?;
+            (&mut self.0)
+                .take(MAX_LINE_BYTES)
+                .read_until(b'\n', &mut line)
+                .map_err(|e| OperatorReceiveError::end(no_response_error(e)))?;
             if line.last() != Some(&b'\n') {
-                return Err(Heard::end(Error::new(Kind::Unavailable, "the server has ended")));
+                return Err(OperatorReceiveError::end(Error::new(Kind::Unavailable, "the server has ended")));
             }
-            let mut answer: Value = serde_json::from_slice(&line).map_err(|e| Heard::said(Error::internal(e)))?;
+            let mut answer: Value =
+                serde_json::from_slice(&line).map_err(|e| OperatorReceiveError::said(Error::internal(e)))?;
             if let Some(text) = answer["error"].as_str() {
-                return Err(Heard::said(Error::new(Kind::Unavailable, text.to_owned())));
+                return Err(OperatorReceiveError::said(Error::new(Kind::Unavailable, text.to_owned())));
             }
             if let Some(result) = answer.get_mut("result") {
                 return Ok(result.take());
@@ -101,13 +105,13 @@ impl Client {
     }
 }
 
-struct Heard {
+struct OperatorReceiveError {
     error: Error,
     /// `true` if the connection ended without an error message.
     is_end: bool,
 }
 
-impl Heard {
+impl OperatorReceiveError {
     fn end(error: Error) -> Self {
         Self { error, is_end: true }
     }
@@ -117,11 +121,11 @@ impl Heard {
     }
 }
 
-fn say(mut stream: &UnixStream, line: &Value) -> std::io::Result<()> {
+fn send_line(mut stream: &UnixStream, line: &Value) -> std::io::Result<()> {
     stream.write_all(format!("{line}\n").as_bytes())
 }
 
-fn gone(error: std::io::Error) -> Error {
+fn no_response_error(error: std::io::Error) -> Error {
     Error::unavailable("the server does not answer", error)
 }
 
@@ -132,22 +136,22 @@ mod tests {
 
     use serde_json::json;
 
-    use super::super::place::NAME;
+    use super::super::socket_path::SOCKET_NAME;
     use super::*;
 
     const WORKING: &str = "{\"working\":true}\n";
 
     /// A client of a server that runs `server` for the connection.
-    fn client(server: impl FnOnce(BufReader<UnixStream>) + Send + 'static) -> (tempfile::TempDir, Client) {
+    fn client(server: impl FnOnce(BufReader<UnixStream>) + Send + 'static) -> (tempfile::TempDir, OperatorClient) {
         let folder = tempfile::tempdir().unwrap();
-        let listener = UnixListener::bind(folder.path().join(NAME)).unwrap();
+        let listener = UnixListener::bind(folder.path().join(SOCKET_NAME)).unwrap();
         std::thread::spawn(move || {
             let (stream, _) = listener.accept().unwrap();
             // Fails if the client does not read for this long.
             stream.set_write_timeout(Some(Duration::from_secs(2))).unwrap();
             server(BufReader::new(stream));
         });
-        let client = Client::connect(folder.path()).unwrap().unwrap();
+        let client = OperatorClient::connect(folder.path()).unwrap().unwrap();
         (folder, client)
     }
 

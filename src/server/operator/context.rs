@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::http::state::Shared;
+use crate::http::state::ServerState;
 use crate::storage::Storage;
 
-pub(super) struct Context {
+pub(super) struct OperatorContext {
     pub(super) storage: Storage,
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<ServerState>,
 }

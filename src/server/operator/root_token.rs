@@ -1,39 +1,39 @@
 //! Creates another root token for a caller that has the seal key; existing root tokens stay valid.
 //!
-//! The command is `{"command": "new-root-token"}`; [`handover`](super::handover) describes the exchange. The first root
-//! token of a store is created in the same way, with the path [`FIRST`].
+//! The command is `{"command": "new-root-token"}`; [`handover`](super::token_issue) describes the exchange. The first root
+//! token of a store is created in the same way, with the path [`FIRST_ROOT_TOKEN_PATH`].
 
 use futures_util::FutureExt as _;
 use futures_util::future::LocalBoxFuture;
 use serde_json::Value;
 
-use super::context::Context;
-use super::handover::{given, proved, recorded};
-use super::wire::Conversation;
-use crate::audit::{Audit, Response};
+use super::context::OperatorContext;
+use super::token_issue::{create_audited, hand_out_token, verify_proof};
+use super::wire::OperatorConnection;
+use crate::audit::{Audit, AuditResponse};
 use crate::auth::Auth;
 use crate::error::Result;
 use crate::secret::Secret;
 
 /// Display name of root tokens.
-pub const ROOT_NAME: &str = "root";
+pub const ROOT_TOKEN_NAME: &str = "root";
 /// Audit path for the creation of an additional root token.
-pub const ANOTHER: &str = "sys/operator/new-root-token";
+pub const NEW_ROOT_TOKEN_PATH: &str = "sys/operator/new-root-token";
 /// Audit path for the creation of the first root token.
-pub const FIRST: &str = "sys/operator/init";
+pub const FIRST_ROOT_TOKEN_PATH: &str = "sys/operator/init";
 
 pub(super) fn run<'a>(
-    context: &'a Context,
+    context: &'a OperatorContext,
     _: &'a Value,
-    conversation: &'a mut Conversation,
+    conversation: &'a mut OperatorConnection,
 ) -> LocalBoxFuture<'a, Result<Value>> {
     async move {
-        let proved = proved(context, conversation).await?;
+        let proved = verify_proof(context, conversation).await?;
         let auth = &context.shared.auth;
-        let token = new_root_token(auth, &context.shared.audit, ANOTHER, proved).await?;
+        let token = new_root_token(auth, &context.shared.audit, NEW_ROOT_TOKEN_PATH, proved).await?;
         tracing::warn!("a new root token was made for somebody who has the seal key");
         let token = token.expose_text().unwrap_or_default();
-        let answer = given(conversation, token, async || auth.revoke(token).await.map(|_| ())).await?;
+        let answer = hand_out_token(conversation, token, async || auth.revoke(token).await.map(|_| ())).await?;
         if answer["taken"] == true {
             context.shared.reach.begin();
         }
@@ -42,17 +42,17 @@ pub(super) fn run<'a>(
     .boxed_local()
 }
 
-/// Creates a root token if the caller has `proved` possession of the seal key. `path` is the audit path.
+/// Creates a root token if the caller has `verify_proof` possession of the seal key. `path` is the audit path.
 ///
 /// # Errors
 /// `Forbidden` without the proof; `Unavailable` when the audit fails; the errors of the store.
 pub async fn new_root_token(auth: &Auth, audit: &Audit, path: &'static str, proved: bool) -> Result<Secret> {
-    let token = recorded(
+    let token = create_audited(
         audit,
         ("new-root-token", path),
         proved,
-        async || auth.another_root_token(ROOT_NAME).await,
-        |given| Response { auth: Some(given), ..Response::default() },
+        async || auth.another_root_token(ROOT_TOKEN_NAME).await,
+        |given| AuditResponse { auth: Some(given), ..AuditResponse::default() },
         async |given| auth.revoke(given.token.expose_text().unwrap_or_default()).await.map(|_| ()),
     );
     Ok(token.await?.token)

@@ -2,65 +2,65 @@
 //! for those who lost theirs.
 //!
 //! The command is `{"command": "new-user-token", "user": NAME}`, with a username or an email address;
-//! [`handover`](super::handover) describes the exchange.
+//! [`handover`](super::token_issue) describes the exchange.
 
 use futures_util::FutureExt as _;
 use futures_util::future::LocalBoxFuture;
 use serde_json::Value;
 
-use super::context::Context;
-use super::handover::{given, proved, recorded};
-use super::wire::Conversation;
-use crate::audit::{Audit, Response};
+use super::context::OperatorContext;
+use super::token_issue::{create_audited, hand_out_token, verify_proof};
+use super::wire::OperatorConnection;
+use crate::audit::{Audit, AuditResponse};
 use crate::error::{Error, Result};
-use crate::projects::store::ITSELF;
-use crate::projects::{Access, Projects, token, user};
+use crate::projects::store::SERVER_CALLER;
+use crate::projects::{Projects, SessionAccess, token, user};
 use crate::secret::Secret;
 
 /// Audit path, followed by the name of the user.
-const PATH: &str = "sys/operator/new-user-token/";
+const NEW_USER_TOKEN_PATH: &str = "sys/operator/new-user-token/";
 
 pub(super) fn run<'a>(
-    context: &'a Context,
+    context: &'a OperatorContext,
     line: &'a Value,
-    conversation: &'a mut Conversation,
+    conversation: &'a mut OperatorConnection,
 ) -> LocalBoxFuture<'a, Result<Value>> {
     async move {
         let user = line["user"].as_str().ok_or_else(|| Error::malformed("user: is missing"))?;
-        let proved = proved(context, conversation).await?;
+        let proved = verify_proof(context, conversation).await?;
         let projects = &context.shared.projects;
         let token = new_user_token(projects, &context.shared.audit, user, proved).await?;
         let text = token.expose_text().unwrap_or_default();
-        given(conversation, text, async || end_user_token(projects, text).await).await
+        hand_out_token(conversation, text, async || delete_user_token(projects, text).await).await
     }
     .boxed_local()
 }
 
-/// Creates a token for the user with this name or email address, if the caller has `proved` possession of the seal key.
+/// Creates a token for the user with this name or email address, if the caller has `verify_proof` possession of the seal key.
 /// It expires after two years, the default of the projects API.
 ///
 /// # Errors
 /// `NotFound` when there is no such user; `Forbidden` without the proof; `Unavailable` when the audit
 /// fails; the errors of the store.
 pub async fn new_user_token(projects: &Projects, audit: &Audit, user: &str, proved: bool) -> Result<Secret> {
-    let path = format!("{PATH}{user}");
-    let made = recorded(
+    let path = format!("{NEW_USER_TOKEN_PATH}{user}");
+    let made = create_audited(
         audit,
         ("new-user-token", &path),
         proved,
-        async || make(projects, user).await,
-        |_| Response::default(),
-        async |token| end_user_token(projects, token.expose_text().unwrap_or_default()).await,
+        async || create_token(projects, user).await,
+        |_| AuditResponse::default(),
+        async |token| delete_user_token(projects, token.expose_text().unwrap_or_default()).await,
     );
     made.await
 }
 
-async fn make(projects: &Projects, name: &str) -> Result<Secret> {
-    let token = token::draw();
+async fn create_token(projects: &Projects, name: &str) -> Result<Secret> {
+    let token = token::generate();
     let (name, drawn) = (name.to_owned(), token.clone());
-    let made = projects.run("new-user-token", Access::Write(ITSELF), move |mut tx| {
+    let made = projects.run("new-user-token", SessionAccess::Write(SERVER_CALLER), move |mut tx| {
         let (name, token) = (name.clone(), drawn.clone());
-        async move { user::give_another(&mut tx, &name, &token).await }.boxed_local()
+        async move { user::issue_token(&mut tx, &name, &token).await }.boxed_local()
     });
     made.await?;
     Ok(token.text)
@@ -70,11 +70,11 @@ async fn make(projects: &Projects, name: &str) -> Result<Secret> {
 ///
 /// # Errors
 /// Those of the store.
-pub async fn end_user_token(projects: &Projects, text: &str) -> Result<()> {
+pub async fn delete_user_token(projects: &Projects, text: &str) -> Result<()> {
     let Some((lookup, _)) = token::split(text) else { return Ok(()) };
-    let ended = projects.run("new-user-token", Access::Write(ITSELF), move |mut tx| {
+    let ended = projects.run("new-user-token", SessionAccess::Write(SERVER_CALLER), move |mut tx| {
         let lookup = lookup.clone();
-        async move { user::take_back(&mut tx, &lookup).await }.boxed_local()
+        async move { user::delete_token(&mut tx, &lookup).await }.boxed_local()
     });
     Ok(ended.await?)
 }

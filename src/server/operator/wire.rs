@@ -10,26 +10,26 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use crate::error::{Error, Result};
 
 /// Longest line, in bytes.
-pub(super) const LINE: u64 = 64 << 10;
+pub(super) const MAX_LINE_BYTES: u64 = 64 << 10;
 /// Time limit for sending a line.
-const READ: Duration = Duration::from_secs(10);
+const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A connection; both directions work independently.
-pub(super) struct Conversation {
-    pub(super) ears: Ears,
-    pub(super) mouth: Mouth,
+pub(super) struct OperatorConnection {
+    pub(super) ears: OperatorReader,
+    pub(super) mouth: OperatorWriter,
 }
 
 /// The receiving side.
-pub(super) struct Ears(BufReader<OwnedReadHalf>);
+pub(super) struct OperatorReader(BufReader<OwnedReadHalf>);
 
 /// The sending side.
-pub(super) struct Mouth(OwnedWriteHalf);
+pub(super) struct OperatorWriter(OwnedWriteHalf);
 
-impl Conversation {
+impl OperatorConnection {
     pub(super) fn new(stream: UnixStream) -> Self {
         let (read, write) = stream.into_split();
-        Self { ears: Ears(BufReader::new(read)), mouth: Mouth(write) }
+        Self { ears: OperatorReader(BufReader::new(read)), mouth: OperatorWriter(write) }
     }
 
     pub(super) async fn hear(&mut self) -> Result<Value> {
@@ -41,14 +41,14 @@ impl Conversation {
     }
 }
 
-impl Ears {
+impl OperatorReader {
     /// Receives a line.
     ///
     /// # Errors
     /// `Unavailable` when the caller has disconnected, `Malformed` for a line that is too long or not JSON.
     pub(super) async fn hear(&mut self) -> Result<Value> {
         let mut line = Vec::new();
-        let read = (&mut self.0).take(LINE).read_until(b'\n', &mut line).await;
+        let read = (&mut self.0).take(MAX_LINE_BYTES).read_until(b'\n', &mut line).await;
         read.map_err(|e| Error::unavailable("the caller has left", e))?;
         if line.is_empty() {
             return Err(Error::unavailable("the caller has left", "end of file"));
@@ -60,14 +60,14 @@ impl Ears {
     }
 }
 
-impl Mouth {
+impl OperatorWriter {
     /// Sends a line.
     ///
     /// # Errors
     /// `Unavailable` when the caller has disconnected or does not read.
     pub(super) async fn say(&mut self, line: &Value) -> Result<()> {
         let text = format!("{line}\n");
-        let said = tokio::time::timeout(READ, self.0.write_all(text.as_bytes())).await;
+        let said = tokio::time::timeout(SEND_TIMEOUT, self.0.write_all(text.as_bytes())).await;
         said.map_err(|e| Error::unavailable("the caller does not read", e))?
             .map_err(|e| Error::unavailable("the caller has left", e))
     }

@@ -18,59 +18,59 @@ use futures_util::FutureExt as _;
 use metrics::histogram;
 use tokio::sync::oneshot;
 
-use super::job::{Job, count_failure};
-use super::seen::Seen;
+use super::job::{CommitJob, count_failure};
+use super::status::CommitStatus;
 use crate::error::{Error, Result};
-use crate::storage::backend::{Backend, Unit};
+use crate::fair_queue::FairQueue;
+use crate::storage::backend::{StoreBackend, WriteUnit};
 use crate::telemetry;
-use crate::turns::Turns;
 
 /// Maximum number of short units per commit: larger batches do not make a row cheaper, but delay the last caller.
-const MAX_BATCH: usize = 512;
+const MAX_BATCH_UNITS: usize = 512;
 
 /// Maximum and minimum number of session works per commit.
-const MOST_WORK: usize = 64;
-const LEAST_WORK: usize = 2;
+const MAX_SESSION_WORK: usize = 64;
+const MIN_SESSION_WORK: usize = 2;
 /// Session work of a commit above this duration halves the number; below half of it, the number doubles.
-const LONG: Duration = Duration::from_millis(20);
+const MAX_WORK_TIME: Duration = Duration::from_millis(20);
 
 /// Minimum pause of background work.
-const LEAST_REST: Duration = Duration::from_millis(5);
+const MIN_BACKGROUND_PAUSE: Duration = Duration::from_millis(5);
 
 /// Maximum number of yields to other threads before a commit. The first one brings most units.
-const MOST_YIELDS: usize = 3;
+const MAX_YIELDS: usize = 3;
 
 #[derive(Clone)]
-pub(super) struct Link {
-    queue: Arc<Queue>,
-    wake: Recipient<Wake>,
-    stop: Recipient<Stop>,
+pub(super) struct CommitLink {
+    queue: Arc<CommitQueue>,
+    wake: Recipient<WakeCommitter>,
+    stop: Recipient<StopCommitter>,
 }
 
-impl Link {
+impl CommitLink {
     /// Submits a job without blocking, except for the queue's mutex. The permits of the handle limit the queue.
-    pub(super) fn submit(&self, job: Job) {
+    pub(super) fn submit(&self, job: CommitJob) {
         if self.queue.push(job) {
-            self.wake.do_send(Wake);
+            self.wake.do_send(WakeCommitter);
         }
     }
 
     /// Returns when the backend is closed; immediately if the actor has already ended.
     pub(super) async fn stop(&self) -> Result<()> {
         let (done, closed) = oneshot::channel();
-        self.stop.do_send(Stop(done));
+        self.stop.do_send(StopCommitter(done));
         closed.await.unwrap_or(Ok(()))
     }
 }
 
-pub(super) fn start<B: Backend>(backend: B, seen: Arc<Seen>) -> Result<Link> {
+pub(super) fn start<B: StoreBackend>(backend: B, seen: Arc<CommitStatus>) -> Result<CommitLink> {
     let failed = |e: std::io::Error| Error::unavailable("storage: the commit thread does not start", e);
     let (send_link, link) = std::sync::mpsc::channel();
     let body = move || {
         System::new().block_on(async move {
             // Dropped with the actor, which ends the thread.
             let (alive, ended) = oneshot::channel::<()>();
-            let queue = Arc::new(Queue::default());
+            let queue = Arc::new(CommitQueue::default());
             let actor = Committer {
                 backend: Some(backend),
                 queue: queue.clone(),
@@ -80,7 +80,7 @@ pub(super) fn start<B: Backend>(backend: B, seen: Arc<Seen>) -> Result<Link> {
                 _alive: alive,
             };
             let addr = actor.start();
-            let _ = send_link.send(Link { queue, wake: addr.clone().recipient(), stop: addr.recipient() });
+            let _ = send_link.send(CommitLink { queue, wake: addr.clone().recipient(), stop: addr.recipient() });
             let _ = ended.await;
         });
     };
@@ -89,13 +89,13 @@ pub(super) fn start<B: Backend>(backend: B, seen: Arc<Seen>) -> Result<Link> {
 }
 
 #[derive(Default)]
-struct Queue(Mutex<Waiting>);
+struct CommitQueue(Mutex<QueuedUnits>);
 
-struct Waiting {
+struct QueuedUnits {
     /// Short units.
-    jobs: VecDeque<Job>,
+    jobs: VecDeque<CommitJob>,
     /// Session work.
-    work: Turns<Job>,
+    work: FairQueue<CommitJob>,
     /// Maximum amount of session work per commit.
     most_work: usize,
     /// `true` if a run of the actor is scheduled or in progress.
@@ -104,39 +104,39 @@ struct Waiting {
     closed: bool,
 }
 
-impl Default for Waiting {
+impl Default for QueuedUnits {
     fn default() -> Self {
-        let work = Turns::new(LEAST_WORK, LEAST_WORK);
+        let work = FairQueue::new(MIN_SESSION_WORK, MIN_SESSION_WORK);
         let mut waiting = Self { jobs: VecDeque::new(), work, most_work: 0, coming: false, closed: false };
-        waiting.allow_work(MOST_WORK / 4);
+        waiting.allow_work(MAX_SESSION_WORK / 4);
         waiting
     }
 }
 
-impl Waiting {
+impl QueuedUnits {
     fn len(&self) -> usize {
         self.jobs.len() + self.work.waiting()
     }
 
     fn allow_work(&mut self, most: usize) {
-        self.most_work = most.clamp(LEAST_WORK, MOST_WORK);
+        self.most_work = most.clamp(MIN_SESSION_WORK, MAX_SESSION_WORK);
         self.work.allow(self.most_work, self.most_work.div_ceil(2));
     }
 }
 
-impl Queue {
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
+impl CommitQueue {
+    fn lock(&self) -> MutexGuard<'_, QueuedUnits> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Queues a unit; `true` if the actor must be woken. If the actor has ended, drops the unit with its reply channel.
-    fn push(&self, job: Job) -> bool {
+    fn push(&self, job: CommitJob) -> bool {
         let mut waiting = self.lock();
         if waiting.closed {
             return false;
         }
         match job.unit {
-            Unit::Work(asker, _) => waiting.work.push(asker, job),
+            WriteUnit::Work(asker, _) => waiting.work.push(asker, job),
             _ => waiting.jobs.push_back(job),
         }
         !std::mem::replace(&mut waiting.coming, true)
@@ -146,7 +146,7 @@ impl Queue {
     /// commits on a busy machine, and costs nothing on an idle one.
     fn gather(&self) {
         let mut waiting = 0;
-        for _ in 0..MOST_YIELDS {
+        for _ in 0..MAX_YIELDS {
             std::thread::yield_now();
             let now = self.lock().len();
             if now == std::mem::replace(&mut waiting, now) {
@@ -157,15 +157,15 @@ impl Queue {
 
     /// Takes the next batch. Returns `None`, and closes the queue, if it is empty and the actor is `stopping`. Units
     /// without writes get their own batches, because a full disk would fail them together with the writes of others.
-    fn take(&self, stopping: bool) -> Option<Vec<Job>> {
+    fn take(&self, stopping: bool) -> Option<Vec<CommitJob>> {
         let mut waiting = self.lock();
         waiting.closed = stopping && waiting.len() == 0;
         if waiting.closed {
             return None;
         }
         let is_empty = waiting.jobs.front().is_some_and(|job| job.unit.is_empty());
-        let alike = waiting.jobs.iter().take(MAX_BATCH).take_while(|job| job.unit.is_empty() == is_empty).count();
-        let mut batch: Vec<Job> = waiting.jobs.drain(..alike).collect();
+        let alike = waiting.jobs.iter().take(MAX_BATCH_UNITS).take_while(|job| job.unit.is_empty() == is_empty).count();
+        let mut batch: Vec<CommitJob> = waiting.jobs.drain(..alike).collect();
         if is_empty {
             return Some(batch);
         }
@@ -181,9 +181,9 @@ impl Queue {
     fn took(&self, work: usize, time: Duration) {
         let mut waiting = self.lock();
         let most = waiting.most_work;
-        if work > 0 && time > LONG {
+        if work > 0 && time > MAX_WORK_TIME {
             waiting.allow_work(most / 2);
-        } else if work * 2 >= most && time < LONG / 2 {
+        } else if work * 2 >= most && time < MAX_WORK_TIME / 2 {
             waiting.allow_work(most * 2);
         }
     }
@@ -203,23 +203,23 @@ impl Queue {
 
 #[derive(Message)]
 #[rtype(result = "()")]
-struct Wake;
+struct WakeCommitter;
 
 #[derive(Message)]
 #[rtype(result = "()")]
-struct Stop(oneshot::Sender<Result<()>>);
+struct StopCommitter(oneshot::Sender<Result<()>>);
 
 struct Committer<B> {
     /// `None` while a batch runs.
     backend: Option<B>,
-    queue: Arc<Queue>,
+    queue: Arc<CommitQueue>,
     stopping: Vec<oneshot::Sender<Result<()>>>,
-    seen: Arc<Seen>,
+    seen: Arc<CommitStatus>,
     rests_until: Instant,
     _alive: oneshot::Sender<()>,
 }
 
-impl<B: Backend> Actor for Committer<B> {
+impl<B: StoreBackend> Actor for Committer<B> {
     type Context = Context<Self>;
 
     /// Background work may be left from an earlier process.
@@ -228,25 +228,25 @@ impl<B: Backend> Actor for Committer<B> {
     }
 }
 
-impl<B: Backend> Handler<Wake> for Committer<B> {
+impl<B: StoreBackend> Handler<WakeCommitter> for Committer<B> {
     type Result = ();
 
     /// The sender has already marked the run as scheduled.
-    fn handle(&mut self, _: Wake, ctx: &mut Self::Context) {
+    fn handle(&mut self, _: WakeCommitter, ctx: &mut Self::Context) {
         self.schedule(ctx);
     }
 }
 
-impl<B: Backend> Handler<Stop> for Committer<B> {
+impl<B: StoreBackend> Handler<StopCommitter> for Committer<B> {
     type Result = ();
 
-    fn handle(&mut self, Stop(done): Stop, ctx: &mut Self::Context) {
+    fn handle(&mut self, StopCommitter(done): StopCommitter, ctx: &mut Self::Context) {
         self.stopping.push(done);
         self.come(ctx);
     }
 }
 
-impl<B: Backend> Committer<B> {
+impl<B: StoreBackend> Committer<B> {
     /// Schedules a run unless one is scheduled or in progress.
     fn come(&mut self, ctx: &mut Context<Self>) {
         if self.queue.come() {
@@ -268,10 +268,10 @@ impl<B: Backend> Committer<B> {
             return;
         };
         let chores = !stopping && self.rests_until <= Instant::now();
-        let work = run(backend, batch, chores, self.queue.clone(), self.seen.clone());
+        let work = run_batch(backend, batch, chores, self.queue.clone(), self.seen.clone());
         ctx.spawn(work.into_actor(self).map(|(backend, worked), actor, ctx| {
             if let Some(worked) = worked.filter(|_| backend.has_chores()) {
-                let rest = worked.max(LEAST_REST);
+                let rest = worked.max(MIN_BACKGROUND_PAUSE);
                 actor.rests_until = Instant::now() + rest;
                 ctx.run_later(rest, |actor, ctx| actor.come(ctx));
             }
@@ -296,16 +296,16 @@ impl<B: Backend> Committer<B> {
 }
 
 /// Runs a batch and a step of background work, so that neither starves the other. Returns the step's duration.
-async fn run<B: Backend>(
+async fn run_batch<B: StoreBackend>(
     mut backend: B,
-    batch: Vec<Job>,
+    batch: Vec<CommitJob>,
     chores: bool,
-    queue: Arc<Queue>,
-    seen: Arc<Seen>,
+    queue: Arc<CommitQueue>,
+    seen: Arc<CommitStatus>,
 ) -> (B, Option<Duration>) {
     if !batch.is_empty() {
         seen.commits.fetch_add(1, Ordering::Relaxed);
-        let work = batch.iter().filter(|job| matches!(job.unit, Unit::Work(..))).count();
+        let work = batch.iter().filter(|job| matches!(job.unit, WriteUnit::Work(..))).count();
         commit(&mut backend, batch, &seen).await;
         queue.took(work, backend.worked());
     }
@@ -319,7 +319,7 @@ async fn run<B: Backend>(
     (backend, Some(begun.elapsed()))
 }
 
-async fn commit(backend: &mut impl Backend, batch: Vec<Job>, seen: &Seen) {
+async fn commit(backend: &mut impl StoreBackend, batch: Vec<CommitJob>, seen: &CommitStatus) {
     let start = Instant::now();
     histogram!(telemetry::COMMIT_BATCH_UNITS).record(batch.len() as f64);
     let wait = histogram!(telemetry::COMMIT_WAIT_SECONDS);
@@ -351,24 +351,24 @@ async fn commit(backend: &mut impl Backend, batch: Vec<Job>, seen: &Seen) {
 mod tests {
     use super::*;
     use crate::storage::backend::{FactWrite, Outcomes};
-    use crate::storage::commit::job::Place;
+    use crate::storage::commit::job::CommitPermit;
     use metrics::Gauge;
     use tokio::sync::Semaphore;
 
-    fn job() -> (Job, oneshot::Receiver<Result<Outcomes>>) {
-        of(Unit::Facts(vec![FactWrite::new(("a".to_owned(), Vec::new()))]))
+    fn job() -> (CommitJob, oneshot::Receiver<Result<Outcomes>>) {
+        of(WriteUnit::Facts(vec![FactWrite::new(("a".to_owned(), Vec::new()))]))
     }
 
-    fn of(unit: Unit) -> (Job, oneshot::Receiver<Result<Outcomes>>) {
+    fn of(unit: WriteUnit) -> (CommitJob, oneshot::Receiver<Result<Outcomes>>) {
         let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
         let (reply, outcome) = oneshot::channel();
-        let place = Place::take(permit, &Gauge::noop());
-        (Job { unit, arrived: Instant::now(), reply, place }, outcome)
+        let place = CommitPermit::take(permit, &Gauge::noop());
+        (CommitJob { unit, arrived: Instant::now(), reply, place }, outcome)
     }
 
     #[test]
     fn only_an_idle_actor_is_woken() {
-        let queue = Queue::default();
+        let queue = CommitQueue::default();
         assert!(queue.push(job().0), "idle");
         assert!(!queue.push(job().0), "on its way");
         assert_eq!(queue.take(false).unwrap().len(), 2);
@@ -384,9 +384,9 @@ mod tests {
 
     #[test]
     fn empty_units_do_not_share_the_commit_of_writes() {
-        let queue = Queue::default();
-        let empty = || of(Unit::Pki(Vec::new())).0;
-        queue.push(of(Unit::Work(1, Arc::new(|_| ready(Ok(())).boxed_local()))).0);
+        let queue = CommitQueue::default();
+        let empty = || of(WriteUnit::Pki(Vec::new())).0;
+        queue.push(of(WriteUnit::Work(1, Arc::new(|_| ready(Ok(())).boxed_local()))).0);
         for job in [job().0, job().0, empty(), empty(), job().0] {
             queue.push(job);
         }
@@ -396,12 +396,13 @@ mod tests {
 
     #[test]
     fn short_units_wait_for_little_work_and_askers_take_turns() {
-        let queue = Queue::default();
-        let work = |asker| of(Unit::Work(asker, Arc::new(|_| ready(Ok(())).boxed_local()))).0;
+        let queue = CommitQueue::default();
+        let work = |asker| of(WriteUnit::Work(asker, Arc::new(|_| ready(Ok(())).boxed_local()))).0;
         let take = || {
             let batch = queue.take(false).unwrap();
-            let askers =
-                batch.iter().filter_map(|job| if let Unit::Work(asker, _) = job.unit { Some(asker) } else { None });
+            let askers = batch
+                .iter()
+                .filter_map(|job| if let WriteUnit::Work(asker, _) = job.unit { Some(asker) } else { None });
             (askers.collect::<Vec<_>>(), batch.len())
         };
         for _ in 0..100 {
@@ -414,11 +415,11 @@ mod tests {
         assert_eq!((askers.len(), size), (9, 10));
         assert_eq!(askers.iter().filter(|asker| **asker == 2).count(), 1);
         // Slow work reduces the number, down to two; fast work increases it.
-        (0..9).for_each(|_| queue.took(1, LONG * 2));
+        (0..9).for_each(|_| queue.took(1, MAX_WORK_TIME * 2));
         assert_eq!(take().1, 1, "half of two");
-        (0..9).for_each(|_| queue.took(64, LONG / 4));
+        (0..9).for_each(|_| queue.took(64, MAX_WORK_TIME / 4));
         assert_eq!(take().1, 32);
-        (0..9).for_each(|_| queue.took(0, LONG * 2));
+        (0..9).for_each(|_| queue.took(0, MAX_WORK_TIME * 2));
         queue.push(work(2));
         queue.push(job().0);
         assert_eq!(take().1, 34, "what others took says nothing of it");
@@ -428,7 +429,7 @@ mod tests {
 
     #[test]
     fn what_comes_after_the_end_is_told_and_what_came_before_is_taken() {
-        let queue = Queue::default();
+        let queue = CommitQueue::default();
         queue.push(job().0);
         assert_eq!(queue.take(true).unwrap().len(), 1);
         assert!(queue.take(true).is_none());

@@ -7,34 +7,34 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::error::{Kind, Result};
 use crate::pki::store::PkiOutcome;
-use crate::storage::backend::{Outcomes, Unit};
+use crate::storage::backend::{Outcomes, WriteUnit};
 use crate::telemetry;
 
 /// Metric label of units that the store failed to write.
 const UNAVAILABLE: &str = "unavailable";
 
-pub(super) struct Job {
-    pub(super) unit: Unit,
+pub(super) struct CommitJob {
+    pub(super) unit: WriteUnit,
     pub(super) arrived: Instant,
     pub(super) reply: oneshot::Sender<Result<Outcomes>>,
-    pub(super) place: Place,
+    pub(super) place: CommitPermit,
 }
 
 /// A slot in the commit queue, held until the result is sent. The gauge is updated here, because the actor's thread
 /// cannot do it while the store hangs.
-pub(super) struct Place {
+pub(super) struct CommitPermit {
     _permit: OwnedSemaphorePermit,
     admitted: Gauge,
 }
 
-impl Place {
+impl CommitPermit {
     pub(super) fn take(permit: OwnedSemaphorePermit, admitted: &Gauge) -> Self {
         admitted.increment(1);
         Self { _permit: permit, admitted: admitted.clone() }
     }
 }
 
-impl Drop for Place {
+impl Drop for CommitPermit {
     fn drop(&mut self) {
         self.admitted.decrement(1);
     }

@@ -1,8 +1,8 @@
 use std::time::Duration;
 
 use super::*;
-use crate::auth::store::{AT_ONCE, Revoked, TokenHash, TokenRow};
-use crate::documents::SYSTEM;
+use crate::auth::store::{MAX_TOKENS_PER_REVOCATION, RevokedTokens, TokenHash, TokenRow};
+use crate::documents::SYSTEM_MOUNT;
 
 pub(super) fn hash(n: u32) -> TokenHash {
     let mut hash = [7; 32];
@@ -90,23 +90,23 @@ pub(super) async fn revoking_removes_all_descendants_of_a_10000_deep_chain(fixtu
     w.auth.commit(chain.collect()).await.unwrap();
     insert(&w, token(20_000, Some(5))).await;
     insert(&w, token(20_001, None)).await;
-    let gone = revoked(&w, 2).await;
+    let gone = revoke_and_continue(&w, 2).await;
     assert_eq!(gone.len(), 10_000);
     assert_eq!(gone[0], hash(2), "itself first");
     assert!(gone.contains(&hash(20_000)));
     assert!(w.auth.token(hash(10_000)).await.unwrap().is_none());
     assert!(w.auth.token_by_accessor(accessor(7)).await.unwrap().is_none());
     assert_eq!(fixture.number("SELECT COUNT(*) FROM token"), 2, "the parent and the stranger");
-    assert_eq!(one(&w, AuthWrite::TokenRevoke(vec![hash(2)])).await, AuthOutcome::Revoked(Revoked::default()));
+    assert_eq!(one(&w, AuthWrite::TokenRevoke(vec![hash(2)])).await, AuthOutcome::Revoked(RevokedTokens::default()));
 }
 
 /// Revokes a token in as many steps as needed, and checks the size of each.
-async fn revoked(w: &World, n: u32) -> Vec<TokenHash> {
+async fn revoke_and_continue(w: &World, n: u32) -> Vec<TokenHash> {
     let (mut all, mut left) = (Vec::new(), vec![hash(n)]);
     while !left.is_empty() {
-        let write = AuthWrite::TokenRevoke(left.split_off(left.len().saturating_sub(AT_ONCE)));
+        let write = AuthWrite::TokenRevoke(left.split_off(left.len().saturating_sub(MAX_TOKENS_PER_REVOCATION)));
         let AuthOutcome::Revoked(step) = one(w, write).await else { panic!() };
-        assert!(step.gone.len() <= 2 * AT_ONCE);
+        assert!(step.gone.len() <= 2 * MAX_TOKENS_PER_REVOCATION);
         all.extend(step.gone);
         left.extend(step.left);
     }
@@ -114,9 +114,9 @@ async fn revoked(w: &World, n: u32) -> Vec<TokenHash> {
 }
 
 /// Sweeps until nothing is left, without continuing unfinished revocations.
-async fn swept(w: &World) {
+async fn sweep(w: &World) {
     for _ in 0..1_000 {
-        let Revoked { gone, left, .. } = w.auth.sweep_tokens(now(), 100).await.unwrap();
+        let RevokedTokens { gone, left, .. } = w.auth.sweep_tokens(now(), 100).await.unwrap();
         if gone.is_empty() && left.is_empty() {
             return;
         }
@@ -136,7 +136,7 @@ pub(super) async fn many_descendants_end_in_steps_of_which_each_is_short(fixture
     let count = all.len() + 1;
     w.auth.commit(all).await.unwrap();
     insert(&w, token(3, None)).await;
-    let mut gone = revoked(&w, 1).await;
+    let mut gone = revoke_and_continue(&w, 1).await;
     gone.sort_unstable();
     gone.dedup();
     assert_eq!(gone.len(), count + 1);
@@ -154,16 +154,16 @@ pub(super) async fn who_revokes_ends_what_others_did_not_go_on_with(fixture: &im
         w.auth.commit((2_100..2_105).flat_map(below).collect()).await.unwrap();
         // One step of a revocation that is not continued.
         let step = w.auth.commit(vec![AuthWrite::TokenRevoke(vec![hash(2)])]).await.unwrap();
-        let [AuthOutcome::Revoked(Revoked { left, .. })] = &step[..] else { panic!() };
+        let [AuthOutcome::Revoked(RevokedTokens { left, .. })] = &step[..] else { panic!() };
         assert!(left.contains(&hash(2)));
         if sweeps {
             w.auth.sweep_tokens(now(), 1).await.unwrap();
         }
-        revoked(&w, 1).await;
+        revoke_and_continue(&w, 1).await;
         if !sweeps {
             assert_eq!(fixture.number("SELECT COUNT(*) FROM token"), 0);
         }
-        swept(&w).await;
+        sweep(&w).await;
         assert_eq!(fixture.number("SELECT COUNT(*) FROM token"), 0);
     }
 }
@@ -174,8 +174,8 @@ pub(super) async fn a_token_that_has_ended_leaves_no_orphans(fixture: &impl Fixt
     let children = (10..1_500).map(|n| AuthWrite::TokenInsert(token(n, Some(1))));
     w.auth.commit(children.collect()).await.unwrap();
     one(&w, AuthWrite::TokenRevoke(vec![hash(1)])).await;
-    assert_eq!(one(&w, AuthWrite::TokenRevokeAlone(hash(1))).await, AuthOutcome::Revoked(Revoked::default()));
-    revoked(&w, 1).await;
+    assert_eq!(one(&w, AuthWrite::TokenRevokeAlone(hash(1))).await, AuthOutcome::Revoked(RevokedTokens::default()));
+    revoke_and_continue(&w, 1).await;
     assert_eq!(fixture.number("SELECT COUNT(*) FROM token"), 0);
 }
 
@@ -187,14 +187,14 @@ pub(super) async fn a_token_that_goes_alone_leaves_its_children_some_at_a_time(f
     let orphans = "SELECT COUNT(*) FROM token WHERE parent IS NULL";
     for left in [500, 1_000] {
         let step = one(&w, AuthWrite::TokenRevokeAlone(hash(1))).await;
-        assert_eq!(step, AuthOutcome::Revoked(Revoked { left: vec![hash(1)], ..Revoked::default() }));
+        assert_eq!(step, AuthOutcome::Revoked(RevokedTokens { left: vec![hash(1)], ..RevokedTokens::default() }));
         assert_eq!(fixture.number(orphans), left + 1);
         assert_eq!(w.auth.token(hash(1)).await.unwrap().unwrap().uses, None, "it stands");
     }
     let last = one(&w, AuthWrite::TokenRevokeAlone(hash(1))).await;
-    assert_eq!(last, AuthOutcome::Revoked(Revoked { gone: vec![hash(1)], ..Revoked::default() }));
+    assert_eq!(last, AuthOutcome::Revoked(RevokedTokens { gone: vec![hash(1)], ..RevokedTokens::default() }));
     assert_eq!(fixture.number(orphans), 1_010);
-    assert_eq!(one(&w, AuthWrite::TokenRevokeAlone(hash(1))).await, AuthOutcome::Revoked(Revoked::default()));
+    assert_eq!(one(&w, AuthWrite::TokenRevokeAlone(hash(1))).await, AuthOutcome::Revoked(RevokedTokens::default()));
 }
 
 pub(super) async fn what_a_revocation_left_has_ended_has_no_children_and_is_swept(fixture: &impl Fixture) {
@@ -211,7 +211,7 @@ pub(super) async fn what_a_revocation_left_has_ended_has_no_children_and_is_swep
     }
     let late = w.auth.commit(vec![AuthWrite::TokenInsert(token(5, Some(1)))]).await.unwrap_err();
     assert_eq!(late.kind(), Kind::Conflict);
-    swept(&w).await;
+    sweep(&w).await;
     assert_eq!(fixture.number("SELECT COUNT(*) FROM token"), 0);
 }
 
@@ -298,7 +298,7 @@ pub(super) async fn the_tokens_of_a_dropped_mount_are_gone_at_once(fixture: &imp
 pub(super) async fn system_documents_are_listed_by_kind(fixture: &impl Fixture) {
     let w = World::new(fixture).await;
     let write = |kind, name: &str| {
-        let key = DocumentKey { mount: SYSTEM, kind, name: name.into() };
+        let key = DocumentKey { mount: SYSTEM_MOUNT, kind, name: name.into() };
         AuthWrite::Document(DocumentWrite { key, expected: 0, body: Some(name.into()) })
     };
     w.auth.commit(vec![write("policy", "b"), write("policy", "a"), write("mount", "pki/")]).await.unwrap();

@@ -12,7 +12,7 @@ async fn put(w: &World, row: CubbyholeRow) -> Result<()> {
     w.auth.commit(vec![AuthWrite::CubbyholePut(row)]).await.map(drop)
 }
 
-async fn kept(w: &World, n: u32, path: &str) -> Option<Vec<u8>> {
+async fn read_body(w: &World, n: u32, path: &str) -> Option<Vec<u8>> {
     w.auth.cubbyhole(hash(n), path.to_owned()).await.unwrap().map(|row| row.body)
 }
 
@@ -26,13 +26,13 @@ pub(super) async fn a_token_reads_back_what_it_keeps_and_nobody_elses(fixture: &
     }
     put(&w, row(2, "b", b"other")).await.unwrap();
     assert_eq!(w.auth.cubbyhole_paths(hash(1)).await.unwrap(), ["a/é", "b"]);
-    assert_eq!(kept(&w, 1, "b").await.unwrap(), b"3");
-    assert_eq!(kept(&w, 1, "").await.unwrap(), b"wrapped");
-    assert_eq!(kept(&w, 2, "b").await.unwrap(), b"other");
-    assert!(kept(&w, 2, "a/é").await.is_none());
+    assert_eq!(read_body(&w, 1, "b").await.unwrap(), b"3");
+    assert_eq!(read_body(&w, 1, "").await.unwrap(), b"wrapped");
+    assert_eq!(read_body(&w, 2, "b").await.unwrap(), b"other");
+    assert!(read_body(&w, 2, "a/é").await.is_none());
     let delete = |path: &str| AuthWrite::CubbyholeDelete { token: hash(1), path: path.to_owned() };
     w.auth.commit(vec![delete("b"), delete("absent")]).await.unwrap();
-    assert!(kept(&w, 1, "b").await.is_none() && kept(&w, 2, "b").await.is_some());
+    assert!(read_body(&w, 1, "b").await.is_none() && read_body(&w, 2, "b").await.is_some());
 }
 
 pub(super) async fn what_a_token_keeps_goes_with_it_however_it_ends(fixture: &impl Fixture) {
@@ -85,7 +85,7 @@ pub(super) async fn a_cubbyhole_has_an_end(fixture: &impl Fixture) {
     }
     assert_eq!(put(&w, row(1, "more", b"1")).await.unwrap_err().kind(), Kind::Conflict);
     put(&w, row(1, "0", b"another")).await.unwrap();
-    assert!(kept(&w, 1, "more").await.is_none() && kept(&w, 1, "0").await.unwrap() == b"another");
+    assert!(read_body(&w, 1, "more").await.is_none() && read_body(&w, 1, "0").await.unwrap() == b"another");
     let half = vec![7; usize::try_from(octets / 2).unwrap() - 100];
     put(&w, row(2, "a", &half)).await.unwrap();
     put(&w, row(2, "b", &half)).await.unwrap();
@@ -106,5 +106,5 @@ pub(super) async fn what_a_token_keeps_is_sealed_to_its_place(fixture: &impl Fix
         AND other.path = 'a') WHERE token = $2 AND path = 'a'";
     assert_eq!(fixture.change(moved, &[&hash(2), &hash(1)]), 1);
     assert_eq!(w.auth.cubbyhole(hash(1), "a".to_owned()).await.err().unwrap().kind(), Kind::Internal);
-    assert_eq!(kept(&w, 1, "b").await.unwrap(), b"a-plain-secret-3");
+    assert_eq!(read_body(&w, 1, "b").await.unwrap(), b"a-plain-secret-3");
 }

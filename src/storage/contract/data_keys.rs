@@ -9,7 +9,7 @@ use super::*;
 use crate::auth::store::{
     AliasRow, CubbyholeRow, EntityBy, EntityRow, SecretIdKey, SecretIdRow, SecretIdWrite, TokenRow,
 };
-use crate::keyring::store::{DataKey, Step};
+use crate::keyring::store::{DataKey, ResealOutcome};
 use crate::pki::store::MetadataRow;
 
 /// Tables with sealed bodies that these tests cover.
@@ -71,7 +71,7 @@ async fn read(w: &World, table: &str, n: u32) -> Result<Vec<u8>> {
     })
 }
 
-async fn all_read(w: &World, numbers: std::ops::Range<u32>) {
+async fn assert_all_readable(w: &World, numbers: std::ops::Range<u32>) {
     for table in TABLES {
         for n in numbers.clone() {
             assert!(read(w, table, n).await.unwrap() == format!("\"plain-{n}\"").into_bytes(), "{table} {n}");
@@ -105,9 +105,9 @@ async fn re_seal(w: &World) -> usize {
     let keyring = w.storage.keyring();
     for steps in 1..1000 {
         match keyring.re_seal().await.unwrap() {
-            Step::More => {}
-            Step::Done => return steps,
-            Step::Later => panic!("nobody else is at it"),
+            ResealOutcome::More => {}
+            ResealOutcome::Done => return steps,
+            ResealOutcome::Later => panic!("nobody else is at it"),
         }
     }
     panic!("it does not end");
@@ -163,7 +163,7 @@ pub(super) async fn e3_every_bit_flip_swap_and_unknown_version_of_a_sealed_value
         set(&bodies[1], &bodies[0]);
         set(b"aside", &bodies[1]);
     }
-    all_read(&w, 1..3).await;
+    assert_all_readable(&w, 1..3).await;
 }
 
 /// On a single node; the tests of PostgreSQL cover two nodes.
@@ -173,9 +173,9 @@ pub(super) async fn e4_old_values_stay_readable_and_new_ones_have_the_new_term(f
     assert_eq!(rotate(&w).await, 2);
     put_all(&w, 2).await;
     assert_eq!(sealed(fixture, 2), (7, 7));
-    all_read(&w, 1..3).await;
+    assert_all_readable(&w, 1..3).await;
     w.storage.shutdown().await.unwrap();
-    all_read(&World::again(fixture, w.mount).await, 1..3).await;
+    assert_all_readable(&World::again(fixture, w.mount).await, 1..3).await;
 }
 
 pub(super) async fn what_a_key_has_sealed_is_counted_across_restarts(fixture: &impl Fixture) {
@@ -212,7 +212,7 @@ pub(super) async fn what_earlier_keys_sealed_is_sealed_again(fixture: &impl Fixt
     assert!(steps > 10, "{steps} steps are not small");
     assert_eq!((status(&w).await.older, w.storage.count_older().await.unwrap()), (Some(0), 0));
     assert_eq!(sealed(fixture, 2), (707, 0));
-    all_read(&w, 1..102).await;
+    assert_all_readable(&w, 1..102).await;
     assert_eq!(re_seal(&w).await, 1);
 }
 
@@ -224,7 +224,7 @@ pub(super) async fn re_sealing_goes_on_after_a_restart_where_it_was(fixture: &im
     rotate(&w).await;
     fixture.clock().advance(Duration::from_secs(31));
     // The first step starts the run, later ones count and reseal.
-    assert_eq!(w.storage.keyring().re_seal().await.unwrap(), Step::More);
+    assert_eq!(w.storage.keyring().re_seal().await.unwrap(), ResealOutcome::More);
     assert_eq!(status(&w).await.older, None);
     let (before, steps) = until_some_are_sealed(&w).await;
     assert!((1..700).contains(&before) && steps > 7, "{before} after {steps} steps");
@@ -238,13 +238,13 @@ pub(super) async fn re_sealing_goes_on_after_a_restart_where_it_was(fixture: &im
     fixture.clock().advance(Duration::from_secs(31));
     assert!(re_seal(&w).await > steps, "it had begun before");
     assert_eq!(sealed(fixture, 3), (700, 0), "a later key has a run of its own");
-    all_read(&w, 1..101).await;
+    assert_all_readable(&w, 1..101).await;
 }
 
 /// Runs steps until some of 700 values are resealed. Returns the number that is left, and the number of steps.
 async fn until_some_are_sealed(w: &World) -> (u64, usize) {
     for steps in 1..100 {
-        assert_eq!(w.storage.keyring().re_seal().await.unwrap(), Step::More);
+        assert_eq!(w.storage.keyring().re_seal().await.unwrap(), ResealOutcome::More);
         match status(w).await.older {
             Some(left) if left < 700 => return (left, steps),
             _ => {}
@@ -295,7 +295,7 @@ pub(super) async fn a_value_that_does_not_open_stays_as_it_is_and_holds_nothing_
     let w = World::again(fixture, w.mount).await;
     re_seal(&w).await;
     assert_eq!((status(&w).await.older, sealed(fixture, 2)), (Some(0), (14, 0)));
-    all_read(&w, 1..3).await;
+    assert_all_readable(&w, 1..3).await;
 }
 
 pub(super) async fn a_row_whose_columns_do_not_read_stays_as_it_is_and_holds_nothing_up(fixture: &impl Fixture) {
@@ -327,7 +327,7 @@ pub(super) async fn a_store_that_is_not_shared_keeps_no_root_key_for_others(fixt
     assert_eq!(is_handed_over(fixture), is_shared, "nodes may run that have not taken it yet");
     fixture.clock().advance(Duration::from_secs(31));
     if is_shared {
-        assert_eq!(w.storage.keyring().re_seal().await.unwrap(), Step::Later);
+        assert_eq!(w.storage.keyring().re_seal().await.unwrap(), ResealOutcome::Later);
         assert!(is_handed_over(fixture));
     }
     fixture.clock().advance(Duration::from_secs(30));
@@ -341,7 +341,7 @@ pub(super) async fn a_store_that_is_not_shared_keeps_no_root_key_for_others(fixt
     assert_eq!(rotate(&w).await, 3);
     assert!(!is_handed_over(fixture));
     put_all(&w, 2).await;
-    all_read(&w, 1..3).await;
+    assert_all_readable(&w, 1..3).await;
 }
 
 pub(super) async fn another_seal_key_opens_everything_and_the_one_before_nothing(fixture: &impl Fixture) {
@@ -356,7 +356,7 @@ pub(super) async fn another_seal_key_opens_everything_and_the_one_before_nothing
         seal = SealKey::random();
         let changed = w.storage.change_seal(&seal).await.unwrap();
         assert_eq!((changed.key, changed.since), (seal.about().key, Some(fixture.clock().now())), "{round}");
-        all_read(&w, 1..3).await;
+        assert_all_readable(&w, 1..3).await;
         assert_eq!(rotate(&w).await, 3 + round);
         put_all(&w, 3 + round).await;
     }
@@ -368,6 +368,6 @@ pub(super) async fn another_seal_key_opens_everything_and_the_one_before_nothing
     }
     let storage = fixture.open_with(seal, 1000).await.unwrap();
     let w = World { pki: storage.pki(), auth: storage.auth(), storage, mount: w.mount };
-    all_read(&w, 1..5).await;
+    assert_all_readable(&w, 1..5).await;
     assert_eq!(status(&w).await.term, 4);
 }

@@ -21,7 +21,7 @@ async fn put(w: &World, unit: Vec<AuthWrite>) {
     assert!(w.auth.commit(unit).await.unwrap().iter().all(|outcome| *outcome == AuthOutcome::Done));
 }
 
-async fn refused(w: &World, write: AuthWrite) {
+async fn assert_conflict(w: &World, write: AuthWrite) {
     assert_eq!(w.auth.commit(vec![write]).await.unwrap_err().kind(), Kind::Conflict);
 }
 
@@ -73,13 +73,13 @@ pub(super) async fn of_changes_of_one_version_one_is_stored(fixture: &impl Fixtu
     let second = EntityRow { version: 2, name: "other".into(), body: b"{}".to_vec(), ..entity(1) };
     put(&w, vec![AuthWrite::EntityPut(second.clone())]).await;
     let late = EntityRow { body: b"[]".to_vec(), ..second.clone() };
-    refused(&w, AuthWrite::EntityPut(late)).await;
-    refused(&w, AuthWrite::EntityPut(EntityRow { version: 4, ..second.clone() })).await;
-    refused(&w, AuthWrite::EntityPut(entity(1))).await;
-    refused(&w, AuthWrite::EntityPut(EntityRow { version: 2, ..entity(9) })).await;
+    assert_conflict(&w, AuthWrite::EntityPut(late)).await;
+    assert_conflict(&w, AuthWrite::EntityPut(EntityRow { version: 4, ..second.clone() })).await;
+    assert_conflict(&w, AuthWrite::EntityPut(entity(1))).await;
+    assert_conflict(&w, AuthWrite::EntityPut(EntityRow { version: 2, ..entity(9) })).await;
     let told = AliasRow { version: 2, body: b"{}".to_vec(), ..alias(1, 1) };
     put(&w, vec![AuthWrite::AliasPut(told.clone())]).await;
-    refused(&w, AuthWrite::AliasPut(AliasRow { body: b"[]".to_vec(), ..told.clone() })).await;
+    assert_conflict(&w, AuthWrite::AliasPut(AliasRow { body: b"[]".to_vec(), ..told.clone() })).await;
     assert_eq!(found(&w, by_id(1)).await, Some(IdentityRows { entity: second, aliases: vec![told] }));
     assert_eq!(found(&w, EntityBy::Name("name1".into())).await, None);
 }
@@ -88,17 +88,17 @@ pub(super) async fn names_and_places_are_taken_once(fixture: &impl Fixture) {
     let w = World::new(fixture).await;
     put(&w, vec![AuthWrite::EntityPut(entity(1)), AuthWrite::EntityPut(entity(2)), AuthWrite::AliasPut(alias(1, 1))])
         .await;
-    refused(&w, AuthWrite::EntityPut(EntityRow { name: "name1".into(), ..entity(3) })).await;
-    refused(&w, AuthWrite::EntityPut(EntityRow { version: 2, name: "name1".into(), ..entity(2) })).await;
+    assert_conflict(&w, AuthWrite::EntityPut(EntityRow { name: "name1".into(), ..entity(3) })).await;
+    assert_conflict(&w, AuthWrite::EntityPut(EntityRow { version: 2, name: "name1".into(), ..entity(2) })).await;
     let taken = AliasRow { accessor: "acc1".into(), ..alias(2, 2) };
-    refused(&w, AuthWrite::AliasPut(taken.clone())).await;
+    assert_conflict(&w, AuthWrite::AliasPut(taken.clone())).await;
     let second_place = AliasRow { name: "al".into(), entity: "e1".into(), ..taken.clone() };
-    refused(&w, AuthWrite::AliasPut(second_place)).await;
-    refused(&w, AuthWrite::AliasPut(alias(4, 4))).await;
+    assert_conflict(&w, AuthWrite::AliasPut(second_place)).await;
+    assert_conflict(&w, AuthWrite::AliasPut(alias(4, 4))).await;
     let other = AliasRow { name: "al".into(), ..taken };
     put(&w, vec![AuthWrite::AliasPut(other.clone())]).await;
     for moved in [AliasRow { name: "Bob".into(), ..other.clone() }, AliasRow { entity: "e1".into(), ..other.clone() }] {
-        refused(&w, AuthWrite::AliasPut(AliasRow { version: 2, ..moved })).await;
+        assert_conflict(&w, AuthWrite::AliasPut(AliasRow { version: 2, ..moved })).await;
     }
     let unit = vec![AuthWrite::EntityPut(entity(5)), AuthWrite::AliasPut(alias(1, 5))];
     assert_eq!(w.auth.commit(unit).await.unwrap_err().kind(), Kind::Conflict);

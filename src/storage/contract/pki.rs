@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use futures_util::future::join_all;
 
 use super::*;
-use crate::clock::rfc3339;
-use crate::documents::SYSTEM;
+use crate::clock::format_rfc3339;
+use crate::documents::SYSTEM_MOUNT;
 use crate::pki::store::{KnownSerial, PkiOutcome, SerialStatus, StoredRevocation};
 
 pub(super) async fn documents_are_compare_and_set_on_the_version(fixture: &impl Fixture) {
@@ -46,7 +46,7 @@ pub(super) async fn a_revocation_is_idempotent_and_the_first_stays(fixture: &imp
     row.revoked_at += std::time::Duration::from_nanos(123_456_789);
     let (first, fresh) = revoked(w.pki.commit(vec![PkiWrite::Revocation(row.clone())]).await.unwrap());
     assert!(fresh && first.sequence == 1);
-    assert_eq!(rfc3339(first.row.revoked_at), "2026-01-01T00:00:00.123456Z", "as it reads back");
+    assert_eq!(format_rfc3339(first.row.revoked_at), "2026-01-01T00:00:00.123456Z", "as it reads back");
     row.revoked_at += std::time::Duration::from_secs(60);
     row.reason = Some(3);
     let (again, fresh) = revoked(w.pki.commit(vec![PkiWrite::Revocation(row)]).await.unwrap());
@@ -292,7 +292,7 @@ pub(super) async fn writes_to_a_mount_that_is_gone_are_refused(fixture: &impl Fi
     let w = World::new(fixture).await;
     let auth = |write| w.auth.commit(vec![write]);
     assert_eq!(auth(AuthWrite::MountCreate(w.mount)).await.unwrap_err().kind(), Kind::Conflict, "an id is used once");
-    assert_eq!(auth(AuthWrite::MountDrop(SYSTEM)).await.unwrap_err().kind(), Kind::Conflict);
+    assert_eq!(auth(AuthWrite::MountDrop(SYSTEM_MOUNT)).await.unwrap_err().kind(), Kind::Conflict);
     auth(AuthWrite::MountDrop(w.mount)).await.unwrap();
     assert_eq!(auth(AuthWrite::MountDrop(w.mount)).await.unwrap_err().kind(), Kind::Conflict);
     for write in [

@@ -34,7 +34,7 @@ async fn tokens(w: &World, rows: impl IntoIterator<Item = TokenRow>) {
 }
 
 /// The ids of all active leases.
-async fn shown(w: &World) -> Vec<String> {
+async fn visible_leases(w: &World) -> Vec<String> {
     let range = LeaseRange { mount: None, without: Vec::new(), after: String::new(), below: END.into() };
     w.pki.lease_ids(range, 10_000).await.unwrap()
 }
@@ -68,7 +68,7 @@ pub(super) async fn a_lease_is_stored_with_its_certificate_or_neither_is(fixture
     assert_eq!(fixture.number("SELECT COUNT(*) FROM lease"), 19);
     w.storage.shutdown().await.unwrap();
     let w = World::again(fixture, m).await;
-    assert_eq!(shown(&w).await.len(), 19, "and a restart finds them");
+    assert_eq!(visible_leases(&w).await.len(), 19, "and a restart finds them");
 }
 
 pub(super) async fn a_lease_of_a_token_that_is_gone_or_used_up_is_refused(fixture: &impl Fixture) {
@@ -139,7 +139,7 @@ pub(super) async fn the_leases_of_a_token_that_ends_end_with_it(fixture: &impl F
     w.auth.commit(vec![AuthWrite::TokenRevoke(vec![hash(2)])]).await.unwrap();
     // The end of the token takes effect in the same commit, before any lease is marked.
     let left: Vec<_> = [0, 3, 4, 5, 8, 9].map(|n| lease(m, n, 0).id).to_vec();
-    let mut found = shown(&w).await;
+    let mut found = visible_leases(&w).await;
     found.sort_by_key(|id| id.rsplit_once('/').unwrap().1.to_owned());
     assert_eq!(found, left);
     assert!(w.pki.lease(lease(m, 1, 2).id).await.unwrap().is_none());
@@ -177,7 +177,7 @@ pub(super) async fn leases_are_found_by_id_and_prefix_until_they_end(fixture: &i
     assert_eq!(w.pki.commit(vec![mark(1)]).await.unwrap(), [PkiOutcome::Changed(1)]);
     assert_eq!(w.pki.commit(vec![mark(1)]).await.unwrap(), [PkiOutcome::Changed(0)]);
     assert!(w.pki.lease(lease(m, 1, 1).id).await.unwrap().is_none(), "marked: not shown any more");
-    assert_eq!(shown(&w).await.len(), 29);
+    assert_eq!(visible_leases(&w).await.len(), 29);
     assert_eq!(w.pki.ending_leases(String::new(), END.into(), 10).await.unwrap(), [lease(m, 1, 1)]);
     assert!(w.pki.ending_leases(lease(m, 1, 1).id, END.into(), 10).await.unwrap().is_empty());
     let end = vec![PkiWrite::Revocation(revocation(m, 1)), PkiWrite::LeasesEnd(vec![lease(m, 1, 1).id])];
@@ -200,7 +200,7 @@ pub(super) async fn leases_are_swept_by_their_end(fixture: &impl Fixture) {
     assert_eq!(w.pki.sweep_leases(at(-1), 10).await.unwrap(), 0);
     assert_eq!(w.pki.sweep_leases(at(3), 3).await.unwrap(), 3);
     assert_eq!(w.pki.sweep_leases(at(3), 3).await.unwrap(), 1, "ended: now >= its end");
-    assert_eq!(shown(&w).await, [lease(w.mount, 4, 1).id]);
+    assert_eq!(visible_leases(&w).await, [lease(w.mount, 4, 1).id]);
     assert_eq!(w.pki.counts(w.mount).await.unwrap(), (5, 0), "nothing was revoked");
 }
 
@@ -284,7 +284,7 @@ pub(super) async fn dropping_a_mount_removes_its_records(fixture: &impl Fixture)
     }
     w.put(vec![PkiWrite::LeasesMark(vec![lease(gone, 5, 1).id])]).await;
     w.auth.commit(vec![AuthWrite::MountDrop(gone)]).await.unwrap();
-    assert_eq!(shown(&w).await.len(), 300);
+    assert_eq!(visible_leases(&w).await.len(), 300);
     assert!(w.pki.lease(lease(gone, 1, 1).id).await.unwrap().is_none());
     assert!(ending(&w).await.is_empty());
     assert!(w.pki.metadata(gone, serial(1)).await.unwrap().is_none());

@@ -9,9 +9,9 @@ use std::path::Path;
 use rustix::fs::{Access, access};
 use rustix::io::Errno;
 
-use crate::error::{Error, Result, io_words};
+use crate::error::{Error, Result, describe_io_error};
 
-const FILES: [&str; 4] = ["signet.lock", "signet.db", "signet.db-wal", "signet.db-shm"];
+const STORE_FILES: [&str; 4] = ["signet.lock", "signet.db", "signet.db-wal", "signet.db-shm"];
 
 const OTHERS_WRITE: u32 = 0o002;
 
@@ -19,30 +19,30 @@ const OTHERS_WRITE: u32 = 0o002;
 ///
 /// # Errors
 /// `Unavailable` for the first path that is not writable; `Invalid` for the first that every user may write.
-pub(super) fn require(folder: &Path) -> Result<()> {
-    require_own(folder)?;
-    FILES.iter().try_for_each(|name| require_own(&folder.join(name)))?;
-    require_of(folder, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK)?;
-    FILES.iter().try_for_each(|name| require_of(&folder.join(name), Access::READ_OK | Access::WRITE_OK))
+pub(super) fn require_writable(folder: &Path) -> Result<()> {
+    require_not_world_writable(folder)?;
+    STORE_FILES.iter().try_for_each(|name| require_not_world_writable(&folder.join(name)))?;
+    check_access(folder, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK)?;
+    STORE_FILES.iter().try_for_each(|name| check_access(&folder.join(name), Access::READ_OK | Access::WRITE_OK))
 }
 
-/// As [`require`], for a folder that may be missing and then must be creatable.
+/// As [`require_writable`], for a folder that may be missing and then must be creatable.
 ///
 /// # Errors
-/// As [`require`].
-pub(super) fn require_for_new(folder: &Path) -> Result<()> {
+/// As [`require_writable`].
+pub(super) fn require_creatable(folder: &Path) -> Result<()> {
     if folder.exists() {
-        return require(folder);
+        return require_writable(folder);
     }
     let above = folder.ancestors().find(|above| above.exists()).unwrap_or(Path::new("."));
-    require_of(above, Access::WRITE_OK | Access::EXEC_OK)
+    check_access(above, Access::WRITE_OK | Access::EXEC_OK)
 }
 
 /// Checks that not every user of the machine may write a folder or file.
 ///
 /// # Errors
 /// `Invalid` when every user may.
-pub(super) fn require_own(path: &Path) -> Result<()> {
+pub(super) fn require_not_world_writable(path: &Path) -> Result<()> {
     match path.metadata() {
         Ok(found) if found.mode() & OTHERS_WRITE != 0 => Err(Error::invalid(format!(
             "{}: every user may write to it (mode {:04o}), and so replace the store: take that away (chmod o-w), or use \
@@ -54,12 +54,15 @@ pub(super) fn require_own(path: &Path) -> Result<()> {
     }
 }
 
-fn require_of(path: &Path, rights: Access) -> Result<()> {
+fn check_access(path: &Path, rights: Access) -> Result<()> {
     match access(path, rights) {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
         Err(e) => {
             let e = std::io::Error::from(e);
-            Err(Error::unavailable(format!("{}: cannot be written ({})", path.display(), io_words(e.kind())), e))
+            Err(Error::unavailable(
+                format!("{}: cannot be written ({})", path.display(), describe_io_error(e.kind())),
+                e,
+            ))
         }
     }
 }

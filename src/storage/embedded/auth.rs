@@ -3,9 +3,9 @@
 use futures_util::future::BoxFuture;
 use rusqlite::Connection;
 
-use super::mounts::{self, Touched};
-use super::query::Failure;
-use super::reader::Pool;
+use super::mounts::{self, MountCache};
+use super::query::SqliteError;
+use super::reader::SqliteReaderPool;
 use super::{cubbyhole, documents, entities, secret_ids, tokens};
 use crate::auth::store::{
     AliasEntry, AuthOutcome, AuthStore, AuthWrite, CubbyholeRow, EntityBy, EntityEntry, EntityPage, IdentityRows,
@@ -18,10 +18,10 @@ use crate::storage::store::Store;
 
 pub(super) fn write(
     db: &Connection,
-    touched: &mut Touched,
+    touched: &mut MountCache,
     write: &AuthWrite,
     now: Time,
-) -> Result<AuthOutcome, Failure> {
+) -> Result<AuthOutcome, SqliteError> {
     Ok(match write {
         AuthWrite::Document(write) => {
             touched.mount(db, write.key.mount)?;
@@ -72,19 +72,19 @@ pub(super) fn write(
             entities::put_alias(db, row)?;
             AuthOutcome::Done
         }
-        AuthWrite::EntityKeep { id, until } => done(entities::keep(db, id, *until)?),
-        AuthWrite::EntityDrop(id) => done(entities::drop_entity(db, id)?),
-        AuthWrite::AliasDrop(id) => done(entities::drop_alias(db, id)?),
+        AuthWrite::EntityKeep { id, until } => done_or_absent(entities::extend_retention(db, id, *until)?),
+        AuthWrite::EntityDrop(id) => done_or_absent(entities::drop_entity(db, id)?),
+        AuthWrite::AliasDrop(id) => done_or_absent(entities::drop_alias(db, id)?),
         AuthWrite::EntitySweep { now, again, limit } => AuthOutcome::Swept(entities::sweep(db, *now, *again, *limit)?),
         AuthWrite::SecretId(write) => secret_ids::write(db, touched, write, now)?,
     })
 }
 
-fn done(found: bool) -> AuthOutcome {
+fn done_or_absent(found: bool) -> AuthOutcome {
     if found { AuthOutcome::Done } else { AuthOutcome::Absent }
 }
 
-impl AuthStore for Store<Pool> {
+impl AuthStore for Store<SqliteReaderPool> {
     fn commit(&self, unit: Vec<AuthWrite>) -> BoxFuture<'static, Result<Vec<AuthOutcome>>> {
         self.submit(unit)
     }
@@ -162,6 +162,6 @@ impl AuthStore for Store<Pool> {
     }
 
     fn secret_id_role_stands(&self, mount: MountId, role: i64) -> BoxFuture<'static, Result<bool>> {
-        self.reader.read(move |db| secret_ids::role_stands(db, mount, role))
+        self.reader.read(move |db| secret_ids::is_role_live(db, mount, role))
     }
 }

@@ -2,34 +2,34 @@
 
 use rusqlite::Connection;
 
-use super::mounts::Touched;
-use super::query::Failure;
+use super::mounts::MountCache;
+use super::query::SqliteError;
 use super::{auth, documents, meta, pki, session};
-use crate::storage::backend::{Outcomes, Unit};
+use crate::storage::backend::{Outcomes, WriteUnit};
 
 /// Runs the writes of a unit in order. After a failure the caller must undo the writes and restore `touched`.
-pub(super) fn unit(db: &Connection, touched: &mut Touched, unit: &Unit) -> Result<Outcomes, Failure> {
+pub(super) fn apply_unit(db: &Connection, touched: &mut MountCache, unit: &WriteUnit) -> Result<Outcomes, SqliteError> {
     match unit {
-        Unit::Pki(writes) => {
+        WriteUnit::Pki(writes) => {
             let outcomes = writes.iter().map(|write| pki::write(db, touched, write));
             outcomes.collect::<Result<_, _>>().map(Outcomes::Pki)
         }
-        Unit::Auth { writes, now } => {
+        WriteUnit::Auth { writes, now } => {
             let outcomes = writes.iter().map(|write| auth::write(db, touched, write, *now));
             outcomes.collect::<Result<_, _>>().map(Outcomes::Auth)
         }
-        Unit::Documents(writes) => {
+        WriteUnit::Documents(writes) => {
             for write in writes {
                 touched.mount(db, write.key.mount)?;
                 documents::write(db, write)?;
             }
             Ok(Outcomes::Done)
         }
-        Unit::Facts(facts) => {
+        WriteUnit::Facts(facts) => {
             facts.iter().try_for_each(|fact| meta::write(db, fact))?;
             Ok(Outcomes::Done)
         }
-        Unit::Work(_, work) => {
+        WriteUnit::Work(_, work) => {
             session::in_savepoint(db, work)?;
             Ok(Outcomes::Done)
         }

@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
-use super::query::{Failure, page, prepared, serial};
+use super::query::{SqliteError, page, prepare, serial};
 use super::revocations;
 use crate::documents::MountId;
 use crate::pki::store::{CertificateRow, KnownSerial, SerialStatus, StoredCertificate};
@@ -13,13 +13,13 @@ const INSERT: &str = "INSERT INTO certificate
     (mount, serial, issuer, role, common_name, not_before, not_after, issued_at, requester, der)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT (mount, serial) DO NOTHING";
 
-const KNOWN: &str = "SELECT c.issuer, c.not_after, r.issuer
+const SELECT_KNOWN: &str = "SELECT c.issuer, c.not_after, r.issuer
     FROM (SELECT id FROM mount WHERE id = $1) m
         LEFT JOIN certificate c ON c.mount = m.id AND c.serial = $2
         LEFT JOIN revocation r ON r.mount = m.id AND r.serial = $2";
 
-pub(super) fn insert(db: &Connection, row: &CertificateRow) -> Result<(), Failure> {
-    let stored = prepared(db, INSERT)?.execute(params![
+pub(super) fn insert(db: &Connection, row: &CertificateRow) -> Result<(), SqliteError> {
+    let stored = prepare(db, INSERT)?.execute(params![
         row.mount.0,
         row.serial.octets(),
         row.issuer,
@@ -31,7 +31,7 @@ pub(super) fn insert(db: &Connection, row: &CertificateRow) -> Result<(), Failur
         row.requester,
         row.der,
     ])?;
-    if stored == 0 { Err(Failure::SerialTaken) } else { Ok(()) }
+    if stored == 0 { Err(SqliteError::SerialTaken) } else { Ok(()) }
 }
 
 pub(super) fn get(db: &Connection, mount: MountId, serial: Serial) -> rusqlite::Result<Option<StoredCertificate>> {
@@ -52,7 +52,7 @@ pub(super) fn get(db: &Connection, mount: MountId, serial: Serial) -> rusqlite::
         let revocation = if revoked { Some(revocations::read(mount, row, 8)?) } else { None };
         Ok(StoredCertificate { row: certificate, revocation })
     };
-    prepared(db, sql::GET)?.query_row(params![mount.0, serial.octets()], read).optional()
+    prepare(db, sql::GET)?.query_row(params![mount.0, serial.octets()], read).optional()
 }
 
 pub(super) fn status(db: &Connection, mount: MountId, serial: Serial) -> rusqlite::Result<SerialStatus> {
@@ -61,12 +61,12 @@ pub(super) fn status(db: &Connection, mount: MountId, serial: Serial) -> rusqlit
         let revocation = if revoked { Some(revocations::read(mount, row, 1)?) } else { None };
         Ok(SerialStatus { issuer: row.get(0)?, revocation })
     };
-    let found = prepared(db, sql::STATUS)?.query_row(params![mount.0, serial.octets()], read).optional()?;
+    let found = prepare(db, sql::STATUS)?.query_row(params![mount.0, serial.octets()], read).optional()?;
     Ok(found.unwrap_or_default())
 }
 
-pub(super) fn known(db: &Connection, mount: MountId, serials: &[Serial]) -> rusqlite::Result<Vec<KnownSerial>> {
-    let mut statement = prepared(db, KNOWN)?;
+pub(super) fn known_serials(db: &Connection, mount: MountId, serials: &[Serial]) -> rusqlite::Result<Vec<KnownSerial>> {
+    let mut statement = prepare(db, SELECT_KNOWN)?;
     let read = |row: &Row<'_>| {
         let certificate = row.get::<_, Option<String>>(0)?.zip(row.get::<_, Option<i64>>(1)?);
         Ok(KnownSerial { certificate, revocation: row.get(2)? })
@@ -91,7 +91,7 @@ pub(super) fn with_der(
     limit: u32,
 ) -> rusqlite::Result<Vec<(Serial, Vec<u8>)>> {
     let after = after.as_ref().map_or(&[][..], Serial::octets);
-    prepared(db, sql::PAGE)?
+    prepare(db, sql::PAGE)?
         .query_map(params![mount.0, after, limit], |row| Ok((serial(row, 0)?, row.get(1)?)))?
         .collect()
 }
@@ -102,7 +102,7 @@ pub(super) fn ending(
     from: i64,
     limit: u32,
 ) -> rusqlite::Result<Vec<(Serial, Vec<u8>)>> {
-    prepared(db, sql::ENDING)?
+    prepare(db, sql::ENDING)?
         .query_map(params![mount.0, from, limit], |row| Ok((serial(row, 0)?, row.get(1)?)))?
         .collect()
 }

@@ -19,15 +19,15 @@ use rusqlite::{Connection, OpenFlags, ffi};
 use super::connection::keep_log_on_close;
 use super::log;
 use crate::error::{Error, Result};
-use crate::storage::file_hold::FileHold;
+use crate::storage::checkpoint_lock::CheckpointLock;
 
-const TICK: Duration = Duration::from_millis(200);
+const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 /// Maximum time that a full checkpoint waits for readers and blocks the writer.
-const PATIENCE: Duration = Duration::from_millis(100);
+const CHECKPOINT_BUSY_TIMEOUT: Duration = Duration::from_millis(100);
 /// 16 MiB in pages of 4 KiB: limits the amount that a sync writes while commits need the disk.
-const PASSIVE_PAGES: i64 = 4 * 1024;
+const PASSIVE_CHECKPOINT_PAGES: i64 = 4 * 1024;
 /// 256 MiB.
-const FULL_PAGES: i64 = 64 * 1024;
+const FULL_CHECKPOINT_PAGES: i64 = 64 * 1024;
 /// The same as of the RSA key generators: this work can wait.
 const NICE: i32 = 15;
 
@@ -41,16 +41,16 @@ pub(super) struct Checkpointer {
 impl Checkpointer {
     /// Starts the thread. `database` is the open database file. The caller must keep it open as long as any connection,
     /// because closing it would release SQLite's locks on the file (`fcntl(2)`).
-    pub(super) fn start(path: PathBuf, database: Arc<File>, file: FileHold) -> Result<Self> {
+    pub(super) fn start(path: PathBuf, database: Arc<File>, file: CheckpointLock) -> Result<Self> {
         let (alive, ended) = channel::<()>();
         let halted = Arc::new(AtomicBool::new(false));
         let halt = halted.clone();
         let body = move || {
             // Without this permission the thread runs at normal priority.
             let _ = rustix::process::setpriority_process(None, NICE);
-            let mut log = Mover { path, database, db: None };
+            let mut log = CheckpointRunner { path, database, db: None };
             let mut failing = false;
-            while ended.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
+            while ended.recv_timeout(CHECK_INTERVAL) == Err(RecvTimeoutError::Timeout) {
                 if halt.load(Ordering::Acquire) {
                     continue;
                 }
@@ -113,29 +113,29 @@ impl Drop for Checkpointer {
     }
 }
 
-struct Mover {
+struct CheckpointRunner {
     path: PathBuf,
     database: Arc<File>,
     /// Opened on first use.
     db: Option<Connection>,
 }
 
-impl Mover {
+impl CheckpointRunner {
     fn tick(&mut self) -> rusqlite::Result<()> {
         // The log file never shrinks below its content, so its size cheaply rules out most ticks.
-        let size = std::fs::metadata(log::path_of(&self.path)).map_or(0, |m| m.len());
-        if size < PASSIVE_PAGES as u64 * 4096 {
+        let size = std::fs::metadata(log::log_path(&self.path)).map_or(0, |m| m.len());
+        if size < PASSIVE_CHECKPOINT_PAGES as u64 * 4096 {
             return Ok(());
         }
         let db = match &self.db {
             Some(db) => db,
             None => self.db.insert(connect(&self.path)?),
         };
-        if checkpoint(db, "NOOP")? >= PASSIVE_PAGES {
+        if checkpoint(db, "NOOP")? >= PASSIVE_CHECKPOINT_PAGES {
             checkpoint(db, "PASSIVE")?;
-            self.database.sync_data().map_err(failed_sync)?;
+            self.database.sync_data().map_err(sync_error)?;
         }
-        if in_log(db)? >= FULL_PAGES {
+        if pages_in_log(db)? >= FULL_CHECKPOINT_PAGES {
             checkpoint(db, "FULL")?;
         }
         Ok(())
@@ -144,7 +144,7 @@ impl Mover {
 
 fn connect(path: &Path) -> rusqlite::Result<Connection> {
     let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
-    db.busy_timeout(PATIENCE)?;
+    db.busy_timeout(CHECKPOINT_BUSY_TIMEOUT)?;
     db.execute_batch("PRAGMA synchronous = FULL")?;
     keep_log_on_close(&db, true)?;
     Ok(db)
@@ -156,33 +156,33 @@ fn is_failed_sync(error: &rusqlite::Error) -> bool {
 }
 
 /// Converts a failed sync of ours to SQLite's error: pages that count as moved may be missing on the disk.
-fn failed_sync(error: io::Error) -> rusqlite::Error {
+fn sync_error(error: io::Error) -> rusqlite::Error {
     rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_IOERR_FSYNC), Some(error.to_string()))
 }
 
 /// Runs a checkpoint and returns the number of log pages that are not yet in the database file.
 pub(super) fn checkpoint(db: &Connection, mode: &str) -> rusqlite::Result<i64> {
-    let (log, moved) = pages(db, mode)?;
+    let (log, moved) = run_checkpoint(db, mode)?;
     Ok(log - moved)
 }
 
 /// The number of valid frames in the log.
-pub(super) fn frames(db: &Connection) -> rusqlite::Result<u64> {
-    Ok(pages(db, "NOOP")?.0.unsigned_abs())
+pub(super) fn count_frames(db: &Connection) -> rusqlite::Result<u64> {
+    Ok(run_checkpoint(db, "NOOP")?.0.unsigned_abs())
 }
 
 /// `true` if the log has passed the length above which background work must not extend it.
 pub(super) fn is_behind(db: &Connection) -> rusqlite::Result<bool> {
-    Ok(in_log(db)? > 2 * FULL_PAGES)
+    Ok(pages_in_log(db)? > 2 * FULL_CHECKPOINT_PAGES)
 }
 
-fn in_log(db: &Connection) -> rusqlite::Result<i64> {
-    let (log, moved) = pages(db, "NOOP")?;
+fn pages_in_log(db: &Connection) -> rusqlite::Result<i64> {
+    let (log, moved) = run_checkpoint(db, "NOOP")?;
     // A fully moved log starts over with the next commit, however long it is.
     Ok(if log == moved { 0 } else { log })
 }
 
-fn pages(db: &Connection, mode: &str) -> rusqlite::Result<(i64, i64)> {
+fn run_checkpoint(db: &Connection, mode: &str) -> rusqlite::Result<(i64, i64)> {
     db.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |row| Ok((row.get(1)?, row.get(2)?)))
 }
 
@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     /// A database with automatic checkpoints off, and its mover.
-    fn database(folder: &Path) -> (Connection, Mover) {
+    fn database(folder: &Path) -> (Connection, CheckpointRunner) {
         let path = folder.join("x.db");
         let writer = Connection::open(&path).unwrap();
         writer
@@ -200,7 +200,7 @@ mod tests {
             )
             .unwrap();
         let database = Arc::new(File::open(&path).unwrap());
-        (writer, Mover { path, database, db: None })
+        (writer, CheckpointRunner { path, database, db: None })
     }
 
     fn grow(writer: &Connection, mib: u32) {
@@ -216,7 +216,7 @@ mod tests {
         grow(&writer, 70);
         mover.tick().unwrap();
         assert_eq!(checkpoint(mover.db.as_ref().unwrap(), "NOOP").unwrap(), 0);
-        let size = || std::fs::metadata(log::path_of(&mover.path)).unwrap().len();
+        let size = || std::fs::metadata(log::log_path(&mover.path)).unwrap().len();
         let before = size();
         grow(&writer, 60);
         assert_eq!(size(), before, "the log started over");
@@ -227,7 +227,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (writer, mover) = database(dir.path());
         // This file cannot be synced.
-        let mut mover = Mover { database: Arc::new(File::open("/dev/null").unwrap()), ..mover };
+        let mut mover = CheckpointRunner { database: Arc::new(File::open("/dev/null").unwrap()), ..mover };
         grow(&writer, 10);
         mover.tick().unwrap();
         grow(&writer, 10);

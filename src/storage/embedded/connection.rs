@@ -10,19 +10,19 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use rustix::fs::FlockOperation;
 
-use crate::error::{Error, Kind, Result, io_words};
-use crate::storage::room;
+use crate::error::{Error, Kind, Result, describe_io_error};
+use crate::storage::disk_space;
 
 /// Maximum time that a write waits for a checkpoint with the writer lock.
-const WRITER_WAIT: Duration = Duration::from_secs(30);
+const WRITER_BUSY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum time that a read waits while the log is recovered.
-const READER_WAIT: Duration = Duration::from_secs(5);
+const READER_BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum size in bytes of a log file that starts over after it had grown, as during a long backup. Above the normal
 /// maximum of the checkpointer, so that the usual log is never truncated.
-const LONGEST_LOG: u64 = 320 << 20;
-const READ: OpenFlags = OpenFlags::SQLITE_OPEN_READ_ONLY.union(OpenFlags::SQLITE_OPEN_NO_MUTEX);
+const MAX_LOG_BYTES: u64 = 320 << 20;
+const READ_FLAGS: OpenFlags = OpenFlags::SQLITE_OPEN_READ_ONLY.union(OpenFlags::SQLITE_OPEN_NO_MUTEX);
 /// Capacity for all statements of this engine.
-const STATEMENTS: usize = 256;
+const STATEMENT_CACHE_CAPACITY: usize = 256;
 
 /// Locks the folder for this process, as long as the file is open.
 ///
@@ -31,7 +31,7 @@ const STATEMENTS: usize = 256;
 pub(super) fn lock(folder: &Path) -> Result<File> {
     let path = folder.join("signet.lock");
     let failed = |e: std::io::Error| {
-        Error::unavailable(format!("{}: cannot be opened ({})", path.display(), io_words(e.kind())), e)
+        Error::unavailable(format!("{}: cannot be opened ({})", path.display(), describe_io_error(e.kind())), e)
     };
     let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&path).map_err(failed)?;
     rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
@@ -41,14 +41,14 @@ pub(super) fn lock(folder: &Path) -> Result<File> {
     Ok(file)
 }
 
-pub(super) fn writer(path: &Path) -> Result<Connection> {
+pub(super) fn open_writer(path: &Path) -> Result<Connection> {
     let failed = |e: rusqlite::Error| {
-        Error::unavailable(format!("{}: cannot be opened ({})", path.display(), why_not(path, &e)), e)
+        Error::unavailable(format!("{}: cannot be opened ({})", path.display(), describe_open_error(path, &e)), e)
     };
     let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)
         .map_err(failed)?;
-    keep_statements(&db).map_err(failed)?;
-    db.busy_timeout(WRITER_WAIT).map_err(failed)?;
+    cache_statements(&db).map_err(failed)?;
+    db.busy_timeout(WRITER_BUSY_TIMEOUT).map_err(failed)?;
     // 16 MiB contain the upper levels of the index of serials, which random serials access everywhere. A larger cache
     // costs more than it saves: a commit that splits a page walks the whole hash table of the cache.
     db.execute_batch(
@@ -56,27 +56,27 @@ pub(super) fn writer(path: &Path) -> Result<Connection> {
          PRAGMA foreign_keys = ON; PRAGMA temp_store = MEMORY; PRAGMA cache_size = -16384;",
     )
     .map_err(failed)?;
-    cut_log_to(&db, LONGEST_LOG).map_err(failed)?;
+    set_max_log_size(&db, MAX_LOG_BYTES).map_err(failed)?;
     keep_log_on_close(&db, true).map_err(failed)?;
     require_durable(&db, path)?;
     Ok(db)
 }
 
 /// Describes a database error. SQLite reports a full disk as an I/O error when it grows the index of the log.
-fn why_not(path: &Path, e: &rusqlite::Error) -> String {
+fn describe_open_error(path: &Path, e: &rusqlite::Error) -> String {
     let is_of_disk = matches!(e.sqlite_error_code(), Some(ErrorCode::SystemIoFailure | ErrorCode::DiskFull));
-    match path.parent().and_then(room::lacking) {
-        Some(_) if is_of_disk => io_words(std::io::ErrorKind::StorageFull),
+    match path.parent().and_then(disk_space::shortage) {
+        Some(_) if is_of_disk => describe_io_error(std::io::ErrorKind::StorageFull),
         _ => e.to_string(),
     }
 }
 
-pub(super) fn reader(path: &Path) -> rusqlite::Result<Connection> {
-    reading(Connection::open_with_flags(path, READ)?)
+pub(super) fn open_reader(path: &Path) -> rusqlite::Result<Connection> {
+    configure_reader(Connection::open_with_flags(path, READ_FLAGS)?)
 }
 
-/// As [`reader`], for a file without a log that does not change: creates no other files.
-pub(super) fn reader_of_still(path: &Path) -> rusqlite::Result<Connection> {
+/// As [`open_reader`], for a file without a log that does not change: creates no other files.
+pub(super) fn open_immutable_reader(path: &Path) -> rusqlite::Result<Connection> {
     let mut uri = "file:".to_owned();
     for &octet in path.as_os_str().as_bytes() {
         match octet {
@@ -85,20 +85,20 @@ pub(super) fn reader_of_still(path: &Path) -> rusqlite::Result<Connection> {
             _ => uri.push_str(&format!("%{octet:02X}")),
         }
     }
-    reading(Connection::open_with_flags(uri + "?immutable=1", READ | OpenFlags::SQLITE_OPEN_URI)?)
+    configure_reader(Connection::open_with_flags(uri + "?immutable=1", READ_FLAGS | OpenFlags::SQLITE_OPEN_URI)?)
 }
 
-fn reading(db: Connection) -> rusqlite::Result<Connection> {
-    keep_statements(&db)?;
-    db.busy_timeout(READER_WAIT)?;
+fn configure_reader(db: Connection) -> rusqlite::Result<Connection> {
+    cache_statements(&db)?;
+    db.busy_timeout(READER_BUSY_TIMEOUT)?;
     db.execute_batch("PRAGMA query_only = ON; PRAGMA temp_store = MEMORY; PRAGMA cache_size = -16384;")?;
     Ok(db)
 }
 
 /// Prevents SQLite from preparing statements again for new parameter values. That costs ten times as much as the lookup
 /// of a row, and cannot improve plans because there are no statistics.
-fn keep_statements(db: &Connection) -> rusqlite::Result<()> {
-    db.set_prepared_statement_cache_capacity(STATEMENTS);
+fn cache_statements(db: &Connection) -> rusqlite::Result<()> {
+    db.set_prepared_statement_cache_capacity(STATEMENT_CACHE_CAPACITY);
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map(drop)
 }
 
@@ -122,7 +122,7 @@ pub(super) fn keep_log_on_close(db: &Connection, keep: bool) -> rusqlite::Result
 }
 
 /// Sets the maximum size of the log file after it has started over. The commit that starts it over truncates it.
-fn cut_log_to(db: &Connection, octets: u64) -> rusqlite::Result<()> {
+fn set_max_log_size(db: &Connection, octets: u64) -> rusqlite::Result<()> {
     db.pragma_update_and_check(None, "journal_size_limit", octets as i64, |_| Ok(()))
 }
 
@@ -135,17 +135,17 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.db");
         Connection::open(&path).unwrap().execute_batch("CREATE TABLE t (b BLOB)").unwrap();
-        let db = writer(&path).unwrap();
+        let db = open_writer(&path).unwrap();
         let limit: i64 = db.query_row("PRAGMA journal_size_limit", [], |row| row.get(0)).unwrap();
-        assert_eq!(limit, LONGEST_LOG as i64);
+        assert_eq!(limit, MAX_LOG_BYTES as i64);
         let insert = |mib: u32| {
             for _ in 0..mib {
                 db.execute("INSERT INTO t VALUES (randomblob(1048576))", []).unwrap();
             }
         };
-        let size = || std::fs::metadata(super::super::log::path_of(&path)).unwrap().len();
+        let size = || std::fs::metadata(super::super::log::log_path(&path)).unwrap().len();
         let moved = || db.query_row("PRAGMA wal_checkpoint(FULL)", [], |_| Ok(())).unwrap();
-        cut_log_to(&db, 3 << 20).unwrap();
+        set_max_log_size(&db, 3 << 20).unwrap();
         insert(6);
         let long = size();
         assert!(long > 6 << 20);
@@ -168,14 +168,14 @@ mod tests {
         let db = writer_of(&path);
         keep_log_on_close(&db, false).unwrap();
         db.close().unwrap();
-        let db = reader_of_still(&path).unwrap();
+        let db = open_immutable_reader(&path).unwrap();
         let found: i64 = db.query_row("SELECT n FROM t", [], |row| row.get(0)).unwrap();
         assert_eq!((found, std::fs::read_dir(&folder).unwrap().count()), (7, 1));
     }
 
     fn writer_of(path: &Path) -> Connection {
         drop(File::create(path).unwrap());
-        let db = writer(path).unwrap();
+        let db = open_writer(path).unwrap();
         db.execute_batch("CREATE TABLE t (n INTEGER); INSERT INTO t VALUES (7)").unwrap();
         db
     }

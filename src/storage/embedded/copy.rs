@@ -21,34 +21,34 @@ use super::access;
 use super::connection;
 use super::schema;
 use crate::clock::Time;
-use crate::error::{Error, Kind, Result, io_words};
-use crate::storage::progress::Progress;
-use crate::storage::restored::{self, COPIED, PUBLISHED, copied, crl_floor, restored};
+use crate::error::{Error, Kind, Result, describe_io_error};
+use crate::storage::progress::ProgressCounters;
+use crate::storage::restore_facts::{self, COPIED_FACT, SELECT_PUBLISHED, copied_fact, crl_floor, restore_fact};
 use crate::storage::statements::meta as sql;
 
 /// Name of the database file in a data folder.
-pub(crate) const NAME: &str = "signet.db";
+pub(crate) const DATABASE_FILE: &str = "signet.db";
 /// Suffix of the temporary folder in which a copy is created, before random characters.
-pub const PARTIAL: &str = ".partial-";
+pub const PARTIAL_SUFFIX: &str = ".partial-";
 /// Suffixes of SQLite's other files.
-const SIDES: [&str; 3] = ["-wal", "-shm", "-journal"];
+const SIDE_FILE_SUFFIXES: [&str; 3] = ["-wal", "-shm", "-journal"];
 /// Bytes at the beginning of a log that change when it starts over.
-const HEADER: u64 = 32;
+const LOG_HEADER_BYTES: u64 = 32;
 /// Maximum pause after a slice, so that a slow slice does not prolong the pause of checkpoints by minutes.
-const LONGEST_REST: Duration = Duration::from_secs(1);
+const MAX_PAUSE: Duration = Duration::from_secs(1);
 /// Maximum attempts at reading the log, which starts over at most once.
-const TRIES: usize = 3;
+const MAX_LOG_READ_ATTEMPTS: usize = 3;
 
 /// The speed of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pace {
+pub enum CopyPace {
     /// As fast as possible: the disk is not shared.
     Full,
     /// For a disk shared with a running server: pauses for four fifths of the time.
     Shared,
 }
 
-impl Pace {
+impl CopyPace {
     /// Bytes per slice. Each slice is synced, so that commits never wait for much unwritten data.
     const fn slice(self) -> u64 {
         match self {
@@ -61,19 +61,19 @@ impl Pace {
     fn rest(self, worked: Duration) -> Duration {
         match self {
             Self::Full => Duration::ZERO,
-            Self::Shared => (4 * worked).min(LONGEST_REST),
+            Self::Shared => (4 * worked).min(MAX_PAUSE),
         }
     }
 }
 
 /// An incomplete copy, in its own folder next to the target. Dropping it removes it.
-pub(crate) struct Partial {
+pub(crate) struct PartialCopy {
     folder: PathBuf,
     part: PathBuf,
     to: PathBuf,
 }
 
-impl Partial {
+impl PartialCopy {
     /// Copies the database file and log of a folder. Checkpoints must be paused, or the folder unused. Ends within one
     /// slice and pause after `stop` is set.
     ///
@@ -82,46 +82,46 @@ impl Partial {
     pub(crate) fn of_folder(
         folder: &Path,
         to: &Path,
-        pace: Pace,
+        pace: CopyPace,
         stop: &AtomicBool,
-        progress: &Progress,
+        progress: &ProgressCounters,
     ) -> Result<Self> {
-        let failed = |e| uncopied(folder, to, e);
+        let failed = |e| copy_error(folder, to, e);
         let database = open_database(folder)?;
-        let log = Log::open(&with_end(&folder.join(NAME), SIDES[0])).map_err(failed)?;
+        let log = WalFile::open(&append_suffix(&folder.join(DATABASE_FILE), SIDE_FILE_SUFFIXES[0])).map_err(failed)?;
         progress.expect(database.metadata().map_err(failed)?.len() + log.as_ref().map_or(0, |log| log.octets));
         let partial = Self::beside(to)?;
         copy(&database, &partial.create("")?, pace, stop, progress).map_err(failed)?;
         if let Some(mut log) = log {
-            log.copy(&mut partial.create(SIDES[0])?, pace, stop, progress).map_err(failed)?;
+            log.copy(&mut partial.create(SIDE_FILE_SUFFIXES[0])?, pace, stop, progress).map_err(failed)?;
         }
         Ok(partial)
     }
 
-    fn of_file(from: &Path, to: &Path, progress: &Progress) -> Result<Self> {
-        let failed = |e| uncopied(from, to, e);
+    fn of_file(from: &Path, to: &Path, progress: &ProgressCounters) -> Result<Self> {
+        let failed = |e| copy_error(from, to, e);
         let file = File::open(from).map_err(failed)?;
         progress.expect(file.metadata().map_err(failed)?.len());
         let partial = Self::beside(to)?;
-        copy(&file, &partial.create("")?, Pace::Full, &AtomicBool::new(false), progress).map_err(failed)?;
+        copy(&file, &partial.create("")?, CopyPace::Full, &AtomicBool::new(false), progress).map_err(failed)?;
         Ok(partial)
     }
 
     /// Creates the folder, in which only this user may create files, even if others can write next to it.
     fn beside(to: &Path) -> Result<Self> {
         if to.symlink_metadata().is_ok() {
-            return Err(taken(to));
+            return Err(already_exists_error(to));
         }
-        let folder = with_end(to, &format!("{PARTIAL}{}", crate::random::base62(8)));
-        DirBuilder::new().mode(0o700).create(&folder).map_err(|e| unmade(&folder, e))?;
-        Ok(Self { part: folder.join(NAME), folder, to: to.to_owned() })
+        let folder = append_suffix(to, &format!("{PARTIAL_SUFFIX}{}", crate::random::base62(8)));
+        DirBuilder::new().mode(0o700).create(&folder).map_err(|e| create_error(&folder, e))?;
+        Ok(Self { part: folder.join(DATABASE_FILE), folder, to: to.to_owned() })
     }
 
     /// Creates a file of the copy: the database, or another file by its suffix.
     fn create(&self, end: &str) -> Result<File> {
-        let path = with_end(&self.part, end);
+        let path = append_suffix(&self.part, end);
         let created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
-        created.map_err(|e| unmade(&path, e))
+        created.map_err(|e| create_error(&path, e))
     }
 
     /// Merges the log into the file, marks it as a copy, and renames it to its final name. Returns its size in bytes.
@@ -141,12 +141,14 @@ impl Partial {
             return Err(Error::new(Kind::Unavailable, "the copy's log does not go into its file"));
         }
         schema::require_known(&db)?;
-        let (name, value) = copied(now);
+        let (name, value) = copied_fact(now);
         db.execute(sql::INSERT, params![name, value]).map_err(failed)?;
         db.close().map_err(|(_, e)| failed(e))?;
         self.publish().map_err(|e| match e.kind() {
-            ErrorKind::AlreadyExists => taken(&self.to),
-            kind => Error::unavailable(format!("{}: cannot be written ({})", self.to.display(), io_words(kind)), e),
+            ErrorKind::AlreadyExists => already_exists_error(&self.to),
+            kind => {
+                Error::unavailable(format!("{}: cannot be written ({})", self.to.display(), describe_io_error(kind)), e)
+            }
         })
     }
 
@@ -164,12 +166,12 @@ impl Partial {
     }
 }
 
-impl Drop for Partial {
+impl Drop for PartialCopy {
     fn drop(&mut self) {
         // Missing if it was renamed.
         let _ = std::fs::remove_file(&self.part);
-        for side in SIDES {
-            let _ = std::fs::remove_file(with_end(&self.part, side));
+        for side in SIDE_FILE_SUFFIXES {
+            let _ = std::fs::remove_file(append_suffix(&self.part, side));
         }
         let _ = std::fs::remove_dir(&self.folder);
     }
@@ -185,8 +187,8 @@ pub(crate) fn lock(folder: &Path) -> Result<File> {
 }
 
 /// Lists the temporary folders of interrupted restores in a data folder.
-fn left_by_restores(folder: &Path) -> Vec<PathBuf> {
-    let beginning = format!("{NAME}{PARTIAL}");
+fn interrupted_restores(folder: &Path) -> Vec<PathBuf> {
+    let beginning = format!("{DATABASE_FILE}{PARTIAL_SUFFIX}");
     let is_left =
         |path: &PathBuf| path.file_name().is_some_and(|name| name.as_bytes().starts_with(beginning.as_bytes()));
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
@@ -197,8 +199,8 @@ fn left_by_restores(folder: &Path) -> Vec<PathBuf> {
 ///
 /// # Errors
 /// `Conflict` naming the remains of the restore.
-pub(super) fn require_not_begun(folder: &Path) -> Result<()> {
-    let Some(left) = left_by_restores(folder).into_iter().next() else { return Ok(()) };
+pub(super) fn require_no_interrupted_restore(folder: &Path) -> Result<()> {
+    let Some(left) = interrupted_restores(folder).into_iter().next() else { return Ok(()) };
     let text = format!(
         "data folder {}: has no store, and {} of a restore that has not come to its end: run signet operator restore \
          again, which removes it, or remove it, where there is to be a new store",
@@ -213,16 +215,19 @@ pub(super) fn require_not_begun(folder: &Path) -> Result<()> {
 /// # Errors
 /// `Conflict` when the folder has files of a database or is in use; `Invalid` when the file is not a store of a known
 /// version; `Unavailable` from the disk.
-pub(crate) fn restore(copy: &Path, folder: &Path, now: Time, progress: &Progress) -> Result<u64> {
+pub(crate) fn restore(copy: &Path, folder: &Path, now: Time, progress: &ProgressCounters) -> Result<u64> {
     let failed = |e: io::Error| {
-        Error::unavailable(format!("data folder {}: cannot be used ({})", folder.display(), io_words(e.kind())), e)
+        Error::unavailable(
+            format!("data folder {}: cannot be used ({})", folder.display(), describe_io_error(e.kind())),
+            e,
+        )
     };
     DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed)?;
-    access::require_own(folder)?;
+    access::require_not_world_writable(folder)?;
     let _lock = connection::lock(folder)?;
-    let database = folder.join(NAME);
+    let database = folder.join(DATABASE_FILE);
     // The log of another database would be applied to this one.
-    let names = SIDES.iter().map(|side| with_end(&database, side)).chain([database.clone()]);
+    let names = SIDE_FILE_SUFFIXES.iter().map(|side| append_suffix(&database, side)).chain([database.clone()]);
     if let Some(there) = names.into_iter().find(|name| name.symlink_metadata().is_ok()) {
         let text = format!(
             "{}: exists, and is never overwritten: move what is in the folder away, or restore into an empty one",
@@ -230,8 +235,8 @@ pub(crate) fn restore(copy: &Path, folder: &Path, now: Time, progress: &Progress
         );
         return Err(Error::new(Kind::Conflict, text));
     }
-    let octets = Partial::of_file(copy, &database, progress)?.finish(now)?;
-    for left in left_by_restores(folder) {
+    let octets = PartialCopy::of_file(copy, &database, progress)?.finish(now)?;
+    for left in interrupted_restores(folder) {
         if let Err(error) = std::fs::remove_dir_all(&left) {
             tracing::warn!(left = %left.display(), %error, "what a restore has left is still there; it can be removed");
         }
@@ -243,18 +248,18 @@ pub(crate) fn restore(copy: &Path, folder: &Path, now: Time, progress: &Progress
 ///
 /// # Errors
 /// `Invalid` when the clock is behind the copy, or no higher numbers exist; `Unavailable` from the disk.
-pub(super) fn adopt(db: &mut Connection, now: Time) -> Result<()> {
+pub(super) fn complete_restore(db: &mut Connection, now: Time) -> Result<()> {
     let failed = |e| Error::unavailable("storage: the copy cannot be made a store", e);
     let fact = "SELECT 1 FROM meta WHERE name = $1";
-    if db.query_row(fact, [COPIED], |_| Ok(())).optional().map_err(failed)?.is_none() {
+    if db.query_row(fact, [COPIED_FACT], |_| Ok(())).optional().map_err(failed)?.is_none() {
         return Ok(());
     }
-    let published = db.query_row(PUBLISHED, [], |row| Ok((row.get(0)?, row.get(1)?))).map_err(failed)?;
+    let published = db.query_row(SELECT_PUBLISHED, [], |row| Ok((row.get(0)?, row.get(1)?))).map_err(failed)?;
     let facts = super::meta::all(db).map_err(failed)?;
-    let (name, value) = restored(now, published, &facts)?;
+    let (name, value) = restore_fact(now, published, &facts)?;
     let tx = db.transaction().map_err(failed)?;
     tx.execute(sql::INSERT, params![name, value]).map_err(failed)?;
-    tx.execute("DELETE FROM meta WHERE name = $1", [COPIED]).map_err(failed)?;
+    tx.execute("DELETE FROM meta WHERE name = $1", [COPIED_FACT]).map_err(failed)?;
     tx.commit().map_err(failed)?;
     tracing::warn!(above = crl_floor(&[(name, value)]), "the store was restored from a copy: CRL numbers begin anew");
     Ok(())
@@ -266,95 +271,99 @@ pub(super) fn adopt(db: &mut Connection, now: Time) -> Result<()> {
 /// `Conflict` when it was.
 pub(super) fn require_unmoved(db: &Connection) -> Result<()> {
     let failed = |e| Error::unavailable("storage: the facts of the store cannot be read", e);
-    restored::require_unmoved(&super::meta::all(db).map_err(failed)?)
+    restore_facts::require_unmoved(&super::meta::all(db).map_err(failed)?)
 }
 
-/// Records that the store was copied into a database; no server starts on it until [`take_back`]. Needs a [`lock`].
+/// Records that the store was copied into a database; no server starts on it until [`remove_move_record`]. Needs a [`lock`].
 ///
 /// # Errors
 /// `Unavailable` from the disk.
-pub(crate) fn note_moved(folder: &Path, now: Time) -> Result<()> {
-    let (name, value) = restored::moved(now);
+pub(crate) fn record_move(folder: &Path, now: Time) -> Result<()> {
+    let (name, value) = restore_facts::moved_fact(now);
     change_facts(folder, |db| db.execute(sql::INSERT, params![name, value])).map(drop)
 }
 
-/// `true` if [`note_moved`] was recorded. The folder must be [locked](lock).
+/// `true` if [`record_move`] was recorded. The folder must be [locked](lock).
 ///
 /// # Errors
 /// `Unavailable` from the disk.
 pub(crate) fn is_moved(folder: &Path) -> Result<bool> {
     let found = change_facts(folder, |db| {
-        let found = db.query_row("SELECT 1 FROM meta WHERE name = $1", [restored::MOVED], |_| Ok(())).optional()?;
+        let found =
+            db.query_row("SELECT 1 FROM meta WHERE name = $1", [restore_facts::MOVED_FACT], |_| Ok(())).optional()?;
         Ok(usize::from(found.is_some()))
     })?;
     Ok(found > 0)
 }
 
-/// Removes the record of [`note_moved`]; `true` if there was one. The folder must be [locked](lock).
+/// Removes the record of [`record_move`]; `true` if there was one. The folder must be [locked](lock).
 ///
 /// # Errors
 /// `Unavailable` from the disk.
-pub(crate) fn take_back(folder: &Path) -> Result<bool> {
-    let taken = change_facts(folder, |db| db.execute("DELETE FROM meta WHERE name = $1", [restored::MOVED]))?;
+pub(crate) fn remove_move_record(folder: &Path) -> Result<bool> {
+    let taken = change_facts(folder, |db| db.execute("DELETE FROM meta WHERE name = $1", [restore_facts::MOVED_FACT]))?;
     Ok(taken > 0)
 }
 
 /// Opens an unused store, runs `change` on its facts, and returns its result; 0 for an empty database.
 fn change_facts(folder: &Path, change: impl FnOnce(&Connection) -> rusqlite::Result<usize>) -> Result<usize> {
-    let path = folder.join(NAME);
-    super::log::write_again(&path).map_err(|e| {
-        Error::unavailable(format!("data folder {}: cannot be used ({})", folder.display(), io_words(e.kind())), e)
+    let path = folder.join(DATABASE_FILE);
+    super::log::rewrite_log(&path).map_err(|e| {
+        Error::unavailable(
+            format!("data folder {}: cannot be used ({})", folder.display(), describe_io_error(e.kind())),
+            e,
+        )
     })?;
-    let db = connection::writer(&path)?;
-    if schema::known(&db)?.is_none() {
+    let db = connection::open_writer(&path)?;
+    if schema::known_version(&db)?.is_none() {
         return Ok(0);
     }
     change(&db).map_err(|e| Error::unavailable(format!("{}: cannot be changed ({e})", path.display()), e))
 }
 
-fn taken(path: &Path) -> Error {
+fn already_exists_error(path: &Path) -> Error {
     Error::new(Kind::Conflict, format!("{}: exists, and is never overwritten", path.display()))
 }
 
-fn with_end(path: &Path, end: &str) -> PathBuf {
+fn append_suffix(path: &Path, end: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(end);
     PathBuf::from(name)
 }
 
 fn open_database(folder: &Path) -> Result<File> {
-    let path = folder.join(NAME);
+    let path = folder.join(DATABASE_FILE);
     File::open(&path).map_err(|e| match e.kind() {
         ErrorKind::NotFound => Error::new(Kind::NotFound, format!("{}: is not there", path.display())),
-        kind => Error::unavailable(format!("{}: cannot be read ({})", path.display(), io_words(kind)), e),
+        kind => Error::unavailable(format!("{}: cannot be read ({})", path.display(), describe_io_error(kind)), e),
     })
 }
 
 /// Error of a copy. Names the target when its disk is full, else the source.
-fn uncopied(from: &Path, to: &Path, error: io::Error) -> Error {
+fn copy_error(from: &Path, to: &Path, error: io::Error) -> Error {
     use ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     let (path, what) = match error.kind() {
         ErrorKind::NotFound => return Error::of_file("FILE", from, "copied", error).as_kind(Kind::Unavailable),
         FileTooLarge | QuotaExceeded | StorageFull => (to, "written"),
         _ => (from, "copied"),
     };
-    Error::unavailable(format!("{}: cannot be {what} ({})", path.display(), io_words(error.kind())), error)
+    Error::unavailable(format!("{}: cannot be {what} ({})", path.display(), describe_io_error(error.kind())), error)
 }
 
-fn unmade(path: &Path, error: io::Error) -> Error {
+fn create_error(path: &Path, error: io::Error) -> Error {
     if error.kind() == ErrorKind::NotFound {
         return Error::unavailable(format!("{}: cannot be made: its folder does not exist", path.display()), error);
     }
-    Error::unavailable(format!("{}: cannot be made ({})", path.display(), io_words(error.kind())), error)
+    Error::unavailable(format!("{}: cannot be made ({})", path.display(), describe_io_error(error.kind())), error)
 }
 
 /// The log of a database, with its size at the start of the copy.
-struct Log {
+struct WalFile {
     file: File,
     octets: u64,
 }
 
-impl Log {
+impl WalFile {
     /// Opens the log; `None` if there is none.
     fn open(path: &Path) -> IoResult<Option<Self>> {
         let file = match File::open(path) {
@@ -365,8 +374,8 @@ impl Log {
         Ok(Some(Self { file, octets }))
     }
 
-    fn copy(&mut self, to: &mut File, pace: Pace, stop: &AtomicBool, progress: &Progress) -> IoResult<()> {
-        for _ in 0..TRIES {
+    fn copy(&mut self, to: &mut File, pace: CopyPace, stop: &AtomicBool, progress: &ProgressCounters) -> IoResult<()> {
+        for _ in 0..MAX_LOG_READ_ATTEMPTS {
             to.rewind()?;
             to.set_len(0)?;
             let before = self.header()?;
@@ -382,14 +391,20 @@ impl Log {
     fn header(&mut self) -> IoResult<Vec<u8>> {
         let mut header = Vec::new();
         self.file.rewind()?;
-        (&self.file).take(HEADER).read_to_end(&mut header)?;
+        (&self.file).take(LOG_HEADER_BYTES).read_to_end(&mut header)?;
         self.file.rewind()?;
         Ok(header)
     }
 }
 
 /// Copies the rest of `from` in slices. `io::copy` uses the kernel's copy functions if possible.
-fn copy(mut from: impl Read, mut to: &File, pace: Pace, stop: &AtomicBool, progress: &Progress) -> IoResult<()> {
+fn copy(
+    mut from: impl Read,
+    mut to: &File,
+    pace: CopyPace,
+    stop: &AtomicBool,
+    progress: &ProgressCounters,
+) -> IoResult<()> {
     while !stop.load(Ordering::Acquire) {
         let begun = Instant::now();
         let copied = std::io::copy(&mut from.by_ref().take(pace.slice()), &mut to)?;
@@ -406,13 +421,13 @@ fn copy(mut from: impl Read, mut to: &File, pace: Pace, stop: &AtomicBool, progr
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::storage::backend::{Backend as _, FactWrite, Unit};
+    use crate::storage::backend::{FactWrite, StoreBackend as _, WriteUnit};
     use std::os::unix::fs::MetadataExt as _;
 
     #[test]
     fn a_full_disk_is_told_of_the_copy_and_what_cannot_be_read_of_its_source() {
         let text =
-            |kind: ErrorKind| uncopied(Path::new("/data"), Path::new("/backup/copy.db"), kind.into()).to_string();
+            |kind: ErrorKind| copy_error(Path::new("/data"), Path::new("/backup/copy.db"), kind.into()).to_string();
         assert_eq!(text(ErrorKind::StorageFull), "/backup/copy.db: cannot be written (no storage space)");
         assert_eq!(text(ErrorKind::NotFound), "FILE: file does not exist: /data");
     }
@@ -421,12 +436,12 @@ mod tests {
         Time::from_unix_timestamp(seconds).unwrap()
     }
 
-    fn fact(name: usize) -> Vec<Unit> {
-        vec![Unit::Facts(vec![FactWrite::new((format!("fact {name}"), vec![7; 3000]))])]
+    fn fact(name: usize) -> Vec<WriteUnit> {
+        vec![WriteUnit::Facts(vec![FactWrite::new((format!("fact {name}"), vec![7; 3000]))])]
     }
 
-    fn partial(folder: &Path, to: &Path) -> Result<Partial> {
-        Partial::of_folder(folder, to, Pace::Shared, &AtomicBool::new(false), &Progress::default())
+    fn partial(folder: &Path, to: &Path) -> Result<PartialCopy> {
+        PartialCopy::of_folder(folder, to, CopyPace::Shared, &AtomicBool::new(false), &ProgressCounters::default())
     }
 
     fn facts(file: &Path) -> i64 {
@@ -441,7 +456,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (folder, file) = (dir.path().join("data"), dir.path().join("copy.db"));
         let (mut writer, _pool) = super::super::open(&folder, at(0)).unwrap();
-        let other = Connection::open(folder.join(NAME)).unwrap();
+        let other = Connection::open(folder.join(DATABASE_FILE)).unwrap();
         let checkpoint = |mode: &str| {
             other.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |_| Ok(())).unwrap();
         };
@@ -466,7 +481,7 @@ mod tests {
         let (mut writer, pool) = super::super::open(&folder, at(0)).unwrap();
         let held = pool.file_hold().hold().unwrap();
         assert!(pool.file_hold().unless_held(|| ()).is_none());
-        let before = std::fs::read(folder.join(NAME)).unwrap();
+        let before = std::fs::read(folder.join(DATABASE_FILE)).unwrap();
         let partial = {
             for name in 0..40 {
                 assert!(writer.apply(fact(name)).await[0].is_ok());
@@ -477,7 +492,7 @@ mod tests {
             }
             partial
         };
-        assert_eq!(std::fs::read(folder.join(NAME)).unwrap(), before);
+        assert_eq!(std::fs::read(folder.join(DATABASE_FILE)).unwrap(), before);
         assert!(!file.exists(), "not before it is whole");
         partial.finish(at(1)).unwrap();
         assert_eq!(facts(&file), 40);
@@ -531,7 +546,8 @@ mod tests {
         let (folder, file) = (dir.path().join("data"), dir.path().join("copy.db"));
         let _open = super::super::open(&folder, at(0)).unwrap();
         let stop = AtomicBool::new(true);
-        let error = Partial::of_folder(&folder, &file, Pace::Full, &stop, &Progress::default()).err().unwrap();
+        let error =
+            PartialCopy::of_folder(&folder, &file, CopyPace::Full, &stop, &ProgressCounters::default()).err().unwrap();
         assert_eq!(error.kind(), Kind::Unavailable);
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
     }
@@ -540,25 +556,25 @@ mod tests {
     fn a_copy_becomes_a_store_once_and_not_before_the_time_of_its_lists() {
         let mut db = Connection::open_in_memory().unwrap();
         schema::migrate(&mut db).unwrap();
-        adopt(&mut db, at(5)).unwrap();
+        complete_restore(&mut db, at(5)).unwrap();
         let restores = |db: &Connection| -> Vec<String> {
             let mut names = db.prepare("SELECT name FROM meta WHERE name <> 'schema'").unwrap();
             names.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect()
         };
         assert!(restores(&db).is_empty(), "no copy");
-        let (name, value) = copied(at(3));
+        let (name, value) = copied_fact(at(3));
         db.execute(sql::INSERT, params![name, value]).unwrap();
         let list = "INSERT INTO crl VALUES (0, 'g', 1, 0, 100, 200, x'')";
         db.execute(list, []).unwrap();
-        assert_eq!(adopt(&mut db, at(99)).unwrap_err().kind(), Kind::Invalid);
-        adopt(&mut db, at(100)).unwrap();
-        adopt(&mut db, at(150)).unwrap();
+        assert_eq!(complete_restore(&mut db, at(99)).unwrap_err().kind(), Kind::Invalid);
+        complete_restore(&mut db, at(100)).unwrap();
+        complete_restore(&mut db, at(150)).unwrap();
         assert_eq!(restores(&db), ["restored/100000000"]);
         // A copy of the restored store, with a CRL number from a wrong clock.
-        let (name, value) = copied(at(3));
+        let (name, value) = copied_fact(at(3));
         db.execute(sql::INSERT, params![name, value]).unwrap();
         db.execute("UPDATE crl SET number = 900000000", []).unwrap();
-        adopt(&mut db, at(200)).unwrap();
+        complete_restore(&mut db, at(200)).unwrap();
         let above = |name: &String| name.strip_prefix("restored/").unwrap().parse::<u64>().unwrap();
         assert!(restores(&db).iter().map(above).max() > Some(1_000_000_000_000));
     }
@@ -580,10 +596,10 @@ mod tests {
         for part in [left.to_str().unwrap(), "signet operator restore", "remove"] {
             assert!(error.text().contains(part), "{part}: {error}");
         }
-        assert!(!new.join(NAME).exists());
-        assert!(restore(&dir.path().join("absent"), &new, at(2), &Progress::default()).is_err());
+        assert!(!new.join(DATABASE_FILE).exists());
+        assert!(restore(&dir.path().join("absent"), &new, at(2), &ProgressCounters::default()).is_err());
         assert!(left.exists());
-        restore(&file, &new, at(2), &Progress::default()).unwrap();
+        restore(&file, &new, at(2), &ProgressCounters::default()).unwrap();
         assert!(!left.exists());
         std::fs::create_dir(&left).unwrap();
         assert!(super::super::open(&new, at(3)).is_ok(), "a store that is there opens");

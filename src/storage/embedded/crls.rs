@@ -2,13 +2,13 @@
 
 use rusqlite::{Connection, params};
 
-use super::query::{Failure, prepared};
+use super::query::{SqliteError, prepare};
 use crate::documents::MountId;
 use crate::pki::store::CrlRow;
 use crate::storage::statements::{conflict, crls as sql};
 
-pub(super) fn publish(db: &Connection, row: &CrlRow) -> Result<(), Failure> {
-    let stored = prepared(db, sql::PUBLISH)?.execute(params![
+pub(super) fn publish(db: &Connection, row: &CrlRow) -> Result<(), SqliteError> {
+    let stored = prepare(db, sql::PUBLISH)?.execute(params![
         row.mount.0,
         row.group,
         row.number as i64,
@@ -17,11 +17,11 @@ pub(super) fn publish(db: &Connection, row: &CrlRow) -> Result<(), Failure> {
         row.next_update,
         row.signature,
     ])?;
-    if stored == 0 { Err(Failure::Conflict(conflict::CRL_PUBLISHED)) } else { Ok(()) }
+    if stored == 0 { Err(SqliteError::Conflict(conflict::CRL_PUBLISHED)) } else { Ok(()) }
 }
 
 pub(super) fn list(db: &Connection, mount: MountId) -> rusqlite::Result<Vec<CrlRow>> {
-    prepared(db, sql::LIST)?
+    prepare(db, sql::LIST)?
         .query_map([mount.0], |row| {
             Ok(CrlRow {
                 mount,

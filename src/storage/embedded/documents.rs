@@ -2,22 +2,22 @@
 
 use rusqlite::{Connection, Row, params};
 
-use super::query::{Failure, prepared};
+use super::query::{SqliteError, prepare};
 use crate::documents::{DocumentWrite, MountId};
 use crate::storage::backend::SealedDocument;
 use crate::storage::statements::{conflict, documents as sql};
 
-pub(super) fn write(db: &Connection, write: &DocumentWrite) -> Result<(), Failure> {
+pub(super) fn write(db: &Connection, write: &DocumentWrite) -> Result<(), SqliteError> {
     let DocumentWrite { key, expected, body } = write;
     let (mount, kind, name) = (key.mount.0, key.kind, &key.name);
     let holds = match (expected, body) {
-        (0, Some(body)) => prepared(db, sql::INSERT)?.execute(params![mount, kind, name, body])? == 1,
-        (_, Some(body)) => prepared(db, sql::UPDATE)?.execute(params![body, mount, kind, name, *expected as i64])? == 1,
+        (0, Some(body)) => prepare(db, sql::INSERT)?.execute(params![mount, kind, name, body])? == 1,
+        (_, Some(body)) => prepare(db, sql::UPDATE)?.execute(params![body, mount, kind, name, *expected as i64])? == 1,
         // Deleting a document that must be absent only checks the condition.
-        (0, None) => !prepared(db, sql::EXISTS)?.exists(params![mount, kind, name])?,
-        (_, None) => prepared(db, sql::DELETE)?.execute(params![mount, kind, name, *expected as i64])? == 1,
+        (0, None) => !prepare(db, sql::EXISTS)?.exists(params![mount, kind, name])?,
+        (_, None) => prepare(db, sql::DELETE)?.execute(params![mount, kind, name, *expected as i64])? == 1,
     };
-    if holds { Ok(()) } else { Err(Failure::Conflict(conflict::DOCUMENT_CHANGED)) }
+    if holds { Ok(()) } else { Err(SqliteError::Conflict(conflict::DOCUMENT_CHANGED)) }
 }
 
 pub(super) fn list(
@@ -26,8 +26,8 @@ pub(super) fn list(
     kind: Option<&'static str>,
 ) -> rusqlite::Result<Vec<SealedDocument>> {
     match kind {
-        None => prepared(db, sql::LIST)?.query_map([mount.0], read)?.collect(),
-        Some(kind) => prepared(db, sql::LIST_KIND)?.query_map(params![mount.0, kind], read)?.collect(),
+        None => prepare(db, sql::LIST)?.query_map([mount.0], read)?.collect(),
+        Some(kind) => prepare(db, sql::LIST_KIND)?.query_map(params![mount.0, kind], read)?.collect(),
     }
 }
 

@@ -2,70 +2,71 @@
 
 use rusqlite::{Connection, Row, params};
 
-use super::query::{Failure, count, prepared, time};
+use super::query::{SqliteError, count, prepare, time};
 use crate::auth::store::{AliasEntry, AliasRow, EntityBy, EntityEntry, EntityPage, EntityRow, IdentityRows};
 use crate::clock::Time;
 use crate::storage::backend::micros;
 use crate::storage::statements::{conflict, entities as sql};
 
-const ENDED: &str = "SELECT id FROM entity WHERE kept_until_micros <= $1 ORDER BY kept_until_micros LIMIT $2";
+const SELECT_EXPIRED: &str = "SELECT id FROM entity WHERE kept_until_micros <= $1 ORDER BY kept_until_micros LIMIT $2";
 /// The expiry of an entity's last token; `$1` if one has no expiry.
-const LAST_END: &str = "SELECT MAX(COALESCE(expires_at_micros, $1)) FROM token WHERE entity = $2";
+const SELECT_LAST_TOKEN_EXPIRY: &str = "SELECT MAX(COALESCE(expires_at_micros, $1)) FROM token WHERE entity = $2";
 
-pub(super) fn put(db: &Connection, row: &EntityRow) -> Result<(), Failure> {
+pub(super) fn put(db: &Connection, row: &EntityRow) -> Result<(), SqliteError> {
     let (version, kept_until) = (row.version as i64, row.kept_until.map(micros));
     let stored = if version == 1 {
-        prepared(db, sql::INSERT)?.execute(params![row.id, row.name, version, row.body, kept_until])?
+        prepare(db, sql::INSERT)?.execute(params![row.id, row.name, version, row.body, kept_until])?
     } else {
         let values = params![row.name, version, row.body, kept_until, row.id, version - 1];
-        prepared(db, sql::UPDATE)?.execute(values)?
+        prepare(db, sql::UPDATE)?.execute(values)?
     };
-    if stored == 0 { Err(Failure::Conflict(conflict::ENTITY_CHANGED)) } else { Ok(()) }
+    if stored == 0 { Err(SqliteError::Conflict(conflict::ENTITY_CHANGED)) } else { Ok(()) }
 }
 
-pub(super) fn put_alias(db: &Connection, row: &AliasRow) -> Result<(), Failure> {
-    if !prepared(db, sql::EXISTS)?.exists([&row.entity])? {
-        return Err(Failure::Conflict(conflict::ENTITY_GONE));
+pub(super) fn put_alias(db: &Connection, row: &AliasRow) -> Result<(), SqliteError> {
+    if !prepare(db, sql::EXISTS)?.exists([&row.entity])? {
+        return Err(SqliteError::Conflict(conflict::ENTITY_GONE));
     }
     let version = row.version as i64;
     let stored = if version == 1 {
         let values = params![row.id, row.accessor, row.name, row.entity, version, row.body];
-        prepared(db, sql::INSERT_ALIAS)?.execute(values)?
+        prepare(db, sql::INSERT_ALIAS)?.execute(values)?
     } else {
         let values = params![row.accessor, row.name, row.entity, version, row.body, row.id, version - 1];
-        prepared(db, sql::UPDATE_ALIAS)?.execute(values)?
+        prepare(db, sql::UPDATE_ALIAS)?.execute(values)?
     };
-    if stored == 0 { Err(Failure::Conflict(conflict::ALIAS_CHANGED)) } else { Ok(()) }
+    if stored == 0 { Err(SqliteError::Conflict(conflict::ALIAS_CHANGED)) } else { Ok(()) }
 }
 
 /// Returns `true` if the entity exists.
-pub(super) fn keep(db: &Connection, id: &str, until: Time) -> rusqlite::Result<bool> {
-    let kept = prepared(db, sql::KEEP)?.execute(params![micros(until), id])? > 0;
-    Ok(kept || prepared(db, sql::EXISTS)?.exists([id])?)
+pub(super) fn extend_retention(db: &Connection, id: &str, until: Time) -> rusqlite::Result<bool> {
+    let kept = prepare(db, sql::KEEP)?.execute(params![micros(until), id])? > 0;
+    Ok(kept || prepare(db, sql::EXISTS)?.exists([id])?)
 }
 
 /// Returns `true` if the entity existed.
 pub(super) fn drop_entity(db: &Connection, id: &str) -> rusqlite::Result<bool> {
-    let found = prepared(db, sql::DROP)?.execute([id])? > 0;
-    prepared(db, sql::DROP_ALIASES)?.execute([id])?;
+    let found = prepare(db, sql::DROP)?.execute([id])? > 0;
+    prepare(db, sql::DROP_ALIASES)?.execute([id])?;
     Ok(found)
 }
 
 /// Returns `true` if the alias existed.
 pub(super) fn drop_alias(db: &Connection, id: &str) -> rusqlite::Result<bool> {
-    Ok(prepared(db, sql::DROP_ALIAS)?.execute([id])? > 0)
+    Ok(prepare(db, sql::DROP_ALIAS)?.execute([id])? > 0)
 }
 
 /// Returns the number of entities that were examined.
-pub(super) fn sweep(db: &Connection, now: Time, again: Time, limit: u32) -> Result<u32, Failure> {
-    let ended: Vec<String> = prepared(db, ENDED)?
+pub(super) fn sweep(db: &Connection, now: Time, again: Time, limit: u32) -> Result<u32, SqliteError> {
+    let ended: Vec<String> = prepare(db, SELECT_EXPIRED)?
         .query_map(params![micros(now), limit], |row| row.get(0))?
         .collect::<rusqlite::Result<_>>()?;
     let again = micros(again);
     for id in &ended {
-        let last: Option<i64> = prepared(db, LAST_END)?.query_row(params![again, id], |row| row.get(0))?;
+        let last: Option<i64> =
+            prepare(db, SELECT_LAST_TOKEN_EXPIRY)?.query_row(params![again, id], |row| row.get(0))?;
         match last {
-            Some(end) => drop(prepared(db, sql::KEEP)?.execute(params![end.max(again), id])?),
+            Some(end) => drop(prepare(db, sql::KEEP)?.execute(params![end.max(again), id])?),
             None => drop(drop_entity(db, id)?),
         }
     }
@@ -74,15 +75,15 @@ pub(super) fn sweep(db: &Connection, now: Time, again: Time, limit: u32) -> Resu
 
 pub(super) fn identity(db: &Connection, by: &EntityBy) -> rusqlite::Result<Option<IdentityRows>> {
     match by {
-        EntityBy::Id(id) => found(db, sql::BY_ID, &[id]),
-        EntityBy::Name(name) => found(db, sql::BY_NAME, &[name]),
-        EntityBy::AliasId(id) => found(db, sql::BY_ALIAS_ID, &[id]),
-        EntityBy::Alias { accessor, name } => found(db, sql::BY_ALIAS, &[accessor, name]),
+        EntityBy::Id(id) => query_identity(db, sql::BY_ID, &[id]),
+        EntityBy::Name(name) => query_identity(db, sql::BY_NAME, &[name]),
+        EntityBy::AliasId(id) => query_identity(db, sql::BY_ALIAS_ID, &[id]),
+        EntityBy::Alias { accessor, name } => query_identity(db, sql::BY_ALIAS, &[accessor, name]),
     }
 }
 
-fn found(db: &Connection, sql: &str, by: &[&str]) -> rusqlite::Result<Option<IdentityRows>> {
-    let mut statement = prepared(db, sql)?;
+fn query_identity(db: &Connection, sql: &str, by: &[&str]) -> rusqlite::Result<Option<IdentityRows>> {
+    let mut statement = prepare(db, sql)?;
     let mut rows = statement.query(rusqlite::params_from_iter(by))?;
     let mut found: Option<IdentityRows> = None;
     while let Some(row) = rows.next()? {
@@ -113,7 +114,7 @@ fn alias(row: &Row<'_>, entity: String) -> rusqlite::Result<Option<AliasRow>> {
 }
 
 pub(super) fn page(db: &Connection, page: &EntityPage) -> rusqlite::Result<Vec<EntityEntry>> {
-    let mut statement = prepared(db, if page.by_name { sql::PAGE_BY_NAME } else { sql::PAGE_BY_ID })?;
+    let mut statement = prepare(db, if page.by_name { sql::PAGE_BY_NAME } else { sql::PAGE_BY_ID })?;
     let mut rows = statement.query(params![page.after, page.limit])?;
     let mut entries: Vec<EntityEntry> = Vec::new();
     while let Some(row) = rows.next()? {
@@ -132,5 +133,5 @@ pub(super) fn aliases(db: &Connection, after: &str, limit: u32) -> rusqlite::Res
     let entry = |row: &Row<'_>| {
         Ok(AliasEntry { id: row.get(0)?, accessor: row.get(1)?, name: row.get(2)?, entity: row.get(3)? })
     };
-    prepared(db, sql::ALIASES)?.query_map(params![after, limit], entry)?.collect()
+    prepare(db, sql::ALIASES)?.query_map(params![after, limit], entry)?.collect()
 }

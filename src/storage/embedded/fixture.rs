@@ -7,7 +7,7 @@ use crate::clock::Clock;
 use crate::error::Result;
 use crate::storage::contract::{Fixture, now};
 use crate::storage::seal::SealKey;
-use crate::storage::{Absent, Database, Options, Storage, open};
+use crate::storage::{Database, IfMissing, Storage, StorageOptions, open};
 
 /// The embedded engine in a temporary folder.
 pub(crate) struct Embedded {
@@ -47,7 +47,7 @@ impl Fixture for Embedded {
 
     fn open_with(&self, seal_key: SealKey, queue: usize) -> BoxFuture<'_, Result<Storage>> {
         let database = Database::Embedded(self.dir.path().join("data"));
-        Box::pin(open(Options { database, seal_key, clock: self.clock.clone(), queue, absent: Absent::Made }))
+        Box::pin(open(StorageOptions { database, seal_key, clock: self.clock.clone(), queue, absent: IfMissing::Made }))
     }
 
     fn number(&self, sql: &str) -> i64 {

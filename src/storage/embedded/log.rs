@@ -2,8 +2,8 @@
 //!
 //! After a failed sync the kernel reports the pages as clean, although the disk lacks them. A process that starts after
 //! a crash reads them from the page cache, takes them for committed, and appends commits that a power failure would
-//! lose. So an existing log is rewritten and synced when the store opens ([`write_again`]). Before a running process
-//! reads the log from its beginning (`writer`), the rest of an undone transaction is cut off ([`cut`]).
+//! lose. So an existing log is rewritten and synced when the store opens ([`rewrite_log`]). Before a running process
+//! reads the log from its beginning (`writer`), the rest of an undone transaction is cut off ([`truncate`]).
 
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Result};
@@ -11,12 +11,12 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// Size in bytes of the log header and of a frame header (SQLite file format, section 4.1).
-const HEADER: usize = 32;
-const FRAME_HEADER: usize = 24;
+const LOG_HEADER_BYTES: usize = 32;
+const FRAME_HEADER_BYTES: usize = 24;
 /// Frames per read and write.
-const FRAMES: usize = 256;
+const FRAMES_PER_BUFFER: usize = 256;
 
-pub(super) fn path_of(path: &Path) -> PathBuf {
+pub(super) fn log_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push("-wal");
     PathBuf::from(name)
@@ -26,27 +26,27 @@ pub(super) fn path_of(path: &Path) -> PathBuf {
 ///
 /// # Errors
 /// The errors of the file system; the log must not be used then.
-pub(super) fn write_again(path: &Path) -> Result<()> {
-    let file = match OpenOptions::new().read(true).write(true).open(path_of(path)) {
+pub(super) fn rewrite_log(path: &Path) -> Result<()> {
+    let file = match OpenOptions::new().read(true).write(true).open(log_path(path)) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         opened => opened?,
     };
-    let mut header = [0; HEADER];
-    if file.metadata()?.len() < HEADER as u64 {
+    let mut header = [0; LOG_HEADER_BYTES];
+    if file.metadata()?.len() < LOG_HEADER_BYTES as u64 {
         return Ok(());
     }
     file.read_exact_at(&mut header, 0)?;
     let Some(frame) = frame_len(&header) else { return Ok(()) };
     file.write_all_at(&header, 0)?;
-    let mut buffer = vec![0; frame * FRAMES];
-    let mut at = HEADER as u64;
+    let mut buffer = vec![0; frame * FRAMES_PER_BUFFER];
+    let mut at = LOG_HEADER_BYTES as u64;
     loop {
         let read = read_full(&file, &mut buffer, at)?;
         let current = buffer[..read].chunks_exact(frame).take_while(|f| f[8..16] == header[16..24]).count();
         file.write_all_at(&buffer[..current * frame], at)?;
         at += (current * frame) as u64;
         // Followed by frames of an earlier round of the log, or none.
-        if current < FRAMES {
+        if current < FRAMES_PER_BUFFER {
             break;
         }
     }
@@ -54,12 +54,12 @@ pub(super) fn write_again(path: &Path) -> Result<()> {
 }
 
 /// Truncates the log after `frames` frames. Must not run concurrently with a writer.
-pub(super) fn cut(path: &Path, frames: u64) -> Result<()> {
-    let file = OpenOptions::new().read(true).write(true).open(path_of(path))?;
-    let mut header = [0; HEADER];
+pub(super) fn truncate(path: &Path, frames: u64) -> Result<()> {
+    let file = OpenOptions::new().read(true).write(true).open(log_path(path))?;
+    let mut header = [0; LOG_HEADER_BYTES];
     let held = read_full(&file, &mut header, 0)?;
     let len = match frame_len(&header) {
-        Some(frame) if held == HEADER && frames > 0 => HEADER as u64 + frames * frame as u64,
+        Some(frame) if held == LOG_HEADER_BYTES && frames > 0 => LOG_HEADER_BYTES as u64 + frames * frame as u64,
         _ => 0,
     };
     // Never extends it: missing frames cannot be replaced.
@@ -67,10 +67,10 @@ pub(super) fn cut(path: &Path, frames: u64) -> Result<()> {
 }
 
 /// Length of a frame with its header; `None` if SQLite would not read the log.
-fn frame_len(header: &[u8; HEADER]) -> Option<usize> {
+fn frame_len(header: &[u8; LOG_HEADER_BYTES]) -> Option<usize> {
     let page = u32::from_be_bytes([header[8], header[9], header[10], header[11]]);
     let is_one = page.is_power_of_two() && (512..=65_536).contains(&page);
-    is_one.then_some(FRAME_HEADER + page as usize)
+    is_one.then_some(FRAME_HEADER_BYTES + page as usize)
 }
 
 /// Reads until the buffer is full or the file ends.
@@ -105,25 +105,25 @@ mod tests {
 
     fn crashed(db: &Path, to: &Path) {
         std::fs::copy(db, to).unwrap();
-        std::fs::copy(path_of(db), path_of(to)).unwrap();
+        std::fs::copy(log_path(db), log_path(to)).unwrap();
     }
 
     #[test]
     fn writing_again_changes_nothing_whatever_the_log_holds() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.db");
-        write_again(&path).unwrap();
-        assert!(!path_of(&path).exists(), "no log is made");
+        rewrite_log(&path).unwrap();
+        assert!(!log_path(&path).exists(), "no log is made");
         let db = logged(&path, 700);
         db.execute_batch("PRAGMA wal_checkpoint(RESTART)").unwrap();
         // A second round over the frames of the first one.
         db.execute("DELETE FROM t WHERE rowid <= 100", []).unwrap();
-        let before = std::fs::read(path_of(&path)).unwrap();
-        write_again(&path).unwrap();
-        assert_eq!(std::fs::read(path_of(&path)).unwrap(), before);
+        let before = std::fs::read(log_path(&path)).unwrap();
+        rewrite_log(&path).unwrap();
+        assert_eq!(std::fs::read(log_path(&path)).unwrap(), before);
         for broken in [&b""[..], b"short", &[0; 4096]] {
             std::fs::write(dir.path().join("y.db-wal"), broken).unwrap();
-            write_again(&dir.path().join("y.db")).unwrap();
+            rewrite_log(&dir.path().join("y.db")).unwrap();
             assert_eq!(std::fs::read(dir.path().join("y.db-wal")).unwrap(), broken);
         }
     }
@@ -136,12 +136,12 @@ mod tests {
         let frames: u64 = db.query_row("PRAGMA wal_checkpoint(NOOP)", [], |row| row.get::<_, i64>(1)).unwrap() as u64;
         db.execute("INSERT INTO t VALUES (randomblob(3000))", []).unwrap();
         crashed(&path, &copy);
-        cut(&copy, frames).unwrap();
+        truncate(&copy, frames).unwrap();
         assert_eq!(rows(&copy), 3);
         crashed(&path, &copy);
-        cut(&copy, frames * 100).unwrap();
+        truncate(&copy, frames * 100).unwrap();
         assert_eq!(rows(&copy), 4, "never longer, and nothing is lost");
-        cut(&path, 0).unwrap();
-        assert_eq!(std::fs::metadata(path_of(&path)).unwrap().len(), 0);
+        truncate(&path, 0).unwrap();
+        assert_eq!(std::fs::metadata(log_path(&path)).unwrap().len(), 0);
     }
 }

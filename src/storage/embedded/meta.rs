@@ -2,20 +2,20 @@
 
 use rusqlite::{Connection, params};
 
-use super::query::{Failure, prepared};
+use super::query::{SqliteError, prepare};
 use crate::storage::backend::{Fact, FactWrite};
 use crate::storage::statements::{conflict, meta as sql};
 
-pub(super) fn write(db: &Connection, fact: &FactWrite) -> Result<(), Failure> {
+pub(super) fn write(db: &Connection, fact: &FactWrite) -> Result<(), SqliteError> {
     let FactWrite { name, expected, value } = fact;
     let holds = match (expected, value.as_ref().or(expected.as_ref())) {
-        (None, Some(value)) => prepared(db, sql::INSERT)?.execute(params![name, value])? == 1,
-        (Some(expected), Some(value)) => prepared(db, sql::UPDATE)?.execute(params![value, name, expected])? == 1,
-        (_, None) => !prepared(db, sql::EXISTS)?.exists(params![name])?,
+        (None, Some(value)) => prepare(db, sql::INSERT)?.execute(params![name, value])? == 1,
+        (Some(expected), Some(value)) => prepare(db, sql::UPDATE)?.execute(params![value, name, expected])? == 1,
+        (_, None) => !prepare(db, sql::EXISTS)?.exists(params![name])?,
     };
-    if holds { Ok(()) } else { Err(Failure::Conflict(conflict::DATA_KEYS_CHANGED)) }
+    if holds { Ok(()) } else { Err(SqliteError::Conflict(conflict::DATA_KEYS_CHANGED)) }
 }
 
 pub(super) fn all(db: &Connection) -> rusqlite::Result<Vec<Fact>> {
-    prepared(db, sql::LIST)?.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
+    prepare(db, sql::LIST)?.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
 }

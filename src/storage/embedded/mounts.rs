@@ -9,34 +9,34 @@ use std::collections::hash_map::Entry;
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-use super::query::{Failure, prepared};
+use super::query::{SqliteError, prepare};
 use super::tokens;
-use crate::documents::{MountId, SYSTEM};
+use crate::documents::{MountId, SYSTEM_MOUNT};
 use crate::storage::statements::{DROP_PARTS, REMOVE_SOME, conflict, mounts as sql};
 
 /// The node id of an embedded store.
-const NODE: i64 = 0;
+const EMBEDDED_NODE_ID: i64 = 0;
 /// Rows per step.
-const STEP: i64 = 200;
+const ROWS_PER_STEP: i64 = 200;
 
 /// Net number of rows that a transaction inserted into a mount.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Inserted {
+pub(super) struct SqliteInsertCounts {
     pub(super) certificates: i64,
     pub(super) revocations: i64,
 }
 
 /// The existing mounts that a transaction writes to, and the rows that it inserted.
 #[derive(Clone, Default)]
-pub(super) struct Touched(HashMap<MountId, Inserted>);
+pub(super) struct MountCache(HashMap<MountId, SqliteInsertCounts>);
 
-impl Touched {
+impl MountCache {
     /// Checks that a mount exists, with one query per transaction, and returns its counts.
-    pub(super) fn mount(&mut self, db: &Connection, mount: MountId) -> Result<&mut Inserted, Failure> {
+    pub(super) fn mount(&mut self, db: &Connection, mount: MountId) -> Result<&mut SqliteInsertCounts, SqliteError> {
         match self.0.entry(mount) {
             Entry::Occupied(known) => Ok(known.into_mut()),
-            Entry::Vacant(_) if !exists(db, mount)? => Err(Failure::Conflict(conflict::MOUNT_GONE)),
-            Entry::Vacant(new) => Ok(new.insert(Inserted::default())),
+            Entry::Vacant(_) if !exists(db, mount)? => Err(SqliteError::Conflict(conflict::MOUNT_GONE)),
+            Entry::Vacant(new) => Ok(new.insert(SqliteInsertCounts::default())),
         }
     }
 
@@ -48,64 +48,66 @@ impl Touched {
     pub(super) fn write_counters(&self, db: &Connection) -> rusqlite::Result<()> {
         for (mount, inserted) in &self.0 {
             if inserted.certificates != 0 || inserted.revocations != 0 {
-                count(db, *mount, *inserted)?;
+                add_counts(db, *mount, *inserted)?;
             }
         }
         Ok(())
     }
 }
 
-pub(super) fn create(db: &Connection, mount: MountId) -> Result<(), Failure> {
-    if prepared(db, sql::IS_DROPPED)?.exists([mount.0])? || prepared(db, sql::CREATE)?.execute([mount.0])? == 0 {
-        return Err(Failure::Conflict(conflict::MOUNT_EXISTS));
+pub(super) fn create(db: &Connection, mount: MountId) -> Result<(), SqliteError> {
+    if prepare(db, sql::IS_DROPPED)?.exists([mount.0])? || prepare(db, sql::CREATE)?.execute([mount.0])? == 0 {
+        return Err(SqliteError::Conflict(conflict::MOUNT_EXISTS));
     }
     Ok(())
 }
 
 pub(super) fn exists(db: &Connection, mount: MountId) -> rusqlite::Result<bool> {
-    prepared(db, sql::EXISTS)?.exists([mount.0])
+    prepare(db, sql::EXISTS)?.exists([mount.0])
 }
 
-pub(super) fn drop_mount(db: &Connection, mount: MountId) -> Result<(), Failure> {
-    if mount == SYSTEM || !exists(db, mount)? {
-        return Err(Failure::Conflict(conflict::MOUNT_GONE));
+pub(super) fn drop_mount(db: &Connection, mount: MountId) -> Result<(), SqliteError> {
+    if mount == SYSTEM_MOUNT || !exists(db, mount)? {
+        return Err(SqliteError::Conflict(conflict::MOUNT_GONE));
     }
     for part in DROP_PARTS {
-        prepared(db, part)?.execute([mount.0])?;
+        prepare(db, part)?.execute([mount.0])?;
     }
-    prepared(db, sql::DROP)?.execute([mount.0])?;
-    prepared(db, sql::MARK)?.execute([mount.0])?;
-    tokens::end_of_mount(db, mount.0, STEP)?;
+    prepare(db, sql::DROP)?.execute([mount.0])?;
+    prepare(db, sql::MARK)?.execute([mount.0])?;
+    tokens::revoke_of_mount(db, mount.0, ROWS_PER_STEP)?;
     Ok(())
 }
 
-pub(super) fn any_dropped(db: &Connection) -> rusqlite::Result<bool> {
-    prepared(db, sql::ANY_DROPPED)?.exists([])
+pub(super) fn has_dropped(db: &Connection) -> rusqlite::Result<bool> {
+    prepare(db, sql::ANY_DROPPED)?.exists([])
 }
 
 /// Removes a few rows of a dropped mount; returns `true` if more are left.
-pub(super) fn remove_some_dropped(db: &Connection) -> rusqlite::Result<bool> {
-    let next = prepared(db, sql::NEXT_DROPPED)?.query_row([], |row| row.get::<_, i64>(0)).optional()?;
+pub(super) fn remove_dropped_rows(db: &Connection) -> rusqlite::Result<bool> {
+    let next = prepare(db, sql::NEXT_DROPPED)?.query_row([], |row| row.get::<_, i64>(0)).optional()?;
     let Some(mount) = next else { return Ok(false) };
-    if tokens::end_of_mount(db, mount, STEP)? {
+    if tokens::revoke_of_mount(db, mount, ROWS_PER_STEP)? {
         return Ok(true);
     }
     for rows in REMOVE_SOME {
-        if prepared(db, rows)?.execute(params![mount, STEP])? > 0 {
+        if prepare(db, rows)?.execute(params![mount, ROWS_PER_STEP])? > 0 {
             return Ok(true);
         }
     }
-    prepared(db, sql::REMOVED)?.execute([mount])?;
-    any_dropped(db)
+    prepare(db, sql::REMOVED)?.execute([mount])?;
+    has_dropped(db)
 }
 
-fn count(db: &Connection, mount: MountId, inserted: Inserted) -> rusqlite::Result<()> {
-    prepared(db, sql::COUNT)?.execute(params![mount.0, NODE, inserted.certificates, inserted.revocations]).map(drop)
+fn add_counts(db: &Connection, mount: MountId, inserted: SqliteInsertCounts) -> rusqlite::Result<()> {
+    prepare(db, sql::COUNT)?
+        .execute(params![mount.0, EMBEDDED_NODE_ID, inserted.certificates, inserted.revocations])
+        .map(drop)
 }
 
 /// The numbers of stored certificates and revocations.
-pub(super) fn counts(db: &Connection, mount: MountId) -> rusqlite::Result<(u64, u64)> {
-    prepared(db, sql::COUNTS)?
+pub(super) fn read_counts(db: &Connection, mount: MountId) -> rusqlite::Result<(u64, u64)> {
+    prepare(db, sql::COUNTS)?
         .query_row([mount.0], |row| Ok((row.get::<_, i64>(0)? as u64, row.get::<_, i64>(1)? as u64)))
 }
 

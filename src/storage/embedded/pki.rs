@@ -3,20 +3,20 @@
 use futures_util::future::BoxFuture;
 use rusqlite::Connection;
 
-use super::mounts::{self, Touched};
-use super::query::Failure;
-use super::reader::Pool;
-use super::{answered, certificates, crls, documents, leases, metadata, revocations, tidy};
+use super::mounts::{self, MountCache};
+use super::query::SqliteError;
+use super::reader::SqliteReaderPool;
+use super::{certificates, crls, documents, leases, metadata, recorded_responses, revocations, tidy};
 use crate::documents::{Document, MountId};
 use crate::error::Result;
 use crate::pki::store::{
-    AnsweredRow, CrlRow, KnownSerial, LeaseRange, LeaseRow, Listed, MetadataRow, PkiOutcome, PkiStore, PkiWrite,
-    SerialAndDer, SerialStatus, StoredCertificate, StoredRevocation, TidyRow,
+    CrlRow, KnownSerial, LeaseRange, LeaseRow, ListedBound, MetadataRow, PkiOutcome, PkiStore, PkiWrite,
+    RecordedResponseRow, SerialAndDer, SerialStatus, StoredCertificate, StoredRevocation, TidyRow,
 };
 use crate::storage::store::Store;
 use crate::x509::serial::Serial;
 
-pub(super) fn write(db: &Connection, touched: &mut Touched, write: &PkiWrite) -> Result<PkiOutcome, Failure> {
+pub(super) fn write(db: &Connection, touched: &mut MountCache, write: &PkiWrite) -> Result<PkiOutcome, SqliteError> {
     Ok(match write {
         PkiWrite::Document(write) => {
             touched.mount(db, write.key.mount)?;
@@ -46,7 +46,7 @@ pub(super) fn write(db: &Connection, touched: &mut Touched, write: &PkiWrite) ->
             PkiOutcome::Done
         }
         PkiWrite::LeasesMark(ids) => PkiOutcome::Changed(leases::mark(db, ids)?),
-        PkiWrite::LeasesEnd(ids) => PkiOutcome::Changed(leases::end(db, ids)?),
+        PkiWrite::LeasesEnd(ids) => PkiOutcome::Changed(leases::delete(db, ids)?),
         PkiWrite::LeasesMarkEnded { limit } => PkiOutcome::Changed(leases::mark_ended(db, *limit)?),
         PkiWrite::LeasesSweep { now, limit } => PkiOutcome::Changed(leases::sweep(db, *now, *limit)?),
         PkiWrite::Metadata(row) => {
@@ -55,10 +55,10 @@ pub(super) fn write(db: &Connection, touched: &mut Touched, write: &PkiWrite) ->
             PkiOutcome::Done
         }
         PkiWrite::Answered(row) => {
-            answered::insert(db, row)?;
+            recorded_responses::insert(db, row)?;
             PkiOutcome::Done
         }
-        PkiWrite::AnsweredSweep { now, limit } => PkiOutcome::Changed(answered::sweep(db, *now, *limit)?),
+        PkiWrite::AnsweredSweep { now, limit } => PkiOutcome::Changed(recorded_responses::sweep(db, *now, *limit)?),
         PkiWrite::RevocationIssuer { mount, serial, issuer } => {
             touched.mount(db, *mount)?;
             PkiOutcome::Changed(revocations::set_issuer(db, *mount, serial, issuer)?)
@@ -68,7 +68,7 @@ pub(super) fn write(db: &Connection, touched: &mut Touched, write: &PkiWrite) ->
             PkiOutcome::Changed(tidy::begin(db, row, *seen, *now)?)
         }
         PkiWrite::TidyKeep { mount, run, valid_until, report } => {
-            PkiOutcome::Kept { cancelled: tidy::keep(db, *mount, *run, *valid_until, report)? }
+            PkiOutcome::Kept { cancelled: tidy::extend(db, *mount, *run, *valid_until, report)? }
         }
         PkiWrite::TidyCancel { mount, now } => PkiOutcome::Changed(tidy::cancel(db, *mount, *now)?),
         PkiWrite::Remove { mount, what, limit } => {
@@ -81,7 +81,7 @@ pub(super) fn write(db: &Connection, touched: &mut Touched, write: &PkiWrite) ->
     })
 }
 
-impl PkiStore for Store<Pool> {
+impl PkiStore for Store<SqliteReaderPool> {
     fn commit(&self, unit: Vec<PkiWrite>) -> BoxFuture<'static, Result<Vec<PkiOutcome>>> {
         self.submit(unit)
     }
@@ -111,7 +111,7 @@ impl PkiStore for Store<Pool> {
     }
 
     fn known(&self, mount: MountId, serials: Vec<Serial>) -> BoxFuture<'static, Result<Vec<KnownSerial>>> {
-        self.reader.read(move |db| certificates::known(db, mount, &serials))
+        self.reader.read(move |db| certificates::known_serials(db, mount, &serials))
     }
 
     fn serials(&self, mount: MountId, after: Option<Serial>, limit: u32) -> BoxFuture<'static, Result<Vec<Serial>>> {
@@ -140,7 +140,7 @@ impl PkiStore for Store<Pool> {
     }
 
     fn counts(&self, mount: MountId) -> BoxFuture<'static, Result<(u64, u64)>> {
-        self.reader.read(move |db| mounts::counts(db, mount))
+        self.reader.read(move |db| mounts::read_counts(db, mount))
     }
 
     fn lease(&self, id: String) -> BoxFuture<'static, Result<Option<LeaseRow>>> {
@@ -168,7 +168,7 @@ impl PkiStore for Store<Pool> {
         self.reader.read(move |db| certificates::ending(db, mount, from, limit))
     }
 
-    fn unlisted(&self, mount: MountId, before: i64, listed: Listed) -> BoxFuture<'static, Result<bool>> {
+    fn unlisted(&self, mount: MountId, before: i64, listed: ListedBound) -> BoxFuture<'static, Result<bool>> {
         self.reader.read(move |db| tidy::unlisted(db, mount, before, listed))
     }
 
@@ -176,8 +176,8 @@ impl PkiStore for Store<Pool> {
         self.reader.read(move |db| tidy::get(db, mount))
     }
 
-    fn answered(&self, key: [u8; 32]) -> BoxFuture<'static, Result<Option<AnsweredRow>>> {
-        self.reader.read(move |db| answered::get(db, key))
+    fn answered(&self, key: [u8; 32]) -> BoxFuture<'static, Result<Option<RecordedResponseRow>>> {
+        self.reader.read(move |db| recorded_responses::get(db, key))
     }
 
     fn metadata(&self, mount: MountId, serial: Serial) -> BoxFuture<'static, Result<Option<MetadataRow>>> {

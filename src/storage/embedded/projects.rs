@@ -5,38 +5,38 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures_util::FutureExt as _;
 use futures_util::future::LocalBoxFuture;
 
-use super::reader::Pool;
+use super::reader::SqliteReaderPool;
 use crate::error::Error;
-use crate::projects::store::{Asker, ProjectStore};
-use crate::sql::{Failure, Work};
-use crate::storage::backend::Unit;
+use crate::projects::store::{CallerId, ProjectStore};
+use crate::sql::{SqlError, SqlWork};
+use crate::storage::backend::WriteUnit;
 use crate::storage::store::Store;
 
-impl ProjectStore for Store<Pool> {
-    fn read(&self, _: &'static str, asker: Asker, work: Work) -> LocalBoxFuture<'static, Result<(), Failure>> {
+impl ProjectStore for Store<SqliteReaderPool> {
+    fn read(&self, _: &'static str, asker: CallerId, work: SqlWork) -> LocalBoxFuture<'static, Result<(), SqlError>> {
         let found = self.reader.session(asker, work);
-        async move { found.await.unwrap_or_else(|error| Err(Failure::Engine(error))) }.boxed_local()
+        async move { found.await.unwrap_or_else(|error| Err(SqlError::Engine(error))) }.boxed_local()
     }
 
-    fn write(&self, _: &'static str, asker: Asker, work: Work) -> LocalBoxFuture<'static, Result<(), Failure>> {
+    fn write(&self, _: &'static str, asker: CallerId, work: SqlWork) -> LocalBoxFuture<'static, Result<(), SqlError>> {
         // The commit cannot transport the outcome of the work, so it is returned through a slot.
         let told = Arc::new(Mutex::new(None));
         let slot = Arc::clone(&told);
-        let told_work: Work = Arc::new(move |session| {
+        let told_work: SqlWork = Arc::new(move |session| {
             let (work, slot) = (Arc::clone(&work), Arc::clone(&slot));
             async move {
                 let outcome = work(session).await;
                 let failed = outcome.is_err();
                 *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
-                if failed { Err(Failure::Refused) } else { Ok(()) }
+                if failed { Err(SqlError::Refused) } else { Ok(()) }
             }
             .boxed_local()
         });
-        let submitted = self.commits.submit(Unit::Work(asker, told_work));
+        let submitted = self.commits.submit(WriteUnit::Work(asker, told_work));
         async move {
-            submitted.outcome().await.map_err(Failure::Engine)?;
+            submitted.outcome().await.map_err(SqlError::Engine)?;
             let outcome = told.lock().unwrap_or_else(PoisonError::into_inner).take();
-            outcome.unwrap_or_else(|| Err(Failure::Engine(Error::internal("work that did not run"))))
+            outcome.unwrap_or_else(|| Err(SqlError::Engine(Error::internal("work that did not run"))))
         }
         .boxed_local()
     }

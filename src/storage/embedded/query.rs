@@ -9,20 +9,20 @@ use crate::error::Kind;
 use crate::storage::backend::from_micros;
 use crate::x509::serial::Serial;
 
-pub(super) enum Failure {
+pub(super) enum SqliteError {
     SerialTaken,
     /// A precondition of the unit does not hold.
     Conflict(&'static str),
     Engine(rusqlite::Error),
 }
 
-impl From<rusqlite::Error> for Failure {
+impl From<rusqlite::Error> for SqliteError {
     fn from(error: rusqlite::Error) -> Self {
         Self::Engine(error)
     }
 }
 
-pub(super) fn prepared<'c>(db: &'c Connection, sql: &str) -> rusqlite::Result<CachedStatement<'c>> {
+pub(super) fn prepare<'c>(db: &'c Connection, sql: &str) -> rusqlite::Result<CachedStatement<'c>> {
     let statement = db.prepare_cached(sql)?;
     // SQLite numbers `$n` by first appearance, PostgreSQL by `n`: they agree only in this order.
     debug_assert!(
@@ -42,7 +42,7 @@ pub(super) fn page(
     limit: u32,
 ) -> rusqlite::Result<Vec<Serial>> {
     let after = after.as_ref().map_or(&[][..], Serial::octets);
-    prepared(db, sql)?.query_map(params![mount.0, after, limit], |row| serial(row, 0))?.collect()
+    prepare(db, sql)?.query_map(params![mount.0, after, limit], |row| serial(row, 0))?.collect()
 }
 
 pub(super) fn serial(row: &Row<'_>, column: usize) -> rusqlite::Result<Serial> {

@@ -1,6 +1,6 @@
 //! The reading connections: a small pool with its own threads and a limited wait.
 
-mod line;
+mod queue;
 
 use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,58 +18,58 @@ use tokio::time::timeout;
 use super::{connection, documents, meta, session};
 use crate::documents::MountId;
 use crate::error::{Error, Kind, Result};
-use crate::projects::store::Asker;
-use crate::sql::{Failure, Work};
-use crate::storage::backend::{Fact, Reader, SealedDocument};
-use crate::storage::file_hold::FileHold;
-use crate::turns::Caller;
+use crate::fair_queue::QueueCaller;
+use crate::projects::store::CallerId;
+use crate::sql::{SqlError, SqlWork};
+use crate::storage::backend::{Fact, SealedDocument, StoreReader};
+use crate::storage::checkpoint_lock::CheckpointLock;
 
-use line::{CONNECTIONS, Job, Line, Refused};
+use queue::{READ_CONNECTIONS, ReadJob, ReadQueue, ReadRejection};
 
 /// Maximum wait for a free connection.
-const WAIT: Duration = Duration::from_secs(5);
+const MAX_QUEUE_WAIT: Duration = Duration::from_secs(5);
 /// Maximum duration of a read-only session.
-const SESSION: Duration = Duration::from_secs(5);
+const MAX_SESSION_DURATION: Duration = Duration::from_secs(5);
 
-type Open = fn(&Path) -> rusqlite::Result<Connection>;
+type OpenConnection = fn(&Path) -> rusqlite::Result<Connection>;
 
 /// The reading connections of a database. They are closed when the last clone is dropped.
 #[derive(Clone)]
-pub(crate) struct Pool(Arc<Readers>);
+pub(crate) struct SqliteReaderPool(Arc<SqliteReaders>);
 
-struct Readers {
-    line: Arc<Line>,
-    file: FileHold,
+struct SqliteReaders {
+    line: Arc<ReadQueue>,
+    file: CheckpointLock,
 }
 
-impl Drop for Readers {
+impl Drop for SqliteReaders {
     fn drop(&mut self) {
         self.line.close();
     }
 }
 
-impl Pool {
+impl SqliteReaderPool {
     pub(super) fn open(path: &Path, lock: Arc<File>) -> Result<Self> {
-        Self::open_by(connection::reader, path, lock)
+        Self::open_by(connection::open_reader, path, lock)
     }
 
-    /// As [`Pool::open`], with another function for the connections, which cannot be reopened after a pause.
-    pub(super) fn open_by(open: Open, path: &Path, lock: Arc<File>) -> Result<Self> {
+    /// As [`SqliteReaderPool::open`], with another function for the connections, which cannot be reopened after a pause.
+    pub(super) fn open_by(open: OpenConnection, path: &Path, lock: Arc<File>) -> Result<Self> {
         let failed = |e| Error::unavailable(format!("{}: cannot be opened for reading", path.display()), e);
-        let connections = connect_all(open, path).map_err(failed)?;
-        let line = Line::start(connections, lock).map_err(|e| Error::unavailable("no thread for reading", e))?;
-        let file = FileHold::new(path.parent().unwrap_or(Path::new("")).to_owned());
-        Ok(Self(Arc::new(Readers { line, file })))
+        let connections = open_connections(open, path).map_err(failed)?;
+        let line = ReadQueue::start(connections, lock).map_err(|e| Error::unavailable("no thread for reading", e))?;
+        let file = CheckpointLock::new(path.parent().unwrap_or(Path::new("")).to_owned());
+        Ok(Self(Arc::new(SqliteReaders { line, file })))
     }
 
-    pub(super) fn file_hold(&self) -> &FileHold {
+    pub(super) fn file_hold(&self) -> &CheckpointLock {
         &self.0.file
     }
 
     /// Waits for the reads in progress, closes all connections, and delays later reads until the result is dropped.
-    pub(super) async fn pause(&self) -> Result<Paused> {
-        self.0.line.pause().await.map_err(refusal)?;
-        Ok(Paused { line: self.0.line.clone(), connections: Vec::new() })
+    pub(super) async fn pause(&self) -> Result<PausedReaders> {
+        self.0.line.pause().await.map_err(rejection_error)?;
+        Ok(PausedReaders { line: self.0.line.clone(), connections: Vec::new() })
     }
 
     /// Runs `work` with a connection on a thread of the pool. Skips it if the caller has gone before it starts.
@@ -78,7 +78,7 @@ impl Pool {
         work: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
     ) -> BoxFuture<'static, Result<T>> {
         let line = self.0.line.clone();
-        let caller = Caller::current().asker();
+        let caller = QueueCaller::current().asker();
         async move {
             let (result, mut told) = oneshot::channel();
             let begun = Arc::new(AtomicBool::new(false));
@@ -89,23 +89,23 @@ impl Pool {
                     let _ = result.send(catch_unwind(AssertUnwindSafe(|| work(db))));
                 }
             };
-            line.join(Job::Read(caller, Box::new(job))).map_err(refusal)?;
-            let done = match timeout(WAIT, &mut told).await {
+            line.join(ReadJob::Read(caller, Box::new(job))).map_err(rejection_error)?;
+            let done = match timeout(MAX_QUEUE_WAIT, &mut told).await {
                 Ok(done) => done,
                 Err(_) if begun.load(Ordering::Acquire) => told.await,
-                Err(_) => return Err(too_many()),
+                Err(_) => return Err(too_many_reads_error()),
             };
             match done {
                 Ok(Ok(result)) => result.map_err(|e| Error::unavailable("storage: the read failed", e)),
                 Ok(Err(_)) => Err(Error::internal("a read panicked")),
-                Err(_) => Err(refusal(line.refused())),
+                Err(_) => Err(rejection_error(line.refused())),
             }
         }
         .boxed()
     }
 
     /// Runs read-only work in one snapshot, queued fairly between callers. Interrupts it when it takes too long.
-    pub(super) fn session(&self, asker: Asker, work: Work) -> BoxFuture<'static, Result<Result<(), Failure>>> {
+    pub(super) fn session(&self, asker: CallerId, work: SqlWork) -> BoxFuture<'static, Result<Result<(), SqlError>>> {
         let line = self.0.line.clone();
         async move {
             let (begins, begun) = oneshot::channel();
@@ -113,17 +113,17 @@ impl Pool {
             let running = Arc::new(Mutex::new(None));
             let runs = running.clone();
             let job = move |db: &Connection| {
-                set(&runs, Some(db.get_interrupt_handle()));
+                set_interrupt_handle(&runs, Some(db.get_interrupt_handle()));
                 if begins.send(()).is_ok() {
-                    let _ = result.send(in_snapshot(db, &work));
+                    let _ = result.send(run_in_snapshot(db, &work));
                 }
                 // A later interrupt would hit the next job of this connection.
-                set(&runs, None);
+                set_interrupt_handle(&runs, None);
             };
-            line.join(Job::Session(asker, Box::new(job))).map_err(refusal)?;
-            let gone = |_| refusal(line.refused());
-            timeout(WAIT, begun).await.map_err(|_| too_many())?.map_err(gone)?;
-            if let Ok(done) = timeout(SESSION, &mut told).await {
+            line.join(ReadJob::Session(asker, Box::new(job))).map_err(rejection_error)?;
+            let gone = |_| rejection_error(line.refused());
+            timeout(MAX_QUEUE_WAIT, begun).await.map_err(|_| too_many_reads_error())?.map_err(gone)?;
+            if let Ok(done) = timeout(MAX_SESSION_DURATION, &mut told).await {
                 return done.map_err(gone)?;
             }
             if let Some(interrupt) = &*running.lock().unwrap_or_else(PoisonError::into_inner) {
@@ -135,55 +135,55 @@ impl Pool {
     }
 }
 
-fn set(running: &Mutex<Option<InterruptHandle>>, handle: Option<InterruptHandle>) {
+fn set_interrupt_handle(running: &Mutex<Option<InterruptHandle>>, handle: Option<InterruptHandle>) {
     *running.lock().unwrap_or_else(PoisonError::into_inner) = handle;
 }
 
-fn in_snapshot(db: &Connection, work: &Work) -> Result<Result<(), Failure>> {
+fn run_in_snapshot(db: &Connection, work: &SqlWork) -> Result<Result<(), SqlError>> {
     let failed = |e| Error::unavailable("storage: the read failed", e);
     let snapshot = db.unchecked_transaction().map_err(failed)?;
-    let outcome = session::run(&snapshot, work);
+    let outcome = session::run_work(&snapshot, work);
     snapshot.finish().map_err(failed)?;
     Ok(outcome)
 }
 
 /// A pool without connections, in which reads wait.
-pub(super) struct Paused {
-    line: Arc<Line>,
+pub(super) struct PausedReaders {
+    line: Arc<ReadQueue>,
     connections: Vec<Connection>,
 }
 
-impl Paused {
+impl PausedReaders {
     pub(super) fn resume(mut self, path: &Path) -> rusqlite::Result<()> {
-        self.connections = connect_all(connection::reader, path)?;
+        self.connections = open_connections(connection::open_reader, path)?;
         Ok(())
     }
 }
 
-impl Drop for Paused {
+impl Drop for PausedReaders {
     fn drop(&mut self) {
         self.line.resume(std::mem::take(&mut self.connections));
     }
 }
 
-fn refusal(refused: Refused) -> Error {
+fn rejection_error(refused: ReadRejection) -> Error {
     let gone = |text| Error::new(Kind::Unavailable, text);
     match refused {
-        Refused::Closed => gone("storage: stopped"),
-        Refused::NotOpen => gone("storage: the database does not open"),
-        Refused::Full => too_many(),
+        ReadRejection::Closed => gone("storage: stopped"),
+        ReadRejection::NotOpen => gone("storage: the database does not open"),
+        ReadRejection::Full => too_many_reads_error(),
     }
 }
 
-fn too_many() -> Error {
+fn too_many_reads_error() -> Error {
     Error::new(Kind::Busy, "storage: too many reads at once")
 }
 
-fn connect_all(open: Open, path: &Path) -> rusqlite::Result<Vec<Connection>> {
-    (0..CONNECTIONS).map(|_| open(path)).collect()
+fn open_connections(open: OpenConnection, path: &Path) -> rusqlite::Result<Vec<Connection>> {
+    (0..READ_CONNECTIONS).map(|_| open(path)).collect()
 }
 
-impl Reader for Pool {
+impl StoreReader for SqliteReaderPool {
     fn meta(&self) -> BoxFuture<'static, Result<Vec<Fact>>> {
         self.read(meta::all)
     }
@@ -192,7 +192,7 @@ impl Reader for Pool {
         self.read(move |db| documents::list(db, mount, kind))
     }
 
-    fn file_hold(&self) -> Option<FileHold> {
+    fn file_hold(&self) -> Option<CheckpointLock> {
         Some(self.0.file.clone())
     }
 
@@ -209,10 +209,10 @@ mod tests {
 
     use super::*;
     use crate::clock::Time;
-    use crate::storage::backend::{Backend as _, FactWrite, Unit};
-    use crate::storage::embedded::{open, writer::Writer};
+    use crate::storage::backend::{FactWrite, StoreBackend as _, WriteUnit};
+    use crate::storage::embedded::{open, writer::SqliteWriter};
 
-    fn store() -> (tempfile::TempDir, Writer, Pool) {
+    fn store() -> (tempfile::TempDir, SqliteWriter, SqliteReaderPool) {
         let dir = tempfile::tempdir().unwrap();
         let (writer, pool) = open(dir.path(), Time::from_unix_timestamp(0).unwrap()).unwrap();
         (dir, writer, pool)
@@ -223,11 +223,11 @@ mod tests {
     }
 
     /// Keeps every connection busy until the result is dropped.
-    async fn keep_busy(pool: &Pool) -> mpsc::SyncSender<()> {
+    async fn keep_busy(pool: &SqliteReaderPool) -> mpsc::SyncSender<()> {
         let (free, busy) = mpsc::sync_channel(0);
         let busy = Arc::new(Mutex::new(busy));
         let (there, mut begun) = tokio::sync::mpsc::unbounded_channel();
-        for _ in 0..CONNECTIONS {
+        for _ in 0..READ_CONNECTIONS {
             let (busy, there) = (busy.clone(), there.clone());
             let read = pool.read(move |_| {
                 there.send(()).unwrap();
@@ -236,7 +236,7 @@ mod tests {
             });
             tokio::spawn(read);
         }
-        for _ in 0..CONNECTIONS {
+        for _ in 0..READ_CONNECTIONS {
             begun.recv().await.unwrap();
         }
         free
@@ -251,7 +251,7 @@ mod tests {
                 let read = tokio::spawn(pool.read(facts));
                 reads.push(async move { (stored, read.await.unwrap().unwrap()) });
             }
-            let fact = Unit::Facts(vec![FactWrite::new((format!("fact {stored}"), vec![1]))]);
+            let fact = WriteUnit::Facts(vec![FactWrite::new((format!("fact {stored}"), vec![1]))]);
             assert!(writer.apply(vec![fact]).await[0].is_ok());
         }
         for (stored, seen) in join_all(reads).await {
@@ -365,11 +365,11 @@ mod tests {
 
     /// Starts a session that reports its start and lasts until the sender of `busy` is dropped.
     fn held(
-        pool: &Pool,
-        asker: Asker,
-        begun: &tokio::sync::mpsc::UnboundedSender<Asker>,
+        pool: &SqliteReaderPool,
+        asker: CallerId,
+        begun: &tokio::sync::mpsc::UnboundedSender<CallerId>,
         busy: &Arc<Mutex<mpsc::Receiver<()>>>,
-    ) -> tokio::task::JoinHandle<Result<Result<(), Failure>>> {
+    ) -> tokio::task::JoinHandle<Result<Result<(), SqlError>>> {
         let (busy, begun) = (Arc::clone(busy), begun.clone());
         tokio::spawn(pool.session(
             asker,

@@ -2,16 +2,16 @@
 
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
-use super::query::{Failure, count, page, prepared, serial, time};
+use super::query::{SqliteError, count, page, prepare, serial, time};
 use crate::documents::MountId;
 use crate::pki::store::{RevocationRow, StoredRevocation};
 use crate::storage::backend::micros;
 use crate::storage::statements::revocations as sql;
 use crate::x509::serial::Serial;
 
-const GET: &str = "SELECT seq, serial, issuer, revoked_at_micros, not_after, reason, invalidity_date
+const SELECT_REVOCATION: &str = "SELECT seq, serial, issuer, revoked_at_micros, not_after, reason, invalidity_date
     FROM revocation WHERE mount = $1 AND serial = $2";
-const NEXT: &str = "UPDATE mount SET rev_seq = rev_seq + 1 WHERE id = $1 RETURNING rev_seq";
+const NEXT_SEQUENCE: &str = "UPDATE mount SET rev_seq = rev_seq + 1 WHERE id = $1 RETURNING rev_seq";
 const INSERT: &str = "INSERT INTO revocation
     (mount, serial, seq, issuer, revoked_at_micros, not_after, reason, invalidity_date)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
@@ -20,14 +20,16 @@ const AMEND: &str =
 
 /// Inserts a revocation, and returns the stored one and whether it is new. The sequence number comes from the mount's
 /// row in the same transaction. So a failed transaction returns it, and numbers become visible in ascending order.
-pub(super) fn insert(db: &Connection, row: &RevocationRow) -> Result<(StoredRevocation, bool), Failure> {
+pub(super) fn insert(db: &Connection, row: &RevocationRow) -> Result<(StoredRevocation, bool), SqliteError> {
     let key = params![row.mount.0, row.serial.octets()];
-    if let Some(stored) = prepared(db, GET)?.query_row(key, |found| read(row.mount, found, 0)).optional()? {
+    if let Some(stored) =
+        prepare(db, SELECT_REVOCATION)?.query_row(key, |found| read(row.mount, found, 0)).optional()?
+    {
         let Some(amended) = stored.row.amended_by(row) else { return Ok((stored, false)) };
         return Ok((amend(db, amended)?, false));
     }
-    let sequence = next(db, row.mount)?;
-    prepared(db, INSERT)?.execute(params![
+    let sequence = next_sequence(db, row.mount)?;
+    prepare(db, INSERT)?.execute(params![
         row.mount.0,
         row.serial.octets(),
         sequence,
@@ -42,19 +44,19 @@ pub(super) fn insert(db: &Connection, row: &RevocationRow) -> Result<(StoredRevo
 
 /// Gives a revocation another reason and the next sequence number.
 fn amend(db: &Connection, row: RevocationRow) -> rusqlite::Result<StoredRevocation> {
-    let sequence = next(db, row.mount)?;
+    let sequence = next_sequence(db, row.mount)?;
     let key = (row.mount.0, row.serial.octets());
-    prepared(db, AMEND)?.execute(params![sequence, row.reason, row.invalidity_date, key.0, key.1])?;
+    prepare(db, AMEND)?.execute(params![sequence, row.reason, row.invalidity_date, key.0, key.1])?;
     Ok(StoredRevocation { row, sequence: sequence as u64 })
 }
 
-fn next(db: &Connection, mount: MountId) -> rusqlite::Result<i64> {
-    prepared(db, NEXT)?.query_row([mount.0], |row| row.get(0))
+fn next_sequence(db: &Connection, mount: MountId) -> rusqlite::Result<i64> {
+    prepare(db, NEXT_SEQUENCE)?.query_row([mount.0], |row| row.get(0))
 }
 
 /// Gives a revocation another issuer; returns the number of changed rows.
 pub(super) fn set_issuer(db: &Connection, mount: MountId, serial: &Serial, issuer: &str) -> rusqlite::Result<u32> {
-    prepared(db, sql::SET_ISSUER)?.execute(params![issuer, mount.0, serial.octets()]).map(count)
+    prepare(db, sql::SET_ISSUER)?.execute(params![issuer, mount.0, serial.octets()]).map(count)
 }
 
 pub(super) fn serials(
@@ -73,7 +75,7 @@ pub(super) fn by_sequence(
     limit: u32,
 ) -> rusqlite::Result<Vec<StoredRevocation>> {
     let after = i64::try_from(after).unwrap_or(i64::MAX);
-    prepared(db, sql::PAGE)?.query_map(params![mount.0, after, limit], |row| read(mount, row, 0))?.collect()
+    prepare(db, sql::PAGE)?.query_map(params![mount.0, after, limit], |row| read(mount, row, 0))?.collect()
 }
 
 /// Reads seq, serial, issuer, revoked_at_micros, not_after, reason and invalidity_date, from column `first` on.

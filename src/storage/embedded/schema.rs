@@ -3,43 +3,46 @@
 use rusqlite::{Connection, OptionalExtension as _, Transaction, TransactionBehavior, params};
 
 use crate::error::{Error, Result};
-use crate::storage::restored::other_version;
+use crate::storage::restore_facts::other_version_error;
 use crate::storage::statements::meta as sql;
 
-struct Migration {
+struct SqliteMigration {
     name: &'static str,
     sql: &'static str,
 }
 
 /// All migrations. The schema version is the position in the list, starting at 1.
-const MIGRATIONS: &[Migration] = &[
-    Migration { name: "0001_init", sql: include_str!("../../../migrations/sqlite/0001_init.sql") },
-    Migration { name: "0002_records", sql: include_str!("../../../migrations/sqlite/0002_records.sql") },
-    Migration { name: "0003_tidy", sql: include_str!("../../../migrations/sqlite/0003_tidy.sql") },
-    Migration { name: "0004_projects", sql: include_str!("../../../migrations/sqlite/0004_projects.sql") },
-    Migration { name: "0005_token_mounts", sql: include_str!("../../../migrations/sqlite/0005_token_mounts.sql") },
-    Migration { name: "0006_secret_ids", sql: include_str!("../../../migrations/sqlite/0006_secret_ids.sql") },
-    Migration { name: "0007_cubbyhole", sql: include_str!("../../../migrations/sqlite/0007_cubbyhole.sql") },
-    Migration { name: "0008_identity", sql: include_str!("../../../migrations/sqlite/0008_identity.sql") },
-    Migration {
+const MIGRATIONS: &[SqliteMigration] = &[
+    SqliteMigration { name: "0001_init", sql: include_str!("../../../migrations/sqlite/0001_init.sql") },
+    SqliteMigration { name: "0002_records", sql: include_str!("../../../migrations/sqlite/0002_records.sql") },
+    SqliteMigration { name: "0003_tidy", sql: include_str!("../../../migrations/sqlite/0003_tidy.sql") },
+    SqliteMigration { name: "0004_projects", sql: include_str!("../../../migrations/sqlite/0004_projects.sql") },
+    SqliteMigration {
+        name: "0005_token_mounts",
+        sql: include_str!("../../../migrations/sqlite/0005_token_mounts.sql"),
+    },
+    SqliteMigration { name: "0006_secret_ids", sql: include_str!("../../../migrations/sqlite/0006_secret_ids.sql") },
+    SqliteMigration { name: "0007_cubbyhole", sql: include_str!("../../../migrations/sqlite/0007_cubbyhole.sql") },
+    SqliteMigration { name: "0008_identity", sql: include_str!("../../../migrations/sqlite/0008_identity.sql") },
+    SqliteMigration {
         name: "0009_answered_requests",
         sql: include_str!("../../../migrations/sqlite/0009_answered_requests.sql"),
     },
-    Migration { name: "0010_data_keys", sql: include_str!("../../../migrations/sqlite/0010_data_keys.sql") },
-    Migration { name: "0011_token_ends", sql: include_str!("../../../migrations/sqlite/0011_token_ends.sql") },
-    Migration {
+    SqliteMigration { name: "0010_data_keys", sql: include_str!("../../../migrations/sqlite/0010_data_keys.sql") },
+    SqliteMigration { name: "0011_token_ends", sql: include_str!("../../../migrations/sqlite/0011_token_ends.sql") },
+    SqliteMigration {
         name: "0012_organization_ends",
         sql: include_str!("../../../migrations/sqlite/0012_organization_ends.sql"),
     },
-    Migration {
+    SqliteMigration {
         name: "0013_team_membership_organizations",
         sql: include_str!("../../../migrations/sqlite/0013_team_membership_organizations.sql"),
     },
-    Migration {
+    SqliteMigration {
         name: "0014_api_token_seals",
         sql: include_str!("../../../migrations/sqlite/0014_api_token_seals.sql"),
     },
-    Migration {
+    SqliteMigration {
         name: "0015_team_workspace_access",
         sql: include_str!("../../../migrations/sqlite/0015_team_workspace_access.sql"),
     },
@@ -53,7 +56,7 @@ pub(super) fn require_known(db: &Connection) -> Result<()> {
     match version(db).map_err(|e| Error::unavailable("storage: the schema cannot be read", e))? {
         0 => Err(Error::invalid("storage: the file is no store")),
         known if known <= MIGRATIONS.len() => Ok(()),
-        newer => Err(too_new(newer)),
+        newer => Err(newer_version_error(newer)),
     }
 }
 
@@ -61,25 +64,25 @@ pub(super) fn require_known(db: &Connection) -> Result<()> {
 ///
 /// # Errors
 /// `Invalid` when it has another one.
-pub(super) fn require_equal(db: &Connection) -> Result<()> {
+pub(super) fn require_current(db: &Connection) -> Result<()> {
     let found = version(db).map_err(|e| Error::unavailable("storage: the schema cannot be read", e))?;
-    if found == MIGRATIONS.len() { Ok(()) } else { Err(other_version(found, MIGRATIONS.len())) }
+    if found == MIGRATIONS.len() { Ok(()) } else { Err(other_version_error(found, MIGRATIONS.len())) }
 }
 
 /// The schema version of a database and the newest supported one; `None` for an empty database.
 ///
 /// # Errors
 /// `Invalid` when a newer version wrote it.
-pub(super) fn known(db: &Connection) -> Result<Option<(usize, usize)>> {
+pub(super) fn known_version(db: &Connection) -> Result<Option<(usize, usize)>> {
     let found = version(db).map_err(|e| Error::unavailable("storage: the schema cannot be read", e))?;
     match found {
         0 => Ok(None),
         known if known <= MIGRATIONS.len() => Ok(Some((known, MIGRATIONS.len()))),
-        newer => Err(too_new(newer)),
+        newer => Err(newer_version_error(newer)),
     }
 }
 
-fn too_new(found: usize) -> Error {
+fn newer_version_error(found: usize) -> Error {
     Error::invalid(format!(
         "storage: the database has schema version {found}, this program knows {}: start a newer program",
         MIGRATIONS.len()
@@ -94,7 +97,7 @@ pub(super) fn migrate(db: &mut Connection) -> Result<()> {
     let failed = |e| Error::unavailable("storage: the schema cannot be read or brought up to date", e);
     let found = version(db).map_err(failed)?;
     if found > MIGRATIONS.len() {
-        return Err(too_new(found));
+        return Err(newer_version_error(found));
     }
     for (migration, to) in MIGRATIONS.iter().zip(1..).skip(found) {
         apply(db, migration, to).map_err(failed)?;
@@ -103,7 +106,7 @@ pub(super) fn migrate(db: &mut Connection) -> Result<()> {
     Ok(())
 }
 
-fn apply(db: &mut Connection, migration: &Migration, to: usize) -> rusqlite::Result<()> {
+fn apply(db: &mut Connection, migration: &SqliteMigration, to: usize) -> rusqlite::Result<()> {
     let tx = Transaction::new(db, TransactionBehavior::Immediate)?;
     tx.execute_batch(migration.sql)?;
     tx.execute(sql::SCHEMA_SET, params![to.to_string().into_bytes()])?;

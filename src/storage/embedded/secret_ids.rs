@@ -2,61 +2,61 @@
 
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
-use super::mounts::Touched;
-use super::query::{Failure, count, prepared, time};
+use super::mounts::MountCache;
+use super::query::{SqliteError, count, prepare, time};
 use crate::auth::store::{AuthOutcome, SecretIdKey, SecretIdRow, SecretIdWrite};
 use crate::clock::Time;
 use crate::documents::MountId;
-use crate::storage::backend::{forgotten_before, micros};
+use crate::storage::backend::{known_to_all_nodes_before, micros};
 use crate::storage::statements::{conflict, secret_ids as sql};
 
 pub(super) fn write(
     db: &Connection,
-    touched: &mut Touched,
+    touched: &mut MountCache,
     write: &SecretIdWrite,
     now: Time,
-) -> Result<AuthOutcome, Failure> {
+) -> Result<AuthOutcome, SqliteError> {
     Ok(match write {
         SecretIdWrite::Insert(row) => {
             touched.mount(db, row.mount)?;
             insert(db, row)?
         }
         SecretIdWrite::Spend { mount, hash, now } => {
-            let left = prepared(db, sql::SPEND)?
+            let left = prepare(db, sql::SPEND)?
                 .query_row(params![micros(*now), mount.0, hash], |row| row.get(0))
                 .optional()?;
             if left == Some(0) {
-                prepared(db, sql::REMOVE)?.execute(params![mount.0, hash])?;
+                prepare(db, sql::REMOVE)?.execute(params![mount.0, hash])?;
             }
             left.map_or(AuthOutcome::Absent, AuthOutcome::UsesLeft)
         }
-        SecretIdWrite::Remove { mount, hash } => match prepared(db, sql::REMOVE)?.execute(params![mount.0, hash])? {
+        SecretIdWrite::Remove { mount, hash } => match prepare(db, sql::REMOVE)?.execute(params![mount.0, hash])? {
             0 => AuthOutcome::Absent,
             _ => AuthOutcome::Done,
         },
         SecretIdWrite::EndRole { mount, role } => {
             touched.mount(db, *mount)?;
-            prepared(db, sql::END_ROLE)?.execute(params![mount.0, role, micros(now)])?;
+            prepare(db, sql::END_ROLE)?.execute(params![mount.0, role, micros(now)])?;
             AuthOutcome::Done
         }
         SecretIdWrite::Sweep { now, limit } => {
-            let ended = prepared(db, sql::SWEEP)?.execute(params![micros(*now), limit])?;
-            let of_ended = prepared(db, sql::SWEEP_ENDED)?.execute([limit])?;
-            prepared(db, sql::FORGET_ROLES)?.execute([forgotten_before(*now)])?;
+            let ended = prepare(db, sql::SWEEP)?.execute(params![micros(*now), limit])?;
+            let of_ended = prepare(db, sql::SWEEP_ENDED)?.execute([limit])?;
+            prepare(db, sql::FORGET_ROLES)?.execute([known_to_all_nodes_before(*now)])?;
             AuthOutcome::Swept(count(ended + of_ended))
         }
     })
 }
 
-fn insert(db: &Connection, row: &SecretIdRow) -> Result<AuthOutcome, Failure> {
+fn insert(db: &Connection, row: &SecretIdRow) -> Result<AuthOutcome, SqliteError> {
     let (mount, expires_at, updated_at) = (row.mount.0, row.expires_at.map(micros), micros(row.updated_at));
-    if prepared(db, sql::ROLE_HAS_ENDED)?.exists(params![mount, row.role])? {
+    if prepare(db, sql::ROLE_HAS_ENDED)?.exists(params![mount, row.role])? {
         return Ok(AuthOutcome::Absent);
     }
-    prepared(db, sql::FREE)?.execute(params![mount, row.hash, updated_at])?;
+    prepare(db, sql::FREE)?.execute(params![mount, row.hash, updated_at])?;
     let values = params![mount, row.hash, row.role, row.accessor, expires_at, row.uses, updated_at, row.body];
-    match prepared(db, sql::INSERT)?.execute(values)? {
-        0 => Err(Failure::Conflict(conflict::SECRET_ID_EXISTS)),
+    match prepare(db, sql::INSERT)?.execute(values)? {
+        0 => Err(SqliteError::Conflict(conflict::SECRET_ID_EXISTS)),
         _ => Ok(AuthOutcome::Done),
     }
 }
@@ -68,8 +68,8 @@ pub(super) fn find(
     key: &SecretIdKey,
 ) -> rusqlite::Result<Option<SecretIdRow>> {
     match key {
-        SecretIdKey::Hash(hash) => prepared(db, sql::BY_HASH)?.query_row(params![mount.0, role, hash], read),
-        SecretIdKey::Accessor(text) => prepared(db, sql::BY_ACCESSOR)?.query_row(params![mount.0, role, text], read),
+        SecretIdKey::Hash(hash) => prepare(db, sql::BY_HASH)?.query_row(params![mount.0, role, hash], read),
+        SecretIdKey::Accessor(text) => prepare(db, sql::BY_ACCESSOR)?.query_row(params![mount.0, role, text], read),
     }
     .optional()
 }
@@ -83,11 +83,11 @@ pub(super) fn accessors(
     limit: u32,
 ) -> rusqlite::Result<Vec<String>> {
     let asked = params![mount.0, role, after, micros(now), limit];
-    prepared(db, sql::ACCESSORS)?.query_map(asked, |row| row.get(0))?.collect()
+    prepare(db, sql::ACCESSORS)?.query_map(asked, |row| row.get(0))?.collect()
 }
 
-pub(super) fn role_stands(db: &Connection, mount: MountId, role: i64) -> rusqlite::Result<bool> {
-    prepared(db, sql::ROLE_STANDS)?.exists(params![mount.0, role])
+pub(super) fn is_role_live(db: &Connection, mount: MountId, role: i64) -> rusqlite::Result<bool> {
+    prepare(db, sql::ROLE_STANDS)?.exists(params![mount.0, role])
 }
 
 fn read(row: &Row<'_>) -> rusqlite::Result<SecretIdRow> {

@@ -8,66 +8,70 @@ use futures_util::future::{LocalBoxFuture, ready};
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ErrorCode, ToSql};
 
-use super::query::prepared;
+use super::query::prepare;
 use crate::error::Error;
-use crate::sql::{Failure, Row, Session, Value, Work};
+use crate::sql::{SqlError, SqlRow, SqlSession, SqlValue, SqlWork};
 
-struct Local<'c>(&'c Connection);
+struct SqliteSession<'c>(&'c Connection);
 
 /// Runs work in the connection's current transaction. A panic fails only this work, not the transaction.
-pub(super) fn run(db: &Connection, work: &Work) -> Result<(), Failure> {
-    let defect = |what: &'static str| Err(Failure::Engine(Error::internal(what)));
-    match catch_unwind(AssertUnwindSafe(|| work(&mut Local(db)).now_or_never())) {
+pub(super) fn run_work(db: &Connection, work: &SqlWork) -> Result<(), SqlError> {
+    let defect = |what: &'static str| Err(SqlError::Engine(Error::internal(what)));
+    match catch_unwind(AssertUnwindSafe(|| work(&mut SqliteSession(db)).now_or_never())) {
         Ok(ended) => ended.unwrap_or_else(|| defect("work on a session waited for something else")),
         Err(_) => defect("work on a session panicked"),
     }
 }
 
 /// Runs work that reports its failures itself. A failure rolls back its changes, but not the rest of the batch.
-pub(super) fn in_savepoint(db: &Connection, work: &Work) -> rusqlite::Result<()> {
+pub(super) fn in_savepoint(db: &Connection, work: &SqlWork) -> rusqlite::Result<()> {
     db.execute_batch("SAVEPOINT work")?;
-    if run(db, work).is_err() {
+    if run_work(db, work).is_err() {
         // Fails if SQLite has rolled back the whole transaction; then nothing is stored.
         db.execute_batch("ROLLBACK TO work")?;
     }
     db.execute_batch("RELEASE work")
 }
 
-impl Session for Local<'_> {
-    fn query<'s>(&'s mut self, sql: &'s str, values: &'s [Value]) -> LocalBoxFuture<'s, Result<Vec<Row>, Failure>> {
-        ready(rows(self.0, sql, values).map_err(failure)).boxed_local()
+impl SqlSession for SqliteSession<'_> {
+    fn query<'s>(
+        &'s mut self,
+        sql: &'s str,
+        values: &'s [SqlValue],
+    ) -> LocalBoxFuture<'s, Result<Vec<SqlRow>, SqlError>> {
+        ready(query_rows(self.0, sql, values).map_err(failure)).boxed_local()
     }
 
     /// Plans do not depend on values in SQLite.
     fn fit(&mut self) {}
 
-    fn execute<'s>(&'s mut self, sql: &'s str, values: &'s [Value]) -> LocalBoxFuture<'s, Result<u64, Failure>> {
-        let changed = || prepared(self.0, &own(sql))?.execute(rusqlite::params_from_iter(values));
+    fn execute<'s>(&'s mut self, sql: &'s str, values: &'s [SqlValue]) -> LocalBoxFuture<'s, Result<u64, SqlError>> {
+        let changed = || prepare(self.0, &rewrite_sql(sql))?.execute(rusqlite::params_from_iter(values));
         ready(changed().map(|rows| rows as u64).map_err(failure)).boxed_local()
     }
 }
 
-fn rows(db: &Connection, sql: &str, values: &[Value]) -> rusqlite::Result<Vec<Row>> {
-    let mut statement = prepared(db, &own(sql))?;
+fn query_rows(db: &Connection, sql: &str, values: &[SqlValue]) -> rusqlite::Result<Vec<SqlRow>> {
+    let mut statement = prepare(db, &rewrite_sql(sql))?;
     let columns = statement.column_count();
     let found = statement.query_map(rusqlite::params_from_iter(values), |row| {
-        (0..columns).map(|n| row.get_ref(n).map(value)).collect::<rusqlite::Result<_>>().map(Row::new)
+        (0..columns).map(|n| row.get_ref(n).map(value)).collect::<rusqlite::Result<_>>().map(SqlRow::new)
     })?;
     found.collect()
 }
 
-fn value(found: ValueRef<'_>) -> Value {
+fn value(found: ValueRef<'_>) -> SqlValue {
     match found {
-        ValueRef::Null => Value::Null,
-        ValueRef::Integer(number) => Value::Int(number),
+        ValueRef::Null => SqlValue::Null,
+        ValueRef::Integer(number) => SqlValue::Int(number),
         // No column has this type.
-        ValueRef::Real(number) => Value::Int(number as i64),
-        ValueRef::Text(text) => Value::Text(String::from_utf8_lossy(text).into_owned()),
-        ValueRef::Blob(bytes) => Value::Bytes(bytes.to_vec()),
+        ValueRef::Real(number) => SqlValue::Int(number as i64),
+        ValueRef::Text(text) => SqlValue::Text(String::from_utf8_lossy(text).into_owned()),
+        ValueRef::Blob(bytes) => SqlValue::Bytes(bytes.to_vec()),
     }
 }
 
-impl ToSql for Value {
+impl ToSql for SqlValue {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
         let list = |json: serde_json::Value| ToSqlOutput::from(json.to_string());
         Ok(match self {
@@ -88,7 +92,7 @@ impl ToSql for Value {
 }
 
 /// Rewrites shared SQL for SQLite: a list becomes one JSON parameter, and row locks are removed.
-fn own(sql: &str) -> Cow<'_, str> {
+fn rewrite_sql(sql: &str) -> Cow<'_, str> {
     const ANY: &str = "= ANY(";
     let lock = [" FOR UPDATE", " FOR SHARE"].into_iter().find_map(|lock| sql.split_once(lock));
     let sql = lock.map_or(sql, |(sql, _)| sql);
@@ -107,21 +111,21 @@ fn own(sql: &str) -> Cow<'_, str> {
     Cow::Owned(text)
 }
 
-fn failure(error: rusqlite::Error) -> Failure {
-    let rusqlite::Error::SqliteFailure(code, message) = &error else { return engine(error) };
+fn failure(error: rusqlite::Error) -> SqlError {
+    let rusqlite::Error::SqliteFailure(code, message) = &error else { return engine_error(error) };
     match (code.code, message) {
-        (ErrorCode::ConstraintViolation, Some(message)) => Failure::Constraint(constraint(message)),
-        (ErrorCode::OperationInterrupted, _) => Failure::TooLong,
-        _ => engine(error),
+        (ErrorCode::ConstraintViolation, Some(message)) => SqlError::Constraint(constraint_name(message)),
+        (ErrorCode::OperationInterrupted, _) => SqlError::TooLong,
+        _ => engine_error(error),
     }
 }
 
-fn engine(error: rusqlite::Error) -> Failure {
-    Failure::Engine(Error::unavailable("storage: the database failed", error))
+fn engine_error(error: rusqlite::Error) -> SqlError {
+    SqlError::Engine(Error::unavailable("storage: the database failed", error))
 }
 
 /// Returns the constraint's name in the schema; unique columns are named `<table>_<columns>_key`.
-fn constraint(message: &str) -> String {
+fn constraint_name(message: &str) -> String {
     if let Some(columns) = message.strip_prefix("UNIQUE constraint failed: ") {
         let table = columns.split('.').next().unwrap_or_default();
         let names = columns.split(", ").filter_map(|column| column.split_once('.')).map(|(_, name)| name);
@@ -142,22 +146,24 @@ mod tests {
         let sql = "SELECT id FROM t WHERE a = ANY($1) AND b = $2 AND c = ANY($3) ORDER BY id FOR UPDATE";
         let read = "SELECT id FROM t WHERE a IN (SELECT value FROM json_each($1)) AND b = $2 AND c IN \
                     (SELECT value FROM json_each($3)) ORDER BY id";
-        assert_eq!(own(sql), read);
+        assert_eq!(rewrite_sql(sql), read);
         assert_eq!(
-            own("SELECT t.id FROM t JOIN u ON u.id = t.u FOR UPDATE OF t"),
+            rewrite_sql("SELECT t.id FROM t JOIN u ON u.id = t.u FOR UPDATE OF t"),
             "SELECT t.id FROM t JOIN u ON u.id = t.u"
         );
-        assert_eq!(own("SELECT id FROM t WHERE a = $1 FOR SHARE"), "SELECT id FROM t WHERE a = $1");
-        assert_eq!(own("SELECT 1"), "SELECT 1");
+        assert_eq!(rewrite_sql("SELECT id FROM t WHERE a = $1 FOR SHARE"), "SELECT id FROM t WHERE a = $1");
+        assert_eq!(rewrite_sql("SELECT 1"), "SELECT 1");
     }
 
     #[test]
     fn a_panic_is_a_failure_of_its_own_work() {
         let db = Connection::open_in_memory().unwrap();
-        let work: Work = std::sync::Arc::new(|_| async { panic!("a defect") }.boxed_local());
-        assert!(matches!(run(&db, &work), Err(Failure::Engine(error)) if error.kind() == crate::error::Kind::Internal));
-        let waits: Work = std::sync::Arc::new(|_| futures_util::future::pending().boxed_local());
-        assert!(run(&db, &waits).is_err());
+        let work: SqlWork = std::sync::Arc::new(|_| async { panic!("a defect") }.boxed_local());
+        assert!(
+            matches!(run_work(&db, &work), Err(SqlError::Engine(error)) if error.kind() == crate::error::Kind::Internal)
+        );
+        let waits: SqlWork = std::sync::Arc::new(|_| futures_util::future::pending().boxed_local());
+        assert!(run_work(&db, &waits).is_err());
     }
 
     #[test]
@@ -168,7 +174,7 @@ mod tests {
             ("CHECK constraint failed: projects_pool_mode", "projects_pool_mode"),
             ("FOREIGN KEY constraint failed", "foreign_key"),
         ] {
-            assert_eq!(constraint(message), name);
+            assert_eq!(constraint_name(message), name);
         }
     }
 }

@@ -4,26 +4,26 @@
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-use super::query::{Failure, count, prepared, serial};
+use super::query::{SqliteError, count, prepare, serial};
 use crate::documents::MountId;
-use crate::pki::store::{Listed, Removal, Removed, TidyRow};
+use crate::pki::store::{ListedBound, Removal, RemovalResult, TidyRow};
 use crate::storage::statements::{conflict, tidy as sql};
 use crate::x509::serial::Serial;
 
-const CERTIFICATE: &str = "DELETE FROM certificate WHERE mount = $1 AND serial = $2 AND not_after < $3";
-const REVOCATION: &str = "DELETE FROM revocation WHERE mount = $1 AND serial = $2";
-const NAMED: &str = "DELETE FROM certificate WHERE mount = $1 AND serial = $2 AND NOT EXISTS
+const DELETE_CERTIFICATE: &str = "DELETE FROM certificate WHERE mount = $1 AND serial = $2 AND not_after < $3";
+const DELETE_REVOCATION: &str = "DELETE FROM revocation WHERE mount = $1 AND serial = $2";
+const DELETE_REVOKED_CERTIFICATE: &str = "DELETE FROM certificate WHERE mount = $1 AND serial = $2 AND NOT EXISTS
     (SELECT 1 FROM revocation WHERE revocation.mount = certificate.mount AND revocation.serial = certificate.serial
         AND revocation.not_after >= $3)";
-const FREE: &str = "UPDATE tidy SET valid_until = 0";
+const END_ALL_RUNS: &str = "UPDATE tidy SET valid_until = 0";
 
 /// Ends all runs when the store opens. No other process can own one.
-pub(super) fn free(db: &Connection) -> rusqlite::Result<()> {
-    db.execute(FREE, []).map(drop)
+pub(super) fn end_all_runs(db: &Connection) -> rusqlite::Result<()> {
+    db.execute(END_ALL_RUNS, []).map(drop)
 }
 
 pub(super) fn get(db: &Connection, mount: MountId) -> rusqlite::Result<Option<TidyRow>> {
-    let mut statement = prepared(db, sql::GET)?;
+    let mut statement = prepare(db, sql::GET)?;
     let found = statement.query_row([mount.0], |row| {
         let (run, valid_until, cancelled) = (row.get(0)?, row.get(1)?, row.get::<_, i64>(2)? != 0);
         Ok(TidyRow { mount, run, valid_until, cancelled, report: row.get(3)? })
@@ -33,40 +33,40 @@ pub(super) fn get(db: &Connection, mount: MountId) -> rusqlite::Result<Option<Ti
 
 pub(super) fn begin(db: &Connection, row: &TidyRow, seen: i64, now: i64) -> rusqlite::Result<u32> {
     let values = params![row.mount.0, row.run, row.valid_until, row.report, now, seen];
-    prepared(db, sql::BEGIN)?.execute(values).map(count)
+    prepare(db, sql::BEGIN)?.execute(values).map(count)
 }
 
 /// Extends a run; returns `true` if it was cancelled.
-pub(super) fn keep(
+pub(super) fn extend(
     db: &Connection,
     mount: MountId,
     run: i64,
     valid_until: i64,
     report: &[u8],
-) -> Result<bool, Failure> {
+) -> Result<bool, SqliteError> {
     let values = params![valid_until, report, mount.0, run];
-    let cancelled = prepared(db, sql::KEEP)?.query_row(values, |row| row.get::<_, i64>(0)).optional()?;
-    let cancelled = cancelled.ok_or(Failure::Conflict(conflict::TIDY_TAKEN))?;
+    let cancelled = prepare(db, sql::KEEP)?.query_row(values, |row| row.get::<_, i64>(0)).optional()?;
+    let cancelled = cancelled.ok_or(SqliteError::Conflict(conflict::TIDY_TAKEN))?;
     Ok(cancelled != 0)
 }
 
 pub(super) fn cancel(db: &Connection, mount: MountId, now: i64) -> rusqlite::Result<u32> {
-    prepared(db, sql::CANCEL)?.execute(params![mount.0, now]).map(count)
+    prepare(db, sql::CANCEL)?.execute(params![mount.0, now]).map(count)
 }
 
-pub(super) fn remove(db: &Connection, mount: MountId, what: &Removal, limit: u32) -> rusqlite::Result<Removed> {
+pub(super) fn remove(db: &Connection, mount: MountId, what: &Removal, limit: u32) -> rusqlite::Result<RemovalResult> {
     match what {
         Removal::Certificates { before, revoked_before, after } => {
             certificates(db, mount, *before, *revoked_before, *after, limit)
         }
         Removal::Revocations(listed) => revocations(db, mount, *listed, limit),
         Removal::Metadata { before } => {
-            let metadata = count(prepared(db, sql::METADATA)?.execute(params![mount.0, before, limit])?);
-            Ok(Removed { metadata, looked: metadata, ..Removed::default() })
+            let metadata = count(prepare(db, sql::METADATA)?.execute(params![mount.0, before, limit])?);
+            Ok(RemovalResult { metadata, looked: metadata, ..RemovalResult::default() })
         }
         Removal::Named { serials, revoked_before } => {
-            let certificates = each(db, NAMED, mount, serials, *revoked_before)?;
-            Ok(Removed { certificates, looked: count(serials.len()), ..Removed::default() })
+            let certificates = delete_each(db, DELETE_REVOKED_CERTIFICATE, mount, serials, *revoked_before)?;
+            Ok(RemovalResult { certificates, looked: count(serials.len()), ..RemovalResult::default() })
         }
     }
 }
@@ -78,39 +78,39 @@ fn certificates(
     revoked_before: i64,
     after: Option<(i64, Serial)>,
     limit: u32,
-) -> rusqlite::Result<Removed> {
+) -> rusqlite::Result<RemovalResult> {
     let (end, key) = after.as_ref().map_or((i64::MIN, &[][..]), |(end, serial)| (*end, serial.octets()));
-    let page: Vec<(Serial, i64, i64)> = prepared(db, sql::CERTIFICATES)?
+    let page: Vec<(Serial, i64, i64)> = prepare(db, sql::CERTIFICATES)?
         .query_map(params![mount.0, before, end, key, limit], |row| Ok((serial(row, 0)?, row.get(1)?, row.get(2)?)))?
         .collect::<rusqlite::Result<_>>()?;
     let goes = |(_, end, revoked): &&(Serial, i64, i64)| *revoked == 0 || *end < revoked_before;
     let serials: Vec<Serial> = page.iter().filter(goes).map(|(serial, ..)| *serial).collect();
-    let certificates = each(db, CERTIFICATE, mount, &serials, before)?;
+    let certificates = delete_each(db, DELETE_CERTIFICATE, mount, &serials, before)?;
     let last = page.last().map(|(serial, end, _)| (*end, *serial));
-    Ok(Removed { certificates, looked: count(page.len()), last, ..Removed::default() })
+    Ok(RemovalResult { certificates, looked: count(page.len()), last, ..RemovalResult::default() })
 }
 
 /// Returns `true` if a revocation of a certificate that expired before `before` is missing on a CRL that must list it.
-pub(super) fn unlisted(db: &Connection, mount: MountId, before: i64, listed: Listed) -> rusqlite::Result<bool> {
-    prepared(db, sql::TO_LIST)?.exists(params![mount.0, before, listed.before, listed.last()])
+pub(super) fn unlisted(db: &Connection, mount: MountId, before: i64, listed: ListedBound) -> rusqlite::Result<bool> {
+    prepare(db, sql::TO_LIST)?.exists(params![mount.0, before, listed.before, listed.last()])
 }
 
-fn revocations(db: &Connection, mount: MountId, listed: Listed, limit: u32) -> rusqlite::Result<Removed> {
-    let serials: Vec<Serial> = prepared(db, sql::REVOCATIONS)?
+fn revocations(db: &Connection, mount: MountId, listed: ListedBound, limit: u32) -> rusqlite::Result<RemovalResult> {
+    let serials: Vec<Serial> = prepare(db, sql::REVOCATIONS)?
         .query_map(params![mount.0, listed.before, listed.last(), limit], |row| serial(row, 0))?
         .collect::<rusqlite::Result<_>>()?;
-    let certificates = each(db, CERTIFICATE, mount, &serials, listed.before)?;
-    let mut statement = prepared(db, REVOCATION)?;
+    let certificates = delete_each(db, DELETE_CERTIFICATE, mount, &serials, listed.before)?;
+    let mut statement = prepare(db, DELETE_REVOCATION)?;
     let mut revocations = 0;
     for serial in &serials {
         revocations += count(statement.execute(params![mount.0, serial.octets()])?);
     }
-    Ok(Removed { certificates, revocations, looked: count(serials.len()), ..Removed::default() })
+    Ok(RemovalResult { certificates, revocations, looked: count(serials.len()), ..RemovalResult::default() })
 }
 
 /// Runs a removal for each serial; returns the number of removed rows.
-fn each(db: &Connection, sql: &str, mount: MountId, serials: &[Serial], before: i64) -> rusqlite::Result<u32> {
-    let mut statement = prepared(db, sql)?;
+fn delete_each(db: &Connection, sql: &str, mount: MountId, serials: &[Serial], before: i64) -> rusqlite::Result<u32> {
+    let mut statement = prepare(db, sql)?;
     let mut gone = 0;
     for serial in serials {
         gone += count(statement.execute(params![mount.0, serial.octets(), before])?);

@@ -12,21 +12,21 @@ use futures_util::future::BoxFuture;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use super::batch;
-use super::checkpoint::{Checkpointer, checkpoint, frames, is_behind};
-use super::mounts::Touched;
-use super::query::Failure;
-use super::reader::Pool;
+use super::checkpoint::{Checkpointer, checkpoint, count_frames, is_behind};
+use super::mounts::MountCache;
+use super::query::SqliteError;
+use super::reader::SqliteReaderPool;
 use super::{connection, log, mounts, tidy};
 use crate::error::{Error, Kind, Result};
-use crate::storage::backend::{Backend, Outcomes, Unit};
+use crate::storage::backend::{Outcomes, StoreBackend, WriteUnit};
 use crate::telemetry;
 
 /// The writing connection with its dependencies.
-pub(crate) struct Writer {
+pub(crate) struct SqliteWriter {
     /// `None` only if the database could not be reopened.
     db: Option<Connection>,
     path: PathBuf,
-    readers: Pool,
+    readers: SqliteReaderPool,
     checkpoints: Checkpointer,
     file: Arc<File>,
     lock: Arc<File>,
@@ -34,10 +34,10 @@ pub(crate) struct Writer {
     worked: Duration,
 }
 
-impl Writer {
-    pub(super) fn new(db: Connection, path: PathBuf, lock: Arc<File>, readers: Pool) -> Result<Self> {
-        let dropped_mounts = mounts::any_dropped(&db).map_err(failed)?;
-        tidy::free(&db).map_err(failed)?;
+impl SqliteWriter {
+    pub(super) fn new(db: Connection, path: PathBuf, lock: Arc<File>, readers: SqliteReaderPool) -> Result<Self> {
+        let dropped_mounts = mounts::has_dropped(&db).map_err(write_error)?;
+        tidy::end_all_runs(&db).map_err(write_error)?;
         let file = File::open(&path).map_err(|e| Error::unavailable("storage: the database cannot be opened", e))?;
         let file = Arc::new(file);
         let checkpoints = Checkpointer::start(path.clone(), Arc::clone(&file), readers.file_hold().clone())?;
@@ -49,41 +49,41 @@ impl Writer {
     async fn start_over(&mut self) -> Result<()> {
         let reads = self.readers.pause().await?;
         if let Some(db) = self.db.take() {
-            let ended = undo(&db).and_then(|()| frames(&db)).map_err(failed);
-            if let Err(error) = ended.and_then(|frames| log::cut(&self.path, frames).map_err(failed)) {
+            let ended = roll_back(&db).and_then(|()| count_frames(&db)).map_err(write_error);
+            if let Err(error) = ended.and_then(|frames| log::truncate(&self.path, frames).map_err(write_error)) {
                 // The writing connection is still open and continues.
                 self.db = Some(db);
-                reads.resume(&self.path).map_err(failed)?;
+                reads.resume(&self.path).map_err(write_error)?;
                 return Err(error);
             }
-            db.close().map_err(|(_, e)| failed(e))?;
+            db.close().map_err(|(_, e)| write_error(e))?;
         }
-        self.db = Some(connection::writer(&self.path)?);
-        reads.resume(&self.path).map_err(failed)?;
+        self.db = Some(connection::open_writer(&self.path)?);
+        reads.resume(&self.path).map_err(write_error)?;
         self.checkpoints.resume();
         tracing::warn!("a sync has failed: the log is read again and all of it will be moved once more");
         Ok(())
     }
 
-    fn apply_now(&mut self, units: &[Unit]) -> Vec<Result<Outcomes>> {
+    fn apply_now(&mut self, units: &[WriteUnit]) -> Vec<Result<Outcomes>> {
         let answers = match self.together(units) {
             Ok(outcomes) => outcomes.into_iter().map(Ok).collect(),
-            Err(failure) if units.len() == 1 => vec![answer(failure, &units[0])],
+            Err(failure) if units.len() == 1 => vec![unit_result(failure, &units[0])],
             Err(_) => self.singly(units).unwrap_or_else(|e| {
                 let text = e.to_string();
-                units.iter().map(|_| Err(failed(text.clone()))).collect()
+                units.iter().map(|_| Err(write_error(text.clone()))).collect()
             }),
         };
-        self.dropped_mounts |= units.iter().any(Unit::drops_mount);
+        self.dropped_mounts |= units.iter().any(WriteUnit::drops_mount);
         answers
     }
 
     /// Runs a batch without savepoints, for the usual case that no unit fails.
-    fn together(&mut self, units: &[Unit]) -> Result<Vec<Outcomes>, Failure> {
+    fn together(&mut self, units: &[WriteUnit]) -> Result<Vec<Outcomes>, SqliteError> {
         let tx = self.begin()?;
-        let (mut touched, mut worked) = (Touched::default(), Duration::ZERO);
-        let mut each = |unit| timed(&mut worked, unit, || batch::unit(&tx, &mut touched, unit));
-        let outcomes = units.iter().map(&mut each).collect::<Result<_, Failure>>()?;
+        let (mut touched, mut worked) = (MountCache::default(), Duration::ZERO);
+        let mut each = |unit| measure(&mut worked, unit, || batch::apply_unit(&tx, &mut touched, unit));
+        let outcomes = units.iter().map(&mut each).collect::<Result<_, SqliteError>>()?;
         touched.write_counters(&tx)?;
         tx.commit()?;
         self.worked = worked;
@@ -91,20 +91,20 @@ impl Writer {
     }
 
     /// Runs a batch after a failure: each unit with its own savepoint, still in one commit.
-    fn singly(&mut self, units: &[Unit]) -> rusqlite::Result<Vec<Result<Outcomes>>> {
+    fn singly(&mut self, units: &[WriteUnit]) -> rusqlite::Result<Vec<Result<Outcomes>>> {
         let mut tx = self.begin()?;
-        let (mut touched, mut worked) = (Touched::default(), Duration::ZERO);
+        let (mut touched, mut worked) = (MountCache::default(), Duration::ZERO);
         let mut answers = Vec::with_capacity(units.len());
         for unit in units {
             let before = touched.clone();
             let mut savepoint = tx.savepoint()?;
-            match timed(&mut worked, unit, || batch::unit(&savepoint, &mut touched, unit)) {
+            match measure(&mut worked, unit, || batch::apply_unit(&savepoint, &mut touched, unit)) {
                 Ok(outcomes) => answers.push(Ok(outcomes)),
                 Err(failure) => {
                     // Fails if SQLite has rolled back the whole transaction; then nothing is stored.
                     savepoint.rollback()?;
                     touched = before;
-                    answers.push(answer(failure, unit));
+                    answers.push(unit_result(failure, unit));
                 }
             }
             savepoint.commit()?;
@@ -117,50 +117,50 @@ impl Writer {
 
     fn begin(&mut self) -> rusqlite::Result<Transaction<'_>> {
         let db = self.db.as_mut().ok_or(rusqlite::Error::InvalidQuery)?;
-        undo(db)?;
+        roll_back(db)?;
         Transaction::new(db, TransactionBehavior::Immediate)
     }
 
     fn remove_dropped(&mut self) -> rusqlite::Result<bool> {
         let tx = self.begin()?;
-        let more = mounts::remove_some_dropped(&tx)?;
+        let more = mounts::remove_dropped_rows(&tx)?;
         tx.commit()?;
         Ok(more)
     }
 }
 
 /// Runs a unit, and adds its duration to `worked` if it is session work.
-fn timed<T>(worked: &mut Duration, unit: &Unit, apply: impl FnOnce() -> T) -> T {
-    let begun = matches!(unit, Unit::Work(..)).then(Instant::now);
+fn measure<T>(worked: &mut Duration, unit: &WriteUnit, apply: impl FnOnce() -> T) -> T {
+    let begun = matches!(unit, WriteUnit::Work(..)).then(Instant::now);
     let outcome = apply();
     *worked += begun.map_or(Duration::ZERO, |begun| begun.elapsed());
     outcome
 }
 
 /// Ends a transaction left open by a failed rollback.
-fn undo(db: &Connection) -> rusqlite::Result<()> {
+fn roll_back(db: &Connection) -> rusqlite::Result<()> {
     if db.is_autocommit() { Ok(()) } else { db.execute_batch("ROLLBACK") }
 }
 
-fn failed(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+fn write_error(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
     Error::unavailable("storage: the write failed", source)
 }
 
-fn answer(failure: Failure, unit: &Unit) -> Result<Outcomes> {
+fn unit_result(failure: SqliteError, unit: &WriteUnit) -> Result<Outcomes> {
     match failure {
-        Failure::SerialTaken => unit.serial_taken(),
-        Failure::Conflict(text) => Err(Error::new(Kind::Conflict, text)),
-        Failure::Engine(error) => Err(failed(error)),
+        SqliteError::SerialTaken => unit.serial_taken(),
+        SqliteError::Conflict(text) => Err(Error::new(Kind::Conflict, text)),
+        SqliteError::Engine(error) => Err(write_error(error)),
     }
 }
 
-impl Backend for Writer {
-    fn apply(&mut self, units: Vec<Unit>) -> BoxFuture<'_, Vec<Result<Outcomes>>> {
+impl StoreBackend for SqliteWriter {
+    fn apply(&mut self, units: Vec<WriteUnit>) -> BoxFuture<'_, Vec<Result<Outcomes>>> {
         async move {
             if self.checkpoints.halted()
                 && let Err(error) = self.start_over().await
             {
-                telemetry::not_done("the log cannot be read again yet", &error);
+                telemetry::warn_task_failed("the log cannot be read again yet", &error);
             }
             self.apply_now(&units)
         }
@@ -216,13 +216,13 @@ impl Backend for Writer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::storage::backend::{FactWrite, Reader as _};
+    use crate::storage::backend::{FactWrite, StoreReader as _};
 
-    fn fact(name: usize) -> Vec<Unit> {
-        vec![Unit::Facts(vec![FactWrite::new((format!("fact {name}"), vec![7; 3000]))])]
+    fn fact(name: usize) -> Vec<WriteUnit> {
+        vec![WriteUnit::Facts(vec![FactWrite::new((format!("fact {name}"), vec![7; 3000]))])]
     }
 
-    async fn store(writer: &mut Writer, names: std::ops::Range<usize>) {
+    async fn store(writer: &mut SqliteWriter, names: std::ops::Range<usize>) {
         for name in names {
             assert!(writer.apply(fact(name)).await.iter().all(Result::is_ok));
         }

@@ -3,9 +3,9 @@
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 
-use super::gathered::Turn;
-use super::query::Failure;
-use super::reader::Pool;
+use super::collected_rows::SendOrder;
+use super::query::PostgresError;
+use super::reader::PostgresReaderPool;
 use super::transaction::Transaction;
 use super::{cubbyhole, entities, mounts, secret_ids, tokens};
 use crate::auth::store::{
@@ -18,19 +18,23 @@ use crate::error::Result;
 use crate::storage::store::Store;
 
 /// Returns when a write is sent.
-pub(super) fn turn(write: &AuthWrite) -> Turn {
+pub(super) fn send_order(write: &AuthWrite) -> SendOrder {
     match write {
-        AuthWrite::MountDrop(_) => Turn::AfterAll,
+        AuthWrite::MountDrop(_) => SendOrder::AfterAll,
         AuthWrite::TokenSpend(_)
         | AuthWrite::TokenTake(_)
         | AuthWrite::TokenRevoke(_)
         | AuthWrite::TokenRevokeAlone(_)
-        | AuthWrite::TokenSweep { .. } => Turn::AfterLeases,
-        _ => Turn::AtOnce,
+        | AuthWrite::TokenSweep { .. } => SendOrder::AfterLeases,
+        _ => SendOrder::AtOnce,
     }
 }
 
-pub(super) async fn write(tx: &mut Transaction<'_>, write: &AuthWrite, now: Time) -> Result<AuthOutcome, Failure> {
+pub(super) async fn write(
+    tx: &mut Transaction<'_>,
+    write: &AuthWrite,
+    now: Time,
+) -> Result<AuthOutcome, PostgresError> {
     let db = tx.db;
     Ok(match write {
         AuthWrite::Document(write) => {
@@ -99,20 +103,20 @@ pub(super) async fn write(tx: &mut Transaction<'_>, write: &AuthWrite, now: Time
             entities::put_alias(db, row).await?;
             AuthOutcome::Done
         }
-        AuthWrite::EntityKeep { id, until } => done(entities::keep(db, id, *until).await?),
-        AuthWrite::EntityDrop(id) => done(entities::drop_entity(db, id).await?),
-        AuthWrite::AliasDrop(id) => done(entities::drop_alias(db, id).await?),
+        AuthWrite::EntityKeep { id, until } => done_or_absent(entities::extend_retention(db, id, *until).await?),
+        AuthWrite::EntityDrop(id) => done_or_absent(entities::drop_entity(db, id).await?),
+        AuthWrite::AliasDrop(id) => done_or_absent(entities::drop_alias(db, id).await?),
         AuthWrite::EntitySweep { now, again, limit } => {
             AuthOutcome::Swept(entities::sweep(db, *now, *again, *limit).await?)
         }
     })
 }
 
-fn done(found: bool) -> AuthOutcome {
+fn done_or_absent(found: bool) -> AuthOutcome {
     if found { AuthOutcome::Done } else { AuthOutcome::Absent }
 }
 
-impl AuthStore for Store<Pool> {
+impl AuthStore for Store<PostgresReaderPool> {
     fn commit(&self, unit: Vec<AuthWrite>) -> BoxFuture<'static, Result<Vec<AuthOutcome>>> {
         self.submit(unit)
     }
@@ -192,6 +196,6 @@ impl AuthStore for Store<Pool> {
     }
 
     fn secret_id_role_stands(&self, mount: MountId, role: i64) -> BoxFuture<'static, Result<bool>> {
-        self.reader.read("secret id role", move |db| secret_ids::role_stands(db, mount, role).boxed())
+        self.reader.read("secret id role", move |db| secret_ids::is_role_live(db, mount, role).boxed())
     }
 }

@@ -5,36 +5,36 @@
 //! before anything is sent (`answered`). Other failures appear only at the end, such as a taken serial or a missing
 //! mount. Then the transaction is rolled back, and repeated with a savepoint for every unit.
 
-use super::gathered::{Place, Turn};
-use super::query::{Failure, Session};
+use super::collected_rows::{OutcomePosition, SendOrder};
+use super::query::{PostgresClient, PostgresError};
 use super::transaction::Transaction;
-use super::{answered, auth, meta, pki};
-use crate::documents::SYSTEM;
+use super::{auth, meta, pki, recorded_responses};
+use crate::documents::SYSTEM_MOUNT;
 use crate::error::Result;
 use crate::pki::store::{PkiOutcome, StoredRevocation};
-use crate::storage::backend::{Outcomes, Unit};
+use crate::storage::backend::{Outcomes, WriteUnit};
 
-pub(super) type Answers = Vec<Result<Outcomes>>;
+pub(super) type UnitResults = Vec<Result<Outcomes>>;
 
-pub(super) struct Batch<'a> {
+pub(super) struct WriteBatch<'a> {
     tx: Transaction<'a>,
     /// `true` if every unit gets a savepoint.
     careful: bool,
-    answers: Answers,
+    answers: UnitResults,
 }
 
-impl<'a> Batch<'a> {
-    pub(super) fn new(db: &'a Session, node: i64, counter: i64, careful: bool) -> Self {
+impl<'a> WriteBatch<'a> {
+    pub(super) fn new(db: &'a PostgresClient, node: i64, counter: i64, careful: bool) -> Self {
         Self { tx: Transaction::new(db, node, counter), careful, answers: Vec::new() }
     }
 
     /// Runs everything between BEGIN and COMMIT.
-    pub(super) async fn run(mut self, units: &'a [Unit]) -> Result<Answers, Failure> {
-        let repeats = answered::repeats(self.tx.db, units).await?;
+    pub(super) async fn run(mut self, units: &'a [WriteUnit]) -> Result<UnitResults, PostgresError> {
+        let repeats = recorded_responses::find_repeats(self.tx.db, units).await?;
         for (at, unit) in units.iter().enumerate() {
             let answer = if repeats.contains(&at) {
                 unit.serial_taken()
-            } else if self.careful || fails_half_way(unit) {
+            } else if self.careful || can_fail_halfway(unit) {
                 self.guarded(unit).await?
             } else {
                 self.plain(unit).await?
@@ -42,29 +42,29 @@ impl<'a> Batch<'a> {
             self.answers.push(answer);
         }
         let Self { tx, mut answers, .. } = self;
-        put_in_place(tx.finish().await?, &mut answers);
+        fill_outcomes(tx.finish().await?, &mut answers);
         Ok(answers)
     }
 
     /// Runs a unit that leaves nothing to undo when it fails.
-    async fn plain(&mut self, unit: &'a Unit) -> Result<Result<Outcomes>, Failure> {
-        if any(unit, |turn| self.tx.gathered.holds_up(turn)) {
+    async fn plain(&mut self, unit: &'a WriteUnit) -> Result<Result<Outcomes>, PostgresError> {
+        if any_write(unit, |turn| self.tx.gathered.holds_up(turn)) {
             self.tx.flush().await?;
         }
         let before = self.tx.gathered.mark();
         match self.unit(unit).await {
             Ok(outcomes) => Ok(Ok(outcomes)),
-            Err(failure @ Failure::Conflict(_)) => {
+            Err(failure @ PostgresError::Conflict(_)) => {
                 self.tx.gathered.back_to(before);
-                Ok(refusal(failure, unit))
+                Ok(unit_result(failure, unit))
             }
             Err(failure) => Err(failure),
         }
     }
 
     /// Runs a unit inside a savepoint. Collected rows of earlier units must be sent before it.
-    async fn guarded(&mut self, unit: &'a Unit) -> Result<Result<Outcomes>, Failure> {
-        let flushes = self.careful || any(unit, |turn| self.tx.gathered.holds_up(turn));
+    async fn guarded(&mut self, unit: &'a WriteUnit) -> Result<Result<Outcomes>, PostgresError> {
+        let flushes = self.careful || any_write(unit, |turn| self.tx.gathered.holds_up(turn));
         if flushes {
             self.tx.flush().await?;
         }
@@ -80,58 +80,58 @@ impl<'a> Batch<'a> {
             }
             Err(failure) if failure.is_of_one_unit() => {
                 self.tx.undo(before).await?;
-                Ok(refusal(failure, unit))
+                Ok(unit_result(failure, unit))
             }
             Err(failure) => Err(failure),
         }
     }
 
-    async fn unit(&mut self, unit: &'a Unit) -> Result<Outcomes, Failure> {
+    async fn unit(&mut self, unit: &'a WriteUnit) -> Result<Outcomes, PostgresError> {
         let (index, tx) = (self.answers.len(), &mut self.tx);
         match unit {
-            Unit::Pki(writes) => {
+            WriteUnit::Pki(writes) => {
                 let mut outcomes = Vec::with_capacity(writes.len());
                 for (at, write) in writes.iter().enumerate() {
-                    wait(tx, pki::turn(write)).await?;
-                    outcomes.push(pki::write(tx, Place(index, at), write).await?);
+                    flush_if_needed(tx, pki::send_order(write)).await?;
+                    outcomes.push(pki::write(tx, OutcomePosition(index, at), write).await?);
                 }
                 Ok(Outcomes::Pki(outcomes))
             }
-            Unit::Auth { writes, now } => {
+            WriteUnit::Auth { writes, now } => {
                 let mut outcomes = Vec::with_capacity(writes.len());
                 for write in writes {
-                    wait(tx, auth::turn(write)).await?;
+                    flush_if_needed(tx, auth::send_order(write)).await?;
                     outcomes.push(auth::write(tx, write, *now).await?);
                 }
                 Ok(Outcomes::Auth(outcomes))
             }
-            Unit::Documents(writes) => {
+            WriteUnit::Documents(writes) => {
                 for write in writes {
-                    wait(tx, Turn::AtOnce).await?;
+                    flush_if_needed(tx, SendOrder::AtOnce).await?;
                     tx.document(write).await?;
                 }
                 Ok(Outcomes::Done)
             }
-            Unit::Facts(facts) => {
+            WriteUnit::Facts(facts) => {
                 meta::write(tx.db, facts).await?;
                 // Other nodes read the data keys again when the system scope has changed.
-                tx.marks(SYSTEM).documents = true;
+                tx.marks(SYSTEM_MOUNT).documents = true;
                 Ok(Outcomes::Done)
             }
             // Session work has its own connections in this engine.
-            Unit::Work(..) => Err(Failure::Unreadable("work of another engine")),
+            WriteUnit::Work(..) => Err(PostgresError::Unreadable("work of another engine")),
         }
     }
 }
 
 /// Sends the collected rows if a write depends on them.
-async fn wait(tx: &mut Transaction<'_>, turn: Turn) -> Result<(), Failure> {
+async fn flush_if_needed(tx: &mut Transaction<'_>, turn: SendOrder) -> Result<(), PostgresError> {
     if tx.gathered.holds_up(turn) { tx.flush().await } else { Ok(()) }
 }
 
 /// Puts the stored revocations into the outcomes of their writes; a rejected unit has none.
-fn put_in_place(revoked: Vec<(Place, StoredRevocation, bool)>, answers: &mut Answers) {
-    for (Place(unit, at), stored, fresh) in revoked {
+fn fill_outcomes(revoked: Vec<(OutcomePosition, StoredRevocation, bool)>, answers: &mut UnitResults) {
+    for (OutcomePosition(unit, at), stored, fresh) in revoked {
         if let Some(Ok(Outcomes::Pki(outcomes))) = answers.get_mut(unit)
             && let Some(outcome) = outcomes.get_mut(at)
         {
@@ -140,31 +140,32 @@ fn put_in_place(revoked: Vec<(Place, StoredRevocation, bool)>, answers: &mut Ans
     }
 }
 
-fn refusal(failure: Failure, unit: &Unit) -> Result<Outcomes> {
+fn unit_result(failure: PostgresError, unit: &WriteUnit) -> Result<Outcomes> {
     match failure {
-        Failure::SerialTaken => unit.serial_taken(),
+        PostgresError::SerialTaken => unit.serial_taken(),
         other => Err(other.of_write()),
     }
 }
 
 /// Returns `true` if `is` holds for any write of a unit.
-fn any(unit: &Unit, is: impl Fn(Turn) -> bool) -> bool {
+fn any_write(unit: &WriteUnit, is: impl Fn(SendOrder) -> bool) -> bool {
     match unit {
-        Unit::Pki(writes) => writes.iter().any(|write| is(pki::turn(write))),
-        Unit::Auth { writes, .. } => writes.iter().any(|write| is(auth::turn(write))),
-        Unit::Documents(_) | Unit::Facts(_) | Unit::Work(..) => is(Turn::AtOnce),
+        WriteUnit::Pki(writes) => writes.iter().any(|write| is(pki::send_order(write))),
+        WriteUnit::Auth { writes, .. } => writes.iter().any(|write| is(auth::send_order(write))),
+        WriteUnit::Documents(_) | WriteUnit::Facts(_) | WriteUnit::Work(..) => is(SendOrder::AtOnce),
     }
 }
 
 /// Returns `true` if a write of the unit may have to be undone because a later one fails. Collected rows are not sent
 /// yet, and a single write leaves nothing behind when its condition fails, unless it has several steps.
-fn fails_half_way(unit: &Unit) -> bool {
+fn can_fail_halfway(unit: &WriteUnit) -> bool {
     let several = match unit {
-        Unit::Pki(writes) => writes.len() > 1,
-        Unit::Auth { writes, .. } => writes.len() > 1,
-        Unit::Documents(writes) => writes.len() > 1,
-        Unit::Facts(facts) => facts.len() > 1,
-        Unit::Work(..) => false,
+        WriteUnit::Pki(writes) => writes.len() > 1,
+        WriteUnit::Auth { writes, .. } => writes.len() > 1,
+        WriteUnit::Documents(writes) => writes.len() > 1,
+        WriteUnit::Facts(facts) => facts.len() > 1,
+        WriteUnit::Work(..) => false,
     };
-    several && any(unit, |turn| turn != Turn::Gathered) || any(unit, |turn| turn == Turn::AfterAll)
+    several && any_write(unit, |turn| turn != SendOrder::Gathered)
+        || any_write(unit, |turn| turn == SendOrder::AfterAll)
 }

@@ -2,7 +2,7 @@
 
 use tokio_postgres::Row;
 
-use super::query::{Failure, Session, insert, page, row, rows, serial};
+use super::query::{PostgresClient, PostgresError, insert, page, row, rows, serial};
 use super::revocations;
 use crate::documents::MountId;
 use crate::pki::store::{CertificateRow, KnownSerial, SerialStatus, StoredCertificate};
@@ -14,7 +14,7 @@ const INSERT: &str = "INSERT INTO certificate
     SELECT UNNEST($1::BIGINT[]), UNNEST($2::BYTEA[]), UNNEST($3::TEXT[]), UNNEST($4::TEXT[]), UNNEST($5::TEXT[]),
         UNNEST($6::BIGINT[]), UNNEST($7::BIGINT[]), UNNEST($8::BIGINT[]), UNNEST($9::TEXT[]), UNNEST($10::BYTEA[])";
 
-const KNOWN: &str = "SELECT c.issuer, c.not_after, r.issuer
+const SELECT_KNOWN: &str = "SELECT c.issuer, c.not_after, r.issuer
     FROM UNNEST($2::BYTEA[]) WITH ORDINALITY AS asked (serial, place)
         LEFT JOIN certificate c ON c.mount = $1 AND c.serial = asked.serial
         LEFT JOIN revocation r ON r.mount = $1 AND r.serial = asked.serial
@@ -22,7 +22,7 @@ const KNOWN: &str = "SELECT c.issuer, c.not_after, r.issuer
 
 /// Inserts all rows in one statement. `SerialTaken` if a serial is taken; the caller must then roll back to its
 /// savepoint or the whole transaction.
-pub(super) async fn insert_all(db: &Session, all: &[&CertificateRow]) -> Result<(), Failure> {
+pub(super) async fn insert_all(db: &PostgresClient, all: &[&CertificateRow]) -> Result<(), PostgresError> {
     fn column<'a, T>(all: &[&'a CertificateRow], of: impl Fn(&'a CertificateRow) -> T) -> Vec<T> {
         all.iter().map(|row| of(row)).collect()
     }
@@ -45,7 +45,11 @@ pub(super) async fn insert_all(db: &Session, all: &[&CertificateRow]) -> Result<
     .await
 }
 
-pub(super) async fn get(db: &Session, mount: MountId, serial: Serial) -> Result<Option<StoredCertificate>, Failure> {
+pub(super) async fn get(
+    db: &PostgresClient,
+    mount: MountId,
+    serial: Serial,
+) -> Result<Option<StoredCertificate>, PostgresError> {
     let Some(found) = row(db, sql::GET, &[&mount.0, &serial.octets()]).await? else { return Ok(None) };
     let certificate = CertificateRow {
         mount,
@@ -64,7 +68,7 @@ pub(super) async fn get(db: &Session, mount: MountId, serial: Serial) -> Result<
     Ok(Some(StoredCertificate { row: certificate, revocation }))
 }
 
-pub(super) async fn status(db: &Session, mount: MountId, serial: Serial) -> Result<SerialStatus, Failure> {
+pub(super) async fn status(db: &PostgresClient, mount: MountId, serial: Serial) -> Result<SerialStatus, PostgresError> {
     let Some(found) = row(db, sql::STATUS, &[&mount.0, &serial.octets()]).await? else {
         return Ok(SerialStatus::default());
     };
@@ -73,41 +77,45 @@ pub(super) async fn status(db: &Session, mount: MountId, serial: Serial) -> Resu
     Ok(SerialStatus { issuer: found.try_get(0)?, revocation })
 }
 
-pub(super) async fn known(db: &Session, mount: MountId, all: &[Serial]) -> Result<Vec<KnownSerial>, Failure> {
+pub(super) async fn known_serials(
+    db: &PostgresClient,
+    mount: MountId,
+    all: &[Serial],
+) -> Result<Vec<KnownSerial>, PostgresError> {
     let octets: Vec<&[u8]> = all.iter().map(Serial::octets).collect();
     let read = |row: &Row| {
         let certificate = row.try_get::<_, Option<String>>(0)?.zip(row.try_get::<_, Option<i64>>(1)?);
         Ok(KnownSerial { certificate, revocation: row.try_get(2)? })
     };
-    rows(db, KNOWN, &[&mount.0, &octets]).await?.iter().map(read).collect()
+    rows(db, SELECT_KNOWN, &[&mount.0, &octets]).await?.iter().map(read).collect()
 }
 
 pub(super) async fn serials(
-    db: &Session,
+    db: &PostgresClient,
     mount: MountId,
     after: Option<Serial>,
     limit: u32,
-) -> Result<Vec<Serial>, Failure> {
+) -> Result<Vec<Serial>, PostgresError> {
     page(db, sql::SERIALS, mount, after, limit).await
 }
 
 pub(super) async fn with_der(
-    db: &Session,
+    db: &PostgresClient,
     mount: MountId,
     after: Option<Serial>,
     limit: u32,
-) -> Result<Vec<(Serial, Vec<u8>)>, Failure> {
+) -> Result<Vec<(Serial, Vec<u8>)>, PostgresError> {
     let after = after.as_ref().map_or(&[][..], Serial::octets);
     let found = rows(db, sql::PAGE, &[&mount.0, &after, &i64::from(limit)]).await?;
     found.iter().map(|row| Ok((serial(row, 0)?, row.try_get(1)?))).collect()
 }
 
 pub(super) async fn ending(
-    db: &Session,
+    db: &PostgresClient,
     mount: MountId,
     from: i64,
     limit: u32,
-) -> Result<Vec<(Serial, Vec<u8>)>, Failure> {
+) -> Result<Vec<(Serial, Vec<u8>)>, PostgresError> {
     let found = rows(db, sql::ENDING, &[&mount.0, &from, &i64::from(limit)]).await?;
     found.iter().map(|row| Ok((serial(row, 0)?, row.try_get(1)?))).collect()
 }

@@ -14,11 +14,11 @@ use tokio::sync::Notify;
 use tokio_postgres::AsyncMessage;
 
 use super::connect;
-use super::query::{Failure, Session, execute, row, rows, time};
+use super::query::{PostgresClient, PostgresError, execute, row, rows, time};
 use super::url::PostgresUrl;
 use crate::documents::MountId;
 use crate::error::{Error, Kind, Result};
-use crate::nodes::store::{Change, Changes, Course, Point};
+use crate::nodes::store::{ChangeLogResponse, LogPosition, LoggedMountChange, Timeline};
 use crate::telemetry;
 
 /// Assignments for every change of a mount's row: `changed_by` and `changed_at_micros`.
@@ -31,7 +31,7 @@ macro_rules! marked {
 pub(super) use marked;
 
 /// `$2` and `$3` are 1 for changed documents and published CRLs; `$4` is the node.
-const MARK: &str = concat!(
+const MARK_MOUNT: &str = concat!(
     "UPDATE mount SET version = version + $2,
         writer_from = CASE WHEN $2 = 0 OR writer = $4 THEN writer_from ELSE version + 1 END,
         writer = CASE WHEN $2 = 0 THEN writer ELSE $4 END,
@@ -39,61 +39,71 @@ const MARK: &str = concat!(
     marked!(),
     " WHERE id = $1"
 );
-const SINCE: &str =
+const SELECT_CHANGES: &str =
     "SELECT asked.point, asked.at, id, version, writer, writer_from, rev_seq, crl_seq, changed_at_micros
     FROM (SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS point,
             (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS at) AS asked
     LEFT JOIN mount ON changed_by >= $1";
 /// The timeline of the current write position; `pg_control_checkpoint()` would report it later.
-const COURSE: &str = "SELECT system_identifier,
+const SELECT_TIMELINE: &str = "SELECT system_identifier,
         ('x' || lpad(substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8), 16, '0'))::bit(64)::bigint
     FROM pg_control_system()";
 const NOTIFY: &str = "NOTIFY signet_change";
 /// A listening connection holds a lock that marks it as a node.
 const LISTEN: &str = "LISTEN signet_change; SELECT pg_advisory_lock_shared(1936287598, 2)";
 /// The sessions that hold that lock.
-const NODES: &str = "SELECT COUNT(*), COALESCE(string_agg(pid::text, ', ' ORDER BY pid), '') FROM pg_locks
+const SELECT_NODES: &str = "SELECT COUNT(*), COALESCE(string_agg(pid::text, ', ' ORDER BY pid), '') FROM pg_locks
     WHERE locktype = 'advisory' AND classid = 1936287598 AND objid = 2 AND objsubid = 2 AND granted
         AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
 
 /// Delay between attempts to listen.
-const AGAIN: Duration = Duration::from_millis(500);
+const LISTEN_RETRY_DELAY: Duration = Duration::from_millis(500);
 
 /// Changes of a mount in a transaction, except revocations.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Marks {
+pub(super) struct ChangeMarks {
     pub(super) documents: bool,
     pub(super) crls: bool,
 }
 
 /// Marks a mount's row; no effect if the mount is gone.
-pub(super) async fn mark(db: &Session, mount: MountId, marks: Marks, node: i64) -> Result<(), Failure> {
+pub(super) async fn mark(
+    db: &PostgresClient,
+    mount: MountId,
+    marks: ChangeMarks,
+    node: i64,
+) -> Result<(), PostgresError> {
     let (documents, crls) = (i64::from(marks.documents), i64::from(marks.crls));
-    execute(db, MARK, &[&mount.0, &documents, &crls, &node]).await.map(drop)
+    execute(db, MARK_MOUNT, &[&mount.0, &documents, &crls, &node]).await.map(drop)
 }
 
 /// Notifies the other nodes when the transaction is committed.
-pub(super) async fn notify(db: &Session) -> Result<(), Failure> {
+pub(super) async fn notify(db: &PostgresClient) -> Result<(), PostgresError> {
     Ok(db.batch_execute(NOTIFY).await?)
 }
 
 /// Reads the changes since a point, for `node`, on a connection created at `made`.
-pub(super) async fn since(db: &Session, made: Instant, point: Point, node: i64) -> Result<Changes, Failure> {
+pub(super) async fn read_changes(
+    db: &PostgresClient,
+    made: Instant,
+    point: LogPosition,
+    node: i64,
+) -> Result<ChangeLogResponse, PostgresError> {
     let asked = Instant::now();
     let known = point.read_at.is_some_and(|read_at| read_at >= made);
     let from = if known { i64::try_from(point.place).unwrap_or(i64::MAX) } else { 0 };
-    let course = if known { point.course } else { course(db).await? };
+    let course = if known { point.course } else { read_timeline(db).await? };
     let is_other_course = !known && point.read_at.is_some() && (course.is_none() || course != point.course);
-    let found = rows(db, SINCE, &[&from]).await?;
-    let first = found.first().ok_or(Failure::Unreadable("the change log"))?;
-    let point = Point { place: first.try_get::<_, i64>(0)? as u64, read_at: Some(asked), course };
+    let found = rows(db, SELECT_CHANGES, &[&from]).await?;
+    let first = found.first().ok_or(PostgresError::Unreadable("the change log"))?;
+    let point = LogPosition { place: first.try_get::<_, i64>(0)? as u64, read_at: Some(asked), course };
     let at = time(first.try_get(1)?)?;
     let mut mounts = Vec::with_capacity(found.len());
     for row in &found {
         let Some(id) = row.try_get::<_, Option<i64>>(2)? else { continue };
         let number = |at: usize| row.try_get::<_, i64>(at).map(|number| number as u64);
         let own = row.try_get::<_, i64>(4)? == node;
-        mounts.push(Change {
+        mounts.push(LoggedMountChange {
             mount: MountId(id),
             version: number(3)?,
             own_from: if own { Some(number(5)?) } else { None },
@@ -102,13 +112,13 @@ pub(super) async fn since(db: &Session, made: Instant, point: Point, node: i64) 
             changed_at: time(row.try_get(8)?)?,
         });
     }
-    Ok(Changes { point, at, mounts, is_other_course })
+    Ok(ChangeLogResponse { point, at, mounts, is_other_course })
 }
 
 /// Identifies the history of a server; `None` if the server does not provide it.
-async fn course(db: &Session) -> Result<Option<Course>, Failure> {
-    match row(db, COURSE, &[]).await {
-        Ok(Some(row)) => Ok(Some(Course { system: row.try_get(0)?, timeline: row.try_get(1)? })),
+async fn read_timeline(db: &PostgresClient) -> Result<Option<Timeline>, PostgresError> {
+    match row(db, SELECT_TIMELINE, &[]).await {
+        Ok(Some(row)) => Ok(Some(Timeline { system: row.try_get(0)?, timeline: row.try_get(1)? })),
         Ok(None) => Ok(None),
         Err(failure) if failure.is_gone() => Err(failure),
         // Some providers' servers lack these functions.
@@ -120,9 +130,9 @@ async fn course(db: &Session) -> Result<Option<Course>, Failure> {
 ///
 /// # Errors
 /// `Conflict` when one runs; `Unavailable` from the server.
-pub(super) async fn require_no_node(db: &Session) -> Result<()> {
-    let failed = |e: Failure| e.public("storage: the nodes on the database cannot be counted");
-    let found = row(db, NODES, &[]).await.map_err(failed)?;
+pub(super) async fn require_no_node(db: &PostgresClient) -> Result<()> {
+    let failed = |e: PostgresError| e.public("storage: the nodes on the database cannot be counted");
+    let found = row(db, SELECT_NODES, &[]).await.map_err(failed)?;
     let found = found.ok_or_else(|| Error::internal("a count has a row"))?;
     let count: i64 = found.try_get(0).map_err(|e| failed(e.into()))?;
     let sessions: String = found.try_get(1).map_err(|e| failed(e.into()))?;
@@ -144,9 +154,9 @@ pub(super) async fn require_no_node(db: &Session) -> Result<()> {
 pub(super) async fn listen(url: PostgresUrl, told: Weak<Notify>) {
     while told.strong_count() > 0 {
         if let Err(error) = listen_once(&url, &told).await {
-            telemetry::not_done("not listening for other nodes, whose changes are found by asking", &error);
+            telemetry::warn_task_failed("not listening for other nodes, whose changes are found by asking", &error);
         }
-        tokio::time::sleep(AGAIN).await;
+        tokio::time::sleep(LISTEN_RETRY_DELAY).await;
     }
 }
 
@@ -159,7 +169,7 @@ async fn listen_once(url: &PostgresUrl, told: &Weak<Notify>) -> Result<()> {
     };
     let messages = async {
         while let Some(message) = poll_fn(|cx| connection.poll_message(cx)).await {
-            if let AsyncMessage::Notification(_) = message.map_err(connect::lost)? {
+            if let AsyncMessage::Notification(_) = message.map_err(connect::connection_error)? {
                 counter!(telemetry::CHANGES_NOTIFICATIONS).increment(1);
                 tell();
             }
@@ -167,7 +177,7 @@ async fn listen_once(url: &PostgresUrl, told: &Weak<Notify>) -> Result<()> {
         Ok(())
     };
     let listening = async {
-        client.batch_execute(LISTEN).await.map_err(connect::lost)?;
+        client.batch_execute(LISTEN).await.map_err(connect::connection_error)?;
         // For changes made before the connection listened.
         tell();
         std::future::pending::<Result<()>>().await

@@ -11,46 +11,46 @@ use tokio::task::JoinHandle;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Connection, SimpleQueryMessage, Socket};
 
-use super::query::Session;
-use super::tls::{self, Connector, Stream};
-use super::url::{ATTEMPT, PLACE, PostgresUrl, Server};
+use super::query::PostgresClient;
+use super::tls::{self, Connector, PostgresTlsStream};
+use super::url::{ERROR_PREFIX, PostgresServer, PostgresUrl, SESSION_TIMEOUT};
 use crate::error::{Error, Kind, Result};
 use crate::telemetry;
 
 /// The oldest server version that is tested: 13.
-const OLDEST: u32 = 130_000;
+const MIN_SERVER_VERSION: u32 = 130_000;
 
 /// Settings of every session, independent of the defaults of server and role. The lock timeout is shorter than the
 /// statement timeout, because a waiting transaction holds other locks. A node that stalls inside a transaction loses
 /// it, and its locks, before other nodes time out; it starts the transaction again when it continues.
-const SETTINGS: &str = "SET statement_timeout = '10s'; SET lock_timeout = '3s';
+const SESSION_SETTINGS: &str = "SET statement_timeout = '10s'; SET lock_timeout = '3s';
     SET idle_in_transaction_session_timeout = '2s'; SET default_transaction_isolation = 'read committed';
     SET client_min_messages = 'warning'; SET jit = off; SET DateStyle = 'ISO'";
 /// The settings on which durability depends.
-const FACTS: &str = "SELECT current_setting('fsync'), current_setting('full_page_writes'),
+const SELECT_SERVER_SETTINGS: &str = "SELECT current_setting('fsync'), current_setting('full_page_writes'),
     current_setting('synchronous_commit'), current_setting('server_encoding'), current_setting('server_version_num')";
 
 /// Identifies a server connection.
-const BACKEND: &str = "SELECT pid || ' ' || backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()";
+const SELECT_BACKEND: &str = "SELECT pid || ' ' || backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()";
 /// Number of probes for a pooler that shares the connection: a busy one may pick another connection.
-const PROBES: usize = 3;
-const POOLED: &str = "storage: the database is behind a pooler in transaction or statement mode, which loses LISTEN, \
+const POOLER_PROBES: usize = 3;
+const POOLER_REJECTED: &str = "storage: the database is behind a pooler in transaction or statement mode, which loses LISTEN, \
     advisory locks and prepared statements between transactions: set pool_mode = session, or connect to the server itself";
 
 /// Connects to the server that takes writes. The caller must drive the returned connection.
 ///
 /// # Errors
 /// `Invalid` when a file in the URL cannot be used; `Unavailable` when no server is reachable, with all reasons.
-pub(super) async fn connect(url: &PostgresUrl) -> Result<(Client, Connection<Socket, Stream>)> {
-    let (servers, connector) = prepared(url).await?;
+pub(super) async fn connect(url: &PostgresUrl) -> Result<(Client, Connection<Socket, PostgresTlsStream>)> {
+    let (servers, connector) = prepare(url).await?;
     let alone = servers.len() == 1;
-    let attempt = |(at, server): (usize, Server)| {
+    let attempt = |(at, server): (usize, PostgresServer)| {
         let connector = connector.clone();
         async move {
-            let refusal = match tokio::time::timeout(ATTEMPT, server.config.connect(connector)).await {
+            let refusal = match tokio::time::timeout(SESSION_TIMEOUT, server.config.connect(connector)).await {
                 Ok(Ok(made)) => return Ok(made),
                 Ok(Err(error)) => reason(&error, server.shows_certificate),
-                Err(_) => format!("no answer within {} s", ATTEMPT.as_secs()),
+                Err(_) => format!("no answer within {} s", SESSION_TIMEOUT.as_secs()),
             };
             Err((at, if alone { refusal } else { format!("{}: {refusal}", server.name) }))
         }
@@ -69,25 +69,25 @@ pub(super) async fn connect(url: &PostgresUrl) -> Result<(Client, Connection<Soc
 }
 
 /// Prepares servers and TLS on a blocking thread, because files are read.
-async fn prepared(url: &PostgresUrl) -> Result<(Vec<Server>, Connector)> {
+async fn prepare(url: &PostgresUrl) -> Result<(Vec<PostgresServer>, Connector)> {
     let url = url.clone();
     let prepare = move || {
         let connector = url.tls().map_or_else(|| Ok(Connector::none()), |files| files.connector());
-        Ok((url.servers()?, connector.map_err(|error| error.within(PLACE))?))
+        Ok((url.servers()?, connector.map_err(|error| error.within(ERROR_PREFIX))?))
     };
     tokio::task::spawn_blocking(prepare).await.map_err(Error::internal)?
 }
 
-/// Connects with [`SETTINGS`], and drives the connection with a task on the current runtime.
+/// Connects with [`SESSION_SETTINGS`], and drives the connection with a task on the current runtime.
 pub(super) async fn client(url: &PostgresUrl) -> Result<(Client, JoinHandle<()>)> {
     let (client, connection) = connect(url).await?;
     let driver = tokio::spawn(async move {
         if let Err(error) = connection.await {
             let why = format!("a connection to the database was lost: {}", reason(&error, false));
-            telemetry::outage::STORE.fails(&why);
+            telemetry::outage::STORE_OUTAGE.fails(&why);
         }
     });
-    client.batch_execute(SETTINGS).await.map_err(lost)?;
+    client.batch_execute(SESSION_SETTINGS).await.map_err(connection_error)?;
     Ok((client, driver))
 }
 
@@ -95,11 +95,11 @@ pub(super) async fn client(url: &PostgresUrl) -> Result<(Client, JoinHandle<()>)
 ///
 /// # Errors
 /// `Unavailable` when the server is unreachable or takes no writes; `Invalid` when it could lose committed writes.
-pub(super) async fn session(url: &PostgresUrl) -> Result<Session> {
+pub(super) async fn session(url: &PostgresUrl) -> Result<PostgresClient> {
     let (client, driver) = client(url).await?;
-    let session = Session::new(client, driver);
-    let answer = session.simple_query(FACTS).await.map_err(lost)?;
-    require_fit([0, 1, 2, 3, 4].map(|n| column(&answer, n)))?;
+    let session = PostgresClient::new(client, driver);
+    let answer = session.simple_query(SELECT_SERVER_SETTINGS).await.map_err(connection_error)?;
+    require_suitable([0, 1, 2, 3, 4].map(|n| column(&answer, n)))?;
     Ok(session)
 }
 
@@ -108,21 +108,21 @@ pub(super) async fn session(url: &PostgresUrl) -> Result<Session> {
 ///
 /// # Errors
 /// As [`session`]; `Invalid` behind such a pooler.
-pub(super) async fn dedicated_session(url: &PostgresUrl) -> Result<Session> {
+pub(super) async fn dedicated_session(url: &PostgresUrl) -> Result<PostgresClient> {
     let session = session(url).await?;
     let (other, driver) = client(url).await?;
-    for _ in 0..PROBES {
-        let before = backend(&session).await?;
+    for _ in 0..POOLER_PROBES {
+        let before = backend_id(&session).await?;
         // Poolers pick the connection that was returned last.
         other.batch_execute("BEGIN").await.map_err(|error| match error.code() {
-            Some(code) if takes_no_transactions(code) => Error::invalid(POOLED),
-            _ => lost(error),
+            Some(code) if is_transaction_rejected(code) => Error::invalid(POOLER_REJECTED),
+            _ => connection_error(error),
         })?;
-        let lent = backend(&other).await?;
-        let after = backend(&session).await?;
-        other.batch_execute("ROLLBACK").await.map_err(lost)?;
+        let lent = backend_id(&other).await?;
+        let after = backend_id(&session).await?;
+        other.batch_execute("ROLLBACK").await.map_err(connection_error)?;
         if before == lent || before != after {
-            return Err(Error::invalid(POOLED));
+            return Err(Error::invalid(POOLER_REJECTED));
         }
     }
     drop(other);
@@ -133,13 +133,13 @@ pub(super) async fn dedicated_session(url: &PostgresUrl) -> Result<Session> {
 
 /// `true` if a rejected BEGIN with this code means a pooler in statement mode, which rejects transactions (PgBouncer:
 /// 08P01). Other errors come from the server and may be temporary, such as a shutdown or a lack of memory.
-fn takes_no_transactions(code: &SqlState) -> bool {
+fn is_transaction_rejected(code: &SqlState) -> bool {
     [&SqlState::PROTOCOL_VIOLATION, &SqlState::FEATURE_NOT_SUPPORTED, &SqlState::SYNTAX_ERROR].contains(&code)
 }
 
 /// Identifies the server connection of a client.
-async fn backend(client: &Client) -> Result<String> {
-    let answer = client.simple_query(BACKEND).await.map_err(lost)?;
+async fn backend_id(client: &Client) -> Result<String> {
+    let answer = client.simple_query(SELECT_BACKEND).await.map_err(connection_error)?;
     Ok(column(&answer, 0).to_owned())
 }
 
@@ -148,7 +148,7 @@ fn column(answer: &[SimpleQueryMessage], n: usize) -> &str {
 }
 
 /// Error of a connection that failed during its setup.
-pub(super) fn lost(error: tokio_postgres::Error) -> Error {
+pub(super) fn connection_error(error: tokio_postgres::Error) -> Error {
     Error::unavailable(format!("storage: the database is out of reach ({})", reason(&error, false)), error)
 }
 
@@ -171,11 +171,11 @@ fn reason(error: &tokio_postgres::Error, shows_certificate: bool) -> String {
         {
             format!("{cause}; the server may have refused the client certificate")
         }
-        _ => tls::reason(cause).unwrap_or_else(|| cause.to_string()),
+        _ => tls::tls_failure_reason(cause).unwrap_or_else(|| cause.to_string()),
     }
 }
 
-fn require_fit(facts: [&str; 5]) -> Result<()> {
+fn require_suitable(facts: [&str; 5]) -> Result<()> {
     let [fsync, full_page_writes, synchronous_commit, encoding, version] = facts;
     let refused = |text: String| Err(Error::invalid(format!("storage: the database {text}")));
     let durable = [("fsync", fsync), ("full_page_writes", full_page_writes)];
@@ -191,8 +191,8 @@ fn require_fit(facts: [&str; 5]) -> Result<()> {
     if encoding != "UTF8" {
         return refused(format!("has the encoding {encoding}; needed: UTF8"));
     }
-    if version.parse::<u32>().is_ok_and(|version| version < OLDEST) {
-        return refused(format!("is older than version {}", OLDEST / 10_000));
+    if version.parse::<u32>().is_ok_and(|version| version < MIN_SERVER_VERSION) {
+        return refused(format!("is older than version {}", MIN_SERVER_VERSION / 10_000));
     }
     Ok(())
 }
@@ -204,14 +204,14 @@ mod unit_tests {
     #[test]
     fn only_a_refusal_of_transactions_is_called_a_pooler() {
         for (code, is) in [("08P01", true), ("0A000", true), ("42601", true), ("57P01", false), ("53200", false)] {
-            assert_eq!(takes_no_transactions(&SqlState::from_code(code)), is, "{code}");
+            assert_eq!(is_transaction_rejected(&SqlState::from_code(code)), is, "{code}");
         }
     }
 
     #[test]
     fn a_server_that_would_lose_data_is_refused_by_name() {
         let good = ["on", "on", "on", "UTF8", "150004"];
-        assert!(require_fit(good).is_ok());
+        assert!(require_suitable(good).is_ok());
         for (at, value, says) in [
             (0, "off", "fsync = off"),
             (1, "off", "full_page_writes = off"),
@@ -223,7 +223,7 @@ mod unit_tests {
         ] {
             let mut facts = good;
             facts[at] = value;
-            let error = require_fit(facts).unwrap_err();
+            let error = require_suitable(facts).unwrap_err();
             assert!(error.text().contains(says), "{error}");
         }
     }

@@ -1,20 +1,20 @@
 //! SQL of published CRLs.
 
-use super::query::{Failure, Session, execute, rows};
+use super::query::{PostgresClient, PostgresError, execute, rows};
 use crate::documents::MountId;
 use crate::pki::store::CrlRow;
 use crate::storage::statements::{conflict, crls as sql};
 
-pub(super) async fn publish(db: &Session, row: &CrlRow) -> Result<(), Failure> {
+pub(super) async fn publish(db: &PostgresClient, row: &CrlRow) -> Result<(), PostgresError> {
     let (number, covers) = (row.number as i64, row.covers as i64);
     let CrlRow { mount, group, this_update, next_update, signature, .. } = row;
     match execute(db, sql::PUBLISH, &[&mount.0, group, &number, &covers, this_update, next_update, signature]).await? {
-        0 => Err(Failure::Conflict(conflict::CRL_PUBLISHED)),
+        0 => Err(PostgresError::Conflict(conflict::CRL_PUBLISHED)),
         _ => Ok(()),
     }
 }
 
-pub(super) async fn list(db: &Session, mount: MountId) -> Result<Vec<CrlRow>, Failure> {
+pub(super) async fn list(db: &PostgresClient, mount: MountId) -> Result<Vec<CrlRow>, PostgresError> {
     let read = |row: &tokio_postgres::Row| {
         Ok(CrlRow {
             mount,

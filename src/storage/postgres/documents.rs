@@ -1,11 +1,11 @@
 //! SQL of sealed documents, with compare-and-set on the version.
 
-use super::query::{Failure, Session, execute, exists, rows};
+use super::query::{PostgresClient, PostgresError, execute, exists, rows};
 use crate::documents::{DocumentWrite, MountId};
 use crate::storage::backend::SealedDocument;
 use crate::storage::statements::{conflict, documents as sql};
 
-pub(super) async fn write(db: &Session, write: &DocumentWrite) -> Result<(), Failure> {
+pub(super) async fn write(db: &PostgresClient, write: &DocumentWrite) -> Result<(), PostgresError> {
     let DocumentWrite { key, expected, body } = write;
     let (mount, kind, name, version) = (key.mount.0, key.kind, &key.name, *expected as i64);
     let holds = match (expected, body) {
@@ -15,14 +15,14 @@ pub(super) async fn write(db: &Session, write: &DocumentWrite) -> Result<(), Fai
         (0, None) => !exists(db, sql::EXISTS, &[&mount, &kind, name]).await?,
         (_, None) => execute(db, sql::DELETE, &[&mount, &kind, name, &version]).await? == 1,
     };
-    if holds { Ok(()) } else { Err(Failure::Conflict(conflict::DOCUMENT_CHANGED)) }
+    if holds { Ok(()) } else { Err(PostgresError::Conflict(conflict::DOCUMENT_CHANGED)) }
 }
 
 pub(super) async fn list(
-    db: &Session,
+    db: &PostgresClient,
     mount: MountId,
     kind: Option<&'static str>,
-) -> Result<Vec<SealedDocument>, Failure> {
+) -> Result<Vec<SealedDocument>, PostgresError> {
     let found = match kind {
         None => rows(db, sql::LIST, &[&mount.0]).await?,
         Some(kind) => rows(db, sql::LIST_KIND, &[&mount.0, &kind]).await?,

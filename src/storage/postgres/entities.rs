@@ -3,38 +3,38 @@
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use super::query::{Failure, Session, count, execute, exists, rows, time};
+use super::query::{PostgresClient, PostgresError, count, execute, exists, rows, time};
 use crate::auth::store::{AliasEntry, AliasRow, EntityBy, EntityEntry, EntityPage, EntityRow, IdentityRows};
 use crate::clock::Time;
 use crate::storage::backend::micros;
 use crate::storage::statements::{conflict, entities as sql};
 
 /// Locks an entity until its alias is committed: a concurrent removal waits, and then finds the alias.
-const HOLD: &str = "SELECT 1 FROM entity WHERE id = $1 FOR KEY SHARE";
+const LOCK_ENTITY: &str = "SELECT 1 FROM entity WHERE id = $1 FOR KEY SHARE";
 /// Concurrent sweeps of several nodes take different entities.
-const ENDED: &str = "SELECT id FROM entity WHERE kept_until_micros <= $1 ORDER BY kept_until_micros LIMIT $2
+const SELECT_EXPIRED: &str = "SELECT id FROM entity WHERE kept_until_micros <= $1 ORDER BY kept_until_micros LIMIT $2
     FOR UPDATE SKIP LOCKED";
 /// The expiry of the last token of each entity that has one; `$1` if one has no expiry.
-const LAST_ENDS: &str = "SELECT entity, MAX(COALESCE(expires_at_micros, $1)) FROM token
+const SELECT_LAST_TOKEN_EXPIRIES: &str = "SELECT entity, MAX(COALESCE(expires_at_micros, $1)) FROM token
     WHERE entity = ANY($2) GROUP BY entity";
-const KEEP_ALL: &str = "UPDATE entity SET kept_until_micros = kept.until
+const EXTEND_RETENTIONS: &str = "UPDATE entity SET kept_until_micros = kept.until
     FROM UNNEST($1::TEXT[], $2::BIGINT[]) AS kept (id, until) WHERE entity.id = kept.id";
 const DROP_ALL: &str = "DELETE FROM entity WHERE id = ANY($1)";
 const DROP_ALL_ALIASES: &str = "DELETE FROM entity_alias WHERE entity = ANY($1)";
 
-pub(super) async fn put(db: &Session, row: &EntityRow) -> Result<(), Failure> {
+pub(super) async fn put(db: &PostgresClient, row: &EntityRow) -> Result<(), PostgresError> {
     let (version, before, kept_until) = (row.version as i64, row.version as i64 - 1, row.kept_until.map(micros));
     let stored = if version == 1 {
         execute(db, sql::INSERT, &[&row.id, &row.name, &version, &row.body, &kept_until]).await?
     } else {
         execute(db, sql::UPDATE, &[&row.name, &version, &row.body, &kept_until, &row.id, &before]).await?
     };
-    if stored == 0 { Err(Failure::Conflict(conflict::ENTITY_CHANGED)) } else { Ok(()) }
+    if stored == 0 { Err(PostgresError::Conflict(conflict::ENTITY_CHANGED)) } else { Ok(()) }
 }
 
-pub(super) async fn put_alias(db: &Session, row: &AliasRow) -> Result<(), Failure> {
-    if !exists(db, HOLD, &[&row.entity]).await? {
-        return Err(Failure::Conflict(conflict::ENTITY_GONE));
+pub(super) async fn put_alias(db: &PostgresClient, row: &AliasRow) -> Result<(), PostgresError> {
+    if !exists(db, LOCK_ENTITY, &[&row.entity]).await? {
+        return Err(PostgresError::Conflict(conflict::ENTITY_GONE));
     }
     let (version, before) = (row.version as i64, row.version as i64 - 1);
     let stored = if version == 1 {
@@ -45,47 +45,47 @@ pub(super) async fn put_alias(db: &Session, row: &AliasRow) -> Result<(), Failur
             [&row.accessor, &row.name, &row.entity, &version, &row.body, &row.id, &before];
         execute(db, sql::UPDATE_ALIAS, &values).await?
     };
-    if stored == 0 { Err(Failure::Conflict(conflict::ALIAS_CHANGED)) } else { Ok(()) }
+    if stored == 0 { Err(PostgresError::Conflict(conflict::ALIAS_CHANGED)) } else { Ok(()) }
 }
 
 /// Returns `true` if the entity exists.
-pub(super) async fn keep(db: &Session, id: &str, until: Time) -> Result<bool, Failure> {
+pub(super) async fn extend_retention(db: &PostgresClient, id: &str, until: Time) -> Result<bool, PostgresError> {
     Ok(execute(db, sql::KEEP, &[&micros(until), &id]).await? > 0 || exists(db, sql::EXISTS, &[&id]).await?)
 }
 
 /// Returns `true` if the entity existed. Removed before its aliases, so that an insert of an alias waits for it.
-pub(super) async fn drop_entity(db: &Session, id: &str) -> Result<bool, Failure> {
+pub(super) async fn drop_entity(db: &PostgresClient, id: &str) -> Result<bool, PostgresError> {
     let found = execute(db, sql::DROP, &[&id]).await? > 0;
     execute(db, sql::DROP_ALIASES, &[&id]).await?;
     Ok(found)
 }
 
 /// Returns `true` if the alias existed.
-pub(super) async fn drop_alias(db: &Session, id: &str) -> Result<bool, Failure> {
+pub(super) async fn drop_alias(db: &PostgresClient, id: &str) -> Result<bool, PostgresError> {
     Ok(execute(db, sql::DROP_ALIAS, &[&id]).await? > 0)
 }
 
 /// Returns the number of entities that were examined.
-pub(super) async fn sweep(db: &Session, now: Time, again: Time, limit: u32) -> Result<u32, Failure> {
-    let ended = rows(db, ENDED, &[&micros(now), &i64::from(limit)]).await?;
+pub(super) async fn sweep(db: &PostgresClient, now: Time, again: Time, limit: u32) -> Result<u32, PostgresError> {
+    let ended = rows(db, SELECT_EXPIRED, &[&micros(now), &i64::from(limit)]).await?;
     let ended: Vec<String> = ended.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
     if ended.is_empty() {
         return Ok(0);
     }
     let again = micros(again);
     let (mut living, mut ends) = (Vec::new(), Vec::new());
-    for row in rows(db, LAST_ENDS, &[&again, &ended]).await? {
+    for row in rows(db, SELECT_LAST_TOKEN_EXPIRIES, &[&again, &ended]).await? {
         living.push(row.try_get::<_, String>(0)?);
         ends.push(row.try_get::<_, i64>(1)?.max(again));
     }
-    execute(db, KEEP_ALL, &[&living, &ends]).await?;
+    execute(db, EXTEND_RETENTIONS, &[&living, &ends]).await?;
     let gone: Vec<&String> = ended.iter().filter(|id| !living.contains(id)).collect();
     execute(db, DROP_ALL, &[&gone]).await?;
     execute(db, DROP_ALL_ALIASES, &[&gone]).await?;
     Ok(count(ended.len() as u64))
 }
 
-pub(super) async fn identity(db: &Session, by: EntityBy) -> Result<Option<IdentityRows>, Failure> {
+pub(super) async fn identity(db: &PostgresClient, by: EntityBy) -> Result<Option<IdentityRows>, PostgresError> {
     let found = match &by {
         EntityBy::Id(id) => rows(db, sql::BY_ID, &[id]).await?,
         EntityBy::Name(name) => rows(db, sql::BY_NAME, &[name]).await?,
@@ -98,7 +98,7 @@ pub(super) async fn identity(db: &Session, by: EntityBy) -> Result<Option<Identi
     Ok(Some(IdentityRows { entity, aliases }))
 }
 
-fn entity(row: &Row) -> Result<EntityRow, Failure> {
+fn entity(row: &Row) -> Result<EntityRow, PostgresError> {
     Ok(EntityRow {
         id: row.try_get(0)?,
         name: row.try_get(1)?,
@@ -108,7 +108,7 @@ fn entity(row: &Row) -> Result<EntityRow, Failure> {
     })
 }
 
-fn alias(row: &Row, entity: &str) -> Result<Option<AliasRow>, Failure> {
+fn alias(row: &Row, entity: &str) -> Result<Option<AliasRow>, PostgresError> {
     let Some(id) = row.try_get(5)? else { return Ok(None) };
     Ok(Some(AliasRow {
         id,
@@ -120,7 +120,7 @@ fn alias(row: &Row, entity: &str) -> Result<Option<AliasRow>, Failure> {
     }))
 }
 
-pub(super) async fn page(db: &Session, page: EntityPage) -> Result<Vec<EntityEntry>, Failure> {
+pub(super) async fn page(db: &PostgresClient, page: EntityPage) -> Result<Vec<EntityEntry>, PostgresError> {
     let sql = if page.by_name { sql::PAGE_BY_NAME } else { sql::PAGE_BY_ID };
     let mut entries: Vec<EntityEntry> = Vec::new();
     for row in rows(db, sql, &[&page.after, &i64::from(page.limit)]).await? {
@@ -135,7 +135,7 @@ pub(super) async fn page(db: &Session, page: EntityPage) -> Result<Vec<EntityEnt
     Ok(entries)
 }
 
-pub(super) async fn aliases(db: &Session, after: String, limit: u32) -> Result<Vec<AliasEntry>, Failure> {
+pub(super) async fn aliases(db: &PostgresClient, after: String, limit: u32) -> Result<Vec<AliasEntry>, PostgresError> {
     let found = rows(db, sql::ALIASES, &[&after, &i64::from(limit)]).await?;
     let entry = |row: &Row| {
         Ok(AliasEntry {

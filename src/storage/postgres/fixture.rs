@@ -11,7 +11,7 @@ use crate::clock::Clock;
 use crate::error::Result;
 use crate::storage::contract::{Fixture, now};
 use crate::storage::seal::SealKey;
-use crate::storage::{Absent, Database, Options, Storage, open};
+use crate::storage::{Database, IfMissing, Storage, StorageOptions, open};
 
 #[path = "../../../tests/it/cluster.rs"]
 pub(super) mod cluster;
@@ -19,7 +19,7 @@ pub(super) mod cluster;
 /// A separate database in the cluster of the test run.
 pub(crate) struct Postgres {
     pub(super) database: cluster::Database,
-    onlooker: Onlooker,
+    onlooker: TestConnection,
     seal_key: SealKey,
     clock: Clock,
 }
@@ -31,9 +31,9 @@ impl Postgres {
 }
 
 /// A connection of the test itself with its own runtime and thread, because tests call it from inside a runtime.
-struct Onlooker(Mutex<Option<(tokio::runtime::Runtime, tokio_postgres::Client)>>);
+struct TestConnection(Mutex<Option<(tokio::runtime::Runtime, tokio_postgres::Client)>>);
 
-impl Onlooker {
+impl TestConnection {
     fn ask<T: Send>(&self, url: PostgresUrl, ask: impl AsyncFnOnce(&tokio_postgres::Client) -> T + Send) -> T {
         let work = || {
             let mut slot = self.0.lock().unwrap();
@@ -48,7 +48,7 @@ impl Onlooker {
     }
 }
 
-impl Drop for Onlooker {
+impl Drop for TestConnection {
     fn drop(&mut self) {
         if let Some((runtime, _)) = self.0.get_mut().unwrap().take() {
             runtime.shutdown_background();
@@ -60,7 +60,7 @@ impl Fixture for Postgres {
     fn new() -> Self {
         let database = cluster::shared().database();
         let (seal_key, clock) = (SealKey::random(), Clock::manual(now()));
-        Self { database, onlooker: Onlooker(Mutex::new(None)), seal_key, clock }
+        Self { database, onlooker: TestConnection(Mutex::new(None)), seal_key, clock }
     }
 
     fn clock(&self) -> &Clock {
@@ -73,7 +73,7 @@ impl Fixture for Postgres {
 
     fn open_with(&self, seal_key: SealKey, queue: usize) -> BoxFuture<'_, Result<Storage>> {
         let database = Database::Postgres(self.url());
-        Box::pin(open(Options { database, seal_key, clock: self.clock.clone(), queue, absent: Absent::Made }))
+        Box::pin(open(StorageOptions { database, seal_key, clock: self.clock.clone(), queue, absent: IfMissing::Made }))
     }
 
     fn number(&self, sql: &str) -> i64 {

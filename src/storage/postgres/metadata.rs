@@ -1,6 +1,6 @@
 //! SQL of certificate metadata.
 
-use super::query::{Failure, Session, insert, page, row};
+use super::query::{PostgresClient, PostgresError, insert, page, row};
 use crate::documents::MountId;
 use crate::pki::store::MetadataRow;
 use crate::storage::statements::metadata as sql;
@@ -11,7 +11,7 @@ const INSERT: &str = "INSERT INTO certificate_metadata (mount, serial, not_after
 
 /// Inserts all rows in one statement. `SerialTaken` if a serial is taken; the caller must then roll back to its
 /// savepoint or the whole transaction.
-pub(super) async fn insert_all(db: &Session, all: &[&MetadataRow]) -> Result<(), Failure> {
+pub(super) async fn insert_all(db: &PostgresClient, all: &[&MetadataRow]) -> Result<(), PostgresError> {
     fn column<'a, T>(all: &[&'a MetadataRow], of: impl Fn(&'a MetadataRow) -> T) -> Vec<T> {
         all.iter().map(|row| of(row)).collect()
     }
@@ -28,16 +28,20 @@ pub(super) async fn insert_all(db: &Session, all: &[&MetadataRow]) -> Result<(),
     .await
 }
 
-pub(super) async fn get(db: &Session, mount: MountId, serial: Serial) -> Result<Option<MetadataRow>, Failure> {
+pub(super) async fn get(
+    db: &PostgresClient,
+    mount: MountId,
+    serial: Serial,
+) -> Result<Option<MetadataRow>, PostgresError> {
     let Some(found) = row(db, sql::GET, &[&mount.0, &serial.octets()]).await? else { return Ok(None) };
     Ok(Some(MetadataRow { mount, serial, not_after: found.try_get(0)?, body: found.try_get(1)? }))
 }
 
 pub(super) async fn serials(
-    db: &Session,
+    db: &PostgresClient,
     mount: MountId,
     after: Option<Serial>,
     limit: u32,
-) -> Result<Vec<Serial>, Failure> {
+) -> Result<Vec<Serial>, PostgresError> {
     page(db, sql::SERIALS, mount, after, limit).await
 }

@@ -7,17 +7,18 @@ use futures_util::future::BoxFuture;
 use tokio::sync::Notify;
 
 use super::changes;
-use super::reader::{Listener, Pool};
-use crate::documents::SYSTEM;
+use super::reader::{ChangeListener, PostgresReaderPool};
+use crate::documents::SYSTEM_MOUNT;
 use crate::error::Result;
-use crate::nodes::store::{ChangeLog, Changes, Point};
+use crate::nodes::store::{ChangeLog, ChangeLogResponse, LogPosition};
 use crate::storage::store::Store;
 use crate::telemetry;
 
-impl ChangeLog for Store<Pool> {
-    fn since(&self, point: Point) -> BoxFuture<'static, Result<Changes>> {
+impl ChangeLog for Store<PostgresReaderPool> {
+    fn since(&self, point: LogPosition) -> BoxFuture<'static, Result<ChangeLogResponse>> {
         let (node, keys) = (self.reader.node, self.keys.clone());
-        let found = self.reader.read_knowing("changes", move |db, made| changes::since(db, made, point, node).boxed());
+        let found =
+            self.reader.read_knowing("changes", move |db, made| changes::read_changes(db, made, point, node).boxed());
         async move {
             let changes = found.await?;
             if changes.is_other_course {
@@ -26,10 +27,10 @@ impl ChangeLog for Store<Pool> {
                 return Ok(changes);
             }
             // It may be a new data key. On failure the node loads the key when it reads a value sealed with it.
-            if changes.mounts.iter().any(|change| change.mount == SYSTEM)
+            if changes.mounts.iter().any(|change| change.mount == SYSTEM_MOUNT)
                 && let Err(error) = keys.learn().await
             {
-                telemetry::not_done("the data keys of the store were not read", &error);
+                telemetry::warn_task_failed("the data keys of the store were not read", &error);
             }
             Ok(changes)
         }
@@ -41,7 +42,7 @@ impl ChangeLog for Store<Pool> {
         let start = || {
             let told = Arc::new(Notify::new());
             let task = pool.home.spawn(changes::listen(pool.url.clone(), Arc::downgrade(&told)));
-            Listener { task: task.abort_handle(), told }
+            ChangeListener { task: task.abort_handle(), told }
         };
         Arc::clone(&pool.listener.get_or_init(start).told)
     }

@@ -9,10 +9,10 @@ use tokio_postgres::Config;
 use tokio_postgres::config::Host;
 
 use crate::error::{Error, Kind, Result};
-use crate::secret::{PRIVATE_FILE, Secret, is_private};
+use crate::secret::{PRIVATE_FILE_RULE, Secret, is_private};
 
 /// Folders of unix sockets that `localhost` matches as well, as in libpq.
-const SOCKETS: [&str; 3] = ["/run/postgresql", "/var/run/postgresql", "/tmp"];
+const SOCKET_FOLDERS: [&str; 3] = ["/run/postgresql", "/var/run/postgresql", "/tmp"];
 
 /// Reads a password file, which must be private.
 ///
@@ -24,7 +24,7 @@ pub(super) fn read(path: &Path) -> Result<Secret> {
     let mut file = File::open(path).map_err(unreadable)?;
     // Checks the open file, so that it cannot be replaced after the check.
     if !is_private(&file.metadata().map_err(unreadable)?) {
-        return Err(refused(PRIVATE_FILE));
+        return Err(refused(PRIVATE_FILE_RULE));
     }
     let mut content = Vec::new();
     let read = file.read_to_end(&mut content);
@@ -43,7 +43,9 @@ pub(super) fn password(content: &Secret, config: &Config) -> Option<Secret> {
         (Some(Host::Unix(folder)), _) => folder.display().to_string(),
         (None, number) => number.map(ToString::to_string).unwrap_or_default(),
     };
-    let is_host = |field: &str| is(field, &host) || (SOCKETS.contains(&host.as_str()) && is(field, "localhost"));
+    let is_host = |field: &str| {
+        matches_field(field, &host) || (SOCKET_FOLDERS.contains(&host.as_str()) && matches_field(field, "localhost"))
+    };
     content.expose().split(|byte| *byte == b'\n').find_map(|line| {
         let line = std::str::from_utf8(line.strip_suffix(b"\r").unwrap_or(line)).ok()?;
         if line.starts_with('#') {
@@ -53,8 +55,11 @@ pub(super) fn password(content: &Secret, config: &Config) -> Option<Secret> {
         let (second, rest) = field(rest)?;
         let (third, rest) = field(rest)?;
         let (fourth, password) = field(rest)?;
-        let fits = is_host(first) && is(second, &port) && is(third, database) && is(fourth, user);
-        fits.then(|| unescaped(password)).filter(|password| !password.expose().is_empty())
+        let fits = is_host(first)
+            && matches_field(second, &port)
+            && matches_field(third, database)
+            && matches_field(fourth, user);
+        fits.then(|| unescape(password)).filter(|password| !password.expose().is_empty())
     })
 }
 
@@ -69,11 +74,11 @@ fn field(text: &str) -> Option<(&str, &str)> {
     Some((&text[..end], &text[end + 1..]))
 }
 
-fn is(field: &str, value: &str) -> bool {
-    field == "*" || unescaped(field).expose() == value.as_bytes()
+fn matches_field(field: &str, value: &str) -> bool {
+    field == "*" || unescape(field).expose() == value.as_bytes()
 }
 
-fn unescaped(text: &str) -> Secret {
+fn unescape(text: &str) -> Secret {
     let (mut plain, mut escaped) = (Vec::with_capacity(text.len()), false);
     for byte in text.bytes() {
         if byte == b'\\' && !escaped {

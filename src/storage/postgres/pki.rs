@@ -3,43 +3,43 @@
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 
-use super::gathered::{Place, Turn};
-use super::query::Failure;
-use super::reader::Pool;
+use super::collected_rows::{OutcomePosition, SendOrder};
+use super::query::PostgresError;
+use super::reader::PostgresReaderPool;
 use super::transaction::Transaction;
-use super::{answered, certificates, crls, leases, metadata, mounts, revocations, tidy};
+use super::{certificates, crls, leases, metadata, mounts, recorded_responses, revocations, tidy};
 use crate::documents::{Document, MountId};
 use crate::error::Result;
 use crate::pki::store::{
-    AnsweredRow, CrlRow, KnownSerial, LeaseRange, LeaseRow, Listed, MetadataRow, PkiOutcome, PkiStore, PkiWrite,
-    SerialAndDer, SerialStatus, StoredCertificate, StoredRevocation, TidyRow,
+    CrlRow, KnownSerial, LeaseRange, LeaseRow, ListedBound, MetadataRow, PkiOutcome, PkiStore, PkiWrite,
+    RecordedResponseRow, SerialAndDer, SerialStatus, StoredCertificate, StoredRevocation, TidyRow,
 };
 use crate::storage::store::Store;
 use crate::x509::serial::Serial;
 
 /// Returns when a write is sent.
-pub(super) fn turn(write: &PkiWrite) -> Turn {
+pub(super) fn send_order(write: &PkiWrite) -> SendOrder {
     match write {
         PkiWrite::Certificate(_)
         | PkiWrite::Lease(_)
         | PkiWrite::Metadata(_)
         | PkiWrite::Answered(_)
-        | PkiWrite::Revocation(_) => Turn::Gathered,
+        | PkiWrite::Revocation(_) => SendOrder::Gathered,
         PkiWrite::LeasesMark(_)
         | PkiWrite::LeasesEnd(_)
         | PkiWrite::LeasesMarkEnded { .. }
-        | PkiWrite::LeasesSweep { .. } => Turn::AfterLeases,
+        | PkiWrite::LeasesSweep { .. } => SendOrder::AfterLeases,
         // Removals need not see collected rows, which can hardly have expired.
-        _ => Turn::AtOnce,
+        _ => SendOrder::AtOnce,
     }
 }
 
 /// Runs one write in the transaction of its batch. The outcome of a revocation is filled in when it is sent.
 pub(super) async fn write<'a>(
     tx: &mut Transaction<'a>,
-    place: Place,
+    place: OutcomePosition,
     write: &'a PkiWrite,
-) -> Result<PkiOutcome, Failure> {
+) -> Result<PkiOutcome, PostgresError> {
     let db = tx.db;
     Ok(match write {
         PkiWrite::Document(write) => {
@@ -66,7 +66,7 @@ pub(super) async fn write<'a>(
             PkiOutcome::Done
         }
         PkiWrite::LeasesMark(ids) => PkiOutcome::Changed(leases::mark(db, ids).await?),
-        PkiWrite::LeasesEnd(ids) => PkiOutcome::Changed(leases::end(db, ids).await?),
+        PkiWrite::LeasesEnd(ids) => PkiOutcome::Changed(leases::delete(db, ids).await?),
         PkiWrite::LeasesMarkEnded { limit } => PkiOutcome::Changed(leases::mark_ended(db, *limit).await?),
         PkiWrite::LeasesSweep { now, limit } => PkiOutcome::Changed(leases::sweep(db, *now, *limit).await?),
         PkiWrite::Metadata(row) => {
@@ -77,7 +77,9 @@ pub(super) async fn write<'a>(
             tx.gathered.answered.push(row);
             PkiOutcome::Done
         }
-        PkiWrite::AnsweredSweep { now, limit } => PkiOutcome::Changed(answered::sweep(db, *now, *limit).await?),
+        PkiWrite::AnsweredSweep { now, limit } => {
+            PkiOutcome::Changed(recorded_responses::sweep(db, *now, *limit).await?)
+        }
         PkiWrite::RevocationIssuer { mount, serial, issuer } => {
             tx.hold(*mount).await?;
             PkiOutcome::Changed(revocations::set_issuer(db, *mount, serial, issuer).await?)
@@ -87,7 +89,7 @@ pub(super) async fn write<'a>(
             PkiOutcome::Changed(tidy::begin(db, row, *seen, *now).await?)
         }
         PkiWrite::TidyKeep { mount, run, valid_until, report } => {
-            PkiOutcome::Kept { cancelled: tidy::keep(db, *mount, *run, *valid_until, report).await? }
+            PkiOutcome::Kept { cancelled: tidy::extend(db, *mount, *run, *valid_until, report).await? }
         }
         PkiWrite::TidyCancel { mount, now } => PkiOutcome::Changed(tidy::cancel(db, *mount, *now).await?),
         PkiWrite::Remove { mount, what, limit } => {
@@ -101,7 +103,7 @@ pub(super) async fn write<'a>(
     })
 }
 
-impl PkiStore for Store<Pool> {
+impl PkiStore for Store<PostgresReaderPool> {
     fn commit(&self, unit: Vec<PkiWrite>) -> BoxFuture<'static, Result<Vec<PkiOutcome>>> {
         self.submit(unit)
     }
@@ -111,7 +113,7 @@ impl PkiStore for Store<Pool> {
     }
 
     fn has_mount(&self, mount: MountId) -> BoxFuture<'static, Result<bool>> {
-        self.reader.read("has_mount", move |db| mounts::is_there(db, mount).boxed())
+        self.reader.read("has_mount", move |db| mounts::mount_exists(db, mount).boxed())
     }
 
     fn documents(&self, mount: MountId) -> BoxFuture<'static, Result<Vec<Document>>> {
@@ -133,7 +135,7 @@ impl PkiStore for Store<Pool> {
     fn known(&self, mount: MountId, serials: Vec<Serial>) -> BoxFuture<'static, Result<Vec<KnownSerial>>> {
         self.reader.read("known", move |db| {
             let serials = serials.clone();
-            async move { certificates::known(db, mount, &serials).await }.boxed()
+            async move { certificates::known_serials(db, mount, &serials).await }.boxed()
         })
     }
 
@@ -163,7 +165,7 @@ impl PkiStore for Store<Pool> {
     }
 
     fn counts(&self, mount: MountId) -> BoxFuture<'static, Result<(u64, u64)>> {
-        self.reader.read("counts", move |db| mounts::counts(db, mount).boxed())
+        self.reader.read("counts", move |db| mounts::read_counts(db, mount).boxed())
     }
 
     fn lease(&self, id: String) -> BoxFuture<'static, Result<Option<LeaseRow>>> {
@@ -200,7 +202,7 @@ impl PkiStore for Store<Pool> {
         self.reader.read("ending", move |db| certificates::ending(db, mount, from, limit).boxed())
     }
 
-    fn unlisted(&self, mount: MountId, before: i64, listed: Listed) -> BoxFuture<'static, Result<bool>> {
+    fn unlisted(&self, mount: MountId, before: i64, listed: ListedBound) -> BoxFuture<'static, Result<bool>> {
         self.reader.read("unlisted", move |db| tidy::unlisted(db, mount, before, listed).boxed())
     }
 
@@ -208,8 +210,8 @@ impl PkiStore for Store<Pool> {
         self.reader.read("tidy", move |db| tidy::get(db, mount).boxed())
     }
 
-    fn answered(&self, key: [u8; 32]) -> BoxFuture<'static, Result<Option<AnsweredRow>>> {
-        self.reader.read("answered", move |db| answered::get(db, key).boxed())
+    fn answered(&self, key: [u8; 32]) -> BoxFuture<'static, Result<Option<RecordedResponseRow>>> {
+        self.reader.read("answered", move |db| recorded_responses::get(db, key).boxed())
     }
 
     fn metadata(&self, mount: MountId, serial: Serial) -> BoxFuture<'static, Result<Option<MetadataRow>>> {

@@ -3,17 +3,27 @@
 use futures_util::FutureExt as _;
 use futures_util::future::LocalBoxFuture;
 
-use super::reader::Pool;
-use crate::projects::store::{Asker, ProjectStore};
-use crate::sql::{Failure, Work};
+use super::reader::PostgresReaderPool;
+use crate::projects::store::{CallerId, ProjectStore};
+use crate::sql::{SqlError, SqlWork};
 use crate::storage::store::Store;
 
-impl ProjectStore for Store<Pool> {
-    fn read(&self, name: &'static str, asker: Asker, work: Work) -> LocalBoxFuture<'static, Result<(), Failure>> {
+impl ProjectStore for Store<PostgresReaderPool> {
+    fn read(
+        &self,
+        name: &'static str,
+        asker: CallerId,
+        work: SqlWork,
+    ) -> LocalBoxFuture<'static, Result<(), SqlError>> {
         self.reader.clone().run(name, asker, work, false).boxed_local()
     }
 
-    fn write(&self, name: &'static str, asker: Asker, work: Work) -> LocalBoxFuture<'static, Result<(), Failure>> {
+    fn write(
+        &self,
+        name: &'static str,
+        asker: CallerId,
+        work: SqlWork,
+    ) -> LocalBoxFuture<'static, Result<(), SqlError>> {
         self.reader.clone().run(name, asker, work, true).boxed_local()
     }
 }

@@ -12,9 +12,9 @@ use crate::storage::backend::from_micros;
 use crate::x509::serial::Serial;
 
 /// A connection with its prepared statements.
-pub(super) type Session = ClientWrapper;
+pub(super) type PostgresClient = ClientWrapper;
 
-pub(super) enum Failure {
+pub(super) enum PostgresError {
     SerialTaken,
     /// A precondition of the unit does not hold.
     Conflict(&'static str),
@@ -23,13 +23,13 @@ pub(super) enum Failure {
     Engine(tokio_postgres::Error),
 }
 
-impl From<tokio_postgres::Error> for Failure {
+impl From<tokio_postgres::Error> for PostgresError {
     fn from(error: tokio_postgres::Error) -> Self {
         Self::Engine(error)
     }
 }
 
-impl Failure {
+impl PostgresError {
     /// The SQLSTATE code, if the server reported the failure.
     pub(super) fn code(&self) -> Option<&SqlState> {
         if let Self::Engine(error) = self { error.code() } else { None }
@@ -59,7 +59,7 @@ impl Failure {
             Self::SerialTaken | Self::Conflict(_) => true,
             Self::Unreadable(_) => false,
             Self::Engine(_) => self.code().is_some_and(|code| {
-                is_value(code)
+                is_value_error(code)
                     || code.code().starts_with("23")
                     || matches!(*code, SqlState::LOCK_NOT_AVAILABLE | SqlState::IN_FAILED_SQL_TRANSACTION)
             }),
@@ -79,7 +79,7 @@ impl Failure {
             Self::SerialTaken => Error::new(Kind::Conflict, "storage: the serial is taken"),
             Self::Conflict(text) => Error::new(Kind::Conflict, text),
             Self::Unreadable(what) => Error::unavailable(text, what),
-            Self::Engine(error) if error.code().is_some_and(is_value) => {
+            Self::Engine(error) if error.code().is_some_and(is_value_error) => {
                 Error::invalid("storage: a value is too long, or holds a character that the database cannot keep")
             }
             Self::Engine(error) => Error::unavailable(text, error),
@@ -88,12 +88,12 @@ impl Failure {
 }
 
 /// The server's message, if the error is from the server. Excludes its details, which contain values.
-pub(crate) fn said<'e>(cause: &'e (dyn std::error::Error + 'static)) -> Option<&'e str> {
+pub(crate) fn server_message<'e>(cause: &'e (dyn std::error::Error + 'static)) -> Option<&'e str> {
     cause.downcast_ref::<DbError>().map(DbError::message)
 }
 
 /// Classes 22 (data exception, such as NUL in a text) and 54 (program limit exceeded).
-fn is_value(code: &SqlState) -> bool {
+fn is_value_error(code: &SqlState) -> bool {
     code.code().starts_with("22") || code.code().starts_with("54")
 }
 
@@ -105,54 +105,70 @@ fn ends_connection(code: &SqlState) -> bool {
         || matches!(*code, SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT | SqlState::READ_ONLY_SQL_TRANSACTION)
 }
 
-type Parameters<'a> = &'a [&'a (dyn ToSql + Sync)];
+type SqlParameters<'a> = &'a [&'a (dyn ToSql + Sync)];
 
-pub(super) async fn execute(db: &Session, sql: &str, parameters: Parameters<'_>) -> Result<u64, Failure> {
+pub(super) async fn execute(
+    db: &PostgresClient,
+    sql: &str,
+    parameters: SqlParameters<'_>,
+) -> Result<u64, PostgresError> {
     let statement = db.prepare_cached(sql).await?;
     Ok(db.execute(&statement, parameters).await?)
 }
 
 /// Inserts rows that must be new. ON CONFLICT would look for every row first and log it twice, and conflicts are rare.
-pub(super) async fn insert(db: &Session, sql: &str, parameters: Parameters<'_>) -> Result<(), Failure> {
+pub(super) async fn insert(db: &PostgresClient, sql: &str, parameters: SqlParameters<'_>) -> Result<(), PostgresError> {
     match execute(db, sql, parameters).await {
-        Err(failure) if failure.code() == Some(&SqlState::UNIQUE_VIOLATION) => Err(Failure::SerialTaken),
+        Err(failure) if failure.code() == Some(&SqlState::UNIQUE_VIOLATION) => Err(PostgresError::SerialTaken),
         result => result.map(drop),
     }
 }
 
-pub(super) async fn rows(db: &Session, sql: &str, parameters: Parameters<'_>) -> Result<Vec<Row>, Failure> {
+pub(super) async fn rows(
+    db: &PostgresClient,
+    sql: &str,
+    parameters: SqlParameters<'_>,
+) -> Result<Vec<Row>, PostgresError> {
     let statement = db.prepare_cached(sql).await?;
     Ok(db.query(&statement, parameters).await?)
 }
 
-pub(super) async fn row(db: &Session, sql: &str, parameters: Parameters<'_>) -> Result<Option<Row>, Failure> {
+pub(super) async fn row(
+    db: &PostgresClient,
+    sql: &str,
+    parameters: SqlParameters<'_>,
+) -> Result<Option<Row>, PostgresError> {
     let statement = db.prepare_cached(sql).await?;
     Ok(db.query_opt(&statement, parameters).await?)
 }
 
-pub(super) async fn exists(db: &Session, sql: &str, parameters: Parameters<'_>) -> Result<bool, Failure> {
+pub(super) async fn exists(
+    db: &PostgresClient,
+    sql: &str,
+    parameters: SqlParameters<'_>,
+) -> Result<bool, PostgresError> {
     Ok(row(db, sql, parameters).await?.is_some())
 }
 
 /// Reads a page of serials after `after`. The empty string sorts before every serial.
 pub(super) async fn page(
-    db: &Session,
+    db: &PostgresClient,
     sql: &str,
     mount: MountId,
     after: Option<Serial>,
     limit: u32,
-) -> Result<Vec<Serial>, Failure> {
+) -> Result<Vec<Serial>, PostgresError> {
     let after = after.as_ref().map_or(&[][..], Serial::octets);
     let found = rows(db, sql, &[&mount.0, &after, &i64::from(limit)]).await?;
     found.iter().map(|row| serial(row, 0)).collect()
 }
 
-pub(super) fn serial(row: &Row, column: usize) -> Result<Serial, Failure> {
-    Serial::from_octets(row.try_get(column)?).map_err(|_| Failure::Unreadable("a stored serial"))
+pub(super) fn serial(row: &Row, column: usize) -> Result<Serial, PostgresError> {
+    Serial::from_octets(row.try_get(column)?).map_err(|_| PostgresError::Unreadable("a stored serial"))
 }
 
-pub(super) fn time(micros: i64) -> Result<Time, Failure> {
-    from_micros(micros).ok_or(Failure::Unreadable("a stored time"))
+pub(super) fn time(micros: i64) -> Result<Time, PostgresError> {
+    from_micros(micros).ok_or(PostgresError::Unreadable("a stored time"))
 }
 
 pub(super) fn count(rows: u64) -> u32 {

@@ -14,54 +14,54 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::AbortHandle;
 
-use super::query::{Failure, Session};
+use super::query::{PostgresClient, PostgresError};
 use super::url::PostgresUrl;
 use super::{connect, documents, meta};
 use crate::documents::MountId;
 use crate::error::{Error, Kind, Result};
-use crate::storage::backend::{Fact, Reader, SealedDocument};
+use crate::fair_queue::{CallerId, FairSemaphore, Permit};
+use crate::storage::backend::{Fact, SealedDocument, StoreReader};
 use crate::telemetry;
-use crate::turns::{Asker, Entrance, Place};
 
-const CONNECTIONS: usize = 4;
+const READ_CONNECTIONS: usize = 4;
 /// Number of connections for sessions.
-const SESSIONS: usize = 8;
+const SESSION_CONNECTIONS: usize = 8;
 /// A list query that scans too much ends early, so that it does not delay others. The lock timeout is shorter, because
 /// it has its own error and is retried.
 const SESSION_SETTINGS: &str = "SET statement_timeout = '3s'; SET lock_timeout = '1s'";
 /// Maximum wait for a free connection, and maximum time to create one. Longer than one connection attempt
-/// ([`ATTEMPT`](super::url::ATTEMPT)).
-const WAIT: Duration = Duration::from_secs(5);
+/// ([`ATTEMPT`](super::url::SESSION_TIMEOUT)).
+const MAX_CONNECTION_WAIT: Duration = Duration::from_secs(5);
 /// Maximum duration of a read, above the server's own limit: for a server that does not respond at all.
-pub(super) const DEADLINE: Duration = Duration::from_secs(12);
+pub(super) const READ_TIMEOUT: Duration = Duration::from_secs(12);
 
 /// The reading connections of a database.
 #[derive(Clone)]
-pub(crate) struct Pool {
-    connections: managed::Pool<AtHome>,
+pub(crate) struct PostgresReaderPool {
+    connections: managed::Pool<ConnectionManager>,
     /// Connections for sessions, whose reads and transactions take longer.
-    pub(super) sessions: managed::Pool<AtHome>,
-    entrance: Entrance,
+    pub(super) sessions: managed::Pool<ConnectionManager>,
+    entrance: FairSemaphore,
     pub(super) home: Handle,
     pub(super) url: PostgresUrl,
     /// This node's id in the change log.
     pub(super) node: i64,
-    pub(super) listener: Arc<OnceLock<Listener>>,
+    pub(super) listener: Arc<OnceLock<ChangeListener>>,
 }
 
 /// The task that listens for other nodes, and the signal that it sends.
-pub(super) struct Listener {
+pub(super) struct ChangeListener {
     pub(super) task: AbortHandle,
     pub(super) told: Arc<Notify>,
 }
 
 /// A connection borrowed for one read.
-pub(super) struct Loan {
-    pub(super) db: Option<Object<AtHome>>,
+pub(super) struct PooledConnection {
+    pub(super) db: Option<Object<ConnectionManager>>,
     home: Handle,
 }
 
-impl Loan {
+impl PooledConnection {
     /// Returns a connection that is idle.
     pub(super) fn answered(mut self) {
         drop(self.db.take());
@@ -73,12 +73,12 @@ impl Loan {
     }
 }
 
-impl Drop for Loan {
+impl Drop for PooledConnection {
     /// Cleans up after a cancelled read. The connection may hang, so it returns to the pool only after a ROLLBACK.
     fn drop(&mut self) {
         let Some(db) = self.db.take() else { return };
         self.home.spawn(async move {
-            if !matches!(tokio::time::timeout(DEADLINE, db.simple_query("ROLLBACK")).await, Ok(Ok(_))) {
+            if !matches!(tokio::time::timeout(READ_TIMEOUT, db.simple_query("ROLLBACK")).await, Ok(Ok(_))) {
                 drop(Object::take(db));
             }
         });
@@ -86,46 +86,46 @@ impl Drop for Loan {
 }
 
 /// Creates connections on the runtime that opened the store.
-pub(super) struct AtHome {
+pub(super) struct ConnectionManager {
     url: PostgresUrl,
     home: Handle,
-    use_for: Use,
+    use_for: ConnectionUse,
     /// A connection completed after its caller had timed out, for the next caller, so that slow networks work as well.
-    spare: Arc<Mutex<Option<Session>>>,
+    spare: Arc<Mutex<Option<PostgresClient>>>,
 }
 
-impl AtHome {
-    fn take_spare(&self) -> Option<Session> {
+impl ConnectionManager {
+    fn take_spare(&self) -> Option<PostgresClient> {
         self.spare.lock().unwrap_or_else(PoisonError::into_inner).take().filter(|session| !session.is_closed())
     }
 }
 
 #[derive(Clone, Copy)]
-enum Use {
+enum ConnectionUse {
     /// Read-only statements.
     Reads,
     /// Sessions, which may write.
     Sessions,
 }
 
-impl Use {
-    async fn connect(self, url: &PostgresUrl) -> Result<Session> {
+impl ConnectionUse {
+    async fn connect(self, url: &PostgresUrl) -> Result<PostgresClient> {
         match self {
-            Self::Reads => connect::client(url).await.map(|(client, driver)| Session::new(client, driver)),
+            Self::Reads => connect::client(url).await.map(|(client, driver)| PostgresClient::new(client, driver)),
             Self::Sessions => {
                 let session = connect::session(url).await?;
-                session.batch_execute(SESSION_SETTINGS).await.map_err(connect::lost)?;
+                session.batch_execute(SESSION_SETTINGS).await.map_err(connect::connection_error)?;
                 Ok(session)
             }
         }
     }
 }
 
-impl Manager for AtHome {
-    type Type = Session;
+impl Manager for ConnectionManager {
+    type Type = PostgresClient;
     type Error = Error;
 
-    async fn create(&self) -> Result<Session> {
+    async fn create(&self) -> Result<PostgresClient> {
         if let Some(spare) = self.take_spare() {
             return Ok(spare);
         }
@@ -139,18 +139,18 @@ impl Manager for AtHome {
         made.await.map_err(|end| Error::unavailable("storage: stopped", end))?
     }
 
-    async fn recycle(&self, db: &mut Session, _: &Metrics) -> RecycleResult<Error> {
+    async fn recycle(&self, db: &mut PostgresClient, _: &Metrics) -> RecycleResult<Error> {
         if db.is_closed() { Err(RecycleError::message("the connection is dead")) } else { Ok(()) }
     }
 }
 
-impl Pool {
+impl PostgresReaderPool {
     /// Must be called on the runtime that will drive the connections.
     pub(super) fn new(url: &PostgresUrl, node: i64) -> Result<Self> {
         let home = Handle::try_current().map_err(Error::internal)?;
-        let connections = connections(url, &home, CONNECTIONS, Use::Reads)?;
-        let sessions = self::connections(url, &home, SESSIONS, Use::Sessions)?;
-        let entrance = Entrance::new(SESSIONS);
+        let connections = build_pool(url, &home, READ_CONNECTIONS, ConnectionUse::Reads)?;
+        let sessions = self::build_pool(url, &home, SESSION_CONNECTIONS, ConnectionUse::Sessions)?;
+        let entrance = FairSemaphore::new(SESSION_CONNECTIONS);
         Ok(Self { connections, sessions, entrance, home, url: url.clone(), node, listener: Arc::default() })
     }
 
@@ -159,16 +159,19 @@ impl Pool {
     pub(super) fn read<T: Send + 'static>(
         &self,
         name: &'static str,
-        work: impl for<'a> Fn(&'a Session) -> BoxFuture<'a, Result<T, Failure>> + Send + Sync + 'static,
+        work: impl for<'a> Fn(&'a PostgresClient) -> BoxFuture<'a, Result<T, PostgresError>> + Send + Sync + 'static,
     ) -> BoxFuture<'static, Result<T>> {
         self.read_knowing(name, move |db, _| work(db))
     }
 
-    /// As [`Pool::read`], for work that needs the creation time of its connection.
+    /// As [`PostgresReaderPool::read`], for work that needs the creation time of its connection.
     pub(super) fn read_knowing<T: Send + 'static>(
         &self,
         name: &'static str,
-        work: impl for<'a> Fn(&'a Session, Instant) -> BoxFuture<'a, Result<T, Failure>> + Send + Sync + 'static,
+        work: impl for<'a> Fn(&'a PostgresClient, Instant) -> BoxFuture<'a, Result<T, PostgresError>>
+        + Send
+        + Sync
+        + 'static,
     ) -> BoxFuture<'static, Result<T>> {
         let pool = self.clone();
         async move {
@@ -176,7 +179,7 @@ impl Pool {
                 let loan = pool.lend().await?;
                 let Some(db) = &loan.db else { break };
                 let started = Instant::now();
-                let done = tokio::time::timeout(DEADLINE, work(db, Object::metrics(db).created)).await;
+                let done = tokio::time::timeout(READ_TIMEOUT, work(db, Object::metrics(db).created)).await;
                 histogram!(telemetry::POSTGRES_TRANSACTION_SECONDS, "name" => name).record(started.elapsed());
                 match done {
                     Ok(Ok(found)) => {
@@ -199,31 +202,33 @@ impl Pool {
         .boxed()
     }
 
-    async fn lend(&self) -> Result<Loan> {
+    async fn lend(&self) -> Result<PooledConnection> {
         self.lend_of(&self.connections, Instant::now()).await
     }
 
     /// Borrows a connection for a session, queued fairly between callers.
-    pub(super) async fn lend_session(&self, asker: Asker) -> Result<(Place, Loan)> {
+    pub(super) async fn lend_session(&self, asker: CallerId) -> Result<(Permit, PooledConnection)> {
         let started = Instant::now();
-        let place = tokio::time::timeout(WAIT, self.entrance.enter(asker)).await.map_err(|_| too_many())?;
+        let place = tokio::time::timeout(MAX_CONNECTION_WAIT, self.entrance.enter(asker))
+            .await
+            .map_err(|_| too_many_reads_error())?;
         Ok((place, self.lend_of(&self.sessions, started).await?))
     }
 
     /// Borrows a connection from a pool, for a caller that has waited since `started`.
-    async fn lend_of(&self, pool: &managed::Pool<AtHome>, started: Instant) -> Result<Loan> {
+    async fn lend_of(&self, pool: &managed::Pool<ConnectionManager>, started: Instant) -> Result<PooledConnection> {
         let db = pool.get().await;
         histogram!(telemetry::POSTGRES_READ_WAIT_SECONDS).record(started.elapsed());
         let db = db.map_err(|error| match error {
-            PoolError::Timeout(TimeoutType::Wait) => too_many(),
+            PoolError::Timeout(TimeoutType::Wait) => too_many_reads_error(),
             PoolError::Closed => Error::new(Kind::Unavailable, "storage: stopped"),
             other => Error::unavailable("storage: the database is out of reach", other),
         })?;
-        Ok(Loan { db: Some(db), home: self.home.clone() })
+        Ok(PooledConnection { db: Some(db), home: self.home.clone() })
     }
 }
 
-impl Reader for Pool {
+impl StoreReader for PostgresReaderPool {
     fn meta(&self) -> BoxFuture<'static, Result<Vec<Fact>>> {
         self.read("meta", |db| meta::all(db).boxed())
     }
@@ -243,17 +248,22 @@ impl Reader for Pool {
     }
 }
 
-fn connections(url: &PostgresUrl, home: &Handle, size: usize, use_for: Use) -> Result<managed::Pool<AtHome>> {
-    managed::Pool::builder(AtHome { url: url.clone(), home: home.clone(), use_for, spare: Arc::default() })
+fn build_pool(
+    url: &PostgresUrl,
+    home: &Handle,
+    size: usize,
+    use_for: ConnectionUse,
+) -> Result<managed::Pool<ConnectionManager>> {
+    managed::Pool::builder(ConnectionManager { url: url.clone(), home: home.clone(), use_for, spare: Arc::default() })
         .max_size(size)
-        .wait_timeout(Some(WAIT))
-        .create_timeout(Some(WAIT))
-        .recycle_timeout(Some(WAIT))
+        .wait_timeout(Some(MAX_CONNECTION_WAIT))
+        .create_timeout(Some(MAX_CONNECTION_WAIT))
+        .recycle_timeout(Some(MAX_CONNECTION_WAIT))
         .runtime(Runtime::Tokio1)
         .build()
         .map_err(Error::internal)
 }
 
-fn too_many() -> Error {
+fn too_many_reads_error() -> Error {
     Error::new(Kind::Busy, "storage: too many reads at once")
 }

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use tokio_postgres::Row;
 
 use super::changes::marked;
-use super::query::{Failure, Session, count, execute, exists, page, row, rows, serial, time};
+use super::query::{PostgresClient, PostgresError, count, execute, exists, page, row, rows, serial, time};
 use crate::documents::MountId;
 use crate::pki::store::{RevocationRow, StoredRevocation};
 use crate::storage::backend::micros;
@@ -14,10 +14,11 @@ use crate::x509::serial::Serial;
 
 /// Serializes the revocations of a mount before the lookup of existing ones, so that no other node can insert one in
 /// between. Batches of certificates do not use this lock.
-const LOCK: &str = "SELECT rev_seq FROM mount WHERE id = $1 FOR NO KEY UPDATE";
-const EXISTING: &str = "SELECT seq, serial, issuer, revoked_at_micros, not_after, reason, invalidity_date
+const LOCK_MOUNT: &str = "SELECT rev_seq FROM mount WHERE id = $1 FOR NO KEY UPDATE";
+const SELECT_EXISTING: &str = "SELECT seq, serial, issuer, revoked_at_micros, not_after, reason, invalidity_date
     FROM revocation WHERE mount = $1 AND serial = ANY($2)";
-const NEXT: &str = concat!("UPDATE mount SET rev_seq = rev_seq + $2, ", marked!(), " WHERE id = $1 RETURNING rev_seq");
+const NEXT_SEQUENCES: &str =
+    concat!("UPDATE mount SET rev_seq = rev_seq + $2, ", marked!(), " WHERE id = $1 RETURNING rev_seq");
 const INSERT: &str = "INSERT INTO revocation
     (mount, serial, seq, issuer, revoked_at_micros, not_after, reason, invalidity_date)
     SELECT $1, UNNEST($2::BYTEA[]), UNNEST($3::BIGINT[]), UNNEST($4::TEXT[]), UNNEST($5::BIGINT[]),
@@ -26,7 +27,7 @@ const AMEND: &str = "UPDATE revocation SET seq = new.seq, reason = new.reason, i
     FROM UNNEST($2::BYTEA[], $3::BIGINT[], $4::BIGINT[], $5::BIGINT[]) AS new (serial, seq, reason, invalidity_date)
     WHERE revocation.mount = $1 AND revocation.serial = new.serial";
 
-pub(super) struct Standing {
+pub(super) struct InsertedRevocation {
     pub(super) stored: StoredRevocation,
     /// `true` if the call created it.
     pub(super) fresh: bool,
@@ -36,35 +37,35 @@ pub(super) struct Standing {
 /// sequence numbers come from the mount's row in the same transaction. So a failed transaction returns them, and
 /// numbers become visible in ascending order.
 pub(super) async fn insert_all(
-    db: &Session,
+    db: &PostgresClient,
     mount: MountId,
     all: &[&RevocationRow],
-) -> Result<(Vec<Standing>, bool), Failure> {
-    if !exists(db, LOCK, &[&mount.0]).await? {
-        return Err(Failure::Conflict(conflict::MOUNT_GONE));
+) -> Result<(Vec<InsertedRevocation>, bool), PostgresError> {
+    if !exists(db, LOCK_MOUNT, &[&mount.0]).await? {
+        return Err(PostgresError::Conflict(conflict::MOUNT_GONE));
     }
     let serials: Vec<&[u8]> = all.iter().map(|row| row.serial.octets()).collect();
     let mut standing = HashMap::new();
-    for found in rows(db, EXISTING, &[&mount.0, &serials]).await? {
+    for found in rows(db, SELECT_EXISTING, &[&mount.0, &serials]).await? {
         let stored = read(mount, &found, 0)?;
         standing.insert(stored.row.serial, stored);
     }
-    let (fresh, amended) = number(db, mount, sorted_out(all, &standing)).await?;
+    let (fresh, amended) = assign_sequences(db, mount, split_new_and_amended(all, &standing)).await?;
     insert(db, mount, &fresh).await?;
     amend(db, mount, &amended).await?;
     let changed = !fresh.is_empty() || !amended.is_empty();
     let mut new: HashSet<Serial> = fresh.iter().map(|stored| stored.row.serial).collect();
     standing.extend(fresh.into_iter().chain(amended).map(|stored| (stored.row.serial, stored)));
     let stand = |row: &&RevocationRow| {
-        let stored = standing.get(&row.serial).cloned().ok_or(Failure::Unreadable("a revocation just made"))?;
+        let stored = standing.get(&row.serial).cloned().ok_or(PostgresError::Unreadable("a revocation just made"))?;
         // If a serial occurs twice in the batch, only the first occurrence is fresh.
-        Ok(Standing { stored, fresh: new.remove(&row.serial) })
+        Ok(InsertedRevocation { stored, fresh: new.remove(&row.serial) })
     };
-    Ok((all.iter().map(stand).collect::<Result<_, Failure>>()?, changed))
+    Ok((all.iter().map(stand).collect::<Result<_, PostgresError>>()?, changed))
 }
 
 /// Splits into new revocations and amended ones. Each serial occurs once, in its final state.
-fn sorted_out(
+fn split_new_and_amended(
     all: &[&RevocationRow],
     standing: &HashMap<Serial, StoredRevocation>,
 ) -> (Vec<RevocationRow>, Vec<RevocationRow>) {
@@ -91,16 +92,17 @@ fn sorted_out(
 }
 
 /// Assigns the next sequence numbers of the mount.
-async fn number(
-    db: &Session,
+async fn assign_sequences(
+    db: &PostgresClient,
     mount: MountId,
     (fresh, amended): (Vec<RevocationRow>, Vec<RevocationRow>),
-) -> Result<(Vec<StoredRevocation>, Vec<StoredRevocation>), Failure> {
+) -> Result<(Vec<StoredRevocation>, Vec<StoredRevocation>), PostgresError> {
     let new = (fresh.len() + amended.len()) as i64;
     if new == 0 {
         return Ok(Default::default());
     }
-    let last = row(db, NEXT, &[&mount.0, &new]).await?.ok_or(Failure::Conflict(conflict::MOUNT_GONE))?;
+    let last =
+        row(db, NEXT_SEQUENCES, &[&mount.0, &new]).await?.ok_or(PostgresError::Conflict(conflict::MOUNT_GONE))?;
     let mut sequence = last.try_get::<_, i64>(0)? - new;
     let mut numbered = |row| {
         sequence += 1;
@@ -114,7 +116,7 @@ fn column<'a, T>(all: &'a [StoredRevocation], of: impl Fn(&'a StoredRevocation) 
     all.iter().map(of).collect()
 }
 
-async fn insert(db: &Session, mount: MountId, all: &[StoredRevocation]) -> Result<(), Failure> {
+async fn insert(db: &PostgresClient, mount: MountId, all: &[StoredRevocation]) -> Result<(), PostgresError> {
     if all.is_empty() {
         return Ok(());
     }
@@ -136,7 +138,7 @@ async fn insert(db: &Session, mount: MountId, all: &[StoredRevocation]) -> Resul
     .map(drop)
 }
 
-async fn amend(db: &Session, mount: MountId, all: &[StoredRevocation]) -> Result<(), Failure> {
+async fn amend(db: &PostgresClient, mount: MountId, all: &[StoredRevocation]) -> Result<(), PostgresError> {
     if all.is_empty() {
         return Ok(());
     }
@@ -156,34 +158,39 @@ async fn amend(db: &Session, mount: MountId, all: &[StoredRevocation]) -> Result
 }
 
 /// Gives a revocation another issuer; returns the number of changed rows.
-pub(super) async fn set_issuer(db: &Session, mount: MountId, serial: &Serial, issuer: &str) -> Result<u32, Failure> {
+pub(super) async fn set_issuer(
+    db: &PostgresClient,
+    mount: MountId,
+    serial: &Serial,
+    issuer: &str,
+) -> Result<u32, PostgresError> {
     execute(db, sql::SET_ISSUER, &[&issuer, &mount.0, &serial.octets()]).await.map(count)
 }
 
 pub(super) async fn serials(
-    db: &Session,
+    db: &PostgresClient,
     mount: MountId,
     after: Option<Serial>,
     limit: u32,
-) -> Result<Vec<Serial>, Failure> {
+) -> Result<Vec<Serial>, PostgresError> {
     page(db, sql::SERIALS, mount, after, limit).await
 }
 
 pub(super) async fn by_sequence(
-    db: &Session,
+    db: &PostgresClient,
     mount: MountId,
     after: u64,
     limit: u32,
-) -> Result<Vec<StoredRevocation>, Failure> {
+) -> Result<Vec<StoredRevocation>, PostgresError> {
     let after = i64::try_from(after).unwrap_or(i64::MAX);
     let found = rows(db, sql::PAGE, &[&mount.0, &after, &i64::from(limit)]).await?;
     found.iter().map(|row| read(mount, row, 0)).collect()
 }
 
 /// Reads seq, serial, issuer, revoked_at_micros, not_after, reason and invalidity_date, from column `first` on.
-pub(super) fn read(mount: MountId, row: &Row, first: usize) -> Result<StoredRevocation, Failure> {
+pub(super) fn read(mount: MountId, row: &Row, first: usize) -> Result<StoredRevocation, PostgresError> {
     let reason = row.try_get::<_, Option<i64>>(first + 5)?;
-    let reason = reason.map(u8::try_from).transpose().map_err(|_| Failure::Unreadable("a stored reason"))?;
+    let reason = reason.map(u8::try_from).transpose().map_err(|_| PostgresError::Unreadable("a stored reason"))?;
     Ok(StoredRevocation {
         sequence: row.try_get::<_, i64>(first)? as u64,
         row: RevocationRow {

@@ -1,69 +1,78 @@
 //! Migrations of the PostgreSQL database: append-only files, applied in order, all in one transaction. An advisory lock
 //! serializes nodes that start concurrently; the second one finds the work done.
 
-use super::query::{Failure, Session, row};
+use super::query::{PostgresClient, PostgresError, row};
 use crate::error::{Error, Result};
-use crate::storage::restored::other_version;
+use crate::storage::restore_facts::other_version_error;
 use crate::storage::statements::meta as sql;
 
-struct Migration {
+struct PostgresMigration {
     name: &'static str,
     sql: &'static str,
 }
 
 /// All migrations. The schema version is the position in the list, starting at 1.
-const MIGRATIONS: &[Migration] = &[
-    Migration { name: "0001_init", sql: include_str!("../../../migrations/postgres/0001_init.sql") },
-    Migration { name: "0002_records", sql: include_str!("../../../migrations/postgres/0002_records.sql") },
-    Migration { name: "0003_tidy", sql: include_str!("../../../migrations/postgres/0003_tidy.sql") },
-    Migration { name: "0004_change_log", sql: include_str!("../../../migrations/postgres/0004_change_log.sql") },
-    Migration { name: "0005_projects", sql: include_str!("../../../migrations/postgres/0005_projects.sql") },
-    Migration { name: "0006_token_mounts", sql: include_str!("../../../migrations/postgres/0006_token_mounts.sql") },
-    Migration { name: "0007_secret_ids", sql: include_str!("../../../migrations/postgres/0007_secret_ids.sql") },
-    Migration { name: "0008_cubbyhole", sql: include_str!("../../../migrations/postgres/0008_cubbyhole.sql") },
-    Migration { name: "0009_identity", sql: include_str!("../../../migrations/postgres/0009_identity.sql") },
-    Migration {
+const MIGRATIONS: &[PostgresMigration] = &[
+    PostgresMigration { name: "0001_init", sql: include_str!("../../../migrations/postgres/0001_init.sql") },
+    PostgresMigration { name: "0002_records", sql: include_str!("../../../migrations/postgres/0002_records.sql") },
+    PostgresMigration { name: "0003_tidy", sql: include_str!("../../../migrations/postgres/0003_tidy.sql") },
+    PostgresMigration {
+        name: "0004_change_log",
+        sql: include_str!("../../../migrations/postgres/0004_change_log.sql"),
+    },
+    PostgresMigration { name: "0005_projects", sql: include_str!("../../../migrations/postgres/0005_projects.sql") },
+    PostgresMigration {
+        name: "0006_token_mounts",
+        sql: include_str!("../../../migrations/postgres/0006_token_mounts.sql"),
+    },
+    PostgresMigration {
+        name: "0007_secret_ids",
+        sql: include_str!("../../../migrations/postgres/0007_secret_ids.sql"),
+    },
+    PostgresMigration { name: "0008_cubbyhole", sql: include_str!("../../../migrations/postgres/0008_cubbyhole.sql") },
+    PostgresMigration { name: "0009_identity", sql: include_str!("../../../migrations/postgres/0009_identity.sql") },
+    PostgresMigration {
         name: "0010_answered_requests",
         sql: include_str!("../../../migrations/postgres/0010_answered_requests.sql"),
     },
-    Migration { name: "0011_data_keys", sql: include_str!("../../../migrations/postgres/0011_data_keys.sql") },
-    Migration {
+    PostgresMigration { name: "0011_data_keys", sql: include_str!("../../../migrations/postgres/0011_data_keys.sql") },
+    PostgresMigration {
         name: "0012_organization_ends",
         sql: include_str!("../../../migrations/postgres/0012_organization_ends.sql"),
     },
-    Migration {
+    PostgresMigration {
         name: "0013_team_membership_organizations",
         sql: include_str!("../../../migrations/postgres/0013_team_membership_organizations.sql"),
     },
-    Migration {
+    PostgresMigration {
         name: "0014_api_token_seals",
         sql: include_str!("../../../migrations/postgres/0014_api_token_seals.sql"),
     },
-    Migration {
+    PostgresMigration {
         name: "0015_team_workspace_access",
         sql: include_str!("../../../migrations/postgres/0015_team_workspace_access.sql"),
     },
 ];
 
 /// A migration may take long, also on another node. Two-part lock keys differ from the one-part keys of mounts.
-const LOCK: &str = "SET LOCAL statement_timeout = '10min'; SET LOCAL lock_timeout = '10min';
+const LOCK_SCHEMA: &str = "SET LOCAL statement_timeout = '10min'; SET LOCAL lock_timeout = '10min';
     SELECT pg_advisory_xact_lock(1936287598, 1)";
 /// Queries the permission to create tables in the schema of the migrations, and the names of user, database and schema.
-const RIGHT: &str = "SELECT COALESCE(has_schema_privilege(current_schema(), 'CREATE'), FALSE),
+const SELECT_PERMISSION: &str = "SELECT COALESCE(has_schema_privilege(current_schema(), 'CREATE'), FALSE),
     quote_ident(current_user), quote_ident(current_database()), quote_ident(COALESCE(current_schema(), 'public'))";
 
 /// Upgrades the schema.
 ///
 /// # Errors
 /// `Invalid` when a newer version wrote the database, or its user may not change the schema.
-pub(super) async fn migrate(db: &mut Session) -> Result<()> {
-    let failed = |e: Failure| e.public("storage: the schema cannot be read or brought up to date");
+pub(super) async fn migrate(db: &mut PostgresClient) -> Result<()> {
+    let failed = |e: PostgresError| e.public("storage: the schema cannot be read or brought up to date");
     db.batch_execute("BEGIN").await.map_err(|e| failed(e.into()))?;
-    db.batch_execute(LOCK).await.map_err(|e| failed(e.into()))?;
+    db.batch_execute(LOCK_SCHEMA).await.map_err(|e| failed(e.into()))?;
     let found = version(db).await.map_err(failed)?;
     require_known(found)?;
     if found < MIGRATIONS.len() {
-        require_right(db).await?;
+        require_permission(db).await?;
     }
     for (migration, to) in MIGRATIONS.iter().zip(1..).skip(found) {
         apply(db, migration, to).await.map_err(failed)?;
@@ -89,7 +98,7 @@ fn require_known(found: usize) -> Result<()> {
 ///
 /// # Errors
 /// `Invalid` when a newer version wrote it.
-pub(super) async fn known(db: &Session) -> Result<Option<(usize, usize)>> {
+pub(super) async fn known_version(db: &PostgresClient) -> Result<Option<(usize, usize)>> {
     let found = version(db).await.map_err(|e| e.public("storage: the schema cannot be read"))?;
     require_known(found)?;
     Ok((found > 0).then_some((found, MIGRATIONS.len())))
@@ -99,18 +108,18 @@ pub(super) async fn known(db: &Session) -> Result<Option<(usize, usize)>> {
 ///
 /// # Errors
 /// `Invalid` when it has another one.
-pub(super) async fn require_equal(db: &Session) -> Result<()> {
+pub(super) async fn require_current(db: &PostgresClient) -> Result<()> {
     let found = version(db).await.map_err(|e| e.public("storage: the schema cannot be read"))?;
-    if found == MIGRATIONS.len() { Ok(()) } else { Err(other_version(found, MIGRATIONS.len())) }
+    if found == MIGRATIONS.len() { Ok(()) } else { Err(other_version_error(found, MIGRATIONS.len())) }
 }
 
 /// Checks that the connected user may upgrade the schema, now or with a later version.
 ///
 /// # Errors
 /// `Invalid` with the statement that grants the permission.
-pub(super) async fn require_right(db: &Session) -> Result<()> {
-    let failed = |e: Failure| e.public("storage: the rights in the database cannot be read");
-    let found = row(db, RIGHT, &[]).await.map_err(failed)?;
+pub(super) async fn require_permission(db: &PostgresClient) -> Result<()> {
+    let failed = |e: PostgresError| e.public("storage: the rights in the database cannot be read");
+    let found = row(db, SELECT_PERMISSION, &[]).await.map_err(failed)?;
     let found = found.ok_or_else(|| Error::internal("a right has a row"))?;
     let text = |at: usize| found.try_get::<_, String>(at).map_err(|e| failed(e.into()));
     if found.try_get(0).map_err(|e| failed(e.into()))? {
@@ -124,14 +133,14 @@ pub(super) async fn require_right(db: &Session) -> Result<()> {
     )))
 }
 
-async fn apply(db: &Session, migration: &Migration, to: usize) -> Result<(), Failure> {
+async fn apply(db: &PostgresClient, migration: &PostgresMigration, to: usize) -> Result<(), PostgresError> {
     db.batch_execute(migration.sql).await?;
     db.execute(sql::SCHEMA_SET, &[&to.to_string().into_bytes()]).await?;
     Ok(())
 }
 
 /// The schema version; 0 for an empty database.
-async fn version(db: &Session) -> Result<usize, Failure> {
+async fn version(db: &PostgresClient) -> Result<usize, PostgresError> {
     if row(db, "SELECT 1 WHERE to_regclass('meta') IS NOT NULL", &[]).await?.is_none() {
         return Ok(0);
     }

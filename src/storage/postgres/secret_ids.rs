@@ -2,15 +2,19 @@
 
 use tokio_postgres::Row;
 
-use super::query::{Failure, Session, count, execute, exists, row, rows, time};
+use super::query::{PostgresClient, PostgresError, count, execute, exists, row, rows, time};
 use super::transaction::Transaction;
 use crate::auth::store::{AuthOutcome, SecretIdKey, SecretIdRow, SecretIdWrite};
 use crate::clock::Time;
 use crate::documents::MountId;
-use crate::storage::backend::{forgotten_before, micros};
+use crate::storage::backend::{known_to_all_nodes_before, micros};
 use crate::storage::statements::{conflict, secret_ids as sql};
 
-pub(super) async fn write(tx: &mut Transaction<'_>, write: &SecretIdWrite, now: Time) -> Result<AuthOutcome, Failure> {
+pub(super) async fn write(
+    tx: &mut Transaction<'_>,
+    write: &SecretIdWrite,
+    now: Time,
+) -> Result<AuthOutcome, PostgresError> {
     let db = tx.db;
     Ok(match write {
         SecretIdWrite::Insert(row) => {
@@ -42,13 +46,13 @@ pub(super) async fn write(tx: &mut Transaction<'_>, write: &SecretIdWrite, now: 
             let limit = i64::from(*limit);
             let ended = execute(db, sql::SWEEP, &[&micros(*now), &limit]).await?;
             let of_ended = execute(db, sql::SWEEP_ENDED, &[&limit]).await?;
-            execute(db, sql::FORGET_ROLES, &[&forgotten_before(*now)]).await?;
+            execute(db, sql::FORGET_ROLES, &[&known_to_all_nodes_before(*now)]).await?;
             AuthOutcome::Swept(count(ended + of_ended))
         }
     })
 }
 
-async fn insert(db: &Session, row: &SecretIdRow) -> Result<AuthOutcome, Failure> {
+async fn insert(db: &PostgresClient, row: &SecretIdRow) -> Result<AuthOutcome, PostgresError> {
     let (mount, hash, updated_at) = (row.mount.0, &row.hash[..], micros(row.updated_at));
     if exists(db, sql::ROLE_HAS_ENDED, &[&mount, &row.role]).await? {
         return Ok(AuthOutcome::Absent);
@@ -58,17 +62,17 @@ async fn insert(db: &Session, row: &SecretIdRow) -> Result<AuthOutcome, Failure>
     let values: [&(dyn tokio_postgres::types::ToSql + Sync); 8] =
         [&mount, &hash, &row.role, &row.accessor, &expires_at, &uses, &updated_at, &row.body];
     match execute(db, sql::INSERT, &values).await? {
-        0 => Err(Failure::Conflict(conflict::SECRET_ID_EXISTS)),
+        0 => Err(PostgresError::Conflict(conflict::SECRET_ID_EXISTS)),
         _ => Ok(AuthOutcome::Done),
     }
 }
 
 pub(super) async fn find(
-    db: &Session,
+    db: &PostgresClient,
     mount: MountId,
     role: i64,
     key: SecretIdKey,
-) -> Result<Option<SecretIdRow>, Failure> {
+) -> Result<Option<SecretIdRow>, PostgresError> {
     let found = match key {
         SecretIdKey::Hash(hash) => row(db, sql::BY_HASH, &[&mount.0, &role, &&hash[..]]).await?,
         SecretIdKey::Accessor(text) => row(db, sql::BY_ACCESSOR, &[&mount.0, &role, &text]).await?,
@@ -77,23 +81,23 @@ pub(super) async fn find(
 }
 
 pub(super) async fn accessors(
-    db: &Session,
+    db: &PostgresClient,
     mount: MountId,
     role: i64,
     after: String,
     now: Time,
     limit: u32,
-) -> Result<Vec<String>, Failure> {
+) -> Result<Vec<String>, PostgresError> {
     let found = rows(db, sql::ACCESSORS, &[&mount.0, &role, &after, &micros(now), &i64::from(limit)]).await?;
     found.iter().map(|row| Ok(row.try_get(0)?)).collect()
 }
 
-pub(super) async fn role_stands(db: &Session, mount: MountId, role: i64) -> Result<bool, Failure> {
+pub(super) async fn is_role_live(db: &PostgresClient, mount: MountId, role: i64) -> Result<bool, PostgresError> {
     exists(db, sql::ROLE_STANDS, &[&mount.0, &role]).await
 }
 
-fn read(row: &Row) -> Result<SecretIdRow, Failure> {
-    let hash = row.try_get::<_, &[u8]>(2)?.try_into().map_err(|_| Failure::Unreadable("a stored secret id"))?;
+fn read(row: &Row) -> Result<SecretIdRow, PostgresError> {
+    let hash = row.try_get::<_, &[u8]>(2)?.try_into().map_err(|_| PostgresError::Unreadable("a stored secret id"))?;
     Ok(SecretIdRow {
         mount: MountId(row.try_get(0)?),
         role: row.try_get(1)?,
@@ -106,6 +110,6 @@ fn read(row: &Row) -> Result<SecretIdRow, Failure> {
     })
 }
 
-fn uses(stored: i64) -> Result<u32, Failure> {
-    u32::try_from(stored).map_err(|_| Failure::Unreadable("the stored uses of a secret id"))
+fn uses(stored: i64) -> Result<u32, PostgresError> {
+    u32::try_from(stored).map_err(|_| PostgresError::Unreadable("the stored uses of a secret id"))
 }

@@ -11,37 +11,37 @@ use metrics::{counter, histogram};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 
-use super::query::{self, Session as Connection};
-use super::reader::{DEADLINE, Loan, Pool};
+use super::query::{self, PostgresClient as Connection};
+use super::reader::{PooledConnection, PostgresReaderPool, READ_TIMEOUT};
 use crate::error::Error;
-use crate::sql::{Failure, Row, Session, Value, Work};
+use crate::fair_queue::CallerId;
+use crate::sql::{SqlError, SqlRow, SqlSession, SqlValue, SqlWork};
 use crate::telemetry;
-use crate::turns::Asker;
 
 /// Maximum number of retries after a conflict.
-const AGAIN: u32 = 3;
+const MAX_RETRIES: u32 = 3;
 
-/// See [`Session::fit`].
-const FIT: &str = "SET LOCAL plan_cache_mode = force_custom_plan";
+/// See [`SqlSession::fit`].
+const USE_CUSTOM_PLANS: &str = "SET LOCAL plan_cache_mode = force_custom_plan";
 
-struct Remote<'c> {
+struct PostgresSession<'c> {
     db: &'c Connection,
     /// `true` if its work writes.
     writes: bool,
     /// `true` if the connection is lost, or its server no longer takes writes.
     gone: bool,
-    /// `true` if later statements must be planned for their values; [`FIT`] is sent with the next statement.
+    /// `true` if later statements must be planned for their values; [`USE_CUSTOM_PLANS`] is sent with the next statement.
     fit: bool,
 }
 
-impl Remote<'_> {
-    /// Runs a statement, with [`FIT`] pipelined before it if needed.
+impl PostgresSession<'_> {
+    /// Runs a statement, with [`USE_CUSTOM_PLANS`] pipelined before it if needed.
     async fn ask<T>(
         &mut self,
         statement: impl Future<Output = Result<T, tokio_postgres::Error>>,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, SqlError> {
         let given = if std::mem::take(&mut self.fit) {
-            let (told, given) = join(self.db.batch_execute(FIT), statement).await;
+            let (told, given) = join(self.db.batch_execute(USE_CUSTOM_PLANS), statement).await;
             told.and(given)
         } else {
             statement.await
@@ -49,20 +49,24 @@ impl Remote<'_> {
         given.map_err(|error| self.failed(error))
     }
 
-    fn failed(&mut self, error: tokio_postgres::Error) -> Failure {
+    fn failed(&mut self, error: tokio_postgres::Error) -> SqlError {
         let (gone, failure) = failure(error, self.writes);
         self.gone |= gone;
         failure
     }
 }
 
-impl Session for Remote<'_> {
-    fn query<'s>(&'s mut self, sql: &'s str, values: &'s [Value]) -> LocalBoxFuture<'s, Result<Vec<Row>, Failure>> {
+impl SqlSession for PostgresSession<'_> {
+    fn query<'s>(
+        &'s mut self,
+        sql: &'s str,
+        values: &'s [SqlValue],
+    ) -> LocalBoxFuture<'s, Result<Vec<SqlRow>, SqlError>> {
         let db = self.db;
         let found = async move {
             let statement = db.prepare_cached(sql).await?;
             let rows = db.query(&statement, &parameters(values)).await?;
-            rows.iter().map(row).collect::<Result<Vec<Row>, _>>()
+            rows.iter().map(to_sql_row).collect::<Result<Vec<SqlRow>, _>>()
         };
         self.ask(found).boxed_local()
     }
@@ -71,7 +75,7 @@ impl Session for Remote<'_> {
         self.fit = true;
     }
 
-    fn execute<'s>(&'s mut self, sql: &'s str, values: &'s [Value]) -> LocalBoxFuture<'s, Result<u64, Failure>> {
+    fn execute<'s>(&'s mut self, sql: &'s str, values: &'s [SqlValue]) -> LocalBoxFuture<'s, Result<u64, SqlError>> {
         let db = self.db;
         let changed = async move {
             let statement = db.prepare_cached(sql).await?;
@@ -81,16 +85,16 @@ impl Session for Remote<'_> {
     }
 }
 
-fn parameters(values: &[Value]) -> Vec<&(dyn ToSql + Sync)> {
+fn parameters(values: &[SqlValue]) -> Vec<&(dyn ToSql + Sync)> {
     values.iter().map(|value| value as _).collect()
 }
 
-fn row(found: &tokio_postgres::Row) -> Result<Row, tokio_postgres::Error> {
-    (0..found.len()).map(|n| found.try_get(n)).collect::<Result<_, _>>().map(Row::new)
+fn to_sql_row(found: &tokio_postgres::Row) -> Result<SqlRow, tokio_postgres::Error> {
+    (0..found.len()).map(|n| found.try_get(n)).collect::<Result<_, _>>().map(SqlRow::new)
 }
 
 /// Reads the column types of the schema.
-impl<'r> FromSql<'r> for Value {
+impl<'r> FromSql<'r> for SqlValue {
     fn from_sql(kind: &Type, raw: &'r [u8]) -> Result<Self, Box<dyn std::error::Error + Sync + Send>> {
         Ok(match *kind {
             Type::INT8 => Self::Int(i64::from_sql(kind, raw)?),
@@ -110,7 +114,7 @@ impl<'r> FromSql<'r> for Value {
     }
 }
 
-impl ToSql for Value {
+impl ToSql for SqlValue {
     fn to_sql(&self, kind: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
         match self {
             Self::Null => Ok(IsNull::Yes),
@@ -133,64 +137,72 @@ impl ToSql for Value {
 }
 
 /// Converts an error for work that `writes` or reads, and returns whether the connection is unusable.
-fn failure(error: tokio_postgres::Error, writes: bool) -> (bool, Failure) {
+fn failure(error: tokio_postgres::Error, writes: bool) -> (bool, SqlError) {
     let answer = error.as_db_error();
     let constraint = answer.and_then(|answer| answer.constraint()).map(str::to_owned);
     let said = match (error.code(), constraint) {
-        (Some(&SqlState::QUERY_CANCELED), _) => Failure::TooLong,
+        (Some(&SqlState::QUERY_CANCELED), _) => SqlError::TooLong,
         (
             Some(
                 &(SqlState::T_R_SERIALIZATION_FAILURE | SqlState::T_R_DEADLOCK_DETECTED | SqlState::LOCK_NOT_AVAILABLE),
             ),
             _,
-        ) => Failure::Clash,
-        (Some(code), Some(name)) if code.code().starts_with("23") => Failure::Constraint(name),
+        ) => SqlError::Clash,
+        (Some(code), Some(name)) if code.code().starts_with("23") => SqlError::Constraint(name),
         _ => {
-            let failure = query::Failure::from(error);
+            let failure = query::PostgresError::from(error);
             let gone = failure.is_gone();
-            return (gone, Failure::Engine(if writes { failure.of_write() } else { failure.of_read() }));
+            return (gone, SqlError::Engine(if writes { failure.of_write() } else { failure.of_read() }));
         }
     };
     (false, said)
 }
 
-enum Attempt {
-    Ended(Result<(), Failure>),
+enum SessionAttempt {
+    Ended(Result<(), SqlError>),
     /// The connection was lost or unusable before COMMIT was sent: nothing is stored.
-    Dead(Failure),
+    Dead(SqlError),
 }
 
-impl Pool {
+impl PostgresReaderPool {
     /// Runs work, queued fairly between callers. Work that `writes` is committed if it succeeds.
-    pub(super) async fn run(self, name: &'static str, asker: Asker, work: Work, writes: bool) -> Result<(), Failure> {
+    pub(super) async fn run(
+        self,
+        name: &'static str,
+        asker: CallerId,
+        work: SqlWork,
+        writes: bool,
+    ) -> Result<(), SqlError> {
         let (mut clashes, mut replaced) = (0, false);
         loop {
-            let (place, loan) = self.lend_session(asker).await.map_err(Failure::Engine)?;
+            let (place, loan) = self.lend_session(asker).await.map_err(SqlError::Engine)?;
             let started = Instant::now();
-            let attempt = tokio::time::timeout(DEADLINE, attempt(loan, &work, writes)).await;
+            let attempt = tokio::time::timeout(READ_TIMEOUT, run_attempt(loan, &work, writes)).await;
             histogram!(telemetry::POSTGRES_TRANSACTION_SECONDS, "name" => name).record(started.elapsed());
             drop(place);
             match attempt {
                 Err(late) => {
-                    return Err(Failure::Engine(Error::unavailable("storage: the database takes too long", late)));
+                    return Err(SqlError::Engine(Error::unavailable("storage: the database takes too long", late)));
                 }
-                Ok(Attempt::Dead(_)) if !replaced => replaced = true,
-                Ok(Attempt::Dead(failure)) => return Err(failure),
-                Ok(Attempt::Ended(Err(Failure::Clash))) if clashes < AGAIN => {
+                Ok(SessionAttempt::Dead(_)) if !replaced => replaced = true,
+                Ok(SessionAttempt::Dead(failure)) => return Err(failure),
+                Ok(SessionAttempt::Ended(Err(SqlError::Clash))) if clashes < MAX_RETRIES => {
                     clashes += 1;
                     counter!(telemetry::POSTGRES_RETRIES, "reason" => "clash").increment(1);
                     let jitter = u64::from(crate::random::bytes::<1>()[0] % 16);
                     tokio::time::sleep(Duration::from_millis(u64::from(clashes) * 5 + jitter)).await;
                 }
-                Ok(Attempt::Ended(outcome)) => return outcome,
+                Ok(SessionAttempt::Ended(outcome)) => return outcome,
             }
         }
     }
 }
 
-async fn attempt(loan: Loan, work: &Work, writes: bool) -> Attempt {
-    let Some(db) = &loan.db else { return Attempt::Ended(Err(Failure::Engine(Error::internal("no connection")))) };
-    let mut remote = Remote { db, writes, gone: false, fit: false };
+async fn run_attempt(loan: PooledConnection, work: &SqlWork, writes: bool) -> SessionAttempt {
+    let Some(db) = &loan.db else {
+        return SessionAttempt::Ended(Err(SqlError::Engine(Error::internal("no connection"))));
+    };
+    let mut remote = PostgresSession { db, writes, gone: false, fit: false };
     let (begun, outcome) = if writes {
         // Not pipelined: if BEGIN failed, a statement would be a transaction of its own.
         match db.batch_execute("BEGIN").await {
@@ -206,27 +218,27 @@ async fn attempt(loan: Loan, work: &Work, writes: bool) -> Attempt {
     match (begun, outcome) {
         (Err(error), _) => {
             loan.close();
-            Attempt::Dead(failure(error, writes).1)
+            SessionAttempt::Dead(failure(error, writes).1)
         }
         (Ok(()), Err(failure)) if gone => {
             loan.close();
-            Attempt::Dead(failure)
+            SessionAttempt::Dead(failure)
         }
         (Ok(()), outcome) => end(loan, outcome, writes).await,
     }
 }
 
-async fn end(loan: Loan, outcome: Result<(), Failure>, writes: bool) -> Attempt {
-    let Some(db) = &loan.db else { return Attempt::Ended(outcome) };
+async fn end(loan: PooledConnection, outcome: Result<(), SqlError>, writes: bool) -> SessionAttempt {
+    let Some(db) = &loan.db else { return SessionAttempt::Ended(outcome) };
     let end = if outcome.is_ok() && writes { "COMMIT" } else { "ROLLBACK" };
     match db.batch_execute(end).await {
         Ok(()) => {
             loan.answered();
-            Attempt::Ended(outcome)
+            SessionAttempt::Ended(outcome)
         }
         Err(error) => {
             loan.close();
-            Attempt::Ended(outcome.and(Err(failure(error, writes).1)))
+            SessionAttempt::Ended(outcome.and(Err(failure(error, writes).1)))
         }
     }
 }

@@ -13,17 +13,17 @@ use super::*;
 use crate::auth::store::{AuthOutcome, AuthWrite, TokenRow};
 use crate::documents::{DocumentKey, DocumentWrite, MountId};
 use crate::error::Kind;
-use crate::keyring::store::Step;
-use crate::nodes::store::{Change, Point};
+use crate::keyring::store::ResealOutcome;
+use crate::nodes::store::{LogPosition, LoggedMountChange};
 use crate::pki::store::{CertificateRow, LeaseRow, PkiOutcome, PkiWrite, RevocationRow};
-use crate::projects::store::ITSELF;
-use crate::sql::Work;
-use crate::storage::backend::{Backend as _, FactWrite, Unit};
-use crate::storage::backup::note_restore;
+use crate::projects::store::SERVER_CALLER;
+use crate::sql::SqlWork;
+use crate::storage::backend::{FactWrite, StoreBackend as _, WriteUnit};
+use crate::storage::backup::record_restore;
 use crate::storage::contract::{Fixture, now};
 use crate::storage::seal::SealKey;
 use crate::storage::statements as sql;
-use crate::storage::{Absent, Database, Options, Storage};
+use crate::storage::{Database, IfMissing, Storage, StorageOptions};
 use crate::x509::serial::Serial;
 
 async fn node() -> (Postgres, Storage, MountId) {
@@ -65,7 +65,7 @@ fn document(mount: MountId, name: &str) -> Vec<PkiWrite> {
     vec![PkiWrite::Document(DocumentWrite { key, expected: 0, body: Some(b"{}".to_vec()) })]
 }
 
-async fn changes(storage: &Storage, point: Point) -> (Point, Vec<Change>) {
+async fn changes(storage: &Storage, point: LogPosition) -> (LogPosition, Vec<LoggedMountChange>) {
     let changes = storage.changes().unwrap().since(point).await.unwrap();
     (changes.point, changes.mounts)
 }
@@ -80,8 +80,8 @@ async fn n7_a_change_that_began_first_and_was_committed_last_is_not_passed_over(
     let other = MountId::random();
     storage.auth().commit(vec![AuthWrite::MountCreate(other)]).await.unwrap();
     storage.pki().commit(document(other, "b")).await.unwrap();
-    let (point, seen) = changes(&storage, Point::default()).await;
-    let version = |seen: &[Change], mount| seen.iter().find(|c| c.mount == mount).map(|c| c.version);
+    let (point, seen) = changes(&storage, LogPosition::default()).await;
+    let version = |seen: &[LoggedMountChange], mount| seen.iter().find(|c| c.mount == mount).map(|c| c.version);
     assert_eq!((version(&seen, mount), version(&seen, other)), (Some(1), Some(1)));
     client.batch_execute("COMMIT").await.unwrap();
     let (_, seen) = changes(&storage, point).await;
@@ -92,9 +92,9 @@ async fn n7_a_change_that_began_first_and_was_committed_last_is_not_passed_over(
 async fn a_server_that_counts_anew_after_an_outage_hides_no_change() {
     let (fixture, storage, mount) = node().await;
     storage.pki().commit(document(mount, "a")).await.unwrap();
-    let (point, _) = changes(&storage, Point::default()).await;
+    let (point, _) = changes(&storage, LogPosition::default()).await;
     // As if the ids of transactions were lost with the server.
-    let ahead = Point { place: point.place + 1_000_000, ..point };
+    let ahead = LogPosition { place: point.place + 1_000_000, ..point };
     assert_eq!(changes(&storage, ahead).await.1, []);
     fixture.database.end_connections();
     storage.pki().commit(document(mount, "b")).await.unwrap();
@@ -126,16 +126,16 @@ async fn what_no_synchronous_standby_has_is_not_answered_as_stored() {
         assert!(asked.elapsed() < Duration::from_secs(30), "no commit waits for the standby");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    let unit = || vec![Unit::Facts(vec![FactWrite::new(("one".to_owned(), Vec::new()))])];
-    let work = || -> Work {
+    let unit = || vec![WriteUnit::Facts(vec![FactWrite::new(("one".to_owned(), Vec::new()))])];
+    let work = || -> SqlWork {
         let sql = "CREATE TABLE made_by_a_session (n int)";
         Arc::new(move |session| async move { session.execute(sql, &[]).await.map(drop) }.boxed_local())
     };
-    let (written, worked) = join(writer.apply(unit()), reader.run("test", ITSELF, work(), true)).await;
+    let (written, worked) = join(writer.apply(unit()), reader.run("test", SERVER_CALLER, work(), true)).await;
     assert_eq!(written[0].as_ref().unwrap_err().kind(), Kind::Unavailable);
     assert!(worked.is_err());
     cluster.set(&["synchronous_standby_names = ''"]);
-    let again = writer.apply(vec![Unit::Facts(vec![FactWrite::new(("two".to_owned(), Vec::new()))])]).await;
+    let again = writer.apply(vec![WriteUnit::Facts(vec![FactWrite::new(("two".to_owned(), Vec::new()))])]).await;
     assert!(again[0].is_ok(), "on a new connection");
     probes.join().unwrap();
 }
@@ -146,13 +146,13 @@ async fn a_server_that_takes_no_writes_any_more_is_left_for_one_that_does() {
     let database = primary.database();
     let standby = primary.standby();
     let (mut writer, reader) = open(PostgresUrl::parse(&database.url_with(&standby)).unwrap()).await.unwrap();
-    let unit = |name: &str| vec![Unit::Facts(vec![FactWrite::new((name.to_owned(), Vec::new()))])];
-    let work = |name: &'static str| -> Work {
+    let unit = |name: &str| vec![WriteUnit::Facts(vec![FactWrite::new((name.to_owned(), Vec::new()))])];
+    let work = |name: &'static str| -> SqlWork {
         let sql = "INSERT INTO meta (name, value) VALUES ($1, '')";
         Arc::new(move |session| async move { session.execute(sql, &[name.into()]).await.map(drop) }.boxed_local())
     };
     assert!(writer.apply(unit("one")).await[0].is_ok());
-    assert!(reader.clone().run("test", ITSELF, work("two"), true).await.is_ok());
+    assert!(reader.clone().run("test", SERVER_CALLER, work("two"), true).await.is_ok());
     let names = |cluster| database.on(cluster).psql("SELECT string_agg(name, ' ' ORDER BY name) FROM meta");
     // At first the standby does not even have the table.
     while database.on(&standby).psql("SELECT to_regclass('meta') IS NULL").contains('t') {
@@ -164,7 +164,7 @@ async fn a_server_that_takes_no_writes_any_more_is_left_for_one_that_does() {
     primary.set(&["default_transaction_read_only = on"]);
     standby.promote();
     assert!(writer.apply(unit("three")).await[0].is_ok());
-    assert!(reader.run("test", ITSELF, work("four"), true).await.is_ok());
+    assert!(reader.run("test", SERVER_CALLER, work("four"), true).await.is_ok());
     assert_eq!((names(&primary), names(&standby)), ("one schema two".into(), "four one schema three two".into()));
 }
 
@@ -193,7 +193,7 @@ async fn the_log_tells_own_changes_from_those_of_others() {
     let (fixture, a, mount) = node().await;
     let b = fixture.open(1000).await.unwrap();
     let seen = async |node: &Storage| {
-        let all = changes(node, Point::default()).await.1;
+        let all = changes(node, LogPosition::default()).await.1;
         all.into_iter().find(|change| change.mount == mount).unwrap()
     };
     for (n, node) in [&a, &a, &b, &b, &a].into_iter().enumerate() {
@@ -261,12 +261,13 @@ async fn connections_that_died_idle_are_replaced_unnoticed() {
 async fn work_whose_connections_are_ended_is_told_whether_it_read_or_wrote() {
     let (_fixture, storage, _) = node().await;
     let projects = storage.projects();
-    let work: Work = Arc::new(|session| {
+    let work: SqlWork = Arc::new(|session| {
         async move { session.query("SELECT pg_terminate_backend(pg_backend_pid())", &[]).await.map(drop) }.boxed_local()
     });
-    let (read, written) = (projects.read("test", ITSELF, work.clone()), projects.write("test", ITSELF, work));
+    let (read, written) =
+        (projects.read("test", SERVER_CALLER, work.clone()), projects.write("test", SERVER_CALLER, work));
     for (outcome, text) in [(read.await, "storage: the read failed"), (written.await, "storage: the write failed")] {
-        let Err(crate::sql::Failure::Engine(error)) = outcome else { panic!("not the engine") };
+        let Err(crate::sql::SqlError::Engine(error)) = outcome else { panic!("not the engine") };
         assert_eq!((error.kind(), error.text()), (Kind::Unavailable, text));
     }
 }
@@ -276,7 +277,7 @@ async fn a_server_that_hangs_is_unavailable_within_the_deadline() {
     let fixture = Postgres::new();
     let (writer, _reader) = open(fixture.url()).await.unwrap();
     let mut writer = writer.with_deadline(Duration::from_millis(500));
-    let unit = |name: &str| vec![Unit::Facts(vec![FactWrite::new((name.to_owned(), Vec::new()))])];
+    let unit = |name: &str| vec![WriteUnit::Facts(vec![FactWrite::new((name.to_owned(), Vec::new()))])];
     assert!(writer.apply(unit("one")).await[0].is_ok());
     fixture.database.signal_connections("STOP");
     let hung = writer.apply(unit("two")).await;
@@ -394,10 +395,10 @@ async fn e4_a_node_with_a_stale_ring_reads_the_keys_once() {
 async fn a_node_that_follows_the_others_seals_with_their_new_key() {
     let (fixture, first, mount) = node().await;
     let second = fixture.open(10).await.unwrap();
-    let point = changes(&second, Point::default()).await.0;
+    let point = changes(&second, LogPosition::default()).await.0;
     assert_eq!(first.keyring().rotate(1).await.unwrap(), 2);
     let changed = changes(&second, point).await.1;
-    assert!(changed.iter().any(|change| change.mount == crate::documents::SYSTEM && change.own_from.is_none()));
+    assert!(changed.iter().any(|change| change.mount == crate::documents::SYSTEM_MOUNT && change.own_from.is_none()));
     write(&second, mount, "a").await;
     assert_eq!(term(&fixture, "a"), [0, 0, 0, 2]);
     let (one, other) = futures_util::future::join(first.keyring().rotate(2), second.keyring().rotate(2)).await;
@@ -554,20 +555,20 @@ async fn sealing_again_waits_for_nobody_who_holds_a_row() {
     client.batch_execute("SET idle_in_transaction_session_timeout = 0").await.unwrap();
     client.batch_execute("BEGIN; SELECT 1 FROM token WHERE get_byte(hash, 0) IN (3, 7) FOR SHARE").await.unwrap();
     let keyring = storage.keyring();
-    let until = async |end: Step| {
+    let until = async |end: ResealOutcome| {
         for _ in 0..100 {
             match keyring.re_seal().await.unwrap() {
-                Step::More => {}
+                ResealOutcome::More => {}
                 step => return assert_eq!(step, end),
             }
         }
         panic!("it does not end");
     };
-    until(Step::Later).await;
-    until(Step::Later).await;
+    until(ResealOutcome::Later).await;
+    until(ResealOutcome::Later).await;
     assert_eq!(keyring.status().await.unwrap().older, Some(2), "what is held is left for later, and not given up");
     client.batch_execute("ROLLBACK").await.unwrap();
-    until(Step::Done).await;
+    until(ResealOutcome::Done).await;
     assert_eq!((keyring.status().await.unwrap().older, storage.count_older().await.unwrap()), (Some(0), 0));
     for n in 0..40 {
         assert!(storage.auth().token([n; 32]).await.unwrap().unwrap().body == [n]);
@@ -587,7 +588,7 @@ async fn nodes_count_what_is_left_together_and_in_steps() {
     // One step starts the run, then one step counts each of the eight tables, on either node.
     for step in 0..9 {
         assert_eq!(nodes[0].status().await.unwrap().older, None, "step {step}");
-        assert_eq!(nodes[step % 2].re_seal().await.unwrap(), Step::More);
+        assert_eq!(nodes[step % 2].re_seal().await.unwrap(), ResealOutcome::More);
     }
     assert_eq!(nodes[0].status().await.unwrap().older, Some(5));
 }
@@ -601,11 +602,11 @@ async fn two_nodes_that_seal_again_share_the_work() {
     }
     first.keyring().rotate(1).await.unwrap();
     let (one, other) = (first.keyring(), second.keyring());
-    assert_eq!(one.re_seal().await.unwrap(), Step::Later, "not all nodes know the key yet");
+    assert_eq!(one.re_seal().await.unwrap(), ResealOutcome::Later, "not all nodes know the key yet");
     fixture.clock().advance(Duration::from_secs(31));
     for round in 0.. {
         let (one, other) = futures_util::future::join(one.re_seal(), other.re_seal()).await;
-        if (one.unwrap(), other.unwrap()) == (Step::Done, Step::Done) {
+        if (one.unwrap(), other.unwrap()) == (ResealOutcome::Done, ResealOutcome::Done) {
             break;
         }
         assert!(round < 200, "it does not end");
@@ -774,15 +775,19 @@ async fn a_user_who_may_not_change_the_schema_is_told_what_mends_it() {
         let mends = format!("ALTER DATABASE {name} OWNER TO {clerk}");
         assert!(error.kind() == Kind::Invalid && error.text().contains(&mends), "{error}");
     };
-    refused(look(url()).await.err());
-    refused(require_right(&url()).await.err());
-    refused(require_alone(&url()).await.err());
+    refused(inspect(url()).await.err());
+    refused(require_schema_permission(&url()).await.err());
+    refused(require_no_other_node(&url()).await.err());
     // Without migrations to run, no permission is needed.
     assert!(open(url()).await.is_ok());
     fixture.change("UPDATE meta SET value = $1 WHERE name = 'schema'", &[b"1"]);
     refused(open(url()).await.err());
     database.psql(&format!("ALTER DATABASE {name} OWNER TO {clerk}"));
-    assert!(look(url()).await.is_ok() && require_right(&url()).await.is_ok() && require_alone(&url()).await.is_ok());
+    assert!(
+        inspect(url()).await.is_ok()
+            && require_schema_permission(&url()).await.is_ok()
+            && require_no_other_node(&url()).await.is_ok()
+    );
 }
 
 #[tokio::test]
@@ -790,8 +795,15 @@ async fn a_database_is_told_that_it_was_restored_when_no_node_runs_on_it() {
     let (fixture, node, _) = node().await;
     let another = fixture.open(1000).await.unwrap();
     let noted = async || {
-        let (seal_key, clock, absent) = (fixture.seal_key(), fixture.clock().clone(), Absent::Missed);
-        note_restore(Options { database: Database::Postgres(fixture.url()), seal_key, clock, queue: 10, absent }).await
+        let (seal_key, clock, absent) = (fixture.seal_key(), fixture.clock().clone(), IfMissing::Missed);
+        record_restore(StorageOptions {
+            database: Database::Postgres(fixture.url()),
+            seal_key,
+            clock,
+            queue: 10,
+            absent,
+        })
+        .await
     };
     let wait = async |wanted: &str| {
         let started = Instant::now();

@@ -26,15 +26,15 @@ use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream}
 use tokio_rustls::TlsConnector;
 
 use crate::error::{Error, Kind, Result};
-use crate::secret::{PRIVATE_FILE, Secret, is_private};
+use crate::secret::{PRIVATE_FILE_RULE, Secret, is_private};
 use crate::x509::certificate::Certificate;
 use crate::x509::pem;
 
 /// The ALPN protocol name, which a server may require.
-const PROTOCOL: &[u8] = b"postgresql";
+const ALPN_PROTOCOL: &[u8] = b"postgresql";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verify {
+pub(super) enum CertVerification {
     /// None: a man in the middle is not detected.
     Nothing,
     /// A trusted authority must have signed the certificate.
@@ -44,25 +44,25 @@ pub(super) enum Verify {
 }
 
 #[derive(Clone)]
-pub(super) enum Roots {
+pub(super) enum TrustRoots {
     System,
     File(PathBuf),
 }
 
 #[derive(Clone)]
-pub(super) struct Own {
+pub(super) struct ClientCertificateFiles {
     pub(super) certificate: PathBuf,
     pub(super) key: PathBuf,
 }
 
 #[derive(Clone)]
-pub(super) struct TlsFiles {
-    pub(super) verify: Verify,
-    pub(super) roots: Option<Roots>,
-    pub(super) own: Option<Own>,
+pub(super) struct PostgresTlsFiles {
+    pub(super) verify: CertVerification,
+    pub(super) roots: Option<TrustRoots>,
+    pub(super) own: Option<ClientCertificateFiles>,
 }
 
-impl TlsFiles {
+impl PostgresTlsFiles {
     /// Reads the files. Blocks.
     ///
     /// # Errors
@@ -71,61 +71,60 @@ impl TlsFiles {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let given = match &self.roots {
             None => Vec::new(),
-            Some(Roots::System) => rustls_native_certs::load_native_certs().certs,
-            Some(Roots::File(path)) => certificates("sslrootcert", path)?,
+            Some(TrustRoots::System) => rustls_native_certs::load_native_certs().certs,
+            Some(TrustRoots::File(path)) => read_certificates("sslrootcert", path)?,
         };
         let mut roots = RootCertStore::empty();
         roots.add_parsable_certificates(given.iter().cloned());
         if self.roots.is_some() && roots.is_empty() {
             return Err(Error::invalid("sslrootcert: holds no certificate that can be used as an authority"));
         }
-        let trust = Trust { verify: self.verify, roots, given, provider: Arc::clone(&provider) };
+        let trust = PostgresCertVerifier { verify: self.verify, roots, given, provider: Arc::clone(&provider) };
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
             .map_err(Error::internal)?
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(trust));
         let mut config = match &self.own {
-            Some(own) => {
-                builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(certified(own, &provider)?)))
-            }
+            Some(own) => builder
+                .with_client_cert_resolver(Arc::new(SingleCertAndKey::from(load_client_certificate(own, &provider)?))),
             None => builder.with_no_client_auth(),
         };
-        config.alpn_protocols = vec![PROTOCOL.to_vec()];
+        config.alpn_protocols = vec![ALPN_PROTOCOL.to_vec()];
         Ok(Connector(Some(TlsConnector::from(Arc::new(config)))))
     }
 }
 
-fn refused(parameter: &str, path: &Path, rule: &str) -> Error {
+fn file_error(parameter: &str, path: &Path, rule: &str) -> Error {
     Error::invalid(format!("{parameter}: {}: {rule}", path.display()))
 }
 
-fn certificates(parameter: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>> {
+fn read_certificates(parameter: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>> {
     let bytes = std::fs::read(path).map_err(|e| Error::of_file(parameter, path, "read", e).as_kind(Kind::Invalid))?;
-    let found = pem::certificates_of_file(&bytes).map_err(|error| refused(parameter, path, error.text()))?;
+    let found = pem::parse_certificate_file(&bytes).map_err(|error| file_error(parameter, path, error.text()))?;
     Ok(found.into_iter().map(CertificateDer::from).collect())
 }
 
-fn certified(own: &Own, provider: &CryptoProvider) -> Result<CertifiedKey> {
-    let chain = certificates("sslcert", &own.certificate)?;
-    let of_key = |rule: &str| refused("sslkey", &own.key, rule);
-    let bytes = key_file(&own.key)?;
-    let key = pem::private_key_of_file(bytes.expose()).map_err(|error| of_key(error.text()))?;
+fn load_client_certificate(own: &ClientCertificateFiles, provider: &CryptoProvider) -> Result<CertifiedKey> {
+    let chain = read_certificates("sslcert", &own.certificate)?;
+    let of_key = |rule: &str| file_error("sslkey", &own.key, rule);
+    let bytes = read_key_file(&own.key)?;
+    let key = pem::parse_private_key_file(bytes.expose()).map_err(|error| of_key(error.text()))?;
     let key = PrivateKeyDer::try_from(key.to_vec()).map_err(|_| of_key("the private key cannot be read"))?;
     CertifiedKey::from_der(chain, key, provider).map_err(|error| match error {
         rustls::Error::InconsistentKeys(_) => of_key("is not the key of the first certificate of sslcert"),
         rustls::Error::InvalidCertificate(_) => {
-            refused("sslcert", &own.certificate, "the first certificate cannot be read")
+            file_error("sslcert", &own.certificate, "the first certificate cannot be read")
         }
         _ => of_key("must hold an RSA, ECDSA (P-256, P-384, P-521) or Ed25519 key"),
     })
 }
 
-fn key_file(path: &Path) -> Result<Secret> {
+fn read_key_file(path: &Path) -> Result<Secret> {
     let unreadable = |e| Error::of_file("sslkey", path, "read", e).as_kind(Kind::Invalid);
     let mut file = File::open(path).map_err(unreadable)?;
     if !is_private(&file.metadata().map_err(unreadable)?) {
-        return Err(refused("sslkey", path, PRIVATE_FILE));
+        return Err(file_error("sslkey", path, PRIVATE_FILE_RULE));
     }
     let mut content = Vec::new();
     let read = file.read_to_end(&mut content);
@@ -135,15 +134,15 @@ fn key_file(path: &Path) -> Result<Secret> {
 }
 
 #[derive(Debug)]
-struct Trust {
-    verify: Verify,
+struct PostgresCertVerifier {
+    verify: CertVerification,
     roots: RootCertStore,
     /// The certificates in `roots`, in DER.
     given: Vec<CertificateDer<'static>>,
     provider: Arc<CryptoProvider>,
 }
 
-impl Trust {
+impl PostgresCertVerifier {
     fn chain(
         &self,
         shown: &CertificateDer<'_>,
@@ -158,7 +157,7 @@ impl Trust {
         let found = verify_server_cert_signed_by_trust_anchor(certificate, &self.roots, intermediates, now, algorithms);
         found.map_err(|error| match error {
             // For a self-signed certificate, the unknown issuer is the actual problem, not that it is a CA certificate.
-            rustls::Error::InvalidCertificate(CertificateError::Other(_)) if is_self_made(shown) => {
+            rustls::Error::InvalidCertificate(CertificateError::Other(_)) if is_self_signed(shown) => {
                 CertificateError::UnknownIssuer.into()
             }
             other => other,
@@ -166,7 +165,7 @@ impl Trust {
     }
 }
 
-fn is_self_made(shown: &CertificateDer<'_>) -> bool {
+fn is_self_signed(shown: &CertificateDer<'_>) -> bool {
     Certificate::submitted(shown).is_ok_and(|certificate| certificate.is_self_signed())
 }
 
@@ -179,7 +178,7 @@ fn is_valid_now(shown: &CertificateDer<'_>, now: UnixTime) -> Result<(), Certifi
     }
 }
 
-impl ServerCertVerifier for Trust {
+impl ServerCertVerifier for PostgresCertVerifier {
     fn verify_server_cert(
         &self,
         shown: &CertificateDer<'_>,
@@ -188,10 +187,10 @@ impl ServerCertVerifier for Trust {
         _: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        if self.verify != Verify::Nothing {
+        if self.verify != CertVerification::Nothing {
             let certificate = ParsedCertificate::try_from(shown)?;
             self.chain(shown, &certificate, intermediates, now)?;
-            if self.verify == Verify::ChainAndName {
+            if self.verify == CertVerification::ChainAndName {
                 verify_server_name(&certificate, name)?;
             }
         }
@@ -237,7 +236,7 @@ pub(super) struct Handshake {
 }
 
 impl MakeTlsConnect<Socket> for Connector {
-    type Stream = Stream;
+    type Stream = PostgresTlsStream;
     type TlsConnect = Handshake;
     type Error = io::Error;
 
@@ -247,43 +246,45 @@ impl MakeTlsConnect<Socket> for Connector {
 }
 
 impl TlsConnect<Socket> for Handshake {
-    type Stream = Stream;
+    type Stream = PostgresTlsStream;
     type Error = io::Error;
-    type Future = BoxFuture<'static, io::Result<Stream>>;
+    type Future = BoxFuture<'static, io::Result<PostgresTlsStream>>;
 
     fn connect(self, socket: Socket) -> Self::Future {
         async move {
             let connector = self.connector.ok_or_else(|| io::Error::other("TLS is not set up"))?;
             let name = ServerName::try_from(self.host).map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
-            Ok(Stream(connector.connect(name, socket).await?))
+            Ok(PostgresTlsStream(connector.connect(name, socket).await?))
         }
         .boxed()
     }
 }
 
-pub(super) struct Stream(tokio_rustls::client::TlsStream<Socket>);
+pub(super) struct PostgresTlsStream(tokio_rustls::client::TlsStream<Socket>);
 
-impl TlsStream for Stream {
+impl TlsStream for PostgresTlsStream {
     fn channel_binding(&self) -> ChannelBinding {
         let shown = self.0.get_ref().1.peer_certificates().and_then(<[_]>::first);
-        shown.and_then(|shown| end_point(shown)).map_or_else(ChannelBinding::none, ChannelBinding::tls_server_end_point)
+        shown
+            .and_then(|shown| channel_binding_hash(shown))
+            .map_or_else(ChannelBinding::none, ChannelBinding::tls_server_end_point)
     }
 }
 
 /// The `tls-server-end-point` channel binding (RFC 5929, section 4.1): a hash of the certificate with the hash function
 /// of its signature. `None` for signatures without one, or with an unsupported one.
-fn end_point(shown: &[u8]) -> Option<Vec<u8>> {
+fn channel_binding_hash(shown: &[u8]) -> Option<Vec<u8>> {
     let hash = Certificate::submitted(shown).ok()?.signature_algorithm()?.hash()?;
     Some(hash.digest(shown).as_ref().to_vec())
 }
 
-impl AsyncRead for Stream {
+impl AsyncRead for PostgresTlsStream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.get_mut().0).poll_read(cx, buf)
     }
 }
 
-impl AsyncWrite for Stream {
+impl AsyncWrite for PostgresTlsStream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.get_mut().0).poll_write(cx, buf)
     }
@@ -298,16 +299,16 @@ impl AsyncWrite for Stream {
 }
 
 /// Describes a TLS failure; `None` for other errors.
-pub(super) fn reason(error: &io::Error) -> Option<String> {
+pub(super) fn tls_failure_reason(error: &io::Error) -> Option<String> {
     let error = error.get_ref()?.downcast_ref::<rustls::Error>()?;
     Some(match error {
-        rustls::Error::InvalidCertificate(problem) => of_certificate(problem),
-        rustls::Error::AlertReceived(alert) => of_alert(*alert),
+        rustls::Error::InvalidCertificate(problem) => describe_certificate_error(problem),
+        rustls::Error::AlertReceived(alert) => describe_alert(*alert),
         other => format!("TLS: {other}"),
     })
 }
 
-fn of_certificate(problem: &CertificateError) -> String {
+fn describe_certificate_error(problem: &CertificateError) -> String {
     let what = "the server's certificate";
     match problem {
         CertificateError::NotValidForName => format!("{what} is for another name"),
@@ -327,7 +328,7 @@ fn of_certificate(problem: &CertificateError) -> String {
 }
 
 /// Describes an alert with which a server rejects the client certificate, or TLS itself.
-fn of_alert(alert: AlertDescription) -> String {
+fn describe_alert(alert: AlertDescription) -> String {
     let because = match alert {
         AlertDescription::CertificateRequired => "it wants one, see sslcert",
         AlertDescription::CertificateExpired => "it has expired",

@@ -4,45 +4,45 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use super::leases;
-use super::query::{Failure, Session, execute, exists, row, rows, time};
-use crate::auth::store::{AT_ONCE, Revoked, TokenHash, TokenRow};
+use super::query::{PostgresClient, PostgresError, execute, exists, row, rows, time};
+use crate::auth::store::{MAX_TOKENS_PER_REVOCATION, RevokedTokens, TokenHash, TokenRow};
 use crate::clock::Time;
 use crate::documents::MountId;
 use crate::storage::backend::micros;
 use crate::storage::statements::{conflict, tokens as sql};
 
 /// Locks the parent until the child is committed: a concurrent revocation waits, and then finds the child.
-const HOLD: &str = "SELECT 1 FROM token WHERE hash = $1 AND uses IS DISTINCT FROM 0 FOR KEY SHARE";
+const LOCK_PARENT: &str = "SELECT 1 FROM token WHERE hash = $1 AND uses IS DISTINCT FROM 0 FOR KEY SHARE";
 /// Locks in a fixed order, so that two nodes cannot deadlock, and sweeps skip the tokens.
-const LOCK: &str = "SELECT 1 FROM token WHERE hash = ANY($1) ORDER BY hash FOR UPDATE";
-const END: &str = "UPDATE token SET uses = 0 WHERE hash = ANY($1) AND uses IS DISTINCT FROM 0";
+const LOCK_TOKENS: &str = "SELECT 1 FROM token WHERE hash = ANY($1) ORDER BY hash FOR UPDATE";
+const MARK_REVOKED: &str = "UPDATE token SET uses = 0 WHERE hash = ANY($1) AND uses IS DISTINCT FROM 0";
 /// Locks below the limit, so that rows which another node removes concurrently do not count. The order matches the
 /// index, so that no plan scans the table if there are no children.
-const END_CHILDREN: &str = "UPDATE token SET uses = 0 WHERE hash = ANY (ARRAY (
+const REVOKE_CHILDREN: &str = "UPDATE token SET uses = 0 WHERE hash = ANY (ARRAY (
         SELECT child.hash FROM UNNEST($1::bytea[]) AS p (hash) CROSS JOIN LATERAL (
             SELECT hash FROM token WHERE parent BETWEEN p.hash AND p.hash AND uses IS DISTINCT FROM 0
             ORDER BY parent LIMIT 200 FOR UPDATE) AS child
         LIMIT 200))
     RETURNING hash";
-const CHILDREN_OF: &str = "SELECT hash FROM token WHERE parent = ANY($1)";
+const SELECT_CHILDREN: &str = "SELECT hash FROM token WHERE parent = ANY($1)";
 /// Removes the parent from some children, which are locked. Uses the index, even if few rows have another parent.
-const ORPHAN: &str = "UPDATE token SET parent = NULL WHERE hash = ANY (ARRAY (
+const DETACH_CHILDREN: &str = "UPDATE token SET parent = NULL WHERE hash = ANY (ARRAY (
         SELECT hash FROM token WHERE parent BETWEEN $1 AND $1 ORDER BY parent LIMIT $2 FOR UPDATE))";
-const STANDS: &str = "SELECT 1 FROM token WHERE hash = $1 AND uses IS DISTINCT FROM 0 FOR UPDATE";
+const LOCK_LIVE: &str = "SELECT 1 FROM token WHERE hash = $1 AND uses IS DISTINCT FROM 0 FOR UPDATE";
 const DELETE_ALL: &str = "DELETE FROM token WHERE hash = ANY($1) RETURNING hash";
 /// Concurrent sweeps of several nodes take different tokens.
-const USED_UP: &str = "SELECT hash FROM token WHERE uses = 0 LIMIT $1 FOR UPDATE SKIP LOCKED";
-const ENDED: &str = "SELECT hash FROM token WHERE expires_at_micros <= $1 ORDER BY expires_at_micros LIMIT $2
+const SELECT_USED_UP: &str = "SELECT hash FROM token WHERE uses = 0 LIMIT $1 FOR UPDATE SKIP LOCKED";
+const SELECT_EXPIRED: &str = "SELECT hash FROM token WHERE expires_at_micros <= $1 ORDER BY expires_at_micros LIMIT $2
     FOR UPDATE SKIP LOCKED";
 /// Number of tokens per step, and maximum number of their children that [one statement](END_CHILDREN) ends.
-const TOGETHER: usize = 200;
+const TOKENS_PER_STEP: usize = 200;
 
-pub(super) async fn insert(db: &Session, row: &TokenRow) -> Result<(), Failure> {
+pub(super) async fn insert(db: &PostgresClient, row: &TokenRow) -> Result<(), PostgresError> {
     // A child created while its parent is revoked would never be revoked.
     if let Some(parent) = &row.parent
-        && !exists(db, HOLD, &[&&parent[..]]).await?
+        && !exists(db, LOCK_PARENT, &[&&parent[..]]).await?
     {
-        return Err(Failure::Conflict(conflict::PARENT_GONE));
+        return Err(PostgresError::Conflict(conflict::PARENT_GONE));
     }
     let (expires_at, uses) = (row.expires_at.map(micros), row.uses.map(i64::from));
     let (hash, accessor, parent) = (&row.hash[..], &row.accessor_hash[..], row.parent.as_ref().map(|p| &p[..]));
@@ -50,118 +50,120 @@ pub(super) async fn insert(db: &Session, row: &TokenRow) -> Result<(), Failure> 
     let values: [&(dyn ToSql + Sync); 8] =
         [&hash, &accessor, &parent, &expires_at, &uses, &mount, &row.entity, &row.body];
     match execute(db, sql::INSERT, &values).await? {
-        0 => Err(Failure::Conflict(conflict::TOKEN_EXISTS)),
+        0 => Err(PostgresError::Conflict(conflict::TOKEN_EXISTS)),
         _ => Ok(()),
     }
 }
 
 /// Renews a token; returns `true` if there is one that has not expired.
 pub(super) async fn update(
-    db: &Session,
+    db: &PostgresClient,
     hash: &TokenHash,
     expires_at: Option<Time>,
     body: &[u8],
     now: Time,
-) -> Result<bool, Failure> {
+) -> Result<bool, PostgresError> {
     let changed = execute(db, sql::UPDATE, &[&expires_at.map(micros), &body, &&hash[..], &micros(now)]).await?;
     Ok(changed > 0)
 }
 
 /// Takes one use; returns the remaining number, or `None` if there was no use to take.
-pub(super) async fn spend(db: &Session, hash: &TokenHash) -> Result<Option<u32>, Failure> {
+pub(super) async fn spend(db: &PostgresClient, hash: &TokenHash) -> Result<Option<u32>, PostgresError> {
     let Some(spent) = row(db, sql::SPEND, &[&&hash[..]]).await? else { return Ok(None) };
     let left = uses(spent.try_get(0)?)?;
     if left == 0 {
-        leases::tokens_ended(db, &[&hash[..]]).await?;
+        leases::record_ended_tokens(db, &[&hash[..]]).await?;
     }
     Ok(Some(left))
 }
 
 /// Removes a token that has uses left.
-pub(super) async fn take(db: &Session, hash: &TokenHash) -> Result<(), Failure> {
+pub(super) async fn take(db: &PostgresClient, hash: &TokenHash) -> Result<(), PostgresError> {
     match execute(db, sql::TAKE, &[&&hash[..]]).await? {
-        0 => Err(Failure::Conflict(conflict::TOKEN_TAKEN)),
+        0 => Err(PostgresError::Conflict(conflict::TOKEN_TAKEN)),
         _ => Ok(()),
     }
 }
 
-/// Revokes tokens and their descendants depth-first, [`TOGETHER`] at a time. First it sets the uses of children to 0;
+/// Revokes tokens and their descendants depth-first, [`TOKENS_PER_STEP`] at a time. First it sets the uses of children to 0;
 /// rows are removed only when none of their children has uses left. So deep or cyclic data is harmless, and an
 /// interrupted revocation loses no descendant. Children without uses were left by a revocation that was not continued.
 /// A token that is locked or has no uses gets no new children; a concurrent insert is waited for.
-pub(super) async fn revoke(db: &Session, hashes: &[TokenHash]) -> Result<Revoked, Failure> {
-    rows(db, LOCK, &[&octets(hashes)]).await?;
+pub(super) async fn revoke(db: &PostgresClient, hashes: &[TokenHash]) -> Result<RevokedTokens, PostgresError> {
+    rows(db, LOCK_TOKENS, &[&as_slices(hashes)]).await?;
     let (mut gone, mut left, mut looked_at) = (Vec::new(), hashes.to_vec(), 0);
     let mut met = false;
-    while looked_at < AT_ONCE && !left.is_empty() {
-        let some = left.split_off(left.len().saturating_sub(TOGETHER));
-        let mut children = hashes_of(&rows(db, END_CHILDREN, &[&octets(&some)]).await?)?;
+    while looked_at < MAX_TOKENS_PER_REVOCATION && !left.is_empty() {
+        let some = left.split_off(left.len().saturating_sub(TOKENS_PER_STEP));
+        let mut children = read_hashes(&rows(db, REVOKE_CHILDREN, &[&as_slices(&some)]).await?)?;
         looked_at += some.len() + children.len();
-        if children.len() == TOGETHER {
+        if children.len() == TOKENS_PER_STEP {
             left.extend(some);
         } else {
             let ended = children.len();
-            children = hashes_of(&rows(db, CHILDREN_OF, &[&octets(&some)]).await?)?;
+            children = read_hashes(&rows(db, SELECT_CHILDREN, &[&as_slices(&some)]).await?)?;
             met |= children.len() > ended;
-            gone.extend(hashes_of(&rows(db, DELETE_ALL, &[&octets(&some)]).await?)?);
+            gone.extend(read_hashes(&rows(db, DELETE_ALL, &[&as_slices(&some)]).await?)?);
         }
         left.extend(children);
     }
     if !left.is_empty() {
-        execute(db, END, &[&octets(&left)]).await?;
+        execute(db, MARK_REVOKED, &[&as_slices(&left)]).await?;
     }
     if !gone.is_empty() {
-        leases::tokens_ended(db, &octets(&gone)).await?;
+        leases::record_ended_tokens(db, &as_slices(&gone)).await?;
     }
-    Ok(Revoked { gone, left, met })
+    Ok(RevokedTokens { gone, left, met })
 }
 
 /// Removes a token and detaches its children, or detaches as many as fit into one step. Skips a revoked token, because
 /// its children are revoked as well. Later statements see a child that another node commits before the lock is granted.
-pub(super) async fn revoke_alone(db: &Session, hash: &TokenHash) -> Result<Revoked, Failure> {
-    if row(db, STANDS, &[&&hash[..]]).await?.is_none() {
-        return Ok(Revoked::default());
+pub(super) async fn revoke_alone(db: &PostgresClient, hash: &TokenHash) -> Result<RevokedTokens, PostgresError> {
+    if row(db, LOCK_LIVE, &[&&hash[..]]).await?.is_none() {
+        return Ok(RevokedTokens::default());
     }
-    if execute(db, ORPHAN, &[&&hash[..], &(AT_ONCE as i64)]).await? == AT_ONCE as u64 {
-        return Ok(Revoked { left: vec![*hash], ..Revoked::default() });
+    if execute(db, DETACH_CHILDREN, &[&&hash[..], &(MAX_TOKENS_PER_REVOCATION as i64)]).await?
+        == MAX_TOKENS_PER_REVOCATION as u64
+    {
+        return Ok(RevokedTokens { left: vec![*hash], ..RevokedTokens::default() });
     }
     execute(db, sql::DELETE, &[&&hash[..]]).await?;
-    leases::tokens_ended(db, &[&hash[..]]).await?;
-    Ok(Revoked { gone: vec![*hash], ..Revoked::default() })
+    leases::record_ended_tokens(db, &[&hash[..]]).await?;
+    Ok(RevokedTokens { gone: vec![*hash], ..RevokedTokens::default() })
 }
 
-pub(super) async fn sweep(db: &Session, now: Time, limit: u32) -> Result<Revoked, Failure> {
+pub(super) async fn sweep(db: &PostgresClient, now: Time, limit: u32) -> Result<RevokedTokens, PostgresError> {
     let limit = i64::from(limit);
-    let mut some = hashes_of(&rows(db, ENDED, &[&micros(now), &limit]).await?)?;
-    some.extend(hashes_of(&rows(db, USED_UP, &[&limit]).await?)?);
+    let mut some = read_hashes(&rows(db, SELECT_EXPIRED, &[&micros(now), &limit]).await?)?;
+    some.extend(read_hashes(&rows(db, SELECT_USED_UP, &[&limit]).await?)?);
     revoke(db, &some).await
 }
 
 /// Revokes at most `limit` tokens of a mount, with their descendants; returns `true` if there were any.
-pub(super) async fn end_of_mount(db: &Session, mount: i64, limit: i64) -> Result<bool, Failure> {
-    let some = hashes_of(&rows(db, sql::SOME_OF_MOUNT, &[&mount, &limit]).await?)?;
+pub(super) async fn revoke_of_mount(db: &PostgresClient, mount: i64, limit: i64) -> Result<bool, PostgresError> {
+    let some = read_hashes(&rows(db, sql::SOME_OF_MOUNT, &[&mount, &limit]).await?)?;
     revoke(db, &some).await?;
     Ok(!some.is_empty())
 }
 
-fn octets(hashes: &[TokenHash]) -> Vec<&[u8]> {
+fn as_slices(hashes: &[TokenHash]) -> Vec<&[u8]> {
     hashes.iter().map(|hash| &hash[..]).collect()
 }
 
-pub(super) async fn by_hash(db: &Session, hash: TokenHash) -> Result<Option<TokenRow>, Failure> {
+pub(super) async fn by_hash(db: &PostgresClient, hash: TokenHash) -> Result<Option<TokenRow>, PostgresError> {
     row(db, sql::BY_HASH, &[&&hash[..]]).await?.as_ref().map(read).transpose()
 }
 
-pub(super) async fn by_accessor(db: &Session, hash: TokenHash) -> Result<Option<TokenRow>, Failure> {
+pub(super) async fn by_accessor(db: &PostgresClient, hash: TokenHash) -> Result<Option<TokenRow>, PostgresError> {
     row(db, sql::BY_ACCESSOR, &[&&hash[..]]).await?.as_ref().map(read).transpose()
 }
 
 /// Reads the tokens after this accessor hash, in order.
-pub(super) async fn page(db: &Session, after: TokenHash, limit: u32) -> Result<Vec<TokenRow>, Failure> {
+pub(super) async fn page(db: &PostgresClient, after: TokenHash, limit: u32) -> Result<Vec<TokenRow>, PostgresError> {
     rows(db, sql::PAGE, &[&&after[..], &i64::from(limit)]).await?.iter().map(read).collect()
 }
 
-fn read(row: &Row) -> Result<TokenRow, Failure> {
+fn read(row: &Row) -> Result<TokenRow, PostgresError> {
     Ok(TokenRow {
         hash: hash(row.try_get(0)?)?,
         accessor_hash: hash(row.try_get(1)?)?,
@@ -174,14 +176,14 @@ fn read(row: &Row) -> Result<TokenRow, Failure> {
     })
 }
 
-fn hashes_of(rows: &[Row]) -> Result<Vec<TokenHash>, Failure> {
+fn read_hashes(rows: &[Row]) -> Result<Vec<TokenHash>, PostgresError> {
     rows.iter().map(|row| hash(row.try_get(0)?)).collect()
 }
 
-fn hash(octets: &[u8]) -> Result<TokenHash, Failure> {
-    octets.try_into().map_err(|_| Failure::Unreadable("a stored token hash"))
+fn hash(octets: &[u8]) -> Result<TokenHash, PostgresError> {
+    octets.try_into().map_err(|_| PostgresError::Unreadable("a stored token hash"))
 }
 
-fn uses(stored: i64) -> Result<u32, Failure> {
-    u32::try_from(stored).map_err(|_| Failure::Unreadable("the stored uses of a token"))
+fn uses(stored: i64) -> Result<u32, PostgresError> {
+    u32::try_from(stored).map_err(|_| PostgresError::Unreadable("the stored uses of a token"))
 }

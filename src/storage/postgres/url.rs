@@ -1,7 +1,7 @@
 //! The URL of a database: its parameters and its validation.
 //!
 //! The parameters have libpq's names and meanings. Those of TLS, `passfile`, `target_session_attrs` and
-//! `tcp_user_timeout` are parsed here, all others by tokio-postgres. Each host becomes a separate [`Server`].
+//! `tcp_user_timeout` are parsed here, all others by tokio-postgres. Each host becomes a separate [`PostgresServer`].
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -14,35 +14,35 @@ use tokio_postgres::config::{ChannelBinding, Host, LoadBalanceHosts, SslMode, Ta
 use url::form_urlencoded;
 
 use super::passfile;
-use super::tls::{Own, Roots, TlsFiles, Verify};
+use super::tls::{CertVerification, ClientCertificateFiles, PostgresTlsFiles, TrustRoots};
 use crate::error::{Error, Result};
 
 /// Maximum duration of the creation of a session with one server.
-pub(super) const ATTEMPT: Duration = Duration::from_secs(4);
+pub(super) const SESSION_TIMEOUT: Duration = Duration::from_secs(4);
 /// Default connect timeout per address: long enough for a retransmission of a lost packet, and short enough that
 /// several dead addresses of a name leave time for the others.
-const CONNECT: Duration = Duration::from_millis(1_200);
+const CONNECT_TIMEOUT: Duration = Duration::from_millis(1_200);
 /// Maximum time without an acknowledgement for sent data, and idle time before keepalive probes.
-const SILENCE: Duration = Duration::from_secs(10);
+const TCP_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of hosts in a URL, all of which are tried concurrently.
 const MAX_HOSTS: usize = 16;
 
 /// The parameters that are parsed here.
-const OWN: [&str; 7] =
+const OWN_PARAMETERS: [&str; 7] =
     ["sslmode", "sslrootcert", "sslcert", "sslkey", "passfile", "target_session_attrs", "tcp_user_timeout"];
 
 /// The location of a database and the credentials. May contain a password, so it has no `Debug`.
 #[derive(Clone)]
-pub struct PostgresUrl(Arc<Inner>);
+pub struct PostgresUrl(Arc<PostgresUrlInner>);
 
-struct Inner {
-    servers: Vec<Server>,
-    tls: Option<TlsFiles>,
+struct PostgresUrlInner {
+    servers: Vec<PostgresServer>,
+    tls: Option<PostgresTlsFiles>,
     passfile: Option<PathBuf>,
 }
 
 #[derive(Clone)]
-pub(super) struct Server {
+pub(super) struct PostgresServer {
     /// All of its settings, except those read from files.
     pub(super) config: Config,
     /// Host and port, for error messages.
@@ -59,35 +59,37 @@ impl PostgresUrl {
     /// `Invalid` when it is malformed, has an unknown parameter or an invalid value, or names a remote host without
     /// `sslmode`. The text names the parameter and never quotes the URL.
     pub fn parse(text: &str) -> Result<Self> {
-        let (rest, own) = split(text);
-        let all: Config = rest.parse().map_err(|error| unreadable(&error))?;
-        let addresses = addresses(&all)?;
-        let mode = Mode::of(&own)?;
+        let (rest, own) = split_parameters(text);
+        let all: Config = rest.parse().map_err(|error| convert_parse_error(&error))?;
+        let addresses = host_addresses(&all)?;
+        let mode = TlsMode::of(&own)?;
         if all.get_ssl_mode() != SslMode::Prefer || all.get_target_session_attrs() != TargetSessionAttrs::Any {
             // Reached only if the text was split differently here than by tokio-postgres.
-            return Err(refused("must be of the form postgres://user:password@host:5432/database"));
+            return Err(url_error("must be of the form postgres://user:password@host:5432/database"));
         }
-        if own.get("target_session_attrs").is_some_and(|text| !TARGETS.contains(&text)) {
-            return Err(refused("target_session_attrs: must be read-write: a node writes, and reads what was written"));
+        if own.get("target_session_attrs").is_some_and(|text| !ACCEPTED_TARGETS.contains(&text)) {
+            return Err(url_error(
+                "target_session_attrs: must be read-write: a node writes, and reads what was written",
+            ));
         }
         if all.get_load_balance_hosts() != LoadBalanceHosts::Disable {
-            return Err(refused("load_balance_hosts: must be disable: only one server takes writes"));
+            return Err(url_error("load_balance_hosts: must be disable: only one server takes writes"));
         }
-        let tls = files(mode, &own)?;
-        hold(&addresses, tls.is_some(), mode)?;
+        let tls = tls_files(mode, &own)?;
+        check_hosts(&addresses, tls.is_some(), mode)?;
         if tls.is_none() && all.get_channel_binding() == ChannelBinding::Require {
-            return Err(refused("channel_binding: require needs sslmode=require, verify-ca or verify-full"));
+            return Err(url_error("channel_binding: require needs sslmode=require, verify-ca or verify-full"));
         }
         if own.get("passfile").is_some() && all.get_user().is_none_or(str::is_empty) {
-            return Err(refused("passfile: needs the user, by whose name a password is looked up"));
+            return Err(url_error("passfile: needs the user, by whose name a password is looked up"));
         }
-        let common = common(&all, tls.is_some(), silence(&own)?);
+        let common = shared_config(&all, tls.is_some(), parse_tcp_user_timeout(&own)?);
         let shows = tls.as_ref().is_some_and(|files| files.own.is_some());
         let servers = addresses.iter().map(|address| address.server(&common, shows)).collect();
-        Ok(Self(Arc::new(Inner { servers, tls, passfile: own.get("passfile").map(PathBuf::from) })))
+        Ok(Self(Arc::new(PostgresUrlInner { servers, tls, passfile: own.get("passfile").map(PathBuf::from) })))
     }
 
-    pub(super) fn tls(&self) -> Option<&TlsFiles> {
+    pub(super) fn tls(&self) -> Option<&PostgresTlsFiles> {
         self.0.tls.as_ref()
     }
 
@@ -95,10 +97,10 @@ impl PostgresUrl {
     ///
     /// # Errors
     /// `Invalid` when the password file cannot be used.
-    pub(super) fn servers(&self) -> Result<Vec<Server>> {
+    pub(super) fn servers(&self) -> Result<Vec<PostgresServer>> {
         let mut servers = self.0.servers.clone();
         let Some(file) = &self.0.passfile else { return Ok(servers) };
-        let content = passfile::read(file).map_err(|error| error.within(PLACE))?;
+        let content = passfile::read(file).map_err(|error| error.within(ERROR_PREFIX))?;
         for server in servers.iter_mut().filter(|server| server.config.get_password().is_none()) {
             if let Some(password) = passfile::password(&content, &server.config) {
                 server.config.password(password.expose());
@@ -109,56 +111,56 @@ impl PostgresUrl {
 }
 
 /// Prefix of error messages.
-pub(super) const PLACE: &str = "database URL";
+pub(super) const ERROR_PREFIX: &str = "database URL";
 
 /// Equivalent values: every server that a node can use takes writes.
-const TARGETS: [&str; 3] = ["read-write", "primary", "any"];
+const ACCEPTED_TARGETS: [&str; 3] = ["read-write", "primary", "any"];
 
-fn refused(rule: &str) -> Error {
-    Error::invalid(format!("{PLACE}: {rule}"))
+fn url_error(rule: &str) -> Error {
+    Error::invalid(format!("{ERROR_PREFIX}: {rule}"))
 }
 
 /// Converts a parse error of tokio-postgres. It quotes no value, and a parameter name only if it looks like one: the
 /// rest of a password that was not escaped may appear in its place.
-fn unreadable(error: &tokio_postgres::Error) -> Error {
+fn convert_parse_error(error: &tokio_postgres::Error) -> Error {
     let said = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
     let quoted = |begin: &str| said.strip_prefix(begin)?.strip_suffix('`');
     let is_name = |name: &&str| !name.is_empty() && name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
     if let Some(name) = quoted("invalid value for option `") {
-        return refused(&format!("{name}: the value is none that it can have"));
+        return url_error(&format!("{name}: the value is none that it can have"));
     }
     match quoted("unknown option `") {
         Some(name) => {
-            refused(&format!("{}: unknown or unsupported parameter", Some(name).filter(is_name).unwrap_or("?")))
+            url_error(&format!("{}: unknown or unsupported parameter", Some(name).filter(is_name).unwrap_or("?")))
         }
-        None => refused("must be of the form postgres://user:password@host:5432/database"),
+        None => url_error("must be of the form postgres://user:password@host:5432/database"),
     }
 }
 
 /// The parameters that are parsed here. The last value of each name counts.
 #[derive(Default)]
-struct Parameters(Vec<(&'static str, String)>);
+struct UrlParameters(Vec<(&'static str, String)>);
 
-impl Parameters {
+impl UrlParameters {
     fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().rev().find(|(own, _)| *own == name).map(|(_, value)| value.as_str())
     }
 
     /// Takes a parameter that is parsed here; `false` for any other.
     fn take(&mut self, name: &str, value: &str) -> bool {
-        let own = OWN.iter().find(|own| **own == name);
+        let own = OWN_PARAMETERS.iter().find(|own| **own == name);
         self.0.extend(own.map(|own| (*own, value.to_owned())));
         own.is_some()
     }
 }
 
 /// Splits the text into the part for tokio-postgres and the parameters that are parsed here.
-fn split(text: &str) -> (String, Parameters) {
-    let mut own = Parameters::default();
+fn split_parameters(text: &str) -> (String, UrlParameters) {
+    let mut own = UrlParameters::default();
     let Some(at) =
         ["postgres://", "postgresql://"].iter().find_map(|begin| text.starts_with(begin).then_some(begin.len()))
     else {
-        let rest: Vec<&str> = words(text).filter(|word| !is_own_word(word, &mut own)).collect();
+        let rest: Vec<&str> = split_pairs(text).filter(|word| !take_own_pair(word, &mut own)).collect();
         return (rest.join(" "), own);
     };
     // A password may contain question marks.
@@ -182,7 +184,7 @@ fn split(text: &str) -> (String, Parameters) {
 }
 
 /// Splits `key=value` pairs, keeping their quotes and backslashes.
-fn words(text: &str) -> impl Iterator<Item = &str> {
+fn split_pairs(text: &str) -> impl Iterator<Item = &str> {
     let (mut quoted, mut escaped, mut before) = (false, false, ' ');
     text.split(move |c: char| {
         let ends = c.is_whitespace() && !quoted && !escaped;
@@ -195,7 +197,7 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     .filter(|word| !word.is_empty())
 }
 
-fn is_own_word(word: &str, own: &mut Parameters) -> bool {
+fn take_own_pair(word: &str, own: &mut UrlParameters) -> bool {
     let Some((name, value)) = word.split_once('=') else { return false };
     let value = value.strip_prefix('\'').and_then(|value| value.strip_suffix('\'')).unwrap_or(value);
     let (mut plain, mut escaped) = (String::new(), false);
@@ -209,88 +211,90 @@ fn is_own_word(word: &str, own: &mut Parameters) -> bool {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Mode {
+enum TlsMode {
     /// Missing, `prefer` or `allow`: permitted only for local servers.
     Unsaid,
     /// No TLS, for any server.
     Disable,
-    Tls(Verify),
+    Tls(CertVerification),
 }
 
-impl Mode {
+impl TlsMode {
     /// Follows libpq: `require` with authorities means `verify-ca`, and the system's authorities need `verify-full`.
-    fn of(own: &Parameters) -> Result<Self> {
+    fn of(own: &UrlParameters) -> Result<Self> {
         let (mode, roots) = (own.get("sslmode"), own.get("sslrootcert"));
         if roots == Some("system") && !matches!(mode, None | Some("verify-full")) {
-            return Err(refused("sslrootcert: system needs sslmode=verify-full"));
+            return Err(url_error("sslrootcert: system needs sslmode=verify-full"));
         }
         Ok(match mode {
-            None if roots == Some("system") => Self::Tls(Verify::ChainAndName),
+            None if roots == Some("system") => Self::Tls(CertVerification::ChainAndName),
             None | Some("prefer" | "allow") => Self::Unsaid,
             Some("disable") => Self::Disable,
-            Some("require") if roots.is_none() => Self::Tls(Verify::Nothing),
-            Some("require" | "verify-ca") => Self::Tls(Verify::Chain),
-            Some("verify-full") => Self::Tls(Verify::ChainAndName),
-            Some(_) => return Err(refused("sslmode: must be disable, require, verify-ca or verify-full")),
+            Some("require") if roots.is_none() => Self::Tls(CertVerification::Nothing),
+            Some("require" | "verify-ca") => Self::Tls(CertVerification::Chain),
+            Some("verify-full") => Self::Tls(CertVerification::ChainAndName),
+            Some(_) => return Err(url_error("sslmode: must be disable, require, verify-ca or verify-full")),
         })
     }
 }
 
-fn files(mode: Mode, own: &Parameters) -> Result<Option<TlsFiles>> {
+fn tls_files(mode: TlsMode, own: &UrlParameters) -> Result<Option<PostgresTlsFiles>> {
     let file = |name| own.get(name).filter(|value: &&str| !value.is_empty());
-    let Mode::Tls(verify) = mode else {
+    let TlsMode::Tls(verify) = mode else {
         let vain = ["sslrootcert", "sslcert", "sslkey"].into_iter().find(|name| file(name).is_some());
         return match vain {
-            Some(name) => Err(refused(&format!("{name}: needs sslmode=verify-full, verify-ca or require"))),
+            Some(name) => Err(url_error(&format!("{name}: needs sslmode=verify-full, verify-ca or require"))),
             None => Ok(None),
         };
     };
     let roots = match file("sslrootcert") {
-        Some("system") => Some(Roots::System),
-        Some(path) => Some(Roots::File(path.into())),
-        None if verify == Verify::Nothing => None,
+        Some("system") => Some(TrustRoots::System),
+        Some(path) => Some(TrustRoots::File(path.into())),
+        None if verify == CertVerification::Nothing => None,
         None => {
-            return Err(refused(
+            return Err(url_error(
                 "sslrootcert: must be given with sslmode=verify-ca or verify-full: a PEM file, or system",
             ));
         }
     };
     let own = match (file("sslcert"), file("sslkey")) {
-        (Some(certificate), Some(key)) => Some(Own { certificate: certificate.into(), key: key.into() }),
+        (Some(certificate), Some(key)) => {
+            Some(ClientCertificateFiles { certificate: certificate.into(), key: key.into() })
+        }
         (None, None) => None,
-        (Some(_), None) => return Err(refused("sslkey: must be given with sslcert")),
-        (None, Some(_)) => return Err(refused("sslcert: must be given with sslkey")),
+        (Some(_), None) => return Err(url_error("sslkey: must be given with sslcert")),
+        (None, Some(_)) => return Err(url_error("sslcert: must be given with sslkey")),
     };
-    Ok(Some(TlsFiles { verify, roots, own }))
+    Ok(Some(PostgresTlsFiles { verify, roots, own }))
 }
 
 /// A host, with its numeric address if that is given as well.
-struct Address<'c> {
+struct HostAddress<'c> {
     host: Option<&'c Host>,
     number: Option<IpAddr>,
     port: u16,
 }
 
-fn addresses(all: &Config) -> Result<Vec<Address<'_>>> {
+fn host_addresses(all: &Config) -> Result<Vec<HostAddress<'_>>> {
     let (hosts, numbers, ports) = (all.get_hosts(), all.get_hostaddrs(), all.get_ports());
     let count = hosts.len().max(numbers.len());
     if count == 0 || hosts.iter().any(|host| *host == Host::Tcp(String::new())) {
-        return Err(refused("must name a host, or the folder of a unix socket"));
+        return Err(url_error("must name a host, or the folder of a unix socket"));
     }
     if count > MAX_HOSTS {
-        return Err(refused(&format!("must not name more than {MAX_HOSTS} hosts")));
+        return Err(url_error(&format!("must not name more than {MAX_HOSTS} hosts")));
     }
     if !(hosts.is_empty() || numbers.is_empty() || hosts.len() == numbers.len()) {
-        return Err(refused("hostaddr: must name as many as there are hosts"));
+        return Err(url_error("hostaddr: must name as many as there are hosts"));
     }
     if ports.len() > 1 && ports.len() != count {
-        return Err(refused("port: must be one, or as many as there are hosts"));
+        return Err(url_error("port: must be one, or as many as there are hosts"));
     }
     let port = |n| ports.get(n).or(ports.first()).copied().unwrap_or(5432);
-    Ok((0..count).map(|n| Address { host: hosts.get(n), number: numbers.get(n).copied(), port: port(n) }).collect())
+    Ok((0..count).map(|n| HostAddress { host: hosts.get(n), number: numbers.get(n).copied(), port: port(n) }).collect())
 }
 
-impl Address<'_> {
+impl HostAddress<'_> {
     /// `true` for a unix socket or a loopback address.
     fn stays_here(&self) -> bool {
         match (self.number, self.host) {
@@ -302,7 +306,7 @@ impl Address<'_> {
         }
     }
 
-    fn server(&self, common: &Config, shows_certificate: bool) -> Server {
+    fn server(&self, common: &Config, shows_certificate: bool) -> PostgresServer {
         let mut config = common.clone();
         let mut name = String::new();
         if let Some(number) = self.number {
@@ -321,18 +325,18 @@ impl Address<'_> {
             None => {}
         }
         config.port(self.port);
-        Server { config, name: format!("{name}:{}", self.port), shows_certificate }
+        PostgresServer { config, name: format!("{name}:{}", self.port), shows_certificate }
     }
 }
 
 /// Checks that every host can be used with the requested `sslmode`.
-fn hold(addresses: &[Address<'_>], tls: bool, mode: Mode) -> Result<()> {
+fn check_hosts(addresses: &[HostAddress<'_>], tls: bool, mode: TlsMode) -> Result<()> {
     for address in addresses {
         match address.host {
-            Some(Host::Unix(_)) if tls => return Err(refused("sslmode: a unix socket has no TLS")),
-            None if tls => return Err(refused("hostaddr: TLS needs a host too, the name of the server")),
-            _ if mode == Mode::Unsaid && !address.stays_here() => {
-                return Err(refused(
+            Some(Host::Unix(_)) if tls => return Err(url_error("sslmode: a unix socket has no TLS")),
+            None if tls => return Err(url_error("hostaddr: TLS needs a host too, the name of the server")),
+            _ if mode == TlsMode::Unsaid && !address.stays_here() => {
+                return Err(url_error(
                     "a host that is not on the loopback needs sslmode=verify-full (or verify-ca, require), or \
                      sslmode=disable on a network that you trust",
                 ));
@@ -344,26 +348,26 @@ fn hold(addresses: &[Address<'_>], tls: bool, mode: Mode) -> Result<()> {
 }
 
 /// The value of `tcp_user_timeout` in milliseconds, as in libpq; 0 means the system default.
-fn silence(own: &Parameters) -> Result<Duration> {
-    let Some(text) = own.get("tcp_user_timeout") else { return Ok(SILENCE) };
+fn parse_tcp_user_timeout(own: &UrlParameters) -> Result<Duration> {
+    let Some(text) = own.get("tcp_user_timeout") else { return Ok(TCP_IDLE_TIMEOUT) };
     let millis =
-        text.trim().parse::<i32>().map_err(|_| refused("tcp_user_timeout: must be a number of milliseconds"))?;
+        text.trim().parse::<i32>().map_err(|_| url_error("tcp_user_timeout: must be a number of milliseconds"))?;
     Ok(Duration::from_millis(u64::try_from(millis).unwrap_or(0)))
 }
 
 /// The settings that all servers of the URL share.
-fn common(all: &Config, tls: bool, silence: Duration) -> Config {
+fn shared_config(all: &Config, tls: bool, silence: Duration) -> Config {
     let mut config = Config::new();
     config
         .ssl_mode(if tls { SslMode::Require } else { SslMode::Disable })
         .ssl_negotiation(all.get_ssl_negotiation())
         .channel_binding(all.get_channel_binding())
         .target_session_attrs(TargetSessionAttrs::ReadWrite)
-        .connect_timeout(all.get_connect_timeout().copied().unwrap_or(CONNECT).min(ATTEMPT))
+        .connect_timeout(all.get_connect_timeout().copied().unwrap_or(CONNECT_TIMEOUT).min(SESSION_TIMEOUT))
         .tcp_user_timeout(silence)
         .keepalives(all.get_keepalives())
-        .keepalives_idle(all.get_keepalives_idle().min(SILENCE))
-        .keepalives_interval(all.get_keepalives_interval().unwrap_or(SILENCE / 5))
+        .keepalives_idle(all.get_keepalives_idle().min(TCP_IDLE_TIMEOUT))
+        .keepalives_interval(all.get_keepalives_interval().unwrap_or(TCP_IDLE_TIMEOUT / 5))
         .keepalives_retries(all.get_keepalives_retries().unwrap_or(3))
         .application_name(all.get_application_name().unwrap_or("signet"));
     all.get_user().map(|user| config.user(user));
@@ -398,27 +402,27 @@ mod unit_tests {
     #[test]
     fn the_modes_are_those_of_libpq() {
         for (parameters, verify) in [
-            ("sslmode=require", Verify::Nothing),
-            ("sslmode=require&sslrootcert=/ca.pem", Verify::Chain),
-            ("sslmode=verify-ca&sslrootcert=/ca.pem", Verify::Chain),
-            ("sslrootcert=/ca.pem&sslmode=verify-full", Verify::ChainAndName),
-            ("sslmode=verify-full&sslrootcert=system", Verify::ChainAndName),
-            ("sslrootcert=system", Verify::ChainAndName),
-            ("sslmode=disable&ssl%6Dode=verify-full&sslrootcert=%2Fa+b", Verify::ChainAndName),
+            ("sslmode=require", CertVerification::Nothing),
+            ("sslmode=require&sslrootcert=/ca.pem", CertVerification::Chain),
+            ("sslmode=verify-ca&sslrootcert=/ca.pem", CertVerification::Chain),
+            ("sslrootcert=/ca.pem&sslmode=verify-full", CertVerification::ChainAndName),
+            ("sslmode=verify-full&sslrootcert=system", CertVerification::ChainAndName),
+            ("sslrootcert=system", CertVerification::ChainAndName),
+            ("sslmode=disable&ssl%6Dode=verify-full&sslrootcert=%2Fa+b", CertVerification::ChainAndName),
         ] {
             let url = PostgresUrl::parse(&format!("postgres://u:p?@db/d?{parameters}&connect_timeout=3"))
                 .unwrap_or_else(|error| panic!("{parameters}: {error}"));
             assert_eq!(url.tls().unwrap().verify, verify, "{parameters}");
             let server = &url.0.servers[0].config;
             assert_eq!((server.get_ssl_mode(), server.get_password()), (SslMode::Require, Some(&b"p?"[..])));
-            if let Some(Roots::File(path)) = &url.tls().unwrap().roots {
+            if let Some(TrustRoots::File(path)) = &url.tls().unwrap().roots {
                 assert!(["/ca.pem", "/a+b"].contains(&path.to_str().unwrap()));
             }
         }
         let pairs = "host='db' sslmode = 'prefer'  sslmode=verify-full sslrootcert='/a b/it\\'s' password='a=b c'";
         let pairs = pairs.replace(" = ", "=");
         let url = PostgresUrl::parse(&pairs).ok().unwrap();
-        let Some(Roots::File(path)) = &url.tls().unwrap().roots else { panic!() };
+        let Some(TrustRoots::File(path)) = &url.tls().unwrap().roots else { panic!() };
         assert_eq!(path.to_str(), Some("/a b/it's"));
         assert_eq!(url.0.servers[0].config.get_password(), Some(&b"a=b c"[..]));
     }
@@ -452,17 +456,17 @@ mod unit_tests {
         };
         let millis = Duration::from_millis;
         for (parameters, connect, silence) in [
-            ("", CONNECT, SILENCE),
-            ("tcp_user_timeout=7000", CONNECT, millis(7000)),
-            ("tcp_user_timeout=0", CONNECT, millis(0)),
-            ("tcp_user_timeout=-1", CONNECT, millis(0)),
-            ("connect_timeout=3", millis(3000), SILENCE),
-            ("connect_timeout=0&tcp_user_timeout=1500", CONNECT, millis(1500)),
-            ("connect_timeout=60", ATTEMPT, SILENCE),
+            ("", CONNECT_TIMEOUT, TCP_IDLE_TIMEOUT),
+            ("tcp_user_timeout=7000", CONNECT_TIMEOUT, millis(7000)),
+            ("tcp_user_timeout=0", CONNECT_TIMEOUT, millis(0)),
+            ("tcp_user_timeout=-1", CONNECT_TIMEOUT, millis(0)),
+            ("connect_timeout=3", millis(3000), TCP_IDLE_TIMEOUT),
+            ("connect_timeout=0&tcp_user_timeout=1500", CONNECT_TIMEOUT, millis(1500)),
+            ("connect_timeout=60", SESSION_TIMEOUT, TCP_IDLE_TIMEOUT),
         ] {
             assert_eq!(of(parameters), (connect, silence), "{parameters}");
         }
-        assert!(CONNECT * 3 < ATTEMPT, "two dead addresses of a name leave time for the third");
+        assert!(CONNECT_TIMEOUT * 3 < SESSION_TIMEOUT, "two dead addresses of a name leave time for the third");
     }
 
     #[test]
@@ -525,7 +529,7 @@ mod unit_tests {
             let quoted = value.replace('\\', "\\\\").replace('\'', "\\'");
             let url = PostgresUrl::parse(&format!("host=db sslmode=require sslrootcert='{quoted}' user=u"));
             let url = url.map_err(|error| TestCaseError::fail(error.to_string()))?;
-            let Some(Roots::File(path)) = &url.tls().unwrap().roots else { return Err(TestCaseError::fail("none")) };
+            let Some(TrustRoots::File(path)) = &url.tls().unwrap().roots else { return Err(TestCaseError::fail("none")) };
             prop_assert_eq!(path.to_str().unwrap(), value);
             prop_assert_eq!(url.0.servers[0].config.get_user(), Some("u"));
         }

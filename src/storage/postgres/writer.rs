@@ -10,28 +10,28 @@ use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, try_join};
 use metrics::{counter, histogram};
 
-use super::batch::{Answers, Batch};
+use super::batch::{UnitResults, WriteBatch};
 use super::connect;
 use super::mounts;
-use super::query::{Failure, Session};
+use super::query::{PostgresClient, PostgresError};
 use super::url::PostgresUrl;
 use crate::error::{Error, Kind, Result};
-use crate::storage::backend::{Backend, Outcomes, Unit};
+use crate::storage::backend::{Outcomes, StoreBackend, WriteUnit};
 use crate::telemetry;
 
 /// Maximum time for a batch, including retries.
-const DEADLINE: Duration = Duration::from_secs(20);
+const BATCH_TIMEOUT: Duration = Duration::from_secs(20);
 /// Pause after a failed connection attempt, during which batches are rejected without another attempt.
-const PAUSE: Duration = Duration::from_millis(250);
+const RECONNECT_DELAY: Duration = Duration::from_millis(250);
 /// Maximum number of attempts at a batch.
-const AGAIN: u32 = 5;
+const MAX_BATCH_ATTEMPTS: u32 = 5;
 /// Number of counter rows. Nodes pick one at random, and queue if they share one.
-const NODES: u8 = 64;
+const COUNTER_ROWS: u8 = 64;
 
 /// The writing side of one node.
-pub(crate) struct Writer {
+pub(crate) struct PostgresWriter {
     url: PostgresUrl,
-    session: Option<Session>,
+    session: Option<PostgresClient>,
     not_before: Option<Instant>,
     /// The row of the counters that this node updates.
     counter: i64,
@@ -41,17 +41,17 @@ pub(crate) struct Writer {
     deadline: Duration,
 }
 
-enum Broken {
+enum BatchFailure {
     Unreachable(Error),
-    Undone(Failure),
+    Undone(PostgresError),
     /// COMMIT was sent without a response; the outcome is unknown.
-    Unknown(Failure),
+    Unknown(PostgresError),
 }
 
-impl Writer {
+impl PostgresWriter {
     pub(super) fn new(url: PostgresUrl, node: i64, dropped_mounts: bool) -> Self {
-        let counter = i64::from(crate::random::bytes::<1>()[0] % NODES);
-        Self { url, session: None, not_before: None, counter, node, dropped_mounts, deadline: DEADLINE }
+        let counter = i64::from(crate::random::bytes::<1>()[0] % COUNTER_ROWS);
+        Self { url, session: None, not_before: None, counter, node, dropped_mounts, deadline: BATCH_TIMEOUT }
     }
 
     #[cfg(test)]
@@ -59,7 +59,7 @@ impl Writer {
         Self { deadline, ..self }
     }
 
-    async fn apply_now(&mut self, units: &[Unit]) -> Answers {
+    async fn apply_now(&mut self, units: &[WriteUnit]) -> UnitResults {
         let mut careful = false;
         for attempt in 1.. {
             let started = Instant::now();
@@ -67,13 +67,13 @@ impl Writer {
             histogram!(telemetry::POSTGRES_TRANSACTION_SECONDS, "name" => "commit").record(started.elapsed());
             let failure = match result {
                 Ok(answers) => return answers,
-                Err(Broken::Unreachable(error)) => return all(units, error),
-                Err(Broken::Unknown(failure)) => return all(units, failure.of_write()),
-                Err(Broken::Undone(failure)) => failure,
+                Err(BatchFailure::Unreachable(error)) => return fail_all(units, error),
+                Err(BatchFailure::Unknown(failure)) => return fail_all(units, failure.of_write()),
+                Err(BatchFailure::Undone(failure)) => failure,
             };
-            let again = if failure.is_clash() || failure.is_gone() { attempt < AGAIN } else { false };
+            let again = if failure.is_clash() || failure.is_gone() { attempt < MAX_BATCH_ATTEMPTS } else { false };
             if !again && (careful || !failure.is_of_one_unit()) {
-                return all(units, failure.of_write());
+                return fail_all(units, failure.of_write());
             }
             careful |= !again;
             let reason = if failure.is_gone() {
@@ -91,32 +91,32 @@ impl Writer {
         Vec::new()
     }
 
-    async fn attempt(&mut self, units: &[Unit], careful: bool) -> Result<Answers, Broken> {
+    async fn attempt(&mut self, units: &[WriteUnit], careful: bool) -> Result<UnitResults, BatchFailure> {
         let (node, counter) = (self.node, self.counter);
-        let db = self.session().await.map_err(Broken::Unreachable)?;
+        let db = self.session().await.map_err(BatchFailure::Unreachable)?;
         // Pipelined: the server runs them in order, and after a failed BEGIN the connection is unusable.
         let begin = async { Ok(db.batch_execute("BEGIN").await?) };
-        match try_join(begin, Batch::new(db, node, counter, careful).run(units)).await {
-            Ok(((), answers)) => match db.batch_execute("COMMIT").await.map_err(Failure::from) {
+        match try_join(begin, WriteBatch::new(db, node, counter, careful).run(units)).await {
+            Ok(((), answers)) => match db.batch_execute("COMMIT").await.map_err(PostgresError::from) {
                 Ok(()) => Ok(answers),
                 // An error code of the transaction means that it was rolled back.
-                Err(failure) if !failure.is_gone() => Err(Broken::Undone(failure)),
+                Err(failure) if !failure.is_gone() => Err(BatchFailure::Undone(failure)),
                 Err(failure) => {
                     self.session = None;
-                    Err(Broken::Unknown(failure))
+                    Err(BatchFailure::Unknown(failure))
                 }
             },
             Err(failure) => {
                 if failure.is_gone() || db.batch_execute("ROLLBACK").await.is_err() {
                     self.session = None;
                 }
-                Err(Broken::Undone(failure))
+                Err(BatchFailure::Undone(failure))
             }
         }
     }
 
     /// Returns the connection, or replaces a missing or lost one.
-    async fn session(&mut self) -> Result<&Session> {
+    async fn session(&mut self) -> Result<&PostgresClient> {
         if self.session.as_ref().is_none_or(|session| session.is_closed()) {
             self.session = None;
             if self.not_before.is_some_and(|time| Instant::now() < time) {
@@ -125,9 +125,9 @@ impl Writer {
             match connect::session(&self.url).await {
                 Ok(session) => self.session = Some(session),
                 Err(error) => {
-                    telemetry::not_done("no connection for writes", &error);
+                    telemetry::warn_task_failed("no connection for writes", &error);
                     counter!(telemetry::POSTGRES_CONNECT_FAILURES).increment(1);
-                    self.not_before = Some(Instant::now() + PAUSE);
+                    self.not_before = Some(Instant::now() + RECONNECT_DELAY);
                     // The reason is only logged, because callers must not see it.
                     return Err(Error::unavailable("storage: the database is out of reach", error));
                 }
@@ -141,11 +141,11 @@ impl Writer {
         let started = Instant::now();
         let more = async {
             db.batch_execute("BEGIN").await?;
-            let more = mounts::remove_some_dropped(db).await?;
+            let more = mounts::remove_dropped_rows(db).await?;
             db.batch_execute("COMMIT").await?;
             Ok(more)
         };
-        let more = more.await.map_err(Failure::of_write);
+        let more = more.await.map_err(PostgresError::of_write);
         histogram!(telemetry::POSTGRES_TRANSACTION_SECONDS, "name" => "drop").record(started.elapsed());
         if more.is_err() {
             // It may be inside the transaction.
@@ -166,19 +166,19 @@ impl Writer {
 }
 
 /// Returns the same error for all units; only the first has the cause for the log.
-fn all(units: &[Unit], error: Error) -> Answers {
+fn fail_all(units: &[WriteUnit], error: Error) -> UnitResults {
     let again: Vec<_> = units.iter().skip(1).map(|_| Err(Error::new(error.kind(), error.text().to_owned()))).collect();
     std::iter::once(Err(error)).chain(again).take(units.len()).collect()
 }
 
-impl Backend for Writer {
-    fn apply(&mut self, units: Vec<Unit>) -> BoxFuture<'_, Vec<Result<Outcomes>>> {
+impl StoreBackend for PostgresWriter {
+    fn apply(&mut self, units: Vec<WriteUnit>) -> BoxFuture<'_, Vec<Result<Outcomes>>> {
         async move {
             let answers = match self.in_time(async |writer| writer.apply_now(&units).await).await {
                 Ok(answers) => answers,
-                Err(error) => all(&units, error),
+                Err(error) => fail_all(&units, error),
             };
-            self.dropped_mounts |= units.iter().any(Unit::drops_mount);
+            self.dropped_mounts |= units.iter().any(WriteUnit::drops_mount);
             answers
         }
         .boxed()
@@ -193,7 +193,7 @@ impl Backend for Writer {
             let more = self.in_time(async |writer| writer.remove_dropped().await).await;
             // After a failure the rest waits for the next drop or start, instead of failing in a loop.
             self.dropped_mounts = more.and_then(|more| more).unwrap_or_else(|error| {
-                telemetry::not_done("rows of a dropped mount could not be removed", &error);
+                telemetry::warn_task_failed("rows of a dropped mount could not be removed", &error);
                 false
             });
         }

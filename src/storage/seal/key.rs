@@ -11,13 +11,13 @@ use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use zeroize::Zeroize;
 
-use crate::error::{Error, Kind, Result, io_words};
+use crate::error::{Error, Kind, Result, describe_io_error};
 use crate::keys::store::SealDevice;
-use crate::secret::{PRIVATE_FILE, Secret, is_private};
+use crate::secret::{PRIVATE_FILE_RULE, Secret, is_private};
 
-const LEN: usize = 32;
+const SEAL_KEY_BYTES: usize = 32;
 /// Maximum size of a key file in bytes, more than any form of a key needs.
-const MAX_FILE: u64 = 256;
+const MAX_KEY_FILE_BYTES: u64 = 256;
 
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
@@ -27,14 +27,14 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 /// The key that opens a store: 32 bytes, or a key in a device. With it, the whole store can be read.
 #[derive(Clone)]
 pub struct SealKey {
-    pub(super) place: Place,
+    pub(super) place: SealKeyLocation,
     /// The file that it was read from.
     file: Option<PathBuf>,
 }
 
 /// The location of a seal key.
 #[derive(Clone)]
-pub(super) enum Place {
+pub(super) enum SealKeyLocation {
     /// Key bytes in memory.
     Here(Secret),
     /// A key in a device or service.
@@ -42,14 +42,14 @@ pub(super) enum Place {
 }
 
 /// The source of a seal key, to read it again. Of a file only the name is stored, because its content may change.
-pub(crate) enum Source {
+pub(crate) enum SealKeyOrigin {
     /// A key file.
     File(PathBuf),
     /// A key from the environment or a device, which stays the same.
     Kept(SealKey),
 }
 
-impl Source {
+impl SealKeyOrigin {
     /// Reads the current seal key. Blocks for a file.
     ///
     /// # Errors
@@ -65,7 +65,7 @@ impl Source {
 impl SealKey {
     /// Creates a random key.
     pub fn random() -> Self {
-        let mut bytes: [u8; LEN] = crate::random::bytes();
+        let mut bytes: [u8; SEAL_KEY_BYTES] = crate::random::bytes();
         let key = Self::of_bytes(Secret::new(bytes));
         bytes.zeroize();
         key
@@ -73,11 +73,11 @@ impl SealKey {
 
     /// Creates a key in a device or service.
     pub fn in_device(device: Arc<dyn SealDevice>) -> Self {
-        Self { place: Place::There(device), file: None }
+        Self { place: SealKeyLocation::There(device), file: None }
     }
 
     fn of_bytes(bytes: Secret) -> Self {
-        Self { place: Place::Here(bytes), file: None }
+        Self { place: SealKeyLocation::Here(bytes), file: None }
     }
 
     /// Parses 64 hexadecimal digits or base64 of 32 bytes (from the environment or a file).
@@ -86,9 +86,10 @@ impl SealKey {
     /// `Invalid` for anything else; the text never quotes the value.
     pub fn from_text(text: &str) -> Result<Self> {
         let text = text.trim();
-        let bytes = if text.len() == 2 * LEN { unhex(text) } else { BASE64.decode(text).ok().map(Secret::new) };
+        let bytes =
+            if text.len() == 2 * SEAL_KEY_BYTES { decode_hex(text) } else { BASE64.decode(text).ok().map(Secret::new) };
         bytes
-            .filter(|b| b.expose().len() == LEN)
+            .filter(|b| b.expose().len() == SEAL_KEY_BYTES)
             .map(Self::of_bytes)
             .ok_or_else(|| Error::invalid("seal key: must be 64 hexadecimal digits or base64 of 32 bytes"))
     }
@@ -98,17 +99,17 @@ impl SealKey {
     /// # Errors
     /// `Invalid` when it is [not private](is_private) or contains no key; `Unavailable` when it cannot be read.
     pub fn from_file(path: &Path) -> Result<Self> {
-        let failed = |e| unreadable(path, e);
+        let failed = |e| read_error(path, e);
         let file = File::open(path).map_err(failed)?;
         // Checks the open file, so that it cannot be replaced after the check.
         if !is_private(&file.metadata().map_err(failed)?) {
-            return Err(Error::invalid(format!("seal key file {}: {PRIVATE_FILE}", path.display())));
+            return Err(Error::invalid(format!("seal key file {}: {PRIVATE_FILE_RULE}", path.display())));
         }
-        let mut bytes = Vec::with_capacity(MAX_FILE as usize);
-        file.take(MAX_FILE).read_to_end(&mut bytes).map_err(failed)?;
+        let mut bytes = Vec::with_capacity(MAX_KEY_FILE_BYTES as usize);
+        file.take(MAX_KEY_FILE_BYTES).read_to_end(&mut bytes).map_err(failed)?;
         let content = Secret::new(bytes);
         let text = || std::str::from_utf8(content.expose()).ok().and_then(|text| Self::from_text(text).ok());
-        let key = if content.expose().len() == LEN { Some(Self::of_bytes(content.clone())) } else { text() };
+        let key = if content.expose().len() == SEAL_KEY_BYTES { Some(Self::of_bytes(content.clone())) } else { text() };
         key.map(|key| Self { file: Some(path.to_owned()), ..key }).ok_or_else(|| {
             Error::invalid(format!(
                 "seal key file {}: must hold 64 hexadecimal digits, base64 of 32 bytes, or 32 bytes",
@@ -126,13 +127,13 @@ impl SealKey {
     }
 
     /// As [`SealKey::create_file`], with another owner.
-    pub(super) fn create_owned_file(path: &Path, owner: Owner) -> Result<Self> {
+    pub(super) fn create_owned_file(path: &Path, owner: FileOwner) -> Result<Self> {
         Self::create(path, Some(owner))
     }
 
-    fn create(path: &Path, owner: Option<Owner>) -> Result<Self> {
+    fn create(path: &Path, owner: Option<FileOwner>) -> Result<Self> {
         let key = Self { file: Some(path.to_owned()), ..Self::random() };
-        let mut text = Vec::with_capacity(2 * LEN + 1);
+        let mut text = Vec::with_capacity(2 * SEAL_KEY_BYTES + 1);
         for byte in key.bytes().map(Secret::expose).unwrap_or_default() {
             text.extend([byte >> 4, byte & 15].map(|n| b"0123456789abcdef"[usize::from(n)]));
         }
@@ -143,7 +144,7 @@ impl SealKey {
 
     /// The key bytes; `None` for a key in a device.
     pub(crate) fn bytes(&self) -> Option<&Secret> {
-        if let Place::Here(bytes) = &self.place { Some(bytes) } else { None }
+        if let SealKeyLocation::Here(bytes) = &self.place { Some(bytes) } else { None }
     }
 
     pub(super) fn file(&self) -> Option<&Path> {
@@ -151,24 +152,24 @@ impl SealKey {
     }
 
     /// The source from which the key can be read again.
-    pub(crate) fn source(&self) -> Source {
-        self.file.clone().map_or_else(|| Source::Kept(self.clone()), Source::File)
+    pub(crate) fn source(&self) -> SealKeyOrigin {
+        self.file.clone().map_or_else(|| SealKeyOrigin::Kept(self.clone()), SealKeyOrigin::File)
     }
 }
 
-fn unreadable(path: &Path, error: std::io::Error) -> Error {
+fn read_error(path: &Path, error: std::io::Error) -> Error {
     Error::of_file("seal key file", path, "read", error).as_kind(Kind::Unavailable)
 }
 
 #[derive(Clone, Copy)]
-pub(super) struct Owner {
+pub(super) struct FileOwner {
     user: u32,
     group: u32,
 }
 
-impl Owner {
+impl FileOwner {
     pub(super) fn of(path: &Path) -> Result<Self> {
-        let found = std::fs::metadata(path).map_err(|e| unreadable(path, e))?;
+        let found = std::fs::metadata(path).map_err(|e| read_error(path, e))?;
         Ok(Self { user: found.uid(), group: found.gid() })
     }
 
@@ -186,22 +187,23 @@ impl Owner {
 }
 
 /// Writes a new file of mode 0600 and syncs it; removes it on failure.
-pub(super) fn write_new(path: &Path, owner: Option<Owner>, content: &[u8]) -> Result<()> {
+pub(super) fn write_new(path: &Path, owner: Option<FileOwner>, content: &[u8]) -> Result<()> {
     write_new_with(path, owner, |file| file.write_all(content).and_then(|()| file.sync_all()))
 }
 
 fn write_new_with(
     path: &Path,
-    owner: Option<Owner>,
+    owner: Option<FileOwner>,
     write: impl FnOnce(&mut File) -> std::io::Result<()>,
 ) -> Result<()> {
     let failed = |e: std::io::Error| match e.kind() {
         ErrorKind::AlreadyExists => {
             Error::new(Kind::Conflict, format!("seal key file {}: exists, and is never overwritten", path.display()))
         }
-        kind => {
-            Error::unavailable(format!("seal key file {}: cannot be written ({})", path.display(), io_words(kind)), e)
-        }
+        kind => Error::unavailable(
+            format!("seal key file {}: cannot be written ({})", path.display(), describe_io_error(kind)),
+            e,
+        ),
     };
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(failed)?;
     let given = owner.map_or(Ok(()), |owner| owner.give(&file, path));
@@ -219,7 +221,7 @@ fn write_new_with(
     written
 }
 
-fn unhex(text: &str) -> Option<Secret> {
+fn decode_hex(text: &str) -> Option<Secret> {
     let digit = |c: u8| char::from(c).to_digit(16).map(|d| d as u8);
     let mut bytes = Vec::with_capacity(text.len() / 2);
     for pair in text.as_bytes().chunks_exact(2) {

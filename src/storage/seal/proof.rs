@@ -11,16 +11,16 @@ use serde::{Deserialize, Serialize};
 
 use super::cipher::{aead_key, open_with, seal_with};
 use super::key::SealKey;
-use super::root::{self, SEAL};
+use super::root::{self, SEAL_FACT};
 use crate::error::{Error, Result};
 use crate::secret::Secret;
 use crate::storage::backend::Fact;
 
-const LEN: usize = 32;
+const CHALLENGE_BYTES: usize = 32;
 
 /// A challenge, sent as JSON.
 #[derive(Serialize, Deserialize)]
-pub struct Question {
+pub struct SealChallenge {
     installation: String,
     /// The record of the seal in base64, if the store has one.
     seal: Option<String>,
@@ -28,12 +28,12 @@ pub struct Question {
     sealed: String,
 }
 
-impl Question {
+impl SealChallenge {
     /// Creates a challenge for the seal of a store, and its response.
     pub(super) fn new(root: &LessSafeKey, installation: &str, facts: &[Fact]) -> Result<(Self, Secret)> {
-        let answer: [u8; LEN] = crate::random::bytes();
-        let sealed = seal_with(root, context(installation).as_bytes(), &answer, Vec::new())?;
-        let seal = facts.iter().find(|(name, _)| name == SEAL).map(|(_, record)| STANDARD.encode(record));
+        let answer: [u8; CHALLENGE_BYTES] = crate::random::bytes();
+        let sealed = seal_with(root, challenge_context(installation).as_bytes(), &answer, Vec::new())?;
+        let seal = facts.iter().find(|(name, _)| name == SEAL_FACT).map(|(_, record)| STANDARD.encode(record));
         let question = Self { installation: installation.to_owned(), seal, sealed: STANDARD.encode(sealed) };
         Ok((question, Secret::new(answer)))
     }
@@ -44,19 +44,19 @@ impl SealKey {
     ///
     /// # Errors
     /// `Invalid` when the store has another seal key; the errors of a device.
-    pub async fn answer(&self, question: &Question) -> Result<Secret> {
+    pub async fn answer(&self, question: &SealChallenge) -> Result<Secret> {
         let damaged = |_| Error::invalid("seal: the question cannot be read");
         let record = question.seal.as_ref().map(|record| STANDARD.decode(record)).transpose().map_err(damaged)?;
-        let facts: Vec<Fact> = record.into_iter().map(|record| (SEAL.to_owned(), record)).collect();
-        let root = root::opened(self, &question.installation, &facts).await?;
+        let facts: Vec<Fact> = record.into_iter().map(|record| (SEAL_FACT.to_owned(), record)).collect();
+        let root = root::unwrap_root(self, &question.installation, &facts).await?;
         let sealed = STANDARD.decode(&question.sealed).map_err(damaged)?;
-        open_with(&aead_key(root.expose())?, context(&question.installation).as_bytes(), &sealed)
+        open_with(&aead_key(root.expose())?, challenge_context(&question.installation).as_bytes(), &sealed)
             .map(Secret::new)
             .ok_or_else(|| Error::invalid("seal key: is not the one of this store"))
     }
 }
 
-fn context(installation: &str) -> String {
+fn challenge_context(installation: &str) -> String {
     format!("signet/seal-proof/v1/{installation}")
 }
 
@@ -68,21 +68,21 @@ mod tests {
     #[tokio::test]
     async fn only_who_has_the_seal_answers_and_each_question_has_its_own_answer() {
         let (seal, other) = (SealKey::random(), SealKey::random());
-        let root_key = root::new();
-        let record = root::wrapped(&seal, "one", &root_key, Time::UNIX_EPOCH, 1).await.unwrap();
-        let of_record = vec![(SEAL.to_owned(), record)];
+        let root_key = root::generate();
+        let record = root::wrap_root(&seal, "one", &root_key, Time::UNIX_EPOCH, 1).await.unwrap();
+        let of_record = vec![(SEAL_FACT.to_owned(), record)];
         // With a record of the seal, and without one, for a store whose seal was never changed.
         let bytes = seal.bytes().unwrap().clone();
         for (root_key, facts) in [(root_key, of_record), (bytes, Vec::new())] {
             let root_key = aead_key(root_key.expose()).unwrap();
-            let (first, answer) = Question::new(&root_key, "one", &facts).unwrap();
-            let (second, another) = Question::new(&root_key, "one", &facts).unwrap();
+            let (first, answer) = SealChallenge::new(&root_key, "one", &facts).unwrap();
+            let (second, another) = SealChallenge::new(&root_key, "one", &facts).unwrap();
             let text = serde_json::to_string(&first).unwrap();
-            let first: Question = serde_json::from_str(&text).unwrap();
+            let first: SealChallenge = serde_json::from_str(&text).unwrap();
             assert!(seal.answer(&first).await.unwrap() == answer);
             assert!(seal.answer(&second).await.unwrap() == another && answer != another);
             assert!(other.answer(&first).await.is_err());
-            let moved = Question { installation: "two".to_owned(), ..first };
+            let moved = SealChallenge { installation: "two".to_owned(), ..first };
             assert!(seal.answer(&moved).await.is_err(), "of another store");
         }
     }

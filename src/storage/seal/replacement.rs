@@ -6,22 +6,22 @@ use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use super::key::{Owner, SealKey, write_new};
-use crate::error::{Error, Kind, Result, io_words};
+use super::key::{FileOwner, SealKey, write_new};
+use crate::error::{Error, Kind, Result, describe_io_error};
 use crate::secret::{Secret, is_private};
 
 /// Minimum length in bytes of a key as text: base64 without padding.
-const SHORTEST: u64 = 43;
+const MIN_KEY_TEXT_BYTES: u64 = 43;
 
 /// A key that replaces the one in a file.
-pub struct Replacement {
+pub struct SealKeyReplacement {
     file: PathBuf,
     fresh: PathBuf,
     old: PathBuf,
     key: SealKey,
 }
 
-impl Replacement {
+impl SealKeyReplacement {
     /// Creates a new key next to the file (`….new`), or reuses an earlier one, and names the previous key `….old-NAME`.
     ///
     /// The errors of the key file; `Conflict` when another key has the name; `Unavailable` when a file cannot be
@@ -33,26 +33,26 @@ impl Replacement {
     /// Continues an earlier attempt whose key the store may have taken, if there is one.
     ///
     /// # Errors
-    /// As [`Replacement::prepare`].
+    /// As [`SealKeyReplacement::prepare`].
     pub fn left(file: &Path) -> Result<Option<Self>> {
-        if left(&beside(file, "new"))?.is_some() { Self::prepare(file).map(Some) } else { Ok(None) }
+        if read_earlier_key(&sibling_path(file, "new"))?.is_some() { Self::prepare(file).map(Some) } else { Ok(None) }
     }
 
     fn prepare_with(file: &Path, link: impl Fn(&Path, &Path) -> io::Result<()>) -> Result<Self> {
         let before = SealKey::from_file(file)?;
-        let owner = Owner::of(file)?;
-        let (fresh, old) = (beside(file, "new"), beside(file, &format!("old-{}", before.about().key)));
-        let key = match left(&fresh)? {
+        let owner = FileOwner::of(file)?;
+        let (fresh, old) = (sibling_path(file, "new"), sibling_path(file, &format!("old-{}", before.about().key)));
+        let key = match read_earlier_key(&fresh)? {
             Some(key) => {
                 // The earlier attempt may not have synced it, or another user may have made it.
-                let opened = File::open(&fresh).map_err(|e| cannot(&fresh, "read", e))?;
+                let opened = File::open(&fresh).map_err(|e| file_error(&fresh, "read", e))?;
                 owner.give(&opened, &fresh)?;
-                opened.sync_all().map_err(|e| cannot(&fresh, "written", e))?;
+                opened.sync_all().map_err(|e| file_error(&fresh, "written", e))?;
                 key
             }
             None => SealKey::create_owned_file(&fresh, owner)?,
         };
-        match left(&old)? {
+        match read_earlier_key(&old)? {
             Some(kept) if kept.bytes() == before.bytes() => {}
             Some(_) => {
                 return Err(Error::new(Kind::Conflict, format!("{}: is there, and holds another key", old.display())));
@@ -60,7 +60,7 @@ impl Replacement {
             // Some file systems have no hard links.
             None if link(file, &old).is_ok() => {}
             None => {
-                let content = Secret::new(std::fs::read(file).map_err(|e| cannot(file, "read", e))?);
+                let content = Secret::new(std::fs::read(file).map_err(|e| file_error(file, "read", e))?);
                 write_new(&old, Some(owner), content.expose())?;
             }
         }
@@ -84,18 +84,18 @@ impl Replacement {
     /// # Errors
     /// `Unavailable` when it cannot be renamed: both keys still exist then.
     pub fn finish(&self) -> Result<()> {
-        std::fs::rename(&self.fresh, &self.file).map_err(|e| cannot(&self.file, "replaced", e))?;
+        std::fs::rename(&self.fresh, &self.file).map_err(|e| file_error(&self.file, "replaced", e))?;
         self.sync()
     }
 
     fn sync(&self) -> Result<()> {
         let folder = self.file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        File::open(folder).and_then(|folder| folder.sync_all()).map_err(|e| cannot(folder, "written", e))
+        File::open(folder).and_then(|folder| folder.sync_all()).map_err(|e| file_error(folder, "written", e))
     }
 }
 
 /// Adds other key files next to the seal key file to an error about a key that does not open the store.
-pub(crate) fn unopened(key: &SealKey, error: Error) -> Error {
+pub(crate) fn with_other_keys(key: &SealKey, error: Error) -> Error {
     let is_of_key = error.kind() == Kind::Invalid && error.text().starts_with("seal key");
     match key.file().filter(|_| is_of_key).and_then(|file| other_keys(file, key)) {
         Some(others) => Error::new(error.kind(), format!("{error}; other keys are there: {others}")),
@@ -105,7 +105,7 @@ pub(crate) fn unopened(key: &SealKey, error: Error) -> Error {
 
 /// Lists the files of a complete or interrupted replacement with another key; `None` if there are none.
 fn other_keys(file: &Path, key: &SealKey) -> Option<String> {
-    let (name, fresh) = (file.file_name()?.to_str()?, beside(file, "new"));
+    let (name, fresh) = (file.file_name()?.to_str()?, sibling_path(file, "new"));
     let is_ours = |path: &PathBuf| {
         let is_old = |found: &str| found.strip_prefix(name).is_some_and(|end| end.starts_with(".old-"));
         *path == fresh || path.file_name().and_then(OsStr::to_str).is_some_and(is_old)
@@ -125,16 +125,16 @@ fn other_keys(file: &Path, key: &SealKey) -> Option<String> {
 }
 
 /// Returns the key of an earlier attempt. Removes an incomplete file, whose key cannot have been used.
-fn left(file: &Path) -> Result<Option<SealKey>> {
+fn read_earlier_key(file: &Path) -> Result<Option<SealKey>> {
     let metadata = match std::fs::metadata(file) {
         Ok(metadata) => metadata,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(cannot(file, "read", error)),
+        Err(error) => return Err(file_error(file, "read", error)),
     };
     match SealKey::from_file(file) {
         // A file that others can read is rejected without a look at its content, so it may contain a key.
-        Err(error) if error.kind() == Kind::Invalid && is_private(&metadata) && metadata.len() < SHORTEST => {
-            std::fs::remove_file(file).map_err(|e| cannot(file, "removed", e))?;
+        Err(error) if error.kind() == Kind::Invalid && is_private(&metadata) && metadata.len() < MIN_KEY_TEXT_BYTES => {
+            std::fs::remove_file(file).map_err(|e| file_error(file, "removed", e))?;
             Ok(None)
         }
         found => found.map(Some),
@@ -145,15 +145,15 @@ fn hard_link(from: &Path, to: &Path) -> io::Result<()> {
     std::fs::hard_link(from, to)
 }
 
-fn cannot(file: &Path, what: &str, error: io::Error) -> Error {
+fn file_error(file: &Path, what: &str, error: io::Error) -> Error {
     Error::unavailable(
-        format!("seal key file {}: cannot be {what} ({})", file.display(), io_words(error.kind())),
+        format!("seal key file {}: cannot be {what} ({})", file.display(), describe_io_error(error.kind())),
         error,
     )
 }
 
 /// Appends another extension to the file name.
-fn beside(file: &Path, word: &str) -> PathBuf {
+fn sibling_path(file: &Path, word: &str) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
     name.push(format!(".{word}"));
     PathBuf::from(name)
@@ -191,16 +191,16 @@ mod tests {
     fn both_keys_are_there_before_the_new_one_is_used_and_one_afterwards() {
         let (dir, file) = folder();
         let before = SealKey::from_file(&file).unwrap();
-        let first = Replacement::prepare(&file).unwrap();
+        let first = SealKeyReplacement::prepare(&file).unwrap();
         let old = format!("seal.key.old-{}", before.about().key);
         assert_eq!(names(&dir), ["seal.key", "seal.key.new", &old]);
         assert!(is(&file, &before) && is(first.old(), &before) && is(&dir.path().join("seal.key.new"), first.key()));
-        let second = Replacement::left(&file).unwrap().unwrap();
+        let second = SealKeyReplacement::left(&file).unwrap().unwrap();
         assert!(second.key().bytes() == first.key().bytes());
         second.finish().unwrap();
         assert_eq!(names(&dir), ["seal.key", &old]);
         assert!(is(&file, first.key()) && is(&dir.path().join(&old), &before));
-        assert!(Replacement::left(&file).unwrap().is_none());
+        assert!(SealKeyReplacement::left(&file).unwrap().is_none());
     }
 
     #[test]
@@ -220,13 +220,13 @@ mod tests {
                 true => std::fs::hard_link(from, to),
                 false => Err(ErrorKind::Unsupported.into()),
             };
-            let replacement = Replacement::prepare_with(&file, link).unwrap();
+            let replacement = SealKeyReplacement::prepare_with(&file, link).unwrap();
             assert_eq!((owner(&replacement.fresh), owner(replacement.old())), (expected, expected));
             replacement.finish().unwrap();
             assert_eq!(owner(&file), expected);
         }
-        SealKey::create_file(&beside(&file, "new")).unwrap();
-        Replacement::prepare(&file).unwrap().finish().unwrap();
+        SealKey::create_file(&sibling_path(&file, "new")).unwrap();
+        SealKeyReplacement::prepare(&file).unwrap().finish().unwrap();
         assert_eq!(owner(&file), expected);
     }
 
@@ -236,9 +236,9 @@ mod tests {
         let before = SealKey::from_file(&file).unwrap();
         let no_links = |_: &Path, _: &Path| Err(ErrorKind::PermissionDenied.into());
         // An incomplete copy from an earlier attempt is replaced.
-        torn(&beside(&file, &format!("old-{}", before.about().key)), "5a5a");
+        torn(&sibling_path(&file, &format!("old-{}", before.about().key)), "5a5a");
         for _ in 0..2 {
-            let replacement = Replacement::prepare_with(&file, no_links).unwrap();
+            let replacement = SealKeyReplacement::prepare_with(&file, no_links).unwrap();
             assert!(is(replacement.old(), &before));
             assert_eq!(std::fs::metadata(replacement.old()).unwrap().mode() & 0o777, 0o600);
         }
@@ -248,11 +248,11 @@ mod tests {
     fn a_file_that_was_never_written_whole_is_made_anew() {
         for content in ["", "5a5a5a"] {
             let (_dir, file) = folder();
-            torn(&beside(&file, "new"), content);
-            assert!(Replacement::left(&file).unwrap().is_none(), "{content}");
-            torn(&beside(&file, "new"), content);
-            let replacement = Replacement::prepare(&file).unwrap();
-            assert!(is(&beside(&file, "new"), replacement.key()), "{content}");
+            torn(&sibling_path(&file, "new"), content);
+            assert!(SealKeyReplacement::left(&file).unwrap().is_none(), "{content}");
+            torn(&sibling_path(&file, "new"), content);
+            let replacement = SealKeyReplacement::prepare(&file).unwrap();
+            assert!(is(&sibling_path(&file, "new"), replacement.key()), "{content}");
         }
     }
 
@@ -264,7 +264,7 @@ mod tests {
         torn(&dir.path().join("seal.key.old-torn"), "5a5a");
         torn(&dir.path().join("other.key.old-1"), &"5a".repeat(32));
         assert_eq!(others(), None);
-        let replacement = Replacement::prepare(&file).unwrap();
+        let replacement = SealKeyReplacement::prepare(&file).unwrap();
         let again = "run signet operator rotate-seal-key again, which goes on";
         assert_eq!(others(), told("seal.key.new", again), "the old one is the same by now");
         replacement.finish().unwrap();
@@ -275,17 +275,17 @@ mod tests {
     #[test]
     fn a_file_that_may_hold_a_key_is_never_removed() {
         let (_dir, file) = folder();
-        let fresh = beside(&file, "new");
+        let fresh = sibling_path(&file, "new");
         torn(&fresh, &"x".repeat(64));
-        assert_eq!(Replacement::prepare(&file).err().unwrap().kind(), Kind::Invalid);
+        assert_eq!(SealKeyReplacement::prepare(&file).err().unwrap().kind(), Kind::Invalid);
         std::fs::write(&fresh, [7; 32]).unwrap();
         std::fs::set_permissions(&fresh, std::fs::Permissions::from_mode(0o644)).unwrap();
-        assert_eq!(Replacement::prepare(&file).err().unwrap().kind(), Kind::Invalid);
+        assert_eq!(SealKeyReplacement::prepare(&file).err().unwrap().kind(), Kind::Invalid);
         assert_eq!(std::fs::read(&fresh).unwrap(), [7; 32]);
         std::fs::remove_file(&fresh).unwrap();
-        let old = beside(&file, &format!("old-{}", SealKey::from_file(&file).unwrap().about().key));
+        let old = sibling_path(&file, &format!("old-{}", SealKey::from_file(&file).unwrap().about().key));
         let other = SealKey::create_file(&old).unwrap();
-        assert_eq!(Replacement::prepare(&file).err().unwrap().kind(), Kind::Conflict);
+        assert_eq!(SealKeyReplacement::prepare(&file).err().unwrap().kind(), Kind::Conflict);
         assert!(is(&old, &other));
     }
 }

@@ -1,6 +1,6 @@
 //! The root key: it wraps the data keys, and the seal key wraps it.
 //!
-//! The store records the seal in one fact ([`SEAL`]) with the wrapped root key. A store created with a key in a file or
+//! The store records the seal in one fact ([`SEAL_FACT`]) with the wrapped root key. A store created with a key in a file or
 //! the environment has no such fact until its seal is changed: its root key is that key itself. Every change creates a
 //! new root key, so a previous seal key opens only copies from before, and the data keys in them. Those stay in use
 //! until the next data key is created and everything is resealed.
@@ -11,20 +11,20 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
 use super::cipher::{aead_key, open_with, seal_with};
-use super::key::{Place, SealKey};
+use super::key::{SealKey, SealKeyLocation};
 use crate::clock::Time;
 use crate::error::{Error, Result};
 use crate::secret::Secret;
 use crate::storage::backend::Fact;
 
 /// Fact with the wrapped root key and a description of its seal.
-pub(crate) const SEAL: &str = "seal";
-const LEN: usize = 32;
-const KEY_NAME: &[u8] = b"signet/seal-key-name/v1";
+pub(crate) const SEAL_FACT: &str = "seal";
+const ROOT_KEY_BYTES: usize = 32;
+const KEY_NAME_CONTEXT: &[u8] = b"signet/seal-key-name/v1";
 
 /// Description of a seal, for display.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct About {
+pub struct SealInfo {
     /// `file` (also for the environment), `pkcs11` or `cloudakms`.
     pub kind: String,
     /// The wrapping mechanism.
@@ -35,7 +35,7 @@ pub struct About {
     pub since: Option<Time>,
 }
 
-impl std::fmt::Display for About {
+impl std::fmt::Display for SealInfo {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} key {} ({})", self.kind, self.key, self.mechanism)
     }
@@ -43,7 +43,7 @@ impl std::fmt::Display for About {
 
 /// The stored fact.
 #[derive(Serialize, Deserialize)]
-struct Record {
+struct SealRecord {
     #[serde(rename = "type")]
     kind: String,
     mechanism: String,
@@ -61,41 +61,43 @@ impl SealKey {
     /// `file` (also for the environment), or the type of the device.
     pub fn kind(&self) -> &'static str {
         match &self.place {
-            Place::Here(_) => "file",
-            Place::There(device) => device.kind(),
+            SealKeyLocation::Here(_) => "file",
+            SealKeyLocation::There(device) => device.kind(),
         }
     }
 
     /// Describes the key for display.
-    pub fn about(&self) -> About {
+    pub fn about(&self) -> SealInfo {
         let (mechanism, key) = match &self.place {
-            Place::Here(bytes) => ("AES-GCM", name_of(bytes)),
-            Place::There(device) => (device.mechanism(), device.key()),
+            SealKeyLocation::Here(bytes) => ("AES-GCM", key_fingerprint(bytes)),
+            SealKeyLocation::There(device) => (device.mechanism(), device.key()),
         };
-        About { kind: self.kind().to_owned(), mechanism: mechanism.to_owned(), key, since: None }
+        SealInfo { kind: self.kind().to_owned(), mechanism: mechanism.to_owned(), key, since: None }
     }
 
     async fn wrap(&self, context: &str, root: &Secret) -> Result<Vec<u8>> {
         match &self.place {
-            Place::Here(bytes) => seal_with(&aead_key(bytes.expose())?, context.as_bytes(), root.expose(), Vec::new()),
-            Place::There(device) => device.wrap(context, root.clone()).await,
+            SealKeyLocation::Here(bytes) => {
+                seal_with(&aead_key(bytes.expose())?, context.as_bytes(), root.expose(), Vec::new())
+            }
+            SealKeyLocation::There(device) => device.wrap(context, root.clone()).await,
         }
     }
 
     async fn unwrap(&self, context: &str, wrapped: Vec<u8>) -> Result<Secret> {
         match &self.place {
-            Place::Here(bytes) => open_with(&aead_key(bytes.expose())?, context.as_bytes(), &wrapped)
+            SealKeyLocation::Here(bytes) => open_with(&aead_key(bytes.expose())?, context.as_bytes(), &wrapped)
                 .map(Secret::new)
                 .ok_or_else(|| Error::invalid("seal key: does not open the root key of this store")),
-            Place::There(device) => device.unwrap(context, wrapped).await,
+            SealKeyLocation::There(device) => device.unwrap(context, wrapped).await,
         }
     }
 }
 
 /// Creates a root key.
-pub(crate) fn new() -> Secret {
+pub(crate) fn generate() -> Secret {
     // Filled in place: an array on the stack would leave a copy behind.
-    let mut bytes = vec![0; LEN];
+    let mut bytes = vec![0; ROOT_KEY_BYTES];
     crate::random::fill(&mut bytes);
     Secret::new(bytes)
 }
@@ -104,7 +106,7 @@ pub(crate) fn new() -> Secret {
 ///
 /// # Errors
 /// The errors of a device.
-pub(crate) async fn wrapped(
+pub(crate) async fn wrap_root(
     seal: &SealKey,
     installation: &str,
     root: &Secret,
@@ -116,9 +118,9 @@ pub(crate) async fn wrapped(
     if seal.unwrap(&context, wrapped.clone()).await? != *root {
         return Err(Error::invalid("seal: what it wraps does not open again; nothing was changed"));
     }
-    let About { kind, mechanism, key, .. } = seal.about();
+    let SealInfo { kind, mechanism, key, .. } = seal.about();
     let (wrapped_at, root) = (at.unix_timestamp(), STANDARD.encode(wrapped));
-    let record = Record { kind, mechanism, key, wrapped_at, root, generation };
+    let record = SealRecord { kind, mechanism, key, wrapped_at, root, generation };
     serde_json::to_vec(&record).map_err(Error::internal)
 }
 
@@ -126,7 +128,7 @@ pub(crate) async fn wrapped(
 ///
 /// # Errors
 /// `Invalid` when the store has another seal, or the record is damaged; the errors of a device.
-pub(crate) async fn opened(seal: &SealKey, installation: &str, facts: &[Fact]) -> Result<Secret> {
+pub(crate) async fn unwrap_root(seal: &SealKey, installation: &str, facts: &[Fact]) -> Result<Secret> {
     let own = seal.about();
     let Some(record) = record(facts)? else {
         return seal.bytes().cloned().ok_or_else(|| {
@@ -136,29 +138,29 @@ pub(crate) async fn opened(seal: &SealKey, installation: &str, facts: &[Fact]) -
             ))
         });
     };
-    let stored = about(&record);
+    let stored = seal_info(&record);
     if (&stored.kind, &stored.mechanism) != (&own.kind, &own.mechanism) {
         return Err(Error::invalid(format!(
             "seal: this store is sealed by the {stored}, and the configuration names the {own}: signet operator \
              rotate-seal-key --to moves it"
         )));
     }
-    let wrapped = STANDARD.decode(&record.root).map_err(|_| damaged())?;
+    let wrapped = STANDARD.decode(&record.root).map_err(|_| damaged_record_error())?;
     let root = seal.unwrap(&context(installation), wrapped).await.map_err(|error| {
         if stored.key == own.key {
             return error;
         }
         error.within(&format!("seal key: this store is sealed by the {stored}, and the configuration names the {own}"))
     })?;
-    if root.expose().len() == LEN { Ok(root) } else { Err(damaged()) }
+    if root.expose().len() == ROOT_KEY_BYTES { Ok(root) } else { Err(damaged_record_error()) }
 }
 
 /// Describes the seal of a store; `None` if there is no record of it.
 ///
 /// # Errors
 /// `Invalid` when the record is damaged.
-pub(crate) fn stored(facts: &[Fact]) -> Result<Option<About>> {
-    Ok(record(facts)?.as_ref().map(about))
+pub(crate) fn stored_seal(facts: &[Fact]) -> Result<Option<SealInfo>> {
+    Ok(record(facts)?.as_ref().map(seal_info))
 }
 
 /// The number of the root key that wraps the data keys in these facts.
@@ -169,8 +171,8 @@ pub(crate) fn generation(facts: &[Fact]) -> Result<u64> {
     Ok(record(facts)?.map_or(0, |record| record.generation))
 }
 
-fn about(record: &Record) -> About {
-    About {
+fn seal_info(record: &SealRecord) -> SealInfo {
+    SealInfo {
         kind: record.kind.clone(),
         mechanism: record.mechanism.clone(),
         key: record.key.clone(),
@@ -178,12 +180,12 @@ fn about(record: &Record) -> About {
     }
 }
 
-fn record(facts: &[Fact]) -> Result<Option<Record>> {
-    let fact = facts.iter().find(|(name, _)| name == SEAL);
-    fact.map(|(_, value)| serde_json::from_slice(value).map_err(|_| damaged())).transpose()
+fn record(facts: &[Fact]) -> Result<Option<SealRecord>> {
+    let fact = facts.iter().find(|(name, _)| name == SEAL_FACT);
+    fact.map(|(_, value)| serde_json::from_slice(value).map_err(|_| damaged_record_error())).transpose()
 }
 
-fn damaged() -> Error {
+fn damaged_record_error() -> Error {
     Error::invalid("storage: the record of the seal of this store is damaged")
 }
 
@@ -192,9 +194,9 @@ fn context(installation: &str) -> String {
 }
 
 /// Digits that distinguish keys and reveal nothing about them.
-fn name_of(bytes: &Secret) -> String {
+fn key_fingerprint(bytes: &Secret) -> String {
     let mut context = digest::Context::new(&digest::SHA256);
-    context.update(KEY_NAME);
+    context.update(KEY_NAME_CONTEXT);
     context.update(bytes.expose());
     context.finish().as_ref().iter().take(4).map(|octet| format!("{octet:02x}")).collect()
 }
@@ -204,23 +206,23 @@ mod tests {
     use super::*;
 
     fn facts(record: Vec<u8>) -> Vec<Fact> {
-        vec![(SEAL.to_owned(), record)]
+        vec![(SEAL_FACT.to_owned(), record)]
     }
 
     #[tokio::test]
     async fn a_root_key_opens_with_its_seal_in_its_store_alone() {
-        let (seal, root, at) = (SealKey::random(), new(), Time::UNIX_EPOCH);
-        let record = wrapped(&seal, "one", &root, at, 1).await.unwrap();
-        assert!(opened(&seal, "one", &facts(record.clone())).await.unwrap() == root);
-        assert!(opened(&seal, "two", &facts(record.clone())).await.is_err(), "another store");
-        let error = opened(&SealKey::random(), "one", &facts(record.clone())).await.err().unwrap();
+        let (seal, root, at) = (SealKey::random(), generate(), Time::UNIX_EPOCH);
+        let record = wrap_root(&seal, "one", &root, at, 1).await.unwrap();
+        assert!(unwrap_root(&seal, "one", &facts(record.clone())).await.unwrap() == root);
+        assert!(unwrap_root(&seal, "two", &facts(record.clone())).await.is_err(), "another store");
+        let error = unwrap_root(&SealKey::random(), "one", &facts(record.clone())).await.err().unwrap();
         assert!(error.text().starts_with("seal key: this store is sealed by the file key "), "{error}");
-        let told = stored(&facts(record.clone())).unwrap().unwrap();
-        assert_eq!(told, About { since: Some(at), ..seal.about() });
+        let told = stored_seal(&facts(record.clone())).unwrap().unwrap();
+        assert_eq!(told, SealInfo { since: Some(at), ..seal.about() });
         for at in 0..record.len() {
             let mut changed = record.clone();
             changed[at] ^= 1;
-            let opened = opened(&seal, "one", &facts(changed)).await;
+            let opened = unwrap_root(&seal, "one", &facts(changed)).await;
             assert!(opened.is_err() || opened.is_ok_and(|opened| opened == root), "octet {at}");
         }
     }
@@ -228,7 +230,7 @@ mod tests {
     #[tokio::test]
     async fn a_store_without_a_record_has_the_bytes_of_its_key_as_its_root() {
         let seal = SealKey::random();
-        assert!(opened(&seal, "one", &[]).await.unwrap() == *seal.bytes().unwrap());
-        assert!(stored(&[]).unwrap().is_none());
+        assert!(unwrap_root(&seal, "one", &[]).await.unwrap() == *seal.bytes().unwrap());
+        assert!(stored_seal(&[]).unwrap().is_none());
     }
 }

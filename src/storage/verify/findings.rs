@@ -1,7 +1,7 @@
 //! Findings about a store, one line each.
 
 /// Maximum number of stored lines, enough to show that a store is damaged throughout.
-const MOST: usize = 200;
+const MAX_FINDING_LINES: usize = 200;
 
 /// Defects of a store, and notes.
 #[derive(Default)]
@@ -15,7 +15,7 @@ pub struct Findings {
 impl Findings {
     /// Adds a finding.
     pub fn add(&mut self, line: impl Into<String>) {
-        if self.lines.len() < MOST {
+        if self.lines.len() < MAX_FINDING_LINES {
             self.lines.push(line.into());
         } else {
             self.more += 1;
@@ -30,7 +30,7 @@ impl Findings {
 
     /// Adds a note, which is not a finding: something that could not be checked.
     pub fn note(&mut self, line: impl Into<String>) {
-        if self.notes.len() < MOST {
+        if self.notes.len() < MAX_FINDING_LINES {
             self.notes.push(format!("note: {}", line.into()));
         }
     }
@@ -61,10 +61,10 @@ mod tests {
         let mut findings = Findings::default();
         findings.note("a list");
         assert_eq!((findings.count(), findings.count_certain()), (0, 0));
-        (0..MOST + 2).for_each(|n| findings.add(format!("line {n}")));
+        (0..MAX_FINDING_LINES + 2).for_each(|n| findings.add(format!("line {n}")));
         findings.add_doubtful("perhaps");
-        assert_eq!((findings.count(), findings.count_certain()), (MOST + 3, MOST + 2));
+        assert_eq!((findings.count(), findings.count_certain()), (MAX_FINDING_LINES + 3, MAX_FINDING_LINES + 2));
         let lines: Vec<String> = findings.lines().collect();
-        assert_eq!(lines[MOST..], ["and 3 more".to_owned(), "note: a list".to_owned()]);
+        assert_eq!(lines[MAX_FINDING_LINES..], ["and 3 more".to_owned(), "note: a list".to_owned()]);
     }
 }

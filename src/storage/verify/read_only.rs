@@ -4,12 +4,12 @@ use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, ready};
 
 use crate::error::{Error, Result};
-use crate::storage::backend::{Backend, Outcomes, Unit};
+use crate::storage::backend::{Outcomes, StoreBackend, WriteUnit};
 
 pub(super) struct ReadOnly;
 
-impl Backend for ReadOnly {
-    fn apply(&mut self, units: Vec<Unit>) -> BoxFuture<'_, Vec<Result<Outcomes>>> {
+impl StoreBackend for ReadOnly {
+    fn apply(&mut self, units: Vec<WriteUnit>) -> BoxFuture<'_, Vec<Result<Outcomes>>> {
         let refused = || Err(Error::invalid("storage: what every store has is missing, and this one is only read"));
         ready(units.iter().map(|_| refused()).collect()).boxed()
     }

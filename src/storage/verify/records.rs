@@ -6,29 +6,29 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::documents::MountId;
 use crate::error::Result;
 use crate::projects::store::ProjectStore;
-use crate::sql::{Failure, Row, Value};
+use crate::sql::{SqlError, SqlRow, SqlValue};
 use crate::storage::scan;
 use crate::storage::verify::findings::Findings;
-use crate::storage::verify::seals::named;
+use crate::storage::verify::seals::format_key;
 use crate::x509::certificate::Certificate;
 use crate::x509::serial::Serial;
 
-const PAGE: usize = 500;
+const ROWS_PER_PAGE: usize = 500;
 
-const MOUNTS: &str = "SELECT m.id, m.rev_seq, CAST(COALESCE(SUM(c.certificates), 0) AS BIGINT),
+const SELECT_MOUNTS: &str = "SELECT m.id, m.rev_seq, CAST(COALESCE(SUM(c.certificates), 0) AS BIGINT),
         CAST(COALESCE(SUM(c.revocations), 0) AS BIGINT)
     FROM mount m LEFT JOIN counter c ON c.mount = m.id GROUP BY m.id, m.rev_seq ORDER BY m.id";
-const CERTIFICATES: &str = "SELECT mount, serial, issuer, not_before, not_after, der FROM certificate
+const SELECT_CERTIFICATES: &str = "SELECT mount, serial, issuer, not_before, not_after, der FROM certificate
     WHERE (mount, serial) > ($1, $2) ORDER BY mount, serial LIMIT $3";
-const OF_MOUNT: &str = "SELECT serial, issuer, der FROM certificate
+const SELECT_CERTIFICATES_OF_MOUNT: &str = "SELECT serial, issuer, der FROM certificate
     WHERE mount = $1 AND serial > $2 ORDER BY serial LIMIT $3";
-const REVOCATIONS: &str = "SELECT mount, seq, serial FROM revocation
+const SELECT_REVOCATIONS: &str = "SELECT mount, seq, serial FROM revocation
     WHERE (mount, seq) > ($1, $2) ORDER BY mount, seq LIMIT $3";
-const CRLS: &str = "SELECT mount, grp, number, covers, this_update, next_update FROM crl ORDER BY mount, grp";
+const SELECT_CRLS: &str = "SELECT mount, grp, number, covers, this_update, next_update FROM crl ORDER BY mount, grp";
 
 /// Totals of a mount: the recorded ones, and those found by the scan.
 #[derive(Default)]
-struct Sums {
+struct MountTotals {
     sequence: i64,
     counted: [i64; 2],
     found: [i64; 2],
@@ -36,10 +36,10 @@ struct Sums {
 }
 
 /// A mount, and the issuers named by its certificates.
-pub type Named = (MountId, BTreeSet<String>);
+pub type MountIssuers = (MountId, BTreeSet<String>);
 
 /// A certificate as stored in its row.
-pub struct Recorded {
+pub struct CertificateRecord {
     /// The bytes of its serial number.
     pub serial: Vec<u8>,
     /// The issuer that the row names.
@@ -49,29 +49,29 @@ pub struct Recorded {
 }
 
 /// Reads at most `limit` certificates of a mount with serials above `after`, in ascending order.
-pub(super) async fn of_mount(
+pub(super) async fn read_certificates_of_mount(
     store: &dyn ProjectStore,
     mount: MountId,
     after: &[u8],
     limit: usize,
-) -> Result<Vec<Recorded>> {
+) -> Result<Vec<CertificateRecord>> {
     let values = vec![mount.0.into(), after.to_vec().into(), (limit as i64).into()];
-    let rows = scan::rows(store, OF_MOUNT, values).await?;
-    let recorded = |mut row: Row| Ok(Recorded { serial: row.get()?, issuer: row.get()?, der: row.get()? });
-    rows.into_iter().map(recorded).collect::<Result<_, Failure>>().map_err(scan::error)
+    let rows = scan::rows(store, SELECT_CERTIFICATES_OF_MOUNT, values).await?;
+    let recorded = |mut row: SqlRow| Ok(CertificateRecord { serial: row.get()?, issuer: row.get()?, der: row.get()? });
+    rows.into_iter().map(recorded).collect::<Result<_, SqlError>>().map_err(scan::error)
 }
 
 /// Checks all rows. Returns the mounts, and the issuers named by their certificates.
-pub(super) async fn agree(store: &dyn ProjectStore, findings: &mut Findings) -> Result<Vec<Named>> {
+pub(super) async fn check_consistency(store: &dyn ProjectStore, findings: &mut Findings) -> Result<Vec<MountIssuers>> {
     let mut sums = BTreeMap::new();
-    for mut row in scan::rows(store, MOUNTS, Vec::new()).await? {
+    for mut row in scan::rows(store, SELECT_MOUNTS, Vec::new()).await? {
         let (id, sums_of) = mount(&mut row).map_err(scan::error)?;
         sums.insert(id, sums_of);
     }
-    certificates(store, &mut sums, findings).await?;
-    revocations(store, &mut sums, findings).await?;
-    crls(store, &sums, findings).await?;
-    for (mount, Sums { counted, found, .. }) in &sums {
+    check_certificates(store, &mut sums, findings).await?;
+    check_revocations(store, &mut sums, findings).await?;
+    check_crls(store, &sums, findings).await?;
+    for (mount, MountTotals { counted, found, .. }) in &sums {
         for (what, at) in [("certificates", 0), ("revocations", 1)] {
             if counted[at] != found[at] {
                 findings
@@ -82,18 +82,22 @@ pub(super) async fn agree(store: &dyn ProjectStore, findings: &mut Findings) -> 
     Ok(sums.into_iter().map(|(mount, sums)| (MountId(mount), sums.issuers)).collect())
 }
 
-fn mount(row: &mut Row) -> Result<(i64, Sums), Failure> {
+fn mount(row: &mut SqlRow) -> Result<(i64, MountTotals), SqlError> {
     let id = row.get()?;
-    Ok((id, Sums { sequence: row.get()?, counted: [row.get()?, row.get()?], ..Sums::default() }))
+    Ok((id, MountTotals { sequence: row.get()?, counted: [row.get()?, row.get()?], ..MountTotals::default() }))
 }
 
 /// Checks that each certificate can be parsed and matches its columns.
-async fn certificates(store: &dyn ProjectStore, sums: &mut BTreeMap<i64, Sums>, findings: &mut Findings) -> Result<()> {
+async fn check_certificates(
+    store: &dyn ProjectStore,
+    sums: &mut BTreeMap<i64, MountTotals>,
+    findings: &mut Findings,
+) -> Result<()> {
     let mut after: (i64, Vec<u8>) = (-1, Vec::new());
     loop {
-        let values = vec![after.0.into(), after.1.clone().into(), (PAGE as i64).into()];
-        let rows = scan::rows(store, CERTIFICATES, values).await?;
-        let full = rows.len() == PAGE;
+        let values = vec![after.0.into(), after.1.clone().into(), (ROWS_PER_PAGE as i64).into()];
+        let rows = scan::rows(store, SELECT_CERTIFICATES, values).await?;
+        let full = rows.len() == ROWS_PER_PAGE;
         for mut row in rows {
             let (mount, serial, issuer, validity, der) = certificate(&mut row).map_err(scan::error)?;
             if let Some(sums) = sums.get_mut(&mount) {
@@ -104,8 +108,8 @@ async fn certificates(store: &dyn ProjectStore, sums: &mut BTreeMap<i64, Sums>, 
                 .is_ok_and(|is| is.serial().octets() == serial && (is.not_before(), is.not_after()) == validity);
             after = (mount, serial);
             if !is {
-                let key = [Value::Int(after.0), Value::Bytes(after.1.clone())];
-                findings.add(format!("certificate: {} is not what its row says", named(&key)));
+                let key = [SqlValue::Int(after.0), SqlValue::Bytes(after.1.clone())];
+                findings.add(format!("certificate: {} is not what its row says", format_key(&key)));
             }
         }
         if !full {
@@ -116,17 +120,21 @@ async fn certificates(store: &dyn ProjectStore, sums: &mut BTreeMap<i64, Sums>, 
 
 type CertificateColumns = (i64, Vec<u8>, String, (i64, i64), Vec<u8>);
 
-fn certificate(row: &mut Row) -> Result<CertificateColumns, Failure> {
+fn certificate(row: &mut SqlRow) -> Result<CertificateColumns, SqlError> {
     Ok((row.get()?, row.get()?, row.get()?, (row.get()?, row.get()?), row.get()?))
 }
 
 /// Checks that every sequence number was assigned and every serial is valid.
-async fn revocations(store: &dyn ProjectStore, sums: &mut BTreeMap<i64, Sums>, findings: &mut Findings) -> Result<()> {
+async fn check_revocations(
+    store: &dyn ProjectStore,
+    sums: &mut BTreeMap<i64, MountTotals>,
+    findings: &mut Findings,
+) -> Result<()> {
     let mut after = (-1, -1);
     loop {
-        let values = vec![after.0.into(), after.1.into(), (PAGE as i64).into()];
-        let rows = scan::rows(store, REVOCATIONS, values).await?;
-        let full = rows.len() == PAGE;
+        let values = vec![after.0.into(), after.1.into(), (ROWS_PER_PAGE as i64).into()];
+        let rows = scan::rows(store, SELECT_REVOCATIONS, values).await?;
+        let full = rows.len() == ROWS_PER_PAGE;
         for mut row in rows {
             let (mount, sequence, serial) = revocation(&mut row).map_err(scan::error)?;
             after = (mount, sequence);
@@ -143,14 +151,18 @@ async fn revocations(store: &dyn ProjectStore, sums: &mut BTreeMap<i64, Sums>, f
     }
 }
 
-fn revocation(row: &mut Row) -> Result<(i64, i64, Vec<u8>), Failure> {
+fn revocation(row: &mut SqlRow) -> Result<(i64, i64, Vec<u8>), SqlError> {
     Ok((row.get()?, row.get()?, row.get()?))
 }
 
 /// Checks that no CRL covers revocations that do not exist, and no delta CRL is older than its complete CRL.
-async fn crls(store: &dyn ProjectStore, sums: &BTreeMap<i64, Sums>, findings: &mut Findings) -> Result<()> {
+async fn check_crls(
+    store: &dyn ProjectStore,
+    sums: &BTreeMap<i64, MountTotals>,
+    findings: &mut Findings,
+) -> Result<()> {
     let mut complete: BTreeMap<(i64, String), i64> = BTreeMap::new();
-    for mut row in scan::rows(store, CRLS, Vec::new()).await? {
+    for mut row in scan::rows(store, SELECT_CRLS, Vec::new()).await? {
         let crl = crl(&mut row).map_err(scan::error)?;
         let name = format!("crl: {} {} of mount {}", crl.group, crl.number, crl.mount);
         match sums.get(&crl.mount) {
@@ -174,7 +186,7 @@ async fn crls(store: &dyn ProjectStore, sums: &BTreeMap<i64, Sums>, findings: &m
     Ok(())
 }
 
-struct Crl {
+struct CrlColumns {
     mount: i64,
     group: String,
     number: i64,
@@ -183,8 +195,8 @@ struct Crl {
     next_update: i64,
 }
 
-fn crl(row: &mut Row) -> Result<Crl, Failure> {
-    Ok(Crl {
+fn crl(row: &mut SqlRow) -> Result<CrlColumns, SqlError> {
+    Ok(CrlColumns {
         mount: row.get()?,
         group: row.get()?,
         number: row.get()?,

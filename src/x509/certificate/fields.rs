@@ -1,7 +1,7 @@
 //! The fields of a TBSCertificate (RFC 5280 4.1.2) as slices. Received certificates are read this way, and issued
 //! ones are read back before they are signed.
 
-use crate::x509::reader::{Read, Reader, Tlv};
+use crate::x509::reader::{DerReader, DerResult, Tlv};
 use crate::x509::time;
 use crate::x509::writer::{INTEGER, SEQUENCE, context, context_constructed};
 
@@ -30,7 +30,7 @@ pub struct CertificateFields<'a> {
     /// The encoded issuerUniqueID and subjectUniqueID, in this order; empty if absent.
     pub unique_ids: [&'a [u8]; 2],
     /// The elements of the Extensions; `None` if the field is absent.
-    pub extensions: Option<Reader<'a>>,
+    pub extensions: Option<DerReader<'a>>,
 }
 
 impl<'a> CertificateFields<'a> {
@@ -38,9 +38,10 @@ impl<'a> CertificateFields<'a> {
     ///
     /// # Errors
     /// The violated rule.
-    pub fn read(mut fields: Reader<'a>) -> Read<Self> {
+    pub fn read(mut fields: DerReader<'a>) -> DerResult<Self> {
         let version = fields.optional(context_constructed(0))?;
-        let version_number = version.map_or(Ok(0), |v| Reader::new(Reader::only(v.content, INTEGER)?.raw).small())?;
+        let version_number =
+            version.map_or(Ok(0), |v| DerReader::new(DerReader::only(v.content, INTEGER)?.raw).small())?;
         let serial = fields.unsigned()?;
         let algorithm = fields.expect(SEQUENCE)?.raw;
         let issuer = fields.expect(SEQUENCE)?.raw;
@@ -51,7 +52,7 @@ impl<'a> CertificateFields<'a> {
         let mut unique_id = |tag| Ok(fields.optional(context(tag))?.map_or(&[][..], |id| id.raw));
         let unique_ids = [unique_id(1)?, unique_id(2)?];
         let extensions = match fields.optional(context_constructed(3))? {
-            Some(explicit) => Some(Reader::only(explicit.content, SEQUENCE)?.reader()),
+            Some(explicit) => Some(DerReader::only(explicit.content, SEQUENCE)?.reader()),
             None => None,
         };
         fields.done()?;
@@ -72,7 +73,7 @@ impl<'a> CertificateFields<'a> {
     }
 }
 
-fn read_validity(mut fields: Reader<'_>) -> Read<(i64, i64)> {
+fn read_validity(mut fields: DerReader<'_>) -> DerResult<(i64, i64)> {
     let validity = (time::read(&mut fields)?, time::read(&mut fields)?);
     fields.done()?;
     Ok(validity)

@@ -7,10 +7,10 @@ use proptest::prelude::*;
 use super::*;
 use crate::keys::{KeySpec, PrivateKey};
 use crate::x509::algorithm::Hash;
-use crate::x509::extension::{self, NameConstraints, Policy, SubjectAltNames, Subtrees};
+use crate::x509::extension::{self, CertificatePolicy, NameConstraints, SubjectAltNames, Subtrees};
 use crate::x509::name::{Attribute, rdn};
-use crate::x509::tbs::{CertificateTbs, signed};
-use crate::x509::testing::{KEYS, KINDS, OpenSsl, issue, root};
+use crate::x509::tbs::{CertificateTbs, encode_signed};
+use crate::x509::testing::{ISSUER_KEY_KINDS, OPENSSL_KEY_ARGUMENTS, OpenSsl, issue, root};
 use crate::x509::time;
 use crate::x509::{name, oid, pem};
 
@@ -27,7 +27,7 @@ fn leaf_extensions(leaf: &PublicKey, issuer: &Certificate) -> Vec<Extensions> {
         uris: text_list(&["spiffe://a/b"]),
         other: vec![(extension::parse_oid("1.3.6.1.4.1.311.20.2.3").unwrap(), "u@example".into())],
     };
-    let policy = |oid, cps: Option<&str>, notice: Option<&str>| Policy {
+    let policy = |oid, cps: Option<&str>, notice: Option<&str>| CertificatePolicy {
         oid: extension::parse_oid(oid).unwrap(),
         cps: cps.map(Into::into),
         notice: notice.map(Into::into),
@@ -74,7 +74,7 @@ fn strict(openssl: &OpenSsl, root: &Certificate, leaf: &[u8]) -> String {
 fn roots_and_leafs_of_every_kind_satisfy_openssl() {
     let openssl = OpenSsl::new();
     let leaf_kinds = [("rsa", 2048), ("ec", 224), ("ec", 256), ("ec", 384), ("ec", 521), ("ed25519", 0)];
-    for ((key_type, bits), (leaf_type, leaf_bits)) in KINDS.iter().cycle().zip(leaf_kinds) {
+    for ((key_type, bits), (leaf_type, leaf_bits)) in ISSUER_KEY_KINDS.iter().cycle().zip(leaf_kinds) {
         let (key, root) = root(key_type, *bits);
         assert!(root.is_ca() && root.is_signed_by(root.key()) && root.is_self_signed());
         let leaf = PrivateKey::generate(KeySpec::new(leaf_type, leaf_bits).unwrap()).unwrap();
@@ -163,7 +163,7 @@ fn name_constraints_and_far_dates_satisfy_openssl() {
         extensions: &pieces,
     }
     .encode();
-    let der = signed(&tbs, algorithm, &key.sign(algorithm, &tbs).unwrap());
+    let der = encode_signed(&tbs, algorithm, &key.sign(algorithm, &tbs).unwrap());
     let text = strict_ca(&openssl, &root, &der);
     for expected in [
         "Serial Number: 255 (0xff)",
@@ -206,7 +206,7 @@ fn an_empty_subject_and_no_extensions_are_legal_der() {
 #[test]
 fn certificates_of_openssl_are_read() {
     let openssl = OpenSsl::new();
-    for (arguments, kind) in KEYS {
+    for (arguments, kind) in OPENSSL_KEY_ARGUMENTS {
         let key = openssl.key("key.pem", arguments);
         let der =
             openssl.run(&["req", "-x509", "-new", "-key", &key, "-subj", "/CN=r", "-outform", "DER", "-days", "9"]);
@@ -219,7 +219,7 @@ fn certificates_of_openssl_are_read() {
         trailing.push(0);
         assert!(Certificate::parse(&trailing).unwrap_err().text().contains("trailing data"));
     }
-    let key = openssl.key("key.pem", KEYS[0].0);
+    let key = openssl.key("key.pem", OPENSSL_KEY_ARGUMENTS[0].0);
     let sha1 = openssl.run(&["req", "-x509", "-new", "-key", &key, "-subj", "/CN=r", "-sha1", "-outform", "DER"]);
     let read = Certificate::parse(&sha1).unwrap();
     assert_eq!(read.signature_algorithm(), None);
@@ -235,7 +235,7 @@ fn a_certificate_under_another_issuer_keeps_every_other_byte() {
     assert_eq!(same, other.tbs());
     let algorithm = root.signature_algorithm().unwrap();
     let tbs = other.reissue_tbs(algorithm, root.subject(), &kept);
-    let read = Certificate::parse(&signed(&tbs, algorithm, &key.sign(algorithm, &tbs).unwrap())).unwrap();
+    let read = Certificate::parse(&encode_signed(&tbs, algorithm, &key.sign(algorithm, &tbs).unwrap())).unwrap();
     assert!(read.is_signed_by(root.key()));
     assert_eq!((read.serial(), read.key()), (other.serial(), other.key()));
 }
@@ -247,7 +247,7 @@ fn rules_of_the_structure_hold() {
     let algorithm = root.signature_algorithm().unwrap();
     let der = issue(&key, algorithm, root.subject(), root.subject(), key.public().spki(), &[id.clone(), id]);
     assert!(Certificate::parse(&der).unwrap_err().text().contains("twice"));
-    let mixed = signed(root.tbs(), SignatureAlgorithm::Ed25519, &[0; 64]);
+    let mixed = encode_signed(root.tbs(), SignatureAlgorithm::Ed25519, &[0; 64]);
     assert!(Certificate::parse(&mixed).unwrap_err().text().contains("algorithms must be equal"));
     let zero_ski = extension::extension(oid::SUBJECT_KEY_ID, false, &[5, 0]);
     let der = issue(&key, algorithm, root.subject(), root.subject(), key.public().spki(), &[zero_ski]);

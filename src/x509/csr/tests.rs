@@ -8,9 +8,9 @@ use super::*;
 use crate::keys::{KeySpec, PrivateKey};
 use crate::x509::algorithm::KeyKind;
 use crate::x509::extension::SubjectAltNames;
-use crate::x509::tbs::signed;
-use crate::x509::testing::{KEYS, OpenSsl};
-use crate::x509::writer::Writer;
+use crate::x509::tbs::encode_signed;
+use crate::x509::testing::{OPENSSL_KEY_ARGUMENTS, OpenSsl};
+use crate::x509::writer::DerWriter;
 
 const EXTENSIONS: &[&str] = &[
     "-addext",
@@ -35,7 +35,7 @@ fn request(openssl: &OpenSsl, key: &str, more: &[&str]) -> String {
 #[test]
 fn requests_of_openssl_with_every_kind_of_key_are_read_and_verify() {
     let openssl = OpenSsl::new();
-    for (arguments, kind) in KEYS {
+    for (arguments, kind) in OPENSSL_KEY_ARGUMENTS {
         let key = openssl.key("key.pem", arguments);
         let csr = Csr::from_pem(&request(&openssl, &key, EXTENSIONS)).unwrap();
         csr.verify().unwrap();
@@ -47,7 +47,7 @@ fn requests_of_openssl_with_every_kind_of_key_are_read_and_verify() {
 #[test]
 fn what_the_request_asks_for_is_read_byte_for_byte() {
     let openssl = OpenSsl::new();
-    let key = openssl.key("key.pem", KEYS[1].0);
+    let key = openssl.key("key.pem", OPENSSL_KEY_ARGUMENTS[1].0);
     let csr = Csr::from_pem(&request(&openssl, &key, EXTENSIONS)).unwrap();
     assert_eq!(csr.common_name(), "last");
     assert_eq!(csr.subject_values(Attribute::UserId).unwrap(), ["humanoid"]);
@@ -77,7 +77,7 @@ fn what_the_request_asks_for_is_read_byte_for_byte() {
 #[test]
 fn the_signature_decides_and_weak_hashes_are_refused() {
     let openssl = OpenSsl::new();
-    let rsa = openssl.key("rsa.pem", KEYS[0].0);
+    let rsa = openssl.key("rsa.pem", OPENSSL_KEY_ARGUMENTS[0].0);
     let refused = |arguments: &[&str], problem: &str| {
         let csr = Csr::from_pem(&request(&openssl, &rsa, arguments)).unwrap();
         let error = csr.verify().unwrap_err();
@@ -92,7 +92,7 @@ fn the_signature_decides_and_weak_hashes_are_refused() {
     let pss = ["-sha384", "-sigopt", "rsa_padding_mode:pss", "-sigopt", "rsa_pss_saltlen:-1"];
     Csr::from_pem(&request(&openssl, &rsa, &pss)).unwrap().verify().unwrap();
 
-    for (arguments, _) in KEYS {
+    for (arguments, _) in OPENSSL_KEY_ARGUMENTS {
         let key = openssl.key("key.pem", arguments);
         let der = Csr::from_pem(&request(&openssl, &key, &[])).unwrap().der;
         for at in [der.len() - 1, der.len() / 2] {
@@ -102,9 +102,9 @@ fn the_signature_decides_and_weak_hashes_are_refused() {
             assert!(verified.is_err(), "{arguments:?}");
         }
     }
-    let p256 = openssl.key("p256.pem", KEYS[1].0);
+    let p256 = openssl.key("p256.pem", OPENSSL_KEY_ARGUMENTS[1].0);
     Csr::from_pem(&request(&openssl, &p256, &["-sha512"])).unwrap().verify().unwrap();
-    let p224 = openssl.key("p224.pem", KEYS[2].0);
+    let p224 = openssl.key("p224.pem", OPENSSL_KEY_ARGUMENTS[2].0);
     Csr::from_pem(&request(&openssl, &p224, &["-sha384"])).unwrap().verify().unwrap();
 }
 
@@ -120,7 +120,7 @@ fn small_rsa_keys_are_read_but_never_verify() {
 #[test]
 fn texts_that_are_no_request_are_refused_with_a_reason() {
     let pem = SAMPLE.clone();
-    let der = pem::first(&pem).unwrap().unwrap().1;
+    let der = pem::parse_first_block(&pem).unwrap().unwrap().1;
     let trailing = pem::encode("CERTIFICATE REQUEST", &[&der[..], &[0]].concat());
     let cases = [
         ("empty", String::new(), "must not be empty"),
@@ -130,7 +130,7 @@ fn texts_that_are_no_request_are_refused_with_a_reason() {
         ("literal backslash n", pem.replace('\n', "\\n"), "contains no data"),
         ("another block", pem.replace("CERTIFICATE REQUEST", "CERTIFICATE"), "contains no data"),
         ("trailing data", trailing, "trailing data"),
-        ("too long", format!("{pem}\n{}", "a".repeat(pem::MAX_TEXT)), "64 KiB"),
+        ("too long", format!("{pem}\n{}", "a".repeat(pem::MAX_TEXT_BYTES)), "64 KiB"),
     ];
     for (name, text, problem) in cases {
         let error = Csr::from_pem(&text).unwrap_err();
@@ -146,7 +146,7 @@ fn texts_that_are_no_request_are_refused_with_a_reason() {
 }
 
 /// Encodes a request for a P-256 key, with the attributes that `attributes` writes.
-fn own(subject: &Name, attributes: impl FnOnce(&mut Writer)) -> Vec<u8> {
+fn own(subject: &Name, attributes: impl FnOnce(&mut DerWriter)) -> Vec<u8> {
     let key = PrivateKey::generate(KeySpec::new("ec", 256).unwrap()).unwrap();
     let info = build(SEQUENCE, 0, |w| {
         w.integer(0);
@@ -155,10 +155,10 @@ fn own(subject: &Name, attributes: impl FnOnce(&mut Writer)) -> Vec<u8> {
         attributes(w);
     });
     let algorithm = SignatureAlgorithm::for_issuer(key.kind(), 0, false).unwrap();
-    signed(&info, algorithm, &key.sign(algorithm, &info).unwrap())
+    encode_signed(&info, algorithm, &key.sign(algorithm, &info).unwrap())
 }
 
-fn extension_request(w: &mut Writer, extensions: &[Extensions]) {
+fn extension_request(w: &mut DerWriter, extensions: &[Extensions]) {
     w.nest(SEQUENCE, |w| {
         w.oid(oid::EXTENSION_REQUEST);
         w.nest(SET, |w| w.nest(SEQUENCE, |w| extensions.iter().for_each(|e| w.raw(e.as_der()))));
@@ -234,7 +234,7 @@ fn requests_made_here_satisfy_openssl() {
         };
         for (pieces, count) in [(&both, 2), (&Extensions::default(), 0)] {
             let info = request_info(&subject, key.public().spki(), pieces);
-            let der = signed(&info, algorithm, &key.sign(algorithm, &info).unwrap());
+            let der = encode_signed(&info, algorithm, &key.sign(algorithm, &info).unwrap());
             let file = openssl.file("csr.pem", pem::encode("CERTIFICATE REQUEST", &der));
             openssl.run(&["req", "-in", &file, "-verify", "-noout"]);
             let csr = Csr::from_der(&der).unwrap();
@@ -246,13 +246,13 @@ fn requests_made_here_satisfy_openssl() {
 
 static SAMPLE: LazyLock<String> = LazyLock::new(|| {
     let openssl = OpenSsl::new();
-    let key = openssl.key("key.pem", KEYS[1].0);
+    let key = openssl.key("key.pem", OPENSSL_KEY_ARGUMENTS[1].0);
     request(&openssl, &key, EXTENSIONS).trim_end().to_owned()
 });
 
 #[test]
 fn a_request_cut_anywhere_is_refused() {
-    let der = pem::first(&SAMPLE).unwrap().unwrap().1;
+    let der = pem::parse_first_block(&SAMPLE).unwrap().unwrap().1;
     for len in 0..der.len() {
         assert!(Csr::from_der(&der[..len]).is_err(), "{len}");
     }
@@ -261,7 +261,7 @@ fn a_request_cut_anywhere_is_refused() {
 proptest! {
     #[test]
     fn mutated_requests_never_panic_and_never_verify(at in any::<prop::sample::Index>(), byte in any::<u8>(), drop in 0_usize..3) {
-        let mut der = pem::first(&SAMPLE).unwrap().unwrap().1;
+        let mut der = pem::parse_first_block(&SAMPLE).unwrap().unwrap().1;
         let original = der.clone();
         let at = at.index(der.len());
         der[at] = byte;

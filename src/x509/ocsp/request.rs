@@ -4,23 +4,23 @@
 //! critical extensions, duplicates and trailing data. The requestor's name and signature are parsed but ignored,
 //! because the responder serves everyone.
 
-use super::{CertId, MAX_CERTIFICATES, MAX_REQUEST, NONCE};
+use super::{CertId, MAX_CERTIFICATES, MAX_REQUEST_BYTES, NONCE_LENGTHS};
 use crate::error::Result;
 use crate::x509::oid;
 use crate::x509::raw_extension::ExtensionRef;
-use crate::x509::reader::{DerError, Read, Reader};
+use crate::x509::reader::{DerError, DerReader, DerResult};
 use crate::x509::writer::{INTEGER, OCTET_STRING, SEQUENCE, context_constructed};
 
 /// A parsed request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Request<'a> {
+pub struct OcspRequest<'a> {
     /// The requested certificates, in order; at least one.
     pub certificates: Vec<CertId<'a>>,
     /// The nonce (RFC 9654 2.1).
     pub nonce: Option<&'a [u8]>,
 }
 
-impl<'a> Request<'a> {
+impl<'a> OcspRequest<'a> {
     /// Reads one request in DER.
     ///
     /// # Errors
@@ -29,19 +29,19 @@ impl<'a> Request<'a> {
         Self::read(der).map_err(|e| e.of("ocsp request"))
     }
 
-    fn read(der: &'a [u8]) -> Read<Self> {
-        if der.len() >= MAX_REQUEST {
+    fn read(der: &'a [u8]) -> DerResult<Self> {
+        if der.len() >= MAX_REQUEST_BYTES {
             return Err(DerError("must be shorter than 2048 octets"));
         }
-        let mut outer = Reader::only(der, SEQUENCE)?.reader();
+        let mut outer = DerReader::only(der, SEQUENCE)?.reader();
         let mut fields = outer.sequence()?;
         if let Some(signature) = outer.optional(context_constructed(0))? {
-            Reader::only(signature.content, SEQUENCE)?;
+            DerReader::only(signature.content, SEQUENCE)?;
         }
         outer.done()?;
         // Version 1 is the default (RFC 6960 4.1.1); some clients encode it explicitly.
         if let Some(version) = fields.optional(context_constructed(0))?
-            && Reader::only(version.content, INTEGER)?.content != [0]
+            && DerReader::only(version.content, INTEGER)?.content != [0]
         {
             return Err(DerError("the version must be 1 (RFC 6960 4.1.1)"));
         }
@@ -50,7 +50,7 @@ impl<'a> Request<'a> {
             name.any()?;
             name.done()?;
         }
-        let certificates = read_list(fields.sequence()?)?;
+        let certificates = read_certificates(fields.sequence()?)?;
         let nonce = match fields.optional(context_constructed(2))? {
             Some(explicit) => read_nonce(explicit.content)?,
             None => None,
@@ -60,7 +60,7 @@ impl<'a> Request<'a> {
     }
 }
 
-fn read_list(mut list: Reader<'_>) -> Read<Vec<CertId<'_>>> {
+fn read_certificates(mut list: DerReader<'_>) -> DerResult<Vec<CertId<'_>>> {
     let mut certificates = Vec::with_capacity(1);
     while !list.is_empty() {
         if certificates.len() == MAX_CERTIFICATES {
@@ -69,7 +69,7 @@ fn read_list(mut list: Reader<'_>) -> Read<Vec<CertId<'_>>> {
         let mut one = list.sequence()?;
         certificates.push(CertId::next(&mut one)?);
         if let Some(explicit) = one.optional(context_constructed(0))? {
-            understood(explicit.content, |_| Ok(false))?;
+            read_extensions(explicit.content, |_| Ok(false))?;
         }
         one.done()?;
     }
@@ -80,14 +80,14 @@ fn read_list(mut list: Reader<'_>) -> Read<Vec<CertId<'_>>> {
     }
 }
 
-fn read_nonce(extensions: &[u8]) -> Read<Option<&[u8]>> {
+fn read_nonce(extensions: &[u8]) -> DerResult<Option<&[u8]>> {
     let mut nonce = None;
-    understood(extensions, |extension| {
+    read_extensions(extensions, |extension| {
         if extension.oid != oid::OCSP_NONCE {
             return Ok(false);
         }
-        let octets = Reader::only(extension.value, OCTET_STRING)?.content;
-        if !NONCE.contains(&octets.len()) {
+        let octets = DerReader::only(extension.value, OCTET_STRING)?.content;
+        if !NONCE_LENGTHS.contains(&octets.len()) {
             return Err(DerError("the nonce must have 1 to 128 octets (RFC 9654 2.1)"));
         }
         nonce = Some(octets);
@@ -98,8 +98,11 @@ fn read_nonce(extensions: &[u8]) -> Read<Option<&[u8]>> {
 
 /// Reads an `Extensions` SEQUENCE without duplicates (RFC 5280 4.2). Extensions for which `take` returns `false` are
 /// ignored, or rejected if critical (RFC 6960 4.4).
-fn understood<'a>(extensions: &'a [u8], mut take: impl FnMut(&ExtensionRef<'a>) -> Read<bool>) -> Read<()> {
-    let mut list = Reader::only(extensions, SEQUENCE)?.reader();
+fn read_extensions<'a>(
+    extensions: &'a [u8],
+    mut take: impl FnMut(&ExtensionRef<'a>) -> DerResult<bool>,
+) -> DerResult<()> {
+    let mut list = DerReader::only(extensions, SEQUENCE)?.reader();
     if list.is_empty() {
         return Err(DerError("the list of extensions is empty (RFC 5280 4.1)"));
     }

@@ -8,11 +8,13 @@ use crate::x509::oid;
 use crate::x509::pieces::Name;
 use crate::x509::tbs::write_extensions;
 use crate::x509::time;
-use crate::x509::writer::{ENUMERATED, OCTET_STRING, SEQUENCE, Writer, build, context, context_constructed, tlv_len};
+use crate::x509::writer::{
+    DerWriter, ENUMERATED, OCTET_STRING, SEQUENCE, build, context, context_constructed, tlv_len,
+};
 
 /// The status of a certificate (CertStatus, RFC 6960 4.2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Status {
+pub enum OcspCertStatus {
     /// Issued and not revoked.
     Good,
     /// Revoked.
@@ -31,7 +33,7 @@ pub struct SingleResponse<'a> {
     /// The CertID of the request, with its original bytes.
     pub cert_id: &'a [u8],
     /// The status.
-    pub status: Status,
+    pub status: OcspCertStatus,
 }
 
 /// A response to be signed (ResponseData, RFC 6960 4.2.1).
@@ -54,7 +56,7 @@ impl ResponseData<'_> {
         let ids: usize = self.responses.iter().map(|r| r.cert_id.len() + 96).sum();
         build(SEQUENCE, ids + self.responder.as_der().len() + 256, |w| {
             w.nest(context_constructed(1), |w| w.raw(self.responder.as_der()));
-            generalized(w, self.produced_at);
+            write_time(w, self.produced_at);
             w.nest(SEQUENCE, |w| self.responses.iter().for_each(|single| self.write_single(w, single)));
             let nonce = self.nonce.map(|octets| {
                 let value = build(OCTET_STRING, octets.len() + 4, |w| w.raw(octets));
@@ -64,34 +66,34 @@ impl ResponseData<'_> {
         })
     }
 
-    fn write_single(&self, w: &mut Writer, single: &SingleResponse<'_>) {
+    fn write_single(&self, w: &mut DerWriter, single: &SingleResponse<'_>) {
         w.nest(SEQUENCE, |w| {
             w.raw(single.cert_id);
             match single.status {
-                Status::Good => w.tlv(context(0), &[]),
-                Status::Unknown => w.tlv(context(2), &[]),
-                Status::Revoked { at, reason } => w.nest(context_constructed(1), |w| {
-                    generalized(w, at);
+                OcspCertStatus::Good => w.tlv(context(0), &[]),
+                OcspCertStatus::Unknown => w.tlv(context(2), &[]),
+                OcspCertStatus::Revoked { at, reason } => w.nest(context_constructed(1), |w| {
+                    write_time(w, at);
                     // RFC 5280 5.3.1: the reason unspecified is omitted.
                     if let Some(code) = reason.filter(|&code| code != 0) {
                         w.nest(context_constructed(0), |w| w.tlv(ENUMERATED, &[code]));
                     }
                 }),
             }
-            generalized(w, self.produced_at);
+            write_time(w, self.produced_at);
             if let Some(next) = self.next_update {
-                w.nest(context_constructed(0), |w| generalized(w, next));
+                w.nest(context_constructed(0), |w| write_time(w, next));
             }
         });
     }
 }
 
-fn generalized(w: &mut Writer, at: i64) {
+fn write_time(w: &mut DerWriter, at: i64) {
     time::write_generalized(w, time::from_epoch(at));
 }
 
-/// Wraps a BasicOCSPResponse, which is a [signed](crate::x509::tbs::signed) [`ResponseData`], in an OCSPResponse.
-pub fn successful(basic: &[u8]) -> Vec<u8> {
+/// Wraps a BasicOCSPResponse, which is a [signed](crate::x509::tbs::encode_signed) [`ResponseData`], in an OCSPResponse.
+pub fn encode_successful(basic: &[u8]) -> Vec<u8> {
     build(SEQUENCE, tlv_len(basic.len()) + 32, |w| {
         w.tlv(ENUMERATED, &[0]);
         w.nest(context_constructed(0), |w| {
@@ -103,7 +105,7 @@ pub fn successful(basic: &[u8]) -> Vec<u8> {
     })
 }
 
-/// Encodes an OCSPResponse that has only a status (RFC 6960 4.2.1), which must not be `successful`.
-pub fn failure(status: u8) -> [u8; 5] {
+/// Encodes an OCSPResponse that has only a status (RFC 6960 4.2.1), which must not be `encode_successful`.
+pub fn encode_failure(status: u8) -> [u8; 5] {
     [SEQUENCE, 3, ENUMERATED, 1, status]
 }

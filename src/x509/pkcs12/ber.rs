@@ -2,43 +2,43 @@
 
 use zeroize::Zeroizing;
 
-use crate::x509::reader::{DerError, Read, Reader};
-use crate::x509::writer::{OCTET_STRING, Writer};
+use crate::x509::reader::{DerError, DerReader, DerResult};
+use crate::x509::writer::{DerWriter, OCTET_STRING};
 
 /// Maximum nesting depth of a file.
 const MAX_DEPTH: usize = 16;
 const CONSTRUCTED: u8 = 0x20;
-const CUT: DerError = DerError("truncated BER");
+const TRUNCATED: DerError = DerError("truncated BER");
 
 /// Converts the first value of `ber` to definite lengths and returns the remaining input. The result exceeds `ber` by
 /// the additional length bytes at most.
 ///
 /// # Errors
 /// The violated rule.
-pub(super) fn definite(ber: &[u8]) -> Read<(Vec<u8>, &[u8])> {
-    let mut writer = Writer::with_capacity(ber.len());
+pub(super) fn to_definite_lengths(ber: &[u8]) -> DerResult<(Vec<u8>, &[u8])> {
+    let mut writer = DerWriter::with_capacity(ber.len());
     let rest = convert(ber, &mut writer, MAX_DEPTH)?;
     Ok((writer.finish(), rest))
 }
 
-fn convert<'a>(ber: &'a [u8], out: &mut Writer, depth: usize) -> Read<&'a [u8]> {
+fn convert<'a>(ber: &'a [u8], out: &mut DerWriter, depth: usize) -> DerResult<&'a [u8]> {
     let depth = depth.checked_sub(1).ok_or(DerError("values are nested deeper than 16"))?;
-    let (&tag, rest) = ber.split_first().ok_or(CUT)?;
+    let (&tag, rest) = ber.split_first().ok_or(TRUNCATED)?;
     if tag & 0x1f == 0x1f {
         return Err(DerError("multi-octet tags are not supported"));
     }
-    let (length, rest) = length(rest)?;
+    let (length, rest) = read_length(rest)?;
     if tag & CONSTRUCTED == 0 {
         let length = length.ok_or(DerError("a primitive value has an indefinite length"))?;
-        let (content, rest) = rest.split_at_checked(length).ok_or(CUT)?;
+        let (content, rest) = rest.split_at_checked(length).ok_or(TRUNCATED)?;
         out.tlv(tag, content);
         return Ok(rest);
     }
     // It may include a private key: a reallocation would leave a copy in memory, so the capacity is set in advance.
-    let mut content = Writer::with_capacity(length.unwrap_or(rest.len()).min(rest.len()) + 16);
+    let mut content = DerWriter::with_capacity(length.unwrap_or(rest.len()).min(rest.len()) + 16);
     let rest = match length {
         Some(length) => {
-            let (mut inner, rest) = rest.split_at_checked(length).ok_or(CUT)?;
+            let (mut inner, rest) = rest.split_at_checked(length).ok_or(TRUNCATED)?;
             while !inner.is_empty() {
                 inner = convert(inner, &mut content, depth)?;
             }
@@ -56,7 +56,7 @@ fn convert<'a>(ber: &'a [u8], out: &mut Writer, depth: usize) -> Read<&'a [u8]> 
     };
     let content = Zeroizing::new(content.finish());
     if tag == OCTET_STRING | CONSTRUCTED {
-        out.tlv(OCTET_STRING, &Zeroizing::new(joined(&content)?));
+        out.tlv(OCTET_STRING, &Zeroizing::new(join_segments(&content)?));
     } else {
         out.tlv(tag, &content);
     }
@@ -64,8 +64,8 @@ fn convert<'a>(ber: &'a [u8], out: &mut Writer, depth: usize) -> Read<&'a [u8]> 
 }
 
 /// Joins the segments of a segmented string.
-pub(super) fn joined(pieces: &[u8]) -> Read<Vec<u8>> {
-    let mut reader = Reader::new(pieces);
+pub(super) fn join_segments(pieces: &[u8]) -> DerResult<Vec<u8>> {
+    let mut reader = DerReader::new(pieces);
     let mut whole = Vec::with_capacity(pieces.len());
     while !reader.is_empty() {
         whole.extend_from_slice(reader.octet_string()?);
@@ -74,16 +74,16 @@ pub(super) fn joined(pieces: &[u8]) -> Read<Vec<u8>> {
 }
 
 /// Reads a length, `None` for the indefinite form, and returns the remaining input.
-fn length(octets: &[u8]) -> Read<(Option<usize>, &[u8])> {
-    let (&first, rest) = octets.split_first().ok_or(CUT)?;
+fn read_length(octets: &[u8]) -> DerResult<(Option<usize>, &[u8])> {
+    let (&first, rest) = octets.split_first().ok_or(TRUNCATED)?;
     match first {
         0x80 => Ok((None, rest)),
         0..0x80 => Ok((Some(usize::from(first)), rest)),
         _ => {
-            let (length, rest) = rest.split_at_checked(usize::from(first & 0x7f)).ok_or(CUT)?;
+            let (length, rest) = rest.split_at_checked(usize::from(first & 0x7f)).ok_or(TRUNCATED)?;
             let start = length.iter().position(|&octet| octet != 0).unwrap_or(length.len());
             if length.len() - start > 4 {
-                return Err(CUT);
+                return Err(TRUNCATED);
             }
             Ok((Some(length[start..].iter().fold(0, |n, &octet| n << 8 | usize::from(octet))), rest))
         }

@@ -11,14 +11,14 @@ use crate::error::{Error, Result};
 use crate::x509;
 
 /// Maximum length of the password of a file that is read, in bytes.
-const MAX_PASSWORD_LENGTH: usize = 1024;
+const MAX_PASSWORD_BYTES: usize = 1024;
 /// Maximum length of the password of a file that is written, in characters.
-const MAX_WRITTEN_PASSWORD_LENGTH: usize = 128;
+const MAX_WRITTEN_PASSWORD_CHARS: usize = 128;
 /// Maximum number of iterations per file that is read, about a second of CPU time. GnuTLS writes 1,800,000.
 const MAX_ITERATIONS: u32 = 3_000_000;
 
 /// The password of a file to be written: printable ASCII, because programs encode other characters differently.
-pub struct WrittenPassword(Password);
+pub struct WrittenPassword(Pkcs12Password);
 
 impl WrittenPassword {
     /// Validates the password in `field`.
@@ -27,34 +27,34 @@ impl WrittenPassword {
     /// `Invalid` for a password that is empty, too long, or not printable ASCII.
     pub fn new(field: &str, text: &[u8]) -> Result<Self> {
         let is_printable = text.iter().all(|byte| (b' '..=b'~').contains(byte));
-        if !(1..=MAX_WRITTEN_PASSWORD_LENGTH).contains(&text.len()) || !is_printable {
-            let rule = format!("must have 1 to {MAX_WRITTEN_PASSWORD_LENGTH} printable ASCII characters");
+        if !(1..=MAX_WRITTEN_PASSWORD_CHARS).contains(&text.len()) || !is_printable {
+            let rule = format!("must have 1 to {MAX_WRITTEN_PASSWORD_CHARS} printable ASCII characters");
             return Err(Error::invalid(format!("{field}: {rule}")));
         }
-        Ok(Self(Password::new(field, text)?))
+        Ok(Self(Pkcs12Password::new(field, text)?))
     }
 
-    pub(super) fn password(&self) -> &Password {
+    pub(super) fn password(&self) -> &Pkcs12Password {
         &self.0
     }
 }
 
 /// A password in both encodings that PKCS #12 uses.
-pub(super) struct Password {
+pub(super) struct Pkcs12Password {
     /// UTF-8, for PBKDF2.
     utf8: Zeroizing<Vec<u8>>,
     /// Big-endian UTF-16 with two trailing zero bytes, for the PKCS #12 function.
     utf16: Zeroizing<Vec<u8>>,
 }
 
-impl Password {
+impl Pkcs12Password {
     /// Validates the password in `field`.
     ///
     /// # Errors
     /// `Invalid` for a password that is too long or not UTF-8.
     pub(super) fn new(field: &str, text: &[u8]) -> Result<Self> {
-        let text = std::str::from_utf8(text).ok().filter(|text| text.len() <= MAX_PASSWORD_LENGTH);
-        let rule = || Error::invalid(format!("{field}: must be a text of at most {MAX_PASSWORD_LENGTH} bytes"));
+        let text = std::str::from_utf8(text).ok().filter(|text| text.len() <= MAX_PASSWORD_BYTES);
+        let rule = || Error::invalid(format!("{field}: must be a text of at most {MAX_PASSWORD_BYTES} bytes"));
         let text = text.ok_or_else(rule)?;
         let mut utf16 = Zeroizing::new(Vec::with_capacity(2 * text.len() + 2));
         utf16.extend(text.encode_utf16().chain([0]).flat_map(u16::to_be_bytes));
@@ -63,9 +63,9 @@ impl Password {
 }
 
 /// The remaining iterations of the key derivations of one file.
-pub(super) struct Budget(u32);
+pub(super) struct IterationBudget(u32);
 
-impl Budget {
+impl IterationBudget {
     pub(super) fn new() -> Self {
         Self(MAX_ITERATIONS)
     }
@@ -82,14 +82,14 @@ impl Budget {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Digest {
+pub(super) enum Pkcs12Digest {
     Sha1,
     Sha256,
     Sha384,
     Sha512,
 }
 
-impl Digest {
+impl Pkcs12Digest {
     pub(super) fn of(oid: &[u8]) -> Option<Self> {
         let known = [
             (x509::oid::SHA1, Self::Sha1),
@@ -140,9 +140,9 @@ impl Digest {
 }
 
 /// Derives `length` bytes with PBKDF2.
-pub(super) fn pbkdf2(
-    password: &Password,
-    digest: Digest,
+pub(super) fn derive_pbkdf2(
+    password: &Pkcs12Password,
+    digest: Pkcs12Digest,
     salt: &[u8],
     iterations: NonZeroU32,
     length: usize,
@@ -154,17 +154,17 @@ pub(super) fn pbkdf2(
 
 /// The purpose of a key derived by the PKCS #12 function (RFC 7292 appendix B.3).
 #[derive(Clone, Copy)]
-pub(super) enum Purpose {
+pub(super) enum Pkcs12KeyPurpose {
     Encryption = 1,
     InitializationVector = 2,
     Mac = 3,
 }
 
 /// Derives `length` bytes with the PKCS #12 function (RFC 7292 appendix B.2).
-pub(super) fn pkcs12(
-    password: &Password,
-    digest: Digest,
-    purpose: Purpose,
+pub(super) fn derive_pkcs12(
+    password: &Pkcs12Password,
+    digest: Pkcs12Digest,
+    purpose: Pkcs12KeyPurpose,
     salt: &[u8],
     iterations: NonZeroU32,
     length: usize,

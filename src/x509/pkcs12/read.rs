@@ -3,21 +3,21 @@
 use aws_lc_rs::hmac;
 use zeroize::Zeroizing;
 
-use super::ber::{definite, joined};
+use super::ber::{join_segments, to_definite_lengths};
 use super::cipher::{bounded_salt, decrypt};
 use super::identifiers::{bag, oid};
-use super::kdf::{Budget, Digest, Password, Purpose, pkcs12};
+use super::kdf::{IterationBudget, Pkcs12Digest, Pkcs12KeyPurpose, Pkcs12Password, derive_pkcs12};
 use crate::error::{Error, Result};
 use crate::x509::pem;
-use crate::x509::reader::{DerError, Read, Reader, Tlv};
+use crate::x509::reader::{DerError, DerReader, DerResult, Tlv};
 use crate::x509::writer::{INTEGER, OCTET_STRING, context, context_constructed};
 
 /// Maximum length of a file, in bytes.
-pub const MAX_FILE: usize = 384 * 1024;
+pub const MAX_FILE_BYTES: usize = 384 * 1024;
 
 /// The contents of a file, in order.
 #[derive(Default)]
-pub struct Contents {
+pub struct Pkcs12Contents {
     /// Private keys, each a PrivateKeyInfo (PKCS #8).
     pub private_keys: Vec<Zeroizing<Vec<u8>>>,
     /// Certificates, DER.
@@ -26,12 +26,12 @@ pub struct Contents {
     pub crls: Vec<Vec<u8>>,
 }
 
-impl Contents {
+impl Pkcs12Contents {
     /// Returns the contents as PEM: private keys, certificates, CRLs.
     pub fn to_pem(&self) -> Zeroizing<Vec<u8>> {
         let keys = self.private_keys.iter().map(|der| ("PRIVATE KEY", der.as_slice()));
         let certificates = self.certificates.iter().map(|der| ("CERTIFICATE", der.as_slice()));
-        let crls = self.crls.iter().map(|der| (pem::CRL, der.as_slice()));
+        let crls = self.crls.iter().map(|der| (pem::CRL_LABEL, der.as_slice()));
         let blocks = keys.chain(certificates).chain(crls);
         let blocks: Vec<_> = blocks.map(|(label, der)| Zeroizing::new(pem::encode_file(label, der))).collect();
         let mut text = Zeroizing::new(Vec::with_capacity(blocks.iter().map(|block| block.len()).sum()));
@@ -49,17 +49,18 @@ impl Contents {
 /// # Errors
 /// `Invalid`, naming the field and the rule, for a file that is too long, not PKCS #12, without a MAC, with a MAC of
 /// another password, with an unsupported algorithm, or with contents other than keys, certificates and CRLs.
-pub fn read(field: &str, file: &[u8], password: &[u8]) -> Result<Contents> {
-    if file.len() > MAX_FILE {
-        return Err(Error::invalid(format!("{field}: longer than {} KiB", MAX_FILE / 1024)));
+pub fn read(field: &str, file: &[u8], password: &[u8]) -> Result<Pkcs12Contents> {
+    if file.len() > MAX_FILE_BYTES {
+        return Err(Error::invalid(format!("{field}: longer than {} KiB", MAX_FILE_BYTES / 1024)));
     }
-    let password = Password::new("password", password)?;
-    let mut reading = Reading { password: &password, budget: Budget::new(), contents: Contents::default() };
+    let password = Pkcs12Password::new("password", password)?;
+    let mut reading =
+        Pkcs12Reader { password: &password, budget: IterationBudget::new(), contents: Pkcs12Contents::default() };
     reading.file(file).map_err(|problem| problem.named(field))?;
     Ok(reading.contents)
 }
 
-enum Problem {
+enum Pkcs12Problem {
     /// The encoding violates a rule.
     Encoding(DerError),
     /// The file is valid, but has an unsupported feature.
@@ -68,7 +69,7 @@ enum Problem {
     Password,
 }
 
-impl Problem {
+impl Pkcs12Problem {
     fn named(self, field: &str) -> Error {
         match self {
             Self::Encoding(DerError(rule)) => Error::invalid(format!("{field}: not a PKCS #12 file: {rule}")),
@@ -78,30 +79,30 @@ impl Problem {
     }
 }
 
-impl From<DerError> for Problem {
+impl From<DerError> for Pkcs12Problem {
     fn from(error: DerError) -> Self {
         Self::Encoding(error)
     }
 }
 
-impl From<String> for Problem {
+impl From<String> for Pkcs12Problem {
     fn from(rule: String) -> Self {
         Self::Unsupported(rule)
     }
 }
 
-struct Reading<'a> {
-    password: &'a Password,
-    budget: Budget,
-    contents: Contents,
+struct Pkcs12Reader<'a> {
+    password: &'a Pkcs12Password,
+    budget: IterationBudget,
+    contents: Pkcs12Contents,
 }
 
-impl Reading<'_> {
+impl Pkcs12Reader<'_> {
     /// PFX (RFC 7292 section 4).
-    fn file(&mut self, file: &[u8]) -> Result<(), Problem> {
-        let (der, rest) = definite(file)?;
-        Reader::new(rest).done()?;
-        let mut file = Reader::new(&der).sequence()?;
+    fn file(&mut self, file: &[u8]) -> Result<(), Pkcs12Problem> {
+        let (der, rest) = to_definite_lengths(file)?;
+        DerReader::new(rest).done()?;
+        let mut file = DerReader::new(&der).sequence()?;
         if file.small()? != 3 {
             return Err("its version is not 3".to_owned().into());
         }
@@ -109,14 +110,14 @@ impl Reading<'_> {
         if safe.oid()? != oid::DATA {
             return Err("it is signed by a key, which is not supported: export it with a password".to_owned().into());
         }
-        let safe = explicit(&mut safe)?.octet_string()?;
+        let safe = read_explicit(&mut safe)?.octet_string()?;
         if file.is_empty() {
             return Err("it has no MAC: export it with a password".to_owned().into());
         }
         self.check_mac(file.sequence()?, safe)?;
         file.done()?;
-        let (safe, _) = definite(safe)?;
-        let mut parts = Reader::new(&safe).sequence()?;
+        let (safe, _) = to_definite_lengths(safe)?;
+        let mut parts = DerReader::new(&safe).sequence()?;
         while !parts.is_empty() {
             self.part(parts.sequence()?)?;
         }
@@ -124,10 +125,10 @@ impl Reading<'_> {
     }
 
     /// MacData (RFC 7292 section 4).
-    fn check_mac(&mut self, mut mac: Reader<'_>, content: &[u8]) -> Result<(), Problem> {
+    fn check_mac(&mut self, mut mac: DerReader<'_>, content: &[u8]) -> Result<(), Pkcs12Problem> {
         let mut info = mac.sequence()?;
         let algorithm = info.sequence()?.oid()?;
-        let digest = Digest::of(algorithm).ok_or("its MAC has a digest other than SHA-1 and SHA-2".to_owned())?;
+        let digest = Pkcs12Digest::of(algorithm).ok_or("its MAC has a digest other than SHA-1 and SHA-2".to_owned())?;
         let value = info.octet_string()?;
         let salt = bounded_salt(mac.octet_string()?)?;
         // The default is 1.
@@ -135,14 +136,14 @@ impl Reading<'_> {
         mac.done()?;
         let iterations = self.budget.take(iterations)?;
         let length = digest.hmac().digest_algorithm().output_len();
-        let key = pkcs12(self.password, digest, Purpose::Mac, salt, iterations, length);
-        hmac::verify(&hmac::Key::new(digest.hmac(), &key), content, value).map_err(|_| Problem::Password)
+        let key = derive_pkcs12(self.password, digest, Pkcs12KeyPurpose::Mac, salt, iterations, length);
+        hmac::verify(&hmac::Key::new(digest.hmac(), &key), content, value).map_err(|_| Pkcs12Problem::Password)
     }
 
     /// A ContentInfo of the AuthenticatedSafe.
-    fn part(&mut self, mut part: Reader<'_>) -> Result<(), Problem> {
+    fn part(&mut self, mut part: DerReader<'_>) -> Result<(), Pkcs12Problem> {
         let kind = part.oid()?;
-        let mut content = explicit(&mut part)?;
+        let mut content = read_explicit(&mut part)?;
         match kind {
             oid::DATA => self.bags(content.octet_string()?),
             oid::ENCRYPTED_DATA => {
@@ -153,7 +154,7 @@ impl Reading<'_> {
                     return Err("an encrypted part is not of the type data".to_owned().into());
                 }
                 let algorithm = encrypted.sequence()?;
-                let bytes = implicit_octets(encrypted.any()?)?;
+                let bytes = read_implicit_octets(encrypted.any()?)?;
                 let plain = decrypt(algorithm, self.password, &mut self.budget, &bytes)?;
                 self.bags(&plain)
             }
@@ -164,25 +165,25 @@ impl Reading<'_> {
     }
 
     /// SafeContents.
-    fn bags(&mut self, contents: &[u8]) -> Result<(), Problem> {
-        let der = Zeroizing::new(definite(contents)?.0);
-        let mut bags = Reader::new(&der).sequence()?;
+    fn bags(&mut self, contents: &[u8]) -> Result<(), Pkcs12Problem> {
+        let der = Zeroizing::new(to_definite_lengths(contents)?.0);
+        let mut bags = DerReader::new(&der).sequence()?;
         while !bags.is_empty() {
             if self.contents.len() >= pem::MAX_BLOCKS {
                 return Err(format!("it has more than {} keys, certificates and CRLs", pem::MAX_BLOCKS).into());
             }
             let mut bag = bags.sequence()?;
             let kind = bag.oid()?.strip_prefix(oid::BAG_TYPES);
-            let value = explicit(&mut bag)?;
+            let value = read_explicit(&mut bag)?;
             match kind {
                 Some([bag::KEY]) => self.contents.private_keys.push(value.rest().to_vec().into()),
                 Some([bag::ENCRYPTED_KEY]) => self.encrypted_key(value)?,
                 Some([bag::CERTIFICATE]) => {
                     let rule = "it has a certificate that is not of X.509";
-                    self.contents.certificates.push(typed(value, oid::X509_CERTIFICATE, rule)?);
+                    self.contents.certificates.push(read_typed_bag(value, oid::X509_CERTIFICATE, rule)?);
                 }
                 Some([bag::CRL]) => {
-                    self.contents.crls.push(typed(value, oid::X509_CRL, "it has a CRL that is not of X.509")?);
+                    self.contents.crls.push(read_typed_bag(value, oid::X509_CRL, "it has a CRL that is not of X.509")?);
                 }
                 _ => return Err("it has other contents than keys, certificates and CRLs".to_owned().into()),
             }
@@ -191,7 +192,7 @@ impl Reading<'_> {
     }
 
     /// EncryptedPrivateKeyInfo (RFC 5208 section 6).
-    fn encrypted_key(&mut self, mut value: Reader<'_>) -> Result<(), Problem> {
+    fn encrypted_key(&mut self, mut value: DerReader<'_>) -> Result<(), Pkcs12Problem> {
         let mut encrypted = value.sequence()?;
         let algorithm = encrypted.sequence()?;
         let bytes = encrypted.octet_string()?;
@@ -203,25 +204,25 @@ impl Reading<'_> {
 }
 
 /// The value of the next `[0] EXPLICIT`.
-fn explicit<'a>(reader: &mut Reader<'a>) -> Read<Reader<'a>> {
+fn read_explicit<'a>(reader: &mut DerReader<'a>) -> DerResult<DerReader<'a>> {
     Ok(reader.expect(context_constructed(0))?.reader())
 }
 
 /// The content of a `[0] IMPLICIT OCTET STRING`, primitive or in segments.
-fn implicit_octets(value: Tlv<'_>) -> Read<Vec<u8>> {
+fn read_implicit_octets(value: Tlv<'_>) -> DerResult<Vec<u8>> {
     match value.tag {
         tag if tag == context(0) => Ok(value.content.to_vec()),
-        tag if tag == context_constructed(0) => joined(value.content),
+        tag if tag == context_constructed(0) => join_segments(value.content),
         OCTET_STRING => Err(DerError("encrypted content is not tagged")),
         _ => Err(DerError("unexpected tag")),
     }
 }
 
 /// Returns the value of a CertBag or CRLBag of type `wanted`.
-fn typed(mut bag: Reader<'_>, wanted: &[u8], rule: &str) -> Result<Vec<u8>, Problem> {
+fn read_typed_bag(mut bag: DerReader<'_>, wanted: &[u8], rule: &str) -> Result<Vec<u8>, Pkcs12Problem> {
     let mut value = bag.sequence()?;
     if value.oid()? != wanted {
         return Err(rule.to_owned().into());
     }
-    Ok(explicit(&mut value)?.octet_string()?.to_vec())
+    Ok(read_explicit(&mut value)?.octet_string()?.to_vec())
 }

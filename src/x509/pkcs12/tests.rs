@@ -1,29 +1,35 @@
 use std::num::NonZeroU32;
 
-use super::ber::definite;
-use super::kdf::{Digest, Password, Purpose, pkcs12};
+use super::ber::to_definite_lengths;
+use super::kdf::{Pkcs12Digest, Pkcs12KeyPurpose, Pkcs12Password, derive_pkcs12};
 use super::*;
 
 /// Expected values are from OpenSSL 3.0, `openssl kdf … PKCS12KDF`, for the password `smeg`.
 #[test]
 fn pkcs12_kdf_gives_the_values_of_another_program() {
-    let password = Password::new("password", b"smeg").unwrap();
+    let password = Pkcs12Password::new("password", b"smeg").unwrap();
     let (first, second) =
         ([0x0a, 0x58, 0xcf, 0x64, 0x53, 0x0d, 0x82, 0x3f], [0x3d, 0x83, 0xc0, 0xe4, 0x54, 0x6a, 0xc1, 0x40]);
     for (digest, purpose, salt, iterations, key) in [
-        (Digest::Sha1, Purpose::Encryption, first, 1, "8aaae6297b6cb04642ab5b077851284eb7128f1a2a7fbca3"),
-        (Digest::Sha1, Purpose::InitializationVector, first, 1, "79993dfe048d3b76"),
         (
-            Digest::Sha256,
-            Purpose::Mac,
+            Pkcs12Digest::Sha1,
+            Pkcs12KeyPurpose::Encryption,
+            first,
+            1,
+            "8aaae6297b6cb04642ab5b077851284eb7128f1a2a7fbca3",
+        ),
+        (Pkcs12Digest::Sha1, Pkcs12KeyPurpose::InitializationVector, first, 1, "79993dfe048d3b76"),
+        (
+            Pkcs12Digest::Sha256,
+            Pkcs12KeyPurpose::Mac,
             second,
             2000,
             "50730563538e7e9d3490a929dbee46fc6f1d502d7ad8765ad6cad6c9e02437a7",
         ),
         // Longer than a digest.
         (
-            Digest::Sha256,
-            Purpose::Encryption,
+            Pkcs12Digest::Sha256,
+            Pkcs12KeyPurpose::Encryption,
             second,
             10,
             "81b767f390ef2d9aea9c260568c5e33f69bc2ba62d832d51bbb5baafd76a8529e2ec3e2f3a02309bafcd7d3b416b1b6c6228fbb829\
@@ -31,15 +37,16 @@ fn pkcs12_kdf_gives_the_values_of_another_program() {
         ),
         // The block size of this digest is 128 bytes.
         (
-            Digest::Sha512,
-            Purpose::Mac,
+            Pkcs12Digest::Sha512,
+            Pkcs12KeyPurpose::Mac,
             second,
             100,
             "3ab10a995502becae4cc141d786fc015d961e395b623b32e4b40290a3dfdfa32b1d4aca2d4a8c1a44e928b5de77f463267b429fbe8\
              b86e9cc3d73d818f4e57c7",
         ),
     ] {
-        let derived = pkcs12(&password, digest, purpose, &salt, NonZeroU32::new(iterations).unwrap(), key.len() / 2);
+        let derived =
+            derive_pkcs12(&password, digest, purpose, &salt, NonZeroU32::new(iterations).unwrap(), key.len() / 2);
         let shown: String = derived.iter().map(|octet| format!("{octet:02x}")).collect();
         assert_eq!(shown, key, "{digest:?}");
     }
@@ -48,10 +55,10 @@ fn pkcs12_kdf_gives_the_values_of_another_program() {
 #[test]
 fn pkcs12_file_is_read_back_and_hides_its_contents() {
     let password = WrittenPassword::new("password", b"a password").unwrap();
-    let protection = Protection::derive(&password).unwrap();
+    let protection = Pkcs12Keys::derive(&password).unwrap();
     let private_key: Vec<u8> = (0..200).collect();
     let (leaf, issuer) = (vec![0x30, 2, 5, 0], vec![0x30, 3, 2, 1, 9]);
-    let entry = Entry { name: "name", private_key: &private_key, certificates: &[&leaf, &issuer] };
+    let entry = Pkcs12Entry { name: "name", private_key: &private_key, certificates: &[&leaf, &issuer] };
     let file = protection.encode(&entry).unwrap();
     assert!(!file.windows(16).any(|part| part == &private_key[40..56]));
     let contents = read("p12", &file, b"a password").unwrap();
@@ -67,11 +74,11 @@ fn pkcs12_file_is_read_back_and_hides_its_contents() {
 fn ber_becomes_der_and_is_bounded() {
     // SEQUENCE { OCTET STRING in two segments, [0] { INTEGER 5 } }, all with indefinite lengths.
     let ber = [0x30, 0x80, 0x24, 0x80, 4, 1, 0xaa, 4, 2, 0xbb, 0xcc, 0, 0, 0xa0, 0x80, 2, 1, 5, 0, 0, 0, 0, 0x77];
-    let (der, rest) = definite(&ber).unwrap();
+    let (der, rest) = to_definite_lengths(&ber).unwrap();
     assert_eq!(der, [0x30, 10, 4, 3, 0xaa, 0xbb, 0xcc, 0xa0, 3, 2, 1, 5]);
     assert_eq!(rest, [0x77]);
     // Non-minimal lengths.
-    assert_eq!(definite(&[0x30, 0x83, 0, 0, 3, 2, 1, 5]).unwrap().0, [0x30, 3, 2, 1, 5]);
+    assert_eq!(to_definite_lengths(&[0x30, 0x83, 0, 0, 3, 2, 1, 5]).unwrap().0, [0x30, 3, 2, 1, 5]);
     for bad in [
         &[][..],
         &[0x30],
@@ -86,6 +93,6 @@ fn ber_becomes_der_and_is_bounded() {
         &[0x24, 3, 2, 1, 5],
         &[0x30, 0x80].repeat(17),
     ] {
-        assert!(definite(bad).is_err(), "{bad:02x?}");
+        assert!(to_definite_lengths(bad).is_err(), "{bad:02x?}");
     }
 }

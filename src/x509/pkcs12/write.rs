@@ -6,14 +6,14 @@ use aws_lc_rs::cipher::{AES_256, DecryptionContext, PaddedBlockEncryptingKey, Un
 use aws_lc_rs::hmac;
 
 use super::identifiers::{bag, oid};
-use super::kdf::{Digest, Purpose, WrittenPassword, pbkdf2, pkcs12};
+use super::kdf::{Pkcs12Digest, Pkcs12KeyPurpose, WrittenPassword, derive_pbkdf2, derive_pkcs12};
 use crate::error::{Error, Result};
 use crate::random;
 use crate::x509;
-use crate::x509::writer::{INTEGER, NULL, OCTET_STRING, SEQUENCE, SET, Writer, build, context, context_constructed};
+use crate::x509::writer::{DerWriter, INTEGER, NULL, OCTET_STRING, SEQUENCE, SET, build, context, context_constructed};
 
 /// Iterations of each key derivation: the default of Java key stores.
-const ITERATIONS: NonZeroU32 = NonZeroU32::MIN.saturating_add(9_999);
+const KDF_ITERATIONS: NonZeroU32 = NonZeroU32::MIN.saturating_add(9_999);
 const SALT_LENGTH: usize = 16;
 const KEY_LENGTH: usize = 32;
 const BMP_STRING: u8 = 0x1e;
@@ -21,7 +21,7 @@ const BMP_STRING: u8 = 0x1e;
 const KEY_ID: &[u8] = &[1];
 
 /// The derived keys of a file to be written.
-pub struct Protection {
+pub struct Pkcs12Keys {
     encryption: PaddedBlockEncryptingKey,
     mac: hmac::Key,
     encryption_salt: [u8; SALT_LENGTH],
@@ -29,7 +29,7 @@ pub struct Protection {
 }
 
 /// The contents of a file.
-pub struct Entry<'a> {
+pub struct Pkcs12Entry<'a> {
     /// The friendlyName of the key (the alias in Java, the label in Windows); empty for none.
     pub name: &'a str,
     /// The private key as PrivateKeyInfo (PKCS #8).
@@ -38,7 +38,7 @@ pub struct Entry<'a> {
     pub certificates: &'a [&'a [u8]],
 }
 
-impl Protection {
+impl Pkcs12Keys {
     /// Derives the keys of one file. Takes about 10 ms.
     ///
     /// # Errors
@@ -47,9 +47,10 @@ impl Protection {
         let password = password.password();
         let encryption_salt = random::bytes();
         let mac_salt = random::bytes();
-        let key = pbkdf2(password, Digest::Sha256, &encryption_salt, ITERATIONS, KEY_LENGTH);
+        let key = derive_pbkdf2(password, Pkcs12Digest::Sha256, &encryption_salt, KDF_ITERATIONS, KEY_LENGTH);
         let key = UnboundCipherKey::new(&AES_256, &key).and_then(PaddedBlockEncryptingKey::cbc_pkcs7);
-        let mac = pkcs12(password, Digest::Sha256, Purpose::Mac, &mac_salt, ITERATIONS, KEY_LENGTH);
+        let mac =
+            derive_pkcs12(password, Pkcs12Digest::Sha256, Pkcs12KeyPurpose::Mac, &mac_salt, KDF_ITERATIONS, KEY_LENGTH);
         Ok(Self {
             encryption: key.map_err(Error::internal)?,
             mac: hmac::Key::new(hmac::HMAC_SHA256, &mac),
@@ -62,9 +63,9 @@ impl Protection {
     ///
     /// # Errors
     /// `Internal` when encryption fails.
-    pub fn encode(&self, entry: &Entry<'_>) -> Result<Vec<u8>> {
+    pub fn encode(&self, entry: &Pkcs12Entry<'_>) -> Result<Vec<u8>> {
         let key = self.encrypted(entry.private_key)?;
-        let certificates = self.encrypted(&certificate_bags(entry))?;
+        let certificates = self.encrypted(&encode_certificate_bags(entry))?;
         let content = build(SEQUENCE, 512 + key.data.len() + certificates.data.len(), |safe| {
             safe.nest(SEQUENCE, |info| {
                 info.oid(oid::ENCRYPTED_DATA);
@@ -106,23 +107,23 @@ impl Protection {
                     info.tlv(OCTET_STRING, hmac::sign(&self.mac, &content).as_ref());
                 });
                 mac.tlv(OCTET_STRING, &self.mac_salt);
-                mac.integer(ITERATIONS.get().into());
+                mac.integer(KDF_ITERATIONS.get().into());
             });
         }))
     }
 
-    fn encrypted(&self, plain: &[u8]) -> Result<Encrypted> {
+    fn encrypted(&self, plain: &[u8]) -> Result<Pkcs12Ciphertext> {
         // The capacity includes the padding: a reallocation would leave a copy of the private key in memory.
         let mut data = Vec::with_capacity(plain.len() + AES_256.block_len());
         data.extend_from_slice(plain);
         match self.encryption.encrypt(&mut data) {
-            Ok(DecryptionContext::Iv128(iv)) => Ok(Encrypted { data, iv: *iv.as_ref() }),
+            Ok(DecryptionContext::Iv128(iv)) => Ok(Pkcs12Ciphertext { data, iv: *iv.as_ref() }),
             _ => Err(Error::internal("PKCS #12: encryption failed")),
         }
     }
 
     /// The AlgorithmIdentifier of PBES2 (RFC 8018 appendix A.4).
-    fn write_algorithm(&self, out: &mut Writer, iv: &[u8]) {
+    fn write_algorithm(&self, out: &mut DerWriter, iv: &[u8]) {
         out.nest(SEQUENCE, |algorithm| {
             algorithm.oid(oid::PBES2);
             algorithm.nest(SEQUENCE, |parameters| {
@@ -130,7 +131,7 @@ impl Protection {
                     derivation.oid(oid::PBKDF2);
                     derivation.nest(SEQUENCE, |pbkdf2| {
                         pbkdf2.tlv(OCTET_STRING, &self.encryption_salt);
-                        pbkdf2.integer(ITERATIONS.get().into());
+                        pbkdf2.integer(KDF_ITERATIONS.get().into());
                         pbkdf2.tlv(INTEGER, &[KEY_LENGTH as u8]);
                         pbkdf2.nest(SEQUENCE, |function| {
                             function.oid(oid::HMAC_SHA256);
@@ -147,13 +148,13 @@ impl Protection {
     }
 }
 
-struct Encrypted {
+struct Pkcs12Ciphertext {
     data: Vec<u8>,
     iv: [u8; 16],
 }
 
 /// Encodes SafeContents with a bag for each certificate. The first one is the certificate of the key.
-fn certificate_bags(entry: &Entry<'_>) -> Vec<u8> {
+fn encode_certificate_bags(entry: &Pkcs12Entry<'_>) -> Vec<u8> {
     let size = entry.certificates.iter().map(|der| der.len() + 256).sum();
     build(SEQUENCE, size, |bags| {
         for (index, der) in entry.certificates.iter().enumerate() {
@@ -173,12 +174,12 @@ fn certificate_bags(entry: &Entry<'_>) -> Vec<u8> {
     })
 }
 
-fn write_bag_type(out: &mut Writer, kind: u8) {
+fn write_bag_type(out: &mut DerWriter, kind: u8) {
     out.oid(&[oid::BAG_TYPES, &[kind]].concat());
 }
 
 /// Writes a ContentInfo of type data.
-fn write_data(out: &mut Writer, content: impl FnOnce(&mut Writer)) {
+fn write_data(out: &mut DerWriter, content: impl FnOnce(&mut DerWriter)) {
     out.nest(SEQUENCE, |info| {
         info.oid(oid::DATA);
         info.nest(context_constructed(0), |explicit| explicit.nest(OCTET_STRING, content));
@@ -186,7 +187,7 @@ fn write_data(out: &mut Writer, content: impl FnOnce(&mut Writer)) {
 }
 
 /// Writes the attributes friendlyName and localKeyId, sorted by encoding as DER requires (X.690 11.6).
-fn write_attributes(out: &mut Writer, name: &str) {
+fn write_attributes(out: &mut DerWriter, name: &str) {
     let name: Vec<u8> = name.encode_utf16().flat_map(u16::to_be_bytes).collect();
     let attribute = |oid: &[u8], tag, value: &[u8]| {
         build(SEQUENCE, value.len() + 32, |attribute| {

@@ -1,23 +1,23 @@
 //! Professional admissions (Common PKI 2.0, part 1, table 29a). RFC 5280 does not define them, but certificate
 //! readers reject certificates with malformed ones.
 
-use super::general_name::one;
-use super::{identifier, name, rule, text};
-use crate::x509::reader::{Read, Reader};
+use super::general_name::validate_name;
+use super::{name, read_oid, require, text};
+use crate::x509::reader::{DerReader, DerResult};
 use crate::x509::writer::{
     IA5_STRING, OCTET_STRING, OID, PRINTABLE_STRING, SEQUENCE, UTF8_STRING, context_constructed,
 };
 
 /// Maximum length of a text, in bytes.
-const MAX_TEXT: usize = 128;
+const MAX_TEXT_BYTES: usize = 128;
 
 /// AdmissionSyntax: the admission authority and a list of admissions.
-pub(super) fn read(value: &[u8]) -> Read<()> {
-    let mut fields = Reader::only(value, SEQUENCE)?.reader();
+pub(super) fn read(value: &[u8]) -> DerResult<()> {
+    let mut fields = DerReader::only(value, SEQUENCE)?.reader();
     if let [tag, ..] = fields.rest()
         && *tag != SEQUENCE
     {
-        one(&fields.any()?, text::location)?;
+        validate_name(&fields.any()?, text::validate_location_uri)?;
     }
     let mut admissions = fields.sequence()?;
     fields.done()?;
@@ -27,10 +27,10 @@ pub(super) fn read(value: &[u8]) -> Read<()> {
     Ok(())
 }
 
-fn admission(mut fields: Reader<'_>) -> Read<()> {
+fn admission(mut fields: DerReader<'_>) -> DerResult<()> {
     if let Some(explicit) = fields.optional(context_constructed(0))? {
         let mut inside = explicit.reader();
-        one(&inside.any()?, text::location)?;
+        validate_name(&inside.any()?, text::validate_location_uri)?;
         inside.done()?;
     }
     naming_authority(&mut fields, 1)?;
@@ -42,14 +42,14 @@ fn admission(mut fields: Reader<'_>) -> Read<()> {
     Ok(())
 }
 
-fn naming_authority(fields: &mut Reader<'_>, tag: u8) -> Read<()> {
+fn naming_authority(fields: &mut DerReader<'_>, tag: u8) -> DerResult<()> {
     let Some(explicit) = fields.optional(context_constructed(tag))? else { return Ok(()) };
-    let mut authority = Reader::only(explicit.content, SEQUENCE)?.reader();
+    let mut authority = DerReader::only(explicit.content, SEQUENCE)?.reader();
     if authority.rest().first() == Some(&OID) {
-        identifier(&mut authority)?;
+        read_oid(&mut authority)?;
     }
     if let Some(url) = authority.optional(IA5_STRING)? {
-        name::text(url.tag, url.content)?;
+        name::validate_string(url.tag, url.content)?;
     }
     if !authority.is_empty() {
         directory_string(&mut authority)?;
@@ -58,14 +58,14 @@ fn naming_authority(fields: &mut Reader<'_>, tag: u8) -> Read<()> {
 }
 
 /// Reads a DirectoryString of the type that every reader supports.
-fn directory_string(fields: &mut Reader<'_>) -> Read<()> {
+fn directory_string(fields: &mut DerReader<'_>) -> DerResult<()> {
     let value = fields.any()?;
-    let fits = value.tag == UTF8_STRING && (1..=MAX_TEXT).contains(&value.content.len());
-    rule(fits, "a text is no UTF8String of 1 to 128 octets (Common PKI 2.0)")?;
-    name::text(value.tag, value.content)
+    let fits = value.tag == UTF8_STRING && (1..=MAX_TEXT_BYTES).contains(&value.content.len());
+    require(fits, "a text is no UTF8String of 1 to 128 octets (Common PKI 2.0)")?;
+    name::validate_string(value.tag, value.content)
 }
 
-fn profession(mut fields: Reader<'_>) -> Read<()> {
+fn profession(mut fields: DerReader<'_>) -> DerResult<()> {
     naming_authority(&mut fields, 0)?;
     let mut items = fields.sequence()?;
     while !items.is_empty() {
@@ -74,12 +74,12 @@ fn profession(mut fields: Reader<'_>) -> Read<()> {
     if let Some(identifiers) = fields.optional(SEQUENCE)? {
         let mut identifiers = identifiers.reader();
         while !identifiers.is_empty() {
-            identifier(&mut identifiers)?;
+            read_oid(&mut identifiers)?;
         }
     }
     if let Some(number) = fields.optional(PRINTABLE_STRING)? {
-        rule((1..=MAX_TEXT).contains(&number.content.len()), "a registration number has 1 to 128 characters")?;
-        name::text(number.tag, number.content)?;
+        require((1..=MAX_TEXT_BYTES).contains(&number.content.len()), "a registration number has 1 to 128 characters")?;
+        name::validate_string(number.tag, number.content)?;
     }
     fields.optional(OCTET_STRING)?;
     fields.done()

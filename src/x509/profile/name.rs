@@ -1,8 +1,8 @@
 //! Directory names (RFC 5280 4.1.2.4): subjects, and directoryName among GeneralNames.
 
-use super::identifier;
+use super::read_oid;
 use crate::x509::name::{Attribute, MAX_ATTRIBUTES, is_printable};
-use crate::x509::reader::{DerError, Read, Reader};
+use crate::x509::reader::{DerError, DerReader, DerResult};
 use crate::x509::writer::{IA5_STRING, PRINTABLE_STRING, SEQUENCE, SET, UTF8_STRING};
 
 /// Rejects a Name that is not DER or that some readers do not support. Each RDN has attributes, sorted (X.690 11.6)
@@ -10,8 +10,8 @@ use crate::x509::writer::{IA5_STRING, PRINTABLE_STRING, SEQUENCE, SET, UTF8_STRI
 ///
 /// # Errors
 /// The violated rule.
-pub(crate) fn name(der: &[u8]) -> Read<()> {
-    let mut rdns = Reader::only(der, SEQUENCE)?.reader();
+pub(crate) fn validate_directory_name(der: &[u8]) -> DerResult<()> {
+    let mut rdns = DerReader::only(der, SEQUENCE)?.reader();
     let mut count = 0;
     while !rdns.is_empty() {
         let mut attributes = rdns.expect(SET)?.reader();
@@ -30,11 +30,11 @@ pub(crate) fn name(der: &[u8]) -> Read<()> {
             }
             before = attribute.raw;
             let mut fields = attribute.reader();
-            let oid = identifier(&mut fields)?;
+            let oid = read_oid(&mut fields)?;
             let value = fields.any()?;
             fields.done()?;
-            text(value.tag, value.content)?;
-            if value.content.is_empty() && has_character(oid) {
+            validate_string(value.tag, value.content)?;
+            if value.content.is_empty() && must_not_be_empty(oid) {
                 return Err(DerError("the value of an attribute is empty (RFC 5280 A.1)"));
             }
             if matches!(value.tag, IA5_STRING | NUMERIC_STRING) && is_directory_string(oid) {
@@ -46,7 +46,7 @@ pub(crate) fn name(der: &[u8]) -> Read<()> {
 }
 
 /// `true` if values of an attribute must not be empty (RFC 5280 A.1): those of X.520, emailAddress and userId.
-fn has_character(oid: &[u8]) -> bool {
+fn must_not_be_empty(oid: &[u8]) -> bool {
     const ATTRIBUTES_OF_X520: &[u8] = &[0x55, 4];
     let others = [Attribute::EmailAddress, Attribute::UserId];
     oid.starts_with(ATTRIBUTES_OF_X520) || others.iter().any(|other| other.oid() == oid)
@@ -62,14 +62,16 @@ fn is_directory_string(oid: &[u8]) -> bool {
 
 /// Validates a string of a type that every reader supports (X.680 41): not UniversalString or VisibleString, and only
 /// ASCII in a TeletexString.
-pub(super) fn text(tag: u8, content: &[u8]) -> Read<()> {
+pub(super) fn validate_string(tag: u8, content: &[u8]) -> DerResult<()> {
     const WRONG: DerError = DerError("a character string holds octets outside of its type (X.680 41)");
     let fits = match tag {
         PRINTABLE_STRING => content.iter().all(|&b| is_printable(b)),
         NUMERIC_STRING => content.iter().all(|&b| b.is_ascii_digit() || b == b' '),
-        UTF8_STRING => return utf8(content).ok_or(WRONG).and_then(plain),
-        IA5_STRING | TELETEX_STRING if content.is_ascii() => return plain(content.iter().any(u8::is_ascii_control)),
-        BMP_STRING => return bmp(content).ok_or(WRONG).and_then(plain),
+        UTF8_STRING => return utf8_has_control(content).ok_or(WRONG).and_then(reject_control),
+        IA5_STRING | TELETEX_STRING if content.is_ascii() => {
+            return reject_control(content.iter().any(u8::is_ascii_control));
+        }
+        BMP_STRING => return bmp_has_control(content).ok_or(WRONG).and_then(reject_control),
         IA5_STRING | TELETEX_STRING => false,
         _ => return Err(DerError("a value is no character string that every reader takes (RFC 5280 4.1.2.4)")),
     };
@@ -80,20 +82,20 @@ const NUMERIC_STRING: u8 = 0x12;
 const TELETEX_STRING: u8 = 0x14;
 const BMP_STRING: u8 = 0x1e;
 
-fn plain(control: bool) -> Read<()> {
+fn reject_control(control: bool) -> DerResult<()> {
     if control { Err(DerError("control characters in a name")) } else { Ok(()) }
 }
 
 /// Returns `true` if UTF-8 contains control characters, or `None` if it is invalid.
-fn utf8(content: &[u8]) -> Option<bool> {
+fn utf8_has_control(content: &[u8]) -> Option<bool> {
     if content.is_ascii() {
         return Some(content.iter().any(u8::is_ascii_control));
     }
     std::str::from_utf8(content).ok().map(|text| text.contains(char::is_control))
 }
 
-/// As [`utf8`], for 16-bit characters, without surrogates and noncharacters (Unicode 23.7).
-fn bmp(content: &[u8]) -> Option<bool> {
+/// As [`utf8_has_control`], for 16-bit characters, without surrogates and noncharacters (Unicode 23.7).
+fn bmp_has_control(content: &[u8]) -> Option<bool> {
     let mut control = false;
     let (units, rest) = content.as_chunks::<2>();
     for unit in units {

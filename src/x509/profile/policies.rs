@@ -2,43 +2,43 @@
 
 use std::collections::HashSet;
 
-use super::{elements, identifier, name, rule};
+use super::{name, read_nonempty_list, read_oid, require};
 use crate::x509::oid;
-use crate::x509::reader::{DerError, Read, Reader};
+use crate::x509::reader::{DerError, DerReader, DerResult};
 use crate::x509::writer::{IA5_STRING, SEQUENCE, UTF8_STRING, context};
 
 const MAX_POLICIES: usize = 1000;
 /// Maximum length of the text of a notice, in characters.
-const MAX_TEXT: usize = 200;
+const MAX_NOTICE_CHARS: usize = 200;
 const VISIBLE_STRING: u8 = 0x1a;
 const BMP_STRING: u8 = 0x1e;
 
 /// certificatePolicies: not empty, without duplicates, with known qualifiers only.
-pub(super) fn read(value: &[u8]) -> Read<()> {
-    let mut policies = elements(value, "must not be empty (RFC 5280 4.2.1.4)")?;
+pub(super) fn read(value: &[u8]) -> DerResult<()> {
+    let mut policies = read_nonempty_list(value, "must not be empty (RFC 5280 4.2.1.4)")?;
     let mut seen = HashSet::new();
     while !policies.is_empty() {
-        rule(seen.len() < MAX_POLICIES, "more than 1000 certificate policies")?;
+        require(seen.len() < MAX_POLICIES, "more than 1000 certificate policies")?;
         let mut policy = policies.sequence()?;
-        rule(seen.insert(identifier(&mut policy)?), "a certificate policy appears twice (RFC 5280 4.2.1.4)")?;
+        require(seen.insert(read_oid(&mut policy)?), "a certificate policy appears twice (RFC 5280 4.2.1.4)")?;
         if !policy.is_empty() {
             let qualifiers = policy.expect(SEQUENCE)?;
-            qualifiers_of(elements(qualifiers.raw, "policyQualifiers are empty (RFC 5280 4.2.1.4)")?)?;
+            validate_qualifiers(read_nonempty_list(qualifiers.raw, "policyQualifiers are empty (RFC 5280 4.2.1.4)")?)?;
         }
         policy.done()?;
     }
     Ok(())
 }
 
-fn qualifiers_of(mut qualifiers: Reader<'_>) -> Read<()> {
+fn validate_qualifiers(mut qualifiers: DerReader<'_>) -> DerResult<()> {
     while !qualifiers.is_empty() {
         let mut qualifier = qualifiers.sequence()?;
         match qualifier.oid()? {
             oid::QUALIFIER_CPS => {
                 let uri = qualifier.expect(IA5_STRING)?;
-                name::text(uri.tag, uri.content)?;
+                name::validate_string(uri.tag, uri.content)?;
             }
-            oid::QUALIFIER_NOTICE => notice(qualifier.sequence()?)?,
+            oid::QUALIFIER_NOTICE => validate_notice(qualifier.sequence()?)?,
             _ => return Err(DerError("a policy qualifier is neither cPSuri nor userNotice (RFC 5280 4.2.1.4)")),
         }
         qualifier.done()?;
@@ -47,12 +47,12 @@ fn qualifiers_of(mut qualifiers: Reader<'_>) -> Read<()> {
 }
 
 /// UserNotice: an optional reference and an optional text.
-fn notice(mut fields: Reader<'_>) -> Read<()> {
+fn validate_notice(mut fields: DerReader<'_>) -> DerResult<()> {
     if let Some(reference) = fields.optional(SEQUENCE)? {
         let mut parts = reference.reader();
         let organization = parts.any()?;
         let of_type = matches!(organization.tag, UTF8_STRING | IA5_STRING | VISIBLE_STRING | BMP_STRING);
-        display_text(of_type, organization.tag, organization.content)?;
+        validate_display_text(of_type, organization.tag, organization.content)?;
         let mut numbers = parts.sequence()?;
         parts.done()?;
         while !numbers.is_empty() {
@@ -61,31 +61,34 @@ fn notice(mut fields: Reader<'_>) -> Read<()> {
     }
     if !fields.is_empty() {
         let text = fields.any()?;
-        display_text(matches!(text.tag, UTF8_STRING | IA5_STRING), text.tag, text.content)?;
+        validate_display_text(matches!(text.tag, UTF8_STRING | IA5_STRING), text.tag, text.content)?;
     }
     fields.done()
 }
 
-fn display_text(of_type: bool, tag: u8, content: &[u8]) -> Read<()> {
-    rule(of_type, "the text of a notice is of another type than RFC 5280 4.2.1.4 has")?;
+fn validate_display_text(of_type: bool, tag: u8, content: &[u8]) -> DerResult<()> {
+    require(of_type, "the text of a notice is of another type than RFC 5280 4.2.1.4 has")?;
     // A VisibleString is ASCII too.
-    name::text(if tag == VISIBLE_STRING { IA5_STRING } else { tag }, content)?;
+    name::validate_string(if tag == VISIBLE_STRING { IA5_STRING } else { tag }, content)?;
     let characters = match tag {
         UTF8_STRING => content.iter().filter(|b| **b & 0xc0 != 0x80).count(),
         BMP_STRING => content.len() / 2,
         _ => content.len(),
     };
-    rule((1..=MAX_TEXT).contains(&characters), "the text of a notice has 1 to 200 characters (RFC 5280 4.2.1.4)")
+    require(
+        (1..=MAX_NOTICE_CHARS).contains(&characters),
+        "the text of a notice has 1 to 200 characters (RFC 5280 4.2.1.4)",
+    )
 }
 
 /// policyMappings: pairs of OIDs without anyPolicy.
-pub(super) fn mappings(value: &[u8]) -> Read<()> {
-    let mut mappings = elements(value, "must not be empty (RFC 5280 4.2.1.5)")?;
+pub(super) fn mappings(value: &[u8]) -> DerResult<()> {
+    let mut mappings = read_nonempty_list(value, "must not be empty (RFC 5280 4.2.1.5)")?;
     while !mappings.is_empty() {
         let mut pair = mappings.sequence()?;
         for _ in 0..2 {
-            let special = identifier(&mut pair)? != oid::ANY_POLICY;
-            rule(special, "anyPolicy must not be mapped (RFC 5280 4.2.1.5)")?;
+            let special = read_oid(&mut pair)? != oid::ANY_POLICY;
+            require(special, "anyPolicy must not be mapped (RFC 5280 4.2.1.5)")?;
         }
         pair.done()?;
     }
@@ -93,13 +96,13 @@ pub(super) fn mappings(value: &[u8]) -> Read<()> {
 }
 
 /// policyConstraints: one or both of two numbers of certificates.
-pub(super) fn constraints(value: &[u8]) -> Read<()> {
-    let mut fields = elements(value, "must not be empty (RFC 5280 4.2.1.11)")?;
+pub(super) fn constraints(value: &[u8]) -> DerResult<()> {
+    let mut fields = read_nonempty_list(value, "must not be empty (RFC 5280 4.2.1.11)")?;
     for tag in [0, 1] {
         if let Some(number) = fields.optional(context(tag))? {
             super::integer(number.content)?;
             let small = number.content[0] < 0x80 && number.content.len() <= 4;
-            rule(small, "a number of certificates is negative or too large (RFC 5280 4.2.1.11)")?;
+            require(small, "a number of certificates is negative or too large (RFC 5280 4.2.1.11)")?;
         }
     }
     fields.done()

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::x509::extension::{self, NameConstraints, Policy, SubjectAltNames};
+use crate::x509::extension::{self, CertificatePolicy, NameConstraints, SubjectAltNames};
 use crate::x509::name::{self as names_of_the_directory, Attribute, rdn};
 use crate::x509::raw_extension::ExtensionRef;
 use crate::x509::usage::KeyUsage;
@@ -32,14 +32,14 @@ fn common_name(tag: u8, value: &[u8]) -> Vec<u8> {
 }
 
 /// Returns the rule that a value violates, or an empty string.
-fn broken(known: Option<Known>, value: &[u8]) -> String {
+fn broken(known: Option<ExtensionProfile>, value: &[u8]) -> String {
     let known = known.unwrap();
-    let critical = matches!(known.critical, Critical::Always);
+    let critical = matches!(known.critical, CriticalRule::Always);
     known.hold("field", critical, value).map_or_else(|e| e.text().to_owned(), |()| String::new())
 }
 
 /// Checks that `good` values are accepted, and `bad` ones are rejected with their rules.
-fn judge(known: fn(&[u8]) -> Option<Known>, oid: &[u8], good: &[Vec<u8>], bad: &[(Vec<u8>, &str)]) {
+fn judge(known: fn(&[u8]) -> Option<ExtensionProfile>, oid: &[u8], good: &[Vec<u8>], bad: &[(Vec<u8>, &str)]) {
     let name = known(oid).unwrap().name;
     for value in good {
         assert_eq!(broken(known(oid), value), "", "{name} {value:02x?}");
@@ -67,7 +67,7 @@ fn names_are_der_and_of_strings_that_others_read() {
         (0x14, b"a@b"),
         (0x1e, &[0, b'a', 0, 0xfc]),
     ] {
-        assert_eq!(name(&common_name(tag, value)), Ok(()), "{tag:#x} {value:02x?}");
+        assert_eq!(validate_directory_name(&common_name(tag, value)), Ok(()), "{tag:#x} {value:02x?}");
     }
     for (tag, value, rule) in [
         (0x13, &b"a@b"[..], "outside of its type"),
@@ -99,11 +99,11 @@ fn names_are_der_and_of_strings_that_others_read() {
         (0x12, b"0 9", "not its own"),
         (0x16, b"a@b", "not its own"),
     ] {
-        let found = name(&common_name(tag, value)).unwrap_err().0;
+        let found = validate_directory_name(&common_name(tag, value)).unwrap_err().0;
         assert!(found.contains(rule), "{tag:#x} {value:02x?}: {found}");
     }
     let [a, b] = ["a", "b"].map(|text| tlv(SEQUENCE, &[&[6, 3, 0x55, 4, 3], &tlv(0x0c, &[text.as_bytes()])]));
-    let of = |attributes: &[&[u8]]| name(&tlv(SEQUENCE, &[&tlv(SET, attributes)]));
+    let of = |attributes: &[&[u8]]| validate_directory_name(&tlv(SEQUENCE, &[&tlv(SET, attributes)]));
     assert_eq!(of(&[&a, &b]), Ok(()));
     assert!(of(&[&b, &a]).unwrap_err().0.contains("out of order"));
     assert!(of(&[&a, &a]).unwrap_err().0.contains("there twice"));
@@ -134,11 +134,11 @@ fn names_are_der_and_of_strings_that_others_read() {
     }
     assert!(of(&[&tlv(SEQUENCE, &[SOME, &[0x0c, 1, b'a'], &[5, 0]])]).unwrap_err().0.contains("trailing"));
     for no_name in [&[0x31, 2, 5, 0][..], &[0x30, 2, 5, 0], b"x", b""] {
-        assert!(name(no_name).is_err(), "{no_name:?}");
+        assert!(validate_directory_name(no_name).is_err(), "{no_name:?}");
     }
 }
 
-fn texts(check: fn(&[u8]) -> Read<()>, good: &[&str], bad: &[&str]) {
+fn texts(check: fn(&[u8]) -> DerResult<()>, good: &[&str], bad: &[&str]) {
     for text in good {
         assert_eq!(check(text.as_bytes()), Ok(()), "{text}");
     }
@@ -151,7 +151,7 @@ fn texts(check: fn(&[u8]) -> Read<()>, good: &[&str], bad: &[&str]) {
 fn texts_of_names_follow_their_rules() {
     let long = format!("{}.test", "a".repeat(64));
     texts(
-        text::dns,
+        text::validate_dns_name,
         &["a", "A.foo", "a_b.c", "*.a.test", "a*.test", "*", "1.2.3.4", "xn--bcher-kva.test"],
         &[
             "",
@@ -172,7 +172,7 @@ fn texts_of_names_follow_their_rules() {
         ],
     );
     texts(
-        text::mailbox,
+        text::validate_mailbox,
         &["a@b", "a.b+c@a.test", "\"a b\\\"\"@c", "a@[10.0.0.1]", "a@[IPv6:::1]", "!#$%&'*/=?^_`{|}~-@b"],
         &[
             "",
@@ -236,9 +236,13 @@ fn texts_of_names_follow_their_rules() {
         "http://a,b/",
         "file:///x",
     ];
-    texts(uri_name, &uris, &others);
-    texts(uri_name, &[], &["ldap:///o=a"]);
-    texts(location, &["ldap:///cn=a?b?c", "LDAP:///a", "ldap://h/a", "http://a/"], &["http:///a", "file:///a", "ldap"]);
+    texts(validate_uri_name, &uris, &others);
+    texts(validate_uri_name, &[], &["ldap:///o=a"]);
+    texts(
+        validate_location_uri,
+        &["ldap:///cn=a?b?c", "LDAP:///a", "ldap://h/a", "http://a/"],
+        &["http:///a", "file:///a", "ldap"],
+    );
 }
 
 #[test]
@@ -251,10 +255,10 @@ fn a_label_that_begins_as_an_a_label_decodes() {
         ["xn--", "xn--a-", "xn--a", "xn--zzzzzzzzzzz99999", "xn--bcher-2pa", "xn--u-ccb", "xn--u-bcb", "xn--a-ecp"]
             .into_iter()
             .chain(["xn--mi7c", "xn--u-ugn", "xn--*"]);
-    let dns = |text: &str| text::dns(text.as_bytes());
+    let dns = |text: &str| text::validate_dns_name(text.as_bytes());
     good.iter().for_each(|name| assert!(dns(name).is_ok(), "{name}"));
     bad.for_each(|label: &str| assert!(dns(&format!("{label}.test")).is_err(), "{label}"));
-    texts(uri_name, &["https://xn--bcher-kva/"], &["https://xn--a/"]);
+    texts(validate_uri_name, &["https://xn--bcher-kva/"], &["https://xn--a/"]);
 }
 
 #[test]
@@ -262,7 +266,7 @@ fn other_names_that_have_a_form_are_held_to_it() {
     let name = |kind: u8, tag: u8, text: &str| {
         tlv(0xa0, &[&[6, 8, 0x2b, 6, 1, 5, 5, 7, 8, kind], &tlv(0xa0, &[&tlv(tag, &[text.as_bytes()])])])
     };
-    let rule = |name: &[u8]| names(Reader::new(name)).map_err(|error| error.0).err().unwrap_or_default();
+    let rule = |name: &[u8]| validate_names(DerReader::new(name)).map_err(|error| error.0).err().unwrap_or_default();
     let held = |kind: u8, tag: u8, text: &str, broken: &str| {
         let found = rule(&name(kind, tag, text));
         assert!(found.contains(broken) && found.is_empty() == broken.is_empty(), "{text:?}: {found}");
@@ -300,12 +304,12 @@ fn other_names_that_have_a_form_are_held_to_it() {
 #[test]
 fn bases_of_subtrees_follow_their_rules() {
     let bad = ["a.test.", ".", "a..b", "..a", "*.a", "a b", "http://a", "a/b", "a:1"];
-    texts(host_base, &["", "a", ".a.test", "a_b"], &bad);
-    texts(host_base, &["1.2.3.4"], &["a@b"]);
-    texts(uri_base, &["", "a", ".a.test"], &bad);
-    texts(uri_base, &[], &["1.2.3.4", "::1", "[::1]", "a@b"]);
-    texts(mailbox_base, &["", "a", ".a.test", "a@b"], &bad);
-    texts(mailbox_base, &[], &["@", "a@", "@a", "a@.b", "a@@b", "a b@c", "a@b."]);
+    texts(validate_host_base, &["", "a", ".a.test", "a_b"], &bad);
+    texts(validate_host_base, &["1.2.3.4"], &["a@b"]);
+    texts(validate_uri_base, &["", "a", ".a.test"], &bad);
+    texts(validate_uri_base, &[], &["1.2.3.4", "::1", "[::1]", "a@b"]);
+    texts(validate_mailbox_base, &["", "a", ".a.test", "a@b"], &bad);
+    texts(validate_mailbox_base, &[], &["@", "a@", "@a", "a@.b", "a@@b", "a b@c", "a@b."]);
 }
 
 #[test]
@@ -344,14 +348,14 @@ fn general_names_are_of_kinds_and_forms_that_others_read() {
     for oid in [oid::SUBJECT_ALT_NAME, oid::ISSUER_ALT_NAME] {
         let bad: Vec<_> =
             bad.iter().map(|(name, rule)| (list(name), *rule)).chain([(vec![0x30, 0], "must not be empty")]).collect();
-        judge(of_certificate, oid, &good.iter().map(list).collect::<Vec<_>>(), &bad);
+        judge(find_certificate_extension, oid, &good.iter().map(list).collect::<Vec<_>>(), &bad);
     }
 }
 
 #[test]
 fn usages_and_constraints_of_keys_are_read_to_their_end() {
     judge(
-        of_certificate,
+        find_certificate_extension,
         oid::KEY_USAGE,
         &[vec![3, 2, 7, 0x80], vec![3, 3, 7, 8, 0x80], vec![3, 2, 0, 9]],
         &[
@@ -365,7 +369,7 @@ fn usages_and_constraints_of_keys_are_read_to_their_end() {
         ],
     );
     judge(
-        of_certificate,
+        find_certificate_extension,
         oid::BASIC_CONSTRAINTS,
         &[vec![0x30, 0], vec![0x30, 3, 1, 1, 0xff], vec![0x30, 6, 1, 1, 0xff, 2, 1, 0]],
         &[
@@ -376,7 +380,7 @@ fn usages_and_constraints_of_keys_are_read_to_their_end() {
         ],
     );
     judge(
-        of_certificate,
+        find_certificate_extension,
         oid::EXT_KEY_USAGE,
         &[tlv(SEQUENCE, &[SOME])],
         &[
@@ -385,9 +389,9 @@ fn usages_and_constraints_of_keys_are_read_to_their_end() {
             (tlv(SEQUENCE, &[SOME, &[5, 0]]), "unexpected DER tag"),
         ],
     );
-    judge(of_certificate, oid::SUBJECT_KEY_ID, &[vec![4, 1, 1]], &[(vec![4, 0], "must not be empty")]);
+    judge(find_certificate_extension, oid::SUBJECT_KEY_ID, &[vec![4, 1, 1]], &[(vec![4, 0], "must not be empty")]);
     judge(
-        of_certificate,
+        find_certificate_extension,
         oid::AUTHORITY_KEY_ID,
         &[vec![0x30, 3, 0x80, 1, 1], tlv(SEQUENCE, &[&tlv(0xa1, &[&host("a")]), &[0x82, 1, 1]])],
         &[
@@ -400,7 +404,7 @@ fn usages_and_constraints_of_keys_are_read_to_their_end() {
     );
     let time = |tag: u8| tlv(tag, &[b"20300101000000Z"]);
     judge(
-        of_certificate,
+        find_certificate_extension,
         oid::PRIVATE_KEY_USAGE_PERIOD,
         &[tlv(SEQUENCE, &[&time(0x80)]), tlv(SEQUENCE, &[&time(0x80), &time(0x81)])],
         &[
@@ -420,7 +424,7 @@ fn policies_are_read_to_their_end() {
     let reference = |tag: u8, number: u8| tlv(SEQUENCE, &[&[tag, 2, 0, b'o'][..], &[0x30, 3, 2, 1, number]]);
     let long = tlv(0x0c, &[&[b'a'; 201]]);
     judge(
-        of_certificate,
+        find_certificate_extension,
         oid::CERTIFICATE_POLICIES,
         &[
             tlv(SEQUENCE, &[&tlv(SEQUENCE, &[SOME])]),
@@ -447,7 +451,7 @@ fn policies_are_read_to_their_end() {
     );
     let any = tlv(6, &[oid::ANY_POLICY]);
     judge(
-        of_certificate,
+        find_certificate_extension,
         oid::POLICY_MAPPINGS,
         &[tlv(SEQUENCE, &[&tlv(SEQUENCE, &[SOME, SOME])])],
         &[
@@ -458,7 +462,7 @@ fn policies_are_read_to_their_end() {
         ],
     );
     judge(
-        of_certificate,
+        find_certificate_extension,
         oid::POLICY_CONSTRAINTS,
         &[vec![0x30, 3, 0x80, 1, 0], vec![0x30, 6, 0x80, 1, 0, 0x81, 1, 127]],
         &[
@@ -470,7 +474,7 @@ fn policies_are_read_to_their_end() {
         ],
     );
     judge(
-        of_certificate,
+        find_certificate_extension,
         oid::INHIBIT_ANY_POLICY,
         &[vec![2, 1, 0]],
         &[(vec![2, 1, 0xff], "negative"), (vec![2, 5, 1, 1, 1, 1, 1], "too large")],
@@ -489,7 +493,7 @@ fn points_and_access_descriptions_are_read_to_their_end() {
     let issuer = tlv(0xa2, &[&tlv(0xa4, &[&common_name(0x0c, b"a")])]);
     for oid in [oid::CRL_DISTRIBUTION_POINTS, oid::FRESHEST_CRL] {
         judge(
-            of_certificate,
+            find_certificate_extension,
             oid,
             &[
                 point(&[&place]),
@@ -513,7 +517,7 @@ fn points_and_access_descriptions_are_read_to_their_end() {
     }
     for oid in [oid::AUTHORITY_INFO_ACCESS, oid::SUBJECT_INFO_ACCESS] {
         judge(
-            of_certificate,
+            find_certificate_extension,
             oid,
             &[point(&[SOME, &uri("http://a")]), point(&[SOME, &host("a")])],
             &[
@@ -527,7 +531,7 @@ fn points_and_access_descriptions_are_read_to_their_end() {
         );
     }
     judge(
-        of_list,
+        find_crl_extension,
         oid::ISSUING_DISTRIBUTION_POINT,
         &[tlv(SEQUENCE, &[&place]), vec![0x30, 3, 0x81, 1, 0xff], vec![0x30, 7, 0x83, 2, 1, 6, 0x84, 1, 0xff]],
         &[
@@ -551,7 +555,7 @@ fn name_constraints_are_read_to_their_end() {
         of(0xa0, &tlv(0xa0, &[&[6, 8, 0x2b, 6, 1, 5, 5, 7, 8, 7], &name]))
     };
     judge(
-        of_certificate,
+        find_certificate_extension,
         oid::NAME_CONSTRAINTS,
         &[
             of(0xa0, &host(".a.test")),
@@ -601,7 +605,7 @@ fn extensions_beside_rfc_5280_that_others_read_are_read_to_their_end() {
     let list = |stamp: &[u8]| tlv(OCTET_STRING, &[&sized(&sized(stamp))]);
     let good = stamp(0, 4, 3, &[0, 2, 1, 1]);
     judge(
-        of_certificate,
+        find_certificate_extension,
         oid::SCT_LIST,
         &[list(&good), list(&stamp(0, 4, 1, &[0, 1, 9]))],
         &[
@@ -617,7 +621,7 @@ fn extensions_beside_rfc_5280_that_others_read_are_read_to_their_end() {
         ],
     );
     judge(
-        of_certificate,
+        find_certificate_extension,
         oid::TLS_FEATURE,
         &[vec![0x30, 3, 2, 1, 5], vec![0x30, 6, 2, 1, 5, 2, 1, 17]],
         &[
@@ -627,16 +631,16 @@ fn extensions_beside_rfc_5280_that_others_read_are_read_to_their_end() {
         ],
     );
     for oid in [oid::PRECERTIFICATE_POISON, oid::OCSP_NO_CHECK] {
-        judge(of_certificate, oid, &[vec![5, 0]], &[(vec![4, 0], "NULL")]);
+        judge(find_certificate_extension, oid, &[vec![5, 0]], &[(vec![4, 0], "NULL")]);
     }
     judge(
-        of_certificate,
+        find_certificate_extension,
         oid::CERTIFICATE_TEMPLATE,
         &[tlv(SEQUENCE, &[SOME]), tlv(SEQUENCE, &[SOME, &[2, 1, 1, 2, 1, 2]])],
         &[(tlv(SEQUENCE, &[SOME, &[2, 1, 0xff]]), "negative"), (tlv(SEQUENCE, &[LARGE]), "2^28")],
     );
     judge(
-        of_certificate,
+        find_certificate_extension,
         oid::SUBJECT_DIRECTORY_ATTRIBUTES,
         &[point(&[SOME, &tlv(SET, &[&[5, 0]])])],
         &[
@@ -651,7 +655,7 @@ fn extensions_beside_rfc_5280_that_others_read_are_read_to_their_end() {
     let items = tlv(SEQUENCE, &[&[0x0c, 1, b'a']]);
     let authority = tlv(0xa0, &[&tlv(SEQUENCE, &[SOME, &tlv(0x16, &[b"http://a"]), &[0x0c, 1, b'a']])]);
     judge(
-        of_certificate,
+        find_certificate_extension,
         oid::ADMISSION,
         &[
             vec![0x30, 2, 0x30, 0],
@@ -671,7 +675,7 @@ fn extensions_beside_rfc_5280_that_others_read_are_read_to_their_end() {
 #[test]
 fn what_belongs_to_lists_or_is_not_supported_stands_in_no_certificate() {
     judge(
-        of_certificate,
+        find_certificate_extension,
         oid::NS_CERT_TYPE,
         &[vec![3, 2, 4, 0xf0], vec![3, 2, 0, 0x80], vec![3, 1, 0]],
         &[
@@ -695,7 +699,7 @@ fn what_belongs_to_lists_or_is_not_supported_stands_in_no_certificate() {
         (oid::ISSUING_DISTRIBUTION_POINT, vec![0x30, 3, 0x81, 1, 0xff], "not be in a certificate"),
         (oid::CERTIFICATE_ISSUER, tlv(SEQUENCE, &[&host("a")]), "not be in a certificate"),
     ] {
-        judge(of_certificate, oid, &[], &[(value, rule)]);
+        judge(find_certificate_extension, oid, &[], &[(value, rule)]);
     }
 }
 
@@ -703,16 +707,16 @@ fn what_belongs_to_lists_or_is_not_supported_stands_in_no_certificate() {
 fn extensions_of_lists_and_entries_are_read_to_their_end() {
     for oid in [oid::CRL_NUMBER, oid::DELTA_CRL_INDICATOR] {
         let long = tlv(2, &[&[1; 21]]);
-        judge(of_list, oid, &[vec![2, 1, 0]], &[(vec![2, 1, 0xff], "negative"), (long, "20 octets")]);
+        judge(find_crl_extension, oid, &[vec![2, 1, 0]], &[(vec![2, 1, 0xff], "negative"), (long, "20 octets")]);
     }
     judge(
-        of_entry,
+        find_entry_extension,
         oid::REASON_CODE,
         &[vec![10, 1, 0], vec![10, 1, 10]],
         &[(vec![10, 1, 7], "no reason"), (vec![10, 1, 11], "no reason")],
     );
     judge(
-        of_entry,
+        find_entry_extension,
         oid::INVALIDITY_DATE,
         &[tlv(0x18, &[b"20300101000000Z"])],
         &[
@@ -721,26 +725,41 @@ fn extensions_of_lists_and_entries_are_read_to_their_end() {
             (tlv(0x18, &[b"00001231235959Z"]), "year 0000"),
         ],
     );
-    judge(of_entry, oid::CERTIFICATE_ISSUER, &[tlv(SEQUENCE, &[&host("a")])], &[(vec![0x30, 0], "must not be empty")]);
+    judge(
+        find_entry_extension,
+        oid::CERTIFICATE_ISSUER,
+        &[tlv(SEQUENCE, &[&host("a")])],
+        &[(vec![0x30, 0], "must not be empty")],
+    );
 }
 
 #[test]
 fn criticality_is_what_the_profile_says() {
-    let held = |known: Option<Known>, critical, value: &[u8]| {
+    let held = |known: Option<ExtensionProfile>, critical, value: &[u8]| {
         known.unwrap().hold("field", critical, value).map_err(|e| e.text().to_owned())
     };
     let access = point(&[SOME, &uri("http://a")]);
     for oid in [oid::AUTHORITY_INFO_ACCESS, oid::SUBJECT_INFO_ACCESS] {
-        assert_eq!(held(of_certificate(oid), false, &access), Ok(()));
-        assert!(held(of_certificate(oid), true, &access).unwrap_err().contains("InfoAccess: must not be critical"));
+        assert_eq!(held(find_certificate_extension(oid), false, &access), Ok(()));
+        assert!(
+            held(find_certificate_extension(oid), true, &access)
+                .unwrap_err()
+                .contains("InfoAccess: must not be critical")
+        );
     }
     for (oid, value) in [(oid::INHIBIT_ANY_POLICY, &[2, 1, 0][..]), (oid::POLICY_CONSTRAINTS, &[0x30, 3, 0x80, 1, 0])] {
-        assert_eq!(held(of_certificate(oid), true, value), Ok(()));
-        assert!(held(of_certificate(oid), false, value).unwrap_err().contains("must be critical"));
+        assert_eq!(held(find_certificate_extension(oid), true, value), Ok(()));
+        assert!(held(find_certificate_extension(oid), false, value).unwrap_err().contains("must be critical"));
     }
-    assert!(held(of_entry(oid::REASON_CODE), true, &[10, 1, 1]).unwrap_err().contains("must not be critical"));
-    assert!(held(of_list(oid::ISSUING_DISTRIBUTION_POINT), false, &[0x30, 3, 0x81, 1, 0xff]).is_err());
-    assert!(of_certificate(&[42, 3]).is_none() && of_list(&[42, 3]).is_none() && of_entry(&[42, 3]).is_none());
+    assert!(
+        held(find_entry_extension(oid::REASON_CODE), true, &[10, 1, 1]).unwrap_err().contains("must not be critical")
+    );
+    assert!(held(find_crl_extension(oid::ISSUING_DISTRIBUTION_POINT), false, &[0x30, 3, 0x81, 1, 0xff]).is_err());
+    assert!(
+        find_certificate_extension(&[42, 3]).is_none()
+            && find_crl_extension(&[42, 3]).is_none()
+            && find_entry_extension(&[42, 3]).is_none()
+    );
 }
 
 #[test]
@@ -756,7 +775,7 @@ fn what_the_encoders_write_fits_the_profile() {
     let mut constraints = NameConstraints::default();
     constraints.permitted.dns.push(".a.test".into());
     constraints.excluded.ips.push("10.1.2.3/8".parse().unwrap());
-    let policy = Policy { oid: vec![42, 3], cps: Some("http://a".into()), notice: Some("ü".into()) };
+    let policy = CertificatePolicy { oid: vec![42, 3], cps: Some("http://a".into()), notice: Some("ü".into()) };
     for written in [
         extension::key_usage(KeyUsage::KEY_AGREEMENT.union(KeyUsage::DECIPHER_ONLY)),
         extension::ext_key_usage(&[vec![42, 3]]),
@@ -771,13 +790,13 @@ fn what_the_encoders_write_fits_the_profile() {
         extension::certificate_policies(&[policy]),
         extension::name_constraints(&constraints),
     ] {
-        let extension = ExtensionRef::next(&mut Reader::new(written.as_der())).unwrap();
-        let known = of_certificate(extension.oid).unwrap();
+        let extension = ExtensionRef::next(&mut DerReader::new(written.as_der())).unwrap();
+        let known = find_certificate_extension(extension.oid).unwrap();
         known.hold("", extension.critical == Some(true), extension.value).unwrap();
     }
     let texts = ["bücher", "a@b", "Example, Inc.", "b", "a"].map(str::to_owned);
     for attribute in [Attribute::OrganizationalUnit, Attribute::EmailAddress, Attribute::DomainComponent] {
-        name(names_of_the_directory::name(&[&rdn(attribute, &texts)]).as_der()).unwrap();
+        validate_directory_name(names_of_the_directory::name(&[&rdn(attribute, &texts)]).as_der()).unwrap();
     }
 }
 
@@ -818,16 +837,16 @@ proptest! {
     fn any_value_is_read_or_refused(value in proptest::collection::vec(any::<u8>(), 0..60)) {
         let inside = tlv(SEQUENCE, &[&value]);
         for oid in ALL {
-            for known in [of_certificate(oid), of_list(oid), of_entry(oid)].into_iter().flatten() {
+            for known in [find_certificate_extension(oid), find_crl_extension(oid), find_entry_extension(oid)].into_iter().flatten() {
                 let _ = (known.hold("", false, &value), known.hold("", true, &inside));
             }
         }
-        let _ = (name(&value), names(Reader::new(&value)));
+        let _ = (validate_directory_name(&value), validate_names(DerReader::new(&value)));
     }
 
     #[test]
     fn any_text_is_a_name_or_not(text in "\\PC{0,40}") {
-        for check in [text::dns, text::mailbox, uri_name, location, host_base, mailbox_base, uri_base] {
+        for check in [text::validate_dns_name, text::validate_mailbox, validate_uri_name, validate_location_uri, validate_host_base, validate_mailbox_base, validate_uri_base] {
             let _ = check(text.as_bytes());
         }
     }

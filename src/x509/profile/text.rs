@@ -6,36 +6,36 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use idna::AsciiDenyList;
 use idna::uts46::{DnsLength, Hyphens, Uts46};
 
-use crate::x509::reader::{DerError, Read};
+use crate::x509::reader::{DerError, DerResult};
 
 /// Maximum length of a host name and of a label, in bytes (RFC 1035 2.3.4).
-const MAX_HOST: usize = 253;
-const MAX_LABEL: usize = 63;
+const MAX_HOST_BYTES: usize = 253;
+const MAX_LABEL_BYTES: usize = 63;
 
-fn rule(holds: bool, text: &'static str) -> Read<()> {
+fn require(holds: bool, text: &'static str) -> DerResult<()> {
     if holds { Ok(()) } else { Err(DerError(text)) }
 }
 
 /// Reads an IA5String without control characters.
-fn ia5(content: &[u8]) -> Read<&str> {
-    rule(content.is_ascii(), "an IA5String name holds octets above 0x7F")?;
-    rule(!content.iter().any(u8::is_ascii_control), "control characters in a name")?;
+fn read_ia5(content: &[u8]) -> DerResult<&str> {
+    require(content.is_ascii(), "an IA5String name holds octets above 0x7F")?;
+    require(!content.iter().any(u8::is_ascii_control), "control characters in a name")?;
     std::str::from_utf8(content).map_err(|_| DerError("an IA5String name holds octets above 0x7F"))
 }
 
-/// As [`ia5`], and rejects an empty string.
-fn said(content: &[u8]) -> Read<&str> {
-    rule(!content.is_empty(), "a name is empty (RFC 5280 4.2.1.6)")?;
-    ia5(content)
+/// As [`read_ia5`], and rejects an empty string.
+fn read_nonempty_ia5(content: &[u8]) -> DerResult<&str> {
+    require(!content.is_empty(), "a name is empty (RFC 5280 4.2.1.6)")?;
+    read_ia5(content)
 }
 
 /// `true` for labels of letters, digits, hyphens and underscores, which occur in real host names.
 fn is_host(text: &str) -> bool {
-    text.len() <= MAX_HOST && text.split('.').all(|label| is_label(label, b"-_"))
+    text.len() <= MAX_HOST_BYTES && text.split('.').all(|label| is_label(label, b"-_"))
 }
 
 fn is_label(label: &str, more: &[u8]) -> bool {
-    (1..=MAX_LABEL).contains(&label.len())
+    (1..=MAX_LABEL_BYTES).contains(&label.len())
         && label.bytes().all(|b| b.is_ascii_alphanumeric() || more.contains(&b))
         && is_decodable(label)
 }
@@ -53,29 +53,29 @@ pub(crate) fn is_decodable(label: &str) -> bool {
 ///
 /// # Errors
 /// The violated rule.
-pub(crate) fn dns(content: &[u8]) -> Read<()> {
-    let name = said(content)?;
+pub(crate) fn validate_dns_name(content: &[u8]) -> DerResult<()> {
+    let name = read_nonempty_ia5(content)?;
     let (first, rest) = name.split_once('.').map_or((name, None), |(first, rest)| (first, Some(rest)));
     let is_one = first.bytes().filter(|b| *b == b'*').count() <= 1;
-    let holds = name.len() <= MAX_HOST && is_label(first, b"-_*") && is_one && rest.is_none_or(is_host);
-    rule(holds, "a dNSName is no host name (RFC 5280 4.2.1.6)")
+    let holds = name.len() <= MAX_HOST_BYTES && is_label(first, b"-_*") && is_one && rest.is_none_or(is_host);
+    require(holds, "a dNSName is no host name (RFC 5280 4.2.1.6)")
 }
 
 /// Validates an rfc822Name.
 ///
 /// # Errors
 /// The violated rule.
-pub(crate) fn mailbox(content: &[u8]) -> Read<()> {
-    let name = said(content)?;
-    rule(is_mailbox(name), "an rfc822Name is no mailbox (RFC 5280 4.2.1.6)")
+pub(crate) fn validate_mailbox(content: &[u8]) -> DerResult<()> {
+    let name = read_nonempty_ia5(content)?;
+    require(is_mailbox(name), "an rfc822Name is no mailbox (RFC 5280 4.2.1.6)")
 }
 
 /// Validates an SmtpUTF8Mailbox: a local part with non-ASCII characters and an ASCII host (RFC 9598 3).
-pub(super) fn utf8_mailbox(content: &[u8]) -> Read<()> {
+pub(super) fn validate_utf8_mailbox(content: &[u8]) -> DerResult<()> {
     let rest = || DerError("an SmtpUTF8Mailbox is no mailbox (RFC 9598 3)");
     let name = std::str::from_utf8(content).map_err(|_| rest())?;
     let (local, host) = name.rsplit_once('@').ok_or_else(rest)?;
-    rule(!local.is_ascii(), "an SmtpUTF8Mailbox has a local part that an rfc822Name is for (RFC 9598 3)")?;
+    require(!local.is_ascii(), "an SmtpUTF8Mailbox has a local part that an rfc822Name is for (RFC 9598 3)")?;
     // Non-ASCII characters are allowed wherever atoms are (RFC 6531 3.3), except for a byte order mark.
     let plain: String = local.chars().map(|c| if c.is_ascii() { c } else { 'x' }).collect();
     let is_mail = !local.contains(|c: char| c.is_control() || c == '\u{feff}') && is_local(&plain);
@@ -83,25 +83,25 @@ pub(super) fn utf8_mailbox(content: &[u8]) -> Read<()> {
 }
 
 /// Validates an SRVName: `_service.` and a host name (RFC 4985 2).
-pub(super) fn service(content: &[u8]) -> Read<()> {
-    let name = said(content)?;
+pub(super) fn validate_srv_name(content: &[u8]) -> DerResult<()> {
+    let name = read_nonempty_ia5(content)?;
     let parts = name.strip_prefix('_').and_then(|rest| rest.split_once('.'));
     let holds = parts.is_some_and(|(service, host)| is_label(service, b"-") && is_host(host));
-    rule(holds, "an SRVName is no service and host (RFC 4985 2)")
+    require(holds, "an SRVName is no service and host (RFC 4985 2)")
 }
 
 /// Validates the base of an SRVName subtree: a service, a host, or both (RFC 4985 4).
 ///
 /// # Errors
-/// As [`host_base`].
-pub(super) fn service_base(content: &[u8]) -> Read<()> {
-    let base = ia5(content)?;
+/// As [`validate_host_base`].
+pub(super) fn validate_srv_name_base(content: &[u8]) -> DerResult<()> {
+    let base = read_ia5(content)?;
     match base.strip_prefix('_') {
         Some(name) if !name.contains('.') => {
-            rule(is_label(name, b"-"), "an SRVName is no service and host (RFC 4985 2)")
+            require(is_label(name, b"-"), "an SRVName is no service and host (RFC 4985 2)")
         }
-        Some(_) => service(content),
-        None => host_base(content),
+        Some(_) => validate_srv_name(content),
+        None => validate_host_base(content),
     }
 }
 
@@ -144,37 +144,37 @@ fn is_literal(host: &str) -> bool {
 ///
 /// # Errors
 /// The violated rule.
-pub(crate) fn uri_name(content: &[u8]) -> Read<()> {
-    uri(content, |_| false)
+pub(crate) fn validate_uri_name(content: &[u8]) -> DerResult<()> {
+    validate_uri(content, |_| false)
 }
 
 /// Validates the URI of a location. Directory URIs (`ldap:///…`) may omit the host (RFC 5280 4.2.1.13, 4.2.2.1).
 ///
 /// # Errors
 /// The violated rule.
-pub(crate) fn location(content: &[u8]) -> Read<()> {
-    uri(content, |scheme| scheme.eq_ignore_ascii_case("ldap"))
+pub(crate) fn validate_location_uri(content: &[u8]) -> DerResult<()> {
+    validate_uri(content, |scheme| scheme.eq_ignore_ascii_case("ldap"))
 }
 
-fn uri(content: &[u8], may_lack_host: fn(&str) -> bool) -> Read<()> {
-    let uri = said(content)?;
-    rule(has_uri_octets(content), "a URI holds a character or a % that no URI may hold (RFC 3986 2)")?;
+fn validate_uri(content: &[u8], may_lack_host: fn(&str) -> bool) -> DerResult<()> {
+    let uri = read_nonempty_ia5(content)?;
+    require(has_uri_octets(content), "a URI holds a character or a % that no URI may hold (RFC 3986 2)")?;
     let absolute = DerError("a URI is not absolute (RFC 5280 4.2.1.6)");
     let (scheme, specific) = uri.split_once(':').ok_or(absolute)?;
     if !is_scheme(scheme) || specific.is_empty() {
         return Err(absolute);
     }
     let Some(after) = specific.strip_prefix("//") else {
-        return rule(
+        return require(
             !specific.contains(['[', ']']),
             "a URI holds a character or a % that no URI may hold (RFC 3986 2)",
         );
     };
     let end = after.find(['/', '?', '#']).unwrap_or(after.len());
     let (authority, path) = after.split_at(end);
-    rule(!path.contains(['[', ']']), "a URI holds a character or a % that no URI may hold (RFC 3986 2)")?;
+    require(!path.contains(['[', ']']), "a URI holds a character or a % that no URI may hold (RFC 3986 2)")?;
     let holds = has_host(authority) || authority.is_empty() && may_lack_host(scheme);
-    rule(holds, "a URI has no usable host (RFC 5280 4.2.1.6)")
+    require(holds, "a URI has no usable host (RFC 5280 4.2.1.6)")
 }
 
 /// `true` for unreserved and reserved characters, two-digit escapes, and at most one `#` (RFC 3986 2 and 3.5).
@@ -210,32 +210,32 @@ fn has_host(authority: &str) -> bool {
 ///
 /// # Errors
 /// The violated rule.
-pub(crate) fn host_base(content: &[u8]) -> Read<()> {
-    let base = ia5(content)?;
+pub(crate) fn validate_host_base(content: &[u8]) -> DerResult<()> {
+    let base = read_ia5(content)?;
     let host = base.strip_prefix('.').unwrap_or(base);
     let labelled = host.is_empty() || host.split('.').all(|label| !label.is_empty() && !label.contains(' '));
-    rule(labelled, "a subtree has an empty label or a space (RFC 5280 4.2.1.10)")?;
-    rule(base.is_empty() || is_host(host), "a subtree is no host name or domain (RFC 5280 4.2.1.10)")
+    require(labelled, "a subtree has an empty label or a space (RFC 5280 4.2.1.10)")?;
+    require(base.is_empty() || is_host(host), "a subtree is no host name or domain (RFC 5280 4.2.1.10)")
 }
 
 /// Validates the base of a mailbox subtree: empty for all, a mailbox, a host, or a domain with a leading dot.
 ///
 /// # Errors
-/// As [`host_base`].
-pub(crate) fn mailbox_base(content: &[u8]) -> Read<()> {
-    let base = ia5(content)?;
+/// As [`validate_host_base`].
+pub(crate) fn validate_mailbox_base(content: &[u8]) -> DerResult<()> {
+    let base = read_ia5(content)?;
     if base.contains('@') {
-        return rule(is_mailbox(base), "a subtree is no mailbox, host or domain (RFC 5280 4.2.1.10)");
+        return require(is_mailbox(base), "a subtree is no mailbox, host or domain (RFC 5280 4.2.1.10)");
     }
-    host_base(content)
+    validate_host_base(content)
 }
 
 /// Validates the base of a URI subtree: empty for all, a host that is not an address, or a domain with a leading dot.
 ///
 /// # Errors
-/// As [`host_base`].
-pub(crate) fn uri_base(content: &[u8]) -> Read<()> {
-    let base = ia5(content)?;
-    rule(base.parse::<Ipv4Addr>().is_err(), "a subtree of URIs is an address (RFC 5280 4.2.1.10)")?;
-    host_base(content)
+/// As [`validate_host_base`].
+pub(crate) fn validate_uri_base(content: &[u8]) -> DerResult<()> {
+    let base = read_ia5(content)?;
+    require(base.parse::<Ipv4Addr>().is_err(), "a subtree of URIs is an address (RFC 5280 4.2.1.10)")?;
+    validate_host_base(content)
 }

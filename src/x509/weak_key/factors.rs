@@ -22,7 +22,7 @@ const SMALL_PRIMES: [u64; 132] = {
     primes
 };
 
-pub(super) fn rule(modulus: &BigUint) -> Option<&'static str> {
+pub(super) fn violated_factor_rule(modulus: &BigUint) -> Option<&'static str> {
     if has_small_factor(modulus) {
         return Some(
             "the RSA modulus has a factor below 752 (CA/Browser Forum baseline requirements 6.1.6, \
@@ -75,9 +75,9 @@ fn power(base: u64, exponent: u64, modulus: u64) -> u64 {
 
 /// Runs 100 rounds of Fermat's method on `root² + rest`: `true` if a difference to a larger square is a square.
 fn has_close_factors(root: &BigUint, rest: &BigUint) -> bool {
-    let (root_left, rest_left) = (remainder(root, SIEVE), remainder(rest, SIEVE));
+    let (root_left, rest_left) = (remainder(root, SIEVE_PRODUCT), remainder(rest, SIEVE_PRODUCT));
     (1..=100).any(|round| {
-        let left = (round * round + 2 * round * root_left + SIEVE - rest_left) % SIEVE;
+        let left = (round * round + 2 * round * root_left + SIEVE_PRODUCT - rest_left) % SIEVE_PRODUCT;
         // The difference of `(root + round)²` and `root² + rest`. `rest` is at most `2 · root`.
         may_be_square(left) && is_square(&(root * (2 * round) + round * round - rest))
     })
@@ -89,15 +89,15 @@ fn is_square(number: &BigUint) -> bool {
 }
 
 /// Moduli to detect non-squares: for each of these, about half of the numbers or more are not squares.
-const SIEVES: [u64; 6] = [64, 63, 65, 11, 17, 19];
-const SIEVE: u64 = 64 * 63 * 65 * 11 * 17 * 19;
+const SIEVE_MODULI: [u64; 6] = [64, 63, 65, 11, 17, 19];
+const SIEVE_PRODUCT: u64 = 64 * 63 * 65 * 11 * 17 * 19;
 /// For each sieve, the bit set of squares.
-const SQUARES: [u128; SIEVES.len()] = {
-    let (mut squares, mut at) = ([0; SIEVES.len()], 0);
-    while at < SIEVES.len() {
+const SQUARES_BY_SIEVE: [u128; SIEVE_MODULI.len()] = {
+    let (mut squares, mut at) = ([0; SIEVE_MODULI.len()], 0);
+    while at < SIEVE_MODULI.len() {
         let mut number = 0;
-        while number < SIEVES[at] {
-            squares[at] |= 1 << (number * number % SIEVES[at]);
+        while number < SIEVE_MODULI[at] {
+            squares[at] |= 1 << (number * number % SIEVE_MODULI[at]);
             number += 1;
         }
         at += 1;
@@ -105,9 +105,9 @@ const SQUARES: [u128; SIEVES.len()] = {
     squares
 };
 
-/// `true` if a number with this remainder modulo [`SIEVE`] may be a square. 1 in 400 non-squares passes.
+/// `true` if a number with this remainder modulo [`SIEVE_PRODUCT`] may be a square. 1 in 400 non-squares passes.
 fn may_be_square(left: u64) -> bool {
-    SIEVES.iter().zip(SQUARES).all(|(sieve, squares)| (squares >> (left % sieve)) & 1 == 1)
+    SIEVE_MODULI.iter().zip(SQUARES_BY_SIEVE).all(|(sieve, squares)| (squares >> (left % sieve)) & 1 == 1)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use signet::audit::{DeviceSettings, Peer, Target};
+use signet::audit::{AuditTarget, DeviceSettings, Peer};
 
 use crate::support::{Answer, App, Client, send};
 
@@ -49,7 +49,7 @@ async fn becomes(what: &str, mut is: impl AsyncFnMut() -> bool) {
 /// A device that writes to a Unix socket.
 fn collector(name: &str, path: &Path) -> DeviceSettings {
     let write_timeout = Duration::from_millis(300);
-    DeviceSettings::new(name, Target::Socket { peer: Peer::Unix(path.into()), write_timeout })
+    DeviceSettings::new(name, AuditTarget::Socket { peer: Peer::Unix(path.into()), write_timeout })
 }
 
 /// Entries contain neither raw bytes (CVE-2025-62513) nor JSON inside texts (CVE-2025-62705).
@@ -381,7 +381,7 @@ async fn a_collector_out_of_reach_costs_one_wait_and_gets_entries_again_by_itsel
         assert!(held.len() < 20);
     }
     let peer = Peer::Tcp(address.to_string());
-    let silent = DeviceSettings::new("silent", Target::Socket { peer, write_timeout: Duration::from_secs(1) });
+    let silent = DeviceSettings::new("silent", AuditTarget::Socket { peer, write_timeout: Duration::from_secs(1) });
     let app = App::builder().audit_devices([silent, DeviceSettings::file("main", &path)]).start().await;
     assert_eq!(app.client.get("sys/mounts").await.status, 200, "it waits, once");
     let begun = Instant::now();
@@ -492,7 +492,7 @@ async fn a_device_that_does_not_open_is_an_error_at_the_start() {
         (pipe.as_path(), "a pipe that nobody reads, or a socket"),
     ] {
         let audit = vec![DeviceSettings::file("main", path)];
-        let options = signet::server::Options { audit, ..place.options() };
+        let options = signet::server::ServerOptions { audit, ..place.options() };
         let refusal = signet::server::Server::open(options).await.err().unwrap();
         let expected = format!("audit: the device \"main\", {}, cannot be opened ({why})", path.display());
         assert_eq!(refusal.text(), expected);

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, pending};
 use serde_json::{Value, json};
-use signet::audit::{Data, Device, Entry, Step};
+use signet::audit::{AuditData, AuditEntry, AuditStep, Device};
 use signet::error::{Error, Result};
 
 use crate::support::Answer;
@@ -78,18 +78,18 @@ impl Double {
     }
 }
 
-fn json_of(data: Data<'_>) -> Value {
+fn json_of(data: AuditData<'_>) -> Value {
     match data {
-        Data::None => Value::Null,
-        Data::Fields(fields) => fields.iter().map(|(name, value)| (name.to_owned(), value.clone())).collect(),
-        Data::Json(value) => value.clone(),
-        Data::JsonText(text) => serde_json::from_slice(text).unwrap(),
-        Data::Raw { media_type, bytes } => json!([media_type, String::from_utf8_lossy(bytes)]),
-        Data::Streamed { media_type, octets } => json!([media_type, octets]),
+        AuditData::None => Value::Null,
+        AuditData::Fields(fields) => fields.iter().map(|(name, value)| (name.to_owned(), value.clone())).collect(),
+        AuditData::Json(value) => value.clone(),
+        AuditData::JsonText(text) => serde_json::from_slice(text).unwrap(),
+        AuditData::Raw { media_type, bytes } => json!([media_type, String::from_utf8_lossy(bytes)]),
+        AuditData::Streamed { media_type, octets } => json!([media_type, octets]),
     }
 }
 
-fn line(entry: &Entry<'_>) -> Line {
+fn line(entry: &AuditEntry<'_>) -> Line {
     let request = entry.request;
     let mut line = Line {
         step: "intent",
@@ -115,9 +115,9 @@ fn line(entry: &Entry<'_>) -> Line {
         texts => texts.iter().map(|text| (*text).to_owned()).collect(),
     };
     match entry.step {
-        Step::Intent => {}
-        Step::Refusal(refused) => (line.step, line.errors) = ("refusal", told(&refused.texts, refused.kind)),
-        Step::Outcome(outcome) => {
+        AuditStep::Intent => {}
+        AuditStep::Refusal(refused) => (line.step, line.errors) = ("refusal", told(&refused.texts, refused.kind)),
+        AuditStep::Outcome(outcome) => {
             (line.step, line.status) = ("outcome", outcome.status);
             match &outcome.answer {
                 Ok(response) => {
@@ -139,7 +139,7 @@ impl Device for Double {
         "double"
     }
 
-    fn record<'e>(&'e self, _: &'e [u8], entry: &'e Entry<'e>) -> BoxFuture<'e, Result<()>> {
+    fn record<'e>(&'e self, _: &'e [u8], entry: &'e AuditEntry<'e>) -> BoxFuture<'e, Result<()>> {
         let mood = *self.mood.lock().unwrap();
         async move {
             // A real device writes, so it does not complete on the first poll.

@@ -183,6 +183,6 @@ async fn a_certificate_is_its_issuers_whatever_it_says_of_it() {
         gone(file);
     });
     let foreign = Ca::root("/CN=somebody else").pem;
-    let der = pem::blocks(&foreign).unwrap().remove(0).1;
+    let der = pem::parse_blocks(&foreign).unwrap().remove(0).1;
     says("foreign.db", &|file| replace_last(file, &der));
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use signet::clock::Clock;
-use signet::pki::crl::WantedCrls;
+use signet::pki::crl::CrlBuildRequest;
 use signet::x509::crl::Crl;
 
 use super::clocks::FakeClock;
@@ -121,15 +121,15 @@ async fn a_list_of_a_time_that_has_not_come_is_made_anew_when_its_clock_is_back(
     let authority = app.shared().mounts.authority(&mount).await.unwrap();
     let first = crl(&app.client).await;
     app.clock.advance(Duration::from_secs(10 * 86_400));
-    authority.build_crls(WantedCrls::DUE).await.unwrap();
+    authority.build_crls(CrlBuildRequest::DUE).await.unwrap();
     let ahead = crl(&app.client).await;
     assert_eq!(ahead.this_update(), begin.unix_timestamp() + 10 * 86_400 - BACKDATING);
     // Clocks of nodes may differ by a minute.
     app.clock.set(begin + Duration::from_secs(10 * 86_400 - 60));
-    authority.build_crls(WantedCrls::DUE).await.unwrap();
+    authority.build_crls(CrlBuildRequest::DUE).await.unwrap();
     assert_eq!(number(&crl(&app.client).await), number(&ahead));
     app.clock.set(begin);
-    authority.build_crls(WantedCrls::DUE).await.unwrap();
+    authority.build_crls(CrlBuildRequest::DUE).await.unwrap();
     let back = crl(&app.client).await;
     assert_eq!(back.this_update(), begin.unix_timestamp());
     assert!(number(&first) < number(&ahead) && number(&ahead) < number(&back), "numbers grow all the same");

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use signet::documents::{Document, DocumentWrite, SYSTEM};
+use signet::documents::{Document, DocumentWrite, SYSTEM_MOUNT};
 use signet::pki::store::PkiWrite;
 
 use super::double::Faults;
@@ -53,8 +53,9 @@ async fn furnished(faults: &Arc<Faults>) -> App {
 async fn a_document_that_cannot_be_read_at_start_is_named() {
     let faults = Arc::new(Faults::default());
     let app = furnished(&faults).await;
-    let mut documents = faults.real().pki.documents(SYSTEM).await.unwrap();
-    let mounts: Vec<_> = app.shared().auth.mounts().iter().map(|mount| mount.id).filter(|id| *id != SYSTEM).collect();
+    let mut documents = faults.real().pki.documents(SYSTEM_MOUNT).await.unwrap();
+    let mounts: Vec<_> =
+        app.shared().auth.mounts().iter().map(|mount| mount.id).filter(|id| *id != SYSTEM_MOUNT).collect();
     for mount in mounts {
         documents.extend(faults.real().pki.documents(mount).await.unwrap());
     }

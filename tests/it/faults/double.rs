@@ -8,15 +8,15 @@ use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, ready};
 use signet::auth::store::{
     AliasEntry, AuthOutcome, AuthStore, AuthWrite, CubbyholeRow, EntityBy, EntityEntry, EntityPage, IdentityRows,
-    Revoked, SecretIdKey, SecretIdRow, TokenHash, TokenRow,
+    RevokedTokens, SecretIdKey, SecretIdRow, TokenHash, TokenRow,
 };
 use signet::clock::Time;
 use signet::documents::{Document, DocumentWrite, MountId};
 use signet::error::{Error, Kind, Result};
 use signet::keys::store::KeyStore;
 use signet::pki::store::{
-    AnsweredRow, CrlRow, KnownSerial, LeaseRange, LeaseRow, Listed, MetadataRow, PkiOutcome, PkiStore, PkiWrite,
-    SerialAndDer, SerialStatus, StoredCertificate, StoredRevocation, TidyRow,
+    CrlRow, KnownSerial, LeaseRange, LeaseRow, ListedBound, MetadataRow, PkiOutcome, PkiStore, PkiWrite,
+    RecordedResponseRow, SerialAndDer, SerialStatus, StoredCertificate, StoredRevocation, TidyRow,
 };
 use signet::storage::Stores;
 use signet::x509::serial::Serial;
@@ -302,7 +302,7 @@ impl AuthStore for Double {
     }
 
     /// A background job, which never fails.
-    fn sweep_tokens(&self, now: Time, limit: u32) -> BoxFuture<'static, Result<Revoked>> {
+    fn sweep_tokens(&self, now: Time, limit: u32) -> BoxFuture<'static, Result<RevokedTokens>> {
         self.0.real().auth.sweep_tokens(now, limit)
     }
 }
@@ -418,7 +418,7 @@ impl PkiStore for Double {
         self.call("ending", |s| s.pki.ending(mount, from, limit))
     }
 
-    fn unlisted(&self, mount: MountId, before: i64, listed: Listed) -> BoxFuture<'static, Result<bool>> {
+    fn unlisted(&self, mount: MountId, before: i64, listed: ListedBound) -> BoxFuture<'static, Result<bool>> {
         self.call("unlisted", |s| s.pki.unlisted(mount, before, listed))
     }
 
@@ -426,7 +426,7 @@ impl PkiStore for Double {
         self.call("tidy", |s| s.pki.tidy(mount))
     }
 
-    fn answered(&self, key: [u8; 32]) -> BoxFuture<'static, Result<Option<AnsweredRow>>> {
+    fn answered(&self, key: [u8; 32]) -> BoxFuture<'static, Result<Option<RecordedResponseRow>>> {
         self.call("answered", |s| s.pki.answered(key))
     }
 

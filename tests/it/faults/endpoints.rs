@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::json;
 use signet::auth::policy::Operation;
 use signet::http::secrets::all_routes;
-use signet::http::secrets::route::operation_word;
+use signet::http::secrets::route::operation_name;
 
 use super::double::{Fault, Met};
 use super::requests::{Afterwards, Ask, lease, request};
@@ -86,7 +86,7 @@ impl Walk<'_> {
     async fn prepared(&self) -> Ask {
         let (kind, pattern) = (self.kind, self.pattern);
         let ask = request(self.stage, kind, self.operation, pattern).await;
-        let ask = ask.unwrap_or_else(|| panic!("no request for {} {kind} {pattern}", operation_word(self.operation)));
+        let ask = ask.unwrap_or_else(|| panic!("no request for {} {kind} {pattern}", operation_name(self.operation)));
         self.stage.forget_tokens();
         ask
     }
@@ -94,7 +94,7 @@ impl Walk<'_> {
     async fn step(&self, n: usize, fault: Fault) -> bool {
         let stage = self.stage;
         let wanted = self.prepared().await;
-        let what = format!("{} {}, call {n} {fault:?}", operation_word(self.operation), wanted.path);
+        let what = format!("{} {}, call {n} {fault:?}", operation_name(self.operation), wanted.path);
         let before = stage.rows();
         stage.faults.arm_among(&self.calls, n, fault);
         let answer = ask(stage, self.operation, &wanted).await;
@@ -165,7 +165,7 @@ async fn walk(kind: &'static str, of: impl Fn(Operation) -> bool) -> BTreeMap<St
                 n += 1;
                 assert!(n < MOST, "{kind} {pattern}");
             }
-            *failed.entry(format!("{} {pattern}", operation_word(operation))).or_default() += n - 1;
+            *failed.entry(format!("{} {pattern}", operation_name(operation))).or_default() += n - 1;
         }
         assert_counted(stage.app.folder());
         stage.stop().await;

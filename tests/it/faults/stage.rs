@@ -10,12 +10,12 @@ use rusqlite::{Connection, OpenFlags};
 use serde_json::{Value, json};
 use signet::auth::Auth;
 use signet::auth::mounts::MountKind;
-use signet::documents::SYSTEM;
+use signet::documents::SYSTEM_MOUNT;
 use signet::keys::managed::BackendType;
 use signet::keys::{CloudServices, CloudSettings, Devices, ManagedKeys};
 use signet::mounts::MountGrants;
 use signet::pki::compromised::KeyHash;
-use signet::pki::mount::view::View;
+use signet::pki::mount::view::MountView;
 use time::macros::datetime;
 use tokio::sync::OnceCell;
 
@@ -170,14 +170,14 @@ impl Stage {
             .await
             .unwrap();
         compare("managed keys", managed(&shared.managed_keys), managed(&keys));
-        let listed = real.pki.documents_of_kind(SYSTEM, "compromised-key").await.unwrap();
+        let listed = real.pki.documents_of_kind(SYSTEM_MOUNT, "compromised-key").await.unwrap();
         let served: Vec<String> = shared.engine.compromised().hashes().iter().map(KeyHash::text).collect();
         let stored_hashes: Vec<&String> = listed.iter().map(|document| &document.key.name).collect();
         compare("compromised keys", json!(served), json!(stored_hashes));
         for mount in stored.mounts().iter().filter(|mount| mount.kind == MountKind::Pki) {
             if let Ok(authority) = shared.engine.authority(mount.id) {
                 let documents = real.pki.documents(mount.id).await.unwrap();
-                let view = View::load(mount.id, documents).unwrap();
+                let view = MountView::load(mount.id, documents).unwrap();
                 compare(&mount.path, shown(&authority.view()), shown(&view));
             }
         }
@@ -211,7 +211,7 @@ fn managed(keys: &ManagedKeys) -> Value {
     keys.names(BackendType::Pkcs11).into_iter().map(of).collect()
 }
 
-fn shown(view: &View) -> Value {
+fn shown(view: &MountView) -> Value {
     let roles: BTreeMap<_, _> =
         view.role_names().map(|name| (name, view.role(name).map(|entry| json!(**entry.role)))).collect();
     let issuers = view.signers().map(|s| json!([s.issuer.record, s.issuer.version])).collect::<Vec<_>>();

@@ -6,7 +6,7 @@ use serde_json::Value;
 use signet::x509::crl::Crl;
 use signet::x509::ocsp::IdHash;
 use signet::x509::oid;
-use signet::x509::reader::Reader;
+use signet::x509::reader::DerReader;
 use signet::x509::serial::Serial;
 use signet::x509::writer::{GENERALIZED_TIME, INTEGER, OCTET_STRING, SEQUENCE, context, context_constructed};
 
@@ -38,7 +38,7 @@ async fn fetch(client: &Client, path: &str) -> Option<List> {
 /// The base CRL number of a delta CRL.
 fn base(list: &List) -> Option<u64> {
     let extension = list.crl.extensions().iter().find(|e| e.oid == oid::DELTA_CRL_INDICATOR)?;
-    let octets = Reader::only(&extension.value, INTEGER).unwrap().content;
+    let octets = DerReader::only(&extension.value, INTEGER).unwrap().content;
     Some(octets.iter().fold(0, |number, octet| number << 8 | u64::from(*octet)))
 }
 
@@ -259,13 +259,13 @@ struct Said {
 
 impl Said {
     fn read(der: &[u8]) -> Self {
-        let mut outer = Reader::only(der, SEQUENCE).unwrap().reader();
+        let mut outer = DerReader::only(der, SEQUENCE).unwrap().reader();
         outer.any().unwrap();
         let bytes = outer.expect(context_constructed(0)).unwrap();
-        let mut bytes = Reader::only(bytes.content, SEQUENCE).unwrap().reader();
+        let mut bytes = DerReader::only(bytes.content, SEQUENCE).unwrap().reader();
         bytes.oid().unwrap();
         let basic = bytes.expect(OCTET_STRING).unwrap();
-        let mut basic = Reader::only(basic.content, SEQUENCE).unwrap().reader();
+        let mut basic = DerReader::only(basic.content, SEQUENCE).unwrap().reader();
         let mut data = basic.sequence().unwrap();
         data.expect(context_constructed(1)).unwrap();
         data.any().unwrap();
@@ -284,7 +284,7 @@ impl Said {
     }
 }
 
-fn time(fields: &mut Reader<'_>) -> i64 {
+fn time(fields: &mut DerReader<'_>) -> i64 {
     let text = std::str::from_utf8(fields.expect(GENERALIZED_TIME).unwrap().content).unwrap();
     let form = time::macros::format_description!("[year][month][day][hour][minute][second]Z");
     time::PrimitiveDateTime::parse(text, &form).unwrap().assume_utc().unix_timestamp()

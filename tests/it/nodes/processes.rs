@@ -94,7 +94,7 @@ async fn n8_a_node_that_was_paused_grants_and_publishes_nothing_stale() {
     ok(there.post("sys/policies/acl/reader", json!({ "policy": none })).await);
     ok(there.patch("pki/roles/web", json!({ "allow_any_name": false })).await);
     // Longer than a node may go without reading the change log.
-    while paused.elapsed() < signet::nodes::STALENESS + Duration::from_millis(500) {
+    while paused.elapsed() < signet::nodes::MAX_STALENESS + Duration::from_millis(500) {
         serials.extend(revocations(&there, 1).await);
     }
     signal(&a, Signal::CONT);

@@ -153,12 +153,12 @@ fn with_password(user: &str) -> String {
 async fn open(url: &str) -> Result<()> {
     let database = Database::Postgres(PostgresUrl::parse(url)?);
     let seal_key = SealKey::from_text(&"5a".repeat(32))?;
-    storage::open(storage::Options {
+    storage::open(storage::StorageOptions {
         database,
         seal_key,
         clock: Clock::system(),
         queue: 8,
-        absent: storage::Absent::Made,
+        absent: storage::IfMissing::Made,
     })
     .await?
     .shutdown()

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use reqwest::{Method, Request};
 use signet::http::jsonapi::table::all_routes as projects_routes;
 use signet::http::secrets::all_routes as secrets_routes;
-use signet::http::secrets::route::{Operation, operation_word};
+use signet::http::secrets::route::{Operation, operation_name};
 
 use crate::support::METHODS;
 
@@ -20,7 +20,7 @@ pub struct Asked {
 
 pub fn all() -> Vec<Name> {
     let secrets =
-        secrets_routes().map(|(kind, route)| (kind, operation_word(route.operation).to_owned(), route.pattern));
+        secrets_routes().map(|(kind, route)| (kind, operation_name(route.operation).to_owned(), route.pattern));
     let projects = projects_routes().map(|route| ("projects", route.method.to_string(), route.pattern));
     secrets.chain(projects).collect()
 }
@@ -45,7 +45,7 @@ pub fn of(request: &Request) -> Option<Name> {
         (_, below) => ("pki", below),
     };
     let operation = operation(request)?;
-    let word = operation_word(operation);
+    let word = operation_name(operation);
     best(all().into_iter().filter(|(k, o, _)| *k == kind && o == word), below.trim_end_matches('/'))
 }
 

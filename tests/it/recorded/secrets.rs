@@ -8,7 +8,7 @@ use base64::Engine as _;
 use futures_util::stream::{self, StreamExt as _};
 use serde_json::{Value, json};
 use signet::http::secrets::all_routes;
-use signet::http::secrets::route::{Access, BodyKind, Operation, Route, operation_word};
+use signet::http::secrets::route::{BodyKind, Operation, Route, RouteAccess, operation_name};
 use signet::x509::algorithm::Hash;
 use signet::x509::ocsp::IdHash;
 
@@ -96,7 +96,7 @@ pub async fn walk(area: &str) -> Recorder {
 /// Records a route on its own server, isolated from the other routes.
 async fn walk_route(kind: &str, route: &Route, values: &[&str]) -> Recorder {
     let mut recorder = Recorder::default();
-    recorder.heading(&format!("{kind}: {} {}", operation_word(route.operation), route.pattern));
+    recorder.heading(&format!("{kind}: {} {}", operation_name(route.operation), route.pattern));
     let stage = Stage::with_authority().await;
     let ask = match aside(&mut recorder, &stage, kind, route).await {
         Some(ask) => ask,
@@ -249,7 +249,7 @@ async fn badly(recorder: &mut Recorder, stage: &Stage, kind: &str, route: &Route
     let (client, operation, path) = (&stage.app.client, route.operation, &ask.path);
     let mut line = async |what: &str, request| recorder.ask_briefly(what, request).await;
     let body = ask.body.to_string();
-    if route.access != Access::Open {
+    if route.access != RouteAccess::Open {
         line("without a token", asking(&client.with_token(""), operation, path, &body)).await;
         let rule = "path \"unrelated\" { capabilities = [\"read\"] }";
         let powerless = only(&stage.app, "powerless", rule).await;

@@ -14,12 +14,12 @@ pub mod vault;
 use std::sync::Arc;
 
 use signet::keys::actor::AsyncBackend;
-use signet::keys::{Backend, Limits, SignerActor, TestHash};
+use signet::keys::{KeyBackend, SignerActor, SignerLimits, TestHash};
 
 const PARALLEL: usize = 8;
 
 fn actor(backend: Arc<dyn AsyncBackend>) -> SignerActor {
-    SignerActor::start("cloud", Backend::Async(backend), PARALLEL, Limits::default())
+    SignerActor::start("cloud", KeyBackend::Async(backend), PARALLEL, SignerLimits::default())
 }
 
 /// Test signatures with hashes that no service supports, and those that `refuses` selects.

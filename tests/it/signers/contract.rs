@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use signet::error::Kind;
-use signet::keys::{Input, KeySpec, PrivateKey, RemoteSigner, SignerActor, TestHash, TestSign, Wants};
+use signet::keys::{
+    KeySpec, PrivateKey, RemoteSigner, SignerActor, SigningInput, SigningInputKind, TestHash, TestSign,
+};
 use signet::x509::algorithm::{Hash, KeyKind, SignatureAlgorithm};
 
 /// A key at a backend.
@@ -30,10 +32,10 @@ pub fn algorithms() -> impl Iterator<Item = SignatureAlgorithm> {
 }
 
 /// The input that a signer expects for a message.
-pub fn input(signer: &dyn RemoteSigner, algorithm: SignatureAlgorithm, message: &[u8]) -> Input {
+pub fn input(signer: &dyn RemoteSigner, algorithm: SignatureAlgorithm, message: &[u8]) -> SigningInput {
     match (signer.wants(algorithm).unwrap(), algorithm.hash()) {
-        (Wants::Digest, Some(hash)) => Input::Digest(hash.digest(message).as_ref().to_vec()),
-        _ => Input::Message(message.to_vec()),
+        (SigningInputKind::Digest, Some(hash)) => SigningInput::Digest(hash.digest(message).as_ref().to_vec()),
+        _ => SigningInput::Message(message.to_vec()),
     }
 }
 
@@ -88,17 +90,17 @@ async fn every_algorithm_that_fits_signs_and_no_other(subject: &Subject, signer:
     for algorithm in algorithms() {
         if algorithm.fits(subject.kind) && !subject.refuses.contains(&algorithm) {
             signs(signer, algorithm, &message).await;
-            if let (Wants::Digest, Some(hash)) = (signer.wants(algorithm).unwrap(), algorithm.hash()) {
+            if let (SigningInputKind::Digest, Some(hash)) = (signer.wants(algorithm).unwrap(), algorithm.hash()) {
                 for octets in [0, 20, hash.octets() as usize - 1, hash.octets() as usize + 1] {
-                    let error = signer.sign(algorithm, Input::Digest(vec![7; octets])).await.unwrap_err();
+                    let error = signer.sign(algorithm, SigningInput::Digest(vec![7; octets])).await.unwrap_err();
                     assert_eq!(error.kind(), Kind::Invalid, "{octets}");
                 }
-                let error = signer.sign(algorithm, Input::Message(message.clone())).await.unwrap_err();
+                let error = signer.sign(algorithm, SigningInput::Message(message.clone())).await.unwrap_err();
                 assert_eq!(error.kind(), Kind::Invalid);
             }
         } else {
             assert_eq!(signer.wants(algorithm).unwrap_err().kind(), Kind::Invalid);
-            let error = signer.sign(algorithm, Input::Digest(vec![7; 32])).await.unwrap_err();
+            let error = signer.sign(algorithm, SigningInput::Digest(vec![7; 32])).await.unwrap_err();
             assert_eq!(error.kind(), Kind::Invalid);
         }
     }

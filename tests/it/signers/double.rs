@@ -3,8 +3,10 @@
 use std::sync::{Arc, Mutex};
 
 use signet::error::{Error, Result};
-use signet::keys::actor::{Answer, BlockingBackend, Lane, Meter, Request};
-use signet::keys::{Backend, Input, KeySpec, Limits, PrivateKey, SignerActor, TestHash, TestSign, Wants};
+use signet::keys::actor::{BackendRequest, BackendResponse, BackendSession, BlockingBackend, KeyMetrics};
+use signet::keys::{
+    KeyBackend, KeySpec, PrivateKey, SignerActor, SignerLimits, SigningInput, SigningInputKind, TestHash, TestSign,
+};
 use signet::x509::algorithm::{Curve, KeyKind, SignatureAlgorithm};
 
 use super::contract::{Subject, holds, usual};
@@ -18,21 +20,21 @@ struct Double {
 }
 
 impl BlockingBackend for Double {
-    fn wants(&self, _: KeyKind, _: SignatureAlgorithm) -> Result<Wants> {
-        Ok(Wants::Message)
+    fn wants(&self, _: KeyKind, _: SignatureAlgorithm) -> Result<SigningInputKind> {
+        Ok(SigningInputKind::Message)
     }
 
-    fn lane(self: Arc<Self>, _: Meter) -> Box<dyn Lane> {
+    fn lane(self: Arc<Self>, _: KeyMetrics) -> Box<dyn BackendSession> {
         Box::new(Place(self))
     }
 }
 
 struct Place(Arc<Double>);
 
-impl Lane for Place {
-    fn call(&mut self, request: &Request) -> Result<Answer> {
+impl BackendSession for Place {
+    fn call(&mut self, request: &BackendRequest) -> Result<BackendResponse> {
         let mut store = self.0.store.lock().unwrap();
-        let create = matches!(request, Request::Find { create: true } | Request::TestSign(_));
+        let create = matches!(request, BackendRequest::Find { create: true } | BackendRequest::TestSign(_));
         match (store.is_none(), create, self.0.generate) {
             (true, true, Some(spec)) => *store = Some(PrivateKey::generate(spec)?),
             (true, true, None) => {
@@ -42,18 +44,18 @@ impl Lane for Place {
         }
         let key = store.as_ref().ok_or_else(|| Error::invalid("key does not exist in backend"))?;
         match request {
-            Request::Find { .. } => Ok(Answer::Key(key.public().clone().into())),
-            Request::Sign { key: wanted, .. } if wanted.public != *key.public() => Ok(Answer::Changed),
-            Request::Sign { algorithm, input, .. } => {
-                let (Input::Digest(message) | Input::Message(message)) = &**input;
-                key.sign(*algorithm, message).map(Answer::Signature)
+            BackendRequest::Find { .. } => Ok(BackendResponse::Key(key.public().clone().into())),
+            BackendRequest::Sign { key: wanted, .. } if wanted.public != *key.public() => Ok(BackendResponse::Changed),
+            BackendRequest::Sign { algorithm, input, .. } => {
+                let (SigningInput::Digest(message) | SigningInput::Message(message)) = &**input;
+                key.sign(*algorithm, message).map(BackendResponse::Signature)
             }
-            Request::TestSign(test) => tested(key, *test),
+            BackendRequest::TestSign(test) => tested(key, *test),
         }
     }
 }
 
-fn tested(key: &PrivateKey, test: TestSign) -> Result<Answer> {
+fn tested(key: &PrivateKey, test: TestSign) -> Result<BackendResponse> {
     let hash = test.hash.unwrap_or(TestHash::Sha256).usual().ok_or_else(|| Error::invalid("hash_algorithm"))?;
     let algorithm = match (key.kind(), test.use_pss) {
         (KeyKind::Rsa { .. }, Some(true)) => SignatureAlgorithm::RsaPss(hash),
@@ -64,14 +66,14 @@ fn tested(key: &PrivateKey, test: TestSign) -> Result<Answer> {
     };
     let signature = key.sign(algorithm, b"test")?;
     let verified = key.public().verify(algorithm, b"test", &signature);
-    Ok(if verified.is_ok() { Answer::Tested } else { Answer::Wrong })
+    Ok(if verified.is_ok() { BackendResponse::Tested } else { BackendResponse::Wrong })
 }
 
 /// An actor whose key is generated on demand.
 pub fn actor(name: &str) -> SignerActor {
     let generate = Some(KeySpec::new("ec", 256).unwrap());
     let backend = Arc::new(Double { store: Store::default(), generate });
-    SignerActor::start(name, Backend::Blocking(backend), 1, Limits::default())
+    SignerActor::start(name, KeyBackend::Blocking(backend), 1, SignerLimits::default())
 }
 
 #[tokio::test]
@@ -80,7 +82,7 @@ async fn a_key_of_this_process_behind_an_actor_holds_the_contract() {
         let store = Store::default();
         let start = |generate| {
             let backend = Arc::new(Double { store: Arc::clone(&store), generate });
-            SignerActor::start("double", Backend::Blocking(backend), 4, Limits::default())
+            SignerActor::start("double", KeyBackend::Blocking(backend), 4, SignerLimits::default())
         };
         let lacks =
             TestHash::all().filter(|hash| hash.usual().is_none()).flat_map(|hash| [(hash, false), (hash, true)]);

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use signet::error::Kind;
-use signet::keys::{Limits, TestSign};
+use signet::keys::{SignerLimits, TestSign};
 use signet::x509::algorithm::{Curve, KeyKind};
 
 use super::contract::{input, signs, usual};
@@ -189,7 +189,7 @@ fn a_module_that_hangs_holds_up_its_own_key_alone() {
     alone(module_path!(), "a_module_that_hangs_holds_up_its_own_key_alone", |hsm: Hsm| async move {
         hsm.token("one");
         let libraries = hsm.shim();
-        let limits = Limits { call_timeout: Duration::from_secs(2), ..Limits::default() };
+        let limits = SignerLimits { call_timeout: Duration::from_secs(2), ..SignerLimits::default() };
         let key = |label: &str| start(label, backend(&libraries, config(ECDSA, label, Some(P256))), 1, limits);
         let (web, mail) = (key("web"), key("mail"));
         let web_signer = web.signer(web.key(true).await.unwrap());

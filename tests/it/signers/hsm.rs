@@ -9,7 +9,7 @@ use std::time::Duration;
 use actix_web::rt::System;
 use futures_util::future::join_all;
 use signet::keys::pkcs11::TokenAddress;
-use signet::keys::{Backend, Libraries, Limits, Pkcs11Config, Pkcs11Key, SignerActor};
+use signet::keys::{KeyBackend, Libraries, Pkcs11Config, Pkcs11Key, SignerActor, SignerLimits};
 use signet::secret::Secret;
 use signet::x509::algorithm::KeyKind;
 
@@ -196,8 +196,8 @@ pub fn config(mechanism: u64, label: &str, generate: Option<KeyKind>) -> Pkcs11C
     }
 }
 
-pub fn backend(libraries: &Libraries, config: Pkcs11Config) -> Backend {
-    Backend::Blocking(Pkcs11Key::new(libraries, config).unwrap())
+pub fn backend(libraries: &Libraries, config: Pkcs11Config) -> KeyBackend {
+    KeyBackend::Blocking(Pkcs11Key::new(libraries, config).unwrap())
 }
 
 pub fn actor(libraries: &Libraries, config: Pkcs11Config) -> SignerActor {
@@ -206,10 +206,10 @@ pub fn actor(libraries: &Libraries, config: Pkcs11Config) -> SignerActor {
 
 pub fn wide(libraries: &Libraries, config: Pkcs11Config, max_parallel: usize) -> SignerActor {
     let name = config.key_label.clone().unwrap_or_else(|| "key".to_owned());
-    start(&name, backend(libraries, config), max_parallel, Limits::default())
+    start(&name, backend(libraries, config), max_parallel, SignerLimits::default())
 }
 
-pub fn start(name: &str, backend: Backend, max_parallel: usize, limits: Limits) -> SignerActor {
+pub fn start(name: &str, backend: KeyBackend, max_parallel: usize, limits: SignerLimits) -> SignerActor {
     let actor = SignerActor::start(name, backend, max_parallel, limits);
     STARTED.lock().unwrap().push(actor.clone());
     actor

@@ -1,6 +1,6 @@
 //! Metrics of managed keys.
 
-use signet::telemetry::{CATALOGUE, Exposition, install_metrics, rendered_metrics};
+use signet::telemetry::{CATALOGUE, Exposition, install_metrics, render_metrics};
 
 use super::contract::{input, signs, usual};
 use super::double;
@@ -12,9 +12,9 @@ async fn every_metric_of_a_managed_key_is_there_with_its_name() {
     let signer = actor.signer(actor.key(true).await.unwrap());
     let algorithm = usual(signer.public().kind());
     signs(&signer, algorithm, b"message").await;
-    let wrong = signer.sign(algorithm, signet::keys::Input::Digest(vec![])).await;
-    assert!(wrong.is_err() && matches!(input(&*signer, algorithm, b""), signet::keys::Input::Message(_)));
-    let page = rendered_metrics(Exposition::Text, &[]);
+    let wrong = signer.sign(algorithm, signet::keys::SigningInput::Digest(vec![])).await;
+    assert!(wrong.is_err() && matches!(input(&*signer, algorithm, b""), signet::keys::SigningInput::Message(_)));
+    let page = render_metrics(Exposition::Text, &[]);
     let of_keys: Vec<_> = CATALOGUE.iter().filter(|metric| metric.labels.contains(&"key")).collect();
     assert_eq!(of_keys.len(), 7);
     for metric in of_keys {

@@ -2,7 +2,7 @@
 
 use signet::error::Kind;
 use signet::keys::pkcs11::TokenAddress;
-use signet::keys::{Libraries, Pkcs11Config, Pkcs11Key, TestHash, TestSign, Wants};
+use signet::keys::{Libraries, Pkcs11Config, Pkcs11Key, SigningInputKind, TestHash, TestSign};
 use signet::x509::algorithm::{Curve, Hash, KeyKind, SignatureAlgorithm};
 
 use super::contract::{Subject, holds, signs, usual};
@@ -158,7 +158,7 @@ fn a_mechanism_with_its_own_hash_signs_messages_and_pss_alone_signs_nothing_else
         ] {
             let own = actor(&libraries, config(mechanism, "rsa", None));
             let signer = own.signer(public.clone());
-            assert_eq!(signer.wants(algorithm).unwrap(), Wants::Message);
+            assert_eq!(signer.wants(algorithm).unwrap(), SigningInputKind::Message);
             signs(&signer, algorithm, b"message").await;
             own.test_sign(TestSign::default()).await.unwrap();
             let error = own.test_sign(TestSign { hash: Some(TestHash::Sha1), use_pss: None }).await.unwrap_err();

@@ -6,9 +6,9 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, ready};
 use signet::clock::Clock;
-use signet::documents::{Document, DocumentKey, DocumentWrite, MountId, SYSTEM};
+use signet::documents::{Document, DocumentKey, DocumentWrite, MountId, SYSTEM_MOUNT};
 use signet::error::Result;
-use signet::keys::managed::{BackendConfig, BackendType, Grants, Terms, Users};
+use signet::keys::managed::{BackendConfig, BackendType, KeyPermissions, ListingMounts, ManagedKeyGrants};
 use signet::keys::pkcs11::Pkcs11Settings;
 use signet::keys::store::KeyStore;
 use signet::keys::{CloudServices, CloudSettings, Devices, ManagedKeyRef, ManagedKeys, Signers as _, TestSign};
@@ -41,7 +41,7 @@ impl Store {
     /// Assigns every lease to another node, without an expiry that the test could reach.
     fn take_all_turns(&self) {
         let turns = (0..=u8::MAX).map(|number| DocumentKey {
-            mount: SYSTEM,
+            mount: SYSTEM_MOUNT,
             kind: "managed-key-turn",
             name: format!("{number:02x}"),
         });
@@ -55,7 +55,7 @@ impl Store {
 /// Grants that list no key for any mount.
 struct Nobody;
 
-impl Grants for Nobody {
+impl ManagedKeyGrants for Nobody {
     fn lists(&self, _: MountId, _: &str) -> bool {
         false
     }
@@ -64,7 +64,7 @@ impl Grants for Nobody {
         String::new()
     }
 
-    fn users(&self, _: String) -> BoxFuture<'static, Result<Users>> {
+    fn users(&self, _: String) -> BoxFuture<'static, Result<ListingMounts>> {
         unreachable!("nothing is deleted")
     }
 }
@@ -78,7 +78,7 @@ async fn registry(hsm: &Hsm, store: &Arc<Store>) -> Arc<ManagedKeys> {
 /// Configures a key that may be generated.
 async fn write(keys: &ManagedKeys, name: &str, pin: &str) {
     let change = |_: Option<&_>| {
-        let terms = Terms { allow_generate_key: true, any_mount: true, ..Terms::default() };
+        let terms = KeyPermissions { allow_generate_key: true, any_mount: true, ..KeyPermissions::default() };
         let settings = Pkcs11Settings {
             library: "hsm".to_owned(),
             token_label: "one".to_owned(),

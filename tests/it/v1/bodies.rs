@@ -138,7 +138,7 @@ async fn a_token_that_ends_while_its_body_arrives_does_nothing() {
 
 #[actix_web::test]
 async fn bytes_in_flight_have_a_budget() {
-    let room = |s: &mut signet::http::settings::Settings| (s.max_body, s.max_bodies_in_flight) = (1 << 20, 300_000);
+    let room = |s: &mut signet::http::settings::HttpSettings| (s.max_body, s.max_bodies_in_flight) = (1 << 20, 300_000);
     let app = App::builder().settings(room).start().await;
     let root = token(&app.client.token);
     let ask = || app.client.request("POST", "sys/capabilities-self");

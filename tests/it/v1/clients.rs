@@ -136,7 +136,7 @@ fn is_bundle(data: &Value) -> bool {
     let own = data.as_object().unwrap().values().filter_map(Value::as_str);
     let chain = data["ca_chain"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let texts: Vec<&str> = own.chain(chain).filter(|text| text.contains("-----BEGIN")).collect();
-    let blocks: Vec<(String, Vec<u8>)> = texts.iter().flat_map(|text| pem::blocks(text).unwrap()).collect();
+    let blocks: Vec<(String, Vec<u8>)> = texts.iter().flat_map(|text| pem::parse_blocks(text).unwrap()).collect();
     let keys = blocks.iter().filter(|(label, _)| label.ends_with("PRIVATE KEY")).count();
     let certificates: Vec<_> = blocks.iter().filter(|(label, _)| label == "CERTIFICATE").collect();
     let leaf = |der: &[u8]| !parse(&pem::encode("CERTIFICATE", der)).is_ca();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
-use signet::http::secrets::route::{Access, Operation, Route};
+use signet::http::secrets::route::{Operation, Route, RouteAccess};
 use signet::http::secrets::{all_routes, sudo};
 use time::macros::datetime;
 
@@ -99,7 +99,7 @@ fn p11_the_routes_that_need_sudo_are_those_of_the_table() {
     for (kind, route) in all_routes() {
         let kind = signet::auth::mounts::MountKind::from(kind.to_owned());
         let needed = sudo::is_needed(&kind, &seen(route), route.operation);
-        assert_eq!(route.access == Access::Sudo, needed, "{kind:?} {:?} {}", route.operation, route.pattern);
+        assert_eq!(route.access == RouteAccess::Sudo, needed, "{kind:?} {:?} {}", route.operation, route.pattern);
     }
 }
 

@@ -6,9 +6,9 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use signet::auth::mounts::{Family, MountKind};
+use signet::auth::mounts::{MountClass, MountKind};
 use signet::http::secrets::all_routes;
-use signet::http::secrets::route::{Access, BodyKind, Operation, Route, operation_word};
+use signet::http::secrets::route::{BodyKind, Operation, Route, RouteAccess, operation_name};
 
 use super::rights::{granted, only};
 use crate::support::{Answer, App, Client, send};
@@ -35,20 +35,20 @@ fn example(pattern: &str) -> String {
 fn mounted(kind: &str) -> String {
     let kind = MountKind::from(kind.to_owned());
     match kind.family() {
-        Family::Methods => format!("auth/{}", kind.word()),
-        Family::Secrets => kind.word().to_owned(),
-        Family::BuiltIn => match kind {
+        MountClass::Methods => format!("auth/{}", kind.word()),
+        MountClass::Secrets => kind.word().to_owned(),
+        MountClass::BuiltIn => match kind {
             MountKind::System => "sys".to_owned(),
             MountKind::Token => "auth/token".to_owned(),
             kind => kind.word().to_owned(),
         },
-        Family::Unknown => panic!("{kind:?}: where is it?"),
+        MountClass::Unknown => panic!("{kind:?}: where is it?"),
     }
 }
 
 async fn with_all_mounts() -> App {
     let app = App::start().await;
-    for kind in MountKind::ALL.iter().filter(|kind| kind.family() == Family::Methods) {
+    for kind in MountKind::ALL.iter().filter(|kind| kind.family() == MountClass::Methods) {
         let enabled = app.client.post(&format!("sys/auth/{}", kind.word()), json!({ "type": kind.word() })).await;
         assert_eq!(enabled.status, 204, "{}", enabled.text);
     }
@@ -82,7 +82,7 @@ fn row(kind: &str, route: &Route) -> Option<&'static Row> {
 
 /// The right that the route needs if the object does not exist.
 fn right_of(route: &Route) -> &'static str {
-    operation_word(if route.exists.is_some() { Operation::Create } else { route.operation })
+    operation_name(if route.exists.is_some() { Operation::Create } else { route.operation })
 }
 
 fn seen(route: &Route, path: &str) -> String {
@@ -103,7 +103,7 @@ async fn no_route_answers_whom_it_should_not() {
     for (kind, route) in all_routes() {
         let path = format!("{}/{}", mounted(kind), example(route.pattern));
         let what = format!("{:?} {path}", route.operation);
-        if route.access == Access::Open {
+        if route.access == RouteAccess::Open {
             let answer = ask(&stranger, route.operation, &path, &json!({})).await;
             assert!(answer.status != 403 || row(kind, route).is_some(), "{what}: {}", answer.text);
             continue;
@@ -114,13 +114,13 @@ async fn no_route_answers_whom_it_should_not() {
             ask(&app.client.with_token(token), route.operation, &path, &json!({})).await.assert_denied();
         }
         let answer = ask(&powerless, route.operation, &path, &json!({})).await;
-        if route.access == Access::Caller {
+        if route.access == RouteAccess::Caller {
             assert!(answer.status != 403 || row(kind, route).is_some(), "{what}: {}", answer.text);
             continue;
         }
         answer.assert_denied();
         ask(&lacking[right_of(route)], route.operation, &path, &json!({})).await.assert_denied();
-        if route.access == Access::Sudo {
+        if route.access == RouteAccess::Sudo {
             ask(&lacking["sudo"], route.operation, &path, &json!({})).await.assert_denied();
         }
     }
@@ -130,14 +130,14 @@ async fn no_route_answers_whom_it_should_not() {
 #[actix_web::test]
 async fn every_route_answers_whoever_has_its_one_right() {
     let app = with_all_mounts().await;
-    for (kind, route) in all_routes().filter(|(_, route)| route.access != Access::Open) {
+    for (kind, route) in all_routes().filter(|(_, route)| route.access != RouteAccess::Open) {
         let row = row(kind, route);
         let path =
             row.map_or_else(|| format!("{}/{}", mounted(kind), example(route.pattern)), |row| row.path.to_owned());
         let word = right_of(route);
-        let rights: &[&str] = if route.access == Access::Sudo { &[word, "sudo"] } else { &[word] };
+        let rights: &[&str] = if route.access == RouteAccess::Sudo { &[word, "sudo"] } else { &[word] };
         let right = match route.access {
-            Access::Caller => granted("unrelated", &["read"]),
+            RouteAccess::Caller => granted("unrelated", &["read"]),
             _ => granted(&seen(route, &path), rights),
         };
         let client = only(&app, "single", &(right + row.map_or("", |row| row.besides))).await;

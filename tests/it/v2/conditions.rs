@@ -8,8 +8,8 @@ use futures_util::future::join_all;
 use reqwest::Method;
 use reqwest::header::HeaderMap;
 use serde_json::{Value, json};
-use signet::http::jsonapi::route::Route;
-use signet::http::jsonapi::table::{all_routes, show_of};
+use signet::http::jsonapi::route::ProjectsRoute;
+use signet::http::jsonapi::table::{all_routes, read_route_of};
 
 use super::fixture::{Api, Store, World, assert_refused, attribute, on_both_stores, resource};
 use super::routes::{Scene, access_of, access_to};
@@ -25,14 +25,14 @@ on_both_stores!(
 );
 
 /// The routes that change something; the deletion of the organization is last.
-fn changes() -> Vec<&'static Route> {
+fn changes() -> Vec<&'static ProjectsRoute> {
     let mut changes: Vec<_> = all_routes().filter(|route| *route.method != Method::GET.as_str()).collect();
     changes.sort_by_key(|route| route.name == "organization_delete");
     changes
 }
 
 /// A body for a route, different for each `n`.
-fn change(scene: &Scene, route: &Route, n: usize) -> Value {
+fn change(scene: &Scene, route: &ProjectsRoute, n: usize) -> Value {
     let of = |kind: &str, name: &str| resource(kind, json!({ name: format!("changed-{}-{n}", scene.number) }));
     let named = |kind: &str, id: &str| json!({ "data": [{ "type": kind, "id": id }] });
     match route.name {
@@ -91,7 +91,7 @@ fn change(scene: &Scene, route: &Route, n: usize) -> Value {
 }
 
 /// Creates the state that a route needs.
-async fn prepare(world: &World, scene: &Scene, route: &Route) {
+async fn prepare(world: &World, scene: &Scene, route: &ProjectsRoute) {
     let owner = &world.owner;
     let prepared = match route.name {
         "workspace_unlock" | "workspace_force_unlock" => {
@@ -110,12 +110,12 @@ async fn prepare(world: &World, scene: &Scene, route: &Route) {
 struct Target<'w> {
     owner: &'w Api,
     scene: Scene,
-    route: &'static Route,
+    route: &'static ProjectsRoute,
     token: String,
 }
 
 impl<'w> Target<'w> {
-    async fn new(world: &'w World, number: usize, route: &'static Route) -> Self {
+    async fn new(world: &'w World, number: usize, route: &'static ProjectsRoute) -> Self {
         let scene = Scene::new(world, number).await;
         prepare(world, &scene, route).await;
         let user = world.owner.get("account/details").await.body["data"]["id"].as_str().unwrap().to_owned();
@@ -125,13 +125,13 @@ impl<'w> Target<'w> {
         Self { owner: &world.owner, scene, route, token }
     }
 
-    fn path(&self, route: &Route) -> String {
+    fn path(&self, route: &ProjectsRoute) -> String {
         self.scene.path(route, "", &self.token)
     }
 
     /// The entity tag of the resource that the route changes.
     async fn tag(&self) -> String {
-        let shown = self.owner.get(&self.path(show_of(self.route).unwrap())).await;
+        let shown = self.owner.get(&self.path(read_route_of(self.route).unwrap())).await;
         assert_eq!(shown.status, 200, "{}: {}", self.route.name, shown.text);
         shown.header("etag").to_owned()
     }
@@ -141,7 +141,7 @@ impl<'w> Target<'w> {
     }
 
     /// Sends a change of the same resource by another route.
-    async fn ask_of(&self, route: &Route, n: usize, condition: Option<&str>) -> Answer {
+    async fn ask_of(&self, route: &ProjectsRoute, n: usize, condition: Option<&str>) -> Answer {
         let method: Method = route.method.as_str().parse().unwrap();
         let mut request = self.owner.request(method, &self.path(route));
         if let Some(condition) = condition {
@@ -171,7 +171,7 @@ fn one_done(what: &str, answers: &[Answer], faults: &mut Vec<String>) {
 async fn of_changes_under_one_condition_one_is_done_whatever_they_change(world: World) {
     let rounds = if world.app.is_postgres() { 3 } else { 1 };
     let (mut faults, mut number) = (Vec::new(), 0);
-    for route in changes().into_iter().filter(|route| show_of(route).is_some()) {
+    for route in changes().into_iter().filter(|route| read_route_of(route).is_some()) {
         // It can be deleted only once.
         for _ in 0..if route.name == "organization_delete" { 1 } else { rounds } {
             number += 1;
@@ -193,7 +193,7 @@ async fn of_changes_under_one_condition_one_is_done_whatever_they_change(world: 
     let updates = changes().into_iter().filter(|route| *route.method == "PATCH");
     let mut pairs: Vec<_> = updates
         .filter_map(|update| {
-            let same = |other: &&Route| other.pattern == update.pattern && *other.method == "DELETE";
+            let same = |other: &&ProjectsRoute| other.pattern == update.pattern && *other.method == "DELETE";
             Some((update, changes().into_iter().find(same)?))
         })
         .collect();
@@ -219,7 +219,7 @@ async fn of_changes_under_one_condition_one_is_done_whatever_they_change(world: 
 async fn a_change_that_nobody_demanded_anything_of_meets_no_condition_that_held_before_it(world: World) {
     let rounds = if world.app.is_postgres() { 12 } else { 2 };
     let (mut faults, mut number) = (Vec::new(), 0);
-    let updates = |route: &&Route| *route.method == "PATCH" && !route.pattern.contains("/relationships/");
+    let updates = |route: &&ProjectsRoute| *route.method == "PATCH" && !route.pattern.contains("/relationships/");
     for route in changes().into_iter().filter(updates) {
         number += 1;
         let target = Target::new(&world, number, route).await;
@@ -242,7 +242,7 @@ async fn nothing_is_made_under_a_condition_that_nothing_can_meet(world: World) {
     let scene = Scene::new(&world, 1).await;
     let olga = world.owner.get("account/details").await.body["data"]["id"].as_str().unwrap().to_owned();
     let nothing = "If-Match: there is nothing here that has an entity tag";
-    for route in changes().into_iter().filter(|route| show_of(route).is_none()) {
+    for route in changes().into_iter().filter(|route| read_route_of(route).is_none()) {
         assert_eq!(*route.method, "POST", "{}", route.name);
         let body = match route.name {
             "team_project_create" => access_of(&scene.team, &scene.project),

@@ -4,7 +4,7 @@
 use futures_util::FutureExt as _;
 use reqwest::Method;
 use serde_json::json;
-use signet::projects::caller::Caller;
+use signet::projects::caller::ProjectsCaller;
 use signet::projects::id as ids;
 use signet::projects::rights::{Flag, OrganizationRights, ProjectRights};
 use signet::projects::{project, team};
@@ -51,7 +51,11 @@ async fn crowd(world: &World, team: &str) {
     run.await;
 }
 
-async fn give(tx: &mut signet::projects::Tx<'_>, team: i64, project: i64) -> signet::projects::refusal::Outcome<()> {
+async fn give(
+    tx: &mut signet::projects::Tx<'_>,
+    team: i64,
+    project: i64,
+) -> signet::projects::rejection::WorkResult<()> {
     let access = "INSERT INTO team_project_access (ext_id, team_id, project_id, access, perm_bits)
         VALUES ($1, $2, $3, 'read', 0)";
     tx.execute(access, &[ids::new("tprj").into(), team.into(), project.into()]).await.map(drop)
@@ -165,15 +169,15 @@ async fn cut_off(world: &World, path: &str) {
     let run = world.run(move |mut tx| {
         let (token, path) = (token.clone(), path.clone());
         async move {
-            let caller = Caller::identify(&mut tx, &token).await?;
+            let caller = ProjectsCaller::identify(&mut tx, &token).await?;
             match path.split_once('/') {
                 Some(("teams", id)) => {
-                    let (_, team) = team::visible(&mut tx, &caller, id).await?;
+                    let (_, team) = team::find_visible(&mut tx, &caller, id).await?;
                     team::delete(&mut tx, &team).await
                 }
                 Some((_, id)) => {
                     let needed = ProjectRights::DESTROY;
-                    let (member, project) = project::visible(&mut tx, &caller, id, needed).await?;
+                    let (member, project) = project::find_visible(&mut tx, &caller, id, needed).await?;
                     project::delete(&mut tx, &member, &project, true).await
                 }
                 None => unreachable!(),

@@ -5,10 +5,10 @@
 use futures_util::FutureExt as _;
 use reqwest::Method;
 use serde_json::{Value, json};
-use signet::projects::refusal::Outcome;
+use signet::projects::rejection::WorkResult;
 use signet::projects::rights::{OrganizationRights, ProjectRights};
-use signet::projects::store::ITSELF;
-use signet::projects::{Access, Tx, id, organization, token, user};
+use signet::projects::store::SERVER_CALLER;
+use signet::projects::{SessionAccess, Tx, id, organization, token, user};
 
 use crate::support::{Answer, App, send};
 
@@ -53,7 +53,7 @@ impl World {
         let app = builder.start().await;
         let token = run(&app, |mut tx| {
             async move {
-                let token = token::draw();
+                let token = token::generate();
                 user::bootstrap(&mut tx, "olga", "olga@acme.test", &token).await?;
                 let mut row = tx.one("SELECT id FROM users", &[]).await?;
                 organization::create(&mut tx, row.get()?, "acme", "olga@acme.test", "{}").await?;
@@ -79,8 +79,8 @@ impl World {
         let (token, team) = run(&self.app, move |mut tx| {
             async move {
                 let user = user::create(&mut tx, name, &format!("{name}@acme.test")).await?;
-                let drawn = token::draw();
-                user::give(&mut tx, user, None, &drawn, None).await?;
+                let drawn = token::generate();
+                user::store_token(&mut tx, user, None, &drawn, None).await?;
                 let token = text(&drawn.text);
                 let Some(rights) = rights else { return Ok((token, String::new())) };
                 let org: i64 = tx.one("SELECT id FROM organizations WHERE name_lc = 'acme'", &[]).await?.get()?;
@@ -129,8 +129,8 @@ impl World {
         self.run(move |mut tx| {
             async move {
                 let user = tx.one("SELECT id FROM users WHERE username_lc = $1", &[username.into()]).await?.get()?;
-                let drawn = token::draw();
-                user::give(&mut tx, user, None, &drawn, None).await?;
+                let drawn = token::generate();
+                user::store_token(&mut tx, user, None, &drawn, None).await?;
                 Ok(text(&drawn.text))
             }
             .boxed_local()
@@ -146,7 +146,7 @@ impl World {
 
     pub async fn run<T: Send + 'static>(
         &self,
-        work: impl for<'t> Fn(Tx<'t>) -> futures_util::future::LocalBoxFuture<'t, Outcome<T>> + Send + Sync + 'static,
+        work: impl for<'t> Fn(Tx<'t>) -> futures_util::future::LocalBoxFuture<'t, WorkResult<T>> + Send + Sync + 'static,
     ) -> T {
         run(&self.app, work).await
     }
@@ -154,9 +154,9 @@ impl World {
 
 async fn run<T: Send + 'static>(
     app: &App,
-    work: impl for<'t> Fn(Tx<'t>) -> futures_util::future::LocalBoxFuture<'t, Outcome<T>> + Send + Sync + 'static,
+    work: impl for<'t> Fn(Tx<'t>) -> futures_util::future::LocalBoxFuture<'t, WorkResult<T>> + Send + Sync + 'static,
 ) -> T {
-    app.shared().projects.run("test", Access::Write(ITSELF), work).await.unwrap()
+    app.shared().projects.run("test", SessionAccess::Write(SERVER_CALLER), work).await.unwrap()
 }
 
 fn text(token: &signet::secret::Secret) -> String {

@@ -3,7 +3,7 @@
 use futures_util::FutureExt as _;
 use reqwest::Method;
 use serde_json::{Value, json};
-use signet::projects::caller::{Caller, Subject};
+use signet::projects::caller::{ProjectsCaller, TokenSubject};
 use signet::projects::rights::{Flag, OrganizationRights};
 use signet::projects::{id, member};
 
@@ -62,12 +62,12 @@ async fn teams_of_other_organizations_are_not_read(world: World) {
             let other = "SELECT count(*) FROM team_memberships m JOIN teams t ON t.id = m.team_id
                 WHERE m.org_id IS NULL OR m.org_id <> t.org_id";
             let others: i64 = tx.one(other, &[]).await?.get()?;
-            let subject = Subject::User { id: user, ext_id: String::new(), username: String::new() };
-            let caller = Caller { token: 0, subject, last_used: None };
+            let subject = TokenSubject::User { id: user, ext_id: String::new(), username: String::new() };
+            let caller = ProjectsCaller { token: 0, subject, last_used: None };
             let mut read = Vec::new();
             for (name, teams) in [("acme", 1), ("umbrella", 301)] {
                 let before = tx.read();
-                let member = member::named(&mut tx, &caller, name).await?;
+                let member = member::find_by_organization_name(&mut tx, &caller, name).await?;
                 assert!(member.owner && member.teams.len() == teams, "{member:?}");
                 read.push(tx.read() - before);
             }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use signet::http::jsonapi::route::Route;
+use signet::http::jsonapi::route::ProjectsRoute;
 use signet::http::jsonapi::table::all_routes;
 use signet::projects::rights::{Flag, OrganizationRights, ProjectRights};
 
@@ -195,7 +195,7 @@ impl Scene {
     }
 
     /// The path of a route for a caller with this user id and token id.
-    pub fn path(&self, route: &Route, user: &str, token: &str) -> String {
+    pub fn path(&self, route: &ProjectsRoute, user: &str, token: &str) -> String {
         let segment = |segment: &str| match segment {
             ":organization_name" => "acme".to_owned(),
             ":project_id" => self.project.clone(),
@@ -225,7 +225,7 @@ impl Scene {
         json!({ "data": [{ "type": "authentication-tokens", "id": self.team_token }] })
     }
 
-    async fn ask(&self, api: &Api, route: &Route, user: &str, token: &str) -> Answer {
+    async fn ask(&self, api: &Api, route: &ProjectsRoute, user: &str, token: &str) -> Answer {
         let method: Method = route.method.as_str().parse().unwrap();
         let path = self.path(route, user, token);
         let body = match route.name {

@@ -324,7 +324,7 @@ async fn a_token_that_the_api_did_not_store_is_refused(world: World) {
     }
     // A forged row with the seal of another row, or without a seal.
     for body in ["NULL", "(SELECT body FROM api_tokens WHERE ext_id = $4)"] {
-        let drawn = signet::projects::token::draw();
+        let drawn = signet::projects::token::generate();
         let text = String::from_utf8(drawn.text.expose().to_vec()).unwrap();
         world
             .run(move |mut tx| {
@@ -349,7 +349,7 @@ async fn a_token_that_the_api_did_not_store_is_refused(world: World) {
 
 /// Removes the seals and all facts that the server starts without, and inserts a token.
 async fn a_token_without_a_seal_is_refused_whatever_a_database_writer_removes(world: World) {
-    let drawn = signet::projects::token::draw();
+    let drawn = signet::projects::token::generate();
     let forged = String::from_utf8(drawn.text.expose().to_vec()).unwrap();
     world
         .run(move |mut tx| {

@@ -1,8 +1,8 @@
 //! The method `approle`: roles, no configuration, and an index of role ids.
 
 use super::role::AppRole;
-use super::role_ids::{self, RoleIds};
-use crate::auth::login::method::{Method, View};
+use super::role_ids::{self, RoleIdIndex};
+use crate::auth::login::method::{AuthMethod, MethodView};
 use crate::auth::login::role::Roles;
 use crate::auth::store::{AuthWrite, SecretIdWrite};
 use crate::documents::MountId;
@@ -10,26 +10,26 @@ use crate::error::Result;
 use crate::fields::Fields;
 
 /// The method.
-pub(crate) struct AppRoles;
+pub(crate) struct AppRoleMethod;
 
-impl Method for AppRoles {
+impl AuthMethod for AppRoleMethod {
     type Config = ();
     type Role = AppRole;
-    type Made = RoleIds;
+    type Made = RoleIdIndex;
 
-    fn make(_: Option<&()>, roles: &Roles<AppRole>, _: Option<&View<Self>>) -> Result<RoleIds> {
-        RoleIds::of(roles)
+    fn make(_: Option<&()>, roles: &Roles<AppRole>, _: Option<&MethodView<Self>>) -> Result<RoleIdIndex> {
+        RoleIdIndex::of(roles)
     }
 
     fn beside(mount: MountId, name: &str, before: Option<&AppRole>, after: Option<&AppRole>) -> Vec<AuthWrite> {
-        let mut writes = role_ids::writes(mount, name, before, after);
+        let mut writes = role_ids::role_id_writes(mount, name, before, after);
         if let (Some(ended), None) = (before, after) {
             writes.push(AuthWrite::SecretId(SecretIdWrite::EndRole { mount, role: ended.number }));
         }
         writes
     }
 
-    fn role_of(view: &View<Self>, sent: &Fields) -> Option<String> {
+    fn role_of(view: &MethodView<Self>, sent: &Fields) -> Option<String> {
         view.made().name(sent.text("role_id").ok()??.trim()).map(str::to_owned)
     }
 }

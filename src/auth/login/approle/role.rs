@@ -5,17 +5,17 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::auth::login::role::Role;
+use crate::auth::login::role::MethodRole;
 use crate::auth::mounts::Mount;
 use crate::auth::token::{Network, TokenTerms};
-use crate::clock::compact;
+use crate::clock::format_duration;
 use crate::error::{Error, Result};
 use crate::fields::has_invisible;
 use crate::secret::Secret;
 
-const MAX_ROLE_ID: usize = 512;
+const MAX_ROLE_ID_BYTES: usize = 512;
 /// Length of the hash key in characters of `[0-9A-Za-z]`: 256 random bits.
-const KEY_CHARACTERS: usize = 43;
+const HASH_KEY_CHARS: usize = 43;
 
 /// A role.
 #[derive(Clone, Serialize, Deserialize)]
@@ -41,7 +41,7 @@ pub(crate) struct AppRole {
     pub(super) key: Secret,
 }
 
-impl Role for AppRole {
+impl MethodRole for AppRole {
     fn terms(&self) -> &TokenTerms {
         &self.terms
     }
@@ -59,7 +59,7 @@ impl AppRole {
             local_secret_ids: false,
             terms: TokenTerms::default(),
             number: i64::from_le_bytes(crate::random::bytes()),
-            key: Secret::new(crate::random::base62(KEY_CHARACTERS)),
+            key: Secret::new(crate::random::base62(HASH_KEY_CHARS)),
         }
     }
 
@@ -74,8 +74,9 @@ impl AppRole {
     /// `Invalid` when it is empty or too long, or contains invisible characters.
     pub(crate) fn set_role_id(&mut self, text: &str) -> Result<()> {
         let text = text.trim();
-        if text.is_empty() || text.len() > MAX_ROLE_ID || has_invisible(text) {
-            let rule = format!("role_id: must have 1 to {MAX_ROLE_ID} bytes and no control or invisible characters");
+        if text.is_empty() || text.len() > MAX_ROLE_ID_BYTES || has_invisible(text) {
+            let rule =
+                format!("role_id: must have 1 to {MAX_ROLE_ID_BYTES} bytes and no control or invisible characters");
             return Err(Error::invalid(rule));
         }
         text.clone_into(&mut self.role_id);
@@ -85,7 +86,7 @@ impl AppRole {
     /// Returns a warning if secret ids end earlier than the role says.
     pub(crate) fn secret_id_ttl_warning(&self, mount: &Mount) -> Option<String> {
         let asked = (!self.secret_id_ttl.is_zero()).then_some(self.secret_id_ttl);
-        within(mount, "secret_id_ttl", asked).1
+        cap_secret_id_ttl(mount, "secret_id_ttl", asked).1
     }
 
     /// A substitute for a missing role, without secret ids, so that a login with an unknown role id takes as long as
@@ -110,16 +111,17 @@ impl AppRole {
 
 /// Returns the effective TTL of secret ids, at most the mount's maximum, and a warning if it is shorter than `asked`.
 /// Zero and `None` result in the maximum.
-pub(super) fn within(mount: &Mount, field: &str, asked: Option<Duration>) -> (Duration, Option<String>) {
+pub(super) fn cap_secret_id_ttl(mount: &Mount, field: &str, asked: Option<Duration>) -> (Duration, Option<String>) {
     let max = mount.max_ttl();
-    let shown = compact(max);
+    let shown = format_duration(max);
     match asked {
         Some(ttl) if !ttl.is_zero() && ttl <= max => (ttl, None),
         Some(ttl) if ttl.is_zero() => {
             (max, Some(format!("{field}: a secret ID always ends: the mount's max_lease_ttl, {shown}, is used")))
         }
         Some(ttl) => {
-            let above = format!("{field}: {} is above the mount's max_lease_ttl: {shown} is used", compact(ttl));
+            let above =
+                format!("{field}: {} is above the mount's max_lease_ttl: {shown} is used", format_duration(ttl));
             (max, Some(above))
         }
         None => (max, None),

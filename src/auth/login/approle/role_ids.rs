@@ -13,12 +13,12 @@ use crate::auth::store::AuthWrite;
 use crate::documents::{DocumentKey, DocumentWrite, MountId};
 use crate::error::{Error, Kind, Result};
 
-const KIND: &str = "role-id";
+const ROLE_ID_KIND: &str = "role-id";
 
 /// Role names by the SHA-256 of the role id. Hashes are compared, so timing reveals nothing about a guess.
-pub(crate) struct RoleIds(HashMap<[u8; 32], Arc<str>>);
+pub(crate) struct RoleIdIndex(HashMap<[u8; 32], Arc<str>>);
 
-impl RoleIds {
+impl RoleIdIndex {
     /// Indexes the roles.
     ///
     /// # Errors
@@ -26,7 +26,7 @@ impl RoleIds {
     pub(super) fn of(roles: &Roles<AppRole>) -> Result<Self> {
         let mut names = HashMap::new();
         for (name, role) in roles.iter() {
-            if names.insert(hash(role.role_id()), Arc::clone(name)).is_some() {
+            if names.insert(hash_role_id(role.role_id()), Arc::clone(name)).is_some() {
                 return Err(Error::new(Kind::Conflict, "role_id already in use"));
             }
         }
@@ -35,25 +35,34 @@ impl RoleIds {
 
     /// Returns the name of the role with this role id.
     pub(crate) fn name(&self, role_id: &str) -> Option<&str> {
-        self.0.get(&hash(role_id)).map(|name| &**name)
+        self.0.get(&hash_role_id(role_id)).map(|name| &**name)
     }
 }
 
-fn hash(role_id: &str) -> [u8; 32] {
+fn hash_role_id(role_id: &str) -> [u8; 32] {
     let mut hash = [0; 32];
     hash.copy_from_slice(digest(&SHA256, role_id.as_bytes()).as_ref());
     hash
 }
 
 /// Returns the writes of role id documents when `before` becomes `after`.
-pub(super) fn writes(mount: MountId, name: &str, before: Option<&AppRole>, after: Option<&AppRole>) -> Vec<AuthWrite> {
+pub(super) fn role_id_writes(
+    mount: MountId,
+    name: &str,
+    before: Option<&AppRole>,
+    after: Option<&AppRole>,
+) -> Vec<AuthWrite> {
     let (old, new) = (before.map(AppRole::role_id), after.map(AppRole::role_id));
     if old == new {
         return Vec::new();
     }
     let write = |role_id: &str, expected: u64, body: Option<Vec<u8>>| {
-        let hash: String = hash(role_id).iter().map(|octet| format!("{octet:02x}")).collect();
-        AuthWrite::Document(DocumentWrite { key: DocumentKey { mount, kind: KIND, name: hash }, expected, body })
+        let hash: String = hash_role_id(role_id).iter().map(|octet| format!("{octet:02x}")).collect();
+        AuthWrite::Document(DocumentWrite {
+            key: DocumentKey { mount, kind: ROLE_ID_KIND, name: hash },
+            expected,
+            body,
+        })
     };
     // These documents are never updated, so their version is always 1.
     let taken = new.map(|role_id| write(role_id, 0, Some(name.into())));

@@ -6,7 +6,7 @@ use std::time::Duration;
 use aws_lc_rs::hmac;
 use serde::{Deserialize, Serialize};
 
-use super::role::{AppRole, within};
+use super::role::{AppRole, cap_secret_id_ttl};
 use crate::auth::mounts::Mount;
 use crate::auth::store::{SecretIdHash, SecretIdRow};
 use crate::auth::token::Network;
@@ -15,10 +15,10 @@ use crate::error::{Error, Result, Warnings};
 use crate::secret::Secret;
 
 /// Maximum length of a secret id in bytes.
-pub(super) const MAX_TEXT: usize = 4_096;
+pub(super) const MAX_SECRET_ID_BYTES: usize = 4_096;
 
 /// A request for a new secret id. Missing values are the role's.
-pub(crate) struct Wanted {
+pub(crate) struct SecretIdRequest {
     /// Text, if the client chooses it.
     pub(crate) text: Option<Secret>,
     /// Metadata of its tokens.
@@ -34,7 +34,7 @@ pub(crate) struct Wanted {
 }
 
 /// A new secret id. Only this result contains its text.
-pub(crate) struct Issued {
+pub(crate) struct IssuedSecretId {
     /// Text.
     pub(crate) text: Secret,
     /// Accessor.
@@ -49,12 +49,12 @@ pub(crate) struct Issued {
 
 /// JSON part of a stored secret id.
 #[derive(Serialize, Deserialize)]
-pub(crate) struct Terms {
-    /// See [`Wanted`].
+pub(crate) struct SecretIdSettings {
+    /// See [`SecretIdRequest`].
     pub(crate) metadata: BTreeMap<String, String>,
-    /// See [`Wanted`].
+    /// See [`SecretIdRequest`].
     pub(crate) cidr_list: Vec<Network>,
-    /// See [`Wanted`].
+    /// See [`SecretIdRequest`].
     pub(crate) token_bound_cidrs: Vec<Network>,
     /// TTL at creation; zero for unlimited, which older releases stored.
     pub(crate) ttl: Duration,
@@ -68,7 +68,7 @@ pub(crate) struct SecretId {
     /// Its row.
     pub(crate) row: SecretIdRow,
     /// Parsed body of the row.
-    pub(crate) terms: Terms,
+    pub(crate) terms: SecretIdSettings,
 }
 
 impl SecretId {
@@ -83,19 +83,19 @@ impl SecretId {
 }
 
 /// Hashes a secret id. The hash is keyed, because a chosen secret id may be easy to guess for a reader of the database.
-pub(super) fn hash(role: &AppRole, text: &[u8]) -> SecretIdHash {
+pub(super) fn hash_secret_id(role: &AppRole, text: &[u8]) -> SecretIdHash {
     let key = hmac::Key::new(hmac::HMAC_SHA256, role.key.expose());
     let mut hash = SecretIdHash::default();
     hash.copy_from_slice(hmac::sign(&key, text.trim_ascii()).as_ref());
     hash
 }
 
-impl Wanted {
+impl SecretIdRequest {
     /// Applies the limits of role and mount. Returns the stored terms, the number of uses, and warnings.
     ///
     /// # Errors
     /// `Invalid` with the violated rule.
-    pub(super) fn under(self, role: &AppRole, mount: &Mount, now: Time) -> Result<(Terms, u32, Warnings)> {
+    pub(super) fn under(self, role: &AppRole, mount: &Mount, now: Time) -> Result<(SecretIdSettings, u32, Warnings)> {
         if !role.bind_secret_id {
             return Err(Error::invalid("bind_secret_id is not set on the role"));
         }
@@ -119,10 +119,10 @@ impl Wanted {
         }
         let field = if self.ttl.is_some() { "ttl" } else { "secret_id_ttl" };
         let asked = (self.ttl.is_some() || !ttl.is_zero()).then_some(ttl);
-        let (ttl, cut) = within(mount, field, asked);
+        let (ttl, cut) = cap_secret_id_ttl(mount, field, asked);
         let Self { metadata, cidr_list, token_bound_cidrs, .. } = self;
         Ok((
-            Terms { metadata, cidr_list, token_bound_cidrs, ttl, created_at: now },
+            SecretIdSettings { metadata, cidr_list, token_bound_cidrs, ttl, created_at: now },
             num_uses,
             cut.into_iter().collect(),
         ))

@@ -2,10 +2,10 @@
 
 use futures_util::future::BoxFuture;
 
-use super::method::AppRoles;
+use super::method::AppRoleMethod;
 use super::role::AppRole;
-use super::secret_id::{Issued, MAX_TEXT, SecretId, Wanted, hash};
-use crate::auth::login::open::Open;
+use super::secret_id::{IssuedSecretId, MAX_SECRET_ID_BYTES, SecretId, SecretIdRequest, hash_secret_id};
+use crate::auth::login::method_mount::MethodMount;
 use crate::auth::mounts::Mount;
 use crate::auth::store::{AuthOutcome, AuthWrite, SecretIdKey, SecretIdRow, SecretIdWrite};
 use crate::clock::Time;
@@ -13,41 +13,47 @@ use crate::error::{Error, Kind, Result};
 use crate::secret::Secret;
 
 /// Reference to a secret id in a request.
-pub(crate) enum Named {
+pub(crate) enum SecretIdRef {
     /// Its text.
     Text(Secret),
     /// Its accessor.
     Accessor(String),
 }
 
-impl Named {
+impl SecretIdRef {
     fn key(self, role: &AppRole) -> SecretIdKey {
         match self {
-            Self::Text(text) => SecretIdKey::Hash(hash(role, text.expose())),
+            Self::Text(text) => SecretIdKey::Hash(hash_secret_id(role, text.expose())),
             Self::Accessor(accessor) => SecretIdKey::Accessor(accessor),
         }
     }
 }
 
 /// The error for reading from a role that does not exist.
-fn unknown_role(name: &str) -> Error {
+fn unknown_role_error(name: &str) -> Error {
     Error::invalid(format!("role {name:?} does not exist"))
 }
 
 /// The error for changing a role that does not exist.
-pub(crate) fn absent_role(name: &str) -> Error {
+pub(crate) fn missing_role_error(name: &str) -> Error {
     Error::new(Kind::NotFound, format!("role {name:?} does not exist"))
 }
 
-impl Open<AppRoles> {
+impl MethodMount<AppRoleMethod> {
     /// Creates a secret id.
     ///
     /// # Errors
     /// `NotFound` without the role; `Invalid` with the violated rule, and when the chosen text exists; store errors.
-    pub(crate) async fn issue(&self, name: &str, mut wanted: Wanted, mount: &Mount, now: Time) -> Result<Issued> {
+    pub(crate) async fn issue(
+        &self,
+        name: &str,
+        mut wanted: SecretIdRequest,
+        mount: &Mount,
+        now: Time,
+    ) -> Result<IssuedSecretId> {
         let view = self.view();
-        let role = view.roles().get(name).ok_or_else(|| absent_role(name))?;
-        let chosen = wanted.text.take().map(checked).transpose()?;
+        let role = view.roles().get(name).ok_or_else(|| missing_role_error(name))?;
+        let chosen = wanted.text.take().map(validate_secret_id).transpose()?;
         let is_chosen = chosen.is_some();
         let (terms, num_uses, warnings) = wanted.under(role, mount, now)?;
         let text = chosen.unwrap_or_else(|| Secret::new(crate::random::uuid()));
@@ -55,7 +61,7 @@ impl Open<AppRoles> {
         let row = SecretIdRow {
             mount: self.mount(),
             role: role.number,
-            hash: hash(role, text.expose()),
+            hash: hash_secret_id(role, text.expose()),
             accessor: crate::random::uuid(),
             expires_at: (!terms.ttl.is_zero()).then(|| now.saturating_add(end)),
             uses: (num_uses > 0).then_some(num_uses),
@@ -69,8 +75,8 @@ impl Open<AppRoles> {
             _ => error,
         })?;
         match stored.as_slice() {
-            [AuthOutcome::Done] => Ok(Issued { text, accessor, ttl: terms.ttl, num_uses, warnings }),
-            _ => Err(absent_role(name)),
+            [AuthOutcome::Done] => Ok(IssuedSecretId { text, accessor, ttl: terms.ttl, num_uses, warnings }),
+            _ => Err(missing_role_error(name)),
         }
     }
 
@@ -78,13 +84,13 @@ impl Open<AppRoles> {
     ///
     /// # Errors
     /// `Invalid` when the role does not exist; store errors.
-    pub(crate) async fn look_up(&self, name: &str, named: Named, now: Time) -> Result<Option<SecretId>> {
+    pub(crate) async fn look_up(&self, name: &str, named: SecretIdRef, now: Time) -> Result<Option<SecretId>> {
         let view = self.view();
-        self.find(view.roles().get(name).ok_or_else(|| unknown_role(name))?, named, now).await
+        self.find(view.roles().get(name).ok_or_else(|| unknown_role_error(name))?, named, now).await
     }
 
-    /// As [`Open::look_up`], with the role itself.
-    pub(super) async fn find(&self, role: &AppRole, named: Named, now: Time) -> Result<Option<SecretId>> {
+    /// As [`MethodMount::look_up`], with the role itself.
+    pub(super) async fn find(&self, role: &AppRole, named: SecretIdRef, now: Time) -> Result<Option<SecretId>> {
         let row = self.store().secret_id(self.mount(), role.number, named.key(role)).await?;
         row.map_or(Ok(None), |row| SecretId::live(row, now))
     }
@@ -92,8 +98,8 @@ impl Open<AppRoles> {
     /// Deletes a secret id. Returns `true` if it was live.
     ///
     /// # Errors
-    /// As [`Open::look_up`].
-    pub(crate) async fn destroy(&self, name: &str, named: Named, now: Time) -> Result<bool> {
+    /// As [`MethodMount::look_up`].
+    pub(crate) async fn destroy(&self, name: &str, named: SecretIdRef, now: Time) -> Result<bool> {
         let Some(known) = self.look_up(name, named, now).await? else { return Ok(false) };
         let remove = SecretIdWrite::Remove { mount: self.mount(), hash: known.row.hash };
         let outcomes = self.store().commit(vec![AuthWrite::SecretId(remove)]).await?;
@@ -105,7 +111,7 @@ impl Open<AppRoles> {
     /// # Errors
     /// `Invalid` when the role does not exist.
     pub(crate) fn number_of(&self, name: &str) -> Result<i64> {
-        self.view().roles().get(name).map(|role| role.number).ok_or_else(|| unknown_role(name))
+        self.view().roles().get(name).map(|role| role.number).ok_or_else(|| unknown_role_error(name))
     }
 
     /// Returns up to `limit` accessors after `after` of a role's live secret ids, in byte order.
@@ -126,10 +132,10 @@ impl Open<AppRoles> {
 }
 
 /// Validates a chosen text and trims it, as logins do.
-fn checked(text: Secret) -> Result<Secret> {
+fn validate_secret_id(text: Secret) -> Result<Secret> {
     let bare = text.expose().trim_ascii();
-    if bare.is_empty() || bare.len() > MAX_TEXT {
-        return Err(Error::invalid(format!("secret_id: must have 1 to {MAX_TEXT} bytes")));
+    if bare.is_empty() || bare.len() > MAX_SECRET_ID_BYTES {
+        return Err(Error::invalid(format!("secret_id: must have 1 to {MAX_SECRET_ID_BYTES} bytes")));
     }
     Ok(Secret::new(bare))
 }

@@ -4,8 +4,8 @@ use crate::auth::Auth;
 use crate::error::Result;
 
 /// Rows deleted in one step, and steps of one sweep.
-const BATCH: u32 = 500;
-const STEPS: u32 = 100;
+const SECRET_IDS_PER_STEP: u32 = 500;
+const STEPS_PER_SWEEP: u32 = 100;
 
 impl Auth {
     /// Deletes ended secret ids of all mounts in batches; returns their number. Called periodically; safe to cancel.
@@ -14,8 +14,8 @@ impl Auth {
     /// Store errors.
     pub(crate) async fn sweep_secret_ids(&self) -> Result<u32> {
         let mut removed = 0;
-        for _ in 0..STEPS {
-            match self.store.sweep_secret_ids(self.clock.agreed_now()?, BATCH).await? {
+        for _ in 0..STEPS_PER_SWEEP {
+            match self.store.sweep_secret_ids(self.clock.agreed_now()?, SECRET_IDS_PER_STEP).await? {
                 0 => break,
                 count => removed += count,
             }

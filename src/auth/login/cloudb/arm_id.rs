@@ -7,9 +7,9 @@ use std::fmt;
 use crate::error::{Error, Result};
 
 /// Maximum length of an id in bytes.
-const LONGEST: usize = 2048;
+const MAX_ARM_ID_BYTES: usize = 2048;
 /// Maximum number of pairs of type and name after the namespace.
-const MOST_PAIRS: usize = 8;
+const MAX_TYPE_NAME_PAIRS: usize = 8;
 
 /// The id of a resource in a resource group, such as
 /// `/subscriptions/S/resourceGroups/G/providers/Microsoft.Compute/virtualMachines/N`.
@@ -43,18 +43,22 @@ impl ArmId {
     }
 
     fn read(text: &str) -> Option<Self> {
-        if text.len() > LONGEST {
+        if text.len() > MAX_ARM_ID_BYTES {
             return None;
         }
         let mut segments = text.strip_prefix('/')?.split('/');
-        let subscription = after("subscriptions", &mut segments)?;
-        let group = after("resourceGroups", &mut segments)?;
-        let namespace = after("providers", &mut segments)?;
+        let subscription = segment_after("subscriptions", &mut segments)?;
+        let group = segment_after("resourceGroups", &mut segments)?;
+        let namespace = segment_after("providers", &mut segments)?;
         let mut pairs = Vec::new();
         while let Some(kind) = segments.next() {
             let name = segments.next()?;
             // A second namespace is an extension resource, which has no identity.
-            if pairs.len() == MOST_PAIRS || !is_word(kind) || kind.eq_ignore_ascii_case("providers") || !is_name(name) {
+            if pairs.len() == MAX_TYPE_NAME_PAIRS
+                || !is_word(kind)
+                || kind.eq_ignore_ascii_case("providers")
+                || !is_name(name)
+            {
                 return None;
             }
             pairs.push((kind.to_owned(), name.to_owned()));
@@ -94,11 +98,11 @@ impl ArmId {
     pub(super) fn path(&self) -> String {
         let head = ["subscriptions", &self.subscription, "resourceGroups", &self.group, "providers", &self.namespace];
         let pairs = self.pairs.iter().flat_map(|(kind, name)| [kind.as_str(), name]);
-        head.into_iter().chain(pairs).map(|segment| format!("/{}", encoded(segment))).collect()
+        head.into_iter().chain(pairs).map(|segment| format!("/{}", percent_encode(segment))).collect()
     }
 }
 
-fn after<'t>(word: &str, segments: &mut std::str::Split<'t, char>) -> Option<&'t str> {
+fn segment_after<'t>(word: &str, segments: &mut std::str::Split<'t, char>) -> Option<&'t str> {
     segments.next().filter(|segment| segment.eq_ignore_ascii_case(word))?;
     segments.next()
 }
@@ -144,7 +148,7 @@ fn is_dots(segment: &str) -> bool {
 }
 
 /// Percent-encodes a path segment, except its unreserved characters (RFC 3986 2.3).
-pub(super) fn encoded(segment: &str) -> String {
+pub(super) fn percent_encode(segment: &str) -> String {
     let octet = |b: u8| match b {
         b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' | b'-' | b'.' | b'_' | b'~' => char::from(b).to_string(),
         _ => format!("%{b:02X}"),
@@ -203,15 +207,15 @@ mod tests {
         ] {
             assert_eq!(ArmId::parse(bad).unwrap_err().text(), "invalid resource_id", "{bad}");
         }
-        let pairs = "/a/b".repeat(MOST_PAIRS);
+        let pairs = "/a/b".repeat(MAX_TYPE_NAME_PAIRS);
         let deep = format!("/subscriptions/s1/resourceGroups/rg1/providers/A.B{pairs}");
         assert!(ArmId::parse(&deep).is_ok() && ArmId::parse(&format!("{deep}/a/b")).is_err());
     }
 
     #[test]
     fn a_segment_leaves_as_itself_or_encoded() {
-        assert_eq!(encoded("a-b_c.d~9"), "a-b_c.d~9");
-        assert_eq!(encoded("(ä)/?#% "), "%28%C3%A4%29%2F%3F%23%25%20");
+        assert_eq!(percent_encode("a-b_c.d~9"), "a-b_c.d~9");
+        assert_eq!(percent_encode("(ä)/?#% "), "%28%C3%A4%29%2F%3F%23%25%20");
     }
 
     proptest! {

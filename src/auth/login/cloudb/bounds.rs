@@ -2,11 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::refusal::denied;
+use super::refusal::forbidden;
 use crate::error::{Error, Result};
 
 /// The error for a role that every identity of the tenant could use.
-const TOO_WIDE: &str = "expected specific bound_group_ids or bound_service_principal_ids; both cannot be empty or '*'";
+const UNRESTRICTED_ROLE_ERROR: &str =
+    "expected specific bound_group_ids or bound_service_principal_ids; both cannot be empty or '*'";
 
 /// The lists of a role. Comparisons ignore letter case; an empty list does not restrict.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,7 +87,7 @@ impl Bounds {
         if self.named().iter().all(|(_, list)| list.is_empty()) {
             return Err(Error::invalid("must have at least one bound constraint when creating/updating a role"));
         }
-        if self.are_sufficient() { Ok(()) } else { Err(Error::invalid(TOO_WIDE)) }
+        if self.are_sufficient() { Ok(()) } else { Err(Error::invalid(UNRESTRICTED_ROLE_ERROR)) }
     }
 
     /// Validates the lists of a role at a login, since an older version may have accepted others.
@@ -94,7 +95,7 @@ impl Bounds {
     /// # Errors
     /// `Forbidden`, as [`Bounds::check`].
     pub(super) fn suffice(&self) -> Result<()> {
-        if self.are_sufficient() { Ok(()) } else { Err(denied(TOO_WIDE)) }
+        if self.are_sufficient() { Ok(()) } else { Err(forbidden(UNRESTRICTED_ROLE_ERROR)) }
     }
 
     /// A resource is enough on its own, because it restricts the principal.
@@ -111,7 +112,7 @@ impl Bounds {
 }
 
 /// `true` if the list contains the text, in any letter case.
-pub(super) fn contains(list: &[String], text: &str) -> bool {
+pub(super) fn contains_ignore_case(list: &[String], text: &str) -> bool {
     list.iter().any(|item| item.eq_ignore_ascii_case(text))
 }
 
@@ -144,9 +145,9 @@ mod tests {
             bounds(principals, groups, one).check().unwrap();
             bounds(principals, groups, one).suffice().unwrap();
             let wide = bounds(principals, groups, none);
-            assert_eq!(wide.suffice().unwrap_err().text(), TOO_WIDE);
+            assert_eq!(wide.suffice().unwrap_err().text(), UNRESTRICTED_ROLE_ERROR);
             let empty = "must have at least one bound constraint when creating/updating a role";
-            let text = if principals.is_empty() && groups.is_empty() { empty } else { TOO_WIDE };
+            let text = if principals.is_empty() && groups.is_empty() { empty } else { UNRESTRICTED_ROLE_ERROR };
             assert_eq!(wide.check().unwrap_err().text(), text);
         }
     }
@@ -165,6 +166,6 @@ mod tests {
         let change = BoundsChange { groups: Some(Vec::new()), ..BoundsChange::default() };
         let changed = bounds(&["*"], &["g"], &[]).changed(&change);
         assert_eq!(changed, bounds(&["*"], &[], &[]));
-        assert_eq!(changed.check().unwrap_err().text(), TOO_WIDE);
+        assert_eq!(changed.check().unwrap_err().text(), UNRESTRICTED_ROLE_ERROR);
     }
 }

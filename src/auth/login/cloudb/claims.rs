@@ -3,16 +3,16 @@
 use serde_json::{Map, Value};
 
 use super::arm_id::ArmId;
-use super::bounds::{Bounds, contains};
-use super::refusal::denied;
+use super::bounds::{Bounds, contains_ignore_case};
+use super::refusal::forbidden;
 use crate::error::Result;
 
 /// Maximum number of groups in a token; the directory lists at most 200.
-const MOST_GROUPS: usize = 1000;
+const MAX_TOKEN_GROUPS: usize = 1000;
 
 /// Claims that identify the client, signed by the directory.
 #[derive(Debug, Default)]
-pub(super) struct Claims {
+pub(super) struct CloudbClaims {
     /// Object id of the principal; never empty.
     pub(super) oid: String,
     /// Application id, in version 1 tokens; `""` for none.
@@ -28,31 +28,31 @@ pub(super) struct Claims {
     pub(super) names_resource: bool,
 }
 
-impl Claims {
+impl CloudbClaims {
     /// Parses the claims.
     ///
     /// # Errors
     /// `Forbidden` for a claim of the wrong type, and for a token without `oid`.
     pub(super) fn read(claims: &Map<String, Value>) -> Result<Self> {
-        let oid = text(claims, "oid")?;
+        let oid = string_claim(claims, "oid")?;
         if oid.is_empty() {
-            return Err(denied("token has no oid"));
+            return Err(forbidden("token has no oid"));
         }
         let groups = match claims.get("groups") {
             None | Some(Value::Null) => Vec::new(),
-            Some(Value::Array(groups)) if groups.len() <= MOST_GROUPS => {
+            Some(Value::Array(groups)) if groups.len() <= MAX_TOKEN_GROUPS => {
                 let groups: Option<Vec<String>> =
                     groups.iter().map(|group| group.as_str().map(str::to_owned)).collect();
-                groups.ok_or_else(|| denied("token's groups are no list of texts"))?
+                groups.ok_or_else(|| forbidden("token's groups are no list of texts"))?
             }
-            Some(_) => return Err(denied("token's groups are no list of texts")),
+            Some(_) => return Err(forbidden("token's groups are no list of texts")),
         };
         let left_out = claims.get("_claim_names").and_then(|names| names.get("groups")).is_some();
         let overage = left_out || claims.get("hasgroups").is_some_and(|has| *has != Value::Bool(false));
-        let ids = [text(claims, "xms_az_rid")?, text(claims, "xms_mirid")?];
+        let ids = [string_claim(claims, "xms_az_rid")?, string_claim(claims, "xms_mirid")?];
         let names_resource = ids.iter().any(|id| !id.is_empty());
         let [az_rid, mirid] = ids.map(|id| ArmId::parse(id).ok());
-        let (oid, appid) = (oid.to_owned(), text(claims, "appid")?.to_owned());
+        let (oid, appid) = (oid.to_owned(), string_claim(claims, "appid")?.to_owned());
         Ok(Self { oid, appid, groups, overage, az_rid, mirid, names_resource })
     }
 
@@ -61,25 +61,25 @@ impl Claims {
     /// # Errors
     /// `Forbidden`, naming the list.
     pub(super) fn fit(&self, bounds: &Bounds) -> Result<()> {
-        if bounds.names_principals() && !contains(&bounds.principals, &self.oid) {
-            return Err(denied("service principal not authorized"));
+        if bounds.names_principals() && !contains_ignore_case(&bounds.principals, &self.oid) {
+            return Err(forbidden("service principal not authorized"));
         }
-        if bounds.names_groups() && !self.groups.iter().any(|group| contains(&bounds.groups, group)) {
+        if bounds.names_groups() && !self.groups.iter().any(|group| contains_ignore_case(&bounds.groups, group)) {
             return Err(if self.groups.is_empty() && self.overage {
-                denied("token has a groups overage: it names no groups, as there are too many of them")
+                forbidden("token has a groups overage: it names no groups, as there are too many of them")
             } else {
-                denied("groups not authorized")
+                forbidden("groups not authorized")
             });
         }
         Ok(())
     }
 }
 
-fn text<'c>(claims: &'c Map<String, Value>, name: &str) -> Result<&'c str> {
+fn string_claim<'c>(claims: &'c Map<String, Value>, name: &str) -> Result<&'c str> {
     match claims.get(name) {
         None | Some(Value::Null) => Ok(""),
         Some(Value::String(text)) => Ok(text),
-        Some(_) => Err(denied(format!("token's {name} is no text"))),
+        Some(_) => Err(forbidden(format!("token's {name} is no text"))),
     }
 }
 
@@ -90,9 +90,9 @@ mod tests {
     use super::*;
     use crate::error::Kind;
 
-    fn read(claims: Value) -> Result<Claims> {
+    fn read(claims: Value) -> Result<CloudbClaims> {
         let Value::Object(claims) = claims else { panic!("an object") };
-        Claims::read(&claims)
+        CloudbClaims::read(&claims)
     }
 
     fn bounds(principals: &[&str], groups: &[&str]) -> Bounds {

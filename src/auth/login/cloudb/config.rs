@@ -5,27 +5,28 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::rotation::Rotation;
+use super::rotation::SecretRotation;
 use super::settings::Fallback;
-use crate::auth::login::config::Written;
-use crate::clock::rfc3339;
+use crate::auth::login::config::ConfigWriteId;
+use crate::clock::format_rfc3339;
 use crate::error::{Error, Result};
-use crate::outbound::Tries;
+use crate::outbound::RetryPolicy;
 use crate::outbound::cloudb::{Cloud, check_tenant};
 use crate::secret::{Secret, sealed};
 
 /// Default lifetime of rotated secrets: half a year.
-const ROOT_PASSWORD_TTL: Duration = Duration::from_secs(4380 * 3600);
+const DEFAULT_ROOT_PASSWORD_TTL: Duration = Duration::from_secs(4380 * 3600);
 /// Allowed lifetimes of rotated secrets.
-const SECRET_LIVES: RangeInclusive<Duration> = Duration::from_secs(3600)..=Duration::from_secs(10 * 365 * 24 * 3600);
-const MAX_RETRIES: i64 = 3;
-const MOST_RETRIES: i64 = 100;
-const RETRY_DELAY: Duration = Duration::from_secs(4);
-const MAX_RETRY_DELAY: Duration = Duration::from_secs(60);
+const ROOT_PASSWORD_TTL_RANGE: RangeInclusive<Duration> =
+    Duration::from_secs(3600)..=Duration::from_secs(10 * 365 * 24 * 3600);
+const DEFAULT_MAX_RETRIES: i64 = 3;
+const MAX_CONFIGURABLE_RETRIES: i64 = 100;
+const DEFAULT_RETRY_DELAY: Duration = Duration::from_secs(4);
+const DEFAULT_MAX_RETRY_DELAY: Duration = Duration::from_secs(60);
 
 /// The configuration, as stored.
 #[derive(Clone, Serialize, Deserialize)]
-pub(crate) struct Config {
+pub(crate) struct CloudbConfig {
     tenant_id: String,
     resource: String,
     environment: String,
@@ -38,12 +39,12 @@ pub(crate) struct Config {
     retry_delay: Duration,
     max_retry_delay: Duration,
     #[serde(default)]
-    pub(super) rotation: Rotation,
+    pub(super) rotation: SecretRotation,
     #[serde(default)]
-    written: Written,
+    written: ConfigWriteId,
 }
 
-impl Default for Config {
+impl Default for CloudbConfig {
     fn default() -> Self {
         Self {
             tenant_id: String::new(),
@@ -51,19 +52,19 @@ impl Default for Config {
             environment: String::new(),
             client_id: String::new(),
             client_secret: Secret::default(),
-            root_password_ttl: ROOT_PASSWORD_TTL,
-            max_retries: MAX_RETRIES,
-            retry_delay: RETRY_DELAY,
-            max_retry_delay: MAX_RETRY_DELAY,
-            rotation: Rotation::default(),
-            written: Written::default(),
+            root_password_ttl: DEFAULT_ROOT_PASSWORD_TTL,
+            max_retries: DEFAULT_MAX_RETRIES,
+            retry_delay: DEFAULT_RETRY_DELAY,
+            max_retry_delay: DEFAULT_MAX_RETRY_DELAY,
+            rotation: SecretRotation::default(),
+            written: ConfigWriteId::default(),
         }
     }
 }
 
 /// A change of the configuration; `None` keeps a value.
 #[derive(Clone, Default)]
-pub(crate) struct ConfigChange {
+pub(crate) struct CloudbConfigChange {
     pub(crate) tenant_id: Option<String>,
     pub(crate) resource: Option<String>,
     pub(crate) environment: Option<String>,
@@ -76,7 +77,7 @@ pub(crate) struct ConfigChange {
 }
 
 /// The configuration as shown by the API.
-pub(crate) struct Shown<'c> {
+pub(crate) struct CloudbConfigView<'c> {
     pub(crate) tenant_id: &'c str,
     pub(crate) resource: &'c str,
     pub(crate) environment: &'c str,
@@ -91,35 +92,35 @@ pub(crate) struct Shown<'c> {
 
 /// The configuration with defaults from the environment.
 #[derive(Clone)]
-pub(super) struct Effective {
+pub(super) struct EffectiveCloudbConfig {
     pub(super) tenant: String,
     /// Expected audience of tokens.
     pub(super) resource: String,
     pub(super) cloud: &'static Cloud,
     pub(super) client_id: String,
     pub(super) client_secret: Secret,
-    pub(super) tries: Tries,
+    pub(super) tries: RetryPolicy,
 }
 
-impl Config {
+impl CloudbConfig {
     /// Applies a change.
     ///
     /// # Errors
     /// `Invalid`, naming the field.
-    pub(crate) fn changed(standing: Option<&Self>, change: ConfigChange) -> Result<Self> {
+    pub(crate) fn changed(standing: Option<&Self>, change: CloudbConfigChange) -> Result<Self> {
         let mut config = standing.cloned().unwrap_or_default();
         if let Some(tenant) = &change.tenant_id {
             check_tenant(tenant)?;
         }
         if let Some(name) = &change.environment {
-            cloud(name)?;
+            find_cloud(name)?;
         }
         let is_other = |written: &Option<String>, standing: &str| written.as_deref().is_some_and(|id| id != standing);
-        if change.root_password_ttl.is_some_and(|ttl| !SECRET_LIVES.contains(&ttl)) {
+        if change.root_password_ttl.is_some_and(|ttl| !ROOT_PASSWORD_TTL_RANGE.contains(&ttl)) {
             return Err(Error::invalid("root_password_ttl: must be between an hour and ten years"));
         }
-        if change.max_retries.is_some_and(|retries| retries > MOST_RETRIES) {
-            return Err(Error::invalid(format!("max_retries: at most {MOST_RETRIES}")));
+        if change.max_retries.is_some_and(|retries| retries > MAX_CONFIGURABLE_RETRIES) {
+            return Err(Error::invalid(format!("max_retries: at most {MAX_CONFIGURABLE_RETRIES}")));
         }
         if is_other(&change.client_id, &config.client_id)
             || is_other(&change.tenant_id, &config.tenant_id)
@@ -127,24 +128,24 @@ impl Config {
             || change.client_secret.as_ref().is_some_and(|secret| *secret != config.client_secret)
         {
             // The rotation state belongs to the previous secret.
-            config.rotation = Rotation::default();
+            config.rotation = SecretRotation::default();
         }
-        write(&mut config.tenant_id, change.tenant_id);
-        write(&mut config.resource, change.resource);
-        write(&mut config.environment, change.environment);
-        write(&mut config.client_id, change.client_id);
-        write(&mut config.client_secret, change.client_secret);
-        write(&mut config.root_password_ttl, change.root_password_ttl);
-        write(&mut config.max_retries, change.max_retries);
-        write(&mut config.retry_delay, change.retry_delay);
-        write(&mut config.max_retry_delay, change.max_retry_delay);
-        config.written = Written::now();
+        set_if_given(&mut config.tenant_id, change.tenant_id);
+        set_if_given(&mut config.resource, change.resource);
+        set_if_given(&mut config.environment, change.environment);
+        set_if_given(&mut config.client_id, change.client_id);
+        set_if_given(&mut config.client_secret, change.client_secret);
+        set_if_given(&mut config.root_password_ttl, change.root_password_ttl);
+        set_if_given(&mut config.max_retries, change.max_retries);
+        set_if_given(&mut config.retry_delay, change.retry_delay);
+        set_if_given(&mut config.max_retry_delay, change.max_retry_delay);
+        config.written = ConfigWriteId::now();
         Ok(config)
     }
 
     /// Returns the configuration without secrets and without values from the environment.
-    pub(crate) fn shown(&self) -> Shown<'_> {
-        Shown {
+    pub(crate) fn shown(&self) -> CloudbConfigView<'_> {
+        CloudbConfigView {
             tenant_id: &self.tenant_id,
             resource: &self.resource,
             environment: &self.environment,
@@ -153,7 +154,7 @@ impl Config {
             max_retries: self.max_retries,
             retry_delay: self.retry_delay,
             max_retry_delay: self.max_retry_delay,
-            root_password_expiration_date: self.rotation.expires().map(rfc3339),
+            root_password_expiration_date: self.rotation.expires().map(format_rfc3339),
         }
     }
 
@@ -161,7 +162,7 @@ impl Config {
     ///
     /// # Errors
     /// `Invalid`, naming the value that is missing or wrong.
-    pub(super) fn effective(standing: Option<&Self>, fallback: &Fallback) -> Result<Effective> {
+    pub(super) fn effective(standing: Option<&Self>, fallback: &Fallback) -> Result<EffectiveCloudbConfig> {
         let default = Self::default();
         let config = standing.unwrap_or(&default);
         let either = |own: &str, other: &str| if own.is_empty() { other.to_owned() } else { own.to_owned() };
@@ -175,13 +176,13 @@ impl Config {
         check_tenant(&tenant)?;
         let is_set = !config.client_secret.expose().is_empty();
         let client_secret = if is_set { config.client_secret.clone() } else { fallback.client_secret.clone() };
-        Ok(Effective {
+        Ok(EffectiveCloudbConfig {
             tenant,
             resource,
-            cloud: cloud(&either(&config.environment, &fallback.environment))?,
+            cloud: find_cloud(&either(&config.environment, &fallback.environment))?,
             client_id: either(&config.client_id, &fallback.client_id),
             client_secret,
-            tries: Tries {
+            tries: RetryPolicy {
                 more: u32::try_from(config.max_retries).unwrap_or(0),
                 first: config.retry_delay,
                 longest: config.max_retry_delay,
@@ -204,18 +205,18 @@ impl Config {
 
     #[cfg(test)]
     pub(super) fn with_expiry(mut self, at: crate::clock::Time) -> Self {
-        self.rotation = Rotation::ending(at);
+        self.rotation = SecretRotation::ending(at);
         self
     }
 }
 
-fn write<T>(standing: &mut T, written: Option<T>) {
+fn set_if_given<T>(standing: &mut T, written: Option<T>) {
     if let Some(written) = written {
         *standing = written;
     }
 }
 
-fn cloud(name: &str) -> Result<&'static Cloud> {
+fn find_cloud(name: &str) -> Result<&'static Cloud> {
     let unknown = || {
         let begin: String = name.chars().take(64).collect();
         Error::invalid(format!("err: no cloud configuration matching the name {begin:?}"))
@@ -229,14 +230,14 @@ mod tests {
 
     const TENANT: &str = "3fd2a5bb-6a2b-4f2a-8d6e-000000000001";
 
-    fn change(edit: impl FnOnce(&mut ConfigChange)) -> ConfigChange {
-        let mut change = ConfigChange::default();
+    fn change(edit: impl FnOnce(&mut CloudbConfigChange)) -> CloudbConfigChange {
+        let mut change = CloudbConfigChange::default();
         edit(&mut change);
         change
     }
 
-    fn written(standing: Option<&Config>, edit: impl FnOnce(&mut ConfigChange)) -> Result<Config> {
-        Config::changed(standing, change(edit))
+    fn written(standing: Option<&CloudbConfig>, edit: impl FnOnce(&mut CloudbConfigChange)) -> Result<CloudbConfig> {
+        CloudbConfig::changed(standing, change(edit))
     }
 
     #[test]
@@ -248,7 +249,7 @@ mod tests {
         });
         let second = written(first.ok().as_ref(), |c| c.client_id = Some("app".to_owned())).ok().unwrap();
         let shown = second.shown();
-        assert_eq!((shown.client_id, shown.max_retries, shown.max_retry_delay), ("app", 7, MAX_RETRY_DELAY));
+        assert_eq!((shown.client_id, shown.max_retries, shown.max_retry_delay), ("app", 7, DEFAULT_MAX_RETRY_DELAY));
         assert_eq!((shown.retry_delay, shown.root_password_ttl.as_secs()), (Duration::from_millis(1500), 3600));
     }
 
@@ -277,7 +278,7 @@ mod tests {
             client_id: "env-app".to_owned(),
             client_secret: Secret::new("hunter2"),
         };
-        let effective = Config::effective(None, &fallback).ok().unwrap();
+        let effective = CloudbConfig::effective(None, &fallback).ok().unwrap();
         assert_eq!((effective.tenant.as_str(), effective.client_id.as_str()), (TENANT, "env-app"));
         assert!(effective.client_secret.expose() == b"hunter2" && effective.tries.more == 3);
         let config = written(None, |c| {
@@ -286,9 +287,9 @@ mod tests {
         });
         let config = config.ok().unwrap();
         assert_eq!(config.shown().tenant_id, "");
-        let effective = Config::effective(Some(&config), &fallback).ok().unwrap();
+        let effective = CloudbConfig::effective(Some(&config), &fallback).ok().unwrap();
         assert_eq!((effective.resource.as_str(), effective.tries.more), ("https://own.example/", 0));
-        let missing = |fallback: Fallback| Config::effective(None, &fallback).err().unwrap().text().to_owned();
+        let missing = |fallback: Fallback| CloudbConfig::effective(None, &fallback).err().unwrap().text().to_owned();
         assert_eq!(missing(Fallback::default()), "tenant_id is required");
         assert_eq!(missing(Fallback { resource: String::new(), ..fallback.clone() }), "resource is required");
         assert!(missing(Fallback { tenant_id: "../evil".to_owned(), ..fallback }).starts_with("tenant_id: must be"));
@@ -298,7 +299,7 @@ mod tests {
     fn another_application_forgets_what_was_rotated() {
         let at = time::macros::datetime!(2030-01-02 03:04:05 UTC);
         let config = written(None, |c| c.client_secret = Some(Secret::new("a"))).ok().unwrap().with_expiry(at);
-        let date = |config: &Config| config.shown().root_password_expiration_date;
+        let date = |config: &CloudbConfig| config.shown().root_password_expiration_date;
         assert_eq!(date(&config).as_deref(), Some("2030-01-02T03:04:05Z"));
         let kept = written(Some(&config), |c| {
             c.client_secret = Some(Secret::new("a"));

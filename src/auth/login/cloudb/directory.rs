@@ -4,28 +4,30 @@ use std::sync::Arc;
 
 use url::Url;
 
-use super::claims::Claims;
-use super::config::Effective;
-use super::provider::NAME;
-use super::refusal::denied;
-use super::shapes::is_subscription as is_guid;
-use crate::auth::login::verifier::{Accepts, Algorithm, Document, Jwt, Rules, Source, Times, Verifier};
+use super::claims::CloudbClaims;
+use super::config::EffectiveCloudbConfig;
+use super::provider::METHOD_NAME;
+use super::refusal::forbidden;
+use super::request::is_subscription as is_guid;
+use crate::auth::login::verifier::{
+    DiscoveryCheck, DiscoveryDocument, Jwt, JwtAlgorithm, JwtRules, JwtTimeRules, KeySetSource, Verifier,
+};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::outbound::Outbound;
 
-pub(super) struct Directory {
+pub(super) struct CloudbDirectory {
     verifier: Verifier,
     tenant: String,
     audiences: [String; 1],
 }
 
-impl Directory {
+impl CloudbDirectory {
     /// Creates the verifier without sending a request.
-    pub(super) fn new(authority: &str, at: &Effective, outbound: Outbound, clock: Clock) -> Self {
+    pub(super) fn new(authority: &str, at: &EffectiveCloudbConfig, outbound: Outbound, clock: Clock) -> Self {
         let url = format!("{authority}/{}/.well-known/openid-configuration", at.tenant);
-        let source = Source::Discovery { url, accepts: accepts(authority, &at.tenant) };
-        let verifier = Verifier::published(source, outbound, NAME, clock);
+        let source = KeySetSource::Discovery { url, accepts: discovery_check(authority, &at.tenant) };
+        let verifier = Verifier::published(source, outbound, METHOD_NAME, clock);
         Self { verifier, tenant: at.tenant.clone(), audiences: [at.resource.clone()] }
     }
 
@@ -33,13 +35,13 @@ impl Directory {
     ///
     /// # Errors
     /// `Forbidden` for a rejected token; `Unavailable` when the directory's keys cannot be fetched.
-    pub(super) async fn verified(&self, token: &Jwt<'_>) -> Result<Claims> {
-        let rules = Rules {
-            algorithms: &[Algorithm::RS256],
+    pub(super) async fn verified(&self, token: &Jwt<'_>) -> Result<CloudbClaims> {
+        let rules = JwtRules {
+            algorithms: &[JwtAlgorithm::RS256],
             needs_kid: true,
             issuer: None,
             audiences: &self.audiences,
-            times: Times::Strict,
+            times: JwtTimeRules::Strict,
         };
         let claims = self.verifier.verify(token, &rules).await?;
         let of_tenant = match claims.get("tid").map(serde_json::Value::as_str) {
@@ -49,20 +51,20 @@ impl Directory {
             Some(Some(tid)) => is_guid(tid) && has_segment(claims.text("iss").unwrap_or_default(), tid),
         };
         if !of_tenant {
-            return Err(denied("the token is of another tenant"));
+            return Err(forbidden("the token is of another tenant"));
         }
-        Claims::read(claims.all())
+        CloudbClaims::read(claims.all())
     }
 }
 
 /// Accepts a discovery document of the tenant whose keys are at the directory.
-fn accepts(authority: &str, tenant: &str) -> Accepts {
+fn discovery_check(authority: &str, tenant: &str) -> DiscoveryCheck {
     let (authority, tenant) = (authority.to_owned(), tenant.to_owned());
-    Arc::new(move |document: &Document| {
+    Arc::new(move |document: &DiscoveryDocument| {
         let is_of_tenant = match is_guid(&tenant) {
             true => has_segment(&document.issuer, &tenant),
             // A tenant that is configured as a domain has a GUID in its issuer.
-            false => guid_of(&document.issuer).is_some(),
+            false => find_guid(&document.issuer).is_some(),
         };
         if !is_of_tenant {
             return Err(Error::invalid("its issuer is not the tenant's"));
@@ -77,14 +79,14 @@ fn accepts(authority: &str, tenant: &str) -> Accepts {
 
 /// `true` if the path of a URL contains a segment, in any letter case.
 fn has_segment(url: &str, segment: &str) -> bool {
-    segments(url).iter().any(|own| own.eq_ignore_ascii_case(segment))
+    path_segments(url).iter().any(|own| own.eq_ignore_ascii_case(segment))
 }
 
-fn guid_of(url: &str) -> Option<String> {
-    segments(url).into_iter().find(|segment| is_guid(segment))
+fn find_guid(url: &str) -> Option<String> {
+    path_segments(url).into_iter().find(|segment| is_guid(segment))
 }
 
-fn segments(url: &str) -> Vec<String> {
+fn path_segments(url: &str) -> Vec<String> {
     let url = Url::parse(url).ok();
     let segments = url.as_ref().and_then(Url::path_segments);
     segments.map(|segments| segments.map(str::to_owned).collect()).unwrap_or_default()
@@ -97,8 +99,8 @@ mod tests {
     const TENANT: &str = "3fd2a5bb-6a2b-4f2a-8d6e-00000000000a";
 
     fn refusal(tenant: &str, issuer: &str, jwks_uri: &str) -> Option<String> {
-        let document = Document { issuer: issuer.to_owned(), jwks_uri: jwks_uri.to_owned() };
-        let accepts = accepts("https://login.example", tenant);
+        let document = DiscoveryDocument { issuer: issuer.to_owned(), jwks_uri: jwks_uri.to_owned() };
+        let accepts = discovery_check("https://login.example", tenant);
         accepts(&document).err().map(|error| error.text().to_owned())
     }
 

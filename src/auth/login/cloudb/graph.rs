@@ -3,20 +3,20 @@
 use serde::Deserialize;
 use serde_json::json;
 
-use super::arm_id::encoded;
-use super::provider::{Provider, nonsense};
-use crate::clock::{Time, rfc3339};
+use super::arm_id::percent_encode;
+use super::provider::{Provider, invalid_response};
+use crate::clock::{Time, format_rfc3339};
 use crate::error::{Error, Kind, Result};
-use crate::outbound::{Method, Reply, Tokens, Tries};
+use crate::outbound::{AccessTokenCache, Method, OutboundResponse, RetryPolicy};
 use crate::secret::{Secret, sealed};
 
-const GRAPH: &str = "cloudb: the directory's applications";
+const GRAPH_API_NAME: &str = "cloudb: the directory's applications";
 
 /// The API, authenticated with one of the application's secrets.
-pub(super) struct Graph<'p> {
+pub(super) struct GraphClient<'p> {
     provider: &'p Provider,
     client_secret: &'p Secret,
-    tokens: Tokens,
+    tokens: AccessTokenCache,
 }
 
 #[derive(Deserialize)]
@@ -24,12 +24,12 @@ pub(super) struct Graph<'p> {
 pub(super) struct Application {
     id: String,
     #[serde(default)]
-    password_credentials: Vec<Credential>,
+    password_credentials: Vec<PasswordCredential>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Credential {
+struct PasswordCredential {
     key_id: String,
     display_name: Option<String>,
 }
@@ -41,7 +41,7 @@ struct Applications {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Password {
+pub(super) struct NewPassword {
     #[serde(with = "sealed")]
     pub(super) secret_text: Secret,
     pub(super) key_id: String,
@@ -54,9 +54,9 @@ impl Application {
     }
 }
 
-impl<'p> Graph<'p> {
+impl<'p> GraphClient<'p> {
     pub(super) fn new(provider: &'p Provider, client_secret: &'p Secret) -> Self {
-        Self { provider, client_secret, tokens: Tokens::default() }
+        Self { provider, client_secret, tokens: AccessTokenCache::default() }
     }
 
     /// Checks that the directory accepts the secret.
@@ -72,10 +72,10 @@ impl<'p> Graph<'p> {
     /// # Errors
     /// `Invalid` unless there is exactly one; `BadGateway` for a rejected credential; `Unavailable` without a response.
     pub(super) async fn application(&self, client_id: &str) -> Result<Application> {
-        let filter = encoded(&format!("appId eq '{client_id}'"));
+        let filter = percent_encode(&format!("appId eq '{client_id}'"));
         let path = format!("/v1.0/applications?$filter={filter}");
         let reply = self.send(Method::GET, &path, None, self.provider.at.tries).await?;
-        let mut found: Applications = reply.read(GRAPH).map_err(|error| nonsense(error.text()))?;
+        let mut found: Applications = reply.read(GRAPH_API_NAME).map_err(|error| invalid_response(error.text()))?;
         match (found.value.pop(), found.value.is_empty()) {
             (Some(application), true) => Ok(application),
             (None, _) => Err(Error::invalid("no application found")),
@@ -86,14 +86,14 @@ impl<'p> Graph<'p> {
     /// Creates a secret. Sent once, because a retry would create another one.
     ///
     /// # Errors
-    /// As [`Graph::application`]. After `Unavailable` the secret may exist.
-    pub(super) async fn add_password(&self, application: &Application, name: &str, until: Time) -> Result<Password> {
-        let path = format!("/v1.0/applications/{}/addPassword", encoded(&application.id));
-        let body = json!({"passwordCredential": {"displayName": name, "endDateTime": rfc3339(until)}});
-        let reply = self.send(Method::POST, &path, Some(&body), Tries::ONE).await?;
-        let made: Password = reply.read(GRAPH).map_err(|error| nonsense(error.text()))?;
+    /// As [`GraphClient::application`]. After `Unavailable` the secret may exist.
+    pub(super) async fn add_password(&self, application: &Application, name: &str, until: Time) -> Result<NewPassword> {
+        let path = format!("/v1.0/applications/{}/addPassword", percent_encode(&application.id));
+        let body = json!({"passwordCredential": {"displayName": name, "endDateTime": format_rfc3339(until)}});
+        let reply = self.send(Method::POST, &path, Some(&body), RetryPolicy::ONE).await?;
+        let made: NewPassword = reply.read(GRAPH_API_NAME).map_err(|error| invalid_response(error.text()))?;
         match made.secret_text.expose().is_empty() || made.key_id.is_empty() {
-            true => Err(nonsense(format!("{GRAPH}: the new secret is empty"))),
+            true => Err(invalid_response(format!("{GRAPH_API_NAME}: the new secret is empty"))),
             false => Ok(made),
         }
     }
@@ -101,9 +101,9 @@ impl<'p> Graph<'p> {
     /// Removes a secret; succeeds if it does not exist any more.
     ///
     /// # Errors
-    /// As [`Graph::application`].
+    /// As [`GraphClient::application`].
     pub(super) async fn remove_password(&self, application: &Application, key_id: &str) -> Result<()> {
-        let path = format!("/v1.0/applications/{}/removePassword", encoded(&application.id));
+        let path = format!("/v1.0/applications/{}/removePassword", percent_encode(&application.id));
         let body = json!({ "keyId": key_id });
         let is_known = application.password_credentials.iter().any(|secret| secret.key_id == key_id);
         match self.send(Method::POST, &path, Some(&body), self.provider.at.tries).await {
@@ -112,21 +112,30 @@ impl<'p> Graph<'p> {
         }
     }
 
-    async fn send(&self, method: Method, path: &str, body: Option<&serde_json::Value>, tries: Tries) -> Result<Reply> {
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&serde_json::Value>,
+        tries: RetryPolicy,
+    ) -> Result<OutboundResponse> {
         let call = self.provider.services.outbound.call(method, &format!("{}{path}", self.provider.graph()))?;
         let call = if let Some(body) = body { call.json(body) } else { call };
         let fetch = || self.provider.token(self.provider.graph(), self.client_secret);
-        let reply = self.tokens.send(call, tries, GRAPH, fetch).await?;
+        let reply = self.tokens.send(call, tries, GRAPH_API_NAME, fetch).await?;
         let status = reply.status();
         if matches!(status, 200 | 201 | 204) {
             return Ok(reply);
         }
         tracing::debug!(status, reason = reply.reason(), "the directory refused a call about an application");
         Err(match status {
-            401 | 403 => Error::new(Kind::BadGateway, format!("{GRAPH}: refused the service's credential")),
-            404 => Error::new(Kind::NotFound, format!("{GRAPH}: the application or its secret is not there any more")),
-            400 => Error::invalid(format!("{GRAPH}: refused the request")),
-            _ => nonsense(format!("{GRAPH}: answered with status {status}")),
+            401 | 403 => Error::new(Kind::BadGateway, format!("{GRAPH_API_NAME}: refused the service's credential")),
+            404 => Error::new(
+                Kind::NotFound,
+                format!("{GRAPH_API_NAME}: the application or its secret is not there any more"),
+            ),
+            400 => Error::invalid(format!("{GRAPH_API_NAME}: refused the request")),
+            _ => invalid_response(format!("{GRAPH_API_NAME}: answered with status {status}")),
         })
     }
 }

@@ -11,28 +11,28 @@ use std::time::{Duration, Instant};
 
 use metrics::{counter, histogram};
 
-use super::claims::Claims;
-use super::method::Cloudb;
-use super::proof::Proven;
+use super::claims::CloudbClaims;
+use super::method::CloudbMethod;
+use super::proof::ProvenResource;
 use super::provider::Provider;
-use super::refusal::denied;
+use super::refusal::forbidden;
+use super::request::LoginRequest;
 use super::role::CloudbRole;
-use super::settings::Services;
-use super::shapes::LoginRequest;
+use super::settings::CloudbServices;
 use crate::auth::Auth;
-use crate::auth::login::method::View;
-use crate::auth::login::open::Open;
-use crate::auth::login::role::{Role as _, folded};
+use crate::auth::login::method::MethodView;
+use crate::auth::login::method_mount::MethodMount;
+use crate::auth::login::role::{MethodRole as _, fold_role_name};
 use crate::auth::login::verifier::Jwt;
 use crate::auth::mounts::Mount;
-use crate::auth::token::{Alias, Given, Login};
+use crate::auth::token::{Alias, Login, TokenResponse};
 use crate::error::{Error, Kind, Result, Warnings};
 use crate::telemetry;
 
 /// Maximum time for identifying the client.
-const DEADLINE: Duration = Duration::from_secs(30);
+const IDENTIFICATION_TIMEOUT: Duration = Duration::from_secs(30);
 
-struct Known {
+struct IdentifiedClient {
     oid: String,
     groups: Vec<String>,
     metadata: BTreeMap<String, String>,
@@ -45,27 +45,27 @@ struct Known {
 /// rejects this service's credential, `Unavailable` when directory or provider do not respond; as [`Auth::log_in`].
 pub(crate) async fn log_in(
     auth: &Auth,
-    services: &Arc<Services>,
+    services: &Arc<CloudbServices>,
     mount: &Arc<Mount>,
-    open: &Open<Cloudb>,
+    open: &MethodMount<CloudbMethod>,
     request: &LoginRequest,
     address: Option<IpAddr>,
-) -> Result<(Given, Warnings)> {
+) -> Result<(TokenResponse, Warnings)> {
     let begun = Instant::now();
-    let done = made(auth, services, mount, open, request, address).await;
+    let done = authenticate(auth, services, mount, open, request, address).await;
     histogram!(telemetry::CLOUDB_LOGIN_SECONDS).record(begun.elapsed().as_secs_f64());
-    counter!(telemetry::CLOUDB_LOGINS, "mount" => mount.meter().label(), "result" => word(&done)).increment(1);
+    counter!(telemetry::CLOUDB_LOGINS, "mount" => mount.meter().label(), "result" => result_label(&done)).increment(1);
     done
 }
 
-async fn made(
+async fn authenticate(
     auth: &Auth,
-    services: &Arc<Services>,
+    services: &Arc<CloudbServices>,
     mount: &Arc<Mount>,
-    open: &Open<Cloudb>,
+    open: &MethodMount<CloudbMethod>,
     request: &LoginRequest,
     address: Option<IpAddr>,
-) -> Result<(Given, Warnings)> {
+) -> Result<(TokenResponse, Warnings)> {
     let view = open.view();
     let jwt = request.jwt.expose_text().filter(|jwt| !jwt.is_empty());
     let jwt = jwt.ok_or_else(|| Error::invalid("jwt is required"))?;
@@ -81,15 +81,17 @@ async fn made(
         return Err(Error::forbidden());
     }
     let late = |_| Error::new(Kind::Unavailable, "cloudb: directory and provider did not answer in time");
-    let known = tokio::time::timeout(DEADLINE, known(services, &view, role, request, &jwt)).await.map_err(late)??;
+    let known = tokio::time::timeout(IDENTIFICATION_TIMEOUT, identify_client(services, &view, role, request, &jwt))
+        .await
+        .map_err(late)??;
     // The provider may have been slow, and the role may have changed.
     if open.view().roles().get(&request.role).is_none_or(|now| **now != **role) {
         return Err(Error::new(Kind::Unavailable, "the role was changed meanwhile; log in again"));
     }
-    let Known { oid, groups, metadata } = known;
+    let IdentifiedClient { oid, groups, metadata } = known;
     auth.log_in(Login {
         mount: Arc::clone(mount),
-        role: folded(&request.role),
+        role: fold_role_name(&request.role),
         alias: Some(Alias { name: oid.clone(), metadata: metadata.clone(), groups }),
         display_name: oid,
         meta: metadata,
@@ -100,28 +102,28 @@ async fn made(
     .await
 }
 
-async fn known(
-    services: &Arc<Services>,
-    view: &View<Cloudb>,
+async fn identify_client(
+    services: &Arc<CloudbServices>,
+    view: &MethodView<CloudbMethod>,
     role: &CloudbRole,
     request: &LoginRequest,
     jwt: &Jwt<'_>,
-) -> Result<Known> {
+) -> Result<IdentifiedClient> {
     let place = request.place()?;
     let tenant = view.made().tenant(view.config(), services)?;
     let claims = tenant.directory.verified(jwt).await?;
     role.bounds.suffice()?;
     claims.fit(&role.bounds)?;
-    let mut metadata = BTreeMap::from([("role".to_owned(), folded(&request.role))]);
+    let mut metadata = BTreeMap::from([("role".to_owned(), fold_role_name(&request.role))]);
     for name in ["subscription_id", "resource_group_name"] {
         // Always present, because templates read them.
         metadata.insert(name.to_owned(), String::new());
     }
     if role.bounds.name_resources() {
-        let proven = Proven::new(&place, &claims, &role.bounds)?;
+        let proven = ProvenResource::new(&place, &claims, &role.bounds)?;
         let resource = tenant.provider.resource(&proven).await?;
         if !resource.has(&claims.oid) {
-            let app_id = owned(&tenant.provider, &proven, &claims).await?;
+            let app_id = find_owned_app_id(&tenant.provider, &proven, &claims).await?;
             metadata.insert("app_id".to_owned(), app_id);
         }
         resource.is_located(&role.bounds)?;
@@ -130,23 +132,23 @@ async fn known(
         metadata.insert("resource_group_name".to_owned(), proven.group.to_owned());
         metadata.insert(name.to_owned(), value);
     }
-    let Claims { oid, groups, .. } = claims;
-    Ok(Known { oid, groups: groups.into_iter().filter(|group| !group.is_empty()).collect(), metadata })
+    let CloudbClaims { oid, groups, .. } = claims;
+    Ok(IdentifiedClient { oid, groups: groups.into_iter().filter(|group| !group.is_empty()).collect(), metadata })
 }
 
 /// Returns the application id of a token if it is an identity in the proven resource group.
-async fn owned(provider: &Provider, proven: &Proven<'_>, claims: &Claims) -> Result<String> {
+async fn find_owned_app_id(provider: &Provider, proven: &ProvenResource<'_>, claims: &CloudbClaims) -> Result<String> {
     if claims.appid.is_empty() {
-        return Err(denied("token object id does not match expected identities, and no app id was found"));
+        return Err(forbidden("token object id does not match expected identities, and no app id was found"));
     }
     match provider.has_client(proven, &claims.appid).await? {
         true => Ok(claims.appid.clone()),
-        false => Err(denied("neither token object id nor token app id match expected identities")),
+        false => Err(forbidden("neither token object id nor token app id match expected identities")),
     }
 }
 
 /// Returns the metrics label of the result.
-fn word<T>(done: &Result<T>) -> &'static str {
+fn result_label<T>(done: &Result<T>) -> &'static str {
     match done.as_ref().map_err(Error::kind) {
         Ok(_) => "ok",
         Err(Kind::Invalid | Kind::Malformed) => "bad_request",

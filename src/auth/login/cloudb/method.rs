@@ -2,25 +2,29 @@
 
 use std::sync::{Arc, OnceLock};
 
-use super::config::Config;
-use super::directory::Directory;
+use super::config::CloudbConfig;
+use super::directory::CloudbDirectory;
 use super::provider::Provider;
 use super::role::CloudbRole;
-use super::settings::Services;
-use crate::auth::login::method::{Method, View};
+use super::settings::CloudbServices;
+use crate::auth::login::method::{AuthMethod, MethodView};
 use crate::auth::login::role::Roles;
 use crate::error::Result;
 
 /// The method.
-pub(crate) struct Cloudb;
+pub(crate) struct CloudbMethod;
 
-impl Method for Cloudb {
-    type Config = Config;
+impl AuthMethod for CloudbMethod {
+    type Config = CloudbConfig;
     type Role = CloudbRole;
-    type Made = Arc<Slot>;
+    type Made = Arc<TenantSlot>;
 
-    fn make(config: Option<&Config>, _roles: &Roles<CloudbRole>, before: Option<&View<Self>>) -> Result<Arc<Slot>> {
-        let is_same = |before: &&View<Self>| match (before.config(), config) {
+    fn make(
+        config: Option<&CloudbConfig>,
+        _roles: &Roles<CloudbRole>,
+        before: Option<&MethodView<Self>>,
+    ) -> Result<Arc<TenantSlot>> {
+        let is_same = |before: &&MethodView<Self>| match (before.config(), config) {
             (Some(before), Some(config)) => before.serves_as(config),
             (before, config) => before.is_none() && config.is_none(),
         };
@@ -31,51 +35,51 @@ impl Method for Cloudb {
 /// The tenant of a view, created at the first login. It is replaced when the configuration is written or the secret
 /// changes; logins in progress finish with the old one.
 #[derive(Default)]
-pub(crate) struct Slot(OnceLock<Arc<Tenant>>);
+pub(crate) struct TenantSlot(OnceLock<Arc<Tenant>>);
 
 pub(super) struct Tenant {
-    pub(super) directory: Directory,
+    pub(super) directory: CloudbDirectory,
     pub(super) provider: Provider,
 }
 
-impl Slot {
+impl TenantSlot {
     /// Returns the tenant, and creates it if necessary.
     ///
     /// # Errors
     /// `Invalid`, naming the missing setting.
-    pub(super) fn tenant(&self, config: Option<&Config>, services: &Arc<Services>) -> Result<Arc<Tenant>> {
+    pub(super) fn tenant(&self, config: Option<&CloudbConfig>, services: &Arc<CloudbServices>) -> Result<Arc<Tenant>> {
         if let Some(tenant) = self.0.get() {
             return Ok(Arc::clone(tenant));
         }
-        let at = Config::effective(config, &services.fallback)?;
+        let at = CloudbConfig::effective(config, &services.fallback)?;
         let provider = Provider::new(Arc::clone(services), at);
         let (outbound, clock) = (services.outbound.clone(), services.clock.clone());
-        let directory = Directory::new(provider.authority(), &provider.at, outbound, clock);
+        let directory = CloudbDirectory::new(provider.authority(), &provider.at, outbound, clock);
         Ok(Arc::clone(self.0.get_or_init(|| Arc::new(Tenant { directory, provider }))))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::config::ConfigChange;
+    use super::super::config::CloudbConfigChange;
     use super::*;
-    use crate::auth::login::open::Open;
-    use crate::auth::memory::Memory;
+    use crate::auth::login::method_mount::MethodMount;
+    use crate::auth::memory::MemoryAuthStore;
     use crate::documents::MountId;
     use crate::error::Warnings;
 
     #[tokio::test]
     async fn a_write_of_the_same_configuration_begins_anew_on_every_node_and_a_rotation_does_not() {
-        let store = Arc::new(Memory::default());
-        let node = || Open::<Cloudb>::new(MountId(1), store.clone()).unwrap();
+        let store = Arc::new(MemoryAuthStore::default());
+        let node = || MethodMount::<CloudbMethod>::new(MountId(1), store.clone()).unwrap();
         let nodes = [node(), node()];
         let slots = async || {
             nodes[1].reload().await.unwrap();
             nodes.each_ref().map(|node| Arc::clone(node.view().made()))
         };
         let write = async || {
-            let same = |standing: Option<&Config>| -> Result<(Config, Warnings)> {
-                Ok((Config::changed(standing, ConfigChange::default())?, Warnings::default()))
+            let same = |standing: Option<&CloudbConfig>| -> Result<(CloudbConfig, Warnings)> {
+                Ok((CloudbConfig::changed(standing, CloudbConfigChange::default())?, Warnings::default()))
             };
             nodes[0].write_config(same).await.unwrap();
             slots().await
@@ -83,7 +87,8 @@ mod tests {
         let is_same = |a: &[_; 2], b: &[_; 2]| [0, 1].map(|node| Arc::ptr_eq(&a[node], &b[node]));
         let first = write().await;
         let at = time::macros::datetime!(2030-01-02 03:04:05 UTC);
-        let rotated = |standing: Option<&Config>| Ok((standing.cloned().unwrap().with_expiry(at), Warnings::default()));
+        let rotated =
+            |standing: Option<&CloudbConfig>| Ok((standing.cloned().unwrap().with_expiry(at), Warnings::default()));
         nodes[0].write_config(rotated).await.unwrap();
         assert_eq!(is_same(&first, &slots().await), [true, true]);
         let second = write().await;

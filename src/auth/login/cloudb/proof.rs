@@ -5,38 +5,38 @@
 //! are compared whole, segment by segment, and the provider is called only when the claims agree.
 
 use super::arm_id::ArmId;
-use super::bounds::{Bounds, contains};
-use super::claims::Claims;
-use super::refusal::denied;
-use super::shapes::{Place, Selector};
+use super::bounds::{Bounds, contains_ignore_case};
+use super::claims::CloudbClaims;
+use super::refusal::forbidden;
+use super::request::{ClaimedResource, ResourceSelector};
 use crate::error::{Error, Result};
 
 /// Namespace of machines and scale sets.
-pub(super) const COMPUTE: &str = "Microsoft.Compute";
-pub(super) const MACHINES: &str = "virtualMachines";
-pub(super) const SCALE_SETS: &str = "virtualMachineScaleSets";
+pub(super) const COMPUTE_NAMESPACE: &str = "Microsoft.Compute";
+pub(super) const MACHINE_TYPE: &str = "virtualMachines";
+pub(super) const SCALE_SET_TYPE: &str = "virtualMachineScaleSets";
 
 /// A resource that the claims of a token confirm and a role allows. The provider is queried about no other.
 #[derive(Debug, PartialEq)]
-pub(super) struct Proven<'p> {
+pub(super) struct ProvenResource<'p> {
     pub(super) subscription: &'p str,
     pub(super) group: &'p str,
-    pub(super) selector: &'p Selector,
+    pub(super) selector: &'p ResourceSelector,
 }
 
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Resource {
+pub(super) struct ResourceDetails {
     pub(super) location: String,
     pub(super) principals: Vec<String>,
 }
 
-impl<'p> Proven<'p> {
+impl<'p> ProvenResource<'p> {
     /// Validates the requested resource against the claims of the token and the lists of the role.
     ///
     /// # Errors
     /// `Invalid` for a missing part, `Forbidden` for a mismatch.
-    pub(super) fn new(place: &'p Place, claims: &Claims, bounds: &Bounds) -> Result<Self> {
-        let Place { subscription, group, selector } = place;
+    pub(super) fn new(place: &'p ClaimedResource, claims: &CloudbClaims, bounds: &Bounds) -> Result<Self> {
+        let ClaimedResource { subscription, group, selector } = place;
         if subscription.is_empty() || group.is_empty() {
             return Err(Error::invalid("subscription_id and resource_group_name are required"));
         }
@@ -49,9 +49,9 @@ impl<'p> Proven<'p> {
     }
 
     /// One claim must match every part, because the identity may be in another group than the machine.
-    fn agrees(&self, claims: &Claims) -> Result<()> {
+    fn agrees(&self, claims: &CloudbClaims) -> Result<()> {
         if !claims.names_resource {
-            return Err(denied("xms_az_rid and xms_mirid claims are missing from token"));
+            return Err(forbidden("xms_az_rid and xms_mirid claims are missing from token"));
         }
         let mut named: Vec<&ArmId> = claims.az_rid.iter().chain(&claims.mirid).collect();
         type Rule<'r> = (&'r str, &'r dyn Fn(&ArmId) -> bool);
@@ -63,7 +63,7 @@ impl<'p> Proven<'p> {
         for (field, holds) in rules {
             named.retain(|id| holds(id));
             if named.is_empty() {
-                return Err(denied(format!("token claims do not match {field}")));
+                return Err(forbidden(format!("token claims do not match {field}")));
             }
         }
         Ok(())
@@ -73,19 +73,21 @@ impl<'p> Proven<'p> {
     fn is_admitted(&self, bounds: &Bounds) -> Result<()> {
         if !bounds.scale_sets.is_empty() {
             match self.selector {
-                Selector::ScaleSet(name) if contains(&bounds.scale_sets, name) => {}
-                Selector::ScaleSet(_) => return Err(denied("scale set not authorized")),
-                Selector::Machine(_) => return Err(denied("bound scale set defined but this vm isn't in a scale set")),
-                Selector::Resource(_) => {
+                ResourceSelector::ScaleSet(name) if contains_ignore_case(&bounds.scale_sets, name) => {}
+                ResourceSelector::ScaleSet(_) => return Err(forbidden("scale set not authorized")),
+                ResourceSelector::Machine(_) => {
+                    return Err(forbidden("bound scale set defined but this vm isn't in a scale set"));
+                }
+                ResourceSelector::Resource(_) => {
                     return Err(Error::invalid("scale set requires the vmss_name field to be set"));
                 }
             }
         }
-        if !bounds.subscriptions.is_empty() && !contains(&bounds.subscriptions, self.subscription) {
-            return Err(denied("subscription not authorized"));
+        if !bounds.subscriptions.is_empty() && !contains_ignore_case(&bounds.subscriptions, self.subscription) {
+            return Err(forbidden("subscription not authorized"));
         }
-        if !bounds.resource_groups.is_empty() && !contains(&bounds.resource_groups, self.group) {
-            return Err(denied("resource group not authorized"));
+        if !bounds.resource_groups.is_empty() && !contains_ignore_case(&bounds.resource_groups, self.group) {
+            return Err(forbidden("resource group not authorized"));
         }
         Ok(())
     }
@@ -93,14 +95,14 @@ impl<'p> Proven<'p> {
     /// Returns name and value of the metadata entry for the resource.
     pub(super) fn member(&self) -> (&'static str, String) {
         let name = match self.selector {
-            Selector::ScaleSet(name) | Selector::Machine(name) => name.clone(),
-            Selector::Resource(id) => id.to_string(),
+            ResourceSelector::ScaleSet(name) | ResourceSelector::Machine(name) => name.clone(),
+            ResourceSelector::Resource(id) => id.to_string(),
         };
         (self.selector.field(), name)
     }
 }
 
-impl Selector {
+impl ResourceSelector {
     /// Name of the request parameter.
     fn field(&self) -> &'static str {
         match self {
@@ -115,12 +117,13 @@ impl Selector {
         match self {
             Self::Resource(own) => own == id,
             Self::Machine(own) => {
-                id.names_of(COMPUTE, &[MACHINES]).is_some_and(|names| names[0].eq_ignore_ascii_case(own))
+                id.names_of(COMPUTE_NAMESPACE, &[MACHINE_TYPE]).is_some_and(|names| names[0].eq_ignore_ascii_case(own))
             }
             Self::ScaleSet(own) => {
-                let uniform =
-                    id.names_of(COMPUTE, &[SCALE_SETS]).or_else(|| id.names_of(COMPUTE, &[SCALE_SETS, MACHINES]));
-                let machine = id.names_of(COMPUTE, &[MACHINES]).map(|names| names[0]);
+                let uniform = id
+                    .names_of(COMPUTE_NAMESPACE, &[SCALE_SET_TYPE])
+                    .or_else(|| id.names_of(COMPUTE_NAMESPACE, &[SCALE_SET_TYPE, MACHINE_TYPE]));
+                let machine = id.names_of(COMPUTE_NAMESPACE, &[MACHINE_TYPE]).map(|names| names[0]);
                 // Names of machines in a flexible scale set are its name, `_`, and a suffix without `_`.
                 let flexible = machine.and_then(|name| name.rsplit_once('_')).filter(|(_, suffix)| !suffix.is_empty());
                 uniform.is_some_and(|names| names[0].eq_ignore_ascii_case(own))
@@ -130,9 +133,9 @@ impl Selector {
     }
 }
 
-impl Resource {
+impl ResourceDetails {
     pub(super) fn has(&self, oid: &str) -> bool {
-        !oid.is_empty() && contains(&self.principals, oid)
+        !oid.is_empty() && contains_ignore_case(&self.principals, oid)
     }
 
     /// Validates the location against the list of a role.
@@ -145,9 +148,9 @@ impl Resource {
         }
         let plain = |text: &str| text.replace(' ', "").to_lowercase();
         match plain(&self.location) {
-            own if own.is_empty() => Err(denied("location is empty")),
+            own if own.is_empty() => Err(forbidden("location is empty")),
             own if bounds.locations.iter().any(|location| plain(location) == own) => Ok(()),
-            _ => Err(denied("location not authorized")),
+            _ => Err(forbidden("location not authorized")),
         }
     }
 }
@@ -156,7 +159,7 @@ impl Resource {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::super::shapes::LoginRequest;
+    use super::super::request::LoginRequest;
     use super::*;
 
     const S1: &str = "00000000-0000-0000-0000-000000000001";
@@ -170,14 +173,14 @@ mod tests {
         id(S1, group, &format!("Microsoft.Compute/virtualMachines/{name}"))
     }
 
-    fn claims(az_rid: &str, mirid: &str) -> Claims {
+    fn claims(az_rid: &str, mirid: &str) -> CloudbClaims {
         let Value::Object(claims) = json!({"oid": "o1", "xms_az_rid": az_rid, "xms_mirid": mirid}) else {
             panic!("an object")
         };
-        Claims::read(&claims).unwrap()
+        CloudbClaims::read(&claims).unwrap()
     }
 
-    fn place(group: &str, field: &str, value: &str) -> Place {
+    fn place(group: &str, field: &str, value: &str) -> ClaimedResource {
         let mut request = LoginRequest {
             subscription_id: S1.to_owned(),
             resource_group_name: group.to_owned(),
@@ -191,11 +194,11 @@ mod tests {
         request.place().unwrap()
     }
 
-    fn outcome(place: &Place, claims: &Claims, bounds: &Bounds) -> Result<(), String> {
-        Proven::new(place, claims, bounds).map(drop).map_err(|error| error.text().to_owned())
+    fn outcome(place: &ClaimedResource, claims: &CloudbClaims, bounds: &Bounds) -> Result<(), String> {
+        ProvenResource::new(place, claims, bounds).map(drop).map_err(|error| error.text().to_owned())
     }
 
-    fn agrees(place: &Place, az_rid: &str, mirid: &str) -> Result<(), String> {
+    fn agrees(place: &ClaimedResource, az_rid: &str, mirid: &str) -> Result<(), String> {
         outcome(place, &claims(az_rid, mirid), &Bounds::default())
     }
 
@@ -318,7 +321,7 @@ mod tests {
     #[test]
     fn l24_locations_are_compared_without_blanks_and_letter_case() {
         let bounds = |location: &str| Bounds { locations: vec![location.to_owned()], ..Bounds::default() };
-        let at = |location: &str| Resource { location: location.to_owned(), ..Resource::default() };
+        let at = |location: &str| ResourceDetails { location: location.to_owned(), ..ResourceDetails::default() };
         for (bound, own) in [("West US", "westus"), ("westus", "West US"), ("westus", "westus")] {
             at(own).is_located(&bounds(bound)).unwrap();
         }
@@ -329,7 +332,8 @@ mod tests {
 
     #[test]
     fn l19_nobody_is_the_principal_of_nothing() {
-        let resource = Resource { principals: vec![String::new(), "O1".to_owned()], ..Resource::default() };
+        let resource =
+            ResourceDetails { principals: vec![String::new(), "O1".to_owned()], ..ResourceDetails::default() };
         assert!(resource.has("o1") && !resource.has("") && !resource.has("o2"));
     }
 }

@@ -10,67 +10,67 @@ use metrics::histogram;
 use serde::de::DeserializeOwned;
 use url::Url;
 
-use super::config::Effective;
-use super::settings::Services;
+use super::config::EffectiveCloudbConfig;
+use super::settings::CloudbServices;
 use crate::error::{Error, Kind, Result};
-use crate::outbound::cloudb::{Credential, IMDS};
-use crate::outbound::{Method, Reply, Token, Tokens};
+use crate::outbound::cloudb::{CloudbTokenRequest, IMDS_URL};
+use crate::outbound::{AccessToken, AccessTokenCache, Method, OutboundResponse};
 use crate::secret::Secret;
 use crate::telemetry;
 
 /// Prefix of error messages.
-pub(super) const NAME: &str = "cloudb";
-const ARM: &str = "cloudb: the provider";
+pub(super) const METHOD_NAME: &str = "cloudb";
+const ARM_API_NAME: &str = "cloudb: the provider";
 
 /// Maximum number of cached API versions.
-const MOST_VERSIONS: usize = 1000;
+const MAX_CACHED_VERSIONS: usize = 1000;
 
 /// Endpoints and caches for one write of a configuration.
 pub(super) struct Provider {
-    pub(super) services: Arc<Services>,
-    pub(super) at: Effective,
-    tokens: Tokens,
+    pub(super) services: Arc<CloudbServices>,
+    pub(super) at: EffectiveCloudbConfig,
+    tokens: AccessTokenCache,
     /// API version by resource type in lower case.
     versions: Mutex<HashMap<String, String>>,
 }
 
 impl Provider {
-    pub(super) fn new(services: Arc<Services>, at: Effective) -> Self {
-        Self { services, at, tokens: Tokens::default(), versions: Mutex::default() }
+    pub(super) fn new(services: Arc<CloudbServices>, at: EffectiveCloudbConfig) -> Self {
+        Self { services, at, tokens: AccessTokenCache::default(), versions: Mutex::default() }
     }
 
     pub(super) fn authority(&self) -> &str {
-        base(&self.services.urls.authority, self.at.cloud.authority)
+        api_base_url(&self.services.urls.authority, self.at.cloud.authority)
     }
 
     /// Base URL of the resource API.
     pub(super) fn arm(&self) -> &str {
-        base(&self.services.urls.arm, self.at.cloud.arm)
+        api_base_url(&self.services.urls.arm, self.at.cloud.arm)
     }
 
     pub(super) fn graph(&self) -> &str {
-        base(&self.services.urls.graph, self.at.cloud.graph)
+        api_base_url(&self.services.urls.graph, self.at.cloud.graph)
     }
 
     /// Fetches an access token for the API at `resource`, with the application's secret or the machine's identity.
     ///
     /// # Errors
-    /// As [`Credential::fetch`].
-    pub(super) async fn token(&self, resource: &str, client_secret: &Secret) -> Result<Token> {
+    /// As [`CloudbTokenRequest::fetch`].
+    pub(super) async fn token(&self, resource: &str, client_secret: &Secret) -> Result<AccessToken> {
         let begun = Instant::now();
-        let credential = Credential {
+        let credential = CloudbTokenRequest {
             outbound: &self.services.outbound,
             authority: self.authority(),
-            imds: base(&self.services.urls.imds, IMDS),
+            imds: api_base_url(&self.services.urls.imds, IMDS_URL),
             tenant: &self.at.tenant,
             client_id: &self.at.client_id,
             client_secret,
             resource,
             tries: self.at.tries,
-            who: NAME,
+            who: METHOD_NAME,
         };
         let token = credential.fetch().await;
-        measure("token", begun, outcome(&token.as_ref().map(|_| 200).map_err(Error::kind)));
+        record_call("token", begun, result_label(&token.as_ref().map(|_| 200).map_err(Error::kind)));
         token
     }
 
@@ -90,14 +90,14 @@ impl Provider {
         let begun = Instant::now();
         let request = self.services.outbound.call(Method::GET, url)?;
         let fetch = || self.token(self.arm(), &self.at.client_secret);
-        let reply = self.tokens.send(request, self.at.tries, ARM, fetch).await;
-        measure(call, begun, outcome(&reply.as_ref().map(Reply::status).map_err(Error::kind)));
+        let reply = self.tokens.send(request, self.at.tries, ARM_API_NAME, fetch).await;
+        record_call(call, begun, result_label(&reply.as_ref().map(OutboundResponse::status).map_err(Error::kind)));
         let reply = reply?;
         match reply.status() {
-            200 => reply.read(ARM).map_err(|error| nonsense(error.text())),
+            200 => reply.read(ARM_API_NAME).map_err(|error| invalid_response(error.text())),
             status => {
                 tracing::debug!(call, status, reason = reply.reason(), "the provider refused a call");
-                Err(refusal(status))
+                Err(rejected_call(status))
             }
         }
     }
@@ -110,7 +110,7 @@ impl Provider {
         let origin = |text: &str| Url::parse(text).ok().map(|url| url.origin());
         let own = origin(self.arm()).filter(|own| own.is_tuple());
         if own.is_none() || origin(link) != own {
-            return Err(nonsense("cloudb: the provider: the link to its next page leads elsewhere"));
+            return Err(invalid_response("cloudb: the provider: the link to its next page leads elsewhere"));
         }
         self.get_url(call, link).await
     }
@@ -122,36 +122,36 @@ impl Provider {
     /// Caches the API version of a resource type, unless the cache is full.
     pub(super) fn remember(&self, kind: &str, version: &str) {
         let mut versions = self.versions.lock().unwrap_or_else(PoisonError::into_inner);
-        if versions.len() < MOST_VERSIONS {
+        if versions.len() < MAX_CACHED_VERSIONS {
             versions.insert(kind.to_lowercase(), version.to_owned());
         }
     }
 }
 
-fn base<'u>(configured: &'u Option<String>, of_cloud: &'u str) -> &'u str {
+fn api_base_url<'u>(configured: &'u Option<String>, of_cloud: &'u str) -> &'u str {
     configured.as_deref().unwrap_or(of_cloud).trim_end_matches('/')
 }
 
 /// The error for an invalid response, which is not the client's fault.
-pub(super) fn nonsense(text: impl Into<String>) -> Error {
+pub(super) fn invalid_response(text: impl Into<String>) -> Error {
     Error::new(Kind::Unavailable, text.into())
 }
 
-fn refusal(status: u16) -> Error {
+fn rejected_call(status: u16) -> Error {
     match status {
         401 | 403 => Error::new(Kind::BadGateway, "cloudb: the provider refused the service's credential"),
         404 => Error::new(Kind::Forbidden, "resource not found"),
-        _ => nonsense(format!("{ARM}: answered with status {status}")),
+        _ => invalid_response(format!("{ARM_API_NAME}: answered with status {status}")),
     }
 }
 
-fn measure(call: &'static str, begun: Instant, status: &'static str) {
+fn record_call(call: &'static str, begun: Instant, status: &'static str) {
     let seconds = begun.elapsed().as_secs_f64();
     histogram!(telemetry::CLOUDB_PROVIDER_CALL_SECONDS, "call" => call, "status" => status).record(seconds);
 }
 
 /// Returns the metrics label of a result.
-fn outcome(answer: &Result<u16, Kind>) -> &'static str {
+fn result_label(answer: &Result<u16, Kind>) -> &'static str {
     match answer {
         Ok(200) => "ok",
         Ok(401 | 403) | Err(Kind::BadGateway) => "refused",
@@ -173,13 +173,13 @@ mod tests {
             (302, Kind::Unavailable),
             (400, Kind::Unavailable),
         ] {
-            assert_eq!(refusal(status).kind(), kind, "{status}");
+            assert_eq!(rejected_call(status).kind(), kind, "{status}");
         }
     }
 
     #[test]
     fn a_configured_place_wins_and_has_no_slash_at_its_end() {
-        assert_eq!(base(&None, "https://a.example"), "https://a.example");
-        assert_eq!(base(&Some("http://127.0.0.1:1/".to_owned()), "https://a.example"), "http://127.0.0.1:1");
+        assert_eq!(api_base_url(&None, "https://a.example"), "https://a.example");
+        assert_eq!(api_base_url(&Some("http://127.0.0.1:1/".to_owned()), "https://a.example"), "http://127.0.0.1:1");
     }
 }

@@ -4,6 +4,6 @@ use std::borrow::Cow;
 
 use crate::error::{Error, Kind};
 
-pub(super) fn denied(text: impl Into<Cow<'static, str>>) -> Error {
+pub(super) fn forbidden(text: impl Into<Cow<'static, str>>) -> Error {
     Error::new(Kind::Forbidden, text)
 }

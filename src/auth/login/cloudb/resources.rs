@@ -4,79 +4,79 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::arm_id::{ArmId, encoded};
-use super::proof::{COMPUTE, MACHINES, Proven, Resource, SCALE_SETS};
-use super::provider::{Provider, nonsense};
-use super::refusal::denied;
-use super::shapes::Selector;
+use super::arm_id::{ArmId, percent_encode};
+use super::proof::{COMPUTE_NAMESPACE, MACHINE_TYPE, ProvenResource, ResourceDetails, SCALE_SET_TYPE};
+use super::provider::{Provider, invalid_response};
+use super::refusal::forbidden;
+use super::request::ResourceSelector;
 use crate::error::Result;
 
 /// API versions of machines and scale sets, of identities, and of the list of types.
-const COMPUTE_VERSION: &str = "2023-03-01";
-const IDENTITY_VERSION: &str = "2023-01-31";
-const TYPES_VERSION: &str = "2021-04-01";
+const COMPUTE_API_VERSION: &str = "2023-03-01";
+const IDENTITY_API_VERSION: &str = "2023-01-31";
+const TYPES_API_VERSION: &str = "2021-04-01";
 /// API version of resources whose type is not in that list.
-const OTHER_VERSION: &str = "2022-03-01";
+const FALLBACK_API_VERSION: &str = "2022-03-01";
 
 /// Namespace and type of user-assigned identities.
-const IDENTITY: &str = "Microsoft.ManagedIdentity";
-const IDENTITIES: &str = "userAssignedIdentities";
+const IDENTITY_NAMESPACE: &str = "Microsoft.ManagedIdentity";
+const IDENTITY_TYPE: &str = "userAssignedIdentities";
 
-const MOST_PAGES: usize = 50;
+const MAX_IDENTITY_PAGES: usize = 50;
 /// Maximum number of identities of a scale set that are queried.
-const MOST_LOOKUPS: usize = 50;
+const MAX_IDENTITY_LOOKUPS: usize = 50;
 
 #[derive(Deserialize)]
-struct Body {
+struct ResourceResponse {
     location: Option<String>,
-    identity: Option<Identity>,
+    identity: Option<ResourceIdentity>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Identity {
+struct ResourceIdentity {
     principal_id: Option<String>,
     /// By the id of the identity.
-    user_assigned_identities: Option<BTreeMap<String, Option<Assigned>>>,
+    user_assigned_identities: Option<BTreeMap<String, Option<AssignedIdentity>>>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Assigned {
+struct AssignedIdentity {
     principal_id: Option<String>,
 }
 
 /// A user-assigned identity, which is a resource itself.
 #[derive(Deserialize)]
-struct UserAssigned {
-    properties: Option<Properties>,
+struct UserAssignedIdentity {
+    properties: Option<UserAssignedIdentityProperties>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Properties {
+struct UserAssignedIdentityProperties {
     principal_id: Option<String>,
     client_id: Option<String>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Page {
+struct UserAssignedIdentityPage {
     #[serde(default)]
-    value: Vec<UserAssigned>,
+    value: Vec<UserAssignedIdentity>,
     next_link: Option<String>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Types {
+struct ResourceTypeList {
     #[serde(default)]
-    resource_types: Vec<Type>,
+    resource_types: Vec<ResourceTypeEntry>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Type {
+struct ResourceTypeEntry {
     resource_type: String,
     #[serde(default)]
     api_versions: Vec<String>,
@@ -87,39 +87,39 @@ impl Provider {
     ///
     /// # Errors
     /// `Forbidden` when it does not exist or has no identity; as [`Provider::get`].
-    pub(super) async fn resource(&self, proven: &Proven<'_>) -> Result<Resource> {
-        let of = |kind, name| ArmId::of(proven.subscription, proven.group, COMPUTE, kind, name).path();
-        let (body, whose): (Body, _) = match proven.selector {
-            Selector::Machine(name) => {
-                let query = format!("$expand=instanceView&api-version={COMPUTE_VERSION}");
-                (self.get("vm", &format!("{}?{query}", of(MACHINES, name))).await?, "vm client")
+    pub(super) async fn resource(&self, proven: &ProvenResource<'_>) -> Result<ResourceDetails> {
+        let of = |kind, name| ArmId::of(proven.subscription, proven.group, COMPUTE_NAMESPACE, kind, name).path();
+        let (body, whose): (ResourceResponse, _) = match proven.selector {
+            ResourceSelector::Machine(name) => {
+                let query = format!("$expand=instanceView&api-version={COMPUTE_API_VERSION}");
+                (self.get("vm", &format!("{}?{query}", of(MACHINE_TYPE, name))).await?, "vm client")
             }
-            Selector::ScaleSet(name) => {
-                let path = format!("{}?api-version={COMPUTE_VERSION}", of(SCALE_SETS, name));
+            ResourceSelector::ScaleSet(name) => {
+                let path = format!("{}?api-version={COMPUTE_API_VERSION}", of(SCALE_SET_TYPE, name));
                 (self.get("vmss", &path).await?, "vmss client")
             }
-            Selector::Resource(id) => {
+            ResourceSelector::Resource(id) => {
                 let version = self.version_of(id).await?;
-                let path = format!("{}?api-version={}", id.path(), encoded(&version));
+                let path = format!("{}?api-version={}", id.path(), percent_encode(&version));
                 (self.get("resource", &path).await?, "client")
             }
         };
-        let missing = || denied(format!("{whose} did not return identity information"));
+        let missing = || forbidden(format!("{whose} did not return identity information"));
         let identity = body.identity.ok_or_else(missing)?;
-        let looked_up = matches!(proven.selector, Selector::ScaleSet(_));
+        let looked_up = matches!(proven.selector, ResourceSelector::ScaleSet(_));
         let principals = self.principals(identity, looked_up).await?;
-        Ok(Resource { location: body.location.unwrap_or_default(), principals })
+        Ok(ResourceDetails { location: body.location.unwrap_or_default(), principals })
     }
 
     /// Returns the principals of a resource's identities. For a flexible scale set the API lists identities without
     /// principals, which are queried one by one.
-    async fn principals(&self, identity: Identity, look_up: bool) -> Result<Vec<String>> {
+    async fn principals(&self, identity: ResourceIdentity, look_up: bool) -> Result<Vec<String>> {
         let mut principals: Vec<String> = identity.principal_id.into_iter().collect();
         let mut lookups = 0;
         for (id, assigned) in identity.user_assigned_identities.unwrap_or_default() {
             match assigned.and_then(|assigned| assigned.principal_id) {
                 Some(principal) => principals.push(principal),
-                None if look_up && lookups < MOST_LOOKUPS => {
+                None if look_up && lookups < MAX_IDENTITY_LOOKUPS => {
                     lookups += 1;
                     principals.extend(self.principal_of(&id).await?);
                 }
@@ -131,10 +131,13 @@ impl Provider {
     }
 
     async fn principal_of(&self, id: &str) -> Result<Option<String>> {
-        let wrong = || nonsense("cloudb: the provider: names an identity that is none");
-        let id = ArmId::parse(id).ok().filter(|id| id.names_of(IDENTITY, &[IDENTITIES]).is_some()).ok_or_else(wrong)?;
-        let path = format!("{}?api-version={IDENTITY_VERSION}", id.path());
-        let identity: UserAssigned = self.get("identity", &path).await?;
+        let wrong = || invalid_response("cloudb: the provider: names an identity that is none");
+        let id = ArmId::parse(id)
+            .ok()
+            .filter(|id| id.names_of(IDENTITY_NAMESPACE, &[IDENTITY_TYPE]).is_some())
+            .ok_or_else(wrong)?;
+        let path = format!("{}?api-version={IDENTITY_API_VERSION}", id.path());
+        let identity: UserAssignedIdentity = self.get("identity", &path).await?;
         Ok(identity.properties.and_then(|properties| properties.principal_id))
     }
 
@@ -142,14 +145,14 @@ impl Provider {
     ///
     /// # Errors
     /// `Unavailable` when the list has too many pages; as [`Provider::get`].
-    pub(super) async fn has_client(&self, proven: &Proven<'_>, client_id: &str) -> Result<bool> {
-        let group = [proven.subscription, proven.group].map(encoded);
+    pub(super) async fn has_client(&self, proven: &ProvenResource<'_>, client_id: &str) -> Result<bool> {
+        let group = [proven.subscription, proven.group].map(percent_encode);
         let path = format!(
-            "/subscriptions/{}/resourceGroups/{}/providers/{IDENTITY}/{IDENTITIES}?api-version={IDENTITY_VERSION}",
+            "/subscriptions/{}/resourceGroups/{}/providers/{IDENTITY_NAMESPACE}/{IDENTITY_TYPE}?api-version={IDENTITY_API_VERSION}",
             group[0], group[1]
         );
-        let mut page: Page = self.get("identities", &path).await?;
-        for _ in 1..MOST_PAGES {
+        let mut page: UserAssignedIdentityPage = self.get("identities", &path).await?;
+        for _ in 1..MAX_IDENTITY_PAGES {
             if page.value.iter().any(|identity| identity.is_client(client_id)) {
                 return Ok(true);
             }
@@ -159,7 +162,9 @@ impl Provider {
         match page.value.iter().any(|identity| identity.is_client(client_id)) {
             true => Ok(true),
             false if page.next_link.is_none_or(|link| link.is_empty()) => Ok(false),
-            false => Err(nonsense(format!("cloudb: the provider: lists identities on more than {MOST_PAGES} pages"))),
+            false => Err(invalid_response(format!(
+                "cloudb: the provider: lists identities on more than {MAX_IDENTITY_PAGES} pages"
+            ))),
         }
     }
 
@@ -169,23 +174,23 @@ impl Provider {
         if let Some(known) = self.version(&kind) {
             return Ok(known);
         }
-        let (subscription, namespace) = (encoded(&id.subscription), encoded(&id.namespace));
-        let path = format!("/subscriptions/{subscription}/providers/{namespace}?api-version={TYPES_VERSION}");
-        let types: Types = self.get("types", &path).await?;
-        let version = types.newest(&id.kind()).unwrap_or(OTHER_VERSION);
+        let (subscription, namespace) = (percent_encode(&id.subscription), percent_encode(&id.namespace));
+        let path = format!("/subscriptions/{subscription}/providers/{namespace}?api-version={TYPES_API_VERSION}");
+        let types: ResourceTypeList = self.get("types", &path).await?;
+        let version = types.newest(&id.kind()).unwrap_or(FALLBACK_API_VERSION);
         self.remember(&kind, version);
         Ok(version.to_owned())
     }
 }
 
-impl UserAssigned {
+impl UserAssignedIdentity {
     fn is_client(&self, client_id: &str) -> bool {
         let own = self.properties.as_ref().and_then(|properties| properties.client_id.as_deref());
         own.is_some_and(|own| !own.is_empty() && own.eq_ignore_ascii_case(client_id))
     }
 }
 
-impl Types {
+impl ResourceTypeList {
     /// Returns the newest version that is no preview. Versions are dates, which sort as text.
     fn newest(&self, kind: &str) -> Option<&str> {
         let own = self.resource_types.iter().find(|known| known.resource_type.eq_ignore_ascii_case(kind))?;
@@ -202,7 +207,7 @@ mod tests {
 
     #[test]
     fn the_newest_finished_version_of_a_type_is_taken() {
-        let types: Types = serde_json::from_value(json!({"resourceTypes": [
+        let types: ResourceTypeList = serde_json::from_value(json!({"resourceTypes": [
             {"resourceType": "sites", "apiVersions": ["2021-01-01", "2023-12-01", "2024-05-01-preview", "2022-09-01"]},
             {"resourceType": "sites/slots", "apiVersions": ["2020-01-01-preview"]},
         ]}))
@@ -213,14 +218,15 @@ mod tests {
 
     #[test]
     fn identities_are_read_with_what_they_lack() {
-        let body: Body = serde_json::from_value(json!({"identity": {"principalId": null, "userAssignedIdentities":
+        let body: ResourceResponse =
+            serde_json::from_value(json!({"identity": {"principalId": null, "userAssignedIdentities":
             {"/a": null, "/b": {}, "/c": {"principalId": "p", "clientId": "c"}}}, "other": 1}))
-        .unwrap();
+            .unwrap();
         let identity = body.identity.unwrap();
         let assigned = identity.user_assigned_identities.unwrap();
         assert!(identity.principal_id.is_none() && body.location.is_none() && assigned["/a"].is_none());
         assert_eq!(assigned["/c"].as_ref().unwrap().principal_id.as_deref(), Some("p"));
-        let identity: UserAssigned = serde_json::from_value(json!({"properties": {"clientId": ""}})).unwrap();
+        let identity: UserAssignedIdentity = serde_json::from_value(json!({"properties": {"clientId": ""}})).unwrap();
         assert!(!identity.is_client(""));
     }
 }

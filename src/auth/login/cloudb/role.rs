@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::bounds::{Bounds, BoundsChange};
-use crate::auth::login::role::Role;
+use crate::auth::login::role::MethodRole;
 use crate::auth::token::TokenTerms;
 use crate::error::Result;
 
@@ -37,7 +37,7 @@ impl CloudbRole {
     }
 }
 
-impl Role for CloudbRole {
+impl MethodRole for CloudbRole {
     fn terms(&self) -> &TokenTerms {
         &self.terms
     }

@@ -14,17 +14,17 @@ use crate::clock::Time;
 use crate::secret::{Secret, sealed};
 
 /// Time until a new secret is known everywhere in the directory.
-const SPREAD: Duration = Duration::from_secs(60);
+const PROPAGATION_DELAY: Duration = Duration::from_secs(60);
 /// Time after which a requested secret that was not stored is abandoned.
-const ABANDONED: Duration = Duration::from_secs(300);
+const ABANDON_AFTER: Duration = Duration::from_secs(300);
 
 #[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Rotation {
+pub(super) struct SecretRotation {
     /// Key id of the current secret, if a rotation created it.
     pub(super) key_id: Option<String>,
     #[serde(with = "instant::option", default)]
     expires: Option<Time>,
-    pub(super) next: Option<Next>,
+    pub(super) next: Option<PendingSecret>,
     /// Key ids of replaced secrets that must be removed.
     #[serde(default)]
     pub(super) retired: Vec<String>,
@@ -32,7 +32,7 @@ pub(super) struct Rotation {
 
 /// A secret that is not in use yet.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
-pub(super) enum Next {
+pub(super) enum PendingSecret {
     Asked {
         name: String,
         #[serde(with = "instant")]
@@ -50,7 +50,7 @@ pub(super) enum Next {
 }
 
 #[derive(PartialEq)]
-pub(super) enum Due {
+pub(super) enum DueRotationStep {
     /// Remove the abandoned secret with this name.
     Abandoned(String),
     /// Replace the current secret by this one, with this key id.
@@ -59,30 +59,32 @@ pub(super) enum Due {
     Retire(String),
 }
 
-impl Rotation {
+impl SecretRotation {
     pub(super) fn expires(&self) -> Option<Time> {
         self.expires
     }
 
-    pub(super) fn due(&self, now: Time) -> Option<Due> {
+    pub(super) fn due(&self, now: Time) -> Option<DueRotationStep> {
         match &self.next {
-            Some(Next::Asked { name, at }) if now >= *at + ABANDONED => Some(Due::Abandoned(name.clone())),
-            Some(Next::Made { secret, key_id, at, .. }) if now >= *at + SPREAD => {
-                Some(Due::Promote(secret.clone(), key_id.clone()))
+            Some(PendingSecret::Asked { name, at }) if now >= *at + ABANDON_AFTER => {
+                Some(DueRotationStep::Abandoned(name.clone()))
             }
-            _ => self.retired.first().cloned().map(Due::Retire),
+            Some(PendingSecret::Made { secret, key_id, at, .. }) if now >= *at + PROPAGATION_DELAY => {
+                Some(DueRotationStep::Promote(secret.clone(), key_id.clone()))
+            }
+            _ => self.retired.first().cloned().map(DueRotationStep::Retire),
         }
     }
 
     /// `true` if a secret with this name is being requested.
     pub(super) fn asks_for(&self, asked: &str) -> bool {
-        matches!(&self.next, Some(Next::Asked { name, .. }) if name == asked)
+        matches!(&self.next, Some(PendingSecret::Asked { name, .. }) if name == asked)
     }
 
     /// Makes the created secret with this key id the current one, and returns it; `None` if there is no such secret.
     pub(super) fn promote(&mut self, made: &str) -> Option<Secret> {
-        let is_it = |next: &mut Next| matches!(next, Next::Made { key_id, .. } if key_id == made);
-        let Some(Next::Made { secret, key_id, expires, .. }) = self.next.take_if(is_it) else { return None };
+        let is_it = |next: &mut PendingSecret| matches!(next, PendingSecret::Made { key_id, .. } if key_id == made);
+        let Some(PendingSecret::Made { secret, key_id, expires, .. }) = self.next.take_if(is_it) else { return None };
         self.retired.extend(self.key_id.replace(key_id));
         self.expires = Some(expires);
         Some(secret)
@@ -101,17 +103,22 @@ mod tests {
     #[test]
     fn each_state_is_due_in_its_time() {
         let at = time::macros::datetime!(2030-01-01 00:00 UTC);
-        let is_due = |rotation: &Rotation, seconds| rotation.due(at + Duration::from_secs(seconds));
-        let asked = Rotation { next: Some(Next::Asked { name: "n".to_owned(), at }), ..Rotation::default() };
-        assert!(is_due(&asked, 299).is_none() && is_due(&asked, 300) == Some(Due::Abandoned("n".to_owned())));
-        assert!(asked.asks_for("n") && !asked.asks_for("m") && !Rotation::default().asks_for("n"));
+        let is_due = |rotation: &SecretRotation, seconds| rotation.due(at + Duration::from_secs(seconds));
+        let asked = SecretRotation {
+            next: Some(PendingSecret::Asked { name: "n".to_owned(), at }),
+            ..SecretRotation::default()
+        };
+        assert!(
+            is_due(&asked, 299).is_none() && is_due(&asked, 300) == Some(DueRotationStep::Abandoned("n".to_owned()))
+        );
+        assert!(asked.asks_for("n") && !asked.asks_for("m") && !SecretRotation::default().asks_for("n"));
         let secret = Secret::new("hunter2");
-        let made = Next::Made { secret: secret.clone(), key_id: "k2".to_owned(), expires: at, at };
-        let made = Rotation { next: Some(made), retired: vec!["k0".to_owned()], ..Rotation::default() };
-        assert!(is_due(&made, 59) == Some(Due::Retire("k0".to_owned())));
-        assert!(is_due(&made, 60) == Some(Due::Promote(secret, "k2".to_owned())));
-        assert!(Rotation::default().due(at).is_none());
+        let made = PendingSecret::Made { secret: secret.clone(), key_id: "k2".to_owned(), expires: at, at };
+        let made = SecretRotation { next: Some(made), retired: vec!["k0".to_owned()], ..SecretRotation::default() };
+        assert!(is_due(&made, 59) == Some(DueRotationStep::Retire("k0".to_owned())));
+        assert!(is_due(&made, 60) == Some(DueRotationStep::Promote(secret, "k2".to_owned())));
+        assert!(SecretRotation::default().due(at).is_none());
         let stored = serde_json::to_string(&made).unwrap();
-        assert!(serde_json::from_str::<Rotation>(&stored).unwrap() == made);
+        assert!(serde_json::from_str::<SecretRotation>(&stored).unwrap() == made);
     }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use crate::clock::Clock;
 use crate::error::{Error, Kind, Result};
-use crate::outbound::cloudb::IMDS;
-use crate::outbound::{Outbound, base_url};
+use crate::outbound::cloudb::IMDS_URL;
+use crate::outbound::{Outbound, validate_base_url};
 use crate::secret::Secret;
 
 /// Base URLs of the provider, replacing those of a mount's `environment`.
@@ -28,7 +28,7 @@ impl CloudbUrls {
     /// # Errors
     /// `Invalid`, naming the setting.
     pub fn check(&self) -> Result<()> {
-        let imds = self.imds.as_ref().filter(|url| url.trim_end_matches('/') != IMDS);
+        let imds = self.imds.as_ref().filter(|url| url.trim_end_matches('/') != IMDS_URL);
         let named = [
             ("cloudb.authority_url", self.authority.as_ref()),
             ("cloudb.arm_url", self.arm.as_ref()),
@@ -38,7 +38,7 @@ impl CloudbUrls {
         named
             .iter()
             .filter_map(|(name, url)| Some((name, (*url)?)))
-            .try_for_each(|(name, url)| base_url(name, url).map(drop))
+            .try_for_each(|(name, url)| validate_base_url(name, url).map(drop))
     }
 }
 
@@ -84,14 +84,14 @@ impl Fallback {
 }
 
 /// The provider's HTTP client and settings, shared by all mounts of the process.
-pub(crate) struct Services {
+pub(crate) struct CloudbServices {
     pub(super) outbound: Outbound,
     pub(super) clock: Clock,
     pub(super) urls: CloudbUrls,
     pub(super) fallback: Fallback,
 }
 
-impl Services {
+impl CloudbServices {
     /// Creates the client without sending a request.
     ///
     /// # Errors

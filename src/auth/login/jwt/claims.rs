@@ -2,17 +2,17 @@
 
 use serde_json::{Number, Value};
 
-use crate::auth::login::verifier::Claims;
+use crate::auth::login::verifier::VerifiedClaims;
 
 /// Finds a claim by name, or by JSON pointer (RFC 6901) if the name begins with `/`.
-pub(super) fn find<'c>(claims: &'c Claims, name: &str) -> Option<&'c Value> {
+pub(super) fn find_claim<'c>(claims: &'c VerifiedClaims, name: &str) -> Option<&'c Value> {
     let Some(path) = name.strip_prefix('/') else { return claims.get(name) };
     let end = path.find('/').unwrap_or(path.len());
     let (first, rest) = path.split_at(end);
     claims.get(&first.replace("~1", "/").replace("~0", "~"))?.pointer(rest)
 }
 
-pub(super) fn values(value: &Value) -> &[Value] {
+pub(super) fn claim_values(value: &Value) -> &[Value] {
     match value {
         Value::Array(values) => values,
         value => std::slice::from_ref(value),
@@ -20,23 +20,23 @@ pub(super) fn values(value: &Value) -> &[Value] {
 }
 
 /// `true` if a value of the claim equals a bound value. Types must be the same, and a blank text matches nothing.
-pub(super) fn matches(bound: &Value, claim: &Value, globs: bool) -> bool {
-    values(bound).iter().any(|bound| values(claim).iter().any(|value| is(bound, value, globs)))
+pub(super) fn matches_bound(bound: &Value, claim: &Value, globs: bool) -> bool {
+    claim_values(bound).iter().any(|bound| claim_values(claim).iter().any(|value| equals_bound(bound, value, globs)))
 }
 
-fn is(bound: &Value, value: &Value, globs: bool) -> bool {
+fn equals_bound(bound: &Value, value: &Value, globs: bool) -> bool {
     match (bound, value) {
         (Value::String(_), Value::String(text)) if text.trim().is_empty() => false,
-        (Value::String(pattern), Value::String(text)) if globs => glob(pattern, text),
+        (Value::String(pattern), Value::String(text)) if globs => matches_glob(pattern, text),
         (Value::String(bound), Value::String(text)) => bound == text,
-        (Value::Number(bound), Value::Number(number)) if !globs => is_number(bound, number),
+        (Value::Number(bound), Value::Number(number)) if !globs => equals_number(bound, number),
         (Value::Bool(bound), Value::Bool(value)) => !globs && bound == value,
         _ => false,
     }
 }
 
 /// Compares numbers by value: 1 equals 1.0. From 2^53 on, floating-point numbers are not exact and equal nothing.
-fn is_number(bound: &Number, number: &Number) -> bool {
+fn equals_number(bound: &Number, number: &Number) -> bool {
     const EXACT: f64 = 9_007_199_254_740_992.0;
     let exact = |number: &Number| number.as_f64().filter(|number| number.abs() < EXACT);
     match (bound.is_f64(), number.is_f64()) {
@@ -46,7 +46,7 @@ fn is_number(bound: &Number, number: &Number) -> bool {
 }
 
 /// Matches a pattern in which `*` matches any text, including the empty one.
-fn glob(pattern: &str, text: &str) -> bool {
+fn matches_glob(pattern: &str, text: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else { return pattern == text };
     let Some(mut text) = text.strip_prefix(first) else { return false };
     let mut pieces: Vec<&str> = rest.split('*').collect();
@@ -79,7 +79,7 @@ mod tests {
             ("**", "a"),
             ("é*", "éa"),
         ] {
-            assert!(glob(pattern, text), "{pattern} {text}");
+            assert!(matches_glob(pattern, text), "{pattern} {text}");
         }
         for (pattern, text) in [
             ("a", "A"),
@@ -90,7 +90,7 @@ mod tests {
             ("*x*", "abc"),
             ("a?c", "abc"),
         ] {
-            assert!(!glob(pattern, text), "{pattern} {text}");
+            assert!(!matches_glob(pattern, text), "{pattern} {text}");
         }
     }
 
@@ -104,7 +104,7 @@ mod tests {
             (json!(7), json!(7.0)),
             (json!(true), json!([false, true])),
         ] {
-            assert!(matches(&bound, &claim, false), "{bound} {claim}");
+            assert!(matches_bound(&bound, &claim, false), "{bound} {claim}");
         }
         let others = [
             (json!("7"), json!(7)),
@@ -122,10 +122,10 @@ mod tests {
             (json!("a*"), json!("ab")),
         ];
         for (bound, claim) in others {
-            assert!(!matches(&bound, &claim, false), "{bound} {claim}");
+            assert!(!matches_bound(&bound, &claim, false), "{bound} {claim}");
         }
         for claim in [json!(""), json!(" "), json!(7), json!(true), json!(null), json!([]), json!({"a": 1})] {
-            assert!(!matches(&json!("*"), &claim, true), "{claim}");
+            assert!(!matches_bound(&json!("*"), &claim, true), "{claim}");
         }
     }
 }

@@ -4,18 +4,18 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::auth::login::config::Written;
+use crate::auth::login::config::ConfigWriteId;
 use crate::auth::login::settings::LoginSettings;
-use crate::auth::login::verifier::{Algorithm, Document, Source, Verifier};
+use crate::auth::login::verifier::{DiscoveryDocument, JwtAlgorithm, KeySetSource, Verifier};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::outbound::Outbound;
 
 /// Name of the method in messages.
-pub(super) const METHOD: &str = "jwt";
+pub(super) const METHOD_NAME: &str = "jwt";
 /// Default signature algorithms.
-const USUAL: &[Algorithm] = &[Algorithm::RS256];
-const MAX_ISSUER: usize = 2048;
+const DEFAULT_ALGORITHMS: &[JwtAlgorithm] = &[JwtAlgorithm::RS256];
+const MAX_ISSUER_BYTES: usize = 2048;
 
 /// The configuration, as stored.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -29,9 +29,9 @@ pub(crate) struct JwtConfig {
     /// Without effect; stored and returned.
     pub(crate) namespace_in_state: bool,
     /// Accepted algorithms; empty for the default.
-    algorithms: Vec<Algorithm>,
+    algorithms: Vec<JwtAlgorithm>,
     #[serde(default)]
-    written: Written,
+    written: ConfigWriteId,
 }
 
 /// Source of the keys. `ca_pem` replaces the system's CA certificates.
@@ -52,7 +52,7 @@ impl JwtConfig {
     /// Returns the initial value of a write: the current configuration, or an empty one.
     pub(crate) fn rewritten(standing: Option<&Self>) -> Self {
         let new = || Self { namespace_in_state: true, ..Self::default() };
-        Self { written: Written::now(), ..standing.cloned().unwrap_or_else(new) }
+        Self { written: ConfigWriteId::now(), ..standing.cloned().unwrap_or_else(new) }
     }
 
     /// Sets the accepted algorithms; an empty list selects the default.
@@ -62,7 +62,7 @@ impl JwtConfig {
     pub(crate) fn set_algorithms(&mut self, names: &[String]) -> Result<()> {
         let of = |name: &String| {
             let known = "RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, ES512 or EdDSA";
-            Algorithm::of(name).ok_or_else(|| Error::invalid(format!("invalid jwt_supported_algs: must be {known}")))
+            JwtAlgorithm::of(name).ok_or_else(|| Error::invalid(format!("invalid jwt_supported_algs: must be {known}")))
         };
         self.algorithms = names.iter().map(of).collect::<Result<_>>()?;
         Ok(())
@@ -73,8 +73,8 @@ impl JwtConfig {
         self.algorithms.iter().map(|algorithm| algorithm.name()).collect()
     }
 
-    pub(super) fn algorithms(&self) -> &[Algorithm] {
-        if self.algorithms.is_empty() { USUAL } else { &self.algorithms }
+    pub(super) fn algorithms(&self) -> &[JwtAlgorithm] {
+        if self.algorithms.is_empty() { DEFAULT_ALGORITHMS } else { &self.algorithms }
     }
 
     /// Creates the verifier without sending a request.
@@ -82,10 +82,10 @@ impl JwtConfig {
     /// # Errors
     /// `Invalid` with field and rule for an unusable configuration.
     pub(super) fn verifier(&self, settings: &LoginSettings, clock: &Clock) -> Result<Verifier> {
-        if self.bound_issuer.len() > MAX_ISSUER {
-            return Err(Error::invalid(format!("bound_issuer: longer than {MAX_ISSUER} bytes")));
+        if self.bound_issuer.len() > MAX_ISSUER_BYTES {
+            return Err(Error::invalid(format!("bound_issuer: longer than {MAX_ISSUER_BYTES} bytes")));
         }
-        let published = |source, outbound| Ok(Verifier::published(source, outbound, METHOD, clock.clone()));
+        let published = |source, outbound| Ok(Verifier::published(source, outbound, METHOD_NAME, clock.clone()));
         match &self.source {
             KeySource::None => Err(Error::invalid(
                 "exactly one of 'jwt_validation_pubkeys', 'jwks_url' or 'oidc_discovery_url' must be set",
@@ -94,7 +94,7 @@ impl JwtConfig {
             KeySource::KeySet { url, ca_pem } => {
                 settings.reach.url("jwks_url", url)?;
                 let outbound = Outbound::given(settings.reach, "jwks_ca_pem", ca_pem)?;
-                published(Source::KeySet(url.clone()), outbound)
+                published(KeySetSource::KeySet(url.clone()), outbound)
             }
             KeySource::Discovery { url, ca_pem } => {
                 const FIELD: &str = "oidc_discovery_url";
@@ -105,7 +105,7 @@ impl JwtConfig {
                     return Err(Error::invalid("oidc_discovery_url: must have no query"));
                 }
                 let outbound = Outbound::given(settings.reach, "oidc_discovery_ca_pem", ca_pem)?;
-                published(discovery(url), outbound)
+                published(discovery_source(url), outbound)
             }
         }
     }
@@ -120,11 +120,11 @@ impl JwtConfig {
 }
 
 /// The discovery document of an issuer, which must name that issuer (OpenID Connect Discovery 1.0, 4.1 and 4.3).
-fn discovery(issuer: &str) -> Source {
+fn discovery_source(issuer: &str) -> KeySetSource {
     let url = format!("{}/.well-known/openid-configuration", issuer.trim_end_matches('/'));
     let issuer = issuer.to_owned();
-    let accepts = move |document: &Document| {
+    let accepts = move |document: &DiscoveryDocument| {
         if document.issuer == issuer { Ok(()) } else { Err(Error::invalid("it is about another issuer")) }
     };
-    Source::Discovery { url, accepts: Arc::new(accepts) }
+    KeySetSource::Discovery { url, accepts: Arc::new(accepts) }
 }

@@ -4,8 +4,8 @@ use std::sync::{Arc, OnceLock};
 
 use super::config::JwtConfig;
 use super::role::JwtRole;
-use crate::auth::login::method::{Method, View};
-use crate::auth::login::open::Open;
+use crate::auth::login::method::{AuthMethod, MethodView};
+use crate::auth::login::method_mount::MethodMount;
 use crate::auth::login::role::Roles;
 use crate::auth::login::settings::LoginSettings;
 use crate::auth::login::verifier::Verifier;
@@ -14,29 +14,29 @@ use crate::error::{Error, Result};
 use crate::fields::Fields;
 
 /// The method.
-pub(crate) struct Jwt;
+pub(crate) struct JwtMethod;
 
 /// The verifier for one write of a configuration, created at the first login.
 #[derive(Clone, Default)]
-pub(crate) struct Keys(Arc<OnceLock<Verifier>>);
+pub(crate) struct LazyVerifier(Arc<OnceLock<Verifier>>);
 
-impl Method for Jwt {
+impl AuthMethod for JwtMethod {
     type Config = JwtConfig;
     type Role = JwtRole;
-    type Made = Keys;
+    type Made = LazyVerifier;
 
-    fn make(config: Option<&JwtConfig>, _: &Roles<JwtRole>, before: Option<&View<Self>>) -> Result<Keys> {
+    fn make(config: Option<&JwtConfig>, _: &Roles<JwtRole>, before: Option<&MethodView<Self>>) -> Result<LazyVerifier> {
         let same = before.filter(|before| before.config() == config);
         Ok(same.map(|before| before.made().clone()).unwrap_or_default())
     }
 
-    fn role_of(view: &View<Self>, sent: &Fields) -> Option<String> {
+    fn role_of(view: &MethodView<Self>, sent: &Fields) -> Option<String> {
         let given = sent.text("role").ok()?.filter(|role| !role.is_empty());
         given.or_else(|| Some(view.config()?.default_role.clone()).filter(|role| !role.is_empty()))
     }
 }
 
-impl Keys {
+impl LazyVerifier {
     pub(super) fn verifier(&self, config: &JwtConfig, settings: &LoginSettings, clock: &Clock) -> Result<&Verifier> {
         if let Some(verifier) = self.0.get() {
             return Ok(verifier);
@@ -46,7 +46,7 @@ impl Keys {
     }
 }
 
-impl Open<Jwt> {
+impl MethodMount<JwtMethod> {
     /// Checks that tokens can be verified with the current configuration.
     ///
     /// # Errors
@@ -61,14 +61,14 @@ impl Open<Jwt> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::auth::memory::Memory;
+    use crate::auth::memory::MemoryAuthStore;
     use crate::documents::MountId;
     use crate::error::Warnings;
 
     #[tokio::test]
     async fn a_write_of_the_same_configuration_begins_anew_on_every_node_and_all_else_keeps() {
-        let store = Arc::new(Memory::default());
-        let node = || Open::<Jwt>::new(MountId(1), store.clone()).unwrap();
+        let store = Arc::new(MemoryAuthStore::default());
+        let node = || MethodMount::<JwtMethod>::new(MountId(1), store.clone()).unwrap();
         let nodes = [node(), node()];
         let keys = async || {
             nodes[1].reload().await.unwrap();
@@ -81,7 +81,7 @@ mod tests {
         };
         let is_same = |a: &[_; 2], b: &[_; 2]| [0, 1].map(|node| Arc::ptr_eq(&a[node], &b[node]));
         let first = write().await;
-        let role = |_: &View<Jwt>, _: Option<&JwtRole>| Ok((JwtRole::default(), Warnings::default()));
+        let role = |_: &MethodView<JwtMethod>, _: Option<&JwtRole>| Ok((JwtRole::default(), Warnings::default()));
         nodes[0].write_role("web", role).await.unwrap();
         assert_eq!(is_same(&first, &keys().await), [true, true]);
         nodes[0].reload().await.unwrap();

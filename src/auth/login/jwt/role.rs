@@ -7,22 +7,22 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::claims;
-use crate::auth::login::role::Role;
-use crate::auth::login::verifier::{Claims, Times};
+use crate::auth::login::role::MethodRole;
+use crate::auth::login::verifier::{JwtTimeRules, VerifiedClaims};
 use crate::auth::token::TokenTerms;
 use crate::clock::Time;
 use crate::error::{Error, Kind, Result};
 
 /// Metadata key for the role's name.
-pub(super) const ROLE: &str = "role";
+pub(super) const ROLE_METADATA_KEY: &str = "role";
 /// Maximum number of entries in a map of a role, and of values of one claim.
-const MOST: usize = 100;
+const MAX_ROLE_MAP_ENTRIES: usize = 100;
 /// Maximum length of a claim name or value in bytes.
-const LONGEST: usize = 1024;
+const MAX_CLAIM_BYTES: usize = 1024;
 /// Maximum number of groups in a token.
-const MOST_GROUPS: usize = 1_000;
+const MAX_TOKEN_GROUPS: usize = 1_000;
 /// Maximum length of a client's name in bytes.
-const LONGEST_NAME: usize = 1024;
+const MAX_CLIENT_NAME_BYTES: usize = 1024;
 
 /// A role, as stored.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -65,13 +65,13 @@ pub(crate) struct BoundClaims {
     pub(crate) claims: Map<String, Value>,
 }
 
-pub(super) struct Identity {
+pub(super) struct JwtIdentity {
     pub(super) name: String,
     pub(super) metadata: BTreeMap<String, String>,
     pub(super) groups: Vec<String>,
 }
 
-impl Role for JwtRole {
+impl MethodRole for JwtRole {
     fn terms(&self) -> &TokenTerms {
         &self.terms
     }
@@ -94,12 +94,12 @@ impl JwtRole {
         if is_open {
             return invalid("must have at least one bound constraint when creating/updating a role");
         }
-        if self.claim_mappings.len() > MOST {
+        if self.claim_mappings.len() > MAX_ROLE_MAP_ENTRIES {
             return invalid("claim_mappings: more than 100");
         }
         let targets: Vec<&String> = self.claim_mappings.values().collect();
         for (at, target) in targets.iter().enumerate() {
-            if target.as_str() == ROLE || target.is_empty() {
+            if target.as_str() == ROLE_METADATA_KEY || target.is_empty() {
                 let text = format!("metadata key {target:?} is reserved and may not be a mapping destination");
                 return Err(Error::invalid(text));
             }
@@ -110,18 +110,18 @@ impl JwtRole {
         let texts = [&self.user_claim, &self.groups_claim, &self.bound_subject];
         let mapped = self.claim_mappings.iter().flat_map(|(claim, target)| [claim, target]);
         let lists = self.bound_audiences.iter().chain(&self.allowed_redirect_uris);
-        if texts.into_iter().chain(mapped).chain(lists).any(|text| text.len() > LONGEST) {
+        if texts.into_iter().chain(mapped).chain(lists).any(|text| text.len() > MAX_CLAIM_BYTES) {
             return invalid("claims, audiences, redirects, the subject and metadata keys: longer than 1024 bytes");
         }
         self.bound_claims.check()
     }
 
-    pub(super) fn times(&self) -> Times {
+    pub(super) fn times(&self) -> JwtTimeRules {
         let leeway = |written: i64, usual: u64| match written {
             0 => Duration::from_secs(usual),
             written => Duration::from_secs(u64::try_from(written).unwrap_or(0)),
         };
-        Times::Lenient {
+        JwtTimeRules::Lenient {
             skew: leeway(self.clock_skew_leeway, 60),
             expiration: leeway(self.expiration_leeway, 150),
             not_before: leeway(self.not_before_leeway, 150),
@@ -132,63 +132,63 @@ impl JwtRole {
     ///
     /// # Errors
     /// `Forbidden`, naming the claim.
-    pub(super) fn identity(&self, claims: &Claims, name: &str, now: Time) -> Result<Identity> {
+    pub(super) fn identity(&self, claims: &VerifiedClaims, name: &str, now: Time) -> Result<JwtIdentity> {
         if !self.bound_subject.is_empty() && claims.text("sub") != Some(&self.bound_subject) {
-            return Err(refused("the token is of another subject"));
+            return Err(forbidden("the token is of another subject"));
         }
         self.check_age(claims, now)?;
         self.bound_claims.hold(claims)?;
         let user = match self.user_claim_json_pointer {
-            true => claims::find(claims, &self.user_claim),
+            true => claims::find_claim(claims, &self.user_claim),
             false => claims.get(&self.user_claim),
         };
-        let user = user.ok_or_else(|| refused(format!("claim {:?} not found in token", self.user_claim)))?;
-        let user = user.as_str().filter(|user| !user.trim().is_empty() && user.len() <= LONGEST_NAME);
+        let user = user.ok_or_else(|| forbidden(format!("claim {:?} not found in token", self.user_claim)))?;
+        let user = user.as_str().filter(|user| !user.trim().is_empty() && user.len() <= MAX_CLIENT_NAME_BYTES);
         let user =
-            user.ok_or_else(|| refused(format!("claim {:?} could not be converted to string", self.user_claim)))?;
-        let mut metadata = BTreeMap::from([(ROLE.to_owned(), name.to_owned())]);
+            user.ok_or_else(|| forbidden(format!("claim {:?} could not be converted to string", self.user_claim)))?;
+        let mut metadata = BTreeMap::from([(ROLE_METADATA_KEY.to_owned(), name.to_owned())]);
         for (claim, target) in &self.claim_mappings {
-            match claims::find(claims, claim) {
+            match claims::find_claim(claims, claim) {
                 None | Some(Value::Null) => {}
-                Some(Value::String(text)) if text.len() > LONGEST => {
-                    return Err(refused(format!("claim '{claim}' is longer than {LONGEST} bytes")));
+                Some(Value::String(text)) if text.len() > MAX_CLAIM_BYTES => {
+                    return Err(forbidden(format!("claim '{claim}' is longer than {MAX_CLAIM_BYTES} bytes")));
                 }
                 Some(Value::String(text)) => drop(metadata.insert(target.clone(), text.clone())),
-                Some(_) => return Err(refused(format!("error converting claim '{claim}' to string"))),
+                Some(_) => return Err(forbidden(format!("error converting claim '{claim}' to string"))),
             }
         }
-        Ok(Identity { name: user.to_owned(), metadata, groups: self.groups(claims)? })
+        Ok(JwtIdentity { name: user.to_owned(), metadata, groups: self.groups(claims)? })
     }
 
-    fn groups(&self, claims: &Claims) -> Result<Vec<String>> {
+    fn groups(&self, claims: &VerifiedClaims) -> Result<Vec<String>> {
         if self.groups_claim.is_empty() {
             return Ok(Vec::new());
         }
-        let wrong = || refused(format!("{:?} claim could not be converted to string list", self.groups_claim));
-        let groups = match claims::find(claims, &self.groups_claim) {
-            None => return Err(refused(format!("{:?} claim not found in token", self.groups_claim))),
+        let wrong = || forbidden(format!("{:?} claim could not be converted to string list", self.groups_claim));
+        let groups = match claims::find_claim(claims, &self.groups_claim) {
+            None => return Err(forbidden(format!("{:?} claim not found in token", self.groups_claim))),
             Some(Value::String(group)) => vec![group.as_str()],
             Some(Value::Array(groups)) => groups.iter().map(Value::as_str).collect::<Option<_>>().ok_or_else(wrong)?,
             Some(_) => return Err(wrong()),
         };
-        if groups.len() > MOST_GROUPS || groups.iter().any(|group| group.len() > LONGEST) {
-            let most = format!("more than {MOST_GROUPS} groups, or one longer than {LONGEST} bytes");
-            return Err(refused(format!("{:?} claim: {most}", self.groups_claim)));
+        if groups.len() > MAX_TOKEN_GROUPS || groups.iter().any(|group| group.len() > MAX_CLAIM_BYTES) {
+            let most = format!("more than {MAX_TOKEN_GROUPS} groups, or one longer than {MAX_CLAIM_BYTES} bytes");
+            return Err(forbidden(format!("{:?} claim: {most}", self.groups_claim)));
         }
         Ok(groups.into_iter().filter(|group| !group.trim().is_empty()).map(str::to_owned).collect())
     }
 
     /// `auth_time` is the time of the user's authentication (OpenID Connect Core 1.0, 2).
-    fn check_age(&self, claims: &Claims, now: Time) -> Result<()> {
+    fn check_age(&self, claims: &VerifiedClaims, now: Time) -> Result<()> {
         if self.max_age.is_zero() {
             return Ok(());
         }
-        let Times::Lenient { skew, .. } = self.times() else { return Ok(()) };
+        let JwtTimeRules::Lenient { skew, .. } = self.times() else { return Ok(()) };
         let asked = claims.get("auth_time").and_then(Value::as_f64);
-        let asked = asked.ok_or_else(|| refused("claim \"auth_time\" is missing or not a number"))?;
+        let asked = asked.ok_or_else(|| forbidden("claim \"auth_time\" is missing or not a number"))?;
         let until = asked + (self.max_age + skew).as_secs_f64();
         if now.unix_timestamp() as f64 >= until {
-            return Err(refused("the user was asked too long ago (auth_time)"));
+            return Err(forbidden("the user was asked too long ago (auth_time)"));
         }
         Ok(())
     }
@@ -197,21 +197,21 @@ impl JwtRole {
 impl BoundClaims {
     /// Values are non-blank texts or, unless they are patterns, numbers and booleans.
     fn check(&self) -> Result<()> {
-        if self.claims.len() > MOST {
+        if self.claims.len() > MAX_ROLE_MAP_ENTRIES {
             return Err(Error::invalid("bound_claims: more than 100"));
         }
         for (name, bound) in &self.claims {
-            let values = claims::values(bound);
+            let values = claims::claim_values(bound);
             let wrong = |rule: &str| Err(Error::invalid(format!("bound_claims: {rule}")));
-            if name.is_empty() || name.len() > LONGEST {
+            if name.is_empty() || name.len() > MAX_CLAIM_BYTES {
                 return wrong("names must be of 1 to 1024 bytes");
             }
-            if values.is_empty() || values.len() > MOST {
+            if values.is_empty() || values.len() > MAX_ROLE_MAP_ENTRIES {
                 return wrong("a claim must be bound to 1 to 100 values");
             }
             for value in values {
                 match value {
-                    Value::String(text) if !text.trim().is_empty() && text.len() <= LONGEST => {}
+                    Value::String(text) if !text.trim().is_empty() && text.len() <= MAX_CLAIM_BYTES => {}
                     Value::String(_) => return wrong("a text must not be blank, nor longer than 1024 bytes"),
                     Value::Number(_) | Value::Bool(_) if !self.globs => {}
                     _ if self.globs => return wrong("patterns must be strings"),
@@ -222,19 +222,19 @@ impl BoundClaims {
         Ok(())
     }
 
-    fn hold(&self, claims: &Claims) -> Result<()> {
+    fn hold(&self, claims: &VerifiedClaims) -> Result<()> {
         for (name, bound) in &self.claims {
-            let Some(claim) = claims::find(claims, name) else {
-                return Err(refused(format!("claim {name:?} is missing")));
+            let Some(claim) = claims::find_claim(claims, name) else {
+                return Err(forbidden(format!("claim {name:?} is missing")));
             };
-            if !claims::matches(bound, claim, self.globs) {
-                return Err(refused(format!("claim {name:?} does not match any associated bound claim values")));
+            if !claims::matches_bound(bound, claim, self.globs) {
+                return Err(forbidden(format!("claim {name:?} does not match any associated bound claim values")));
             }
         }
         Ok(())
     }
 }
 
-fn refused(text: impl Into<std::borrow::Cow<'static, str>>) -> Error {
+fn forbidden(text: impl Into<std::borrow::Cow<'static, str>>) -> Error {
     Error::new(Kind::Forbidden, text)
 }

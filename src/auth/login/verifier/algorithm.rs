@@ -11,7 +11,7 @@ use crate::x509::public_key::PublicKey;
 
 /// A public-key signature algorithm. `none` and algorithms with a shared secret are not supported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::auth) enum Algorithm {
+pub(in crate::auth) enum JwtAlgorithm {
     RS256,
     RS384,
     RS512,
@@ -27,18 +27,18 @@ pub(in crate::auth) enum Algorithm {
 
 pub(super) struct VerificationKey {
     kind: KeyKind,
-    key: Form,
+    key: VerificationKeyForm,
 }
 
 /// A key in the form that its verification needs.
-enum Form {
+enum VerificationKeyForm {
     /// For the JWT library, which parses it for every token.
     Library(DecodingKey),
     /// Parsed once per algorithm: RSA, because parsing is slow, and P-521, which the JWT library does not support.
-    Parsed(Vec<(Algorithm, ParsedPublicKey)>),
+    Parsed(Vec<(JwtAlgorithm, ParsedPublicKey)>),
 }
 
-impl Algorithm {
+impl JwtAlgorithm {
     const ALL: [(Self, &'static str); 10] = [
         (Self::RS256, "RS256"),
         (Self::RS384, "RS384"),
@@ -104,35 +104,37 @@ impl VerificationKey {
         let key = match kind {
             KeyKind::Rsa { bits } if bits < 2048 => return None,
             KeyKind::Ec(Curve::P224) => return None,
-            KeyKind::Rsa { .. } | KeyKind::Ec(Curve::P521) => Form::Parsed(parsed(kind, bits)?),
-            KeyKind::Ec(_) => Form::Library(DecodingKey::from_ec_der(bits)),
-            KeyKind::Ed25519 => Form::Library(DecodingKey::from_ed_der(bits)),
+            KeyKind::Rsa { .. } | KeyKind::Ec(Curve::P521) => VerificationKeyForm::Parsed(parse_key(kind, bits)?),
+            KeyKind::Ec(_) => VerificationKeyForm::Library(DecodingKey::from_ec_der(bits)),
+            KeyKind::Ed25519 => VerificationKeyForm::Library(DecodingKey::from_ed_der(bits)),
         };
         Some(Self { kind, key })
     }
 
     /// `true` if the key can verify tokens of this algorithm.
-    pub(super) fn fits(&self, algorithm: Algorithm) -> bool {
+    pub(super) fn fits(&self, algorithm: JwtAlgorithm) -> bool {
         algorithm.fits(self.kind)
     }
 
     /// `true` if a base64url signature is valid for a message.
-    pub(super) fn verifies(&self, algorithm: Algorithm, message: &[u8], signature: &str) -> bool {
+    pub(super) fn verifies(&self, algorithm: JwtAlgorithm, message: &[u8], signature: &str) -> bool {
         match &self.key {
-            Form::Library(key) => algorithm
+            VerificationKeyForm::Library(key) => algorithm
                 .of_library()
                 .filter(|_| self.fits(algorithm))
                 .is_some_and(|library| crypto::verify(signature, message, key, library).unwrap_or(false)),
-            Form::Parsed(keys) => keys.iter().find(|(own, _)| *own == algorithm).is_some_and(|(_, key)| {
-                let signature = URL_SAFE_NO_PAD.decode(signature);
-                signature.is_ok_and(|signature| key.verify_sig(message, &signature).is_ok())
-            }),
+            VerificationKeyForm::Parsed(keys) => {
+                keys.iter().find(|(own, _)| *own == algorithm).is_some_and(|(_, key)| {
+                    let signature = URL_SAFE_NO_PAD.decode(signature);
+                    signature.is_ok_and(|signature| key.verify_sig(message, &signature).is_ok())
+                })
+            }
         }
     }
 }
 
 /// Parses a key for each of its algorithms; `None` if it is malformed.
-fn parsed(kind: KeyKind, bits: &[u8]) -> Option<Vec<(Algorithm, ParsedPublicKey)>> {
-    let own = Algorithm::ALL.into_iter().map(|(algorithm, _)| algorithm).filter(|algorithm| algorithm.fits(kind));
+fn parse_key(kind: KeyKind, bits: &[u8]) -> Option<Vec<(JwtAlgorithm, ParsedPublicKey)>> {
+    let own = JwtAlgorithm::ALL.into_iter().map(|(algorithm, _)| algorithm).filter(|algorithm| algorithm.fits(kind));
     own.map(|algorithm| Some((algorithm, ParsedPublicKey::new(algorithm.of_parsed()?, bits).ok()?))).collect()
 }

@@ -12,53 +12,53 @@ use arc_swap::ArcSwapOption;
 use tokio::sync::Mutex;
 
 use super::keys::KeySet;
-use super::source::{Found, Source};
+use super::source::{FetchedKeySet, KeySetSource};
 use crate::clock::{Clock, Time};
 use crate::error::{Error, Result};
-use crate::outbound::{Outbound, Tries};
+use crate::fair_queue::QueueCaller;
+use crate::outbound::{Outbound, RetryPolicy};
 use crate::telemetry;
-use crate::turns::Caller;
 
 /// Time for which keys are used without a new request.
-const FRESH: Duration = Duration::from_secs(3600);
+const MAX_FRESH_AGE: Duration = Duration::from_secs(3600);
 /// Time for which keys are used while the issuer is unavailable.
-const STALE: Duration = Duration::from_secs(24 * 3600);
+const MAX_STALE_AGE: Duration = Duration::from_secs(24 * 3600);
 /// Minimum time between the end of an attempt and the next one.
-const BETWEEN: Duration = Duration::from_secs(10);
+const MIN_FETCH_INTERVAL: Duration = Duration::from_secs(10);
 /// Maximum time that a login waits for new keys while older ones are usable.
-const PATIENCE: Duration = Duration::from_secs(1);
+const MAX_REFRESH_WAIT: Duration = Duration::from_secs(1);
 
 /// Attempts of one login while there are no keys.
-const WITHOUT_KEYS: Tries = Tries {
+const INITIAL_RETRIES: RetryPolicy = RetryPolicy {
     more: 2,
     first: Duration::from_millis(200),
     longest: Duration::from_secs(2),
     longest_pause: Duration::from_secs(2),
 };
 
-pub(super) struct Cache {
-    source: Source,
+pub(super) struct KeySetCache {
+    source: KeySetSource,
     outbound: Outbound,
     clock: Clock,
     method: &'static str,
-    held: ArcSwapOption<Held>,
+    held: ArcSwapOption<CachedKeySet>,
     /// Result of the last attempt. The attempt in progress holds the lock.
-    last: Arc<Mutex<Option<Attempt>>>,
+    last: Arc<Mutex<Option<FetchAttempt>>>,
 }
 
-pub(super) struct Held {
+pub(super) struct CachedKeySet {
     pub(super) keys: KeySet,
     pub(super) issuer: Option<String>,
     at: Time,
 }
 
-struct Attempt {
+struct FetchAttempt {
     ended: Time,
     outcome: Result<()>,
 }
 
-impl Cache {
-    pub(super) fn new(source: Source, outbound: Outbound, method: &'static str, clock: Clock) -> Arc<Self> {
+impl KeySetCache {
+    pub(super) fn new(source: KeySetSource, outbound: Outbound, method: &'static str, clock: Clock) -> Arc<Self> {
         let (held, last) = (ArcSwapOption::empty(), Arc::default());
         Arc::new(Self { source, outbound, clock, method, held, last })
     }
@@ -67,17 +67,17 @@ impl Cache {
     ///
     /// # Errors
     /// `Unavailable` when there are none and none can be fetched.
-    pub(super) async fn usable(self: &Arc<Self>) -> Result<Arc<Held>> {
-        if let Some(held) = self.within(FRESH) {
+    pub(super) async fn usable(self: &Arc<Self>) -> Result<Arc<CachedKeySet>> {
+        if let Some(held) = self.within(MAX_FRESH_AGE) {
             return Ok(held);
         }
-        let Some(held) = self.within(STALE) else {
-            self.asked(WITHOUT_KEYS).await?;
-            return self.within(STALE).ok_or_else(|| Error::internal("keys that were found are not there"));
+        let Some(held) = self.within(MAX_STALE_AGE) else {
+            self.asked(INITIAL_RETRIES).await?;
+            return self.within(MAX_STALE_AGE).ok_or_else(|| Error::internal("keys that were found are not there"));
         };
         // An unresponsive issuer delays logins with known keys only briefly.
-        match tokio::time::timeout(PATIENCE, self.asked(Tries::ONE)).await {
-            Ok(Ok(())) => Ok(self.within(STALE).unwrap_or(held)),
+        match tokio::time::timeout(MAX_REFRESH_WAIT, self.asked(RetryPolicy::ONE)).await {
+            Ok(Ok(())) => Ok(self.within(MAX_STALE_AGE).unwrap_or(held)),
             Ok(Err(_)) | Err(_) => Ok(held),
         }
     }
@@ -86,27 +86,27 @@ impl Cache {
     ///
     /// # Errors
     /// `Unavailable` when the current or the last attempt failed.
-    pub(super) async fn newer(self: &Arc<Self>, than: &Arc<Held>) -> Result<Option<Arc<Held>>> {
-        let differs = |held: &Arc<Held>| !Arc::ptr_eq(held, than);
-        if let Some(held) = self.within(FRESH).filter(differs) {
+    pub(super) async fn newer(self: &Arc<Self>, than: &Arc<CachedKeySet>) -> Result<Option<Arc<CachedKeySet>>> {
+        let differs = |held: &Arc<CachedKeySet>| !Arc::ptr_eq(held, than);
+        if let Some(held) = self.within(MAX_FRESH_AGE).filter(differs) {
             return Ok(Some(held));
         }
-        self.asked(Tries::ONE).await?;
-        Ok(self.within(FRESH).filter(differs))
+        self.asked(RetryPolicy::ONE).await?;
+        Ok(self.within(MAX_FRESH_AGE).filter(differs))
     }
 
-    fn within(&self, age: Duration) -> Option<Arc<Held>> {
+    fn within(&self, age: Duration) -> Option<Arc<CachedKeySet>> {
         let held = self.held.load_full()?;
         (self.clock.now() < held.at + age).then_some(held)
     }
 
     /// Queries the issuer, or returns the result of a recent attempt. The attempt continues if the caller is cancelled,
     /// because others may wait for it.
-    async fn asked(self: &Arc<Self>, tries: Tries) -> Result<()> {
+    async fn asked(self: &Arc<Self>, tries: RetryPolicy) -> Result<()> {
         let mut last = Arc::clone(&self.last).lock_owned().await;
         let now = self.clock.now();
         // After the clock was set back, the time of the last attempt is ignored.
-        let shared = last.as_ref().filter(|last| last.ended <= now && now < last.ended + BETWEEN);
+        let shared = last.as_ref().filter(|last| last.ended <= now && now < last.ended + MIN_FETCH_INTERVAL);
         if let Some(attempt) = shared {
             return attempt.outcome.clone();
         }
@@ -114,22 +114,22 @@ impl Cache {
         let attempt = async move {
             let outcome = own.source.find(&own.outbound, tries, own.method).await;
             let outcome = own.take(outcome);
-            *last = Some(Attempt { ended: own.clock.now(), outcome: outcome.clone() });
+            *last = Some(FetchAttempt { ended: own.clock.now(), outcome: outcome.clone() });
             outcome
         };
         // Must not be rejected by the caller's limits, because others wait for the result.
-        tokio::spawn(Caller::current().must_run().scope(attempt)).await.map_err(Error::internal)?
+        tokio::spawn(QueueCaller::current().must_run().scope(attempt)).await.map_err(Error::internal)?
     }
 
-    fn take(&self, outcome: Result<Found>) -> Result<()> {
+    fn take(&self, outcome: Result<FetchedKeySet>) -> Result<()> {
         let result = if outcome.is_ok() { "done" } else { "failed" };
         metrics::counter!(telemetry::AUTH_KEY_SET_REFRESHES, "result" => result).increment(1);
-        let Found { keys, issuer } = outcome.inspect_err(|error| {
-            if let Some(why) = telemetry::outage::told(error) {
+        let FetchedKeySet { keys, issuer } = outcome.inspect_err(|error| {
+            if let Some(why) = telemetry::outage::describe_for_log(error) {
                 tracing::warn!(method = self.method, "the keys of an issuer could not be had: {why}");
             }
         })?;
-        self.held.store(Some(Arc::new(Held { keys, issuer, at: self.clock.now() })));
+        self.held.store(Some(Arc::new(CachedKeySet { keys, issuer, at: self.clock.now() })));
         Ok(())
     }
 }

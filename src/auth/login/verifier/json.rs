@@ -8,25 +8,25 @@ use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Vis
 use serde_json::{Map, Number, Value};
 
 /// Parses one object; `None` for anything else, and for duplicate members at any depth.
-pub(super) fn object(bytes: &[u8]) -> Option<Map<String, Value>> {
+pub(super) fn parse_object(bytes: &[u8]) -> Option<Map<String, Value>> {
     // Validated as UTF-8 once, rather than string by string.
     match serde_json::from_str(std::str::from_utf8(bytes).ok()?) {
-        Ok(Once(Value::Object(object))) => Some(object),
+        Ok(UniqueMembers(Value::Object(object))) => Some(object),
         _ => None,
     }
 }
 
-struct Once(Value);
+struct UniqueMembers(Value);
 
-impl<'de> Deserialize<'de> for Once {
+impl<'de> Deserialize<'de> for UniqueMembers {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(OnceVisitor).map(Self)
+        deserializer.deserialize_any(UniqueMembersVisitor).map(Self)
     }
 }
 
-struct OnceVisitor;
+struct UniqueMembersVisitor;
 
-impl<'de> Visitor<'de> for OnceVisitor {
+impl<'de> Visitor<'de> for UniqueMembersVisitor {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -63,7 +63,7 @@ impl<'de> Visitor<'de> for OnceVisitor {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         let mut array = Vec::new();
-        while let Some(Once(item)) = items.next_element()? {
+        while let Some(UniqueMembers(item)) = items.next_element()? {
             array.push(item);
         }
         Ok(Value::Array(array))
@@ -72,7 +72,7 @@ impl<'de> Visitor<'de> for OnceVisitor {
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
         let mut object = Map::new();
         while let Some(name) = members.next_key::<String>()? {
-            let Once(value) = members.next_value()?;
+            let UniqueMembers(value) = members.next_value()?;
             if object.insert(name, value).is_some() {
                 return Err(A::Error::custom("a member is there twice"));
             }
@@ -91,7 +91,7 @@ mod tests {
     fn an_object_is_read_as_it_stands_and_never_with_a_member_twice() {
         let text = r#"{"a":[1,-2,2.5,null,true,{"b":"\u00e9"}],"c":{}}"#;
         let read = json!({"a": [1, -2, 2.5, null, true, {"b": "é"}], "c": {}});
-        assert_eq!(object(text.as_bytes()).map(Value::Object), Some(read));
+        assert_eq!(parse_object(text.as_bytes()).map(Value::Object), Some(read));
         for text in [
             "",
             "[]",
@@ -102,8 +102,8 @@ mod tests {
             r#"{"a":{"b":1,"b":2}}"#,
             r#"{"a":[{"b":1,"\u0062":2}]}"#,
         ] {
-            assert_eq!(object(text.as_bytes()), None, "{text}");
+            assert_eq!(parse_object(text.as_bytes()), None, "{text}");
         }
-        assert_eq!(object(&[b"{\"a\":".repeat(1000), b"1".to_vec(), b"}".repeat(1000)].concat()), None);
+        assert_eq!(parse_object(&[b"{\"a\":".repeat(1000), b"1".to_vec(), b"}".repeat(1000)].concat()), None);
     }
 }

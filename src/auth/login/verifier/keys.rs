@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::algorithm::VerificationKey;
-use super::token::{Header, Jwt};
+use super::token::{Jwt, JwtHeader};
 use crate::error::{Error, Kind, Result};
 use crate::x509::algorithm::{Curve, KeyKind};
 use crate::x509::certificate::Certificate;
@@ -14,16 +14,16 @@ use crate::x509::pem;
 use crate::x509::public_key::{self, PublicKey};
 
 /// Maximum number of keys in a published set.
-const MAX_KEYS: usize = 100;
+const MAX_PUBLISHED_KEYS: usize = 100;
 /// Maximum number of configured keys, and length of one in bytes.
-const MAX_CONFIGURED: usize = 32;
-const MAX_PEM: usize = 16 * 1024;
+const MAX_CONFIGURED_KEYS: usize = 32;
+const MAX_PEM_BYTES: usize = 16 * 1024;
 /// Maximum number of keys tried for a token that names none, since any client can send one.
-const MOST_TRIED: usize = MAX_CONFIGURED;
+const MAX_TRIED_KEYS: usize = MAX_CONFIGURED_KEYS;
 
-pub(super) struct KeySet(Vec<Key>);
+pub(super) struct KeySet(Vec<IssuerKey>);
 
-struct Key {
+struct IssuerKey {
     kid: Option<String>,
     /// The only algorithm of the key, if it is restricted to one.
     algorithm: Option<String>,
@@ -31,7 +31,7 @@ struct Key {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum SignatureOutcome {
     Verified,
     /// A matching key exists, but the signature is not valid.
     Wrong,
@@ -41,12 +41,12 @@ pub(super) enum Outcome {
 
 /// A published key set. Unknown members of a key are ignored.
 #[derive(Deserialize)]
-pub(super) struct Published {
+pub(super) struct PublishedKeySet {
     keys: Vec<Value>,
 }
 
 #[derive(Deserialize)]
-struct WebKey {
+struct JsonWebKey {
     kty: String,
     kid: Option<String>,
     #[serde(rename = "use")]
@@ -65,12 +65,12 @@ impl KeySet {
     ///
     /// # Errors
     /// `Unavailable` when there are none, or too many.
-    pub(super) fn published(set: Published, who: &str) -> Result<Self> {
+    pub(super) fn published(set: PublishedKeySet, who: &str) -> Result<Self> {
         let wrong = |text: &str| Error::new(Kind::Unavailable, format!("{who}: {text}"));
-        if set.keys.len() > MAX_KEYS {
+        if set.keys.len() > MAX_PUBLISHED_KEYS {
             return Err(wrong("publishes more than 100 keys"));
         }
-        let keys: Vec<Key> = set.keys.into_iter().filter_map(Key::published).collect();
+        let keys: Vec<IssuerKey> = set.keys.into_iter().filter_map(IssuerKey::published).collect();
         if keys.is_empty() { Err(wrong("publishes no key that can be used")) } else { Ok(Self(keys)) }
     }
 
@@ -79,40 +79,40 @@ impl KeySet {
     /// # Errors
     /// `Invalid` with `field` and the rule.
     pub(super) fn configured(field: &str, texts: &[String]) -> Result<Self> {
-        if texts.len() > MAX_CONFIGURED {
-            return Err(Error::invalid(format!("{field}: more than {MAX_CONFIGURED} keys")));
+        if texts.len() > MAX_CONFIGURED_KEYS {
+            return Err(Error::invalid(format!("{field}: more than {MAX_CONFIGURED_KEYS} keys")));
         }
         let read = |text: &String| {
-            if text.len() > MAX_PEM {
-                return Err(Error::invalid(format!("{field}: a key is longer than {MAX_PEM} bytes")));
+            if text.len() > MAX_PEM_BYTES {
+                return Err(Error::invalid(format!("{field}: a key is longer than {MAX_PEM_BYTES} bytes")));
             }
-            let key = configured(text).map_err(|error| error.within(field))?;
+            let key = parse_configured_key(text).map_err(|error| error.within(field))?;
             let key = VerificationKey::new(&key).ok_or_else(|| {
                 let rule = "must be RSA with 2048 to 8192 bits, EC of P-256, P-384 or P-521, or Ed25519";
                 Error::invalid(format!("{field}: a key {rule}"))
             })?;
-            Ok(Key { kid: None, algorithm: None, key })
+            Ok(IssuerKey { kid: None, algorithm: None, key })
         };
         texts.iter().map(read).collect::<Result<_>>().map(Self)
     }
 
     /// Tries the matching keys: by key id if both sides have one, else the first few.
-    pub(super) fn verify(&self, token: &Jwt<'_>, header: &Header, needs_kid: bool) -> Outcome {
+    pub(super) fn verify(&self, token: &Jwt<'_>, header: &JwtHeader, needs_kid: bool) -> SignatureOutcome {
         let (message, signature) = token.signed();
-        let mut outcome = Outcome::NoKey;
-        for key in self.0.iter().filter(|key| key.could_be(header, needs_kid)).take(MOST_TRIED) {
+        let mut outcome = SignatureOutcome::NoKey;
+        for key in self.0.iter().filter(|key| key.could_be(header, needs_kid)).take(MAX_TRIED_KEYS) {
             if key.key.verifies(header.algorithm, message, signature) {
-                return Outcome::Verified;
+                return SignatureOutcome::Verified;
             }
-            outcome = Outcome::Wrong;
+            outcome = SignatureOutcome::Wrong;
         }
         outcome
     }
 }
 
-impl Key {
+impl IssuerKey {
     fn published(key: Value) -> Option<Self> {
-        let key: WebKey = serde_json::from_value(key).ok()?;
+        let key: JsonWebKey = serde_json::from_value(key).ok()?;
         let is_for_signatures = key.usage.as_deref().is_none_or(|usage| usage == "sig");
         let verifies = key.key_ops.as_ref().is_none_or(|all| all.iter().any(|one| one == "verify"));
         if !is_for_signatures || !verifies {
@@ -123,7 +123,7 @@ impl Key {
         Some(Self { kid, algorithm: key.alg, key: VerificationKey::new(&public)? })
     }
 
-    fn could_be(&self, header: &Header, needs_kid: bool) -> bool {
+    fn could_be(&self, header: &JwtHeader, needs_kid: bool) -> bool {
         let is_named = match (&self.kid, &header.kid) {
             (Some(own), Some(asked)) => own == asked,
             (None, _) | (_, None) => !needs_kid,
@@ -133,11 +133,11 @@ impl Key {
     }
 }
 
-impl WebKey {
+impl JsonWebKey {
     fn public(&self) -> Option<PublicKey> {
         let number = |text: &Option<String>| URL_SAFE_NO_PAD.decode(text.as_deref()?).ok();
         let (kind, bits) = match (self.kty.as_str(), self.crv.as_deref()) {
-            ("RSA", _) => return public_key::rsa(&number(&self.n)?, &number(&self.e)?).ok(),
+            ("RSA", _) => return public_key::rsa_key(&number(&self.n)?, &number(&self.e)?).ok(),
             ("EC", Some(name)) => {
                 let curve = match name {
                     "P-256" => Curve::P256,
@@ -159,9 +159,9 @@ impl WebKey {
     }
 }
 
-fn configured(text: &str) -> Result<PublicKey> {
+fn parse_configured_key(text: &str) -> Result<PublicKey> {
     let only = || Error::invalid("must be one PEM block PUBLIC KEY or CERTIFICATE");
-    let mut blocks = pem::blocks(text)?;
+    let mut blocks = pem::parse_blocks(text)?;
     let (Some((label, der)), true) = (blocks.pop(), blocks.is_empty()) else { return Err(only()) };
     match label.as_str() {
         "PUBLIC KEY" => PublicKey::parse(&der),

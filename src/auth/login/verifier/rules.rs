@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use super::algorithm::Algorithm;
+use super::algorithm::JwtAlgorithm;
 use crate::clock::Time;
 use crate::error::{Error, Kind, Result};
 
-/// Maximum time in seconds by which a token may be issued in the future, under [`Times::Strict`].
-const FUTURE: f64 = 300.0;
+/// Maximum time in seconds by which a token may be issued in the future, under [`JwtTimeRules::Strict`].
+const MAX_FUTURE_ISSUE_SECONDS: f64 = 300.0;
 
-pub(in crate::auth) struct Rules<'r> {
-    pub(in crate::auth) algorithms: &'r [Algorithm],
+pub(in crate::auth) struct JwtRules<'r> {
+    pub(in crate::auth) algorithms: &'r [JwtAlgorithm],
     /// `true` if the token must name its key.
     pub(in crate::auth) needs_kid: bool,
     /// Required issuer, compared byte for byte. `None` for that of the discovery document or, without one, for any.
@@ -20,12 +20,12 @@ pub(in crate::auth) struct Rules<'r> {
     /// The token must have one of these audiences, compared byte for byte. If there are none, it must have no audience,
     /// because it would be meant for another service.
     pub(in crate::auth) audiences: &'r [String],
-    pub(in crate::auth) times: Times,
+    pub(in crate::auth) times: JwtTimeRules,
 }
 
 /// Rules for the times of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::auth) enum Times {
+pub(in crate::auth) enum JwtTimeRules {
     /// `exp` is required, without tolerance for clock differences; `iat` may be 5 minutes in the future.
     Strict,
     /// One of `exp`, `nbf` and `iat` is required. Without `exp` a token ends `expiration` after its start; without
@@ -35,9 +35,9 @@ pub(in crate::auth) enum Times {
 
 /// The claims of a verified token.
 #[derive(Clone, Debug, PartialEq)]
-pub(in crate::auth) struct Claims(Map<String, Value>);
+pub(in crate::auth) struct VerifiedClaims(Map<String, Value>);
 
-impl Claims {
+impl VerifiedClaims {
     pub(in crate::auth) fn get(&self, name: &str) -> Option<&Value> {
         self.0.get(name)
     }
@@ -57,7 +57,7 @@ impl Claims {
     /// `Forbidden` with the violated rule.
     pub(super) fn checked(
         claims: Map<String, Value>,
-        rules: &Rules<'_>,
+        rules: &JwtRules<'_>,
         discovered: Option<&str>,
         now: Time,
     ) -> Result<Self> {
@@ -68,7 +68,7 @@ impl Claims {
     }
 }
 
-pub(super) fn refused(text: &'static str) -> Error {
+pub(super) fn forbidden(text: &'static str) -> Error {
     Error::new(Kind::Forbidden, text)
 }
 
@@ -76,7 +76,7 @@ fn check_issuer(claims: &Map<String, Value>, wanted: Option<&str>) -> Result<()>
     match (claims.get("iss"), wanted) {
         (Some(Value::String(issuer)), Some(wanted)) if issuer == wanted => Ok(()),
         (_, None) => Ok(()),
-        _ => Err(refused("the token is of another issuer")),
+        _ => Err(forbidden("the token is of another issuer")),
     }
 }
 
@@ -87,30 +87,30 @@ fn check_audience(claims: &Map<String, Value>, wanted: &[String]) -> Result<()> 
         Some(Value::String(audience)) => vec![audience],
         Some(Value::Array(audiences)) => {
             let texts: Option<_> = audiences.iter().map(Value::as_str).collect();
-            texts.ok_or_else(|| refused("the token's audience is not a text or a list of them"))?
+            texts.ok_or_else(|| forbidden("the token's audience is not a text or a list of them"))?
         }
-        Some(_) => return Err(refused("the token's audience is not a text or a list of them")),
+        Some(_) => return Err(forbidden("the token's audience is not a text or a list of them")),
     };
     match (given.is_empty(), wanted.is_empty()) {
         (true, true) => Ok(()),
-        (true, false) => Err(refused("the token has no audience")),
-        (false, true) => Err(refused("audience claim found in JWT but no audiences bound to the role")),
+        (true, false) => Err(forbidden("the token has no audience")),
+        (false, true) => Err(forbidden("audience claim found in JWT but no audiences bound to the role")),
         (false, false) if wanted.iter().any(|wanted| given.contains(&wanted.as_str())) => Ok(()),
-        (false, false) => Err(refused("the token is for another audience")),
+        (false, false) => Err(forbidden("the token is for another audience")),
     }
 }
 
-fn check_times(claims: &Map<String, Value>, times: Times, now: Time) -> Result<()> {
+fn check_times(claims: &Map<String, Value>, times: JwtTimeRules, now: Time) -> Result<()> {
     let now = now.unix_timestamp() as f64 + f64::from(now.nanosecond()) / 1e9;
-    let expiration = date(claims, "exp", "the token's exp is not a number")?;
-    let not_before = date(claims, "nbf", "the token's nbf is not a number")?;
-    let issued = date(claims, "iat", "the token's iat is not a number")?;
+    let expiration = numeric_date(claims, "exp", "the token's exp is not a number")?;
+    let not_before = numeric_date(claims, "nbf", "the token's nbf is not a number")?;
+    let issued = numeric_date(claims, "iat", "the token's iat is not a number")?;
     let (begins, ends, skew, future) = match times {
-        Times::Strict => {
-            let ends = expiration.ok_or_else(|| refused("the token has no expiration time (exp)"))?;
-            (not_before, ends, 0.0, FUTURE)
+        JwtTimeRules::Strict => {
+            let ends = expiration.ok_or_else(|| forbidden("the token has no expiration time (exp)"))?;
+            (not_before, ends, 0.0, MAX_FUTURE_ISSUE_SECONDS)
         }
-        Times::Lenient { skew, expiration: lives, not_before: before } => {
+        JwtTimeRules::Lenient { skew, expiration: lives, not_before: before } => {
             // Some issuers write zero for an absent time.
             let given = |date: Option<f64>| date.filter(|date| *date != 0.0);
             let (expiration, not_before, issued) = (given(expiration), given(not_before), given(issued));
@@ -119,29 +119,29 @@ fn check_times(claims: &Map<String, Value>, times: Times, now: Time) -> Result<(
                 (Some(ends), _, _) => ends,
                 (None, Some(first), Some(second)) => first.max(second) + lives.as_secs_f64(),
                 (None, Some(only), None) | (None, None, Some(only)) => only + lives.as_secs_f64(),
-                (None, None, None) => return Err(refused("the token has none of the times exp, nbf and iat")),
+                (None, None, None) => return Err(forbidden("the token has none of the times exp, nbf and iat")),
             };
             let begins = begins.unwrap_or(ends - before.as_secs_f64());
             (Some(begins), ends, skew.as_secs_f64(), skew.as_secs_f64())
         }
     };
     if now >= ends + skew {
-        return Err(refused("the token is expired"));
+        return Err(forbidden("the token is expired"));
     }
     if begins.is_some_and(|begins| now + skew < begins) {
-        return Err(refused("token is not yet valid"));
+        return Err(forbidden("token is not yet valid"));
     }
     if issued.is_some_and(|issued| now + future < issued) {
-        return Err(refused("the token is issued in the future"));
+        return Err(forbidden("the token is issued in the future"));
     }
     Ok(())
 }
 
 /// Parses a date (RFC 7519 2): seconds since the epoch, possibly with a fraction; not a text.
-fn date(claims: &Map<String, Value>, name: &str, wrong: &'static str) -> Result<Option<f64>> {
+fn numeric_date(claims: &Map<String, Value>, name: &str, wrong: &'static str) -> Result<Option<f64>> {
     match claims.get(name) {
         None => Ok(None),
-        Some(Value::Number(number)) => number.as_f64().map(Some).ok_or_else(|| refused(wrong)),
-        Some(_) => Err(refused(wrong)),
+        Some(Value::Number(number)) => number.as_f64().map(Some).ok_or_else(|| forbidden(wrong)),
+        Some(_) => Err(forbidden(wrong)),
     }
 }

@@ -4,46 +4,46 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use super::keys::{KeySet, Published};
+use super::keys::{KeySet, PublishedKeySet};
 use crate::error::{Error, Kind, Result};
-use crate::outbound::{Outbound, Tries};
+use crate::outbound::{Outbound, RetryPolicy};
 
 /// Maximum length of an issuer in bytes.
-const LONGEST: usize = 2048;
+const MAX_ISSUER_BYTES: usize = 2048;
 
-pub(in crate::auth) enum Source {
+pub(in crate::auth) enum KeySetSource {
     /// URL of a key set.
     KeySet(String),
     /// URL of a discovery document, and a check that can reject it.
-    Discovery { url: String, accepts: Accepts },
+    Discovery { url: String, accepts: DiscoveryCheck },
 }
 
-pub(in crate::auth) type Accepts = Arc<dyn Fn(&Document) -> Result<()> + Send + Sync>;
+pub(in crate::auth) type DiscoveryCheck = Arc<dyn Fn(&DiscoveryDocument) -> Result<()> + Send + Sync>;
 
 /// The used part of a discovery document (OpenID Connect Discovery 1.0, 3).
 #[derive(Debug, Deserialize)]
-pub(in crate::auth) struct Document {
+pub(in crate::auth) struct DiscoveryDocument {
     pub(in crate::auth) issuer: String,
     pub(in crate::auth) jwks_uri: String,
 }
 
-pub(super) struct Found {
+pub(super) struct FetchedKeySet {
     pub(super) keys: KeySet,
     pub(super) issuer: Option<String>,
 }
 
-impl Source {
+impl KeySetSource {
     /// Fetches the keys.
     ///
     /// # Errors
     /// `Unavailable` unless the result is a key set with a usable key.
-    pub(super) async fn find(&self, outbound: &Outbound, tries: Tries, who: &str) -> Result<Found> {
+    pub(super) async fn find(&self, outbound: &Outbound, tries: RetryPolicy, who: &str) -> Result<FetchedKeySet> {
         let (url, issuer) = match self {
             Self::KeySet(url) => (url.clone(), None),
             Self::Discovery { url, accepts } => {
-                let document: Document =
+                let document: DiscoveryDocument =
                     outbound.published(url, tries, &format!("{who}: the issuer's configuration")).await?;
-                if document.issuer.is_empty() || document.issuer.len() > LONGEST {
+                if document.issuer.is_empty() || document.issuer.len() > MAX_ISSUER_BYTES {
                     return Err(Error::new(Kind::Unavailable, format!("{who}: the configuration names no issuer")));
                 }
                 accepts(&document).map_err(|error| {
@@ -54,7 +54,7 @@ impl Source {
             }
         };
         let who = format!("{who}: the issuer's key set");
-        let published: Published = outbound.published(&url, tries, &who).await?;
-        Ok(Found { keys: KeySet::published(published, &who)?, issuer })
+        let published: PublishedKeySet = outbound.published(&url, tries, &who).await?;
+        Ok(FetchedKeySet { keys: KeySet::published(published, &who)?, issuer })
     }
 }

@@ -4,15 +4,15 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Map, Value};
 
-use super::algorithm::Algorithm;
+use super::algorithm::JwtAlgorithm;
 use super::json;
-use super::rules::{Rules, refused};
+use super::rules::{JwtRules, forbidden};
 use crate::error::{Error, Result};
 
 /// Maximum length of a token in bytes.
-const LONGEST: usize = 64 * 1024;
+const MAX_JWT_BYTES: usize = 64 * 1024;
 /// Maximum length of a key id in bytes.
-const LONGEST_KID: usize = 1024;
+const MAX_KID_BYTES: usize = 1024;
 
 /// A token of valid format that is not verified.
 pub(in crate::auth) struct Jwt<'t> {
@@ -25,8 +25,8 @@ pub(in crate::auth) struct Jwt<'t> {
 }
 
 /// The used part of a header. References to keys (`jku`, `jwk`, `x5u`, `x5c`) are ignored.
-pub(super) struct Header {
-    pub(super) algorithm: Algorithm,
+pub(super) struct JwtHeader {
+    pub(super) algorithm: JwtAlgorithm,
     pub(super) kid: Option<String>,
 }
 
@@ -36,8 +36,8 @@ impl<'t> Jwt<'t> {
     /// # Errors
     /// `Invalid` for anything else, without quoting it.
     pub(in crate::auth) fn parse(text: &'t str) -> Result<Self> {
-        if text.len() > LONGEST {
-            return Err(Error::invalid(format!("jwt: longer than {LONGEST} bytes")));
+        if text.len() > MAX_JWT_BYTES {
+            return Err(Error::invalid(format!("jwt: longer than {MAX_JWT_BYTES} bytes")));
         }
         let wrong = || Error::invalid("jwt: must be three parts of base64url, joined by dots");
         // Without an early exit, so that the compiler can vectorize it: almost every token is well-formed.
@@ -57,24 +57,24 @@ impl<'t> Jwt<'t> {
     ///
     /// # Errors
     /// `Forbidden` with the violated rule.
-    pub(super) fn header(&self, rules: &Rules<'_>) -> Result<Header> {
-        let header = object(self.header).ok_or_else(|| refused("the token's header is not understood"))?;
-        let algorithm = header.get("alg").and_then(Value::as_str).and_then(Algorithm::of);
+    pub(super) fn header(&self, rules: &JwtRules<'_>) -> Result<JwtHeader> {
+        let header = decode_object(self.header).ok_or_else(|| forbidden("the token's header is not understood"))?;
+        let algorithm = header.get("alg").and_then(Value::as_str).and_then(JwtAlgorithm::of);
         let algorithm = algorithm
             .filter(|algorithm| rules.algorithms.contains(algorithm))
-            .ok_or_else(|| refused("the token is signed with an algorithm that is not accepted"))?;
+            .ok_or_else(|| forbidden("the token is signed with an algorithm that is not accepted"))?;
         if header.contains_key("crit") {
-            return Err(refused("the token has critical extensions, which are not understood"));
+            return Err(forbidden("the token has critical extensions, which are not understood"));
         }
         let kid = match header.get("kid") {
             None => None,
-            Some(Value::String(kid)) if !kid.is_empty() && kid.len() <= LONGEST_KID => Some(kid.clone()),
-            Some(_) => return Err(refused("the token's kid is not a text of 1 to 1024 bytes")),
+            Some(Value::String(kid)) if !kid.is_empty() && kid.len() <= MAX_KID_BYTES => Some(kid.clone()),
+            Some(_) => return Err(forbidden("the token's kid is not a text of 1 to 1024 bytes")),
         };
         if rules.needs_kid && kid.is_none() {
-            return Err(refused("the token does not say which key it is signed with (kid)"));
+            return Err(forbidden("the token does not say which key it is signed with (kid)"));
         }
-        Ok(Header { algorithm, kid })
+        Ok(JwtHeader { algorithm, kid })
     }
 
     /// Returns the signed bytes, and the signature in base64url.
@@ -84,10 +84,10 @@ impl<'t> Jwt<'t> {
 
     /// Returns the claims, which must not be used before the signature is verified.
     pub(super) fn claims(&self) -> Option<Map<String, Value>> {
-        object(self.claims)
+        decode_object(self.claims)
     }
 }
 
-fn object(part: &str) -> Option<Map<String, Value>> {
-    json::object(&URL_SAFE_NO_PAD.decode(part).ok()?)
+fn decode_object(part: &str) -> Option<Map<String, Value>> {
+    json::parse_object(&URL_SAFE_NO_PAD.decode(part).ok()?)
 }

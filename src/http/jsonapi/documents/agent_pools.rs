@@ -4,17 +4,17 @@ use serde_json::json;
 
 use super::super::reply::Rendered;
 use super::pieces::{related, time, to_many};
-use crate::projects::agent_pool::Pool;
+use crate::projects::agent_pool::AgentPool;
 use crate::projects::member::Member;
 
 /// The type of pool documents.
-pub(crate) const TYPE: &str = "agent-pools";
+pub(crate) const RESOURCE_TYPE: &str = "agent-pools";
 
 /// A pool.
-pub(crate) fn document(member: &Member, pool: &Pool) -> Rendered {
+pub(crate) fn document(member: &Member, pool: &AgentPool) -> Rendered {
     json!({
         "id": pool.ext_id,
-        "type": TYPE,
+        "type": RESOURCE_TYPE,
         "attributes": {
             "name": pool.name,
             "created-at": time(pool.created_at),

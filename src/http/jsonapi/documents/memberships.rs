@@ -8,13 +8,13 @@ use crate::projects::member::Member;
 use crate::projects::membership::Membership;
 
 /// The type of membership documents.
-pub(crate) const TYPE: &str = "organization-memberships";
+pub(crate) const RESOURCE_TYPE: &str = "organization-memberships";
 
 /// A membership.
 pub(crate) fn document(member: &Member, membership: &Membership) -> Rendered {
     json!({
         "id": membership.ext_id,
-        "type": TYPE,
+        "type": RESOURCE_TYPE,
         "attributes": {
             "status": membership.status.word(),
             "email": membership.user.email,

@@ -8,7 +8,7 @@ use crate::projects::member::Member;
 use crate::projects::organization::{Organization, settings};
 use crate::projects::rights::Flag;
 
-const TYPE: &str = "organizations";
+const RESOURCE_TYPE: &str = "organizations";
 
 fn link(name: &str) -> String {
     format!("/api/v2/organizations/{name}")
@@ -17,7 +17,7 @@ fn link(name: &str) -> String {
 /// The member's organization. `default_project` is an external id.
 pub(crate) fn document(member: &Member, default_project: Option<&str>) -> Rendered {
     let (organization, rights, owner) = (&member.organization, member.rights, member.owner);
-    let mut attributes = settings::all(&organization.settings);
+    let mut attributes = settings::with_defaults(&organization.settings);
     let own = json!({
         "name": organization.name,
         "email": organization.email,
@@ -50,7 +50,7 @@ pub(crate) fn document(member: &Member, default_project: Option<&str>) -> Render
     }
     json!({
         "id": organization.name,
-        "type": TYPE,
+        "type": RESOURCE_TYPE,
         "attributes": attributes,
         "relationships": {
             "default-project": to_one("projects", default_project),

@@ -8,10 +8,10 @@ use super::tags;
 use crate::projects::member::Member;
 use crate::projects::project::Project;
 use crate::projects::rights::ProjectRights;
-use crate::projects::tag::Binding;
+use crate::projects::tag::TagBinding;
 
 /// The type of project documents.
-pub(crate) const TYPE: &str = "projects";
+pub(crate) const RESOURCE_TYPE: &str = "projects";
 
 /// A project.
 pub(crate) fn document(member: &Member, project: &Project) -> Rendered {
@@ -20,7 +20,7 @@ pub(crate) fn document(member: &Member, project: &Project) -> Rendered {
     let (own, rights) = (project.own_mode.is_some(), project.rights);
     json!({
         "id": project.ext_id,
-        "type": TYPE,
+        "type": RESOURCE_TYPE,
         "attributes": {
             "name": project.name,
             "description": project.description,
@@ -52,6 +52,6 @@ pub(crate) fn document(member: &Member, project: &Project) -> Rendered {
 }
 
 /// A project with identifiers of its effective tags.
-pub(crate) fn naming_tags(member: &Member, project: &Project, tags: &[Binding]) -> Rendered {
-    document(member, project).with(tags::EFFECTIVE_DATA, tags::effective_identifiers(tags))
+pub(crate) fn document_with_tags(member: &Member, project: &Project, tags: &[TagBinding]) -> Rendered {
+    document(member, project).with(tags::EFFECTIVE_BINDINGS_PATH, tags::effective_identifiers(tags))
 }

@@ -6,15 +6,15 @@ use super::super::reply::Rendered;
 use super::pieces::{identifier, related, to_one};
 use crate::projects::member::Member;
 use crate::projects::organization_tags::OrganizationTag;
-use crate::projects::tag::{self, Binding};
+use crate::projects::tag::{self, TagBinding};
 
-const EFFECTIVE: &str = "effective-tag-bindings";
+const EFFECTIVE_BINDING_TYPE: &str = "effective-tag-bindings";
 
 /// Path of the identifiers of effective bindings in a resource.
-pub(crate) const EFFECTIVE_DATA: &[&str] = &["relationships", EFFECTIVE, "data"];
+pub(crate) const EFFECTIVE_BINDINGS_PATH: &[&str] = &["relationships", EFFECTIVE_BINDING_TYPE, "data"];
 
 /// A resource's own binding.
-pub(crate) fn document(binding: &Binding) -> Rendered {
+pub(crate) fn document(binding: &TagBinding) -> Rendered {
     json!({
         "id": binding.ext_id,
         "type": "tag-bindings",
@@ -24,8 +24,8 @@ pub(crate) fn document(binding: &Binding) -> Rendered {
 }
 
 /// An effective binding. `from` is the project that it is inherited from; the resource's own bindings have no links.
-pub(crate) fn effective(binding: &Binding, from: Option<&str>) -> Rendered {
-    let document = document(binding).with(&["type"], EFFECTIVE);
+pub(crate) fn effective_binding(binding: &TagBinding, from: Option<&str>) -> Rendered {
+    let document = document(binding).with(&["type"], EFFECTIVE_BINDING_TYPE);
     let Some(project) = from else { return document };
     // Some known clients read the link, others the relationship.
     document
@@ -34,19 +34,19 @@ pub(crate) fn effective(binding: &Binding, from: Option<&str>) -> Rendered {
 }
 
 /// A flat tag of a workspace.
-pub(crate) fn flat(name: &str) -> Rendered {
+pub(crate) fn flat_tag(name: &str) -> Rendered {
     json!({ "id": tag::flat_id(name), "type": "tags", "attributes": { "name": name } }).into()
 }
 
 /// A flat tag with the number of workspaces that have it.
-pub(crate) fn of_all_workspaces(member: &Member, tag: &OrganizationTag) -> Rendered {
+pub(crate) fn organization_tag(member: &Member, tag: &OrganizationTag) -> Rendered {
     let organization = related("organizations", &member.organization.name);
-    flat(&tag.name)
+    flat_tag(&tag.name)
         .with(&["attributes", "instance-count"], tag.workspaces)
         .with(&["relationships"], json!({ "organization": organization }))
 }
 
-/// Identifiers of effective bindings, for [`EFFECTIVE_DATA`].
-pub(crate) fn effective_identifiers<'b>(bindings: impl IntoIterator<Item = &'b Binding>) -> Value {
-    bindings.into_iter().map(|binding| identifier(EFFECTIVE, &binding.ext_id)).collect()
+/// Identifiers of effective bindings, for [`EFFECTIVE_BINDINGS_PATH`].
+pub(crate) fn effective_identifiers<'b>(bindings: impl IntoIterator<Item = &'b TagBinding>) -> Value {
+    bindings.into_iter().map(|binding| identifier(EFFECTIVE_BINDING_TYPE, &binding.ext_id)).collect()
 }

@@ -4,10 +4,10 @@ use serde_json::json;
 
 use super::super::reply::Rendered;
 use super::pieces::related;
-use crate::projects::team_access::Access;
+use crate::projects::team_access::ProjectAccess;
 
 /// A team's access, with all keys at each access level.
-pub(crate) fn document(access: &Access) -> Rendered {
+pub(crate) fn document(access: &ProjectAccess) -> Rendered {
     let (project, workspace) = access.settings.blocks();
     json!({
         "id": access.ext_id,

@@ -10,16 +10,16 @@ use crate::projects::membership::Membership;
 use crate::projects::rights::Flag;
 use crate::projects::team::{self, Team};
 
-const TYPE: &str = "teams";
+const RESOURCE_TYPE: &str = "teams";
 
 /// A team.
 pub(crate) fn document(member: &Member, team: &Team) -> Rendered {
     let flags: Map<String, Value> =
         Flag::ALL.into_iter().map(|flag| (flag.word().to_owned(), team.access.has(flag).into())).collect();
-    let (manages, changes_people) = (team::may_manage(member, team), team::may_change_people(member, team));
+    let (manages, changes_people) = (team::may_manage(member, team), team::may_change_members(member, team));
     json!({
         "id": team.ext_id,
-        "type": TYPE,
+        "type": RESOURCE_TYPE,
         "attributes": {
             "name": team.name,
             "visibility": team.visibility.word(),
@@ -39,14 +39,14 @@ pub(crate) fn document(member: &Member, team: &Team) -> Rendered {
 
 /// Adds the team's members as users.
 #[must_use]
-pub(crate) fn naming_users(team: Rendered, people: &[&Membership]) -> Rendered {
+pub(crate) fn with_users(team: Rendered, people: &[&Membership]) -> Rendered {
     let users = to_many("users", people.iter().map(|one| &one.user.ext_id));
     team.with(&["relationships", "users"], users)
 }
 
 /// Adds the team's members as memberships.
 #[must_use]
-pub(crate) fn naming_memberships(team: Rendered, people: &[&Membership]) -> Rendered {
-    let all = to_many(memberships::TYPE, people.iter().map(|one| &one.ext_id));
+pub(crate) fn with_memberships(team: Rendered, people: &[&Membership]) -> Rendered {
+    let all = to_many(memberships::RESOURCE_TYPE, people.iter().map(|one| &one.ext_id));
     team.with(&["relationships", "organization-memberships"], all)
 }

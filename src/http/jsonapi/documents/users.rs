@@ -6,7 +6,7 @@ use super::super::reply::Rendered;
 use crate::projects::user::User;
 
 /// An empty picture: clients require a URL, and this one makes them contact no other server.
-const PICTURE: &str = "data:image/svg+xml,%3Csvg%20xmlns='http://www.w3.org/2000/svg'/%3E";
+const EMPTY_AVATAR_URL: &str = "data:image/svg+xml,%3Csvg%20xmlns='http://www.w3.org/2000/svg'/%3E";
 
 /// A user in the list of included resources.
 pub(crate) fn document(user: &User) -> Rendered {
@@ -16,7 +16,7 @@ pub(crate) fn document(user: &User) -> Rendered {
         "attributes": {
             "username": user.username,
             "email": user.email,
-            "avatar-url": PICTURE,
+            "avatar-url": EMPTY_AVATAR_URL,
             "is-service-account": false,
         },
         "links": { "self": format!("/api/v2/users/{}", user.ext_id) },

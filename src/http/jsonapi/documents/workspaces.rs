@@ -6,26 +6,26 @@ use super::super::reply::Rendered;
 use super::pieces::{identifier, related, time, to_one};
 use super::tags;
 use crate::projects::member::Member;
-use crate::projects::tag::Binding;
+use crate::projects::tag::TagBinding;
 use crate::projects::workspace::{Workspace, WorkspaceRights};
 
 /// The type of workspace documents.
-pub(crate) const TYPE: &str = "workspaces";
+pub(crate) const RESOURCE_TYPE: &str = "workspaces";
 
-/// A workspace. For clients that plan and apply, see [`for_planning`].
+/// A workspace. For clients that plan and apply, see [`for_remote_run`].
 pub(crate) fn document(member: &Member, workspace: &Workspace) -> Rendered {
     let (organization, name) = (&member.organization.name, &workspace.name);
     let path = format!("/api/v2/workspaces/{}", workspace.ext_id);
     let mode = workspace.mode(member);
     json!({
         "id": workspace.ext_id,
-        "type": TYPE,
+        "type": RESOURCE_TYPE,
         "attributes": attributes(member, workspace),
         "relationships": {
             "organization": related("organizations", organization),
             "project": related("projects", &workspace.project_ext_id),
             "agent-pool": to_one("agent-pools", mode.pool.as_deref()),
-            "locked-by": { "data": shown_holder(workspace) },
+            "locked-by": { "data": visible_lock_holder(workspace) },
             "current-run": { "data": null },
             "tag-bindings": { "links": { "related": format!("{path}/tag-bindings") } },
             "effective-tag-bindings": { "links": { "related": format!("{path}/effective-tag-bindings") } },
@@ -41,18 +41,18 @@ pub(crate) fn document(member: &Member, workspace: &Workspace) -> Rendered {
 /// A workspace for a client that plans and applies. In mode `local` the client would apply changes itself, and then
 /// find that this server stores no state. In mode `remote` it sends the run to this server, which refuses it.
 #[must_use]
-pub(crate) fn for_planning(workspace: Rendered) -> Rendered {
+pub(crate) fn for_remote_run(workspace: Rendered) -> Rendered {
     workspace.with(&["attributes", "execution-mode"], "remote")
 }
 
 /// Adds identifiers of the workspace's effective tags.
 #[must_use]
-pub(crate) fn naming_tags<'b>(workspace: Rendered, tags: impl IntoIterator<Item = &'b Binding>) -> Rendered {
-    workspace.with(tags::EFFECTIVE_DATA, tags::effective_identifiers(tags))
+pub(crate) fn with_tags<'b>(workspace: Rendered, tags: impl IntoIterator<Item = &'b TagBinding>) -> Rendered {
+    workspace.with(tags::EFFECTIVE_BINDINGS_PATH, tags::effective_identifiers(tags))
 }
 
 /// Returns the holder of the lock, unless it is a team that is hidden from the caller.
-fn shown_holder(workspace: &Workspace) -> Option<Value> {
+fn visible_lock_holder(workspace: &Workspace) -> Option<Value> {
     let holder = workspace.locked_by.as_deref().filter(|_| !workspace.holder_is_hidden)?;
     let (kind, id) = holder.split_once('/')?;
     Some(identifier(kind, id))

@@ -1,138 +1,146 @@
 //! Agent pools: create, update, list, show, delete.
 
-use super::super::body::{Resource, TypeRule};
-use super::super::documents::agent_pools::{TYPE, document};
+use super::super::body::{PrimaryResource, TypeRule};
+use super::super::documents::agent_pools::{RESOURCE_TYPE, document};
 use super::super::documents::workspaces;
 use super::super::list::ListRequest;
-use super::super::reply::{Rendered, Reply, empty};
-use super::super::request::Call;
-use super::super::route::{Route, route};
+use super::super::reply::{Rendered, RenderedResult, empty};
+use super::super::request::ProjectsCall;
+use super::super::route::{ProjectsRoute, route};
 use crate::projects::Tx;
-use crate::projects::agent_pool::{self, By, Fields, LONGEST_LIST, Lists, Pool, PoolFilter};
-use crate::projects::attributes::Attributes;
+use crate::projects::agent_pool::{
+    self, AgentPool, AgentPoolFields, AgentPoolOrder, MAX_SCOPE_LIST_ELEMENTS, PoolFilter, ScopeLists,
+};
+use crate::projects::attributes::AttributeReader;
 use crate::projects::member::{self, Member};
-use crate::projects::page::Listed;
-use crate::projects::refusal::Outcome;
+use crate::projects::page::ResultPage;
+use crate::projects::rejection::WorkResult;
 use crate::projects::workspace::Workspace;
 
-pub(crate) const ROUTES: &[Route] = &[
-    route!(POST "organizations/:organization_name/agent-pools", "agent_pool_create", create => created),
-    route!(GET "organizations/:organization_name/agent-pools", "agent_pool_list", list => listed),
-    route!(GET "agent-pools/:agent_pool_id", "agent_pool_show", show => shown),
-    route!(PATCH "agent-pools/:agent_pool_id", "agent_pool_update", update => shown),
+pub(crate) const ROUTES: &[ProjectsRoute] = &[
+    route!(POST "organizations/:organization_name/agent-pools", "agent_pool_create", create => render_created),
+    route!(GET "organizations/:organization_name/agent-pools", "agent_pool_list", list => render_list),
+    route!(GET "agent-pools/:agent_pool_id", "agent_pool_show", show => render_one),
+    route!(PATCH "agent-pools/:agent_pool_id", "agent_pool_update", update => render_one),
     route!(DELETE "agent-pools/:agent_pool_id", "agent_pool_delete", delete => empty),
 ];
 
 /// Parameters that list links repeat.
-const PARAMETERS: &[&str] =
+const LIST_PARAMETERS: &[&str] =
     &["q", "sort", "include", "filter[allowed_workspaces][name]", "filter[allowed_projects][name]"];
 /// Supported `include` values, and values that are accepted without effect.
-const INCLUDED: &[&str] = &["workspaces"];
-const NEVER_THERE: &[&str] = &["hyok_configurations"];
+const SUPPORTED_INCLUDES: &[&str] = &["workspaces"];
+const IGNORED_INCLUDES: &[&str] = &["hyok_configurations"];
 
-struct One {
+struct AgentPoolView {
     member: Member,
-    pool: Pool,
+    pool: AgentPool,
     workspaces: Option<Vec<Workspace>>,
 }
 
-async fn create(tx: &mut Tx<'_>, call: &Call) -> Outcome<(Member, Pool)> {
-    let member = member::named(tx, &call.caller, call.param("organization_name")).await?;
+async fn create(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(Member, AgentPool)> {
+    let member = member::find_by_organization_name(tx, &call.caller, call.param("organization_name")).await?;
     agent_pool::may_manage(&member)?;
     let given = read(tx, call, &member, None).await?;
     let row = agent_pool::create(tx, &member, given).await?;
-    let pool = agent_pool::at(tx, &member, row).await?;
+    let pool = agent_pool::load_by_row(tx, &member, row).await?;
     Ok((member, pool))
 }
 
-fn created((member, pool): (Member, Pool)) -> Reply {
-    Reply::created(document(&member, &pool))
+fn render_created((member, pool): (Member, AgentPool)) -> RenderedResult {
+    RenderedResult::created(document(&member, &pool))
 }
 
-async fn update(tx: &mut Tx<'_>, call: &Call) -> Outcome<One> {
+async fn update(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<AgentPoolView> {
     tx.hold();
-    let (member, pool) = agent_pool::visible(tx, &call.caller, call.param("agent_pool_id")).await?;
+    let (member, pool) = agent_pool::find_visible(tx, &call.caller, call.param("agent_pool_id")).await?;
     let given = read(tx, call, &member, Some(&pool)).await?;
     agent_pool::change(tx, &member, &pool, given).await?;
-    let pool = agent_pool::at(tx, &member, pool.id).await?;
-    Ok(One { member, pool, workspaces: None })
+    let pool = agent_pool::load_by_row(tx, &member, pool.id).await?;
+    Ok(AgentPoolView { member, pool, workspaces: None })
 }
 
 /// Reads the body. All attributes are checked before an error is returned.
-async fn read(tx: &mut Tx<'_>, call: &Call, member: &Member, stored: Option<&Pool>) -> Outcome<Fields> {
-    let resource = Resource::read(&call.document, TypeRule::Exact(TYPE), stored.map(|pool| &pool.ext_id[..]))?;
-    let mut attributes = Attributes::new(resource.attributes());
-    let lists = Lists {
-        excluded_workspaces: resource.to_many("excluded-workspaces", LONGEST_LIST)?,
-        allowed_projects: resource.to_many("allowed-projects", LONGEST_LIST)?,
-        allowed_workspaces: resource.to_many("allowed-workspaces", LONGEST_LIST)?,
+async fn read(
+    tx: &mut Tx<'_>,
+    call: &ProjectsCall,
+    member: &Member,
+    stored: Option<&AgentPool>,
+) -> WorkResult<AgentPoolFields> {
+    let resource =
+        PrimaryResource::read(&call.document, TypeRule::Exact(RESOURCE_TYPE), stored.map(|pool| &pool.ext_id[..]))?;
+    let mut attributes = AttributeReader::new(resource.attributes());
+    let lists = ScopeLists {
+        excluded_workspaces: resource.to_many("excluded-workspaces", MAX_SCOPE_LIST_ELEMENTS)?,
+        allowed_projects: resource.to_many("allowed-projects", MAX_SCOPE_LIST_ELEMENTS)?,
+        allowed_workspaces: resource.to_many("allowed-workspaces", MAX_SCOPE_LIST_ELEMENTS)?,
     };
-    let given = Fields::read(tx, member, &mut attributes, lists, stored).await?;
+    let given = AgentPoolFields::read(tx, member, &mut attributes, lists, stored).await?;
     attributes.finish()?;
     Ok(given)
 }
 
-struct Many {
+struct AgentPoolPage {
     asked: ListRequest,
     member: Member,
-    listed: Listed<Pool>,
+    listed: ResultPage<AgentPool>,
     workspaces: Option<Vec<Workspace>>,
 }
 
-async fn list(tx: &mut Tx<'_>, call: &Call) -> Outcome<Many> {
-    let member = member::named(tx, &call.caller, call.param("organization_name")).await?;
-    let (query, asked) = (&call.query, ListRequest::read(call, PARAMETERS)?);
-    let include = query.include(INCLUDED, NEVER_THERE)?;
+async fn list(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<AgentPoolPage> {
+    let member = member::find_by_organization_name(tx, &call.caller, call.param("organization_name")).await?;
+    let (query, asked) = (&call.query, ListRequest::read(call, LIST_PARAMETERS)?);
+    let include = query.include(SUPPORTED_INCLUDES, IGNORED_INCLUDES)?;
     let text = |name: &str| query.text(name).map(str::to_owned);
     let wanted = PoolFilter {
         q: text("q"),
         for_workspace: text("filter[allowed_workspaces][name]"),
         for_project: text("filter[allowed_projects][name]"),
         order: match query.sort(&["created-at", "name"])? {
-            None => By::default(),
-            Some(("name", backwards)) => By::Name { backwards },
-            Some((_, backwards)) => By::Age { backwards },
+            None => AgentPoolOrder::default(),
+            Some(("name", backwards)) => AgentPoolOrder::Name { backwards },
+            Some((_, backwards)) => AgentPoolOrder::Age { backwards },
         },
     };
     let listed = agent_pool::list(tx, &member, &wanted, asked.page).await?;
     let workspaces = workspaces_of(tx, &member, &listed.items, &include).await?;
-    Ok(Many { asked, member, listed, workspaces })
+    Ok(AgentPoolPage { asked, member, listed, workspaces })
 }
 
-fn listed(Many { asked, member, listed, workspaces }: Many) -> Reply {
+fn render_list(AgentPoolPage { asked, member, listed, workspaces }: AgentPoolPage) -> RenderedResult {
     let items = listed.items.iter().map(|pool| document(&member, pool));
     asked.document(items, listed.matching, None).including(included(&member, workspaces))
 }
 
-async fn show(tx: &mut Tx<'_>, call: &Call) -> Outcome<One> {
-    let (member, pool) = agent_pool::visible(tx, &call.caller, call.param("agent_pool_id")).await?;
-    let include = call.query.include(INCLUDED, NEVER_THERE)?;
+async fn show(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<AgentPoolView> {
+    let (member, pool) = agent_pool::find_visible(tx, &call.caller, call.param("agent_pool_id")).await?;
+    let include = call.query.include(SUPPORTED_INCLUDES, IGNORED_INCLUDES)?;
     let workspaces = workspaces_of(tx, &member, std::slice::from_ref(&pool), &include).await?;
-    Ok(One { member, pool, workspaces })
+    Ok(AgentPoolView { member, pool, workspaces })
 }
 
-fn shown(One { member, pool, workspaces }: One) -> Reply {
-    Reply::resource(document(&member, &pool)).including(included(&member, workspaces))
+fn render_one(AgentPoolView { member, pool, workspaces }: AgentPoolView) -> RenderedResult {
+    RenderedResult::resource(document(&member, &pool)).including(included(&member, workspaces))
 }
 
 async fn workspaces_of(
     tx: &mut Tx<'_>,
     member: &Member,
-    pools: &[Pool],
+    pools: &[AgentPool],
     include: &[&str],
-) -> Outcome<Option<Vec<Workspace>>> {
+) -> WorkResult<Option<Vec<Workspace>>> {
     if include.is_empty() {
         return Ok(None);
     }
-    agent_pool::workspaces(tx, member, pools).await.map(Some)
+    agent_pool::load_workspaces(tx, member, pools).await.map(Some)
 }
 
 fn included(member: &Member, shown: Option<Vec<Workspace>>) -> Option<Vec<Rendered>> {
     Some(shown?.iter().map(|workspace| workspaces::document(member, workspace)).collect())
 }
 
-async fn delete(tx: &mut Tx<'_>, call: &Call) -> Outcome<()> {
+async fn delete(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
     tx.hold();
-    let (_, pool) = agent_pool::visible(tx, &call.caller, call.param("agent_pool_id")).await?;
+    let (_, pool) = agent_pool::find_visible(tx, &call.caller, call.param("agent_pool_id")).await?;
     agent_pool::delete(tx, pool.id).await
 }

@@ -2,38 +2,38 @@
 
 use std::collections::HashMap;
 
-use super::super::body::{Resource, TypeRule};
+use super::super::body::{PrimaryResource, TypeRule};
 use super::super::documents::organizations::document;
 use super::super::documents::{organizations, projects};
 use super::super::list::ListRequest;
-use super::super::reply::{Reply, empty};
-use super::super::request::Call;
-use super::super::route::{Route, route};
+use super::super::reply::{RenderedResult, empty};
+use super::super::request::ProjectsCall;
+use super::super::route::{ProjectsRoute, route};
 use crate::projects::Tx;
-use crate::projects::attributes::Attributes;
-use crate::projects::caller::{Caller, Subject};
+use crate::projects::attributes::AttributeReader;
+use crate::projects::caller::{ProjectsCaller, TokenSubject};
 use crate::projects::member::{self, Member, OrganizationFilter};
 use crate::projects::organization::change::OrganizationChange;
 use crate::projects::organization::{self, Organization};
-use crate::projects::page::{Listed, Page};
+use crate::projects::page::{PageRequest, ResultPage};
 use crate::projects::project::{self, Project};
-use crate::projects::refusal::{Outcome, Refusal};
+use crate::projects::rejection::{ApiRejection, WorkResult};
 use crate::projects::rights::ProjectRights;
 
-pub(crate) const ROUTES: &[Route] = &[
-    route!(POST "organizations", "organization_create", create => created),
-    route!(GET "organizations", "organization_list", list => listed),
-    route!(GET "organizations/:organization_name", "organization_show", show => shown),
-    route!(PATCH "organizations/:organization_name", "organization_update", update => shown),
+pub(crate) const ROUTES: &[ProjectsRoute] = &[
+    route!(POST "organizations", "organization_create", create => render_created),
+    route!(GET "organizations", "organization_list", list => render_list),
+    route!(GET "organizations/:organization_name", "organization_show", show => render_one),
+    route!(PATCH "organizations/:organization_name", "organization_update", update => render_one),
     route!(DELETE "organizations/:organization_name", "organization_delete", delete => empty),
     route!(GET "organizations/:organization_name/entitlement-set", "organization_entitlements",
-        entitlements => entitled),
+        entitlements => render_entitlements),
 ];
 
 /// Maximum number of organizations in a response without paging. Longer lists are paged.
-const MOST_UNPAGED: i64 = 1000;
+const MAX_UNPAGED_ORGANIZATIONS: i64 = 1000;
 
-struct One {
+struct OrganizationView {
     member: Member,
     /// External id of the default project.
     project: Option<String>,
@@ -41,125 +41,126 @@ struct One {
     included: Option<Vec<(Member, Project)>>,
 }
 
-async fn create(tx: &mut Tx<'_>, call: &Call) -> Outcome<One> {
-    let Subject::User { id: user, .. } = &call.caller.subject else {
-        return Err(Refusal::forbidden("only users create organizations").into());
+async fn create(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<OrganizationView> {
+    let TokenSubject::User { id: user, .. } = &call.caller.subject else {
+        return Err(ApiRejection::forbidden("only users create organizations").into());
     };
-    let resource = Resource::read(&call.document, TypeRule::Any, None)?;
-    let mut attributes = Attributes::new(resource.attributes());
+    let resource = PrimaryResource::read(&call.document, TypeRule::Any, None)?;
+    let mut attributes = AttributeReader::new(resource.attributes());
     let new = OrganizationChange::read_new(&mut attributes, resource.related("default-agent-pool")?);
     let new = new.checked(tx, 0, attributes).await?;
     let (name, email) = new.name_and_email();
     let id = organization::create(tx, *user, name, email, "{}").await?;
     new.store(tx, id).await?;
-    stored(tx, call, id).await
+    load_created(tx, call, id).await
 }
 
-fn created(One { member, project, .. }: One) -> Reply {
-    Reply::created(document(&member, project.as_deref()))
+fn render_created(OrganizationView { member, project, .. }: OrganizationView) -> RenderedResult {
+    RenderedResult::created(document(&member, project.as_deref()))
 }
 
-struct Many {
+struct OrganizationPage {
     asked: ListRequest,
-    listed: Listed<Member>,
+    listed: ResultPage<Member>,
     /// `true` if the page is the whole list: no page was requested, and the list is short enough.
     is_whole: bool,
     projects: HashMap<i64, String>,
 }
 
-async fn list(tx: &mut Tx<'_>, call: &Call) -> Outcome<Many> {
+async fn list(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<OrganizationPage> {
     let asked = ListRequest::read(call, &["q", "q[name]", "q[email]"])?;
     let text = |name: &str| call.query.text(name).map(str::to_owned);
     let wanted = OrganizationFilter { q: text("q"), name: text("q[name]"), email: text("q[email]") };
     let mut is_whole = !call.query.names_a_page();
     let mut listed = if is_whole {
-        member::list(tx, &call.caller, &wanted, Page { number: 1, size: MOST_UNPAGED }).await?
+        member::list(tx, &call.caller, &wanted, PageRequest { number: 1, size: MAX_UNPAGED_ORGANIZATIONS }).await?
     } else {
         member::list(tx, &call.caller, &wanted, asked.page).await?
     };
-    if is_whole && listed.matching > MOST_UNPAGED {
+    if is_whole && listed.matching > MAX_UNPAGED_ORGANIZATIONS {
         is_whole = false;
         listed = member::list(tx, &call.caller, &wanted, asked.page).await?;
     }
     let rows = listed.items.iter().map(|member| member.organization.id).collect();
-    let projects = organization::default_projects(tx, rows).await?;
-    Ok(Many { asked, listed, is_whole, projects })
+    let projects = organization::find_default_projects(tx, rows).await?;
+    Ok(OrganizationPage { asked, listed, is_whole, projects })
 }
 
-fn listed(Many { asked, listed, is_whole, projects }: Many) -> Reply {
+fn render_list(OrganizationPage { asked, listed, is_whole, projects }: OrganizationPage) -> RenderedResult {
     let item = |member: &Member| document(member, projects.get(&member.organization.id).map(String::as_str));
     if is_whole {
-        return Reply::resources(listed.items.iter().map(item));
+        return RenderedResult::resources(listed.items.iter().map(item));
     }
     asked.document(listed.items.iter().map(item), listed.matching, None)
 }
 
-async fn show(tx: &mut Tx<'_>, call: &Call) -> Outcome<One> {
-    let member = named(tx, call).await?;
+async fn show(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<OrganizationView> {
+    let member = organization_in_path(tx, call).await?;
     let wants_project = !call.query.include(&["default_project"], &[])?.is_empty();
-    let project = organization::default_project(tx, member.organization.id).await?;
+    let project = organization::find_default_project(tx, member.organization.id).await?;
     let included = match project.as_deref().filter(|_| wants_project) {
-        Some(project) => Some(seen(tx, &call.caller, project).await?),
+        Some(project) => Some(visible_project(tx, &call.caller, project).await?),
         None => None,
     };
-    Ok(One { member, project, included })
+    Ok(OrganizationView { member, project, included })
 }
 
-fn shown(One { member, project, included }: One) -> Reply {
+fn render_one(OrganizationView { member, project, included }: OrganizationView) -> RenderedResult {
     let shown = |(member, project): &(Member, Project)| projects::document(member, project);
     let included = included.map(|projects| projects.iter().map(shown).collect());
-    Reply::resource(document(&member, project.as_deref())).including(included)
+    RenderedResult::resource(document(&member, project.as_deref())).including(included)
 }
 
-async fn update(tx: &mut Tx<'_>, call: &Call) -> Outcome<One> {
-    let member = owned(tx, call).await?;
-    let resource = Resource::read(&call.document, TypeRule::Any, None)?;
+async fn update(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<OrganizationView> {
+    let member = owned_organization_in_path(tx, call).await?;
+    let resource = PrimaryResource::read(&call.document, TypeRule::Any, None)?;
     let id = member.organization.id;
     // The lock serializes changes, because each preserves the attributes that it does not contain.
     organization::lock(tx, id).await?;
-    let member = member::at(tx, &call.caller, id).await?;
-    let mut attributes = Attributes::new(resource.attributes());
+    let member = member::find_by_organization_row(tx, &call.caller, id).await?;
+    let mut attributes = AttributeReader::new(resource.attributes());
     let change =
         OrganizationChange::read(&mut attributes, resource.related("default-agent-pool")?, Some(&member.organization));
     change.checked(tx, id, attributes).await?.store(tx, id).await?;
     // Uses the caller's rights from before the change, which may disable the caller's own token.
-    let organization = organization::at_row(tx, id).await?;
+    let organization = organization::load_by_row(tx, id).await?;
     let member = Member { organization, ..member };
-    let project = organization::default_project(tx, member.organization.id).await?;
-    Ok(One { member, project, included: None })
+    let project = organization::find_default_project(tx, member.organization.id).await?;
+    Ok(OrganizationView { member, project, included: None })
 }
 
-async fn delete(tx: &mut Tx<'_>, call: &Call) -> Outcome<()> {
-    let member = owned(tx, call).await?;
+async fn delete(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
+    let member = owned_organization_in_path(tx, call).await?;
     organization::delete(tx, member.organization.id).await
 }
 
-async fn entitlements(tx: &mut Tx<'_>, call: &Call) -> Outcome<Organization> {
-    Ok(named(tx, call).await?.organization)
+async fn entitlements(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<Organization> {
+    Ok(organization_in_path(tx, call).await?.organization)
 }
 
-fn entitled(organization: Organization) -> Reply {
-    Reply::resource(organizations::entitlements(&organization))
+fn render_entitlements(organization: Organization) -> RenderedResult {
+    RenderedResult::resource(organizations::entitlements(&organization))
 }
 
-async fn named(tx: &mut Tx<'_>, call: &Call) -> Outcome<Member> {
-    member::named(tx, &call.caller, call.param("organization_name")).await
+async fn organization_in_path(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<Member> {
+    member::find_by_organization_name(tx, &call.caller, call.param("organization_name")).await
 }
 
-async fn owned(tx: &mut Tx<'_>, call: &Call) -> Outcome<Member> {
-    let member = named(tx, call).await?;
+async fn owned_organization_in_path(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<Member> {
+    let member = organization_in_path(tx, call).await?;
     member.must_own()?;
     Ok(member)
 }
 
-async fn stored(tx: &mut Tx<'_>, call: &Call, id: i64) -> Outcome<One> {
-    let organization = organization::at_row(tx, id).await?;
-    let member = member::of_all(tx, &call.caller, vec![organization]).await?.pop().ok_or_else(Refusal::not_found)?;
-    let project = organization::default_project(tx, member.organization.id).await?;
-    Ok(One { member, project, included: None })
+async fn load_created(tx: &mut Tx<'_>, call: &ProjectsCall, id: i64) -> WorkResult<OrganizationView> {
+    let organization = organization::load_by_row(tx, id).await?;
+    let member =
+        member::resolve_all(tx, &call.caller, vec![organization]).await?.pop().ok_or_else(ApiRejection::not_found)?;
+    let project = organization::find_default_project(tx, member.organization.id).await?;
+    Ok(OrganizationView { member, project, included: None })
 }
 
-async fn seen(tx: &mut Tx<'_>, caller: &Caller, ext_id: &str) -> Outcome<Vec<(Member, Project)>> {
-    let (member, project) = project::of(tx, caller, ext_id).await?;
+async fn visible_project(tx: &mut Tx<'_>, caller: &ProjectsCaller, ext_id: &str) -> WorkResult<Vec<(Member, Project)>> {
+    let (member, project) = project::find_with_member(tx, caller, ext_id).await?;
     Ok(if project.rights.has(ProjectRights::READ) { vec![(member, project)] } else { Vec::new() })
 }

@@ -2,187 +2,190 @@
 
 use std::collections::HashMap;
 
-use super::super::body::{self, Resource, TypeRule};
-use super::super::documents::teams::{document, naming_memberships, naming_users};
+use super::super::body::{self, PrimaryResource, TypeRule};
+use super::super::documents::teams::{document, with_memberships, with_users};
 use super::super::documents::{memberships, users};
 use super::super::list::ListRequest;
-use super::super::query::MOST_LISTED;
-use super::super::reply::{Rendered, Reply, empty};
-use super::super::request::Call;
-use super::super::route::{Route, route};
-use crate::projects::attributes::Attributes;
+use super::super::query::MAX_FILTER_VALUES;
+use super::super::reply::{Rendered, RenderedResult, empty};
+use super::super::request::ProjectsCall;
+use super::super::route::{ProjectsRoute, route};
+use crate::projects::attributes::AttributeReader;
 use crate::projects::member::{self, Member};
 use crate::projects::membership::{self, Membership, MembershipFilter};
-use crate::projects::page::Listed;
-use crate::projects::refusal::{Outcome, Refusal};
-use crate::projects::team::{self, Team, TeamChange, TeamFilter, people};
+use crate::projects::page::ResultPage;
+use crate::projects::rejection::{ApiRejection, WorkResult};
+use crate::projects::team::{self, Team, TeamChange, TeamFilter, members};
 use crate::projects::{Tx, escalation};
 
-pub(crate) const ROUTES: &[Route] = &[
-    route!(POST "organizations/:organization_name/teams", "team_create", create => created),
-    route!(GET "organizations/:organization_name/teams", "team_list", list => listed),
-    route!(GET "teams/:team_id", "team_show", show => shown),
-    route!(PATCH "teams/:team_id", "team_update", update => shown),
+pub(crate) const ROUTES: &[ProjectsRoute] = &[
+    route!(POST "organizations/:organization_name/teams", "team_create", create => render_created),
+    route!(GET "organizations/:organization_name/teams", "team_list", list => render_list),
+    route!(GET "teams/:team_id", "team_show", show => render_one),
+    route!(PATCH "teams/:team_id", "team_update", update => render_one),
     route!(DELETE "teams/:team_id", "team_delete", delete => empty),
     route!(POST "teams/:team_id/relationships/users", "team_users_add", add_users => empty),
     route!(DELETE "teams/:team_id/relationships/users", "team_users_remove", remove_users => empty),
     route!(GET "teams/:team_id/relationships/organization-memberships", "team_memberships_list",
-        list_memberships => memberships_listed),
+        list_memberships => render_memberships),
     route!(POST "teams/:team_id/relationships/organization-memberships", "team_memberships_add", add_memberships => empty),
     route!(DELETE "teams/:team_id/relationships/organization-memberships", "team_memberships_remove",
         remove_memberships => empty),
 ];
 
 /// Parameters that list links repeat.
-const PARAMETERS: &[&str] = &["q", "filter[names]", "include"];
+const LIST_PARAMETERS: &[&str] = &["q", "filter[names]", "include"];
 /// Maximum number of members that a response includes. Each may need two documents.
-const MOST_PEOPLE: i64 = 2_000;
+const MAX_INCLUDED_MEMBERS: i64 = 2_000;
 
-struct One {
+struct TeamView {
     member: Member,
     team: Team,
-    people: Option<People>,
+    people: Option<TeamPeople>,
 }
 
-async fn create(tx: &mut Tx<'_>, call: &Call) -> Outcome<(Member, Team)> {
-    let member = member::named(tx, &call.caller, call.param("organization_name")).await?;
+async fn create(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(Member, Team)> {
+    let member = member::find_by_organization_name(tx, &call.caller, call.param("organization_name")).await?;
     team::may_create(&member)?;
-    let resource = Resource::read(&call.document, TypeRule::Any, None)?;
-    let mut attributes = Attributes::new(resource.attributes());
+    let resource = PrimaryResource::read(&call.document, TypeRule::Any, None)?;
+    let mut attributes = AttributeReader::new(resource.attributes());
     let new = TeamChange::read_new(&mut attributes);
     attributes.finish()?;
     let team = team::create(tx, &member, new).await?;
     Ok((member, team))
 }
 
-fn created((member, team): (Member, Team)) -> Reply {
-    Reply::created(document(&member, &team))
+fn render_created((member, team): (Member, Team)) -> RenderedResult {
+    RenderedResult::created(document(&member, &team))
 }
 
-struct Many {
+struct TeamPage {
     asked: ListRequest,
     member: Member,
-    listed: Listed<Team>,
-    people: Option<People>,
+    listed: ResultPage<Team>,
+    people: Option<TeamPeople>,
 }
 
-async fn list(tx: &mut Tx<'_>, call: &Call) -> Outcome<Many> {
-    let member = member::named(tx, &call.caller, call.param("organization_name")).await?;
-    let (query, asked) = (&call.query, ListRequest::read(call, PARAMETERS)?);
+async fn list(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<TeamPage> {
+    let member = member::find_by_organization_name(tx, &call.caller, call.param("organization_name")).await?;
+    let (query, asked) = (&call.query, ListRequest::read(call, LIST_PARAMETERS)?);
     let includes = includes(call)?;
-    let names = query.list("filter[names]", MOST_LISTED)?;
+    let names = query.list("filter[names]", MAX_FILTER_VALUES)?;
     let wanted = TeamFilter { names, q: query.text("q").map(str::to_owned) };
     let listed = team::list(tx, &member, &wanted, asked.page).await?;
-    let people = people_of(tx, &member, &listed.items, includes).await?;
-    Ok(Many { asked, member, listed, people })
+    let people = load_people(tx, &member, &listed.items, includes).await?;
+    Ok(TeamPage { asked, member, listed, people })
 }
 
-fn listed(Many { asked, member, listed, people }: Many) -> Reply {
-    let items = listed.items.iter().map(|team| with_people(&member, team, people.as_ref()));
+fn render_list(TeamPage { asked, member, listed, people }: TeamPage) -> RenderedResult {
+    let items = listed.items.iter().map(|team| render_team(&member, team, people.as_ref()));
     let included = people.as_ref().map(|people| people.included(&member));
     asked.document(items, listed.matching, None).including(included)
 }
 
-async fn show(tx: &mut Tx<'_>, call: &Call) -> Outcome<One> {
-    let (member, team) = team::visible(tx, &call.caller, call.param("team_id")).await?;
+async fn show(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<TeamView> {
+    let (member, team) = team::find_visible(tx, &call.caller, call.param("team_id")).await?;
     let includes = includes(call)?;
-    let people = people_of(tx, &member, std::slice::from_ref(&team), includes).await?;
-    Ok(One { member, team, people })
+    let people = load_people(tx, &member, std::slice::from_ref(&team), includes).await?;
+    Ok(TeamView { member, team, people })
 }
 
-fn shown(One { member, team, people }: One) -> Reply {
+fn render_one(TeamView { member, team, people }: TeamView) -> RenderedResult {
     let included = people.as_ref().map(|people| people.included(&member));
-    Reply::resource(with_people(&member, &team, people.as_ref())).including(included)
+    RenderedResult::resource(render_team(&member, &team, people.as_ref())).including(included)
 }
 
-async fn update(tx: &mut Tx<'_>, call: &Call) -> Outcome<One> {
-    let (member, team) = team::granted(tx, &call.caller, call.param("team_id"), team::may_manage).await?;
-    let resource = Resource::read(&call.document, TypeRule::Any, Some(&team.ext_id))?;
-    let mut attributes = Attributes::new(resource.attributes());
+async fn update(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<TeamView> {
+    let (member, team) = team::find_permitted(tx, &call.caller, call.param("team_id"), team::may_manage).await?;
+    let resource = PrimaryResource::read(&call.document, TypeRule::Any, Some(&team.ext_id))?;
+    let mut attributes = AttributeReader::new(resource.attributes());
     let change = TeamChange::read(&mut attributes);
     attributes.finish()?;
     let team = team::update(tx, &member, &team, change).await?;
-    Ok(One { member, team, people: None })
+    Ok(TeamView { member, team, people: None })
 }
 
-async fn delete(tx: &mut Tx<'_>, call: &Call) -> Outcome<()> {
-    let (_, team) = team::granted(tx, &call.caller, call.param("team_id"), team::may_manage).await?;
+async fn delete(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
+    let (_, team) = team::find_permitted(tx, &call.caller, call.param("team_id"), team::may_manage).await?;
     team::delete(tx, &team).await
 }
 
-async fn list_memberships(tx: &mut Tx<'_>, call: &Call) -> Outcome<(ListRequest, Member, Listed<Membership>)> {
+async fn list_memberships(
+    tx: &mut Tx<'_>,
+    call: &ProjectsCall,
+) -> WorkResult<(ListRequest, Member, ResultPage<Membership>)> {
     const SERVICES: &str = "filter[is_service_account]";
-    let (member, team) = team::visible(tx, &call.caller, call.param("team_id")).await?;
+    let (member, team) = team::find_visible(tx, &call.caller, call.param("team_id")).await?;
     let asked = ListRequest::read(call, &["filter[status]", SERVICES, "sort"])?;
     let listed = match call.query.text(SERVICES) {
         // No user is a service account.
-        Some("true") => Listed::none(),
+        Some("true") => ResultPage::none(),
         None | Some("false") => {
             let status = call.query.text("filter[status]").map(str::to_owned);
             let by_status = call.query.sort(&["status"])?.map(|(_, backwards)| backwards);
             let wanted = MembershipFilter { status, team: Some(team.id), by_status, ..MembershipFilter::default() };
             membership::list(tx, &member, &wanted, asked.page).await?
         }
-        Some(_) => return Err(Refusal::parameter(SERVICES, format!("{SERVICES} must be true or false")).into()),
+        Some(_) => return Err(ApiRejection::parameter(SERVICES, format!("{SERVICES} must be true or false")).into()),
     };
     Ok((asked, member, listed))
 }
 
-fn memberships_listed((asked, member, listed): (ListRequest, Member, Listed<Membership>)) -> Reply {
+fn render_memberships((asked, member, listed): (ListRequest, Member, ResultPage<Membership>)) -> RenderedResult {
     let items = listed.items.iter().map(|membership| memberships::document(&member, membership));
     asked.document(items, listed.matching, None)
 }
 
-async fn add_users(tx: &mut Tx<'_>, call: &Call) -> Outcome<()> {
-    let team = joinable(tx, call).await?;
-    let users = people::named(tx, team.org_id, &body::names(&call.document)?).await?;
-    people::add(tx, team.id, &users).await
+async fn add_users(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
+    let team = joinable_team(tx, call).await?;
+    let users = members::find_by_username(tx, team.org_id, &body::read_untyped_ids(&call.document)?).await?;
+    members::add(tx, team.id, &users).await
 }
 
-async fn remove_users(tx: &mut Tx<'_>, call: &Call) -> Outcome<()> {
-    let (_, team) = changeable(tx, call).await?;
-    let users = people::named(tx, team.org_id, &body::names(&call.document)?).await?;
-    people::remove(tx, &team, &users).await
+async fn remove_users(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
+    let (_, team) = changeable_team(tx, call).await?;
+    let users = members::find_by_username(tx, team.org_id, &body::read_untyped_ids(&call.document)?).await?;
+    members::remove(tx, &team, &users).await
 }
 
-async fn add_memberships(tx: &mut Tx<'_>, call: &Call) -> Outcome<()> {
-    let team = joinable(tx, call).await?;
-    let users = people::behind(tx, team.org_id, &body::names(&call.document)?).await?;
-    people::add(tx, team.id, &users).await
+async fn add_memberships(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
+    let team = joinable_team(tx, call).await?;
+    let users = members::find_by_membership(tx, team.org_id, &body::read_untyped_ids(&call.document)?).await?;
+    members::add(tx, team.id, &users).await
 }
 
-async fn remove_memberships(tx: &mut Tx<'_>, call: &Call) -> Outcome<()> {
-    let (_, team) = changeable(tx, call).await?;
-    let users = people::behind(tx, team.org_id, &body::names(&call.document)?).await?;
-    people::remove(tx, &team, &users).await
+async fn remove_memberships(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
+    let (_, team) = changeable_team(tx, call).await?;
+    let users = members::find_by_membership(tx, team.org_id, &body::read_untyped_ids(&call.document)?).await?;
+    members::remove(tx, &team, &users).await
 }
 
-async fn changeable(tx: &mut Tx<'_>, call: &Call) -> Outcome<(Member, Team)> {
-    team::granted(tx, &call.caller, call.param("team_id"), team::may_change_people).await
+async fn changeable_team(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(Member, Team)> {
+    team::find_permitted(tx, &call.caller, call.param("team_id"), team::may_change_members).await
 }
 
 /// Returns the team in the path, if the caller may add members: members act with the team's rights.
-async fn joinable(tx: &mut Tx<'_>, call: &Call) -> Outcome<Team> {
-    let (member, team) = changeable(tx, call).await?;
-    escalation::refuse_stronger(tx, &member, &team).await?;
+async fn joinable_team(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<Team> {
+    let (member, team) = changeable_team(tx, call).await?;
+    escalation::reject_stronger_team(tx, &member, &team).await?;
     Ok(team)
 }
 
 /// The requested forms of the members; `None` when they are not requested.
-struct Includes {
+struct TeamIncludes {
     users: bool,
     memberships: bool,
 }
 
-fn includes(call: &Call) -> Outcome<Option<Includes>> {
+fn includes(call: &ProjectsCall) -> WorkResult<Option<TeamIncludes>> {
     let named = call.query.include(&["users", "organization_memberships"], &[])?;
     let has = |name| named.contains(&name);
-    let includes = Includes { users: has("users"), memberships: has("organization_memberships") };
+    let includes = TeamIncludes { users: has("users"), memberships: has("organization_memberships") };
     Ok((!named.is_empty()).then_some(includes))
 }
 
-struct People {
-    includes: Includes,
+struct TeamPeople {
+    includes: TeamIncludes,
     /// Rows of the members by the row of the team.
     of_teams: HashMap<i64, Vec<i64>>,
     memberships: Vec<Membership>,
@@ -190,30 +193,30 @@ struct People {
     by_user: HashMap<i64, usize>,
 }
 
-async fn people_of(
+async fn load_people(
     tx: &mut Tx<'_>,
     member: &Member,
     teams: &[Team],
-    includes: Option<Includes>,
-) -> Outcome<Option<People>> {
+    includes: Option<TeamIncludes>,
+) -> WorkResult<Option<TeamPeople>> {
     let Some(includes) = includes else { return Ok(None) };
-    if teams.iter().map(|team| team.users).sum::<i64>() > MOST_PEOPLE {
+    if teams.iter().map(|team| team.users).sum::<i64>() > MAX_INCLUDED_MEMBERS {
         let detail = format!(
-            "the teams have more than {MOST_PEOPLE} people: ask for fewer teams, or for organization-memberships"
+            "the teams have more than {MAX_INCLUDED_MEMBERS} people: ask for fewer teams, or for organization-memberships"
         );
-        return Err(Refusal::parameter("include", detail).into());
+        return Err(ApiRejection::parameter("include", detail).into());
     }
     let rows: Vec<i64> = teams.iter().map(|team| team.id).collect();
-    let of_teams = people::of_teams(tx, &rows).await?;
+    let of_teams = members::load_users_of_teams(tx, &rows).await?;
     let mut users: Vec<i64> = of_teams.values().flatten().copied().collect();
     users.sort_unstable();
     users.dedup();
-    let memberships = membership::of_users(tx, member, &users, includes.memberships).await?;
+    let memberships = membership::list_for_users(tx, member, &users, includes.memberships).await?;
     let by_user = memberships.iter().enumerate().map(|(place, one)| (one.user.id, place)).collect();
-    Ok(Some(People { includes, of_teams, memberships, by_user }))
+    Ok(Some(TeamPeople { includes, of_teams, memberships, by_user }))
 }
 
-impl People {
+impl TeamPeople {
     fn included(&self, member: &Member) -> Vec<Rendered> {
         let mut included = Vec::new();
         if self.includes.users {
@@ -231,10 +234,10 @@ impl People {
     }
 }
 
-fn with_people(member: &Member, team: &Team, people: Option<&People>) -> Rendered {
+fn render_team(member: &Member, team: &Team, people: Option<&TeamPeople>) -> Rendered {
     let document = document(member, team);
     let Some(people) = people else { return document };
     let of_team = people.of(team);
-    let document = if people.includes.users { naming_users(document, &of_team) } else { document };
-    if people.includes.memberships { naming_memberships(document, &of_team) } else { document }
+    let document = if people.includes.users { with_users(document, &of_team) } else { document };
+    if people.includes.memberships { with_memberships(document, &of_team) } else { document }
 }

@@ -2,35 +2,35 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::super::body::{Resource, TypeRule};
-use super::super::documents::workspaces::{TYPE, document, for_planning, naming_tags};
+use super::super::body::{PrimaryResource, TypeRule};
+use super::super::documents::workspaces::{RESOURCE_TYPE, document, for_remote_run, with_tags};
 use super::super::documents::{organizations, projects, tags};
 use super::super::list::ListRequest;
-use super::super::query::{MOST_LISTED, MOST_TAGS, Query, TAGGED};
-use super::super::reply::{Rendered, Reply, empty};
-use super::super::request::Call;
-use super::super::route::{Route, route};
+use super::super::query::{MAX_FILTER_TAGS, MAX_FILTER_VALUES, Query, TAG_FILTER};
+use super::super::reply::{Rendered, RenderedResult, empty};
+use super::super::request::ProjectsCall;
+use super::super::route::{ProjectsRoute, route};
 use crate::error::Kind;
-use crate::projects::attributes::Attributes;
+use crate::projects::attributes::AttributeReader;
 use crate::projects::member::{self, Member};
-use crate::projects::page::Listed;
+use crate::projects::page::ResultPage;
 use crate::projects::project::Project;
-use crate::projects::refusal::{Fault, Outcome, Refusal};
+use crate::projects::rejection::{ApiRejection, Fault, WorkResult};
 use crate::projects::rights::ProjectRights;
-use crate::projects::tag::{self, Binding, Holder};
-use crate::projects::workspace::{self, Fields, Of, Workspace, WorkspaceFilter, WorkspaceRights};
+use crate::projects::tag::{self, TagBinding, TaggedResource};
+use crate::projects::workspace::{self, Workspace, WorkspaceFields, WorkspaceFilter, WorkspaceRights, WorkspaceTarget};
 use crate::projects::{Tx, organization, project};
 
-pub(crate) const ROUTES: &[Route] = &[
-    route!(POST "organizations/:organization_name/workspaces", "workspace_create", create => created),
-    route!(GET "organizations/:organization_name/workspaces", "workspace_list", list => listed),
-    route!(GET "organizations/:organization_name/workspaces/:workspace_name", "workspace_show_named", show => shown),
-    route!(PATCH "organizations/:organization_name/workspaces/:workspace_name", "workspace_update_named", update => shown),
+pub(crate) const ROUTES: &[ProjectsRoute] = &[
+    route!(POST "organizations/:organization_name/workspaces", "workspace_create", create => render_created),
+    route!(GET "organizations/:organization_name/workspaces", "workspace_list", list => render_list),
+    route!(GET "organizations/:organization_name/workspaces/:workspace_name", "workspace_show_named", show => render_one),
+    route!(PATCH "organizations/:organization_name/workspaces/:workspace_name", "workspace_update_named", update => render_one),
     route!(DELETE "organizations/:organization_name/workspaces/:workspace_name", "workspace_delete_named", delete => empty),
     route!(POST "organizations/:organization_name/workspaces/:workspace_name/actions/safe-delete",
         "workspace_safe_delete_named", safe_delete => empty),
-    route!(GET "workspaces/:workspace_id", "workspace_show", show => shown),
-    route!(PATCH "workspaces/:workspace_id", "workspace_update", update => shown),
+    route!(GET "workspaces/:workspace_id", "workspace_show", show => render_one),
+    route!(PATCH "workspaces/:workspace_id", "workspace_update", update => render_one),
     route!(DELETE "workspaces/:workspace_id", "workspace_delete", delete => empty),
     route!(POST "workspaces/:workspace_id/actions/safe-delete", "workspace_safe_delete", safe_delete => empty),
     route!(GET "workspaces/:workspace_id/current-state-version", "workspace_state", current_state_version => empty),
@@ -38,21 +38,21 @@ pub(crate) const ROUTES: &[Route] = &[
 ];
 
 /// Parameters that list links repeat.
-const PARAMETERS: &[&str] = &[
+const LIST_PARAMETERS: &[&str] = &[
     "search[name]",
     "search[wildcard-name]",
     "search[tags]",
     "search[exclude-tags]",
     "filter[project][id]",
     "filter[current-run][status]",
-    TAGGED,
+    TAG_FILTER,
     "sort",
     "include",
 ];
 /// Supported `include` values.
-const INCLUDED: &[&str] = &["organization", "project", "effective_tag_bindings"];
+const SUPPORTED_INCLUDES: &[&str] = &["organization", "project", "effective_tag_bindings"];
 /// `include` values that known clients send, accepted without effect.
-const NEVER_THERE: &[&str] = &[
+const IGNORED_INCLUDES: &[&str] = &[
     "current_run",
     "current_run.plan",
     "current_run.configuration_version",
@@ -65,143 +65,149 @@ const NEVER_THERE: &[&str] = &[
     "readme",
 ];
 /// Maximum length of a name pattern, in characters. Names have at most 90.
-const LONGEST_WILDCARD: usize = 256;
+const MAX_WILDCARD_CHARACTERS: usize = 256;
 
-struct One {
+struct WorkspaceView {
     member: Member,
     workspace: Workspace,
-    beside: Option<Beside>,
+    beside: Option<WorkspaceIncludes>,
     /// `true` for a client that plans and applies.
     plans: bool,
 }
 
-struct Beside {
+struct WorkspaceIncludes {
     /// The default project of the organization, if the organization is included.
     organization: Option<Option<String>>,
     /// The projects that the caller may see.
     projects: Vec<Project>,
     /// The tags of projects, by the row of the project.
-    tags: Option<HashMap<i64, Vec<Binding>>>,
+    tags: Option<HashMap<i64, Vec<TagBinding>>>,
 }
 
-async fn create(tx: &mut Tx<'_>, call: &Call) -> Outcome<(Member, Workspace)> {
-    let member = member::named(tx, &call.caller, call.param("organization_name")).await?;
-    let resource = Resource::read(&call.document, TypeRule::Exact(TYPE), None)?;
-    let project = workspace::destination(tx, &member, resource.to_one("project")?.flatten()).await?;
-    let mut attributes = Attributes::new(resource.attributes());
+async fn create(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(Member, Workspace)> {
+    let member = member::find_by_organization_name(tx, &call.caller, call.param("organization_name")).await?;
+    let resource = PrimaryResource::read(&call.document, TypeRule::Exact(RESOURCE_TYPE), None)?;
+    let project = workspace::find_destination(tx, &member, resource.to_one("project")?.flatten()).await?;
+    let mut attributes = AttributeReader::new(resource.attributes());
     let pool = resource.related("agent-pool")?;
-    let given = Fields::read(tx, &member, &mut attributes, pool, Of::New(&project)).await?;
+    let given = WorkspaceFields::read(tx, &member, &mut attributes, pool, WorkspaceTarget::New(&project)).await?;
     let bindings = resource.tag_bindings(&mut attributes)?.unwrap_or_default();
     let flat = resource.flat_tags(&mut attributes)?;
     attributes.finish()?;
     let row = workspace::create(tx, &member, &project, given).await?;
     if !bindings.is_empty() {
-        tag::merge(tx, Holder::Workspace, row, &bindings).await?;
+        tag::merge(tx, TaggedResource::Workspace, row, &bindings).await?;
     }
-    tag::add_flat(tx, Holder::Workspace, row, &flat).await?;
-    let made = workspace::held(tx, &member, row, WorkspaceRights::NONE).await?;
+    tag::add_flat(tx, TaggedResource::Workspace, row, &flat).await?;
+    let made = workspace::lock_and_load(tx, &member, row, WorkspaceRights::NONE).await?;
     Ok((member, made))
 }
 
-fn created((member, workspace): (Member, Workspace)) -> Reply {
-    Reply::created(document(&member, &workspace))
+fn render_created((member, workspace): (Member, Workspace)) -> RenderedResult {
+    RenderedResult::created(document(&member, &workspace))
 }
 
-struct Many {
+struct WorkspacePage {
     asked: ListRequest,
     member: Member,
-    listed: Listed<Workspace>,
-    beside: Option<Beside>,
+    listed: ResultPage<Workspace>,
+    beside: Option<WorkspaceIncludes>,
 }
 
-async fn list(tx: &mut Tx<'_>, call: &Call) -> Outcome<Many> {
-    let member = member::named(tx, &call.caller, call.param("organization_name")).await?;
-    let (query, asked) = (&call.query, ListRequest::read(call, PARAMETERS)?);
-    let include = query.include(INCLUDED, NEVER_THERE)?;
+async fn list(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<WorkspacePage> {
+    let member = member::find_by_organization_name(tx, &call.caller, call.param("organization_name")).await?;
+    let (query, asked) = (&call.query, ListRequest::read(call, LIST_PARAMETERS)?);
+    let include = query.include(SUPPORTED_INCLUDES, IGNORED_INCLUDES)?;
     // Accepted without effect: there are no runs.
     let sort = query.sort(&["name", "current-run.created-at"])?;
     let text = |name: &str| query.text(name).map(str::to_owned);
     let wanted = WorkspaceFilter {
         name: text("search[name]"),
-        wildcard: wildcard(query)?,
-        tags: query.list("search[tags]", MOST_TAGS)?,
-        without_tags: query.list("search[exclude-tags]", MOST_TAGS)?,
+        wildcard: read_wildcard(query)?,
+        tags: query.list("search[tags]", MAX_FILTER_TAGS)?,
+        without_tags: query.list("search[exclude-tags]", MAX_FILTER_TAGS)?,
         tagged: query.tagged()?,
-        projects: query.list("filter[project][id]", MOST_LISTED)?,
+        projects: query.list("filter[project][id]", MAX_FILTER_VALUES)?,
         backwards: sort == Some(("name", true)),
     };
     let listed = if query.text("filter[current-run][status]").is_some() {
-        Listed::none()
+        ResultPage::none()
     } else {
         workspace::list(tx, &member, &wanted, asked.page).await?
     };
-    let beside = beside(tx, &member, &listed.items, &include).await?;
-    Ok(Many { asked, member, listed, beside })
+    let beside = load_included(tx, &member, &listed.items, &include).await?;
+    Ok(WorkspacePage { asked, member, listed, beside })
 }
 
-fn listed(Many { asked, member, listed, beside }: Many) -> Reply {
-    let (items, included) = rendered(&member, &listed.items, beside);
+fn render_list(WorkspacePage { asked, member, listed, beside }: WorkspacePage) -> RenderedResult {
+    let (items, included) = render_items(&member, &listed.items, beside);
     asked.document(items, listed.matching, None).including(included)
 }
 
-fn wildcard(query: &Query) -> Result<Option<String>, Refusal> {
+fn read_wildcard(query: &Query) -> Result<Option<String>, ApiRejection> {
     const NAME: &str = "search[wildcard-name]";
     let pattern = query.text(NAME);
-    if pattern.is_some_and(|pattern| pattern.chars().nth(LONGEST_WILDCARD).is_some()) {
-        return Err(Refusal::parameter(NAME, format!("{NAME} may have at most {LONGEST_WILDCARD} characters")));
+    if pattern.is_some_and(|pattern| pattern.chars().nth(MAX_WILDCARD_CHARACTERS).is_some()) {
+        return Err(ApiRejection::parameter(
+            NAME,
+            format!("{NAME} may have at most {MAX_WILDCARD_CHARACTERS} characters"),
+        ));
     }
     Ok(pattern.map(str::to_owned))
 }
 
-async fn show(tx: &mut Tx<'_>, call: &Call) -> Outcome<One> {
-    let (member, workspace) = workspace::visible(tx, &call.caller, call.workspace(), WorkspaceRights::READ).await?;
-    let include = call.query.include(INCLUDED, NEVER_THERE)?;
-    let beside = beside(tx, &member, std::slice::from_ref(&workspace), &include).await?;
-    Ok(One { member, workspace, beside, plans: call.plans })
+async fn show(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<WorkspaceView> {
+    let (member, workspace) =
+        workspace::find_visible(tx, &call.caller, call.workspace(), WorkspaceRights::READ).await?;
+    let include = call.query.include(SUPPORTED_INCLUDES, IGNORED_INCLUDES)?;
+    let beside = load_included(tx, &member, std::slice::from_ref(&workspace), &include).await?;
+    Ok(WorkspaceView { member, workspace, beside, plans: call.plans })
 }
 
-fn shown(One { member, workspace, beside, plans }: One) -> Reply {
-    let (mut items, included) = rendered(&member, std::slice::from_ref(&workspace), beside);
+fn render_one(WorkspaceView { member, workspace, beside, plans }: WorkspaceView) -> RenderedResult {
+    let (mut items, included) = render_items(&member, std::slice::from_ref(&workspace), beside);
     let item = items.pop().unwrap_or_else(|| document(&member, &workspace));
     // The first step of the client's run is then rejected by `refuse_run`.
-    let item = if plans { for_planning(item) } else { item };
-    Reply::resource(item).including(included)
+    let item = if plans { for_remote_run(item) } else { item };
+    RenderedResult::resource(item).including(included)
 }
 
-async fn beside(
+async fn load_included(
     tx: &mut Tx<'_>,
     member: &Member,
     workspaces: &[Workspace],
     include: &[&str],
-) -> Outcome<Option<Beside>> {
+) -> WorkResult<Option<WorkspaceIncludes>> {
     if include.is_empty() {
         return Ok(None);
     }
     let mut rows: Vec<i64> = workspaces.iter().map(|workspace| workspace.project).collect();
     rows.sort_unstable();
     rows.dedup();
-    let mut beside = Beside { organization: None, projects: Vec::new(), tags: None };
+    let mut beside = WorkspaceIncludes { organization: None, projects: Vec::new(), tags: None };
     if include.contains(&"organization") && !workspaces.is_empty() {
-        beside.organization = Some(organization::default_project(tx, member.organization.id).await?);
+        beside.organization = Some(organization::find_default_project(tx, member.organization.id).await?);
     }
     if include.contains(&"project") {
-        beside.projects = project::these(tx, member, &rows).await?;
+        beside.projects = project::load_by_rows(tx, member, &rows).await?;
         // A caller may see a workspace without its project.
         beside.projects.retain(|project| project.rights.has(ProjectRights::READ));
     }
     if include.contains(&"effective_tag_bindings") {
-        beside.tags = Some(tag::of(tx, Holder::Project, rows).await?);
+        beside.tags = Some(tag::load_bindings(tx, TaggedResource::Project, rows).await?);
     }
     Ok(Some(beside))
 }
 
-fn rendered(
+fn render_items(
     member: &Member,
     workspaces: &[Workspace],
-    beside: Option<Beside>,
+    beside: Option<WorkspaceIncludes>,
 ) -> (Vec<Rendered>, Option<Vec<Rendered>>) {
     let plain = || workspaces.iter().map(|workspace| document(member, workspace));
-    let Some(Beside { organization, projects, tags: of_projects }) = beside else { return (plain().collect(), None) };
+    let Some(WorkspaceIncludes { organization, projects, tags: of_projects }) = beside else {
+        return (plain().collect(), None);
+    };
     let organization = organization.map(|project| organizations::document(member, project.as_deref()));
     let mut included: Vec<Rendered> = organization.into_iter().collect();
     included.extend(projects.iter().map(|project| projects::document(member, project)));
@@ -209,75 +215,78 @@ fn rendered(
     let (mut items, mut seen) = (Vec::with_capacity(workspaces.len()), HashSet::new());
     for (workspace, item) in workspaces.iter().zip(plain()) {
         let inherited = of_projects.get(&workspace.project).map_or(&[][..], Vec::as_slice);
-        let effective = tag::effective(&workspace.tags, inherited);
-        items.push(naming_tags(item, effective.iter().map(|(binding, _)| *binding)));
+        let effective = tag::resolve_effective(&workspace.tags, inherited);
+        items.push(with_tags(item, effective.iter().map(|(binding, _)| *binding)));
         let new = effective.into_iter().filter(|(binding, _)| seen.insert(binding.ext_id.clone()));
         included.extend(new.map(|(binding, is_inherited)| {
-            tags::effective(binding, is_inherited.then_some(&workspace.project_ext_id[..]))
+            tags::effective_binding(binding, is_inherited.then_some(&workspace.project_ext_id[..]))
         }));
     }
     (items, Some(included))
 }
 
-async fn update(tx: &mut Tx<'_>, call: &Call) -> Outcome<One> {
-    let (member, workspace) = workspace::visible(tx, &call.caller, call.workspace(), WorkspaceRights::READ).await?;
+async fn update(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<WorkspaceView> {
+    let (member, workspace) =
+        workspace::find_visible(tx, &call.caller, call.workspace(), WorkspaceRights::READ).await?;
     let manages = workspace.rights.has(WorkspaceRights::ADMIN);
-    if !manages && !workspace::may_leave(tx, &member, &workspace).await? {
-        return Err(Refusal::not_found().into());
+    if !manages && !workspace::may_move_out(tx, &member, &workspace).await? {
+        return Err(ApiRejection::not_found().into());
     }
-    let workspace = workspace::held(tx, &member, workspace.id, WorkspaceRights::READ).await?;
-    let resource = Resource::read(&call.document, TypeRule::Exact(TYPE), Some(&workspace.ext_id))?;
+    let workspace = workspace::lock_and_load(tx, &member, workspace.id, WorkspaceRights::READ).await?;
+    let resource = PrimaryResource::read(&call.document, TypeRule::Exact(RESOURCE_TYPE), Some(&workspace.ext_id))?;
     let project = match resource.to_one("project")? {
-        Some(None) => return Err(Refusal::at("/data/relationships/project", "project must name a project").into()),
+        Some(None) => return Err(ApiRejection::at("/data/relationships/project", "project must name a project").into()),
         // The workspace is in this project already.
         named => named.flatten().filter(|named| *named != workspace.project_ext_id),
     };
-    let mut attributes = Attributes::new(resource.attributes());
+    let mut attributes = AttributeReader::new(resource.attributes());
     let pool = resource.related("agent-pool")?;
-    let given = Fields::read(tx, &member, &mut attributes, pool, Of::Stored(&workspace)).await?;
+    let given = WorkspaceFields::read(tx, &member, &mut attributes, pool, WorkspaceTarget::Stored(&workspace)).await?;
     let bindings = resource.tag_bindings(&mut attributes)?;
     let changes = !resource.attributes().is_empty() || bindings.is_some() || given.mode.is_some();
     // A caller who may only move the workspace may change nothing else.
     if changes && !workspace.rights.has(WorkspaceRights::ADMIN) {
-        return Err(Refusal::not_found().into());
+        return Err(ApiRejection::not_found().into());
     }
     attributes.finish()?;
     if let Some(project) = project {
-        workspace::carry(tx, &member, &workspace, &project).await?;
+        workspace::move_to_project(tx, &member, &workspace, &project).await?;
     }
     if changes {
         workspace::change(tx, workspace.id, given).await?;
     }
     if let Some(bindings) = bindings {
-        tag::replace(tx, Holder::Workspace, workspace.id, &bindings).await?;
+        tag::replace(tx, TaggedResource::Workspace, workspace.id, &bindings).await?;
     }
-    let changed = workspace::held(tx, &member, workspace.id, WorkspaceRights::NONE).await?;
-    Ok(One { member, workspace: changed, beside: None, plans: false })
+    let changed = workspace::lock_and_load(tx, &member, workspace.id, WorkspaceRights::NONE).await?;
+    Ok(WorkspaceView { member, workspace: changed, beside: None, plans: false })
 }
 
-async fn delete(tx: &mut Tx<'_>, call: &Call) -> Outcome<()> {
-    let (member, workspace) = workspace::visible(tx, &call.caller, call.workspace(), WorkspaceRights::DESTROY).await?;
+async fn delete(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
+    let (member, workspace) =
+        workspace::find_visible(tx, &call.caller, call.workspace(), WorkspaceRights::DESTROY).await?;
     workspace::delete(tx, &member, &workspace, false).await
 }
 
-async fn safe_delete(tx: &mut Tx<'_>, call: &Call) -> Outcome<()> {
-    let (member, workspace) = workspace::visible(tx, &call.caller, call.workspace(), WorkspaceRights::DESTROY).await?;
-    Resource::read(&call.document, TypeRule::Any, None)?;
+async fn safe_delete(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
+    let (member, workspace) =
+        workspace::find_visible(tx, &call.caller, call.workspace(), WorkspaceRights::DESTROY).await?;
+    PrimaryResource::read(&call.document, TypeRule::Any, None)?;
     workspace::delete(tx, &member, &workspace, true).await
 }
 
 /// This server stores no state, so clients start with an empty one.
-async fn current_state_version(tx: &mut Tx<'_>, call: &Call) -> Outcome<()> {
-    workspace::visible(tx, &call.caller, call.workspace(), WorkspaceRights::READ).await?;
-    Err(Refusal::not_found().into())
+async fn current_state_version(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
+    workspace::find_visible(tx, &call.caller, call.workspace(), WorkspaceRights::READ).await?;
+    Err(ApiRejection::not_found().into())
 }
 
 /// Rejects the first step of a plan or an apply, before anything changes.
-async fn refuse_run(tx: &mut Tx<'_>, call: &Call) -> Outcome<()> {
-    workspace::visible(tx, &call.caller, call.workspace(), WorkspaceRights::READ).await?;
-    Resource::read(&call.document, TypeRule::Any, None)?;
+async fn refuse_run(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
+    workspace::find_visible(tx, &call.caller, call.workspace(), WorkspaceRights::READ).await?;
+    PrimaryResource::read(&call.document, TypeRule::Any, None)?;
     let detail = "this server administers workspaces, it runs nothing and keeps no state: plan and apply where there \
         is a backend for the state";
     let fault = Fault { title: Some("plan and apply are not possible here"), detail: detail.into(), source: None };
-    Err(Refusal::of(Kind::Invalid, vec![fault]).into())
+    Err(ApiRejection::of(Kind::Invalid, vec![fault]).into())
 }

@@ -5,75 +5,75 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 use serde_json::json;
 
-use super::asked::{given, id, pairs};
+use super::fields::{id, optional_pairs, optional_text};
 use super::rendering;
 use crate::auth::Auth;
 use crate::auth::identity::AliasChange;
 use crate::auth::mounts::MountTable;
 use crate::auth::store::AliasEntry;
 use crate::error::{Error, Result};
-use crate::http::secrets::answer::Answer;
-use crate::http::secrets::listing::{self, Row, Source};
-use crate::http::secrets::page::Page;
+use crate::http::secrets::handler_response::HandlerResponse;
+use crate::http::secrets::listing::{self, ListRow, RowSource};
+use crate::http::secrets::page::PageParams;
 use crate::http::secrets::route::Call;
-use crate::http::secrets::sys::to_the_end;
+use crate::http::secrets::sys::run_detached;
 
 /// `POST identity/entity-alias`, with or without an id: creates or changes an alias.
-pub(super) async fn write(call: Call) -> Result<Answer> {
-    let entity = match given(&call, "canonical_id")? {
-        None => given(&call, "entity_id")?,
+pub(super) async fn write(call: Call) -> Result<HandlerResponse> {
+    let entity = match optional_text(&call, "canonical_id")? {
+        None => optional_text(&call, "entity_id")?,
         given => given,
     };
     let change = AliasChange {
-        accessor: given(&call, "mount_accessor")?,
-        name: given(&call, "name")?,
+        accessor: optional_text(&call, "mount_accessor")?,
+        name: optional_text(&call, "name")?,
         entity,
-        custom_metadata: pairs(&call, "custom_metadata")?,
+        custom_metadata: optional_pairs(&call, "custom_metadata")?,
     };
     let id = id(&call)?;
-    to_the_end(async move {
+    run_detached(async move {
         let written = match id {
             Some(id) => call.state.auth.alias_change(&id, change).await?,
             None => call.state.auth.alias_write(change).await?,
         };
         Ok(match written {
-            Some(alias) => Answer::data(json!({ "id": alias.id, "canonical_id": alias.entity })),
-            None => Answer::empty(),
+            Some(alias) => HandlerResponse::data(json!({ "id": alias.id, "canonical_id": alias.entity })),
+            None => HandlerResponse::empty(),
         })
     })
     .await
 }
 
-pub(super) async fn read(call: Call) -> Result<Answer> {
+pub(super) async fn read(call: Call) -> Result<HandlerResponse> {
     let alias = call.state.auth.alias(call.param("id")).await?.ok_or_else(Error::not_found)?;
-    Ok(Answer::data(rendering::alias(&alias, &call.state.auth.mounts())))
+    Ok(HandlerResponse::data(rendering::alias(&alias, &call.state.auth.mounts())))
 }
 
-pub(super) async fn list(call: Call) -> Result<Answer> {
-    let Page { after, limit } = Page::of(&call.fields)?;
+pub(super) async fn list(call: Call) -> Result<HandlerResponse> {
+    let PageParams { after, limit } = PageParams::of(&call.fields)?;
     let (auth, mounts) = (Arc::clone(&call.state.auth), call.state.auth.mounts());
-    listing::answer(&call, Aliases { auth, mounts }, after, limit).await
+    listing::build_response(&call, AliasSource { auth, mounts }, after, limit).await
 }
 
-struct Aliases {
+struct AliasSource {
     auth: Arc<Auth>,
     mounts: Arc<MountTable>,
 }
 
-impl Source for Aliases {
+impl RowSource for AliasSource {
     type Place = String;
 
-    fn page(&self, after: &String, most: usize, infos: bool) -> BoxFuture<'static, Result<listing::Page<String>>> {
+    fn page(&self, after: &String, most: usize, infos: bool) -> BoxFuture<'static, Result<listing::ListPage<String>>> {
         let (auth, mounts, after) = (Arc::clone(&self.auth), Arc::clone(&self.mounts), after.clone());
         let row = move |alias: AliasEntry| {
             let info = infos.then(|| rendering::alias_entry(&alias, &mounts));
-            Row::named(alias.id.clone(), &alias.id, info)
+            ListRow::named(alias.id.clone(), &alias.id, info)
         };
-        listing::Page::read(async move { auth.alias_page(after, most as u32).await }, most, row)
+        listing::ListPage::read(async move { auth.alias_page(after, most as u32).await }, most, row)
     }
 
     fn most(&self) -> usize {
-        listing::DETAILED
+        listing::DETAILED_ROWS_PER_PAGE
     }
 
     fn has_infos(&self) -> bool {
@@ -82,10 +82,10 @@ impl Source for Aliases {
 }
 
 /// `DELETE identity/entity-alias/id/:id`; succeeds if the alias does not exist.
-pub(super) async fn delete(call: Call) -> Result<Answer> {
-    to_the_end(async move {
+pub(super) async fn delete(call: Call) -> Result<HandlerResponse> {
+    run_detached(async move {
         call.state.auth.alias_delete(call.param("id")).await?;
-        Ok(Answer::empty())
+        Ok(HandlerResponse::empty())
     })
     .await
 }

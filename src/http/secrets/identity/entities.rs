@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 use serde_json::json;
 
-use super::asked::{exactly_one, given, id, pairs};
+use super::fields::{exactly_one, id, optional_pairs, optional_text};
 use super::rendering;
 use crate::auth::Auth;
 use crate::auth::identity::EntityChange;
@@ -13,97 +13,97 @@ use crate::auth::mounts::MountTable;
 use crate::auth::policy::lower;
 use crate::auth::store::{EntityBy, EntityEntry, EntityPage};
 use crate::error::{Error, Result};
-use crate::http::secrets::answer::Answer;
-use crate::http::secrets::listing::{self, Row, Source};
-use crate::http::secrets::page::Page;
+use crate::http::secrets::handler_response::HandlerResponse;
+use crate::http::secrets::listing::{self, ListRow, RowSource};
+use crate::http::secrets::page::PageParams;
 use crate::http::secrets::route::Call;
-use crate::http::secrets::sys::to_the_end;
+use crate::http::secrets::sys::run_detached;
 
 /// `POST identity/entity`, with or without an id or a name: creates or changes an entity.
-pub(super) async fn write(call: Call) -> Result<Answer> {
+pub(super) async fn write(call: Call) -> Result<HandlerResponse> {
     let named = Some(call.param("name")).filter(|name| !name.is_empty()).map(str::to_owned);
-    if named.is_some() && given(&call, "id")?.is_some() {
+    if named.is_some() && optional_text(&call, "id")?.is_some() {
         // A caller with access to one name must not reach another entity by id.
         return Err(Error::invalid("id: is not taken where the path names the entity"));
     }
     let change = EntityChange {
-        name: if named.is_some() { named } else { given(&call, "name")? },
-        metadata: pairs(&call, "metadata")?,
+        name: if named.is_some() { named } else { optional_text(&call, "name")? },
+        metadata: optional_pairs(&call, "metadata")?,
         policies: call.fields.list("policies")?,
         disabled: call.fields.bool("disabled")?,
     };
     let id = id(&call)?;
-    to_the_end(async move {
+    run_detached(async move {
         let made = match id {
             Some(id) => call.state.auth.entity_change(&id, change).await.map(|()| None)?,
             None => call.state.auth.entity_write(change).await?,
         };
         Ok(match made {
-            Some(entity) => Answer::data(json!({ "id": entity.id, "name": entity.name, "aliases": null })),
-            None => Answer::empty(),
+            Some(entity) => HandlerResponse::data(json!({ "id": entity.id, "name": entity.name, "aliases": null })),
+            None => HandlerResponse::empty(),
         })
     })
     .await
 }
 
-pub(super) async fn read_by_id(call: Call) -> Result<Answer> {
+pub(super) async fn read_by_id(call: Call) -> Result<HandlerResponse> {
     read(&call, EntityBy::Id(call.param("id").to_owned())).await?.ok_or_else(Error::not_found)
 }
 
-pub(super) async fn read_by_name(call: Call) -> Result<Answer> {
+pub(super) async fn read_by_name(call: Call) -> Result<HandlerResponse> {
     read(&call, EntityBy::Name(call.param("name").to_owned())).await?.ok_or_else(Error::not_found)
 }
 
-async fn read(call: &Call, by: EntityBy) -> Result<Option<Answer>> {
+async fn read(call: &Call, by: EntityBy) -> Result<Option<HandlerResponse>> {
     let entity = call.state.auth.entity(by).await?;
-    Ok(entity.map(|entity| Answer::data(rendering::entity(&entity, &call.state.auth.mounts()))))
+    Ok(entity.map(|entity| HandlerResponse::data(rendering::entity(&entity, &call.state.auth.mounts()))))
 }
 
 /// `POST identity/lookup/entity`: looks up by exactly one of `id`, `name`, `alias_id`, or `alias_name` with
 /// `alias_mount_accessor`. The response is empty if no entity matches.
-pub(super) async fn lookup(call: Call) -> Result<Answer> {
-    let alias = match (given(&call, "alias_name")?, given(&call, "alias_mount_accessor")?) {
+pub(super) async fn lookup(call: Call) -> Result<HandlerResponse> {
+    let alias = match (optional_text(&call, "alias_name")?, optional_text(&call, "alias_mount_accessor")?) {
         (Some(name), Some(accessor)) => Some(EntityBy::Alias { accessor, name }),
         (None, None) => None,
         _ => return Err(Error::invalid("both 'alias_name' and 'alias_mount_accessor' must be set")),
     };
     // Names are stored in lower case.
-    let name = given(&call, "name")?.map(|name| lower(name.trim()).into_owned());
+    let name = optional_text(&call, "name")?.map(|name| lower(name.trim()).into_owned());
     let all = [
-        given(&call, "id")?.map(EntityBy::Id),
+        optional_text(&call, "id")?.map(EntityBy::Id),
         name.map(EntityBy::Name),
-        given(&call, "alias_id")?.map(EntityBy::AliasId),
+        optional_text(&call, "alias_id")?.map(EntityBy::AliasId),
         alias,
     ];
     let rule = "exactly one of 'id', 'name', 'alias_id', and 'alias_name' with 'alias_mount_accessor' must be given";
     let by = exactly_one(all.into_iter().flatten().collect(), rule)?;
-    Ok(read(&call, by).await?.unwrap_or_else(Answer::empty))
+    Ok(read(&call, by).await?.unwrap_or_else(HandlerResponse::empty))
 }
 
-pub(super) async fn list_by_id(call: Call) -> Result<Answer> {
+pub(super) async fn list_by_id(call: Call) -> Result<HandlerResponse> {
     list(call, false).await
 }
 
-pub(super) async fn list_by_name(call: Call) -> Result<Answer> {
+pub(super) async fn list_by_name(call: Call) -> Result<HandlerResponse> {
     list(call, true).await
 }
 
-async fn list(call: Call, by_name: bool) -> Result<Answer> {
-    let Page { after, limit } = Page::of(&call.fields)?;
+async fn list(call: Call, by_name: bool) -> Result<HandlerResponse> {
+    let PageParams { after, limit } = PageParams::of(&call.fields)?;
     let (auth, mounts) = (Arc::clone(&call.state.auth), call.state.auth.mounts());
-    listing::answer(&call, Entities { auth, mounts, by_name }, after, limit).await
+    listing::build_response(&call, EntitySource { auth, mounts, by_name }, after, limit).await
 }
 
-struct Entities {
+struct EntitySource {
     auth: Arc<Auth>,
     mounts: Arc<MountTable>,
     by_name: bool,
 }
 
-impl Source for Entities {
+impl RowSource for EntitySource {
     type Place = String;
 
-    fn page(&self, after: &String, most: usize, infos: bool) -> BoxFuture<'static, Result<listing::Page<String>>> {
+    fn page(&self, after: &String, most: usize, infos: bool) -> BoxFuture<'static, Result<listing::ListPage<String>>> {
         let (auth, mounts, by_name) = (Arc::clone(&self.auth), Arc::clone(&self.mounts), self.by_name);
         let page = EntityPage { by_name, after: after.clone(), limit: most as u32 };
         let row = move |entry: EntityEntry| {
@@ -112,13 +112,13 @@ impl Source for Entities {
                 json!({ "id": entry.id, "name": entry.name, "aliases": aliases.collect::<Vec<_>>() })
             });
             let key = if by_name { entry.name } else { entry.id };
-            Row::named(key.clone(), &key, info)
+            ListRow::named(key.clone(), &key, info)
         };
-        listing::Page::read(async move { auth.entity_page(page).await }, most, row)
+        listing::ListPage::read(async move { auth.entity_page(page).await }, most, row)
     }
 
     fn most(&self) -> usize {
-        listing::DETAILED
+        listing::DETAILED_ROWS_PER_PAGE
     }
 
     fn has_infos(&self) -> bool {
@@ -127,21 +127,21 @@ impl Source for Entities {
 }
 
 /// `DELETE identity/entity/id/:id`; succeeds if the entity does not exist.
-pub(super) async fn delete_by_id(call: Call) -> Result<Answer> {
+pub(super) async fn delete_by_id(call: Call) -> Result<HandlerResponse> {
     let by = EntityBy::Id(call.param("id").to_owned());
     delete(call, by).await
 }
 
 /// `DELETE identity/entity/name/:name`; succeeds if the entity does not exist.
-pub(super) async fn delete_by_name(call: Call) -> Result<Answer> {
+pub(super) async fn delete_by_name(call: Call) -> Result<HandlerResponse> {
     let by = EntityBy::Name(call.param("name").to_owned());
     delete(call, by).await
 }
 
-async fn delete(call: Call, by: EntityBy) -> Result<Answer> {
-    to_the_end(async move {
+async fn delete(call: Call, by: EntityBy) -> Result<HandlerResponse> {
+    run_detached(async move {
         call.state.auth.entity_delete(by).await?;
-        Ok(Answer::empty())
+        Ok(HandlerResponse::empty())
     })
     .await
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::auth::identity::{Alias, Entity};
 use crate::auth::mounts::MountTable;
 use crate::auth::store::AliasEntry;
-use crate::clock::rfc3339;
+use crate::clock::format_rfc3339;
 
 /// Renders an entity.
 pub(in crate::http::secrets) fn entity(entity: &Entity, mounts: &MountTable) -> Value {
@@ -18,8 +18,8 @@ pub(in crate::http::secrets) fn entity(entity: &Entity, mounts: &MountTable) -> 
         "policies": entity.policies,
         "disabled": entity.disabled,
         "aliases": entity.aliases.iter().map(|one| alias(one, mounts)).collect::<Vec<_>>(),
-        "creation_time": rfc3339(entity.created_at),
-        "last_update_time": rfc3339(entity.updated_at),
+        "creation_time": format_rfc3339(entity.created_at),
+        "last_update_time": format_rfc3339(entity.updated_at),
         "namespace_id": "root",
         "merged_entity_ids": null,
         "direct_group_ids": [],
@@ -48,8 +48,8 @@ pub(super) fn alias(alias: &Alias, mounts: &MountTable) -> Value {
         "mount_type": kind,
         "metadata": pairs(&alias.metadata),
         "custom_metadata": pairs(&alias.custom_metadata),
-        "creation_time": rfc3339(alias.created_at),
-        "last_update_time": rfc3339(alias.updated_at),
+        "creation_time": format_rfc3339(alias.created_at),
+        "last_update_time": format_rfc3339(alias.updated_at),
         "merged_from_canonical_ids": null,
         "namespace_id": "root",
         "local": false,

@@ -5,9 +5,9 @@ mod login;
 mod parts;
 mod secret_ids;
 
-use self::fields::{SYNONYMS, merged, shown};
-use super::roles::{self, LIST};
-use crate::auth::login::approle::AppRoles;
+use self::fields::{ROLE_SYNONYMS, merged, to_json};
+use super::roles::{self, LIST_FIELDS};
+use crate::auth::login::approle::AppRoleMethod;
 use crate::http::secrets::route::Operation::{Delete, List, Read, Update};
 use crate::http::secrets::route::Route;
 
@@ -20,20 +20,23 @@ macro_rules! route {
 /// The routes of an `approle` mount.
 pub(crate) static ROUTES: &[Route] = &[
     Route::open(Update, "login", login::FIELDS, |call| Box::pin(login::login(call))),
-    route!(List "role" LIST => roles::list::<AppRoles>),
-    Route::token(Read, "role/:login_role", &[], |call| Box::pin(roles::read::<AppRoles>(call, shown))),
-    Route::token(Update, "role/:login_role", fields::ROLE, |call| Box::pin(roles::write::<AppRoles>(call, merged)))
-        .with_synonyms(SYNONYMS)
-        .making(roles::exists::<AppRoles>),
-    route!(Delete "role/:login_role" &[] => roles::delete::<AppRoles>),
+    route!(List "role" LIST_FIELDS => roles::list::<AppRoleMethod>),
+    Route::token(Read, "role/:login_role", &[], |call| Box::pin(roles::read::<AppRoleMethod>(call, to_json))),
+    Route::token(Update, "role/:login_role", fields::ROLE_FIELDS, |call| {
+        Box::pin(roles::write::<AppRoleMethod>(call, merged))
+    })
+    .with_synonyms(ROLE_SYNONYMS)
+    .making(roles::exists::<AppRoleMethod>),
+    route!(Delete "role/:login_role" &[] => roles::delete::<AppRoleMethod>),
     route!(Read "role/:login_role/role-id" &[] => parts::read),
     route!(Update "role/:login_role/role-id" &["role_id"] => parts::write),
     route!(Read "role/:login_role/local-secret-ids" &[] => parts::read),
     route!(Read "role/:login_role/policies" &[] => parts::read),
-    route!(Update "role/:login_role/policies" parts::POLICIES => parts::write).with_synonyms(parts::POLICIES_OLDER),
+    route!(Update "role/:login_role/policies" parts::POLICY_FIELDS => parts::write)
+        .with_synonyms(parts::POLICY_SYNONYMS),
     route!(Delete "role/:login_role/policies" &[] => parts::clear),
     route!(Read "role/:login_role/period" &[] => parts::read),
-    route!(Update "role/:login_role/period" parts::PERIOD => parts::write).with_synonyms(parts::PERIOD_OLDER),
+    route!(Update "role/:login_role/period" parts::PERIOD_FIELDS => parts::write).with_synonyms(parts::PERIOD_SYNONYMS),
     route!(Delete "role/:login_role/period" &[] => parts::clear),
     route!(Read "role/:login_role/bind-secret-id" &[] => parts::read),
     route!(Update "role/:login_role/bind-secret-id" &["bind_secret_id"] => parts::write),
@@ -62,14 +65,14 @@ pub(crate) static ROUTES: &[Route] = &[
     route!(Read "role/:login_role/token-max-ttl" &[] => parts::read),
     route!(Update "role/:login_role/token-max-ttl" &["token_max_ttl"] => parts::write),
     route!(Delete "role/:login_role/token-max-ttl" &[] => parts::clear),
-    route!(List "role/:login_role/secret-id" LIST => secret_ids::list).uncompressed(),
-    route!(Update "role/:login_role/secret-id" secret_ids::NEW => secret_ids::generate),
-    route!(Update "role/:login_role/custom-secret-id" secret_ids::CUSTOM => secret_ids::register),
-    route!(Update "role/:login_role/secret-id/lookup" secret_ids::TEXT => secret_ids::look_up),
-    route!(Update "role/:login_role/secret-id/destroy" secret_ids::TEXT => secret_ids::destroy),
-    route!(Delete "role/:login_role/secret-id/destroy" secret_ids::TEXT => secret_ids::destroy),
-    route!(Update "role/:login_role/secret-id-accessor/lookup" secret_ids::ACCESSOR => secret_ids::look_up_accessor),
-    route!(Update "role/:login_role/secret-id-accessor/destroy" secret_ids::ACCESSOR => secret_ids::destroy_accessor),
-    route!(Delete "role/:login_role/secret-id-accessor/destroy" secret_ids::ACCESSOR => secret_ids::destroy_accessor),
+    route!(List "role/:login_role/secret-id" LIST_FIELDS => secret_ids::list).uncompressed(),
+    route!(Update "role/:login_role/secret-id" secret_ids::GENERATE_FIELDS => secret_ids::generate),
+    route!(Update "role/:login_role/custom-secret-id" secret_ids::REGISTER_FIELDS => secret_ids::register),
+    route!(Update "role/:login_role/secret-id/lookup" secret_ids::SECRET_ID_FIELDS => secret_ids::look_up),
+    route!(Update "role/:login_role/secret-id/destroy" secret_ids::SECRET_ID_FIELDS => secret_ids::destroy),
+    route!(Delete "role/:login_role/secret-id/destroy" secret_ids::SECRET_ID_FIELDS => secret_ids::destroy),
+    route!(Update "role/:login_role/secret-id-accessor/lookup" secret_ids::ACCESSOR_FIELDS => secret_ids::look_up_accessor),
+    route!(Update "role/:login_role/secret-id-accessor/destroy" secret_ids::ACCESSOR_FIELDS => secret_ids::destroy_accessor),
+    route!(Delete "role/:login_role/secret-id-accessor/destroy" secret_ids::ACCESSOR_FIELDS => secret_ids::destroy_accessor),
     route!(Update "tidy/secret-id" &[] => secret_ids::tidy),
 ];

@@ -3,39 +3,42 @@
 mod config;
 mod role;
 
-use super::roles::{self, LIST};
-use crate::auth::login::cloudb::{self, Cloudb, LoginRequest};
+use super::roles::{self, LIST_FIELDS};
+use crate::auth::login::cloudb::{self, CloudbMethod, LoginRequest};
 use crate::error::Result;
-use crate::http::secrets::answer::Answer;
+use crate::http::secrets::handler_response::HandlerResponse;
 use crate::http::secrets::route::Operation::{Delete, List, Read, Update};
 use crate::http::secrets::route::{Call, Route};
-use crate::http::secrets::sys::to_the_end;
+use crate::http::secrets::sys::run_detached;
 
-const LOGIN: &[&str] =
+const LOGIN_FIELDS: &[&str] =
     &["role", "jwt", "subscription_id", "resource_group_name", "vm_name", "vmss_name", "resource_id"];
 /// Maximum size of a login request in bytes. Tokens of the directory have a few thousand bytes.
-const LOGIN_BODY: usize = 64 << 10;
+const MAX_LOGIN_BODY_BYTES: usize = 64 << 10;
 /// Maximum length of the other texts in a login request, in bytes.
-const LONGEST: usize = 2048;
+const MAX_LOGIN_TEXT_BYTES: usize = 2048;
 
 /// The routes of a `cloudb` mount.
 pub(crate) static ROUTES: &[Route] = &[
-    Route::open(Update, "login", LOGIN, |call| Box::pin(login(call))).with_long_member("jwt", LOGIN_BODY),
+    Route::open(Update, "login", LOGIN_FIELDS, |call| Box::pin(login(call)))
+        .with_long_member("jwt", MAX_LOGIN_BODY_BYTES),
     Route::token(Read, "config", &[], |call| Box::pin(config::read(call))),
     Route::token(Update, "config", config::FIELDS, |call| Box::pin(config::write(call))).making(config::exists),
     Route::token(Delete, "config", &[], |call| Box::pin(config::delete(call))),
     Route::token(Update, "rotate-root", &[], |call| Box::pin(rotate_root(call))),
-    Route::token(List, "role", LIST, |call| Box::pin(roles::list::<Cloudb>(call))),
-    Route::token(Read, "role/:login_role", &[], |call| Box::pin(roles::read::<Cloudb>(call, role::shown))),
-    Route::token(Update, "role/:login_role", role::FIELDS, |call| Box::pin(roles::write::<Cloudb>(call, role::merged)))
-        .with_synonyms(role::SYNONYMS)
-        .making(roles::exists::<Cloudb>),
-    Route::token(Delete, "role/:login_role", &[], |call| Box::pin(roles::delete::<Cloudb>(call))),
+    Route::token(List, "role", LIST_FIELDS, |call| Box::pin(roles::list::<CloudbMethod>(call))),
+    Route::token(Read, "role/:login_role", &[], |call| Box::pin(roles::read::<CloudbMethod>(call, role::to_json))),
+    Route::token(Update, "role/:login_role", role::FIELDS, |call| {
+        Box::pin(roles::write::<CloudbMethod>(call, role::merged))
+    })
+    .with_synonyms(role::SYNONYMS)
+    .making(roles::exists::<CloudbMethod>),
+    Route::token(Delete, "role/:login_role", &[], |call| Box::pin(roles::delete::<CloudbMethod>(call))),
 ];
 
-async fn login(mut call: Call) -> Result<Answer> {
+async fn login(mut call: Call) -> Result<HandlerResponse> {
     let jwt = call.fields.take_secret("jwt")?.unwrap_or_default();
-    let text = |name| call.fields.text_within(name, LONGEST).map(Option::unwrap_or_default);
+    let text = |name| call.fields.text_within(name, MAX_LOGIN_TEXT_BYTES).map(Option::unwrap_or_default);
     let request = LoginRequest {
         role: text("role")?,
         jwt,
@@ -45,19 +48,19 @@ async fn login(mut call: Call) -> Result<Answer> {
         vmss_name: text("vmss_name")?,
         resource_id: text("resource_id")?,
     };
-    let open = call.login_method::<Cloudb>().await?;
+    let open = call.login_method::<CloudbMethod>().await?;
     let auth = &call.state.auth;
     let services = auth.logins().cloudb();
     let (given, warnings) = cloudb::log_in(auth, services, &call.mount, &open, &request, call.address).await?;
-    Ok(Answer::auth(given).with_warnings(warnings))
+    Ok(HandlerResponse::auth(given).with_warnings(warnings))
 }
 
 /// `POST auth/<mount>/rotate-root`. A requested secret is stored even if the caller disconnects.
-async fn rotate_root(call: Call) -> Result<Answer> {
-    let open = call.method::<Cloudb>().await?;
-    to_the_end(async move {
+async fn rotate_root(call: Call) -> Result<HandlerResponse> {
+    let open = call.method::<CloudbMethod>().await?;
+    run_detached(async move {
         cloudb::rotate_root(call.state.auth.logins().cloudb(), &open).await?;
-        Ok(Answer::empty())
+        Ok(HandlerResponse::empty())
     })
     .await
 }

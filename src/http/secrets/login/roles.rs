@@ -5,22 +5,22 @@ use std::sync::Arc;
 use futures_util::future::LocalBoxFuture;
 use serde_json::Value;
 
-use crate::auth::login::method::Method;
-use crate::auth::login::open::Open;
+use crate::auth::login::method::AuthMethod;
+use crate::auth::login::method_mount::MethodMount;
 use crate::auth::mounts::Mount;
 use crate::error::{Error, Result, Warnings};
 use crate::fields::Fields;
-use crate::http::secrets::answer::Answer;
-use crate::http::secrets::page::Page;
-use crate::http::secrets::route::{Call, Named};
-use crate::http::secrets::sys::to_the_end;
+use crate::http::secrets::handler_response::HandlerResponse;
+use crate::http::secrets::page::PageParams;
+use crate::http::secrets::route::{Call, ExistenceQuery};
+use crate::http::secrets::sys::run_detached;
 
-pub(super) const LIST: &[&str] = &["after", "limit"];
+pub(super) const LIST_FIELDS: &[&str] = &["after", "limit"];
 /// The path parameter for the name of a role.
-pub(super) const NAME: &str = "login_role";
+pub(super) const ROLE_PARAM: &str = "login_role";
 
 /// Concatenates two lists. `ALL` is the total length, and `own` must not be empty.
-pub(super) const fn joined<T: Copy, const ALL: usize>(own: &[T], others: &[T]) -> [T; ALL] {
+pub(super) const fn concat_lists<T: Copy, const ALL: usize>(own: &[T], others: &[T]) -> [T; ALL] {
     let mut all = [own[0]; ALL];
     let mut at = 0;
     while at < ALL {
@@ -32,33 +32,33 @@ pub(super) const fn joined<T: Copy, const ALL: usize>(own: &[T], others: &[T]) -
 
 impl Call {
     /// Returns the open mount of the call. The route table guarantees that it is of the method `M`.
-    pub(super) async fn method<M: Method>(&self) -> Result<Arc<Open<M>>> {
+    pub(super) async fn method<M: AuthMethod>(&self) -> Result<Arc<MethodMount<M>>> {
         self.state.mounts.method(&self.mount).await
     }
 
     /// As [`Call::method`], for a login. A login grants access without prior authorization, so revocations by other
     /// nodes must be known.
-    pub(super) async fn login_method<M: Method>(&self) -> Result<Arc<Open<M>>> {
+    pub(super) async fn login_method<M: AuthMethod>(&self) -> Result<Arc<MethodMount<M>>> {
         self.state.nodes.fresh().await?;
         self.method().await
     }
 }
 
-pub(super) async fn list<M: Method>(call: Call) -> Result<Answer> {
-    let page = Page::of(&call.fields)?;
-    Answer::keys(page.cut(call.method::<M>().await?.view().roles().names()), None)
+pub(super) async fn list<M: AuthMethod>(call: Call) -> Result<HandlerResponse> {
+    let page = PageParams::of(&call.fields)?;
+    HandlerResponse::keys(page.cut(call.method::<M>().await?.view().roles().names()), None)
 }
 
-pub(super) async fn read<M: Method>(call: Call, shown: fn(&M::Role) -> Value) -> Result<Answer> {
+pub(super) async fn read<M: AuthMethod>(call: Call, shown: fn(&M::Role) -> Value) -> Result<HandlerResponse> {
     let view = call.method::<M>().await?.view();
-    let role = view.roles().get(call.param(NAME)).ok_or_else(Error::not_found)?;
-    Ok(Answer::data(shown(role)))
+    let role = view.roles().get(call.param(ROLE_PARAM)).ok_or_else(Error::not_found)?;
+    Ok(HandlerResponse::data(shown(role)))
 }
 
-pub(super) fn exists<M: Method>(named: Named<'_>) -> LocalBoxFuture<'_, Result<bool>> {
+pub(super) fn exists<M: AuthMethod>(named: ExistenceQuery<'_>) -> LocalBoxFuture<'_, Result<bool>> {
     Box::pin(async move {
         let view = named.state.mounts.method::<M>(named.mount).await?.view();
-        Ok(view.roles().get(named.param(NAME)).is_some())
+        Ok(view.roles().get(named.param(ROLE_PARAM)).is_some())
     })
 }
 
@@ -66,22 +66,22 @@ pub(super) fn exists<M: Method>(named: Named<'_>) -> LocalBoxFuture<'_, Result<b
 pub(super) type Merge<R> = fn(&Fields, Option<&R>, &Mount) -> Result<(R, Warnings)>;
 
 /// Writes a role; 204, or 200 with warnings.
-pub(super) async fn write<M: Method>(call: Call, merge: Merge<M::Role>) -> Result<Answer> {
+pub(super) async fn write<M: AuthMethod>(call: Call, merge: Merge<M::Role>) -> Result<HandlerResponse> {
     let open = call.method::<M>().await?;
-    to_the_end(async move {
+    run_detached(async move {
         let merged = |stored: Option<&M::Role>| merge(&call.fields, stored, &call.mount);
-        let warnings = open.write_role(call.param(NAME), |_, stored| merged(stored)).await?;
-        Ok(Answer::empty().with_warnings(warnings))
+        let warnings = open.write_role(call.param(ROLE_PARAM), |_, stored| merged(stored)).await?;
+        Ok(HandlerResponse::empty().with_warnings(warnings))
     })
     .await
 }
 
 /// Deletes a role. Succeeds if it does not exist.
-pub(super) async fn delete<M: Method>(call: Call) -> Result<Answer> {
+pub(super) async fn delete<M: AuthMethod>(call: Call) -> Result<HandlerResponse> {
     let open = call.method::<M>().await?;
-    to_the_end(async move {
-        open.delete_role(call.param(NAME)).await?;
-        Ok(Answer::empty())
+    run_detached(async move {
+        open.delete_role(call.param(ROLE_PARAM)).await?;
+        Ok(HandlerResponse::empty())
     })
     .await
 }

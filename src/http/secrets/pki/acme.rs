@@ -4,20 +4,20 @@
 use serde_json::json;
 
 use crate::error::Result;
-use crate::http::secrets::answer::Answer;
+use crate::http::secrets::handler_response::HandlerResponse;
 use crate::http::secrets::route::Call;
 
 /// Maximum size of an ACME request body, in bytes. It is not parsed.
 pub(super) const MAX_BODY: usize = 64 << 10;
 /// RFC 9457.
-const PROBLEM: &str = "application/problem+json";
-const DISABLED: &str = "ACME is not enabled in this mount";
+const PROBLEM_MEDIA_TYPE: &str = "application/problem+json";
+const DISABLED_ERROR: &str = "ACME is not enabled in this mount";
 /// 90 days, in seconds.
-const MAX_TTL: u64 = 90 * 24 * 3600;
+const MAX_TTL_SECONDS: u64 = 90 * 24 * 3600;
 
 /// `GET config/acme`: disabled, with the default settings.
-pub(super) async fn config(_: Call) -> Result<Answer> {
-    Ok(Answer::data(json!({
+pub(super) async fn config(_: Call) -> Result<HandlerResponse> {
+    Ok(HandlerResponse::data(json!({
         "enabled": false,
         "allowed_issuers": ["*"],
         "allowed_roles": ["*"],
@@ -25,19 +25,19 @@ pub(super) async fn config(_: Call) -> Result<Answer> {
         "default_directory_policy": "sign-verbatim",
         "dns_resolver": "",
         "eab_policy": "not-required",
-        "max_ttl": MAX_TTL,
+        "max_ttl": MAX_TTL_SECONDS,
     })))
 }
 
 /// Rejects a request to an ACME directory with a 404 in the form of RFC 8555 6.7, with the text also in `errors` for
 /// other clients.
-pub(super) async fn disabled(_: Call) -> Result<Answer> {
+pub(super) async fn disabled(_: Call) -> Result<HandlerResponse> {
     let problem = json!({
         "type": "about:blank",
         "title": "Not Found",
         "status": 404,
-        "detail": DISABLED,
-        "errors": [DISABLED],
+        "detail": DISABLED_ERROR,
+        "errors": [DISABLED_ERROR],
     });
-    Ok(Answer::raw(PROBLEM, problem.to_string()).with_status(404))
+    Ok(HandlerResponse::raw(PROBLEM_MEDIA_TYPE, problem.to_string()).with_status(404))
 }

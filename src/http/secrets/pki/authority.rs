@@ -10,81 +10,91 @@ use serde_json::{Value, json};
 
 use super::issuers::{chain_lines, pem_line};
 use super::rendering::colon_hex;
-use crate::clock::rfc3339;
+use crate::clock::format_rfc3339;
 use crate::error::{Error, Result};
-use crate::http::secrets::answer::{Answer, MAX_AGE, Validators};
+use crate::http::secrets::handler_response::{HandlerResponse, MAX_AGE, Validators};
 use crate::http::secrets::route::Call;
 use crate::pki::mount::profile::certificate_pem as issuer_pem_text;
-use crate::pki::mount::signer::Signer;
+use crate::pki::mount::signer::IssuerSigner;
 use crate::pki::store::StoredCertificate;
 use crate::x509::certificate::Certificate;
 use crate::x509::pem;
 use crate::x509::serial::Serial;
 
-const DER: &str = "application/pkix-cert";
-const PEM: &str = "application/pem-certificate-chain";
+const DER_MEDIA_TYPE: &str = "application/pkix-cert";
+const PEM_MEDIA_TYPE: &str = "application/pem-certificate-chain";
 
 /// An issuer as served at `now`.
-struct Shown {
-    signer: Arc<Signer>,
+struct ServedIssuer {
+    signer: Arc<IssuerSigner>,
     /// Epoch seconds.
     now: i64,
     /// Time of the latest change to the mount's issuers, epoch seconds.
     changed_at: i64,
 }
 
-async fn shown(call: &Call, reference: &str) -> Result<Option<Shown>> {
+async fn served_issuer(call: &Call, reference: &str) -> Result<Option<ServedIssuer>> {
     let authority = call.authority().await?;
     let (view, now) = (authority.view(), authority.tools().clock.now().unix_timestamp());
     Ok(view.signer(reference).map(|signer| {
         let changed_at = view.issuers_changed_at().max(signer.paths.changed_at(now));
-        Shown { signer: Arc::clone(signer), now, changed_at }
+        ServedIssuer { signer: Arc::clone(signer), now, changed_at }
     }))
 }
 
 /// A raw response about the default issuer; 204 when there is none.
-async fn raw_default(call: &Call, media_type: &'static str, body: impl Fn(&Shown) -> Vec<u8>) -> Result<Answer> {
-    let shown = shown(call, "default").await?;
-    Ok(shown.map_or_else(Answer::empty, |shown| Answer::kept(media_type, body(&shown), shown.changed_at)))
+async fn raw_default(
+    call: &Call,
+    media_type: &'static str,
+    body: impl Fn(&ServedIssuer) -> Vec<u8>,
+) -> Result<HandlerResponse> {
+    let shown = served_issuer(call, "default").await?;
+    Ok(shown
+        .map_or_else(HandlerResponse::empty, |shown| HandlerResponse::kept(media_type, body(&shown), shown.changed_at)))
 }
 
 /// A raw response about the issuer in the path.
-async fn raw_issuer(call: &Call, media_type: &'static str, body: impl Fn(&Shown) -> Vec<u8>) -> Result<Answer> {
-    let shown = shown(call, call.param("issuer_ref")).await?.ok_or_else(Error::not_found)?;
-    Ok(Answer::kept(media_type, body(&shown), shown.changed_at))
+async fn raw_issuer(
+    call: &Call,
+    media_type: &'static str,
+    body: impl Fn(&ServedIssuer) -> Vec<u8>,
+) -> Result<HandlerResponse> {
+    let shown = served_issuer(call, call.param("issuer_ref")).await?.ok_or_else(Error::not_found)?;
+    Ok(HandlerResponse::kept(media_type, body(&shown), shown.changed_at))
 }
 
 /// A response in an envelope. It has no entity tag, because the envelope contains the request id.
-fn enveloped(data: Value, changed_at: i64) -> Answer {
-    Answer::data(data).with_validators(Validators { tag: None, modified: Some(changed_at), max_age: MAX_AGE })
+fn enveloped(data: Value, changed_at: i64) -> HandlerResponse {
+    HandlerResponse::data(data).with_validators(Validators { tag: None, modified: Some(changed_at), max_age: MAX_AGE })
 }
 
-fn der(shown: &Shown) -> Vec<u8> {
+fn der(shown: &ServedIssuer) -> Vec<u8> {
     shown.signer.issuer.certificate.der().to_vec()
 }
 
-fn pem_text(shown: &Shown) -> Vec<u8> {
+fn pem_text(shown: &ServedIssuer) -> Vec<u8> {
     (issuer_pem_text(&shown.signer.issuer) + "\n").into_bytes()
 }
 
-fn chain_text(shown: &Shown) -> String {
+fn chain_text(shown: &ServedIssuer) -> String {
     shown.signer.chain(shown.now).iter().map(|i| issuer_pem_text(i)).collect::<Vec<_>>().join("\n")
 }
 
-pub(super) async fn ca_der(call: Call) -> Result<Answer> {
-    raw_default(&call, DER, der).await
+pub(super) async fn ca_der(call: Call) -> Result<HandlerResponse> {
+    raw_default(&call, DER_MEDIA_TYPE, der).await
 }
 
-pub(super) async fn ca_pem(call: Call) -> Result<Answer> {
-    raw_default(&call, PEM, pem_text).await
+pub(super) async fn ca_pem(call: Call) -> Result<HandlerResponse> {
+    raw_default(&call, PEM_MEDIA_TYPE, pem_text).await
 }
 
-pub(super) async fn ca_chain(call: Call) -> Result<Answer> {
-    raw_default(&call, PEM, |s| (chain_text(s) + "\n").into_bytes()).await
+pub(super) async fn ca_chain(call: Call) -> Result<HandlerResponse> {
+    raw_default(&call, PEM_MEDIA_TYPE, |s| (chain_text(s) + "\n").into_bytes()).await
 }
 
-pub(super) async fn ca_json(call: Call) -> Result<Answer> {
-    let Shown { signer, changed_at, .. } = shown(&call, "default").await?.ok_or_else(Error::not_found)?;
+pub(super) async fn ca_json(call: Call) -> Result<HandlerResponse> {
+    let ServedIssuer { signer, changed_at, .. } =
+        served_issuer(&call, "default").await?.ok_or_else(Error::not_found)?;
     let data = json!({
         "certificate": issuer_pem_text(&signer.issuer),
         "revocation_time": 0,
@@ -93,8 +103,8 @@ pub(super) async fn ca_json(call: Call) -> Result<Answer> {
     Ok(enveloped(data, changed_at))
 }
 
-pub(super) async fn ca_chain_json(call: Call) -> Result<Answer> {
-    let shown = shown(&call, "default").await?.ok_or_else(Error::not_found)?;
+pub(super) async fn ca_chain_json(call: Call) -> Result<HandlerResponse> {
+    let shown = served_issuer(&call, "default").await?.ok_or_else(Error::not_found)?;
     let chain = chain_text(&shown);
     let data = json!({
         "certificate": chain,
@@ -105,9 +115,9 @@ pub(super) async fn ca_chain_json(call: Call) -> Result<Answer> {
     Ok(enveloped(data, shown.changed_at))
 }
 
-pub(super) async fn issuer_json(call: Call) -> Result<Answer> {
-    let shown = shown(&call, call.param("issuer_ref")).await?.ok_or_else(Error::not_found)?;
-    let Shown { signer, now, changed_at } = shown;
+pub(super) async fn issuer_json(call: Call) -> Result<HandlerResponse> {
+    let shown = served_issuer(&call, call.param("issuer_ref")).await?.ok_or_else(Error::not_found)?;
+    let ServedIssuer { signer, now, changed_at } = shown;
     let record = &signer.issuer.record;
     let data = json!({
         "certificate": pem_line(&signer.issuer),
@@ -118,28 +128,28 @@ pub(super) async fn issuer_json(call: Call) -> Result<Answer> {
     Ok(enveloped(data, changed_at))
 }
 
-pub(super) async fn issuer_der(call: Call) -> Result<Answer> {
-    raw_issuer(&call, DER, der).await
+pub(super) async fn issuer_der(call: Call) -> Result<HandlerResponse> {
+    raw_issuer(&call, DER_MEDIA_TYPE, der).await
 }
 
-pub(super) async fn issuer_pem(call: Call) -> Result<Answer> {
-    raw_issuer(&call, PEM, pem_text).await
+pub(super) async fn issuer_pem(call: Call) -> Result<HandlerResponse> {
+    raw_issuer(&call, PEM_MEDIA_TYPE, pem_text).await
 }
 
-async fn stored(call: &Call) -> Result<Option<StoredCertificate>> {
+async fn find_certificate(call: &Call) -> Result<Option<StoredCertificate>> {
     // An invalid serial number gets the same response as an unknown one.
     let Ok(serial) = Serial::parse(call.param("serial")) else { return Ok(None) };
     let authority = call.authority().await?;
     authority.tools().store.certificate(authority.mount(), serial).await
 }
 
-pub(super) async fn certificate(call: Call) -> Result<Answer> {
-    let stored = stored(&call).await?.ok_or_else(Error::not_found)?;
+pub(super) async fn certificate(call: Call) -> Result<HandlerResponse> {
+    let stored = find_certificate(&call).await?.ok_or_else(Error::not_found)?;
     let revoked_at = stored.revocation.as_ref().map(|r| r.row.revoked_at);
     let mut data = json!({
         "certificate": pem::encode("CERTIFICATE", &stored.row.der),
         "revocation_time": revoked_at.map_or(0, |at| at.unix_timestamp()),
-        "revocation_time_rfc3339": revoked_at.map(rfc3339).unwrap_or_default(),
+        "revocation_time_rfc3339": revoked_at.map(format_rfc3339).unwrap_or_default(),
     });
     if let Some(key_id) = Certificate::parse(&stored.row.der).ok().and_then(|c| c.authority_key_id()) {
         data["authority_key_id"] = colon_hex(&key_id).into();
@@ -147,19 +157,24 @@ pub(super) async fn certificate(call: Call) -> Result<Answer> {
     if let Some(revocation) = stored.revocation.filter(|r| !r.row.issuer.is_empty()) {
         data["issuer_id"] = revocation.row.issuer.into();
     }
-    Ok(Answer::data(data))
+    Ok(HandlerResponse::data(data))
 }
 
-pub(super) async fn certificate_der(call: Call) -> Result<Answer> {
-    raw_certificate(&call, DER, |der| der).await
+pub(super) async fn certificate_der(call: Call) -> Result<HandlerResponse> {
+    raw_certificate(&call, DER_MEDIA_TYPE, |der| der).await
 }
 
-pub(super) async fn certificate_pem(call: Call) -> Result<Answer> {
-    raw_certificate(&call, PEM, |der| pem::encode_file("CERTIFICATE", &der).into_bytes()).await
+pub(super) async fn certificate_pem(call: Call) -> Result<HandlerResponse> {
+    raw_certificate(&call, PEM_MEDIA_TYPE, |der| pem::encode_file("CERTIFICATE", &der).into_bytes()).await
 }
 
 /// A raw response about the certificate in the path, which never changes; 204 when there is none.
-async fn raw_certificate(call: &Call, media_type: &'static str, body: fn(Vec<u8>) -> Vec<u8>) -> Result<Answer> {
-    let stored = stored(call).await?;
-    Ok(stored.map_or_else(Answer::empty, |c| Answer::kept(media_type, body(c.row.der), c.row.issued_at)))
+async fn raw_certificate(
+    call: &Call,
+    media_type: &'static str,
+    body: fn(Vec<u8>) -> Vec<u8>,
+) -> Result<HandlerResponse> {
+    let stored = find_certificate(call).await?;
+    Ok(stored
+        .map_or_else(HandlerResponse::empty, |c| HandlerResponse::kept(media_type, body(c.row.der), c.row.issued_at)))
 }

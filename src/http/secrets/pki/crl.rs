@@ -4,84 +4,85 @@
 //! Published CRLs need no token and are sent from memory, in pieces that all responses share. If there is no CRL, a raw
 //! path returns 204, and a path with an envelope 404, as for an unknown issuer.
 
+mod caller_supplied;
 mod config;
-mod worded;
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::json;
 
+pub(super) use self::caller_supplied::{RESIGN_FIELDS, SIGN_FIELDS, resign, sign as sign_list};
 pub(super) use self::config::FIELDS as CONFIG_FIELDS;
-pub(super) use self::worded::{RESIGN_FIELDS, SIGN_FIELDS, resign, sign as sign_list};
 use crate::error::{Error, Kind, Result};
-use crate::http::secrets::answer::{Answer, Body, MAX_AGE, Pieces, Validators};
+use crate::http::secrets::handler_response::{BodyPieces, HandlerResponse, MAX_AGE, ResponseBody, Validators};
 use crate::http::secrets::route::Call;
 use crate::pki::ca::changes;
-use crate::pki::crl::{Published, WantedCrls, has_signer};
+use crate::pki::crl::{CrlBuildRequest, PublishedCrl, has_signer};
 use crate::pki::mount::settings::crl::CrlConfig;
 use crate::x509::pem;
 
-const DER: &str = "application/pkix-crl";
-const PEM: &str = "application/x-pem-file";
+const DER_MEDIA_TYPE: &str = "application/pkix-crl";
+const PEM_MEDIA_TYPE: &str = "application/x-pem-file";
 
-pub(super) async fn read_config(call: Call) -> Result<Answer> {
-    Ok(Answer::data(config::shown(&call.authority().await?.view().crl_config.value)))
+pub(super) async fn read_config(call: Call) -> Result<HandlerResponse> {
+    Ok(HandlerResponse::data(config::to_json(&call.authority().await?.view().crl_config.value)))
 }
 
-pub(super) async fn write_config(mut call: Call) -> Result<Answer> {
+pub(super) async fn write_config(mut call: Call) -> Result<HandlerResponse> {
     let fields = std::mem::take(&mut call.fields);
     let merge = move |stored: &CrlConfig| config::merged(stored, &fields);
     let warnings = changes::write_crl_config(&*call.authority().await?, merge).await?;
     Ok(read_config(call).await?.with_warnings(warnings))
 }
 
-pub(super) async fn rotate(call: Call) -> Result<Answer> {
-    let warnings = call.authority().await?.build_crls(WantedCrls { complete: true, ..WantedCrls::DUE }).await?;
-    Ok(Answer::data(json!({ "success": true })).with_warnings(warnings))
+pub(super) async fn rotate(call: Call) -> Result<HandlerResponse> {
+    let warnings =
+        call.authority().await?.build_crls(CrlBuildRequest { complete: true, ..CrlBuildRequest::DUE }).await?;
+    Ok(HandlerResponse::data(json!({ "success": true })).with_warnings(warnings))
 }
 
-pub(super) async fn rotate_delta(call: Call) -> Result<Answer> {
+pub(super) async fn rotate_delta(call: Call) -> Result<HandlerResponse> {
     let authority = call.authority().await?;
-    let answer = Answer::data(json!({ "success": true }));
+    let answer = HandlerResponse::data(json!({ "success": true }));
     if !authority.view().crl_config.value.enable_delta {
         return Ok(answer.with_warnings(["delta CRLs are not enabled (config/crl): this was a no-op".to_owned()]));
     }
-    let warnings = authority.build_crls(WantedCrls { delta: true, ..WantedCrls::DUE }).await?;
+    let warnings = authority.build_crls(CrlBuildRequest { delta: true, ..CrlBuildRequest::DUE }).await?;
     Ok(answer.with_warnings(warnings))
 }
 
 /// Returns a CRL as DER or PEM.
-pub(super) async fn raw(call: Call) -> Result<Answer> {
-    let Some((now, list)) = find(&call).await? else { return Ok(Answer::empty()) };
+pub(super) async fn raw(call: Call) -> Result<HandlerResponse> {
+    let Some((now, list)) = find(&call).await? else { return Ok(HandlerResponse::empty()) };
     let (media_type, suffix, pieces) = match call.route.pattern.ends_with("/pem") {
-        true => (PEM, "-pem", pem_file(&list)),
-        false => (DER, "", Pieces { len: list.len, pieces: Box::new(list.pieces()) }),
+        true => (PEM_MEDIA_TYPE, "-pem", pem_file(&list)),
+        false => (DER_MEDIA_TYPE, "", BodyPieces { len: list.len, pieces: Box::new(list.pieces()) }),
     };
     let tag = Some(format!("{}{suffix}", list.tag));
     let validators = Validators { tag, ..validators(&list, now) };
-    Ok(Answer::from(Body::RawPieces(media_type, pieces)).with_validators(validators))
+    Ok(HandlerResponse::from(ResponseBody::RawPieces(media_type, pieces)).with_validators(validators))
 }
 
 /// Returns a CRL in the form of `cert/crl`.
-pub(super) async fn as_certificate(call: Call) -> Result<Answer> {
+pub(super) async fn as_certificate(call: Call) -> Result<HandlerResponse> {
     let (now, list) = find(&call).await?.ok_or_else(Error::not_found)?;
     let end = "\",\"revocation_time\":0,\"revocation_time_rfc3339\":\"\"}";
-    let body = Body::RenderedPieces("{\"certificate\":\"".to_owned(), pem_pieces(&list, "\\n"), end.to_owned());
-    Ok(Answer::from(body).with_validators(validators(&list, now)))
+    let body = ResponseBody::RenderedPieces("{\"certificate\":\"".to_owned(), pem_pieces(&list, "\\n"), end.to_owned());
+    Ok(HandlerResponse::from(body).with_validators(validators(&list, now)))
 }
 
 /// Returns a CRL in the form of `issuer/:issuer_ref/crl`.
-pub(super) async fn as_crl(call: Call) -> Result<Answer> {
+pub(super) async fn as_crl(call: Call) -> Result<HandlerResponse> {
     let (now, list) = find(&call).await?.ok_or_else(Error::not_found)?;
-    let body = Body::RenderedPieces("{\"crl\":\"".to_owned(), pem_pieces(&list, "\\n"), "\"}".to_owned());
-    Ok(Answer::from(body).with_validators(validators(&list, now)))
+    let body = ResponseBody::RenderedPieces("{\"crl\":\"".to_owned(), pem_pieces(&list, "\\n"), "\"}".to_owned());
+    Ok(HandlerResponse::from(body).with_validators(validators(&list, now)))
 }
 
 /// Returns the CRL of a path and the current time in epoch seconds. `None` for an unknown issuer, for an issuer without
 /// CRL, and for unified CRLs when they are off. The nodes of a database form one cluster, so its CRLs are the unified
 /// ones.
-async fn find(call: &Call) -> Result<Option<(i64, Arc<Published>)>> {
+async fn find(call: &Call) -> Result<Option<(i64, Arc<PublishedCrl>)>> {
     let authority = call.authority().await?;
     let view = authority.view();
     let names = |word| call.route.pattern.contains(word);
@@ -106,19 +107,19 @@ async fn find(call: &Call) -> Result<Option<(i64, Arc<Published>)>> {
     Ok(list.map(|list| (now, list)))
 }
 
-fn pem_pieces(list: &Published, newline: &'static str) -> Pieces {
-    let (len, pieces) = pem::encode_pieces(pem::CRL, list.len, list.pieces(), newline);
-    Pieces { len, pieces: Box::new(pieces) }
+fn pem_pieces(list: &PublishedCrl, newline: &'static str) -> BodyPieces {
+    let (len, pieces) = pem::encode_pieces(pem::CRL_LABEL, list.len, list.pieces(), newline);
+    BodyPieces { len, pieces: Box::new(pieces) }
 }
 
 /// A PEM file, with a newline at the end.
-fn pem_file(list: &Published) -> Pieces {
-    let Pieces { len, pieces } = pem_pieces(list, "\n");
-    Pieces { len: len + 1, pieces: Box::new(pieces.chain([Bytes::from_static(b"\n")])) }
+fn pem_file(list: &PublishedCrl) -> BodyPieces {
+    let BodyPieces { len, pieces } = pem_pieces(list, "\n");
+    BodyPieces { len: len + 1, pieces: Box::new(pieces.chain([Bytes::from_static(b"\n")])) }
 }
 
 /// Validators without entity tag, because the envelope contains the request id.
-fn validators(list: &Published, now: i64) -> Validators {
+fn validators(list: &PublishedCrl, now: i64) -> Validators {
     let left = u64::try_from(list.next_update - now).unwrap_or(0);
     Validators { tag: None, modified: Some(list.made_at), max_age: left.min(MAX_AGE) }
 }

@@ -5,14 +5,14 @@ pub(super) mod fields;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::rendering::{self, Data, Format, Rendering};
+use super::rendering::{self, DataBuilder, Format, Rendering};
 use crate::error::{Error, Kind, Result};
-use crate::http::secrets::answer::Answer;
 use crate::http::secrets::dialect::Dates;
+use crate::http::secrets::handler_response::HandlerResponse;
 use crate::http::secrets::route::Call;
 use crate::pki::ca::intermediate::{self, GeneratedCsr};
 use crate::pki::ca::key::{self, KeyOrigin};
-use crate::pki::ca::root::{self, Generated, Naming};
+use crate::pki::ca::root::{self, DefaultIssuerName, GeneratedRoot};
 use crate::secret::PartlySecret;
 use crate::x509::pem;
 
@@ -28,36 +28,36 @@ fn origin(call: &Call) -> Result<KeyOrigin> {
     }
 }
 
-pub(super) async fn root(call: Call) -> Result<Answer> {
-    new_root(call, Naming::AsGiven).await
+pub(super) async fn root(call: Call) -> Result<HandlerResponse> {
+    new_root(call, DefaultIssuerName::AsGiven).await
 }
 
 /// As [`root`]. The default issuer name is `next`, if it is not in use.
-pub(super) async fn rotated_root(call: Call) -> Result<Answer> {
-    new_root(call, Naming::NextIfFree).await
+pub(super) async fn rotated_root(call: Call) -> Result<HandlerResponse> {
+    new_root(call, DefaultIssuerName::NextIfFree).await
 }
 
-async fn new_root(call: Call, naming: Naming) -> Result<Answer> {
+async fn new_root(call: Call, naming: DefaultIssuerName) -> Result<HandlerResponse> {
     let origin = origin(&call)?;
     let authority = call.authority().await?;
     let request = fields::root(&call.fields, origin, naming)?;
     let rendering = Rendering::of(&call.fields)?;
     let limits = super::issuing::limits(&call);
     let generated = root::generate(&authority, request, limits, call.recorded_as()).await?;
-    let Generated { not_after: expiration, renew_after, .. } = generated;
+    let GeneratedRoot { not_after: expiration, renew_after, .. } = generated;
     let dates = Dates { not_before: None, expiration, renew_after };
     let data = call.dialect.with_dates(root_data(&generated, &rendering)?, dates);
-    Ok(Answer::rendered(data).with_warnings(generated.warnings))
+    Ok(HandlerResponse::rendered(data).with_warnings(generated.warnings))
 }
 
-fn root_data(root: &Generated, rendering: &Rendering) -> Result<PartlySecret> {
+fn root_data(root: &GeneratedRoot, rendering: &Rendering) -> Result<PartlySecret> {
     let text = match rendering.format {
         Format::Der => STANDARD.encode(&root.der),
         Format::Pem | Format::PemBundle | Format::Pkcs12 => pem::encode("CERTIFICATE", &root.der),
     };
-    let mut data = Data::default();
+    let mut data = DataBuilder::default();
     match (rendering.format, &root.key.exported) {
-        (Format::PemBundle, Some(key)) => data.add_secret("certificate", &rendering::beside(key, &text)?)?,
+        (Format::PemBundle, Some(key)) => data.add_secret("certificate", &rendering::pem_bundle(key, &text)?)?,
         _ => data.add("certificate", &text),
     }
     data.add("issuing_ca", &text);
@@ -68,46 +68,46 @@ fn root_data(root: &Generated, rendering: &Rendering) -> Result<PartlySecret> {
     Ok(data.finish())
 }
 
-pub(super) async fn intermediate(call: Call) -> Result<Answer> {
+pub(super) async fn intermediate(call: Call) -> Result<HandlerResponse> {
     let origin = origin(&call)?;
     new_intermediate(call, origin).await
 }
 
 /// As [`intermediate`], for an existing key of the mount.
-pub(super) async fn cross_sign(call: Call) -> Result<Answer> {
+pub(super) async fn cross_sign(call: Call) -> Result<HandlerResponse> {
     fields::refuse_other_origins(&call.fields, "existing")?;
     new_intermediate(call, KeyOrigin::Existing).await
 }
 
-async fn new_intermediate(call: Call, origin: KeyOrigin) -> Result<Answer> {
+async fn new_intermediate(call: Call, origin: KeyOrigin) -> Result<HandlerResponse> {
     let authority = call.authority().await?;
     let request = fields::intermediate(&call.fields, origin)?;
     let rendering = Rendering::of(&call.fields)?;
     let generated = intermediate::generate(&authority, request).await?;
-    Ok(Answer::rendered(csr_data(&generated, &rendering)?).with_warnings(generated.warnings))
+    Ok(HandlerResponse::rendered(csr_data(&generated, &rendering)?).with_warnings(generated.warnings))
 }
 
 fn csr_data(csr: &GeneratedCsr, rendering: &Rendering) -> Result<PartlySecret> {
     let text = || pem::encode("CERTIFICATE REQUEST", &csr.der);
-    let mut data = Data::default();
+    let mut data = DataBuilder::default();
     match (rendering.format, &csr.key.exported) {
         (Format::Der, _) => data.add("csr", &STANDARD.encode(&csr.der)),
-        (Format::PemBundle, Some(private)) => data.add_secret("csr", &rendering::beside(private, &text())?)?,
+        (Format::PemBundle, Some(private)) => data.add_secret("csr", &rendering::pem_bundle(private, &text())?)?,
         (Format::Pem | Format::PemBundle | Format::Pkcs12, _) => data.add("csr", &text()),
     }
     rendering::add_key(&mut data, &csr.key, rendering)?;
     Ok(data.finish())
 }
 
-pub(super) async fn key(call: Call) -> Result<Answer> {
+pub(super) async fn key(call: Call) -> Result<HandlerResponse> {
     let origin = origin(&call)?;
     if origin == KeyOrigin::Existing {
         return Err(Error::new(Kind::NotFound, "unsupported path"));
     }
     let authority = call.authority().await?;
     let (key, warnings) = key::generate(&authority, fields::key(&call.fields, origin)?).await?;
-    let mut data = Data::default();
+    let mut data = DataBuilder::default();
     data.add("key_type", key.kind.name());
     rendering::add_key(&mut data, &key, &Rendering::default())?;
-    Ok(Answer::rendered(data.finish()).with_warnings(warnings))
+    Ok(HandlerResponse::rendered(data.finish()).with_warnings(warnings))
 }

@@ -1,6 +1,6 @@
 //! Imports: `intermediate/set-signed`, `issuers/import/…`, `config/ca`, `keys/import`, and CRLs.
 //!
-//! Certificates and keys are PEM (`pem_bundle`), or a PKCS #12 file with its password (`p12`, `password`). A CRL may
+//! Certificates and keys are PEM (`pem_bundle`), or a PKCS #12 file with its password (`take_p12`, `password`). A CRL may
 //! have many megabytes. It is the body itself (DER or PEM) or the JSON member `crl`, and is parsed in the CPU queue.
 
 use base64::Engine as _;
@@ -8,62 +8,62 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use crate::error::{Error, Result};
+use crate::fair_queue::cpu;
 use crate::fields::Fields;
-use crate::http::secrets::answer::Answer;
-use crate::http::secrets::pki::rendering::PASSWORD;
+use crate::http::secrets::handler_response::HandlerResponse;
+use crate::http::secrets::pki::rendering::PASSWORD_FIELD;
 use crate::http::secrets::route::Call;
-use crate::pki::ca::import::{self, BundleRules, PrivateKeys, RefusedCrls};
-use crate::pki::revocation::imported::{self, ImportedList};
+use crate::pki::ca::import::{self, BundleRules, InvalidCrlHandling, PrivateKeys};
+use crate::pki::revocation::crl_import::{self, ImportedCrl};
 use crate::secret::Secret;
-use crate::turns::cpu;
 use crate::x509::foreign_crl::ForeignCrl;
 use crate::x509::pem;
-use crate::x509::pkcs12::{self, Contents};
+use crate::x509::pkcs12::{self, Pkcs12Contents};
 
 /// Maximum size of a body with a CRL, in bytes: a CRL with two million entries in JSON.
-pub(super) const MAX_LIST: usize = 96 << 20;
+pub(super) const MAX_CRL_BODY_BYTES: usize = 96 << 20;
 
 /// Field with a PKCS #12 file in base64.
-const P12: &str = "p12";
+const P12_FIELD: &str = "p12";
 /// Flag that skips rejected CRLs instead of failing the import.
 const WITHOUT_REFUSED_CRLS: &str = "without_refused_crls";
-/// Fields of imports from `pem_bundle` or `p12`.
-pub(super) const BUNDLE: &[&str] = &["pem_bundle", P12, PASSWORD, WITHOUT_REFUSED_CRLS];
+/// Fields of imports from `pem_bundle` or `take_p12`.
+pub(super) const BUNDLE_FIELDS: &[&str] = &["pem_bundle", P12_FIELD, PASSWORD_FIELD, WITHOUT_REFUSED_CRLS];
 /// Fields of `keys/import`.
-pub(super) const KEY: &[&str] = &["pem_bundle", P12, PASSWORD, "key_name"];
+pub(super) const KEY_FIELDS: &[&str] = &["pem_bundle", P12_FIELD, PASSWORD_FIELD, "key_name"];
 /// Fields of `intermediate/set-signed`.
-pub(super) const SIGNED: &[&str] = &["certificate", WITHOUT_REFUSED_CRLS];
+pub(super) const SIGNED_FIELDS: &[&str] = &["certificate", WITHOUT_REFUSED_CRLS];
 
-pub(super) async fn bundle(call: Call) -> Result<Answer> {
+pub(super) async fn bundle(call: Call) -> Result<HandlerResponse> {
     import_bundle(call, PrivateKeys::Allowed).await
 }
 
 /// Imports certificates; a key is an error.
-pub(super) async fn certificates(call: Call) -> Result<Answer> {
+pub(super) async fn certificates(call: Call) -> Result<HandlerResponse> {
     import_bundle(call, PrivateKeys::Refused).await
 }
 
 /// Imports the certificate for a CSR of this mount, and its parents. The mount has the key.
-pub(super) async fn set_signed(mut call: Call) -> Result<Answer> {
-    let text = given("certificate", &mut call.fields)?;
+pub(super) async fn set_signed(mut call: Call) -> Result<HandlerResponse> {
+    let text = take_required("certificate", &mut call.fields)?;
     import(call, "certificate", text, PrivateKeys::Refused).await
 }
 
-async fn import_bundle(mut call: Call, private_keys: PrivateKeys) -> Result<Answer> {
-    match p12(&mut call.fields).await? {
-        Some(contents) => import(call, P12, Secret::new(contents.to_pem().as_slice()), private_keys).await,
+async fn import_bundle(mut call: Call, private_keys: PrivateKeys) -> Result<HandlerResponse> {
+    match take_p12(&mut call.fields).await? {
+        Some(contents) => import(call, P12_FIELD, Secret::new(contents.to_pem().as_slice()), private_keys).await,
         None => {
-            let text = given("pem_bundle", &mut call.fields)?;
+            let text = take_required("pem_bundle", &mut call.fields)?;
             import(call, "pem_bundle", text, private_keys).await
         }
     }
 }
 
-async fn import(call: Call, field: &'static str, text: Secret, private_keys: PrivateKeys) -> Result<Answer> {
+async fn import(call: Call, field: &'static str, text: Secret, private_keys: PrivateKeys) -> Result<HandlerResponse> {
     let skips = call.fields.bool(WITHOUT_REFUSED_CRLS)?.unwrap_or(false);
-    let refused_crls = if skips { RefusedCrls::Skip } else { RefusedCrls::RefuseAll };
+    let refused_crls = if skips { InvalidCrlHandling::Skip } else { InvalidCrlHandling::RefuseAll };
     let rules = BundleRules { private_keys, refused_crls };
-    let imported = import::bundle(&call.authority().await?, field, text, rules).await?;
+    let imported = import::import_pem_bundle(&call.authority().await?, field, text, rules).await?;
     let mut data = json!({
         "imported_issuers": imported.imported_issuers,
         "imported_keys": imported.imported_keys,
@@ -74,36 +74,36 @@ async fn import(call: Call, field: &'static str, text: Secret, private_keys: Pri
     if !imported.lists.is_empty() {
         data["imported_crls"] = imported.lists.iter().map(list_json).collect();
     }
-    Ok(Answer::data(data).with_warnings(imported.warnings))
+    Ok(HandlerResponse::data(data).with_warnings(imported.warnings))
 }
 
-pub(super) async fn key(mut call: Call) -> Result<Answer> {
-    let (field, text) = match p12(&mut call.fields).await? {
+pub(super) async fn key(mut call: Call) -> Result<HandlerResponse> {
+    let (field, text) = match take_p12(&mut call.fields).await? {
         // Certificates in the file are ignored.
         Some(contents) => {
-            let keys = Contents { private_keys: contents.private_keys, ..Contents::default() };
-            (P12, Secret::new(keys.to_pem().as_slice()))
+            let keys = Pkcs12Contents { private_keys: contents.private_keys, ..Pkcs12Contents::default() };
+            (P12_FIELD, Secret::new(keys.to_pem().as_slice()))
         }
-        None => ("pem_bundle", given("pem_bundle", &mut call.fields)?),
+        None => ("pem_bundle", take_required("pem_bundle", &mut call.fields)?),
     };
     let authority = call.authority().await?;
     let name = call.fields.text("key_name")?.unwrap_or_default();
-    let key = import::key(&authority, field, text, name).await?;
+    let key = import::import_key(&authority, field, text, name).await?;
     let data = json!({ "key_id": key.id, "key_name": key.name, "key_type": key.kind.name() });
-    Ok(Answer::data(data).with_warnings(key.warnings))
+    Ok(HandlerResponse::data(data).with_warnings(key.warnings))
 }
 
 /// Imports a CRL that an issuer published elsewhere, before it was imported.
-pub(super) async fn list(mut call: Call) -> Result<Answer> {
+pub(super) async fn import_crl(mut call: Call) -> Result<HandlerResponse> {
     let body = std::mem::take(&mut call.body);
     let authority = call.authority().await?;
-    let read = move || ForeignCrl::read(der(&body)?);
+    let read = move || ForeignCrl::read(decode_body(&body)?);
     let list = cpu::run(read).await??;
-    let imported = imported::import(&authority, list).await?;
-    Ok(Answer::data(list_json(&imported)).with_warnings(imported.warnings))
+    let imported = crl_import::import_crl(&authority, list).await?;
+    Ok(HandlerResponse::data(list_json(&imported)).with_warnings(imported.warnings))
 }
 
-fn list_json(list: &ImportedList) -> Value {
+fn list_json(list: &ImportedCrl) -> Value {
     json!({
         "issuers": list.issuers,
         "crl_number": list.number,
@@ -114,47 +114,47 @@ fn list_json(list: &ImportedList) -> Value {
     })
 }
 
-fn der(body: &[u8]) -> Result<Vec<u8>> {
-    if body.len() > MAX_LIST {
-        return Err(Error::invalid(format!("crl: the request is longer than {} MiB", MAX_LIST >> 20)));
+fn decode_body(body: &[u8]) -> Result<Vec<u8>> {
+    if body.len() > MAX_CRL_BODY_BYTES {
+        return Err(Error::invalid(format!("crl: the request is longer than {} MiB", MAX_CRL_BODY_BYTES >> 20)));
     }
     match body.trim_ascii_start().first() {
-        None => Err(missing()),
+        None => Err(missing_crl()),
         Some(b'{') => {
             let fields = Fields::parse_within(body, usize::MAX)?;
-            decoded(fields.str("crl")?.filter(|text| !text.is_empty()).ok_or_else(missing)?)
+            decode_text(fields.str("crl")?.filter(|text| !text.is_empty()).ok_or_else(missing_crl)?)
         }
         // A SEQUENCE of more than 127 bytes begins like this. PEM and base64 do not.
         Some(0x30) if body.get(1).is_some_and(|length| *length >= 0x80) => Ok(body.to_vec()),
-        Some(_) => decoded(std::str::from_utf8(body).map_err(|_| neither())?),
+        Some(_) => decode_text(std::str::from_utf8(body).map_err(|_| malformed_crl())?),
     }
 }
 
-fn missing() -> Error {
+fn missing_crl() -> Error {
     Error::invalid("crl: must be given")
 }
 
-fn neither() -> Error {
+fn malformed_crl() -> Error {
     Error::invalid("crl: must be one CRL, in PEM or DER (in JSON in base64)")
 }
 
 /// Decodes a CRL in PEM or base64 of DER.
-fn decoded(text: &str) -> Result<Vec<u8>> {
+fn decode_text(text: &str) -> Result<Vec<u8>> {
     if !text.contains("-----BEGIN ") {
         let compact: Vec<u8> = text.bytes().filter(|octet| !octet.is_ascii_whitespace()).collect();
-        return STANDARD.decode(compact).map_err(|_| neither());
+        return STANDARD.decode(compact).map_err(|_| malformed_crl());
     }
-    let blocks = pem::blocks(text).map_err(|error| Error::invalid(format!("crl: {}", error.text())))?;
+    let blocks = pem::parse_blocks(text).map_err(|error| Error::invalid(format!("crl: {}", error.text())))?;
     match <[_; 1]>::try_from(blocks) {
-        Ok([(label, der)]) if label == pem::CRL => Ok(der),
+        Ok([(label, decode_body)]) if label == pem::CRL_LABEL => Ok(decode_body),
         _ => Err(Error::invalid("crl: must be exactly one PEM block, X509 CRL")),
     }
 }
 
 /// Removes a PKCS #12 file and its password from the fields, and parses it; `None` when there is none.
-async fn p12(fields: &mut Fields) -> Result<Option<Contents>> {
-    let password = fields.take_secret(PASSWORD)?;
-    let Some(file) = fields.take_secret(P12)? else {
+async fn take_p12(fields: &mut Fields) -> Result<Option<Pkcs12Contents>> {
+    let password = fields.take_secret(PASSWORD_FIELD)?;
+    let Some(file) = fields.take_secret(P12_FIELD)? else {
         return match password {
             Some(_) => Err(Error::invalid("password: is only for p12")),
             None => Ok(None),
@@ -167,13 +167,13 @@ async fn p12(fields: &mut Fields) -> Result<Option<Contents>> {
     let read = move || {
         let compact: Vec<u8> = file.expose().iter().copied().filter(|byte| !byte.is_ascii_whitespace()).collect();
         let file = STANDARD.decode(compact).map_err(|_| Error::invalid("p12: must be base64"))?;
-        pkcs12::read(P12, &file, password.expose())
+        pkcs12::read(P12_FIELD, &file, password.expose())
     };
     cpu::run(read).await?.map(Some)
 }
 
 /// Removes a secret from the fields, so that it is overwritten even if the request fails.
-fn given(field: &'static str, fields: &mut Fields) -> Result<Secret> {
+fn take_required(field: &'static str, fields: &mut Fields) -> Result<Secret> {
     fields.take_secret(field)?.ok_or_else(|| Error::invalid(format!("{field}: must be given")))
 }
 
@@ -184,10 +184,10 @@ mod tests {
     #[test]
     fn a_list_is_read_in_every_form_and_nothing_else_is() {
         let list = [&[0x30, 0x81, 0x80][..], &[7; 128]].concat();
-        let (pem, base64) = (pem::encode(pem::CRL, &list), STANDARD.encode(&list));
+        let (pem, base64) = (pem::encode(pem::CRL_LABEL, &list), STANDARD.encode(&list));
         let json = |text: &str| json!({ "crl": text }).to_string().into_bytes();
         for body in [list.clone(), pem.clone().into_bytes(), json(&pem), json(&base64), base64.clone().into_bytes()] {
-            assert_eq!(der(&body).unwrap(), list);
+            assert_eq!(decode_body(&body).unwrap(), list);
         }
         let other = pem::encode("CERTIFICATE", &list);
         for body in [
@@ -201,9 +201,9 @@ mod tests {
             b"{\"crl\":7}".to_vec(),
             vec![0xff; 200],
         ] {
-            let error = der(&body).unwrap_err();
+            let error = decode_body(&body).unwrap_err();
             assert!(error.text().contains("crl"), "{error}");
         }
-        assert!(der(&vec![b'A'; MAX_LIST + 1]).unwrap_err().text().contains("longer than 96 MiB"));
+        assert!(decode_body(&vec![b'A'; MAX_CRL_BODY_BYTES + 1]).unwrap_err().text().contains("longer than 96 MiB"));
     }
 }

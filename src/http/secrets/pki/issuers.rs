@@ -5,33 +5,33 @@ mod settings;
 use serde_json::{Map, Value, json};
 
 pub(super) use self::settings::FIELDS;
-use super::{Page, Write, revoking, urls};
-use crate::clock::{Time, rfc3339};
+use super::{PageParams, WriteMode, revoking, urls};
+use crate::clock::{Time, format_rfc3339};
 use crate::error::{Error, Result, Warnings};
-use crate::http::secrets::answer::Answer;
+use crate::http::secrets::handler_response::HandlerResponse;
 use crate::http::secrets::route::Call;
 use crate::pki::Authority;
 use crate::pki::ca::changes;
 use crate::pki::mount::issuer::Issuer;
 use crate::pki::mount::profile::certificate_pem;
-use crate::pki::mount::signer::Signer;
-use crate::pki::mount::view::View;
+use crate::pki::mount::signer::IssuerSigner;
+use crate::pki::mount::view::MountView;
 use crate::pki::revocation::revoke;
 
-pub(super) async fn replace_root(call: Call) -> Result<Answer> {
+pub(super) async fn replace_root(call: Call) -> Result<HandlerResponse> {
     let default = call.fields.text("default")?.unwrap_or_else(|| "next".to_owned());
     // No other setting: the permission to replace the default must not allow other changes.
     default_to(&*call.authority().await?, Some(default), None).await
 }
 
-pub(super) async fn delete_all(call: Call) -> Result<Answer> {
+pub(super) async fn delete_all(call: Call) -> Result<HandlerResponse> {
     let warnings = changes::delete_all_issuers(&*call.authority().await?).await?;
-    Ok(Answer::empty().with_warnings(warnings))
+    Ok(HandlerResponse::empty().with_warnings(warnings))
 }
 
-pub(super) async fn list(call: Call) -> Result<Answer> {
+pub(super) async fn list(call: Call) -> Result<HandlerResponse> {
     let view = call.authority().await?.view();
-    let keys = Page::of(&call.fields)?.cut(view.signers().map(|s| s.issuer.record.id.as_str()));
+    let keys = PageParams::of(&call.fields)?.cut(view.signers().map(|s| s.issuer.record.id.as_str()));
     let mut info = Map::new();
     for issuer in keys.iter().filter_map(|id| view.signer(id)).map(|s| &s.issuer) {
         info.insert(
@@ -44,51 +44,51 @@ pub(super) async fn list(call: Call) -> Result<Answer> {
             }),
         );
     }
-    Answer::keys(keys, Some(Value::Object(info)))
+    HandlerResponse::keys(keys, Some(Value::Object(info)))
 }
 
-pub(super) async fn read(call: Call) -> Result<Answer> {
+pub(super) async fn read(call: Call) -> Result<HandlerResponse> {
     let authority = call.authority().await?;
     let view = authority.view();
     let signer = view.signer(call.param("issuer_ref")).ok_or_else(Error::not_found)?;
-    Ok(Answer::data(issuer_json(signer, authority.tools().clock.now())))
+    Ok(HandlerResponse::data(issuer_json(signer, authority.tools().clock.now())))
 }
 
-pub(super) async fn replace(call: Call) -> Result<Answer> {
-    write(call, Write::Replace).await
+pub(super) async fn replace(call: Call) -> Result<HandlerResponse> {
+    write(call, WriteMode::Replace).await
 }
 
-pub(super) async fn merge(call: Call) -> Result<Answer> {
-    write(call, Write::Merge).await
+pub(super) async fn merge(call: Call) -> Result<HandlerResponse> {
+    write(call, WriteMode::Merge).await
 }
 
-async fn write(mut call: Call, write: Write) -> Result<Answer> {
+async fn write(mut call: Call, write: WriteMode) -> Result<HandlerResponse> {
     let authority = call.authority().await?;
     let fields = std::mem::take(&mut call.fields);
-    let merge = move |issuer: &changes::Standing<'_>| settings::read(&fields, write, issuer);
+    let merge = move |issuer: &changes::CurrentIssuer<'_>| settings::read(&fields, write, issuer);
     let (id, warnings) = changes::write_issuer(&authority, call.param("issuer_ref"), merge).await?;
     changed(&authority, &id, warnings)
 }
 
-pub(super) async fn revoke(call: Call) -> Result<Answer> {
+pub(super) async fn revoke(call: Call) -> Result<HandlerResponse> {
     let authority = call.authority().await?;
-    let why = revoking::why(&call.fields)?;
+    let why = revoking::read_reason_and_date(&call.fields)?;
     let reference = call.param("issuer_ref");
     let (id, warnings) = revoke::revoke_issuer(&authority, reference, why, call.recorded_as()).await?;
     changed(&authority, &id, warnings)
 }
 
 /// Renders an issuer after a change.
-fn changed(authority: &Authority, id: &str, warnings: Warnings) -> Result<Answer> {
+fn changed(authority: &Authority, id: &str, warnings: Warnings) -> Result<HandlerResponse> {
     let view = authority.view();
     let signer = view.signer(id).ok_or_else(Error::not_found)?;
-    Ok(Answer::data(issuer_json(signer, authority.tools().clock.now())).with_warnings(warnings))
+    Ok(HandlerResponse::data(issuer_json(signer, authority.tools().clock.now())).with_warnings(warnings))
 }
 
-pub(super) async fn delete(call: Call) -> Result<Answer> {
+pub(super) async fn delete(call: Call) -> Result<HandlerResponse> {
     let warnings = changes::delete_issuer(&*call.authority().await?, call.param("issuer_ref")).await?;
     // 200 with null data, also for an unknown issuer, as known clients expect.
-    Ok(Answer::data(Value::Null).with_warnings(warnings))
+    Ok(HandlerResponse::data(Value::Null).with_warnings(warnings))
 }
 
 /// Returns an issuer's certificate as PEM with a trailing newline.
@@ -97,17 +97,17 @@ pub(super) fn pem_line(issuer: &Issuer) -> String {
 }
 
 /// Returns the chain served at `now` (epoch seconds).
-pub(super) fn chain_lines(signer: &Signer, now: i64) -> Vec<String> {
+pub(super) fn chain_lines(signer: &IssuerSigner, now: i64) -> Vec<String> {
     signer.chain(now).iter().map(|i| pem_line(i)).collect()
 }
 
-fn issuer_json(signer: &Signer, now: Time) -> Value {
+fn issuer_json(signer: &IssuerSigner, now: Time) -> Value {
     let issuer = &signer.issuer;
     let record = &issuer.record;
     let own_urls = !record.urls.is_empty();
-    let mut json = urls::shown(&record.urls, settings::TEMPLATING);
+    let mut json = urls::to_json(&record.urls, settings::TEMPLATING_FIELD);
     if !own_urls {
-        json.remove(settings::TEMPLATING);
+        json.remove(settings::TEMPLATING_FIELD);
     }
     let manual_chain = (!record.manual_chain.is_empty()).then_some(&record.manual_chain);
     json.extend([
@@ -125,27 +125,27 @@ fn issuer_json(signer: &Signer, now: Time) -> Value {
     if let Some(at) = record.revoked_at {
         json.insert("revocation_time".to_owned(), json!(at));
         let at = Time::from_unix_timestamp(at).unwrap_or(Time::UNIX_EPOCH);
-        json.insert("revocation_time_rfc3339".to_owned(), json!(rfc3339(at)));
+        json.insert("revocation_time_rfc3339".to_owned(), json!(format_rfc3339(at)));
     }
     Value::Object(json)
 }
 
-pub(super) async fn read_config(call: Call) -> Result<Answer> {
-    Ok(Answer::data(config_json(&call.authority().await?.view())))
+pub(super) async fn read_config(call: Call) -> Result<HandlerResponse> {
+    Ok(HandlerResponse::data(config_json(&call.authority().await?.view())))
 }
 
-pub(super) async fn write_config(call: Call) -> Result<Answer> {
+pub(super) async fn write_config(call: Call) -> Result<HandlerResponse> {
     let authority = call.authority().await?;
     let (default, follows) = (call.fields.text("default")?, call.fields.bool("default_follows_latest_issuer")?);
     default_to(&authority, default, follows).await
 }
 
-async fn default_to(authority: &Authority, default: Option<String>, follows: Option<bool>) -> Result<Answer> {
+async fn default_to(authority: &Authority, default: Option<String>, follows: Option<bool>) -> Result<HandlerResponse> {
     let warnings = changes::write_issuers_config(authority, default, follows).await?;
-    Ok(Answer::data(config_json(&authority.view())).with_warnings(warnings))
+    Ok(HandlerResponse::data(config_json(&authority.view())).with_warnings(warnings))
 }
 
-fn config_json(view: &View) -> Value {
+fn config_json(view: &MountView) -> Value {
     let config = &view.issuers_config.value;
     json!({ "default": config.default, "default_follows_latest_issuer": config.default_follows_latest_issuer })
 }

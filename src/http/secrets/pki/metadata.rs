@@ -4,26 +4,26 @@
 use serde_json::json;
 
 use super::lists;
-use crate::clock::{Time, rfc3339};
+use crate::clock::{Time, format_rfc3339};
 use crate::error::{Error, Result};
-use crate::http::secrets::answer::Answer;
+use crate::http::secrets::handler_response::HandlerResponse;
 use crate::http::secrets::route::Call;
-use crate::pki::issue::beside::Metadata;
+use crate::pki::issue::side_effects::CertificateMetadata;
 use crate::x509::serial::Serial;
 
-pub(super) async fn list(call: Call) -> Result<Answer> {
-    lists::serials(&call, |store, mount, after, limit| store.metadata_serials(mount, after, limit), None).await
+pub(super) async fn list(call: Call) -> Result<HandlerResponse> {
+    lists::list_serials(&call, |store, mount, after, limit| store.metadata_serials(mount, after, limit), None).await
 }
 
-pub(super) async fn read(call: Call) -> Result<Answer> {
+pub(super) async fn read(call: Call) -> Result<HandlerResponse> {
     let serial = Serial::parse(call.param("serial")).map_err(|_| Error::not_found())?;
     let authority = call.authority().await?;
     let row = authority.tools().store.metadata(authority.mount(), serial).await?.ok_or_else(Error::not_found)?;
-    let Metadata { issuer, role, metadata } = Metadata::of(&row)?;
+    let CertificateMetadata { issuer, role, metadata } = CertificateMetadata::of(&row)?;
     let expiration = Time::from_unix_timestamp(row.not_after).map_err(Error::internal)?;
-    Ok(Answer::data(json!({
+    Ok(HandlerResponse::data(json!({
         "issuer_id": issuer,
-        "expiration": rfc3339(expiration),
+        "expiration": format_rfc3339(expiration),
         "cert_metadata": metadata,
         "role": role.unwrap_or_default(),
         "serial_number": serial.to_string(),

@@ -11,97 +11,97 @@ use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
 use crate::error::{Kind, Result};
-use crate::http::pause;
-use crate::http::secrets::answer::{Answer, Validators};
+use crate::http::refusal_delay;
+use crate::http::secrets::handler_response::{HandlerResponse, Validators};
 use crate::http::secrets::path;
-use crate::http::secrets::render::conditional::date;
+use crate::http::secrets::render::conditional::http_date;
 use crate::http::secrets::route::Call;
-use crate::pki::engine::answers::Times;
-use crate::pki::revocation::ocsp::{self, Answered, Outcome};
-use crate::x509::ocsp::{MAX_REQUEST, Request};
+use crate::pki::engine::ocsp_cache::OcspTimes;
+use crate::pki::revocation::ocsp::{self, OcspOutcome, OcspReply};
+use crate::x509::ocsp::{MAX_REQUEST_BYTES, OcspRequest};
 
 /// Maximum size of a POST body, in bytes.
-pub(super) const MAX_BODY: usize = MAX_REQUEST;
+pub(super) const MAX_BODY: usize = MAX_REQUEST_BYTES;
 /// Maximum length of a request in a path, in characters: base64, possibly with percent-encoding.
-pub(super) const MAX_TEXT: usize = MAX_REQUEST * 4;
+pub(super) const MAX_TEXT: usize = MAX_REQUEST_BYTES * 4;
 
-const REQUEST: &str = "application/ocsp-request";
-const RESPONSE: &str = "application/ocsp-response";
-const BASE64: GeneralPurpose = GeneralPurpose::new(
+const REQUEST_MEDIA_TYPE: &str = "application/ocsp-request";
+const RESPONSE_MEDIA_TYPE: &str = "application/ocsp-response";
+const UNPADDED_BASE64: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-pub(super) async fn post(call: Call) -> Result<Answer> {
-    let foreign = !call.media_type.is_empty() && !call.media_type.eq_ignore_ascii_case(REQUEST);
-    if foreign && Request::parse(&call.body).is_ok() {
-        return Ok(rendered(&Answered::failure(Outcome::MalformedRequest)).with_status(415));
+pub(super) async fn post(call: Call) -> Result<HandlerResponse> {
+    let foreign = !call.media_type.is_empty() && !call.media_type.eq_ignore_ascii_case(REQUEST_MEDIA_TYPE);
+    if foreign && OcspRequest::parse(&call.body).is_ok() {
+        return Ok(render(&OcspReply::failure(OcspOutcome::MalformedRequest)).with_status(415));
     }
-    Ok(rendered(&answered(&call, &call.body).await?))
+    Ok(render(&respond(&call, &call.body).await?))
 }
 
-pub(super) async fn get(call: Call) -> Result<Answer> {
-    let answered = match decoded(&call.body) {
-        Some(request) => answered(&call, &request).await?,
-        None => Answered::failure(Outcome::MalformedRequest),
+pub(super) async fn get(call: Call) -> Result<HandlerResponse> {
+    let answered = match decode_path(&call.body) {
+        Some(request) => respond(&call, &request).await?,
+        None => OcspReply::failure(OcspOutcome::MalformedRequest),
     };
-    let answer = rendered(&answered);
+    let answer = render(&answered);
     Ok(match answered.lasting {
-        Some(Times { this_update, next_update: Some(next_update), .. }) => {
+        Some(OcspTimes { this_update, next_update: Some(next_update), .. }) => {
             let now = call.state.engine.now().unix_timestamp();
-            lasting(answer, &answered.der, this_update, next_update, now)
+            add_caching_headers(answer, &answered.der, this_update, next_update, now)
         }
         _ => answer,
     })
 }
 
 /// Decodes a request in base64 from a path.
-fn decoded(text: &[u8]) -> Option<Vec<u8>> {
+fn decode_path(text: &[u8]) -> Option<Vec<u8>> {
     if text.len() > MAX_TEXT {
         return None;
     }
-    let plain = path::octets(text).map(|octet| octet.map(|(octet, _)| if octet == b' ' { b'+' } else { octet }));
-    BASE64.decode(plain.collect::<Option<Vec<u8>>>()?).ok()
+    let plain = path::decode_bytes(text).map(|octet| octet.map(|(octet, _)| if octet == b' ' { b'+' } else { octet }));
+    UNPADDED_BASE64.decode(plain.collect::<Option<Vec<u8>>>()?).ok()
 }
 
 /// Handles a request. `tryLater` is delayed like other refusals for lack of capacity.
-async fn answered(call: &Call, request: &[u8]) -> Result<Answered> {
-    let answered = asked(call, request).await?;
-    if answered.outcome == Outcome::TryLater {
-        pause::before(Kind::Busy).await;
+async fn respond(call: &Call, request: &[u8]) -> Result<OcspReply> {
+    let answered = evaluate(call, request).await?;
+    if answered.outcome == OcspOutcome::TryLater {
+        refusal_delay::wait(Kind::Busy).await;
     }
     Ok(answered)
 }
 
-async fn asked(call: &Call, request: &[u8]) -> Result<Answered> {
+async fn evaluate(call: &Call, request: &[u8]) -> Result<OcspReply> {
     // A response contains times, and the pipeline checks the clock only when it identifies a caller.
     if let Err(error) = call.state.clock.require_agreed() {
-        return Ok(Answered::failed(&error));
+        return Ok(OcspReply::failed(&error));
     }
     match call.authority().await {
         // Unified data is this server's own data, available only when it is enabled.
         Ok(authority)
             if call.route.pattern.starts_with("unified-") && !authority.view().crl_config.value.unified_crl =>
         {
-            Ok(Answered::failure(Outcome::Unauthorized))
+            Ok(OcspReply::failure(OcspOutcome::Unauthorized))
         }
-        Ok(authority) => Ok(ocsp::answer(&authority, request).await),
+        Ok(authority) => Ok(ocsp::handle_request(&authority, request).await),
         Err(error) if error.kind() == Kind::NotFound => Err(error),
-        Err(error) => Ok(Answered::failed(&error)),
+        Err(error) => Ok(OcspReply::failed(&error)),
     }
 }
 
-fn rendered(answered: &Answered) -> Answer {
-    ocsp::count(answered);
+fn render(answered: &OcspReply) -> HandlerResponse {
+    ocsp::count_reply(answered);
     let status = match answered.outcome {
-        Outcome::Successful => 200,
-        Outcome::MalformedRequest => 400,
-        Outcome::Unauthorized => 401,
-        Outcome::InternalError => 500,
-        Outcome::TryLater => 503,
+        OcspOutcome::Successful => 200,
+        OcspOutcome::MalformedRequest => 400,
+        OcspOutcome::Unauthorized => 401,
+        OcspOutcome::InternalError => 500,
+        OcspOutcome::TryLater => 503,
     };
-    let mut answer = Answer::raw(RESPONSE, answered.der.clone()).with_status(status);
-    if answered.outcome == Outcome::TryLater {
+    let mut answer = HandlerResponse::raw(RESPONSE_MEDIA_TYPE, answered.der.clone()).with_status(status);
+    if answered.outcome == OcspOutcome::TryLater {
         answer.headers.push(("retry-after", "1".to_owned()));
     }
     answer
@@ -109,13 +109,19 @@ fn rendered(answered: &Answered) -> Answer {
 
 /// Adds caching headers (RFC 5019 6.2): cacheable until nextUpdate, with revalidation by entity tag. A date is no
 /// validator, because two nodes may give different responses within one second.
-fn lasting(answer: Answer, der: &[u8], this_update: i64, next_update: i64, now: i64) -> Answer {
+fn add_caching_headers(
+    answer: HandlerResponse,
+    der: &[u8],
+    this_update: i64,
+    next_update: i64,
+    now: i64,
+) -> HandlerResponse {
     let left = u64::try_from(next_update - now).unwrap_or(0);
     let mut answer = answer.with_validators(Validators::of(der, None, left));
     answer.headers.extend([
         ("cache-control", format!("max-age={left}, public, no-transform, must-revalidate")),
-        ("last-modified", date(this_update)),
-        ("expires", date(next_update)),
+        ("last-modified", http_date(this_update)),
+        ("expires", http_date(next_update)),
     ]);
     answer
 }
@@ -129,23 +135,23 @@ mod tests {
     fn base64_of_a_path_is_read_in_every_spelling() {
         let der = [0xfb, 0xff, 0xbe, 0xff, 0xff, 0x3e, 1];
         for text in ["+/++//8+AQ==", "+/++//8+AQ", "%2B%2f++//8%2BAQ%3D%3D", " /  //8 AQ==", "%20/++//8+AQ=="] {
-            assert_eq!(decoded(text.as_bytes()).as_deref(), Some(&der[..]), "{text}");
+            assert_eq!(decode_path(text.as_bytes()).as_deref(), Some(&der[..]), "{text}");
         }
         for text in ["a", "a*==", "%2", "%zz", "-_--__8-AQ==", "AQ===", "\u{e4}", "AQ==/AQ=="] {
-            assert_eq!(decoded(text.as_bytes()), None, "{text}");
+            assert_eq!(decode_path(text.as_bytes()), None, "{text}");
         }
-        assert_eq!(decoded(&vec![b'A'; MAX_TEXT + 4]), None);
+        assert_eq!(decode_path(&vec![b'A'; MAX_TEXT + 4]), None);
     }
 
     proptest! {
         #[test]
         fn any_path_is_decoded_or_refused(text in proptest::collection::vec(any::<u8>(), 0..100)) {
-            let _ = decoded(&text);
+            let _ = decode_path(&text);
         }
 
         #[test]
         fn requests_read_back(der in proptest::collection::vec(any::<u8>(), 0..300)) {
-            prop_assert_eq!(decoded(BASE64.encode(&der).as_bytes()), Some(der));
+            prop_assert_eq!(decode_path(UNPADDED_BASE64.encode(&der).as_bytes()), Some(der));
         }
     }
 }

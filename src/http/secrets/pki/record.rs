@@ -3,26 +3,26 @@
 
 use serde_json::{Value, json};
 
-use super::revoking::reason_word;
+use super::revoking::reason_name;
 use crate::auth::requester::Requester;
-use crate::clock::{Time, rfc3339};
+use crate::clock::{Time, format_rfc3339};
 use crate::error::{Error, Result};
-use crate::http::secrets::answer::Answer;
+use crate::http::secrets::handler_response::HandlerResponse;
 use crate::http::secrets::route::Call;
 use crate::x509::serial::Serial;
 
 /// `GET cert-record/:serial`: requester, time, role and revocation of a certificate. A certificate that was stored only
 /// when it was revoked has the caller of the revocation as its requester.
-pub(super) async fn read(call: Call) -> Result<Answer> {
+pub(super) async fn read(call: Call) -> Result<HandlerResponse> {
     let serial = Serial::parse(call.param("serial")).map_err(|_| Error::not_found())?;
     let authority = call.authority().await?;
     let stored = authority.tools().store.certificate(authority.mount(), serial).await?.ok_or_else(Error::not_found)?;
     let (row, view) = (stored.row, authority.view());
     let issuer = view.signer(&row.issuer).map(|signer| signer.issuer.record.name.clone());
     let who = Requester::of_record(&row.requester);
-    let time = |seconds| Time::from_unix_timestamp(seconds).map(rfc3339).unwrap_or_default();
+    let time = |seconds| Time::from_unix_timestamp(seconds).map(format_rfc3339).unwrap_or_default();
     let revocation = stored.revocation.map(|revocation| revocation.row);
-    Ok(Answer::data(json!({
+    Ok(HandlerResponse::data(json!({
         "serial_number": serial.to_string(),
         "common_name": row.common_name.unwrap_or_default(),
         "issuer_id": row.issuer,
@@ -36,7 +36,7 @@ pub(super) async fn read(call: Call) -> Result<Answer> {
             "entity_id": who.entity_id,
             "accessor_hash": who.accessor_hash,
         },
-        "revocation_time": revocation.as_ref().map_or(Value::Null, |r| rfc3339(r.revoked_at).into()),
-        "revocation_reason": revocation.map_or(Value::Null, |r| reason_word(r.reason).into()),
+        "revocation_time": revocation.as_ref().map_or(Value::Null, |r| format_rfc3339(r.revoked_at).into()),
+        "revocation_reason": revocation.map_or(Value::Null, |r| reason_name(r.reason).into()),
     })))
 }

@@ -10,23 +10,23 @@ use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
 use crate::error::{Error, Result};
+use crate::fair_queue::cpu;
 use crate::fields::Fields;
 use crate::http::secrets::dialect::Dialect;
 use crate::keys::local::PrivateKey;
 use crate::pki::ca::key::CaKeyInfo;
-use crate::pki::issue::issued::Issued;
+use crate::pki::issue::issued::IssuedCertificate;
 use crate::pki::mount::issuer::Issuer;
-use crate::pki::mount::profile::{Pieces, certificate_pem};
+use crate::pki::mount::profile::{EncodedIssuerParts, certificate_pem};
 use crate::secret::{PartlySecret, Secret};
-use crate::turns::cpu;
 use crate::x509::certificate::Certificate;
 use crate::x509::pem;
-use crate::x509::pkcs12::{Entry, Protection, WrittenPassword};
+use crate::x509::pkcs12::{Pkcs12Entry, Pkcs12Keys, WrittenPassword};
 
 /// Field with the password of a PKCS #12 file.
-pub(super) const PASSWORD: &str = "password";
+pub(super) const PASSWORD_FIELD: &str = "password";
 /// Size of a response without its certificates and keys, in bytes.
-const FRAME: usize = 512;
+const ENVELOPE_BYTES: usize = 512;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Format {
@@ -34,7 +34,7 @@ pub(super) enum Format {
     Pem,
     /// Standard base64 of DER.
     Der,
-    /// PEM, with key and chain in the `certificate` member.
+    /// PEM, with key and chain in the `render_certificate` member.
     PemBundle,
     /// PEM, and a PKCS #12 file with key, certificate and chain in `p12`. The key is in no other member.
     Pkcs12,
@@ -55,7 +55,7 @@ pub(super) struct Rendering {
     /// `true` to omit self-signed certificates from `ca_chain`.
     remove_roots_from_chain: bool,
     /// The encryption keys of a requested PKCS #12 file.
-    protection: Option<Arc<Protection>>,
+    protection: Option<Arc<Pkcs12Keys>>,
 }
 
 impl Rendering {
@@ -104,7 +104,7 @@ impl Rendering {
         match (self.format, password) {
             (Format::Pkcs12, Some(password)) => {
                 let password = WrittenPassword::new("password", password.expose())?;
-                let protection = cpu::run(move || Protection::derive(&password)).await??;
+                let protection = cpu::run(move || Pkcs12Keys::derive(&password)).await??;
                 Ok(Self { protection: Some(Arc::new(protection)), ..self })
             }
             (Format::Pkcs12, None) => Err(Error::invalid("password: must be given with format p12")),
@@ -131,13 +131,13 @@ struct ChainTexts {
 
 impl IssuerTexts {
     /// Returns the texts of the path that is served now, rendering them on first use.
-    fn of(issued: &Issued) -> Result<&Self> {
+    fn of(issued: &IssuedCertificate) -> Result<&Self> {
         let (signer, pieces) = (&issued.signer, issued.signer.pieces()?);
         let path = signer.paths.at(issued.issued_at).ok_or_else(|| Error::internal("an issuer without a path"))?;
         Ok(path.worded.get(|| Self::new(&path.served, pieces)))
     }
 
-    fn new(chain: &[Arc<Issuer>], pieces: &Pieces) -> Self {
+    fn new(chain: &[Arc<Issuer>], pieces: &EncodedIssuerParts) -> Self {
         let tail = chain.iter().filter(|issuer| !issuer.self_signed);
         Self {
             authority_key_id: colon_hex(&pieces.key_id),
@@ -153,14 +153,14 @@ impl ChainTexts {
         let texts = |issuers: &mut dyn Iterator<Item = &Arc<Issuer>>| issuers.map(|i| text(i)).collect::<Vec<_>>();
         let all = texts(&mut chain.iter());
         Self {
-            issuing_ca: raw(&all.first()),
-            ca_chain_without_roots: raw(&texts(&mut chain.iter().filter(|issuer| !issuer.self_signed))),
-            ca_chain: raw(&all),
+            issuing_ca: raw_json(&all.first()),
+            ca_chain_without_roots: raw_json(&texts(&mut chain.iter().filter(|issuer| !issuer.self_signed))),
+            ca_chain: raw_json(&all),
         }
     }
 }
 
-fn raw(value: &impl Serialize) -> Box<RawValue> {
+fn raw_json(value: &impl Serialize) -> Box<RawValue> {
     to_raw_value(value).expect("texts always serialise")
 }
 
@@ -171,9 +171,9 @@ pub(super) fn colon_hex(octets: &[u8]) -> String {
 
 /// Builder for the `data` object of a response.
 #[derive(Default)]
-pub(super) struct Data(PartlySecret);
+pub(super) struct DataBuilder(PartlySecret);
 
-impl Data {
+impl DataBuilder {
     pub(super) fn with_capacity(octets: usize) -> Self {
         Self(PartlySecret::with_capacity(octets))
     }
@@ -225,19 +225,19 @@ fn json_text(out: &mut PartlySecret, value: &(impl Serialize + ?Sized)) {
 ///
 /// # Errors
 /// `Internal` when the key cannot be encoded.
-pub(super) fn issued(issued: &Issued, rendering: &Rendering) -> Result<PartlySecret> {
-    certificate(issued, rendering, false)
+pub(super) fn render_issued(issued: &IssuedCertificate, rendering: &Rendering) -> Result<PartlySecret> {
+    render_certificate(issued, rendering, false)
 }
 
 /// Renders the `data` of a sign-intermediate response, whose chain begins with the new certificate.
 ///
 /// # Errors
 /// `Internal` when it cannot be rendered.
-pub(super) fn issued_authority(issued: &Issued, rendering: &Rendering) -> Result<PartlySecret> {
-    certificate(issued, rendering, true)
+pub(super) fn render_issued_authority(issued: &IssuedCertificate, rendering: &Rendering) -> Result<PartlySecret> {
+    render_certificate(issued, rendering, true)
 }
 
-fn certificate(issued: &Issued, rendering: &Rendering, in_chain: bool) -> Result<PartlySecret> {
+fn render_certificate(issued: &IssuedCertificate, rendering: &Rendering, in_chain: bool) -> Result<PartlySecret> {
     let &Rendering { format, private_key_format, remove_roots_from_chain, ref protection } = rendering;
     let issuer = IssuerTexts::of(issued)?;
     let texts = if format == Format::Der { &issuer.der } else { &issuer.pem };
@@ -245,7 +245,8 @@ fn certificate(issued: &Issued, rendering: &Rendering, in_chain: bool) -> Result
     let key = issued.key.as_deref();
     let key_text = key.map(|key| key_text(key, format, private_key_format)).transpose()?;
     let known = ca_chain.get().len() + texts.issuing_ca.get().len() + 2 * issued.der.len();
-    let mut data = Data::with_capacity(FRAME + known + key_text.as_ref().map_or(0, |key| key.expose().len()));
+    let mut data =
+        DataBuilder::with_capacity(ENVELOPE_BYTES + known + key_text.as_ref().map_or(0, |key| key.expose().len()));
     data.add("authority_key_id", &issuer.authority_key_id);
     let mut text = match format {
         Format::Der => STANDARD.encode(&issued.der),
@@ -260,13 +261,13 @@ fn certificate(issued: &Issued, rendering: &Rendering, in_chain: bool) -> Result
         text += &issuer.bundle_tail;
     }
     match key {
-        Some(key) if format == Format::PemBundle => data.add_secret("certificate", &beside(key, &text)?)?,
+        Some(key) if format == Format::PemBundle => data.add_secret("certificate", &pem_bundle(key, &text)?)?,
         _ => data.add("certificate", &text),
     }
     data.add("issuing_ca", &texts.issuing_ca);
     match (key.zip(key_text), protection) {
         (Some((key, _)), Some(protection)) => {
-            data.add("p12", &STANDARD.encode(pkcs12(issued, key, protection, remove_roots_from_chain)?));
+            data.add("p12", &STANDARD.encode(encode_pkcs12(issued, key, protection, remove_roots_from_chain)?));
             data.add("private_key_type", key.kind().name());
         }
         (Some((key, text)), None) => {
@@ -280,17 +281,22 @@ fn certificate(issued: &Issued, rendering: &Rendering, in_chain: bool) -> Result
 }
 
 /// Encodes key, certificate and chain as a PKCS #12 file. The key's name is the common name of the certificate.
-fn pkcs12(issued: &Issued, key: &PrivateKey, protection: &Protection, without_roots: bool) -> Result<Vec<u8>> {
+fn encode_pkcs12(
+    issued: &IssuedCertificate,
+    key: &PrivateKey,
+    protection: &Pkcs12Keys,
+    without_roots: bool,
+) -> Result<Vec<u8>> {
     let path = issued.signer.paths.at(issued.issued_at).ok_or_else(|| Error::internal("an issuer without a path"))?;
     let chain = path.served.iter().filter(|issuer| !(without_roots && issuer.self_signed));
     let chain = chain.map(|issuer| issuer.certificate.der());
     let certificates: Vec<_> = [issued.der.as_ref()].into_iter().chain(chain).collect();
     let name = Certificate::parse(&issued.der)?.common_name();
     let private_key = key.to_pkcs8()?;
-    protection.encode(&Entry { name: &name, private_key: private_key.expose(), certificates: &certificates })
+    protection.encode(&Pkcs12Entry { name: &name, private_key: private_key.expose(), certificates: &certificates })
 }
 
-pub(super) fn self_issued(issued: &Issued, dialect: Dialect) -> Value {
+pub(super) fn render_self_issued(issued: &IssuedCertificate, dialect: Dialect) -> Value {
     json!({
         "certificate": pem::encode("CERTIFICATE", &issued.der),
         "issuing_ca": certificate_pem(&issued.signer.issuer),
@@ -302,7 +308,7 @@ pub(super) fn self_issued(issued: &Issued, dialect: Dialect) -> Value {
 ///
 /// # Errors
 /// `Internal` when the key cannot be encoded.
-pub(super) fn add_key(data: &mut Data, key: &CaKeyInfo, rendering: &Rendering) -> Result<()> {
+pub(super) fn add_key(data: &mut DataBuilder, key: &CaKeyInfo, rendering: &Rendering) -> Result<()> {
     data.add("key_id", &key.id);
     data.add("key_name", &key.name);
     if let Some(private) = &key.exported {
@@ -332,7 +338,7 @@ pub(super) fn key_text(key: &PrivateKey, format: Format, key_format: PrivateKeyF
 ///
 /// # Errors
 /// `Internal` when the key cannot be encoded.
-pub(super) fn beside(key: &PrivateKey, text: &str) -> Result<Secret> {
+pub(super) fn pem_bundle(key: &PrivateKey, text: &str) -> Result<Secret> {
     let key = key_text(key, Format::PemBundle, PrivateKeyFormat::Traditional)?;
     let mut both = Vec::with_capacity(key.expose().len() + 1 + text.len());
     both.extend_from_slice(key.expose());
@@ -346,14 +352,14 @@ mod tests {
     use super::*;
     use crate::documents::MountId;
     use crate::keys::local::KeySpec;
-    use crate::pki::mount::issuer::{IssuerRecord, Usage};
-    use crate::pki::mount::view::View;
+    use crate::pki::mount::issuer::{IssuerRecord, IssuerUsage};
+    use crate::pki::mount::view::MountView;
     use crate::x509::serial::Serial;
     use crate::x509::testing;
 
     /// A mount with one issuer, named `a`.
-    fn mount(der: &[u8]) -> View {
-        let mut view = View::empty(MountId(1));
+    fn mount(der: &[u8]) -> MountView {
+        let mut view = MountView::empty(MountId(1));
         let record = IssuerRecord {
             id: "a".to_owned(),
             name: String::new(),
@@ -361,7 +367,7 @@ mod tests {
             certificate: STANDARD.encode(der),
             manual_chain: Vec::new(),
             leaf_not_after_behavior: Default::default(),
-            usage: Usage::ALL,
+            usage: IssuerUsage::ALL,
             revocation_signature_algorithm: String::new(),
             urls: Default::default(),
             revoked_at: None,
@@ -375,8 +381,8 @@ mod tests {
         view
     }
 
-    fn certificate(view: &View, der: &[u8], key: Option<&Arc<PrivateKey>>) -> Issued {
-        Issued {
+    fn certificate(view: &MountView, der: &[u8], key: Option<&Arc<PrivateKey>>) -> IssuedCertificate {
+        IssuedCertificate {
             der: der.to_vec(),
             serial: Serial::random(),
             not_before: 0,
@@ -425,10 +431,10 @@ mod tests {
         let pem = pem::encode("CERTIFICATE", root.der());
         for (without_roots, chain) in [(false, json!([pem, pem])), (true, json!([pem]))] {
             let rendering = Rendering { remove_roots_from_chain: without_roots, ..Rendering::default() };
-            let answer = issued_authority(&made, &rendering).unwrap();
+            let answer = render_issued_authority(&made, &rendering).unwrap();
             let shown: Value = serde_json::from_slice(answer.expose()).unwrap();
             assert_eq!((&shown["ca_chain"], &shown["certificate"]), (&chain, &json!(pem)));
-            let leaf: Value = serde_json::from_slice(issued(&made, &rendering).unwrap().expose()).unwrap();
+            let leaf: Value = serde_json::from_slice(render_issued(&made, &rendering).unwrap().expose()).unwrap();
             assert_eq!(leaf["ca_chain"], json!(chain.as_array().unwrap()[1..]));
         }
     }
@@ -450,7 +456,7 @@ mod tests {
                 fields.set("format", format);
                 fields.set("private_key_format", key_format);
                 let rendering = Rendering::of(&fields).unwrap();
-                let answer = issued(&certificate(&view, root.der(), Some(&key)), &rendering).unwrap();
+                let answer = render_issued(&certificate(&view, root.der(), Some(&key)), &rendering).unwrap();
                 let shown: Value = serde_json::from_slice(answer.expose()).unwrap();
                 let text = key_text(&key, rendering.format, rendering.private_key_format).unwrap();
                 assert!(shown["private_key"] == text.expose_text().unwrap(), "{key_type} {format}");
@@ -470,8 +476,8 @@ mod tests {
 
     #[test]
     fn members_are_one_object_and_secrets_read_back_as_they_were() {
-        assert_eq!(Data::default().finish().expose(), b"{}");
-        let mut data = Data::default();
+        assert_eq!(DataBuilder::default().finish().expose(), b"{}");
+        let mut data = DataBuilder::default();
         data.add("a", &1);
         data.add_secret("b", &Secret::new("x\n\"y\"")).unwrap();
         data.add("c", &["z"]);

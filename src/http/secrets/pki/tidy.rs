@@ -6,50 +6,51 @@ use serde_json::{Value, json};
 
 pub(super) use self::members::{AUTO_FIELDS, FIELDS};
 use crate::error::Result;
-use crate::http::secrets::answer::Answer;
+use crate::http::secrets::handler_response::HandlerResponse;
 use crate::http::secrets::route::Call;
-use crate::pki::mount::settings::tidy::{AutoTidy, Config, task_fields};
+use crate::pki::mount::settings::tidy::{AutoTidyConfig, TidyConfig, task_fields};
 use crate::pki::tidy;
 
-pub(super) async fn begin(call: Call) -> Result<Answer> {
-    let what = members::merged(&Config::default(), &call.fields)?;
+pub(super) async fn begin(call: Call) -> Result<HandlerResponse> {
+    let what = members::merged(&TidyConfig::default(), &call.fields)?;
     let authority = call.authority().await?;
     if what.tasks.is_empty() {
         let warning = format!("nothing to tidy: set {}", task_fields());
-        return Ok(Answer::empty().with_status(202).with_warnings([warning]));
+        return Ok(HandlerResponse::empty().with_status(202).with_warnings([warning]));
     }
     let idle = what.tasks.iter().filter(|task| !task.finds_anything());
     let idle: Vec<String> =
         idle.map(|task| format!("{}: this server keeps nothing of the kind; nothing is done", task.field())).collect();
     if !authority.tidy(what).await? {
         let warning = "tidy is already under way in this mount; nothing was started".to_owned();
-        return Ok(Answer::empty().with_status(200).with_warnings([warning]));
+        return Ok(HandlerResponse::empty().with_status(200).with_warnings([warning]));
     }
     let warning = "tidy has begun; it goes on in the background, and tidy-status and the log show how it goes";
-    Ok(Answer::empty().with_status(202).with_warnings([warning.to_owned()]).with_warnings(idle))
+    Ok(HandlerResponse::empty().with_status(202).with_warnings([warning.to_owned()]).with_warnings(idle))
 }
 
-pub(super) async fn status(call: Call) -> Result<Answer> {
-    let mut members = members::status(&call.authority().await?.tidy_status().await?);
+pub(super) async fn status(call: Call) -> Result<HandlerResponse> {
+    let mut members = members::status_json(&call.authority().await?.tidy_status().await?);
     members.insert("internal_backend_uuid".to_owned(), json!(call.mount.uuid));
-    Ok(Answer::data(Value::Object(members)))
+    Ok(HandlerResponse::data(Value::Object(members)))
 }
 
-pub(super) async fn cancel(call: Call) -> Result<Answer> {
+pub(super) async fn cancel(call: Call) -> Result<HandlerResponse> {
     if call.authority().await?.tidy_cancel().await? {
         return status(call).await;
     }
-    Ok(Answer::empty().with_warnings(["tidy is not under way in this mount; there is nothing to cancel".to_owned()]))
+    Ok(HandlerResponse::empty()
+        .with_warnings(["tidy is not under way in this mount; there is nothing to cancel".to_owned()]))
 }
 
-pub(super) async fn read_config(call: Call) -> Result<Answer> {
+pub(super) async fn read_config(call: Call) -> Result<HandlerResponse> {
     let view = call.authority().await?.view();
-    Ok(Answer::data(Value::Object(members::auto(&view.auto_tidy.value))))
+    Ok(HandlerResponse::data(Value::Object(members::auto_tidy_json(&view.auto_tidy.value))))
 }
 
-pub(super) async fn write_config(mut call: Call) -> Result<Answer> {
+pub(super) async fn write_config(mut call: Call) -> Result<HandlerResponse> {
     let fields = std::mem::take(&mut call.fields);
-    let merge = move |stored: &AutoTidy| members::merged_auto(stored, &fields);
+    let merge = move |stored: &AutoTidyConfig| members::merged_auto(stored, &fields);
     tidy::write_config(&*call.authority().await?, merge).await?;
     read_config(call).await
 }

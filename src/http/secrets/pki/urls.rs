@@ -3,26 +3,27 @@
 use serde_json::{Map, Value, json};
 
 use crate::error::Result;
-use crate::fields::{Cap, Fields};
-use crate::http::secrets::answer::Answer;
+use crate::fields::{Fields, ListLimit};
+use crate::http::secrets::handler_response::HandlerResponse;
 use crate::http::secrets::route::Call;
 use crate::pki::ca::changes;
-use crate::pki::mount::cluster::{Address, Cluster, MAX_URL};
-use crate::pki::mount::urls::{LIST_FIELDS, MOST, Urls};
+use crate::pki::mount::cluster::{Cluster, ClusterUrl, MAX_URL_BYTES};
+use crate::pki::mount::urls::{URL_LIST_FIELDS, URL_LIST_LIMITS, Urls};
 
 /// Fields of `config/urls`.
-pub(super) const FIELDS: &[&str] = &[LIST_FIELDS[0], LIST_FIELDS[1], LIST_FIELDS[2], LIST_FIELDS[3], TEMPLATING];
+pub(super) const FIELDS: &[&str] =
+    &[URL_LIST_FIELDS[0], URL_LIST_FIELDS[1], URL_LIST_FIELDS[2], URL_LIST_FIELDS[3], TEMPLATING_FIELD];
 /// Fields of `config/cluster`.
 pub(super) const CLUSTER_FIELDS: &[&str] = &["path", "aia_path"];
-const TEMPLATING: &str = "enable_templating";
+const TEMPLATING_FIELD: &str = "enable_templating";
 
-pub(super) async fn read(call: Call) -> Result<Answer> {
-    Ok(Answer::data(Value::Object(shown(&call.authority().await?.view().urls.value, TEMPLATING))))
+pub(super) async fn read(call: Call) -> Result<HandlerResponse> {
+    Ok(HandlerResponse::data(Value::Object(to_json(&call.authority().await?.view().urls.value, TEMPLATING_FIELD))))
 }
 
-pub(super) async fn write(mut call: Call) -> Result<Answer> {
+pub(super) async fn write(mut call: Call) -> Result<HandlerResponse> {
     let fields = std::mem::take(&mut call.fields);
-    let merge = move |stored: &Urls| merged(stored, &fields, TEMPLATING);
+    let merge = move |stored: &Urls| merged(stored, &fields, TEMPLATING_FIELD);
     let authority = call.authority().await?;
     let mut warnings = changes::write_urls(&authority, merge).await?;
     let view = authority.view();
@@ -47,7 +48,7 @@ fn public_path(call: &Call) -> Option<String> {
 pub(super) fn merged(stored: &Urls, fields: &Fields, templating: &str) -> Result<Urls> {
     let mut urls = stored.clone();
     for (name, list) in urls.lists_mut() {
-        if let Some(given) = fields.list_within(name, Cap::new(MOST.entries, MOST.bytes))? {
+        if let Some(given) = fields.list_within(name, ListLimit::new(URL_LIST_LIMITS.entries, URL_LIST_LIMITS.bytes))? {
             *list = given;
         }
     }
@@ -57,22 +58,22 @@ pub(super) fn merged(stored: &Urls, fields: &Fields, templating: &str) -> Result
     Ok(urls)
 }
 
-pub(super) fn shown(urls: &Urls, templating: &str) -> Map<String, Value> {
+pub(super) fn to_json(urls: &Urls, templating: &str) -> Map<String, Value> {
     let lists = urls.lists().into_iter().map(|(name, list)| (name.to_owned(), json!(list)));
     lists.chain([(templating.to_owned(), json!(urls.templating))]).collect()
 }
 
-pub(super) async fn read_cluster(call: Call) -> Result<Answer> {
+pub(super) async fn read_cluster(call: Call) -> Result<HandlerResponse> {
     let view = call.authority().await?.view();
     let Cluster { path, aia_path } = &view.cluster.value;
-    Ok(Answer::data(json!({ "path": path.as_str(), "aia_path": aia_path.as_str() })))
+    Ok(HandlerResponse::data(json!({ "path": path.as_str(), "aia_path": aia_path.as_str() })))
 }
 
-pub(super) async fn write_cluster(mut call: Call) -> Result<Answer> {
+pub(super) async fn write_cluster(mut call: Call) -> Result<HandlerResponse> {
     let fields = std::mem::take(&mut call.fields);
     let authority = call.authority().await?;
     let default = public_path(&call).filter(|_| !fields.has("aia_path"));
-    let taken = default.clone().filter(|_| authority.view().cluster.value.aia_path == Address::default());
+    let taken = default.clone().filter(|_| authority.view().cluster.value.aia_path == ClusterUrl::default());
     let merge = move |stored: &Cluster| merged_cluster(stored, &fields, default.as_deref());
     let mut warnings = changes::write_cluster(&authority, merge).await?;
     if let Some(path) = taken {
@@ -85,12 +86,12 @@ pub(super) async fn write_cluster(mut call: Call) -> Result<Answer> {
 /// `public`, the URL of the public listener.
 fn merged_cluster(stored: &Cluster, fields: &Fields, public: Option<&str>) -> Result<Cluster> {
     let mut cluster = stored.clone();
-    if let Some(public) = public.filter(|_| stored.aia_path == Address::default() && !fields.has("aia_path")) {
-        cluster.aia_path = Address::new("aia_path", public)?;
+    if let Some(public) = public.filter(|_| stored.aia_path == ClusterUrl::default() && !fields.has("aia_path")) {
+        cluster.aia_path = ClusterUrl::new("aia_path", public)?;
     }
     for (name, address) in [("path", &mut cluster.path), ("aia_path", &mut cluster.aia_path)] {
-        if let Some(given) = fields.text_within(name, MAX_URL)? {
-            *address = Address::new(name, given)?;
+        if let Some(given) = fields.text_within(name, MAX_URL_BYTES)? {
+            *address = ClusterUrl::new(name, given)?;
         }
     }
     Ok(cluster)
@@ -107,13 +108,13 @@ mod tests {
     #[test]
     fn absent_lists_stay() {
         let first = fields(r#"{"crl_distribution_points":"http://h/{{issuer_id}}/crl","enable_templating":true}"#);
-        let first = merged(&Urls::default(), &first, TEMPLATING).unwrap();
+        let first = merged(&Urls::default(), &first, TEMPLATING_FIELD).unwrap();
         let second = merged(&first, &fields(r#"{"ocsp_servers":"http://h/o","crl_distribution_points":null}"#), "t");
         let second = second.unwrap();
         assert_eq!(second, Urls { ocsp_servers: vec!["http://h/o".to_owned()], ..first.clone() });
-        let shown = shown(&second, TEMPLATING);
+        let shown = to_json(&second, TEMPLATING_FIELD);
         assert_eq!(shown["crl_distribution_points"], json!(["http://h/{{issuer_id}}/crl"]));
-        assert_eq!((shown.len(), &shown[TEMPLATING]), (FIELDS.len(), &json!(true)));
+        assert_eq!((shown.len(), &shown[TEMPLATING_FIELD]), (FIELDS.len(), &json!(true)));
     }
 
     #[test]

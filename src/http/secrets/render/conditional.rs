@@ -9,23 +9,23 @@ use actix_web::http::header::{
 };
 
 use crate::http::entity_tag::EntityTags;
-use crate::http::secrets::answer::Validators;
+use crate::http::secrets::handler_response::Validators;
 
 /// `true` if the client has the current state. The entity tag decides if the client sent one, otherwise the date: it
 /// must not be before the [end of the second](settled) of the last change. Invalid dates are ignored.
-pub(super) fn holds(validators: &Validators, headers: &HeaderMap) -> bool {
+pub(super) fn is_not_modified(validators: &Validators, headers: &HeaderMap) -> bool {
     if let Some((tag, sent)) = validators.tag.as_ref().zip(EntityTags::of(headers, IF_NONE_MATCH)) {
         return sent.known(&quoted(tag)).is_some();
     }
     let since = headers.get(IF_MODIFIED_SINCE).and_then(|value| value.to_str().ok()?.parse::<HttpDate>().ok());
     let since = since.and_then(|date| std::time::SystemTime::from(date).duration_since(UNIX_EPOCH).ok());
     let since = since.and_then(|since| i64::try_from(since.as_secs()).ok());
-    validators.modified.zip(since).is_some_and(|(modified, since)| settled(modified) <= since)
+    validators.modified.zip(since).is_some_and(|(modified, since)| end_of_second(modified) <= since)
 }
 
 /// Returns the end of the second of the last change. A resource may have had two states within that second, which a
 /// date cannot distinguish. So `Last-Modified` is rounded up, and sent once that time has passed (RFC 9110, 8.8.2).
-fn settled(modified: i64) -> i64 {
+fn end_of_second(modified: i64) -> i64 {
     modified.saturating_add(1)
 }
 
@@ -34,18 +34,24 @@ fn quoted(tag: &str) -> String {
 }
 
 /// Formats epoch seconds as an HTTP date.
-pub(in crate::http::secrets) fn date(at: i64) -> String {
+pub(in crate::http::secrets) fn http_date(at: i64) -> String {
     HttpDate::from(UNIX_EPOCH + Duration::from_secs(u64::try_from(at).unwrap_or(0))).to_string()
 }
 
 /// Adds the validators and `Cache-Control`. `now` is in epoch seconds. A 304 response has the entity tag of the form
 /// that the client has cached.
-pub(super) fn write(response: &mut HttpResponse, validators: &Validators, now: i64, asked: Option<&HeaderMap>) {
+pub(super) fn write_validators(
+    response: &mut HttpResponse,
+    validators: &Validators,
+    now: i64,
+    asked: Option<&HeaderMap>,
+) {
     let known = asked.filter(|_| response.status() == StatusCode::NOT_MODIFIED);
     let known = known.and_then(|asked| EntityTags::of(asked, IF_NONE_MATCH));
     let tag = validators.tag.as_deref().map(quoted);
     let tag = tag.map(|tag| (ETAG, known.as_ref().and_then(|known| known.known(&tag)).unwrap_or(&tag).to_owned()));
-    let modified = validators.modified.map(settled).filter(|at| *at <= now).map(|at| (LAST_MODIFIED, date(at)));
+    let modified =
+        validators.modified.map(end_of_second).filter(|at| *at <= now).map(|at| (LAST_MODIFIED, http_date(at)));
     let kept = (CACHE_CONTROL, format!("public, max-age={}", validators.max_age));
     for (name, value) in [kept].into_iter().chain(modified).chain(tag) {
         if let Ok(value) = HeaderValue::from_str(&value) {
@@ -65,7 +71,7 @@ mod tests {
         let validators = Validators { tag: Some("ab".to_owned()), modified: Some(1_700_000_000), max_age: 60 };
         let asked = |pairs: &[(&'static str, &'static str)]| {
             let request = pairs.iter().fold(TestRequest::default(), |r, pair| r.append_header(*pair));
-            holds(&validators, request.to_http_request().headers())
+            is_not_modified(&validators, request.to_http_request().headers())
         };
         let (before, at, after) =
             ("Tue, 14 Nov 2023 22:13:19 GMT", "Tue, 14 Nov 2023 22:13:20 GMT", "Tue, 14 Nov 2023 22:13:21 GMT");
@@ -87,10 +93,10 @@ mod tests {
         }
         let undated = Validators { modified: None, ..Validators::of(b"", None, 60) };
         let request = TestRequest::default().insert_header(("if-modified-since", after)).to_http_request();
-        assert!(holds(&validators, request.headers()) && !holds(&undated, request.headers()));
+        assert!(is_not_modified(&validators, request.headers()) && !is_not_modified(&undated, request.headers()));
         // Without an entity tag, only the date counts.
         let untagged = Validators { tag: None, ..validators };
         let request = TestRequest::default().insert_header(("if-none-match", "\"ab\"")).to_http_request();
-        assert!(!holds(&untagged, request.headers()));
+        assert!(!is_not_modified(&untagged, request.headers()));
     }
 }

@@ -11,23 +11,23 @@ use bytes::Bytes;
 
 use crate::error::{Error, Kind};
 use crate::http::request_id::RequestId;
-use crate::http::secrets::answer::{Pieces, Reading};
+use crate::http::secrets::handler_response::{BodyPieces, PieceStream};
 use crate::telemetry::{self, outage};
 
 /// A body in pieces. Its length is known, so it is not chunked.
-pub(super) struct InPieces {
+pub(super) struct SizedBody {
     len: u64,
     pieces: Option<Box<dyn Iterator<Item = Bytes> + Send>>,
 }
 
-impl InPieces {
+impl SizedBody {
     /// For a HEAD request, only the length is used.
-    pub(super) fn new(pieces: Pieces, head: bool) -> Self {
+    pub(super) fn new(pieces: BodyPieces, head: bool) -> Self {
         Self { len: pieces.len as u64, pieces: (!head).then_some(pieces.pieces) }
     }
 }
 
-impl MessageBody for InPieces {
+impl MessageBody for SizedBody {
     type Error = Infallible;
 
     fn size(&self) -> BodySize {
@@ -43,13 +43,13 @@ impl MessageBody for InPieces {
 
 /// A body that is read while it is sent. Its length is unknown, so it is chunked. After an error the last chunk is not
 /// sent, so that the client detects the incomplete body.
-pub(super) struct Read {
-    pieces: Option<Reading>,
+pub(super) struct StreamedBody {
+    pieces: Option<PieceStream>,
     id: RequestId,
 }
 
-impl Read {
-    pub(super) fn new(pieces: Reading, id: RequestId) -> Self {
+impl StreamedBody {
+    pub(super) fn new(pieces: PieceStream, id: RequestId) -> Self {
         Self { pieces: Some(pieces), id }
     }
 
@@ -57,7 +57,7 @@ impl Read {
     fn broken_off(&mut self, error: &Error) -> BrokenOff {
         self.pieces = None;
         let is_trouble = matches!(error.kind(), Kind::Internal | Kind::Unavailable | Kind::BadGateway);
-        match outage::told(error) {
+        match outage::describe_for_log(error) {
             Some(why) if is_trouble => tracing::error!(request = %self.id, "an answer was broken off: {why}"),
             Some(why) => tracing::info!(request = %self.id, "an answer was broken off: {why}"),
             None => {}
@@ -66,7 +66,7 @@ impl Read {
     }
 }
 
-impl MessageBody for Read {
+impl MessageBody for StreamedBody {
     type Error = BrokenOff;
 
     fn size(&self) -> BodySize {
@@ -79,7 +79,7 @@ impl MessageBody for Read {
             let Some(pieces) = &mut this.pieces else { return Poll::Ready(None) };
             // A panic would end the connection, and over HTTP/2 all its requests.
             let polled = catch_unwind(AssertUnwindSafe(|| pieces.as_mut().poll_next(cx))).unwrap_or_else(|_| {
-                metrics::counter!(telemetry::PANICS).increment(1);
+                metrics::counter!(telemetry::HANDLER_PANICS).increment(1);
                 Poll::Ready(Some(Err(Error::internal("a list panicked"))))
             });
             return match polled {

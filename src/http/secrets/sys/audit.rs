@@ -5,15 +5,15 @@
 
 use serde_json::{Map, Value, json};
 
-use super::super::answer::Answer;
+use super::super::handler_response::HandlerResponse;
 use super::super::route::Call;
-use crate::audit::Writer;
+use crate::audit::AuditWriter;
 use crate::error::{Error, Result};
 
 pub(super) const FIELDS: &[&str] = &["type", "description", "options", "local"];
 
-pub(super) async fn devices(call: Call) -> Result<Answer> {
-    let device = |writer: &Writer| {
+pub(super) async fn devices(call: Call) -> Result<HandlerResponse> {
+    let device = |writer: &AuditWriter| {
         let (settings, path) = (writer.settings(), format!("{}/", writer.settings().name));
         let options: Map<String, Value> =
             settings.options().into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
@@ -22,27 +22,27 @@ pub(super) async fn devices(call: Call) -> Result<Answer> {
         (path, device)
     };
     let devices = call.state.audit.writers().iter().map(|writer| device(writer)).collect();
-    Ok(Answer::data(Value::Object(devices)))
+    Ok(HandlerResponse::data(Value::Object(devices)))
 }
 
-pub(super) async fn enable(_: Call) -> Result<Answer> {
-    refused("enable")
+pub(super) async fn enable(_: Call) -> Result<HandlerResponse> {
+    reject("enable")
 }
 
-pub(super) async fn disable(_: Call) -> Result<Answer> {
-    refused("disable")
+pub(super) async fn disable(_: Call) -> Result<HandlerResponse> {
+    reject("disable")
 }
 
-fn refused(what: &str) -> Result<Answer> {
+fn reject(what: &str) -> Result<HandlerResponse> {
     Err(Error::invalid(format!(
         "cannot {what} audit device via API; use declarative, config-based audit device management instead"
     )))
 }
 
-pub(super) async fn hash(call: Call) -> Result<Answer> {
+pub(super) async fn hash(call: Call) -> Result<HandlerResponse> {
     let input = call.fields.text("input")?.ok_or_else(|| Error::invalid("input: is missing"))?;
     let name = call.param("path").trim_end_matches('/');
     let writer = call.state.audit.writers().iter().find(|writer| writer.settings().name == name);
     let writer = writer.ok_or_else(|| Error::invalid("unknown audit backend"))?;
-    Ok(Answer::data(json!({ "hash": writer.hash(&input) })))
+    Ok(HandlerResponse::data(json!({ "hash": writer.hash(&input) })))
 }

@@ -12,33 +12,33 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::super::answer::Answer;
+use super::super::handler_response::HandlerResponse;
 use super::super::path;
-use super::super::request::Asked;
-use super::super::route::{Access, Call, Operation, operation_word};
-use super::super::target::Target;
-use crate::auth::explain::{Subject, TokenState};
+use super::super::request::ParsedRequest;
+use super::super::route::{Call, Operation, RouteAccess, operation_name};
+use super::super::target::ResolvedRoute;
+use crate::auth::explain::{ExplainedToken, TokenStatus};
 use crate::auth::mounts::MountKind;
-use crate::auth::policy::explain::{Explanation, Merged, Written};
-use crate::auth::policy::{Capabilities, MAX_RULES, MAX_SEGMENTS};
-use crate::clock::rfc3339;
+use crate::auth::policy::explain::{Explanation, MergedRule, WrittenRule};
+use crate::auth::policy::{Capabilities, MAX_PATTERN_SEGMENTS_PER_CALLER, MAX_RULES_PER_CALLER};
+use crate::clock::format_rfc3339;
 use crate::error::{Error, Result};
 use crate::fields::Fields;
 
 pub(super) const FIELDS: &[&str] = &["accessor", "token", "method", "path", "address", "parameters"];
 /// Maximum size of the body in bytes. Its parameters are compared with policy rules.
 pub(super) const MAX_BODY: usize = 64 << 10;
-pub(super) const OWN: &[&str] = &["method", "path", "parameters"];
+pub(super) const SELF_FIELDS: &[&str] = &["method", "path", "parameters"];
 
 /// Maximum length of an address, in bytes.
-const LONGEST_ADDRESS: usize = 64;
+const MAX_ADDRESS_BYTES: usize = 64;
 
 /// Maximum number of other rules in a response.
-const MOST_OTHERS: usize = 20;
+const MAX_OTHER_RULES: usize = 20;
 
 /// `POST sys/internal/explain`: explains another token, named by accessor or text; with `address`, for a request from
 /// there.
-pub(super) async fn of_another(call: Call) -> Result<Answer> {
+pub(super) async fn explain_other(call: Call) -> Result<HandlerResponse> {
     let (auth, text) =
         (&call.state.auth, |name: &str| call.fields.text(name).map(|text| text.filter(|t| !t.is_empty())));
     let subject = match (text("accessor")?, text("token")?) {
@@ -50,23 +50,23 @@ pub(super) async fn of_another(call: Call) -> Result<Answer> {
         }
         _ => return Err(Error::invalid("accessor, token: one of them must be given")),
     };
-    let address = call.fields.text_within("address", LONGEST_ADDRESS)?.filter(|text| !text.is_empty());
+    let address = call.fields.text_within("address", MAX_ADDRESS_BYTES)?.filter(|text| !text.is_empty());
     let unreadable = || Error::invalid("address: must be an IP address");
     let address = address.map(|text| text.parse::<IpAddr>().map_err(|_| unreadable())).transpose()?;
-    explained(&call, &subject, address).await
+    explain(&call, &subject, address).await
 }
 
 /// `POST sys/internal/explain-self`: explains the caller's token.
-pub(super) async fn of_itself(call: Call) -> Result<Answer> {
-    let subject = Subject { caller: call.caller()?.clone(), state: TokenState::Live };
-    explained(&call, &subject, call.address).await
+pub(super) async fn explain_self(call: Call) -> Result<HandlerResponse> {
+    let subject = ExplainedToken { caller: call.caller()?.clone(), state: TokenStatus::Live };
+    explain(&call, &subject, call.address).await
 }
 
 /// `GET sys/internal/ui/resultant-acl`: the caller's rules by path. A final `*` is omitted from glob patterns without
 /// `+`.
-pub(super) async fn resultant_acl(call: Call) -> Result<Answer> {
+pub(super) async fn resultant_acl(call: Call) -> Result<HandlerResponse> {
     let caller = call.caller()?;
-    let by_kind = |rules: BTreeMap<String, Merged>| {
+    let by_kind = |rules: BTreeMap<String, MergedRule>| {
         let (mut exact, mut globs) = (Map::new(), Map::new());
         for (path, merged) in rules {
             let terms = Value::Object(merged.shown());
@@ -83,10 +83,10 @@ pub(super) async fn resultant_acl(call: Call) -> Result<Answer> {
         true => Default::default(),
         false => call.state.auth.rules(caller, by_kind).await?,
     };
-    Ok(Answer::data(json!({ "root": caller.is_root(), "exact_paths": exact, "glob_paths": globs })))
+    Ok(HandlerResponse::data(json!({ "root": caller.is_root(), "exact_paths": exact, "glob_paths": globs })))
 }
 
-fn asked(call: &Call) -> Result<Asked> {
+fn parse_query(call: &Call) -> Result<ParsedRequest> {
     let method = call.fields.text("method")?.unwrap_or_default().to_ascii_uppercase();
     let operation = match method.as_str() {
         "GET" | "HEAD" => Operation::Read,
@@ -102,7 +102,7 @@ fn asked(call: &Call) -> Result<Asked> {
     if bare.is_empty() {
         return Err(Error::invalid("path: must be given"));
     }
-    let mut path = path::checked(bare).map_err(|error| Error::invalid(error.text().to_owned()))?.into_owned();
+    let mut path = path::validate(bare).map_err(|error| Error::invalid(error.text().to_owned()))?.into_owned();
     match operation {
         Operation::List if !path.ends_with('/') => path.push('/'),
         Operation::Update | Operation::Patch if path.ends_with('/') => {
@@ -110,25 +110,25 @@ fn asked(call: &Call) -> Result<Asked> {
         }
         _ => {}
     }
-    Ok(Asked { operation, path, query: Vec::new(), help: false, tail: None })
+    Ok(ParsedRequest { operation, path, query: Vec::new(), help: false, tail: None })
 }
 
-async fn explained(call: &Call, subject: &Subject, address: Option<IpAddr>) -> Result<Answer> {
-    let mut asked = asked(call)?;
+async fn explain(call: &Call, subject: &ExplainedToken, address: Option<IpAddr>) -> Result<HandlerResponse> {
+    let mut asked = parse_query(call)?;
     let as_asked = asked.path.clone();
     let auth = &call.state.auth;
-    let target = Target::of(&auth.mounts(), &mut asked);
+    let target = ResolvedRoute::of(&auth.mounts(), &mut asked);
     let list = asked.operation == Operation::List;
     let explanation = auth.explain(&subject.caller, target.place(&asked), list).await?;
-    let needed = needed(call, subject, &target, &asked).await?;
-    let parameters = parameters(call, &target, &explanation, needed.unwrap_or(asked.operation))?;
+    let needed = required_capability(call, subject, &target, &asked).await?;
+    let parameters = check_parameters(call, &target, &explanation, needed.unwrap_or(asked.operation))?;
     let verdict = Verdict::new(subject, address, &explanation, target.access(), (needed, &parameters));
     let mut data = json!({
         "allowed": verdict.allowed,
         "reason": verdict.reason,
-        "operation": operation_word(needed.unwrap_or(asked.operation)),
+        "operation": operation_name(needed.unwrap_or(asked.operation)),
         "path": as_asked,
-        "token": token(subject),
+        "token": token_json(subject),
         "needs": verdict.needs,
     });
     if verdict.passes_policies {
@@ -137,14 +137,14 @@ async fn explained(call: &Call, subject: &Subject, address: Option<IpAddr>) -> R
         data["route"] = target.pattern().into();
     }
     if let Some(decides) = explanation.decides.filter(|_| verdict.asks_rules) {
-        data["decided_by"] = shown(&decides, None);
-        let others = explanation.others.iter().take(MOST_OTHERS);
-        data["others"] = others.map(|(other, why)| shown(other, Some(*why))).collect();
+        data["decided_by"] = rule_json(&decides, None);
+        let others = explanation.others.iter().take(MAX_OTHER_RULES);
+        data["others"] = others.map(|(other, why)| rule_json(other, Some(*why))).collect();
     }
     if verdict.asks_rules && !explanation.expired.is_empty() {
-        data["expired"] = explanation.expired.iter().take(MOST_OTHERS).map(place).collect();
+        data["expired"] = explanation.expired.iter().take(MAX_OTHER_RULES).map(position_json).collect();
     }
-    Ok(Answer::data(data))
+    Ok(HandlerResponse::data(data))
 }
 
 /// Verdict on the parameters of the request to be explained.
@@ -157,10 +157,10 @@ enum ParameterVerdict {
     Violating(String),
 }
 
-/// Checks the `parameters` (an object like the body of the request) against the deciding rule.
-fn parameters(
+/// Checks the `check_parameters` (an object like the body of the request) against the deciding rule.
+fn check_parameters(
     call: &Call,
-    target: &Target,
+    target: &ResolvedRoute,
     explanation: &Explanation,
     operation: Operation,
 ) -> Result<ParameterVerdict> {
@@ -180,7 +180,12 @@ fn parameters(
 
 /// Returns the required capability; `None` if it depends on the existence of a resource that must not be revealed.
 /// Existence in a cubbyhole is revealed only to its owner.
-async fn needed(call: &Call, subject: &Subject, target: &Target, asked: &Asked) -> Result<Option<Operation>> {
+async fn required_capability(
+    call: &Call,
+    subject: &ExplainedToken,
+    target: &ResolvedRoute,
+    asked: &ParsedRequest,
+) -> Result<Option<Operation>> {
     let (state, asker) = (&call.state, call.caller()?);
     let is_own = Arc::ptr_eq(asker, &subject.caller);
     let is_kept_by_token = target.mount.as_ref().is_some_and(|mount| mount.kind == MountKind::Cubbyhole);
@@ -192,30 +197,30 @@ async fn needed(call: &Call, subject: &Subject, target: &Target, asked: &Asked) 
 }
 
 /// Renders the state of a token, without its text or accessor.
-fn token(subject: &Subject) -> Value {
+fn token_json(subject: &ExplainedToken) -> Value {
     let caller = &subject.caller;
     json!({
         "state": subject.state.word(),
         "display_name": caller.display_name,
         "policies": caller.policies,
         "identity_policies": caller.identity_policies(),
-        "expire_time": caller.expires_at.map(rfc3339),
+        "expire_time": caller.expires_at.map(format_rfc3339),
         "uses_left": caller.uses_left(),
         "bound_cidrs": caller.bound_cidrs,
     })
 }
 
 /// Renders a rule with its position in the policies.
-fn shown(rule: &Merged, why: Option<&str>) -> Value {
+fn rule_json(rule: &MergedRule, why: Option<&str>) -> Value {
     let mut terms = rule.shown();
-    terms.insert("written".to_owned(), rule.written.iter().map(place).collect());
+    terms.insert("written".to_owned(), rule.written.iter().map(position_json).collect());
     if let Some(why) = why {
         terms.insert("why_not".to_owned(), why.into());
     }
     Value::Object(terms)
 }
 
-fn place(written: &Written) -> Value {
+fn position_json(written: &WrittenRule) -> Value {
     let mut place = json!({ "policy": written.policy, "path": written.path });
     if let Some(comment) = &written.comment {
         place["comment"] = comment.as_str().into();
@@ -237,10 +242,10 @@ struct Verdict {
 
 impl Verdict {
     fn new(
-        subject: &Subject,
+        subject: &ExplainedToken,
         address: Option<IpAddr>,
         explanation: &Explanation,
-        access: Access,
+        access: RouteAccess,
         (needed, parameters): (Option<Operation>, &ParameterVerdict),
     ) -> Self {
         let open = |reason: &str| Self {
@@ -250,14 +255,14 @@ impl Verdict {
             asks_rules: false,
             passes_policies: true,
         };
-        if access == Access::Open {
+        if access == RouteAccess::Open {
             return open("anybody may ask this: no token is looked at");
         }
         let by_policies = match access {
             _ if subject.caller.is_root() => open("the token holds the policy root, which grants everything"),
-            Access::Caller => open("whoever has a token may ask this; what is answered depends on its rights"),
+            RouteAccess::Caller => open("whoever has a token may ask this; what is answered depends on its rights"),
             access => match (needed, parameters) {
-                (Some(operation), _) => Self::of_rules(explanation, access == Access::Sudo, operation, parameters),
+                (Some(operation), _) => Self::of_rules(explanation, access == RouteAccess::Sudo, operation, parameters),
                 (None, ParameterVerdict::Violating(violation)) => Self {
                     allowed: Some(false),
                     reason: format!("the rule does not permit these parameters: {violation}"),
@@ -267,9 +272,9 @@ impl Verdict {
             },
         };
         let unusable = match subject.state {
-            TokenState::Live if address.is_none() || subject.caller.may_be_at(address) => return by_policies,
-            TokenState::Live => "the token is bound to networks that the address is not in".to_owned(),
-            TokenState::EntityDisabled => "the token cannot be used: its entity is disabled".to_owned(),
+            TokenStatus::Live if address.is_none() || subject.caller.may_be_at(address) => return by_policies,
+            TokenStatus::Live => "the token is bound to networks that the address is not in".to_owned(),
+            TokenStatus::EntityDisabled => "the token cannot be used: its entity is disabled".to_owned(),
             state => format!("the token cannot be used any more: it is {}", state.word()),
         };
         Self { allowed: Some(false), reason: unusable, ..by_policies }
@@ -304,7 +309,7 @@ impl Verdict {
             _ if explanation.too_many => (
                 false,
                 format!(
-                    "the token's policies have more than {MAX_RULES} rules together, or more than {MAX_SEGMENTS} segments in \
+                    "the token's policies have more than {MAX_RULES_PER_CALLER} rules together, or more than {MAX_PATTERN_SEGMENTS_PER_CALLER} segments in \
                  their patterns: nothing is granted"
                 ),
             ),

@@ -4,27 +4,27 @@
 
 use serde_json::json;
 
-use super::super::answer::{Answer, Body};
+use super::super::handler_response::{HandlerResponse, ResponseBody};
 use super::super::route::Call;
 use crate::error::{Error, Result};
 
 /// The version reported to clients of the compatible server, which select features by it. The version of this program
 /// is separate.
-const VERSION: &str = "1.15.0";
+const COMPAT_VERSION: &str = "1.15.0";
 /// Name and version of this program.
-const PRODUCT: (&str, &str) = ("signet", env!("CARGO_PKG_VERSION"));
+const PRODUCT_NAME_AND_VERSION: (&str, &str) = ("signet", env!("CARGO_PKG_VERSION"));
 
 /// `GET sys/health`: 200 (or `activecode`); 501 (or `uninitcode`) while no root token was ever created, because the
 /// store may be the wrong one, such as an empty directory instead of a volume. 503 while the server stops, the store is
 /// unavailable, no audit device works, the clock differs too much from that of a shared store, or the node does not
 /// follow the others. A store that takes no writes (`writes_fail`, such as a full disk) does not change the status:
 /// without the node, CRLs, OCSP and reads would fail too, and other nodes use the same store.
-pub(super) async fn health(call: Call) -> Result<Answer> {
+pub(super) async fn health(call: Call) -> Result<HandlerResponse> {
     for flag in ["standbyok", "perfstandbyok"] {
         call.fields.bool(flag)?;
     }
     let (mut active, mut new) = (200, 501);
-    for name in super::HEALTH.iter().filter(|name| name.ends_with("code")) {
+    for name in super::HEALTH_FIELDS.iter().filter(|name| name.ends_with("code")) {
         match (*name, status_code(&call, name)?) {
             ("activecode", Some(code)) => active = code,
             ("uninitcode", Some(code)) => new = code,
@@ -42,35 +42,37 @@ pub(super) async fn health(call: Call) -> Result<Answer> {
         "replication_performance_mode": "disabled",
         "replication_dr_mode": "disabled",
         "server_time_utc": call.state.clock.now().unix_timestamp(),
-        "version": VERSION,
-        "product": PRODUCT.0,
-        "product_version": PRODUCT.1,
+        "version": COMPAT_VERSION,
+        "product": PRODUCT_NAME_AND_VERSION.0,
+        "product_version": PRODUCT_NAME_AND_VERSION.1,
         "writes_fail": call.state.reach.writes_fail(),
         "cluster_name": identity.cluster_name,
         "cluster_id": identity.cluster_id,
     });
-    let answer = Answer::from(Body::Plain(body));
+    let answer = HandlerResponse::from(ResponseBody::Plain(body));
     let state = &call.state;
     let serves = !state.stopping.is() && state.clock.is_agreed() && !state.audit.is_down();
     if !serves || !is_within || !state.nodes.is_fresh().await {
-        return Ok(Answer { headers: vec![("retry-after", "1".to_owned())], ..answer.with_status(503) });
+        return Ok(HandlerResponse { headers: vec![("retry-after", "1".to_owned())], ..answer.with_status(503) });
     }
     Ok(match if is_begun { active } else { new } {
         // Clients retry after these statuses.
-        code @ (429 | 503) => Answer { headers: vec![("retry-after", "1".to_owned())], ..answer.with_status(code) },
+        code @ (429 | 503) => {
+            HandlerResponse { headers: vec![("retry-after", "1".to_owned())], ..answer.with_status(code) }
+        }
         code => answer.with_status(code),
     })
 }
 
 /// `GET sys/live`: 200 while this worker's event loop runs, even while the store is unavailable or the server stops. If
 /// it fails, the server can be restarted without loss. `sys/health` reports if the server can do its work.
-pub(super) async fn live(call: Call) -> Result<Answer> {
-    Ok(Body::Plain(json!({
+pub(super) async fn live(call: Call) -> Result<HandlerResponse> {
+    Ok(ResponseBody::Plain(json!({
         "live": true,
         "stopping": call.state.stopping.is(),
         "server_time_utc": call.state.clock.now().unix_timestamp(),
-        "product": PRODUCT.0,
-        "product_version": PRODUCT.1,
+        "product": PRODUCT_NAME_AND_VERSION.0,
+        "product_version": PRODUCT_NAME_AND_VERSION.1,
     }))
     .into())
 }
@@ -83,10 +85,10 @@ fn status_code(call: &Call, name: &str) -> Result<Option<u16>> {
     }
 }
 
-pub(super) async fn seal_status(call: Call) -> Result<Answer> {
+pub(super) async fn seal_status(call: Call) -> Result<HandlerResponse> {
     let identity = &call.state.identity;
     let is_begun = call.state.reach.is_begun().await;
-    Ok(Body::Plain(json!({
+    Ok(ResponseBody::Plain(json!({
         // Known clients call a seal with a key file static.
         "type": if identity.seal_type == "file" { "static" } else { identity.seal_type },
         "initialized": is_begun,
@@ -95,9 +97,9 @@ pub(super) async fn seal_status(call: Call) -> Result<Answer> {
         "n": 1,
         "progress": 0,
         "nonce": "",
-        "version": VERSION,
-        "product": PRODUCT.0,
-        "product_version": PRODUCT.1,
+        "version": COMPAT_VERSION,
+        "product": PRODUCT_NAME_AND_VERSION.0,
+        "product_version": PRODUCT_NAME_AND_VERSION.1,
         "build_date": "",
         "commit_date": "",
         "migration": false,
@@ -109,13 +111,13 @@ pub(super) async fn seal_status(call: Call) -> Result<Answer> {
     .into())
 }
 
-pub(super) async fn init(call: Call) -> Result<Answer> {
-    Ok(Body::Plain(json!({ "initialized": call.state.reach.is_begun().await })).into())
+pub(super) async fn init(call: Call) -> Result<HandlerResponse> {
+    Ok(ResponseBody::Plain(json!({ "initialized": call.state.reach.is_begun().await })).into())
 }
 
 /// `GET sys/leader`: there is no leader, and internal addresses are not revealed.
-pub(super) async fn leader(_: Call) -> Result<Answer> {
-    Ok(Body::Plain(json!({
+pub(super) async fn leader(_: Call) -> Result<HandlerResponse> {
+    Ok(ResponseBody::Plain(json!({
         "ha_enabled": false,
         "is_self": false,
         "active_time": "0001-01-01T00:00:00Z",

@@ -9,14 +9,14 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
-use super::super::answer::Answer;
-use super::super::listing::{self, Row, Source};
-use super::super::page::Page;
+use super::super::handler_response::HandlerResponse;
+use super::super::listing::{self, ListRow, RowSource};
+use super::super::page::PageParams;
 use super::super::route::Call;
-use super::to_the_end;
+use super::run_detached;
 use crate::auth::Auth;
 use crate::auth::token::{TokenLease, UnreadableTokens};
-use crate::clock::{Time, rfc3339};
+use crate::clock::{Time, format_rfc3339};
 use crate::documents::PathScope;
 use crate::error::{Error, Kind, Result};
 use crate::pki::revocation::leases::LeaseKeys;
@@ -30,15 +30,15 @@ fn lease_id(call: &Call) -> Result<String> {
     if id.is_empty() { Err(Error::invalid("lease_id must be specified")) } else { Ok(id) }
 }
 
-pub(super) async fn lookup(call: Call) -> Result<Answer> {
+pub(super) async fn lookup(call: Call) -> Result<HandlerResponse> {
     let id = lease_id(&call)?;
     let now = call.state.clock.now();
     if is_of_tokens(&id) {
         let lease = call.state.auth.token_lease(&id).await?;
-        return lease.map(|lease| of_token(&lease, now)).ok_or_else(|| Error::invalid("invalid lease"));
+        return lease.map(|lease| render_token_lease(&lease, now)).ok_or_else(|| Error::invalid("invalid lease"));
     }
     let lease = call.state.engine.lease(&id, &scopes(&call, &id)).await?;
-    lease.map(|lease| of_certificate(&lease, now)).ok_or_else(|| Error::invalid("invalid lease"))?
+    lease.map(|lease| render_certificate_lease(&lease, now)).ok_or_else(|| Error::invalid("invalid lease"))?
 }
 
 /// `true` for a path or lease id below `auth/`, where leases are those of tokens.
@@ -51,9 +51,9 @@ fn scopes(call: &Call, path: &str) -> Vec<PathScope> {
     call.state.auth.mounts().path_scopes(path)
 }
 
-fn of_certificate(lease: &LeaseRow, now: Time) -> Result<Answer> {
-    let at = |seconds| Time::from_unix_timestamp(seconds).map(rfc3339).map_err(Error::internal);
-    Ok(Answer::data(json!({
+fn render_certificate_lease(lease: &LeaseRow, now: Time) -> Result<HandlerResponse> {
+    let at = |seconds| Time::from_unix_timestamp(seconds).map(format_rfc3339).map_err(Error::internal);
+    Ok(HandlerResponse::data(json!({
         "id": lease.id,
         "path": lease.id.rsplit_once('/').map_or("", |(path, _)| path),
         "issue_time": at(lease.issued_at)?,
@@ -64,57 +64,57 @@ fn of_certificate(lease: &LeaseRow, now: Time) -> Result<Answer> {
     })))
 }
 
-fn of_token(lease: &TokenLease, now: Time) -> Answer {
-    Answer::data(json!({
+fn render_token_lease(lease: &TokenLease, now: Time) -> HandlerResponse {
+    HandlerResponse::data(json!({
         "id": lease.id(),
         "path": lease.path,
-        "issue_time": rfc3339(lease.issued_at),
-        "expire_time": rfc3339(lease.expires_at),
-        "last_renewal": lease.last_renewal.map(rfc3339),
+        "issue_time": format_rfc3339(lease.issued_at),
+        "expire_time": format_rfc3339(lease.expires_at),
+        "last_renewal": lease.last_renewal.map(format_rfc3339),
         "renewable": lease.renewable,
         "ttl": lease.expires_at.unix_timestamp() - now.unix_timestamp(),
     }))
 }
 
 /// `LIST sys/leases/lookup/:prefix`: the keys directly below the prefix.
-pub(super) async fn list(call: Call) -> Result<Answer> {
-    let Page { after, limit } = Page::of(&call.fields)?;
+pub(super) async fn list(call: Call) -> Result<HandlerResponse> {
+    let PageParams { after, limit } = PageParams::of(&call.fields)?;
     let prefix = call.param("prefix");
     if is_of_tokens(prefix) {
         let unreadable = Arc::new(AtomicU64::new(0));
         let auth = Arc::clone(&call.state.auth);
-        let keys = KeysOfTokens { auth, prefix: prefix.to_owned(), unreadable: Arc::clone(&unreadable) };
-        let answer = listing::answer(&call, keys, after, limit).await;
+        let keys = TokenLeaseSource { auth, prefix: prefix.to_owned(), unreadable: Arc::clone(&unreadable) };
+        let answer = listing::build_response(&call, keys, after, limit).await;
         return match (answer, unreadable.load(Ordering::Relaxed)) {
             (answer, 0) => answer,
             // The list may be incomplete, so it is not a 404.
             (Err(error), unreadable) if error.kind() == Kind::NotFound => {
-                Ok(Answer::data(json!({ "keys": [] })).with_warnings([not_listed(unreadable)]))
+                Ok(HandlerResponse::data(json!({ "keys": [] })).with_warnings([unlisted_warning(unreadable)]))
             }
-            (answer, unreadable) => answer.map(|answer| answer.with_warnings([not_listed(unreadable)])),
+            (answer, unreadable) => answer.map(|answer| answer.with_warnings([unlisted_warning(unreadable)])),
         };
     }
     let keys = call.state.engine.lease_keys(scopes(&call, prefix), &after);
     let (keys, from) = keys.ok_or_else(Error::not_found)?;
     let with_tokens = prefix.is_empty() && call.state.auth.has_token_leases().await?;
-    listing::answer(&call, KeysOfCertificates { keys, with_tokens }, from, limit).await
+    listing::build_response(&call, CertificateLeaseSource { keys, with_tokens }, from, limit).await
 }
 
-fn not_listed(unreadable: u64) -> String {
+fn unlisted_warning(unreadable: u64) -> String {
     format!(
         "{unreadable} tokens that may have been created below this path are not listed: their records cannot be read; \
          sys/leases/revoke-force revokes them"
     )
 }
 
-struct KeysOfTokens {
+struct TokenLeaseSource {
     auth: Arc<Auth>,
     prefix: String,
     /// Number of tokens in the latest page whose records cannot be read.
     unreadable: Arc<AtomicU64>,
 }
 
-impl Source for KeysOfTokens {
+impl RowSource for TokenLeaseSource {
     type Place = String;
 
     /// Large, because each page reads all tokens. A page has some megabytes.
@@ -122,7 +122,7 @@ impl Source for KeysOfTokens {
         50_000
     }
 
-    fn page(&self, from: &String, most: usize, _: bool) -> BoxFuture<'static, Result<listing::Page<String>>> {
+    fn page(&self, from: &String, most: usize, _: bool) -> BoxFuture<'static, Result<listing::ListPage<String>>> {
         let (auth, prefix, from) = (Arc::clone(&self.auth), self.prefix.clone(), from.clone());
         let unreadable = Arc::clone(&self.unreadable);
         let keys = async move {
@@ -130,21 +130,21 @@ impl Source for KeysOfTokens {
             unreadable.store(found.unreadable, Ordering::Relaxed);
             Ok(found.keys)
         };
-        listing::Page::read(keys, most, |key: String| Row::named(key.clone(), &key, None))
+        listing::ListPage::read(keys, most, |key: String| ListRow::named(key.clone(), &key, None))
     }
 }
 
 /// Lease keys of certificates. At the root they include the segment for leases of tokens.
-struct KeysOfCertificates {
+struct CertificateLeaseSource {
     keys: LeaseKeys,
     with_tokens: bool,
 }
 
-impl Source for KeysOfCertificates {
+impl RowSource for CertificateLeaseSource {
     /// The last lease id that was read, or the end of its segment.
     type Place = String;
 
-    fn page(&self, from: &String, most: usize, _: bool) -> BoxFuture<'static, Result<listing::Page<String>>> {
+    fn page(&self, from: &String, most: usize, _: bool) -> BoxFuture<'static, Result<listing::ListPage<String>>> {
         /// The segment for leases of tokens, and its end: `0` follows `/`.
         const TOKENS: [&str; 2] = ["auth/", "auth0"];
         let found = self.keys.page(from, most as u32);
@@ -155,15 +155,15 @@ impl Source for KeysOfCertificates {
                 keys.push((TOKENS[1].to_owned(), TOKENS[0].to_owned()));
                 keys.sort_unstable();
             }
-            let rows = keys.into_iter().map(|(at, key)| Row::named(at, &key, None)).collect();
-            Ok(listing::Page { rows, next })
+            let rows = keys.into_iter().map(|(at, key)| ListRow::named(at, &key, None)).collect();
+            Ok(listing::ListPage { rows, next })
         }
         .boxed()
     }
 }
 
 /// `POST sys/leases/renew`: always fails. The error says if the lease exists.
-pub(super) async fn renew(call: Call) -> Result<Answer> {
+pub(super) async fn renew(call: Call) -> Result<HandlerResponse> {
     call.fields.duration("increment")?;
     let id = lease_id(&call)?;
     if is_of_tokens(&id) && call.state.auth.token_lease(&id).await?.is_some() {
@@ -176,52 +176,52 @@ pub(super) async fn renew(call: Call) -> Result<Answer> {
 }
 
 /// `POST sys/leases/revoke`; succeeds if the lease does not exist.
-pub(super) async fn revoke(call: Call) -> Result<Answer> {
+pub(super) async fn revoke(call: Call) -> Result<HandlerResponse> {
     let id = lease_id(&call)?;
-    let wait = wait(&call)?;
+    let wait = wait_flag(&call)?;
     if is_of_tokens(&id) {
-        return end_tokens(call, wait, async move |auth| auth.revoke_token_lease(&id).await.map(|_| None)).await;
+        return revoke_tokens(call, wait, async move |auth| auth.revoke_token_lease(&id).await.map(|_| None)).await;
     }
     call.state.engine.revoke_lease(&id, &scopes(&call, &id), wait).await?;
-    Ok(done(wait))
+    Ok(empty_response(wait))
 }
 
-pub(super) async fn revoke_prefix(call: Call) -> Result<Answer> {
-    let wait = wait(&call)?;
+pub(super) async fn revoke_prefix(call: Call) -> Result<HandlerResponse> {
+    let wait = wait_flag(&call)?;
     revoke_below(call, wait, UnreadableTokens::Keep).await
 }
 
 /// `POST sys/leases/revoke-force/:prefix`: as by prefix, and also revokes tokens whose records cannot be read.
-pub(super) async fn revoke_force(call: Call) -> Result<Answer> {
+pub(super) async fn revoke_force(call: Call) -> Result<HandlerResponse> {
     revoke_below(call, true, UnreadableTokens::Revoke).await
 }
 
-async fn revoke_below(call: Call, wait: bool, unreadable: UnreadableTokens) -> Result<Answer> {
+async fn revoke_below(call: Call, wait: bool, unreadable: UnreadableTokens) -> Result<HandlerResponse> {
     let prefix = call.param("prefix").to_owned();
     if is_of_tokens(&prefix) {
-        return end_tokens(call, wait, async move |auth| {
+        return revoke_tokens(call, wait, async move |auth| {
             let count = auth.revoke_tokens_by_path(&prefix, unreadable).await?;
             Ok((count > 0).then(|| unreadable_warning(count, unreadable)))
         })
         .await;
     }
     call.state.engine.revoke_leases(&prefix, &scopes(&call, &prefix), wait).await?;
-    Ok(done(wait))
+    Ok(empty_response(wait))
 }
 
-/// Revokes tokens even if the caller disconnects. `wait` affects only the status: a revocation in the background could
+/// Revokes tokens even if the caller disconnects. `wait_flag` affects only the status: a revocation in the background could
 /// be lost.
-async fn end_tokens(
+async fn revoke_tokens(
     call: Call,
     wait: bool,
     end: impl AsyncFnOnce(Arc<Auth>) -> Result<Option<String>> + 'static,
-) -> Result<Answer> {
-    to_the_end(async move {
+) -> Result<HandlerResponse> {
+    run_detached(async move {
         let warning = end(Arc::clone(&call.state.auth)).await?;
         call.state.mounts.tokens_ended();
         Ok(match warning {
-            Some(warning) => Answer::empty().with_warnings([warning]),
-            None => done(wait),
+            Some(warning) => HandlerResponse::empty().with_warnings([warning]),
+            None => empty_response(wait),
         })
     })
     .await
@@ -240,38 +240,38 @@ fn unreadable_warning(count: u64, what: UnreadableTokens) -> String {
 }
 
 /// `true` if the caller waits for the revocations, which are done in any case.
-fn wait(call: &Call) -> Result<bool> {
+fn wait_flag(call: &Call) -> Result<bool> {
     Ok(call.fields.bool("sync")?.unwrap_or(true))
 }
 
-fn done(wait: bool) -> Answer {
-    Answer::empty().with_status(if wait { 204 } else { 202 })
+fn empty_response(wait: bool) -> HandlerResponse {
+    HandlerResponse::empty().with_status(if wait { 204 } else { 202 })
 }
 
 /// `GET sys/leases/count?type=irrevocable`: always zero, because failed revocations are retried without limit.
-pub(super) async fn count(call: Call) -> Result<Answer> {
+pub(super) async fn count(call: Call) -> Result<HandlerResponse> {
     match call.fields.text("type")?.as_deref() {
         None | Some("") => Err(Error::not_found()),
-        Some("irrevocable") => Ok(Answer::data(json!({ "lease_count": 0, "counts": {} }))),
+        Some("irrevocable") => Ok(HandlerResponse::data(json!({ "lease_count": 0, "counts": {} }))),
         Some(_) => Err(Error::invalid("type: only \"irrevocable\" is known")),
     }
 }
 
 /// `GET sys/leases?type=irrevocable`: always empty, as for [`count`].
-pub(super) async fn irrevocable(call: Call) -> Result<Answer> {
+pub(super) async fn irrevocable(call: Call) -> Result<HandlerResponse> {
     let limit = call.fields.text("limit")?.unwrap_or_default();
     if !matches!(limit.as_str(), "" | "none") && !limit.parse().is_ok_and(|limit: u32| limit > 0) {
         return Err(Error::invalid("limit: must be \"none\" or a positive number"));
     }
     match call.fields.text("type")?.as_deref() {
         None | Some("") => Err(Error::not_found()),
-        Some("irrevocable") => Ok(Answer::data(json!({ "lease_count": 0, "counts": {}, "leases": [] }))),
+        Some("irrevocable") => Ok(HandlerResponse::data(json!({ "lease_count": 0, "counts": {}, "leases": [] }))),
         Some(_) => Err(Error::invalid("type: only \"irrevocable\" is known")),
     }
 }
 
 /// `POST sys/leases/tidy`: removes expired leases, which the server also does periodically.
-pub(super) async fn tidy(call: Call) -> Result<Answer> {
+pub(super) async fn tidy(call: Call) -> Result<HandlerResponse> {
     call.state.engine.sweep_leases().await?;
-    Ok(Answer::empty())
+    Ok(HandlerResponse::empty())
 }

@@ -1,35 +1,35 @@
 //! Managed keys (`sys/managed-keys`): write, read, list, test, delete.
 //!
 //! Parameters of all types are read here, those of one type in its own file. To add a type, add its words to
-//! `OF_TYPES`, a file with its members, and its arms in the matches below.
+//! `TYPE_FIELDS`, a file with its members, and its arms in the matches below.
 
 mod cloudakms;
 mod cloudbkeyvault;
 mod cloudckms;
 mod pkcs11;
-mod sent;
+mod write_body;
 
 use futures_util::future::LocalBoxFuture;
 use serde_json::{Map, Value, json};
 
-use self::sent::Sent;
-use super::super::answer::{Answer, Body};
-use super::super::courtesies::unrecognised;
-use super::super::page::Page;
-use super::super::route::{Call, Named, joined};
-use super::to_the_end;
+use self::write_body::ManagedKeyWriteBody;
+use super::super::handler_response::{HandlerResponse, ResponseBody};
+use super::super::page::PageParams;
+use super::super::route::{Call, ExistenceQuery, concat_fields};
+use super::super::warnings::warn_unknown_fields;
+use super::run_detached;
 use crate::auth::policy::{Spelling, lower};
 use crate::error::{Error, Result};
-use crate::fields::{Cap, Fields, MAX_NAME};
-use crate::keys::managed::{BackendConfig, BackendType, Record, Terms, Usages};
+use crate::fields::{Fields, ListLimit, MAX_NAME_LEN};
+use crate::keys::managed::{BackendConfig, BackendType, KeyPermissions, ManagedKeyRecord, ManagedKeyUsages};
 use crate::keys::{TestHash, TestSign};
 
 /// Parameters of all types.
-const SHARED: &[&str] =
+const SHARED_FIELDS: &[&str] =
     &["UUID", "type", "name", "allow_generate_key", "allow_replace_key", "allow_store_key", "any_mount", "usages"];
 
 /// Parameters of some types.
-const OF_TYPES: [&str; 31] = [
+const TYPE_FIELDS: [&str; 31] = [
     "library",
     "key_label",
     "key_id",
@@ -63,51 +63,51 @@ const OF_TYPES: [&str; 31] = [
     "algorithm",
 ];
 
-pub(super) const FIELDS: &[&str] = &joined::<39>(&[SHARED, &OF_TYPES]);
+pub(super) const FIELDS: &[&str] = &concat_fields::<39>(&[SHARED_FIELDS, &TYPE_FIELDS]);
 
-pub(super) const TEST: &[&str] = &["use_pss", "hash_algorithm"];
+pub(super) const TEST_SIGN_FIELDS: &[&str] = &["use_pss", "hash_algorithm"];
 
 /// Limit on the list of usages.
-const USAGES: Cap = Cap::new(16, 64).limiting();
+const USAGES_CAP: ListLimit = ListLimit::new(16, 64).limiting();
 
-pub(super) async fn list(call: Call) -> Result<Answer> {
-    let names = call.state.managed_keys.names(backend(&call)?);
-    let names = Page::of(&call.fields)?.cut(names.iter().map(String::as_str));
+pub(super) async fn list(call: Call) -> Result<HandlerResponse> {
+    let names = call.state.managed_keys.names(backend_type(&call)?);
+    let names = PageParams::of(&call.fields)?.cut(names.iter().map(String::as_str));
     if names.is_empty() {
         return Err(Error::not_found());
     }
-    Ok(Body::DataAndTop(json!({ "keys": names })).into())
+    Ok(ResponseBody::DataAndTop(json!({ "keys": names })).into())
 }
 
-pub(super) async fn read(call: Call) -> Result<Answer> {
-    let record = call.state.managed_keys.read(backend(&call)?, name(&call)).ok_or_else(Error::not_found)?;
-    Ok(Answer::data(call.dialect.managed_key(shown(&record))))
+pub(super) async fn read(call: Call) -> Result<HandlerResponse> {
+    let record = call.state.managed_keys.read(backend_type(&call)?, key_name(&call)).ok_or_else(Error::not_found)?;
+    Ok(HandlerResponse::data(call.dialect.managed_key(to_json(&record))))
 }
 
-pub(super) fn exists(named: Named<'_>) -> LocalBoxFuture<'_, Result<bool>> {
+pub(super) fn exists(named: ExistenceQuery<'_>) -> LocalBoxFuture<'_, Result<bool>> {
     let kind = BackendType::parse(named.param("backend"));
     let exists = kind.is_ok_and(|kind| named.state.managed_keys.read(kind, named.param("managed_key")).is_some());
     Box::pin(std::future::ready(Ok(exists)))
 }
 
 /// `POST sys/managed-keys/:type/:name`: creates a key or merges into the stored one.
-pub(super) async fn write(mut call: Call) -> Result<Answer> {
-    let kind = backend(&call)?;
+pub(super) async fn write(mut call: Call) -> Result<HandlerResponse> {
+    let kind = backend_type(&call)?;
     let fields = std::mem::take(&mut call.fields);
-    agrees_with_path(&call, &fields)?;
+    check_against_path(&call, &fields)?;
     let own = own_fields(kind);
     let foreign = fields.iter().map(|(name, _)| name);
-    let foreign = foreign.filter(|name| OF_TYPES.contains(name) && !own.contains(name));
-    let mut warnings = unrecognised(foreign, own);
+    let foreign = foreign.filter(|name| TYPE_FIELDS.contains(name) && !own.contains(name));
+    let mut warnings = warn_unknown_fields(foreign, own);
     if call.respelt {
-        warnings.add(format!("the key name was changed to {:?}: names are in lower case", name(&call)));
+        warnings.add(format!("the key name was changed to {:?}: names are in lower case", key_name(&call)));
     }
     let mut fields = fields;
     call.dialect.without_unset(&mut fields);
-    let sent = Sent::new(fields, secret_fields(kind))?;
-    to_the_end(async move {
-        let change = |stored: Option<&Record>| changed(kind, &sent, stored);
-        let record = call.state.managed_keys.write(kind, name(&call), change).await?;
+    let sent = ManagedKeyWriteBody::new(fields, secret_fields(kind))?;
+    run_detached(async move {
+        let change = |stored: Option<&ManagedKeyRecord>| merge_write(kind, &sent, stored);
+        let record = call.state.managed_keys.write(kind, key_name(&call), change).await?;
         if record.terms.allow_generate_key {
             warnings.add("disable allow_generate_key after initial creation".to_owned());
         }
@@ -115,33 +115,33 @@ pub(super) async fn write(mut call: Call) -> Result<Answer> {
             BackendConfig::Pkcs11(settings) => pkcs11::warning(settings),
             BackendConfig::CloudAkms(_) | BackendConfig::CloudBKeyVault(_) | BackendConfig::CloudCkms(_) => None,
         });
-        Ok(Answer::empty().with_warnings(warnings))
+        Ok(HandlerResponse::empty().with_warnings(warnings))
     })
     .await
 }
 
 /// `DELETE sys/managed-keys/:type/:name`; succeeds if the key does not exist.
-pub(super) async fn delete(call: Call) -> Result<Answer> {
-    let kind = backend(&call)?;
-    to_the_end(async move {
-        call.state.managed_keys.delete(kind, name(&call)).await?;
-        Ok(Answer::empty())
+pub(super) async fn delete(call: Call) -> Result<HandlerResponse> {
+    let kind = backend_type(&call)?;
+    run_detached(async move {
+        call.state.managed_keys.delete(kind, key_name(&call)).await?;
+        Ok(HandlerResponse::empty())
     })
     .await
 }
 
-pub(super) async fn test_sign(call: Call) -> Result<Answer> {
-    let kind = backend(&call)?;
+pub(super) async fn test_sign(call: Call) -> Result<HandlerResponse> {
+    let kind = backend_type(&call)?;
     let hash = call.fields.text("hash_algorithm")?.map(|word| TestHash::parse(&word)).transpose()?;
     let test = TestSign { hash, use_pss: call.fields.bool("use_pss")? };
-    let in_use = call.state.mounts.keys_in_use(kind, name(&call));
-    let candidates = call.state.mounts.candidate_keys(kind, name(&call));
-    call.state.managed_keys.offer(kind, name(&call), &candidates);
-    call.state.managed_keys.test_sign(kind, name(&call), test, &in_use).await?;
-    Ok(Answer::empty())
+    let in_use = call.state.mounts.keys_in_use(kind, key_name(&call));
+    let candidates = call.state.mounts.candidate_keys(kind, key_name(&call));
+    call.state.managed_keys.offer(kind, key_name(&call), &candidates);
+    call.state.managed_keys.test_sign(kind, key_name(&call), test, &in_use).await?;
+    Ok(HandlerResponse::empty())
 }
 
-fn backend(call: &Call) -> Result<BackendType> {
+fn backend_type(call: &Call) -> Result<BackendType> {
     if call.aliased && !call.state.settings.compat {
         return Err(Error::invalid("unknown managed key type: the words of other servers are off (compat)"));
     }
@@ -149,14 +149,14 @@ fn backend(call: &Call) -> Result<BackendType> {
 }
 
 /// The name of the key. Paths are in lower case.
-fn name(call: &Call) -> &str {
+fn key_name(call: &Call) -> &str {
     call.param("managed_key")
 }
 
 /// Rejects members of the body that contradict the path.
-fn agrees_with_path(call: &Call, fields: &Fields) -> Result<()> {
+fn check_against_path(call: &Call, fields: &Fields) -> Result<()> {
     for (field, of_path, spelling) in
-        [("type", call.param("backend"), Spelling::KeyBackend), ("name", name(call), Spelling::KeyName)]
+        [("type", call.param("backend"), Spelling::KeyBackend), ("name", key_name(call), Spelling::KeyName)]
     {
         if fields.text(field)?.is_some_and(|given| *spelling.canonical(&lower(&given)) != *of_path) {
             return Err(Error::invalid(format!("{field}: must be {of_path:?}, as the path says")));
@@ -176,17 +176,21 @@ fn own_fields(kind: BackendType) -> &'static [&'static str] {
 
 fn secret_fields(kind: BackendType) -> &'static [&'static str] {
     match kind {
-        BackendType::Pkcs11 => pkcs11::SECRETS,
-        BackendType::CloudAkms => cloudakms::SECRETS,
-        BackendType::CloudBKeyVault => cloudbkeyvault::SECRETS,
-        BackendType::CloudCkms => cloudckms::SECRETS,
+        BackendType::Pkcs11 => pkcs11::SECRET_FIELDS,
+        BackendType::CloudAkms => cloudakms::SECRET_FIELDS,
+        BackendType::CloudBKeyVault => cloudbkeyvault::SECRET_FIELDS,
+        BackendType::CloudCkms => cloudckms::SECRET_FIELDS,
     }
 }
 
 /// Merges a write into the stored configuration.
-fn changed(kind: BackendType, sent: &Sent, stored: Option<&Record>) -> Result<(Terms, BackendConfig)> {
+fn merge_write(
+    kind: BackendType,
+    sent: &ManagedKeyWriteBody,
+    stored: Option<&ManagedKeyRecord>,
+) -> Result<(KeyPermissions, BackendConfig)> {
     check_uuid(sent, stored)?;
-    let terms = terms(sent, stored)?;
+    let terms = merge_terms(sent, stored)?;
     // The registry rejects a key of another type with the same name.
     let stored = stored.map(|record| &record.backend);
     macro_rules! merged {
@@ -205,8 +209,8 @@ fn changed(kind: BackendType, sent: &Sent, stored: Option<&Record>) -> Result<(T
 }
 
 /// Rejects a UUID unless it is that of the key, because the server assigns it.
-fn check_uuid(sent: &Sent, stored: Option<&Record>) -> Result<()> {
-    match (sent.fields().text_within("UUID", MAX_NAME)?, stored) {
+fn check_uuid(sent: &ManagedKeyWriteBody, stored: Option<&ManagedKeyRecord>) -> Result<()> {
+    match (sent.fields().text_within("UUID", MAX_NAME_LEN)?, stored) {
         (Some(given), Some(record)) if given != record.uuid => {
             Err(Error::invalid("UUID: is assigned by the server and cannot be changed"))
         }
@@ -217,7 +221,7 @@ fn check_uuid(sent: &Sent, stored: Option<&Record>) -> Result<()> {
     }
 }
 
-fn terms(sent: &Sent, stored: Option<&Record>) -> Result<Terms> {
+fn merge_terms(sent: &ManagedKeyWriteBody, stored: Option<&ManagedKeyRecord>) -> Result<KeyPermissions> {
     let mut terms = stored.map(|record| record.terms.clone()).unwrap_or_default();
     sent.flag("allow_generate_key", &mut terms.allow_generate_key)?;
     for (name, to, operation) in [
@@ -231,14 +235,14 @@ fn terms(sent: &Sent, stored: Option<&Record>) -> Result<Terms> {
         }
     }
     sent.flag("any_mount", &mut terms.any_mount)?;
-    if let Some(words) = sent.fields().list_within("usages", USAGES)? {
-        terms.usages = Usages::parse(words.iter().map(String::as_str))?;
+    if let Some(words) = sent.fields().list_within("usages", USAGES_CAP)? {
+        terms.usages = ManagedKeyUsages::parse(words.iter().map(String::as_str))?;
     }
     Ok(terms)
 }
 
-fn shown(record: &Record) -> Value {
-    let Terms { allow_generate_key, allow_replace_key, allow_store_key, any_mount, usages } = &record.terms;
+fn to_json(record: &ManagedKeyRecord) -> Value {
+    let KeyPermissions { allow_generate_key, allow_replace_key, allow_store_key, any_mount, usages } = &record.terms;
     let shared = [
         ("UUID", json!(record.uuid)),
         ("name", json!(record.name)),
@@ -250,10 +254,10 @@ fn shown(record: &Record) -> Value {
         ("usages", json!(usages.words().collect::<Vec<_>>())),
     ];
     let own = match &record.backend {
-        BackendConfig::Pkcs11(settings) => pkcs11::shown(settings),
-        BackendConfig::CloudAkms(config) => cloudakms::shown(config),
-        BackendConfig::CloudBKeyVault(config) => cloudbkeyvault::shown(config),
-        BackendConfig::CloudCkms(config) => cloudckms::shown(config),
+        BackendConfig::Pkcs11(settings) => pkcs11::to_json(settings),
+        BackendConfig::CloudAkms(config) => cloudakms::to_json(config),
+        BackendConfig::CloudBKeyVault(config) => cloudbkeyvault::to_json(config),
+        BackendConfig::CloudCkms(config) => cloudckms::to_json(config),
     };
     let members = shared.into_iter().chain(own).map(|(name, value)| (name.to_owned(), value));
     Value::Object(members.collect::<Map<_, _>>())
@@ -269,9 +273,9 @@ mod tests {
     #[test]
     fn the_route_reads_what_the_types_read_and_nothing_else() {
         let own: Vec<&str> = KINDS.into_iter().flat_map(own_fields).copied().collect();
-        assert!(own.iter().all(|name| OF_TYPES.contains(name)));
-        assert!(OF_TYPES.iter().all(|name| own.contains(name)));
-        assert!(!SHARED.iter().any(|name| own.contains(name)));
+        assert!(own.iter().all(|name| TYPE_FIELDS.contains(name)));
+        assert!(TYPE_FIELDS.iter().all(|name| own.contains(name)));
+        assert!(!SHARED_FIELDS.iter().any(|name| own.contains(name)));
         assert!(KINDS.into_iter().all(|kind| secret_fields(kind).iter().all(|name| own_fields(kind).contains(name))));
     }
 }

@@ -4,109 +4,110 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::super::answer::{Answer, Body};
-use super::super::courtesies::unrecognised;
 use super::super::dialect::Dialect;
+use super::super::handler_response::{HandlerResponse, ResponseBody};
 use super::super::index_of;
 use super::super::route::Call;
-use super::{SETTINGS, WITHOUT_EFFECT, to_the_end};
+use super::super::warnings::warn_unknown_fields;
+use super::{IGNORED_FIELDS, SETTING_FIELDS, run_detached};
 use crate::auth::mounts::Mount;
 use crate::error::{Error, Kind, Result, Warnings};
 use crate::fields::Fields;
 
 /// Prefix of the paths of authentication methods.
-const METHODS: &str = "auth/";
+const AUTH_PREFIX: &str = "auth/";
 
 /// `false` for mounts without routes, which only [reserve their paths](crate::auth::mounts).
-fn is_shown(mount: &Mount) -> bool {
+fn has_routes(mount: &Mount) -> bool {
     index_of(&mount.kind).is_some()
 }
 
 /// `GET sys/mounts`: entries by path.
-pub(super) async fn engines(call: Call) -> Result<Answer> {
-    Ok(table(&call, |path| (!path.starts_with(METHODS)).then_some(path)))
+pub(super) async fn engines(call: Call) -> Result<HandlerResponse> {
+    Ok(list_mounts(&call, |path| (!path.starts_with(AUTH_PREFIX)).then_some(path)))
 }
 
 /// `GET sys/auth`: entries by path below `auth/`.
-pub(super) async fn methods(call: Call) -> Result<Answer> {
-    Ok(table(&call, |path| path.strip_prefix(METHODS)))
+pub(super) async fn methods(call: Call) -> Result<HandlerResponse> {
+    Ok(list_mounts(&call, |path| path.strip_prefix(AUTH_PREFIX)))
 }
 
-fn table(call: &Call, shown: impl Fn(&str) -> Option<&str>) -> Answer {
+fn list_mounts(call: &Call, shown: impl Fn(&str) -> Option<&str>) -> HandlerResponse {
     let table = call.state.auth.mounts();
-    let shown = |mount: &Arc<Mount>| Some((shown(&mount.path)?.to_owned(), entry(mount, call.dialect)));
-    let entries = table.iter().filter(|mount| is_shown(mount)).filter_map(shown);
-    Body::DataAndTop(Value::Object(entries.collect::<Map<_, _>>())).into()
+    let shown = |mount: &Arc<Mount>| Some((shown(&mount.path)?.to_owned(), mount_json(mount, call.dialect)));
+    let entries = table.iter().filter(|mount| has_routes(mount)).filter_map(shown);
+    ResponseBody::DataAndTop(Value::Object(entries.collect::<Map<_, _>>())).into()
 }
 
-fn entry(mount: &Mount, dialect: Dialect) -> Value {
+fn mount_json(mount: &Mount, dialect: Dialect) -> Value {
     let mut entry = mount.to_json();
     entry["type"] = dialect.mount_type(mount).into();
     entry
 }
 
 /// `GET sys/mounts/:path`; also for `auth/…`, without `sudo`: clients use it for methods that they enabled.
-pub(super) async fn engine(call: Call) -> Result<Answer> {
-    Ok(Body::DataAndTop(entry(&*mounted(&call, "")?, call.dialect)).into())
+pub(super) async fn engine(call: Call) -> Result<HandlerResponse> {
+    Ok(ResponseBody::DataAndTop(mount_json(&*find_mount(&call, "")?, call.dialect)).into())
 }
 
-pub(super) async fn method(call: Call) -> Result<Answer> {
-    Ok(Body::DataAndTop(entry(&*mounted(&call, METHODS)?, call.dialect)).into())
+pub(super) async fn method(call: Call) -> Result<HandlerResponse> {
+    Ok(ResponseBody::DataAndTop(mount_json(&*find_mount(&call, AUTH_PREFIX)?, call.dialect)).into())
 }
 
 /// `GET sys/mounts/:path/tune`; also for `auth/…`.
-pub(super) async fn tuning(call: Call) -> Result<Answer> {
-    Ok(Body::DataAndTop(mounted(&call, "")?.tune_json()).into())
+pub(super) async fn tuning(call: Call) -> Result<HandlerResponse> {
+    Ok(ResponseBody::DataAndTop(find_mount(&call, "")?.tune_json()).into())
 }
 
-pub(super) async fn method_tuning(call: Call) -> Result<Answer> {
-    Ok(Body::DataAndTop(mounted(&call, METHODS)?.tune_json()).into())
+pub(super) async fn method_tuning(call: Call) -> Result<HandlerResponse> {
+    Ok(ResponseBody::DataAndTop(find_mount(&call, AUTH_PREFIX)?.tune_json()).into())
 }
 
-pub(super) async fn tune(call: Call) -> Result<Answer> {
-    to_the_end(async move {
+pub(super) async fn tune(call: Call) -> Result<HandlerResponse> {
+    run_detached(async move {
         let mut warnings = call.state.mounts.tune(call.param("path"), &call.fields).await?;
-        warnings.extend(ignored(&call.fields));
-        Ok(Answer::empty().with_warnings(warnings))
+        warnings.extend(ignored_field_warnings(&call.fields));
+        Ok(HandlerResponse::empty().with_warnings(warnings))
     })
     .await
 }
 
-pub(super) async fn method_tune(call: Call) -> Result<Answer> {
-    to_the_end(async move {
-        let path = format!("{METHODS}{}", call.param("path"));
+pub(super) async fn method_tune(call: Call) -> Result<HandlerResponse> {
+    run_detached(async move {
+        let path = format!("{AUTH_PREFIX}{}", call.param("path"));
         let mut warnings = call.state.mounts.tune(&path, &call.fields).await?;
-        warnings.extend(ignored(&call.fields));
-        Ok(Answer::empty().with_warnings(warnings))
+        warnings.extend(ignored_field_warnings(&call.fields));
+        Ok(HandlerResponse::empty().with_warnings(warnings))
     })
     .await
 }
 
 /// `POST sys/mounts/:path`. The engine serves the mount before the response is sent.
-pub(super) async fn enable(call: Call) -> Result<Answer> {
-    to_the_end(async move {
+pub(super) async fn enable(call: Call) -> Result<HandlerResponse> {
+    run_detached(async move {
         call.state.mounts.enable(call.param("path"), &call.fields).await?;
-        Ok(Answer::empty().with_warnings(ignored(&call.fields)))
+        Ok(HandlerResponse::empty().with_warnings(ignored_field_warnings(&call.fields)))
     })
     .await
 }
 
 /// `DELETE sys/mounts/:path`; succeeds if the mount does not exist.
-pub(super) async fn disable(call: Call) -> Result<Answer> {
-    to_the_end(async move {
+pub(super) async fn disable(call: Call) -> Result<HandlerResponse> {
+    run_detached(async move {
         call.state.mounts.disable(call.param("path")).await?;
-        Ok(Answer::empty())
+        Ok(HandlerResponse::empty())
     })
     .await
 }
 
 /// Warns about ignored settings: unknown members of `config`, and fields without effect.
-fn ignored(fields: &Fields) -> Warnings {
+fn ignored_field_warnings(fields: &Fields) -> Warnings {
     let config = fields.value("config").and_then(Value::as_object);
-    let members = config.into_iter().flatten().filter(|(name, value)| !SETTINGS.contains(&&name[..]) && is_set(value));
+    let members =
+        config.into_iter().flatten().filter(|(name, value)| !SETTING_FIELDS.contains(&&name[..]) && is_set(value));
     let members = members.map(|(name, _)| name.as_str());
-    let fields = WITHOUT_EFFECT.iter().copied().filter(|name| fields.value(name).is_some_and(is_set));
-    unrecognised(fields.chain(members), SETTINGS)
+    let fields = IGNORED_FIELDS.iter().copied().filter(|name| fields.value(name).is_some_and(is_set));
+    warn_unknown_fields(fields.chain(members), SETTING_FIELDS)
 }
 
 /// `true` for a non-empty value. Known clients send empty values for unset fields.
@@ -121,33 +122,33 @@ fn is_set(value: &Value) -> bool {
 }
 
 /// A known client's name for a method, and its name here.
-const KNOWN_AS: (&str, &str) = ("azure", "cloudb");
+const COMPAT_METHOD_NAMES: (&str, &str) = ("azure", "cloudb");
 
-pub(super) async fn method_enable(mut call: Call) -> Result<Answer> {
-    let is_known = call.state.settings.compat && call.fields.text("type")?.as_deref() == Some(KNOWN_AS.0);
-    let known_as = is_known.then_some(KNOWN_AS.0);
+pub(super) async fn method_enable(mut call: Call) -> Result<HandlerResponse> {
+    let is_known = call.state.settings.compat && call.fields.text("type")?.as_deref() == Some(COMPAT_METHOD_NAMES.0);
+    let known_as = is_known.then_some(COMPAT_METHOD_NAMES.0);
     if is_known {
-        call.fields.set("type", KNOWN_AS.1);
+        call.fields.set("type", COMPAT_METHOD_NAMES.1);
     }
-    to_the_end(async move {
+    run_detached(async move {
         call.state.mounts.enable_method(call.param("path"), &call.fields, known_as).await?;
-        Ok(Answer::empty().with_warnings(ignored(&call.fields)))
+        Ok(HandlerResponse::empty().with_warnings(ignored_field_warnings(&call.fields)))
     })
     .await
 }
 
 /// `DELETE sys/auth/:path`; succeeds if the mount does not exist.
-pub(super) async fn method_disable(call: Call) -> Result<Answer> {
-    to_the_end(async move {
+pub(super) async fn method_disable(call: Call) -> Result<HandlerResponse> {
+    run_detached(async move {
         call.state.mounts.disable_method(call.param("path")).await?;
-        Ok(Answer::empty())
+        Ok(HandlerResponse::empty())
     })
     .await
 }
 
 /// `GET sys/internal/ui/mounts`: the mounts to which the caller has any access, and those that are listed for all
 /// clients. Unauthenticated callers see few members.
-pub(super) async fn visible(call: Call) -> Result<Answer> {
+pub(super) async fn visible(call: Call) -> Result<HandlerResponse> {
     let (state, mut lists) = (&call.state, [Map::new(), Map::new()]);
     let caller = match &call.token {
         None => None,
@@ -156,48 +157,48 @@ pub(super) async fn visible(call: Call) -> Result<Answer> {
             Some(state.auth.recognise(token.expose(), call.address).await?)
         }
     };
-    for mount in state.auth.mounts().iter().filter(|mount| is_shown(mount)) {
+    for mount in state.auth.mounts().iter().filter(|mount| has_routes(mount)) {
         let reached = caller.as_ref().is_some_and(|caller| state.auth.reaches(caller, mount));
         if !reached && mount.listing_visibility != "unauth" {
             continue;
         }
         let entry = match &caller {
-            Some(_) => entry(mount, call.dialect),
+            Some(_) => mount_json(mount, call.dialect),
             None => {
                 json!({ "type": call.dialect.mount_type(mount), "description": mount.description, "options": mount.options })
             }
         };
-        let (list, path) = match mount.path.strip_prefix(METHODS) {
+        let (list, path) = match mount.path.strip_prefix(AUTH_PREFIX) {
             Some(path) => (1, path),
             None => (0, &mount.path[..]),
         };
         lists[list].insert(path.to_owned(), entry);
     }
     let [secret, auth] = lists;
-    Ok(Answer::data(json!({ "secret": secret, "auth": auth })))
+    Ok(HandlerResponse::data(json!({ "secret": secret, "auth": auth })))
 }
 
 /// `GET sys/internal/ui/mounts/:path`: the mount of a path, for callers with any access to it. A missing mount gets the
 /// same error as one without access.
-pub(super) async fn preflight(call: Call) -> Result<Answer> {
+pub(super) async fn preflight(call: Call) -> Result<HandlerResponse> {
     let path = call.param("path");
     let refused = || {
         let text = "preflight capability check returned 403, please ensure client's policies grant access to path";
         Error::new(Kind::Forbidden, format!("{text} \"{path}/\""))
     };
     let table = call.state.auth.mounts();
-    let (mount, _) = table.route(path).filter(|(mount, _)| is_shown(mount)).ok_or_else(refused)?;
+    let (mount, _) = table.route(path).filter(|(mount, _)| has_routes(mount)).ok_or_else(refused)?;
     if !call.state.auth.reaches(call.caller()?, mount) {
         return Err(refused());
     }
-    let mut entry = entry(mount, call.dialect);
+    let mut entry = mount_json(mount, call.dialect);
     entry["path"] = mount.path.clone().into();
-    Ok(Answer::data(entry))
+    Ok(HandlerResponse::data(entry))
 }
 
-fn mounted(call: &Call, prefix: &str) -> Result<Arc<Mount>> {
+fn find_mount(call: &Call, prefix: &str) -> Result<Arc<Mount>> {
     let table = call.state.auth.mounts();
-    let mount = table.get(&format!("{prefix}{}", call.param("path"))).filter(|mount| is_shown(mount));
+    let mount = table.get(&format!("{prefix}{}", call.param("path"))).filter(|mount| has_routes(mount));
     mount.cloned().ok_or_else(|| {
         let what = if prefix.is_empty() { "No secret engine mount" } else { "No auth engine" };
         Error::invalid(format!("{what} at {}/", call.param("path")))

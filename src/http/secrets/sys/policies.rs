@@ -2,61 +2,61 @@
 
 use serde_json::{Map, Value, json};
 
-use super::super::answer::{Answer, Body};
 use super::super::capabilities as granted_on;
-use super::super::page::Page;
+use super::super::handler_response::{HandlerResponse, ResponseBody};
+use super::super::page::PageParams;
 use super::super::route::Call;
-use super::to_the_end;
+use super::run_detached;
 use crate::auth::{Auth, Caller};
 use crate::error::{Error, Result, Warnings};
-use crate::fields::{Cap, Fields};
+use crate::fields::{Fields, ListLimit};
 
 /// Limit on the number of paths. Their length is not limited here, because invalid paths have no capabilities.
-const PATHS: Cap = Cap { bytes: usize::MAX, ..Cap::LIST };
+const PATHS_CAP: ListLimit = ListLimit { bytes: usize::MAX, ..ListLimit::LIST };
 
 /// Maximum total length of the paths of a request, in bytes.
-const ALL_PATHS: usize = 256 << 10;
+const MAX_TOTAL_PATH_BYTES: usize = 256 << 10;
 
-pub(super) async fn names(call: Call) -> Result<Answer> {
-    Answer::keys(page(&call.fields, call.state.auth.policy_names())?, None)
+pub(super) async fn names(call: Call) -> Result<HandlerResponse> {
+    HandlerResponse::keys(page_names(&call.fields, call.state.auth.policy_names())?, None)
 }
 
 /// LIST `sys/policy`: the names under two keys, for older clients.
-pub(super) async fn old_names(call: Call) -> Result<Answer> {
-    let names = page(&call.fields, call.state.auth.policy_names())?;
-    Ok(Body::DataAndTop(json!({ "keys": names, "policies": names })).into())
+pub(super) async fn old_names(call: Call) -> Result<HandlerResponse> {
+    let names = page_names(&call.fields, call.state.auth.policy_names())?;
+    Ok(ResponseBody::DataAndTop(json!({ "keys": names, "policies": names })).into())
 }
 
-fn page(fields: &Fields, mut keys: Vec<String>) -> Result<Vec<String>> {
+fn page_names(fields: &Fields, mut keys: Vec<String>) -> Result<Vec<String>> {
     keys.sort_unstable();
-    Ok(Page::of(fields)?.cut(keys.iter().map(String::as_str)))
+    Ok(PageParams::of(fields)?.cut(keys.iter().map(String::as_str)))
 }
 
-pub(super) async fn read(call: Call) -> Result<Answer> {
+pub(super) async fn read(call: Call) -> Result<HandlerResponse> {
     let policy = call.state.auth.policy_read(call.param("name"));
-    policy.map(Answer::data).ok_or_else(Error::not_found)
+    policy.map(HandlerResponse::data).ok_or_else(Error::not_found)
 }
 
 /// `GET sys/policy/:name`: the text is also in `rules`, and all members are also at the top level.
-pub(super) async fn old_read(call: Call) -> Result<Answer> {
+pub(super) async fn old_read(call: Call) -> Result<HandlerResponse> {
     let mut policy = call.state.auth.policy_read(call.param("name")).ok_or_else(Error::not_found)?;
     policy["rules"] = policy["policy"].clone();
-    Ok(Body::DataAndTop(policy).into())
+    Ok(ResponseBody::DataAndTop(policy).into())
 }
 
-pub(super) async fn write(call: Call) -> Result<Answer> {
-    to_the_end(async move {
+pub(super) async fn write(call: Call) -> Result<HandlerResponse> {
+    run_detached(async move {
         let mut warnings = call.state.auth.policy_write(call.param("name"), &call.fields).await?;
         if call.respelt {
             warnings.add(Auth::policy_respelt(call.param("name")));
         }
-        Ok(Answer::empty().with_warnings(warnings))
+        Ok(HandlerResponse::empty().with_warnings(warnings))
     })
     .await
 }
 
 /// `POST sys/policy/:name`: accepts the text as `rules` too, with a warning.
-pub(super) async fn old_write(mut call: Call) -> Result<Answer> {
+pub(super) async fn old_write(mut call: Call) -> Result<HandlerResponse> {
     let mut warnings = Warnings::default();
     if let (false, Some(rules)) = (call.fields.has("policy"), call.fields.value("rules").cloned()) {
         call.fields.set("policy", rules);
@@ -66,45 +66,45 @@ pub(super) async fn old_write(mut call: Call) -> Result<Answer> {
 }
 
 /// `DELETE sys/policies/acl/:name`; succeeds if the policy does not exist.
-pub(super) async fn delete(call: Call) -> Result<Answer> {
-    to_the_end(async move {
+pub(super) async fn delete(call: Call) -> Result<HandlerResponse> {
+    run_detached(async move {
         call.state.auth.policy_delete(call.param("name")).await?;
-        Ok(Answer::empty())
+        Ok(HandlerResponse::empty())
     })
     .await
 }
 
 /// `POST sys/capabilities-self`: the caller's capabilities on each path. The `token` that the command line sends in the
 /// body is ignored.
-pub(super) async fn capabilities_self(call: Call) -> Result<Answer> {
-    granted(&call, call.caller()?).await
+pub(super) async fn capabilities_self(call: Call) -> Result<HandlerResponse> {
+    list_capabilities(&call, call.caller()?).await
 }
 
 /// `POST sys/capabilities`: the capabilities of another token.
-pub(super) async fn capabilities(call: Call) -> Result<Answer> {
+pub(super) async fn capabilities(call: Call) -> Result<HandlerResponse> {
     let token = call.fields.text("token")?.ok_or_else(|| Error::invalid("token: must be given"))?;
     let holder = call.state.auth.caller_by_token(&token).await?;
-    granted(&call, &*holder.ok_or_else(|| Error::invalid("token: not known"))?).await
+    list_capabilities(&call, &*holder.ok_or_else(|| Error::invalid("token: not known"))?).await
 }
 
 /// `POST sys/capabilities-accessor`: the capabilities of the token with an accessor.
-pub(super) async fn capabilities_accessor(call: Call) -> Result<Answer> {
+pub(super) async fn capabilities_accessor(call: Call) -> Result<HandlerResponse> {
     let accessor = call.fields.text("accessor")?.ok_or_else(|| Error::invalid("accessor: must be given"))?;
     let holder = call.state.auth.caller_by_accessor(&accessor).await?;
-    granted(&call, &*holder.ok_or_else(|| Error::invalid("invalid accessor"))?).await
+    list_capabilities(&call, &*holder.ok_or_else(|| Error::invalid("invalid accessor"))?).await
 }
 
-async fn granted(call: &Call, holder: &Caller) -> Result<Answer> {
+async fn list_capabilities(call: &Call, holder: &Caller) -> Result<HandlerResponse> {
     /// Paths that are evaluated before the worker runs other tasks.
     const IN_ONE_TURN: usize = 32;
-    let mut paths = call.fields.list_within("paths", PATHS)?.unwrap_or_default();
-    paths.extend(call.fields.list_within("path", PATHS)?.unwrap_or_default());
+    let mut paths = call.fields.list_within("paths", PATHS_CAP)?.unwrap_or_default();
+    paths.extend(call.fields.list_within("path", PATHS_CAP)?.unwrap_or_default());
     if paths.is_empty() {
         return Err(Error::invalid("paths must be supplied"));
     }
-    if paths.iter().map(String::len).sum::<usize>() > ALL_PATHS {
+    if paths.iter().map(String::len).sum::<usize>() > MAX_TOTAL_PATH_BYTES {
         // The response contains each path twice.
-        return Err(Error::invalid(format!("paths: longer than {ALL_PATHS} bytes together")));
+        return Err(Error::invalid(format!("paths: longer than {MAX_TOTAL_PATH_BYTES} bytes together")));
     }
     let words = |path: &str| json!(granted_on(&call.state, holder, path.trim_start_matches('/')));
     let mut data = Map::new();
@@ -115,7 +115,7 @@ async fn granted(call: &Call, holder: &Caller) -> Result<Answer> {
     if let [only] = paths.as_slice() {
         data.insert("capabilities".to_owned(), words(only));
     }
-    Ok(Body::DataAndTop(Value::Object(data)).into())
+    Ok(ResponseBody::DataAndTop(Value::Object(data)).into())
 }
 
 #[cfg(test)]
@@ -127,7 +127,7 @@ mod tests {
         let keys = || ["b", "a", "c"].map(str::to_owned).to_vec();
         let paged = |pairs: &[(&str, &str)]| {
             let fields = Fields::from_pairs(pairs.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())));
-            page(&fields, keys())
+            page_names(&fields, keys())
         };
         assert_eq!(paged(&[]).unwrap(), ["a", "b", "c"]);
         assert_eq!(paged(&[("after", "a"), ("limit", "1")]).unwrap(), ["b"]);

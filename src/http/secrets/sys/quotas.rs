@@ -2,19 +2,19 @@
 
 use serde_json::{Value, json};
 
-use super::super::answer::Answer;
-use super::super::page::Page;
-use super::super::placed;
+use super::super::handler_response::HandlerResponse;
+use super::super::page::PageParams;
 use super::super::route::Call;
-use super::to_the_end;
+use super::super::with_canonical_path;
+use super::run_detached;
 use crate::auth::quotas::{QuotaConfigChange, RateLimitChange};
 use crate::error::{Error, Result};
-use crate::fields::{Cap, Fields, MAX_NAME};
+use crate::fields::{Fields, ListLimit, MAX_NAME_LEN};
 use crate::http::secrets::path::MAX_PATH;
-use crate::http::state::Shared;
+use crate::http::state::ServerState;
 
 pub(super) const FIELDS: &[&str] = &["type", "path", "role", "rate", "interval", "block_interval", "inheritable"];
-pub(super) const CONFIG: &[&str] = &[
+pub(super) const CONFIG_FIELDS: &[&str] = &[
     "rate_limit_exempt_paths",
     "absolute_rate_limit_exempt_paths",
     "enable_rate_limit_audit_logging",
@@ -22,39 +22,39 @@ pub(super) const CONFIG: &[&str] = &[
 ];
 
 /// Limit on each list of exempt paths. Each request is compared with all of them.
-const EXEMPT: Cap = Cap::new(64, MAX_PATH);
+const EXEMPT_PATHS_CAP: ListLimit = ListLimit::new(64, MAX_PATH);
 
-pub(super) async fn list(call: Call) -> Result<Answer> {
+pub(super) async fn list(call: Call) -> Result<HandlerResponse> {
     let names = call.state.auth.rate_limit_names();
-    Answer::keys(Page::of(&call.fields)?.cut(names.iter().map(String::as_str)), None)
+    HandlerResponse::keys(PageParams::of(&call.fields)?.cut(names.iter().map(String::as_str)), None)
 }
 
-pub(super) async fn read(call: Call) -> Result<Answer> {
-    call.state.auth.rate_limit_read(call.param("name")).map(Answer::data).ok_or_else(Error::not_found)
+pub(super) async fn read(call: Call) -> Result<HandlerResponse> {
+    call.state.auth.rate_limit_read(call.param("name")).map(HandlerResponse::data).ok_or_else(Error::not_found)
 }
 
-pub(super) async fn write(call: Call) -> Result<Answer> {
+pub(super) async fn write(call: Call) -> Result<HandlerResponse> {
     let mut change = change(&call.fields)?;
-    change.path = change.path.map(|path| counted(call.state.shared(), path));
-    to_the_end(async move {
+    change.path = change.path.map(|path| canonical_path(call.state.shared(), path));
+    run_detached(async move {
         call.state.auth.rate_limit_write(call.param("name"), change).await?;
-        Ok(Answer::empty())
+        Ok(HandlerResponse::empty())
     })
     .await
 }
 
 /// `DELETE sys/quotas/rate-limit/:name`; succeeds if the quota does not exist.
-pub(super) async fn delete(call: Call) -> Result<Answer> {
-    to_the_end(async move {
+pub(super) async fn delete(call: Call) -> Result<HandlerResponse> {
+    run_detached(async move {
         call.state.auth.rate_limit_delete(call.param("name")).await?;
-        Ok(Answer::empty())
+        Ok(HandlerResponse::empty())
     })
     .await
 }
 
-pub(super) async fn config(call: Call) -> Result<Answer> {
+pub(super) async fn config(call: Call) -> Result<HandlerResponse> {
     let config = call.state.auth.quota_config();
-    Ok(Answer::data(json!({
+    Ok(HandlerResponse::data(json!({
         "rate_limit_exempt_paths": config.rate_limit_exempt_paths,
         "absolute_rate_limit_exempt_paths": config.absolute_rate_limit_exempt_paths,
         "enable_rate_limit_audit_logging": config.enable_rate_limit_audit_logging,
@@ -62,11 +62,11 @@ pub(super) async fn config(call: Call) -> Result<Answer> {
     })))
 }
 
-pub(super) async fn configure(call: Call) -> Result<Answer> {
+pub(super) async fn configure(call: Call) -> Result<HandlerResponse> {
     let fields = &call.fields;
     let paths = |name| {
-        let given = fields.list_within(name, EXEMPT)?;
-        let counted = |path| counted(call.state.shared(), path);
+        let given = fields.list_within(name, EXEMPT_PATHS_CAP)?;
+        let counted = |path| canonical_path(call.state.shared(), path);
         Ok::<_, Error>(given.map(|paths: Vec<String>| paths.into_iter().map(counted).collect()))
     };
     let change = QuotaConfigChange {
@@ -75,25 +75,29 @@ pub(super) async fn configure(call: Call) -> Result<Answer> {
         enable_rate_limit_audit_logging: fields.bool("enable_rate_limit_audit_logging")?,
         enable_rate_limit_response_headers: fields.bool("enable_rate_limit_response_headers")?,
     };
-    to_the_end(async move {
+    run_detached(async move {
         call.state.auth.quota_config_write(change).await?;
-        Ok(Answer::empty())
+        Ok(HandlerResponse::empty())
     })
     .await
 }
 
 /// Returns the canonical spelling of a path or prefix, by which requests are counted.
-fn counted(shared: &Shared, path: String) -> String {
+fn canonical_path(shared: &ServerState, path: String) -> String {
     let bare = path.trim_start_matches('/');
     let (begin, star) = bare.strip_suffix('*').map_or((bare, ""), |begin| (begin, "*"));
-    placed(shared, begin, |place| if place.path == begin { None } else { Some(format!("{}{star}", place.path)) })
-        .unwrap_or(path)
+    with_canonical_path(
+        shared,
+        begin,
+        |place| if place.path == begin { None } else { Some(format!("{}{star}", place.path)) },
+    )
+    .unwrap_or(path)
 }
 
 fn change(fields: &Fields) -> Result<RateLimitChange> {
     Ok(RateLimitChange {
         path: fields.text_within("path", MAX_PATH)?,
-        role: fields.text_within("role", MAX_NAME)?,
+        role: fields.text_within("role", MAX_NAME_LEN)?,
         rate: fields.value("rate").map(rate).transpose()?,
         interval: fields.duration("interval")?,
         block_interval: fields.duration("block_interval").map_err(|_| Error::invalid("'block' is invalid"))?,

@@ -3,10 +3,10 @@
 
 use serde_json::json;
 
-use super::super::answer::{Answer, Body};
+use super::super::handler_response::{HandlerResponse, ResponseBody};
 use super::super::route::Call;
-use super::to_the_end;
-use crate::clock::rfc3339;
+use super::run_detached;
+use crate::clock::format_rfc3339;
 use crate::error::Result;
 use crate::keyring::RotationChange;
 
@@ -14,37 +14,38 @@ pub(super) const FIELDS: &[&str] = &["enabled", "max_operations", "interval"];
 
 /// `GET sys/key-status`. `encryptions` is the total of all nodes, as far as they have reported. `older_values` is the
 /// number of stored values under earlier keys, null until they have been counted.
-pub(super) async fn key_status(call: Call) -> Result<Answer> {
+pub(super) async fn key_status(call: Call) -> Result<HandlerResponse> {
     let key = call.state.keyring.status().await?;
-    Ok(Body::DataAndTop(json!({
+    Ok(ResponseBody::DataAndTop(json!({
         "term": key.term,
-        "install_time": rfc3339(key.made_at),
+        "install_time": format_rfc3339(key.made_at),
         "encryptions": key.sealed,
         "older_values": key.older,
     }))
     .into())
 }
 
-pub(super) async fn rotate(call: Call) -> Result<Answer> {
-    to_the_end(async move { call.state.keyring.rotate().await.map(|_| Answer::empty()) }).await
+pub(super) async fn rotate(call: Call) -> Result<HandlerResponse> {
+    run_detached(async move { call.state.keyring.rotate().await.map(|_| HandlerResponse::empty()) }).await
 }
 
 /// `GET sys/rotate/config`: `interval` is in seconds, 0 disables it.
-pub(super) async fn settings(call: Call) -> Result<Answer> {
+pub(super) async fn settings(call: Call) -> Result<HandlerResponse> {
     let rotation = call.state.keyring.rotation().await?;
-    Ok(Answer::data(json!({
+    Ok(HandlerResponse::data(json!({
         "enabled": rotation.enabled,
         "max_operations": rotation.max_operations,
         "interval": rotation.interval.as_secs(),
     })))
 }
 
-pub(super) async fn configure(call: Call) -> Result<Answer> {
+pub(super) async fn configure(call: Call) -> Result<HandlerResponse> {
     let fields = &call.fields;
     let change = RotationChange {
         enabled: fields.bool("enabled")?,
         max_operations: fields.int("max_operations")?,
         interval: fields.duration("interval")?,
     };
-    to_the_end(async move { call.state.keyring.rotation_write(change).await.map(|()| Answer::empty()) }).await
+    run_detached(async move { call.state.keyring.rotation_write(change).await.map(|()| HandlerResponse::empty()) })
+        .await
 }

@@ -2,56 +2,56 @@
 
 use serde_json::Value;
 
-use super::super::answer::{Answer, Body};
-use super::super::request::Token;
+use super::super::handler_response::{HandlerResponse, ResponseBody};
+use super::super::request::RequestToken;
 use super::super::route::Call;
 use crate::error::{Error, Result};
 use crate::secret::Secret;
 
 /// `POST sys/wrapping/wrap`: wraps the fields of the request.
-pub(super) async fn wrap(call: Call) -> Result<Answer> {
+pub(super) async fn wrap(call: Call) -> Result<HandlerResponse> {
     if call.wrap_ttl.is_none() {
         return Err(Error::invalid("endpoint requires response wrapping to be used"));
     }
-    Ok(Answer::data(Value::Object(call.fields.into_members())))
+    Ok(HandlerResponse::data(Value::Object(call.fields.into_members())))
 }
 
 /// `POST sys/wrapping/lookup`: needs only the wrapping token.
-pub(super) async fn lookup(call: Call) -> Result<Answer> {
+pub(super) async fn lookup(call: Call) -> Result<HandlerResponse> {
     let token = wrapping_token(&call)?;
-    Ok(Answer::data(call.state.auth.wrapping_lookup(text(&token)).await?))
+    Ok(HandlerResponse::data(call.state.auth.wrapping_lookup(token_text(&token)).await?))
 }
 
 /// `POST sys/wrapping/unwrap`: returns the wrapped response once. It needs only the wrapping token.
-pub(super) async fn unwrap(call: Call) -> Result<Answer> {
+pub(super) async fn unwrap(call: Call) -> Result<HandlerResponse> {
     if call.wrap_ttl.is_some() {
         // Wrapping the response again could fail after the first token is used up.
         return Err(Error::invalid("wrap-ttl: what is unwrapped is not wrapped again; sys/wrapping/rewrap does that"));
     }
     let token = wrapping_token(&call)?;
-    Ok(Body::Unwrapped(call.state.auth.unwrap_answer(text(&token)).await?).into())
+    Ok(ResponseBody::Unwrapped(call.state.auth.unwrap_answer(token_text(&token)).await?).into())
 }
 
 /// `POST sys/wrapping/rewrap`: replaces the wrapping token, with the original lifetime.
-pub(super) async fn rewrap(call: Call) -> Result<Answer> {
-    let token = given(&call)?.ok_or_else(missing)?;
-    Ok(Body::Wrapped(Box::new(call.state.auth.rewrap(text(&token)).await?)).into())
+pub(super) async fn rewrap(call: Call) -> Result<HandlerResponse> {
+    let token = token_field(&call)?.ok_or_else(missing_token)?;
+    Ok(ResponseBody::Wrapped(Box::new(call.state.auth.rewrap(token_text(&token)).await?)).into())
 }
 
 /// Returns the token in the body, by default the token of the request.
 fn wrapping_token(call: &Call) -> Result<Secret> {
-    let own = || call.token.as_ref().map(|token: &Token| Secret::new(token.expose()));
-    given(call)?.or_else(own).ok_or_else(missing)
+    let own = || call.token.as_ref().map(|token: &RequestToken| Secret::new(token.expose()));
+    token_field(call)?.or_else(own).ok_or_else(missing_token)
 }
 
-fn given(call: &Call) -> Result<Option<Secret>> {
+fn token_field(call: &Call) -> Result<Option<Secret>> {
     Ok(call.fields.text("token")?.filter(|text| !text.is_empty()).map(Secret::new))
 }
 
-fn missing() -> Error {
+fn missing_token() -> Error {
     Error::invalid("token: must be given")
 }
 
-fn text(token: &Secret) -> &str {
+fn token_text(token: &Secret) -> &str {
     token.expose_text().unwrap_or_default()
 }

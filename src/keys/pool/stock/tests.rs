@@ -9,13 +9,13 @@ use futures_util::FutureExt as _;
 use super::*;
 use crate::documents::MountId;
 use crate::error::{Error, Result};
-use crate::keys::pool::pace::Spent;
-use crate::keys::pool::{KeyPool, Task, Watch};
+use crate::keys::pool::stock_throttle::TimeSpent;
+use crate::keys::pool::{CallerWatch, KeyPool, KeyPoolTask};
 use crate::telemetry;
 
 const HERE: MountId = MountId(1);
 const LONG: Duration = Duration::from_secs(3600);
-const AT_ONCE: Spent = Spent { took: Duration::ZERO, at_work: Duration::ZERO };
+const AT_ONCE: TimeSpent = TimeSpent { took: Duration::ZERO, at_work: Duration::ZERO };
 
 fn sizes(rsa_2048: usize, rsa_3072: usize, rsa_4096: usize) -> StockSizes {
     StockSizes { rsa_2048, rsa_3072, rsa_4096 }
@@ -49,7 +49,7 @@ fn soon(mut done: impl FnMut() -> bool) -> bool {
 
 /// Returns a key if that needs no waiting.
 fn at_once(pool: &KeyPool, spec: KeySpec) -> Option<PrivateKey> {
-    pool.generate(spec, HERE, &Watch::ALWAYS).now_or_never().map(|key| key.unwrap())
+    pool.generate(spec, HERE, &CallerWatch::ALWAYS).now_or_never().map(|key| key.unwrap())
 }
 
 #[test]
@@ -102,7 +102,7 @@ async fn a_key_goes_to_one_caller_alone_and_who_finds_none_waits_for_one() {
         thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
             for _ in 0..each {
-                let key = runtime.block_on(pool.generate(KeySpec::RSA_2048, HERE, &Watch::ALWAYS)).unwrap();
+                let key = runtime.block_on(pool.generate(KeySpec::RSA_2048, HERE, &CallerWatch::ALWAYS)).unwrap();
                 taken.lock().unwrap().push(key.public().bits().to_vec());
             }
         })
@@ -136,11 +136,11 @@ async fn a_key_in_the_making_for_the_stock_goes_to_whoever_waits_for_one_of_its_
     let (begun, ends) = stepped(&pool);
     pool.stock(sizes(1, 0, 0));
     assert!(begun.recv().unwrap() == KeySpec::RSA_2048);
-    let mut first = Box::pin(pool.generate(KeySpec::RSA_2048, HERE, &Watch::ALWAYS));
+    let mut first = Box::pin(pool.generate(KeySpec::RSA_2048, HERE, &CallerWatch::ALWAYS));
     // The other thread for this size begins a key for the caller.
     assert!((&mut first).now_or_never().is_none());
     assert!(begun.recv().unwrap() == KeySpec::RSA_2048);
-    let mut second = Box::pin(pool.generate(KeySpec::RSA_2048, HERE, &Watch::ALWAYS));
+    let mut second = Box::pin(pool.generate(KeySpec::RSA_2048, HERE, &CallerWatch::ALWAYS));
     assert!((&mut second).now_or_never().is_none());
     ends[0].send(()).unwrap();
     let handed = tokio::time::timeout(Duration::from_secs(20), second).await;
@@ -175,13 +175,13 @@ fn how_long_a_caller_waited_for_a_key_of_the_stock_is_measured() {
         let pool = quiet();
         pool.stock(sizes(1, 0, 0));
         let queue = &pool.0.0;
-        let small = &[Lane::Small];
-        assert!(matches!(queue.next(small, small), Some(Task::Fill(..))));
-        let mut call = Box::pin(pool.generate(KeySpec::RSA_2048, HERE, &Watch::ALWAYS));
+        let small = &[PoolLane::Small];
+        assert!(matches!(queue.next(small, small), Some(KeyPoolTask::Fill(..))));
+        let mut call = Box::pin(pool.generate(KeySpec::RSA_2048, HERE, &CallerWatch::ALWAYS));
         assert!((&mut call).now_or_never().is_none());
         queue.filled(KeySpec::RSA_2048, cheap(KeySpec::RSA_2048), 1, AT_ONCE);
         // The caller has the key, and the thread begins the next one.
-        assert!(matches!(queue.next(small, small), Some(Task::Fill(..))));
+        assert!(matches!(queue.next(small, small), Some(KeyPoolTask::Fill(..))));
         assert!(call.now_or_never().unwrap().is_ok());
     });
     let page = recorder.handle().render();
@@ -194,19 +194,22 @@ fn a_thread_that_fills_turns_to_callers_after_one_key_and_fills_on_when_they_are
     let pool = KeyPool::idle_with(|| LONG, 1);
     let queue = &pool.0.0;
     pool.stock(sizes(2, 0, 0));
-    let fill = |task: Option<Task>| matches!(task, Some(Task::Fill(spec, 1)) if spec == KeySpec::RSA_2048);
-    assert!(fill(queue.next(&[Lane::Small], &[Lane::Small])));
-    let mut call = Box::pin(pool.generate(KeySpec::RSA_2048, HERE, &Watch::ALWAYS));
+    let fill =
+        |task: Option<KeyPoolTask>| matches!(task, Some(KeyPoolTask::Fill(spec, 1)) if spec == KeySpec::RSA_2048);
+    assert!(fill(queue.next(&[PoolLane::Small], &[PoolLane::Small])));
+    let mut call = Box::pin(pool.generate(KeySpec::RSA_2048, HERE, &CallerWatch::ALWAYS));
     assert!((&mut call).now_or_never().is_none());
     assert!(queue.pause(&queue.lock()).is_some(), "a caller waits");
-    let Some(Task::Answer(_, job)) = queue.next(&[Lane::Small], &[Lane::Small]) else { panic!("the caller is first") };
+    let Some(KeyPoolTask::Answer(_, job)) = queue.next(&[PoolLane::Small], &[PoolLane::Small]) else {
+        panic!("the caller is first")
+    };
     queue.filled(KeySpec::RSA_2048, cheap(KeySpec::RSA_2048), 1, AT_ONCE);
     assert!(queue.pause(&queue.lock()).is_some(), "a key for a caller is in the making");
     let _ = job.answer.send(cheap(job.spec));
     queue.lock().at_work -= 1;
     assert!(queue.pause(&queue.lock()).is_none());
     assert!(call.now_or_never().unwrap().is_ok());
-    assert!(fill(queue.next(&[Lane::Small], &[Lane::Small])));
+    assert!(fill(queue.next(&[PoolLane::Small], &[PoolLane::Small])));
     assert!(queue.lock().stock.has_all(KeySpec::RSA_2048));
 }
 
@@ -214,14 +217,16 @@ fn a_thread_that_fills_turns_to_callers_after_one_key_and_fills_on_when_they_are
 fn threads_fill_what_their_lanes_allow_small_keys_first_and_never_large_ones() {
     let mut stock = Stock::default();
     drop(stock.keep(sizes(1, 1, 1)));
-    let [first, second, third] = crate::keys::pool::FILLS;
+    let [first, second, third] = crate::keys::pool::THREAD_STOCK_LANES;
     assert!(stock.missing(first) == Some(KeySpec::RSA_2048));
     assert!(stock.missing(third).is_none(), "it is free for medium keys");
-    for spec in SPECS {
+    for spec in STOCKED_SPECS {
         assert!(stock.missing(second) == Some(spec));
         stock.begin(spec);
     }
-    assert!(stock.missing(second).is_none() && SPECS.iter().all(|spec| stock.has_all(*spec)) && stock.making() == 3);
+    assert!(
+        stock.missing(second).is_none() && STOCKED_SPECS.iter().all(|spec| stock.has_all(*spec)) && stock.making() == 3
+    );
     assert!(stock.end(KeySpec::RSA_3072, None).is_none());
     assert!(stock.missing(first).is_none() && stock.missing(second) == Some(KeySpec::RSA_3072));
     drop(stock.keep(sizes(0, 1, 1)));
@@ -244,7 +249,7 @@ fn a_key_that_cannot_be_made_is_tried_again_later_and_ends_no_thread() {
     thread::sleep(Duration::from_millis(200));
     assert!(tried.load(Ordering::Relaxed) <= 2, "again and again");
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let mut ask = || runtime.block_on(pool.generate(KeySpec::RSA_2048, HERE, &Watch::ALWAYS)).is_ok();
+    let mut ask = || runtime.block_on(pool.generate(KeySpec::RSA_2048, HERE, &CallerWatch::ALWAYS)).is_ok();
     assert!(soon(&mut ask) && ask());
     pool.0.0.lock().pace.start_now();
     pool.stock(sizes(1, 0, 0));

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::keys::local::KeySpec;
 use crate::x509::algorithm::SignatureAlgorithm;
-use crate::x509::testing::{KEYS, OpenSsl, issue, root};
+use crate::x509::testing::{OPENSSL_KEY_ARGUMENTS, OpenSsl, issue, root};
 
 const ALLOWED: PrivateKeys = PrivateKeys::Allowed;
 
@@ -17,7 +17,7 @@ fn pair(key_type: &str, bits: i64) -> (String, String) {
 }
 
 fn refusal(text: &str, private_keys: PrivateKeys) -> String {
-    let error = Bundle::parse("pem_bundle", text, private_keys).err().expect("must be refused");
+    let error = CaBundle::parse("pem_bundle", text, private_keys).err().expect("must be refused");
     assert!(error.text().starts_with("pem_bundle: "), "{error}");
     error.text().to_owned()
 }
@@ -29,7 +29,7 @@ fn blocks_are_taken_in_any_order_and_each_once() {
     let parameters = pem::encode("EC PARAMETERS", &[6, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1, 7]);
     let crl = pem::encode("X509 CRL", b"whatever");
     let text = format!("a note\n{two_key}\n{one}\n\n{parameters}\n{one_key}\nmore\n{crl}\n{two}\n{one}\n{two_key}\n\n");
-    let bundle = Bundle::parse("pem_bundle", &text, ALLOWED).unwrap();
+    let bundle = CaBundle::parse("pem_bundle", &text, ALLOWED).unwrap();
     let certificates: Vec<String> = bundle.certificates.iter().map(|c| pem::encode("CERTIFICATE", c.der())).collect();
     assert_eq!(certificates, [one, two]);
     let kinds: Vec<&str> = bundle.keys.iter().map(|k| k.kind().name()).collect();
@@ -40,7 +40,7 @@ fn blocks_are_taken_in_any_order_and_each_once() {
 fn what_is_no_bundle_of_authorities_is_refused_by_name() {
     let (certificate, key) = pair("ec", 256);
     let many = format!("{certificate}\n").repeat(pem::MAX_BLOCKS + 1);
-    let long = format!("{}\n{certificate}", " ".repeat(MAX_TEXT));
+    let long = format!("{}\n{certificate}", " ".repeat(MAX_BUNDLE_TEXT_BYTES));
     let crl_only = pem::encode("X509 CRL", &[0; 100]);
     let broken = pem::encode("CERTIFICATE", &[0x30; 80]);
     for (text, rule) in [
@@ -63,7 +63,7 @@ fn what_is_no_bundle_of_authorities_is_refused_by_name() {
     }
     let both = format!("{certificate}\n{key}");
     assert!(refusal(&both, PrivateKeys::Refused).contains("private keys are not taken here"));
-    assert!(Bundle::parse("pem_bundle", &both, ALLOWED).is_ok());
+    assert!(CaBundle::parse("pem_bundle", &both, ALLOWED).is_ok());
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn certificates_that_no_issuer_may_have_are_refused() {
 #[test]
 fn one_key_and_nothing_else() {
     let openssl = OpenSsl::new();
-    for (arguments, kind) in KEYS.iter().filter(|(_, kind)| kind.bits() != 224) {
+    for (arguments, kind) in OPENSSL_KEY_ARGUMENTS.iter().filter(|(_, kind)| kind.bits() != 224) {
         let key = openssl.key("key.pem", arguments);
         let text = openssl.text(&["pkey", "-in", &key]);
         assert_eq!(parse_key("pem_bundle", &text).unwrap().kind(), *kind);
@@ -124,7 +124,7 @@ fn one_key_and_nothing_else() {
 #[test]
 fn keys_with_parts_of_two_keys_are_refused() {
     let (one, two) = (pair("rsa", 2048).1, pair("rsa", 2048).1);
-    let numbers = |text: &str| pem::first(text).unwrap().unwrap().1;
+    let numbers = |text: &str| pem::parse_first_block(text).unwrap().unwrap().1;
     let (one, two) = (numbers(&one), numbers(&two));
     // The structure ends with the CRT values, here those of the other key.
     let at = one.len() - 200;
@@ -152,7 +152,7 @@ proptest! {
     fn any_text_is_read_or_refused(
         text in "(-----(BEGIN|END) (CERTIFICATE|PRIVATE KEY|EC PRIVATE KEY|X509 CRL)-----\n|[A-Za-z0-9+/=]{0,64}\n){0,8}",
     ) {
-        let _ = Bundle::parse("pem_bundle", &text, ALLOWED);
+        let _ = CaBundle::parse("pem_bundle", &text, ALLOWED);
         let _ = parse_key("pem_bundle", &text);
     }
 
@@ -163,7 +163,7 @@ proptest! {
         let at = at.index(text.len());
         text[at] = byte;
         let text = String::from_utf8(text).unwrap();
-        if let Ok(bundle) = Bundle::parse("pem_bundle", &text, ALLOWED) {
+        if let Ok(bundle) = CaBundle::parse("pem_bundle", &text, ALLOWED) {
             // Every accepted certificate is a CA's and every accepted key can sign.
             prop_assert!(bundle.certificates.iter().all(Certificate::is_ca));
             for key in &bundle.keys {
@@ -202,7 +202,7 @@ proptest! {
             pem::encode("X509 CRL", &[0]),
         ];
         let text: String = order.iter().map(|at| format!("{note}\n{}\n", pieces[*at])).collect();
-        let bundle = Bundle::parse("pem_bundle", &text, ALLOWED).unwrap();
+        let bundle = CaBundle::parse("pem_bundle", &text, ALLOWED).unwrap();
         prop_assert_eq!((bundle.certificates.len(), bundle.keys.len()), (2, 1));
     }
 }

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result, Warnings};
 use crate::keys::signing::{Signers, SigningKey};
-use crate::pki::actor::Planned;
+use crate::pki::actor::PlannedChange;
 use crate::pki::engine::Authority;
-use crate::pki::mount::issuer::{LeafNotAfter, Usage};
-use crate::pki::mount::signer::{Signer, unchosen_revocation_algorithm};
+use crate::pki::mount::issuer::{IssuerUsage, LeafNotAfterBehavior};
+use crate::pki::mount::signer::{IssuerSigner, default_revocation_algorithm};
 use crate::pki::mount::urls::Urls;
-use crate::pki::mount::view::View;
+use crate::pki::mount::view::MountView;
 use crate::x509::algorithm::SignatureAlgorithm;
 
 /// Settings of an issuer.
@@ -20,26 +20,26 @@ pub struct IssuerSettings {
     /// Chain set by the operator; empty for the computed one.
     pub manual_chain: ManualChain,
     /// Treatment of leaf certificates that would outlive the issuer.
-    pub leaf_not_after_behavior: LeafNotAfter,
+    pub leaf_not_after_behavior: LeafNotAfterBehavior,
     /// Allowed uses.
-    pub usage: Usage,
+    pub usage: IssuerUsage,
     /// Signature algorithm of CRLs and OCSP responses; empty derives it from the key.
     pub revocation_signature_algorithm: String,
     /// URLs of the issuer.
     pub urls: Urls,
 }
 
-/// Ids of the issuers of a manual chain, starting with the issuer itself. Created only by [`Standing::chain`].
+/// Ids of the issuers of a manual chain, starting with the issuer itself. Created only by [`CurrentIssuer::chain`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ManualChain(Vec<String>);
 
 /// An issuer in its state before a write.
-pub struct Standing<'a> {
-    view: &'a View,
-    signer: &'a Signer,
+pub struct CurrentIssuer<'a> {
+    view: &'a MountView,
+    signer: &'a IssuerSigner,
 }
 
-impl Standing<'_> {
+impl CurrentIssuer<'_> {
     /// Returns the current settings.
     pub fn settings(&self) -> IssuerSettings {
         let record = &self.signer.issuer.record;
@@ -56,7 +56,8 @@ impl Standing<'_> {
     /// Returns the default settings: all usages that the certificate and its state allow.
     pub fn defaults(&self) -> IssuerSettings {
         let issuer = &self.signer.issuer;
-        let usage = Usage { issuing: issuer.record.revoked_at.is_none(), crl: issuer.may_sign_crls(), ocsp: true };
+        let usage =
+            IssuerUsage { issuing: issuer.record.revoked_at.is_none(), crl: issuer.may_sign_crls(), ocsp: true };
         IssuerSettings { usage, ..IssuerSettings::default() }
     }
 
@@ -85,7 +86,7 @@ impl Standing<'_> {
     ///
     /// # Errors
     /// `Invalid` when a revoked issuer would sign certificates.
-    pub fn usage(&self, usage: Usage) -> Result<Usage> {
+    pub fn usage(&self, usage: IssuerUsage) -> Result<IssuerUsage> {
         if usage.issuing && self.signer.issuer.record.revoked_at.is_some() {
             return Err(Error::invalid("usage: a revoked issuer may not have issuing-certificates"));
         }
@@ -100,7 +101,7 @@ impl Standing<'_> {
 pub async fn write_issuer(
     authority: &Authority,
     reference: &str,
-    merge: impl Fn(&Standing<'_>) -> Result<IssuerSettings> + Send + 'static,
+    merge: impl Fn(&CurrentIssuer<'_>) -> Result<IssuerSettings> + Send + 'static,
 ) -> Result<(String, Warnings)> {
     let reference = reference.to_owned();
     let (signers, now) = (Arc::clone(&authority.tools().signers), authority.tools().clock.now().unix_timestamp());
@@ -108,7 +109,7 @@ pub async fn write_issuer(
         .change_and_crls(move |view| {
             let signer = view.signer(&reference).ok_or_else(Error::not_found)?;
             let old = &signer.issuer.record;
-            let standing = Standing { view, signer };
+            let standing = CurrentIssuer { view, signer };
             let settings = merge(&standing)?;
             let urls = settings.urls.checked_after(&old.urls)?;
             let usage = standing.usage(settings.usage)?;
@@ -122,7 +123,7 @@ pub async fn write_issuer(
                     warnings.add(format!("roles still name the issuer by its old name: {}", roles.join(", ")));
                 }
             }
-            let algorithm = revocation_algorithm(&settings.revocation_signature_algorithm, signer, &*signers)?;
+            let algorithm = resolve_revocation_algorithm(&settings.revocation_signature_algorithm, signer, &*signers)?;
             let crls = usage.crl != old.usage.crl || algorithm != old.revocation_signature_algorithm;
             let mut record = old.clone();
             record.name = settings.name;
@@ -135,7 +136,7 @@ pub async fn write_issuer(
             let id = record.id.clone();
             let mut next = view.clone();
             let writes = vec![next.put_issuer(record)?];
-            Ok((Planned { view: next, writes, crls }, (id, warnings)))
+            Ok((PlannedChange { view: next, writes, crls }, (id, warnings)))
         })
         .await?;
     warnings.extend(crls);
@@ -144,11 +145,11 @@ pub async fn write_issuer(
 
 /// Resolves the signature algorithm setting of CRLs and OCSP responses. A managed key is checked for support only when
 /// the setting changes, and only if the mount may use the key at that moment.
-fn revocation_algorithm(asked: &str, signer: &Signer, signers: &dyn Signers) -> Result<String> {
+fn resolve_revocation_algorithm(asked: &str, signer: &IssuerSigner, signers: &dyn Signers) -> Result<String> {
     const FIELD: &str = "revocation_signature_algorithm";
     let key = signer.key.as_ref().map(|key| &key.signing);
     if asked.is_empty() {
-        return Ok(key.map(|key| unchosen_revocation_algorithm(key, signers)).unwrap_or_default());
+        return Ok(key.map(|key| default_revocation_algorithm(key, signers)).unwrap_or_default());
     }
     let algorithm = SignatureAlgorithm::parse_name(asked)
         .ok_or_else(|| Error::invalid(format!("{FIELD}: unknown signature algorithm")))?;

@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::keys::signing::{ManagedKey, ManagedKeyRef};
 use crate::pki::check::ca_request::check_key;
 use crate::pki::engine::Authority;
-use crate::pki::mount::signer::first_algorithm;
+use crate::pki::mount::signer::first_supported_algorithm;
 use crate::x509::public_key::PublicKey;
 use crate::x509::weak_key;
 
@@ -14,7 +14,7 @@ use crate::x509::weak_key;
 /// # Errors
 /// `Invalid` with the same text whether the key is missing or the mount may not use it; `Invalid` when the backend has
 /// no such key or the key does not suit a CA; `Busy`, `Unavailable` and `BadGateway` from the backend.
-pub(super) async fn take(authority: &Authority, named: ManagedKeyRef) -> Result<ManagedKey> {
+pub(super) async fn resolve_managed_key(authority: &Authority, named: ManagedKeyRef) -> Result<ManagedKey> {
     let field = match named {
         ManagedKeyRef::Name(_) => "managed_key_name",
         ManagedKeyRef::Uuid(_) => "managed_key_id",
@@ -26,12 +26,12 @@ pub(super) async fn take(authority: &Authority, named: ManagedKeyRef) -> Result<
     let taking = taking.map_err(|e| e.within("unable to determine managed key id"))?;
     let key = taking.await.map_err(|e| e.within("failed to lookup public key from managed key"))?;
     check_key(field, key.public.kind())?;
-    weak_key::refuse(field, &key.public)?;
-    first_algorithm(&key, signers).map_err(|e| e.within(field))?;
+    weak_key::reject(field, &key.public)?;
+    first_supported_algorithm(&key, signers).map_err(|e| e.within(field))?;
     Ok(key)
 }
 
-pub(super) fn is_meant(named: &ManagedKeyRef, key: &ManagedKey) -> bool {
+pub(super) fn refers_to(named: &ManagedKeyRef, key: &ManagedKey) -> bool {
     match named {
         ManagedKeyRef::Name(name) => key.name == *name,
         ManagedKeyRef::Uuid(uuid) => key.uuid == *uuid,

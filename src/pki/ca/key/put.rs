@@ -5,16 +5,16 @@ use std::sync::Arc;
 
 use crate::error::{Result, Warnings};
 use crate::keys::signing::{Signers, SigningKey};
-use crate::pki::mount::issuer::{IssuerRecord, Key};
-use crate::pki::mount::signer::unchosen_revocation_algorithm;
-use crate::pki::mount::view::View;
+use crate::pki::mount::issuer::{IssuerRecord, MountKey};
+use crate::pki::mount::signer::default_revocation_algorithm;
+use crate::pki::mount::view::MountView;
 use crate::pki::store::PkiWrite;
 use crate::x509::algorithm::SignatureAlgorithm;
 
 /// Result of storing a key.
-pub(crate) struct Put {
+pub(crate) struct PutKeyResult {
     /// The new entry, or the existing entry of the same public key.
-    pub(crate) key: Arc<Key>,
+    pub(crate) key: Arc<MountKey>,
     /// `true` if the mount already had the key.
     pub(crate) known: bool,
     /// Writes to commit.
@@ -25,14 +25,14 @@ pub(crate) struct Put {
     pub(crate) warnings: Warnings,
 }
 
-impl Put {
+impl PutKeyResult {
     /// Creates the result for an existing key.
-    pub(crate) fn known(key: Arc<Key>) -> Self {
+    pub(crate) fn known(key: Arc<MountKey>) -> Self {
         Self { key, known: true, writes: Vec::new(), linked: Vec::new(), warnings: Warnings::default() }
     }
 
     /// Makes the first linked issuer the default if the mount has none.
-    pub(crate) fn default_issuer(&mut self, next: &mut View) {
+    pub(crate) fn default_issuer(&mut self, next: &mut MountView) {
         let mut config = next.issuers_config.value.clone();
         if let Some(first) = self.linked.first().filter(|_| config.default.is_empty()) {
             config.default.clone_from(first);
@@ -46,10 +46,10 @@ impl Put {
 ///
 /// # Errors
 /// `Invalid` when the name of a new key is in use.
-pub(crate) fn put_key(next: &mut View, key: Key, signers: &dyn Signers, now: i64) -> Result<Put> {
+pub(crate) fn put_key(next: &mut MountView, key: MountKey, signers: &dyn Signers, now: i64) -> Result<PutKeyResult> {
     if let Some(known) = next.key_of(key.public()) {
         let known = Arc::clone(known);
-        return put_again(next, known, &key, signers, now);
+        return update_existing_key(next, known, &key, signers, now);
     }
     let mut writes = Vec::with_capacity(2);
     if next.keys_config.value.default.is_empty() {
@@ -57,7 +57,7 @@ pub(crate) fn put_key(next: &mut View, key: Key, signers: &dyn Signers, now: i64
         config.default.clone_from(&key.id);
         writes.push(next.set_keys_config(config));
     }
-    let (id, algorithm) = (key.id.clone(), unchosen_revocation_algorithm(&key.signing, signers));
+    let (id, algorithm) = (key.id.clone(), default_revocation_algorithm(&key.signing, signers));
     writes.push(next.put_key(key.clone())?);
     let waiting = next.issuers().filter(|issuer| issuer.certificate.key() == key.public());
     let waiting: Vec<IssuerRecord> = waiting
@@ -74,11 +74,17 @@ pub(crate) fn put_key(next: &mut View, key: Key, signers: &dyn Signers, now: i64
         linked.push(record.id.clone());
         writes.push(next.put_issuer(record)?);
     }
-    Ok(Put { key: Arc::new(key), known: false, writes, linked, warnings: Warnings::default() })
+    Ok(PutKeyResult { key: Arc::new(key), known: false, writes, linked, warnings: Warnings::default() })
 }
 
-fn put_again(next: &mut View, known: Arc<Key>, key: &Key, signers: &dyn Signers, now: i64) -> Result<Put> {
-    let mut put = Put::known(known);
+fn update_existing_key(
+    next: &mut MountView,
+    known: Arc<MountKey>,
+    key: &MountKey,
+    signers: &dyn Signers,
+    now: i64,
+) -> Result<PutKeyResult> {
+    let mut put = PutKeyResult::known(known);
     if !key.name.is_empty() && key.name != put.key.name {
         put.warnings.add("key_name ignored: the mount has this key already, which keeps its name");
     }
@@ -87,7 +93,7 @@ fn put_again(next: &mut View, known: Arc<Key>, key: &Key, signers: &dyn Signers,
             let name = &after.name;
             put.warnings
                 .add(format!("the mount has this key already, which signs with managed key {name:?} from now on"));
-            let relinked = Key { signing: key.signing.clone(), ..Key::clone(&put.key) };
+            let relinked = MountKey { signing: key.signing.clone(), ..MountKey::clone(&put.key) };
             put.writes.push(next.put_key(relinked.clone())?);
             put.writes.extend(refit_revocation_algorithms(next, &relinked, signers, now)?);
             put.key = Arc::new(relinked);
@@ -101,12 +107,17 @@ fn put_again(next: &mut View, known: Arc<Key>, key: &Key, signers: &dyn Signers,
 }
 
 /// Changes the CRL and OCSP signature algorithm of issuers whose new managed key does not support the former one.
-fn refit_revocation_algorithms(next: &mut View, key: &Key, signers: &dyn Signers, now: i64) -> Result<Vec<PkiWrite>> {
+fn refit_revocation_algorithms(
+    next: &mut MountView,
+    key: &MountKey,
+    signers: &dyn Signers,
+    now: i64,
+) -> Result<Vec<PkiWrite>> {
     // Not an error: permission to use the key is checked for every signature.
     let Some(signer) = key.signing.managed().and_then(|managed| signers.signer(managed).ok()) else {
         return Ok(Vec::new());
     };
-    let algorithm = unchosen_revocation_algorithm(&key.signing, signers);
+    let algorithm = default_revocation_algorithm(&key.signing, signers);
     let is_unfit = |record: &IssuerRecord| {
         let setting = SignatureAlgorithm::parse_name(&record.revocation_signature_algorithm);
         let current = setting.or_else(|| SignatureAlgorithm::for_issuer(key.signing.kind(), 0, false).ok());

@@ -13,13 +13,13 @@ use idna::uts46::{DnsLength, Hyphens, Uts46};
 use crate::x509::profile;
 
 /// Maximum length of a label, bytes (RFC 1035 2.3.4).
-const MAX_LABEL: usize = 63;
+const MAX_LABEL_BYTES: usize = 63;
 /// Maximum length of a name without a trailing dot, bytes.
-const MAX_NAME: usize = 253;
+const MAX_HOST_NAME_BYTES: usize = 253;
 
 /// Reason why a text has no ASCII form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unconvertible {
+pub(crate) enum AsciiConversionError {
     /// `..`, a leading dot, or an empty text.
     EmptyLabel,
     /// A label longer than 63 bytes in ASCII.
@@ -28,7 +28,7 @@ pub(crate) enum Unconvertible {
     LongName,
 }
 
-impl Unconvertible {
+impl AsciiConversionError {
     /// Formats the problem, to be appended to the name.
     pub(crate) fn text(self) -> &'static str {
         match self {
@@ -40,10 +40,10 @@ impl Unconvertible {
 }
 
 /// Converts a name to ASCII, label by label; keeps a trailing dot.
-pub(crate) fn to_ascii(name: &str) -> Result<Cow<'_, str>, Unconvertible> {
+pub(crate) fn to_ascii(name: &str) -> Result<Cow<'_, str>, AsciiConversionError> {
     // The ASCII form has at least as many characters. Reject long names before doing work that grows with the input.
-    if name.chars().nth(MAX_NAME + 1).is_some() {
-        return Err(Unconvertible::LongName);
+    if name.chars().nth(MAX_HOST_NAME_BYTES + 1).is_some() {
+        return Err(AsciiConversionError::LongName);
     }
     let stem = name.strip_suffix('.').unwrap_or(name);
     let ascii = if name.is_ascii() {
@@ -57,41 +57,41 @@ pub(crate) fn to_ascii(name: &str) -> Result<Cow<'_, str>, Unconvertible> {
     let stem = ascii.strip_suffix('.').unwrap_or(&ascii);
     for label in stem.split('.') {
         match label.len() {
-            0 => return Err(Unconvertible::EmptyLabel),
-            1..=MAX_LABEL => {}
-            _ => return Err(Unconvertible::LongLabel),
+            0 => return Err(AsciiConversionError::EmptyLabel),
+            1..=MAX_LABEL_BYTES => {}
+            _ => return Err(AsciiConversionError::LongLabel),
         }
     }
-    if stem.len() > MAX_NAME { Err(Unconvertible::LongName) } else { Ok(ascii) }
+    if stem.len() > MAX_HOST_NAME_BYTES { Err(AsciiConversionError::LongName) } else { Ok(ascii) }
 }
 
-fn label_to_ascii(label: &str) -> Result<Cow<'_, str>, Unconvertible> {
+fn label_to_ascii(label: &str) -> Result<Cow<'_, str>, AsciiConversionError> {
     if label.is_ascii() {
         return Ok(Cow::Borrowed(label));
     }
-    if label.chars().nth(MAX_LABEL).is_some() {
-        return Err(Unconvertible::LongLabel);
+    if label.chars().nth(MAX_LABEL_BYTES).is_some() {
+        return Err(AsciiConversionError::LongLabel);
     }
-    let encoded = idna::punycode::encode_str(label).ok_or(Unconvertible::LongLabel)?;
+    let encoded = idna::punycode::encode_str(label).ok_or(AsciiConversionError::LongLabel)?;
     Ok(Cow::Owned(format!("xn--{encoded}")))
 }
 
 /// Returns the ASCII form for a dNSName if `name` is a host name, optionally with a leading `*.`. Names with a trailing
 /// dot (RFC 5280 4.2.1.6) and names that end in a number are not.
-pub(crate) fn dns_form(name: &str) -> Result<Option<String>, Unconvertible> {
+pub(crate) fn dns_form(name: &str) -> Result<Option<String>, AsciiConversionError> {
     let ascii = to_ascii(name)?;
-    let is_host = has_syntax(name, ascii.strip_prefix("*.").unwrap_or(&ascii)) && !ends_in_number(&ascii);
+    let is_host = has_host_syntax(name, ascii.strip_prefix("*.").unwrap_or(&ascii)) && !ends_in_number(&ascii);
     Ok(is_host.then(|| ascii.into_owned()))
 }
 
 /// `true` if `name` (without wildcard) has the syntax of a host name. May end in a number, because a common name may;
 /// callers that create a dNSName check this themselves.
 pub(crate) fn is_host_name(name: &str) -> bool {
-    to_ascii(name).is_ok_and(|ascii| has_syntax(name, &ascii))
+    to_ascii(name).is_ok_and(|ascii| has_host_syntax(name, &ascii))
 }
 
-fn has_syntax(name: &str, ascii: &str) -> bool {
-    ascii.split('.').all(is_label) && name.split('.').all(is_stable)
+fn has_host_syntax(name: &str, ascii: &str) -> bool {
+    ascii.split('.').all(is_label) && name.split('.').all(is_unchanged_by_uts46)
 }
 
 /// `true` if clients would parse the name as an IPv4 address, such as `127.1`, `2130706433` or `0x7f000001`. The last
@@ -123,7 +123,7 @@ fn is_label(label: &str) -> bool {
 }
 
 /// `true` if a resolver that applies UTS #46 looks up exactly this label.
-fn is_stable(label: &str) -> bool {
+fn is_unchanged_by_uts46(label: &str) -> bool {
     if label.is_ascii() {
         return true;
     }
@@ -151,18 +151,18 @@ mod tests {
             ("example.com.", Ok("example.com.")),
             ("bücher.", Ok("xn--bcher-kva.")),
             ("*.foo", Ok("*.foo")),
-            ("a..b", Err(Unconvertible::EmptyLabel)),
-            (".a", Err(Unconvertible::EmptyLabel)),
-            (".", Err(Unconvertible::EmptyLabel)),
-            ("ü..b", Err(Unconvertible::EmptyLabel)),
-            ("", Err(Unconvertible::EmptyLabel)),
+            ("a..b", Err(AsciiConversionError::EmptyLabel)),
+            (".a", Err(AsciiConversionError::EmptyLabel)),
+            (".", Err(AsciiConversionError::EmptyLabel)),
+            ("ü..b", Err(AsciiConversionError::EmptyLabel)),
+            ("", Err(AsciiConversionError::EmptyLabel)),
             (&l63, Ok(&l63)),
-            (&l64, Err(Unconvertible::LongLabel)),
-            (&"ü".repeat(64), Err(Unconvertible::LongLabel)),
+            (&l64, Err(AsciiConversionError::LongLabel)),
+            (&"ü".repeat(64), Err(AsciiConversionError::LongLabel)),
             (&n253, Ok(&n253)),
             (&format!("{n253}."), Ok(&format!("{n253}."))),
-            (&n254, Err(Unconvertible::LongName)),
-            (&"ü.".repeat(100_000), Err(Unconvertible::LongName)),
+            (&n254, Err(AsciiConversionError::LongName)),
+            (&"ü.".repeat(100_000), Err(AsciiConversionError::LongName)),
         ] {
             assert_eq!(to_ascii(name).as_deref(), ascii.as_deref(), "{name}");
         }
@@ -221,7 +221,7 @@ mod tests {
         #[test]
         fn never_panics_and_stays_ascii(name in "\\PC{0,80}") {
             if let Ok(ascii) = to_ascii(&name) {
-                prop_assert!(ascii.is_ascii() && ascii.len() <= MAX_NAME + 1);
+                prop_assert!(ascii.is_ascii() && ascii.len() <= MAX_HOST_NAME_BYTES + 1);
             }
             let _ = (dns_form(&name), is_host_name(&name), is_wildcard_label(&name), ends_in_number(&name));
         }

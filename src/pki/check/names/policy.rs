@@ -8,14 +8,14 @@ use super::hostname::{is_host_name, is_wildcard_label};
 use crate::pki::mount::role::CompiledRole;
 
 /// A role's name policy for one caller.
-pub(super) struct Policy<'a> {
+pub(super) struct NamePolicy<'a> {
     pub(super) role: &'a CompiledRole,
     /// The caller's display name, for `allow_token_displayname`.
     pub(super) display_name: &'a str,
 }
 
 /// A parsed name: `local@host`, or a host whose first label may contain a wildcard.
-struct Parts<'n> {
+struct ParsedName<'n> {
     name: &'n str,
     is_email: bool,
     /// The name, or the host of an e-mail address.
@@ -26,7 +26,7 @@ struct Parts<'n> {
     rest: Option<&'n str>,
 }
 
-impl<'n> Parts<'n> {
+impl<'n> ParsedName<'n> {
     /// Parses a name. Returns `None` for two `@`, two `*`, a `*` outside the first label, or a `*` in the host of an
     /// e-mail address.
     fn of(name: &'n str) -> Option<Self> {
@@ -66,26 +66,26 @@ impl<'n> Parts<'n> {
 }
 
 /// Appended to "not allowed by this role".
-const NO_HOST_NAME: &str = ": it is no host name, which the role's enforce_hostnames requires";
+const NOT_A_HOST_NAME: &str = ": it is no host name, which the role's enforce_hostnames requires";
 
-impl Policy<'_> {
+impl NamePolicy<'_> {
     /// Returns the violated rule, to append to the message, unless the name is missing from the lists of allowed names.
     pub(super) fn rule(&self, name: &str) -> &'static str {
-        let lacks_wildcard = |parts: &Parts<'_>| parts.is_wild() && !self.role.allow_wildcard_certificates;
-        match Parts::of(name) {
-            Some(parts) if !lacks_wildcard(&parts) && self.breaks_host_syntax(&parts) => NO_HOST_NAME,
+        let lacks_wildcard = |parts: &ParsedName<'_>| parts.is_wild() && !self.role.allow_wildcard_certificates;
+        match ParsedName::of(name) {
+            Some(parts) if !lacks_wildcard(&parts) && self.breaks_host_syntax(&parts) => NOT_A_HOST_NAME,
             _ => "",
         }
     }
 
-    fn breaks_host_syntax(&self, parts: &Parts<'_>) -> bool {
+    fn breaks_host_syntax(&self, parts: &ParsedName<'_>) -> bool {
         self.role.enforce_hostnames && !parts.has_host_syntax()
     }
 
     /// `true` if the role allows `name`.
     pub(super) fn allows(&self, name: &str) -> bool {
         let role = self.role;
-        let Some(parts) = Parts::of(name) else { return false };
+        let Some(parts) = ParsedName::of(name) else { return false };
         // `allow_any_name` lifts only the domain rules, so check wildcards and host syntax first.
         if parts.is_wild() && !role.allow_wildcard_certificates {
             return false;
@@ -96,12 +96,12 @@ impl Policy<'_> {
         role.allow_any_name || self.is_local(&parts) || self.is_display_name(&parts) || self.is_within_domains(&parts)
     }
 
-    fn is_local(&self, parts: &Parts<'_>) -> bool {
+    fn is_local(&self, parts: &ParsedName<'_>) -> bool {
         let local = |domain| parts.reduced() == domain || (self.role.allow_subdomains && parts.is_below(domain));
         self.role.allow_localhost && (local("localhost") || local("localdomain"))
     }
 
-    fn is_display_name(&self, parts: &Parts<'_>) -> bool {
+    fn is_display_name(&self, parts: &ParsedName<'_>) -> bool {
         let display = self.display_name;
         if !self.role.allow_token_displayname || display.is_empty() {
             return false;
@@ -118,7 +118,7 @@ impl Policy<'_> {
             || (parts.is_email && display_host.is_some_and(|host| parts.is_below(host)))
     }
 
-    fn is_within_domains(&self, parts: &Parts<'_>) -> bool {
+    fn is_within_domains(&self, parts: &ParsedName<'_>) -> bool {
         let (role, domains) = (self.role, &self.role.allowed.domains);
         let has = |name| domains.texts.has(name);
         let bare = || has(parts.name) || (parts.is_email && has(parts.domain));
@@ -137,7 +137,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn allows(role: &Role, display_name: &str, name: &str) -> bool {
-        Policy { role: &role.clone().into(), display_name }.allows(name)
+        NamePolicy { role: &role.clone().into(), display_name }.allows(name)
     }
 
     #[test]

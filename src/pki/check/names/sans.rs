@@ -7,21 +7,21 @@ use std::net::IpAddr;
 use super::uri;
 use crate::error::{Error, Result};
 use crate::pki::mount::role::CompiledRole;
-use crate::pki::values::oid::check_size;
-use crate::pki::values::{parse_other, shown};
+use crate::pki::values::oid::check_oid_size;
+use crate::pki::values::{escape_for_message, parse_other_name};
 
 /// Parses `ip_sans`: dotted quads without leading zeros, and IPv6 addresses.
 pub(super) fn parse_ips(texts: &[String]) -> Result<Vec<IpAddr>> {
     let parse = |text: &String| {
-        text.parse::<IpAddr>()
-            .map(reduced)
-            .map_err(|_| Error::invalid(format!("ip_sans: the value {} is not a valid IP address", shown(text))))
+        text.parse::<IpAddr>().map(unmap_ipv4).map_err(|_| {
+            Error::invalid(format!("ip_sans: the value {} is not a valid IP address", escape_for_message(text)))
+        })
     };
     texts.iter().map(parse).collect()
 }
 
 /// Converts an IPv4-mapped IPv6 address to IPv4.
-pub(super) fn reduced(ip: IpAddr) -> IpAddr {
+pub(super) fn unmap_ipv4(ip: IpAddr) -> IpAddr {
     match ip {
         IpAddr::V6(v6) => v6.to_ipv4_mapped().map_or(ip, IpAddr::V4),
         IpAddr::V4(_) => ip,
@@ -53,15 +53,18 @@ pub(super) fn check_uris(role: &CompiledRole, source: &str, uris: &[String]) -> 
         return Err(Error::invalid(format!("{source}: URIs are not allowed by this role")));
     }
     match uris.iter().find(|uri| !allowed.matches(uri)) {
-        Some(uri) => Err(Error::invalid(format!("{source}: URI {} is not allowed by this role", shown(uri)))),
+        Some(uri) => {
+            Err(Error::invalid(format!("{source}: URI {} is not allowed by this role", escape_for_message(uri))))
+        }
         None => Ok(()),
     }
 }
 
 /// Converts URIs from `source` to the texts to encode.
-pub(super) fn encodable_uris(source: &str, uris: &[String]) -> Result<Vec<String>> {
+pub(super) fn encode_uris(source: &str, uris: &[String]) -> Result<Vec<String>> {
     let encodable = |uri: &String| {
-        uri::encodable(uri).map_err(|problem| Error::invalid(format!("{source}: URI {} {problem}", shown(uri))))
+        uri::encode_uri(uri)
+            .map_err(|problem| Error::invalid(format!("{source}: URI {} {problem}", escape_for_message(uri))))
     };
     uris.iter().map(encodable).collect()
 }
@@ -69,8 +72,8 @@ pub(super) fn encodable_uris(source: &str, uris: &[String]) -> Result<Vec<String
 /// Parses `other_sans`.
 pub(super) fn parse_others(texts: &[String]) -> Result<Vec<(String, String)>> {
     let parse = |text: &String| {
-        let (oid, value) = parse_other("other_sans", text)?;
-        check_size("other_sans", &oid)?;
+        let (oid, value) = parse_other_name("other_sans", text)?;
+        check_oid_size("other_sans", &oid)?;
         Ok((oid, value))
     };
     texts.iter().map(parse).collect()
@@ -84,7 +87,7 @@ pub(super) fn check_others(role: &CompiledRole, others: &[(String, String)]) -> 
             return Err(Error::invalid(format!("other_sans: other SAN OID {oid} is not allowed by this role")));
         };
         if !patterns.matches(value) {
-            let value = shown(value);
+            let value = escape_for_message(value);
             return Err(Error::invalid(format!(
                 "other_sans: other SAN {value} is not allowed for OID {oid} by this role"
             )));
@@ -94,7 +97,7 @@ pub(super) fn check_others(role: &CompiledRole, others: &[(String, String)]) -> 
 }
 
 /// Groups otherNames by OID, in the order of first appearance.
-pub(super) fn grouped(others: Vec<(String, String)>) -> Vec<(String, String)> {
+pub(super) fn group_by_oid(others: Vec<(String, String)>) -> Vec<(String, String)> {
     let mut first = HashMap::new();
     for (at, (oid, _)) in others.iter().enumerate() {
         first.entry(oid.clone()).or_insert(at);
@@ -109,7 +112,9 @@ pub(super) fn check_user_ids(role: &CompiledRole, user_ids: &[String]) -> Result
     let (patterns, texts) = &role.allowed.user_ids;
     let allowed = |id: &&String| texts.has(id) || patterns.matches(id);
     match user_ids.iter().find(|id| !allowed(id)) {
-        Some(id) => Err(Error::invalid(format!("user_ids: user_id {} is not allowed by this role", shown(id)))),
+        Some(id) => {
+            Err(Error::invalid(format!("user_ids: user_id {} is not allowed by this role", escape_for_message(id))))
+        }
         None => Ok(()),
     }
 }
@@ -119,7 +124,7 @@ pub(super) fn check_serial_number(role: &CompiledRole, serial_number: &str) -> R
     if serial_number.is_empty() || role.allowed.serial_numbers.matches(serial_number) {
         return Ok(());
     }
-    let shown = shown(serial_number);
+    let shown = escape_for_message(serial_number);
     Err(Error::invalid(format!("serial_number: serial_number {shown} is not allowed by this role")))
 }
 
@@ -153,9 +158,11 @@ mod tests {
 
     #[test]
     fn other_names_are_split_at_the_first_semicolon_then_the_first_colon() {
-        assert_eq!(parse_other("f", "1.2.3;utf-8:a;b:c").unwrap(), ("1.2.3".into(), "a;b:c".into()));
+        assert_eq!(parse_other_name("f", "1.2.3;utf-8:a;b:c").unwrap(), ("1.2.3".into(), "a;b:c".into()));
         for bad in ["foo", "1.2;INT:5", "1.2.3", "1.2.3;UTF8", "x;UTF8:a", "1.2.3;UTF2:x", ";UTF8:a"] {
-            assert!(parse_other("allowed_other_sans", bad).unwrap_err().text().starts_with("allowed_other_sans: "));
+            assert!(
+                parse_other_name("allowed_other_sans", bad).unwrap_err().text().starts_with("allowed_other_sans: ")
+            );
         }
     }
 
@@ -164,13 +171,13 @@ mod tests {
         let own =
             |pairs: &[(&str, &str)]| pairs.iter().map(|(a, b)| (a.to_string(), b.to_string())).collect::<Vec<_>>();
         let mixed = own(&[("1.2.9", "a"), ("1.2.3", "b"), ("1.2.9", "c"), ("1.2.3", "a")]);
-        assert_eq!(grouped(mixed), own(&[("1.2.9", "a"), ("1.2.9", "c"), ("1.2.3", "b"), ("1.2.3", "a")]));
+        assert_eq!(group_by_oid(mixed), own(&[("1.2.9", "a"), ("1.2.9", "c"), ("1.2.3", "b"), ("1.2.3", "a")]));
     }
 
     proptest! {
         #[test]
         fn parsers_never_panic(text in "\\PC{0,40}") {
-            let _ = (parse_other("f", &text), parse_ips(std::slice::from_ref(&text)), parse_network(&text));
+            let _ = (parse_other_name("f", &text), parse_ips(std::slice::from_ref(&text)), parse_network(&text));
         }
 
         #[test]

@@ -6,29 +6,29 @@
 
 use url::Url;
 
-use crate::x509::general_name::{escaped, is_pchar};
+use crate::x509::general_name::{is_pchar, percent_encode};
 use crate::x509::profile;
 
 /// Returns the text to encode for `uri`; the error is the problem, to append to the URI.
 ///
 /// The URI must be absolute, accepted by a URL parser, and have a host if it has an authority (RFC 5280 4.2.1.6).
-pub(super) fn encodable(uri: &str) -> Result<String, &'static str> {
+pub(super) fn encode_uri(uri: &str) -> Result<String, &'static str> {
     if !uri.bytes().enumerate().all(|(i, b)| b != b'%' || is_escape(&uri.as_bytes()[i..])) {
         return Err("has a % without two hexadecimal digits");
     }
     let (head, tail) = uri.split_at(authority_end(uri).ok_or("is not an absolute URI")?);
-    if !head.bytes().all(is_head_octet) {
+    if !head.bytes().all(is_scheme_or_host_byte) {
         return Err("has a character in its scheme or host that no URI may hold");
     }
     let path = tail.split(['?', '#']).next().unwrap_or_default();
     if path.split('/').any(is_dot_segment) {
         return Err("has a . or .. segment in its path");
     }
-    let encoded = format!("{head}{}", escaped(tail));
+    let encoded = format!("{head}{}", percent_encode(tail));
     if Url::parse(&encoded).is_err() {
         return Err("is not a valid absolute URI");
     }
-    match profile::uri_name(encoded.as_bytes()) {
+    match profile::validate_uri_name(encoded.as_bytes()) {
         Ok(()) => Ok(encoded),
         Err(problem) => Err(problem.0),
     }
@@ -51,7 +51,7 @@ fn is_dot_segment(segment: &str) -> bool {
     plain == "." || plain == ".."
 }
 
-fn is_head_octet(b: u8) -> bool {
+fn is_scheme_or_host_byte(b: u8) -> bool {
     is_pchar(b) || b"/[]".contains(&b)
 }
 
@@ -71,14 +71,14 @@ mod tests {
             "ldap://h/o%20x",
             "mailto:a@b.c",
         ] {
-            assert_eq!(encodable(uri).as_deref(), Ok(uri));
+            assert_eq!(encode_uri(uri).as_deref(), Ok(uri));
         }
     }
 
     #[test]
     fn octets_that_no_uri_may_hold_are_escaped_behind_the_host() {
-        assert_eq!(encodable("spiffe://h/a b\\ü").as_deref(), Ok("spiffe://h/a%20b%5C%C3%BC"));
-        assert_eq!(encodable("http://h/?q=[#a#b").as_deref(), Ok("http://h/?q=%5B#a%23b"));
+        assert_eq!(encode_uri("spiffe://h/a b\\ü").as_deref(), Ok("spiffe://h/a%20b%5C%C3%BC"));
+        assert_eq!(encode_uri("http://h/?q=[#a#b").as_deref(), Ok("http://h/?q=%5B#a%23b"));
     }
 
     #[test]
@@ -108,16 +108,16 @@ mod tests {
             "http://a%41/",
             "http://[fe80::1%25eth0]/",
         ] {
-            assert!(encodable(uri).is_err(), "{uri} -> {:?}", encodable(uri));
+            assert!(encode_uri(uri).is_err(), "{uri} -> {:?}", encode_uri(uri));
         }
     }
 
     proptest! {
         #[test]
         fn never_panics_and_gives_ascii_that_it_takes_back(uri in "(spiffe|http|urn)?:?(//)?\\PC{0,30}") {
-            if let Ok(encoded) = encodable(&uri) {
+            if let Ok(encoded) = encode_uri(&uri) {
                 prop_assert!(encoded.is_ascii());
-                let again = encodable(&encoded);
+                let again = encode_uri(&encoded);
                 prop_assert_eq!(again.as_deref(), Ok(encoded.as_str()));
             }
         }

@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::error::Warnings;
-use crate::pki::mount::role::role_of;
+use crate::pki::mount::role::parse_role;
 
 fn role(body: &Value) -> Role {
-    role_of(body)
+    parse_role(body)
 }
 
 /// Reads the names from a request body; lists may be comma-separated texts.
@@ -35,13 +35,13 @@ fn request(body: &Value) -> RequestedNames {
 }
 
 fn issue(role_body: &Value, request_body: &Value) -> Result<(NameSet, Warnings)> {
-    let asked = for_issue(&request(request_body))?;
+    let asked = collect_for_issue(&request(request_body))?;
     asked.held(&role(role_body).into(), "").map(|(names, warnings)| (names.0, warnings))
 }
 
 fn sign(role_body: &Value, request_body: &Value, csr: &CsrNames) -> Result<(NameSet, Warnings)> {
     let role = CompiledRole::from(role(role_body));
-    let asked = for_sign(&role, &request(request_body), csr)?;
+    let asked = collect_for_sign(&role, &request(request_body), csr)?;
     asked.held(&role, "").map(|(names, warnings)| (names.0, warnings))
 }
 
@@ -551,7 +551,7 @@ fn csr_subject_values_are_fallbacks() {
 
 #[test]
 fn ca_certificates_have_no_policy_but_the_same_syntax() {
-    let names = |body: Value| unchecked(&request(&body)).map(|(names, _)| names.0);
+    let names = |body: Value| collect_for_ca(&request(&body)).map(|(names, _)| names.0);
     let root = names(json!({"common_name": "My Root CA", "alt_names": "ca.example,a@b.c", "ip_sans": "10.0.0.1",
         "uri_sans": "http://x/y", "other_sans": "1.2.3;UTF8:x", "serial_number": "7"}))
     .unwrap();
@@ -590,12 +590,12 @@ proptest! {
             ..CsrNames::default()
         };
         let result = if from_csr {
-            for_sign(&role, &RequestedNames::default(), &csr)
+            collect_for_sign(&role, &RequestedNames::default(), &csr)
         } else {
-            for_issue(&asked)
+            collect_for_issue(&asked)
         };
         if let Ok((names, _)) = result.and_then(|asked| asked.held(&role, "")) {
-            let policy = Policy { role: &role, display_name: "" };
+            let policy = NamePolicy { role: &role, display_name: "" };
             for name in names.dns.iter().chain(&names.emails).chain([&names.common_name]) {
                 prop_assert!(policy.allows(name), "{}", name);
                 prop_assert!(!name.chars().any(char::is_control));
@@ -627,10 +627,10 @@ proptest! {
             other: vec![(texts[4].clone(), Some(texts[5].clone()))], ..CsrNames::default()
         };
         let role = CompiledRole::from(role);
-        for asked in [for_issue(&asked), for_sign(&role, &asked, &csr)].into_iter().flatten() {
+        for asked in [collect_for_issue(&asked), collect_for_sign(&role, &asked, &csr)].into_iter().flatten() {
             let _ = (asked.is_long(&role), asked.held(&role, &texts[5]));
         }
-        let _ = unchecked(&asked);
+        let _ = collect_for_ca(&asked);
     }
 }
 
@@ -646,8 +646,8 @@ fn many_names_under_many_patterns_are_long() {
     };
     let domains = |count| role(|role, list| role.allowed_domains = list, many(pattern, count));
     let names = |alt_names| RequestedNames { alt_names, ..RequestedNames::default() };
-    let few = for_issue(&names(many(|i| format!("host{i}.test"), 3))).unwrap();
-    let all = for_issue(&names(many(|i| format!("host{i}.test"), 980))).unwrap();
+    let few = collect_for_issue(&names(many(|i| format!("host{i}.test"), 3))).unwrap();
+    let all = collect_for_issue(&names(many(|i| format!("host{i}.test"), 980))).unwrap();
     assert!(!few.is_long(&domains(1_000)) && !all.is_long(&domains(3)) && all.is_long(&domains(1_000)));
     let plain = role(|role, list| role.allowed_domains = list, many(|i| format!("customer{i}.test"), 1_000));
     assert!(!all.is_long(&plain), "they are looked up");
@@ -658,7 +658,7 @@ fn many_names_under_many_patterns_are_long() {
         few.is_long(&role(templates, many(|i| format!("{{{{identity.entity.name}}}}.{i}.{}", "x".repeat(90)), 999)))
     );
     let patterns = || many(pattern, 1_000);
-    let asked = |request: RequestedNames| for_issue(&request).unwrap();
+    let asked = |request: RequestedNames| collect_for_issue(&request).unwrap();
     let texts = many(|i| format!("text{i}"), 900);
     let uris = asked(RequestedNames { uri_sans: texts.clone(), ..RequestedNames::default() });
     assert!(uris.is_long(&role(|role, list| role.allowed_uri_sans = list, patterns())));

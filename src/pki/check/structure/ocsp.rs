@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{ReadExtensions, rule};
+use super::{ParsedExtensions, ensure};
 use crate::error::Result;
-use crate::x509::ocsp::{CertId, IssuerHashes, MAX_CERTIFICATES, NONCE};
-use crate::x509::reader::{DerError, Read, Reader};
+use crate::x509::ocsp::{CertId, IssuerHashes, MAX_CERTIFICATES, NONCE_LENGTHS};
+use crate::x509::reader::{DerError, DerReader, DerResult};
 use crate::x509::writer::{ENUMERATED, GENERALIZED_TIME, OCTET_STRING, SEQUENCE, context, context_constructed};
 use crate::x509::{oid, time};
 
@@ -13,25 +13,25 @@ use crate::x509::{oid, time};
 ///
 /// # Errors
 /// `Invalid`, naming the rule and its source.
-pub(crate) fn response(data: &[u8], signer: &[Arc<IssuerHashes>]) -> Result<()> {
+pub(crate) fn lint_ocsp_response(data: &[u8], signer: &[Arc<IssuerHashes>]) -> Result<()> {
     let check = || {
-        let answer = Answer::read(data, signer)?;
-        CHECKS.iter().try_for_each(|check| check(&answer))
+        let answer = ParsedResponseData::read(data, signer)?;
+        OCSP_RESPONSE_CHECKS.iter().try_for_each(|check| check(&answer))
     };
     check().map_err(|e: DerError| e.of("ocsp answer"))
 }
 
-struct Answer<'a> {
+struct ParsedResponseData<'a> {
     signer: &'a [Arc<IssuerHashes>],
     /// ResponderID: tag and content of the choice.
     responder: (u8, &'a [u8]),
     produced_at: i64,
-    singles: Vec<Single<'a>>,
-    extensions: ReadExtensions<'a>,
+    singles: Vec<ParsedSingleResponse<'a>>,
+    extensions: ParsedExtensions<'a>,
 }
 
 /// A SingleResponse.
-struct Single<'a> {
+struct ParsedSingleResponse<'a> {
     id: CertId<'a>,
     status: u8,
     /// Revocation reason, if given.
@@ -40,39 +40,39 @@ struct Single<'a> {
     next_update: Option<i64>,
 }
 
-impl<'a> Answer<'a> {
-    fn read(data: &'a [u8], signer: &'a [Arc<IssuerHashes>]) -> Read<Self> {
-        let mut fields = Reader::only(data, SEQUENCE)?.reader();
+impl<'a> ParsedResponseData<'a> {
+    fn read(data: &'a [u8], signer: &'a [Arc<IssuerHashes>]) -> DerResult<Self> {
+        let mut fields = DerReader::only(data, SEQUENCE)?.reader();
         let responder = fields.any()?;
-        let produced_at = generalized(&mut fields)?;
+        let produced_at = read_generalized_time(&mut fields)?;
         let mut list = fields.sequence()?;
         let mut singles = Vec::with_capacity(1);
         while !list.is_empty() {
-            singles.push(Single::next(&mut list)?);
+            singles.push(ParsedSingleResponse::next(&mut list)?);
         }
         let extensions = match fields.optional(context_constructed(1))? {
-            Some(explicit) => ReadExtensions::read(Reader::only(explicit.content, SEQUENCE)?.reader())?,
-            None => ReadExtensions(Vec::new()),
+            Some(explicit) => ParsedExtensions::read(DerReader::only(explicit.content, SEQUENCE)?.reader())?,
+            None => ParsedExtensions(Vec::new()),
         };
         fields.done()?;
         Ok(Self { signer, responder: (responder.tag, responder.content), produced_at, singles, extensions })
     }
 }
 
-impl<'a> Single<'a> {
-    fn next(list: &mut Reader<'a>) -> Read<Self> {
+impl<'a> ParsedSingleResponse<'a> {
+    fn next(list: &mut DerReader<'a>) -> DerResult<Self> {
         let mut fields = list.sequence()?;
         let id = CertId::next(&mut fields)?;
         let status = fields.any()?;
         let reason = match status.tag {
-            REVOKED => revoked_info(status.reader())?,
-            _ => rule(status.content.is_empty(), "a status has a content (RFC 6960 4.2.1)").map(|()| None)?,
+            REVOKED_TAG => parse_revoked_info(status.reader())?,
+            _ => ensure(status.content.is_empty(), "a status has a content (RFC 6960 4.2.1)").map(|()| None)?,
         };
-        let this_update = generalized(&mut fields)?;
+        let this_update = read_generalized_time(&mut fields)?;
         let next_update = match fields.optional(context_constructed(0))? {
             Some(explicit) => {
                 let mut inner = explicit.reader();
-                let at = generalized(&mut inner)?;
+                let at = read_generalized_time(&mut inner)?;
                 inner.done()?;
                 Some(at)
             }
@@ -84,10 +84,10 @@ impl<'a> Single<'a> {
 }
 
 /// Parses RevokedInfo; returns the content of the reason.
-fn revoked_info(mut fields: Reader<'_>) -> Read<Option<&[u8]>> {
-    generalized(&mut fields)?;
+fn parse_revoked_info(mut fields: DerReader<'_>) -> DerResult<Option<&[u8]>> {
+    read_generalized_time(&mut fields)?;
     let reason = match fields.optional(context_constructed(0))? {
-        Some(explicit) => Some(Reader::only(explicit.content, ENUMERATED)?.content),
+        Some(explicit) => Some(DerReader::only(explicit.content, ENUMERATED)?.content),
         None => None,
     };
     fields.done()?;
@@ -95,18 +95,18 @@ fn revoked_info(mut fields: Reader<'_>) -> Read<Option<&[u8]>> {
 }
 
 /// RFC 6960 4.2.2.1 requires GeneralizedTime for every year.
-fn generalized(fields: &mut Reader<'_>) -> Read<i64> {
+fn read_generalized_time(fields: &mut DerReader<'_>) -> DerResult<i64> {
     let mut ahead = *fields;
     let form = ahead.any()?.tag == GENERALIZED_TIME;
-    rule(form, "a time of an answer must be GeneralizedTime (RFC 6960 4.2.2.1)")?;
+    ensure(form, "a time of an answer must be GeneralizedTime (RFC 6960 4.2.2.1)")?;
     time::read(fields)
 }
 
-const GOOD: u8 = context(0);
-const REVOKED: u8 = context_constructed(1);
-const UNKNOWN: u8 = context(2);
+const GOOD_TAG: u8 = context(0);
+const REVOKED_TAG: u8 = context_constructed(1);
+const UNKNOWN_TAG: u8 = context(2);
 
-const CHECKS: &[fn(&Answer<'_>) -> Read<()>] = &[
+const OCSP_RESPONSE_CHECKS: &[fn(&ParsedResponseData<'_>) -> DerResult<()>] = &[
     rfc6960_4_2_1_responder_id,
     rfc6960_4_2_1_responses,
     rfc6960_4_2_1_cert_status,
@@ -116,49 +116,49 @@ const CHECKS: &[fn(&Answer<'_>) -> Read<()>] = &[
     rfc9654_2_1_nonce,
 ];
 
-fn rfc6960_4_2_1_responder_id(answer: &Answer<'_>) -> Read<()> {
+fn rfc6960_4_2_1_responder_id(answer: &ParsedResponseData<'_>) -> DerResult<()> {
     let (tag, content) = answer.responder;
     let own = tag == context_constructed(1) && answer.signer.iter().any(|signer| signer.are_of_name(content));
-    rule(own, "the responder must name itself by the signer's subject (RFC 6960 4.2.1)")
+    ensure(own, "the responder must name itself by the signer's subject (RFC 6960 4.2.1)")
 }
 
-fn rfc6960_4_2_1_responses(answer: &Answer<'_>) -> Read<()> {
+fn rfc6960_4_2_1_responses(answer: &ParsedResponseData<'_>) -> DerResult<()> {
     let some = (1..=MAX_CERTIFICATES).contains(&answer.singles.len());
-    rule(some, "an answer must be about a certificate, and not about too many (RFC 6960 4.2.1)")
+    ensure(some, "an answer must be about a certificate, and not about too many (RFC 6960 4.2.1)")
 }
 
-fn rfc6960_4_2_1_cert_status(answer: &Answer<'_>) -> Read<()> {
-    let known = answer.singles.iter().all(|s| matches!(s.status, GOOD | REVOKED | UNKNOWN));
-    rule(known, "a status must be good, revoked or unknown (RFC 6960 4.2.1)")?;
+fn rfc6960_4_2_1_cert_status(answer: &ParsedResponseData<'_>) -> DerResult<()> {
+    let known = answer.singles.iter().all(|s| matches!(s.status, GOOD_TAG | REVOKED_TAG | UNKNOWN_TAG));
+    ensure(known, "a status must be good, revoked or unknown (RFC 6960 4.2.1)")?;
     let written = answer.singles.iter().filter_map(|s| s.reason).all(|r| matches!(r, [1..=6 | 8..=10]));
-    rule(written, "the reason of a revocation is none of RFC 5280 5.3.1")
+    ensure(written, "the reason of a revocation is none of RFC 5280 5.3.1")
 }
 
-fn rfc6960_4_2_2_1_times(answer: &Answer<'_>) -> Read<()> {
+fn rfc6960_4_2_2_1_times(answer: &ParsedResponseData<'_>) -> DerResult<()> {
     let known = answer.singles.iter().all(|s| s.this_update <= answer.produced_at);
-    rule(known, "thisUpdate must not lie after producedAt (RFC 6960 2.4)")?;
+    ensure(known, "thisUpdate must not lie after producedAt (RFC 6960 2.4)")?;
     let later = answer.singles.iter().all(|s| s.next_update.is_none_or(|next| s.this_update < next));
-    rule(later, "nextUpdate must lie after thisUpdate (RFC 6960 4.2.2.1)")
+    ensure(later, "nextUpdate must lie after thisUpdate (RFC 6960 4.2.2.1)")
 }
 
 /// The signer may only report on its own certificates; for others the status must be unknown.
-fn rfc6960_4_2_2_2_authorized_responder(answer: &Answer<'_>) -> Read<()> {
+fn rfc6960_4_2_2_2_authorized_responder(answer: &ParsedResponseData<'_>) -> DerResult<()> {
     let is_signer = |id: &CertId<'_>| answer.signer.iter().any(|signer| signer.of(id.hash) == id.issuer());
-    let own = |s: &Single<'_>| s.status == UNKNOWN || is_signer(&s.id);
-    rule(answer.singles.iter().all(own), "the signer is not the issuer of a certificate (RFC 6960 4.2.2.2)")
+    let own = |s: &ParsedSingleResponse<'_>| s.status == UNKNOWN_TAG || is_signer(&s.id);
+    ensure(answer.singles.iter().all(own), "the signer is not the issuer of a certificate (RFC 6960 4.2.2.2)")
 }
 
-fn rfc6960_4_4_extensions(answer: &Answer<'_>) -> Read<()> {
+fn rfc6960_4_4_extensions(answer: &ParsedResponseData<'_>) -> DerResult<()> {
     answer.extensions.without_defaults()?;
     answer.extensions.one_of_each()?;
     let only_nonce = answer.extensions.0.iter().all(|e| e.oid == oid::OCSP_NONCE && e.critical.is_none());
-    rule(only_nonce, "an answer has no extension but the nonce, which is not critical (RFC 6960 4.4)")
+    ensure(only_nonce, "an answer has no extension but the nonce, which is not critical (RFC 6960 4.4)")
 }
 
-fn rfc9654_2_1_nonce(answer: &Answer<'_>) -> Read<()> {
+fn rfc9654_2_1_nonce(answer: &ParsedResponseData<'_>) -> DerResult<()> {
     let Some(nonce) = answer.extensions.find(oid::OCSP_NONCE) else { return Ok(()) };
-    let octets = Reader::only(nonce.value, OCTET_STRING)?.content;
-    rule(NONCE.contains(&octets.len()), "the nonce must have 1 to 128 octets (RFC 9654 2.1)")
+    let octets = DerReader::only(nonce.value, OCTET_STRING)?.content;
+    ensure(NONCE_LENGTHS.contains(&octets.len()), "the nonce must have 1 to 128 octets (RFC 9654 2.1)")
 }
 
 #[cfg(test)]
@@ -166,13 +166,13 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::x509::ocsp::{IdHash, ResponseData, SingleResponse, Status};
+    use crate::x509::ocsp::{IdHash, OcspCertStatus, ResponseData, SingleResponse};
     use crate::x509::pieces::Name;
     use crate::x509::writer::{INTEGER, NULL, build};
 
     const NAME: &[u8] = &[SEQUENCE, 0];
     const KEY: &[u8] = b"a key";
-    const REVOCATION: Status = Status::Revoked { at: 1_700_000_000, reason: Some(1) };
+    const REVOCATION: OcspCertStatus = OcspCertStatus::Revoked { at: 1_700_000_000, reason: Some(1) };
 
     fn cert_id(hash: IdHash, name: &[u8]) -> Vec<u8> {
         build(SEQUENCE, 128, |w| {
@@ -188,7 +188,7 @@ mod tests {
 
     struct Case {
         cert_id: Vec<u8>,
-        status: Status,
+        status: OcspCertStatus,
         count: usize,
         responder: &'static [u8],
         next_update: Option<i64>,
@@ -199,7 +199,7 @@ mod tests {
         fn default() -> Self {
             Self {
                 cert_id: cert_id(IdHash::Sha1, NAME),
-                status: Status::Good,
+                status: OcspCertStatus::Good,
                 count: 1,
                 responder: NAME,
                 next_update: Some(1_800_000_001),
@@ -228,21 +228,27 @@ mod tests {
     #[test]
     fn answers_as_they_should_be_pass() {
         for hash in IdHash::ALL {
-            for status in [Status::Good, Status::Unknown, REVOCATION, Status::Revoked { at: 0, reason: None }] {
+            for status in [
+                OcspCertStatus::Good,
+                OcspCertStatus::Unknown,
+                REVOCATION,
+                OcspCertStatus::Revoked { at: 0, reason: None },
+            ] {
                 for (count, nonce) in [(1, None), (32, Some(vec![1; 128]))] {
                     let cert_id = cert_id(hash, NAME);
                     let case = Case { cert_id, status, count, nonce, next_update: None, ..Case::default() };
-                    response(&encoded(&case), &signer()).unwrap();
+                    lint_ocsp_response(&encoded(&case), &signer()).unwrap();
                 }
             }
         }
-        let of_another = Case { cert_id: cert_id(IdHash::Sha1, b"other"), status: Status::Unknown, ..Case::default() };
-        response(&encoded(&of_another), &signer()).unwrap();
+        let of_another =
+            Case { cert_id: cert_id(IdHash::Sha1, b"other"), status: OcspCertStatus::Unknown, ..Case::default() };
+        lint_ocsp_response(&encoded(&of_another), &signer()).unwrap();
     }
 
     #[test]
     fn each_rule_refuses_what_breaks_it() {
-        let reason = |code| Status::Revoked { at: 0, reason: Some(code) };
+        let reason = |code| OcspCertStatus::Revoked { at: 0, reason: Some(code) };
         let other = || cert_id(IdHash::Sha1, b"other");
         let cases = [
             (Case { responder: &[SEQUENCE, 2, 5, 0], ..Case::default() }, "by the signer's subject"),
@@ -257,10 +263,10 @@ mod tests {
             (Case { nonce: Some(Vec::new()), ..Case::default() }, "RFC 9654"),
         ];
         for (case, text) in cases {
-            let error = response(&encoded(&case), &signer()).unwrap_err();
+            let error = lint_ocsp_response(&encoded(&case), &signer()).unwrap_err();
             assert!(error.text().contains(text), "{text}: {error}");
         }
-        assert!(response(&[encoded(&Case::default()), vec![0]].concat(), &signer()).is_err());
+        assert!(lint_ocsp_response(&[encoded(&Case::default()), vec![0]].concat(), &signer()).is_err());
     }
 
     proptest! {
@@ -269,7 +275,7 @@ mod tests {
             let mut data = encoded(&Case { status: REVOCATION, ..Case::default() });
             let at = at % data.len();
             data[at] = byte;
-            let _ = response(&data, &signer());
+            let _ = lint_ocsp_response(&data, &signer());
         }
     }
 }

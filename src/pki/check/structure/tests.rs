@@ -1,7 +1,7 @@
 //! Each check must reject its specific defect, and valid certificates must pass all checks.
 
 use super::*;
-use crate::x509::crl::{CrlTbs, EncodedTbs};
+use crate::x509::crl::{CrlTbs, EncodedCrlTbs};
 use crate::x509::extension::{self, NameConstraints};
 use crate::x509::name::{self, Attribute, rdn};
 use crate::x509::pieces::Extensions;
@@ -71,7 +71,7 @@ impl Parts {
 
     /// Replaces the extension with the same OID, else appends it.
     fn with(mut self, extension: Extensions) -> Self {
-        let oid = |e: &Extensions| ExtensionRef::next(&mut Reader::new(e.as_der())).unwrap().oid.to_vec();
+        let oid = |e: &Extensions| ExtensionRef::next(&mut DerReader::new(e.as_der())).unwrap().oid.to_vec();
         match self.extensions.iter().position(|e| oid(e) == oid(&extension)) {
             Some(at) => self.extensions[at] = extension,
             None => self.extensions.push(extension),
@@ -84,16 +84,16 @@ impl Parts {
         self
     }
 
-    fn check(&self, shape: Shape) -> Result<()> {
+    fn check(&self, shape: CertificateKind) -> Result<()> {
         let issuer = named("CA");
         let expected =
-            Expected { algorithm: SignatureAlgorithm::Ed25519, issuer: &issuer, key_id: &KEY_ID, sources: &MADE };
-        certificate(&self.tbs(), shape, &expected)
+            ExpectedIssuer { algorithm: SignatureAlgorithm::Ed25519, issuer: &issuer, key_id: &KEY_ID, sources: &MADE };
+        lint_certificate_structure(&self.tbs(), shape, &expected)
     }
 }
 
 /// Source of all parts.
-const MADE: Sources = Sources::all("certificate");
+const MADE: FieldSources = FieldSources::all("certificate");
 
 /// An extension with a value that the encoder does not produce.
 fn odd(oid: &[u8], critical: bool, value: &[u8]) -> Extensions {
@@ -102,14 +102,14 @@ fn odd(oid: &[u8], critical: bool, value: &[u8]) -> Extensions {
 
 #[test]
 fn good_certificates_pass() {
-    leaf().check(Shape::Leaf).unwrap();
-    authority().check(Shape::Authority).unwrap();
-    authority().check(Shape::Kept).unwrap();
+    leaf().check(CertificateKind::Leaf).unwrap();
+    authority().check(CertificateKind::Authority).unwrap();
+    authority().check(CertificateKind::Kept).unwrap();
     let policies =
         [odd(oid::POLICY_CONSTRAINTS, true, &[0x30, 3, 0x80, 1, 0]), odd(oid::INHIBIT_ANY_POLICY, true, &[2, 1, 0])];
     let policies = policies.into_iter().fold(authority().with(policy_mappings()), Parts::with);
-    policies.check(Shape::Authority).unwrap();
-    Parts { span: (0, time::MAX_EPOCH), ..leaf() }.check(Shape::Leaf).unwrap();
+    policies.check(CertificateKind::Authority).unwrap();
+    Parts { span: (0, time::MAX_EPOCH), ..leaf() }.check(CertificateKind::Leaf).unwrap();
 }
 
 #[test]
@@ -184,7 +184,7 @@ fn each_rule_for_leaves_is_held() {
         ),
     ];
     for (rule, parts) in cases {
-        let refusal = parts.check(Shape::Leaf).expect_err(rule);
+        let refusal = parts.check(CertificateKind::Leaf).expect_err(rule);
         let text = refusal.text();
         let found = text.contains(rule) || (rule == "4.1.2.9" && text.starts_with("certificate: "));
         assert!(found, "{rule}: {text}");
@@ -225,7 +225,7 @@ fn each_rule_for_authorities_is_held() {
         permitted: extension::Subtrees { dns: vec!["a.test".into(); count], ..Default::default() },
         ..Default::default()
     };
-    authority().with(extension::name_constraints(&many(1000))).check(Shape::Authority).unwrap();
+    authority().with(extension::name_constraints(&many(1000))).check(CertificateKind::Authority).unwrap();
     let cases: Vec<(&str, Parts)> = vec![
         ("more than 1000 subtrees", authority().with(extension::name_constraints(&many(1001)))),
         ("an authority must have a subject", Parts { subject: name::name(&[]), ..authority() }),
@@ -242,37 +242,42 @@ fn each_rule_for_authorities_is_held() {
         ("nameConstraints: must not be empty", authority().with(odd(oid::NAME_CONSTRAINTS, true, &[0x30, 2, 0xa0, 0]))),
     ];
     for (rule, parts) in cases {
-        let refusal = parts.check(Shape::Authority).expect_err(rule);
+        let refusal = parts.check(CertificateKind::Authority).expect_err(rule);
         assert!(refusal.text().contains(rule), "{rule}: {}", refusal.text());
     }
 }
 
 #[test]
 fn what_is_kept_keeps_its_makers_choices_but_not_the_structure() {
-    Parts { serial: vec![1], ..authority() }.check(Shape::Kept).unwrap();
-    authority().without(2).check(Shape::Kept).unwrap();
-    authority().without(0).check(Shape::Kept).unwrap();
-    assert!(Parts { subject: name::name(&[]), ..authority() }.check(Shape::Kept).is_err());
-    assert!(leaf().check(Shape::Kept).is_err());
-    assert!(authority().without(3).check(Shape::Kept).is_err());
+    Parts { serial: vec![1], ..authority() }.check(CertificateKind::Kept).unwrap();
+    authority().without(2).check(CertificateKind::Kept).unwrap();
+    authority().without(0).check(CertificateKind::Kept).unwrap();
+    assert!(Parts { subject: name::name(&[]), ..authority() }.check(CertificateKind::Kept).is_err());
+    assert!(leaf().check(CertificateKind::Kept).is_err());
+    assert!(authority().without(3).check(CertificateKind::Kept).is_err());
 }
 
 #[test]
 fn a_template_may_choose_its_serial_number_and_nothing_else() {
-    for (parts, plain, template) in
-        [(leaf(), Shape::Leaf, Shape::TemplateLeaf), (authority(), Shape::Authority, Shape::TemplateAuthority)]
-    {
+    for (parts, plain, template) in [
+        (leaf(), CertificateKind::Leaf, CertificateKind::TemplateLeaf),
+        (authority(), CertificateKind::Authority, CertificateKind::TemplateAuthority),
+    ] {
         parts.check(template).unwrap();
         let short = Parts { serial: vec![1], ..parts };
         assert!(short.check(plain).is_err());
         short.check(template).unwrap();
     }
-    assert!(authority().check(Shape::TemplateLeaf).is_err());
-    assert!(leaf().check(Shape::TemplateAuthority).is_err());
+    assert!(authority().check(CertificateKind::TemplateLeaf).is_err());
+    assert!(leaf().check(CertificateKind::TemplateAuthority).is_err());
     for at in 0..4 {
         let without = authority().without(at);
-        assert_eq!(without.check(Shape::Authority).is_err(), without.check(Shape::TemplateAuthority).is_err(), "{at}");
-        assert!(without.check(Shape::TemplateAuthority).is_err(), "{at}");
+        assert_eq!(
+            without.check(CertificateKind::Authority).is_err(),
+            without.check(CertificateKind::TemplateAuthority).is_err(),
+            "{at}"
+        );
+        assert!(without.check(CertificateKind::TemplateAuthority).is_err(), "{at}");
     }
 }
 
@@ -280,19 +285,21 @@ fn a_template_may_choose_its_serial_number_and_nothing_else() {
 fn algorithm_version_and_time_form_are_read_from_the_bytes() {
     let issuer = named("CA");
     let expected =
-        Expected { algorithm: SignatureAlgorithm::Ed25519, issuer: &issuer, key_id: &KEY_ID, sources: &MADE };
+        ExpectedIssuer { algorithm: SignatureAlgorithm::Ed25519, issuer: &issuer, key_id: &KEY_ID, sources: &MADE };
     let good = leaf().tbs();
-    let other = Expected {
+    let other = ExpectedIssuer {
         algorithm: SignatureAlgorithm::Ecdsa(crate::x509::algorithm::Hash::Sha256),
         issuer: &issuer,
         key_id: &KEY_ID,
         sources: &MADE,
     };
-    assert!(certificate(&good, Shape::Leaf, &other).unwrap_err().text().contains("4.1.2.3"));
+    assert!(lint_certificate_structure(&good, CertificateKind::Leaf, &other).unwrap_err().text().contains("4.1.2.3"));
     let mut version = good.clone();
     let at = version.windows(5).position(|w| w == [0xa0, 3, 2, 1, 2]).unwrap();
     version[at + 4] = 1;
-    assert!(certificate(&version, Shape::Leaf, &expected).unwrap_err().text().contains("4.1.2.1"));
+    assert!(
+        lint_certificate_structure(&version, CertificateKind::Leaf, &expected).unwrap_err().text().contains("4.1.2.1")
+    );
     // 1970 as GeneralizedTime: two more bytes in the time, and in the lengths around it.
     let utc: &[u8] = b"\x17\x0d700101000000Z";
     let generalized: &[u8] = b"\x18\x0f19700101000000Z";
@@ -301,14 +308,16 @@ fn algorithm_version_and_time_form_are_read_from_the_bytes() {
     form[at - 1] += 2;
     assert_eq!(good[1], 0x81, "the length has one octet more");
     form[2] += 2;
-    assert!(certificate(&form, Shape::Leaf, &expected).unwrap_err().text().contains("UTCTime"));
+    assert!(
+        lint_certificate_structure(&form, CertificateKind::Leaf, &expected).unwrap_err().text().contains("UTCTime")
+    );
 }
 
 #[test]
 fn each_rule_for_crls_is_held() {
     let issuer = named("CA");
     let expected =
-        Expected { algorithm: SignatureAlgorithm::Ed25519, issuer: &issuer, key_id: &KEY_ID, sources: &MADE };
+        ExpectedIssuer { algorithm: SignatureAlgorithm::Ed25519, issuer: &issuer, key_id: &KEY_ID, sources: &MADE };
     let tbs = |issuer: &Name, next_update, extensions: &[Extensions]| {
         let extensions: Vec<&Extensions> = extensions.iter().collect();
         let algorithm = SignatureAlgorithm::Ed25519;
@@ -319,9 +328,9 @@ fn each_rule_for_crls_is_held() {
     let both = [key_id.clone(), number.clone()];
     let freshest = extension::freshest_crl(&["http://a.test/delta".to_owned()]);
     let delta = extension::delta_crl_indicator;
-    crl(&tbs(&issuer, 9, &both), &expected).unwrap();
-    crl(&tbs(&issuer, 9, &[&both[..], std::slice::from_ref(&freshest)].concat()), &expected).unwrap();
-    crl(&tbs(&issuer, 9, &[&both[..], &[delta(1)]].concat()), &expected).unwrap();
+    lint_crl_structure(&tbs(&issuer, 9, &both), &expected).unwrap();
+    lint_crl_structure(&tbs(&issuer, 9, &[&both[..], std::slice::from_ref(&freshest)].concat()), &expected).unwrap();
+    lint_crl_structure(&tbs(&issuer, 9, &[&both[..], &[delta(1)]].concat()), &expected).unwrap();
     let cases = [
         ("5.1.2.3", tbs(&named("B"), 9, &both)),
         ("5.1.2.5", tbs(&issuer, 0, &both)),
@@ -340,7 +349,7 @@ fn each_rule_for_crls_is_held() {
         ),
         ("freshestCRL: must not be critical", {
             let critical =
-                odd(oid::FRESHEST_CRL, true, ExtensionRef::next(&mut Reader::new(freshest.as_der())).unwrap().value);
+                odd(oid::FRESHEST_CRL, true, ExtensionRef::next(&mut DerReader::new(freshest.as_der())).unwrap().value);
             tbs(&issuer, 9, &[&both[..], &[critical]].concat())
         }),
         (
@@ -349,7 +358,7 @@ fn each_rule_for_crls_is_held() {
         ),
     ];
     for (rule, list) in cases {
-        let refusal = crl(&list, &expected).expect_err(rule);
+        let refusal = lint_crl_structure(&list, &expected).expect_err(rule);
         assert!(refusal.text().contains(rule), "{rule}: {}", refusal.text());
     }
     // An empty revokedCertificates after the two times, and wrong lengths.
@@ -358,7 +367,8 @@ fn each_rule_for_crls_is_held() {
     let refused = |more: u8, header: &[u8], entries: &[u8], rule: &str| {
         let mut head = [good.head(), header].concat();
         head[1] += more;
-        let refusal = crl(&EncodedTbs::of_parts(&head, entries, good.tail()), &expected).expect_err(rule);
+        let refusal =
+            lint_crl_structure(&EncodedCrlTbs::of_parts(&head, entries, good.tail()), &expected).expect_err(rule);
         assert!(refusal.text().contains(rule), "{rule}: {}", refusal.text());
     };
     refused(2, &[SEQUENCE, 0], &[], "5.1.2.6");
@@ -369,11 +379,13 @@ fn each_rule_for_crls_is_held() {
 
 #[test]
 fn a_refusal_names_the_field_that_the_part_came_from() {
-    let sources = Sources::all("csr").with_subject("common_name").with(oid::KEY_USAGE, "key_usage");
+    let sources = FieldSources::all("csr").with_subject("common_name").with(oid::KEY_USAGE, "key_usage");
     let issuer = named("CA");
     let expected =
-        Expected { algorithm: SignatureAlgorithm::Ed25519, issuer: &issuer, key_id: &KEY_ID, sources: &sources };
-    let refused = |parts: Parts| certificate(&parts.tbs(), Shape::Leaf, &expected).unwrap_err().text().to_owned();
+        ExpectedIssuer { algorithm: SignatureAlgorithm::Ed25519, issuer: &issuer, key_id: &KEY_ID, sources: &sources };
+    let refused = |parts: Parts| {
+        lint_certificate_structure(&parts.tbs(), CertificateKind::Leaf, &expected).unwrap_err().text().to_owned()
+    };
     let usage = |bits: &[u8]| leaf().with(odd(oid::KEY_USAGE, true, bits));
     for (parts, text) in [
         (Parts { subject: named("a\nb"), ..leaf() }, "common_name: subject: "),

@@ -6,26 +6,26 @@ use super::*;
 use crate::auth::store::AuthWrite;
 use crate::keys::signing::{NoSigners, SigningKey};
 use crate::pki::check::blocking;
-use crate::pki::mount::issuer::{IssuerRecord, Key, Usage};
+use crate::pki::mount::issuer::{IssuerRecord, IssuerUsage, MountKey};
 use crate::pki::mount::settings::crl::CrlConfig;
 use crate::pki::store::RevocationRow;
 use crate::storage::seal::SealKey;
-use crate::storage::{Absent, Database, Options, Storage, open};
+use crate::storage::{Database, IfMissing, Storage, StorageOptions, open};
 use crate::x509::crl::Crl;
 use crate::x509::serial::Serial;
 use crate::x509::testing::root;
 
 const MOUNT: MountId = MountId(7);
-const FOLLOW: WantedCrls = WantedCrls { follow: true, ..WantedCrls::DUE };
-const COMPLETE: WantedCrls = WantedCrls { complete: true, ..WantedCrls::DUE };
-const DELTA: WantedCrls = WantedCrls { delta: true, ..WantedCrls::DUE };
+const FOLLOW: CrlBuildRequest = CrlBuildRequest { follow: true, ..CrlBuildRequest::DUE };
+const COMPLETE: CrlBuildRequest = CrlBuildRequest { complete: true, ..CrlBuildRequest::DUE };
+const DELTA: CrlBuildRequest = CrlBuildRequest { delta: true, ..CrlBuildRequest::DUE };
 
 /// A store with a mount and one root; complete CRLs are built only on request.
 struct Nodes {
     _folder: tempfile::TempDir,
     storage: Storage,
     clock: Clock,
-    view: Arc<View>,
+    view: Arc<MountView>,
 }
 
 /// A node's complete and delta CRL: number and serials of each.
@@ -35,14 +35,19 @@ impl Nodes {
     async fn new() -> Self {
         let (folder, clock) = (tempfile::tempdir().unwrap(), Clock::system());
         let database = Database::Embedded(folder.path().join("data"));
-        let options =
-            Options { database, seal_key: SealKey::random(), clock: clock.clone(), queue: 10, absent: Absent::Made };
+        let options = StorageOptions {
+            database,
+            seal_key: SealKey::random(),
+            clock: clock.clone(),
+            queue: 10,
+            absent: IfMissing::Made,
+        };
         let storage = open(options).await.unwrap();
         storage.auth().commit(vec![AuthWrite::MountCreate(MOUNT)]).await.unwrap();
-        let mut view = View::empty(MOUNT);
+        let mut view = MountView::empty(MOUNT);
         let (key, certificate) = root("ec", 256);
         let signing = SigningKey::Local(Arc::new(key));
-        view.put_key(Key { id: "key".to_owned(), name: String::new(), version: 0, signing }).unwrap();
+        view.put_key(MountKey { id: "key".to_owned(), name: String::new(), version: 0, signing }).unwrap();
         view.put_issuer(IssuerRecord {
             id: "root".to_owned(),
             name: String::new(),
@@ -50,7 +55,7 @@ impl Nodes {
             certificate: base64::engine::general_purpose::STANDARD.encode(certificate.der()),
             manual_chain: Vec::new(),
             leaf_not_after_behavior: Default::default(),
-            usage: Usage::ALL,
+            usage: IssuerUsage::ALL,
             revocation_signature_algorithm: String::new(),
             urls: Default::default(),
             revoked_at: None,
@@ -65,8 +70,8 @@ impl Nodes {
         Self { _folder: folder, storage, clock, view: Arc::new(view) }
     }
 
-    fn node(&self) -> Builder {
-        Builder::new(MOUNT, self.storage.pki(), Arc::new(NoSigners), self.clock.clone())
+    fn node(&self) -> CrlBuilder {
+        CrlBuilder::new(MOUNT, self.storage.pki(), Arc::new(NoSigners), self.clock.clone())
     }
 
     /// Records a revocation without notifying any node.
@@ -85,21 +90,21 @@ impl Nodes {
         serial
     }
 
-    async fn build(&self, mut node: Builder, wanted: WantedCrls) -> (Builder, Shown) {
+    async fn build(&self, mut node: CrlBuilder, wanted: CrlBuildRequest) -> (CrlBuilder, Shown) {
         let view = Arc::clone(&self.view);
-        let work = |outside: blocking::Outside| async move {
+        let work = |outside: blocking::SignatureWaiter| async move {
             let built = node.build(&view, wanted, &outside).await;
             (node, built)
         };
         let (node, built) = blocking::run(None, work).await.unwrap();
         let built = built.unwrap();
         assert!(built.failure.is_none());
-        let Lists { complete, delta } = &built.crls.by_issuer["root"];
+        let GroupCrls { complete, delta } = &built.crls.by_issuer["root"];
         (node, [shown(complete), shown(delta.as_ref().unwrap())])
     }
 }
 
-fn shown(list: &Published) -> (u64, Vec<Serial>) {
+fn shown(list: &PublishedCrl) -> (u64, Vec<Serial>) {
     let der: Vec<u8> = list.pieces().flat_map(|piece| piece.to_vec()).collect();
     let crl = Crl::parse(&der).unwrap();
     (list.number, crl.entries().iter().map(|entry| entry.serial).collect())
@@ -114,16 +119,16 @@ fn sorted<const N: usize>(mut serials: [Serial; N]) -> Vec<Serial> {
 async fn a_list_is_taken_over_by_who_has_read_more_than_it_covers() {
     for by in [FOLLOW, DELTA] {
         let nodes = Nodes::new().await;
-        let (a, shown) = nodes.build(nodes.node(), WantedCrls::DUE).await;
+        let (a, shown) = nodes.build(nodes.node(), CrlBuildRequest::DUE).await;
         assert_eq!(shown, [(1, vec![]), (1, vec![])]);
-        let (b, same) = nodes.build(nodes.node(), WantedCrls::DUE).await;
+        let (b, same) = nodes.build(nodes.node(), CrlBuildRequest::DUE).await;
         assert_eq!(same, shown);
 
         let second = nodes.revoke().await;
         let (a, _) = nodes.build(a, COMPLETE).await;
         let third = nodes.revoke().await;
         // B has read both revocations before it learns of the list.
-        let (b, not_yet) = nodes.build(b, WantedCrls::DUE).await;
+        let (b, not_yet) = nodes.build(b, CrlBuildRequest::DUE).await;
         assert_eq!(not_yet, shown);
         let (b, taken) = nodes.build(b, by).await;
         assert_eq!(taken[0], (2, vec![second]), "{by:?}");

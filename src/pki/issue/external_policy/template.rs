@@ -7,22 +7,22 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::Mode;
-use super::wire::Consent;
+use super::PolicyOperation;
+use super::wire::PolicyResponse;
 use crate::clock::Time;
 use crate::error::{Error, Result, Warnings};
-use crate::pki::check::structure::{Shape, Sources};
+use crate::pki::check::structure::{CertificateKind, FieldSources};
 use crate::pki::check::validity::{self, Validity};
-use crate::pki::issue::beside::Beside;
-use crate::pki::issue::issued::Issued;
-use crate::pki::issue::release::{Draft, Record, SubjectKeyId};
-use crate::pki::issue::request::Origin;
-use crate::pki::issue::stages::Stages;
-use crate::pki::issue::{repeats, self_issued, signer};
-use crate::pki::mount::profile::Pieces;
-use crate::pki::mount::signer::{Signer, preferred_algorithm};
-use crate::pki::mount::view::View;
-use crate::pki::tools::Tools;
+use crate::pki::engine_deps::EngineDeps;
+use crate::pki::issue::issued::IssuedCertificate;
+use crate::pki::issue::release::{CertificateDraft, IssuanceRecord, SubjectKeyIdSource};
+use crate::pki::issue::request::IssueContext;
+use crate::pki::issue::side_effects::IssueSideEffects;
+use crate::pki::issue::stages::IssuanceStages;
+use crate::pki::issue::{idempotency, self_issued, signer};
+use crate::pki::mount::profile::EncodedIssuerParts;
+use crate::pki::mount::signer::{IssuerSigner, preferred_algorithm};
+use crate::pki::mount::view::MountView;
 use crate::x509::certificate::Certificate;
 use crate::x509::pieces::Extensions;
 use crate::x509::public_key::PublicKey;
@@ -35,27 +35,27 @@ use crate::x509::{extension, oid, pem};
 /// # Errors
 /// `Invalid` naming the rule that the template violates; `Unavailable` when the record cannot be stored.
 pub(super) async fn issue(
-    view: &View,
-    tools: &Tools,
-    origin: &Origin,
-    mode: &Mode,
-    consent: &Consent,
+    view: &MountView,
+    tools: &EngineDeps,
+    origin: &IssueContext,
+    mode: &PolicyOperation,
+    consent: &PolicyResponse,
     key: &PublicKey,
-    stages: &Stages,
-) -> Result<Issued> {
-    let beside = beside(origin, consent)?;
-    let template = read(&consent.certificate)?;
-    check(&template, mode, key)?;
-    let signer = signer::signer(view, &consent.issuer_ref)?;
+    stages: &IssuanceStages,
+) -> Result<IssuedCertificate> {
+    let beside = lease_side_effects(origin, consent)?;
+    let template = parse_template(&consent.certificate)?;
+    check_template(&template, mode, key)?;
+    let signer = signer::find_signer(view, &consent.issuer_ref)?;
     let who = &origin.requester;
     let repeatable = origin.repeatable.as_deref();
-    repeats::unless_stored(consent.store, repeatable, "the policy engine has the certificate not stored")?;
+    idempotency::require_stored(consent.store, repeatable, "the policy engine has the certificate not stored")?;
     let (requester, watch) = (&who.recorded_as, &who.watch);
-    let record = Record { role: None, requester, watch, store: consent.store, beside, repeatable };
+    let record = IssuanceRecord { role: None, requester, watch, store: consent.store, beside, repeatable };
     record.require_room(tools)?;
     let mut warnings = Warnings::default();
-    let draft = draft(&template, &signer, tools, &mut warnings)?;
-    let tools = offering(kept_serial(&template, consent.store), tools);
+    let draft = draft_certificate(&template, &signer, tools, &mut warnings)?;
+    let tools = with_first_serial(template_serial(&template, consent.store), tools);
     let issued = draft.release(view, &tools, key, &record, stages).await?;
     if issued.repeated {
         // The certificate comes from an earlier template, so warnings about this one do not apply.
@@ -69,11 +69,11 @@ pub(super) async fn issue(
 }
 
 /// The lease that the engine requests; it requires a stored certificate, because revoking the lease revokes it.
-fn beside(origin: &Origin, consent: &Consent) -> Result<Beside> {
+fn lease_side_effects(origin: &IssueContext, consent: &PolicyResponse) -> Result<IssueSideEffects> {
     match (consent.lease, consent.store) {
-        (false, _) => Ok(Beside::default()),
+        (false, _) => Ok(IssueSideEffects::default()),
         (true, false) => refuse("generate_lease needs store_certificate"),
-        (true, true) => Beside::leased(&origin.path, &origin.requester),
+        (true, true) => IssueSideEffects::leased(&origin.path, &origin.requester),
     }
 }
 
@@ -81,11 +81,12 @@ fn refuse<T>(rule: &str) -> Result<T> {
     Err(Error::invalid(format!("external policy: {rule}")))
 }
 
-fn read(text: &str) -> Result<Certificate> {
-    if text.len() > pem::MAX_TEXT {
+fn parse_template(text: &str) -> Result<Certificate> {
+    if text.len() > pem::MAX_TEXT_BYTES {
         return refuse("the template is longer than 64 KiB");
     }
-    let blocks = pem::blocks(text).map_err(|e| Error::invalid(format!("external policy: template: {}", e.text())))?;
+    let blocks =
+        pem::parse_blocks(text).map_err(|e| Error::invalid(format!("external policy: template: {}", e.text())))?;
     match blocks.as_slice() {
         [(label, der)] if label == "CERTIFICATE" => {
             Certificate::submitted(der).map_err(|e| Error::invalid(format!("external policy: template: {}", e.text())))
@@ -95,11 +96,11 @@ fn read(text: &str) -> Result<Certificate> {
 }
 
 /// Checks that do not depend on the issuer.
-fn check(template: &Certificate, mode: &Mode, key: &PublicKey) -> Result<()> {
+fn check_template(template: &Certificate, mode: &PolicyOperation, key: &PublicKey) -> Result<()> {
     if template.key() != key {
         return refuse("the template's public key is not the request's");
     }
-    if template.is_ca() && !matches!(mode, Mode::SignIntermediate(_)) {
+    if template.is_ca() && !matches!(mode, PolicyOperation::SignIntermediate(_)) {
         return refuse("the template is a CA certificate, which sign-intermediate alone may make");
     }
     if grants_ocsp_signing(template.extensions()) {
@@ -111,29 +112,34 @@ fn check(template: &Certificate, mode: &Mode, key: &PublicKey) -> Result<()> {
     Ok(())
 }
 
-fn draft(template: &Certificate, signer: &Arc<Signer>, tools: &Tools, warnings: &mut Warnings) -> Result<Draft> {
+fn draft_certificate(
+    template: &Certificate,
+    signer: &Arc<IssuerSigner>,
+    tools: &EngineDeps,
+    warnings: &mut Warnings,
+) -> Result<CertificateDraft> {
     let (key, now) = signer::usable_key(signer, &tools.clock)?;
     let pieces = signer.pieces()?;
     if template.is_ca() {
         check_path_length(template, signer)?;
     }
-    Ok(Draft {
+    Ok(CertificateDraft {
         algorithm: preferred_algorithm(&key.signing, &*tools.signers, template.signature_algorithm())?,
         key,
-        shape: if template.is_ca() { Shape::TemplateAuthority } else { Shape::TemplateLeaf },
+        shape: if template.is_ca() { CertificateKind::TemplateAuthority } else { CertificateKind::TemplateLeaf },
         subject: template.subject().clone(),
         common_name: template.common_name(),
-        validity: lifetime(template, signer, now, warnings)?,
-        head: extensions(template, pieces),
-        key_id: SubjectKeyId::Copied,
+        validity: template_validity(template, signer, now, warnings)?,
+        head: merge_extensions(template, pieces),
+        key_id: SubjectKeyIdSource::Copied,
         tail: Extensions::default(),
-        sources: Sources::all("external policy: template"),
+        sources: FieldSources::all("external policy: template"),
         signer: Arc::clone(signer),
     })
 }
 
-fn check_path_length(template: &Certificate, signer: &Signer) -> Result<()> {
-    let most = signer::below(signer)?;
+fn check_path_length(template: &Certificate, signer: &IssuerSigner) -> Result<()> {
+    let most = signer::remaining_path_length(signer)?;
     // A CA without a path length is limited by the chain above it (RFC 5280 6.1.4).
     match (template.path_length(), most) {
         (Some(length), Some(most)) if length > most => refuse(&format!(
@@ -144,25 +150,30 @@ fn check_path_length(template: &Certificate, signer: &Signer) -> Result<()> {
 }
 
 /// The template's validity. An end after the issuer's own is handled by the issuer's setting.
-fn lifetime(template: &Certificate, signer: &Signer, now: Time, warnings: &mut Warnings) -> Result<Validity> {
+fn template_validity(
+    template: &Certificate,
+    signer: &IssuerSigner,
+    now: Time,
+    warnings: &mut Warnings,
+) -> Result<Validity> {
     if template.not_after() < now.unix_timestamp() {
         return refuse("the template's notAfter lies in the past");
     }
     let issuer = &signer.issuer;
     let behaviour = issuer.record.leaf_not_after_behavior;
     let (end, latest) = (template.not_after(), issuer.certificate.not_after());
-    let end = validity::within_issuer(end, latest, behaviour, "the policy engine", warnings)?;
-    validity::validity(template.not_before(), end)
+    let end = validity::apply_issuer_end(end, latest, behaviour, "the policy engine", warnings)?;
+    validity::check_validity_range(template.not_before(), end)
 }
 
 /// The template's extensions with those of the issuer replaced or appended. Adds a missing subject key identifier.
-fn extensions(template: &Certificate, pieces: &Pieces) -> Extensions {
+fn merge_extensions(template: &Certificate, pieces: &EncodedIssuerParts) -> Extensions {
     let locations = &pieces.locations;
     let key_id = match template.extension(oid::SUBJECT_KEY_ID) {
         Some(_) => Extensions::default(),
         None => extension::subject_key_id(&template.key().key_id()),
     };
-    self_issued::with_replaced(
+    self_issued::replace_extensions(
         template,
         &[
             (oid::SUBJECT_KEY_ID, &key_id),
@@ -177,7 +188,7 @@ fn extensions(template: &Certificate, pieces: &Pieces) -> Extensions {
 /// Returns the template's serial number if the certificate is stored and the number is valid. Storage checks that it is
 /// unused. Other certificates get a new number: if the engine's templates had a fixed number, all certificates would
 /// share it (RFC 5280 4.1.2.2), and one revocation would revoke all.
-fn kept_serial(template: &Certificate, is_stored: bool) -> Option<Serial> {
+fn template_serial(template: &Certificate, is_stored: bool) -> Option<Serial> {
     let serial = template.serial();
     let octets = serial.octets();
     // A leading sign bit requires another byte.
@@ -186,11 +197,11 @@ fn kept_serial(template: &Certificate, is_stored: bool) -> Option<Serial> {
 }
 
 /// Tools whose first serial number is `first`.
-fn offering(first: Option<Serial>, tools: &Tools) -> Tools {
+fn with_first_serial(first: Option<Serial>, tools: &EngineDeps) -> EngineDeps {
     let (first, others) = (Mutex::new(first), Arc::clone(&tools.serials));
     let next = move || {
         let first = first.lock().unwrap_or_else(PoisonError::into_inner).take();
         first.unwrap_or_else(|| others())
     };
-    Tools { serials: Arc::new(next), ..tools.clone() }
+    EngineDeps { serials: Arc::new(next), ..tools.clone() }
 }

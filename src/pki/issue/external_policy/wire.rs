@@ -7,26 +7,26 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::Mode;
+use super::PolicyOperation;
 use crate::error::{Error, Kind, Result, Warnings};
-use crate::pki::check::validity::Limits;
+use crate::pki::check::validity::MountLifetimes;
 use crate::pki::mount::profile::certificate_pem;
-use crate::pki::mount::settings::external_policy::Config;
-use crate::pki::mount::signer::Signer;
-use crate::pki::mount::view::View;
+use crate::pki::mount::settings::external_policy::ExternalPolicyConfig;
+use crate::pki::mount::signer::IssuerSigner;
+use crate::pki::mount::view::MountView;
 
 /// Version of the message format.
-const VERSION: u8 = 1;
+const MESSAGE_VERSION: u8 = 1;
 /// Maximum length of a forwarded text of the engine, characters.
-const MAX_TEXT: usize = 500;
+const MAX_ENGINE_TEXT_CHARS: usize = 500;
 /// Maximum number of forwarded warnings of the engine.
-const MAX_WARNINGS: usize = 20;
+const MAX_ENGINE_WARNINGS: usize = 20;
 
 /// The caller's body, interpreted only by the engine.
 #[derive(Clone, Debug, Default)]
-pub struct Body(Map<String, Value>);
+pub struct PolicyRequestBody(Map<String, Value>);
 
-impl From<Map<String, Value>> for Body {
+impl From<Map<String, Value>> for PolicyRequestBody {
     fn from(members: Map<String, Value>) -> Self {
         Self(members)
     }
@@ -34,7 +34,7 @@ impl From<Map<String, Value>> for Body {
 
 /// Identity of the caller, rendered as JSON; never a token.
 #[derive(Clone, Debug)]
-pub struct Who {
+pub struct PolicyCallerIdentity {
     /// The entity's id.
     pub entity_id: String,
     /// The entity and its aliases.
@@ -44,33 +44,33 @@ pub struct Who {
 }
 
 /// Values sent to the engine in addition to the caller's body.
-pub(super) struct Asked<'a> {
+pub(super) struct PolicyRequestContext<'a> {
     /// Identity of the caller, if the token has an entity.
-    pub(super) who: Option<&'a Who>,
+    pub(super) who: Option<&'a PolicyCallerIdentity>,
     /// The policy named in the path, or empty.
     pub(super) policy: &'a str,
     /// Path of the mount, with a trailing `/`.
     pub(super) mount: &'a str,
     /// The operation.
-    pub(super) mode: &'a Mode,
+    pub(super) mode: &'a PolicyOperation,
     /// The mount's lifetimes.
-    pub(super) limits: Limits,
+    pub(super) limits: MountLifetimes,
 }
 
 #[derive(Serialize)]
-struct Question<'a> {
+struct PolicyRequest<'a> {
     request_version: u8,
     request_uuid: &'a str,
     synchronous: bool,
     user_request_key_values: Map<String, Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     identity_request_key_values: Option<Value>,
-    service_request_values: ServiceValues<'a>,
+    service_request_values: PolicyServiceValues<'a>,
 }
 
 /// Values that the server adds to the caller's body.
 #[derive(Serialize)]
-struct ServiceValues<'a> {
+struct PolicyServiceValues<'a> {
     policy_name: &'a str,
     mount: &'a str,
     namespace: &'static str,
@@ -88,41 +88,41 @@ struct ServiceValues<'a> {
 ///
 /// # Errors
 /// `Internal` when it cannot be encoded.
-pub(super) fn question(
-    view: &View,
-    asked: &Asked<'_>,
-    body: Body,
+pub(super) fn encode_policy_request(
+    view: &MountView,
+    asked: &PolicyRequestContext<'_>,
+    body: PolicyRequestBody,
     uuid: &str,
     csr_pem: String,
-    issuer: Option<&Signer>,
+    issuer: Option<&IssuerSigner>,
 ) -> Result<Vec<u8>> {
-    let Body(mut user) = body;
+    let PolicyRequestBody(mut user) = body;
     user.insert("csr".to_owned(), csr_pem.into());
     let record = issuer.map(|signer| &signer.issuer.record);
-    let service = ServiceValues {
+    let service = PolicyServiceValues {
         policy_name: asked.policy,
         mount: asked.mount,
         namespace: "root",
         service_is_performance_standby: false,
         service_is_performance_secondary: false,
         issuance_mode: asked.mode.word(),
-        service_generated_private_key: matches!(asked.mode, Mode::Issue(_)),
+        service_generated_private_key: matches!(asked.mode, PolicyOperation::Issue(_)),
         requested_issuer_name: record.map_or("", |r| &r.name),
         requested_issuer_id: record.map_or("", |r| &r.id),
         requested_issuer_cert: issuer.map(|signer| certificate_pem(&signer.issuer)).unwrap_or_default(),
         requested_issuance_config: json!({
-            "aia_values": issuer.map(|signer| urls(view, signer)).unwrap_or_default(),
+            "aia_values": issuer.map(|signer| render_urls(view, signer)).unwrap_or_default(),
             "leaf_not_after_behavior": record.map_or("", |r| r.leaf_not_after_behavior.as_str()),
             "mount_default_ttl": asked.limits.mount_default.as_secs(),
             "mount_max_ttl": asked.limits.mount_max.as_secs(),
         }),
     };
-    let question = Question {
-        request_version: VERSION,
+    let question = PolicyRequest {
+        request_version: MESSAGE_VERSION,
         request_uuid: uuid,
         synchronous: true,
         user_request_key_values: user,
-        identity_request_key_values: asked.who.map(|who| identity(view, who)),
+        identity_request_key_values: asked.who.map(|who| render_identity(view, who)),
         service_request_values: service,
     };
     serde_json::to_vec(&question).map_err(Error::internal)
@@ -130,18 +130,18 @@ pub(super) fn question(
 
 /// The caller's entity id, and the parts of entity and groups that the settings select. Groups without a match are
 /// omitted.
-fn identity(view: &View, who: &Who) -> Value {
-    let Config { entity_jmespath, group_jmespath, .. } = &view.external_policy.value;
-    let groups = who.groups.iter().filter_map(|group| selected(group_jmespath, group));
+fn render_identity(view: &MountView, who: &PolicyCallerIdentity) -> Value {
+    let ExternalPolicyConfig { entity_jmespath, group_jmespath, .. } = &view.external_policy.value;
+    let groups = who.groups.iter().filter_map(|group| select_member(group_jmespath, group));
     json!({
         "entity_id": who.entity_id,
-        "entity": selected(entity_jmespath, &who.entity),
+        "entity": select_member(entity_jmespath, &who.entity),
         "groups": groups.collect::<Vec<_>>(),
     })
 }
 
 /// Evaluates an expression of the settings; `None` if it is empty or has no match.
-fn selected<'v>(expression: &str, value: &'v Value) -> Option<&'v Value> {
+fn select_member<'v>(expression: &str, value: &'v Value) -> Option<&'v Value> {
     match expression {
         "" => None,
         "@" => Some(value),
@@ -150,13 +150,13 @@ fn selected<'v>(expression: &str, value: &'v Value) -> Option<&'v Value> {
 }
 
 /// URLs in the issuer's certificates; empty if a placeholder has no value.
-fn urls(view: &View, signer: &Signer) -> Map<String, Value> {
+fn render_urls(view: &MountView, signer: &IssuerSigner) -> Map<String, Value> {
     let urls = view.urls_of(&signer.issuer).unwrap_or_default();
     urls.lists().into_iter().map(|(name, list)| (name.to_owned(), list.clone().into())).collect()
 }
 
 #[derive(Deserialize)]
-struct Raw {
+struct RawPolicyResponse {
     request_uuid: String,
     error: Option<String>,
     warnings: Option<Vec<String>>,
@@ -168,7 +168,7 @@ struct Raw {
 
 /// Approval by the engine.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Consent {
+pub(super) struct PolicyResponse {
     /// The template, PEM.
     pub(super) certificate: String,
     /// Issuer chosen by the engine.
@@ -181,14 +181,14 @@ pub(super) struct Consent {
 
 /// The engine's response.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Answer {
+pub(super) struct PolicyEngineReply {
     /// The decision; the error is the reason for the caller.
-    pub(super) decision: std::result::Result<Consent, String>,
+    pub(super) decision: std::result::Result<PolicyResponse, String>,
     /// Warnings for the caller.
     pub(super) warnings: Warnings,
 }
 
-impl Answer {
+impl PolicyEngineReply {
     /// Parses the response to the request `uuid`.
     ///
     /// # Errors
@@ -196,15 +196,15 @@ impl Answer {
     pub(super) fn read(body: &[u8], uuid: &str) -> Result<Self> {
         let malformed =
             |what: &str| Error::new(Kind::BadGateway, format!("external policy: the engine's answer {what}"));
-        let raw: Raw = serde_json::from_slice(body)
+        let raw: RawPolicyResponse = serde_json::from_slice(body)
             .map_err(|_| malformed("is not a JSON object with request_uuid and members of the right types"))?;
         if raw.request_uuid != uuid {
             return Err(Error::invalid("external policy: the engine answered another request: request_uuid differs"));
         }
         let given = raw.warnings.unwrap_or_default();
         let mut warnings: Warnings =
-            given.iter().take(MAX_WARNINGS).map(|w| cleaned(w)).filter(|text| !text.is_empty()).collect();
-        let error = raw.error.map(|text| cleaned(&text)).filter(|text| !text.is_empty());
+            given.iter().take(MAX_ENGINE_WARNINGS).map(|w| sanitize(w)).filter(|text| !text.is_empty()).collect();
+        let error = raw.error.map(|text| sanitize(&text)).filter(|text| !text.is_empty());
         let Some(certificate) = raw.certificate.filter(|text| !text.trim().is_empty()) else {
             let error = error.unwrap_or_else(|| "the engine gave no certificate and no reason".to_owned());
             return Ok(Self { decision: Err(error), warnings });
@@ -213,14 +213,14 @@ impl Answer {
             raw.issuer_ref.filter(|text| !text.is_empty()).ok_or_else(|| malformed("has no issuer_ref"))?;
         warnings.extend(error);
         let (store, lease) = (raw.store_certificate.unwrap_or(false), raw.generate_lease.unwrap_or(false));
-        Ok(Self { decision: Ok(Consent { certificate, issuer_ref, store, lease }), warnings })
+        Ok(Self { decision: Ok(PolicyResponse { certificate, issuer_ref, store, lease }), warnings })
     }
 }
 
 /// Truncates a text of the engine and replaces control characters.
-fn cleaned(text: &str) -> String {
+fn sanitize(text: &str) -> String {
     let words = text.chars().map(|c| if c.is_control() { ' ' } else { c });
-    words.take(MAX_TEXT).collect::<String>().trim().to_owned()
+    words.take(MAX_ENGINE_TEXT_CHARS).collect::<String>().trim().to_owned()
 }
 
 #[cfg(test)]
@@ -228,8 +228,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn read(body: Value) -> Result<Answer> {
-        Answer::read(body.to_string().as_bytes(), "u")
+    fn read(body: Value) -> Result<PolicyEngineReply> {
+        PolicyEngineReply::read(body.to_string().as_bytes(), "u")
     }
 
     #[test]
@@ -238,11 +238,11 @@ mod tests {
             "request_uuid": "u", "certificate": "c", "issuer_ref": "i", "store_certificate": true, "more": [1],
         }))
         .unwrap();
-        let expected = Consent { certificate: "c".into(), issuer_ref: "i".into(), store: true, lease: false };
-        assert_eq!(consent, Answer { decision: Ok(expected), warnings: Warnings::default() });
+        let expected = PolicyResponse { certificate: "c".into(), issuer_ref: "i".into(), store: true, lease: false };
+        assert_eq!(consent, PolicyEngineReply { decision: Ok(expected), warnings: Warnings::default() });
         let refusal =
             read(json!({ "request_uuid": "u", "error": "no", "warnings": ["w"], "certificate": "" })).unwrap();
-        assert_eq!(refusal, Answer { decision: Err("no".into()), warnings: vec!["w".into()].into() });
+        assert_eq!(refusal, PolicyEngineReply { decision: Err("no".into()), warnings: vec!["w".into()].into() });
         assert!(read(json!({ "request_uuid": "u" })).unwrap().decision.unwrap_err().contains("no reason"));
         let both =
             json!({ "request_uuid": "u", "error": "e", "certificate": "c", "issuer_ref": "i", "warnings": ["w"] });
@@ -252,9 +252,9 @@ mod tests {
     #[test]
     fn what_is_no_answer_to_the_question_is_refused() {
         let twice = br#"{"request_uuid":"x","request_uuid":"u","error":"no"}"#;
-        assert_eq!(Answer::read(twice, "u").unwrap_err().kind(), Kind::BadGateway);
+        assert_eq!(PolicyEngineReply::read(twice, "u").unwrap_err().kind(), Kind::BadGateway);
         let deep = format!("{{\"request_uuid\":\"u\",\"error\":\"no\",\"x\":{}", "[".repeat(100_000));
-        assert_eq!(Answer::read(deep.as_bytes(), "u").unwrap_err().kind(), Kind::BadGateway);
+        assert_eq!(PolicyEngineReply::read(deep.as_bytes(), "u").unwrap_err().kind(), Kind::BadGateway);
         for body in [
             json!([]),
             json!({}),
@@ -284,7 +284,7 @@ mod tests {
             ("aliases.name", None),
             ("none", None),
         ] {
-            assert_eq!(selected(expression, &entity), expected, "{expression:?}");
+            assert_eq!(select_member(expression, &entity), expected, "{expression:?}");
         }
     }
 
@@ -293,15 +293,15 @@ mod tests {
         let warnings: Vec<String> = (0..100).map(|n| format!("{n}")).collect();
         let error = format!("a\u{1b}[31m\r\nb{}", "x".repeat(1000));
         let answer = read(json!({ "request_uuid": "u", "error": error, "warnings": warnings })).unwrap();
-        assert_eq!(answer.warnings.len(), MAX_WARNINGS);
+        assert_eq!(answer.warnings.len(), MAX_ENGINE_WARNINGS);
         let text = answer.decision.unwrap_err();
-        assert!(text.starts_with("a [31m  bxxx") && text.chars().count() == MAX_TEXT, "{text}");
+        assert!(text.starts_with("a [31m  bxxx") && text.chars().count() == MAX_ENGINE_TEXT_CHARS, "{text}");
     }
 
     proptest! {
         #[test]
         fn any_bytes_are_read_or_refused(body in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let _ = Answer::read(&body, "u");
+            let _ = PolicyEngineReply::read(&body, "u");
         }
     }
 }

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use crate::pki::mount::issuer::Issuer;
 use crate::x509::certificate::Certificate;
 use crate::x509::oid;
-use crate::x509::reader::{Read, Reader};
+use crate::x509::reader::{DerReader, DerResult};
 use crate::x509::writer::{SEQUENCE, context};
 
 /// A certificate below the path must have one of these policies; `None` accepts any policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PolicyDemand(Option<BTreeSet<Vec<u8>>>);
+pub(crate) struct RequiredPolicies(Option<BTreeSet<Vec<u8>>>);
 
-impl PolicyDemand {
+impl RequiredPolicies {
     /// Returns the requirement of a path (issuer first), if any. Roots are skipped: verifiers do not evaluate trust
     /// anchors.
     pub(super) fn of(path: &[Arc<Issuer>]) -> Option<Self> {
@@ -23,7 +23,7 @@ impl PolicyDemand {
         let mut left: Option<u64> = None;
         for issuer in path.iter().rev().skip_while(|issuer| issuer.self_signed) {
             let certificate = &issuer.certificate;
-            let own = policies(certificate);
+            let own = read_policies(certificate);
             if !own.contains(oid::ANY_POLICY) {
                 allowed = Some(match allowed {
                     Some(allowed) => allowed.intersection(&own).cloned().collect(),
@@ -31,12 +31,12 @@ impl PolicyDemand {
                 });
             }
             if let Some(allowed) = &mut allowed {
-                map(certificate, allowed);
+                apply_policy_mappings(certificate, allowed);
             }
             if !issuer.is_self_issued() {
                 left = left.map(|left| left.saturating_sub(1));
             }
-            let own = requires_explicit(certificate);
+            let own = read_require_explicit(certificate);
             left = left.into_iter().chain(own).min();
         }
         // The certificate below the path decrements the counter once more (6.1.5).
@@ -70,9 +70,9 @@ impl PolicyDemand {
 }
 
 /// Policies of a certificate as OIDs in DER contents; empty if the extension cannot be parsed.
-pub(crate) fn policies(certificate: &Certificate) -> BTreeSet<Vec<u8>> {
-    let read = |value: &[u8]| -> Read<BTreeSet<Vec<u8>>> {
-        let (mut list, mut all) = (Reader::only(value, SEQUENCE)?.reader(), BTreeSet::new());
+pub(crate) fn read_policies(certificate: &Certificate) -> BTreeSet<Vec<u8>> {
+    let read = |value: &[u8]| -> DerResult<BTreeSet<Vec<u8>>> {
+        let (mut list, mut all) = (DerReader::only(value, SEQUENCE)?.reader(), BTreeSet::new());
         while !list.is_empty() {
             all.insert(list.sequence()?.oid()?.to_vec());
         }
@@ -83,9 +83,9 @@ pub(crate) fn policies(certificate: &Certificate) -> BTreeSet<Vec<u8>> {
 }
 
 /// Reads requireExplicitPolicy of policyConstraints (4.2.1.11).
-fn requires_explicit(certificate: &Certificate) -> Option<u64> {
-    let read = |value: &[u8]| -> Read<Option<u64>> {
-        let explicit = Reader::only(value, SEQUENCE)?.reader().optional(context(0))?;
+fn read_require_explicit(certificate: &Certificate) -> Option<u64> {
+    let read = |value: &[u8]| -> DerResult<Option<u64>> {
+        let explicit = DerReader::only(value, SEQUENCE)?.reader().optional(context(0))?;
         let number = |content: &[u8]| content.iter().fold(0_u64, |n, octet| n.saturating_mul(256) | u64::from(*octet));
         Ok(explicit.map(|explicit| number(explicit.content)))
     };
@@ -93,9 +93,9 @@ fn requires_explicit(certificate: &Certificate) -> Option<u64> {
 }
 
 /// Maps the policies of the issuer's domain to those of the subject's domain (4.2.1.5).
-fn map(certificate: &Certificate, allowed: &mut BTreeSet<Vec<u8>>) {
-    let read = |value: &[u8]| -> Read<Vec<(Vec<u8>, Vec<u8>)>> {
-        let (mut list, mut all) = (Reader::only(value, SEQUENCE)?.reader(), Vec::new());
+fn apply_policy_mappings(certificate: &Certificate, allowed: &mut BTreeSet<Vec<u8>>) {
+    let read = |value: &[u8]| -> DerResult<Vec<(Vec<u8>, Vec<u8>)>> {
+        let (mut list, mut all) = (DerReader::only(value, SEQUENCE)?.reader(), Vec::new());
         while !list.is_empty() {
             let mut pair = list.sequence()?;
             all.push((pair.oid()?.to_vec(), pair.oid()?.to_vec()));

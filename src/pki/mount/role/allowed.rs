@@ -8,15 +8,15 @@ use std::sync::Arc;
 use ipnet::IpNet;
 
 use super::Role;
-use crate::pki::values::glob::Patterns;
-use crate::pki::values::{parse_network, parse_other};
-use crate::templates::Identity;
+use crate::pki::values::glob::PatternList;
+use crate::pki::values::{parse_network, parse_other_name};
+use crate::templates::TemplateValues;
 
 /// A role with its parsed lists; dereferences to [`Role`].
 pub struct CompiledRole {
     role: Role,
     /// The parsed lists.
-    pub allowed: Allowed,
+    pub allowed: AllowedNames,
 }
 
 impl Deref for CompiledRole {
@@ -29,61 +29,61 @@ impl Deref for CompiledRole {
 
 impl From<Role> for CompiledRole {
     fn from(role: Role) -> Self {
-        Self { allowed: Allowed::by(&role), role }
+        Self { allowed: AllowedNames::by(&role), role }
     }
 }
 
 impl CompiledRole {
     /// Returns the role with templates filled in for a caller.
-    pub fn filled_for(self: &Arc<Self>, identity: Option<&dyn Identity>) -> Arc<Self> {
+    pub fn filled_for(self: &Arc<Self>, identity: Option<&dyn TemplateValues>) -> Arc<Self> {
         self.role.filled_for(identity).map_or_else(|| Arc::clone(self), |filled| Arc::new(filled.into()))
     }
 }
 
 /// The parsed lists of a role.
-pub struct Allowed {
+pub struct AllowedNames {
     /// `allowed_domains`.
-    pub domains: Domains,
+    pub domains: AllowedDomains,
     /// `allowed_ip_sans_cidr`.
     pub networks: Vec<IpNet>,
     /// `allowed_uri_sans`.
-    pub uris: Patterns,
+    pub uris: PatternList,
     /// `allowed_other_sans` by OID; `None` allows all.
-    pub others: Option<HashMap<String, Patterns>>,
+    pub others: Option<HashMap<String, PatternList>>,
     /// `allowed_serial_numbers`.
-    pub serial_numbers: Patterns,
+    pub serial_numbers: PatternList,
     /// `allowed_user_ids` as patterns and as plain texts.
-    pub user_ids: (Patterns, Texts),
+    pub user_ids: (PatternList, CaseInsensitiveTexts),
 }
 
-impl Allowed {
+impl AllowedNames {
     fn by(role: &Role) -> Self {
         let any_other = role.allowed_other_sans == ["*"];
         Self {
-            domains: Domains::new(&role.allowed_domains),
+            domains: AllowedDomains::new(&role.allowed_domains),
             networks: role.allowed_ip_sans_cidr.iter().filter_map(|text| parse_network(text)).collect(),
-            uris: Patterns::new(&role.allowed_uri_sans),
-            others: (!any_other).then(|| others(&role.allowed_other_sans)),
-            serial_numbers: Patterns::new(&role.allowed_serial_numbers),
-            user_ids: (Patterns::new(&role.allowed_user_ids), Texts::new(&role.allowed_user_ids)),
+            uris: PatternList::new(&role.allowed_uri_sans),
+            others: (!any_other).then(|| group_others_by_oid(&role.allowed_other_sans)),
+            serial_numbers: PatternList::new(&role.allowed_serial_numbers),
+            user_ids: (PatternList::new(&role.allowed_user_ids), CaseInsensitiveTexts::new(&role.allowed_user_ids)),
         }
     }
 }
 
 /// Groups otherName patterns by OID. Entries that do not parse allow nothing; writes reject them.
-fn others(entries: &[String]) -> HashMap<String, Patterns> {
+fn group_others_by_oid(entries: &[String]) -> HashMap<String, PatternList> {
     let mut by_oid: HashMap<String, Vec<String>> = HashMap::new();
-    for (oid, pattern) in entries.iter().filter_map(|entry| parse_other("allowed_other_sans", entry).ok()) {
+    for (oid, pattern) in entries.iter().filter_map(|entry| parse_other_name("allowed_other_sans", entry).ok()) {
         by_oid.entry(oid).or_default().push(pattern);
     }
-    by_oid.into_iter().map(|(oid, patterns)| (oid, Patterns::new(&patterns))).collect()
+    by_oid.into_iter().map(|(oid, patterns)| (oid, PatternList::new(&patterns))).collect()
 }
 
 /// Texts compared without regard to the case of ASCII letters.
 #[derive(Default)]
-pub struct Texts(Box<[Box<str>]>);
+pub struct CaseInsensitiveTexts(Box<[Box<str>]>);
 
-impl Texts {
+impl CaseInsensitiveTexts {
     fn new(list: &[String]) -> Self {
         let mut lower: Vec<Box<str>> = list.iter().map(|text| text.to_ascii_lowercase().into()).collect();
         lower.sort_unstable();
@@ -98,21 +98,21 @@ impl Texts {
 }
 
 /// Domains, indexed for each kind of comparison.
-pub struct Domains {
+pub struct AllowedDomains {
     /// The domains themselves.
-    pub texts: Texts,
+    pub texts: CaseInsensitiveTexts,
     /// The reversed bytes of the domains, sorted, to find names below them.
     reversed: Box<[Box<[u8]>]>,
     /// The domains with a `*`, as patterns.
-    pub patterns: Patterns,
+    pub patterns: PatternList,
 }
 
-impl Domains {
+impl AllowedDomains {
     fn new(list: &[String]) -> Self {
         let list: Vec<String> = list.iter().filter(|domain| !domain.is_empty()).cloned().collect();
         let mut reversed: Vec<Box<[u8]>> = list.iter().map(|domain| domain.bytes().rev().collect()).collect();
         reversed.sort_unstable();
-        Self { texts: Texts::new(&list), reversed: reversed.into(), patterns: Patterns::new(&list) }
+        Self { texts: CaseInsensitiveTexts::new(&list), reversed: reversed.into(), patterns: PatternList::new(&list) }
     }
 
     /// `true` if `name` ends in a dot and one of the domains, case-sensitively. Reads the name from its end and narrows
@@ -149,7 +149,7 @@ mod tests {
             text in "[abA.*ü]{0,6}",
             pick in any::<proptest::sample::Index>(),
         ) {
-            let domains = Domains::new(&list);
+            let domains = AllowedDomains::new(&list);
             let of_list = if list.is_empty() { String::new() } else { format!("{head}{}", pick.get(&list)) };
             for text in [&text, &of_list] {
                 let known = || list.iter().filter(|domain| !domain.is_empty());

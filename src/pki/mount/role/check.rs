@@ -3,8 +3,10 @@
 use super::Role;
 use crate::error::{Error, Result, Warnings};
 use crate::pki::mount::role::{RoleKeys, SignatureBits, default_key_usage};
-use crate::pki::values::oid::{check_size, is_dotted_oid};
-use crate::pki::values::{Most, check_ext_key_usage, check_key_usage, parse_network, parse_other, subject_bounds};
+use crate::pki::values::oid::{check_oid_size, is_dotted_oid};
+use crate::pki::values::{
+    ListLimits, check_ext_key_usage, check_key_usage, parse_network, parse_other_name, subject_bounds,
+};
 use crate::x509::algorithm::{Curve, KeyKind};
 use crate::x509::oid;
 use crate::x509::usage::{KeyUsage, OCSP_SIGNING, eku_oids};
@@ -14,7 +16,7 @@ pub struct RoleList {
     /// Name of the field.
     pub field: &'static str,
     /// Limits: every request under the role tries its patterns, and every certificate contains its subject values.
-    pub most: Most,
+    pub most: ListLimits,
     /// The list.
     pub of: fn(&Role) -> &Vec<String>,
     /// The list, mutable.
@@ -27,23 +29,24 @@ macro_rules! lists {
     };
 }
 
-const PATTERNS: Most = Most::new(1_000, 1_024);
-const WORDS: Most = Most::new(64, 128);
+const PATTERN_LIST_LIMITS: ListLimits = ListLimits::new(1_000, 1_024);
+const KEYWORD_LIST_LIMITS: ListLimits = ListLimits::new(64, 128);
 /// Limits of the values of a subject attribute. The largest upper bounds of RFC 5280 appendix A.1 are 256 characters.
-pub const SUBJECT_VALUES: Most = Most::new(64, 1_024);
+pub const SUBJECT_LIST_LIMITS: ListLimits = ListLimits::new(64, 1_024);
 
 /// All list fields of a role.
-pub const LISTS: &[RoleList] = lists! {
-    PATTERNS: allowed_domains allowed_ip_sans_cidr allowed_uri_sans allowed_other_sans allowed_serial_numbers
+pub const ROLE_LISTS: &[RoleList] = lists! {
+    PATTERN_LIST_LIMITS: allowed_domains allowed_ip_sans_cidr allowed_uri_sans allowed_other_sans allowed_serial_numbers
         allowed_user_ids;
-    WORDS: key_usage ext_key_usage ext_key_usage_oids cn_validations;
-    SUBJECT_VALUES: ou organization country locality province street_address postal_code;
+    KEYWORD_LIST_LIMITS: key_usage ext_key_usage ext_key_usage_oids cn_validations;
+    SUBJECT_LIST_LIMITS: ou organization country locality province street_address postal_code;
 };
 
 /// The lists with subject values, which are encoded unchanged.
-const SUBJECT: &[&str] = &["ou", "organization", "country", "locality", "province", "street_address", "postal_code"];
+const SUBJECT_FIELDS: &[&str] =
+    &["ou", "organization", "country", "locality", "province", "street_address", "postal_code"];
 
-const OCSP_RESPONDERS: &str = "ext_key_usage: OCSPSigning makes OCSP responders: whoever has the key of one answers for every \
+const OCSP_SIGNING_WARNING: &str = "ext_key_usage: OCSPSigning makes OCSP responders: whoever has the key of one answers for every \
     certificate of the issuer, a revoked one too (RFC 6960 4.2.2.2)";
 
 impl Role {
@@ -67,7 +70,7 @@ impl Role {
     /// # Errors
     /// As [`Role::checked`].
     pub fn checked_after(mut self, before: Option<&Self>) -> Result<(Self, Warnings)> {
-        for list in LISTS.iter().filter(|list| before.is_none_or(|before| (list.of)(before) != (list.of)(&self))) {
+        for list in ROLE_LISTS.iter().filter(|list| before.is_none_or(|before| (list.of)(before) != (list.of)(&self))) {
             list.most.hold(list.field, (list.of)(&self))?;
         }
         if before.is_none_or(|before| before.key_usage != self.key_usage) {
@@ -79,7 +82,7 @@ impl Role {
         let mut warnings = self.settle_leases();
         warnings.extend(self.unfit_usages());
         warnings.extend(self.unfit_for_time_stamping());
-        warnings.extend(self.grants_ocsp_signing().then(|| OCSP_RESPONDERS.to_owned()));
+        warnings.extend(self.grants_ocsp_signing().then(|| OCSP_SIGNING_WARNING.to_owned()));
         self.check_limits()?;
         if self.issuer_ref.is_empty() {
             self.issuer_ref = "default".to_owned();
@@ -89,8 +92,8 @@ impl Role {
         }
         self.settle_lists()?;
         let subject = [&self.country, &self.province, &self.locality, &self.organization, &self.ou];
-        let broken = subject_bounds::of_role(subject.map(Vec::as_slice));
-        warnings.extend(subject_bounds::settle(self.strict_subject, broken)?);
+        let broken = subject_bounds::role_violations(subject.map(Vec::as_slice));
+        warnings.extend(subject_bounds::reject_if_strict(self.strict_subject, broken)?);
         Ok((self, warnings))
     }
 
@@ -174,19 +177,19 @@ impl Role {
         if !self.ext_key_usage_oids.iter().all(|oid| is_dotted_oid(oid)) {
             return Err(Error::invalid("ext_key_usage_oids: every entry must be a dotted OID"));
         }
-        self.ext_key_usage_oids.iter().try_for_each(|oid| check_size("ext_key_usage_oids", oid))?;
-        self.policy_identifiers.iter().try_for_each(|policy| check_size("policy_identifiers", policy.oid()))?;
+        self.ext_key_usage_oids.iter().try_for_each(|oid| check_oid_size("ext_key_usage_oids", oid))?;
+        self.policy_identifiers.iter().try_for_each(|policy| check_oid_size("policy_identifiers", policy.oid()))?;
         if self.allowed_other_sans != ["*"] {
             self.allowed_other_sans
                 .iter()
-                .try_for_each(|entry| parse_other("error parsing allowed_other_sans", entry).map(drop))?;
+                .try_for_each(|entry| parse_other_name("error parsing allowed_other_sans", entry).map(drop))?;
         }
         for network in &mut self.allowed_ip_sans_cidr {
             let rule = "allowed_ip_sans_cidr: every entry must be a network such as 10.0.0.0/8";
             *network = parse_network(network).ok_or_else(|| Error::invalid(rule))?.to_string();
         }
-        settle_cn_validations(&mut self.cn_validations)?;
-        for list in LISTS.iter().filter(|list| SUBJECT.contains(&list.field)) {
+        normalize_cn_validations(&mut self.cn_validations)?;
+        for list in ROLE_LISTS.iter().filter(|list| SUBJECT_FIELDS.contains(&list.field)) {
             if (list.of)(self).iter().any(|value| value.chars().any(char::is_control)) {
                 return Err(Error::invalid(format!("{}: control characters are not allowed", list.field)));
             }
@@ -195,7 +198,7 @@ impl Role {
     }
 }
 
-fn settle_cn_validations(words: &mut Vec<String>) -> Result<()> {
+fn normalize_cn_validations(words: &mut Vec<String>) -> Result<()> {
     words.iter_mut().for_each(|word| word.make_ascii_lowercase());
     let refuse = |problem: &str| Err(Error::invalid(format!("cn_validations: {problem}")));
     if words.iter().any(|word| !["email", "hostname", "disabled"].contains(&word.as_str())) {

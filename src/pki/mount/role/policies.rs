@@ -5,15 +5,15 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::pki::values::Most;
+use crate::pki::values::ListLimits;
 use crate::pki::values::oid::is_dotted_oid;
 use crate::x509::profile;
 use crate::x509::reader::DerError;
 
 /// Maximum number of policies, and the maximum length of one in stored form.
-pub const MOST_POLICIES: Most = Most::new(64, 2_048);
+pub const POLICY_LIST_LIMITS: ListLimits = ListLimits::new(64, 2_048);
 /// Maximum length of explicitText (RFC 5280 4.2.1.4), characters.
-const MAX_NOTICE: usize = 200;
+const MAX_NOTICE_CHARS: usize = 200;
 
 /// One certificate policy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,18 +32,18 @@ impl PolicyInformation {
     pub fn new(oid: &str, cps: Option<String>, notice: Option<String>) -> Result<Self> {
         let oid = oid.trim();
         if !is_dotted_oid(oid) {
-            return Err(wrong("every entry must be a dotted OID, or JSON text of objects with one"));
+            return Err(policy_error("every entry must be a dotted OID, or JSON text of objects with one"));
         }
         let given = |text: Option<String>| text.filter(|t| !t.is_empty());
         let policy = Self { oid: oid.to_owned(), cps: given(cps), notice: given(notice) };
         if policy.cps.iter().chain(&policy.notice).any(|text| text.chars().any(char::is_control)) {
-            return Err(wrong("cps and notice must not hold control characters"));
+            return Err(policy_error("cps and notice must not hold control characters"));
         }
         if policy.cps.as_ref().is_some_and(|cps| !cps.is_ascii()) {
-            return Err(wrong("cps must be ASCII"));
+            return Err(policy_error("cps must be ASCII"));
         }
-        if policy.notice.as_ref().is_some_and(|notice| notice.chars().count() > MAX_NOTICE) {
-            return Err(wrong("notice is longer than 200 characters"));
+        if policy.notice.as_ref().is_some_and(|notice| notice.chars().count() > MAX_NOTICE_CHARS) {
+            return Err(policy_error("notice is longer than 200 characters"));
         }
         Ok(policy)
     }
@@ -66,7 +66,7 @@ impl PolicyInformation {
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Stored {
+struct StoredPolicyInformation {
     oid: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     cps: Option<String>,
@@ -81,7 +81,8 @@ impl TryFrom<String> for PolicyInformation {
         if !text.starts_with('{') {
             return Self::new(&text, None, None);
         }
-        let stored: Stored = serde_json::from_str(&text).map_err(|_| wrong("a stored entry cannot be read"))?;
+        let stored: StoredPolicyInformation =
+            serde_json::from_str(&text).map_err(|_| policy_error("a stored entry cannot be read"))?;
         Self::new(&stored.oid, stored.cps, stored.notice)
     }
 }
@@ -92,7 +93,8 @@ impl From<PolicyInformation> for String {
         if cps.is_none() && notice.is_none() {
             return oid;
         }
-        serde_json::to_string(&Stored { oid, cps, notice }).expect("a record of texts always serialises")
+        serde_json::to_string(&StoredPolicyInformation { oid, cps, notice })
+            .expect("a record of texts always serialises")
     }
 }
 
@@ -106,25 +108,25 @@ impl CertificatePolicies {
     ///
     /// # Errors
     /// `Invalid` naming `policy_identifiers`: for an OID with different qualifiers, a `cps` that is not a URI, or more
-    /// or longer policies than [`MOST_POLICIES`].
+    /// or longer policies than [`POLICY_LIST_LIMITS`].
     pub fn new(policies: Vec<PolicyInformation>) -> Result<Self> {
         let mut kept: Vec<PolicyInformation> = Vec::new();
-        if policies.len() > MOST_POLICIES.entries {
-            return Err(wrong(&format!("at most {} entries are taken", MOST_POLICIES.entries)));
+        if policies.len() > POLICY_LIST_LIMITS.entries {
+            return Err(policy_error(&format!("at most {} entries are taken", POLICY_LIST_LIMITS.entries)));
         }
         for policy in policies {
-            if let Some(Err(DerError(rule))) = policy.cps().map(|cps| profile::location(cps.as_bytes())) {
-                return Err(wrong(&format!("cps of {}: {rule}", policy.oid)));
+            if let Some(Err(DerError(rule))) = policy.cps().map(|cps| profile::validate_location_uri(cps.as_bytes())) {
+                return Err(policy_error(&format!("cps of {}: {rule}", policy.oid)));
             }
             match kept.iter().find(|known| known.oid == policy.oid) {
                 None => kept.push(policy),
                 Some(known) if *known == policy => {}
                 // RFC 5280 4.2.1.4: a policy OID must not appear more than once.
-                Some(_) => return Err(wrong("one OID is given twice with different qualifiers")),
+                Some(_) => return Err(policy_error("one OID is given twice with different qualifiers")),
             }
         }
         let stored: Vec<String> = kept.iter().cloned().map(String::from).collect();
-        MOST_POLICIES.hold(FIELD, &stored)?;
+        POLICY_LIST_LIMITS.hold(POLICY_IDENTIFIERS_FIELD, &stored)?;
         Ok(Self(kept))
     }
 
@@ -134,10 +136,10 @@ impl CertificatePolicies {
     }
 }
 
-const FIELD: &str = "policy_identifiers";
+const POLICY_IDENTIFIERS_FIELD: &str = "policy_identifiers";
 
-fn wrong(problem: &str) -> Error {
-    Error::invalid(format!("{FIELD}: {problem}"))
+fn policy_error(problem: &str) -> Error {
+    Error::invalid(format!("{POLICY_IDENTIFIERS_FIELD}: {problem}"))
 }
 
 #[cfg(test)]

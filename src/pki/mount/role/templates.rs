@@ -5,7 +5,7 @@
 
 use super::Role;
 use crate::error::Result;
-use crate::templates::{Identity, Template, is_template};
+use crate::templates::{Template, TemplateValues, is_template};
 
 impl Role {
     /// Checks the lists that are templates.
@@ -30,22 +30,26 @@ impl Role {
     }
 
     /// Returns the role with templates filled in for a caller; `None` for a role without templates.
-    pub(super) fn filled_for(&self, identity: Option<&dyn Identity>) -> Option<Self> {
+    pub(super) fn filled_for(&self, identity: Option<&dyn TemplateValues>) -> Option<Self> {
         if !self.has_templates() {
             return None;
         }
         let mut role = self.clone();
         if self.allowed_domains_template {
-            role.allowed_domains = filled(&self.allowed_domains, identity, |_, _| true);
+            role.allowed_domains = fill_templates(&self.allowed_domains, identity, |_, _| true);
         }
         if self.allowed_uri_sans_template {
-            role.allowed_uri_sans = filled(&self.allowed_uri_sans, identity, keeps_its_parts);
+            role.allowed_uri_sans = fill_templates(&self.allowed_uri_sans, identity, keeps_uri_components);
         }
         Some(role)
     }
 }
 
-fn filled(list: &[String], identity: Option<&dyn Identity>, fits: impl Fn(&str, &str) -> bool) -> Vec<String> {
+fn fill_templates(
+    list: &[String],
+    identity: Option<&dyn TemplateValues>,
+    fits: impl Fn(&str, &str) -> bool,
+) -> Vec<String> {
     let fill = |entry: &String| match is_template(entry) {
         true => Template::parse("", entry).ok()?.fill(identity?).ok().filter(|filled| fits(entry, filled)),
         false => Some(entry.clone()),
@@ -55,20 +59,20 @@ fn filled(list: &[String], identity: Option<&dyn Identity>, fits: impl Fn(&str, 
 
 /// `true` if a filled-in URI has the components of its template: the value adds no delimiter that ends a host or path,
 /// and no percent-encoding (RFC 3986 2.2 and 3).
-fn keeps_its_parts(template: &str, filled: &str) -> bool {
+fn keeps_uri_components(template: &str, filled: &str) -> bool {
     ['?', '#', '%', '\\', '@', ':'].iter().all(|end| template.matches(*end).count() == filled.matches(*end).count())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::templates::Selector;
+    use crate::templates::IdentitySelector;
 
     struct Named(&'static str);
 
-    impl Identity for Named {
-        fn value(&self, of: &Selector) -> Option<&str> {
-            (*of == Selector::Name).then_some(self.0)
+    impl TemplateValues for Named {
+        fn value(&self, of: &IdentitySelector) -> Option<&str> {
+            (*of == IdentitySelector::Name).then_some(self.0)
         }
     }
 

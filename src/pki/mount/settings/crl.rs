@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::clock::{no_duration, parse_duration};
+use crate::clock::{parse_duration, violated_duration_rule};
 use crate::error::{Error, Result};
-use crate::pki::values::written::WrittenDuration;
+use crate::pki::values::original_text::DurationText;
 
 /// Maximum lifetime of a CRL or OCSP response. It keeps all times within the range that certificates can encode.
-const LONGEST: Duration = Duration::from_secs(100 * 366 * 86_400);
+const MAX_LIFETIME: Duration = Duration::from_secs(100 * 366 * 86_400);
 
 /// OCSP status of a serial number that is not stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,23 +51,23 @@ impl UnknownSerial {
 #[serde(default)]
 pub struct CrlConfig {
     /// Lifetime of a CRL.
-    pub expiry: WrittenDuration,
+    pub expiry: DurationText,
     /// Publishes empty complete CRLs. Revocations are still recorded and reported by OCSP.
     pub disable: bool,
     /// OCSP responds `unauthorized` to every request.
     pub ocsp_disable: bool,
     /// Lifetime of an OCSP response.
-    pub ocsp_expiry: WrittenDuration,
+    pub ocsp_expiry: DurationText,
     /// OCSP status of serial numbers that are not stored.
     pub ocsp_unknown_serial: UnknownSerial,
     /// Builds CRLs by timer instead of on every revocation.
     pub auto_rebuild: bool,
     /// Time before its expiry at which a CRL is rebuilt, with `auto_rebuild`.
-    pub auto_rebuild_grace_period: WrittenDuration,
+    pub auto_rebuild_grace_period: DurationText,
     /// Publishes new revocations in delta CRLs between complete CRLs.
     pub enable_delta: bool,
     /// Interval of delta CRLs, with `enable_delta`.
-    pub delta_rebuild_interval: WrittenDuration,
+    pub delta_rebuild_interval: DurationText,
     /// Permits revocation of expired certificates.
     pub allow_expired_cert_revocation: bool,
     /// Stored and returned only: all nodes of a database form one cluster.
@@ -83,7 +83,7 @@ pub struct CrlConfig {
 
 impl Default for CrlConfig {
     fn default() -> Self {
-        let written = |text| WrittenDuration::new(text).expect("a duration");
+        let written = |text| DurationText::new(text).expect("a duration");
         Self {
             expiry: written("72h"),
             disable: false,
@@ -140,7 +140,7 @@ impl CrlConfig {
             ("auto_rebuild_grace_period", &self.auto_rebuild_grace_period),
             ("delta_rebuild_interval", &self.delta_rebuild_interval),
         ] {
-            within_a_century(name, written.duration())?;
+            check_max_lifetime(name, written.duration())?;
         }
         self.check().map(|()| self)
     }
@@ -178,28 +178,28 @@ impl CrlConfig {
 ///
 /// # Errors
 /// `Invalid` naming `field`.
-pub fn lifetime(field: &str, text: &str) -> Result<Duration> {
-    let duration = parse_duration(text).ok_or_else(|| not_taken(field, text))?;
-    within_a_century(field, duration)?;
+pub fn parse_lifetime(field: &str, text: &str) -> Result<Duration> {
+    let duration = parse_duration(text).ok_or_else(|| invalid_duration_error(field, text))?;
+    check_max_lifetime(field, duration)?;
     Ok(duration)
 }
 
-/// Like [`lifetime`], keeping the text.
+/// Like [`parse_lifetime`], keeping the text.
 ///
 /// # Errors
-/// As [`lifetime`].
-pub fn written_lifetime(field: &str, text: String) -> Result<WrittenDuration> {
-    lifetime(field, &text)?;
-    WrittenDuration::new(text.clone()).ok_or_else(|| not_taken(field, &text))
+/// As [`parse_lifetime`].
+pub fn parse_lifetime_text(field: &str, text: String) -> Result<DurationText> {
+    parse_lifetime(field, &text)?;
+    DurationText::new(text.clone()).ok_or_else(|| invalid_duration_error(field, &text))
 }
 
-fn not_taken(field: &str, text: &str) -> Error {
+fn invalid_duration_error(field: &str, text: &str) -> Error {
     let form = "a duration such as 72h, 15m or a number of seconds";
-    Error::invalid(format!("{field}: must be {}", no_duration(text, form)))
+    Error::invalid(format!("{field}: must be {}", violated_duration_rule(text, form)))
 }
 
-fn within_a_century(field: &str, duration: Duration) -> Result<()> {
-    if duration > LONGEST {
+fn check_max_lifetime(field: &str, duration: Duration) -> Result<()> {
+    if duration > MAX_LIFETIME {
         return Err(Error::invalid(format!("{field}: must be at most 100 years")));
     }
     Ok(())
@@ -225,8 +225,8 @@ mod limit {
 mod tests {
     use super::*;
 
-    fn written(text: &str) -> WrittenDuration {
-        WrittenDuration::new(text).unwrap()
+    fn written(text: &str) -> DurationText {
+        DurationText::new(text).unwrap()
     }
 
     #[test]
@@ -257,6 +257,6 @@ mod tests {
             assert!(error.text().starts_with(&format!("{field}: ")), "{error}");
         }
         assert!(auto().checked().is_ok());
-        assert!(written_lifetime("f", "soon".to_owned()).unwrap_err().text().starts_with("f: must be a duration"));
+        assert!(parse_lifetime_text("f", "soon".to_owned()).unwrap_err().text().starts_with("f: must be a duration"));
     }
 }

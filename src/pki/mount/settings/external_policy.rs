@@ -9,21 +9,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::pki::policy_engine::PolicyEngine;
-use crate::pki::policy_engine::tls::{Material, certificates_alone};
+use crate::pki::policy_engine::tls::{EngineTlsMaterial, certificates_only};
 use crate::secret::{Secret, sealed};
 
 /// Maximum timeout of an exchange with the engine, seconds. Requests wait no longer than this.
-const MAX_TIMEOUT: u64 = 60;
+const MAX_TIMEOUT_SECONDS: u64 = 60;
 
 /// Maximum length of a text other than certificates, bytes.
-pub const MAX_TEXT: usize = 2_048;
+pub const MAX_TEXT_BYTES: usize = 2_048;
 /// Maximum length of a PEM text with trusted certificates, bytes.
-pub const MAX_CERTIFICATES: usize = 256 << 10;
+pub const MAX_CERTIFICATES_BYTES: usize = 256 << 10;
 
 /// The settings. No `Debug`, because they contain a private key.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Config {
+pub struct ExternalPolicyConfig {
     /// Enables the external policy endpoints.
     pub enabled: bool,
     /// HTTPS URL that requests are posted to.
@@ -45,7 +45,7 @@ pub struct Config {
     pub updated_at: i64,
 }
 
-impl Default for Config {
+impl Default for ExternalPolicyConfig {
     fn default() -> Self {
         Self {
             enabled: false,
@@ -61,18 +61,18 @@ impl Default for Config {
     }
 }
 
-impl Config {
+impl ExternalPolicyConfig {
     /// Validates the settings.
     ///
     /// # Errors
     /// `Invalid` naming the field and the rule, never the value.
     pub fn checked(self) -> Result<Self> {
         for (field, text, most) in [
-            ("external_service_url", &self.url, MAX_TEXT),
-            ("trusted_ca", &self.trusted_ca, MAX_CERTIFICATES),
-            ("trusted_leaf_certificate_bundle", &self.trusted_leaves, MAX_CERTIFICATES),
-            ("entity_jmespath", &self.entity_jmespath, MAX_TEXT),
-            ("group_jmespath", &self.group_jmespath, MAX_TEXT),
+            ("external_service_url", &self.url, MAX_TEXT_BYTES),
+            ("trusted_ca", &self.trusted_ca, MAX_CERTIFICATES_BYTES),
+            ("trusted_leaf_certificate_bundle", &self.trusted_leaves, MAX_CERTIFICATES_BYTES),
+            ("entity_jmespath", &self.entity_jmespath, MAX_TEXT_BYTES),
+            ("group_jmespath", &self.group_jmespath, MAX_TEXT_BYTES),
         ] {
             if text.len() > most {
                 return Err(Error::invalid(format!("{field}: longer than {most} bytes")));
@@ -82,8 +82,8 @@ impl Config {
     }
 
     fn check(&self) -> Result<()> {
-        if !(1..=MAX_TIMEOUT).contains(&self.timeout) {
-            return Err(Error::invalid(format!("timeout: must be 1s to {MAX_TIMEOUT}s")));
+        if !(1..=MAX_TIMEOUT_SECONDS).contains(&self.timeout) {
+            return Err(Error::invalid(format!("timeout: must be 1s to {MAX_TIMEOUT_SECONDS}s")));
         }
         if !self.url.is_empty() {
             check_url(&self.url)?;
@@ -102,8 +102,8 @@ impl Config {
         Ok(())
     }
 
-    fn trust(&self) -> Result<Material> {
-        Material::read(&self.trusted_ca, &self.trusted_leaves, &self.client_bundle)
+    fn trust(&self) -> Result<EngineTlsMaterial> {
+        EngineTlsMaterial::read(&self.trusted_ca, &self.trusted_leaves, &self.client_bundle)
     }
 
     /// Creates a client for these settings. Does not connect yet.
@@ -122,7 +122,7 @@ impl Config {
 
     /// The certificates of the client bundle as PEM. The private key is never returned.
     pub fn client_certificates(&self) -> String {
-        certificates_alone(&self.client_bundle)
+        certificates_only(&self.client_bundle)
     }
 }
 
@@ -158,15 +158,15 @@ fn check_expression(field: &str, text: &str) -> Result<()> {
 mod tests {
     use super::*;
 
-    fn with(change: fn(&mut Config)) -> Config {
-        let mut config = Config::default();
+    fn with(change: fn(&mut ExternalPolicyConfig)) -> ExternalPolicyConfig {
+        let mut config = ExternalPolicyConfig::default();
         change(&mut config);
         config
     }
 
     #[test]
     fn what_breaks_a_rule_is_refused_by_its_name() {
-        assert!(Config::default().checked().is_ok());
+        assert!(ExternalPolicyConfig::default().checked().is_ok());
         for (config, rule) in [
             (with(|c| c.timeout = 0), "timeout: must be"),
             (with(|c| c.timeout = 61), "timeout: must be"),
@@ -185,14 +185,15 @@ mod tests {
             let error = config.checked().err().unwrap();
             assert!(error.text().starts_with(rule), "{rule}: {error}");
         }
-        let untrusting = Config { enabled: true, url: "https://e.test".to_owned(), ..Config::default() };
+        let untrusting =
+            ExternalPolicyConfig { enabled: true, url: "https://e.test".to_owned(), ..ExternalPolicyConfig::default() };
         assert!(untrusting.checked().err().unwrap().text().starts_with("trusted_ca: it or"));
     }
 
     #[test]
     fn another_way_is_told_from_a_later_write_of_the_same() {
         let later = with(|c| c.updated_at = 5);
-        assert!(later.leads_to_the_same(&Config::default()));
+        assert!(later.leads_to_the_same(&ExternalPolicyConfig::default()));
         assert!(!with(|c| c.timeout = 3).leads_to_the_same(&later));
     }
 }

@@ -6,18 +6,18 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::pki::values::written::WrittenDuration;
+use crate::pki::values::original_text::DurationText;
 
 /// Field of the minimum delay between server start and first run.
-pub const MIN_STARTUP_BACKOFF: &str = "min_startup_backoff_duration";
+pub const MIN_STARTUP_BACKOFF_FIELD: &str = "min_startup_backoff_duration";
 /// Field of the maximum delay between server start and first run.
-pub const MAX_STARTUP_BACKOFF: &str = "max_startup_backoff_duration";
+pub const MAX_STARTUP_BACKOFF_FIELD: &str = "max_startup_backoff_duration";
 /// Smallest page size; smaller pages make a run too slow. 0 and less leaves the size to the server.
-const SMALLEST_PAGE: i64 = 5;
+const MIN_PAGE_SIZE: i64 = 5;
 
 /// A task of tidy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Task {
+pub enum TidyTask {
     /// Removes expired certificates.
     Certificates,
     /// Removes revocations of expired certificates, and these certificates.
@@ -40,7 +40,7 @@ pub enum Task {
     Unreadable,
 }
 
-impl Task {
+impl TidyTask {
     /// All tasks.
     pub const ALL: [Self; 10] = [
         Self::Certificates,
@@ -80,9 +80,9 @@ impl Task {
 /// Settings of a tidy run. Buffers are in seconds and count from the end of validity.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Config {
+pub struct TidyConfig {
     /// The tasks to run.
-    pub tasks: BTreeSet<Task>,
+    pub tasks: BTreeSet<TidyTask>,
     /// Buffer for certificates and their metadata.
     pub safety_buffer: u64,
     /// Buffer for revoked certificates and their revocations; `None` uses `safety_buffer`.
@@ -94,12 +94,12 @@ pub struct Config {
     /// Stored and returned only.
     pub acme_account_safety_buffer: u64,
     /// Pause between two certificates, as written.
-    pub pause_duration: WrittenDuration,
+    pub pause_duration: DurationText,
     /// Maximum rows per step; 0 and less leaves it to the server.
     pub page_size: i64,
 }
 
-impl Default for Config {
+impl Default for TidyConfig {
     fn default() -> Self {
         Self {
             tasks: BTreeSet::new(),
@@ -108,13 +108,13 @@ impl Default for Config {
             issuer_safety_buffer: 8760 * 3600,
             revocation_queue_safety_buffer: 48 * 3600,
             acme_account_safety_buffer: 720 * 3600,
-            pause_duration: WrittenDuration::new("0s").expect("a duration"),
+            pause_duration: DurationText::new("0s").expect("a duration"),
             page_size: 1000,
         }
     }
 }
 
-impl Config {
+impl TidyConfig {
     /// Validates the settings.
     ///
     /// # Errors
@@ -127,7 +127,7 @@ impl Config {
             ("acme_account_safety_buffer", self.acme_account_safety_buffer),
             ("revoked_safety_buffer", self.revoked_buffer()),
         ] {
-            whole_second(field, buffer)?;
+            check_at_least_one_second(field, buffer)?;
         }
         check_page_size(self.page_size)?;
         Ok(self)
@@ -147,11 +147,11 @@ impl Config {
 /// `config/auto-tidy`: settings of automatic runs. Durations are in seconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct AutoTidy {
+pub struct AutoTidyConfig {
     /// Enables automatic runs.
     pub enabled: bool,
     /// Settings of each run.
-    pub what: Config,
+    pub what: TidyConfig,
     /// Time to the next run, from the start of the last run or, if it succeeded, from its end.
     pub interval: u64,
     /// Minimum delay between server start and first run.
@@ -164,11 +164,11 @@ pub struct AutoTidy {
     pub publish_counts: bool,
 }
 
-impl Default for AutoTidy {
+impl Default for AutoTidyConfig {
     fn default() -> Self {
         Self {
             enabled: false,
-            what: Config::default(),
+            what: TidyConfig::default(),
             interval: 12 * 3600,
             min_startup_backoff: 300,
             max_startup_backoff: 900,
@@ -178,7 +178,7 @@ impl Default for AutoTidy {
     }
 }
 
-impl AutoTidy {
+impl AutoTidyConfig {
     /// Validates the settings.
     ///
     /// # Errors
@@ -187,13 +187,15 @@ impl AutoTidy {
         let config = Self { what: self.what.checked()?, ..self };
         for (field, seconds) in [
             ("interval_duration", config.interval),
-            (MIN_STARTUP_BACKOFF, config.min_startup_backoff),
-            (MAX_STARTUP_BACKOFF, config.max_startup_backoff),
+            (MIN_STARTUP_BACKOFF_FIELD, config.min_startup_backoff),
+            (MAX_STARTUP_BACKOFF_FIELD, config.max_startup_backoff),
         ] {
-            whole_second(field, seconds)?;
+            check_at_least_one_second(field, seconds)?;
         }
         if config.max_startup_backoff < config.min_startup_backoff {
-            return Err(Error::invalid(format!("{MAX_STARTUP_BACKOFF}: must not be below {MIN_STARTUP_BACKOFF}")));
+            return Err(Error::invalid(format!(
+                "{MAX_STARTUP_BACKOFF_FIELD}: must not be below {MIN_STARTUP_BACKOFF_FIELD}"
+            )));
         }
         if config.enabled && config.what.tasks.is_empty() {
             return Err(Error::invalid(format!("enabled: needs something to do; set {}", task_fields())));
@@ -209,14 +211,14 @@ impl AutoTidy {
 
 /// The fields that select tasks, formatted for messages.
 pub fn task_fields() -> String {
-    format!("one of {}", Task::ALL.map(Task::field).join(", "))
+    format!("one of {}", TidyTask::ALL.map(TidyTask::field).join(", "))
 }
 
 /// Rejects zero: it would disable a safety buffer, or repeat runs without pause.
 ///
 /// # Errors
 /// `Invalid` naming `field`.
-pub fn whole_second(field: &str, seconds: u64) -> Result<u64> {
+pub fn check_at_least_one_second(field: &str, seconds: u64) -> Result<u64> {
     if seconds == 0 {
         return Err(Error::invalid(format!("{field}: must be at least one second")));
     }
@@ -227,8 +229,8 @@ pub fn whole_second(field: &str, seconds: u64) -> Result<u64> {
 ///
 /// # Errors
 /// `Invalid` naming `pause_duration`.
-pub fn pause(text: impl Into<String>) -> Result<WrittenDuration> {
-    WrittenDuration::new(text).ok_or_else(|| {
+pub fn parse_pause(text: impl Into<String>) -> Result<DurationText> {
+    DurationText::new(text).ok_or_else(|| {
         Error::invalid("pause_duration: must be a duration, such as \"100ms\" or \"1s\", and not negative")
     })
 }
@@ -238,9 +240,9 @@ pub fn pause(text: impl Into<String>) -> Result<WrittenDuration> {
 /// # Errors
 /// `Invalid` naming `page_size`.
 pub fn check_page_size(size: i64) -> Result<i64> {
-    if (1..SMALLEST_PAGE).contains(&size) {
+    if (1..MIN_PAGE_SIZE).contains(&size) {
         return Err(Error::invalid(format!(
-            "page_size: must be at least {SMALLEST_PAGE}, or 0 to leave it to the server"
+            "page_size: must be at least {MIN_PAGE_SIZE}, or 0 to leave it to the server"
         )));
     }
     Ok(size)
@@ -252,8 +254,8 @@ mod tests {
 
     #[test]
     fn what_breaks_a_rule_is_refused_by_its_name() {
-        let default = AutoTidy::default;
-        let what = |change: fn(&mut Config)| {
+        let default = AutoTidyConfig::default;
+        let what = |change: fn(&mut TidyConfig)| {
             let mut config = default();
             change(&mut config.what);
             config
@@ -263,15 +265,18 @@ mod tests {
             (what(|c| c.revoked_safety_buffer = Some(0)), "revoked_safety_buffer: must be at least one second"),
             (what(|c| c.issuer_safety_buffer = 0), "issuer_safety_buffer: must be at least one second"),
             (what(|c| c.page_size = 4), "page_size: must be at least 5"),
-            (AutoTidy { interval: 0, ..default() }, "interval_duration: must be at least one second"),
-            (AutoTidy { min_startup_backoff: 901, ..default() }, "max_startup_backoff_duration: must not be below"),
-            (AutoTidy { enabled: true, ..default() }, "enabled: needs something to do"),
-            (AutoTidy { publish_counts: true, ..default() }, "publish_stored_certificate_count_metrics: "),
+            (AutoTidyConfig { interval: 0, ..default() }, "interval_duration: must be at least one second"),
+            (
+                AutoTidyConfig { min_startup_backoff: 901, ..default() },
+                "max_startup_backoff_duration: must not be below",
+            ),
+            (AutoTidyConfig { enabled: true, ..default() }, "enabled: needs something to do"),
+            (AutoTidyConfig { publish_counts: true, ..default() }, "publish_stored_certificate_count_metrics: "),
         ] {
             let error = config.checked().unwrap_err();
             assert!(error.text().starts_with(rule), "{error}");
         }
-        assert!(pause("soon").unwrap_err().text().starts_with("pause_duration: "));
+        assert!(parse_pause("soon").unwrap_err().text().starts_with("pause_duration: "));
         assert!(default().checked().is_ok());
     }
 }

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::keys::local::{KeySpec, PrivateKey};
 use crate::keys::signing::{ManagedKey, SigningKey};
-use crate::pki::mount::issuer::Usage;
+use crate::pki::mount::issuer::IssuerUsage;
 use crate::x509::algorithm::SignatureAlgorithm;
 use crate::x509::extension;
 use crate::x509::name::{self, Attribute, rdn};
@@ -23,7 +23,7 @@ fn record(id: &str, der: &[u8]) -> IssuerRecord {
         certificate: base64::engine::general_purpose::STANDARD.encode(der),
         manual_chain: Vec::new(),
         leaf_not_after_behavior: Default::default(),
-        usage: Usage::ALL,
+        usage: IssuerUsage::ALL,
         revocation_signature_algorithm: String::new(),
         urls: Urls::default(),
         revoked_at: None,
@@ -72,13 +72,13 @@ fn now() -> i64 {
     Certificate::parse(&der).unwrap().not_before()
 }
 
-fn chains(view: &View) -> BTreeMap<String, Vec<String>> {
-    let ids = |signer: &Arc<Signer>| signer.chain(now()).iter().map(|i| i.record.id.clone()).collect();
+fn chains(view: &MountView) -> BTreeMap<String, Vec<String>> {
+    let ids = |signer: &Arc<IssuerSigner>| signer.chain(now()).iter().map(|i| i.record.id.clone()).collect();
     view.signers().map(|signer| (signer.issuer.record.id.clone(), ids(signer))).collect()
 }
 
 /// Loads a view from the documents that were written.
-fn loaded(writes: Vec<PkiWrite>) -> View {
+fn loaded(writes: Vec<PkiWrite>) -> MountView {
     let mut documents: BTreeMap<String, Document> = BTreeMap::new();
     for write in writes {
         let PkiWrite::Document(write) = write else { unreachable!("only documents are written here") };
@@ -90,12 +90,12 @@ fn loaded(writes: Vec<PkiWrite>) -> View {
             None => drop(documents.remove(&write.key.name)),
         }
     }
-    View::load(MountId(1), documents.into_values().collect()).unwrap()
+    MountView::load(MountId(1), documents.into_values().collect()).unwrap()
 }
 
 #[test]
 fn chains_take_the_shortest_path_to_a_root() {
-    let mut view = View::empty(MountId(1));
+    let mut view = MountView::empty(MountId(1));
     for (id, der) in authorities() {
         view.put_issuer(record(id, &der)).unwrap();
     }
@@ -110,8 +110,8 @@ fn chains_take_the_shortest_path_to_a_root() {
 
 #[test]
 fn a_mount_has_as_many_issuers_of_a_subject_as_can_be_held_against_each_other() {
-    let mut view = View::empty(MountId(1));
-    let put = |view: &mut View, id: String, key: &PrivateKey| {
+    let mut view = MountView::empty(MountId(1));
+    let put = |view: &mut MountView, id: String, key: &PrivateKey| {
         view.put_issuer(record(&id, &certify(("A", key), ("A", key)))).map(drop)
     };
     view.defer();
@@ -131,7 +131,7 @@ fn a_mount_has_as_many_issuers_of_a_subject_as_can_be_held_against_each_other() 
 
 #[test]
 fn changes_that_are_settled_together_are_those_that_come_one_by_one() {
-    let (mut one_by_one, mut together) = (View::empty(MountId(1)), View::empty(MountId(1)));
+    let (mut one_by_one, mut together) = (MountView::empty(MountId(1)), MountView::empty(MountId(1)));
     together.defer();
     for (id, der) in authorities() {
         one_by_one.put_issuer(record(id, &der)).unwrap();
@@ -144,7 +144,7 @@ fn changes_that_are_settled_together_are_those_that_come_one_by_one() {
 
 /// The documents of these issuers, each with its body as JSON.
 fn documents(authorities: &[(&str, Vec<u8>)]) -> Vec<(Document, serde_json::Value)> {
-    let mut view = View::empty(MountId(1));
+    let mut view = MountView::empty(MountId(1));
     let mut document = |(id, der): &(&str, Vec<u8>)| {
         let PkiWrite::Document(write) = view.put_issuer(record(id, der)).unwrap() else { unreachable!("a document") };
         let body = write.body.unwrap();
@@ -167,19 +167,19 @@ fn what_records_say_of_signatures_is_not_checked_again() {
             value.as_object_mut().unwrap().remove("signatures");
         }
     };
-    let right = chains(&View::load(MountId(1), written(stored.clone())).unwrap());
+    let right = chains(&MountView::load(MountId(1), written(stored.clone())).unwrap());
     // Records of an earlier version have no results, so the signatures are checked.
     let (mut some, mut none) = (stored.clone(), stored.clone());
     without(&mut some, &|at| at % 2 == 0);
     without(&mut none, &|_| true);
     for stored in [some, none.clone()] {
-        assert_eq!(chains(&View::load(MountId(1), written(stored)).unwrap()), right);
+        assert_eq!(chains(&MountView::load(MountId(1), written(stored)).unwrap()), right);
     }
     // A false result in a record proves that the record is used instead of a check.
     let (_, of_d) = stored.iter_mut().find(|(document, _)| document.key.name == "4-d").unwrap();
     assert_eq!(of_d["signatures"], serde_json::json!({ "checks": 1, "by": { "2-c": true } }));
     of_d["signatures"]["by"]["2-c"] = false.into();
-    let told = View::load(MountId(1), written(stored)).unwrap();
+    let told = MountView::load(MountId(1), written(stored)).unwrap();
     assert_eq!((told.parents("4-d"), told.parents("2-c").len()), (&[][..], 3));
     // Results computed before another node's change are used in the same way.
     assert_eq!(told.reloaded(written(none)).unwrap().parents("4-d"), [""; 0]);
@@ -198,7 +198,7 @@ fn whoever_made_a_certificate_is_found_whatever_it_calls_the_key() {
         let more = [extension::basic_constraints(true, None), extension::subject_key_id(&id)];
         issue(key, algorithm, &common_name("A"), &common_name("A"), key.public().spki(), &more)
     };
-    let mut view = View::empty(MountId(1));
+    let mut view = MountView::empty(MountId(1));
     for (id, der) in [("1", ca(&other, vec![1])), ("2", ca(&made, vec![2])), ("3", ca(&made, vec![3]))] {
         view.put_issuer(record(id, &der)).unwrap();
     }
@@ -213,7 +213,7 @@ fn whoever_made_a_certificate_is_found_whatever_it_calls_the_key() {
 
 #[test]
 fn a_mount_has_so_many_issuers_and_no_more() {
-    let (mut view, key) = (View::empty(MountId(1)), new_key());
+    let (mut view, key) = (MountView::empty(MountId(1)), new_key());
     view.defer();
     let mut put = |n: usize| {
         let name = n.to_string();
@@ -227,7 +227,7 @@ fn a_mount_has_so_many_issuers_and_no_more() {
 #[test]
 fn a_new_serial_is_none_of_an_issuer() {
     let (_, certificate) = root("ec", 256);
-    let mut view = View::empty(MountId(1));
+    let mut view = MountView::empty(MountId(1));
     view.put_issuer(record("id", certificate.der())).unwrap();
     let taken = certificate.serial();
     let free = Serial::from_octets(&[1, 2, 3]).unwrap();
@@ -235,17 +235,17 @@ fn a_new_serial_is_none_of_an_issuer() {
     let drawn = view.new_serial(&|| if draws.fetch_add(1, Ordering::Relaxed) < 3 { taken } else { free });
     assert_eq!(drawn.unwrap(), free);
     assert!(view.new_serial(&|| taken).is_err());
-    assert_eq!(View::empty(MountId(1)).new_serial(&|| taken).unwrap(), taken);
+    assert_eq!(MountView::empty(MountId(1)).new_serial(&|| taken).unwrap(), taken);
 }
 
 #[test]
 fn an_issuer_and_a_key_are_found_by_what_they_are() {
     let (key, certificate) = root("ec", 256);
-    let mut view = View::empty(MountId(1));
+    let mut view = MountView::empty(MountId(1));
     view.put_issuer(record("id", certificate.der())).unwrap();
     assert_eq!(view.issuer_with_der(certificate.der()).unwrap().record.id, "id");
     assert!(view.key_of(certificate.key()).is_none());
-    view.put_key(Key {
+    view.put_key(MountKey {
         id: "key".to_owned(),
         name: String::new(),
         version: 0,
@@ -259,10 +259,10 @@ fn an_issuer_and_a_key_are_found_by_what_they_are() {
 
 #[test]
 fn a_key_record_says_where_the_key_is_and_one_that_does_not_has_it() {
-    let key = |signing| Key { id: "id".to_owned(), name: "name".to_owned(), version: 0, signing };
-    let shown = |key: &Key| serde_json::to_value(key.record().unwrap()).unwrap();
+    let key = |signing| MountKey { id: "id".to_owned(), name: "name".to_owned(), version: 0, signing };
+    let shown = |key: &MountKey| serde_json::to_value(key.record().unwrap()).unwrap();
     let loaded = |record: &serde_json::Value| {
-        Key::new(&serde_json::from_value::<KeyRecord>(record.clone()).unwrap(), 3, MountId(9))
+        MountKey::new(&serde_json::from_value::<KeyRecord>(record.clone()).unwrap(), 3, MountId(9))
     };
     let private = Arc::new(new_key());
     let mut record = shown(&key(SigningKey::Local(Arc::clone(&private))));
@@ -294,7 +294,7 @@ proptest! {
     #[test]
     fn issuers_come_and_go_in_any_order(order in Just((0..7).collect::<Vec<usize>>()).prop_shuffle(), gone in 0..7_usize) {
         let authorities = authorities();
-        let mut view = View::empty(MountId(1));
+        let mut view = MountView::empty(MountId(1));
         let mut writes = Vec::new();
         for at in order {
             let (id, der) = &authorities[at];

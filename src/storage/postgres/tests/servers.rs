@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::net::{UnixListener, UnixStream};
 
 use super::*;
-use crate::nodes::store::Course;
-use crate::projects::store::ITSELF;
-use crate::storage::backend::Reader as _;
+use crate::nodes::store::Timeline;
+use crate::projects::store::SERVER_CALLER;
+use crate::storage::backend::StoreReader as _;
 
 /// A proxy to the database server with a configurable delay in milliseconds for each connection.
 fn slow_way(fixture: &Postgres) -> (tempfile::TempDir, PostgresUrl, Arc<AtomicU64>) {
@@ -51,12 +51,12 @@ async fn a_standby_that_took_over_is_another_course_of_events_and_another_connec
     let standby = primary.standby();
     let fixture = Postgres::new();
     let on = |server: &Arc<cluster::Cluster>| PostgresUrl::parse(&database.on(server).url()).unwrap();
-    let options = crate::storage::Options {
+    let options = crate::storage::StorageOptions {
         database: crate::storage::Database::Postgres(on(&primary)),
         seal_key: fixture.seal_key(),
         clock: fixture.clock().clone(),
         queue: 10,
-        absent: Absent::Made,
+        absent: IfMissing::Made,
     };
     let node = crate::storage::open(options).await.unwrap();
     let mount = MountId::random();
@@ -66,12 +66,12 @@ async fn a_standby_that_took_over_is_another_course_of_events_and_another_connec
     while database.on(&standby).psql(is_there) != "1" {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    let ask = async |server: &Arc<cluster::Cluster>, point: Point| {
+    let ask = async |server: &Arc<cluster::Cluster>, point: LogPosition| {
         let (client, driver) = connect::client(&on(server)).await.unwrap();
         let made = Instant::now();
-        changes::since(&query::Session::new(client, driver), made, point, 7).await.ok().unwrap()
+        changes::read_changes(&query::PostgresClient::new(client, driver), made, point, 7).await.ok().unwrap()
     };
-    let first = ask(&primary, Point::default()).await;
+    let first = ask(&primary, LogPosition::default()).await;
     assert!(!first.is_other_course && first.point.course.is_some(), "nothing was seen before");
     let again = ask(&primary, first.point).await;
     assert!(!again.is_other_course, "another connection to the same server");
@@ -86,24 +86,25 @@ async fn a_standby_that_took_over_is_another_course_of_events_and_another_connec
 async fn a_session_writes_on_no_server_that_the_writer_refuses() {
     let fixture = Postgres::new();
     let (mut writer, reader) = open(fixture.url()).await.unwrap();
-    let work = |name: &'static str| -> Work {
+    let work = |name: &'static str| -> SqlWork {
         let sql = "INSERT INTO meta (name, value) VALUES ($1, '')";
         Arc::new(move |session| async move { session.execute(sql, &[name.into()]).await.map(drop) }.boxed_local())
     };
-    assert!(reader.clone().run("test", ITSELF, work("one"), true).await.is_ok());
+    assert!(reader.clone().run("test", SERVER_CALLER, work("one"), true).await.is_ok());
     // As after a failover to a server with other settings.
     let name = &fixture.database.name;
     fixture.database.psql(&format!("ALTER DATABASE {name} SET synchronous_commit = off"));
     fixture.database.end_connections();
-    let written = writer.apply(vec![Unit::Facts(vec![FactWrite::new(("two".to_owned(), Vec::new()))])]).await;
+    let written = writer.apply(vec![WriteUnit::Facts(vec![FactWrite::new(("two".to_owned(), Vec::new()))])]).await;
     assert_eq!(written[0].as_ref().unwrap_err().kind(), Kind::Unavailable);
-    let Err(crate::sql::Failure::Engine(error)) = reader.clone().run("test", ITSELF, work("three"), true).await else {
+    let Err(crate::sql::SqlError::Engine(error)) = reader.clone().run("test", SERVER_CALLER, work("three"), true).await
+    else {
         panic!("acknowledged what could be lost")
     };
     assert_eq!(error.kind(), Kind::Unavailable);
     assert!(format!("{:?}", std::error::Error::source(&error)).contains("synchronous_commit = off"));
     fixture.database.psql(&format!("ALTER DATABASE {name} SET synchronous_commit = on"));
-    assert!(reader.run("test", ITSELF, work("four"), true).await.is_ok());
+    assert!(reader.run("test", SERVER_CALLER, work("four"), true).await.is_ok());
     assert_eq!(fixture.number("SELECT COUNT(*) FROM meta WHERE name IN ('two', 'three')"), 0);
 }
 
@@ -111,8 +112,8 @@ async fn a_session_writes_on_no_server_that_the_writer_refuses() {
 async fn nothing_is_sealed_with_a_key_that_was_lost_with_the_server_before() {
     let early = Instant::now();
     let (fixture, storage, mount) = node().await;
-    let of_another = Course { system: 1, timeline: 1 };
-    let point = Point { place: 0, read_at: Some(early), course: Some(of_another) };
+    let of_another = Timeline { system: 1, timeline: 1 };
+    let point = LogPosition { place: 0, read_at: Some(early), course: Some(of_another) };
     assert_eq!(storage.keyring().rotate(1).await.unwrap(), 2);
     write(&storage, mount, "before").await;
     fixture.change("DELETE FROM meta WHERE name = 'data-key/2'", &[]);

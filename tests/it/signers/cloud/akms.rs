@@ -8,7 +8,7 @@ use serde_json::json;
 use signet::error::Kind;
 use signet::keys::cloudakms::backend;
 use signet::keys::{CloudAkmsChange, CloudAkmsConfig, SignerActor};
-use signet::outbound::Reach;
+use signet::outbound::EgressPolicy;
 use signet::secret::Secret;
 use signet::x509::algorithm::{Curve, KeyKind};
 
@@ -37,7 +37,7 @@ fn config(url: &str, kms_key: &str, kind: KeyKind) -> CloudAkmsConfig {
 }
 
 fn key(url: &str, kms_key: &str, kind: KeyKind, generate: bool) -> SignerActor {
-    actor(backend(config(url, kms_key, kind), Reach { loopback: true }, generate).unwrap())
+    actor(backend(config(url, kms_key, kind), EgressPolicy { loopback: true }, generate).unwrap())
 }
 
 #[tokio::test]

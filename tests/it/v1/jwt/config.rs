@@ -78,7 +78,7 @@ async fn this_machine_is_called_where_the_servers_configuration_says_so() {
     let issuer = bed.issuer;
     let place = bed.app.leave().await;
     // The default, without the loopback.
-    let options = signet::server::Options { logins: LoginSettings::default(), ..place.options() };
+    let options = signet::server::ServerOptions { logins: LoginSettings::default(), ..place.options() };
     let running = signet::server::Server::open(options).await.unwrap().start().await.unwrap();
     let client = Client::new(running.address(), &place.token);
     let refused = async |config: Value, text: &str| {

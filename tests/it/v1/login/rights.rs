@@ -2,14 +2,14 @@
 
 use serde_json::{Value, json};
 use signet::http::secrets::all_routes;
-use signet::http::secrets::route::{Access, Operation, Route, operation_word};
+use signet::http::secrets::route::{Operation, Route, RouteAccess, operation_name};
 
 use super::{approle, role, secret_id};
 use crate::support::{Answer, App, Client, send};
 use crate::v1::rights::{granted, only, rule};
 
 fn routes() -> Vec<&'static Route> {
-    let of = all_routes().filter(|(kind, route)| *kind == "approle" && route.access == Access::Token);
+    let of = all_routes().filter(|(kind, route)| *kind == "approle" && route.access == RouteAccess::Token);
     of.map(|(_, route)| route).collect()
 }
 
@@ -60,12 +60,12 @@ async fn one_right_lets_do_one_thing() {
         app.client.post("auth/approle/role/web/secret-id/destroy", json!({ "secret_id": "chosen" })).await;
         let made = secret_id(&app, "web", json!({})).await;
         let accessor = &made["secret_id_accessor"];
-        let (word, own) = (operation_word(route.operation), path(route));
+        let (word, own) = (operation_name(route.operation), path(route));
         let client = only(&app, "single", &granted(&own, &[word])).await;
         for other in routes() {
             if other.operation != route.operation || other.pattern != route.pattern {
                 let answer = ask(&client, other, accessor).await;
-                let what = format!("{word} {own}: {} {}", operation_word(other.operation), path(other));
+                let what = format!("{word} {own}: {} {}", operation_name(other.operation), path(other));
                 assert_eq!(answer.status, 403, "{what}: {}", answer.text);
             }
         }
@@ -85,7 +85,7 @@ async fn all_rights_but_one_do_not_do_that_one_thing() {
         let but = |at: &String| {
             let on = routes().into_iter().filter(|other| path(other) == *at);
             let others = on.filter(|other| other.operation != route.operation || other.pattern != route.pattern);
-            others.map(|other| operation_word(other.operation)).collect::<Vec<_>>()
+            others.map(|other| operation_name(other.operation)).collect::<Vec<_>>()
         };
         let rules = paths.iter().map(|at| (at, but(at))).filter(|(_, rights)| !rights.is_empty());
         let rules: String = rules.map(|(at, rights)| granted(at, &rights)).collect();

@@ -81,7 +81,7 @@ async fn clock_set_back_makes_no_list_older_than_its_entries() {
     // The CRL is not rebuilt although its thisUpdate is in the future.
     let mount = pki.app.shared().auth.mounts().get("pki").unwrap().clone();
     let authority = pki.app.shared().mounts.authority(&mount).await.unwrap();
-    authority.build_crls(signet::pki::crl::WantedCrls::DUE).await.unwrap();
+    authority.build_crls(signet::pki::crl::CrlBuildRequest::DUE).await.unwrap();
     assert_eq!(number(&list(&pki, "crl").await), number(&rotated));
     let answer = pki.ocsp(&about(&pki.default_pem().await, &first)).await;
     assert_eq!(answer.line("This Update: "), answer.line("Revocation Time: "));

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use signet::clock::Time;
-use signet::x509::crl::{entry, entry_with_extensions};
+use signet::x509::crl::{encode_entry, encode_entry_with_extensions};
 use signet::x509::extension::{self, extension};
 use signet::x509::pem;
 use signet::x509::serial::Serial;
@@ -31,7 +31,8 @@ async fn two(pki: &Pki) -> ([Ca; 2], [String; 2], i64) {
     let ids = [import(pki, &authorities[0].bundle()).await, import(pki, &authorities[1].bundle()).await];
     let (at, revoked) = (now(pki), now(pki) - 60);
     let answer =
-        sent(&pki.app.client, list(&authorities[0], 9, &[entry(&serial(5), revoked, None, None)], at, &[])).await;
+        sent(&pki.app.client, list(&authorities[0], 9, &[encode_entry(&serial(5), revoked, None, None)], at, &[]))
+            .await;
     assert_eq!(answer.status, 200, "{}", answer.text);
     (authorities, ids, revoked)
 }
@@ -77,7 +78,7 @@ async fn the_number_of_a_root_is_not_that_of_a_brought_certificate() {
     pki.refused("revoke", json!({ "certificate": brought }), "certificate: its serial collides").await;
     assert_eq!(status(&pki, &ca.pem, "01").await, "good", "the root's own");
     let at = now(&pki);
-    let entries = [1, 2].map(|n| entry(&serial(n), at, None, None));
+    let entries = [1, 2].map(|n| encode_entry(&serial(n), at, None, None));
     let answer = sent(&pki.app.client, list(&ca, 9, &entries, at, &[])).await;
     assert!(answer.text.contains("serial number 01 is that of the issuer itself"), "{}", answer.text);
     assert_eq!(pki.crl(&id).await.serials(), ["02"]);
@@ -149,7 +150,7 @@ async fn what_was_on_hold_is_revoked_for_good() {
     let ca = Ca::root("/CN=Root");
     let id = import(&pki, &ca.bundle()).await;
     let at = now(&pki);
-    let entries: Vec<Vec<u8>> = (1..=3).map(|n| entry(&serial(n), at - 60, Some(6), None)).collect();
+    let entries: Vec<Vec<u8>> = (1..=3).map(|n| encode_entry(&serial(n), at - 60, Some(6), None)).collect();
     let answer = sent(&pki.app.client, list(&ca, 9, &entries, at, &[])).await;
     assert!(answer.warnings().contains("on hold"), "{}", answer.text);
     pki.post("revoke", json!({ "serial_number": "01" })).await;
@@ -171,11 +172,11 @@ async fn lists_whose_entries_are_no_revocations_of_the_issuer_are_not_signed_aga
     let (at, path) = (now(&pki), "issuer/default/resign-crls");
     let ask = |der: &[u8]| json!({ "crls": [STANDARD.encode(der)], "crl_number": 9 });
     let scope = |content: &[u8]| extension(&[0x55, 0x1d, 28], true, &[&[0x30, content.len() as u8], content].concat());
-    let plain = [entry(&serial(5), at, None, None)];
-    let removed = [entry(&serial(5), at, Some(8), None)];
+    let plain = [encode_entry(&serial(5), at, None, None)];
+    let removed = [encode_entry(&serial(5), at, Some(8), None)];
     let unknown = extension(&[0x2a, 3, 4], true, &[5, 0]);
     let indirect = extension(&[0x55, 0x1d, 29], true, &[0x30, 0]);
-    let of = |further: &signet::x509::pieces::Extensions| [entry_with_extensions(&serial(5), at, further)];
+    let of = |further: &signet::x509::pieces::Extensions| [encode_entry_with_extensions(&serial(5), at, further)];
     for (der, rule) in [
         (list(&ca, 1, &plain, at, &[&scope(&[0x84, 1, 0xff])]), "CRL index 0: crl: is an indirect CRL"),
         (list(&ca, 1, &plain, at, &[&scope(&[0x85, 1, 0xff])]), "CRL index 0: crl: is a CRL of attribute certificates"),
@@ -211,6 +212,6 @@ async fn an_issuer_signs_no_self_issued_certificate_under_a_number_that_it_has_u
     let beside: Value = pki.root(json!({ "common_name": "Beside", "issuer_name": "beside" })).await;
     let answer = pki.post(path, json!({ "certificate": beside["certificate"] })).await;
     assert_eq!(answer.status, 200, "{}", answer.text);
-    assert!(pem::blocks(answer.body["data"]["certificate"].as_str().unwrap()).is_ok());
+    assert!(pem::parse_blocks(answer.body["data"]["certificate"].as_str().unwrap()).is_ok());
     pki.stop().await;
 }

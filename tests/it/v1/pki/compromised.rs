@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use signet::auth::policy::Operation;
-use signet::documents::{DocumentKey, DocumentWrite, SYSTEM};
+use signet::documents::{DocumentKey, DocumentWrite, SYSTEM_MOUNT};
 use signet::http::secrets::all_routes;
 use signet::pki::compromised::KeyHash;
 use signet::pki::store::PkiWrite;
@@ -257,7 +257,7 @@ async fn a_full_list_takes_no_more_keys_and_says_so() {
     let pki = Pki::on(App::builder().faults(&faults).start().await).await;
     let body = serde_json::to_vec(&json!({ "added_at": 0, "source": "operator", "note": "" })).unwrap();
     let write = |n: usize| {
-        let key = DocumentKey { mount: SYSTEM, kind: "compromised-key", name: format!("{n:064x}") };
+        let key = DocumentKey { mount: SYSTEM_MOUNT, kind: "compromised-key", name: format!("{n:064x}") };
         PkiWrite::Document(DocumentWrite { key, expected: 0, body: Some(body.clone()) })
     };
     for page in (0..MAX_KEYS - 20).collect::<Vec<_>>().chunks(5_000) {
@@ -389,7 +389,7 @@ async fn the_list_in_memory_is_the_stored_one_after_concurrent_changes() {
         }
     };
     tokio::join!(join_all(changes), reloads);
-    let stored = faults.real().pki.documents_of_kind(SYSTEM, "compromised-key").await.unwrap();
+    let stored = faults.real().pki.documents_of_kind(SYSTEM_MOUNT, "compromised-key").await.unwrap();
     let stored: Vec<_> = stored.into_iter().map(|document| document.key.name).collect();
     assert_eq!(engine.compromised().hashes().iter().map(KeyHash::text).collect::<Vec<_>>(), stored);
     app.stop().await;

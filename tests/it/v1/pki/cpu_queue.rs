@@ -9,8 +9,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 use signet::error::Kind;
+use signet::fair_queue::{MAX_WAITING_PER_CALLER, QueueCaller, cpu};
 use signet::http::sender::Sender;
-use signet::turns::{Caller, MAX_WAITING_PER_CALLER, cpu};
 use signet::x509::ocsp::IdHash;
 
 use super::mount::{Leaf, Pki, parse};
@@ -34,7 +34,7 @@ struct Filled {
 
 impl Filled {
     /// Fills the queue. Returns `None` on a machine with one core, where the jobs would occupy the only thread.
-    async fn of(caller: Caller) -> Option<Self> {
+    async fn of(caller: QueueCaller) -> Option<Self> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         if cores == 1 {
             return None;
@@ -57,7 +57,7 @@ impl Filled {
         Some(filled)
     }
 
-    fn push(&mut self, caller: Caller) -> Result<(), Kind> {
+    fn push(&mut self, caller: QueueCaller) -> Result<(), Kind> {
         let (gate, opened) = std::sync::mpsc::channel::<()>();
         let begun = Arc::clone(&self.begun);
         let work = move || {
@@ -80,7 +80,7 @@ impl Filled {
 }
 
 /// Starts a mount with an RSA-3072 CA, and returns a caller with all rights there.
-async fn start() -> (Pki, Client, Caller) {
+async fn start() -> (Pki, Client, QueueCaller) {
     let pki = Pki::empty().await;
     pki.root(json!({ "issuer_name": "rsa", "key_type": "rsa", "key_bits": 3072 })).await;
     pki.role(&json!({ "allow_any_name": true })).await;

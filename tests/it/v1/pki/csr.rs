@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use signet::x509::pem;
-use signet::x509::reader::Reader;
+use signet::x509::reader::DerReader;
 use signet::x509::writer::{SEQUENCE, build};
 
 use super::foreign::{Files, csr, csr_with, openssl, signature_algorithm};
@@ -34,8 +34,8 @@ async fn refuses(pki: &Pki, role: &Value, kinds: &[&str], rule: &str) {
 async fn csr_with_null_parameters_for_ecdsa_is_signed() {
     let pki = Pki::start().await;
     for kind in ["ec-256", "ec-384", "ec-521"] {
-        let (label, der) = pem::first(&csr(kind, "/CN=a.foo", "")).unwrap().unwrap();
-        let mut parts = Reader::only(&der, SEQUENCE).unwrap().reader();
+        let (label, der) = pem::parse_first_block(&csr(kind, "/CN=a.foo", "")).unwrap().unwrap();
+        let mut parts = DerReader::only(&der, SEQUENCE).unwrap().reader();
         let [info, algorithm, signature] = [(); 3].map(|()| parts.any().unwrap());
         let with = |parameters: &[u8]| {
             let algorithm = build(SEQUENCE, 0, |w| w.raw(&[algorithm.content, parameters].concat()));
@@ -164,7 +164,7 @@ async fn vector_16_3_c21_c22_broken_requests() {
     let pki = Pki::start().await;
     let any = role("any", 0);
     for kind in ["rsa-2048", "ec-224", "ec-256", "ed25519"] {
-        let (label, der) = pem::first(&csr(kind, "/CN=a.foo", "")).unwrap().unwrap();
+        let (label, der) = pem::parse_first_block(&csr(kind, "/CN=a.foo", "")).unwrap().unwrap();
         // One letter of the name changes, so that everything still parses.
         let at = der.windows(5).position(|window| window == b"a.foo").unwrap();
         let mut tampered = der.clone();

@@ -170,7 +170,7 @@ async fn every_form_asks_the_engine_with_the_body_as_it_came() {
             },
         });
         assert_eq!(service, &expected, "{path}");
-        let (label, der) = pem::first(csr_sent.as_str().unwrap()).unwrap().unwrap();
+        let (label, der) = pem::parse_first_block(csr_sent.as_str().unwrap()).unwrap().unwrap();
         let csr_sent = Csr::from_der(&der).unwrap();
         csr_sent.verify().unwrap();
         assert_eq!(label, "CERTIFICATE REQUEST");
@@ -286,7 +286,7 @@ async fn what_is_wrong_with_a_request_is_said_before_the_engine_is_asked() {
     let governed = Governed::start().await;
     let weak = foreign::csr("rsa-1024", "/CN=a", "");
     let good = csr();
-    let mut der = pem::first(&good).unwrap().unwrap().1;
+    let mut der = pem::parse_first_block(&good).unwrap().unwrap().1;
     *der.last_mut().unwrap() ^= 1;
     let forged = pem::encode("CERTIFICATE REQUEST", &der);
     for (path, body, rule) in [

@@ -95,7 +95,7 @@ pub fn signed_by_p256(info: &[u8]) -> Vec<u8> {
     let files = Files::new();
     let key = files.write("key.pem", key("ec-256").as_bytes());
     let signature = openssl(&["dgst", "-sha256", "-sign", key.to_str().unwrap()], info);
-    tbs::signed(info, SignatureAlgorithm::Ecdsa(Hash::Sha256), &signature)
+    tbs::encode_signed(info, SignatureAlgorithm::Ecdsa(Hash::Sha256), &signature)
 }
 
 /// Extensions of a CA certificate, for [`Ca`].

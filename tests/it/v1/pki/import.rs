@@ -267,7 +267,7 @@ async fn import_compares_names_by_their_text() {
     assert!(pki.crl(&id).await.serials().contains(&"4e".to_owned()));
     let at = super::imported_crl::now(&pki);
     let entries =
-        [signet::x509::crl::entry(&signet::x509::serial::Serial::from_octets(&[79]).unwrap(), at, None, None)];
+        [signet::x509::crl::encode_entry(&signet::x509::serial::Serial::from_octets(&[79]).unwrap(), at, None, None)];
     let list = super::imported_crl::list(&old, 9, &entries, at, &[]);
     let answer = super::imported_crl::sent(&pki.app.client, list).await;
     assert_eq!(answer.body["data"]["issuers"], json!([id]), "{}", answer.text);

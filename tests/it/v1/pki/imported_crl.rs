@@ -7,7 +7,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use signet::keys::local::PrivateKey;
 use signet::x509::algorithm::SignatureAlgorithm;
-use signet::x509::crl::{CrlTbs, entry};
+use signet::x509::crl::{CrlTbs, encode_entry};
 use signet::x509::extension;
 use signet::x509::ocsp::IdHash;
 use signet::x509::pem;
@@ -350,14 +350,15 @@ async fn a_list_that_is_not_a_complete_one_of_an_issuer_here_is_refused_and_leav
     );
     import(&pki, &silent.pem).await;
     let before = pki.crl(&id).await;
-    let one = [entry(&serial(1), 1_700_000_000, None, None)];
+    let one = [encode_entry(&serial(1), 1_700_000_000, None, None)];
     let at = now(&pki);
     let good = list(&ca, 9, &one, at, &[]);
     let mut tampered = good.clone();
     let place = tampered.windows(2).position(|two| two == [0x31, 0]).unwrap();
     tampered[place + 4] ^= 1;
     let scope = extension::extension(&[0x55, 0x1d, 28], true, &[0x30, 3, 0x84, 1, 0xff]);
-    let reasons = [entry(&serial(1), 1_700_000_000, None, None), entry(&serial(2), 1_700_000_000, Some(8), None)];
+    let reasons =
+        [encode_entry(&serial(1), 1_700_000_000, None, None), encode_entry(&serial(2), 1_700_000_000, Some(8), None)];
     for (octets, rule) in [
         (list(&other, 9, &one, at, &[]), "crl: its signature was not made by the key of an issuer"),
         (
@@ -483,7 +484,7 @@ async fn serial_numbers_that_two_authorities_use_are_kept_apart() {
     import(&pki, &ca.bundle()).await;
     let at = now(&pki);
     let answer =
-        sent(&pki.app.client, list(&ca, 9, &[entry(&leaf.certificate.serial(), at, None, None)], at, &[])).await;
+        sent(&pki.app.client, list(&ca, 9, &[encode_entry(&leaf.certificate.serial(), at, None, None)], at, &[])).await;
     assert!(answer.status == 400 && answer.error().contains("of another issuer of this mount"), "{}", answer.text);
     assert_eq!(pki.list("certs/revoked").await, [""; 0]);
     pki.stop().await;
@@ -501,7 +502,7 @@ async fn an_issuer_of_the_mount_that_is_on_the_list_signs_no_more() {
     let ask = json!({ "common_name": "localhost", "ttl": "1h" });
     pki.ask(&format!("issuer/{id}/issue/r"), ask.clone()).await;
     let at = now(&pki);
-    let entries = [entry(&Serial::parse("20:00").unwrap(), 1_700_000_000, Some(4), None)];
+    let entries = [encode_entry(&Serial::parse("20:00").unwrap(), 1_700_000_000, Some(4), None)];
     let answer = sent(&pki.app.client, list(&ca, 9, &entries, at, &[])).await;
     assert_eq!(answer.status, 200, "{}", answer.text);
     assert!(answer.text.contains(&format!("the issuer {id} (serial number 20:00) is on the list")), "{}", answer.text);
@@ -520,7 +521,7 @@ async fn a_long_list_is_stored_in_steps_and_delta_lists_go_on_above_it() {
     pki.post("config/crl", json!({ "auto_rebuild": true, "enable_delta": true, "max_crl_entries": COUNT - 1 })).await;
     let at = now(&pki);
     let entries: Vec<_> =
-        (0..COUNT).map(|n| entry(&serial(n), 1_600_000_000 + i64::from(n), Some((n % 6) as u8), None)).collect();
+        (0..COUNT).map(|n| encode_entry(&serial(n), 1_600_000_000 + i64::from(n), Some((n % 6) as u8), None)).collect();
     let octets = list(&ca, 500, &entries, at, &[]);
     let refused = sent(&pki.app.client, octets.clone()).await;
     assert!(refused.error().contains("may have 19999 (max_crl_entries of config/crl)"), "{}", refused.text);
@@ -572,10 +573,10 @@ async fn a_list_is_imported_by_whoever_may_and_in_every_form() {
     let (may, may_not) = (pki.app.with_policies(&["import"]).await, pki.app.with_policies(&["bundles"]).await);
     let at = now(&pki);
     let lists: Vec<Vec<u8>> =
-        (1..=5).map(|n| list(&ca, 10 * u64::from(n), &[entry(&serial(n), at, None, None)], at, &[])).collect();
+        (1..=5).map(|n| list(&ca, 10 * u64::from(n), &[encode_entry(&serial(n), at, None, None)], at, &[])).collect();
     sent(&may_not, lists[0].clone()).await.assert_denied();
     sent(&may.with_token(""), lists[0].clone()).await.assert_denied();
-    let text = |n: usize| pem::encode(pem::CRL, &lists[n]);
+    let text = |n: usize| pem::encode(pem::CRL_LABEL, &lists[n]);
     let json = async |crl: Value| may.post("pki/issuers/import/crl", json!({ "crl": crl })).await;
     let base64 = |n: usize| text(n).lines().filter(|line| !line.starts_with("---")).collect::<Vec<_>>().join("\n");
     for (n, answer) in [

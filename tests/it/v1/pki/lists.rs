@@ -1,7 +1,7 @@
 //! Detailed lists of stored certificates.
 
 use serde_json::{Value, json};
-use signet::clock::{Time, rfc3339};
+use signet::clock::{Time, format_rfc3339};
 
 use super::mount::Pki;
 
@@ -27,7 +27,7 @@ async fn every_stored_certificate_with_what_is_in_it() {
     let (keys, info) = detailed(&pki, "").await;
     assert_eq!((&keys, keys.len()), (&pki.list("certs").await, 3));
     assert_eq!(info.as_object().unwrap().len(), 3);
-    let time = |at: i64| rfc3339(Time::from_unix_timestamp(at).unwrap());
+    let time = |at: i64| format_rfc3339(Time::from_unix_timestamp(at).unwrap());
     let expected = |leaf: &super::mount::Leaf, common_name: &str, key: (&str, u32), dns_names: &[String]| {
         json!({
             "common_name": common_name,

@@ -77,7 +77,7 @@ async fn everything_is_signed(key_type: &str) {
 
     let list = json!({ "crl_number": 7, "format": "pem" });
     let made = pki.post("issuer/root/sign-revocation-list", list).await.body["data"].clone();
-    let (_, der) = signet::x509::pem::first(text(&made, "crl")).unwrap().unwrap();
+    let (_, der) = signet::x509::pem::parse_first_block(text(&made, "crl")).unwrap().unwrap();
     assert!(Crl::new(der).is_signed_by(&issuer));
     let about = request(&[cert_id(IdHash::Sha1, &parse(&issuer), &leaf.certificate.serial())], None);
     assert_eq!(pki.ocsp(&about).await.statuses(), ["good"]);

@@ -40,7 +40,7 @@ async fn attaches(pki: &Pki) {
     let leaf = pki.issue(&json!({}), ask(TEXT)).await;
     let issuer = pki.get("issuer/default").await["issuer_id"].clone();
     let expiration = signet::clock::Time::from_unix_timestamp(leaf.certificate.not_after()).unwrap();
-    let expected = json!({ "issuer_id": issuer, "expiration": signet::clock::rfc3339(expiration),
+    let expected = json!({ "issuer_id": issuer, "expiration": signet::clock::format_rfc3339(expiration),
         "cert_metadata": TEXT, "role": "r", "serial_number": leaf.serial() });
     for serial in
         [leaf.serial(), leaf.serial().replace(':', "-"), leaf.serial().to_uppercase(), leaf.serial().replace(':', "")]

@@ -26,7 +26,7 @@ pub struct Leaf {
 
 /// Parses the certificate of a PEM text.
 pub fn parse(text: &str) -> Certificate {
-    let (label, der) = pem::first(text).unwrap().unwrap();
+    let (label, der) = pem::parse_first_block(text).unwrap().unwrap();
     assert_eq!(label, "CERTIFICATE");
     Certificate::parse(&der).unwrap()
 }

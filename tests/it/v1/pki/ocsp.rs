@@ -7,9 +7,9 @@ use base64::Engine as _;
 use serde_json::json;
 use signet::clock::Time;
 use signet::x509::certificate::Certificate;
-use signet::x509::ocsp::{IdHash, ResponseData, SingleResponse, Status};
+use signet::x509::ocsp::{IdHash, OcspCertStatus, ResponseData, SingleResponse};
 use signet::x509::serial::Serial;
-use signet::x509::writer::{NULL, OCTET_STRING, SEQUENCE, Writer, build, context_constructed};
+use signet::x509::writer::{DerWriter, NULL, OCTET_STRING, SEQUENCE, build, context_constructed};
 
 use self::client::{openssl_judges, read};
 use super::foreign::{Ca, Files};
@@ -32,7 +32,7 @@ pub fn cert_id(hash: IdHash, issuer: &Certificate, serial: &Serial) -> Vec<u8> {
 
 /// Encodes a request for these certificates.
 pub fn request(ids: &[Vec<u8>], nonce: Option<&[u8]>) -> Vec<u8> {
-    let nonce_extension = |w: &mut Writer, octets: &[u8]| {
+    let nonce_extension = |w: &mut DerWriter, octets: &[u8]| {
         w.nest(SEQUENCE, |w| {
             w.oid(signet::x509::oid::OCSP_NONCE);
             w.nest(OCTET_STRING, |w| w.tlv(OCTET_STRING, octets));
@@ -476,12 +476,12 @@ async fn pkilint_finds_nothing_in_any_answer() {
         responder: &signet::x509::pieces::Name::from_der(&[0x30, 2, 5, 0]).unwrap(),
         produced_at: 1_800_000_000,
         next_update: None,
-        responses: &[SingleResponse { cert_id: &id, status: Status::Good }],
+        responses: &[SingleResponse { cert_id: &id, status: OcspCertStatus::Good }],
         nonce: None,
     };
     let algorithm = signet::x509::algorithm::SignatureAlgorithm::Ed25519;
-    let basic = signet::x509::tbs::signed(&data.encode(), algorithm, &[0; 64]);
-    files.write("wrong.der", &signet::x509::ocsp::successful(&basic));
+    let basic = signet::x509::tbs::encode_signed(&data.encode(), algorithm, &[0; 64]);
+    files.write("wrong.der", &signet::x509::ocsp::encode_successful(&basic));
     assert!(refusal("lint_status.py", &["ocsp", folder.to_str().unwrap()]).contains("wrong.der"));
     pki.stop().await;
 }

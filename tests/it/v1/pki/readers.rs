@@ -134,7 +134,7 @@ impl Play {
     }
 
     fn signed(&self, info: &[u8], label: &str) -> String {
-        pem::encode(label, &tbs::signed(info, ALGORITHM, &self.key.sign(ALGORITHM, info).unwrap()))
+        pem::encode(label, &tbs::encode_signed(info, ALGORITHM, &self.key.sign(ALGORITHM, info).unwrap()))
     }
 
     fn request(&mut self, own: &[&[u8]]) -> String {
@@ -190,7 +190,7 @@ impl Play {
         let data = &answer.body["data"];
         for (member, kind) in [("certificate", "certificate"), ("crl", "crl")] {
             if let Some(pem) = data[member].as_str() {
-                let der = pem::first(pem).unwrap().unwrap().1;
+                let der = pem::parse_first_block(pem).unwrap().unwrap().1;
                 self.left.push(Left { name: format!("{}: {endpoint}", PATHS[path]), kind, der });
             }
         }
@@ -433,7 +433,7 @@ fn written(left: &[Left]) -> Files {
 async fn the_readers_can_say_no() {
     let template = Template::default();
     let csr = Csr::from_pem(&csr("ec-256", "/CN=a", "")).unwrap();
-    let der = |template: &Template| pem::first(&template.pem(&csr)).unwrap().unwrap().1;
+    let der = |template: &Template| pem::parse_first_block(&template.pem(&csr)).unwrap().unwrap().1;
     let good = Left { name: "good".into(), kind: "certificate", der: der(&template) };
     let odd = Template { subject: Name::from_der(&[SEQUENCE, 2, 0x31, 0]).unwrap(), ..template };
     let odd = Left { name: "odd".into(), kind: "certificate", der: der(&odd) };

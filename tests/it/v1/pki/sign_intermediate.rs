@@ -477,7 +477,7 @@ async fn vector_16_5_a50_a51_below_an_intermediate_of_this_mount() {
         assert_eq!(leaf.data()["issuing_ca"], intermediate.as_str(), "{endpoint}");
         openssl_verifies_chain(&root, &[&intermediate], &leaf.pem).unwrap();
         let bundle = pki.post(&path, with(&body, json!({ "format": "pem_bundle" }))).await.body["data"].clone();
-        let blocks = signet::x509::pem::blocks(bundle["certificate"].as_str().unwrap()).unwrap();
+        let blocks = signet::x509::pem::parse_blocks(bundle["certificate"].as_str().unwrap()).unwrap();
         let certificates: Vec<_> = blocks.iter().filter(|(label, _)| label == "CERTIFICATE").collect();
         assert_eq!(certificates.len(), 2, "{endpoint}: the certificate and its issuer, no root");
         assert_eq!(Certificate::parse(&certificates[1].1).unwrap().der(), parse(&intermediate).der());

@@ -8,7 +8,7 @@ use signet::x509::name::{self, Attribute, rdn};
 use signet::x509::oid::{self, parse_oid};
 use signet::x509::pieces::{Extensions, Name, Rdns};
 use signet::x509::serial::Serial;
-use signet::x509::tbs::{CertificateTbs, signed};
+use signet::x509::tbs::{CertificateTbs, encode_signed};
 use signet::x509::writer::{SEQUENCE, SET, build, context, context_constructed};
 use signet::x509::{pem, time};
 
@@ -37,7 +37,7 @@ fn certificate(count: usize) -> String {
         spki: &p256_spki(),
         extensions: &pieces,
     };
-    pem::encode("CERTIFICATE", &signed(&tbs.encode(), algorithm, &[0x30, 6, 2, 1, 1, 2, 1, 1]))
+    pem::encode("CERTIFICATE", &encode_signed(&tbs.encode(), algorithm, &[0x30, 6, 2, 1, 1, 2, 1, 1]))
 }
 
 fn common_name(text: &str) -> Name {

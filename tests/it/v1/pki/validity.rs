@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use signet::clock::{Clock, Time, rfc3339};
+use signet::clock::{Clock, Time, format_rfc3339};
 use signet::x509::certificate::Certificate;
 
 use super::foreign::{Ca, csr, openssl_text};
@@ -23,7 +23,7 @@ fn time(seconds: i64) -> Time {
 
 /// Returns RFC 3339 text of the time `seconds` after [`NOW`].
 fn at(seconds: i64) -> String {
-    rfc3339(time(NOW + seconds))
+    format_rfc3339(time(NOW + seconds))
 }
 
 /// A mount on a manual clock, and an external CSR.

@@ -289,7 +289,7 @@ async fn x9_x16_requests_that_are_weak_or_broken() {
         pki.refused("sign-verbatim", json!({ "csr": csr }), rule).await;
     }
     pki.refused("sign-verbatim", json!({}), "csr: must not be empty").await;
-    let mut der = signet::x509::pem::first(&csr("ec-256", "/CN=a", "")).unwrap().unwrap().1;
+    let mut der = signet::x509::pem::parse_first_block(&csr("ec-256", "/CN=a", "")).unwrap().unwrap().1;
     *der.last_mut().unwrap() ^= 1;
     let tampered = signet::x509::pem::encode("CERTIFICATE REQUEST", &der);
     pki.refused("sign-verbatim", with_csr(tampered), "csr: request signature invalid").await;

@@ -39,7 +39,10 @@ fn rsa_csr(modulus: &[u8], exponent: &[u8]) -> String {
         w.bit_string(&key);
     });
     let info = request_info(&subject, &spki, &Extensions::default());
-    pem::encode("CERTIFICATE REQUEST", &tbs::signed(&info, SignatureAlgorithm::RsaPkcs1(Hash::Sha256), &[1; 256]))
+    pem::encode(
+        "CERTIFICATE REQUEST",
+        &tbs::encode_signed(&info, SignatureAlgorithm::RsaPkcs1(Hash::Sha256), &[1; 256]),
+    )
 }
 
 /// Returns a CSR for the identity point: a signature that is valid for every message needs no private key.
@@ -50,8 +53,11 @@ fn identity_csr() -> String {
     // SubjectPublicKeyInfo of RFC 8410 section 4.
     let spki = [&[0x30, 42, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 3, 33, 0][..], &identity].concat();
     let signature = [&identity[..], &[0; 32]].concat();
-    let signed =
-        tbs::signed(&request_info(&subject, &spki, &Extensions::default()), SignatureAlgorithm::Ed25519, &signature);
+    let signed = tbs::encode_signed(
+        &request_info(&subject, &spki, &Extensions::default()),
+        SignatureAlgorithm::Ed25519,
+        &signature,
+    );
     pem::encode("CERTIFICATE REQUEST", &signed)
 }
 

@@ -86,12 +86,12 @@ async fn vector_16_6_r11_7_10_x11_other_keys_revoke_nothing() {
     let public = openssl_text(&["pkey", "-pubout"], own.as_bytes());
     let encrypted = openssl_text(&["pkey", "-aes128", "-passout", "pass:x"], own.as_bytes());
     // Keys whose private numbers do not belong to the certificate's public numbers.
-    let (label, mut der) = pem::first(&own).unwrap().unwrap();
+    let (label, mut der) = pem::parse_first_block(&own).unwrap().unwrap();
     *der.last_mut().unwrap() ^= 1;
     let inconsistent = pem::encode(&label, &der);
     let spliced = {
-        let (_, foreign) = pem::first(&other).unwrap().unwrap();
-        let (_, mut mine) = pem::first(&own).unwrap().unwrap();
+        let (_, foreign) = pem::parse_first_block(&other).unwrap().unwrap();
+        let (_, mut mine) = pem::parse_first_block(&own).unwrap().unwrap();
         // Version, modulus and public exponent of one key, everything else of the other.
         let public = 4 + 3 + 4 + 257 + 5;
         assert_eq!(mine[public - 5..public], [2, 3, 1, 0, 1]);
@@ -179,7 +179,7 @@ async fn whoever_a_policy_lets_may_call_it_and_nobody_is_shown_a_key() {
     let answer = holder.post("pki/revoke-with-key", body).await;
     assert_eq!(answer.status, 200, "{}", answer.text);
     assert!(!answer.text.contains(line));
-    let (_, der) = pem::first(&key).unwrap().unwrap();
+    let (_, der) = pem::parse_first_block(&key).unwrap().unwrap();
     assert!(!answer.text.contains(&base64::engine::general_purpose::STANDARD.encode(der)));
     pki.stop().await;
 }

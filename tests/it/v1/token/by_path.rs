@@ -2,8 +2,8 @@
 
 use futures_util::FutureExt as _;
 use serde_json::json;
-use signet::projects::Access;
-use signet::projects::store::ITSELF;
+use signet::projects::SessionAccess;
+use signet::projects::store::SERVER_CALLER;
 
 use crate::support::{App, Client};
 use crate::v1::login::{log_in, role, secret_id, with_approle};
@@ -117,7 +117,7 @@ async fn tokens_of_a_moved_method_end_by_both_paths() {
 
 /// Changes the row of a login token so that it cannot be decrypted.
 async fn damage_one(app: &App) {
-    let damaged = app.shared().projects.run("test", Access::Write(ITSELF), |mut tx| {
+    let damaged = app.shared().projects.run("test", SessionAccess::Write(SERVER_CALLER), |mut tx| {
         let sql = "UPDATE token SET expires_at_micros = expires_at_micros + 1 WHERE hash =
             (SELECT hash FROM token WHERE mount IS NOT NULL AND parent IS NULL ORDER BY hash LIMIT 1)";
         async move { tx.execute(sql, &[]).await }.boxed_local()

@@ -9,10 +9,10 @@ use crate::auth::mounts::Mount;
 use crate::auth::token::{Network, TokenTerms};
 use crate::error::{Error, Result, Warnings};
 use crate::fields::Fields;
-use crate::http::secrets::login::roles::joined;
+use crate::http::secrets::login::roles::concat_lists;
 
 /// The fields of a role without those of its token terms.
-const OWN: &[&str] = &[
+const OWN_FIELDS: &[&str] = &[
     "role_id",
     "bind_secret_id",
     "secret_id_bound_cidrs",
@@ -21,16 +21,17 @@ const OWN: &[&str] = &[
     "secret_id_ttl",
     "local_secret_ids",
 ];
-pub(super) const ROLE: &[&str] = &joined::<_, { OWN.len() + TokenTerms::FIELDS.len() }>(OWN, TokenTerms::FIELDS);
+pub(super) const ROLE_FIELDS: &[&str] =
+    &concat_lists::<_, { OWN_FIELDS.len() + TokenTerms::FIELDS.len() }>(OWN_FIELDS, TokenTerms::FIELDS);
 
 const OWN_SYNONYMS: &[(&str, &str)] = &[("bound_cidr_list", "secret_id_bound_cidrs")];
-pub(super) const SYNONYMS: &[(&str, &str)] =
-    &joined::<_, { OWN_SYNONYMS.len() + TokenTerms::SYNONYMS.len() }>(OWN_SYNONYMS, TokenTerms::SYNONYMS);
+pub(super) const ROLE_SYNONYMS: &[(&str, &str)] =
+    &concat_lists::<_, { OWN_SYNONYMS.len() + TokenTerms::SYNONYMS.len() }>(OWN_SYNONYMS, TokenTerms::SYNONYMS);
 
 /// Merges the fields of a request into a stored or a new role.
 pub(super) fn merged(fields: &Fields, stored: Option<&AppRole>, mount: &Mount) -> Result<(AppRole, Warnings)> {
     let mut role = stored.cloned().unwrap_or_else(AppRole::new);
-    let (fields, mut warnings) = adjusted(fields)?;
+    let (fields, mut warnings) = adjust_token_type(fields)?;
     if let Some(role_id) = fields.text("role_id")? {
         role.set_role_id(&role_id)?;
     }
@@ -62,7 +63,7 @@ pub(super) fn merged(fields: &Fields, stored: Option<&AppRole>, mount: &Mount) -
 }
 
 /// Replaces token types that apply only to mounts and token roles by their equivalents.
-fn adjusted(fields: &Fields) -> Result<(Fields, Warnings)> {
+fn adjust_token_type(fields: &Fields) -> Result<(Fields, Warnings)> {
     let (mut fields, mut warnings) = (fields.clone(), Warnings::default());
     let given = fields.text("token_type")?;
     for (word, plain) in [("default-service", "service"), ("default-batch", "batch")] {
@@ -94,7 +95,7 @@ pub(super) fn ttl(fields: &Fields, name: &str) -> Result<Option<Duration>> {
     }
 }
 
-pub(super) fn shown(role: &AppRole) -> Value {
+pub(super) fn to_json(role: &AppRole) -> Value {
     let mut shown: Map<String, Value> = role.terms.to_json();
     for (name, value) in [
         ("bind_secret_id", json!(role.bind_secret_id)),

@@ -3,23 +3,23 @@
 
 use serde_json::{Value, json};
 
-use super::fields::{merged, shown};
-use crate::auth::login::approle::AppRoles;
+use super::fields::{merged, to_json};
+use crate::auth::login::approle::AppRoleMethod;
 use crate::auth::login::approle::role::AppRole;
-use crate::auth::login::approle::secret_ids::absent_role;
+use crate::auth::login::approle::secret_ids::missing_role_error;
 use crate::error::{Error, Kind, Result};
 use crate::fields::Fields;
-use crate::http::secrets::answer::Answer;
-use crate::http::secrets::login::roles::NAME;
+use crate::http::secrets::handler_response::HandlerResponse;
+use crate::http::secrets::login::roles::ROLE_PARAM;
 use crate::http::secrets::route::Call;
-use crate::http::secrets::sys::to_the_end;
+use crate::http::secrets::sys::run_detached;
 
-pub(super) const POLICIES: &[&str] = &["token_policies", "policies"];
-pub(super) const POLICIES_OLDER: &[(&str, &str)] = &[("policies", "token_policies")];
-pub(super) const PERIOD: &[&str] = &["token_period", "period"];
-pub(super) const PERIOD_OLDER: &[(&str, &str)] = &[("period", "token_period")];
+pub(super) const POLICY_FIELDS: &[&str] = &["token_policies", "policies"];
+pub(super) const POLICY_SYNONYMS: &[(&str, &str)] = &[("policies", "token_policies")];
+pub(super) const PERIOD_FIELDS: &[&str] = &["token_period", "period"];
+pub(super) const PERIOD_SYNONYMS: &[(&str, &str)] = &[("period", "token_period")];
 
-const OLD_LIST: &str = "The \"bound_cidr_list\" field is deprecated and will be removed. Please use \
+const CIDR_LIST_DEPRECATED: &str = "The \"bound_cidr_list\" field is deprecated and will be removed. Please use \
                         \"secret_id_bound_cidrs\" instead.";
 
 /// Returns the field of the path, followed by its deprecated names. Except for `policies` and `period`, the last
@@ -27,27 +27,27 @@ const OLD_LIST: &str = "The \"bound_cidr_list\" field is deprecated and will be 
 fn fields_of(call: &Call) -> Vec<String> {
     let part = call.path().rsplit('/').next().unwrap_or_default();
     match part {
-        "policies" => POLICIES.iter().map(|name| (*name).to_owned()).collect(),
-        "period" => PERIOD.iter().map(|name| (*name).to_owned()).collect(),
+        "policies" => POLICY_FIELDS.iter().map(|name| (*name).to_owned()).collect(),
+        "period" => PERIOD_FIELDS.iter().map(|name| (*name).to_owned()).collect(),
         part => vec![part.replace('-', "_")],
     }
 }
 
-pub(super) async fn read(call: Call) -> Result<Answer> {
-    let view = call.method::<AppRoles>().await?.view();
-    let role = view.roles().get(call.param(NAME)).ok_or_else(Error::not_found)?;
+pub(super) async fn read(call: Call) -> Result<HandlerResponse> {
+    let view = call.method::<AppRoleMethod>().await?.view();
+    let role = view.roles().get(call.param(ROLE_PARAM)).ok_or_else(Error::not_found)?;
     let fields = fields_of(&call);
-    let mut all = shown(role);
+    let mut all = to_json(role);
     all["role_id"] = role.role_id().into();
     all["bound_cidr_list"] = all["secret_id_bound_cidrs"].clone();
     let part: serde_json::Map<String, Value> =
         fields.iter().filter_map(|name| Some((name.clone(), all.get(name)?.clone()))).collect();
-    let warning = part.contains_key("bound_cidr_list").then(|| OLD_LIST.to_owned());
-    Ok(Answer::data(part.into()).with_warnings(warning))
+    let warning = part.contains_key("bound_cidr_list").then(|| CIDR_LIST_DEPRECATED.to_owned());
+    Ok(HandlerResponse::data(part.into()).with_warnings(warning))
 }
 
 /// Writes the field. The role must exist, and the field must be present.
-pub(super) async fn write(call: Call) -> Result<Answer> {
+pub(super) async fn write(call: Call) -> Result<HandlerResponse> {
     let mut sent = Fields::default();
     let names = fields_of(&call);
     for name in &names {
@@ -62,7 +62,7 @@ pub(super) async fn write(call: Call) -> Result<Answer> {
 }
 
 /// Resets the field to its default. Succeeds if the role does not exist.
-pub(super) async fn clear(call: Call) -> Result<Answer> {
+pub(super) async fn clear(call: Call) -> Result<HandlerResponse> {
     let mut cleared = Fields::default();
     if let Some(name) = fields_of(&call).first() {
         let empty = match &name[..] {
@@ -73,21 +73,21 @@ pub(super) async fn clear(call: Call) -> Result<Answer> {
         cleared.set(name, empty);
     }
     match change(call, cleared).await {
-        Err(error) if error.kind() == Kind::NotFound => Ok(Answer::empty()),
+        Err(error) if error.kind() == Kind::NotFound => Ok(HandlerResponse::empty()),
         done => done,
     }
 }
 
-async fn change(call: Call, fields: Fields) -> Result<Answer> {
-    let open = call.method::<AppRoles>().await?;
-    to_the_end(async move {
-        let name = call.param(NAME);
+async fn change(call: Call, fields: Fields) -> Result<HandlerResponse> {
+    let open = call.method::<AppRoleMethod>().await?;
+    run_detached(async move {
+        let name = call.param(ROLE_PARAM);
         let merge = |stored: Option<&AppRole>| {
-            let stored = stored.ok_or_else(|| absent_role(name))?;
+            let stored = stored.ok_or_else(|| missing_role_error(name))?;
             merged(&fields, Some(stored), &call.mount)
         };
         let warnings = open.write_role(name, |_, stored| merge(stored)).await?;
-        Ok(Answer::empty().with_warnings(warnings))
+        Ok(HandlerResponse::empty().with_warnings(warnings))
     })
     .await
 }

@@ -7,53 +7,54 @@ use futures_util::future::BoxFuture;
 use serde_json::json;
 
 use super::fields::{ttl, uses};
-use crate::auth::login::approle::AppRoles;
-use crate::auth::login::approle::secret_id::{Issued, SecretId, Wanted};
-use crate::auth::login::approle::secret_ids::Named;
-use crate::auth::login::open::Open;
+use crate::auth::login::approle::AppRoleMethod;
+use crate::auth::login::approle::secret_id::{IssuedSecretId, SecretId, SecretIdRequest};
+use crate::auth::login::approle::secret_ids::SecretIdRef;
+use crate::auth::login::method_mount::MethodMount;
 use crate::auth::token::Network;
-use crate::clock::{Time, rfc3339};
+use crate::clock::{Time, format_rfc3339};
 use crate::error::{Error, Kind, Result};
-use crate::fields::{Cap, Fields, MAX_NAME};
-use crate::http::secrets::answer::Answer;
-use crate::http::secrets::listing::{self, Row, Source};
-use crate::http::secrets::login::roles::NAME;
-use crate::http::secrets::page::Page;
+use crate::fields::{Fields, ListLimit, MAX_NAME_LEN};
+use crate::http::secrets::handler_response::HandlerResponse;
+use crate::http::secrets::listing::{self, ListRow, RowSource};
+use crate::http::secrets::login::roles::ROLE_PARAM;
+use crate::http::secrets::page::PageParams;
 use crate::http::secrets::route::Call;
 use crate::secret::{PartlySecret, Secret};
 
-pub(super) const NEW: &[&str] = &["metadata", "cidr_list", "token_bound_cidrs", "num_uses", "ttl"];
-pub(super) const CUSTOM: &[&str] = &["secret_id", "metadata", "cidr_list", "token_bound_cidrs", "num_uses", "ttl"];
-pub(super) const TEXT: &[&str] = &["secret_id"];
-pub(super) const ACCESSOR: &[&str] = &["secret_id_accessor"];
+pub(super) const GENERATE_FIELDS: &[&str] = &["metadata", "cidr_list", "token_bound_cidrs", "num_uses", "ttl"];
+pub(super) const REGISTER_FIELDS: &[&str] =
+    &["secret_id", "metadata", "cidr_list", "token_bound_cidrs", "num_uses", "ttl"];
+pub(super) const SECRET_ID_FIELDS: &[&str] = &["secret_id"];
+pub(super) const ACCESSOR_FIELDS: &[&str] = &["secret_id_accessor"];
 
 /// Maximum number of metadata pairs, without the role name that logins add; and their maximum total size in bytes.
-const METADATA: (usize, usize) = (63, 4_096);
+const MAX_METADATA_PAIRS_AND_BYTES: (usize, usize) = (63, 4_096);
 /// The expiration time that is shown for a secret id without one.
-const NO_END: &str = "0001-01-01T00:00:00Z";
+const NO_EXPIRATION_TIME: &str = "0001-01-01T00:00:00Z";
 
-pub(super) async fn list(call: Call) -> Result<Answer> {
-    let Page { after, limit } = Page::of(&call.fields)?;
-    let (open, name) = (call.method::<AppRoles>().await?, call.param(NAME).to_owned());
+pub(super) async fn list(call: Call) -> Result<HandlerResponse> {
+    let PageParams { after, limit } = PageParams::of(&call.fields)?;
+    let (open, name) = (call.method::<AppRoleMethod>().await?, call.param(ROLE_PARAM).to_owned());
     let role = open.number_of(&name)?;
-    let source = Accessors { open, name, role, now: call.state.clock.now() };
-    listing::answer(&call, source, after, limit).await
+    let source = SecretIdAccessorSource { open, name, role, now: call.state.clock.now() };
+    listing::build_response(&call, source, after, limit).await
 }
 
 /// The accessors of a role's secret ids that are valid at `now`.
-struct Accessors {
-    open: Arc<Open<AppRoles>>,
+struct SecretIdAccessorSource {
+    open: Arc<MethodMount<AppRoleMethod>>,
     name: String,
     role: i64,
     now: Time,
 }
 
-impl Source for Accessors {
+impl RowSource for SecretIdAccessorSource {
     type Place = String;
 
-    fn page(&self, after: &String, most: usize, _: bool) -> BoxFuture<'static, Result<listing::Page<String>>> {
+    fn page(&self, after: &String, most: usize, _: bool) -> BoxFuture<'static, Result<listing::ListPage<String>>> {
         let found = self.open.accessors(self.role, after.clone(), most as u32, self.now);
-        listing::Page::read(found, most, |accessor: String| Row::named(accessor.clone(), &accessor, None))
+        listing::ListPage::read(found, most, |accessor: String| ListRow::named(accessor.clone(), &accessor, None))
     }
 
     /// Checks that the role still exists, locally and in the store. Its secret ids are removed in the background after
@@ -66,19 +67,19 @@ impl Source for Accessors {
     }
 }
 
-pub(super) async fn generate(call: Call) -> Result<Answer> {
+pub(super) async fn generate(call: Call) -> Result<HandlerResponse> {
     issue(call, None).await
 }
 
 /// Creates a secret id with a given text.
-pub(super) async fn register(mut call: Call) -> Result<Answer> {
-    let text = text(&mut call)?;
+pub(super) async fn register(mut call: Call) -> Result<HandlerResponse> {
+    let text = required_text(&mut call)?;
     issue(call, Some(text)).await
 }
 
-async fn issue(call: Call, text: Option<Secret>) -> Result<Answer> {
+async fn issue(call: Call, text: Option<Secret>) -> Result<HandlerResponse> {
     let fields = &call.fields;
-    let wanted = Wanted {
+    let wanted = SecretIdRequest {
         text,
         metadata: metadata(fields)?,
         cidr_list: Network::list(fields, "cidr_list")?.unwrap_or_default(),
@@ -86,16 +87,17 @@ async fn issue(call: Call, text: Option<Secret>) -> Result<Answer> {
         num_uses: uses(fields, "num_uses")?,
         ttl: ttl(fields, "ttl")?,
     };
-    let open = call.method::<AppRoles>().await?;
-    let issued = open.issue(call.param(NAME), wanted, &call.mount, call.state.clock.now()).await?;
-    Ok(Answer::rendered(rendered(&issued)?).with_warnings(issued.warnings))
+    let open = call.method::<AppRoleMethod>().await?;
+    let issued = open.issue(call.param(ROLE_PARAM), wanted, &call.mount, call.state.clock.now()).await?;
+    Ok(HandlerResponse::rendered(render_issued(&issued)?).with_warnings(issued.warnings))
 }
 
 fn metadata(fields: &Fields) -> Result<std::collections::BTreeMap<String, String>> {
     // Single values may have any length: the total is limited.
-    let metadata = fields.map_within("metadata", Cap { bytes: usize::MAX, ..Cap::LIST })?.unwrap_or_default();
+    let metadata =
+        fields.map_within("metadata", ListLimit { bytes: usize::MAX, ..ListLimit::LIST })?.unwrap_or_default();
     let bytes: usize = metadata.iter().map(|(name, value)| name.len() + value.len()).sum();
-    let (pairs, most) = METADATA;
+    let (pairs, most) = MAX_METADATA_PAIRS_AND_BYTES;
     if metadata.len() > pairs || bytes > most {
         return Err(Error::invalid(format!("metadata: more than {pairs} pairs or {most} bytes")));
     }
@@ -103,7 +105,7 @@ fn metadata(fields: &Fields) -> Result<std::collections::BTreeMap<String, String
 }
 
 /// Renders the only response that contains the text of a secret id.
-fn rendered(issued: &Issued) -> Result<PartlySecret> {
+fn render_issued(issued: &IssuedSecretId) -> Result<PartlySecret> {
     let mut data = PartlySecret::with_capacity(256 + 2 * issued.text.expose().len());
     data.push(b"{\"secret_id\":");
     let text = issued.text.expose_text().unwrap_or_default();
@@ -120,29 +122,32 @@ fn rendered(issued: &Issued) -> Result<PartlySecret> {
 }
 
 /// Looks up a secret id by its text. The response is empty if it does not exist.
-pub(super) async fn look_up(mut call: Call) -> Result<Answer> {
-    let named = Named::Text(text(&mut call)?);
-    Ok(found(&call, named).await?.map_or_else(Answer::empty, |known| shown(&known)))
+pub(super) async fn look_up(mut call: Call) -> Result<HandlerResponse> {
+    let named = SecretIdRef::Text(required_text(&mut call)?);
+    Ok(look_up_by(&call, named).await?.map_or_else(HandlerResponse::empty, |known| render_secret_id(&known)))
 }
 
-pub(super) async fn look_up_accessor(call: Call) -> Result<Answer> {
-    let accessor = accessor(&call)?;
-    found(&call, Named::Accessor(accessor)).await?.map(|known| shown(&known)).ok_or_else(no_accessor)
+pub(super) async fn look_up_accessor(call: Call) -> Result<HandlerResponse> {
+    let accessor = required_accessor(&call)?;
+    look_up_by(&call, SecretIdRef::Accessor(accessor))
+        .await?
+        .map(|known| render_secret_id(&known))
+        .ok_or_else(accessor_not_found)
 }
 
-async fn found(call: &Call, named: Named) -> Result<Option<SecretId>> {
-    call.method::<AppRoles>().await?.look_up(call.param(NAME), named, call.state.clock.now()).await
+async fn look_up_by(call: &Call, named: SecretIdRef) -> Result<Option<SecretId>> {
+    call.method::<AppRoleMethod>().await?.look_up(call.param(ROLE_PARAM), named, call.state.clock.now()).await
 }
 
-fn shown(known: &SecretId) -> Answer {
+fn render_secret_id(known: &SecretId) -> HandlerResponse {
     let SecretId { row, terms } = known;
-    Answer::data(json!({
+    HandlerResponse::data(json!({
         "secret_id_accessor": row.accessor,
         "secret_id_num_uses": row.uses.unwrap_or(0),
         "secret_id_ttl": terms.ttl.as_secs(),
-        "creation_time": rfc3339(terms.created_at),
-        "expiration_time": row.expires_at.map_or_else(|| NO_END.to_owned(), rfc3339),
-        "last_updated_time": rfc3339(row.updated_at),
+        "creation_time": format_rfc3339(terms.created_at),
+        "expiration_time": row.expires_at.map_or_else(|| NO_EXPIRATION_TIME.to_owned(), format_rfc3339),
+        "last_updated_time": format_rfc3339(row.updated_at),
         "metadata": terms.metadata,
         "cidr_list": terms.cidr_list,
         "token_bound_cidrs": terms.token_bound_cidrs,
@@ -150,43 +155,47 @@ fn shown(known: &SecretId) -> Answer {
 }
 
 /// Deletes a secret id by its text. Succeeds if it does not exist.
-pub(super) async fn destroy(mut call: Call) -> Result<Answer> {
-    let named = Named::Text(text(&mut call)?);
-    ended(&call, named).await?;
-    Ok(Answer::empty())
+pub(super) async fn destroy(mut call: Call) -> Result<HandlerResponse> {
+    let named = SecretIdRef::Text(required_text(&mut call)?);
+    destroy_by(&call, named).await?;
+    Ok(HandlerResponse::empty())
 }
 
 /// Deletes a secret id by its accessor, which must exist.
-pub(super) async fn destroy_accessor(call: Call) -> Result<Answer> {
-    let accessor = accessor(&call)?;
-    if ended(&call, Named::Accessor(accessor)).await? { Ok(Answer::empty()) } else { Err(no_accessor()) }
+pub(super) async fn destroy_accessor(call: Call) -> Result<HandlerResponse> {
+    let accessor = required_accessor(&call)?;
+    if destroy_by(&call, SecretIdRef::Accessor(accessor)).await? {
+        Ok(HandlerResponse::empty())
+    } else {
+        Err(accessor_not_found())
+    }
 }
 
-async fn ended(call: &Call, named: Named) -> Result<bool> {
-    call.method::<AppRoles>().await?.destroy(call.param(NAME), named, call.state.clock.now()).await
+async fn destroy_by(call: &Call, named: SecretIdRef) -> Result<bool> {
+    call.method::<AppRoleMethod>().await?.destroy(call.param(ROLE_PARAM), named, call.state.clock.now()).await
 }
 
-fn text(call: &mut Call) -> Result<Secret> {
+fn required_text(call: &mut Call) -> Result<Secret> {
     let text = call.fields.take_secret("secret_id")?.filter(|text| !text.expose().is_empty());
     text.ok_or_else(|| Error::invalid("missing secret_id"))
 }
 
-fn accessor(call: &Call) -> Result<String> {
+fn required_accessor(call: &Call) -> Result<String> {
     let accessor = call.fields.text("secret_id_accessor")?.filter(|text| !text.is_empty());
     let accessor = accessor.ok_or_else(|| Error::invalid("missing secret_id_accessor"))?;
-    if accessor.len() > MAX_NAME { Err(no_accessor()) } else { Ok(accessor) }
+    if accessor.len() > MAX_NAME_LEN { Err(accessor_not_found()) } else { Ok(accessor) }
 }
 
-fn no_accessor() -> Error {
+fn accessor_not_found() -> Error {
     Error::new(Kind::NotFound, "failed to find accessor entry for secret_id_accessor")
 }
 
 /// Removes expired secret ids immediately, which otherwise happens within half a minute. They are already invalid.
-pub(super) async fn tidy(call: Call) -> Result<Answer> {
+pub(super) async fn tidy(call: Call) -> Result<HandlerResponse> {
     // Checks that the mount is open.
-    call.method::<AppRoles>().await?;
+    call.method::<AppRoleMethod>().await?;
     call.state.mounts.sweep_secret_ids();
     let started = "Tidy operation successfully started. Any information from the operation will be printed to the \
                    server logs.";
-    Ok(Answer::empty().with_status(202).with_warnings(Some(started.to_owned())))
+    Ok(HandlerResponse::empty().with_status(202).with_warnings(Some(started.to_owned())))
 }

@@ -5,12 +5,12 @@ use std::time::Duration;
 use futures_util::future::LocalBoxFuture;
 use serde_json::json;
 
-use crate::auth::login::cloudb::{Cloudb, Config, ConfigChange};
+use crate::auth::login::cloudb::{CloudbConfig, CloudbConfigChange, CloudbMethod};
 use crate::error::{Error, Result, Warnings};
 use crate::fields::Fields;
-use crate::http::secrets::answer::Answer;
-use crate::http::secrets::route::{Call, Named};
-use crate::http::secrets::sys::to_the_end;
+use crate::http::secrets::handler_response::HandlerResponse;
+use crate::http::secrets::route::{Call, ExistenceQuery};
+use crate::http::secrets::sys::run_detached;
 
 pub(super) const FIELDS: &[&str] = &[
     "tenant_id",
@@ -31,65 +31,65 @@ pub(super) const FIELDS: &[&str] = &[
 ];
 
 /// Maximum length of a text in bytes.
-const LONGEST: usize = 2048;
+const MAX_CONFIG_TEXT_BYTES: usize = 2048;
 
 /// Resolves to `true` if a configuration exists.
-pub(super) fn exists(named: Named<'_>) -> LocalBoxFuture<'_, Result<bool>> {
+pub(super) fn exists(named: ExistenceQuery<'_>) -> LocalBoxFuture<'_, Result<bool>> {
     Box::pin(async move {
-        let view = named.state.mounts.method::<Cloudb>(named.mount).await?.view();
+        let view = named.state.mounts.method::<CloudbMethod>(named.mount).await?.view();
         Ok(view.config().is_some())
     })
 }
 
-pub(super) async fn read(call: Call) -> Result<Answer> {
-    let view = call.method::<Cloudb>().await?.view();
+pub(super) async fn read(call: Call) -> Result<HandlerResponse> {
+    let view = call.method::<CloudbMethod>().await?.view();
     let shown = view.config().ok_or_else(Error::not_found)?.shown();
     let mut data = json!({
         "tenant_id": shown.tenant_id,
         "resource": shown.resource,
         "environment": shown.environment,
         "client_id": shown.client_id,
-        "root_password_ttl": seconds(shown.root_password_ttl),
+        "root_password_ttl": whole_seconds(shown.root_password_ttl),
         "max_retries": shown.max_retries,
-        "retry_delay": seconds(shown.retry_delay),
-        "max_retry_delay": seconds(shown.max_retry_delay),
+        "retry_delay": whole_seconds(shown.retry_delay),
+        "max_retry_delay": whole_seconds(shown.max_retry_delay),
     });
     if let Some(date) = shown.root_password_expiration_date {
         data["root_password_expiration_date"] = date.into();
     }
-    Ok(Answer::data(data))
+    Ok(HandlerResponse::data(data))
 }
 
 /// `POST auth/<mount>/config`: absent fields are unchanged.
-pub(super) async fn write(mut call: Call) -> Result<Answer> {
+pub(super) async fn write(mut call: Call) -> Result<HandlerResponse> {
     let change = change(&mut call.fields)?;
-    let open = call.method::<Cloudb>().await?;
-    to_the_end(async move {
-        let merge = |stored: Option<&Config>| -> Result<(Config, Warnings)> {
-            Ok((Config::changed(stored, change.clone())?, Warnings::default()))
+    let open = call.method::<CloudbMethod>().await?;
+    run_detached(async move {
+        let merge = |stored: Option<&CloudbConfig>| -> Result<(CloudbConfig, Warnings)> {
+            Ok((CloudbConfig::changed(stored, change.clone())?, Warnings::default()))
         };
         let warnings = open.write_config(merge).await?;
-        Ok(Answer::empty().with_warnings(warnings))
+        Ok(HandlerResponse::empty().with_warnings(warnings))
     })
     .await
 }
 
 /// `DELETE auth/<mount>/config`; succeeds if there is no configuration.
-pub(super) async fn delete(call: Call) -> Result<Answer> {
-    let open = call.method::<Cloudb>().await?;
-    to_the_end(async move {
+pub(super) async fn delete(call: Call) -> Result<HandlerResponse> {
+    let open = call.method::<CloudbMethod>().await?;
+    run_detached(async move {
         open.delete_config().await?;
-        Ok(Answer::empty())
+        Ok(HandlerResponse::empty())
     })
     .await
 }
 
-fn change(fields: &mut Fields) -> Result<ConfigChange> {
+fn change(fields: &mut Fields) -> Result<CloudbConfigChange> {
     let client_secret = fields.take_secret("client_secret")?;
-    if client_secret.as_ref().is_some_and(|secret| secret.expose().len() > LONGEST) {
-        return Err(Error::invalid(format!("client_secret: longer than {LONGEST} bytes")));
+    if client_secret.as_ref().is_some_and(|secret| secret.expose().len() > MAX_CONFIG_TEXT_BYTES) {
+        return Err(Error::invalid(format!("client_secret: longer than {MAX_CONFIG_TEXT_BYTES} bytes")));
     }
-    let text = |name| fields.text_within(name, LONGEST);
+    let text = |name| fields.text_within(name, MAX_CONFIG_TEXT_BYTES);
     let is_given = |name| text(name).map(|text| text.is_some_and(|text| !text.is_empty()));
     if is_given("identity_token_audience")? {
         let both = client_secret.is_some_and(|secret| !secret.expose().is_empty());
@@ -106,7 +106,7 @@ fn change(fields: &mut Fields) -> Result<ConfigChange> {
     if is_given("rotation_schedule")? || !period.is_zero() || !window.is_zero() {
         return Err(unsupported("scheduled rotation"));
     }
-    Ok(ConfigChange {
+    Ok(CloudbConfigChange {
         tenant_id: text("tenant_id")?,
         resource: text("resource")?,
         environment: text("environment")?,
@@ -124,6 +124,6 @@ fn unsupported(what: &str) -> Error {
     Error::invalid(format!("{what} is not supported"))
 }
 
-fn seconds(time: Duration) -> u64 {
+fn whole_seconds(time: Duration) -> u64 {
     time.as_secs() + u64::from(time.subsec_nanos() > 0)
 }

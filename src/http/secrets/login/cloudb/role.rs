@@ -3,15 +3,15 @@
 use serde_json::{Value, json};
 
 use crate::auth::login::cloudb::{BoundsChange, CloudbRole};
-use crate::auth::login::role::Role as _;
+use crate::auth::login::role::MethodRole as _;
 use crate::auth::mounts::Mount;
 use crate::auth::token::TokenTerms;
 use crate::error::{Result, Warnings};
-use crate::fields::{Cap, Fields};
-use crate::http::secrets::login::roles::joined;
+use crate::fields::{Fields, ListLimit};
+use crate::http::secrets::login::roles::concat_lists;
 
 /// The fields of a role without those of its token terms. Some clients repeat the name from the path.
-const OWN: &[&str] = &[
+const OWN_FIELDS: &[&str] = &[
     "name",
     "bound_service_principal_ids",
     "bound_group_ids",
@@ -20,12 +20,13 @@ const OWN: &[&str] = &[
     "bound_locations",
     "bound_scale_sets",
 ];
-pub(super) const FIELDS: &[&str] = &joined::<_, { OWN.len() + TokenTerms::FIELDS.len() }>(OWN, TokenTerms::FIELDS);
+pub(super) const FIELDS: &[&str] =
+    &concat_lists::<_, { OWN_FIELDS.len() + TokenTerms::FIELDS.len() }>(OWN_FIELDS, TokenTerms::FIELDS);
 pub(super) const SYNONYMS: &[(&str, &str)] = TokenTerms::SYNONYMS;
 
 /// Merges the fields of a request into a stored or a new role.
 pub(super) fn merged(fields: &Fields, stored: Option<&CloudbRole>, mount: &Mount) -> Result<(CloudbRole, Warnings)> {
-    let bound = |name| fields.list_within(name, Cap::LIST.limiting());
+    let bound = |name| fields.list_within(name, ListLimit::LIST.limiting());
     let change = BoundsChange {
         principals: bound("bound_service_principal_ids")?,
         groups: bound("bound_group_ids")?,
@@ -41,7 +42,7 @@ pub(super) fn merged(fields: &Fields, stored: Option<&CloudbRole>, mount: &Mount
     Ok((role, warnings))
 }
 
-pub(super) fn shown(role: &CloudbRole) -> Value {
+pub(super) fn to_json(role: &CloudbRole) -> Value {
     let mut shown = role.terms().to_json();
     shown.extend(role.bounds().named().map(|(name, list)| (name.to_owned(), json!(list))));
     Value::Object(shown)

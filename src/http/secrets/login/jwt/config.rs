@@ -2,13 +2,13 @@
 
 use serde_json::json;
 
-use crate::auth::login::jwt::{Jwt, JwtConfig, KeySource};
+use crate::auth::login::jwt::{JwtConfig, JwtMethod, KeySource};
 use crate::auth::policy::lower;
 use crate::error::{Error, Kind, Result, Warnings};
-use crate::fields::{Cap, Fields};
-use crate::http::secrets::answer::Answer;
+use crate::fields::{Fields, ListLimit};
+use crate::http::secrets::handler_response::HandlerResponse;
 use crate::http::secrets::route::Call;
-use crate::http::secrets::sys::to_the_end;
+use crate::http::secrets::sys::run_detached;
 
 pub(super) const FIELDS: &[&str] = &[
     "oidc_discovery_url",
@@ -31,7 +31,7 @@ pub(super) const FIELDS: &[&str] = &[
 ];
 
 /// Known fields of unsupported features. A non-empty value is an error.
-const UNSUPPORTED: &[&str] = &[
+const UNSUPPORTED_FIELDS: &[&str] = &[
     "oidc_client_id",
     "oidc_client_secret",
     "oidc_response_mode",
@@ -42,9 +42,9 @@ const UNSUPPORTED: &[&str] = &[
 ];
 
 /// Writes the configuration after checking that its keys are available; 204, or 200 with warnings.
-pub(super) async fn write(call: Call) -> Result<Answer> {
-    let open = call.method::<Jwt>().await?;
-    to_the_end(async move {
+pub(super) async fn write(call: Call) -> Result<HandlerResponse> {
+    let open = call.method::<JwtMethod>().await?;
+    run_detached(async move {
         let (settings, clock) = (call.state.auth.logins().settings(), &call.state.clock);
         let mut warnings = Warnings::default();
         let config = merged(&call.fields, open.view().config())?;
@@ -62,25 +62,25 @@ pub(super) async fn write(call: Call) -> Result<Answer> {
             warnings.add(what);
         }
         let write = open.write_config(|standing| Ok((merged(&call.fields, standing)?, warnings.clone()))).await?;
-        Ok(Answer::empty().with_warnings(write))
+        Ok(HandlerResponse::empty().with_warnings(write))
     })
     .await
 }
 
 /// Merges the fields of a request into the stored configuration. A key source in the request replaces the stored one.
 fn merged(fields: &Fields, standing: Option<&JwtConfig>) -> Result<JwtConfig> {
-    if let Some(name) = UNSUPPORTED.iter().find(|name| is_set(fields, name)) {
+    if let Some(name) = UNSUPPORTED_FIELDS.iter().find(|name| is_set(fields, name)) {
         return Err(Error::invalid(format!("{name}: not supported, there are logins with a jwt alone")));
     }
     let mut config = JwtConfig::rewritten(standing);
-    config.source = source(fields, config.source)?;
+    config.source = merge_source(fields, config.source)?;
     if let Some(issuer) = fields.text("bound_issuer")? {
         config.bound_issuer = issuer;
     }
     if let Some(role) = fields.text_within("default_role", 128)? {
         config.default_role = lower(&role).into_owned();
     }
-    if let Some(names) = fields.list_within("jwt_supported_algs", Cap::LIST.limiting())? {
+    if let Some(names) = fields.list_within("jwt_supported_algs", ListLimit::LIST.limiting())? {
         config.set_algorithms(&names)?;
     }
     if let Some(given) = fields.bool("namespace_in_state")? {
@@ -89,7 +89,7 @@ fn merged(fields: &Fields, standing: Option<&JwtConfig>) -> Result<JwtConfig> {
     Ok(config)
 }
 
-fn source(fields: &Fields, standing: KeySource) -> Result<KeySource> {
+fn merge_source(fields: &Fields, standing: KeySource) -> Result<KeySource> {
     let (mut discovery, mut key_set, mut keys) = Default::default();
     match standing {
         KeySource::None => {}
@@ -149,8 +149,8 @@ pub(super) fn is_set(fields: &Fields, name: &str) -> bool {
 }
 
 /// Returns the configuration, and checks that its keys are available.
-pub(super) async fn read(call: Call) -> Result<Answer> {
-    let open = call.method::<Jwt>().await?;
+pub(super) async fn read(call: Call) -> Result<HandlerResponse> {
+    let open = call.method::<JwtMethod>().await?;
     let view = open.view();
     let config = view.config().ok_or_else(Error::not_found)?;
     let none = || (String::new(), String::new());
@@ -169,7 +169,7 @@ pub(super) async fn read(call: Call) -> Result<Answer> {
             "invalid"
         }
     };
-    Ok(Answer::data(json!({
+    Ok(HandlerResponse::data(json!({
         "oidc_discovery_url": discovery.0,
         "oidc_discovery_ca_pem": discovery.1,
         "oidc_client_id": "",

@@ -1,8 +1,8 @@
 //! The login endpoint.
 
-use crate::auth::login::jwt::Jwt;
+use crate::auth::login::jwt::JwtMethod;
 use crate::error::Result;
-use crate::http::secrets::answer::Answer;
+use crate::http::secrets::handler_response::HandlerResponse;
 use crate::http::secrets::route::Call;
 
 pub(super) const FIELDS: &[&str] = &["role", "jwt"];
@@ -11,12 +11,12 @@ pub(super) const FIELDS: &[&str] = &["role", "jwt"];
 pub(super) const MAX_BODY: usize = 64 << 10;
 
 /// Creates a token for a valid JWT of another system.
-pub(super) async fn login(mut call: Call) -> Result<Answer> {
-    let open = call.login_method::<Jwt>().await?;
+pub(super) async fn login(mut call: Call) -> Result<HandlerResponse> {
+    let open = call.login_method::<JwtMethod>().await?;
     let role = call.fields.text("role")?.unwrap_or_default();
     let jwt = call.fields.take_secret("jwt")?.unwrap_or_default();
     let (auth, clock) = (&call.state.auth, &call.state.clock);
     let login = open.enter((auth.logins().settings(), clock), call.mount.clone(), &role, &jwt, call.address).await?;
     let (given, warnings) = auth.log_in(login).await?;
-    Ok(Answer::auth(given).with_warnings(warnings))
+    Ok(HandlerResponse::auth(given).with_warnings(warnings))
 }

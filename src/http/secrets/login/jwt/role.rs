@@ -7,11 +7,11 @@ use crate::auth::login::jwt::{BoundClaims, JwtRole};
 use crate::auth::mounts::Mount;
 use crate::auth::token::TokenTerms;
 use crate::error::{Error, Result, Warnings};
-use crate::fields::{Cap, Fields, MAX_VALUES, json_in};
-use crate::http::secrets::login::roles::joined;
+use crate::fields::{Fields, ListLimit, MAX_VALUES, parse_embedded_json};
+use crate::http::secrets::login::roles::concat_lists;
 
 /// The fields of a role without those of its token terms.
-const OWN: &[&str] = &[
+const OWN_FIELDS: &[&str] = &[
     "role_type",
     "expiration_leeway",
     "not_before_leeway",
@@ -34,10 +34,11 @@ const OWN: &[&str] = &[
     "token_policies_template_claims",
     "oidc_disable_confirmation",
 ];
-pub(super) const FIELDS: &[&str] = &joined::<_, { OWN.len() + TokenTerms::FIELDS.len() }>(OWN, TokenTerms::FIELDS);
+pub(super) const FIELDS: &[&str] =
+    &concat_lists::<_, { OWN_FIELDS.len() + TokenTerms::FIELDS.len() }>(OWN_FIELDS, TokenTerms::FIELDS);
 
 /// Known fields of unsupported features. A non-empty value is an error.
-const UNSUPPORTED: &[&str] = &[
+const UNSUPPORTED_FIELDS: &[&str] = &[
     "oauth2_metadata",
     "oidc_scopes",
     "poll_interval",
@@ -48,7 +49,7 @@ const UNSUPPORTED: &[&str] = &[
 
 /// Merges the fields of a request into a stored or a new role.
 pub(super) fn merged(fields: &Fields, stored: Option<&JwtRole>, mount: &Mount) -> Result<(JwtRole, Warnings)> {
-    check_offered(fields)?;
+    reject_unsupported(fields)?;
     let mut role = stored.cloned().unwrap_or_default();
     for (name, leeway) in [
         ("expiration_leeway", &mut role.expiration_leeway),
@@ -68,10 +69,10 @@ pub(super) fn merged(fields: &Fields, stored: Option<&JwtRole>, mount: &Mount) -
             *text = given;
         }
     }
-    if let Some(audiences) = fields.list_within("bound_audiences", Cap::LIST.limiting())? {
+    if let Some(audiences) = fields.list_within("bound_audiences", ListLimit::LIST.limiting())? {
         role.bound_audiences = audiences;
     }
-    if let Some(redirects) = fields.list_within("allowed_redirect_uris", Cap::LIST.limiting())? {
+    if let Some(redirects) = fields.list_within("allowed_redirect_uris", ListLimit::LIST.limiting())? {
         role.allowed_redirect_uris = redirects;
     }
     if let Some(given) = fields.bool("user_claim_json_pointer")? {
@@ -99,7 +100,7 @@ pub(super) fn merged(fields: &Fields, stored: Option<&JwtRole>, mount: &Mount) -
 }
 
 /// Rejects fields of interactive browser logins (OIDC).
-fn check_offered(fields: &Fields) -> Result<()> {
+fn reject_unsupported(fields: &Fields) -> Result<()> {
     match fields.text("role_type")?.as_deref() {
         None | Some("" | "jwt") => {}
         Some("oidc") => return Err(Error::invalid("role_type: 'oidc' is not supported, only 'jwt'")),
@@ -107,7 +108,7 @@ fn check_offered(fields: &Fields) -> Result<()> {
     }
     let mode = fields.text("callback_mode")?;
     let other_mode = mode.is_some_and(|mode| !matches!(mode.as_str(), "" | "client")).then_some(&"callback_mode");
-    match UNSUPPORTED.iter().find(|name| is_set(fields, name)).or(other_mode) {
+    match UNSUPPORTED_FIELDS.iter().find(|name| is_set(fields, name)).or(other_mode) {
         Some(name) => Err(Error::invalid(format!("{name}: not supported, there are logins with a jwt alone"))),
         None => Ok(()),
     }
@@ -128,18 +129,20 @@ fn bound_claims(fields: &Fields) -> Result<Option<Map<String, Value>>> {
     const NAME: &str = "bound_claims";
     match fields.value(NAME) {
         Some(Value::Object(claims)) => Ok(Some(claims.clone())),
-        Some(Value::String(text)) if text.trim_start().starts_with('{') => match json_in(text, MAX_VALUES) {
-            Some(Value::Object(claims)) => Ok(Some(claims)),
-            _ => Err(Error::invalid("bound_claims: must be a JSON object")),
-        },
+        Some(Value::String(text)) if text.trim_start().starts_with('{') => {
+            match parse_embedded_json(text, MAX_VALUES) {
+                Some(Value::Object(claims)) => Ok(Some(claims)),
+                _ => Err(Error::invalid("bound_claims: must be a JSON object")),
+            }
+        }
         _ => {
-            let pairs = fields.map_within(NAME, Cap::LIST.limiting())?;
+            let pairs = fields.map_within(NAME, ListLimit::LIST.limiting())?;
             Ok(pairs.map(|pairs| pairs.into_iter().map(|(name, value)| (name, value.into())).collect()))
         }
     }
 }
 
-pub(super) fn shown(role: &JwtRole) -> Value {
+pub(super) fn to_json(role: &JwtRole) -> Value {
     let mut shown: Map<String, Value> = role.terms.to_json();
     for (name, value) in [
         ("role_type", json!("jwt")),

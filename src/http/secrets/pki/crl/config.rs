@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-use crate::clock::MAX_DURATION_TEXT;
+use crate::clock::MAX_DURATION_TEXT_BYTES;
 use crate::error::Result;
 use crate::fields::Fields;
-use crate::pki::mount::settings::crl::{CrlConfig, UnknownSerial, written_lifetime};
-use crate::pki::values::written::WrittenDuration;
+use crate::pki::mount::settings::crl::{CrlConfig, UnknownSerial, parse_lifetime_text};
+use crate::pki::values::original_text::DurationText;
 
 pub(crate) const FIELDS: &[&str] = &[
     "expiry",
@@ -38,8 +38,8 @@ pub(crate) fn merged(stored: &CrlConfig, fields: &Fields) -> Result<CrlConfig> {
         *flag = fields.bool(name)?.unwrap_or(*flag);
     }
     for (name, written) in durations(&mut config) {
-        if let Some(text) = fields.text_within(name, MAX_DURATION_TEXT)? {
-            *written = written_lifetime(name, text)?;
+        if let Some(text) = fields.text_within(name, MAX_DURATION_TEXT_BYTES)? {
+            *written = parse_lifetime_text(name, text)?;
         }
     }
     if let Some(word) = fields.str("ocsp_unknown_serial")? {
@@ -55,7 +55,7 @@ pub(crate) fn merged(stored: &CrlConfig, fields: &Fields) -> Result<CrlConfig> {
 }
 
 /// Renders the settings.
-pub(crate) fn shown(config: &CrlConfig) -> Value {
+pub(crate) fn to_json(config: &CrlConfig) -> Value {
     // `flags` and `durations` need a mutable reference.
     let mut own = config.clone();
     let mut members = json!({
@@ -84,7 +84,7 @@ fn flags(config: &mut CrlConfig) -> [(&'static str, &mut bool); 8] {
     ]
 }
 
-fn durations(config: &mut CrlConfig) -> [(&'static str, &mut WrittenDuration); 4] {
+fn durations(config: &mut CrlConfig) -> [(&'static str, &mut DurationText); 4] {
     [
         ("expiry", &mut config.expiry),
         ("ocsp_expiry", &mut config.ocsp_expiry),
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn what_is_written_is_read_as_written_and_the_rest_stays() {
         let one = write(&CrlConfig::default(), r#"{"expiry":72,"ocsp_expiry":0,"max_crl_entries":5}"#).unwrap();
-        let json = shown(&one);
+        let json = to_json(&one);
         assert_eq!(
             (&json["expiry"], &json["ocsp_expiry"], &json["max_crl_entries"]),
             (&"72".into(), &"0".into(), &5.into())
@@ -116,7 +116,7 @@ mod tests {
         assert_eq!(two, CrlConfig { disable: true, ..one.clone() });
         assert_eq!(write(&two, r#"{"max_crl_entries":-7}"#).unwrap().max_crl_entries(), Some(5));
         let unlimited = write(&two, r#"{"max_crl_entries":-1}"#).unwrap();
-        assert_eq!((unlimited.max_crl_entries(), &shown(&unlimited)["max_crl_entries"]), (None, &json!(-1)));
+        assert_eq!((unlimited.max_crl_entries(), &to_json(&unlimited)["max_crl_entries"]), (None, &json!(-1)));
         let names: Vec<String> = json.as_object().unwrap().keys().cloned().collect();
         let mut fields = FIELDS.to_vec();
         fields.sort_unstable();

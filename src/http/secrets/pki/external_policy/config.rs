@@ -2,11 +2,11 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::clock::{Time, rfc3339};
+use crate::clock::{Time, format_rfc3339};
 use crate::error::Result;
 use crate::fields::Fields;
-use crate::pki::mount::settings::external_policy::{Config, MAX_CERTIFICATES, MAX_TEXT};
-use crate::pki::policy_engine::tls::CLIENT_BUNDLE;
+use crate::pki::mount::settings::external_policy::{ExternalPolicyConfig, MAX_CERTIFICATES_BYTES, MAX_TEXT_BYTES};
+use crate::pki::policy_engine::tls::CLIENT_BUNDLE_FIELD;
 use crate::pki::values::whole_seconds;
 use crate::secret::Secret;
 
@@ -16,7 +16,7 @@ pub(crate) const FIELDS: &[&str] = &[
     "timeout",
     "trusted_ca",
     "trusted_leaf_certificate_bundle",
-    CLIENT_BUNDLE,
+    CLIENT_BUNDLE_FIELD,
     "entity_jmespath",
     "group_jmespath",
 ];
@@ -25,12 +25,16 @@ pub(crate) const FIELDS: &[&str] = &[
 ///
 /// # Errors
 /// `Invalid` with the name of the member and the broken rule, without its value.
-pub(crate) fn merged(stored: &Config, fields: &Fields, bundle: Option<&Secret>) -> Result<Config> {
+pub(crate) fn merged(
+    stored: &ExternalPolicyConfig,
+    fields: &Fields,
+    bundle: Option<&Secret>,
+) -> Result<ExternalPolicyConfig> {
     let within =
         |name: &str, old: &str, bytes| fields.text_within(name, bytes).map(|new| new.unwrap_or_else(|| old.to_owned()));
     let (text, certificates) =
-        (|name, old| within(name, old, MAX_TEXT), |name, old| within(name, old, MAX_CERTIFICATES));
-    Ok(Config {
+        (|name, old| within(name, old, MAX_TEXT_BYTES), |name, old| within(name, old, MAX_CERTIFICATES_BYTES));
+    Ok(ExternalPolicyConfig {
         enabled: fields.bool("enabled")?.unwrap_or(stored.enabled),
         url: text("external_service_url", &stored.url)?.trim().to_owned(),
         timeout: fields.duration("timeout")?.map_or(Ok(stored.timeout), |t| whole_seconds("timeout", t))?,
@@ -44,7 +48,7 @@ pub(crate) fn merged(stored: &Config, fields: &Fields, bundle: Option<&Secret>) 
 }
 
 /// Renders the members. Only the certificates of the client bundle are included.
-pub(crate) fn shown(config: &Config) -> Map<String, Value> {
+pub(crate) fn to_json(config: &ExternalPolicyConfig) -> Map<String, Value> {
     let updated = Time::from_unix_timestamp(config.updated_at).ok().filter(|_| config.updated_at > 0);
     [
         ("enabled", json!(config.enabled)),
@@ -52,10 +56,10 @@ pub(crate) fn shown(config: &Config) -> Map<String, Value> {
         ("timeout", json!(config.timeout)),
         ("trusted_ca", json!(config.trusted_ca)),
         ("trusted_leaf_certificate_bundle", json!(config.trusted_leaves)),
-        (CLIENT_BUNDLE, json!(config.client_certificates())),
+        (CLIENT_BUNDLE_FIELD, json!(config.client_certificates())),
         ("entity_jmespath", json!(config.entity_jmespath)),
         ("group_jmespath", json!(config.group_jmespath)),
-        ("external_service_last_updated", json!(updated.map(rfc3339).unwrap_or_default())),
+        ("external_service_last_updated", json!(updated.map(format_rfc3339).unwrap_or_default())),
     ]
     .into_iter()
     .map(|(name, value)| (name.to_owned(), value))
@@ -66,20 +70,20 @@ pub(crate) fn shown(config: &Config) -> Map<String, Value> {
 mod tests {
     use super::*;
 
-    fn write(config: &Config, body: Value) -> Result<Config> {
+    fn write(config: &ExternalPolicyConfig, body: Value) -> Result<ExternalPolicyConfig> {
         let mut fields = Fields::parse(body.to_string().as_bytes()).unwrap();
-        let bundle = fields.take_secret(CLIENT_BUNDLE).unwrap();
+        let bundle = fields.take_secret(CLIENT_BUNDLE_FIELD).unwrap();
         merged(config, &fields, bundle.as_ref())?.checked()
     }
 
     #[test]
     fn the_defaults_are_disabled_and_absent_members_stay() {
-        let first = write(&Config::default(), json!({})).unwrap();
+        let first = write(&ExternalPolicyConfig::default(), json!({})).unwrap();
         assert!(!first.enabled && first.timeout == 15);
         let second = write(&first, json!({ "external_service_url": " https://e.test/x", "timeout": "3s" })).unwrap();
         let third = write(&second, json!({ "group_jmespath": "a.b" })).unwrap();
         assert_eq!((third.url.as_str(), third.timeout, third.group_jmespath.as_str()), ("https://e.test/x", 3, "a.b"));
-        let members = shown(&third);
+        let members = to_json(&third);
         assert_eq!((&members["timeout"], &members["external_service_last_updated"]), (&json!(3), &json!("")));
         assert!(FIELDS.iter().all(|name| members.contains_key(*name)));
     }
@@ -96,7 +100,7 @@ mod tests {
             (json!({ "enabled": true }), "external_service_url: must be set"),
             (json!({ "enabled": true, "external_service_url": "https://e.test" }), "trusted_ca: it or"),
         ] {
-            let error = write(&Config::default(), body.clone()).err().unwrap();
+            let error = write(&ExternalPolicyConfig::default(), body.clone()).err().unwrap();
             assert!(error.text().starts_with(rule), "{body}: {error}");
         }
     }

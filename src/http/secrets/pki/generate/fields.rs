@@ -2,16 +2,16 @@
 
 use crate::auth::policy::lower;
 use crate::error::{Error, Result};
-use crate::fields::{Fields, MAX_NAME};
-use crate::http::secrets::pki::asked::{self, flag};
-use crate::http::secrets::route::joined;
+use crate::fields::{Fields, MAX_NAME_LEN};
+use crate::http::secrets::pki::request_fields::{self, flag};
+use crate::http::secrets::route::concat_fields;
 use crate::keys::signing::ManagedKeyRef;
 use crate::pki::ca::intermediate::CsrRequest;
 use crate::pki::ca::key::{KeyOrigin, KeyRequest};
-use crate::pki::ca::root::{Naming, RootRequest};
+use crate::pki::ca::root::{DefaultIssuerName, RootRequest};
 
 /// Fields of `root/generate/:type`.
-pub(in crate::http::secrets::pki) const ROOT: &[&str] = &joined::<42>(&[
+pub(in crate::http::secrets::pki) const ROOT_FIELDS: &[&str] = &concat_fields::<42>(&[
     &[
         "issuer_name",
         "key_name",
@@ -33,13 +33,13 @@ pub(in crate::http::secrets::pki) const ROOT: &[&str] = &joined::<42>(&[
         "ext_key_usage",
         "ext_key_usage_oids",
     ],
-    &asked::NAMES,
-    &asked::CONSTRAINTS,
-    &asked::SUBJECT,
+    &request_fields::NAME_FIELDS,
+    &request_fields::CONSTRAINT_FIELDS,
+    &request_fields::SUBJECT_FIELDS,
 ]);
 
 /// Fields of `intermediate/generate/:type`.
-pub(in crate::http::secrets::pki) const INTERMEDIATE: &[&str] = &joined::<27>(&[
+pub(in crate::http::secrets::pki) const INTERMEDIATE_FIELDS: &[&str] = &concat_fields::<27>(&[
     &[
         "key_name",
         "key_ref",
@@ -54,37 +54,37 @@ pub(in crate::http::secrets::pki) const INTERMEDIATE: &[&str] = &joined::<27>(&[
         "add_basic_constraints",
         "key_usage",
     ],
-    &asked::NAMES,
-    &asked::SUBJECT,
+    &request_fields::NAME_FIELDS,
+    &request_fields::SUBJECT_FIELDS,
 ]);
 
 /// Fields of `keys/generate/:type`.
-pub(in crate::http::secrets::pki) const KEY: &[&str] =
+pub(in crate::http::secrets::pki) const KEY_FIELDS: &[&str] =
     &["key_name", "key_type", "key_bits", "managed_key_name", "managed_key_id"];
 
-pub(super) fn root(fields: &Fields, origin: KeyOrigin, naming: Naming) -> Result<RootRequest> {
+pub(super) fn root(fields: &Fields, origin: KeyOrigin, naming: DefaultIssuerName) -> Result<RootRequest> {
     Ok(RootRequest {
         key: key(fields, origin)?,
         issuer_name: fields.text("issuer_name")?.unwrap_or_default(),
         naming,
-        validity: asked::validity_of_root(fields)?,
-        names: asked::names(fields)?,
-        signature: asked::signature(fields)?,
-        subject: asked::subject(fields)?,
+        validity: request_fields::validity_of_root(fields)?,
+        names: request_fields::names(fields)?,
+        signature: request_fields::signature(fields)?,
+        subject: request_fields::subject(fields)?,
         not_before_duration: fields.duration("not_before_duration")?,
-        max_path_length: asked::max_path_length(fields)?,
-        usages: asked::usages(fields)?,
-        constraints: asked::constraints(fields)?,
+        max_path_length: request_fields::max_path_length(fields)?,
+        usages: request_fields::usages(fields)?,
+        constraints: request_fields::constraints(fields)?,
     })
 }
 
 pub(super) fn intermediate(fields: &Fields, origin: KeyOrigin) -> Result<CsrRequest> {
     Ok(CsrRequest {
         key: key(fields, origin)?,
-        names: asked::names(fields)?,
-        signature: asked::signature(fields)?,
-        subject: asked::subject(fields)?,
-        key_usage: asked::key_usage(fields)?,
+        names: request_fields::names(fields)?,
+        signature: request_fields::signature(fields)?,
+        subject: request_fields::subject(fields)?,
+        key_usage: request_fields::key_usage(fields)?,
         add_basic_constraints: flag(fields, "add_basic_constraints")?,
     })
 }
@@ -105,7 +105,7 @@ pub(super) fn refuse_other_origins(fields: &Fields, origin_type: &str) -> Result
 /// Reads the managed key of a path with the type `kms`: its name, in any letter case, or its UUID.
 pub(super) fn managed_key(fields: &Fields) -> Result<ManagedKeyRef> {
     let given = |name: &str| -> Result<Option<String>> {
-        Ok(fields.text_within(name, MAX_NAME)?.filter(|text| !text.is_empty()))
+        Ok(fields.text_within(name, MAX_NAME_LEN)?.filter(|text| !text.is_empty()))
     };
     match (given("managed_key_name")?, given("managed_key_id")?) {
         (Some(name), None) => Ok(ManagedKeyRef::Name(lower(&name).into_owned())),
@@ -119,7 +119,7 @@ pub(super) fn managed_key(fields: &Fields) -> Result<ManagedKeyRef> {
 
 pub(super) fn key(fields: &Fields, origin: KeyOrigin) -> Result<KeyRequest> {
     let name = fields.text("key_name")?.unwrap_or_default();
-    let key = asked::key(fields)?;
+    let key = request_fields::key(fields)?;
     let key_ref = if origin == KeyOrigin::Existing { fields.text("key_ref")? } else { None };
     Ok(KeyRequest { origin, name, key, key_ref })
 }

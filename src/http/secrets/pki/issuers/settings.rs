@@ -1,11 +1,11 @@
 //! Parses a write to an issuer: name, chain, usage and URLs.
 
 use crate::error::Result;
-use crate::fields::{Cap, Fields, MAX_NAME};
-use crate::http::secrets::pki::{Write, urls};
-use crate::pki::ca::changes::{IssuerSettings, Standing};
-use crate::pki::mount::chains::MAX_CHAIN;
-use crate::pki::mount::issuer::{LeafNotAfter, Usage};
+use crate::fields::{Fields, ListLimit, MAX_NAME_LEN};
+use crate::http::secrets::pki::{WriteMode, urls};
+use crate::pki::ca::changes::{CurrentIssuer, IssuerSettings};
+use crate::pki::mount::chains::MAX_CHAIN_LENGTH;
+use crate::pki::mount::issuer::{IssuerUsage, LeafNotAfterBehavior};
 use crate::pki::mount::urls::Urls;
 
 /// Fields of a write to an issuer.
@@ -19,42 +19,42 @@ pub(crate) const FIELDS: &[&str] = &[
     "crl_distribution_points",
     "delta_crl_distribution_points",
     "ocsp_servers",
-    TEMPLATING,
+    TEMPLATING_FIELD,
 ];
 /// Flag for templates in the issuer's own URLs.
-pub(super) const TEMPLATING: &str = "enable_aia_url_templating";
+pub(super) const TEMPLATING_FIELD: &str = "enable_aia_url_templating";
 /// Limit on a manual chain.
-const CHAIN: Cap = Cap::new(MAX_CHAIN, MAX_NAME);
+const MANUAL_CHAIN_CAP: ListLimit = ListLimit::new(MAX_CHAIN_LENGTH, MAX_NAME_LEN);
 
 /// Reads the new settings of an issuer. Absent members get their defaults or are unchanged, depending on `write`.
 /// `null` sets the default in both cases.
 ///
 /// # Errors
 /// `Invalid` naming field and rule.
-pub(crate) fn read(fields: &Fields, write: Write, issuer: &Standing<'_>) -> Result<IssuerSettings> {
+pub(crate) fn read(fields: &Fields, write: WriteMode, issuer: &CurrentIssuer<'_>) -> Result<IssuerSettings> {
     let (defaults, stands) = (issuer.defaults(), issuer.settings());
-    let absent = |name: &str| if write == Write::Merge && !fields.is_null(name) { &stands } else { &defaults };
+    let absent = |name: &str| if write == WriteMode::Merge && !fields.is_null(name) { &stands } else { &defaults };
     let (name, behavior, algorithm) = ("issuer_name", "leaf_not_after_behavior", "revocation_signature_algorithm");
     Ok(IssuerSettings {
         name: fields.text(name)?.unwrap_or_else(|| absent(name).name.clone()),
-        manual_chain: match fields.list_within("manual_chain", CHAIN)? {
+        manual_chain: match fields.list_within("manual_chain", MANUAL_CHAIN_CAP)? {
             Some(references) => issuer.chain(&references)?,
             None => absent("manual_chain").manual_chain.clone(),
         },
         leaf_not_after_behavior: match fields.text(behavior)? {
-            Some(word) => LeafNotAfter::parse(&word)?,
+            Some(word) => LeafNotAfterBehavior::parse(&word)?,
             None => absent(behavior).leaf_not_after_behavior,
         },
         usage: match fields.list("usage")? {
-            Some(words) => issuer.usage(Usage::parse(&words)?)?,
+            Some(words) => issuer.usage(IssuerUsage::parse(&words)?)?,
             None => absent("usage").usage,
         },
         revocation_signature_algorithm: fields
             .text(algorithm)?
             .unwrap_or_else(|| absent(algorithm).revocation_signature_algorithm.clone()),
         urls: {
-            let base = if write == Write::Merge { &stands.urls } else { &defaults.urls };
-            urls::merged(&without_nulls(base.clone(), fields), fields, TEMPLATING)?
+            let base = if write == WriteMode::Merge { &stands.urls } else { &defaults.urls };
+            urls::merged(&without_nulls(base.clone(), fields), fields, TEMPLATING_FIELD)?
         },
     })
 }
@@ -66,6 +66,6 @@ fn without_nulls(mut urls: Urls, fields: &Fields) -> Urls {
             list.clear();
         }
     }
-    urls.templating &= !fields.is_null(TEMPLATING);
+    urls.templating &= !fields.is_null(TEMPLATING_FIELD);
     urls
 }

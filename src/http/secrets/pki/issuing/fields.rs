@@ -4,20 +4,20 @@ use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::fields::Fields;
-use crate::http::secrets::pki::asked::{self, flag};
-use crate::http::secrets::pki::rendering::PASSWORD;
+use crate::http::secrets::pki::rendering::PASSWORD_FIELD;
+use crate::http::secrets::pki::request_fields::{self, flag};
 use crate::http::secrets::route::Call;
-use crate::http::secrets::route::joined;
-use crate::pki::ca::readable;
+use crate::http::secrets::route::concat_fields;
+use crate::pki::ca::ca_profile;
 use crate::pki::check::request::RequestedValidity;
 use crate::pki::issue::request::{
-    AuthorityNames, IntermediateRequest, IssueRequest, SelfIssuedRequest, SignRequest, VerbatimRequest,
+    IntermediateRequest, IssueRequest, RequestedCaNames, SelfIssuedRequest, SignRequest, VerbatimRequest,
 };
 use crate::x509::certificate::Certificate;
 use crate::x509::pem;
 
 /// Fields of `issue`.
-pub(in crate::http::secrets::pki) const ISSUE: &[&str] = &[
+pub(in crate::http::secrets::pki) const ISSUE_FIELDS: &[&str] = &[
     "common_name",
     "alt_names",
     "ip_sans",
@@ -28,7 +28,7 @@ pub(in crate::http::secrets::pki) const ISSUE: &[&str] = &[
     "not_after",
     "not_before",
     "format",
-    PASSWORD,
+    PASSWORD_FIELD,
     "private_key_format",
     "exclude_cn_from_sans",
     "remove_roots_from_chain",
@@ -39,7 +39,7 @@ pub(in crate::http::secrets::pki) const ISSUE: &[&str] = &[
 ];
 
 /// Fields of `sign`.
-pub(in crate::http::secrets::pki) const SIGN: &[&str] = &[
+pub(in crate::http::secrets::pki) const SIGN_FIELDS: &[&str] = &[
     "csr",
     "common_name",
     "alt_names",
@@ -58,7 +58,7 @@ pub(in crate::http::secrets::pki) const SIGN: &[&str] = &[
 ];
 
 /// Fields of `sign-verbatim`.
-pub(in crate::http::secrets::pki) const VERBATIM: &[&str] = &[
+pub(in crate::http::secrets::pki) const VERBATIM_FIELDS: &[&str] = &[
     "csr",
     "key_usage",
     "ext_key_usage",
@@ -77,7 +77,7 @@ pub(in crate::http::secrets::pki) const VERBATIM: &[&str] = &[
 ];
 
 /// Fields of `sign-intermediate`.
-pub(in crate::http::secrets::pki) const INTERMEDIATE: &[&str] = &joined::<38>(&[
+pub(in crate::http::secrets::pki) const INTERMEDIATE_FIELDS: &[&str] = &concat_fields::<38>(&[
     &[
         "csr",
         "use_csr_values",
@@ -95,18 +95,18 @@ pub(in crate::http::secrets::pki) const INTERMEDIATE: &[&str] = &joined::<38>(&[
         "use_pss",
         "skid",
     ],
-    &asked::NAMES,
-    &asked::CONSTRAINTS,
-    &asked::SUBJECT,
+    &request_fields::NAME_FIELDS,
+    &request_fields::CONSTRAINT_FIELDS,
+    &request_fields::SUBJECT_FIELDS,
 ]);
 
 /// Fields of `sign-self-issued`.
-pub(in crate::http::secrets::pki) const SELF_ISSUED: &[&str] =
+pub(in crate::http::secrets::pki) const SELF_ISSUED_FIELDS: &[&str] =
     &["certificate", "require_matching_certificate_algorithms"];
 
 /// Reads the validity of a certificate, with the caller's rule for an excessive `ttl`.
 fn validity(call: &Call) -> Result<RequestedValidity> {
-    Ok(RequestedValidity { excessive_ttl: call.dialect.excessive_ttl(), ..asked::validity(&call.fields)? })
+    Ok(RequestedValidity { excessive_ttl: call.dialect.excessive_ttl(), ..request_fields::validity(&call.fields)? })
 }
 
 pub(super) fn issue(call: &Call) -> Result<IssueRequest> {
@@ -114,9 +114,9 @@ pub(super) fn issue(call: &Call) -> Result<IssueRequest> {
     Ok(IssueRequest {
         role: call.param("name").to_owned(),
         validity: validity(call)?,
-        names: asked::names(fields)?,
-        key: asked::key(fields)?,
-        metadata: asked::metadata(fields)?,
+        names: request_fields::names(fields)?,
+        key: request_fields::key(fields)?,
+        metadata: request_fields::metadata(fields)?,
     })
 }
 
@@ -125,9 +125,9 @@ pub(super) fn sign(call: &Call) -> Result<SignRequest> {
     Ok(SignRequest {
         role: call.param("name").to_owned(),
         validity: validity(call)?,
-        names: asked::names(fields)?,
-        metadata: asked::metadata(fields)?,
-        csr: asked::csr(fields)?,
+        names: request_fields::names(fields)?,
+        metadata: request_fields::metadata(fields)?,
+        csr: request_fields::csr(fields)?,
     })
 }
 
@@ -137,12 +137,12 @@ pub(super) fn verbatim(call: &Call) -> Result<VerbatimRequest> {
     Ok(VerbatimRequest {
         role: Some(call.param("name")).filter(|name| !name.is_empty()).map(str::to_owned),
         validity: validity(call)?,
-        user_ids: asked::user_ids(fields)?,
-        metadata: asked::metadata(fields)?,
-        csr: asked::csr(fields)?,
+        user_ids: request_fields::user_ids(fields)?,
+        metadata: request_fields::metadata(fields)?,
+        csr: request_fields::csr(fields)?,
         enforce_leaf_not_after_behavior: flag(fields, "enforce_leaf_not_after_behavior")?,
-        signature: asked::signature(fields)?,
-        usages: asked::usages(fields)?,
+        signature: request_fields::signature(fields)?,
+        usages: request_fields::usages(fields)?,
         basic_constraints_valid_for_non_ca: fields.bool("basic_constraints_valid_for_non_ca")?,
     })
 }
@@ -150,13 +150,13 @@ pub(super) fn verbatim(call: &Call) -> Result<VerbatimRequest> {
 pub(super) fn intermediate(call: &Call) -> Result<IntermediateRequest> {
     let fields = &call.fields;
     let validity = validity(call)?;
-    let names = asked::names(fields)?;
-    let csr = asked::csr(fields)?;
-    let max_path_length = asked::max_path_length(fields)?;
+    let names = request_fields::names(fields)?;
+    let csr = request_fields::csr(fields)?;
+    let max_path_length = request_fields::max_path_length(fields)?;
     let names = if flag(fields, "use_csr_values")? {
-        AuthorityNames::OfCsr { other_sans: names.other_sans, ignored: overruled(fields).collect() }
+        RequestedCaNames::OfCsr { other_sans: names.other_sans, ignored: overridden_fields(fields).collect() }
     } else {
-        AuthorityNames::Requested { names: Box::new(names), subject: Box::new(asked::subject(fields)?) }
+        RequestedCaNames::Requested { names: Box::new(names), subject: Box::new(request_fields::subject(fields)?) }
     };
     Ok(IntermediateRequest {
         csr,
@@ -165,16 +165,19 @@ pub(super) fn intermediate(call: &Call) -> Result<IntermediateRequest> {
         max_path_length,
         enforce_leaf_not_after_behavior: flag(fields, "enforce_leaf_not_after_behavior")?,
         not_before_duration: fields.duration("not_before_duration")?.unwrap_or(Duration::ZERO),
-        constraints: asked::constraints(fields)?,
+        constraints: request_fields::constraints(fields)?,
         key_id: skid(fields)?,
-        usages: asked::usages(fields)?,
-        signature: asked::signature(fields)?,
+        usages: request_fields::usages(fields)?,
+        signature: request_fields::signature(fields)?,
     })
 }
 
 /// Returns the given fields that `use_csr_values` overrides. `other_sans` is still used.
-fn overruled(fields: &Fields) -> impl Iterator<Item = &'static str> {
-    let names = asked::NAMES.into_iter().filter(|name| *name != "other_sans").chain(asked::SUBJECT);
+fn overridden_fields(fields: &Fields) -> impl Iterator<Item = &'static str> {
+    let names = request_fields::NAME_FIELDS
+        .into_iter()
+        .filter(|name| *name != "other_sans")
+        .chain(request_fields::SUBJECT_FIELDS);
     names.filter(|name| fields.text(name).is_ok_and(|text| text.is_some_and(|text| !matches!(&*text, "" | "false"))))
 }
 
@@ -203,7 +206,7 @@ pub(super) fn self_issued(call: &Call) -> Result<SelfIssuedRequest> {
     let fields = &call.fields;
     let certificate = certificate(fields.str("certificate")?.unwrap_or_default())?;
     Ok(SelfIssuedRequest {
-        warnings: readable::warnings(&certificate),
+        warnings: ca_profile::warnings(&certificate),
         certificate,
         matching_key_types: flag(fields, "require_matching_certificate_algorithms")?,
     })
@@ -211,10 +214,10 @@ pub(super) fn self_issued(call: &Call) -> Result<SelfIssuedRequest> {
 
 fn certificate(text: &str) -> Result<Certificate> {
     let refuse = |rule: &str| Err(Error::invalid(format!("certificate: {rule}")));
-    if text.len() > pem::MAX_TEXT {
+    if text.len() > pem::MAX_TEXT_BYTES {
         return refuse("longer than 64 KiB");
     }
-    match pem::first(text) {
+    match pem::parse_first_block(text) {
         Ok(Some((label, der))) if label == "CERTIFICATE" => Certificate::submitted(&der),
         Ok(Some(_)) => refuse("the PEM block must be a CERTIFICATE"),
         Ok(None) => refuse("must be a PEM block CERTIFICATE"),

@@ -7,12 +7,12 @@ use serde_json::{Map, Value, json};
 
 use super::policies;
 use crate::error::{Error, Result};
-use crate::fields::{Cap, Fields, MAX_NAME};
+use crate::fields::{Fields, ListLimit, MAX_NAME_LEN};
 use crate::http::secrets::dialect::Dialect;
 use crate::pki::mount::role::{
-    LISTS, NotAfterBound, NotBeforeBound, Role, RoleKeys, SerialNumberSource, SignatureBits,
+    NotAfterBound, NotBeforeBound, ROLE_LISTS, Role, RoleKeys, SerialNumberSource, SignatureBits,
 };
-use crate::pki::values::written::WrittenTime;
+use crate::pki::values::original_text::Rfc3339Text;
 use crate::pki::values::{check_ext_key_usage, check_key_usage, whole_seconds};
 
 /// Fields of a role write.
@@ -76,11 +76,11 @@ pub(crate) const FIELDS: &[&str] = &[
 ];
 
 /// The list that allows all values when it is empty.
-const LIMITING: &str = "allowed_ip_sans_cidr";
+const UNLIMITED_IF_EMPTY: &str = "allowed_ip_sans_cidr";
 
 type Slots<T> = &'static [(&'static str, fn(&mut Role) -> &mut T)];
 
-const FLAGS: Slots<bool> = &[
+const FLAG_SLOTS: Slots<bool> = &[
     ("allow_localhost", |r| &mut r.allow_localhost),
     ("allowed_domains_template", |r| &mut r.allowed_domains_template),
     ("allow_globs_in_identity_templates", |r| &mut r.allow_globs_in_identity_templates),
@@ -109,26 +109,26 @@ const FLAGS: Slots<bool> = &[
     ("no_store_metadata", |r| &mut r.no_store_metadata),
 ];
 
-const SECONDS: Slots<u64> = &[
+const DURATION_SLOTS: Slots<u64> = &[
     ("ttl", |r| &mut r.ttl),
     ("max_ttl", |r| &mut r.max_ttl),
     ("not_before_duration", |r| &mut r.not_before_duration),
 ];
 
 /// Renders a role. Lists are arrays, and durations whole seconds, except for the two that depend on the dialect.
-pub(crate) fn shown(role: &Role, dialect: Dialect) -> Value {
+pub(crate) fn role_json(role: &Role, dialect: Dialect) -> Value {
     let mut members = Map::new();
     // The slots need a mutable reference.
     let mut own = role.clone();
-    members.extend(FLAGS.iter().map(|(name, slot)| ((*name).to_owned(), json!(*slot(&mut own)))));
-    members.extend(LISTS.iter().map(|list| (list.field.to_owned(), json!((list.of)(role)))));
-    let time = |time: &Option<WrittenTime>| json!(time.as_ref().map_or("", WrittenTime::as_str));
+    members.extend(FLAG_SLOTS.iter().map(|(name, slot)| ((*name).to_owned(), json!(*slot(&mut own)))));
+    members.extend(ROLE_LISTS.iter().map(|list| (list.field.to_owned(), json!((list.of)(role)))));
+    let time = |time: &Option<Rfc3339Text>| json!(time.as_ref().map_or("", Rfc3339Text::as_str));
     let others = [
         ("issuer_ref", json!(role.issuer_ref)),
         ("key_type", json!(role.keys.key_type())),
         ("key_bits", json!(role.keys.bits().max(role.unused_key_bits))),
         ("signature_bits", json!(role.signature_bits.bits())),
-        ("policy_identifiers", policies::shown(&role.policy_identifiers)),
+        ("policy_identifiers", policies::to_json(&role.policy_identifiers)),
         ("ttl", dialect.lifetime(role.ttl)),
         ("max_ttl", dialect.lifetime(role.max_ttl)),
         ("not_before_duration", json!(role.not_before_duration)),
@@ -148,16 +148,16 @@ pub(crate) fn shown(role: &Role, dialect: Dialect) -> Value {
 /// # Errors
 /// `Invalid` with the field and the broken rule.
 pub(crate) fn read(fields: &Fields, base: Option<&Role>) -> Result<Role> {
-    let mut reader = Reader { fields, role: base.cloned().unwrap_or_default(), blank: Role::default() };
-    reader.read(FLAGS, |name| fields.bool(name))?;
-    for list in LISTS {
-        let cap = Cap::new(list.most.entries, list.most.bytes);
-        let cap = if list.field == LIMITING { cap.limiting() } else { cap };
+    let mut reader = RoleReader { fields, role: base.cloned().unwrap_or_default(), blank: Role::default() };
+    reader.read(FLAG_SLOTS, |name| fields.bool(name))?;
+    for list in ROLE_LISTS {
+        let cap = ListLimit::new(list.most.entries, list.most.bytes);
+        let cap = if list.field == UNLIMITED_IF_EMPTY { cap.limiting() } else { cap };
         reader.take(list.field, list.of_mut, fields.list_within(list.field, cap)?);
     }
-    let mut words = Words::read(fields)?;
-    reader.read(SECONDS, |name| fields.duration(name)?.map(|d| whole_seconds(name, d)).transpose())?;
-    let number = |name| fields.int(name)?.map(|n| size(name, n)).transpose();
+    let mut words = RoleTexts::read(fields)?;
+    reader.read(DURATION_SLOTS, |name| fields.duration(name)?.map(|d| whole_seconds(name, d)).transpose())?;
+    let number = |name| fields.int(name)?.map(|n| parse_size(name, n)).transpose();
     let (key_bits, signature_bits) = (number("key_bits")?, number("signature_bits")?);
     reader.take("policy_identifiers", |r| &mut r.policy_identifiers, policies::read(fields)?);
     reader.take("issuer_ref", |r| &mut r.issuer_ref, words.issuer_ref.take());
@@ -186,17 +186,17 @@ pub(crate) fn read(fields: &Fields, base: Option<&Role>) -> Result<Role> {
     Ok(role)
 }
 
-fn size(field: &str, number: i64) -> Result<u32> {
+fn parse_size(field: &str, number: i64) -> Result<u32> {
     u32::try_from(number).map_err(|_| Error::invalid(format!("{field}: unsupported size")))
 }
 
-struct Reader<'a> {
+struct RoleReader<'a> {
     fields: &'a Fields,
     role: Role,
     blank: Role,
 }
 
-impl Reader<'_> {
+impl RoleReader<'_> {
     fn read<T: Clone>(&mut self, slots: Slots<T>, value: impl Fn(&str) -> Result<Option<T>>) -> Result<()> {
         for (name, slot) in slots {
             self.take(name, *slot, value(name)?);
@@ -214,7 +214,7 @@ impl Reader<'_> {
 }
 
 /// Trimmed text members of a body.
-struct Words {
+struct RoleTexts {
     issuer_ref: Option<String>,
     key_type: Option<String>,
     not_before: Option<String>,
@@ -224,9 +224,10 @@ struct Words {
     serial_number_source: Option<String>,
 }
 
-impl Words {
+impl RoleTexts {
     fn read(fields: &Fields) -> Result<Self> {
-        let word = |name| -> Result<_> { Ok(fields.text_within(name, MAX_NAME)?.map(|text| text.trim().to_owned())) };
+        let word =
+            |name| -> Result<_> { Ok(fields.text_within(name, MAX_NAME_LEN)?.map(|text| text.trim().to_owned())) };
         Ok(Self {
             issuer_ref: word("issuer_ref")?,
             key_type: word("key_type")?,
@@ -243,29 +244,29 @@ impl Words {
         let blank = Role::default();
         let given = |name: &str, word: Option<String>| word.or_else(|| fields.is_null(name).then(String::new));
         if let Some(text) = given("not_before", self.not_before) {
-            role.not_before = time("not_before", text)?;
+            role.not_before = parse_time("not_before", text)?;
         }
         if let Some(text) = given("not_after", self.not_after) {
-            role.not_after = time("not_after", text)?;
+            role.not_after = parse_time("not_after", text)?;
         }
         if let Some(word) = given("not_before_bound", self.not_before_bound) {
-            role.not_before_bound = or(&word, blank.not_before_bound, NotBeforeBound::parse)?;
+            role.not_before_bound = parse_or_default(&word, blank.not_before_bound, NotBeforeBound::parse)?;
         }
         if let Some(word) = given("not_after_bound", self.not_after_bound) {
-            role.not_after_bound = or(&word, blank.not_after_bound, NotAfterBound::parse)?;
+            role.not_after_bound = parse_or_default(&word, blank.not_after_bound, NotAfterBound::parse)?;
         }
         if let Some(word) = given("serial_number_source", self.serial_number_source) {
-            role.serial_number_source = or(&word, blank.serial_number_source, SerialNumberSource::parse)?;
+            role.serial_number_source = parse_or_default(&word, blank.serial_number_source, SerialNumberSource::parse)?;
         }
         Ok(())
     }
 }
 
-fn time(name: &str, text: String) -> Result<Option<WrittenTime>> {
-    if text.is_empty() { Ok(None) } else { WrittenTime::new(name, text).map(Some) }
+fn parse_time(name: &str, text: String) -> Result<Option<Rfc3339Text>> {
+    if text.is_empty() { Ok(None) } else { Rfc3339Text::new(name, text).map(Some) }
 }
 
-fn or<T>(word: &str, default: T, parse: fn(&str) -> Result<T>) -> Result<T> {
+fn parse_or_default<T>(word: &str, default: T, parse: fn(&str) -> Result<T>) -> Result<T> {
     if word.is_empty() { Ok(default) } else { parse(word) }
 }
 

@@ -9,18 +9,18 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::error::{Error, Result};
-use crate::fields::{self, Cap, Fields};
-use crate::pki::mount::role::{CertificatePolicies, MOST_POLICIES, PolicyInformation};
+use crate::fields::{self, Fields, ListLimit};
+use crate::pki::mount::role::{CertificatePolicies, POLICY_LIST_LIMITS, PolicyInformation};
 
-const FIELD: &str = "policy_identifiers";
+const POLICIES_FIELD: &str = "policy_identifiers";
 /// Limit on the number of policies and the length of each.
-const CAP: Cap = Cap::new(MOST_POLICIES.entries, MOST_POLICIES.bytes);
+const POLICIES_CAP: ListLimit = ListLimit::new(POLICY_LIST_LIMITS.entries, POLICY_LIST_LIMITS.bytes);
 /// Maximum number of JSON values for that many policies.
-const OBJECTS: usize = 4 * CAP.entries + 1;
+const MAX_POLICY_VALUES: usize = 4 * POLICIES_CAP.entries + 1;
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Object<'a> {
+struct PolicyObject<'a> {
     oid: Cow<'a, str>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     cps: Option<Cow<'a, str>>,
@@ -29,15 +29,16 @@ struct Object<'a> {
 }
 
 pub(super) fn read(fields: &Fields) -> Result<Option<CertificatePolicies>> {
-    let Some(value) = fields.value(FIELD) else { return Ok(None) };
+    let Some(value) = fields.value(POLICIES_FIELD) else { return Ok(None) };
     from_value(fields, value).and_then(CertificatePolicies::new).map(Some)
 }
 
-pub(super) fn shown(policies: &CertificatePolicies) -> Value {
+pub(super) fn to_json(policies: &CertificatePolicies) -> Value {
     let text = |policy: &PolicyInformation| match (policy.cps(), policy.notice()) {
         (None, None) => policy.oid().into(),
         (cps, notice) => {
-            let object = Object { oid: policy.oid().into(), cps: cps.map(Into::into), notice: notice.map(Into::into) };
+            let object =
+                PolicyObject { oid: policy.oid().into(), cps: cps.map(Into::into), notice: notice.map(Into::into) };
             serde_json::to_string(&object).unwrap_or_default()
         }
     };
@@ -48,21 +49,21 @@ fn from_value(fields: &Fields, value: &Value) -> Result<Vec<PolicyInformation>> 
     match value {
         Value::String(text) if is_json(text) => from_item(text),
         Value::String(_) => {
-            let items = fields.list_within(FIELD, CAP)?.unwrap_or_default();
-            items.iter().map(|item| plain(item)).collect()
+            let items = fields.list_within(POLICIES_FIELD, POLICIES_CAP)?.unwrap_or_default();
+            items.iter().map(|item| from_oid(item)).collect()
         }
-        Value::Array(items) if items.len() <= CAP.entries => {
+        Value::Array(items) if items.len() <= POLICIES_CAP.entries => {
             let mut policies = Vec::new();
             for item in items {
                 let Value::String(text) = item else {
-                    return Err(wrong("list entries must be strings: OIDs, or JSON text of objects"));
+                    return Err(field_error("list entries must be strings: OIDs, or JSON text of objects"));
                 };
                 policies.extend(from_item(text)?);
             }
             Ok(policies)
         }
-        Value::Array(_) => Err(wrong(&format!("at most {} entries are taken", CAP.entries))),
-        _ => Err(wrong("must be a list of strings, or JSON text")),
+        Value::Array(_) => Err(field_error(&format!("at most {} entries are taken", POLICIES_CAP.entries))),
+        _ => Err(field_error("must be a list of strings, or JSON text")),
     }
 }
 
@@ -72,12 +73,12 @@ fn from_item(text: &str) -> Result<Vec<PolicyInformation>> {
         return Ok(Vec::new());
     }
     if !is_json(text) {
-        return Ok(vec![plain(text)?]);
+        return Ok(vec![from_oid(text)?]);
     }
-    let objects = match fields::json_in(text, OBJECTS) {
+    let objects = match fields::parse_embedded_json(text, MAX_POLICY_VALUES) {
         Some(Value::Array(items)) => items,
         Some(object @ Value::Object(_)) => vec![object],
-        _ => return Err(wrong("not valid JSON, or too much of it")),
+        _ => return Err(field_error("not valid JSON, or too much of it")),
     };
     objects.into_iter().map(from_json).collect()
 }
@@ -88,20 +89,20 @@ fn is_json(text: &str) -> bool {
 
 fn from_json(item: Value) -> Result<PolicyInformation> {
     if let Value::String(oid) = &item {
-        return plain(oid);
+        return from_oid(oid);
     }
-    let object: Object<'_> =
-        serde_json::from_value(item).map_err(|_| wrong("objects have the texts oid, cps and notice, and no others"))?;
+    let object: PolicyObject<'_> = serde_json::from_value(item)
+        .map_err(|_| field_error("objects have the texts oid, cps and notice, and no others"))?;
     let owned = |text: Option<Cow<'_, str>>| text.map(Cow::into_owned);
     PolicyInformation::new(&object.oid, owned(object.cps), owned(object.notice))
 }
 
-fn plain(oid: &str) -> Result<PolicyInformation> {
+fn from_oid(oid: &str) -> Result<PolicyInformation> {
     PolicyInformation::new(oid, None, None)
 }
 
-fn wrong(problem: &str) -> Error {
-    Error::invalid(format!("{FIELD}: {problem}"))
+fn field_error(problem: &str) -> Error {
+    Error::invalid(format!("{POLICIES_FIELD}: {problem}"))
 }
 
 #[cfg(test)]
@@ -111,8 +112,8 @@ mod tests {
 
     fn write(value: Value) -> Result<Value> {
         let mut fields = Fields::default();
-        fields.set(FIELD, value);
-        read(&fields).map(|policies| shown(&policies.unwrap()))
+        fields.set(POLICIES_FIELD, value);
+        read(&fields).map(|policies| to_json(&policies.unwrap()))
     }
 
     const QUALIFIED: &str = r#"{"oid":"1.3.6.1.4.1.7.9","cps":"https://x/cps","notice":"héllo"}"#;

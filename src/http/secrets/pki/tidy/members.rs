@@ -2,14 +2,15 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::clock::{MAX_DURATION_TEXT, Time, rfc3339};
+use crate::clock::{MAX_DURATION_TEXT_BYTES, Time, format_rfc3339};
 use crate::error::Result;
 use crate::fields::Fields;
 use crate::pki::mount::settings::tidy::{
-    AutoTidy, Config, MAX_STARTUP_BACKOFF, MIN_STARTUP_BACKOFF, Task, check_page_size, pause, whole_second,
+    AutoTidyConfig, MAX_STARTUP_BACKOFF_FIELD, MIN_STARTUP_BACKOFF_FIELD, TidyConfig, TidyTask,
+    check_at_least_one_second, check_page_size, parse_pause,
 };
-use crate::pki::tidy::Status;
-use crate::pki::tidy::report::{Counts, State};
+use crate::pki::tidy::TidyStatus;
+use crate::pki::tidy::report::{TidyCounts, TidyRunState};
 
 /// Fields of `tidy`.
 pub(crate) const FIELDS: &[&str] = &[
@@ -37,8 +38,8 @@ pub(crate) const AUTO_FIELDS: &[&str] = &{
     let own = [
         "enabled",
         "interval_duration",
-        MIN_STARTUP_BACKOFF,
-        MAX_STARTUP_BACKOFF,
+        MIN_STARTUP_BACKOFF_FIELD,
+        MAX_STARTUP_BACKOFF_FIELD,
         "maintain_stored_certificate_counts",
         "publish_stored_certificate_count_metrics",
     ];
@@ -57,11 +58,11 @@ const REVOKED_ALIAS: &str = "tidy_revocation_list";
 ///
 /// # Errors
 /// `Invalid` naming the field and the rule.
-pub(crate) fn merged(stored: &Config, fields: &Fields) -> Result<Config> {
+pub(crate) fn merged(stored: &TidyConfig, fields: &Fields) -> Result<TidyConfig> {
     let mut config = stored.clone();
-    for task in Task::ALL {
+    for task in TidyTask::ALL {
         let mut wanted = fields.bool(task.field())?;
-        if task == Task::Revocations {
+        if task == TidyTask::Revocations {
             wanted = wanted.or(fields.bool(REVOKED_ALIAS)?);
         }
         match wanted {
@@ -80,8 +81,8 @@ pub(crate) fn merged(stored: &Config, fields: &Fields) -> Result<Config> {
         *slot = seconds(fields, name)?.unwrap_or(*slot);
     }
     config.revoked_safety_buffer = seconds(fields, "revoked_safety_buffer")?.or(config.revoked_safety_buffer);
-    if let Some(text) = fields.text_within("pause_duration", MAX_DURATION_TEXT)? {
-        config.pause_duration = pause(text)?;
+    if let Some(text) = fields.text_within("pause_duration", MAX_DURATION_TEXT_BYTES)? {
+        config.pause_duration = parse_pause(text)?;
     }
     if let Some(size) = fields.int("page_size")? {
         config.page_size = check_page_size(size)?;
@@ -93,26 +94,26 @@ pub(crate) fn merged(stored: &Config, fields: &Fields) -> Result<Config> {
 ///
 /// # Errors
 /// As [`merged`].
-pub(crate) fn merged_auto(stored: &AutoTidy, fields: &Fields) -> Result<AutoTidy> {
+pub(crate) fn merged_auto(stored: &AutoTidyConfig, fields: &Fields) -> Result<AutoTidyConfig> {
     let or = |name, stored| seconds(fields, name).map(|seconds| seconds.unwrap_or(stored));
     let flag = |name, stored| fields.bool(name).map(|flag| flag.unwrap_or(stored));
-    Ok(AutoTidy {
+    Ok(AutoTidyConfig {
         enabled: flag("enabled", stored.enabled)?,
         what: merged(&stored.what, fields)?,
         interval: or("interval_duration", stored.interval)?,
-        min_startup_backoff: or(MIN_STARTUP_BACKOFF, stored.min_startup_backoff)?,
-        max_startup_backoff: or(MAX_STARTUP_BACKOFF, stored.max_startup_backoff)?,
+        min_startup_backoff: or(MIN_STARTUP_BACKOFF_FIELD, stored.min_startup_backoff)?,
+        max_startup_backoff: or(MAX_STARTUP_BACKOFF_FIELD, stored.max_startup_backoff)?,
         maintain_counts: flag("maintain_stored_certificate_counts", stored.maintain_counts)?,
         publish_counts: flag("publish_stored_certificate_count_metrics", stored.publish_counts)?,
     })
 }
 
 fn seconds(fields: &Fields, name: &str) -> Result<Option<u64>> {
-    fields.duration(name)?.map(|duration| whole_second(name, duration.as_secs())).transpose()
+    fields.duration(name)?.map(|duration| check_at_least_one_second(name, duration.as_secs())).transpose()
 }
 
-fn shown(config: &Config) -> Map<String, Value> {
-    let tasks = Task::ALL.iter().map(|task| (task.field().to_owned(), json!(config.tasks.contains(task))));
+fn task_settings_json(config: &TidyConfig) -> Map<String, Value> {
+    let tasks = TidyTask::ALL.iter().map(|task| (task.field().to_owned(), json!(config.tasks.contains(task))));
     let numbers = [
         ("safety_buffer", json!(config.safety_buffer)),
         ("revoked_safety_buffer", json!(config.revoked_buffer())),
@@ -126,13 +127,13 @@ fn shown(config: &Config) -> Map<String, Value> {
 }
 
 /// Renders the members of `config/auto-tidy`.
-pub(crate) fn auto(config: &AutoTidy) -> Map<String, Value> {
-    let mut members = shown(&config.what);
+pub(crate) fn auto_tidy_json(config: &AutoTidyConfig) -> Map<String, Value> {
+    let mut members = task_settings_json(&config.what);
     let own = [
         ("enabled", json!(config.enabled)),
         ("interval_duration", json!(config.interval)),
-        (MIN_STARTUP_BACKOFF, json!(config.min_startup_backoff)),
-        (MAX_STARTUP_BACKOFF, json!(config.max_startup_backoff)),
+        (MIN_STARTUP_BACKOFF_FIELD, json!(config.min_startup_backoff)),
+        (MAX_STARTUP_BACKOFF_FIELD, json!(config.max_startup_backoff)),
         ("maintain_stored_certificate_counts", json!(config.maintain_counts)),
         ("publish_stored_certificate_count_metrics", json!(config.publish_counts)),
     ];
@@ -141,18 +142,18 @@ pub(crate) fn auto(config: &AutoTidy) -> Map<String, Value> {
 }
 
 /// Renders the members of `tidy-status`; null if tidy never ran.
-pub(crate) fn status(status: &Status) -> Map<String, Value> {
+pub(crate) fn status_json(status: &TidyStatus) -> Map<String, Value> {
     let report = status.report.as_ref();
-    let time = |micros: i64| Time::from_unix_timestamp_nanos(i128::from(micros) * 1000).map(rfc3339).ok();
+    let time = |micros: i64| Time::from_unix_timestamp_nanos(i128::from(micros) * 1000).map(format_rfc3339).ok();
     let counts = report.map(|report| &report.counts);
-    let count = |of: fn(&Counts) -> u64| json!(counts.map(of));
+    let count = |of: fn(&TidyCounts) -> u64| json!(counts.map(of));
     let nothing = json!(counts.map(|_| 0));
     let mut members = match report {
-        Some(report) => shown(&report.config),
-        None => shown(&Config::default()).into_iter().map(|(name, _)| (name, Value::Null)).collect(),
+        Some(report) => task_settings_json(&report.config),
+        None => task_settings_json(&TidyConfig::default()).into_iter().map(|(name, _)| (name, Value::Null)).collect(),
     };
     let own = [
-        ("state", json!(report.map_or("Inactive", |report| word(report.state)))),
+        ("state", json!(report.map_or("Inactive", |report| state_name(report.state)))),
         ("error", json!(report.and_then(|report| report.error.as_deref()))),
         ("message", json!(report.and_then(|report| report.message.as_deref()))),
         ("time_started", json!(report.and_then(|report| time(report.started)))),
@@ -180,14 +181,14 @@ pub(crate) fn status(status: &Status) -> Map<String, Value> {
     members
 }
 
-fn word(state: State) -> &'static str {
+fn state_name(state: TidyRunState) -> &'static str {
     match state {
-        State::Inactive => "Inactive",
-        State::Running => "Running",
-        State::Finished => "Finished",
-        State::Error => "Error",
-        State::Cancelling => "Cancelling",
-        State::Cancelled => "Cancelled",
+        TidyRunState::Inactive => "Inactive",
+        TidyRunState::Running => "Running",
+        TidyRunState::Finished => "Finished",
+        TidyRunState::Error => "Error",
+        TidyRunState::Cancelling => "Cancelling",
+        TidyRunState::Cancelled => "Cancelled",
     }
 }
 
@@ -196,7 +197,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::pki::tidy::report::Report;
+    use crate::pki::tidy::report::TidyReport;
 
     fn fields(body: &Value) -> Fields {
         Fields::parse(body.to_string().as_bytes()).unwrap()
@@ -205,10 +206,10 @@ mod tests {
     #[test]
     fn absent_members_stay_and_the_old_name_is_taken() {
         let first =
-            merged(&Config::default(), &fields(&json!({ "tidy_revocation_list": true, "safety_buffer": "1h" })))
+            merged(&TidyConfig::default(), &fields(&json!({ "tidy_revocation_list": true, "safety_buffer": "1h" })))
                 .unwrap();
         assert_eq!((first.revoked_buffer(), first.tasks.len()), (3600, 1));
-        assert!(first.tasks.contains(&Task::Revocations));
+        assert!(first.tasks.contains(&TidyTask::Revocations));
         let body = json!({ "tidy_revoked_certs": "false", "tidy_revocation_list": true,
             "revoked_safety_buffer": 7200, "pause_duration": 2, "page_size": -1, "safety_buffer": null });
         let second = merged(&first, &fields(&body)).unwrap();
@@ -217,14 +218,14 @@ mod tests {
             (second.safety_buffer, second.revoked_buffer(), second.pause()),
             (3600, 7200, Duration::from_secs(2))
         );
-        assert_eq!(shown(&second)["pause_duration"], "2");
-        let again: Config = serde_json::from_value(serde_json::to_value(&second).unwrap()).unwrap();
+        assert_eq!(task_settings_json(&second)["pause_duration"], "2");
+        let again: TidyConfig = serde_json::from_value(serde_json::to_value(&second).unwrap()).unwrap();
         assert_eq!(again, second);
     }
 
     #[test]
     fn every_field_that_an_answer_has_is_taken() {
-        let shown = auto(&AutoTidy::default());
+        let shown = auto_tidy_json(&AutoTidyConfig::default());
         for name in shown.keys() {
             assert!(AUTO_FIELDS.contains(&name.as_str()), "{name}");
         }
@@ -234,7 +235,7 @@ mod tests {
     #[test]
     fn what_breaks_a_rule_is_refused_by_its_name() {
         let refusal = |body: &Value| {
-            let merged = merged_auto(&AutoTidy::default(), &fields(body)).and_then(AutoTidy::checked);
+            let merged = merged_auto(&AutoTidyConfig::default(), &fields(body)).and_then(AutoTidyConfig::checked);
             merged.unwrap_err().text().to_owned()
         };
         for name in [
@@ -244,8 +245,8 @@ mod tests {
             "interval_duration",
             "revocation_queue_safety_buffer",
             "acme_account_safety_buffer",
-            MIN_STARTUP_BACKOFF,
-            MAX_STARTUP_BACKOFF,
+            MIN_STARTUP_BACKOFF_FIELD,
+            MAX_STARTUP_BACKOFF_FIELD,
         ] {
             for value in [json!(0), json!(""), json!("500ms"), json!("-1h"), json!("soon"), json!(-5), json!([1])] {
                 let text = refusal(&json!({ (name): value }));
@@ -271,8 +272,9 @@ mod tests {
 
     #[test]
     fn a_success_is_shown_and_without_a_run_all_is_null_but_the_state() {
-        let mut report = Report::begin(Config::default(), Time::UNIX_EPOCH, None);
-        let of = |report: Option<&Report>| status(&Status { report: report.cloned(), stored: Some((5, 6)) });
+        let mut report = TidyReport::begin(TidyConfig::default(), Time::UNIX_EPOCH, None);
+        let of =
+            |report: Option<&TidyReport>| status_json(&TidyStatus { report: report.cloned(), stored: Some((5, 6)) });
         assert!(!of(Some(&report)).contains_key("last_auto_tidy_finished"));
         report.last_success = Some(20_000_000);
         assert_eq!(of(Some(&report))["last_auto_tidy_finished"], "1970-01-01T00:00:20Z");
@@ -280,13 +282,18 @@ mod tests {
             (&of(None)["current_cert_store_count"], &of(None)["current_revoked_cert_count"]),
             (&5.into(), &6.into())
         );
-        for (name, value) in status(&Status { report: None, stored: None }) {
+        for (name, value) in status_json(&TidyStatus { report: None, stored: None }) {
             assert_eq!(value, if name == "state" { json!("Inactive") } else { Value::Null }, "{name}");
         }
-        for state in
-            [State::Inactive, State::Running, State::Finished, State::Error, State::Cancelling, State::Cancelled]
-        {
-            assert_eq!(json!(word(state)), serde_json::to_value(state).unwrap(), "what is stored was shown so");
+        for state in [
+            TidyRunState::Inactive,
+            TidyRunState::Running,
+            TidyRunState::Finished,
+            TidyRunState::Error,
+            TidyRunState::Cancelling,
+            TidyRunState::Cancelled,
+        ] {
+            assert_eq!(json!(state_name(state)), serde_json::to_value(state).unwrap(), "what is stored was shown so");
         }
     }
 }

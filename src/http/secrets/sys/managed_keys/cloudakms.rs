@@ -2,21 +2,21 @@
 
 use serde_json::Value;
 
-use super::sent::Sent;
+use super::write_body::ManagedKeyWriteBody;
 use crate::error::Result;
 use crate::keys::{CloudAkmsChange, CloudAkmsConfig};
 
 pub(super) const FIELDS: &[&str] =
     &["access_key", "secret_key", "key_type", "key_bits", "curve", "kms_key", "endpoint", "region"];
 
-pub(super) const SECRETS: &[&str] = &["access_key", "secret_key"];
+pub(super) const SECRET_FIELDS: &[&str] = &["access_key", "secret_key"];
 
 /// Maximum length of a text in bytes.
-const LONGEST: usize = 2048;
+const MAX_FIELD_BYTES: usize = 2048;
 
 /// Merges a write into the stored configuration.
-pub(super) fn read(sent: &Sent, stored: Option<&CloudAkmsConfig>) -> Result<CloudAkmsConfig> {
-    let text = |name| sent.fields().text_within(name, LONGEST);
+pub(super) fn read(sent: &ManagedKeyWriteBody, stored: Option<&CloudAkmsConfig>) -> Result<CloudAkmsConfig> {
+    let text = |name| sent.fields().text_within(name, MAX_FIELD_BYTES);
     let change = CloudAkmsChange {
         access_key: sent.given_secret("access_key"),
         secret_key: sent.given_secret("secret_key"),
@@ -30,6 +30,6 @@ pub(super) fn read(sent: &Sent, stored: Option<&CloudAkmsConfig>) -> Result<Clou
     CloudAkmsConfig::changed(stored, change)
 }
 
-pub(super) fn shown(config: &CloudAkmsConfig) -> Vec<(&'static str, Value)> {
+pub(super) fn to_json(config: &CloudAkmsConfig) -> Vec<(&'static str, Value)> {
     config.shown().into_iter().map(|(name, text)| (name, Value::String(text))).collect()
 }

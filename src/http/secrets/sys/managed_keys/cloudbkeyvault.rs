@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::sent::Sent;
+use super::write_body::ManagedKeyWriteBody;
 use crate::error::Result;
 use crate::keys::{CloudBkeyvaultChange, CloudBkeyvaultConfig};
 
@@ -18,14 +18,14 @@ pub(super) const FIELDS: &[&str] = &[
     "key_type",
 ];
 
-pub(super) const SECRETS: &[&str] = &["client_secret"];
+pub(super) const SECRET_FIELDS: &[&str] = &["client_secret"];
 
 /// Maximum length of a text in bytes.
-const LONGEST: usize = 2048;
+const MAX_FIELD_BYTES: usize = 2048;
 
 /// Merges a write into the stored configuration.
-pub(super) fn read(sent: &Sent, stored: Option<&CloudBkeyvaultConfig>) -> Result<CloudBkeyvaultConfig> {
-    let text = |name| sent.fields().text_within(name, LONGEST);
+pub(super) fn read(sent: &ManagedKeyWriteBody, stored: Option<&CloudBkeyvaultConfig>) -> Result<CloudBkeyvaultConfig> {
+    let text = |name| sent.fields().text_within(name, MAX_FIELD_BYTES);
     let change = CloudBkeyvaultChange {
         client_secret: sent.given_secret("client_secret"),
         tenant_id: text("tenant_id")?,
@@ -40,6 +40,6 @@ pub(super) fn read(sent: &Sent, stored: Option<&CloudBkeyvaultConfig>) -> Result
     CloudBkeyvaultConfig::changed(stored, change)
 }
 
-pub(super) fn shown(config: &CloudBkeyvaultConfig) -> Vec<(&'static str, Value)> {
+pub(super) fn to_json(config: &CloudBkeyvaultConfig) -> Vec<(&'static str, Value)> {
     config.shown().into_iter().map(|(name, text)| (name, Value::String(text))).collect()
 }

@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::sent::Sent;
+use super::write_body::ManagedKeyWriteBody;
 use crate::error::Result;
-use crate::fields::MAX_NAME;
+use crate::fields::MAX_NAME_LEN;
 use crate::keys::pkcs11::{Pkcs11Settings, is_supported_mechanism};
-use crate::keys::redacted;
+use crate::keys::redaction;
 
 pub(super) const FIELDS: &[&str] = &[
     "library",
@@ -23,34 +23,34 @@ pub(super) const FIELDS: &[&str] = &[
     "public_key",
 ];
 
-pub(super) const SECRETS: &[&str] = &["pin"];
+pub(super) const SECRET_FIELDS: &[&str] = &["pin"];
 
 /// Maximum length of a key or token label, in bytes.
-const LABEL: usize = 255;
+const MAX_LABEL_BYTES: usize = 255;
 /// Maximum length of a key id, in hexadecimal digits.
-const ID: usize = 512;
+const MAX_KEY_ID_DIGITS: usize = 512;
 /// Maximum length of a public key, in bytes of PEM.
-const PUBLIC_KEY: usize = 4_096;
+const MAX_PUBLIC_KEY_BYTES: usize = 4_096;
 /// Maximum length of a number or a word, in bytes.
-const WORD: usize = 32;
+const MAX_WORD_BYTES: usize = 32;
 
 /// Merges a write into the stored settings.
-pub(super) fn read(sent: &Sent, stored: Option<&Pkcs11Settings>) -> Result<Pkcs11Settings> {
+pub(super) fn read(sent: &ManagedKeyWriteBody, stored: Option<&Pkcs11Settings>) -> Result<Pkcs11Settings> {
     let fields = sent.fields();
     let mut settings = stored.cloned().unwrap_or_default();
-    sent.text("library", MAX_NAME, &mut settings.library)?;
-    sent.text("key_label", LABEL, &mut settings.key_label)?;
-    sent.text("key_id", ID, &mut settings.key_id)?;
-    sent.text("token_label", LABEL, &mut settings.token_label)?;
-    sent.text("public_key", PUBLIC_KEY, &mut settings.public_key)?;
+    sent.text("library", MAX_NAME_LEN, &mut settings.library)?;
+    sent.text("key_label", MAX_LABEL_BYTES, &mut settings.key_label)?;
+    sent.text("key_id", MAX_KEY_ID_DIGITS, &mut settings.key_id)?;
+    sent.text("token_label", MAX_LABEL_BYTES, &mut settings.token_label)?;
+    sent.text("public_key", MAX_PUBLIC_KEY_BYTES, &mut settings.public_key)?;
     sent.flag("force_rw_session", &mut settings.force_rw_session)?;
     sent.secret("pin", &mut settings.pin)?;
     if let Some(Value::Number(number)) = fields.value("mechanism") {
         settings.mechanism = Some(Pkcs11Settings::numbered_mechanism(number.as_u64())?);
-    } else if let Some(text) = fields.text_within("mechanism", WORD)? {
+    } else if let Some(text) = fields.text_within("mechanism", MAX_WORD_BYTES)? {
         settings.mechanism = Some(Pkcs11Settings::parse_mechanism(&text)?);
     }
-    if let Some(text) = fields.text_within("slot", WORD)? {
+    if let Some(text) = fields.text_within("slot", MAX_WORD_BYTES)? {
         let slot = Pkcs11Settings::parse_slot(&text)?;
         // Reads show slot 0 for a key whose token is selected by its label, so a write accepts that.
         let is_number = matches!(fields.value("slot"), Some(Value::Number(_)));
@@ -58,7 +58,7 @@ pub(super) fn read(sent: &Sent, stored: Option<&Pkcs11Settings>) -> Result<Pkcs1
         let is_label = slot == Some(0) && is_number && repeats_label;
         settings.slot = slot.filter(|_| !is_label);
     }
-    if let Some(text) = fields.text_within("curve", WORD)? {
+    if let Some(text) = fields.text_within("curve", MAX_WORD_BYTES)? {
         settings.curve = Pkcs11Settings::parse_curve(&text)?;
     }
     if let Some(bits) = fields.int("key_bits")? {
@@ -77,13 +77,13 @@ pub(super) fn warning(settings: &Pkcs11Settings) -> Option<String> {
 }
 
 /// Renders the members. Mechanism and slot are numbers; the slot is 0 if the token is selected by its label.
-pub(super) fn shown(settings: &Pkcs11Settings) -> Vec<(&'static str, Value)> {
+pub(super) fn to_json(settings: &Pkcs11Settings) -> Vec<(&'static str, Value)> {
     vec![
         ("library", json!(settings.library)),
         ("key_label", json!(settings.key_label)),
         ("key_id", json!(settings.key_id)),
         ("mechanism", json!(settings.mechanism)),
-        ("pin", json!(redacted::shown(&settings.pin))),
+        ("pin", json!(redaction::redact(&settings.pin))),
         ("slot", json!(settings.slot.unwrap_or(0))),
         ("token_label", json!(settings.token_label)),
         ("curve", json!(settings.curve)),

@@ -1,7 +1,7 @@
 //! Tests of the rules for roles; each case breaks one rule.
 
 use super::*;
-use crate::pki::mount::role::role_of;
+use crate::pki::mount::role::parse_role;
 use crate::x509::algorithm::Curve;
 use serde_json::json;
 
@@ -70,7 +70,7 @@ fn a_role_takes_its_stored_form() {
 
 #[test]
 fn lists_have_an_end_but_for_those_that_are_there() {
-    for list in LISTS {
+    for list in ROLE_LISTS {
         let mut long = Role::default();
         *(list.of_mut)(&mut long) = vec!["a".to_owned(); list.most.entries + 1];
         assert_eq!(refusal(long), format!("{}: at most {} entries are taken", list.field, list.most.entries));
@@ -111,7 +111,7 @@ fn default_usages_fit_the_key() {
     // Bits: digitalSignature 1, keyEncipherment 4, keyAgreement 16.
     assert_eq!(of(&Role::default()), [1 + 4, 1 + 16, 1]);
     assert_eq!(of(&Role { key_usage_is_named: true, ..Role::default() }), [1 + 4 + 16; 3]);
-    assert_eq!(of(&role_of(&json!({"key_usage": "keyEncipherment"}))), [4; 3]);
+    assert_eq!(of(&parse_role(&json!({"key_usage": "keyEncipherment"}))), [4; 3]);
     // A role stored before `key_usage_is_named` existed, with an unknown usage name.
     let older: Role = serde_json::from_value(json!({"key_usage": ["KeyEncipherment", "bogus"]})).unwrap();
     assert_eq!(of(&older), [4; 3]);

@@ -20,7 +20,7 @@ fn token(answer: &Answer) -> String {
 
 #[actix_web::test]
 async fn l31_a_role_is_logged_in_with_and_its_tokens_are_used_from_its_networks_alone() {
-    let proxy = |settings: &mut signet::http::settings::Settings| {
+    let proxy = |settings: &mut signet::http::settings::HttpSettings| {
         settings.trusted_proxies = vec!["127.0.0.1/32".parse().unwrap()];
     };
     let world = World::built(|builder| builder.settings(proxy)).await;

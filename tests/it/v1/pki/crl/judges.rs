@@ -2,11 +2,11 @@
 
 use serde_json::json;
 use signet::x509::algorithm::SignatureAlgorithm;
-use signet::x509::crl::{CrlTbs, entry};
+use signet::x509::crl::{CrlTbs, encode_entry};
 use signet::x509::extension;
 use signet::x509::name;
 use signet::x509::serial::Serial;
-use signet::x509::tbs::signed;
+use signet::x509::tbs::encode_signed;
 
 use super::config;
 use crate::judges::{judge, refusal};
@@ -122,9 +122,9 @@ fn pkilint_sees_what_is_wrong_with_a_list() {
         next_update: 1_700_000_000,
         extensions: &[&extension::delta_crl_indicator(1)],
     };
-    let entries = entry(&Serial::random(), 1_700_000_000, None, None);
+    let entries = encode_entry(&Serial::random(), 1_700_000_000, None, None);
     let tbs = tbs.encode(vec![entries.into()]).pieces().collect::<Vec<_>>().concat();
     let files = Files::new();
-    files.write("wrong.der", &signed(&tbs, algorithm, &[0; 64]));
+    files.write("wrong.der", &encode_signed(&tbs, algorithm, &[0; 64]));
     assert!(refusal("lint_status.py", &["crl", files.path("").to_str().unwrap()]).contains("wrong.der: "));
 }

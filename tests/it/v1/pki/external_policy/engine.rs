@@ -22,7 +22,7 @@ use signet::x509::extension::{self, KeyUsage, SubjectAltNames};
 use signet::x509::name::{self, Attribute, rdn};
 use signet::x509::pieces::{Extensions, Name};
 use signet::x509::serial::Serial;
-use signet::x509::tbs::{CertificateTbs, signed};
+use signet::x509::tbs::{CertificateTbs, encode_signed};
 use signet::x509::{oid, pem};
 use tokio::sync::Semaphore;
 
@@ -268,7 +268,7 @@ impl Template {
             extensions: &extensions,
         }
         .encode();
-        pem::encode("CERTIFICATE", &signed(&tbs, algorithm, &SCRAP.sign(algorithm, &tbs).unwrap()))
+        pem::encode("CERTIFICATE", &encode_signed(&tbs, algorithm, &SCRAP.sign(algorithm, &tbs).unwrap()))
     }
 }
 

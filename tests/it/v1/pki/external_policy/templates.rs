@@ -1,7 +1,7 @@
 //! Content of the engine's certificates, and what the server makes of it.
 
 use serde_json::{Value, json};
-use signet::clock::{Clock, Time, rfc3339};
+use signet::clock::{Clock, Time, format_rfc3339};
 use signet::x509::extension::{self, KeyUsage};
 use signet::x509::name;
 use signet::x509::oid;
@@ -177,7 +177,7 @@ async fn a_template_keeps_the_rules_of_every_certificate() {
 async fn dates_beyond_the_issuer_follow_its_setting() {
     let governed = Governed::start().await;
     let end = now() + 86_400;
-    let not_after = rfc3339(Time::from_unix_timestamp(end).unwrap());
+    let not_after = format_rfc3339(Time::from_unix_timestamp(end).unwrap());
     governed.pki.root(json!({ "issuer_name": "short", "common_name": "short", "not_after": not_after })).await;
     let template = Template { not_after: end + 86_400, ..Template::default() };
     let more = json!({ "issuer_ref": "short" });

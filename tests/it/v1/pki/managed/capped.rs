@@ -11,10 +11,10 @@ use futures_util::future::join_all;
 use serde_json::json;
 use signet::documents::MountId;
 use signet::error::{Error, Result};
-use signet::keys::actor::{Answer, BlockingBackend, Lane, Meter, Request};
+use signet::keys::actor::{BackendRequest, BackendResponse, BackendSession, BlockingBackend, KeyMetrics};
 use signet::keys::{
-    Backend, Input, KeySpec, Known, Limits, ManagedKey, ManagedKeyRef, PrivateKey, RemoteSigner, SignerActor, Signers,
-    Taking, Wants,
+    KeyBackend, KeyIdentity, KeySpec, ManagedKey, ManagedKeyLookup, ManagedKeyRef, PrivateKey, RemoteSigner,
+    SignerActor, SignerLimits, Signers, SigningInput, SigningInputKind,
 };
 use signet::x509::algorithm::{KeyKind, SignatureAlgorithm};
 use signet::x509::ocsp::IdHash;
@@ -47,11 +47,11 @@ impl Signers for Actors {
         Ok(self.find(&key.uuid)?.signer(key.known()))
     }
 
-    fn take(&self, mount: MountId, named: ManagedKeyRef) -> Result<Taking> {
+    fn take(&self, mount: MountId, named: ManagedKeyRef) -> Result<ManagedKeyLookup> {
         let (ManagedKeyRef::Name(name) | ManagedKeyRef::Uuid(name)) = named;
         let actor = self.find(&name)?;
         let taking = async move {
-            let Known { public, locator } = actor.key(true).await?;
+            let KeyIdentity { public, locator } = actor.key(true).await?;
             Ok(ManagedKey { mount, uuid: name.clone(), name, public, locator })
         };
         Ok(taking.boxed())
@@ -81,23 +81,23 @@ impl Counting {
 }
 
 impl BlockingBackend for Counting {
-    fn wants(&self, _: KeyKind, _: SignatureAlgorithm) -> Result<Wants> {
-        Ok(Wants::Message)
+    fn wants(&self, _: KeyKind, _: SignatureAlgorithm) -> Result<SigningInputKind> {
+        Ok(SigningInputKind::Message)
     }
 
-    fn lane(self: Arc<Self>, _: Meter) -> Box<dyn Lane> {
+    fn lane(self: Arc<Self>, _: KeyMetrics) -> Box<dyn BackendSession> {
         Box::new(Place(self))
     }
 }
 
 struct Place(Arc<Counting>);
 
-impl Lane for Place {
-    fn call(&mut self, request: &Request) -> Result<Answer> {
-        let Request::Sign { algorithm, input, .. } = request else {
-            return Ok(Answer::Key(self.0.key.public().clone().into()));
+impl BackendSession for Place {
+    fn call(&mut self, request: &BackendRequest) -> Result<BackendResponse> {
+        let BackendRequest::Sign { algorithm, input, .. } = request else {
+            return Ok(BackendResponse::Key(self.0.key.public().clone().into()));
         };
-        let Input::Message(message) = &**input else { panic!("a message was wanted") };
+        let SigningInput::Message(message) = &**input else { panic!("a message was wanted") };
         let running = self.0.running.fetch_add(1, Ordering::SeqCst) + 1;
         self.0.peak.fetch_max(running, Ordering::SeqCst);
         std::thread::sleep(self.0.time);
@@ -105,20 +105,20 @@ impl Lane for Place {
         let signature = self.0.key.sign(*algorithm, message);
         self.0.running.fetch_sub(1, Ordering::SeqCst);
         self.0.signed.fetch_add(1, Ordering::SeqCst);
-        signature.map(Answer::Signature)
+        signature.map(BackendResponse::Signature)
     }
 }
 
 /// Starts a server whose mount has a root with a key of `max_parallel` slots; a signature takes `time`.
 async fn with_root(max_parallel: usize, time: Duration) -> (Arc<Counting>, SignerActor, Pki) {
-    with_limits(max_parallel, time, Limits::default()).await
+    with_limits(max_parallel, time, SignerLimits::default()).await
 }
 
-async fn with_limits(max_parallel: usize, time: Duration, limits: Limits) -> (Arc<Counting>, SignerActor, Pki) {
+async fn with_limits(max_parallel: usize, time: Duration, limits: SignerLimits) -> (Arc<Counting>, SignerActor, Pki) {
     let key = PrivateKey::generate(KeySpec::new("ec", 256).unwrap()).unwrap();
     let zero = AtomicUsize::default;
     let backend = Arc::new(Counting { key, time, signed: zero(), running: zero(), peak: zero(), together: zero() });
-    let actor = SignerActor::start("token", Backend::Blocking(backend.clone()), max_parallel, limits);
+    let actor = SignerActor::start("token", KeyBackend::Blocking(backend.clone()), max_parallel, limits);
     let app = App::builder().signers(Actors::new([actor.clone()])).start().await;
     let pki = Pki { app };
     let root = json!({ "common_name": "Root", "issuer_name": "root", "managed_key_name": "token", "not_after": FAR });
@@ -129,7 +129,7 @@ async fn with_limits(max_parallel: usize, time: Duration, limits: Limits) -> (Ar
 
 #[actix_web::test]
 async fn stuck_key_answers_503_with_retry_after_at_once() {
-    let limits = Limits { call_timeout: Duration::from_secs(1), ..Limits::default() };
+    let limits = SignerLimits { call_timeout: Duration::from_secs(1), ..SignerLimits::default() };
     let (backend, actor, pki) = with_limits(2, Duration::ZERO, limits).await;
     let client = &pki.app.client;
     let issue = || client.post("pki/issue/r", json!({ "common_name": "a.test" }));
@@ -153,7 +153,7 @@ async fn stuck_key_answers_503_with_retry_after_at_once() {
 
 /// Returns a CSR with an invalid signature.
 fn with_wrong_signature() -> String {
-    let (label, mut der) = pem::first(&csr("ec-256", "/CN=a.test", "")).unwrap().unwrap();
+    let (label, mut der) = pem::parse_first_block(&csr("ec-256", "/CN=a.test", "")).unwrap().unwrap();
     *der.last_mut().unwrap() ^= 1;
     pem::encode(&label, &der)
 }
@@ -227,7 +227,7 @@ async fn a_flood_that_fills_the_line_is_answered_busy_at_once_and_stores_nothing
     const ASKED: usize = 40;
     const LINE: usize = 4;
     for max_parallel in [1, 8] {
-        let limits = Limits { queue: LINE, ..Limits::default() };
+        let limits = SignerLimits { queue: LINE, ..SignerLimits::default() };
         let (backend, actor, pki) = with_limits(max_parallel, CALL, limits).await;
         let client = &pki.app.client;
         accepted(client.post("sys/mounts/well", json!({ "type": "pki" })).await);

@@ -16,8 +16,8 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use signet::documents::MountId;
 use signet::error::{Error, Kind, Result};
-use signet::keys::signer::{Input, RemoteSigner, Verified, Wants};
-use signet::keys::signing::{ManagedKey, ManagedKeyRef, Signers, Taking};
+use signet::keys::signer::{RemoteSigner, SigningInput, SigningInputKind, VerifiedSignature};
+use signet::keys::signing::{ManagedKey, ManagedKeyLookup, ManagedKeyRef, Signers};
 use signet::x509::algorithm::{Hash, SignatureAlgorithm};
 use signet::x509::public_key::PublicKey;
 use tokio::sync::{oneshot, watch};
@@ -51,17 +51,17 @@ enum Pair {
 }
 
 impl Pair {
-    fn sign(&self, algorithm: SignatureAlgorithm, input: &Input) -> Vec<u8> {
+    fn sign(&self, algorithm: SignatureAlgorithm, input: &SigningInput) -> Vec<u8> {
         match (self, input) {
-            (Self::P256(pair), Input::Digest(digest)) => {
+            (Self::P256(pair), SigningInput::Digest(digest)) => {
                 let digest = Digest::import_less_safe(digest, &SHA256).unwrap();
                 pair.sign_digest(&digest).unwrap().as_ref().to_vec()
             }
-            (Self::P256(pair), Input::Message(message)) => {
+            (Self::P256(pair), SigningInput::Message(message)) => {
                 pair.sign(&SystemRandom::new(), message).unwrap().as_ref().to_vec()
             }
-            (Self::Ed25519(pair), Input::Message(message)) => pair.sign(message).as_ref().to_vec(),
-            (Self::Rsa(pair), Input::Digest(digest)) => {
+            (Self::Ed25519(pair), SigningInput::Message(message)) => pair.sign(message).as_ref().to_vec(),
+            (Self::Rsa(pair), SigningInput::Digest(digest)) => {
                 let (encoding, hash): (&'static dyn RsaEncoding, _) = match algorithm {
                     SignatureAlgorithm::RsaPkcs1(Hash::Sha256) => (&RSA_PKCS1_SHA256, &SHA256),
                     SignatureAlgorithm::RsaPkcs1(Hash::Sha384) => (&RSA_PKCS1_SHA384, &SHA384),
@@ -211,7 +211,7 @@ impl Signers for Device {
         Ok(Arc::new(Signer { kept, mode: self.mode.subscribe(), begun, taken_back }))
     }
 
-    fn take(&self, mount: MountId, named: ManagedKeyRef) -> Result<Taking> {
+    fn take(&self, mount: MountId, named: ManagedKeyRef) -> Result<ManagedKeyLookup> {
         let Kept { name, uuid, public, .. } = self.find(|kept| match &named {
             ManagedKeyRef::Name(name) => kept.name == *name,
             ManagedKeyRef::Uuid(uuid) => kept.uuid == *uuid,
@@ -259,25 +259,29 @@ impl RemoteSigner for Signer {
         &self.kept.public
     }
 
-    fn wants(&self, algorithm: SignatureAlgorithm) -> Result<Wants> {
+    fn wants(&self, algorithm: SignatureAlgorithm) -> Result<SigningInputKind> {
         if !self.kept.only.is_empty() && !self.kept.only.contains(&algorithm.name()) {
             return Err(Error::invalid(format!("the key does not sign with {}", algorithm.name())));
         }
-        Ok(if algorithm.hash().is_some() { Wants::Digest } else { Wants::Message })
+        Ok(if algorithm.hash().is_some() { SigningInputKind::Digest } else { SigningInputKind::Message })
     }
 
     fn require_room(&self) -> Result<()> {
         Ok(())
     }
 
-    fn sign(&self, algorithm: SignatureAlgorithm, input: Input) -> BoxFuture<'static, Result<Verified>> {
+    fn sign(
+        &self,
+        algorithm: SignatureAlgorithm,
+        input: SigningInput,
+    ) -> BoxFuture<'static, Result<VerifiedSignature>> {
         let (pair, mode) = (Arc::clone(&self.kept.pair), self.mode.clone());
         let (public, asked) = (self.kept.public.clone(), input.clone());
         let (begun, taken_back) = (Arc::clone(&self.begun), Arc::clone(&self.taken_back));
         async move {
             begun.fetch_add(1, Ordering::SeqCst);
             let sign = move |lies| pair.sign(algorithm, &if lies { other(&input) } else { input.clone() });
-            Verified::new(&public, algorithm, &asked, answered(mode, taken_back, sign).await?)
+            VerifiedSignature::new(&public, algorithm, &asked, answered(mode, taken_back, sign).await?)
         }
         .boxed()
     }
@@ -310,9 +314,9 @@ async fn answered<T: Send + 'static>(
 }
 
 /// Returns another input of the same kind.
-fn other(input: &Input) -> Input {
+fn other(input: &SigningInput) -> SigningInput {
     match input {
-        Input::Digest(digest) => Input::Digest(digest.iter().map(|octet| !octet).collect()),
-        Input::Message(message) => Input::Message(message.iter().map(|octet| !octet).collect()),
+        SigningInput::Digest(digest) => SigningInput::Digest(digest.iter().map(|octet| !octet).collect()),
+        SigningInput::Message(message) => SigningInput::Message(message.iter().map(|octet| !octet).collect()),
     }
 }

@@ -70,7 +70,7 @@ async fn each_path_takes_a_key_for_whoever_may_ask_there_and_nowhere_else() {
             assert!(*root.key() == public && root.is_signed_by(&public), "{path}");
             assert_eq!(data["issuer_name"], if path.contains("rotate") { "next" } else { "" }, "{path}");
         } else if path.contains("intermediate") {
-            let (_, der) = pem::first(text(data, "csr")).unwrap().unwrap();
+            let (_, der) = pem::parse_first_block(text(data, "csr")).unwrap().unwrap();
             let csr = Csr::from_der(&der).unwrap();
             csr.verify().unwrap();
             assert_eq!(csr.key, public, "{path}");

@@ -1,7 +1,7 @@
 //! Generators of hostile input: DER that was valid before a change, and texts that resemble names.
 
-use signet::x509::reader::{Reader, Tlv};
-use signet::x509::writer::{Writer, build};
+use signet::x509::reader::{DerReader, Tlv};
+use signet::x509::writer::{DerWriter, build};
 
 use crate::model::random::Random;
 
@@ -18,7 +18,7 @@ impl Node {
         inside.map_or_else(|| Self::Leaf(value.tag, value.content.to_vec()), |all| Self::Group(value.tag, all))
     }
 
-    fn write(&self, w: &mut Writer) {
+    fn write(&self, w: &mut DerWriter) {
         match self {
             Self::Leaf(tag, content) => w.tlv(*tag, content),
             Self::Group(tag, all) => w.nest(*tag, |w| all.iter().for_each(|node| node.write(w))),
@@ -34,7 +34,7 @@ impl Node {
 }
 
 fn nodes(der: &[u8]) -> Option<Vec<Node>> {
-    let mut reader = Reader::new(der);
+    let mut reader = DerReader::new(der);
     let mut all = Vec::new();
     while !reader.is_empty() {
         all.push(Node::read(&reader.any().ok()?));
@@ -94,7 +94,7 @@ pub fn mutated(der: &[u8], random: &mut Random) -> Vec<u8> {
             change(&mut all, &mut random.of(0..count), random);
         }
     }
-    let mut w = Writer::with_capacity(der.len());
+    let mut w = DerWriter::with_capacity(der.len());
     all.iter().for_each(|node| node.write(&mut w));
     let mut written = w.finish();
     if !written.is_empty() && random.once_in(8) {

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use signet::pki::Engine;
-use signet::pki::mount::settings::tidy::AutoTidy;
-use signet::pki::tidy::report::State;
+use signet::pki::mount::settings::tidy::AutoTidyConfig;
+use signet::pki::tidy::report::TidyRunState;
 use signet::pki::tidy::write_config;
 
 use super::{builder, leaf, run, start, status, until};
@@ -134,7 +134,7 @@ async fn of_two_nodes_one_tidies() {
         Arc::clone(&authority.tools().serials),
         Arc::clone(&authority.tools().signers),
         pki.app.clock.clone(),
-        signet::outbound::Reach::default(),
+        signet::outbound::EgressPolicy::default(),
     );
     other.open(mount).await.unwrap();
     advance(&pki, 60).await;
@@ -146,13 +146,13 @@ async fn of_two_nodes_one_tidies() {
     assert_eq!(status(&pki).await["time_started"], running["time_started"]);
     // Both see the run, and either may cancel it.
     let seen = other.authority(mount).unwrap().tidy_status().await.unwrap();
-    assert_eq!(seen.report.unwrap().state, State::Running);
-    assert!(!other.authority(mount).unwrap().tidy(AutoTidy::default().what).await.unwrap());
+    assert_eq!(seen.report.unwrap().state, TidyRunState::Running);
+    assert!(!other.authority(mount).unwrap().tidy(AutoTidyConfig::default().what).await.unwrap());
     assert!(authority.tidy_cancel().await.unwrap());
     assert!(other.authority(mount).unwrap().tidy_cancel().await.is_ok());
     let ended = until(&pki, "Cancelled").await;
     assert_eq!(ended["cert_store_deleted_count"], 1);
-    write_config(&authority, |stands| Ok(AutoTidy { enabled: false, ..stands.clone() })).await.unwrap();
+    write_config(&authority, |stands| Ok(AutoTidyConfig { enabled: false, ..stands.clone() })).await.unwrap();
     other.stop_tidying().await;
     drop(other);
     pki.stop().await;

@@ -328,7 +328,8 @@ async fn keys_are_kept_over_a_restart_and_one_whose_library_is_gone_is_shown_and
     let app = app.restart().await;
     assert_eq!([shown(&app.client, "web").await, shown(&app.client, "open").await], before);
     let place = app.leave().await;
-    let options = signet::server::Options { pkcs11_libraries: signet::keys::Libraries::default(), ..place.options() };
+    let options =
+        signet::server::ServerOptions { pkcs11_libraries: signet::keys::Libraries::default(), ..place.options() };
     let running = signet::server::Server::open(options).await.unwrap().start().await.unwrap();
     let client = crate::support::Client::new(running.address(), &place.token);
     assert_eq!(shown(&client, "open").await, before[1]);

@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 use signet::error::Kind;
 use signet::keys::Libraries;
 use signet::keys::signing::{ManagedKey, ManagedKeyRef, Signers as _, SigningKey};
-use signet::pki::actor::Planned;
-use signet::pki::mount::issuer::Key;
-use signet::pki::mount::view::View;
+use signet::pki::actor::PlannedChange;
+use signet::pki::mount::issuer::MountKey;
+use signet::pki::mount::view::MountView;
 
 use super::{shown, with, write};
 use crate::signers::hsm::{Hsm, PIN, alone};
@@ -57,11 +57,11 @@ async fn taken(app: &App, name: &str) -> signet::error::Result<ManagedKey> {
 async fn with_root(app: &App, name: &str) {
     let key = std::sync::Arc::new(taken(app, name).await.unwrap());
     let (mount, name) = (key.mount, name.to_owned());
-    let plan = move |view: &View| {
+    let plan = move |view: &MountView| {
         let mut next = view.clone();
         let signing = SigningKey::Managed(key.clone());
-        let write = next.put_key(Key { id: format!("id-of-{name}"), name: name.clone(), version: 0, signing })?;
-        Ok((Planned { view: next, writes: vec![write], crls: false }, name.clone()))
+        let write = next.put_key(MountKey { id: format!("id-of-{name}"), name: name.clone(), version: 0, signing })?;
+        Ok((PlannedChange { view: next, writes: vec![write], crls: false }, name.clone()))
     };
     let name = app.shared().engine.authority(mount).unwrap().change(plan).await.unwrap();
     let root = json!({ "common_name": "Root", "issuer_name": "root", "key_ref": name, "not_after": FAR });

@@ -24,7 +24,7 @@ fn patched(role: &Role, body: Value) -> Result<Role> {
 }
 
 fn to_json(role: &Role) -> Value {
-    shown(role, Dialect::Contract)
+    role_json(role, Dialect::Contract)
 }
 
 #[test]
@@ -115,11 +115,11 @@ fn h7_key_types_and_sizes() {
         let role = write(json!({"key_type": kind, "key_bits": bits})).unwrap();
         assert_eq!(role.keys.bits(), stored, "{kind} {bits}");
         let echoed = if stored == 0 { bits } else { stored };
-        assert_eq!(shown(&role, Dialect::Contract)["key_bits"], echoed, "{kind} {bits}");
+        assert_eq!(role_json(&role, Dialect::Contract)["key_bits"], echoed, "{kind} {bits}");
     }
     // A size that has no effect does not carry over to another key type.
     let other = write(json!({"key_type": "ed25519", "key_bits": 2048})).unwrap();
-    let shown_bits = |change| shown(&patched(&other, change).unwrap(), Dialect::Contract)["key_bits"].clone();
+    let shown_bits = |change| role_json(&patched(&other, change).unwrap(), Dialect::Contract)["key_bits"].clone();
     assert_eq!((shown_bits(json!({"key_type": "ec"})), shown_bits(json!({"ttl": 60}))), (json!(256), json!(2048)));
     assert_eq!(shown_bits(json!({"key_bits": null})), json!(0));
     for (kind, bits) in [("rsa", 1024), ("rsa", 2049), ("ec", 300), ("ec", 2048), ("foo", 0), ("", 0), ("RSA", 0)] {
@@ -286,7 +286,7 @@ fn of_several_rules_that_are_broken_the_first_is_told() {
 #[test]
 fn a_roles_lifetimes_are_texts_or_seconds_and_nothing_else_differs() {
     let role = Role { ttl: 21_600, max_ttl: 86_400, ..Role::default() };
-    let (mut contract, peers) = (shown(&role, Dialect::Contract), shown(&role, Dialect::Peers));
+    let (mut contract, peers) = (role_json(&role, Dialect::Contract), role_json(&role, Dialect::Peers));
     assert_eq!((&contract["ttl"], &contract["max_ttl"]), (&json!("6h"), &json!("24h")));
     assert_eq!((&peers["ttl"], &peers["max_ttl"]), (&json!(21_600), &json!(86_400)));
     contract["ttl"] = json!(21_600);

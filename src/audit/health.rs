@@ -1,0 +1,180 @@
+//! The health of an audit output.
+//!
+//! After a failure an output is *down*: entries are rejected, and its thread tries it immediately and then every
+//! second. When it accepts a line it is on *trial*: requests wait for it only if no other device has their entries. A
+//! collector that accepts connections but reads nothing would otherwise delay all requests at each of its failures. A
+//! failure soon after a trial makes the next trial longer.
+
+use std::time::{Duration, Instant};
+
+/// Delay between two attempts.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+/// Duration of a trial, and its maximum.
+const MIN_TRIAL_DURATION: Duration = Duration::from_secs(5);
+const MAX_TRIAL_DURATION: Duration = Duration::from_secs(120);
+
+/// The health of an output.
+pub(super) struct DeviceHealth {
+    now: DeviceHealthState,
+    /// Duration of the current or next trial.
+    trial: Duration,
+    /// End of the last successful trial.
+    trusted: Option<Instant>,
+}
+
+#[derive(Clone, Copy)]
+enum DeviceHealthState {
+    Up,
+    Down { since: Instant, next: Instant },
+    Trial { since: Instant, until: Instant },
+}
+
+/// The next task of the thread.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum DeviceHealthTask {
+    /// Nothing to do until this time has passed, if any.
+    Nothing(Option<Duration>),
+    Attempt,
+    /// Log that it accepts entries again, with the time since it failed.
+    Back(Duration),
+}
+
+impl Default for DeviceHealth {
+    fn default() -> Self {
+        Self { now: DeviceHealthState::Up, trial: MIN_TRIAL_DURATION, trusted: None }
+    }
+}
+
+impl DeviceHealth {
+    pub(super) fn is_up(&self) -> bool {
+        matches!(self.now, DeviceHealthState::Up)
+    }
+
+    pub(super) fn is_down(&self) -> bool {
+        matches!(self.now, DeviceHealthState::Down { .. })
+    }
+
+    /// Notes a failure; `true` if it must be logged.
+    pub(super) fn failed(&mut self, now: Instant) -> bool {
+        let longer = (self.trial * 2).min(MAX_TRIAL_DURATION);
+        let is_news = self.is_up();
+        // The failure may concern only that write, so the first attempt is immediate.
+        let next = if is_news { now } else { now + RETRY_INTERVAL };
+        let since = match self.now {
+            DeviceHealthState::Up => {
+                let is_same = self.trusted.is_some_and(|at| now.saturating_duration_since(at) < MAX_TRIAL_DURATION);
+                self.trial = if is_same { longer } else { MIN_TRIAL_DURATION };
+                now
+            }
+            DeviceHealthState::Trial { since, .. } => {
+                self.trial = longer;
+                since
+            }
+            DeviceHealthState::Down { since, .. } => since,
+        };
+        self.now = DeviceHealthState::Down { since, next };
+        is_news
+    }
+
+    pub(super) fn took(&mut self, now: Instant) {
+        if let DeviceHealthState::Down { since, .. } = self.now {
+            self.now = DeviceHealthState::Trial { since, until: now + self.trial };
+        }
+    }
+
+    /// Makes the next attempt immediate.
+    pub(super) fn hurry(&mut self, now: Instant) {
+        if let DeviceHealthState::Down { next, .. } = &mut self.now {
+            *next = now;
+        }
+    }
+
+    pub(super) fn due(&mut self, now: Instant) -> DeviceHealthTask {
+        match self.now {
+            DeviceHealthState::Up => DeviceHealthTask::Nothing(None),
+            DeviceHealthState::Down { next, .. } if next <= now => DeviceHealthTask::Attempt,
+            DeviceHealthState::Trial { since, until } if until <= now => {
+                (self.now, self.trusted) = (DeviceHealthState::Up, Some(now));
+                DeviceHealthTask::Back(now.saturating_duration_since(since))
+            }
+            DeviceHealthState::Down { next: end, .. } | DeviceHealthState::Trial { until: end, .. } => {
+                DeviceHealthTask::Nothing(Some(end.saturating_duration_since(now)))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn what_failed_is_tried_each_second_and_trusted_after_a_trial() {
+        let (mut standing, start) = (DeviceHealth::default(), Instant::now());
+        assert_eq!((standing.is_up(), standing.due(start)), (true, DeviceHealthTask::Nothing(None)));
+        assert!(standing.failed(start) && standing.is_down());
+        assert_eq!(standing.due(start), DeviceHealthTask::Attempt, "at once");
+        assert!(!standing.failed(start));
+        assert_eq!(standing.due(start), DeviceHealthTask::Nothing(Some(SECOND)));
+        assert_eq!(standing.due(start + SECOND), DeviceHealthTask::Attempt);
+        assert!(!standing.failed(start + 2 * SECOND), "it is said once");
+        assert_eq!(standing.due(start + 3 * SECOND), DeviceHealthTask::Attempt);
+        standing.took(start + 3 * SECOND);
+        assert!(!standing.is_down() && !standing.is_up());
+        assert_eq!(standing.due(start + 4 * SECOND), DeviceHealthTask::Nothing(Some(4 * SECOND)));
+        assert_eq!(standing.due(start + 8 * SECOND), DeviceHealthTask::Back(8 * SECOND));
+        assert!(standing.is_up());
+    }
+
+    #[test]
+    fn what_comes_and_goes_has_longer_trials_and_is_told_seldom() {
+        let (mut standing, start, mut told) = (DeviceHealth::default(), Instant::now(), 0);
+        for second in 0..3600 {
+            let now = start + second * SECOND;
+            match standing.due(now) {
+                DeviceHealthTask::Attempt => standing.took(now),
+                DeviceHealthTask::Back(_) => told += 1,
+                DeviceHealthTask::Nothing(_) => {}
+            }
+            // It works for three seconds at a time.
+            if second % 4 == 3 {
+                told += u32::from(standing.failed(now));
+            }
+        }
+        assert_eq!(told, 1);
+        // It works for longer than the shortest trial.
+        let (mut standing, mut fails) = (DeviceHealth::default(), 0);
+        for second in 0..3600 {
+            let now = start + second * SECOND;
+            match standing.due(now) {
+                DeviceHealthTask::Attempt => standing.took(now),
+                DeviceHealthTask::Back(_) | DeviceHealthTask::Nothing(_) => {}
+            }
+            if second % 20 == 19 {
+                fails += u32::from(standing.failed(now));
+            }
+        }
+        assert!(fails < 4, "{fails}");
+        // After a long healthy time trials are short again.
+        let mut standing = DeviceHealth::default();
+        for round in 0..3 {
+            let now = start + round * 1000 * SECOND;
+            standing.failed(now);
+            standing.took(now + SECOND);
+            assert_eq!(standing.due(now + SECOND), DeviceHealthTask::Nothing(Some(MIN_TRIAL_DURATION)));
+            assert!(matches!(standing.due(now + 7 * SECOND), DeviceHealthTask::Back(_)));
+        }
+    }
+
+    #[test]
+    fn one_that_is_opened_anew_is_tried_at_once() {
+        let (mut standing, start) = (DeviceHealth::default(), Instant::now());
+        standing.hurry(start);
+        assert!(standing.is_up());
+        standing.failed(start);
+        standing.hurry(start);
+        assert_eq!(standing.due(start), DeviceHealthTask::Attempt);
+    }
+}

@@ -1,0 +1,184 @@
+//! Hides request data in the server's own messages: refusals and warnings may repeat names, addresses and serial
+//! numbers, which are hashed in the rest of an entry.
+//!
+//! Text in quotes is always hashed. Of the other words, those are hashed that occur in a text of the request, comparing
+//! letters and digits only and ignoring case. If the request is too long to search, all after the field name is hashed.
+
+use std::borrow::Cow;
+
+use serde_json::Value;
+
+use super::entry::AuditData;
+use super::mask::Mask;
+
+/// Most text of a request that is searched, in bytes.
+const MAX_SEARCHED_BYTES: usize = 64 * 1024;
+/// Words with fewer letters and digits occur in too many texts to be meaningful.
+const MIN_WORD_CHARS: usize = 3;
+
+/// The texts of a request, prepared for searching; `None` if there is too much text.
+pub(super) struct RequestTexts(Option<Vec<String>>);
+
+impl RequestTexts {
+    pub(super) fn of(data: AuditData<'_>) -> Self {
+        let mut texts = TextCollector { all: Vec::new(), room: MAX_SEARCHED_BYTES };
+        let whole = match data {
+            AuditData::None | AuditData::Streamed { .. } => true,
+            AuditData::Fields(fields) => fields.iter().all(|(_, value)| texts.take(value)),
+            AuditData::Json(value) => texts.take(value),
+            AuditData::JsonText(bytes) | AuditData::Raw { bytes, .. } => texts.read(bytes),
+        };
+        Self(whole.then_some(texts.all))
+    }
+
+    /// Returns a message of the server with hashes of all that it repeats.
+    pub(super) fn hidden<'t>(&self, mask: &Mask, text: &'t str) -> Cow<'t, str> {
+        if mask.is_raw() {
+            return Cow::Borrowed(text);
+        }
+        let Some(sent) = &self.0 else {
+            let (field, said) = text.split_once(": ").unwrap_or(("", text));
+            return format!("{field}: {}", mask.hash(said.as_bytes())).into();
+        };
+        let unquoted = mask.quotes(text);
+        if sent.is_empty() {
+            return unquoted;
+        }
+        let (mut out, mut rest) = (String::with_capacity(unquoted.len() + 80), &*unquoted);
+        while let Some(at) = rest.find(is_word_boundary) {
+            push_masked(&mut out, mask, sent, &rest[..at], 0);
+            let end = at + rest[at..].chars().next().map_or(0, char::len_utf8);
+            out.push_str(&rest[at..end]);
+            rest = &rest[end..];
+        }
+        push_masked(&mut out, mask, sent, rest, 0);
+        out.into()
+    }
+}
+
+/// Separators within a word, coarse ones first.
+const WORD_SEPARATORS: [&[char]; 2] = [&[':', '/', '@'], &['.', '-', '_', '+', '*']];
+
+fn is_word_boundary(c: char) -> bool {
+    c.is_whitespace() || ",;()[]{}<>=\"'|".contains(c)
+}
+
+/// Appends a word: as its hash if it was sent, otherwise part by part.
+fn push_masked(out: &mut String, mask: &Mask, sent: &[String], word: &str, level: usize) {
+    if word.starts_with(Mask::PREFIX) {
+        return out.push_str(word);
+    }
+    let bare = word.trim_matches(|c: char| !c.is_alphanumeric());
+    let plain = normalize(bare);
+    if plain.chars().count() < MIN_WORD_CHARS {
+        return out.push_str(word);
+    }
+    if sent.iter().any(|text| text.contains(&plain)) {
+        let start = word.find(bare).unwrap_or(0);
+        out.push_str(&word[..start]);
+        out.push_str(&mask.hash(bare.as_bytes()));
+        return out.push_str(&word[start + bare.len()..]);
+    }
+    let Some(marks) = WORD_SEPARATORS.get(level) else { return out.push_str(word) };
+    for part in word.split_inclusive(*marks) {
+        let before = part.trim_end_matches(*marks);
+        push_masked(out, mask, sent, before, level + 1);
+        out.push_str(&part[before.len()..]);
+    }
+}
+
+fn normalize(text: &str) -> String {
+    text.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
+}
+
+struct TextCollector {
+    all: Vec<String>,
+    room: usize,
+}
+
+impl TextCollector {
+    /// Adds all texts of a value; `false` if they exceed the limit.
+    fn take(&mut self, value: &Value) -> bool {
+        match value {
+            Value::String(text) => self.push(text),
+            Value::Array(items) => items.iter().all(|item| self.take(item)),
+            Value::Object(members) => members.values().all(|member| self.take(member)),
+            Value::Null | Value::Bool(_) | Value::Number(_) => true,
+        }
+    }
+
+    fn read(&mut self, bytes: &[u8]) -> bool {
+        if bytes.len() > self.room {
+            return false;
+        }
+        match serde_json::from_slice(bytes) {
+            Ok(value) => self.take(&value),
+            Err(_) => self.push(&String::from_utf8_lossy(bytes)),
+        }
+    }
+
+    fn push(&mut self, text: &str) -> bool {
+        let Some(room) = self.room.checked_sub(text.len()) else { return false };
+        self.room = room;
+        self.all.push(normalize(text));
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn hidden(sent: &Value, text: &str) -> String {
+        let mask = Mask::new(&[7; 32], false, false);
+        RequestTexts::of(AuditData::Json(sent)).hidden(&mask, text).into_owned()
+    }
+
+    fn hash(text: &str) -> String {
+        Mask::new(&[7; 32], false, false).hash(text.as_bytes())
+    }
+
+    #[test]
+    fn what_was_sent_is_hashed_wherever_it_is_repeated() {
+        let sent = json!({ "common_name": "Secret.corp", "ttl": "2h", "serial": "17:67:16:b0", "all": ["a b c", { "x": "user@host.test" }] });
+        for (text, repeated) in [
+            ("common_name: common name ? not allowed by this role", "secret.corp"),
+            ("subject: CN=? is taken (?)", "secret.corp"),
+            ("names: dns:? and mailto:?", "Secret.corp"),
+            ("serial ? is not known", "17-67-16-b0"),
+            ("the address ?: refused", "user@host.test"),
+            ("it is at ?.", "host.test"),
+        ] {
+            assert_eq!(hidden(&sent, &text.replace('?', repeated)), text.replace('?', &hash(repeated)), "{text}");
+        }
+        let other = "ttl: 2h is longer than what \"x\" allows";
+        assert_eq!(hidden(&sent, other), other.replace("\"x\"", &hash("x")));
+        assert_eq!(hidden(&json!({}), "nothing was sent"), "nothing was sent");
+    }
+
+    #[test]
+    fn a_text_that_was_cut_or_escaped_is_known_by_its_words() {
+        let sent = json!({ "name": format!("a\u{7}b{}", "c".repeat(400)) });
+        let text = format!("name: {} is too long", "c".repeat(300));
+        assert_eq!(hidden(&sent, &text), text.replace(&"c".repeat(300), &hash(&"c".repeat(300))));
+    }
+
+    #[test]
+    fn of_a_request_too_long_to_look_through_only_the_field_stays() {
+        let sent = json!({ "csr": "x".repeat(MAX_SEARCHED_BYTES + 1) });
+        assert_eq!(hidden(&sent, "csr: is not one"), format!("csr: {}", hash("is not one")));
+    }
+
+    #[test]
+    fn bytes_are_looked_through_as_json_or_as_text() {
+        let mask = Mask::new(&[7; 32], false, false);
+        for bytes in [&br#"{"a":"hun\u0074er2"}"#[..], b"hunter2 or not json"] {
+            let said =
+                RequestTexts::of(AuditData::JsonText(bytes)).hidden(&mask, "name: hunter2 is taken").into_owned();
+            assert_eq!(said, format!("name: {} is taken", hash("hunter2")));
+        }
+        let raw = Mask::new(&[7; 32], true, false);
+        assert_eq!(RequestTexts::of(AuditData::Json(&json!("hunter2"))).hidden(&raw, "hunter2"), "hunter2");
+    }
+}

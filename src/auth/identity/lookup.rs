@@ -1,0 +1,204 @@
+//! Finds entities by login, by token, by key, and in lists.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::cache::EntityRef;
+use super::entity::{Alias, Entity};
+use crate::auth::Auth;
+use crate::auth::mounts::Mount;
+use crate::auth::store::{AliasEntry, AuthOutcome, AuthWrite, EntityBy, EntityEntry, EntityPage};
+use crate::clock::Time;
+use crate::documents::retry_on_conflict;
+use crate::error::{Error, Kind, Result};
+use crate::fields::is_control_or_bidi;
+
+const MAX_LOGIN_NAME_BYTES: usize = 1_024;
+/// Minimum lifetime of an entity that a login created.
+const MIN_ENTITY_LIFETIME: Duration = Duration::from_secs(3_600);
+/// A login keeps an entity that could be removed within this time, so that it exists when the token is stored.
+const EXTEND_BEFORE_REMOVAL: Duration = Duration::from_secs(600);
+
+/// The identity of a login, as reported by the authentication method.
+#[derive(Clone, Debug, Default)]
+pub struct LoginAlias {
+    /// Name at the mount, case-sensitive.
+    pub name: String,
+    /// Metadata for templates.
+    pub metadata: BTreeMap<String, String>,
+    /// Names of the groups.
+    pub groups: Vec<String>,
+}
+
+impl Auth {
+    /// Returns the entity of a login, or creates it with its alias in one commit. Updates the alias if the login's
+    /// metadata or groups changed. Concurrent logins on several nodes create one entity.
+    ///
+    /// # Errors
+    /// `Forbidden` when the entity is disabled; `Invalid` for an unusable name; store errors.
+    pub async fn entity_of(&self, mount: &Mount, login: &LoginAlias) -> Result<EntityRef> {
+        // Names come from other systems, where characters such as joiners and soft hyphens are legal.
+        let usable = (1..=MAX_LOGIN_NAME_BYTES).contains(&login.name.len()) && !login.name.contains(is_control_or_bidi);
+        if !usable {
+            let rule =
+                format!("must have 1 to {MAX_LOGIN_NAME_BYTES} bytes and no control or bidirectional characters");
+            return Err(Error::invalid(format!("the name of who logs in {rule}")));
+        }
+        let now = self.clock.now();
+        if let Some(known) = self.entities.by_alias(&mount.accessor, &login.name, now) {
+            let alias = known.alias_at(&mount.accessor);
+            if alias.is_some_and(|alias| login.is_told(alias)) && is_retained(&known, now) {
+                return require_enabled(known);
+            }
+        }
+        retry_on_conflict("identity", async || self.meet(&mount.accessor, login, now).await).await
+    }
+
+    /// Tries once to find or create the entity of a login; `Conflict` when a concurrent login was first.
+    async fn meet(&self, accessor: &str, login: &LoginAlias, now: Time) -> Result<EntityRef> {
+        let by = EntityBy::Alias { accessor: accessor.to_owned(), name: login.name.clone() };
+        let Some(known) = self.read_entity(by.clone()).await? else {
+            let mut entity = Entity::new(now);
+            entity.kept_until = Some(now + MIN_ENTITY_LIFETIME);
+            let alias = login.tell(Alias::new(accessor, &login.name, &entity.id, now), now);
+            let epoch = self.entities.epoch();
+            self.store.commit(vec![AuthWrite::EntityPut(entity.row()?), AuthWrite::AliasPut(alias.row()?)]).await?;
+            entity.aliases.push(alias);
+            return Ok(self.entities.put(entity, now, epoch));
+        };
+        let known = require_enabled(known)?;
+        let kept = is_retained(&known, now);
+        if !kept {
+            let keep = AuthWrite::EntityKeep { id: known.id.clone(), until: now + MIN_ENTITY_LIFETIME };
+            if self.store.commit(vec![keep]).await? == [AuthOutcome::Absent] {
+                return Err(Error::new(Kind::Conflict, "the entity is gone"));
+            }
+        }
+        let alias = known.alias_at(accessor).filter(|alias| !login.is_told(alias));
+        if let Some(alias) = alias {
+            let mut alias = login.tell(alias.clone(), now);
+            alias.version += 1;
+            match self.store.commit(vec![AuthWrite::AliasPut(alias.row()?)]).await {
+                // A concurrent login with the same alias was first; its metadata is kept.
+                Err(error) if error.kind() == Kind::Conflict => {}
+                stored => drop(stored?),
+            }
+        }
+        if kept && alias.is_none() {
+            return Ok(known);
+        }
+        self.entities.change(&known.id);
+        let again = self.read_entity(by).await?.ok_or_else(|| Error::new(Kind::Conflict, "the entity is gone"))?;
+        require_enabled(again)
+    }
+
+    /// Postpones the removal of an entity to `until` at least, for a token that is not stored.
+    ///
+    /// # Errors
+    /// Store errors.
+    pub async fn keep_entity(&self, entity: &EntityRef, until: Time) -> Result<()> {
+        if entity.kept_until.is_some_and(|kept| kept < until) {
+            // Twice as long as requested, so that not every such token causes a write.
+            let until = until.checked_add((until - self.clock.now()).max(time::Duration::ZERO)).unwrap_or(until);
+            self.store.commit(vec![AuthWrite::EntityKeep { id: entity.id.clone(), until }]).await?;
+            self.entities.change(&entity.id);
+        }
+        Ok(())
+    }
+
+    /// Returns the entity of a token; `None` for an empty id.
+    ///
+    /// # Errors
+    /// `Forbidden` when it is deleted or disabled; store errors.
+    pub(crate) async fn entity_behind(&self, id: &str) -> Result<Option<EntityRef>> {
+        self.entity_named(id).await?.map(require_enabled).transpose()
+    }
+
+    /// As [`Auth::entity_behind`], but returns disabled entities too.
+    ///
+    /// # Errors
+    /// `Forbidden` when it is deleted; store errors.
+    pub(in crate::auth) async fn entity_named(&self, id: &str) -> Result<Option<EntityRef>> {
+        if id.is_empty() {
+            return Ok(None);
+        }
+        self.with_id(id).await?.map(Some).ok_or_else(Error::forbidden)
+    }
+
+    /// Returns the policies of an entity; none if the id is empty or the entity is deleted.
+    ///
+    /// # Errors
+    /// Store errors.
+    pub(in crate::auth) async fn identity_policies(&self, id: &str) -> Result<Vec<String>> {
+        let entity = if id.is_empty() { None } else { self.with_id(id).await? };
+        Ok(entity.map(|entity| entity.policies.clone()).unwrap_or_default())
+    }
+
+    async fn with_id(&self, id: &str) -> Result<Option<EntityRef>> {
+        match self.entities.by_id(id, self.clock.now()) {
+            Some(known) => Ok(Some(known)),
+            None => self.read_entity(EntityBy::Id(id.to_owned())).await,
+        }
+    }
+
+    pub(super) async fn read_entity(&self, by: EntityBy) -> Result<Option<EntityRef>> {
+        let (now, epoch) = (self.clock.now(), self.entities.epoch());
+        let Some(rows) = self.store.identity(by).await? else { return Ok(None) };
+        Ok(Some(self.entities.put(Entity::of(rows)?, now, epoch)))
+    }
+
+    /// Reads an entity from the store.
+    ///
+    /// # Errors
+    /// Store errors.
+    pub async fn entity(&self, by: EntityBy) -> Result<Option<Arc<Entity>>> {
+        Ok(self.read_entity(by).await?.map(|known| known.entity()))
+    }
+
+    /// Reads an alias by its id.
+    ///
+    /// # Errors
+    /// Store errors.
+    pub async fn alias(&self, id: &str) -> Result<Option<Alias>> {
+        let entity = self.entity(EntityBy::AliasId(id.to_owned())).await?;
+        Ok(entity.and_then(|entity| entity.aliases.iter().find(|alias| alias.id == id).cloned()))
+    }
+
+    /// Returns a page of all entities.
+    ///
+    /// # Errors
+    /// Store errors.
+    pub async fn entity_page(&self, page: EntityPage) -> Result<Vec<EntityEntry>> {
+        self.store.entities(page).await
+    }
+
+    /// Returns up to `limit` aliases after the id `after`, sorted by id.
+    ///
+    /// # Errors
+    /// Store errors.
+    pub async fn alias_page(&self, after: String, limit: u32) -> Result<Vec<AliasEntry>> {
+        self.store.aliases(after, limit).await
+    }
+}
+
+impl LoginAlias {
+    /// `true` if the alias has the metadata and groups of this login.
+    fn is_told(&self, alias: &Alias) -> bool {
+        alias.metadata == self.metadata && alias.groups == self.groups
+    }
+
+    fn tell(&self, alias: Alias, now: Time) -> Alias {
+        let (metadata, groups) = (self.metadata.clone(), self.groups.clone());
+        Alias { metadata, groups, updated_at: now, ..alias }
+    }
+}
+
+/// `true` if the entity is not removed soon.
+fn is_retained(entity: &Entity, now: Time) -> bool {
+    entity.kept_until.is_none_or(|until| now + EXTEND_BEFORE_REMOVAL <= until)
+}
+
+fn require_enabled(entity: EntityRef) -> Result<EntityRef> {
+    if entity.disabled { Err(Error::forbidden()) } else { Ok(entity) }
+}

@@ -1,0 +1,111 @@
+//! Logins: validates role id and secret id, and takes a use of the secret id last.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::method::AppRoleMethod;
+use super::role::AppRole;
+use super::secret_id::{MAX_SECRET_ID_BYTES, SecretId};
+use super::secret_ids::SecretIdRef;
+use crate::auth::Auth;
+use crate::auth::login::method_mount::MethodMount;
+use crate::auth::mounts::Mount;
+use crate::auth::store::{AuthOutcome, AuthWrite, SecretIdWrite};
+use crate::auth::token::{Alias, Login, Network};
+use crate::clock::Time;
+use crate::error::{Error, Result};
+use crate::secret::Secret;
+
+/// The same error for every wrong role id and secret id.
+fn invalid_credentials() -> Error {
+    Error::invalid("invalid role or secret ID")
+}
+
+impl Auth {
+    /// Takes a use of a secret id.
+    ///
+    /// # Errors
+    /// `Invalid` when it has no use left or does not exist; store errors.
+    pub(in crate::auth) async fn take_use(&self, spends: SecretIdWrite) -> Result<()> {
+        match self.store.commit(vec![AuthWrite::SecretId(spends)]).await?.as_slice() {
+            [AuthOutcome::UsesLeft(_)] => Ok(()),
+            _ => Err(invalid_credentials()),
+        }
+    }
+}
+
+impl MethodMount<AppRoleMethod> {
+    /// Authenticates a client with a role id and, if the role requires one, a secret id. Neither the duration nor the
+    /// error reveals if a role with this id exists that requires a secret id. The result says which use is to be taken
+    /// when the token is created; only one of two concurrent logins gets the last one.
+    ///
+    /// # Errors
+    /// `Invalid` for missing or wrong values; `Forbidden` when tokens cannot be used from this address; store errors.
+    pub(crate) async fn enter(
+        &self,
+        mount: Arc<Mount>,
+        role_id: &str,
+        secret_id: Option<Secret>,
+        address: Option<IpAddr>,
+        now: Time,
+    ) -> Result<Login> {
+        let view = self.view();
+        let named = view.made().name(role_id.trim());
+        let known = named.and_then(|name| Some((name, view.roles().get(name)?)));
+        let role = match known {
+            Some((_, role)) => role,
+            None => AppRole::stand_in(),
+        };
+        let shown = if role.bind_secret_id { Some(self.shown(role, secret_id, now).await?) } else { None };
+        let (name, role) = known.ok_or_else(invalid_credentials)?;
+        let login = authorize_login(mount, name, role, shown.as_ref(), address)?;
+        let counted = shown.filter(|shown| shown.row.uses.is_some());
+        let spends = counted.map(|shown| SecretIdWrite::Spend { mount: self.mount(), hash: shown.row.hash, now });
+        Ok(Login { spends, ..login })
+    }
+
+    async fn shown(&self, role: &AppRole, secret_id: Option<Secret>, now: Time) -> Result<SecretId> {
+        let text = secret_id.filter(|text| !text.expose().trim_ascii().is_empty());
+        let text = text.ok_or_else(|| Error::invalid("missing secret_id"))?;
+        if text.expose().len() > MAX_SECRET_ID_BYTES {
+            return Err(invalid_credentials());
+        }
+        self.find(role, SecretIdRef::Text(text), now).await?.ok_or_else(invalid_credentials)
+    }
+}
+
+/// Validates the address against the networks of the role and the secret id.
+fn authorize_login(
+    mount: Arc<Mount>,
+    name: &str,
+    role: &AppRole,
+    shown: Option<&SecretId>,
+    address: Option<IpAddr>,
+) -> Result<Login> {
+    let mut terms = role.terms.clone();
+    let mut meta = std::collections::BTreeMap::new();
+    if let Some(SecretId { terms: own, .. }) = shown {
+        let within = Network::all_within(&own.cidr_list, &role.secret_id_bound_cidrs)
+            && Network::all_within(&own.token_bound_cidrs, &role.terms.bound_cidrs);
+        if !within {
+            return Err(Error::invalid("the networks of the secret ID do not lie within those of the role any more"));
+        }
+        if !Network::any_admits(&own.cidr_list, address) {
+            return Err(Error::invalid("source address unauthorized by CIDR restrictions on the secret ID"));
+        }
+        if !own.token_bound_cidrs.is_empty() {
+            terms.bound_cidrs = own.token_bound_cidrs.iter().copied().map(Network::brief).collect();
+        }
+        meta.clone_from(&own.metadata);
+    }
+    if !Network::any_admits(&role.secret_id_bound_cidrs, address) {
+        return Err(Error::invalid("source address unauthorized by CIDR restrictions on the role"));
+    }
+    if !terms.admits(address) {
+        return Err(Error::forbidden());
+    }
+    meta.insert("role_name".to_owned(), name.to_owned());
+    let alias = Alias { name: role.role_id().to_owned(), metadata: meta.clone(), groups: Vec::new() };
+    let role = name.to_owned();
+    Ok(Login { mount, role, alias: Some(alias), display_name: String::new(), meta, terms, address, spends: None })
+}

@@ -1,0 +1,150 @@
+//! Fields of a login request, and the validation of their format.
+
+use super::arm_id::ArmId;
+use crate::error::{Error, Result};
+use crate::secret::Secret;
+
+/// Maximum length of a resource group name in characters.
+const MAX_GROUP_NAME_CHARS: usize = 90;
+/// Maximum length of a machine or scale set name in bytes.
+const MAX_MACHINE_NAME_BYTES: usize = 64;
+
+/// A login request; `""` for missing fields.
+#[derive(Default)]
+pub(crate) struct LoginRequest {
+    pub(crate) role: String,
+    pub(crate) jwt: Secret,
+    pub(crate) subscription_id: String,
+    pub(crate) resource_group_name: String,
+    pub(crate) vm_name: String,
+    pub(crate) vmss_name: String,
+    pub(crate) resource_id: String,
+}
+
+/// The resource in a login request, with every part validated.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct ClaimedResource {
+    pub(super) subscription: String,
+    pub(super) group: String,
+    pub(super) selector: Option<ResourceSelector>,
+}
+
+/// A resource. If several are given, the first variant counts and the others are ignored.
+#[derive(Debug, PartialEq)]
+pub(super) enum ResourceSelector {
+    ScaleSet(String),
+    Machine(String),
+    Resource(ArmId),
+}
+
+impl LoginRequest {
+    /// Validates and returns the resource.
+    ///
+    /// # Errors
+    /// `Invalid` for a malformed part, required or not.
+    pub(super) fn place(&self) -> Result<ClaimedResource> {
+        check_field("subscription id", &self.subscription_id, is_subscription)?;
+        check_field("resource group name", &self.resource_group_name, is_group)?;
+        check_field("vmss_name", &self.vmss_name, is_machine)?;
+        check_field("vm name", &self.vm_name, is_machine)?;
+        let resource = match self.resource_id.as_str() {
+            "" => None,
+            text => Some(ArmId::parse(text)?),
+        };
+        let selector = match (self.vmss_name.as_str(), self.vm_name.as_str()) {
+            ("", "") => resource.map(ResourceSelector::Resource),
+            ("", name) => Some(ResourceSelector::Machine(name.to_owned())),
+            (name, _) => Some(ResourceSelector::ScaleSet(name.to_owned())),
+        };
+        let (subscription, group) = (self.subscription_id.clone(), self.resource_group_name.clone());
+        Ok(ClaimedResource { subscription, group, selector })
+    }
+}
+
+fn check_field(what: &str, text: &str, is: fn(&str) -> bool) -> Result<()> {
+    if text.is_empty() || is(text) {
+        return Ok(());
+    }
+    // Truncated, so that the response does not grow with the request.
+    let begin: String = text.chars().take(64).collect();
+    Err(Error::invalid(format!("invalid {what} {begin:?}")))
+}
+
+/// `true` for a GUID.
+pub(super) fn is_subscription(text: &str) -> bool {
+    let lengths = text.split('-').map(|part| if part.bytes().all(|b| b.is_ascii_hexdigit()) { part.len() } else { 0 });
+    lengths.eq([8, 4, 4, 4, 12])
+}
+
+fn is_group(text: &str) -> bool {
+    let plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '(' | ')');
+    text.chars().count() <= MAX_GROUP_NAME_CHARS && text.chars().all(plain) && !text.ends_with('.')
+}
+
+fn is_machine(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    let word = |b: &u8| b.is_ascii_alphanumeric() || *b == b'_';
+    let one = bytes.len() == 1;
+    bytes.len() <= MAX_MACHINE_NAME_BYTES
+        && bytes.first().is_some_and(u8::is_ascii_alphabetic)
+        && (one || bytes.last().is_some_and(word))
+        && bytes.iter().all(|b| word(b) || matches!(b, b'-' | b'.'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GUID: &str = "0b1f6471-1bf0-4dda-aec3-cb9272f09590";
+
+    fn refusal(edit: impl FnOnce(&mut LoginRequest)) -> Option<String> {
+        let mut request = LoginRequest::default();
+        edit(&mut request);
+        request.place().err().map(|error| error.text().to_owned())
+    }
+
+    #[test]
+    fn parts_of_a_place_have_their_shapes() {
+        for good in [GUID, "00000000-0000-0000-0000-00000000000A", ""] {
+            assert_eq!(refusal(|r| r.subscription_id = good.to_owned()), None, "{good}");
+        }
+        for bad in
+            ["s1", &GUID[1..], &format!("{GUID}\n"), &format!("{GUID}/x"), "0b1f6471-1bf0-4dda-aec3-cb9272f0959g"]
+        {
+            let text = format!("invalid subscription id {bad:?}");
+            assert_eq!(refusal(|r| r.subscription_id = bad.to_owned()), Some(text));
+        }
+        for good in ["rg1", "RG_(ä).1", "-", &"a".repeat(MAX_GROUP_NAME_CHARS)] {
+            assert_eq!(refusal(|r| r.resource_group_name = good.to_owned()), None, "{good}");
+        }
+        for bad in ["rg.", "r/g", "r g", "rg\n", "r%2fg", "..", "rg?"] {
+            let text = format!("invalid resource group name {bad:?}");
+            assert_eq!(refusal(|r| r.resource_group_name = bad.to_owned()), Some(text));
+        }
+        assert!(refusal(|r| r.resource_group_name = "a".repeat(MAX_GROUP_NAME_CHARS + 1)).is_some());
+        for good in ["w", "web", "web-1.a_", "W9", &"a".repeat(MAX_MACHINE_NAME_BYTES)] {
+            assert_eq!(refusal(|r| r.vm_name = good.to_owned()), None, "{good}");
+            assert_eq!(refusal(|r| r.vmss_name = good.to_owned()), None, "{good}");
+        }
+        for bad in
+            ["9", "1web", "web-", "web.", "_web", "we/b", "web\n", "wäb", "..", &"a".repeat(MAX_MACHINE_NAME_BYTES + 1)]
+        {
+            let begin: String = bad.chars().take(64).collect();
+            assert_eq!(refusal(|r| r.vm_name = bad.to_owned()), Some(format!("invalid vm name {begin:?}")));
+            assert_eq!(refusal(|r| r.vmss_name = bad.to_owned()), Some(format!("invalid vmss_name {begin:?}")));
+        }
+        assert_eq!(refusal(|r| r.resource_id = "/x".to_owned()).as_deref(), Some("invalid resource_id"));
+    }
+
+    #[test]
+    fn the_first_selector_is_meant() {
+        let id = "/subscriptions/s/resourceGroups/g/providers/A.B/c/d";
+        let mut request = LoginRequest { resource_id: id.to_owned(), ..LoginRequest::default() };
+        assert_eq!(request.place().unwrap().selector, Some(ResourceSelector::Resource(ArmId::parse(id).unwrap())));
+        request.vm_name = "vm".to_owned();
+        assert_eq!(request.place().unwrap().selector, Some(ResourceSelector::Machine("vm".to_owned())));
+        request.vmss_name = "set".to_owned();
+        assert_eq!(request.place().unwrap().selector, Some(ResourceSelector::ScaleSet("set".to_owned())));
+        assert_eq!(LoginRequest::default().place().unwrap(), ClaimedResource::default());
+    }
+}

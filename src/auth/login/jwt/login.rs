@@ -1,0 +1,76 @@
+//! Logins: find the role, verify the token, identify the client.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::method;
+use crate::auth::login::method_mount::MethodMount;
+use crate::auth::login::role::fold_role_name;
+use crate::auth::login::settings::LoginSettings;
+use crate::auth::login::verifier::{Jwt, JwtRules};
+use crate::auth::mounts::Mount;
+use crate::auth::token::{Alias, Login};
+use crate::clock::Clock;
+use crate::error::{Error, Kind, Result};
+use crate::secret::Secret;
+
+const MAX_ROLE_NAME_BYTES: usize = 128;
+
+impl MethodMount<method::JwtMethod> {
+    /// Authenticates a client with `jwt`; an empty `role` selects the default role. Cheap checks come first, so that
+    /// incomplete requests do not fetch keys.
+    ///
+    /// # Errors
+    /// `Invalid` for missing or malformed fields, `Forbidden` for a rejected token, `Unavailable` without keys.
+    pub(crate) async fn enter(
+        &self,
+        (settings, clock): (&LoginSettings, &Clock),
+        mount: Arc<Mount>,
+        role: &str,
+        jwt: &Secret,
+        address: Option<IpAddr>,
+    ) -> Result<Login> {
+        let view = self.view();
+        let config = view.config().ok_or_else(|| Error::invalid("could not load configuration"))?;
+        let name = if role.is_empty() { config.default_role.as_str() } else { role };
+        if name.is_empty() {
+            return Err(Error::invalid("missing role"));
+        }
+        if name.len() > MAX_ROLE_NAME_BYTES {
+            return Err(Error::invalid(format!("role: longer than {MAX_ROLE_NAME_BYTES} bytes")));
+        }
+        let name = fold_role_name(name);
+        let role =
+            view.roles().get(&name).ok_or_else(|| Error::invalid(format!("role {name:?} could not be found")))?;
+        let text = jwt.expose_text().unwrap_or_default();
+        if text.is_empty() {
+            return Err(Error::invalid("missing token"));
+        }
+        let token = Jwt::parse(text)?;
+        if !role.terms.admits(address) {
+            return Err(Error::forbidden());
+        }
+        let rules = JwtRules {
+            algorithms: config.algorithms(),
+            needs_kid: false,
+            issuer: Some(config.bound_issuer.as_str()).filter(|issuer| !issuer.is_empty()),
+            audiences: &role.bound_audiences,
+            times: role.times(),
+        };
+        let claims = view.made().verifier(config, settings, clock)?.verify(&token, &rules).await?;
+        // Fetching keys may have been slow, and role or configuration may have changed.
+        let now = self.view();
+        let is_changed = || now.config() != Some(config) || now.roles().get(&name).is_none_or(|now| **now != **role);
+        if !Arc::ptr_eq(&now, &view) && is_changed() {
+            return Err(Error::new(
+                Kind::Unavailable,
+                "the role or the configuration was changed meanwhile; log in again",
+            ));
+        }
+        let who = role.identity(&claims, &name, clock.now())?;
+        let alias = Alias { name: who.name.clone(), metadata: who.metadata.clone(), groups: who.groups };
+        let terms = role.terms.clone();
+        let (display_name, meta, alias) = (who.name, who.metadata, Some(alias));
+        Ok(Login { mount, role: name, alias, display_name, meta, terms, address, spends: None })
+    }
+}

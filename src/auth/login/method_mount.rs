@@ -1,0 +1,177 @@
+//! An open mount of an authentication method: its view, and the only way to change it.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use arc_swap::ArcSwap;
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+
+use super::method::{AuthMethod, CONFIG_DOCUMENT, MethodView, ROLE_KIND};
+use crate::auth::store::{AuthStore, AuthWrite};
+use crate::auth::token::TokenTerms;
+use crate::documents::{MountId, TOO_MANY_CHANGES, retry_on_conflict, unreadable_document};
+use crate::error::{Error, Kind, Result};
+use crate::fair_queue::{self, FairSemaphore};
+use crate::fields::Fields;
+
+/// An open mount of the method `M`.
+pub(crate) struct MethodMount<M: AuthMethod> {
+    mount: MountId,
+    store: Arc<dyn AuthStore>,
+    view: ArcSwap<MethodView<M>>,
+    /// Serializes changes.
+    writing: FairSemaphore,
+    /// `true` after a failed write that may be stored, until the state is reloaded. Changes only under `writing`.
+    behind: AtomicBool,
+}
+
+/// An open mount of any method.
+pub(crate) trait AnyMethodMount: Send + Sync {
+    /// Reloads and publishes the stored state.
+    fn reload(&self) -> BoxFuture<'_, Result<()>>;
+
+    /// The same, if the outcome of an earlier write is unknown.
+    fn catch_up(&self) -> BoxFuture<'_, Result<()>>;
+
+    /// Returns the token settings of a role; `None` if it does not exist.
+    fn terms(&self, role: &str) -> Option<TokenTerms>;
+
+    /// Returns the role name of a login, as far as the request determines it.
+    fn role_of(&self, sent: &Fields) -> Option<String>;
+
+    /// Publishes an empty view, because the mount was disabled.
+    fn close(&self);
+
+    /// Converts to `Any`, for downcasting to the method's type.
+    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
+}
+
+/// Result of planning a change on a view.
+pub(super) enum MethodChangePlan<M: AuthMethod, T> {
+    /// Nothing to change; the result for the caller.
+    Nothing(T),
+    /// The writes of one commit, the next view, and the result for the caller.
+    Write(Vec<AuthWrite>, MethodView<M>, T),
+}
+
+impl<M: AuthMethod> MethodMount<M> {
+    pub(super) fn new(mount: MountId, store: Arc<dyn AuthStore>) -> Result<Self> {
+        let (view, writing) = (ArcSwap::from_pointee(MethodView::empty()?), FairSemaphore::new(1));
+        Ok(Self { mount, store, view, writing, behind: AtomicBool::new(false) })
+    }
+
+    /// Returns the current view.
+    pub(crate) fn view(&self) -> Arc<MethodView<M>> {
+        self.view.load_full()
+    }
+
+    pub(super) fn mount(&self) -> MountId {
+        self.mount
+    }
+
+    /// The store, for rows that are not part of the view.
+    pub(super) fn store(&self) -> &dyn AuthStore {
+        &*self.store
+    }
+
+    /// Plans a change, commits it and publishes the next view. After a conflict with another node it starts again. If
+    /// the plan finds nothing to do, or a conflict, it is repeated once on freshly loaded state, since another node may
+    /// have made a change that this node does not know of.
+    pub(super) async fn change<T>(&self, plan: impl Fn(&MethodView<M>) -> Result<MethodChangePlan<M, T>>) -> Result<T> {
+        let _one_writer = self.writing.enter_bounded(TOO_MANY_CHANGES).await?;
+        let attempt = async || {
+            if self.behind.load(Ordering::Relaxed) {
+                self.reload_held().await?;
+            }
+            let mut planned = plan(&self.view());
+            let taken = |error: &Error| error.kind() == Kind::Conflict;
+            if matches!(planned, Ok(MethodChangePlan::Nothing(_))) || planned.as_ref().is_err_and(taken) {
+                self.reload_held().await?;
+                planned = plan(&self.view());
+            }
+            match planned.map_err(conflict_as_invalid)? {
+                MethodChangePlan::Nothing(answer) => Ok(answer),
+                MethodChangePlan::Write(unit, next, answer) => self.written(unit, next).await.map(|()| answer),
+            }
+        };
+        retry_on_conflict("the auth method", attempt).await
+    }
+
+    async fn written(&self, unit: Vec<AuthWrite>, next: MethodView<M>) -> Result<()> {
+        let Err(error) = self.store.commit(unit).await else {
+            self.view.store(Arc::new(next));
+            return Ok(());
+        };
+        self.recheck(&error).await;
+        Err(error)
+    }
+
+    /// Handles a failed write, which may have been stored, or have conflicted with another node's.
+    async fn recheck(&self, error: &Error) {
+        let is_behind = match error.kind() {
+            // A write that was not admitted is not stored.
+            Kind::Busy => return,
+            // Reloaded at the next attempt rather than now, so that the state is as recent as possible.
+            Kind::Conflict => true,
+            _ => self.reload_held().await.is_err(),
+        };
+        self.behind.store(is_behind, Ordering::Relaxed);
+    }
+
+    async fn reload_held(&self) -> Result<()> {
+        let mut documents = self.store.documents_of(self.mount, ROLE_KIND).await?;
+        documents.extend(self.store.documents_of(self.mount, CONFIG_DOCUMENT.0).await?);
+        // A parse error names its document already. Any other error is about the configuration.
+        let next = MethodView::load(&documents, &self.view()).map_err(|error| match error.kind() {
+            Kind::Internal => error,
+            _ => unreadable_document(self.mount, CONFIG_DOCUMENT.0, CONFIG_DOCUMENT.1, error.text()),
+        })?;
+        self.view.store(Arc::new(next));
+        self.behind.store(false, Ordering::Relaxed);
+        Ok(())
+    }
+
+    pub(super) async fn reload(&self) -> Result<()> {
+        let _one_writer = self.writing.enter(fair_queue::QueueCaller::SERVER.asker()).await;
+        self.reload_held().await
+    }
+}
+
+impl<M: AuthMethod> AnyMethodMount for MethodMount<M> {
+    fn reload(&self) -> BoxFuture<'_, Result<()>> {
+        Self::reload(self).boxed()
+    }
+
+    fn catch_up(&self) -> BoxFuture<'_, Result<()>> {
+        let behind = self.behind.load(Ordering::Relaxed);
+        async move { if behind { Self::reload(self).await } else { Ok(()) } }.boxed()
+    }
+
+    fn terms(&self, role: &str) -> Option<TokenTerms> {
+        self.view.load().terms(role)
+    }
+
+    fn role_of(&self, sent: &Fields) -> Option<String> {
+        M::role_of(&self.view.load(), sent)
+    }
+
+    fn close(&self) {
+        if let Ok(empty) = MethodView::empty() {
+            self.view.store(Arc::new(empty));
+        }
+    }
+
+    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
+        self
+    }
+}
+
+/// Converts a conflict with the current stored state, which a retry cannot resolve.
+fn conflict_as_invalid(error: Error) -> Error {
+    match error.kind() {
+        Kind::Conflict => Error::invalid(error.text().to_owned()),
+        _ => error,
+    }
+}

@@ -1,0 +1,166 @@
+//! A cache of compiled unions of policies, by policy names and identity. It belongs to one view.
+//!
+//! Each table is bounded by number and bytes. A full table is emptied.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::auth::policy::Acl;
+use crate::clock::Time;
+use crate::templates::TemplateValues;
+
+/// Maximum number of unions without and with templates.
+const MAX_PLAIN_UNIONS: usize = 1_024;
+const MAX_TEMPLATED_UNIONS: usize = 8_192;
+/// Approximate maximum size of each table in bytes.
+const MAX_TABLE_BYTES: usize = 64 << 20;
+
+/// An identity that fills the templates of policies.
+pub(in crate::auth) trait VersionedTemplateValues: TemplateValues {
+    /// A text that differs between identities, and changes when the identity changes.
+    fn stamp(&self) -> String;
+}
+
+pub(super) struct UnionCache {
+    plain: UnionTable,
+    /// Unions of policies with templates.
+    filled: UnionTable,
+    began_anew: AtomicBool,
+}
+
+impl Default for UnionCache {
+    fn default() -> Self {
+        let (plain, filled) = (UnionTable::new(MAX_PLAIN_UNIONS), UnionTable::new(MAX_TEMPLATED_UNIONS));
+        Self { plain, filled, began_anew: AtomicBool::new(false) }
+    }
+}
+
+#[derive(PartialEq, Eq, Hash)]
+pub(super) struct UnionKey {
+    /// Names of the policies.
+    pub names: Box<[String]>,
+    /// [Stamp](VersionedTemplateValues::stamp) of the identity, if the policies have templates.
+    pub stamp: Option<Box<str>>,
+}
+
+/// A table with a maximum number and weight.
+struct UnionTable {
+    most: usize,
+    held: Mutex<UnionTableState>,
+}
+
+#[derive(Default)]
+struct UnionTableState {
+    unions: HashMap<UnionKey, Arc<Acl>>,
+    weight: usize,
+}
+
+impl UnionCache {
+    fn table(&self, key: &UnionKey) -> &UnionTable {
+        if key.stamp.is_some() { &self.filled } else { &self.plain }
+    }
+
+    pub(super) fn get(&self, key: &UnionKey, now: Time) -> Option<Arc<Acl>> {
+        self.table(key).get(key, now)
+    }
+
+    /// Caches a union if it is not too large.
+    pub(super) fn keep(&self, key: UnionKey, acl: Acl) -> Arc<Acl> {
+        let (acl, anew) = self.table(&key).keep(key, acl);
+        if anew {
+            self.began_anew.store(true, Ordering::Relaxed);
+        }
+        acl
+    }
+
+    pub(super) fn began_anew(&self) -> bool {
+        self.began_anew.load(Ordering::Relaxed) && self.began_anew.swap(false, Ordering::Relaxed)
+    }
+}
+
+impl UnionTable {
+    fn new(most: usize) -> Self {
+        Self { most, held: Mutex::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, UnionTableState> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn get(&self, key: &UnionKey, now: Time) -> Option<Arc<Acl>> {
+        let held = self.lock();
+        held.unions.get(key).filter(|acl| acl.valid_until().is_none_or(|end| now < end)).map(Arc::clone)
+    }
+
+    /// Caches a union. Returns `true` if this emptied the table.
+    fn keep(&self, key: UnionKey, acl: Acl) -> (Arc<Acl>, bool) {
+        let (acl, weight) = (Arc::new(acl), |key: &UnionKey, acl: &Acl| acl.weight() + key.weight());
+        let mut held = self.lock();
+        if let Some((key, before)) = held.unions.remove_entry(&key) {
+            held.weight -= weight(&key, &before);
+        }
+        let more = weight(&key, &acl);
+        if more > MAX_TABLE_BYTES / 4 {
+            // It would use too much of the table.
+            return (acl, false);
+        }
+        let full = held.unions.len() >= self.most || held.weight + more > MAX_TABLE_BYTES;
+        if full {
+            *held = UnionTableState::default();
+        }
+        held.weight += more;
+        held.unions.insert(key, Arc::clone(&acl));
+        (acl, full)
+    }
+}
+
+impl UnionKey {
+    fn weight(&self) -> usize {
+        128 + self.stamp.as_ref().map_or(0, |stamp| stamp.len())
+            + self.names.iter().map(|name| 24 + name.len()).sum::<usize>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::policy::Policy;
+    use time::macros::datetime;
+
+    const NOW: Time = datetime!(2030-01-01 0:00 UTC);
+
+    fn key(n: usize) -> UnionKey {
+        UnionKey { names: [format!("p{n}")].into(), stamp: None }
+    }
+
+    fn weighing(bytes: usize) -> Acl {
+        let texts = ["allowed", "denied"].map(|list| {
+            let text = format!("path \"a\" {{ {list}_parameters = {{ \"a\" = [\"{}\"] }} }}", "x".repeat(bytes / 2));
+            Policy::parse(&text).unwrap()
+        });
+        Acl::compile(&texts, None, NOW)
+    }
+
+    #[test]
+    fn a_table_has_so_many_unions_and_so_many_bytes() {
+        let table = UnionTable::new(3);
+        for n in 0..3 {
+            assert!(!table.keep(key(n), weighing(10)).1);
+            assert!(!table.keep(key(n), weighing(10)).1, "in its own place");
+        }
+        assert!((0..3).all(|n| table.get(&key(n), NOW).is_some()));
+        assert!(table.keep(key(3), weighing(10)).1);
+        assert_eq!((0..4).map(|n| table.get(&key(n), NOW).is_some()).collect::<Vec<_>>(), [false, false, false, true]);
+        let table = UnionTable::new(usize::MAX);
+        let large = || weighing(400_000);
+        let fit = MAX_TABLE_BYTES / (large().weight() + key(0).weight());
+        for n in 0..fit {
+            table.keep(key(n), large());
+        }
+        assert_eq!(table.lock().unions.len(), fit);
+        table.keep(key(fit), large());
+        let held = table.lock();
+        assert_eq!((held.unions.len(), held.weight), (1, large().weight() + key(fit).weight()));
+    }
+}

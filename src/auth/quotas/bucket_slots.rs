@@ -1,0 +1,193 @@
+//! The slots for buckets of all quotas of a node, which bound the memory that many client addresses can use.
+//!
+//! A network can hold only a fraction of the free slots: a small one for buckets of single clients, larger ones for
+//! shared buckets. So clients do not share buckets while few addresses are in use, and a network that uses very many
+//! slots takes them from its neighbours first. An existing bucket keeps its slot.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicUsize, Ordering};
+
+use super::network::ClientNetwork;
+use crate::clock::Time;
+
+/// Number of counters. Two networks with the same counter only get a smaller fraction each.
+const NETWORK_COUNTERS: usize = 1 << 14;
+
+pub(super) struct BucketSlots {
+    most: usize,
+    taken: AtomicUsize,
+    /// Slots taken in IPv4 and in IPv6.
+    families: [AtomicU32; 2],
+    /// Slots taken in smaller networks, by hash of the network.
+    within: Box<[AtomicU32]>,
+    /// Key of the hash, so that addresses with the same counter cannot be chosen.
+    key: u64,
+    /// Minute of the last warning.
+    told: AtomicI64,
+}
+
+impl BucketSlots {
+    pub(super) fn new(most: usize, key: u64) -> Self {
+        let within = (0..NETWORK_COUNTERS).map(|_| AtomicU32::new(0)).collect();
+        let families = [AtomicU32::new(0), AtomicU32::new(0)];
+        Self { most, taken: AtomicUsize::new(0), families, within, key, told: AtomicI64::new(i64::MIN) }
+    }
+
+    /// Takes a slot for a bucket of a network, unless a surrounding network has used up its fraction. Always succeeds
+    /// for whole families and for clients without an address.
+    pub(super) fn take(&self, network: ClientNetwork) -> bool {
+        let free = self.most.saturating_sub(self.taken.load(Ordering::Relaxed)) << network.steps();
+        let is_full =
+            |around: ClientNetwork| self.within(around).load(Ordering::Relaxed) as usize >= max_slots(free, around);
+        if network.around().any(is_full) {
+            return false;
+        }
+        self.taken.fetch_add(1, Ordering::Relaxed);
+        network.around().for_each(|around| _ = self.within(around).fetch_add(1, Ordering::Relaxed));
+        true
+    }
+
+    pub(super) fn give_back(&self, network: ClientNetwork) {
+        self.taken.fetch_sub(1, Ordering::Relaxed);
+        network.around().for_each(|around| _ = self.within(around).fetch_sub(1, Ordering::Relaxed));
+    }
+
+    /// Logs that clients share buckets, at most once a minute. Returns `true` if it did.
+    pub(super) fn tell(&self, quota: &str, now: Time) -> bool {
+        let minute = now.unix_timestamp().div_euclid(60);
+        let is_new = self.told.swap(minute, Ordering::Relaxed) != minute;
+        if is_new {
+            let (taken, limit) = (self.taken.load(Ordering::Relaxed), self.most);
+            tracing::warn!(
+                quota,
+                taken,
+                limit,
+                "a quota counts clients together with their neighbours: there are too many new ones; said at most once \
+                 a minute"
+            );
+        }
+        is_new
+    }
+
+    fn within(&self, network: ClientNetwork) -> &AtomicU32 {
+        match network {
+            ClientNetwork::V4 { length: 0, .. } => return &self.families[0],
+            ClientNetwork::V6 { length: 0, .. } => return &self.families[1],
+            _ => {}
+        }
+        let mut hasher = DefaultHasher::new();
+        (self.key, network).hash(&mut hasher);
+        &self.within[hasher.finish() as usize % NETWORK_COUNTERS]
+    }
+
+    #[cfg(test)]
+    pub(super) fn taken(&self) -> usize {
+        self.taken.load(Ordering::Relaxed)
+    }
+}
+
+/// Maximum number of slots of a network while `free` slots are free.
+fn max_slots(free: usize, network: ClientNetwork) -> usize {
+    match network {
+        ClientNetwork::V4 { length: 0, .. } | ClientNetwork::V6 { length: 0, .. } => free * 2,
+        ClientNetwork::V4 { length: 16, .. } | ClientNetwork::V6 { length: 32, .. } => free / 4,
+        _ => free / 8,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::IpAddr;
+    use time::macros::datetime;
+
+    const MOST: usize = 9_000;
+
+    fn of(text: &str) -> ClientNetwork {
+        ClientNetwork::of(Some(text.parse::<IpAddr>().unwrap()))
+    }
+
+    fn v6(first: u64) -> ClientNetwork {
+        ClientNetwork::V6 { length: 64, bits: first }
+    }
+
+    /// Takes slots as the buckets of one quota do, for clients or surrounding networks. Returns their number.
+    fn flood(places: &BucketSlots, clients: impl Iterator<Item = ClientNetwork>) -> usize {
+        let (before, mut known) = (places.taken(), std::collections::HashSet::new());
+        for client in clients {
+            let found = |network: &ClientNetwork| known.contains(network) || places.take(*network);
+            let network = std::iter::once(client).chain(client.around()).find(found).unwrap();
+            known.insert(network);
+        }
+        places.taken() - before
+    }
+
+    #[test]
+    fn a_network_of_ipv6_takes_a_part_and_everybody_else_has_places_of_their_own() {
+        let places = BucketSlots::new(MOST, 0);
+        let prefix = 0x2001_0db8_0001_0000;
+        let taken = (0..1 << 16).filter(|n| places.take(v6(prefix + n))).count();
+        assert_eq!(taken, MOST / 9);
+        // Through many quotas.
+        for _ in 0..20 {
+            flood(&places, (0..1 << 16).map(|n| v6(prefix + n)));
+        }
+        assert!(places.taken() <= MOST / 5 + 21, "{}", places.taken());
+        assert!(!places.take(of("2001:db8:1:77::")));
+        for client in ["2001:db9::", "2001:db8:2::", "198.51.100.1"] {
+            let client = of(client);
+            assert!(places.take(client) || places.take(client.wider().unwrap()), "{client:?}");
+        }
+        assert!(places.take(of("2001:db9::1:0:0:0:0")) && places.take(of("198.51.100.2")));
+    }
+
+    #[test]
+    fn a_provider_of_ipv6_takes_half_and_all_other_networks_have_places_of_their_own() {
+        let places = BucketSlots::new(MOST, 0);
+        // Every /64 in a different /48.
+        for quota in 0..20 {
+            flood(&places, (0..1 << 14).map(|n| v6(0x2001_0db8_0000_0000 + (n << 16) + quota)));
+        }
+        assert!((MOST / 2 - 1..=MOST / 2 + 21).contains(&places.taken()), "{}", places.taken());
+        assert!((0..1_000).all(|n| places.take(v6((0x2a00_0000 + n) << 32))));
+        assert!((0..500).all(|n| places.take(ClientNetwork::V4 { length: 32, bits: n << 16 })));
+    }
+
+    #[test]
+    fn a_crowd_from_everywhere_leaves_newcomers_their_neighbourhood_and_the_other_family_all() {
+        let places = BucketSlots::new(MOST, 0);
+        let spread = |n: u32| n.wrapping_mul(0x9e37_79b1);
+        let crowd = (0..MOST as u32 * 3 / 4).map(|n| ClientNetwork::V4 { length: 32, bits: spread(n) });
+        let own = crowd.clone().filter(|client| places.take(*client)).count();
+        assert_eq!(own, MOST * 2 / 3);
+        let newcomer = of("198.51.100.1");
+        assert!(!places.take(newcomer) && places.take(newcomer.wider().unwrap()));
+        assert!((0..100).all(|n| places.take(v6((0x2a00_0000 + n) << 32))));
+        // Many quotas, and all /24 networks.
+        for quota in 0..30 {
+            flood(&places, (0..MOST as u32 * 3).map(|n| ClientNetwork::V4 { length: 32, bits: spread(n + quota) }));
+        }
+        assert!(places.taken() < MOST, "{}", places.taken());
+        assert!((0..100).all(|n| places.take(v6((0x2b00_0000 + n) << 32))));
+    }
+
+    #[test]
+    fn what_is_given_back_is_free_again() {
+        let places = BucketSlots::new(MOST, 7);
+        let clients: Vec<ClientNetwork> = (0..2_000).map(|n| v6(0x2001_0db8_0001_0000 + n)).collect();
+        let taken: Vec<&ClientNetwork> = clients.iter().filter(|client| places.take(**client)).collect();
+        assert_eq!(taken.len(), MOST / 9);
+        taken.iter().for_each(|client| places.give_back(**client));
+        assert_eq!(places.taken(), 0);
+        assert!(places.within.iter().all(|count| count.load(Ordering::Relaxed) == 0));
+        assert_eq!(clients.iter().filter(|client| places.take(**client)).count(), MOST / 9);
+    }
+
+    #[test]
+    fn it_is_said_once_a_minute() {
+        let places = BucketSlots::new(MOST, 0);
+        let now = datetime!(2030-01-01 00:00 UTC);
+        let told = [0, 59, 60, 61, 600].map(|second| places.tell("q", now + std::time::Duration::from_secs(second)));
+        assert_eq!(told, [true, false, true, false, true]);
+    }
+}

@@ -1,0 +1,128 @@
+//! Texts of tokens and accessors, and the hashes under which they are stored.
+//!
+//! A text contains its creation time in milliseconds and random characters. The hash starts with that time too, so that
+//! new rows are adjacent in the index, and inserts into millions of rows touch only its end. The holder of a token can
+//! read its creation time, which the lookup response contains as well.
+
+use aws_lc_rs::digest;
+
+use crate::auth::store::TokenHash;
+use crate::clock::Time;
+use crate::random::{BASE62, base62, unique_base62};
+
+/// Characters of the time; enough until the year 2081.
+const TIME_CHARS: usize = 7;
+/// Random characters of a token: 220 bits.
+const TOKEN_RANDOM_CHARS: usize = 37;
+/// Random characters of an accessor: 107 bits.
+const ACCESSOR_RANDOM_CHARS: usize = 18;
+const TOKEN_PREFIX: &str = "s.";
+/// Bytes of the time in a hash.
+const HASH_TIME_BYTES: usize = 6;
+/// Maximum length of a stored token or accessor in bytes.
+const MAX_TOKEN_BYTES: usize = 512;
+
+pub(in crate::auth) fn new_token(now: Time) -> String {
+    format!("{TOKEN_PREFIX}{}{}", encode_time(now), base62(TOKEN_RANDOM_CHARS))
+}
+
+/// Generates an accessor, which by itself grants no rights.
+pub(super) fn new_accessor(now: Time) -> String {
+    format!("{}{}", encode_time(now), unique_base62(ACCESSOR_RANDOM_CHARS))
+}
+
+/// Returns the storage key of a token or accessor; `None` for an empty or too long text. A text without a time (not
+/// generated here) is stored under its SHA-256.
+pub(in crate::auth) fn hash_of(text: &str) -> Option<TokenHash> {
+    if text.is_empty() || text.len() > MAX_TOKEN_BYTES {
+        return None;
+    }
+    let mut hash = sha256(text);
+    if let Some(time) = decode_time(text) {
+        hash.copy_within(..size_of::<TokenHash>() - HASH_TIME_BYTES, HASH_TIME_BYTES);
+        hash[..HASH_TIME_BYTES].copy_from_slice(&time.to_be_bytes()[8 - HASH_TIME_BYTES..]);
+    }
+    Some(hash)
+}
+
+pub(super) fn sha256(text: &str) -> TokenHash {
+    let mut hash = TokenHash::default();
+    hash.copy_from_slice(digest::digest(&digest::SHA256, text.as_bytes()).as_ref());
+    hash
+}
+
+/// Encodes the time in base 62 with ordered digits, so that texts sort by time.
+fn encode_time(now: Time) -> String {
+    let most = 62_i128.pow(TIME_CHARS as u32) - 1;
+    let mut left = (now.unix_timestamp_nanos() / 1_000_000).clamp(0, most) as usize;
+    let mut digits = [0; TIME_CHARS];
+    for digit in digits.iter_mut().rev() {
+        *digit = BASE62[left % 62];
+        left /= 62;
+    }
+    digits.map(char::from).iter().collect()
+}
+
+pub(super) fn is_stored_token(text: &str) -> bool {
+    text.starts_with(TOKEN_PREFIX) && decode_time(text).is_some()
+}
+
+/// `true` if a text has the form of an accessor.
+pub(super) fn is_accessor(text: &str) -> bool {
+    !text.starts_with(TOKEN_PREFIX) && decode_time(text).is_some()
+}
+
+fn decode_time(text: &str) -> Option<u64> {
+    let (made, random) =
+        text.strip_prefix(TOKEN_PREFIX).map_or((text, ACCESSOR_RANDOM_CHARS), |made| (made, TOKEN_RANDOM_CHARS));
+    let is_form = made.len() == TIME_CHARS + random && made.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    let value = |byte: u8| BASE62.iter().position(|digit| *digit == byte).unwrap_or_default() as u64;
+    is_form.then(|| made.bytes().take(TIME_CHARS).fold(0, |time, byte| time * 62 + value(byte)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const START: Time = Time::UNIX_EPOCH;
+
+    #[test]
+    fn what_is_made_later_stands_behind_in_text_and_in_hash() {
+        let times = [0, 1, 61, 62, 1_000, 1_790_000_000_000, 3_500_000_000_000].map(Duration::from_millis);
+        for make in [new_token, new_accessor] {
+            let texts = times.map(|at| make(START + at));
+            assert!(texts.is_sorted(), "{texts:?}");
+            let hashes = texts.map(|text| hash_of(&text).unwrap());
+            assert!(hashes.is_sorted());
+            let read = hashes.map(|hash| u64::from_be_bytes([&[0, 0], &hash[..6]].concat().try_into().unwrap()));
+            assert_eq!(read.map(Duration::from_millis), times);
+        }
+        assert_eq!(encode_time(START - Duration::from_secs(1)), "0000000");
+    }
+
+    #[test]
+    fn texts_of_one_moment_differ_and_so_do_their_hashes() {
+        let [one, other] = [new_token(START), new_token(START)];
+        assert!(one != other && hash_of(&one) != hash_of(&other));
+        assert_eq!((one.len(), new_accessor(START).len()), (46, 25));
+        let accessor = new_accessor(START);
+        assert!(is_stored_token(&one) && !is_accessor(&one) && is_accessor(&accessor) && !is_stored_token(&accessor));
+        assert!(!is_stored_token(&one[..45]) && !is_accessor(&accessor[..24]));
+        // Every character is significant.
+        let ends = |last: char| hash_of(&format!("{}{last}", &one[..45]));
+        assert_ne!(ends('a'), ends('b'));
+    }
+
+    #[test]
+    fn other_texts_are_stored_under_their_sha_256() {
+        let token = new_token(START);
+        for text in ["root", "s.short", &token[1..], &format!("{token}x"), &format!("{}_", &token[..45])] {
+            assert_eq!(hash_of(text), Some(sha256(text)), "{text}");
+        }
+        assert_eq!(hash_of(""), None);
+        assert_eq!(hash_of(&"a".repeat(513)), None);
+        assert!(hash_of(&"a".repeat(512)).is_some());
+    }
+}

@@ -1,0 +1,104 @@
+//! Creates the text and the row of a token.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::batch::BatchToken;
+use super::encoding::{hash_of, new_accessor, new_token};
+use super::record::{TokenAttributes, TokenRecord};
+use super::response::TokenResponse;
+use super::ttl::saturating_add;
+use crate::auth::Auth;
+use crate::auth::store::{AuthOutcome, AuthWrite, TokenHash, TokenRow};
+use crate::documents::MountId;
+use crate::error::{Error, Result};
+use crate::secret::Secret;
+
+/// Objects that a token ends with.
+#[derive(Clone, Copy, Default)]
+pub(in crate::auth) struct TokenOwners {
+    /// The token that created it.
+    pub(super) parent: Option<TokenHash>,
+    /// The authentication mount of the login that created the token or one of its ancestors.
+    pub(super) mount: Option<MountId>,
+}
+
+pub(super) struct TokenDraft {
+    pub(super) record: TokenRecord,
+    /// Lifetime; `None` for unlimited.
+    pub(super) ttl: Option<Duration>,
+    pub(super) uses: Option<u32>,
+    pub(super) ties: TokenOwners,
+    /// `true` for a batch token, which is not stored.
+    pub(super) batch: bool,
+}
+
+impl Auth {
+    /// Returns a record with a new accessor and default settings, created now.
+    pub(in crate::auth) fn new_record(&self, policies: Vec<String>, display_name: String, path: &str) -> TokenRecord {
+        let created_at = self.clock.now();
+        TokenRecord {
+            accessor: new_accessor(created_at),
+            policies,
+            path: path.to_owned(),
+            meta: BTreeMap::new(),
+            display_name,
+            created_at,
+            creation_ttl: Duration::ZERO,
+            grant: Duration::ZERO,
+            explicit_max_ttl: Duration::ZERO,
+            period: Duration::ZERO,
+            renewable: false,
+            entity_id: String::new(),
+            bound_cidrs: Vec::new(),
+            role: String::new(),
+            counts_as: String::new(),
+            login: None,
+            last_renewal: None,
+        }
+    }
+
+    /// Creates a token. Its text exists only in the result.
+    ///
+    /// # Errors
+    /// `Conflict` when parent or mount no longer exists; `Invalid` for a batch token that is too long; store errors.
+    pub(super) async fn make(&self, new: TokenDraft) -> Result<TokenResponse> {
+        let TokenDraft { mut record, ttl, uses, ties, batch } = new;
+        record.creation_ttl = ttl.unwrap_or_default();
+        record.grant = record.creation_ttl;
+        let (now, expires_at) = (record.created_at, ttl.map(|ttl| saturating_add(record.created_at, ttl)));
+        if let Some(expires_at) = expires_at.filter(|_| batch) {
+            record.accessor.clear();
+            let batch = BatchToken { record, expires_at, parent: ties.parent, mount: ties.mount.map(|mount| mount.0) };
+            let (token, standing) = (Secret::new(self.seal_batch(&batch)?), batch.standing());
+            return Ok(TokenResponse::new(token, batch.record, &standing, now));
+        }
+        let token = Secret::new(new_token(now));
+        let row = token_row(token.expose_text().unwrap_or_default(), &record, ttl, uses, ties)?;
+        let standing = TokenAttributes { expires_at, ..TokenAttributes::of(&row) };
+        match self.store.commit(vec![AuthWrite::TokenInsert(row)]).await?.as_slice() {
+            [AuthOutcome::Done] => Ok(TokenResponse::new(token, record, &standing, now)),
+            _ => Err(Error::internal("the store answered another write")),
+        }
+    }
+}
+
+pub(in crate::auth) fn token_row(
+    token: &str,
+    record: &TokenRecord,
+    ttl: Option<Duration>,
+    uses: Option<u32>,
+    ties: TokenOwners,
+) -> Result<TokenRow> {
+    let hash = |text| hash_of(text).ok_or_else(|| Error::invalid("token: empty or too long"));
+    Ok(TokenRow {
+        hash: hash(token)?,
+        accessor_hash: hash(&record.accessor)?,
+        parent: ties.parent,
+        expires_at: ttl.map(|ttl| saturating_add(record.created_at, ttl)),
+        uses,
+        mount: ties.mount,
+        entity: Some(record.entity_id.clone()).filter(|id| !id.is_empty()),
+        body: record.to_body()?,
+    })
+}

@@ -1,0 +1,179 @@
+//! Revocation of tokens, and removal of expired and used-up ones.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::OwnedMutexGuard;
+
+use super::batch::{is_batch, unsupported_for_batch};
+use super::encoding::hash_of;
+use crate::auth::Auth;
+use crate::auth::store::{AuthOutcome, AuthWrite, MAX_TOKENS_PER_REVOCATION, RevokedTokens, TokenHash};
+use crate::error::{Error, Result};
+
+/// Tokens removed in one step of a sweep, and steps of one sweep.
+const TOKENS_PER_SWEEP_STEP: u32 = 500;
+const STEPS_PER_SWEEP: u32 = 20;
+/// A sweep that removed this many tokens may have left some.
+pub const MAX_SWEPT_TOKENS: u32 = TOKENS_PER_SWEEP_STEP * STEPS_PER_SWEEP;
+
+/// Interval for checking if other revocations are finished.
+const REVOCATION_POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+#[derive(Default)]
+pub(super) struct RevocationResult {
+    number: usize,
+    /// Those of them that have descendants left.
+    left: Vec<TokenHash>,
+    /// `true` if some descendants had been marked before.
+    met: bool,
+}
+
+impl Auth {
+    /// Ends a token and all its descendants. Returns `true` if it existed.
+    ///
+    /// # Errors
+    /// `Invalid` for a batch token; store errors.
+    pub async fn revoke(&self, token: &str) -> Result<bool> {
+        match self.stored(token).await? {
+            Some(hash) => self.revoke_hash(hash).await,
+            None => Ok(false),
+        }
+    }
+
+    /// Ends a token and makes its children orphans. Children that descend from a login still end with its mount.
+    ///
+    /// # Errors
+    /// `Invalid` for a batch token and an unknown token; store errors.
+    pub async fn revoke_orphan(&self, token: &str) -> Result<()> {
+        let unknown = || Error::invalid("token to revoke not found");
+        let hash = self.stored(token).await?.ok_or_else(unknown)?;
+        loop {
+            let ended = self.forget(self.store.commit(vec![AuthWrite::TokenRevokeAlone(hash)]).await?);
+            match (ended.number, ended.left.is_empty()) {
+                (0, _) => return Err(unknown()),
+                (_, true) => return Ok(()),
+                // The token has more children than one commit processes.
+                (_, false) => {}
+            }
+        }
+    }
+
+    /// Ends the token with this accessor and its descendants. Returns `true` if it existed.
+    ///
+    /// # Errors
+    /// Store errors.
+    pub async fn revoke_accessor(&self, accessor: &str) -> Result<bool> {
+        let Some(hash) = hash_of(accessor) else { return Ok(false) };
+        match self.store.token_by_accessor(hash).await? {
+            // A token without uses may have descendants of an unfinished revocation.
+            Some(row) if self.is_live(&row) || row.uses == Some(0) => self.revoke_hash(row.hash).await,
+            _ => Ok(false),
+        }
+    }
+
+    /// Returns the hash of a token, which may be stored or not.
+    async fn stored(&self, token: &str) -> Result<Option<TokenHash>> {
+        if !is_batch(token) {
+            return Ok(hash_of(token));
+        }
+        match self.open_batch(token).await? {
+            Some(_) => Err(unsupported_for_batch("revoked")),
+            None => Ok(None),
+        }
+    }
+
+    pub(super) async fn revoke_hash(&self, hash: TokenHash) -> Result<bool> {
+        self.revoke_hashes(vec![hash]).await
+    }
+
+    /// Ends tokens and all their descendants. Returns `true` if there were any.
+    pub(super) async fn revoke_hashes(&self, hashes: Vec<TokenHash>) -> Result<bool> {
+        let outcomes = self.store.commit(vec![AuthWrite::TokenRevoke(hashes)]).await?;
+        let ended = self.forget(outcomes);
+        let found = ended.number > 0;
+        self.revoke_rest(ended).await?;
+        Ok(found)
+    }
+
+    /// Ends the tokens left by the first step of a revocation. Waits for other revocations with the same tokens.
+    ///
+    /// # Errors
+    /// Store errors; sweeps end the rest.
+    pub(super) async fn revoke_rest(&self, first: RevocationResult) -> Result<()> {
+        let mut others = first.number == 0 || first.met;
+        if !first.left.is_empty() {
+            let _no_sweep = self.ending.read().await;
+            others |= self.revoke_all(first.left).await?.met;
+        }
+        // Revocations that begin later do not wait for this one.
+        while others && self.ending.try_write().is_err() {
+            tokio::time::sleep(REVOCATION_POLL_INTERVAL).await;
+        }
+        Ok(())
+    }
+
+    /// Ends tokens and their descendants in small commits, so that other commits can run in between.
+    async fn revoke_all(&self, mut left: Vec<TokenHash>) -> Result<RevocationResult> {
+        let mut all = RevocationResult::default();
+        while !left.is_empty() {
+            let some = left.split_off(left.len().saturating_sub(MAX_TOKENS_PER_REVOCATION));
+            let outcomes = self.store.commit(vec![AuthWrite::TokenRevoke(some)]).await?;
+            let ended = self.forget(outcomes);
+            all.number += ended.number - ended.left.len();
+            all.met |= ended.met;
+            left.extend(ended.left);
+        }
+        Ok(all)
+    }
+
+    /// Drops ended tokens from the cache, and sums up the results.
+    pub(super) fn forget(&self, outcomes: Vec<AuthOutcome>) -> RevocationResult {
+        let mut ended = RevocationResult::default();
+        for outcome in outcomes {
+            let AuthOutcome::Revoked(RevokedTokens { gone, left, met }) = outcome else { continue };
+            self.tokens.remove(&gone);
+            self.tokens.remove(&left);
+            ended.number += gone.len() + left.len();
+            ended.left.extend(left);
+            ended.met |= met;
+        }
+        ended
+    }
+
+    /// Removes expired and used-up tokens in small batches, expired policies, and unused entities. Returns the number
+    /// of removed tokens. Called periodically; safe to cancel.
+    ///
+    /// # Errors
+    /// Store errors.
+    pub async fn sweep(&self) -> Result<u32> {
+        let now = self.clock.agreed_now()?;
+        self.tokens.prune(now);
+        self.sweep_policies().await?;
+        self.sweep_quotas().await?;
+        let mut removed: usize = 0;
+        for _ in 0..STEPS_PER_SWEEP {
+            // A sweep does not interfere with revocations in progress.
+            let Ok(alone) = self.ending.try_write() else { break };
+            let RevokedTokens { gone, left, .. } = self.store.sweep_tokens(now, TOKENS_PER_SWEEP_STEP).await?;
+            self.tokens.remove(&left);
+            let is_last = gone.len() < TOKENS_PER_SWEEP_STEP as usize && left.is_empty();
+            let _shared = alone.downgrade();
+            removed += gone.len() + self.revoke_all(left).await?.number;
+            if is_last {
+                break;
+            }
+        }
+        if removed > 0 {
+            // Descendants ended too, whose hashes are not all known, so the whole cache is cleared.
+            self.tokens.clear();
+        }
+        self.sweep_entities().await?;
+        Ok(u32::try_from(removed).unwrap_or(u32::MAX))
+    }
+
+    /// Returns the permit for a requested tidy; `None` while one runs.
+    pub fn tidying(&self) -> Option<OwnedMutexGuard<()>> {
+        Arc::clone(&self.tidying).try_lock_owned().ok()
+    }
+}

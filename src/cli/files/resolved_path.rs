@@ -1,0 +1,131 @@
+//! Safe resolution of a path: its folder, held open, and its name in the folder.
+//!
+//! A command of root works in folders of other users, who can replace a folder by a symbolic link at any moment. So
+//! each component is opened and held, and the file is created and renamed relative to its folder. A symbolic link is
+//! followed only if it belongs to root, to the caller, or to the owner of its target, similar to
+//! `fs.protected_symlinks` of the kernel.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::{Component, Path};
+
+use rustix::fs::{self, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
+use signet::error::{Error, Kind, Result, describe_io_error};
+
+/// Maximum number of symbolic links on one path, as in the kernel.
+const MAX_SYMLINKS: usize = 40;
+
+pub(super) struct ResolvedPath {
+    pub(super) folder: OwnedFd,
+    pub(super) name: OsString,
+    pub(super) found: Option<Stat>,
+}
+
+enum PathStep {
+    To(OsString),
+    /// Check of a symbolic link of this user, after its target.
+    Led(u32),
+}
+
+impl ResolvedPath {
+    /// Resolves a path. The last component may be missing; if it is a symbolic link, `follow` decides.
+    ///
+    /// # Errors
+    /// `Forbidden` for a symbolic link of a user who is not root, the caller or the owner of the target; `Unavailable`
+    /// when the path cannot be resolved.
+    pub(super) fn of(file: &Path, follow: bool) -> Result<Self> {
+        let failed = |e: Errno| write_error(file, e.into());
+        let whole = std::path::absolute(file).map_err(|e| write_error(file, e))?;
+        let mut spot = Self { folder: open_root().map_err(failed)?, name: OsString::new(), found: None };
+        let (mut steps, mut links) = (split_path(&whole), 0);
+        while let Some(step) = steps.pop() {
+            let name = match step {
+                PathStep::To(name) => name,
+                PathStep::Led(user) if spot.found.is_some_and(|found| found.st_uid == user) => continue,
+                PathStep::Led(user) => return Err(foreign_link_error(file, user)),
+            };
+            let is_last = !steps.iter().any(|step| matches!(step, PathStep::To(_)));
+            let there = match fs::openat(&spot.folder, &name, OPEN_PATH_FLAGS, Mode::empty()) {
+                Ok(there) => there,
+                Err(Errno::NOENT) if is_last => {
+                    (spot.name, spot.found) = (name, None);
+                    continue;
+                }
+                Err(e) => return Err(failed(e)),
+            };
+            let found = fs::fstat(&there).map_err(failed)?;
+            if file_type(&found) == FileType::Symlink && (follow || !is_last) {
+                links += 1;
+                if links > MAX_SYMLINKS {
+                    return Err(failed(Errno::LOOP));
+                }
+                if ![0, rustix::process::geteuid().as_raw()].contains(&found.st_uid) {
+                    steps.push(PathStep::Led(found.st_uid));
+                }
+                let to = fs::readlinkat(&there, "", Vec::new()).map_err(failed)?;
+                let to = Path::new(OsStr::from_bytes(to.to_bytes()));
+                if to.is_absolute() {
+                    spot.folder = open_root().map_err(failed)?;
+                    spot.found = Some(fs::fstat(&spot.folder).map_err(failed)?);
+                }
+                steps.extend(split_path(to));
+                continue;
+            }
+            spot.found = Some(found);
+            if is_last { spot.name = name } else { spot.folder = there }
+        }
+        Ok(spot)
+    }
+
+    pub(super) fn names(&self) -> std::io::Result<Vec<OsString>> {
+        let entries = fs::Dir::read_from(self.opened()?)?;
+        entries
+            .map(|entry| Ok(OsString::from_vec(entry.map_err(std::io::Error::from)?.file_name().to_bytes().to_vec())))
+            .collect()
+    }
+
+    /// The folder, reopened for reading and syncing.
+    pub(super) fn opened(&self) -> std::io::Result<File> {
+        Ok(fs::openat(&self.folder, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?.into())
+    }
+}
+
+/// Opens only a reference to the path, without following a symbolic link.
+const OPEN_PATH_FLAGS: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+fn open_root() -> Result<OwnedFd, Errno> {
+    fs::open("/", OPEN_PATH_FLAGS | OFlags::DIRECTORY, Mode::empty())
+}
+
+pub(super) fn file_type(found: &Stat) -> FileType {
+    FileType::from_raw_mode(found.st_mode)
+}
+
+/// The steps of a path in reverse order.
+fn split_path(way: &Path) -> Vec<PathStep> {
+    let steps = way.components().filter_map(|part| match part {
+        Component::Normal(_) | Component::ParentDir => Some(PathStep::To(part.as_os_str().to_owned())),
+        _ => None,
+    });
+    steps.rev().collect()
+}
+
+pub(super) fn write_error(file: &Path, e: std::io::Error) -> Error {
+    Error::unavailable(format!("{}: cannot be written ({})", file.display(), describe_io_error(e.kind())), e)
+}
+
+pub(in crate::cli) fn folder_of(file: &Path) -> &Path {
+    file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+fn foreign_link_error(file: &Path, user: u32) -> Error {
+    let text = format!(
+        "{}: a symbolic link of user {user} leads to what is not theirs, and is not followed; name the file itself, or \
+         make the link as root",
+        file.display()
+    );
+    Error::new(Kind::Forbidden, text)
+}

@@ -1,0 +1,77 @@
+//! The installation that an operator command is for: that of a configuration file, or the data folder of `signet dev`.
+
+use std::path::{Path, PathBuf};
+
+use signet::clock::Clock;
+use signet::config::StoreLocation;
+use signet::error::{Error, Result};
+use signet::server::forbid_core_dumps;
+use signet::storage::seal::SealKey;
+use signet::storage::{self, Database, IfMissing};
+
+use super::files::require_file;
+use super::installation::{install_logs_from_environment, load_and_initialize, storage_options};
+
+/// Maximum number of pending writes; no other process uses the store.
+const MAX_PENDING_WRITES: usize = 1024;
+
+#[derive(clap::Args)]
+#[group(required = true, multiple = false)]
+pub(super) struct TargetInstallation {
+    /// Configuration file, TOML.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Data folder of a development server, with its seal key.
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+}
+
+impl TargetInstallation {
+    /// The location of the data, without opening it.
+    pub(super) fn store(&self) -> Result<StoreLocation> {
+        match (&self.config, &self.data_dir) {
+            (Some(file), _) => Ok(load_and_initialize(file)?.store),
+            (None, folder) => {
+                install_logs_from_environment()?;
+                forbid_core_dumps()?;
+                Ok(StoreLocation::Embedded(require_folder(folder.as_deref())?))
+            }
+        }
+    }
+
+    /// The options to open the existing store, with its seal key.
+    pub(super) fn options(&self, clock: Clock) -> Result<storage::StorageOptions> {
+        match (&self.config, &self.data_dir) {
+            (Some(file), _) => storage_options(&load_and_initialize(file)?, clock, IfMissing::Missed),
+            (None, folder) => {
+                install_logs_from_environment()?;
+                forbid_core_dumps()?;
+                let folder = require_folder(folder.as_deref())?;
+                let key = folder.join("seal.key");
+                require_file("--data-dir", &key)?;
+                let seal_key = SealKey::from_file(&key)?;
+                let database = Database::Embedded(folder);
+                Ok(storage::StorageOptions {
+                    database,
+                    seal_key,
+                    clock,
+                    queue: MAX_PENDING_WRITES,
+                    absent: IfMissing::Missed,
+                })
+            }
+        }
+    }
+}
+
+fn require_folder(folder: Option<&Path>) -> Result<PathBuf> {
+    let folder = folder.unwrap_or(Path::new(""));
+    match folder.is_dir() {
+        true => Ok(folder.to_owned()),
+        false => Err(Error::invalid(format!("--data-dir: folder does not exist: {}", folder.display()))),
+    }
+}
+
+/// The error of a command for the embedded store, with an alternative.
+pub(super) fn embedded_only_error(instead: &str) -> Error {
+    Error::invalid(format!("the store is a PostgreSQL database: {instead} (docs/backup-postgresql.md)"))
+}

@@ -1,0 +1,79 @@
+//! Hands a token to an operator who has the seal key.
+//!
+//! If a server runs on the embedded store, the server creates the token, requested over its socket, and the caller
+//! proves the possession of the seal. Otherwise the store is opened here, which needs the seal as well.
+
+use std::path::Path;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use serde_json::{Value, json};
+use signet::clock::Clock;
+use signet::config::{Config, StoreLocation};
+use signet::error::{Error, Kind, Result};
+use signet::server::operator::OperatorClient;
+use signet::storage::{self, IfMissing, Storage};
+
+use super::installation::{close_store, load_and_initialize, seal_key, storage_options};
+use super::output::stdout_error;
+use super::{output, owner};
+
+/// Creates and shows a token: through the running server with `command`, or otherwise with `alone` in the store.
+pub(super) fn run(
+    file: &Path,
+    command: &Value,
+    show: impl FnOnce(&str) -> Result<()>,
+    alone: impl AsyncFnOnce(&Storage, &Config) -> Result<()>,
+) -> Result<()> {
+    let config = load_and_initialize(file)?;
+    owner::require_owner(&config)?;
+    let server = match &config.store {
+        StoreLocation::Embedded(folder) => OperatorClient::connect(folder)?,
+        StoreLocation::Database(_) => None,
+    };
+    actix_rt::System::new().block_on(async {
+        if let Some(server) = server {
+            return issue_through_server(server, &config, command, show).await;
+        }
+        let storage = storage::open(storage_options(&config, Clock::system(), IfMissing::Missed)?).await?;
+        close_store(&storage, alone(&storage, &config).await).await
+    })
+}
+
+/// Prints a result with a token in it. When this fails, the token is revoked, and `command` creates another.
+pub(super) fn print_token(object: &Value, text: &str, command: &str) -> Result<()> {
+    output::write_result(object, text).map_err(|e| {
+        let error = stdout_error(e);
+        let text = format!("{error}: the token is revoked again, and signet operator {command} makes another");
+        Error::new(error.kind(), text)
+    })
+}
+
+/// Requests a token from the running server, and shows it. The server revokes the token if it cannot be shown.
+async fn issue_through_server(
+    mut server: OperatorClient,
+    config: &Config,
+    command: &Value,
+    show: impl FnOnce(&str) -> Result<()>,
+) -> Result<()> {
+    let mut asked = server.ask(command)?;
+    let question = serde_json::from_value(asked["question"].take()).map_err(Error::internal)?;
+    // A caller without the seal replies anyway, so that the server records the attempt.
+    let (proof, failed) = match seal_key(config)?.answer(&question).await {
+        Ok(answer) => (BASE64_STANDARD.encode(answer.expose()), None),
+        Err(error) => (String::new(), Some(error)),
+    };
+    let made = match (server.ask(&json!({ "proof": proof })), failed) {
+        (_, Some(error)) | (Err(error), None) => return Err(error),
+        (Ok(made), None) => made,
+    };
+    let token = made["token"].as_str().ok_or_else(|| Error::internal("the server answered something else"))?;
+    let shown = show(token);
+    // The server revokes the token unless this confirms its receipt.
+    let heard = server.ask(&json!({ "taken": shown.is_ok() }));
+    shown?;
+    match heard?["taken"] == true {
+        true => Ok(()),
+        false => Err(Error::new(Kind::Unavailable, "the token was not taken in time, and is revoked again")),
+    }
+}

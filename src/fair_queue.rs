@@ -1,0 +1,469 @@
+//! Fair queues: at most `places` jobs run concurrently, and at most `places_of_one` of one caller.
+//!
+//! [`FairQueue`] is the queue itself, [`FairSemaphore`] a semaphore that grants permits in its order, and [`cpu`] runs CPU work
+//! on threads of its own. The [current caller](QueueCaller::current) belongs to the running task: the HTTP pipeline sets it
+//! for each request, so that the functions below it need no argument for it.
+
+pub mod cpu;
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::hash::{DefaultHasher, Hash, Hasher as _};
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::oneshot;
+
+use crate::error::{Error, Kind, Result};
+use crate::telemetry::TraceContext;
+
+/// Jobs of one caller that may wait in a bounded queue.
+pub const MAX_WAITING_PER_CALLER: usize = 64;
+
+/// Numeric id of a caller. It is a hash, so two callers may share an id in rare cases.
+pub type CallerId = u64;
+
+/// Returns the id of a caller, from any hashable identification of the caller.
+pub fn caller_id(caller: &(impl Hash + ?Sized)) -> CallerId {
+    let mut hasher = DefaultHasher::new();
+    caller.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Class of a caller. It decides the order of service and if the queues are bounded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CallerClass {
+    /// The server's own work, which requests wait for: no bound.
+    Server,
+    /// A caller with a valid token, or a client that connects.
+    WithToken,
+    /// A caller without a valid token: served only when no caller of another class waits.
+    WithoutToken,
+}
+
+/// The caller whose queue a job joins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueCaller {
+    class: CallerClass,
+    asker: CallerId,
+    /// `true` if its jobs must not be refused: a response or a handshake has begun, or the change is stored.
+    must_run: bool,
+    /// The trace of the request, which outbound calls continue.
+    trace: Option<TraceContext>,
+}
+
+tokio::task_local! {
+    /// The caller of the request that the task handles.
+    static OF_REQUEST: Rc<Cell<QueueCaller>>;
+    /// The caller of a part of a request, or of a task that a request has spawned.
+    static OF_PART: QueueCaller;
+}
+
+impl QueueCaller {
+    /// The server, for work that belongs to no request.
+    pub const SERVER: Self = Self { class: CallerClass::Server, asker: 0, must_run: false, trace: None };
+
+    /// A caller with a valid token.
+    pub fn with_token(caller: &(impl Hash + ?Sized)) -> Self {
+        Self { class: CallerClass::WithToken, asker: caller_id(caller), must_run: false, trace: None }
+    }
+
+    /// A caller without a valid token.
+    pub fn without_token(caller: &(impl Hash + ?Sized)) -> Self {
+        Self { class: CallerClass::WithoutToken, asker: caller_id(caller), must_run: false, trace: None }
+    }
+
+    /// A client that connects, which has had no chance to send a token. The limits on connections bound its queue.
+    pub fn connecting(network: &(impl Hash + ?Sized)) -> Self {
+        Self::with_token(network).must_run()
+    }
+
+    /// A part of the server with a queue of its own, such as the changes of one mount.
+    pub fn server(part: &(impl Hash + ?Sized)) -> Self {
+        Self { class: CallerClass::Server, asker: caller_id(part), must_run: false, trace: None }
+    }
+
+    /// The caller of the request that the current task handles; [`QueueCaller::SERVER`] outside of requests.
+    pub fn current() -> Self {
+        let of_request = || OF_REQUEST.try_with(|caller| caller.get());
+        OF_PART.try_with(|caller| *caller).or_else(|_| of_request()).unwrap_or(Self::SERVER)
+    }
+
+    /// Runs a future on behalf of this caller. A task that a request begins needs this: it does not inherit the caller.
+    pub async fn scope<W: Future>(self, work: W) -> W::Output {
+        OF_PART.scope(self, work).await
+    }
+
+    /// The same caller, whose jobs are not refused any more.
+    pub fn must_run(self) -> Self {
+        Self { must_run: true, ..self }
+    }
+
+    /// `true` if the caller's queue is limited. The server's own work and jobs that must run have no limit.
+    fn is_bounded(self) -> bool {
+        self.class != CallerClass::Server && !self.must_run
+    }
+
+    /// Returns the trace of the request.
+    pub fn trace(self) -> Option<TraceContext> {
+        self.trace
+    }
+
+    /// Returns the id of the caller.
+    pub fn asker(self) -> CallerId {
+        self.asker
+    }
+}
+
+/// The caller of one request, which becomes known while the request is handled.
+#[derive(Clone)]
+pub struct CurrentCaller(Rc<Cell<QueueCaller>>);
+
+impl Default for CurrentCaller {
+    fn default() -> Self {
+        Self(Rc::new(Cell::new(QueueCaller::SERVER)))
+    }
+}
+
+impl CurrentCaller {
+    /// Sets the caller of the request. The trace stays.
+    pub fn set(&self, caller: QueueCaller) {
+        self.0.set(QueueCaller { trace: self.0.get().trace, ..caller });
+    }
+
+    /// Sets the trace of the request.
+    pub fn set_trace(&self, trace: TraceContext) {
+        self.0.set(QueueCaller { trace: Some(trace), ..self.0.get() });
+    }
+
+    /// Polls a part of the request on behalf of its caller.
+    pub fn scope<T>(&self, poll: impl FnOnce() -> T) -> T {
+        OF_REQUEST.sync_scope(Rc::clone(&self.0), poll)
+    }
+
+    /// Polls the response body on behalf of the caller. Its jobs must run: the response has begun.
+    pub fn scope_of_body<T>(&self, poll: impl FnOnce() -> T) -> T {
+        OF_PART.sync_scope(self.0.get().must_run(), poll)
+    }
+}
+
+/// A fair queue of jobs.
+pub struct FairQueue<T> {
+    /// Callers with waiting jobs, in round-robin order, and their jobs.
+    askers: VecDeque<(CallerId, VecDeque<T>)>,
+    waiting: usize,
+    /// Callers of the running jobs, one entry per job.
+    running: Vec<CallerId>,
+    /// Maximum number of running jobs, in total and per caller.
+    places: usize,
+    places_of_one: usize,
+}
+
+impl<T> FairQueue<T> {
+    /// An empty queue that runs at most `places` jobs concurrently, and `places_of_one` per caller.
+    pub fn new(places: usize, places_of_one: usize) -> Self {
+        Self { askers: VecDeque::new(), waiting: 0, running: Vec::new(), places, places_of_one }
+    }
+
+    /// Changes the limits on running jobs.
+    pub fn allow(&mut self, places: usize, places_of_one: usize) {
+        (self.places, self.places_of_one) = (places, places_of_one);
+    }
+
+    /// Number of waiting jobs.
+    pub fn waiting(&self) -> usize {
+        self.waiting
+    }
+
+    /// Appends a job to the queue of its caller.
+    pub fn push(&mut self, asker: CallerId, one: T) {
+        self.waiting += 1;
+        match self.askers.iter_mut().find(|(other, _)| *other == asker) {
+            Some((_, waiting)) => waiting.push_back(one),
+            None => self.askers.push_back((asker, VecDeque::from([one]))),
+        }
+    }
+
+    /// Number of waiting jobs of a caller.
+    pub fn waiting_of(&self, asker: CallerId) -> usize {
+        self.askers.iter().find(|(other, _)| *other == asker).map_or(0, |(_, waiting)| waiting.len())
+    }
+
+    /// Removes and returns the waiting jobs for which `keep` is false.
+    pub fn drop_unless(&mut self, keep: impl Fn(&T) -> bool) -> Vec<T> {
+        let mut dropped = Vec::new();
+        for (_, waiting) in &mut self.askers {
+            let jobs = std::mem::take(waiting);
+            let (kept, gone): (VecDeque<T>, VecDeque<T>) = jobs.into_iter().partition(&keep);
+            *waiting = kept;
+            dropped.extend(gone);
+        }
+        self.askers.retain(|(_, waiting)| !waiting.is_empty());
+        self.waiting -= dropped.len();
+        dropped
+    }
+
+    /// Ensures that one more job of a caller may wait. At most [`MAX_WAITING_PER_CALLER`] jobs of a caller wait, and
+    /// `most` of all callers. In a full queue, jobs of disconnected callers are removed first. If the queue is still
+    /// full, the newest job of the caller with the most waiting jobs is removed, provided that caller has at least two
+    /// jobs more.
+    ///
+    /// # Errors
+    /// [`QueueFull`] when no job may be removed.
+    pub fn admit(
+        &mut self,
+        asker: CallerId,
+        most: usize,
+        has_left: impl Fn(&T) -> bool,
+    ) -> std::result::Result<DisplacedJobs<T>, QueueFull> {
+        let is_full = |turns: &Self| turns.waiting_of(asker) >= MAX_WAITING_PER_CALLER || turns.waiting() >= most;
+        let mut left = Vec::new();
+        if is_full(self) {
+            left = self.drop_unless(|job| !has_left(job));
+        }
+        let refused = match is_full(self) {
+            false => None,
+            true if self.waiting_of(asker) >= MAX_WAITING_PER_CALLER => return Err(QueueFull),
+            true => Some(self.take_excess(asker).ok_or(QueueFull)?),
+        };
+        Ok(DisplacedJobs { left, refused })
+    }
+
+    /// Removes the newest job of the caller with the most waiting jobs, if that caller has at least two more than
+    /// `asker`.
+    pub fn take_excess(&mut self, asker: CallerId) -> Option<T> {
+        let own = self.waiting_of(asker);
+        let longest = self.askers.iter().map(|(_, waiting)| waiting.len()).max()?;
+        if longest > own + 1 { self.take_latest() } else { None }
+    }
+
+    /// Removes the newest job of the caller with the most waiting jobs.
+    pub fn take_latest(&mut self) -> Option<T> {
+        let (at, _) = self.askers.iter().enumerate().max_by_key(|(_, (_, waiting))| waiting.len())?;
+        let (_, waiting) = self.askers.get_mut(at)?;
+        let taken = waiting.pop_back()?;
+        if waiting.is_empty() {
+            self.askers.remove(at);
+        }
+        self.waiting -= 1;
+        Some(taken)
+    }
+
+    /// Takes the next job and does not count it as running, for users that need only the order.
+    pub fn take_next(&mut self) -> Option<T> {
+        let (asker, job) = self.take()?;
+        self.ended(asker);
+        Some(job)
+    }
+
+    /// `true` if a job may start.
+    pub fn has_one(&self) -> bool {
+        self.next().is_some()
+    }
+
+    /// Index of the caller whose job starts next: the first of those with the fewest running jobs.
+    fn next(&self) -> Option<usize> {
+        if self.running.len() >= self.places {
+            return None;
+        }
+        let running = |(asker, _): &(CallerId, _)| self.running.iter().filter(|one| *one == asker).count();
+        let (at, fewest) = self.askers.iter().map(running).enumerate().min_by_key(|(_, running)| *running)?;
+        (fewest < self.places_of_one).then_some(at)
+    }
+
+    /// Starts the next job. Its caller moves to the end of the round-robin order.
+    pub fn take(&mut self) -> Option<(CallerId, T)> {
+        let (asker, mut waiting) = self.askers.remove(self.next()?)?;
+        let one = waiting.pop_front()?;
+        if !waiting.is_empty() {
+            self.askers.push_back((asker, waiting));
+        }
+        self.waiting -= 1;
+        self.running.push(asker);
+        Some((asker, one))
+    }
+
+    /// Ends a job of a caller.
+    pub fn ended(&mut self, asker: CallerId) {
+        if let Some(at) = self.running.iter().position(|one| *one == asker) {
+            self.running.swap_remove(at);
+        }
+    }
+
+    /// Removes and returns all waiting jobs, by caller.
+    pub fn clear(&mut self) -> Vec<VecDeque<T>> {
+        self.waiting = 0;
+        self.askers.drain(..).map(|(_, waiting)| waiting).collect()
+    }
+}
+
+/// Jobs that [`FairQueue::admit`] removed from a queue.
+pub struct DisplacedJobs<T> {
+    /// Jobs of disconnected callers. Drop them outside of locks: a job may own large data.
+    pub left: Vec<T>,
+    /// A job to be refused.
+    pub refused: Option<T>,
+}
+
+/// Error for a full queue.
+#[derive(Debug)]
+pub struct QueueFull;
+
+/// A fair semaphore: permits are granted in the order of [`FairQueue`]. Clones share it.
+#[derive(Clone)]
+pub struct FairSemaphore(Arc<Mutex<FairQueue<oneshot::Sender<Permit>>>>);
+
+/// A permit. Dropping it wakes the next waiting caller.
+pub struct Permit {
+    asker: CallerId,
+    /// `None` if the permit was granted to a disconnected caller.
+    entrance: Option<FairSemaphore>,
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        if let Some(entrance) = self.entrance.take() {
+            entrance.turns().ended(self.asker);
+            entrance.let_in();
+        }
+    }
+}
+
+impl FairSemaphore {
+    /// A semaphore with `places` permits. One caller gets at most three quarters of them.
+    pub fn new(places: usize) -> Self {
+        Self(Arc::new(Mutex::new(FairQueue::new(places, (places - places / 4).max(1)))))
+    }
+
+    /// A semaphore with half as many permits as there are cores.
+    pub fn beside_workers() -> Self {
+        Self::new(std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2)))
+    }
+
+    /// Waits for a permit for the current caller. The queue is bounded by [`MAX_WAITING_PER_CALLER`].
+    ///
+    /// # Errors
+    /// `Busy` when too many requests of the caller wait.
+    pub async fn enter_bounded(&self, busy: &'static str) -> Result<Permit> {
+        let caller = QueueCaller::current();
+        if caller.is_bounded() {
+            let admitted = self.turns().admit(caller.asker, usize::MAX, oneshot::Sender::is_closed);
+            admitted.map_err(|QueueFull| Error::new(Kind::Busy, busy))?;
+        }
+        Ok(self.enter(caller.asker).await)
+    }
+
+    /// Waits for a permit.
+    pub async fn enter(&self, asker: CallerId) -> Permit {
+        let (give, given) = oneshot::channel();
+        self.turns().push(asker, give);
+        self.let_in();
+        // A sender is dropped only after a permit was granted, so the channel does not fail.
+        given.await.unwrap_or(Permit { asker, entrance: None })
+    }
+
+    /// Grants the free permits. A permit that is granted to a disconnected caller is returned immediately.
+    fn let_in(&self) {
+        while let Some((asker, give)) = self.next() {
+            if let Err(mut untaken) = give.send(Permit { asker, entrance: Some(self.clone()) }) {
+                untaken.entrance = None;
+                self.turns().ended(asker);
+            }
+        }
+    }
+
+    fn next(&self) -> Option<(CallerId, oneshot::Sender<Permit>)> {
+        self.turns().take()
+    }
+
+    fn turns(&self) -> MutexGuard<'_, FairQueue<oneshot::Sender<Permit>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+    use futures_util::poll;
+
+    use super::*;
+
+    #[test]
+    fn askers_take_turns_and_none_has_all_places() {
+        let mut turns = FairQueue::new(4, 3);
+        (0..10).for_each(|n| turns.push(1, n));
+        let first: Vec<_> = std::iter::from_fn(|| turns.take()).collect();
+        assert_eq!(first, [(1, 0), (1, 1), (1, 2)], "one place is left to others");
+        assert!(!turns.has_one());
+        (100..103).for_each(|n| turns.push(2, n));
+        assert_eq!(turns.take(), Some((2, 100)));
+        assert_eq!((turns.take(), turns.waiting()), (None, 9), "all places are taken");
+        turns.ended(1);
+        assert_eq!(turns.take(), Some((2, 101)), "whoever has fewer under way");
+        turns.ended(1);
+        // Each has one running job, so the caller served last comes second.
+        turns.ended(2);
+        assert_eq!((turns.take(), turns.take()), (Some((1, 3)), Some((2, 102))));
+        assert_eq!(turns.clear().iter().map(VecDeque::len).sum::<usize>(), 6);
+        assert_eq!(turns.waiting(), 0);
+    }
+
+    #[tokio::test]
+    async fn whoever_comes_next_waits_for_no_more_than_a_turn_of_those_who_were_there_before() {
+        let entrance = FairSemaphore::new(8);
+        let enter = |asker| entrance.enter(asker).now_or_never();
+        let mut many: Vec<Permit> = (0..6).map(|_| enter(1).unwrap()).collect();
+        let mut waits = Box::pin(entrance.enter(1));
+        assert!(poll!(&mut waits).is_pending(), "one asker has six places of eight");
+        let others = [enter(2).unwrap(), enter(3).unwrap()];
+        let mut fourth = Box::pin(entrance.enter(4));
+        assert!(poll!(&mut fourth).is_pending());
+        many.pop();
+        assert!(poll!(&mut waits).is_pending() && poll!(&mut fourth).is_ready(), "before what came earlier");
+        drop((others, many));
+        assert!(poll!(&mut waits).is_ready());
+    }
+
+    #[tokio::test]
+    async fn a_bounded_entrance_refuses_the_caller_whose_queue_is_full_and_no_other() {
+        let entrance = FairSemaphore::new(1);
+        let enter = |caller: QueueCaller| Box::pin(caller.scope(entrance.enter_bounded("too many")));
+        let [one, other] = [QueueCaller::with_token("one"), QueueCaller::with_token("other")];
+        let place = enter(one).await.unwrap();
+        let mut waiting: Vec<_> = (0..MAX_WAITING_PER_CALLER).map(|_| enter(one)).collect();
+        for wait in &mut waiting {
+            assert!(poll!(wait).is_pending());
+        }
+        assert_eq!(enter(one).await.err().map(|error| error.kind()), Some(Kind::Busy));
+        let mut others = enter(other);
+        assert!(poll!(&mut others).is_pending());
+        waiting.pop();
+        let mut again = enter(one);
+        assert!(poll!(&mut again).is_pending(), "a request that has left holds no place");
+        drop(place);
+        assert!(poll!(&mut waiting[0]).is_ready(), "one waits no longer than the other");
+        assert!(poll!(&mut others).is_ready(), "one turn of the first caller is all that the other waits for");
+    }
+
+    #[test]
+    fn the_longest_queue_makes_room_for_a_shorter_one() {
+        let mut turns = FairQueue::new(1, 1);
+        (0..3).for_each(|n| turns.push(1, n));
+        turns.push(2, 9);
+        assert_eq!((turns.take_excess(1), turns.take_excess(2), turns.take_excess(2)), (None, Some(2), None));
+        assert_eq!((turns.drop_unless(|n| *n > 0), turns.waiting(), turns.waiting_of(1)), (vec![0], 2, 1));
+    }
+
+    #[tokio::test]
+    async fn whoever_leaves_takes_no_place_along() {
+        let entrance = FairSemaphore::new(1);
+        let place = entrance.enter(1).await;
+        let left: Vec<_> = (0..100).map(|asker| entrance.enter(asker)).collect();
+        for mut waiting in left.into_iter().map(Box::pin) {
+            assert!(poll!(&mut waiting).is_pending());
+        }
+        drop(place);
+        assert!(entrance.enter(8).now_or_never().is_some());
+        assert!(entrance.turns().waiting() == 0 && !entrance.turns().has_one());
+    }
+}

@@ -1,0 +1,352 @@
+//! The CPU queue of the process: the only place for CPU work that is too long for an HTTP worker (more than 0.5 ms).
+//!
+//! It has one thread per core, at a lower priority than the HTTP workers and the commit thread. Callers are served
+//! round-robin, and no caller gets all threads. Callers without a token are served when no other waits. A job that
+//! finds the queue of its caller full is refused immediately. The job of a disconnected caller is dropped.
+//!
+//! A job occupies a thread until it ends, so it must not wait for the network, the store or a signer.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use tokio::sync::oneshot;
+
+use super::{CallerClass, FairQueue, QueueCaller, QueueFull};
+use crate::error::{Error, Kind, Result};
+use crate::telemetry;
+
+/// Jobs of one class that may wait, for all callers together.
+const MAX_WAITING_PER_CLASS: usize = 1024;
+/// Nice value of the threads. They get about a tenth of a core for which an HTTP worker competes.
+const NICE: i32 = 10;
+
+static CPU_QUEUE: LazyLock<CpuQueue> = LazyLock::new(|| {
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    let queue = CpuQueue::of(threads);
+    queue.start(threads);
+    queue
+});
+
+/// Runs a job for the [current caller](QueueCaller::current).
+///
+/// # Errors
+/// `Busy` when too many jobs of the caller wait; `Internal` when the job panics.
+pub async fn run<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+    run_as(QueueCaller::current(), work).await
+}
+
+/// As [`run`] if the work is long; other work runs immediately on the current thread.
+///
+/// # Errors
+/// As [`run`].
+pub async fn run_if<T: Send + 'static>(is_long: bool, work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+    if is_long { run(work).await } else { Ok(work()) }
+}
+
+/// As [`run`], for another caller.
+///
+/// # Errors
+/// As [`run`].
+pub async fn run_as<T: Send + 'static>(caller: QueueCaller, work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+    CPU_QUEUE.run(caller, work).await
+}
+
+/// Lowers the priority of the calling thread: on Linux the nice value belongs to the thread.
+#[cfg(target_os = "linux")]
+pub fn lower_priority(nice: i32) {
+    // A process that was started with a lower priority, such as a backup, may not raise that of its threads.
+    if rustix::process::getpriority_process(None).is_ok_and(|own| own >= nice) {
+        return;
+    }
+    if let Err(error) = rustix::process::setpriority_process(None, nice) {
+        tracing::warn!(%error, "a thread for CPU work runs at normal priority");
+    }
+}
+
+/// Does nothing: outside Linux, threads have the priority of the process.
+#[cfg(not(target_os = "linux"))]
+pub fn lower_priority(_: i32) {}
+
+/// A waiting job, independent of its result type.
+trait CpuJob: Send {
+    fn run(self: Box<Self>);
+    fn refuse(self: Box<Self>, error: Error);
+    /// `true` if the caller no longer waits for the result.
+    fn is_void(&self) -> bool;
+}
+
+struct CpuWork<F, T> {
+    work: F,
+    reply: oneshot::Sender<Result<T>>,
+}
+
+impl<T: Send, F: FnOnce() -> T + Send> CpuJob for CpuWork<F, T> {
+    fn run(self: Box<Self>) {
+        let done = catch_unwind(AssertUnwindSafe(self.work)).map_err(|_| {
+            metrics::counter!(telemetry::HANDLER_PANICS).increment(1);
+            Error::internal("a job of the CPU queue panicked")
+        });
+        // The caller may have disconnected during the job.
+        let _ = self.reply.send(done);
+    }
+
+    fn refuse(self: Box<Self>, error: Error) {
+        let _ = self.reply.send(Err(error));
+    }
+
+    fn is_void(&self) -> bool {
+        self.reply.is_closed()
+    }
+}
+
+#[derive(Clone)]
+struct CpuQueue(Arc<CpuQueueShared>);
+
+struct CpuQueueShared {
+    state: Mutex<CpuQueueState>,
+    changed: Condvar,
+}
+
+struct CpuQueueState {
+    with_token: FairQueue<Box<dyn CpuJob>>,
+    without_token: FairQueue<Box<dyn CpuJob>>,
+}
+
+impl CpuQueue {
+    fn of(threads: usize) -> Self {
+        let of_one = threads.saturating_sub(1).max(1);
+        let state = CpuQueueState {
+            with_token: FairQueue::new(threads, of_one),
+            without_token: FairQueue::new(of_one, of_one),
+        };
+        Self(Arc::new(CpuQueueShared { state: Mutex::new(state), changed: Condvar::new() }))
+    }
+
+    fn start(&self, threads: usize) {
+        for n in 0..threads {
+            let queue = self.clone();
+            let work = move || {
+                lower_priority(NICE);
+                loop {
+                    let (caller, job) = queue.wait();
+                    job.run();
+                    queue.lock().of(caller.class).ended(caller.asker);
+                }
+            };
+            if let Err(error) = thread::Builder::new().name(format!("cpu-{n}")).spawn(work) {
+                tracing::error!(%error, "a thread of the CPU queue did not start");
+            }
+        }
+    }
+
+    async fn run<T: Send + 'static>(
+        &self,
+        caller: QueueCaller,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T> {
+        let (reply, done) = oneshot::channel();
+        self.push(caller, Box::new(CpuWork { work, reply }))?;
+        done.await.map_err(Error::internal)?
+    }
+
+    fn push(&self, caller: QueueCaller, job: Box<dyn CpuJob>) -> Result<()> {
+        let mut state = self.lock();
+        let turns = state.of(caller.class);
+        let displaced = match caller.is_bounded() {
+            true => Some(
+                turns
+                    .admit(caller.asker, MAX_WAITING_PER_CLASS, |job| job.is_void())
+                    .map_err(|QueueFull| busy_error())?,
+            ),
+            false => None,
+        };
+        turns.push(caller.asker, job);
+        drop(state);
+        self.0.changed.notify_one();
+        if let Some(job) = displaced.and_then(|displaced| displaced.refused) {
+            job.refuse(busy_error());
+        }
+        Ok(())
+    }
+
+    /// Waits for the next job whose caller still waits for the result.
+    fn wait(&self) -> (QueueCaller, Box<dyn CpuJob>) {
+        let mut state = self.lock();
+        loop {
+            match state.next() {
+                Some((caller, job)) if job.is_void() => {
+                    state.of(caller.class).ended(caller.asker);
+                    drop(state);
+                    drop(job);
+                    state = self.lock();
+                }
+                Some(next) => return next,
+                None => state = self.0.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, CpuQueueState> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl CpuQueueState {
+    fn of(&mut self, class: CallerClass) -> &mut FairQueue<Box<dyn CpuJob>> {
+        match class {
+            CallerClass::Server | CallerClass::WithToken => &mut self.with_token,
+            CallerClass::WithoutToken => &mut self.without_token,
+        }
+    }
+
+    fn next(&mut self) -> Option<(QueueCaller, Box<dyn CpuJob>)> {
+        [CallerClass::WithToken, CallerClass::WithoutToken].into_iter().find_map(|class| {
+            let (asker, job) = self.of(class).take()?;
+            Some((QueueCaller { class, asker, must_run: false, trace: None }, job))
+        })
+    }
+}
+
+fn busy_error() -> Error {
+    Error::new(Kind::Busy, "too many requests of this caller wait for the processor, try again shortly")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::Pin;
+    use std::sync::mpsc;
+    use std::task::Poll;
+    use std::time::Duration;
+
+    use futures_util::{FutureExt as _, poll};
+
+    use super::*;
+    use crate::fair_queue::MAX_WAITING_PER_CALLER;
+
+    type Pushed = Pin<Box<dyn Future<Output = Result<u32>>>>;
+
+    /// A queued job, or its refusal.
+    fn pushed(queue: &CpuQueue, caller: QueueCaller, number: u32) -> Result<Pushed> {
+        let queue = queue.clone();
+        let mut job: Pushed = Box::pin(async move { queue.run(caller, move || number).await });
+        match (&mut job).now_or_never() {
+            Some(refused) => refused.map(|_| unreachable!("no thread works")),
+            None => Ok(job),
+        }
+    }
+
+    /// Runs the next job; `false` if there is none.
+    fn step(queue: &CpuQueue) -> bool {
+        let next = queue.lock().next();
+        let Some((caller, job)) = next else { return false };
+        job.run();
+        queue.lock().of(caller.class).ended(caller.asker);
+        true
+    }
+
+    /// Runs all jobs and returns their numbers in the order in which they ended.
+    async fn order(queue: &CpuQueue, jobs: Vec<Pushed>) -> Vec<u32> {
+        let mut jobs: Vec<_> = jobs.into_iter().map(Some).collect();
+        let mut done = Vec::new();
+        while step(queue) {
+            for slot in &mut jobs {
+                if let Some(job) = slot
+                    && let Poll::Ready(number) = poll!(job)
+                {
+                    done.push(number.unwrap());
+                    *slot = None;
+                }
+            }
+        }
+        done
+    }
+
+    fn with(name: &str) -> QueueCaller {
+        QueueCaller::with_token(name)
+    }
+
+    #[tokio::test]
+    async fn callers_take_turns_and_those_without_a_token_come_last() {
+        let queue = CpuQueue::of(4);
+        let without = QueueCaller::without_token("address");
+        let callers =
+            [(without, 30), (with("a"), 10), (with("a"), 11), (with("a"), 12), (with("b"), 20), (without, 31)];
+        let jobs = callers.map(|(caller, number)| pushed(&queue, caller, number).unwrap());
+        assert_eq!(order(&queue, jobs.into()).await, [10, 20, 11, 12, 30, 31]);
+    }
+
+    #[test]
+    fn a_caller_never_has_all_threads_and_neither_have_those_without_a_token() {
+        let queue = CpuQueue::of(4);
+        let without = |n: u32| QueueCaller::without_token(&n);
+        let _jobs: Vec<_> = (0..4).map(|n| pushed(&queue, without(n), n).unwrap()).collect();
+        let begun = std::iter::from_fn(|| queue.lock().next()).count();
+        assert_eq!(begun, 3, "one thread is left to callers with a token");
+        let queue = CpuQueue::of(4);
+        let _jobs: Vec<_> = (0..4).map(|n| pushed(&queue, with("a"), n).unwrap()).collect();
+        let begun = std::iter::from_fn(|| queue.lock().next()).count();
+        assert_eq!(begun, 3, "one thread is left to the others");
+        let _other = pushed(&queue, with("b"), 9).unwrap();
+        assert!(queue.lock().next().is_some());
+    }
+
+    #[tokio::test]
+    async fn a_full_queue_refuses_its_caller_and_no_other_and_those_who_left_hold_no_place() {
+        let queue = CpuQueue::of(1);
+        let push = |name: &str| pushed(&queue, with(name), 0);
+        let mut jobs: Vec<_> = (0..MAX_WAITING_PER_CALLER).map(|_| push("a").unwrap()).collect();
+        let refused = push("a").err().unwrap();
+        assert_eq!(refused.kind(), Kind::Busy);
+        let _other = push("b").unwrap();
+        jobs.pop();
+        jobs.push(push("a").unwrap());
+        assert!(push("a").is_err());
+        let begun = QueueCaller { must_run: true, ..with("a") };
+        assert!(pushed(&queue, begun, 0).is_ok(), "a response that has begun cannot be refused");
+        drop(jobs);
+        assert_eq!(queue.lock().with_token.waiting(), MAX_WAITING_PER_CALLER + 2);
+        let own = QueueCaller::server("changes");
+        let many: Vec<_> = (0..2 * MAX_WAITING_PER_CLASS).map(|n| pushed(&queue, own, n as u32)).collect();
+        assert!(many.iter().all(Result::is_ok), "the server's own work is bounded by the requests that wait for it");
+    }
+
+    #[tokio::test]
+    async fn a_full_class_takes_the_latest_job_of_the_longest_queue() {
+        let queue = CpuQueue::of(1);
+        let mut jobs = Vec::new();
+        for n in 0..MAX_WAITING_PER_CLASS / MAX_WAITING_PER_CALLER {
+            let caller = with(&n.to_string());
+            jobs.extend((0..MAX_WAITING_PER_CALLER).map(|_| pushed(&queue, caller, 0).unwrap()));
+        }
+        let _late = pushed(&queue, with("late"), 1).unwrap();
+        assert_eq!(queue.lock().with_token.waiting(), MAX_WAITING_PER_CLASS);
+        let mut refused = 0;
+        for job in &mut jobs {
+            refused += usize::from(matches!(poll!(job), Poll::Ready(Err(error)) if error.kind() == Kind::Busy));
+        }
+        assert_eq!(refused, 1);
+    }
+
+    #[tokio::test]
+    async fn a_job_whose_caller_left_is_not_run_and_a_panic_is_an_error() {
+        let queue = CpuQueue::of(1);
+        let (tell, told) = mpsc::channel();
+        let mut left = Box::pin(queue.run(with("a"), move || tell.send(()).unwrap()));
+        assert!(poll!(&mut left).is_pending());
+        drop(left);
+        queue.start(1);
+        let panicked = queue.run(with("b"), || panic!("a defect")).await;
+        assert_eq!(panicked.err().map(|error: Error| error.kind()), Some(Kind::Internal));
+        assert_eq!(queue.run(with("b"), || 7).await.unwrap(), 7);
+        assert!(told.recv_timeout(Duration::from_secs(10)).is_err(), "the job was dropped, not run");
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn the_threads_run_at_a_lower_priority() {
+        let nice = run(|| rustix::process::getpriority_process(None).unwrap()).await.unwrap();
+        assert_eq!(nice, NICE);
+        assert!(rustix::process::getpriority_process(None).unwrap() < NICE);
+    }
+}

@@ -1,0 +1,378 @@
+//! Fair scheduling of a worker's time among senders.
+//!
+//! The runtime polls ready tasks in order, so a sender with fifty concurrent requests would get fifty times as much
+//! time as a sender with one. A worker therefore measures the time that it spends on each sender in a *pass*: the tasks
+//! that the runtime polls between two polls of its I/O driver. Before a step that takes time, a request
+//! [waits](CpuAccount::turn) for the next pass if its sender has used up its time slice. No locks are held while waiting;
+//! the memory of a body is, and that is limited per sender too.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasher as _, RandomState};
+use std::net::IpAddr;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use actix_web::web::Payload;
+use actix_web::{HttpRequest, dev};
+use futures_util::StreamExt as _;
+use futures_util::future::poll_fn;
+use futures_util::stream;
+use tokio::sync::oneshot;
+
+use super::body;
+use super::sender::Sender;
+use crate::fair_queue::CurrentCaller;
+use crate::telemetry::TraceContext;
+
+/// Time slice of a sender in one pass: about a dozen certificates.
+const TIME_SLICE_PER_SENDER: Duration = Duration::from_millis(2);
+/// Busy time after which a pass ends even if no request waits, so that accounts of idle senders are removed.
+const MAX_PASS_DURATION: Duration = Duration::from_millis(20);
+
+/// Estimated cost of reading or sending one byte: two copies in the process and one in the kernel.
+pub(super) const COST_PER_BYTE: Duration = Duration::from_nanos(1);
+/// Longest path and query that are parsed without scheduling, in bytes.
+const MAX_UNSCHEDULED_TARGET_BYTES: usize = 2 << 10;
+/// Largest body that is read without scheduling, in bytes.
+const MAX_UNSCHEDULED_BODY_BYTES: u64 = 16 << 10;
+
+/// The scheduler of one worker. It stays on its thread.
+#[derive(Clone, Default)]
+pub struct FairScheduler(Rc<SchedulerPass>);
+
+#[derive(Default)]
+struct SchedulerPass {
+    senders: RandomState,
+    state: RefCell<SchedulerState>,
+}
+
+/// Hash of a sender.
+type SenderHash = u64;
+
+#[derive(Default)]
+struct SchedulerState {
+    accounts: HashMap<SenderHash, SenderAccount>,
+    spent: Duration,
+    /// `true` if a task waits for the end of the pass.
+    ends: bool,
+}
+
+#[derive(Default)]
+struct SenderAccount {
+    spent: Duration,
+    /// `true` if a waiting request was woken and has not been polled since.
+    called: bool,
+    waiting: VecDeque<oneshot::Sender<()>>,
+}
+
+impl SenderAccount {
+    /// Wakes the next waiting request if the sender has time left.
+    fn call(&mut self) {
+        while !self.called && self.spent < TIME_SLICE_PER_SENDER {
+            let Some(next) = self.waiting.pop_front() else { return };
+            // The request may have been dropped.
+            self.called = next.send(()).is_ok();
+        }
+    }
+}
+
+/// The time account of one request.
+#[derive(Clone)]
+pub struct CpuAccount {
+    pass: Rc<SchedulerPass>,
+    sender: Rc<Cell<Option<SenderHash>>>,
+    caller: CurrentCaller,
+}
+
+impl FairScheduler {
+    /// Runs a request and charges its time to its sender.
+    pub async fn account<W: Future>(&self, begin: impl FnOnce(CpuAccount) -> W) -> W::Output {
+        let times = CpuAccount { pass: Rc::clone(&self.0), sender: Rc::default(), caller: CurrentCaller::default() };
+        let mut work = pin!(begin(times.clone()));
+        poll_fn(|context| times.timed(work.as_mut(), context)).await
+    }
+}
+
+impl CpuAccount {
+    /// Sets the sender that is charged, whose queues the request's jobs join.
+    pub fn are_of(&self, sender: &Sender) {
+        self.sender.set(Some(self.pass.senders.hash_one(sender)));
+        self.caller.set(sender.queued_as());
+    }
+
+    /// Sets the trace of the request.
+    pub fn belong_to(&self, trace: TraceContext) {
+        self.caller.set_trace(trace);
+    }
+
+    /// Sets the address whose queues the request's jobs join until the caller is known.
+    pub fn come_from(&self, address: Option<IpAddr>) {
+        self.caller.set(Sender::at(address).queued_as());
+    }
+
+    /// Polls the response body on behalf of the request's caller.
+    pub(super) fn scope_of_body<T>(&self, poll: impl FnOnce() -> T) -> T {
+        self.caller.scope_of_body(poll)
+    }
+
+    /// Schedules a request with a long head by its peer address, before it is parsed.
+    pub async fn begin(&self, request: &HttpRequest) {
+        let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
+        if target > MAX_UNSCHEDULED_TARGET_BYTES {
+            self.are_of(&Sender::at(request.peer_addr().map(|peer| peer.ip())));
+            self.turn().await;
+        }
+    }
+
+    /// Waits until the sender has time left. Does nothing if the sender is not known yet.
+    pub async fn turn(&self) {
+        if let Some(waiting) = self.place() {
+            waiting.await;
+        }
+    }
+
+    /// Joins the queue of the sender; `None` if the request need not wait.
+    pub(super) fn place(&self) -> Option<SliceWait> {
+        SchedulerPass::join(&self.pass, self.sender.get()?)
+    }
+
+    /// Charges time that was not spent in polling the request itself.
+    pub(super) fn spent(&self, time: Duration) {
+        if let Some(key) = self.sender.get() {
+            SchedulerPass::spent(&self.pass, key, time);
+        }
+    }
+
+    /// Wraps a body so that its chunks are scheduled, unless it is declared to be small.
+    pub fn paced(&self, request: &HttpRequest, body: Payload) -> Payload {
+        let body = body.into_inner();
+        if matches!(body, dev::Payload::None)
+            || body::content_length(request.headers()).is_some_and(|length| length <= MAX_UNSCHEDULED_BODY_BYTES)
+        {
+            return body::payload_for_request(request, body);
+        }
+        let pieces = stream::unfold((self.clone(), body), |(times, mut body)| async {
+            times.turn().await;
+            let piece = body.next().await?;
+            if let Ok(piece) = &piece {
+                times.spent(COST_PER_BYTE * u32::try_from(piece.len()).unwrap_or(u32::MAX));
+            }
+            Some((piece, (times, body)))
+        });
+        body::payload_from_stream(request, pieces)
+    }
+
+    fn timed<W: Future>(&self, work: Pin<&mut W>, context: &mut Context<'_>) -> Poll<W::Output> {
+        let begun = Instant::now();
+        let outcome = self.caller.scope(|| work.poll(context));
+        self.spent(begun.elapsed());
+        outcome
+    }
+}
+
+impl SchedulerPass {
+    /// Joins the queue of a sender that has no time left or has other requests waiting.
+    fn join(this: &Rc<Self>, key: SenderHash) -> Option<SliceWait> {
+        let mut state = this.state.borrow_mut();
+        let account = state.accounts.entry(key).or_default();
+        if account.spent < TIME_SLICE_PER_SENDER && account.waiting.is_empty() && !account.called {
+            return None;
+        }
+        let (place, call) = oneshot::channel();
+        account.waiting.push_back(place);
+        this.await_the_end(&mut state);
+        Some(SliceWait { pass: Rc::clone(this), key, call, came: false })
+    }
+
+    fn spent(this: &Rc<Self>, key: SenderHash, time: Duration) {
+        let mut state = this.state.borrow_mut();
+        state.spent += time;
+        let account = state.accounts.entry(key).or_default();
+        account.spent += time;
+        account.call();
+        if state.spent > MAX_PASS_DURATION {
+            this.await_the_end(&mut state);
+        }
+    }
+
+    /// Begins the next pass once all tasks that are ready now, or became ready since, have been polled.
+    fn await_the_end(self: &Rc<Self>, state: &mut SchedulerState) {
+        if std::mem::replace(&mut state.ends, true) {
+            return;
+        }
+        let pass = Rc::clone(self);
+        tokio::task::spawn_local(async move {
+            loop {
+                tokio::task::yield_now().await;
+                if !pass.begin_anew() {
+                    return;
+                }
+            }
+        });
+    }
+
+    /// Begins a pass; `true` if woken requests exist.
+    fn begin_anew(&self) -> bool {
+        let mut state = self.state.borrow_mut();
+        state.spent = Duration::ZERO;
+        state.accounts.retain(|_, account| {
+            account.spent = Duration::ZERO;
+            account.call();
+            account.called
+        });
+        state.ends = !state.accounts.is_empty();
+        state.ends
+    }
+}
+
+/// A request in the queue of its sender.
+pub(super) struct SliceWait {
+    pass: Rc<SchedulerPass>,
+    key: SenderHash,
+    call: oneshot::Receiver<()>,
+    came: bool,
+}
+
+impl Future for SliceWait {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let called = Pin::new(&mut self.call).poll(context);
+        called.map(|_| self.came = true)
+    }
+}
+
+impl Drop for SliceWait {
+    fn drop(&mut self) {
+        // A request that was woken and dropped passes its time slice on to the next request.
+        if !self.came && self.call.try_recv().is_err() {
+            return;
+        }
+        let mut state = self.pass.state.borrow_mut();
+        if let Some(account) = state.accounts.get_mut(&self.key) {
+            account.called = false;
+            if !self.came {
+                account.call();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use actix_web::FromRequest as _;
+    use actix_web::test::TestRequest;
+    use bytes::Bytes;
+    use futures_util::future::join_all;
+
+    use super::*;
+
+    /// A request of a sender that works for `time` without yielding, and logs its end in `done`.
+    async fn asks(passes: FairScheduler, sender: i64, time: Duration, done: Rc<RefCell<Vec<i64>>>) {
+        let work = async |times: CpuAccount| {
+            times.are_of(&Sender::User(sender));
+            times.turn().await;
+            let begun = Instant::now();
+            while begun.elapsed() < time {
+                std::hint::spin_loop();
+            }
+            done.borrow_mut().push(sender);
+        };
+        passes.account(work).await;
+    }
+
+    async fn order(senders: impl IntoIterator<Item = i64>, time: Duration) -> Vec<i64> {
+        let (passes, done) = (FairScheduler::default(), Rc::default());
+        let all = senders
+            .into_iter()
+            .map(|sender| tokio::task::spawn_local(asks(passes.clone(), sender, time, Rc::clone(&done))));
+        join_all(all.collect::<Vec<_>>()).await;
+        tokio::task::yield_now().await;
+        assert!(!passes.0.state.borrow().ends, "nobody waits any more");
+        done.take()
+    }
+
+    #[actix_web::test]
+    async fn who_has_many_requests_begins_one_of_them_while_each_of_the_others_begins_his() {
+        let done = order([1; 20].into_iter().chain([2, 3]), 2 * TIME_SLICE_PER_SENDER).await;
+        assert_eq!((done.len(), &done[..3]), (22, &[1, 2, 3][..]), "{done:?}");
+    }
+
+    #[actix_web::test]
+    async fn nobody_waits_who_has_not_had_a_share_of_this_pass() {
+        let passes = FairScheduler::default();
+        let join = |key| SchedulerPass::join(&passes.0, key);
+        for _ in 0..2 {
+            assert!(join(1).is_none());
+            SchedulerPass::spent(&passes.0, 1, TIME_SLICE_PER_SENDER / 2);
+            assert!(join(1).is_none());
+            SchedulerPass::spent(&passes.0, 1, TIME_SLICE_PER_SENDER / 2);
+            assert!(join(1).is_some() && join(2).is_none());
+            passes.0.begin_anew();
+        }
+    }
+
+    #[actix_web::test]
+    async fn a_pass_ends_though_nobody_waits() {
+        let passes = FairScheduler::default();
+        (0..=MAX_PASS_DURATION.as_millis() as u64)
+            .for_each(|key| SchedulerPass::spent(&passes.0, key, Duration::from_millis(1)));
+        tokio::task::yield_now().await;
+        tokio::task::yield_now().await;
+        assert!(passes.0.state.borrow().accounts.is_empty());
+    }
+
+    #[actix_web::test]
+    async fn nobody_waits_who_is_not_known() {
+        let passes = FairScheduler::default();
+        let time = passes.account(async |times| {
+            std::thread::sleep(2 * TIME_SLICE_PER_SENDER);
+            times.turn().await;
+            tokio::task::yield_now().await;
+            times.are_of(&Sender::User(1));
+            SchedulerPass::join(&times.pass, times.sender.get().unwrap()).is_some()
+        });
+        assert!(!time.await, "what was spent before counts from the end of this step");
+    }
+
+    #[actix_web::test]
+    async fn who_leaves_after_the_call_leaves_the_place_to_the_next() {
+        let passes = FairScheduler::default();
+        let key = passes.0.senders.hash_one(Sender::User(1));
+        SchedulerPass::spent(&passes.0, key, TIME_SLICE_PER_SENDER);
+        let [first, gone, last] = [(); 3].map(|()| SchedulerPass::join(&passes.0, key).expect("the share is used up"));
+        drop(gone);
+        assert!(passes.0.begin_anew());
+        assert!(passes.0.state.borrow().accounts[&key].called);
+        drop(first);
+        tokio::time::timeout(Duration::from_secs(10), last).await.expect("the last one is called");
+        assert!(!passes.0.begin_anew());
+    }
+
+    #[actix_web::test]
+    async fn a_body_that_may_be_long_is_read_in_turns() {
+        for length in [0, 1, MAX_UNSCHEDULED_BODY_BYTES, MAX_UNSCHEDULED_BODY_BYTES + 1, 3_000_000] {
+            let passes = FairScheduler::default();
+            let sent = vec![7; usize::try_from(length).unwrap()];
+            let request = TestRequest::default().insert_header(("content-length", length.to_string()));
+            let (request, mut inner) = request.set_payload(sent.clone()).to_http_parts();
+            let body = Payload::from_request(&request, &mut inner).await.unwrap();
+            let work = async |times: CpuAccount| {
+                times.are_of(&Sender::User(1));
+                SchedulerPass::spent(&times.pass, times.sender.get().unwrap(), TIME_SLICE_PER_SENDER);
+                let mut pieces = pin!(times.paced(&request, body).collect::<Vec<_>>());
+                let waits = futures_util::poll!(pieces.as_mut());
+                assert_eq!(waits.is_pending(), length > MAX_UNSCHEDULED_BODY_BYTES, "{length}");
+                let pieces = match waits {
+                    Poll::Ready(pieces) => pieces,
+                    Poll::Pending => pieces.await,
+                };
+                pieces.into_iter().map(|piece| piece.unwrap()).collect::<Vec<Bytes>>().concat()
+            };
+            assert_eq!(passes.account(work).await, sent);
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! Limits on long lists, which are streamed while they are read page by page from the store.
+//!
+//! At most [`MAX_LONG_LISTS`] long lists run concurrently, [`MAX_LONG_LISTS_PER_TOKEN`] per token and [`MAX_LONG_LISTS_PER_SENDER`] per sender; others
+//! are refused before a status is sent. Only one of them reads at a time, in fair order of their senders, so that other
+//! store connections stay free. The first page of a detailed list needs a permit too, because its rows are in memory
+//! until the response is made. After [`MAX_LIST_AGE`] a list may not read any more, and its slot is free. Lists of one page
+//! need no slot.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::sender::Sender;
+use crate::auth::store::TokenHash;
+use crate::error::{Error, Kind, Result};
+use crate::fair_queue::{self, FairSemaphore, caller_id};
+
+/// Maximum number of concurrent long lists.
+pub const MAX_LONG_LISTS: usize = 64;
+/// Maximum number of concurrent long lists per token.
+pub const MAX_LONG_LISTS_PER_TOKEN: usize = 8;
+/// Maximum number of concurrent long lists per sender, over all its tokens.
+pub const MAX_LONG_LISTS_PER_SENDER: usize = 16;
+/// Maximum age at which a list may still read.
+pub const MAX_LIST_AGE: Duration = Duration::from_secs(3600);
+
+/// Registry of the long lists of a server. Clones share it.
+#[derive(Clone)]
+pub struct LongLists(Arc<LongListState>);
+
+struct LongListState {
+    reading: FairSemaphore,
+    /// Permits for first pages of detailed lists.
+    first: FairSemaphore,
+    places: Mutex<ListSlots>,
+}
+
+#[derive(Default)]
+struct ListSlots {
+    last_id: u64,
+    taken: Vec<ListSlotInUse>,
+}
+
+/// A slot in use, until the list ends or `end` has passed.
+struct ListSlotInUse {
+    id: u64,
+    token: TokenHash,
+    sender: Sender,
+    end: Instant,
+}
+
+impl Default for LongLists {
+    fn default() -> Self {
+        Self(Arc::new(LongListState {
+            reading: FairSemaphore::new(1),
+            first: FairSemaphore::beside_workers(),
+            places: Mutex::default(),
+        }))
+    }
+}
+
+impl LongLists {
+    /// Reserves a slot for a list.
+    ///
+    /// # Errors
+    /// `Quota` when the token or the sender is at its limit, `Busy` when all slots are in use.
+    pub fn begin(&self, token: TokenHash, sender: Sender) -> Result<ListSlot> {
+        self.begin_at(token, sender, Instant::now())
+    }
+
+    fn begin_at(&self, token: TokenHash, sender: Sender, now: Instant) -> Result<ListSlot> {
+        let mut places = self.lock();
+        places.taken.retain(|place| now < place.end);
+        let own = places.taken.iter().filter(|place| place.token == token).count();
+        if own >= MAX_LONG_LISTS_PER_TOKEN {
+            return Err(limit_error(Kind::Quota, MAX_LONG_LISTS_PER_TOKEN, " of this token"));
+        }
+        if places.taken.iter().filter(|place| place.sender == sender).count() >= MAX_LONG_LISTS_PER_SENDER {
+            return Err(limit_error(Kind::Quota, MAX_LONG_LISTS_PER_SENDER, " of tokens that count as one"));
+        }
+        if places.taken.len() >= MAX_LONG_LISTS {
+            return Err(limit_error(Kind::Busy, MAX_LONG_LISTS, ""));
+        }
+        places.last_id += 1;
+        let (id, end) = (places.last_id, now + MAX_LIST_AGE);
+        let asker = caller_id(&sender);
+        places.taken.push(ListSlotInUse { id, token, sender, end });
+        drop(places);
+        Ok(ListSlot { lists: self.clone(), id, end, asker })
+    }
+
+    /// Waits for a permit to read the first page of a detailed list.
+    ///
+    /// # Errors
+    /// `Busy` when too many lists of the caller wait.
+    pub async fn turn_for_first(&self) -> Result<fair_queue::Permit> {
+        self.0
+            .first
+            .enter_bounded("list: too many lists of this caller wait; try again, or ask for a part (limit)")
+            .await
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ListSlots> {
+        self.0.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn limit_error(kind: Kind, most: usize, whose: &str) -> Error {
+    let text = format!("list: {most} long lists{whose} are under way; try again, or ask for a part (after, limit)");
+    Error::new(kind, text)
+}
+
+/// The slot of a list; dropping it frees the slot.
+pub struct ListSlot {
+    lists: LongLists,
+    id: u64,
+    end: Instant,
+    asker: fair_queue::CallerId,
+}
+
+impl ListSlot {
+    /// Waits until this list may read, which lasts until the result is dropped.
+    ///
+    /// # Errors
+    /// `Busy` when the list has run for longer than [`MAX_LIST_AGE`].
+    pub async fn turn(&self) -> Result<fair_queue::Permit> {
+        let late = || Error::new(Kind::Busy, "a list took longer than an hour");
+        if self.end <= Instant::now() {
+            return Err(late());
+        }
+        let turn = self.lists.0.reading.enter(self.asker);
+        tokio::time::timeout_at(self.end.into(), turn).await.map_err(|_| late())
+    }
+}
+
+impl Drop for ListSlot {
+    fn drop(&mut self) {
+        self.lists.lock().taken.retain(|place| place.id != self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    const ONE: TokenHash = [1; 32];
+
+    fn sender(n: usize) -> Sender {
+        Sender::User(n as i64)
+    }
+
+    fn kind(refused: Result<ListSlot>) -> Kind {
+        refused.err().unwrap().kind()
+    }
+
+    #[test]
+    fn a_token_has_some_places_and_all_together_have_more() {
+        let lists = LongLists::default();
+        let mut own: Vec<ListSlot> =
+            (0..MAX_LONG_LISTS_PER_TOKEN).map(|_| lists.begin(ONE, sender(1)).unwrap()).collect();
+        assert_eq!(kind(lists.begin(ONE, sender(1))), Kind::Quota);
+        let others = (MAX_LONG_LISTS_PER_TOKEN..MAX_LONG_LISTS)
+            .map(|n| lists.begin([n as u8 / MAX_LONG_LISTS_PER_TOKEN as u8 + 9; 32], sender(n)).unwrap());
+        let others: Vec<ListSlot> = others.collect();
+        assert_eq!(kind(lists.begin([2; 32], sender(2))), Kind::Busy);
+        own.pop();
+        let late = lists.begin([2; 32], sender(2)).unwrap();
+        assert_eq!(kind(lists.begin(ONE, sender(1))), Kind::Busy);
+        drop((others, late));
+        own.push(lists.begin(ONE, sender(1)).unwrap());
+        assert_eq!(kind(lists.begin(ONE, sender(1))), Kind::Quota);
+    }
+
+    #[test]
+    fn tokens_that_count_as_one_share_their_places() {
+        let lists = LongLists::default();
+        let one: Vec<ListSlot> =
+            (0..MAX_LONG_LISTS_PER_SENDER).map(|n| lists.begin([n as u8 / 8; 32], sender(1)).unwrap()).collect();
+        assert_eq!(kind(lists.begin([9; 32], sender(1))), Kind::Quota);
+        assert!(lists.begin([9; 32], sender(2)).is_ok());
+        drop(one);
+        assert!(lists.begin([9; 32], sender(1)).is_ok());
+    }
+
+    #[actix_web::test]
+    async fn after_an_hour_a_list_reads_no_more_and_has_no_place() {
+        let lists = LongLists::default();
+        let begun = Instant::now().checked_sub(MAX_LIST_AGE).unwrap();
+        let old: Vec<ListSlot> =
+            (0..MAX_LONG_LISTS_PER_TOKEN).map(|_| lists.begin_at(ONE, sender(1), begun).unwrap()).collect();
+        assert_eq!(old[0].turn().await.err().unwrap().kind(), Kind::Busy);
+        let young = lists.begin(ONE, sender(1)).unwrap();
+        // Dropping an expired slot does not free the slot of another list.
+        drop(old);
+        assert_eq!(lists.lock().taken.len(), 1);
+        assert!(young.turn().await.is_ok());
+    }
+
+    #[actix_web::test]
+    async fn one_list_reads_at_a_time() {
+        let lists = LongLists::default();
+        let (one, other) = (lists.begin(ONE, sender(1)).unwrap(), lists.begin(ONE, sender(1)).unwrap());
+        let turn = one.turn().await.unwrap();
+        assert!(other.turn().now_or_never().is_none());
+        drop(turn);
+        assert!(other.turn().now_or_never().unwrap().is_ok());
+    }
+}

@@ -1,0 +1,249 @@
+//! Memory limits for responses that wait for their clients, and fair sending of long responses.
+//!
+//! A response above 8 KiB counts against a budget of the process until its last byte is sent
+//! ([`budget`](super::budget)). A sender at its limit gets 429 before the request is handled; a read gets 503 when the
+//! budget is used up. The response to a change is never discarded, because the caller may have no other way to get it.
+//! Bodies that are generated or shared while they are sent do not count. Long responses are sent in pieces, scheduled
+//! with all other work of the worker ([`passes`](super::fair_scheduler)).
+
+use std::error::Error as StdError;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use actix_web::HttpResponse;
+use actix_web::body::{BodySize, BoxBody, MessageBody};
+use bytes::Bytes;
+
+use super::budget::{Exhausted, SenderBudget, SenderReservation};
+use super::fair_scheduler::{COST_PER_BYTE, CpuAccount, SliceWait};
+use super::sender::Sender;
+use crate::error::{Error, Kind, Result};
+
+/// Responses up to this size do not count, in bytes.
+const UNCOUNTED_RESPONSE_BYTES: usize = 8 << 10;
+/// Responses up to this size are sent without scheduling, in bytes.
+const UNSCHEDULED_RESPONSE_BYTES: u64 = 16 << 10;
+/// Largest piece that is passed to the HTTP library, in bytes: it copies each piece.
+const MAX_PIECE_BYTES: usize = 32 << 10;
+/// Bytes sent before the response is scheduled again: less than a millisecond of work.
+const BYTES_PER_SLICE: usize = 128 << 10;
+
+/// The response budget of the process.
+pub struct ResponseBudget(SenderBudget);
+
+impl ResponseBudget {
+    /// A budget of `most` bytes.
+    pub fn new(most: usize) -> Self {
+        Self(SenderBudget::new(most))
+    }
+
+    /// Checks the sender's limit, before a request is handled.
+    ///
+    /// # Errors
+    /// `Quota` when the sender is at its limit.
+    pub fn check(&self, sender: impl FnOnce() -> Sender) -> Result<()> {
+        if self.0.has_share(sender) { Ok(()) } else { Err(reservation_error(Exhausted::Share)) }
+    }
+
+    /// Reserves memory for a response. Only a response to a read may be refused.
+    ///
+    /// # Errors
+    /// `Busy` when the budget is used up, `Quota` when the sender is at its limit.
+    pub fn take(&self, octets: usize, reads: bool, sender: impl FnOnce() -> Sender) -> Result<SenderReservation> {
+        match octets > UNCOUNTED_RESPONSE_BYTES {
+            true if reads => SenderReservation::last(&self.0, sender(), octets).map_err(reservation_error),
+            true => Ok(SenderReservation::anyhow(&self.0, sender(), octets)),
+            false => Ok(SenderReservation::default()),
+        }
+    }
+}
+
+fn reservation_error(lack: Exhausted) -> Error {
+    match lack {
+        Exhausted::Room => Error::new(Kind::Busy, "too many large answers wait for their clients"),
+        Exhausted::Share => Error::new(Kind::Quota, "too many large answers of one sender wait to be taken"),
+    }
+}
+
+/// Attaches the reservation to the body, and schedules a long body fairly.
+pub fn schedule_response(response: HttpResponse, room: SenderReservation, times: &CpuAccount) -> HttpResponse {
+    response.map_body(|_, body| {
+        if body.size() == BodySize::None {
+            return body;
+        }
+        let body = match (room.octets(), body.try_into_bytes()) {
+            (1.., Ok(bytes)) => BoxBody::new(room.held_by(bytes)),
+            (_, Ok(bytes)) => BoxBody::new(bytes),
+            (_, Err(body)) => body,
+        };
+        match body.size() {
+            BodySize::Sized(length) if length <= UNSCHEDULED_RESPONSE_BYTES => body,
+            _ => {
+                BoxBody::new(ScheduledBody { body, ready: Bytes::new(), given: 0, times: times.clone(), waiting: None })
+            }
+        }
+    })
+}
+
+/// A long body that is sent in scheduled pieces.
+struct ScheduledBody {
+    body: BoxBody,
+    /// The rest of the last chunk that `body` returned.
+    ready: Bytes,
+    /// Bytes sent since the response was last scheduled.
+    given: usize,
+    times: CpuAccount,
+    /// Pending wait for the next time slice.
+    waiting: Option<SliceWait>,
+}
+
+impl ScheduledBody {
+    /// Waits for the next time slice once the current one is used up.
+    fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.given >= BYTES_PER_SLICE {
+            self.given = 0;
+            self.waiting = self.times.place();
+            if self.waiting.is_none() {
+                // The sender has time left, but other ready tasks run first.
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+        }
+        if let Some(waiting) = &mut self.waiting {
+            ready!(Pin::new(waiting).poll(cx));
+            self.waiting = None;
+        }
+        Poll::Ready(())
+    }
+}
+
+impl MessageBody for ScheduledBody {
+    type Error = Box<dyn StdError>;
+
+    fn size(&self) -> BodySize {
+        self.body.size()
+    }
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Self::Error>>> {
+        let this = self.get_mut();
+        ready!(this.poll_turn(cx));
+        let begun = Instant::now();
+        if this.ready.is_empty() {
+            match ready!(this.times.scope_of_body(|| Pin::new(&mut this.body).poll_next(cx))) {
+                Some(Ok(bytes)) => this.ready = bytes,
+                other => return Poll::Ready(other),
+            }
+        }
+        let piece = this.ready.split_to(this.ready.len().min(MAX_PIECE_BYTES));
+        this.given += piece.len();
+        this.times.spent(begun.elapsed() + sending_cost(piece.len()));
+        Poll::Ready(Some(Ok(piece)))
+    }
+}
+
+/// Estimated time to send `many` bytes.
+fn sending_cost(many: usize) -> Duration {
+    COST_PER_BYTE * u32::try_from(many).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::rc::Rc;
+
+    use super::super::fair_scheduler::FairScheduler;
+    use super::*;
+
+    fn one() -> Sender {
+        Sender::User(1)
+    }
+
+    fn other() -> Sender {
+        Sender::User(2)
+    }
+
+    fn kind<T>(outcome: Result<T>) -> Option<Kind> {
+        outcome.err().map(|error| error.kind())
+    }
+
+    #[test]
+    fn a_sender_has_a_share_and_what_is_done_is_answered_all_the_same() {
+        let answers = ResponseBudget::new(1_000_000);
+        let take = |octets, reads, sender: fn() -> Sender| answers.take(octets, reads, sender);
+        assert_eq!(take(UNCOUNTED_RESPONSE_BYTES, true, one).unwrap().octets(), 0);
+        let first = take(150_000, true, one).unwrap();
+        assert_eq!(kind(take(60_000, true, one)), Some(Kind::Quota));
+        assert_eq!(kind(answers.check(one)), None);
+        let change = take(60_000, false, one).unwrap();
+        assert_eq!((kind(answers.check(one)), kind(answers.check(other))), (Some(Kind::Quota), None));
+        assert_eq!(take(UNCOUNTED_RESPONSE_BYTES, true, one).unwrap().octets(), 0, "it takes nothing");
+        // The last reservation may exceed what is left.
+        let last = take(2_000_000, true, other).unwrap();
+        assert_eq!(kind(take(UNCOUNTED_RESPONSE_BYTES + 1, true, || Sender::User(3))), Some(Kind::Busy));
+        drop((first, change, last));
+        assert_eq!((answers.0.left(), answers.0.senders()), (1_000_000, 0));
+        assert_eq!(kind(answers.check(one)), None);
+    }
+
+    async fn next(body: &mut BoxBody) -> Option<Bytes> {
+        std::future::poll_fn(|cx| Pin::new(&mut *body).poll_next(cx)).await.map(std::result::Result::unwrap)
+    }
+
+    #[actix_web::test]
+    async fn an_answer_has_its_room_until_its_last_octet_has_gone() {
+        let answers = ResponseBudget::new(1_000_000);
+        let whole: Bytes = (0..300_000).map(|n| n as u8).collect::<Vec<_>>().into();
+        let (response, room) = (HttpResponse::Ok().body(whole.clone()), answers.take(whole.len(), true, one).unwrap());
+        let work = async |times: CpuAccount| {
+            times.are_of(&one());
+            let mut body = schedule_response(response, room, &times).into_body();
+            assert_eq!(body.size(), BodySize::Sized(300_000));
+            let mut pieces = Vec::new();
+            while let Some(piece) = next(&mut body).await {
+                assert!(piece.len() <= MAX_PIECE_BYTES);
+                pieces.push(piece);
+            }
+            drop(body);
+            assert_eq!((pieces.concat(), answers.0.left()), (whole.to_vec(), 700_000));
+            pieces.truncate(1);
+            assert_eq!(answers.0.left(), 700_000, "all of it is there");
+        };
+        FairScheduler::default().account(work).await;
+        assert_eq!(answers.0.left(), 1_000_000);
+    }
+
+    #[actix_web::test]
+    async fn others_have_their_turn_while_a_long_answer_is_made() {
+        let passes = FairScheduler::default();
+        let made = Rc::new(Cell::new(0));
+        let counted = Rc::clone(&made);
+        let pieces = (0..64).map(move |_| {
+            counted.set(counted.get() + 1);
+            Ok::<_, std::io::Error>(Bytes::from_static(&[0; MAX_PIECE_BYTES]))
+        });
+        let body = actix_web::body::SizedStream::new(64 * MAX_PIECE_BYTES as u64, futures_util::stream::iter(pieces));
+        let send = passes.account(async |times: CpuAccount| {
+            times.are_of(&one());
+            let mut body =
+                schedule_response(HttpResponse::Ok().body(body), SenderReservation::default(), &times).into_body();
+            let mut sent = 0;
+            while let Some(piece) = next(&mut body).await {
+                sent += piece.len();
+            }
+            sent
+        });
+        let mut most = 0;
+        let beside = async {
+            let mut before = 0;
+            while made.get() < 64 {
+                most = most.max(made.get() - before);
+                before = made.get();
+                tokio::task::yield_now().await;
+            }
+        };
+        let (sent, ()) = futures_util::future::join(send, beside).await;
+        assert_eq!(sent, 64 * MAX_PIECE_BYTES);
+        assert!((1..=BYTES_PER_SLICE / MAX_PIECE_BYTES).contains(&most), "{most} pieces in one turn");
+    }
+}

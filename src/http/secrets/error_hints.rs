@@ -1,0 +1,63 @@
+//! Hints for common errors: the next step for the user, returned in `warnings`.
+//!
+//! Clients parse and compare error texts, so the hint is not part of the text. Errors that must reveal nothing (an
+//! unknown token, a missing object) get no hint.
+
+use crate::error::{Error, Kind};
+
+/// Returns the hint for an error below `mount`. `limit` is the body limit of the route, `most` the configured limit.
+pub(super) fn hint_for(error: &Error, mount: &str, limit: usize, most: usize) -> Option<String> {
+    let text = error.text();
+    match error.kind() {
+        Kind::TooLarge if limit < most => Some(format!("the limit is {limit} bytes here, whatever is configured")),
+        Kind::TooLarge => Some(format!("the limit is {limit} bytes here (max_request_size of the configuration)")),
+        Kind::NotFound if text.starts_with("no handler for route ") => Some(
+            "nothing is mounted at that path: GET /v1/sys/mounts lists what is, and POST /v1/sys/mounts/PATH with \
+             {\"type\": \"pki\"} mounts a certificate authority"
+                .to_owned(),
+        ),
+        Kind::Invalid => invalid(text, mount),
+        _ => None,
+    }
+}
+
+fn invalid(text: &str, mount: &str) -> Option<String> {
+    // Mounts of authentication methods have no such paths.
+    let here = |step: &str| (!mount.starts_with("auth/")).then(|| step.replace("MOUNT/", mount));
+    if text.starts_with("unknown role: ") {
+        return here(
+            "GET /v1/MOUNT/roles?list=true lists the roles of the mount, and POST /v1/MOUNT/roles/NAME makes one",
+        );
+    }
+    if text.contains("enforce_hostnames requires") {
+        return here(
+            "host names have letters, digits, '-' and '.', and no '_': use such a name, or set enforce_hostnames to false \
+             on the role (PATCH /v1/MOUNT/roles/NAME)",
+        );
+    }
+    if text.contains(" allowed by this role") {
+        return here(
+            "GET /v1/MOUNT/roles/NAME shows what the role allows: allowed_domains with allow_subdomains, \
+             allow_bare_domains, allow_glob_domains, or allow_any_name; allow_ip_sans, allowed_uri_sans and the like \
+             for names of other kinds",
+        );
+    }
+    if text.contains(" is beyond the expiration of the CA certificate") {
+        return here(
+            "ask for a shorter ttl, or give the role or the mount one; leaf_not_after_behavior = \"truncate\" of the \
+             issuer (POST /v1/MOUNT/issuer/default) ends certificates with it; an authority with a longer ttl is made \
+             with POST /v1/MOUNT/root/rotate/internal or a new intermediate",
+        );
+    }
+    match text {
+        "backend type must be specified as a string" => {
+            Some("the body names the type, such as {\"type\": \"pki\"}".to_owned())
+        }
+        _ if text.starts_with("unknown mount type: ") => Some(
+            "secret engines have the type pki (POST /v1/sys/mounts/PATH), authentication methods approle, jwt or cloudb \
+             (POST /v1/sys/auth/PATH)"
+                .to_owned(),
+        ),
+        _ => None,
+    }
+}

@@ -1,0 +1,70 @@
+//! The requirements for reading on in a long list: its slot and the caller's permission.
+
+use std::sync::Arc;
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+
+use crate::error::{Error, Kind, Result};
+use crate::fair_queue::Permit as Turn;
+use crate::http::long_lists::ListSlot;
+use crate::http::secrets::route::{Call, Operation, RouteAccess};
+use crate::http::secrets::with_canonical_path;
+use crate::http::sender::Sender;
+
+/// Checks if the caller may still read the list.
+type MayRead = Box<dyn Fn() -> BoxFuture<'static, Result<()>> + Send + Sync>;
+
+pub(super) struct ReadPermission {
+    place: ListSlot,
+    may_read: MayRead,
+}
+
+impl ReadPermission {
+    pub(super) fn new(place: ListSlot, may_read: MayRead) -> Self {
+        Self { place, may_read }
+    }
+
+    /// Reserves a slot for the list that a call requests.
+    ///
+    /// # Errors
+    /// Those of [`Lists::begin`](crate::http::long_lists::LongLists::begin).
+    pub(super) fn of(call: &Call) -> Result<Self> {
+        let (shared, caller) = (Arc::clone(call.state.shared()), Arc::clone(call.caller()?));
+        let place = shared.lists.begin(caller.token_hash(), Sender::of_token(Some(&caller), None))?;
+        let (path, address, sudo) = (call.full_path.clone(), call.address, call.route.access == RouteAccess::Sudo);
+        let may_read = move || {
+            let (shared, caller, path) = (Arc::clone(&shared), Arc::clone(&caller), path.clone());
+            async move {
+                shared.nodes.fresh().await?;
+                let caller = shared.auth.again(&caller, address).await.map_err(permission_error)?;
+                let decision =
+                    with_canonical_path(&shared, &path, |at| shared.auth.decide(&caller, Operation::List, at, None));
+                let may = decision.allowed && (decision.sudo || !sudo);
+                if may { Ok(()) } else { Err(permission_error(Error::forbidden())) }
+            }
+            .boxed()
+        };
+        Ok(Self::new(place, Box::new(may_read)))
+    }
+
+    /// Waits until the list may read its next page.
+    ///
+    /// # Errors
+    /// `Forbidden` when the caller may no longer list; `Busy` when the list has run for too long.
+    pub(super) async fn turn(&self) -> Result<Turn> {
+        let turn = self.place.turn().await?;
+        (self.may_read)().await?;
+        Ok(turn)
+    }
+}
+
+/// Replaces the error for a token or permission that ended, for the log.
+fn permission_error(error: Error) -> Error {
+    match error.kind() {
+        Kind::Forbidden | Kind::Unauthenticated => {
+            Error::new(Kind::Forbidden, "who asked for it may not list any more")
+        }
+        _ => error,
+    }
+}

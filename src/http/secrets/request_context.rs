@@ -1,0 +1,148 @@
+//! Collects the data of a request for its response, its access log entry and its audit records.
+
+use std::time::Instant;
+
+use actix_web::HttpRequest;
+use actix_web::http::header::HeaderMap;
+
+use super::audit::{self, AuditFields};
+use super::cors::PageOrigin;
+use super::handler_response::HandlerResponse;
+use super::quota::QuotaResult;
+use super::request::ParsedRequest;
+use super::target::ResolvedRoute;
+use super::warnings::FieldWarnings;
+use super::{EntryPoint, PUBLIC_NOT_FOUND, log_error};
+use crate::audit::AuditRecord;
+use crate::error::{Error, Kind, Result};
+use crate::http::access::AccessLogEntry;
+use crate::http::address::caller_address;
+use crate::http::state::WorkerState;
+
+pub(super) struct RequestContext<'a> {
+    pub(super) entrance: EntryPoint,
+    pub(super) method: &'a str,
+    pub(super) raw_path: &'a str,
+    pub(super) line: AccessLogEntry,
+    pub(super) field_warnings: FieldWarnings,
+    /// Body limit in bytes.
+    pub(super) limit: usize,
+    pub(super) compressible: bool,
+    /// The web page that sent the request.
+    pub(super) page: PageOrigin,
+    /// The caller's state in the quota of the request.
+    pub(super) standing: Option<QuotaResult>,
+    /// The methods of the path, if it does not have the requested one.
+    pub(super) methods: Option<String>,
+    record: AuditRecord<'a>,
+    /// Data of the audit record; `None` when no audit device is enabled.
+    pub(super) seen: Option<Box<AuditFields>>,
+    /// The time at which the request is aborted.
+    pub(super) deadline: Instant,
+}
+
+impl<'a> RequestContext<'a> {
+    pub(super) fn new(
+        entrance: EntryPoint,
+        state: &'a WorkerState,
+        request: &'a HttpRequest,
+        raw_path: &'a str,
+        line: AccessLogEntry,
+    ) -> Self {
+        let record = state.audit.record();
+        let seen = record.is_kept().then(|| {
+            let address = caller_address(request, &state.settings.trusted_proxies);
+            Box::new(AuditFields::from(address.ok().flatten()))
+        });
+        Self {
+            entrance,
+            line,
+            method: request.method().as_str(),
+            raw_path,
+            field_warnings: FieldWarnings::default(),
+            limit: state.settings.max_body,
+            compressible: false,
+            page: PageOrigin::None,
+            standing: None,
+            methods: None,
+            seen,
+            record,
+            deadline: Instant::now() + state.settings.max_duration,
+        }
+    }
+
+    fn unrecorded(&mut self) {
+        self.record.skip();
+        self.seen = None;
+    }
+
+    /// Returns the error for a path that the public listener does not serve. It is not audited, because all clients
+    /// that reach the listener could fill the audit log.
+    pub(super) fn turned_away(&mut self) -> Error {
+        self.unrecorded();
+        Error::new(Kind::NotFound, PUBLIC_NOT_FOUND)
+    }
+
+    /// Handles CORS. Returns `true` for a preflight, which ends here and is not audited: it changes nothing and needs
+    /// no token.
+    pub(super) fn asks_beforehand(&mut self, state: &WorkerState, request: &HttpRequest) -> Result<bool> {
+        if self.entrance == EntryPoint::Public {
+            return Ok(false);
+        }
+        let (page, may) = PageOrigin::of(request, &state.auth.cors());
+        self.page = page;
+        if self.page.is_preflight() {
+            self.unrecorded();
+        }
+        may.map(|()| self.page.is_preflight())
+    }
+
+    /// Stores the resolved target.
+    pub(super) fn led_to(&mut self, target: &ResolvedRoute, asked: &ParsedRequest) {
+        self.line.mount.clone_from(&target.mount);
+        if let Some(route) = target.meter(asked.operation) {
+            self.line.route = route;
+        }
+        if !target.is_audited() {
+            self.unrecorded();
+        }
+        if let Some(seen) = &mut self.seen {
+            seen.asked = Some((asked.operation, asked.path.clone()));
+        }
+    }
+
+    /// Stores the quota state, and rejects the request if the quota is exceeded.
+    pub(super) fn counted(&mut self, standing: Option<QuotaResult>, asked: &ParsedRequest) -> Result<()> {
+        let Some(standing) = standing else { return Ok(()) };
+        if standing.is_quiet() {
+            self.unrecorded();
+        }
+        self.standing.insert(standing).check(&asked.path)
+    }
+
+    /// Audits the request before its handler runs.
+    pub(super) async fn intent(&mut self) -> Result<()> {
+        let Self { line, method, raw_path, seen, record, deadline, .. } = self;
+        record.intent(|| seen.as_ref().map(|seen| seen.request(line, method, raw_path)), *deadline).await
+    }
+
+    /// Audits the outcome and returns it, or the error if it cannot be audited.
+    pub(super) async fn recorded(
+        &mut self,
+        outcome: Result<HandlerResponse>,
+        conditions: Option<&HeaderMap>,
+    ) -> Result<HandlerResponse> {
+        let Some(seen) = &self.seen else { return outcome };
+        let request = seen.request(&self.line, self.method, self.raw_path);
+        let told = self.record.outcome(&request, &audit::outcome(&outcome, conditions), self.deadline).await;
+        match (&told, &outcome) {
+            (Err(_), Err(error)) => log_error(error, &self.line.id),
+            (Err(_), Ok(answer)) if seen.changes_something() => {
+                let (request, serial_number) = (&self.line.id, audit::serial_number(answer).unwrap_or_default());
+                tracing::error!(%request, serial_number, "what was done stands and nobody is told of it");
+            }
+            _ => {}
+        }
+        told.and(outcome)
+    }
+}

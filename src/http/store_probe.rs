@@ -1,0 +1,145 @@
+//! Availability of the store, for `sys/health`.
+//!
+//! A probe is an empty write, which takes the usual path of writes, and a read. Its verdict is valid for a second, and
+//! only one probe runs at a time, so that frequent health checks do not load the store. A full disk does not fail an
+//! empty write: after a failed write, each probe also starts a trial write in the background, until one succeeds. The
+//! store counts as available then, because reads work. The probe also checks if a root token was ever created.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, Shared, join3};
+
+use crate::auth::Auth;
+use crate::auth::store::{AuthStore, TokenHash};
+use crate::error::{Error, Kind, Result};
+use crate::telemetry::warn_task_failed;
+
+/// Time for which a verdict is valid.
+const PROBE_VERDICT_LIFETIME: Duration = Duration::from_secs(1);
+/// Time after which a running probe counts as failed.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The availability of the store.
+pub struct StoreProbe {
+    store: Arc<dyn AuthStore>,
+    begun: Arc<InitializationFlag>,
+    /// Locked during a trial write, for which probes do not wait.
+    trying: Arc<tokio::sync::Mutex<()>>,
+    last: Mutex<Option<ProbeRun>>,
+}
+
+#[derive(Clone)]
+struct ProbeRun {
+    started: Instant,
+    verdict: Shared<BoxFuture<'static, bool>>,
+}
+
+impl StoreProbe {
+    /// Availability of a store; `is_begun` is `true` if a root token was ever created in it. The first call probes.
+    pub fn new(store: Arc<dyn AuthStore>, auth: Arc<Auth>, is_begun: bool) -> Self {
+        let begun = Arc::new(InitializationFlag { auth, is_known: AtomicBool::new(is_begun) });
+        Self { store, begun, trying: Arc::default(), last: Mutex::default() }
+    }
+
+    /// `true` if the store responds. Waits for the running probe, until that is at most two seconds old.
+    pub async fn is_within(&self) -> bool {
+        let ProbeRun { started, verdict } = self.probe();
+        let deadline = started + PROBE_TIMEOUT;
+        tokio::time::timeout_at(deadline.into(), verdict).await.unwrap_or(false)
+    }
+
+    /// `true` if the latest write failed, for example because the disk is full.
+    pub fn writes_fail(&self) -> bool {
+        self.store.writes_fail()
+    }
+
+    /// Starts a trial write without waiting for it. Needed at startup: a store that was opened on a full disk has not
+    /// failed yet.
+    pub fn try_writing(&self) {
+        start_trial_write(&self.store, &self.trying);
+    }
+
+    /// Notes that a root token was created.
+    pub fn begin(&self) {
+        self.begun.is_known.store(true, Ordering::Relaxed);
+    }
+
+    /// `true` if a root token was ever created in the store, according to the latest probe.
+    pub async fn is_begun(&self) -> bool {
+        self.begun.is_known.load(Ordering::Relaxed) || {
+            self.is_within().await;
+            self.begun.is_known.load(Ordering::Relaxed)
+        }
+    }
+
+    /// Returns the running probe, or the latest one while it is valid, or starts one.
+    fn probe(&self) -> ProbeRun {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = match &*last {
+            Some(probe) => match probe.verdict.peek() {
+                Some(verdict) if probe.started.elapsed() >= PROBE_VERDICT_LIFETIME => *verdict,
+                _ => return probe.clone(),
+            },
+            None => true,
+        };
+        // A separate task, because the probe must outlive the request that started it.
+        let (store, begun, trying) = (Arc::clone(&self.store), Arc::clone(&self.begun), Arc::clone(&self.trying));
+        let task = tokio::spawn(async move {
+            let verdict = probe_store(&*store, &begun, before).await;
+            if store.writes_fail() {
+                start_trial_write(&store, &trying);
+            }
+            verdict
+        });
+        let verdict = async move { task.await.unwrap_or(false) }.boxed().shared();
+        last.insert(ProbeRun { started: Instant::now(), verdict }).clone()
+    }
+}
+
+/// Caches if a root token was ever created. This never changes back.
+struct InitializationFlag {
+    auth: Arc<Auth>,
+    is_known: AtomicBool,
+}
+
+impl InitializationFlag {
+    async fn look(&self) -> Result<()> {
+        if !self.is_known.load(Ordering::Relaxed) && self.auth.is_initialized().await? {
+            self.is_known.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
+
+/// Writes nothing and reads a token that does not exist. `Busy` says nothing about the store, which may be slow or
+/// hang, so the verdict `before` applies. Failures are logged.
+async fn probe_store(store: &dyn AuthStore, begun: &InitializationFlag, before: bool) -> bool {
+    let answers = |failure: Option<Error>| match failure {
+        None => true,
+        Some(error) if error.kind() == Kind::Busy => before,
+        Some(error) => {
+            warn_task_failed("the store was not reached", &error);
+            false
+        }
+    };
+    let (empty, read) = (store.commit(Vec::new()), store.token(TokenHash::default()));
+    let (wrote, read, looked) = join3(empty, read, begun.look()).await;
+    [wrote.err(), read.err(), looked.err()].map(answers) == [true; 3]
+}
+
+/// Starts a trial write, unless one is running. Its failure is logged like each failure of the store.
+fn start_trial_write(store: &Arc<dyn AuthStore>, trying: &Arc<tokio::sync::Mutex<()>>) {
+    let Ok(turn) = Arc::clone(trying).try_lock_owned() else { return };
+    let store = Arc::clone(store);
+    tokio::spawn(async move {
+        let _turn = turn;
+        if let Err(error) = store.try_writing().await
+            && error.kind() != Kind::Busy
+        {
+            warn_task_failed("the store takes no writes", &error);
+        }
+    });
+}

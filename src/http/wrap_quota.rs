@@ -1,0 +1,80 @@
+//! Per-sender limit on wrapped responses.
+//!
+//! Each caller with a token may wrap responses, which the store keeps until they are fetched or expire, possibly for
+//! weeks. So each sender has a token bucket of bytes on each node, which refills within an hour. Concurrent requests
+//! may overdraw it. Creating another token for the same wrapped response takes nothing.
+
+use std::time::{Duration, Instant};
+
+use super::buckets::SenderBuckets;
+use super::sender::Sender;
+use crate::error::{Error, Kind, Result};
+
+/// Bucket size in bytes.
+const WRAP_QUOTA_BYTES: u64 = 256 << 20;
+/// Time in which an empty bucket refills.
+const WRAP_QUOTA_REFILL_TIME: Duration = Duration::from_secs(3600);
+/// Estimated overhead of a wrapped response in the store, in bytes.
+const WRAP_OVERHEAD_BYTES: u64 = 512;
+/// The buckets of a node.
+pub struct WrapQuota(SenderBuckets);
+
+impl Default for WrapQuota {
+    fn default() -> Self {
+        Self(SenderBuckets::new(
+            WRAP_QUOTA_BYTES as f64,
+            WRAP_QUOTA_BYTES as f64 / WRAP_QUOTA_REFILL_TIME.as_secs_f64(),
+        ))
+    }
+}
+
+impl WrapQuota {
+    /// Checks the sender's limit, before a request is handled.
+    ///
+    /// # Errors
+    /// `Quota` when the bucket is empty.
+    pub fn check(&self, sender: &Sender) -> Result<()> {
+        self.check_at(sender, Instant::now())
+    }
+
+    /// Takes the size of a wrapped response out of the sender's bucket.
+    pub fn take(&self, sender: Sender, octets: usize) {
+        self.take_at(sender, octets as u64, Instant::now());
+    }
+
+    fn check_at(&self, sender: &Sender, now: Instant) -> Result<()> {
+        if self.0.left(sender, now) > 0.0 {
+            return Ok(());
+        }
+        let text =
+            format!("wrap-ttl: too much was wrapped: {0} MiB at once, and {0} MiB in an hour", WRAP_QUOTA_BYTES >> 20);
+        Err(Error::new(Kind::Quota, text))
+    }
+
+    fn take_at(&self, sender: Sender, octets: u64, now: Instant) {
+        self.0.take(sender, (octets + WRAP_OVERHEAD_BYTES) as f64, f64::NEG_INFINITY, now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_bucket_fills_within_an_hour_beside_others() {
+        let (budget, now) = (WrapQuota::default(), Instant::now());
+        let (one, other) = (Sender::User(1), Sender::User(2));
+        let refused = |sender, after| budget.check_at(sender, now + after).err().map(|error| error.kind());
+        for _ in 0..256 {
+            assert_eq!(refused(&one, Duration::ZERO), None);
+            budget.take_at(one.clone(), 1 << 20, now);
+        }
+        assert_eq!((refused(&one, Duration::ZERO), refused(&other, Duration::ZERO)), (Some(Kind::Quota), None));
+        assert_eq!(refused(&one, WRAP_QUOTA_REFILL_TIME / 256), None, "room for one more");
+        budget.take_at(one.clone(), 256 << 20, now + WRAP_QUOTA_REFILL_TIME);
+        assert_eq!(
+            (refused(&one, WRAP_QUOTA_REFILL_TIME), refused(&one, WRAP_QUOTA_REFILL_TIME * 2)),
+            (Some(Kind::Quota), None)
+        );
+    }
+}

@@ -1,0 +1,129 @@
+//! Verification of every signature before the caller gets it. It detects faulty devices, induced faults, and keys that
+//! were replaced in the backend.
+
+use std::sync::Arc;
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+
+use super::backend::{BackendRequest, BackendResponse};
+use super::priority_queues::JobPriority;
+use super::queue_handle::{QueueHandle, unexpected_response};
+use crate::error::{Error, Kind, Result};
+use crate::keys::signer::{KeyIdentity, RemoteSigner, SigningInput, SigningInputKind, VerifiedSignature};
+use crate::x509::algorithm::SignatureAlgorithm;
+use crate::x509::public_key::PublicKey;
+
+pub(super) struct VerifyingSigner {
+    link: QueueHandle,
+    key: Arc<KeyIdentity>,
+}
+
+impl VerifyingSigner {
+    pub(super) fn new(link: QueueHandle, key: KeyIdentity) -> Self {
+        Self { link, key: Arc::new(key) }
+    }
+}
+
+impl RemoteSigner for VerifyingSigner {
+    fn public(&self) -> &PublicKey {
+        &self.key.public
+    }
+
+    fn wants(&self, algorithm: SignatureAlgorithm) -> Result<SigningInputKind> {
+        let kind = self.key.public.kind();
+        if !algorithm.fits(kind) {
+            let (name, key, bits) = (algorithm.name(), kind.name(), kind.bits());
+            return Err(Error::invalid(format!(
+                "signature algorithm: {name} does not fit an {key} key of {bits} bits"
+            )));
+        }
+        self.link.line().backend().wants(kind, algorithm)
+    }
+
+    fn require_room(&self) -> Result<()> {
+        let line = self.link.line();
+        line.require_room().inspect_err(|error| line.meter().failed(error.kind()))
+    }
+
+    fn sign(
+        &self,
+        algorithm: SignatureAlgorithm,
+        input: SigningInput,
+    ) -> BoxFuture<'static, Result<VerifiedSignature>> {
+        self.signed(algorithm, input, JobPriority::First)
+    }
+
+    fn sign_last(
+        &self,
+        algorithm: SignatureAlgorithm,
+        input: SigningInput,
+    ) -> BoxFuture<'static, Result<VerifiedSignature>> {
+        self.signed(algorithm, input, JobPriority::Last)
+    }
+}
+
+impl VerifyingSigner {
+    fn signed(
+        &self,
+        algorithm: SignatureAlgorithm,
+        input: SigningInput,
+        rank: JobPriority,
+    ) -> BoxFuture<'static, Result<VerifiedSignature>> {
+        let fits = self.wants(algorithm).and_then(|wants| check_input(wants, algorithm, &input));
+        let (link, key) = (self.link.clone(), Arc::clone(&self.key));
+        async move {
+            fits?;
+            let input = Arc::new(input);
+            let request = BackendRequest::Sign { algorithm, input: Arc::clone(&input), key: Arc::clone(&key) };
+            match link.ask(request, rank).await? {
+                BackendResponse::Signature(signature) => {
+                    match VerifiedSignature::new(&key.public, algorithm, &input, signature) {
+                        Ok(verified) => Ok(verified),
+                        Err(_) => Err(wrong_signature_error(&link, &key.public).await),
+                    }
+                }
+                BackendResponse::Changed => Err(changed_key_error(&link)),
+                _ => Err(unexpected_response()),
+            }
+        }
+        .boxed()
+    }
+}
+
+/// Rejects input of the wrong kind. Also rejects a digest of the wrong length, because some PKCS #11 modules sign it.
+pub(super) fn check_input(wants: SigningInputKind, algorithm: SignatureAlgorithm, input: &SigningInput) -> Result<()> {
+    match (wants, input) {
+        (SigningInputKind::Message, SigningInput::Message(_)) => Ok(()),
+        (SigningInputKind::Digest, SigningInput::Digest(digest))
+            if algorithm.hash().is_some_and(|hash| digest.len() == hash.octets() as usize) =>
+        {
+            Ok(())
+        }
+        (SigningInputKind::Digest, SigningInput::Digest(digest)) => Err(Error::invalid(format!(
+            "digest: {} octets are not the length of a digest for {}",
+            digest.len(),
+            algorithm.name()
+        ))),
+        (SigningInputKind::Digest, _) => Err(Error::invalid("signing input: the key signs digests, not messages")),
+        (SigningInputKind::Message, _) => Err(Error::invalid("signing input: the key signs messages, not digests")),
+    }
+}
+
+/// Returns the error for a wrong signature, after a check whether the backend has another key.
+async fn wrong_signature_error(link: &QueueHandle, key: &PublicKey) -> Error {
+    link.line().meter().wrong();
+    match link.key(false).await {
+        Ok(now) if now.public != *key => changed_key_error(link),
+        _ => {
+            tracing::error!(key = link.line().name(), "a signature of a managed key does not verify");
+            Error::new(Kind::BadGateway, "the backend of the managed key returned a wrong signature")
+        }
+    }
+}
+
+fn changed_key_error(link: &QueueHandle) -> Error {
+    link.line().meter().changed();
+    tracing::error!(key = link.line().name(), "there is another key in the place of a managed key");
+    Error::new(Kind::BadGateway, "managed key changed in backend")
+}

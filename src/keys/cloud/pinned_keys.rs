@@ -1,0 +1,108 @@
+//! Permanent identifiers of the keys to which a name has referred.
+
+use std::sync::Arc;
+
+use crate::keys::signer::KeyIdentity;
+
+/// Maximum number of remembered keys, and of remembered refused locators. A name rarely changes its key.
+const MAX_PINNED_KEYS: usize = 16;
+
+#[derive(Default)]
+pub(super) struct PinnedKeys {
+    keys: Vec<Arc<KeyIdentity>>,
+    /// Locators with which the service refused to sign. For these the name is resolved first.
+    refused: Vec<String>,
+}
+
+impl PinnedKeys {
+    /// Returns what signs for a key in use. Without a lookup of the key that is its recorded locator, unless
+    /// the service refused it.
+    pub(super) fn of(&mut self, key: &KeyIdentity) -> Option<Arc<KeyIdentity>> {
+        match self.keys.iter().find(|known| known.public == key.public) {
+            Some(known) => Some(Arc::clone(known)),
+            None if self.refused.contains(&key.locator) => None,
+            None => self.recorded(key),
+        }
+    }
+
+    /// Returns a key in use with its recorded locator, and accepts that again; `None` without a locator.
+    pub(super) fn recorded(&mut self, key: &KeyIdentity) -> Option<Arc<KeyIdentity>> {
+        let known = Arc::new(Some(key).filter(|key| !key.locator.is_empty())?.clone());
+        self.refused.retain(|locator| *locator != known.locator);
+        self.keep(Arc::clone(&known));
+        Some(known)
+    }
+
+    /// Stores the key to which the name refers now. Returns `true` if the name has referred only to other keys before.
+    pub(super) fn put(&mut self, found: Arc<KeyIdentity>) -> bool {
+        let is_another = !self.keys.is_empty() && self.keys.iter().all(|known| known.public != found.public);
+        self.keys.retain(|known| known.public != found.public);
+        self.refused.retain(|locator| *locator != found.locator);
+        self.keep(found);
+        is_another
+    }
+
+    /// Removes a key after the service refused to sign with it.
+    pub(super) fn let_go(&mut self, known: &KeyIdentity) {
+        self.keys.retain(|kept| kept.public != known.public || kept.locator != known.locator);
+        if !self.refused.contains(&known.locator) {
+            self.refused.truncate(MAX_PINNED_KEYS - 1);
+            self.refused.insert(0, known.locator.clone());
+        }
+    }
+
+    fn keep(&mut self, known: Arc<KeyIdentity>) {
+        self.keys.truncate(MAX_PINNED_KEYS - 1);
+        self.keys.insert(0, known);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keys::local::{KeySpec, PrivateKey};
+
+    fn known(locator: &str) -> KeyIdentity {
+        let key = PrivateKey::generate(KeySpec::new("ec", 256).unwrap()).unwrap();
+        KeyIdentity { public: key.public().clone(), locator: locator.to_owned() }
+    }
+
+    #[test]
+    fn a_key_is_where_it_was_taken_into_use_until_the_service_does_not_sign_with_it() {
+        let mut pins = PinnedKeys::default();
+        let (first, second) = (known("1"), known("2"));
+        assert!(!pins.put(Arc::new(first.clone())) && !pins.put(Arc::new(first.clone())));
+        assert!(pins.put(Arc::new(second.clone())), "the name leads to another one");
+        for key in [&first, &second] {
+            assert_eq!(pins.of(key).unwrap().locator, key.locator);
+        }
+        pins.let_go(&first);
+        assert!(pins.of(&first).is_none() && pins.of(&second).is_some());
+        assert!(pins.recorded(&first).is_some() && pins.of(&first).is_some(), "tried again");
+        pins.let_go(&first);
+        pins.put(Arc::new(first.clone()));
+        assert!(pins.of(&first).is_some(), "it is back");
+    }
+
+    #[test]
+    fn after_a_start_what_was_recorded_names_it_and_without_that_the_name_does() {
+        let mut pins = PinnedKeys::default();
+        let (recorded, older) = (known("1"), known(""));
+        assert_eq!(pins.of(&recorded).unwrap().locator, "1");
+        assert!(pins.of(&older).is_none());
+        let found = KeyIdentity { locator: "3".to_owned(), ..older.clone() };
+        pins.put(Arc::new(found));
+        assert_eq!(pins.of(&older).unwrap().locator, "3");
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let mut pins = PinnedKeys::default();
+        let keys: Vec<KeyIdentity> = (0..MAX_PINNED_KEYS + 4).map(|n| known(&n.to_string())).collect();
+        let others = keys.iter().filter(|key| pins.put(Arc::new(KeyIdentity::clone(key)))).count();
+        assert_eq!(others, keys.len() - 1);
+        assert_eq!((pins.keys.len(), &pins.keys[0].locator), (MAX_PINNED_KEYS, &keys[MAX_PINNED_KEYS + 3].locator));
+        keys.iter().for_each(|key| pins.let_go(key));
+        assert_eq!((pins.keys.len(), pins.refused.len()), (0, MAX_PINNED_KEYS));
+    }
+}

@@ -1,0 +1,216 @@
+//! A cluster-wide lease for generating a missing key.
+//!
+//! Nodes that share a store share devices and services. Two nodes that look for a key at the same time both find none,
+//! and the backend may accept both keys that they generate. So a call that may generate a key holds a lease: a document
+//! with its expiry, written by compare-and-set. The holder looks for the key again first. A lease that is not released
+//! expires after [`LEASE_LIFETIME`], which is much longer than the clock difference of nodes. The document remains, so that its
+//! version only grows: a node that was paused cannot release the lease of another.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use aws_lc_rs::digest;
+use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
+
+use crate::clock::Clock;
+use crate::documents::{DocumentKey, DocumentWrite, SYSTEM_MOUNT};
+use crate::error::{Error, Kind, Result};
+use crate::fair_queue::QueueCaller;
+use crate::keys::actor::SignerLimits;
+use crate::keys::store::KeyStore;
+
+/// Document kind. The document name is the first byte of the SHA-256 of the location, in hexadecimal.
+const DOCUMENT_KIND: &str = "managed-key-turn";
+/// Lifetime of a lease that is not released; longer than a call to a device may take.
+const LEASE_LIFETIME: Duration = Duration::from_secs(60);
+/// Maximum wait for the lease. Shorter than the request timeout, so that the caller gets this error
+/// and not that timeout.
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(20);
+/// Interval of the checks for an expired lease.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// The leases, as used by one node.
+pub(super) struct GenerationLeases {
+    store: Arc<dyn KeyStore>,
+    clock: Clock,
+    patience: Duration,
+}
+
+#[derive(Serialize, Deserialize)]
+struct GenerationLeaseRecord {
+    /// Unix time of expiry in seconds; 0 after the release.
+    ends: i64,
+}
+
+/// A lease that this node holds.
+struct HeldGenerationLease {
+    name: String,
+    version: u64,
+}
+
+impl GenerationLeases {
+    pub(super) fn new(store: Arc<dyn KeyStore>, clock: Clock) -> Arc<Self> {
+        Arc::new(Self { store, clock, patience: ACQUIRE_TIMEOUT })
+    }
+
+    /// Runs `ask`, which may generate the key at `place`, while it holds the lease. Once started, `ask` continues if
+    /// the caller leaves. Without `place` no key can be generated, and no lease is needed.
+    ///
+    /// # Errors
+    /// Those of `ask`; `Unavailable` when the lease does not become free in time; those of the store.
+    pub(super) async fn run<T: Send + 'static>(
+        self: &Arc<Self>,
+        place: Option<String>,
+        ask: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        let Some(place) = place else { return ask.await };
+        let (turns, (answer, answered)) = (Arc::clone(self), oneshot::channel());
+        let ask = QueueCaller::current().must_run().scope(ask);
+        tokio::spawn(async move {
+            let outcome = match turns.take(&place).await {
+                Ok(turn) if answer.is_closed() => return turns.give_back(turn).await,
+                Ok(turn) => turns.during(turn, ask).await,
+                Err(error) => Err(error),
+            };
+            // The caller may have left.
+            let _ = answer.send(outcome);
+        });
+        answered.await.map_err(Error::internal)?
+    }
+
+    async fn during<T>(&self, turn: HeldGenerationLease, ask: impl Future<Output = Result<T>>) -> Result<T> {
+        let since = Instant::now();
+        let outcome = ask.await;
+        // A call that has timed out may still be generating the key.
+        if since.elapsed() < SignerLimits::default().call_timeout {
+            self.give_back(turn).await;
+        }
+        outcome
+    }
+
+    async fn take(&self, place: &str) -> Result<HeldGenerationLease> {
+        // At most 256 documents for any number of locations. Locations that share one wait for each other.
+        let name = format!("{:02x}", digest::digest(&digest::SHA256, place.as_bytes()).as_ref()[0]);
+        let since = Instant::now();
+        loop {
+            if let Some(turn) = self.attempt(&name).await? {
+                return Ok(turn);
+            }
+            if since.elapsed() >= self.patience {
+                let text = "the managed key is being made by another request or node, try again shortly";
+                return Err(Error::new(Kind::Unavailable, text));
+            }
+            tokio::time::sleep(POLL_INTERVAL).await;
+        }
+    }
+
+    async fn attempt(&self, name: &str) -> Result<Option<HeldGenerationLease>> {
+        let stored = self.store.documents(DOCUMENT_KIND).await?.into_iter().find(|document| document.key.name == name);
+        let lease =
+            stored.as_ref().and_then(|document| serde_json::from_slice::<GenerationLeaseRecord>(&document.body).ok());
+        let (version, ends) = (stored.map_or(0, |document| document.version), lease.map_or(0, |lease| lease.ends));
+        let now = self.clock.now().unix_timestamp();
+        if ends > now {
+            return Ok(None);
+        }
+        match self.write(name, version, now + LEASE_LIFETIME.as_secs().cast_signed()).await {
+            Ok(()) => Ok(Some(HeldGenerationLease { name: name.to_owned(), version: version + 1 })),
+            Err(error) if error.kind() == Kind::Conflict => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn give_back(&self, turn: HeldGenerationLease) {
+        if let Err(error) = self.write(&turn.name, turn.version, 0).await {
+            tracing::debug!("the turn of a managed key ends by itself: {error}");
+        }
+    }
+
+    async fn write(&self, name: &str, expected: u64, ends: i64) -> Result<()> {
+        let key = DocumentKey { mount: SYSTEM_MOUNT, kind: DOCUMENT_KIND, name: name.to_owned() };
+        let body = serde_json::to_vec(&GenerationLeaseRecord { ends }).map_err(Error::internal)?;
+        self.store.commit(vec![DocumentWrite { key, expected, body: Some(body) }]).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use futures_util::future::join_all;
+
+    use super::super::memory::MemoryKeyStore;
+    use super::*;
+
+    fn clock() -> Clock {
+        Clock::manual(crate::clock::parse_rfc3339("now", "2030-01-01T00:00:00Z").unwrap())
+    }
+
+    fn node(store: &Arc<MemoryKeyStore>, clock: &Clock) -> Arc<GenerationLeases> {
+        let patience = Duration::from_millis(200);
+        Arc::new(GenerationLeases { store: store.clone(), clock: clock.clone(), patience })
+    }
+
+    fn place() -> Option<String> {
+        Some("place".to_owned())
+    }
+
+    #[tokio::test]
+    async fn one_of_all_nodes_asks_at_a_time_and_each_does() {
+        let (store, clock) = (Arc::new(MemoryKeyStore::default()), clock());
+        let nodes = [GenerationLeases::new(store.clone(), clock.clone()), GenerationLeases::new(store, clock)];
+        let (inside, done) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let ask = || {
+            let (inside, done) = (Arc::clone(&inside), Arc::clone(&done));
+            async move {
+                assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two at a time");
+                tokio::time::sleep(Duration::from_millis(5)).await;
+                inside.fetch_sub(1, Ordering::SeqCst);
+                Ok(done.fetch_add(1, Ordering::SeqCst))
+            }
+        };
+        let all = join_all((0..6).map(|n| nodes[n % 2].run(place(), ask()))).await;
+        assert!(all.iter().all(Result::is_ok), "{all:?}");
+        assert_eq!(done.load(Ordering::SeqCst), 6);
+    }
+
+    #[tokio::test]
+    async fn a_turn_that_is_not_given_back_ends_after_a_minute_and_is_not_given_back_later() {
+        let (store, clock) = (Arc::new(MemoryKeyStore::default()), clock());
+        let (one, other) = (node(&store, &clock), node(&store, &clock));
+        let lost = one.take("place").await.unwrap();
+        let refused = other.run(place(), async { Ok(()) }).await.unwrap_err();
+        assert_eq!(refused.kind(), Kind::Unavailable);
+        assert!(refused.text().contains("is being made by another"), "{refused}");
+        other.run(Some("elsewhere".to_owned()), async { Ok(()) }).await.unwrap();
+        other.run(None, async { Ok(()) }).await.unwrap();
+        clock.advance(LEASE_LIFETIME - Duration::from_secs(1));
+        assert!(other.attempt(&lost.name).await.unwrap().is_none());
+        clock.advance(Duration::from_secs(1));
+        let next = other.take("place").await.unwrap();
+        one.give_back(lost).await;
+        assert!(one.attempt(&next.name).await.unwrap().is_none(), "it is not the other's to give back");
+        other.give_back(next).await;
+        one.run(place(), async { Ok(()) }).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_was_begun_goes_on_without_its_caller_and_gives_its_turn_back() {
+        let (store, clock) = (Arc::new(MemoryKeyStore::default()), clock());
+        let (begun, done) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let node = GenerationLeases::new(store.clone(), clock.clone());
+        let ask = {
+            let (begun, done) = (Arc::clone(&begun), Arc::clone(&done));
+            async move {
+                begun.fetch_add(1, Ordering::SeqCst);
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                Ok(done.fetch_add(1, Ordering::SeqCst))
+            }
+        };
+        let left = tokio::time::timeout(Duration::from_millis(20), node.run(place(), ask)).await;
+        assert!(left.is_err() && begun.load(Ordering::SeqCst) == 1);
+        node.run(place(), async { Ok(()) }).await.unwrap();
+        assert_eq!(done.load(Ordering::SeqCst), 1, "nobody had a turn before it was done");
+    }
+}

@@ -1,0 +1,167 @@
+//! Backoff for a token on which no session can be opened: after 1 s, 2 s, 4 s … 30 s one call tries again, and all
+//! others fail immediately with the last error.
+//!
+//! Initializing a module again to find tokens ends all its sessions, so it has the same steps, shared by
+//! all keys of a library.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::error::Error;
+
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const MAX_PAUSE: Duration = Duration::from_secs(30);
+
+#[derive(Clone, Copy)]
+struct BackoffPause {
+    until: Instant,
+    step: Duration,
+}
+
+impl BackoffPause {
+    fn first(now: Instant) -> Self {
+        Self { until: now + FIRST_PAUSE, step: FIRST_PAUSE }
+    }
+
+    /// `true` if the pause is over; then the next one has begun.
+    fn is_over(&mut self, now: Instant) -> bool {
+        if now < self.until {
+            return false;
+        }
+        let step = (self.step * 2).min(MAX_PAUSE);
+        *self = Self { until: now + step, step };
+        true
+    }
+}
+
+fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The backoff of one key.
+#[derive(Default)]
+pub(super) struct KeyBackoff(Mutex<KeyBackoffState>);
+
+#[derive(Default)]
+struct KeyBackoffState {
+    /// The current pause, with the error of the last attempt.
+    rest: Option<(BackoffPause, Error)>,
+    /// `true` if a session could be opened before.
+    worked: bool,
+}
+
+#[derive(Debug)]
+pub(super) enum BackoffAdmission {
+    /// No failure is known.
+    Usual,
+    /// This call tries whether the token is back.
+    Looks,
+    /// The error of the last attempt.
+    Refused(Error),
+}
+
+impl KeyBackoff {
+    pub(super) fn admit(&self, now: Instant) -> BackoffAdmission {
+        match &mut lock(&self.0).rest {
+            None => BackoffAdmission::Usual,
+            Some((rest, error)) => {
+                if rest.is_over(now) {
+                    return BackoffAdmission::Looks;
+                }
+                BackoffAdmission::Refused(error.clone())
+            }
+        }
+    }
+
+    /// Records that no session could be opened. Returns `true` for the first failure after a success.
+    pub(super) fn begin(&self, now: Instant, error: &Error) -> bool {
+        let mut state = lock(&self.0);
+        let rest = state.rest.take().map_or_else(|| BackoffPause::first(now), |(rest, _)| rest);
+        state.rest = Some((rest, error.clone()));
+        std::mem::take(&mut state.worked)
+    }
+
+    pub(super) fn end(&self) {
+        *lock(&self.0) = KeyBackoffState { rest: None, worked: true };
+    }
+}
+
+/// The backoff for initializing a module again because a token is missing.
+#[derive(Default)]
+pub(super) struct ReinitializationBackoff(Mutex<Option<BackoffPause>>);
+
+impl ReinitializationBackoff {
+    /// `true` if it may be initialized now; then the next pause is longer.
+    pub(super) fn admit(&self, now: Instant) -> bool {
+        let mut state = lock(&self.0);
+        match &mut *state {
+            Some(rest) => rest.is_over(now),
+            none => {
+                *none = Some(BackoffPause::first(now));
+                true
+            }
+        }
+    }
+
+    /// Shortens the pause for a token that has just been lost: it may be back soon, even if other tokens have
+    /// been missing for long.
+    pub(super) fn hurry(&self, now: Instant) {
+        if let Some(rest) = &mut *lock(&self.0) {
+            *rest = BackoffPause { until: rest.until.min(now + FIRST_PAUSE), step: FIRST_PAUSE };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn away() -> Error {
+        Error::invalid("away")
+    }
+
+    fn is_refused(trouble: &KeyBackoff, now: Instant, text: &str) -> bool {
+        matches!(trouble.admit(now), BackoffAdmission::Refused(error) if error.text() == text)
+    }
+
+    #[test]
+    fn one_call_looks_after_steps_that_grow_to_half_a_minute() {
+        let (trouble, mut now) = (KeyBackoff::default(), Instant::now());
+        assert!(matches!(trouble.admit(now), BackoffAdmission::Usual));
+        for step in [1, 2, 4, 8, 16, 30, 30] {
+            trouble.begin(now, &away());
+            assert!(is_refused(&trouble, now + Duration::from_millis(step * 1000 - 1), "away"), "{step}");
+            now += Duration::from_secs(step);
+            assert!(matches!(trouble.admit(now), BackoffAdmission::Looks), "{step}");
+            assert!(is_refused(&trouble, now, "away"), "{step}");
+        }
+        trouble.end();
+        assert!(matches!(trouble.admit(now), BackoffAdmission::Usual));
+    }
+
+    #[test]
+    fn who_is_refused_hears_what_the_last_look_was_told() {
+        let (trouble, now) = (KeyBackoff::default(), Instant::now());
+        assert!(!trouble.begin(now, &away()), "it has never worked");
+        trouble.begin(now, &Error::invalid("the key is missing"));
+        assert!(is_refused(&trouble, now, "the key is missing"));
+        trouble.end();
+        assert!(trouble.begin(now, &away()) && !trouble.begin(now, &away()));
+        assert!(is_refused(&trouble, now, "away"));
+    }
+
+    #[test]
+    fn all_keys_of_a_library_share_the_steps_of_its_renewals() {
+        let (renewals, start) = (ReinitializationBackoff::default(), Instant::now());
+        let admitted = |from: u64, to: u64| {
+            let seconds = from..to;
+            // Many keys and test signatures try every second.
+            seconds
+                .filter(|second| (0..9).filter(|_| renewals.admit(start + Duration::from_secs(*second))).count() == 1)
+                .collect::<Vec<u64>>()
+        };
+        assert_eq!(admitted(0, 100), [0, 1, 3, 7, 15, 31, 61, 91]);
+        renewals.hurry(start + Duration::from_secs(100));
+        assert_eq!(admitted(100, 110), [101, 103, 107]);
+    }
+}

@@ -1,0 +1,192 @@
+//! Recovery actions by return code of a module: [`RECOVERY_RULES`].
+//!
+//! A request is repeated once per cause at most, which is safe because a signature has no side effect. A session that
+//! ended because another session recovered the library does not count as a cause: this is known without a call, and the
+//! session is reopened up to five times. Unknown codes count as device errors.
+
+use cryptoki::error::{Error as BindingError, RvError as Code};
+
+use crate::error::{Error, Kind};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pkcs11FailureCause {
+    /// The session ended with its epoch or token.
+    Ended,
+    Session,
+    Login,
+    /// The token works, but the key is not on it.
+    Missing,
+    Token,
+    Module,
+    Device,
+    Capacity,
+    Request,
+    Pin,
+    /// An error of this server, not of the module.
+    Ours,
+}
+
+/// The part that is discarded, and rebuilt by the next attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RecoveryScope {
+    Nothing,
+    /// The session is reopened, which checks the login and looks for the key.
+    Session,
+    /// All sessions of the token end, and its label is looked for in all slots. While it is missing, all calls are
+    /// rejected except for one after 1 s, 2 s … 30 s.
+    Token,
+    /// The library is initialized again, once for all its keys.
+    Module,
+}
+
+pub(super) struct RecoveryRule {
+    pub(super) cause: Pkcs11FailureCause,
+    /// The metric label; empty if nothing is rebuilt, or if another cause was counted.
+    pub(super) word: &'static str,
+    codes: &'static [Code],
+    pub(super) rebuild: RecoveryScope,
+    /// Maximum number of repetitions for this cause.
+    pub(super) repeats: usize,
+    answer: Kind,
+}
+
+const fn recovery_rule(
+    cause: Pkcs11FailureCause,
+    word: &'static str,
+    rebuild: RecoveryScope,
+    repeats: usize,
+    answer: Kind,
+    codes: &'static [Code],
+) -> RecoveryRule {
+    RecoveryRule { cause, word, codes, rebuild, repeats, answer }
+}
+
+#[rustfmt::skip]
+pub(super) const RECOVERY_RULES: [RecoveryRule; 10] = [
+    recovery_rule(Pkcs11FailureCause::Ended, "", RecoveryScope::Session, 5, Kind::Unavailable, &[]),
+    recovery_rule(Pkcs11FailureCause::Session, "session", RecoveryScope::Session, 1, Kind::Unavailable, &[
+        Code::SessionHandleInvalid, Code::SessionClosed, Code::OperationNotInitialized, Code::OperationActive,
+    ]),
+    // When the last session of a token closes, the login ends and private keys are invisible.
+    recovery_rule(Pkcs11FailureCause::Login, "login", RecoveryScope::Session, 1, Kind::Unavailable, &[
+        Code::UserNotLoggedIn, Code::ObjectHandleInvalid, Code::KeyHandleInvalid,
+    ]),
+    // Looked for once more after another login. Initializing the module again would not help.
+    recovery_rule(Pkcs11FailureCause::Missing, "login", RecoveryScope::Session, 1, Kind::Unavailable, &[]),
+    recovery_rule(Pkcs11FailureCause::Token, "token", RecoveryScope::Token, 1, Kind::Unavailable, &[
+        Code::TokenNotPresent, Code::DeviceRemoved, Code::TokenNotRecognized, Code::SlotIdInvalid,
+    ]),
+    recovery_rule(Pkcs11FailureCause::Module, "module", RecoveryScope::Module, 1, Kind::Unavailable, &[
+        Code::CryptokiNotInitialized,
+    ]),
+    recovery_rule(Pkcs11FailureCause::Device, "device", RecoveryScope::Session, 1, Kind::Unavailable, &[
+        Code::DeviceError, Code::DeviceMemory, Code::HostMemory, Code::GeneralError, Code::FunctionFailed,
+    ]),
+    // Opening a session waits for capacity. This error remains if no other session of this process is open.
+    recovery_rule(Pkcs11FailureCause::Capacity, "", RecoveryScope::Nothing, 0, Kind::Unavailable, &[
+        Code::SessionCount,
+    ]),
+    recovery_rule(Pkcs11FailureCause::Request, "", RecoveryScope::Nothing, 0, Kind::Invalid, &[
+        Code::MechanismInvalid, Code::MechanismParamInvalid, Code::KeyTypeInconsistent, Code::KeyFunctionNotPermitted,
+        Code::DataLenRange, Code::DataInvalid, Code::KeySizeRange, Code::FunctionNotSupported, Code::CurveNotSupported,
+        Code::DomainParamsInvalid, Code::TemplateInconsistent, Code::TemplateIncomplete, Code::AttributeValueInvalid,
+        Code::AttributeTypeInvalid, Code::TokenWriteProtected, Code::SessionReadOnly, Code::ArgumentsBad,
+    ]),
+    recovery_rule(Pkcs11FailureCause::Pin, "", RecoveryScope::Nothing, 0, Kind::BadGateway, &[
+        Code::PinIncorrect, Code::PinLocked, Code::PinExpired, Code::PinInvalid, Code::PinLenRange,
+        Code::UserPinNotInitialized,
+    ]),
+];
+
+const INTERNAL_RULE: RecoveryRule =
+    recovery_rule(Pkcs11FailureCause::Ours, "", RecoveryScope::Nothing, 0, Kind::Internal, &[]);
+
+pub(super) fn rule_for(cause: Pkcs11FailureCause) -> &'static RecoveryRule {
+    RECOVERY_RULES.iter().find(|row| row.cause == cause).unwrap_or(&INTERNAL_RULE)
+}
+
+impl Pkcs11FailureCause {
+    /// `true` if the cause means that the token is unreachable. Then another initialization of the module may help.
+    pub(super) fn is_of_token(self) -> bool {
+        rule_for(self).repeats > 0 && !matches!(self, Self::Ended | Self::Missing)
+    }
+}
+
+/// A failed call: the cause, and the error for the caller if recovery fails.
+pub(super) struct Pkcs11Failure {
+    pub(super) cause: Pkcs11FailureCause,
+    pub(super) error: Error,
+}
+
+impl Pkcs11Failure {
+    /// Creates a failure that this server detected itself, with a `cause` of matching recovery.
+    pub(super) fn new(cause: Pkcs11FailureCause, text: impl Into<std::borrow::Cow<'static, str>>) -> Self {
+        Self { cause, error: Error::new(rule_for(cause).answer, text) }
+    }
+}
+
+impl From<Error> for Pkcs11Failure {
+    fn from(error: Error) -> Self {
+        Self { cause: Pkcs11FailureCause::Ours, error }
+    }
+}
+
+impl From<BindingError> for Pkcs11Failure {
+    fn from(error: BindingError) -> Self {
+        match error {
+            BindingError::Pkcs11(code, function) => {
+                let row = RECOVERY_RULES
+                    .iter()
+                    .find(|row| row.codes.contains(&code))
+                    .unwrap_or(rule_for(Pkcs11FailureCause::Device));
+                Self::new(row.cause, format!("pkcs11 module: C_{function:?}: {}", return_code_name(code)))
+            }
+            BindingError::NullFunctionPointer => {
+                Self::new(Pkcs11FailureCause::Request, "pkcs11 module: lacks a function that is needed")
+            }
+            other => Self {
+                cause: Pkcs11FailureCause::Device,
+                error: Error::unavailable("pkcs11 module: gave an answer that cannot be read", other),
+            },
+        }
+    }
+}
+
+/// The standard name of a return code: `CKR_DEVICE_ERROR` for `DeviceError`.
+fn return_code_name(code: Code) -> String {
+    match code {
+        Code::VendorDefined(number) | Code::UnknownErrorCode(number) => format!("CKR {number:#x}"),
+        _ => format!("{code:?}").chars().fold("CKR".to_owned(), |mut name, letter| {
+            if letter.is_ascii_uppercase() {
+                name.push('_');
+            }
+            name.push(letter.to_ascii_uppercase());
+            name
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_code_is_in_two_rows_and_names_are_the_standards() {
+        let codes: Vec<Code> = RECOVERY_RULES.iter().flat_map(|row| row.codes).copied().collect();
+        for (n, code) in codes.iter().enumerate() {
+            assert!(!codes[..n].contains(code), "{code:?}");
+        }
+        assert_eq!(return_code_name(Code::SessionHandleInvalid), "CKR_SESSION_HANDLE_INVALID");
+        assert_eq!(return_code_name(Code::PinIncorrect), "CKR_PIN_INCORRECT");
+        assert_eq!(return_code_name(Code::VendorDefined(0x8000_0001)), "CKR 0x80000001");
+    }
+
+    #[test]
+    fn what_is_repeated_is_built_up_before_and_has_a_word() {
+        for row in &RECOVERY_RULES {
+            assert_eq!(row.repeats > 0, row.rebuild != RecoveryScope::Nothing, "{:?}", row.cause);
+            let counts = row.repeats > 0 && row.cause != Pkcs11FailureCause::Ended;
+            assert_eq!(counts, !row.word.is_empty(), "{:?}", row.cause);
+        }
+    }
+}

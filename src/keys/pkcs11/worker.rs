@@ -1,0 +1,329 @@
+//! A worker of a key's actor: a session, the key's handle in it, and their recovery.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::backoff::BackoffAdmission;
+use super::generate;
+use super::key::Pkcs11Key;
+use super::mechanism::MechanismPlan;
+use super::object::{self, LocatedKey, Pkcs11KeyPair};
+use super::recovery::{Pkcs11Failure, Pkcs11FailureCause, RecoveryScope, rule_for};
+use super::session::{self, Pkcs11Session};
+use crate::error::{Error, Result};
+use crate::keys::actor::{BackendRequest, BackendResponse, BackendSession, KeyMetrics};
+use crate::keys::signer::{SigningInput, SigningInputKind};
+use crate::keys::test_sign::TestSign;
+use crate::telemetry::outage;
+use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
+use crate::x509::public_key::PublicKey;
+
+/// Size of the random message of a test signature, in bytes.
+const TEST_MESSAGE_BYTES: usize = 64;
+
+const NO_PUBLIC_KEY: &str = "the token does not give the public part of the key: write it to public_key, or import the \
+    certificate of the key into a mount that may use the key";
+
+/// A signature that identifies the public key of a private key.
+struct ProbeSignature {
+    algorithm: SignatureAlgorithm,
+    message: Vec<u8>,
+    signature: Vec<u8>,
+}
+
+impl ProbeSignature {
+    fn verifies(&self, key: &PublicKey) -> bool {
+        key.verify(self.algorithm, &self.message, &self.signature).is_ok()
+    }
+}
+
+/// A session, which is opened on demand.
+pub(super) struct Pkcs11Worker {
+    key: Arc<Pkcs11Key>,
+    meter: KeyMetrics,
+    session: Option<Pkcs11Session>,
+    /// The key, with its handle in `session`.
+    found: Option<Pkcs11KeyPair>,
+}
+
+impl BackendSession for Pkcs11Worker {
+    fn call(&mut self, request: &BackendRequest) -> Result<BackendResponse> {
+        let is_test = matches!(request, BackendRequest::TestSign(_));
+        if is_test {
+            // An operator requests test signatures: the PIN may be tried again, and the token is looked for.
+            self.key.pin.permit();
+        }
+        let mut healed = Vec::new();
+        let answer = loop {
+            let (failure, is_out_of_reach) = match self.prepare(request, is_test) {
+                Err(failure) => (failure, true),
+                Ok(()) => match self.answer(request) {
+                    Ok(answer) => break answer,
+                    Err(failure) => (failure, false),
+                },
+            };
+            let row = rule_for(failure.cause);
+            let rebuilt = self.give_up(row.rebuild);
+            if healed.iter().filter(|cause| **cause == failure.cause).count() >= row.repeats {
+                if is_out_of_reach && (failure.cause.is_of_token() || failure.cause == Pkcs11FailureCause::Missing) {
+                    self.is_out_of_reach(&failure);
+                }
+                return Err(failure.error);
+            }
+            if row.word.is_empty() {
+                tracing::debug!(key = self.key.config.name, "a session is opened again: {}", failure.error);
+            } else {
+                let what = format!("managed key {:?}: its session is built up again", self.key.config.name);
+                outage::warn_recurring_failure(&what, &failure.error);
+                self.meter.recovered(row.word);
+            }
+            healed.push(failure.cause);
+            rebuilt?;
+        };
+        if self.session.as_ref().is_some_and(Pkcs11Session::is_wanted) {
+            self.close();
+        }
+        Ok(answer)
+    }
+
+    fn rest(&mut self) {
+        if self.session.as_ref().is_some_and(Pkcs11Session::is_wanted) {
+            self.close();
+        }
+    }
+}
+
+impl Pkcs11Worker {
+    pub(super) fn new(key: Arc<Pkcs11Key>, meter: KeyMetrics) -> Self {
+        Self { key, meter, session: None, found: None }
+    }
+
+    fn close(&mut self) {
+        self.found = None;
+        self.session = None;
+    }
+
+    fn give_up(&mut self, rebuild: RecoveryScope) -> Result<()> {
+        let epoch = self.session.as_ref().map(Pkcs11Session::epoch);
+        match rebuild {
+            RecoveryScope::Nothing => return Ok(()),
+            RecoveryScope::Session | RecoveryScope::Module => {}
+            RecoveryScope::Token => self.session.iter().for_each(Pkcs11Session::lose_token),
+        }
+        self.close();
+        match (rebuild, epoch) {
+            (RecoveryScope::Module, Some(epoch)) => {
+                self.key.library.module.renew(epoch).map_err(|failure| failure.error)
+            }
+            // The failure occurred while a session was being opened.
+            (RecoveryScope::Module, None) => self.renew(),
+            _ => Ok(()),
+        }
+    }
+
+    fn renew(&self) -> Result<()> {
+        let epoch = match self.key.library.module.enter() {
+            Ok(pass) => pass.epoch,
+            Err(failure) => return Err(failure.error),
+        };
+        self.key.library.module.renew(epoch).map_err(|failure| failure.error)
+    }
+
+    /// Rejects calls from now on, except for occasional attempts.
+    fn is_out_of_reach(&self, failure: &Pkcs11Failure) {
+        let now = Instant::now();
+        if self.key.trouble.begin(now, &failure.error) && failure.cause.is_of_token() {
+            self.key.library.renewals.hurry(now);
+        }
+    }
+
+    /// Opens a session and finds the key in it, unless both are done. While that fails, only occasional calls try
+    /// again. Such a call looks through the slots; if it finds no token, it initializes the library again, at most once
+    /// in a while, because some modules detect tokens only then.
+    fn prepare(&mut self, request: &BackendRequest, is_test: bool) -> Result<(), Pkcs11Failure> {
+        // The other requests look for the key themselves, and it may be missing.
+        let needs_key = matches!(request, BackendRequest::Sign { .. });
+        if self.session.is_some() && (self.found.is_some() || !needs_key) {
+            return Ok(());
+        }
+        let now = Instant::now();
+        let looks = match self.key.trouble.admit(now) {
+            BackoffAdmission::Usual => false,
+            // An error without recovery, because recovery has failed already.
+            BackoffAdmission::Refused(error) if !is_test => return Err(error.into()),
+            BackoffAdmission::Looks | BackoffAdmission::Refused(_) => true,
+        };
+        let key = match request {
+            BackendRequest::Sign { key, .. } => Some(&key.public),
+            BackendRequest::Find { .. } | BackendRequest::TestSign(_) => None,
+        };
+        let mut reached = self.reach(key);
+        if looks
+            && matches!(&reached, Err(failure) if failure.cause.is_of_token())
+            && self.key.library.renewals.admit(now)
+        {
+            self.close();
+            // If another call hangs in the module, the first result is returned.
+            if self.renew().is_ok() {
+                reached = self.reach(key);
+            }
+        }
+        if reached.is_ok() {
+            self.key.trouble.end();
+        }
+        reached
+    }
+
+    fn reach(&mut self, key: Option<&PublicKey>) -> Result<(), Pkcs11Failure> {
+        if self.session.is_none() {
+            self.session = Some(Pkcs11Session::open(&self.key, false)?);
+        }
+        if key.is_some() && self.found.is_none() {
+            // The key existed when the signer was created. A lost login looks the same.
+            let missing =
+                || Pkcs11Failure::new(Pkcs11FailureCause::Missing, "the managed key is not in its backend any more");
+            self.found = Some(self.look(key)?.ok_or_else(missing)?);
+        }
+        Ok(())
+    }
+
+    fn answer(&mut self, request: &BackendRequest) -> Result<BackendResponse, Pkcs11Failure> {
+        match request {
+            BackendRequest::Find { create } => self.find(*create).map(|public| BackendResponse::Key(public.into())),
+            BackendRequest::Sign { algorithm, input, key } => self.sign(*algorithm, input, &key.public),
+            BackendRequest::TestSign(test) => self.test(*test),
+        }
+    }
+
+    fn session(&self) -> Result<&Pkcs11Session, Pkcs11Failure> {
+        self.session.as_ref().ok_or_else(session::ended_error)
+    }
+
+    /// Looks the key up now, and generates it if `create` allows that.
+    fn find(&mut self, create: bool) -> Result<PublicKey, Pkcs11Failure> {
+        self.found = None;
+        let mut found = self.look(None)?;
+        if found.is_none() {
+            if create {
+                generate::key(&self.key)?;
+                found = self.look(None)?;
+            } else {
+                return Err(Error::invalid("key does not exist in backend").into());
+            }
+        }
+        let found = found.ok_or_else(|| Error::invalid("key does not exist in backend, though it was generated"))?;
+        let public = found.public.clone();
+        self.found = Some(found);
+        Ok(public)
+    }
+
+    /// Looks the key up. `key` is the public key for which a signature is requested.
+    fn look(&self, key: Option<&PublicKey>) -> Result<Option<Pkcs11KeyPair>, Pkcs11Failure> {
+        let session = self.session()?;
+        let Some(located) = session.run(|raw| object::find(raw, &self.key.config))? else {
+            if !session.has_token()? {
+                return Err(Pkcs11Failure::new(Pkcs11FailureCause::Token, "pkcs11 token: is not present"));
+            }
+            return Ok(None);
+        };
+        let public = match &located.public {
+            Some(public) => public.clone(),
+            None => self.proven(&located, key)?,
+        };
+        Ok(Some(Pkcs11KeyPair { private: located.private, public }))
+    }
+
+    /// Returns the public key if the token does not return it: the candidate under which a signature
+    /// of the key verifies.
+    ///
+    /// # Errors
+    /// `Invalid` when no candidate matches.
+    fn proven(&self, located: &LocatedKey, key: Option<&PublicKey>) -> Result<PublicKey, Pkcs11Failure> {
+        let mut candidates = self.key.candidates();
+        candidates.extend(key.cloned());
+        candidates.extend(located.assumed());
+        candidates.retain(|candidate| located.may_have(candidate) && object::check_size(candidate).is_ok());
+        let kinds: HashSet<KeyKind> = candidates.iter().map(PublicKey::kind).collect();
+        for kind in kinds {
+            let of_kind = |candidate: &&PublicKey| candidate.kind() == kind;
+            let Some(signed) = self.sample(located, kind)? else { continue };
+            if let Some(public) = candidates.iter().filter(of_kind).find(|candidate| signed.verifies(candidate)) {
+                return Ok(public.clone());
+            }
+        }
+        Err(Error::invalid(NO_PUBLIC_KEY).into())
+    }
+
+    /// Signs random bytes with a key that is assumed to be of this type; `None` if the module refuses.
+    fn sample(&self, located: &LocatedKey, kind: KeyKind) -> Result<Option<ProbeSignature>, Pkcs11Failure> {
+        let plan = |algorithm| {
+            MechanismPlan::of(self.key.config.mechanism, kind, algorithm).ok().map(|plan| (algorithm, plan))
+        };
+        let Some((algorithm, plan)) = SignatureAlgorithm::all_for(kind).find_map(plan) else { return Ok(None) };
+        let message = crate::random::bytes::<TEST_MESSAGE_BYTES>().to_vec();
+        let input = match (plan.wants(), algorithm.hash()) {
+            (SigningInputKind::Digest, Some(hash)) => hash.digest(&message).as_ref().to_vec(),
+            _ => message.clone(),
+        };
+        match self.session()?.run(|raw| plan.sign(raw, located.private, &input)) {
+            Ok(signature) => {
+                Ok(plan.finished(signature).ok().map(|signature| ProbeSignature { algorithm, message, signature }))
+            }
+            Err(failure) if failure.cause == Pkcs11FailureCause::Request => Ok(None),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    fn sign(
+        &mut self,
+        algorithm: SignatureAlgorithm,
+        input: &SigningInput,
+        key: &PublicKey,
+    ) -> Result<BackendResponse, Pkcs11Failure> {
+        let Some(found) = &self.found else { return Err(session::ended_error()) };
+        if found.public != *key {
+            self.found = None;
+            return Ok(BackendResponse::Changed);
+        }
+        let plan = MechanismPlan::of(self.key.config.mechanism, key.kind(), algorithm)?;
+        let (SigningInput::Digest(input) | SigningInput::Message(input)) = input;
+        let signature = self.session()?.run(|raw| plan.sign(raw, found.private, input))?;
+        Ok(BackendResponse::Signature(plan.finished(signature)?))
+    }
+
+    fn test(&mut self, test: TestSign) -> Result<BackendResponse, Pkcs11Failure> {
+        let public = self.find(true)?;
+        let Some(found) = &self.found else { return Ok(BackendResponse::Wrong) };
+        let plan = MechanismPlan::of_test(self.key.config.mechanism, public.kind(), test)?;
+        let message = crate::random::bytes::<TEST_MESSAGE_BYTES>();
+        let digest = plan.hash.digest(&message);
+        let input = if plan.wants() == SigningInputKind::Message { &message[..] } else { &digest };
+        let signature = self.session()?.run(|raw| plan.sign(raw, found.private, input))?;
+        let verifies = match (public.kind(), plan.verifier(&digest)) {
+            (KeyKind::Ed25519, _) => public.verify(SignatureAlgorithm::Ed25519, &message, &signature).is_ok(),
+            (_, Some((algorithm, digest))) => {
+                public.verify_digest(algorithm, &digest, &plan.finished(signature)?).is_ok()
+            }
+            (_, None) => self.verify(&plan, found, input, &signature)?,
+        };
+        Ok(if verifies { BackendResponse::Tested } else { BackendResponse::Wrong })
+    }
+
+    /// Lets the module verify a signature that no local library can verify, in a second session.
+    fn verify(
+        &self,
+        plan: &MechanismPlan,
+        found: &Pkcs11KeyPair,
+        input: &[u8],
+        signature: &[u8],
+    ) -> Result<bool, Pkcs11Failure> {
+        let second = Pkcs11Session::open(&self.key, false)?;
+        second.run(|raw| {
+            let Some(public) = object::find_public(raw, found.private)? else {
+                return Err(Error::invalid("the token has no object of the public part, to verify with").into());
+            };
+            plan.verify(raw, public, input, signature)
+        })
+    }
+}

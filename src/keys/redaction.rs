@@ -1,0 +1,54 @@
+//! Redaction of secrets in the configuration of managed keys.
+
+use crate::error::{Error, Result};
+use crate::secret::Secret;
+
+/// Placeholder for a secret in a configuration that is read. Writing it back leaves the secret unchanged.
+pub(crate) const REDACTED: &str = "redacted";
+
+/// Replaces the secret `standing` with `written`, if given. [`REDACTED`] keeps the current secret.
+///
+/// # Errors
+/// `Invalid` for [`REDACTED`] when no secret is set yet.
+pub(crate) fn replace_secret(name: &str, standing: &mut Secret, written: Option<Secret>) -> Result<()> {
+    match written {
+        Some(written) if written.expose() == REDACTED.as_bytes() => {
+            let text = || format!("{name}: {REDACTED:?} is what is shown in its place, and there is none yet");
+            if is_set(standing) { Ok(()) } else { Err(Error::invalid(text())) }
+        }
+        Some(written) => {
+            *standing = written;
+            Ok(())
+        }
+        None => Ok(()),
+    }
+}
+
+/// `true` if the secret is not empty.
+pub(crate) fn is_set(secret: &Secret) -> bool {
+    !secret.expose().is_empty()
+}
+
+/// Returns the placeholder for a set secret, and an empty string otherwise.
+pub(crate) fn redact(secret: &Secret) -> &'static str {
+    if is_set(secret) { REDACTED } else { "" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stands_for_a_secret_leaves_it_and_is_none_itself() {
+        let mut secret = Secret::default();
+        let error = replace_secret("secret_key", &mut secret, Some(Secret::new(REDACTED))).unwrap_err();
+        assert!(error.text().starts_with("secret_key: \"redacted\" is what is shown"), "{error}");
+        replace_secret("secret_key", &mut secret, Some(Secret::new("s"))).unwrap();
+        for kept in [None, Some(Secret::new(REDACTED))] {
+            replace_secret("secret_key", &mut secret, kept).unwrap();
+            assert!(secret.expose() == b"s" && redact(&secret) == REDACTED);
+        }
+        replace_secret("secret_key", &mut secret, Some(Secret::default())).unwrap();
+        assert_eq!(redact(&secret), "");
+    }
+}

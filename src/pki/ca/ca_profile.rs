@@ -1,0 +1,164 @@
+//! Checks that relying parties can read a CA certificate made elsewhere, because everything signed below it depends on
+//! it. Applies the profile of certificates signed here, except for rules that common verifiers do not enforce on CAs.
+
+use crate::error::{Error, Result, Warnings};
+use crate::pki::check::interoperability;
+use crate::pki::mount::signatures;
+use crate::pki::mount::view::MountView;
+use crate::x509::certificate::Certificate;
+use crate::x509::oid;
+use crate::x509::profile::{self, ExtensionProfile};
+use crate::x509::reader::{DerReader, DerResult, check_der};
+use crate::x509::writer::{SEQUENCE, build};
+
+/// Rules of the profile that Go, OpenSSL and `cryptography` do not enforce on CA certificates.
+const TOLERATED_RULES: [&str; 30] = [
+    "must not be empty (RFC 5280 4.2.1.2)",
+    "must not be empty (RFC 5280 4.2.1.4)",
+    "must not be empty (RFC 5280 4.2.1.5)",
+    "must not be empty (RFC 5280 4.2.1.6)",
+    "must not be empty (RFC 5280 4.2.1.8)",
+    "must not be empty (RFC 5280 4.2.1.13)",
+    "must not be empty (RFC 5280 4.2.2.1)",
+    "must be critical (RFC 5280 4.2, 5.2, 5.3)",
+    "ends in zero bits (X.690 11.2.2)",
+    "has bits that have no name (RFC 5280 4.2.1.3, 4.2.1.13)",
+    "the reasons of a point are empty (RFC 5280 4.2.1.13)",
+    "anyPolicy must not be mapped (RFC 5280 4.2.1.5)",
+    "policyQualifiers are empty (RFC 5280 4.2.1.4)",
+    "a policy qualifier is neither cPSuri nor userNotice (RFC 5280 4.2.1.4)",
+    "the text of a notice is of another type than RFC 5280 4.2.1.4 has",
+    "the text of a notice has 1 to 200 characters (RFC 5280 4.2.1.4)",
+    "a dNSName is no host name (RFC 5280 4.2.1.6)",
+    "an rfc822Name is no mailbox (RFC 5280 4.2.1.6)",
+    "an SmtpUTF8Mailbox is no UTF8String (RFC 9598 3)",
+    "an SmtpUTF8Mailbox is no mailbox (RFC 9598 3)",
+    "an SmtpUTF8Mailbox has a local part that an rfc822Name is for (RFC 9598 3)",
+    "an SRVName is no IA5String (RFC 4985 2)",
+    "an SRVName is no service and host (RFC 4985 2)",
+    "a URI is not absolute (RFC 5280 4.2.1.6)",
+    "a URI has no usable host (RFC 5280 4.2.1.6)",
+    "a name is empty (RFC 5280 4.2.1.6)",
+    "a directoryName is empty (RFC 5280 4.2.1.6)",
+    "a subtree is no host name or domain (RFC 5280 4.2.1.10)",
+    "control characters in a name",
+    INVALID_URI_RULE,
+];
+/// Spaces in directory paths are common. Go rejects such a URI only in subjectAltName.
+const INVALID_URI_RULE: &str = "a URI holds a character or a % that no URI may hold (RFC 3986 2)";
+
+/// Rejects a certificate below which some verifiers fail; returns unusual contents. `others` are possible signers.
+///
+/// # Errors
+/// `Invalid` naming the extension or field and the rule.
+pub(super) fn check<'a>(
+    certificate: &Certificate,
+    others: impl Iterator<Item = &'a Certificate>,
+) -> Result<Vec<String>> {
+    check_own_signature(certificate, others)?;
+    certificate.check_unique_ids().map_err(|e| e.of("certificate: unique identifier"))?;
+    let mut unusual = Vec::new();
+    if let Err(weak) = certificate.check_algorithm() {
+        unusual.push(format!(
+            "certificate: its own signature: {}; imported, because verifiers do not check the signature of a root that \
+             they trust",
+            weak.text()
+        ));
+    }
+    for extension in certificate.extensions() {
+        let Some(known) = profile::find_certificate_extension(&extension.oid) else { continue };
+        let of = "certificate";
+        for held in [known.hold_critical(of, extension.critical), known.hold_value(of, &extension.value)] {
+            match held {
+                Err(error) if is_tolerated(&extension.oid, error.text()) => {
+                    validate_each_element(&known, &extension.oid, &extension.value)?;
+                    unusual.push(error.text().to_owned());
+                }
+                held => held?,
+            }
+        }
+    }
+    if certificate.subject().has_empty_value() {
+        unusual.push("certificate: subject: an attribute's value is empty (RFC 5280 A.1)".to_owned());
+    }
+    unusual.extend(path_problems(certificate));
+    Ok(unusual)
+}
+
+/// Returns warnings about a CA certificate that is signed unchanged: contents that verifiers may not read.
+pub fn warnings(certificate: &Certificate) -> Warnings {
+    match check(certificate, std::iter::empty()) {
+        Err(error) => Warnings::from(vec![format!("{}; what is signed below it may not verify", error.text())]),
+        Ok(unusual) => unusual.into(),
+    }
+}
+
+/// Returns causes for which verifiers reject paths through a certificate that they can read.
+fn path_problems(certificate: &Certificate) -> impl Iterator<Item = String> {
+    let is_inverted = certificate.span().is_empty();
+    let inverted = is_inverted.then(|| "it ends before it begins: nothing below it may verify".to_owned());
+    let extensions = interoperability::verifier_warnings(certificate.extensions().iter());
+    inverted.into_iter().chain(extensions).map(|why| format!("certificate: {why}"))
+}
+
+/// Applies [`check`] to issuers that only completed chains and are now linked to their key.
+///
+/// # Errors
+/// As [`check`], naming the issuer.
+pub(super) fn check_linked(next: &MountView, linked: &[String]) -> Result<()> {
+    for signer in linked.iter().filter_map(|id| next.signer(id)) {
+        let parents = next.parents(&signer.issuer.record.id).iter().filter_map(|id| next.signer(id));
+        let parents = parents.map(|parent| &parent.issuer.certificate);
+        let what = format!("issuer {} would get its key", signer.issuer.record.id);
+        check(&signer.issuer.certificate, parents).map_err(|e| e.within(&what))?;
+    }
+    Ok(())
+}
+
+/// Checks each element of a list separately, because the first violation ends the check of the whole value.
+fn validate_each_element(known: &ExtensionProfile, oid: &[u8], value: &[u8]) -> Result<()> {
+    let of = "certificate";
+    known.of(of, check_der(value))?;
+    let each = known.of(of, split_elements(oid, value))?;
+    let refused =
+        each.iter().find_map(|alone| known.hold_value(of, alone).err().filter(|e| !is_tolerated(oid, e.text())));
+    refused.map_or(Ok(()), Err)
+}
+
+/// Splits a value into values with one element each: the elements of a list, or the subtrees of nameConstraints.
+fn split_elements(oid: &[u8], value: &[u8]) -> DerResult<Vec<Vec<u8>>> {
+    let Ok(list) = DerReader::only(value, SEQUENCE) else { return Ok(Vec::new()) };
+    let (mut list, mut each) = (list.reader(), Vec::new());
+    while !list.is_empty() {
+        let one = list.any()?;
+        if oid != oid::NAME_CONSTRAINTS {
+            each.push(build(SEQUENCE, one.raw.len(), |w| w.raw(one.raw)));
+            continue;
+        }
+        let mut subtrees = one.reader();
+        while !subtrees.is_empty() {
+            let subtree = subtrees.any()?;
+            each.push(build(SEQUENCE, subtree.raw.len(), |w| w.nest(one.tag, |w| w.raw(subtree.raw))));
+        }
+    }
+    Ok(each)
+}
+
+fn is_tolerated(oid: &[u8], text: &str) -> bool {
+    TOLERATED_RULES
+        .iter()
+        .any(|rule| text.ends_with(rule) && (*rule != INVALID_URI_RULE || oid != oid::SUBJECT_ALT_NAME))
+}
+
+/// Checks that a self-issued certificate was signed by its own key or that of one of `others` (RFC 5280 3.2). Skipped
+/// if its key identifiers name another signer.
+fn check_own_signature<'a>(certificate: &Certificate, mut others: impl Iterator<Item = &'a Certificate>) -> Result<()> {
+    let by = |other: &Certificate| signatures::certifies(other, certificate);
+    if !certificate.is_own_issuer() || certificate.certifies_itself() || others.any(by) {
+        return Ok(());
+    }
+    Err(Error::invalid("certificate: it is self-issued, and its signature does not verify (RFC 5280 3.2)"))
+}
+
+#[cfg(test)]
+mod tests;

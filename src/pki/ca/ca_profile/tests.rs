@@ -1,0 +1,179 @@
+use super::*;
+use crate::keys::local::PrivateKey;
+use crate::x509::algorithm::SignatureAlgorithm;
+use crate::x509::extension;
+use crate::x509::name::{self, Attribute};
+use crate::x509::pieces::Extensions;
+use crate::x509::testing::{issue, root};
+
+/// Returns a root with an additional extension.
+fn with(key: &PrivateKey, oid: &[u8], critical: bool, value: &[u8]) -> Certificate {
+    let subject = name::name(&[&name::rdn(Attribute::CommonName, &["Root".to_owned()])]);
+    let algorithm = SignatureAlgorithm::for_issuer(key.kind(), 0, false).unwrap();
+    let more = [extension::basic_constraints(true, None), extension::extension(oid, critical, value)];
+    Certificate::parse(&issue(key, algorithm, &subject, &subject, key.public().spki(), &more)).unwrap()
+}
+
+fn judged(certificate: &Certificate) -> Result<Vec<String>> {
+    check(certificate, std::iter::empty())
+}
+
+#[test]
+fn what_a_reader_refuses_is_refused_by_the_name_of_the_extension() {
+    let key = root("ec", 256).0;
+    // NULL, an empty list, and values that Go, OpenSSL or `cryptography` reject.
+    let (null, empty): (&[u8], &[u8]) = (&[5, 0], &[0x30, 0]);
+    for (oid, critical, value, name) in [
+        (oid::NAME_CONSTRAINTS, true, empty, "nameConstraints"),
+        (oid::NAME_CONSTRAINTS, true, null, "nameConstraints"),
+        (
+            oid::NAME_CONSTRAINTS,
+            true,
+            &[0x30, 14, 0xa0, 12, 0x30, 10, 0x87, 8, 10, 0, 0, 0, 255, 0, 255, 0],
+            "nameConstraints",
+        ),
+        (
+            oid::NAME_CONSTRAINTS,
+            true,
+            &[0x30, 12, 0xa1, 10, 0x30, 8, 0x82, 6, b'a', b'.', b'c', b'o', b'm', b'.'],
+            "nameConstraints",
+        ),
+        (oid::EXT_KEY_USAGE, false, null, "extKeyUsage"),
+        (oid::EXT_KEY_USAGE, false, empty, "extKeyUsage"),
+        (oid::SUBJECT_ALT_NAME, false, null, "subjectAltName"),
+        (oid::SUBJECT_ALT_NAME, false, &[0x30, 4, 0x82, 2, b'a', 0xff], "subjectAltName"),
+        (oid::SUBJECT_ALT_NAME, false, &[0x30, 7, 0x86, 5, b'u', b':', b'a', b' ', b'b'], "subjectAltName"),
+        (oid::AUTHORITY_INFO_ACCESS, false, null, "authorityInfoAccess"),
+        (oid::AUTHORITY_INFO_ACCESS, true, empty, "authorityInfoAccess"),
+        (oid::CRL_DISTRIBUTION_POINTS, false, null, "cRLDistributionPoints"),
+        (oid::CERTIFICATE_POLICIES, false, null, "certificatePolicies"),
+        (oid::POLICY_CONSTRAINTS, true, empty, "policyConstraints"),
+        (oid::POLICY_CONSTRAINTS, false, empty, "policyConstraints"),
+        // A value that all verifiers reject after one that all accept: a non-contiguous mask after a wildcard, and a
+        // URI with a space after a host name with a space.
+        (
+            oid::NAME_CONSTRAINTS,
+            true,
+            &[
+                0x30, 25, 0xa1, 23, 0x30, 9, 0x82, 7, b'*', b'.', b'a', b'.', b'c', b'o', b'm', 0x30, 10, 0x87, 8, 10,
+                0, 0, 0, 255, 0, 255, 0,
+            ],
+            "nameConstraints",
+        ),
+        (
+            oid::SUBJECT_ALT_NAME,
+            false,
+            &[0x30, 12, 0x82, 3, b'a', b' ', b'b', 0x86, 5, b'u', b':', b'a', b' ', b'b'],
+            "subjectAltName",
+        ),
+        // An empty name, and a name that is longer than its list.
+        (oid::SUBJECT_ALT_NAME, false, &[0x30, 5, 0x82, 0, 0x82, 9, b'a'], "subjectAltName"),
+        (oid::PROXY_CERT_INFO, false, null, "proxyCertInfo"),
+    ] {
+        let error = judged(&with(&key, oid, critical, value)).expect_err(name);
+        assert!(error.text().starts_with(&format!("certificate: {name}: ")), "{error}");
+    }
+}
+
+#[test]
+fn rules_that_are_not_held_are_those_of_the_profile() {
+    let sources = [
+        include_str!("../../../x509/profile.rs"),
+        include_str!("../../../x509/profile/general_name.rs"),
+        include_str!("../../../x509/profile/points.rs"),
+        include_str!("../../../x509/profile/policies.rs"),
+        include_str!("../../../x509/profile/text.rs"),
+    ];
+    for rule in TOLERATED_RULES {
+        assert!(sources.iter().any(|source| source.contains(rule)), "{rule}");
+    }
+}
+
+#[test]
+fn what_every_reader_takes_is_told_and_not_refused() {
+    let key = root("ec", 256).0;
+    let place = |uri: &[u8]| {
+        let name = [&[0x86, uri.len() as u8][..], uri].concat();
+        let description = [&[0x30, name.len() as u8 + 10, 6, 8, 0x2b, 6, 1, 5, 5, 7, 48, 2][..], &name].concat();
+        [&[0x30, description.len() as u8][..], &description].concat()
+    };
+    let empty = vec![0x30, 0];
+    for (oid, value) in [
+        (oid::SUBJECT_ALT_NAME, empty.clone()),
+        (oid::SUBJECT_ALT_NAME, vec![0x30, 7, 0x82, 5, b'M', b'y', b' ', b'C', b'A']),
+        (oid::SUBJECT_ALT_NAME, vec![0x30, 2, 0x82, 0]),
+        (oid::AUTHORITY_INFO_ACCESS, empty.clone()),
+        (oid::AUTHORITY_INFO_ACCESS, place(b"ldap:///CN=a b")),
+        (oid::CRL_DISTRIBUTION_POINTS, empty.clone()),
+        (oid::CERTIFICATE_POLICIES, empty.clone()),
+        (oid::POLICY_MAPPINGS, empty),
+        (oid::POLICY_CONSTRAINTS, vec![0x30, 3, 0x80, 1, 5]),
+        (oid::SUBJECT_KEY_ID, vec![4, 0]),
+        (oid::KEY_USAGE, vec![3, 2, 0, 6]),
+        (oid::NAME_CONSTRAINTS, [&[0x30, 13, 0xa1, 11, 0x30, 9, 0x82, 7][..], b"*.a.com"].concat()),
+    ] {
+        let told = judged(&with(&key, oid, false, &value)).unwrap();
+        assert_eq!(told.len(), 1, "{told:?}");
+    }
+    assert_eq!(judged(&with(&key, &[0x2a, 3, 4], false, &[0xff])).unwrap(), Vec::<String>::new(), "nobody reads it");
+    for (kind, bits) in crate::x509::testing::ISSUER_KEY_KINDS {
+        assert_eq!(judged(&root(kind, *bits).1).unwrap(), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn the_signature_of_a_self_issued_certificate_is_its_own_or_that_of_another_here() {
+    let ((before, _), (after, _)) = (root("ec", 256), root("ec", 256));
+    let subject = name::name(&[&name::rdn(Attribute::CommonName, &["Root".to_owned()])]);
+    let algorithm = SignatureAlgorithm::for_issuer(before.kind(), 0, false).unwrap();
+    let ca = extension::basic_constraints(true, None);
+    let signed = |by: &PrivateKey, of: &PrivateKey, more: &[Extensions]| {
+        let all = [std::slice::from_ref(&ca), more].concat();
+        Certificate::parse(&issue(by, algorithm, &subject, &subject, of.public().spki(), &all)).unwrap()
+    };
+    let crossed = signed(&before, &after, &[]);
+    let error = judged(&crossed).unwrap_err();
+    assert!(error.text().contains("its signature does not verify"), "{error}");
+    let own = signed(&before, &before, &[]);
+    assert!(check(&crossed, [&own].into_iter()).is_ok(), "its key before is here");
+    let id = |n: u8| [extension::subject_key_id(&[1; 20]), extension::authority_key_id(&[n; 20])];
+    assert!(judged(&signed(&before, &after, &id(1))).is_err(), "it names its own key");
+    assert!(judged(&signed(&before, &after, &id(2))).is_ok(), "it names another");
+}
+
+#[test]
+fn what_makes_readers_refuse_a_path_is_told() {
+    let key = root("ec", 256).0;
+    // A private extension, 1.3.9.9.9.
+    let private: &[u8] = &[0x2b, 9, 9, 9];
+    let text = |oid: &str| {
+        format!(
+            "certificate: the extension {oid} is critical, which who does not know it must refuse (RFC 5280 4.2): \
+             nothing below it may verify"
+        )
+    };
+    for (oid, critical, wanted) in [
+        (private, true, vec![text("1.3.9.9.9")]),
+        (private, false, vec![]),
+        (oid::PRECERTIFICATE_POISON, true, vec![text("1.3.6.1.4.1.11129.2.4.3")]),
+    ] {
+        assert_eq!(judged(&with(&key, oid, critical, &[5, 0])).unwrap(), wanted, "{oid:?}");
+    }
+    // A dNSName, and a directoryName without attributes.
+    let (dns, directory): (&[u8], &[u8]) =
+        (&[0x30, 7, 0xa1, 5, 0x30, 3, 0x82, 1, b'a'], &[0x30, 8, 0xa1, 6, 0x30, 4, 0xa4, 2, 0x30, 0]);
+    let unread = "certificate: nameConstraints are critical and bound other names than dNSName, iPAddress, rfc822Name \
+                  and URI, which Go refuses (RFC 5280 4.2.1.10): nothing below it may verify";
+    for (value, wanted) in [(dns, vec![]), (directory, vec![unread.to_owned()])] {
+        assert_eq!(judged(&with(&key, oid::NAME_CONSTRAINTS, true, value)).unwrap(), wanted, "{value:?}");
+    }
+    // Both times have the same length, so they can be swapped.
+    let sound = with(&key, private, false, &[5, 0]);
+    assert_eq!(path_problems(&sound).count(), 0);
+    let der = sound.der();
+    let at = der.windows(2).position(|pair| pair == [0x17, 13]).unwrap();
+    let time = |at: usize| &der[at..at + 15];
+    let inverted = [&der[..at], time(at + 15), time(at), &der[at + 30..]].concat();
+    let told: Vec<_> = path_problems(&Certificate::parse(&inverted).unwrap()).collect();
+    assert_eq!(told, ["certificate: it ends before it begins: nothing below it may verify"]);
+}

@@ -1,0 +1,210 @@
+//! The only input that keys sign. A [`LintedTbs`] exists only after the [structural checks](super::structure) and the
+//! name constraints of the chain; this applies to leaves, CAs, CRLs and OCSP responses from every endpoint. PKCS #10
+//! requests pass through it without checks, because they certify nothing.
+//!
+//! A [managed key](crate::keys::signing) may be remote. Only the caller waits for its signer, which verifies the
+//! signature; no worker, actor or thread is blocked.
+
+use std::sync::Arc;
+
+use super::blocking::SignatureWaiter;
+use super::structure::{self, CertificateKind, ExpectedIssuer};
+use crate::error::{Error, Kind, Result};
+use crate::fair_queue::cpu;
+use crate::keys::pool::CallerWatch;
+use crate::keys::signing::{ManagedKey, Signers, SigningKey};
+use crate::pki::constraints::{self, ChainConstraints};
+use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
+use crate::x509::crl::EncodedCrlTbs;
+use crate::x509::ocsp::IssuerHashes;
+use crate::x509::tbs::encode_signed;
+
+/// Largest RSA key that a worker may sign with; a 2048-bit signature takes 283 µs.
+const MAX_INLINE_RSA_BITS: u32 = 2048;
+
+/// Checked bytes with key and algorithm.
+pub(crate) struct LintedTbs {
+    tbs: Vec<u8>,
+    key: SigningKey,
+    algorithm: SignatureAlgorithm,
+    /// `true` for low priority at the signer's queue.
+    goes_last: bool,
+}
+
+/// Checks a TBSCertificate without preparing a signature. Used to validate a request before its key is generated.
+///
+/// # Errors
+/// `Invalid` naming the rule and its source.
+pub(crate) fn lint_certificate(
+    tbs: &[u8],
+    shape: CertificateKind,
+    expected: &ExpectedIssuer<'_>,
+    chains: &[ChainConstraints],
+) -> Result<()> {
+    structure::lint_certificate_structure(tbs, shape, expected)?;
+    constraints::check(tbs, chains)
+}
+
+impl LintedTbs {
+    /// Checks a TBSCertificate; `chains` are the name constraints of the chains above it.
+    ///
+    /// # Errors
+    /// `Invalid` naming the rule and its source.
+    pub(crate) fn certificate(
+        tbs: Vec<u8>,
+        shape: CertificateKind,
+        expected: &ExpectedIssuer<'_>,
+        chains: &[ChainConstraints],
+        key: &SigningKey,
+    ) -> Result<Self> {
+        lint_certificate(&tbs, shape, expected, chains)?;
+        Ok(Self { tbs, key: key.clone(), algorithm: expected.algorithm, goes_last: false })
+    }
+
+    /// Checks the ResponseData of an OCSP response; `signer` has the hashes of the signing issuer, one per encoding of
+    /// its name.
+    ///
+    /// # Errors
+    /// `Invalid` naming the rule and its source.
+    pub(crate) fn ocsp(
+        data: Vec<u8>,
+        signer: &[Arc<IssuerHashes>],
+        algorithm: SignatureAlgorithm,
+        key: &SigningKey,
+    ) -> Result<Self> {
+        structure::ocsp::lint_ocsp_response(&data, signer)?;
+        // OCSP is unauthenticated, so other signatures have priority.
+        Ok(Self { tbs: data, key: key.clone(), algorithm, goes_last: true })
+    }
+
+    /// Prepares a CertificationRequestInfo (RFC 2986 4.1). It certifies nothing, and its bytes cannot be parsed as a
+    /// TBSCertificate or TBSCertList.
+    pub(crate) fn request(info: Vec<u8>, algorithm: SignatureAlgorithm, key: &SigningKey) -> Self {
+        Self { tbs: info, key: key.clone(), algorithm, goes_last: false }
+    }
+
+    /// `true` if the signature takes too long for a worker of this server.
+    pub(crate) fn is_slow(&self) -> bool {
+        let slow = |kind| matches!(kind, KeyKind::Rsa { bits } if bits > MAX_INLINE_RSA_BITS);
+        self.key.local().is_some_and(|key| slow(key.kind()))
+    }
+
+    /// Signs on the current thread if that is fast, else in the CPU queue. A managed key signs through its signer,
+    /// until the caller disconnects.
+    ///
+    /// # Errors
+    /// `Internal` when a local key fails; `Busy` when too many slow signatures of the caller wait. Managed keys:
+    /// `Invalid` when the key does not exist or the mount may not use it like this; `Busy` and `Unavailable` from the
+    /// signer, or when the caller has disconnected; `BadGateway` for a wrong signature.
+    pub(crate) async fn sign(self, signers: &dyn Signers, caller: &CallerWatch) -> Result<SignedTbs> {
+        let signature = match &self.key {
+            SigningKey::Local(_) if self.is_slow() => {
+                return tokio::select! {
+                    biased;
+                    () = caller.ended() => Err(client_disconnected_error()),
+                    signed = cpu::run(|| self.sign_here()) => signed?,
+                };
+            }
+            SigningKey::Local(_) => return self.sign_here(),
+            SigningKey::Managed(key) => sign_with_managed_key(key, signers, &self, caller).await?,
+        };
+        Ok(SignedTbs { tbs: self.tbs, algorithm: self.algorithm, signature })
+    }
+
+    /// Signs with a local key on the current thread, which must not be a worker if the key is slow.
+    fn sign_here(self) -> Result<SignedTbs> {
+        let key = self.key.local().ok_or_else(|| Error::internal("a managed key is not here"))?;
+        let signature = key.sign(self.algorithm, &self.tbs)?;
+        Ok(SignedTbs { tbs: self.tbs, algorithm: self.algorithm, signature })
+    }
+}
+
+/// Signs with a managed key. Stops waiting when the caller disconnects, so that an abandoned request is not stored; the
+/// signer drops it too.
+async fn sign_with_managed_key(
+    key: &Arc<ManagedKey>,
+    signers: &dyn Signers,
+    prepared: &LintedTbs,
+    caller: &CallerWatch,
+) -> Result<Vec<u8>> {
+    let LintedTbs { tbs, algorithm, goes_last, .. } = prepared;
+    let asked = key.ask(signers, *algorithm, std::iter::once(&tbs[..]), *goes_last)?;
+    tokio::select! {
+        biased;
+        () = caller.ended() => Err(client_disconnected_error()),
+        signature = asked => signature,
+    }
+}
+
+fn client_disconnected_error() -> Error {
+    Error::new(Kind::Unavailable, "nobody waits for this signature any more")
+}
+
+/// A checked TBSCertList with key and algorithm.
+pub(crate) struct LintedCrlTbs<'a> {
+    tbs: &'a EncodedCrlTbs,
+    key: &'a SigningKey,
+    algorithm: SignatureAlgorithm,
+}
+
+impl<'a> LintedCrlTbs<'a> {
+    /// Checks the list.
+    ///
+    /// # Errors
+    /// `Invalid` naming the rule and its source.
+    pub(crate) fn new(tbs: &'a EncodedCrlTbs, expected: &ExpectedIssuer<'_>, key: &'a SigningKey) -> Result<Self> {
+        structure::lint_crl_structure(tbs, expected)?;
+        Ok(Self { tbs, key, algorithm: expected.algorithm })
+    }
+
+    /// Signs the list. The time is proportional to its length, so never call this on a worker. The thread is released
+    /// ([`SignatureWaiter`]) while a signer works.
+    ///
+    /// # Errors
+    /// As [`LintedTbs::sign`].
+    pub(crate) async fn sign(self, signers: &dyn Signers, outside: &SignatureWaiter) -> Result<Vec<u8>> {
+        match self.key {
+            SigningKey::Local(key) => key.sign_pieces(self.algorithm, self.tbs.pieces()),
+            SigningKey::Managed(key) => outside.wait(key.ask(signers, self.algorithm, self.tbs.pieces(), false)?).await,
+        }
+    }
+}
+
+/// Signed bytes with their signature.
+pub(crate) struct SignedTbs {
+    pub(crate) tbs: Vec<u8>,
+    algorithm: SignatureAlgorithm,
+    pub(crate) signature: Vec<u8>,
+}
+
+impl SignedTbs {
+    /// Encodes the complete certificate, CRL, request or BasicOCSPResponse.
+    pub(crate) fn der(&self) -> Vec<u8> {
+        encode_signed(&self.tbs, self.algorithm, &self.signature)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::documents::MountId;
+    use crate::keys::signing::NoSigners;
+    use crate::x509::algorithm::Hash;
+    use crate::x509::public_key::{PublicKey, rsa_spki};
+
+    /// Slow signatures occupy a thread of the CPU queue; signatures of a managed key must not.
+    #[tokio::test]
+    async fn a_managed_key_is_never_slow_for_this_server() {
+        let mut modulus = vec![0xc5; 512];
+        modulus[511] = 1;
+        let public = PublicKey::parse(&rsa_spki(&modulus, &[1, 0, 1])).unwrap();
+        assert!(public.kind().bits() > MAX_INLINE_RSA_BITS);
+        let (uuid, name) = ("u".to_owned(), "token".to_owned());
+        let key =
+            SigningKey::Managed(Arc::new(ManagedKey { mount: MountId(1), uuid, name, public, locator: String::new() }));
+        let prepared = LintedTbs::request(Vec::new(), SignatureAlgorithm::RsaPkcs1(Hash::Sha256), &key);
+        assert!(!prepared.is_slow());
+        let refused = prepared.sign(&NoSigners, &CallerWatch::ALWAYS).await.map(drop).unwrap_err();
+        assert_eq!(refused.kind(), Kind::Invalid);
+    }
+}

@@ -1,0 +1,154 @@
+//! Checks on writes of a role that at least one certificate of the role could be issued. A minimal certificate is built
+//! with a placeholder key, issuer and name, and must pass the same [`structure`](super::structure) checks as every
+//! certificate.
+
+use std::time::Duration;
+
+use super::structure::{CertificateKind, ExpectedIssuer, FieldSources};
+use super::{linted_tbs, validity};
+use crate::clock::Time;
+use crate::error::{Error, Result};
+use crate::pki::mount::profile::RoleEntry;
+use crate::pki::mount::role::RoleKeys;
+use crate::x509::algorithm::{Curve, KeyKind, SignatureAlgorithm};
+use crate::x509::extension::{self, SubjectAltNames};
+use crate::x509::name::{self, Attribute, rdn};
+use crate::x509::public_key::PublicKey;
+use crate::x509::serial::Serial;
+use crate::x509::tbs::CertificateTbs;
+
+/// Checks that a certificate of this role could be issued.
+///
+/// # Errors
+/// `Invalid` naming the rule that every certificate of the role would violate.
+pub(crate) fn check_role_feasible(entry: &RoleEntry, now: Time) -> Result<()> {
+    let kind = match entry.role.keys {
+        RoleKeys::Only(spec) => spec.kind(),
+        // Of the kinds with small keys, EC permits the most usages.
+        RoleKeys::Any => KeyKind::Ec(Curve::P256),
+    };
+    validity::check_role_dates(&entry.role, now)
+        .and_then(|()| check_minimal_certificate(entry, kind))
+        .map_err(|e| Error::invalid(format!("role: no certificate could have what this role says: {}", e.text())))
+}
+
+/// Checks a minimal certificate of the role for a key of this kind.
+fn check_minimal_certificate(entry: &RoleEntry, kind: KeyKind) -> Result<()> {
+    let (key, algorithm, key_id) = (PublicKey::stand_in(kind), SignatureAlgorithm::Ed25519, [1; 20]);
+    let named = |text: &str| rdn(Attribute::CommonName, &[text.to_owned()]);
+    let issuer = name::name(&[&named("a")]);
+    let sans = SubjectAltNames { dns: vec!["a".to_owned()], ..SubjectAltNames::default() };
+    let subject = name::name(&[&entry.subject]);
+    let tbs = CertificateTbs {
+        serial: &Serial::STAND_IN,
+        algorithm,
+        issuer: &issuer,
+        not_before: Time::UNIX_EPOCH,
+        not_after: Time::UNIX_EPOCH + Duration::from_secs(86_400),
+        subject: &subject,
+        spki: key.spki(),
+        extensions: &[
+            entry.leading(kind),
+            &extension::subject_key_id(&key.key_id()),
+            &extension::authority_key_id(&key_id),
+            &extension::subject_alt_name(&sans, subject.is_empty()),
+            &entry.policies,
+        ],
+    }
+    .encode();
+    let sources = &FieldSources::all("certificate");
+    let expected = ExpectedIssuer { algorithm, issuer: &issuer, key_id: &key_id, sources };
+    linted_tbs::lint_certificate(&tbs, CertificateKind::Leaf, &expected, &[])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use time::macros::datetime;
+
+    use crate::pki::mount::role::{NotAfterBound, ROLE_LISTS, Role};
+    use crate::pki::values::original_text::Rfc3339Text;
+
+    fn tried(change: impl FnOnce(&mut Role)) -> Result<()> {
+        let mut written = Role::default();
+        change(&mut written);
+        check_role_feasible(&RoleEntry::new(written.checked().unwrap().0, 1).unwrap(), datetime!(2030-06-01 12:00 UTC))
+    }
+
+    fn texts(list: &[&str]) -> Vec<String> {
+        list.iter().map(|text| (*text).to_owned()).collect()
+    }
+
+    #[test]
+    fn a_role_of_which_nothing_could_be_issued_is_told_by_the_rule() {
+        for (usages, rule) in [
+            (&["CertSign"][..], "keyCertSign needs cA TRUE"),
+            (&["DigitalSignature", "KeyUsageCertSign"], "keyCertSign needs cA TRUE"),
+            (&["EncipherOnly"], "encipherOnly and decipherOnly need keyAgreement"),
+        ] {
+            let error = tried(|role| role.key_usage = texts(usages)).unwrap_err();
+            assert!(error.text().starts_with("role: ") && error.text().contains(rule), "{error}");
+        }
+        let many: Vec<String> = (0..60).map(|i| format!("{i:0>900}")).collect();
+        let error = tried(|role| role.ou = many.clone()).unwrap_err();
+        assert!(error.text().contains("46 KiB"), "{error}");
+        tried(|role| role.ou = many[..40].to_vec()).unwrap();
+    }
+
+    #[test]
+    fn a_role_whose_dates_fit_no_certificate_is_told_by_the_rule() {
+        let at = |text: &str| Some(Rfc3339Text::new("at", text).unwrap());
+        let until = |text: &str| NotAfterBound::parse(text).unwrap();
+        let (past, near, far) = ("2030-01-01T00:00:00Z", "2031-01-01T00:00:00Z", "2032-01-01T00:00:00Z");
+        for (start, end, bound, rule) in [
+            (None, at(past), "permit", Some("not_after: lies in the past")),
+            (None, None, past, Some("not_after: later than the role allows")),
+            (None, at(far), near, Some("not_after: later than the role allows")),
+            (at(far), at(near), "permit", Some("not_before: must be before not_after")),
+            (at(far), None, near, Some("not_after: later than the role allows")),
+            (at(past), at(near), "permit", None),
+            (at(near), at(far), far, None),
+            (None, None, near, None),
+            (at(near), None, "ttl-limited", None),
+            (None, at(near), "forbid", None),
+        ] {
+            let tried = tried(|role| {
+                (role.not_before, role.not_after, role.not_after_bound) = (start, end, until(bound));
+            });
+            let text = tried.err().map(|error| error.text().to_owned());
+            assert_eq!(text.is_some(), rule.is_some(), "{text:?}");
+            assert!(rule.is_none_or(|rule| text.unwrap().contains(rule)), "{rule:?}");
+        }
+        let short = |role: &mut Role| (role.not_before, role.max_ttl) = (at(far), 3600);
+        assert!(tried(short).unwrap_err().text().ends_with("not_before: must be before not_after"));
+    }
+
+    #[test]
+    fn a_key_that_only_signs_needs_a_usage_of_that() {
+        let of = |usages: &[&str]| {
+            tried(|role| (role.keys, role.key_usage) = (RoleKeys::new("ed25519", 0).unwrap(), texts(usages)))
+        };
+        for useless in [&["KeyAgreement"][..], &["KeyEncipherment", "DataEncipherment"]] {
+            assert!(of(useless).unwrap_err().text().contains("(RFC 9295 3)"), "{useless:?}");
+        }
+        for usages in [&[][..], &["DigitalSignature", "KeyAgreement"], &["NonRepudiation"], &["CRLSign"]] {
+            of(usages).unwrap();
+        }
+        tried(|role| (role.keys, role.key_usage) = (RoleKeys::Any, texts(&["KeyAgreement"]))).unwrap();
+    }
+
+    #[test]
+    fn a_role_that_may_be_used_passes() {
+        tried(|_| ()).unwrap();
+        for usages in [&[][..], &["CRLSign"], &["EncipherOnly", "KeyAgreement"], &["ContentCommitment"]] {
+            tried(|role| role.key_usage = texts(usages)).unwrap();
+        }
+        tried(|role| role.keys = RoleKeys::Any).unwrap();
+        let subject = |role: &mut Role| {
+            for list in ROLE_LISTS.iter().filter(|list| ["ou", "country", "postal_code"].contains(&list.field)) {
+                *(list.of_mut)(role) = texts(&["DE"]);
+            }
+        };
+        tried(subject).unwrap();
+    }
+}

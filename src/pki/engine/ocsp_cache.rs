@@ -1,0 +1,231 @@
+//! Cache of signed OCSP responses, used by [`ocsp`](crate::pki::revocation::ocsp).
+//!
+//! A cached response is sent without reading the row for at most one second, and only if this server recorded no
+//! revocation since the row was read. Later its signature is reused if the row is unchanged, for a fraction of the
+//! response's life. Only single requests without a nonce about known certificates are cached, so that made-up serials
+//! cannot fill the cache. Each shard has two halves; the older half is dropped when the younger one is full.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::clock::Time;
+use crate::documents::MountId;
+use crate::pki::mount::view::MountView;
+use crate::x509::ocsp::OcspCertStatus;
+
+/// Maximum age of a row that is used without reading it again.
+const MAX_ROW_AGE: Duration = Duration::from_secs(1);
+/// A signature is reused for this fraction (1/12) of the response's life.
+const REUSE_DIVISOR: u32 = 12;
+const CACHE_SHARDS: usize = 16;
+/// Maximum number of responses in one half of a shard; each takes at most a few kilobytes.
+const MAX_PER_HALF: usize = 1_024;
+
+/// Times of an OCSP response, epoch seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OcspTimes {
+    /// Creation.
+    pub made_at: i64,
+    /// thisUpdate, backdated for clients whose clocks are behind.
+    pub this_update: i64,
+    /// nextUpdate; `None` means that newer information is always available.
+    pub next_update: Option<i64>,
+}
+
+/// Cache of signed OCSP responses, in shards.
+pub struct OcspCache {
+    shards: [Mutex<OcspCacheShard>; CACHE_SHARDS],
+    /// Incremented with every revocation on this server.
+    epoch: AtomicU64,
+}
+
+impl Default for OcspCache {
+    fn default() -> Self {
+        Self { shards: Default::default(), epoch: AtomicU64::new(0) }
+    }
+}
+
+#[derive(Default)]
+struct OcspCacheShard {
+    young: HashMap<OcspCacheKey, OcspCacheEntry>,
+    old: HashMap<OcspCacheKey, OcspCacheEntry>,
+}
+
+/// Cache key: the mount and the encoded CertID.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(crate) struct OcspCacheKey(MountId, Box<[u8]>);
+
+impl OcspCacheKey {
+    pub(crate) fn new(mount: MountId, cert_id: &[u8]) -> Self {
+        Self(mount, cert_id.into())
+    }
+}
+
+/// A signed response.
+#[derive(Clone)]
+pub(crate) struct SignedOcspResponse {
+    pub(crate) der: Bytes,
+    pub(crate) status: OcspCertStatus,
+    pub(crate) times: OcspTimes,
+}
+
+struct OcspCacheEntry {
+    signed: SignedOcspResponse,
+    /// The view that was used. The weak reference keeps the allocation, so that equal addresses mean equal views.
+    view: Weak<MountView>,
+    read: RowRead,
+}
+
+/// Clock and epoch before a row was read.
+#[derive(Clone, Copy)]
+pub(crate) struct RowRead {
+    at: Time,
+    epoch: u64,
+}
+
+/// Result of a cache look-up.
+pub(crate) enum OcspLookup {
+    /// The response can be sent.
+    Fresh(SignedOcspResponse),
+    /// The response can be sent if the row is unchanged.
+    Signed(SignedOcspResponse),
+    /// No usable response.
+    Nothing,
+}
+
+impl OcspCache {
+    /// Records that a revocation was stored; called before the response to it.
+    pub fn revoked(&self) {
+        self.epoch.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Captures clock and epoch before a row is read.
+    pub(crate) fn reading(&self, now: Time) -> RowRead {
+        RowRead { at: now, epoch: self.epoch.load(Ordering::SeqCst) }
+    }
+
+    pub(crate) fn find(&self, question: &OcspCacheKey, view: &Arc<MountView>, now: RowRead) -> OcspLookup {
+        let shard = &mut *self.shard(question);
+        let Some(kept) = shard.young.get(question).or_else(|| shard.old.get(question)) else {
+            return OcspLookup::Nothing;
+        };
+        let SignedOcspResponse { times, .. } = kept.signed;
+        let second = now.at.unix_timestamp();
+        // If the clock was set back, the response would be from the future.
+        let usable = times.next_update.is_some_and(|next| {
+            let part = (next - times.made_at) / i64::from(REUSE_DIVISOR);
+            (times.made_at..times.made_at + part).contains(&second)
+        });
+        if !usable || !std::ptr::eq(kept.view.as_ptr(), Arc::as_ptr(view)) {
+            return OcspLookup::Nothing;
+        }
+        let age = now.at - kept.read.at;
+        let fresh = kept.read.epoch == now.epoch && !age.is_negative() && age < MAX_ROW_AGE;
+        let signed = kept.signed.clone();
+        if fresh { OcspLookup::Fresh(signed) } else { OcspLookup::Signed(signed) }
+    }
+
+    /// Caches a response whose row was read at `read`.
+    pub(crate) fn keep(
+        &self,
+        question: OcspCacheKey,
+        signed: SignedOcspResponse,
+        view: &Arc<MountView>,
+        read: RowRead,
+    ) {
+        let shard = &mut *self.shard(&question);
+        if shard.young.len() >= MAX_PER_HALF && !shard.young.contains_key(&question) {
+            shard.old = std::mem::take(&mut shard.young);
+        }
+        shard.young.insert(question, OcspCacheEntry { signed, view: Arc::downgrade(view), read });
+    }
+
+    fn shard(&self, question: &OcspCacheKey) -> MutexGuard<'_, OcspCacheShard> {
+        // The CertID ends with the serial number, whose bytes are random.
+        let last = question.1.last().copied().unwrap_or_default();
+        // No code panics while it holds the lock, and entries are inserted whole.
+        self.shards[usize::from(last) % CACHE_SHARDS].lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: i64 = 1_800_000_000;
+
+    fn at(seconds: f64) -> Time {
+        Time::from_unix_timestamp(START).unwrap() + Duration::from_secs_f64(seconds)
+    }
+
+    fn signed(status: OcspCertStatus) -> SignedOcspResponse {
+        let times = OcspTimes { made_at: START, this_update: START, next_update: Some(START + 12 * 3600) };
+        SignedOcspResponse { der: Bytes::from_static(b"an answer"), status, times }
+    }
+
+    fn question(n: u16) -> OcspCacheKey {
+        OcspCacheKey::new(MountId(1), &n.to_be_bytes())
+    }
+
+    fn word(found: &OcspLookup) -> &'static str {
+        match found {
+            OcspLookup::Fresh(_) => "fresh",
+            OcspLookup::Signed(_) => "signed",
+            OcspLookup::Nothing => "nothing",
+        }
+    }
+
+    #[test]
+    fn an_answer_is_believed_for_a_second_and_its_signature_lasts_longer() {
+        let (answers, view) = (OcspCache::default(), Arc::new(MountView::empty(MountId(1))));
+        answers.keep(question(1), signed(OcspCertStatus::Good), &view, answers.reading(at(0.0)));
+        let find = |seconds| word(&answers.find(&question(1), &view, answers.reading(at(seconds))));
+        for (seconds, expected) in
+            [(0.0, "fresh"), (0.9, "fresh"), (1.0, "signed"), (3599.0, "signed"), (3600.0, "nothing")]
+        {
+            assert_eq!(find(seconds), expected, "{seconds}");
+        }
+        let before = answers.reading(at(0.0) - Duration::from_secs(5));
+        assert_eq!(word(&answers.find(&question(1), &view, before)), "nothing", "a clock that was set back");
+        assert_eq!(word(&answers.find(&question(2), &view, answers.reading(at(0.0)))), "nothing");
+    }
+
+    #[test]
+    fn a_revocation_or_another_view_is_seen_at_once() {
+        let (answers, view) = (OcspCache::default(), Arc::new(MountView::empty(MountId(1))));
+        let before = answers.reading(at(0.0));
+        answers.revoked();
+        // The row was read before the revocation; the response is cached after it.
+        answers.keep(question(1), signed(OcspCertStatus::Good), &view, before);
+        assert_eq!(word(&answers.find(&question(1), &view, answers.reading(at(0.0)))), "signed");
+        let next = Arc::new(MountView::clone(&view));
+        drop(view);
+        assert_eq!(word(&answers.find(&question(1), &next, answers.reading(at(0.0)))), "nothing");
+    }
+
+    #[test]
+    fn the_table_is_bounded_and_drops_the_oldest() {
+        let (answers, view) = (OcspCache::default(), Arc::new(MountView::empty(MountId(1))));
+        let read = answers.reading(at(0.0));
+        for n in 0..u16::MAX {
+            answers.keep(question(n), signed(OcspCertStatus::Good), &view, read);
+        }
+        let count: usize = answers.shards.iter().map(|s| s.lock().unwrap()).map(|s| s.young.len() + s.old.len()).sum();
+        assert!(count <= 2 * MAX_PER_HALF * CACHE_SHARDS, "{count}");
+        assert_eq!(word(&answers.find(&question(u16::MAX - 1), &view, read)), "fresh");
+        assert_eq!(word(&answers.find(&question(0), &view, read)), "nothing");
+    }
+
+    #[test]
+    fn an_answer_without_an_end_is_not_used_again() {
+        let (answers, view) = (OcspCache::default(), Arc::new(MountView::empty(MountId(1))));
+        let mut endless = signed(OcspCertStatus::Good);
+        endless.times.next_update = None;
+        answers.keep(question(1), endless, &view, answers.reading(at(0.0)));
+        assert_eq!(word(&answers.find(&question(1), &view, answers.reading(at(0.0)))), "nothing");
+    }
+}

@@ -1,0 +1,227 @@
+//! Idempotent requests: a client that repeats a request with the same `Idempotency-Key` gets the same certificate, for
+//! [a day](RecordedResponseRow::LIFE) and from every node.
+//!
+//! The answered request is recorded in the same commit as the certificate, under a unique key. Of two concurrent
+//! requests one is stored and the other returns its certificate; nothing is locked. Only hashes of key, caller and
+//! request are stored. Rejected: another request with a used key, responses with a private key, and certificates that
+//! are not stored.
+
+use aws_lc_rs::digest::{Context, SHA256};
+
+use super::issued::{CertificateLease, IssuedCertificate};
+use crate::clock::{Time, format_rfc3339};
+use crate::documents::MountId;
+use crate::error::{Error, Result, Warnings};
+use crate::pki::engine_deps::EngineDeps;
+use crate::pki::mount::view::MountView;
+use crate::pki::store::{CertificateRow, RecordedResponseRow, StoredCertificate};
+use crate::pki::values::renewal;
+use crate::x509::serial::Serial;
+
+/// Name of the header in error messages.
+pub const IDEMPOTENCY_KEY_HEADER: &str = "Idempotency-Key";
+/// Length of the time prefix of a stored key in bytes: milliseconds since 1970, as in UUID version 7.
+const TIME_PREFIX_BYTES: usize = 6;
+
+/// A request with an idempotency key.
+#[derive(Clone, Debug)]
+pub struct IdempotentRequest {
+    key: [u8; 32],
+    request: [u8; 32],
+    /// `true` if the response contains a private key.
+    makes_key: bool,
+}
+
+/// The caller; idempotency keys are separate for each caller.
+#[derive(Clone, Copy, Debug)]
+pub enum IdempotencyCaller<'a> {
+    /// An entity with any of its tokens: a client that lost the response may have lost the token too.
+    Entity(&'a str),
+    /// A token without an entity, as named in records.
+    Token(&'a str),
+}
+
+/// The content of the request.
+#[derive(Clone, Copy, Debug)]
+pub struct IdempotentContent<'a> {
+    /// The path, in canonical spelling.
+    pub path: &'a str,
+    /// The canonical encoding of the body.
+    pub body: &'a [u8],
+    /// `true` if the server generates the private key.
+    pub makes_key: bool,
+}
+
+impl IdempotentRequest {
+    /// Hashes a request and its idempotency key. The time of a UUID version 7 becomes the prefix of the stored key, so
+    /// that new rows are appended to the index.
+    pub fn new(mount: MountId, asker: IdempotencyCaller<'_>, key: &str, asked: IdempotentContent<'_>) -> Self {
+        let (kind, id) = match asker {
+            IdempotencyCaller::Entity(id) => ("entity", id),
+            IdempotencyCaller::Token(id) => ("token", id),
+        };
+        let mut hashed = hash_parts(&[&mount.0.to_be_bytes(), kind.as_bytes(), id.as_bytes(), key.as_bytes()]);
+        hashed[..TIME_PREFIX_BYTES].copy_from_slice(&uuid_time_prefix(key).unwrap_or_default());
+        Self { key: hashed, request: hash_parts(&[asked.path.as_bytes(), asked.body]), makes_key: asked.makes_key }
+    }
+
+    /// The row to record with the certificate.
+    pub(crate) fn row(&self, serial: Serial, lease: Option<&CertificateLease>, now: Time) -> RecordedResponseRow {
+        RecordedResponseRow {
+            key: self.key,
+            request: self.request,
+            serial,
+            lease: lease.map(|lease| lease.id.clone()),
+            expires_at: now.unix_timestamp() + RecordedResponseRow::LIFE,
+        }
+    }
+}
+
+/// Rejects an idempotency key if the certificate is not stored.
+///
+/// # Errors
+/// `Invalid`, with the reason `why` it is not stored.
+pub fn require_stored(store: bool, repeatable: Option<&IdempotentRequest>, why: &str) -> Result<()> {
+    match repeatable {
+        Some(_) if !store => refuse(&format!("{why}, so that a repeated request could not be answered")),
+        _ => Ok(()),
+    }
+}
+
+/// Returns the result of an earlier request with the same key, if any.
+///
+/// # Errors
+/// `Invalid` when the key was used for another request, or the response cannot be repeated; `Unavailable` from storage.
+pub async fn find_recorded_response(
+    repeatable: &IdempotentRequest,
+    view: &MountView,
+    tools: &EngineDeps,
+) -> Result<Option<IssuedCertificate>> {
+    let now = tools.clock.now();
+    let found = tools.store.answered(repeatable.key).await?;
+    let Some(row) = found.filter(|row| now.unix_timestamp() < row.expires_at) else { return Ok(None) };
+    if row.request != repeatable.request {
+        return refuse("was used for another request, on another path or with another body");
+    }
+    let refuse = |why: &str| refuse(&format!("the request was answered with certificate {}, {why}", row.serial));
+    if repeatable.makes_key {
+        return refuse("whose private key is stored nowhere; another certificate takes another key");
+    }
+    let Some(stored) = tools.store.certificate(view.mount, row.serial).await? else {
+        return refuse("which is not stored any more");
+    };
+    let Some(signer) = view.signer(&stored.row.issuer).cloned() else {
+        return refuse("whose issuer is gone");
+    };
+    let warnings = warnings(&stored, now);
+    let StoredCertificate { row: certificate, .. } = stored;
+    let CertificateRow { serial, issued_at, not_before, not_after, .. } = certificate;
+    let seconds = u64::try_from(not_after - now.unix_timestamp()).unwrap_or(0);
+    Ok(Some(IssuedCertificate {
+        serial,
+        not_before,
+        not_after,
+        renew_after: renewal::renewal_time(&serial, issued_at, not_before, not_after),
+        der: certificate.der,
+        issued_at: now.unix_timestamp(),
+        signer,
+        key: None,
+        warnings,
+        lease: row.lease.map(|id| CertificateLease { id, seconds }),
+        repeated: true,
+    }))
+}
+
+fn warnings(stored: &StoredCertificate, now: Time) -> Warnings {
+    let mut warnings = Warnings::default();
+    if let Some(revocation) = &stored.revocation {
+        warnings.add(format!("the certificate was revoked at {}", format_rfc3339(revocation.row.revoked_at)));
+    }
+    if stored.row.not_after < now.unix_timestamp() {
+        warnings.add("the certificate has expired");
+    }
+    warnings
+}
+
+fn refuse<T>(why: &str) -> Result<T> {
+    Err(Error::invalid(format!("{IDEMPOTENCY_KEY_HEADER}: {why}")))
+}
+
+/// Returns the time prefix of a UUID version 7 (RFC 9562 5.7).
+fn uuid_time_prefix(key: &str) -> Option<[u8; TIME_PREFIX_BYTES]> {
+    let bytes = key.as_bytes();
+    let is_uuid = bytes.len() == 36 && [8, 13, 18, 23].iter().all(|&at| bytes[at] == b'-');
+    if !is_uuid || bytes[14] != b'7' {
+        return None;
+    }
+    let mut digits = bytes[..13].iter().filter(|byte| **byte != b'-').map(|byte| char::from(*byte).to_digit(16));
+    let mut time = [0; TIME_PREFIX_BYTES];
+    for octet in &mut time {
+        *octet = (digits.next()?? << 4 | digits.next()??) as u8;
+    }
+    Some(time)
+}
+
+/// SHA-256 of parts, each prefixed with its length.
+fn hash_parts(parts: &[&[u8]]) -> [u8; 32] {
+    let mut context = Context::new(&SHA256);
+    for part in parts {
+        context.update(&(part.len() as u64).to_be_bytes());
+        context.update(part);
+    }
+    let mut hash = [0; 32];
+    hash.copy_from_slice(context.finish().as_ref());
+    hash
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn repeatable(mount: i64, asker: IdempotencyCaller<'_>, key: &str, path: &str, body: &str) -> IdempotentRequest {
+        IdempotentRequest::new(
+            MountId(mount),
+            asker,
+            key,
+            IdempotentContent { path, body: body.as_bytes(), makes_key: false },
+        )
+    }
+
+    #[test]
+    fn whoever_asks_has_keys_of_their_own_and_a_request_is_its_path_and_its_body() {
+        let first = repeatable(1, IdempotencyCaller::Entity("a"), "k", "pki/sign/web", "{}");
+        let again = repeatable(1, IdempotencyCaller::Entity("a"), "k", "pki/sign/web", "{}");
+        assert_eq!((first.key, first.request), (again.key, again.request));
+        for (mount, asker, key) in [
+            (2, IdempotencyCaller::Entity("a"), "k"),
+            (1, IdempotencyCaller::Entity("b"), "k"),
+            (1, IdempotencyCaller::Token("a"), "k"),
+            (1, IdempotencyCaller::Entity("a"), "l"),
+            (1, IdempotencyCaller::Entity(""), "ak"),
+            (1, IdempotencyCaller::Entity("ak"), ""),
+        ] {
+            assert_ne!(repeatable(mount, asker, key, "pki/sign/web", "{}").key, first.key, "{asker:?} {key}");
+        }
+        for (path, body) in [("pki/sign/we", "{}"), ("pki/sign/web", "{ }"), ("pki/sign/web{", "}")] {
+            let other = repeatable(1, IdempotencyCaller::Entity("a"), "k", path, body);
+            assert_eq!((other.key == first.key, other.request == first.request), (true, false), "{path}");
+        }
+    }
+
+    #[test]
+    fn keys_that_begin_with_a_time_are_stored_in_its_order() {
+        let key = |text: &str| repeatable(1, IdempotencyCaller::Entity("a"), text, "p", "").key;
+        let early = key("018f0000-0000-7abc-8def-0123456789ab");
+        let late = key("018f0000-0001-7000-8000-000000000000");
+        assert!(early[..6] == [0x01, 0x8f, 0, 0, 0, 0] && late[..6] == [0x01, 0x8f, 0, 0, 0, 1] && early < late);
+        assert_ne!(early[6..], key("018f0000-0000-7abc-8def-0123456789ac")[6..]);
+        for other in [
+            "018f0000-0000-4abc-8def-0123456789ab",
+            "018f0000-0000-7abc-8def-0123456789a",
+            "x18f0000-0000-7abc-8def-0123456789ab",
+            "",
+        ] {
+            assert_eq!(key(other)[..6], [0; 6], "{other}");
+        }
+    }
+}

@@ -1,0 +1,467 @@
+//! Imports CRLs that an authority published before it came to this mount (`issuers/import/crl`).
+//!
+//! Relying parties that know the old CRL must accept the next one: its number must be higher and every entry must
+//! remain. The entries are stored first, in units of [`ENTRIES_PER_PAGE`] so that other writes proceed, and then the number, in the
+//! issuer's record. Nothing is stored before the whole CRL was read and its serials checked: a serial that another
+//! issuer of the mount used is rejected. After a storage failure the same CRL can be imported again. One CRL is
+//! imported into a mount at a time.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use tokio::sync::OwnedMutexGuard;
+
+use crate::clock::Time;
+use crate::error::{Error, Kind, Result, Warnings};
+use crate::fair_queue::{QueueCaller, cpu};
+use crate::pki::actor::PlannedChange;
+use crate::pki::compromised::NewCompromisedKey;
+use crate::pki::crl::{CrlBuildRequest, PublishedCrl};
+use crate::pki::engine::Authority;
+use crate::pki::mount::issuer::{IssuerRecord, may_sign_crls};
+use crate::pki::mount::signer::IssuerSigner;
+use crate::pki::mount::view::MountView;
+use crate::pki::store::{KnownSerial, PkiOutcome, PkiWrite, RevocationReason, RevocationRow, is_compromise};
+use crate::x509::foreign_crl::{CERTIFICATE_HOLD, ForeignCrl, ForeignCrlEntry};
+use crate::x509::serial::Serial;
+
+const ENTRIES_PER_PAGE: usize = 500;
+/// Attempts when the write queue is full, and the pause between them.
+const MAX_COMMIT_ATTEMPTS: usize = 20;
+const COMMIT_RETRY_DELAY: Duration = Duration::from_millis(100);
+/// Tolerated clock difference of the CRL's issuer or of the caller, in seconds.
+pub(super) const MAX_CLOCK_SKEW_SECONDS: i64 = 300;
+/// notAfter of certificates that are not stored: 9999-12-31T23:59:59Z (RFC 5280 4.1.2.5), so entries remain.
+const UNKNOWN_NOT_AFTER: i64 = 253_402_300_799;
+
+/// Result of an import.
+pub struct ImportedCrl {
+    /// Ids of the issuers of the CRL, which share subject and key.
+    pub issuers: Vec<String>,
+    /// CRL number, if present.
+    pub number: Option<u64>,
+    /// Number of the CRL published here after the import; `None` if the issuer cannot have one.
+    pub published: Option<u64>,
+    /// Number of entries.
+    pub entries: usize,
+    /// Number of entries that were not revoked here before.
+    pub imported: usize,
+    /// Warnings for the caller.
+    pub warnings: Warnings,
+}
+
+/// Imports a CRL of an issuer of the mount.
+///
+/// # Errors
+/// `Invalid` naming `crl` and the rule, with nothing stored; `Busy` while another CRL is imported; `Unavailable` from
+/// storage, with earlier units stored.
+pub async fn import_crl(authority: &Arc<Authority>, list: ForeignCrl) -> Result<ImportedCrl> {
+    let turn = lock_crl_import(authority)?;
+    let authority = Arc::clone(authority);
+    // A task of its own, so that a client disconnect does not leave a partial import.
+    let work = async move {
+        let _turn = turn;
+        let view = authority.view();
+        let import = CrlImport::of(authority, view, list).await?;
+        let checked = import.check().await?;
+        import.carry_out(checked).await
+    };
+    tokio::spawn(QueueCaller::current().scope(work)).await.map_err(Error::internal)?
+}
+
+/// Checked CRLs that accompany imported certificates and are not stored yet.
+pub struct AccompanyingCrls {
+    authority: Arc<Authority>,
+    lists: Vec<(CrlImport, CheckedCrlEntries)>,
+    /// First issuer of the CRL that contains the serial number.
+    serials: HashMap<Serial, String>,
+    _turn: OwnedMutexGuard<()>,
+}
+
+impl AccompanyingCrls {
+    /// Starts an empty import. Blocks other CRL imports of the mount until it is dropped.
+    ///
+    /// # Errors
+    /// `Busy` while another CRL is imported.
+    pub fn begin(authority: &Arc<Authority>) -> Result<Self> {
+        let turn = lock_crl_import(authority)?;
+        Ok(Self { authority: Arc::clone(authority), lists: Vec::new(), serials: HashMap::new(), _turn: turn })
+    }
+
+    /// Checks and adds a CRL of an issuer in `view`, the state of the mount after the import.
+    ///
+    /// # Errors
+    /// `Invalid` naming `crl` and the rule; those of the store. The CRL is not added then.
+    pub async fn add(&mut self, view: &Arc<MountView>, list: ForeignCrl) -> Result<()> {
+        let import = CrlImport::of(Arc::clone(&self.authority), Arc::clone(view), list).await?;
+        let checked = import.check().await?;
+        let issuer = import.issuers.first().cloned().unwrap_or_default();
+        let (list, known) = (Arc::clone(&import.list), std::mem::take(&mut self.serials));
+        let (known, added) = cpu::run(move || add_serials(known, &list, &issuer)).await?;
+        self.serials = known;
+        added?;
+        self.lists.push((import, checked));
+        Ok(())
+    }
+
+    /// Returns the ids of the issuers of the added CRLs.
+    pub fn issuers(&self) -> HashSet<String> {
+        self.lists.iter().flat_map(|(import, _)| import.issuers.iter().cloned()).collect()
+    }
+
+    /// Stores the CRLs. Their issuers must be in the mount.
+    ///
+    /// # Errors
+    /// Those of the store; stored units remain, and the import can be repeated.
+    pub async fn carry_out(self) -> Result<Vec<ImportedCrl>> {
+        let mut imported = Vec::with_capacity(self.lists.len());
+        for (import, checked) in self.lists {
+            imported.push(import.carry_out(checked).await?);
+        }
+        Ok(imported)
+    }
+}
+
+/// Adds the serials of a CRL to the map of issuers, unless one of them belongs to another issuer.
+fn add_serials(
+    mut known: HashMap<Serial, String>,
+    list: &ForeignCrl,
+    issuer: &str,
+) -> (HashMap<Serial, String>, Result<()>) {
+    let mut serials = Vec::new();
+    let mut at = 0;
+    loop {
+        match list.page(at, ENTRIES_PER_PAGE) {
+            Ok((page, _)) if page.is_empty() => break,
+            Ok((page, next)) => {
+                serials.extend(page.iter().map(|entry| entry.serial));
+                at = next;
+            }
+            Err(error) => return (known, Err(error)),
+        }
+    }
+    let is_of_another = |serial: &&Serial| known.get(*serial).is_some_and(|other| other != issuer);
+    if let Some(serial) = serials.iter().find(is_of_another) {
+        let refused = Err(serial_in_use_error(*serial));
+        return (known, refused);
+    }
+    known.extend(serials.into_iter().map(|serial| (serial, issuer.to_owned())));
+    (known, Ok(()))
+}
+
+fn lock_crl_import(authority: &Authority) -> Result<OwnedMutexGuard<()>> {
+    let busy = |_| Error::new(Kind::Busy, "another CRL is being imported into this mount");
+    Arc::clone(authority.importing()).try_lock_owned().map_err(busy)
+}
+
+fn serial_in_use_error(serial: Serial) -> Error {
+    Error::invalid(format!(
+        "crl: serial number {serial} is that of a certificate of another issuer of this mount: give each authority \
+         with serial numbers from elsewhere a mount of its own"
+    ))
+}
+
+struct CrlImport {
+    authority: Arc<Authority>,
+    list: Arc<ForeignCrl>,
+    issuers: Vec<String>,
+    /// All ids under which certificates and revocations of these issuers may be stored, including deleted issuers.
+    same: HashSet<String>,
+    /// Issuers of the mount that these issuers certify.
+    certified: HashMap<Serial, String>,
+    entries: usize,
+    on_hold: usize,
+    /// Serials of self-signed certificates among them, which are not on their own CRL.
+    roots: HashSet<Serial>,
+}
+
+#[derive(Default)]
+struct CheckedCrlEntries {
+    fresh: usize,
+    /// notAfter of the stored certificates.
+    ends: HashMap<Serial, i64>,
+    revoked: Vec<(String, ForeignCrlEntry)>,
+    /// Entries that CRLs made here will not contain.
+    unlisted: Vec<Serial>,
+}
+
+impl CrlImport {
+    async fn of(authority: Arc<Authority>, view: Arc<MountView>, list: ForeignCrl) -> Result<Self> {
+        let now = authority.tools().clock.now().unix_timestamp();
+        // On the CPU queue: the signature covers the whole CRL, and every entry is parsed.
+        let read = move || {
+            let issuers = find_issuers(&view, &list)?;
+            if list.this_update > now + MAX_CLOCK_SKEW_SECONDS {
+                return Err(Error::invalid("crl: its thisUpdate is still to come"));
+            }
+            let (mut entries, mut on_hold, mut at) = (0, 0, 0);
+            loop {
+                let (page, next) = list.page(at, ENTRIES_PER_PAGE)?;
+                if page.is_empty() {
+                    break;
+                }
+                (entries, at) = (entries + page.len(), next);
+                on_hold += page.iter().filter(|entry| entry.reason == Some(CERTIFICATE_HOLD)).count();
+            }
+            Ok((view, list, issuers, entries, on_hold))
+        };
+        let (view, list, issuers, entries, on_hold) = cpu::run(read).await??;
+        let group =
+            issuers.first().and_then(|id| view.signer(id)).map(|signer| authority_id(signer)).unwrap_or_default();
+        let former = view.issuers_config.value.former.iter().filter(|(_, of)| **of == group).map(|(id, _)| id.clone());
+        let same = issuers.iter().cloned().chain(former).collect();
+        let is_certified = |signer: &&Arc<IssuerSigner>| {
+            view.parents(&signer.issuer.record.id).iter().any(|parent| issuers.contains(parent))
+        };
+        let certified = view.signers().filter(is_certified);
+        let certified = certified.map(|s| (s.issuer.certificate.serial(), s.issuer.record.id.clone())).collect();
+        let of_it =
+            |signer: &&Arc<IssuerSigner>| signer.issuer.self_signed && issuers.contains(&signer.issuer.record.id);
+        let roots = view.signers().filter(of_it).map(|signer| signer.issuer.certificate.serial()).collect();
+        Ok(Self { list: Arc::new(list), issuers, same, certified, entries, on_hold, roots, authority })
+    }
+
+    /// Checks every entry against the mount. Stores nothing.
+    async fn check(&self) -> Result<CheckedCrlEntries> {
+        let (mut checked, mut at) = (CheckedCrlEntries::default(), 0);
+        let (store, mount) = (&self.authority.tools().store, self.authority.mount());
+        loop {
+            let (page, next) = self.list.page(at, ENTRIES_PER_PAGE)?;
+            if page.is_empty() {
+                break;
+            }
+            at = next;
+            let known = store.known(mount, page.iter().map(|entry| entry.serial).collect()).await?;
+            for (entry, known) in page.into_iter().zip(known) {
+                self.hold(entry.serial, &known)?;
+                checked.fresh += usize::from(known.revocation.is_none());
+                checked.ends.extend(known.certificate.map(|(_, end)| (entry.serial, end)));
+                if self.roots.contains(&entry.serial) {
+                    checked.unlisted.push(entry.serial);
+                }
+                if let Some(id) = self.certified.get(&entry.serial) {
+                    checked.revoked.push((id.clone(), entry));
+                }
+            }
+        }
+        self.has_room(checked.fresh).await?;
+        Ok(checked)
+    }
+
+    /// Checks that no other authority uses a serial number.
+    fn hold(&self, serial: Serial, known: &KnownSerial) -> Result<()> {
+        let of_certificate = known.certificate.iter().map(|(issuer, _)| issuer);
+        if of_certificate.chain(&known.revocation).all(|issuer| self.same.contains(issuer)) {
+            return Ok(());
+        }
+        Err(serial_in_use_error(serial))
+    }
+
+    /// Checks the length of the next CRL; above the limit it could not be published at all.
+    async fn has_room(&self, fresh: usize) -> Result<()> {
+        let Some(most) = self.authority.view().crl_config.value.max_crl_entries() else { return Ok(()) };
+        let published = self.published().await.map_or(0, |list| list.entries);
+        if published + fresh > most {
+            return Err(Error::invalid(format!(
+                "crl: with its entries the CRL would have {} of them and may have {most} (max_crl_entries of config/crl)",
+                published + fresh
+            )));
+        }
+        Ok(())
+    }
+
+    async fn published(&self) -> Option<Arc<PublishedCrl>> {
+        let issuer = self.issuers.first()?;
+        self.authority.crls(issuer).await.ok().flatten().map(|lists| lists.complete)
+    }
+
+    /// Stores the entries, then the number, and builds the next CRL.
+    async fn carry_out(self, checked: CheckedCrlEntries) -> Result<ImportedCrl> {
+        let CheckedCrlEntries { ends, revoked, unlisted, .. } = checked;
+        let (imported, full) = self.store(&ends).await?;
+        self.authority.answers().revoked();
+        let mut warnings = self.warnings();
+        warnings.extend(full);
+        for (id, entry) in &revoked {
+            let serial = entry.serial;
+            warnings.add(format!(
+                "the issuer {id} (serial number {serial}) is on the list: it signs no certificate any more"
+            ));
+        }
+        for serial in &unlisted {
+            warnings.add(format!(
+                "serial number {serial} is that of the issuer itself, which is on no list of its own: if it stands for \
+                 another certificate, no list made here has that"
+            ));
+        }
+        let (issuers, now) = (self.issuers.clone(), self.authority.tools().clock.now());
+        // New entries make a CRL due under any settings, so its number must also exceed the published one.
+        let published = self.published().await.filter(|_| imported > 0).map_or(0, |list| list.number);
+        let number = self.list.number.unwrap_or(0).max(published);
+        let plan = move |view: &MountView| {
+            let mut next = view.clone();
+            let mut writes = Vec::new();
+            let stay: Vec<&String> = issuers.iter().filter(|id| view.signer(id).is_some()).collect();
+            if stay.is_empty() {
+                return Err(Error::invalid("crl: its issuer was deleted meanwhile"));
+            }
+            for id in stay {
+                let mut record = find_record(&next, id)?;
+                if record.crl_number < number {
+                    record.crl_number = number;
+                    writes.push(next.put_issuer(record)?);
+                }
+            }
+            for (id, entry) in revoked.iter().filter(|(id, _)| view.signer(id).is_some()) {
+                let mut record = find_record(&next, id)?;
+                if record.revoked_at.is_none() {
+                    record.usage.issuing = false;
+                    record.revoked_at = Some(entry.revoked_at);
+                    record.revoked_for =
+                        RevocationReason { reason: entry.reason, invalidity_date: entry.invalidity_date };
+                    record.modified_at = now.unix_timestamp();
+                    writes.push(next.put_issuer(record)?);
+                }
+            }
+            Ok((PlannedChange { view: next, writes, crls: false }, ()))
+        };
+        self.authority.change(plan).await?;
+        warnings.extend(self.authority.build_crls(CrlBuildRequest::DUE).await?);
+        let number = self.list.number;
+        let published = self.published().await.map(|list| list.number);
+        let published = published.filter(|published| *published > number.unwrap_or(0));
+        Ok(ImportedCrl { issuers: self.issuers, number, published, entries: self.entries, imported, warnings })
+    }
+
+    /// Stores the entries in units, with keys that are revoked as compromised. Returns the number of new entries, and a
+    /// warning if the list of compromised keys is full.
+    async fn store(&self, ends: &HashMap<Serial, i64>) -> Result<(usize, Option<String>)> {
+        let (mut imported, mut full, mut at) = (0, None, 0);
+        loop {
+            let (page, next) = self.list.page(at, ENTRIES_PER_PAGE)?;
+            if page.is_empty() {
+                return Ok((imported, full));
+            }
+            at = next;
+            let keys = self.compromised_keys(&page, ends).await?;
+            let unit: Vec<PkiWrite> = page.iter().map(|entry| self.revocation(entry, ends)).collect::<Result<_>>()?;
+            let commit = |listing: Vec<PkiWrite>| {
+                let unit = listing.into_iter().chain(unit.iter().cloned()).collect();
+                self.commit(unit).map(|outcomes| outcomes.map(Some)).boxed()
+            };
+            let committed = self.authority.tools().compromised.add_with(&keys, commit).await?;
+            full = full.or_else(|| committed.warning());
+            for outcome in committed.stored.unwrap_or_default() {
+                let PkiOutcome::Revoked { stored, fresh } = outcome else { continue };
+                // A concurrent request may have revoked it since the check.
+                let known = KnownSerial { certificate: None, revocation: Some(stored.row.issuer) };
+                self.hold(stored.row.serial, &known)?;
+                imported += usize::from(fresh);
+            }
+        }
+    }
+
+    /// Returns the keys of stored certificates that the CRL revokes because of a key compromise.
+    async fn compromised_keys(
+        &self,
+        page: &[ForeignCrlEntry],
+        ends: &HashMap<Serial, i64>,
+    ) -> Result<Vec<NewCompromisedKey>> {
+        let compromised = page.iter().filter(|entry| is_compromise(entry.reason));
+        let mut keys = Vec::new();
+        for entry in compromised.filter(|entry| ends.contains_key(&entry.serial)) {
+            let stored = self.authority.tools().store.certificate(self.authority.mount(), entry.serial).await?;
+            keys.extend(stored.and_then(|stored| NewCompromisedKey::of_revoked(entry.serial, &stored.row.der)));
+        }
+        Ok(keys)
+    }
+
+    fn revocation(&self, entry: &ForeignCrlEntry, ends: &HashMap<Serial, i64>) -> Result<PkiWrite> {
+        let ForeignCrlEntry { serial, revoked_at, reason, invalidity_date } = *entry;
+        let revoked_at = Time::from_unix_timestamp(revoked_at).map_err(Error::internal)?;
+        Ok(PkiWrite::Revocation(RevocationRow {
+            mount: self.authority.mount(),
+            serial,
+            issuer: self.issuers.first().cloned().unwrap_or_default(),
+            revoked_at,
+            not_after: ends.get(&serial).copied().unwrap_or(UNKNOWN_NOT_AFTER),
+            reason,
+            invalidity_date,
+        }))
+    }
+
+    async fn commit(&self, unit: Vec<PkiWrite>) -> Result<Vec<PkiOutcome>> {
+        for _ in 1..MAX_COMMIT_ATTEMPTS {
+            match self.authority.tools().store.commit(unit.clone()).await {
+                Err(error) if error.kind() == Kind::Busy => tokio::time::sleep(COMMIT_RETRY_DELAY).await,
+                done => return done,
+            }
+        }
+        self.authority.tools().store.commit(unit).await
+    }
+
+    fn warnings(&self) -> Warnings {
+        let mut warnings = Warnings::default();
+        if self.list.number.is_none() {
+            warnings.add(
+                "the list has no CRL number (RFC 5280 5.2.3): the numbers of the lists that are made here go on from those of \
+                 this mount, or begin with 1",
+            );
+        }
+        if self.list.is_signed_over_sha1() {
+            warnings.add(
+                "the list is signed over SHA-1, which is not accepted for new lists: make sure that it came from its issuer",
+            );
+        }
+        if self.list.is_partial {
+            warnings.add(
+                "the list says that it does not hold all certificates of its issuer (issuingDistributionPoint): import the \
+                 others, too",
+            );
+        }
+        if self.on_hold > 0 {
+            let count = self.on_hold;
+            warnings
+                .add(format!("{count} entries are on hold (certificateHold): they stay, nothing releases them here"));
+        }
+        let now = self.authority.tools().clock.now().unix_timestamp();
+        if self.list.next_update.is_some_and(|next| next < now) {
+            warnings.add("the nextUpdate of the list is past: if there is a later one, import it, too");
+        }
+        warnings
+    }
+}
+
+fn authority_id(signer: &IssuerSigner) -> String {
+    signer.issuer.authority_id()
+}
+
+fn find_record(view: &MountView, id: &str) -> Result<IssuerRecord> {
+    view.signer(id)
+        .map(|signer| signer.issuer.record.clone())
+        .ok_or_else(|| Error::internal("an issuer that was there"))
+}
+
+/// Finds the issuers of a CRL by name and signing key; those whose private key is here come first.
+fn find_issuers(view: &MountView, list: &ForeignCrl) -> Result<Vec<String>> {
+    let name = list.issuer().canonical();
+    let mut named: Vec<_> = view.signers().filter(|s| *s.issuer.subject == name).collect();
+    named.sort_by_key(|s| s.issuer.certificate.subject() != list.issuer());
+    if named.is_empty() {
+        return Err(Error::invalid("crl: no issuer of this mount has the name of its issuer; import that one first"));
+    }
+    let mut groups = HashSet::new();
+    // Verification takes time proportional to the CRL's length, so each key is tried once.
+    let made = named.iter().find(|s| groups.insert(authority_id(s)) && list.is_signed_by(s.issuer.certificate.key()));
+    let made = made.ok_or_else(|| {
+        Error::invalid("crl: its signature was not made by the key of an issuer of this mount with that name")
+    })?;
+    let mut issuers: Vec<_> = named.iter().filter(|s| authority_id(s) == authority_id(made)).collect();
+    if !issuers.iter().any(|signer| may_sign_crls(&signer.issuer.certificate)) {
+        return Err(Error::invalid("crl: its issuer may not sign CRLs: no cRLSign in its keyUsage (RFC 5280 4.2.1.3)"));
+    }
+    issuers.sort_by_key(|signer| signer.key.is_none());
+    Ok(issuers.iter().map(|signer| signer.issuer.record.id.clone()).collect())
+}

@@ -1,0 +1,109 @@
+//! Durations and times stored as written, because reads return the original text.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::clock::{MAX_DURATION_TEXT_BYTES, parse_duration, parse_rfc3339};
+use crate::error::{Error, Result};
+
+/// A duration as it was written, such as `72h` or `90`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct DurationText(String);
+
+impl DurationText {
+    /// Accepts a text of at most [`MAX_DURATION_TEXT_BYTES`] bytes that [`parse_duration`] reads; `None` otherwise.
+    pub fn new(text: impl Into<String>) -> Option<Self> {
+        let text = text.into();
+        (text.len() <= MAX_DURATION_TEXT_BYTES && parse_duration(&text).is_some()).then_some(Self(text))
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The duration.
+    pub fn duration(&self) -> Duration {
+        // `new` accepts only texts that parse.
+        parse_duration(&self.0).unwrap_or_default()
+    }
+}
+
+/// A time as written (RFC 3339).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Rfc3339Text {
+    text: String,
+    at: i64,
+}
+
+impl Rfc3339Text {
+    /// Parses a time.
+    ///
+    /// # Errors
+    /// `Invalid` naming `field`.
+    pub fn new(field: &str, text: impl Into<String>) -> Result<Self> {
+        let text = text.into();
+        let at = parse_rfc3339(field, &text)?.unix_timestamp();
+        Ok(Self { text, at })
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// The time in epoch seconds.
+    pub fn at(&self) -> i64 {
+        self.at
+    }
+}
+
+impl TryFrom<String> for Rfc3339Text {
+    type Error = Error;
+
+    fn try_from(text: String) -> Result<Self> {
+        Self::new("stored time", text)
+    }
+}
+
+impl From<Rfc3339Text> for String {
+    fn from(time: Rfc3339Text) -> Self {
+        time.text
+    }
+}
+
+/// Stores an optional time as a text that may be empty.
+pub(crate) mod or_empty {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error as _};
+
+    use super::Rfc3339Text;
+
+    pub(crate) fn serialize<S: Serializer>(time: &Option<Rfc3339Text>, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(time.as_ref().map_or("", Rfc3339Text::as_str))
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Rfc3339Text>, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        if text.is_empty() { Ok(None) } else { Rfc3339Text::try_from(text).map(Some).map_err(D::Error::custom) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_kept_with_its_value() {
+        for text in ["72h", "90", "", " 1h "] {
+            assert_eq!(DurationText::new(text).unwrap().as_str(), text);
+        }
+        assert_eq!(DurationText::new("90").unwrap().duration(), Duration::from_secs(90));
+        assert!(DurationText::new("soon").is_none() && DurationText::new("0".repeat(65)).is_none());
+        let time = Rfc3339Text::new("f", "1970-01-01T01:00:10+01:00").unwrap();
+        assert_eq!((time.as_str(), time.at()), ("1970-01-01T01:00:10+01:00", 10));
+        assert!(Rfc3339Text::new("f", "1970-01-01").unwrap_err().text().starts_with("f: "));
+    }
+}

@@ -1,0 +1,120 @@
+//! Removes deleted organizations, a limited number of rows per transaction, so that other writers do not wait.
+//!
+//! A team or project with many dependent rows is deleted the same way: its transaction moves it to an ended
+//! organization created for it ([`move_to_ended_organization`]). It is invisible from then on and its name is free. A periodic sweep
+//! removes the rows even if the request or the server fails.
+
+use super::super::id;
+use super::super::rejection::WorkResult;
+use super::super::tx::{MAX_ROWS_PER_SESSION, Tx};
+
+/// Maximum number of rows of one table that a step processes.
+const MAX_ROWS_PER_STEP: i64 = 100;
+
+/// A table with rows of an organization, and the tables with their dependent rows: table, key columns, owner column.
+struct OwnedTable {
+    table: &'static str,
+    parts: &'static [(&'static str, &'static str, &'static str)],
+}
+
+/// Dependent rows are deleted before the rows that they reference. Tokens come first because nodes of older versions
+/// still accept them.
+const OWNED_TABLES: &[OwnedTable] = &[
+    OwnedTable {
+        table: "teams",
+        parts: &[
+            ("team_memberships", "team_id, user_id", "team_id"),
+            ("api_tokens", "id", "team_id"),
+            ("team_workspace_access", "id", "team_id"),
+        ],
+    },
+    OwnedTable {
+        table: "workspaces",
+        parts: &[("team_workspace_access", "id", "workspace_id"), ("tag_bindings", "id", "workspace_id")],
+    },
+    OwnedTable {
+        table: "projects",
+        parts: &[("team_project_access", "id", "project_id"), ("tag_bindings", "id", "project_id")],
+    },
+    OwnedTable { table: "agent_pools", parts: &[] },
+    OwnedTable { table: "organization_memberships", parts: &[] },
+];
+
+/// Moves a row to a new organization that has already ended. Only the row's dependent rows reference it from now on.
+///
+/// # Errors
+/// Those of the store.
+pub async fn move_to_ended_organization(tx: &mut Tx<'_>, table: &str, row: i64) -> WorkResult<()> {
+    let insert = "INSERT INTO organizations (ext_id, name, name_lc, email, created_at, ended_at)
+        VALUES ($1, $2, $3, '', $4, $5) RETURNING id";
+    let name = id::new("org");
+    let key = format!("/{name}");
+    let values = [name[..].into(), name[..].into(), key.into(), tx.now.into(), tx.now.into()];
+    let organization: i64 = tx.one(insert, &values).await?.get()?;
+    tx.execute(&format!("UPDATE {table} SET org_id = $1 WHERE id = $2"), &[organization.into(), row.into()]).await?;
+    tx.buries(organization);
+    Ok(())
+}
+
+/// Removes some rows of a deleted organization, and finally the organization. Returns `true` if there was one.
+///
+/// # Errors
+/// Those of the store.
+pub async fn remove_next(tx: &mut Tx<'_>) -> WorkResult<bool> {
+    let next = "SELECT id FROM organizations WHERE ended_at IS NOT NULL ORDER BY id LIMIT 1";
+    match tx.column::<i64>(next, &[]).await?.pop() {
+        Some(id) => remove_some_rows(tx, id).await.map(|_| true),
+        None => Ok(false),
+    }
+}
+
+/// As [`remove_next`], for one ended organization. Returns `true` if rows are left.
+///
+/// # Errors
+/// Those of the store.
+pub async fn remove_some_rows(tx: &mut Tx<'_>, id: i64) -> WorkResult<bool> {
+    for OwnedTable { table, parts } in OWNED_TABLES {
+        let some = format!("SELECT id FROM {table} WHERE org_id = $1 LIMIT $2");
+        let rows: Vec<i64> = tx.column(&some, &[id.into(), MAX_ROWS_PER_STEP.into()]).await?;
+        if rows.is_empty() {
+            continue;
+        }
+        if *table == "teams" && remove_project_access(tx, id, &rows).await? {
+            return Ok(true);
+        }
+        for (part, key, owner) in *parts {
+            let owned = format!("{owner} = ANY($1)");
+            if tx.remove_some((part, key), &owned, &[rows.clone().into()]).await?.1 {
+                return Ok(true);
+            }
+        }
+        tx.execute(&format!("DELETE FROM {table} WHERE id = ANY($1)"), &[rows.into()]).await?;
+        return Ok(true);
+    }
+    tx.execute("DELETE FROM organizations WHERE id = $1 AND ended_at IS NOT NULL", &[id.into()]).await?;
+    Ok(false)
+}
+
+/// Removes some of the project access of an ended organization's teams. Returns `true` if there may be more. Projects
+/// in other organizations are only found for a team that was moved ([`move_to_ended_organization`]); their team count decreases by one,
+/// because such an ended organization has no other team.
+async fn remove_project_access(tx: &mut Tx<'_>, org_id: i64, teams: &[i64]) -> WorkResult<bool> {
+    let some = "SELECT id, project_id FROM team_project_access WHERE team_id = ANY($1) LIMIT $2";
+    let (mut access, mut projects) = (Vec::<i64>::new(), Vec::<i64>::new());
+    for mut row in tx.rows(some, &[teams.to_vec().into(), MAX_ROWS_PER_SESSION.into()]).await? {
+        access.push(row.get()?);
+        projects.push(row.get()?);
+    }
+    if access.is_empty() {
+        return Ok(false);
+    }
+    let may_be_more = access.len() as i64 == MAX_ROWS_PER_SESSION;
+    let lock = "SELECT id FROM projects WHERE id = ANY($1) AND org_id <> $2 ORDER BY id FOR UPDATE";
+    tx.rows(lock, &[projects.into(), org_id.into()]).await?;
+    // A concurrent session may have removed some of the same rows.
+    let delete = "DELETE FROM team_project_access WHERE id = ANY($1) RETURNING project_id";
+    let gone: Vec<i64> = tx.column(delete, &[access.into()]).await?;
+    let count = "UPDATE projects SET team_count = team_count - 1 WHERE id = ANY($1) AND org_id <> $2";
+    tx.execute(count, &[gone.into(), org_id.into()]).await?;
+    Ok(may_be_more)
+}

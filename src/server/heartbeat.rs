@@ -1,0 +1,117 @@
+//! Worker heartbeats, read by the systemd watchdog in [`notify`](super::notify).
+//!
+//! A worker beats while its event loop runs. A worker whose thread is blocked serves no requests and stops
+//! beating. An unreachable store or device does not stop the beats: such requests wait asynchronously, and
+//! a restart would not help.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::ThreadId;
+use std::time::{Duration, Instant};
+
+const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(500);
+
+/// The heartbeats of all workers. Clones share them.
+#[derive(Clone)]
+pub(super) struct Heartbeats(Arc<HeartbeatsState>);
+
+struct HeartbeatsState {
+    workers: usize,
+    last: Mutex<HashMap<ThreadId, Instant>>,
+}
+
+impl Heartbeats {
+    pub(super) fn new(workers: usize) -> Self {
+        Self(Arc::new(HeartbeatsState { workers, last: Mutex::default() }))
+    }
+
+    /// Starts the heartbeat of the worker of this thread, until its event loop ends.
+    pub(super) fn begin(&self) {
+        let pulse = self.clone();
+        tokio::task::spawn_local(async move {
+            let _ends = HeartbeatGuard(&pulse);
+            loop {
+                pulse.last().insert(std::thread::current().id(), Instant::now());
+                tokio::time::sleep(HEARTBEAT_INTERVAL).await;
+            }
+        });
+    }
+
+    /// `true` if every worker has started and had a heartbeat `within` this time.
+    pub(super) fn is_steady(&self, within: Duration) -> bool {
+        let last = self.last();
+        last.len() >= self.0.workers && last.values().all(|at| at.elapsed() < within)
+    }
+
+    fn last(&self) -> MutexGuard<'_, HashMap<ThreadId, Instant>> {
+        self.0.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Removes a worker that ends; another one replaces it.
+struct HeartbeatGuard<'p>(&'p Heartbeats);
+
+impl Drop for HeartbeatGuard<'_> {
+    fn drop(&mut self) {
+        self.0.last().remove(&std::thread::current().id());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use tokio::task::LocalSet;
+
+    use super::*;
+
+    /// A worker with its own thread. It blocks its event loop for each time that it receives, and ends with the sender.
+    fn worker(pulse: &Heartbeats) -> (mpsc::Sender<Duration>, std::thread::JoinHandle<()>) {
+        let (block, blocked) = mpsc::channel::<Duration>();
+        let pulse = pulse.clone();
+        let run = async move {
+            pulse.begin();
+            loop {
+                match blocked.try_recv() {
+                    Ok(time) => std::thread::sleep(time),
+                    Err(mpsc::TryRecvError::Empty) => tokio::time::sleep(Duration::from_millis(10)).await,
+                    Err(mpsc::TryRecvError::Disconnected) => return,
+                }
+            }
+        };
+        let thread = std::thread::spawn(|| {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+            runtime.block_on(LocalSet::new().run_until(run));
+        });
+        (block, thread)
+    }
+
+    fn wait_until(what: &str, holds: impl Fn() -> bool) {
+        let started = Instant::now();
+        while !holds() {
+            assert!(started.elapsed() < Duration::from_secs(20), "{what}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    #[test]
+    fn one_worker_that_hangs_is_enough_and_one_that_has_ended_is_missing() {
+        let within = 3 * HEARTBEAT_INTERVAL;
+        let pulse = Heartbeats::new(2);
+        assert!(!pulse.is_steady(within), "nobody has begun");
+        let (_first, _thread) = worker(&pulse);
+        wait_until("the first begins", || pulse.last().len() == 1);
+        assert!(!pulse.is_steady(within), "the second has not begun");
+        let (second, thread) = worker(&pulse);
+        wait_until("both beat", || pulse.is_steady(within));
+        second.send(2 * within).unwrap();
+        wait_until("the second hangs", || !pulse.is_steady(within));
+        assert_eq!(pulse.last().len(), 2);
+        wait_until("the second goes on", || pulse.is_steady(within));
+        drop(second);
+        thread.join().unwrap();
+        assert!(!pulse.is_steady(within), "the second has ended");
+        let (_third, _thread) = worker(&pulse);
+        wait_until("another one has taken its place", || pulse.is_steady(within));
+    }
+}

@@ -1,0 +1,70 @@
+//! Limits the work for a connection before its worker serves other connections.
+//!
+//! A busy connection wakes itself whenever a handler completes or a response continues. If that began the next time
+//! slice, the limit would have no effect. So a used-up slice is followed by a rest: until the other ready tasks have
+//! run and the sockets were polled, wakes of the connection do nothing.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Wake, Waker};
+
+use futures_util::task::AtomicWaker;
+
+use crate::server::stream::wake_after_yield;
+
+/// Bytes that may be read in a time slice. Also the limit on decompressed header fields of the requests that begin in
+/// it, which may be hundreds of times the received bytes.
+pub(super) const BYTES_PER_TIME_SLICE: usize = 64 << 10;
+
+pub(super) struct TimeSlice {
+    left: Cell<usize>,
+    rest: Arc<TimeSlicePause>,
+}
+
+impl TimeSlice {
+    pub(super) fn new() -> Self {
+        let rest = TimeSlicePause { is_over: AtomicBool::new(true), task: AtomicWaker::new() };
+        Self { left: Cell::new(BYTES_PER_TIME_SLICE), rest: Arc::new(rest) }
+    }
+
+    /// Begins the next time slice. Returns `false` during a rest, after which the task is woken.
+    pub(super) fn begin(&self, cx: &Context<'_>) -> bool {
+        self.rest.task.register(cx.waker());
+        if !self.rest.is_over.load(Ordering::Acquire) {
+            return false;
+        }
+        self.left.set(BYTES_PER_TIME_SLICE);
+        true
+    }
+
+    pub(super) fn take(&self, octets: usize) {
+        self.left.set(self.left.get().saturating_sub(octets));
+    }
+
+    /// `true` if no more may be read in this time slice.
+    pub(super) fn is_over(&self) -> bool {
+        self.left.get() == 0
+    }
+
+    /// Ends the time slice while there is more to do, and begins a rest.
+    pub(super) fn end(&self, cx: &Context<'_>) {
+        if self.rest.is_over.swap(false, Ordering::AcqRel) {
+            self.rest.task.register(cx.waker());
+            wake_after_yield(&Context::from_waker(&Waker::from(Arc::clone(&self.rest))));
+        }
+    }
+}
+
+/// The rest between two time slices.
+struct TimeSlicePause {
+    is_over: AtomicBool,
+    task: AtomicWaker,
+}
+
+impl Wake for TimeSlicePause {
+    fn wake(self: Arc<Self>) {
+        self.is_over.store(true, Ordering::Release);
+        self.task.wake();
+    }
+}

@@ -1,0 +1,239 @@
+//! The byte stream of an HTTP/2 connection, which observes its traffic.
+//!
+//! Bytes that arrive at a closed socket make the kernel discard what it has not sent yet. So at a stop, shortly after
+//! a response, the client closes first, and what it still sends is discarded. When another connection needs the slot,
+//! the server does not wait.
+
+use std::cell::Cell;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::allowance::FrameAllowance;
+use super::frames::{FrameCounts, FrameScanner};
+use super::time_slice::TimeSlice;
+use crate::server::connection::{Connection, ConnectionPhase};
+use crate::server::connections::ConnectionSlot;
+use crate::server::stream::Transport;
+
+/// Bytes that each frame adds to its length in the accounting of a time slice, because short frames cost time, too.
+const FRAME_OVERHEAD_BYTES: usize = 256;
+
+/// The activity on a connection. Times are those of [`Connection`].
+pub(super) struct Http2Activity {
+    pub(super) connection: Arc<Connection>,
+    /// Number of requests in their handlers.
+    handled: Cell<usize>,
+    /// Number of those that wait for more of their bodies.
+    receiving: Cell<usize>,
+    /// `true` if a response progressed or a request ended since the last check.
+    moved: Cell<bool>,
+    /// Since when a frame of the client is incomplete.
+    partial: Cell<Option<u64>>,
+    pub(super) turn: TimeSlice,
+    /// Frames that the client may still send.
+    pub(super) allowance: FrameAllowance,
+}
+
+impl Http2Activity {
+    pub(super) fn new(connection: Arc<Connection>) -> Rc<Self> {
+        let (handled, receiving) = (Cell::new(0), Cell::new(0));
+        let (moved, partial, turn) = (Cell::new(false), Cell::new(None), TimeSlice::new());
+        let allowance = FrameAllowance::new(connection.now());
+        Rc::new(Self { connection, handled, receiving, moved, partial, turn, allowance })
+    }
+
+    /// The phase that the current requests imply; `None` if there are none.
+    pub(super) fn phase(&self) -> Option<ConnectionPhase> {
+        match (self.handled.get(), self.receiving.get()) {
+            (0, _) => None,
+            (handled, receiving) if handled > receiving => Some(ConnectionPhase::Busy),
+            _ => Some(ConnectionPhase::Receiving),
+        }
+    }
+
+    /// `true` if a handler prevents the connection from closing. Request bodies that were given up do not count.
+    pub(super) fn is_busy(&self) -> bool {
+        match self.phase() {
+            Some(ConnectionPhase::Receiving) => !self.connection.is_given_up(),
+            phase => phase.is_some(),
+        }
+    }
+
+    pub(super) fn receiving(&self) -> usize {
+        self.receiving.get()
+    }
+
+    pub(super) fn partial(&self) -> Option<u64> {
+        self.partial.get()
+    }
+
+    pub(super) fn moves(&self) {
+        self.moved.set(true);
+    }
+
+    /// `true` if there was progress since the last call.
+    pub(super) fn has_moved(&self) -> bool {
+        self.moved.take()
+    }
+}
+
+/// A guard for a request in its handler.
+pub(super) struct HandlerGuard(Rc<Http2Activity>);
+
+impl HandlerGuard {
+    pub(super) fn begin(activity: &Rc<Http2Activity>) -> Self {
+        activity.handled.set(activity.handled.get() + 1);
+        Self(Rc::clone(activity))
+    }
+}
+
+impl Drop for HandlerGuard {
+    fn drop(&mut self) {
+        self.0.handled.set(self.0.handled.get() - 1);
+        self.0.moves();
+    }
+}
+
+/// A guard for a handler that waits for more of a body.
+pub(super) struct BodyWaitGuard(Rc<Http2Activity>);
+
+impl BodyWaitGuard {
+    pub(super) fn begin(activity: &Rc<Http2Activity>) -> Self {
+        activity.receiving.set(activity.receiving.get() + 1);
+        Self(Rc::clone(activity))
+    }
+}
+
+impl Drop for BodyWaitGuard {
+    fn drop(&mut self) {
+        self.0.receiving.set(self.0.receiving.get() - 1);
+        self.0.moves();
+    }
+}
+
+/// The byte stream of a connection. The socket closes before the slot is freed.
+pub(super) struct ObservedTransport {
+    transport: Transport,
+    frames: FrameScanner,
+    /// `true` if a write waits for the client.
+    blocked: bool,
+    /// `true` if the sending side was shut down.
+    shut: bool,
+    activity: Rc<Http2Activity>,
+    place: ConnectionSlot,
+}
+
+impl ObservedTransport {
+    pub(super) fn new(transport: Transport, place: ConnectionSlot, activity: &Rc<Http2Activity>) -> Self {
+        let activity = Rc::clone(activity);
+        Self { transport, frames: FrameScanner::new(), blocked: false, shut: false, activity, place }
+    }
+
+    fn heard(&mut self, octets: &[u8]) {
+        let Http2Activity { connection, partial, turn, allowance, .. } = &*self.activity;
+        let FrameCounts { any_ended, frames, charged } = self.frames.read(octets);
+        turn.take(octets.len() + FRAME_OVERHEAD_BYTES * frames);
+        if charged > 0 {
+            allowance.spend(charged, connection.now());
+        }
+        if !self.frames.is_partial() {
+            partial.set(None);
+        } else if any_ended || partial.get().is_none() {
+            partial.set(Some(connection.now()));
+        }
+    }
+
+    /// Discards input until the client has closed its side.
+    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut scrap = [0; 1024];
+        loop {
+            let mut buffer = ReadBuf::new(&mut scrap);
+            ready!(Pin::new(&mut *self).poll_read(cx, &mut buffer))?;
+            if buffer.filled().is_empty() {
+                return Poll::Ready(Ok(()));
+            }
+            self.activity.moves();
+        }
+    }
+
+    /// Notes how many bytes were written.
+    fn written(&mut self, polled: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(Ok(octets)) = polled {
+            self.activity.allowance.earn(octets as u64);
+        }
+        self.noted(polled)
+    }
+
+    /// Notes if writing makes progress.
+    fn noted<T>(&mut self, polled: Poll<T>) -> Poll<T> {
+        if polled.is_pending() {
+            self.blocked = true;
+        } else if std::mem::take(&mut self.blocked) {
+            self.activity.moves();
+        }
+        polled
+    }
+}
+
+impl AsyncRead for ObservedTransport {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if this.activity.allowance.is_spent() {
+            return Poll::Pending;
+        }
+        if this.activity.turn.is_over() {
+            this.activity.turn.end(cx);
+            return Poll::Pending;
+        }
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut this.transport).poll_read(cx, buffer);
+        this.heard(&buffer.filled()[before..]);
+        polled
+    }
+}
+
+impl AsyncWrite for ObservedTransport {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, octets: &[u8]) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let polled = Pin::new(&mut this.transport).poll_write(cx, octets);
+        this.written(polled)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        pieces: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let polled = Pin::new(&mut this.transport).poll_write_vectored(cx, pieces);
+        this.written(polled)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.transport.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let polled = Pin::new(&mut this.transport).poll_flush(cx);
+        this.noted(polled)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if !this.shut {
+            let polled = Pin::new(&mut this.transport).poll_shutdown(cx);
+            ready!(this.noted(polled))?;
+            this.shut = true;
+        }
+        if this.place.is_left_alone() {
+            return Poll::Ready(Ok(()));
+        }
+        this.poll_end(cx)
+    }
+}

@@ -1,0 +1,177 @@
+//! Replaces a TLS key and certificate in two files.
+//!
+//! New versions are written to `.new` files, then renamed, the key first. A crash between the two renames leaves the
+//! new key and a certificate that is not renamed yet; [`finish_interrupted`] completes that. Readers never see a partial file.
+
+use std::ffi::OsString;
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use crate::config::TlsFiles;
+use crate::error::{Error, Kind, Result, describe_io_error};
+
+#[derive(Clone, Copy)]
+pub(super) struct KeyPairContents<'p> {
+    pub(super) certificate: &'p [u8],
+    pub(super) key: &'p [u8],
+}
+
+/// Replaces both files. Only the owner may read the key; all users may read the certificate.
+///
+/// # Errors
+/// As [`require_distinct_files`]; `Unavailable` with the setting and the file. The old files stay, unless
+/// only the last rename failed.
+pub(super) fn replace(files: &TlsFiles, pair: KeyPairContents<'_>) -> Result<()> {
+    require_distinct_files(files)?;
+    write(&sibling_path(&files.key), pair.key, 0o600).map_err(|e| write_error("tls_key_file", &files.key, e))?;
+    write(&sibling_path(&files.certificate), pair.certificate, 0o644)
+        .map_err(|e| write_error("tls_certificate_file", &files.certificate, e))?;
+    rename(&files.key).map_err(|e| write_error("tls_key_file", &files.key, e))?;
+    rename(&files.certificate).map_err(|e| write_error("tls_certificate_file", &files.certificate, e))
+}
+
+/// Rejects a key and certificate, or their `.new` files, that are the same file: the second
+/// write would destroy the first.
+///
+/// # Errors
+/// `Invalid` with the setting.
+pub(super) fn require_distinct_files(files: &TlsFiles) -> Result<()> {
+    let of = |file: &Path| std::fs::metadata(file).map(|found| (found.dev(), found.ino())).ok();
+    let place = |file: &Path| (of(folder_of(file)), file.file_name().map(OsString::from));
+    let [key, certificate] = [&files.key, &files.certificate].map(|file| [place(file), place(&sibling_path(file))]);
+    let is_one = of(&files.key).is_some() && of(&files.key) == of(&files.certificate);
+    if is_one || key.iter().any(|place| certificate.contains(place)) {
+        let text = "must be another file than that of the certificate, which is written beside it";
+        return Err(Error::invalid(format!("tls_key_file: {}: {text}", files.key.display())));
+    }
+    Ok(())
+}
+
+/// Writes both files, which must not exist yet.
+///
+/// # Errors
+/// `Conflict` when one of them exists; as [`replace`].
+pub(super) fn create(files: &TlsFiles, pair: KeyPairContents<'_>) -> Result<()> {
+    check_absent(files)?;
+    replace(files, pair)
+}
+
+/// Checks that neither file exists.
+///
+/// # Errors
+/// `Conflict` with the file that exists.
+pub(super) fn check_absent(files: &TlsFiles) -> Result<()> {
+    for file in [&files.key, &files.certificate] {
+        if file.exists() {
+            let text = format!("{}: exists, and is never overwritten", file.display());
+            return Err(Error::new(Kind::Conflict, text));
+        }
+    }
+    Ok(())
+}
+
+/// Renames a certificate that an interrupted replacement left as `.new`; returns `true` if there was one.
+///
+/// # Errors
+/// `Unavailable` when it cannot be renamed.
+pub(super) fn finish_interrupted(files: &TlsFiles) -> Result<bool> {
+    if !sibling_path(&files.certificate).exists() || sibling_path(&files.key).exists() {
+        return Ok(false);
+    }
+    rename(&files.certificate).map_err(|e| write_error("tls_certificate_file", &files.certificate, e))?;
+    Ok(true)
+}
+
+fn write_error(setting: &str, file: &Path, e: std::io::Error) -> Error {
+    Error::unavailable(format!("{setting}: {}: cannot be written ({})", file.display(), describe_io_error(e.kind())), e)
+}
+
+fn sibling_path(file: &Path) -> PathBuf {
+    let mut name = file.file_name().map_or_else(OsString::new, OsString::from);
+    name.push(".new");
+    file.with_file_name(name)
+}
+
+/// Writes a new file, replacing one that an earlier attempt left.
+fn write(file: &Path, bytes: &[u8], mode: u32) -> std::io::Result<()> {
+    match std::fs::remove_file(file) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut out = OpenOptions::new().write(true).create_new(true).mode(mode).open(file)?;
+    out.write_all(bytes)?;
+    out.sync_all()
+}
+
+fn rename(file: &Path) -> std::io::Result<()> {
+    std::fs::rename(sibling_path(file), file)?;
+    File::open(folder_of(file))?.sync_all()
+}
+
+fn folder_of(file: &Path) -> &Path {
+    file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_are_replaced_whole_and_what_ended_half_way_is_finished() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = TlsFiles { certificate: folder.path().join("c.pem"), key: folder.path().join("k.pem") };
+        let pair = |certificate: &'static str, key: &'static str| KeyPairContents {
+            certificate: certificate.as_bytes(),
+            key: key.as_bytes(),
+        };
+        let read = || [&files.certificate, &files.key].map(|file| std::fs::read_to_string(file).unwrap());
+        create(&files, pair("c1", "k1")).unwrap();
+        assert_eq!(read(), ["c1", "k1"]);
+        assert!(create(&files, pair("c9", "k9")).unwrap_err().text().contains("never overwritten"));
+        replace(&files, pair("c2", "k2")).unwrap();
+        assert_eq!(read(), ["c2", "k2"]);
+        let mode = |file: &Path| std::fs::metadata(file).unwrap().mode() & 0o777;
+        assert_eq!((mode(&files.key), mode(&files.certificate)), (0o600, 0o644));
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2, "nothing is left beside them");
+        assert!(!finish_interrupted(&files).unwrap());
+        // Interrupted before the first rename: the old pair stays, and the next replacement succeeds.
+        std::fs::write(sibling_path(&files.key), "k3").unwrap();
+        std::fs::write(sibling_path(&files.certificate), "c3").unwrap();
+        assert!(!finish_interrupted(&files).unwrap());
+        assert_eq!(read(), ["c2", "k2"]);
+        // Interrupted between the two renames.
+        rename(&files.key).unwrap();
+        assert!(finish_interrupted(&files).unwrap());
+        assert_eq!(read(), ["c3", "k3"]);
+        let nowhere = TlsFiles { certificate: folder.path().join("no/c.pem"), key: folder.path().join("no/k.pem") };
+        let error = replace(&nowhere, pair("c", "k")).unwrap_err();
+        assert!(error.text().starts_with("tls_key_file: "), "{error}");
+    }
+    #[test]
+    fn a_key_is_never_lost_to_a_certificate_that_has_its_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        std::fs::create_dir(at("real")).unwrap();
+        std::os::unix::fs::symlink("real", at("way")).unwrap();
+        std::fs::write(at("real/both.pem"), "both").unwrap();
+        std::fs::hard_link(at("real/both.pem"), at("second.pem")).unwrap();
+        let pair = KeyPairContents { certificate: b"certificate", key: b"key" };
+        for [certificate, key] in [
+            ["real/both.pem", "real/both.pem"],
+            ["real/both.pem", "way/both.pem"],
+            ["real/both.pem", "second.pem"],
+            ["real/new.pem", "way/new.pem"],
+            ["a.pem", "a.pem.new"],
+            ["a.pem.new", "a.pem"],
+        ] {
+            let refused = replace(&TlsFiles { certificate: at(certificate), key: at(key) }, pair).unwrap_err();
+            assert_eq!(refused.kind(), Kind::Invalid, "{certificate} {key}: {refused}");
+            assert!(refused.text().starts_with("tls_key_file: "), "{refused}");
+        }
+        assert_eq!(std::fs::read(at("real/both.pem")).unwrap(), b"both");
+        assert_eq!(std::fs::read_dir(at("real")).unwrap().count(), 1);
+        replace(&TlsFiles { certificate: at("real/a.pem"), key: at("a.pem") }, pair).unwrap();
+    }
+}

@@ -1,0 +1,118 @@
+//! Hands out a token to a caller that proves possession of the seal key.
+//!
+//! The server sends a challenge ([`Question`](crate::storage::seal::SealChallenge)), and the caller responds with `{"proof":
+//! …}`, the sealed value in base64. A caller that can do this could also open the store without the server. The server
+//! then sends the token, and revokes it unless the caller confirms with `{"taken": true}`. The audit devices record
+//! this like a request, rejections included; if they cannot, no token is handed out.
+
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use serde_json::{Value, json};
+
+use super::context::OperatorContext;
+use super::wire::OperatorConnection;
+use crate::audit::{
+    Audit, AuditCaller, AuditData, AuditOutcome, AuditRecord, AuditRefusal, AuditRequest, AuditResponse, DeviceSettings,
+};
+use crate::auth::store::AuthStore;
+use crate::clock::Clock;
+use crate::error::{Error, Kind, Result};
+use crate::http::secrets::render::status;
+use crate::secret::Secret;
+
+/// Time limit for the whole exchange; the key may be in a slow device.
+pub(super) const TOKEN_ISSUE_TIMEOUT: Duration = Duration::from_secs(120);
+/// Time limit for the audit, and for the caller's confirmation.
+const STEP_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Sends a challenge; `true` if the caller has the seal key.
+pub(super) async fn verify_proof(context: &OperatorContext, conversation: &mut OperatorConnection) -> Result<bool> {
+    let (question, answer) = context.storage.seal_question().await?;
+    conversation.say(&json!({ "result": { "question": question } })).await?;
+    let line = conversation.hear().await?;
+    let proof = line["proof"].as_str().and_then(|proof| BASE64_STANDARD.decode(proof).ok()).map(Secret::new);
+    Ok(proof.is_some_and(|proof| proof == answer))
+}
+
+/// Sends the token to the caller, and revokes it unless the caller confirms it.
+pub(super) async fn hand_out_token(
+    conversation: &mut OperatorConnection,
+    token: &str,
+    revoke: impl AsyncFnOnce() -> Result<()>,
+) -> Result<Value> {
+    let taken = async {
+        conversation.say(&json!({ "result": { "token": token } })).await?;
+        conversation.hear().await
+    };
+    let taken = matches!(tokio::time::timeout(STEP_TIMEOUT, taken).await, Ok(Ok(line)) if line["taken"] == true);
+    if !taken {
+        revoke().await?;
+        tracing::warn!("the new token was revoked: nobody has taken it");
+    }
+    Ok(json!({ "taken": taken }))
+}
+
+/// Creates a token if `verify_proof`, and records `command` in the audit like a request on `path`.
+///
+/// # Errors
+/// `Forbidden` without the proof; `Unavailable` when the audit fails, which revokes the token; the errors of `make`.
+pub(super) async fn create_audited<T>(
+    audit: &Audit,
+    (command, path): (&str, &str),
+    proved: bool,
+    make: impl AsyncFnOnce() -> Result<T>,
+    shown: impl for<'t> FnOnce(&'t T) -> AuditResponse<'t>,
+    revoke: impl AsyncFnOnce(&T) -> Result<()>,
+) -> Result<T> {
+    let id = crate::random::uuid();
+    let mut record = audit.record();
+    if !proved {
+        let text = format!("{command}: the seal key is not the one of this store");
+        tracing::warn!(command, "a token was asked for without the seal key");
+        return record_refusal(&mut record, &audit_request(&id, path), Error::new(Kind::Forbidden, text)).await;
+    }
+    record.intent(|| Some(audit_request(&id, path)), Instant::now() + STEP_TIMEOUT).await?;
+    let made = match make().await {
+        Ok(made) => made,
+        Err(error) => return record_refusal(&mut record, &audit_request(&id, path), error).await,
+    };
+    let outcome = AuditOutcome { status: 200, answer: Ok(shown(&made)) };
+    if let Err(error) = record.outcome(&audit_request(&id, path), &outcome, Instant::now() + STEP_TIMEOUT).await {
+        // The token has not been handed out yet.
+        revoke(&made).await?;
+        return Err(error);
+    }
+    Ok(made)
+}
+
+async fn record_refusal<T>(record: &mut AuditRecord<'_>, request: &AuditRequest<'_>, error: Error) -> Result<T> {
+    let answer = Err(AuditRefusal { kind: error.kind(), texts: vec![error.text()] });
+    let outcome = AuditOutcome { status: status(error.kind()), answer };
+    record.outcome(request, &outcome, Instant::now() + STEP_TIMEOUT).await?;
+    Err(error)
+}
+
+/// Opens the configured audit devices, for commands that open the store themselves.
+///
+/// # Errors
+/// `Invalid` when a device cannot be opened; the errors of the store.
+pub async fn open_audit(store: &dyn AuthStore, declared: Vec<DeviceSettings>, clock: Clock) -> Result<Audit> {
+    let writers = crate::server::audit::open(store, declared, &clock).await?;
+    Ok(Audit::new(writers, Vec::new(), clock))
+}
+
+fn audit_request<'a>(id: &'a str, path: &'a str) -> AuditRequest<'a> {
+    AuditRequest {
+        id,
+        trace_id: None,
+        operation: "update",
+        path,
+        mount: None,
+        remote_address: None,
+        token: None,
+        caller: Some(AuditCaller::named("operator")),
+        data: AuditData::None,
+    }
+}

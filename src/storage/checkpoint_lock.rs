@@ -1,0 +1,66 @@
+//! Pausing of checkpoints of the embedded database while its file is copied. Commits continue into the log.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::disk_space;
+use crate::error::{Error, Kind, Result};
+
+/// Minimum free bytes on the disk while the log only grows.
+const MIN_FREE_BYTES_FOR_COPY: u64 = 512 << 20;
+
+/// The lock between checkpoints and copies of the database file.
+#[derive(Clone)]
+pub(crate) struct CheckpointLock {
+    /// Number of copies in progress; the mutex is held during a checkpoint.
+    holders: Arc<Mutex<u32>>,
+    folder: PathBuf,
+}
+
+/// Pauses checkpoints until it is dropped.
+pub(crate) struct CheckpointPause(CheckpointLock);
+
+impl CheckpointLock {
+    /// Creates the lock for the database in this folder.
+    pub(crate) fn new(folder: PathBuf) -> Self {
+        Self { holders: Arc::default(), folder }
+    }
+
+    /// Pauses checkpoints. Blocks while one runs.
+    ///
+    /// # Errors
+    /// `Unavailable` when the disk lacks space for a log that only grows.
+    pub(crate) fn hold(&self) -> Result<CheckpointPause> {
+        *self.holders.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        let held = CheckpointPause(self.clone());
+        held.require_room()?;
+        Ok(held)
+    }
+
+    /// Runs a change of the file, unless a copy is in progress.
+    pub(crate) fn unless_held<T>(&self, change: impl FnOnce() -> T) -> Option<T> {
+        let holders = self.holders.lock().unwrap_or_else(PoisonError::into_inner);
+        (*holders == 0).then(change)
+    }
+}
+
+impl CheckpointPause {
+    /// Checks that the disk still has space for the log.
+    ///
+    /// # Errors
+    /// `Unavailable` when it has not, or the free space is unknown.
+    pub(crate) fn require_room(&self) -> Result<()> {
+        let free =
+            disk_space::free_bytes(&self.0.folder).map_err(|e| Error::unavailable("the disk does not tell", e))?;
+        if free >= MIN_FREE_BYTES_FOR_COPY {
+            return Ok(());
+        }
+        Err(Error::new(Kind::Unavailable, "backup: less than 512 MiB are left on the disk of the data folder"))
+    }
+}
+
+impl Drop for CheckpointPause {
+    fn drop(&mut self) {
+        *self.0.holders.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+    }
+}

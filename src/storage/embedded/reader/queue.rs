@@ -1,0 +1,281 @@
+//! The queue of reads and the threads that process it.
+//!
+//! Waking a thread and starting a transaction cost more than most reads. So only one thread is woken at a time, and a
+//! thread takes a batch of reads and runs them in one transaction. The transaction starts after all of these reads were
+//! queued, so each sees everything that was stored before its request. The queue is fair between callers. Sessions may
+//! scan whole tables. They have their own queue and never occupy all threads, nor one caller all threads of sessions.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use rusqlite::Connection;
+use tokio::sync::Notify;
+
+use crate::fair_queue::{CallerId, FairQueue};
+
+/// Number of reading connections, each with a thread.
+pub(super) const READ_CONNECTIONS: usize = 4;
+/// Maximum number of concurrent sessions; the other connections are reserved for short reads.
+const MAX_SESSIONS: usize = READ_CONNECTIONS - 1;
+/// Maximum number of concurrent sessions per caller.
+const MAX_SESSIONS_PER_CALLER: usize = MAX_SESSIONS - 1;
+/// Maximum number of reads per transaction: the last one waits for the others.
+const MAX_READS_PER_TRANSACTION: usize = 8;
+/// Maximum length of each queue, including jobs whose callers have gone.
+const MAX_QUEUED_JOBS: usize = 16_384;
+
+/// Work on a connection. It reports its result itself; dropping it reports that it did not run. It must not panic.
+type ReadWork = Box<dyn FnOnce(&Connection) + Send>;
+
+pub(super) enum ReadJob {
+    /// A short read, which may share a transaction with others.
+    Read(CallerId, ReadWork),
+    /// Work that manages its own transaction and may take long.
+    Session(CallerId, ReadWork),
+}
+
+/// The queues of reads, and the connections.
+pub(super) struct ReadQueue {
+    state: Mutex<ReadQueueState>,
+    work: Condvar,
+    /// Signals that a paused queue has no more jobs in progress.
+    rested: Notify,
+}
+
+struct ReadQueueState {
+    reads: FairQueue<ReadWork>,
+    sessions: FairQueue<ReadWork>,
+    connections: Vec<Connection>,
+    /// The lock on the folder; `None` once the queue is closed.
+    lock: Option<Arc<File>>,
+    paused: bool,
+    /// Threads with a connection.
+    at_work: usize,
+    /// Threads that sleep and have not been woken.
+    asleep: usize,
+    /// `true` if a thread was woken and has not checked the queue yet.
+    coming: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ReadRejection {
+    Closed,
+    /// There are no connections.
+    NotOpen,
+    Full,
+}
+
+impl ReadQueue {
+    /// Starts the threads, which end when the queue is closed.
+    pub(super) fn start(connections: Vec<Connection>, lock: Arc<File>) -> std::io::Result<Arc<Self>> {
+        let line = Arc::new(Self {
+            state: Mutex::new(ReadQueueState {
+                reads: FairQueue::new(usize::MAX, usize::MAX),
+                sessions: FairQueue::new(MAX_SESSIONS, MAX_SESSIONS_PER_CALLER),
+                connections,
+                lock: Some(lock),
+                paused: false,
+                at_work: 0,
+                asleep: 0,
+                coming: false,
+            }),
+            work: Condvar::new(),
+            rested: Notify::new(),
+        });
+        for _ in 0..READ_CONNECTIONS {
+            let of = line.clone();
+            let started = thread::Builder::new().name("signet-read".to_owned()).spawn(move || of.work_off());
+            if let Err(error) = started {
+                line.close();
+                return Err(error);
+            }
+        }
+        Ok(line)
+    }
+
+    pub(super) fn join(&self, job: ReadJob) -> Result<(), ReadRejection> {
+        let mut state = self.state();
+        if let Some(refused) = state.refused() {
+            return Err(refused);
+        }
+        match job {
+            ReadJob::Read(asker, work) if state.reads.waiting() < MAX_QUEUED_JOBS => state.reads.push(asker, work),
+            ReadJob::Session(asker, work) if state.sessions.waiting() < MAX_QUEUED_JOBS => {
+                state.sessions.push(asker, work)
+            }
+            _ => return Err(ReadRejection::Full),
+        }
+        self.wake(&mut state);
+        Ok(())
+    }
+
+    /// The reason why a queued job was dropped.
+    pub(super) fn refused(&self) -> ReadRejection {
+        self.state().refused().unwrap_or(ReadRejection::NotOpen)
+    }
+
+    /// Waits for the jobs in progress, closes all connections, and delays the other jobs until [`Self::resume`].
+    pub(super) async fn pause(&self) -> Result<(), ReadRejection> {
+        loop {
+            let rested = self.rested.notified();
+            {
+                let mut state = self.state();
+                if state.lock.is_none() {
+                    return Err(ReadRejection::Closed);
+                }
+                state.paused = true;
+                if state.at_work == 0 {
+                    state.connections.clear();
+                    return Ok(());
+                }
+            }
+            rested.await;
+        }
+    }
+
+    /// Continues with these connections. Without any, jobs are rejected.
+    pub(super) fn resume(&self, connections: Vec<Connection>) {
+        let mut state = self.state();
+        state.paused = false;
+        if state.lock.is_some() {
+            state.connections = connections;
+        }
+        let dropped = state.refused().map(|_| state.clear());
+        self.wake(&mut state);
+        drop(state);
+        drop(dropped);
+    }
+
+    /// Ends the threads after their current jobs and drops all queued ones.
+    pub(super) fn close(&self) {
+        let mut state = self.state();
+        state.lock = None;
+        let dropped = (state.clear(), std::mem::take(&mut state.connections));
+        drop(state);
+        self.work.notify_all();
+        self.rested.notify_waiters();
+        drop(dropped);
+    }
+
+    fn work_off(&self) {
+        let mut done = None;
+        while let Some((db, share)) = self.next(done) {
+            done = Some((run_batch(&db, share), db));
+        }
+    }
+
+    /// Returns a connection and waits for the next batch; `None` when the queue is closed.
+    fn next(&self, done: Option<(FinishedBatch, Connection)>) -> Option<(Connection, ReadBatch)> {
+        let mut state = self.state();
+        if let Some((done, db)) = done {
+            state.at_work -= 1;
+            if let FinishedBatch::Session(asker) = done {
+                state.sessions.ended(asker);
+            }
+            state.connections.push(db);
+            if state.paused && state.at_work == 0 {
+                self.rested.notify_waiters();
+            }
+        }
+        loop {
+            if state.lock.is_none() {
+                let connections = std::mem::take(&mut state.connections);
+                drop(state);
+                drop(connections);
+                return None;
+            }
+            if !state.paused
+                && state.has_work()
+                && let Some(db) = state.connections.pop()
+            {
+                state.at_work += 1;
+                let share = state.share();
+                self.wake(&mut state);
+                return Some((db, share));
+            }
+            state.asleep += 1;
+            state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+            if state.coming {
+                state.coming = false;
+            } else {
+                // A spurious wake-up, or `notify_all`.
+                state.asleep -= 1;
+            }
+        }
+    }
+
+    fn wake(&self, state: &mut ReadQueueState) {
+        if state.asleep > 0 && !state.coming && state.has_work() {
+            state.asleep -= 1;
+            state.coming = true;
+            self.work.notify_one();
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, ReadQueueState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ReadQueueState {
+    fn refused(&self) -> Option<ReadRejection> {
+        if self.lock.is_none() {
+            return Some(ReadRejection::Closed);
+        }
+        (!self.paused && self.at_work == 0 && self.connections.is_empty()).then_some(ReadRejection::NotOpen)
+    }
+
+    /// `true` if a thread would find a job.
+    fn has_work(&self) -> bool {
+        self.reads.waiting() > 0 || self.sessions.has_one()
+    }
+
+    /// Takes a batch for one thread: a single session, or some of the reads, leaving others for the other threads.
+    fn share(&mut self) -> ReadBatch {
+        if let Some((asker, session)) = self.sessions.take() {
+            return ReadBatch::Session(asker, session);
+        }
+        let most = self.reads.waiting().div_ceil(READ_CONNECTIONS).min(MAX_READS_PER_TRANSACTION);
+        ReadBatch::Reads(std::iter::from_fn(|| self.reads.take_next()).take(most).collect())
+    }
+
+    fn clear(&mut self) -> Vec<VecDeque<ReadWork>> {
+        self.sessions.clear().into_iter().chain(self.reads.clear()).collect()
+    }
+}
+
+enum ReadBatch {
+    Reads(Vec<ReadWork>),
+    Session(CallerId, ReadWork),
+}
+
+enum FinishedBatch {
+    Reads,
+    Session(CallerId),
+}
+
+fn run_batch(db: &Connection, share: ReadBatch) -> FinishedBatch {
+    let reads = match share {
+        ReadBatch::Session(asker, work) => {
+            work(db);
+            return FinishedBatch::Session(asker);
+        }
+        ReadBatch::Reads(reads) => reads,
+    };
+    // If this fails, each read has its own transaction, which is correct as well.
+    let together = reads.len() > 1 && try_execute(db, "BEGIN");
+    for work in reads {
+        work(db);
+    }
+    // SQLite may have ended the transaction when a read failed.
+    if together && !db.is_autocommit() && !try_execute(db, "COMMIT") {
+        try_execute(db, "ROLLBACK");
+    }
+    FinishedBatch::Reads
+}
+
+fn try_execute(db: &Connection, sql: &str) -> bool {
+    db.prepare_cached(sql).and_then(|mut statement| statement.execute([])).is_ok()
+}

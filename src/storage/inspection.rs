@@ -1,0 +1,87 @@
+//! Inspection of a store before a server starts on it: reachability, schema version, and whether the seal key opens it.
+//! Writes nothing, and does not upgrade the schema.
+
+use super::backend::StoreReader;
+use super::database::Database;
+use super::seal::{SealInfo, SealKey};
+use super::{documents, embedded, keys, postgres};
+use crate::documents::{Document, SYSTEM_MOUNT};
+use crate::error::{Error, Kind, Result};
+use crate::keys::store::MANAGED_KEYS;
+use crate::storage::restore_facts::require_unmoved;
+
+/// The state of a store.
+#[derive(Clone, PartialEq, Eq)]
+pub enum StoreInspection {
+    /// No store exists; `serve` creates it.
+    Nothing,
+    /// A process uses the store exclusively.
+    InUse,
+    /// The seal key opens the store.
+    Opened {
+        /// Its seal.
+        seal: SealInfo,
+        /// The version of its schema.
+        schema: usize,
+        /// The schema version to which this program upgrades it.
+        newest: usize,
+        /// The managed keys; empty if the schema must be upgraded first.
+        managed_keys: Vec<Document>,
+    },
+}
+
+/// `true` if a store exists. It may be damaged, or sealed with another key.
+///
+/// # Errors
+/// `Unavailable` when it cannot be reached; `Invalid` for a database of a newer version, or an unsuitable one.
+pub async fn store_exists(database: &Database) -> Result<bool> {
+    match database {
+        Database::Embedded(folder) => embedded::inspection::store_exists(folder),
+        Database::Postgres(url) => postgres::store_exists(url).await,
+    }
+}
+
+/// Checks that a store exists.
+///
+/// # Errors
+/// `NotFound` when there is none; the errors of [`store_exists`].
+pub(super) async fn require_existing(database: &Database) -> Result<()> {
+    if store_exists(database).await? {
+        return Ok(());
+    }
+    let text = match database {
+        Database::Embedded(folder) => format!("no store in {}: is its volume mounted?", folder.display()),
+        Database::Postgres(_) => "no store in the database: does database_url name the right one?".to_owned(),
+    };
+    Err(Error::new(Kind::NotFound, format!("{text} A new one is made by signet operator init")))
+}
+
+/// Inspects the store and opens its data keys with the seal key.
+///
+/// # Errors
+/// `Conflict` for a store that was moved to a database; `Invalid` for the wrong seal key, damaged data keys, a newer
+/// schema or an unsuitable database; `Unavailable`; the errors of a device that has the seal key.
+pub async fn inspect(database: Database, seal_key: &SealKey) -> Result<StoreInspection> {
+    let (schema, newest, reader): (_, _, Box<dyn StoreReader>) = match database {
+        Database::Embedded(folder) => match embedded::inspection::inspect(folder).await? {
+            embedded::inspection::FolderInspection::Nothing => return Ok(StoreInspection::Nothing),
+            embedded::inspection::FolderInspection::InUse => return Ok(StoreInspection::InUse),
+            embedded::inspection::FolderInspection::Facts { schema, newest, reader } => {
+                require_unmoved(&reader.meta().await?)?;
+                (schema, newest, Box::new(reader))
+            }
+        },
+        Database::Postgres(url) => {
+            let Some((schema, newest, reader)) = postgres::inspect(url).await? else {
+                return Ok(StoreInspection::Nothing);
+            };
+            (schema, newest, Box::new(reader))
+        }
+    };
+    let Some((seal, ring)) = keys::describe_seal(seal_key, &reader.meta().await?).await? else {
+        return Ok(StoreInspection::Nothing);
+    };
+    let stored = if schema == newest { reader.documents(SYSTEM_MOUNT, Some(MANAGED_KEYS)).await? } else { Vec::new() };
+    let managed_keys = documents::open_with(&ring, SYSTEM_MOUNT, stored)?;
+    Ok(StoreInspection::Opened { seal, schema, newest, managed_keys })
+}

@@ -1,0 +1,188 @@
+//! Reading the seal key again while a store is open.
+//!
+//! A node that was away during a change of the seal and the end of its handover knows no current key of the store. The
+//! seal of its configuration may still open it: a key file may contain the new key by now. Only one attempt runs at a
+//! time, and a failed one is not repeated for [`FAILURE_CACHE_TIME`], so that many requests do not load a device.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, Shared};
+
+use crate::error::{Error, Kind, Result};
+use crate::storage::backend::Fact;
+use crate::storage::seal::{Ring, SealKeyOrigin, root};
+
+/// Time after a failed attempt during which its result is reused.
+const FAILURE_CACHE_TIME: Duration = Duration::from_secs(2);
+/// Maximum time that a caller waits for an attempt; the attempt itself continues.
+const UNSEAL_TIMEOUT: Duration = Duration::from_secs(1);
+
+pub(super) struct SealReopener {
+    source: Arc<SealKeyOrigin>,
+    last: Mutex<Option<UnsealAttempt>>,
+}
+
+#[derive(Clone)]
+struct UnsealAttempt {
+    started: Instant,
+    outcome: Shared<BoxFuture<'static, Result<()>>>,
+}
+
+impl SealReopener {
+    pub(super) fn new(source: SealKeyOrigin) -> Self {
+        Self { source: Arc::new(source), last: Mutex::default() }
+    }
+
+    /// Opens the root key in these facts with the seal and adds it to the ring. Joins an attempt that is in progress.
+    ///
+    /// # Errors
+    /// `Invalid` when the store has another seal; the errors of the file or device; `Unavailable` on timeout.
+    pub(super) async fn open(&self, ring: &Arc<Ring>, facts: &[Fact]) -> Result<()> {
+        let outcome = self.attempt(ring, facts).outcome;
+        let answer = tokio::time::timeout(UNSEAL_TIMEOUT, outcome).await;
+        answer.unwrap_or_else(|late| Err(Error::unavailable("seal: takes too long to open the root key", late)))
+    }
+
+    /// Returns the attempt in progress, or a recent failed one; else starts a new one.
+    fn attempt(&self, ring: &Arc<Ring>, facts: &[Fact]) -> UnsealAttempt {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(attempt) = &*last {
+            let holds = match attempt.outcome.peek() {
+                None => true,
+                Some(Ok(())) => false,
+                // A token locks itself after a few wrong PINs, so a rejection is never retried.
+                Some(Err(error)) => error.kind() == Kind::BadGateway || attempt.started.elapsed() < FAILURE_CACHE_TIME,
+            };
+            if holds {
+                return attempt.clone();
+            }
+        }
+        // A separate task, so that it continues when the request ends.
+        let task = tokio::spawn(unseal(Arc::clone(&self.source), Arc::clone(ring), facts.to_vec()));
+        let outcome = async move { task.await.unwrap_or_else(|error| Err(Error::internal(error))) }.boxed().shared();
+        last.insert(UnsealAttempt { started: Instant::now(), outcome }).clone()
+    }
+}
+
+async fn unseal(source: Arc<SealKeyOrigin>, ring: Arc<Ring>, facts: Vec<Fact>) -> Result<()> {
+    let seal = tokio::task::spawn_blocking(move || source.read()).await.map_err(Error::internal)??;
+    let root = root::unwrap_root(&seal, ring.installation(), &facts).await?;
+    ring.unseal(&root, &facts)?;
+    tracing::warn!("the store was sealed anew while this node was away: opened by the {}", seal.about());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use futures_util::future::{join_all, ready};
+    use tokio::sync::Semaphore;
+
+    use super::*;
+    use crate::clock::Time;
+    use crate::keys::store::SealDevice;
+    use crate::secret::Secret;
+    use crate::storage::seal::SealKey;
+
+    /// A device that unwraps a root key when the semaphore permits it.
+    struct Device {
+        asked: AtomicUsize,
+        let_go: Arc<Semaphore>,
+        answer: Result<Secret>,
+    }
+
+    impl Device {
+        fn new(answer: Result<Secret>, places: usize) -> Arc<Self> {
+            Arc::new(Self { asked: AtomicUsize::new(0), let_go: Arc::new(Semaphore::new(places)), answer })
+        }
+
+        fn asked(&self) -> usize {
+            self.asked.load(Ordering::Relaxed)
+        }
+    }
+
+    impl SealDevice for Device {
+        fn kind(&self) -> &'static str {
+            "device"
+        }
+
+        fn mechanism(&self) -> &'static str {
+            "none"
+        }
+
+        fn key(&self) -> String {
+            "key".to_owned()
+        }
+
+        fn wrap(&self, _: &str, root: Secret) -> BoxFuture<'static, Result<Vec<u8>>> {
+            ready(Ok(root.expose().to_vec())).boxed()
+        }
+
+        fn unwrap(&self, _: &str, wrapped: Vec<u8>) -> BoxFuture<'static, Result<Secret>> {
+            self.asked.fetch_add(1, Ordering::Relaxed);
+            let (let_go, answer) = (self.let_go.clone(), self.answer.clone());
+            async move {
+                let _place = let_go.acquire().await;
+                answer.map(|_| Secret::new(wrapped))
+            }
+            .boxed()
+        }
+    }
+
+    /// A ring with an outdated root key, and facts that the device can open.
+    async fn lost(device: &Arc<Device>) -> (SealReopener, Arc<Ring>, Vec<Fact>) {
+        let seal = SealKey::in_device(device.clone());
+        let [before, after] = [root::generate(), root::generate()];
+        let (ring, _) = Ring::create(&before, "one".to_owned()).unwrap();
+        let (_, mut facts) = Ring::create(&after, "one".to_owned()).unwrap();
+        let opens = SealKey::in_device(Device::new(Ok(root::generate()), 1));
+        let record = root::wrap_root(&opens, "one", &after, Time::UNIX_EPOCH, 1).await.unwrap();
+        facts.push((root::SEAL_FACT.to_owned(), record));
+        (SealReopener::new(seal.source()), Arc::new(ring), facts)
+    }
+
+    #[tokio::test]
+    async fn what_the_seal_opens_is_learned_and_one_try_is_for_all() {
+        let device = Device::new(Ok(root::generate()), 1);
+        let (again, ring, facts) = lost(&device).await;
+        assert!(ring.learn(&facts).is_err());
+        for outcome in join_all((0..10).map(|_| again.open(&ring, &facts))).await {
+            outcome.unwrap();
+        }
+        assert!(ring.learn(&facts).is_ok());
+        assert_eq!(device.asked(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_device_that_takes_long_is_not_waited_for_and_opens_all_the_same() {
+        let device = Device::new(Ok(root::generate()), 0);
+        let (again, ring, facts) = lost(&device).await;
+        let error = again.open(&ring, &facts).await.unwrap_err();
+        assert_eq!((error.kind(), error.text()), (Kind::Unavailable, "seal: takes too long to open the root key"));
+        device.let_go.add_permits(1);
+        again.open(&ring, &facts).await.unwrap();
+        assert!(ring.learn(&facts).is_ok());
+        assert_eq!(device.asked(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_device_that_is_away_is_asked_now_and_then_and_one_that_refuses_once() {
+        for (kind, asked) in [(Kind::Unavailable, 2), (Kind::BadGateway, 1)] {
+            let device = Device::new(Err(Error::new(kind, "seal: none")), 1);
+            let (again, ring, facts) = lost(&device).await;
+            for _ in 0..3 {
+                assert_eq!(again.open(&ring, &facts).await.unwrap_err().kind(), kind);
+            }
+            assert_eq!(device.asked(), 1, "{kind:?}");
+            if let Some(attempt) = again.last.lock().unwrap().as_mut() {
+                attempt.started -= FAILURE_CACHE_TIME;
+            }
+            assert_eq!(again.open(&ring, &facts).await.unwrap_err().kind(), kind);
+            assert_eq!(device.asked(), asked, "{kind:?}");
+            assert!(ring.learn(&facts).is_err());
+        }
+    }
+}

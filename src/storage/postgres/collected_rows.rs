@@ -1,0 +1,89 @@
+//! Rows that are collected and sent in one statement per kind: certificates with their records, and revocations.
+
+use std::collections::BTreeSet;
+
+use super::query::{PostgresClient, PostgresError};
+use super::{certificates, leases, metadata, recorded_responses};
+use crate::documents::MountId;
+use crate::pki::store::{CertificateRow, LeaseRow, MetadataRow, RecordedResponseRow, RevocationRow};
+
+/// When a write is sent, relative to the collected rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SendOrder {
+    /// Collected itself, and sent with the others.
+    Gathered,
+    /// Immediately: independent of collected rows.
+    AtOnce,
+    /// After the collected leases, on which it depends.
+    AfterLeases,
+    /// After all collected rows.
+    AfterAll,
+}
+
+/// The position of an outcome: unit and write.
+#[derive(Clone, Copy)]
+pub(super) struct OutcomePosition(pub(super) usize, pub(super) usize);
+
+#[derive(Default)]
+pub(super) struct CollectedRows<'a> {
+    pub(super) certificates: Vec<&'a CertificateRow>,
+    pub(super) leases: Vec<&'a LeaseRow>,
+    pub(super) metadata: Vec<&'a MetadataRow>,
+    pub(super) answered: Vec<&'a RecordedResponseRow>,
+    pub(super) revocations: Vec<(OutcomePosition, &'a RevocationRow)>,
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct CollectedMark([usize; 5]);
+
+impl CollectedRows<'_> {
+    pub(super) fn mark(&self) -> CollectedMark {
+        let Self { certificates, leases, metadata, answered, revocations } = self;
+        CollectedMark([certificates.len(), leases.len(), metadata.len(), answered.len(), revocations.len()])
+    }
+
+    /// Drops all rows collected since [`CollectedRows::mark`].
+    pub(super) fn back_to(
+        &mut self,
+        CollectedMark([certificates, leases, metadata, answered, revocations]): CollectedMark,
+    ) {
+        self.certificates.truncate(certificates);
+        self.leases.truncate(leases);
+        self.metadata.truncate(metadata);
+        self.answered.truncate(answered);
+        self.revocations.truncate(revocations);
+    }
+
+    /// Returns `true` if a write must wait until the collected rows are sent.
+    pub(super) fn holds_up(&self, turn: SendOrder) -> bool {
+        match turn {
+            SendOrder::AfterAll => true,
+            SendOrder::AfterLeases => !self.leases.is_empty(),
+            SendOrder::AtOnce | SendOrder::Gathered => false,
+        }
+    }
+
+    /// The mounts of the rows. A completed request has the mount of its certificate.
+    pub(super) fn mounts(&self) -> BTreeSet<MountId> {
+        let certificates = self.certificates.iter().map(|row| row.mount);
+        let attached = self.leases.iter().map(|row| row.mount).chain(self.metadata.iter().map(|row| row.mount));
+        certificates.chain(attached).chain(self.revocations.iter().map(|(_, row)| row.mount)).collect()
+    }
+
+    /// Inserts all rows except revocations. `SerialTaken` if a serial or key is taken; the caller must then roll back.
+    pub(super) async fn send(&self, db: &PostgresClient) -> Result<(), PostgresError> {
+        if !self.answered.is_empty() {
+            recorded_responses::insert_all(db, &self.answered).await?;
+        }
+        if !self.leases.is_empty() {
+            leases::insert_all(db, &self.leases).await?;
+        }
+        if !self.metadata.is_empty() {
+            metadata::insert_all(db, &self.metadata).await?;
+        }
+        if !self.certificates.is_empty() {
+            certificates::insert_all(db, &self.certificates).await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,290 @@
+//! Copying of another store's rows into an empty database, in one transaction: all or nothing.
+//!
+//! Foreign keys are dropped first and restored at the end, because rows refer to each other in cycles; restoring them
+//! checks every row. Sequences continue above the copied ids.
+
+use tokio_postgres::types::ToSql;
+
+use super::connect;
+use super::query::{PostgresClient, PostgresError, exists, rows};
+use super::schema;
+use super::url::PostgresUrl;
+use crate::error::{Error, Kind, Result};
+use crate::sql::SqlValue;
+
+/// The transaction is idle while the other store is read, and its statements may take long.
+const BEGIN: &str = "BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = '10s';
+    SET LOCAL idle_in_transaction_session_timeout = '10min'";
+/// All user tables of all owners and schemas: their SQL name, their name if they are in the store's own schema, and
+/// whether their rows are visible. The rows of foreign tables are not visible.
+const SELECT_TABLES: &str =
+    "SELECT c.oid::regclass::text, CASE WHEN n.nspname = current_schema() THEN c.relname::text END,
+        c.relkind <> 'f' AND has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT')
+            AND NOT row_security_active(c.oid)
+    FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+    WHERE (c.relkind IN ('r', 'p', 'f') OR c.relkind = 'm' AND c.relispopulated)
+        AND n.nspname <> 'information_schema' AND left(n.nspname::text, 3) <> 'pg_'
+    ORDER BY 1";
+const SELECT_COLUMNS: &str =
+    "SELECT column_name::text, udt_name::text, is_identity = 'YES' FROM information_schema.columns
+    WHERE table_schema = current_schema() AND table_name::text = $1::text";
+const FOREIGN_KEYS: &str = "SELECT conrelid::regclass::text, quote_ident(conname), pg_get_constraintdef(oid)
+    FROM pg_constraint WHERE contype = 'f' AND connamespace = current_schema()::regnamespace";
+/// The rows of a store that was never used.
+const INITIAL_ROWS: &[(&str, &str)] = &[("meta", "name = 'schema'"), ("mount", "id = 0")];
+
+/// The outcome of the commit.
+pub(crate) enum CommitOutcome {
+    /// All rows are stored.
+    Yes,
+    /// All rows are stored, or none: the connection was lost before the response.
+    Unknown(Error),
+}
+
+/// An empty database during the copy.
+pub(crate) struct CopyTarget {
+    db: PostgresClient,
+    foreign_keys: Vec<[String; 3]>,
+}
+
+/// A column of the target.
+pub(crate) struct TargetColumn {
+    pub(crate) name: String,
+    kind: String,
+    identity: bool,
+}
+
+impl CopyTarget {
+    /// Upgrades the schema and begins the transaction.
+    ///
+    /// # Errors
+    /// `Conflict` when the database is not empty, which stays unchanged then; the errors of connecting.
+    pub(crate) async fn begin(url: &PostgresUrl) -> Result<Self> {
+        let mut db = connect::dedicated_session(url).await?;
+        // Checked before the upgrade as well: a database with other content must stay unchanged.
+        require_empty(&db).await?;
+        schema::migrate(&mut db).await?;
+        let filling = Self::begin_in(db).await.map_err(copy_error)?;
+        require_empty(&filling.db).await?;
+        for [table, name, _] in &filling.foreign_keys {
+            filling.run(&format!("ALTER TABLE {table} DROP CONSTRAINT {name}")).await?;
+        }
+        Ok(filling)
+    }
+
+    async fn begin_in(db: PostgresClient) -> Result<Self, PostgresError> {
+        db.batch_execute(BEGIN).await?;
+        let found = rows(&db, FOREIGN_KEYS, &[]).await?;
+        let keys = found.iter().map(|row| Ok([row.try_get(0)?, row.try_get(1)?, row.try_get(2)?]));
+        let foreign_keys = keys.collect::<Result<_, PostgresError>>()?;
+        Ok(Self { db, foreign_keys })
+    }
+
+    /// Reads the columns of a table.
+    ///
+    /// # Errors
+    /// `Unavailable` from the server.
+    pub(crate) async fn columns(&self, table: &str) -> Result<Vec<TargetColumn>> {
+        let found = rows(&self.db, SELECT_COLUMNS, &[&table]).await.map_err(copy_error)?;
+        let column = |row: &tokio_postgres::Row| {
+            Ok(TargetColumn { name: row.try_get(0)?, kind: row.try_get(1)?, identity: row.try_get(2)? })
+        };
+        found.iter().map(column).collect::<Result<_, PostgresError>>().map_err(copy_error)
+    }
+
+    /// Inserts rows with values in the order of the columns. Skips rows that a new database already has.
+    ///
+    /// # Errors
+    /// `Unavailable` from the server, also for rows that it rejects.
+    pub(crate) async fn insert(&self, table: &str, columns: &[&TargetColumn], rows: Vec<Vec<SqlValue>>) -> Result<()> {
+        let names: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
+        let mut place = 0;
+        let mut one = || {
+            let places = columns.iter().map(|column| {
+                place += 1;
+                format!("${place}::{}", column.kind)
+            });
+            format!("({})", places.collect::<Vec<_>>().join(", "))
+        };
+        let places: Vec<String> = rows.iter().map(|_| one()).collect();
+        let text = format!(
+            "INSERT INTO {table} ({}) OVERRIDING SYSTEM VALUE VALUES {} ON CONFLICT DO NOTHING",
+            names.join(", "),
+            places.join(", ")
+        );
+        let values: Vec<SqlValue> =
+            rows.into_iter().flat_map(|row| row.into_iter().zip(columns).map(|(value, to)| to.fit(value))).collect();
+        let values: Vec<&(dyn ToSql + Sync)> = values.iter().map(|value| value as _).collect();
+        super::query::execute(&self.db, &text, &values).await.map(drop).map_err(copy_error)
+    }
+
+    /// Counts the rows of a table.
+    ///
+    /// # Errors
+    /// `Unavailable` from the server.
+    pub(crate) async fn count(&self, table: &str) -> Result<i64> {
+        let count = format!("SELECT COUNT(*) FROM {table}");
+        let found = rows(&self.db, &count, &[]).await.map_err(copy_error)?;
+        found.first().and_then(|row| row.try_get(0).ok()).ok_or_else(|| Error::internal("a count has a row"))
+    }
+
+    /// Lets the sequence of a table continue above `last`.
+    ///
+    /// # Errors
+    /// `Unavailable` from the server.
+    pub(crate) async fn go_on_above(&self, table: &str, columns: &[&TargetColumn], last: i64) -> Result<()> {
+        for column in columns.iter().filter(|column| column.identity && last > 0) {
+            let name = &column.name;
+            self.run(&format!("SELECT setval(pg_get_serial_sequence('{table}', '{name}'), {last})")).await?;
+        }
+        Ok(())
+    }
+
+    /// Restores the foreign keys, which checks all rows, and commits.
+    ///
+    /// # Errors
+    /// `Unavailable` from the server; nothing is stored then.
+    pub(crate) async fn commit(self) -> Result<CommitOutcome> {
+        for [table, name, definition] in &self.foreign_keys {
+            self.run(&format!("ALTER TABLE {table} ADD CONSTRAINT {name} {definition}")).await?;
+        }
+        match self.db.batch_execute("COMMIT").await.map_err(PostgresError::from) {
+            Ok(()) => Ok(CommitOutcome::Yes),
+            // An error response means that nothing was committed. If the session ends, the outcome is unknown.
+            Err(failure) if failure.code().is_some() && !failure.is_gone() => Err(copy_error(failure)),
+            Err(failure) => Ok(CommitOutcome::Unknown(copy_error(failure))),
+        }
+    }
+
+    async fn run(&self, text: &str) -> Result<()> {
+        self.db.batch_execute(text).await.map_err(|e| copy_error(e.into()))
+    }
+}
+
+impl TargetColumn {
+    /// Converts a value of the embedded store, which has no booleans.
+    fn fit(&self, value: SqlValue) -> SqlValue {
+        match value {
+            SqlValue::Int(flag) if self.kind == "bool" => SqlValue::Bool(flag != 0),
+            other => other,
+        }
+    }
+}
+
+/// Returns `true` if a database has a fact, after waiting for all transactions that write facts.
+///
+/// # Errors
+/// `Unavailable` when the database is unreachable, or such a transaction exceeds the lock timeout.
+pub(crate) async fn has_fact(url: &PostgresUrl, fact: &str) -> Result<bool> {
+    let db = connect::session(url).await?;
+    let asked = async {
+        db.batch_execute(BEGIN).await?;
+        // The server may still process the COMMIT of a lost connection.
+        db.batch_execute("LOCK TABLE meta IN SHARE MODE").await?;
+        exists(&db, "SELECT 1 FROM meta WHERE name = $1", &[&fact]).await
+    };
+    asked.await.map_err(copy_error)
+}
+
+async fn require_empty(db: &PostgresClient) -> Result<()> {
+    for found in rows(db, SELECT_TABLES, &[]).await.map_err(copy_error)? {
+        let read = || Ok((found.try_get(0)?, found.try_get(1)?, found.try_get(2)?));
+        let (table, own, is_seen): (String, Option<String>, bool) = read().map_err(|e: PostgresError| copy_error(e))?;
+        let full = |why: &str| Error::new(Kind::Conflict, format!("the database is not empty: {table} {why}"));
+        if !is_seen {
+            return Err(full("cannot be read and may have rows; copy into a new one"));
+        }
+        let of_new =
+            INITIAL_ROWS.iter().find(|(name, _)| own.as_deref() == Some(name)).map_or("FALSE", |(_, rows)| rows);
+        let any = format!("SELECT 1 FROM {table} WHERE NOT ({of_new}) LIMIT 1");
+        if !rows(db, &any, &[]).await.map_err(copy_error)?.is_empty() {
+            return Err(full("has rows; copy into a new one"));
+        }
+    }
+    Ok(())
+}
+
+/// Error with the server's message, for the operator who runs the copy.
+fn copy_error(failure: PostgresError) -> Error {
+    let said = match &failure {
+        PostgresError::Engine(error) => error.as_db_error().map(|answer| answer.message().to_owned()),
+        _ => None,
+    };
+    let error = failure.of_write();
+    match said {
+        Some(said) => Error::unavailable(format!("the database does not take it ({said})"), error),
+        None => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::contract::Fixture as _;
+    use crate::storage::postgres::fixture::Postgres;
+
+    #[tokio::test]
+    async fn a_database_that_is_somebodys_stays_as_it_is() {
+        let fixture = Postgres::new();
+        let url = PostgresUrl::parse(&fixture.database.url()).unwrap();
+        fixture.database.psql("CREATE TABLE \"Its own\" (name TEXT); INSERT INTO \"Its own\" VALUES ('x')");
+        let error = CopyTarget::begin(&url).await.err().unwrap();
+        assert_eq!(error.kind(), Kind::Conflict);
+        assert!(error.to_string().contains("the database is not empty: \"Its own\" has rows"), "{error}");
+        assert_eq!(fixture.number("SELECT COUNT(*) FROM pg_tables WHERE schemaname = current_schema()"), 1);
+        fixture.database.psql("DELETE FROM \"Its own\"");
+        assert!(CopyTarget::begin(&url).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_store_of_an_earlier_version_is_not_brought_up_to_date() {
+        let fixture = Postgres::new();
+        let url = PostgresUrl::parse(&fixture.database.url()).unwrap();
+        fixture.open(10).await.unwrap().shutdown().await.unwrap();
+        fixture.change("UPDATE meta SET value = $1 WHERE name = 'schema'", &[b"1"]);
+        let error = CopyTarget::begin(&url).await.err().unwrap();
+        assert!(error.kind() == Kind::Conflict && error.text().contains("not empty"), "{error}");
+        assert_eq!(fixture.octets("SELECT value FROM meta WHERE name = 'schema'"), b"1");
+    }
+
+    #[tokio::test]
+    async fn what_is_of_others_counts_whoever_may_read_it_and_in_whatever_schema() {
+        let fixture = Postgres::new();
+        let (name, psql) = (&fixture.database.name, |sql: &str| fixture.database.psql(sql));
+        let owner = format!("owner_{name}_{}", std::process::id());
+        psql(&format!(
+            "CREATE ROLE {owner} LOGIN; ALTER DATABASE {name} OWNER TO {owner}; GRANT ALL ON SCHEMA public TO {owner}"
+        ));
+        let url = fixture.database.url().replace("user=signet", &format!("user={owner}"));
+        let url = PostgresUrl::parse(&url).unwrap();
+        let mine = format!("SET ROLE {owner}; ");
+        for (make, remove, says) in [
+            ("CREATE TABLE customers AS SELECT 1", "DROP TABLE customers", "customers cannot be read"),
+            (
+                "CREATE SCHEMA theirs; CREATE TABLE theirs.a (a INT)",
+                "DROP SCHEMA theirs CASCADE",
+                "theirs.a cannot be read",
+            ),
+            (
+                &*format!("{mine}CREATE SCHEMA app; CREATE TABLE app.meta AS SELECT 'schema' AS name"),
+                "DROP SCHEMA app CASCADE",
+                "app.meta has rows",
+            ),
+            (
+                &*format!(
+                    "{mine}CREATE SCHEMA app; CREATE TABLE app.parts (a INT) PARTITION BY LIST (a); CREATE TABLE app.one PARTITION OF app.parts FOR VALUES IN (1); INSERT INTO app.parts VALUES (1)"
+                ),
+                "DROP SCHEMA app CASCADE",
+                "has rows",
+            ),
+        ] {
+            psql(make);
+            let error = CopyTarget::begin(&url).await.err().unwrap_or_else(|| panic!("{make} is empty"));
+            assert!(error.kind() == Kind::Conflict && error.text().contains(says), "{make}: {error}");
+            psql(remove);
+        }
+        assert_eq!(fixture.number("SELECT COUNT(*) FROM pg_tables WHERE schemaname = 'public'"), 0, "nothing was made");
+        psql(&format!("{mine}CREATE SCHEMA app; CREATE TABLE app.a (a INT)"));
+        assert!(CopyTarget::begin(&url).await.is_ok(), "it has no rows of anybody's");
+    }
+}

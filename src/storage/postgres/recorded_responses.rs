@@ -1,0 +1,161 @@
+//! SQL of completed requests that may be repeated.
+
+use std::collections::{HashMap, HashSet};
+
+use super::query::{PostgresClient, PostgresError, count, execute, row, rows, serial};
+use crate::pki::store::{PkiWrite, RecordedResponseRow};
+use crate::storage::backend::WriteUnit;
+use crate::storage::statements::recorded_responses as sql;
+
+/// Waits for an uncommitted row of another node with the same key.
+const INSERT: &str = "INSERT INTO answered_request (key, request, serial, lease, expires_at)
+    SELECT UNNEST($1::BYTEA[]), UNNEST($2::BYTEA[]), UNNEST($3::BYTEA[]), UNNEST($4::TEXT[]), UNNEST($5::BIGINT[])
+    ON CONFLICT (key) DO UPDATE SET request = excluded.request, serial = excluded.serial, lease = excluded.lease,
+        expires_at = excluded.expires_at
+    WHERE answered_request.expires_at <= $6";
+
+const SELECT_RECORDED: &str = "SELECT key, expires_at FROM answered_request WHERE key = ANY($1)";
+
+/// Finds the units whose key is already stored, or used by an earlier unit of the batch. Only these are rejected, and
+/// the others stay in one statement. Keys that another node stores later are found by [`insert_all`].
+pub(super) async fn find_repeats(db: &PostgresClient, units: &[WriteUnit]) -> Result<HashSet<usize>, PostgresError> {
+    let keyed: Vec<(usize, &RecordedResponseRow)> =
+        units.iter().enumerate().flat_map(|(at, unit)| rows_of_unit(unit).map(move |row| (at, row))).collect();
+    if keyed.is_empty() {
+        return Ok(HashSet::new());
+    }
+    let mut standing = HashMap::new();
+    let keys: Vec<&[u8]> = keyed.iter().map(|(_, row)| &row.key[..]).collect();
+    for found in rows(db, SELECT_RECORDED, &[&keys]).await? {
+        standing.insert(found.try_get::<_, Vec<u8>>(0)?, found.try_get::<_, i64>(1)?);
+    }
+    let (mut first, mut repeats) = (HashMap::new(), HashSet::new());
+    for (at, row) in keyed {
+        let stands = standing.get(&row.key[..]).is_some_and(|expires_at| *expires_at > row.answered_at());
+        if stands || *first.entry(row.key).or_insert(at) != at {
+            repeats.insert(at);
+        }
+    }
+    Ok(repeats)
+}
+
+fn rows_of_unit(unit: &WriteUnit) -> impl Iterator<Item = &RecordedResponseRow> {
+    let writes = if let WriteUnit::Pki(writes) = unit { &writes[..] } else { &[] };
+    writes.iter().filter_map(|write| if let PkiWrite::Answered(row) = write { Some(row) } else { None })
+}
+
+/// Inserts all rows in one statement. `SerialTaken` if a key is taken, perhaps twice in `all`; the caller must then
+/// roll back to its savepoint or the whole transaction.
+pub(super) async fn insert_all(db: &PostgresClient, all: &[&RecordedResponseRow]) -> Result<(), PostgresError> {
+    fn column<'a, T>(all: &[&'a RecordedResponseRow], of: impl Fn(&'a RecordedResponseRow) -> T) -> Vec<T> {
+        all.iter().map(|row| of(row)).collect()
+    }
+    // Sorted, so that two nodes cannot deadlock.
+    let mut all = all.to_vec();
+    all.sort_unstable_by_key(|row| row.key);
+    if all.windows(2).any(|pair| pair[0].key == pair[1].key) {
+        return Err(PostgresError::SerialTaken);
+    }
+    let answered_at = all.iter().map(|row| row.answered_at()).min();
+    let stored = execute(
+        db,
+        INSERT,
+        &[
+            &column(&all, |row| &row.key[..]),
+            &column(&all, |row| &row.request[..]),
+            &column(&all, |row| row.serial.octets()),
+            &column(&all, |row| row.lease.as_deref()),
+            &column(&all, |row| row.expires_at),
+            &answered_at,
+        ],
+    )
+    .await?;
+    if stored < all.len() as u64 { Err(PostgresError::SerialTaken) } else { Ok(()) }
+}
+
+pub(super) async fn sweep(db: &PostgresClient, now: i64, limit: u32) -> Result<u32, PostgresError> {
+    execute(db, sql::SWEEP, &[&now, &i64::from(limit)]).await.map(count)
+}
+
+pub(super) async fn get(db: &PostgresClient, key: [u8; 32]) -> Result<Option<RecordedResponseRow>, PostgresError> {
+    let Some(found) = row(db, sql::GET, &[&&key[..]]).await? else { return Ok(None) };
+    let request: &[u8] = found.try_get(0)?;
+    let request = request.try_into().map_err(|_| PostgresError::Unreadable("the hash of a stored request"))?;
+    let (lease, expires_at) = (found.try_get(2)?, found.try_get(3)?);
+    Ok(Some(RecordedResponseRow { key, request, serial: serial(&found, 1)?, lease, expires_at }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::store::AuthWrite;
+    use crate::documents::MountId;
+    use crate::pki::store::CertificateRow;
+    use crate::storage::backend::StoreBackend as _;
+    use crate::storage::contract::Fixture as _;
+    use crate::storage::postgres::fixture::Postgres;
+    use crate::storage::postgres::open;
+    use crate::x509::serial::Serial;
+
+    const NOW: i64 = 1_800_000_000;
+
+    fn unit(mount: MountId, key: Option<(u8, i64)>) -> WriteUnit {
+        let serial = Serial::random();
+        let row = CertificateRow {
+            mount,
+            serial,
+            issuer: "issuer-1".into(),
+            role: None,
+            common_name: None,
+            not_before: 0,
+            not_after: 1,
+            issued_at: 0,
+            requester: String::new(),
+            der: vec![0x30],
+        };
+        let answered = key.map(|(key, at)| {
+            let expires_at = at + RecordedResponseRow::LIFE;
+            PkiWrite::Answered(RecordedResponseRow {
+                key: [key; 32],
+                request: [0; 32],
+                serial,
+                lease: None,
+                expires_at,
+            })
+        });
+        WriteUnit::Pki(std::iter::once(PkiWrite::Certificate(row)).chain(answered).collect())
+    }
+
+    #[tokio::test]
+    async fn requests_that_are_repeated_leave_the_others_in_one_statement() {
+        let fixture = Postgres::new();
+        let (mut writer, _reader) = open(fixture.url()).await.unwrap();
+        let mount = MountId::random();
+        let made = WriteUnit::Auth { writes: vec![AuthWrite::MountCreate(mount)], now: crate::clock::Time::UNIX_EPOCH };
+        assert!(writer.apply(vec![made]).await[0].is_ok());
+        // Every subtransaction would have its own id.
+        let numbers = || fixture.number("SELECT COUNT(DISTINCT xmin::text) FROM certificate");
+        let end = NOW + RecordedResponseRow::LIFE;
+        /// A key and the time of its use.
+        type Keyed = Option<(u8, i64)>;
+        let batches: [(&[Keyed], &[bool]); 3] = [
+            // Two units with the same key, and others.
+            (&[None, Some((1, NOW)), None, Some((1, NOW)), Some((2, NOW))], &[true, true, true, false, true]),
+            // A stored key, until its last second.
+            (&[None, Some((1, NOW)), Some((3, NOW)), Some((1, end - 1))], &[true, false, true, false]),
+            // The key has expired.
+            (&[Some((1, end)), None, Some((1, end)), Some((2, NOW))], &[true, true, false, false]),
+        ];
+        let mut stored = 0;
+        for (transactions, (keys, stand)) in (1..).zip(batches) {
+            let answers = writer.apply(keys.iter().map(|key| unit(mount, *key)).collect()).await;
+            for (answer, stands) in answers.iter().zip(stand) {
+                let outcomes = format!("{:?}", answer.as_ref().unwrap());
+                assert_eq!(outcomes.contains("SerialTaken"), !stands, "batch {transactions}: {outcomes}");
+            }
+            stored += stand.iter().filter(|stands| **stands).count() as i64;
+            assert_eq!(fixture.number("SELECT COUNT(*) FROM certificate"), stored);
+            assert_eq!(numbers(), transactions, "every unit of a batch is in its one transaction");
+        }
+    }
+}

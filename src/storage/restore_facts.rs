@@ -1,0 +1,128 @@
+//! Facts of a store about its restore from a copy.
+//!
+//! A restored store does not know the CRLs published after the copy, but its CRL numbers must be higher (RFC 5280,
+//! section 5.2.3). So every restore is a fact of the store, and later numbers start above its time in epoch
+//! microseconds. Backups of `signet operator backup` contain the fact [`COPIED_FACT`] and are handled when they are opened
+//! (`embedded/copy.rs`). A database restored with PostgreSQL's own tools needs `signet operator after-restore`.
+
+use crate::clock::Time;
+use crate::error::{Error, Kind, Result};
+use crate::pki::store::CRL_BACKDATING_SECONDS;
+use crate::storage::backend::{Fact, micros};
+
+/// Fact of a copy that no server has opened yet. Its value is the time of the copy in epoch microseconds.
+pub(super) const COPIED_FACT: &str = "copied";
+/// Fact of a store that was copied into a database, perhaps incompletely. Its value is the time in epoch microseconds.
+pub(super) const MOVED_FACT: &str = "moved";
+/// Prefix of the facts of restores, followed by epoch microseconds.
+const RESTORED_FACT_PREFIX: &str = "restored/";
+/// More CRLs than are signed between a copy and its restore: the microseconds of a year.
+const MAX_CRLS_SINCE_COPY: u64 = 366 * 24 * 3600 * 1_000_000;
+/// The latest time and the highest number of all CRLs; zeros if there are none.
+pub(super) const SELECT_PUBLISHED: &str =
+    "SELECT CAST(COALESCE(MAX(this_update), 0) AS BIGINT), CAST(COALESCE(MAX(number), 0) AS BIGINT) FROM crl";
+
+pub(super) fn copied_fact(at: Time) -> Fact {
+    (COPIED_FACT.to_owned(), micros(at).to_string().into_bytes())
+}
+
+pub(super) fn moved_fact(at: Time) -> Fact {
+    (MOVED_FACT.to_owned(), micros(at).to_string().into_bytes())
+}
+
+/// Checks that the store was not copied into a database.
+///
+/// # Errors
+/// `Conflict` when it was: a server on it would be a second authority with the same keys.
+pub(super) fn require_unmoved(facts: &[Fact]) -> Result<()> {
+    if !facts.iter().any(|(name, _)| name == MOVED_FACT) {
+        return Ok(());
+    }
+    Err(Error::new(
+        Kind::Conflict,
+        "storage: the store was copied into a database by copy-store, or such a copy was interrupted: with a server on \
+         both there would be two authorities with one key. Run copy-store again: one that was interrupted is done then, \
+         and of one that was complete it says that the database is not empty. Where nothing runs on the database, and this \
+         store is to go on: signet operator after-restore",
+    ))
+}
+
+/// The fact of a restore at `now`. `this_update` (epoch seconds) and `number` are the maxima of the known CRLs
+/// ([`SELECT_PUBLISHED`]). Later CRL numbers are above both, and above all that may have been published since the copy.
+///
+/// # Errors
+/// `Invalid` when the clock is behind the CRLs, or no higher numbers exist.
+pub(super) fn restore_fact(now: Time, (this_update, number): (i64, i64), facts: &[Fact]) -> Result<Fact> {
+    if this_update > now.unix_timestamp() {
+        return Err(Error::invalid(
+            "storage: the store has CRLs of a later time than it is by this machine's clock; CRL numbers after a \
+             restore begin at the time: set the clock",
+        ));
+    }
+    let now = micros(now).max(0).unsigned_abs();
+    let number = number.max(0).unsigned_abs();
+    let used = number.max(crl_floor(facts));
+    // A CRL has at most the number of the end of its second, and thisUpdate is backdated.
+    let made_by = this_update.max(0).unsigned_abs().saturating_add(CRL_BACKDATING_SECONDS);
+    let made_before = made_by.saturating_add(1).saturating_mul(1_000_000);
+    let ahead = used >= now || number >= made_before;
+    let floor = if ahead { used.saturating_add(MAX_CRLS_SINCE_COPY).max(now) } else { now };
+    if i64::try_from(floor).is_err() {
+        return Err(Error::invalid("storage: a CRL has so high a number that a restored store has none above it"));
+    }
+    if ahead {
+        tracing::warn!(number = used, "CRL numbers are ahead of the clock: after the restore they begin far above");
+    }
+    Ok((format!("{RESTORED_FACT_PREFIX}{floor}"), Vec::new()))
+}
+
+/// Error for a read-only store whose schema has another version than the program.
+pub(super) fn other_version_error(found: usize, own: usize) -> Error {
+    Error::invalid(format!(
+        "schema: has version {found}, this program's is {own}: look through it with the program that wrote it"
+    ))
+}
+
+/// The number above which all new CRL numbers are; 0 for a store that was never restored.
+pub(super) fn crl_floor(facts: &[Fact]) -> u64 {
+    let of = |name: &str| name.strip_prefix(RESTORED_FACT_PREFIX)?.parse().ok();
+    facts.iter().filter_map(|(name, _)| of(name)).max().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: i64) -> Time {
+        Time::from_unix_timestamp(seconds).unwrap()
+    }
+
+    fn restored_at(seconds: i64, published: (i64, i64), facts: &[Fact]) -> u64 {
+        crl_floor(&[restore_fact(at(seconds), published, facts).unwrap()])
+    }
+
+    #[test]
+    fn the_last_restore_counts() {
+        let one = |seconds| restore_fact(at(seconds), (0, 0), &[]).unwrap();
+        let facts = [copied_fact(at(5)), one(7), one(20), one(19), ("other".into(), vec![])];
+        assert_eq!(crl_floor(&facts), 20_000_000);
+        assert_eq!(crl_floor(&facts[..1]), 0);
+    }
+
+    #[test]
+    fn numbers_after_a_restore_are_above_its_time_and_above_those_that_are_known() {
+        const NOW: u64 = 100_000_000;
+        assert_eq!(restored_at(100, (100, 7), &[]), NOW);
+        assert_eq!(restored_at(100, (100, NOW as i64 - 1), &[]), NOW);
+        // The clock was ahead, so the number of CRLs after the copy is unknown.
+        for ahead in [NOW, NOW + 1, 50 * NOW] {
+            assert_eq!(restored_at(100, (100, ahead as i64), &[]), ahead + MAX_CRLS_SINCE_COPY);
+        }
+        assert_eq!(restored_at(100, (68, NOW as i64 - 1), &[]), NOW - 1 + MAX_CRLS_SINCE_COPY, "ahead of its own list");
+        // A second restore before a CRL was published, at an earlier time.
+        let before = [restore_fact(at(200), (0, 0), &[]).unwrap()];
+        assert_eq!(restored_at(100, (50, 7), &before), 2 * NOW + MAX_CRLS_SINCE_COPY);
+        assert!(restore_fact(at(100), (101, 7), &[]).is_err(), "the clock is behind");
+        assert!(restore_fact(at(100), (100, i64::MAX - 1), &[]).is_err());
+    }
+}

@@ -1,0 +1,121 @@
+//! An intermittent failure, and the decision when to log it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Time without failures after which an outage is over.
+pub(crate) const MIN_QUIET_TIME: Duration = Duration::from_secs(5);
+/// Longest such time, for a recurring outage.
+const MAX_QUIET_TIME: Duration = Duration::from_secs(120);
+/// An outage within this time after the end of the last one counts as recurring.
+const RECURRENCE_WINDOW: Duration = Duration::from_secs(60);
+
+pub(super) struct Outage {
+    on: AtomicBool,
+    state: Mutex<OutageState>,
+}
+
+#[derive(Clone, Copy)]
+struct OutageState {
+    now: Option<OngoingOutage>,
+    ended: Option<Instant>,
+    quiet: Duration,
+}
+
+#[derive(Clone, Copy)]
+struct OngoingOutage {
+    began: Instant,
+    last: Instant,
+    failures: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct EndedOutage {
+    /// Seconds from the first failure to the last.
+    pub(super) seconds: u64,
+    pub(super) failures: u64,
+    /// Seconds since the last failure.
+    pub(super) quiet: u64,
+}
+
+impl Outage {
+    pub(super) const fn new() -> Self {
+        Self {
+            on: AtomicBool::new(false),
+            state: Mutex::new(OutageState { now: None, ended: None, quiet: MIN_QUIET_TIME }),
+        }
+    }
+
+    pub(super) fn is_on(&self) -> bool {
+        self.on.load(Ordering::Relaxed)
+    }
+
+    /// Counts a failure; `true` if it begins an outage.
+    pub(super) fn note(&self, now: Instant) -> bool {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(outage) = &mut state.now {
+            (outage.last, outage.failures) = (now, outage.failures + 1);
+            return false;
+        }
+        let again = state.ended.is_some_and(|ended| now.saturating_duration_since(ended) < RECURRENCE_WINDOW);
+        state.quiet = if again { (state.quiet * 2).min(MAX_QUIET_TIME) } else { MIN_QUIET_TIME };
+        state.now = Some(OngoingOutage { began: now, last: now, failures: 1 });
+        self.on.store(true, Ordering::Relaxed);
+        true
+    }
+
+    /// Ends the outage if it is over, and returns it.
+    pub(super) fn over(&self, now: Instant) -> Option<EndedOutage> {
+        if !self.is_on() {
+            return None;
+        }
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let quiet = state.quiet;
+        let over = state.now.take_if(|outage| now.saturating_duration_since(outage.last) >= quiet)?;
+        state.ended = Some(now);
+        self.on.store(false, Ordering::Relaxed);
+        let quiet = now.saturating_duration_since(over.last).as_secs();
+        Some(EndedOutage { seconds: (over.last - over.began).as_secs(), failures: over.failures, quiet })
+    }
+
+    /// `true` if a new failure would not count as recurring.
+    pub(super) fn is_forgotten(&self, now: Instant) -> bool {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.now.is_none() && state.ended.is_none_or(|ended| now.saturating_duration_since(ended) >= RECURRENCE_WINDOW)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outage_is_told_at_its_begin_and_when_nothing_has_failed_for_a_while() {
+        let (outage, start) = (Outage::new(), Instant::now());
+        let at = |seconds| start + Duration::from_secs(seconds);
+        assert_eq!(outage.over(at(0)), None);
+        assert!(outage.note(at(0)) && outage.is_on());
+        for second in 1..=600 {
+            assert!(!outage.note(at(second)));
+            assert_eq!(outage.over(at(second)), None, "the store answers some and not others");
+        }
+        assert_eq!(outage.over(at(604)), None);
+        assert_eq!(outage.over(at(605)), Some(EndedOutage { seconds: 600, failures: 601, quiet: 5 }));
+        assert!(!outage.is_on());
+        assert_eq!(outage.over(at(700)), None);
+    }
+
+    #[test]
+    fn a_store_that_comes_and_goes_for_ten_minutes_is_told_in_fewer_than_twenty_lines() {
+        for every in [6, 10, 20, 30, 59] {
+            let (outage, start, mut lines) = (Outage::new(), Instant::now(), 0);
+            for second in 0..600 {
+                let now = start + Duration::from_secs(second);
+                lines += u32::from(second % every == 0 && outage.note(now));
+                lines += u32::from(outage.over(now).is_some());
+            }
+            assert!(lines < 20, "{lines} lines of one that fails every {every} s");
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Outages other than the store's: devices, providers, key services. Each error text has its own [`Outage`].
+//!
+//! The first failure is logged as the caller reports it; further ones are counted and logged at `debug`. The end of
+//! an outage is logged once.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use super::state::{EndedOutage, Outage};
+
+/// Most outages that are logged separately. Others share an entry, so that a total outage takes less than twenty lines.
+const MAX_SEPARATE_OUTAGES: usize = 7;
+const SHARED_OUTAGE_NAME: &str = "something else";
+
+/// All outages of this process except the store's.
+pub static OUTAGES: OutageTable = OutageTable::new();
+
+/// Current and recent outages.
+pub struct OutageTable {
+    /// `true` if there are outages to check.
+    any: AtomicBool,
+    outages: Mutex<BTreeMap<String, Outage>>,
+}
+
+impl OutageTable {
+    pub(super) const fn new() -> Self {
+        Self { any: AtomicBool::new(false), outages: Mutex::new(BTreeMap::new()) }
+    }
+
+    /// Records a failure of `what` with its reason. Returns the message to log, if any. Call it for every failure.
+    pub fn told(&self, what: &str, why: String) -> Option<String> {
+        match self.note(what, Instant::now()) {
+            Some(OutageEntryKind::Itself) => Some(format!("{why}; not said again until it is over")),
+            Some(OutageEntryKind::Rest) => Some(format!(
+                "{SHARED_OUTAGE_NAME} fails: {why}; neither that nor what else fails beside what was \
+                 told is said until it is over"
+            )),
+            None => {
+                tracing::debug!("{why}");
+                None
+            }
+        }
+    }
+
+    /// Logs the end of outages. Call it every few seconds.
+    pub fn look(&self) {
+        for (what, over) in self.over(Instant::now()) {
+            let EndedOutage { seconds, failures, .. } = over;
+            tracing::warn!(seconds, failures, "{}", describe_end(&what, over));
+        }
+    }
+
+    /// Counts a failure; returns how to name the outage if this is its first failure.
+    fn note(&self, what: &str, now: Instant) -> Option<OutageEntryKind> {
+        let mut outages = self.outages.lock().unwrap_or_else(PoisonError::into_inner);
+        self.any.store(true, Ordering::Relaxed);
+        if let Some(outage) = outages.get(what) {
+            return outage.note(now).then_some(OutageEntryKind::Itself);
+        }
+        let (what, named) = if outages.len() < MAX_SEPARATE_OUTAGES {
+            (what, OutageEntryKind::Itself)
+        } else {
+            (SHARED_OUTAGE_NAME, OutageEntryKind::Rest)
+        };
+        outages.entry(what.to_owned()).or_insert_with(Outage::new).note(now).then_some(named)
+    }
+
+    /// Ends the outages that are over. They are remembered until a new failure would not count as recurring.
+    fn over(&self, now: Instant) -> Vec<(String, EndedOutage)> {
+        if !self.any.load(Ordering::Relaxed) {
+            return Vec::new();
+        }
+        let mut outages = self.outages.lock().unwrap_or_else(PoisonError::into_inner);
+        let over = outages.iter().filter_map(|(what, outage)| Some((what.clone(), outage.over(now)?))).collect();
+        outages.retain(|_, outage| !outage.is_forgotten(now));
+        self.any.store(!outages.is_empty(), Ordering::Relaxed);
+        over
+    }
+}
+
+/// The name of an outage in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OutageEntryKind {
+    Itself,
+    Rest,
+}
+
+/// The message for the end of an outage. It may have ended only because no request used the object.
+fn describe_end(what: &str, over: EndedOutage) -> String {
+    format!("{what}: has not failed for {} s", over.quiet)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Log lines of ten minutes in which the objects in `failing` fail each second, until all outages are over.
+    fn lines(failing: impl Fn(u64) -> Vec<String>) -> Vec<String> {
+        let (others, start, mut lines) = (OutageTable::new(), Instant::now(), Vec::new());
+        for second in 0..800 {
+            let now = start + Duration::from_secs(second);
+            if second < 600 {
+                lines.extend(failing(second).into_iter().filter(|what| others.note(what, now).is_some()));
+            }
+            if second % 5 == 0 {
+                lines.extend(others.over(now).into_iter().map(|(what, over)| format!("{what}: over {over:?}")));
+            }
+        }
+        assert!(others.over(start + Duration::from_secs(900)).is_empty());
+        assert!(!others.any.load(Ordering::Relaxed), "nothing is remembered for ever");
+        lines
+    }
+
+    #[test]
+    fn ten_minutes_of_failures_are_one_line_and_one_that_says_that_they_are_over() {
+        let told = lines(|_| vec!["key: away".to_owned(); 100]);
+        assert_eq!(
+            told,
+            ["key: away".to_owned(), "key: away: over Over { seconds: 599, failures: 60000, quiet: 6 }".to_owned()]
+        );
+    }
+
+    #[test]
+    fn ten_minutes_in_which_everything_fails_are_fewer_than_twenty_lines() {
+        let told = lines(|second| (0..40).map(|number| format!("part {}", number * (second % 3 + 1))).collect());
+        assert!(told.len() > 4 && told.len() < 18, "{told:?}");
+        assert!(
+            told.contains(&"part 0".to_owned()) && told.iter().any(|line| line.starts_with(SHARED_OUTAGE_NAME)),
+            "{told:?}"
+        );
+    }
+
+    #[test]
+    fn what_comes_and_goes_for_ten_minutes_is_told_in_fewer_than_twenty_lines() {
+        for every in [6, 10, 20, 30, 59] {
+            let told = lines(|second| if second % every == 0 { vec!["key".to_owned()] } else { Vec::new() });
+            assert!(told.len() > 1 && told.len() < 20, "{every}: {told:?}");
+        }
+    }
+
+    #[test]
+    fn one_that_is_told_among_the_rest_is_called_that_at_its_begin_and_at_its_end() {
+        let (others, start) = (OutageTable::new(), Instant::now());
+        let told = |part: usize| others.told(&format!("part {part}"), format!("part {part} (away)"));
+        for part in 0..MAX_SEPARATE_OUTAGES {
+            assert_eq!(told(part).unwrap(), format!("part {part} (away); not said again until it is over"));
+        }
+        let first = told(MAX_SEPARATE_OUTAGES).unwrap();
+        assert!(
+            first.starts_with(&format!(
+                "{SHARED_OUTAGE_NAME} fails: part {MAX_SEPARATE_OUTAGES} (away); neither that nor"
+            )),
+            "{first}"
+        );
+        assert_eq!((told(MAX_SEPARATE_OUTAGES), told(MAX_SEPARATE_OUTAGES + 1), told(0)), (None, None, None));
+        let ends: Vec<String> = others
+            .over(start + Duration::from_secs(9))
+            .into_iter()
+            .map(|(what, over)| describe_end(&what, over))
+            .collect();
+        assert_eq!(ends.len(), MAX_SEPARATE_OUTAGES + 1);
+        let rest = ends.iter().find(|end| end.starts_with(SHARED_OUTAGE_NAME)).unwrap();
+        // The message does not claim that the object works again.
+        let seconds = rest.strip_prefix("something else: has not failed for ").and_then(|end| end.strip_suffix(" s"));
+        assert!(["8", "9"].contains(&seconds.unwrap()), "{rest}");
+    }
+
+    #[test]
+    fn another_failure_is_told_beside_the_first() {
+        let others = OutageTable::new();
+        assert_eq!(
+            others.told("key: away", "key: away (the disk)".to_owned()).unwrap(),
+            "key: away (the disk); not said again until it is over"
+        );
+        assert_eq!(others.told("key: away", "key: away (the net)".to_owned()), None);
+        assert!(others.told("key: PIN refused", "key: PIN refused".to_owned()).is_some());
+    }
+}
