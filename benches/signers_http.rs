@@ -140,7 +140,7 @@ impl Stage {
                 seal_key,
                 clock,
                 queue: 4096,
-                absent: storage::IfMissing::Made,
+                absent: storage::IfMissing::Create,
             },
             pkcs11_libraries: Libraries::default(),
             cloud: CloudSettings::default(),
@@ -151,7 +151,7 @@ impl Stage {
             audit: Vec::new(),
             listeners: Vec::new(),
             skew_limit: SKEW_LIMIT,
-            store_watch: signet::server::STORE_PROBE_INTERVAL,
+            store_probe_interval: signet::server::STORE_PROBE_INTERVAL,
         })
         .await?;
         let shared = server.shared().clone();

@@ -60,11 +60,11 @@ pub struct AuditRecord<'a> {
 
 /// The state of the request's first entry.
 enum RequestEntryState {
-    Nothing,
+    NotRecorded,
     /// The part of an entry that describes the request, rendered by each device.
-    Kept(Vec<Vec<u8>>),
+    Recorded(Vec<Vec<u8>>),
     /// No device accepted the entry: the request must fail, and it has no outcome to record.
-    Lost,
+    Failed,
 }
 
 impl Audit {
@@ -91,7 +91,7 @@ impl Audit {
 
     /// Starts the record of a request.
     pub fn record(&self) -> AuditRecord<'_> {
-        AuditRecord { audit: (!self.devices.is_empty()).then_some(self), asked: RequestEntryState::Nothing }
+        AuditRecord { audit: (!self.devices.is_empty()).then_some(self), asked: RequestEntryState::NotRecorded }
     }
 
     /// Sends an entry to every device, and succeeds if one accepts it. Boxed, so that requests
@@ -107,7 +107,7 @@ impl Audit {
             let entry = AuditEntry { time: self.clock.now(), request, step };
             let told = match &self.devices[..] {
                 [device] => record_on_device(&**device, &asked[0], &entry, until).await,
-                _ => self.any_took(asked, &entry, until).await,
+                _ => self.record_on_any(asked, &entry, until).await,
             };
             if told {
                 return Ok(());
@@ -120,7 +120,7 @@ impl Audit {
 
     /// `true` if one of several devices accepted an entry. Untrusted devices also get the entry, but are waited for
     /// only if no trusted one accepted it.
-    async fn any_took<'e>(&'e self, asked: &'e [Vec<u8>], entry: &'e AuditEntry<'e>, until: Instant) -> bool {
+    async fn record_on_any<'e>(&'e self, asked: &'e [Vec<u8>], entry: &'e AuditEntry<'e>, until: Instant) -> bool {
         let all = self.devices.iter().zip(asked);
         let (trusted, others): (Vec<_>, Vec<_>) = all.partition(|(device, _)| device.is_trusted());
         let each = |some: Vec<(&'e Arc<dyn Device>, &'e Vec<u8>)>| {
@@ -198,11 +198,11 @@ impl AuditRecord<'_> {
         until: Instant,
     ) -> Result<()> {
         let Some(audit) = self.audit else { return Ok(()) };
-        if let RequestEntryState::Nothing = self.asked {
+        if let RequestEntryState::NotRecorded = self.asked {
             let step = outcome.answer.as_ref().map_or_else(AuditStep::Refusal, |_| AuditStep::Intent);
             self.ask(audit, request, step, until).await?;
         }
-        let RequestEntryState::Kept(asked) = &self.asked else { return Ok(()) };
+        let RequestEntryState::Recorded(asked) = &self.asked else { return Ok(()) };
         audit.tell(asked, request, AuditStep::Outcome(outcome), until.max(Instant::now() + MIN_OUTCOME_TIME)).await
     }
 
@@ -214,10 +214,10 @@ impl AuditRecord<'_> {
         until: Instant,
     ) -> Result<()> {
         // Applies if this future is dropped before it completes.
-        self.asked = RequestEntryState::Lost;
+        self.asked = RequestEntryState::Failed;
         let asked = audit.devices.iter().map(|device| device.asked(request)).collect::<Vec<_>>();
         audit.tell(&asked, request, step, until).await?;
-        self.asked = RequestEntryState::Kept(asked);
+        self.asked = RequestEntryState::Recorded(asked);
         Ok(())
     }
 }

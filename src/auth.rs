@@ -172,12 +172,12 @@ impl Caller {
     }
 
     /// `true` if the token may be used from this address. A root token that never expires may be used from any.
-    pub fn may_be_at(&self, address: Option<IpAddr>) -> bool {
+    pub fn allows_address(&self, address: Option<IpAddr>) -> bool {
         (self.is_root() && self.expires_at.is_none()) || Network::any_admits(&self.bound_cidrs, address)
     }
 
     fn at(self: Arc<Self>, address: Option<IpAddr>) -> Result<Arc<Self>> {
-        if self.may_be_at(address) { Ok(self) } else { Err(Error::forbidden()) }
+        if self.allows_address(address) { Ok(self) } else { Err(Error::forbidden()) }
     }
 
     fn is_current(&self, policies: &Policies, now: Time) -> bool {
@@ -277,7 +277,7 @@ impl Auth {
     /// # Errors
     /// Store errors; the views stay unchanged.
     pub async fn reload(&self) -> Result<()> {
-        let _one_writer = self.writing.enter(Queued::SERVER.asker()).await;
+        let _one_writer = self.writing.enter(Queued::SERVER.caller_id()).await;
         self.reload_held().await
     }
 
@@ -297,13 +297,13 @@ impl Auth {
     ///
     /// # Errors
     /// `Busy` when too many writes of the caller wait.
-    async fn turn_to_write(&self) -> Result<Permit> {
+    async fn acquire_write_permit(&self) -> Result<Permit> {
         self.writing.enter_bounded(TOO_MANY_CHANGES).await
     }
 
     /// Waits for the permit to write, and makes sure that the views show the stored state.
     async fn writer(&self) -> Result<Permit> {
-        let one_writer = self.turn_to_write().await?;
+        let one_writer = self.acquire_write_permit().await?;
         if self.behind.load(Ordering::Relaxed) {
             self.reload_held().await?;
         }
@@ -347,7 +347,7 @@ impl Auth {
     /// # Errors
     /// As [`Auth::recognise`].
     pub async fn admit(&self, caller: Arc<Caller>, address: Option<IpAddr>) -> Result<Arc<Caller>> {
-        let current = self.as_it_stands(&caller, address).await?;
+        let current = self.current_caller(&caller, address).await?;
         if current.uses_left.is_none() {
             return Ok(current);
         }
@@ -362,15 +362,15 @@ impl Auth {
     /// As [`Auth::recognise`].
     pub async fn again(&self, caller: &Arc<Caller>, address: Option<IpAddr>) -> Result<Arc<Caller>> {
         if caller.uses_left != Some(0) {
-            return self.as_it_stands(caller, address).await;
+            return self.current_caller(caller, address).await;
         }
         let lives = caller.expires_at.is_none_or(|end| self.clock.now() < end);
         if lives { Ok(Arc::clone(caller)) } else { Err(Error::forbidden()) }
     }
 
-    async fn as_it_stands(&self, caller: &Caller, address: Option<IpAddr>) -> Result<Arc<Caller>> {
+    async fn current_caller(&self, caller: &Caller, address: Option<IpAddr>) -> Result<Arc<Caller>> {
         let current = match &caller.batch {
-            Some(batch) => self.batch_again(caller.hash, batch).await?,
+            Some(batch) => self.recheck_batch(caller.hash, batch).await?,
             None => self.current(caller.hash).await?,
         };
         current.at(address)
@@ -406,7 +406,7 @@ impl Auth {
     pub fn kept(&self, token: &str, address: Option<IpAddr>) -> Option<Arc<Caller>> {
         let now = self.clock.now();
         let caller = self.tokens.kept(&hash_of(token)?, now)?;
-        (caller.is_current(&self.policies.load(), now) && caller.may_be_at(address)).then_some(caller)
+        (caller.is_current(&self.policies.load(), now) && caller.allows_address(address)).then_some(caller)
     }
 
     async fn spend(&self, hash: TokenHash) -> Result<u32> {
@@ -432,25 +432,25 @@ impl Auth {
 
     /// Returns the caller with this record; `Forbidden` when its entity is deleted or disabled.
     async fn caller_of(&self, record: TokenRecord, held: TokenState) -> Result<Arc<Caller>> {
-        let entity = self.entity_behind(&record.entity_id).await?;
+        let entity = self.enabled_entity(&record.entity_id).await?;
         let began = Instant::now();
         let caller = self.caller_with(record, held, entity).await?;
         if began.elapsed() >= MIN_RECHECKED_COMPILE_TIME {
-            self.check_again(&caller).await?;
+            self.recheck_after_wait(&caller).await?;
         }
         Ok(caller)
     }
 
     /// Checks a caller after it has waited for a large compilation: `Forbidden` if its token was revoked since, `Busy`
     /// if the policies of its entity changed.
-    async fn check_again(&self, caller: &Caller) -> Result<()> {
+    async fn recheck_after_wait(&self, caller: &Caller) -> Result<()> {
         let stored = caller.batch.as_ref().map_or(Some(caller.hash), |batch| batch.parent());
         if let Some(hash) = stored
             && self.live_row(hash).await?.is_none()
         {
             return Err(Error::forbidden());
         }
-        let entity = self.entity_behind(&caller.entity_id).await?;
+        let entity = self.enabled_entity(&caller.entity_id).await?;
         if entity.map_or(Vec::new(), |entity| entity.policies.clone()) != caller.identity_policies() {
             return Err(Error::new(Kind::Busy, "what the caller may do has changed meanwhile, try again"));
         }
@@ -476,7 +476,7 @@ impl Auth {
             policies = self.policies.load_full();
             acl = policies.acl(&names, filler.clone(), &self.clock, &self.large).await?;
         }
-        if policies.began_anew() {
+        if policies.was_emptied() {
             self.tokens.prune(self.clock.now());
         }
         Ok(Arc::new(Caller {

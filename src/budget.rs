@@ -26,9 +26,9 @@ struct BudgetState<K> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exhausted {
     /// The budget is used up.
-    Room,
+    Total,
     /// The key would exceed its limit.
-    Share,
+    PerCaller,
 }
 
 impl<K> Clone for Budget<K> {
@@ -45,7 +45,7 @@ impl<K: Clone + Eq + Hash> Budget<K> {
     }
 
     /// `true` if a key is within its limit. The key is computed only when there are reservations.
-    pub fn has_share(&self, of: impl FnOnce() -> K) -> bool {
+    pub fn is_within_limit(&self, of: impl FnOnce() -> K) -> bool {
         let state = self.lock();
         state.taken.is_empty() || state.of(&of()) <= state.share()
     }
@@ -75,10 +75,10 @@ impl<K: Clone + Eq + Hash> BudgetState<K> {
         let wanted = isize::try_from(more).unwrap_or(isize::MAX);
         let left = self.left.saturating_sub(wanted);
         if self.left < isize::try_from(least).unwrap_or(isize::MAX) {
-            return Err(Exhausted::Room);
+            return Err(Exhausted::Total);
         }
         if before > own && before + more > usize::try_from(left).unwrap_or_default() / KEY_LIMIT_DIVISOR {
-            return Err(Exhausted::Share);
+            return Err(Exhausted::PerCaller);
         }
         self.add(of, more);
         Ok(())
@@ -122,7 +122,7 @@ impl<K: Clone + Eq + Hash> Reservation<K> {
     ///
     /// # Errors
     /// The reason why the budget refuses it; the reservation is unchanged then.
-    pub fn cover(&mut self, budget: &Budget<K>, of: impl FnOnce() -> K, octets: usize) -> Result<(), Exhausted> {
+    pub fn grow_to(&mut self, budget: &Budget<K>, of: impl FnOnce() -> K, octets: usize) -> Result<(), Exhausted> {
         let lacking = octets.saturating_sub(self.octets);
         if lacking == 0 {
             return Ok(());
@@ -136,24 +136,24 @@ impl<K: Clone + Eq + Hash> Reservation<K> {
     /// Reserves units when any are left. The object exists already, so it may exceed what is left.
     ///
     /// # Errors
-    /// As [`Reservation::cover`].
+    /// As [`Reservation::grow_to`].
     pub fn last(budget: &Budget<K>, of: K, octets: usize) -> Result<Self, Exhausted> {
         budget.lock().take(&of, 0, octets, 1)?;
         Ok(Self { of: Some((budget.clone(), of)), octets })
     }
 
     /// Reserves units even when the budget is used up.
-    pub fn anyhow(budget: &Budget<K>, of: K, octets: usize) -> Self {
+    pub fn take_unchecked(budget: &Budget<K>, of: K, octets: usize) -> Self {
         budget.lock().add(&of, octets);
         Self { of: Some((budget.clone(), of)), octets }
     }
 
     /// Wraps `bytes` so that the reservation lasts until their last clone or slice is dropped.
-    pub fn held_by(self, bytes: Bytes) -> Bytes
+    pub fn attach_to(self, bytes: Bytes) -> Bytes
     where
         K: Send + 'static,
     {
-        if self.of.is_some() { Bytes::from_owner(ReservedBytes { bytes, _room: self }) } else { bytes }
+        if self.of.is_some() { Bytes::from_owner(ReservedBytes { bytes, _reservation: self }) } else { bytes }
     }
 }
 
@@ -167,7 +167,7 @@ impl<K: Clone + Eq + Hash> Drop for Reservation<K> {
 
 struct ReservedBytes<K: Clone + Eq + Hash> {
     bytes: Bytes,
-    _room: Reservation<K>,
+    _reservation: Reservation<K>,
 }
 
 impl<K: Clone + Eq + Hash> AsRef<[u8]> for ReservedBytes<K> {
@@ -193,16 +193,16 @@ mod tests {
         let budget = Budget::new(512);
         let take = |of: u64| {
             let mut room = Reservation::default();
-            room.cover(&budget, || of, 1).map(|()| room)
+            room.grow_to(&budget, || of, 1).map(|()| room)
         };
         let all_of = |of| std::iter::from_fn(|| take(of).ok()).collect::<Vec<_>>();
         let mut first = all_of(1);
-        assert_eq!((first.len(), take(1).err()), (102, Some(Exhausted::Share)));
+        assert_eq!((first.len(), take(1).err()), (102, Some(Exhausted::PerCaller)));
         let others: Vec<_> = (2..12).map(all_of).collect();
         assert_eq!(others.iter().map(Vec::len).max(), Some(82));
-        assert_eq!(take(1).err(), Some(Exhausted::Share), "what others have taken counts");
+        assert_eq!(take(1).err(), Some(Exhausted::PerCaller), "what others have taken counts");
         let singles: Vec<_> = (12..).map_while(|of| take(of).ok()).collect();
-        assert_eq!((budget.left(), take(1).err()), (0, Some(Exhausted::Room)));
+        assert_eq!((budget.left(), take(1).err()), (0, Some(Exhausted::Total)));
         first.pop();
         assert!(take(99).is_ok() && take(1).is_err());
         drop((first, others, singles));
@@ -214,11 +214,11 @@ mod tests {
         let budget = Budget::new(100);
         let [mut large, mut second, mut other] =
             [Reservation::default(), Reservation::default(), Reservation::default()];
-        let mut cover = |octets| large.cover(&budget, || "a", octets);
-        assert_eq!((cover(60), cover(101)), (Ok(()), Err(Exhausted::Room)));
+        let mut cover = |octets| large.grow_to(&budget, || "a", octets);
+        assert_eq!((cover(60), cover(101)), (Ok(()), Err(Exhausted::Total)));
         assert_eq!(
-            (second.cover(&budget, || "a", 1), other.cover(&budget, || "b", 1)),
-            (Err(Exhausted::Share), Ok(()))
+            (second.grow_to(&budget, || "a", 1), other.grow_to(&budget, || "b", 1)),
+            (Err(Exhausted::PerCaller), Ok(()))
         );
         assert_eq!((cover(50), large.octets(), budget.left()), (Ok(()), 60, 39));
     }

@@ -3,7 +3,7 @@
 //! Everything that needs the time takes a [`Clock`]; tests use one that they move by hand.
 //!
 //! A clock may have a reference: the clock of a shared database. Expiry and dates are decided by the local clock, but
-//! only while it agrees with the reference ([`Clock::require_agreed`]). Between two comparisons ([`Clock::compared`])
+//! only while it agrees with the reference ([`Clock::require_agreed`]). Between two comparisons ([`Clock::set_reference`])
 //! the reference advances by the monotonic clock, so a step of the local clock is detected by the next check.
 
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -53,7 +53,7 @@ impl Clock {
     }
 
     /// Records the difference from the reference at `now`, which must be fresh, and the largest accepted one.
-    pub fn compared(&self, now: Time, ahead: time::Duration, limit: Duration) {
+    pub fn set_reference(&self, now: Time, ahead: time::Duration, limit: Duration) {
         let shown = (now - ahead).unix_timestamp_nanos() - nanoseconds(self.reference.began.elapsed());
         let narrow = |number: i128| i64::try_from(number).unwrap_or(i64::MAX);
         self.reference.limit.store(narrow(nanoseconds(limit)), Ordering::Relaxed);
@@ -72,7 +72,7 @@ impl Clock {
     }
 
     /// `true` if this clock is within the limit of its reference, or has none.
-    pub fn is_agreed(&self) -> bool {
+    pub fn is_synchronized(&self) -> bool {
         self.agrees(self.now())
     }
 
@@ -81,7 +81,7 @@ impl Clock {
     /// # Errors
     /// `Unavailable` when the clock is too far from its reference.
     pub fn require_agreed(&self) -> Result<()> {
-        self.agreed_now().map(drop)
+        self.synchronized_now().map(drop)
     }
 
     /// The current time.
@@ -97,7 +97,7 @@ impl Clock {
     ///
     /// # Errors
     /// As [`Clock::require_agreed`].
-    pub fn agreed_now(&self) -> Result<Time> {
+    pub fn synchronized_now(&self) -> Result<Time> {
         let now = self.now();
         self.agrees(now).then_some(now).ok_or_else(clock_skew_error)
     }

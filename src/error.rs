@@ -153,7 +153,7 @@ impl Error {
 
     /// Returns the same error with another kind.
     #[must_use]
-    pub fn as_kind(self, kind: Kind) -> Self {
+    pub fn with_kind(self, kind: Kind) -> Self {
         Self { kind, ..self }
     }
 
@@ -177,7 +177,7 @@ impl Error {
 
     /// Appends a note about stored changes. Kinds that imply "nothing was done" become [`Kind::Unavailable`].
     #[must_use]
-    pub fn although(self, what: &str) -> Self {
+    pub fn with_side_effect(self, what: &str) -> Self {
         let kind = match self.kind {
             Kind::Invalid | Kind::NotFound | Kind::Forbidden | Kind::Conflict => Kind::Unavailable,
             kind => kind,

@@ -1,4 +1,4 @@
-//! Fair queues: at most `places` jobs run concurrently, and at most `places_of_one` of one caller.
+//! Fair queues: at most `places` jobs run concurrently, and at most `max_running_per_caller` of one caller.
 //!
 //! [`FairQueue`] is the queue itself, [`FairSemaphore`] a semaphore that grants permits in its order, and [`cpu`] runs CPU work
 //! on threads of its own. The [current caller](QueueCaller::current) belongs to the running task: the HTTP pipeline sets it
@@ -110,7 +110,7 @@ impl QueueCaller {
     }
 
     /// Returns the id of the caller.
-    pub fn asker(self) -> CallerId {
+    pub fn caller_id(self) -> CallerId {
         self.asker
     }
 }
@@ -150,24 +150,24 @@ impl CurrentCaller {
 /// A fair queue of jobs.
 pub struct FairQueue<T> {
     /// Callers with waiting jobs, in round-robin order, and their jobs.
-    askers: VecDeque<(CallerId, VecDeque<T>)>,
+    waiting_by_caller: VecDeque<(CallerId, VecDeque<T>)>,
     waiting: usize,
     /// Callers of the running jobs, one entry per job.
     running: Vec<CallerId>,
     /// Maximum number of running jobs, in total and per caller.
     places: usize,
-    places_of_one: usize,
+    max_running_per_caller: usize,
 }
 
 impl<T> FairQueue<T> {
-    /// An empty queue that runs at most `places` jobs concurrently, and `places_of_one` per caller.
-    pub fn new(places: usize, places_of_one: usize) -> Self {
-        Self { askers: VecDeque::new(), waiting: 0, running: Vec::new(), places, places_of_one }
+    /// An empty queue that runs at most `places` jobs concurrently, and `max_running_per_caller` per caller.
+    pub fn new(places: usize, max_running_per_caller: usize) -> Self {
+        Self { waiting_by_caller: VecDeque::new(), waiting: 0, running: Vec::new(), places, max_running_per_caller }
     }
 
     /// Changes the limits on running jobs.
-    pub fn allow(&mut self, places: usize, places_of_one: usize) {
-        (self.places, self.places_of_one) = (places, places_of_one);
+    pub fn allow(&mut self, places: usize, max_running_per_caller: usize) {
+        (self.places, self.max_running_per_caller) = (places, max_running_per_caller);
     }
 
     /// Number of waiting jobs.
@@ -178,27 +178,27 @@ impl<T> FairQueue<T> {
     /// Appends a job to the queue of its caller.
     pub fn push(&mut self, asker: CallerId, one: T) {
         self.waiting += 1;
-        match self.askers.iter_mut().find(|(other, _)| *other == asker) {
+        match self.waiting_by_caller.iter_mut().find(|(other, _)| *other == asker) {
             Some((_, waiting)) => waiting.push_back(one),
-            None => self.askers.push_back((asker, VecDeque::from([one]))),
+            None => self.waiting_by_caller.push_back((asker, VecDeque::from([one]))),
         }
     }
 
     /// Number of waiting jobs of a caller.
     pub fn waiting_of(&self, asker: CallerId) -> usize {
-        self.askers.iter().find(|(other, _)| *other == asker).map_or(0, |(_, waiting)| waiting.len())
+        self.waiting_by_caller.iter().find(|(other, _)| *other == asker).map_or(0, |(_, waiting)| waiting.len())
     }
 
     /// Removes and returns the waiting jobs for which `keep` is false.
-    pub fn drop_unless(&mut self, keep: impl Fn(&T) -> bool) -> Vec<T> {
+    pub fn remove_unless(&mut self, keep: impl Fn(&T) -> bool) -> Vec<T> {
         let mut dropped = Vec::new();
-        for (_, waiting) in &mut self.askers {
+        for (_, waiting) in &mut self.waiting_by_caller {
             let jobs = std::mem::take(waiting);
             let (kept, gone): (VecDeque<T>, VecDeque<T>) = jobs.into_iter().partition(&keep);
             *waiting = kept;
             dropped.extend(gone);
         }
-        self.askers.retain(|(_, waiting)| !waiting.is_empty());
+        self.waiting_by_caller.retain(|(_, waiting)| !waiting.is_empty());
         self.waiting -= dropped.len();
         dropped
     }
@@ -219,7 +219,7 @@ impl<T> FairQueue<T> {
         let is_full = |turns: &Self| turns.waiting_of(asker) >= MAX_WAITING_PER_CALLER || turns.waiting() >= most;
         let mut left = Vec::new();
         if is_full(self) {
-            left = self.drop_unless(|job| !has_left(job));
+            left = self.remove_unless(|job| !has_left(job));
         }
         let refused = match is_full(self) {
             false => None,
@@ -230,20 +230,20 @@ impl<T> FairQueue<T> {
     }
 
     /// Removes the newest job of the caller with the most waiting jobs, if that caller has at least two more than
-    /// `asker`.
+    /// `caller_id`.
     pub fn take_excess(&mut self, asker: CallerId) -> Option<T> {
         let own = self.waiting_of(asker);
-        let longest = self.askers.iter().map(|(_, waiting)| waiting.len()).max()?;
-        if longest > own + 1 { self.take_latest() } else { None }
+        let longest = self.waiting_by_caller.iter().map(|(_, waiting)| waiting.len()).max()?;
+        if longest > own + 1 { self.evict_newest() } else { None }
     }
 
     /// Removes the newest job of the caller with the most waiting jobs.
-    pub fn take_latest(&mut self) -> Option<T> {
-        let (at, _) = self.askers.iter().enumerate().max_by_key(|(_, (_, waiting))| waiting.len())?;
-        let (_, waiting) = self.askers.get_mut(at)?;
+    pub fn evict_newest(&mut self) -> Option<T> {
+        let (at, _) = self.waiting_by_caller.iter().enumerate().max_by_key(|(_, (_, waiting))| waiting.len())?;
+        let (_, waiting) = self.waiting_by_caller.get_mut(at)?;
         let taken = waiting.pop_back()?;
         if waiting.is_empty() {
-            self.askers.remove(at);
+            self.waiting_by_caller.remove(at);
         }
         self.waiting -= 1;
         Some(taken)
@@ -267,16 +267,17 @@ impl<T> FairQueue<T> {
             return None;
         }
         let running = |(asker, _): &(CallerId, _)| self.running.iter().filter(|one| *one == asker).count();
-        let (at, fewest) = self.askers.iter().map(running).enumerate().min_by_key(|(_, running)| *running)?;
-        (fewest < self.places_of_one).then_some(at)
+        let (at, fewest) =
+            self.waiting_by_caller.iter().map(running).enumerate().min_by_key(|(_, running)| *running)?;
+        (fewest < self.max_running_per_caller).then_some(at)
     }
 
     /// Starts the next job. Its caller moves to the end of the round-robin order.
     pub fn take(&mut self) -> Option<(CallerId, T)> {
-        let (asker, mut waiting) = self.askers.remove(self.next()?)?;
+        let (asker, mut waiting) = self.waiting_by_caller.remove(self.next()?)?;
         let one = waiting.pop_front()?;
         if !waiting.is_empty() {
-            self.askers.push_back((asker, waiting));
+            self.waiting_by_caller.push_back((asker, waiting));
         }
         self.waiting -= 1;
         self.running.push(asker);
@@ -293,7 +294,7 @@ impl<T> FairQueue<T> {
     /// Removes and returns all waiting jobs, by caller.
     pub fn clear(&mut self) -> Vec<VecDeque<T>> {
         self.waiting = 0;
-        self.askers.drain(..).map(|(_, waiting)| waiting).collect()
+        self.waiting_by_caller.drain(..).map(|(_, waiting)| waiting).collect()
     }
 }
 
@@ -323,8 +324,8 @@ pub struct Permit {
 impl Drop for Permit {
     fn drop(&mut self) {
         if let Some(entrance) = self.entrance.take() {
-            entrance.turns().ended(self.asker);
-            entrance.let_in();
+            entrance.lock_queue().ended(self.asker);
+            entrance.grant_permits();
         }
     }
 }
@@ -336,7 +337,7 @@ impl FairSemaphore {
     }
 
     /// A semaphore with half as many permits as there are cores.
-    pub fn beside_workers() -> Self {
+    pub fn for_half_the_cores() -> Self {
         Self::new(std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2)))
     }
 
@@ -347,7 +348,7 @@ impl FairSemaphore {
     pub async fn enter_bounded(&self, busy: &'static str) -> Result<Permit> {
         let caller = QueueCaller::current();
         if caller.is_bounded() {
-            let admitted = self.turns().admit(caller.asker, usize::MAX, oneshot::Sender::is_closed);
+            let admitted = self.lock_queue().admit(caller.asker, usize::MAX, oneshot::Sender::is_closed);
             admitted.map_err(|QueueFull| Error::new(Kind::Busy, busy))?;
         }
         Ok(self.enter(caller.asker).await)
@@ -356,27 +357,27 @@ impl FairSemaphore {
     /// Waits for a permit.
     pub async fn enter(&self, asker: CallerId) -> Permit {
         let (give, given) = oneshot::channel();
-        self.turns().push(asker, give);
-        self.let_in();
+        self.lock_queue().push(asker, give);
+        self.grant_permits();
         // A sender is dropped only after a permit was granted, so the channel does not fail.
         given.await.unwrap_or(Permit { asker, entrance: None })
     }
 
     /// Grants the free permits. A permit that is granted to a disconnected caller is returned immediately.
-    fn let_in(&self) {
+    fn grant_permits(&self) {
         while let Some((asker, give)) = self.next() {
             if let Err(mut untaken) = give.send(Permit { asker, entrance: Some(self.clone()) }) {
                 untaken.entrance = None;
-                self.turns().ended(asker);
+                self.lock_queue().ended(asker);
             }
         }
     }
 
     fn next(&self) -> Option<(CallerId, oneshot::Sender<Permit>)> {
-        self.turns().take()
+        self.lock_queue().take()
     }
 
-    fn turns(&self) -> MutexGuard<'_, FairQueue<oneshot::Sender<Permit>>> {
+    fn lock_queue(&self) -> MutexGuard<'_, FairQueue<oneshot::Sender<Permit>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -451,7 +452,7 @@ mod tests {
         (0..3).for_each(|n| turns.push(1, n));
         turns.push(2, 9);
         assert_eq!((turns.take_excess(1), turns.take_excess(2), turns.take_excess(2)), (None, Some(2), None));
-        assert_eq!((turns.drop_unless(|n| *n > 0), turns.waiting(), turns.waiting_of(1)), (vec![0], 2, 1));
+        assert_eq!((turns.remove_unless(|n| *n > 0), turns.waiting(), turns.waiting_of(1)), (vec![0], 2, 1));
     }
 
     #[tokio::test]
@@ -464,6 +465,6 @@ mod tests {
         }
         drop(place);
         assert!(entrance.enter(8).now_or_never().is_some());
-        assert!(entrance.turns().waiting() == 0 && !entrance.turns().has_one());
+        assert!(entrance.lock_queue().waiting() == 0 && !entrance.lock_queue().has_one());
     }
 }

@@ -371,7 +371,7 @@ struct BoundedValueSeed<'a> {
 }
 
 impl BoundedValueSeed<'_> {
-    fn deeper<E: serde::de::Error>(self) -> Result<Self, E> {
+    fn descend<E: serde::de::Error>(self) -> Result<Self, E> {
         let depth = self.depth.checked_sub(1).ok_or_else(|| E::custom(TOO_DEEP))?;
         Ok(Self { depth, ..self })
     }
@@ -438,7 +438,7 @@ impl<'de> Visitor<'de> for BoundedValueSeed<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
-        let inner = self.deeper()?;
+        let inner = self.descend()?;
         let mut list = Vec::new();
         while let Some(item) = items.next_element_seed(inner).map_err(|error| self.in_list(error, list.len()))? {
             list.push(item);
@@ -447,7 +447,7 @@ impl<'de> Visitor<'de> for BoundedValueSeed<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
-        let inner = self.deeper()?;
+        let inner = self.descend()?;
         let mut object = Map::new();
         while let Some(name) = members.next_key::<String>()? {
             self.short(&name)?;

@@ -182,7 +182,7 @@ impl Keyring {
         self.store.note_use().await?;
         let mut key = self.store.status().await?;
         let age = Duration::try_from(self.clock.now() - key.made_at).unwrap_or_default();
-        if self.clock.is_agreed() && self.rotation().await?.is_due(&key, age) {
+        if self.clock.is_synchronized() && self.rotation().await?.is_due(&key, age) {
             self.rotate_from(key.term).await?;
             key = self.store.status().await?;
         }

@@ -144,7 +144,7 @@ impl Mounts {
     pub async fn disable(&self, path: &str) -> Result<()> {
         let disabled = self.auth.mount_disable(path).await;
         // Also after an error, because the mount may be deleted.
-        self.close_absent();
+        self.close_unmounted();
         disabled.map(drop)
     }
 
@@ -154,7 +154,7 @@ impl Mounts {
     /// As [`Auth::auth_disable`].
     pub async fn disable_method(&self, path: &str) -> Result<()> {
         let disabled = self.auth.auth_disable(path).await;
-        self.close_absent();
+        self.close_unmounted();
         self.tokens_ended();
         disabled.map(drop)
     }
@@ -202,7 +202,7 @@ impl Mounts {
 
     /// Requests a sweep of ended secret ids.
     pub(crate) fn sweep_secret_ids(&self) {
-        self.auth.logins().wake_sweep();
+        self.auth.logins().request_sweep();
     }
 
     async fn open_one(&self, mount: &Mount, from: InitialMountState) -> Result<()> {
@@ -230,7 +230,7 @@ impl Mounts {
     }
 
     /// Closes all mounts that are no longer in the table.
-    fn close_absent(&self) {
+    fn close_unmounted(&self) {
         let mounts = self.auth.mounts();
         let is_there = |id| mounts.by_id(id).is_some();
         self.pki.close_others(is_there);

@@ -3,7 +3,7 @@
 //! [`Nodes`] reads the change log ([`store`]) when the database notifies it and at least every second, and reloads
 //! changed views through [`mounts`](crate::mounts). After [`MAX_STALENESS`] without a successful read, requests that need
 //! authorization wait for one, and are rejected if it fails. Expiry is decided by each node's clock, so clocks are
-//! compared with the database's ([`Clock::compared`]): a node that is too far off rejects such requests, signs no CRL
+//! compared with the database's ([`Clock::set_reference`]): a node that is too far off rejects such requests, signs no CRL
 //! and deletes nothing.
 
 mod skew;
@@ -76,7 +76,7 @@ struct Follower {
     state: tokio::sync::Mutex<FollowerState>,
     last: Mutex<LastReads>,
     /// `true` while CRLs of other nodes are awaited.
-    settling: AtomicBool,
+    awaits_crls: AtomicBool,
 }
 
 /// Results of the last reads.
@@ -103,7 +103,7 @@ struct SeenMount {
 
 struct MissingRevocations {
     revocations: u64,
-    ask_at: Instant,
+    request_at: Instant,
 }
 
 impl Nodes {
@@ -116,8 +116,8 @@ impl Nodes {
             let seen = changes.mounts.iter().map(seen).collect();
             let state = FollowerState { point: changes.point, seen, lacking: HashMap::new() };
             let last = Mutex::new(LastReads { well: Instant::now(), failed: None });
-            let (state, settling) = (tokio::sync::Mutex::new(state), AtomicBool::new(false));
-            Follower { log, mounts, skew, state, last, settling }
+            let (state, awaits_crls) = (tokio::sync::Mutex::new(state), AtomicBool::new(false));
+            Follower { log, mounts, skew, state, last, awaits_crls }
         }))
     }
 
@@ -127,7 +127,7 @@ impl Nodes {
         let woken = follower.log.listen();
         let mut warned = false;
         loop {
-            let pause = if follower.settling.load(Ordering::Relaxed) { CRL_WAIT } else { POLL_INTERVAL };
+            let pause = if follower.awaits_crls.load(Ordering::Relaxed) { CRL_WAIT } else { POLL_INTERVAL };
             let _ = tokio::time::timeout(pause, woken.notified()).await;
             let result = follower.look().await;
             if let (Err(error), false) = (&result, warned) {
@@ -176,7 +176,7 @@ async fn read_log(log: &dyn ChangeLog, point: LogPosition, skew: &ClockSkew) -> 
 }
 
 fn is_unseen(state: &FollowerState, change: &LoggedMountChange) -> bool {
-    change.is_news(state.seen.get(&change.mount).map_or(0, |seen| seen.version))
+    change.is_unseen(state.seen.get(&change.mount).map_or(0, |seen| seen.version))
 }
 
 impl Follower {
@@ -199,15 +199,15 @@ impl Follower {
         if let Some((_, error)) = failed.filter(|(at, _)| at.elapsed() < FAILURE_BACKOFF) {
             return Err(error);
         }
-        self.look_held(&mut state).await
+        self.poll_locked(&mut state).await
     }
 
     async fn look(&self) -> Result<()> {
         let mut state = self.state.lock().await;
-        self.look_held(&mut state).await
+        self.poll_locked(&mut state).await
     }
 
-    async fn look_held(&self, state: &mut FollowerState) -> Result<()> {
+    async fn poll_locked(&self, state: &mut FollowerState) -> Result<()> {
         let started = Instant::now();
         // The cause does not matter: a node that cannot follow rejects requests for now.
         let result = self.take_over(state).await.map_err(|error| match error.kind() {
@@ -229,33 +229,33 @@ impl Follower {
         let changes = read_log(&*self.log, state.point, &self.skew).await?;
         let asked = Instant::now();
         if let Some(system) = changes.mounts.iter().find(|change| change.mount == SYSTEM_MOUNT)
-            && (changes.is_other_course || is_unseen(state, system))
+            && (changes.is_other_timeline || is_unseen(state, system))
         {
             // Policies and the mount table.
             self.mounts.follow_table().await?;
         }
         self.mounts(state, &changes).await?;
-        if changes.is_other_course {
+        if changes.is_other_timeline {
             tracing::warn!("the database goes on from an earlier state, or elsewhere: everything was read again");
             state.seen.clear();
         }
         for change in &changes.mounts {
             self.note(state, change);
-            if !changes.is_other_course {
+            if !changes.is_other_timeline {
                 self.measure_lag(state, change, &changes, asked);
             }
             state.seen.insert(change.mount, SeenMount { version: change.version, crls: change.crls });
         }
         state.point = changes.point;
-        self.ask_for_crls(state);
+        self.request_crls(state);
         Ok(())
     }
 
     async fn mounts(&self, state: &FollowerState, changes: &ChangeLogResponse) -> Result<()> {
-        let other = changes.is_other_course;
+        let other = changes.is_other_timeline;
         let changed = changes.mounts.iter().filter(|change| other || is_unseen(state, change));
         let follow = |change: &LoggedMountChange| match other {
-            true => self.mounts.follow_anew(change.mount).boxed(),
+            true => self.mounts.reload_all(change.mount).boxed(),
             false => self.mounts.follow(change.mount).boxed(),
         };
         join_all(changed.map(follow)).await.into_iter().collect()
@@ -270,23 +270,23 @@ impl Follower {
             return;
         }
         // A published CRL can be copied now. Otherwise the node that revoked is about to publish one.
-        let ask_at = if published { now } else { now + CRL_WAIT };
-        let lacking = state.lacking.entry(change.mount).or_insert(MissingRevocations { revocations: 0, ask_at });
+        let request_at = if published { now } else { now + CRL_WAIT };
+        let lacking = state.lacking.entry(change.mount).or_insert(MissingRevocations { revocations: 0, request_at });
         lacking.revocations = lacking.revocations.max(change.revocations);
-        lacking.ask_at = lacking.ask_at.min(ask_at);
+        lacking.request_at = lacking.request_at.min(request_at);
     }
 
     /// Requests CRLs for mounts that have waited long enough.
-    fn ask_for_crls(&self, state: &mut FollowerState) {
+    fn request_crls(&self, state: &mut FollowerState) {
         let now = Instant::now();
         state.lacking.retain(|mount, lacking| {
-            if lacking.ask_at <= now {
+            if lacking.request_at <= now {
                 self.mounts.follow_revocations(*mount);
-                lacking.ask_at = now + CRL_REQUEST_INTERVAL;
+                lacking.request_at = now + CRL_REQUEST_INTERVAL;
             }
             self.mounts.covers(*mount, lacking.revocations) == Some(false)
         });
-        self.settling.store(!state.lacking.is_empty(), Ordering::Relaxed);
+        self.awaits_crls.store(!state.lacking.is_empty(), Ordering::Relaxed);
     }
 
     /// Measures the age of a change when it is applied, by the database's clock alone.

@@ -75,7 +75,7 @@ pub struct Projects {
 }
 
 impl SessionAccess {
-    fn asker(self) -> CallerId {
+    fn caller_id(self) -> CallerId {
         let (Self::Read(asker) | Self::Write(asker)) = self;
         asker
     }
@@ -169,19 +169,19 @@ impl Projects {
                     }
                     Err(WorkError::Refused(refusal)) => {
                         keep(Err(refusal));
-                        Err(SqlError::Refused)
+                        Err(SqlError::Rejected)
                     }
                     Err(WorkError::Store(failure)) => Err(failure),
                 }
             }
             .boxed_local()
         });
-        let ran = self.admission.run(access.asker(), move |store| match access {
+        let ran = self.admission.run(access.caller_id(), move |store| match access {
             SessionAccess::Read(asker) => store.read(name, asker, in_session),
             SessionAccess::Write(asker) => store.write(name, asker, in_session),
         });
         match ran.await? {
-            Ok(()) | Err(SqlError::Refused) => {
+            Ok(()) | Err(SqlError::Rejected) => {
                 let outcome = kept.lock().unwrap_or_else(PoisonError::into_inner).take();
                 outcome.unwrap_or_else(|| Err(Error::internal("work in a session that has no outcome").into()))
             }

@@ -101,7 +101,7 @@ impl PartlySecret {
 
     /// Appends a secret.
     pub fn push_secret(&mut self, secret: &[u8]) {
-        self.secretly(|own| own.push(secret));
+        self.write_secret(|own| own.push(secret));
     }
 
     /// Appends another buffer; its secret parts stay secret.
@@ -114,7 +114,7 @@ impl PartlySecret {
     }
 
     /// Runs `write`; everything that it appends is secret.
-    pub fn secretly<T>(&mut self, write: impl FnOnce(&mut Self) -> T) -> T {
+    pub fn write_secret<T>(&mut self, write: impl FnOnce(&mut Self) -> T) -> T {
         // Marked before the write as well, because the buffer may grow in the middle of it.
         let (from, before) = (self.len(), self.secret.clone());
         self.mark(from..usize::MAX);
@@ -149,7 +149,7 @@ impl PartlySecret {
 
     /// Returns the bytes as drop leaves them.
     #[cfg(test)]
-    pub(crate) fn remains(mut self) -> Vec<u8> {
+    pub(crate) fn into_wiped_bytes(mut self) -> Vec<u8> {
         self.overwrite();
         self.into_bytes()
     }
@@ -248,7 +248,7 @@ mod tests {
         assert_eq!(before, b"open\0\0\0\0\0\0\0");
         assert_eq!(text.expose(), b"openhunter2");
         text.push(b"after");
-        text.secretly(|text| text.write_all(b"swordfish")).unwrap();
+        text.write_secret(|text| text.write_all(b"swordfish")).unwrap();
         let before = text.make_room(1000);
         assert_eq!((&before[..4], before.iter().filter(|octet| **octet == 0).count()), (&b"open"[..], 21));
         assert_eq!(text.expose(), b"openhunter2afterswordfish");
@@ -258,7 +258,7 @@ mod tests {
     fn a_secret_is_one_while_it_is_written() {
         let mut text = PartlySecret::with_capacity(4);
         text.push(b"open");
-        let before = text.secretly(|text| {
+        let before = text.write_secret(|text| {
             text.push(b"hunter2");
             text.make_room(1000)
         });
@@ -275,11 +275,11 @@ mod tests {
         whole.push(b"--");
         whole.append(&part);
         whole.append(&PartlySecret::from("open".to_owned()));
-        assert_eq!(part.remains(), b"a\0\0\0\0\0\0\0b");
+        assert_eq!(part.into_wiped_bytes(), b"a\0\0\0\0\0\0\0b");
         let mut second = PartlySecret::default();
         second.append(&whole);
         assert_eq!(whole.into_bytes(), b"--ahunter2bopen");
-        assert_eq!(second.remains(), b"--a\0\0\0\0\0\0\0bopen");
+        assert_eq!(second.into_wiped_bytes(), b"--a\0\0\0\0\0\0\0bopen");
     }
 
     #[test]

@@ -122,7 +122,7 @@ pub struct ServerOptions {
     /// [`nodes::SKEW_LIMIT`](crate::nodes::SKEW_LIMIT).
     pub skew_limit: Duration,
     /// Interval between two probes of the store while nothing fails; usually [`STORE_PROBE_INTERVAL`].
-    pub store_watch: Duration,
+    pub store_probe_interval: Duration,
 }
 
 /// Limits on the number of connections.
@@ -149,7 +149,7 @@ pub struct Server {
     workers: usize,
     caps: ConnectionCaps,
     rsa_key_stock: StockSizes,
-    store_watch: Duration,
+    store_probe_interval: Duration,
 }
 
 impl Server {
@@ -158,14 +158,14 @@ impl Server {
     /// # Errors
     /// The errors of the store, and those of opening a stored mount.
     pub async fn open(options: ServerOptions) -> Result<Self> {
-        Self::open_through(options, |stores| stores).await
+        Self::open_with_stores(options, |stores| stores).await
     }
 
     /// As [`Server::open`], with stores that `between` has wrapped.
     ///
     /// # Errors
     /// As [`Server::open`].
-    pub async fn open_through(options: ServerOptions, between: impl FnOnce(Stores) -> Stores) -> Result<Self> {
+    pub async fn open_with_stores(options: ServerOptions, between: impl FnOnce(Stores) -> Stores) -> Result<Self> {
         telemetry::install_metrics()?;
         let workers = match options.workers {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
@@ -181,7 +181,7 @@ impl Server {
         let folder = if let Database::Embedded(folder) = database { Some(folder.clone()) } else { None };
         let storage = storage::open(options.storage).await?;
         let stores = between(storage.stores());
-        let ServerOptions { listen, tls, metrics_listen, rsa_key_stock, store_watch, .. } = options;
+        let ServerOptions { listen, tls, metrics_listen, rsa_key_stock, store_probe_interval, .. } = options;
         let keys =
             ManagedKeyOptions { libraries: options.pkcs11_libraries, cloud: options.cloud, signers: options.signers };
         let ServerOptions { clock, logins, settings, skew_limit, audit, listeners, .. } = options;
@@ -200,7 +200,7 @@ impl Server {
                     workers,
                     caps,
                     rsa_key_stock,
-                    store_watch,
+                    store_probe_interval,
                 })
             }
             Err(error) => {
@@ -248,7 +248,7 @@ impl Server {
             upkeep::metrics().boxed_local(),
             upkeep::rotate_secrets(self.shared.clone()).boxed_local(),
             upkeep::run_keyring(self.shared.clone()).boxed_local(),
-            store_health::watch_store(self.shared.clone(), self.store_watch).boxed_local(),
+            store_health::watch_store(self.shared.clone(), self.store_probe_interval).boxed_local(),
             renewal::run(self.shared.clone(), self.tls.clone()).boxed_local(),
         ];
         let tasks = self.shared.mounts.tasks().into_iter().chain(own).map(actix_rt::spawn).collect();
@@ -361,7 +361,7 @@ async fn open_domains(
     let audit = Audit::new(audit::open(&*stores.auth, audit, &clock).await?, listeners, clock.clone());
     let auth = Auth::open_with(Arc::clone(&stores.auth), clock.clone(), logins).await?;
     let reach = StoreProbe::new(stores.auth, auth.clone(), auth.is_initialized().await?);
-    auth.note_version(env!("CARGO_PKG_VERSION")).await?;
+    auth.record_version(env!("CARGO_PKG_VERSION")).await?;
     let grants = Arc::new(MountGrants::new(auth.clone()));
     let outbound = keys.cloud.reach;
     let devices = Devices::new(keys.libraries, CloudServices::new(keys.cloud, clock.clone())?);
@@ -390,7 +390,7 @@ async fn open_domains(
         bodies: SenderBudget::new(settings.max_bodies_in_flight),
         answers: http::response_budget::ResponseBudget::new(settings.max_bodies_in_flight),
         settings,
-        put_away: WrapQuota::default(),
+        wrap_quota: WrapQuota::default(),
         lists: LongLists::default(),
         identity,
         audit,

@@ -29,7 +29,7 @@ pub enum SqlValue {
     /// A list of texts, for `= ANY($n)`; never in a row.
     Texts(Vec<String>),
     /// A list of byte strings, for PostgreSQL only; never in a row.
-    Octets(Vec<Vec<u8>>),
+    ByteStrings(Vec<Vec<u8>>),
 }
 
 impl From<i64> for SqlValue {
@@ -158,13 +158,13 @@ impl<T: FromColumn> FromColumn for Option<T> {
 #[derive(Debug)]
 pub enum SqlError {
     /// The work itself rejected the request and recorded the reason. Nothing is stored.
-    Refused,
+    Rejected,
     /// A violated constraint, by its name in the schema, or `foreign_key` where the engine does not name it.
     Constraint(String),
     /// A statement that exceeded its time limit.
-    TooLong,
+    Timeout,
     /// A serialization conflict that persisted after the store's retries.
-    Clash,
+    SerializationConflict,
     /// A failed or unreachable engine.
     Engine(Error),
 }

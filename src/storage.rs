@@ -82,9 +82,9 @@ pub struct StorageOptions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IfMissing {
     /// A new store is created.
-    Made,
+    Create,
     /// An error is returned: for commands that need an existing store.
-    Missed,
+    Fail,
 }
 
 /// The handles of a store, one for each domain.
@@ -125,7 +125,7 @@ pub struct Storage {
 /// version, or one whose durability cannot be switched on.
 pub async fn open(options: StorageOptions) -> Result<Storage> {
     let StorageOptions { database, seal_key, clock, queue, absent } = options;
-    if absent == IfMissing::Missed {
+    if absent == IfMissing::Fail {
         inspection::require_existing(&database).await?;
     }
     match database {
@@ -187,7 +187,7 @@ impl Storage {
     async fn ready(self) -> Result<Self> {
         // A session is bound to its thread, but `open` may run on any.
         let (tokens, runtime) = (Arc::clone(&self.api_tokens), tokio::runtime::Handle::current());
-        let sealed = tokio::task::spawn_blocking(move || runtime.block_on(tokens.seal_bare())).await;
+        let sealed = tokio::task::spawn_blocking(move || runtime.block_on(tokens.seal_unsealed())).await;
         match sealed.map_err(Error::internal).and_then(|sealed| sealed) {
             Ok(()) => Ok(self),
             Err(error) => {
@@ -246,8 +246,8 @@ impl Storage {
     ///
     /// # Errors
     /// `Unavailable` from the store.
-    pub async fn seal_question(&self) -> Result<(SealChallenge, Secret)> {
-        self.keys.seal_question().await
+    pub async fn seal_challenge(&self) -> Result<(SealChallenge, Secret)> {
+        self.keys.seal_challenge().await
     }
 
     /// Counts the stored values that are sealed with earlier data keys, in small reads.
@@ -273,7 +273,7 @@ impl Storage {
     ///
     /// # Errors
     /// `Conflict` when the store is not embedded; `Unavailable` when its disk lacks space for a growing log.
-    pub(crate) async fn hold_file(&self) -> Result<CheckpointPause> {
+    pub(crate) async fn pause_checkpoints(&self) -> Result<CheckpointPause> {
         let Some(file) = self.reader.file_hold() else {
             return Err(Error::new(Kind::Conflict, "backup: the store is no embedded one"));
         };
@@ -284,7 +284,7 @@ impl Storage {
     ///
     /// # Errors
     /// `Invalid` when a CRL is dated after `now`, or no higher number exists; `Unavailable`.
-    async fn note_restore(&self, now: Time) -> Result<()> {
+    async fn record_restore(&self, now: Time) -> Result<()> {
         let noted = self.restored(now).await?;
         self.commits.submit(WriteUnit::Facts(vec![FactWrite::new(noted)])).outcome().await.map(drop)
     }

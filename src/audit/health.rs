@@ -36,7 +36,7 @@ pub(super) enum DeviceHealthTask {
     Nothing(Option<Duration>),
     Attempt,
     /// Log that it accepts entries again, with the time since it failed.
-    Back(Duration),
+    Recovered(Duration),
 }
 
 impl Default for DeviceHealth {
@@ -95,7 +95,7 @@ impl DeviceHealth {
             DeviceHealthState::Down { next, .. } if next <= now => DeviceHealthTask::Attempt,
             DeviceHealthState::Trial { since, until } if until <= now => {
                 (self.now, self.trusted) = (DeviceHealthState::Up, Some(now));
-                DeviceHealthTask::Back(now.saturating_duration_since(since))
+                DeviceHealthTask::Recovered(now.saturating_duration_since(since))
             }
             DeviceHealthState::Down { next: end, .. } | DeviceHealthState::Trial { until: end, .. } => {
                 DeviceHealthTask::Nothing(Some(end.saturating_duration_since(now)))
@@ -124,7 +124,7 @@ mod tests {
         standing.took(start + 3 * SECOND);
         assert!(!standing.is_down() && !standing.is_up());
         assert_eq!(standing.due(start + 4 * SECOND), DeviceHealthTask::Nothing(Some(4 * SECOND)));
-        assert_eq!(standing.due(start + 8 * SECOND), DeviceHealthTask::Back(8 * SECOND));
+        assert_eq!(standing.due(start + 8 * SECOND), DeviceHealthTask::Recovered(8 * SECOND));
         assert!(standing.is_up());
     }
 
@@ -135,7 +135,7 @@ mod tests {
             let now = start + second * SECOND;
             match standing.due(now) {
                 DeviceHealthTask::Attempt => standing.took(now),
-                DeviceHealthTask::Back(_) => told += 1,
+                DeviceHealthTask::Recovered(_) => told += 1,
                 DeviceHealthTask::Nothing(_) => {}
             }
             // It works for three seconds at a time.
@@ -150,7 +150,7 @@ mod tests {
             let now = start + second * SECOND;
             match standing.due(now) {
                 DeviceHealthTask::Attempt => standing.took(now),
-                DeviceHealthTask::Back(_) | DeviceHealthTask::Nothing(_) => {}
+                DeviceHealthTask::Recovered(_) | DeviceHealthTask::Nothing(_) => {}
             }
             if second % 20 == 19 {
                 fails += u32::from(standing.failed(now));
@@ -164,7 +164,7 @@ mod tests {
             standing.failed(now);
             standing.took(now + SECOND);
             assert_eq!(standing.due(now + SECOND), DeviceHealthTask::Nothing(Some(MIN_TRIAL_DURATION)));
-            assert!(matches!(standing.due(now + 7 * SECOND), DeviceHealthTask::Back(_)));
+            assert!(matches!(standing.due(now + 7 * SECOND), DeviceHealthTask::Recovered(_)));
         }
     }
 

@@ -220,7 +220,7 @@ impl EntryFormat {
             BodyOrigin::Server,
         );
         if let Some(given) = response.auth {
-            told.object("auth", |auth| self.handed_out(auth, given));
+            told.object("auth", |auth| self.token_response(auth, given));
         }
         if let Some(lease) = response.lease {
             told.object("secret", |secret| secret.json("lease_id", lease));
@@ -242,7 +242,7 @@ impl EntryFormat {
         }
     }
 
-    fn handed_out(&self, auth: &mut JsonObjectWriter<'_>, given: &TokenResponse) {
+    fn token_response(&self, auth: &mut JsonObjectWriter<'_>, given: &TokenResponse) {
         self.mask.secret(auth.name("client_token"), &given.token);
         self.mask.accessor(auth.name("accessor"), &given.accessor);
         auth.members(&given.others());
@@ -284,7 +284,7 @@ impl EntryFormat {
         }
         let mut sent = PartlySecret::default();
         // Parsed JSON can be serialized, and writing to memory cannot fail.
-        let _ = sent.secretly(|sent| serde_json::to_writer(sent, fields));
+        let _ = sent.write_secret(|sent| serde_json::to_writer(sent, fields));
         if self.mask.fields(data, fields, within(sent.len())).is_err() {
             self.hashed(data, JSON_MEDIA_TYPE, sent.expose(), BodyOrigin::Server);
         }

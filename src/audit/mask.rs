@@ -144,7 +144,7 @@ impl Mask {
     }
 
     /// Replaces quoted parts of a server message by their hashes, because they may come from the caller.
-    pub(super) fn quotes<'t>(&self, text: &'t str) -> Cow<'t, str> {
+    pub(super) fn mask_quotes<'t>(&self, text: &'t str) -> Cow<'t, str> {
         if self.raw || !text.contains('"') {
             return Cow::Borrowed(text);
         }
@@ -601,10 +601,10 @@ mod tests {
     #[test]
     fn what_a_text_of_the_server_quotes_is_hashed() {
         let (mask, hash) = (mask(), |text: &str| mask().hash(text.as_bytes()));
-        assert_eq!(mask.quotes("ttl: must be a duration"), "ttl: must be a duration");
-        assert_eq!(mask.quotes("no \"a\" or \"b\" here"), format!("no {} or {} here", hash("a"), hash("b")));
-        assert_eq!(mask.quotes(r#"no "a\"b" here"#), format!("no {} here", hash(r#"a\"b"#)));
-        assert_eq!(mask.quotes("no \"end"), format!("no {}", hash("end")));
+        assert_eq!(mask.mask_quotes("ttl: must be a duration"), "ttl: must be a duration");
+        assert_eq!(mask.mask_quotes("no \"a\" or \"b\" here"), format!("no {} or {} here", hash("a"), hash("b")));
+        assert_eq!(mask.mask_quotes(r#"no "a\"b" here"#), format!("no {} here", hash(r#"a\"b"#)));
+        assert_eq!(mask.mask_quotes("no \"end"), format!("no {}", hash("end")));
     }
 
     #[test]

@@ -40,7 +40,7 @@ impl RequestTexts {
             let (field, said) = text.split_once(": ").unwrap_or(("", text));
             return format!("{field}: {}", mask.hash(said.as_bytes())).into();
         };
-        let unquoted = mask.quotes(text);
+        let unquoted = mask.mask_quotes(text);
         if sent.is_empty() {
             return unquoted;
         }

@@ -132,9 +132,9 @@ struct QueuedEntry {
 enum AuditWriterTask {
     Write(AuditBatch),
     Reopen,
-    Try,
+    Probe,
     /// Log that it accepts entries again, after this time.
-    Back(Duration),
+    Recovered(Duration),
     End,
 }
 
@@ -324,10 +324,10 @@ impl AuditQueue {
                     state.standing.hurry(now);
                 }
                 left = match state.standing.due(now) {
-                    DeviceHealthTask::Back(after) => return AuditWriterTask::Back(after),
+                    DeviceHealthTask::Recovered(after) => return AuditWriterTask::Recovered(after),
                     DeviceHealthTask::Attempt if !state.closed => {
                         state.writing = Some(now);
-                        return AuditWriterTask::Try;
+                        return AuditWriterTask::Probe;
                     }
                     DeviceHealthTask::Attempt => None,
                     DeviceHealthTask::Nothing(left) => left,
@@ -370,7 +370,7 @@ impl AuditQueue {
     }
 
     /// Notes a failed write, and collects all waiting entries. `true` if it must be logged.
-    fn fell(&self, waiting: &mut Vec<QueuedEntry>) -> bool {
+    fn fail_pending(&self, waiting: &mut Vec<QueuedEntry>) -> bool {
         let mut state = self.lock();
         let is_news = state.standing.failed(Instant::now());
         let turns = std::mem::take(&mut state.turns);
@@ -439,14 +439,14 @@ impl AuditWriterShared {
                 AuditWriterTask::Write(batch) => self.write(batch),
                 AuditWriterTask::Reopen => {
                     let begun = Instant::now();
-                    let mut pen = self.pen();
+                    let mut pen = self.lock_sink();
                     if let Err(error) = pen.sink.reopen() {
                         tracing::error!(device = self.name, "an audit device was not opened again: {error}");
                     }
                     self.done(&pen, AuditBatch::default(), begun);
                 }
-                AuditWriterTask::Try => self.attempt(),
-                AuditWriterTask::Back(after) => {
+                AuditWriterTask::Probe => self.attempt(),
+                AuditWriterTask::Recovered(after) => {
                     let seconds = after.as_secs();
                     tracing::warn!(seconds, "audit device {}: it takes entries again", self.name);
                 }
@@ -455,7 +455,7 @@ impl AuditWriterShared {
         }
     }
 
-    fn pen(&self) -> MutexGuard<'_, ExclusiveSink> {
+    fn lock_sink(&self) -> MutexGuard<'_, ExclusiveSink> {
         self.pen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -466,14 +466,14 @@ impl AuditWriterShared {
     /// Writes a batch and sends the result to all of its entries.
     fn write(&self, mut batch: AuditBatch) {
         let begun = Instant::now();
-        let mut pen = self.pen();
+        let mut pen = self.lock_sink();
         let waiting = &mut batch.waiting;
         self.queued.set(u32::try_from(waiting.len()).unwrap_or(u32::MAX));
         let written = pen.sink.write(&batch.lines).map_err(Arc::new);
         self.wrote.record(begun.elapsed().as_secs_f64());
         if let Err(why) = &written {
             pen.since = self.clock.now();
-            self.fell(why, waiting);
+            self.fail_pending(why, waiting);
         }
         self.count(written.is_ok(), waiting);
         for QueuedEntry { since, reply, .. } in waiting.drain(..) {
@@ -485,8 +485,8 @@ impl AuditWriterShared {
     }
 
     /// Handles a failed write; entries that arrived since then fail, too.
-    fn fell(&self, why: &io::Error, waiting: &mut Vec<QueuedEntry>) {
-        let is_news = self.queue.fell(waiting);
+    fn fail_pending(&self, why: &io::Error, waiting: &mut Vec<QueuedEntry>) {
+        let is_news = self.queue.fail_pending(waiting);
         let what = format!("audit device {}: an entry was not taken: {why}", self.name);
         if is_news {
             tracing::error!("{what}; it is tried about each second, and this is not said again until it is over");
@@ -497,7 +497,7 @@ impl AuditWriterShared {
 
     fn attempt(&self) {
         let begun = Instant::now();
-        let mut pen = self.pen();
+        let mut pen = self.lock_sink();
         let line = self.form.test(self.clock.now(), pen.since);
         match pen.sink.reopen().and_then(|()| pen.sink.write(&line)) {
             Ok(()) => self.queue.lock().standing.took(Instant::now()),

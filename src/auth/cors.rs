@@ -93,7 +93,7 @@ impl Auth {
     }
 
     async fn cors_change(&self, change: impl Fn(Option<&CorsSettings>) -> Option<CorsSettings>) -> Result<()> {
-        let _one_writer = self.turn_to_write().await?;
+        let _one_writer = self.acquire_write_permit().await?;
         let attempt = async || {
             self.reload_cors().await?;
             let before = self.cors.load_full();

@@ -22,7 +22,7 @@ impl Auth {
     pub async fn cubbyhole_read(&self, caller: &Caller, path: &str) -> Result<Option<Secret>> {
         require_service_token(caller)?;
         if path == WRAPPED_RESPONSE_PATH
-            && let Some(answer) = self.own_answer(caller).await?
+            && let Some(answer) = self.own_wrapped_response(caller).await?
         {
             let text = answer.body.expose_text().ok_or_else(|| Error::invalid("response: no text, unwrap it"))?;
             let member = serde_json::json!({ WRAPPED_RESPONSE_PATH: text });

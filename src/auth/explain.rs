@@ -66,7 +66,7 @@ impl Auth {
     pub async fn subject_by_token(&self, token: &str) -> Result<Option<ExplainedToken>> {
         if is_batch(token) {
             // A batch token is not stored, so an ended one looks like one that never existed.
-            return match self.batch_held(token).await? {
+            return match self.open_batch_state(token).await? {
                 Some((record, held)) => none_if_forbidden(self.subject(record, held).await),
                 None => Ok(None),
             };
@@ -79,7 +79,7 @@ impl Auth {
     }
 
     async fn subject(&self, record: TokenRecord, held: TokenState) -> Result<ExplainedToken> {
-        let entity = self.entity_named(&record.entity_id).await?;
+        let entity = self.existing_entity(&record.entity_id).await?;
         let state = match (held.expires_at, held.uses) {
             (Some(end), _) if end <= self.clock.now() => TokenStatus::Expired,
             (_, Some(0)) => TokenStatus::UsedUp,
@@ -96,7 +96,7 @@ impl Auth {
     /// `Internal` when the explanation panics.
     pub async fn explain(&self, caller: &Arc<Caller>, place: RequestPath<'_>, list: bool) -> Result<Explanation> {
         let (path, spelt) = (place.path.to_owned(), place.spelt.to_vec());
-        self.looked_through(caller, move |policies, identity, now| {
+        self.inspect_policies(caller, move |policies, identity, now| {
             explain::explain(policies, identity, RequestPath { path: &path, spelt: &spelt }, list, now)
         })
         .await
@@ -111,14 +111,14 @@ impl Auth {
         caller: &Arc<Caller>,
         shape: impl FnOnce(BTreeMap<String, MergedRule>) -> T + Send + 'static,
     ) -> Result<T> {
-        self.looked_through(caller, |policies, identity, now| {
+        self.inspect_policies(caller, |policies, identity, now| {
             shape(explain::merge_rules(policies, identity, now).unwrap_or_default())
         })
         .await
     }
 
     /// Runs `look` on the policies of a caller, in the CPU queue if they are long.
-    async fn looked_through<T: Send + 'static>(
+    async fn inspect_policies<T: Send + 'static>(
         &self,
         caller: &Arc<Caller>,
         look: impl for<'p> FnOnce(Vec<(&'p str, &'p Policy)>, Option<&dyn TemplateValues>, Time) -> T + Send + 'static,

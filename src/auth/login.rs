@@ -76,12 +76,12 @@ impl Logins {
     }
 
     /// Requests a sweep of ended secret ids.
-    pub(crate) fn wake_sweep(&self) {
+    pub(crate) fn request_sweep(&self) {
         self.sweep.notify_one();
     }
 
     /// Waits until a sweep is requested.
-    pub(crate) async fn sweep_woken(&self) {
+    pub(crate) async fn wait_for_sweep(&self) {
         self.sweep.notified().await;
     }
 

@@ -57,7 +57,7 @@ impl MemoryAuthState {
                 self.mounts.push(id);
                 AuthOutcome::Done
             }
-            AuthWrite::MountDrop(id) => {
+            AuthWrite::MountDelete(id) => {
                 self.mounts.retain(|known| *known != id);
                 self.tokens.retain(|_, row| row.mount != Some(id));
                 AuthOutcome::Done
@@ -139,18 +139,18 @@ impl MemoryAuthState {
                 self.aliases.insert(row.id.clone(), row);
                 AuthOutcome::Done
             }
-            AuthWrite::EntityKeep { id, until } => match self.entities.get_mut(&id) {
+            AuthWrite::EntityPostpone { id, until } => match self.entities.get_mut(&id) {
                 None => AuthOutcome::Absent,
                 Some(row) => {
                     row.kept_until = row.kept_until.map(|kept| kept.max(until));
                     AuthOutcome::Done
                 }
             },
-            AuthWrite::EntityDrop(id) => {
+            AuthWrite::EntityDelete(id) => {
                 self.aliases.retain(|_, alias| alias.entity != id);
                 if self.entities.remove(&id).is_some() { AuthOutcome::Done } else { AuthOutcome::Absent }
             }
-            AuthWrite::AliasDrop(id) => {
+            AuthWrite::AliasDelete(id) => {
                 if self.aliases.remove(&id).is_some() {
                     AuthOutcome::Done
                 } else {
@@ -164,8 +164,8 @@ impl MemoryAuthState {
                 for id in &ended {
                     let tokens = self.tokens.values().filter(|row| row.entity.as_ref() == Some(id));
                     match tokens.map(|row| row.expires_at.unwrap_or(again)).max() {
-                        Some(end) => self.write(AuthWrite::EntityKeep { id: id.clone(), until: end.max(again) })?,
-                        None => self.write(AuthWrite::EntityDrop(id.clone()))?,
+                        Some(end) => self.write(AuthWrite::EntityPostpone { id: id.clone(), until: end.max(again) })?,
+                        None => self.write(AuthWrite::EntityDelete(id.clone()))?,
                     };
                 }
                 AuthOutcome::Swept(ended.len() as u32)
@@ -201,7 +201,7 @@ impl MemoryAuthState {
                 None => AuthOutcome::Absent,
                 Some(_) => AuthOutcome::Done,
             },
-            SecretIdWrite::EndRole { mount, role } => {
+            SecretIdWrite::DeleteRole { mount, role } => {
                 self.ended_roles.push((mount, role));
                 AuthOutcome::Done
             }

@@ -106,8 +106,8 @@ impl Policies {
 
     /// `true` if a cache table was emptied since the last call. The caller should then drop callers that it no longer
     /// needs, because they keep the removed unions alive.
-    pub(super) fn began_anew(&self) -> bool {
-        self.unions.began_anew()
+    pub(super) fn was_emptied(&self) -> bool {
+        self.unions.was_emptied()
     }
 
     pub(super) fn are_long(&self, names: &[String], now: Time) -> bool {
@@ -135,7 +135,7 @@ impl Policies {
         names.iter().all(same)
     }
 
-    fn are_those_of(&self, other: &Self) -> bool {
+    fn has_same_entries(&self, other: &Self) -> bool {
         let pairs = self.by_name.iter().zip(&other.by_name);
         self.by_name.len() == other.by_name.len()
             && pairs.into_iter().all(|(one, other)| one.0 == other.0 && Arc::ptr_eq(one.1, other.1))
@@ -276,7 +276,7 @@ impl Auth {
         let (given, name) = (name, validate_policy_name(name)?);
         let mut warnings = Warnings::default();
         if given != name {
-            warnings.add(Self::policy_respelt(&name));
+            warnings.add(Self::renamed_policy_warning(&name));
         }
         let mut text = fields.text_within("policy", MAX_POLICY_BYTES)?.unwrap_or_default();
         if text.trim().is_empty() {
@@ -290,7 +290,7 @@ impl Auth {
         let expiration = self.expiration_of(&name, fields)?;
         let cas = fields.int("cas")?;
         let cas_required = fields.bool("cas_required")?;
-        let _one_writer = self.turn_to_write().await?;
+        let _one_writer = self.acquire_write_permit().await?;
         let attempt = async || {
             self.reload_policies().await?;
             let policies = self.policies.load_full();
@@ -311,7 +311,7 @@ impl Auth {
     }
 
     /// The warning for a policy name that is stored in another spelling.
-    pub fn policy_respelt(name: &str) -> String {
+    pub fn renamed_policy_warning(name: &str) -> String {
         format!("the policy name was changed to {name:?}: names are in lower case and without blanks around them")
     }
 
@@ -325,7 +325,7 @@ impl Auth {
         if name == DEFAULT_POLICY {
             return Err(Error::invalid("cannot delete \"default\" policy"));
         }
-        let _one_writer = self.turn_to_write().await?;
+        let _one_writer = self.acquire_write_permit().await?;
         let attempt = async || {
             self.reload_policies().await?;
             let Some(version) = self.policies.load().entry(&name).map(|entry| entry.version) else { return Ok(()) };
@@ -339,7 +339,7 @@ impl Auth {
         let policies = self.policies.load_full();
         let ended = |name: &&String| policies.live(name, now).is_none() && *name != DEFAULT_POLICY;
         for name in policies.by_name.keys().filter(ended) {
-            let _one_writer = self.turn_to_write().await?;
+            let _one_writer = self.acquire_write_permit().await?;
             let unit = vec![document_write(name, policies.by_name[name].version, None)?];
             match self.commit_policy(unit, name, None).await {
                 // The policy was written again in the meantime.
@@ -370,7 +370,7 @@ impl Auth {
     pub(super) async fn reload_policies(&self) -> Result<()> {
         let before = self.policies.load_full();
         let read = load(&*self.store, Some(Arc::clone(&before))).await?;
-        if !read.are_those_of(&before) {
+        if !read.has_same_entries(&before) {
             self.policies.store(Arc::new(read));
         }
         Ok(())

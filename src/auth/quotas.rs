@@ -153,7 +153,7 @@ impl Auth {
 
     /// Changes and publishes the stored quotas. Removes those of deleted mounts.
     async fn quotas_change(&self, change: impl Fn(&mut StoredQuotas, &MountTable) -> Result<()>) -> Result<()> {
-        let _one_writer = self.turn_to_write().await?;
+        let _one_writer = self.acquire_write_permit().await?;
         let attempt = async || {
             // Read before the mount table: every mount that a quota of this version refers to was enabled before it.
             self.reload_quotas().await?;
@@ -272,7 +272,7 @@ mod tests {
             assert_eq!(limit(&auth, path, role), rate, "{path}");
         }
         let table = auth.mounts();
-        let asks = |path: &str| auth.quotas().unwrap().ask_for_roles(table.get(path).unwrap());
+        let asks = |path: &str| auth.quotas().unwrap().depend_on_role(table.get(path).unwrap());
         assert!(asks("pki") && !asks("team/ca"));
         auth.rate_limit_delete("everything").await.unwrap();
         assert_eq!(limit(&auth, "team/ca/issue/web", ""), 0);

@@ -48,12 +48,12 @@ pub struct CubbyholeRow {
 
 impl CubbyholeRow {
     /// Maximum number of entries of a token, and of their bytes when sealed.
-    pub const MOST: (i64, i64) = (128, 2 << 20);
+    pub const LIMITS: (i64, i64) = (128, 2 << 20);
 
     /// `true` if the entry exceeds a limit together with `others`: number and bytes of the token's other entries.
-    pub fn is_too_much(&self, others: (i64, i64)) -> bool {
+    pub fn exceeds_limit(&self, others: (i64, i64)) -> bool {
         let octets = i64::try_from(self.body.len()).unwrap_or(i64::MAX);
-        others.0 >= Self::MOST.0 || others.1.saturating_add(octets) > Self::MOST.1
+        others.0 >= Self::LIMITS.0 || others.1.saturating_add(octets) > Self::LIMITS.1
     }
 }
 
@@ -158,7 +158,7 @@ pub enum AuthWrite {
     /// Creates a mount: reserves its id and its revocation sequence.
     MountCreate(MountId),
     /// Deletes every row and document of a mount, and ends its tokens.
-    MountDrop(MountId),
+    MountDelete(MountId),
     /// Creates a token; `Conflict` when it exists already, or its parent or mount no longer exists.
     TokenInsert(TokenRow),
     /// Sets expiry and body of a live token (renewal).
@@ -202,16 +202,16 @@ pub enum AuthWrite {
     /// already has an alias at the mount.
     AliasPut(AliasRow),
     /// Postpones the removal of a temporary entity.
-    EntityKeep {
+    EntityPostpone {
         /// Id of the entity.
         id: String,
         /// Earliest time of removal.
         until: Time,
     },
     /// Deletes an entity with its aliases.
-    EntityDrop(String),
+    EntityDelete(String),
     /// Deletes an alias.
-    AliasDrop(String),
+    AliasDelete(String),
     /// Checks up to `limit` entities whose removal was due at `now`: deletes those without tokens, and postpones the
     /// removal of the others until their last token ends, but at least until `again`.
     EntitySweep {

@@ -165,7 +165,7 @@ impl Auth {
     }
 
     /// The position of an accessor in the order of [`Auth::accessor_page`]; the start for a text that is no accessor.
-    pub fn accessor_place(&self, accessor: &str) -> TokenHash {
+    pub fn accessor_position(&self, accessor: &str) -> TokenHash {
         hash_of(accessor).unwrap_or_default()
     }
 }

@@ -28,7 +28,7 @@ impl Auth {
     ///
     /// # Errors
     /// Store errors.
-    pub async fn note_version(&self, version: &str) -> Result<()> {
+    pub async fn record_version(&self, version: &str) -> Result<()> {
         let attempt = async || {
             let (mut versions, expected) = self.stored_versions().await?;
             if versions.iter().any(|known| known.version == version) {
@@ -80,7 +80,7 @@ mod tests {
         let clock = Clock::manual(datetime!(2030-01-01 00:00 UTC));
         let auth = Auth::open(Arc::new(MemoryAuthStore::default()), clock.clone()).await.unwrap();
         for version in ["0.1.0", "0.1.0", "0.2.0", "0.1.0"] {
-            auth.note_version(version).await.unwrap();
+            auth.record_version(version).await.unwrap();
             clock.advance(Duration::from_secs(60));
         }
         let versions: Vec<_> = auth.versions().await.unwrap().into_iter().map(|v| (v.version, v.since)).collect();

@@ -108,11 +108,11 @@ impl Auth {
     /// # Errors
     /// Store errors; the response may then be stored, but its token is lost.
     pub async fn wrap(&self, answer: &WrappedResponse, terms: WrapParameters) -> Result<WrapInfo> {
-        self.wrap_beside(None, answer.to_body(), terms).await
+        self.wrap_and_take(None, answer.to_body(), terms).await
     }
 
     /// Stores a response, and takes another wrapping token in the same commit.
-    async fn wrap_beside(&self, taken: Option<AuthWrite>, body: Vec<u8>, terms: WrapParameters) -> Result<WrapInfo> {
+    async fn wrap_and_take(&self, taken: Option<AuthWrite>, body: Vec<u8>, terms: WrapParameters) -> Result<WrapInfo> {
         let WrapParameters { ttl, path, display_name, wrapped_accessor } = terms;
         let mut record = self.new_record(vec![WRAPPING_POLICY_NAME.to_owned()], display_name, &path);
         (record.creation_ttl, record.grant, record.explicit_max_ttl) = (ttl, ttl, ttl);
@@ -148,9 +148,9 @@ impl Auth {
     ///
     /// # Errors
     /// `Invalid` if the token is no wrapping token or was used; store errors, after which the response may be lost.
-    pub async fn unwrap_answer(&self, token: &str) -> Result<WrappedResponse> {
+    pub async fn unwrap_response(&self, token: &str) -> Result<WrappedResponse> {
         let (row, _) = self.wrapping_token(token).await?;
-        let kept = self.kept_answer(&row).await?;
+        let kept = self.stored_response(&row).await?;
         self.store.commit(vec![AuthWrite::TokenTake(row.hash)]).await.map_err(conflict_as_invalid_token)?;
         WrappedResponse::of(&kept)
     }
@@ -158,20 +158,20 @@ impl Auth {
     /// Moves a wrapped response to a new token with the original lifetime, and ends the old token.
     ///
     /// # Errors
-    /// As [`Auth::unwrap_answer`].
+    /// As [`Auth::unwrap_response`].
     pub async fn rewrap(&self, token: &str) -> Result<WrapInfo> {
         let (row, record) = self.wrapping_token(token).await?;
-        let kept = std::mem::take(&mut *self.kept_answer(&row).await?);
+        let kept = std::mem::take(&mut *self.stored_response(&row).await?);
         let TokenRecord { path, display_name, creation_ttl: ttl, .. } = record;
         let terms = WrapParameters { ttl, path, display_name, wrapped_accessor: None };
-        self.wrap_beside(Some(AuthWrite::TokenTake(row.hash)), kept, terms).await.map_err(conflict_as_invalid_token)
+        self.wrap_and_take(Some(AuthWrite::TokenTake(row.hash)), kept, terms).await.map_err(conflict_as_invalid_token)
     }
 
     /// Fetches the response of the caller's own wrapping token, whose use this request took; `None` for other tokens.
     ///
     /// # Errors
     /// Store errors.
-    pub(super) async fn own_answer(&self, caller: &Caller) -> Result<Option<WrappedResponse>> {
+    pub(super) async fn own_wrapped_response(&self, caller: &Caller) -> Result<Option<WrappedResponse>> {
         if caller.policies != [WRAPPING_POLICY_NAME] {
             return Ok(None);
         }
@@ -193,7 +193,7 @@ impl Auth {
         if record.policies == [WRAPPING_POLICY_NAME] { Ok((row, record)) } else { Err(invalid_wrapping_token()) }
     }
 
-    async fn kept_answer(&self, row: &TokenRow) -> Result<Zeroizing<Vec<u8>>> {
+    async fn stored_response(&self, row: &TokenRow) -> Result<Zeroizing<Vec<u8>>> {
         let kept = self.store.cubbyhole(row.hash, RESPONSE_PATH.to_owned()).await?;
         kept.map(|kept| Zeroizing::new(kept.body)).ok_or_else(invalid_wrapping_token)
     }
@@ -245,10 +245,10 @@ mod tests {
         let expected = json!({ "creation_path": "pki/issue/web", "creation_time": "2030-01-01T00:00:00Z",
             "creation_ttl": 60 });
         assert_eq!(told, expected);
-        let answer = auth.unwrap_answer(token).await.unwrap();
+        let answer = auth.unwrap_response(token).await.unwrap();
         assert!(answer.media_type == "application/json" && answer.body.expose() == b"{\n}\n");
         assert!(store.state().cubbyholes.is_empty() && store.state().tokens.is_empty());
-        for error in [auth.unwrap_answer(token).await.err(), auth.wrapping_lookup(token).await.err()] {
+        for error in [auth.unwrap_response(token).await.err(), auth.wrapping_lookup(token).await.err()] {
             assert_eq!(error.unwrap().text(), "wrapping token is not valid or does not exist");
         }
     }
@@ -259,11 +259,11 @@ mod tests {
         let first = wrapped(&auth).await;
         clock.advance(Duration::from_secs(50));
         let second = auth.rewrap(text(&first.token)).await.unwrap();
-        assert!(auth.unwrap_answer(text(&first.token)).await.is_err());
+        assert!(auth.unwrap_response(text(&first.token)).await.is_err());
         assert_eq!((second.ttl, &second.creation_path[..]), (MINUTE, "pki/issue/web"));
         assert_eq!(second.creation_time, clock.now());
         clock.advance(Duration::from_secs(59));
-        assert!(auth.unwrap_answer(text(&second.token)).await.unwrap().body.expose() == b"{\n}\n");
+        assert!(auth.unwrap_response(text(&second.token)).await.unwrap().body.expose() == b"{\n}\n");
         assert!(store.state().tokens.is_empty());
     }
 
@@ -274,7 +274,7 @@ mod tests {
         let wrapping = wrapped(&auth).await;
         clock.advance(MINUTE);
         for token in [root.as_str(), text(&wrapping.token), "", "s.unknown", &"x".repeat(1_000)] {
-            assert_eq!(auth.unwrap_answer(token).await.err().unwrap().kind(), Kind::Invalid, "{}", token.len());
+            assert_eq!(auth.unwrap_response(token).await.err().unwrap().kind(), Kind::Invalid, "{}", token.len());
             assert_eq!(auth.rewrap(token).await.err().unwrap().kind(), Kind::Invalid);
         }
     }

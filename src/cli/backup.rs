@@ -101,8 +101,8 @@ fn add_copy(folder: &Path, arguments: &BackupArguments) -> Result<()> {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum CopyMethod {
-    BesideServer,
-    Alone,
+    WithServer,
+    WithoutServer,
 }
 
 fn copy_to(data: &Path, file: &Path, quiet: &QuietArgument) -> Result<CopyMethod> {
@@ -111,8 +111,8 @@ fn copy_to(data: &Path, file: &Path, quiet: &QuietArgument) -> Result<CopyMethod
     let _ = rustix::process::setpriority_process(None, NICE);
     let display = ProgressDisplay::start("copying", ProgressUnit::Bytes, quiet);
     let (partial, copied) = match OperatorClient::connect(data)? {
-        Some(server) => (copy_through_server(server, data, file, &display.progress)?, CopyMethod::BesideServer),
-        None => (copy_offline(data, file, &display.progress)?, CopyMethod::Alone),
+        Some(server) => (copy_through_server(server, data, file, &display.progress)?, CopyMethod::WithServer),
+        None => (copy_offline(data, file, &display.progress)?, CopyMethod::WithoutServer),
     };
     drop(display);
     let octets = partial.finish(Clock::system().now())?;
@@ -122,7 +122,7 @@ fn copy_to(data: &Path, file: &Path, quiet: &QuietArgument) -> Result<CopyMethod
 }
 
 fn report_copy(data: &Path, copied: CopyMethod) {
-    if copied == CopyMethod::BesideServer
+    if copied == CopyMethod::WithServer
         && let Err(error) = notify_server(data)
     {
         let text = "the copy is made, but its server could not be told, whose metrics do not count it";
@@ -145,7 +145,7 @@ fn copy_through_server(
 ) -> Result<PendingBackup> {
     server.ask(&json!({ "command": "backup" }))?;
     let copy = |stop: &AtomicBool| backup::copy(folder, to, CopyPace::Shared, stop, progress);
-    let (partial, released) = server.ask_after(copy, &json!({ "release": true }))?;
+    let (partial, released) = server.run_then_send(copy, &json!({ "release": true }))?;
     if released["held"] != true {
         return Err(Error::new(Kind::Unavailable, "the server did not hold its file: nothing was copied"));
     }

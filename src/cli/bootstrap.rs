@@ -45,7 +45,7 @@ pub(crate) fn run(arguments: &BootstrapArguments) -> Result<()> {
 async fn bootstrap(config: &Config, arguments: &BootstrapArguments) -> Result<()> {
     let given = token_from_environment()?;
     let clock = Clock::system();
-    let storage = storage::open(storage_options(config, clock.clone(), IfMissing::Missed)?).await?;
+    let storage = storage::open(storage_options(config, clock.clone(), IfMissing::Fail)?).await?;
     let made = create_first_user(&storage, clock, arguments, given.clone()).await;
     storage.shutdown().await?;
     let token = made?;

@@ -118,18 +118,18 @@ pub(super) struct CertifyError {
     pub(super) error: Error,
     pub(super) retry_after: Option<Duration>,
     /// `true` if the server issued an unusable certificate: a retry would probably not help.
-    pub(super) is_useless: bool,
+    pub(super) is_unusable_certificate: bool,
 }
 
 impl CertifyError {
-    pub(super) fn useless(error: Error) -> Self {
-        Self { error, retry_after: None, is_useless: true }
+    pub(super) fn unusable_certificate(error: Error) -> Self {
+        Self { error, retry_after: None, is_unusable_certificate: true }
     }
 }
 
 impl From<Error> for CertifyError {
     fn from(error: Error) -> Self {
-        Self { error, retry_after: None, is_useless: false }
+        Self { error, retry_after: None, is_unusable_certificate: false }
     }
 }
 
@@ -261,10 +261,14 @@ impl AuthorityArguments {
         }
         if reply.status != 200 {
             let refused = reply.refusal(&rejection_hint(&reply, &answer.errors, &self.caller));
-            return Err(CertifyError { error: refused, retry_after: reply.retry_after, is_useless: false });
+            return Err(CertifyError {
+                error: refused,
+                retry_after: reply.retry_after,
+                is_unusable_certificate: false,
+            });
         }
         let expected = if let ClientKeySource::Request(request) = subject { Some(*request) } else { None };
-        let mut issued = validate_response(answer, expected).map_err(CertifyError::useless)?;
+        let mut issued = validate_response(answer, expected).map_err(CertifyError::unusable_certificate)?;
         if expected.is_some_and(|request| request.names.clone().sorted() == names.clone().sorted()) {
             let said_twice = |text: &String| REQUEST_NAME_WARNING_ENDINGS.iter().any(|setting| text.ends_with(setting));
             issued.warnings.retain(|text| !said_twice(text));
@@ -324,7 +328,7 @@ fn parse_response(reply: &ClientResponse) -> CertifyResponse {
 fn rejection_hint(reply: &ClientResponse, errors: &[String], caller: &AuthenticatedClient) -> String {
     let says = |word: &str| errors.iter().any(|text| text.contains(word));
     match reply.status {
-        403 => reply.denial_hint(&caller.token_place()),
+        403 => reply.denial_hint(&caller.token_source()),
         404 => " (are --mount and --role right?)".to_owned(),
         400 if says("unknown role") => " (are --mount and --role right?)".to_owned(),
         400 if says("role requires") || says("key_type") || says("key_bits") => {

@@ -93,7 +93,7 @@ impl<'q> ClientRequest<'q> {
     }
 
     /// `true` if repeating the request has no further effect.
-    fn may_be_repeated(&self) -> bool {
+    fn is_idempotent(&self) -> bool {
         self.method != "POST" || self.key.is_some()
     }
 }
@@ -145,7 +145,7 @@ impl AuthenticatedClient {
             let answer = self.server.send(question, token).await;
             let wait = match &answer {
                 Ok(reply) if matches!(reply.status, 429 | 503) => reply.retry_after.map(|wait| wait.max(pause)),
-                Err(lost) if lost.sent && question.may_be_repeated() => Some(pause),
+                Err(lost) if lost.sent && question.is_idempotent() => Some(pause),
                 _ => None,
             };
             match wait.map(with_jitter).filter(|wait| begun.elapsed() + *wait <= self.patience) {
@@ -186,7 +186,7 @@ impl AuthenticatedClient {
     }
 
     /// The source of the token, for messages.
-    pub(super) fn token_place(&self) -> String {
+    pub(super) fn token_source(&self) -> String {
         self.token.shown()
     }
 
@@ -268,7 +268,7 @@ impl ServerEndpoint {
         }
         let client = self.builder()?.tls_danger_accept_invalid_certs(trusting);
         let client = client.build().map_err(Error::internal)?;
-        let answer = client.get(format!("{base}/v1/{path}")).send().await.map_err(|e| self.no_answer(e))?;
+        let answer = client.get(format!("{base}/v1/{path}")).send().await.map_err(|e| self.connection_error(e))?;
         let status = answer.status().as_u16();
         let body = self.read(answer).await?;
         Ok((status, serde_json::from_slice(body.expose()).unwrap_or_default()))
@@ -276,7 +276,7 @@ impl ServerEndpoint {
 
     /// Sends a request. If the server denies it, requests an explanation.
     async fn send(&self, question: ClientRequest<'_>, token: &str) -> std::result::Result<ClientResponse, NoResponse> {
-        let mut reply = self.send_only(question, token).await?;
+        let mut reply = self.send_without_explanation(question, token).await?;
         if reply.status == 403 && !token.is_empty() && !question.path.starts_with(EXPLAIN_PATH) {
             reply.denial = self.denial(question.method, question.path, token).await;
         }
@@ -286,7 +286,7 @@ impl ServerEndpoint {
     /// The reason why the server denies a request to a token: the token is unknown, or a policy rule decides.
     async fn denial(&self, method: &str, path: &str, token: &str) -> Option<String> {
         let body = json!({ "method": method, "path": path });
-        let reply = self.send_only(ClientRequest::post(EXPLAIN_SELF_PATH, &body), token).await.ok()?;
+        let reply = self.send_without_explanation(ClientRequest::post(EXPLAIN_SELF_PATH, &body), token).await.ok()?;
         if reply.status == 403 {
             return Some("the token is not known to the server, has ended, or is bound to other networks".to_owned());
         }
@@ -295,7 +295,7 @@ impl ServerEndpoint {
         Some(format!("{}: see signet explain - {method} {path}", one_line(reason)))
     }
 
-    async fn send_only(
+    async fn send_without_explanation(
         &self,
         question: ClientRequest<'_>,
         token: &str,
@@ -320,7 +320,7 @@ impl ServerEndpoint {
     ///
     /// # Errors
     /// As [`ServerEndpoint::post`].
-    pub(super) async fn post_octets(
+    pub(super) async fn post_bytes(
         &self,
         path: &str,
         token: &str,
@@ -353,7 +353,7 @@ impl ServerEndpoint {
             .resolve_to_addrs(LOCALHOST, &[(Ipv4Addr::LOCALHOST, 0).into(), (Ipv6Addr::LOCALHOST, 0).into()]);
         if let Some(file) = &self.cacert {
             let pem = std::fs::read(file)
-                .map_err(|e| Error::of_file(CACERT_ARGUMENT, file, "read", e).as_kind(Kind::Invalid))?;
+                .map_err(|e| Error::of_file(CACERT_ARGUMENT, file, "read", e).with_kind(Kind::Invalid))?;
             let certificates = reqwest::Certificate::from_pem_bundle(&pem).ok().filter(|found| !found.is_empty());
             let none = || Error::invalid(format!("{CACERT_ARGUMENT}: {}: must hold PEM certificates", file.display()));
             client = client.tls_certs_only(certificates.ok_or_else(none)?);
@@ -364,7 +364,7 @@ impl ServerEndpoint {
     async fn answer(&self, request: reqwest::RequestBuilder) -> std::result::Result<ClientResponse, NoResponse> {
         let lost = |e: reqwest::Error| {
             let sent = !e.is_connect() && !e.is_builder();
-            NoResponse { error: self.no_answer(e), sent }
+            NoResponse { error: self.connection_error(e), sent }
         };
         let answer = request.send().await.map_err(lost)?;
         let url = answer.url().to_string();
@@ -392,7 +392,7 @@ impl ServerEndpoint {
         let base = self.address();
         let mut body = PartlySecret::default();
         let broken = |e: reqwest::Error| match e.is_timeout() {
-            true => self.no_answer(e),
+            true => self.connection_error(e),
             false => Error::unavailable(format!("{base}: the answer ended early ({})", root_cause(&e)), e),
         };
         while let Some(chunk) = answer.chunk().await.map_err(broken)? {
@@ -404,7 +404,7 @@ impl ServerEndpoint {
         Ok(body)
     }
 
-    fn no_answer(&self, error: reqwest::Error) -> Error {
+    fn connection_error(&self, error: reqwest::Error) -> Error {
         let base = self.address();
         if error.is_timeout() {
             let text = match error.is_connect() {

@@ -160,7 +160,7 @@ async fn copy_rows(
             Kind::Invalid => error.within("the store that is copied"),
             _ => error,
         })?;
-    let display = ProgressDisplay::start("copying", ProgressUnit::Things("rows"), quiet);
+    let display = ProgressDisplay::start("copying", ProgressUnit::Items("rows"), quiet);
     let told = |table: &str, rows: i64| {
         display.around(|| try_print(&json!({ "table": table, "rows": rows }), format!("{table}: {rows} rows")));
     };

@@ -147,7 +147,7 @@ async fn options(
         seal_key,
         clock: clock.clone(),
         queue: MAX_PENDING_WRITES,
-        absent: IfMissing::Made,
+        absent: IfMissing::Create,
     };
     let settings = HttpSettings { open_metrics: true, ..HttpSettings::default() };
     let (cloud, cloudb) = config::cloud_settings_from_environment(|name| std::env::var(name).ok())?;
@@ -171,7 +171,7 @@ async fn options(
         audit: Vec::new(),
         listeners: Vec::new(),
         skew_limit: SKEW_LIMIT,
-        store_watch: STORE_PROBE_INTERVAL,
+        store_probe_interval: STORE_PROBE_INTERVAL,
     })
 }
 

@@ -57,14 +57,14 @@ const MAX_FILES: usize = 1000;
 pub(crate) async fn run(arguments: ImportArguments) -> Result<()> {
     let token = arguments.token.token()?;
     let password = arguments.p12_password_file.as_deref().map(read_password).transpose()?;
-    let found = ImportFolder::in_folder(&arguments.folder, password.as_ref())?;
+    let found = ImportFolder::read_folder(&arguments.folder, password.as_ref())?;
     let ImportSelection { bundle, lists } = found.chosen(arguments.without_refused_crls)?;
-    let display = ProgressDisplay::start("importing", ProgressUnit::Things("files"), &arguments.quiet);
+    let display = ProgressDisplay::start("importing", ProgressUnit::Items("files"), &arguments.quiet);
     display.progress.expect(1 + lists.len() as u64);
     let ask = async |path: &str, media_type: &str, octets: Vec<u8>| {
         let path = format!("{}/issuers/import/{path}", arguments.mount);
         let token = token.expose_text().unwrap_or_default();
-        let answered = arguments.server.post_octets(&path, token, media_type, octets).await;
+        let answered = arguments.server.post_bytes(&path, token, media_type, octets).await;
         display.progress.add(1);
         parse_response(&answered?, &arguments.token)
     };
@@ -112,9 +112,9 @@ pub(crate) async fn run(arguments: ImportArguments) -> Result<()> {
     }
     drop(display);
     // Warnings about missing CRLs do not apply to issuers whose CRL was imported.
-    let anew =
+    let from_storage =
         |text: &String| text.contains("issuers/import/crl") && covered.iter().any(|id| text.contains(id.as_str()));
-    warnings.iter().filter(|text| !anew(text)).for_each(|text| print_notice("warning", text));
+    warnings.iter().filter(|text| !from_storage(text)).for_each(|text| print_notice("warning", text));
     Ok(())
 }
 
@@ -177,7 +177,7 @@ struct ImportFolder {
 }
 
 impl ImportFolder {
-    fn in_folder(folder: &Path, password: Option<&Secret>) -> Result<Self> {
+    fn read_folder(folder: &Path, password: Option<&Secret>) -> Result<Self> {
         let unreadable = |path: &Path, e: &std::io::Error| {
             Error::invalid(format!("{}: cannot be read ({})", path.display(), describe_io_error(e.kind())))
         };

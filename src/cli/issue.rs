@@ -82,9 +82,9 @@ enum ExistingPolicy {
 impl ExistingPolicy {
     fn there(self) -> OnExisting {
         match self {
-            Self::Refuse => OnExisting::Stays,
-            Self::Keep => OnExisting::StaysUnlessEmpty,
-            Self::Replace => OnExisting::IsReplaced,
+            Self::Refuse => OnExisting::Reject,
+            Self::Keep => OnExisting::RejectUnlessEmpty,
+            Self::Replace => OnExisting::Replace,
         }
     }
 }
@@ -296,7 +296,7 @@ impl IssueFiles {
             tried.push(lock.stage(&self.key, FileContent::Secret, there)?);
         }
         let (ca, there) =
-            if path_exists(&self.ca) { (&self.own_ca, OnExisting::IsReplaced) } else { (&self.ca, OnExisting::Stays) };
+            if path_exists(&self.ca) { (&self.own_ca, OnExisting::Replace) } else { (&self.ca, OnExisting::Reject) };
         tried.push(lock.stage(ca, FileContent::Public, there)?);
         Ok(())
     }
@@ -339,12 +339,12 @@ impl IssueFiles {
         let has = |file: &Path| read_text(OUT_ARGUMENT, file).is_ok_and(|text| text.expose() == authorities);
         match existing {
             _ if has(&self.ca) => (&self.ca, None),
-            _ if !path_exists(&self.ca) => (&self.ca, Some(OnExisting::Stays)),
+            _ if !path_exists(&self.ca) => (&self.ca, Some(OnExisting::Reject)),
             ExistingPolicy::Keep | ExistingPolicy::Replace if is_empty(&self.ca) => {
-                (&self.ca, Some(OnExisting::StaysUnlessEmpty))
+                (&self.ca, Some(OnExisting::RejectUnlessEmpty))
             }
-            ExistingPolicy::Refuse => (&self.own_ca, Some(OnExisting::Stays)),
-            ExistingPolicy::Keep | ExistingPolicy::Replace => (&self.own_ca, Some(OnExisting::IsReplaced)),
+            ExistingPolicy::Refuse => (&self.own_ca, Some(OnExisting::Reject)),
+            ExistingPolicy::Keep | ExistingPolicy::Replace => (&self.own_ca, Some(OnExisting::Replace)),
         }
     }
 }

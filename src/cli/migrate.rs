@@ -33,7 +33,7 @@ pub(crate) fn run(arguments: &MigrateArguments) -> Result<()> {
     telemetry::install_logs(&LogSettings { filter, ..config.log.clone() })?;
     forbid_core_dumps()?;
     actix_rt::System::new().block_on(async {
-        storage::open(storage_options(&config, Clock::system(), IfMissing::Made)?).await?.shutdown().await?;
+        storage::open(storage_options(&config, Clock::system(), IfMissing::Create)?).await?.shutdown().await?;
         try_print(&json!({ "is_up_to_date": true }), "the schema is up to date");
         Ok::<(), Error>(())
     })

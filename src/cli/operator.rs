@@ -88,7 +88,7 @@ pub(crate) fn run(word: &OperatorSubcommand) -> Result<(), CommandFailure> {
 
 async fn init(config: &Config) -> Result<()> {
     let new_key = create_seal_key(config)?;
-    let storage = match storage::open(storage_options(config, Clock::system(), IfMissing::Made)?).await {
+    let storage = match storage::open(storage_options(config, Clock::system(), IfMissing::Create)?).await {
         Ok(storage) => storage,
         Err(error) => {
             // The database has data under another key, so the new key is useless.

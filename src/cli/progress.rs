@@ -25,7 +25,7 @@ pub(super) struct QuietArgument {
 pub(super) enum ProgressUnit {
     Bytes,
     /// Objects with this plural name.
-    Things(&'static str),
+    Items(&'static str),
 }
 
 /// A progress display. Dropping it erases the line.
@@ -83,7 +83,7 @@ impl Drop for ProgressDisplay {
 fn format_line(what: &str, unit: ProgressUnit, done: u64, total: Option<u64>) -> String {
     let amount = |amount: u64| match unit {
         ProgressUnit::Bytes => format!("{:.1} MiB", amount as f64 / f64::from(1 << 20)),
-        ProgressUnit::Things(name) => format!("{amount} {name}"),
+        ProgressUnit::Items(name) => format!("{amount} {name}"),
     };
     match total {
         Some(total) => {
@@ -104,7 +104,7 @@ mod tests {
             format_line("copying", ProgressUnit::Bytes, 3 << 19, Some(3 << 20)),
             "copying: 1.5 MiB of 3.0 MiB (50 %)"
         );
-        assert_eq!(format_line("checking", ProgressUnit::Things("rows"), 7, None), "checking: 7 rows");
+        assert_eq!(format_line("checking", ProgressUnit::Items("rows"), 7, None), "checking: 7 rows");
         assert_eq!(
             format_line("copying", ProgressUnit::Bytes, u64::MAX, Some(1 << 20)).split_once(" of").unwrap().1,
             " 1.0 MiB (100 %)"

@@ -146,7 +146,7 @@ struct CertificatePair {
     told: Option<(Vec<u8>, i64)>,
     failures: u32,
     /// No attempt is made before this time.
-    rest_until: Option<Instant>,
+    retry_at: Option<Instant>,
 }
 
 struct RenewalState {
@@ -171,7 +171,7 @@ impl CertificatePair {
             ca: arguments.ca.clone().or_else(|| ca.into_iter().find(|ca| ca.exists())),
             told: None,
             failures: 0,
-            rest_until: None,
+            retry_at: None,
         })
     }
 
@@ -216,11 +216,11 @@ impl CertificatePair {
         let names = request.names.clone();
         let mut issued = arguments.authority.certify(&ClientKeySource::Request(&request), &names).await?;
         let successor = Successor { old, issued: &issued };
-        successor.require_names().map_err(CertifyError::useless)?;
-        successor.require_validity(unix_now()).map_err(CertifyError::useless)?;
+        successor.require_names().map_err(CertifyError::unusable_certificate)?;
+        successor.require_validity(unix_now()).map_err(CertifyError::unusable_certificate)?;
         // The life is not checked if the certificate has no matching key, or if the operator requested a shorter life.
         if standing.due != i64::MIN && !arguments.force && arguments.authority.ttl.is_none() {
-            successor.require_life().map_err(CertifyError::useless)?;
+            successor.require_life().map_err(CertifyError::unusable_certificate)?;
         }
         if successor.has_more_names()? {
             issued.warnings.push(format!("{}: has more names than before", self.certificate.display()));
@@ -243,7 +243,7 @@ impl CertificatePair {
     }
 
     fn places(&self, lock: &FolderLock, arguments: &RenewArguments) -> Result<StagedRenewal> {
-        let stage = |file: &Path, content| lock.stage(file, content, OnExisting::IsReplaced);
+        let stage = |file: &Path, content| lock.stage(file, content, OnExisting::Replace);
         let ca = self.ca.as_ref().filter(|file| file.exists());
         let note = self.note();
         Ok(StagedRenewal {
@@ -253,7 +253,7 @@ impl CertificatePair {
             note: arguments
                 .exec
                 .as_ref()
-                .map(|_| lock.stage(&note, FileContent::Public, OnExisting::Goes))
+                .map(|_| lock.stage(&note, FileContent::Public, OnExisting::Remove))
                 .transpose()?,
         })
     }
@@ -267,7 +267,7 @@ impl CertificatePair {
     fn rest(&mut self, wanted: Option<Duration>, left: i64) -> Duration {
         let wait = with_jitter(failure_pause(self.failures, wanted, left));
         self.failures += 1;
-        self.rest_until = Some(Instant::now() + wait);
+        self.retry_at = Some(Instant::now() + wait);
         wait
     }
 }
@@ -454,7 +454,7 @@ async fn run_service(arguments: &RenewArguments, pairs: &mut [CertificatePair]) 
     let mut signals = Signals::watch()?;
     let (mut command, mut token) = (ExecBackoff::default(), TokenRenewer::default());
     loop {
-        let tended = token.tend(&arguments.login, &arguments.authority.caller);
+        let tended = token.renew_if_due(&arguments.login, &arguments.authority.caller);
         let Some(mut wait) = until_signal(&mut signals, tended).await else { return Ok(()) };
         wait = wait.min(MAX_CHECK_INTERVAL);
         for pair in &mut *pairs {
@@ -488,24 +488,24 @@ async fn until_signal<T>(signals: &mut Signals, work: impl Future<Output = T>) -
 
 /// Checks a certificate for the service; returns the time until the next check.
 async fn check_pair(arguments: &RenewArguments, pair: &mut CertificatePair) -> Duration {
-    if let Some(left) = pair.rest_until.and_then(|until| until.checked_duration_since(Instant::now())) {
+    if let Some(left) = pair.retry_at.and_then(|until| until.checked_duration_since(Instant::now())) {
         return left;
     }
     match renew_if_due(arguments, pair).await {
         Ok(RenewalOutcome::Early(wait)) => {
-            (pair.failures, pair.rest_until) = (0, None);
+            (pair.failures, pair.retry_at) = (0, None);
             wait
         }
         Ok(RenewalOutcome::Renewed { due, ends }) => {
             // A certificate that is due immediately must not be renewed in a loop.
             let least = (ends.saturating_sub(unix_now()) / SPREAD_DIVISOR).max(1);
             pair.failures = 0;
-            pair.rest_until = Some(Instant::now() + Duration::from_secs(least.unsigned_abs()));
+            pair.retry_at = Some(Instant::now() + Duration::from_secs(least.unsigned_abs()));
             Duration::from_secs(due.saturating_sub(unix_now()).max(least).unsigned_abs())
         }
         Err(refusal) => {
             // Each attempt costs the server a certificate.
-            let left = if refusal.is_useless { i64::MAX } else { pair.left() };
+            let left = if refusal.is_unusable_certificate { i64::MAX } else { pair.left() };
             record_failure(pair, &refusal.error, refusal.retry_after, left)
         }
     }

@@ -39,7 +39,7 @@ pub(crate) fn status(arguments: &SealStatusArguments) -> Result<()> {
     let config = load_and_initialize(&arguments.config)?;
     owner::require_owner(&config)?;
     actix_rt::System::new().block_on(async {
-        let storage = storage::open(storage_options(&config, Clock::system(), IfMissing::Missed)?).await?;
+        let storage = storage::open(storage_options(&config, Clock::system(), IfMissing::Fail)?).await?;
         close_store(&storage, print_status(&storage).await).await
     })
 }
@@ -99,7 +99,7 @@ async fn move_seal(config: &Config, seal: &SealKey) -> Result<()> {
 }
 
 async fn open_store(config: &Config) -> Result<Storage> {
-    storage::open(storage_options(config, Clock::system(), IfMissing::Missed)?).await
+    storage::open(storage_options(config, Clock::system(), IfMissing::Fail)?).await
 }
 
 async fn change_and_print(storage: &Storage, seal: &SealKey) -> Result<()> {
@@ -115,7 +115,7 @@ async fn move_to_config(config: &Config, new: &Config) -> Result<()> {
         Ok(storage) => return change_and_print(&storage, &seal).await,
         Err(error) => error,
     };
-    let options = storage_options(new, Clock::system(), IfMissing::Missed)?;
+    let options = storage_options(new, Clock::system(), IfMissing::Fail)?;
     let Ok(storage) = storage::open(storage::StorageOptions { seal_key: seal, ..options }).await else {
         return Err(error);
     };
@@ -126,7 +126,7 @@ async fn move_to_config(config: &Config, new: &Config) -> Result<()> {
 /// Replaces the key in a file. Both keys exist until the store has the new one, so an interrupted
 /// command can be repeated.
 async fn replace_key_file(config: &Config, file: &Path) -> Result<()> {
-    let options = || storage_options(config, Clock::system(), IfMissing::Missed);
+    let options = || storage_options(config, Clock::system(), IfMissing::Fail);
     let (replacement, changed) = match storage::open(options()?).await {
         Ok(storage) => {
             let changed = async {

@@ -69,7 +69,7 @@ fn create_installation(mut arguments: SetupArguments) -> Result<(Config, SetupPl
     // Everything is checked before anything is created.
     let config = config::parse(&text, |name| environment.get(name))?;
     owner::require_owner_for_setup(&config, &arguments.config)?;
-    let plan = plan.addressed_by(&config)?;
+    let plan = plan.with_public_url(&config)?;
     files::check_new(&config, &plan)?;
     files::check_folders(&config, &plan)?;
     files::create_folders(&config, &arguments.config)?;
@@ -112,7 +112,7 @@ fn load_installation(arguments: SetupArguments) -> Result<(Config, SetupPlan)> {
         wanted.mount.clone_from(&renewal.mount);
     }
     owner::require_owner_for_setup(&config, &arguments.config)?;
-    let plan = SetupPlan::new(wanted, &arguments.config)?.addressed_by(&config)?;
+    let plan = SetupPlan::new(wanted, &arguments.config)?.with_public_url(&config)?;
     if let (Some(pair), Some(_)) = (&config.tls, &config.tls_renewal) {
         files::check_tls_pair(pair)?;
     }
@@ -139,7 +139,7 @@ async fn prepare(config: &Config, plan: &SetupPlan, listener_only: bool) -> Resu
 
 async fn run_with_api(config: &Config, plan: &SetupPlan, listener_only: bool) -> Result<()> {
     // For another node, the store must exist.
-    let api = SetupApi::start(config, if listener_only { IfMissing::Missed } else { IfMissing::Made }).await?;
+    let api = SetupApi::start(config, if listener_only { IfMissing::Fail } else { IfMissing::Create }).await?;
     let done = match listener_only {
         true => ensure_listener_certificate(&api, config, true).await.map(|()| None),
         false => run_steps(&api, config, plan).await,

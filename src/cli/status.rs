@@ -149,7 +149,7 @@ impl StatusReport {
         let path = "auth/token/lookup-self";
         let reply = caller.ask(ClientRequest::get(path)).await?;
         if reply.status != 200 {
-            let hint = reply.denial_hint(&caller.token_place());
+            let hint = reply.denial_hint(&caller.token_source());
             let step = format!("{hint}; the seal key is enough for another token: signet operator new-root-token");
             return Err(reply.refusal(if reply.status == 403 { &step } else { "" }));
         }

@@ -42,7 +42,7 @@ impl TargetInstallation {
     /// The options to open the existing store, with its seal key.
     pub(super) fn options(&self, clock: Clock) -> Result<storage::StorageOptions> {
         match (&self.config, &self.data_dir) {
-            (Some(file), _) => storage_options(&load_and_initialize(file)?, clock, IfMissing::Missed),
+            (Some(file), _) => storage_options(&load_and_initialize(file)?, clock, IfMissing::Fail),
             (None, folder) => {
                 install_logs_from_environment()?;
                 forbid_core_dumps()?;
@@ -56,7 +56,7 @@ impl TargetInstallation {
                     seal_key,
                     clock,
                     queue: MAX_PENDING_WRITES,
-                    absent: IfMissing::Missed,
+                    absent: IfMissing::Fail,
                 })
             }
         }

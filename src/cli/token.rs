@@ -100,7 +100,7 @@ impl ClientTokenSource {
             Self::Here(name, text) => (name.to_owned(), text),
             Self::File(name, file) => {
                 let text = read_token_file(&file)
-                    .map_err(|e| Error::of_file(name, &file, "read", e).as_kind(Kind::Invalid))?;
+                    .map_err(|e| Error::of_file(name, &file, "read", e).with_kind(Kind::Invalid))?;
                 (format!("{name}: {}", file.display()), text)
             }
         };

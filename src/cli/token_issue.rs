@@ -35,7 +35,7 @@ pub(super) fn run(
         if let Some(server) = server {
             return issue_through_server(server, &config, command, show).await;
         }
-        let storage = storage::open(storage_options(&config, Clock::system(), IfMissing::Missed)?).await?;
+        let storage = storage::open(storage_options(&config, Clock::system(), IfMissing::Fail)?).await?;
         close_store(&storage, alone(&storage, &config).await).await
     })
 }

@@ -17,7 +17,7 @@ use super::output::try_print;
 use super::progress::{ProgressDisplay, ProgressUnit, QuietArgument};
 use super::target_installation::{TargetInstallation, embedded_only_error};
 
-pub(super) const CERTIFICATES_UNIT: ProgressUnit = ProgressUnit::Things("certificates");
+pub(super) const CERTIFICATES_UNIT: ProgressUnit = ProgressUnit::Items("certificates");
 
 #[derive(clap::Args)]
 pub(crate) struct VerifyBackupArguments {

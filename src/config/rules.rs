@@ -107,7 +107,7 @@ impl SettingReader<'_> {
     }
 
     pub(super) fn rsa_key_stock(&mut self) -> StockSizes {
-        let mut of = |name: &str| self.number(name, 0, StockSizes::MOST);
+        let mut of = |name: &str| self.number(name, 0, StockSizes::MAX_KEYS_PER_SIZE);
         StockSizes {
             rsa_2048: of("rsa_key_stock.2048"),
             rsa_3072: of("rsa_key_stock.3072"),

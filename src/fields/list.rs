@@ -19,7 +19,7 @@ pub struct ListLimit {
     pub entries: usize,
     /// Maximum bytes per entry; for a map, name and value together.
     pub bytes: usize,
-    /// `true` if a list of only empty entries is rejected, see [`ListLimit::limiting`].
+    /// `true` if a list of only empty entries is rejected, see [`ListLimit::rejecting_only_empty`].
     pub limits: bool,
 }
 
@@ -36,26 +36,28 @@ impl ListLimit {
 
     /// For a list that restricts something and that restricts nothing when it is empty. Such a list of only empty
     /// entries, as an unset variable produces it, is rejected: dropping the entries would lift the restriction.
-    pub const fn limiting(self) -> Self {
+    pub const fn rejecting_only_empty(self) -> Self {
         Self { limits: true, ..self }
     }
 }
 
 pub(super) enum ListError {
-    Kind,
-    Many,
-    Long,
-    Blank,
+    WrongType,
+    TooManyEntries,
+    EntryTooLong,
+    OnlyEmptyEntries,
 }
 
 impl ListError {
     /// Builds the error with the field name and the violated limit.
     pub(super) fn of(self, name: &str, wanted: &str, cap: ListLimit) -> Error {
         match self {
-            Self::Kind => type_error(name, wanted),
-            Self::Many => Error::invalid(format!("{name}: at most {} entries are taken", cap.entries)),
-            Self::Long => Error::invalid(format!("{name}: an entry is longer than {} bytes", cap.bytes)),
-            Self::Blank => Error::invalid(format!("{name}: has empty entries only; an empty list is sent as []")),
+            Self::WrongType => type_error(name, wanted),
+            Self::TooManyEntries => Error::invalid(format!("{name}: at most {} entries are taken", cap.entries)),
+            Self::EntryTooLong => Error::invalid(format!("{name}: an entry is longer than {} bytes", cap.bytes)),
+            Self::OnlyEmptyEntries => {
+                Error::invalid(format!("{name}: has empty entries only; an empty list is sent as []"))
+            }
         }
     }
 }
@@ -71,7 +73,7 @@ pub(super) fn parse_list(value: &Value, split: bool, cap: ListLimit) -> Result<V
             _ if split => trim_entries(split_entries(text, cap)?.map(str::to_owned), cap),
             _ => trim_entries([text.clone()], cap),
         },
-        other => trim_entries([scalar_text(other).ok_or(ListError::Kind)?], cap),
+        other => trim_entries([scalar_text(other).ok_or(ListError::WrongType)?], cap),
     }
 }
 
@@ -85,7 +87,7 @@ pub(super) fn parse_map(value: &Value, cap: ListLimit) -> Result<BTreeMap<String
             Some(Value::Object(members)) => object_entries(&members, cap),
             _ => parse_pairs(split_entries(text, cap)?, cap),
         },
-        _ => Err(ListError::Kind),
+        _ => Err(ListError::WrongType),
     }
 }
 
@@ -101,8 +103,8 @@ fn parse_embedded(text: &str, begin: char, cap: ListLimit) -> Result<Option<Valu
     {
         Ok(value) => Ok(json.end().is_ok().then_some(value)),
         Err(error) => match error.to_string() {
-            why if why.starts_with(TOO_MANY_VALUES) => Err(ListError::Many),
-            why if why.starts_with(TOO_DEEP) => Err(ListError::Kind),
+            why if why.starts_with(TOO_MANY_VALUES) => Err(ListError::TooManyEntries),
+            why if why.starts_with(TOO_DEEP) => Err(ListError::WrongType),
             _ => Ok(None),
         },
     }
@@ -110,16 +112,16 @@ fn parse_embedded(text: &str, begin: char, cap: ListLimit) -> Result<Option<Valu
 
 fn split_entries(text: &str, cap: ListLimit) -> Result<std::str::Split<'_, char>, ListError> {
     if text.bytes().filter(|b| *b == b',').count() >= cap.entries {
-        return Err(ListError::Many);
+        return Err(ListError::TooManyEntries);
     }
     Ok(text.split(','))
 }
 
 fn scalar_entries(items: &[Value], cap: ListLimit) -> Result<Vec<String>, ListError> {
     if items.len() > cap.entries {
-        return Err(ListError::Many);
+        return Err(ListError::TooManyEntries);
     }
-    trim_entries(items.iter().map(scalar_text).collect::<Option<Vec<_>>>().ok_or(ListError::Kind)?, cap)
+    trim_entries(items.iter().map(scalar_text).collect::<Option<Vec<_>>>().ok_or(ListError::WrongType)?, cap)
 }
 
 fn trim_entries(items: impl IntoIterator<Item = String>, cap: ListLimit) -> Result<Vec<String>, ListError> {
@@ -127,22 +129,23 @@ fn trim_entries(items: impl IntoIterator<Item = String>, cap: ListLimit) -> Resu
     for item in items {
         match item.trim() {
             "" => blanks = true,
-            text if text.len() > cap.bytes => return Err(ListError::Long),
+            text if text.len() > cap.bytes => return Err(ListError::EntryTooLong),
             text if text.len() == item.len() => tidied.push(item),
             text => tidied.push(text.to_owned()),
         }
     }
     if cap.limits && blanks && tidied.is_empty() {
-        return Err(ListError::Blank);
+        return Err(ListError::OnlyEmptyEntries);
     }
     Ok(tidied)
 }
 
 fn object_entries(members: &Map<String, Value>, cap: ListLimit) -> Result<BTreeMap<String, String>, ListError> {
     if members.len() > cap.entries {
-        return Err(ListError::Many);
+        return Err(ListError::TooManyEntries);
     }
-    let pair = |(name, value): (&String, &Value)| checked_pair(name, &scalar_text(value).ok_or(ListError::Kind)?, cap);
+    let pair =
+        |(name, value): (&String, &Value)| checked_pair(name, &scalar_text(value).ok_or(ListError::WrongType)?, cap);
     members.iter().map(pair).collect()
 }
 
@@ -151,7 +154,7 @@ fn parse_pairs<'a>(
     cap: ListLimit,
 ) -> Result<BTreeMap<String, String>, ListError> {
     let pair = |item: &str| {
-        let (name, value) = item.split_once('=').ok_or(ListError::Kind)?;
+        let (name, value) = item.split_once('=').ok_or(ListError::WrongType)?;
         checked_pair(name.trim(), value.trim(), cap)
     };
     items.map(pair).collect()
@@ -159,7 +162,7 @@ fn parse_pairs<'a>(
 
 fn checked_pair(name: &str, value: &str, cap: ListLimit) -> Result<(String, String), ListError> {
     if name.len() + value.len() > cap.bytes {
-        return Err(ListError::Long);
+        return Err(ListError::EntryTooLong);
     }
     Ok((name.to_owned(), value.to_owned()))
 }
@@ -222,7 +225,7 @@ mod tests {
 
     #[test]
     fn entries_that_are_all_empty_are_no_empty_list_where_that_would_limit_nothing() {
-        let limited = |value| one(value).list_within("f", FEW.limiting());
+        let limited = |value| one(value).list_within("f", FEW.rejecting_only_empty());
         for empty in [json!([]), json!(""), json!("[]"), json!(" [ ] ")] {
             assert_eq!(limited(empty.clone()).unwrap(), Some(Vec::new()), "{empty}");
         }
@@ -232,7 +235,7 @@ mod tests {
             assert_eq!(one(blank).list_within("f", FEW).unwrap(), Some(Vec::new()));
         }
         assert_eq!(limited(json!(["", "a"])).unwrap().unwrap(), ["a"]);
-        assert!(one(json!([""])).map_within("f", FEW.limiting()).is_err());
+        assert!(one(json!([""])).map_within("f", FEW.rejecting_only_empty()).is_err());
     }
 
     #[test]

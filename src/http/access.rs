@@ -18,7 +18,7 @@ use crate::telemetry::{CompletedResponse, RouteMeter, TraceContext, traffic};
 /// The caller of a request.
 pub enum RequestCaller {
     /// An unauthenticated caller.
-    Nobody,
+    Anonymous,
     /// The holder of a token of the secrets service.
     Token(Arc<Caller>),
     /// The subject of a token of the projects API, by name.
@@ -65,7 +65,7 @@ pub struct AccessLogEntry {
 impl AccessLogEntry {
     /// An entry for a request that starts now and whose route is not known yet.
     pub fn begin(id: RequestId, trace: Option<TraceContext>, route: &'static RouteMeter) -> Self {
-        let (started, mount, who, from) = (Instant::now(), None, RequestCaller::Nobody, None);
+        let (started, mount, who, from) = (Instant::now(), None, RequestCaller::Anonymous, None);
         traffic::note_activity(started);
         Self { started, id, trace, route, mount, who, from, written: !access::is_enabled() }
     }
@@ -96,7 +96,7 @@ impl AccessLogEntry {
             return;
         }
         let caller = match &self.who {
-            RequestCaller::Nobody => "",
+            RequestCaller::Anonymous => "",
             RequestCaller::Token(caller) => &caller.display_name,
             RequestCaller::Subject(name) => name,
         };

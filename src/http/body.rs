@@ -41,10 +41,10 @@ pub struct BodyBudget<'a> {
 }
 
 impl BodyBudget<'_> {
-    fn cover(self, room: &mut SenderReservation, octets: usize) -> Result<()> {
-        room.cover(self.bodies, self.sender, octets).map_err(|lack| match lack {
-            Exhausted::Room => Error::new(Kind::Busy, "too many request bodies at once"),
-            Exhausted::Share => Error::new(Kind::Quota, "too many large request bodies of one sender at once"),
+    fn grow_to(self, room: &mut SenderReservation, octets: usize) -> Result<()> {
+        room.grow_to(self.bodies, self.sender, octets).map_err(|lack| match lack {
+            Exhausted::Total => Error::new(Kind::Busy, "too many request bodies at once"),
+            Exhausted::PerCaller => Error::new(Kind::Quota, "too many large request bodies of one sender at once"),
         })
     }
 }
@@ -110,7 +110,7 @@ pub async fn read_truncated(
                 if bytes.len() > limit {
                     read_and_discard(payload, MAX_DISCARDED_BYTES).await?;
                 }
-                Ok(room.held_by(bytes))
+                Ok(room.attach_to(bytes))
             }
             Err(error) if is_reservation_error(&error) => Err(discard_and_return(payload, error).await),
             Err(error) => Err(error),
@@ -197,7 +197,7 @@ async fn collect_chunks(
         return Ok((first.slice(..=limit), room));
     }
     if first.len() > UNCOUNTED_BODY_BYTES {
-        share.cover(&mut room, first.len())?;
+        share.grow_to(&mut room, first.len())?;
     }
     let Some(mut chunk) = next_chunk(payload).await? else { return Ok((first, room)) };
     let most = content_length(headers).and_then(|length| usize::try_from(length).ok()).unwrap_or(limit + 1);
@@ -207,7 +207,7 @@ async fn collect_chunks(
         let wanted = body.len() + taken;
         if wanted > room.octets().max(UNCOUNTED_BODY_BYTES) {
             let grown = wanted.max((2 * body.len()).min(most).min(limit + 1));
-            share.cover(&mut room, grown)?;
+            share.grow_to(&mut room, grown)?;
             body.reserve(grown - body.len());
         }
         body.extend_from_slice(&chunk[..taken]);

@@ -98,19 +98,19 @@ impl FairScheduler {
 
 impl CpuAccount {
     /// Sets the sender that is charged, whose queues the request's jobs join.
-    pub fn are_of(&self, sender: &Sender) {
+    pub fn set_sender(&self, sender: &Sender) {
         self.sender.set(Some(self.pass.senders.hash_one(sender)));
-        self.caller.set(sender.queued_as());
+        self.caller.set(sender.queue_caller());
     }
 
     /// Sets the trace of the request.
-    pub fn belong_to(&self, trace: TraceContext) {
+    pub fn set_trace(&self, trace: TraceContext) {
         self.caller.set_trace(trace);
     }
 
     /// Sets the address whose queues the request's jobs join until the caller is known.
-    pub fn come_from(&self, address: Option<IpAddr>) {
-        self.caller.set(Sender::at(address).queued_as());
+    pub fn set_address(&self, address: Option<IpAddr>) {
+        self.caller.set(Sender::at(address).queue_caller());
     }
 
     /// Polls the response body on behalf of the request's caller.
@@ -122,7 +122,7 @@ impl CpuAccount {
     pub async fn begin(&self, request: &HttpRequest) {
         let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
         if target > MAX_UNSCHEDULED_TARGET_BYTES {
-            self.are_of(&Sender::at(request.peer_addr().map(|peer| peer.ip())));
+            self.set_sender(&Sender::at(request.peer_addr().map(|peer| peer.ip())));
             self.turn().await;
         }
     }
@@ -147,7 +147,7 @@ impl CpuAccount {
     }
 
     /// Wraps a body so that its chunks are scheduled, unless it is declared to be small.
-    pub fn paced(&self, request: &HttpRequest, body: Payload) -> Payload {
+    pub fn pace_body(&self, request: &HttpRequest, body: Payload) -> Payload {
         let body = body.into_inner();
         if matches!(body, dev::Payload::None)
             || body::content_length(request.headers()).is_some_and(|length| length <= MAX_UNSCHEDULED_BODY_BYTES)
@@ -183,7 +183,7 @@ impl SchedulerPass {
         }
         let (place, call) = oneshot::channel();
         account.waiting.push_back(place);
-        this.await_the_end(&mut state);
+        this.schedule_next_pass(&mut state);
         Some(SliceWait { pass: Rc::clone(this), key, call, came: false })
     }
 
@@ -194,12 +194,12 @@ impl SchedulerPass {
         account.spent += time;
         account.call();
         if state.spent > MAX_PASS_DURATION {
-            this.await_the_end(&mut state);
+            this.schedule_next_pass(&mut state);
         }
     }
 
     /// Begins the next pass once all tasks that are ready now, or became ready since, have been polled.
-    fn await_the_end(self: &Rc<Self>, state: &mut SchedulerState) {
+    fn schedule_next_pass(self: &Rc<Self>, state: &mut SchedulerState) {
         if std::mem::replace(&mut state.ends, true) {
             return;
         }
@@ -207,7 +207,7 @@ impl SchedulerPass {
         tokio::task::spawn_local(async move {
             loop {
                 tokio::task::yield_now().await;
-                if !pass.begin_anew() {
+                if !pass.begin_pass() {
                     return;
                 }
             }
@@ -215,7 +215,7 @@ impl SchedulerPass {
     }
 
     /// Begins a pass; `true` if woken requests exist.
-    fn begin_anew(&self) -> bool {
+    fn begin_pass(&self) -> bool {
         let mut state = self.state.borrow_mut();
         state.spent = Duration::ZERO;
         state.accounts.retain(|_, account| {
@@ -273,7 +273,7 @@ mod tests {
     /// A request of a sender that works for `time` without yielding, and logs its end in `done`.
     async fn asks(passes: FairScheduler, sender: i64, time: Duration, done: Rc<RefCell<Vec<i64>>>) {
         let work = async |times: CpuAccount| {
-            times.are_of(&Sender::User(sender));
+            times.set_sender(&Sender::User(sender));
             times.turn().await;
             let begun = Instant::now();
             while begun.elapsed() < time {
@@ -311,7 +311,7 @@ mod tests {
             assert!(join(1).is_none());
             SchedulerPass::spent(&passes.0, 1, TIME_SLICE_PER_SENDER / 2);
             assert!(join(1).is_some() && join(2).is_none());
-            passes.0.begin_anew();
+            passes.0.begin_pass();
         }
     }
 
@@ -332,7 +332,7 @@ mod tests {
             std::thread::sleep(2 * TIME_SLICE_PER_SENDER);
             times.turn().await;
             tokio::task::yield_now().await;
-            times.are_of(&Sender::User(1));
+            times.set_sender(&Sender::User(1));
             SchedulerPass::join(&times.pass, times.sender.get().unwrap()).is_some()
         });
         assert!(!time.await, "what was spent before counts from the end of this step");
@@ -345,11 +345,11 @@ mod tests {
         SchedulerPass::spent(&passes.0, key, TIME_SLICE_PER_SENDER);
         let [first, gone, last] = [(); 3].map(|()| SchedulerPass::join(&passes.0, key).expect("the share is used up"));
         drop(gone);
-        assert!(passes.0.begin_anew());
+        assert!(passes.0.begin_pass());
         assert!(passes.0.state.borrow().accounts[&key].called);
         drop(first);
         tokio::time::timeout(Duration::from_secs(10), last).await.expect("the last one is called");
-        assert!(!passes.0.begin_anew());
+        assert!(!passes.0.begin_pass());
     }
 
     #[actix_web::test]
@@ -361,9 +361,9 @@ mod tests {
             let (request, mut inner) = request.set_payload(sent.clone()).to_http_parts();
             let body = Payload::from_request(&request, &mut inner).await.unwrap();
             let work = async |times: CpuAccount| {
-                times.are_of(&Sender::User(1));
+                times.set_sender(&Sender::User(1));
                 SchedulerPass::spent(&times.pass, times.sender.get().unwrap(), TIME_SLICE_PER_SENDER);
-                let mut pieces = pin!(times.paced(&request, body).collect::<Vec<_>>());
+                let mut pieces = pin!(times.pace_body(&request, body).collect::<Vec<_>>());
                 let waits = futures_util::poll!(pieces.as_mut());
                 assert_eq!(waits.is_pending(), length > MAX_UNSCHEDULED_BODY_BYTES, "{length}");
                 let pieces = match waits {

@@ -63,7 +63,7 @@ static TERRAFORM_INTEGRATION: HeaderName = HeaderName::from_static("x-terraform-
 
 /// Handles one request. `raw_path` is the part of the request target after `/api/v2/`, still encoded.
 pub async fn handle(state: WorkerState, request: &HttpRequest, raw_path: &str, payload: Payload) -> HttpResponse {
-    state.passes().account(|times| respond(times, &state, request, raw_path, payload)).await
+    state.scheduler().account(|times| respond(times, &state, request, raw_path, payload)).await
 }
 
 async fn respond(
@@ -74,14 +74,14 @@ async fn respond(
     payload: Payload,
 ) -> HttpResponse {
     static UNROUTED: LazyLock<RouteMeter> = LazyLock::new(|| RouteMeter::new("projects", "none", "none".to_owned()));
-    let payload = times.paced(request, payload);
+    let payload = times.pace_body(request, payload);
     times.begin(request).await;
     let id = RequestId::of(request.headers());
-    let mut rate = state.limits.untouched();
+    let mut rate = state.limits.uncounted();
     let found = table::resolve_route(raw_path, request.method());
     let trace = parse_trace_context(request.headers());
     if let Some(trace) = trace {
-        times.belong_to(trace);
+        times.set_trace(trace);
     }
     let mut line = AccessLogEntry::begin(id, trace, found.as_ref().map_or(&*UNROUTED, |found| found.meter));
     let mut trail = ProjectsRequestAudit::new(state, request, raw_path, &id, trace);
@@ -135,7 +135,7 @@ async fn run_pipeline(
     let token = bearer_token(request.headers());
     trail.shown(token.as_ref().ok());
     let sender = state.senders.of(token.as_ref().ok(), address);
-    times.are_of(&sender);
+    times.set_sender(&sender);
     times.turn().await;
     let reads = *found.route.method == Method::GET;
     if reads
@@ -147,7 +147,7 @@ async fn run_pipeline(
         line.subject(caller.as_ref());
         *rate = left;
         let sender = Sender::of_subject(caller.as_ref(), address);
-        times.are_of(&sender);
+        times.set_sender(&sender);
         let answer = answer?;
         state.answers.check(|| sender.clone())?;
         times.turn().await;
@@ -172,7 +172,7 @@ async fn run_pipeline(
     state.projects.note_use(&caller);
     let headers = request.headers();
     let sender = Sender::of_subject(Some(&caller), address);
-    times.are_of(&sender);
+    times.set_sender(&sender);
     bodies::mark_identified(request);
     let body = if reads { Bytes::new() } else { body(state, found.route, headers, payload, &caller).await? };
     times.turn().await;
@@ -373,10 +373,10 @@ async fn handle_in_session(
     let answered = state.projects.run(route.name, access, move |mut tx| {
         let call = Arc::clone(&call);
         async move {
-            call.caller.must_stand(&mut tx).await?;
+            call.caller.check_still_valid(&mut tx).await?;
             check_precondition(&mut tx, route, &call).await?;
             let answer = (route.handler)(&mut tx, &call).await?;
-            Ok((answer.of_rows(tx.read()), tx.buried()))
+            Ok((answer.of_rows(tx.read()), tx.pending_removal()))
         }
         .boxed_local()
     });
@@ -411,10 +411,10 @@ fn creates_resource(route: &ProjectsRoute, show: &ProjectsRoute) -> bool {
 
 /// Locks the resource to be changed and returns its entity tag.
 async fn lock_and_tag(tx: &mut Tx<'_>, show: &ProjectsRoute, call: &ProjectsCall) -> WorkResult<String> {
-    let read = call.before_the_change();
+    let read = call.as_read();
     // The first read refuses callers without permission before anything is locked.
     (show.handler)(tx, &read).await?;
-    tx.hold_with_organization();
+    tx.lock_lookups_and_organization();
     let shown = (show.handler)(tx, &read).await?.render();
     Ok(RenderedResponse::of(shown).tag.unwrap_or_default())
 }

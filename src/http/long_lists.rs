@@ -52,7 +52,7 @@ impl Default for LongLists {
     fn default() -> Self {
         Self(Arc::new(LongListState {
             reading: FairSemaphore::new(1),
-            first: FairSemaphore::beside_workers(),
+            first: FairSemaphore::for_half_the_cores(),
             places: Mutex::default(),
         }))
     }
@@ -92,7 +92,7 @@ impl LongLists {
     ///
     /// # Errors
     /// `Busy` when too many lists of the caller wait.
-    pub async fn turn_for_first(&self) -> Result<fair_queue::Permit> {
+    pub async fn wait_for_first_page(&self) -> Result<fair_queue::Permit> {
         self.0
             .first
             .enter_bounded("list: too many lists of this caller wait; try again, or ask for a part (limit)")

@@ -64,7 +64,7 @@ pub(super) async fn wait(refusal: Kind) {
         Kind::Quota => Duration::ZERO,
         _ => return,
     };
-    let (_waiting, others) = PendingRefusal::of(QueueCaller::current().asker());
+    let (_waiting, others) = PendingRefusal::of(QueueCaller::current().caller_id());
     let pause = least + extra_delay(others);
     if !pause.is_zero() {
         tokio::time::sleep(pause).await;
@@ -91,7 +91,7 @@ mod tests {
     #[actix_web::test]
     async fn only_refusals_of_the_caller_that_wait_count() {
         let [one, other] = [QueueCaller::with_token("one"), QueueCaller::with_token("other")];
-        let counted = |caller: QueueCaller| pending_refusals().get(&caller.asker()).copied();
+        let counted = |caller: QueueCaller| pending_refusals().get(&caller.caller_id()).copied();
         let mut pause = Box::pin(one.scope(wait(Kind::Busy)));
         assert!(futures_util::poll!(&mut pause).is_pending());
         assert_eq!((counted(one), counted(other)), (Some(1), None));

@@ -4,7 +4,7 @@
 //! ([`budget`](super::budget)). A sender at its limit gets 429 before the request is handled; a read gets 503 when the
 //! budget is used up. The response to a change is never discarded, because the caller may have no other way to get it.
 //! Bodies that are generated or shared while they are sent do not count. Long responses are sent in pieces, scheduled
-//! with all other work of the worker ([`passes`](super::fair_scheduler)).
+//! with all other work of the worker ([`scheduler`](super::fair_scheduler)).
 
 use std::error::Error as StdError;
 use std::pin::Pin;
@@ -43,7 +43,7 @@ impl ResponseBudget {
     /// # Errors
     /// `Quota` when the sender is at its limit.
     pub fn check(&self, sender: impl FnOnce() -> Sender) -> Result<()> {
-        if self.0.has_share(sender) { Ok(()) } else { Err(reservation_error(Exhausted::Share)) }
+        if self.0.is_within_limit(sender) { Ok(()) } else { Err(reservation_error(Exhausted::PerCaller)) }
     }
 
     /// Reserves memory for a response. Only a response to a read may be refused.
@@ -53,7 +53,7 @@ impl ResponseBudget {
     pub fn take(&self, octets: usize, reads: bool, sender: impl FnOnce() -> Sender) -> Result<SenderReservation> {
         match octets > UNCOUNTED_RESPONSE_BYTES {
             true if reads => SenderReservation::last(&self.0, sender(), octets).map_err(reservation_error),
-            true => Ok(SenderReservation::anyhow(&self.0, sender(), octets)),
+            true => Ok(SenderReservation::take_unchecked(&self.0, sender(), octets)),
             false => Ok(SenderReservation::default()),
         }
     }
@@ -61,8 +61,8 @@ impl ResponseBudget {
 
 fn reservation_error(lack: Exhausted) -> Error {
     match lack {
-        Exhausted::Room => Error::new(Kind::Busy, "too many large answers wait for their clients"),
-        Exhausted::Share => Error::new(Kind::Quota, "too many large answers of one sender wait to be taken"),
+        Exhausted::Total => Error::new(Kind::Busy, "too many large answers wait for their clients"),
+        Exhausted::PerCaller => Error::new(Kind::Quota, "too many large answers of one sender wait to be taken"),
     }
 }
 
@@ -73,7 +73,7 @@ pub fn schedule_response(response: HttpResponse, room: SenderReservation, times:
             return body;
         }
         let body = match (room.octets(), body.try_into_bytes()) {
-            (1.., Ok(bytes)) => BoxBody::new(room.held_by(bytes)),
+            (1.., Ok(bytes)) => BoxBody::new(room.attach_to(bytes)),
             (_, Ok(bytes)) => BoxBody::new(bytes),
             (_, Err(body)) => body,
         };
@@ -100,7 +100,7 @@ struct ScheduledBody {
 
 impl ScheduledBody {
     /// Waits for the next time slice once the current one is used up.
-    fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll_slice(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.given >= BYTES_PER_SLICE {
             self.given = 0;
             self.waiting = self.times.place();
@@ -127,7 +127,7 @@ impl MessageBody for ScheduledBody {
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Self::Error>>> {
         let this = self.get_mut();
-        ready!(this.poll_turn(cx));
+        ready!(this.poll_slice(cx));
         let begun = Instant::now();
         if this.ready.is_empty() {
             match ready!(this.times.scope_of_body(|| Pin::new(&mut this.body).poll_next(cx))) {
@@ -196,7 +196,7 @@ mod tests {
         let whole: Bytes = (0..300_000).map(|n| n as u8).collect::<Vec<_>>().into();
         let (response, room) = (HttpResponse::Ok().body(whole.clone()), answers.take(whole.len(), true, one).unwrap());
         let work = async |times: CpuAccount| {
-            times.are_of(&one());
+            times.set_sender(&one());
             let mut body = schedule_response(response, room, &times).into_body();
             assert_eq!(body.size(), BodySize::Sized(300_000));
             let mut pieces = Vec::new();
@@ -224,7 +224,7 @@ mod tests {
         });
         let body = actix_web::body::SizedStream::new(64 * MAX_PIECE_BYTES as u64, futures_util::stream::iter(pieces));
         let send = passes.account(async |times: CpuAccount| {
-            times.are_of(&one());
+            times.set_sender(&one());
             let mut body =
                 schedule_response(HttpResponse::Ok().body(body), SenderReservation::default(), &times).into_body();
             let mut sent = 0;

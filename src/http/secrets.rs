@@ -100,7 +100,7 @@ pub async fn handle_at(
     raw_path: &str,
     payload: Payload,
 ) -> HttpResponse {
-    state.passes().account(|times| respond(times, entrance, &state, request, raw_path, payload)).await
+    state.scheduler().account(|times| respond(times, entrance, &state, request, raw_path, payload)).await
 }
 
 async fn respond(
@@ -112,12 +112,12 @@ async fn respond(
     payload: Payload,
 ) -> HttpResponse {
     static UNROUTED: LazyLock<RouteMeter> = LazyLock::new(|| RouteMeter::new("secrets", "none", "none".to_owned()));
-    let payload = times.paced(request, payload);
+    let payload = times.pace_body(request, payload);
     times.begin(request).await;
     let id = RequestId::of(request.headers());
     let trace = parse_trace_context(request.headers());
     if let Some(trace) = trace {
-        times.belong_to(trace);
+        times.set_trace(trace);
     }
     let mut trail =
         RequestContext::new(entrance, state, request, raw_path, AccessLogEntry::begin(id, trace, &UNROUTED));
@@ -136,9 +136,9 @@ async fn respond(
             let room = std::mem::take(&mut answer.room);
             let mount_type = trail.line.mount.as_ref().map_or("", |m| m.kind.word());
             let head = request.method() == Method::HEAD;
-            let courtesies = trail.field_warnings.texts;
+            let field_warnings = trail.field_warnings.texts;
             let now = state.clock.now().unix_timestamp();
-            let context = render::RenderContext { mount_type, courtesies, headers: conditions, head, now };
+            let context = render::RenderContext { mount_type, field_warnings, headers: conditions, head, now };
             let response = render::render_response(answer, &id, context);
             let response = match trail.compressible {
                 true => encoding::compress_if_accepted(response, request.headers()).await,
@@ -177,7 +177,7 @@ async fn run_pipeline(
     (trail, times): (&mut RequestContext<'_>, &CpuAccount),
 ) -> Result<HandlerResponse> {
     let (settings, headers) = (&state.settings, request.headers());
-    if trail.asks_beforehand(state, request)? {
+    if trail.handle_cors(state, request)? {
         return Ok(HandlerResponse::empty());
     }
     let (asked, target) = match (resolve_route(state, request, trail.raw_path), trail.entrance) {
@@ -190,16 +190,16 @@ async fn run_pipeline(
             (asked, target)
         }
         (Ok((asked, target)), EntryPoint::Public) if target.is_public() && !asked.help => (asked, target),
-        (_, EntryPoint::Public) => return Err(trail.turned_away()),
+        (_, EntryPoint::Public) => return Err(trail.reject()),
     };
-    trail.led_to(&target, &asked);
+    trail.set_route(&target, &asked);
     trail.limit = target.body_limit(settings);
     let address = caller_address(request, &settings.trusted_proxies)?;
     trail.line.from = address;
-    times.come_from(address);
+    times.set_address(address);
     trail.deadline = Instant::now() + settings.max_duration;
     let gate = state.auth.quotas().map(|quotas| QuotaGate::new(quotas, &target, address));
-    let standing = gate.as_ref().and_then(|gate| gate.before_the_body(state, &target, &asked));
+    let standing = gate.as_ref().and_then(|gate| gate.count_before_body(state, &target, &asked));
     let counted = trail.counted(standing, &asked);
     let known = match counted {
         Ok(()) => run_guarded(trail.deadline, || identify_caller(state, headers, &target, &asked, address)).await,
@@ -215,17 +215,17 @@ async fn run_pipeline(
     }
     let welcome = known.as_ref().is_ok_and(|known| known.may);
     let sender = || Sender::of_token(caller.map(|(caller, _)| &**caller), address);
-    times.are_of(&sender());
+    times.set_sender(&sender());
     let read = target.read(&asked, headers, payload, state, (welcome, &sender, times)).await;
     if read.is_err() {
-        let standing = gate.as_ref().and_then(|gate| gate.without_a_body(state, &target, &asked));
+        let standing = gate.as_ref().and_then(|gate| gate.count_without_body(state, &target, &asked));
         trail.counted(standing, &asked)?;
     }
     let mut sent = read?;
     if let Some(seen) = &mut trail.seen {
         seen.what(&mut sent);
     }
-    let standing = gate.as_ref().and_then(|gate| gate.behind_the_body(state, &target, &asked, &sent.fields));
+    let standing = gate.as_ref().and_then(|gate| gate.count_after_body(state, &target, &asked, &sent.fields));
     trail.counted(standing, &asked)?;
     request::require_root_namespace(headers, settings.compat)?;
     let wrap_ttl = match trail.entrance {
@@ -251,12 +251,12 @@ async fn run_pipeline(
     if let Some(caller) = &admitted.caller {
         state.answers.check(|| Sender::of_token(Some(caller), address))?;
     }
-    let repeat_key = if route.repeatable { request::idempotency_key(headers)? } else { None };
+    let idempotency_key = if route.repeatable { request::idempotency_key(headers)? } else { None };
     trail.intent().await?;
     trail.compressible = route.compressible;
     let ParsedBody { mut fields, body, media_type, room } = sent;
     trail.field_warnings = warnings::check_fields(route, &params, &mut fields, &asked.path[target.below.clone()]);
-    let token = match route.names_token {
+    let token = match route.passes_unvalidated_token {
         true => request::token(headers, settings.compat)?,
         false => admitted.token,
     };
@@ -273,18 +273,18 @@ async fn run_pipeline(
         route,
         below: target.below.clone(),
         full_path: asked.path,
-        respelt: target.respelt,
-        aliased: target.aliased,
+        was_normalized: target.was_normalized,
+        used_alias: target.used_alias,
         params,
         fields,
         media_type,
         body,
-        _room: room,
+        _reservation: room,
         caller: admitted.caller,
         dialect: Dialect::of(headers, settings.compat),
         token,
         wrap_ttl,
-        repeat_key,
+        idempotency_key,
         sudo: admitted.sudo,
         address,
         request_id: trail.line.id,
@@ -305,9 +305,9 @@ async fn run_pipeline(
     };
     // The replacement response contains a token.
     trail.compressible = false;
-    let courtesies = std::mem::take(&mut trail.field_warnings.texts);
+    let field_warnings = std::mem::take(&mut trail.field_warnings.texts);
     let mount_type = trail.line.mount.as_ref().map_or("", |mount| mount.kind.word());
-    let context = render::RenderContext { mount_type, courtesies, ..render::RenderContext::default() };
+    let context = render::RenderContext { mount_type, field_warnings, ..render::RenderContext::default() };
     run_guarded(trail.deadline, || wrapped::wrap_response(state, answer, wanted, &trail.line.id, context)).await
 }
 
@@ -377,7 +377,7 @@ struct IdentifiedCaller {
     /// `true` if some request for this operation on this path would be authorized.
     may: bool,
     /// `true` if the caller comes from the cache because the store is unavailable.
-    believed: bool,
+    from_cache: bool,
 }
 
 #[derive(Default)]
@@ -397,13 +397,13 @@ async fn identify_caller(
     address: Option<IpAddr>,
 ) -> Result<IdentifiedCaller> {
     if target.access() == RouteAccess::Open {
-        return Ok(IdentifiedCaller { caller: None, may: true, believed: false });
+        return Ok(IdentifiedCaller { caller: None, may: true, from_cache: false });
     }
     let token = request::token(headers, state.settings.compat)?.ok_or_else(Error::forbidden)?;
     let kept = || if target.is_metrics() { state.auth.kept(token.expose(), address) } else { None };
     // During an outage, do not wait for the store to fail again.
-    let believed = if outage::STORE_OUTAGE.is_on() { kept() } else { None };
-    let (caller, believed) = match believed {
+    let from_cache = if outage::STORE_OUTAGE.is_on() { kept() } else { None };
+    let (caller, from_cache) = match from_cache {
         Some(caller) => (caller, true),
         None => match resolve_token(state, &token, address).await {
             Ok(caller) => (caller, false),
@@ -411,14 +411,14 @@ async fn identify_caller(
             Err(error) => return Err(error),
         },
     };
-    let needs = if believed { asked.operation } else { target.needs(state, &caller, asked).await? };
+    let needs = if from_cache { asked.operation } else { target.needs(state, &caller, asked).await? };
     let decision = state.auth.decide(&caller, needs, target.place(asked), None);
     let may = target.allows(decision, asked);
     // `may` is also true for help, which needs no permission to read the metrics.
-    if decision.allowed && may && !believed && target.is_metrics() {
+    if decision.allowed && may && !from_cache && target.is_metrics() {
         state.auth.keep(&caller);
     }
-    Ok(IdentifiedCaller { may, caller: Some((caller, token)), believed })
+    Ok(IdentifiedCaller { may, caller: Some((caller, token)), from_cache })
 }
 
 async fn resolve_token(state: &WorkerState, token: &RequestToken, address: Option<IpAddr>) -> Result<Arc<Caller>> {
@@ -439,7 +439,7 @@ async fn authorize(
 ) -> Result<AuthorizedCaller> {
     let Some((caller, token)) = known.caller else { return Ok(AuthorizedCaller::default()) };
     // The token may have expired while the body was read.
-    let caller = if known.believed {
+    let caller = if known.from_cache {
         caller
     } else {
         state.nodes.fresh().await?;
@@ -450,7 +450,7 @@ async fn authorize(
         state.mounts.tokens_ended();
     }
     // The resource may have been created since, which changes the required capability.
-    let needs = if known.believed { asked.operation } else { target.needs(state, &caller, asked).await? };
+    let needs = if known.from_cache { asked.operation } else { target.needs(state, &caller, asked).await? };
     let decide = |sent: Option<&RequestParameters<'_>>| state.auth.decide(&caller, needs, target.place(asked), sent);
     let decision = target.decided(sent, wrap_ttl, decide);
     if !known.may || !target.allows(decision, asked) {
@@ -528,8 +528,8 @@ mod tests {
             let pattern = route.pattern;
             let params = pattern.split('/').filter(|s| s.starts_with([':', '*'])).count();
             assert!(params <= route::Params::MAX, "{kind} {pattern}");
-            let (rests, tails) = (pattern.matches('*').count(), pattern.matches("**").count());
-            assert!(rests <= 1 + tails && tails <= 1 && !pattern.ends_with('/'), "{kind} {pattern}");
+            let (backoff, tails) = (pattern.matches('*').count(), pattern.matches("**").count());
+            assert!(backoff <= 1 + tails && tails <= 1 && !pattern.ends_with('/'), "{kind} {pattern}");
             let tail = pattern.split_once("**").map_or("", |(literals, _)| literals);
             assert!(!tail.contains(':') && (tail.is_empty() || route.access == RouteAccess::Open), "{kind} {pattern}");
             let name = pattern.split_once("*name").map_or("", |(_, behind)| behind);

@@ -43,7 +43,7 @@ impl Sender {
     }
 
     /// Returns the caller whose queues the sender's jobs join.
-    pub fn queued_as(&self) -> fair_queue::QueueCaller {
+    pub fn queue_caller(&self) -> fair_queue::QueueCaller {
         match self {
             Self::Network(_) => fair_queue::QueueCaller::without_token(self),
             _ => fair_queue::QueueCaller::with_token(self),

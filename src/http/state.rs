@@ -62,7 +62,7 @@ pub struct ServerState {
     /// Memory budget for responses that are being sent.
     pub answers: ResponseBudget,
     /// Limits on wrapped responses.
-    pub put_away: WrapQuota,
+    pub wrap_quota: WrapQuota,
     /// Limits on long lists.
     pub lists: LongLists,
     /// Name and id of the installation.
@@ -152,7 +152,7 @@ impl WorkerState {
     }
 
     /// Returns this worker's scheduler.
-    pub fn passes(&self) -> &FairScheduler {
+    pub fn scheduler(&self) -> &FairScheduler {
         &self.0.passes
     }
 

@@ -38,7 +38,7 @@ struct ProbeRun {
 }
 
 impl StoreProbe {
-    /// Availability of a store; `is_begun` is `true` if a root token was ever created in it. The first call probes.
+    /// Availability of a store; `is_initialized` is `true` if a root token was ever created in it. The first call probes.
     pub fn new(store: Arc<dyn AuthStore>, auth: Arc<Auth>, is_begun: bool) -> Self {
         let begun = Arc::new(InitializationFlag { auth, is_known: AtomicBool::new(is_begun) });
         Self { store, begun, trying: Arc::default(), last: Mutex::default() }
@@ -68,7 +68,7 @@ impl StoreProbe {
     }
 
     /// `true` if a root token was ever created in the store, according to the latest probe.
-    pub async fn is_begun(&self) -> bool {
+    pub async fn is_initialized(&self) -> bool {
         self.begun.is_known.load(Ordering::Relaxed) || {
             self.is_within().await;
             self.begun.is_known.load(Ordering::Relaxed)

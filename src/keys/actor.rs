@@ -83,7 +83,7 @@ impl SignerActor {
     /// `Invalid` with a prefix for the cause (`configuration`, `verification`); `Busy` and `Unavailable` with
     /// the prefix `backend`.
     pub async fn test_sign(&self, test: TestSign) -> Result<()> {
-        match self.0.ask(BackendRequest::TestSign(test), JobPriority::Look).await {
+        match self.0.ask(BackendRequest::TestSign(test), JobPriority::Lookup).await {
             Ok(BackendResponse::Tested) => Ok(()),
             Ok(BackendResponse::Wrong) => {
                 self.0.line().meter().wrong();

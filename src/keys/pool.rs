@@ -64,7 +64,7 @@ struct KeyPoolState {
     /// One queue per lane, in the order of [`PoolLane::ALL`].
     lines: [LaneQueue; PoolLane::ALL.len()],
     /// Jobs for which threads are generating keys.
-    at_work: usize,
+    active_threads: usize,
     stock: Stock,
     pace: StockThrottle,
     closed: bool,
@@ -80,7 +80,7 @@ impl KeyPool {
     /// Starts the threads.
     pub fn start() -> Self {
         let pool = Self::idle();
-        pool.staff(PrivateKey::generate);
+        pool.start_threads(PrivateKey::generate);
         pool
     }
 
@@ -91,7 +91,7 @@ impl KeyPool {
 
     fn idle_with(quiet_for: fn() -> Duration, processors: usize) -> Self {
         let (lines, stock, pace) = (Default::default(), Stock::default(), StockThrottle::on(processors));
-        let state = KeyPoolState { lines, at_work: 0, stock, pace, closed: false };
+        let state = KeyPoolState { lines, active_threads: 0, stock, pace, closed: false };
         PoolLane::ALL.into_iter().for_each(|lane| update_queue_gauge(&state, lane));
         let pool = Self(Arc::new(KeyPoolHandle(Arc::new(KeyPoolQueue {
             state: Mutex::new(state),
@@ -110,7 +110,7 @@ impl KeyPool {
     }
 
     /// Starts the threads, which generate keys with `make`.
-    fn staff(&self, make: impl Fn(KeySpec) -> Result<PrivateKey> + Clone + Send + 'static) {
+    fn start_threads(&self, make: impl Fn(KeySpec) -> Result<PrivateKey> + Clone + Send + 'static) {
         for (n, (lanes, fills)) in THREAD_LANES.into_iter().zip(THREAD_STOCK_LANES).enumerate() {
             let (queue, make) = (Arc::clone(&self.0.0), make.clone());
             let work = move || queue.work(lanes, fills, make, n > 0);
@@ -132,7 +132,7 @@ impl KeyPool {
             return Ok(key);
         }
         let (answer, key) = oneshot::channel();
-        let asker = QueueCaller::current().asker();
+        let asker = QueueCaller::current().caller_id();
         self.0.0.push(
             lane,
             KeyGenerationJob { spec, mount, asker, caller: caller.clone(), queued_at: Instant::now(), answer },
@@ -159,7 +159,7 @@ impl KeyPoolQueue {
 
     fn push(&self, lane: PoolLane, job: KeyGenerationJob) {
         let mut state = self.lock();
-        let turned_away = state.lines[lane as usize].push(job, lane.places(), lane.places_of_caller());
+        let turned_away = state.lines[lane as usize].push(job, lane.places(), lane.max_queued_per_caller());
         update_queue_gauge(&state, lane);
         drop(state);
         if let Some(job) = turned_away {
@@ -191,7 +191,7 @@ impl KeyPoolQueue {
                 return None;
             }
             if let Some((lane, job)) = state.next_job(lanes) {
-                state.at_work += 1;
+                state.active_threads += 1;
                 return Some(KeyPoolTask::Answer(lane, job));
             }
             let Some(spec) = state.stock.missing(fills) else {
@@ -209,7 +209,7 @@ impl KeyPoolQueue {
 
     /// Returns the time until the next check for filling the stock; `None` if a key may start now.
     fn pause(&self, state: &KeyPoolState) -> Option<Duration> {
-        let callers_wait = state.at_work > 0 || state.lines.iter().any(|line| line.len() > 0);
+        let callers_wait = state.active_threads > 0 || state.lines.iter().any(|line| line.len() > 0);
         if callers_wait || state.stock.making() >= state.pace.abreast() {
             return Some(MIN_QUIET_TIME);
         }
@@ -217,23 +217,32 @@ impl KeyPoolQueue {
         state.pace.pause(Instant::now()).or_else(|| Some(too_early).filter(|left| !left.is_zero()))
     }
 
-    fn work(&self, lanes: &[PoolLane], fills: &[PoolLane], make: impl Fn(KeySpec) -> Result<PrivateKey>, rests: bool) {
+    fn work(
+        &self,
+        lanes: &[PoolLane],
+        fills: &[PoolLane],
+        make: impl Fn(KeySpec) -> Result<PrivateKey>,
+        backoff: bool,
+    ) {
         lower_priority(NICE);
         let mut lanes = lanes.to_vec();
         while let Some(task) = self.next(&lanes, fills) {
-            let (started, at_work) = (Instant::now(), processor_time());
+            let (started, active_threads) = (Instant::now(), processor_time());
             let make = |spec| {
                 catch_unwind(AssertUnwindSafe(|| make(spec)))
                     .unwrap_or_else(|_| Err(Error::internal("key generation panicked")))
             };
-            let spent = || TimeSpent { took: started.elapsed(), at_work: processor_time().saturating_sub(at_work) };
+            let spent = || TimeSpent {
+                took: started.elapsed(),
+                active_threads: processor_time().saturating_sub(active_threads),
+            };
             match task {
                 KeyPoolTask::Answer(lane, job) => {
                     // The other lanes go first next time.
                     lanes.sort_by_key(|other| *other == lane);
                     run_job(lane, job, started, make);
-                    self.lock().at_work -= 1;
-                    if rests {
+                    self.lock().active_threads -= 1;
+                    if backoff {
                         thread::sleep(pause_after(spent()));
                     }
                 }
@@ -277,7 +286,7 @@ impl KeyPoolState {
         for lane in lanes {
             let job = loop {
                 let Some(job) = self.lines[*lane as usize].next() else { break None };
-                match self.stock.take_late(job.spec) {
+                match self.stock.take_queued(job.spec) {
                     Some(key) => {
                         record_wait(*lane, job.queued_at.elapsed());
                         // A caller that has left drops the key.

@@ -64,7 +64,7 @@ impl SecretSource {
             Self::Given(secret) => return Ok(secret.clone()),
             Self::File(path) => path,
         };
-        let failed = |e| Error::of_file(name, path, "read", e).as_kind(Kind::Unavailable);
+        let failed = |e| Error::of_file(name, path, "read", e).with_kind(Kind::Unavailable);
         let file = File::open(path).map_err(failed)?;
         if !is_private(&file.metadata().map_err(failed)?) {
             return Err(Error::invalid(format!("{name}: {} {PRIVATE_FILE_RULE}", path.display())));

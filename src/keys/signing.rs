@@ -145,7 +145,7 @@ impl ManagedKey {
     }
 
     /// Requests a signature of the message in `pieces`. The pieces are hashed one by one if the signer wants only a
-    /// digest. `goes_last` is for requests that need no authentication: all others are signed first. Does nothing until
+    /// digest. `low_priority` is for requests that need no authentication: all others are signed first. Does nothing until
     /// the future is polled; dropping it cancels the job.
     ///
     /// # Errors
@@ -156,7 +156,7 @@ impl ManagedKey {
         signers: &dyn Signers,
         algorithm: SignatureAlgorithm,
         pieces: impl Iterator<Item = &'m [u8]>,
-        goes_last: bool,
+        low_priority: bool,
     ) -> Result<SignatureFuture> {
         let signer = signers.signer(self)?;
         if *signer.public() != self.public {
@@ -172,7 +172,7 @@ impl ManagedKey {
             (SigningInputKind::Message, _) => SigningInput::Message(pieces.collect::<Vec<_>>().concat()),
         };
         let key = Arc::clone(self);
-        let asked = async move { key.answer(&*signer, (algorithm, input, goes_last), SIGN_TIMEOUT).await };
+        let asked = async move { key.answer(&*signer, (algorithm, input, low_priority), SIGN_TIMEOUT).await };
         Ok(asked.map(|answer| answer.map(VerifiedSignature::into_signature)).boxed())
     }
 
@@ -180,11 +180,11 @@ impl ManagedKey {
     async fn answer(
         &self,
         signer: &dyn RemoteSigner,
-        (algorithm, input, goes_last): (SignatureAlgorithm, SigningInput, bool),
+        (algorithm, input, low_priority): (SignatureAlgorithm, SigningInput, bool),
         patience: Duration,
     ) -> Result<VerifiedSignature> {
         let signed = async {
-            if goes_last { signer.sign_last(algorithm, input).await } else { signer.sign(algorithm, input).await }
+            if low_priority { signer.sign_last(algorithm, input).await } else { signer.sign(algorithm, input).await }
         };
         let answer = AssertUnwindSafe(signed).catch_unwind();
         match tokio::time::timeout(patience, answer).await {

@@ -45,7 +45,7 @@ async fn catch_up(mounts: Arc<Mounts>) {
         tokio::time::sleep(CATCH_UP_INTERVAL).await;
         match mounts.auth.catch_up().await {
             Ok(false) => {}
-            Ok(true) => mounts.close_absent(),
+            Ok(true) => mounts.close_unmounted(),
             Err(error) => telemetry::warn_task_failed("policies and mounts cannot be read again yet", &error),
         }
         if let Err(error) = mounts.auth.logins().catch_up().await {
@@ -66,7 +66,7 @@ async fn sweep_leases(mounts: Arc<Mounts>) {
         if let Err(error) = mounts.pki.sweep_leases().await {
             telemetry::warn_task_failed("leases were not swept", &error);
         }
-        let _ = tokio::time::timeout(MAX_SWEEP_INTERVAL, mounts.pki.leases_woken()).await;
+        let _ = tokio::time::timeout(MAX_SWEEP_INTERVAL, mounts.pki.wait_for_leases()).await;
     }
 }
 
@@ -76,7 +76,7 @@ async fn sweep_secret_ids(mounts: Arc<Mounts>) {
         if let Err(error) = mounts.auth.sweep_secret_ids().await {
             telemetry::warn_task_failed("secret ids were not swept", &error);
         }
-        let _ = tokio::time::timeout(MAX_SWEEP_INTERVAL, mounts.auth.logins().sweep_woken()).await;
+        let _ = tokio::time::timeout(MAX_SWEEP_INTERVAL, mounts.auth.logins().wait_for_sweep()).await;
     }
 }
 
@@ -84,7 +84,7 @@ async fn sweep_secret_ids(mounts: Arc<Mounts>) {
 async fn sweep_recorded_responses(mounts: Arc<Mounts>) {
     loop {
         tokio::time::sleep(MAX_SWEEP_INTERVAL).await;
-        if let Err(error) = mounts.pki.sweep_answered().await {
+        if let Err(error) = mounts.pki.sweep_recorded_responses().await {
             telemetry::warn_task_failed("answered requests were not swept", &error);
         }
     }

@@ -27,7 +27,7 @@ impl OpenMount {
     /// Forgets the known revocations and CRLs, and reloads them in the background.
     fn begin_again(&self) {
         match self {
-            Self::Pki(authority) => authority.begin_crls_again(),
+            Self::Pki(authority) => authority.rebuild_crls_from_storage(),
             Self::Method(_) => {}
         }
     }
@@ -35,7 +35,7 @@ impl OpenMount {
     /// `true` if all revocations up to this sequence number are published; `None` if the mount publishes none.
     fn covers(&self, revocations: u64) -> Option<bool> {
         match self {
-            Self::Pki(authority) => Some(authority.crls_cover(revocations)),
+            Self::Pki(authority) => Some(authority.are_crls_up_to_date(revocations)),
             Self::Method(_) => None,
         }
     }
@@ -60,7 +60,7 @@ impl Mounts {
         compromised.or_else(|error| tolerate("compromised keys of another node cannot be read", error))?;
         self.keys.reload().await.or_else(|error| tolerate("managed keys of another node cannot be read", error))?;
         counter!(telemetry::CHANGES_RELOADS, "part" => "system").increment(1);
-        self.close_absent();
+        self.close_unmounted();
         for mount in self.auth.mounts().iter() {
             if let Err(error) = self.open_one(mount, InitialMountState::Stored).await {
                 tolerate("a mount of another node does not open", error)?;
@@ -85,7 +85,7 @@ impl Mounts {
     ///
     /// # Errors
     /// As [`Mounts::follow`].
-    pub async fn follow_anew(&self, mount: MountId) -> Result<()> {
+    pub async fn reload_all(&self, mount: MountId) -> Result<()> {
         self.follow(mount).await?;
         if let Some(open) = self.opened(mount) {
             open.begin_again();

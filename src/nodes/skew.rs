@@ -40,7 +40,7 @@ impl ClockSkew {
         };
         let milliseconds = i64::try_from(ahead.whole_milliseconds()).unwrap_or(i64::MAX);
         self.ahead.store(milliseconds, Ordering::Relaxed);
-        self.clock.compared(after, ahead, self.limit);
+        self.clock.set_reference(after, ahead, self.limit);
         gauge!(telemetry::CLOCK_SKEW_SECONDS).set(ahead.unsigned_abs().as_secs_f64());
         let large = ahead.unsigned_abs() > SKEW_WARNING_THRESHOLD;
         if large && !self.warned.load(Ordering::Relaxed) {
@@ -62,7 +62,7 @@ impl ClockSkew {
 
     /// `true` if this machine's clock has moved into or out of the limit since the last measurement.
     pub(super) fn has_moved(&self) -> bool {
-        self.is_within_limit() != self.clock.is_agreed()
+        self.is_within_limit() != self.clock.is_synchronized()
     }
 
     /// Checks that this machine's clock may be used.
@@ -112,7 +112,7 @@ mod tests {
     fn a_clock_that_is_set_is_seen_before_it_is_measured_again() {
         let now = datetime!(2030-01-01 00:00 UTC);
         let clock = Clock::manual(now);
-        assert!(clock.is_agreed(), "nothing is known of another one");
+        assert!(clock.is_synchronized(), "nothing is known of another one");
         let skew = ClockSkew::new(clock.clone(), SKEW_LIMIT);
         skew.measure(Duration::ZERO, now);
         assert!(!skew.has_moved() && clock.require_agreed().is_ok());
@@ -134,7 +134,7 @@ mod tests {
         let skew = ClockSkew::new(clock.clone(), SKEW_LIMIT);
         clock.set(now + time::Duration::days(366));
         skew.measure(Duration::from_millis(2), now);
-        assert!(!skew.is_within_limit() && !clock.is_agreed());
+        assert!(!skew.is_within_limit() && !clock.is_synchronized());
     }
 
     #[test]

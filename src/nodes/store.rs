@@ -49,7 +49,7 @@ pub struct LoggedMountChange {
 
 impl LoggedMountChange {
     /// `true` if another node changed documents since version `seen`, or commits were lost (a lower version).
-    pub fn is_news(&self, seen: u64) -> bool {
+    pub fn is_unseen(&self, seen: u64) -> bool {
         self.version < seen || (self.version != seen && self.own_from.is_none_or(|from| from > seen + 1))
     }
 }
@@ -65,7 +65,7 @@ pub struct ChangeLogResponse {
     pub mounts: Vec<LoggedMountChange>,
     /// `true` if the database has another history than the position of the read: changes that were seen may be lost,
     /// and their numbers reused. Then `mounts` has all mounts, and each must be reloaded.
-    pub is_other_course: bool,
+    pub is_other_timeline: bool,
 }
 
 /// The log of changes by the nodes of a database.
@@ -109,7 +109,7 @@ mod tests {
             (4, None, 5, true),
             (4, Some(2), 5, true),
         ] {
-            assert_eq!(change(version, own_from).is_news(seen), news, "{version} {own_from:?} {seen}");
+            assert_eq!(change(version, own_from).is_unseen(seen), news, "{version} {own_from:?} {seen}");
         }
     }
 }

@@ -56,7 +56,7 @@ impl EgressPolicy {
     }
 
     /// `true` if a URL points to this machine.
-    pub(crate) fn leads_here(url: &Url) -> bool {
+    pub(crate) fn is_local_url(url: &Url) -> bool {
         url.host().is_some_and(|host| is_loopback(&host))
     }
 

@@ -34,18 +34,18 @@ pub(crate) struct RetryPolicy {
     pub(crate) longest: Duration,
     /// The longest `Retry-After` that is honoured. With a longer one the request fails immediately,
     /// and the error carries it.
-    pub(crate) longest_pause: Duration,
+    pub(crate) max_retry_after: Duration,
 }
 
 impl RetryPolicy {
     /// A single attempt, for requests that must not be repeated or must not take longer.
     pub(crate) const ONE: Self =
-        Self { more: 0, first: Duration::ZERO, longest: Duration::ZERO, longest_pause: Duration::ZERO };
+        Self { more: 0, first: Duration::ZERO, longest: Duration::ZERO, max_retry_after: Duration::ZERO };
     pub(crate) const FOUR: Self = Self {
         more: 3,
         first: Duration::from_millis(200),
         longest: Duration::from_secs(5),
-        longest_pause: Duration::from_secs(1),
+        max_retry_after: Duration::from_secs(1),
     };
 }
 
@@ -75,7 +75,7 @@ impl OutboundRequest {
     }
 
     /// Returns a copy with an access token (RFC 6750, 2.1).
-    pub(super) fn bearing(&self, token: &Secret) -> Result<Self> {
+    pub(super) fn with_bearer_token(&self, token: &Secret) -> Result<Self> {
         let text = Zeroizing::new([b"Bearer ", token.expose()].concat());
         let mut value = HeaderValue::from_bytes(&text).map_err(Error::internal)?;
         value.set_sensitive(true);
@@ -124,7 +124,7 @@ impl OutboundRequest {
                 Err(error) => (connection_error(error, who), None),
             };
             let failure = asked.into_iter().fold(failure, Error::with_retry_after);
-            if left == 0 || asked.is_some_and(|pause| pause > tries.longest_pause) {
+            if left == 0 || asked.is_some_and(|pause| pause > tries.max_retry_after) {
                 return Err(failure);
             }
             tracing::debug!(error = %failure, left, "a request to elsewhere is sent again");

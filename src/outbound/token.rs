@@ -135,16 +135,16 @@ impl AccessTokenCache {
         fetch: impl Fn() -> F,
     ) -> Result<OutboundResponse> {
         let token = self.get(None, fetch()).await?;
-        let reply = call.bearing(&token.secret)?.send(tries, who).await?;
+        let reply = call.with_bearer_token(&token.secret)?.send(tries, who).await?;
         if reply.status() != 401 {
             self.note(None);
             return Ok(reply);
         }
-        if self.pauses() {
+        if self.is_paused() {
             return Ok(reply);
         }
         let token = self.get(Some(&token), fetch()).await?;
-        let reply = call.bearing(&token.secret)?.send(tries, who).await?;
+        let reply = call.with_bearer_token(&token.secret)?.send(tries, who).await?;
         self.note((reply.status() == 401).then(Instant::now));
         Ok(reply)
     }
@@ -153,7 +153,7 @@ impl AccessTokenCache {
         *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = refused;
     }
 
-    fn pauses(&self) -> bool {
+    fn is_paused(&self) -> bool {
         self.refused
             .lock()
             .unwrap_or_else(PoisonError::into_inner)

@@ -118,7 +118,7 @@ impl ControlLink {
             changes: FairQueue::new(1, 1),
             changing: false,
             behind: false,
-            outdated: false,
+            reload_needed: false,
             builder: Some(builder),
             wanted: CrlBuildRequest::DUE,
             waiting: Vec::new(),
@@ -128,7 +128,7 @@ impl ControlLink {
         };
         let addr = ControlActor::start_in_arbiter(&thread.arbiter, |_| control);
         // Not awaited: a request that needs a missing CRL builds it.
-        addr.do_send(BuildCrls { wanted: CrlBuildRequest::DUE, reply: BuildRequester::Nobody, coming: None });
+        addr.do_send(BuildCrls { wanted: CrlBuildRequest::DUE, reply: BuildRequester::NoReply, coming: None });
         Self { control: addr, arrivals }
     }
 
@@ -138,7 +138,7 @@ impl ControlLink {
     /// Those of `plan`; `Busy` when too many changes are queued; `Unavailable` or `Conflict` from storage.
     pub async fn change(&self, plan: ChangePlan) -> Result<Warnings> {
         let (reply, done) = oneshot::channel();
-        self.control.do_send(MountChange { caller: Some(QueueCaller::current().asker()), plan, reply });
+        self.control.do_send(MountChange { caller: Some(QueueCaller::current().caller_id()), plan, reply });
         done.await.map_err(mount_stopping_error)?
     }
 
@@ -159,12 +159,12 @@ impl ControlLink {
 
     /// Requests a build with the revocations and published lists of other nodes. Does not wait.
     pub fn follow_crls(&self) {
-        self.control.do_send(BuildCrls { wanted: FOLLOW_OTHER_NODES, reply: BuildRequester::Nobody, coming: None });
+        self.control.do_send(BuildCrls { wanted: FOLLOW_OTHER_NODES, reply: BuildRequester::NoReply, coming: None });
     }
 
     /// Requests a build that reads everything from storage again, as after a start. Does not wait.
-    pub fn begin_crls_again(&self) {
-        self.control.do_send(BuildCrls { wanted: FROM_STORAGE, reply: BuildRequester::Nobody, coming: None });
+    pub fn rebuild_crls_from_storage(&self) {
+        self.control.do_send(BuildCrls { wanted: FROM_STORAGE, reply: BuildRequester::NoReply, coming: None });
     }
 
     /// Builds the CRLs that are due by the settings or `wanted`, with everything stored before this call. `coming` is
@@ -174,7 +174,7 @@ impl ControlLink {
     /// `Unavailable` or `Internal` when the build fails; the published CRLs remain.
     pub async fn build_crls(&self, wanted: CrlBuildRequest, coming: Option<PendingRevocation>) -> Result<Warnings> {
         let (reply, done) = oneshot::channel();
-        self.control.do_send(BuildCrls { wanted, reply: BuildRequester::Builds(reply), coming });
+        self.control.do_send(BuildCrls { wanted, reply: BuildRequester::Caller(reply), coming });
         done.await.map_err(mount_stopping_error)?
     }
 }
@@ -197,20 +197,20 @@ type ChangeReply = oneshot::Sender<Result<Warnings>>;
 
 enum BuildRequester {
     /// No reply: a timer or the server itself.
-    Nobody,
+    NoReply,
     /// Requires the CRLs: receives the error of a failed build.
-    Builds(ChangeReply),
+    Caller(ChangeReply),
     /// Its change is already stored: receives a failed build as a warning.
-    Changed(ChangeReply),
+    StoredChange(ChangeReply),
 }
 
 impl BuildRequester {
     fn tell(self, outcome: &Result<Warnings>) {
         match (self, outcome) {
-            (Self::Nobody, _) => {}
-            (Self::Builds(reply) | Self::Changed(reply), Ok(warnings)) => drop(reply.send(Ok(warnings.clone()))),
-            (Self::Builds(reply), Err(e)) => drop(reply.send(Err(e.clone()))),
-            (Self::Changed(reply), Err(e)) => {
+            (Self::NoReply, _) => {}
+            (Self::Caller(reply) | Self::StoredChange(reply), Ok(warnings)) => drop(reply.send(Ok(warnings.clone()))),
+            (Self::Caller(reply), Err(e)) => drop(reply.send(Err(e.clone()))),
+            (Self::StoredChange(reply), Err(e)) => {
                 let warning = format!("the change is stored, but CRLs could not be built yet: {}", e.text());
                 let _ = reply.send(Ok(crl::format_build_warnings(vec![warning].into())));
             }
@@ -236,7 +236,7 @@ struct ReloadDocuments {
 
 const FOLLOW_OTHER_NODES: CrlBuildRequest = CrlBuildRequest { follow: true, ..CrlBuildRequest::DUE };
 
-const FROM_STORAGE: CrlBuildRequest = CrlBuildRequest { anew: true, ..CrlBuildRequest::DUE };
+const FROM_STORAGE: CrlBuildRequest = CrlBuildRequest { from_storage: true, ..CrlBuildRequest::DUE };
 
 struct ControlActor {
     view: Arc<ArcSwap<MountView>>,
@@ -251,7 +251,7 @@ struct ControlActor {
     /// `true` if the outcome of a change is unknown and the stored state could not be read since.
     behind: bool,
     /// `true` if another node changed documents since the last read.
-    outdated: bool,
+    reload_needed: bool,
     /// `None` while a build runs.
     builder: Option<CrlBuilder>,
     /// Work requested from the next build in addition to what is due.
@@ -273,7 +273,7 @@ impl ControlActor {
         let mut next = || self.own_changes.pop_front().or_else(|| self.changes.take_next());
         let Some(change) = std::iter::from_fn(&mut next).find(|change| !change.reply.is_closed()) else { return };
         self.changing = true;
-        let reload = std::mem::take(&mut self.outdated) || self.behind;
+        let reload = std::mem::take(&mut self.reload_needed) || self.behind;
         let work = run_change(change.plan, self.view.load_full(), reload, Arc::clone(&self.store));
         let done = work.into_actor(self).map(move |changed, actor, ctx| {
             actor.changing = false;
@@ -282,12 +282,12 @@ impl ControlActor {
                 ChangeOutcome::Stored { view, crls: true } => {
                     actor.view.store(Arc::new(view));
                     let all = CrlBuildRequest { complete: true, follow: reload, ..CrlBuildRequest::DUE };
-                    actor.build(all, BuildRequester::Changed(change.reply), ctx);
+                    actor.build(all, BuildRequester::StoredChange(change.reply), ctx);
                 }
                 ChangeOutcome::Stored { view, crls: false } => {
                     actor.view.store(Arc::new(view));
                     if reload {
-                        actor.build(FOLLOW_OTHER_NODES, BuildRequester::Nobody, ctx);
+                        actor.build(FOLLOW_OTHER_NODES, BuildRequester::NoReply, ctx);
                     }
                     let _ = change.reply.send(Ok(Warnings::default()));
                 }
@@ -295,14 +295,14 @@ impl ControlActor {
                     if let Some(view) = reloaded {
                         // Issuers may have been added or removed; no caller waits for their CRLs.
                         actor.view.store(Arc::new(view));
-                        actor.build(FOLLOW_OTHER_NODES, BuildRequester::Nobody, ctx);
+                        actor.build(FOLLOW_OTHER_NODES, BuildRequester::NoReply, ctx);
                     }
                     let _ = change.reply.send(Err(error));
                 }
                 ChangeOutcome::Unknown { error } => {
                     let _ = change.reply.send(Err(error));
                     if !was_behind {
-                        Self::catch_up_later(ctx);
+                        Self::schedule_reload(ctx);
                     }
                 }
             }
@@ -312,7 +312,7 @@ impl ControlActor {
     }
 
     /// Runs an empty change until the stored state has been read.
-    fn catch_up_later(ctx: &mut Context<Self>) {
+    fn schedule_reload(ctx: &mut Context<Self>) {
         ctx.run_later(RELOAD_RETRY_DELAY, |actor, ctx| {
             if !actor.behind || !ctx.connected() {
                 return;
@@ -322,7 +322,7 @@ impl ControlActor {
             actor.next_change(ctx);
             ctx.spawn(done.into_actor(actor).map(|_, actor, ctx| {
                 if actor.behind {
-                    Self::catch_up_later(ctx);
+                    Self::schedule_reload(ctx);
                 }
             }));
         });
@@ -331,7 +331,7 @@ impl ControlActor {
     fn build(&mut self, wanted: CrlBuildRequest, waiter: BuildRequester, ctx: &mut Context<Self>) {
         self.wanted = self.wanted.and(wanted);
         self.waiting.push(waiter);
-        self.pace.came(Instant::now());
+        self.pace.request_arrived(Instant::now());
         self.next_build(ctx);
     }
 
@@ -383,7 +383,7 @@ impl ControlActor {
         if left < CRL_CHECK_INTERVAL {
             let look = |actor: &mut Self, ctx: &mut Context<Self>| {
                 if ctx.connected() {
-                    actor.build(CrlBuildRequest::DUE, BuildRequester::Nobody, ctx);
+                    actor.build(CrlBuildRequest::DUE, BuildRequester::NoReply, ctx);
                 }
             };
             self.look = Some(ctx.run_later(left.max(MIN_CHECK_DELAY), look));
@@ -400,7 +400,7 @@ impl Actor for ControlActor {
                 // The mount is closed; the timer alone would keep the actor alive forever.
                 return ctx.stop();
             }
-            actor.build(FOLLOW_OTHER_NODES, BuildRequester::Nobody, ctx);
+            actor.build(FOLLOW_OTHER_NODES, BuildRequester::NoReply, ctx);
         });
     }
 
@@ -443,7 +443,7 @@ impl Handler<ReloadDocuments> for ControlActor {
     type Result = ();
 
     fn handle(&mut self, ReloadDocuments { reply }: ReloadDocuments, ctx: &mut Self::Context) {
-        self.outdated = true;
+        self.reload_needed = true;
         self.own_changes.push_back(MountChange { caller: None, plan: no_op_plan(), reply });
         self.next_change(ctx);
     }

@@ -250,14 +250,14 @@ impl CompromisedKeys {
     /// # Errors
     /// `Unavailable` or `Busy` from storage.
     pub async fn add(&self, hash: KeyHash, source: &'static str, note: String) -> Result<bool> {
-        self.add_alone(NewCompromisedKey { hash, source, note }).await.map(|added| !added.is_full)
+        self.add_in_own_commit(NewCompromisedKey { hash, source, note }).await.map(|added| !added.is_full)
     }
 
     /// Adds a key in a separate commit.
     ///
     /// # Errors
     /// As [`CompromisedKeys::add`].
-    pub(crate) async fn add_alone(&self, key: NewCompromisedKey) -> Result<AdditionOutcome<()>> {
+    pub(crate) async fn add_in_own_commit(&self, key: NewCompromisedKey) -> Result<AdditionOutcome<()>> {
         let commit = |writes: Vec<PkiWrite>| match writes.is_empty() {
             true => ready(Ok(Some(()))).boxed(),
             false => self.store.commit(writes).map(|stored| stored.map(|_| Some(()))).boxed(),
@@ -336,7 +336,7 @@ impl CompromisedKeys {
             let committed = self.store.commit(vec![PkiWrite::Document(write)]).await;
             if committed.is_err() {
                 self.reload().await?;
-            } else if !self.hide(&hash, additions) {
+            } else if !self.apply_removal(&hash, additions) {
                 let _ = self.reload().await;
             }
             unfinished.finish();
@@ -346,7 +346,7 @@ impl CompromisedKeys {
     }
 
     /// Removes a key from memory; returns `false` if it may have been added again in the meantime.
-    fn hide(&self, hash: &KeyHash, additions: u64) -> bool {
+    fn apply_removal(&self, hash: &KeyHash, additions: u64) -> bool {
         let mut progress = self.progress();
         progress.removals += 1;
         if progress.additions != additions {

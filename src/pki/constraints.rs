@@ -74,7 +74,7 @@ impl Constraints {
     /// `true` if a name is outside all excluded subtrees and, if its kind has permitted subtrees, inside one of them.
     fn allow(&self, kind: u8, name: &ComparableName<'_>) -> bool {
         let Some(ConstrainedSubtrees { permitted, excluded }) = self.0.get(&kind) else { return true };
-        !excluded.iter().any(|base| name.touches(base))
+        !excluded.iter().any(|base| name.may_match(base))
             && (permitted.is_empty() || permitted.iter().any(|base| name.is_within(base)))
     }
 }
@@ -114,12 +114,12 @@ impl ConstrainedName<'_> {
         let Some(refusing) = chain.iter().find(|link| !link.constraints.allow(kind, &name)) else { return Ok(()) };
         Err(Error::invalid(format!(
             "issuer_ref: the name constraints of the issuing chain do not allow {} (RFC 5280 4.2.1.10): those of {}",
-            self.shown_briefly(),
+            self.describe_briefly(),
             refusing.of
         )))
     }
 
-    fn shown_briefly(&self) -> String {
+    fn describe_briefly(&self) -> String {
         self.shown().chars().take(300).collect()
     }
 
@@ -209,7 +209,7 @@ pub(super) fn validate_ca_names(tbs: &[u8], constraints: &Constraints) -> Result
     let allows =
         |name: &&ConstrainedName<'_>| constraints.allow(name.kind(), &ComparableName::new(name.tag, &name.content));
     match names.iter().find(|name| !allows(name)) {
-        Some(name) => Err(Error::invalid(format!("{} (RFC 5280 4.2.1.10)", name.shown_briefly()))),
+        Some(name) => Err(Error::invalid(format!("{} (RFC 5280 4.2.1.10)", name.describe_briefly()))),
         None => Ok(()),
     }
 }

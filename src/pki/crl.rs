@@ -67,7 +67,7 @@ struct FailedGroups {
 
 impl MountCrls {
     /// Returns `true` if a stored revocation is on the list it belongs to, even if lists of other groups are missing.
-    pub fn have(&self, stored: &StoredRevocation) -> bool {
+    pub fn includes(&self, stored: &StoredRevocation) -> bool {
         let lacks =
             |lacking: &FailedGroups| lacking.layout.group(stored).0.is_some_and(|id| lacking.groups.contains(id));
         self.looked >= stored.sequence && !self.lacking.as_ref().is_some_and(lacks)

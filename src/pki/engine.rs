@@ -205,9 +205,11 @@ impl Engine {
     ///
     /// # Errors
     /// `Unavailable` from storage; the next call retries.
-    pub async fn sweep_answered(&self) -> Result<()> {
-        let now = self.tools.clock.agreed_now()?.unix_timestamp();
-        while self.tools.store.sweep_answered(now, SWEPT_RESPONSES_PER_COMMIT).await? == SWEPT_RESPONSES_PER_COMMIT {}
+    pub async fn sweep_recorded_responses(&self) -> Result<()> {
+        let now = self.tools.clock.synchronized_now()?.unix_timestamp();
+        while self.tools.store.sweep_recorded_responses(now, SWEPT_RESPONSES_PER_COMMIT).await?
+            == SWEPT_RESPONSES_PER_COMMIT
+        {}
         Ok(())
     }
 
@@ -217,7 +219,7 @@ impl Engine {
     }
 
     /// Waits until there are leases to sweep.
-    pub async fn leases_woken(&self) {
+    pub async fn wait_for_leases(&self) {
         self.leases.notified().await;
     }
 
@@ -307,12 +309,12 @@ impl Authority {
     }
 
     /// Returns the lock for imports of external CRLs.
-    pub(crate) fn importing(&self) -> &Arc<Mutex<()>> {
+    pub(crate) fn crl_import_lock(&self) -> &Arc<Mutex<()>> {
         &self.importing
     }
 
     /// Returns the lock for imports of issuers.
-    pub(crate) fn certifying(&self) -> &Arc<Mutex<()>> {
+    pub(crate) fn issuer_import_lock(&self) -> &Arc<Mutex<()>> {
         &self.certifying
     }
 
@@ -339,7 +341,7 @@ impl Authority {
     /// # Errors
     /// As [`Authority::build_crls`].
     pub async fn publish_revocation(&self, stored: &StoredRevocation, coming: PendingRevocation) -> Result<Warnings> {
-        let is_listed = || self.crls.load().as_ref().is_some_and(|crls| crls.have(stored));
+        let is_listed = || self.crls.load().as_ref().is_some_and(|crls| crls.includes(stored));
         if is_listed() {
             return Ok(Warnings::default());
         }
@@ -348,7 +350,7 @@ impl Authority {
                 let text = format!("the CRL of another issuer of this mount could not be built: {}", error.text());
                 Ok(crl::format_build_warnings(vec![text].into()))
             }
-            Err(error) => Err(error.although("it is revoked, and its CRL could not be built yet")),
+            Err(error) => Err(error.with_side_effect("it is revoked, and its CRL could not be built yet")),
             published => published,
         }
     }
@@ -359,14 +361,14 @@ impl Authority {
     /// # Errors
     /// As [`Authority::build_crls`].
     pub async fn publish_revocations(&self, sequence: u64, coming: PendingRevocation) -> Result<Warnings> {
-        if self.crls_cover(sequence) {
+        if self.are_crls_up_to_date(sequence) {
             return Ok(Warnings::default());
         }
         self.control.build_crls(CrlBuildRequest::DUE, Some(coming)).await
     }
 
     /// Returns `true` if the CRLs list every revocation up to `sequence`, or if revocations do not trigger builds.
-    pub fn crls_cover(&self, sequence: u64) -> bool {
+    pub fn are_crls_up_to_date(&self, sequence: u64) -> bool {
         let view = self.view.load();
         let config = &view.crl_config.value;
         let by_timer = config.auto_rebuild || config.disable;
@@ -409,8 +411,8 @@ impl Authority {
     }
 
     /// Reads revocations and lists again in the background after the database lost data. CRL numbers never decrease.
-    pub fn begin_crls_again(&self) {
-        self.control.begin_crls_again();
+    pub fn rebuild_crls_from_storage(&self) {
+        self.control.rebuild_crls_from_storage();
     }
 
     /// Starts a replica on the arbiter of the current worker.
@@ -427,14 +429,14 @@ impl Authority {
         &self,
         plan: impl Fn(&MountView) -> Result<(PlannedChange, T)> + Send + 'static,
     ) -> Result<T> {
-        self.change_and_crls(plan).await.map(|(answer, _)| answer)
+        self.change_with_crl_warnings(plan).await.map(|(answer, _)| answer)
     }
 
     /// As [`Authority::change`]; also returns warnings about CRLs that could not be built after the change.
     ///
     /// # Errors
     /// As [`Authority::change`].
-    pub async fn change_and_crls<T: Send + 'static>(
+    pub async fn change_with_crl_warnings<T: Send + 'static>(
         &self,
         plan: impl Fn(&MountView) -> Result<(PlannedChange, T)> + Send + 'static,
     ) -> Result<(T, Warnings)> {

@@ -70,7 +70,7 @@ pub struct RevocationReason {
 
 impl RevocationReason {
     /// Returns `true` if neither is set.
-    pub fn are_unsaid(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
@@ -89,14 +89,15 @@ impl RevocationReason {
 
 impl RevocationRow {
     /// Returns the reason and the invalidity date.
-    pub fn grounds(&self) -> RevocationReason {
+    pub fn revocation_reason(&self) -> RevocationReason {
         RevocationReason { reason: self.reason, invalidity_date: self.invalidity_date }
     }
 
     /// Returns this revocation as amended by a `later` one ([`RevocationReason::amended_by`]); `None` when nothing changes. The
     /// time of revocation remains.
     pub fn amended_by(&self, later: &Self) -> Option<Self> {
-        let RevocationReason { reason, invalidity_date } = self.grounds().amended_by(later.grounds())?;
+        let RevocationReason { reason, invalidity_date } =
+            self.revocation_reason().amended_by(later.revocation_reason())?;
         Some(Self { reason, invalidity_date, ..self.clone() })
     }
 }
@@ -203,7 +204,7 @@ impl RecordedResponseRow {
     pub const LIFE: i64 = 24 * 3600;
 
     /// Returns the time of the response, epoch seconds.
-    pub fn answered_at(&self) -> i64 {
+    pub fn responded_at(&self) -> i64 {
         self.expires_at - Self::LIFE
     }
 }
@@ -332,9 +333,9 @@ pub enum PkiWrite {
     /// Metadata of a new certificate.
     Metadata(MetadataRow),
     /// A request with an idempotency key; the key must be unused or expired.
-    Answered(RecordedResponseRow),
+    RecordedResponse(RecordedResponseRow),
     /// Removes up to `limit` answered requests that expired at or before `now`.
-    AnsweredSweep {
+    RecordedResponseSweep {
         /// Current time, epoch seconds.
         now: i64,
         /// Maximum number of requests.
@@ -359,7 +360,7 @@ pub enum PkiWrite {
         now: i64,
     },
     /// Extends or ends a tidy run. Fails with `Conflict` when another run has replaced it.
-    TidyKeep {
+    TidyRenew {
         /// The mount.
         mount: MountId,
         /// Number of the run.
@@ -404,7 +405,7 @@ pub enum PkiOutcome {
     /// Number of rows changed or removed.
     Changed(u32),
     /// The tidy run continues.
-    Kept {
+    TidyRenewed {
         /// `true` if cancellation was requested.
         cancelled: bool,
     },
@@ -538,8 +539,8 @@ pub trait PkiStore: Send + Sync {
     fn answered(&self, key: [u8; 32]) -> BoxFuture<'static, Result<Option<RecordedResponseRow>>>;
 
     /// Removes up to `limit` requests that expired at or before `now` (epoch seconds); returns how many.
-    fn sweep_answered(&self, now: i64, limit: u32) -> BoxFuture<'static, Result<u32>> {
-        single_changed_count(self.commit(vec![PkiWrite::AnsweredSweep { now, limit }]))
+    fn sweep_recorded_responses(&self, now: i64, limit: u32) -> BoxFuture<'static, Result<u32>> {
+        single_changed_count(self.commit(vec![PkiWrite::RecordedResponseSweep { now, limit }]))
     }
 
     /// Returns the metadata of a certificate.

@@ -43,7 +43,7 @@ pub struct TidyStatus {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum TidyRunCause {
-    Asked,
+    Requested,
     Due { interval: u64 },
 }
 
@@ -56,7 +56,7 @@ impl Authority {
         let config = config.checked()?;
         // A task of its own, so that a client disconnect does not leave a lease without its run.
         let authority = Arc::clone(self);
-        let begin = async move { authority.begin_tidy(config, TidyRunCause::Asked).await };
+        let begin = async move { authority.begin_tidy(config, TidyRunCause::Requested).await };
         self.tidying().spawn(begin).await.map_err(Error::internal)?
     }
 
@@ -64,11 +64,11 @@ impl Authority {
         for _ in 0..MAX_BEGIN_ATTEMPTS {
             let now = self.tools().clock.now();
             let (seen, last) = self.last_tidy(now).await?;
-            if last.as_ref().is_some_and(TidyReport::is_under_way) {
+            if last.as_ref().is_some_and(TidyReport::is_running) {
                 return Ok(false);
             }
             if let (TidyRunCause::Due { interval }, Some(last)) = (why, &last)
-                && !is_due(last.reckoned_from(), interval, now)
+                && !is_due(last.interval_start(), interval, now)
             {
                 return Ok(false);
             }
@@ -102,7 +102,7 @@ impl Authority {
     async fn last_tidy(&self, now: Time) -> Result<(i64, Option<TidyReport>)> {
         let Some(row) = self.tools().store.tidy(self.mount()).await? else { return Ok((0, None)) };
         let report = TidyReport::read(&row, now)?;
-        self.tidying().reckon_from(report.reckoned_from());
+        self.tidying().set_interval_start(report.interval_start());
         Ok((row.run, Some(report)))
     }
 
@@ -152,7 +152,7 @@ pub async fn write_config(
 impl Engine {
     /// Starts the runs that are due by `config/auto-tidy`. Called about every second.
     pub async fn tidy_due(&self) {
-        let Ok(now) = self.tools().clock.agreed_now() else { return };
+        let Ok(now) = self.tools().clock.synchronized_now() else { return };
         for authority in self.authorities() {
             let view = authority.view();
             let config = &view.auto_tidy.value;
@@ -161,7 +161,7 @@ impl Engine {
             }
             let why = TidyRunCause::Due { interval: config.interval };
             if let Err(error) = authority.begin_tidy(config.what.clone(), why).await {
-                authority.tidying().quiet_until(now + TIDY_RETRY_DELAY);
+                authority.tidying().suppress_until(now + TIDY_RETRY_DELAY);
                 if let Some(why) = telemetry::outage::describe_for_log(&error) {
                     let mount = telemetry::mount_path(authority.mount().0);
                     tracing::warn!(mount, "tidy is due and cannot begin: {why}");

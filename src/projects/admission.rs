@@ -31,7 +31,7 @@ pub struct StoreAdmission {
 
 /// The slot of one request, returned on drop.
 struct StorePermit {
-    _room: Reservation<CallerId>,
+    _reservation: Reservation<CallerId>,
     queue: metrics::Gauge,
 }
 
@@ -77,15 +77,15 @@ impl StoreAdmission {
 
     fn place(&self, asker: CallerId) -> Result<StorePermit> {
         let mut room = Reservation::default();
-        room.cover(&self.places, || asker, 1).map_err(|lack| match lack {
-            Exhausted::Room => Error::new(Kind::Busy, "too many requests at the project store, try again"),
-            Exhausted::Share => {
+        room.grow_to(&self.places, || asker, 1).map_err(|lack| match lack {
+            Exhausted::Total => Error::new(Kind::Busy, "too many requests at the project store, try again"),
+            Exhausted::PerCaller => {
                 Error::new(Kind::Quota, "too many requests of one caller at the project store, try again")
             }
         })?;
         let queue = metrics::gauge!(telemetry::PROJECTS_QUEUE);
         queue.increment(1);
-        Ok(StorePermit { _room: room, queue })
+        Ok(StorePermit { _reservation: room, queue })
     }
 }
 

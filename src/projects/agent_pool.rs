@@ -212,7 +212,9 @@ impl ScopedResourceKind {
             Self::Projects => {
                 let projects: Vec<i64> = places.iter().map(|(_, project)| *project).collect();
                 let granted = grants::load_for_projects(tx, member, &projects).await?;
-                found.retain(|(_, id, default)| member.on_project(*default, granted.on(*id)).has(ProjectRights::READ));
+                found.retain(|(_, id, default)| {
+                    member.rights_on_project(*default, granted.on(*id)).has(ProjectRights::READ)
+                });
             }
         }
         Ok(found.into_iter().map(|(ext_id, ..)| ext_id).collect())
@@ -224,7 +226,7 @@ impl ScopedResourceKind {
 /// # Errors
 /// `NotFound`.
 pub fn may_manage(member: &Member) -> WorkResult<()> {
-    ApiRejection::hidden_unless(member.rights.has(Flag::ManageAgentPools))
+    ApiRejection::not_found_unless(member.rights.has(Flag::ManageAgentPools))
 }
 
 /// Creates a pool in the member's organization and returns its row id.

@@ -114,7 +114,12 @@ impl UsablePool {
     ///
     /// # Errors
     /// Those of the store.
-    pub async fn excludes_heir(&self, tx: &mut Tx<'_>, org_id: i64, user: PoolUser<'_>) -> WorkResult<bool> {
+    pub async fn excludes_inheriting_workspace(
+        &self,
+        tx: &mut Tx<'_>,
+        org_id: i64,
+        user: PoolUser<'_>,
+    ) -> WorkResult<bool> {
         const HEIRS: &str = "SELECT 1 FROM workspaces w JOIN projects p ON p.id = w.project_id
             WHERE w.ext_id = ANY($1) AND w.org_id = $2 AND w.execution_mode IS NULL";
         let mut values: Vec<SqlValue> = vec![self.scope.excluded_workspaces.clone().into(), org_id.into()];

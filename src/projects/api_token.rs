@@ -269,7 +269,7 @@ pub async fn find_manageable(tx: &mut Tx<'_>, caller: &ProjectsCaller, ext_id: &
         }
         TokenOwner::Organization(org, _) => member::find_by_organization_row(tx, caller, org).await?.owner,
     };
-    ApiRejection::hidden_unless(may)?;
+    ApiRejection::not_found_unless(may)?;
     let mut token = lock_and_reload(tx, token).await?;
     if let Some(member) = of {
         hide_creators(tx, &member, std::slice::from_mut(&mut token)).await?;
@@ -381,7 +381,7 @@ pub async fn list_team_tokens(
 /// # Errors
 /// `NotFound` when it was deleted concurrently.
 pub async fn delete(tx: &mut Tx<'_>, token: &ApiToken) -> WorkResult<()> {
-    ApiRejection::hidden_unless(remove(tx, token).await?)
+    ApiRejection::not_found_unless(remove(tx, token).await?)
 }
 
 /// Revokes all of these tokens of teams of the member's organization, or none.
@@ -405,15 +405,15 @@ pub async fn delete_team_tokens(
         rows.push(row.get()?);
         teams.push(row.get()?);
     }
-    ApiRejection::hidden_unless(rows.len() as u64 == wanted)?;
+    ApiRejection::not_found_unless(rows.len() as u64 == wanted)?;
     teams.sort_unstable();
     teams.dedup();
     for row in teams {
         let (member, team) = team::find_visible_by_row(tx, caller, row).await?;
-        ApiRejection::hidden_unless(team::may_manage_tokens(caller, &member, &team))?;
+        ApiRejection::not_found_unless(team::may_manage_tokens(caller, &member, &team))?;
     }
     let gone = tx.execute("DELETE FROM api_tokens WHERE id = ANY($1)", &[rows.into()]).await?;
-    ApiRejection::hidden_unless(gone == wanted)
+    ApiRejection::not_found_unless(gone == wanted)
 }
 
 async fn remove(tx: &mut Tx<'_>, token: &ApiToken) -> WorkResult<bool> {

@@ -173,7 +173,7 @@ impl<'a> AttributeReader<'a> {
     }
 
     /// `true` if there is no fault so far.
-    pub fn is_sound(&self) -> bool {
+    pub fn has_no_faults(&self) -> bool {
         self.faults.is_empty()
     }
 

@@ -128,7 +128,7 @@ impl ProjectsCaller {
     ///
     /// # Errors
     /// `Unauthenticated` when the token was deleted (alone or with its team or organization) or has expired.
-    pub async fn must_stand(&self, tx: &mut Tx<'_>) -> WorkResult<()> {
+    pub async fn check_still_valid(&self, tx: &mut Tx<'_>) -> WorkResult<()> {
         let mut row = tx.row(SELECT_VALID_TOKEN, &[self.token.into()]).await?.ok_or_else(unauthenticated)?;
         let ends: Option<Time> = row.get()?;
         if ends.is_some_and(|ends| ends <= tx.now) { Err(unauthenticated().into()) } else { Ok(()) }

@@ -18,7 +18,7 @@ pub struct ProjectGrants(Vec<(i64, ProjectRights)>);
 
 impl ProjectGrants {
     /// Unites the rights on each project.
-    fn add_up(mut grants: Vec<(i64, ProjectRights)>) -> Self {
+    fn union(mut grants: Vec<(i64, ProjectRights)>) -> Self {
         // The stable sort detects presorted runs; the grants of one team are sorted already.
         grants.sort_by_key(|(project, _)| *project);
         grants.dedup_by(|next, kept| {
@@ -35,7 +35,7 @@ impl ProjectGrants {
     #[must_use]
     pub fn and(mut self, project: i64, rights: ProjectRights) -> Self {
         self.0.push((project, rights));
-        Self::add_up(self.0)
+        Self::union(self.0)
     }
 
     /// Returns the rights on a project.
@@ -82,7 +82,7 @@ pub async fn load_all(tx: &mut Tx<'_>, member: &Member) -> WorkResult<Option<Pro
     let grants =
         text.iter().flat_map(|text| text.split(',')).map(|grant| parse_grant(grant).ok_or_else(malformed_grants));
     let grants = grants.collect::<Result<Vec<_>, _>>()?;
-    Ok((grants.len() <= MAX_LOADED_GRANTS).then(|| ProjectGrants::add_up(grants)))
+    Ok((grants.len() <= MAX_LOADED_GRANTS).then(|| ProjectGrants::union(grants)))
 }
 
 fn parse_grant(grant: &str) -> Option<(i64, ProjectRights)> {
@@ -108,7 +108,7 @@ pub async fn load_for_projects(tx: &mut Tx<'_>, member: &Member, projects: &[i64
     for mut row in tx.rows(sql, &[projects.to_vec().into(), member.teams.clone().into()]).await? {
         grants.push((row.get()?, ProjectRights::from_bits(row.get()?)));
     }
-    Ok(ProjectGrants::add_up(grants))
+    Ok(ProjectGrants::union(grants))
 }
 
 #[cfg(test)]
@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn rights_add_up_by_project() {
         let told = ["7 1", "9 2", "3 1", "7 4"];
-        let grants = ProjectGrants::add_up(told.map(|grant| parse_grant(grant).unwrap()).to_vec());
+        let grants = ProjectGrants::union(told.map(|grant| parse_grant(grant).unwrap()).to_vec());
         let bits = |bits| ProjectRights::from_bits(bits);
         assert_eq!((grants.on(7), grants.on(9), grants.on(4)), (bits(5), bits(2), ProjectRights::NONE));
         assert_eq!(grants.newest_with(bits(1)), [7, 3]);

@@ -25,10 +25,10 @@ pub struct RecentTokenUses(Arc<Mutex<HashMap<i64, Time>>>);
 impl RecentTokenUses {
     /// Returns `true`, and marks the token as recorded, if its use at `now` must be recorded.
     pub fn begins(&self, caller: &ProjectsCaller, now: Time) -> bool {
-        self.begins_for(caller.token, caller.last_used, now)
+        self.should_record_token(caller.token, caller.last_used, now)
     }
 
-    fn begins_for(&self, token: i64, stored: Option<Time>, now: Time) -> bool {
+    fn should_record_token(&self, token: i64, stored: Option<Time>, now: Time) -> bool {
         let recent =
             |at: Time| now < at.saturating_add(time::Duration::try_from(MIN_RECORD_INTERVAL).unwrap_or_default());
         if stored.is_some_and(recent) {
@@ -71,8 +71,10 @@ mod tests {
         let noted = RecentTokenUses::default();
         let at = datetime!(2026-01-02 03:04:05 UTC);
         let later = |seconds| at + time::Duration::seconds(seconds);
-        assert!(noted.begins_for(1, None, at) && !noted.begins_for(1, None, later(59)));
-        assert!(noted.begins_for(2, Some(later(-60)), at) && !noted.begins_for(3, Some(later(-59)), at));
-        assert!(noted.begins_for(1, Some(at), later(60)));
+        assert!(noted.should_record_token(1, None, at) && !noted.should_record_token(1, None, later(59)));
+        assert!(
+            noted.should_record_token(2, Some(later(-60)), at) && !noted.should_record_token(3, Some(later(-59)), at)
+        );
+        assert!(noted.should_record_token(1, Some(at), later(60)));
     }
 }

@@ -25,18 +25,18 @@ pub struct Member {
 }
 
 impl Member {
-    fn outside_teams(organization: Organization) -> Self {
+    fn without_teams(organization: Organization) -> Self {
         Self { owner: false, rights: OrganizationRights::NONE, teams: Vec::new(), organization }
     }
 
-    fn joins(&mut self, team: i64, is_owners: bool, access: i64) {
+    fn add_team(&mut self, team: i64, is_owners: bool, access: i64) {
         self.teams.push(team);
         self.owner |= is_owners;
         self.rights |= if is_owners { OrganizationRights::ALL } else { OrganizationRights::from_bits(access) };
     }
 
     /// Returns the rights on a project. `of_teams` are the grants of the caller's teams on that project.
-    pub fn on_project(&self, is_default: bool, of_teams: ProjectRights) -> ProjectRights {
+    pub fn rights_on_project(&self, is_default: bool, of_teams: ProjectRights) -> ProjectRights {
         let on_default = if is_default { self.rights.on_default_project() } else { ProjectRights::NONE };
         of_teams | self.rights.on_projects() | on_default
     }
@@ -45,8 +45,8 @@ impl Member {
     ///
     /// # Errors
     /// `NotFound` for other callers.
-    pub fn must_own(&self) -> WorkResult<()> {
-        ApiRejection::hidden_unless(self.owner)
+    pub fn require_owner(&self) -> WorkResult<()> {
+        ApiRejection::not_found_unless(self.owner)
     }
 }
 
@@ -76,7 +76,7 @@ async fn resolve(tx: &mut Tx<'_>, caller: &ProjectsCaller, organization: Organiz
     let org_id = organization.id;
     let rows = match &caller.subject {
         TokenSubject::Organization { id, audit: false, .. } if *id == org_id => {
-            let member = Member::outside_teams(organization);
+            let member = Member::without_teams(organization);
             return Ok(Member { owner: true, rights: OrganizationRights::ALL, ..member });
         }
         TokenSubject::Organization { .. } => return Err(ApiRejection::not_found().into()),
@@ -101,10 +101,10 @@ async fn resolve(tx: &mut Tx<'_>, caller: &ProjectsCaller, organization: Organiz
             rows
         }
     };
-    let mut member = Member::outside_teams(organization);
+    let mut member = Member::without_teams(organization);
     for mut row in rows {
         if let Some(team) = row.get()? {
-            member.joins(team, row.get()?, row.get()?);
+            member.add_team(team, row.get()?, row.get()?);
         }
     }
     Ok(member)
@@ -127,14 +127,14 @@ pub async fn resolve_all(
         return Ok(members);
     };
     let rows: Vec<i64> = organizations.iter().map(|organization| organization.id).collect();
-    members.extend(organizations.into_iter().map(Member::outside_teams));
+    members.extend(organizations.into_iter().map(Member::without_teams));
     let teams = "SELECT t.org_id, t.id, t.is_owners, t.org_access FROM team_memberships m
         JOIN teams t ON t.id = m.team_id AND t.org_id = m.org_id WHERE m.user_id = $1 AND m.org_id = ANY($2)";
     for mut row in tx.rows(teams, &[(*id).into(), rows.into()]).await? {
         let org: i64 = row.get()?;
         let (team, is_owners, access) = (row.get()?, row.get()?, row.get()?);
         if let Some(member) = members.iter_mut().find(|member| member.organization.id == org) {
-            member.joins(team, is_owners, access);
+            member.add_team(team, is_owners, access);
         }
     }
     Ok(members)

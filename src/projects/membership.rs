@@ -282,7 +282,7 @@ pub async fn find_visible(tx: &mut Tx<'_>, caller: &ProjectsCaller, ext_id: &str
 /// # Errors
 /// `NotFound` otherwise.
 pub fn may_manage(member: &Member) -> WorkResult<()> {
-    ApiRejection::hidden_unless(member.owner || member.rights.has(Flag::ManageMembership))
+    ApiRejection::not_found_unless(member.owner || member.rights.has(Flag::ManageMembership))
 }
 
 /// Adds the user with this email address to the organization and to these teams. Creates the user if necessary.
@@ -357,6 +357,6 @@ pub async fn delete(
     }
     let gone = tx.execute("DELETE FROM organization_memberships WHERE id = $1", &[membership.id.into()]).await?;
     // The user may have become a member again, with another row.
-    ApiRejection::hidden_unless(gone > 0)?;
+    ApiRejection::not_found_unless(gone > 0)?;
     members::remove_everywhere(tx, member.organization.id, user).await
 }

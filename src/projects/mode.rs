@@ -159,7 +159,7 @@ fn read_overwrites(attributes: &mut AttributeReader<'_>, level: &ModeLevel) -> R
     let AttributeValue::Value(flags) = attributes.object(NAME) else { return Ok(None) };
     let mut inner = AttributeReader::new(flags);
     let (mode, pool) = (inner.flag(level.mode).value(), inner.flag(level.pool).value());
-    if !inner.is_sound() {
+    if !inner.has_no_faults() {
         attributes.fault(NAME, "Setting overwrites must hold booleans");
         return Err(());
     }
@@ -232,7 +232,7 @@ impl ModeChange {
             match agent_scope::find_usable(tx, org_id, &pool).await? {
                 Some(pool) if is_stored => columns.pool = Some(pool.id),
                 Some(pool) if !pool.admits(user) => attributes.push(level.pool_fault(out_of_scope(user))),
-                Some(pool) if pool.excludes_heir(tx, org_id, user).await? => {
+                Some(pool) if pool.excludes_inheriting_workspace(tx, org_id, user).await? => {
                     attributes.push(level.pool_fault(EXCLUDES_INHERITING_WORKSPACE));
                 }
                 Some(pool) => columns.pool = Some(pool.id),

@@ -70,12 +70,12 @@ impl Organization {
     }
 
     /// Returns the organization with this column value, without checking the caller's rights. It is locked until the
-    /// end of the session after [`Tx::hold_with_organization`].
+    /// end of the session after [`Tx::lock_lookups_and_organization`].
     ///
     /// # Errors
     /// `NotFound` when it is absent.
     pub(super) async fn stored(tx: &mut Tx<'_>, column: &str, value: SqlValue) -> WorkResult<Self> {
-        if tx.holds_organization() {
+        if tx.locks_organization() {
             lock_where(tx, column, value.clone()).await?;
         }
         let sql = format!("SELECT {COLUMNS} WHERE {column} = $1 AND {NOT_ENDED}");

@@ -233,7 +233,7 @@ impl Filter {
 
     /// Prevents the use of an index on `column`, for queries that also select few rows by id. The embedded engine
     /// would otherwise scan all rows with the column's value.
-    pub fn not_by(&mut self, column: &str) {
+    pub fn avoid_index(&mut self, column: &str) {
         self.text = self.text.replace(&format!("{column} = "), &format!("+{column} = "));
     }
 
@@ -304,7 +304,7 @@ mod tests {
         filter.and("p.name_lc = ANY({})", vec!["a".to_owned()]);
         assert_eq!(filter.text(), "p.org_id = $1 AND p.is_default AND p.name_lc = ANY($2)");
         assert_eq!(filter.parameter(20), "$3");
-        filter.not_by("p.org_id");
+        filter.avoid_index("p.org_id");
         assert_eq!(filter.text(), "+p.org_id = $1 AND p.is_default AND p.name_lc = ANY($2)");
     }
 

@@ -88,7 +88,7 @@ pub async fn create(tx: &mut Tx<'_>, member: &Member, given: ProjectFields) -> W
     let org_id = member.organization.id;
     // The update locks the organization's row, which serializes the creation of projects.
     let count = "UPDATE organizations SET project_count = project_count + 1 WHERE id = $1 AND ended_at IS NULL";
-    ApiRejection::hidden_unless(tx.execute(count, &[org_id.into()]).await? > 0)?;
+    ApiRejection::not_found_unless(tx.execute(count, &[org_id.into()]).await? > 0)?;
     let insert = "INSERT INTO projects (ext_id, org_id, name, name_lc, description, auto_destroy, created_at)
         VALUES ($1, $2, $3, $4, $5, $6, $7) RETURNING id";
     let name = given.name.value().unwrap_or_default();
@@ -204,7 +204,7 @@ pub async fn find_in_organization(
 }
 
 fn require_rights(project: Project, needed: ProjectRights) -> WorkResult<Project> {
-    ApiRejection::hidden_unless(project.rights.has(ProjectRights::READ | needed))?;
+    ApiRejection::not_found_unless(project.rights.has(ProjectRights::READ | needed))?;
     Ok(project)
 }
 
@@ -232,7 +232,7 @@ async fn load_with_grants(
     let sql = format!("SELECT {COLUMNS} WHERE p.id = ANY($1) AND +p.org_id = $2");
     let read = |row: &mut SqlRow| {
         let mut project = Project::read(row)?;
-        project.rights = member.on_project(project.is_default, granted.on(project.id));
+        project.rights = member.rights_on_project(project.is_default, granted.on(project.id));
         Ok(project)
     };
     page::load_in_order_with_organization(tx, &sql, rows, member.organization.id, read, |project| project.id).await

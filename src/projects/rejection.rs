@@ -130,7 +130,7 @@ impl ApiRejection {
     ///
     /// # Errors
     /// `NotFound` unless `granted`.
-    pub fn hidden_unless(granted: bool) -> WorkResult<()> {
+    pub fn not_found_unless(granted: bool) -> WorkResult<()> {
         if granted { Ok(()) } else { Err(Self::not_found().into()) }
     }
 
@@ -215,12 +215,14 @@ impl From<SqlError> for ApiRejection {
     fn from(failure: SqlError) -> Self {
         match failure {
             SqlError::Constraint(name) => reject_constraint(&name),
-            SqlError::TooLong => {
+            SqlError::Timeout => {
                 Self::new(Kind::Unavailable, "the query takes too long: narrow it down, or ask for an earlier page")
             }
-            SqlError::Clash => Self::new(Kind::Unavailable, "too many changes at once, try again shortly"),
+            SqlError::SerializationConflict => {
+                Self::new(Kind::Unavailable, "too many changes at once, try again shortly")
+            }
             SqlError::Engine(error) => error.into(),
-            SqlError::Refused => Error::internal("a refusal without a reason").into(),
+            SqlError::Rejected => Error::internal("a refusal without a reason").into(),
         }
     }
 }

@@ -193,7 +193,7 @@ pub async fn find_visible_by_row(tx: &mut Tx<'_>, caller: &ProjectsCaller, row: 
 async fn load_visible(tx: &mut Tx<'_>, caller: &ProjectsCaller, row: i64) -> WorkResult<(Member, Team)> {
     let team = load_by_rows(tx, &[row]).await?.pop().ok_or_else(ApiRejection::not_found)?;
     let member = member::find_by_organization_row(tx, caller, team.org_id).await?;
-    ApiRejection::hidden_unless(sees(&member, &team))?;
+    ApiRejection::not_found_unless(sees(&member, &team))?;
     Ok((member, team))
 }
 
@@ -208,7 +208,7 @@ pub async fn find_permitted(
     may: fn(&Member, &Team) -> bool,
 ) -> WorkResult<(Member, Team)> {
     let (member, team) = find_visible(tx, caller, ext_id).await?;
-    ApiRejection::hidden_unless(may(&member, &team))?;
+    ApiRejection::not_found_unless(may(&member, &team))?;
     Ok((member, team))
 }
 
@@ -342,7 +342,7 @@ fn check_name(attributes: &mut AttributeReader<'_>, name: &str) {
 /// # Errors
 /// `NotFound` otherwise.
 pub fn may_create(member: &Member) -> WorkResult<()> {
-    ApiRejection::hidden_unless(member.owner || member.rights.has(Flag::ManageTeams))
+    ApiRejection::not_found_unless(member.owner || member.rights.has(Flag::ManageTeams))
 }
 
 /// Creates a team in the member's organization.
@@ -379,7 +379,7 @@ pub async fn update(tx: &mut Tx<'_>, member: &Member, team: &Team, change: TeamC
     let mut row = tx.row(&sql, &[team.id.into()]).await?.ok_or_else(ApiRejection::not_found)?;
     let before = Team::read(&mut row)?;
     // A concurrent deletion moves the team to another organization.
-    ApiRejection::hidden_unless(before.org_id == team.org_id)?;
+    ApiRejection::not_found_unless(before.org_id == team.org_id)?;
     let access = change.access(member, before.access)?;
     let name = change.name.unwrap_or_else(|| before.name.clone());
     if before.is_owners && (name != before.name || access != before.access) {

@@ -74,7 +74,7 @@ pub async fn find_visible(
     let (member, project) = project::find_visible(tx, caller, &access.project, needed).await?;
     let own = member.teams.contains(&access.team_id);
     let seen = own || (team::sees_row(tx, &member, access.team_id).await? && sees_all(tx, &member, &project).await?);
-    ApiRejection::hidden_unless(seen)?;
+    ApiRejection::not_found_unless(seen)?;
     if !tx.holds() {
         return Ok((member, project, access));
     }
@@ -94,7 +94,8 @@ async fn sees_all(tx: &mut Tx<'_>, member: &Member, project: &Project) -> WorkRe
         WHERE project_id = $1 AND access = 'custom' AND team_id = ANY($2)";
     for mut row in tx.rows(sql, &[project.id.into(), member.teams.clone().into()]).await? {
         let custom: Option<String> = row.get()?;
-        if ProjectKeyRanks::stored(ProjectAccessLevel::Custom, custom.as_deref()).go(ProjectPermission::READ_TEAMS) {
+        if ProjectKeyRanks::stored(ProjectAccessLevel::Custom, custom.as_deref()).allows(ProjectPermission::READ_TEAMS)
+        {
             return Ok(true);
         }
     }
@@ -143,7 +144,7 @@ impl TeamAccessChange {
     /// As [`TeamAccessChange::read`], and requires a level.
     pub fn read_new(attributes: &mut AttributeReader<'_>) -> Self {
         let change = Self::read(attributes);
-        if change.level.is_none() && attributes.is_sound() {
+        if change.level.is_none() && attributes.has_no_faults() {
             attributes.fault("access", "Access can't be blank");
         }
         change
@@ -179,7 +180,7 @@ pub async fn create(
     tx.row(standing, &[team.id.into(), org_id.clone()]).await?.ok_or_else(ApiRejection::not_found)?;
     let count = "UPDATE projects SET team_count = team_count + 1 WHERE id = $1 AND org_id = $2";
     let counted = tx.execute(count, &[project.id.into(), org_id]).await?;
-    ApiRejection::hidden_unless(counted > 0)?;
+    ApiRejection::not_found_unless(counted > 0)?;
     let insert = "INSERT INTO team_project_access (ext_id, team_id, project_id, access, perm_bits, custom)
         VALUES ($1, $2, $3, $4, $5, $6) RETURNING id";
     let values: [SqlValue; 6] = [
@@ -231,7 +232,7 @@ pub async fn delete(tx: &mut Tx<'_>, project: &Project, access: &ProjectAccess) 
     let lock = "SELECT id FROM projects WHERE id = $1 FOR UPDATE";
     tx.row(lock, &[project.id.into()]).await?.ok_or_else(ApiRejection::not_found)?;
     let gone = tx.execute("DELETE FROM team_project_access WHERE id = $1", &[access.id.into()]).await?;
-    ApiRejection::hidden_unless(gone > 0)?;
+    ApiRejection::not_found_unless(gone > 0)?;
     let count = "UPDATE projects SET team_count = team_count - 1 WHERE id = $1";
     tx.execute(count, &[project.id.into()]).await?;
     Ok(())
@@ -243,6 +244,6 @@ pub async fn delete(tx: &mut Tx<'_>, project: &Project, access: &ProjectAccess) 
 /// `NotFound` when it is absent or hidden from the member.
 pub async fn find_team(tx: &mut Tx<'_>, caller: &ProjectsCaller, member: &Member, ext_id: &str) -> WorkResult<Team> {
     let (_, team) = team::find_visible(tx, caller, ext_id).await?;
-    ApiRejection::hidden_unless(team.org_id == member.organization.id)?;
+    ApiRejection::not_found_unless(team.org_id == member.organization.id)?;
     Ok(team)
 }

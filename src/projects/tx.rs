@@ -38,7 +38,7 @@ impl Tx<'_> {
 
     /// As [`Tx::hold`], and locks the organization's row before that of the resource. All sessions that lock
     /// both use this order. Conditional changes within one organization are serialized this way.
-    pub fn hold_with_organization(&mut self) {
+    pub fn lock_lookups_and_organization(&mut self) {
         self.holds = true;
         self.holds_organization = true;
     }
@@ -49,7 +49,7 @@ impl Tx<'_> {
     }
 
     /// `true` if lookups also lock the organization.
-    pub(super) fn holds_organization(&self) -> bool {
+    pub(super) fn locks_organization(&self) -> bool {
         self.holds_organization
     }
 
@@ -77,12 +77,12 @@ impl Tx<'_> {
     }
 
     /// Records that this session moved deleted rows into an ended organization with this row id.
-    pub(super) fn buries(&mut self, organization: i64) {
+    pub(super) fn set_pending_removal(&mut self, organization: i64) {
         self.buried = Some(organization);
     }
 
     /// Row id of the ended organization whose rows still have to be removed, if any.
-    pub fn buried(&self) -> Option<i64> {
+    pub fn pending_removal(&self) -> Option<i64> {
         self.buried
     }
 

@@ -63,7 +63,7 @@ pub async fn find_visible(tx: &mut Tx<'_>, caller: &ProjectsCaller, ext_id: &str
         }
         TokenSubject::Organization { audit: true, .. } => false,
     };
-    ApiRejection::hidden_unless(known)?;
+    ApiRejection::not_found_unless(known)?;
     Ok(load_by_rows(tx, &[row]).await?.pop().ok_or_else(ApiRejection::not_found)?)
 }
 

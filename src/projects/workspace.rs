@@ -233,9 +233,9 @@ pub async fn create(tx: &mut Tx<'_>, member: &Member, project: &Project, given: 
     let org_id = member.organization.id;
     // The counters are updated first: all sessions lock the row of the organization before that of the project.
     let count = "UPDATE organizations SET workspace_count = workspace_count + 1 WHERE id = $1 AND ended_at IS NULL";
-    ApiRejection::hidden_unless(tx.execute(count, &[org_id.into()]).await? > 0)?;
+    ApiRejection::not_found_unless(tx.execute(count, &[org_id.into()]).await? > 0)?;
     let count = "UPDATE projects SET workspace_count = workspace_count + 1 WHERE id = $1 AND org_id = $2";
-    ApiRejection::hidden_unless(tx.execute(count, &[project.id.into(), org_id.into()]).await? > 0)?;
+    ApiRejection::not_found_unless(tx.execute(count, &[project.id.into(), org_id.into()]).await? > 0)?;
     let insert = "INSERT INTO workspaces (ext_id, org_id, project_id, name, name_lc, description,
         inherits_auto_destroy, own_auto_destroy, auto_destroy_at, execution_mode, agent_pool_id, terraform_version,
         settings, created_at, updated_at)

@@ -81,7 +81,7 @@ pub async fn find_visible(
         workspace::find_visible(tx, caller, workspace::WorkspaceLocator::Id(&access.workspace), needed).await?;
     let is_own = member.teams.contains(&access.team_id);
     let is_seen = is_own || (sees_all(&workspace) && team::sees_row(tx, &member, access.team_id).await?);
-    ApiRejection::hidden_unless(is_seen)?;
+    ApiRejection::not_found_unless(is_seen)?;
     if !tx.holds() {
         return Ok((member, workspace, access));
     }
@@ -141,7 +141,7 @@ impl WorkspaceAccessChange {
     /// As [`WorkspaceAccessChange::read`], and requires a level.
     pub fn read_new(attributes: &mut AttributeReader<'_>) -> Self {
         let change = Self::read(attributes);
-        if change.level.is_none() && attributes.is_sound() {
+        if change.level.is_none() && attributes.has_no_faults() {
             attributes.fault("access", "Access can't be blank");
         }
         change
@@ -224,5 +224,5 @@ pub async fn update(
 /// `NotFound` when it was revoked concurrently.
 pub async fn delete(tx: &mut Tx<'_>, access: &WorkspaceAccess) -> WorkResult<()> {
     let gone = tx.execute("DELETE FROM team_workspace_access WHERE id = $1", &[access.id.into()]).await?;
-    ApiRejection::hidden_unless(gone > 0)
+    ApiRejection::not_found_unless(gone > 0)
 }

@@ -142,7 +142,7 @@ impl WorkspaceKeyRanks {
     }
 
     /// `true` if a key has at least this rank.
-    pub fn go(&self, reach: WorkspacePermission) -> bool {
+    pub fn allows(&self, reach: WorkspacePermission) -> bool {
         self.0[reach.0] >= reach.1
     }
 }
@@ -238,11 +238,11 @@ mod tests {
         let body = json!({ "runs": "plan", "workspace-locking": true, "unknown": 1 });
         let mut attributes = AttributeReader::new(body.as_object().unwrap());
         let named = RequestedWorkspaceKeys::read(&mut attributes);
-        assert!(attributes.is_sound());
+        assert!(attributes.has_no_faults());
         let custom = WorkspaceAccessLevel::Custom;
         let settings = named.over(custom, WorkspaceKeyRanks::of(custom), None).ok().unwrap();
-        assert!(settings.go(WorkspacePermission::PLAN) && !settings.go(WorkspacePermission::APPLY));
-        assert!(settings.go(WorkspacePermission::LOCK) && !settings.go(WorkspacePermission::READ_VARIABLES));
+        assert!(settings.allows(WorkspacePermission::PLAN) && !settings.allows(WorkspacePermission::APPLY));
+        assert!(settings.allows(WorkspacePermission::LOCK) && !settings.allows(WorkspacePermission::READ_VARIABLES));
         assert_eq!(WorkspaceKeyRanks::stored(custom, settings.to_store(custom).as_deref()), settings);
         let read = WorkspaceAccessLevel::Read;
         assert!(named.over(read, WorkspaceKeyRanks::of(read), None).is_err());

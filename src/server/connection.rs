@@ -95,13 +95,13 @@ impl Connection {
 
     /// Returns the time since which the connection may close. A handler that waits for a body prevents that, unless the
     /// body was [given up](Self::give_up).
-    fn resting(&self) -> Option<u64> {
+    fn closable_since(&self) -> Option<u64> {
         let (phase, since) = self.waiting()?;
         (phase != ConnectionPhase::Receiving || self.is_given_up()).then_some(since)
     }
 
     /// Notes that a handler waits for more of a request body.
-    pub(super) fn receives(&self) {
+    pub(super) fn begin_body_wait(&self) {
         if self.state().0 == ConnectionPhase::Busy {
             self.set(ConnectionPhase::Receiving, self.now());
         }
@@ -149,7 +149,7 @@ impl Connection {
 
     /// `true` if the last response may still be in transit.
     pub(super) fn is_recent(&self) -> bool {
-        self.resting().is_none_or(|since| since + STUCK_TIMEOUT_MILLIS > self.now())
+        self.closable_since().is_none_or(|since| since + STUCK_TIMEOUT_MILLIS > self.now())
     }
 
     /// Sets the number of bytes that may be read for the body of the current request.
@@ -232,19 +232,19 @@ impl Connection {
     /// of the body once the stream has ended.
     pub(super) fn ends(&self) -> bool {
         let sends = self.sending.load(Ordering::Relaxed);
-        self.left().is_some() && self.resting().is_some() && (!sends || self.is_late())
+        self.left().is_some() && self.closable_since().is_some() && (!sends || self.is_late())
     }
 
     /// `true` if it was asked to close longer than [`CLOSE_TIMEOUT_MILLIS`] ago and no handler prevents it.
     pub(super) fn is_late(&self) -> bool {
-        self.left().is_some_and(|left| left + CLOSE_TIMEOUT_MILLIS <= self.now()) && self.resting().is_some()
+        self.left().is_some_and(|left| left + CLOSE_TIMEOUT_MILLIS <= self.now()) && self.closable_since().is_some()
     }
 
     /// `true` if it was asked to close and its client has accepted no bytes for [`STUCK_TIMEOUT_MILLIS`].
     pub(super) fn is_stuck(&self) -> bool {
         let now = self.now();
         let long = |since: u64| since + STUCK_TIMEOUT_MILLIS <= now;
-        self.left().is_some_and(long) && self.resting().is_some_and(long)
+        self.left().is_some_and(long) && self.closable_since().is_some_and(long)
     }
 }
 

@@ -237,7 +237,7 @@ impl ConnectionTable {
             return true;
         }
         let reason = if of.is_some() { "address" } else { "full" };
-        self.picture();
+        self.capture_state();
         let mut waiting = self.waiting(of);
         if waiting.is_empty() {
             self.events.refused += 1;
@@ -300,7 +300,7 @@ impl ConnectionTable {
     }
 
     /// Captures the state for the log at the first event since the last log entry.
-    fn picture(&mut self) {
+    fn capture_state(&mut self) {
         if self.events.closed + self.events.refused == 0 {
             let counts = self.sources.iter().map(|(address, source)| (*address, source.count.open));
             self.events.most = counts.max_by_key(|(_, open)| *open);
@@ -339,7 +339,7 @@ impl ConnectionSlot {
 
     /// `true` if the socket may close before the client does: the slot is needed, or no response
     /// can be in transit any more.
-    pub(super) fn is_left_alone(&self) -> bool {
+    pub(super) fn may_close_first(&self) -> bool {
         !self.connection.is_recent() || !self.connections.lock().closing
     }
 }

@@ -38,7 +38,7 @@ impl Heartbeats {
     }
 
     /// `true` if every worker has started and had a heartbeat `within` this time.
-    pub(super) fn is_steady(&self, within: Duration) -> bool {
+    pub(super) fn all_alive(&self, within: Duration) -> bool {
         let last = self.last();
         last.len() >= self.0.workers && last.values().all(|at| at.elapsed() < within)
     }
@@ -98,20 +98,20 @@ mod tests {
     fn one_worker_that_hangs_is_enough_and_one_that_has_ended_is_missing() {
         let within = 3 * HEARTBEAT_INTERVAL;
         let pulse = Heartbeats::new(2);
-        assert!(!pulse.is_steady(within), "nobody has begun");
+        assert!(!pulse.all_alive(within), "nobody has begun");
         let (_first, _thread) = worker(&pulse);
         wait_until("the first begins", || pulse.last().len() == 1);
-        assert!(!pulse.is_steady(within), "the second has not begun");
+        assert!(!pulse.all_alive(within), "the second has not begun");
         let (second, thread) = worker(&pulse);
-        wait_until("both beat", || pulse.is_steady(within));
+        wait_until("both beat", || pulse.all_alive(within));
         second.send(2 * within).unwrap();
-        wait_until("the second hangs", || !pulse.is_steady(within));
+        wait_until("the second hangs", || !pulse.all_alive(within));
         assert_eq!(pulse.last().len(), 2);
-        wait_until("the second goes on", || pulse.is_steady(within));
+        wait_until("the second goes on", || pulse.all_alive(within));
         drop(second);
         thread.join().unwrap();
-        assert!(!pulse.is_steady(within), "the second has ended");
+        assert!(!pulse.all_alive(within), "the second has ended");
         let (_third, _thread) = worker(&pulse);
-        wait_until("another one has taken its place", || pulse.is_steady(within));
+        wait_until("another one has taken its place", || pulse.all_alive(within));
     }
 }

@@ -58,7 +58,7 @@ impl Supervisor {
         Some(tokio::task::spawn_local(async move {
             loop {
                 tokio::time::sleep(limit / 4).await;
-                if pulse.is_steady(limit / 2) {
+                if pulse.all_alive(limit / 2) {
                     supervisor.tell("WATCHDOG=1");
                 } else {
                     tracing::error!("a worker hangs: the service manager is not told that this process lives");

@@ -121,7 +121,7 @@ async fn handle_connection(stream: UnixStream, context: Rc<OperatorContext>, fre
         Err(error) => json!({ "error": error.to_string() }),
     };
     // The caller may have left; there is nothing to do about that.
-    let _ = conversation.say(&answer).await;
+    let _ = conversation.send(&answer).await;
 }
 
 async fn run_command(context: &OperatorContext, conversation: &mut OperatorConnection) -> Result<Value> {

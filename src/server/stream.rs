@@ -100,7 +100,7 @@ pub(super) struct ConnectionStream {
     /// `true` once anything was read.
     begun: bool,
     /// `true` if HTTP has input that it has not processed.
-    unseen: bool,
+    has_unprocessed_input: bool,
     /// Bytes that HTTP got since other connections ran.
     given: usize,
     /// Bytes that HTTP got beyond requests that have no response yet.
@@ -120,7 +120,7 @@ impl ConnectionStream {
             blocked: false,
             written: 0,
             begun: false,
-            unseen: false,
+            has_unprocessed_input: false,
             given: 0,
             ahead: 0,
             behind: false,
@@ -208,7 +208,7 @@ impl AsyncRead for ConnectionStream {
         if polled.is_pending() {
             this.given = 0;
             connection.watch(cx);
-            if std::mem::take(&mut this.unseen) {
+            if std::mem::take(&mut this.has_unprocessed_input) {
                 if connection.left().is_some() {
                     cx.waker().wake_by_ref();
                 }
@@ -219,7 +219,7 @@ impl AsyncRead for ConnectionStream {
         }
         let read = buffer.filled().len() - before;
         if read == 0 && matches!(polled, Poll::Ready(Ok(()))) {
-            if std::mem::take(&mut this.unseen) {
+            if std::mem::take(&mut this.has_unprocessed_input) {
                 // Let HTTP process its input first.
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
@@ -230,7 +230,7 @@ impl AsyncRead for ConnectionStream {
             }
         }
         if read > 0 {
-            this.unseen = true;
+            this.has_unprocessed_input = true;
             this.given += read;
             if connection.body().is_some() {
                 this.ahead += connection.took(read as u64) as usize;

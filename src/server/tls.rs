@@ -138,11 +138,11 @@ fn read(files: &TlsFiles, provider: &CryptoProvider, clock: &Clock) -> Result<Ar
     let of_chain = |problem: &str| refused("tls_certificate_file", &files.certificate, problem);
     let of_key = |problem: &str| refused("tls_key_file", &files.key, problem);
     let bytes = std::fs::read(&files.certificate)
-        .map_err(|e| Error::of_file("tls_certificate_file", &files.certificate, "read", e).as_kind(Kind::Invalid))?;
+        .map_err(|e| Error::of_file("tls_certificate_file", &files.certificate, "read", e).with_kind(Kind::Invalid))?;
     let chain = x509::pem::parse_certificate_file(&bytes).map_err(|error| of_chain(error.text()))?;
     let chain: Vec<_> = chain.into_iter().map(CertificateDer::from).collect();
     let bytes = std::fs::read(&files.key)
-        .map_err(|e| Error::of_file("tls_key_file", &files.key, "read", e).as_kind(Kind::Invalid))?;
+        .map_err(|e| Error::of_file("tls_key_file", &files.key, "read", e).with_kind(Kind::Invalid))?;
     let bytes = Secret::new(bytes);
     let key = x509::pem::parse_private_key_file(bytes.expose()).map_err(|error| of_key(error.text()))?;
     let key = PrivateKeyDer::try_from(key.to_vec()).map_err(|_| of_key("the private key cannot be read"))?;

@@ -234,7 +234,7 @@ mod tests {
             seal_key: SealKey::random(),
             clock: Clock::system(),
             queue: 10,
-            absent: IfMissing::Made,
+            absent: IfMissing::Create,
         };
         crate::storage::open(options).await.unwrap()
     }

@@ -61,7 +61,7 @@ impl ApiTokens {
     ///
     /// # Errors
     /// The errors of the store; the remaining tokens are sealed by the next call.
-    pub(super) async fn seal_bare(&self) -> Result<()> {
+    pub(super) async fn seal_unsealed(&self) -> Result<()> {
         if self.keys.are_tokens_sealed() {
             return Ok(());
         }
@@ -162,7 +162,7 @@ impl ApiTokenSeal for ApiTokens {
     fn keep(&self) -> LocalBoxFuture<'_, Result<()>> {
         async move {
             // Only other nodes can create unsealed tokens.
-            if self.shared { self.seal_bare().await } else { Ok(()) }
+            if self.shared { self.seal_unsealed().await } else { Ok(()) }
         }
         .boxed_local()
     }

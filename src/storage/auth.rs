@@ -39,7 +39,7 @@ impl DomainWrite for AuthWrite {
                 row.seal(keys)
             }
             Self::AliasPut(row) => row.seal(keys),
-            Self::EntityKeep { until, .. } => {
+            Self::EntityPostpone { until, .. } => {
                 *until = round_to_micros(*until);
                 Ok(())
             }
@@ -50,7 +50,7 @@ impl DomainWrite for AuthWrite {
             }
             // These have neither a body nor a stored time.
             Self::MountCreate(_)
-            | Self::MountDrop(_)
+            | Self::MountDelete(_)
             | Self::TokenSpend(_)
             | Self::TokenRevoke(_)
             | Self::TokenTake(_)
@@ -58,8 +58,8 @@ impl DomainWrite for AuthWrite {
             | Self::TokenRevokeAlone(_)
             | Self::SecretId(_)
             | Self::TokenSweep { .. }
-            | Self::EntityDrop(_)
-            | Self::AliasDrop(_)
+            | Self::EntityDelete(_)
+            | Self::AliasDelete(_)
             | Self::EntitySweep { .. } => Ok(()),
         }
     }
@@ -141,7 +141,7 @@ impl<R: StoreReader + Clone> Store<R> {
             AuthWrite::Document(DocumentWrite { key, expected: 1, body: None }),
         ]);
         let commits = self.commits.clone();
-        async move { written.await.map(|_| commits.write_again()) }.boxed()
+        async move { written.await.map(|_| commits.record_success()) }.boxed()
     }
 
     /// Unseals the entity and the aliases that a read returns.

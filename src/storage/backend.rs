@@ -51,7 +51,7 @@ impl WriteUnit {
 
     /// `true` if the unit drops a mount, whose rows are then removed in the background.
     pub(crate) fn drops_mount(&self) -> bool {
-        let drops = |write: &AuthWrite| matches!(write, AuthWrite::MountDrop(_));
+        let drops = |write: &AuthWrite| matches!(write, AuthWrite::MountDelete(_));
         if let Self::Auth { writes, .. } = self { writes.iter().any(drops) } else { false }
     }
 

@@ -1,5 +1,5 @@
 //! Copies of an embedded store, for the commands: taken from a server that pauses checkpoints
-//! ([`Storage::hold_file`](super::Storage)) or from a stopped one, and restored.
+//! ([`Storage::pause_checkpoints`](super::Storage)) or from a stopped one, and restored.
 //!
 //! PostgreSQL databases are copied with PostgreSQL's own tools; [`record_restore`] must follow their restore.
 
@@ -102,7 +102,7 @@ pub async fn record_restore(options: StorageOptions) -> Result<()> {
     };
     let noted = async {
         let storage = open(options).await?;
-        let noted = storage.note_restore(clock.now()).await;
+        let noted = storage.record_restore(clock.now()).await;
         storage.shutdown().await.and(noted)
     };
     let noted = noted.await;
@@ -152,7 +152,7 @@ mod tests {
         let data = folder.path().join("data");
         let options = |seal_key: &SealKey| {
             let (database, seal_key) = (Database::Embedded(data.clone()), seal_key.clone());
-            StorageOptions { database, seal_key, clock: Clock::system(), queue: 10, absent: IfMissing::Made }
+            StorageOptions { database, seal_key, clock: Clock::system(), queue: 10, absent: IfMissing::Create }
         };
         open(options(&key)).await.unwrap().shutdown().await.unwrap();
         {

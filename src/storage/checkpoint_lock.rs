@@ -38,7 +38,7 @@ impl CheckpointLock {
     }
 
     /// Runs a change of the file, unless a copy is in progress.
-    pub(crate) fn unless_held<T>(&self, change: impl FnOnce() -> T) -> Option<T> {
+    pub(crate) fn if_not_paused<T>(&self, change: impl FnOnce() -> T) -> Option<T> {
         let holders = self.holders.lock().unwrap_or_else(PoisonError::into_inner);
         (*holders == 0).then(change)
     }

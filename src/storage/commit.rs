@@ -69,14 +69,14 @@ impl CommitHandle {
         self.seen.commits.load(Ordering::Relaxed)
     }
 
-    /// `true` from a write that the store failed to take until [`Self::write_again`]. A successful unit does not reset
+    /// `true` from a write that the store failed to take until [`Self::record_success`]. A successful unit does not reset
     /// it, because it may have had nothing to write.
     pub(crate) fn fails(&self) -> bool {
         self.seen.failing.load(Ordering::Relaxed)
     }
 
     /// Records that the store took a write.
-    pub(crate) fn write_again(&self) {
+    pub(crate) fn record_success(&self) {
         self.seen.failing.store(false, Ordering::Relaxed);
     }
 
@@ -203,7 +203,7 @@ mod tests {
         assert!(handle.fails());
         assert!(handle.submit(unit(1)).outcome().await.is_ok());
         assert!(handle.fails(), "it may have had nothing to write");
-        handle.write_again();
+        handle.record_success();
         assert!(!handle.fails());
     }
 

@@ -144,7 +144,7 @@ impl KeyringStore for DataKeys {
     fn note_use(&self) -> LocalBoxFuture<'_, Result<()>> {
         async move {
             let ring = self.keys.ring();
-            let (term, unnoted) = ring.unnoted();
+            let (term, unnoted) = ring.unrecorded();
             let (of, added) = (i64::from(term), i64::try_from(unnoted).unwrap_or(i64::MAX));
             let noted = match added {
                 0 => {
@@ -159,7 +159,7 @@ impl KeyringStore for DataKeys {
                     self.sessions.write("data_key_use", move |session| query_number(session, ADD_USE, values())).await
                 }
             };
-            ring.set_noted(term, u64::try_from(noted?).unwrap_or_default(), unnoted);
+            ring.set_recorded(term, u64::try_from(noted?).unwrap_or_default(), unnoted);
             Ok(())
         }
         .boxed_local()

@@ -114,7 +114,7 @@ impl StoreKeys {
     ///
     /// # Errors
     /// The errors of the store.
-    pub(super) async fn seal_question(&self) -> Result<(SealChallenge, Secret)> {
+    pub(super) async fn seal_challenge(&self) -> Result<(SealChallenge, Secret)> {
         let (facts, root) = self.read().await?;
         self.ring.question(&root, &facts)
     }
@@ -129,7 +129,7 @@ impl StoreKeys {
 
     /// Seals a body for the row that `context` identifies. Rotates a worn data key in the background.
     pub(super) fn seal(self: &Arc<Self>, context: &[u8], body: Vec<u8>) -> Result<Vec<u8>> {
-        if self.ring.asks_for_rotation()
+        if self.ring.needs_rotation()
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
             let (keys, (worn, _)) = (self.clone(), self.ring.current());
@@ -162,8 +162,8 @@ impl StoreKeys {
     }
 
     /// As [`StoreKeys::learn`], for a store that has lost its latest writes.
-    pub(super) async fn learn_anew(&self) -> Result<()> {
-        self.read_by(Ring::learn_anew).await.map(drop)
+    pub(super) async fn reload_after_loss(&self) -> Result<()> {
+        self.read_by(Ring::reload_after_loss).await.map(drop)
     }
 
     /// Reads the facts of the store, and returns them with the root key that wraps their data keys. Loads new keys.
@@ -209,7 +209,7 @@ impl StoreKeys {
             let wrapped_alike = FactWrite::over(&facts, &seal::term_name(term.into()), None);
             let made = creation_fact(new.term, self.clock.now());
             let mut writes = vec![unchanged, wrapped_alike, FactWrite::new(new.fact.clone()), FactWrite::new(made)];
-            writes.extend(self.handover_ends(&facts)?);
+            writes.extend(self.handover_end_write(&facts)?);
             match self.change(writes).await {
                 Ok(()) => return Ok(self.ring.adopt(new)),
                 // A key was added, or the seal was changed.
@@ -229,13 +229,13 @@ impl StoreKeys {
         if !seal::is_handed_over(&facts) {
             return Ok(true);
         }
-        let Some(end) = self.handover_ends(&facts)? else { return Ok(false) };
+        let Some(end) = self.handover_end_write(&facts)? else { return Ok(false) };
         self.change(vec![FactWrite::over(&facts, root::SEAL_FACT, None), end]).await?;
         Ok(true)
     }
 
     /// The write that ends the handover of the root key, if it may end.
-    fn handover_ends(&self, facts: &[Fact]) -> Result<Option<FactWrite>> {
+    fn handover_end_write(&self, facts: &[Fact]) -> Result<Option<FactWrite>> {
         let since = root::stored_seal(facts)?.and_then(|seal| seal.since);
         // A time in the future was written by a wrong clock.
         let is_new = since.is_some_and(|since| (self.clock.now() - since).unsigned_abs() < HANDOVER_TIME);
@@ -262,7 +262,7 @@ impl StoreKeys {
     async fn change_seal_once(&self, seal: &SealKey) -> Result<SealInfo> {
         let (facts, before) = self.read().await?;
         let term = seal::newest_term(&facts);
-        self.refuse_unknown(&facts, term)?;
+        self.require_known_key(&facts, term)?;
         let (root, generation) = (root::generate(), root::generation(&facts)? + 1);
         let record = root::wrap_root(seal, self.ring.installation(), &root, self.clock.now(), generation).await?;
         let mut writes = vec![
@@ -278,15 +278,15 @@ impl StoreKeys {
             writes.push(FactWrite::over(&facts, HANDOVER_FACT, Some(Vec::new())));
         }
         let root = Arc::new(Root::new(&root, generation)?);
-        writes.extend(self.rewrapped(&before, &root, self.ring.wrapping(), &facts)?);
+        writes.extend(self.rewrap(&before, &root, self.ring.wrapping(), &facts)?);
         self.change(writes).await?;
         self.ring.meet(&root);
         self.seal_status().await
     }
 
     /// The writes that wrap the data keys with `to`, in the given way.
-    fn rewrapped(&self, from: &Root, to: &Root, wrapping: DataKeyWrapping, facts: &[Fact]) -> Result<Vec<FactWrite>> {
-        let rewrapped = self.ring.rewrapped(from, to, wrapping, facts)?.into_iter();
+    fn rewrap(&self, from: &Root, to: &Root, wrapping: DataKeyWrapping, facts: &[Fact]) -> Result<Vec<FactWrite>> {
+        let rewrapped = self.ring.rewrap(from, to, wrapping, facts)?.into_iter();
         let write = |(name, before, after)| FactWrite { name, expected: Some(before), value: Some(after) };
         Ok(rewrapped.map(write).collect())
     }
@@ -308,7 +308,7 @@ impl StoreKeys {
     /// Restores the state that a version before schema 14 leaves.
     #[cfg(test)]
     pub(super) async fn begin_token_upgrade(&self) -> Result<()> {
-        self.wrap_in(DataKeyWrapping::TokensMayBeBare).await
+        self.wrap_in(DataKeyWrapping::TokensMayBeUnsealed).await
     }
 
     async fn wrap_in(&self, wrapping: DataKeyWrapping) -> Result<()> {
@@ -319,7 +319,7 @@ impl StoreKeys {
                 FactWrite::over(&facts, root::SEAL_FACT, None),
                 FactWrite { name: seal::term_name(u64::from(newest) + 1), expected: None, value: None },
             ];
-            writes.extend(self.rewrapped(&root, &root, wrapping, &facts)?);
+            writes.extend(self.rewrap(&root, &root, wrapping, &facts)?);
             match self.change(writes).await {
                 Ok(()) => return self.learn().await,
                 // Another node does the same, added a key, or changed the seal.
@@ -332,7 +332,7 @@ impl StoreKeys {
 
     /// Rejects a change of the seal while a node may not know the data key of this term, under which the next root key
     /// is handed over. The first key is as old as the store.
-    fn refuse_unknown(&self, facts: &[Fact], term: u32) -> Result<()> {
+    fn require_known_key(&self, facts: &[Fact], term: u32) -> Result<()> {
         let age = made_at(facts, term).map(|made_at| (self.clock.now() - made_at).unsigned_abs());
         match age {
             Some(age) if self.shared && term > 1 && age < KEY_PROPAGATION_TIME => Err(Error::new(

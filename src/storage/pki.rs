@@ -24,8 +24,8 @@ impl DomainWrite for PkiWrite {
             }
             // These have neither a secret body nor a time finer than seconds.
             Self::Certificate(_)
-            | Self::Answered(_)
-            | Self::AnsweredSweep { .. }
+            | Self::RecordedResponse(_)
+            | Self::RecordedResponseSweep { .. }
             | Self::Crl(_)
             | Self::Lease(_)
             | Self::LeasesMark(_)
@@ -34,7 +34,7 @@ impl DomainWrite for PkiWrite {
             | Self::LeasesSweep { .. }
             | Self::RevocationIssuer { .. }
             | Self::TidyBegin { .. }
-            | Self::TidyKeep { .. }
+            | Self::TidyRenew { .. }
             | Self::TidyCancel { .. }
             | Self::Remove { .. } => Ok(()),
         }

@@ -59,7 +59,7 @@ const REACHABILITY_TIMEOUT: Duration = Duration::from_secs(8);
 pub(super) async fn open(url: PostgresUrl) -> Result<(PostgresWriter, PostgresReaderPool)> {
     let mut session = connect::dedicated_session(&url).await?;
     schema::migrate(&mut session).await?;
-    let dropped_mounts = mounts::has_dropped(&session).await.map_err(|e| e.of_read())?;
+    let dropped_mounts = mounts::has_dropped(&session).await.map_err(|e| e.into_read_error())?;
     let node = node_id();
     let reader = PostgresReaderPool::new(&url, node)?;
     Ok((PostgresWriter::new(url, node, dropped_mounts), reader))

@@ -99,7 +99,7 @@ impl ResealProgress {
     }
 
     /// Continues after this key, or with the next table.
-    fn go_on(&mut self, after: Option<&[SqlValue]>) {
+    fn advance(&mut self, after: Option<&[SqlValue]>) {
         match after {
             Some(key) => self.after = key.iter().filter_map(ProgressKey::of).collect(),
             None => (self.table, self.after) = (self.table + 1, Vec::new()),
@@ -159,7 +159,7 @@ impl SealedTable {
             sealed.push(change.sealed);
         }
         let (kinds, mut values): (Vec<_>, Vec<_>) = keys.into_iter().map(list_parameter).unzip();
-        values.extend([SqlValue::Octets(was), SqlValue::Octets(sealed)]);
+        values.extend([SqlValue::ByteStrings(was), SqlValue::ByteStrings(sealed)]);
         let lists: Vec<_> =
             kinds.into_iter().chain(["BYTEA[]"; 2]).zip(1..).map(|(kind, n)| format!("${n}::{kind}")).collect();
         let of = |table: &str| self.key.iter().map(|column| format!("{table}.{column}")).collect::<Vec<_>>().join(", ");
@@ -189,7 +189,7 @@ fn list_parameter(column: Vec<SqlValue>) -> (&'static str, SqlValue) {
         }
         Some(SqlValue::Bytes(_)) => {
             let octets = |value| if let SqlValue::Bytes(value) = value { Some(value) } else { None };
-            ("BYTEA[]", SqlValue::Octets(column.into_iter().filter_map(octets).collect()))
+            ("BYTEA[]", SqlValue::ByteStrings(column.into_iter().filter_map(octets).collect()))
         }
         _ => {
             let text = |value| if let SqlValue::Text(value) = value { Some(value) } else { None };
@@ -230,7 +230,7 @@ fn write_progress(
             None => session.execute(INSERT_PROGRESS, &[fact.into()]).await?,
             Some(stored) => session.execute(UPDATE_PROGRESS, &[fact.into(), stored.into()]).await?,
         };
-        if changed == 1 { Ok(()) } else { Err(SqlError::Refused) }
+        if changed == 1 { Ok(()) } else { Err(SqlError::Rejected) }
     }
     .boxed_local()
 }
@@ -272,7 +272,7 @@ pub(super) async fn count_page(sessions: &StoreSessions, mut progress: ResealPro
     let rows: Vec<(Vec<SqlValue>, bool)> = read.await?;
     found += rows.iter().filter(|(_, is_old)| *is_old).count() as u64;
     let is_full = rows.len() as i64 == COUNT_PAGE_ROWS;
-    progress.go_on(rows.last().map(|(key, _)| &key[..]).filter(|_| is_full));
+    progress.advance(rows.last().map(|(key, _)| &key[..]).filter(|_| is_full));
     Ok(ResealProgress { counting: Some(found), ..progress })
 }
 
@@ -291,7 +291,7 @@ pub(super) async fn reseal_page(
     let Some(table) = SEALED_TABLES.get(progress.table) else { return Ok(0) };
     let rows = read_page(sessions, table, &progress).await?;
     let is_full = rows.len() as i64 == table.few;
-    progress.go_on(rows.last().map(|row| &row.key[..]).filter(|_| is_full));
+    progress.advance(rows.last().map(|row| &row.key[..]).filter(|_| is_full));
     let changes = reseal_rows(keys, table, rows).await?;
     let tried = changes.len() as u64;
     let updates = match (changes.is_empty(), shared) {

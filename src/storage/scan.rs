@@ -32,8 +32,10 @@ pub(super) fn error(failure: SqlError) -> Error {
     match failure {
         SqlError::Engine(error) => error,
         SqlError::Constraint(name) => Error::unavailable("storage: the read failed", format!("constraint {name}")),
-        SqlError::TooLong => Error::new(Kind::Unavailable, "storage: the read took too long"),
-        SqlError::Clash => Error::new(Kind::Unavailable, "storage: other transactions got in the way of the read"),
-        SqlError::Refused => Error::internal("a read that refused"),
+        SqlError::Timeout => Error::new(Kind::Unavailable, "storage: the read took too long"),
+        SqlError::SerializationConflict => {
+            Error::new(Kind::Unavailable, "storage: other transactions got in the way of the read")
+        }
+        SqlError::Rejected => Error::internal("a read that refused"),
     }
 }

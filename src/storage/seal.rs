@@ -49,7 +49,7 @@ pub(crate) const HANDOVER_FACT: &str = "root-key-handover";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DataKeyWrapping {
     /// API tokens without a seal may be left from a version before schema 14.
-    TokensMayBeBare,
+    TokensMayBeUnsealed,
     /// Every API token has a seal; a token without one is always rejected.
     TokensSealed,
 }
@@ -57,7 +57,7 @@ pub(crate) enum DataKeyWrapping {
 impl DataKeyWrapping {
     fn purpose(self) -> &'static str {
         match self {
-            Self::TokensMayBeBare => "signet/data-key/v1",
+            Self::TokensMayBeUnsealed => "signet/data-key/v1",
             Self::TokensSealed => "signet/data-key/v2",
         }
     }
@@ -146,7 +146,7 @@ impl Ring {
     }
 
     /// As [`Ring::learn`], for a store that has lost its latest writes: stops using a key that the store does not have.
-    pub(crate) fn learn_anew(&self, facts: &[Fact]) -> Result<Arc<Root>> {
+    pub(crate) fn reload_after_loss(&self, facts: &[Fact]) -> Result<Arc<Root>> {
         self.take_over(facts, |current, newest| if newest == 0 { current } else { newest })
     }
 
@@ -167,7 +167,7 @@ impl Ring {
         let (root, stored) = match unwrap_all(&known.key, &self.installation, facts) {
             Ok(stored) => (known, stored),
             Err(error) => {
-                let root = Arc::new(self.handed_over(facts)?.ok_or(error)?);
+                let root = Arc::new(self.handed_over_root(facts)?.ok_or(error)?);
                 let stored = unwrap_all(&root.key, &self.installation, facts)?;
                 self.meet(&root);
                 (root, stored)
@@ -193,7 +193,7 @@ impl Ring {
     /// How the data keys of this store are wrapped, as far as known.
     pub(crate) fn wrapping(&self) -> DataKeyWrapping {
         let tokens_sealed = self.tokens_sealed.load(Ordering::Acquire);
-        if tokens_sealed { DataKeyWrapping::TokensSealed } else { DataKeyWrapping::TokensMayBeBare }
+        if tokens_sealed { DataKeyWrapping::TokensSealed } else { DataKeyWrapping::TokensMayBeUnsealed }
     }
 
     /// Uses this root key from now on, unless a later one is known.
@@ -202,7 +202,7 @@ impl Ring {
     }
 
     /// The root key that was handed over when the seal was changed.
-    fn handed_over(&self, facts: &[Fact]) -> Result<Option<Root>> {
+    fn handed_over_root(&self, facts: &[Fact]) -> Result<Option<Root>> {
         let sealed = facts.iter().find(|(name, _)| name == HANDOVER_FACT);
         let opened = sealed.and_then(|(_, sealed)| self.try_open(HANDOVER_FACT.as_bytes(), sealed)).map(Secret::new);
         opened.map(|root| Root::new(&root, root::generation(facts)?)).transpose()
@@ -212,7 +212,7 @@ impl Ring {
     ///
     /// # Errors
     /// As [`Ring::load`].
-    pub(crate) fn rewrapped(
+    pub(crate) fn rewrap(
         &self,
         from: &Root,
         to: &Root,
@@ -270,12 +270,12 @@ impl Ring {
     }
 
     /// The current term, and the number of values that it has sealed here and that are not recorded in the store.
-    pub(crate) fn unnoted(&self) -> (u32, u64) {
+    pub(crate) fn unrecorded(&self) -> (u32, u64) {
         (self.keys.load().current, self.unnoted.load(Ordering::Relaxed))
     }
 
     /// Sets the recorded number of a term, of which `added` were sealed here.
-    pub(crate) fn set_noted(&self, term: u32, noted: u64, added: u64) {
+    pub(crate) fn set_recorded(&self, term: u32, noted: u64, added: u64) {
         if term != self.keys.load().current {
             return;
         }
@@ -291,7 +291,7 @@ impl Ring {
     }
 
     /// `true` if the current term has sealed its maximum; repeated at intervals until it is replaced.
-    pub(crate) fn asks_for_rotation(&self) -> bool {
+    pub(crate) fn needs_rotation(&self) -> bool {
         let unnoted = self.unnoted.load(Ordering::Relaxed);
         unnoted.is_multiple_of(ROTATION_REQUEST_INTERVAL)
             && self.noted.load(Ordering::Relaxed) + unnoted >= MAX_KEY_OPERATIONS
@@ -383,7 +383,7 @@ struct UnwrappedKeys {
 }
 
 fn unwrap_all(root: &LessSafeKey, installation: &str, facts: &[Fact]) -> Result<UnwrappedKeys> {
-    let mut unwrapped = UnwrappedKeys { keys: BTreeMap::new(), wrapping: DataKeyWrapping::TokensMayBeBare };
+    let mut unwrapped = UnwrappedKeys { keys: BTreeMap::new(), wrapping: DataKeyWrapping::TokensMayBeUnsealed };
     for (name, value) in facts {
         let Some(term) = name.strip_prefix(DATA_KEY_PREFIX) else { continue };
         let term = term.parse().map_err(|_| damaged_keys_error())?;
@@ -393,7 +393,7 @@ fn unwrap_all(root: &LessSafeKey, installation: &str, facts: &[Fact]) -> Result<
                 unwrapped.wrapping = DataKeyWrapping::TokensSealed;
                 bytes
             }
-            None => open(DataKeyWrapping::TokensMayBeBare).ok_or_else(|| {
+            None => open(DataKeyWrapping::TokensMayBeUnsealed).ok_or_else(|| {
                 Error::invalid("seal key: does not open the data keys of this store (wrong key, or damaged store)")
             })?,
         };
@@ -556,17 +556,17 @@ mod tests {
     #[test]
     fn a_term_asks_for_the_next_one_at_its_limit_and_until_it_has_it() {
         let ring = ring();
-        assert!(!ring.asks_for_rotation());
-        ring.set_noted(1, MAX_KEY_OPERATIONS, 0);
-        assert!(ring.asks_for_rotation());
+        assert!(!ring.needs_rotation());
+        ring.set_recorded(1, MAX_KEY_OPERATIONS, 0);
+        assert!(ring.needs_rotation());
         ring.seal(b"row", Vec::new()).unwrap();
-        assert!(!ring.asks_for_rotation());
+        assert!(!ring.needs_rotation());
         for _ in 1..ROTATION_REQUEST_INTERVAL {
             ring.seal(b"row", Vec::new()).unwrap();
         }
-        assert!(ring.asks_for_rotation());
+        assert!(ring.needs_rotation());
         ring.adopt(next(&ring));
-        assert!(!ring.asks_for_rotation());
+        assert!(!ring.needs_rotation());
     }
 
     #[test]
@@ -575,14 +575,14 @@ mod tests {
         for _ in 0..3 {
             ring.seal(b"row", Vec::new()).unwrap();
         }
-        assert_eq!(ring.unnoted(), (1, 3));
-        ring.set_noted(1, 10, 0);
+        assert_eq!(ring.unrecorded(), (1, 3));
+        ring.set_recorded(1, 10, 0);
         assert_eq!(ring.current(), (1, 13));
         ring.seal(b"row", Vec::new()).unwrap();
-        ring.set_noted(1, 13, 3);
-        assert_eq!((ring.current(), ring.unnoted()), ((1, 14), (1, 1)));
+        ring.set_recorded(1, 13, 3);
+        assert_eq!((ring.current(), ring.unrecorded()), ((1, 14), (1, 1)));
         ring.adopt(next(&ring));
-        ring.set_noted(1, 15, 1);
+        ring.set_recorded(1, 15, 1);
         assert_eq!(ring.current(), (2, 0));
     }
 
@@ -611,7 +611,7 @@ mod tests {
         let mut facts = facts.to_vec();
         let generation = root::generation(&facts).unwrap() + 1;
         let [from, next] = [(from, 0), (to, generation)].map(|(root, n)| Root::new(root, n).unwrap());
-        for (name, was, wrapped) in ring.rewrapped(&from, &next, ring.wrapping(), &facts).unwrap() {
+        for (name, was, wrapped) in ring.rewrap(&from, &next, ring.wrapping(), &facts).unwrap() {
             let fact = facts.iter_mut().find(|(found, _)| *found == name).unwrap();
             assert_eq!(std::mem::replace(&mut fact.1, wrapped), was);
         }
@@ -665,12 +665,12 @@ mod tests {
         assert_eq!(new.wrapping(), DataKeyWrapping::TokensSealed, "a new store has no tokens of an earlier version");
         let key = Root::new(&root, 0).unwrap();
         let mut earlier = facts.clone();
-        earlier[1].1 = new.rewrapped(&key, &key, DataKeyWrapping::TokensMayBeBare, &facts).unwrap().remove(0).2;
+        earlier[1].1 = new.rewrap(&key, &key, DataKeyWrapping::TokensMayBeUnsealed, &facts).unwrap().remove(0).2;
         let ring = load(&root, &earlier).unwrap();
-        assert_eq!(ring.wrapping(), DataKeyWrapping::TokensMayBeBare);
+        assert_eq!(ring.wrapping(), DataKeyWrapping::TokensMayBeUnsealed);
         let mut two = earlier.clone();
         two.push(next(&ring).fact);
-        assert_eq!(load(&root, &two).unwrap().wrapping(), DataKeyWrapping::TokensMayBeBare);
+        assert_eq!(load(&root, &two).unwrap().wrapping(), DataKeyWrapping::TokensMayBeUnsealed);
         two[1] = facts[1].clone();
         assert_eq!(load(&root, &two).unwrap().wrapping(), DataKeyWrapping::TokensSealed);
         ring.learn(&two).unwrap();

@@ -64,9 +64,9 @@ fn capture_result<T: Send + 'static>(
 fn take_result<T>(ran: Result<(), SqlError>, slot: &ResultSlot<T>) -> Result<T> {
     match ran {
         Ok(()) => {}
-        Err(SqlError::Refused) => return Err(Error::new(Kind::Conflict, "storage: somebody else was faster")),
+        Err(SqlError::Rejected) => return Err(Error::new(Kind::Conflict, "storage: somebody else was faster")),
         Err(SqlError::Engine(error)) => return Err(error),
-        Err(SqlError::Clash | SqlError::TooLong) => {
+        Err(SqlError::SerializationConflict | SqlError::Timeout) => {
             return Err(Error::new(Kind::Unavailable, "storage: a step took too long"));
         }
         Err(SqlError::Constraint(name)) => return Err(Error::internal(format!("a constraint does not hold: {name}"))),

@@ -114,12 +114,16 @@ impl<R: StoreReader + Clone> Store<R> {
     }
 
     /// Seals a value that is handed out instead of stored.
-    pub(super) fn seal_held(&self, what: &'static str, plain: Vec<u8>) -> Result<Vec<u8>> {
+    pub(super) fn seal_for_client(&self, what: &'static str, plain: Vec<u8>) -> Result<Vec<u8>> {
         self.keys.seal(&client_value_context(what), plain)
     }
 
-    /// Opens a value of [`Self::seal_held`]; `None` for any other.
-    pub(super) fn open_held(&self, what: &'static str, sealed: Vec<u8>) -> BoxFuture<'static, Result<Option<Vec<u8>>>> {
+    /// Opens a value of [`Self::seal_for_client`]; `None` for any other.
+    pub(super) fn open_from_client(
+        &self,
+        what: &'static str,
+        sealed: Vec<u8>,
+    ) -> BoxFuture<'static, Result<Option<Vec<u8>>>> {
         let keys = self.keys.clone();
         async move {
             keys.follow(std::iter::once(&sealed[..])).await?;

@@ -37,7 +37,7 @@ const OUTCOME_QUERY_INTERVAL: Duration = Duration::from_secs(1);
 /// The outcome of a copy.
 pub enum TransferOutcome {
     /// The database has all rows.
-    Whole,
+    Complete,
     /// The database has all rows or none: the connection was lost during the commit, and not restored since.
     Unknown(Error),
 }
@@ -67,7 +67,7 @@ pub async fn copy(
         let columns: Vec<&TargetColumn> = columns.collect::<Result<_>>()?;
         let rows = copy_rows(store, &target, &table, &columns, progress).await?;
         require_row_count(&target, &table, rows).await?;
-        target.go_on_above(&table, &columns, sequences.get(&table).copied().unwrap_or(0)).await?;
+        target.set_sequence(&table, &columns, sequences.get(&table).copied().unwrap_or(0)).await?;
         told(&table, rows);
     }
     let columns = target.columns(FACTS_TABLE).await?;
@@ -75,7 +75,7 @@ pub async fn copy(
         ["name", "value"].iter().filter_map(|name| columns.iter().find(|column| column.name == *name)).collect();
     target.insert(FACTS_TABLE, &columns, vec![vec![name.as_str().into(), value.into()]]).await?;
     match target.commit().await? {
-        CommitOutcome::Yes => Ok(TransferOutcome::Whole),
+        CommitOutcome::Stored => Ok(TransferOutcome::Complete),
         CommitOutcome::Unknown(lost) => determine_outcome(to, &name, lost).await,
     }
 }
@@ -84,7 +84,7 @@ pub async fn copy(
 async fn determine_outcome(to: &PostgresUrl, fact: &str, lost: Error) -> Result<TransferOutcome> {
     for _ in 0..MAX_OUTCOME_QUERIES {
         match copy_target::has_fact(to, fact).await {
-            Ok(true) => return Ok(TransferOutcome::Whole),
+            Ok(true) => return Ok(TransferOutcome::Complete),
             Ok(false) => {
                 return Err(Error::unavailable(format!("{lost}; the database is as empty as before"), lost));
             }

@@ -59,11 +59,11 @@ impl Certificate {
     /// # Errors
     /// `Invalid` also above [`pem::MAX_DER_BYTES`] bytes or [`MAX_EXTENSIONS`](raw_extension::MAX_EXTENSIONS) extensions,
     /// which are counted before they are read.
-    pub fn submitted(der: &[u8]) -> Result<Self> {
+    pub fn parse_untrusted(der: &[u8]) -> Result<Self> {
         if der.len() > pem::MAX_DER_BYTES {
             return Err(Error::invalid("certificate: longer than 64 KiB of PEM"));
         }
-        Self::read(der, RawExtension::read_few)
+        Self::read(der, RawExtension::read_bounded)
     }
 
     fn read(der: &[u8], extensions_of: fn(DerReader<'_>) -> DerResult<Vec<RawExtension>>) -> Result<Self> {

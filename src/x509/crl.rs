@@ -21,7 +21,7 @@ use crate::error::Result;
 /// Encodes an element of revokedCertificates. Times are epoch seconds. Reason codes are those of RFC 5280 5.3.1; 0
 /// (unspecified) is omitted, as the RFC advises.
 pub fn encode_entry(serial: &Serial, revoked_at: i64, reason: Option<u8>, invalidity_date: Option<i64>) -> Vec<u8> {
-    let mut out = Vec::with_capacity(CrlEntryWriter::ROOM);
+    let mut out = Vec::with_capacity(CrlEntryWriter::MAX_ENTRY_BYTES);
     CrlEntryWriter::default().write(&mut out, serial, revoked_at, reason, invalidity_date);
     out
 }
@@ -36,7 +36,7 @@ pub struct CrlEntryWriter(TimeFormatter);
 impl CrlEntryWriter {
     /// Maximum number of bytes that one entry needs: a 20-byte serial number with a leading zero, GeneralizedTime,
     /// both extensions, and one byte that `append_prefix` writes beyond the end.
-    pub const ROOM: usize = 2 + 23 + 17 + 2 + 12 + 26 + 1;
+    pub const MAX_ENTRY_BYTES: usize = 2 + 23 + 17 + 2 + 12 + 26 + 1;
 
     /// Appends an [`encode_entry`].
     pub fn write(
@@ -47,7 +47,7 @@ impl CrlEntryWriter {
         reason: Option<u8>,
         invalidity_date: Option<i64>,
     ) {
-        out.reserve(Self::ROOM);
+        out.reserve(Self::MAX_ENTRY_BYTES);
         let reason = reason.filter(|&code| code != 0);
         let (number, octets) = serial.padded();
         let sign = usize::from(number[0] >= 0x80);
@@ -288,7 +288,7 @@ impl Crl {
             None => DerReader::new(&[]),
         };
         fields.done()?;
-        let extensions = RawExtension::read_few(extensions)?;
+        let extensions = RawExtension::read_bounded(extensions)?;
         let scope = held.and_then(|()| foreign_crl::read_scope(&extensions));
         Ok(Self {
             tbs: tbs.raw.to_vec(),
@@ -404,7 +404,7 @@ mod tests {
     #[test]
     fn the_longest_entry_is_as_long_as_is_said() {
         let serial = Serial::from_octets(&[0xff; 20]).unwrap();
-        assert_eq!(encode_entry(&serial, 4_000_000_000, Some(10), Some(1)).len() + 1, CrlEntryWriter::ROOM);
+        assert_eq!(encode_entry(&serial, 4_000_000_000, Some(10), Some(1)).len() + 1, CrlEntryWriter::MAX_ENTRY_BYTES);
     }
 
     #[test]

@@ -216,7 +216,7 @@ impl<'a> CsrParts<'a> {
                 return Err(DerError("the extensionRequest attribute appears twice"));
             }
         }
-        let mut all = RawExtension::read_few(found.unwrap_or(DerReader::new(&[])))?;
+        let mut all = RawExtension::read_bounded(found.unwrap_or(DerReader::new(&[])))?;
         // The extensions may be copied into a certificate, which must be DER.
         all.iter_mut().for_each(|e| e.raw = extension::extension(&e.oid, e.critical, &e.value));
         Ok((all, others))

@@ -183,7 +183,7 @@ impl<'a> ForeignCrlHead<'a> {
             None => DerReader::new(&[]),
         };
         fields.done()?;
-        Ok(Self { issuer, this_update, next_update, entries, extensions: RawExtension::read_few(extensions)? })
+        Ok(Self { issuer, this_update, next_update, entries, extensions: RawExtension::read_bounded(extensions)? })
     }
 }
 

@@ -288,7 +288,7 @@ enum CanonicalForm {
 impl Name {
     /// Returns the canonical form.
     pub fn canonical(&self) -> CanonicalName {
-        let readable = to_comparable(self.as_der(), CaseFolding::Every).map(CanonicalForm::Readable);
+        let readable = to_comparable(self.as_der(), CaseFolding::Unicode).map(CanonicalForm::Readable);
         CanonicalName(readable.unwrap_or_else(|_| CanonicalForm::Unreadable(self.as_der().to_vec())))
     }
 
@@ -304,7 +304,7 @@ pub(crate) enum CaseFolding {
     /// ASCII letters: for names that every relying party considers equal.
     Ascii,
     /// Letters of all scripts: for names that some relying party may consider equal.
-    Every,
+    Unicode,
 }
 
 /// The attributes of one RDN: types and comparable values.
@@ -323,7 +323,7 @@ pub(crate) fn to_comparable(name_der: &[u8], letters: CaseFolding) -> DerResult<
         let mut attributes = Vec::new();
         for_each_attribute(&build(SEQUENCE, one.len() + 4, |w| w.raw(one)), |oid, tag, content| {
             let value = match (decode_string(tag, content)?, letters) {
-                (Some(text), CaseFolding::Every) => join_words(text.split_whitespace()).to_lowercase().into_bytes(),
+                (Some(text), CaseFolding::Unicode) => join_words(text.split_whitespace()).to_lowercase().into_bytes(),
                 // Not every relying party compares NumericStrings as strings.
                 (Some(text), CaseFolding::Ascii) if tag != NUMERIC_STRING => {
                     join_words(text.split_ascii_whitespace()).to_ascii_lowercase().into_bytes()

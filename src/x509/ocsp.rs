@@ -130,7 +130,7 @@ impl IssuerHashes {
     }
 
     /// `true` if `name` is the issuer's encoded Name.
-    pub fn are_of_name(&self, name: &[u8]) -> bool {
+    pub fn match_name(&self, name: &[u8]) -> bool {
         let hash = IdHash::Sha2(Hash::Sha256);
         self.of(hash)[..hash.octets()] == *hash.digest(name).as_ref()
     }

@@ -61,12 +61,12 @@ impl ExtensionProfile {
     /// # Errors
     /// `Invalid`, naming field, extension and rule.
     pub(crate) fn hold(&self, field: &str, critical: bool, value: &[u8]) -> Result<()> {
-        self.hold_critical(field, critical)?;
-        self.hold_value(field, value)
+        self.validate_critical(field, critical)?;
+        self.validate_value(field, value)
     }
 
     /// As [`ExtensionProfile::hold`], for `critical` only.
-    pub(crate) fn hold_critical(&self, field: &str, critical: bool) -> Result<()> {
+    pub(crate) fn validate_critical(&self, field: &str, critical: bool) -> Result<()> {
         self.of(
             field,
             match (&self.critical, critical) {
@@ -78,7 +78,7 @@ impl ExtensionProfile {
     }
 
     /// As [`ExtensionProfile::hold`], for the value only.
-    pub(crate) fn hold_value(&self, field: &str, value: &[u8]) -> Result<()> {
+    pub(crate) fn validate_value(&self, field: &str, value: &[u8]) -> Result<()> {
         self.of(field, (self.read)(value))
     }
 

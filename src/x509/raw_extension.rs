@@ -26,7 +26,7 @@ pub struct RawExtension {
 
 impl RawExtension {
     /// Reads the elements of an `Extensions` SEQUENCE, in order, at most [`MAX_EXTENSIONS`].
-    pub(crate) fn read_few(extensions: DerReader<'_>) -> DerResult<Vec<Self>> {
+    pub(crate) fn read_bounded(extensions: DerReader<'_>) -> DerResult<Vec<Self>> {
         let mut ahead = extensions;
         for _ in 0..MAX_EXTENSIONS {
             if ahead.is_empty() {
@@ -203,11 +203,11 @@ mod tests {
     fn extensions_that_somebody_brings_are_counted_before_they_are_read() {
         let of = |n: usize| extension::extension(&[0x2a, 3, (n / 100) as u8, (n % 100) as u8], false, &[5, 0]);
         let many = |count: usize| (0..count).flat_map(|n| of(n).as_der().to_vec()).collect::<Vec<u8>>();
-        assert_eq!(RawExtension::read_few(DerReader::new(&many(MAX_EXTENSIONS))).unwrap().len(), MAX_EXTENSIONS);
-        assert_eq!(RawExtension::read_few(DerReader::new(&many(MAX_EXTENSIONS + 1))), Err(TOO_MANY_EXTENSIONS));
+        assert_eq!(RawExtension::read_bounded(DerReader::new(&many(MAX_EXTENSIONS))).unwrap().len(), MAX_EXTENSIONS);
+        assert_eq!(RawExtension::read_bounded(DerReader::new(&many(MAX_EXTENSIONS + 1))), Err(TOO_MANY_EXTENSIONS));
         // Data after the counted elements is not read.
         let broken = [many(MAX_EXTENSIONS), vec![0x30, 0x80]].concat();
-        assert_eq!(RawExtension::read_few(DerReader::new(&broken)), Err(TOO_MANY_EXTENSIONS));
+        assert_eq!(RawExtension::read_bounded(DerReader::new(&broken)), Err(TOO_MANY_EXTENSIONS));
         assert_eq!(
             RawExtension::read_all(DerReader::new(&many(10_000))).unwrap().len(),
             10_000,

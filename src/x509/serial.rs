@@ -28,7 +28,7 @@ impl Serial {
     pub const RANDOM: usize = MAX_OCTETS - TIME_BYTES;
 
     /// A placeholder of maximum length that no certificate uses.
-    pub(crate) const STAND_IN: Self = Self { octets: [1; MAX_OCTETS], len: MAX_OCTETS as u8 };
+    pub(crate) const PLACEHOLDER: Self = Self { octets: [1; MAX_OCTETS], len: MAX_OCTETS as u8 };
 
     /// Creates a serial of a time (milliseconds since 1970, clamped to the years 2004 to 6429) followed by `random`.
     pub fn at(millis: u64, random: [u8; Self::RANDOM]) -> Self {

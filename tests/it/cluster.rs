@@ -72,7 +72,7 @@ pub(crate) struct Cluster {
     folder: PathBuf,
     port: u16,
     databases: AtomicU32,
-    keeper: Mutex<Keeper>,
+    rebuild_issuer: Mutex<Keeper>,
 }
 
 /// The connection to the script.
@@ -138,27 +138,33 @@ impl Cluster {
             .spawn()
             .unwrap();
         let answers = BufReader::new(script.stdout.take().unwrap());
-        let mut keeper = Keeper { words: script.stdin.take().unwrap(), answers, _script: script };
-        let folder = keeper.answer("ready");
-        Arc::new(Self { binaries, folder, port, databases: AtomicU32::new(0), keeper: Mutex::new(keeper) })
+        let mut rebuild_issuer = Keeper { words: script.stdin.take().unwrap(), answers, _script: script };
+        let folder = rebuild_issuer.answer("ready");
+        Arc::new(Self {
+            binaries,
+            folder,
+            port,
+            databases: AtomicU32::new(0),
+            rebuild_issuer: Mutex::new(rebuild_issuer),
+        })
     }
 
     pub(crate) fn stop(&self) {
-        let mut keeper = self.keeper.lock().unwrap();
-        keeper.words.write_all(b"stop\n").unwrap();
-        keeper.answer("stopped");
+        let mut rebuild_issuer = self.rebuild_issuer.lock().unwrap();
+        rebuild_issuer.words.write_all(b"stop\n").unwrap();
+        rebuild_issuer.answer("stopped");
     }
 
     pub(crate) fn start(&self) {
-        let mut keeper = self.keeper.lock().unwrap();
-        keeper.words.write_all(b"start\n").unwrap();
-        keeper.answer("ready");
+        let mut rebuild_issuer = self.rebuild_issuer.lock().unwrap();
+        rebuild_issuer.words.write_all(b"start\n").unwrap();
+        rebuild_issuer.answer("ready");
     }
 
     pub(crate) fn promote(&self) {
-        let mut keeper = self.keeper.lock().unwrap();
-        keeper.words.write_all(b"promote\n").unwrap();
-        keeper.answer("promoted");
+        let mut rebuild_issuer = self.rebuild_issuer.lock().unwrap();
+        rebuild_issuer.words.write_all(b"promote\n").unwrap();
+        rebuild_issuer.answer("promoted");
     }
 
     pub(crate) fn folder(&self) -> &Path {

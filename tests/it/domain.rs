@@ -55,7 +55,7 @@ impl Domain {
             seal_key,
             clock: clock.clone(),
             queue: 16,
-            absent: storage::IfMissing::Made,
+            absent: storage::IfMissing::Create,
         })
         .await
         .unwrap();

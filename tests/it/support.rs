@@ -151,7 +151,7 @@ impl Builder {
         loop {
             let options = self.options(folder);
             let opened = match &self.faults {
-                Some(faults) => Server::open_through(options, |stores| faults.between(stores)).await,
+                Some(faults) => Server::open_with_stores(options, |stores| faults.between(stores)).await,
                 None => Server::open(options).await,
             };
             match opened {
@@ -181,7 +181,7 @@ impl Builder {
                 seal_key: SealKey::from_file(&folder.path().join("seal.key")).unwrap(),
                 clock: self.clock.clone(),
                 queue: self.queue,
-                absent: storage::IfMissing::Made,
+                absent: storage::IfMissing::Create,
             },
             pkcs11_libraries: self.libraries.clone(),
             cloud: CloudSettings { reach: EgressPolicy { loopback: true }, ..self.cloud.clone() },
@@ -192,7 +192,7 @@ impl Builder {
             audit: self.audit.clone(),
             listeners: self.listeners.clone(),
             skew_limit: self.skew_limit,
-            store_watch: NEVER,
+            store_probe_interval: NEVER,
         }
     }
 }

@@ -42,10 +42,10 @@ impl Auth {
             let by = EntityBy::Alias { accessor: accessor.clone(), name: name.clone() };
             match self.entity(by).await? {
                 Some(of) => match of.alias_at(accessor) {
-                    Some(alias) => self.alias_put(alias, &change).await,
+                    Some(alias) => self.update_alias(alias, &change).await,
                     None => Err(Error::internal("an entity was found by an alias that it has not")),
                 },
-                None => self.alias_make(accessor, name, &change).await.map(Some),
+                None => self.create_alias(accessor, name, &change).await.map(Some),
             }
         };
         retry_on_conflict("identity", attempt).await
@@ -62,16 +62,16 @@ impl Auth {
         }
         let attempt = async || {
             let known = self.alias(id).await?.ok_or_else(|| Error::invalid("invalid alias ID provided"))?;
-            self.alias_put(&known, &change).await
+            self.update_alias(&known, &change).await
         };
         retry_on_conflict("identity", attempt).await
     }
 
-    async fn alias_make(&self, accessor: &str, name: &str, change: &AliasChange) -> Result<Alias> {
+    async fn create_alias(&self, accessor: &str, name: &str, change: &AliasChange) -> Result<Alias> {
         let now = self.clock.now();
         let (mut unit, entity) = match &change.entity {
             Some(id) => {
-                let entity = self.whose(id, accessor).await?;
+                let entity = self.entity_without_alias(id, accessor).await?;
                 (permanent_entity_write(&entity, now)?, entity.id.clone())
             }
             None => {
@@ -87,7 +87,7 @@ impl Auth {
         stored.map(|_| alias)
     }
 
-    async fn alias_put(&self, known: &Alias, change: &AliasChange) -> Result<Option<Alias>> {
+    async fn update_alias(&self, known: &Alias, change: &AliasChange) -> Result<Option<Alias>> {
         let mut alias = known.clone();
         for (to, from) in [
             (&mut alias.accessor, &change.accessor),
@@ -105,7 +105,7 @@ impl Auth {
             return Ok(None);
         }
         let entity = match (&alias.accessor, &alias.entity) == (&known.accessor, &known.entity) {
-            false => self.whose(&alias.entity, &alias.accessor).await?,
+            false => self.entity_without_alias(&alias.entity, &alias.accessor).await?,
             true => self.read_entity(EntityBy::Id(alias.entity.clone())).await?.ok_or_else(unknown_entity_error)?,
         };
         if (&alias.accessor, &alias.name) != (&known.accessor, &known.name) {
@@ -126,7 +126,7 @@ impl Auth {
     }
 
     /// Returns the entity with this id if it has no alias at the mount yet.
-    async fn whose(&self, entity: &str, accessor: &str) -> Result<EntityRef> {
+    async fn entity_without_alias(&self, entity: &str, accessor: &str) -> Result<EntityRef> {
         let known = self.read_entity(EntityBy::Id(entity.to_owned())).await?.ok_or_else(unknown_entity_error)?;
         match known.alias_at(accessor) {
             Some(_) => Err(Error::invalid("Alias already exists for requested entity and mount accessor")),
@@ -140,7 +140,7 @@ impl Auth {
     /// Store errors.
     pub async fn alias_delete(&self, id: &str) -> Result<bool> {
         let Some(alias) = self.alias(id).await? else { return Ok(false) };
-        let dropped = self.store.commit(vec![AuthWrite::AliasDrop(id.to_owned())]).await;
+        let dropped = self.store.commit(vec![AuthWrite::AliasDelete(id.to_owned())]).await;
         self.entities.change(&alias.entity);
         Ok(dropped? == [AuthOutcome::Done])
     }

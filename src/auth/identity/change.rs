@@ -71,8 +71,8 @@ impl Auth {
                 None => None,
             };
             match known {
-                Some(known) => self.entity_put(&known, &change).await.map(|()| None),
-                None => self.entity_make(&change).await.map(Some),
+                Some(known) => self.update_entity(&known, &change).await.map(|()| None),
+                None => self.create_entity(&change).await.map(Some),
             }
         };
         retry_on_conflict("identity", attempt).await
@@ -92,12 +92,12 @@ impl Auth {
             {
                 return Err(Error::invalid("entity name is already in use"));
             }
-            self.entity_put(&known, &change).await
+            self.update_entity(&known, &change).await
         };
         retry_on_conflict("identity", attempt).await
     }
 
-    async fn entity_make(&self, change: &EntityChange) -> Result<EntityRef> {
+    async fn create_entity(&self, change: &EntityChange) -> Result<EntityRef> {
         let now = self.clock.now();
         let mut entity = Entity::new(now);
         change.apply(&mut entity);
@@ -106,7 +106,7 @@ impl Auth {
         Ok(self.entities.put(entity, now, epoch))
     }
 
-    async fn entity_put(&self, known: &Entity, change: &EntityChange) -> Result<()> {
+    async fn update_entity(&self, known: &Entity, change: &EntityChange) -> Result<()> {
         let mut entity = known.clone();
         if !change.apply(&mut entity) {
             return Ok(());
@@ -131,7 +131,7 @@ impl Auth {
                 None => return Ok(false),
             },
         };
-        let dropped = self.store.commit(vec![AuthWrite::EntityDrop(id.clone())]).await;
+        let dropped = self.store.commit(vec![AuthWrite::EntityDelete(id.clone())]).await;
         self.entities.change(&id);
         Ok(dropped? == [AuthOutcome::Done])
     }

@@ -70,7 +70,7 @@ impl Auth {
         let known = require_enabled(known)?;
         let kept = is_retained(&known, now);
         if !kept {
-            let keep = AuthWrite::EntityKeep { id: known.id.clone(), until: now + MIN_ENTITY_LIFETIME };
+            let keep = AuthWrite::EntityPostpone { id: known.id.clone(), until: now + MIN_ENTITY_LIFETIME };
             if self.store.commit(vec![keep]).await? == [AuthOutcome::Absent] {
                 return Err(Error::new(Kind::Conflict, "the entity is gone"));
             }
@@ -97,11 +97,11 @@ impl Auth {
     ///
     /// # Errors
     /// Store errors.
-    pub async fn keep_entity(&self, entity: &EntityRef, until: Time) -> Result<()> {
+    pub async fn postpone_entity_removal(&self, entity: &EntityRef, until: Time) -> Result<()> {
         if entity.kept_until.is_some_and(|kept| kept < until) {
             // Twice as long as requested, so that not every such token causes a write.
             let until = until.checked_add((until - self.clock.now()).max(time::Duration::ZERO)).unwrap_or(until);
-            self.store.commit(vec![AuthWrite::EntityKeep { id: entity.id.clone(), until }]).await?;
+            self.store.commit(vec![AuthWrite::EntityPostpone { id: entity.id.clone(), until }]).await?;
             self.entities.change(&entity.id);
         }
         Ok(())
@@ -111,19 +111,19 @@ impl Auth {
     ///
     /// # Errors
     /// `Forbidden` when it is deleted or disabled; store errors.
-    pub(crate) async fn entity_behind(&self, id: &str) -> Result<Option<EntityRef>> {
-        self.entity_named(id).await?.map(require_enabled).transpose()
+    pub(crate) async fn enabled_entity(&self, id: &str) -> Result<Option<EntityRef>> {
+        self.existing_entity(id).await?.map(require_enabled).transpose()
     }
 
-    /// As [`Auth::entity_behind`], but returns disabled entities too.
+    /// As [`Auth::enabled_entity`], but returns disabled entities too.
     ///
     /// # Errors
     /// `Forbidden` when it is deleted; store errors.
-    pub(in crate::auth) async fn entity_named(&self, id: &str) -> Result<Option<EntityRef>> {
+    pub(in crate::auth) async fn existing_entity(&self, id: &str) -> Result<Option<EntityRef>> {
         if id.is_empty() {
             return Ok(None);
         }
-        self.with_id(id).await?.map(Some).ok_or_else(Error::forbidden)
+        self.entity_by_id(id).await?.map(Some).ok_or_else(Error::forbidden)
     }
 
     /// Returns the policies of an entity; none if the id is empty or the entity is deleted.
@@ -131,11 +131,11 @@ impl Auth {
     /// # Errors
     /// Store errors.
     pub(in crate::auth) async fn identity_policies(&self, id: &str) -> Result<Vec<String>> {
-        let entity = if id.is_empty() { None } else { self.with_id(id).await? };
+        let entity = if id.is_empty() { None } else { self.entity_by_id(id).await? };
         Ok(entity.map(|entity| entity.policies.clone()).unwrap_or_default())
     }
 
-    async fn with_id(&self, id: &str) -> Result<Option<EntityRef>> {
+    async fn entity_by_id(&self, id: &str) -> Result<Option<EntityRef>> {
         match self.entities.by_id(id, self.clock.now()) {
             Some(known) => Ok(Some(known)),
             None => self.read_entity(EntityBy::Id(id.to_owned())).await,

@@ -1,7 +1,7 @@
 //! Removal of entities that only a login created and that have no token.
 //!
 //! An entity is checked when its `kept_until` is due, found by an index. If it has tokens, it is checked again when the
-//! last one ends. Tokens that are not stored postpone the check until they end ([`Auth::keep_entity`]).
+//! last one ends. Tokens that are not stored postpone the check until they end ([`Auth::postpone_entity_removal`]).
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ const REMOVAL_GRACE: Duration = Duration::from_secs(300);
 impl Auth {
     /// Removes unused entities in small batches. Called periodically; safe to cancel.
     pub(crate) async fn sweep_entities(&self) -> Result<()> {
-        let now = self.clock.agreed_now()?;
+        let now = self.clock.synchronized_now()?;
         self.entities.prune(now);
         for _ in 0..STEPS_PER_SWEEP {
             let step = AuthWrite::EntitySweep {

@@ -134,7 +134,7 @@ impl<M: AuthMethod> MethodMount<M> {
     }
 
     pub(super) async fn reload(&self) -> Result<()> {
-        let _one_writer = self.writing.enter(fair_queue::QueueCaller::SERVER.asker()).await;
+        let _one_writer = self.writing.enter(fair_queue::QueueCaller::SERVER.caller_id()).await;
         self.reload_held().await
     }
 }

@@ -181,7 +181,7 @@ impl Auth {
                 return Err(Error::invalid(refusal.to_owned()));
             }
             let delete = DocumentWrite { key: mount_key(&mount.path), expected, body: None };
-            let unit = vec![AuthWrite::Document(delete), AuthWrite::MountDrop(mount.id)];
+            let unit = vec![AuthWrite::Document(delete), AuthWrite::MountDelete(mount.id)];
             self.commit_mount(unit, &mount.path, None).await?;
             if mount.is_auth() {
                 // The tokens of its logins ended with it.

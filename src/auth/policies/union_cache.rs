@@ -67,14 +67,14 @@ impl UnionCache {
 
     /// Caches a union if it is not too large.
     pub(super) fn keep(&self, key: UnionKey, acl: Acl) -> Arc<Acl> {
-        let (acl, anew) = self.table(&key).keep(key, acl);
-        if anew {
+        let (acl, from_storage) = self.table(&key).keep(key, acl);
+        if from_storage {
             self.began_anew.store(true, Ordering::Relaxed);
         }
         acl
     }
 
-    pub(super) fn began_anew(&self) -> bool {
+    pub(super) fn was_emptied(&self) -> bool {
         self.began_anew.load(Ordering::Relaxed) && self.began_anew.swap(false, Ordering::Relaxed)
     }
 }

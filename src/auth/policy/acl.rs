@@ -50,9 +50,9 @@ impl<'a> From<&'a str> for RequestPath<'a> {
 /// The compiled union of several policies.
 pub struct Acl {
     rules: CompiledRules,
-    respelt: Option<CanonicalRules>,
+    was_normalized: Option<CanonicalRules>,
     /// Paths of the rules that grant something.
-    granting: Box<[Arc<str>]>,
+    granting_paths: Box<[Arc<str>]>,
     /// The maximum number of segments of a rule plus one, at most [`MAX_REACH_SEGMENTS`].
     deepest: usize,
     valid_until: Option<Time>,
@@ -106,13 +106,13 @@ impl Acl {
             }
             let Some(path) = rule.path_for(identity) else { continue };
             extent.add(&path);
-            if extent.is_too_much() {
+            if extent.exceeds_limit() {
                 continue;
             }
             valid_until = valid_until.into_iter().chain(rule.expiration).min();
             merge_terms(&mut united, path, &rule.terms);
         }
-        if extent.is_too_much() {
+        if extent.exceeds_limit() {
             tracing::warn!(
                 rules = extent.rules,
                 limit = MAX_RULES_PER_CALLER,
@@ -125,15 +125,15 @@ impl Acl {
         let merged: MergedTerms<Arc<str>> = united.into_iter().map(|(path, terms)| (path.into(), terms)).collect();
         let grants =
             |(path, terms): (&Arc<str>, &Arc<RuleTerms>)| (!terms.capabilities.is_empty()).then(|| path.clone());
-        let granting = merged.iter().filter_map(grants).collect();
+        let granting_paths = merged.iter().filter_map(grants).collect();
         let deepest = merged.keys().map(|path| path.split('/').count()).max().unwrap_or(0) + 1;
         let deepest = deepest.min(MAX_REACH_SEGMENTS);
         let may_change = merged.keys().any(|path| spelling::may_change(path));
         let weight: usize = merged.iter().map(|(path, terms)| estimate_bytes(path, terms, may_change)).sum();
         let rules = CompiledRules::of(&merged);
         let most = (MAX_CANONICAL_RULES_BYTES / weight.max(1)).clamp(1, MAX_CANONICAL_RULE_SETS);
-        let respelt = may_change.then(|| CanonicalRules { merged, most, known: Mutex::default() });
-        Self { rules, respelt, granting, deepest, valid_until, weight }
+        let was_normalized = may_change.then(|| CanonicalRules { merged, most, known: Mutex::default() });
+        Self { rules, was_normalized, granting_paths, deepest, valid_until, weight }
     }
 
     /// `true` if the union is so large that only few of its kind should be in memory.
@@ -143,7 +143,7 @@ impl Acl {
 
     /// Approximate maximum size in bytes, including the rules for all sets of places.
     pub fn weight(&self) -> usize {
-        self.weight * (1 + self.respelt.as_ref().map_or(0, |respelt| respelt.most))
+        self.weight * (1 + self.was_normalized.as_ref().map_or(0, |was_normalized| was_normalized.most))
     }
 
     /// Time at which the union must be compiled again, because a rule expires.
@@ -184,13 +184,15 @@ impl Acl {
 
     /// `true` if anything is granted at or below the path of a mount, which ends in `/`.
     pub fn reaches(&self, mount: &str) -> bool {
-        let mut instances = self.granting.iter().flat_map(|rule| sample_paths(rule, mount, self.deepest));
+        let mut instances = self.granting_paths.iter().flat_map(|rule| sample_paths(rule, mount, self.deepest));
         instances.any(|path| !self.capabilities(path.as_str().into()).is_empty())
     }
 
     fn found<T>(&self, place: RequestPath<'_>, list: bool, answer: impl FnOnce(Option<&RuleTerms>) -> T) -> T {
-        match &self.respelt {
-            Some(respelt) if !place.spelt.is_empty() => answer(respelt.rules(place.spelt).find(place.path, list)),
+        match &self.was_normalized {
+            Some(was_normalized) if !place.spelt.is_empty() => {
+                answer(was_normalized.rules(place.spelt).find(place.path, list))
+            }
             _ => answer(self.rules.find(place.path, list)),
         }
     }
@@ -247,7 +249,7 @@ impl CompiledRules {
 fn merge_terms<P: Ord>(merged: &mut MergedTerms<P>, path: P, terms: &Arc<RuleTerms>) {
     match merged.entry(path) {
         Entry::Vacant(free) => drop(free.insert(Arc::clone(terms))),
-        Entry::Occupied(mut taken) => Arc::make_mut(taken.get_mut()).unite(terms),
+        Entry::Occupied(mut taken) => Arc::make_mut(taken.get_mut()).merge(terms),
     }
 }
 

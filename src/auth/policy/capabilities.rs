@@ -78,7 +78,7 @@ impl Capabilities {
     }
 
     /// Parses a value of the deprecated key `policy`.
-    pub(super) fn old_word(text: &str) -> Option<Self> {
+    pub(super) fn legacy_word(text: &str) -> Option<Self> {
         let read = Self::READ.or(Self::LIST);
         let write = read.or(Self::CREATE).or(Self::UPDATE).or(Self::DELETE);
         match text {

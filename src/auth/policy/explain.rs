@@ -61,7 +61,7 @@ enum RuleMatch {
 
 impl MergedRule {
     fn add(&mut self, policy: &str, rule: &Rule) {
-        self.terms.unite(&rule.terms);
+        self.terms.merge(&rule.terms);
         self.written.push(written_rule(policy, rule));
     }
 
@@ -131,12 +131,12 @@ fn merge_canonical_rules<'p>(
             continue;
         }
         extent.add(&path);
-        if extent.is_too_much() {
+        if extent.exceeds_limit() {
             continue;
         }
         all.entry(path).or_default().add(name, rule);
     }
-    ((!extent.is_too_much()).then_some(all), expired)
+    ((!extent.exceeds_limit()).then_some(all), expired)
 }
 
 fn written_rule(policy: &str, rule: &Rule) -> WrittenRule {

@@ -31,13 +31,13 @@ pub struct RequestParameters<'a> {
     /// Pairs of names that the endpoint treats as one; rules for either apply to both.
     pub synonyms: &'a [(&'a str, &'a str)],
     /// Requested wrapping TTL of the response; `None` without wrapping.
-    pub wrapped_for: Option<Duration>,
+    pub wrap_ttl: Option<Duration>,
 }
 
 impl<'a> RequestParameters<'a> {
     /// Parameters of an endpoint that passes on all fields.
     pub fn verbatim(fields: &'a Fields) -> Self {
-        Self { fields, unread: None, read: None, in_path: &[], synonyms: &[], wrapped_for: None }
+        Self { fields, unread: None, read: None, in_path: &[], synonyms: &[], wrap_ttl: None }
     }
 
     fn reads(&self, name: &str) -> bool {
@@ -80,7 +80,7 @@ const ANY_PARAMETER: &str = "*";
 
 impl ParameterRules {
     /// Merges the lists of `other`; an empty list (any value) wins.
-    pub(super) fn unite(&mut self, other: &Self) {
+    pub(super) fn merge(&mut self, other: &Self) {
         merge_lists(&mut self.allowed, &other.allowed);
         merge_lists(&mut self.denied, &other.denied);
         self.required.extend(other.required.iter().cloned());
@@ -214,7 +214,7 @@ fn is_allowed_text(value: &Value, rules: &[Value], effort: &MatchBudget) -> bool
     let texts = || rules.iter().filter_map(Value::as_str);
     let matched = |text: &str| texts().any(|rule| effort.takes(text) && matches_glob(rule, text));
     // Most of these comparisons fail at the first character.
-    (effort.takes_of(rules.len() / 8) && texts().any(|rule| rule == whole))
+    (effort.spend_comparisons(rules.len() / 8) && texts().any(|rule| rule == whole))
         || (matched(&whole) && items.iter().all(|item| matched(item)))
 }
 

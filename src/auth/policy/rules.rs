@@ -131,8 +131,8 @@ fn read_key(rule: &mut Rule, terms: &mut RuleTerms, item: PolicyItem) -> Result<
         }
         "policy" => {
             let word = string(&key, tree)?;
-            let set =
-                Capabilities::old_word(&word).ok_or_else(|| format!("policy: unknown word {}", quote_name(&word)))?;
+            let set = Capabilities::legacy_word(&word)
+                .ok_or_else(|| format!("policy: unknown word {}", quote_name(&word)))?;
             terms.capabilities = terms.capabilities.or(set);
         }
         "allowed_parameters" => terms.parameters.allowed = parameter_lists(&key, tree)?,

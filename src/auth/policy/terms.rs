@@ -27,21 +27,21 @@ pub struct RuleTerms {
 
 impl RuleTerms {
     /// Merges the terms of another rule with the same path.
-    pub(super) fn unite(&mut self, other: &Self) {
+    pub(super) fn merge(&mut self, other: &Self) {
         self.capabilities = self.capabilities.or(other.capabilities);
         self.min_wrapping = lesser_limit(self.min_wrapping, other.min_wrapping);
         self.max_wrapping = lesser_limit(self.max_wrapping, other.max_wrapping);
-        self.parameters.unite(&other.parameters);
+        self.parameters.merge(&other.parameters);
     }
 
     /// `true` if the terms allow a request; without parameters, checks the capabilities only.
     pub(super) fn permit(&self, operation: Operation, parameters: Option<&RequestParameters<'_>>) -> bool {
         self.capabilities.has(Capabilities::needed(operation))
             && parameters
-                .is_none_or(|sent| self.permit_wrapping(sent.wrapped_for) && self.parameters.permit(operation, sent))
+                .is_none_or(|sent| self.allow_wrapping(sent.wrap_ttl) && self.parameters.permit(operation, sent))
     }
 
-    fn permit_wrapping(&self, asked: Option<Duration>) -> bool {
+    fn allow_wrapping(&self, asked: Option<Duration>) -> bool {
         let (min, max) = (self.min_wrapping, self.max_wrapping);
         let within = |asked| asked >= min && (max.is_zero() || asked <= max);
         (min.is_zero() && max.is_zero()) || asked.is_some_and(within)
@@ -69,7 +69,7 @@ impl RuleCounts {
     }
 
     /// `true` if a limit is exceeded. Then nothing is granted, because omitting some rules could omit a deny.
-    pub(super) fn is_too_much(&self) -> bool {
+    pub(super) fn exceeds_limit(&self) -> bool {
         self.rules > MAX_RULES_PER_CALLER || self.segments > MAX_PATTERN_SEGMENTS_PER_CALLER
     }
 }

@@ -164,8 +164,8 @@ fn p10_a_rule_that_wants_wrapping_denies_without_it() {
     ] {
         let acl = acl(&texts.iter().map(String::as_str).collect::<Vec<_>>());
         let decide = |seconds: Option<u64>| {
-            let wrapped_for = seconds.map(Duration::from_secs);
-            let sent = RequestParameters { wrapped_for, ..RequestParameters::verbatim(&fields) };
+            let wrap_ttl = seconds.map(Duration::from_secs);
+            let sent = RequestParameters { wrap_ttl, ..RequestParameters::verbatim(&fields) };
             acl.decide(Operation::Read, RequestPath::from("a"), Some(&sent)).allowed
         };
         assert!(good.iter().all(|seconds| decide(*seconds)), "{texts:?}");

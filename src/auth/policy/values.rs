@@ -29,10 +29,10 @@ impl MatchBudget {
 
     /// Takes the cost of a comparison with this text; `false` if the budget is exhausted.
     pub(super) fn takes(&self, text: &str) -> bool {
-        self.takes_of(1 + text.len() / 64)
+        self.spend_comparisons(1 + text.len() / 64)
     }
 
-    pub(super) fn takes_of(&self, comparisons: usize) -> bool {
+    pub(super) fn spend_comparisons(&self, comparisons: usize) -> bool {
         let left = self.0.get().checked_sub(comparisons);
         self.0.set(left.unwrap_or(0));
         left.is_some()
@@ -137,9 +137,9 @@ struct NestedTexts {
 
 impl NestedTexts {
     /// Maximum number of texts: every value of a body, as itself and as a member, and the whole.
-    const MOST: usize = 2 * MAX_VALUES + 1;
+    const MAX_TEXTS: usize = 2 * MAX_VALUES + 1;
     /// Maximum size of the texts in bytes: twice that of a body.
-    const MOST_OCTETS: usize = 8 << 20;
+    const MAX_BYTES: usize = 8 << 20;
 
     /// Adds the texts of a value; embedded JSON is parsed only one level deep. Returns `false` if a limit is exceeded.
     fn add(&mut self, value: &Value, is_sent: bool) -> bool {
@@ -171,7 +171,7 @@ impl NestedTexts {
     fn push(&mut self, begin: &[&str], value: &Value) -> bool {
         let Some(text) = scalar_text(value) else { return true };
         self.octets += begin.iter().map(|part| part.len()).sum::<usize>() + text.len();
-        let has_room = self.texts.len() < Self::MOST && self.octets <= Self::MOST_OCTETS;
+        let has_room = self.texts.len() < Self::MAX_TEXTS && self.octets <= Self::MAX_BYTES;
         if has_room {
             self.texts.push(begin.concat() + &text);
         }
@@ -357,7 +357,7 @@ mod tests {
         let mut inside = NestedTexts::default();
         assert!(!inside.add(&value, true));
         assert!(
-            inside.texts.len() < 20 && inside.texts.iter().map(String::len).sum::<usize>() <= NestedTexts::MOST_OCTETS
+            inside.texts.len() < 20 && inside.texts.iter().map(String::len).sum::<usize>() <= NestedTexts::MAX_BYTES
         );
         assert!(denied("x", value));
     }

@@ -106,7 +106,7 @@ impl Quotas {
     }
 
     /// `true` if a quota of this mount depends on the role of a request.
-    pub fn ask_for_roles(&self, mount: &Mount) -> bool {
+    pub fn depend_on_role(&self, mount: &Mount) -> bool {
         self.mounts.get(&mount.accessor[..]).is_some_and(|quotas| !quotas.roles.is_empty())
     }
 

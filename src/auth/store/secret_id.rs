@@ -48,7 +48,7 @@ pub enum SecretIdWrite {
         hash: SecretIdHash,
     },
     /// Marks a role as deleted: its secret ids are swept, and no new ones are accepted.
-    EndRole {
+    DeleteRole {
         /// The mount.
         mount: MountId,
         /// Number of the role.

@@ -120,13 +120,13 @@ impl Auth {
     }
 
     /// Opens a live batch token without checking its entity.
-    pub(in crate::auth) async fn batch_held(&self, text: &str) -> Result<Option<(TokenRecord, TokenState)>> {
+    pub(in crate::auth) async fn open_batch_state(&self, text: &str) -> Result<Option<(TokenRecord, TokenState)>> {
         let batch = self.open_batch(text).await?;
         Ok(batch.map(|batch| (batch.record.clone(), TokenState::of_batch(sha256(text), Arc::new(batch)))))
     }
 
     /// As [`Auth::batch_caller`], for a token that was opened before.
-    pub(in crate::auth) async fn batch_again(&self, hash: TokenHash, batch: &Arc<BatchToken>) -> Result<Arc<Caller>> {
+    pub(in crate::auth) async fn recheck_batch(&self, hash: TokenHash, batch: &Arc<BatchToken>) -> Result<Arc<Caller>> {
         if !self.lives(batch).await? {
             return Err(Error::forbidden());
         }

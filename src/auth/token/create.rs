@@ -119,7 +119,7 @@ impl Auth {
             record.entity_id.clone_from(&entity.id);
         }
         if let (true, Some(entity), Some(ttl)) = (batch, &entity, ttl) {
-            self.keep_entity(entity, saturating_add(record.created_at, ttl)).await?;
+            self.postpone_entity_removal(entity, saturating_add(record.created_at, ttl)).await?;
         }
         let uses = (limits.uses > 0).then_some(limits.uses);
         let made = self.make(TokenDraft { record, ttl, uses, ties, batch }).await;

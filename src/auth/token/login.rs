@@ -86,10 +86,10 @@ impl Auth {
         record.login = Some(TokenLogin { mount: mount.id, role });
         let grant = login_limits(&mount, &terms, record.created_at).grant(record.created_at, terms.ttl)?;
         if let Some(spends) = spends {
-            self.take_use(spends).await?;
+            self.spend_secret_id_use(spends).await?;
         }
         if let Some(entity) = entity.as_ref().filter(|_| batch) {
-            self.keep_entity(entity, saturating_add(record.created_at, grant.ttl)).await?;
+            self.postpone_entity_removal(entity, saturating_add(record.created_at, grant.ttl)).await?;
         }
         let uses = (terms.num_uses > 0).then_some(terms.num_uses);
         let ties = TokenOwners { mount: Some(mount.id), ..TokenOwners::default() };

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::fields::{Fields, ListLimit};
 
 /// Maximum number of networks in a list, and length of one in bytes.
-const NETWORK_LIST_LIMITS: ListLimit = ListLimit::new(256, 64).limiting();
+const NETWORK_LIST_LIMITS: ListLimit = ListLimit::new(256, 64).rejecting_only_empty();
 
 /// A network such as `192.0.2.0/24` or `2001:db8::/32`, or an address. It is rendered as it was given, because clients
 /// that compare texts distinguish an address from `192.0.2.1/32`. IPv4-mapped IPv6 is converted to IPv4.

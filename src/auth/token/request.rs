@@ -51,7 +51,7 @@ impl TokenRequest {
         Ok(Self {
             policies: normalize_token_policies(
                 "policies",
-                fields.list_within("policies", ListLimit::LIST.limiting())?.unwrap_or_default(),
+                fields.list_within("policies", ListLimit::LIST.rejecting_only_empty())?.unwrap_or_default(),
             )?,
             no_parent: fields.bool("no_parent")?.unwrap_or(false),
             no_default_policy: fields.bool("no_default_policy")?.unwrap_or(false),

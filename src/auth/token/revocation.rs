@@ -147,7 +147,7 @@ impl Auth {
     /// # Errors
     /// Store errors.
     pub async fn sweep(&self) -> Result<u32> {
-        let now = self.clock.agreed_now()?;
+        let now = self.clock.synchronized_now()?;
         self.tokens.prune(now);
         self.sweep_policies().await?;
         self.sweep_quotas().await?;

@@ -91,7 +91,7 @@ impl TokenRole {
             role.terms.kind = TokenKind::DefaultService;
         }
         for (name, of) in POLICY_LISTS {
-            if let Some(names) = fields.list_within(name, ListLimit::LIST.limiting())? {
+            if let Some(names) = fields.list_within(name, ListLimit::LIST.rejecting_only_empty())? {
                 *of(&mut role) = normalize_names(name, names)?;
             }
         }

@@ -1,7 +1,7 @@
 //! Initial root tokens, of a development server or a new installation.
 //!
 //! A document per display name records the current root token. [`Auth::root_token`] revokes the previous one in the
-//! same commit; [`Auth::another_root_token`] keeps it and its descendants.
+//! same commit; [`Auth::additional_root_token`] keeps it and its descendants.
 
 use serde::{Deserialize, Serialize};
 
@@ -73,7 +73,7 @@ impl Auth {
     ///
     /// # Errors
     /// Store errors; `Conflict` when the first one is created concurrently.
-    pub async fn another_root_token(&self, display_name: &str) -> Result<TokenResponse> {
+    pub async fn additional_root_token(&self, display_name: &str) -> Result<TokenResponse> {
         let token = new_token(self.clock.now());
         let hash = hash_of(&token).ok_or_else(|| Error::internal("a new token has no hash"))?;
         let record = self.new_record(vec![ROOT_POLICY.to_owned()], display_name.to_owned(), "auth/token/root");

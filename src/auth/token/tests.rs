@@ -277,14 +277,14 @@ async fn the_accessors_of_live_tokens_are_listed_in_pages() {
     assert!(all.is_sorted() && all.len() == 8 && !all.contains(&gone));
     assert_eq!(f.auth.accessors(&all[2], 100).await.unwrap().unwrap(), all[3..]);
     assert_eq!(f.auth.accessors("", 7).await.unwrap(), None, "more than are asked for");
-    let (mut pages, mut after) = (Vec::new(), f.auth.accessor_place(""));
+    let (mut pages, mut after) = (Vec::new(), f.auth.accessor_position(""));
     loop {
         let page = f.auth.accessor_page(after, 3).await.unwrap();
         assert!(page.len() <= 3);
         let Some((last, _)) = page.last() else { break };
         after = *last;
         let places = page.iter().filter_map(|(place, accessor)| accessor.as_ref().map(|text| (place, text)));
-        assert!(places.clone().all(|(place, accessor)| f.auth.accessor_place(accessor) == *place));
+        assert!(places.clone().all(|(place, accessor)| f.auth.accessor_position(accessor) == *place));
         pages.extend(places.map(|(_, accessor)| accessor.clone()));
     }
     pages.sort();

@@ -85,7 +85,7 @@ impl FolderLock {
         let staged = StagedFile::new(file, content, there)?;
         // In other folders, the files may belong to a running command.
         if staged.is_in(&self.spot) {
-            staged.remove_others();
+            staged.remove_leftovers();
         }
         Ok(staged)
     }
@@ -169,7 +169,7 @@ mod tests {
             std::fs::write(at(name), "left").unwrap();
         }
         let lock = FolderLock::at_once(&at("a-key.pem")).unwrap().unwrap();
-        lock.stage(&at("a-key.pem"), FileContent::Secret, OnExisting::IsReplaced).unwrap().place().unwrap();
+        lock.stage(&at("a-key.pem"), FileContent::Secret, OnExisting::Replace).unwrap().place().unwrap();
         drop(lock);
         assert!(!at(".a-key.pem.0123456789aB").exists() && at(".b-key.pem.0123456789aB").exists());
         assert_eq!(count(folder.path()), 4);

@@ -27,7 +27,7 @@ pub(super) struct ResolvedPath {
 enum PathStep {
     To(OsString),
     /// Check of a symbolic link of this user, after its target.
-    Led(u32),
+    CheckLinkOwner(u32),
 }
 
 impl ResolvedPath {
@@ -44,8 +44,8 @@ impl ResolvedPath {
         while let Some(step) = steps.pop() {
             let name = match step {
                 PathStep::To(name) => name,
-                PathStep::Led(user) if spot.found.is_some_and(|found| found.st_uid == user) => continue,
-                PathStep::Led(user) => return Err(foreign_link_error(file, user)),
+                PathStep::CheckLinkOwner(user) if spot.found.is_some_and(|found| found.st_uid == user) => continue,
+                PathStep::CheckLinkOwner(user) => return Err(foreign_link_error(file, user)),
             };
             let is_last = !steps.iter().any(|step| matches!(step, PathStep::To(_)));
             let there = match fs::openat(&spot.folder, &name, OPEN_PATH_FLAGS, Mode::empty()) {
@@ -63,7 +63,7 @@ impl ResolvedPath {
                     return Err(failed(Errno::LOOP));
                 }
                 if ![0, rustix::process::geteuid().as_raw()].contains(&found.st_uid) {
-                    steps.push(PathStep::Led(found.st_uid));
+                    steps.push(PathStep::CheckLinkOwner(found.st_uid));
                 }
                 let to = fs::readlinkat(&there, "", Vec::new()).map_err(failed)?;
                 let to = Path::new(OsStr::from_bytes(to.to_bytes()));

@@ -27,7 +27,7 @@ pub(in crate::cli) enum FileContent {
 }
 
 impl FileContent {
-    fn mode_of_new(self) -> Mode {
+    fn new_file_mode(self) -> Mode {
         Mode::from_raw_mode(if self == Self::Secret { 0o600 } else { 0o644 })
     }
 
@@ -40,13 +40,13 @@ impl FileContent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::cli) enum OnExisting {
     /// It stays.
-    Stays,
+    Reject,
     /// It stays, unless it is empty.
-    StaysUnlessEmpty,
+    RejectUnlessEmpty,
     /// Its content is replaced; owner and mode stay.
-    IsReplaced,
+    Replace,
     /// It is removed, with its owner; also a symbolic link itself.
-    Goes,
+    Remove,
 }
 
 pub(in crate::cli) fn exists_error(file: &Path) -> Error {
@@ -58,8 +58,8 @@ pub(in crate::cli) fn exists_error(file: &Path) -> Error {
 /// # Errors
 /// `Conflict` when it is, `Unavailable` when it cannot be written.
 pub(in crate::cli) fn write_new(file: &Path, parts: &[&[u8]], content: FileContent) -> Result<()> {
-    let staged = StagedFile::new(file, content, OnExisting::StaysUnlessEmpty)?;
-    staged.remove_others();
+    let staged = StagedFile::new(file, content, OnExisting::RejectUnlessEmpty)?;
+    staged.remove_leftovers();
     staged.filled(parts)?.place()
 }
 
@@ -82,11 +82,11 @@ impl StagedFile {
     /// `Conflict` for an existing file that stays; `Forbidden` behind another user's symbolic link; `Unavailable` when
     /// it cannot be created, its folder cannot be read, or its owner cannot be set.
     pub(super) fn new(file: &Path, content: FileContent, there: OnExisting) -> Result<Self> {
-        let spot = ResolvedPath::of(file, matches!(there, OnExisting::StaysUnlessEmpty | OnExisting::IsReplaced))?;
+        let spot = ResolvedPath::of(file, matches!(there, OnExisting::RejectUnlessEmpty | OnExisting::Replace))?;
         match (there, &spot.found) {
-            (OnExisting::Stays, Some(_)) => return Err(exists_error(file)),
-            (OnExisting::StaysUnlessEmpty, Some(found)) if found.st_size > 0 => return Err(exists_error(file)),
-            (OnExisting::StaysUnlessEmpty | OnExisting::IsReplaced, Some(found))
+            (OnExisting::Reject, Some(_)) => return Err(exists_error(file)),
+            (OnExisting::RejectUnlessEmpty, Some(found)) if found.st_size > 0 => return Err(exists_error(file)),
+            (OnExisting::RejectUnlessEmpty | OnExisting::Replace, Some(found))
                 if file_type(found) != FileType::RegularFile =>
             {
                 return Err(Error::invalid(format!("{}: is no file that can be replaced", file.display())));
@@ -101,14 +101,14 @@ impl StagedFile {
             );
             Error::unavailable(text, e)
         })?;
-        let old = spot.found.filter(|_| there != OnExisting::Goes);
-        let mode = if old.is_some() { Mode::RUSR | Mode::WUSR } else { content.mode_of_new() };
+        let old = spot.found.filter(|_| there != OnExisting::Remove);
+        let mode = if old.is_some() { Mode::RUSR | Mode::WUSR } else { content.new_file_mode() };
         let temporary = [&temporary_prefix(&spot.name), OsStr::new(&random::base62(RANDOM_SUFFIX_LENGTH))]
             .into_iter()
             .collect::<OsString>();
         let how = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let out = fs::openat(&spot.folder, &temporary, how, mode).map_err(|e| write_error(file, e.into()))?;
-        let is_over = old.is_some() || matches!(there, OnExisting::IsReplaced | OnExisting::Goes);
+        let is_over = old.is_some() || matches!(there, OnExisting::Replace | OnExisting::Remove);
         let staged = Self { file: file.to_owned(), spot, folder, out: out.into(), temporary, is_over };
         old.map_or(Ok(()), |old| staged.like(&old, content))?;
         Ok(staged)
@@ -190,7 +190,7 @@ impl StagedFile {
     }
 
     /// Removes leftovers of killed commands for the same file, which may contain a key.
-    pub(super) fn remove_others(&self) {
+    pub(super) fn remove_leftovers(&self) {
         let beginning = temporary_prefix(&self.spot.name);
         // If the folder cannot be read, the leftovers stay.
         for name in self.spot.names().unwrap_or_default() {
@@ -230,7 +230,7 @@ mod tests {
     }
 
     fn replace(file: &Path, text: &str, content: FileContent) -> Result<()> {
-        StagedFile::new(file, content, OnExisting::IsReplaced)?.filled(&[text.as_bytes()])?.place()
+        StagedFile::new(file, content, OnExisting::Replace)?.filled(&[text.as_bytes()])?.place()
     }
 
     #[test]
@@ -238,7 +238,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("a.pem");
         std::fs::write(&file, "old").unwrap();
-        drop(StagedFile::new(&file, FileContent::Public, OnExisting::IsReplaced).unwrap().filled(&[b"new"]).unwrap());
+        drop(StagedFile::new(&file, FileContent::Public, OnExisting::Replace).unwrap().filled(&[b"new"]).unwrap());
         assert_eq!(std::fs::read(&file).unwrap(), b"old");
         assert_eq!(count(folder.path()), 1);
         replace(&file, "new", FileContent::Public).unwrap();
@@ -272,11 +272,11 @@ mod tests {
         assert!(at("real/b.pem").symlink_metadata().unwrap().is_symlink());
         // Through a dangling link the target is created, unless the link itself stays or is removed.
         symlink("real/c.pem", at("c.pem")).unwrap();
-        let stays = StagedFile::new(&at("c.pem"), FileContent::Public, OnExisting::Stays);
+        let stays = StagedFile::new(&at("c.pem"), FileContent::Public, OnExisting::Reject);
         assert_eq!(stays.err().unwrap().kind(), Kind::Conflict);
         replace(&at("c.pem"), "new", FileContent::Public).unwrap();
         assert_eq!(std::fs::read(at("real/c.pem")).unwrap(), b"new");
-        StagedFile::new(&at("c.pem"), FileContent::Public, OnExisting::Goes).unwrap().place().unwrap();
+        StagedFile::new(&at("c.pem"), FileContent::Public, OnExisting::Remove).unwrap().place().unwrap();
         assert_eq!((std::fs::read(at("c.pem")).unwrap(), std::fs::read(at("real/c.pem")).unwrap().len()), (vec![], 3));
         symlink("d.pem", at("d.pem")).unwrap();
         assert!(replace(&at("d.pem"), "new", FileContent::Public).is_err(), "a circle");
@@ -328,18 +328,18 @@ mod tests {
         assert_eq!(write_new(&file, &[b"2"], FileContent::Secret).unwrap_err().kind(), Kind::Conflict);
         // Also not a file that appeared during the write.
         let late = folder.path().join("b.pem");
-        let staged = StagedFile::new(&late, FileContent::Public, OnExisting::StaysUnlessEmpty).unwrap();
+        let staged = StagedFile::new(&late, FileContent::Public, OnExisting::RejectUnlessEmpty).unwrap();
         std::fs::write(&late, "").unwrap();
         assert_eq!(staged.place().unwrap_err().kind(), Kind::Conflict);
         // An empty leftover of a full disk counts as missing.
-        StagedFile::new(&late, FileContent::Public, OnExisting::StaysUnlessEmpty)
+        StagedFile::new(&late, FileContent::Public, OnExisting::RejectUnlessEmpty)
             .unwrap()
             .filled(&[b"3"])
             .unwrap()
             .place()
             .unwrap();
         assert_eq!(std::fs::read(&late).unwrap(), b"3");
-        assert!(StagedFile::new(&late, FileContent::Public, OnExisting::StaysUnlessEmpty).is_err());
+        assert!(StagedFile::new(&late, FileContent::Public, OnExisting::RejectUnlessEmpty).is_err());
         assert_eq!(count(folder.path()), 2);
     }
     #[test]
@@ -356,7 +356,7 @@ mod tests {
             let user = fs::Uid::from_raw(user);
             // Applies to this thread only.
             rustix::thread::set_thread_res_uid(user, user, user).unwrap();
-            StagedFile::new(&file, FileContent::Secret, OnExisting::Stays).err().map(|error| error.text().to_owned())
+            StagedFile::new(&file, FileContent::Secret, OnExisting::Reject).err().map(|error| error.text().to_owned())
         });
         let refused = refused.join().unwrap().unwrap();
         assert!(refused.contains("its folder cannot be read"), "{refused}");

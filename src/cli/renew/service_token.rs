@@ -120,7 +120,7 @@ pub(super) struct TokenRenewer {
 
 impl TokenRenewer {
     /// Renews the token or logs in if necessary; returns the time until the next check.
-    pub(super) async fn tend(&mut self, login: &LoginArguments, caller: &AuthenticatedClient) -> Duration {
+    pub(super) async fn renew_if_due(&mut self, login: &LoginArguments, caller: &AuthenticatedClient) -> Duration {
         if let Some(left) = self.next.and_then(|next| next.checked_duration_since(Instant::now())) {
             return left;
         }
@@ -150,7 +150,7 @@ pub(super) async fn renew_or_log_in(login: &LoginArguments, caller: &Authenticat
     match (reply.status, login.login) {
         (200, _) => {}
         (403, Some(method)) => return login.log_in(method, caller).await,
-        (403, None) => return Err(reply.refusal(&reply.denial_hint(&caller.token_place()))),
+        (403, None) => return Err(reply.refusal(&reply.denial_hint(&caller.token_source()))),
         _ => return Err(reply.refusal("")),
     }
     let answer: Value = serde_json::from_slice(reply.body.expose()).unwrap_or_default();
@@ -177,7 +177,7 @@ pub(super) async fn renew_or_log_in(login: &LoginArguments, caller: &Authenticat
         Some(_) => {}
         None => {
             let ends = format_time(Clock::system().now().unix_timestamp().saturating_add_unsigned(life.as_secs()));
-            let place = caller.token_place();
+            let place = caller.token_source();
             tracing::warn!(%ends, %place, "the token cannot be renewed any more: give another one, or use --login");
         }
     }

@@ -112,7 +112,7 @@ impl SetupPlan {
     ///
     /// # Errors
     /// `Conflict` when they differ.
-    pub(super) fn addressed_by(mut self, config: &Config) -> Result<Self> {
+    pub(super) fn with_public_url(mut self, config: &Config) -> Result<Self> {
         let Some(configured) = &config.http.public_url else { return Ok(self) };
         match &self.public_url {
             Some(given) if given != configured => {

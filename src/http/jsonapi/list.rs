@@ -68,7 +68,7 @@ impl ListRequest {
     fn link(&self, number: i64) -> String {
         let ProjectsRequest { query, origin, path, .. } = &*self.request;
         let mut parameters: Vec<(String, String)> = query
-            .recognised(self.known)
+            .supported_parameters(self.known)
             .filter(|(name, _)| !name.starts_with("page["))
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .collect();

@@ -159,7 +159,7 @@ impl Query {
     }
 
     /// `true` if a page was requested.
-    pub fn names_a_page(&self) -> bool {
+    pub fn requests_page(&self) -> bool {
         self.has("page[number]") || self.has("page[size]")
     }
 
@@ -206,7 +206,7 @@ impl Query {
     }
 
     /// Returns the parameters in `known`, for the links of a list.
-    pub fn recognised<'q>(&'q self, known: &'q [&str]) -> impl Iterator<Item = (&'q str, &'q str)> {
+    pub fn supported_parameters<'q>(&'q self, known: &'q [&str]) -> impl Iterator<Item = (&'q str, &'q str)> {
         self.0.iter().map(|(name, value)| (&name[..], &value[..])).filter(move |(name, _)| is_known(known, name))
     }
 }

@@ -58,7 +58,7 @@ pub struct ProjectsCall {
 
 impl ProjectsCall {
     /// A read of the resource to be changed, without included resources, which its entity tag does not cover.
-    pub(super) fn before_the_change(&self) -> Self {
+    pub(super) fn as_read(&self) -> Self {
         let request = ProjectsRequest {
             params: self.params.clone(),
             query: self.query.without("include"),

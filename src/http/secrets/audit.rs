@@ -136,7 +136,7 @@ fn response(answer: &HandlerResponse) -> AuditResponse<'_> {
             let octets = begin.len() + pieces.len + end.len();
             (AuditData::Streamed { media_type: render::JSON_MEDIA_TYPE, octets: Some(octets) }, None)
         }
-        ResponseBody::Listed(_) => (AuditData::Streamed { media_type: render::JSON_MEDIA_TYPE, octets: None }, None),
+        ResponseBody::Streamed(_) => (AuditData::Streamed { media_type: render::JSON_MEDIA_TYPE, octets: None }, None),
         ResponseBody::Wrapped(_) => (AuditData::None, None),
         ResponseBody::Unwrapped(kept) if kept.media_type == render::JSON_MEDIA_TYPE => {
             (AuditData::JsonText(kept.body.expose()), None)

@@ -86,7 +86,7 @@ pub enum ResponseBody {
     /// `data` of the envelope as JSON text in three parts, the second in pieces.
     RenderedPieces(String, BodyPieces, String),
     /// `data` of the envelope as JSON text that is read from storage while it is sent (long lists).
-    Listed(PieceStream),
+    Streamed(PieceStream),
     /// `wrap_info` of the envelope, the replacement for a wrapped response.
     Wrapped(Box<WrapInfo>),
     /// An unwrapped response, as it was stored.
@@ -104,7 +104,7 @@ impl ResponseBody {
             Self::Raw(_, bytes) => bytes.len(),
             Self::Unwrapped(kept) => kept.body.expose().len(),
             // Bodies that are produced while they are sent have limits of their own.
-            Self::RawPieces(..) | Self::RenderedPieces(..) | Self::Listed(_) => 0,
+            Self::RawPieces(..) | Self::RenderedPieces(..) | Self::Streamed(_) => 0,
         }
     }
 }

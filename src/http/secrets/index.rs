@@ -19,7 +19,7 @@ pub enum RouteMatch<'i> {
     /// The path exists, but not with this operation.
     OtherOperation(&'i PathPattern),
     /// No pattern matches.
-    Nothing,
+    NoMatch,
 }
 
 /// A pattern and its routes.
@@ -53,9 +53,9 @@ pub struct CanonicalPath {
     /// Positions of names with alternative spellings.
     pub spelt: Vec<NameSegments>,
     /// `true` if a name was not in canonical spelling.
-    pub respelt: bool,
+    pub was_normalized: bool,
     /// `true` if a known client's word was replaced by this server's.
-    pub aliased: bool,
+    pub used_alias: bool,
 }
 
 /// The routes of a kind of mount.
@@ -102,7 +102,7 @@ impl RouteIndex {
                 _ => other = other.or(Some(entry)),
             }
         }
-        other.map_or(RouteMatch::Nothing, RouteMatch::OtherOperation)
+        other.map_or(RouteMatch::NoMatch, RouteMatch::OtherOperation)
     }
 
     /// Returns the start of the `**tail` in a raw path, after the preceding `/`, if a pattern with a tail matches.
@@ -121,7 +121,7 @@ impl RouteIndex {
                 Some(route) => RouteMatch::Route(entry, route, Params::default()),
                 None => RouteMatch::OtherOperation(entry),
             },
-            None => RouteMatch::Nothing,
+            None => RouteMatch::NoMatch,
         }
     }
 
@@ -155,8 +155,13 @@ impl PathPattern {
             return None;
         }
         let (path_out, spelt) = (String::with_capacity(path.len()), Vec::new());
-        let mut canonical =
-            CanonicalPath { path: path_out, params: Params::default(), spelt, respelt: false, aliased: false };
+        let mut canonical = CanonicalPath {
+            path: path_out,
+            params: Params::default(),
+            spelt,
+            was_normalized: false,
+            used_alias: false,
+        };
         let mut at = 0;
         for ((spelling, (name, value)), place) in names() {
             canonical.path.push_str(&path[at..place.start]);
@@ -168,8 +173,8 @@ impl PathPattern {
                     canonical.spelt.push(NameSegments::of(spelling, segments));
                     let name = spelling.canonical(value);
                     match spelling {
-                        Spelling::KeyBackend => canonical.aliased |= *name != *value,
-                        _ => canonical.respelt |= *name != *value,
+                        Spelling::KeyBackend => canonical.used_alias |= *name != *value,
+                        _ => canonical.was_normalized |= *name != *value,
                     }
                     canonical.path.push_str(&name);
                 }
@@ -323,7 +328,7 @@ mod tests {
                 format!("{} {}", route.pattern, values.join(" ")).trim().to_owned()
             }
             RouteMatch::OtherOperation(_) => "405".into(),
-            RouteMatch::Nothing => "404".into(),
+            RouteMatch::NoMatch => "404".into(),
         }
     }
 
@@ -373,7 +378,7 @@ mod tests {
         let found = |path, operation| match index.find_tailed(path, operation) {
             RouteMatch::Route(_, route, _) => route.pattern,
             RouteMatch::OtherOperation(_) => "405",
-            RouteMatch::Nothing => "404",
+            RouteMatch::NoMatch => "404",
         };
         assert_eq!(found("ocsp", Operation::Read), "ocsp/**text");
         assert_eq!((found("ocsp", Operation::List), found("ocs", Operation::Read)), ("405", "404"));

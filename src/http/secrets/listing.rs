@@ -111,7 +111,7 @@ pub(super) async fn build_response<S: RowSource>(
 /// `Invalid` when the list is too long; errors of the pages.
 pub(super) async fn buffer_for_http10(answer: HandlerResponse) -> Result<HandlerResponse> {
     let (mut reading, rest) = match answer {
-        HandlerResponse { body: ResponseBody::Listed(reading), .. } => {
+        HandlerResponse { body: ResponseBody::Streamed(reading), .. } => {
             (reading, HandlerResponse { body: ResponseBody::Empty, ..answer })
         }
         answer => return Ok(answer),
@@ -159,7 +159,7 @@ async fn start_list<S: RowSource>(
     }
     let (pass, member) = (pass()?, ListMember::Keys);
     let sending = ListStream { source, pass, after, reader, member, is_first: false, ready: text, ended: false };
-    Ok(ResponseBody::Listed(Box::pin(stream::try_unfold(sending, ListStream::step))).into())
+    Ok(ResponseBody::Streamed(Box::pin(stream::try_unfold(sending, ListStream::step))).into())
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -358,7 +358,7 @@ mod tests {
     async fn pieces(answer: HandlerResponse) -> (Vec<String>, Option<Error>) {
         let mut reading = match answer.body {
             ResponseBody::Rendered(text) => return (vec![String::from_utf8(text.expose().to_vec()).unwrap()], None),
-            ResponseBody::Listed(reading) => reading,
+            ResponseBody::Streamed(reading) => reading,
             _ => panic!("no list"),
         };
         let mut pieces = Vec::new();
@@ -407,7 +407,7 @@ mod tests {
     #[actix_web::test]
     async fn no_page_is_read_before_the_one_before_it_is_taken() {
         let (source, script) = numbers(100, 10, Script::default());
-        let ResponseBody::Listed(mut reading) = answer(source, 0, None).await.unwrap().body else { panic!("whole") };
+        let ResponseBody::Streamed(mut reading) = answer(source, 0, None).await.unwrap().body else { panic!("whole") };
         let read = || script.pages.load(Ordering::Relaxed);
         assert_eq!(read(), 1);
         for taken in 1..=10 {

@@ -32,13 +32,13 @@ pub(super) struct QuotaGate {
 
 impl QuotaGate {
     pub(super) fn new(quotas: Arc<Quotas>, target: &ResolvedRoute, address: Option<IpAddr>) -> Self {
-        let asks = |mount| quotas.ask_for_roles(mount);
-        let waits = target.logs_in() && target.mount.as_deref().is_some_and(asks);
+        let asks = |mount| quotas.depend_on_role(mount);
+        let waits = target.is_login() && target.mount.as_deref().is_some_and(asks);
         Self { quotas, address, waits }
     }
 
     /// Counts the request, unless it is counted after its body.
-    pub(super) fn before_the_body(
+    pub(super) fn count_before_body(
         &self,
         state: &WorkerState,
         target: &ResolvedRoute,
@@ -48,7 +48,7 @@ impl QuotaGate {
     }
 
     /// Counts the request if it is counted after its body and the body cannot be read.
-    pub(super) fn without_a_body(
+    pub(super) fn count_without_body(
         &self,
         state: &WorkerState,
         target: &ResolvedRoute,
@@ -58,7 +58,7 @@ impl QuotaGate {
     }
 
     /// Counts the request if it is counted after its body.
-    pub(super) fn behind_the_body(
+    pub(super) fn count_after_body(
         &self,
         state: &WorkerState,
         target: &ResolvedRoute,

@@ -55,7 +55,7 @@ pub struct RenderContext<'a> {
     pub mount_type: &'a str,
     /// Warnings about the request's fields. They are added to an envelope, but do not create one. (The warnings of a
     /// write that ignored a field are in the response itself.)
-    pub courtesies: Warnings,
+    pub field_warnings: Warnings,
     /// The request's headers, for its conditions.
     pub headers: Option<&'a HeaderMap>,
     /// `true` for a HEAD request.
@@ -263,7 +263,7 @@ fn envelope(
     id: &RequestId,
     context: RenderContext<'_>,
 ) -> Envelope {
-    warnings.extend(context.courtesies);
+    warnings.extend(context.field_warnings);
     // Private keys and tokens are copied only into this buffer, which overwrites secrets when it is dropped.
     let mut out = PartlySecret::with_capacity(256 + rendered_len(&body));
     out.push(b"{\"request_id\":\"");
@@ -286,7 +286,7 @@ fn envelope(
             before = Some(std::mem::take(&mut out));
             out.push(end.as_bytes());
         }
-        ResponseBody::Listed(_) => before = Some(std::mem::take(&mut out)),
+        ResponseBody::Streamed(_) => before = Some(std::mem::take(&mut out)),
         _ => out.push(b"null"),
     }
     out.push(b",\"wrap_info\":");
@@ -316,7 +316,7 @@ fn envelope(
         (ResponseBody::RenderedPieces(_, pieces, _), Some(before)) => {
             (before, Some((EnvelopeMiddle::Pieces(pieces), out)))
         }
-        (ResponseBody::Listed(reading), Some(before)) => (before, Some((EnvelopeMiddle::Read(reading), out))),
+        (ResponseBody::Streamed(reading), Some(before)) => (before, Some((EnvelopeMiddle::Read(reading), out))),
         _ => (out, None),
     }
 }
@@ -330,7 +330,7 @@ fn rendered_len(body: &ResponseBody) -> usize {
 
 fn push_auth(out: &mut PartlySecret, given: &TokenResponse) {
     out.push(b"{\"client_token\":");
-    out.secretly(|out| push_json(out, given.token.expose_text().unwrap_or_default()));
+    out.write_secret(|out| push_json(out, given.token.expose_text().unwrap_or_default()));
     out.push(b",\"accessor\":");
     push_json(out, &given.accessor);
     out.push(b",");
@@ -340,7 +340,7 @@ fn push_auth(out: &mut PartlySecret, given: &TokenResponse) {
 
 fn push_wrapping(out: &mut PartlySecret, wrapping: &WrapInfo) {
     out.push(b"{\"token\":");
-    out.secretly(|out| push_json(out, wrapping.token.expose_text().unwrap_or_default()));
+    out.write_secret(|out| push_json(out, wrapping.token.expose_text().unwrap_or_default()));
     out.push(b",\"accessor\":");
     push_json(out, &wrapping.accessor);
     let (ttl, time) = (wrapping.ttl.as_secs(), format_rfc3339(wrapping.creation_time));
@@ -370,10 +370,10 @@ mod tests {
     use actix_web::body::MessageBody;
     use serde_json::json;
 
-    fn shown(given: HandlerResponse, courtesies: &[&str]) -> (u16, Value) {
+    fn shown(given: HandlerResponse, field_warnings: &[&str]) -> (u16, Value) {
         let context = RenderContext {
             mount_type: "pki",
-            courtesies: courtesies.iter().map(|s| (*s).to_owned()).collect(),
+            field_warnings: field_warnings.iter().map(|s| (*s).to_owned()).collect(),
             ..RenderContext::default()
         };
         let response = render_response(given, &RequestId::random(), context);

@@ -71,40 +71,40 @@ impl<'a> RequestContext<'a> {
         }
     }
 
-    fn unrecorded(&mut self) {
+    fn skip_audit(&mut self) {
         self.record.skip();
         self.seen = None;
     }
 
     /// Returns the error for a path that the public listener does not serve. It is not audited, because all clients
     /// that reach the listener could fill the audit log.
-    pub(super) fn turned_away(&mut self) -> Error {
-        self.unrecorded();
+    pub(super) fn reject(&mut self) -> Error {
+        self.skip_audit();
         Error::new(Kind::NotFound, PUBLIC_NOT_FOUND)
     }
 
     /// Handles CORS. Returns `true` for a preflight, which ends here and is not audited: it changes nothing and needs
     /// no token.
-    pub(super) fn asks_beforehand(&mut self, state: &WorkerState, request: &HttpRequest) -> Result<bool> {
+    pub(super) fn handle_cors(&mut self, state: &WorkerState, request: &HttpRequest) -> Result<bool> {
         if self.entrance == EntryPoint::Public {
             return Ok(false);
         }
         let (page, may) = PageOrigin::of(request, &state.auth.cors());
         self.page = page;
         if self.page.is_preflight() {
-            self.unrecorded();
+            self.skip_audit();
         }
         may.map(|()| self.page.is_preflight())
     }
 
     /// Stores the resolved target.
-    pub(super) fn led_to(&mut self, target: &ResolvedRoute, asked: &ParsedRequest) {
+    pub(super) fn set_route(&mut self, target: &ResolvedRoute, asked: &ParsedRequest) {
         self.line.mount.clone_from(&target.mount);
         if let Some(route) = target.meter(asked.operation) {
             self.line.route = route;
         }
         if !target.is_audited() {
-            self.unrecorded();
+            self.skip_audit();
         }
         if let Some(seen) = &mut self.seen {
             seen.asked = Some((asked.operation, asked.path.clone()));
@@ -115,7 +115,7 @@ impl<'a> RequestContext<'a> {
     pub(super) fn counted(&mut self, standing: Option<QuotaResult>, asked: &ParsedRequest) -> Result<()> {
         let Some(standing) = standing else { return Ok(()) };
         if standing.is_quiet() {
-            self.unrecorded();
+            self.skip_audit();
         }
         self.standing.insert(standing).check(&asked.path)
     }

@@ -150,7 +150,7 @@ pub struct Route {
     /// `true` if requests are audited. Health checks and metrics are not.
     pub audited: bool,
     /// `true` if the handler of an open route receives the token of the request, which is not validated.
-    pub names_token: bool,
+    pub passes_unvalidated_token: bool,
     /// `true` if requests may have an [idempotency key](crate::http::secrets::request::idempotency_key).
     pub repeatable: bool,
     /// `true` if the route is available on the [public listener](crate::http::public).
@@ -172,7 +172,7 @@ impl Route {
     ) -> Self {
         let (access, body) = (RouteAccess::Token, BodyKind::Fields);
         let (synonyms, body_limit, longest_text) = (&[], None, MAX_TEXT_BYTES);
-        let (compressible, audited, names_token) = (matches!(op, Operation::List), true, false);
+        let (compressible, audited, passes_unvalidated_token) = (matches!(op, Operation::List), true, false);
         let (repeatable, public) = (false, false);
         Self {
             operation: op,
@@ -186,7 +186,7 @@ impl Route {
             longest_text,
             compressible,
             audited,
-            names_token,
+            passes_unvalidated_token,
             repeatable,
             public,
             exists: None,
@@ -243,7 +243,7 @@ impl Route {
     /// Passes the unvalidated token of an open route to the handler.
     #[must_use]
     pub const fn with_token_as_sent(self) -> Self {
-        Self { names_token: true, ..self }
+        Self { passes_unvalidated_token: true, ..self }
     }
 
     /// Disables compression: responses have sensitive values, such as accessors.
@@ -358,9 +358,9 @@ pub struct Call {
     /// The path below `/v1` in canonical spelling, as policies see it.
     pub full_path: String,
     /// `true` if a name was not sent in canonical spelling.
-    pub respelt: bool,
+    pub was_normalized: bool,
     /// `true` if the path was sent with a known client's word that was replaced by this server's.
-    pub aliased: bool,
+    pub used_alias: bool,
     /// The range of [`Call::full_path`] below the mount, without the trailing `/` of a list.
     pub(super) below: std::ops::Range<usize>,
     /// The path parameters.
@@ -372,17 +372,17 @@ pub struct Call {
     /// The media type of a [`BodyKind::Raw`] body, without parameters; otherwise empty.
     pub media_type: String,
     /// The memory reservation of the body, which lasts as long as its fields.
-    pub(super) _room: SenderReservation,
+    pub(super) _reservation: SenderReservation,
     /// The caller; `None` on open routes, where tokens are not validated.
     pub caller: Option<Arc<Caller>>,
     /// The member types that the client expects.
     pub dialect: Dialect,
-    /// The caller's token; on open routes `None`, or the unvalidated token ([`Route::names_token`]).
+    /// The caller's token; on open routes `None`, or the unvalidated token ([`Route::passes_unvalidated_token`]).
     pub token: Option<RequestToken>,
     /// The requested lifetime of the wrapped response, if wrapping was requested.
     pub wrap_ttl: Option<std::time::Duration>,
     /// The idempotency key.
-    pub repeat_key: Option<Box<str>>,
+    pub idempotency_key: Option<Box<str>>,
     /// `true` if the caller's policies grant `sudo` on this path, or the token is a root token.
     pub sudo: bool,
     /// The caller's address, from [`caller_address`](crate::http::address::caller_address).

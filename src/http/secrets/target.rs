@@ -33,11 +33,11 @@ pub(super) struct ResolvedRoute {
     /// The range of the path below the mount, without the trailing `/` of a list.
     pub(super) below: Range<usize>,
     found: RouteMatch<'static>,
-    /// Positions of names with alternative spellings. `respelt` is `true` if a name was not in canonical spelling.
+    /// Positions of names with alternative spellings. `was_normalized` is `true` if a name was not in canonical spelling.
     spelt: Vec<NameSegments>,
-    pub(super) respelt: bool,
+    pub(super) was_normalized: bool,
     /// `true` if a known client's word was replaced by this server's.
-    pub(super) aliased: bool,
+    pub(super) used_alias: bool,
     /// `true` if there is no route and the path requires `sudo`.
     sudo: bool,
 }
@@ -46,32 +46,40 @@ impl ResolvedRoute {
     /// Resolves a path, and replaces it by its canonical spelling.
     pub(super) fn of(table: &MountTable, asked: &mut ParsedRequest) -> Self {
         let Some((mount, rest)) = table.route(&asked.path) else {
-            let (found, spelt) = (RouteMatch::Nothing, Vec::new());
-            return Self { mount: None, below: 0..0, found, spelt, respelt: false, aliased: false, sudo: false };
+            let (found, spelt) = (RouteMatch::NoMatch, Vec::new());
+            return Self {
+                mount: None,
+                below: 0..0,
+                found,
+                spelt,
+                was_normalized: false,
+                used_alias: false,
+                sudo: false,
+            };
         };
         let from = asked.path.len() - rest.len();
         let mut found = match (index_of(&mount.kind), &asked.tail) {
             (Some(index), None) => index.find(rest, asked.operation),
             (Some(index), Some(_)) => index.find_tailed(rest.strip_suffix('/').unwrap_or(rest), asked.operation),
-            (None, _) => RouteMatch::Nothing,
+            (None, _) => RouteMatch::NoMatch,
         };
         let sudo = !matches!(found, RouteMatch::Route(..)) && sudo::is_needed(&mount.kind, rest, asked.operation);
-        let (mut spelt, mut respelt, mut aliased) = (Vec::new(), false, false);
+        let (mut spelt, mut was_normalized, mut used_alias) = (Vec::new(), false, false);
         if let RouteMatch::Route(entry, _, params) = &mut found
             && let Some(canonical) = entry.canonical(rest, params)
         {
             (*params, spelt) = (canonical.params, offset_spellings(&asked.path[..from], canonical.spelt));
-            (respelt, aliased) = (canonical.respelt, canonical.aliased);
+            (was_normalized, used_alias) = (canonical.was_normalized, canonical.used_alias);
             asked.path.replace_range(from.., &canonical.path);
         }
         let end = asked.path.strip_suffix('/').unwrap_or(&asked.path).len();
-        Self { mount: Some(mount.clone()), below: from..end.max(from), found, spelt, respelt, aliased, sudo }
+        Self { mount: Some(mount.clone()), below: from..end.max(from), found, spelt, was_normalized, used_alias, sudo }
     }
 
     pub(super) fn meter(&self, operation: Operation) -> Option<&'static RouteMeter> {
         match &self.found {
             RouteMatch::Route(entry, ..) => entry.meter(operation),
-            RouteMatch::OtherOperation(_) | RouteMatch::Nothing => None,
+            RouteMatch::OtherOperation(_) | RouteMatch::NoMatch => None,
         }
     }
 
@@ -79,7 +87,7 @@ impl ResolvedRoute {
     pub(super) fn body_limit(&self, settings: &HttpSettings) -> usize {
         let route = match &self.found {
             RouteMatch::Route(_, route, _) => Some(*route),
-            RouteMatch::OtherOperation(_) | RouteMatch::Nothing => None,
+            RouteMatch::OtherOperation(_) | RouteMatch::NoMatch => None,
         };
         match route.and_then(|route| route.body_limit.map(|limit| (limit, route.body == BodyKind::Raw))) {
             Some((limit, true)) => limit,
@@ -92,7 +100,7 @@ impl ResolvedRoute {
     pub(super) fn pattern(&self) -> Option<&'static str> {
         match &self.found {
             RouteMatch::Route(_, route, _) => Some(route.pattern),
-            RouteMatch::OtherOperation(_) | RouteMatch::Nothing => None,
+            RouteMatch::OtherOperation(_) | RouteMatch::NoMatch => None,
         }
     }
 
@@ -118,8 +126,8 @@ impl ResolvedRoute {
             RouteMatch::OtherOperation(entry) if entry.routes().all(|r| r.access == RouteAccess::Open) => {
                 RouteAccess::Open
             }
-            RouteMatch::OtherOperation(_) | RouteMatch::Nothing if self.sudo => RouteAccess::Sudo,
-            RouteMatch::OtherOperation(_) | RouteMatch::Nothing => RouteAccess::Token,
+            RouteMatch::OtherOperation(_) | RouteMatch::NoMatch if self.sudo => RouteAccess::Sudo,
+            RouteMatch::OtherOperation(_) | RouteMatch::NoMatch => RouteAccess::Token,
         }
     }
 
@@ -132,7 +140,7 @@ impl ResolvedRoute {
         let (Some(mount), RouteMatch::Route(_, route, params)) = (&self.mount, &self.found) else {
             return Ok(asked.operation);
         };
-        let Some(exists) = route.exists.filter(|_| self.depends(state, caller, asked)) else {
+        let Some(exists) = route.exists.filter(|_| self.depends_on_existence(state, caller, asked)) else {
             return Ok(asked.operation);
         };
         let below = asked.path.get(self.below.clone()).unwrap_or_default();
@@ -142,7 +150,7 @@ impl ResolvedRoute {
 
     /// `true` if the needed capability depends on the existence of the resource, and the caller has exactly one of
     /// `create` and the operation's capability.
-    pub(super) fn depends(&self, state: &WorkerState, caller: &Caller, asked: &ParsedRequest) -> bool {
+    pub(super) fn depends_on_existence(&self, state: &WorkerState, caller: &Caller, asked: &ParsedRequest) -> bool {
         let may = |operation| state.auth.decide(caller, operation, self.place(asked), None).allowed;
         matches!(&self.found, RouteMatch::Route(_, route, _) if route.exists.is_some())
             && may(Operation::Create) != may(asked.operation)
@@ -153,7 +161,7 @@ impl ResolvedRoute {
         RequestPath { path: &asked.path, spelt: &self.spelt }
     }
 
-    pub(super) fn logs_in(&self) -> bool {
+    pub(super) fn is_login(&self) -> bool {
         let mount = self.mount.as_ref().is_some_and(|mount| mount.is_auth());
         mount && matches!(&self.found, RouteMatch::Route(_, route, _) if route.pattern == "login")
     }
@@ -172,7 +180,7 @@ impl ResolvedRoute {
 
     /// Returns the token of a rejected request, if the route uses tokens.
     pub(super) fn token(&self, headers: &HeaderMap, compat: bool) -> Option<RequestToken> {
-        let named = matches!(&self.found, RouteMatch::Route(_, route, _) if route.names_token);
+        let named = matches!(&self.found, RouteMatch::Route(_, route, _) if route.passes_unvalidated_token);
         let looks = named || self.access() != RouteAccess::Open;
         looks.then(|| request::token(headers, compat).ok().flatten()).flatten()
     }
@@ -192,13 +200,13 @@ impl ResolvedRoute {
     pub(super) fn decided(
         &self,
         ParsedBody { fields, body, .. }: &ParsedBody,
-        wrapped_for: Option<Duration>,
+        wrap_ttl: Option<Duration>,
         decide: impl FnOnce(Option<&RequestParameters<'_>>) -> Decision,
     ) -> Decision {
         let RouteMatch::Route(_, route, _) = &self.found else { return decide(None) };
         let unread = route.fields.first().copied().filter(|_| route.body == BodyKind::Raw && !body.is_empty());
         self.with_parameters(fields, |parameters| {
-            decide(parameters.map(|parameters| RequestParameters { unread, wrapped_for, ..parameters }).as_ref())
+            decide(parameters.map(|parameters| RequestParameters { unread, wrap_ttl, ..parameters }).as_ref())
         })
     }
 
@@ -231,7 +239,7 @@ impl ResolvedRoute {
         let (settings, share) = (&state.settings, BodyBudget { bodies: &state.bodies, sender });
         let route = match &self.found {
             RouteMatch::Route(_, route, _) => Some(*route),
-            RouteMatch::OtherOperation(_) | RouteMatch::Nothing => None,
+            RouteMatch::OtherOperation(_) | RouteMatch::NoMatch => None,
         };
         let (raw, limit) = (route.is_some_and(|route| route.body == BodyKind::Raw), self.body_limit(settings));
         let writes = matches!(asked.operation, Operation::Create | Operation::Update | Operation::Patch);
@@ -286,7 +294,7 @@ impl ResolvedRoute {
                 }
             }
             RouteMatch::OtherOperation(_) => Err(Error::new(Kind::UnsupportedMethod, "unsupported operation")),
-            RouteMatch::Nothing => Err(Error::new(Kind::NotFound, "unsupported path")),
+            RouteMatch::NoMatch => Err(Error::new(Kind::NotFound, "unsupported path")),
         }
     }
 
@@ -306,7 +314,7 @@ impl ResolvedRoute {
         let text = match (&self.mount, &self.found) {
             (Some(mount), _) if self.below.is_empty() => mount_help(mount),
             (_, RouteMatch::Route(entry, ..) | RouteMatch::OtherOperation(entry)) => pattern_help(entry),
-            (_, RouteMatch::Nothing) => return self.found(asked).map(|_| HandlerResponse::empty()),
+            (_, RouteMatch::NoMatch) => return self.found(asked).map(|_| HandlerResponse::empty()),
         };
         Ok(ResponseBody::Plain(serde_json::json!({ "help": text, "see_also": null, "openapi": null })).into())
     }

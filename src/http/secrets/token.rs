@@ -214,7 +214,7 @@ async fn accessors(call: Call) -> Result<HandlerResponse> {
     let page = PageParams::of(&call.fields)?;
     let auth = Arc::clone(&call.state.auth);
     if page.limit.is_some() {
-        let place = auth.accessor_place(&page.after);
+        let place = auth.accessor_position(&page.after);
         return listing::build_response(&call, TokenAccessorSource { auth, above: String::new() }, place, page.limit)
             .await;
     }

@@ -47,7 +47,7 @@ impl ResponseWrapRequest {
         address: Option<IpAddr>,
     ) -> Result<Self> {
         let sender = Sender::of_token(caller, address);
-        state.put_away.check(&sender)?;
+        state.wrap_quota.check(&sender)?;
         let display_name = caller.map(|caller| caller.display_name.clone()).unwrap_or_default();
         Ok(Self { ttl, path: path.to_owned(), display_name, open: caller.is_none(), sender })
     }
@@ -78,7 +78,7 @@ pub(super) async fn wrap_response(
     let wrapped_accessor = find_accessor(&answer.body, context.mount_type);
     let (media_type, body) = render::buffer_whole(answer, id, context, longest).await?;
     let kept = WrappedResponse { media_type, body: Secret::new(body.into_bytes()) };
-    state.put_away.take(sender, kept.body.expose().len());
+    state.wrap_quota.take(sender, kept.body.expose().len());
     let wrapping = state.auth.wrap(&kept, WrapParameters { ttl, path, display_name, wrapped_accessor }).await?;
     Ok(ResponseBody::Wrapped(Box::new(wrapping)).into())
 }

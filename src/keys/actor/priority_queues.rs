@@ -22,7 +22,7 @@ const MAX_FIRST_ESTIMATE: Duration = Duration::from_millis(200);
 pub(super) enum JobPriority {
     First,
     /// Lookups of the key, which may hang while signatures do not.
-    Look,
+    Lookup,
     /// Requests that need no authentication.
     Last,
 }
@@ -61,7 +61,7 @@ impl PriorityQueues {
     fn line(&mut self, rank: JobPriority) -> &mut VecDeque<SigningJob> {
         match rank {
             JobPriority::First => &mut self.first,
-            JobPriority::Look => &mut self.look,
+            JobPriority::Lookup => &mut self.look,
             JobPriority::Last => &mut self.last,
         }
     }
@@ -89,7 +89,7 @@ impl PriorityQueues {
         let share = (most / OTHER_QUEUE_CAPACITY_DIVISOR).max(1);
         match rank {
             JobPriority::First => self.first.len() < most,
-            JobPriority::Look => self.look.len() < share,
+            JobPriority::Lookup => self.look.len() < share,
             JobPriority::Last => self.last.len() < share,
         }
     }
@@ -100,7 +100,7 @@ impl PriorityQueues {
         let beside = self.first.len().min(self.look.len() + self.last.len()) / usize::from(FIRST_QUEUE_CALLS_PER_OTHER);
         let before = match rank {
             JobPriority::First => self.first.len() + beside,
-            JobPriority::Look => self.look.len(),
+            JobPriority::Lookup => self.look.len(),
             // At most one lookup goes before each of them.
             JobPriority::Last => self.first.len() + self.last.len() + self.look.len().min(self.last.len() + 1),
         };
@@ -130,22 +130,22 @@ impl PriorityQueues {
     }
 
     /// `true` if a call is useless: the job's caller has left, or its deadline is within the estimated duration.
-    pub(super) fn is_vain(&self, job: &SigningJob, now: Instant) -> bool {
+    pub(super) fn is_expired(&self, job: &SigningJob, now: Instant) -> bool {
         job.answer.is_closed() || now + self.pace >= job.deadline
     }
 
     /// `true` if a job of this rank is useless in this sense.
-    pub(super) fn has_vain(&self, rank: JobPriority, now: Instant) -> bool {
-        self.all().any(|job| job.rank == rank && self.is_vain(job, now))
+    pub(super) fn has_expired(&self, rank: JobPriority, now: Instant) -> bool {
+        self.all().any(|job| job.rank == rank && self.is_expired(job, now))
     }
 
     fn all(&self) -> impl Iterator<Item = &SigningJob> {
         self.first.iter().chain(&self.look).chain(&self.last)
     }
 
-    pub(super) fn drop_vain(&mut self, now: Instant) -> Vec<SigningJob> {
+    pub(super) fn remove_expired(&mut self, now: Instant) -> Vec<SigningJob> {
         let (vain, kept): (Vec<SigningJob>, Vec<SigningJob>) =
-            self.take_all().into_iter().partition(|job| self.is_vain(job, now));
+            self.take_all().into_iter().partition(|job| self.is_expired(job, now));
         kept.into_iter().for_each(|job| self.push(job));
         vain
     }
@@ -184,8 +184,8 @@ mod tests {
             First,
             First,
             First,
-            JobPriority::Look,
-            JobPriority::Look,
+            JobPriority::Lookup,
+            JobPriority::Lookup,
         ] {
             let (job, answered) = job(rank, LONG);
             waiting.push(job);
@@ -198,11 +198,11 @@ mod tests {
                 First,
                 First,
                 First,
-                JobPriority::Look,
+                JobPriority::Lookup,
                 First,
                 First,
                 JobPriority::Last,
-                JobPriority::Look,
+                JobPriority::Lookup,
                 JobPriority::Last
             ]
         );
@@ -211,14 +211,14 @@ mod tests {
     #[test]
     fn a_look_up_waits_while_no_more_may_begin_and_holds_nobody_up() {
         let mut waiting = PriorityQueues::default();
-        let (look, _look) = job(JobPriority::Look, LONG);
+        let (look, _look) = job(JobPriority::Lookup, LONG);
         let (last, _last) = job(JobPriority::Last, LONG);
         waiting.push(look);
         assert_eq!((waiting.ready(0), waiting.ready(1), waiting.len()), (0, 1, 1));
         assert!(waiting.pop(0).is_none());
         waiting.push(last);
         assert_eq!(waiting.pop(0).unwrap().rank, JobPriority::Last);
-        assert_eq!(waiting.pop(1).unwrap().rank, JobPriority::Look);
+        assert_eq!(waiting.pop(1).unwrap().rank, JobPriority::Lookup);
     }
 
     #[test]
@@ -232,7 +232,7 @@ mod tests {
         }
         assert!(
             !waiting.has_room(JobPriority::Last, 16)
-                && waiting.has_room(JobPriority::Look, 16)
+                && waiting.has_room(JobPriority::Lookup, 16)
                 && waiting.has_room(First, 1)
         );
     }
@@ -242,13 +242,13 @@ mod tests {
         let mut waiting = PriorityQueues::default();
         let (soon, _soon) = job(First, Duration::from_secs(1));
         let (late, _late) = job(First, Duration::from_millis(200));
-        assert!(!waiting.is_vain(&late, Instant::now()));
+        assert!(!waiting.is_expired(&late, Instant::now()));
         waiting.pace = Duration::from_millis(300);
-        assert!(waiting.is_vain(&late, Instant::now()) && !waiting.is_vain(&soon, Instant::now()));
+        assert!(waiting.is_expired(&late, Instant::now()) && !waiting.is_expired(&soon, Instant::now()));
         (0..10).for_each(|_| waiting.push(job(First, LONG).0));
         assert_eq!(waiting.wait(First, 2, 2, Duration::ZERO), Duration::from_millis(1_800));
-        assert!(waiting.has_vain(First, Instant::now()), "nobody waits for them");
-        assert_eq!((waiting.drop_vain(Instant::now()).len(), waiting.len()), (10, 0));
+        assert!(waiting.has_expired(First, Instant::now()), "nobody waits for them");
+        assert_eq!((waiting.remove_expired(Instant::now()).len(), waiting.len()), (10, 0));
     }
 
     #[test]
@@ -259,7 +259,7 @@ mod tests {
         assert_eq!(waiting.wait(First, 3, 4, LONG), Duration::ZERO);
         assert!(waiting.is_in_time(Duration::ZERO, LONG) && !waiting.is_in_time(LONG / 2 + MAX_FIRST_ESTIMATE, LONG));
         let (fresh, _fresh) = job(First, LONG);
-        assert!(!waiting.is_vain(&fresh, Instant::now()));
+        assert!(!waiting.is_expired(&fresh, Instant::now()));
         waiting.forget();
         assert_eq!(waiting.wait(First, 50, 4, Duration::ZERO), Duration::ZERO);
     }

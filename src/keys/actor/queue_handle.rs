@@ -51,13 +51,13 @@ impl QueueHandle {
             Err(error) => Err(error),
             Ok(()) => match tokio::time::timeout_at(deadline.into(), answered).await {
                 Ok(Ok(outcome)) => {
-                    line.let_begin();
+                    line.yield_to_worker();
                     outcome
                 }
                 Ok(Err(_)) => Err(stopped_error(line.name())),
                 Err(_) => {
-                    line.count_stuck();
-                    Err(line.too_slow())
+                    line.update_metrics();
+                    Err(line.timeout_error())
                 }
             },
         };
@@ -65,7 +65,7 @@ impl QueueHandle {
     }
 
     pub(super) async fn key(&self, create: bool) -> Result<KeyIdentity> {
-        match self.ask(BackendRequest::Find { create }, JobPriority::Look).await? {
+        match self.ask(BackendRequest::Find { create }, JobPriority::Lookup).await? {
             BackendResponse::Key(key) => Ok(key),
             _ => Err(unexpected_response()),
         }

@@ -69,7 +69,7 @@ struct SignQueueState {
 struct RunningCall {
     number: u64,
     /// For a lookup: the version of the configuration that it uses.
-    looks_by: Option<u64>,
+    lookup_version: Option<u64>,
     begun: Instant,
     deadline: Instant,
 }
@@ -151,14 +151,15 @@ impl SignQueue {
         if state.is_stuck(rank, Instant::now(), self.limits.call_timeout) {
             return Err(self.stuck());
         }
-        if self.takes_in(state, rank) { Ok(()) } else { Err(self.full()) }
+        if self.accepts(state, rank) { Ok(()) } else { Err(self.full()) }
     }
 
     /// `true` if the queue has capacity for one more job and it would start early enough.
-    fn takes_in(&self, state: &SignQueueState, rank: JobPriority) -> bool {
-        let has_room = state.waiting.has_room(rank, self.limits.queue) || state.waiting.has_vain(rank, Instant::now());
+    fn accepts(&self, state: &SignQueueState, rank: JobPriority) -> bool {
+        let has_room =
+            state.waiting.has_room(rank, self.limits.queue) || state.waiting.has_expired(rank, Instant::now());
         let (running, places) = (state.calls_of(rank).count(), state.places_of(rank));
-        let least = state.least_elapsed(rank, Instant::now(), self.limits.call_timeout);
+        let least = state.min_elapsed(rank, Instant::now(), self.limits.call_timeout);
         let wait = state.waiting.wait(rank, running, places, least);
         has_room && state.waiting.is_in_time(wait, self.limits.call_timeout)
     }
@@ -181,23 +182,26 @@ impl SignQueue {
         }
         self.admits(&state, job.rank)?;
         let is_full = !state.waiting.has_room(job.rank, self.limits.queue);
-        let void =
-            if is_full || job.rank == JobPriority::Look { state.waiting.drop_vain(Instant::now()) } else { Vec::new() };
+        let void = if is_full || job.rank == JobPriority::Lookup {
+            state.waiting.remove_expired(Instant::now())
+        } else {
+            Vec::new()
+        };
         state.waiting.push(job);
-        let hires = state.hires();
+        let hires = state.reserve_worker();
         let calls = !hires && state.calls();
         self.show(&state);
         drop(state);
         self.refuse(void);
         if hires {
-            self.hire();
+            self.spawn_worker();
         } else if calls {
             self.changed.notify_one();
         }
         Ok(())
     }
 
-    fn hire(self: &Arc<Self>) {
+    fn spawn_worker(self: &Arc<Self>) {
         (self.start)(WorkerSlot { line: Arc::clone(self), began: false });
     }
 
@@ -205,7 +209,7 @@ impl SignQueue {
     /// end of its last call.
     pub(super) fn next(&self, version: Option<u64>, since: Instant) -> WorkerStep {
         let mut state = self.lock();
-        let (mut rested, mut gave_way) = (false, false);
+        let (mut idle, mut gave_way) = (false, false);
         loop {
             if version.is_some_and(|version| version != state.version) {
                 return WorkerStep::Renew;
@@ -221,11 +225,11 @@ impl SignQueue {
             if state.is_over() || since.elapsed() >= self.limits.idle {
                 return WorkerStep::Leave;
             }
-            if rested {
+            if idle {
                 return WorkerStep::Rest;
             }
             if !gave_way {
-                (state, gave_way) = (self.give_way(state), true);
+                (state, gave_way) = (self.yield_before_wait(state), true);
                 continue;
             }
             state.idle += 1;
@@ -236,9 +240,9 @@ impl SignQueue {
             state.idle -= 1;
             // Also for a thread that woke by timeout: it looks for a job like a notified thread.
             state.called = state.called.saturating_sub(1);
-            rested = waited.timed_out();
-            if !rested {
-                state = self.give_way(state);
+            idle = waited.timed_out();
+            if !idle {
+                state = self.yield_before_wait(state);
             }
         }
     }
@@ -246,7 +250,7 @@ impl SignQueue {
     /// Yields the processor before the thread sleeps. HTTP workers that wait for the processor run first, and jobs that
     /// they submit then need no wake-up. On a busy machine one thread makes many calls in a row; on an idle one the
     /// yield costs nothing.
-    fn give_way<'l>(&'l self, mut state: MutexGuard<'l, SignQueueState>) -> MutexGuard<'l, SignQueueState> {
+    fn yield_before_wait<'l>(&'l self, mut state: MutexGuard<'l, SignQueueState>) -> MutexGuard<'l, SignQueueState> {
         state.looking += 1;
         drop(state);
         std::thread::yield_now();
@@ -258,14 +262,14 @@ impl SignQueue {
     /// Yields the processor to a worker that has not started its next call yet. Called by a caller that has just
     /// received its response: the scheduler may run it before the worker that sent the response. Without this, the
     /// backend would idle while the caller builds a certificate.
-    pub(super) fn let_begin(&self) {
-        if self.lock().is_held_up() {
+    pub(super) fn yield_to_worker(&self) {
+        if self.lock().has_unstarted_job() {
             std::thread::yield_now();
         }
     }
 
     /// Returns the next call of a task. Without a call, the task ends.
-    pub(super) fn next_of_task(&self) -> Option<BackendCall> {
+    pub(super) fn next_task_call(&self) -> Option<BackendCall> {
         self.take(&mut self.lock())
     }
 
@@ -278,7 +282,7 @@ impl SignQueue {
         let now = Instant::now();
         let job = loop {
             match state.pop() {
-                Some(job) if state.waiting.is_vain(&job, now) => self.refuse(vec![job]),
+                Some(job) if state.waiting.is_expired(&job, now) => self.refuse(vec![job]),
                 Some(job) => break job,
                 None => {
                     self.show(state);
@@ -288,8 +292,8 @@ impl SignQueue {
         };
         state.calls += 1;
         let (number, deadline) = (state.calls, job.deadline);
-        let looks_by = (job.rank == JobPriority::Look).then_some(state.version);
-        state.running.push(RunningCall { number, looks_by, begun: now, deadline });
+        let lookup_version = (job.rank == JobPriority::Lookup).then_some(state.version);
+        state.running.push(RunningCall { number, lookup_version, begun: now, deadline });
         self.show(state);
         self.meter.waited(now.duration_since(job.queued_at));
         Some(BackendCall { number, job, backend: state.backend.clone(), version: state.version })
@@ -345,11 +349,11 @@ impl SignQueue {
         }
     }
 
-    pub(super) fn count_stuck(&self) {
+    pub(super) fn update_metrics(&self) {
         self.show(&self.lock());
     }
 
-    pub(super) fn too_slow(&self) -> Error {
+    pub(super) fn timeout_error(&self) -> Error {
         let (name, limit) = (&self.name, self.limits.call_timeout);
         let seconds = limit.as_secs_f64();
         Error::new(Kind::Unavailable, format!("managed key {name:?}: its backend did not answer within {seconds} s"))
@@ -358,7 +362,7 @@ impl SignQueue {
     /// Fails jobs whose caller has left or whose deadline is too close.
     fn refuse(&self, jobs: Vec<SigningJob>) {
         for job in jobs {
-            let _ = job.answer.send(Err(self.too_slow()));
+            let _ = job.answer.send(Err(self.timeout_error()));
         }
     }
 
@@ -377,22 +381,22 @@ impl SignQueue {
 impl SignQueueState {
     /// Maximum number of concurrent lookups: a quarter of the workers, so that hanging lookups leave the
     /// others to signatures.
-    fn most_looks(&self) -> usize {
+    fn max_lookups(&self) -> usize {
         (self.max_parallel / 4).max(1)
     }
 
     /// Number of running lookups, without those of an older configuration.
-    fn looking_up(&self) -> usize {
-        self.calls_of(JobPriority::Look).count()
+    fn running_lookups(&self) -> usize {
+        self.calls_of(JobPriority::Lookup).count()
     }
 
     /// Running calls that count against the limit of a rank.
     fn calls_of(&self, rank: JobPriority) -> impl Iterator<Item = &RunningCall> {
-        self.running.iter().filter(move |call| rank != JobPriority::Look || call.looks_by == Some(self.version))
+        self.running.iter().filter(move |call| rank != JobPriority::Lookup || call.lookup_version == Some(self.version))
     }
 
     fn places_of(&self, rank: JobPriority) -> usize {
-        if rank == JobPriority::Look { self.most_looks() } else { self.max_parallel }
+        if rank == JobPriority::Lookup { self.max_lookups() } else { self.max_parallel }
     }
 
     /// `true` if all calls that this rank or the first rank may make hang.
@@ -403,11 +407,11 @@ impl SignQueueState {
 
     /// Minimum elapsed time of the calls of a rank, or zero while another call may start. A lookup may generate a key,
     /// which takes long, so it counts only once it hangs.
-    fn least_elapsed(&self, rank: JobPriority, now: Instant, most: Duration) -> Duration {
+    fn min_elapsed(&self, rank: JobPriority, now: Instant, most: Duration) -> Duration {
         if self.calls_of(rank).count() < self.places_of(rank) {
             return Duration::ZERO;
         }
-        let elapsed = |call: &RunningCall| match call.looks_by {
+        let elapsed = |call: &RunningCall| match call.lookup_version {
             Some(_) if !call.is_stuck(now, most) => Duration::ZERO,
             _ => now.saturating_duration_since(call.begun),
         };
@@ -415,7 +419,7 @@ impl SignQueueState {
     }
 
     fn looks(&self) -> usize {
-        self.most_looks().saturating_sub(self.looking_up())
+        self.max_lookups().saturating_sub(self.running_lookups())
     }
 
     fn ready(&self) -> usize {
@@ -427,7 +431,7 @@ impl SignQueueState {
     }
 
     /// Reserves a new worker if the queued jobs need one. The caller must start it if the result is `true`.
-    fn hires(&mut self) -> bool {
+    fn reserve_worker(&mut self) -> bool {
         let hires = self.ready() > self.idle + self.looking && self.places < self.max_parallel;
         self.places += usize::from(hires);
         hires
@@ -442,7 +446,7 @@ impl SignQueueState {
     }
 
     /// `true` if a job waits and an awake worker has not started a call.
-    fn is_held_up(&self) -> bool {
+    fn has_unstarted_job(&self) -> bool {
         self.ready() > 0 && self.running.len() + self.idle < self.places
     }
 
@@ -485,13 +489,13 @@ impl Drop for WorkerSlot {
         state.places -= 1;
         // For a job that was queued after this worker looked for one. A worker that could not start is not replaced:
         // the next one would probably fail too.
-        let hires = self.began && state.hires();
+        let hires = self.began && state.reserve_worker();
         let calls = !hires && state.calls();
         self.line.show(&state);
         drop(state);
         self.line.ended.notify_waiters();
         if hires {
-            self.line.hire();
+            self.line.spawn_worker();
         } else if calls {
             self.line.changed.notify_one();
         }
@@ -539,15 +543,15 @@ mod tests {
         let mut state = line.lock();
         let soon = Instant::now() + IDLE_CHECK_INTERVAL;
         (state.places, state.running) =
-            (2, [1, 2].map(|number| RunningCall { number, looks_by: None, begun: soon, deadline: soon }).into());
+            (2, [1, 2].map(|number| RunningCall { number, lookup_version: None, begun: soon, deadline: soon }).into());
         state.waiting.push(job());
-        assert!(!state.is_held_up(), "all places are at the backend");
+        assert!(!state.has_unstarted_job(), "all places are at the backend");
         state.running.pop();
-        assert!(state.is_held_up());
+        assert!(state.has_unstarted_job());
         state.idle = 1;
-        assert!(!state.is_held_up(), "the other one waits to be called");
+        assert!(!state.has_unstarted_job(), "the other one waits to be called");
         (state.idle, _) = (0, state.pop());
-        assert!(!state.is_held_up(), "nothing waits");
+        assert!(!state.has_unstarted_job(), "nothing waits");
     }
 
     #[test]
@@ -556,7 +560,7 @@ mod tests {
         let line = SignQueue::new("any", backend, |_| unreachable!("all places are taken"), 2, SignerLimits::default());
         let push = |state: &mut SignQueueState| {
             state.waiting.push(job());
-            (state.hires(), state.calls())
+            (state.reserve_worker(), state.calls())
         };
         let mut state = line.lock();
         (state.places, state.idle) = (2, 2);

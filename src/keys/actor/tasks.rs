@@ -20,7 +20,7 @@ pub(super) fn start(place: WorkerSlot) {
 
 async fn work(mut place: WorkerSlot) {
     let line = place.begin();
-    while let Some(call) = line.next_of_task() {
+    while let Some(call) = line.next_task_call() {
         let KeyBackend::Async(backend) = call.backend else { return };
         let is_signature = call.job.request.is_signature();
         let mut running =
@@ -33,7 +33,7 @@ async fn work(mut place: WorkerSlot) {
         let _ = call.job.answer.send(match outcome {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(_)) => Err(Error::internal("a signing backend panicked")),
-            Err(_) => Err(line.too_slow()),
+            Err(_) => Err(line.timeout_error()),
         });
     }
 }

@@ -290,12 +290,12 @@ async fn what_anybody_may_ask_for_leaves_others_their_turn() {
         let actor = SignerActor::start("turns", backend, 1, limits(1024, 10_000));
         let signer = actor.signer(known(double.key.public()));
         let order = Arc::new(Mutex::new(Vec::new()));
-        let ask = |goes_last: bool| {
-            let asked = if goes_last { signer.sign_last(P256, message()) } else { signer.sign(P256, message()) };
+        let ask = |low_priority: bool| {
+            let asked = if low_priority { signer.sign_last(P256, message()) } else { signer.sign(P256, message()) };
             let order = Arc::clone(&order);
             tokio::spawn(async move {
                 asked.await.unwrap();
-                order.lock().unwrap().push(goes_last);
+                order.lock().unwrap().push(low_priority);
             })
         };
         let mut jobs: Vec<_> = (0..100).map(|_| ask(true)).collect();

@@ -123,11 +123,11 @@ impl<S: CloudKeyService> CloudKey<S> {
 
     /// As [`CloudKey::find`], or joins a lookup in progress. The lookup ends when no caller waits for it.
     async fn look(self: &Arc<Self>) -> Result<Option<Arc<KeyIdentity>>> {
-        let look = self.shared_look();
+        let look = self.shared_lookup();
         look.await
     }
 
-    fn shared_look(self: &Arc<Self>) -> Shared<SharedLookup> {
+    fn shared_lookup(self: &Arc<Self>) -> Shared<SharedLookup> {
         let mut looking = self.looking.lock().unwrap_or_else(PoisonError::into_inner);
         let under_way = looking.as_ref().and_then(WeakShared::upgrade).filter(|look| look.peek().is_none());
         under_way.unwrap_or_else(|| {
@@ -172,7 +172,7 @@ impl<S: CloudKeyService> CloudKey<S> {
             return Err(error);
         }
         tracing::info!(service = S::NAME, "a key was generated at a cloud service");
-        let found = self.appeared().await?;
+        let found = self.wait_until_visible().await?;
         self.end_pending().await;
         Ok(found)
     }
@@ -194,7 +194,7 @@ impl<S: CloudKeyService> CloudKey<S> {
         }
     }
 
-    async fn appeared(&self) -> Result<Arc<KeyIdentity>> {
+    async fn wait_until_visible(&self) -> Result<Arc<KeyIdentity>> {
         let begun = Instant::now();
         let mut pause = FIRST_LOOKUP_PAUSE;
         loop {
@@ -230,7 +230,7 @@ impl<S: CloudKeyService> CloudKey<S> {
     }
 
     /// Stores the pause that the service requested with an error.
-    fn keep_pause(&self, error: &Error) {
+    fn store_pause(&self, error: &Error) {
         if let Some(pause) = error.retry_after() {
             let until = Instant::now().checked_add(pause.min(MAX_SERVICE_PAUSE));
             let mut paused_until = self.paused_until.lock().unwrap_or_else(PoisonError::into_inner);
@@ -240,7 +240,7 @@ impl<S: CloudKeyService> CloudKey<S> {
 
     /// Returns the key at the service that corresponds to `key`, and `true` if the name refers to another key now.
     /// `None` if it does and `key` has no locator.
-    async fn in_place_of(self: &Arc<Self>, key: &KeyIdentity) -> Result<Option<(Arc<KeyIdentity>, bool)>> {
+    async fn resolve_signing_key(self: &Arc<Self>, key: &KeyIdentity) -> Result<Option<(Arc<KeyIdentity>, bool)>> {
         if let Some(pinned) = self.pins().of(key) {
             return Ok(Some((pinned, false)));
         }
@@ -261,11 +261,11 @@ impl<S: CloudKeyService> CloudKey<S> {
         let SigningInput::Digest(digest) = input else {
             return Err(Error::internal("a cloud service is given digests"));
         };
-        let in_place = self.in_place_of(key).await.map_err(to_gateway_error)?;
+        let in_place = self.resolve_signing_key(key).await.map_err(to_gateway_error)?;
         let Some((known, is_replaced)) = in_place else { return Ok(BackendResponse::Changed) };
         match self.service.sign(&known.locator, algorithm, digest).await.map_err(to_gateway_error) {
             Err(error) if error.kind() == Kind::BadGateway => {
-                self.pins().let_go(&known);
+                self.pins().remove_refused(&known);
                 if is_replaced {
                     return Ok(BackendResponse::Changed);
                 }
@@ -341,7 +341,7 @@ impl<S: CloudKeyService> AsyncBackend for CloudKey<S> {
         async move {
             self.check_pause()?;
             let answer = self.answer(request).await;
-            answer.inspect_err(|error| self.keep_pause(error))
+            answer.inspect_err(|error| self.store_pause(error))
         }
         .boxed()
     }

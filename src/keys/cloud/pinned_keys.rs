@@ -43,7 +43,7 @@ impl PinnedKeys {
     }
 
     /// Removes a key after the service refused to sign with it.
-    pub(super) fn let_go(&mut self, known: &KeyIdentity) {
+    pub(super) fn remove_refused(&mut self, known: &KeyIdentity) {
         self.keys.retain(|kept| kept.public != known.public || kept.locator != known.locator);
         if !self.refused.contains(&known.locator) {
             self.refused.truncate(MAX_PINNED_KEYS - 1);
@@ -76,10 +76,10 @@ mod tests {
         for key in [&first, &second] {
             assert_eq!(pins.of(key).unwrap().locator, key.locator);
         }
-        pins.let_go(&first);
+        pins.remove_refused(&first);
         assert!(pins.of(&first).is_none() && pins.of(&second).is_some());
         assert!(pins.recorded(&first).is_some() && pins.of(&first).is_some(), "tried again");
-        pins.let_go(&first);
+        pins.remove_refused(&first);
         pins.put(Arc::new(first.clone()));
         assert!(pins.of(&first).is_some(), "it is back");
     }
@@ -102,7 +102,7 @@ mod tests {
         let others = keys.iter().filter(|key| pins.put(Arc::new(KeyIdentity::clone(key)))).count();
         assert_eq!(others, keys.len() - 1);
         assert_eq!((pins.keys.len(), &pins.keys[0].locator), (MAX_PINNED_KEYS, &keys[MAX_PINNED_KEYS + 3].locator));
-        keys.iter().for_each(|key| pins.let_go(key));
+        keys.iter().for_each(|key| pins.remove_refused(key));
         assert_eq!((pins.keys.len(), pins.refused.len()), (0, MAX_PINNED_KEYS));
     }
 }

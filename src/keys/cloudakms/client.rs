@@ -39,7 +39,7 @@ pub(super) const IDEMPOTENT_TRIES: RetryPolicy = RetryPolicy {
     more: 2,
     first: Duration::from_millis(200),
     longest: Duration::from_secs(5),
-    longest_pause: Duration::from_secs(1),
+    max_retry_after: Duration::from_secs(1),
 };
 /// Maximum duration of a call, with all attempts and pauses.
 const CALL_TIMEOUT: Duration = Duration::from_secs(25);

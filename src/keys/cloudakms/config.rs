@@ -109,7 +109,7 @@ impl CloudAkmsConfig {
         if url.query().is_some() {
             return Err(Error::invalid("endpoint: must have no query"));
         }
-        let is_trusted = is_aws_endpoint(url.host_str().unwrap_or_default()) || EgressPolicy::leads_here(&url);
+        let is_trusted = is_aws_endpoint(url.host_str().unwrap_or_default()) || EgressPolicy::is_local_url(&url);
         if redaction::is_set(&self.access_key) || is_trusted {
             return Ok(());
         }

@@ -55,7 +55,7 @@ impl ManagedKeyRecord {
     /// The write that replaces version `expected`.
     pub(super) fn write(&self, expected: u64) -> Result<DocumentWrite> {
         let mut body = PartlySecret::with_capacity(1024);
-        body.secretly(|body| serde_json::to_writer(body, self)).map_err(Error::internal)?;
+        body.write_secret(|body| serde_json::to_writer(body, self)).map_err(Error::internal)?;
         Ok(DocumentWrite { key: document_key(&self.name), expected, body: Some(body.into_bytes()) })
     }
 

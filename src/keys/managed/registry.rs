@@ -66,7 +66,7 @@ impl ManagedKeys {
         let now = Arc::new(Devices { libraries, ..Devices::clone(&before) });
         self.devices.store(Arc::clone(&now));
         let moved = |record: &ManagedKeyRecord| record.backend.is_moved(&before, &now);
-        self.publish(self.view().opened_again(moved, &now));
+        self.publish(self.view().with_reopened(moved, &now));
     }
 
     /// Reloads all keys after a change on another node.

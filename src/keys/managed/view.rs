@@ -102,7 +102,7 @@ impl ManagedKeysView {
     }
 
     /// A copy in which the selected keys are reopened.
-    pub(super) fn opened_again(&self, again: impl Fn(&ManagedKeyRecord) -> bool, devices: &Devices) -> Self {
+    pub(super) fn with_reopened(&self, again: impl Fn(&ManagedKeyRecord) -> bool, devices: &Devices) -> Self {
         let mut view = self.clone();
         for entry in self.iter().filter(|entry| again(&entry.record)) {
             let record = ManagedKeyRecord::clone(&entry.record);

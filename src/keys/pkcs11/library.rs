@@ -110,8 +110,9 @@ impl Library {
         if !path.is_absolute() {
             return Err(wrong("is not an absolute path"));
         }
-        let real = real(path)
-            .map_err(|e| Error::of_file(&format!("pkcs11 library {name:?}"), path, "read", e).as_kind(Kind::Invalid))?;
+        let real = real(path).map_err(|e| {
+            Error::of_file(&format!("pkcs11 library {name:?}"), path, "read", e).with_kind(Kind::Invalid)
+        })?;
         let metadata = real.metadata().ok();
         if metadata.as_ref().is_some_and(|metadata| !metadata.is_file()) {
             return Err(wrong("is not a regular file"));

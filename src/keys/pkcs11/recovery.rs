@@ -23,7 +23,7 @@ pub(super) enum Pkcs11FailureCause {
     Request,
     Pin,
     /// An error of this server, not of the module.
-    Ours,
+    Internal,
 }
 
 /// The part that is discarded, and rebuilt by the next attempt.
@@ -99,7 +99,7 @@ pub(super) const RECOVERY_RULES: [RecoveryRule; 10] = [
 ];
 
 const INTERNAL_RULE: RecoveryRule =
-    recovery_rule(Pkcs11FailureCause::Ours, "", RecoveryScope::Nothing, 0, Kind::Internal, &[]);
+    recovery_rule(Pkcs11FailureCause::Internal, "", RecoveryScope::Nothing, 0, Kind::Internal, &[]);
 
 pub(super) fn rule_for(cause: Pkcs11FailureCause) -> &'static RecoveryRule {
     RECOVERY_RULES.iter().find(|row| row.cause == cause).unwrap_or(&INTERNAL_RULE)
@@ -127,7 +127,7 @@ impl Pkcs11Failure {
 
 impl From<Error> for Pkcs11Failure {
     fn from(error: Error) -> Self {
-        Self { cause: Pkcs11FailureCause::Ours, error }
+        Self { cause: Pkcs11FailureCause::Internal, error }
     }
 }
 

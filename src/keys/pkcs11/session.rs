@@ -29,7 +29,7 @@ impl Pkcs11Session {
                 let pass = library.module.enter()?;
                 (library.token(&pass, &key.config.token)?, pass.epoch)
             };
-            let seat = token.seat(&key.pin)?;
+            let seat = token.reserve_session(&key.pin)?;
             let pass = library.module.enter()?;
             if pass.epoch != epoch || !seat.is_current() {
                 left_with = ended_error();
@@ -85,13 +85,13 @@ impl Pkcs11Session {
     }
 
     /// `true` if another key waits for a session of this token.
-    pub(super) fn is_wanted(&self) -> bool {
-        self.seat.token.is_wanted()
+    pub(super) fn is_awaited(&self) -> bool {
+        self.seat.token.is_awaited()
     }
 
     pub(super) fn lose_token(&self) {
         if self.seat.is_current() {
-            self.seat.token.lose();
+            self.seat.token.invalidate();
         }
     }
 }

@@ -220,7 +220,7 @@ impl Pkcs11Token {
 
     /// Returns a permit for one more session with `pin`. Waits if the token has no free session, and briefly for
     /// sessions with another PIN to end, as those of an older configuration do. The caller must not hold a pass.
-    pub(super) fn seat(self: &Arc<Self>, pin: &Pin) -> Result<SessionPermit, Pkcs11Failure> {
+    pub(super) fn reserve_session(self: &Arc<Self>, pin: &Pin) -> Result<SessionPermit, Pkcs11Failure> {
         let (own, since) = (pin.fingerprint(&self.salt), Instant::now());
         let mut state = self.lock();
         loop {
@@ -261,11 +261,11 @@ impl Pkcs11Token {
         others > 0
     }
 
-    pub(super) fn is_wanted(&self) -> bool {
+    pub(super) fn is_awaited(&self) -> bool {
         self.lock().waiting > 0
     }
 
-    pub(super) fn lose(&self) {
+    pub(super) fn invalidate(&self) {
         let mut state = self.lock();
         self.generation.fetch_add(1, Ordering::AcqRel);
         (state.open, state.login) = (0, None);

@@ -67,7 +67,7 @@ impl BackendSession for Pkcs11Worker {
             let rebuilt = self.give_up(row.rebuild);
             if healed.iter().filter(|cause| **cause == failure.cause).count() >= row.repeats {
                 if is_out_of_reach && (failure.cause.is_of_token() || failure.cause == Pkcs11FailureCause::Missing) {
-                    self.is_out_of_reach(&failure);
+                    self.mark_unreachable(&failure);
                 }
                 return Err(failure.error);
             }
@@ -81,14 +81,14 @@ impl BackendSession for Pkcs11Worker {
             healed.push(failure.cause);
             rebuilt?;
         };
-        if self.session.as_ref().is_some_and(Pkcs11Session::is_wanted) {
+        if self.session.as_ref().is_some_and(Pkcs11Session::is_awaited) {
             self.close();
         }
         Ok(answer)
     }
 
     fn rest(&mut self) {
-        if self.session.as_ref().is_some_and(Pkcs11Session::is_wanted) {
+        if self.session.as_ref().is_some_and(Pkcs11Session::is_awaited) {
             self.close();
         }
     }
@@ -131,7 +131,7 @@ impl Pkcs11Worker {
     }
 
     /// Rejects calls from now on, except for occasional attempts.
-    fn is_out_of_reach(&self, failure: &Pkcs11Failure) {
+    fn mark_unreachable(&self, failure: &Pkcs11Failure) {
         let now = Instant::now();
         if self.key.trouble.begin(now, &failure.error) && failure.cause.is_of_token() {
             self.key.library.renewals.hurry(now);
@@ -229,7 +229,7 @@ impl Pkcs11Worker {
         };
         let public = match &located.public {
             Some(public) => public.clone(),
-            None => self.proven(&located, key)?,
+            None => self.identify_public_key(&located, key)?,
         };
         Ok(Some(Pkcs11KeyPair { private: located.private, public }))
     }
@@ -239,7 +239,7 @@ impl Pkcs11Worker {
     ///
     /// # Errors
     /// `Invalid` when no candidate matches.
-    fn proven(&self, located: &LocatedKey, key: Option<&PublicKey>) -> Result<PublicKey, Pkcs11Failure> {
+    fn identify_public_key(&self, located: &LocatedKey, key: Option<&PublicKey>) -> Result<PublicKey, Pkcs11Failure> {
         let mut candidates = self.key.candidates();
         candidates.extend(key.cloned());
         candidates.extend(located.assumed());

@@ -46,7 +46,7 @@ impl PoolLane {
     }
 
     /// Maximum number of queued jobs of one caller.
-    pub(super) fn places_of_caller(self) -> usize {
+    pub(super) fn max_queued_per_caller(self) -> usize {
         match self {
             Self::Small => 64,
             Self::Medium => 32,
@@ -153,7 +153,7 @@ impl LaneQueue {
         self.mounts.iter().map(|(_, jobs)| jobs.waiting()).sum()
     }
 
-    /// Queues a job. If the lane holds `places` jobs, or `places_of_caller` of this caller, returns the job that is
+    /// Queues a job. If the lane holds `places` jobs, or `max_queued_per_caller` of this caller, returns the job that is
     /// rejected. Jobs whose caller has left are removed first. In a full lane, a mount or caller with fewer jobs
     /// displaces the latest job of the busiest.
     pub(super) fn push(
@@ -214,14 +214,14 @@ impl LaneQueue {
         let (mount, jobs) = self.mounts.iter_mut().max_by_key(|(_, jobs)| jobs.waiting())?;
         match *mount == job.mount {
             true => jobs.take_excess(job.asker),
-            false if jobs.waiting() > own + 1 => jobs.take_latest(),
+            false if jobs.waiting() > own + 1 => jobs.evict_newest(),
             false => None,
         }
     }
 
     fn drop_void(&mut self) {
         for (_, jobs) in &mut self.mounts {
-            jobs.drop_unless(|job| !job.is_void()).into_iter().for_each(KeyGenerationJob::drop_void);
+            jobs.remove_unless(|job| !job.is_void()).into_iter().for_each(KeyGenerationJob::drop_void);
         }
         self.mounts.retain(|(_, jobs)| jobs.waiting() > 0);
     }

@@ -28,7 +28,7 @@ pub struct StockSizes {
 
 impl StockSizes {
     /// Maximum number of keys of one size. A key takes about 10 KB.
-    pub const MOST: usize = 4096;
+    pub const MAX_KEYS_PER_SIZE: usize = 4096;
 
     fn all(self) -> [usize; STOCKED_SPECS.len()] {
         [self.rsa_2048, self.rsa_3072, self.rsa_4096]
@@ -68,14 +68,14 @@ impl Stock {
     /// Takes a key for a caller. Counts a hit or a miss if keys of this size are configured.
     pub(super) fn take(&mut self, spec: KeySpec) -> Option<PrivateKey> {
         let n = STOCKED_SPECS.iter().position(|kept| *kept == spec).filter(|n| self.0[*n].wanted > 0)?;
-        let key = self.take_late(spec);
+        let key = self.take_queued(spec);
         let counter = if key.is_some() { telemetry::RSA_KEY_STOCK_HITS } else { telemetry::RSA_KEY_STOCK_MISSES };
         metrics::counter!(counter, "bits" => SIZE_LABELS[n]).increment(1);
         key
     }
 
     /// As [`Stock::take`], for a queued caller that was counted as a miss.
-    pub(super) fn take_late(&mut self, spec: KeySpec) -> Option<PrivateKey> {
+    pub(super) fn take_queued(&mut self, spec: KeySpec) -> Option<PrivateKey> {
         let n = STOCKED_SPECS.iter().position(|kept| *kept == spec)?;
         let key = self.0[n].ready.pop_front()?;
         self.measure(n);

@@ -29,12 +29,12 @@ pub(super) struct TimeSpent {
     /// Wall-clock time.
     pub(super) took: Duration,
     /// Processor time.
-    pub(super) at_work: Duration,
+    pub(super) active_threads: Duration,
 }
 
 impl TimeSpent {
     fn waited(self) -> Duration {
-        self.took.saturating_sub(self.at_work)
+        self.took.saturating_sub(self.active_threads)
     }
 
     fn usual_wait(self) -> Duration {
@@ -126,8 +126,8 @@ mod tests {
     const CROWD: TimeSpent = spent(70, 35);
     const FREE: TimeSpent = spent(60, 59);
 
-    const fn spent(took: u64, at_work: u64) -> TimeSpent {
-        TimeSpent { took: Duration::from_millis(took), at_work: Duration::from_millis(at_work) }
+    const fn spent(took: u64, active_threads: u64) -> TimeSpent {
+        TimeSpent { took: Duration::from_millis(took), active_threads: Duration::from_millis(active_threads) }
     }
 
     /// Finishes keys without contention until the concurrency grows; returns their number.

@@ -81,7 +81,7 @@ async fn forty_calls_for_rsa_8192_that_have_left_hold_up_no_other_key() {
     let (begin, begun) = mpsc::channel();
     let (end, ended) = mpsc::channel::<()>();
     let ended = Arc::new(Mutex::new(ended));
-    pool.staff(move |spec| {
+    pool.start_threads(move |spec| {
         if spec.kind().bits() == 8192 {
             begin.send(()).unwrap();
             let _ = ended.lock().unwrap().recv();
@@ -114,7 +114,7 @@ async fn keys_of_4096_bits_hold_up_no_smaller_one() {
     let (end, ended) = mpsc::channel::<()>();
     let ended = Arc::new(Mutex::new(ended));
     let (begin, begun) = mpsc::channel();
-    pool.staff(move |spec| {
+    pool.start_threads(move |spec| {
         if spec.kind().bits() == 4096 {
             begin.send(()).unwrap();
             let _ = ended.lock().unwrap().recv();
@@ -165,12 +165,12 @@ fn mounts_take_turns_in_a_lane() {
 #[test]
 fn callers_of_a_mount_take_turns_and_the_queue_of_each_is_short() {
     let pool = KeyPool::idle();
-    let most = PoolLane::Small.places_of_caller();
+    let most = PoolLane::Small.max_queued_per_caller();
     let mut calls: Vec<_> = (0..most).map(|_| call_of(1, &pool, 2048, HERE).unwrap()).collect();
     assert_eq!(call_of(1, &pool, 2048, HERE).err().unwrap().kind(), Kind::Busy);
     let other = call_of(2, &pool, 2048, HERE).unwrap();
     let next_asker = || pool.0.0.lock().lines[PoolLane::Small as usize].next().map(|job| job.asker);
-    let [one, two] = [1_u64, 2].map(|caller| Some(QueueCaller::with_token(&caller).asker()));
+    let [one, two] = [1_u64, 2].map(|caller| Some(QueueCaller::with_token(&caller).caller_id()));
     assert_eq!([next_asker(), next_asker(), next_asker()], [one, two, one]);
     calls.truncate(3);
     assert_eq!((next_asker(), next_asker()), (one, None), "callers that have left get no key");
@@ -180,7 +180,7 @@ fn callers_of_a_mount_take_turns_and_the_queue_of_each_is_short() {
 #[test]
 fn a_caller_that_fills_a_lane_gives_up_its_latest_places_to_others_of_the_mount() {
     let pool = KeyPool::idle();
-    let of_caller = PoolLane::Large.places_of_caller();
+    let of_caller = PoolLane::Large.max_queued_per_caller();
     let of = |caller| (0..of_caller).map(|_| call_of(caller, &pool, 8192, HERE).unwrap()).collect::<Vec<_>>();
     let mut first = of(1);
     let mut second = of(2);

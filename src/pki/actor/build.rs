@@ -69,7 +69,7 @@ impl BuildThrottle {
         self.last = Some((now, took.min(MAX_COUNTED_BUILD_DURATION)));
     }
 
-    pub(super) fn came(&mut self, now: Instant) {
+    pub(super) fn request_arrived(&mut self, now: Instant) {
         self.first.get_or_insert(now);
         self.came = Some(now);
     }
@@ -136,19 +136,19 @@ mod tests {
     fn a_build_waits_for_those_who_keep_coming_and_not_longer_than_the_last_one_took() {
         let (now, ms) = (Instant::now(), Duration::from_millis);
         let mut pace = BuildThrottle::default();
-        pace.came(now);
+        pace.request_arrived(now);
         assert_eq!(pace.wait(now), None, "the first one begins at once");
         pace.ended(now, ms(40));
         assert_eq!(pace.wait(now), Some(ms(10)));
-        pace.came(now + ms(4));
+        pace.request_arrived(now + ms(4));
         assert_eq!(pace.wait(now + ms(4)), Some(ms(6)), "nobody came after");
         assert_eq!(pace.wait(now + ms(10)), None);
-        pace.came(now + ms(9));
+        pace.request_arrived(now + ms(9));
         assert_eq!(pace.wait(now + ms(10)), Some(ms(4)));
-        pace.came(now + ms(38));
+        pace.request_arrived(now + ms(38));
         assert_eq!(pace.wait(now + ms(39)), Some(ms(1)), "they have waited enough");
         assert_eq!(pace.wait(now + ms(40)), None);
-        pace.came(now + ms(1000));
+        pace.request_arrived(now + ms(1000));
         assert_eq!(pace.wait(now + ms(1000)), None, "somebody comes alone");
         pace.ended(now, ms(4000));
         assert_eq!(pace.wait(now), Some(MAX_COUNTED_BUILD_DURATION));
@@ -159,11 +159,11 @@ mod tests {
         let (now, ms) = (Instant::now(), Duration::from_millis);
         let mut pace = BuildThrottle::default();
         let (one, other) = (pace.arrivals.announce(), pace.arrivals.announce());
-        pace.came(now);
+        pace.request_arrived(now);
         assert_eq!(pace.wait(now), None, "there was no build before");
         pace.began();
         pace.ended(now, ms(40));
-        pace.came(now + ms(5));
+        pace.request_arrived(now + ms(5));
         drop(one);
         assert_eq!(pace.wait(now + ms(20)), Some(ms(25)));
         assert_eq!(pace.wait(now + ms(45)), None, "they have waited enough");
@@ -171,7 +171,7 @@ mod tests {
         assert_eq!(pace.wait(now + ms(20)), None, "all are there");
         let _late = pace.arrivals.announce();
         pace.began();
-        pace.came(now + ms(1000));
+        pace.request_arrived(now + ms(1000));
         assert_eq!(pace.wait(now + ms(1000)), Some(ms(40)), "long after the last build, too");
     }
 }

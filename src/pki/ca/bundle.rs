@@ -62,7 +62,7 @@ impl CaBundle {
                 }
                 bundle.add_key(read_key(&label, &content).map_err(at)?);
             } else if label == "CERTIFICATE" {
-                let certificate = Certificate::submitted(&content).and_then(check_certificate).map_err(at)?;
+                let certificate = Certificate::parse_untrusted(&content).and_then(check_certificate).map_err(at)?;
                 bundle.add_certificate(certificate);
             } else if label == pem::CRL_LABEL {
                 bundle.lists.push(BundledCrl { block: index, der: content.to_vec() });

@@ -68,7 +68,7 @@ pub(super) fn check<'a>(
     for extension in certificate.extensions() {
         let Some(known) = profile::find_certificate_extension(&extension.oid) else { continue };
         let of = "certificate";
-        for held in [known.hold_critical(of, extension.critical), known.hold_value(of, &extension.value)] {
+        for held in [known.validate_critical(of, extension.critical), known.validate_value(of, &extension.value)] {
             match held {
                 Err(error) if is_tolerated(&extension.oid, error.text()) => {
                     validate_each_element(&known, &extension.oid, &extension.value)?;
@@ -121,7 +121,7 @@ fn validate_each_element(known: &ExtensionProfile, oid: &[u8], value: &[u8]) -> 
     known.of(of, check_der(value))?;
     let each = known.of(of, split_elements(oid, value))?;
     let refused =
-        each.iter().find_map(|alone| known.hold_value(of, alone).err().filter(|e| !is_tolerated(oid, e.text())));
+        each.iter().find_map(|alone| known.validate_value(of, alone).err().filter(|e| !is_tolerated(oid, e.text())));
     refused.map_or(Ok(()), Err)
 }
 

@@ -56,7 +56,7 @@ pub async fn write_role(
             }
             let policies =
                 || role.policy_identifiers.iter().filter_map(|policy| extension::parse_oid(policy.oid())).collect();
-            let advice = view.signer(&role.issuer_ref).and_then(|signer| signer.policy_advice(policies));
+            let advice = view.signer(&role.issuer_ref).and_then(|signer| signer.policy_warning(policies));
             warnings.extend(advice);
             let mut next = view.clone();
             let writes = vec![next.put_role(&name, role.clone())?];
@@ -101,7 +101,7 @@ pub async fn delete_issuer(authority: &Authority, reference: &str) -> Result<War
     let reference = reference.to_owned();
     let now = authority.tools().clock.now().unix_timestamp();
     let (mut warnings, crls) = authority
-        .change_and_crls(move |view| {
+        .change_with_crl_warnings(move |view| {
             let mut next = view.clone();
             let Some(signer) = view.signer(&reference) else {
                 return Ok((change_without_crls(next, Vec::new()), Warnings::default()));
@@ -130,7 +130,7 @@ pub async fn delete_issuer(authority: &Authority, reference: &str) -> Result<War
 pub async fn delete_all_issuers(authority: &Authority) -> Result<Warnings> {
     let now = authority.tools().clock.now().unix_timestamp();
     let (mut warnings, crls) = authority
-        .change_and_crls(move |view| {
+        .change_with_crl_warnings(move |view| {
             let mut next = view.clone();
             let (issuers, keys) = (view.signers().count(), view.keys().count());
             let mut writes = next.remove_all_issuers_and_keys(now);
@@ -157,7 +157,7 @@ pub async fn write_issuers_config(
 ) -> Result<Warnings> {
     let now = authority.tools().clock.now().unix_timestamp();
     let (mut warnings, crls) = authority
-        .change_and_crls(move |view| {
+        .change_with_crl_warnings(move |view| {
             let mut config = view.issuers_config.value.clone();
             let mut warnings = Warnings::default();
             if let Some(reference) = &default {
@@ -304,7 +304,7 @@ pub async fn write_crl_config(
     merge: impl Fn(&CrlConfig) -> Result<CrlConfig> + Send + 'static,
 ) -> Result<Warnings> {
     let ((), warnings) = authority
-        .change_and_crls(move |view| {
+        .change_with_crl_warnings(move |view| {
             let old = &view.crl_config.value;
             let config = merge(old)?.checked()?;
             // A higher limit permits a list that was too long; under a lower limit the published list remains.
@@ -351,7 +351,7 @@ pub async fn write_external_policy(
 fn url_warnings(view: &MountView) -> Warnings {
     let urls = view.global_urls();
     let mut warnings: Warnings = urls.advice().into_iter().collect();
-    if urls.unresolved() && view.signers().next().is_some() {
+    if urls.has_unresolved_placeholders() && view.signers().next().is_some() {
         warnings.add("cluster config missing: issuing fails while the URLs name its paths");
     }
     warnings

@@ -58,7 +58,7 @@ pub struct BundleRules {
     /// Acceptance of private keys.
     pub private_keys: PrivateKeys,
     /// Treatment of invalid CRLs.
-    pub refused_crls: InvalidCrlHandling,
+    pub invalid_crls: InvalidCrlHandling,
 }
 
 /// Treatment of a bundle with a CRL that cannot be imported.
@@ -119,17 +119,17 @@ async fn import_bundle(
     let published = published_authorities(authority).await?;
     let mut accompanying = if lists.is_empty() { None } else { Some(AccompanyingCrls::begin(authority)?) };
     // One import of a mount at a time, since each is checked against the result of the previous one.
-    let turn = Arc::clone(authority.certifying()).lock_owned().await;
+    let turn = Arc::clone(authority.issuer_import_lock()).lock_owned().await;
     let (view, tools) = (authority.view(), Arc::clone(&signers));
-    let rehearse = move || Ok::<_, Error>((incoming.rehearsed(&view, &*tools, now)?, turn));
+    let rehearse = move || Ok::<_, Error>((incoming.dry_run(&view, &*tools, now)?, turn));
     let ((incoming, to_be), turn) = cpu::run(rehearse).await??;
     let mut skipped = Warnings::default();
     if let Some(accompanying) = &mut accompanying {
-        skipped = check_crls(accompanying, field, Arc::new(to_be), lists, rules.refused_crls).await?;
+        skipped = check_crls(accompanying, field, Arc::new(to_be), lists, rules.invalid_crls).await?;
     }
     let listed = accompanying.as_ref().map(AccompanyingCrls::issuers).unwrap_or_default();
     let (mut imported, crls) = authority
-        .change_and_crls(move |view| {
+        .change_with_crl_warnings(move |view| {
             let _ends_with_the_change = &turn;
             let mut import = BundleImport::new(view, &*signers, now);
             import.listed.clone_from(&listed);
@@ -216,7 +216,7 @@ impl PendingImport {
 
     /// Performs the import without storing it, which rejects invalid bundles and finds which key made each signature.
     /// Returns both and the resulting view. Checking many signatures takes seconds, so it runs before the change.
-    fn rehearsed(mut self, view: &MountView, signers: &dyn Signers, now: i64) -> Result<(Self, MountView)> {
+    fn dry_run(mut self, view: &MountView, signers: &dyn Signers, now: i64) -> Result<(Self, MountView)> {
         let mut import = BundleImport::new(view, signers, now);
         import.take(&self)?;
         for candidate in &mut self.certificates {
@@ -246,7 +246,7 @@ pub async fn import_key(authority: &Authority, field: &'static str, text: Secret
     let (signers, now) = (Arc::clone(&authority.tools().signers), authority.tools().clock.now().unix_timestamp());
     let published = published_authorities(authority).await?;
     let (mut imported, crls) = authority
-        .change_and_crls(move |view| {
+        .change_with_crl_warnings(move |view| {
             let mut import = BundleImport::new(view, &*signers, now);
             let public = key.public().clone();
             import.key(Arc::clone(&key), &name)?;
@@ -323,7 +323,7 @@ struct BundleImport<'a> {
 impl<'a> BundleImport<'a> {
     fn new(view: &MountView, signers: &'a dyn Signers, now: i64) -> Self {
         let mut next = view.clone();
-        next.defer();
+        next.begin_batch();
         Self {
             next,
             signers,
@@ -436,7 +436,7 @@ impl<'a> BundleImport<'a> {
         if let Some(published) = published {
             self.warn_of_numbers(before, published);
         }
-        self.warn_of_twins();
+        self.warn_of_shared_crls();
         self.warn_of_chains(before);
         let issuers = self.imported_issuers.iter().chain(&self.existing_issuers);
         let mapping =
@@ -496,7 +496,7 @@ impl<'a> BundleImport<'a> {
     }
 
     /// Warns of new issuers that share a CRL with an issuer of another key identifier; a CRL can name only one.
-    fn warn_of_twins(&mut self) {
+    fn warn_of_shared_crls(&mut self) {
         for id in &self.imported_issuers {
             let Some(IssuerSigner { issuer: new, .. }) = self.next.signer(id).map(|signer| &**signer) else { continue };
             let is_twin =

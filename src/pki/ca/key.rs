@@ -196,7 +196,7 @@ impl CaKey {
     pub(crate) async fn store(self, authority: &Authority) -> Result<(CaKeyInfo, Warnings)> {
         let (signers, now) = (Arc::clone(&authority.tools().signers), authority.tools().clock.now().unix_timestamp());
         let ((info, mut warnings), crls) = authority
-            .change_and_crls(move |view| {
+            .change_with_crl_warnings(move |view| {
                 let mut next = view.clone();
                 let mut put = self.put(&mut next, &*signers, now)?;
                 put.default_issuer(&mut next);

@@ -82,7 +82,7 @@ pub struct GeneratedRoot {
 pub enum DefaultIssuerName {
     /// No name.
     #[default]
-    AsGiven,
+    Unnamed,
     /// `next` if that is free, for root rotation.
     NextIfFree,
 }
@@ -106,7 +106,7 @@ pub async fn generate(
     // Checked before the expensive key generation, and again in the change.
     order.check_name_free(&view)?;
     if let Some(stand_in) = key.stand_in() {
-        order.rehearse(&view, &stand_in)?;
+        order.check_with_placeholder(&view, &stand_in)?;
     }
     let key = key.obtain(authority).await?;
     authority.tools().compromised.refuse("key", key.key.public())?;
@@ -114,7 +114,7 @@ pub async fn generate(
     let (signers, now) = (Arc::clone(&authority.tools().signers), authority.tools().clock.now().unix_timestamp());
     let requester = requester.to_owned();
     let plan = move |view: &MountView| order.clone().plan(view, &key, &root, &*signers, now, &requester);
-    let (mut generated, crls) = authority.change_and_crls(plan).await?;
+    let (mut generated, crls) = authority.change_with_crl_warnings(plan).await?;
     generated.warnings.extend(crls);
     Ok(generated)
 }
@@ -153,7 +153,7 @@ impl RootDraft {
             &request.validity,
             request.not_before_duration.unwrap_or(Duration::from_secs(30)),
             limits,
-            authority.tools().clock.agreed_now()?,
+            authority.tools().clock.synchronized_now()?,
         )?;
         warnings.extend(more);
         warnings.extend(ca_request::constraint_warnings(&request.constraints));
@@ -241,9 +241,9 @@ impl RootDraft {
     }
 
     /// Validates the root with a placeholder key, before its own key is generated.
-    fn rehearse(&self, view: &MountView, stand_in: &PublicKey) -> Result<()> {
+    fn check_with_placeholder(&self, view: &MountView, stand_in: &PublicKey) -> Result<()> {
         let algorithm = self.signature.local_algorithm(stand_in.kind())?;
-        let tbs = self.clone().tbs(view, stand_in, algorithm, &Serial::STAND_IN)?;
+        let tbs = self.clone().tbs(view, stand_in, algorithm, &Serial::PLACEHOLDER)?;
         let sources = &ca_request::ca_field_sources();
         let expected = ExpectedIssuer { algorithm, issuer: &self.subject, key_id: &stand_in.key_id(), sources };
         linted_tbs::lint_certificate(&tbs, CertificateKind::Authority, &expected, &[])
@@ -296,7 +296,7 @@ impl RootDraft {
     fn locations(&mut self, urls: &Urls) -> Result<UrlExtensions> {
         if urls.is_empty() {
             self.warnings.add(NO_URLS_WARNING.to_owned());
-        } else if urls.names_issuer() {
+        } else if urls.contains_issuer_id() {
             self.warnings.add(
                 "authority information left out of the root: its URLs are templates, and the issuer's id is not known before it is signed"
                     .to_owned(),

@@ -33,7 +33,7 @@ impl SignatureWaiter {
 /// Result of running the work on a thread until it ends or must wait.
 enum BlockingProgress<W, T> {
     Done(T),
-    Away(W, mpsc::UnboundedReceiver<PendingSignature>, PendingSignature),
+    Suspended(W, mpsc::UnboundedReceiver<PendingSignature>, PendingSignature),
 }
 
 /// Runs work to completion on blocking threads, each with a permit of `places`, or in the CPU queue if `places` is
@@ -62,7 +62,7 @@ where
                     done = &mut work => return BlockingProgress::Done(done),
                     Some(errand) = errands.recv() => errand,
                 };
-                BlockingProgress::Away(work, errands, errand)
+                BlockingProgress::Suspended(work, errands, errand)
             })
         };
         let done = match &places {
@@ -71,7 +71,7 @@ where
         };
         match done {
             BlockingProgress::Done(done) => return Ok(done),
-            BlockingProgress::Away(back, more, (asked, reply)) => {
+            BlockingProgress::Suspended(back, more, (asked, reply)) => {
                 let _ = reply.send(asked.await);
                 (work, errands) = (back, more);
             }

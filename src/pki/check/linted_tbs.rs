@@ -28,7 +28,7 @@ pub(crate) struct LintedTbs {
     key: SigningKey,
     algorithm: SignatureAlgorithm,
     /// `true` for low priority at the signer's queue.
-    goes_last: bool,
+    low_priority: bool,
 }
 
 /// Checks a TBSCertificate without preparing a signature. Used to validate a request before its key is generated.
@@ -58,7 +58,7 @@ impl LintedTbs {
         key: &SigningKey,
     ) -> Result<Self> {
         lint_certificate(&tbs, shape, expected, chains)?;
-        Ok(Self { tbs, key: key.clone(), algorithm: expected.algorithm, goes_last: false })
+        Ok(Self { tbs, key: key.clone(), algorithm: expected.algorithm, low_priority: false })
     }
 
     /// Checks the ResponseData of an OCSP response; `signer` has the hashes of the signing issuer, one per encoding of
@@ -74,13 +74,13 @@ impl LintedTbs {
     ) -> Result<Self> {
         structure::ocsp::lint_ocsp_response(&data, signer)?;
         // OCSP is unauthenticated, so other signatures have priority.
-        Ok(Self { tbs: data, key: key.clone(), algorithm, goes_last: true })
+        Ok(Self { tbs: data, key: key.clone(), algorithm, low_priority: true })
     }
 
     /// Prepares a CertificationRequestInfo (RFC 2986 4.1). It certifies nothing, and its bytes cannot be parsed as a
     /// TBSCertificate or TBSCertList.
     pub(crate) fn request(info: Vec<u8>, algorithm: SignatureAlgorithm, key: &SigningKey) -> Self {
-        Self { tbs: info, key: key.clone(), algorithm, goes_last: false }
+        Self { tbs: info, key: key.clone(), algorithm, low_priority: false }
     }
 
     /// `true` if the signature takes too long for a worker of this server.
@@ -102,17 +102,17 @@ impl LintedTbs {
                 return tokio::select! {
                     biased;
                     () = caller.ended() => Err(client_disconnected_error()),
-                    signed = cpu::run(|| self.sign_here()) => signed?,
+                    signed = cpu::run(|| self.sign_locally()) => signed?,
                 };
             }
-            SigningKey::Local(_) => return self.sign_here(),
+            SigningKey::Local(_) => return self.sign_locally(),
             SigningKey::Managed(key) => sign_with_managed_key(key, signers, &self, caller).await?,
         };
         Ok(SignedTbs { tbs: self.tbs, algorithm: self.algorithm, signature })
     }
 
     /// Signs with a local key on the current thread, which must not be a worker if the key is slow.
-    fn sign_here(self) -> Result<SignedTbs> {
+    fn sign_locally(self) -> Result<SignedTbs> {
         let key = self.key.local().ok_or_else(|| Error::internal("a managed key is not here"))?;
         let signature = key.sign(self.algorithm, &self.tbs)?;
         Ok(SignedTbs { tbs: self.tbs, algorithm: self.algorithm, signature })
@@ -127,8 +127,8 @@ async fn sign_with_managed_key(
     prepared: &LintedTbs,
     caller: &CallerWatch,
 ) -> Result<Vec<u8>> {
-    let LintedTbs { tbs, algorithm, goes_last, .. } = prepared;
-    let asked = key.ask(signers, *algorithm, std::iter::once(&tbs[..]), *goes_last)?;
+    let LintedTbs { tbs, algorithm, low_priority, .. } = prepared;
+    let asked = key.ask(signers, *algorithm, std::iter::once(&tbs[..]), *low_priority)?;
     tokio::select! {
         biased;
         () = caller.ended() => Err(client_disconnected_error()),

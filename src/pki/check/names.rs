@@ -101,7 +101,7 @@ impl Deref for ValidatedNames {
 /// `Invalid`, naming field, value and rule, for the first name that cannot be encoded.
 pub fn collect_for_issue(request: &RequestedNames) -> Result<CollectedNames> {
     let mut asked = CollectedNames::new(&request.common_name);
-    asked.take_request_sans(request, ALT_NAMES_REMEDY)?;
+    asked.collect_request_sans(request, ALT_NAMES_REMEDY)?;
     asked.set.user_ids.clone_from(&request.user_ids);
     asked.set.serial_number.clone_from(&request.serial_number);
     asked.bounded()
@@ -119,9 +119,9 @@ pub fn collect_for_sign(role: &Role, request: &RequestedNames, csr: &CsrNames) -
         asked.warn("common_name ignored: the role takes the common name of the CSR (use_csr_common_name)");
     }
     if role.use_csr_sans {
-        asked.take_csr_sans(request, csr)?;
+        asked.collect_csr_sans(request, csr)?;
     } else {
-        asked.take_request_sans(request, ALT_NAMES_REMEDY)?;
+        asked.collect_request_sans(request, ALT_NAMES_REMEDY)?;
     }
     let or_csr = |own: &str, other: &str| if own.is_empty() { other.trim().to_owned() } else { own.to_owned() };
     asked.set.serial_number = match role.serial_number_source {
@@ -140,7 +140,7 @@ pub fn collect_for_sign(role: &Role, request: &RequestedNames, csr: &CsrNames) -
 /// `Invalid`, naming field and value, for a name that cannot be encoded.
 pub fn collect_for_ca(request: &RequestedNames) -> Result<(ValidatedNames, Warnings)> {
     let mut asked = CollectedNames::new(&request.common_name);
-    asked.take_request_sans(request, "")?;
+    asked.collect_request_sans(request, "")?;
     asked.set.serial_number.clone_from(&request.serial_number);
     asked.finished()
 }
@@ -171,7 +171,7 @@ enum SanKind {
     Dns(String),
     Ipv4,
     /// Neither a host name, an e-mail address nor an IPv4 address.
-    Nowhere,
+    Unclassified,
 }
 
 fn is_ipv4(name: &str) -> bool {
@@ -198,7 +198,7 @@ fn classify_name(field: &str, name: &str) -> Result<SanKind> {
         return Ok(SanKind::Ipv4);
     }
     match hostname::dns_form(name) {
-        Ok(form) => Ok(form.map_or(SanKind::Nowhere, SanKind::Dns)),
+        Ok(form) => Ok(form.map_or(SanKind::Unclassified, SanKind::Dns)),
         Err(problem) => Err(Error::invalid(format!("{field}: {} {}", escape_for_message(name), problem.text()))),
     }
 }
@@ -209,15 +209,15 @@ pub struct CollectedNames {
     warnings: Warnings,
     from_csr: bool,
     /// The SAN made from the common name.
-    of_common_name: Option<String>,
+    common_name_san: Option<String>,
     /// Set when the common name should have become a SAN but is neither a DNS name nor an e-mail address.
-    unplaced: Option<NonSanCommonName>,
+    non_san_common_name: Option<NonSanCommonName>,
     excludes_common_name: bool,
 }
 
 enum NonSanCommonName {
     Address(IpAddr),
-    NoName,
+    NotAName,
 }
 
 impl CollectedNames {
@@ -227,8 +227,8 @@ impl CollectedNames {
             set,
             warnings: Warnings::default(),
             from_csr: false,
-            of_common_name: None,
-            unplaced: None,
+            common_name_san: None,
+            non_san_common_name: None,
             excludes_common_name: false,
         }
     }
@@ -243,24 +243,24 @@ impl CollectedNames {
 
     /// Field that a host name or e-mail address comes from.
     fn source_of(&self, name: &str) -> &'static str {
-        let is_common_name = !self.from_csr && self.of_common_name.as_deref() == Some(name);
+        let is_common_name = !self.from_csr && self.common_name_san.as_deref() == Some(name);
         if is_common_name { "common_name" } else { self.source("alt_names") }
     }
 
     /// Collects the SANs of the request, the common name first. `remedy` is appended to the error for invalid host
     /// names.
-    fn take_request_sans(&mut self, request: &RequestedNames, remedy: &str) -> Result<()> {
+    fn collect_request_sans(&mut self, request: &RequestedNames, remedy: &str) -> Result<()> {
         let asked = [&request.alt_names, &request.ip_sans, &request.uri_sans, &request.other_sans];
         self.check_count(asked.iter().map(|list| list.len()).sum::<usize>() + request.user_ids.len())?;
-        self.place_common_name(request)?;
+        self.add_common_name_san(request)?;
         for name in &request.alt_names {
             check_text("alt_names", name)?;
             match classify_name("alt_names", name)? {
                 SanKind::Email => self.set.emails.push(name.clone()),
                 SanKind::Dns(ascii) => self.set.dns.push(ascii),
                 SanKind::Ipv4 => return Err(ip_address_error("alt_names", name, "ip_sans")),
-                SanKind::Nowhere if ends_in_number(name) => return Err(numeric_name_error("alt_names", name)),
-                SanKind::Nowhere => {
+                SanKind::Unclassified if ends_in_number(name) => return Err(numeric_name_error("alt_names", name)),
+                SanKind::Unclassified => {
                     let text =
                         format!("alt_names: {} is no host name or e-mail address{remedy}", escape_for_message(name));
                     return Err(Error::invalid(text));
@@ -274,7 +274,7 @@ impl CollectedNames {
     }
 
     /// Collects the SANs of the CSR, the `other_sans` of the request and, last, the common name.
-    fn take_csr_sans(&mut self, request: &RequestedNames, csr: &CsrNames) -> Result<()> {
+    fn collect_csr_sans(&mut self, request: &RequestedNames, csr: &CsrNames) -> Result<()> {
         self.from_csr = true;
         let asked = [csr.dns.len(), csr.emails.len(), csr.ips.len(), csr.uris.len(), csr.other.len()];
         let user_ids = request.user_ids.len().max(csr.user_ids.len());
@@ -313,7 +313,7 @@ impl CollectedNames {
             validate_profile("csr", &value, check_other_name_value(oid, &value))?;
             self.set.other.push((oid.clone(), value));
         }
-        self.place_common_name(request)
+        self.add_common_name_san(request)
     }
 
     /// Checks the number of names. A common name counts too, because it may become a SAN.
@@ -326,7 +326,7 @@ impl CollectedNames {
         Ok(())
     }
 
-    fn place_common_name(&mut self, request: &RequestedNames) -> Result<()> {
+    fn add_common_name_san(&mut self, request: &RequestedNames) -> Result<()> {
         let name = self.set.common_name.clone();
         check_text("common_name", &name)?;
         self.excludes_common_name = request.exclude_cn_from_sans;
@@ -334,30 +334,30 @@ impl CollectedNames {
             return Ok(());
         }
         if let Ok(address) = name.parse::<IpAddr>() {
-            self.unplaced = Some(NonSanCommonName::Address(sans::unmap_ipv4(address)));
+            self.non_san_common_name = Some(NonSanCommonName::Address(sans::unmap_ipv4(address)));
             return Ok(());
         }
         match classify_name("common_name", &name)
             .map_err(|e| Error::invalid(format!("{e} (see exclude_cn_from_sans)")))?
         {
             SanKind::Email => {
-                self.of_common_name = Some(name.clone());
+                self.common_name_san = Some(name.clone());
                 self.set.emails.push(name);
             }
             SanKind::Dns(ascii) => {
-                self.of_common_name = Some(ascii.clone());
+                self.common_name_san = Some(ascii.clone());
                 self.set.dns.push(ascii);
             }
-            SanKind::Ipv4 | SanKind::Nowhere => self.unplaced = Some(NonSanCommonName::NoName),
+            SanKind::Ipv4 | SanKind::Unclassified => self.non_san_common_name = Some(NonSanCommonName::NotAName),
         }
         Ok(())
     }
 
     /// Handles a common name that is neither a DNS name nor an e-mail address. An IP address becomes a SAN if the role
     /// allows it. Any other text is rejected if the role enforces host names, unless `cn_validations` is `disabled`.
-    fn settle_common_name(&mut self, role: &CompiledRole) -> Result<()> {
+    fn resolve_common_name(&mut self, role: &CompiledRole) -> Result<()> {
         let name = &self.set.common_name;
-        match self.unplaced.take() {
+        match self.non_san_common_name.take() {
             None => {}
             Some(NonSanCommonName::Address(ip)) => match sans::check_ips(role, "common_name", &[ip]) {
                 Ok(()) if self.set.ips.contains(&ip) => {}
@@ -366,11 +366,11 @@ impl CollectedNames {
                     self.warn(format!("{}: it is not a subject alternative name of the certificate", refused.text()));
                 }
             },
-            Some(NonSanCommonName::NoName) if !role.enforce_hostnames || skips_common_name_validation(role) => {}
-            Some(NonSanCommonName::NoName) if ends_in_number(name) => {
+            Some(NonSanCommonName::NotAName) if !role.enforce_hostnames || skips_common_name_validation(role) => {}
+            Some(NonSanCommonName::NotAName) if ends_in_number(name) => {
                 return Err(numeric_name_error("common_name", name));
             }
-            Some(NonSanCommonName::NoName) => {
+            Some(NonSanCommonName::NotAName) => {
                 let rule = "is no host name or e-mail address, which the role's enforce_hostnames requires";
                 return Err(Error::invalid(format!(
                     "common_name: {} {rule} (see exclude_cn_from_sans)",
@@ -450,7 +450,7 @@ impl CollectedNames {
         sans::check_serial_number(role, &set.serial_number)?;
         let mut seen = HashSet::new();
         self.set.user_ids.retain(|id| seen.insert(id.clone()));
-        self.settle_common_name(role)?;
+        self.resolve_common_name(role)?;
         self.finished()
     }
 

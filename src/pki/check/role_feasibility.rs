@@ -40,7 +40,7 @@ fn check_minimal_certificate(entry: &RoleEntry, kind: KeyKind) -> Result<()> {
     let sans = SubjectAltNames { dns: vec!["a".to_owned()], ..SubjectAltNames::default() };
     let subject = name::name(&[&entry.subject]);
     let tbs = CertificateTbs {
-        serial: &Serial::STAND_IN,
+        serial: &Serial::PLACEHOLDER,
         algorithm,
         issuer: &issuer,
         not_before: Time::UNIX_EPOCH,

@@ -30,7 +30,7 @@ pub(crate) enum CertificateKind {
     TemplateAuthority,
     /// A CA certificate created elsewhere and signed unchanged. Its serial number, unique identifiers and missing key
     /// identifier are accepted.
-    Kept,
+    CrossSigned,
 }
 
 /// Request fields that the parts of a certificate or list come from, for error messages.
@@ -122,7 +122,7 @@ pub(crate) fn lint_crl_structure(tbs: &EncodedCrlTbs, expected: &ExpectedIssuer<
 }
 
 /// Maximum length of a TBSCertificate, bytes. With the largest signature, the certificate still fits into a request as
-/// PEM ([`Certificate::submitted`](crate::x509::certificate::Certificate::submitted)), for revocation or import.
+/// PEM ([`Certificate::parse_untrusted`](crate::x509::certificate::Certificate::submitted)), for revocation or import.
 const MAX_TBS_BYTES: usize = 46 << 10;
 
 fn ensure(holds: bool, text: &'static str) -> DerResult<()> {
@@ -159,13 +159,13 @@ impl<'a> ParsedExtensions<'a> {
     }
 
     /// RFC 5280 4.2 and 5.2. Pairwise comparison is faster than a set for so few extensions.
-    fn one_of_each(&self) -> DerResult<()> {
+    fn check_no_duplicates(&self) -> DerResult<()> {
         let twice = |(i, one): (usize, &ExtensionRef<'_>)| self.0[..i].iter().any(|other| other.oid == one.oid);
         ensure(!self.0.iter().enumerate().any(twice), "an extension appears twice (RFC 5280 4.2)")
     }
 
     /// X.690 11.5: default values must not be encoded.
-    fn without_defaults(&self) -> DerResult<()> {
+    fn check_no_encoded_defaults(&self) -> DerResult<()> {
         ensure(self.0.iter().all(|e| e.critical != Some(false)), "critical FALSE is written out (X.690 11.5)")
     }
 
@@ -213,12 +213,12 @@ impl<'a> ParsedCertificateTbs<'a> {
     }
 
     /// `true` if the key can only sign (Ed25519) and the certificate is not `Kept`.
-    fn signs_only(&self) -> bool {
+    fn has_signing_only_key(&self) -> bool {
         let of_ed25519 = |spki| {
             DerReader::only(spki, SEQUENCE)
                 .and_then(|spki| Ok(spki.reader().expect(SEQUENCE)?.reader().oid()? == oid::ED25519))
         };
-        self.shape != CertificateKind::Kept && of_ed25519(self.fields.spki).unwrap_or(false)
+        self.shape != CertificateKind::CrossSigned && of_ed25519(self.fields.spki).unwrap_or(false)
     }
 
     fn is_ca(&self) -> bool {
@@ -322,7 +322,7 @@ fn rfc5280_4_1_2_6_subject(c: &ParsedCertificateTbs<'_>) -> DerResult<()> {
 /// New certificates must not have them; those of `Kept` certificates must be BIT STRINGs.
 fn rfc5280_4_1_2_8_unique_identifiers(c: &ParsedCertificateTbs<'_>) -> DerResult<()> {
     for id in c.fields.unique_ids.iter().filter(|id| !id.is_empty()) {
-        ensure(c.shape == CertificateKind::Kept, "unique identifiers must not be used (RFC 5280 4.1.2.8)")?;
+        ensure(c.shape == CertificateKind::CrossSigned, "unique identifiers must not be used (RFC 5280 4.1.2.8)")?;
         let holds = check_bits(DerReader::new(id).any()?.content).is_ok();
         ensure(holds, "a unique identifier is no BIT STRING of DER (X.690 8.6.2, 11.2.1)")?;
     }
@@ -331,8 +331,8 @@ fn rfc5280_4_1_2_8_unique_identifiers(c: &ParsedCertificateTbs<'_>) -> DerResult
 
 fn rfc5280_4_2_extensions(c: &ParsedCertificateTbs<'_>) -> DerResult<()> {
     ensure(!c.extensions.0.is_empty(), "the list of extensions is empty (RFC 5280 4.1.2.9)")?;
-    c.extensions.without_defaults()?;
-    c.extensions.one_of_each()
+    c.extensions.check_no_encoded_defaults()?;
+    c.extensions.check_no_duplicates()
 }
 
 fn rfc5280_4_2_1_1_authority_key_identifier(c: &ParsedCertificateTbs<'_>) -> DerResult<()> {
@@ -341,7 +341,7 @@ fn rfc5280_4_2_1_1_authority_key_identifier(c: &ParsedCertificateTbs<'_>) -> Der
 
 fn rfc5280_4_2_1_2_subject_key_identifier(c: &ParsedCertificateTbs<'_>) -> DerResult<()> {
     let there = c.extensions.find(oid::SUBJECT_KEY_ID).is_some();
-    ensure(there || c.shape == CertificateKind::Kept, "subjectKeyIdentifier is missing (RFC 5280 4.2.1.2)")
+    ensure(there || c.shape == CertificateKind::CrossSigned, "subjectKeyIdentifier is missing (RFC 5280 4.2.1.2)")
 }
 
 fn rfc5280_4_2_1_3_key_usage(c: &ParsedCertificateTbs<'_>) -> DerResult<()> {
@@ -353,7 +353,7 @@ fn rfc5280_4_2_1_3_key_usage(c: &ParsedCertificateTbs<'_>) -> DerResult<()> {
     // Of RFC 9295 3, only enforce that the key has some use. Other usages are harmless next to a valid one, and clients
     // send lists that suit keys of every kind.
     ensure(
-        !c.signs_only() || usage.is_empty() || SIGNING_KEY_USAGES.iter().any(|one| usage.contains(*one)),
+        !c.has_signing_only_key() || usage.is_empty() || SIGNING_KEY_USAGES.iter().any(|one| usage.contains(*one)),
         "an Ed25519 key signs: it needs digitalSignature, contentCommitment or cRLSign (RFC 9295 3)",
     )?;
     ensure(cert_sign || !c.is_ca(), "keyUsage of an authority must have keyCertSign (RFC 5280 4.2.1.3)")
@@ -389,7 +389,7 @@ fn rfc5280_4_2_1_extensions_of_authorities(c: &ParsedCertificateTbs<'_>) -> DerR
 
 fn rfc5280_4_2_1_10_name_constraints(c: &ParsedCertificateTbs<'_>) -> DerResult<()> {
     let Some(extension) = c.extensions.find(oid::NAME_CONSTRAINTS) else { return Ok(()) };
-    let critical = extension.critical == Some(true) || c.shape == CertificateKind::Kept;
+    let critical = extension.critical == Some(true) || c.shape == CertificateKind::CrossSigned;
     ensure(critical, "nameConstraints must be critical (RFC 5280 4.2.1.10)")
 }
 
@@ -403,7 +403,7 @@ struct ParsedCrlTbs<'a> {
     next_update: i64,
     /// Length of the list of entries according to its header, if there is one.
     entries: Option<usize>,
-    entries_there: usize,
+    encoded_entries_len: usize,
     extensions: ParsedExtensions<'a>,
 }
 
@@ -426,8 +426,18 @@ impl<'a> ParsedCrlTbs<'a> {
         };
         let explicit = DerReader::only(tbs.tail(), context_constructed(0))?;
         let extensions = ParsedExtensions::read(DerReader::only(explicit.content, SEQUENCE)?.reader())?;
-        let entries_there = tbs.entries_len();
-        Ok(Self { expected, version, algorithm, issuer, this_update, next_update, entries, entries_there, extensions })
+        let encoded_entries_len = tbs.entries_len();
+        Ok(Self {
+            expected,
+            version,
+            algorithm,
+            issuer,
+            this_update,
+            next_update,
+            entries,
+            encoded_entries_len,
+            extensions,
+        })
     }
 }
 
@@ -462,14 +472,14 @@ fn rfc5280_5_1_2_5_next_update(list: &ParsedCrlTbs<'_>) -> DerResult<()> {
 fn rfc5280_5_1_2_6_revoked_certificates(list: &ParsedCrlTbs<'_>) -> DerResult<()> {
     ensure(list.entries != Some(0), "revokedCertificates must be absent when empty (RFC 5280 5.1.2.6)")?;
     ensure(
-        list.entries.unwrap_or(0) == list.entries_there,
+        list.entries.unwrap_or(0) == list.encoded_entries_len,
         "revokedCertificates is not as long as its entries (X.690 8.1.3)",
     )
 }
 
 fn rfc5280_5_2_extensions(list: &ParsedCrlTbs<'_>) -> DerResult<()> {
-    list.extensions.without_defaults()?;
-    list.extensions.one_of_each()?;
+    list.extensions.check_no_encoded_defaults()?;
+    list.extensions.check_no_duplicates()?;
     list.extensions.authority_key_id(list.expected.key_id)
 }
 

@@ -46,7 +46,7 @@ impl MountLifetimes {
         let own = Self { mount_default: self.authority_default, ..self };
         let mut warnings = Warnings::default();
         if asked.ttl.is_none() && asked.not_after.is_none() {
-            let (whose, lifetime) = (own.whose_default(), format_lifetime(own.mount_default.as_secs()));
+            let (whose, lifetime) = (own.default_source(), format_lifetime(own.mount_default.as_secs()));
             let makes = format!("ttl: none was given, and {whose} makes it {lifetime}");
             if own.mount_default > own.mount_max {
                 warnings.add(format!("{makes}: give a ttl, or set max_lease_ttl (sys/mounts/…/tune), for another"));
@@ -69,7 +69,7 @@ impl MountLifetimes {
 
     /// The setting that determines the default lifetime. If default and maximum are equal, a longer default needs a
     /// higher maximum too.
-    fn whose_default(&self) -> &'static str {
+    fn default_source(&self) -> &'static str {
         match self.mount_default.cmp(&self.mount_max) {
             Ordering::Less => "the mount's default_lease_ttl",
             Ordering::Equal => "the mount's max_lease_ttl",
@@ -225,7 +225,7 @@ impl LeafValidityBuilder<'_> {
         }
         let (default, role) = (self.limits.mount_default.as_secs(), self.role);
         let (ttl, by) = match role.ttl {
-            0 => (default, self.limits.whose_default()),
+            0 => (default, self.limits.default_source()),
             seconds => (seconds, "the role's ttl"),
         };
         // The default for CAs may exceed the mount's maximum.

@@ -110,19 +110,19 @@ impl<'a> ComparableName<'a> {
     }
 
     /// `true` if something that the name matches is, or in some interpretation may be, in the subtree.
-    pub(super) fn touches(&self, base: &SubtreeBase) -> bool {
+    pub(super) fn may_match(&self, base: &SubtreeBase) -> bool {
         match (self, base) {
             (Self::Dns { host, parent }, SubtreeBase::Host { text, above }) => {
                 is_in_domain(&host.trimmed, without_root(text))
                     || ends_in_dotted_base(&host.text, text)
                     || parent.as_ref() == Some(above)
             }
-            (Self::Uri(Some(hosts)), SubtreeBase::Host { text, .. }) => hosts.iter().any(|host| host.touches(text)),
+            (Self::Uri(Some(hosts)), SubtreeBase::Host { text, .. }) => hosts.iter().any(|host| host.may_match(text)),
             (Self::Mailbox(Some(mailbox)) | Self::Utf8Mailbox(Some(mailbox)), SubtreeBase::Mailbox { local, host }) => {
-                mailbox.touches(local.as_deref(), host)
+                mailbox.may_match(local.as_deref(), host)
             }
             (Self::Ip(address), SubtreeBase::Network(base)) => is_in_network(address, base),
-            (Self::Directory(name), SubtreeBase::Directory(base)) => name.touches(base),
+            (Self::Directory(name), SubtreeBase::Directory(base)) => name.may_match(base),
             _ => true,
         }
     }
@@ -186,7 +186,7 @@ impl ComparableHost {
     }
 
     /// Like [`is_host_within`], for any interpretation of leading and trailing dots.
-    fn touches(&self, base: &str) -> bool {
+    fn may_match(&self, base: &str) -> bool {
         let base_host = without_root(base);
         base_host.is_empty() || is_host_within(&self.trimmed, base_host) || ends_in_dotted_base(&self.text, base)
     }
@@ -221,8 +221,8 @@ impl ComparableMailbox {
     }
 
     /// Like [`ComparableMailbox::is_within`]; a base with an empty local part before the `@` may also mean the host.
-    fn touches(&self, local: Option<&str>, host: &str) -> bool {
-        local.is_none_or(|local| local.is_empty() || local == self.local) && self.host.touches(host)
+    fn may_match(&self, local: Option<&str>, host: &str) -> bool {
+        local.is_none_or(|local| local.is_empty() || local == self.local) && self.host.may_match(host)
     }
 }
 
@@ -258,7 +258,7 @@ pub(super) struct ComparableDirectoryName {
 impl ComparableDirectoryName {
     fn new(content: &[u8]) -> Self {
         let form = |letters| name::to_comparable(content, letters).ok();
-        Self { ascii: form(CaseFolding::Ascii), every: form(CaseFolding::Every) }
+        Self { ascii: form(CaseFolding::Ascii), every: form(CaseFolding::Unicode) }
     }
 
     /// `true` if the name begins with the RDNs of the base.
@@ -267,7 +267,7 @@ impl ComparableDirectoryName {
     }
 
     /// Like [`ComparableDirectoryName::is_within`], but ignores the case of all letters; also `true` if a name cannot be parsed.
-    fn touches(&self, base: &Self) -> bool {
+    fn may_match(&self, base: &Self) -> bool {
         match (&self.every, &base.every) {
             (Some(name), Some(base)) => name.starts_with(base),
             _ => true,

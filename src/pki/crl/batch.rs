@@ -89,7 +89,7 @@ impl CrlEntryBatch {
         let mut writer = std::mem::take(&mut self.writer);
         let revoked_at = row.revoked_at.unix_timestamp();
         self.latest = self.latest.max(Some(revoked_at));
-        self.place(&row.serial, row.not_after, CrlEntryWriter::ROOM, |block| {
+        self.place(&row.serial, row.not_after, CrlEntryWriter::MAX_ENTRY_BYTES, |block| {
             writer.write(block, &row.serial, revoked_at, row.reason, row.invalidity_date);
         });
         self.writer = writer;
@@ -116,7 +116,7 @@ impl CrlEntryBatch {
         let bucket = &mut row[at];
         let written = bucket.write(to_certificate_end(not_after), room, write);
         if bucket.len >= bucket.limit {
-            let others = bucket.divide();
+            let others = bucket.split();
             row.splice(at + 1..at + 1, others);
         }
         self.bytes += written;
@@ -148,7 +148,7 @@ impl EntryBucket {
 
     /// Keeps the lowest part and returns the others, each in arrival order. A block within one part, the usual case for
     /// time-ordered serials, is moved without copying. A bucket whose serials share one key is not split.
-    fn divide(&mut self) -> Vec<Self> {
+    fn split(&mut self) -> Vec<Self> {
         let mut sample = Vec::with_capacity(self.len / ENTRIES_PER_SAMPLE + self.full.len() + 1);
         let spans: Vec<BlockKeySpan> =
             self.full.iter().chain([&self.filling]).map(|b| BlockKeySpan::of(b, &mut sample)).collect();

@@ -51,13 +51,13 @@ pub struct CrlBuildRequest {
     /// Adopt lists that other nodes published.
     pub follow: bool,
     /// Read everything from storage again, as after a start, because storage lost data that was already read.
-    pub anew: bool,
+    pub from_storage: bool,
 }
 
 impl CrlBuildRequest {
     /// Only what is due.
     pub const DUE: Self =
-        Self { complete: false, delta: false, reload: false, moved: false, follow: false, anew: false };
+        Self { complete: false, delta: false, reload: false, moved: false, follow: false, from_storage: false };
 
     /// Combines both requests.
     #[must_use]
@@ -68,7 +68,7 @@ impl CrlBuildRequest {
             reload: self.reload || other.reload,
             moved: self.moved || other.moved,
             follow: self.follow || other.follow,
-            anew: self.anew || other.anew,
+            from_storage: self.from_storage || other.from_storage,
         }
     }
 }
@@ -170,7 +170,7 @@ impl CrlBuilder {
         wanted: CrlBuildRequest,
         outside: &SignatureWaiter,
     ) -> Result<CrlBuildResult> {
-        if wanted.anew {
+        if wanted.from_storage {
             self.begin_again();
         }
         let groups = issuer_groups(view);
@@ -195,7 +195,7 @@ impl CrlBuilder {
             self.report(view, group, &mut built);
         }
         let could_be_made = groups.iter().filter(|group| !lacking.contains(&group.id));
-        if view.crl_config.value.disable || !self.has_fresh(could_be_made) {
+        if view.crl_config.value.disable || !self.has_unlisted_revocations(could_be_made) {
             built.crls.looked = self.loaded;
             self.covers = if lacking.is_empty() { self.loaded } else { self.covers };
         }
@@ -205,7 +205,7 @@ impl CrlBuilder {
         Ok(built)
     }
 
-    fn has_fresh<'g>(&self, mut groups: impl Iterator<Item = &'g IssuerGroup>) -> bool {
+    fn has_unlisted_revocations<'g>(&self, mut groups: impl Iterator<Item = &'g IssuerGroup>) -> bool {
         groups.any(|group| {
             let state = self.states.get(&group.id);
             group.signer.is_some() && state.is_some_and(|state| !state.fresh.is_empty())
@@ -214,7 +214,7 @@ impl CrlBuilder {
 
     /// Adopts a new layout. If it moves entries to other lists, all revocations are read again.
     fn adopt(&mut self, layout: GroupLayout, groups: &[IssuerGroup]) {
-        if !layout.keeps(&self.layout, self.orphans) {
+        if !layout.is_compatible_with(&self.layout, self.orphans) {
             self.forget(true);
             // The state of a removed group keeps its number in case the group returns.
             let gone = |id: &String| groups.iter().all(|group| group.id != *id);
@@ -241,7 +241,7 @@ impl CrlBuilder {
         self.reached = self.loaded;
         for group in groups {
             let sorted = incoming.remove(&group.id).unwrap_or_default().sorted();
-            match (stored.remove(&group.id), &group.keeper) {
+            match (stored.remove(&group.id), &group.rebuild_issuer) {
                 (Some(lists), Some(signer)) => self.take_over(view, group, signer, lists, sorted),
                 _ => self.add(group, sorted),
             }
@@ -264,13 +264,17 @@ impl CrlBuilder {
             let Some(complete) = rows.remove(&group.id) else { continue };
             if let Some(state) = self.states.get(&group.id) {
                 let number = complete.number.max(delta.as_ref().map_or(0, |row| row.number));
-                let unmade = state.stale && complete.number == state.unmade;
-                if group.keeper.is_none() || unmade || number <= state.number() || complete.covers < state.covers {
+                let unreproducible_number = state.stale && complete.number == state.unreproducible_number;
+                if group.rebuild_issuer.is_none()
+                    || unreproducible_number
+                    || number <= state.number()
+                    || complete.covers < state.covers
+                {
                     continue;
                 }
                 let same = state.complete.as_ref().is_some_and(|list| list.number == complete.number);
                 let covered = delta.as_ref().filter(|_| same).map_or(complete.covers, |row| row.covers);
-                if state.fresh_last > covered {
+                if state.unlisted_last > covered {
                     rewound.insert(group.id.clone(), state.listed_to());
                 }
             }
@@ -316,7 +320,7 @@ impl CrlBuilder {
     fn add(&mut self, group: &IssuerGroup, sorted: GroupRevocations) {
         let state = self.states.entry(group.id.clone()).or_default();
         state.fresh = state.fresh.and(&sorted.complete).and(&sorted.delta).and(&sorted.later);
-        state.fresh_last = state.fresh_last.max(sorted.last);
+        state.unlisted_last = state.unlisted_last.max(sorted.last);
         if self.restored {
             let both = state.waiting_since.into_iter().chain(sorted.oldest);
             state.waiting_since = both.min();
@@ -332,7 +336,7 @@ impl CrlBuilder {
         stored: StoredGroupCrls,
         sorted: GroupRevocations,
     ) {
-        let issuers = self.missing_issuers(group, &[&sorted.complete]);
+        let issuers = self.unlisted_revoked_issuers(group, &[&sorted.complete]);
         let (disabled, floor) = (view.crl_config.value.disable, self.floor.max(group.floor));
         let none_if_disabled = |entries: &CrlEntries| if disabled { CrlEntries::default() } else { entries.clone() };
         let state = self.states.entry(group.id.clone()).or_default();
@@ -351,7 +355,7 @@ impl CrlBuilder {
             let Some(complete) = last.then(|| rebuild_stored_crl(view, signer, &listed, &row, None)).flatten() else {
                 let number = row.number;
                 tracing::warn!(group = %group.id, number, last, "stored CRL is not made again; the next number follows");
-                (state.stale, state.unmade) = (true, number);
+                (state.stale, state.unreproducible_number) = (true, number);
                 return self.add(group, sorted);
             };
             state.complete = Some(complete);
@@ -366,12 +370,12 @@ impl CrlBuilder {
         state.delta_last = delta_last;
         state.stale = state.rebuilt || state.delta.is_none();
         state.fresh = fresh.and(&sorted.later);
-        state.fresh_last = state.fresh_last.max(sorted.last);
+        state.unlisted_last = state.unlisted_last.max(sorted.last);
         state.waiting_since = sorted.oldest.filter(|_| self.restored);
     }
 
     /// Returns entries for revoked issuers not yet listed; revocation rows, which hold more data, take precedence.
-    fn missing_issuers(&self, group: &IssuerGroup, beside: &[&CrlEntries]) -> CrlEntryBatch {
+    fn unlisted_revoked_issuers(&self, group: &IssuerGroup, beside: &[&CrlEntries]) -> CrlEntryBatch {
         let state = self.states.get(&group.id);
         let lists = || state.into_iter().flat_map(|s| [&s.entries, &s.fresh]).chain(beside.iter().copied());
         let mut batch = CrlEntryBatch::default();
@@ -395,14 +399,14 @@ impl CrlBuilder {
         let Some(signer) = &group.signer else { return Ok(0) };
         let config = &view.crl_config.value;
         let now = self.clock.now().unix_timestamp();
-        let issuers = !self.missing_issuers(group, &[]).is_empty();
+        let issuers = !self.unlisted_revoked_issuers(group, &[]).is_empty();
         let state = self.states.entry(group.id.clone()).or_default();
-        let anew = wanted.complete || (wanted.reload && state.rebuilt);
-        let complete = state.complete_due(config, anew, issuers, group.floor, now);
+        let from_storage = wanted.complete || (wanted.reload && state.rebuilt);
+        let complete = state.complete_due(config, from_storage, issuers, group.floor, now);
         if !complete && !state.delta_due(config, wanted.delta, now) {
             return Ok(0);
         }
-        if let Some((until, error)) = state.rests.as_ref().filter(|_| !(wanted.complete || wanted.delta))
+        if let Some((until, error)) = state.backoff.as_ref().filter(|_| !(wanted.complete || wanted.delta))
             && Instant::now() < *until
         {
             return Err(error.clone());
@@ -417,7 +421,7 @@ impl CrlBuilder {
         state.stale |= complete && made.is_err();
         let away =
             made.as_ref().err().filter(|error| error.kind() == Kind::Unavailable && took >= BACKOFF_MIN_DURATION);
-        state.rests = away.map(|error| (Instant::now() + took * BACKOFF_FACTOR, error.clone()));
+        state.backoff = away.map(|error| (Instant::now() + took * BACKOFF_FACTOR, error.clone()));
         made
     }
 
@@ -431,12 +435,12 @@ impl CrlBuilder {
         let config = &view.crl_config.value;
         let mut number = self.states.entry(group.id.clone()).or_default().number().max(self.floor).max(group.floor) + 1;
         for _ in 0..MAX_NUMBER_ATTEMPTS {
-            let issuers = self.missing_issuers(group, &[]);
+            let issuers = self.unlisted_revoked_issuers(group, &[]);
             let state = self.states.entry(group.id.clone()).or_default();
             let entries = state.entries.and(&state.fresh).with(issuers);
             let listed = if config.disable { CrlEntries::default() } else { entries.clone() };
             guard::check_entry_limit(config, &listed)?;
-            let now = self.clock.agreed_now()?.unix_timestamp();
+            let now = self.clock.synchronized_now()?.unix_timestamp();
             state.guard(number, self.loaded, &listed, now, config.disable)?;
             // thisUpdate must not precede that of the previous list, here or elsewhere.
             let floor = self.floor.max(group.floor);
@@ -455,7 +459,7 @@ impl CrlBuilder {
             match self.store.commit(rows.map(PkiWrite::Crl).into()).await {
                 Ok(_) => {
                     state.publish(complete.finish(), delta.finish(), entries, listed, self.loaded);
-                    state.tell_delay(self.clock.now());
+                    state.record_publish_delay(self.clock.now());
                     return Ok(());
                 }
                 // Another node was first: the next CRL must include the revocations on its list.
@@ -481,7 +485,7 @@ impl CrlBuilder {
         for _ in 0..MAX_NUMBER_ATTEMPTS {
             let state = self.states.entry(group.id.clone()).or_default();
             let Some(base) = state.complete.clone() else { return Ok(()) };
-            let now = self.clock.agreed_now()?.unix_timestamp();
+            let now = self.clock.synchronized_now()?.unix_timestamp();
             // thisUpdate must not precede that of the base CRL.
             let latest = state.fresh.latest_revocation().max(Some(base.this_update));
             let frame = CrlHeader::new(number, Some(base.number), now, config.expiry().as_secs(), latest);
@@ -490,8 +494,8 @@ impl CrlBuilder {
             match self.store.commit(vec![PkiWrite::Crl(delta.row(self.mount, group, self.loaded))]).await {
                 Ok(_) => {
                     state.delta = Some(Arc::new(delta.finish()));
-                    state.delta_last = state.fresh_last;
-                    state.tell_delay(self.clock.now());
+                    state.delta_last = state.unlisted_last;
+                    state.record_publish_delay(self.clock.now());
                     return Ok(());
                 }
                 // Another node published; its lists may suffice.
@@ -505,7 +509,7 @@ impl CrlBuilder {
                     if state.stale {
                         return self.publish_complete(view, group, signer, outside).await;
                     }
-                    if state.number() >= stored && !state.has_news() {
+                    if state.number() >= stored && !state.has_unlisted() {
                         return Ok(());
                     }
                     number = stored.max(state.number()) + 1;
@@ -533,7 +537,7 @@ impl CrlBuilder {
         let state = self.states.entry(group.id.clone()).or_default();
         let as_good = !state.stale && state.fresh.is_empty() && state.number() >= stored;
         if as_good {
-            state.tell_delay(self.clock.now());
+            state.record_publish_delay(self.clock.now());
         }
         // The adopted list may be newer than `stored`.
         Ok((!as_good).then_some(stored.max(state.number()) + 1))
@@ -550,7 +554,7 @@ impl CrlBuilder {
         let state = self.states.get(&group.id);
         let has_entries =
             || state.is_some_and(CrlGroupState::has_entries) || self.layout.revoked_issuers(&group.id).next().is_some();
-        built.warnings.extend(group.lack(has_entries));
+        built.warnings.extend(group.missing_signer_warning(has_entries));
         let Some(state) = state else { return };
         let Some(complete) = &state.complete else { return };
         let config = &view.crl_config.value;
@@ -558,11 +562,11 @@ impl CrlBuilder {
         built.summary = built.summary.and(MountCrlMetrics::of(complete, renewal));
         if group.signer.is_some() {
             let now = self.clock.now().unix_timestamp();
-            let rests = state
-                .rests
+            let backoff = state
+                .backoff
                 .as_ref()
                 .map_or(0, |(until, _)| now + until.saturating_duration_since(Instant::now()).as_secs() as i64);
-            let look = state.next_look(config, now).map(|look| look.max(rests));
+            let look = state.next_check(config, now).map(|look| look.max(backoff));
             built.next_look = built.next_look.into_iter().chain(look).min();
         }
         let lists = GroupCrls { complete: Arc::clone(complete), delta: state.delta.clone() };

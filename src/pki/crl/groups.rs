@@ -17,7 +17,7 @@ pub(super) struct IssuerGroup {
     /// Issuer that signs the lists; `None` if no member has its key and the usage `crl-signing`.
     pub(super) signer: Option<Arc<IssuerSigner>>,
     /// Issuer for which stored lists are rebuilt: the signer, or else another member.
-    pub(super) keeper: Option<Arc<IssuerSigner>>,
+    pub(super) rebuild_issuer: Option<Arc<IssuerSigner>>,
     /// `true` if a member's key is available, even without the usage.
     pub(super) keyed: bool,
     /// New numbers must exceed this, because earlier ones were used elsewhere.
@@ -26,7 +26,7 @@ pub(super) struct IssuerGroup {
 
 impl IssuerGroup {
     /// Returns a warning if no issuer can sign the lists. A CA without key and entries needs none here.
-    pub(super) fn lack(&self, has_entries: impl FnOnce() -> bool) -> Option<String> {
+    pub(super) fn missing_signer_warning(&self, has_entries: impl FnOnce() -> bool) -> Option<String> {
         (self.signer.is_none() && (self.keyed || has_entries())).then(|| {
             let issuers = self.issuers.join(", ");
             format!("no CRL for issuers {issuers}: none of them has its key here and the usage crl-signing")
@@ -56,7 +56,10 @@ pub(super) fn issuer_groups(view: &MountView) -> Vec<IssuerGroup> {
                 id,
                 issuers: members.iter().map(|s| s.issuer.record.id.clone()).collect(),
                 signer: signer.map(|s| Arc::clone(s)),
-                keeper: signer.or_else(|| members.iter().find(is_default)).or(members.first()).map(|s| Arc::clone(s)),
+                rebuild_issuer: signer
+                    .or_else(|| members.iter().find(is_default))
+                    .or(members.first())
+                    .map(|s| Arc::clone(s)),
                 keyed: members.iter().any(|s| s.key.is_some()),
                 floor: members.iter().map(|s| s.issuer.record.crl_number).max().unwrap_or(0),
             }
@@ -114,7 +117,7 @@ impl GroupLayout {
     /// Returns `true` if every revocation assigned by `old` has the same group here. Ids of issuers are never reused,
     /// so a new issuer has no earlier revocations except those of deleted issuers. `orphans` is `true` if there are
     /// revocations of unknown issuers.
-    pub(super) fn keeps(&self, old: &Self, orphans: bool) -> bool {
+    pub(super) fn is_compatible_with(&self, old: &Self, orphans: bool) -> bool {
         let kept = old.group_of.iter().all(|(issuer, group)| self.group_of.get(issuer) == Some(group));
         let come_back = self.former.iter().any(|id| !old.group_of.contains_key(id));
         kept && (!orphans || (self.default_group == old.default_group && !come_back))

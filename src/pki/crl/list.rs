@@ -61,8 +61,8 @@ const MAX_CLOCK_ERROR_SECONDS: i64 = 12 * 3600;
 /// [`MAX_CLOCK_ERROR_SECONDS`] ahead came from a wrong clock and are ignored; the list would be useless until then.
 pub(crate) fn this_update(made_at: i64, latest_revocation: Option<i64>) -> i64 {
     let backdated = made_at.saturating_sub_unsigned(CRL_BACKDATING_SECONDS);
-    let believed = latest_revocation.filter(|latest| *latest <= made_at.saturating_add(MAX_CLOCK_ERROR_SECONDS));
-    believed.map_or(backdated, |latest| backdated.max(latest))
+    let from_cache = latest_revocation.filter(|latest| *latest <= made_at.saturating_add(MAX_CLOCK_ERROR_SECONDS));
+    from_cache.map_or(backdated, |latest| backdated.max(latest))
 }
 
 /// Number and times of a list.

@@ -24,7 +24,7 @@ pub(super) struct CrlGroupState {
     /// Entries of the next complete CRL up to `covers`.
     pub(super) entries: CrlEntries,
     pub(super) fresh: CrlEntries,
-    pub(super) fresh_last: u64,
+    pub(super) unlisted_last: u64,
     /// Time of the first revocation that is on no list yet.
     pub(super) waiting_since: Option<Time>,
     pub(super) complete: Option<Arc<PublishedCrl>>,
@@ -41,9 +41,9 @@ pub(super) struct CrlGroupState {
     /// `rebuilt` because an operator changed issuers.
     pub(super) moved: bool,
     /// Number of the stored complete CRL that could not be rebuilt.
-    pub(super) unmade: u64,
+    pub(super) unreproducible_number: u64,
     /// End of the back-off after a failed build, and its error.
-    pub(super) rests: Option<(Instant, Error)>,
+    pub(super) backoff: Option<(Instant, Error)>,
 }
 
 impl CrlGroupState {
@@ -60,7 +60,7 @@ impl CrlGroupState {
     pub(super) fn forget(&mut self, moved: bool) {
         self.entries = CrlEntries::default();
         self.fresh = CrlEntries::default();
-        self.fresh_last = 0;
+        self.unlisted_last = 0;
         self.waiting_since = None;
         self.stale = true;
         self.rebuilt = true;
@@ -78,7 +78,7 @@ impl CrlGroupState {
     /// Drops the fresh entries, which have been read again.
     pub(super) fn rewind(&mut self) {
         self.fresh = CrlEntries::default();
-        self.fresh_last = 0;
+        self.unlisted_last = 0;
     }
 
     /// Returns `true` if a complete CRL is due. A list with a number up to `floor` does not count, because relying
@@ -94,12 +94,12 @@ impl CrlGroupState {
 
     pub(super) fn delta_due(&self, config: &CrlConfig, wanted: bool, now: i64) -> bool {
         let on = config.enable_delta && !config.disable;
-        on && (wanted || (self.has_news() && now >= self.delta_time(config)))
+        on && (wanted || (self.has_unlisted() && now >= self.delta_time(config)))
     }
 
     /// Returns `true` if a revocation, or a new reason of one, is on no list.
-    pub(super) fn has_news(&self) -> bool {
-        !self.fresh.is_empty() && self.fresh_last > self.delta_last
+    pub(super) fn has_unlisted(&self) -> bool {
+        !self.fresh.is_empty() && self.unlisted_last > self.delta_last
     }
 
     /// Returns when the delta CRL is due, epoch seconds.
@@ -109,7 +109,7 @@ impl CrlGroupState {
     }
 
     /// Returns the time of the next check, epoch seconds. With `auto_rebuild`, revocations do not trigger a build.
-    pub(super) fn next_look(&self, config: &CrlConfig, now: i64) -> Option<i64> {
+    pub(super) fn next_check(&self, config: &CrlConfig, now: i64) -> Option<i64> {
         let complete = self.complete.as_ref()?;
         let delta = (config.enable_delta && !config.disable).then(|| match self.delta_time(config) {
             past if past <= now => now + (config.delta_rebuild_interval().as_secs() as i64).max(1),
@@ -143,14 +143,14 @@ impl CrlGroupState {
         self.listed = listed;
         self.covers = covers;
         self.fresh = CrlEntries::default();
-        self.delta_last = self.fresh_last;
+        self.delta_last = self.unlisted_last;
         self.stale = false;
         self.rebuilt = false;
         self.moved = false;
     }
 
     /// Records how long the revocations that have now been listed waited for it.
-    pub(super) fn tell_delay(&mut self, now: Time) {
+    pub(super) fn record_publish_delay(&mut self, now: Time) {
         if let Some(since) = self.waiting_since.take() {
             metrics::histogram!(telemetry::PKI_CRL_PUBLISH_SECONDS).record((now - since).as_seconds_f64().max(0.0));
         }

@@ -64,12 +64,12 @@ impl TidyController {
     }
 
     /// Sets the start of the interval to the next automatic run, epoch microseconds.
-    pub(crate) fn reckon_from(&self, at: i64) {
+    pub(crate) fn set_interval_start(&self, at: i64) {
         self.reckoned_from.store(at, Ordering::Relaxed);
     }
 
     /// Suppresses checks for a due run until `at`.
-    pub(crate) fn quiet_until(&self, at: Time) {
+    pub(crate) fn suppress_until(&self, at: Time) {
         self.quiet_until.store(epoch_micros(at), Ordering::Relaxed);
     }
 

@@ -29,7 +29,7 @@ pub struct IdempotentRequest {
     key: [u8; 32],
     request: [u8; 32],
     /// `true` if the response contains a private key.
-    makes_key: bool,
+    generates_key: bool,
 }
 
 /// The caller; idempotency keys are separate for each caller.
@@ -49,7 +49,7 @@ pub struct IdempotentContent<'a> {
     /// The canonical encoding of the body.
     pub body: &'a [u8],
     /// `true` if the server generates the private key.
-    pub makes_key: bool,
+    pub generates_key: bool,
 }
 
 impl IdempotentRequest {
@@ -62,7 +62,11 @@ impl IdempotentRequest {
         };
         let mut hashed = hash_parts(&[&mount.0.to_be_bytes(), kind.as_bytes(), id.as_bytes(), key.as_bytes()]);
         hashed[..TIME_PREFIX_BYTES].copy_from_slice(&uuid_time_prefix(key).unwrap_or_default());
-        Self { key: hashed, request: hash_parts(&[asked.path.as_bytes(), asked.body]), makes_key: asked.makes_key }
+        Self {
+            key: hashed,
+            request: hash_parts(&[asked.path.as_bytes(), asked.body]),
+            generates_key: asked.generates_key,
+        }
     }
 
     /// The row to record with the certificate.
@@ -104,7 +108,7 @@ pub async fn find_recorded_response(
         return refuse("was used for another request, on another path or with another body");
     }
     let refuse = |why: &str| refuse(&format!("the request was answered with certificate {}, {why}", row.serial));
-    if repeatable.makes_key {
+    if repeatable.generates_key {
         return refuse("whose private key is stored nowhere; another certificate takes another key");
     }
     let Some(stored) = tools.store.certificate(view.mount, row.serial).await? else {
@@ -183,7 +187,7 @@ mod tests {
             MountId(mount),
             asker,
             key,
-            IdempotentContent { path, body: body.as_bytes(), makes_key: false },
+            IdempotentContent { path, body: body.as_bytes(), generates_key: false },
         )
     }
 

@@ -151,7 +151,7 @@ struct CaNames {
 fn resolve_ca_names(asked: &RequestedCaNames, csr: &Csr, warnings: &mut Warnings) -> Result<CaNames> {
     let naming = match asked {
         RequestedCaNames::Requested { names, subject } => names_from_request(names, subject, csr, warnings)?,
-        RequestedCaNames::OfCsr { other_sans, ignored } => {
+        RequestedCaNames::FromCsr { other_sans, ignored } => {
             if !ignored.is_empty() {
                 warnings.add(format!("{} ignored: use_csr_values takes them from the CSR", ignored.join(", ")));
             }
@@ -228,7 +228,7 @@ fn usages_and_copies(
     let purposes = extension::ext_key_usage(&request.usages.ext_key_usage);
     if !naming.from_csr {
         usages.extend(&purposes);
-        return (usages, Extensions::default(), key_id.map_or(SubjectKeyIdSource::OfKey, SubjectKeyIdSource::Given));
+        return (usages, Extensions::default(), key_id.map_or(SubjectKeyIdSource::Derived, SubjectKeyIdSource::Given));
     }
     let taken = |oid: &[u8]| match oid {
         oid::BASIC_CONSTRAINTS | oid::CRL_DISTRIBUTION_POINTS | oid::FRESHEST_CRL => false,
@@ -258,7 +258,7 @@ fn usages_and_copies(
     let key_id = match key_id {
         Some(octets) => SubjectKeyIdSource::Given(octets),
         None if has(oid::SUBJECT_KEY_ID) => SubjectKeyIdSource::Copied,
-        None => SubjectKeyIdSource::OfKey,
+        None => SubjectKeyIdSource::Derived,
     };
     let copied: Vec<_> = copied.iter().map(|extension| &extension.raw).collect();
     (usages, Extensions::joined(&copied), key_id)

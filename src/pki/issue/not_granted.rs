@@ -36,11 +36,11 @@ pub(super) fn warnings(draft: &CertificateDraft, csr: &Csr) -> Warnings {
         warnings.add(format!("csr: subject not granted: {}", join_limited(&missing)));
     }
     let own = match &draft.key_id {
-        SubjectKeyIdSource::OfKey if csr.extension(oid::SUBJECT_KEY_ID).is_some() => {
+        SubjectKeyIdSource::Derived if csr.extension(oid::SUBJECT_KEY_ID).is_some() => {
             extension::subject_key_id(&csr.key.key_id())
         }
         SubjectKeyIdSource::Given(octets) => extension::subject_key_id(octets),
-        SubjectKeyIdSource::OfKey | SubjectKeyIdSource::Copied => Extensions::default(),
+        SubjectKeyIdSource::Derived | SubjectKeyIdSource::Copied => Extensions::default(),
     };
     let pieces = [&draft.head, &own, &draft.tail];
     let mut missing = csr.extensions.iter().filter_map(|asked| describe_missing(asked, &pieces));

@@ -57,7 +57,7 @@ pub(crate) struct CertificateDraft {
 /// Source of subjectKeyIdentifier.
 pub(crate) enum SubjectKeyIdSource {
     /// Computed from the subject's key (RFC 5280 4.2.1.2, method 1).
-    OfKey,
+    Derived,
     /// This value.
     Given(Vec<u8>),
     /// Already among the other extensions.
@@ -116,8 +116,8 @@ impl CertificateDraft {
     ///
     /// # Errors
     /// `Invalid` from the checks.
-    pub(crate) fn rehearse(&self, stand_in: &PublicKey) -> Result<()> {
-        self.prepare(&Serial::STAND_IN, stand_in).map(drop)
+    pub(crate) fn check_with_placeholder(&self, stand_in: &PublicKey) -> Result<()> {
+        self.prepare(&Serial::PLACEHOLDER, stand_in).map(drop)
     }
 
     /// Signs, stores and then releases the certificate. If a concurrent request with the same idempotency key was
@@ -141,18 +141,18 @@ impl CertificateDraft {
             let der = prepared.sign(&*tools.signers, record.watch).await?.der();
             let (started, now) = (stages.sign(started), tools.clock.now());
             if !record.store && record.beside.is_empty() {
-                return Ok(self.released(der, serial, None, now));
+                return Ok(self.into_issued(der, serial, None, now));
             }
             let row = self.row(view.mount, serial, &der, record, now);
             let (mut unit, lease) = record.beside.writes(&row)?;
             unit.extend(record.store.then_some(PkiWrite::Certificate(row)));
             let repeatable = record.repeatable.map(|repeatable| repeatable.row(serial, lease.as_ref(), now));
-            unit.extend(repeatable.map(PkiWrite::Answered));
+            unit.extend(repeatable.map(PkiWrite::RecordedResponse));
             let outcome = tools.store.commit(unit).await?;
             stages.store(started);
             if !outcome.contains(&PkiOutcome::SerialTaken) {
                 metrics::counter!(telemetry::PKI_LEASES).increment(u64::from(lease.is_some()));
-                return Ok(self.released(der, serial, lease, now));
+                return Ok(self.into_issued(der, serial, lease, now));
             }
             if let Some(repeatable) = record.repeatable
                 && let Some(earlier) = Box::pin(idempotency::find_recorded_response(repeatable, view, tools)).await?
@@ -166,7 +166,7 @@ impl CertificateDraft {
     fn prepare(&self, serial: &Serial, subject_key: &PublicKey) -> Result<LintedTbs> {
         let pieces = self.signer.pieces()?;
         let key_id = match &self.key_id {
-            SubjectKeyIdSource::OfKey => extension::subject_key_id(&subject_key.key_id()),
+            SubjectKeyIdSource::Derived => extension::subject_key_id(&subject_key.key_id()),
             SubjectKeyIdSource::Given(octets) => extension::subject_key_id(octets),
             SubjectKeyIdSource::Copied => Extensions::default(),
         };
@@ -187,11 +187,17 @@ impl CertificateDraft {
         LintedTbs::certificate(tbs, self.shape, &expected, &pieces.constraints, &self.key.signing)
     }
 
-    fn released(self, der: Vec<u8>, serial: Serial, lease: Option<CertificateLease>, now: Time) -> IssuedCertificate {
+    fn into_issued(
+        self,
+        der: Vec<u8>,
+        serial: Serial,
+        lease: Option<CertificateLease>,
+        now: Time,
+    ) -> IssuedCertificate {
         let Validity { not_before, not_after, .. } = self.validity;
         let (not_before, not_after) = (not_before.unix_timestamp(), not_after.unix_timestamp());
         let policies = || Certificate::parse(&der).map(|certificate| policies_of(&certificate)).unwrap_or_default();
-        let warnings = self.signer.policy_advice(policies).into_iter().collect();
+        let warnings = self.signer.policy_warning(policies).into_iter().collect();
         IssuedCertificate {
             der,
             serial,

@@ -179,7 +179,7 @@ pub enum RequestedCaNames {
         subject: Box<RequestedSubject>,
     },
     /// The CSR, including its extensions.
-    OfCsr {
+    FromCsr {
         /// otherNames to add to the CSR's: `<oid>;UTF8:<value>`.
         other_sans: Vec<String>,
         /// Fields about names that are ignored with a warning.
@@ -193,7 +193,7 @@ pub struct SelfIssuedRequest {
     /// The certificate.
     pub certificate: Certificate,
     /// Requires that the certificate's key has the type of the issuer's key.
-    pub matching_key_types: bool,
+    pub require_matching_key_types: bool,
     /// Warnings about content that other verifiers reject; the content is kept.
     pub warnings: Warnings,
 }

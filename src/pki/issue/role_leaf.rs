@@ -59,7 +59,7 @@ pub async fn issue(
     let (draft, more) = draft_leaf(&entry, spec.kind(), signer, &names, &request.validity, origin.limits, &tools)?;
     warnings.extend(more);
     if let Some(stand_in) = spec.stand_in() {
-        draft.rehearse(&stand_in)?;
+        draft.check_with_placeholder(&stand_in)?;
     }
     let started = stages.rules(started);
     let key = tools.pool.generate(spec, view.mount, &origin.requester.watch).await?;
@@ -208,7 +208,7 @@ fn draft_leaf(
         common_name: names.common_name.clone(),
         validity,
         head: entry.leading(kind).clone(),
-        key_id: SubjectKeyIdSource::OfKey,
+        key_id: SubjectKeyIdSource::Derived,
         tail,
         sources: sources(),
         signer,

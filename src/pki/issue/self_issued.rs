@@ -48,7 +48,7 @@ pub async fn sign(
     let pieces = signer.pieces()?;
     remaining_path_length(&signer)?;
     let kind = key.public().kind();
-    if request.matching_key_types && kind.name() != certificate.key().kind().name() {
+    if request.require_matching_key_types && kind.name() != certificate.key().kind().name() {
         return Err(Error::invalid(format!(
             "require_matching_certificate_algorithms: the certificate's key is of type {}, the issuer's of type {}",
             certificate.key().kind().name(),
@@ -69,7 +69,8 @@ pub async fn sign(
     let tbs = certificate.reissue_tbs(algorithm, issuer, &extensions);
     let sources = &FieldSources::all("certificate");
     let expected = ExpectedIssuer { algorithm, issuer, key_id: &pieces.key_id, sources };
-    let prepared = LintedTbs::certificate(tbs, CertificateKind::Kept, &expected, &pieces.constraints, &key.signing)?;
+    let prepared =
+        LintedTbs::certificate(tbs, CertificateKind::CrossSigned, &expected, &pieces.constraints, &key.signing)?;
     let signed = prepared.sign(&*tools.signers, &origin.requester.watch).await?;
     stages.sign(started);
     let (serial, not_before, not_after) = (certificate.serial(), certificate.not_before(), certificate.not_after());
@@ -127,9 +128,11 @@ async fn refuse_used_serial(
 ) -> Result<()> {
     let serial = certificate.serial();
     let stored = tools.store.certificate(view.mount, serial).await?.map(|stored| stored.row);
-    let is_taken =
-        stored.is_some_and(|row| row.der != certificate.der() && !view.differ(&row.issuer, &issuer.record.id));
-    let is_issuers = || view.certified_as(issuer, serial).is_some_and(|one| one.certificate.key() != certificate.key());
+    let is_taken = stored.is_some_and(|row| {
+        row.der != certificate.der() && !view.are_different_authorities(&row.issuer, &issuer.record.id)
+    });
+    let is_issuers =
+        || view.find_certified(issuer, serial).is_some_and(|one| one.certificate.key() != certificate.key());
     if is_taken || is_issuers() {
         return Err(Error::invalid(format!(
             "certificate: its serial number {serial} is that of another certificate of the issuer (RFC 5280 4.1.2.2)"

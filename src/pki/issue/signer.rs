@@ -44,9 +44,9 @@ pub(crate) fn require_signer_capacity(view: &MountView, reference: &str, signers
 /// the usage allows it, the certificate is neither revoked nor expired, and some chain verifies.
 ///
 /// # Errors
-/// `Invalid` naming the reason; those of [`Clock::agreed_now`].
+/// `Invalid` naming the reason; those of [`Clock::synchronized_now`].
 pub(crate) fn usable_key(signer: &IssuerSigner, clock: &Clock) -> Result<(Arc<MountKey>, Time)> {
-    let now = clock.agreed_now()?;
+    let now = clock.synchronized_now()?;
     let record = &signer.issuer.record;
     let refuse = |why: &str| Err(Error::invalid(format!("issuer_ref: issuer may not issue certificates: {why}")));
     let Some(key) = &signer.key else { return refuse("its private key is not in this mount") };

@@ -88,7 +88,7 @@ pub async fn sign(
         key_id: if csr.extension(oid::SUBJECT_KEY_ID).is_some() {
             SubjectKeyIdSource::Copied
         } else {
-            SubjectKeyIdSource::OfKey
+            SubjectKeyIdSource::Derived
         },
         tail: Extensions::joined(&[
             &pieces.authority_key_id,

@@ -152,7 +152,7 @@ pub struct IssuerRecord {
     #[serde(default)]
     pub revoked_at: Option<i64>,
     /// Reason for the revocation.
-    #[serde(default, skip_serializing_if = "RevocationReason::are_unsaid")]
+    #[serde(default, skip_serializing_if = "RevocationReason::is_empty")]
     pub revoked_for: RevocationReason,
     /// Last CRL number that the authority used elsewhere; CRLs of this mount get higher numbers. 0 if none is known.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -237,7 +237,7 @@ impl Issuer {
     }
 
     /// Joins the authority of the first of `others` with the same key and a matching subject.
-    pub(crate) fn in_authority_of<'i>(mut self, mut others: impl Iterator<Item = &'i Arc<Self>>) -> Self {
+    pub(crate) fn joined_to_authority<'i>(mut self, mut others: impl Iterator<Item = &'i Arc<Self>>) -> Self {
         self.record.authority = None;
         let own = self.authority_id();
         let same = others.find(|other| other.is_same_authority(&self));

@@ -89,7 +89,7 @@ impl Responder {
     }
 
     /// `true` if a CertID identifies one of its issuers.
-    pub(crate) fn is_meant(&self, id: &CertId<'_>) -> bool {
+    pub(crate) fn matches_cert_id(&self, id: &CertId<'_>) -> bool {
         self.encoding(id).is_some()
     }
 

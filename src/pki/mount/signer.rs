@@ -32,7 +32,7 @@ impl IssuerSigner {
 
     /// Returns a warning if every path requires a certificate policy and none of `policies` (OIDs in DER contents)
     /// meets any.
-    pub(crate) fn policy_advice(&self, policies: impl FnOnce() -> BTreeSet<Vec<u8>>) -> Option<String> {
+    pub(crate) fn policy_warning(&self, policies: impl FnOnce() -> BTreeSet<Vec<u8>>) -> Option<String> {
         let mut demands = self.paths.standing().map(|path| path.policy.as_ref());
         let first = demands.next()??;
         if self.paths.standing().any(|path| path.policy.is_none()) {

@@ -145,7 +145,7 @@ impl Urls {
     }
 
     /// `true` if a URL contains the issuer id, which a root does not have before it is signed.
-    pub fn names_issuer(&self) -> bool {
+    pub fn contains_issuer_id(&self) -> bool {
         self.templating
             && self.lists().iter().any(|(_, list)| list.iter().any(|url| url.contains(ISSUER_ID_PLACEHOLDER)))
     }
@@ -157,7 +157,7 @@ impl Urls {
     }
 
     /// `true` if a URL contains an unreplaced address of the mount.
-    pub fn unresolved(&self) -> bool {
+    pub fn has_unresolved_placeholders(&self) -> bool {
         let open = |url: &String| CLUSTER_PLACEHOLDERS.iter().any(|placeholder| url.contains(placeholder));
         self.templating && self.lists().iter().any(|(_, list)| list.iter().any(open))
     }

@@ -103,7 +103,7 @@ pub struct MountView {
     signers: BTreeMap<String, Arc<IssuerSigner>>,
     responders: Arc<Responders>,
     /// `true` if derived values are out of date until [`MountView::settle`].
-    deferred: bool,
+    is_batch_open: bool,
 }
 
 impl MountView {
@@ -127,8 +127,8 @@ impl MountView {
             view.take(document).map_err(|error| named.unreadable(error))?;
         }
         view.parents = chains::compute_parents(&view.issuers, &self.parents);
-        view.work_out();
-        Ok(view.with_engine_of(self))
+        view.recompute();
+        Ok(view.reuse_policy_engine(self))
     }
 
     /// A mount without documents.
@@ -149,7 +149,7 @@ impl MountView {
             parents: BTreeMap::new(),
             signers: BTreeMap::new(),
             responders: Arc::default(),
-            deferred: false,
+            is_batch_open: false,
         }
     }
 
@@ -190,19 +190,19 @@ impl MountView {
 
     /// Begins a batch of changes: signers and chains stay as they are until [`MountView::settle`]. Recomputing them after
     /// every change would take quadratic time.
-    pub(crate) fn defer(&mut self) {
-        self.deferred = true;
+    pub(crate) fn begin_batch(&mut self) {
+        self.is_batch_open = true;
     }
 
     /// Ends a batch of changes.
     pub(crate) fn settle(&mut self) {
-        self.deferred = false;
-        self.work_out();
+        self.is_batch_open = false;
+        self.recompute();
     }
 
     /// Recomputes chains and pre-encoded parts.
-    fn work_out(&mut self) {
-        if self.deferred {
+    fn recompute(&mut self) {
+        if self.is_batch_open {
             return;
         }
         self.signers = self
@@ -311,12 +311,12 @@ impl MountView {
     }
 
     /// `true` if two issuers are known to differ in name or key, so that their serial numbers are independent.
-    pub fn differ(&self, one: &str, other: &str) -> bool {
+    pub fn are_different_authorities(&self, one: &str, other: &str) -> bool {
         one != other && matches!((self.authority_of(one), self.authority_of(other)), (Some(a), Some(b)) if a != b)
     }
 
     /// Finds the issuer of this mount whose certificate `issuer` signed under this serial number.
-    pub fn certified_as(&self, issuer: &Issuer, serial: Serial) -> Option<&Arc<Issuer>> {
+    pub fn find_certified(&self, issuer: &Issuer, serial: Serial) -> Option<&Arc<Issuer>> {
         let own = &issuer.certificate;
         self.issuers.values().find(|one| {
             let one = &one.certificate;
@@ -359,7 +359,7 @@ impl MountView {
         let mut issuer = match self.issuers.get(&id) {
             Some(known) => known.with_record(record, version + 1),
             None => {
-                let new = Issuer::new(record, version + 1)?.in_authority_of(self.issuers.values());
+                let new = Issuer::new(record, version + 1)?.joined_to_authority(self.issuers.values());
                 self.check_room(&new.certificate)?;
                 chains::add_parents(&mut self.parents, &self.issuers, &new);
                 new
@@ -368,7 +368,7 @@ impl MountView {
         issuer.record.signatures = chains::signature_results(&issuer, &self.issuers, &self.parents);
         let write = self.document(kind::ISSUER, &id, version, Some(&issuer.record));
         self.issuers.insert(id, Arc::new(issuer));
-        self.work_out();
+        self.recompute();
         Ok(write)
     }
 
@@ -401,7 +401,7 @@ impl MountView {
         if !writes.is_empty() {
             config.changed_at = now;
             writes.push(self.set_issuers_config(config));
-            self.work_out();
+            self.recompute();
         }
         writes
     }
@@ -411,7 +411,7 @@ impl MountView {
         let ids: Vec<String> = self.issuers.keys().cloned().collect();
         let keys = std::mem::take(&mut self.keys);
         let mut writes = self.remove_issuers(&ids, now);
-        self.work_out();
+        self.recompute();
         writes.extend(keys.iter().map(|(id, k)| self.document::<KeyRecord>(kind::KEY, id, k.version, None)));
         writes
     }
@@ -454,14 +454,14 @@ impl MountView {
         let version = self.keys.get(&key.id).map_or(0, |k| k.version);
         let write = self.document(kind::KEY, &key.id, version, Some(&key.record()?));
         self.keys.insert(key.id.clone(), Arc::new(MountKey { version: version + 1, ..key }));
-        self.work_out();
+        self.recompute();
         Ok(write)
     }
 
     /// Removes a key; `None` when there is none.
     pub fn remove_key(&mut self, id: &str) -> Option<PkiWrite> {
         let version = self.keys.remove(id)?.version;
-        self.work_out();
+        self.recompute();
         Some(self.document::<KeyRecord>(kind::KEY, id, version, None))
     }
 
@@ -488,7 +488,7 @@ impl MountView {
         let version = self.urls.version;
         let write = self.document(kind::CONFIG, "urls", version, Some(&value));
         self.urls = StoredSetting { value, version: version + 1 };
-        self.work_out();
+        self.recompute();
         write
     }
 
@@ -497,7 +497,7 @@ impl MountView {
         let version = self.cluster.version;
         let write = self.document(kind::CONFIG, "cluster", version, Some(&value));
         self.cluster = StoredSetting { value, version: version + 1 };
-        self.work_out();
+        self.recompute();
         write
     }
 
@@ -531,7 +531,7 @@ impl MountView {
     pub fn set_external_policy(&mut self, value: external_policy::ExternalPolicyConfig) -> Result<PkiWrite> {
         let StoredSetting { value: old, version } = &self.external_policy;
         let version = *version;
-        if !value.leads_to_the_same(old) {
+        if !value.has_same_connection(old) {
             let engine = value.enabled.then(|| value.engine()).transpose()?;
             self.policy_engine = engine.map(Arc::new).map(Ok);
         }
@@ -549,8 +549,8 @@ impl MountView {
     }
 
     /// Takes over the policy engine's client of another view if the connection settings are the same.
-    fn with_engine_of(mut self, other: &Self) -> Self {
-        let same = self.external_policy.value.leads_to_the_same(&other.external_policy.value);
+    fn reuse_policy_engine(mut self, other: &Self) -> Self {
+        let same = self.external_policy.value.has_same_connection(&other.external_policy.value);
         if same && matches!((&self.policy_engine, &other.policy_engine), (Some(Ok(_)), Some(Ok(_)))) {
             self.policy_engine.clone_from(&other.policy_engine);
         }
@@ -570,10 +570,10 @@ impl MountView {
 
     fn document<T: Serialize>(&self, kind: &'static str, name: &str, expected: u64, value: Option<&T>) -> PkiWrite {
         let body = value.map(|v| {
-            // The body may hold a private key. Storage zeroizes it after sealing it; `secretly` leaves no copies when
+            // The body may hold a private key. Storage zeroizes it after sealing it; `write_secret` leaves no copies when
             // the buffer grows.
             let mut body = PartlySecret::default();
-            let written = body.secretly(|body| serde_json::to_writer(body, v));
+            let written = body.write_secret(|body| serde_json::to_writer(body, v));
             written.expect("records of plain members always serialise");
             body.into_bytes()
         });

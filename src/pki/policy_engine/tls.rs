@@ -97,7 +97,8 @@ fn parse_roots(text: &str) -> Result<RootCertStore> {
 fn parse_pinned(text: &str) -> Result<Vec<PinnedCertificate>> {
     const FIELD: &str = "trusted_leaf_certificate_bundle";
     let read = |der: Vec<u8>| {
-        let certificate = Certificate::submitted(&der).map_err(|e| Error::invalid(format!("{FIELD}: {}", e.text())))?;
+        let certificate =
+            Certificate::parse_untrusted(&der).map_err(|e| Error::invalid(format!("{FIELD}: {}", e.text())))?;
         Ok(PinnedCertificate { der, not_before: certificate.not_before(), not_after: certificate.not_after() })
     };
     parse_certificates(FIELD, text)?.into_iter().map(read).collect()

@@ -180,14 +180,20 @@ pub struct CallerSuppliedEntries {
     /// Path of the first entry with a certificateIssuer.
     of_another: Option<String>,
     /// Path of the first entry without one.
-    of_nobody: Option<String>,
+    first_without_issuer: Option<String>,
 }
 
 impl CallerSuppliedEntries {
     /// Creates an empty collection for a CRL with these terms.
     pub fn of(terms: &CallerSuppliedCrlTerms) -> Self {
         let is_delta = terms.base.is_some();
-        Self { batch: CrlEntryBatch::default(), seen: HashSet::new(), is_delta, of_another: None, of_nobody: None }
+        Self {
+            batch: CrlEntryBatch::default(),
+            seen: HashSet::new(),
+            is_delta,
+            of_another: None,
+            first_without_issuer: None,
+        }
     }
 
     /// Adds an entry.
@@ -207,7 +213,7 @@ impl CallerSuppliedEntries {
         }
         self.batch.push(*serial, &encoded, *revoked_at, i64::MAX);
         let names_issuer = extensions.value_of(oid::CERTIFICATE_ISSUER).is_some();
-        let first = if names_issuer { &mut self.of_another } else { &mut self.of_nobody };
+        let first = if names_issuer { &mut self.of_another } else { &mut self.first_without_issuer };
         first.get_or_insert(path);
         Ok(())
     }
@@ -229,7 +235,7 @@ impl CallerSuppliedEntries {
             )));
         }
         // Entries are sorted by serial, and one without certificateIssuer would inherit that of the previous entry.
-        if let (Some(_), Some(path)) = (&self.of_another, self.of_nobody) {
+        if let (Some(_), Some(path)) = (&self.of_another, self.first_without_issuer) {
             return Err(Error::invalid(format!(
                 "{path}: extensions: must have a certificateIssuer, because others of the list have one (RFC 5280 5.3.3)"
             )));

@@ -153,7 +153,7 @@ fn add_serials(
 
 fn lock_crl_import(authority: &Authority) -> Result<OwnedMutexGuard<()>> {
     let busy = |_| Error::new(Kind::Busy, "another CRL is being imported into this mount");
-    Arc::clone(authority.importing()).try_lock_owned().map_err(busy)
+    Arc::clone(authority.crl_import_lock()).try_lock_owned().map_err(busy)
 }
 
 fn serial_in_use_error(serial: Serial) -> Error {
@@ -172,7 +172,7 @@ struct CrlImport {
     /// Issuers of the mount that these issuers certify.
     certified: HashMap<Serial, String>,
     entries: usize,
-    on_hold: usize,
+    held_entries: usize,
     /// Serials of self-signed certificates among them, which are not on their own CRL.
     roots: HashSet<Serial>,
 }
@@ -196,18 +196,18 @@ impl CrlImport {
             if list.this_update > now + MAX_CLOCK_SKEW_SECONDS {
                 return Err(Error::invalid("crl: its thisUpdate is still to come"));
             }
-            let (mut entries, mut on_hold, mut at) = (0, 0, 0);
+            let (mut entries, mut held_entries, mut at) = (0, 0, 0);
             loop {
                 let (page, next) = list.page(at, ENTRIES_PER_PAGE)?;
                 if page.is_empty() {
                     break;
                 }
                 (entries, at) = (entries + page.len(), next);
-                on_hold += page.iter().filter(|entry| entry.reason == Some(CERTIFICATE_HOLD)).count();
+                held_entries += page.iter().filter(|entry| entry.reason == Some(CERTIFICATE_HOLD)).count();
             }
-            Ok((view, list, issuers, entries, on_hold))
+            Ok((view, list, issuers, entries, held_entries))
         };
-        let (view, list, issuers, entries, on_hold) = cpu::run(read).await??;
+        let (view, list, issuers, entries, held_entries) = cpu::run(read).await??;
         let group =
             issuers.first().and_then(|id| view.signer(id)).map(|signer| authority_id(signer)).unwrap_or_default();
         let former = view.issuers_config.value.former.iter().filter(|(_, of)| **of == group).map(|(id, _)| id.clone());
@@ -220,7 +220,7 @@ impl CrlImport {
         let of_it =
             |signer: &&Arc<IssuerSigner>| signer.issuer.self_signed && issuers.contains(&signer.issuer.record.id);
         let roots = view.signers().filter(of_it).map(|signer| signer.issuer.certificate.serial()).collect();
-        Ok(Self { list: Arc::new(list), issuers, same, certified, entries, on_hold, roots, authority })
+        Ok(Self { list: Arc::new(list), issuers, same, certified, entries, held_entries, roots, authority })
     }
 
     /// Checks every entry against the mount. Stores nothing.
@@ -421,8 +421,8 @@ impl CrlImport {
                  others, too",
             );
         }
-        if self.on_hold > 0 {
-            let count = self.on_hold;
+        if self.held_entries > 0 {
+            let count = self.held_entries;
             warnings
                 .add(format!("{count} entries are on hold (certificateHold): they stay, nothing releases them here"));
         }

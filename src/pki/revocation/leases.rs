@@ -195,7 +195,7 @@ impl Engine {
         }
         // A task of its own, so that a client disconnect does not leave revocations without their CRLs.
         let (engine, after, below) = (Arc::clone(self), after.to_owned(), below.to_owned());
-        tokio::spawn(async move { engine.end_marked(&after, &below, mount).await }).await.map_err(Error::internal)?
+        tokio::spawn(async move { engine.revoke_marked(&after, &below, mount).await }).await.map_err(Error::internal)?
     }
 
     /// Revokes the certificates of marked leases and of ended tokens, and removes leases of expired certificates.
@@ -206,8 +206,8 @@ impl Engine {
     pub async fn sweep_leases(&self) -> Result<()> {
         let store = &self.tools().store;
         while store.mark_ended(LEASES_PER_COMMIT).await? == LEASES_PER_COMMIT {}
-        let revoked = self.end_marked("", LEASE_IDS_END, None).await;
-        let now = self.tools().clock.agreed_now()?.unix_timestamp();
+        let revoked = self.revoke_marked("", LEASE_IDS_END, None).await;
+        let now = self.tools().clock.synchronized_now()?.unix_timestamp();
         loop {
             let swept = store.sweep_leases(now, LEASES_PER_COMMIT).await?;
             metrics::counter!(telemetry::PKI_LEASES_ENDED, "result" => "expired").increment(u64::from(swept));
@@ -219,7 +219,7 @@ impl Engine {
 
     /// Revokes the certificates of marked leases between two ids, then builds the CRLs once. Also waits for the CRLs of
     /// `mount`, whose lease a concurrent sweep may have ended.
-    async fn end_marked(&self, after: &str, below: &str, mount: Option<MountId>) -> Result<()> {
+    async fn revoke_marked(&self, after: &str, below: &str, mount: Option<MountId>) -> Result<()> {
         let mut after = after.to_owned();
         let open = mount.and_then(|mount| Some((mount, self.authority(mount).ok()?)));
         let mut changed = BTreeMap::from_iter(open);
@@ -267,7 +267,10 @@ impl Engine {
                     let ended = metrics::counter!(telemetry::PKI_LEASES_ENDED, "result" => "revoked");
                     ended.increment(u64::from(count));
                 }
-                PkiOutcome::Done | PkiOutcome::SerialTaken | PkiOutcome::Kept { .. } | PkiOutcome::Removed(_) => {}
+                PkiOutcome::Done
+                | PkiOutcome::SerialTaken
+                | PkiOutcome::TidyRenewed { .. }
+                | PkiOutcome::Removed(_) => {}
             }
         }
         metrics::counter!(telemetry::PKI_REVOCATIONS).increment(revoked);

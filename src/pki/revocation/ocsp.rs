@@ -162,7 +162,7 @@ async fn certificate_status(
     responder: &Responder,
     id: &CertId<'_>,
 ) -> Result<OcspCertStatus> {
-    if !responder.is_meant(id) {
+    if !responder.matches_cert_id(id) {
         return Ok(OcspCertStatus::Unknown);
     }
     let stored = authority.tools().store.status(authority.mount(), id.serial).await?;
@@ -206,7 +206,7 @@ async fn sign_response(
     nonce: Option<&[u8]>,
 ) -> Result<(Bytes, OcspTimes)> {
     let started = Instant::now();
-    let made_at = authority.tools().clock.agreed_now()?.unix_timestamp();
+    let made_at = authority.tools().clock.synchronized_now()?.unix_timestamp();
     let latest = statuses.iter().filter_map(|(_, status)| match status {
         OcspCertStatus::Revoked { at, .. } => Some(*at),
         OcspCertStatus::Good | OcspCertStatus::Unknown => None,

@@ -51,7 +51,7 @@ pub struct RequestedReason {
 }
 
 impl RequestedReason {
-    fn grounds(self) -> RevocationReason {
+    fn revocation_reason(self) -> RevocationReason {
         RevocationReason { reason: self.reason.map(ReasonCode::code), invalidity_date: self.invalidity_date }
     }
 
@@ -154,7 +154,7 @@ impl RevocationTarget {
     }
 
     fn revoked(&self, mount: MountId, now: Time, why: RequestedReason) -> RevocationRow {
-        let RevocationReason { reason, invalidity_date } = why.grounds();
+        let RevocationReason { reason, invalidity_date } = why.revocation_reason();
         let (serial, issuer, not_after) = (self.serial, self.issuer.clone(), self.not_after);
         RevocationRow { mount, serial, issuer, revoked_at: now, not_after, reason, invalidity_date }
     }
@@ -213,7 +213,7 @@ fn prove_possession(der: &[u8], proof: impl FnOnce() -> Result<PrivateKey>) -> R
 /// Returns the revocation for an ending lease; `None` if not stored, already revoked, expired, or an issuer.
 pub(crate) async fn revocation_of_lease(authority: &Authority, serial: Serial) -> Result<Option<RevocationRow>> {
     let Some(found) = authority.tools().store.certificate(authority.mount(), serial).await? else { return Ok(None) };
-    let now = authority.tools().clock.agreed_now()?;
+    let now = authority.tools().clock.synchronized_now()?;
     let target = RevocationTarget::stored(found);
     let is_issuer = authority.view().issuer_with_der(&target.der).is_some();
     let done = target.revocation.is_some() || target.has_expired(now) || is_issuer;
@@ -245,11 +245,15 @@ async fn try_revoke(
     why: RequestedReason,
     coming: PendingRevocation,
 ) -> Result<Option<RevocationOutcome>> {
-    let now = authority.tools().clock.agreed_now()?;
+    let now = authority.tools().clock.synchronized_now()?;
     why.check_date(now)?;
     let row = target.revoked(authority.mount(), now, why);
     let view = authority.view();
-    if target.revocation.as_ref().is_some_and(|stands| view.differ(&stands.row.issuer, &target.issuer)) {
+    if target
+        .revocation
+        .as_ref()
+        .is_some_and(|stands| view.are_different_authorities(&stands.row.issuer, &target.issuer))
+    {
         return Err(serial_collision_error());
     }
     let compromised = why.compromised_key(target.serial, &target.der);
@@ -262,7 +266,7 @@ async fn try_revoke(
         // An operator may have removed the key from the list.
         let full = list_compromised_key(authority, compromised).await?;
         let mut warnings = authority.publish_revocation(&earlier, coming).await?;
-        warnings.extend(reason_unchanged_warning(earlier.row.grounds(), why));
+        warnings.extend(reason_unchanged_warning(earlier.row.revocation_reason(), why));
         warnings.extend(full);
         return Ok(Some(RevocationOutcome::Revoked { at: earlier.row.revoked_at, warnings }));
     }
@@ -291,13 +295,13 @@ async fn list_compromised_key(
     let Some(key) = compromised else { return Ok(None) };
     let authority = Arc::clone(authority);
     // A task of its own, so that a client disconnect does not leave this node's list without the stored entry.
-    let listed = tokio::spawn(async move { authority.tools().compromised.add_alone(key).await });
+    let listed = tokio::spawn(async move { authority.tools().compromised.add_in_own_commit(key).await });
     Ok(listed.await.map_err(Error::internal)??.warning())
 }
 
 /// Returns a warning if the stored revocation did not adopt the given reason or date.
 fn reason_unchanged_warning(stands: RevocationReason, why: RequestedReason) -> Option<String> {
-    let RevocationReason { reason, invalidity_date } = why.grounds();
+    let RevocationReason { reason, invalidity_date } = why.revocation_reason();
     let taken = reason.is_none_or(|reason| Some(reason) == stands.reason)
         && invalidity_date.is_none_or(|date| Some(date) == stands.invalidity_date);
     (!taken).then(|| REASON_UNCHANGED_WARNING.to_owned())
@@ -327,7 +331,7 @@ async fn store_revocation(
     let committed = committed?;
     let full = committed.warning();
     let Some((stored, fresh)) = committed.stored else { return Ok(None) };
-    if authority.view().differ(&stored.row.issuer, issuer) {
+    if authority.view().are_different_authorities(&stored.row.issuer, issuer) {
         // A concurrently imported CRL uses the serial for a certificate of another issuer.
         return Err(serial_collision_error());
     }
@@ -336,7 +340,7 @@ async fn store_revocation(
     }
     // If a concurrent request stored it, this response also waits for a CRL that lists it.
     let mut warnings = authority.publish_revocation(&stored, coming).await?;
-    warnings.extend(reason_unchanged_warning(stored.row.grounds(), why));
+    warnings.extend(reason_unchanged_warning(stored.row.revocation_reason(), why));
     warnings.extend(full);
     Ok(Some(RevocationOutcome::Revoked { at: stored.row.revoked_at, warnings }))
 }
@@ -408,13 +412,13 @@ async fn find_by_certificate(
     // A forged certificate costs one signature check per issuer of the claimed name.
     let found = cpu::run(move || {
         let issuer = issuers.signed_by(&brought)?;
-        Some((issuer.record.id.clone(), issuers.certified_as(issuer, serial).is_some()))
+        Some((issuer.record.id.clone(), issuers.find_certified(issuer, serial).is_some()))
     });
     let not_ours = || Error::invalid("certificate: not signed by an issuer of this mount");
     let (issuer, is_issuers) = found.await?.ok_or_else(not_ours)?;
     // CRLs and OCSP responses identify certificates only by serial number.
     let revocation = store.status(mount, serial).await?.revocation;
-    let is_others = |stored: &StoredRevocation| view.differ(&stored.row.issuer, &issuer);
+    let is_others = |stored: &StoredRevocation| view.are_different_authorities(&stored.row.issuer, &issuer);
     if is_issuers || revocation.as_ref().is_some_and(is_others) {
         return Err(serial_collision_error());
     }
@@ -462,7 +466,7 @@ pub async fn revoke_issuer(
     let view = authority.view();
     let issuer = &view.signer(reference).ok_or_else(Error::not_found)?.issuer;
     let id = issuer.record.id.clone();
-    let now = authority.tools().clock.agreed_now()?;
+    let now = authority.tools().clock.synchronized_now()?;
     why.check_date(now)?;
     let rows = issuer_rows(authority, &view, issuer, now, why, requester).await?;
     let compromised = why.compromised_key(issuer.certificate.serial(), issuer.certificate.der());
@@ -471,7 +475,7 @@ pub async fn revoke_issuer(
     let commit = |listing: Vec<PkiWrite>| {
         let (wanted, rows) = (wanted.clone(), Arc::clone(&rows));
         let plan = move |view: &MountView| plan_revocation(view, &wanted, why, now, &listing, &rows);
-        authority.change_and_crls(plan).map(|changed| changed.map(Some)).boxed()
+        authority.change_with_crl_warnings(plan).map(|changed| changed.map(Some)).boxed()
     };
     let committed = authority.tools().compromised.add_with(compromised.as_slice(), commit).await?;
     let full = committed.warning();
@@ -496,7 +500,7 @@ fn plan_revocation(
     let issuer = &view.signer(wanted).ok_or_else(Error::not_found)?.issuer;
     let mut next = view.clone();
     let record = &issuer.record;
-    let (grounds, earlier) = (why.grounds(), record.revoked_at.map(|_| record.revoked_for));
+    let (grounds, earlier) = (why.revocation_reason(), record.revoked_at.map(|_| record.revoked_for));
     let Some(revoked_for) = earlier.map_or(Some(grounds), |earlier| earlier.amended_by(grounds)) else {
         let warnings = reason_unchanged_warning(record.revoked_for, why).into_iter().collect();
         return Ok((PlannedChange { view: next, writes: listing.to_vec(), crls: false }, (warnings, false)));
@@ -530,7 +534,7 @@ async fn issuer_rows(
         _ => return Ok(Vec::new()),
     };
     let (serial, not_after) = (certificate.serial(), certificate.not_after());
-    let RevocationReason { reason, invalidity_date } = why.grounds();
+    let RevocationReason { reason, invalidity_date } = why.revocation_reason();
     let mount = authority.mount();
     let revocation = RevocationRow { mount, serial, issuer, revoked_at: now, not_after, reason, invalidity_date };
     Ok(brought.map(PkiWrite::Certificate).into_iter().chain([PkiWrite::Revocation(revocation)]).collect())

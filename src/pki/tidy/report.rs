@@ -97,12 +97,12 @@ impl TidyReport {
     }
 
     /// Returns `true` if the run is active.
-    pub fn is_under_way(&self) -> bool {
+    pub fn is_running(&self) -> bool {
         matches!(self.state, TidyRunState::Running | TidyRunState::Cancelling)
     }
 
     /// Returns the start of the interval to the next automatic run: the last start, or a later successful end.
-    pub fn reckoned_from(&self) -> i64 {
+    pub fn interval_start(&self) -> i64 {
         self.last_success.unwrap_or(i64::MIN).max(self.started)
     }
 
@@ -141,10 +141,10 @@ mod tests {
     fn the_last_success_outlives_later_runs() {
         let at = |seconds| Time::UNIX_EPOCH + Duration::from_secs(seconds);
         let mut first = TidyReport::begin(TidyConfig::default(), at(10), None);
-        assert_eq!(first.reckoned_from(), 10_000_000);
+        assert_eq!(first.interval_start(), 10_000_000);
         first.last_success = Some(epoch_micros(at(20)));
         let second = TidyReport::begin(TidyConfig::default(), at(15), Some(&first));
-        assert_eq!(second.reckoned_from(), 20_000_000);
+        assert_eq!(second.interval_start(), 20_000_000);
         assert_eq!(second.last_success, Some(20_000_000));
     }
 }

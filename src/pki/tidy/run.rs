@@ -232,7 +232,7 @@ impl TidyRun {
 
     fn turn(&self, lasts: Option<Duration>) -> PkiWrite {
         let now = self.authority.tools().clock.now();
-        PkiWrite::TidyKeep {
+        PkiWrite::TidyRenew {
             mount: self.authority.mount(),
             run: self.id,
             valid_until: lasts.map_or(0, |turn| (now + turn).unix_timestamp()),
@@ -245,7 +245,7 @@ impl TidyRun {
         let mut cancelled = self.signals.stopping();
         for outcome in outcomes {
             match outcome {
-                PkiOutcome::Kept { cancelled: asked } => cancelled |= asked,
+                PkiOutcome::TidyRenewed { cancelled: asked } => cancelled |= asked,
                 PkiOutcome::Removed(removed) => sum = removed,
                 _ => {}
             }

@@ -65,11 +65,11 @@ impl PatternList {
 
     /// `true` if an entry equals or matches `text`.
     pub fn matches(&self, text: &str) -> bool {
-        self.plain.binary_search_by(|plain| (**plain).cmp(text)).is_ok() || self.any_glob(text)
+        self.plain.binary_search_by(|plain| (**plain).cmp(text)).is_ok() || self.any_glob_matches(text)
     }
 
     /// `true` if an entry with a `*` matches `text`.
-    pub fn any_glob(&self, text: &str) -> bool {
+    pub fn any_glob_matches(&self, text: &str) -> bool {
         self.globs.iter().any(|glob| glob.matches(text))
     }
 

@@ -68,7 +68,7 @@ impl SubjectBound {
     }
 
     /// Returns the first violation among values that this server will encode.
-    fn broken_by(&self, values: &[impl AsRef<str>]) -> Option<String> {
+    fn first_violation(&self, values: &[impl AsRef<str>]) -> Option<String> {
         let rule = values
             .iter()
             .map(AsRef::as_ref)
@@ -80,13 +80,13 @@ impl SubjectBound {
 
 /// Violations in a role's subject, at most one per attribute. `values` has the order C, ST, L, O, OU.
 pub(crate) fn role_violations(values: [&[String]; 5]) -> Vec<String> {
-    SUBJECT_BOUNDS.iter().zip(values).filter_map(|(bound, values)| bound.broken_by(values)).collect()
+    SUBJECT_BOUNDS.iter().zip(values).filter_map(|(bound, values)| bound.first_violation(values)).collect()
 }
 
 /// Violations in the subject attributes of a request.
 pub(crate) fn name_violations(common_name: &str, serial_number: &str) -> Vec<String> {
     let own = [(&COMMON_NAME_BOUND, common_name), (&SERIAL_NUMBER_BOUND, serial_number)];
-    own.into_iter().filter_map(|(bound, value)| bound.broken_by(&[value])).collect()
+    own.into_iter().filter_map(|(bound, value)| bound.first_violation(&[value])).collect()
 }
 
 /// Violations in a complete Name, at most one per attribute. `source` is the field that contains the Name, if there is

@@ -52,7 +52,7 @@ pub async fn move_to_ended_organization(tx: &mut Tx<'_>, table: &str, row: i64) 
     let values = [name[..].into(), name[..].into(), key.into(), tx.now.into(), tx.now.into()];
     let organization: i64 = tx.one(insert, &values).await?.get()?;
     tx.execute(&format!("UPDATE {table} SET org_id = $1 WHERE id = $2"), &[organization.into(), row.into()]).await?;
-    tx.buries(organization);
+    tx.set_pending_removal(organization);
     Ok(())
 }
 

@@ -102,7 +102,7 @@ mod tests {
         let mut attributes = AttributeReader::new(body.as_object().unwrap());
         let stored = OrganizationSettingsChange::read(&mut attributes)
             .over(r#"{"session-remember":5,"owners-team-saml-role-id":"a"}"#);
-        assert!(attributes.is_sound());
+        assert!(attributes.has_no_faults());
         let all = with_defaults(&stored);
         assert_eq!(all.len(), SETTINGS.len());
         for (name, value) in [

@@ -46,7 +46,7 @@ impl ProjectFields {
         let org_id = member.organization.id;
         if let (ModeChange::Inherit, Some(_), Some(pool)) = (&change, own, &member.organization.mode.pool)
             && let Some(pool) = agent_scope::find_usable(tx, org_id, pool).await?
-            && pool.excludes_heir(tx, org_id, user).await?
+            && pool.excludes_inheriting_workspace(tx, org_id, user).await?
         {
             attributes.push(mode::PROJECT_LEVEL.pool_fault(EXCLUDES_INHERITING_WORKSPACE));
         }

@@ -30,7 +30,7 @@ pub struct ProjectFilter {
 }
 
 impl ProjectFilter {
-    fn narrows(&self) -> bool {
+    fn has_filters(&self) -> bool {
         !self.names.is_empty() || self.q.is_some() || !self.tagged.is_empty()
     }
 }
@@ -51,7 +51,7 @@ pub async fn list(
     } else {
         LoadedGrants::read(tx, member).await?
     };
-    if wanted.narrows() || wanted.by_name.is_some() || matches!(grants, LoadedGrants::Many(_)) {
+    if wanted.has_filters() || wanted.by_name.is_some() || matches!(grants, LoadedGrants::Many(_)) {
         tx.fit();
     }
     let everything = select_visible(tx, member, &grants, ProjectRights::READ).await?;
@@ -63,10 +63,10 @@ pub async fn list(
     };
     seen.narrow(member.organization.id, wanted);
     if !wanted.tagged.is_empty() {
-        seen.look_for_tagged(tx, member.organization.id, wanted).await?;
+        seen.narrow_to_tagged(tx, member.organization.id, wanted).await?;
     }
     if wanted.q.is_some() && wanted.by_name.is_none() {
-        seen.look_for_few(tx).await?;
+        seen.load_if_few(tx).await?;
     }
     let matching = seen.count(tx).await?;
     let order = match wanted.by_name {
@@ -204,7 +204,7 @@ impl VisibleProjects {
 
     /// Loads the row ids if there are at most [`MAX_SORTED_MATCHES`]: one query instead of a count and a sort, for rare name
     /// parts.
-    async fn look_for_few(&mut self, tx: &mut Tx<'_>) -> WorkResult<()> {
+    async fn load_if_few(&mut self, tx: &mut Tx<'_>) -> WorkResult<()> {
         let mut values = self.filter.values.clone();
         values.push((MAX_SORTED_MATCHES as i64 + 1).into());
         let (condition, limit) = (self.filter.text(), values.len());
@@ -217,10 +217,10 @@ impl VisibleProjects {
         Ok(())
     }
 
-    async fn look_for_tagged(&mut self, tx: &mut Tx<'_>, org_id: i64, wanted: &ProjectFilter) -> WorkResult<()> {
+    async fn narrow_to_tagged(&mut self, tx: &mut Tx<'_>, org_id: i64, wanted: &ProjectFilter) -> WorkResult<()> {
         let few = tag::find_rows_with_rare_tag(tx, TaggedResource::Project, org_id, &[], &wanted.tagged).await?;
         if let Some(few) = few {
-            self.filter.not_by("p.org_id");
+            self.filter.avoid_index("p.org_id");
             self.filter.and("p.id = ANY({})", few);
         }
         Ok(())

@@ -281,7 +281,7 @@ impl ProjectKeyRanks {
             (ProjectPermission::CREATE, ProjectRights::CREATE_WORKSPACE),
             (ProjectPermission::MOVE, ProjectRights::MOVE_WORKSPACE),
         ] {
-            if self.go(reach) {
+            if self.allows(reach) {
                 rights |= right;
             }
         }
@@ -289,7 +289,7 @@ impl ProjectKeyRanks {
     }
 
     /// `true` if a key has at least this rank.
-    pub fn go(&self, reach: ProjectPermission) -> bool {
+    pub fn allows(&self, reach: ProjectPermission) -> bool {
         self.0[reach.0.place()] >= reach.1
     }
 
@@ -372,7 +372,7 @@ mod tests {
             prop_assert!(usize::from(stored.ranks()[key]) < words.0.len());
             let mut attributes = AttributeReader::new(body.as_object().unwrap());
             let named = RequestedProjectKeys::read(&mut attributes);
-            prop_assert_eq!(attributes.is_sound(), named != RequestedProjectKeys::default());
+            prop_assert_eq!(attributes.has_no_faults(), named != RequestedProjectKeys::default());
             if let Ok(settings) = named.over(ProjectAccessLevel::Custom, ProjectKeyRanks::of(ProjectAccessLevel::Custom), None) {
                 prop_assert_eq!(settings, stored);
             }
@@ -435,7 +435,7 @@ mod tests {
             json!({ "project-access": { "settings": "update", "unknown": 1 }, "workspace-access": { "move": true } });
         let mut attributes = AttributeReader::new(body.as_object().unwrap());
         let named = RequestedProjectKeys::read(&mut attributes);
-        assert!(attributes.is_sound());
+        assert!(attributes.has_no_faults());
         let settings =
             named.over(ProjectAccessLevel::Custom, ProjectKeyRanks::of(ProjectAccessLevel::Custom), None).ok().unwrap();
         assert_eq!(settings.rights(), ProjectRights::READ | ProjectRights::UPDATE | ProjectRights::MOVE_WORKSPACE);

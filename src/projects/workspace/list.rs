@@ -55,8 +55,8 @@ pub async fn list(
         match tag::find_rows_with_rare_tag(tx, TaggedResource::Workspace, org_id, &wanted.tags, &wanted.tagged).await? {
             Some(few) if few.is_empty() => return Ok(ResultPage::none()),
             Some(few) => {
-                filter.not_by("w.org_id");
-                filter.not_by("w.project_id");
+                filter.avoid_index("w.org_id");
+                filter.avoid_index("w.project_id");
                 filter.and("w.id = ANY({})", few);
             }
             None => {}

@@ -61,18 +61,18 @@ impl WorkspaceRights {
         let mut rights = Self::READ;
         for (granted, right) in [
             (matches!(level, ProjectAccessLevel::Maintain | ProjectAccessLevel::Admin), Self::ADMIN),
-            (keys.go(ProjectPermission::PLAN), Self::PLAN),
-            (keys.go(ProjectPermission::APPLY), Self::APPLY),
-            (keys.go(ProjectPermission::READ_VARIABLES), Self::READ_VARIABLES),
-            (keys.go(ProjectPermission::WRITE_VARIABLES), Self::WRITE_VARIABLES),
-            (keys.go(ProjectPermission::READ_STATE), Self::READ_STATE),
-            (keys.go(ProjectPermission::READ_OUTPUTS), Self::READ_OUTPUTS),
-            (keys.go(ProjectPermission::WRITE_STATE), Self::WRITE_STATE),
-            (keys.go(ProjectPermission::READ_MOCKS), Self::READ_MOCKS),
-            (keys.go(ProjectPermission::OVERRIDE_POLICIES), Self::OVERRIDE_POLICIES),
-            (keys.go(ProjectPermission::LOCK), Self::LOCK),
-            (keys.go(ProjectPermission::DELETE), Self::DESTROY),
-            (keys.go(ProjectPermission::RUN_TASKS), Self::RUN_TASKS),
+            (keys.allows(ProjectPermission::PLAN), Self::PLAN),
+            (keys.allows(ProjectPermission::APPLY), Self::APPLY),
+            (keys.allows(ProjectPermission::READ_VARIABLES), Self::READ_VARIABLES),
+            (keys.allows(ProjectPermission::WRITE_VARIABLES), Self::WRITE_VARIABLES),
+            (keys.allows(ProjectPermission::READ_STATE), Self::READ_STATE),
+            (keys.allows(ProjectPermission::READ_OUTPUTS), Self::READ_OUTPUTS),
+            (keys.allows(ProjectPermission::WRITE_STATE), Self::WRITE_STATE),
+            (keys.allows(ProjectPermission::READ_MOCKS), Self::READ_MOCKS),
+            (keys.allows(ProjectPermission::OVERRIDE_POLICIES), Self::OVERRIDE_POLICIES),
+            (keys.allows(ProjectPermission::LOCK), Self::LOCK),
+            (keys.allows(ProjectPermission::DELETE), Self::DESTROY),
+            (keys.allows(ProjectPermission::RUN_TASKS), Self::RUN_TASKS),
         ] {
             if granted {
                 rights |= right;
@@ -100,7 +100,7 @@ impl WorkspaceRights {
             (WorkspacePermission::OVERRIDE_POLICIES, Self::OVERRIDE_POLICIES),
         ]
         .into_iter()
-        .filter(|(reach, _)| keys.go(*reach))
+        .filter(|(reach, _)| keys.allows(*reach))
         .fold(Self::READ, |rights, (_, right)| rights | right)
     }
 

@@ -193,7 +193,7 @@ mod tests {
         let body = json!({ "auto-apply": true, "trigger-prefixes": ["/a"], "source-name": null });
         let mut attributes = AttributeReader::new(body.as_object().unwrap());
         let settings = WorkspaceSettingValues::default().changed(&mut attributes);
-        assert!(attributes.is_sound());
+        assert!(attributes.has_no_faults());
         let stored = WorkspaceSettingValues::parse(&settings.text());
         assert_eq!(stored, settings);
         let all = stored.all();
@@ -201,13 +201,13 @@ mod tests {
         let body = json!({ "trigger-patterns": ["b"], "auto-apply": null });
         let mut attributes = AttributeReader::new(body.as_object().unwrap());
         let changed = stored.changed(&mut attributes).all();
-        assert!(attributes.is_sound());
+        assert!(attributes.has_no_faults());
         let now = (&changed["auto-apply"], &changed[TRIGGER_PATTERNS], &changed[TRIGGER_PREFIXES]);
         assert_eq!(now, (&json!(false), &json!(["b"]), &json!([])), "patterns take the place of prefixes");
         let body = json!({ "trigger-patterns": ["b"], "trigger-prefixes": ["/a"] });
         let mut attributes = AttributeReader::new(body.as_object().unwrap());
         stored.changed(&mut attributes);
-        assert!(!attributes.is_sound(), "both at once");
+        assert!(!attributes.has_no_faults(), "both at once");
     }
 
     #[test]

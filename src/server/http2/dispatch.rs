@@ -79,7 +79,7 @@ where
                 Poll::Pending => false,
             };
             if self.activity.allowance.is_spent() {
-                self.calm();
+                self.end_flood();
                 continue;
             }
             let ended = match self.requests.poll_next_unpin(cx) {
@@ -127,14 +127,14 @@ where
             ExchangeEnd::Reset => self.resets += 1,
         }
         if self.resets > MAX_EXCESS_RESETS {
-            self.calm();
+            self.end_flood();
         }
     }
 
-    fn calm(&mut self) {
+    fn end_flood(&mut self) {
         if self.closing.is_none() {
             connections::count_closed("flood", 1);
-            self.farewell(Reason::ENHANCE_YOUR_CALM);
+            self.send_goaway(Reason::ENHANCE_YOUR_CALM);
         }
     }
 
@@ -148,7 +148,7 @@ where
         let receiving = self.activity.receiving();
         let is_given_up = connection.is_given_up() && receiving > 0 && receiving == self.requests.len();
         if done || is_given_up || connection.is_late() && !self.activity.is_busy() {
-            self.farewell(Reason::NO_ERROR);
+            self.send_goaway(Reason::NO_ERROR);
             return true;
         }
         if !self.leaving {
@@ -157,7 +157,7 @@ where
         !std::mem::replace(&mut self.leaving, true)
     }
 
-    fn farewell(&mut self, reason: Reason) {
+    fn send_goaway(&mut self, reason: Reason) {
         self.requests.clear();
         self.http2.abrupt_shutdown(reason);
         self.closing = Some(Box::pin(sleep(GOAWAY_TIMEOUT)));

@@ -231,7 +231,7 @@ impl AsyncWrite for ObservedTransport {
             ready!(this.noted(polled))?;
             this.shut = true;
         }
-        if this.place.is_left_alone() {
+        if this.place.may_close_first() {
             return Poll::Ready(Ok(()));
         }
         this.poll_end(cx)

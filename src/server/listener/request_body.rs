@@ -34,7 +34,7 @@ impl Stream for TrackedRequestBody {
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let polled = Pin::new(&mut self.payload).poll_next(cx);
         match &polled {
-            Poll::Pending => self.connection.receives(),
+            Poll::Pending => self.connection.begin_body_wait(),
             Poll::Ready(piece) => {
                 self.connection.goes_on();
                 if self.is_chunked {

@@ -30,12 +30,12 @@ pub(super) fn run<'a>(
     conversation: &'a mut OperatorConnection,
 ) -> LocalBoxFuture<'a, Result<Value>> {
     async move {
-        let OperatorConnection { ears, mouth } = conversation;
+        let OperatorConnection { reader, writer } = conversation;
         // Waits while the log is checkpointed, which takes long for a long log.
-        let held = report_progress(mouth, PROGRESS_INTERVAL, || Ok(()), context.storage.hold_file()).await?;
+        let held = report_progress(writer, PROGRESS_INTERVAL, || Ok(()), context.storage.pause_checkpoints()).await?;
         let started = Instant::now();
-        mouth.say(&json!({ "result": { "held": true } })).await?;
-        let line = report_progress(mouth, PROGRESS_INTERVAL, || held.require_room(), ears.hear()).await?;
+        writer.send(&json!({ "result": { "held": true } })).await?;
+        let line = report_progress(writer, PROGRESS_INTERVAL, || held.require_room(), reader.hear()).await?;
         if line["release"] != true {
             return Err(Error::malformed("release: is what comes after a copy"));
         }
@@ -61,7 +61,7 @@ pub(super) fn record_backup<'a>(
 
 /// Waits for `work`; after each `beat` runs `look` and sends a `working` line.
 async fn report_progress<T>(
-    mouth: &mut OperatorWriter,
+    writer: &mut OperatorWriter,
     beat: Duration,
     look: impl Fn() -> Result<()>,
     work: impl Future<Output = Result<T>>,
@@ -72,7 +72,7 @@ async fn report_progress<T>(
             done = &mut work => return done,
             () = tokio::time::sleep(beat) => {
                 look()?;
-                mouth.say(&json!({ "working": true })).await?;
+                writer.send(&json!({ "working": true })).await?;
             }
         }
     }
@@ -92,12 +92,12 @@ mod tests {
     #[tokio::test]
     async fn who_waits_hears_that_work_goes_on_until_a_look_ends_it() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
-        let OperatorConnection { mut mouth, .. } = OperatorConnection::new(ours);
+        let OperatorConnection { mut writer, .. } = OperatorConnection::new(ours);
         let slow = async {
             tokio::time::sleep(BEAT * 20).await;
             Ok("done")
         };
-        assert_eq!(report_progress(&mut mouth, BEAT, || Ok(()), slow).await.unwrap(), "done");
+        assert_eq!(report_progress(&mut writer, BEAT, || Ok(()), slow).await.unwrap(), "done");
         let mut said = vec![0; 2 * 17];
         theirs.read_exact(&mut said).await.unwrap();
         assert_eq!(String::from_utf8(said).unwrap(), "{\"working\":true}\n".repeat(2));
@@ -107,6 +107,6 @@ mod tests {
             if looks.get() < 3 { Ok(()) } else { Err(Error::malformed("no room")) }
         };
         let never = std::future::pending::<Result<()>>();
-        assert_eq!(report_progress(&mut mouth, BEAT, look, never).await.unwrap_err().to_string(), "no room");
+        assert_eq!(report_progress(&mut writer, BEAT, look, never).await.unwrap_err().to_string(), "no room");
     }
 }

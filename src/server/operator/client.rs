@@ -61,8 +61,12 @@ impl OperatorClient {
     ///
     /// # Errors
     /// As [`ask`](Self::ask); the errors of `work`.
-    pub fn ask_after<T>(&mut self, work: impl FnOnce(&AtomicBool) -> Result<T>, line: &Value) -> Result<(T, Value)> {
-        let mouth = self.0.get_ref().try_clone().map_err(no_response_error)?;
+    pub fn run_then_send<T>(
+        &mut self,
+        work: impl FnOnce(&AtomicBool) -> Result<T>,
+        line: &Value,
+    ) -> Result<(T, Value)> {
+        let writer = self.0.get_ref().try_clone().map_err(no_response_error)?;
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let hearing = scope.spawn(|| {
@@ -73,7 +77,7 @@ impl OperatorClient {
             let done = work(&stop);
             let stopped = stop.load(Ordering::Acquire);
             // A failure to send is explained by what the server has sent.
-            let _ = if done.is_ok() { send_line(&mouth, line) } else { mouth.shutdown(Shutdown::Both) };
+            let _ = if done.is_ok() { send_line(&writer, line) } else { writer.shutdown(Shutdown::Both) };
             let heard = hearing.join().map_err(|_| Error::internal("the socket's reader has panicked"))?;
             match done {
                 Ok(done) => Ok((done, heard.map_err(|heard| heard.error)?)),
@@ -173,7 +177,7 @@ mod tests {
             stream.get_mut().write_all(b"{\"result\":{\"held\":true}}\n").unwrap();
         });
         let work = |_: &AtomicBool| all_said.recv_timeout(Duration::from_secs(20)).map_err(Error::internal);
-        let ((), answer) = client.ask_after(work, &json!({ "release": true })).unwrap();
+        let ((), answer) = client.run_then_send(work, &json!({ "release": true })).unwrap();
         assert_eq!(answer, json!({ "held": true }));
     }
 
@@ -191,7 +195,7 @@ mod tests {
                 }
                 Err(Error::internal("stopped"))
             };
-            let error = client.ask_after(work, &json!({ "release": true })).unwrap_err();
+            let error = client.run_then_send(work, &json!({ "release": true })).unwrap_err();
             assert_eq!(error.to_string(), says);
         }
     }
@@ -200,7 +204,7 @@ mod tests {
     fn work_that_fails_is_told_as_it_failed() {
         let (_folder, mut client) = client(|mut stream| drop(hear(&mut stream)));
         let work = |_: &AtomicBool| Err::<(), _>(Error::invalid("no such thing"));
-        let error = client.ask_after(work, &json!({ "release": true })).unwrap_err();
+        let error = client.run_then_send(work, &json!({ "release": true })).unwrap_err();
         assert_eq!(error.to_string(), "no such thing");
     }
 

@@ -51,7 +51,7 @@ pub async fn new_root_token(auth: &Auth, audit: &Audit, path: &'static str, prov
         audit,
         ("new-root-token", path),
         proved,
-        async || auth.another_root_token(ROOT_TOKEN_NAME).await,
+        async || auth.additional_root_token(ROOT_TOKEN_NAME).await,
         |given| AuditResponse { auth: Some(given), ..AuditResponse::default() },
         async |given| auth.revoke(given.token.expose_text().unwrap_or_default()).await.map(|_| ()),
     );

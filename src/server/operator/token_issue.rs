@@ -29,8 +29,8 @@ const STEP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Sends a challenge; `true` if the caller has the seal key.
 pub(super) async fn verify_proof(context: &OperatorContext, conversation: &mut OperatorConnection) -> Result<bool> {
-    let (question, answer) = context.storage.seal_question().await?;
-    conversation.say(&json!({ "result": { "question": question } })).await?;
+    let (question, answer) = context.storage.seal_challenge().await?;
+    conversation.send(&json!({ "result": { "question": question } })).await?;
     let line = conversation.hear().await?;
     let proof = line["proof"].as_str().and_then(|proof| BASE64_STANDARD.decode(proof).ok()).map(Secret::new);
     Ok(proof.is_some_and(|proof| proof == answer))
@@ -43,7 +43,7 @@ pub(super) async fn hand_out_token(
     revoke: impl AsyncFnOnce() -> Result<()>,
 ) -> Result<Value> {
     let taken = async {
-        conversation.say(&json!({ "result": { "token": token } })).await?;
+        conversation.send(&json!({ "result": { "token": token } })).await?;
         conversation.hear().await
     };
     let taken = matches!(tokio::time::timeout(STEP_TIMEOUT, taken).await, Ok(Ok(line)) if line["taken"] == true);

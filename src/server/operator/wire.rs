@@ -16,8 +16,8 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A connection; both directions work independently.
 pub(super) struct OperatorConnection {
-    pub(super) ears: OperatorReader,
-    pub(super) mouth: OperatorWriter,
+    pub(super) reader: OperatorReader,
+    pub(super) writer: OperatorWriter,
 }
 
 /// The receiving side.
@@ -29,15 +29,15 @@ pub(super) struct OperatorWriter(OwnedWriteHalf);
 impl OperatorConnection {
     pub(super) fn new(stream: UnixStream) -> Self {
         let (read, write) = stream.into_split();
-        Self { ears: OperatorReader(BufReader::new(read)), mouth: OperatorWriter(write) }
+        Self { reader: OperatorReader(BufReader::new(read)), writer: OperatorWriter(write) }
     }
 
     pub(super) async fn hear(&mut self) -> Result<Value> {
-        self.ears.hear().await
+        self.reader.hear().await
     }
 
-    pub(super) async fn say(&mut self, line: &Value) -> Result<()> {
-        self.mouth.say(line).await
+    pub(super) async fn send(&mut self, line: &Value) -> Result<()> {
+        self.writer.send(line).await
     }
 }
 
@@ -65,7 +65,7 @@ impl OperatorWriter {
     ///
     /// # Errors
     /// `Unavailable` when the caller has disconnected or does not read.
-    pub(super) async fn say(&mut self, line: &Value) -> Result<()> {
+    pub(super) async fn send(&mut self, line: &Value) -> Result<()> {
         let text = format!("{line}\n");
         let said = tokio::time::timeout(SEND_TIMEOUT, self.0.write_all(text.as_bytes())).await;
         said.map_err(|e| Error::unavailable("the caller does not read", e))?

@@ -76,7 +76,7 @@ pub(super) fn start<B: StoreBackend>(backend: B, seen: Arc<CommitStatus>) -> Res
                 queue: queue.clone(),
                 stopping: Vec::new(),
                 seen,
-                rests_until: Instant::now(),
+                paused_until: Instant::now(),
                 _alive: alive,
             };
             let addr = actor.start();
@@ -97,7 +97,7 @@ struct QueuedUnits {
     /// Session work.
     work: FairQueue<CommitJob>,
     /// Maximum amount of session work per commit.
-    most_work: usize,
+    max_work: usize,
     /// `true` if a run of the actor is scheduled or in progress.
     coming: bool,
     /// `true` if the actor has ended and takes no more units.
@@ -107,8 +107,8 @@ struct QueuedUnits {
 impl Default for QueuedUnits {
     fn default() -> Self {
         let work = FairQueue::new(MIN_SESSION_WORK, MIN_SESSION_WORK);
-        let mut waiting = Self { jobs: VecDeque::new(), work, most_work: 0, coming: false, closed: false };
-        waiting.allow_work(MAX_SESSION_WORK / 4);
+        let mut waiting = Self { jobs: VecDeque::new(), work, max_work: 0, coming: false, closed: false };
+        waiting.set_max_work(MAX_SESSION_WORK / 4);
         waiting
     }
 }
@@ -118,9 +118,9 @@ impl QueuedUnits {
         self.jobs.len() + self.work.waiting()
     }
 
-    fn allow_work(&mut self, most: usize) {
-        self.most_work = most.clamp(MIN_SESSION_WORK, MAX_SESSION_WORK);
-        self.work.allow(self.most_work, self.most_work.div_ceil(2));
+    fn set_max_work(&mut self, most: usize) {
+        self.max_work = most.clamp(MIN_SESSION_WORK, MAX_SESSION_WORK);
+        self.work.allow(self.max_work, self.max_work.div_ceil(2));
     }
 }
 
@@ -180,16 +180,16 @@ impl CommitQueue {
     /// Adjusts the amount of session work per commit to the duration of the last one.
     fn took(&self, work: usize, time: Duration) {
         let mut waiting = self.lock();
-        let most = waiting.most_work;
+        let most = waiting.max_work;
         if work > 0 && time > MAX_WORK_TIME {
-            waiting.allow_work(most / 2);
+            waiting.set_max_work(most / 2);
         } else if work * 2 >= most && time < MAX_WORK_TIME / 2 {
-            waiting.allow_work(most * 2);
+            waiting.set_max_work(most * 2);
         }
     }
 
     /// Marks a run as scheduled; `true` if none was before.
-    fn come(&self) -> bool {
+    fn schedule_run(&self) -> bool {
         !std::mem::replace(&mut self.lock().coming, true)
     }
 
@@ -215,7 +215,7 @@ struct Committer<B> {
     queue: Arc<CommitQueue>,
     stopping: Vec<oneshot::Sender<Result<()>>>,
     seen: Arc<CommitStatus>,
-    rests_until: Instant,
+    paused_until: Instant,
     _alive: oneshot::Sender<()>,
 }
 
@@ -224,7 +224,7 @@ impl<B: StoreBackend> Actor for Committer<B> {
 
     /// Background work may be left from an earlier process.
     fn started(&mut self, ctx: &mut Self::Context) {
-        self.come(ctx);
+        self.schedule_run(ctx);
     }
 }
 
@@ -242,14 +242,14 @@ impl<B: StoreBackend> Handler<StopCommitter> for Committer<B> {
 
     fn handle(&mut self, StopCommitter(done): StopCommitter, ctx: &mut Self::Context) {
         self.stopping.push(done);
-        self.come(ctx);
+        self.schedule_run(ctx);
     }
 }
 
 impl<B: StoreBackend> Committer<B> {
     /// Schedules a run unless one is scheduled or in progress.
-    fn come(&mut self, ctx: &mut Context<Self>) {
-        if self.queue.come() {
+    fn schedule_run(&mut self, ctx: &mut Context<Self>) {
+        if self.queue.schedule_run() {
             self.schedule(ctx);
         }
     }
@@ -267,18 +267,18 @@ impl<B: StoreBackend> Committer<B> {
             self.close(backend, ctx);
             return;
         };
-        let chores = !stopping && self.rests_until <= Instant::now();
+        let chores = !stopping && self.paused_until <= Instant::now();
         let work = run_batch(backend, batch, chores, self.queue.clone(), self.seen.clone());
         ctx.spawn(work.into_actor(self).map(|(backend, worked), actor, ctx| {
             if let Some(worked) = worked.filter(|_| backend.has_chores()) {
                 let rest = worked.max(MIN_BACKGROUND_PAUSE);
-                actor.rests_until = Instant::now() + rest;
-                ctx.run_later(rest, |actor, ctx| actor.come(ctx));
+                actor.paused_until = Instant::now() + rest;
+                ctx.run_later(rest, |actor, ctx| actor.schedule_run(ctx));
             }
             // A pause that ended during the batch has not scheduled a run.
-            let rested = backend.has_chores() && actor.rests_until <= Instant::now();
+            let idle = backend.has_chores() && actor.paused_until <= Instant::now();
             actor.backend = Some(backend);
-            if actor.queue.again(rested || !actor.stopping.is_empty()) {
+            if actor.queue.again(idle || !actor.stopping.is_empty()) {
                 actor.schedule(ctx);
             }
         }));
@@ -376,7 +376,7 @@ mod tests {
         assert!(queue.again(false), "comes by itself for what arrived meanwhile");
         assert_eq!(queue.take(false).unwrap().len(), 1);
         assert!(queue.again(true), "comes by itself for work of its own");
-        assert!(!queue.come());
+        assert!(!queue.schedule_run());
         assert!(queue.take(false).unwrap().is_empty());
         assert!(!queue.again(false));
         assert!(queue.push(job().0), "idle again");
@@ -400,10 +400,10 @@ mod tests {
         let work = |asker| of(WriteUnit::Work(asker, Arc::new(|_| ready(Ok(())).boxed_local()))).0;
         let take = || {
             let batch = queue.take(false).unwrap();
-            let askers = batch
+            let waiting_by_caller = batch
                 .iter()
                 .filter_map(|job| if let WriteUnit::Work(asker, _) = job.unit { Some(asker) } else { None });
-            (askers.collect::<Vec<_>>(), batch.len())
+            (waiting_by_caller.collect::<Vec<_>>(), batch.len())
         };
         for _ in 0..100 {
             queue.push(work(1));
@@ -411,9 +411,9 @@ mod tests {
         queue.push(work(2));
         queue.push(job().0);
         // The caller with many units gets half of the slots, and the short unit is not delayed.
-        let (askers, size) = take();
-        assert_eq!((askers.len(), size), (9, 10));
-        assert_eq!(askers.iter().filter(|asker| **asker == 2).count(), 1);
+        let (waiting_by_caller, size) = take();
+        assert_eq!((waiting_by_caller.len(), size), (9, 10));
+        assert_eq!(waiting_by_caller.iter().filter(|asker| **asker == 2).count(), 1);
         // Slow work reduces the number, down to two; fast work increases it.
         (0..9).for_each(|_| queue.took(1, MAX_WORK_TIME * 2));
         assert_eq!(take().1, 1, "half of two");

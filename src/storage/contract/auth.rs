@@ -278,7 +278,7 @@ pub(super) async fn the_tokens_of_a_dropped_mount_are_gone_at_once(fixture: &imp
     insert(&w, token(2_001, Some(2_000))).await;
     insert(&w, token(1, None)).await;
     assert!(w.auth.token(hash(2_000)).await.unwrap() == Some(of_mount(2_000, Some(2))));
-    one(&w, AuthWrite::MountDrop(method)).await;
+    one(&w, AuthWrite::MountDelete(method)).await;
     for n in [2, 700, 1_500, 2_000] {
         assert!(w.auth.token(hash(n)).await.unwrap().is_none(), "{n}");
         assert!(w.auth.token_by_accessor(accessor(n)).await.unwrap().is_none(), "{n}");

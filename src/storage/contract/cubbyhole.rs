@@ -79,7 +79,7 @@ pub(super) async fn a_cubbyhole_has_an_end(fixture: &impl Fixture) {
     for n in 1..3 {
         w.auth.commit(vec![AuthWrite::TokenInsert(token(n, None))]).await.unwrap();
     }
-    let (entries, octets) = CubbyholeRow::MOST;
+    let (entries, octets) = CubbyholeRow::LIMITS;
     for n in 0..entries {
         put(&w, row(1, &n.to_string(), b"1")).await.unwrap();
     }

@@ -123,11 +123,11 @@ pub(super) async fn an_entity_goes_with_its_aliases(fixture: &impl Fixture) {
     put(&w, vec![AuthWrite::EntityPut(entity(1)), AuthWrite::AliasPut(alias(1, 1)), AuthWrite::AliasPut(alias(2, 1))])
         .await;
     put(&w, vec![AuthWrite::EntityPut(entity(2)), AuthWrite::AliasPut(alias(3, 2))]).await;
-    assert_eq!(one(&w, AuthWrite::AliasDrop("a2".into())).await, AuthOutcome::Done);
-    assert_eq!(one(&w, AuthWrite::AliasDrop("a2".into())).await, AuthOutcome::Absent);
+    assert_eq!(one(&w, AuthWrite::AliasDelete("a2".into())).await, AuthOutcome::Done);
+    assert_eq!(one(&w, AuthWrite::AliasDelete("a2".into())).await, AuthOutcome::Absent);
     assert_eq!(found(&w, by_id(1)).await.unwrap().aliases, [alias(1, 1)]);
-    assert_eq!(one(&w, AuthWrite::EntityDrop("e1".into())).await, AuthOutcome::Done);
-    assert_eq!(one(&w, AuthWrite::EntityDrop("e1".into())).await, AuthOutcome::Absent);
+    assert_eq!(one(&w, AuthWrite::EntityDelete("e1".into())).await, AuthOutcome::Done);
+    assert_eq!(one(&w, AuthWrite::EntityDelete("e1".into())).await, AuthOutcome::Absent);
     assert_eq!(found(&w, by_alias("acc1", "Bob")).await, None);
     assert_eq!(fixture.number("SELECT COUNT(*) FROM entity_alias"), 1);
     assert!(found(&w, by_id(2)).await.is_some());
@@ -173,10 +173,10 @@ pub(super) async fn an_entity_is_swept_when_no_token_is_its(fixture: &impl Fixtu
     };
     let kept = async |n| found(&w, by_id(n)).await.map(|rows| rows.entity.kept_until);
     assert_eq!(sweep(9, 10).await, AuthOutcome::Swept(0));
-    assert_eq!(one(&w, AuthWrite::EntityKeep { id: "e2".into(), until: at(40) }).await, AuthOutcome::Done);
-    assert_eq!(one(&w, AuthWrite::EntityKeep { id: "e2".into(), until: at(30) }).await, AuthOutcome::Done);
-    assert_eq!(one(&w, AuthWrite::EntityKeep { id: "e4".into(), until: at(30) }).await, AuthOutcome::Done);
-    assert_eq!(one(&w, AuthWrite::EntityKeep { id: "e9".into(), until: at(30) }).await, AuthOutcome::Absent);
+    assert_eq!(one(&w, AuthWrite::EntityPostpone { id: "e2".into(), until: at(40) }).await, AuthOutcome::Done);
+    assert_eq!(one(&w, AuthWrite::EntityPostpone { id: "e2".into(), until: at(30) }).await, AuthOutcome::Done);
+    assert_eq!(one(&w, AuthWrite::EntityPostpone { id: "e4".into(), until: at(30) }).await, AuthOutcome::Done);
+    assert_eq!(one(&w, AuthWrite::EntityPostpone { id: "e9".into(), until: at(30) }).await, AuthOutcome::Absent);
     assert_eq!(sweep(30, 2).await, AuthOutcome::Swept(2));
     assert_eq!(sweep(30, 10).await, AuthOutcome::Swept(2));
     assert_eq!(sweep(30, 10).await, AuthOutcome::Swept(0));

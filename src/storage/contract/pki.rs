@@ -264,7 +264,7 @@ pub(super) async fn dropping_a_mount_removes_everything_of_that_mount_only(fixtu
         w.put(vec![PkiWrite::Crl(crl(mount, "g", 1)), PkiWrite::Document(document(mount, "a", 0, Some("x")))]).await;
     }
     let auth = &w.auth;
-    auth.commit(vec![AuthWrite::MountDrop(gone)]).await.unwrap();
+    auth.commit(vec![AuthWrite::MountDelete(gone)]).await.unwrap();
     assert_eq!(w.pki.counts(gone).await.unwrap(), (0, 0));
     assert_eq!((w.pki.has_mount(gone).await.unwrap(), w.pki.has_mount(kept).await.unwrap()), (false, true));
     assert!(w.pki.serials(gone, None, 10).await.unwrap().is_empty());
@@ -292,9 +292,9 @@ pub(super) async fn writes_to_a_mount_that_is_gone_are_refused(fixture: &impl Fi
     let w = World::new(fixture).await;
     let auth = |write| w.auth.commit(vec![write]);
     assert_eq!(auth(AuthWrite::MountCreate(w.mount)).await.unwrap_err().kind(), Kind::Conflict, "an id is used once");
-    assert_eq!(auth(AuthWrite::MountDrop(SYSTEM_MOUNT)).await.unwrap_err().kind(), Kind::Conflict);
-    auth(AuthWrite::MountDrop(w.mount)).await.unwrap();
-    assert_eq!(auth(AuthWrite::MountDrop(w.mount)).await.unwrap_err().kind(), Kind::Conflict);
+    assert_eq!(auth(AuthWrite::MountDelete(SYSTEM_MOUNT)).await.unwrap_err().kind(), Kind::Conflict);
+    auth(AuthWrite::MountDelete(w.mount)).await.unwrap();
+    assert_eq!(auth(AuthWrite::MountDelete(w.mount)).await.unwrap_err().kind(), Kind::Conflict);
     for write in [
         PkiWrite::Certificate(certificate(w.mount, 1)),
         PkiWrite::Revocation(revocation(w.mount, 1)),
@@ -305,6 +305,6 @@ pub(super) async fn writes_to_a_mount_that_is_gone_are_refused(fixture: &impl Fi
     }
     // A mount that is created and dropped in one batch leaves no rows.
     let ids: HashSet<MountId> = (0..10).map(|_| MountId::random()).collect();
-    join_all(ids.iter().flat_map(|&id| [AuthWrite::MountCreate(id), AuthWrite::MountDrop(id)]).map(auth)).await;
+    join_all(ids.iter().flat_map(|&id| [AuthWrite::MountCreate(id), AuthWrite::MountDelete(id)]).map(auth)).await;
     assert_eq!(fixture.number("SELECT COUNT(*) FROM mount"), 1, "the server's own");
 }

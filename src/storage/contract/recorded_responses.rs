@@ -23,7 +23,7 @@ fn row(n: u32, certificate: u32, at: i64) -> RecordedResponseRow {
 }
 
 fn unit(w: &World, n: u32, of: u32, at: i64) -> Vec<PkiWrite> {
-    vec![PkiWrite::Certificate(certificate(w.mount, of)), PkiWrite::Answered(row(n, of, at))]
+    vec![PkiWrite::Certificate(certificate(w.mount, of)), PkiWrite::RecordedResponse(row(n, of, at))]
 }
 
 async fn is_stored(w: &World, n: u32) -> bool {
@@ -82,13 +82,13 @@ pub(super) async fn answered_requests_are_swept_by_their_end(fixture: &impl Fixt
         w.put(unit(&w, n, n, NOW + i64::from(n))).await;
     }
     let end = |n: i64| NOW + n + RecordedResponseRow::LIFE;
-    assert_eq!(w.pki.sweep_answered(end(-1), 10).await.unwrap(), 0);
-    assert_eq!(w.pki.sweep_answered(end(4), 3).await.unwrap(), 3);
-    assert_eq!(w.pki.sweep_answered(end(4), 3).await.unwrap(), 2, "ended: now >= its end");
+    assert_eq!(w.pki.sweep_recorded_responses(end(-1), 10).await.unwrap(), 0);
+    assert_eq!(w.pki.sweep_recorded_responses(end(4), 3).await.unwrap(), 3);
+    assert_eq!(w.pki.sweep_recorded_responses(end(4), 3).await.unwrap(), 2, "ended: now >= its end");
     assert_eq!(fixture.number("SELECT COUNT(*) FROM answered_request"), 2);
     assert!(w.pki.answered(key(5)).await.unwrap().is_some());
     assert_eq!(w.pki.counts(w.mount).await.unwrap(), (7, 0), "their certificates stay");
     // Rows of a removed mount stay until they expire.
-    w.auth.commit(vec![AuthWrite::MountDrop(w.mount)]).await.unwrap();
-    assert_eq!(w.pki.sweep_answered(end(9), 10).await.unwrap(), 2);
+    w.auth.commit(vec![AuthWrite::MountDelete(w.mount)]).await.unwrap();
+    assert_eq!(w.pki.sweep_recorded_responses(end(9), 10).await.unwrap(), 2);
 }

@@ -283,7 +283,7 @@ pub(super) async fn dropping_a_mount_removes_its_records(fixture: &impl Fixture)
         w.put((from..from + 300).map(|n| PkiWrite::Metadata(metadata(mount, n))).collect()).await;
     }
     w.put(vec![PkiWrite::LeasesMark(vec![lease(gone, 5, 1).id])]).await;
-    w.auth.commit(vec![AuthWrite::MountDrop(gone)]).await.unwrap();
+    w.auth.commit(vec![AuthWrite::MountDelete(gone)]).await.unwrap();
     assert_eq!(visible_leases(&w).await.len(), 300);
     assert!(w.pki.lease(lease(gone, 1, 1).id).await.unwrap().is_none());
     assert!(ending(&w).await.is_empty());

@@ -108,7 +108,7 @@ pub(super) async fn secret_ids_are_swept_by_their_end_and_with_their_role(fixtur
     assert_eq!(accessors(&w, "", 0, 9).await, ["accessor-2", "accessor-4", "accessor-5"]);
     let stands = async |mount, role| w.auth.secret_id_role_stands(mount, role).await.unwrap();
     assert!(stands(w.mount, ROLE).await && !stands(MountId::random(), ROLE).await);
-    let ended = one(&w, SecretIdWrite::EndRole { mount: w.mount, role: ROLE }).await.unwrap();
+    let ended = one(&w, SecretIdWrite::DeleteRole { mount: w.mount, role: ROLE }).await.unwrap();
     assert_eq!(ended, AuthOutcome::Done);
     assert!(!stands(w.mount, ROLE).await && stands(w.mount, 8).await);
     assert_eq!(insert(&w, row(w.mount, 8)).await.unwrap(), AuthOutcome::Absent, "none for a role that has ended");
@@ -131,8 +131,8 @@ pub(super) async fn secret_ids_end_with_their_mount_and_are_sealed_to_their_row(
     // A database writer cannot prolong a secret id.
     assert_eq!(fixture.change("UPDATE secret_id SET expires_at_micros = NULL WHERE hash = $1", &[&[1; 32]]), 1);
     assert!(w.auth.secret_id(w.mount, ROLE, SecretIdKey::Hash([1; 32])).await.is_err());
-    one(&w, SecretIdWrite::EndRole { mount: w.mount, role: 9 }).await.unwrap();
-    w.auth.commit(vec![AuthWrite::MountDrop(w.mount)]).await.unwrap();
+    one(&w, SecretIdWrite::DeleteRole { mount: w.mount, role: 9 }).await.unwrap();
+    w.auth.commit(vec![AuthWrite::MountDelete(w.mount)]).await.unwrap();
     assert!(found(&w, SecretIdKey::Hash([2; 32])).await.is_none());
     assert_eq!(accessors(&w, "", 0, 9).await, [""; 0]);
     assert_eq!(fixture.number("SELECT COUNT(*) FROM ended_role"), 0);

@@ -187,7 +187,7 @@ async fn begins(w: &World, row: TidyRow, seen: i64, now: i64) -> bool {
 }
 
 fn keep(mount: MountId, run: i64, valid_until: i64) -> PkiWrite {
-    PkiWrite::TidyKeep { mount, run, valid_until, report: b"so far".to_vec() }
+    PkiWrite::TidyRenew { mount, run, valid_until, report: b"so far".to_vec() }
 }
 
 pub(super) async fn tidy_is_one_run_at_a_time(fixture: &impl Fixture) {
@@ -205,10 +205,10 @@ pub(super) async fn tidy_is_one_run_at_a_time(fixture: &impl Fixture) {
     assert_eq!(cancel(NOW + 60).await.unwrap(), [PkiOutcome::Changed(0)], "its time was over");
     let outcomes = w.pki.commit(vec![keep(m, 1, NOW + 100), removal()]).await.unwrap();
     assert!(
-        matches!(&outcomes[..], [PkiOutcome::Kept { cancelled: false }, PkiOutcome::Removed(r)] if r.certificates == 1)
+        matches!(&outcomes[..], [PkiOutcome::TidyRenewed { cancelled: false }, PkiOutcome::Removed(r)] if r.certificates == 1)
     );
     assert_eq!(cancel(NOW + 99).await.unwrap(), [PkiOutcome::Changed(1)]);
-    assert_eq!(w.pki.commit(vec![keep(m, 1, NOW + 100)]).await.unwrap(), [PkiOutcome::Kept { cancelled: true }]);
+    assert_eq!(w.pki.commit(vec![keep(m, 1, NOW + 100)]).await.unwrap(), [PkiOutcome::TidyRenewed { cancelled: true }]);
     // After the run has lapsed, a run that knows of it may start; the first one can no longer continue.
     assert!(!begins(&w, turn(m, 3, NOW + 200), 0, NOW + 100).await, "seen none");
     assert!(begins(&w, turn(m, 3, NOW + 200), 1, NOW + 100).await);
@@ -224,7 +224,7 @@ pub(super) async fn tidy_is_one_run_at_a_time(fixture: &impl Fixture) {
     w.put(vec![keep(m, 4, 0)]).await;
     let all = join_all((10..20).map(|run| begins(&w, turn(m, run, NOW + 200), 4, NOW))).await;
     assert_eq!(all.into_iter().filter(|began| *began).count(), 1);
-    w.auth.commit(vec![AuthWrite::MountDrop(m)]).await.unwrap();
+    w.auth.commit(vec![AuthWrite::MountDelete(m)]).await.unwrap();
     assert_eq!(w.pki.tidy(m).await.unwrap(), None);
     assert_eq!(w.refusal(vec![removal()]).await, Kind::Conflict);
 }

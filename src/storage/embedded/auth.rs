@@ -32,7 +32,7 @@ pub(super) fn write(
             mounts::create(db, *mount)?;
             AuthOutcome::Done
         }
-        AuthWrite::MountDrop(mount) => {
+        AuthWrite::MountDelete(mount) => {
             touched.forget(*mount);
             mounts::drop_mount(db, *mount)?;
             AuthOutcome::Done
@@ -72,9 +72,9 @@ pub(super) fn write(
             entities::put_alias(db, row)?;
             AuthOutcome::Done
         }
-        AuthWrite::EntityKeep { id, until } => done_or_absent(entities::extend_retention(db, id, *until)?),
-        AuthWrite::EntityDrop(id) => done_or_absent(entities::drop_entity(db, id)?),
-        AuthWrite::AliasDrop(id) => done_or_absent(entities::drop_alias(db, id)?),
+        AuthWrite::EntityPostpone { id, until } => done_or_absent(entities::extend_retention(db, id, *until)?),
+        AuthWrite::EntityDelete(id) => done_or_absent(entities::drop_entity(db, id)?),
+        AuthWrite::AliasDelete(id) => done_or_absent(entities::drop_alias(db, id)?),
         AuthWrite::EntitySweep { now, again, limit } => AuthOutcome::Swept(entities::sweep(db, *now, *again, *limit)?),
         AuthWrite::SecretId(write) => secret_ids::write(db, touched, write, now)?,
     })
@@ -122,11 +122,11 @@ impl AuthStore for Store<SqliteReaderPool> {
     }
 
     fn seal(&self, what: &'static str, plain: Vec<u8>) -> Result<Vec<u8>> {
-        self.seal_held(what, plain)
+        self.seal_for_client(what, plain)
     }
 
     fn unseal(&self, what: &'static str, sealed: Vec<u8>) -> BoxFuture<'static, Result<Option<Vec<u8>>>> {
-        self.open_held(what, sealed)
+        self.open_from_client(what, sealed)
     }
 
     fn identity(&self, by: EntityBy) -> BoxFuture<'static, Result<Option<IdentityRows>>> {

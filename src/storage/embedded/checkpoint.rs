@@ -55,7 +55,7 @@ impl Checkpointer {
                     continue;
                 }
                 // While the file is copied, the log only grows.
-                let moved = file.unless_held(|| log.tick());
+                let moved = file.if_not_paused(|| log.tick());
                 if let Some(Ok(_)) = moved
                     && std::mem::take(&mut failing)
                 {

@@ -343,7 +343,7 @@ fn open_database(folder: &Path) -> Result<File> {
 fn copy_error(from: &Path, to: &Path, error: io::Error) -> Error {
     use ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     let (path, what) = match error.kind() {
-        ErrorKind::NotFound => return Error::of_file("FILE", from, "copied", error).as_kind(Kind::Unavailable),
+        ErrorKind::NotFound => return Error::of_file("FILE", from, "copied", error).with_kind(Kind::Unavailable),
         FileTooLarge | QuotaExceeded | StorageFull => (to, "written"),
         _ => (from, "copied"),
     };
@@ -480,7 +480,7 @@ mod tests {
         let (folder, file) = (dir.path().join("data"), dir.path().join("copy.db"));
         let (mut writer, pool) = super::super::open(&folder, at(0)).unwrap();
         let held = pool.file_hold().hold().unwrap();
-        assert!(pool.file_hold().unless_held(|| ()).is_none());
+        assert!(pool.file_hold().if_not_paused(|| ()).is_none());
         let before = std::fs::read(folder.join(DATABASE_FILE)).unwrap();
         let partial = {
             for name in 0..40 {
@@ -497,7 +497,7 @@ mod tests {
         partial.finish(at(1)).unwrap();
         assert_eq!(facts(&file), 40);
         drop(held);
-        assert!(pool.file_hold().unless_held(|| ()).is_some());
+        assert!(pool.file_hold().if_not_paused(|| ()).is_some());
     }
 
     #[test]

@@ -53,7 +53,7 @@ fn find_faults(db: &Connection) -> rusqlite::Result<Vec<String>> {
 }
 
 fn read_error(file: &Path, error: std::io::Error) -> Error {
-    Error::of_file("FILE", file, "read", error).as_kind(Kind::Unavailable)
+    Error::of_file("FILE", file, "read", error).with_kind(Kind::Unavailable)
 }
 
 /// Opens a copy.

@@ -13,7 +13,7 @@ pub(super) fn put(db: &Connection, row: &CubbyholeRow) -> Result<(), SqliteError
         return Err(SqliteError::Conflict(conflict::TOKEN_GONE));
     }
     let size = |size: &Row<'_>| Ok((size.get(0)?, size.get(1)?));
-    if row.is_too_much(prepare(db, sql::SIZE)?.query_row(params![row.token, row.path], size)?) {
+    if row.exceeds_limit(prepare(db, sql::SIZE)?.query_row(params![row.token, row.path], size)?) {
         return Err(SqliteError::Conflict(conflict::CUBBYHOLE_FULL));
     }
     prepare(db, sql::PUT)?.execute(params![row.token, row.path, row.body])?;

@@ -47,7 +47,13 @@ impl Fixture for Embedded {
 
     fn open_with(&self, seal_key: SealKey, queue: usize) -> BoxFuture<'_, Result<Storage>> {
         let database = Database::Embedded(self.dir.path().join("data"));
-        Box::pin(open(StorageOptions { database, seal_key, clock: self.clock.clone(), queue, absent: IfMissing::Made }))
+        Box::pin(open(StorageOptions {
+            database,
+            seal_key,
+            clock: self.clock.clone(),
+            queue,
+            absent: IfMissing::Create,
+        }))
     }
 
     fn number(&self, sql: &str) -> i64 {

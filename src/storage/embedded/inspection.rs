@@ -96,5 +96,5 @@ fn inspect_folder(folder: &Path) -> Result<FolderInspection> {
     let open = if has_log { connection::open_reader } else { connection::open_immutable_reader };
     let db = open(&path).map_err(unreadable)?;
     let Some((schema, newest)) = schema::known_version(&db)? else { return Ok(FolderInspection::Nothing) };
-    Ok(FolderInspection::Facts { schema, newest, reader: SqliteReaderPool::open_by(open, &path, Arc::new(lock))? })
+    Ok(FolderInspection::Facts { schema, newest, reader: SqliteReaderPool::open_with(open, &path, Arc::new(lock))? })
 }

@@ -54,11 +54,13 @@ pub(super) fn write(db: &Connection, touched: &mut MountCache, write: &PkiWrite)
             metadata::insert(db, row)?;
             PkiOutcome::Done
         }
-        PkiWrite::Answered(row) => {
+        PkiWrite::RecordedResponse(row) => {
             recorded_responses::insert(db, row)?;
             PkiOutcome::Done
         }
-        PkiWrite::AnsweredSweep { now, limit } => PkiOutcome::Changed(recorded_responses::sweep(db, *now, *limit)?),
+        PkiWrite::RecordedResponseSweep { now, limit } => {
+            PkiOutcome::Changed(recorded_responses::sweep(db, *now, *limit)?)
+        }
         PkiWrite::RevocationIssuer { mount, serial, issuer } => {
             touched.mount(db, *mount)?;
             PkiOutcome::Changed(revocations::set_issuer(db, *mount, serial, issuer)?)
@@ -67,8 +69,8 @@ pub(super) fn write(db: &Connection, touched: &mut MountCache, write: &PkiWrite)
             touched.mount(db, row.mount)?;
             PkiOutcome::Changed(tidy::begin(db, row, *seen, *now)?)
         }
-        PkiWrite::TidyKeep { mount, run, valid_until, report } => {
-            PkiOutcome::Kept { cancelled: tidy::extend(db, *mount, *run, *valid_until, report)? }
+        PkiWrite::TidyRenew { mount, run, valid_until, report } => {
+            PkiOutcome::TidyRenewed { cancelled: tidy::extend(db, *mount, *run, *valid_until, report)? }
         }
         PkiWrite::TidyCancel { mount, now } => PkiOutcome::Changed(tidy::cancel(db, *mount, *now)?),
         PkiWrite::Remove { mount, what, limit } => {

@@ -28,7 +28,7 @@ impl ProjectStore for Store<SqliteReaderPool> {
                 let outcome = work(session).await;
                 let failed = outcome.is_err();
                 *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
-                if failed { Err(SqlError::Refused) } else { Ok(()) }
+                if failed { Err(SqlError::Rejected) } else { Ok(()) }
             }
             .boxed_local()
         });

@@ -50,11 +50,11 @@ impl Drop for SqliteReaders {
 
 impl SqliteReaderPool {
     pub(super) fn open(path: &Path, lock: Arc<File>) -> Result<Self> {
-        Self::open_by(connection::open_reader, path, lock)
+        Self::open_with(connection::open_reader, path, lock)
     }
 
     /// As [`SqliteReaderPool::open`], with another function for the connections, which cannot be reopened after a pause.
-    pub(super) fn open_by(open: OpenConnection, path: &Path, lock: Arc<File>) -> Result<Self> {
+    pub(super) fn open_with(open: OpenConnection, path: &Path, lock: Arc<File>) -> Result<Self> {
         let failed = |e| Error::unavailable(format!("{}: cannot be opened for reading", path.display()), e);
         let connections = open_connections(open, path).map_err(failed)?;
         let line = ReadQueue::start(connections, lock).map_err(|e| Error::unavailable("no thread for reading", e))?;
@@ -78,7 +78,7 @@ impl SqliteReaderPool {
         work: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
     ) -> BoxFuture<'static, Result<T>> {
         let line = self.0.line.clone();
-        let caller = QueueCaller::current().asker();
+        let caller = QueueCaller::current().caller_id();
         async move {
             let (result, mut told) = oneshot::channel();
             let begun = Arc::new(AtomicBool::new(false));

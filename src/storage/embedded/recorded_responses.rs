@@ -14,7 +14,7 @@ const INSERT: &str =
 
 pub(super) fn insert(db: &Connection, row: &RecordedResponseRow) -> Result<(), SqliteError> {
     let RecordedResponseRow { key, request, serial, lease, expires_at } = row;
-    let values = params![key, request, serial.octets(), lease, expires_at, row.answered_at()];
+    let values = params![key, request, serial.octets(), lease, expires_at, row.responded_at()];
     if prepare(db, INSERT)?.execute(values)? == 0 { Err(SqliteError::SerialTaken) } else { Ok(()) }
 }
 

@@ -34,7 +34,7 @@ pub(super) fn write(
             0 => AuthOutcome::Absent,
             _ => AuthOutcome::Done,
         },
-        SecretIdWrite::EndRole { mount, role } => {
+        SecretIdWrite::DeleteRole { mount, role } => {
             touched.mount(db, *mount)?;
             prepare(db, sql::END_ROLE)?.execute(params![mount.0, role, micros(now)])?;
             AuthOutcome::Done

@@ -82,7 +82,7 @@ impl ToSql for SqlValue {
             Self::Bytes(bytes) => ToSqlOutput::from(bytes.as_slice()),
             Self::Ints(numbers) => list(numbers.clone().into()),
             Self::Texts(texts) => list(texts.clone().into()),
-            Self::Octets(_) => {
+            Self::ByteStrings(_) => {
                 return Err(rusqlite::Error::ToSqlConversionFailure(
                     "a list of octets, which SQLite does not have".into(),
                 ));
@@ -115,7 +115,7 @@ fn failure(error: rusqlite::Error) -> SqlError {
     let rusqlite::Error::SqliteFailure(code, message) = &error else { return engine_error(error) };
     match (code.code, message) {
         (ErrorCode::ConstraintViolation, Some(message)) => SqlError::Constraint(constraint_name(message)),
-        (ErrorCode::OperationInterrupted, _) => SqlError::TooLong,
+        (ErrorCode::OperationInterrupted, _) => SqlError::Timeout,
         _ => engine_error(error),
     }
 }

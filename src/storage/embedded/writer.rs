@@ -46,7 +46,7 @@ impl SqliteWriter {
 
     /// Reopens all connections, so that SQLite reads the log from its beginning and moves all of it again. On failure
     /// the checkpoints stay halted, and the next batch tries again.
-    async fn start_over(&mut self) -> Result<()> {
+    async fn reopen(&mut self) -> Result<()> {
         let reads = self.readers.pause().await?;
         if let Some(db) = self.db.take() {
             let ended = roll_back(&db).and_then(|()| count_frames(&db)).map_err(write_error);
@@ -66,10 +66,10 @@ impl SqliteWriter {
     }
 
     fn apply_now(&mut self, units: &[WriteUnit]) -> Vec<Result<Outcomes>> {
-        let answers = match self.together(units) {
+        let answers = match self.apply_plain(units) {
             Ok(outcomes) => outcomes.into_iter().map(Ok).collect(),
             Err(failure) if units.len() == 1 => vec![unit_result(failure, &units[0])],
-            Err(_) => self.singly(units).unwrap_or_else(|e| {
+            Err(_) => self.apply_with_savepoints(units).unwrap_or_else(|e| {
                 let text = e.to_string();
                 units.iter().map(|_| Err(write_error(text.clone()))).collect()
             }),
@@ -79,7 +79,7 @@ impl SqliteWriter {
     }
 
     /// Runs a batch without savepoints, for the usual case that no unit fails.
-    fn together(&mut self, units: &[WriteUnit]) -> Result<Vec<Outcomes>, SqliteError> {
+    fn apply_plain(&mut self, units: &[WriteUnit]) -> Result<Vec<Outcomes>, SqliteError> {
         let tx = self.begin()?;
         let (mut touched, mut worked) = (MountCache::default(), Duration::ZERO);
         let mut each = |unit| measure(&mut worked, unit, || batch::apply_unit(&tx, &mut touched, unit));
@@ -91,7 +91,7 @@ impl SqliteWriter {
     }
 
     /// Runs a batch after a failure: each unit with its own savepoint, still in one commit.
-    fn singly(&mut self, units: &[WriteUnit]) -> rusqlite::Result<Vec<Result<Outcomes>>> {
+    fn apply_with_savepoints(&mut self, units: &[WriteUnit]) -> rusqlite::Result<Vec<Result<Outcomes>>> {
         let mut tx = self.begin()?;
         let (mut touched, mut worked) = (MountCache::default(), Duration::ZERO);
         let mut answers = Vec::with_capacity(units.len());
@@ -158,7 +158,7 @@ impl StoreBackend for SqliteWriter {
     fn apply(&mut self, units: Vec<WriteUnit>) -> BoxFuture<'_, Vec<Result<Outcomes>>> {
         async move {
             if self.checkpoints.halted()
-                && let Err(error) = self.start_over().await
+                && let Err(error) = self.reopen().await
             {
                 telemetry::warn_task_failed("the log cannot be read again yet", &error);
             }

@@ -20,13 +20,13 @@ use crate::storage::store::Store;
 /// Returns when a write is sent.
 pub(super) fn send_order(write: &AuthWrite) -> SendOrder {
     match write {
-        AuthWrite::MountDrop(_) => SendOrder::AfterAll,
+        AuthWrite::MountDelete(_) => SendOrder::AfterAll,
         AuthWrite::TokenSpend(_)
         | AuthWrite::TokenTake(_)
         | AuthWrite::TokenRevoke(_)
         | AuthWrite::TokenRevokeAlone(_)
         | AuthWrite::TokenSweep { .. } => SendOrder::AfterLeases,
-        _ => SendOrder::AtOnce,
+        _ => SendOrder::Immediate,
     }
 }
 
@@ -45,7 +45,7 @@ pub(super) async fn write(
             mounts::create(db, *mount).await?;
             AuthOutcome::Done
         }
-        AuthWrite::MountDrop(mount) => {
+        AuthWrite::MountDelete(mount) => {
             tx.forget_mount(*mount);
             tx.forget_tokens();
             mounts::drop_mount(db, *mount).await?;
@@ -103,9 +103,9 @@ pub(super) async fn write(
             entities::put_alias(db, row).await?;
             AuthOutcome::Done
         }
-        AuthWrite::EntityKeep { id, until } => done_or_absent(entities::extend_retention(db, id, *until).await?),
-        AuthWrite::EntityDrop(id) => done_or_absent(entities::drop_entity(db, id).await?),
-        AuthWrite::AliasDrop(id) => done_or_absent(entities::drop_alias(db, id).await?),
+        AuthWrite::EntityPostpone { id, until } => done_or_absent(entities::extend_retention(db, id, *until).await?),
+        AuthWrite::EntityDelete(id) => done_or_absent(entities::drop_entity(db, id).await?),
+        AuthWrite::AliasDelete(id) => done_or_absent(entities::drop_alias(db, id).await?),
         AuthWrite::EntitySweep { now, again, limit } => {
             AuthOutcome::Swept(entities::sweep(db, *now, *again, *limit).await?)
         }
@@ -154,11 +154,11 @@ impl AuthStore for Store<PostgresReaderPool> {
     }
 
     fn seal(&self, what: &'static str, plain: Vec<u8>) -> Result<Vec<u8>> {
-        self.seal_held(what, plain)
+        self.seal_for_client(what, plain)
     }
 
     fn unseal(&self, what: &'static str, sealed: Vec<u8>) -> BoxFuture<'static, Result<Option<Vec<u8>>>> {
-        self.open_held(what, sealed)
+        self.open_from_client(what, sealed)
     }
 
     fn identity(&self, by: EntityBy) -> BoxFuture<'static, Result<Option<IdentityRows>>> {

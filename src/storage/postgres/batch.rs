@@ -35,7 +35,7 @@ impl<'a> WriteBatch<'a> {
             let answer = if repeats.contains(&at) {
                 unit.serial_taken()
             } else if self.careful || can_fail_halfway(unit) {
-                self.guarded(unit).await?
+                self.run_in_savepoint(unit).await?
             } else {
                 self.plain(unit).await?
             };
@@ -48,14 +48,14 @@ impl<'a> WriteBatch<'a> {
 
     /// Runs a unit that leaves nothing to undo when it fails.
     async fn plain(&mut self, unit: &'a WriteUnit) -> Result<Result<Outcomes>, PostgresError> {
-        if any_write(unit, |turn| self.tx.gathered.holds_up(turn)) {
+        if any_write(unit, |turn| self.tx.gathered.must_flush_before(turn)) {
             self.tx.flush().await?;
         }
         let before = self.tx.gathered.mark();
         match self.unit(unit).await {
             Ok(outcomes) => Ok(Ok(outcomes)),
             Err(failure @ PostgresError::Conflict(_)) => {
-                self.tx.gathered.back_to(before);
+                self.tx.gathered.truncate_to(before);
                 Ok(unit_result(failure, unit))
             }
             Err(failure) => Err(failure),
@@ -63,8 +63,8 @@ impl<'a> WriteBatch<'a> {
     }
 
     /// Runs a unit inside a savepoint. Collected rows of earlier units must be sent before it.
-    async fn guarded(&mut self, unit: &'a WriteUnit) -> Result<Result<Outcomes>, PostgresError> {
-        let flushes = self.careful || any_write(unit, |turn| self.tx.gathered.holds_up(turn));
+    async fn run_in_savepoint(&mut self, unit: &'a WriteUnit) -> Result<Result<Outcomes>, PostgresError> {
+        let flushes = self.careful || any_write(unit, |turn| self.tx.gathered.must_flush_before(turn));
         if flushes {
             self.tx.flush().await?;
         }
@@ -78,8 +78,8 @@ impl<'a> WriteBatch<'a> {
                 self.tx.keep().await?;
                 Ok(Ok(outcomes))
             }
-            Err(failure) if failure.is_of_one_unit() => {
-                self.tx.undo(before).await?;
+            Err(failure) if failure.concerns_one_unit() => {
+                self.tx.roll_back_to(before).await?;
                 Ok(unit_result(failure, unit))
             }
             Err(failure) => Err(failure),
@@ -107,7 +107,7 @@ impl<'a> WriteBatch<'a> {
             }
             WriteUnit::Documents(writes) => {
                 for write in writes {
-                    flush_if_needed(tx, SendOrder::AtOnce).await?;
+                    flush_if_needed(tx, SendOrder::Immediate).await?;
                     tx.document(write).await?;
                 }
                 Ok(Outcomes::Done)
@@ -126,7 +126,7 @@ impl<'a> WriteBatch<'a> {
 
 /// Sends the collected rows if a write depends on them.
 async fn flush_if_needed(tx: &mut Transaction<'_>, turn: SendOrder) -> Result<(), PostgresError> {
-    if tx.gathered.holds_up(turn) { tx.flush().await } else { Ok(()) }
+    if tx.gathered.must_flush_before(turn) { tx.flush().await } else { Ok(()) }
 }
 
 /// Puts the stored revocations into the outcomes of their writes; a rejected unit has none.
@@ -143,7 +143,7 @@ fn fill_outcomes(revoked: Vec<(OutcomePosition, StoredRevocation, bool)>, answer
 fn unit_result(failure: PostgresError, unit: &WriteUnit) -> Result<Outcomes> {
     match failure {
         PostgresError::SerialTaken => unit.serial_taken(),
-        other => Err(other.of_write()),
+        other => Err(other.into_write_error()),
     }
 }
 
@@ -152,7 +152,7 @@ fn any_write(unit: &WriteUnit, is: impl Fn(SendOrder) -> bool) -> bool {
     match unit {
         WriteUnit::Pki(writes) => writes.iter().any(|write| is(pki::send_order(write))),
         WriteUnit::Auth { writes, .. } => writes.iter().any(|write| is(auth::send_order(write))),
-        WriteUnit::Documents(_) | WriteUnit::Facts(_) | WriteUnit::Work(..) => is(SendOrder::AtOnce),
+        WriteUnit::Documents(_) | WriteUnit::Facts(_) | WriteUnit::Work(..) => is(SendOrder::Immediate),
     }
 }
 
@@ -166,6 +166,6 @@ fn can_fail_halfway(unit: &WriteUnit) -> bool {
         WriteUnit::Facts(facts) => facts.len() > 1,
         WriteUnit::Work(..) => false,
     };
-    several && any_write(unit, |turn| turn != SendOrder::Gathered)
+    several && any_write(unit, |turn| turn != SendOrder::Collected)
         || any_write(unit, |turn| turn == SendOrder::AfterAll)
 }

@@ -93,7 +93,7 @@ pub(super) async fn read_changes(
     let known = point.read_at.is_some_and(|read_at| read_at >= made);
     let from = if known { i64::try_from(point.place).unwrap_or(i64::MAX) } else { 0 };
     let course = if known { point.course } else { read_timeline(db).await? };
-    let is_other_course = !known && point.read_at.is_some() && (course.is_none() || course != point.course);
+    let is_other_timeline = !known && point.read_at.is_some() && (course.is_none() || course != point.course);
     let found = rows(db, SELECT_CHANGES, &[&from]).await?;
     let first = found.first().ok_or(PostgresError::Unreadable("the change log"))?;
     let point = LogPosition { place: first.try_get::<_, i64>(0)? as u64, read_at: Some(asked), course };
@@ -112,7 +112,7 @@ pub(super) async fn read_changes(
             changed_at: time(row.try_get(8)?)?,
         });
     }
-    Ok(ChangeLogResponse { point, at, mounts, is_other_course })
+    Ok(ChangeLogResponse { point, at, mounts, is_other_timeline })
 }
 
 /// Identifies the history of a server; `None` if the server does not provide it.
@@ -120,7 +120,7 @@ async fn read_timeline(db: &PostgresClient) -> Result<Option<Timeline>, Postgres
     match row(db, SELECT_TIMELINE, &[]).await {
         Ok(Some(row)) => Ok(Some(Timeline { system: row.try_get(0)?, timeline: row.try_get(1)? })),
         Ok(None) => Ok(None),
-        Err(failure) if failure.is_gone() => Err(failure),
+        Err(failure) if failure.is_connection_lost() => Err(failure),
         // Some providers' servers lack these functions.
         Err(_) => Ok(None),
     }

@@ -11,9 +11,9 @@ use crate::pki::store::{CertificateRow, LeaseRow, MetadataRow, RecordedResponseR
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SendOrder {
     /// Collected itself, and sent with the others.
-    Gathered,
+    Collected,
     /// Immediately: independent of collected rows.
-    AtOnce,
+    Immediate,
     /// After the collected leases, on which it depends.
     AfterLeases,
     /// After all collected rows.
@@ -43,7 +43,7 @@ impl CollectedRows<'_> {
     }
 
     /// Drops all rows collected since [`CollectedRows::mark`].
-    pub(super) fn back_to(
+    pub(super) fn truncate_to(
         &mut self,
         CollectedMark([certificates, leases, metadata, answered, revocations]): CollectedMark,
     ) {
@@ -55,11 +55,11 @@ impl CollectedRows<'_> {
     }
 
     /// Returns `true` if a write must wait until the collected rows are sent.
-    pub(super) fn holds_up(&self, turn: SendOrder) -> bool {
+    pub(super) fn must_flush_before(&self, turn: SendOrder) -> bool {
         match turn {
             SendOrder::AfterAll => true,
             SendOrder::AfterLeases => !self.leases.is_empty(),
-            SendOrder::AtOnce | SendOrder::Gathered => false,
+            SendOrder::Immediate | SendOrder::Collected => false,
         }
     }
 

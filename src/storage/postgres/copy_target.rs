@@ -36,7 +36,7 @@ const INITIAL_ROWS: &[(&str, &str)] = &[("meta", "name = 'schema'"), ("mount", "
 /// The outcome of the commit.
 pub(crate) enum CommitOutcome {
     /// All rows are stored.
-    Yes,
+    Stored,
     /// All rows are stored, or none: the connection was lost before the response.
     Unknown(Error),
 }
@@ -132,7 +132,7 @@ impl CopyTarget {
     ///
     /// # Errors
     /// `Unavailable` from the server.
-    pub(crate) async fn go_on_above(&self, table: &str, columns: &[&TargetColumn], last: i64) -> Result<()> {
+    pub(crate) async fn set_sequence(&self, table: &str, columns: &[&TargetColumn], last: i64) -> Result<()> {
         for column in columns.iter().filter(|column| column.identity && last > 0) {
             let name = &column.name;
             self.run(&format!("SELECT setval(pg_get_serial_sequence('{table}', '{name}'), {last})")).await?;
@@ -149,9 +149,9 @@ impl CopyTarget {
             self.run(&format!("ALTER TABLE {table} ADD CONSTRAINT {name} {definition}")).await?;
         }
         match self.db.batch_execute("COMMIT").await.map_err(PostgresError::from) {
-            Ok(()) => Ok(CommitOutcome::Yes),
+            Ok(()) => Ok(CommitOutcome::Stored),
             // An error response means that nothing was committed. If the session ends, the outcome is unknown.
-            Err(failure) if failure.code().is_some() && !failure.is_gone() => Err(copy_error(failure)),
+            Err(failure) if failure.code().is_some() && !failure.is_connection_lost() => Err(copy_error(failure)),
             Err(failure) => Ok(CommitOutcome::Unknown(copy_error(failure))),
         }
     }
@@ -210,7 +210,7 @@ fn copy_error(failure: PostgresError) -> Error {
         PostgresError::Engine(error) => error.as_db_error().map(|answer| answer.message().to_owned()),
         _ => None,
     };
-    let error = failure.of_write();
+    let error = failure.into_write_error();
     match said {
         Some(said) => Error::unavailable(format!("the database does not take it ({said})"), error),
         None => error,

@@ -14,7 +14,7 @@ pub(super) async fn put(db: &PostgresClient, new: &CubbyholeRow) -> Result<(), P
     }
     let size =
         row(db, sql::SIZE, &[&token, &new.path]).await?.ok_or(PostgresError::Unreadable("the size of a cubbyhole"))?;
-    if new.is_too_much((size.try_get(0)?, size.try_get(1)?)) {
+    if new.exceeds_limit((size.try_get(0)?, size.try_get(1)?)) {
         return Err(PostgresError::Conflict(conflict::CUBBYHOLE_FULL));
     }
     execute(db, sql::PUT, &[&token, &new.path, &new.body]).await.map(drop)

@@ -73,7 +73,13 @@ impl Fixture for Postgres {
 
     fn open_with(&self, seal_key: SealKey, queue: usize) -> BoxFuture<'_, Result<Storage>> {
         let database = Database::Postgres(self.url());
-        Box::pin(open(StorageOptions { database, seal_key, clock: self.clock.clone(), queue, absent: IfMissing::Made }))
+        Box::pin(open(StorageOptions {
+            database,
+            seal_key,
+            clock: self.clock.clone(),
+            queue,
+            absent: IfMissing::Create,
+        }))
     }
 
     fn number(&self, sql: &str) -> i64 {

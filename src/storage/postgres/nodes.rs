@@ -18,12 +18,12 @@ impl ChangeLog for Store<PostgresReaderPool> {
     fn since(&self, point: LogPosition) -> BoxFuture<'static, Result<ChangeLogResponse>> {
         let (node, keys) = (self.reader.node, self.keys.clone());
         let found =
-            self.reader.read_knowing("changes", move |db, made| changes::read_changes(db, made, point, node).boxed());
+            self.reader.read_with_age("changes", move |db, made| changes::read_changes(db, made, point, node).boxed());
         async move {
             let changes = found.await?;
-            if changes.is_other_course {
+            if changes.is_other_timeline {
                 // The current key may have been lost with the previous server, and later all values sealed with it.
-                keys.learn_anew().await?;
+                keys.reload_after_loss().await?;
                 return Ok(changes);
             }
             // It may be a new data key. On failure the node loads the key when it reads a value sealed with it.

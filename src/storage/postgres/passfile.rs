@@ -20,7 +20,7 @@ const SOCKET_FOLDERS: [&str; 3] = ["/run/postgresql", "/var/run/postgresql", "/t
 /// `Invalid` naming the file and the rule.
 pub(super) fn read(path: &Path) -> Result<Secret> {
     let refused = |rule: &str| Error::invalid(format!("passfile: {}: {rule}", path.display()));
-    let unreadable = |error| Error::of_file("passfile", path, "read", error).as_kind(Kind::Invalid);
+    let unreadable = |error| Error::of_file("passfile", path, "read", error).with_kind(Kind::Invalid);
     let mut file = File::open(path).map_err(unreadable)?;
     // Checks the open file, so that it cannot be replaced after the check.
     if !is_private(&file.metadata().map_err(unreadable)?) {

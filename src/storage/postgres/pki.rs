@@ -23,14 +23,14 @@ pub(super) fn send_order(write: &PkiWrite) -> SendOrder {
         PkiWrite::Certificate(_)
         | PkiWrite::Lease(_)
         | PkiWrite::Metadata(_)
-        | PkiWrite::Answered(_)
-        | PkiWrite::Revocation(_) => SendOrder::Gathered,
+        | PkiWrite::RecordedResponse(_)
+        | PkiWrite::Revocation(_) => SendOrder::Collected,
         PkiWrite::LeasesMark(_)
         | PkiWrite::LeasesEnd(_)
         | PkiWrite::LeasesMarkEnded { .. }
         | PkiWrite::LeasesSweep { .. } => SendOrder::AfterLeases,
         // Removals need not see collected rows, which can hardly have expired.
-        _ => SendOrder::AtOnce,
+        _ => SendOrder::Immediate,
     }
 }
 
@@ -61,7 +61,7 @@ pub(super) async fn write<'a>(
             PkiOutcome::Done
         }
         PkiWrite::Lease(row) => {
-            tx.hold_token(row.token).await?;
+            tx.lock_token(row.token).await?;
             tx.gathered.leases.push(row);
             PkiOutcome::Done
         }
@@ -73,11 +73,11 @@ pub(super) async fn write<'a>(
             tx.gathered.metadata.push(row);
             PkiOutcome::Done
         }
-        PkiWrite::Answered(row) => {
+        PkiWrite::RecordedResponse(row) => {
             tx.gathered.answered.push(row);
             PkiOutcome::Done
         }
-        PkiWrite::AnsweredSweep { now, limit } => {
+        PkiWrite::RecordedResponseSweep { now, limit } => {
             PkiOutcome::Changed(recorded_responses::sweep(db, *now, *limit).await?)
         }
         PkiWrite::RevocationIssuer { mount, serial, issuer } => {
@@ -88,8 +88,8 @@ pub(super) async fn write<'a>(
             tx.hold(row.mount).await?;
             PkiOutcome::Changed(tidy::begin(db, row, *seen, *now).await?)
         }
-        PkiWrite::TidyKeep { mount, run, valid_until, report } => {
-            PkiOutcome::Kept { cancelled: tidy::extend(db, *mount, *run, *valid_until, report).await? }
+        PkiWrite::TidyRenew { mount, run, valid_until, report } => {
+            PkiOutcome::TidyRenewed { cancelled: tidy::extend(db, *mount, *run, *valid_until, report).await? }
         }
         PkiWrite::TidyCancel { mount, now } => PkiOutcome::Changed(tidy::cancel(db, *mount, *now).await?),
         PkiWrite::Remove { mount, what, limit } => {

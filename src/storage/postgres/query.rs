@@ -36,12 +36,12 @@ impl PostgresError {
     }
 
     /// `true` for a conflict between transactions, which can be retried.
-    pub(super) fn is_clash(&self) -> bool {
+    pub(super) fn is_conflict(&self) -> bool {
         matches!(self.code(), Some(&SqlState::T_R_SERIALIZATION_FAILURE | &SqlState::T_R_DEADLOCK_DETECTED))
     }
 
     /// `true` if the connection is lost.
-    pub(super) fn is_gone(&self) -> bool {
+    pub(super) fn is_connection_lost(&self) -> bool {
         let Self::Engine(error) = self else { return false };
         match error.as_db_error() {
             Some(answer) => ends_connection(answer.code()),
@@ -54,7 +54,7 @@ impl PostgresError {
     /// `true` if the failure concerns one unit, so that the other units may succeed without it: a violated condition,
     /// an invalid value (classes 22, 23 and 54), or a lock of another node. With pipelining, the failure of a later
     /// statement of the same unit may be reported first.
-    pub(super) fn is_of_one_unit(&self) -> bool {
+    pub(super) fn concerns_one_unit(&self) -> bool {
         match self {
             Self::SerialTaken | Self::Conflict(_) => true,
             Self::Unreadable(_) => false,
@@ -66,11 +66,11 @@ impl PostgresError {
         }
     }
 
-    pub(super) fn of_read(self) -> Error {
+    pub(super) fn into_read_error(self) -> Error {
         self.public("storage: the read failed")
     }
 
-    pub(super) fn of_write(self) -> Error {
+    pub(super) fn into_write_error(self) -> Error {
         self.public("storage: the write failed")
     }
 

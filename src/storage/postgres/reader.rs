@@ -161,11 +161,11 @@ impl PostgresReaderPool {
         name: &'static str,
         work: impl for<'a> Fn(&'a PostgresClient) -> BoxFuture<'a, Result<T, PostgresError>> + Send + Sync + 'static,
     ) -> BoxFuture<'static, Result<T>> {
-        self.read_knowing(name, move |db, _| work(db))
+        self.read_with_age(name, move |db, _| work(db))
     }
 
     /// As [`PostgresReaderPool::read`], for work that needs the creation time of its connection.
-    pub(super) fn read_knowing<T: Send + 'static>(
+    pub(super) fn read_with_age<T: Send + 'static>(
         &self,
         name: &'static str,
         work: impl for<'a> Fn(&'a PostgresClient, Instant) -> BoxFuture<'a, Result<T, PostgresError>>
@@ -176,7 +176,7 @@ impl PostgresReaderPool {
         let pool = self.clone();
         async move {
             for last in [false, true] {
-                let loan = pool.lend().await?;
+                let loan = pool.borrow().await?;
                 let Some(db) = &loan.db else { break };
                 let started = Instant::now();
                 let done = tokio::time::timeout(READ_TIMEOUT, work(db, Object::metrics(db).created)).await;
@@ -186,10 +186,10 @@ impl PostgresReaderPool {
                         loan.answered();
                         return Ok(found);
                     }
-                    Ok(Err(failure)) if failure.is_gone() && !last => loan.close(),
+                    Ok(Err(failure)) if failure.is_connection_lost() && !last => loan.close(),
                     Ok(Err(failure)) => {
                         loan.answered();
-                        return Err(failure.of_read());
+                        return Err(failure.into_read_error());
                     }
                     Err(late) => {
                         loan.close();
@@ -202,21 +202,21 @@ impl PostgresReaderPool {
         .boxed()
     }
 
-    async fn lend(&self) -> Result<PooledConnection> {
-        self.lend_of(&self.connections, Instant::now()).await
+    async fn borrow(&self) -> Result<PooledConnection> {
+        self.borrow_from(&self.connections, Instant::now()).await
     }
 
     /// Borrows a connection for a session, queued fairly between callers.
-    pub(super) async fn lend_session(&self, asker: CallerId) -> Result<(Permit, PooledConnection)> {
+    pub(super) async fn borrow_session(&self, asker: CallerId) -> Result<(Permit, PooledConnection)> {
         let started = Instant::now();
         let place = tokio::time::timeout(MAX_CONNECTION_WAIT, self.entrance.enter(asker))
             .await
             .map_err(|_| too_many_reads_error())?;
-        Ok((place, self.lend_of(&self.sessions, started).await?))
+        Ok((place, self.borrow_from(&self.sessions, started).await?))
     }
 
     /// Borrows a connection from a pool, for a caller that has waited since `started`.
-    async fn lend_of(&self, pool: &managed::Pool<ConnectionManager>, started: Instant) -> Result<PooledConnection> {
+    async fn borrow_from(&self, pool: &managed::Pool<ConnectionManager>, started: Instant) -> Result<PooledConnection> {
         let db = pool.get().await;
         histogram!(telemetry::POSTGRES_READ_WAIT_SECONDS).record(started.elapsed());
         let db = db.map_err(|error| match error {

@@ -31,7 +31,7 @@ pub(super) async fn find_repeats(db: &PostgresClient, units: &[WriteUnit]) -> Re
     }
     let (mut first, mut repeats) = (HashMap::new(), HashSet::new());
     for (at, row) in keyed {
-        let stands = standing.get(&row.key[..]).is_some_and(|expires_at| *expires_at > row.answered_at());
+        let stands = standing.get(&row.key[..]).is_some_and(|expires_at| *expires_at > row.responded_at());
         if stands || *first.entry(row.key).or_insert(at) != at {
             repeats.insert(at);
         }
@@ -41,7 +41,7 @@ pub(super) async fn find_repeats(db: &PostgresClient, units: &[WriteUnit]) -> Re
 
 fn rows_of_unit(unit: &WriteUnit) -> impl Iterator<Item = &RecordedResponseRow> {
     let writes = if let WriteUnit::Pki(writes) = unit { &writes[..] } else { &[] };
-    writes.iter().filter_map(|write| if let PkiWrite::Answered(row) = write { Some(row) } else { None })
+    writes.iter().filter_map(|write| if let PkiWrite::RecordedResponse(row) = write { Some(row) } else { None })
 }
 
 /// Inserts all rows in one statement. `SerialTaken` if a key is taken, perhaps twice in `all`; the caller must then
@@ -56,7 +56,7 @@ pub(super) async fn insert_all(db: &PostgresClient, all: &[&RecordedResponseRow]
     if all.windows(2).any(|pair| pair[0].key == pair[1].key) {
         return Err(PostgresError::SerialTaken);
     }
-    let answered_at = all.iter().map(|row| row.answered_at()).min();
+    let answered_at = all.iter().map(|row| row.responded_at()).min();
     let stored = execute(
         db,
         INSERT,
@@ -115,7 +115,7 @@ mod tests {
         };
         let answered = key.map(|(key, at)| {
             let expires_at = at + RecordedResponseRow::LIFE;
-            PkiWrite::Answered(RecordedResponseRow {
+            PkiWrite::RecordedResponse(RecordedResponseRow {
                 key: [key; 32],
                 request: [0; 32],
                 serial,

@@ -37,7 +37,7 @@ pub(super) async fn write(
             0 => AuthOutcome::Absent,
             _ => AuthOutcome::Done,
         },
-        SecretIdWrite::EndRole { mount, role } => {
+        SecretIdWrite::DeleteRole { mount, role } => {
             tx.hold(*mount).await?;
             execute(db, sql::END_ROLE, &[&mount.0, role, &micros(now)]).await?;
             AuthOutcome::Done

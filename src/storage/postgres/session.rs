@@ -125,7 +125,7 @@ impl ToSql for SqlValue {
             Self::Bytes(bytes) => bytes.to_sql(kind, out),
             Self::Ints(numbers) => numbers.to_sql(kind, out),
             Self::Texts(texts) => texts.to_sql(kind, out),
-            Self::Octets(octets) => octets.to_sql(kind, out),
+            Self::ByteStrings(octets) => octets.to_sql(kind, out),
         }
     }
 
@@ -141,18 +141,21 @@ fn failure(error: tokio_postgres::Error, writes: bool) -> (bool, SqlError) {
     let answer = error.as_db_error();
     let constraint = answer.and_then(|answer| answer.constraint()).map(str::to_owned);
     let said = match (error.code(), constraint) {
-        (Some(&SqlState::QUERY_CANCELED), _) => SqlError::TooLong,
+        (Some(&SqlState::QUERY_CANCELED), _) => SqlError::Timeout,
         (
             Some(
                 &(SqlState::T_R_SERIALIZATION_FAILURE | SqlState::T_R_DEADLOCK_DETECTED | SqlState::LOCK_NOT_AVAILABLE),
             ),
             _,
-        ) => SqlError::Clash,
+        ) => SqlError::SerializationConflict,
         (Some(code), Some(name)) if code.code().starts_with("23") => SqlError::Constraint(name),
         _ => {
             let failure = query::PostgresError::from(error);
-            let gone = failure.is_gone();
-            return (gone, SqlError::Engine(if writes { failure.of_write() } else { failure.of_read() }));
+            let gone = failure.is_connection_lost();
+            return (
+                gone,
+                SqlError::Engine(if writes { failure.into_write_error() } else { failure.into_read_error() }),
+            );
         }
     };
     (false, said)
@@ -161,7 +164,7 @@ fn failure(error: tokio_postgres::Error, writes: bool) -> (bool, SqlError) {
 enum SessionAttempt {
     Ended(Result<(), SqlError>),
     /// The connection was lost or unusable before COMMIT was sent: nothing is stored.
-    Dead(SqlError),
+    ConnectionLost(SqlError),
 }
 
 impl PostgresReaderPool {
@@ -175,7 +178,7 @@ impl PostgresReaderPool {
     ) -> Result<(), SqlError> {
         let (mut clashes, mut replaced) = (0, false);
         loop {
-            let (place, loan) = self.lend_session(asker).await.map_err(SqlError::Engine)?;
+            let (place, loan) = self.borrow_session(asker).await.map_err(SqlError::Engine)?;
             let started = Instant::now();
             let attempt = tokio::time::timeout(READ_TIMEOUT, run_attempt(loan, &work, writes)).await;
             histogram!(telemetry::POSTGRES_TRANSACTION_SECONDS, "name" => name).record(started.elapsed());
@@ -184,9 +187,9 @@ impl PostgresReaderPool {
                 Err(late) => {
                     return Err(SqlError::Engine(Error::unavailable("storage: the database takes too long", late)));
                 }
-                Ok(SessionAttempt::Dead(_)) if !replaced => replaced = true,
-                Ok(SessionAttempt::Dead(failure)) => return Err(failure),
-                Ok(SessionAttempt::Ended(Err(SqlError::Clash))) if clashes < MAX_RETRIES => {
+                Ok(SessionAttempt::ConnectionLost(_)) if !replaced => replaced = true,
+                Ok(SessionAttempt::ConnectionLost(failure)) => return Err(failure),
+                Ok(SessionAttempt::Ended(Err(SqlError::SerializationConflict))) if clashes < MAX_RETRIES => {
                     clashes += 1;
                     counter!(telemetry::POSTGRES_RETRIES, "reason" => "clash").increment(1);
                     let jitter = u64::from(crate::random::bytes::<1>()[0] % 16);
@@ -218,11 +221,11 @@ async fn run_attempt(loan: PooledConnection, work: &SqlWork, writes: bool) -> Se
     match (begun, outcome) {
         (Err(error), _) => {
             loan.close();
-            SessionAttempt::Dead(failure(error, writes).1)
+            SessionAttempt::ConnectionLost(failure(error, writes).1)
         }
         (Ok(()), Err(failure)) if gone => {
             loan.close();
-            SessionAttempt::Dead(failure)
+            SessionAttempt::ConnectionLost(failure)
         }
         (Ok(()), outcome) => end(loan, outcome, writes).await,
     }

@@ -201,7 +201,7 @@ async fn the_log_tells_own_changes_from_those_of_others() {
     }
     let (by_a, by_b) = (seen(&a).await, seen(&b).await);
     assert_eq!((by_a.version, by_a.own_from, by_b.version, by_b.own_from), (5, Some(5), 5, None));
-    assert!(by_a.is_news(2) && by_a.is_news(3) && !by_a.is_news(4) && by_b.is_news(4));
+    assert!(by_a.is_unseen(2) && by_a.is_unseen(3) && !by_a.is_unseen(4) && by_b.is_unseen(4));
     a.pki().commit(issue(mount)).await.unwrap();
     assert!(b.pki().commit(document(mount, "0")).await.is_err());
     assert_eq!(seen(&b).await, by_b);
@@ -468,7 +468,7 @@ async fn a_node_that_missed_a_change_of_the_seal_is_unavailable_and_not_told_tha
         second.pki().documents(mount).await.err().unwrap(),
         second.keyring().status().await.unwrap_err(),
         second.keyring().rotate(1).await.unwrap_err(),
-        second.seal_question().await.err().unwrap(),
+        second.seal_challenge().await.err().unwrap(),
     ] {
         assert_eq!(error.kind(), Kind::Unavailable);
         assert!(error.text().starts_with("seal: the store was sealed anew while this node was away"), "{error}");
@@ -621,7 +621,7 @@ async fn a_mount_dropped_on_one_node_takes_no_certificate_from_another() {
     let (fixture, first, mount) = node().await;
     let second = fixture.open(1000).await.unwrap();
     let issuing = join_all((0..200).map(|_| second.pki().commit(issue(mount))));
-    let dropping = first.auth().commit(vec![AuthWrite::MountDrop(mount)]);
+    let dropping = first.auth().commit(vec![AuthWrite::MountDelete(mount)]);
     let (issued, dropped) = futures_util::future::join(issuing, dropping).await;
     dropped.unwrap();
     assert!(issued.iter().all(|result| result.as_ref().map_or_else(|e| e.kind() == Kind::Conflict, |_| true)));
@@ -795,7 +795,7 @@ async fn a_database_is_told_that_it_was_restored_when_no_node_runs_on_it() {
     let (fixture, node, _) = node().await;
     let another = fixture.open(1000).await.unwrap();
     let noted = async || {
-        let (seal_key, clock, absent) = (fixture.seal_key(), fixture.clock().clone(), IfMissing::Missed);
+        let (seal_key, clock, absent) = (fixture.seal_key(), fixture.clock().clone(), IfMissing::Fail);
         record_restore(StorageOptions {
             database: Database::Postgres(fixture.url()),
             seal_key,

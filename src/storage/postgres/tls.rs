@@ -100,7 +100,7 @@ fn file_error(parameter: &str, path: &Path, rule: &str) -> Error {
 }
 
 fn read_certificates(parameter: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>> {
-    let bytes = std::fs::read(path).map_err(|e| Error::of_file(parameter, path, "read", e).as_kind(Kind::Invalid))?;
+    let bytes = std::fs::read(path).map_err(|e| Error::of_file(parameter, path, "read", e).with_kind(Kind::Invalid))?;
     let found = pem::parse_certificate_file(&bytes).map_err(|error| file_error(parameter, path, error.text()))?;
     Ok(found.into_iter().map(CertificateDer::from).collect())
 }
@@ -121,7 +121,7 @@ fn load_client_certificate(own: &ClientCertificateFiles, provider: &CryptoProvid
 }
 
 fn read_key_file(path: &Path) -> Result<Secret> {
-    let unreadable = |e| Error::of_file("sslkey", path, "read", e).as_kind(Kind::Invalid);
+    let unreadable = |e| Error::of_file("sslkey", path, "read", e).with_kind(Kind::Invalid);
     let mut file = File::open(path).map_err(unreadable)?;
     if !is_private(&file.metadata().map_err(unreadable)?) {
         return Err(file_error("sslkey", path, PRIVATE_FILE_RULE));
@@ -166,11 +166,11 @@ impl PostgresCertVerifier {
 }
 
 fn is_self_signed(shown: &CertificateDer<'_>) -> bool {
-    Certificate::submitted(shown).is_ok_and(|certificate| certificate.is_self_signed())
+    Certificate::parse_untrusted(shown).is_ok_and(|certificate| certificate.is_self_signed())
 }
 
 fn is_valid_now(shown: &CertificateDer<'_>, now: UnixTime) -> Result<(), CertificateError> {
-    let certificate = Certificate::submitted(shown).map_err(|_| CertificateError::BadEncoding)?;
+    let certificate = Certificate::parse_untrusted(shown).map_err(|_| CertificateError::BadEncoding)?;
     match i64::try_from(now.as_secs()).unwrap_or(i64::MAX) {
         now if now < certificate.not_before() => Err(CertificateError::NotValidYet),
         now if now > certificate.not_after() => Err(CertificateError::Expired),
@@ -274,7 +274,7 @@ impl TlsStream for PostgresTlsStream {
 /// The `tls-server-end-point` channel binding (RFC 5929, section 4.1): a hash of the certificate with the hash function
 /// of its signature. `None` for signatures without one, or with an unsupported one.
 fn channel_binding_hash(shown: &[u8]) -> Option<Vec<u8>> {
-    let hash = Certificate::submitted(shown).ok()?.signature_algorithm()?.hash()?;
+    let hash = Certificate::parse_untrusted(shown).ok()?.signature_algorithm()?.hash()?;
     Some(hash.digest(shown).as_ref().to_vec())
 }
 

@@ -64,10 +64,10 @@ impl<'a> Transaction<'a> {
     }
 
     /// Rolls back to the last savepoint, which releases its locks; so the known mounts and tokens are restored as well.
-    pub(super) async fn undo(&mut self, point: Savepoint) -> Result<(), PostgresError> {
+    pub(super) async fn roll_back_to(&mut self, point: Savepoint) -> Result<(), PostgresError> {
         self.db.batch_execute("ROLLBACK TO SAVEPOINT unit; RELEASE SAVEPOINT unit").await?;
         self.known = point.known;
-        self.gathered.back_to(point.gathered);
+        self.gathered.truncate_to(point.gathered);
         self.revoked.truncate(point.revoked);
         Ok(())
     }
@@ -90,7 +90,7 @@ impl<'a> Transaction<'a> {
     }
 
     /// Checks that a token is live and locks it until the end, with one query per transaction.
-    pub(super) async fn hold_token(&mut self, token: TokenHash) -> Result<(), PostgresError> {
+    pub(super) async fn lock_token(&mut self, token: TokenHash) -> Result<(), PostgresError> {
         if !self.known.tokens.contains(&token) {
             if !leases::lock_live_token(self.db, &token).await? {
                 return Err(PostgresError::Conflict(conflict::TOKEN_GONE));
@@ -127,7 +127,7 @@ impl<'a> Transaction<'a> {
 
     pub(super) async fn flush(&mut self) -> Result<(), PostgresError> {
         let gathered = std::mem::take(&mut self.gathered);
-        let new = self.not_held(&gathered);
+        let new = self.unlocked_mounts(&gathered);
         try_join(mounts::lock_existing(self.db, &new), gathered.send(self.db)).await?;
         self.known.mounts.extend(new.into_iter().map(|mount| (mount, PostgresInsertCounts::default())));
         self.count(&gathered);
@@ -165,7 +165,7 @@ impl<'a> Transaction<'a> {
             return self.write_counters().await;
         }
         let gathered = std::mem::take(&mut self.gathered);
-        let new = self.not_held(&gathered);
+        let new = self.unlocked_mounts(&gathered);
         self.count(&gathered);
         let stored = try_join(gathered.send(self.db), self.write_counters());
         try_join(mounts::lock_existing(self.db, &new), stored).await.map(drop)
@@ -182,7 +182,7 @@ impl<'a> Transaction<'a> {
         Ok(())
     }
 
-    fn not_held(&self, gathered: &CollectedRows<'_>) -> Vec<MountId> {
+    fn unlocked_mounts(&self, gathered: &CollectedRows<'_>) -> Vec<MountId> {
         gathered.mounts().into_iter().filter(|mount| !self.known.mounts.contains_key(mount)).collect()
     }
 

@@ -213,7 +213,7 @@ fn take_own_pair(word: &str, own: &mut UrlParameters) -> bool {
 #[derive(Clone, Copy, PartialEq)]
 enum TlsMode {
     /// Missing, `prefer` or `allow`: permitted only for local servers.
-    Unsaid,
+    Unspecified,
     /// No TLS, for any server.
     Disable,
     Tls(CertVerification),
@@ -228,7 +228,7 @@ impl TlsMode {
         }
         Ok(match mode {
             None if roots == Some("system") => Self::Tls(CertVerification::ChainAndName),
-            None | Some("prefer" | "allow") => Self::Unsaid,
+            None | Some("prefer" | "allow") => Self::Unspecified,
             Some("disable") => Self::Disable,
             Some("require") if roots.is_none() => Self::Tls(CertVerification::Nothing),
             Some("require" | "verify-ca") => Self::Tls(CertVerification::Chain),
@@ -296,7 +296,7 @@ fn host_addresses(all: &Config) -> Result<Vec<HostAddress<'_>>> {
 
 impl HostAddress<'_> {
     /// `true` for a unix socket or a loopback address.
-    fn stays_here(&self) -> bool {
+    fn is_local(&self) -> bool {
         match (self.number, self.host) {
             (Some(number), _) => number.is_loopback(),
             (None, Some(Host::Tcp(name))) => {
@@ -335,7 +335,7 @@ fn check_hosts(addresses: &[HostAddress<'_>], tls: bool, mode: TlsMode) -> Resul
         match address.host {
             Some(Host::Unix(_)) if tls => return Err(url_error("sslmode: a unix socket has no TLS")),
             None if tls => return Err(url_error("hostaddr: TLS needs a host too, the name of the server")),
-            _ if mode == TlsMode::Unsaid && !address.stays_here() => {
+            _ if mode == TlsMode::Unspecified && !address.is_local() => {
                 return Err(url_error(
                     "a host that is not on the loopback needs sslmode=verify-full (or verify-ca, require), or \
                      sslmode=disable on a network that you trust",

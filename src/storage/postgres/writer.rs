@@ -43,7 +43,7 @@ pub(crate) struct PostgresWriter {
 
 enum BatchFailure {
     Unreachable(Error),
-    Undone(PostgresError),
+    RolledBack(PostgresError),
     /// COMMIT was sent without a response; the outcome is unknown.
     Unknown(PostgresError),
 }
@@ -68,15 +68,19 @@ impl PostgresWriter {
             let failure = match result {
                 Ok(answers) => return answers,
                 Err(BatchFailure::Unreachable(error)) => return fail_all(units, error),
-                Err(BatchFailure::Unknown(failure)) => return fail_all(units, failure.of_write()),
-                Err(BatchFailure::Undone(failure)) => failure,
+                Err(BatchFailure::Unknown(failure)) => return fail_all(units, failure.into_write_error()),
+                Err(BatchFailure::RolledBack(failure)) => failure,
             };
-            let again = if failure.is_clash() || failure.is_gone() { attempt < MAX_BATCH_ATTEMPTS } else { false };
-            if !again && (careful || !failure.is_of_one_unit()) {
-                return fail_all(units, failure.of_write());
+            let again = if failure.is_conflict() || failure.is_connection_lost() {
+                attempt < MAX_BATCH_ATTEMPTS
+            } else {
+                false
+            };
+            if !again && (careful || !failure.concerns_one_unit()) {
+                return fail_all(units, failure.into_write_error());
             }
             careful |= !again;
-            let reason = if failure.is_gone() {
+            let reason = if failure.is_connection_lost() {
                 "connection"
             } else if again {
                 "clash"
@@ -84,7 +88,7 @@ impl PostgresWriter {
                 "unit"
             };
             counter!(telemetry::POSTGRES_RETRIES, "reason" => reason).increment(1);
-            if failure.is_clash() {
+            if failure.is_conflict() {
                 tokio::time::sleep(Duration::from_millis(u64::from(crate::random::bytes::<1>()[0] % 16))).await;
             }
         }
@@ -100,17 +104,17 @@ impl PostgresWriter {
             Ok(((), answers)) => match db.batch_execute("COMMIT").await.map_err(PostgresError::from) {
                 Ok(()) => Ok(answers),
                 // An error code of the transaction means that it was rolled back.
-                Err(failure) if !failure.is_gone() => Err(BatchFailure::Undone(failure)),
+                Err(failure) if !failure.is_connection_lost() => Err(BatchFailure::RolledBack(failure)),
                 Err(failure) => {
                     self.session = None;
                     Err(BatchFailure::Unknown(failure))
                 }
             },
             Err(failure) => {
-                if failure.is_gone() || db.batch_execute("ROLLBACK").await.is_err() {
+                if failure.is_connection_lost() || db.batch_execute("ROLLBACK").await.is_err() {
                     self.session = None;
                 }
-                Err(BatchFailure::Undone(failure))
+                Err(BatchFailure::RolledBack(failure))
             }
         }
     }
@@ -145,7 +149,7 @@ impl PostgresWriter {
             db.batch_execute("COMMIT").await?;
             Ok(more)
         };
-        let more = more.await.map_err(PostgresError::of_write);
+        let more = more.await.map_err(PostgresError::into_write_error);
         histogram!(telemetry::POSTGRES_TRANSACTION_SECONDS, "name" => "drop").record(started.elapsed());
         if more.is_err() {
             // It may be inside the transaction.
@@ -155,7 +159,7 @@ impl PostgresWriter {
     }
 
     /// Runs work with the deadline. On timeout the connection is dropped, because its state is unknown.
-    async fn in_time<T>(&mut self, work: impl AsyncFnOnce(&mut Self) -> T) -> Result<T> {
+    async fn run_with_deadline<T>(&mut self, work: impl AsyncFnOnce(&mut Self) -> T) -> Result<T> {
         let deadline = self.deadline;
         let done = tokio::time::timeout(deadline, work(self)).await;
         done.map_err(|late| {
@@ -174,7 +178,7 @@ fn fail_all(units: &[WriteUnit], error: Error) -> UnitResults {
 impl StoreBackend for PostgresWriter {
     fn apply(&mut self, units: Vec<WriteUnit>) -> BoxFuture<'_, Vec<Result<Outcomes>>> {
         async move {
-            let answers = match self.in_time(async |writer| writer.apply_now(&units).await).await {
+            let answers = match self.run_with_deadline(async |writer| writer.apply_now(&units).await).await {
                 Ok(answers) => answers,
                 Err(error) => fail_all(&units, error),
             };
@@ -190,7 +194,7 @@ impl StoreBackend for PostgresWriter {
 
     fn chore(&mut self) -> BoxFuture<'_, ()> {
         async move {
-            let more = self.in_time(async |writer| writer.remove_dropped().await).await;
+            let more = self.run_with_deadline(async |writer| writer.remove_dropped().await).await;
             // After a failure the rest waits for the next drop or start, instead of failing in a loop.
             self.dropped_mounts = more.and_then(|more| more).unwrap_or_else(|error| {
                 telemetry::warn_task_failed("rows of a dropped mount could not be removed", &error);

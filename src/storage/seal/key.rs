@@ -36,9 +36,9 @@ pub struct SealKey {
 #[derive(Clone)]
 pub(super) enum SealKeyLocation {
     /// Key bytes in memory.
-    Here(Secret),
+    Memory(Secret),
     /// A key in a device or service.
-    There(Arc<dyn SealDevice>),
+    Device(Arc<dyn SealDevice>),
 }
 
 /// The source of a seal key, to read it again. Of a file only the name is stored, because its content may change.
@@ -46,7 +46,7 @@ pub(crate) enum SealKeyOrigin {
     /// A key file.
     File(PathBuf),
     /// A key from the environment or a device, which stays the same.
-    Kept(SealKey),
+    Fixed(SealKey),
 }
 
 impl SealKeyOrigin {
@@ -57,7 +57,7 @@ impl SealKeyOrigin {
     pub(crate) fn read(&self) -> Result<SealKey> {
         match self {
             Self::File(file) => SealKey::from_file(file),
-            Self::Kept(key) => Ok(key.clone()),
+            Self::Fixed(key) => Ok(key.clone()),
         }
     }
 }
@@ -73,11 +73,11 @@ impl SealKey {
 
     /// Creates a key in a device or service.
     pub fn in_device(device: Arc<dyn SealDevice>) -> Self {
-        Self { place: SealKeyLocation::There(device), file: None }
+        Self { place: SealKeyLocation::Device(device), file: None }
     }
 
     fn of_bytes(bytes: Secret) -> Self {
-        Self { place: SealKeyLocation::Here(bytes), file: None }
+        Self { place: SealKeyLocation::Memory(bytes), file: None }
     }
 
     /// Parses 64 hexadecimal digits or base64 of 32 bytes (from the environment or a file).
@@ -144,7 +144,7 @@ impl SealKey {
 
     /// The key bytes; `None` for a key in a device.
     pub(crate) fn bytes(&self) -> Option<&Secret> {
-        if let SealKeyLocation::Here(bytes) = &self.place { Some(bytes) } else { None }
+        if let SealKeyLocation::Memory(bytes) = &self.place { Some(bytes) } else { None }
     }
 
     pub(super) fn file(&self) -> Option<&Path> {
@@ -153,12 +153,12 @@ impl SealKey {
 
     /// The source from which the key can be read again.
     pub(crate) fn source(&self) -> SealKeyOrigin {
-        self.file.clone().map_or_else(|| SealKeyOrigin::Kept(self.clone()), SealKeyOrigin::File)
+        self.file.clone().map_or_else(|| SealKeyOrigin::Fixed(self.clone()), SealKeyOrigin::File)
     }
 }
 
 fn read_error(path: &Path, error: std::io::Error) -> Error {
-    Error::of_file("seal key file", path, "read", error).as_kind(Kind::Unavailable)
+    Error::of_file("seal key file", path, "read", error).with_kind(Kind::Unavailable)
 }
 
 #[derive(Clone, Copy)]

@@ -61,35 +61,35 @@ impl SealKey {
     /// `file` (also for the environment), or the type of the device.
     pub fn kind(&self) -> &'static str {
         match &self.place {
-            SealKeyLocation::Here(_) => "file",
-            SealKeyLocation::There(device) => device.kind(),
+            SealKeyLocation::Memory(_) => "file",
+            SealKeyLocation::Device(device) => device.kind(),
         }
     }
 
     /// Describes the key for display.
     pub fn about(&self) -> SealInfo {
         let (mechanism, key) = match &self.place {
-            SealKeyLocation::Here(bytes) => ("AES-GCM", key_fingerprint(bytes)),
-            SealKeyLocation::There(device) => (device.mechanism(), device.key()),
+            SealKeyLocation::Memory(bytes) => ("AES-GCM", key_fingerprint(bytes)),
+            SealKeyLocation::Device(device) => (device.mechanism(), device.key()),
         };
         SealInfo { kind: self.kind().to_owned(), mechanism: mechanism.to_owned(), key, since: None }
     }
 
     async fn wrap(&self, context: &str, root: &Secret) -> Result<Vec<u8>> {
         match &self.place {
-            SealKeyLocation::Here(bytes) => {
+            SealKeyLocation::Memory(bytes) => {
                 seal_with(&aead_key(bytes.expose())?, context.as_bytes(), root.expose(), Vec::new())
             }
-            SealKeyLocation::There(device) => device.wrap(context, root.clone()).await,
+            SealKeyLocation::Device(device) => device.wrap(context, root.clone()).await,
         }
     }
 
     async fn unwrap(&self, context: &str, wrapped: Vec<u8>) -> Result<Secret> {
         match &self.place {
-            SealKeyLocation::Here(bytes) => open_with(&aead_key(bytes.expose())?, context.as_bytes(), &wrapped)
+            SealKeyLocation::Memory(bytes) => open_with(&aead_key(bytes.expose())?, context.as_bytes(), &wrapped)
                 .map(Secret::new)
                 .ok_or_else(|| Error::invalid("seal key: does not open the root key of this store")),
-            SealKeyLocation::There(device) => device.unwrap(context, wrapped).await,
+            SealKeyLocation::Device(device) => device.unwrap(context, wrapped).await,
         }
     }
 }

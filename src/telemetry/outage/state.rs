@@ -80,7 +80,7 @@ impl Outage {
     }
 
     /// `true` if a new failure would not count as recurring.
-    pub(super) fn is_forgotten(&self, now: Instant) -> bool {
+    pub(super) fn is_expired(&self, now: Instant) -> bool {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.now.is_none() && state.ended.is_none_or(|ended| now.saturating_duration_since(ended) >= RECURRENCE_WINDOW)
     }

@@ -32,7 +32,7 @@ impl OutageTable {
     /// Records a failure of `what` with its reason. Returns the message to log, if any. Call it for every failure.
     pub fn told(&self, what: &str, why: String) -> Option<String> {
         match self.note(what, Instant::now()) {
-            Some(OutageEntryKind::Itself) => Some(format!("{why}; not said again until it is over")),
+            Some(OutageEntryKind::Own) => Some(format!("{why}; not said again until it is over")),
             Some(OutageEntryKind::Rest) => Some(format!(
                 "{SHARED_OUTAGE_NAME} fails: {why}; neither that nor what else fails beside what was \
                  told is said until it is over"
@@ -57,10 +57,10 @@ impl OutageTable {
         let mut outages = self.outages.lock().unwrap_or_else(PoisonError::into_inner);
         self.any.store(true, Ordering::Relaxed);
         if let Some(outage) = outages.get(what) {
-            return outage.note(now).then_some(OutageEntryKind::Itself);
+            return outage.note(now).then_some(OutageEntryKind::Own);
         }
         let (what, named) = if outages.len() < MAX_SEPARATE_OUTAGES {
-            (what, OutageEntryKind::Itself)
+            (what, OutageEntryKind::Own)
         } else {
             (SHARED_OUTAGE_NAME, OutageEntryKind::Rest)
         };
@@ -74,7 +74,7 @@ impl OutageTable {
         }
         let mut outages = self.outages.lock().unwrap_or_else(PoisonError::into_inner);
         let over = outages.iter().filter_map(|(what, outage)| Some((what.clone(), outage.over(now)?))).collect();
-        outages.retain(|_, outage| !outage.is_forgotten(now));
+        outages.retain(|_, outage| !outage.is_expired(now));
         self.any.store(!outages.is_empty(), Ordering::Relaxed);
         over
     }
@@ -83,7 +83,7 @@ impl OutageTable {
 /// The name of an outage in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OutageEntryKind {
-    Itself,
+    Own,
     Rest,
 }
 

@@ -64,8 +64,8 @@ impl Pkcs12Keys {
     /// # Errors
     /// `Internal` when encryption fails.
     pub fn encode(&self, entry: &Pkcs12Entry<'_>) -> Result<Vec<u8>> {
-        let key = self.encrypted(entry.private_key)?;
-        let certificates = self.encrypted(&encode_certificate_bags(entry))?;
+        let key = self.encrypt(entry.private_key)?;
+        let certificates = self.encrypt(&encode_certificate_bags(entry))?;
         let content = build(SEQUENCE, 512 + key.data.len() + certificates.data.len(), |safe| {
             safe.nest(SEQUENCE, |info| {
                 info.oid(oid::ENCRYPTED_DATA);
@@ -112,7 +112,7 @@ impl Pkcs12Keys {
         }))
     }
 
-    fn encrypted(&self, plain: &[u8]) -> Result<Pkcs12Ciphertext> {
+    fn encrypt(&self, plain: &[u8]) -> Result<Pkcs12Ciphertext> {
         // The capacity includes the padding: a reallocation would leave a copy of the private key in memory.
         let mut data = Vec::with_capacity(plain.len() + AES_256.block_len());
         data.extend_from_slice(plain);

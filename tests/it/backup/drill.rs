@@ -40,9 +40,9 @@ async fn disaster(place: &Place, copy: impl FnOnce() + Send + 'static) -> (Ledge
         let book = ledger.read();
         Before { issued: book.issued.clone(), revoked: book.revoked.clone() }
     };
-    let (at_work, after) = (ledger.clone(), std::thread::spawn(copy));
+    let (active_threads, after) = (ledger.clone(), std::thread::spawn(copy));
     after.join().unwrap();
-    at_work.wait_for(100, 20, 0);
+    active_threads.wait_for(100, 20, 0);
     load.finish();
     let client = dev.client().with_token(&token);
     for _ in 0..20 {

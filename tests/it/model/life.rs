@@ -74,7 +74,7 @@ async fn serve(
     let started = Instant::now();
     let server = loop {
         // The previous server may still be closing the embedded store.
-        match Server::open_through(place.options(), |stores| faults.between(stores)).await {
+        match Server::open_with_stores(place.options(), |stores| faults.between(stores)).await {
             Err(error) if error.kind() == Kind::Conflict && started.elapsed() < PATIENCE => {
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }

@@ -158,7 +158,7 @@ async fn open(url: &str) -> Result<()> {
         seal_key,
         clock: Clock::system(),
         queue: 8,
-        absent: storage::IfMissing::Made,
+        absent: storage::IfMissing::Create,
     })
     .await?
     .shutdown()

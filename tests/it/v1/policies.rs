@@ -295,7 +295,7 @@ async fn a_policy_that_would_be_over_takes_no_living_one_away() {
     assert_eq!(app.client.post(&format!("{ACL}/short"), short).await.status, 204);
     app.clock.advance(Duration::from_secs(3600));
     assert_eq!(app.client.get(&format!("{ACL}/short")).await.status, 404);
-    let anew = json!({ "policy": granted("y", &["read"]), "cas": 0 });
-    assert_eq!(app.client.post(&format!("{ACL}/short"), anew).await.status, 204);
+    let from_storage = json!({ "policy": granted("y", &["read"]), "cas": 0 });
+    assert_eq!(app.client.post(&format!("{ACL}/short"), from_storage).await.status, 204);
     app.stop().await;
 }

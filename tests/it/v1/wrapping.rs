@@ -363,7 +363,7 @@ async fn who_has_had_too_much_wrapped_waits_and_others_do_not() {
     // Uses up the budget at once; two hours restore this amount.
     let shared = app.shared();
     let caller = shared.auth.recognise(&one.token, None).await.unwrap();
-    shared.put_away.take(Sender::of_token(Some(&caller), None), 512 << 20);
+    shared.wrap_quota.take(Sender::of_token(Some(&caller), None), 512 << 20);
     let made = one.post("auth/token/create", json!({})).await;
     let child = one.with_token(made.body["auth"]["client_token"].as_str().unwrap_or_else(|| panic!("{}", made.text)));
     for client in [&one, &child] {

@@ -26,7 +26,7 @@ impl Auth {
     ///
     /// # Errors
     /// `Invalid` when it has no use left or does not exist; store errors.
-    pub(in crate::auth) async fn take_use(&self, spends: SecretIdWrite) -> Result<()> {
+    pub(in crate::auth) async fn spend_secret_id_use(&self, spends: SecretIdWrite) -> Result<()> {
         match self.store.commit(vec![AuthWrite::SecretId(spends)]).await?.as_slice() {
             [AuthOutcome::UsesLeft(_)] => Ok(()),
             _ => Err(invalid_credentials()),

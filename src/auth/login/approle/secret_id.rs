@@ -95,7 +95,12 @@ impl SecretIdRequest {
     ///
     /// # Errors
     /// `Invalid` with the violated rule.
-    pub(super) fn under(self, role: &AppRole, mount: &Mount, now: Time) -> Result<(SecretIdSettings, u32, Warnings)> {
+    pub(super) fn apply_limits(
+        self,
+        role: &AppRole,
+        mount: &Mount,
+        now: Time,
+    ) -> Result<(SecretIdSettings, u32, Warnings)> {
         if !role.bind_secret_id {
             return Err(Error::invalid("bind_secret_id is not set on the role"));
         }

@@ -55,7 +55,7 @@ impl MethodMount<AppRoleMethod> {
         let role = view.roles().get(name).ok_or_else(|| missing_role_error(name))?;
         let chosen = wanted.text.take().map(validate_secret_id).transpose()?;
         let is_chosen = chosen.is_some();
-        let (terms, num_uses, warnings) = wanted.under(role, mount, now)?;
+        let (terms, num_uses, warnings) = wanted.apply_limits(role, mount, now)?;
         let text = chosen.unwrap_or_else(|| Secret::new(crate::random::uuid()));
         let end = time::Duration::try_from(terms.ttl).unwrap_or(time::Duration::MAX);
         let row = SecretIdRow {

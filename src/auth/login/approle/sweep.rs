@@ -15,7 +15,7 @@ impl Auth {
     pub(crate) async fn sweep_secret_ids(&self) -> Result<u32> {
         let mut removed = 0;
         for _ in 0..STEPS_PER_SWEEP {
-            match self.store.sweep_secret_ids(self.clock.agreed_now()?, SECRET_IDS_PER_STEP).await? {
+            match self.store.sweep_secret_ids(self.clock.synchronized_now()?, SECRET_IDS_PER_STEP).await? {
                 0 => break,
                 count => removed += count,
             }

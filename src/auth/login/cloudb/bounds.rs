@@ -94,7 +94,7 @@ impl Bounds {
     ///
     /// # Errors
     /// `Forbidden`, as [`Bounds::check`].
-    pub(super) fn suffice(&self) -> Result<()> {
+    pub(super) fn require_sufficient(&self) -> Result<()> {
         if self.are_sufficient() { Ok(()) } else { Err(forbidden(UNRESTRICTED_ROLE_ERROR)) }
     }
 
@@ -143,9 +143,9 @@ mod tests {
         }
         for (principals, groups) in [(none, none), (none, any), (any, none), (any, any)] {
             bounds(principals, groups, one).check().unwrap();
-            bounds(principals, groups, one).suffice().unwrap();
+            bounds(principals, groups, one).require_sufficient().unwrap();
             let wide = bounds(principals, groups, none);
-            assert_eq!(wide.suffice().unwrap_err().text(), UNRESTRICTED_ROLE_ERROR);
+            assert_eq!(wide.require_sufficient().unwrap_err().text(), UNRESTRICTED_ROLE_ERROR);
             let empty = "must have at least one bound constraint when creating/updating a role";
             let text = if principals.is_empty() && groups.is_empty() { empty } else { UNRESTRICTED_ROLE_ERROR };
             assert_eq!(wide.check().unwrap_err().text(), text);

@@ -186,13 +186,13 @@ impl CloudbConfig {
                 more: u32::try_from(config.max_retries).unwrap_or(0),
                 first: config.retry_delay,
                 longest: config.max_retry_delay,
-                longest_pause: Duration::MAX,
+                max_retry_after: Duration::MAX,
             },
         })
     }
 
     /// `true` if `other` is of the same write with the same connection settings; the rotation state is ignored.
-    pub(super) fn serves_as(&self, other: &Self) -> bool {
+    pub(super) fn has_same_connection(&self, other: &Self) -> bool {
         let Self { tenant_id, resource, environment, client_id, client_secret, .. } = self;
         let Self { max_retries, retry_delay, max_retry_delay, written, .. } = self;
         [tenant_id, resource, environment, client_id]

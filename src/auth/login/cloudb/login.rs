@@ -112,7 +112,7 @@ async fn identify_client(
     let place = request.place()?;
     let tenant = view.made().tenant(view.config(), services)?;
     let claims = tenant.directory.verified(jwt).await?;
-    role.bounds.suffice()?;
+    role.bounds.require_sufficient()?;
     claims.fit(&role.bounds)?;
     let mut metadata = BTreeMap::from([("role".to_owned(), fold_role_name(&request.role))]);
     for name in ["subscription_id", "resource_group_name"] {
@@ -126,7 +126,7 @@ async fn identify_client(
             let app_id = find_owned_app_id(&tenant.provider, &proven, &claims).await?;
             metadata.insert("app_id".to_owned(), app_id);
         }
-        resource.is_located(&role.bounds)?;
+        resource.check_location(&role.bounds)?;
         let (name, value) = proven.member();
         metadata.insert("subscription_id".to_owned(), proven.subscription.to_owned());
         metadata.insert("resource_group_name".to_owned(), proven.group.to_owned());

@@ -25,7 +25,7 @@ impl AuthMethod for CloudbMethod {
         before: Option<&MethodView<Self>>,
     ) -> Result<Arc<TenantSlot>> {
         let is_same = |before: &&MethodView<Self>| match (before.config(), config) {
-            (Some(before), Some(config)) => before.serves_as(config),
+            (Some(before), Some(config)) => before.has_same_connection(config),
             (before, config) => before.is_none() && config.is_none(),
         };
         Ok(before.filter(is_same).map(|before| Arc::clone(before.made())).unwrap_or_default())

@@ -44,7 +44,7 @@ impl<'p> ProvenResource<'p> {
         let selector = selector.as_ref().ok_or_else(missing)?;
         let proven = Self { subscription, group, selector };
         proven.agrees(claims)?;
-        proven.is_admitted(bounds)?;
+        proven.check_bounds(bounds)?;
         Ok(proven)
     }
 
@@ -70,7 +70,7 @@ impl<'p> ProvenResource<'p> {
     }
 
     /// Validates the lists that need no call to the provider.
-    fn is_admitted(&self, bounds: &Bounds) -> Result<()> {
+    fn check_bounds(&self, bounds: &Bounds) -> Result<()> {
         if !bounds.scale_sets.is_empty() {
             match self.selector {
                 ResourceSelector::ScaleSet(name) if contains_ignore_case(&bounds.scale_sets, name) => {}
@@ -142,7 +142,7 @@ impl ResourceDetails {
     ///
     /// # Errors
     /// `Forbidden` for a location that is unknown or not in the list.
-    pub(super) fn is_located(&self, bounds: &Bounds) -> Result<()> {
+    pub(super) fn check_location(&self, bounds: &Bounds) -> Result<()> {
         if bounds.locations.is_empty() {
             return Ok(());
         }
@@ -323,11 +323,11 @@ mod tests {
         let bounds = |location: &str| Bounds { locations: vec![location.to_owned()], ..Bounds::default() };
         let at = |location: &str| ResourceDetails { location: location.to_owned(), ..ResourceDetails::default() };
         for (bound, own) in [("West US", "westus"), ("westus", "West US"), ("westus", "westus")] {
-            at(own).is_located(&bounds(bound)).unwrap();
+            at(own).check_location(&bounds(bound)).unwrap();
         }
-        assert_eq!(at("westus2").is_located(&bounds("westus")).unwrap_err().text(), "location not authorized");
-        assert_eq!(at("").is_located(&bounds("westus")).unwrap_err().text(), "location is empty");
-        at("").is_located(&Bounds::default()).unwrap();
+        assert_eq!(at("westus2").check_location(&bounds("westus")).unwrap_err().text(), "location not authorized");
+        assert_eq!(at("").check_location(&bounds("westus")).unwrap_err().text(), "location is empty");
+        at("").check_location(&Bounds::default()).unwrap();
     }
 
     #[test]

@@ -77,7 +77,7 @@ impl SecretRotation {
     }
 
     /// `true` if a secret with this name is being requested.
-    pub(super) fn asks_for(&self, asked: &str) -> bool {
+    pub(super) fn is_requesting(&self, asked: &str) -> bool {
         matches!(&self.next, Some(PendingSecret::Asked { name, .. }) if name == asked)
     }
 
@@ -111,7 +111,7 @@ mod tests {
         assert!(
             is_due(&asked, 299).is_none() && is_due(&asked, 300) == Some(DueRotationStep::Abandoned("n".to_owned()))
         );
-        assert!(asked.asks_for("n") && !asked.asks_for("m") && !SecretRotation::default().asks_for("n"));
+        assert!(asked.is_requesting("n") && !asked.is_requesting("m") && !SecretRotation::default().is_requesting("n"));
         let secret = Secret::new("hunter2");
         let made = PendingSecret::Made { secret: secret.clone(), key_id: "k2".to_owned(), expires: at, at };
         let made = SecretRotation { next: Some(made), retired: vec!["k0".to_owned()], ..SecretRotation::default() };

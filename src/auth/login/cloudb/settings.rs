@@ -101,7 +101,7 @@ impl CloudbServices {
         urls.check()?;
         let pem = match &ca_file {
             Some(file) => std::fs::read_to_string(file)
-                .map_err(|e| Error::of_file("cloudb.ca_file", file, "read", e).as_kind(Kind::Invalid))?,
+                .map_err(|e| Error::of_file("cloudb.ca_file", file, "read", e).with_kind(Kind::Invalid))?,
             None => String::new(),
         };
         Ok(Arc::new(Self { outbound: Outbound::configured("cloudb.ca_file", &pem)?, clock, urls, fallback }))

@@ -33,7 +33,7 @@ const INITIAL_RETRIES: RetryPolicy = RetryPolicy {
     more: 2,
     first: Duration::from_millis(200),
     longest: Duration::from_secs(2),
-    longest_pause: Duration::from_secs(2),
+    max_retry_after: Duration::from_secs(2),
 };
 
 pub(super) struct KeySetCache {

@@ -165,7 +165,7 @@ fn parse_configured_key(text: &str) -> Result<PublicKey> {
     let (Some((label, der)), true) = (blocks.pop(), blocks.is_empty()) else { return Err(only()) };
     match label.as_str() {
         "PUBLIC KEY" => PublicKey::parse(&der),
-        "CERTIFICATE" => Ok(Certificate::submitted(&der)?.key().clone()),
+        "CERTIFICATE" => Ok(Certificate::parse_untrusted(&der)?.key().clone()),
         _ => Err(only()),
     }
 }

@@ -118,7 +118,7 @@ async fn the_tokens_of_a_method_end_with_it_and_their_children_too() {
 async fn a_login_that_meets_the_end_of_its_method_gets_nothing() {
     let f = Fixture::new().await;
     let mount = f.method(json!({})).await;
-    f.store.commit(vec![AuthWrite::MountDrop(mount.id)]).await.unwrap();
+    f.store.commit(vec![AuthWrite::MountDelete(mount.id)]).await.unwrap();
     assert_eq!(f.log_in(&mount, json!({})).await.map(drop).unwrap_err().kind(), Kind::NotFound);
     assert!(f.store.state().tokens.values().all(|row| row.mount.is_none()));
 }

@@ -40,7 +40,7 @@ async fn create(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(Member, Mem
             email
         }
         _ => {
-            if attributes.is_sound() {
+            if attributes.has_no_faults() {
                 attributes.fault("email", "Email can't be blank");
             }
             String::new()

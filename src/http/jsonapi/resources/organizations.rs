@@ -71,7 +71,7 @@ async fn list(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<OrganizationPa
     let asked = ListRequest::read(call, &["q", "q[name]", "q[email]"])?;
     let text = |name: &str| call.query.text(name).map(str::to_owned);
     let wanted = OrganizationFilter { q: text("q"), name: text("q[name]"), email: text("q[email]") };
-    let mut is_whole = !call.query.names_a_page();
+    let mut is_whole = !call.query.requests_page();
     let mut listed = if is_whole {
         member::list(tx, &call.caller, &wanted, PageRequest { number: 1, size: MAX_UNPAGED_ORGANIZATIONS }).await?
     } else {
@@ -148,7 +148,7 @@ async fn organization_in_path(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResul
 
 async fn owned_organization_in_path(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<Member> {
     let member = organization_in_path(tx, call).await?;
-    member.must_own()?;
+    member.require_owner()?;
     Ok(member)
 }
 

@@ -90,7 +90,7 @@ async fn delete_of_organization(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkRes
 /// Returns the slot in `?token=` of an organization, which the caller must own.
 async fn organization_slot(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<TokenOwner> {
     let member = member::find_by_organization_name(tx, &call.caller, call.param("organization_name")).await?;
-    member.must_own()?;
+    member.require_owner()?;
     let kind = match call.query.text("token") {
         None => OrganizationTokenKind::Standard,
         Some(word) if word == OrganizationTokenKind::AuditTrails.word() => OrganizationTokenKind::AuditTrails,
@@ -171,7 +171,7 @@ async fn team_for_new_token(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<
 /// Returns the team in the path, if the caller may manage its tokens.
 async fn managed_team(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(Member, Team)> {
     let (member, team) = team::find_visible(tx, &call.caller, call.param("team_id")).await?;
-    ApiRejection::hidden_unless(team::may_manage_tokens(&call.caller, &member, &team))?;
+    ApiRejection::not_found_unless(team::may_manage_tokens(&call.caller, &member, &team))?;
     Ok((member, team))
 }
 

@@ -90,7 +90,7 @@ async fn run(
     if let Some(earlier) = issuing::recorded_response(&call, repeatable.as_deref()).await? {
         return issuing::build_response(earlier, show, &rendering, dialect);
     }
-    let protected = Box::pin(rendering.protected_by(password)).await;
+    let protected = Box::pin(rendering.derive_p12_keys(password)).await;
     let rendering = protected.inspect_err(|_| IssuingOperation::ExternalPolicy.count_refusal(call.mount.meter()))?;
     let body = std::mem::take(&mut call.fields).into_members().into();
     let (policy, mount) = (call.param("policy").to_owned(), call.mount.path.clone());

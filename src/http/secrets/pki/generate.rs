@@ -29,7 +29,7 @@ fn origin(call: &Call) -> Result<KeyOrigin> {
 }
 
 pub(super) async fn root(call: Call) -> Result<HandlerResponse> {
-    new_root(call, DefaultIssuerName::AsGiven).await
+    new_root(call, DefaultIssuerName::Unnamed).await
 }
 
 /// As [`root`]. The default issuer name is `next`, if it is not in use.

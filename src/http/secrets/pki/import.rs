@@ -61,8 +61,8 @@ async fn import_bundle(mut call: Call, private_keys: PrivateKeys) -> Result<Hand
 
 async fn import(call: Call, field: &'static str, text: Secret, private_keys: PrivateKeys) -> Result<HandlerResponse> {
     let skips = call.fields.bool(WITHOUT_REFUSED_CRLS)?.unwrap_or(false);
-    let refused_crls = if skips { InvalidCrlHandling::Skip } else { InvalidCrlHandling::RefuseAll };
-    let rules = BundleRules { private_keys, refused_crls };
+    let invalid_crls = if skips { InvalidCrlHandling::Skip } else { InvalidCrlHandling::RefuseAll };
+    let rules = BundleRules { private_keys, invalid_crls };
     let imported = import::import_pem_bundle(&call.authority().await?, field, text, rules).await?;
     let mut data = json!({
         "imported_issuers": imported.imported_issuers,

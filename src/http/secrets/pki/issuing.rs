@@ -101,7 +101,7 @@ async fn run(
         return build_response(earlier, show, &rendering, dialect);
     }
     // Before the certificate is signed: if the CPU queue is full, no certificate must be lost.
-    let protected = Box::pin(rendering.protected_by(password)).await;
+    let protected = Box::pin(rendering.derive_p12_keys(password)).await;
     let rendering = protected.inspect_err(|_| operation.count_refusal(call.mount.meter()))?;
     let issued = replica.run(IssueContext { repeatable, ..origin(call) }, request).await?;
     build_response(issued, show, &rendering, dialect)
@@ -118,8 +118,8 @@ pub(super) fn with_password<A, B>(
 
 /// Builds the idempotency record of a request with an idempotency key. The caller is identified by entity, so that
 /// later tokens can repeat the request, or else by token, including its renewals.
-pub(super) fn idempotency_record(call: &Call, makes_key: bool) -> Result<Option<Box<IdempotentRequest>>> {
-    let Some(key) = call.repeat_key.as_deref() else { return Ok(None) };
+pub(super) fn idempotency_record(call: &Call, generates_key: bool) -> Result<Option<Box<IdempotentRequest>>> {
+    let Some(key) = call.idempotency_key.as_deref() else { return Ok(None) };
     let caller = call.caller()?;
     let asker = match caller.entity_id.as_str() {
         "" => IdempotencyCaller::Token(&caller.recorded_as),
@@ -127,7 +127,7 @@ pub(super) fn idempotency_record(call: &Call, makes_key: bool) -> Result<Option<
     };
     // The fields are sorted by name, so their order in the body has no effect.
     let body = serde_json::to_vec(&call.fields).map_err(Error::internal)?;
-    let asked = IdempotentContent { path: &call.full_path, body: &body, makes_key };
+    let asked = IdempotentContent { path: &call.full_path, body: &body, generates_key };
     Ok(Some(Box::new(IdempotentRequest::new(call.mount.id, asker, key, asked))))
 }
 

@@ -130,7 +130,7 @@ pub(super) async fn detailed(call: Call) -> Result<HandlerResponse> {
     let page = PageParams::of(&call.fields)?;
     let authority = call.authority().await?;
     let source = CertificateSource { store: Arc::clone(&authority.tools().store), mount: authority.mount() };
-    let _turn = call.state.lists.turn_for_first().await?;
+    let _turn = call.state.lists.wait_for_first_page().await?;
     listing::build_response(&call, source, page.after_serial(), page.limit).await
 }
 
@@ -147,7 +147,7 @@ async fn list_expiring(call: Call) -> Result<HandlerResponse> {
         )));
     }
     let authority = call.authority().await?;
-    let _turn = call.state.lists.turn_for_first().await?;
+    let _turn = call.state.lists.wait_for_first_page().await?;
     let (store, mount) = (&authority.tools().store, authority.mount());
     let found = store.ending(mount, call.state.clock.now().unix_timestamp(), limit as u32).await?;
     let known = store.known(mount, found.iter().map(|(serial, _)| *serial).collect()).await?;
@@ -224,7 +224,7 @@ pub(super) async fn list_serials(
 ) -> Result<HandlerResponse> {
     let page = PageParams::of(&call.fields)?;
     let authority = call.authority().await?;
-    let _turn = call.state.lists.turn_for_first().await?;
+    let _turn = call.state.lists.wait_for_first_page().await?;
     let (store, mount) = (Arc::clone(&authority.tools().store), authority.mount());
     listing::build_response(call, SerialListSource { store, mount, page_of, info }, page.after_serial(), page.limit)
         .await

@@ -100,7 +100,7 @@ impl Rendering {
     /// # Errors
     /// `Invalid` for a missing or invalid password, and for a password without `format` p12; `Busy` when the queue of
     /// the caller is full.
-    pub(super) async fn protected_by(self, password: Option<Secret>) -> Result<Self> {
+    pub(super) async fn derive_p12_keys(self, password: Option<Secret>) -> Result<Self> {
         match (self.format, password) {
             (Format::Pkcs12, Some(password)) => {
                 let password = WrittenPassword::new("password", password.expose())?;
@@ -190,7 +190,7 @@ impl DataBuilder {
     pub(super) fn add_secret(&mut self, name: &'static str, value: &Secret) -> Result<()> {
         let text = value.expose_text().ok_or_else(|| Error::internal("a private key that is not text"))?;
         self.name(name);
-        self.0.secretly(|out| json_text(out, text));
+        self.0.write_secret(|out| json_text(out, text));
         Ok(())
     }
 
@@ -467,7 +467,7 @@ mod tests {
                 let core = core(text.expose_text().unwrap());
                 let found = |bytes: &[u8]| String::from_utf8_lossy(bytes).replace("\\n", "").contains(&core);
                 assert!(found(answer.expose()));
-                let remains = answer.remains();
+                let remains = answer.into_wiped_bytes();
                 assert!(!found(&remains), "{key_type} {format}");
                 assert!(String::from_utf8_lossy(&remains).contains("ca_chain"), "all of it was overwritten");
             }
@@ -487,7 +487,7 @@ mod tests {
             serde_json::from_slice::<Value>(text.expose()).unwrap(),
             json!({ "a": 1, "b": "x\n\"y\"", "c": ["z"] })
         );
-        let remains = String::from_utf8(text.remains()).unwrap();
+        let remains = String::from_utf8(text.into_wiped_bytes()).unwrap();
         assert!(remains.starts_with("{\"a\":1,\"b\":\0\0") && remains.ends_with(",\"c\":[\"z\"]}"), "{remains}");
     }
 }

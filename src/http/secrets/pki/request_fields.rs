@@ -47,7 +47,7 @@ const USAGES_CAP: ListLimit = ListLimit::new(100, 128);
 /// Limits on the values of a subject attribute, as for roles.
 const SUBJECT_VALUES_CAP: ListLimit = ListLimit::new(SUBJECT_LIST_LIMITS.entries, SUBJECT_LIST_LIMITS.bytes);
 /// Limits on a list of name constraints.
-const SUBTREES_CAP: ListLimit = ListLimit { entries: MAX_SUBTREES, ..ListLimit::LIST }.limiting();
+const SUBTREES_CAP: ListLimit = ListLimit { entries: MAX_SUBTREES, ..ListLimit::LIST }.rejecting_only_empty();
 
 fn trimmed(fields: &Fields, name: &str) -> Result<String> {
     Ok(fields.text(name)?.map(|text| text.trim().to_owned()).unwrap_or_default())

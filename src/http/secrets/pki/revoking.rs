@@ -74,7 +74,7 @@ fn parse_certificate(text: &str) -> Result<Certificate> {
     let blocks: Vec<_> = blocks.into_iter().map(|(label, content)| (label, Zeroizing::new(content))).collect();
     let certificate = blocks.iter().find(|(label, _)| label == "CERTIFICATE");
     let (_, der) = certificate.ok_or_else(|| Error::invalid("certificate: must hold a PEM block CERTIFICATE"))?;
-    Certificate::submitted(der).map_err(named)
+    Certificate::parse_untrusted(der).map_err(named)
 }
 
 /// Parses the private key and checks its consistency, so that a forged key with the right public part is rejected.

@@ -18,7 +18,7 @@ pub(super) async fn begin(call: Call) -> Result<HandlerResponse> {
         let warning = format!("nothing to tidy: set {}", task_fields());
         return Ok(HandlerResponse::empty().with_status(202).with_warnings([warning]));
     }
-    let idle = what.tasks.iter().filter(|task| !task.finds_anything());
+    let idle = what.tasks.iter().filter(|task| !task.has_effect());
     let idle: Vec<String> =
         idle.map(|task| format!("{}: this server keeps nothing of the kind; nothing is done", task.field())).collect();
     if !authority.tidy(what).await? {

@@ -54,7 +54,7 @@ impl StreamedBody {
     }
 
     /// Logs the error that ends the body.
-    fn broken_off(&mut self, error: &Error) -> BrokenOff {
+    fn abort(&mut self, error: &Error) -> BrokenOff {
         self.pieces = None;
         let is_trouble = matches!(error.kind(), Kind::Internal | Kind::Unavailable | Kind::BadGateway);
         match outage::describe_for_log(error) {
@@ -85,7 +85,7 @@ impl MessageBody for StreamedBody {
             return match polled {
                 // An empty piece would end the body.
                 Poll::Ready(Some(Ok(piece))) if piece.is_empty() => continue,
-                Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(this.broken_off(&error)))),
+                Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(this.abort(&error)))),
                 Poll::Ready(Some(Ok(piece))) => Poll::Ready(Some(Ok(piece))),
                 Poll::Ready(None) => Poll::Ready(None),
                 Poll::Pending => Poll::Pending,

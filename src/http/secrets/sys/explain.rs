@@ -136,12 +136,12 @@ async fn explain(call: &Call, subject: &ExplainedToken, address: Option<IpAddr>)
         data["mount"] = target.mount.as_ref().map(|mount| mount.path.clone()).into();
         data["route"] = target.pattern().into();
     }
-    if let Some(decides) = explanation.decides.filter(|_| verdict.asks_rules) {
+    if let Some(decides) = explanation.decides.filter(|_| verdict.applies_rules) {
         data["decided_by"] = rule_json(&decides, None);
         let others = explanation.others.iter().take(MAX_OTHER_RULES);
         data["others"] = others.map(|(other, why)| rule_json(other, Some(*why))).collect();
     }
-    if verdict.asks_rules && !explanation.expired.is_empty() {
+    if verdict.applies_rules && !explanation.expired.is_empty() {
         data["expired"] = explanation.expired.iter().take(MAX_OTHER_RULES).map(position_json).collect();
     }
     Ok(HandlerResponse::data(data))
@@ -193,7 +193,7 @@ async fn required_capability(
     if is_own || !is_kept_by_token && may_read() {
         return target.needs(state, &subject.caller, asked).await.map(Some);
     }
-    Ok((!target.depends(state, &subject.caller, asked)).then_some(asked.operation))
+    Ok((!target.depends_on_existence(state, &subject.caller, asked)).then_some(asked.operation))
 }
 
 /// Renders the state of a token, without its text or accessor.
@@ -235,7 +235,7 @@ struct Verdict {
     /// The required capabilities; empty if no rules apply.
     needs: Vec<&'static str>,
     /// `true` if rules apply.
-    asks_rules: bool,
+    applies_rules: bool,
     /// `true` if the policies allow the request, so that its response would reveal the mount and the route.
     passes_policies: bool,
 }
@@ -252,7 +252,7 @@ impl Verdict {
             allowed: Some(true),
             reason: reason.to_owned(),
             needs: Vec::new(),
-            asks_rules: false,
+            applies_rules: false,
             passes_policies: true,
         };
         if access == RouteAccess::Open {
@@ -266,13 +266,13 @@ impl Verdict {
                 (None, ParameterVerdict::Violating(violation)) => Self {
                     allowed: Some(false),
                     reason: format!("the rule does not permit these parameters: {violation}"),
-                    ..Self::of_what_is_there(explanation)
+                    ..Self::existence_dependent(explanation)
                 },
-                (None, _) => Self::of_what_is_there(explanation),
+                (None, _) => Self::existence_dependent(explanation),
             },
         };
         let unusable = match subject.state {
-            TokenStatus::Live if address.is_none() || subject.caller.may_be_at(address) => return by_policies,
+            TokenStatus::Live if address.is_none() || subject.caller.allows_address(address) => return by_policies,
             TokenStatus::Live => "the token is bound to networks that the address is not in".to_owned(),
             TokenStatus::EntityDisabled => "the token cannot be used: its entity is disabled".to_owned(),
             state => format!("the token cannot be used any more: it is {}", state.word()),
@@ -281,7 +281,7 @@ impl Verdict {
     }
 
     /// Verdict on a write that may need either of two capabilities, of which the rule grants one.
-    fn of_what_is_there(explanation: &Explanation) -> Self {
+    fn existence_dependent(explanation: &Explanation) -> Self {
         let makes = explanation.decides.as_ref().is_some_and(|rule| rule.terms.capabilities.has(Capabilities::CREATE));
         let (granted, other) = if makes { ("create", "update") } else { ("update", "create") };
         Self {
@@ -291,7 +291,7 @@ impl Verdict {
                  does not grant {other}"
             ),
             needs: vec!["create", "update"],
-            asks_rules: true,
+            applies_rules: true,
             passes_policies: true,
         }
     }
@@ -330,6 +330,6 @@ impl Verdict {
             }
             Some(_) => (true, format!("the rule grants {word}")),
         };
-        Self { allowed: Some(allowed), reason, needs, asks_rules: true, passes_policies: passes }
+        Self { allowed: Some(allowed), reason, needs, applies_rules: true, passes_policies: passes }
     }
 }

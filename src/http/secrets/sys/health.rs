@@ -31,7 +31,7 @@ pub(super) async fn health(call: Call) -> Result<HandlerResponse> {
             _ => {}
         }
     }
-    let is_begun = call.state.reach.is_begun().await;
+    let is_begun = call.state.reach.is_initialized().await;
     let is_within = call.state.reach.is_within().await;
     let identity = &call.state.identity;
     let body = json!({
@@ -51,7 +51,7 @@ pub(super) async fn health(call: Call) -> Result<HandlerResponse> {
     });
     let answer = HandlerResponse::from(ResponseBody::Plain(body));
     let state = &call.state;
-    let serves = !state.stopping.is() && state.clock.is_agreed() && !state.audit.is_down();
+    let serves = !state.stopping.is() && state.clock.is_synchronized() && !state.audit.is_down();
     if !serves || !is_within || !state.nodes.is_fresh().await {
         return Ok(HandlerResponse { headers: vec![("retry-after", "1".to_owned())], ..answer.with_status(503) });
     }
@@ -87,7 +87,7 @@ fn status_code(call: &Call, name: &str) -> Result<Option<u16>> {
 
 pub(super) async fn seal_status(call: Call) -> Result<HandlerResponse> {
     let identity = &call.state.identity;
-    let is_begun = call.state.reach.is_begun().await;
+    let is_begun = call.state.reach.is_initialized().await;
     Ok(ResponseBody::Plain(json!({
         // Known clients call a seal with a key file static.
         "type": if identity.seal_type == "file" { "static" } else { identity.seal_type },
@@ -112,7 +112,7 @@ pub(super) async fn seal_status(call: Call) -> Result<HandlerResponse> {
 }
 
 pub(super) async fn init(call: Call) -> Result<HandlerResponse> {
-    Ok(ResponseBody::Plain(json!({ "initialized": call.state.reach.is_begun().await })).into())
+    Ok(ResponseBody::Plain(json!({ "initialized": call.state.reach.is_initialized().await })).into())
 }
 
 /// `GET sys/leader`: there is no leader, and internal addresses are not revealed.

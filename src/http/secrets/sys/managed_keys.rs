@@ -68,7 +68,7 @@ pub(super) const FIELDS: &[&str] = &concat_fields::<39>(&[SHARED_FIELDS, &TYPE_F
 pub(super) const TEST_SIGN_FIELDS: &[&str] = &["use_pss", "hash_algorithm"];
 
 /// Limit on the list of usages.
-const USAGES_CAP: ListLimit = ListLimit::new(16, 64).limiting();
+const USAGES_CAP: ListLimit = ListLimit::new(16, 64).rejecting_only_empty();
 
 pub(super) async fn list(call: Call) -> Result<HandlerResponse> {
     let names = call.state.managed_keys.names(backend_type(&call)?);
@@ -99,7 +99,7 @@ pub(super) async fn write(mut call: Call) -> Result<HandlerResponse> {
     let foreign = fields.iter().map(|(name, _)| name);
     let foreign = foreign.filter(|name| TYPE_FIELDS.contains(name) && !own.contains(name));
     let mut warnings = warn_unknown_fields(foreign, own);
-    if call.respelt {
+    if call.was_normalized {
         warnings.add(format!("the key name was changed to {:?}: names are in lower case", key_name(&call)));
     }
     let mut fields = fields;
@@ -142,7 +142,7 @@ pub(super) async fn test_sign(call: Call) -> Result<HandlerResponse> {
 }
 
 fn backend_type(call: &Call) -> Result<BackendType> {
-    if call.aliased && !call.state.settings.compat {
+    if call.used_alias && !call.state.settings.compat {
         return Err(Error::invalid("unknown managed key type: the words of other servers are off (compat)"));
     }
     BackendType::parse(call.param("backend"))

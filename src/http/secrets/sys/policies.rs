@@ -47,8 +47,8 @@ pub(super) async fn old_read(call: Call) -> Result<HandlerResponse> {
 pub(super) async fn write(call: Call) -> Result<HandlerResponse> {
     run_detached(async move {
         let mut warnings = call.state.auth.policy_write(call.param("name"), &call.fields).await?;
-        if call.respelt {
-            warnings.add(Auth::policy_respelt(call.param("name")));
+        if call.was_normalized {
+            warnings.add(Auth::renamed_policy_warning(call.param("name")));
         }
         Ok(HandlerResponse::empty().with_warnings(warnings))
     })

@@ -29,7 +29,7 @@ pub(super) async fn unwrap(call: Call) -> Result<HandlerResponse> {
         return Err(Error::invalid("wrap-ttl: what is unwrapped is not wrapped again; sys/wrapping/rewrap does that"));
     }
     let token = wrapping_token(&call)?;
-    Ok(ResponseBody::Unwrapped(call.state.auth.unwrap_answer(token_text(&token)).await?).into())
+    Ok(ResponseBody::Unwrapped(call.state.auth.unwrap_response(token_text(&token)).await?).into())
 }
 
 /// `POST sys/wrapping/rewrap`: replaces the wrapping token, with the original lifetime.

@@ -15,7 +15,7 @@ use crate::telemetry;
 
 const HERE: MountId = MountId(1);
 const LONG: Duration = Duration::from_secs(3600);
-const AT_ONCE: TimeSpent = TimeSpent { took: Duration::ZERO, at_work: Duration::ZERO };
+const AT_ONCE: TimeSpent = TimeSpent { took: Duration::ZERO, active_threads: Duration::ZERO };
 
 fn sizes(rsa_2048: usize, rsa_3072: usize, rsa_4096: usize) -> StockSizes {
     StockSizes { rsa_2048, rsa_3072, rsa_4096 }
@@ -55,7 +55,7 @@ fn at_once(pool: &KeyPool, spec: KeySpec) -> Option<PrivateKey> {
 #[test]
 fn a_stock_fills_while_nobody_asks_and_again_after_a_key_was_taken() {
     let pool = quiet();
-    pool.staff(cheap);
+    pool.start_threads(cheap);
     assert_eq!(ready(&pool), [0, 0, 0]);
     pool.stock(sizes(5, 2, 1));
     assert!(soon(|| ready(&pool) == [5, 2, 1]));
@@ -80,9 +80,9 @@ fn no_key_is_made_before_anybody_asks_when_the_stock_is_off_or_somebody_asks_for
         cheap(spec)
     }
     let off = quiet();
-    off.staff(counted);
+    off.start_threads(counted);
     let busy = KeyPool::idle_with(|| Duration::from_millis(1), 2);
-    busy.staff(counted);
+    busy.start_threads(counted);
     busy.stock(sizes(3, 3, 3));
     thread::sleep(Duration::from_millis(200));
     assert_eq!(MADE.load(Ordering::Relaxed), 0);
@@ -92,7 +92,7 @@ fn no_key_is_made_before_anybody_asks_when_the_stock_is_off_or_somebody_asks_for
 #[tokio::test]
 async fn a_key_goes_to_one_caller_alone_and_who_finds_none_waits_for_one() {
     let pool = quiet();
-    pool.staff(cheap);
+    pool.start_threads(cheap);
     pool.stock(sizes(64, 0, 0));
     assert!(soon(|| ready(&pool) == [64, 0, 0]));
     let (callers, each) = (16, 25);
@@ -118,7 +118,7 @@ fn stepped(pool: &KeyPool) -> (mpsc::Receiver<KeySpec>, Vec<mpsc::Sender<()>>) {
     let (ends, waits): (Vec<_>, Vec<_>) = (0..4).map(|_| mpsc::channel::<()>()).unzip();
     let waits: Vec<_> = waits.into_iter().map(Mutex::new).collect();
     let shared = Arc::new((waits, AtomicUsize::new(0)));
-    pool.staff(move |spec| {
+    pool.start_threads(move |spec| {
         let (waits, made) = &*shared;
         let n = made.fetch_add(1, Ordering::SeqCst);
         // The test may have ended.
@@ -206,7 +206,7 @@ fn a_thread_that_fills_turns_to_callers_after_one_key_and_fills_on_when_they_are
     queue.filled(KeySpec::RSA_2048, cheap(KeySpec::RSA_2048), 1, AT_ONCE);
     assert!(queue.pause(&queue.lock()).is_some(), "a key for a caller is in the making");
     let _ = job.answer.send(cheap(job.spec));
-    queue.lock().at_work -= 1;
+    queue.lock().active_threads -= 1;
     assert!(queue.pause(&queue.lock()).is_none());
     assert!(call.now_or_never().unwrap().is_ok());
     assert!(fill(queue.next(&[PoolLane::Small], &[PoolLane::Small])));
@@ -239,7 +239,7 @@ fn a_key_that_cannot_be_made_is_tried_again_later_and_ends_no_thread() {
     let pool = quiet();
     let tried = Arc::new(AtomicUsize::new(0));
     let also = Arc::clone(&tried);
-    pool.staff(move |spec| match (also.fetch_add(1, Ordering::Relaxed), spec) {
+    pool.start_threads(move |spec| match (also.fetch_add(1, Ordering::Relaxed), spec) {
         (0, _) => panic!("in the library"),
         (1, _) => Err(Error::internal("no randomness")),
         (_, spec) => cheap(spec),
@@ -280,7 +280,7 @@ fn the_stock_is_dropped_with_the_last_handle_while_a_key_is_in_the_making() {
 #[test]
 fn what_is_in_stock_is_a_private_key_of_its_size_and_two_are_never_the_same() {
     let pool = quiet();
-    pool.staff(PrivateKey::generate);
+    pool.start_threads(PrivateKey::generate);
     pool.stock(sizes(2, 0, 0));
     assert!(soon(|| ready(&pool) == [2, 0, 0]));
     let keys = [(); 2].map(|()| at_once(&pool, KeySpec::RSA_2048).unwrap());
@@ -358,7 +358,7 @@ fn copies(hidden: &[u64]) -> usize {
 #[test]
 fn keys_that_go_unused_are_overwritten_in_memory() {
     let pool = quiet();
-    pool.staff(PrivateKey::generate);
+    pool.start_threads(PrivateKey::generate);
     pool.stock(sizes(1, 0, 0));
     assert!(soon(|| ready(&pool) == [1, 0, 0]));
     let hidden = hidden_prime(&pool.0.0.lock().stock.0[0].ready[0]);

@@ -106,7 +106,7 @@ pub async fn write_issuer(
     let reference = reference.to_owned();
     let (signers, now) = (Arc::clone(&authority.tools().signers), authority.tools().clock.now().unix_timestamp());
     let ((id, mut warnings), crls) = authority
-        .change_and_crls(move |view| {
+        .change_with_crl_warnings(move |view| {
             let signer = view.signer(&reference).ok_or_else(Error::not_found)?;
             let old = &signer.issuer.record;
             let standing = CurrentIssuer { view, signer };

@@ -122,10 +122,10 @@ impl NamePolicy<'_> {
         let (role, domains) = (self.role, &self.role.allowed.domains);
         let has = |name| domains.texts.has(name);
         let bare = || has(parts.name) || (parts.is_email && has(parts.domain));
-        let below = || domains.are_above(parts.reduced()) || (parts.is_wild() && has(parts.reduced()));
+        let below = || domains.contain_parent_of(parts.reduced()) || (parts.is_wild() && has(parts.reduced()));
         (role.allow_bare_domains && bare())
             || (role.allow_subdomains && below())
-            || (role.allow_glob_domains && domains.patterns.any_glob(parts.name))
+            || (role.allow_glob_domains && domains.patterns.any_glob_matches(parts.name))
     }
 }
 

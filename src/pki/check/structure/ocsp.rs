@@ -118,7 +118,7 @@ const OCSP_RESPONSE_CHECKS: &[fn(&ParsedResponseData<'_>) -> DerResult<()>] = &[
 
 fn rfc6960_4_2_1_responder_id(answer: &ParsedResponseData<'_>) -> DerResult<()> {
     let (tag, content) = answer.responder;
-    let own = tag == context_constructed(1) && answer.signer.iter().any(|signer| signer.are_of_name(content));
+    let own = tag == context_constructed(1) && answer.signer.iter().any(|signer| signer.match_name(content));
     ensure(own, "the responder must name itself by the signer's subject (RFC 6960 4.2.1)")
 }
 
@@ -149,8 +149,8 @@ fn rfc6960_4_2_2_2_authorized_responder(answer: &ParsedResponseData<'_>) -> DerR
 }
 
 fn rfc6960_4_4_extensions(answer: &ParsedResponseData<'_>) -> DerResult<()> {
-    answer.extensions.without_defaults()?;
-    answer.extensions.one_of_each()?;
+    answer.extensions.check_no_encoded_defaults()?;
+    answer.extensions.check_no_duplicates()?;
     let only_nonce = answer.extensions.0.iter().all(|e| e.oid == oid::OCSP_NONCE && e.critical.is_none());
     ensure(only_nonce, "an answer has no extension but the nonce, which is not critical (RFC 6960 4.4)")
 }

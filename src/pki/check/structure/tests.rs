@@ -104,7 +104,7 @@ fn odd(oid: &[u8], critical: bool, value: &[u8]) -> Extensions {
 fn good_certificates_pass() {
     leaf().check(CertificateKind::Leaf).unwrap();
     authority().check(CertificateKind::Authority).unwrap();
-    authority().check(CertificateKind::Kept).unwrap();
+    authority().check(CertificateKind::CrossSigned).unwrap();
     let policies =
         [odd(oid::POLICY_CONSTRAINTS, true, &[0x30, 3, 0x80, 1, 0]), odd(oid::INHIBIT_ANY_POLICY, true, &[2, 1, 0])];
     let policies = policies.into_iter().fold(authority().with(policy_mappings()), Parts::with);
@@ -249,12 +249,12 @@ fn each_rule_for_authorities_is_held() {
 
 #[test]
 fn what_is_kept_keeps_its_makers_choices_but_not_the_structure() {
-    Parts { serial: vec![1], ..authority() }.check(CertificateKind::Kept).unwrap();
-    authority().without(2).check(CertificateKind::Kept).unwrap();
-    authority().without(0).check(CertificateKind::Kept).unwrap();
-    assert!(Parts { subject: name::name(&[]), ..authority() }.check(CertificateKind::Kept).is_err());
-    assert!(leaf().check(CertificateKind::Kept).is_err());
-    assert!(authority().without(3).check(CertificateKind::Kept).is_err());
+    Parts { serial: vec![1], ..authority() }.check(CertificateKind::CrossSigned).unwrap();
+    authority().without(2).check(CertificateKind::CrossSigned).unwrap();
+    authority().without(0).check(CertificateKind::CrossSigned).unwrap();
+    assert!(Parts { subject: name::name(&[]), ..authority() }.check(CertificateKind::CrossSigned).is_err());
+    assert!(leaf().check(CertificateKind::CrossSigned).is_err());
+    assert!(authority().without(3).check(CertificateKind::CrossSigned).is_err());
 }
 
 #[test]

@@ -40,7 +40,7 @@ impl Nodes {
             seal_key: SealKey::random(),
             clock: clock.clone(),
             queue: 10,
-            absent: IfMissing::Made,
+            absent: IfMissing::Create,
         };
         let storage = open(options).await.unwrap();
         storage.auth().commit(vec![AuthWrite::MountCreate(MOUNT)]).await.unwrap();

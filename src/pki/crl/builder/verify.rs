@@ -26,7 +26,7 @@ impl CrlBuilder {
         self.adopt(GroupLayout::new(view, &groups), &groups);
         self.load(view, &groups, false).await?;
         let stored = self.store.crls(self.mount).await?;
-        let mut unmade = Vec::new();
+        let mut unreproducible_number = Vec::new();
         for group in groups.iter().filter(|group| group.signer.is_some()) {
             let made = self.states.get(&group.id).map(|state| [&state.complete, &state.delta].map(Option::as_ref));
             let [complete, delta] = made.unwrap_or_default().map(|list| list.map(|list| list.number));
@@ -37,11 +37,12 @@ impl CrlBuilder {
                     // A delta CRL cannot be rebuilt without its complete CRL.
                     let amended = self.amended(group, row).await?.max(of_complete);
                     of_complete = amended;
-                    unmade.push(UnreproducibleCrl { list: format!("CRL {} of {name}", row.number), amended });
+                    unreproducible_number
+                        .push(UnreproducibleCrl { list: format!("CRL {} of {name}", row.number), amended });
                 }
             }
         }
-        Ok(unmade)
+        Ok(unreproducible_number)
     }
 
     /// Returns the number of revocations of a group that are dated before the list but have a sequence behind what it

@@ -88,9 +88,8 @@ fn parse_template(text: &str) -> Result<Certificate> {
     let blocks =
         pem::parse_blocks(text).map_err(|e| Error::invalid(format!("external policy: template: {}", e.text())))?;
     match blocks.as_slice() {
-        [(label, der)] if label == "CERTIFICATE" => {
-            Certificate::submitted(der).map_err(|e| Error::invalid(format!("external policy: template: {}", e.text())))
-        }
+        [(label, der)] if label == "CERTIFICATE" => Certificate::parse_untrusted(der)
+            .map_err(|e| Error::invalid(format!("external policy: template: {}", e.text()))),
         _ => refuse("the template must be one PEM block CERTIFICATE"),
     }
 }

@@ -79,9 +79,9 @@ impl Role {
         if before.is_none_or(|before| before.ext_key_usage != self.ext_key_usage) {
             check_ext_key_usage(&self.ext_key_usage)?;
         }
-        let mut warnings = self.settle_leases();
-        warnings.extend(self.unfit_usages());
-        warnings.extend(self.unfit_for_time_stamping());
+        let mut warnings = self.normalize_leases();
+        warnings.extend(self.unsuitable_usage_warning());
+        warnings.extend(self.time_stamping_warning());
         warnings.extend(self.grants_ocsp_signing().then(|| OCSP_SIGNING_WARNING.to_owned()));
         self.check_limits()?;
         if self.issuer_ref.is_empty() {
@@ -90,7 +90,7 @@ impl Role {
         if self.keys.are_rsa() && self.signature_bits == SignatureBits::OF_ISSUER {
             self.signature_bits = SignatureBits::SHA_256;
         }
-        self.settle_lists()?;
+        self.normalize_lists()?;
         let subject = [&self.country, &self.province, &self.locality, &self.organization, &self.ou];
         let broken = subject_bounds::role_violations(subject.map(Vec::as_slice));
         warnings.extend(subject_bounds::reject_if_strict(self.strict_subject, broken)?);
@@ -99,7 +99,7 @@ impl Role {
 
     /// Warns of named usages that certificates for the role's keys must not have. They are issued nevertheless, because
     /// some clients send the same list for every kind of key.
-    fn unfit_usages(&self) -> Option<String> {
+    fn unsuitable_usage_warning(&self) -> Option<String> {
         let RoleKeys::Only(spec) = self.keys else { return None };
         let (unfit, rule) = match spec.kind() {
             KeyKind::Rsa { .. } => return None,
@@ -120,7 +120,7 @@ impl Role {
     }
 
     /// Warns if time-stamp verifiers reject certificates of a role with id-kp-timeStamping.
-    fn unfit_for_time_stamping(&self) -> Option<String> {
+    fn time_stamping_warning(&self) -> Option<String> {
         let purposes = self.purposes().ok()?;
         if !purposes.iter().any(|purpose| purpose == oid::TIME_STAMPING) {
             return None;
@@ -141,7 +141,7 @@ impl Role {
         })
     }
 
-    fn settle_leases(&mut self) -> Warnings {
+    fn normalize_leases(&mut self) -> Warnings {
         let mut warnings = Warnings::default();
         if self.no_store && self.generate_lease {
             self.generate_lease = false;
@@ -173,7 +173,7 @@ impl Role {
     ///
     /// # Errors
     /// `Invalid` naming field and rule.
-    pub(crate) fn settle_lists(&mut self) -> Result<()> {
+    pub(crate) fn normalize_lists(&mut self) -> Result<()> {
         if !self.ext_key_usage_oids.iter().all(|oid| is_dotted_oid(oid)) {
             return Err(Error::invalid("ext_key_usage_oids: every entry must be a dotted OID"));
         }

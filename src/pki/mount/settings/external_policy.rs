@@ -115,7 +115,7 @@ impl ExternalPolicyConfig {
     }
 
     /// `true` if the settings are equal except for the time of the last write.
-    pub(crate) fn leads_to_the_same(&self, other: &Self) -> bool {
+    pub(crate) fn has_same_connection(&self, other: &Self) -> bool {
         let way = |config: &Self| Self { updated_at: 0, ..config.clone() };
         way(self) == way(other)
     }
@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn another_way_is_told_from_a_later_write_of_the_same() {
         let later = with(|c| c.updated_at = 5);
-        assert!(later.leads_to_the_same(&ExternalPolicyConfig::default()));
-        assert!(!with(|c| c.timeout = 3).leads_to_the_same(&later));
+        assert!(later.has_same_connection(&ExternalPolicyConfig::default()));
+        assert!(!with(|c| c.timeout = 3).has_same_connection(&later));
     }
 }

@@ -72,7 +72,7 @@ impl TidyTask {
     }
 
     /// `true` if this server stores data that the task could remove.
-    pub fn finds_anything(self) -> bool {
+    pub fn has_effect(self) -> bool {
         !matches!(self, Self::LegacyBundle | Self::RevocationQueue | Self::CrossCluster | Self::Acme)
     }
 }

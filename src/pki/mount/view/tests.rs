@@ -114,7 +114,7 @@ fn a_mount_has_as_many_issuers_of_a_subject_as_can_be_held_against_each_other() 
     let put = |view: &mut MountView, id: String, key: &PrivateKey| {
         view.put_issuer(record(&id, &certify(("A", key), ("A", key)))).map(drop)
     };
-    view.defer();
+    view.begin_batch();
     for n in 0..128 {
         put(&mut view, n.to_string(), &new_key()).unwrap();
     }
@@ -132,7 +132,7 @@ fn a_mount_has_as_many_issuers_of_a_subject_as_can_be_held_against_each_other() 
 #[test]
 fn changes_that_are_settled_together_are_those_that_come_one_by_one() {
     let (mut one_by_one, mut together) = (MountView::empty(MountId(1)), MountView::empty(MountId(1)));
-    together.defer();
+    together.begin_batch();
     for (id, der) in authorities() {
         one_by_one.put_issuer(record(id, &der)).unwrap();
         together.put_issuer(record(id, &der)).unwrap();
@@ -214,7 +214,7 @@ fn whoever_made_a_certificate_is_found_whatever_it_calls_the_key() {
 #[test]
 fn a_mount_has_so_many_issuers_and_no_more() {
     let (mut view, key) = (MountView::empty(MountId(1)), new_key());
-    view.defer();
+    view.begin_batch();
     let mut put = |n: usize| {
         let name = n.to_string();
         view.put_issuer(record(&name, &certify((&name, &key), (&name, &key)))).map(drop)

@@ -41,7 +41,7 @@ pub(super) struct ReadQueue {
     state: Mutex<ReadQueueState>,
     work: Condvar,
     /// Signals that a paused queue has no more jobs in progress.
-    rested: Notify,
+    idle: Notify,
 }
 
 struct ReadQueueState {
@@ -52,9 +52,9 @@ struct ReadQueueState {
     lock: Option<Arc<File>>,
     paused: bool,
     /// Threads with a connection.
-    at_work: usize,
+    active_threads: usize,
     /// Threads that sleep and have not been woken.
-    asleep: usize,
+    sleeping_threads: usize,
     /// `true` if a thread was woken and has not checked the queue yet.
     coming: bool,
 }
@@ -77,16 +77,16 @@ impl ReadQueue {
                 connections,
                 lock: Some(lock),
                 paused: false,
-                at_work: 0,
-                asleep: 0,
+                active_threads: 0,
+                sleeping_threads: 0,
                 coming: false,
             }),
             work: Condvar::new(),
-            rested: Notify::new(),
+            idle: Notify::new(),
         });
         for _ in 0..READ_CONNECTIONS {
             let of = line.clone();
-            let started = thread::Builder::new().name("signet-read".to_owned()).spawn(move || of.work_off());
+            let started = thread::Builder::new().name("signet-read".to_owned()).spawn(move || of.run_worker());
             if let Err(error) = started {
                 line.close();
                 return Err(error);
@@ -119,19 +119,19 @@ impl ReadQueue {
     /// Waits for the jobs in progress, closes all connections, and delays the other jobs until [`Self::resume`].
     pub(super) async fn pause(&self) -> Result<(), ReadRejection> {
         loop {
-            let rested = self.rested.notified();
+            let idle = self.idle.notified();
             {
                 let mut state = self.state();
                 if state.lock.is_none() {
                     return Err(ReadRejection::Closed);
                 }
                 state.paused = true;
-                if state.at_work == 0 {
+                if state.active_threads == 0 {
                     state.connections.clear();
                     return Ok(());
                 }
             }
-            rested.await;
+            idle.await;
         }
     }
 
@@ -155,11 +155,11 @@ impl ReadQueue {
         let dropped = (state.clear(), std::mem::take(&mut state.connections));
         drop(state);
         self.work.notify_all();
-        self.rested.notify_waiters();
+        self.idle.notify_waiters();
         drop(dropped);
     }
 
-    fn work_off(&self) {
+    fn run_worker(&self) {
         let mut done = None;
         while let Some((db, share)) = self.next(done) {
             done = Some((run_batch(&db, share), db));
@@ -170,13 +170,13 @@ impl ReadQueue {
     fn next(&self, done: Option<(FinishedBatch, Connection)>) -> Option<(Connection, ReadBatch)> {
         let mut state = self.state();
         if let Some((done, db)) = done {
-            state.at_work -= 1;
+            state.active_threads -= 1;
             if let FinishedBatch::Session(asker) = done {
                 state.sessions.ended(asker);
             }
             state.connections.push(db);
-            if state.paused && state.at_work == 0 {
-                self.rested.notify_waiters();
+            if state.paused && state.active_threads == 0 {
+                self.idle.notify_waiters();
             }
         }
         loop {
@@ -190,25 +190,25 @@ impl ReadQueue {
                 && state.has_work()
                 && let Some(db) = state.connections.pop()
             {
-                state.at_work += 1;
+                state.active_threads += 1;
                 let share = state.share();
                 self.wake(&mut state);
                 return Some((db, share));
             }
-            state.asleep += 1;
+            state.sleeping_threads += 1;
             state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
             if state.coming {
                 state.coming = false;
             } else {
                 // A spurious wake-up, or `notify_all`.
-                state.asleep -= 1;
+                state.sleeping_threads -= 1;
             }
         }
     }
 
     fn wake(&self, state: &mut ReadQueueState) {
-        if state.asleep > 0 && !state.coming && state.has_work() {
-            state.asleep -= 1;
+        if state.sleeping_threads > 0 && !state.coming && state.has_work() {
+            state.sleeping_threads -= 1;
             state.coming = true;
             self.work.notify_one();
         }
@@ -224,7 +224,7 @@ impl ReadQueueState {
         if self.lock.is_none() {
             return Some(ReadRejection::Closed);
         }
-        (!self.paused && self.at_work == 0 && self.connections.is_empty()).then_some(ReadRejection::NotOpen)
+        (!self.paused && self.active_threads == 0 && self.connections.is_empty()).then_some(ReadRejection::NotOpen)
     }
 
     /// `true` if a thread would find a job.

@@ -56,7 +56,7 @@ async fn a_standby_that_took_over_is_another_course_of_events_and_another_connec
         seal_key: fixture.seal_key(),
         clock: fixture.clock().clone(),
         queue: 10,
-        absent: IfMissing::Made,
+        absent: IfMissing::Create,
     };
     let node = crate::storage::open(options).await.unwrap();
     let mount = MountId::random();
@@ -72,14 +72,14 @@ async fn a_standby_that_took_over_is_another_course_of_events_and_another_connec
         changes::read_changes(&query::PostgresClient::new(client, driver), made, point, 7).await.ok().unwrap()
     };
     let first = ask(&primary, LogPosition::default()).await;
-    assert!(!first.is_other_course && first.point.course.is_some(), "nothing was seen before");
+    assert!(!first.is_other_timeline && first.point.course.is_some(), "nothing was seen before");
     let again = ask(&primary, first.point).await;
-    assert!(!again.is_other_course, "another connection to the same server");
+    assert!(!again.is_other_timeline, "another connection to the same server");
     standby.promote();
     let moved = ask(&standby, again.point).await;
-    assert!(moved.is_other_course);
+    assert!(moved.is_other_timeline);
     assert_eq!(moved.mounts.iter().find(|change| change.mount == mount).map(|change| change.version), Some(1));
-    assert!(!ask(&standby, moved.point).await.is_other_course);
+    assert!(!ask(&standby, moved.point).await.is_other_timeline);
 }
 
 #[tokio::test]
@@ -118,7 +118,7 @@ async fn nothing_is_sealed_with_a_key_that_was_lost_with_the_server_before() {
     write(&storage, mount, "before").await;
     fixture.change("DELETE FROM meta WHERE name = 'data-key/2'", &[]);
     let found = storage.changes().unwrap().since(point).await.unwrap();
-    assert!(found.is_other_course && found.point.course.is_some_and(|course| course != of_another));
+    assert!(found.is_other_timeline && found.point.course.is_some_and(|course| course != of_another));
     write(&storage, mount, "after").await;
     assert_eq!((term(&fixture, "before"), term(&fixture, "after")), (vec![0, 0, 0, 2], vec![0, 0, 0, 1]));
 }

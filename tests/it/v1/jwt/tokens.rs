@@ -225,8 +225,8 @@ async fn members_that_are_there_twice_are_refused() {
     // A non-canonical encoding of the signature is invalid.
     let (signed, signature) = token.rsplit_once('.').unwrap();
     let last = signature.len() - 1;
-    let respelt = ['B', 'C', 'D', 'R', 'h', 'x'].map(|end| format!("{signed}.{}{end}", &signature[..last]));
-    for token in respelt.iter().filter(|respelt| **respelt != token) {
+    let was_normalized = ['B', 'C', 'D', 'R', 'h', 'x'].map(|end| format!("{signed}.{}{end}", &signature[..last]));
+    for token in was_normalized.iter().filter(|was_normalized| **was_normalized != token) {
         assert_eq!(bed.log_in("ci", token).await.status, 403);
     }
     bed.app.stop().await;

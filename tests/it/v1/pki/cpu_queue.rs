@@ -88,7 +88,7 @@ async fn start() -> (Pki, Client, QueueCaller) {
     pki.app.policy("all", all).await;
     let client = pki.app.with_policies(&["all"]).await;
     let known = pki.app.shared().auth.caller_by_token(&client.token).await.unwrap().unwrap();
-    let caller = Sender::of_token(Some(&known), None).queued_as();
+    let caller = Sender::of_token(Some(&known), None).queue_caller();
     (pki, client, caller)
 }
 
@@ -180,7 +180,7 @@ async fn ocsp_by_slow_key_with_full_queue_is_503_and_callers_with_token_are_serv
     let issuer = parse(&pki.default_pem().await);
     let id = cert_id(IdHash::Sha1, &issuer, &leaf.certificate.serial());
     let asked = request(&[id], Some(&[7; 32]));
-    let address = Sender::of_token(None, Some("127.0.0.1".parse().unwrap())).queued_as();
+    let address = Sender::of_token(None, Some("127.0.0.1".parse().unwrap())).queue_caller();
     if let Some(filled) = Filled::of(address).await {
         let reply = pki.ocsp(&asked).await;
         reply.assert_fails(503, 3);

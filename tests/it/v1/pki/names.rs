@@ -477,8 +477,8 @@ async fn underscore_is_refused_by_enforce_hostnames_which_the_message_names() {
     let pki = Pki::start().await;
     let role = json!({ "allowed_domains": "foo.com", "allow_subdomains": true, "use_csr_sans": true });
     let rule = "not allowed by this role: it is no host name, which the role's enforce_hostnames requires";
-    let of_common_name = format!("common_name: common name a_b.foo.com {rule}");
-    pki.deny(&role, json!({ "common_name": "a_b.foo.com" }), &of_common_name).await;
+    let common_name_san = format!("common_name: common name a_b.foo.com {rule}");
+    pki.deny(&role, json!({ "common_name": "a_b.foo.com" }), &common_name_san).await;
     let request = csr("ec-256", "/CN=a.foo.com", "subjectAltName = DNS:a_b.foo.com");
     let of_csr = format!("csr: subject alternate name a_b.foo.com {rule}");
     pki.deny_sign(&role, json!({ "csr": request }), &of_csr).await;

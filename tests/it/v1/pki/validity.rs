@@ -368,7 +368,7 @@ async fn clock_far_from_its_reference_signs_nothing() {
     let now = clock.now();
     for (is_far, status) in [(true, 503), (false, 200)] {
         let ahead = if is_far { 2 * limit } else { Duration::ZERO };
-        clock.compared(now, now - (now - ahead), limit);
+        clock.set_reference(now, now - (now - ahead), limit);
         for (path, request) in &requests {
             let answer = pki.app.client.post(&format!("pki/{path}"), request.clone()).await;
             assert_eq!(answer.status, status, "{path}: {}", answer.text);

@@ -90,7 +90,7 @@ async fn record_request(open: &MethodMount<CloudbMethod>, name: &str, at: Time) 
 /// Removes the record of a rotation, if possible. It expires in any case.
 async fn clear_request(open: &MethodMount<CloudbMethod>, name: &str) {
     let forgotten = update_rotation(open, |rotation| {
-        if rotation.asks_for(name) {
+        if rotation.is_requesting(name) {
             rotation.next = None;
         }
         Ok(())
@@ -109,7 +109,7 @@ async fn store_secret(
 ) -> Result<()> {
     let NewPassword { secret_text, key_id } = made;
     update_rotation(open, |rotation| {
-        if !rotation.asks_for(name) {
+        if !rotation.is_requesting(name) {
             return Err(Error::invalid("the configuration was changed while the secret was rotated"));
         }
         let (secret, key_id) = (Secret::clone(secret_text), key_id.clone());

@@ -65,7 +65,7 @@ async fn run_step(services: &Arc<CloudbServices>, open: &MethodMount<CloudbMetho
                 tracing::warn!(key_id, "a secret of cloudb that nobody kept was removed at the directory");
             }
             update_rotation(open, |rotation| {
-                if rotation.asks_for(&name) {
+                if rotation.is_requesting(&name) {
                     rotation.next = None;
                 }
                 Ok(())

@@ -109,7 +109,7 @@ fn render_issued(issued: &IssuedSecretId) -> Result<PartlySecret> {
     let mut data = PartlySecret::with_capacity(256 + 2 * issued.text.expose().len());
     data.push(b"{\"secret_id\":");
     let text = issued.text.expose_text().unwrap_or_default();
-    data.secretly(|data| serde_json::to_writer(data, text)).map_err(Error::internal)?;
+    data.write_secret(|data| serde_json::to_writer(data, text)).map_err(Error::internal)?;
     let others = json!({
         "secret_id_accessor": issued.accessor,
         "secret_id_num_uses": issued.num_uses,

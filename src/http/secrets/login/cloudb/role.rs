@@ -26,7 +26,7 @@ pub(super) const SYNONYMS: &[(&str, &str)] = TokenTerms::SYNONYMS;
 
 /// Merges the fields of a request into a stored or a new role.
 pub(super) fn merged(fields: &Fields, stored: Option<&CloudbRole>, mount: &Mount) -> Result<(CloudbRole, Warnings)> {
-    let bound = |name| fields.list_within(name, ListLimit::LIST.limiting());
+    let bound = |name| fields.list_within(name, ListLimit::LIST.rejecting_only_empty());
     let change = BoundsChange {
         principals: bound("bound_service_principal_ids")?,
         groups: bound("bound_group_ids")?,

@@ -72,7 +72,7 @@ fn merged(fields: &Fields, standing: Option<&JwtConfig>) -> Result<JwtConfig> {
     if let Some(name) = UNSUPPORTED_FIELDS.iter().find(|name| is_set(fields, name)) {
         return Err(Error::invalid(format!("{name}: not supported, there are logins with a jwt alone")));
     }
-    let mut config = JwtConfig::rewritten(standing);
+    let mut config = JwtConfig::for_write(standing);
     config.source = merge_source(fields, config.source)?;
     if let Some(issuer) = fields.text("bound_issuer")? {
         config.bound_issuer = issuer;
@@ -80,7 +80,7 @@ fn merged(fields: &Fields, standing: Option<&JwtConfig>) -> Result<JwtConfig> {
     if let Some(role) = fields.text_within("default_role", 128)? {
         config.default_role = lower(&role).into_owned();
     }
-    if let Some(names) = fields.list_within("jwt_supported_algs", ListLimit::LIST.limiting())? {
+    if let Some(names) = fields.list_within("jwt_supported_algs", ListLimit::LIST.rejecting_only_empty())? {
         config.set_algorithms(&names)?;
     }
     if let Some(given) = fields.bool("namespace_in_state")? {

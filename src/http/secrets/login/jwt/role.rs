@@ -69,10 +69,10 @@ pub(super) fn merged(fields: &Fields, stored: Option<&JwtRole>, mount: &Mount) -
             *text = given;
         }
     }
-    if let Some(audiences) = fields.list_within("bound_audiences", ListLimit::LIST.limiting())? {
+    if let Some(audiences) = fields.list_within("bound_audiences", ListLimit::LIST.rejecting_only_empty())? {
         role.bound_audiences = audiences;
     }
-    if let Some(redirects) = fields.list_within("allowed_redirect_uris", ListLimit::LIST.limiting())? {
+    if let Some(redirects) = fields.list_within("allowed_redirect_uris", ListLimit::LIST.rejecting_only_empty())? {
         role.allowed_redirect_uris = redirects;
     }
     if let Some(given) = fields.bool("user_claim_json_pointer")? {
@@ -136,7 +136,7 @@ fn bound_claims(fields: &Fields) -> Result<Option<Map<String, Value>>> {
             }
         }
         _ => {
-            let pairs = fields.map_within(NAME, ListLimit::LIST.limiting())?;
+            let pairs = fields.map_within(NAME, ListLimit::LIST.rejecting_only_empty())?;
             Ok(pairs.map(|pairs| pairs.into_iter().map(|(name, value)| (name, value.into())).collect()))
         }
     }

@@ -154,7 +154,7 @@ pub(super) fn intermediate(call: &Call) -> Result<IntermediateRequest> {
     let csr = request_fields::csr(fields)?;
     let max_path_length = request_fields::max_path_length(fields)?;
     let names = if flag(fields, "use_csr_values")? {
-        RequestedCaNames::OfCsr { other_sans: names.other_sans, ignored: overridden_fields(fields).collect() }
+        RequestedCaNames::FromCsr { other_sans: names.other_sans, ignored: overridden_fields(fields).collect() }
     } else {
         RequestedCaNames::Requested { names: Box::new(names), subject: Box::new(request_fields::subject(fields)?) }
     };
@@ -208,7 +208,7 @@ pub(super) fn self_issued(call: &Call) -> Result<SelfIssuedRequest> {
     Ok(SelfIssuedRequest {
         warnings: ca_profile::warnings(&certificate),
         certificate,
-        matching_key_types: flag(fields, "require_matching_certificate_algorithms")?,
+        require_matching_key_types: flag(fields, "require_matching_certificate_algorithms")?,
     })
 }
 
@@ -218,7 +218,7 @@ fn certificate(text: &str) -> Result<Certificate> {
         return refuse("longer than 64 KiB");
     }
     match pem::parse_first_block(text) {
-        Ok(Some((label, der))) if label == "CERTIFICATE" => Certificate::submitted(&der),
+        Ok(Some((label, der))) if label == "CERTIFICATE" => Certificate::parse_untrusted(&der),
         Ok(Some(_)) => refuse("the PEM block must be a CERTIFICATE"),
         Ok(None) => refuse("must be a PEM block CERTIFICATE"),
         Err(error) => refuse(error.text()),

@@ -152,7 +152,7 @@ pub(crate) fn read(fields: &Fields, base: Option<&Role>) -> Result<Role> {
     reader.read(FLAG_SLOTS, |name| fields.bool(name))?;
     for list in ROLE_LISTS {
         let cap = ListLimit::new(list.most.entries, list.most.bytes);
-        let cap = if list.field == UNLIMITED_IF_EMPTY { cap.limiting() } else { cap };
+        let cap = if list.field == UNLIMITED_IF_EMPTY { cap.rejecting_only_empty() } else { cap };
         reader.take(list.field, list.of_mut, fields.list_within(list.field, cap)?);
     }
     let mut words = RoleTexts::read(fields)?;
@@ -181,7 +181,7 @@ pub(crate) fn read(fields: &Fields, base: Option<&Role>) -> Result<Role> {
     role.unused_key_bits = unused.filter(|_| role.keys.bits() == 0).unwrap_or(0);
     let of_base = unless_null("signature_bits").map(|base| base.signature_bits);
     role.signature_bits = signature_bits.map(SignatureBits::new).transpose()?.or(of_base).unwrap_or_default();
-    role.settle_lists()?;
+    role.normalize_lists()?;
     words.bound(fields, &mut role)?;
     Ok(role)
 }

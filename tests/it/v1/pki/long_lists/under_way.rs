@@ -36,7 +36,7 @@ async fn one_list_reads_at_a_time_and_the_store_is_there_for_others_meanwhile() 
         let readers = join_all((0..OF_TOKEN).map(|_| Slow::ask(client, "pki/certs"))).await;
         settled(|| faults.calls("serials")).await;
         let go = faults.hold("serials");
-        let rests: Vec<_> = readers.into_iter().map(|reader| actix_rt::spawn(rest(reader))).collect();
+        let backoff: Vec<_> = readers.into_iter().map(|reader| actix_rt::spawn(rest(reader))).collect();
         tokio::time::sleep(Duration::from_secs(2)).await;
         assert_eq!(faults.under_way(), 1);
         for _ in 0..20 {
@@ -44,7 +44,7 @@ async fn one_list_reads_at_a_time_and_the_store_is_there_for_others_meanwhile() 
         }
         faults.disarm();
         go.notify_one();
-        for rest in rests {
+        for rest in backoff {
             let (text, whole) = rest.await.unwrap();
             assert_eq!((whole, text.matches("\"7f:").count()), (true, LONG));
         }
