@@ -19,12 +19,15 @@ use self::permission::ReadPermission;
 use super::handler_response::{HandlerResponse, ResponseBody};
 use super::route::Call;
 use crate::error::{Error, Result};
+use crate::fair_queue::cpu;
 use crate::secret::PartlySecret;
 
 /// Page size of lists of names, in rows.
 const NAMES_PER_PAGE: usize = 1_000;
 /// Page size of lists with details, in rows: some hundred kilobytes.
 pub(super) const DETAILED_ROWS_PER_PAGE: usize = 250;
+/// Rows that are rendered on the HTTP worker; more are rendered in the CPU queue.
+const MAX_ROWS_RENDERED_INLINE: usize = 200;
 /// Maximum size of a list for HTTP/1.0 clients, in bytes. It is in memory until it is sent.
 const MAX_BUFFERED_LIST_BYTES: usize = 1 << 20;
 
@@ -80,7 +83,13 @@ impl<P: Clone + Send + 'static> ListPage<P> {
         most: usize,
         row: impl Fn(T) -> ListRow<P> + Send + 'static,
     ) -> BoxFuture<'static, Result<Self>> {
-        async move { Ok(Self::of(found.await?.into_iter().map(row).collect(), most)) }.boxed()
+        async move {
+            let found = found.await?;
+            let render = move |found: Vec<T>| found.into_iter().map(row).collect();
+            let is_long = found.len() > MAX_ROWS_RENDERED_INLINE;
+            Ok(Self::of(cpu::run_if(is_long, move || render(found)).await?, most))
+        }
+        .boxed()
     }
 }
 
