@@ -29,9 +29,9 @@ const COMMAND_HELP_ENTRIES: &[CommandHelp] = &[
     entry("setup", &["setup --config /etc/signet/signet.toml --domain example.com"], "docs/getting-started.md"),
     entry("dev", &["dev", "dev --data-dir data --root-token my-root"], "README.md"),
     entry("serve", &["serve --config /etc/signet/signet.toml"], "docs/getting-started.md"),
-    entry("migrate", &["migrate --config /etc/signet/signet.toml"], "docs/operations.md"),
-    entry("operator", &["operator seal-status --config /etc/signet/signet.toml"], "docs/operations.md"),
-    entry("operator init", &["operator init --config /etc/signet/signet.toml"], "docs/operations.md"),
+    entry("migrate", &["migrate --config /etc/signet/signet.toml"], "docs/installation.md"),
+    entry("operator", &["operator seal-status --config /etc/signet/signet.toml"], "docs/installation.md"),
+    entry("operator init", &["operator init --config /etc/signet/signet.toml"], "docs/installation.md"),
     entry(
         "operator new-root-token",
         &["operator new-root-token --config /etc/signet/signet.toml"],
@@ -85,7 +85,7 @@ const COMMAND_HELP_ENTRIES: &[CommandHelp] = &[
         &["check --config /etc/signet/signet.toml", "check --file-only --config signet.toml"],
         "docs/production.md",
     ),
-    entry("health", &["health", "health --live --config /etc/signet/signet.toml"], "docs/operations.md"),
+    entry("health", &["health", "health --live --config /etc/signet/signet.toml"], "docs/installation.md"),
     entry(
         "issue",
         &["issue web.example.com --role web --out /etc/web", "issue --csr web.csr --role web --ttl 24h"],
@@ -103,8 +103,8 @@ const COMMAND_HELP_ENTRIES: &[CommandHelp] = &[
     entry("status", &["status", "status --json"], "docs/client-commands.md"),
     entry("who", &["who web.example.com.pem", "who 67:f4:5e:01"], "docs/client-commands.md"),
     entry("explain", &["explain - POST pki/issue/web common_name=a.example.com"], "docs/roles-and-policies.md"),
-    entry("completions", &["completions bash > signet.bash"], "docs/operations.md"),
-    entry("man", &["man pages"], "docs/operations.md"),
+    entry("completions", &["completions bash > signet.bash"], "docs/installation.md"),
+    entry("man", &["man pages"], "docs/installation.md"),
 ];
 
 const fn entry(command: &'static str, examples: &'static [&'static str], page: &'static str) -> CommandHelp {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-const PAGE: &str = include_str!("../../docs/operations.md");
+const PAGE: &str = include_str!("../../docs/incidents.md");
 const ALERTS: &str = include_str!("../../grafana/alerts.yml");
 
 #[test]

@@ -27,11 +27,14 @@ const NOT_RUN: &[(&str, &str, usize)] = &[
     ("backup-embedded", "package", 1),
     ("client-commands", "package", 1),
     ("coming-from", "vendor", 1),
+    ("getting-started", "other way", 2),
     ("logins", "cloud", 1),
-    ("operations", "build", 1),
-    ("operations", "machine", 2),
-    ("operations", "network", 1),
-    ("operations", "package", 1),
+    ("installation", "build", 1),
+    ("installation", "machine", 2),
+    ("installation", "network", 1),
+    ("installation", "package", 1),
+    ("performance", "build", 3),
+    ("performance", "vendor", 1),
     ("production", "other way", 1),
     ("production", "package", 2),
 ];
@@ -50,6 +53,7 @@ macro_rules! run_pages {
 const NOTHING: &str = "";
 
 run_pages! {
+    the_index_of_pages "README" after NOTHING, writes [];
     the_page_about_the_audit "audit" after installed("", AUDITED), writes [r#""path":"pki/issue/listener""#];
     the_page_about_copies_of_the_embedded_store "backup-embedded" after installed("", ""),
         writes ["nothing is wrong"];
@@ -65,14 +69,20 @@ run_pages! {
     the_page_about_devices "hsm" after NOTHING, writes [
         "www.example.test.pem: OK", "signet_signer_sessions_open", "sealed by: pkcs11", "seal.example.test.pem: OK",
     ];
+    the_page_about_incidents "incidents" after NOTHING, writes [];
+    the_page_about_installation "installation" after NOTHING, writes [];
+    the_page_about_keys_at_rest "keys-at-rest" after NOTHING, writes [];
     the_page_about_logins "logins" after NOTHING, writes [
         "the token is revoked", "the role allows other policies only", "unwrapped once, and not again",
         "a secret id for one use is used up", "another project is refused", "does not match", "invalid role or secret ID",
         "the entity is disabled, and its tokens with it", "job.example.test.pem: OK",
         "web.example.test.pem: OK", "last.example.test.pem: OK",
     ];
+    the_page_about_monitoring "monitoring" after NOTHING, writes [];
     the_page_about_moving_to_postgresql "moving-to-postgresql" after installed("", ""), writes ["nothing is wrong"];
-    the_page_about_operations "operations" after NOTHING, writes [];
+    the_page_about_nodes "nodes" after NOTHING, writes [];
+    the_page_about_performance "performance" after NOTHING, writes [];
+    the_page_about_postgresql "postgresql" after NOTHING, writes [];
     the_page_about_production "production" after NOTHING, writes [
         "nothing is wrong", "anything else: 404", "signet_store_up 1", "www.example.test.pem: OK",
     ];
@@ -92,6 +102,8 @@ run_pages! {
         "certificate revoked", "www.other.test not allowed by this role", "*.example.test not allowed by this role",
         "job.bank.example.test not allowed by this role",
     ];
+    the_page_about_security "security-model" after NOTHING, writes [];
+    the_page_about_sizing "sizing-and-limits" after NOTHING, writes [];
 }
 
 const POSTGRES: &str = r#"--database-url "postgres:///signet?host=/run/postgresql&user=signet""#;

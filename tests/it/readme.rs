@@ -1,7 +1,5 @@
 //! Runs the commands of the README.
 
-use std::path::Path;
-
 use crate::pages::stage::Stage;
 
 const README: &str = include_str!("../../README.md");
@@ -12,25 +10,6 @@ fn block(heading: &str) -> String {
     let lines = section.lines().skip_while(|line| !line.starts_with("    "));
     let lines = lines.map_while(|line| line.strip_prefix("    ")).map(|line| format!("{line}\n"));
     lines.collect::<String>().replace("cargo run --release --", "signet")
-}
-
-fn objects(folder: &Path) -> usize {
-    let below = |path: &Path| if path.is_dir() { objects(path) } else { usize::from(is_object(path)) };
-    std::fs::read_dir(folder).unwrap().map(|entry| below(&entry.unwrap().path())).sum()
-}
-
-/// The token itself also has such a file.
-fn is_object(file: &Path) -> bool {
-    file.extension().is_some_and(|extension| extension == "object") && !file.ends_with("token.object")
-}
-
-#[test]
-fn the_block_about_an_hsm_leads_from_an_empty_token_to_a_certificate_signed_by_it() {
-    let mut stage = Stage::new();
-    let script = block("Keys in an HSM").replace("signet dev", "signet dev --listen 127.0.0.1:8200");
-    let out = stage.run(&script);
-    assert!(out.lines().any(|line| line.ends_with("/web.example.test.pem: OK")), "{out}");
-    assert_eq!(objects(stage.path()), 2, "a private and a public key");
 }
 
 #[test]

@@ -63,7 +63,7 @@ fn every_alert_has_a_runbook_whose_page_and_anchor_exist() {
 
 #[test]
 fn the_page_about_metrics_has_a_scrape_that_promtool_takes_and_a_base_for_runbooks() {
-    let page = std::fs::read_to_string(root().join("docs/operations.md")).unwrap();
+    let page = std::fs::read_to_string(root().join("docs/monitoring.md")).unwrap();
     let (_, block) = page.split_once("```yaml\n").unwrap();
     let (config, _) = block.split_once("```").unwrap();
     assert!(config.contains("credentials_file:") && config.contains("rule_files:"), "{config}");
@@ -73,7 +73,7 @@ fn the_page_about_metrics_has_a_scrape_that_promtool_takes_and_a_base_for_runboo
     let (program, _) = command.split_once('\'').unwrap();
     let rules = Command::new("sed").arg(program).arg(root().join("grafana/alerts.yml")).output().unwrap();
     let rules = String::from_utf8(rules.stdout).unwrap();
-    let based = "          runbook_url: https://docs.example.test/signet/docs/operations.md#signetstoredown\n";
+    let based = "          runbook_url: https://docs.example.test/signet/docs/incidents.md#signetstoredown\n";
     assert!(rules.contains(based), "{program}");
     std::fs::write(folder.path().join("alerts.yml"), rules).unwrap();
     std::fs::write(folder.path().join("prometheus.yml"), config).unwrap();

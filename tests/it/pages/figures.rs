@@ -15,17 +15,37 @@ const MIB: u64 = 1 << 20;
 
 /// A page, its words around the figure, which is `{}`, and the source.
 const FIGURES: &[(&str, &str, Source)] = &[
-    ("docs/backup-embedded.md", "is cut to {} MiB", Constant("src/storage/embedded/connection.rs", "LONGEST_LOG", MIB)),
     (
-        "docs/operations.md",
-        "of the {} requests that a server admits",
-        Constant("src/projects/admission.rs", "ADMITTED", 1),
+        "docs/backup-embedded.md",
+        "is cut to {} MiB",
+        Constant("src/storage/embedded/connection.rs", "MAX_LOG_BYTES", MIB),
     ),
-    ("docs/operations.md", "Beyond {} requests are answered 503", Constant("src/projects/admission.rs", "ADMITTED", 1)),
-    ("docs/operations.md", "the default of {} connections", Constant("src/server/capacity.rs", "MOST", 1)),
-    ("docs/operations.md", "their texts together ({} MiB at most)", Constant("src/auth/policies.rs", "MAX_ALL", MIB)),
-    ("docs/operations.md", "`rsa_key_stock` has {} made ahead", Default("rsa_key_stock.2048")),
-    ("docs/operations.md", "the unit allows {} files", After("packaging/systemd/signet.service", "LimitNOFILE=")),
+    (
+        "docs/incidents.md",
+        "of the {} requests that a server admits",
+        Constant("src/projects/admission.rs", "MAX_CONCURRENT_REQUESTS", 1),
+    ),
+    (
+        "docs/incidents.md",
+        "Beyond {} requests are answered 503",
+        Constant("src/projects/admission.rs", "MAX_CONCURRENT_REQUESTS", 1),
+    ),
+    (
+        "docs/sizing-and-limits.md",
+        "the default of {} connections",
+        Constant("src/server/capacity.rs", "DEFAULT_MAX_CONNECTIONS", 1),
+    ),
+    (
+        "docs/sizing-and-limits.md",
+        "their texts together ({} MiB at most)",
+        Constant("src/auth/policies.rs", "MAX_ALL_POLICIES_BYTES", MIB),
+    ),
+    ("docs/sizing-and-limits.md", "`rsa_key_stock` has {} made ahead", Default("rsa_key_stock.2048")),
+    (
+        "docs/sizing-and-limits.md",
+        "the unit allows {} files",
+        After("packaging/systemd/signet.service", "LimitNOFILE="),
+    ),
 ];
 
 fn text(file: &str) -> String {

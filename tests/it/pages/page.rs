@@ -29,6 +29,8 @@ fn folder() -> PathBuf {
 pub(super) fn names() -> Vec<String> {
     let entries = std::fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let mut names: Vec<String> = entries.filter_map(|name| name.strip_suffix(".md").map(str::to_owned)).collect();
+    // The table of contents of the book is no page.
+    names.retain(|name| name != "SUMMARY");
     names.sort();
     names
 }
