@@ -18,6 +18,7 @@ use signet::storage::{self, Database, disk_space};
 
 use super::installation::{load_and_initialize, server_options};
 use super::output;
+use super::owner;
 
 /// First and maximum pause between attempts to reach the database or to find free disk space.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
@@ -51,6 +52,7 @@ pub(crate) struct ServeArguments {
 /// Serves until a signal arrives.
 pub(crate) fn run(arguments: &ServeArguments) -> Result<()> {
     let mut config = load_and_initialize(&arguments.config)?;
+    owner::require_owner(&config)?;
     if let Some(path) = &arguments.audit_file {
         if config.audit.iter().any(|device| device.name == "file") {
             return Err(Error::invalid("--audit-file: the configuration has an audit device \"file\" already"));
