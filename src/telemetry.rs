@@ -14,6 +14,7 @@ mod live;
 pub mod logs;
 mod managed_keys;
 mod meter;
+mod metric;
 mod mount_meter;
 mod openmetrics;
 pub mod outage;

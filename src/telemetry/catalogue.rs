@@ -7,35 +7,8 @@ use metrics::Unit;
 use super::bounds::{
     BACKGROUND_SECONDS_BOUNDS, BATCH_UNITS_BOUNDS, PUBLISH_SECONDS_BOUNDS, REQUEST_SECONDS_BOUNDS, RUN_SECONDS_BOUNDS,
 };
-
-/// The type of a metric.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum MetricKind {
-    /// A value that only grows.
-    Counter,
-    /// A value that rises and falls.
-    Gauge,
-    /// A distribution over the given upper bounds.
-    Histogram(&'static [f64]),
-}
-
-/// An entry of the catalogue.
-pub struct Metric {
-    /// The name, with the unit as suffix.
-    pub name: &'static str,
-    /// The type.
-    pub kind: MetricKind,
-    /// The unit.
-    pub unit: Unit,
-    /// The label names. Their values come from closed sets.
-    pub labels: &'static [&'static str],
-    /// Labels and values of the series that exist from the start, at zero.
-    pub starts: &'static [(&'static str, &'static str)],
-    /// The help text.
-    pub help: &'static str,
-    /// `true` if the value is determined when the metrics page is requested.
-    pub live: bool,
-}
+use super::metric::{InitialSeries, LabelNames, counter, gauge, histogram, seconds};
+pub use super::metric::{Metric, MetricKind};
 
 /// Completed requests, by mount, service, operation, route pattern and status.
 pub const HTTP_REQUESTS: &str = "signet_http_requests_total";
@@ -162,7 +135,7 @@ pub const PKI_CRL_RENEWAL: &str = "signet_pki_crl_renewal_seconds";
 pub const PKI_CRL_PUBLISH_SECONDS: &str = "signet_pki_crl_publish_seconds";
 /// Complete CRLs that were not published because they would withdraw published information, by rule.
 pub const PKI_CRL_REFUSALS: &str = "signet_pki_crl_refusals_total";
-/// Calls of external policy engines, by result.
+/// Calls to external policy engines, by result.
 pub const PKI_POLICY_CALLS: &str = "signet_pki_policy_calls_total";
 /// Time of a call of an external policy engine.
 pub const PKI_POLICY_CALL_SECONDS: &str = "signet_pki_policy_call_seconds";
@@ -268,6 +241,8 @@ const CRL_RULES: InitialSeries = &[("rule", "number"), ("rule", "covers"), ("rul
 const RELOADED_PARTS: InitialSeries = &[("part", "system"), ("part", "mount"), ("part", "crls")];
 const POSTGRES_RETRY_REASONS: InitialSeries = &[("reason", "connection"), ("reason", "clash"), ("reason", "unit")];
 
+const MOUNT_LABEL: LabelNames = &["mount"];
+
 /// All metrics of the program; no others are registered.
 pub const CATALOGUE: &[Metric] = &[
     counter(
@@ -280,18 +255,18 @@ pub const CATALOGUE: &[Metric] = &[
         &["service", "operation", "route"],
         Unit::Seconds,
         REQUEST_SECONDS_BOUNDS,
-        "Time from a request's head to its answer, by service, operation and route pattern.",
+        "Time from a request's head to its response, by service, operation and route pattern.",
     ),
     counter(HANDLER_PANICS, &[], "Handlers that panicked; each is a defect."),
-    gauge(BUILD_INFO, &["version", "commit"], "Which program it is; always 1.").looked_up(),
+    gauge(BUILD_INFO, &["version", "commit"], "Version and commit of the program; always 1.").looked_up(),
     Metric { unit: Unit::Seconds, ..counter(PROCESS_CPU, &[], "Processor time of all threads, seconds.") }.looked_up(),
     gauge(PROCESS_MEMORY, &[], "Resident memory, bytes.").looked_up(),
     gauge(PROCESS_OPEN_FDS, &[], "Files and sockets that are open.").looked_up(),
-    gauge(PROCESS_MAX_FDS, &[], "Most files and sockets that may be open.").looked_up(),
+    gauge(PROCESS_MAX_FDS, &[], "Maximum number of open files and sockets.").looked_up(),
     gauge(PROCESS_THREADS, &[], "Threads.").looked_up(),
     seconds(PROCESS_START, &[], "When the process started, epoch seconds.").looked_up(),
-    gauge(STORE_UP, &[], "Whether the store answered when it was asked last: 1 or 0."),
-    counter(LOG_LINES_DROPPED, &[], "Access lines that were left out because nobody read the log fast enough."),
+    gauge(STORE_UP, &[], "1 if the last check of the store succeeded, else 0."),
+    counter(LOG_LINES_DROPPED, &[], "Access lines dropped because the log was not read fast enough."),
     seconds(
         TLS_NOT_BEFORE,
         &["listener"],
@@ -302,23 +277,19 @@ pub const CATALOGUE: &[Metric] = &[
         &["listener"],
         "notAfter of the certificate that a listener shows, epoch seconds; 0 without TLS.",
     ),
-    gauge(CONNECTIONS_OPEN, &["listener"], "Connections that are open, by listener."),
-    gauge(CONNECTIONS_LIMIT, &["listener"], "Most connections that a listener holds."),
-    counter(CONNECTIONS_CLOSED, &["reason"], "Connections that the server ended, by reason.")
+    gauge(CONNECTIONS_OPEN, &["listener"], "Open connections, by listener."),
+    gauge(CONNECTIONS_LIMIT, &["listener"], "Maximum number of connections, by listener."),
+    counter(CONNECTIONS_CLOSED, &["reason"], "Connections closed by the server, by reason.")
         .starting(CONNECTION_CLOSE_REASONS),
     counter(
         CONNECTIONS_REFUSED,
         &["reason"],
-        "Connections, and requests beside others of theirs, that were refused because there were too many, by reason.",
+        "Connections and concurrent requests that were rejected because there were too many, by reason.",
     )
     .starting(CONNECTION_REFUSAL_REASONS),
-    counter(
-        AUDIT_ENTRIES,
-        &["device", "result"],
-        "Audit entries, by device and by whether it took them: written, failed.",
-    ),
-    counter(AUDIT_LOST, &[], "Times that no audit device took an entry: the request was answered 503."),
-    gauge(AUDIT_QUEUE, &["device"], "Audit entries of the write that is under way, by device."),
+    counter(AUDIT_ENTRIES, &["device", "result"], "Audit entries, by device and result: written, failed."),
+    counter(AUDIT_LOST, &[], "Requests answered 503 because no audit device recorded their entry."),
+    gauge(AUDIT_QUEUE, &["device"], "Audit entries of the write in progress, by device."),
     histogram(
         AUDIT_WAIT_SECONDS,
         &["device"],
@@ -333,13 +304,13 @@ pub const CATALOGUE: &[Metric] = &[
         REQUEST_SECONDS_BOUNDS,
         "How long writes of audit entries took, by device.",
     ),
-    counter(TOKENS_SWEPT, &[], "Tokens removed because they had ended."),
+    counter(TOKENS_SWEPT, &[], "Tokens removed because they had expired."),
     counter(
         QUOTA_SHARED,
         &[],
         "Requests that a quota counted together with those of other clients, because there were too many clients.",
     ),
-    counter(AUTH_KEY_SET_REFRESHES, &["result"], "Times that an issuer of tokens was asked for its keys, by result.")
+    counter(AUTH_KEY_SET_REFRESHES, &["result"], "Requests for the keys of an issuer of tokens, by result.")
         .starting(DONE_OR_FAILED_RESULTS),
     counter(
         CLOUDB_LOGINS,
@@ -372,11 +343,11 @@ pub const CATALOGUE: &[Metric] = &[
     counter(
         PKI_REFUSALS,
         &["mount", "operation"],
-        "Requests to issue that were refused or failed, by mount and operation.",
+        "Requests to issue that were rejected or failed, by mount and operation.",
     ),
     counter(PKI_PANICS, &[], "Panics caught in a mount's actors; each is a defect."),
     counter(PKI_REVOCATIONS, &[], "Revocations recorded."),
-    counter(PKI_LEASES, &[], "Leases made."),
+    counter(PKI_LEASES, &[], "Leases created."),
     counter(
         PKI_LEASES_ENDED,
         &["result"],
@@ -392,12 +363,11 @@ pub const CATALOGUE: &[Metric] = &[
     ),
     counter(PKI_CRL_BUILDS, &["result"], "Builds of a mount's CRLs, by result.").starting(DONE_OR_FAILED_RESULTS),
     counter(PKI_OCSP_ANSWERS, &["result"], "OCSP requests answered, by result.").starting(OCSP_ANSWERS),
-    counter(PKI_OCSP_SIGNED, &["result"], "Certificates that an OCSP signature was made about, by result.")
-        .starting(OCSP_STATUSES),
+    counter(PKI_OCSP_SIGNED, &["result"], "Certificates in signed OCSP responses, by result.").starting(OCSP_STATUSES),
     counter(
         PKI_OCSP_KEPT,
         &["result"],
-        "Single OCSP questions without a nonce, by result: whether a signed answer was there.",
+        "OCSP requests for one certificate without a nonce, by whether the response was cached: hit, miss.",
     )
     .starting(OCSP_KEPT),
     histogram(
@@ -405,12 +375,12 @@ pub const CATALOGUE: &[Metric] = &[
         &[],
         Unit::Seconds,
         REQUEST_SECONDS_BOUNDS,
-        "Time that an OCSP answer took to make and sign.",
+        "Time to build and sign an OCSP response.",
     ),
     counter(PKI_TIDIED, &["kind"], "Rows and issuers that tidy removed, by kind.").starting(TIDIED_KINDS),
     counter(PKI_TIDY_RUNS, &["result"], "Runs of tidy that ended, by result.").starting(TIDY_RUN_RESULTS),
     histogram(PKI_TIDY_SECONDS, &[], Unit::Seconds, RUN_SECONDS_BOUNDS, "Time of one run of tidy."),
-    gauge(PKI_TIDY_RUNNING, &[], "Runs of tidy that are under way."),
+    gauge(PKI_TIDY_RUNNING, &[], "Runs of tidy in progress."),
     seconds(
         PKI_TIDY_LAST_SUCCESS,
         &[],
@@ -419,7 +389,7 @@ pub const CATALOGUE: &[Metric] = &[
     gauge(PKI_STORED_CERTIFICATES, &[], "Stored certificates of the mounts whose auto-tidy publishes their number."),
     gauge(PKI_STORED_REVOCATIONS, &[], "Stored revocations of the mounts whose auto-tidy publishes their number."),
     gauge(PKI_CRL_ENTRIES, MOUNT_LABEL, "Entries of the largest published CRL, by mount.").looked_up(),
-    gauge(PKI_CRL_BYTES, MOUNT_LABEL, "Octets of the largest published CRL, by mount.").looked_up(),
+    gauge(PKI_CRL_BYTES, MOUNT_LABEL, "Bytes of the largest published CRL, by mount.").looked_up(),
     seconds(
         PKI_CRL_THIS_UPDATE,
         MOUNT_LABEL,
@@ -449,15 +419,15 @@ pub const CATALOGUE: &[Metric] = &[
         &[],
         Unit::Seconds,
         PUBLISH_SECONDS_BOUNDS,
-        "Time from the first revocation that a new list brings to its publication.",
+        "Time from the first new revocation of a CRL to its publication.",
     ),
     counter(
         PKI_CRL_REFUSALS,
         &["rule"],
-        "Complete CRLs that were not published because they would take something back, by rule.",
+        "Complete CRLs that were not published because they would undo part of the published CRL, by rule.",
     )
     .starting(CRL_RULES),
-    counter(PKI_POLICY_CALLS, &["result"], "Calls of external policy engines, by result.").starting(POLICY_CALLS),
+    counter(PKI_POLICY_CALLS, &["result"], "Calls to external policy engines, by result.").starting(POLICY_CALLS),
     histogram(
         PKI_POLICY_CALL_SECONDS,
         &[],
@@ -468,7 +438,7 @@ pub const CATALOGUE: &[Metric] = &[
     gauge(
         PKI_POLICY_BREAKERS,
         &[],
-        "External policy engines that are not called at present, because they failed in a row.",
+        "External policy engines that are not called at present, because of repeated failures.",
     ),
     gauge(
         KEY_GENERATION_QUEUE,
@@ -487,23 +457,23 @@ pub const CATALOGUE: &[Metric] = &[
         &["lane"],
         Unit::Seconds,
         REQUEST_SECONDS_BOUNDS,
-        "Time that an RSA key then took, by lane.",
+        "Time to generate an RSA key, by lane.",
     ),
-    gauge(RSA_KEY_STOCK, &["bits"], "RSA keys that are ready before anybody asks, by size in bits."),
+    gauge(RSA_KEY_STOCK, &["bits"], "RSA keys in stock, by size in bits."),
     counter(RSA_KEY_STOCK_HITS, &["bits"], "RSA keys that were taken from the stock, by size in bits.")
         .starting(KEY_BITS),
     counter(
         RSA_KEY_STOCK_MISSES,
         &["bits"],
-        "RSA keys of a size that is kept in stock, asked for when there was none, by size in bits.",
+        "Requests for RSA keys of a stocked size that found the stock empty, by size in bits.",
     )
     .starting(KEY_BITS),
     gauge(SIGNER_QUEUE, &["key"], "Signatures that wait for a managed key, by key."),
-    gauge(SIGNER_RUNNING, &["key"], "Calls that the backend of a managed key works at, stuck ones included, by key."),
+    gauge(SIGNER_RUNNING, &["key"], "Calls in progress at the backend of a managed key, stuck ones included, by key."),
     gauge(
         SIGNER_SESSIONS,
         &["key", "state"],
-        "Sessions of a managed key, by key and state: idle, busy, or stuck in a call whose time is up.",
+        "Sessions of a managed key, by key and state: idle, busy, or stuck in a call that has timed out.",
     ),
     histogram(
         SIGNER_WAIT_SECONDS,
@@ -517,12 +487,12 @@ pub const CATALOGUE: &[Metric] = &[
         &["key"],
         Unit::Seconds,
         REQUEST_SECONDS_BOUNDS,
-        "Time that the backend of a managed key then took, by key.",
+        "Time of a call to the backend of a managed key, by key.",
     ),
     counter(
         SIGNER_RECOVERIES,
         &["key", "cause"],
-        "What was built up again to a managed key, by key and cause: session, login, token, module, device.",
+        "Recoveries of the connection to a managed key, by key and cause: session, login, token, module, device.",
     ),
     counter(
         SIGNER_ERRORS,
@@ -530,7 +500,7 @@ pub const CATALOGUE: &[Metric] = &[
         "Calls of managed keys that ended without a signature, by key and kind: busy, unavailable, refused, invalid, \
          wrong, changed, internal.",
     ),
-    histogram(COMMIT_BATCH_UNITS, &[], Unit::Count, BATCH_UNITS_BOUNDS, "Units of writes in one commit."),
+    histogram(COMMIT_BATCH_UNITS, &[], Unit::Count, BATCH_UNITS_BOUNDS, "Write units in one commit."),
     histogram(
         COMMIT_WAIT_SECONDS,
         &[],
@@ -539,17 +509,18 @@ pub const CATALOGUE: &[Metric] = &[
         "Time from the admission of a unit to the start of its commit.",
     ),
     histogram(COMMIT_SECONDS, &[], Unit::Seconds, REQUEST_SECONDS_BOUNDS, "Time of one commit, until it is durable."),
-    gauge(COMMIT_QUEUE, &[], "Units that are admitted and not yet answered."),
-    counter(COMMIT_FAILURES, &["reason"], "Units that were not stored, by reason.").starting(COMMIT_FAILURE_REASONS),
+    gauge(COMMIT_QUEUE, &[], "Admitted write units that are not committed yet."),
+    counter(COMMIT_FAILURES, &["reason"], "Write units that were not stored, by reason.")
+        .starting(COMMIT_FAILURE_REASONS),
     gauge(DATA_KEY_TERM, &[], "The number of the data key that stored values are sealed with."),
     seconds(DATA_KEY_AGE_SECONDS, &[], "Age of the data key that stored values are sealed with."),
     gauge(DATA_KEY_OLDER_VALUES, &[], "Stored values that are sealed with earlier data keys, since they were counted."),
     seconds(
         BACKUP_LAST_SUCCESS,
         &[],
-        "When a backup beside this server last succeeded, epoch seconds; 0 before the first since the start.",
+        "Time of the last successful backup reported to this server, epoch seconds; 0 before the first.",
     ),
-    gauge(PROJECTS_QUEUE, &[], "Requests at the project store, waiting ones included."),
+    gauge(PROJECTS_QUEUE, &[], "Requests to the project store, including waiting ones."),
     counter(TLS_RELOADS, &["result"], "Reloads of the TLS certificate, by result.").starting(DONE_OR_FAILED_RESULTS),
     histogram(
         POSTGRES_TRANSACTION_SECONDS,
@@ -565,61 +536,22 @@ pub const CATALOGUE: &[Metric] = &[
         REQUEST_SECONDS_BOUNDS,
         "Time that a read waited for a connection to PostgreSQL.",
     ),
-    counter(POSTGRES_RETRIES, &["reason"], "Commits on PostgreSQL that were begun again, by reason.")
+    counter(POSTGRES_RETRIES, &["reason"], "PostgreSQL commits that were retried, by reason.")
         .starting(POSTGRES_RETRY_REASONS),
-    counter(POSTGRES_CONNECT_FAILURES, &[], "Connections for writes to PostgreSQL that could not be made."),
-    gauge(CHANGES_FOLLOWED, &[], "Whether this node follows what the others change: 1 or 0."),
+    counter(POSTGRES_CONNECT_FAILURES, &[], "Failed attempts to open a connection for writes to PostgreSQL."),
+    gauge(CHANGES_FOLLOWED, &[], "1 if this node follows the changes of the other nodes, else 0."),
     histogram(
         CHANGES_LAG_SECONDS,
         &[],
         Unit::Seconds,
         BACKGROUND_SECONDS_BOUNDS,
-        "Age of changes when this node has taken them over.",
+        "Age of changes when this node applied them.",
     ),
     counter(CHANGES_NOTIFICATIONS, &[], "Notifications of changes that the database sent."),
-    counter(CHANGES_POLLS, &["result"], "Looks at the change log, by result.").starting(DONE_OR_FAILED_RESULTS),
-    counter(CHANGES_RELOADS, &["part"], "What was read again after changes in the log, by part.")
-        .starting(RELOADED_PARTS),
-    seconds(CLOCK_SKEW_SECONDS, &[], "How far this machine's clock is from the database's, either way."),
+    counter(CHANGES_POLLS, &["result"], "Polls of the change log, by result.").starting(DONE_OR_FAILED_RESULTS),
+    counter(CHANGES_RELOADS, &["part"], "Reloads after changes in the log, by part.").starting(RELOADED_PARTS),
+    seconds(CLOCK_SKEW_SECONDS, &[], "Absolute difference between this machine's clock and the database's."),
 ];
-
-type LabelNames = &'static [&'static str];
-type InitialSeries = &'static [(&'static str, &'static str)];
-
-const MOUNT_LABEL: LabelNames = &["mount"];
-
-impl Metric {
-    const fn looked_up(self) -> Self {
-        Self { live: true, ..self }
-    }
-
-    const fn starting(self, starts: InitialSeries) -> Self {
-        Self { starts, ..self }
-    }
-}
-
-const fn counter(name: &'static str, labels: LabelNames, help: &'static str) -> Metric {
-    Metric { name, kind: MetricKind::Counter, unit: Unit::Count, labels, starts: &[], help, live: false }
-}
-
-const fn gauge(name: &'static str, labels: LabelNames, help: &'static str) -> Metric {
-    Metric { name, kind: MetricKind::Gauge, unit: Unit::Count, labels, starts: &[], help, live: false }
-}
-
-/// A gauge of a duration or a point in time.
-const fn seconds(name: &'static str, labels: LabelNames, help: &'static str) -> Metric {
-    Metric { unit: Unit::Seconds, ..gauge(name, labels, help) }
-}
-
-const fn histogram(
-    name: &'static str,
-    labels: LabelNames,
-    unit: Unit,
-    bounds: &'static [f64],
-    help: &'static str,
-) -> Metric {
-    Metric { name, kind: MetricKind::Histogram(bounds), unit, labels, starts: &[], help, live: false }
-}
 
 #[cfg(test)]
 mod tests {

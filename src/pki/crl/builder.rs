@@ -2,6 +2,7 @@
 //!
 //! A failed build leaves the published lists unchanged; the next build retries.
 
+mod drafts;
 mod listed;
 pub(super) mod verify;
 
@@ -9,12 +10,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use self::drafts::{SignedCrlDraft, delta_group_id, draft_crl, rebuild_stored_crl};
 use super::batch::CrlEntryBatch;
 use super::entries::CrlEntries;
 use super::groups::{GroupLayout, IssuerGroup, issuer_groups};
 use super::guard;
 use super::incoming::{GroupRevocations, RevocationsByList};
-use super::list::{CrlDraft, CrlHeader, PublishedCrl};
+use super::list::CrlHeader;
 use super::state::{CrlGroupState, renewal_time};
 use super::summary::MountCrlMetrics;
 use super::{FailedGroups, GroupCrls, MountCrls};
@@ -26,8 +28,6 @@ use crate::pki::check::blocking::SignatureWaiter;
 use crate::pki::mount::signer::IssuerSigner;
 use crate::pki::mount::view::MountView;
 use crate::pki::store::{CrlRow, PkiStore, PkiWrite, StoredRevocation};
-use crate::x509::extension;
-use crate::x509::pieces::Extensions;
 
 const REVOCATIONS_PER_PAGE: u32 = 10_000;
 /// Attempts to publish while other nodes take the numbers first.
@@ -110,10 +110,6 @@ pub struct CrlBuildResult {
     pub warnings: Warnings,
     /// Error of a group whose lists could not be made; the other groups succeeded.
     pub failure: Option<Error>,
-}
-
-fn delta_group_id(group: &str) -> String {
-    format!("{group}/delta")
 }
 
 struct StoredGroupCrls {
@@ -354,7 +350,7 @@ impl CrlBuilder {
             let last = row.number > floor;
             let Some(complete) = last.then(|| rebuild_stored_crl(view, signer, &listed, &row, None)).flatten() else {
                 let number = row.number;
-                tracing::warn!(group = %group.id, number, last, "stored CRL is not made again; the next number follows");
+                tracing::warn!(group = %group.id, number, last, "stored CRL cannot be rebuilt; a new one is published");
                 (state.stale, state.unreproducible_number) = (true, number);
                 return self.add(group, sorted);
             };
@@ -575,65 +571,7 @@ impl CrlBuilder {
 }
 
 fn number_conflict_error() -> Error {
-    Error::new(Kind::Busy, "CRL number taken by another node too often")
-}
-
-struct SignedCrlDraft {
-    draft: CrlDraft,
-    signature: Vec<u8>,
-}
-
-impl SignedCrlDraft {
-    async fn new(
-        draft: CrlDraft,
-        signer: &IssuerSigner,
-        signers: &dyn Signers,
-        outside: &SignatureWaiter,
-    ) -> Result<Self> {
-        let signature = draft.sign(signer, signers, outside).await?;
-        Ok(Self { draft, signature })
-    }
-
-    fn row(&self, mount: MountId, group: &IssuerGroup, covers: u64) -> CrlRow {
-        let CrlHeader { number, base, this_update, next_update, .. } = self.draft.frame();
-        CrlRow {
-            mount,
-            group: if base.is_some() { delta_group_id(&group.id) } else { group.id.clone() },
-            number,
-            covers,
-            this_update,
-            next_update,
-            signature: self.signature.clone(),
-        }
-    }
-
-    fn finish(self) -> PublishedCrl {
-        self.draft.finish(&self.signature)
-    }
-}
-
-/// Drafts a list. A complete CRL names its delta CRL's location (RFC 5280 5.2.6), if configured.
-fn draft_crl(view: &MountView, signer: &IssuerSigner, entries: &CrlEntries, frame: CrlHeader) -> Result<CrlDraft> {
-    let urls = view.urls_of(&signer.issuer).unwrap_or_default();
-    let freshest = match frame.base {
-        None => extension::freshest_crl(&urls.delta_crl_distribution_points),
-        Some(_) => Extensions::default(),
-    };
-    CrlDraft::new(signer, entries, frame, &freshest)
-}
-
-/// Rebuilds a stored list; `None` if its signature does not verify.
-fn rebuild_stored_crl(
-    view: &MountView,
-    signer: &IssuerSigner,
-    entries: &CrlEntries,
-    row: &CrlRow,
-    base: Option<u64>,
-) -> Option<Arc<PublishedCrl>> {
-    let CrlRow { number, this_update, next_update, .. } = *row;
-    let frame = CrlHeader { number, base, made_at: this_update, this_update, next_update };
-    let draft = draft_crl(view, signer, entries, frame).ok()?;
-    draft.is_signed_by(signer, &row.signature).then(|| Arc::new(draft.finish(&row.signature)))
+    Error::new(Kind::Busy, "other nodes took the CRL number repeatedly; retry")
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use super::*;
 use crate::auth::store::AuthWrite;
 use crate::keys::signing::{NoSigners, SigningKey};
 use crate::pki::check::blocking;
+use crate::pki::crl::list::PublishedCrl;
 use crate::pki::mount::issuer::{IssuerRecord, IssuerUsage, MountKey};
 use crate::pki::mount::settings::crl::CrlConfig;
 use crate::pki::store::RevocationRow;
