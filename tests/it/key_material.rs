@@ -29,25 +29,25 @@ fn private_keys_in_answers_and_imports_are_secrets_until_the_last_write() {
     let code = |path: &str| sources().into_iter().find(|source| source.path == path).unwrap().code;
     for (path, secret) in [
         ("http/secrets/pki/rendering.rs", "key_format: PrivateKeyFormat) -> Result<Secret>"),
-        ("http/secrets/pki/rendering.rs", "fn beside(key: &PrivateKey, text: &str) -> Result<Secret>"),
+        ("http/secrets/pki/rendering.rs", "fn pem_bundle(key: &PrivateKey, text: &str) -> Result<Secret>"),
         ("http/secrets/pki/rendering.rs", "fn finish(mut self) -> PartlySecret"),
         ("http/secrets/pki/rendering.rs", "in_chain: bool) -> Result<PartlySecret>"),
         (
             "http/secrets/pki/generate.rs",
-            "fn root_data(root: &Generated, rendering: &Rendering) -> Result<PartlySecret>",
+            "fn root_data(root: &GeneratedRoot, rendering: &Rendering) -> Result<PartlySecret>",
         ),
         (
             "http/secrets/pki/generate.rs",
             "fn csr_data(csr: &GeneratedCsr, rendering: &Rendering) -> Result<PartlySecret>",
         ),
-        ("http/secrets/pki/import.rs", "fn given(field: &'static str, fields: &mut Fields) -> Result<Secret>"),
+        ("http/secrets/pki/import.rs", "fn take_required(field: &'static str, fields: &mut Fields) -> Result<Secret>"),
         ("pki/mount/settings/external_policy.rs", "pub client_bundle: Secret,"),
-        ("server/renewal.rs", "fn in_pem(key: &Secret) -> Secret"),
+        ("server/renewal.rs", "fn encode_key(key: &Secret) -> Secret"),
         ("keys/pool/stock.rs", "ready: VecDeque<PrivateKey>,"),
-        ("http/secrets/answer.rs", "Rendered(PartlySecret),"),
-        ("auth/token/given.rs", "pub token: Secret,"),
+        ("http/secrets/handler_response.rs", "Rendered(PartlySecret),"),
+        ("auth/token/response.rs", "pub token: Secret,"),
         ("cli/certify.rs", "private_key: Secret,"),
-        ("cli/certify.rs", "fn new_key(key_type: &str, bits: i64) -> Result<(PrivateKey, Secret)>"),
+        ("cli/certify.rs", "fn generate_key(key_type: &str, bits: i64) -> Result<(PrivateKey, Secret)>"),
     ] {
         assert!(code(path).contains(secret), "{path}: {secret}");
     }
